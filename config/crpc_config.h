@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_CONFIG_H
+#define CRPC_CONFIG_H
+
+/**
+ * @file
+ * Every compile-time limit of the project, and how the limits relate.
+ *
+ * Run-time sizes (ring bytes, depths, clients) are arguments of the create calls; what stands here
+ * bounds them, so that each queue, loop and table has a limit that can be read in one place.
+ */
+
+/** Bytes of a cache line. */
+#define CRPC_CACHE_LINE 64
+/** Bytes between two objects written by different cores: adjacent-line prefetch couples pairs. */
+#define CRPC_CACHE_GUARD 128
+
+/* ---- RPC in general ---- */
+
+/** Requests or completions that one recv or poll call returns at most. */
+#define CRPC_BURST_MAX 64
+
+/* ---- lib/ipc ---- */
+
+/** Clients of one server. */
+#define CRPC_IPC_CLIENTS_MAX 1024
+/** Calls that one client may have open. */
+#define CRPC_IPC_DEPTH_MAX 256
+/** Bytes of one request or response. */
+#define CRPC_IPC_MSG_MAX 16384
+
+/* ---- lib/rdma ---- */
+
+/** Queue pairs of one device context. */
+#define CRPC_RDMA_QPS_MAX 4096
+/** Gather elements of one work request. */
+#define CRPC_RDMA_SGE_MAX 4
+/** Bytes of a queue pair's address as ranks exchange it. */
+#define CRPC_RDMA_ADDR_LEN 64
+
+/* ---- lib/copyrpc ---- */
+
+/** Endpoints of one context. */
+#define CRPC_COPYRPC_EPS_MAX 4096
+/** Calls that one endpoint may have open. */
+#define CRPC_COPYRPC_INFLIGHT_MAX 4096
+/** Bytes of an endpoint's address as ranks exchange it. */
+#define CRPC_COPYRPC_ADDR_LEN 160
+/** Smallest and largest ring of one lane, bytes; both powers of two. */
+#define CRPC_COPYRPC_RING_MIN 4096
+#define CRPC_COPYRPC_RING_MAX (1u << 30)
+
+_Static_assert(CRPC_CACHE_GUARD % CRPC_CACHE_LINE == 0, "a guard is whole lines");
+_Static_assert((CRPC_COPYRPC_RING_MIN & (CRPC_COPYRPC_RING_MIN - 1)) == 0, "a power of two");
+_Static_assert((CRPC_COPYRPC_RING_MAX & (CRPC_COPYRPC_RING_MAX - 1)) == 0, "a power of two");
+_Static_assert(CRPC_COPYRPC_ADDR_LEN > CRPC_RDMA_ADDR_LEN, "an endpoint's address holds a QP's");
+
+#endif

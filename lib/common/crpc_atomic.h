@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_ATOMIC_H
+#define CRPC_ATOMIC_H
+
+/**
+ * @file
+ * C11 atomics with the ordering in the name of the access.
+ *
+ * A word that another thread or process touches is declared `_Atomic` and read or written only by
+ * these. There is no standalone fence here on purpose: an ordering that belongs to no access cannot
+ * be named, and the thread sanitizer does not follow it. Each acquire says in a comment which
+ * release it pairs with ("A1 pairs with R1").
+ */
+
+#include <stdatomic.h>
+
+#define crpc_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
+#define crpc_load_acquire(p) atomic_load_explicit((p), memory_order_acquire)
+#define crpc_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
+#define crpc_store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
+
+#define crpc_fetch_add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define crpc_fetch_or_acq_rel(p, v) atomic_fetch_or_explicit((p), (v), memory_order_acq_rel)
+#define crpc_fetch_and_acq_rel(p, v) atomic_fetch_and_explicit((p), (v), memory_order_acq_rel)
+#define crpc_exchange_acq_rel(p, v) atomic_exchange_explicit((p), (v), memory_order_acq_rel)
+
+/** Strong compare-and-swap; acquire and release on success, acquire on failure. */
+#define crpc_cas_acq_rel(p, expected, v)                                                           \
+	atomic_compare_exchange_strong_explicit(                                                   \
+		(p), (expected), (v), memory_order_acq_rel, memory_order_acquire)
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_CLOCK_H
+#define CRPC_CLOCK_H
+
+/**
+ * @file
+ * Nanoseconds from the time-stamp counter.
+ *
+ * Protocol code never reads a clock: time comes in as an argument, in nanoseconds, so that a test can
+ * run it step by step. Poll loops read this clock once per turn and pass it down. It is monotonic,
+ * starts near zero at the first use in a process, and is comparable between threads of a process, not
+ * between processes or hosts.
+ *
+ * Call crpc_clock_init() once before threads start; it calibrates for about 20 ms where the kernel
+ * does not give the counter's rate.
+ */
+
+#include <stdint.h>
+#include <time.h>
+
+/** Written by crpc_clock_init(), read-only afterwards. */
+struct crpc_clock {
+	uint64_t base;  /**< Counter at init. */
+	uint64_t mult;  /**< ns = ((counter - base) * mult) >> 32. */
+};
+
+extern struct crpc_clock crpc_clock;
+
+/** Calibrate. May be called again; the later calls do nothing. */
+void crpc_clock_init(void);
+
+/** The raw counter. */
+static inline uint64_t
+crpc_clock_ticks(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+	uint64_t v;
+
+	__asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(v));
+	return v;
+#else
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+#endif
+}
+
+/** Nanoseconds of @p ticks of the counter. */
+static inline uint64_t
+crpc_clock_ticks_to_ns(uint64_t ticks)
+{
+	return (uint64_t)(((unsigned __int128)ticks * crpc_clock.mult) >> 32);
+}
+
+/** Nanoseconds since crpc_clock_init(). */
+static inline uint64_t
+crpc_clock_ns(void)
+{
+	return crpc_clock_ticks_to_ns(crpc_clock_ticks() - crpc_clock.base);
+}
+
+#endif

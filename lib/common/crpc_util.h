@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_UTIL_H
+#define CRPC_UTIL_H
+
+/**
+ * @file
+ * Small helpers that every part needs: alignment, powers of two, cache lines, branches.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "crpc_config.h"
+
+#define crpc_likely(x) __builtin_expect(!!(x), 1)
+#define crpc_unlikely(x) __builtin_expect(!!(x), 0)
+
+#define crpc_aligned(n) __attribute__((aligned(n)))
+#define crpc_packed __attribute__((packed))
+#define crpc_noinline __attribute__((noinline))
+#define crpc_printf(fmt, args) __attribute__((format(printf, fmt, args)))
+
+#define CRPC_DIM(a) (sizeof(a) / sizeof((a)[0]))
+
+/** The object of @p type whose member @p member is at @p ptr. */
+#define crpc_container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+/** True if @p v is a power of two; zero is none. */
+static inline bool
+crpc_is_pow2(uint64_t v)
+{
+	return v != 0 && (v & (v - 1)) == 0;
+}
+
+/** The power of two at or above @p v, which is 1 to 2^63. */
+static inline uint64_t
+crpc_pow2_ceil(uint64_t v)
+{
+	return v <= 1 ? 1 : UINT64_C(1) << (64 - __builtin_clzll(v - 1));
+}
+
+/** log2 of @p v, a power of two. */
+static inline unsigned int
+crpc_log2(uint64_t v)
+{
+	return 63 - (unsigned int)__builtin_clzll(v);
+}
+
+/** @p v rounded up to a multiple of @p align, a power of two. */
+static inline uint64_t
+crpc_align_up(uint64_t v, uint64_t align)
+{
+	return (v + align - 1) & ~(align - 1);
+}
+
+static inline uint64_t
+crpc_min(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t
+crpc_max(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/** Hint that the line at @p p is read soon. */
+static inline void
+crpc_prefetch(const void *p)
+{
+	__builtin_prefetch(p, 0, 3);
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * lib/common: the clock keeps pace with the kernel's, errors are kept per thread and reach the sink
+ * by level, the idle policy spins first and yields then.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_clock.h"
+#include "crpc_idle.h"
+#include "crpc_log.h"
+
+static int sink_lines;
+
+static void
+count_lines(enum crpc_log_level level, const char *type, const char *line)
+{
+	sink_lines++;
+}
+
+static void
+clock_keeps_pace(void **state)
+{
+	struct timespec ts = {.tv_nsec = 50000000}, a, b;
+	uint64_t t0, t1, real_ns;
+
+	crpc_clock_init();
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	t0 = crpc_clock_ns();
+	nanosleep(&ts, NULL);
+	t1 = crpc_clock_ns();
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	real_ns = (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000u + (uint64_t)b.tv_nsec -
+		(uint64_t)a.tv_nsec;
+	assert_in_range(t1 - t0, 49000000, real_ns + real_ns / 100);
+}
+
+static void
+errors_are_kept_and_sunk(void **state)
+{
+	crpc_log_clear();
+	crpc_log_set_sink(NULL, CRPC_LOG_DEBUG);
+	crpc_err("expected %d, found %d", 1, 2);
+	assert_string_equal(crpc_log_last(), "crpc: expected 1, found 2");
+	crpc_log_set_sink(count_lines, CRPC_LOG_WARNING);
+	crpc_err("x");
+	crpc_warn("y");
+	crpc_info("z");
+	assert_int_equal(sink_lines, 2);
+	crpc_log_set_sink(NULL, CRPC_LOG_ERR);
+}
+
+static void
+idle_spins_then_yields(void **state)
+{
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	int i;
+
+	for (i = 0; i < CRPC_IDLE_SPINS + 3; i++)
+		crpc_idle_turn(&idle, 0);
+	assert_int_equal(idle.yields, 3);
+	crpc_idle_turn(&idle, 1);
+	assert_int_equal(idle.empty, 0);
+}
+
+static void
+powers_and_alignment(void **state)
+{
+	assert_int_equal(crpc_pow2_ceil(0), 1);
+	assert_int_equal(crpc_pow2_ceil(64), 64);
+	assert_int_equal(crpc_pow2_ceil(65), 128);
+	assert_int_equal(crpc_log2(4096), 12);
+	assert_int_equal(crpc_align_up(65, 64), 128);
+	assert_false(crpc_is_pow2(0));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(clock_keeps_pace),
+		cmocka_unit_test(errors_are_kept_and_sunk),
+		cmocka_unit_test(idle_spins_then_yields),
+		cmocka_unit_test(powers_and_alignment),
+	};
+
+	return cmocka_run_group_tests_name("common", tests, NULL, NULL);
+}
