@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_NIC_H
+#define SOFT_MLX5_NIC_H
+
+/**
+ * @file
+ * The software ConnectX itself: objects, the engine that executes WQEs, and the wire.
+ *
+ *     application (unmodified)                         another process
+ *         | ioctl, open, sysfs         | loads and stores
+ *     preload.c sysfs.c uverbs.c       |                    |
+ *         | commands (this header)     |                    |
+ *     nic: pd mr cq srq qp  <--- engine: doorbells, WQEs -> packets -> wire_shm.c
+ *
+ * One struct sm_nic is what the kernel would call a context's view of the device: it is made when a
+ * program opens the device and owns all objects made through that context. It has its own slot on
+ * the wire, and its QPNs carry the slot (qpn = slot << 16 | index), so contexts share nothing and a
+ * packet finds its way without a table.
+ *
+ * This layer knows nothing of ioctls, sysfs or file descriptors: it can be linked into a test and
+ * driven step by step with time given by the caller.
+ *
+ * Threads: each function but sm_nic_progress() takes the nic's lock; sm_nic_progress() tries it and
+ * returns if another thread has it, so any number of threads may drive the same nic.
+ *
+ * Errors are positive errno values as a kernel would return them, 0 on success; out-parameters are
+ * set only on success.
+ *
+ * Memory: buffers, doorbell records and regions are plain pointers into the process that made the
+ * objects, as a real NIC would reach them by DMA. Structures in them are big endian as in the PRM.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SM_SLOTS 256           /**< Contexts on one host: 8 bits of a QPN. */
+#define SM_QPS_MAX 65536       /**< QPs of one context: 16 bits of a QPN. */
+#define SM_MSG_MAX (1u << 30)  /**< Bytes of one message, as a ConnectX allows. */
+#define SM_INLINE_SCATTER_MAX 32
+
+struct sm_nic;
+struct sm_pd;
+struct sm_mr;
+struct sm_cq;
+struct sm_srq;
+struct sm_qp;
+
+/** QP states, numbered as in verbs (enum ibv_qp_state). */
+enum sm_qp_state {
+	SM_QPS_RESET,
+	SM_QPS_INIT,
+	SM_QPS_RTR,
+	SM_QPS_RTS,
+	SM_QPS_SQD,
+	SM_QPS_SQE,
+	SM_QPS_ERR,
+};
+
+/** QP types, numbered as in verbs (enum ibv_qp_type). UC, UD and DC are not there yet: EOPNOTSUPP. */
+enum sm_qp_type {
+	SM_QPT_RC = 2,
+	SM_QPT_UC = 3,
+	SM_QPT_UD = 4,
+};
+
+/** Events that have no completion, numbered as in verbs (enum ibv_event_type). */
+enum sm_async_type {
+	SM_EVENT_CQ_ERR = 0,
+	SM_EVENT_QP_FATAL = 1,
+	SM_EVENT_QP_LAST_WQE_REACHED = 16,
+	SM_EVENT_SRQ_LIMIT_REACHED = 15,
+};
+
+/** How to attach a nic to its host's wire. */
+struct sm_nic_attr {
+	const char *net; /**< Name of the wire: contexts of the same net (and user) see each other. */
+	/** A completion queue that was armed has something. Called with the nic's lock held: must not
+	 *  call back into the nic. @p user is sm_cq_attr.user. */
+	void (*comp_event)(void *user);
+	/** An asynchronous event of a QP, CQ or SRQ; @p user is its attr's user. Same rule. */
+	void (*async_event)(void *user, enum sm_async_type type);
+};
+
+/** CREATE_CQ, as mlx5_ib_create_cq carries it. */
+struct sm_cq_attr {
+	void *buf;          /**< ncqe entries of cqe_size. */
+	void *dbrec;        /**< Two big-endian words: consumer index, arm. */
+	uint32_t ncqe;      /**< Entries, a power of two. */
+	uint32_t cqe_size;  /**< 64 or 128. */
+	bool ignore_overrun;
+	void *user;
+};
+
+/** CREATE_SRQ. The SRQ buffer is a linked list of WQEs of 1 << wqe_shift bytes. */
+struct sm_srq_attr {
+	struct sm_pd *pd;
+	void *buf;
+	void *dbrec;
+	uint32_t nwqe;      /**< Entries, a power of two. */
+	uint32_t wqe_shift;
+	uint32_t max_sge;
+	uint32_t limit;     /**< Raise SM_EVENT_SRQ_LIMIT_REACHED below it, once; 0: never. */
+	void *user;
+};
+
+/** CREATE_QP, as mlx5_ib_create_qp carries it: the RQ lies at buf, the SQ behind it or apart. */
+struct sm_qp_attr {
+	enum sm_qp_type type;
+	struct sm_pd *pd;
+	struct sm_cq *send_cq;
+	struct sm_cq *recv_cq;
+	struct sm_srq *srq;     /**< NULL: the QP has its own RQ (or none, rq_nwqe 0). */
+	void *rq_buf;
+	void *sq_buf;
+	void *dbrec;            /**< Two big-endian words: receive counter, send counter. */
+	uint32_t sq_nwqebb;     /**< 64-byte blocks, a power of two; 0: no SQ. */
+	uint32_t rq_nwqe;       /**< Entries, a power of two. */
+	uint32_t rq_wqe_shift;
+	uint32_t uidx;          /**< Goes into srqn_uidx of every CQE (cqe_version 1). */
+	uint32_t uar_page;      /**< Id of the UAR page that this QP rings. */
+	bool scatter_cqe;       /**< Payloads up to 32 bytes may go into the CQE. */
+	void *user;
+};
+
+/** What modify_qp may set; `mask` uses the bits of enum ibv_qp_attr_mask. */
+struct sm_qp_mod {
+	uint32_t mask;
+	enum sm_qp_state state;
+	enum sm_qp_state cur_state;
+	uint32_t access;         /**< IBV_ACCESS_REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8. */
+	uint32_t qkey;
+	uint32_t dest_qpn;
+	uint32_t rq_psn;
+	uint32_t sq_psn;
+	uint16_t pkey_index;
+	uint16_t dlid;
+	uint8_t dgid[16];
+	bool is_global;
+	uint8_t sgid_index;
+	uint8_t port;
+	uint8_t path_mtu;        /**< enum ibv_mtu. */
+	uint8_t min_rnr_timer;
+	uint8_t timeout;
+	uint8_t retry_cnt;
+	uint8_t rnr_retry;       /**< 7: for ever. */
+	uint8_t max_rd_atomic;
+	uint8_t max_dest_rd_atomic;
+};
+
+/**
+ * Attach to the wire.
+ *
+ * Leftovers of dead processes on the same net are reclaimed here.
+ *
+ * @param attr
+ *   Which net, and whom to tell; copied.
+ * @param nic
+ *   Filled.
+ * @return
+ *   0, ENOMEM, ENOSPC (all SM_SLOTS slots are held by living processes), EACCES, EPROTO (the net's
+ *   shared memory is of another version).
+ */
+int sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nic);
+
+/** Detach and free, with every object that is still there. */
+void sm_nic_free(struct sm_nic *nic);
+
+/**
+ * In a forked child: drop everything inherited without touching the parent's slot. The nic stays
+ * unusable (all commands return EIO); sm_nic_free() only frees memory.
+ */
+void sm_nic_fork_child(struct sm_nic *nic);
+
+/**
+ * Do a bounded amount of the NIC's work: doorbells, WQEs, packets in, acknowledgements, timers.
+ *
+ * @param nic
+ *   The nic.
+ * @param now_ns
+ *   Monotonic time in nanoseconds, for RNR and retry timers. The same clock at every call.
+ * @return
+ *   Number of WQEs, packets and completions handled; 0 if idle or if another thread is at it.
+ */
+uint32_t sm_nic_progress(struct sm_nic *nic, uint64_t now_ns);
+
+/** True if no WQE, packet or timer is pending that this nic could work on. */
+bool sm_nic_idle(struct sm_nic *nic);
+
+/** The GID, LID and MTU that all contexts of the net share; constant per host. */
+#define SM_LID 1
+#define SM_MTU_BYTES 4096
+
+int sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page);
+int sm_uar_del(struct sm_nic *nic, uint32_t page_id);
+
+int sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn);
+/** EBUSY while regions or queues use it. */
+int sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd);
+
+/** @p access: verbs flags. EINVAL for remote write or atomic without local write. */
+int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len, uint64_t iova,
+	uint32_t access, struct sm_mr **mr, uint32_t *lkey, uint32_t *rkey);
+/** rereg_mr: flags as IB_MR_REREG_TRANS 1, PD 2, ACCESS 4. */
+int sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *pd,
+	uint64_t start, uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey, uint32_t *rkey);
+int sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr);
+
+/** Poisons the arm word of the doorbell record, so that the first arm (which writes 0) is seen. */
+int sm_cq_create(
+	struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **cq, uint32_t *cqn);
+/** EBUSY while a QP completes to it. */
+int sm_cq_destroy(struct sm_nic *nic, struct sm_cq *cq);
+
+int sm_srq_create(
+	struct sm_nic *nic, const struct sm_srq_attr *attr, struct sm_srq **srq, uint32_t *srqn);
+int sm_srq_limit(struct sm_nic *nic, struct sm_srq *srq, uint32_t limit);
+int sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq);
+
+/** EOPNOTSUPP for a type that the NIC lacks. */
+int sm_qp_create(
+	struct sm_nic *nic, const struct sm_qp_attr *attr, struct sm_qp **qp, uint32_t *qpn);
+/** Checks the transition and the attributes it needs; EINVAL as a kernel would. */
+int sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *mod);
+/** The current state and all attributes set so far. */
+int sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out);
+int sm_qp_destroy(struct sm_nic *nic, struct sm_qp *qp);
+
+#endif

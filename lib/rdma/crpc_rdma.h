@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_RDMA_H
+#define CRPC_RDMA_H
+
+/**
+ * @file
+ * What copyrpc asks of a NIC: open it by name, register memory, connect queue pairs, post bursts of
+ * RDMA WRITE WITH IMMEDIATE, poll completions. Nothing of a vendor shows here; a driver registers
+ * itself (crpc_rdma_driver.h) and fills the operations.
+ *
+ *     dev = crpc_rdma_open(&conf)                     one per lcore: PD, CQ, its own doorbell page
+ *     crpc_rdma_mr_reg(dev, ring, len, &mr)           memory that peers write to
+ *     qp = crpc_rdma_qp_create(dev, &qp_conf)
+ *     crpc_rdma_qp_addr(qp, addr)      ---- exchanged by the application ---->  peer
+ *     crpc_rdma_qp_connect(qp, peer_addr)
+ *     loop:
+ *             crpc_rdma_post(qp, wr, n)               n WQEs, one doorbell
+ *             crpc_rdma_poll(dev, cqe, CRPC_BURST_MAX)
+ *
+ * Threads: a device and all that came from it belong to one thread. Devices share nothing with each
+ * other, so every lcore opens its own.
+ *
+ * Receives: every QP owns a receive queue whose entries carry no buffer (a WRITE WITH IMMEDIATE needs
+ * none); the driver fills it at creation and refills it as completions are polled, so a receive can
+ * not be lost silently: when the driver cannot keep it filled it says so by a CRPC_RDMA_CQE_ERROR.
+ *
+ * Send accounting: crpc_rdma_post() refuses (short count) what does not fit the send queue. Slots come
+ * back by completions: each successful completion of a signalled WR also retires all unsignalled WRs
+ * posted before it on that QP. The driver signals by itself often enough that a queue of
+ * unsignalled WRs cannot fill up for good.
+ *
+ * Errors: functions return 0 or -errno and say the cause once through crpc_log.h. Out-parameters are
+ * set only on success.
+ */
+
+#include <stdint.h>
+
+#include "crpc_util.h"
+
+struct crpc_rdma;    /**< An open device with its PD and CQ. */
+struct crpc_rdma_qp; /**< A reliable connected queue pair. */
+
+/** How to open a device. Zero fields take the default. */
+struct crpc_rdma_conf {
+	const char *device; /**< RDMA device name ("mlx5_0"); NULL: the first that a driver takes. */
+	uint8_t port;       /**< Port, from 1; default 1. */
+	int8_t gid_index;   /**< GID for RoCE or a global route; -1: choose (the first usable RoCE v2 GID, else 0); 0 is index 0. */
+	uint32_t cq_depth;  /**< Completions that fit; default 4096. Bounds the QPs, see qp_create. */
+};
+
+/** What an open device is. */
+struct crpc_rdma_info {
+	char name[64];        /**< RDMA device name. */
+	char driver[32];      /**< Driver that took it. */
+	uint32_t inline_max;  /**< Largest inline payload of one WR, bytes. */
+	uint32_t sge_max;     /**< Gather elements of one WR. */
+	uint8_t port;
+	uint8_t link_layer;   /**< 1 InfiniBand, 2 Ethernet, as in verbs. */
+	uint16_t lid;
+	uint32_t mtu;         /**< Active path MTU, bytes. */
+};
+
+/** A registered region. Filled by crpc_rdma_mr_reg(). */
+struct crpc_rdma_mr {
+	void *addr;
+	uint64_t len;
+	uint32_t lkey;
+	uint32_t rkey;
+	void *priv; /**< The driver's. */
+};
+
+/** How to make a queue pair. Zero fields take the default. */
+struct crpc_rdma_qp_conf {
+	uint32_t id;         /**< Comes back in every completion of this QP; the user's own number. */
+	uint32_t sq_depth;   /**< WRs outstanding at most; default 64. */
+	uint32_t rq_depth;   /**< Receives kept posted; default 128. */
+	uint32_t inline_max; /**< Inline bytes wanted per WR; default 0. */
+};
+
+/** WR flags. */
+#define CRPC_RDMA_WR_SIGNAL 0x1u /**< Give a completion for it. */
+#define CRPC_RDMA_WR_INLINE 0x2u /**< Copy the payload into the WQE; len within inline_max. */
+
+/** What a WR does. */
+enum crpc_rdma_op {
+	CRPC_RDMA_WRITE,     /**< Write sge[] to raddr. */
+	CRPC_RDMA_WRITE_IMM, /**< The same, and complete one receive at the peer with imm. */
+	CRPC_RDMA_READ,      /**< Read raddr into sge[]. */
+};
+
+/** One piece of local memory. */
+struct crpc_rdma_sge {
+	const void *addr;
+	uint32_t len;
+	uint32_t lkey;
+};
+
+/** One work request. */
+struct crpc_rdma_wr {
+	uint8_t op;          /**< enum crpc_rdma_op. */
+	uint8_t flags;       /**< CRPC_RDMA_WR_*. */
+	uint16_t num_sge;    /**< 0 (no payload) to CRPC_RDMA_SGE_MAX; inline sends use them too. */
+	uint32_t imm;        /**< In the CPU's byte order; arrives as it was. */
+	uint64_t raddr;
+	uint32_t rkey;
+	uint32_t wr_id;      /**< Comes back in the completion if it is signalled or fails. */
+	struct crpc_rdma_sge sge[CRPC_RDMA_SGE_MAX];
+};
+
+/** What a completion says. */
+enum crpc_rdma_cqe_type {
+	CRPC_RDMA_CQE_SEND,  /**< A signalled WR, and all before it on the QP, are done. */
+	CRPC_RDMA_CQE_RECV,  /**< A WRITE WITH IMMEDIATE of the peer has arrived, data first. */
+	CRPC_RDMA_CQE_ERROR, /**< The QP is in error: nothing more is sent or received on it. */
+};
+
+/** One completion. */
+struct crpc_rdma_cqe {
+	uint8_t type;       /**< enum crpc_rdma_cqe_type. */
+	uint8_t syndrome;   /**< ERROR: the device's code, for the log. */
+	int16_t status;     /**< 0, or for ERROR -errno: -ECONNRESET (peer gone), -EACCES (keys,
+	                         bounds), -ECANCELED (flushed), -EIO. */
+	uint32_t qp_id;     /**< conf.id of the QP. */
+	uint32_t imm;       /**< RECV. */
+	uint32_t byte_len;  /**< RECV: bytes written. */
+	uint32_t wr_id;     /**< SEND, ERROR of a send. */
+	uint32_t wrs;       /**< SEND: WRs that this completion retires. */
+};
+
+/** Counters of a device since open; exact. */
+struct crpc_rdma_stats {
+	uint64_t doorbells;  /**< Register writes, BlueFlame ones included. */
+	uint64_t blueflame;  /**< Of these: whole WQEs written through the register. */
+	uint64_t wqes;       /**< Send WQEs. */
+	uint64_t wqebbs;     /**< 64-byte blocks of send WQEs. */
+	uint64_t send_cqes;
+	uint64_t recv_cqes;
+	uint64_t error_cqes;
+	uint64_t recv_posted; /**< Receive WQEs handed to the device. */
+	uint64_t polls;
+	uint64_t empty_polls;
+};
+
+/**
+ * Open a device.
+ *
+ * @param conf
+ *   Which and how.
+ * @return
+ *   The device, or NULL with errno: ENODEV (no such device, or none at all; the log lists what was
+ *   found), ENOTSUP (no driver takes it), EACCES (no permission on the device file), EINVAL, ENOMEM.
+ */
+struct crpc_rdma *crpc_rdma_open(const struct crpc_rdma_conf *conf);
+
+/** Close a device whose QPs and regions are all freed. NULL is allowed. */
+void crpc_rdma_close(struct crpc_rdma *dev);
+
+/** Describe an open device. */
+void crpc_rdma_info_get(const struct crpc_rdma *dev, struct crpc_rdma_info *info);
+
+/** Copy the counters. */
+void crpc_rdma_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats);
+
+/**
+ * Register memory for local access and for writes and reads of the peers.
+ *
+ * @param dev
+ *   The device.
+ * @param addr
+ *   Start; the memory must stay mapped until mr_dereg.
+ * @param len
+ *   Bytes, at least 1.
+ * @param mr
+ *   Filled on success.
+ * @return
+ *   0, -EINVAL, -ENOMEM (often: the memlock limit).
+ */
+int crpc_rdma_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr);
+
+/** Undo crpc_rdma_mr_reg(). */
+void crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
+
+/**
+ * Make a queue pair with its receives posted.
+ *
+ * @param dev
+ *   The device.
+ * @param conf
+ *   Sizes. The sum of sq_depth + rq_depth over all QPs must not exceed the device's cq_depth, so that
+ *   the completion queue cannot overrun.
+ * @return
+ *   The QP, or NULL with errno: EINVAL, ENOSPC (completion queue too small for one more), ENOMEM.
+ */
+struct crpc_rdma_qp *crpc_rdma_qp_create(
+	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
+
+/** Destroy a queue pair; what is outstanding on it gets no completion. NULL is allowed. */
+void crpc_rdma_qp_free(struct crpc_rdma_qp *qp);
+
+/**
+ * The address that the peer needs, as bytes for the wire (little endian, versioned).
+ *
+ * @param qp
+ *   The queue pair.
+ * @param addr
+ *   CRPC_RDMA_ADDR_LEN bytes, filled.
+ */
+void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+
+/**
+ * Connect to a peer's queue pair, once.
+ *
+ * @param qp
+ *   A fresh queue pair.
+ * @param peer
+ *   What crpc_rdma_qp_addr() gave at the peer. Untrusted: checked before use.
+ * @return
+ *   0, -EPROTO (not an address, or another version), -EISCONN, -EIO.
+ */
+int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+
+/** Operations of a driver's datapath; the inline functions below call them. */
+struct crpc_rdma_fp {
+	uint16_t (*post)(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
+	uint16_t (*poll)(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
+};
+
+/** First member of every driver's device struct. */
+struct crpc_rdma {
+	struct crpc_rdma_fp fp;
+	const struct crpc_rdma_ops *ops; /**< Control path; crpc_rdma_driver.h. */
+};
+
+/** First member of every driver's queue pair struct. */
+struct crpc_rdma_qp {
+	struct crpc_rdma *dev;
+	uint32_t id;
+};
+
+/**
+ * Post a burst of WRs: WQEs are built in place, the doorbell is rung once.
+ *
+ * @param qp
+ *   A connected queue pair.
+ * @param wr
+ *   The requests; free again on return (payload memory only with CRPC_RDMA_WR_INLINE).
+ * @param n
+ *   Their number.
+ * @return
+ *   How many were posted, from the front. Fewer than n: the send queue is full (poll, then go on), or
+ *   the QP is in error (its CRPC_RDMA_CQE_ERROR comes from poll).
+ */
+static inline uint16_t
+crpc_rdma_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)
+{
+	return qp->dev->fp.post(qp, wr, n);
+}
+
+/**
+ * Take completions of all QPs of the device, oldest first.
+ *
+ * A device driven in software makes its progress here, when nothing was found.
+ *
+ * @param dev
+ *   The device.
+ * @param cqe
+ *   Filled.
+ * @param n
+ *   Room, at most CRPC_BURST_MAX.
+ * @return
+ *   How many; 0 is normal.
+ */
+static inline uint16_t
+crpc_rdma_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n)
+{
+	return dev->fp.poll(dev, cqe, n);
+}
+
+#endif

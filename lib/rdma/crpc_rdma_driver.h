@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_RDMA_DRIVER_H
+#define CRPC_RDMA_DRIVER_H
+
+/**
+ * @file
+ * For drivers of lib/rdma: the control operations and how to register.
+ *
+ * A driver is found by its constructor (CRPC_RDMA_DRIVER), so a program links it whole. crpc_rdma_open()
+ * asks the drivers in turn; the first whose probe() takes the device gets it.
+ */
+
+#include "crpc_rdma.h"
+
+/** The operations of one driver; every slot is set. Arguments were checked by lib/rdma. */
+struct crpc_rdma_ops {
+	const char *name;
+	/** Open conf->device (NULL: the first that fits). Sets fp and ops. NULL with errno: ENODEV if
+	 *  there is no such device for this driver, so that the next driver is asked. */
+	struct crpc_rdma *(*open)(const struct crpc_rdma_conf *conf);
+	void (*close)(struct crpc_rdma *dev);
+	void (*info_get)(const struct crpc_rdma *dev, struct crpc_rdma_info *info);
+	void (*stats_get)(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats);
+	int (*mr_reg)(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr);
+	void (*mr_dereg)(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
+	struct crpc_rdma_qp *(*qp_create)(
+		struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
+	void (*qp_free)(struct crpc_rdma_qp *qp);
+	void (*qp_addr)(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+	int (*qp_connect)(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+};
+
+/** One registered driver. */
+struct crpc_rdma_driver {
+	const struct crpc_rdma_ops *ops;
+	struct crpc_rdma_driver *next;
+};
+
+/** Add a driver; called by CRPC_RDMA_DRIVER before main. */
+void crpc_rdma_driver_register(struct crpc_rdma_driver *driver);
+
+/** Register @p driver_ops (a const struct crpc_rdma_ops) at program start. */
+#define CRPC_RDMA_DRIVER(id, driver_ops)                                                           \
+	static struct crpc_rdma_driver crpc_rdma_driver_##id = {.ops = &(driver_ops)};             \
+	__attribute__((constructor)) static void crpc_rdma_driver_init_##id(void)                  \
+	{                                                                                          \
+		crpc_rdma_driver_register(&crpc_rdma_driver_##id);                                 \
+	}
+
+#endif
