@@ -1,0 +1,98 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Make a build folder and build in it. demo.sh, test.sh and .ci/run all build through this script.
+set -u
+
+usage() {
+	cat <<'EOF'
+usage: devtools/build.sh [options] [-- MESON_OPTION...]
+
+  --sanitize address|thread  build with ASan and UBSan in build-asan/, or TSan in build-tsan/
+  --cc COMPILER              the C compiler (default gcc); with clang the folder is build-clang*/
+  --dir DIR                  the build folder, instead of the one named above
+  --print-dir                print the build folder and stop
+  --jobs N                   parallel jobs (default: one per core)
+  --clean                    remove the folder first
+
+Without options: the release build, in build/. Arguments after -- go to meson setup.
+EOF
+}
+
+bad_usage() {
+	usage >&2
+	echo "build.sh: $*" >&2
+	exit 2
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+sanitize=
+compiler=${CC:-gcc}
+dir=
+print_dir=0
+clean=0
+jobs=$(nproc)
+while [ $# -gt 0 ]; do
+	case $1 in
+	--sanitize | --cc | --dir | --jobs)
+		[ $# -ge 2 ] || bad_usage "$1 needs a value"
+		case $1 in
+		--sanitize) sanitize=$2 ;;
+		--cc) compiler=$2 ;;
+		--dir) dir=$2 ;;
+		--jobs) jobs=$2 ;;
+		esac
+		shift ;;
+	--print-dir) print_dir=1 ;;
+	--clean) clean=1 ;;
+	-h | --help) usage; exit 0 ;;
+	--) shift; break ;;
+	*) bad_usage "unknown argument '$1'" ;;
+	esac
+	shift
+done
+
+name=build
+case $(basename "$compiler") in
+clang*) name=build-clang ;;
+esac
+options=()
+case $sanitize in
+'') ;;
+address)
+	name+=-asan
+	# A sanitizer is told apart from a release build by its options alone; -O1 keeps stacks readable.
+	options=(-Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug_checks=true) ;;
+thread)
+	name+=-tsan
+	options=(-Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Ddebug_checks=true) ;;
+*) bad_usage "--sanitize takes address or thread, not '$sanitize'" ;;
+esac
+[ -n "$dir" ] || dir=$root/$name
+case $dir in
+/*) ;;
+*) dir=$PWD/$dir ;;
+esac
+if [ $print_dir = 1 ]; then
+	echo "$dir"
+	exit 0
+fi
+
+for tool in "$compiler" meson ninja pkg-config; do
+	command -v "$tool" >/dev/null && continue
+	echo "build.sh: $tool is not installed; run devtools/packages.sh" >&2
+	exit 1
+done
+
+[ $clean = 0 ] || rm -rf "$dir"
+cd "$root" || exit 1
+# A folder that an interrupted or failed setup left behind is set up anew.
+if [ -d "$dir" ] && [ ! -f "$dir/build.ninja" ]; then
+	rm -rf "$dir"
+fi
+if [ ! -d "$dir" ]; then
+	CC=$compiler meson setup "$dir" "${options[@]}" "$@" || exit 1
+elif [ $# -gt 0 ]; then
+	meson configure "$dir" "$@" || exit 1
+fi
+exec ninja -C "$dir" -j "$jobs"
