@@ -61,8 +61,9 @@ case $sanitize in
 '') ;;
 address)
 	name+=-asan
-	# A sanitizer is told apart from a release build by its options alone; -O1 keeps stacks readable.
-	options=(-Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug_checks=true) ;;
+	# -O1 keeps the stacks readable. Only programs get the sanitizer's runtime, hence no lundef.
+	options=("-Db_sanitize=address,undefined" -Db_lundef=false -Doptimization=1
+		-Ddebug_checks=true) ;;
 thread)
 	name+=-tsan
 	options=(-Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Ddebug_checks=true) ;;

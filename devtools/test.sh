@@ -90,7 +90,8 @@ cannot_start() {
 }
 
 if [ $packages = 1 ]; then
-	"$root/devtools/packages.sh" build run test || cannot_start "packages are missing (see above)"
+	"$root/devtools/packages.sh" build run test ||
+		cannot_start "packages are missing (see above)"
 fi
 dir=$("$root/devtools/build.sh" "${build_args[@]}" --print-dir) || exit 2
 "$root/devtools/build.sh" "${build_args[@]}" || cannot_start "the build failed (see above)"

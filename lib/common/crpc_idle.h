@@ -6,8 +6,8 @@
  * @file
  * What a poll loop does when a turn found no work.
  *
- * `poll` is for a dedicated lcore: spin with a pause. `yield` is for a lcore that shares its core with
- * something that must also run (another rank, the launcher): after a stretch of empty turns it
+ * `poll` is for a dedicated lcore: spin with a pause. `yield` is for a lcore that shares its core
+ * with something that must also run (another rank, the launcher): after a stretch of empty turns it
  * gives the core away at each further empty turn, so that nobody waits for the scheduler's tick.
  *
  *     struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};

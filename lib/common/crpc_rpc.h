@@ -13,8 +13,8 @@
  *
  * - call() queues one request: 0, or -EAGAIN (nothing was taken: poll, then call again), or a final
  *   error. Every accepted call completes exactly once, in bounded time, with success or an error.
- * - poll() and recv() fill an array and return how many; 0 is normal. They never block and never call
- *   back.
+ * - poll() and recv() fill an array and return how many; 0 is normal. They never block and never
+ *   call back.
  * - reply() answers a request now or later and in any order; release() ends a request that wants no
  *   answer.
  * - flush() sends what is queued, where the flush policy has not done it already.
@@ -41,7 +41,7 @@ struct crpc_done {
 
 /** One request that arrived. */
 struct crpc_req {
-	uint64_t token;   /**< Names the request to reply() and release(); unique, never a slot index. */
+	uint64_t token;   /**< Names it to reply() and release(); unique, never a slot index. */
 	const void *data; /**< The request's bytes. */
 	uint32_t len;     /**< Their number. */
 	uint32_t peer;    /**< Which client or endpoint it came from. */

@@ -54,12 +54,14 @@ crpc_align_up(uint64_t v, uint64_t align)
 	return (v + align - 1) & ~(align - 1);
 }
 
+/** The smaller of two. */
 static inline uint64_t
 crpc_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
+/** The larger of two. */
 static inline uint64_t
 crpc_max(uint64_t a, uint64_t b)
 {

@@ -32,7 +32,10 @@ crpc_hist_merge(struct crpc_hist *dst, const struct crpc_hist *src)
 		dst->bucket[i] += src->bucket[i];
 }
 
-/* Walks on from bucket *i, where *seen values were counted below it, to the bucket of value number `rank`. */
+/*
+ * Walks on from bucket *i, where *seen values were counted below it, to the bucket of value number
+ * `rank`.
+ */
 static uint64_t
 walk_to(const struct crpc_hist *h, uint64_t rank, uint32_t *i, uint64_t *seen)
 {

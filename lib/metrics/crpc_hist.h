@@ -11,8 +11,8 @@
  * value and never below it. This is the bucket scheme of HdrHistogram (G. Tene), and
  * crpc_hist_print_hgrm() writes the text form that its plotters read.
  *
- * A histogram belongs to one thread. Another thread merges a copy of it (crpc_hist_merge()) after the
- * owner stopped. Recording never allocates.
+ * A histogram belongs to one thread. Another thread merges a copy of it (crpc_hist_merge()) after
+ * the owner stopped. Recording never allocates.
  */
 
 #include <stdint.h>
