@@ -161,7 +161,7 @@ FNR == 1 {
 		report(FNR, "line length", columns($0) " columns; at most 100")
 	if (!is_c)
 		next
-	if (/^ +[^ *]/ && !in_comment)
+	if (/^ +[^ *\\]/ && !in_comment)
 		report(FNR, "indentation", "by spaces; use tabs")
 	if (/@file/)
 		doc = 1
@@ -190,9 +190,6 @@ function check_include(	name) {
 		report(FNR, "dependency", name " - this library runs without DPDK")
 	if (name ~ /^rte_/ && file ~ /^drivers\/soft_mlx5\//)
 		report(FNR, "dependency", name " - a preloaded library cannot count on DPDK")
-	if (name == "stdatomic.h" && file ~ /^(lib|drivers|apps)\// &&
-	    file !~ /^lib\/common\/crpc_(atomic|dma)\.h$/)
-		report(FNR, "dependency", name " - use crpc_atomic.h")
 	if (name ~ /\.\.\//)
 		report(FNR, "dependency", name " - no paths upwards; meson gives the include paths")
 }

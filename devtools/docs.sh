@@ -27,8 +27,10 @@ mkdir -p "$out" || exit 1
 	echo "OUTPUT_DIRECTORY = $out"
 	echo "WARN_LOGFILE = $out/warnings"
 } | doxygen - || { cat "$out/warnings"; exit 1; }
-if grep -vE '(variable|macro definition|enumeration value|typedef)\) of .* is not documented' \
-	"$out/warnings" | grep -vE 'Member __crpc_|^ ' | sed "s,^$PWD/,,"; then
+missing=$(grep -vE '(variable|macro definition|enumeration value|typedef)\) of .* is not documented' \
+	"$out/warnings" | grep -vE 'Member __crpc_|^ ')
+if [ -n "$missing" ]; then
+	sed "s,^$PWD/,," <<<"$missing"
 	echo "docs.sh: complete these comments" >&2
 	exit 1
 fi

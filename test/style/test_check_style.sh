@@ -101,7 +101,6 @@ lib/sample/a.c|atomic_thread_fence(x);
 lib/sample/a.c|__atomic_load_n(p, 0);
 lib/sample/a.c|y(memory_order_relaxed);
 test/sample/a.c|strcpy(a, b);
-test/sample/a.c|x = atoi(b);
 lib/sample/a.c|x = rand();
 lib/sample/a.c|"a /* b"; /* c */ exit(1);
 EOF
@@ -112,7 +111,6 @@ while IFS='|' read -r file include; do
 done <<'EOF'
 lib/sample/a.c|<infiniband/verbs.h>
 lib/ipc/a.c|<rte_eal.h>
-lib/sample/a.c|<stdatomic.h>
 lib/sample/a.c|"../ipc/x.h"
 EOF
 
