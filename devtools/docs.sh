@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# API reference from the comments of the public headers, as HTML in build/doc/html. Fails on a public
-# function without a comment, a parameter that is missing or named wrongly, a broken link. Members
-# and macros whose name says all need no comment; names with __crpc_ are internal.
+# API reference from the comments of the public headers, as HTML in build/doc/html. Fails on a
+# public function without a comment, a parameter that is missing or named wrongly, a broken link.
+# Members and macros whose name says all need no comment; names with __crpc_ are internal.
 set -u
 
 cd "$(dirname "$0")/.." || exit 1
@@ -27,8 +27,8 @@ mkdir -p "$out" || exit 1
 	echo "OUTPUT_DIRECTORY = $out"
 	echo "WARN_LOGFILE = $out/warnings"
 } | doxygen - || { cat "$out/warnings"; exit 1; }
-missing=$(grep -vE '(variable|macro definition|enumeration value|typedef)\) of .* is not documented' \
-	"$out/warnings" | grep -vE 'Member __crpc_|^ ')
+obvious='(variable|macro definition|enumeration value|typedef)\) of .* is not documented'
+missing=$(grep -vE "$obvious|Member __crpc_|^ " "$out/warnings")
 if [ -n "$missing" ]; then
 	sed "s,^$PWD/,," <<<"$missing"
 	echo "docs.sh: complete these comments" >&2

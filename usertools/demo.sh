@@ -8,8 +8,8 @@ usage() {
 	cat <<'EOF'
 usage: usertools/demo.sh [options] [-- BENCHKV_OPTION...]
 
-Installs missing packages, builds, reserves hugepages if it may, runs benchkv with two ranks for 10 s
-and verifies every answer, prints the result table and writes
+Installs missing packages, builds, reserves hugepages if it may, runs benchkv with two ranks for
+10 s and verifies every answer, prints the result table and writes
 
   results/demo.jsonl           the figures, one object per line
   results/demo.svg             the latency distribution (and the .hgrm files it is drawn from)
@@ -24,7 +24,8 @@ What stands after -- goes to benchkv and overrides: -- --seconds 3 --value-size 
   --no-packages  install nothing
   --build DIR    use this build folder as it is, build nothing
 
-Changes to the machine, each announced with the command that undoes it: packages, reserved hugepages.
+Changes to the machine, each announced with the command that undoes it: packages, reserved
+hugepages.
 Exit status: that of benchkv.
 EOF
 }
@@ -110,7 +111,7 @@ setup_memory() {
 		step "memory: $free hugepages of 2 MiB are free"
 	fi
 	# The pages are anonymous: no mount is needed, and nothing is left behind.
-	eal_memory=(--in-memory -m $rank_mib)
+	eal_memory=(--in-memory -m "$rank_mib")
 }
 
 # Sets nic to what a rank is started through.
