@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Proves that an installation is complete: into an empty folder, then, with nothing but its headers,
+# libraries and pkg-config files, each header compiles, each library links, the example runs, and
+# the tools answer --help.
+# Arguments: source root, build root, compiler with its options.
+set -u
+
+source=$1
+build=$2
+shift 2
+cc=("$@")
+dest=$(mktemp -d) || exit 99
+trap 'rm -rf "$dest"' EXIT
+failures=0
+
+fail() {
+	echo "FAIL: $*"
+	failures=$((failures + 1))
+}
+
+meson install -C "$build" --no-rebuild --destdir "$dest/root" >"$dest/log" 2>&1 ||
+	{ cat "$dest/log"; exit 1; }
+pc_dir=$(find "$dest/root" -type d -name pkgconfig)
+include_dir=$(find "$dest/root" -type d -name copyrpc)
+bin_dir=$(find "$dest/root" -type d -name bin)
+[ -n "$pc_dir" ] && [ -n "$include_dir" ] || { echo "nothing was installed"; exit 1; }
+
+# Finds our files in the folder and those of the system where they are.
+config() {
+	local flags prefix
+	flags=$(PKG_CONFIG_PATH=$pc_dir pkg-config "$@") || return 1
+	# Ours name the final prefix, where nothing of ours is yet.
+	prefix=$(PKG_CONFIG_PATH=$pc_dir pkg-config --variable=prefix crpc_common)
+	echo "$flags" | sed "s,-\([IL]\)$prefix,-\1$dest/root$prefix,g"
+}
+
+names=()
+for pc in "$pc_dir"/crpc_*.pc; do
+	names+=("$(basename "$pc" .pc)")
+done
+
+# DPDK's too: crpc_compat.h is for programs that link it.
+cflags=$(config --cflags "${names[@]}" libdpdk) || fail "pkg-config --cflags"
+for header in "$include_dir"/*.h; do
+	echo "#include <$(basename "$header")>" >"$dest/header.c"
+	# shellcheck disable=SC2086
+	"${cc[@]}" -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -c -o "$dest/header.o" \
+		"$dest/header.c" $cflags || fail "header $(basename "$header")"
+done
+
+echo 'int main(void) { return 0; }' >"$dest/main.c"
+for name in "${names[@]}"; do
+	libs=$(config --cflags --libs "$name") || { fail "pkg-config $name"; continue; }
+	# shellcheck disable=SC2086
+	"${cc[@]}" -o "$dest/main" "$dest/main.c" $libs || fail "link with $name"
+done
+
+for example in "$source"/doc/examples/*.c; do
+	program=$(basename "$example" .c)
+	libs=$(config --cflags --libs "crpc_${program%%_*}") || { fail "$program"; continue; }
+	# shellcheck disable=SC2086
+	"${cc[@]}" -o "$dest/$program" "$example" $libs || { fail "build $program"; continue; }
+	timeout 10 "$dest/$program" || fail "$program ended with status $?"
+done
+
+for tool in crpc-soft-mlx5 crpc-doctor crpc-plot-hgrm; do
+	"$bin_dir/$tool" --help >/dev/null || fail "$tool --help"
+done
+
+echo "${#names[@]} libraries, $failures failures"
+[ $failures = 0 ]
