@@ -46,8 +46,8 @@ cflags=$(config --cflags "${names[@]}" libdpdk) || fail "pkg-config --cflags"
 for header in "$include_dir"/*.h; do
 	echo "#include <$(basename "$header")>" >"$dest/header.c"
 	# shellcheck disable=SC2086
-	"${cc[@]}" -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -c -o "$dest/header.o" \
-		"$dest/header.c" $cflags || fail "header $(basename "$header")"
+	"${cc[@]}" -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -c \
+		-o "$dest/header.o" "$dest/header.c" $cflags || fail "header $(basename "$header")"
 done
 
 echo 'int main(void) { return 0; }' >"$dest/main.c"
