@@ -131,7 +131,8 @@ choose_nic() {
 	else
 		step "NIC: the software ConnectX, as asked"
 	fi
-	nic=("$root/usertools/soft-mlx5")
+	# A net of its own: runs at the same time do not meet.
+	nic=("$root/usertools/soft-mlx5" --build "$build" --net "demo.$$")
 }
 
 if [ $packages = 1 ]; then
@@ -166,15 +167,17 @@ command=("${launcher[@]}" "${nic[@]}" "$benchkv" "${eal_memory[@]}" -- --preset 
 step "running: ${command[*]}"
 # An interrupt ends the ranks cleanly; what they wrote until then is still shown.
 trap : INT
-SOFT_MLX5_LIBRARY=${SOFT_MLX5_LIBRARY:-$build/drivers/soft_mlx5/libsoft_mlx5.so} "${command[@]}"
+"${command[@]}"
 status=$?
 
-shopt -s nullglob
-distributions=("$out"/demo*.hgrm)
+distributions=()
+for part in local remote; do
+	[ ! -s "$out/demo.$part.hgrm" ] || distributions+=("$out/demo.$part.hgrm=$part")
+done
 if [ ${#distributions[@]} = 0 ]; then
 	[ $status != 0 ] || step "no latency distribution was written"
 elif command -v gnuplot >/dev/null; then
-	"$root/usertools/plot-hgrm" -o "$out/demo.svg" --title "benchkv, $ranks ranks" \
+	"$root/usertools/plot-hgrm" -o "$out/demo.svg" --title "benchkv, $ranks ranks: latency" \
 		"${distributions[@]}"
 else
 	step "no picture: gnuplot is not installed"
