@@ -85,6 +85,26 @@ for name in "${sources[@]}"; do
 	esac
 done
 
+# Links between documents lead somewhere.
+check_links() {
+	local name target
+	for name in "${texts[@]}"; do
+		case $name in
+		*.md) ;;
+		*) continue ;;
+		esac
+		grep -noE '\]\([^)# ]+' "$name" | while IFS=: read -r line target; do
+			target=${target#*](}
+			case $target in
+			*://* | mailto*) continue ;;
+			esac
+			[ -e "$(dirname "$name")/$target" ] ||
+				echo "$name:$line: link: $target does not exist"
+		done
+	done
+}
+check_links >>"$findings"
+
 check_symbols() {
 	local lib
 	for lib in "$build"/lib/*.a "$build"/drivers/*.a; do
