@@ -99,8 +99,10 @@ lib/sample/a.c|__sync_synchronize();
 lib/sample/a.c|__atomic_thread_fence(__ATOMIC_SEQ_CST);
 lib/sample/a.c|atomic_thread_fence(x);
 lib/sample/a.c|__atomic_load_n(p, 0);
-lib/sample/a.c|y(memory_order_relaxed);
-test/sample/a.c|strcpy(a, b);
+lib/sample/a.c|y(memory_order_seq_cst);
+drivers/nic/a.c|atomic_store(p, 1);
+drivers/nic/a.c|atomic_load_explicit(p, memory_order_acquire);
+lib/sample/a.c|strcpy(a, b);
 lib/sample/a.c|x = rand();
 lib/sample/a.c|"a /* b"; /* c */ exit(1);
 EOF

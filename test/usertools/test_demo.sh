@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Proves that demo.sh runs two ranks, writes results that a program can read and a picture, and hands
-# benchkv's exit status on. Arguments: source root, build root.
+# Proves that demo.sh runs two ranks, writes results that a program can read and a picture, and
+# hands benchkv's exit status on. Arguments: source root, build root.
 set -u
 
 source=$1
