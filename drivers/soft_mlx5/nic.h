@@ -68,6 +68,8 @@ enum sm_qp_type {
 enum sm_async_type {
 	SM_EVENT_CQ_ERR = 0,
 	SM_EVENT_QP_FATAL = 1,
+	SM_EVENT_QP_REQ_ERR = 2,
+	SM_EVENT_QP_ACCESS_ERR = 3,
 	SM_EVENT_QP_LAST_WQE_REACHED = 16,
 	SM_EVENT_SRQ_LIMIT_REACHED = 15,
 };

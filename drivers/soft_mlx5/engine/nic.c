@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "crpc_idle.h"
+#include "priv.h"
+
+/* Registers of a UAR page: two BlueFlame pairs, and where completion queues are armed. */
+#define UAR_CQ_ARM 0x20u
+#define UAR_BF 0x800u
+#define UAR_BF_STEP 0x100u
+#define UAR_BF_REGS 4u
+/* A page with this many queue pairs is looked through at each doorbell; a larger one when it is
+ * quiet, or after this many doorbells. */
+#define UAR_SWEEP_QPS 4u
+#define UAR_SWEEP_RUNG 16u
+/* An acknowledgement may wait while packets keep coming, up to this many messages. */
+#define ACK_HOLD 16u
+
+void
+sm_lock(struct sm_nic *nic)
+{
+	uint32_t tries = 0;
+
+	atomic_fetch_add_explicit(&nic->waiters, 1, memory_order_relaxed);
+	/* L1 pairs with L0 in sm_unlock(). */
+	while (crpc_exchange_acq_rel(&nic->lock, 1) != 0) {
+		/* Sleep in the end: the holder may be a thread of lower priority on this core. */
+		if (++tries < 100)
+			crpc_pause();
+		else if (tries < 200)
+			sched_yield();
+		else
+			nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+	}
+	atomic_fetch_sub_explicit(&nic->waiters, 1, memory_order_relaxed);
+}
+
+int
+sm_lock_live(struct sm_nic *nic)
+{
+	sm_lock(nic);
+	if (!nic->orphan)
+		return 0;
+	sm_unlock(nic);
+	return EIO;
+}
+
+void
+sm_unlock(struct sm_nic *nic)
+{
+	/* L0: everything done under the lock; pairs with L1 and L2. */
+	crpc_store_release(&nic->lock, 0);
+}
+
+static void
+event_nobody(void *user)
+{
+}
+
+static void
+async_nobody(void *user, enum sm_async_type type)
+{
+}
+
+int
+sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
+{
+	struct sm_nic *nic;
+	int rc;
+
+	if (attr->net == NULL)
+		return EINVAL;
+	nic = calloc(1, sizeof(*nic));
+	if (nic == NULL)
+		return ENOMEM;
+	nic->qps = calloc(SM_QPS_MAX, sizeof(struct sm_qp *));
+	rc = nic->qps == NULL ? ENOMEM : sm_wire_open(attr->net, &nic->wire, &nic->slot);
+	if (rc != 0) {
+		free(nic->qps);
+		free(nic);
+		return rc;
+	}
+	TAILQ_INIT(&nic->active);
+	TAILQ_INIT(&nic->answers);
+	TAILQ_INIT(&nic->waiting);
+	TAILQ_INIT(&nic->failed);
+	TAILQ_INIT(&nic->peers);
+	TAILQ_INIT(&nic->cqs);
+	TAILQ_INIT(&nic->srqs);
+	TAILQ_INIT(&nic->pds);
+	nic->comp_event = attr->comp_event != NULL ? attr->comp_event : event_nobody;
+	nic->async_event = attr->async_event != NULL ? attr->async_event : async_nobody;
+	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
+	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot));
+	*nicp = nic;
+	return 0;
+}
+
+/* Objects that the program left; it has stopped using their memory or not, so look at none of it. */
+static void
+objects_free(struct sm_nic *nic)
+{
+	struct sm_cq *cq;
+	struct sm_srq *srq;
+	struct sm_pd *pd;
+
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
+		if (nic->qps[i] != NULL) {
+			free(nic->qps[i]->swr);
+			free(nic->qps[i]);
+		}
+	while ((cq = TAILQ_FIRST(&nic->cqs)) != NULL) {
+		TAILQ_REMOVE(&nic->cqs, cq, link);
+		free(cq);
+	}
+	while ((srq = TAILQ_FIRST(&nic->srqs)) != NULL) {
+		TAILQ_REMOVE(&nic->srqs, srq, link);
+		free(srq);
+	}
+	while ((pd = TAILQ_FIRST(&nic->pds)) != NULL) {
+		TAILQ_REMOVE(&nic->pds, pd, link);
+		free(pd);
+	}
+}
+
+void
+sm_nic_free(struct sm_nic *nic)
+{
+	struct sm_peer *p;
+	struct sm_qp *qp;
+
+	/* What was received is acknowledged, or the other side would see a failure. */
+	TAILQ_FOREACH(qp, &nic->answers, answer_link)
+		sm_resp_settle(nic, qp);
+	while ((p = TAILQ_FIRST(&nic->peers)) != NULL)
+		sm_peer_free(nic, p);
+	if (!nic->orphan)
+		sm_wire_close(nic->wire);
+	objects_free(nic);
+	for (uint32_t i = 0; i < nic->nuars; i++)
+		free(nic->uars[i]);
+	free(nic->uars);
+	free(nic->keys);
+	free(nic->qps);
+	free(nic);
+}
+
+void
+sm_nic_fork_child(struct sm_nic *nic)
+{
+	/* The thread that held the lock, if one did, does not exist here. */
+	crpc_store_relaxed(&nic->lock, 0);
+	crpc_store_relaxed(&nic->waiters, 0);
+	if (nic->orphan)
+		return;
+	nic->orphan = true;
+	TAILQ_INIT(&nic->answers);
+	sm_wire_fork_child(nic->wire);
+	nic->wire = NULL;
+}
+
+int
+sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page)
+{
+	struct sm_uar **uars, *u = calloc(1, sizeof(*u));
+	int rc = 0;
+
+	if (u == NULL)
+		return ENOMEM;
+	u->id = page_id;
+	u->page = page;
+	TAILQ_INIT(&u->qps);
+	if (sm_lock_live(nic) != 0) {
+		free(u);
+		return EIO;
+	}
+	for (uint32_t i = 0; i < nic->nuars; i++)
+		if (nic->uars[i]->id == page_id)
+			rc = EEXIST;
+	uars = rc == 0 ? realloc(nic->uars, (nic->nuars + 1) * sizeof(struct sm_uar *)) : NULL;
+	if (uars != NULL) {
+		uars[nic->nuars++] = u;
+		nic->uars = uars;
+	}
+	sm_unlock(nic);
+	if (uars != NULL)
+		return 0;
+	free(u);
+	return rc != 0 ? rc : ENOMEM;
+}
+
+int
+sm_uar_del(struct sm_nic *nic, uint32_t page_id)
+{
+	int rc = ENOENT;
+
+	if (sm_lock_live(nic) != 0)
+		return EIO;
+	for (uint32_t i = 0; i < nic->nuars; i++) {
+		if (nic->uars[i]->id != page_id)
+			continue;
+		rc = nic->uars[i]->nqps != 0 ? EBUSY : 0;
+		if (rc == 0) {
+			free(nic->uars[i]);
+			nic->uars[i] = nic->uars[--nic->nuars];
+		}
+		break;
+	}
+	sm_unlock(nic);
+	return rc;
+}
+
+int
+sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn)
+{
+	struct sm_pd *p = calloc(1, sizeof(*p));
+
+	if (p == NULL)
+		return ENOMEM;
+	if (sm_lock_live(nic) != 0) {
+		free(p);
+		return EIO;
+	}
+	p->pdn = nic->next_pdn++ & 0xffffff;
+	TAILQ_INSERT_TAIL(&nic->pds, p, link);
+	*pdn = p->pdn;
+	*pd = p;
+	sm_unlock(nic);
+	return 0;
+}
+
+int
+sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd)
+{
+	if (sm_lock_live(nic) != 0)
+		return EIO;
+	if (pd->users != 0) {
+		sm_unlock(nic);
+		return EBUSY;
+	}
+	TAILQ_REMOVE(&nic->pds, pd, link);
+	sm_unlock(nic);
+	free(pd);
+	return 0;
+}
+
+/* All queue pairs of a page: a doorbell can overwrite another one in the same register. */
+static void
+uar_sweep(struct sm_nic *nic, struct sm_uar *u)
+{
+	struct sm_qp *qp, *next;
+
+	u->rung = 0;
+	for (qp = TAILQ_FIRST(&u->qps); qp != NULL; qp = next) {
+		next = TAILQ_NEXT(qp, uar_link);
+		sm_sq_ring(nic, qp);
+	}
+}
+
+static uint32_t
+uar_poll(struct sm_nic *nic, struct sm_uar *u)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < UAR_BF_REGS; i++) {
+		_Atomic uint64_t *reg =
+			(_Atomic uint64_t *)(void *)(u->page + UAR_BF + i * UAR_BF_STEP);
+		struct sm_qp *qp;
+		uint64_t v;
+
+		if (crpc_load_relaxed(reg) == 0)
+			continue;
+		/* First forget it, then read the doorbell records. */
+		v = crpc_exchange_acq_rel(reg, 0);
+		n++;
+		if (u->nqps <= UAR_SWEEP_QPS)
+			continue;
+		/* The ctrl segment's second word: qpn << 8 | ds. */
+		qp = sm_qp_find(nic, sm_be32((const uint8_t *)&v + 4) >> 8);
+		if (qp != NULL && qp->uar == u)
+			sm_sq_ring(nic, qp);
+	}
+	u->rung += n;
+	if (u->rung != 0 &&
+		(n == 0 || u->nqps <= UAR_SWEEP_QPS || u->rung >= UAR_SWEEP_RUNG))
+		uar_sweep(nic, u);
+	return n;
+}
+
+static uint32_t
+doorbells(struct sm_nic *nic)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < nic->nuars; i++) {
+		struct sm_uar *u = nic->uars[i];
+		_Atomic uint64_t *arm = (_Atomic uint64_t *)(void *)(u->page + UAR_CQ_ARM);
+		struct sm_cq *cq;
+
+		if (u->nqps != 0)
+			n += uar_poll(nic, u);
+		if (crpc_likely(crpc_load_relaxed(arm) == 0))
+			continue;
+		crpc_exchange_acq_rel(arm, 0);
+		n++;
+		/* Which queue was armed stands in the doorbell records alone. */
+		TAILQ_FOREACH(cq, &nic->cqs, link)
+			sm_cq_arm_check(nic, cq);
+	}
+	return n;
+}
+
+static void
+send_pass(struct sm_nic *nic, uint32_t *work)
+{
+	struct sm_qp *last = TAILQ_LAST(&nic->active, sm_qp_list), *qp = NULL;
+
+	/* Once round: who is not done goes to the end. */
+	while (qp != last && (qp = TAILQ_FIRST(&nic->active)) != NULL) {
+		bool more;
+
+		TAILQ_REMOVE(&nic->active, qp, active_link);
+		qp->active = false;
+		more = sm_sq_serve(nic, qp, work);
+		if (more && !qp->active) {
+			qp->active = true;
+			TAILQ_INSERT_TAIL(&nic->active, qp, active_link);
+		}
+	}
+}
+
+static uint32_t
+receive_pass(struct sm_nic *nic)
+{
+	struct sm_peer *p;
+	uint32_t n = 0;
+
+	sm_peer_discover(nic);
+	TAILQ_FOREACH(p, &nic->peers, link)
+		if (!p->dead)
+			n += sm_peer_poll(nic, p);
+	return n;
+}
+
+/* An acknowledgement is worth a packet of its own when the burst is over. */
+static bool
+answer_held(const struct sm_qp *qp)
+{
+	return qp->nak == 0 && qp->ans_head == qp->ans_tail && qp->unacked < ACK_HOLD &&
+		qp->peer->busy && qp->peer->was_busy && !qp->peer->self;
+}
+
+static void
+answer_pass(struct sm_nic *nic)
+{
+	struct sm_qp *qp, *next;
+
+	for (qp = TAILQ_FIRST(&nic->answers); qp != NULL; qp = next) {
+		next = TAILQ_NEXT(qp, answer_link);
+		if (answer_held(qp) || !sm_resp_serve(nic, qp))
+			continue;
+		TAILQ_REMOVE(&nic->answers, qp, answer_link);
+		qp->answering = false;
+	}
+}
+
+static void
+timer_pass(struct sm_nic *nic)
+{
+	struct sm_qp *qp, *next;
+
+	for (qp = TAILQ_FIRST(&nic->waiting); qp != NULL; qp = next) {
+		next = TAILQ_NEXT(qp, wait_link);
+		sm_sq_timer(nic, qp);
+	}
+	if (crpc_unlikely(nic->now >= nic->alive_at)) {
+		nic->alive_at = nic->now + SM_ALIVE_NS;
+		sm_peer_check(nic);
+	}
+}
+
+/* Work posted to a queue pair in error is completed whether it is announced or not. */
+static uint32_t
+failed_pass(struct sm_nic *nic)
+{
+	struct sm_qp *qp;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH(qp, &nic->failed, failed_link)
+		n += sm_qp_flush(nic, qp);
+	return n;
+}
+
+static void
+event_pass(struct sm_nic *nic)
+{
+	struct sm_cq *cq;
+
+	while ((cq = nic->touched) != NULL) {
+		nic->touched = cq->next_touched;
+		cq->touched = false;
+		sm_cq_arm_check(nic, cq);
+	}
+}
+
+uint32_t
+sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
+{
+	uint32_t work;
+
+	/* L2 pairs with L0 in sm_unlock(). */
+	if (crpc_load_relaxed(&nic->waiters) != 0 || crpc_exchange_acq_rel(&nic->lock, 1) != 0)
+		return 0;
+	if (crpc_unlikely(nic->orphan)) {
+		sm_unlock(nic);
+		return 0;
+	}
+	nic->now = now_ns;
+	work = doorbells(nic);
+	send_pass(nic, &work);
+	work += receive_pass(nic);
+	answer_pass(nic);
+	timer_pass(nic);
+	work += failed_pass(nic);
+	event_pass(nic);
+	sm_unlock(nic);
+	return work;
+}
+
+static bool
+uar_quiet(const struct sm_uar *u)
+{
+	if (crpc_load_relaxed((_Atomic uint64_t *)(void *)(u->page + UAR_CQ_ARM)) != 0)
+		return false;
+	for (uint32_t i = 0; i < UAR_BF_REGS; i++)
+		if (crpc_load_relaxed((_Atomic uint64_t *)(void *)(u->page + UAR_BF +
+			    i * UAR_BF_STEP)) != 0)
+			return false;
+	return u->rung == 0;
+}
+
+bool
+sm_nic_idle(struct sm_nic *nic)
+{
+	struct sm_peer *p;
+	uint32_t head;
+	bool idle;
+
+	sm_lock(nic);
+	idle = nic->orphan ||
+		(TAILQ_EMPTY(&nic->active) && TAILQ_EMPTY(&nic->answers) &&
+			TAILQ_EMPTY(&nic->waiting) && nic->rings_seen == sm_wire_rings(nic->wire));
+	for (uint32_t i = 0; idle && !nic->orphan && i < nic->nuars; i++)
+		idle = uar_quiet(nic->uars[i]);
+	TAILQ_FOREACH(p, &nic->peers, link)
+		if (idle && !nic->orphan && !p->dead && p->rx.ring != NULL &&
+			sm_rx_peek(&p->rx, &head) != NULL)
+			idle = false;
+	sm_unlock(nic);
+	return idle;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "crpc_log.h"
+#include "priv.h"
+
+/* Packets that are read from one peer in one pass. */
+#define POLL_PACKETS 64u
+/* NAKs that wait for room; a peer that makes more and reads none has itself to blame. */
+#define LATE_MAX 65536u
+
+/* A ring of this process to itself. */
+static struct sm_ring *
+ring_local(void)
+{
+	struct sm_ring *r = aligned_alloc(CRPC_CACHE_GUARD, sizeof(*r));
+
+	if (r != NULL)
+		memset((void *)r, 0, sizeof(*r));
+	return r;
+}
+
+static int
+peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
+{
+	int rc;
+
+	if (p->tx.ring != NULL || p->dead)
+		return 0;
+	if (p->self) {
+		p->tx.ring = ring_local();
+		if (p->tx.ring == NULL)
+			return ENOMEM;
+		p->rx.ring = p->tx.ring;
+	} else {
+		rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, &p->tx.ring);
+		if (rc != 0)
+			return rc;
+	}
+	p->tx.limit = SM_RING_BYTES;
+	return 0;
+}
+
+/* Find or make the peer of a (slot, generation). */
+static int
+peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
+{
+	struct sm_peer *p;
+	int rc;
+
+	TAILQ_FOREACH(p, &nic->peers, link)
+		if (p->slot == slot && p->gen == gen)
+			break;
+	if (p == NULL) {
+		p = calloc(1, sizeof(*p));
+		if (p == NULL)
+			return ENOMEM;
+		p->slot = slot;
+		p->gen = gen;
+		p->self = slot == nic->slot;
+		p->dead = !p->self && !sm_wire_alive(nic->wire, slot, gen);
+		TAILQ_INIT(&p->qps);
+		TAILQ_INSERT_TAIL(&nic->peers, p, link);
+	}
+	rc = peer_tx_open(nic, p);
+	if (rc != 0) {
+		if (TAILQ_EMPTY(&p->qps) && p->rx.ring == NULL)
+			sm_peer_free(nic, p);
+		return rc;
+	}
+	*peer = p;
+	return 0;
+}
+
+int
+sm_peer_get(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer)
+{
+	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), peer);
+}
+
+void
+sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
+{
+	TAILQ_REMOVE(&nic->peers, p, link);
+	if (p->self) {
+		free(p->tx.ring);
+	} else {
+		if (p->tx.ring != NULL)
+			sm_wire_ring_free(p->tx.ring);
+		if (p->rx.ring != NULL)
+			sm_wire_ring_free(p->rx.ring);
+	}
+	free(p->late);
+	free(p);
+}
+
+void
+sm_peer_join(struct sm_peer *peer, struct sm_qp *qp)
+{
+	TAILQ_INSERT_TAIL(&peer->qps, qp, peer_link);
+}
+
+void
+sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp)
+{
+	TAILQ_REMOVE(&qp->peer->qps, qp, peer_link);
+	qp->peer = NULL;
+}
+
+void
+sm_peer_discover(struct sm_nic *nic)
+{
+	uint32_t src, gen, rings = sm_wire_rings(nic->wire);
+	struct sm_ring *ring;
+
+	if (crpc_likely(rings == nic->rings_seen))
+		return;
+	nic->rings_seen = rings;
+	while ((ring = sm_wire_ring_take(nic->wire, &src, &gen)) != NULL) {
+		struct sm_peer *p;
+
+		if (peer_of(nic, src, gen, &p) != 0 || p->rx.ring != NULL) {
+			sm_wire_ring_free(ring);
+			continue;
+		}
+		p->rx.ring = ring;
+	}
+}
+
+static void
+peer_dead(struct sm_nic *nic, struct sm_peer *p)
+{
+	struct sm_qp *qp, *next;
+
+	p->dead = true;
+	for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
+		next = TAILQ_NEXT(qp, peer_link);
+		sm_sq_peer_dead(nic, qp);
+	}
+}
+
+static crpc_noinline void
+peer_corrupt(struct sm_nic *nic, struct sm_peer *p, uint32_t head)
+{
+	crpc_err("slot %u (generation %u) wrote a bad packet, head 0x%x: cut off", p->slot, p->gen,
+		head);
+	peer_dead(nic, p);
+}
+
+static bool
+packet_sane(const struct sm_rx *rx, uint32_t head)
+{
+	uint32_t len = head & 0xffff;
+	uint32_t left = SM_RING_BYTES - (uint32_t)(rx->pos & (SM_RING_BYTES - 1));
+
+	return len <= SM_FRAG && sm_pkt_bytes(len) <= left;
+}
+
+static void
+packet_take(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *pkt, uint32_t head)
+{
+	const uint8_t *payload = (const uint8_t *)pkt + sizeof(*pkt);
+	struct sm_pkt h;
+	struct sm_qp *qp;
+
+	memcpy((void *)&h, (const void *)pkt, sizeof(h)); /* Once: the writer could still change it. */
+	switch (head >> 16 & 0xff) {
+	case SM_PKT_SEND:
+	case SM_PKT_WRITE:
+	case SM_PKT_READ:
+	case SM_PKT_CMP_SWAP:
+	case SM_PKT_FETCH_ADD:
+		sm_resp_request(nic, p, &h, head, payload);
+		return;
+	case SM_PKT_ACK:
+	case SM_PKT_NAK:
+	case SM_PKT_READ_RESP:
+	case SM_PKT_ATOMIC_RESP:
+		qp = sm_qp_find(nic, h.dst & SM_PSN_MASK);
+		if (qp != NULL && qp->peer == p && qp->dest_qpn == h.src)
+			sm_sq_answer(nic, qp, &h, head, payload);
+		return;
+	default:
+		peer_corrupt(nic, p, head);
+	}
+}
+
+static void
+late_send(struct sm_peer *p)
+{
+	struct sm_pkt_room room;
+	uint32_t i = 0;
+
+	for (; i < p->nlate && sm_tx_room(&p->tx, 0, 0, &room); i++) {
+		memcpy((void *)room.pkt, (const void *)&p->late[i], sizeof(*room.pkt));
+		sm_tx_commit(&p->tx, &room, 0, SM_PKT_NAK, 0);
+	}
+	p->nlate -= i;
+	memmove((void *)p->late, (const void *)(p->late + i), p->nlate * sizeof(*p->late));
+}
+
+uint32_t
+sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
+{
+	struct sm_rx *rx = &p->rx;
+	struct sm_pkt *pkt;
+	uint32_t n, head;
+
+	if (crpc_unlikely(p->nlate != 0 && !p->dead))
+		late_send(p);
+	for (n = 0; n < POLL_PACKETS && rx->ring != NULL; n++) {
+		pkt = sm_rx_peek(rx, &head);
+		if (pkt == NULL)
+			break;
+		if (crpc_unlikely(!packet_sane(rx, head))) {
+			peer_corrupt(nic, p, head);
+			break;
+		}
+		packet_take(nic, p, pkt, head);
+		sm_rx_done(rx, head & 0xffff);
+	}
+	p->was_busy = p->busy;
+	p->busy = n != 0;
+	p->heard |= p->busy;
+	return n;
+}
+
+void
+sm_peer_lost(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *h)
+{
+	struct sm_pkt nak = {
+		.dst = (h->src & SM_PSN_MASK) | (h->dst & ~SM_PSN_MASK),
+		.src = h->dst & SM_PSN_MASK,
+		.psn = h->psn,
+		.imm = SM_NAK_LOST,
+	};
+
+	if (p->dead)
+		return;
+	if (p->nlate == p->late_room) {
+		uint32_t n = p->late_room == 0 ? 64 : p->late_room * 2;
+		struct sm_pkt *late = n > LATE_MAX ? NULL : realloc((void *)p->late, n * sizeof(*late));
+
+		if (late == NULL)
+			return;
+		p->late = late;
+		p->late_room = n;
+	}
+	memcpy((void *)&p->late[p->nlate++], (const void *)&nak, sizeof(nak));
+	late_send(p);
+}
+
+void
+sm_peer_check(struct sm_nic *nic)
+{
+	struct sm_peer *p, *next;
+
+	for (p = TAILQ_FIRST(&nic->peers); p != NULL; p = next) {
+		next = TAILQ_NEXT(p, link);
+		if (p->self)
+			continue;
+		if (!p->dead && !p->heard && !sm_wire_alive(nic->wire, p->slot, p->gen)) {
+			/* What it sent before it died still counts. */
+			while (!p->dead && sm_peer_poll(nic, p) != 0)
+				;
+			peer_dead(nic, p);
+		}
+		p->heard = false;
+		if (p->dead && TAILQ_EMPTY(&p->qps))
+			sm_peer_free(nic, p);
+	}
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_ENGINE_PRIV_H
+#define SOFT_MLX5_ENGINE_PRIV_H
+
+/**
+ * @file
+ * The engine's objects, and which file does what.
+ *
+ *     nic.c        life, lock, UAR pages, the progress pass
+ *     mr.c         keys and the only way to application memory
+ *     cq.c         CQEs, overrun, arming
+ *     srq.c        receive WQEs of RQs and SRQs
+ *     qp.c         objects, state machine, flush
+ *     requester.c  send queue: WQEs -> request packets; acknowledgements and responses -> CQEs
+ *     responder.c  request packets -> memory, receive CQEs, acknowledgements, responses
+ *     peer.c       the rings to and from another context
+ *     wire_shm.c   the net: slots, liveness, ring files
+ *
+ * One progress pass:
+ *
+ *     doorbells -> active QPs send -> rings in: requests, responses -> acknowledgements out -> events
+ *
+ * Everything below sm_nic_progress() runs with the nic's lock held.
+ */
+
+#include <sys/queue.h>
+
+#include "wire.h"
+
+/** Syndromes of error CQEs, as in the PRM. */
+enum sm_syndrome {
+	SM_SYND_LOCAL_LENGTH = 0x01,
+	SM_SYND_LOCAL_QP_OP = 0x02,
+	SM_SYND_LOCAL_PROT = 0x04,
+	SM_SYND_FLUSH = 0x05,
+	SM_SYND_BAD_RESP = 0x10,
+	SM_SYND_LOCAL_ACCESS = 0x11,
+	SM_SYND_REMOTE_INVAL = 0x12,
+	SM_SYND_REMOTE_ACCESS = 0x13,
+	SM_SYND_REMOTE_OP = 0x14,
+	SM_SYND_RETRY_EXC = 0x15,
+	SM_SYND_RNR_EXC = 0x16,
+};
+
+/** CQE opcodes. */
+enum sm_cqe_op {
+	SM_CQE_REQ = 0,
+	SM_CQE_RESP_WR_IMM = 1,
+	SM_CQE_RESP_SEND = 2,
+	SM_CQE_RESP_SEND_IMM = 3,
+	SM_CQE_RESP_SEND_INV = 4,
+	SM_CQE_REQ_ERR = 13,
+	SM_CQE_RESP_ERR = 14,
+};
+
+/** Send WQE opcodes. */
+enum sm_wqe_op {
+	SM_OP_NOP = 0x00,
+	SM_OP_SEND_INV = 0x01,
+	SM_OP_WRITE = 0x08,
+	SM_OP_WRITE_IMM = 0x09,
+	SM_OP_SEND = 0x0a,
+	SM_OP_SEND_IMM = 0x0b,
+	SM_OP_READ = 0x10,
+	SM_OP_ATOMIC_CS = 0x11,
+	SM_OP_ATOMIC_FA = 0x12,
+};
+
+#define SM_WQEBB 64u
+#define SM_ACCESS_LOCAL_WRITE 1u
+#define SM_ACCESS_REMOTE_WRITE 2u
+#define SM_ACCESS_REMOTE_READ 4u
+#define SM_ACCESS_REMOTE_ATOMIC 8u
+#define SM_RD_MAX 16u          /**< READs and atomics that a QP has open, each way. */
+#define SM_KEYS_MAX (1u << 20) /**< Regions of one context. */
+#define SM_CQE_MAX (1u << 22)
+#define SM_PSN_MASK 0xffffffu
+/** How often a silent peer is checked for life. */
+#define SM_ALIVE_NS UINT64_C(20000000)
+
+struct sm_pd {
+	uint32_t pdn;
+	uint32_t users; /**< Regions and queues in it. */
+	TAILQ_ENTRY(sm_pd) link;
+};
+
+/** What a key stands for; in a table by key >> 8. */
+struct sm_mkey {
+	uint64_t iova;
+	uint64_t len;
+	uint8_t *base; /**< Memory at iova. */
+	struct sm_pd *pd; /**< NULL: free. */
+	uint32_t key;
+	uint32_t access;
+};
+
+struct sm_cq {
+	uint8_t *cqe; /**< The 64 bytes that are written of entry 0. */
+	_Atomic uint32_t *dbrec;
+	uint32_t pi;
+	uint32_t ci; /**< As last read from the doorbell record. */
+	uint32_t ncqe;
+	uint32_t log_ncqe;
+	uint32_t log_size;
+	uint32_t arm;       /**< The arm word that was served last. */
+	uint32_t solicited; /**< pi behind the newest solicited or error CQE. */
+	bool ignore_overrun;
+	bool failed;
+	bool touched; /**< Got a CQE in this pass. */
+	void *user;
+	uint32_t cqn;
+	uint32_t users;
+	TAILQ_ENTRY(sm_cq) link;
+	struct sm_cq *next_touched;
+};
+
+struct sm_srq {
+	struct sm_pd *pd;
+	uint8_t *buf;
+	_Atomic uint32_t *dbrec;
+	uint32_t nwqe;
+	uint32_t wqe_shift;
+	uint32_t max_sge;
+	uint32_t limit;
+	uint16_t next;  /**< WQE that is used next. */
+	uint16_t taken; /**< WQEs used so far. */
+	uint32_t srqn;
+	uint32_t users;
+	void *user;
+	TAILQ_ENTRY(sm_srq) link;
+};
+
+/** A position in the segments of a WQE. */
+struct sm_cursor {
+	const uint8_t *seg;  /**< The segment at hand. */
+	const uint8_t *wrap; /**< Where the queue ends ... */
+	const uint8_t *base; /**< ... and goes on. */
+	uint32_t left;       /**< 16-byte units from seg to the end of the WQE. */
+	uint32_t off;        /**< Bytes of the segment already used. */
+};
+
+/** What became of a send WQE that was taken from the queue. */
+enum sm_swr_wait {
+	SM_SWR_DONE,
+	SM_SWR_ACK,
+	SM_SWR_RESPONSE,
+};
+
+/** A send WQE between transmission and completion; in a ring by WQE number. */
+struct sm_swr {
+	uint32_t psn;
+	uint32_t len;
+	uint16_t bb;     /**< WQEBB index where it starts. */
+	uint8_t op;
+	uint8_t wait;    /**< enum sm_swr_wait. */
+	uint8_t syndrome; /**< Not 0: failed, completes as an error in its turn. */
+	bool signaled;
+};
+
+/** The WQE that is being sent. */
+struct sm_send {
+	bool started;
+	bool fence; /**< Waits for open READs and atomics. */
+	uint8_t pkt;  /**< enum sm_pkt_type. */
+	uint8_t last; /**< Flags of its last packet. */
+	uint8_t nbb;
+	struct sm_swr swr; /**< What is remembered of it. */
+	uint32_t off;
+	uint64_t raddr;
+	uint32_t rkey;
+	uint32_t imm;
+	uint64_t atomic[2]; /**< compare and swap, or what to add. */
+	struct sm_cursor cur;
+};
+
+/** An accepted READ or atomic whose response is due. */
+struct sm_rd {
+	uint8_t pkt; /**< SM_PKT_READ_RESP or SM_PKT_ATOMIC_RESP. */
+	uint8_t epoch;
+	uint32_t psn;
+	uint32_t rkey;
+	uint32_t len;
+	uint32_t off;
+	uint64_t raddr;
+	uint64_t value;
+};
+
+/** The message that is being received. */
+struct sm_recv {
+	bool open;
+	uint8_t pkt;
+	uint32_t len;  /**< Announced. */
+	uint32_t off;
+	uint64_t raddr;
+	uint32_t rkey;
+	uint16_t counter; /**< Of the receive WQE. */
+	struct sm_cursor cur;
+};
+
+struct sm_uar {
+	uint32_t id;
+	uint8_t *page;
+	uint32_t nqps;
+	uint32_t rung;  /**< Passes with a doorbell since all QPs were looked at. */
+	TAILQ_HEAD(, sm_qp) qps;
+};
+
+struct sm_qp {
+	/* Requester. */
+	uint8_t *sq;
+	struct sm_swr *swr;
+	_Atomic uint32_t *dbrec;
+	struct sm_peer *peer;
+	uint32_t sq_nbb;
+	uint16_t sq_head; /**< Posted, as last seen. */
+	uint16_t sq_tx;   /**< Taken. */
+	uint32_t wr_tx;   /**< WQEs taken ... */
+	uint32_t wr_done; /**< ... and completed. */
+	uint32_t psn_tx;  /**< Of the next message. */
+	uint32_t psn_acked;
+	uint32_t qpn;
+	uint32_t dest_qpn;
+	uint8_t state;
+	uint8_t epoch;  /**< Counts rewinds, so that answers to what was sent before are known. */
+	bool halted;    /**< A WQE failed: nothing more is sent. */
+	bool waiting;   /**< For `retry_at`. */
+	bool lost;      /**< It waits because nobody was there, not for a receive WQE. */
+	bool active;    /**< On nic->active. */
+	bool answering; /**< On nic->answers. */
+	bool failed;    /**< On nic->failed: in state ERR. */
+	struct sm_cq *send_cq;
+	uint32_t uidx;
+	struct sm_send tx;
+
+	/* READs and atomics that we asked for. */
+	uint32_t rd_head, rd_tail;
+	uint32_t rd_wr[SM_RD_MAX]; /**< WQE numbers. */
+	uint32_t rd_off;           /**< Bytes of the oldest that came. */
+	struct sm_cursor rd_cur;
+
+	/* Responder. */
+	uint32_t psn_rx; /**< Expected. */
+	uint32_t unacked; /**< Messages received since the last acknowledgement. */
+	uint8_t nak;     /**< enum sm_nak to be sent. */
+	bool refusing;   /**< Everything of refuse_epoch is dropped. */
+	uint8_t refuse_epoch;
+	uint16_t rq_head, rq_tail;
+	uint32_t rq_nwqe;
+	uint32_t rq_shift;
+	uint8_t *rq;
+	struct sm_srq *srq;
+	struct sm_pd *pd;
+	struct sm_cq *recv_cq;
+	uint32_t access;
+	struct sm_recv rx;
+	uint32_t ans_head, ans_tail;
+	struct sm_rd ans[SM_RD_MAX];
+
+	/* Control. */
+	struct sm_uar *uar;
+	struct sm_qp_mod attr;
+	uint8_t retries, rnr_retries;
+	uint64_t retry_at;
+	void *user;
+	TAILQ_ENTRY(sm_qp) active_link;
+	TAILQ_ENTRY(sm_qp) answer_link;
+	TAILQ_ENTRY(sm_qp) wait_link;
+	TAILQ_ENTRY(sm_qp) failed_link;
+	TAILQ_ENTRY(sm_qp) uar_link;
+	TAILQ_ENTRY(sm_qp) peer_link;
+};
+
+/** Another context, or ourselves. */
+struct sm_peer {
+	uint32_t slot;
+	uint32_t gen;
+	bool self;
+	bool dead;
+	bool busy;     /**< Sent us something in this pass ... */
+	bool was_busy; /**< ... and in the one before. */
+	bool heard;    /**< Since the last check for life. */
+	struct sm_tx tx; /**< ring NULL: none yet. */
+	struct sm_rx rx;
+	struct sm_pkt *late; /**< NAKs of no queue pair that found the ring full. */
+	uint32_t nlate, late_room;
+	TAILQ_HEAD(, sm_qp) qps;
+	TAILQ_ENTRY(sm_peer) link;
+};
+
+TAILQ_HEAD(sm_qp_list, sm_qp);
+
+struct sm_nic {
+	_Atomic uint32_t lock;
+	_Atomic uint32_t waiters; /**< Commands that want the lock: progress steps back. */
+	uint64_t now;
+	uint32_t slot;
+	uint32_t rings_seen;
+	struct sm_uar **uars;
+	uint32_t nuars;
+	uint32_t nkeys;
+	struct sm_mkey *keys;
+	struct sm_qp **qps; /**< SM_QPS_MAX. */
+	struct sm_qp_list active;
+	struct sm_qp_list answers;
+	struct sm_qp_list waiting;
+	struct sm_qp_list failed;
+	TAILQ_HEAD(, sm_peer) peers;
+	struct sm_cq *touched;
+	uint64_t alive_at;
+	struct sm_wire *wire;
+	bool orphan; /**< In a forked child. */
+	uint32_t next_qp, next_cqn, next_srqn, next_pdn;
+	uint32_t free_key; /**< Head of the list of free keys, chained by len. */
+	TAILQ_HEAD(, sm_cq) cqs;
+	TAILQ_HEAD(, sm_srq) srqs;
+	TAILQ_HEAD(, sm_pd) pds;
+	void (*comp_event)(void *user);
+	void (*async_event)(void *user, enum sm_async_type type);
+};
+
+/* ---- big endian words in application memory ---- */
+
+static inline uint16_t
+sm_be16(const void *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return __builtin_bswap16(v);
+}
+
+static inline uint32_t
+sm_be32(const void *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return __builtin_bswap32(v);
+}
+
+static inline uint64_t
+sm_be64(const void *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return __builtin_bswap64(v);
+}
+
+static inline uint32_t
+sm_dbrec(_Atomic uint32_t *word)
+{
+	/* The program's store follows its WQEs by a barrier; see crpc_dma_wmb(). */
+	return __builtin_bswap32(crpc_load_acquire(word));
+}
+
+/** a - b of message numbers. */
+static inline int32_t
+sm_psn_diff(uint32_t a, uint32_t b)
+{
+	return (int32_t)((a - b) << 8) >> 8;
+}
+
+/* ---- nic.c ---- */
+
+void sm_lock(struct sm_nic *nic);
+/** Lock for a command; EIO, and not locked, in a forked child. */
+int sm_lock_live(struct sm_nic *nic);
+void sm_unlock(struct sm_nic *nic);
+
+/* ---- mr.c ---- */
+
+/**
+ * The only way from a key to memory.
+ *
+ * @return
+ *   Where @p va lies, or NULL: no such key, another domain, outside, not allowed.
+ */
+static inline void *
+sm_mem(const struct sm_nic *nic, const struct sm_pd *pd, uint32_t key, uint64_t va, uint64_t len,
+	uint32_t access)
+{
+	const struct sm_mkey *k;
+
+	if (crpc_unlikely(key >> 8 >= nic->nkeys))
+		return NULL;
+	k = &nic->keys[key >> 8];
+	if (crpc_unlikely(k->pd != pd || k->key != key || (k->access & access) != access))
+		return NULL;
+	if (crpc_unlikely(va < k->iova || len > k->len || va - k->iova > k->len - len))
+		return NULL;
+	return k->base + (va - k->iova);
+}
+
+/** Bytes of all segments from @p cur on; UINT64_MAX: an inline segment runs out of its WQE. */
+uint64_t sm_cursor_total(const struct sm_cursor *cur);
+/** Copy @p n bytes out of the segments' memory; 0 or a syndrome. */
+uint32_t sm_gather(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur, uint8_t *dst,
+	uint32_t n);
+/** Copy @p n bytes into the segments' memory; 0 or a syndrome (LOCAL_LENGTH: does not fit). */
+uint32_t sm_scatter(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur,
+	const uint8_t *src, uint32_t n);
+
+/* ---- cq.c ---- */
+
+/** Fields of a completion in native endian; what is 0 is written as 0. */
+struct sm_wc {
+	uint8_t op;       /**< enum sm_cqe_op. */
+	uint8_t syndrome;
+	bool solicited;
+	uint8_t wqe_op;   /**< Requester: opcode of the WQE. */
+	uint16_t counter;
+	uint32_t imm;     /**< Big endian. */
+	uint32_t len;
+	uint32_t src_qpn;
+};
+
+/** Write a CQE; false: the queue overran and is in error. */
+bool sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, const struct sm_qp *qp,
+	const struct sm_wc *wc);
+/** Raise the event of an armed queue that has something. */
+void sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq);
+
+/* ---- srq.c ---- */
+
+/** Take the next receive WQE of a queue pair; false: none is posted. */
+bool sm_recv_take(struct sm_nic *nic, struct sm_qp *qp);
+
+/* ---- qp.c ---- */
+
+static inline struct sm_qp *
+sm_qp_find(const struct sm_nic *nic, uint32_t qpn)
+{
+	return (qpn >> 16) == nic->slot ? nic->qps[qpn & (SM_QPS_MAX - 1)] : NULL;
+}
+
+/** Where a context starts to number its queue pairs: elsewhere than the slot's last owner. */
+uint32_t sm_qp_number_first(uint32_t gen);
+/** Enter ERR and flush; @p event: what to raise, or -1. */
+void sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event);
+/** Complete in error what was posted to a queue pair in ERR. */
+uint32_t sm_qp_flush(struct sm_nic *nic, struct sm_qp *qp);
+
+/* ---- requester.c ---- */
+
+/** Look at the doorbell record; puts the QP on the active list if there is something to send. */
+void sm_sq_ring(struct sm_nic *nic, struct sm_qp *qp);
+/** Send; true: may be able to go on in the next pass. */
+bool sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp, uint32_t *work);
+void sm_sq_activate(struct sm_nic *nic, struct sm_qp *qp);
+/** The timer of a waiting QP. */
+void sm_sq_timer(struct sm_nic *nic, struct sm_qp *qp);
+/** The peer died. */
+void sm_sq_peer_dead(struct sm_nic *nic, struct sm_qp *qp);
+/** An acknowledgement or response. */
+void sm_sq_answer(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t head,
+	const uint8_t *payload);
+void sm_sq_unwait(struct sm_nic *nic, struct sm_qp *qp);
+
+/* ---- responder.c ---- */
+
+/** A request packet. */
+void sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *h,
+	uint32_t head, const uint8_t *payload);
+/** Send what is owed; true: nothing is left. */
+bool sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp);
+/** Settle what is owed before the queue pair goes. */
+void sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp);
+
+/* ---- peer.c ---- */
+
+/** The peer at @p slot, made if need be. */
+int sm_peer_get(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer);
+void sm_peer_join(struct sm_peer *peer, struct sm_qp *qp);
+void sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp);
+/** Read what a peer sent, a bounded amount; number of packets. */
+uint32_t sm_peer_poll(struct sm_nic *nic, struct sm_peer *peer);
+/** Map the rings that were made to us. */
+void sm_peer_discover(struct sm_nic *nic);
+/** Look for deaths and drop peers that nobody needs. */
+void sm_peer_check(struct sm_nic *nic);
+/** Tell a requester that there is nobody, now or when the ring has room. */
+void sm_peer_lost(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *h);
+void sm_peer_free(struct sm_nic *nic, struct sm_peer *peer);
+
+#endif

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <infiniband/mlx5dv.h>
+
+#include "priv.h"
+
+_Static_assert((int)MLX5_OPCODE_RDMA_WRITE_IMM == SM_OP_WRITE_IMM, "PRM");
+_Static_assert((int)MLX5_OPCODE_ATOMIC_FA == SM_OP_ATOMIC_FA, "PRM");
+_Static_assert(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && MLX5_SEND_WQE_BB == SM_WQEBB, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se) == 11, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_raddr_seg, rkey) == 8, "PRM");
+
+/* Packets that one queue pair sends in one pass before another has its turn. */
+#define SERVE_PACKETS 32u
+/* How often a requester tries again whose timeout attribute is 0, "for ever". */
+#define RETRY_FOREVER_NS UINT64_C(10000000)
+
+/* What an opcode becomes on the wire. */
+struct op {
+	uint8_t pkt;   /* enum sm_pkt_type; NONE: not an opcode of ours. */
+	uint8_t last;  /* Flags of the last packet. */
+	uint8_t units; /* 16-byte units between the ctrl segment and the data segments. */
+	uint8_t wait;  /* What completes it. */
+};
+
+static const struct op ops[] = {
+	[SM_OP_NOP] = {SM_PKT_PAD, 0, 0, SM_SWR_DONE},
+	[SM_OP_SEND] = {SM_PKT_SEND, SM_PKT_LAST, 0, SM_SWR_ACK},
+	[SM_OP_SEND_IMM] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_IMM, 0, SM_SWR_ACK},
+	[SM_OP_SEND_INV] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_INV, 0, SM_SWR_ACK},
+	[SM_OP_WRITE] = {SM_PKT_WRITE, SM_PKT_LAST, 1, SM_SWR_ACK},
+	[SM_OP_WRITE_IMM] = {SM_PKT_WRITE, SM_PKT_LAST | SM_PKT_IMM, 1, SM_SWR_ACK},
+	[SM_OP_READ] = {SM_PKT_READ, SM_PKT_LAST, 1, SM_SWR_RESPONSE},
+	[SM_OP_ATOMIC_CS] = {SM_PKT_CMP_SWAP, SM_PKT_LAST, 2, SM_SWR_RESPONSE},
+	[SM_OP_ATOMIC_FA] = {SM_PKT_FETCH_ADD, SM_PKT_LAST, 2, SM_SWR_RESPONSE},
+};
+
+/* RNR timer codes, in units of 10 us (InfiniBand specification, table "RNR NAK timer"). */
+static const uint32_t rnr_units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
+	192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576,
+	32768, 49152};
+
+enum step {
+	STEP_ON,      /* Go on. */
+	STEP_FULL,    /* The ring is full: again in the next pass. */
+	STEP_BLOCKED, /* Something else wakes it. */
+};
+
+static void sq_complete(struct sm_nic *nic, struct sm_qp *qp);
+
+static inline uint8_t *
+sq_wqe(const struct sm_qp *qp, uint16_t bb)
+{
+	return qp->sq + (size_t)(bb & (qp->sq_nbb - 1)) * SM_WQEBB;
+}
+
+/* The data segments of the WQE at @bb, behind @units that the opcode has of its own. */
+static void
+sq_cursor(const struct sm_qp *qp, uint16_t bb, uint32_t units, uint32_t left,
+	struct sm_cursor *cur)
+{
+	const uint8_t *end = qp->sq + (size_t)qp->sq_nbb * SM_WQEBB;
+	const uint8_t *seg = sq_wqe(qp, bb) + 16 * (size_t)(1 + units);
+
+	/* The first block holds ctrl and three units, so seg is at the end at most. */
+	*cur = (struct sm_cursor){
+		.seg = seg == end ? qp->sq : seg,
+		.wrap = end,
+		.base = qp->sq,
+		.left = left,
+	};
+}
+
+void
+sm_sq_activate(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (qp->active || qp->halted || qp->waiting || qp->state != SM_QPS_RTS ||
+		(qp->sq_tx == qp->sq_head && !qp->tx.started))
+		return;
+	qp->active = true;
+	TAILQ_INSERT_TAIL(&nic->active, qp, active_link);
+}
+
+void
+sm_sq_ring(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (qp->state != SM_QPS_RTS || qp->sq_nbb == 0)
+		return;
+	qp->sq_head = (uint16_t)sm_dbrec(&qp->dbrec[1]);
+	if (crpc_unlikely((uint16_t)(qp->sq_head - qp->sq_tx) > qp->sq_nbb)) {
+		sm_qp_fail(nic, qp, SM_EVENT_QP_FATAL);
+		return;
+	}
+	sm_sq_activate(nic, qp);
+}
+
+/* The WQE in qp->tx leaves the queue and waits for its completion. */
+static void
+wqe_taken(struct sm_qp *qp)
+{
+	qp->swr[qp->wr_tx & (qp->sq_nbb - 1)] = qp->tx.swr;
+	qp->wr_tx++;
+	qp->sq_tx = (uint16_t)(qp->sq_tx + qp->tx.nbb);
+	qp->tx.started = false;
+}
+
+/* Read the ctrl segment of the next WQE into qp->tx; false: it is malformed. */
+static bool
+wqe_parse(struct sm_qp *qp)
+{
+	const uint8_t *wqe = sq_wqe(qp, qp->sq_tx);
+	struct sm_send *t = &qp->tx;
+	uint32_t w0 = sm_be32(wqe), w1 = sm_be32(wqe + 4), ds = w1 & 0x3f;
+	uint32_t nbb = (ds + 3) / 4;
+	uint8_t op = (uint8_t)w0, fm = wqe[11];
+	bool ok = (uint16_t)(w0 >> 8) == qp->sq_tx && w1 >> 8 == qp->qpn && ds != 0 &&
+		nbb <= (uint16_t)(qp->sq_head - qp->sq_tx) && w0 >> 24 == 0 &&
+		op < CRPC_DIM(ops) && ops[op].pkt != SM_PKT_NONE && ds > ops[op].units;
+
+	t->nbb = (uint8_t)(nbb == 0 || nbb > (uint16_t)(qp->sq_head - qp->sq_tx) ? 1 : nbb);
+	t->swr = (struct sm_swr){
+		.psn = qp->psn_tx,
+		.bb = qp->sq_tx,
+		.op = op,
+		.signaled = (fm & MLX5_WQE_CTRL_CQ_UPDATE) != 0,
+	};
+	if (!ok)
+		return false;
+	t->swr.wait = ops[op].wait;
+	t->pkt = ops[op].pkt;
+	t->last = (uint8_t)(ops[op].last | ((fm & MLX5_WQE_CTRL_SOLICITED) ? SM_PKT_SE : 0));
+	t->fence = fm >> 5 >= 2;
+	memcpy(&t->imm, wqe + 12, sizeof(t->imm));
+	t->off = 0;
+	sq_cursor(qp, qp->sq_tx, ops[op].units, ds - 1 - ops[op].units, &t->cur);
+	if (ops[op].units != 0) {
+		t->raddr = sm_be64(wqe + 16);
+		t->rkey = sm_be32(wqe + 24);
+	}
+	if (ops[op].units == 2) { /* They are in the first block: nothing wraps before them. */
+		t->atomic[0] = sm_be64(wqe + 32);
+		t->atomic[1] = sm_be64(wqe + 40);
+	}
+	return true;
+}
+
+/* The next WQE fails with @synd, once everything before it has completed. */
+static void
+wqe_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
+{
+	if (!qp->tx.started)
+		wqe_parse(qp);
+	qp->tx.swr.wait = SM_SWR_DONE;
+	qp->tx.swr.syndrome = synd;
+	qp->halted = true;
+	wqe_taken(qp);
+	sq_complete(nic, qp);
+}
+
+static enum step
+wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
+{
+	struct sm_send *t = &qp->tx;
+	uint64_t total;
+
+	if (crpc_unlikely(!wqe_parse(qp))) {
+		wqe_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
+		return STEP_BLOCKED;
+	}
+	if (t->fence && qp->rd_head != qp->rd_tail)
+		return STEP_BLOCKED;
+	if (t->pkt == SM_PKT_PAD) { /* NOP: completes in its turn, is not seen on the wire. */
+		wqe_taken(qp);
+		sq_complete(nic, qp);
+		return STEP_ON;
+	}
+	if (t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic != 0 &&
+		qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
+		return STEP_BLOCKED;
+	t->started = true;
+	total = sm_cursor_total(&t->cur);
+	t->swr.len = (uint32_t)total;
+	if (crpc_unlikely(total == UINT64_MAX ||
+		(t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic == 0)))
+		wqe_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
+	else if (crpc_unlikely(total > SM_MSG_MAX ||
+		(t->pkt == SM_PKT_CMP_SWAP && total != 8) ||
+		(t->pkt == SM_PKT_FETCH_ADD && total != 8)))
+		wqe_fail(nic, qp, SM_SYND_LOCAL_LENGTH);
+	return qp->halted ? STEP_BLOCKED : STEP_ON;
+}
+
+/* Payload of the next packet of the WQE at hand. */
+static inline uint32_t
+packet_len(const struct sm_send *t)
+{
+	if (t->pkt == SM_PKT_READ)
+		return 0;
+	if (t->pkt == SM_PKT_CMP_SWAP || t->pkt == SM_PKT_FETCH_ADD)
+		return sizeof(t->atomic);
+	return (uint32_t)crpc_min(t->swr.len - t->off, SM_FRAG);
+}
+
+static enum step
+wqe_send(struct sm_nic *nic, struct sm_qp *qp)
+{
+	struct sm_send *t = &qp->tx;
+	struct sm_tx *tx = &qp->peer->tx;
+	uint32_t len = packet_len(t), flags = t->off == 0 ? SM_PKT_FIRST : 0, synd;
+	bool data = t->pkt == SM_PKT_SEND || t->pkt == SM_PKT_WRITE;
+	struct sm_pkt_room room;
+
+	if (!sm_tx_room(tx, len, SM_RING_RESERVE, &room))
+		return STEP_FULL;
+	if (data) {
+		synd = sm_gather(nic, qp->pd, &t->cur, room.payload, len);
+		if (crpc_unlikely(synd != 0)) {
+			wqe_fail(nic, qp, (uint8_t)synd);
+			return STEP_BLOCKED;
+		}
+		t->off += len;
+	} else if (len != 0) {
+		memcpy(room.payload, t->atomic, sizeof(t->atomic));
+	}
+	if (!data || t->off == t->swr.len)
+		flags |= t->last;
+	room.pkt->dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
+	room.pkt->src = qp->qpn;
+	room.pkt->psn = qp->psn_tx;
+	room.pkt->raddr = t->raddr;
+	room.pkt->rkey = t->rkey;
+	room.pkt->imm = data && (flags & SM_PKT_LAST) != 0 ? t->imm : t->swr.len;
+	sm_tx_commit(tx, &room, len, t->pkt, flags);
+	if ((flags & SM_PKT_LAST) == 0)
+		return STEP_ON;
+	if (!data)
+		qp->rd_wr[qp->rd_tail++ % SM_RD_MAX] = qp->wr_tx;
+	qp->psn_tx = (qp->psn_tx + 1) & SM_PSN_MASK;
+	wqe_taken(qp);
+	return STEP_ON;
+}
+
+bool
+sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp, uint32_t *work)
+{
+	for (uint32_t i = 0; i < SERVE_PACKETS; i++) {
+		enum step step = STEP_ON;
+
+		if (qp->halted || qp->waiting || (qp->state != SM_QPS_RTS && !qp->tx.started))
+			return false;
+		if (!qp->tx.started && qp->sq_tx == qp->sq_head)
+			return false;
+		if (crpc_unlikely(qp->peer->dead)) {
+			sm_sq_peer_dead(nic, qp);
+			return false;
+		}
+		if (!qp->tx.started)
+			step = wqe_begin(nic, qp);
+		if (step == STEP_ON && qp->tx.started)
+			step = wqe_send(nic, qp);
+		if (step != STEP_ON)
+			return step == STEP_FULL;
+		(*work)++;
+	}
+	return true;
+}
+
+/* Complete, in order, whatever is done. */
+static void
+sq_complete(struct sm_nic *nic, struct sm_qp *qp)
+{
+	while (qp->wr_done != qp->wr_tx) {
+		const struct sm_swr *w = &qp->swr[qp->wr_done & (qp->sq_nbb - 1)];
+		struct sm_wc wc = {.op = SM_CQE_REQ, .wqe_op = w->op, .counter = w->bb};
+
+		if (w->wait == SM_SWR_RESPONSE ||
+			(w->wait == SM_SWR_ACK && sm_psn_diff(qp->psn_acked, w->psn) < 0))
+			return;
+		qp->wr_done++;
+		if (crpc_unlikely(w->syndrome != 0)) {
+			wc.op = SM_CQE_REQ_ERR;
+			wc.syndrome = w->syndrome;
+			sm_cq_push(nic, qp->send_cq, qp, &wc);
+			sm_qp_fail(nic, qp, -1);
+			return;
+		}
+		wc.len = w->len;
+		if (w->signaled && crpc_unlikely(!sm_cq_push(nic, qp->send_cq, qp, &wc))) {
+			sm_qp_fail(nic, qp, SM_EVENT_QP_FATAL);
+			return;
+		}
+	}
+}
+
+/* The peer has everything up to @psn. */
+static void
+sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
+{
+	if (qp->rd_head != qp->rd_tail) { /* An open READ is acknowledged by its response alone. */
+		uint32_t wr = qp->rd_wr[qp->rd_head % SM_RD_MAX];
+		uint32_t rd = qp->swr[wr & (qp->sq_nbb - 1)].psn;
+
+		if (sm_psn_diff(psn, rd) >= 0)
+			psn = (rd - 1) & SM_PSN_MASK;
+	}
+	if (sm_psn_diff(psn, qp->psn_acked) <= 0 || sm_psn_diff(psn, qp->psn_tx) >= 0)
+		return;
+	qp->psn_acked = psn;
+	qp->retries = qp->attr.retry_cnt;
+	qp->rnr_retries = qp->attr.rnr_retry;
+	sq_complete(nic, qp);
+}
+
+/* Go back to the oldest message that was not acknowledged. */
+static void
+sq_rewind(struct sm_qp *qp)
+{
+	uint32_t wr = qp->wr_done;
+	const struct sm_swr *w;
+
+	for (; wr != qp->wr_tx; wr++) {
+		w = &qp->swr[wr & (qp->sq_nbb - 1)];
+		if (sm_psn_diff(w->psn, qp->psn_acked) > 0 && w->syndrome == 0)
+			break;
+	}
+	if (wr != qp->wr_tx) {
+		w = &qp->swr[wr & (qp->sq_nbb - 1)];
+		qp->sq_tx = w->bb;
+		qp->psn_tx = w->psn;
+		qp->wr_tx = wr;
+		qp->halted = false;
+	}
+	while (qp->rd_tail != qp->rd_head &&
+		(int32_t)(qp->rd_wr[(qp->rd_tail - 1) % SM_RD_MAX] - qp->wr_tx) >= 0)
+		qp->rd_tail--;
+	if (qp->rd_head == qp->rd_tail)
+		qp->rd_off = 0;
+	qp->tx.started = false;
+	qp->epoch++;
+}
+
+/* The oldest message that was not acknowledged fails. */
+static void
+sq_fail_oldest(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
+{
+	sm_sq_unwait(nic, qp);
+	sq_rewind(qp);
+	if (qp->sq_tx != qp->sq_head)
+		wqe_fail(nic, qp, synd);
+}
+
+void
+sm_sq_peer_dead(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
+		return;
+	if (qp->wr_done != qp->wr_tx || qp->sq_tx != qp->sq_head)
+		sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
+}
+
+static void
+sq_wait(struct sm_nic *nic, struct sm_qp *qp, uint64_t ns)
+{
+	if (qp->active)
+		TAILQ_REMOVE(&nic->active, qp, active_link);
+	qp->active = false;
+	qp->retry_at = nic->now + ns;
+	if (!qp->waiting)
+		TAILQ_INSERT_TAIL(&nic->waiting, qp, wait_link);
+	qp->waiting = true;
+}
+
+void
+sm_sq_unwait(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (qp->waiting)
+		TAILQ_REMOVE(&nic->waiting, qp, wait_link);
+	qp->waiting = false;
+}
+
+void
+sm_sq_timer(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if ((int64_t)(nic->now - qp->retry_at) < 0)
+		return;
+	sm_sq_unwait(nic, qp);
+	if (qp->lost && qp->attr.timeout != 0) {
+		if (qp->retries == 0) {
+			sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
+			return;
+		}
+		qp->retries--;
+	}
+	sm_sq_activate(nic, qp);
+}
+
+static void
+answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h)
+{
+	static const uint8_t synd[] = {
+		[SM_NAK_INVALID] = SM_SYND_REMOTE_INVAL,
+		[SM_NAK_ACCESS] = SM_SYND_REMOTE_ACCESS,
+		[SM_NAK_OP] = SM_SYND_REMOTE_OP,
+	};
+
+	if (h->imm == SM_NAK_LOST) {
+		sq_rewind(qp);
+		qp->lost = true;
+		sq_wait(nic, qp, qp->attr.timeout == 0 ? RETRY_FOREVER_NS
+						       : UINT64_C(4096) << qp->attr.timeout);
+		return;
+	}
+	if (sm_psn_diff(h->psn, qp->psn_acked) <= 0 || sm_psn_diff(h->psn, qp->psn_tx) > 0)
+		return;
+	sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
+	if (qp->state == SM_QPS_ERR)
+		return;
+	if (h->imm != SM_NAK_RNR) {
+		if (h->imm < CRPC_DIM(synd) && synd[h->imm] != 0)
+			sq_fail_oldest(nic, qp, synd[h->imm]);
+		return;
+	}
+	if (qp->rnr_retries == 0) {
+		sq_fail_oldest(nic, qp, SM_SYND_RNR_EXC);
+		return;
+	}
+	if (qp->rnr_retries != 7)
+		qp->rnr_retries--;
+	sq_rewind(qp);
+	qp->lost = false;
+	sq_wait(nic, qp, rnr_units[h->rkey & 31] * UINT64_C(10000));
+}
+
+/* A packet of the response to the oldest READ or atomic. */
+static void
+answer_response(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t head,
+	const uint8_t *payload)
+{
+	uint32_t len = head & 0xffff, flags = head >> 24, synd, psn;
+	struct sm_swr *w;
+
+	if (qp->rd_head == qp->rd_tail)
+		return;
+	w = &qp->swr[qp->rd_wr[qp->rd_head % SM_RD_MAX] & (qp->sq_nbb - 1)];
+	psn = w->psn;
+	if (psn != h->psn || len > w->len - qp->rd_off)
+		return;
+	if (qp->rd_off == 0) {
+		uint32_t ds = sm_be32(sq_wqe(qp, w->bb) + 4) & 0x3f, units = ops[w->op].units;
+
+		sq_cursor(qp, w->bb, units, ds > units + 1 ? ds - 1 - units : 0, &qp->rd_cur);
+	}
+	synd = sm_scatter(nic, qp->pd, &qp->rd_cur, payload, len);
+	qp->rd_off += len;
+	if (synd == 0 && (flags & SM_PKT_LAST) != 0 && qp->rd_off != w->len)
+		synd = SM_SYND_BAD_RESP;
+	if (synd == 0 && (flags & SM_PKT_LAST) == 0)
+		return;
+	qp->rd_off = 0;
+	qp->rd_head++;
+	w->wait = SM_SWR_DONE;
+	w->syndrome = (uint8_t)synd;
+	sq_acked(nic, qp, psn);
+	sq_complete(nic, qp);
+	sm_sq_activate(nic, qp); /* It may have waited for this one. */
+}
+
+void
+sm_sq_answer(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t head,
+	const uint8_t *payload)
+{
+	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
+		return;
+	if ((head >> 16 & 0xff) == SM_PKT_ACK) {
+		sq_acked(nic, qp, h->psn & SM_PSN_MASK);
+		return;
+	}
+	/* What answers something sent before the last rewind is answered again. */
+	if (h->dst >> 24 != qp->epoch)
+		return;
+	if ((head >> 16 & 0xff) == SM_PKT_NAK)
+		answer_nak(nic, qp, h);
+	else
+		answer_response(nic, qp, h, head, payload);
+}

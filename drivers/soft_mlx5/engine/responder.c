@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "priv.h"
+
+/* Where a receive WQE exists that belongs to a refused message. */
+static void
+recv_error(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
+{
+	struct sm_wc wc = {
+		.op = SM_CQE_RESP_ERR,
+		.syndrome = synd,
+		.counter = qp->rx.counter,
+	};
+
+	qp->rx.open = false;
+	sm_cq_push(nic, qp->recv_cq, qp, &wc);
+}
+
+static void
+answer_later(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (qp->answering)
+		return;
+	qp->answering = true;
+	TAILQ_INSERT_TAIL(&nic->answers, qp, answer_link);
+}
+
+/* Refuse the message at hand: nothing of it or behind it counts until the requester rewinds. */
+static void
+refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, enum sm_nak nak)
+{
+	qp->rx.open = false;
+	qp->nak = (uint8_t)nak;
+	qp->refusing = true;
+	qp->refuse_epoch = (uint8_t)(h->dst >> 24);
+	answer_later(nic, qp);
+	if (nak >= SM_NAK_INVALID)
+		sm_qp_fail(nic, qp,
+			nak == SM_NAK_INVALID         ? SM_EVENT_QP_REQ_ERR
+				: nak == SM_NAK_ACCESS ? SM_EVENT_QP_ACCESS_ERR
+						       : -1);
+}
+
+static void
+message_done(struct sm_nic *nic, struct sm_qp *qp)
+{
+	qp->rx.open = false;
+	qp->psn_rx = (qp->psn_rx + 1) & SM_PSN_MASK;
+	qp->unacked++;
+	answer_later(nic, qp);
+}
+
+/* The message completed a receive WQE. */
+static void
+recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, enum sm_cqe_op op,
+	uint32_t flags)
+{
+	struct sm_wc wc = {
+		.op = (uint8_t)op,
+		.solicited = (flags & SM_PKT_SE) != 0,
+		.counter = qp->rx.counter,
+		.imm = (flags & SM_PKT_IMM) != 0 ? h->imm : 0,
+		.len = qp->rx.len,
+		.src_qpn = qp->dest_qpn,
+	};
+
+	qp->rx.open = false;
+	if (crpc_unlikely(!sm_cq_push(nic, qp->recv_cq, qp, &wc))) {
+		refuse(nic, qp, h, SM_NAK_OP);
+		return;
+	}
+	message_done(nic, qp);
+}
+
+/* Account a packet of @len bytes to the message; false: the lengths contradict each other. */
+static bool
+message_step(struct sm_recv *rx, uint32_t len, uint32_t flags)
+{
+	if (len > rx->len - rx->off)
+		return false;
+	rx->off += len;
+	return (flags & SM_PKT_LAST) == 0 || rx->off == rx->len;
+}
+
+static void
+request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t len,
+	uint32_t flags, const uint8_t *payload)
+{
+	struct sm_recv *rx = &qp->rx;
+	uint32_t synd;
+
+	if ((flags & SM_PKT_FIRST) != 0) {
+		if (!sm_recv_take(nic, qp)) {
+			refuse(nic, qp, h, SM_NAK_RNR);
+			return;
+		}
+		rx->open = true;
+		rx->pkt = SM_PKT_SEND;
+		rx->off = 0;
+		rx->len = (flags & SM_PKT_LAST) != 0 ? len : h->imm;
+	}
+	synd = sm_scatter(nic, qp->srq != NULL ? qp->srq->pd : qp->pd, &rx->cur, payload, len);
+	if (crpc_unlikely(synd != 0)) {
+		recv_error(nic, qp, (uint8_t)synd);
+		refuse(nic, qp, h, synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
+		return;
+	}
+	/* A key is invalidated through a memory window, and there are none. */
+	if (!message_step(rx, len, flags) || (flags & SM_PKT_INV) != 0) {
+		recv_error(nic, qp, SM_SYND_LOCAL_QP_OP);
+		refuse(nic, qp, h, (flags & SM_PKT_INV) != 0 ? SM_NAK_ACCESS : SM_NAK_INVALID);
+		return;
+	}
+	if ((flags & SM_PKT_LAST) != 0)
+		recv_done(nic, qp, h,
+			(flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND, flags);
+}
+
+static void
+request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t len,
+	uint32_t flags, const uint8_t *payload)
+{
+	struct sm_recv *rx = &qp->rx;
+	void *dst = NULL;
+	bool ok = true;
+
+	if ((flags & SM_PKT_FIRST) != 0) {
+		rx->open = true;
+		rx->pkt = SM_PKT_WRITE;
+		rx->off = 0;
+		rx->raddr = h->raddr;
+		rx->rkey = h->rkey;
+		rx->len = (flags & SM_PKT_LAST) != 0 ? len : h->imm;
+		if ((flags & SM_PKT_LAST) == 0)
+			ok = sm_mem(nic, qp->pd, rx->rkey, rx->raddr, rx->len,
+				     SM_ACCESS_REMOTE_WRITE) != NULL;
+	}
+	if (len != 0)
+		dst = sm_mem(nic, qp->pd, rx->rkey, rx->raddr + rx->off, len,
+			SM_ACCESS_REMOTE_WRITE);
+	ok = ok && (len == 0 || dst != NULL) && (qp->access & SM_ACCESS_REMOTE_WRITE) != 0;
+	if (crpc_unlikely(!ok)) {
+		if ((flags & SM_PKT_IMM) != 0 && sm_recv_take(nic, qp))
+			recv_error(nic, qp, SM_SYND_LOCAL_ACCESS);
+		refuse(nic, qp, h, SM_NAK_ACCESS);
+		return;
+	}
+	if (crpc_unlikely(!message_step(rx, len, flags))) {
+		refuse(nic, qp, h, SM_NAK_INVALID);
+		return;
+	}
+	if (len != 0)
+		memcpy(dst, payload, len);
+	if ((flags & SM_PKT_LAST) == 0)
+		return;
+	if ((flags & SM_PKT_IMM) == 0)
+		message_done(nic, qp);
+	else if (sm_recv_take(nic, qp))
+		recv_done(nic, qp, h, SM_CQE_RESP_WR_IMM, flags);
+	else
+		refuse(nic, qp, h, SM_NAK_RNR); /* The data is written again: harmless. */
+}
+
+static void
+request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h)
+{
+	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
+
+	if (qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic || h->imm > SM_MSG_MAX) {
+		refuse(nic, qp, h, SM_NAK_INVALID);
+		return;
+	}
+	if ((qp->access & SM_ACCESS_REMOTE_READ) == 0 ||
+		(h->imm != 0 && sm_mem(nic, qp->pd, h->rkey, h->raddr, h->imm,
+					SM_ACCESS_REMOTE_READ) == NULL)) {
+		refuse(nic, qp, h, SM_NAK_ACCESS);
+		return;
+	}
+	*rd = (struct sm_rd){
+		.pkt = SM_PKT_READ_RESP,
+		.epoch = (uint8_t)(h->dst >> 24),
+		.psn = qp->psn_rx,
+		.rkey = h->rkey,
+		.raddr = h->raddr,
+		.len = h->imm,
+	};
+	qp->ans_tail++;
+	message_done(nic, qp);
+}
+
+static void
+request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, bool cas,
+	const uint8_t *payload)
+{
+	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
+	_Atomic uint64_t *word;
+	uint64_t arg[2];
+
+	if (qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic || h->raddr % 8 != 0) {
+		refuse(nic, qp, h, SM_NAK_INVALID);
+		return;
+	}
+	word = sm_mem(nic, qp->pd, h->rkey, h->raddr, sizeof(*word), SM_ACCESS_REMOTE_ATOMIC);
+	if (word == NULL || (uintptr_t)word % 8 != 0 ||
+		(qp->access & SM_ACCESS_REMOTE_ATOMIC) == 0) {
+		refuse(nic, qp, h, SM_NAK_ACCESS);
+		return;
+	}
+	memcpy(arg, payload, sizeof(arg));
+	*rd = (struct sm_rd){
+		.pkt = SM_PKT_ATOMIC_RESP,
+		.epoch = (uint8_t)(h->dst >> 24),
+		.psn = qp->psn_rx,
+		.len = sizeof(rd->value),
+	};
+	if (cas) {
+		rd->value = arg[1];
+		crpc_cas_acq_rel(word, &rd->value, arg[0]);
+	} else {
+		rd->value = atomic_fetch_add(word, arg[0]);
+	}
+	qp->ans_tail++;
+	message_done(nic, qp);
+}
+
+void
+sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *h, uint32_t head,
+	const uint8_t *payload)
+{
+	struct sm_qp *qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
+	uint32_t len = head & 0xffff, flags = head >> 24;
+	uint8_t type = head >> 16 & 0xff;
+
+	if (crpc_unlikely(qp == NULL || qp->peer != peer || qp->dest_qpn != h->src)) {
+		sm_peer_lost(nic, peer, h);
+		return;
+	}
+	if (crpc_unlikely(qp->refusing)) {
+		if (qp->refuse_epoch == h->dst >> 24)
+			return;
+		qp->refusing = false;
+	}
+	if (crpc_unlikely(qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR)) {
+		sm_peer_lost(nic, peer, h);
+		return;
+	}
+	if (crpc_unlikely(h->psn != qp->psn_rx)) {
+		refuse(nic, qp, h, SM_NAK_LOST);
+		return;
+	}
+	if (crpc_unlikely((flags & SM_PKT_FIRST) ? qp->rx.open
+						 : !qp->rx.open || qp->rx.pkt != type)) {
+		refuse(nic, qp, h, SM_NAK_INVALID);
+		return;
+	}
+	if (type == SM_PKT_WRITE)
+		request_write(nic, qp, h, len, flags, payload);
+	else if (type == SM_PKT_SEND)
+		request_send(nic, qp, h, len, flags, payload);
+	else if (type == SM_PKT_READ)
+		request_read(nic, qp, h);
+	else if (len == 16)
+		request_atomic(nic, qp, h, type == SM_PKT_CMP_SWAP, payload);
+	else
+		refuse(nic, qp, h, SM_NAK_INVALID);
+}
+
+/* One packet of the oldest open response; false: no room. */
+static bool
+response_send(struct sm_nic *nic, struct sm_qp *qp)
+{
+	struct sm_rd *rd = &qp->ans[qp->ans_head % SM_RD_MAX];
+	uint32_t len = (uint32_t)crpc_min(rd->len - rd->off, SM_FRAG);
+	struct sm_tx *tx = &qp->peer->tx;
+	const void *src = &rd->value;
+	struct sm_pkt_room room;
+	bool last;
+
+	if (!sm_tx_room(tx, len, 0, &room))
+		return false;
+	if (rd->pkt == SM_PKT_READ_RESP && len != 0)
+		src = sm_mem(nic, qp->pd, rd->rkey, rd->raddr + rd->off, len, SM_ACCESS_REMOTE_READ);
+	if (src == NULL) { /* The region went while the response was under way. */
+		qp->psn_rx = rd->psn;
+		qp->ans_tail = qp->ans_head;
+		refuse(nic, qp, &(struct sm_pkt){.dst = (uint32_t)rd->epoch << 24}, SM_NAK_ACCESS);
+		return true;
+	}
+	memcpy(room.payload, src, len);
+	rd->off += len;
+	last = rd->off == rd->len;
+	room.pkt->dst = qp->dest_qpn | (uint32_t)rd->epoch << 24;
+	room.pkt->src = qp->qpn;
+	room.pkt->psn = rd->psn;
+	sm_tx_commit(tx, &room, len, rd->pkt, last ? SM_PKT_LAST : 0);
+	if (last)
+		qp->ans_head++;
+	return true;
+}
+
+bool
+sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
+{
+	struct sm_pkt_room room;
+
+	if (crpc_unlikely(qp->peer->dead))
+		return true;
+	/* In the order of the requests: a READ is answered before anything behind it is. */
+	while (qp->ans_head != qp->ans_tail)
+		if (!response_send(nic, qp))
+			return false;
+	if (qp->nak == 0 && qp->unacked == 0)
+		return true;
+	if (!sm_tx_room(&qp->peer->tx, 0, 0, &room))
+		return false;
+	room.pkt->dst = qp->dest_qpn | (uint32_t)qp->refuse_epoch << 24;
+	room.pkt->src = qp->qpn;
+	room.pkt->psn = qp->nak != 0 ? qp->psn_rx : (qp->psn_rx - 1) & SM_PSN_MASK;
+	room.pkt->rkey = qp->attr.min_rnr_timer;
+	room.pkt->imm = qp->nak;
+	sm_tx_commit(&qp->peer->tx, &room, 0, qp->nak != 0 ? SM_PKT_NAK : SM_PKT_ACK, 0);
+	qp->nak = 0;
+	qp->unacked = 0;
+	return true;
+}
+
+void
+sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp)
+{
+	struct sm_pkt h = {.src = qp->dest_qpn, .dst = qp->qpn};
+
+	if (!qp->answering || qp->peer == NULL || sm_resp_serve(nic, qp))
+		return;
+	/* No room: let the requester find out by asking again. */
+	h.dst |= (uint32_t)(qp->ans_head != qp->ans_tail ? qp->ans[qp->ans_head % SM_RD_MAX].epoch
+							 : qp->refuse_epoch) << 24;
+	sm_peer_lost(nic, qp->peer, &h);
+}

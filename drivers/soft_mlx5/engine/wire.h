@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_WIRE_H
+#define SOFT_MLX5_WIRE_H
+
+/**
+ * @file
+ * The wire between the contexts of one host: who is on it, and rings of packets.
+ *
+ *     /dev/shm/soft_mlx5.<uid>.<net>/         0700
+ *         net                                 who holds which slot; rings that await their reader
+ *         r.<src>.<gen>.<dst>.<gen>           a ring; unlinked as soon as its reader has mapped it
+ *
+ * A slot belongs to whoever holds the kernel's lock on its byte of the file `net`: the kernel drops
+ * it when the process dies. A slot has a generation, and a ring is made for two (slot, generation)
+ * pairs, so nothing of a dead owner reaches the next one. doc/protocol/soft_mlx5_wire.md is the format.
+ *
+ * A ring has one writer and one reader. A packet is a header of 32 bytes and its payload, rounded up to
+ * whole cache lines. The word `head` of a packet is its valid flag: it is written last, and the word in
+ * the place of the next packet is cleared before, so a packet of 32 payload bytes moves one cache line
+ * and there is no index to share but the reader's position, told seldom.
+ */
+
+#include <string.h>
+
+#include "crpc_atomic.h"
+#include "crpc_util.h"
+#include "nic.h"
+
+#define SM_WIRE_MAGIC UINT64_C(0x35786c6d74666f73) /* "softmlx5" */
+#define SM_WIRE_VERSION 1u
+#define SM_RING_BYTES (256u << 10)
+/** Payload bytes of one packet; longer messages go in several. */
+#define SM_FRAG 8192u
+/** Ring bytes that requests leave to acknowledgements and responses. */
+#define SM_RING_RESERVE (SM_RING_BYTES / 8)
+
+enum sm_pkt_type {
+	SM_PKT_NONE, /**< Nothing written here yet. */
+	SM_PKT_PAD,  /**< The next packet is at the start of the ring. */
+	SM_PKT_SEND,
+	SM_PKT_WRITE,
+	SM_PKT_READ,
+	SM_PKT_CMP_SWAP,
+	SM_PKT_FETCH_ADD,
+	SM_PKT_ACK,
+	SM_PKT_NAK,
+	SM_PKT_READ_RESP,
+	SM_PKT_ATOMIC_RESP,
+};
+
+enum sm_pkt_flag {
+	SM_PKT_FIRST = 1,
+	SM_PKT_LAST = 2,
+	SM_PKT_IMM = 4,
+	SM_PKT_INV = 8,
+	SM_PKT_SE = 16,
+};
+
+/** Why a request was refused; in `imm` of a NAK. */
+enum sm_nak {
+	SM_NAK_RNR = 1, /**< No receive WQE; `rkey` holds the timer code. */
+	SM_NAK_LOST,    /**< No such queue pair here, or not the expected number: try again later. */
+	SM_NAK_INVALID,
+	SM_NAK_ACCESS,
+	SM_NAK_OP,
+};
+
+/** Native endian: a ring never leaves its host. */
+struct sm_pkt {
+	_Atomic uint32_t head; /**< payload bytes | type << 16 | flags << 24; 0: not there yet. */
+	uint32_t dst;          /**< QPN of the receiver | epoch << 24. */
+	uint32_t src;          /**< QPN of the sender. */
+	uint32_t psn;          /**< Number of the message, 24 bits. */
+	uint64_t raddr;
+	uint32_t rkey;
+	uint32_t imm; /**< LAST: immediate or key, big endian as in the WQE; else the message's bytes. */
+};
+_Static_assert(sizeof(struct sm_pkt) == 32, "half a line, so that 32 payload bytes fill it");
+
+/** A ring in shared memory. */
+struct sm_ring {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t bytes;
+	uint32_t src_slot, src_gen;
+	uint32_t dst_slot, dst_gen;
+	uint8_t guard0[CRPC_CACHE_GUARD - 32];
+	_Atomic uint64_t taken; /**< Bytes that the reader is done with. Written by the reader. */
+	uint8_t guard1[CRPC_CACHE_GUARD - 8];
+	uint8_t data[SM_RING_BYTES];
+};
+_Static_assert(offsetof(struct sm_ring, taken) == 128 && offsetof(struct sm_ring, data) == 256,
+	"the format of the wire");
+
+/** The writer's view. */
+struct sm_tx {
+	struct sm_ring *ring;
+	uint64_t pos;
+	uint64_t limit; /**< Writing up to here overwrites nothing unread. */
+};
+
+/** The reader's view. */
+struct sm_rx {
+	struct sm_ring *ring;
+	uint64_t pos;
+	uint64_t told;
+};
+
+struct sm_pkt_room {
+	struct sm_pkt *pkt;
+	uint8_t *payload;
+	uint32_t bytes;
+};
+
+static inline uint32_t
+sm_pkt_bytes(uint32_t len)
+{
+	return (uint32_t)crpc_align_up(sizeof(struct sm_pkt) + len, CRPC_CACHE_LINE);
+}
+
+static inline struct sm_pkt *
+sm_ring_at(struct sm_ring *ring, uint64_t pos)
+{
+	return (struct sm_pkt *)(void *)(ring->data + (pos & (SM_RING_BYTES - 1)));
+}
+
+/** Find room for a packet of @p len payload bytes and leave @p keep bytes free behind it. */
+static inline bool
+sm_tx_room(struct sm_tx *tx, uint32_t len, uint32_t keep, struct sm_pkt_room *room)
+{
+	uint32_t bytes = sm_pkt_bytes(len);
+	uint32_t left = SM_RING_BYTES - (uint32_t)(tx->pos & (SM_RING_BYTES - 1));
+	uint32_t pad = bytes > left ? left : 0;
+	uint64_t end = tx->pos + pad + bytes + CRPC_CACHE_LINE + keep;
+
+	if (crpc_unlikely(end > tx->limit)) {
+		/* T1 pairs with T0 in sm_rx_done(). */
+		tx->limit = crpc_load_acquire(&tx->ring->taken) + SM_RING_BYTES;
+		if (end > tx->limit)
+			return false;
+	}
+	if (crpc_unlikely(pad != 0)) {
+		struct sm_pkt *p = sm_ring_at(tx->ring, tx->pos);
+
+		tx->pos += pad;
+		crpc_store_relaxed(&sm_ring_at(tx->ring, tx->pos)->head, 0);
+		crpc_store_release(&p->head, (uint32_t)SM_PKT_PAD << 16);
+	}
+	room->pkt = sm_ring_at(tx->ring, tx->pos);
+	room->payload = (uint8_t *)room->pkt + sizeof(struct sm_pkt);
+	room->bytes = bytes;
+	return true;
+}
+
+/** Hand the packet in @p room to the reader. */
+static inline void
+sm_tx_commit(struct sm_tx *tx, const struct sm_pkt_room *room, uint32_t len, enum sm_pkt_type type,
+	uint32_t flags)
+{
+	tx->pos += room->bytes;
+	crpc_store_relaxed(&sm_ring_at(tx->ring, tx->pos)->head, 0);
+	/* P0: the packet and the cleared word behind it are seen by who sees head; pairs with P1. */
+	crpc_store_release(&room->pkt->head, len | (uint32_t)type << 16 | flags << 24);
+}
+
+/** The next packet, or NULL. */
+static inline struct sm_pkt *
+sm_rx_peek(struct sm_rx *rx, uint32_t *head)
+{
+	struct sm_pkt *p = sm_ring_at(rx->ring, rx->pos);
+
+	/* P1 pairs with P0 in sm_tx_commit(). */
+	*head = crpc_load_acquire(&p->head);
+	if (*head == 0)
+		return NULL;
+	if (crpc_unlikely((*head >> 16 & 0xff) == SM_PKT_PAD)) {
+		rx->pos = (rx->pos | (SM_RING_BYTES - 1)) + 1;
+		p = sm_ring_at(rx->ring, rx->pos);
+		*head = crpc_load_acquire(&p->head);
+		if (*head == 0 || (*head >> 16 & 0xff) == SM_PKT_PAD)
+			return NULL;
+	}
+	return p;
+}
+
+/** The packet of @p len payload bytes at the reader's position was used. */
+static inline void
+sm_rx_done(struct sm_rx *rx, uint32_t len)
+{
+	rx->pos += sm_pkt_bytes(len);
+	if (crpc_unlikely(rx->pos - rx->told >= SM_RING_BYTES / 8)) {
+		rx->told = rx->pos;
+		/* T0: reads of the packets come before; pairs with T1 in sm_tx_room(). */
+		crpc_store_release(&rx->ring->taken, rx->pos);
+	}
+}
+
+struct sm_wire;
+
+/** Attach to net @p name; errors as sm_nic_create(). */
+int sm_wire_open(const char *name, struct sm_wire **wire, uint32_t *slot);
+void sm_wire_close(struct sm_wire *wire);
+/** In a forked child: drop the mapping and the descriptor, let the parent's slot be. */
+void sm_wire_fork_child(struct sm_wire *wire);
+/** Who holds @p slot now; 0: nobody (the word may lag behind a death). */
+uint32_t sm_wire_gen(struct sm_wire *wire, uint32_t slot);
+/** True if generation @p gen of @p slot is held by a living process. A system call. */
+bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
+/** Make the ring from us to (dst, gen) and tell its reader. */
+int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen, struct sm_ring **ring);
+/** A number that changes when somebody made a ring to us. */
+uint32_t sm_wire_rings(struct sm_wire *wire);
+/** Take the next ring made to us: its sender in @p src and @p gen. NULL: no more. */
+struct sm_ring *sm_wire_ring_take(struct sm_wire *wire, uint32_t *src, uint32_t *gen);
+void sm_wire_ring_free(struct sm_ring *ring);
+
+#endif

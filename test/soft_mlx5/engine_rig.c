@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "crpc_atomic.h"
+#include "engine_rig.h"
+
+uint64_t rig_now = 1;
+
+static void *
+page_alloc(size_t bytes)
+{
+	void *p = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+
+	assert_non_null(p);
+	memset(p, 0, (bytes + 4095) & ~(size_t)4095);
+	return p;
+}
+
+const char *
+rig_net(void)
+{
+	static char net[64];
+	static int n;
+
+	snprintf(net, sizeof(net), "test-engine-%d-%d", (int)getpid(), n++);
+	return net;
+}
+
+/* The callbacks get the user pointer of the object; the rig passes its host everywhere. */
+static void
+on_comp(void *user)
+{
+	((struct rig_host *)user)->comp_events++;
+}
+
+static void
+on_async(void *user, enum sm_async_type type)
+{
+	((struct rig_host *)user)->async[type]++;
+}
+
+void
+rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
+{
+	struct sm_nic_attr attr = {.net = net, .comp_event = on_comp, .async_event = on_async};
+	uint32_t pdn, rkey;
+
+	memset(h, 0, sizeof(*h));
+	assert_int_equal(sm_nic_create(&attr, &h->nic), 0);
+	h->uar = page_alloc(4096);
+	h->uar_id = 7;
+	assert_int_equal(sm_uar_add(h->nic, h->uar_id, h->uar), 0);
+	assert_int_equal(sm_pd_create(h->nic, &h->pd, &pdn), 0);
+	h->mem = page_alloc(bytes);
+	h->bytes = bytes;
+	assert_int_equal(sm_mr_create(h->nic, h->pd, (uintptr_t)h->mem, bytes, (uintptr_t)h->mem,
+				 15, &h->mr, &h->key, &rkey), 0);
+	assert_int_equal(h->key, rkey);
+}
+
+void
+rig_host_close(struct rig_host *h)
+{
+	assert_int_equal(sm_mr_destroy(h->nic, h->mr), 0);
+	assert_int_equal(sm_pd_destroy(h->nic, h->pd), 0);
+	assert_int_equal(sm_uar_del(h->nic, h->uar_id), 0);
+	sm_nic_free(h->nic);
+	free(h->uar);
+	free(h->mem);
+}
+
+static void
+cq_open(struct rig_host *h, struct rig_cq *c, uint32_t ncqe, uint32_t size)
+{
+	struct sm_cq_attr attr = {.ncqe = ncqe, .cqe_size = size, .user = h};
+
+	memset(c, 0, sizeof(*c));
+	c->buf = page_alloc((size_t)ncqe * size);
+	for (uint32_t i = 0; i < ncqe; i++)
+		c->buf[(size_t)i * size + size - 1] = 0xf1; /* Invalid, owned by hardware. */
+	c->dbrec = page_alloc(64);
+	c->ncqe = ncqe;
+	c->size = size;
+	attr.buf = c->buf;
+	attr.dbrec = c->dbrec;
+	assert_int_equal(sm_cq_create(h->nic, &attr, &c->cq, &c->cqn), 0);
+}
+
+void
+rig_srq_open(struct rig_host *h, struct rig_srq *s, uint32_t nwqe, uint32_t shift)
+{
+	struct sm_srq_attr attr = {.pd = h->pd, .nwqe = nwqe, .wqe_shift = shift, .user = h};
+	uint32_t srqn;
+
+	memset(s, 0, sizeof(*s));
+	s->buf = page_alloc((size_t)nwqe << shift);
+	s->dbrec = page_alloc(64);
+	s->nwqe = nwqe;
+	s->shift = shift;
+	attr.buf = s->buf;
+	attr.dbrec = s->dbrec;
+	assert_int_equal(sm_srq_create(h->nic, &attr, &s->srq, &srqn), 0);
+	assert_int_not_equal(srqn, 0);
+}
+
+void
+rig_srq_close(struct rig_host *h, struct rig_srq *s)
+{
+	assert_int_equal(sm_srq_destroy(h->nic, s->srq), 0);
+	free(s->buf);
+	free(s->dbrec);
+}
+
+void
+rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf)
+{
+	struct rig_qp_conf c = conf != NULL ? *conf : (struct rig_qp_conf){0};
+	struct sm_qp_attr attr = {.type = SM_QPT_RC, .uidx = 0x1234, .user = h};
+
+	memset(q, 0, sizeof(*q));
+	q->host = h;
+	q->sq_nbb = c.sq_nbb != 0 ? c.sq_nbb : 64;
+	q->rq_nwqe = c.rq_nwqe != 0 ? c.rq_nwqe : 32;
+	q->rq_shift = c.rq_shift != 0 ? c.rq_shift : 5;
+	cq_open(h, &q->scq, c.ncqe != 0 ? c.ncqe : 128, c.cqe_size != 0 ? c.cqe_size : 64);
+	cq_open(h, &q->rcq, c.ncqe != 0 ? c.ncqe : 128, c.cqe_size != 0 ? c.cqe_size : 64);
+	q->sq = page_alloc((size_t)q->sq_nbb * 64);
+	q->rq = page_alloc((size_t)q->rq_nwqe << q->rq_shift);
+	q->dbrec = page_alloc(64);
+	attr.pd = c.pd != NULL ? c.pd : h->pd;
+	attr.send_cq = q->scq.cq;
+	attr.recv_cq = q->rcq.cq;
+	attr.srq = c.srq != NULL ? c.srq->srq : NULL;
+	attr.rq_buf = q->rq;
+	attr.sq_buf = q->sq;
+	attr.dbrec = q->dbrec;
+	attr.sq_nwqebb = q->sq_nbb;
+	attr.rq_nwqe = c.srq != NULL ? 0 : q->rq_nwqe;
+	attr.rq_wqe_shift = q->rq_shift;
+	attr.uar_page = c.uar_id != 0 ? c.uar_id : h->uar_id;
+	attr.scatter_cqe = c.scatter_cqe;
+	assert_int_equal(sm_qp_create(h->nic, &attr, &q->qp, &q->qpn), 0);
+}
+
+void
+rig_qp_close(struct rig_qp *q)
+{
+	assert_int_equal(sm_qp_destroy(q->host->nic, q->qp), 0);
+	assert_int_equal(sm_cq_destroy(q->host->nic, q->scq.cq), 0);
+	assert_int_equal(sm_cq_destroy(q->host->nic, q->rcq.cq), 0);
+	free(q->scq.buf);
+	free(q->scq.dbrec);
+	free(q->rcq.buf);
+	free(q->rcq.dbrec);
+	free(q->sq);
+	free(q->rq);
+	free(q->dbrec);
+}
+
+void
+rig_init_mod(struct sm_qp_mod *m)
+{
+	*m = (struct sm_qp_mod){
+		.mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+		.state = SM_QPS_INIT,
+		.port = 1,
+		.access = 14,
+	};
+}
+
+void
+rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn)
+{
+	*m = (struct sm_qp_mod){
+		.mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		.state = SM_QPS_RTR,
+		.dlid = SM_LID,
+		.port = 1,
+		.path_mtu = IBV_MTU_4096,
+		.dest_qpn = dest_qpn,
+		.rq_psn = 0xfffff0, /* Goes round 24 bits soon. */
+		.max_dest_rd_atomic = 4,
+		.min_rnr_timer = 1,
+	};
+}
+
+void
+rig_rts_mod(struct sm_qp_mod *m)
+{
+	*m = (struct sm_qp_mod){
+		.mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+		.state = SM_QPS_RTS,
+		.timeout = 8, /* About a millisecond. */
+		.retry_cnt = 2,
+		.rnr_retry = 3,
+		.sq_psn = 0xfffff0,
+		.max_rd_atomic = 4,
+	};
+}
+
+void
+rig_to_rts(struct rig_qp *q, uint32_t dest_qpn)
+{
+	struct sm_qp_mod m;
+
+	rig_init_mod(&m);
+	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	rig_rtr_mod(&m, dest_qpn);
+	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	rig_rts_mod(&m);
+	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+}
+
+void
+rig_connect(struct rig_qp *a, struct rig_qp *b)
+{
+	rig_to_rts(a, b->qpn);
+	rig_to_rts(b, a->qpn);
+}
+
+void
+rig_set_state(struct rig_qp *q, enum sm_qp_state state)
+{
+	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = state};
+
+	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	if (state == SM_QPS_RESET) { /* As libmlx5 does, after the command. */
+		q->dbrec[0] = q->dbrec[1] = 0;
+		q->sq_pi = q->rq_pi = 0;
+	}
+}
+
+void
+rig_wqe(struct rig_wqe *w, uint8_t op, uint8_t fm_ce_se, uint32_t imm)
+{
+	struct mlx5_wqe_ctrl_seg *c = (void *)w->b;
+
+	memset(w, 0, sizeof(*w));
+	c->opmod_idx_opcode = op; /* rig_queue() completes it. */
+	c->fm_ce_se = fm_ce_se;
+	c->imm = htobe32(imm);
+	w->len = sizeof(*c);
+}
+
+static void *
+wqe_room(struct rig_wqe *w, uint32_t bytes)
+{
+	void *p = w->b + w->len;
+
+	bytes = (bytes + 15) & ~15u;
+	assert_true(w->len + bytes <= sizeof(w->b));
+	w->len += bytes;
+	return p;
+}
+
+void
+rig_wqe_raddr(struct rig_wqe *w, const void *raddr, uint32_t rkey)
+{
+	struct mlx5_wqe_raddr_seg *s = wqe_room(w, sizeof(*s));
+
+	s->raddr = htobe64((uintptr_t)raddr);
+	s->rkey = htobe32(rkey);
+}
+
+void
+rig_wqe_atomic(struct rig_wqe *w, uint64_t swap_add, uint64_t compare)
+{
+	struct mlx5_wqe_atomic_seg *s = wqe_room(w, sizeof(*s));
+
+	s->swap_add = htobe64(swap_add);
+	s->compare = htobe64(compare);
+}
+
+void
+rig_wqe_data(struct rig_wqe *w, const void *addr, uint32_t len, uint32_t lkey)
+{
+	struct mlx5_wqe_data_seg *s = wqe_room(w, sizeof(*s));
+
+	s->byte_count = htobe32(len);
+	s->lkey = htobe32(lkey);
+	s->addr = htobe64((uintptr_t)addr);
+}
+
+void
+rig_wqe_inline(struct rig_wqe *w, const void *data, uint32_t len)
+{
+	uint8_t *p = wqe_room(w, 4 + len);
+	uint32_t head = htobe32(MLX5_INLINE_SEG | len);
+
+	memcpy(p, &head, 4);
+	memcpy(p + 4, data, len);
+}
+
+uint16_t
+rig_queue(struct rig_qp *q, struct rig_wqe *w)
+{
+	struct mlx5_wqe_ctrl_seg *c = (void *)w->b;
+	uint16_t at = q->sq_pi;
+
+	c->opmod_idx_opcode = htobe32((uint32_t)at << 8 | (c->opmod_idx_opcode & 0xff));
+	c->qpn_ds = htobe32(q->qpn << 8 | w->len / 16);
+	for (uint32_t off = 0; off < w->len; off += 16) /* Goes round the end in units of 16. */
+		memcpy(q->sq + ((size_t)at * 64 + off) % ((size_t)q->sq_nbb * 64), w->b + off, 16);
+	q->sq_pi = (uint16_t)(at + (w->len + 63) / 64);
+	memcpy(w->b + sizeof(w->b) - 8, c, 8); /* For the doorbell. */
+	return at;
+}
+
+void
+rig_ring(struct rig_qp *q)
+{
+	uint64_t v = htobe64(UINT64_C(1) << 32 | q->qpn << 8 | 1);
+
+	crpc_store_release((_Atomic uint32_t *)&q->dbrec[1], htobe32(q->sq_pi));
+	crpc_store_release(
+		(_Atomic uint64_t *)(void *)(q->host->uar + 0x800 + (q->bf++ & 1) * 0x100), v);
+}
+
+uint16_t
+rig_post(struct rig_qp *q, struct rig_wqe *w)
+{
+	uint16_t at = rig_queue(q, w);
+
+	rig_ring(q);
+	return at;
+}
+
+void
+rig_recv(struct rig_qp *q, void *addr, uint32_t len, uint32_t lkey)
+{
+	struct mlx5_wqe_data_seg *s = (void *)(q->rq +
+		((size_t)(q->rq_pi & (q->rq_nwqe - 1)) << q->rq_shift));
+	uint32_t n = (1u << q->rq_shift) / 16;
+
+	memset((void *)s, 0, n * sizeof(*s));
+	if (len != 0) {
+		s->byte_count = htobe32(len);
+		s->lkey = htobe32(lkey);
+		s->addr = htobe64((uintptr_t)addr);
+		s++;
+		n--;
+	}
+	if (n != 0)
+		s->lkey = htobe32(MLX5_INVALID_LKEY);
+	q->rq_pi++;
+	crpc_store_release((_Atomic uint32_t *)&q->dbrec[0], htobe32(q->rq_pi));
+}
+
+void
+rig_srq_recv(struct rig_srq *s, uint32_t index, uint32_t next, void *addr, uint32_t len,
+	uint32_t lkey)
+{
+	uint8_t *wqe = s->buf + ((size_t)index << s->shift);
+	struct mlx5_wqe_srq_next_seg *n = (void *)wqe;
+	struct mlx5_wqe_data_seg *d = (void *)(wqe + 16);
+
+	n->next_wqe_index = htobe16((uint16_t)next);
+	d->byte_count = htobe32(len);
+	d->lkey = htobe32(lkey);
+	d->addr = htobe64((uintptr_t)addr);
+	if (s->shift > 5) {
+		d[1].byte_count = 0;
+		d[1].lkey = htobe32(MLX5_INVALID_LKEY);
+	}
+	s->posted++;
+	crpc_store_release((_Atomic uint32_t *)&s->dbrec[0], htobe32(s->posted & 0xffff));
+}
+
+struct mlx5_cqe64 *
+rig_poll(struct rig_cq *c)
+{
+	uint8_t *slot = c->buf + (size_t)(c->ci & (c->ncqe - 1)) * c->size + c->size - 64;
+	uint8_t own = crpc_load_acquire((_Atomic uint8_t *)slot + 63);
+	uint8_t phase = (uint8_t)((c->ci / c->ncqe) & 1);
+
+	if (own >> 4 == MLX5_CQE_INVALID || (own & 1) != phase)
+		return NULL;
+	memcpy(&c->last, slot, sizeof(c->last));
+	c->ci++;
+	crpc_store_release((_Atomic uint32_t *)&c->dbrec[0], htobe32(c->ci & 0xffffff));
+	return &c->last;
+}
+
+void
+rig_run(struct rig_host *a, struct rig_host *b)
+{
+	for (uint32_t quiet = 0; quiet < 8;) {
+		uint32_t work = sm_nic_progress(a->nic, rig_now);
+
+		if (b != NULL && b != a)
+			work += sm_nic_progress(b->nic, rig_now);
+		rig_now += 1000;
+		quiet = work == 0 ? quiet + 1 : 0;
+	}
+}
+
+struct mlx5_cqe64 *
+rig_expect(struct rig_host *a, struct rig_host *b, struct rig_cq *cq)
+{
+	for (uint32_t i = 0; i < 200000; i++) {
+		struct mlx5_cqe64 *c = rig_poll(cq);
+
+		if (c != NULL)
+			return c;
+		sm_nic_progress(a->nic, rig_now);
+		if (b != NULL && b != a)
+			sm_nic_progress(b->nic, rig_now);
+		rig_now += 1000;
+	}
+	fail_msg("no completion came");
+	return NULL;
+}

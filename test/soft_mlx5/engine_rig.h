@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ENGINE_RIG_H
+#define ENGINE_RIG_H
+
+/*
+ * A bench for the engine: contexts, queues in plain memory, WQEs composed by hand, time by hand.
+ *
+ *     rig_host_open x2 -> rig_qp_open x2 -> rig_connect -> rig_recv, rig_wqe*, rig_post -> rig_run
+ *     -> rig_poll
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <infiniband/mlx5dv.h>
+
+#include "nic.h"
+
+#define RIG_SYND(cqe) (((const struct mlx5_err_cqe *)(cqe))->syndrome)
+
+struct rig_host {
+	struct sm_nic *nic;
+	uint8_t *uar;
+	struct sm_pd *pd;
+	struct sm_mr *mr;
+	uint8_t *mem; /* One region with all rights. */
+	uint32_t bytes;
+	uint32_t key;
+	uint32_t uar_id;
+	uint32_t comp_events;
+	uint32_t async[32]; /* By type. */
+};
+
+struct rig_cq {
+	struct sm_cq *cq;
+	uint8_t *buf;
+	uint32_t *dbrec;
+	uint32_t ncqe, size, ci, cqn;
+	struct mlx5_cqe64 last; /* What rig_poll() returned. */
+};
+
+struct rig_srq {
+	struct sm_srq *srq;
+	uint8_t *buf;
+	uint32_t *dbrec;
+	uint32_t nwqe, shift, posted;
+};
+
+struct rig_qp_conf {
+	uint32_t sq_nbb, rq_nwqe, rq_shift;
+	uint32_t ncqe, cqe_size;
+	struct rig_srq *srq;
+	struct sm_pd *pd;
+	uint32_t uar_id;
+	bool scatter_cqe;
+};
+
+struct rig_qp {
+	struct rig_host *host;
+	struct sm_qp *qp;
+	uint32_t qpn;
+	uint8_t *sq, *rq;
+	uint32_t *dbrec;
+	uint32_t sq_nbb, rq_nwqe, rq_shift;
+	uint16_t sq_pi, rq_pi;
+	uint32_t bf; /* Which half of the BlueFlame pair is next. */
+	struct rig_cq scq, rcq;
+};
+
+/* A WQE as it is composed, before it goes into the ring. */
+struct rig_wqe {
+	uint8_t b[1024];
+	uint32_t len;
+};
+
+extern uint64_t rig_now;
+
+const char *rig_net(void);
+void rig_host_open(struct rig_host *h, const char *net, uint32_t bytes);
+void rig_host_close(struct rig_host *h);
+void rig_srq_open(struct rig_host *h, struct rig_srq *s, uint32_t nwqe, uint32_t shift);
+void rig_srq_close(struct rig_host *h, struct rig_srq *s);
+/* Zeros in conf are replaced by defaults; conf NULL: all of them. */
+void rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf);
+void rig_qp_close(struct rig_qp *q);
+void rig_init_mod(struct sm_qp_mod *m);
+void rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn);
+void rig_rts_mod(struct sm_qp_mod *m);
+/* To RTS, both ways. */
+void rig_connect(struct rig_qp *a, struct rig_qp *b);
+void rig_to_rts(struct rig_qp *q, uint32_t dest_qpn);
+void rig_set_state(struct rig_qp *q, enum sm_qp_state state);
+
+void rig_wqe(struct rig_wqe *w, uint8_t op, uint8_t fm_ce_se, uint32_t imm);
+void rig_wqe_raddr(struct rig_wqe *w, const void *raddr, uint32_t rkey);
+void rig_wqe_atomic(struct rig_wqe *w, uint64_t swap_add, uint64_t compare);
+void rig_wqe_data(struct rig_wqe *w, const void *addr, uint32_t len, uint32_t lkey);
+void rig_wqe_inline(struct rig_wqe *w, const void *data, uint32_t len);
+/* Put it into the ring; rig_ring() tells the NIC. Returns the WQEBB index. */
+uint16_t rig_queue(struct rig_qp *q, struct rig_wqe *w);
+void rig_ring(struct rig_qp *q);
+uint16_t rig_post(struct rig_qp *q, struct rig_wqe *w);
+/* Post a receive of one segment (len 0: no segment). */
+void rig_recv(struct rig_qp *q, void *addr, uint32_t len, uint32_t lkey);
+void rig_srq_recv(struct rig_srq *s, uint32_t index, uint32_t next, void *addr, uint32_t len,
+	uint32_t lkey);
+
+/* The next CQE, copied, or NULL. */
+struct mlx5_cqe64 *rig_poll(struct rig_cq *cq);
+/* Let both sides work until both have nothing to do in a row of turns. */
+void rig_run(struct rig_host *a, struct rig_host *b);
+/* The next CQE after letting both work; fails the test if none comes. */
+struct mlx5_cqe64 *rig_expect(struct rig_host *a, struct rig_host *b, struct rig_cq *cq);
+
+#endif
