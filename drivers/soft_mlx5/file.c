@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "real.h"
+
+struct sm_file *_Atomic sm_file_table[SM_FD_MAX];
+_Atomic uint32_t sm_file_count;
+
+static struct sm_file *files;
+static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void
+sm_files_lock(void)
+{
+	pthread_mutex_lock(&files_lock);
+}
+
+bool
+sm_files_trylock(void)
+{
+	return pthread_mutex_trylock(&files_lock) == 0;
+}
+
+void
+sm_files_unlock(void)
+{
+	pthread_mutex_unlock(&files_lock);
+}
+
+struct sm_file *
+sm_files_first(void)
+{
+	return files;
+}
+
+/* Under the lock. The caller calls release afterwards, without it. */
+static void
+unlink_file(struct sm_file *file)
+{
+	struct sm_file **at;
+
+	for (at = &files; *at != NULL; at = &(*at)->next) {
+		if (*at == file) {
+			*at = file->next;
+			break;
+		}
+	}
+	if (crpc_load_relaxed(&sm_file_table[file->fd]) == file)
+		crpc_store_release(&sm_file_table[file->fd], NULL); /* R1 */
+	crpc_fetch_add_relaxed(&sm_file_count, -1u);
+}
+
+/* A descriptor of this process that still shows the inode, or -1. */
+static int
+other_fd(const struct sm_file *file)
+{
+	struct dirent *e;
+	struct stat st;
+	int fd, found = -1;
+	DIR *dir;
+
+	dir = opendir("/proc/self/fd");
+	if (dir == NULL)
+		return -1;
+	while (found < 0 && (e = readdir(dir)) != NULL) {
+		fd = atoi(e->d_name);
+		if (e->d_name[0] == '.' || (unsigned int)fd >= SM_FD_MAX)
+			continue;
+		if (sm_real_fstat(fd, &st) == 0 && st.st_ino == file->ino && st.st_dev == file->dev)
+			found = fd;
+	}
+	closedir(dir);
+	return found;
+}
+
+/* The number of a file was closed; under the lock. True if nothing shows the file any more and the
+ * caller must release it; else it lives on under the number of a duplicate. */
+static bool
+lost_number(struct sm_file *file)
+{
+	int fd = other_fd(file);
+
+	if (fd < 0) {
+		unlink_file(file);
+		return true;
+	}
+	crpc_store_release(&sm_file_table[file->fd], NULL); /* R1 */
+	file->fd = fd;
+	crpc_store_release(&sm_file_table[fd], file); /* R1 */
+	return false;
+}
+
+int
+sm_file_add(struct sm_file *file, int fd)
+{
+	struct sm_file *stale;
+	struct stat st;
+
+	if (sm_real_fstat(fd, &st) != 0)
+		return errno;
+	if ((unsigned int)fd >= SM_FD_MAX)
+		return EMFILE;
+	file->fd = fd;
+	file->dev = st.st_dev;
+	file->ino = st.st_ino;
+	file->pid = getpid();
+
+	sm_files_lock();
+	/* A number that was free for the kernel: whoever is registered there was closed unseen. */
+	stale = crpc_load_relaxed(&sm_file_table[fd]);
+	if (stale != NULL && !lost_number(stale))
+		stale = NULL;
+	file->next = files;
+	files = file;
+	crpc_fetch_add_relaxed(&sm_file_count, 1u);
+	crpc_store_release(&sm_file_table[fd], file); /* R1 */
+	sm_files_unlock();
+	if (stale != NULL)
+		stale->release(stale);
+	return 0;
+}
+
+static struct sm_file *
+by_stat_locked(dev_t dev, ino_t ino)
+{
+	struct sm_file *file;
+
+	for (file = files; file != NULL; file = file->next)
+		if (file->ino == ino && file->dev == dev)
+			return file;
+	return NULL;
+}
+
+struct sm_file *
+sm_file_by_stat(dev_t dev, ino_t ino)
+{
+	struct sm_file *file;
+
+	if (crpc_load_relaxed(&sm_file_count) == 0)
+		return NULL;
+	sm_files_lock();
+	file = by_stat_locked(dev, ino);
+	sm_files_unlock();
+	return file;
+}
+
+struct sm_file *
+sm_file_find(int fd)
+{
+	int saved = errno;
+	struct stat st;
+
+	if (fd < 0 || crpc_load_relaxed(&sm_file_count) == 0)
+		return NULL;
+	if (sm_real_fstat(fd, &st) != 0) {
+		errno = saved;
+		return NULL;
+	}
+	return sm_file_by_stat(st.st_dev, st.st_ino);
+}
+
+void
+sm_file_closed(int fd)
+{
+	int saved = errno;
+	struct sm_file *file;
+
+	sm_files_lock();
+	file = sm_file_at(fd);
+	if (file != NULL && (file->pid != getpid() || !lost_number(file)))
+		file = NULL;
+	sm_files_unlock();
+	if (file != NULL)
+		file->release(file);
+	errno = saved;
+}
+
+void
+sm_files_fork_child(void)
+{
+	struct sm_file *file;
+
+	for (file = files; file != NULL; file = file->next)
+		file->pid = getpid();
+	pthread_mutex_init(&files_lock, NULL);
+}

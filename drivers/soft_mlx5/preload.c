@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What stands between a program and the C library: paths of RDMA devices lead into our tree
+ * (sysfs.h), descriptors of device nodes are ours (file.h, uverbs.h), everything else goes on
+ * unchanged.
+ *
+ * Calls that the C library makes inside itself do not come through here: fopen() does not call our
+ * open(), so each entry point that programs use stands in the list. mmap(), read(), poll() and the
+ * like need no help, because a device node is a memfd whose file offsets are the mmap offsets that
+ * the driver is told, and event queues are socket pairs.
+ *
+ * The library is loaded into every child of a program, RDMA or not: there is no constructor, and a
+ * path that is not ours costs a comparison of a few bytes.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/netlink.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+#include "crpc_atomic.h"
+#include "crpc_util.h"
+#include "file.h"
+#include "real.h"
+#include "sysfs.h"
+#include "uverbs.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define REAL_VERSION(fn, version)                                                                  \
+	({                                                                                         \
+		static void *_Atomic cache_;                                                       \
+		(__typeof__(&fn))sm_real(&cache_, #fn, version);                                   \
+	})
+#define REAL(fn) REAL_VERSION(fn, NULL)
+
+/* Not declared by headers of this C library; older binaries and fortified ones call them. */
+EXPORT int __open_2(const char *path, int flags);
+EXPORT int __open64_2(const char *path, int flags);
+EXPORT int __openat_2(int dir, const char *path, int flags);
+EXPORT int __openat64_2(int dir, const char *path, int flags);
+EXPORT int __xstat(int ver, const char *path, struct stat *st);
+EXPORT int __xstat64(int ver, const char *path, struct stat64 *st);
+EXPORT int __lxstat(int ver, const char *path, struct stat *st);
+EXPORT int __lxstat64(int ver, const char *path, struct stat64 *st);
+EXPORT int __fxstat(int ver, int fd, struct stat *st);
+EXPORT int __fxstat64(int ver, int fd, struct stat64 *st);
+EXPORT char *__realpath_chk(const char *path, char *out, size_t size);
+
+void *
+sm_real(void *_Atomic *cache, const char *name, const char *version)
+{
+	void *fn = crpc_load_acquire(cache); /* A2 pairs with R2 */
+
+	if (fn != NULL)
+		return fn;
+	if (version != NULL)
+		fn = dlvsym(RTLD_NEXT, name, version);
+	if (fn == NULL)
+		fn = dlsym(RTLD_NEXT, name);
+	crpc_store_release(cache, fn); /* R2 */
+	return fn;
+}
+
+void *
+sm_real_in(void *_Atomic *cache, const char *soname, const char *name, const char *version)
+{
+	void *fn = crpc_load_acquire(cache); /* A2 pairs with R2 */
+	void *lib;
+
+	if (fn != NULL)
+		return fn;
+	fn = dlvsym(RTLD_NEXT, name, version);
+	if (fn == NULL) {
+		lib = dlopen(soname, RTLD_LAZY | RTLD_NOLOAD);
+		if (lib != NULL)
+			fn = dlvsym(lib, name, version);
+	}
+	crpc_store_release(cache, fn); /* R2 */
+	return fn;
+}
+
+/* ---- paths ---- */
+
+#define SYS_PREFIX "/sys/class/infiniband"
+#define DEV_PREFIX "/dev/infiniband"
+
+/*
+ * Where a path leads: itself, or its place in our tree, written to buf. SYS_PREFIX is also the
+ * prefix of infiniband_verbs, infiniband_mad and so on, which belong to the same world: what real
+ * adapters have there is hidden as a whole, since half of it would be worse than none.
+ */
+static const char *
+redirect(const char *path, char buf[PATH_MAX])
+{
+	const char *root, *rest;
+	int n;
+
+	if (path == NULL || path[0] != '/' || (path[1] != 's' && path[1] != 'd'))
+		return path;
+	if (strncmp(path, SYS_PREFIX, sizeof(SYS_PREFIX) - 1) == 0) {
+		rest = path + sizeof("/sys") - 1;
+	} else if (strncmp(path, DEV_PREFIX, sizeof(DEV_PREFIX) - 1) == 0 &&
+			(path[sizeof(DEV_PREFIX) - 1] == '/' ||
+					path[sizeof(DEV_PREFIX) - 1] == '\0')) {
+		rest = path;
+	} else {
+		return path;
+	}
+	root = sm_sysfs_root();
+	if (root == NULL)
+		return ""; /* ENOENT, as on a machine without RDMA */
+	n = snprintf(buf, PATH_MAX, "%s%s", root, rest);
+	return n > 0 && n < PATH_MAX ? buf : "";
+}
+
+/* The number of the device whose node this path is, or -1. */
+static int
+device_node(const char *path)
+{
+	int n;
+
+	if (path == NULL ||
+			strncmp(path, DEV_PREFIX "/uverbs", sizeof(DEV_PREFIX "/uverbs") - 1) != 0)
+		return -1;
+	path += sizeof(DEV_PREFIX "/uverbs") - 1;
+	if (path[0] < '0' || path[0] > '9' || path[1] != '\0')
+		return -1;
+	n = path[0] - '0';
+	return n < SM_DEVICES ? n : -1;
+}
+
+static void
+look_like_device(struct stat *st, int n)
+{
+	st->st_mode = S_IFCHR | 0666;
+	st->st_rdev = makedev(SM_UVERBS_MAJOR, SM_UVERBS_MINOR + (unsigned int)n);
+	st->st_size = 0;
+}
+
+/* After a successful stat of a path. */
+static void
+patch_path(const char *path, struct stat *st)
+{
+	int n = device_node(path);
+
+	if (n >= 0)
+		look_like_device(st, n);
+}
+
+/* After a successful fstat: a memfd may be a device node of ours. */
+static void
+patch_fd(struct stat *st)
+{
+	struct sm_file *file;
+
+	if (!S_ISREG(st->st_mode))
+		return;
+	file = sm_file_by_stat(st->st_dev, st->st_ino);
+	if (file != NULL && file->kind == SM_FILE_DEVICE)
+		look_like_device(st, uv_device_number(file));
+}
+
+_Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout of stat on 64 bits");
+
+/* ---- open ---- */
+
+static bool
+needs_mode(int flags)
+{
+	return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+#define OPEN_BODY(call, call_mode)                                                                 \
+	char buf[PATH_MAX];                                                                        \
+	int n_ = device_node(path);                                                                \
+	mode_t mode = 0;                                                                           \
+	va_list ap;                                                                                \
+                                                                                                   \
+	if (n_ >= 0 && sm_sysfs_root() != NULL)                                                    \
+		return uv_open(n_, flags);                                                         \
+	if (!needs_mode(flags))                                                                    \
+		return call;                                                                       \
+	va_start(ap, flags);                                                                       \
+	mode = va_arg(ap, mode_t);                                                                 \
+	va_end(ap);                                                                                \
+	return call_mode
+
+EXPORT int
+open(const char *path, int flags, ...)
+{
+	OPEN_BODY(REAL(open)(redirect(path, buf), flags),
+			REAL(open)(redirect(path, buf), flags, mode));
+}
+
+EXPORT int
+open64(const char *path, int flags, ...)
+{
+	OPEN_BODY(REAL(open64)(redirect(path, buf), flags),
+			REAL(open64)(redirect(path, buf), flags, mode));
+}
+
+EXPORT int
+openat(int dir, const char *path, int flags, ...)
+{
+	OPEN_BODY(REAL(openat)(dir, redirect(path, buf), flags),
+			REAL(openat)(dir, redirect(path, buf), flags, mode));
+}
+
+EXPORT int
+openat64(int dir, const char *path, int flags, ...)
+{
+	OPEN_BODY(REAL(openat64)(dir, redirect(path, buf), flags),
+			REAL(openat64)(dir, redirect(path, buf), flags, mode));
+}
+
+/* The checked variants exist only for calls without O_CREAT. */
+EXPORT int
+__open_2(const char *path, int flags)
+{
+	return open(path, flags);
+}
+
+EXPORT int
+__open64_2(const char *path, int flags)
+{
+	return open64(path, flags);
+}
+
+EXPORT int
+__openat_2(int dir, const char *path, int flags)
+{
+	return openat(dir, path, flags);
+}
+
+EXPORT int
+__openat64_2(int dir, const char *path, int flags)
+{
+	return openat64(dir, path, flags);
+}
+
+EXPORT FILE *
+fopen(const char *path, const char *mode)
+{
+	char buf[PATH_MAX];
+
+	return REAL(fopen)(redirect(path, buf), mode);
+}
+
+EXPORT FILE *
+fopen64(const char *path, const char *mode)
+{
+	char buf[PATH_MAX];
+
+	return REAL(fopen64)(redirect(path, buf), mode);
+}
+
+EXPORT DIR *
+opendir(const char *path)
+{
+	char buf[PATH_MAX];
+
+	return REAL(opendir)(redirect(path, buf));
+}
+
+EXPORT int
+scandir(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
+		int (*compare)(const struct dirent **, const struct dirent **))
+{
+	char buf[PATH_MAX];
+
+	return REAL(scandir)(redirect(path, buf), list, filter, compare);
+}
+
+/* ---- look at a path ---- */
+
+EXPORT int
+access(const char *path, int how)
+{
+	char buf[PATH_MAX];
+
+	return REAL(access)(redirect(path, buf), how);
+}
+
+EXPORT int
+faccessat(int dir, const char *path, int how, int flags)
+{
+	char buf[PATH_MAX];
+
+	return REAL(faccessat)(dir, redirect(path, buf), how, flags);
+}
+
+EXPORT ssize_t
+readlink(const char *path, char *out, size_t size)
+{
+	char buf[PATH_MAX];
+
+	return REAL(readlink)(redirect(path, buf), out, size);
+}
+
+EXPORT ssize_t
+readlinkat(int dir, const char *path, char *out, size_t size)
+{
+	char buf[PATH_MAX];
+
+	return REAL(readlinkat)(dir, redirect(path, buf), out, size);
+}
+
+/* Without the version the oldest definition would be found, which cannot allocate the result. */
+EXPORT char *
+realpath(const char *path, char *out)
+{
+	char buf[PATH_MAX];
+
+	return REAL_VERSION(realpath, "GLIBC_2.3")(redirect(path, buf), out);
+}
+
+EXPORT char *
+__realpath_chk(const char *path, char *out, size_t size)
+{
+	char buf[PATH_MAX];
+
+	return REAL(__realpath_chk)(redirect(path, buf), out, size);
+}
+
+#define STAT_BODY(call)                                                                            \
+	char buf[PATH_MAX];                                                                        \
+	int rc = call;                                                                             \
+                                                                                                   \
+	if (rc == 0)                                                                               \
+		patch_path(path, (struct stat *)(void *)st);                                       \
+	return rc
+
+EXPORT int
+stat(const char *path, struct stat *st)
+{
+	STAT_BODY(REAL(stat)(redirect(path, buf), st));
+}
+
+EXPORT int
+stat64(const char *path, struct stat64 *st)
+{
+	STAT_BODY(REAL(stat64)(redirect(path, buf), st));
+}
+
+EXPORT int
+lstat(const char *path, struct stat *st)
+{
+	STAT_BODY(REAL(lstat)(redirect(path, buf), st));
+}
+
+EXPORT int
+lstat64(const char *path, struct stat64 *st)
+{
+	STAT_BODY(REAL(lstat64)(redirect(path, buf), st));
+}
+
+EXPORT int
+fstatat(int dir, const char *path, struct stat *st, int flags)
+{
+	STAT_BODY(REAL(fstatat)(dir, redirect(path, buf), st, flags));
+}
+
+EXPORT int
+fstatat64(int dir, const char *path, struct stat64 *st, int flags)
+{
+	STAT_BODY(REAL(fstatat64)(dir, redirect(path, buf), st, flags));
+}
+
+EXPORT int
+__xstat(int ver, const char *path, struct stat *st)
+{
+	STAT_BODY(REAL(__xstat)(ver, redirect(path, buf), st));
+}
+
+EXPORT int
+__xstat64(int ver, const char *path, struct stat64 *st)
+{
+	STAT_BODY(REAL(__xstat64)(ver, redirect(path, buf), st));
+}
+
+EXPORT int
+__lxstat(int ver, const char *path, struct stat *st)
+{
+	STAT_BODY(REAL(__lxstat)(ver, redirect(path, buf), st));
+}
+
+EXPORT int
+__lxstat64(int ver, const char *path, struct stat64 *st)
+{
+	STAT_BODY(REAL(__lxstat64)(ver, redirect(path, buf), st));
+}
+
+EXPORT int
+statx(int dir, const char *path, int flags, unsigned int mask, struct statx *st)
+{
+	char buf[PATH_MAX];
+	int n = device_node(path);
+	int rc = REAL(statx)(dir, redirect(path, buf), flags, mask, st);
+
+	if (rc == 0 && n >= 0) {
+		st->stx_mode = S_IFCHR | 0666;
+		st->stx_rdev_major = SM_UVERBS_MAJOR;
+		st->stx_rdev_minor = SM_UVERBS_MINOR + (unsigned int)n;
+		st->stx_size = 0;
+	}
+	return rc;
+}
+
+/* ---- descriptors ---- */
+
+#define FSTAT_BODY(call)                                                                           \
+	int rc = call;                                                                             \
+                                                                                                   \
+	if (rc == 0)                                                                               \
+		patch_fd((struct stat *)(void *)st);                                               \
+	return rc
+
+int
+sm_real_fstat(int fd, struct stat *st)
+{
+	return REAL(fstat)(fd, st);
+}
+
+EXPORT int
+fstat(int fd, struct stat *st)
+{
+	FSTAT_BODY(REAL(fstat)(fd, st));
+}
+
+EXPORT int
+fstat64(int fd, struct stat64 *st)
+{
+	FSTAT_BODY(REAL(fstat64)(fd, st));
+}
+
+EXPORT int
+__fxstat(int ver, int fd, struct stat *st)
+{
+	FSTAT_BODY(REAL(__fxstat)(ver, fd, st));
+}
+
+EXPORT int
+__fxstat64(int ver, int fd, struct stat64 *st)
+{
+	FSTAT_BODY(REAL(__fxstat64)(ver, fd, st));
+}
+
+EXPORT int
+ioctl(int fd, unsigned long request, ...)
+{
+	struct sm_file *file;
+	va_list ap;
+	void *arg;
+	int err;
+
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	if (crpc_likely(request != RDMA_VERBS_IOCTL))
+		return REAL(ioctl)(fd, request, arg);
+	file = sm_file_find(fd);
+	if (file == NULL || file->kind != SM_FILE_DEVICE)
+		return REAL(ioctl)(fd, request, arg);
+	err = uv_ioctl(file, arg);
+	if (err == 0)
+		return 0;
+	errno = err;
+	return -1;
+}
+
+EXPORT int
+close(int fd)
+{
+	bool ours = sm_file_at(fd) != NULL;
+	int rc = REAL(close)(fd);
+
+	if (crpc_unlikely(ours))
+		sm_file_closed(fd);
+	return rc;
+}
+
+/* With a kernel that knows RDMA, libibverbs asks it for devices by netlink and does not look into
+ * sysfs if the answer is an empty list. Without netlink it does. */
+EXPORT int
+socket(int domain, int type, int protocol)
+{
+	if (domain == AF_NETLINK && protocol == NETLINK_RDMA) {
+		errno = EPROTONOSUPPORT;
+		return -1;
+	}
+	return REAL(socket)(domain, type, protocol);
+}
