@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_UVERBS_H
+#define SOFT_MLX5_UVERBS_H
+
+/**
+ * @file
+ * The uverbs character device: what the kernel's ib_uverbs and mlx5_ib do with an open device node.
+ *
+ *     ioctl -> uverbs.c    header, attributes, dispatch, UAR pages, context
+ *              cmd_dev.c   device and port
+ *              cmd_obj.c   PD, MR, CQ, completion channel
+ *              cmd_qp.c    SRQ, QP
+ *              event.c     completion channels and asynchronous events
+ *              memory.c    is this range mapped?
+ *
+ * libibverbs probes once whether the ioctl can carry the commands of the older write(2) interface,
+ * and then sends nearly all commands so. The methods of the newer interface that have an older twin
+ * are answered EPROTONOSUPPORT, as by a kernel that does not have them; libibverbs remembers it.
+ *
+ * Commands of a context are serialised by its lock. Events come from the NIC under its own lock and
+ * touch only what stays constant in a queue, and atomics.
+ */
+
+#include <pthread.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#include "crpc_atomic.h"
+#include "crpc_util.h"
+#include "file.h"
+#include "nic.h"
+#include "object.h"
+
+#define UV_REQ_MAX      256  /**< Bytes of a request that are looked at. */
+#define UV_UARS_MAX     1024 /**< UAR pages of a context. */
+#define UV_PAGE         4096
+#define UV_COMP_VECTORS 1
+#define UV_CQE_MAX      4194303 /**< CQ entries less one. */
+#define UV_WR_MAX       32768   /**< WQEs or WQE blocks of a queue. */
+#define UV_SRQ_WR_MAX   32767
+#define UV_SGE_MAX      30
+#define UV_SRQ_SGE_MAX  31
+#define UV_RD_ATOM_MAX  16
+
+typedef int (*uv_poll_fn)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+
+/** One end of a socket pair is the program's descriptor, the other one ours to send events. */
+struct uv_chan {
+	struct sm_file file;
+	int tx;
+	_Atomic uint32_t refs; /**< The descriptor, and each queue that sends to it. */
+};
+
+/** An open device node. */
+struct uv_ctx {
+	struct sm_file file;
+	int device;
+	bool dead;            /**< Inherited by fork: every command is EIO. */
+	pthread_mutex_t lock; /**< One command at a time. */
+	struct uv_objs objs;
+	struct uv_chan *async;
+	uint32_t uar_next;
+	uint32_t uars;
+	bool uar_used[UV_UARS_MAX];
+
+	/** NULL before GET_CONTEXT. */
+	struct sm_nic *_Atomic nic;
+	/** CQs with an event that did not fit into its channel. */
+	_Atomic uint32_t late_events;
+
+	/* progress.c */
+	uv_poll_fn poll;         /**< libmlx5's ibv_poll_cq, if hooked. */
+	uint32_t seen_calls;     /**< Helper thread: calls at its last look. */
+	uint64_t quiet_since_ns; /**< Helper thread: no calls since. */
+	char guard[CRPC_CACHE_GUARD];
+	_Atomic uint32_t
+			calls; /**< Written by polling threads; relaxed, a lost count is harmless. */
+	_Atomic uint32_t empty;  /**< Empty polls in a row. */
+	_Atomic uint64_t now_ns; /**< The time as the NIC was last told. */
+};
+
+struct uv_pd {
+	struct uv_obj obj;
+	struct sm_pd *pd;
+};
+
+struct uv_mr {
+	struct uv_obj obj;
+	struct uv_pd *pd;
+	struct sm_mr *mr;
+};
+
+/** Events of one queue, counted because a destroy must say how many the program has read. */
+struct uv_events {
+	struct uv_ctx *ctx;
+	uint64_t element; /**< What the program calls the queue: its user_handle. */
+	_Atomic uint32_t sent;
+};
+
+struct uv_cq {
+	struct uv_obj obj;
+	struct sm_cq *cq;
+	struct uv_chan *chan; /**< NULL: no completion channel. */
+	struct uv_events comp;
+	struct uv_events async;
+	_Atomic bool late;
+};
+
+struct uv_srq {
+	struct uv_obj obj;
+	struct sm_srq *srq;
+	struct uv_pd *pd;
+	uint32_t max_wr;
+	uint32_t max_sge;
+	_Atomic uint32_t limit;
+	struct uv_events async;
+};
+
+struct uv_qp {
+	struct uv_obj obj;
+	struct sm_qp *qp;
+	struct uv_pd *pd;
+	struct uv_cq *send_cq;
+	struct uv_cq *recv_cq;
+	struct uv_srq *srq;
+	struct ib_uverbs_create_qp_resp cap;
+	uint8_t sq_sig_all;
+	struct uv_events async;
+};
+
+struct uv_uar {
+	struct uv_obj obj;
+	uint32_t page_id;
+	void *page;
+};
+
+/** One command: what came in, copied; and where the answer goes. */
+struct uv_call {
+	union {
+		uint8_t bytes[UV_REQ_MAX];
+		uint64_t align;
+	} req;
+	uint32_t req_len;
+	void *out;
+	uint32_t out_len;
+	const void *uhw_in;
+	uint32_t uhw_in_len;
+	void *uhw_out;
+	uint32_t uhw_out_len;
+};
+
+typedef int (*uv_cmd_fn)(struct uv_ctx *ctx, struct uv_call *call);
+
+/* ---- uverbs.c ---- */
+
+/** open() of the node of device @p n. A descriptor, or -1 with errno. */
+int uv_open(int n, int flags);
+int uv_device_number(struct sm_file *file);
+/** 0 or the errno value of the ioctl. */
+int uv_ioctl(struct sm_file *file, const void *arg);
+/** Copy the request's start, zero what it lacks. */
+#define uv_req(call) ((const void *)(call)->req.bytes)
+/** Answer: as much as the program has room for, the rest of its room zero. */
+void uv_reply(const struct uv_call *call, const void *resp, size_t len);
+void uv_reply_driver(const struct uv_call *call, const void *resp, size_t len);
+/** The driver's part of the request, zero where short. EINVAL if below @p min bytes. */
+int uv_driver_req(const struct uv_call *call, void *req, size_t len, size_t min);
+struct sm_nic *uv_nic(struct uv_ctx *ctx);
+/** The object of a handle in a request, or NULL. */
+#define uv_get(ctx, handle, type, name)                                                            \
+	((struct name *)(void *)uv_objs_get(&(ctx)->objs, handle, type))
+
+/* ---- commands ---- */
+
+int uv_query_device(struct uv_ctx *ctx, struct uv_call *call);
+int uv_query_device_ex(struct uv_ctx *ctx, struct uv_call *call);
+int uv_query_port(struct uv_ctx *ctx, struct uv_call *call);
+int uv_alloc_pd(struct uv_ctx *ctx, struct uv_call *call);
+int uv_dealloc_pd(struct uv_ctx *ctx, struct uv_call *call);
+int uv_reg_mr(struct uv_ctx *ctx, struct uv_call *call);
+int uv_rereg_mr(struct uv_ctx *ctx, struct uv_call *call);
+int uv_dereg_mr(struct uv_ctx *ctx, struct uv_call *call);
+int uv_create_comp_channel(struct uv_ctx *ctx, struct uv_call *call);
+int uv_create_cq(struct uv_ctx *ctx, struct uv_call *call);
+int uv_create_cq_ex(struct uv_ctx *ctx, struct uv_call *call);
+int uv_destroy_cq(struct uv_ctx *ctx, struct uv_call *call);
+int uv_create_srq(struct uv_ctx *ctx, struct uv_call *call);
+int uv_modify_srq(struct uv_ctx *ctx, struct uv_call *call);
+int uv_query_srq(struct uv_ctx *ctx, struct uv_call *call);
+int uv_destroy_srq(struct uv_ctx *ctx, struct uv_call *call);
+int uv_create_qp(struct uv_ctx *ctx, struct uv_call *call);
+int uv_create_qp_ex(struct uv_ctx *ctx, struct uv_call *call);
+int uv_modify_qp(struct uv_ctx *ctx, struct uv_call *call);
+int uv_modify_qp_ex(struct uv_ctx *ctx, struct uv_call *call);
+int uv_query_qp(struct uv_ctx *ctx, struct uv_call *call);
+int uv_destroy_qp(struct uv_ctx *ctx, struct uv_call *call);
+
+/* ---- event.c ---- */
+
+/** Make a channel with one reference, its descriptor's. 0 or an errno value. */
+int uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd);
+void uv_chan_get(struct uv_chan *chan);
+void uv_chan_put(struct uv_chan *chan);
+/** sm_nic_attr.comp_event; @p user is a struct uv_cq. */
+void uv_comp_event(void *user);
+/** sm_nic_attr.async_event; @p user is the struct uv_events of an SRQ or QP, or a struct uv_cq. */
+void uv_async_event(void *user, enum sm_async_type type);
+/** Under the context's lock, when the NIC no longer knows the queue: take its unread events back
+ *  and return how many were read. */
+uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events, size_t msg_size);
+/** The event of a CQ that did not fit into its channel is sent or void. True if there was one. */
+bool uv_unmark_late(struct uv_cq *cq);
+/** Send again what did not fit. */
+void uv_send_late(struct uv_ctx *ctx);
+
+/* ---- memory.c ---- */
+
+/** 0 if [start, start + len) is mapped readable, and writable if @p write; else EFAULT, or an errno
+ *  value of reading the map. */
+int uv_check_range(uint64_t start, uint64_t len, bool write);
+
+#endif
