@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "progress.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <infiniband/mlx5dv.h>
+
+#include "real.h"
+#include "say.h"
+#include "soft_mlx5.h"
+#include "uverbs.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define USEC UINT64_C(1000)
+#define MSEC UINT64_C(1000000)
+
+/* How long nobody must have driven a context before the helper does, when it found work there
+ * lately and when not. */
+#define GRACE_HOT_NS (50 * USEC)
+#define GRACE_NS     MSEC
+/* Sleeps of the helper: while there is work, normally, and when all has been idle for long. */
+#define SLEEP_HOT_NS  (20 * USEC)
+#define SLEEP_NS      MSEC
+#define SLEEP_LONG_NS (4 * MSEC)
+#define HOT_FOR_NS    (10 * MSEC)
+#define IDLE_AFTER_NS (1000 * MSEC)
+/* Work at one go; then others get the core and the files lock. */
+#define WORK_NS     (50 * USEC)
+#define RT_SLEEP_US 50
+/* Polls of an inline driver between two looks at the clock: timers are of ten microseconds and
+ * more, and the clock costs as much as an idle look at the NIC. */
+#define CLOCK_EVERY 16
+/* Empty polls in a row before the core is offered to others, and between offers. */
+#define YIELD_EVERY 64
+
+enum mode {
+	MODE_UNKNOWN,
+	MODE_INLINE,
+	MODE_HOOK,
+	MODE_THREAD,
+	MODE_RT,
+};
+
+static uint64_t
+clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static enum mode
+read_mode(void)
+{
+	static const char *const names[] = {
+			[MODE_INLINE] = "inline",
+			[MODE_HOOK] = "hook",
+			[MODE_THREAD] = "thread",
+			[MODE_RT] = "rt",
+	};
+	const char *env = getenv("SOFT_MLX5_PROGRESS");
+	unsigned int i;
+
+	for (i = MODE_INLINE; env != NULL && i < CRPC_DIM(names); i++)
+		if (strcmp(env, names[i]) == 0)
+			return (enum mode)i;
+	if (env != NULL && env[0] != '\0')
+		sm_complain("SOFT_MLX5_PROGRESS is '%s', not inline, hook, thread or rt; taking "
+			    "hook",
+				env);
+	return MODE_HOOK;
+}
+
+static enum mode
+get_mode(void)
+{
+	static _Atomic unsigned int mode;
+
+	if (crpc_load_relaxed(&mode) == MODE_UNKNOWN)
+		crpc_store_relaxed(&mode, (unsigned int)read_mode());
+	return (enum mode)crpc_load_relaxed(&mode);
+}
+
+/* ---- inline ---- */
+
+static struct uv_ctx *
+ctx_of(const struct ibv_context *context)
+{
+	struct sm_file *file = sm_file_at(context->cmd_fd);
+
+	if (file == NULL || file->kind != SM_FILE_DEVICE)
+		return NULL;
+	return crpc_container_of(file, struct uv_ctx, file);
+}
+
+static uint32_t
+drive(struct uv_ctx *ctx)
+{
+	struct sm_nic *nic = crpc_load_acquire(&ctx->nic); /* A3 pairs with R3 in get_context */
+	uint32_t calls = crpc_load_relaxed(&ctx->calls) + 1;
+
+	if (crpc_unlikely(nic == NULL || ctx->dead))
+		return 0;
+	crpc_store_relaxed(&ctx->calls, calls);
+	if (crpc_unlikely(calls % CLOCK_EVERY == 0)) {
+		crpc_store_relaxed(&ctx->now_ns, clock_ns());
+		if (crpc_load_relaxed(&ctx->late_events) != 0)
+			uv_send_late(ctx);
+	}
+	return sm_nic_progress(nic, crpc_load_relaxed(&ctx->now_ns));
+}
+
+EXPORT uint32_t
+soft_mlx5_progress(struct ibv_context *context)
+{
+	struct uv_ctx *ctx = ctx_of(context);
+
+	return ctx != NULL ? drive(ctx) : 0;
+}
+
+/* ---- hook ---- */
+
+/*
+ * Nothing came and there was nothing to do. If the peer shares our core it cannot work until we
+ * leave it, and a scheduler's time slice is a thousand times longer than a message takes.
+ */
+static void
+offer_core(struct uv_ctx *ctx)
+{
+	uint32_t empty = crpc_load_relaxed(&ctx->empty) + 1;
+
+	crpc_store_relaxed(&ctx->empty, empty);
+	if (crpc_unlikely(empty % YIELD_EVERY == 0))
+		sched_yield();
+}
+
+static int
+poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	struct uv_ctx *ctx = ctx_of(cq->context);
+	int got;
+
+	if (crpc_unlikely(ctx == NULL))
+		return -1; /* the program closed the device under the queue */
+	got = ctx->poll(cq, n, wc);
+	if (got != 0)
+		return got;
+	if (drive(ctx) == 0) {
+		offer_core(ctx);
+		return 0;
+	}
+	crpc_store_relaxed(&ctx->empty, 0u);
+	return ctx->poll(cq, n, wc);
+}
+
+static struct ibv_context *
+hook(struct ibv_context *context)
+{
+	struct uv_ctx *ctx;
+
+	if (context == NULL || get_mode() != MODE_HOOK)
+		return context;
+	ctx = ctx_of(context);
+	if (ctx != NULL) {
+		ctx->poll = context->ops.poll_cq;
+		context->ops.poll_cq = poll_cq;
+	}
+	return context;
+}
+
+/* These two are defined without a version, which satisfies references with one. */
+
+EXPORT struct ibv_context *
+ibv_open_device(struct ibv_device *device)
+{
+	static void *_Atomic cache;
+	__typeof__(&ibv_open_device) fn = (__typeof__(fn))sm_real_in(
+			&cache, "libibverbs.so.1", "ibv_open_device", "IBVERBS_1.1");
+
+	if (fn == NULL) {
+		errno = ENOSYS;
+		return NULL;
+	}
+	return hook(fn(device));
+}
+
+EXPORT struct ibv_context *
+mlx5dv_open_device(struct ibv_device *device, struct mlx5dv_context_attr *attr)
+{
+	static void *_Atomic cache;
+	__typeof__(&mlx5dv_open_device) fn = (__typeof__(fn))sm_real_in(
+			&cache, "libmlx5.so.1", "mlx5dv_open_device", "MLX5_1.7");
+
+	if (fn == NULL) {
+		errno = ENOSYS;
+		return NULL;
+	}
+	return hook(fn(device, attr));
+}
+
+/* ---- helper thread ---- */
+
+static bool helper_runs; /* under the files lock */
+
+/* Whether somebody else drives the context, as far as the helper can see. */
+static bool
+is_driven(struct uv_ctx *ctx, uint64_t now, bool hot)
+{
+	uint32_t calls = crpc_load_relaxed(&ctx->calls);
+
+	if (get_mode() != MODE_HOOK)
+		return false;
+	if (calls != ctx->seen_calls) {
+		ctx->seen_calls = calls;
+		ctx->quiet_since_ns = now;
+	}
+	return now - ctx->quiet_since_ns < (hot ? GRACE_HOT_NS : GRACE_NS);
+}
+
+static uint32_t
+help(struct uv_ctx *ctx, uint64_t now)
+{
+	struct sm_nic *nic = crpc_load_acquire(&ctx->nic); /* A3 pairs with R3 in get_context */
+	uint64_t end = now + WORK_NS;
+	uint32_t n, sum = 0;
+
+	if (nic == NULL || ctx->dead)
+		return 0;
+	do {
+		crpc_store_relaxed(&ctx->now_ns, now);
+		n = sm_nic_progress(nic, now);
+		sum += n;
+		now = clock_ns();
+	} while (n != 0 && now < end);
+	if (crpc_load_relaxed(&ctx->late_events) != 0)
+		uv_send_late(ctx);
+	return sum;
+}
+
+/* One round over all contexts. False: there is none left, and the thread has been signed off. */
+static bool
+help_all(bool hot, uint32_t *work)
+{
+	struct sm_file *file;
+	struct uv_ctx *ctx;
+	bool any = false;
+	uint64_t now;
+
+	*work = 0;
+	sm_files_lock();
+	for (file = sm_files_first(); file != NULL; file = file->next) {
+		if (file->kind != SM_FILE_DEVICE)
+			continue;
+		any = true;
+		ctx = crpc_container_of(file, struct uv_ctx, file);
+		now = clock_ns();
+		if (!is_driven(ctx, now, hot))
+			*work += help(ctx, now);
+	}
+	if (!any)
+		helper_runs = false;
+	sm_files_unlock();
+	return any;
+}
+
+static void
+sleep_ns(uint64_t ns)
+{
+	struct timespec ts = {
+			.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+
+	nanosleep(&ts, NULL);
+}
+
+static uint64_t
+rt_sleep_ns(void)
+{
+	const char *env = getenv("SOFT_MLX5_SLEEP_US");
+	unsigned long us = env != NULL ? strtoul(env, NULL, 10) : RT_SLEEP_US;
+
+	if (us < 10 || us > 1000000) {
+		sm_complain("SOFT_MLX5_SLEEP_US must be 10 to 1000000; taking %d", RT_SLEEP_US);
+		us = RT_SLEEP_US;
+	}
+	return us * USEC;
+}
+
+static uint64_t
+next_sleep(uint64_t since_work_ns)
+{
+	if (since_work_ns < HOT_FOR_NS)
+		return SLEEP_HOT_NS;
+	return since_work_ns < IDLE_AFTER_NS ? SLEEP_NS : SLEEP_LONG_NS;
+}
+
+static void *
+helper(void *arg)
+{
+	bool rt = get_mode() == MODE_RT, hot = false;
+	uint64_t last_work = clock_ns(), fixed = rt ? rt_sleep_ns() : 0, since;
+	struct sched_param param = {.sched_priority = 1};
+	uint32_t work;
+	int err;
+
+	prctl(PR_SET_TIMERSLACK, 1ul, 0, 0, 0);
+	err = rt ? pthread_setschedparam(pthread_self(), SCHED_FIFO, &param) : 0;
+	if (err != 0)
+		sm_complain("no real-time priority for SOFT_MLX5_PROGRESS=rt: %s; going on without",
+				strerror(err));
+	since = HOT_FOR_NS;
+	while (help_all(hot, &work)) {
+		if (work != 0)
+			last_work = clock_ns();
+		since = clock_ns() - last_work;
+		if (work == 0 && !hot && since < HOT_FOR_NS)
+			since = HOT_FOR_NS; /* just started */
+		hot = since < HOT_FOR_NS;
+		sleep_ns(rt ? fixed : next_sleep(since));
+	}
+	return NULL;
+}
+
+static int
+start_helper(void)
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	pthread_t thread;
+	int err;
+
+	/* The program's signals are for the program's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, 512 * 1024);
+	err = pthread_create(&thread, &attr, helper, NULL);
+	if (err == 0)
+		pthread_setname_np(thread, "soft_mlx5");
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return err;
+}
+
+void
+sm_progress_start(void)
+{
+	int err = 0;
+
+	if (get_mode() == MODE_INLINE)
+		return;
+	sm_files_lock();
+	if (!helper_runs) {
+		helper_runs = true;
+		err = start_helper();
+		if (err != 0)
+			helper_runs = false;
+	}
+	sm_files_unlock();
+	if (err != 0)
+		sm_complain("no helper thread: %s; programs that do not poll will stand still",
+				strerror(err));
+}
+
+void
+sm_progress_fork_child(void)
+{
+	helper_runs = false;
+}

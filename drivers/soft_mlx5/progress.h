@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_PROGRESS_H
+#define SOFT_MLX5_PROGRESS_H
+
+/**
+ * @file
+ * Who runs the NIC. There is no processor on a card, so some thread of the program must:
+ *
+ * - a poll loop that knows us calls soft_mlx5_progress() when it found nothing (soft_mlx5.h);
+ * - any other program is driven from its own empty ibv_poll_cq(), which is wrapped when it opens the device;
+ * - a program that waits elsewhere (blocked for an event, watching memory, a passive target) is
+ *   driven by a helper thread. It sleeps, looks every millisecond whether anybody else drives, and
+ *   works only where nobody does; while it finds work it comes back sooner.
+ *
+ * SOFT_MLX5_PROGRESS: inline (the first only), hook (all three, the default), thread (first and third; the
+ * helper works always), rt (like thread, with real-time priority and a fixed sleep of
+ * SOFT_MLX5_SLEEP_US).
+ */
+
+/** A context was opened: start the helper thread if the mode has one and it does not run. */
+void sm_progress_start(void);
+
+/** In a forked child, where the thread does not exist. */
+void sm_progress_fork_child(void);
+
+#endif
