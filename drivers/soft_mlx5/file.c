@@ -21,12 +21,6 @@ sm_files_lock(void)
 	pthread_mutex_lock(&files_lock);
 }
 
-bool
-sm_files_trylock(void)
-{
-	return pthread_mutex_trylock(&files_lock) == 0;
-}
-
 void
 sm_files_unlock(void)
 {

@@ -16,9 +16,10 @@
  * objects are dead (uverbs.c); a child made by vfork shares our memory, and what it closes is
  * not closed here: pid tells.
  *
- * Lock: sm_files_lock() guards the list; the helper thread holds it while it drives the devices, so
- * a file that it sees cannot go away. Order: context lock, files lock, nic lock; the helper thread
- * only tries the first.
+ * Locks: the files lock guards the list and is held for a few instructions, never across a call of the
+ * NIC, which opens and looks at files of its own through preload.c. Whoever drives devices that it
+ * found in the list holds the drive lock (progress.h). Order: context, drive, files, nic; who holds
+ * the drive lock only tries a context's.
  */
 
 #include <sys/stat.h>
@@ -76,7 +77,6 @@ struct sm_file *sm_file_by_stat(dev_t dev, ino_t ino);
 void sm_file_closed(int fd);
 
 void sm_files_lock(void);
-bool sm_files_trylock(void);
 void sm_files_unlock(void);
 /** The first file; walk by next, under the lock. */
 struct sm_file *sm_files_first(void);

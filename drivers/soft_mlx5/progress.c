@@ -209,8 +209,6 @@ mlx5dv_open_device(struct ibv_device *device, struct mlx5dv_context_attr *attr)
 
 /* ---- helper thread ---- */
 
-static bool helper_runs; /* under the files lock */
-
 /* Whether somebody else drives the context, as far as the helper can see. */
 static bool
 is_driven(struct uv_ctx *ctx, uint64_t now, bool hot)
@@ -246,30 +244,57 @@ help(struct uv_ctx *ctx, uint64_t now)
 	return sum;
 }
 
-/* One round over all contexts. False: there is none left, and the thread has been signed off. */
+static bool helper_runs; /* under the files lock */
+static pthread_mutex_t drive_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void
+sm_drive_lock(void)
+{
+	pthread_mutex_lock(&drive_mutex);
+}
+
+void
+sm_drive_unlock(void)
+{
+	pthread_mutex_unlock(&drive_mutex);
+}
+
+/* The contexts that are open now; they cannot go away while we hold the drive lock. If there are
+ * none the helper is signed off. */
+static uint32_t
+list_contexts(struct uv_ctx *list[SM_SLOTS])
+{
+	struct sm_file *file;
+	uint32_t n = 0;
+
+	sm_files_lock();
+	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next)
+		if (file->kind == SM_FILE_DEVICE)
+			list[n++] = crpc_container_of(file, struct uv_ctx, file);
+	if (n == 0)
+		helper_runs = false;
+	sm_files_unlock();
+	return n;
+}
+
+/* One round over all contexts. False: there is none left. */
 static bool
 help_all(bool hot, uint32_t *work)
 {
-	struct sm_file *file;
-	struct uv_ctx *ctx;
-	bool any = false;
+	struct uv_ctx *list[SM_SLOTS];
+	uint32_t i, n;
 	uint64_t now;
 
 	*work = 0;
-	sm_files_lock();
-	for (file = sm_files_first(); file != NULL; file = file->next) {
-		if (file->kind != SM_FILE_DEVICE)
-			continue;
-		any = true;
-		ctx = crpc_container_of(file, struct uv_ctx, file);
+	sm_drive_lock();
+	n = list_contexts(list);
+	for (i = 0; i < n; i++) {
 		now = clock_ns();
-		if (!is_driven(ctx, now, hot))
-			*work += help(ctx, now);
+		if (!is_driven(list[i], now, hot))
+			*work += help(list[i], now);
 	}
-	if (!any)
-		helper_runs = false;
-	sm_files_unlock();
-	return any;
+	sm_drive_unlock();
+	return n != 0;
 }
 
 static void
@@ -375,4 +400,5 @@ void
 sm_progress_fork_child(void)
 {
 	helper_runs = false;
+	pthread_mutex_init(&drive_mutex, NULL);
 }

@@ -20,6 +20,13 @@
 /** A context was opened: start the helper thread if the mode has one and it does not run. */
 void sm_progress_start(void);
 
+/**
+ * Held by the helper thread while it drives: whoever frees a context that was in the list, or forks,
+ * takes it.
+ */
+void sm_drive_lock(void);
+void sm_drive_unlock(void);
+
 /** In a forked child, where the thread does not exist. */
 void sm_progress_fork_child(void);
 

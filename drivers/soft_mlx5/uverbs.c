@@ -221,6 +221,9 @@ release_device(struct sm_file *file)
 	struct uv_obj *obj;
 
 	pthread_mutex_lock(&ctx->lock);
+	/* The helper may have found the context before it left the list. */
+	sm_drive_lock();
+	sm_drive_unlock();
 	/* First the engine, which knows the objects and their memory. */
 	if (uv_nic(ctx) != NULL)
 		sm_nic_free(uv_nic(ctx));
@@ -254,10 +257,23 @@ fork_child(void)
 }
 
 static void
+fork_prepare(void)
+{
+	sm_drive_lock(); /* so that the helper thread is not inside a NIC */
+	sm_files_lock();
+}
+
+static void
+fork_parent(void)
+{
+	sm_files_unlock();
+	sm_drive_unlock();
+}
+
+static void
 register_fork(void)
 {
-	/* The files lock is held across fork, so that the helper thread is not inside a NIC. */
-	pthread_atfork(sm_files_lock, sm_files_unlock, fork_child);
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
 int
