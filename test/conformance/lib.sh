@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# For the conformance tests: foreign RDMA programs, unmodified, on the software ConnectX. Sourced.
+# Needs SOFT_MLX5 (usertools/soft-mlx5) and SOFT_MLX5_LIB in the environment.
+set -u
+
+NAME=$(basename "$0" .sh)
+TMP=$(mktemp -d "${TMPDIR:-/tmp}/soft_mlx5-$NAME.XXXXXX")
+PIDS=
+CHECKS=0
+# A net of this build alone, the same at each run so that nothing piles up.
+SOFT_MLX5_NET=test.$NAME.$(cksum <<<"$SOFT_MLX5_LIB" | cut -d' ' -f1)
+export SOFT_MLX5_NET
+
+cleanup() {
+	for pid in $PIDS; do
+		kill -9 "$pid" 2>/dev/null
+	done
+	rm -rf "$TMP"
+	rm -f "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET" # the wire of our own net
+}
+trap cleanup EXIT
+
+fail() {
+	echo "FAIL: $*"
+	for f in "$TMP"/*.out; do
+		[ -s "$f" ] && { echo "--- $(basename "$f")"; tail -n 40 "$f"; }
+	done
+	exit 1
+}
+
+ok() {
+	CHECKS=$((CHECKS + 1))
+	echo "ok: $*"
+}
+
+# Skips the whole script unless all programs are there.
+need() {
+	for prog in "$@"; do
+		command -v "$prog" >/dev/null || { echo "skip: $prog is not installed"; exit 77; }
+	done
+}
+
+finish() {
+	[ "$CHECKS" -gt 0 ] || fail "nothing was checked"
+	echo "$CHECKS checks passed"
+	exit 0
+}
+
+is_listening() {
+	grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A " /proc/net/tcp /proc/net/tcp6
+}
+
+# A TCP port that nobody listens on now, below those that the kernel gives out by itself.
+free_port() {
+	local port
+	for _ in $(seq 100); do
+		port=$((15000 + (RANDOM * 32768 + RANDOM) % 15000))
+		is_listening $port || { echo $port; return; }
+	done
+	fail "no free port"
+}
+
+on() { # SECONDS CMD...: CMD on the software adapter, bounded
+	local limit=$1
+	shift
+	timeout -k 2 "$limit" "$SOFT_MLX5" "$@"
+}
+
+# start_server FILE SECONDS PORT CMD...: in the background, until it listens; SERVER is its pid.
+start_server() {
+	local out=$1 limit=$2 port=$3
+	shift 3
+	on "$limit" "$@" >"$out" 2>&1 &
+	SERVER=$!
+	PIDS="$PIDS $SERVER"
+	for _ in $(seq 400); do
+		is_listening "$port" && return
+		kill -0 "$SERVER" 2>/dev/null || fail "the server ended before it listened: $*"
+		sleep 0.05
+	done
+	fail "the server does not listen: $*"
+}
+
+# pair SECONDS CMD...: CMD as server and, with 127.0.0.1 behind it, as client. Both must succeed.
+# {PORT} in CMD is replaced. Outputs: $TMP/server.out, $TMP/client.out.
+pair() {
+	local limit=$1 port cmd=() arg rc
+	shift
+	port=$(free_port)
+	for arg in "$@"; do
+		cmd+=("${arg//\{PORT\}/$port}")
+	done
+	start_server "$TMP/server.out" "$limit" "$port" "${cmd[@]}"
+	on "$limit" "${cmd[@]}" 127.0.0.1 >"$TMP/client.out" 2>&1
+	rc=$?
+	[ $rc -eq 0 ] || fail "client of '$*' ended with $rc"
+	wait "$SERVER"
+	rc=$?
+	[ $rc -eq 0 ] || fail "server of '$*' ended with $rc"
+	! grep -q '^soft_mlx5:' "$TMP"/*.out || fail "'$*' was refused something"
+}
