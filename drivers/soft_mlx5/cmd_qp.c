@@ -96,6 +96,7 @@ uv_modify_srq(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_modify_srq *req = uv_req(call);
 	struct uv_srq *srq = uv_get(ctx, req->srq_handle, UV_SRQ, uv_srq);
+	uint32_t old;
 	int err;
 
 	if (srq == NULL)
@@ -108,9 +109,11 @@ uv_modify_srq(struct uv_ctx *ctx, struct uv_call *call)
 		return 0;
 	if (req->srq_limit > srq->max_wr)
 		return EINVAL;
+	/* First, since the event, which takes it back, may come before the call returns. */
+	old = atomic_exchange_explicit(&srq->limit, req->srq_limit, memory_order_relaxed);
 	err = sm_srq_limit(uv_nic(ctx), srq->srq, req->srq_limit);
-	if (err == 0)
-		crpc_store_relaxed(&srq->limit, req->srq_limit);
+	if (err != 0)
+		crpc_store_relaxed(&srq->limit, old);
 	return err;
 }
 

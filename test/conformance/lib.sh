@@ -17,7 +17,7 @@ cleanup() {
 		kill -9 "$pid" 2>/dev/null
 	done
 	rm -rf "$TMP"
-	rm -f "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET" # the wire of our own net
+	rm -rf "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET" # the wire of our own net
 }
 trap cleanup EXIT
 

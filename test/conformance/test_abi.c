@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The uverbs interface as a program sees it through unmodified libibverbs and libmlx5, and by ioctls
+ * made by hand: hostile requests, objects in use, wrong memory, events, descriptors that are
+ * duplicated or closed unseen, and fork. Runs under usertools/soft-mlx5.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+#include "crpc_util.h"
+#include "soft_mlx5.h"
+
+#define BUF_LEN     8192
+#define SECONDS_MAX 5
+
+static struct ibv_context *
+open_dev(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *ctx;
+
+	assert_non_null(list);
+	assert_non_null(list[0]);
+	ctx = ibv_open_device(list[0]);
+	assert_non_null(ctx);
+	ibv_free_device_list(list);
+	return ctx;
+}
+
+static int
+count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir) != NULL)
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* ---- ioctls by hand ---- */
+
+struct raw {
+	struct ib_uverbs_ioctl_hdr hdr;
+	struct ib_uverbs_attr attr[3];
+};
+
+static struct raw
+raw_call(uint32_t cmd, const void *in, uint16_t in_len, void *out, uint16_t out_len)
+{
+	struct raw r = {
+			.hdr = {.length = sizeof(r),
+					.object_id = UVERBS_OBJECT_DEVICE,
+					.method_id = UVERBS_METHOD_INVOKE_WRITE,
+					.num_attrs = 3},
+			.attr =
+					{
+							{.attr_id = UVERBS_ATTR_WRITE_CMD,
+									.len = 4,
+									.data = cmd},
+							{.attr_id = UVERBS_ATTR_CORE_IN,
+									.len = in_len},
+							{.attr_id = UVERBS_ATTR_CORE_OUT,
+									.len = out_len,
+									.data = (uintptr_t)out},
+					},
+	};
+
+	if (in_len <= 8)
+		memcpy(&r.attr[1].data, in, in_len);
+	else
+		r.attr[1].data = (uintptr_t)in;
+	return r;
+}
+
+static int
+raw_ioctl(int fd, struct raw *r)
+{
+	return ioctl(fd, RDMA_VERBS_IOCTL, r) == 0 ? 0 : errno;
+}
+
+static int
+raw_cmd(int fd, uint32_t cmd, const void *in, uint16_t in_len, void *out, uint16_t out_len)
+{
+	struct raw r = raw_call(cmd, in, in_len, out, out_len);
+
+	return raw_ioctl(fd, &r);
+}
+
+static int
+dealloc_pd(int fd, uint32_t handle)
+{
+	return raw_cmd(fd, IB_USER_VERBS_CMD_DEALLOC_PD, &handle, sizeof(handle), NULL, 0);
+}
+
+static int
+query_device(int fd)
+{
+	struct ib_uverbs_query_device_resp resp;
+	struct ib_uverbs_query_device req = {0};
+
+	return raw_cmd(fd, IB_USER_VERBS_CMD_QUERY_DEVICE, &req, sizeof(req), &resp, sizeof(resp));
+}
+
+static void
+hostile_ioctls_are_refused(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ib_uverbs_reg_mr reg = {0};
+	uint32_t handle = 1;
+	uint64_t out[32];
+	struct raw r;
+	uint32_t i;
+
+	/* Handles that were never given, and of another type. */
+	for (i = 0; i < 70; i++)
+		assert_int_equal(dealloc_pd(ctx->cmd_fd, i * 61681u), ENOENT);
+	assert_int_equal(dealloc_pd(ctx->cmd_fd, UINT32_MAX), ENOENT);
+	/* The UAR page that libmlx5 made at open is no PD. */
+	for (handle = 0; handle < 64; handle++)
+		assert_int_equal(dealloc_pd(ctx->cmd_fd, handle), ENOENT);
+
+	/* Lengths. */
+	assert_int_equal(raw_cmd(ctx->cmd_fd, IB_USER_VERBS_CMD_REG_MR, &reg, 16, out, sizeof(out)),
+			ENOSPC);
+	assert_int_equal(raw_cmd(ctx->cmd_fd, IB_USER_VERBS_CMD_REG_MR, &reg, sizeof(reg), out, 8),
+			ENOSPC);
+	r = raw_call(IB_USER_VERBS_CMD_DEALLOC_PD, &handle, 4, NULL, 0);
+	r.hdr.length--;
+	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EINVAL);
+	r = raw_call(IB_USER_VERBS_CMD_DEALLOC_PD, &handle, 4, NULL, 0);
+	r.hdr.num_attrs = 4000;
+	r.hdr.length = (uint16_t)(sizeof(r.hdr) + 4000 * sizeof(r.attr[0]));
+	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EINVAL);
+	r = raw_call(IB_USER_VERBS_CMD_DEALLOC_PD, &handle, 4, NULL, 0);
+	r.hdr.reserved1 = 1;
+	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EPROTONOSUPPORT);
+	r = raw_call(IB_USER_VERBS_CMD_DEALLOC_PD, &handle, 4, NULL, 0);
+	r.attr[0].attr_id = 99; /* no command */
+	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EINVAL);
+
+	/* Unknown commands and methods. */
+	assert_int_equal(raw_cmd(ctx->cmd_fd, 0x7f, &handle, 4, NULL, 0), EOPNOTSUPP);
+	r = raw_call(0, &handle, 4, NULL, 0);
+	r.hdr.object_id = 0x2000;
+	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EPROTONOSUPPORT);
+	assert_int_equal(ioctl(ctx->cmd_fd, RDMA_VERBS_IOCTL, NULL), -1);
+	assert_int_equal(errno, EFAULT);
+	/* A second GET_CONTEXT on the same descriptor. */
+	assert_int_equal(raw_cmd(ctx->cmd_fd, IB_USER_VERBS_CMD_GET_CONTEXT, out, 8, out, 8),
+			EINVAL);
+	/* Not a device: the kernel answers. */
+	assert_int_equal(query_device(0) == 0, 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void
+short_answers_are_cut(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ib_uverbs_ex_query_device req = {0};
+	struct {
+		struct ib_uverbs_ex_query_device_resp resp;
+		uint8_t guard[64];
+	} out;
+	uint16_t len = offsetof(struct ib_uverbs_ex_query_device_resp, timestamp_mask);
+	size_t i;
+
+	memset(&out, 0xa5, sizeof(out));
+	assert_int_equal(raw_cmd(ctx->cmd_fd, 0x80000000u | IB_USER_VERBS_EX_CMD_QUERY_DEVICE, &req,
+					 sizeof(req), &out, len),
+			0);
+	assert_int_equal(out.resp.response_length, len);
+	for (i = len; i < sizeof(out); i++)
+		assert_int_equal(((uint8_t *)&out)[i], 0xa5);
+	ibv_close_device(ctx);
+}
+
+/* ---- objects ---- */
+
+static void
+contexts_do_not_leak(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ibv_comp_channel *channel;
+	int before, i;
+
+	ibv_close_device(ctx);
+	before = count_fds();
+	/* More than there are places on a net, with objects left behind in each. */
+	for (i = 0; i < 300; i++) {
+		ctx = open_dev();
+		assert_non_null(ibv_alloc_pd(ctx));
+		channel = ibv_create_comp_channel(ctx);
+		assert_non_null(ibv_create_cq(ctx, 16, NULL, channel, 0));
+		ibv_close_device(ctx);
+		close(channel->fd);
+	}
+	assert_int_equal(count_fds(), before);
+}
+
+static void
+objects_in_use_are_busy(void **state)
+{
+	static char buf[BUF_LEN];
+	struct ibv_context *ctx = open_dev();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	struct ibv_srq_init_attr srq_attr = {.attr = {.max_wr = 16, .max_sge = 2}};
+	struct ibv_srq *srq = ibv_create_srq(pd, &srq_attr);
+	struct ibv_qp_init_attr qp_attr = {.send_cq = cq,
+			.recv_cq = cq,
+			.srq = srq,
+			.qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 16, .max_send_sge = 1}};
+	struct ibv_qp *qp = ibv_create_qp(pd, &qp_attr);
+	struct ibv_mr *mr = ibv_reg_mr(pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
+
+	assert_non_null(qp);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	assert_int_equal(ibv_destroy_cq(cq), EBUSY);
+	assert_int_equal(ibv_destroy_srq(srq), EBUSY);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_destroy_srq(srq), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static int
+reg_errno(struct ibv_pd *pd, void *addr, size_t len, int access)
+{
+	struct ibv_mr *mr;
+
+	errno = 0;
+	mr = ibv_reg_mr(pd, addr, len, access);
+	if (mr == NULL)
+		return errno;
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	return 0;
+}
+
+static void
+regions_must_be_mapped_memory(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	size_t page = 4096;
+	char *map = mmap(
+			NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(map != MAP_FAILED);
+	assert_int_equal(reg_errno(pd, map, 4 * page, IBV_ACCESS_LOCAL_WRITE), 0);
+	assert_int_equal(munmap(map + 2 * page, page), 0); /* a hole */
+	assert_int_equal(reg_errno(pd, map, 4 * page, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+	assert_int_equal(reg_errno(pd, map, 2 * page, IBV_ACCESS_LOCAL_WRITE), 0);
+	assert_int_equal(reg_errno(pd, map + page, page + 1, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+	assert_int_equal(mprotect(map, page, PROT_READ), 0);
+	assert_int_equal(reg_errno(pd, map, 2 * page, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+	assert_int_equal(reg_errno(pd, map, 2 * page, 0), 0);
+	assert_int_equal(reg_errno(pd, NULL, page, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+	assert_int_equal(reg_errno(pd, map, SIZE_MAX / 2, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+	assert_int_equal(reg_errno(pd, map + page, page, IBV_ACCESS_REMOTE_WRITE), EINVAL);
+	assert_int_equal(reg_errno(pd, map + page, page,
+					 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND),
+			EOPNOTSUPP);
+	munmap(map, 4 * page);
+	ibv_dealloc_pd(pd);
+	ibv_close_device(ctx);
+}
+
+static void
+limits_are_checked(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = {.send_cq = cq,
+			.recv_cq = cq,
+			.qp_type = IBV_QPT_UD,
+			.cap = {.max_send_wr = 16,
+					.max_recv_wr = 16,
+					.max_send_sge = 1,
+					.max_recv_sge = 1}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 2};
+	struct ibv_port_attr port;
+	struct ibv_qp *qp;
+
+	assert_int_equal(ibv_query_port(ctx, 1, &port), 0);
+	assert_int_equal(port.state, IBV_PORT_ACTIVE);
+	assert_int_equal(ibv_query_port(ctx, 2, &port), EINVAL);
+	assert_null(ibv_create_cq(ctx, 16, NULL, NULL, 1)); /* one completion vector: 0 */
+	assert_null(ibv_create_cq(ctx, 1 << 23, NULL, NULL, 0));
+	assert_null(ibv_create_qp(pd, &init));
+	init.qp_type = IBV_QPT_RC;
+	qp = ibv_create_qp(pd, &init);
+	assert_non_null(qp);
+	assert_int_equal(ibv_modify_qp(qp, &attr,
+					 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+							 IBV_QP_ACCESS_FLAGS),
+			EINVAL);
+	attr.port_num = 1;
+	attr.qp_state = IBV_QPS_RTS; /* not from RESET */
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+	attr.qp_state = IBV_QPS_INIT;
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+	assert_int_equal(ibv_modify_qp(qp, &attr,
+					 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+							 IBV_QP_ACCESS_FLAGS),
+			0);
+	memset(&attr, 0, sizeof(attr));
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_INIT);
+	assert_int_equal(attr.qp_access_flags, IBV_ACCESS_REMOTE_READ);
+	assert_int_equal(attr.port_num, 1);
+	ibv_destroy_qp(qp);
+	ibv_destroy_cq(cq);
+	ibv_dealloc_pd(pd);
+	ibv_close_device(ctx);
+}
+
+/* ---- traffic: a QP connected to itself ---- */
+
+struct loop {
+	struct ibv_context *ctx;
+	struct ibv_comp_channel *channel;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	char *buf;
+};
+
+static void
+loop_connect(struct loop *l)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+			.port_num = 1,
+			.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+
+	assert_int_equal(ibv_modify_qp(l->qp, &attr,
+					 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+							 IBV_QP_ACCESS_FLAGS),
+			0);
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = IBV_MTU_1024;
+	attr.dest_qp_num = l->qp->qp_num;
+	attr.max_dest_rd_atomic = 1;
+	attr.min_rnr_timer = 12;
+	attr.ah_attr.dlid = 1;
+	attr.ah_attr.port_num = 1;
+	assert_int_equal(ibv_modify_qp(l->qp, &attr,
+					 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+							 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+							 IBV_QP_MAX_DEST_RD_ATOMIC |
+							 IBV_QP_MIN_RNR_TIMER),
+			0);
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.timeout = 14;
+	attr.retry_cnt = 7;
+	attr.rnr_retry = 7;
+	attr.max_rd_atomic = 1;
+	assert_int_equal(ibv_modify_qp(l->qp, &attr,
+					 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+							 IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+							 IBV_QP_MAX_QP_RD_ATOMIC),
+			0);
+}
+
+static void
+loop_open(struct loop *l)
+{
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 64, .max_sge = 1}};
+	struct ibv_qp_init_attr init = {
+			.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 64, .max_send_sge = 1}};
+
+	memset(l, 0, sizeof(*l));
+	l->ctx = open_dev();
+	l->channel = ibv_create_comp_channel(l->ctx);
+	l->pd = ibv_alloc_pd(l->ctx);
+	l->cq = ibv_create_cq(l->ctx, 256, l, l->channel, 0);
+	l->srq = ibv_create_srq(l->pd, &srq);
+	init.send_cq = init.recv_cq = l->cq;
+	init.srq = l->srq;
+	l->qp = ibv_create_qp(l->pd, &init);
+	assert_non_null(l->qp);
+	l->buf = calloc(1, BUF_LEN);
+	l->mr = ibv_reg_mr(
+			l->pd, l->buf, BUF_LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	assert_non_null(l->mr);
+	loop_connect(l);
+}
+
+static void
+loop_close(struct loop *l)
+{
+	if (l->qp != NULL)
+		assert_int_equal(ibv_destroy_qp(l->qp), 0);
+	if (l->cq != NULL)
+		assert_int_equal(ibv_destroy_cq(l->cq), 0);
+	assert_int_equal(ibv_destroy_srq(l->srq), 0);
+	assert_int_equal(ibv_dereg_mr(l->mr), 0);
+	assert_int_equal(ibv_dealloc_pd(l->pd), 0);
+	if (l->channel != NULL)
+		assert_int_equal(ibv_destroy_comp_channel(l->channel), 0);
+	assert_int_equal(ibv_close_device(l->ctx), 0);
+	free(l->buf);
+}
+
+/* A receive into the upper half of the buffer, and a send from its start. */
+static void
+loop_post(struct loop *l, uint32_t len)
+{
+	struct ibv_sge to = {(uintptr_t)l->buf + BUF_LEN / 2, BUF_LEN / 2, l->mr->lkey};
+	struct ibv_sge from = {(uintptr_t)l->buf, len, l->mr->lkey};
+	struct ibv_recv_wr rwr = {.wr_id = 1, .sg_list = &to, .num_sge = 1}, *bad_rwr;
+	struct ibv_send_wr swr = {.wr_id = 2,
+					   .sg_list = &from,
+					   .num_sge = 1,
+					   .opcode = IBV_WR_SEND,
+					   .send_flags = IBV_SEND_SIGNALED},
+			   *bad_swr;
+
+	assert_int_equal(ibv_post_srq_recv(l->srq, &rwr, &bad_rwr), 0);
+	assert_int_equal(ibv_post_send(l->qp, &swr, &bad_swr), 0);
+}
+
+static int
+loop_poll(struct loop *l, int want)
+{
+	time_t end = time(NULL) + SECONDS_MAX;
+	struct ibv_wc wc;
+	int n, got = 0;
+
+	while (got < want && time(NULL) <= end) {
+		n = ibv_poll_cq(l->cq, 1, &wc);
+		assert_true(n >= 0);
+		if (n == 0)
+			continue;
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		got++;
+	}
+	return got;
+}
+
+static void
+loop_send(struct loop *l)
+{
+	static const char text[] = "through the loop";
+
+	memcpy(l->buf, text, sizeof(text));
+	memset(l->buf + BUF_LEN / 2, 0, sizeof(text));
+	loop_post(l, sizeof(text));
+	assert_int_equal(loop_poll(l, 2), 2);
+	assert_string_equal(l->buf + BUF_LEN / 2, text);
+}
+
+static bool
+readable(int fd, int ms)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, ms) == 1 && (p.revents & POLLIN) != 0;
+}
+
+static void
+unread_events_do_not_block_destroy(void **state)
+{
+	struct ibv_cq *ev_cq;
+	struct loop l;
+	void *ev_ctx;
+
+	loop_open(&l);
+	assert_false(readable(l.channel->fd, 0));
+	assert_int_equal(ibv_req_notify_cq(l.cq, 0), 0);
+	loop_post(&l, 16);
+	/* Nobody polls: the helper thread must notice. */
+	assert_true(readable(l.channel->fd, SECONDS_MAX * 1000));
+	assert_int_equal(ibv_get_cq_event(l.channel, &ev_cq, &ev_ctx), 0);
+	assert_ptr_equal(ev_cq, l.cq);
+	assert_ptr_equal(ev_ctx, &l);
+	ibv_ack_cq_events(l.cq, 1);
+	assert_int_equal(loop_poll(&l, 2), 2);
+
+	assert_int_equal(ibv_req_notify_cq(l.cq, 0), 0);
+	loop_post(&l, 16);
+	assert_true(readable(l.channel->fd, SECONDS_MAX * 1000));
+	/* Not read, not acknowledged: a kernel takes it back. SIGALRM ends us if not. */
+	alarm(SECONDS_MAX);
+	assert_int_equal(ibv_destroy_qp(l.qp), 0);
+	assert_int_equal(ibv_destroy_cq(l.cq), 0);
+	alarm(0);
+	assert_false(readable(l.channel->fd, 0));
+	l.qp = NULL;
+	l.cq = NULL;
+	loop_close(&l);
+}
+
+/* Events of other queues on the same channel survive the destruction of one. */
+static void
+channels_are_shared(void **state)
+{
+	struct ibv_cq *ev_cq, *other;
+	struct loop l;
+	void *ev_ctx;
+	int dup_fd;
+
+	loop_open(&l);
+	other = ibv_create_cq(l.ctx, 16, NULL, l.channel, 0);
+	assert_non_null(other);
+	dup_fd = dup(l.channel->fd);
+	assert_int_equal(ibv_req_notify_cq(l.cq, 0), 0);
+	loop_post(&l, 16);
+	assert_true(readable(l.channel->fd, SECONDS_MAX * 1000));
+	assert_int_equal(ibv_destroy_cq(other), 0);
+	assert_true(readable(dup_fd, 0));
+	assert_int_equal(ibv_get_cq_event(l.channel, &ev_cq, &ev_ctx), 0);
+	assert_ptr_equal(ev_cq, l.cq);
+	ibv_ack_cq_events(l.cq, 1);
+	assert_int_equal(loop_poll(&l, 2), 2);
+	/* The channel lives as long as a descriptor of it does. */
+	close(l.channel->fd);
+	assert_int_equal(dup2(dup_fd, l.channel->fd), l.channel->fd);
+	close(dup_fd);
+	assert_int_equal(ibv_req_notify_cq(l.cq, 0), 0);
+	loop_post(&l, 16);
+	assert_true(readable(l.channel->fd, SECONDS_MAX * 1000));
+	loop_close(&l);
+}
+
+static void
+srq_limit_is_an_event(void **state)
+{
+	struct ibv_srq_attr attr = {.srq_limit = 1};
+	struct ibv_async_event ev;
+	struct loop l;
+
+	loop_open(&l);
+	attr.max_wr = 1000;
+	assert_int_equal(ibv_modify_srq(l.srq, &attr, IBV_SRQ_MAX_WR), EINVAL);
+	attr.srq_limit = 1000000;
+	assert_int_equal(ibv_modify_srq(l.srq, &attr, IBV_SRQ_LIMIT), EINVAL);
+	attr.srq_limit = 1;
+	assert_int_equal(ibv_modify_srq(l.srq, &attr, IBV_SRQ_LIMIT), 0);
+	loop_send(&l); /* takes the only receive */
+	assert_true(readable(l.ctx->async_fd, SECONDS_MAX * 1000));
+	assert_int_equal(ibv_get_async_event(l.ctx, &ev), 0);
+	assert_int_equal(ev.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+	assert_ptr_equal(ev.element.srq, l.srq);
+	ibv_ack_async_event(&ev);
+	assert_int_equal(ibv_query_srq(l.srq, &attr), 0);
+	assert_int_equal(attr.srq_limit, 0);
+	loop_close(&l);
+}
+
+static void
+rereg_moves_a_region(void **state)
+{
+	struct loop l;
+	char *other = calloc(1, BUF_LEN), *old;
+
+	loop_open(&l);
+	loop_send(&l);
+	old = l.buf;
+	l.buf = other;
+	assert_int_equal(ibv_rereg_mr(l.mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, other, BUF_LEN,
+					 0),
+			0);
+	loop_send(&l);
+	free(old);
+	loop_close(&l);
+}
+
+/* ---- descriptors and processes ---- */
+
+static void
+descriptors_may_be_duplicated(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	struct stat st;
+	int fd = dup(ctx->cmd_fd), cmd_fd = ctx->cmd_fd;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_true(S_ISCHR(st.st_mode));
+	assert_int_equal(major(st.st_rdev), 231);
+	assert_int_equal(query_device(fd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	assert_int_equal(fstat(cmd_fd, &st), -1);
+	assert_int_equal(query_device(fd), 0); /* the file lives */
+	assert_int_equal(close(fd), 0);
+	assert_int_equal(query_device(fd), EBADF);
+}
+
+/* dup2() over a device closes it without a close(); the number then shows another file. */
+static void
+numbers_are_not_trusted(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	int keep = dup(ctx->cmd_fd), other = memfd_create("other", 0);
+	struct stat st;
+
+	assert_int_equal(dup2(other, ctx->cmd_fd), ctx->cmd_fd);
+	assert_int_equal(fstat(ctx->cmd_fd, &st), 0);
+	assert_true(S_ISREG(st.st_mode));
+	assert_int_equal(query_device(ctx->cmd_fd) == 0, 0);
+	assert_int_equal(query_device(keep), 0);
+	assert_int_equal(dup2(keep, ctx->cmd_fd), ctx->cmd_fd);
+	close(keep);
+	close(other);
+	assert_int_equal(query_device(ctx->cmd_fd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static int
+wait_child(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+}
+
+static void
+fork_leaves_the_parent_alone(void **state)
+{
+	struct loop l, own;
+	pid_t pid;
+
+	loop_open(&l);
+	loop_send(&l);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		alarm(SECONDS_MAX);
+		/* What was inherited is dead, and says so. */
+		if (query_device(l.ctx->cmd_fd) != EIO)
+			_exit(2);
+		close(l.ctx->cmd_fd);
+		loop_open(&own);
+		if (own.qp->qp_num == l.qp->qp_num)
+			_exit(3);
+		loop_send(&own);
+		loop_close(&own);
+		_exit(0);
+	}
+	assert_int_equal(wait_child(pid), 0);
+	loop_send(&l);
+	/* A child of vfork shares our memory; what it closes is closed there only. */
+	pid = vfork();
+	if (pid == 0) {
+		close(l.ctx->cmd_fd);
+		_exit(0);
+	}
+	assert_int_equal(wait_child(pid), 0);
+	loop_send(&l);
+	loop_close(&l);
+}
+
+static void
+progress_is_found_by_name(void **state)
+{
+	__typeof__(&soft_mlx5_progress) progress =
+			(__typeof__(progress))dlsym(RTLD_DEFAULT, SOFT_MLX5_PROGRESS_SYMBOL);
+	struct ibv_context no_device = {.cmd_fd = -1};
+	struct loop l;
+
+	assert_non_null(progress);
+	assert_int_equal(progress(&no_device), 0);
+	no_device.cmd_fd = INT32_MAX;
+	assert_int_equal(progress(&no_device), 0);
+	no_device.cmd_fd = 0;
+	assert_int_equal(progress(&no_device), 0);
+	loop_open(&l);
+	while (progress(l.ctx) != 0)
+		;
+	loop_send(&l);
+	loop_close(&l);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(hostile_ioctls_are_refused),
+			cmocka_unit_test(short_answers_are_cut),
+			cmocka_unit_test(contexts_do_not_leak),
+			cmocka_unit_test(objects_in_use_are_busy),
+			cmocka_unit_test(regions_must_be_mapped_memory),
+			cmocka_unit_test(limits_are_checked),
+			cmocka_unit_test(unread_events_do_not_block_destroy),
+			cmocka_unit_test(channels_are_shared),
+			cmocka_unit_test(srq_limit_is_an_event),
+			cmocka_unit_test(rereg_moves_a_region),
+			cmocka_unit_test(descriptors_may_be_duplicated),
+			cmocka_unit_test(numbers_are_not_trusted),
+			cmocka_unit_test(fork_leaves_the_parent_alone),
+			cmocka_unit_test(progress_is_found_by_name),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
