@@ -33,6 +33,10 @@
 
 /** Queue pairs of one device context. */
 #define CRPC_RDMA_QPS_MAX 4096
+/** Completions that a device's queue may be asked to hold. */
+#define CRPC_RDMA_CQ_DEPTH_MAX (1u << 22)
+/** Work requests that one send or receive queue may be asked to hold. */
+#define CRPC_RDMA_QUEUE_DEPTH_MAX 32768u
 /** Gather elements of one work request. */
 #define CRPC_RDMA_SGE_MAX 4
 /** Bytes of a queue pair's address as ranks exchange it. */

@@ -111,7 +111,9 @@ struct crpc_rdma_wr {
 enum crpc_rdma_cqe_type {
 	CRPC_RDMA_CQE_SEND,  /**< A signalled WR, and all before it on the QP, are done. */
 	CRPC_RDMA_CQE_RECV,  /**< A WRITE WITH IMMEDIATE of the peer has arrived, data first. */
-	CRPC_RDMA_CQE_ERROR, /**< The QP is in error: nothing more is sent or received on it. */
+	/** The QP is in error: nothing more is sent or received on it. At least one comes per broken
+	 *  QP, first the cause; each WR that was still outstanding follows with -ECANCELED. */
+	CRPC_RDMA_CQE_ERROR,
 };
 
 /** One completion. */
@@ -119,12 +121,14 @@ struct crpc_rdma_cqe {
 	uint8_t type;       /**< enum crpc_rdma_cqe_type. */
 	uint8_t syndrome;   /**< ERROR: the device's code, for the log. */
 	int16_t status;     /**< 0, or for ERROR -errno: -ECONNRESET (peer gone), -EACCES (keys,
-	                         bounds), -ECANCELED (flushed), -EIO. */
+	                         bounds), -ECANCELED (flushed), -EINVAL (a WR that post() could
+	                         not build), -EIO. */
 	uint32_t qp_id;     /**< conf.id of the QP. */
 	uint32_t imm;       /**< RECV. */
 	uint32_t byte_len;  /**< RECV: bytes written. */
 	uint32_t wr_id;     /**< SEND, ERROR of a send. */
-	uint32_t wrs;       /**< SEND: WRs that this completion retires. */
+	uint32_t wrs;       /**< SEND, ERROR of a send: WRs that this completion retires, itself
+	                         included; those before an ERROR succeeded. 0: not of a send. */
 };
 
 /** Counters of a device since open; exact. */
@@ -148,7 +152,8 @@ struct crpc_rdma_stats {
  *   Which and how.
  * @return
  *   The device, or NULL with errno: ENODEV (no such device, or none at all; the log lists what was
- *   found), ENOTSUP (no driver takes it), EACCES (no permission on the device file), EINVAL, ENOMEM.
+ *   found), ENOTSUP (no driver takes it), EACCES (no permission on the device file), ENETDOWN (the
+ *   port is not active), EINVAL, ENOMEM.
  */
 struct crpc_rdma *crpc_rdma_open(const struct crpc_rdma_conf *conf);
 
@@ -215,7 +220,8 @@ void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
  * @param peer
  *   What crpc_rdma_qp_addr() gave at the peer. Untrusted: checked before use.
  * @return
- *   0, -EPROTO (not an address, or another version), -EISCONN, -EIO.
+ *   0, -EPROTO (not an address, or another version), -EISCONN, -EHOSTUNREACH (no route: the two
+ *   ports' link layers differ, or there is no GID), -EIO.
  */
 int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 

@@ -7,16 +7,18 @@
  * For drivers of lib/rdma: the control operations and how to register.
  *
  * A driver is found by its constructor (CRPC_RDMA_DRIVER), so a program links it whole. crpc_rdma_open()
- * asks the drivers in turn; the first whose probe() takes the device gets it.
+ * asks the drivers in turn; the first whose open() takes the device gets it.
  */
 
 #include "crpc_rdma.h"
 
-/** The operations of one driver; every slot is set. Arguments were checked by lib/rdma. */
+/** The operations of one driver; every slot but list is set. Arguments were checked by lib/rdma, and
+ *  zero fields of the configurations have been given their defaults. */
 struct crpc_rdma_ops {
 	const char *name;
-	/** Open conf->device (NULL: the first that fits). Sets fp and ops. NULL with errno: ENODEV if
-	 *  there is no such device for this driver, so that the next driver is asked. */
+	/** Open conf->device (NULL: the first that fits). Sets fp and ops. NULL with errno: ENODEV,
+	 *  without a log line, if there is no such device; ENOTSUP if there is but it is not this
+	 *  driver's; then the next driver is asked. Any other error ends the search. */
 	struct crpc_rdma *(*open)(const struct crpc_rdma_conf *conf);
 	void (*close)(struct crpc_rdma *dev);
 	void (*info_get)(const struct crpc_rdma *dev, struct crpc_rdma_info *info);
@@ -28,6 +30,9 @@ struct crpc_rdma_ops {
 	void (*qp_free)(struct crpc_rdma_qp *qp);
 	void (*qp_addr)(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 	int (*qp_connect)(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+	/** Write the names of the devices that are there, with blanks between them, for the error
+	 *  text of an open that found none. May be NULL. */
+	void (*list)(char *buf, size_t len);
 };
 
 /** One registered driver. */

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The device class: which drivers there are, which of them takes a device, and the checks of
+ * arguments that every driver would otherwise repeat. The datapath does not pass here.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "crpc_log.h"
+#include "crpc_rdma_driver.h"
+
+#define DEFAULT_CQ_DEPTH 4096
+#define DEFAULT_SQ_DEPTH 64
+#define DEFAULT_RQ_DEPTH 128
+#define FOUND_LEN        256
+
+/* In order of registration. Written by constructors, before main, and only read afterwards. */
+static struct crpc_rdma_driver *drivers;
+
+void
+crpc_rdma_driver_register(struct crpc_rdma_driver *driver)
+{
+	struct crpc_rdma_driver **at = &drivers;
+
+	while (*at != NULL && *at != driver)
+		at = &(*at)->next;
+	if (*at == driver)
+		return;
+	driver->next = NULL;
+	*at = driver;
+}
+
+/* What the drivers see, for the error text: "mlx5_0 mlx5_1", or "no RDMA device". */
+static void
+found_devices(char *buf, size_t len)
+{
+	const struct crpc_rdma_driver *d;
+	size_t used;
+
+	buf[0] = '\0';
+	for (d = drivers; d != NULL; d = d->next) {
+		used = strlen(buf);
+		if (used + 2 >= len || d->ops->list == NULL)
+			continue;
+		if (used != 0)
+			buf[used++] = ' ';
+		buf[used] = '\0';
+		d->ops->list(buf + used, len - used);
+		if (used != 0 && buf[used] == '\0')
+			buf[used - 1] = '\0';
+	}
+	if (buf[0] == '\0')
+		snprintf(buf, len, "no RDMA device");
+}
+
+static int
+open_conf_check(const struct crpc_rdma_conf *conf)
+{
+	if (conf->gid_index < -1) {
+		crpc_err("open: gid_index %d: -1 (choose) or an index from 0 is needed",
+			conf->gid_index);
+		return -EINVAL;
+	}
+	if (conf->device != NULL && conf->device[0] == '\0') {
+		crpc_err("open: the device name is empty: give one, or NULL for the first");
+		return -EINVAL;
+	}
+	if (conf->cq_depth > CRPC_RDMA_CQ_DEPTH_MAX) {
+		crpc_err("open: cq_depth %u is above %u", conf->cq_depth, CRPC_RDMA_CQ_DEPTH_MAX);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* Asks the drivers in turn. Sets *err to 0 if none of them knows the device. */
+static struct crpc_rdma *
+ask_drivers(const struct crpc_rdma_conf *conf, int *err)
+{
+	const struct crpc_rdma_driver *d;
+	struct crpc_rdma *dev;
+
+	*err = 0;
+	for (d = drivers; d != NULL; d = d->next) {
+		errno = 0;
+		dev = d->ops->open(conf);
+		if (dev != NULL)
+			return dev;
+		if (errno == ENODEV)
+			continue;
+		*err = errno != 0 ? errno : EIO;
+		/* Another driver may still take what this one does not support. */
+		if (*err != ENOTSUP)
+			return NULL;
+	}
+	return NULL;
+}
+
+struct crpc_rdma *
+crpc_rdma_open(const struct crpc_rdma_conf *conf)
+{
+	struct crpc_rdma_conf filled;
+	char found[FOUND_LEN];
+	struct crpc_rdma *dev;
+	int err;
+
+	if (conf == NULL) {
+		crpc_err("open: conf is NULL");
+		errno = EINVAL;
+		return NULL;
+	}
+	if (open_conf_check(conf) != 0) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (drivers == NULL) {
+		crpc_err("open: no RDMA driver is linked in: link the drivers whole");
+		errno = ENODEV;
+		return NULL;
+	}
+	filled = *conf;
+	if (filled.port == 0)
+		filled.port = 1;
+	if (filled.cq_depth == 0)
+		filled.cq_depth = DEFAULT_CQ_DEPTH;
+
+	dev = ask_drivers(&filled, &err);
+	if (dev != NULL)
+		return dev;
+	if (err == 0) {
+		found_devices(found, sizeof(found));
+		if (filled.device != NULL)
+			crpc_err("open: there is no RDMA device %.64s; found: %s", filled.device,
+				found);
+		else
+			crpc_err("open: no RDMA device that can be used; found: %s", found);
+		err = ENODEV;
+	}
+	errno = err;
+	return NULL;
+}
+
+void
+crpc_rdma_close(struct crpc_rdma *dev)
+{
+	if (dev != NULL)
+		dev->ops->close(dev);
+}
+
+void
+crpc_rdma_info_get(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
+{
+	memset(info, 0, sizeof(*info));
+	dev->ops->info_get(dev, info);
+	snprintf(info->driver, sizeof(info->driver), "%s", dev->ops->name);
+}
+
+void
+crpc_rdma_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats)
+{
+	dev->ops->stats_get(dev, stats);
+}
+
+int
+crpc_rdma_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
+{
+	if (dev == NULL || mr == NULL || addr == NULL || len == 0 ||
+		(uintptr_t)addr + len < (uintptr_t)addr) {
+		crpc_err("mr_reg: %llu bytes at %p are no region", (unsigned long long)len, addr);
+		return -EINVAL;
+	}
+	return dev->ops->mr_reg(dev, addr, len, mr);
+}
+
+void
+crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
+{
+	if (mr == NULL || mr->priv == NULL)
+		return;
+	dev->ops->mr_dereg(dev, mr);
+	memset(mr, 0, sizeof(*mr));
+}
+
+struct crpc_rdma_qp *
+crpc_rdma_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
+{
+	struct crpc_rdma_qp_conf filled;
+
+	if (dev == NULL || conf == NULL) {
+		crpc_err("qp_create: %s is NULL", dev == NULL ? "dev" : "conf");
+		errno = EINVAL;
+		return NULL;
+	}
+	filled = *conf;
+	if (filled.sq_depth == 0)
+		filled.sq_depth = DEFAULT_SQ_DEPTH;
+	if (filled.rq_depth == 0)
+		filled.rq_depth = DEFAULT_RQ_DEPTH;
+	if (filled.sq_depth > CRPC_RDMA_QUEUE_DEPTH_MAX ||
+		filled.rq_depth > CRPC_RDMA_QUEUE_DEPTH_MAX) {
+		crpc_err("qp_create: depth %u (send) or %u (receive) is above %u", filled.sq_depth,
+			filled.rq_depth, CRPC_RDMA_QUEUE_DEPTH_MAX);
+		errno = EINVAL;
+		return NULL;
+	}
+	return dev->ops->qp_create(dev, &filled);
+}
+
+void
+crpc_rdma_qp_free(struct crpc_rdma_qp *qp)
+{
+	if (qp != NULL)
+		qp->dev->ops->qp_free(qp);
+}
+
+void
+crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN])
+{
+	memset(addr, 0, CRPC_RDMA_ADDR_LEN);
+	qp->dev->ops->qp_addr(qp, addr);
+}
+
+int
+crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN])
+{
+	uint8_t copy[CRPC_RDMA_ADDR_LEN];
+
+	/* The bytes may lie in memory that the peer can write: the driver checks and uses a copy. */
+	memcpy(copy, peer, sizeof(copy));
+	return qp->dev->ops->qp_connect(qp, copy);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The device class with two drivers that only record what reaches them: drivers are asked in order,
+ * errors say what was found, arguments are checked and defaults filled in before a driver sees them,
+ * and the inline calls reach the driver of the right device.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_log.h"
+#include "crpc_rdma_driver.h"
+
+static struct crpc_rdma_conf seen_conf;
+static struct crpc_rdma_qp_conf seen_qp_conf;
+static unsigned int opens[2];
+static unsigned int closes;
+static unsigned int calls; /* Operations below open and close that reached a driver. */
+static struct crpc_rdma dev_of[2];
+static struct crpc_rdma_qp the_qp;
+static const uint8_t *seen_peer;
+
+static uint16_t
+fake_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)
+{
+	return (uint16_t)(n / 2);
+}
+
+static uint16_t
+fake_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n)
+{
+	cqe[0].qp_id = dev == &dev_of[0] ? 100 : 200;
+	return 1;
+}
+
+static void
+fake_close(struct crpc_rdma *dev)
+{
+	closes++;
+}
+
+static void
+fake_info_get(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
+{
+	snprintf(info->name, sizeof(info->name), "%s", dev == &dev_of[0] ? "a0" : "b0");
+}
+
+static void
+fake_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats)
+{
+	*stats = (struct crpc_rdma_stats){.doorbells = 7};
+}
+
+static int
+fake_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
+{
+	calls++;
+	*mr = (struct crpc_rdma_mr){.addr = addr, .len = len, .lkey = 1, .rkey = 2, .priv = dev};
+	return 0;
+}
+
+static void
+fake_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
+{
+	calls++;
+}
+
+static struct crpc_rdma_qp *
+fake_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
+{
+	calls++;
+	seen_qp_conf = *conf;
+	the_qp.dev = dev;
+	return &the_qp;
+}
+
+static void
+fake_qp_free(struct crpc_rdma_qp *qp)
+{
+	calls++;
+}
+
+static void
+fake_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN])
+{
+	addr[0] = 42;
+}
+
+static int
+fake_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN])
+{
+	seen_peer = peer;
+	return peer[0] == 42 ? 0 : -EPROTO;
+}
+
+static struct crpc_rdma *open_a(const struct crpc_rdma_conf *conf);
+static struct crpc_rdma *open_b(const struct crpc_rdma_conf *conf);
+
+static void
+list_a(char *buf, size_t len)
+{
+	snprintf(buf, len, "a0 a1");
+}
+
+#define FAKE_OPS(name_, open_, list_)                                                              \
+	{                                                                                          \
+		.name = name_, .open = open_, .close = fake_close, .info_get = fake_info_get,      \
+		.stats_get = fake_stats_get, .mr_reg = fake_mr_reg, .mr_dereg = fake_mr_dereg,     \
+		.qp_create = fake_qp_create, .qp_free = fake_qp_free, .qp_addr = fake_qp_addr,     \
+		.qp_connect = fake_qp_connect, .list = list_,                                      \
+	}
+
+static const struct crpc_rdma_ops ops_a = FAKE_OPS("fake_a", open_a, list_a);
+static const struct crpc_rdma_ops ops_b = FAKE_OPS("fake_b", open_b, NULL);
+
+CRPC_RDMA_DRIVER(a, ops_a)
+
+static struct crpc_rdma_driver driver_b = {.ops = &ops_b};
+
+static struct crpc_rdma *
+fake_open(unsigned int i, const struct crpc_rdma_ops *ops, const struct crpc_rdma_conf *conf)
+{
+	seen_conf = *conf;
+	dev_of[i] = (struct crpc_rdma){.fp = {fake_post, fake_poll}, .ops = ops};
+	return &dev_of[i];
+}
+
+/* Takes a0; refuses what belongs to B with ENOTSUP, and "locked" for good. */
+static struct crpc_rdma *
+open_a(const struct crpc_rdma_conf *conf)
+{
+	opens[0]++;
+	if (conf->device == NULL || strcmp(conf->device, "a0") == 0)
+		return fake_open(0, &ops_a, conf);
+	errno = strcmp(conf->device, "locked") == 0 ? EACCES : ENODEV;
+	if (strcmp(conf->device, "b0") == 0 || strcmp(conf->device, "alien") == 0)
+		errno = ENOTSUP;
+	return NULL;
+}
+
+static struct crpc_rdma *
+open_b(const struct crpc_rdma_conf *conf)
+{
+	opens[1]++;
+	if (strcmp(conf->device, "b0") == 0)
+		return fake_open(1, &ops_b, conf);
+	errno = ENODEV;
+	return NULL;
+}
+
+static struct crpc_rdma *
+open_name(const char *name)
+{
+	const struct crpc_rdma_conf conf = {.device = name};
+
+	memset(opens, 0, sizeof(opens));
+	crpc_log_clear();
+	errno = 0;
+	return crpc_rdma_open(&conf);
+}
+
+static void
+drivers_are_asked_in_turn(void **state)
+{
+	assert_ptr_equal(open_name("a0"), &dev_of[0]);
+	assert_int_equal(opens[1], 0);
+	assert_ptr_equal(open_name("b0"), &dev_of[1]);
+	assert_int_equal(opens[0], 1);
+	assert_ptr_equal(open_name(NULL), &dev_of[0]);
+	assert_int_equal(seen_conf.port, 1);
+	assert_int_equal(seen_conf.cq_depth, 4096);
+	/* A driver that registers twice is still asked once. */
+	crpc_rdma_driver_register(&driver_b);
+	assert_null(open_name("c0"));
+	assert_int_equal(opens[1], 1);
+}
+
+static void
+unknown_device_lists_what_was_found(void **state)
+{
+	assert_null(open_name("mlx5_9"));
+	assert_int_equal(errno, ENODEV);
+	assert_non_null(strstr(crpc_log_last(), "no RDMA device mlx5_9; found: a0 a1"));
+}
+
+static void
+refusals_of_drivers_are_told_apart(void **state)
+{
+	/* Known to A, but not its kind, and nobody else takes it. */
+	assert_null(open_name("alien"));
+	assert_int_equal(errno, ENOTSUP);
+	assert_int_equal(opens[1], 1);
+	/* A final refusal ends the search. */
+	assert_null(open_name("locked"));
+	assert_int_equal(errno, EACCES);
+	assert_int_equal(opens[1], 0);
+}
+
+static void
+open_checks_arguments(void **state)
+{
+	struct crpc_rdma_conf bad[] = {
+		{.device = ""},
+		{.device = "a0", .gid_index = -2},
+		{.device = "a0", .cq_depth = CRPC_RDMA_CQ_DEPTH_MAX + 1},
+	};
+	size_t i;
+
+	memset(opens, 0, sizeof(opens));
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		errno = 0;
+		assert_null(crpc_rdma_open(&bad[i]));
+		assert_int_equal(errno, EINVAL);
+	}
+	assert_null(crpc_rdma_open(NULL));
+	assert_int_equal(opens[0], 0);
+}
+
+static void
+regions_are_checked(void **state)
+{
+	struct crpc_rdma *dev = open_name("a0");
+	struct crpc_rdma_mr mr = {0};
+	char byte;
+
+	calls = 0;
+	assert_int_equal(crpc_rdma_mr_reg(dev, &byte, 0, &mr), -EINVAL);
+	assert_int_equal(crpc_rdma_mr_reg(dev, NULL, 1, &mr), -EINVAL);
+	assert_int_equal(crpc_rdma_mr_reg(dev, &byte, UINT64_MAX, &mr), -EINVAL);
+	assert_int_equal(crpc_rdma_mr_reg(dev, &byte, 1, NULL), -EINVAL);
+	assert_int_equal(crpc_rdma_mr_reg(NULL, &byte, 1, &mr), -EINVAL);
+	assert_int_equal(calls, 0);
+	assert_int_equal(crpc_rdma_mr_reg(dev, &byte, 1, &mr), 0);
+	crpc_rdma_mr_dereg(dev, &mr);
+	assert_int_equal(calls, 2);
+	/* A second dereg of the same struct does nothing. */
+	crpc_rdma_mr_dereg(dev, &mr);
+	assert_int_equal(calls, 2);
+}
+
+static void
+queue_pairs_are_checked_and_get_defaults(void **state)
+{
+	const struct crpc_rdma_qp_conf big_sq = {.sq_depth = CRPC_RDMA_QUEUE_DEPTH_MAX + 1};
+	const struct crpc_rdma_qp_conf big_rq = {.rq_depth = CRPC_RDMA_QUEUE_DEPTH_MAX + 1};
+	const struct crpc_rdma_qp_conf zero = {.id = 5};
+	struct crpc_rdma *dev = open_name("a0");
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+	struct crpc_rdma_qp *qp;
+
+	calls = 0;
+	assert_null(crpc_rdma_qp_create(dev, &big_sq));
+	assert_int_equal(errno, EINVAL);
+	assert_null(crpc_rdma_qp_create(dev, &big_rq));
+	assert_null(crpc_rdma_qp_create(dev, NULL));
+	assert_null(crpc_rdma_qp_create(NULL, &zero));
+	assert_int_equal(calls, 0);
+	qp = crpc_rdma_qp_create(dev, &zero);
+	assert_non_null(qp);
+	assert_int_equal(seen_qp_conf.id, 5);
+	assert_int_equal(seen_qp_conf.sq_depth, 64);
+	assert_int_equal(seen_qp_conf.rq_depth, 128);
+
+	memset(addr, 0xee, sizeof(addr));
+	crpc_rdma_qp_addr(qp, addr);
+	assert_int_equal(addr[0], 42);
+	assert_int_equal(addr[CRPC_RDMA_ADDR_LEN - 1], 0);
+	assert_int_equal(crpc_rdma_qp_connect(qp, addr), 0);
+	/* The driver works on a copy: the peer cannot change it between check and use. */
+	assert_ptr_not_equal(seen_peer, addr);
+	addr[0] = 0;
+	assert_int_equal(crpc_rdma_qp_connect(qp, addr), -EPROTO);
+	crpc_rdma_qp_free(qp);
+	assert_int_equal(calls, 2);
+}
+
+static void
+calls_reach_the_driver_of_the_device(void **state)
+{
+	struct crpc_rdma *dev = open_name("b0");
+	const struct crpc_rdma_qp_conf conf = {.id = 1};
+	struct crpc_rdma_wr wr[4] = {{0}};
+	struct crpc_rdma_cqe cqe[1];
+	struct crpc_rdma_stats stats;
+	struct crpc_rdma_info info;
+	struct crpc_rdma_qp *qp = crpc_rdma_qp_create(dev, &conf);
+
+	assert_int_equal(crpc_rdma_post(qp, wr, 4), 2);
+	assert_int_equal(crpc_rdma_poll(dev, cqe, 1), 1);
+	assert_int_equal(cqe[0].qp_id, 200);
+	crpc_rdma_info_get(dev, &info);
+	assert_string_equal(info.name, "b0");
+	assert_string_equal(info.driver, "fake_b");
+	crpc_rdma_stats_get(dev, &stats);
+	assert_int_equal(stats.doorbells, 7);
+	closes = 0;
+	crpc_rdma_close(NULL);
+	crpc_rdma_qp_free(NULL);
+	crpc_rdma_close(dev);
+	assert_int_equal(closes, 1);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(drivers_are_asked_in_turn),
+		cmocka_unit_test(unknown_device_lists_what_was_found),
+		cmocka_unit_test(refusals_of_drivers_are_told_apart),
+		cmocka_unit_test(open_checks_arguments),
+		cmocka_unit_test(regions_are_checked),
+		cmocka_unit_test(queue_pairs_are_checked_and_get_defaults),
+		cmocka_unit_test(calls_reach_the_driver_of_the_device),
+	};
+
+	crpc_rdma_driver_register(&driver_b);
+	return cmocka_run_group_tests_name("rdma", tests, NULL, NULL);
+}

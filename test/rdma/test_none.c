@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A program that forgot to link a driver whole is told so, and not that it has no device.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_log.h"
+#include "crpc_rdma.h"
+
+static void
+open_without_a_driver_says_so(void **state)
+{
+	const struct crpc_rdma_conf conf = {.device = "mlx5_0"};
+
+	errno = 0;
+	assert_null(crpc_rdma_open(&conf));
+	assert_int_equal(errno, ENODEV);
+	assert_non_null(strstr(crpc_log_last(), "no RDMA driver is linked in"));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(open_without_a_driver_says_so)};
+
+	return cmocka_run_group_tests_name("rdma_none", tests, NULL, NULL);
+}
