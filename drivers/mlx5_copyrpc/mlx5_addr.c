@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A queue pair's address as ranks exchange it. Little endian:
+ *
+ *      0  u32  magic "CMX5"
+ *      4  u8   version
+ *      5  u8   link layer, as in verbs: 1 InfiniBand, 2 Ethernet
+ *      6  u8   path MTU, enum ibv_mtu
+ *      7  u8   flags: bit 0 a GID follows
+ *      8  u32  QPN
+ *     12  u32  first packet sequence number
+ *     16  u16  LID
+ *     18  u8   READs that the QP answers at a time
+ *     19  u8   0
+ *     20  u32  0
+ *     24  16   GID
+ *     40  ...  0
+ */
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include "crpc_log.h"
+#include "mlx5_copyrpc.h"
+
+#define ADDR_MAGIC   0x35584d43u
+#define ADDR_VERSION 1
+#define ADDR_HAS_GID 0x1u
+
+struct wire_addr {
+	uint32_t magic;
+	uint8_t version;
+	uint8_t link_layer;
+	uint8_t mtu;
+	uint8_t flags;
+	uint32_t qpn;
+	uint32_t psn;
+	uint16_t lid;
+	uint8_t rd_atomic;
+	uint8_t rsvd19;
+	uint32_t rsvd20;
+	uint8_t gid[16];
+	uint8_t rsvd40[24];
+};
+
+_Static_assert(sizeof(struct wire_addr) == CRPC_RDMA_ADDR_LEN, "an address has a fixed length");
+_Static_assert(offsetof(struct wire_addr, qpn) == 8, "as documented above");
+_Static_assert(offsetof(struct wire_addr, gid) == 24, "as documented above");
+
+void
+crpc_mlx5_addr_encode(const struct crpc_mlx5_addr *a, uint8_t out[CRPC_RDMA_ADDR_LEN])
+{
+	struct wire_addr w = {
+		.magic = htole32(ADDR_MAGIC),
+		.version = ADDR_VERSION,
+		.link_layer = a->link_layer,
+		.mtu = a->mtu,
+		.flags = a->has_gid ? ADDR_HAS_GID : 0,
+		.qpn = htole32(a->qpn),
+		.psn = htole32(a->psn),
+		.lid = htole16(a->lid),
+		.rd_atomic = a->rd_atomic,
+	};
+
+	if (a->has_gid)
+		memcpy(w.gid, a->gid, sizeof(w.gid));
+	memcpy(out, &w, sizeof(w));
+}
+
+/* NULL, or what is wrong with the fields. */
+static const char *
+field_error(const struct wire_addr *w, const struct crpc_mlx5_addr *a)
+{
+	static const uint8_t zero[sizeof(w->rsvd40)];
+
+	if (a->qpn < 2 || a->qpn > CRPC_MLX5_QPN_MASK)
+		return "the QPN is not one of a connected queue pair";
+	if (a->psn > 0xffffff)
+		return "the sequence number has more than 24 bits";
+	if (a->mtu < IBV_MTU_256 || a->mtu > IBV_MTU_4096)
+		return "the MTU is none";
+	if (a->link_layer != IBV_LINK_LAYER_INFINIBAND && a->link_layer != IBV_LINK_LAYER_ETHERNET)
+		return "the link layer is unknown";
+	if (a->lid == 0 && !a->has_gid)
+		return "it has neither LID nor GID";
+	if ((w->flags & ~ADDR_HAS_GID) != 0 || w->rsvd19 != 0 || w->rsvd20 != 0 ||
+		memcmp(w->rsvd40, zero, sizeof(zero)) != 0)
+		return "reserved bytes are set";
+	return NULL;
+}
+
+int
+crpc_mlx5_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], struct crpc_mlx5_addr *out)
+{
+	struct crpc_mlx5_addr a = {0};
+	struct wire_addr w;
+	const char *wrong;
+
+	memcpy(&w, in, sizeof(w));
+	if (le32toh(w.magic) != ADDR_MAGIC) {
+		crpc_err("connect: the peer's address starts with 0x%08x, not 0x%08x: it is none of "
+			 "this driver", le32toh(w.magic), ADDR_MAGIC);
+		return -EPROTO;
+	}
+	if (w.version != ADDR_VERSION) {
+		crpc_err("connect: the peer's address has version %u, this driver speaks %u: use the "
+			 "same release on all ranks", w.version, ADDR_VERSION);
+		return -EPROTO;
+	}
+	a.qpn = le32toh(w.qpn);
+	a.psn = le32toh(w.psn);
+	a.lid = le16toh(w.lid);
+	a.link_layer = w.link_layer;
+	a.mtu = w.mtu;
+	a.rd_atomic = w.rd_atomic;
+	a.has_gid = w.flags & ADDR_HAS_GID;
+	memcpy(a.gid, w.gid, sizeof(a.gid));
+	wrong = field_error(&w, &a);
+	if (wrong != NULL) {
+		crpc_err("connect: the peer's address is damaged: %s", wrong);
+		return -EPROTO;
+	}
+	*out = a;
+	return 0;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_MLX5_COPYRPC_H
+#define CRPC_MLX5_COPYRPC_H
+
+/**
+ * @file
+ * Private to the driver: what the datapath touches, apart from what only the control path does.
+ *
+ *     crpc_mlx5_dev_ctl                        crpc_mlx5_qp_ctl
+ *     +----------------------+                 +----------------------+
+ *     | dp: crpc_mlx5_dev    | <-- base.dev -- | dp: crpc_mlx5_qp     |   datapath
+ *     |   cq, qp table, bf   | -- by QPN ----> |   sq, rq             |
+ *     +----------------------+                 +----------------------+
+ *     | context, pd, cq, ... |                 | ibv_qp, connected    |   control
+ *     +----------------------+                 +----------------------+
+ *
+ * A queue pair's life (crpc_mlx5_qp.state):
+ *
+ *     create -> IDLE --connect--> READY --error CQE, or a WR that cannot be built--> ERROR -> free
+ *
+ * Everything here belongs to the one thread that uses the device. The only other party is the
+ * device: it reads WQEs and doorbell records and writes CQEs.
+ */
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <infiniband/verbs.h>
+
+#include "crpc_atomic.h"
+#include "crpc_rdma_driver.h"
+#include "mlx5_prm.h"
+
+/** Sends between two completions that the driver asks for by itself, at most. */
+#define CRPC_MLX5_SIGNAL_EVERY_MAX 64
+/** Registers (of one UAR page and of all pages of a context) that are told apart. */
+#define CRPC_MLX5_BF_MAX 64
+
+/** What a software NIC offers to poll loops; looked up by name when a device is opened. */
+typedef uint32_t (*crpc_mlx5_progress)(struct ibv_context *context);
+
+enum crpc_mlx5_qp_state {
+	CRPC_MLX5_QP_IDLE,
+	CRPC_MLX5_QP_READY,
+	CRPC_MLX5_QP_ERROR,
+};
+
+/** A doorbell (BlueFlame) register. QPs may share one, so the half in turn is kept with it. */
+struct crpc_mlx5_bf {
+	uint8_t *reg;
+	uint32_t size;   /**< Bytes of a half; 0: a doorbell only, no BlueFlame. */
+	uint32_t offset; /**< Of the half to write next: 0 or size. */
+};
+
+/** What is remembered of a send WQE, by the index of its first block. */
+struct crpc_mlx5_sent {
+	uint32_t wr_id;
+	uint32_t seq;  /**< Number of the WR on its QP, running free. */
+	uint8_t user;  /**< The user asked for its completion. */
+};
+
+/** Send queue. The device reads buf and dbrec; the rest is the owner thread's. */
+struct crpc_mlx5_sq {
+	uint8_t *buf;
+	uint8_t *end;
+	struct crpc_mlx5_sent *sent; /**< One per block. */
+	_Atomic uint32_t *dbrec;
+	struct crpc_mlx5_bf *bf;
+	uint32_t bb_mask;      /**< Blocks - 1. */
+	uint32_t pi;           /**< Next block, running free. */
+	uint32_t qpn_shl8;     /**< QPN where qpn_ds has it. */
+	uint32_t depth;        /**< WRs outstanding at most. */
+	uint32_t posted;       /**< WRs ever posted, running free. */
+	uint32_t retired;      /**< Of these: known to be done. */
+	uint32_t reported;     /**< Of these: told to the user. */
+	uint32_t unsignalled;  /**< WRs since the last one that gives a completion. */
+	uint32_t signal_every;
+	uint32_t inline_max;
+};
+
+/** Receive queue: WQEs without a buffer, written once; a refill only moves the counter. */
+struct crpc_mlx5_rq {
+	_Atomic uint32_t *dbrec;
+	uint32_t posted; /**< Receives ever handed to the device, running free. */
+	bool dirty;      /**< posted is ahead of dbrec; true only inside a poll. */
+};
+
+/** A queue pair's datapath. */
+struct crpc_mlx5_qp {
+	struct crpc_rdma_qp base;
+	uint8_t state;     /**< enum crpc_mlx5_qp_state. */
+	bool reported;     /**< The cause of ERROR was told to the user. */
+	int16_t fault;     /**< -errno that poll has to report before anything else; 0: none. */
+	uint32_t fault_wr_id;
+	uint32_t qpn;
+	struct crpc_mlx5_sq sq;
+	struct crpc_mlx5_rq rq;
+	struct crpc_mlx5_qp *next_fault; /**< In dev->faults. */
+};
+
+/** Completion queue. The device writes buf and reads dbrec. */
+struct crpc_mlx5_cq {
+	struct crpc_mlx5_cqe *buf;
+	_Atomic uint32_t *dbrec;
+	uint32_t mask; /**< Entries - 1. */
+	uint32_t ci;   /**< Next entry to read, running free. */
+};
+
+/** One place of the table from QPN to queue pair; qpn 0 is an empty one. */
+struct crpc_mlx5_slot {
+	uint32_t qpn;
+	struct crpc_mlx5_qp *qp;
+};
+
+/** Open addressing, at most half full, so that a look-up ends soon at an empty place. */
+struct crpc_mlx5_table {
+	struct crpc_mlx5_slot *slot;
+	uint32_t mask;
+	uint32_t shift;
+};
+
+/** A device's datapath. */
+struct crpc_mlx5_dev {
+	struct crpc_rdma base;
+	struct crpc_mlx5_cq cq;
+	struct crpc_mlx5_table table;
+	struct crpc_mlx5_qp *faults; /**< QPs whose error has no CQE. */
+	crpc_mlx5_progress progress; /**< NULL on a real card. */
+	struct ibv_context *context;
+	struct crpc_rdma_stats stats;
+};
+
+/** A device. */
+struct crpc_mlx5_dev_ctl {
+	struct crpc_mlx5_dev dp;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_port_attr port_attr;
+	union ibv_gid gid;
+	uint32_t gid_index;
+	bool has_gid;
+	uint8_t port;
+	uint8_t rd_atomic;        /**< READs that one QP may have open, either way. */
+	uint32_t cq_depth;        /**< Completions that QPs may share out. */
+	uint32_t cq_used;
+	uint32_t num_qps;
+	uint32_t num_mrs;
+	uint32_t num_bfs;
+	struct crpc_mlx5_bf bf[CRPC_MLX5_BF_MAX];
+	struct crpc_mlx5_qp_ctl *qps; /**< All of them; the table is made from this list. */
+};
+
+/** A queue pair. */
+struct crpc_mlx5_qp_ctl {
+	struct crpc_mlx5_qp dp;
+	struct ibv_qp *ibqp;
+	uint32_t psn;
+	uint32_t cq_share; /**< Completions set aside for it. */
+	bool connected;
+	struct crpc_mlx5_qp_ctl *next;
+};
+
+/** A queue pair's address, decoded. */
+struct crpc_mlx5_addr {
+	uint32_t qpn;
+	uint32_t psn;
+	uint16_t lid;
+	uint8_t link_layer;
+	uint8_t mtu;        /**< enum ibv_mtu. */
+	uint8_t rd_atomic;
+	bool has_gid;
+	uint8_t gid[16];
+};
+
+/** The first place to look for @p qpn. The multiplier is 2^32 / golden ratio: neighbours spread. */
+static inline uint32_t
+crpc_mlx5_table_home(const struct crpc_mlx5_table *t, uint32_t qpn)
+{
+	return (qpn * 0x9e3779b1u) >> t->shift;
+}
+
+/** The queue pair of @p qpn, or NULL (it was freed). */
+static inline struct crpc_mlx5_qp *
+crpc_mlx5_table_find(const struct crpc_mlx5_table *t, uint32_t qpn)
+{
+	uint32_t i = crpc_mlx5_table_home(t, qpn);
+
+	for (;; i = (i + 1) & t->mask) {
+		if (crpc_likely(t->slot[i].qpn == qpn))
+			return t->slot[i].qp;
+		if (t->slot[i].qpn == 0)
+			return NULL;
+	}
+}
+
+static inline struct crpc_mlx5_dev_ctl *
+crpc_mlx5_dev_ctl(struct crpc_rdma *dev)
+{
+	return crpc_container_of(dev, struct crpc_mlx5_dev_ctl, dp.base);
+}
+
+static inline struct crpc_mlx5_qp_ctl *
+crpc_mlx5_qp_ctl(struct crpc_rdma_qp *qp)
+{
+	return crpc_container_of(qp, struct crpc_mlx5_qp_ctl, dp.base);
+}
+
+/* mlx5_datapath.c */
+uint16_t crpc_mlx5_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
+uint16_t crpc_mlx5_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
+/** Makes the unread completions of a destroyed QP belong to none: its QPN may come back. */
+void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
+
+/* mlx5_error.c: the rare side of the datapath. */
+/** The QP cannot go on and there is no CQE to say so: poll will. Says why in the log. */
+void crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const char *why);
+/** Reports faults; how many completions were written. */
+uint16_t crpc_mlx5_faults_take(
+	struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n);
+/** Decodes an error CQE; 1 if out was written, 0 if there is nothing new to tell. */
+uint16_t crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
+	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+/** -errno that the user gets for a syndrome. */
+int16_t crpc_mlx5_syndrome_errno(uint8_t syndrome);
+/** A syndrome in words. */
+const char *crpc_mlx5_syndrome_name(uint8_t syndrome);
+
+/* mlx5_qp.c */
+struct crpc_rdma_qp *crpc_mlx5_qp_create(
+	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
+void crpc_mlx5_qp_free(struct crpc_rdma_qp *qp);
+void crpc_mlx5_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+int crpc_mlx5_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+/** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
+void crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
+/** Blocks of the largest WQE with @p inline_max inline bytes or CRPC_RDMA_SGE_MAX elements. */
+uint32_t crpc_mlx5_wqebb_max(uint32_t inline_max);
+/** Writes the buffer-less receives of a whole queue. */
+void crpc_mlx5_rq_prefill(void *buf, uint32_t wqe_cnt, uint32_t stride);
+/** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
+int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
+void crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp);
+
+/* mlx5_addr.c */
+void crpc_mlx5_addr_encode(const struct crpc_mlx5_addr *a, uint8_t out[CRPC_RDMA_ADDR_LEN]);
+/** 0, or -EPROTO with the reason in the log. */
+int crpc_mlx5_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], struct crpc_mlx5_addr *a);
+
+/* mlx5_dump.c: text of what the device sees; never more than len bytes with the 0, as snprintf. */
+/** The send WQE whose first block is @p idx, in the ring of @p bb_count blocks at @p ring. */
+size_t crpc_mlx5_wqe_text(
+	const void *ring, uint32_t bb_count, uint32_t idx, char *text, size_t len);
+size_t crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *text, size_t len);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Post and poll. One cache line of CQE and one or two of WQE are touched per request besides the
+ * queue's own state; nothing here allocates, locks or enters the kernel.
+ *
+ * Order of the records that a poll writes: first the CQ's consumer index, then the receive counters.
+ * A receive that is handed out again before the device knows that its completion was read could
+ * overrun the CQ.
+ */
+#include "mlx5_doorbell.h"
+#include "mlx5_wqe.h"
+
+/* Notes what its completion will need to know, and counts the WQE in. */
+static inline void
+sent_add(struct crpc_mlx5_sq *sq, const struct crpc_rdma_wr *wr, uint32_t bb)
+{
+	struct crpc_mlx5_sent *sent = &sq->sent[sq->pi & sq->bb_mask];
+
+	sent->wr_id = wr->wr_id;
+	sent->seq = sq->posted++;
+	sent->user = wr->flags & CRPC_RDMA_WR_SIGNAL;
+	sq->pi += bb;
+}
+
+uint16_t
+crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
+{
+	struct crpc_mlx5_qp *qp = crpc_container_of(base, struct crpc_mlx5_qp, base);
+	struct crpc_mlx5_dev *dev = crpc_container_of(base->dev, struct crpc_mlx5_dev, base);
+	struct crpc_mlx5_sq *sq = &qp->sq;
+	uint32_t room = sq->depth - (sq->posted - sq->retired);
+	uint32_t start = sq->pi, ds, bb = 0;
+	const uint8_t *wqe = NULL;
+	uint16_t i;
+	bool signal;
+
+	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
+		return 0;
+	if (n > room)
+		n = (uint16_t)room;
+	for (i = 0; i < n; i++) {
+		/* The last WR of a stretch is signalled, so among depth outstanding ones there is
+		 * always one whose completion makes room again. */
+		signal = (wr[i].flags & CRPC_RDMA_WR_SIGNAL) ||
+			sq->unsignalled + 1 >= sq->signal_every;
+		ds = crpc_mlx5_wqe_build(sq, &wr[i], signal);
+		if (crpc_unlikely(ds == 0)) {
+			crpc_mlx5_qp_fault(qp, -EINVAL, wr[i].wr_id, "a work request is not valid");
+			break;
+		}
+		sq->unsignalled = signal ? 0 : sq->unsignalled + 1;
+		wqe = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
+		bb = crpc_mlx5_ds_to_bb(ds);
+		sent_add(sq, &wr[i], bb);
+	}
+	if (crpc_unlikely(i == 0))
+		return 0;
+	dev->stats.wqes += i;
+	dev->stats.wqebbs += sq->pi - start;
+	dev->stats.doorbells++;
+	dev->stats.blueflame += crpc_mlx5_ring(sq, wqe, i == 1 ? bb : 0);
+	return i;
+}
+
+/* A send is done, and so are all before it. */
+static inline uint16_t
+send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+	struct crpc_rdma_cqe *out)
+{
+	struct crpc_mlx5_sq *sq = &qp->sq;
+	const struct crpc_mlx5_sent *sent = &sq->sent[be16toh(cqe->wqe_counter) & sq->bb_mask];
+	uint32_t seq = sent->seq + 1;
+
+	dev->stats.send_cqes++;
+	if (crpc_unlikely(seq - sq->retired - 1 >= sq->posted - sq->retired)) {
+		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion names a WQE that is not outstanding");
+		return 0;
+	}
+	sq->retired = seq;
+	if (!sent->user)
+		return 0;
+	*out = (struct crpc_rdma_cqe){
+		.type = CRPC_RDMA_CQE_SEND,
+		.qp_id = qp->base.id,
+		.wr_id = sent->wr_id,
+		.wrs = seq - sq->reported,
+	};
+	sq->reported = seq;
+	return 1;
+}
+
+/* One poll's receive queues that have to be told to the device. */
+struct refill {
+	uint32_t num;
+	struct crpc_mlx5_qp *qp[CRPC_BURST_MAX];
+};
+
+/* A write with immediate arrived: its receive goes straight back, as it holds nothing. */
+static inline uint16_t
+recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+	struct crpc_rdma_cqe *out, struct refill *refill)
+{
+	dev->stats.recv_cqes++;
+	dev->stats.recv_posted++;
+	qp->rq.posted++;
+	if (!qp->rq.dirty) {
+		qp->rq.dirty = true;
+		refill->qp[refill->num++] = qp;
+	}
+	*out = (struct crpc_rdma_cqe){
+		.type = CRPC_RDMA_CQE_RECV,
+		.qp_id = qp->base.id,
+		.imm = be32toh(cqe->imm),
+		.byte_len = be32toh(cqe->byte_cnt),
+	};
+	return 1;
+}
+
+static inline uint16_t
+cqe_take(struct crpc_mlx5_dev *dev, const struct crpc_mlx5_cqe *cqe, uint8_t opcode,
+	struct crpc_rdma_cqe *out, struct refill *refill)
+{
+	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(
+		&dev->table, be32toh(cqe->opcode_qpn) & CRPC_MLX5_QPN_MASK);
+
+	if (crpc_unlikely(qp == NULL))
+		return 0;
+	if (crpc_likely(opcode == MLX5_CQE_RESP_WR_IMM))
+		return recv_take(dev, qp, cqe, out, refill);
+	if (crpc_likely(opcode == MLX5_CQE_REQ))
+		return send_take(dev, qp, cqe, out);
+	return crpc_mlx5_error_take(dev, qp, cqe, out);
+}
+
+/* Hands the receives back: one store per queue and burst, and no way to fail. */
+static inline void
+refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
+{
+	struct crpc_mlx5_rq *rq;
+	uint32_t i;
+
+	/* Release: the device may overwrite the entries only after they were read. */
+	crpc_store_release(dev->cq.dbrec, htobe32(dev->cq.ci & CRPC_MLX5_CQE_CTR_MASK));
+	if (refill->num == 0)
+		return;
+	/* Without it the device could see the new receives while it still takes the CQ for full. */
+	crpc_dma_wmb();
+	for (i = 0; i < refill->num; i++) {
+		rq = &refill->qp[i]->rq;
+		rq->dirty = false;
+		crpc_store_release(rq->dbrec, htobe32(rq->posted & CRPC_MLX5_WQE_CTR_MASK));
+	}
+}
+
+/* The next completion if the device has written it: its owner bit tells the lap, see PRM "CQE
+ * Ownership". An entry never written has the opcode INVALID. */
+static inline const struct crpc_mlx5_cqe *
+cqe_next(struct crpc_mlx5_cq *cq, uint8_t *opcode)
+{
+	struct crpc_mlx5_cqe *cqe = &cq->buf[cq->ci & cq->mask];
+	/* Acquire: pairs with the store of this byte, the device's last one of the entry. */
+	uint8_t op_own = crpc_load_acquire(&cqe->op_own);
+
+	*opcode = op_own >> 4;
+	if ((op_own & MLX5_CQE_OWNER_MASK) != !!(cq->ci & (cq->mask + 1)) ||
+		*opcode == MLX5_CQE_INVALID)
+		return NULL;
+	return cqe;
+}
+
+static inline uint16_t
+cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
+{
+	struct crpc_mlx5_cq *cq = &dev->cq;
+	const struct crpc_mlx5_cqe *cqe;
+	struct refill refill;
+	uint32_t start = cq->ci;
+	uint8_t opcode;
+
+	refill.num = 0;
+	/* Entries without an outcome for the user do not fill the array; the index that the device
+	 * knows is only moved below, so there are never more of them than the ring has. */
+	while (got < n) {
+		cqe = cqe_next(cq, &opcode);
+		if (cqe == NULL)
+			break;
+		/* Without it the fields below could be read before the owner bit, and be old. */
+		crpc_dma_rmb();
+		cq->ci++;
+		got += cqe_take(dev, cqe, opcode, &out[got], &refill);
+	}
+	if (cq->ci != start)
+		refill_flush(dev, &refill);
+	return got;
+}
+
+uint16_t
+crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
+{
+	struct crpc_mlx5_dev *dev = crpc_container_of(base, struct crpc_mlx5_dev, base);
+	uint32_t start = dev->cq.ci;
+	uint16_t got = 0;
+
+	if (n > CRPC_BURST_MAX)
+		n = CRPC_BURST_MAX;
+	dev->stats.polls++;
+	if (crpc_unlikely(dev->faults != NULL))
+		got = crpc_mlx5_faults_take(dev, out, n);
+	got = cq_drain(dev, out, got, n);
+	if (got == 0 && dev->cq.ci == start) {
+		/* A NIC in software works on our time, and only when there is nothing better to do. */
+		if (dev->progress != NULL && dev->progress(dev->context) != 0)
+			got = cq_drain(dev, out, 0, n);
+		dev->stats.empty_polls += got == 0;
+	}
+	return got;
+}
+
+void
+crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
+{
+	struct crpc_mlx5_cq walk = *cq;
+	struct crpc_mlx5_cqe *cqe;
+	uint8_t opcode;
+
+	for (; walk.ci - cq->ci <= walk.mask && cqe_next(&walk, &opcode) != NULL; walk.ci++) {
+		cqe = &walk.buf[walk.ci & walk.mask];
+		if ((be32toh(cqe->opcode_qpn) & CRPC_MLX5_QPN_MASK) == qpn)
+			cqe->opcode_qpn = 0;
+	}
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Text of a WQE and of a CQE, for logs and golden tests. It decodes what lies in memory and knows
+ * nothing of who wrote it: every length is bounded by the ring.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "mlx5_copyrpc.h"
+
+/* Bytes of inline data that are shown. */
+#define INLINE_SHOWN 32
+
+struct text {
+	char *buf;
+	size_t len;
+	size_t used; /* Without the 0; at most len - 1. */
+};
+
+static void crpc_printf(2, 3)
+put(struct text *t, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(t->buf + t->used, t->len - t->used, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		t->used = crpc_min(t->used + (size_t)n, t->len - 1);
+}
+
+static const char *
+opcode_name(uint32_t opcode)
+{
+	switch (opcode) {
+	case MLX5_OPCODE_NOP:
+		return "NOP";
+	case MLX5_OPCODE_RDMA_WRITE:
+		return "RDMA_WRITE";
+	case MLX5_OPCODE_RDMA_WRITE_IMM:
+		return "RDMA_WRITE_IMM";
+	case MLX5_OPCODE_SEND:
+		return "SEND";
+	case MLX5_OPCODE_SEND_IMM:
+		return "SEND_IMM";
+	case MLX5_OPCODE_RDMA_READ:
+		return "RDMA_READ";
+	default:
+		return "opcode?";
+	}
+}
+
+static const char *
+cqe_name(uint32_t opcode)
+{
+	switch (opcode) {
+	case MLX5_CQE_REQ:
+		return "REQ";
+	case MLX5_CQE_RESP_WR_IMM:
+		return "RESP_WR_IMM";
+	case MLX5_CQE_RESP_SEND:
+		return "RESP_SEND";
+	case MLX5_CQE_RESP_SEND_IMM:
+		return "RESP_SEND_IMM";
+	case MLX5_CQE_REQ_ERR:
+		return "REQ_ERR";
+	case MLX5_CQE_RESP_ERR:
+		return "RESP_ERR";
+	case MLX5_CQE_INVALID:
+		return "INVALID";
+	default:
+		return "cqe?";
+	}
+}
+
+/* Shows the first bytes of inline data that starts `at` bytes into the ring. */
+static void
+put_inline(struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uint32_t len)
+{
+	uint32_t i;
+
+	put(t, " | inline %u:", len);
+	for (i = 0; i < len && i < INLINE_SHOWN; i++)
+		put(t, "%s%02x", i % 4 == 0 ? " " : "", ring[(at + i) % ring_len]);
+	if (len > INLINE_SHOWN)
+		put(t, " ...");
+}
+
+/* The segments behind control and remote address, which end after `ds` segments. */
+static void
+put_payload(struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uint32_t ds)
+{
+	struct crpc_mlx5_data data;
+	uint32_t i, count, n;
+
+	for (i = 2; i < ds; i += n) {
+		memcpy(&data, ring + (at + (size_t)i * CRPC_MLX5_SEG) % ring_len, sizeof(data));
+		count = be32toh(data.byte_count);
+		n = 1;
+		if (count & MLX5_INLINE_SEG) {
+			count &= 0x3ff;
+			put_inline(t, ring, ring_len,
+				at + (size_t)i * CRPC_MLX5_SEG + sizeof(struct crpc_mlx5_inline),
+				count);
+			n = (count + (uint32_t)sizeof(struct crpc_mlx5_inline) +
+				CRPC_MLX5_SEG - 1) / CRPC_MLX5_SEG;
+		} else {
+			put(t, " | data 0x%" PRIx64 " len %u lkey 0x%x", be64toh(data.addr), count,
+				be32toh(data.lkey));
+		}
+	}
+}
+
+size_t
+crpc_mlx5_wqe_text(const void *ring, uint32_t bb_count, uint32_t idx, char *buf, size_t len)
+{
+	size_t ring_len = (size_t)bb_count * CRPC_MLX5_BB;
+	size_t at = (size_t)(idx & (bb_count - 1)) * CRPC_MLX5_BB;
+	struct text t = {.buf = buf, .len = len};
+	struct crpc_mlx5_ctrl ctrl;
+	struct crpc_mlx5_raddr raddr;
+	uint32_t word, ds, opcode;
+
+	if (len == 0 || !crpc_is_pow2(bb_count))
+		return 0;
+	memcpy(&ctrl, (const uint8_t *)ring + at, sizeof(ctrl));
+	memcpy(&raddr, (const uint8_t *)ring + at + CRPC_MLX5_SEG, sizeof(raddr));
+	word = be32toh(ctrl.opmod_idx_opcode);
+	opcode = word & 0xff;
+	ds = be32toh(ctrl.qpn_ds) & CRPC_MLX5_DS_MASK;
+	put(&t, "WQE %u qp 0x%x %s ds %u", word >> 8 & CRPC_MLX5_WQE_CTR_MASK,
+		be32toh(ctrl.qpn_ds) >> 8, opcode_name(opcode), ds);
+	if (be32toh(ctrl.flags) & MLX5_WQE_CTRL_CQ_UPDATE)
+		put(&t, " cqe");
+	if (opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_SEND_IMM)
+		put(&t, " imm 0x%x", be32toh(ctrl.imm));
+	if (opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
+		opcode == MLX5_OPCODE_RDMA_READ) {
+		put(&t, " | raddr 0x%" PRIx64 " rkey 0x%x", be64toh(raddr.raddr),
+			be32toh(raddr.rkey));
+		put_payload(&t, ring, ring_len, at, ds);
+	}
+	return t.used;
+}
+
+size_t
+crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *buf, size_t len)
+{
+	struct text t = {.buf = buf, .len = len};
+	uint8_t op_own = crpc_load_relaxed(&cqe->op_own);
+	uint32_t word = be32toh(cqe->opcode_qpn);
+	uint32_t opcode = op_own >> 4;
+
+	if (len == 0)
+		return 0;
+	put(&t, "CQE %s owner %u qp 0x%x counter %u", cqe_name(opcode),
+		op_own & MLX5_CQE_OWNER_MASK, word & CRPC_MLX5_QPN_MASK, be16toh(cqe->wqe_counter));
+	if (opcode == MLX5_CQE_REQ || opcode == MLX5_CQE_REQ_ERR)
+		put(&t, " %s", opcode_name(word >> 24));
+	if (opcode == MLX5_CQE_RESP_WR_IMM || opcode == MLX5_CQE_RESP_SEND_IMM)
+		put(&t, " imm 0x%x", be32toh(cqe->imm));
+	if (opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR)
+		put(&t, " syndrome 0x%02x vendor 0x%02x: %s", cqe->syndrome, cqe->vendor_err,
+			crpc_mlx5_syndrome_name(cqe->syndrome));
+	else if (opcode != MLX5_CQE_INVALID)
+		put(&t, " bytes %u", be32toh(cqe->byte_cnt));
+	return t.used;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Errors: syndromes in words, and what the user is told. Per broken QP the user gets the cause
+ * first, then each send that was still outstanding; receives hold nothing, so of their flushes only
+ * one that comes first is told.
+ */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "crpc_log.h"
+#include "mlx5_copyrpc.h"
+
+static const struct {
+	uint8_t syndrome;
+	int16_t status;
+	const char *name;
+} syndromes[] = {
+	{MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, -EIO, "local length error"},
+	{MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, -EIO, "local QP operation error"},
+	{MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, -EACCES, "local protection error"},
+	{MLX5_CQE_SYNDROME_WR_FLUSH_ERR, -ECANCELED, "flushed"},
+	{MLX5_CQE_SYNDROME_MW_BIND_ERR, -EACCES, "memory window bind error"},
+	{MLX5_CQE_SYNDROME_BAD_RESP_ERR, -EIO, "bad response"},
+	{MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, -EACCES, "local access error"},
+	{MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, -EIO, "remote invalid request"},
+	{MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, -EACCES, "remote access error"},
+	{MLX5_CQE_SYNDROME_REMOTE_OP_ERR, -EIO, "remote operation error"},
+	{MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, -ECONNRESET,
+		"the peer does not answer (transport retries exceeded)"},
+	{MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, -ECONNRESET,
+		"the peer takes no message (receiver-not-ready retries exceeded)"},
+	{MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR, -ECONNRESET, "remote aborted"},
+};
+
+int16_t
+crpc_mlx5_syndrome_errno(uint8_t syndrome)
+{
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(syndromes); i++) {
+		if (syndromes[i].syndrome == syndrome)
+			return syndromes[i].status;
+	}
+	return -EIO;
+}
+
+const char *
+crpc_mlx5_syndrome_name(uint8_t syndrome)
+{
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(syndromes); i++) {
+		if (syndromes[i].syndrome == syndrome)
+			return syndromes[i].name;
+	}
+	return "unknown syndrome";
+}
+
+crpc_noinline void
+crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const char *why)
+{
+	struct crpc_mlx5_dev *dev = crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
+
+	qp->state = CRPC_MLX5_QP_ERROR;
+	if (qp->fault != 0)
+		return;
+	crpc_err("qp 0x%x (id %u): %s (wr_id %u): the QP is closed", qp->qpn, qp->base.id, why,
+		wr_id);
+	qp->fault = (int16_t)status;
+	qp->fault_wr_id = wr_id;
+	qp->next_fault = dev->faults;
+	dev->faults = qp;
+}
+
+crpc_noinline uint16_t
+crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
+{
+	struct crpc_mlx5_qp *qp;
+	uint16_t got = 0;
+
+	while (dev->faults != NULL && got < n) {
+		qp = dev->faults;
+		dev->faults = qp->next_fault;
+		crpc_mlx5_qp_to_error(qp);
+		out[got++] = (struct crpc_rdma_cqe){
+			.type = CRPC_RDMA_CQE_ERROR,
+			.status = qp->fault,
+			.qp_id = qp->base.id,
+			.wr_id = qp->fault_wr_id,
+		};
+		qp->reported = true;
+	}
+	return got;
+}
+
+/* The first error of a QP, once: in words, with the WQE it is about. */
+static void
+error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe, bool send)
+{
+	char text[256];
+	uint32_t counter = be16toh(cqe->wqe_counter);
+
+	if (cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
+		crpc_warn("qp 0x%x (id %u): %s flushed: the QP went to the error state", qp->qpn,
+			qp->base.id, send ? "a send was" : "receives were");
+	else
+		crpc_err("qp 0x%x (id %u): %s on %s %u (syndrome 0x%02x, vendor 0x%02x)", qp->qpn,
+			qp->base.id, crpc_mlx5_syndrome_name(cqe->syndrome),
+			send ? "send WQE" : "receive", counter, cqe->syndrome, cqe->vendor_err);
+	crpc_mlx5_cqe_text(cqe, text, sizeof(text));
+	crpc_info("%s", text);
+	if (!send)
+		return;
+	crpc_mlx5_wqe_text(qp->sq.buf, qp->sq.bb_mask + 1, counter, text, sizeof(text));
+	crpc_info("%s", text);
+}
+
+/* WRs that an error of a send retires, itself included; 0 if it names none that is outstanding. */
+static uint32_t
+error_retire(struct crpc_mlx5_sq *sq, const struct crpc_mlx5_cqe *cqe, uint32_t *wr_id)
+{
+	const struct crpc_mlx5_sent *sent = &sq->sent[be16toh(cqe->wqe_counter) & sq->bb_mask];
+	uint32_t seq = sent->seq + 1, wrs;
+
+	if (seq - sq->retired - 1 >= sq->posted - sq->retired)
+		return 0;
+	wrs = seq - sq->reported;
+	sq->retired = seq;
+	sq->reported = seq;
+	*wr_id = sent->wr_id;
+	return wrs;
+}
+
+crpc_noinline uint16_t
+crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
+	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
+{
+	uint8_t opcode = crpc_load_relaxed(&cqe->op_own) >> 4;
+	bool send = opcode == MLX5_CQE_REQ_ERR;
+	bool flushed = cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+	uint32_t wrs = 0, wr_id = 0;
+
+	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR) {
+		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion of a kind that was not asked for");
+		return 0;
+	}
+	dev->stats.error_cqes++;
+	qp->state = CRPC_MLX5_QP_ERROR;
+	if (!qp->reported)
+		error_log(qp, cqe, send);
+	if (send)
+		wrs = error_retire(&qp->sq, cqe, &wr_id);
+	/* Told: the first one whatever it is, any cause, and every send that was flushed. */
+	if (qp->reported && flushed && wrs == 0)
+		return 0;
+	qp->reported = true;
+	*out = (struct crpc_rdma_cqe){
+		.type = CRPC_RDMA_CQE_ERROR,
+		.syndrome = cqe->syndrome,
+		.status = crpc_mlx5_syndrome_errno(cqe->syndrome),
+		.qp_id = qp->base.id,
+		.wr_id = wr_id,
+		.wrs = wrs,
+	};
+	return 1;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_MLX5_PRM_H
+#define CRPC_MLX5_PRM_H
+
+/**
+ * @file
+ * What the device reads and writes, as words.
+ *
+ * A send WQE is a row of 16-byte segments, at most CRPC_MLX5_WQEBB_MAX blocks of 64 bytes:
+ *
+ *     byte  0        16         32
+ *           | ctrl    | raddr    | data | data | ...          gathered: 16 bytes per element
+ *           | ctrl    | raddr    | 0x80000000 + len, bytes... inline, padded to 16
+ *           | ctrl    | raddr    |                            no payload
+ *
+ * infiniband/mlx5dv.h describes the same layouts; the asserts below tie the two together. The names
+ * here differ in what the datapath needs: whole words where that header has single bytes, and an
+ * atomic owner byte. All words are big endian. Sections: PRM (Ethernet Adapters Programming Manual)
+ * "Send WQE Construction" and "Completion Queue Entries".
+ */
+
+#include <endian.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/mlx5dv.h>
+
+#define CRPC_MLX5_BB    64 /**< Bytes of a WQE block (WQEBB). */
+#define CRPC_MLX5_SEG   16 /**< Bytes of a segment; the unit of ds. */
+#define CRPC_MLX5_CQE   64 /**< Bytes of a completion. */
+/** Blocks of the largest WQE this driver builds. A device takes 16. */
+#define CRPC_MLX5_WQEBB_MAX 8
+/** Bytes of one message or of one gather element. Bit 31 of a length would mean inline data. */
+#define CRPC_MLX5_MSG_MAX (1u << 30)
+/** Bits that a doorbell record counts. */
+#define CRPC_MLX5_WQE_CTR_MASK 0xffffu
+#define CRPC_MLX5_CQE_CTR_MASK 0xffffffu
+#define CRPC_MLX5_QPN_MASK     0xffffffu
+/** ds field of qpn_ds. */
+#define CRPC_MLX5_DS_MASK 0x3fu
+
+/** Control segment. */
+struct crpc_mlx5_ctrl {
+	uint32_t opmod_idx_opcode; /**< opmod 31:24, index of the first block 23:8, opcode 7:0. */
+	uint32_t qpn_ds;           /**< QPN 31:8, length in segments 5:0. */
+	uint32_t flags;            /**< Signature 31:24, stream 23:8, fm_ce_se 7:0. */
+	uint32_t imm;              /**< Arrives verbatim in the peer's completion. */
+};
+
+/** Remote address segment. */
+struct crpc_mlx5_raddr {
+	uint64_t raddr;
+	uint32_t rkey;
+	uint32_t reserved;
+};
+
+/** Data segment. A length of 0 means 2^31 bytes, so an empty element gets no segment at all. */
+struct crpc_mlx5_data {
+	uint32_t byte_count;
+	uint32_t lkey;
+	uint64_t addr;
+};
+
+/** Header of inline data; the bytes follow it at once. */
+struct crpc_mlx5_inline {
+	uint32_t byte_count; /**< MLX5_INLINE_SEG | length. */
+};
+
+/** Largest inline payload: what the largest WQE leaves beside its three headers. */
+#define CRPC_MLX5_INLINE_MAX                                                                       \
+	(CRPC_MLX5_WQEBB_MAX * CRPC_MLX5_BB - sizeof(struct crpc_mlx5_ctrl) -                      \
+		sizeof(struct crpc_mlx5_raddr) - sizeof(struct crpc_mlx5_inline))
+
+/** Completion, good or in error (vendor_err and syndrome lie over the timestamp). */
+struct crpc_mlx5_cqe {
+	uint8_t rsvd0[32];
+	uint32_t srqn_uidx;
+	uint32_t imm;
+	uint8_t rsvd40[4];
+	uint32_t byte_cnt;
+	uint8_t rsvd48[6];
+	uint8_t vendor_err;
+	uint8_t syndrome;
+	uint32_t opcode_qpn;   /**< WQE opcode 31:24 (requester), QPN 23:0. */
+	uint16_t wqe_counter;  /**< Requester: first block of the WQE. Responder: receive index. */
+	uint8_t signature;
+	_Atomic uint8_t op_own; /**< CQE opcode 7:4, format 3:2, solicited 1, owner 0. */
+};
+
+#define CRPC_MLX5_SAME(ours, a, theirs, b)                                                         \
+	_Static_assert(offsetof(struct ours, a) == offsetof(struct theirs, b), #ours "." #a)
+
+_Static_assert(sizeof(struct crpc_mlx5_ctrl) == sizeof(struct mlx5_wqe_ctrl_seg), "ctrl");
+CRPC_MLX5_SAME(crpc_mlx5_ctrl, opmod_idx_opcode, mlx5_wqe_ctrl_seg, opmod_idx_opcode);
+CRPC_MLX5_SAME(crpc_mlx5_ctrl, qpn_ds, mlx5_wqe_ctrl_seg, qpn_ds);
+CRPC_MLX5_SAME(crpc_mlx5_ctrl, flags, mlx5_wqe_ctrl_seg, signature);
+_Static_assert(offsetof(struct crpc_mlx5_ctrl, flags) + 3 ==
+	offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se), "fm_ce_se is the low byte of flags");
+CRPC_MLX5_SAME(crpc_mlx5_ctrl, imm, mlx5_wqe_ctrl_seg, imm);
+
+_Static_assert(sizeof(struct crpc_mlx5_raddr) == sizeof(struct mlx5_wqe_raddr_seg), "raddr");
+CRPC_MLX5_SAME(crpc_mlx5_raddr, raddr, mlx5_wqe_raddr_seg, raddr);
+CRPC_MLX5_SAME(crpc_mlx5_raddr, rkey, mlx5_wqe_raddr_seg, rkey);
+
+_Static_assert(sizeof(struct crpc_mlx5_data) == sizeof(struct mlx5_wqe_data_seg), "data");
+CRPC_MLX5_SAME(crpc_mlx5_data, byte_count, mlx5_wqe_data_seg, byte_count);
+CRPC_MLX5_SAME(crpc_mlx5_data, lkey, mlx5_wqe_data_seg, lkey);
+CRPC_MLX5_SAME(crpc_mlx5_data, addr, mlx5_wqe_data_seg, addr);
+
+_Static_assert(sizeof(struct crpc_mlx5_inline) == sizeof(struct mlx5_wqe_inl_data_seg), "inline");
+_Static_assert(CRPC_MLX5_INLINE_MAX < 1024, "the length field of inline data has 10 bits");
+_Static_assert(CRPC_MLX5_BB == MLX5_SEND_WQE_BB, "a block");
+_Static_assert(CRPC_MLX5_WQEBB_MAX * CRPC_MLX5_BB / CRPC_MLX5_SEG <= CRPC_MLX5_DS_MASK, "ds");
+
+_Static_assert(sizeof(struct crpc_mlx5_cqe) == CRPC_MLX5_CQE, "a completion is one line");
+_Static_assert(sizeof(struct crpc_mlx5_cqe) == sizeof(struct mlx5_cqe64), "cqe");
+CRPC_MLX5_SAME(crpc_mlx5_cqe, srqn_uidx, mlx5_cqe64, srqn_uidx);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, imm, mlx5_cqe64, imm_inval_pkey);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, byte_cnt, mlx5_cqe64, byte_cnt);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, opcode_qpn, mlx5_cqe64, sop_drop_qpn);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, wqe_counter, mlx5_cqe64, wqe_counter);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, op_own, mlx5_cqe64, op_own);
+_Static_assert(sizeof(struct mlx5_err_cqe) == sizeof(struct mlx5_cqe64), "error cqe");
+CRPC_MLX5_SAME(crpc_mlx5_cqe, vendor_err, mlx5_err_cqe, vendor_err_synd);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, syndrome, mlx5_err_cqe, syndrome);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, opcode_qpn, mlx5_err_cqe, s_wqe_opcode_qpn);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, wqe_counter, mlx5_err_cqe, wqe_counter);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, op_own, mlx5_err_cqe, op_own);
+
+#endif

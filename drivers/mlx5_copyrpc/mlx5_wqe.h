@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_MLX5_WQE_H
+#define CRPC_MLX5_WQE_H
+
+/**
+ * @file
+ * Builds send WQEs in place, in the ring that the device reads. It touches nothing but the ring: a
+ * test runs it on plain memory.
+ *
+ * A WQE may start near the end of the ring and go on at its start. Segments are 16 bytes and the
+ * ring is a multiple of that, so only inline bytes can be cut at the end.
+ */
+
+#include <string.h>
+
+#include "mlx5_copyrpc.h"
+
+/** The segment after @p seg. */
+static inline uint8_t *
+crpc_mlx5_seg_next(const struct crpc_mlx5_sq *sq, uint8_t *seg)
+{
+	seg += CRPC_MLX5_SEG;
+	return crpc_unlikely(seg == sq->end) ? sq->buf : seg;
+}
+
+/** Copies the payload behind an inline header at @p seg; the number of segments, 0 if too long. */
+static inline uint32_t
+crpc_mlx5_inline_put(
+	const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_wr *wr, uint64_t len)
+{
+	struct crpc_mlx5_inline *head = (void *)seg;
+	uint8_t *dst = seg + sizeof(*head);
+	const uint8_t *src;
+	uint32_t i, n, room;
+
+	if (crpc_unlikely(len > sq->inline_max))
+		return 0;
+	head->byte_count = htobe32(MLX5_INLINE_SEG | (uint32_t)len);
+	for (i = 0; i < wr->num_sge; i++) {
+		src = wr->sge[i].addr;
+		n = wr->sge[i].len;
+		if (n == 0)
+			continue;
+		room = (uint32_t)(sq->end - dst);
+		if (crpc_unlikely(n > room)) {
+			memcpy(dst, src, room);
+			dst = sq->buf;
+			src += room;
+			n -= room;
+		}
+		memcpy(dst, src, n);
+		dst += n;
+	}
+	return ((uint32_t)(sizeof(*head) + len) + CRPC_MLX5_SEG - 1) / CRPC_MLX5_SEG;
+}
+
+/** Writes a data segment per element that is not empty; their number, or -1 if one is too long. */
+static inline int
+crpc_mlx5_gather_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_wr *wr)
+{
+	struct crpc_mlx5_data *data;
+	int n = 0;
+	uint32_t i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		/* A byte count of 0 would be read as 2^31. */
+		if (wr->sge[i].len == 0)
+			continue;
+		if (crpc_unlikely(wr->sge[i].len > CRPC_MLX5_MSG_MAX))
+			return -1;
+		data = (void *)seg;
+		data->byte_count = htobe32(wr->sge[i].len);
+		data->lkey = htobe32(wr->sge[i].lkey);
+		data->addr = htobe64((uintptr_t)wr->sge[i].addr);
+		seg = crpc_mlx5_seg_next(sq, seg);
+		n++;
+	}
+	return n;
+}
+
+/** The opcode of a WR, or 0 (NOP, which no WR asks for) if there is none. */
+static inline uint32_t
+crpc_mlx5_opcode(const struct crpc_rdma_wr *wr)
+{
+	switch (wr->op) {
+	case CRPC_RDMA_WRITE_IMM:
+		return MLX5_OPCODE_RDMA_WRITE_IMM;
+	case CRPC_RDMA_WRITE:
+		return MLX5_OPCODE_RDMA_WRITE;
+	case CRPC_RDMA_READ:
+		return wr->flags & CRPC_RDMA_WR_INLINE ? 0 : MLX5_OPCODE_RDMA_READ;
+	default:
+		return 0;
+	}
+}
+
+/**
+ * Build one WQE at the queue's producer index. Does not move the index.
+ *
+ * @param sq
+ *   The queue; room for the WQE was checked.
+ * @param wr
+ *   What to build.
+ * @param signal
+ *   Ask the device for a completion.
+ * @return
+ *   Segments of the WQE, or 0 if the WR cannot be built: unknown operation, too many elements, too
+ *   long, an inline READ. The ring's content is then undefined at this index, and nothing reads it.
+ */
+static inline uint32_t
+crpc_mlx5_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_rdma_wr *wr, bool signal)
+{
+	uint8_t *at = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
+	struct crpc_mlx5_ctrl *ctrl = (void *)at;
+	/* A block holds both: only what follows them can lie behind the end. */
+	struct crpc_mlx5_raddr *raddr = (void *)(at + CRPC_MLX5_SEG);
+	uint8_t *seg = at + 2 * CRPC_MLX5_SEG;
+	uint32_t opcode = crpc_mlx5_opcode(wr);
+	uint32_t ds = 2, i, n;
+	uint64_t len = 0;
+	int elements;
+
+	if (crpc_unlikely(opcode == 0 || wr->num_sge > CRPC_RDMA_SGE_MAX))
+		return 0;
+	if (wr->flags & CRPC_RDMA_WR_INLINE) {
+		for (i = 0; i < wr->num_sge; i++)
+			len += wr->sge[i].len;
+		if (len != 0) {
+			n = crpc_mlx5_inline_put(sq, seg, wr, len);
+			if (crpc_unlikely(n == 0))
+				return 0;
+			ds += n;
+		}
+	} else {
+		elements = crpc_mlx5_gather_put(sq, seg, wr);
+		if (crpc_unlikely(elements < 0))
+			return 0;
+		ds += (uint32_t)elements;
+	}
+	raddr->raddr = htobe64(wr->raddr);
+	raddr->rkey = htobe32(wr->rkey);
+	raddr->reserved = 0;
+	ctrl->opmod_idx_opcode = htobe32((sq->pi & CRPC_MLX5_WQE_CTR_MASK) << 8 | opcode);
+	ctrl->qpn_ds = htobe32(sq->qpn_shl8 | ds);
+	ctrl->flags = signal ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0;
+	ctrl->imm = opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htobe32(wr->imm) : 0;
+	return ds;
+}
+
+/** Blocks of a WQE of @p ds segments. */
+static inline uint32_t
+crpc_mlx5_ds_to_bb(uint32_t ds)
+{
+	return (ds * CRPC_MLX5_SEG + CRPC_MLX5_BB - 1) / CRPC_MLX5_BB;
+}
+
+#endif

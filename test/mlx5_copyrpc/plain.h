@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TEST_MLX5_PLAIN_H
+#define TEST_MLX5_PLAIN_H
+
+/*
+ * A device in plain memory: the queues are arrays of the test, which plays the hardware by reading
+ * records and writing completions. Nobody else is there, so each byte can be checked.
+ */
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "mlx5_copyrpc.h"
+
+#define PLAIN_QPN      0x1234
+#define PLAIN_BB_MAX   1024
+#define PLAIN_CQE_MAX  256
+#define PLAIN_BF_SIZE  256
+
+struct plain {
+	struct crpc_mlx5_dev dev;
+	struct crpc_mlx5_qp qp;
+	struct crpc_mlx5_bf bf;
+	struct crpc_mlx5_slot slot[16];
+	struct crpc_mlx5_sent sent[PLAIN_BB_MAX];
+	_Atomic uint32_t cq_dbrec[2];
+	_Atomic uint32_t qp_dbrec[2];
+	uint32_t pi; /* Completions written by the "hardware". */
+	uint8_t sq[PLAIN_BB_MAX * CRPC_MLX5_BB] crpc_aligned(64);
+	struct crpc_mlx5_cqe cq[PLAIN_CQE_MAX] crpc_aligned(64);
+	uint8_t reg[2 * PLAIN_BF_SIZE] crpc_aligned(64);
+};
+
+/* A connected QP of `depth` sends in a ring of `blocks`, with `recvs` receives, and `cqes`. */
+static inline struct plain *
+plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, uint32_t cqes)
+{
+	struct plain *p = aligned_alloc(128, crpc_align_up(sizeof(*p), 128));
+	uint32_t i;
+
+	assert_non_null(p);
+	memset(p, 0, sizeof(*p));
+	p->dev.base.fp.post = crpc_mlx5_post;
+	p->dev.base.fp.poll = crpc_mlx5_poll;
+	p->dev.table = (struct crpc_mlx5_table){.slot = p->slot, .mask = 15, .shift = 28};
+	p->dev.cq = (struct crpc_mlx5_cq){.buf = p->cq, .dbrec = p->cq_dbrec, .mask = cqes - 1};
+	for (i = 0; i < cqes; i++)
+		crpc_store_relaxed(&p->cq[i].op_own, MLX5_CQE_INVALID << 4 | 1);
+	p->bf = (struct crpc_mlx5_bf){.reg = p->reg, .size = PLAIN_BF_SIZE};
+	p->qp.base.dev = &p->dev.base;
+	p->qp.base.id = 77;
+	p->qp.qpn = PLAIN_QPN;
+	p->qp.state = CRPC_MLX5_QP_READY;
+	p->qp.sq = (struct crpc_mlx5_sq){
+		.buf = p->sq,
+		.end = p->sq + blocks * CRPC_MLX5_BB,
+		.sent = p->sent,
+		.dbrec = &p->qp_dbrec[1],
+		.bf = &p->bf,
+		.bb_mask = blocks - 1,
+		.qpn_shl8 = PLAIN_QPN << 8,
+		.depth = depth,
+		.signal_every = depth / 4 != 0 ? depth / 4 : 1,
+		.inline_max = inline_max,
+	};
+	p->qp.rq = (struct crpc_mlx5_rq){.dbrec = &p->qp_dbrec[0], .posted = recvs};
+	crpc_mlx5_table_add(&p->dev.table, &p->qp);
+	return p;
+}
+
+/* The next completion as hardware writes it: all bytes, then the last one with the lap's owner. */
+static inline struct crpc_mlx5_cqe *
+plain_cqe(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter)
+{
+	struct crpc_mlx5_cqe *cqe = &p->cq[p->pi & p->dev.cq.mask];
+	uint8_t owner = !!(p->pi & (p->dev.cq.mask + 1));
+
+	memset(cqe, 0, sizeof(*cqe) - 1);
+	cqe->opcode_qpn = htobe32(word);
+	cqe->wqe_counter = htobe16(counter);
+	crpc_store_release(&cqe->op_own, (uint8_t)(opcode << 4 | owner));
+	p->pi++;
+	return cqe;
+}
+
+#endif

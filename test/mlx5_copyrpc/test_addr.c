@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The address of a queue pair on the wire: golden bytes, and nothing damaged is taken.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_log.h"
+#include "mlx5_copyrpc.h"
+
+static const struct crpc_mlx5_addr sample = {
+	.qpn = 0x00abcdef,
+	.psn = 0x00123456,
+	.lid = 0x1122,
+	.link_layer = IBV_LINK_LAYER_INFINIBAND,
+	.mtu = IBV_MTU_4096,
+	.rd_atomic = 16,
+	.has_gid = true,
+	.gid = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8},
+};
+
+static const uint8_t golden[CRPC_RDMA_ADDR_LEN] = {
+	'C', 'M', 'X', '5', 1, 1, 5, 1, 0xef, 0xcd, 0xab, 0, 0x56, 0x34, 0x12, 0,
+	0x22, 0x11, 16, 0, 0, 0, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0,
+	1, 2, 3, 4, 5, 6, 7, 8,
+};
+
+static void
+golden_bytes(void **state)
+{
+	uint8_t bytes[CRPC_RDMA_ADDR_LEN];
+	struct crpc_mlx5_addr a;
+
+	crpc_mlx5_addr_encode(&sample, bytes);
+	assert_memory_equal(bytes, golden, sizeof(golden));
+	memset(&a, 0xff, sizeof(a));
+	assert_int_equal(crpc_mlx5_addr_decode(golden, &a), 0);
+	assert_int_equal(a.qpn, sample.qpn);
+	assert_int_equal(a.psn, sample.psn);
+	assert_int_equal(a.lid, sample.lid);
+	assert_int_equal(a.link_layer, sample.link_layer);
+	assert_int_equal(a.mtu, sample.mtu);
+	assert_int_equal(a.rd_atomic, sample.rd_atomic);
+	assert_true(a.has_gid);
+	assert_memory_equal(a.gid, sample.gid, 16);
+}
+
+static void
+damage_is_refused_and_named(void **state)
+{
+	static const struct {
+		uint32_t at;
+		uint8_t byte;
+		const char *text;
+	} bad[] = {
+		{0, 'X', "none of this driver"},
+		{4, 2, "version 2"},
+		{5, 0, "link layer"},
+		{5, 3, "link layer"},
+		{6, 0, "MTU"},
+		{6, 6, "MTU"},
+		{7, 3, "reserved"},
+		{11, 1, "QPN"},
+		{15, 1, "sequence"},
+		{19, 1, "reserved"},
+		{23, 1, "reserved"},
+		{40, 1, "reserved"},
+		{63, 0x80, "reserved"},
+	};
+	uint8_t bytes[CRPC_RDMA_ADDR_LEN];
+	struct crpc_mlx5_addr a;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		memcpy(bytes, golden, sizeof(bytes));
+		bytes[bad[i].at] = bad[i].byte;
+		memset(&a, 0x5a, sizeof(a));
+		crpc_log_clear();
+		assert_int_equal(crpc_mlx5_addr_decode(bytes, &a), -EPROTO);
+		assert_non_null(strstr(crpc_log_last(), bad[i].text));
+		/* The output is set only on success. */
+		assert_int_equal(a.qpn, 0x5a5a5a5a);
+	}
+	/* The reserved QPNs 0 and 1, and an address without any way to the peer. */
+	memcpy(bytes, golden, sizeof(bytes));
+	memset(bytes + 8, 0, 4);
+	assert_int_equal(crpc_mlx5_addr_decode(bytes, &a), -EPROTO);
+	bytes[8] = 1;
+	assert_int_equal(crpc_mlx5_addr_decode(bytes, &a), -EPROTO);
+	memcpy(bytes, golden, sizeof(bytes));
+	bytes[7] = bytes[16] = bytes[17] = 0;
+	assert_int_equal(crpc_mlx5_addr_decode(bytes, &a), -EPROTO);
+	assert_non_null(strstr(crpc_log_last(), "neither LID nor GID"));
+}
+
+static void
+table_finds_what_was_added_and_nothing_else(void **state)
+{
+	static struct crpc_mlx5_qp qps[CRPC_RDMA_QPS_MAX];
+	struct crpc_mlx5_table t;
+	uint32_t i, n;
+
+	for (n = 1; n <= CRPC_RDMA_QPS_MAX; n *= 8) {
+		assert_int_equal(crpc_mlx5_table_init(&t, n), 0);
+		for (i = 0; i < n; i++) {
+			/* Dense, and with high bits that differ: both occur. */
+			qps[i].qpn = i % 2 ? 0x100 + i : (i & 0xff) << 16 | i | 8;
+			crpc_mlx5_table_add(&t, &qps[i]);
+		}
+		for (i = 0; i < n; i++)
+			assert_int_equal(crpc_mlx5_table_find(&t, qps[i].qpn)->qpn, qps[i].qpn);
+		assert_null(crpc_mlx5_table_find(&t, 0xfffffe));
+		assert_null(crpc_mlx5_table_find(&t, 0));
+		free(t.slot);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(golden_bytes),
+		cmocka_unit_test(damage_is_refused_and_named),
+		cmocka_unit_test(table_finds_what_was_added_and_nothing_else),
+	};
+
+	return cmocka_run_group_tests_name("mlx5_addr", tests, NULL, NULL);
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Completions: golden bytes read and shown, the owner bit over many laps, exact accounting of sends
+ * and receives, and errors that are told once, with their cause, and never lost.
+ */
+#include <errno.h>
+
+#include "crpc_log.h"
+#include "plain.h"
+
+static unsigned int to_error_calls;
+
+void __wrap_crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
+
+/* There is no device to tell. */
+void
+__wrap_crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp)
+{
+	to_error_calls++;
+}
+
+static uint32_t
+poll(struct plain *p, struct crpc_rdma_cqe *cqe, uint16_t n)
+{
+	return crpc_rdma_poll(&p->dev.base, cqe, n);
+}
+
+static uint32_t
+posted_receives(const struct plain *p)
+{
+	return be32toh(p->qp_dbrec[0]);
+}
+
+static void
+golden_completions(void **state)
+{
+	/* As a card writes them: a receive with immediate, and a remote access error. */
+	static const uint8_t recv[64] = {
+		[32] = 0x00, 0x00, 0x00, 0x07, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0, 0x00, 0x00, 0x01, 0x40,
+		0, 0, 0, 0, 0, 0, 0, 1, 0x00, 0x00, 0x12, 0x34, 0x00, 0x09, 0x00, 0x10,
+	};
+	static const uint8_t err[64] = {
+		[54] = 0x88, 0x13, 0x09, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0xd0,
+	};
+	struct plain *p = plain_new(64, 16, 92, 16, 64);
+	const struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .wr_id = 5};
+	struct crpc_rdma_cqe cqe[4];
+	char text[256];
+
+	assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
+	memcpy(&p->cq[0], recv, 64);
+	memcpy(&p->cq[1], err, 64);
+	crpc_mlx5_cqe_text(&p->cq[0], text, sizeof(text));
+	assert_string_equal(
+		text, "CQE RESP_WR_IMM owner 0 qp 0x1234 counter 9 imm 0xdeadbeef bytes 320");
+	crpc_mlx5_cqe_text(&p->cq[1], text, sizeof(text));
+	assert_string_equal(text, "CQE REQ_ERR owner 0 qp 0x1234 counter 0 RDMA_WRITE_IMM syndrome "
+				  "0x13 vendor 0x88: remote access error");
+	crpc_mlx5_cqe_text(&p->cq[2], text, sizeof(text));
+	assert_string_equal(text, "CQE INVALID owner 1 qp 0x0 counter 0");
+
+	assert_int_equal(poll(p, cqe, 4), 2);
+	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_RECV);
+	assert_int_equal(cqe[0].qp_id, 77);
+	assert_int_equal(cqe[0].imm, 0xdeadbeef);
+	assert_int_equal(cqe[0].byte_len, 320);
+	assert_int_equal(cqe[1].type, CRPC_RDMA_CQE_ERROR);
+	assert_int_equal(cqe[1].status, -EACCES);
+	assert_int_equal(cqe[1].syndrome, 0x13);
+	assert_int_equal(cqe[1].wr_id, 5);
+	assert_int_equal(cqe[1].wrs, 1);
+	assert_non_null(strstr(crpc_log_last(), "qp 0x1234 (id 77): remote access error on send WQE"
+		" 0 (syndrome 0x13, vendor 0x88)"));
+	assert_int_equal(be32toh(p->cq_dbrec[0]), 2);
+	free(p);
+}
+
+/* Regression: a reader that takes an entry of the lap before. Bursts of every size, so that polls end
+ * at every place of the ring, and the queue is looked at when it is empty after each. */
+static void
+owner_bit_holds_over_many_laps(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 8, 16);
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	uint32_t burst, i, n, imm = 0, seen = 0;
+
+	while (imm < 5000) {
+		burst = 1 + imm % 16;
+		for (i = 0; i < burst; i++)
+			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0)->imm = htobe32(imm++);
+		while ((n = poll(p, cqe, (uint16_t)(1 + imm % 5))) != 0) {
+			for (i = 0; i < n; i++)
+				assert_int_equal(cqe[i].imm, seen++);
+		}
+		assert_int_equal(seen, imm);
+		assert_int_equal(be32toh(p->cq_dbrec[0]), imm & 0xffffff);
+	}
+	assert_int_equal(p->dev.stats.recv_cqes, imm);
+	free(p);
+}
+
+/* Regression: receives were consumed and their index never moved, so that after one queue's worth
+ * the refill failed silently and both sides hung. Here more receives arrive than the 16-bit record can
+ * count, and after each poll the device holds exactly rq_depth of them. */
+static void
+srq_consumer_index_never_advanced(void **state)
+{
+	const uint32_t depth = 128;
+	struct plain *p = plain_new(64, 16, 92, depth, 256);
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	uint32_t consumed = 0, burst, i, got;
+
+	p->qp_dbrec[0] = htobe32(depth);
+	while (consumed < 200000) {
+		burst = 1 + consumed % depth;
+		/* The device never has fewer receives than what arrives. */
+		assert_true(burst <= ((posted_receives(p) - consumed) & 0xffff));
+		for (i = 0; i < burst; i++)
+			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, (uint16_t)(consumed + i));
+		for (got = 0; got < burst;) {
+			i = poll(p, cqe, CRPC_BURST_MAX);
+			assert_int_not_equal(i, 0);
+			got += i;
+			assert_int_equal((posted_receives(p) - consumed - got) & 0xffff, depth);
+		}
+		consumed += burst;
+	}
+	assert_int_equal(p->dev.stats.recv_posted, consumed);
+	assert_int_equal(p->dev.stats.recv_cqes, consumed);
+	free(p);
+}
+
+/* Executes WQEs [*ci, record) like hardware: a completion where the WQE asks for one. */
+static void
+hw_send(struct plain *p, uint32_t *ci, uint32_t max)
+{
+	const struct crpc_mlx5_ctrl *ctrl;
+	uint32_t ds;
+
+	while (max-- > 0 && ((be32toh(p->qp_dbrec[1]) - *ci) & 0xffff) != 0) {
+		ctrl = (const void *)(p->sq + (*ci & p->qp.sq.bb_mask) * CRPC_MLX5_BB);
+		assert_int_equal(be32toh(ctrl->opmod_idx_opcode) >> 8 & 0xffff, *ci & 0xffff);
+		ds = be32toh(ctrl->qpn_ds) & CRPC_MLX5_DS_MASK;
+		if (be32toh(ctrl->flags) & MLX5_WQE_CTRL_CQ_UPDATE)
+			plain_cqe(p, MLX5_CQE_REQ, 8u << 24 | PLAIN_QPN, (uint16_t)*ci);
+		*ci += (ds + 3) / 4;
+	}
+}
+
+/* Regression: a queue of unsignalled sends that fills up for good, and space that is given back
+ * twice or not at all. Random bursts, sizes and signals; what comes back adds up to what was posted. */
+static void
+send_queue_fills_and_recovers_with_exact_accounting(void **state)
+{
+	struct plain *p = plain_new(32, 16, 92, 16, 64);
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	struct crpc_rdma_wr wr[20];
+	uint64_t posted = 0, done = 0, refused = 0;
+	uint32_t seed = 1, ci = 0, i, n, got;
+	static uint8_t data[64];
+
+	while (posted < 300000) {
+		seed = seed * 1664525 + 1013904223;
+		n = 1 + (seed >> 24) % 20;
+		memset(wr, 0, sizeof(wr));
+		for (i = 0; i < n; i++) {
+			wr[i].op = CRPC_RDMA_WRITE;
+			wr[i].wr_id = (uint32_t)(posted + i);
+			wr[i].num_sge = 1;
+			wr[i].flags = (seed >> i) % 7 == 0 ? CRPC_RDMA_WR_SIGNAL : 0;
+			wr[i].flags |= CRPC_RDMA_WR_INLINE;
+			wr[i].sge[0].addr = data;
+			wr[i].sge[0].len = (seed >> i) % 65;
+		}
+		got = crpc_rdma_post(&p->qp.base, wr, (uint16_t)n);
+		posted += got;
+		refused += n - got;
+		/* Never more outstanding than asked for. */
+		assert_true(p->qp.sq.posted - p->qp.sq.retired <= 16);
+		hw_send(p, &ci, (seed >> 8) % 24);
+		n = poll(p, cqe, CRPC_BURST_MAX);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_SEND);
+			done += cqe[i].wrs;
+			/* Its own wr_id: all before it, and nothing after it, is done. */
+			assert_int_equal(cqe[i].wr_id, (uint32_t)(done - 1));
+		}
+	}
+	assert_true(refused > 1000);
+	/* Drained: room for all of them again but for a tail that no completion covers. */
+	hw_send(p, &ci, 1000);
+	poll(p, cqe, CRPC_BURST_MAX);
+	assert_true(p->qp.sq.posted - p->qp.sq.retired < p->qp.sq.signal_every);
+	assert_int_equal(p->dev.stats.wqes, posted);
+	free(p);
+}
+
+static void
+only_unsignalled_sends_never_block(void **state)
+{
+	struct plain *p = plain_new(64, 1, 92, 16, 64);
+	const struct crpc_rdma_wr wr[2] = {{.op = CRPC_RDMA_WRITE}, {.op = CRPC_RDMA_WRITE}};
+	struct crpc_rdma_cqe cqe[1];
+	uint32_t ci = 0, i;
+
+	for (i = 0; i < 1000; i++) {
+		assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 1);
+		assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 0);
+		hw_send(p, &ci, 1);
+		/* The driver's own completion makes room and is not told. */
+		assert_int_equal(poll(p, cqe, 1), 0);
+	}
+	assert_int_equal(p->dev.stats.send_cqes, 1000);
+	free(p);
+}
+
+static struct crpc_mlx5_cqe *
+hw_error(struct plain *p, uint8_t opcode, uint8_t syndrome, uint16_t counter)
+{
+	struct crpc_mlx5_cqe *cqe = plain_cqe(p, opcode, PLAIN_QPN, counter);
+
+	cqe->syndrome = syndrome;
+	return cqe;
+}
+
+static void
+error_is_told_with_its_cause_and_each_send(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 16, 64);
+	struct crpc_rdma_wr wr[6] = {{.wr_id = 10}, {.wr_id = 11}, {.wr_id = 12}, {.wr_id = 13},
+		{.wr_id = 14}, {.wr_id = 15}};
+	struct crpc_rdma_cqe cqe;
+	uint16_t i;
+
+	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 6), 6);
+	/* WRs 10 and 11 succeeded without a word, 12 failed, the rest is flushed, and the receives. */
+	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 2);
+	for (i = 0; i < 16; i++)
+		hw_error(p, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
+	for (i = 3; i < 6; i++)
+		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
+
+	/* One at a time: a small array loses nothing. */
+	assert_int_equal(poll(p, &cqe, 1), 1);
+	assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
+	assert_int_equal(cqe.status, -ECONNRESET);
+	assert_int_equal(cqe.wr_id, 12);
+	assert_int_equal(cqe.wrs, 3);
+	assert_non_null(strstr(crpc_log_last(), "does not answer"));
+	for (i = 3; i < 6; i++) {
+		assert_int_equal(poll(p, &cqe, 1), 1);
+		assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
+		assert_int_equal(cqe.status, -ECANCELED);
+		assert_int_equal(cqe.wr_id, 10 + i);
+		assert_int_equal(cqe.wrs, 1);
+	}
+	assert_int_equal(poll(p, &cqe, 1), 0);
+	assert_int_equal(p->dev.stats.error_cqes, 20);
+	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 1), 0);
+	free(p);
+}
+
+static void
+error_of_an_idle_qp_is_told_once(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 16, 64);
+	struct crpc_rdma_cqe cqe[4];
+	uint16_t i;
+
+	/* Nothing outstanding: the flushed receives are all there is to tell it by. */
+	for (i = 0; i < 16; i++)
+		hw_error(p, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
+	assert_int_equal(poll(p, cqe, 4), 1);
+	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
+	assert_int_equal(cqe[0].status, -ECANCELED);
+	assert_int_equal(cqe[0].wrs, 0);
+	/* Flushed receives are not handed out again. */
+	assert_int_equal(p->qp.rq.posted, 16);
+	free(p);
+}
+
+static void
+syndromes_map_to_errno(void **state)
+{
+	static const struct {
+		uint8_t syndrome;
+		int status;
+	} want[] = {
+		{0x01, -EIO}, {0x02, -EIO}, {0x04, -EACCES}, {0x05, -ECANCELED}, {0x06, -EACCES},
+		{0x10, -EIO}, {0x11, -EACCES}, {0x12, -EIO}, {0x13, -EACCES}, {0x14, -EIO},
+		{0x15, -ECONNRESET}, {0x16, -ECONNRESET}, {0x22, -ECONNRESET}, {0xff, -EIO},
+	};
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(want); i++)
+		assert_int_equal(crpc_mlx5_syndrome_errno(want[i].syndrome), want[i].status);
+	assert_string_equal(crpc_mlx5_syndrome_name(0xff), "unknown syndrome");
+}
+
+static void
+work_request_that_cannot_be_built_breaks_the_qp(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 16, 64);
+	const struct crpc_rdma_wr wr[3] = {
+		{.op = CRPC_RDMA_WRITE}, {.op = CRPC_RDMA_WRITE, .num_sge = 9, .wr_id = 99}};
+	struct crpc_rdma_cqe cqe[4];
+
+	to_error_calls = 0;
+	/* The good one before it is posted and rung; then it is told from poll, once. */
+	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 3), 1);
+	assert_int_equal(be32toh(p->qp_dbrec[1]), 1);
+	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 1), 0);
+	assert_int_equal(poll(p, cqe, 4), 1);
+	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
+	assert_int_equal(cqe[0].status, -EINVAL);
+	assert_int_equal(cqe[0].wr_id, 99);
+	assert_int_equal(to_error_calls, 1);
+	assert_int_equal(poll(p, cqe, 4), 0);
+	free(p);
+}
+
+static void
+completion_that_makes_no_sense_breaks_the_qp(void **state)
+{
+	static const uint8_t opcodes[] = {MLX5_CQE_REQ, MLX5_CQE_RESP_SEND, MLX5_CQE_NO_PACKET};
+	struct crpc_rdma_cqe cqe[4];
+	struct plain *p;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(opcodes); i++) {
+		p = plain_new(64, 16, 92, 16, 64);
+		/* Nothing was posted, and no SEND is ever expected. */
+		plain_cqe(p, opcodes[i], PLAIN_QPN, 5);
+		assert_int_equal(poll(p, cqe, 4), 0);
+		assert_int_equal(poll(p, cqe, 4), 1);
+		assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
+		assert_int_equal(cqe[0].status, -EIO);
+		assert_int_equal(p->qp.sq.retired, 0);
+		free(p);
+	}
+}
+
+/* The QPN of a freed queue pair may be given to the next one: what the old one left unread must not
+ * be taken for the new one's. */
+static void
+completions_of_a_freed_qp_are_forgotten(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 16, 16);
+	struct crpc_mlx5_qp other = p->qp;
+	struct crpc_rdma_cqe cqe[16];
+	uint32_t i, lap;
+
+	other.qpn = 0x999;
+	other.base.id = 5;
+	crpc_mlx5_table_add(&p->dev.table, &other);
+	for (lap = 0; lap < 5; lap++) {
+		for (i = 0; i < 14; i++)
+			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, i % 2 ? PLAIN_QPN : 0x999, 0);
+		crpc_mlx5_cq_forget(&p->dev.cq, PLAIN_QPN);
+		assert_int_equal(poll(p, cqe, 16), 7);
+		for (i = 0; i < 7; i++)
+			assert_int_equal(cqe[i].qp_id, 5);
+		assert_int_equal(be32toh(p->cq_dbrec[0]), 14 * (lap + 1));
+	}
+	/* A ring that is full to the last entry is walked once. */
+	for (i = 0; i < 16; i++)
+		plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
+	crpc_mlx5_cq_forget(&p->dev.cq, PLAIN_QPN);
+	assert_int_equal(poll(p, cqe, 16), 0);
+	free(p);
+}
+
+static uint32_t progress_result;
+static unsigned int progress_calls;
+static struct plain *progress_plain;
+
+static uint32_t
+progress(struct ibv_context *context)
+{
+	progress_calls++;
+	if (progress_result != 0)
+		plain_cqe(progress_plain, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
+	return progress_result;
+}
+
+static void
+software_nic_is_driven_by_empty_polls_only(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 16, 64);
+	struct crpc_rdma_cqe cqe[4];
+
+	progress_plain = p;
+	p->dev.progress = progress;
+	assert_int_equal(poll(p, cqe, 4), 0);
+	assert_int_equal(progress_calls, 1);
+	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
+	assert_int_equal(poll(p, cqe, 4), 1);
+	assert_int_equal(progress_calls, 1);
+	/* What it just did is found in the same poll. */
+	progress_result = 1;
+	assert_int_equal(poll(p, cqe, 4), 1);
+	assert_int_equal(progress_calls, 2);
+	assert_int_equal(p->dev.stats.polls, 3);
+	assert_int_equal(p->dev.stats.empty_polls, 1);
+	free(p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(golden_completions),
+		cmocka_unit_test(owner_bit_holds_over_many_laps),
+		cmocka_unit_test(srq_consumer_index_never_advanced),
+		cmocka_unit_test(send_queue_fills_and_recovers_with_exact_accounting),
+		cmocka_unit_test(only_unsignalled_sends_never_block),
+		cmocka_unit_test(error_is_told_with_its_cause_and_each_send),
+		cmocka_unit_test(error_of_an_idle_qp_is_told_once),
+		cmocka_unit_test(syndromes_map_to_errno),
+		cmocka_unit_test(work_request_that_cannot_be_built_breaks_the_qp),
+		cmocka_unit_test(completion_that_makes_no_sense_breaks_the_qp),
+		cmocka_unit_test(completions_of_a_freed_qp_are_forgotten),
+		cmocka_unit_test(software_nic_is_driven_by_empty_polls_only),
+	};
+
+	return cmocka_run_group_tests_name("mlx5_cqe", tests, NULL, NULL);
+}
