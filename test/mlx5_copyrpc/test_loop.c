@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The driver on a device, through the public interface only: two contexts of one process, a queue
+ * pair between them, and one thread that polls both. Any mlx5 device will do; the tests start it on the
+ * software one. Without a device it is skipped. Seeds are printed when a check fails.
+ *
+ *     test_mlx5_loop              the tests
+ *     test_mlx5_loop bench        nanoseconds per operation; nothing is asserted
+ *     DEVICE=mlx5_0               which device; default the first
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_clock.h"
+#include "crpc_log.h"
+#include "crpc_rdma.h"
+
+#define BUF_LEN (1u << 20)
+/* Nothing here takes longer, but the retries to a peer that is gone. */
+#define WAIT_NS 10000000000ull
+
+/* One end: a device with one region and one queue pair. */
+struct end {
+	struct crpc_rdma *dev;
+	struct crpc_rdma_mr mr;
+	struct crpc_rdma_qp *qp;
+	uint8_t *buf;
+};
+
+static uint64_t seed;
+
+static uint32_t
+rnd(uint32_t n)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return (uint32_t)((seed >> 20) % n);
+}
+
+static void
+end_open(struct end *e, const struct crpc_rdma_qp_conf *conf)
+{
+	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
+
+	memset(e, 0, sizeof(*e));
+	e->dev = crpc_rdma_open(&dev_conf);
+	if (e->dev == NULL)
+		fail_msg("%s", crpc_log_last());
+	e->buf = aligned_alloc(4096, BUF_LEN);
+	assert_non_null(e->buf);
+	memset(e->buf, 0, BUF_LEN);
+	assert_int_equal(crpc_rdma_mr_reg(e->dev, e->buf, BUF_LEN, &e->mr), 0);
+	e->qp = crpc_rdma_qp_create(e->dev, conf);
+	if (e->qp == NULL)
+		fail_msg("%s", crpc_log_last());
+}
+
+static void
+end_close(struct end *e)
+{
+	crpc_rdma_qp_free(e->qp);
+	crpc_rdma_mr_dereg(e->dev, &e->mr);
+	crpc_rdma_close(e->dev);
+	free(e->buf);
+}
+
+static void
+connect_qps(struct crpc_rdma_qp *a, struct crpc_rdma_qp *b)
+{
+	uint8_t addr[2][CRPC_RDMA_ADDR_LEN];
+
+	crpc_rdma_qp_addr(a, addr[0]);
+	crpc_rdma_qp_addr(b, addr[1]);
+	if (crpc_rdma_qp_connect(a, addr[1]) != 0 || crpc_rdma_qp_connect(b, addr[0]) != 0)
+		fail_msg("%s", crpc_log_last());
+}
+
+static void
+pair_open(struct end e[2], const struct crpc_rdma_qp_conf *conf)
+{
+	end_open(&e[0], conf);
+	end_open(&e[1], conf);
+	connect_qps(e[0].qp, e[1].qp);
+}
+
+static void
+pair_close(struct end e[2])
+{
+	end_close(&e[0]);
+	end_close(&e[1]);
+}
+
+/* Polls e[who] for one completion while both ends make progress; fails after WAIT_NS. */
+static struct crpc_rdma_cqe
+wait_one(struct end e[2], int who)
+{
+	uint64_t end = crpc_clock_ns() + WAIT_NS;
+	struct crpc_rdma_cqe cqe = {0}, other;
+
+	while (crpc_rdma_poll(e[who].dev, &cqe, 1) == 0) {
+		if (crpc_rdma_poll(e[!who].dev, &other, 1) != 0)
+			fail_msg("end %d got type %u status %d while %d was waited for", !who,
+				other.type, other.status, who);
+		if (crpc_clock_ns() > end)
+			fail_msg("no completion at end %d in %llu ms", who, WAIT_NS / 1000000);
+	}
+	return cqe;
+}
+
+/* The same where other completions may come first, at both ends: they are dropped. False: in
+ * timeout_ns there was none of that type. */
+static bool
+wait_type(struct end e[2], int who, uint8_t type, uint64_t timeout_ns, struct crpc_rdma_cqe *cqe)
+{
+	uint64_t end = crpc_clock_ns() + timeout_ns;
+	struct crpc_rdma_cqe other;
+
+	do {
+		if (crpc_rdma_poll(e[who].dev, cqe, 1) != 0 && cqe->type == type)
+			return true;
+		crpc_rdma_poll(e[!who].dev, &other, 1);
+	} while (crpc_clock_ns() <= end);
+	return false;
+}
+
+static void
+fill(uint8_t *p, uint32_t len)
+{
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		p[i] = (uint8_t)rnd(256);
+}
+
+/* Cuts [src, src + len) into up to four elements, some of them empty. */
+static uint16_t
+cut(struct crpc_rdma_sge *sge, const uint8_t *src, uint32_t len, uint32_t lkey)
+{
+	uint16_t i, n = (uint16_t)(1 + rnd(CRPC_RDMA_SGE_MAX));
+	uint32_t part;
+
+	for (i = 0; i < n; i++) {
+		part = i + 1 == n ? len : rnd(len + 1);
+		sge[i] = (struct crpc_rdma_sge){.addr = src, .len = part, .lkey = lkey};
+		src += part;
+		len -= part;
+	}
+	return n;
+}
+
+/* Whatever goes in at one end comes out at the other: all ways to send, random sizes and places, in
+ * turn from both ends, with the bytes around the target untouched. */
+static void
+ping_pong_keeps_data(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 3, .sq_depth = 8, .inline_max = 200};
+	struct crpc_rdma_cqe cqe;
+	struct crpc_rdma_wr wr;
+	uint32_t round, len, src, dst;
+	struct end e[2], *a, *b;
+
+	seed = 0x5eed0001;
+	pair_open(e, &conf);
+	for (round = 0; round < 20000; round++) {
+		a = &e[round & 1];
+		b = &e[!(round & 1)];
+		memset(&wr, 0, sizeof(wr));
+		wr.flags = CRPC_RDMA_WR_SIGNAL | (rnd(2) ? CRPC_RDMA_WR_INLINE : 0);
+		len = wr.flags & CRPC_RDMA_WR_INLINE ? rnd(201) : rnd(rnd(20) ? 4096 : 65536);
+		src = rnd(BUF_LEN / 2 - len);
+		dst = BUF_LEN / 2 + 1 + rnd(BUF_LEN / 2 - len - 2);
+		fill(a->buf + src, len);
+		b->buf[dst - 1] = b->buf[dst + len] = 0xa5;
+		wr.op = CRPC_RDMA_WRITE_IMM;
+		wr.imm = rnd(UINT32_MAX);
+		wr.wr_id = round;
+		wr.raddr = (uintptr_t)(b->buf + dst);
+		wr.rkey = b->mr.rkey;
+		wr.num_sge = cut(wr.sge, a->buf + src, len, a->mr.lkey);
+		assert_int_equal(crpc_rdma_post(a->qp, &wr, 1), 1);
+
+		if (!wait_type(e, !(round & 1), CRPC_RDMA_CQE_RECV, WAIT_NS, &cqe) ||
+			cqe.imm != wr.imm || cqe.byte_len != len || cqe.qp_id != 3 || memcmp(a->buf + src, b->buf + dst, len) != 0 ||
+			b->buf[dst - 1] != 0xa5 || b->buf[dst + len] != 0xa5)
+			fail_msg("round %u of seed 0x5eed0001: type %u imm %x/%x len %u/%u", round,
+				cqe.type, cqe.imm, wr.imm, cqe.byte_len, len);
+	}
+	pair_close(e);
+}
+
+static void
+read_fetches_what_the_peer_has(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1};
+	struct crpc_rdma_cqe cqe;
+	struct end e[2];
+	uint32_t round, len;
+
+	seed = 0x5eed0002;
+	pair_open(e, &conf);
+	for (round = 0; round < 500; round++) {
+		len = 1 + rnd(round % 10 ? 64 : 50000);
+		fill(e[1].buf, len);
+		struct crpc_rdma_wr wr = {
+			.op = CRPC_RDMA_READ, .flags = CRPC_RDMA_WR_SIGNAL, .wr_id = round,
+			.raddr = (uintptr_t)e[1].buf, .rkey = e[1].mr.rkey,
+		};
+		wr.num_sge = cut(wr.sge, e[0].buf, len, e[0].mr.lkey);
+		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
+		cqe = wait_one(e, 0);
+		assert_int_equal(cqe.type, CRPC_RDMA_CQE_SEND);
+		assert_int_equal(cqe.wr_id, round);
+		assert_int_equal(cqe.wrs, 1);
+		assert_memory_equal(e[0].buf, e[1].buf, len);
+	}
+	pair_close(e);
+}
+
+/* The queue fills, takes a short count, wraps many times and loses nothing: every immediate arrives,
+ * in order, although none of the sends asks for a completion. */
+static void
+send_queue_full_gives_short_counts_and_recovers(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 16, .rq_depth = 64};
+	struct crpc_rdma_wr wr[40];
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	uint32_t sent = 0, arrived = 0, shorts = 0, i, n, got;
+	uint64_t end = crpc_clock_ns() + WAIT_NS;
+	struct end e[2];
+
+	seed = 0x5eed0003;
+	pair_open(e, &conf);
+	while (arrived < 60000) {
+		memset(wr, 0, sizeof(wr));
+		n = 1 + rnd(40);
+		for (i = 0; i < n; i++) {
+			wr[i].op = CRPC_RDMA_WRITE_IMM;
+			wr[i].imm = sent + i;
+			wr[i].raddr = (uintptr_t)e[1].buf;
+			wr[i].rkey = e[1].mr.rkey;
+			wr[i].num_sge = cut(wr[i].sge, e[0].buf, rnd(100), e[0].mr.lkey);
+		}
+		got = crpc_rdma_post(e[0].qp, wr, (uint16_t)n);
+		sent += got;
+		shorts += got < n;
+		assert_int_equal(crpc_rdma_poll(e[0].dev, cqe, CRPC_BURST_MAX), 0);
+		n = crpc_rdma_poll(e[1].dev, cqe, CRPC_BURST_MAX);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_RECV);
+			assert_int_equal(cqe[i].imm, arrived++);
+		}
+		if (crpc_clock_ns() > end)
+			fail_msg("stuck: %u sent, %u arrived", sent, arrived);
+	}
+	assert_true(shorts > 100);
+	pair_close(e);
+}
+
+/* Regression: the far end went silent when one queue's worth of receives was used up. With a queue of
+ * 32, each receive is used thousands of times, and the 16-bit record wraps twice. */
+static void
+srq_consumer_index_never_advanced(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 9, .sq_depth = 32, .rq_depth = 32};
+	struct crpc_rdma_wr wr[8] = {{0}};
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	struct crpc_rdma_stats s;
+	uint32_t sent = 0, arrived = 0, i, n;
+	uint64_t end = crpc_clock_ns() + WAIT_NS;
+	struct end e[2];
+
+	pair_open(e, &conf);
+	while (arrived < 150000) {
+		for (i = 0; i < 8; i++) {
+			wr[i].op = CRPC_RDMA_WRITE_IMM;
+			wr[i].imm = sent + i;
+		}
+		sent += crpc_rdma_post(e[0].qp, wr, 8);
+		crpc_rdma_poll(e[0].dev, cqe, CRPC_BURST_MAX);
+		n = crpc_rdma_poll(e[1].dev, cqe, CRPC_BURST_MAX);
+		for (i = 0; i < n; i++)
+			assert_int_equal(cqe[i].imm, arrived++);
+		if (crpc_clock_ns() > end)
+			fail_msg("stuck: %u sent, %u arrived", sent, arrived);
+	}
+	crpc_rdma_stats_get(e[1].dev, &s);
+	assert_int_equal(s.recv_cqes, arrived);
+	assert_int_equal(s.recv_posted, arrived + 32);
+	pair_close(e);
+}
+
+static void
+counters_are_exact(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 64, .inline_max = 200};
+	struct crpc_rdma_wr wr[4] = {{0}};
+	struct crpc_rdma_stats s;
+	struct crpc_rdma_cqe cqe;
+	struct end e[2];
+	int i;
+
+	pair_open(e, &conf);
+	for (i = 0; i < 4; i++)
+		wr[i].op = CRPC_RDMA_WRITE_IMM;
+	wr[3].flags = CRPC_RDMA_WR_SIGNAL;
+	/* One burst: one doorbell, four WQEs of one block. */
+	assert_int_equal(crpc_rdma_post(e[0].qp, wr, 4), 4);
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
+	assert_int_equal(cqe.wrs, 4);
+	/* One small WQE of four blocks through the register. */
+	wr[3].flags |= CRPC_RDMA_WR_INLINE;
+	wr[3].num_sge = 1;
+	wr[3].raddr = (uintptr_t)e[1].buf;
+	wr[3].rkey = e[1].mr.rkey;
+	wr[3].sge[0] = (struct crpc_rdma_sge){.addr = e[0].buf, .len = 200};
+	assert_int_equal(crpc_rdma_post(e[0].qp, &wr[3], 1), 1);
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
+	assert_int_equal(cqe.wrs, 1);
+
+	crpc_rdma_stats_get(e[0].dev, &s);
+	assert_int_equal(s.doorbells, 2);
+	assert_int_equal(s.blueflame, 1);
+	assert_int_equal(s.wqes, 5);
+	assert_int_equal(s.wqebbs, 8);
+	assert_int_equal(s.send_cqes, 2);
+	assert_int_equal(s.recv_cqes, 0);
+	assert_int_equal(s.error_cqes, 0);
+	assert_int_equal(s.recv_posted, 128);
+	assert_true(s.empty_polls <= s.polls);
+	pair_close(e);
+}
+
+/* Posts one write that the peer must refuse; returns the status of the error. */
+static int
+refused_write(struct end e[2], uint64_t raddr, uint32_t rkey, uint32_t len)
+{
+	struct crpc_rdma_wr wr = {
+		.op = CRPC_RDMA_WRITE_IMM, .raddr = raddr, .rkey = rkey, .num_sge = 1, .wr_id = 42,
+		.sge = {{.addr = e[0].buf, .len = len, .lkey = e[0].mr.lkey}},
+	};
+	struct crpc_rdma_cqe cqe;
+
+	crpc_log_clear();
+	assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
+	assert_int_equal(cqe.wr_id, 42);
+	assert_int_equal(cqe.wrs, 1);
+	assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 0);
+	return cqe.status;
+}
+
+static void
+remote_access_error_is_told(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1};
+	struct end e[2];
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		pair_open(e, &conf);
+		memset(e[1].buf, 0, BUF_LEN);
+		memset(e[0].buf, 0xff, 64);
+		if (i == 0) /* A key that is none. */
+			assert_int_equal(refused_write(e, (uintptr_t)e[1].buf, 0xdead00, 64), -EACCES);
+		else if (i == 1) /* One byte too many at the end. */
+			assert_int_equal(refused_write(e, (uintptr_t)e[1].buf + BUF_LEN - 63,
+				e[1].mr.rkey, 64), -EACCES);
+		else /* One byte too early. */
+			assert_int_equal(refused_write(e, (uintptr_t)e[1].buf - 1,
+				e[1].mr.rkey, 64), -EACCES);
+		assert_non_null(strstr(crpc_log_last(), "remote access error"));
+		assert_int_equal(e[1].buf[BUF_LEN - 1] | e[1].buf[0], 0);
+		pair_close(e);
+	}
+}
+
+static void
+local_key_error_is_told(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1};
+	struct end e[2];
+
+	pair_open(e, &conf);
+	e[0].mr.lkey ^= 0x5500;
+	assert_int_equal(refused_write(e, (uintptr_t)e[1].buf, e[1].mr.rkey, 64), -EACCES);
+	e[0].mr.lkey ^= 0x5500;
+	pair_close(e);
+}
+
+/* The peer's queue pair is gone: each send that was outstanding comes back, the first with the cause. */
+static void
+freed_peer_gives_an_error_for_each_send(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1};
+	struct crpc_rdma_wr wr[3] = {
+		{.op = CRPC_RDMA_WRITE_IMM, .wr_id = 0},
+		{.op = CRPC_RDMA_WRITE_IMM, .wr_id = 1},
+		{.op = CRPC_RDMA_WRITE_IMM, .wr_id = 2},
+	};
+	struct crpc_rdma_cqe cqe;
+	struct end e[2];
+	uint32_t i;
+
+	pair_open(e, &conf);
+	crpc_rdma_qp_free(e[1].qp);
+	e[1].qp = NULL;
+	assert_int_equal(crpc_rdma_post(e[0].qp, wr, 3), 3);
+	for (i = 0; i < 3; i++) {
+		cqe = wait_one(e, 0);
+		assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
+		assert_int_equal(cqe.status, i == 0 ? -ECONNRESET : -ECANCELED);
+		assert_int_equal(cqe.wr_id, i);
+		assert_int_equal(cqe.wrs, 1);
+	}
+	pair_close(e);
+}
+
+static void
+work_request_that_cannot_be_built_breaks_the_qp(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1};
+	const struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .num_sge = 5, .wr_id = 7};
+	struct crpc_rdma_cqe cqe;
+	struct end e[2];
+
+	pair_open(e, &conf);
+	assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 0);
+	cqe = wait_one(e, 0);
+	assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
+	assert_int_equal(cqe.status, -EINVAL);
+	assert_int_equal(cqe.wr_id, 7);
+	pair_close(e);
+}
+
+#define MANY 48
+
+/* Queue pairs come and go on one completion queue while others carry on; completions of a freed one
+ * are never taken for another's. */
+static void
+queue_pairs_come_and_go(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1000, .sq_depth = 8, .rq_depth = 8};
+	struct crpc_rdma_qp_conf many = {.sq_depth = 8, .rq_depth = 8};
+	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM};
+	struct crpc_rdma_qp *qp[2][MANY];
+	struct crpc_rdma_cqe cqe;
+	uint32_t round, i, n;
+	struct end e[2];
+
+	seed = 0x5eed0004;
+	pair_open(e, &conf);
+	for (round = 0; round < 6; round++) {
+		n = 1 + rnd(MANY);
+		for (i = 0; i < n; i++) {
+			many.id = round * 100 + i;
+			qp[0][i] = crpc_rdma_qp_create(e[0].dev, &many);
+			qp[1][i] = crpc_rdma_qp_create(e[1].dev, &many);
+			assert_non_null(qp[0][i]);
+			assert_non_null(qp[1][i]);
+			connect_qps(qp[0][i], qp[1][i]);
+		}
+		for (i = 0; i < 4 * n; i++) {
+			wr.imm = round * 100 + i % n;
+			assert_int_equal(crpc_rdma_post(qp[0][i % n], &wr, 1), 1);
+			cqe = wait_one(e, 1);
+			assert_int_equal(cqe.qp_id, wr.imm);
+			assert_int_equal(cqe.imm, wr.imm);
+		}
+		/* Leave one unread at the far end, free everything: nothing of it is seen. */
+		assert_int_equal(crpc_rdma_post(qp[0][0], &wr, 1), 1);
+		for (i = 0; i < 100; i++) {
+			/* Without room for a completion a poll only drives the device. */
+			crpc_rdma_poll(e[0].dev, &cqe, 0);
+			crpc_rdma_poll(e[1].dev, &cqe, 0);
+		}
+		for (i = 0; i < n; i++) {
+			crpc_rdma_qp_free(qp[0][i]);
+			crpc_rdma_qp_free(qp[1][i]);
+		}
+		assert_false(wait_type(e, 1, CRPC_RDMA_CQE_RECV, 1000000, &cqe));
+		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
+		assert_int_equal(wait_one(e, 1).qp_id, 1000);
+	}
+	pair_close(e);
+}
+
+static void
+limits_and_bad_addresses_are_refused(void **state)
+{
+	const struct crpc_rdma_conf none = {.device = "no_such_device"}, port = {.port = 77};
+	const struct crpc_rdma_qp_conf conf = {.id = 1};
+	struct crpc_rdma_qp_conf big = {.inline_max = 4096};
+	const struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM};
+	uint8_t addr[CRPC_RDMA_ADDR_LEN] = {0};
+	struct crpc_rdma_info info;
+	struct crpc_rdma_qp *qp;
+	struct end e[2];
+
+	pair_open(e, &conf);
+	crpc_rdma_info_get(e[0].dev, &info);
+	assert_string_equal(info.driver, "mlx5_copyrpc");
+	assert_true(info.inline_max >= 200 && info.sge_max >= 4 && info.mtu >= 256);
+	assert_null(crpc_rdma_open(&none));
+	assert_int_equal(errno, ENODEV);
+	assert_non_null(strstr(crpc_log_last(), info.name));
+	assert_null(crpc_rdma_open(&port));
+	assert_int_equal(errno, EINVAL);
+
+	assert_null(crpc_rdma_qp_create(e[0].dev, &big));
+	assert_int_equal(errno, EINVAL);
+	big = (struct crpc_rdma_qp_conf){.sq_depth = 2048, .rq_depth = 2048};
+	assert_null(crpc_rdma_qp_create(e[0].dev, &big));
+	assert_int_equal(errno, ENOSPC);
+
+	qp = crpc_rdma_qp_create(e[0].dev, &conf);
+	assert_non_null(qp);
+	assert_int_equal(crpc_rdma_post(qp, &wr, 1), 0);
+	assert_int_equal(crpc_rdma_qp_connect(qp, addr), -EPROTO);
+	crpc_rdma_qp_addr(e[1].qp, addr);
+	assert_int_equal(crpc_rdma_qp_connect(e[0].qp, addr), -EISCONN);
+	addr[5] ^= 3;
+	assert_int_equal(crpc_rdma_qp_connect(qp, addr), -EHOSTUNREACH);
+	crpc_rdma_qp_free(qp);
+	pair_close(e);
+}
+
+/* Writes with immediate, `burst` per doorbell, both ends polled by this thread. */
+static void
+bench_one(uint32_t burst, bool inl)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 128, .rq_depth = 256,
+		.inline_max = 32};
+	const uint32_t total = 3000000;
+	struct crpc_rdma_wr wr[32] = {{0}};
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	uint32_t i, sent = 0, arrived = 0;
+	struct crpc_rdma_stats s;
+	struct end e[2];
+	uint64_t start, ns;
+
+	pair_open(e, &conf);
+	for (i = 0; i < burst; i++) {
+		wr[i].op = CRPC_RDMA_WRITE_IMM;
+		wr[i].flags = inl ? CRPC_RDMA_WR_INLINE : 0;
+		wr[i].raddr = (uintptr_t)e[1].buf + i * 32;
+		wr[i].rkey = e[1].mr.rkey;
+		wr[i].num_sge = 1;
+		wr[i].sge[0] = (struct crpc_rdma_sge){e[0].buf + i * 32, 32, e[0].mr.lkey};
+	}
+	start = crpc_clock_ns();
+	while (arrived < total) {
+		if (sent < total)
+			sent += crpc_rdma_post(e[0].qp, wr, (uint16_t)burst);
+		crpc_rdma_poll(e[0].dev, cqe, CRPC_BURST_MAX);
+		arrived += crpc_rdma_poll(e[1].dev, cqe, CRPC_BURST_MAX);
+		if (crpc_clock_ns() - start > WAIT_NS)
+			break;
+	}
+	ns = crpc_clock_ns() - start;
+	crpc_rdma_stats_get(e[0].dev, &s);
+	printf("write_imm 32 B %s, burst %2u: %7.1f ns/op, %.2f Mops/s, %.3f doorbells/op\n",
+		inl ? "inline " : "gather ", burst, (double)ns / arrived,
+		(double)arrived * 1e3 / (double)ns, (double)s.doorbells / arrived);
+	pair_close(e);
+}
+
+static int
+device_missing(void)
+{
+	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	struct crpc_rdma *dev = crpc_rdma_open(&conf);
+
+	if (dev == NULL) {
+		fprintf(stderr, "skipped: %s\n", crpc_log_last());
+		return 1;
+	}
+	crpc_rdma_close(dev);
+	return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(limits_and_bad_addresses_are_refused),
+		cmocka_unit_test(ping_pong_keeps_data),
+		cmocka_unit_test(read_fetches_what_the_peer_has),
+		cmocka_unit_test(send_queue_full_gives_short_counts_and_recovers),
+		cmocka_unit_test(srq_consumer_index_never_advanced),
+		cmocka_unit_test(counters_are_exact),
+		cmocka_unit_test(remote_access_error_is_told),
+		cmocka_unit_test(local_key_error_is_told),
+		cmocka_unit_test(freed_peer_gives_an_error_for_each_send),
+		cmocka_unit_test(work_request_that_cannot_be_built_breaks_the_qp),
+		cmocka_unit_test(queue_pairs_come_and_go),
+	};
+	uint32_t burst;
+
+	crpc_clock_init();
+	if (device_missing())
+		return 77;
+	if (argc > 1 && strcmp(argv[1], "bench") == 0) {
+		for (burst = 1; burst <= 32; burst *= 4) {
+			bench_one(burst, true);
+			bench_one(burst, false);
+		}
+		bench_one(32, true);
+		return 0;
+	}
+	return cmocka_run_group_tests_name("mlx5_loop", tests, NULL, NULL);
+}
