@@ -49,9 +49,9 @@
  * Nothing here allocates or makes a system call but the functions of the control path (create, free,
  * ep_create, ep_connect, ep_free, dump, check).
  *
- * The single-WRITE batches, the credit-carrying headers and the idea of copying an RPC into the peer's
- * ring follow copyrpc (N. Yoshino); the clocking by completions follows TCP's self-clocking (V. Jacobson,
- * Congestion Avoidance and Control, 1988).
+ * Sources: batches moved by one WRITE WITH IMMEDIATE into the peer's ring, with flow control in their
+ * heads, are the design of copyrpc (github.com/namachan10777/copyrpc); the clocking by completions is the
+ * self-clocking of V. Jacobson, Congestion Avoidance and Control, SIGCOMM 1988.
  */
 
 #include <stdbool.h>

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef COPYRPC_WIRE_H
+#define COPYRPC_WIRE_H
+
+/**
+ * @file
+ * The bytes on the wire, version 1. doc/protocol/copyrpc_wire.md is the specification; test/golden holds
+ * examples. All words are little endian.
+ *
+ * Whoever reads these structs reads memory that the peer can still write: wire_batch_load() and
+ * wire_msg_load() read every word once, and only the copy is checked and used.
+ */
+
+#include <string.h>
+
+#include "crpc_atomic.h"
+#include "crpc_copyrpc.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the wire is little endian and the structs are written as they are: add swaps for this CPU"
+#endif
+
+#define WIRE_MAGIC 0x5243u /* "CR" */
+#define WIRE_VERSION 1u
+#define WIRE_ADDR_MAGIC 0x43505243u /* "CRPC" */
+
+/** Batches and messages start at multiples of this. */
+#define WIRE_UNIT 16u
+/** Largest status of a response, as a negative errno. */
+#define WIRE_STATUS_MIN (-4095)
+
+/** Lanes of one direction. */
+enum wire_lane {
+	WIRE_REQ,
+	WIRE_RESP,
+	WIRE_LANES,
+};
+
+/** Head of a batch. */
+struct wire_batch {
+	uint16_t magic;    /**< WIRE_MAGIC. */
+	uint8_t version;   /**< WIRE_VERSION. */
+	uint8_t lane;      /**< enum wire_lane. */
+	uint32_t epoch;    /**< The receiver's, from its address. */
+	uint32_t len;      /**< Bytes of the batch with this head, a multiple of WIRE_UNIT. */
+	uint32_t count;    /**< Messages, at least 1. */
+	uint64_t pos;      /**< Position of this head in its lane. */
+	uint64_t released; /**< The sender has released its request ring up to here. */
+};
+
+/** Head of a message; its data follows, padded to WIRE_UNIT, at least one unit. */
+struct wire_msg {
+	uint32_t id;      /**< Call id of the caller; 0: one-way request. */
+	uint32_t len;     /**< Bytes of data. */
+	uint32_t arg;     /**< Request: largest reply; response: status, a negative errno or 0. */
+	uint32_t turn_ns; /**< Response: arrival to reply at the server; request: 0. */
+};
+
+/** An endpoint's address. */
+struct wire_addr {
+	uint32_t magic; /**< WIRE_ADDR_MAGIC. */
+	uint16_t version;
+	uint16_t flags;        /**< 0. */
+	uint32_t ring_size;    /**< Bytes of a lane. */
+	uint32_t max_msg;      /**< Bytes of the largest message taken. */
+	uint32_t epoch;        /**< Batches for this endpoint carry it. */
+	uint32_t rkey;         /**< Of the ring memory. */
+	uint64_t raddr;        /**< Of the request ring; the response ring follows it. */
+	uint64_t pos;          /**< Where the positions of the lanes it sends start. */
+	uint8_t reserved[56];  /**< 0. */
+	uint8_t qp[CRPC_RDMA_ADDR_LEN];
+};
+
+_Static_assert(sizeof(struct wire_batch) == 32, "two units");
+_Static_assert(offsetof(struct wire_batch, len) == 8, "as in the specification");
+_Static_assert(offsetof(struct wire_batch, pos) == 16, "as in the specification");
+_Static_assert(sizeof(struct wire_msg) == WIRE_UNIT, "one unit");
+_Static_assert(sizeof(struct wire_addr) == CRPC_COPYRPC_ADDR_LEN, "no padding");
+_Static_assert(offsetof(struct wire_addr, qp) == 96, "as in the specification");
+
+#define WIRE_HEAD ((uint32_t)sizeof(struct wire_batch))
+
+/** Bytes that a message of @p len data bytes takes in a batch: 32 or more. */
+static inline uint32_t
+wire_stride(uint32_t len)
+{
+	return (uint32_t)sizeof(struct wire_msg) +
+	       ((len + (len == 0) + WIRE_UNIT - 1) & ~(WIRE_UNIT - 1));
+}
+
+/** Smallest message. */
+#define WIRE_STRIDE_MIN 32u
+
+/** Bytes that a reply of @p len data bytes takes at most: alone in its batch. */
+static inline uint32_t
+wire_worst(uint32_t len)
+{
+	return WIRE_HEAD + wire_stride(len);
+}
+
+/*
+ * The immediate: what came in the two upper bits, a number of units in the others.
+ */
+#define WIRE_IMM_BITS 30
+#define WIRE_IMM_MASK ((1u << WIRE_IMM_BITS) - 1)
+
+/** Kinds of immediates. */
+enum wire_imm {
+	WIRE_IMM_REQ = WIRE_REQ,   /**< A batch of requests; its length. */
+	WIRE_IMM_RESP = WIRE_RESP, /**< A batch of responses; its length. */
+	WIRE_IMM_UPDATE = 2,       /**< No bytes; the released position, low bits. */
+};
+
+static inline uint32_t
+wire_imm(enum wire_imm kind, uint64_t bytes)
+{
+	return (uint32_t)kind << WIRE_IMM_BITS | ((uint32_t)(bytes / WIRE_UNIT) & WIRE_IMM_MASK);
+}
+
+_Static_assert(CRPC_COPYRPC_RING_MAX / WIRE_UNIT <= WIRE_IMM_MASK / 4,
+	"a released position is told apart from any other within two rings");
+
+/**
+ * Where a batch of @p len bytes lies that comes after position @p pos: a batch never crosses the end of
+ * the ring, so one that does not fit before it starts at the next multiple of the ring's size. Both
+ * ends derive this, nothing is sent for the skipped bytes.
+ */
+static inline uint64_t
+wire_batch_pos(uint64_t pos, uint32_t len, uint32_t ring_size)
+{
+	uint32_t tail = ring_size - ((uint32_t)pos & (ring_size - 1));
+
+	return len <= tail ? pos : pos + tail;
+}
+
+/** One word of memory that the peer writes. */
+static inline uint64_t
+wire_word(const void *p)
+{
+	return crpc_load_relaxed((const _Atomic uint64_t *)p);
+}
+
+static inline struct wire_batch
+wire_batch_load(const void *p)
+{
+	const uint8_t *b = p;
+	uint64_t w[4] = {wire_word(b), wire_word(b + 8), wire_word(b + 16), wire_word(b + 24)};
+	struct wire_batch h;
+
+	memcpy(&h, w, sizeof(h));
+	return h;
+}
+
+static inline struct wire_msg
+wire_msg_load(const void *p)
+{
+	const uint8_t *b = p;
+	uint64_t w[2] = {wire_word(b), wire_word(b + 8)};
+	struct wire_msg m;
+
+	memcpy(&m, w, sizeof(m));
+	return m;
+}
+
+#endif

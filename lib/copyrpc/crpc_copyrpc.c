@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The context: sizes checked once, counters.
+ */
+#include <stdlib.h>
+
+#include "copyrpc_pvt.h"
+
+#define DEFAULT(field, value)                                                                      \
+	do {                                                                                       \
+		if ((field) == 0)                                                                  \
+			(field) = (value);                                                         \
+	} while (0)
+
+/* One line for whatever size is out of range. */
+static int
+range_check(const char *name, uint64_t value, uint64_t min, uint64_t max)
+{
+	if (value >= min && value <= max)
+		return 0;
+	crpc_err("conf.%s: expected %llu to %llu, found %llu", name, (unsigned long long)min,
+		(unsigned long long)max, (unsigned long long)value);
+	return -EINVAL;
+}
+
+/* Put the defaults in, then check each size and how they relate. */
+static int
+conf_complete(struct crpc_copyrpc_conf *conf)
+{
+	DEFAULT(conf->max_eps, 16);
+	DEFAULT(conf->ring_size, 256u << 10);
+	if (!crpc_is_pow2(conf->ring_size)) {
+		crpc_err("conf.ring_size: expected a power of two, found %u", conf->ring_size);
+		return -EINVAL;
+	}
+	if (range_check("ring_size", conf->ring_size, CRPC_COPYRPC_RING_MIN, CRPC_COPYRPC_RING_MAX))
+		return -EINVAL;
+	DEFAULT(conf->max_msg, conf->ring_size / 4);
+	DEFAULT(conf->max_inflight, 256);
+	DEFAULT(conf->max_outstanding, 2);
+	DEFAULT(conf->batch_max, conf->ring_size / 4);
+	DEFAULT(conf->sq_depth, 64);
+	DEFAULT(conf->rq_depth, 128);
+	DEFAULT(conf->age_ns, 50000);
+	DEFAULT(conf->update_ns, 20000);
+	DEFAULT(conf->timeout_ns, 1000000000);
+	if (range_check("max_eps", conf->max_eps, 1, CRPC_COPYRPC_EPS_MAX) ||
+		range_check("max_msg", conf->max_msg, 1, CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
+		range_check("max_inflight", conf->max_inflight, 1, CRPC_COPYRPC_INFLIGHT_MAX) ||
+		range_check("flush", conf->flush, CRPC_COPYRPC_CLOCKED, CRPC_COPYRPC_DEFERRED) ||
+		range_check("max_outstanding", conf->max_outstanding, 1, conf->sq_depth) ||
+		range_check("sq_depth", conf->sq_depth, 8, 32768) ||
+		range_check("rq_depth", conf->rq_depth, 1, 32768))
+		return -EINVAL;
+	if (conf->initial_pos % WIRE_UNIT != 0) {
+		crpc_err("conf.initial_pos: expected a multiple of %u, found %llu", WIRE_UNIT,
+			(unsigned long long)conf->initial_pos);
+		return -EINVAL;
+	}
+	conf->max_inflight = (uint32_t)crpc_pow2_ceil(conf->max_inflight);
+	return 0;
+}
+
+struct crpc_copyrpc *
+crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
+{
+	struct crpc_copyrpc_conf full;
+	struct crpc_rdma_info info;
+	struct crpc_copyrpc *ctx;
+
+	if (conf == NULL || conf->dev == NULL) {
+		crpc_err("conf.dev: expected an open device, found NULL");
+		errno = EINVAL;
+		return NULL;
+	}
+	full = *conf;
+	if (conf_complete(&full) != 0) {
+		errno = EINVAL;
+		return NULL;
+	}
+	ctx = calloc(1, sizeof(*ctx));
+	if (ctx == NULL)
+		return NULL;
+	crpc_rdma_info_get(full.dev, &info);
+	ctx->dev = full.dev;
+	ctx->conf = full;
+	ctx->inline_max = info.inline_max;
+	ctx->slot_mask = full.max_inflight - 1;
+	return ctx;
+}
+
+void
+crpc_copyrpc_free(struct crpc_copyrpc *ctx)
+{
+	uint32_t i;
+
+	if (ctx == NULL)
+		return;
+	for (i = 0; i < ctx->conf.max_eps; i++)
+		crpc_copyrpc_ep_free(ctx->eps[i]);
+	free(ctx);
+}
+
+const struct crpc_copyrpc_stats *
+crpc_copyrpc_stats(const struct crpc_copyrpc *ctx)
+{
+	return &ctx->stats;
+}
+
+void
+crpc_copyrpc_stats_reset(struct crpc_copyrpc *ctx)
+{
+	memset(&ctx->stats, 0, sizeof(ctx->stats));
+}
+
+#ifdef CRPC_DEBUG
+/* The address of a thread-local object is a name of the thread that costs no system call. */
+static _Thread_local char thread_mark;
+
+void
+copyrpc_owner_check(struct crpc_copyrpc *ctx)
+{
+	if (ctx->owner == NULL)
+		ctx->owner = &thread_mark;
+	if (ctx->owner != &thread_mark) {
+		crpc_err("context %p: used by a second thread; a context belongs to one lcore",
+			(void *)ctx);
+		__builtin_trap();
+	}
+}
+#endif

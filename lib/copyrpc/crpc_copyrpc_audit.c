@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The auditor and the dump: what copyrpc_pvt.h draws, recomputed from the tables and compared.
+ */
+#include <inttypes.h>
+
+#include "copyrpc_pvt.h"
+
+/* One rule. Names the endpoint, the rule, expected and found. */
+static bool
+rule(const struct crpc_copyrpc_ep *ep, const char *name, uint64_t expected, uint64_t found)
+{
+	if (expected == found)
+		return true;
+	crpc_err("audit: endpoint %u (peer %u): %s: expected %" PRIu64 ", found %" PRIu64, ep->id,
+		ep->user_id, name, expected, found);
+	return false;
+}
+
+static bool
+rule_most(const struct crpc_copyrpc_ep *ep, const char *name, uint64_t most, uint64_t found)
+{
+	return rule(ep, name, found <= most ? found : most, found);
+}
+
+/* Call slots: states, free list, queued list, and the sum of what they reserve. */
+static bool
+calls_check(const struct crpc_copyrpc_ep *ep)
+{
+	uint32_t slots = ep->ctx->slot_mask + 1, used = 0, open = 0, queued = 0, listed = 0, i;
+	uint64_t sum = ep->hold;
+
+	for (i = 0; i < slots; i++) {
+		if (ep->slots[i].state == SLOT_FREE)
+			continue;
+		used++;
+		open += !(ep->slots[i].state & SLOT_EXPIRED);
+		queued += (ep->slots[i].state & SLOT_QUEUED) != 0;
+		sum += wire_worst(ep->slots[i].resp_max);
+	}
+	if (!rule(ep, "used call slots", used, ep->used) ||
+		!rule(ep, "open calls", open, ep->open) ||
+		!rule(ep, "bytes reserved for replies", sum, ep->resv.sum) ||
+		!rule_most(ep, "reserved and skip within the ring", ep->ring_size,
+			(uint64_t)ep->resv.sum + ep->resv.max))
+		return false;
+	for (i = ep->free_head; i != NIL && listed <= slots; i = ep->slots[i].next)
+		listed++;
+	if (!rule(ep, "free call slots in the list", slots - used, listed))
+		return false;
+	listed = 0;
+	for (i = ep->queued_head; i != NIL && listed <= slots; i = ep->slots[i].next)
+		listed++;
+	return ep->err != 0 || rule(ep, "queued calls in the list", queued, listed);
+}
+
+/* Lanes we send: positions in order, pending batches side by side, inside the window. */
+static bool
+lanes_check(const struct crpc_copyrpc_ep *ep)
+{
+	const struct tx_lane *lane;
+	uint64_t pos;
+	uint32_t l, i;
+
+	for (l = 0; l < WIRE_LANES; l++) {
+		lane = &ep->tx[l];
+		if (!rule_most(ep, "pending batches", 2, lane->npend) ||
+			!rule_most(ep, "queued bytes of a lane", ep->ring_size, lane_queued(lane)))
+			return false;
+		for (pos = lane->sent, i = 0; i < lane->npend; i++) {
+			pos = wire_batch_pos(pos, lane->pend[i].len, ep->ring_size);
+			if (!rule(ep, "position of a pending batch", pos, lane->pend[i].pos))
+				return false;
+			pos += lane->pend[i].len;
+		}
+		if (ep->err == 0 && !rule(ep, "end of the pending batches", pos, lane->prod))
+			return false;
+	}
+	return rule_most(ep, "request window", ep->ring_size,
+		ep->tx[WIRE_REQ].prod - ep->peer_released);
+}
+
+/* Requests: counters in order, released position and owed replies as the table says. */
+static bool
+requests_check(const struct crpc_copyrpc_ep *ep)
+{
+	uint64_t i, owed = ep->owed_pend;
+	const struct req_entry *req;
+
+	if (!rule_most(ep, "requests in the table", ep->req_mask + 1, ep->req_tail - ep->req_head) ||
+		!rule_most(ep, "requests open", ep->req_tail - ep->req_head,
+			ep->req_next - ep->req_head) ||
+		!rule_most(ep, "bytes held of the request ring", ep->ring_size,
+			ep->rx_pos[WIRE_REQ] - ep->released) ||
+		!rule_most(ep, "bytes released and not told", ep->ring_size, ep->released - ep->told))
+		return false;
+	for (i = ep->req_head; i != ep->req_tail; i++) {
+		req = &ep->reqs[i & ep->req_mask];
+		if (!rule(ep, "state of a request", i >= ep->req_next ? REQ_ARRIVED : req->state,
+			    req->state))
+			return false;
+		if (req->state != REQ_DONE && req->id != 0)
+			owed += wire_worst(req->resp_max);
+	}
+	if (ep->req_head != ep->req_next &&
+		!rule(ep, "oldest request not done", 0,
+			ep->reqs[ep->req_head & ep->req_mask].state == REQ_DONE))
+		return false;
+	return ep->err != 0 || rule(ep, "bytes owed as replies", owed, ep->owed.sum);
+}
+
+static bool
+rest_check(const struct crpc_copyrpc_ep *ep)
+{
+	if (ep->err != 0)
+		return rule(ep, "open calls at rest", 0, ep->open);
+	return rule(ep, "pending at rest", 0, ep_pending(ep)) &&
+	       rule(ep, "flushes outstanding at rest", 0, ep_outstanding(ep)) &&
+	       rule(ep, "open calls at rest", 0, ep->used) &&
+	       rule(ep, "open requests at rest", ep->req_tail, ep->req_head) &&
+	       rule(ep, "released at rest", ep->rx_pos[WIRE_REQ], ep->released) &&
+	       rule(ep, "told at rest", ep->released, ep->told) &&
+	       rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent, ep->peer_released) &&
+	       rule(ep, "replies owed at rest", 0, ep->owed.sum) &&
+	       rule(ep, "replies reserved at rest", ep->hold, ep->resv.sum);
+}
+
+/* A list of endpoints holds exactly those that carry its flag. */
+static int
+list_check(const struct crpc_copyrpc *ctx, const struct ep_list *list, size_t next_at, uint32_t flag,
+	const char *name)
+{
+	uint32_t flagged = 0, listed = 0, i;
+	uint16_t id = list->head;
+
+	for (i = 0; i < ctx->conf.max_eps; i++)
+		flagged += ctx->eps[i] != NULL && (ctx->eps[i]->flags & flag);
+	for (; listed < list->n && id < ctx->conf.max_eps && ctx->eps[id] != NULL; listed++)
+		id = *(const uint16_t *)((const char *)ctx->eps[id] + next_at);
+	if (listed == list->n && flagged == list->n)
+		return 0;
+	crpc_err("audit: list of %s endpoints: expected %u, found %u linked, %u flagged", name,
+		list->n, listed, flagged);
+	return -EFAULT;
+}
+
+int
+crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
+{
+	const struct crpc_copyrpc_ep *ep;
+	uint32_t i, open = 0;
+
+	for (i = 0; i < ctx->conf.max_eps; i++) {
+		ep = ctx->eps[i];
+		if (ep == NULL)
+			continue;
+		open += ep->open;
+		if (!calls_check(ep) || !lanes_check(ep) || !requests_check(ep) ||
+			(at_rest && !rest_check(ep)))
+			return -EFAULT;
+		if (ep->err == 0 && (ep_pending(ep) || ep->told != ep->released) &&
+			!rule(ep, "dirty flag", EP_DIRTY, ep->flags & EP_DIRTY))
+			return -EFAULT;
+	}
+	if (open != ctx->open) {
+		crpc_err("audit: open calls of all endpoints: expected %u, found %u", open, ctx->open);
+		return -EFAULT;
+	}
+	if (list_check(ctx, &ctx->dirty, offsetof(struct crpc_copyrpc_ep, dirty_next), EP_DIRTY,
+		    "dirty") ||
+		list_check(ctx, &ctx->ready, offsetof(struct crpc_copyrpc_ep, ready_next), EP_READY,
+			"ready"))
+		return -EFAULT;
+	return list_check(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next), EP_BROKEN,
+		"broken");
+}
+
+int
+crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
+{
+	const struct crpc_copyrpc_ep *ep;
+	uint32_t i;
+
+	fprintf(out, "context: endpoints %u, open calls %u, dirty %u, ready %u, broken %u\n", ctx->neps,
+		ctx->open, ctx->dirty.n, ctx->ready.n, ctx->broken.n);
+	for (i = 0; i < ctx->conf.max_eps; i++) {
+		ep = ctx->eps[i];
+		if (ep == NULL)
+			continue;
+		fprintf(out, "endpoint %u: peer %u, status %d, epoch %u, ring %u, open calls %u\n",
+			ep->id, ep->user_id, ep->err, ep->epoch, ep->ring_size, ep->open);
+		fprintf(out,
+			"  send requests: released by peer %" PRIu64 ", sent %" PRIu64
+			", queued to %" PRIu64 " in %u batches\n",
+			ep->peer_released, ep->tx[WIRE_REQ].sent, ep->tx[WIRE_REQ].prod,
+			ep->tx[WIRE_REQ].npend);
+		fprintf(out,
+			"  send responses: sent %" PRIu64 ", queued to %" PRIu64
+			" in %u batches; owed %u bytes\n",
+			ep->tx[WIRE_RESP].sent, ep->tx[WIRE_RESP].prod, ep->tx[WIRE_RESP].npend,
+			ep->owed.sum);
+		fprintf(out,
+			"  receive requests: told %" PRIu64 ", released %" PRIu64 ", arrived %" PRIu64
+			"; waiting %" PRIu64 ", open or held %" PRIu64 "\n",
+			ep->told, ep->released, ep->rx_pos[WIRE_REQ], ep->req_tail - ep->req_next,
+			ep->req_next - ep->req_head);
+		fprintf(out,
+			"  receive responses: arrived %" PRIu64 "; reserved %u bytes, largest %u\n",
+			ep->rx_pos[WIRE_RESP], ep->resv.sum, ep->resv.max);
+		fprintf(out, "  flushes outstanding %u\n", ep_outstanding(ep));
+	}
+	return ferror(out) ? -EIO : 0;
+}

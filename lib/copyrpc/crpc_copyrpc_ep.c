@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Endpoints: memory, queue pair, address, connection, and how one breaks. Control path.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "copyrpc_pvt.h"
+
+/* Rings start on a page; large ones on a huge page's boundary, so that the kernel may use one. */
+#define PAGE 4096u
+#define HUGE_PAGE (2u << 20)
+
+/* Memory for four rings, touched so that no page is missing on the datapath. */
+static void *
+rings_alloc(uint32_t ring_size)
+{
+	size_t bytes = (size_t)ring_size * 2 * WIRE_LANES;
+	void *mem = aligned_alloc(bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE, bytes);
+
+	if (mem == NULL)
+		return NULL;
+	if (bytes >= HUGE_PAGE)
+		madvise(mem, bytes, MADV_HUGEPAGE); /* a hint: small pages work too */
+	memset(mem, 0, bytes);
+	return mem;
+}
+
+/* Rings and their registrations: the peer may write the first half, never the second. */
+static int
+rings_init(struct crpc_copyrpc_ep *ep)
+{
+	size_t half = (size_t)ep->ring_size * WIRE_LANES;
+	uint8_t *mem = rings_alloc(ep->ring_size);
+	int rc;
+
+	if (mem == NULL)
+		return -ENOMEM;
+	rc = crpc_rdma_mr_reg(ep->ctx->dev, mem, half, &ep->rx_mr);
+	if (rc != 0)
+		goto err_mem;
+	rc = crpc_rdma_mr_reg(ep->ctx->dev, mem + half, half, &ep->tx_mr);
+	if (rc != 0)
+		goto err_rx;
+	ep->mem = mem;
+	ep->rx[WIRE_REQ] = mem;
+	ep->rx[WIRE_RESP] = mem + ep->ring_size;
+	ep->tx[WIRE_REQ].stage = mem + half;
+	ep->tx[WIRE_RESP].stage = mem + half + ep->ring_size;
+	ep->stage_lkey = ep->tx_mr.lkey;
+	return 0;
+err_rx:
+	crpc_rdma_mr_dereg(ep->ctx->dev, &ep->rx_mr);
+err_mem:
+	free(mem);
+	return rc;
+}
+
+static void
+rings_fini(struct crpc_copyrpc_ep *ep)
+{
+	crpc_rdma_mr_dereg(ep->ctx->dev, &ep->tx_mr);
+	crpc_rdma_mr_dereg(ep->ctx->dev, &ep->rx_mr);
+	free(ep->mem);
+}
+
+/* Call slots on their free list, and the table of requests. */
+static int
+tables_init(struct crpc_copyrpc_ep *ep)
+{
+	uint32_t slots = ep->ctx->slot_mask + 1, reqs = ep->ring_size / WIRE_STRIDE_MIN, i;
+
+	ep->slots = aligned_alloc(CRPC_CACHE_LINE, slots * sizeof(*ep->slots));
+	ep->reqs = aligned_alloc(CRPC_CACHE_LINE, reqs * sizeof(*ep->reqs));
+	if (ep->slots == NULL || ep->reqs == NULL) {
+		free(ep->slots);
+		free(ep->reqs);
+		return -ENOMEM;
+	}
+	memset(ep->reqs, 0, reqs * sizeof(*ep->reqs));
+	memset(ep->slots, 0, slots * sizeof(*ep->slots));
+	for (i = 0; i < slots; i++) {
+		ep->slots[i].id = i;
+		ep->slots[i].next = i + 1 < slots ? (uint16_t)(i + 1) : NIL;
+	}
+	ep->req_mask = reqs - 1;
+	return 0;
+}
+
+static struct crpc_rdma_qp *
+qp_make(const struct crpc_copyrpc_ep *ep)
+{
+	const struct crpc_copyrpc *ctx = ep->ctx;
+	struct crpc_rdma_qp_conf conf = {
+		.id = ep->id,
+		.sq_depth = ctx->conf.sq_depth,
+		.rq_depth = ctx->conf.rq_depth,
+		.inline_max = ctx->inline_max,
+	};
+
+	return crpc_rdma_qp_create(ctx->dev, &conf);
+}
+
+struct crpc_copyrpc_ep *
+crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
+{
+	struct crpc_copyrpc_ep *ep;
+	uint32_t id = 0;
+	int rc;
+
+	while (id < ctx->conf.max_eps && ctx->eps[id] != NULL)
+		id++;
+	if (id == ctx->conf.max_eps) {
+		crpc_err("no endpoint left for peer %u: all %u of conf.max_eps are taken", user_id,
+			ctx->conf.max_eps);
+		errno = ENOSPC;
+		return NULL;
+	}
+	ep = aligned_alloc(CRPC_CACHE_LINE, crpc_align_up(sizeof(*ep), CRPC_CACHE_LINE));
+	if (ep == NULL)
+		return NULL;
+	*ep = (struct crpc_copyrpc_ep){
+		.ctx = ctx,
+		.err = -ENOTCONN,
+		.ring_size = ctx->conf.ring_size,
+		.id = (uint16_t)id,
+		.user_id = user_id,
+		.epoch = ++ctx->epoch,
+		.queued_head = NIL,
+		.req_head = ctx->serial[id],
+		.req_next = ctx->serial[id],
+		.req_tail = ctx->serial[id],
+	};
+	rc = rings_init(ep);
+	if (rc != 0)
+		goto err_ep;
+	rc = tables_init(ep);
+	if (rc != 0)
+		goto err_rings;
+	ep->qp = qp_make(ep);
+	if (ep->qp == NULL) {
+		rc = -errno;
+		goto err_tables;
+	}
+	ctx->eps[id] = ep;
+	ctx->neps++;
+	return ep;
+err_tables:
+	free(ep->slots);
+	free(ep->reqs);
+err_rings:
+	rings_fini(ep);
+err_ep:
+	free(ep);
+	errno = -rc;
+	return NULL;
+}
+
+/* The lists are linked forwards only; taking one out of the middle is control path. */
+static void
+list_remove(struct crpc_copyrpc *ctx, struct ep_list *list, size_t next_at, uint16_t id)
+{
+	uint16_t *link = &list->head, prev = NIL, i;
+	uint32_t left;
+
+	for (left = list->n; left != 0; left--) {
+		i = *link;
+		if (i == id) {
+			*link = *(uint16_t *)((char *)ctx->eps[i] + next_at);
+			if (list->tail == id)
+				list->tail = prev;
+			list->n--;
+			return;
+		}
+		prev = i;
+		link = (uint16_t *)((char *)ctx->eps[i] + next_at);
+	}
+}
+
+void
+crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
+{
+	struct crpc_copyrpc *ctx;
+	uint16_t i;
+
+	if (ep == NULL)
+		return;
+	ctx = ep->ctx;
+	crpc_rdma_qp_free(ep->qp);
+	if (ep->flags & EP_DIRTY)
+		list_remove(ctx, &ctx->dirty, offsetof(struct crpc_copyrpc_ep, dirty_next), ep->id);
+	if (ep->flags & EP_READY)
+		list_remove(ctx, &ctx->ready, offsetof(struct crpc_copyrpc_ep, ready_next), ep->id);
+	if (ep->flags & EP_BROKEN)
+		list_remove(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next), ep->id);
+	/* completions of the old queue pair that we hold must not meet the next endpoint */
+	for (i = ctx->cqe_i; i < ctx->cqe_n; i++) {
+		if (ctx->cqe[i].qp_id == ep->id)
+			ctx->cqe[i].qp_id = UINT32_MAX;
+	}
+	if (ctx->cur == ep)
+		ctx->cur = NULL;
+	ctx->open -= ep->open;
+	ctx->serial[ep->id] = ep->req_tail;
+	ctx->eps[ep->id] = NULL;
+	ctx->neps--;
+	rings_fini(ep);
+	free(ep->slots);
+	free(ep->reqs);
+	free(ep);
+}
+
+void
+crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC_ADDR_LEN])
+{
+	struct wire_addr wire = {
+		.magic = WIRE_ADDR_MAGIC,
+		.version = WIRE_VERSION,
+		.ring_size = ep->ring_size,
+		.max_msg = ep->ctx->conf.max_msg,
+		.epoch = ep->epoch,
+		.rkey = ep->rx_mr.rkey,
+		.raddr = (uint64_t)(uintptr_t)ep->rx[WIRE_REQ],
+		.pos = ep->ctx->conf.initial_pos,
+	};
+
+	crpc_rdma_qp_addr(ep->qp, wire.qp);
+	memcpy(addr, &wire, sizeof(wire));
+}
+
+/* What the peer's address says, checked. */
+static int
+addr_check(const struct crpc_copyrpc_ep *ep, const struct wire_addr *wire)
+{
+	if (wire->magic != WIRE_ADDR_MAGIC || wire->version != WIRE_VERSION || wire->flags != 0) {
+		crpc_err("peer %u: not an endpoint address of this version: expected magic 0x%x "
+			 "version %u flags 0, found 0x%x, %u, %u; run the same release at both ends",
+			ep->user_id, WIRE_ADDR_MAGIC, WIRE_VERSION, wire->magic, wire->version,
+			wire->flags);
+		return -EPROTO;
+	}
+	if (wire->ring_size != ep->ring_size) {
+		crpc_err("peer %u: ring_size differs: ours %u, theirs %u; configure both alike",
+			ep->user_id, ep->ring_size, wire->ring_size);
+		return -EPROTO;
+	}
+	if (wire->max_msg == 0 || wire->max_msg > CRPC_COPYRPC_MSG_MAX(ep->ring_size) ||
+		wire->pos % WIRE_UNIT != 0) {
+		crpc_err("peer %u: address out of range: max_msg %u, position %" PRIu64, ep->user_id,
+			wire->max_msg, wire->pos);
+		return -EPROTO;
+	}
+	return 0;
+}
+
+int
+crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN])
+{
+	uint64_t ours = ep->ctx->conf.initial_pos;
+	struct wire_addr wire;
+	uint32_t lane;
+	int rc;
+
+	if (ep->err != -ENOTCONN)
+		return ep->err == 0 ? -EISCONN : ep->err;
+	memcpy(&wire, peer, sizeof(wire));
+	rc = addr_check(ep, &wire);
+	if (rc != 0)
+		return rc;
+	rc = crpc_rdma_qp_connect(ep->qp, wire.qp);
+	if (rc != 0)
+		return rc;
+	ep->rkey = wire.rkey;
+	ep->peer_epoch = wire.epoch;
+	ep->max_msg = (uint32_t)crpc_min(wire.max_msg, ep->ctx->conf.max_msg);
+	for (lane = 0; lane < WIRE_LANES; lane++) {
+		ep->tx[lane].raddr = wire.raddr + (uint64_t)lane * ep->ring_size;
+		ep->tx[lane].sent = ours;
+		ep->tx[lane].prod = ours;
+		ep->rx_pos[lane] = wire.pos;
+	}
+	ep->peer_released = ours;
+	ep->released = wire.pos;
+	ep->told = wire.pos;
+	ep->err = 0;
+	return 0;
+}
+
+void
+ep_break(struct crpc_copyrpc_ep *ep, int err)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+
+	ep->err = err;
+	ctx->stats.ep_errors++;
+	ep->tx[WIRE_REQ].npend = 0;
+	ep->tx[WIRE_RESP].npend = 0;
+	ep->queued_head = NIL;
+	if (ctx->cur == ep)
+		ctx->cur = NULL;
+	ep->fail_at = 0;
+	ep->flags |= EP_BROKEN;
+	ep->broken_next = NIL;
+	if (ctx->broken.n++ == 0)
+		ctx->broken.head = ep->id;
+	else
+		ctx->eps[ctx->broken.tail]->broken_next = ep->id;
+	ctx->broken.tail = ep->id;
+}
+
+void
+ep_lie(struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_t found)
+{
+	crpc_err("endpoint %u (peer %u): the peer broke the protocol: %s: expected %" PRIu64
+		 " (0x%" PRIx64 "), found %" PRIu64 " (0x%" PRIx64
+		 "); the endpoint is closed, its calls end with -ECONNRESET",
+		ep->id, ep->user_id, rule, expected, expected, found, found);
+	ep_break(ep, -EPROTO);
+}
+
+void
+crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep)
+{
+	copyrpc_owner_check(ep->ctx);
+	if (ep->err == 0 || ep->err == -ENOTCONN)
+		ep_break(ep, -ECONNRESET);
+}
+
+int
+crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep)
+{
+	return ep->err;
+}
+
+uint32_t
+crpc_copyrpc_ep_user_id(const struct crpc_copyrpc_ep *ep)
+{
+	return ep->user_id;
+}
+
+uint32_t
+crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep)
+{
+	return ep->open;
+}
