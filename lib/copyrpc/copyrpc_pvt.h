@@ -94,6 +94,7 @@ struct pending {
 	uint64_t pos;
 	uint32_t len;
 	uint32_t count;
+	uint32_t owed; /**< Responses: the part of the endpoint's owed that it settles. */
 };
 
 /** What we send on one lane. */
@@ -156,7 +157,6 @@ struct crpc_copyrpc_ep {
 	uint64_t req_next;     /**< The next one for recv(). */
 	uint64_t req_tail;     /**< The next one to arrive. */
 	struct room owed;
-	uint32_t owed_pend;    /**< Part of owed: replied, not sent. */
 
 	uint16_t ready_next;
 	uint16_t broken_next;

@@ -6,6 +6,12 @@
 
 #include "copyrpc_pvt.h"
 
+/*
+ * Batches up to this go inline: a WQE of four 64-byte blocks (control 16, remote address 16, inline head
+ * 4), which is also what fits one BlueFlame register. Longer ones are cheaper fetched by DMA.
+ */
+#define INLINE_MAX 220
+
 #define DEFAULT(field, value)                                                                      \
 	do {                                                                                       \
 		if ((field) == 0)                                                                  \
@@ -84,7 +90,7 @@ crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
 	crpc_rdma_info_get(full.dev, &info);
 	ctx->dev = full.dev;
 	ctx->conf = full;
-	ctx->inline_max = info.inline_max;
+	ctx->inline_max = (uint32_t)crpc_min(info.inline_max, INLINE_MAX);
 	ctx->slot_mask = full.max_inflight - 1;
 	return ctx;
 }

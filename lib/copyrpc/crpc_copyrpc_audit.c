@@ -84,8 +84,9 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 static bool
 requests_check(const struct crpc_copyrpc_ep *ep)
 {
-	uint64_t i, owed = ep->owed_pend;
+	const struct tx_lane *lane = &ep->tx[WIRE_RESP];
 	const struct req_entry *req;
+	uint64_t i, owed = 0;
 
 	if (!rule_most(ep, "requests in the table", ep->req_mask + 1, ep->req_tail - ep->req_head) ||
 		!rule_most(ep, "requests open", ep->req_tail - ep->req_head,
@@ -94,6 +95,8 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 			ep->rx_pos[WIRE_REQ] - ep->released) ||
 		!rule_most(ep, "bytes released and not told", ep->ring_size, ep->released - ep->told))
 		return false;
+	for (i = 0; i < lane->npend; i++)
+		owed += lane->pend[i].owed;
 	for (i = ep->req_head; i != ep->req_tail; i++) {
 		req = &ep->reqs[i & ep->req_mask];
 		if (!rule(ep, "state of a request", i >= ep->req_next ? REQ_ARRIVED : req->state,

@@ -41,7 +41,7 @@ lane_place(const struct tx_lane *lane, uint32_t stride, uint32_t ring_size)
 /* Append the message to its batch. The data is written by the caller, behind the head. */
 static inline void
 lane_put(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p, struct wire_msg msg,
-	uint64_t now_ns)
+	uint32_t owed, uint64_t now_ns)
 {
 	struct pending *batch;
 
@@ -51,6 +51,7 @@ lane_put(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p
 		batch = &lane->pend[lane->npend++];
 		batch->pos = p->start;
 		batch->count = 0;
+		batch->owed = 0;
 		if (p->start != lane->prod)
 			ep->ctx->stats.wraps++;
 	} else {
@@ -58,6 +59,7 @@ lane_put(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p
 	}
 	memcpy(p->at, &msg, sizeof(msg));
 	batch->count++;
+	batch->owed += owed;
 	batch->len = (uint32_t)(p->end - batch->pos);
 	lane->prod = p->end;
 	ep_mark_dirty(ep);
@@ -132,7 +134,7 @@ call_take(struct crpc_copyrpc_ep *ep, const struct place *p, uint32_t len, uint3
 	room_add(&ep->resv, wire_worst(resp_max));
 	ctx->stats.calls++;
 	msg.id = slot->id;
-	lane_put(ep, &ep->tx[WIRE_REQ], p, msg, now_ns);
+	lane_put(ep, &ep->tx[WIRE_REQ], p, msg, 0, now_ns);
 }
 
 static inline void
@@ -196,7 +198,7 @@ crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, 
 	rc = call_place(ep, len, 0, false, &p);
 	if (crpc_unlikely(rc != 0))
 		return rc;
-	lane_put(ep, &ep->tx[WIRE_REQ], &p, msg, now_ns);
+	lane_put(ep, &ep->tx[WIRE_REQ], &p, msg, 0, now_ns);
 	copy_in(p.at + sizeof(struct wire_msg), buf, len);
 	ep->ctx->stats.sends++;
 	ep_queued(ep, &ep->tx[WIRE_REQ], now_ns);
@@ -258,8 +260,7 @@ reply_take(struct crpc_copyrpc_ep *ep, struct req_entry *req, const struct place
 	struct wire_msg msg = {.id = req->id, .len = len, .arg = (uint32_t)status};
 
 	msg.turn_ns = turn > UINT32_MAX ? UINT32_MAX : (uint32_t)turn;
-	lane_put(ep, &ep->tx[WIRE_RESP], p, msg, now_ns);
-	ep->owed_pend += wire_worst(req->resp_max);
+	lane_put(ep, &ep->tx[WIRE_RESP], p, msg, wire_worst(req->resp_max), now_ns);
 	ep->ctx->stats.replies++;
 	req_end(ep, req, now_ns);
 }
@@ -458,14 +459,12 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	stats->bytes_sent += lane->pend[0].len;
 	stats->batch_size[crpc_min(bucket, CRPC_COPYRPC_BATCH_BUCKETS - 1)]++;
 	lane->sent = lane->pend[0].pos + lane->pend[0].len;
+	if (which == WIRE_REQ)
+		calls_sent(ep, now_ns);
+	else
+		room_sub(&ep->owed, lane->pend[0].owed);
 	lane->pend[0] = lane->pend[1];
 	lane->npend--;
-	if (which == WIRE_REQ) {
-		calls_sent(ep, now_ns);
-	} else if (lane->npend == 0) {
-		room_sub(&ep->owed, ep->owed_pend);
-		ep->owed_pend = 0;
-	}
 }
 
 /*

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PAIR_H
+#define PAIR_H
+
+/**
+ * @file
+ * Two contexts on two fake devices, joined by endpoints: the bench of the copyrpc tests. Include it after
+ * cmocka.h.
+ */
+
+#include <string.h>
+
+#include "copyrpc_pvt.h"
+#include "crpc_copyrpc.h"
+#include "fake_rdma.h"
+
+#define PAIR_EPS 4
+
+struct pair {
+	struct fake_world w;
+	struct crpc_rdma *dev[2];
+	struct crpc_copyrpc *ctx[2];
+	struct crpc_copyrpc_ep *ep[2][PAIR_EPS];
+	uint32_t neps;
+};
+
+/* Make one more connection between the two. */
+static inline void
+pair_connect(struct pair *p, uint32_t i)
+{
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	int side;
+
+	for (side = 0; side < 2; side++) {
+		p->ep[side][i] = crpc_copyrpc_ep_create(p->ctx[side], 100 + i);
+		assert_non_null(p->ep[side][i]);
+		crpc_copyrpc_ep_addr(p->ep[side][i], addr[side]);
+	}
+	for (side = 0; side < 2; side++)
+		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][i], addr[!side]), 0);
+}
+
+static inline void
+pair_init2(struct pair *p, const struct crpc_copyrpc_conf *a, const struct crpc_copyrpc_conf *b,
+	uint32_t neps, uint64_t seed)
+{
+	struct crpc_copyrpc_conf conf[2] = {*a, *b};
+	uint32_t i;
+	int side;
+
+	memset(p, 0, sizeof(*p));
+	p->w.rng = seed * 2 + 1;
+	p->w.now_ns = 1000000;
+	p->neps = neps;
+	for (side = 0; side < 2; side++) {
+		p->dev[side] = fake_open(&p->w, 256);
+		assert_non_null(p->dev[side]);
+		conf[side].dev = p->dev[side];
+		p->ctx[side] = crpc_copyrpc_create(&conf[side]);
+		assert_non_null(p->ctx[side]);
+	}
+	for (i = 0; i < neps; i++)
+		pair_connect(p, i);
+}
+
+static inline void
+pair_init(struct pair *p, const struct crpc_copyrpc_conf *conf)
+{
+	pair_init2(p, conf, conf, 1, 42);
+}
+
+static inline void
+pair_fini(struct pair *p)
+{
+	int side;
+
+	for (side = 0; side < 2; side++) {
+		crpc_copyrpc_free(p->ctx[side]);
+		crpc_rdma_close(p->dev[side]);
+	}
+}
+
+/* One turn of one side: time passes, the wire runs, poll. */
+static inline uint16_t
+pair_poll(struct pair *p, int side, struct crpc_done *done, uint16_t n)
+{
+	p->w.now_ns += 100;
+	fake_run(&p->w);
+	return crpc_copyrpc_poll(p->ctx[side], p->w.now_ns, done, n);
+}
+
+/* Poll a side that expects no completion. */
+static inline void
+pair_turn(struct pair *p, int side)
+{
+	struct crpc_done done[CRPC_BURST_MAX];
+
+	assert_int_equal(pair_poll(p, side, done, CRPC_BURST_MAX), 0);
+}
+
+/* The auditor finds both ends in order, and the positions of one end are those of the other. */
+static inline void
+pair_at_rest(struct pair *p)
+{
+	const struct crpc_copyrpc_ep *a, *b;
+	uint32_t i;
+	int side, turns;
+
+	for (turns = 0; turns < 8; turns++) {
+		p->w.now_ns += 1000000;
+		pair_turn(p, turns & 1);
+	}
+	for (side = 0; side < 2; side++) {
+		if (crpc_copyrpc_check(p->ctx[side], true) != 0)
+			fail_msg("side %d: %s", side, crpc_log_last());
+		for (i = 0; i < p->neps; i++) {
+			a = p->ep[side][i];
+			b = p->ep[!side][i];
+			if (a == NULL || a->err != 0 || b->err != 0)
+				continue;
+			assert_int_equal(a->tx[WIRE_REQ].sent, b->rx_pos[WIRE_REQ]);
+			assert_int_equal(a->tx[WIRE_RESP].sent, b->rx_pos[WIRE_RESP]);
+			assert_int_equal(a->peer_released, b->released);
+		}
+	}
+}
+
+#endif
