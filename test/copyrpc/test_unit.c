@@ -1,0 +1,721 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One behaviour per test, on two contexts joined by the stepped device. Many are regressions: bugs that
+ * RPC over rings of remote memory has had elsewhere, each under the name of its symptom.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define RING 4096u
+
+static const struct crpc_copyrpc_conf small = {
+	.max_eps = PAIR_EPS,
+	.ring_size = RING,
+	.max_msg = CRPC_COPYRPC_MSG_MAX(RING),
+	.max_inflight = 64,
+	.sq_depth = 16,
+};
+
+/* Receive exactly one request at a side. */
+static struct crpc_req
+recv_one(struct pair *p, int side)
+{
+	struct crpc_req req[2];
+
+	pair_turn(p, side);
+	assert_int_equal(crpc_copyrpc_recv(p->ctx[side], req, 2), 1);
+	return req[0];
+}
+
+/* Receive all there is at a side and answer each with its own bytes. */
+static uint32_t
+echo_all(struct pair *p, int side)
+{
+	struct crpc_req req[CRPC_BURST_MAX];
+	uint16_t n = crpc_copyrpc_recv(p->ctx[side], req, CRPC_BURST_MAX), i;
+
+	for (i = 0; i < n; i++)
+		assert_int_equal(crpc_copyrpc_reply(p->ctx[side], p->w.now_ns, req[i].token,
+			req[i].data, req[i].len), 0);
+	return n;
+}
+
+/* A call goes there and back: data, cookie, peer; the round trip's three parts are exact. */
+static void
+call_comes_back_with_its_reply(void **state)
+{
+	const struct crpc_copyrpc_stats *stats;
+	struct crpc_done done[2];
+	struct crpc_req req;
+	struct pair p;
+
+	pair_init(&p, &small);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "ping!", 5, 8, 77), 0);
+	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 1);
+	p.w.now_ns += 30;
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns), 1);
+	p.w.now_ns += 900;
+	req = recv_one(&p, 1);
+	assert_int_equal(req.len, 5);
+	assert_int_equal(req.peer, 100);
+	assert_memory_equal(req.data, "ping!", 5);
+	assert_int_equal(crpc_copyrpc_reply_max(p.ctx[1], req.token), 8);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns + 500, req.token, "pong", 4), 0);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 1);
+	p.w.now_ns += 2000;
+	assert_int_equal(pair_poll(&p, 0, done, 2), 1);
+	assert_int_equal(done[0].cookie, 77);
+	assert_int_equal(done[0].status, 0);
+	assert_int_equal(done[0].len, 4);
+	assert_memory_equal(done[0].data, "pong", 4);
+	stats = crpc_copyrpc_stats(p.ctx[0]);
+	assert_int_equal(stats->queue.max, 30);
+	assert_int_equal(stats->peer.max, 500);
+	assert_int_equal(stats->wire.max, 900 + 100 + 2000 + 100 - 500);
+	assert_int_equal(stats->completions, 1);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/* 16 callers of depth 1 in one turn are one batch: one WQE, one doorbell, one receive, no READ. */
+static void
+sixteen_callers_at_depth_one_are_one_wqe_and_one_doorbell(void **state)
+{
+	struct crpc_done done[CRPC_BURST_MAX];
+	const struct fake_counts *counts[2];
+	struct crpc_rdma_stats rdma;
+	struct pair p;
+	int round, i;
+
+	pair_init(&p, &(struct crpc_copyrpc_conf){.ring_size = 65536});
+	for (round = 1; round <= 50; round++) {
+		for (i = 0; i < 16; i++)
+			assert_int_equal(crpc_copyrpc_call(
+				p.ep[0][0], p.w.now_ns, "12345678", 8, 8, (uint64_t)i), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_turn(&p, 1);
+		assert_int_equal(echo_all(&p, 1), 16);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		assert_int_equal(pair_poll(&p, 0, done, CRPC_BURST_MAX), 16);
+	}
+	for (i = 0; i < 2; i++) {
+		counts[i] = fake_counts(p.dev[i]);
+		assert_int_equal(counts[i]->write_imms, 50);
+		assert_int_equal(counts[i]->writes + counts[i]->reads, 0);
+		crpc_rdma_stats_get(p.dev[i], &rdma);
+		assert_int_equal(rdma.doorbells, 50);
+		assert_int_equal(crpc_copyrpc_stats(p.ctx[i])->updates_sent, 0);
+		assert_int_equal(crpc_copyrpc_stats(p.ctx[i])->batch_size[4], 50);
+	}
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/* Nothing queued and nothing to tell: polls and flushes post nothing. */
+static void
+idle_endpoints_ring_no_doorbell(void **state)
+{
+	struct crpc_rdma_stats rdma;
+	struct pair p;
+	int i;
+
+	pair_init2(&p, &small, &small, PAIR_EPS, 1);
+	for (i = 0; i < 1000; i++) {
+		p.w.now_ns += 1000000;
+		pair_turn(&p, i & 1);
+		assert_int_equal(crpc_copyrpc_flush(p.ctx[i & 1], p.w.now_ns), 0);
+	}
+	for (i = 0; i < 2; i++) {
+		crpc_rdma_stats_get(p.dev[i], &rdma);
+		assert_int_equal(rdma.doorbells, 0);
+	}
+	pair_fini(&p);
+}
+
+/* A flush that the send queue cuts short or refuses loses neither data nor released room. */
+static void
+credit_survives_a_send_queue_that_is_full_during_flush(void **state)
+{
+	struct crpc_done done[CRPC_BURST_MAX];
+	uint32_t got = 0, i, j;
+	struct pair p;
+
+	pair_init(&p, &small);
+	for (i = 0; i < 400; i++) {
+		for (j = 0; j < 4; j++)
+			assert_int_equal(crpc_copyrpc_call(
+				p.ep[0][0], p.w.now_ns, done, 200, 200, i), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_turn(&p, 1);
+		fake_post_limit(p.dev[1], i % 3 == 0 ? 0 : 1);
+		assert_int_equal(echo_all(&p, 1), 4);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		fake_post_limit(p.dev[1], UINT32_MAX);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		got = pair_poll(&p, 0, done, CRPC_BURST_MAX);
+		while (got < 4) {
+			pair_turn(&p, 1);
+			got += pair_poll(&p, 0, done, CRPC_BURST_MAX);
+		}
+		assert_int_equal(got, 4);
+	}
+	assert_true(crpc_copyrpc_stats(p.ctx[1])->sq_full > 100);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/* One-way sends until the lane is at `target` (from 0), each answered and acknowledged. */
+static void
+advance_to(struct pair *p, uint64_t target)
+{
+	const struct tx_lane *lane = &p->ep[0][0]->tx[WIRE_REQ];
+	static uint8_t buf[RING];
+	struct crpc_req req;
+	uint32_t len;
+
+	while (lane->prod != target) {
+		assert_true(lane->prod < target);
+		len = (uint32_t)crpc_min(target - lane->prod, 1024) - WIRE_HEAD - 16;
+		if (target - lane->prod > 1024 && target - lane->prod < 1024 + 64)
+			len -= 64;
+		assert_int_equal(crpc_copyrpc_send(p->ep[0][0], p->w.now_ns, buf, len), 0);
+		crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
+		req = recv_one(p, 1);
+		assert_int_equal(crpc_copyrpc_release(p->ctx[1], p->w.now_ns, req.token), 0);
+		p->w.now_ns += 1000000;
+		pair_turn(p, 1);
+		pair_turn(p, 0);
+	}
+}
+
+/* Two sends from RING - 96, of which the first is len bytes: where the batches lie, and that all arrives. */
+static void
+wrap_case(uint32_t len, uint64_t first, uint64_t second, uint64_t wraps)
+{
+	static const uint8_t data[64] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
+	const struct tx_lane *lane;
+	struct crpc_req req[3];
+	struct pair p;
+	int i;
+
+	pair_init(&p, &small);
+	advance_to(&p, RING - 96);
+	lane = &p.ep[0][0]->tx[WIRE_REQ];
+	assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, data, len), 0);
+	assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, data, 16), 0);
+	assert_int_equal(lane->pend[0].pos, first);
+	assert_int_equal(lane->pend[lane->npend - 1].pos, second);
+	assert_int_equal(lane->npend, first == second ? 1 : 2);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->wraps, wraps);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 3), 2);
+	assert_int_equal(req[0].len, len);
+	assert_memory_equal(req[0].data, data, len);
+	assert_memory_equal(req[1].data, data, 16);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(
+			crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req[i].token), 0);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/*
+ * With 96 bytes before the end: a batch that fills them exactly skips nothing and the next one starts at
+ * the ring's start; one unit more and the batch itself starts there; a second message that
+ * fits the rest exactly goes on in the batch; and one that does not leaves 16 bytes skipped.
+ */
+static void
+wrap_at_exact_fit(void **state)
+{
+	wrap_case(48, RING - 96, RING, 0);
+	wrap_case(49, RING, RING, 1);
+	wrap_case(16, RING - 96, RING - 96, 0);
+	wrap_case(32, RING - 96, RING, 1);
+}
+
+/* Whatever sizes go, no WRITE crosses the end of the peer's ring. */
+static void
+never_across(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
+{
+	struct pair *p = w->mutate_arg;
+	const struct crpc_copyrpc_ep *ep = p->ep[1][0];
+
+	if (dst >= ep->rx[WIRE_REQ] && dst < ep->rx[WIRE_REQ] + RING)
+		assert_true(dst + len <= ep->rx[WIRE_REQ] + RING);
+}
+
+static void
+batch_never_spans_the_end_of_the_ring(void **state)
+{
+	static const uint8_t data[RING];
+	struct crpc_req req[4];
+	struct pair p;
+	uint16_t n;
+	int i, k;
+
+	pair_init(&p, &small);
+	p.w.mutate = never_across;
+	p.w.mutate_arg = &p;
+	for (i = 0; i < 4000; i++) {
+		for (k = i % 3; k >= 0; k--)
+			crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, data,
+				(uint32_t)(fake_rnd(&p.w) % (small.max_msg + 1)));
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_turn(&p, 1);
+		n = crpc_copyrpc_recv(p.ctx[1], req, 4);
+		while (n != 0)
+			crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req[--n].token);
+		p.w.now_ns += 100000;
+		pair_turn(&p, 1);
+		pair_turn(&p, 0);
+	}
+	assert_true(crpc_copyrpc_stats(p.ctx[0])->wraps > 100);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/* Fill the request window of a side. Returns how many calls went in. */
+static uint32_t
+fill_window(struct pair *p, int side)
+{
+	static const uint8_t data[16];
+	uint32_t n = 0;
+
+	while (crpc_copyrpc_call(p->ep[side][0], p->w.now_ns, data, 16, 16, n) == 0)
+		n++;
+	return n;
+}
+
+/* Both sides fill both rings before either answers: all is answered all the same. */
+static void
+both_sides_full_is_no_deadlock(void **state)
+{
+	struct crpc_copyrpc_conf conf = small;
+	struct crpc_done done[CRPC_BURST_MAX];
+	uint32_t left[2], i;
+	struct pair p;
+	int side, round;
+
+	conf.max_inflight = 4096;
+	for (round = 0; round < 2; round++) {
+		conf.max_msg = round ? 16 : CRPC_COPYRPC_MSG_MAX(RING);
+		pair_init(&p, &conf);
+		for (side = 0; side < 2; side++) {
+			left[side] = fill_window(&p, side);
+			assert_true(left[side] > 60);
+			crpc_copyrpc_flush(p.ctx[side], p.w.now_ns);
+		}
+		for (i = 0; i < 1000 && (left[0] | left[1]) != 0; i++) {
+			left[i & 1] -= pair_poll(&p, i & 1, done, CRPC_BURST_MAX);
+			if (i > 10)
+				echo_all(&p, i & 1);
+		}
+		assert_int_equal(left[0] | left[1], 0);
+		pair_at_rest(&p);
+		pair_fini(&p);
+	}
+}
+
+/* At least 95 % of a request ring carries batches: one big batch, and small ones beside it. */
+static void
+request_window_is_the_ring(void **state)
+{
+	static const uint8_t data[RING];
+	uint64_t used;
+	struct pair p;
+
+	pair_init(&p, &small);
+	while (crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, data, 48) == 0)
+		;
+	used = p.ep[0][0]->tx[WIRE_REQ].prod;
+	assert_in_range(used, RING * 95 / 100, RING);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
+	pair_fini(&p);
+}
+
+static void
+reply_larger_than_reserved_is_refused(void **state)
+{
+	struct crpc_done done[2];
+	struct crpc_req req;
+	struct pair p;
+	void *data;
+
+	pair_init(&p, &small);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, NULL, 0, 31, 5), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	req = recv_one(&p, 1);
+	assert_int_equal(req.len, 0);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, done, 32), -EMSGSIZE);
+	assert_int_equal(crpc_copyrpc_reply_reserve(p.ctx[1], req.token, 32, &data), -EMSGSIZE);
+	/* the request is still open and must be ended */
+	assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req.token), 0);
+	assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req.token), -ENOENT);
+	pair_turn(&p, 1);
+	assert_int_equal(pair_poll(&p, 0, done, 2), 1);
+	assert_int_equal(done[0].status, -ECANCELED);
+	assert_null(done[0].data);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/* More than 4 GiB, and positions that pass 2^64: windows and wraps go on as before. */
+static void
+traffic_beyond_4_gib_keeps_its_window(void **state)
+{
+	static const uint64_t starts[] = {(1ull << 32) - 6000 / 16 * 16, (1ull << 34) - 8192, -4096ull,
+		(1ull << 63) - 16};
+	struct crpc_copyrpc_conf conf[2] = {small, small};
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct pair p;
+	uint32_t i, k, n;
+
+	for (i = 0; i < CRPC_DIM(starts); i++) {
+		conf[0].initial_pos = starts[i];
+		conf[1].initial_pos = starts[(i + 1) % CRPC_DIM(starts)];
+		pair_init2(&p, &conf[0], &conf[1], 1, i);
+		for (k = 0; k < 300; k++) {
+			for (n = 0; crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &conf, 100, 100, n) == 0;)
+				n++;
+			assert_true(n > 0);
+			crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+			pair_turn(&p, 1);
+			assert_int_equal(echo_all(&p, 1), n);
+			crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+			assert_int_equal(pair_poll(&p, 0, done, CRPC_BURST_MAX), n);
+			pair_turn(&p, 0); /* gives the room of the completions back */
+			assert_int_equal(crpc_copyrpc_check(p.ctx[0], false), 0);
+		}
+		/* and window updates alone, whose position is cut to 30 bits */
+		for (k = 0; k < 300; k++) {
+			assert_int_equal(
+				crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, &conf, 100), 0);
+			crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+			crpc_copyrpc_release(
+				p.ctx[1], p.w.now_ns, recv_one(&p, 1).token);
+			p.w.now_ns += 100000;
+			pair_turn(&p, 1);
+			pair_turn(&p, 0);
+		}
+		assert_int_equal(crpc_copyrpc_stats(p.ctx[1])->updates_sent, 300);
+		pair_at_rest(&p);
+		pair_fini(&p);
+	}
+}
+
+/* A token is good once, and not for the next endpoint in the same place. */
+static void
+stale_token_is_refused(void **state)
+{
+	struct crpc_req old, req;
+	struct pair p;
+
+	pair_init(&p, &small);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "a", 1, 8, 1), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	old = recv_one(&p, 1);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, old.token, "b", 1), 0);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, old.token, "b", 1), -ENOENT);
+	assert_int_equal(crpc_copyrpc_reply_max(p.ctx[1], old.token), -ENOENT);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, old.token + 1, "b", 1), -ENOENT);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, UINT64_MAX, "b", 1), -ENOENT);
+	crpc_copyrpc_ep_free(p.ep[0][0]);
+	crpc_copyrpc_ep_free(p.ep[1][0]);
+	pair_connect(&p, 0);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "a", 1, 8, 2), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	req = recv_one(&p, 1);
+	assert_int_not_equal(req.token, old.token);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, old.token, "b", 1), -ENOENT);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "b", 1), 0);
+	pair_fini(&p);
+}
+
+static void
+message_larger_than_the_limit_is_refused_for_ever(void **state)
+{
+	struct crpc_copyrpc_conf other = small;
+	struct pair p;
+	void *data;
+
+	other.max_msg = 512;
+	pair_init2(&p, &small, &other, 1, 3);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, &p, 513, 0, 1), -EMSGSIZE);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, &p, RING * 2, 0, 1), -EMSGSIZE);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, &p, UINT32_MAX, 0, 1), -EMSGSIZE);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, &p, 1, UINT32_MAX, 1), -EMSGSIZE);
+	assert_int_equal(crpc_copyrpc_send(p.ep[1][0], 0, &p, 513), -EMSGSIZE);
+	assert_int_equal(crpc_copyrpc_call_reserve(p.ep[0][0], 513, 0, &data), -EMSGSIZE);
+	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 0);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, &p, 512, 512, 1), 0);
+	pair_fini(&p);
+}
+
+/* Replies in reverse order, with calls refilled while the oldest stays open: cookies never mix. */
+static void
+out_of_order_response_frees_another_slot(void **state)
+{
+	struct crpc_copyrpc_conf conf = small;
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct crpc_req first, req[8];
+	uint64_t cookie = 1000;
+	struct pair p;
+	int i, k;
+
+	conf.max_inflight = 4;
+	pair_init(&p, &conf);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &cookie, 8, 8, 1), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	first = recv_one(&p, 1);
+	for (i = 0; i < 1000; i++) {
+		for (k = 0; k < 3; k++, cookie++)
+			if (crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &cookie, 8, 8, cookie) != 0)
+				break;
+		if (k < 3)
+			break; /* the first request holds the window: see the next test */
+		assert_int_equal(
+			crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &cookie, 8, 8, 0), -EAGAIN);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_turn(&p, 1);
+		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 8), 3);
+		for (k = 2; k >= 0; k--)
+			assert_int_equal(crpc_copyrpc_reply(
+				p.ctx[1], p.w.now_ns, req[k].token, req[k].data, 8), 0);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		assert_int_equal(pair_poll(&p, 0, done, CRPC_BURST_MAX), 3);
+		for (k = 0; k < 3; k++) {
+			assert_int_equal(done[k].cookie, cookie - 1 - (uint64_t)k);
+			assert_memory_equal(done[k].data, &done[k].cookie, 8);
+		}
+	}
+	assert_true(i > 20);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, first.token, "first", 5), 0);
+	p.w.now_ns += 1000000;
+	pair_turn(&p, 1);
+	for (i = 0; i < 4 && pair_poll(&p, 0, done, CRPC_BURST_MAX) == 0; i++)
+		pair_turn(&p, 1);
+	assert_int_equal(done[0].cookie, 1);
+	assert_memory_equal(done[0].data, "first", 5);
+	pair_fini(&p);
+}
+
+/* A held request keeps its bytes though the peer sends until it may send no more; then all goes on. */
+static void
+request_held_over_a_full_ring_cycle_keeps_its_bytes(void **state)
+{
+	static const uint8_t junk[64] = {0xee};
+	struct crpc_req held, req[CRPC_BURST_MAX];
+	uint32_t cycle, rounds, n, k;
+	struct pair p;
+
+	pair_init(&p, &small);
+	for (cycle = 0; cycle < 5; cycle++) {
+		assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, "precious", 8), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		held = recv_one(&p, 1);
+		n = 0;
+		for (rounds = 0; rounds < 200; rounds++) {
+			while (crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, junk, 64) == 0)
+				n++;
+			p.w.now_ns += 100000;
+			pair_turn(&p, 0);
+			pair_turn(&p, 1);
+			k = crpc_copyrpc_recv(p.ctx[1], req, CRPC_BURST_MAX);
+			while (k != 0)
+				assert_int_equal(crpc_copyrpc_release(
+					p.ctx[1], p.w.now_ns, req[--k].token), 0);
+		}
+		assert_in_range(n, RING / 2 / 112, RING / 80);
+		assert_int_equal(held.len, 8);
+		assert_memory_equal(held.data, "precious", 8);
+		assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns, held.token), 0);
+		pair_at_rest(&p);
+	}
+	pair_fini(&p);
+}
+
+/* A pure receiver returns the window by updates: at a quarter of the ring at once, less after a time. */
+static void
+one_way_traffic_returns_its_window_by_updates(void **state)
+{
+	static const uint8_t data[240];
+	const struct crpc_copyrpc_stats *stats;
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &small);
+	stats = crpc_copyrpc_stats(p.ctx[1]);
+	for (i = 1; i <= 64; i++) {
+		assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, data, 240), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		crpc_copyrpc_release(p.ctx[1], p.w.now_ns, recv_one(&p, 1).token);
+		pair_turn(&p, 1);
+		pair_turn(&p, 0);
+		/* 288 bytes each: the fourth passes RING / 4 */
+		assert_int_equal(stats->updates_sent, i / 4);
+	}
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->updates_received, 16);
+	assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, data, 16), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	crpc_copyrpc_release(p.ctx[1], p.w.now_ns, recv_one(&p, 1).token);
+	p.w.now_ns += 19000;
+	pair_turn(&p, 1);
+	assert_int_equal(stats->updates_sent, 16);
+	p.w.now_ns += 1000;
+	pair_turn(&p, 1);
+	assert_int_equal(stats->updates_sent, 17);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/* A completion's bytes, and so its reservation, last until the next poll. */
+static void
+completion_stays_readable_until_the_next_poll(void **state)
+{
+	struct crpc_copyrpc_conf conf = small;
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct pair p;
+	uint32_t n, k;
+
+	conf.max_inflight = 4096;
+	pair_init(&p, &conf);
+	n = 0;
+	while (crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 800, n) == 0)
+		n++;
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->again_reply, 1);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	assert_int_equal(echo_all(&p, 1), n);
+	pair_turn(&p, 1);
+	assert_int_equal(pair_poll(&p, 0, done, CRPC_BURST_MAX), n);
+	/* all slots are free, yet the room is the user's until it polls again */
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 800, 0), -EAGAIN);
+	pair_turn(&p, 0);
+	for (k = 0; k < n; k++)
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 800, k), 0);
+	pair_fini(&p);
+}
+
+/* Deadlines: -ETIMEDOUT once, between 1 and 1.25 timeouts; the late reply is dropped, its room returns. */
+static void
+call_times_out_once_and_its_late_reply_is_dropped(void **state)
+{
+	struct crpc_copyrpc_conf conf = small;
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct crpc_req req[64];
+	uint64_t start, ended = 0;
+	struct pair p;
+	uint32_t i, got;
+
+	conf.timeout_ns = 1000000;
+	pair_init(&p, &conf);
+	for (i = 0; i < 10; i++)
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 16, i), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	start = p.w.now_ns;
+	for (got = 0; got < 10 && p.w.now_ns - start < 2000000; p.w.now_ns += 10000) {
+		i = pair_poll(&p, 0, done, 4);
+		while (i != 0) {
+			assert_int_equal(done[--i].status, -ETIMEDOUT);
+			assert_in_range(p.w.now_ns - start, 1000000, 1250000);
+			ended |= 1ull << done[i].cookie;
+			got++;
+		}
+	}
+	assert_int_equal(got, 10);
+	assert_int_equal(ended, 0x3ff);
+	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 0);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 64), 10);
+	for (i = 0; i < 10; i++)
+		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, "late", 4);
+	pair_turn(&p, 1);
+	pair_turn(&p, 0);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->late_responses, 10);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->timeouts, 10);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/* A broken queue pair ends every open call once, a few per poll; the endpoint refuses from then on. */
+static void
+broken_queue_pair_fails_each_open_call_once(void **state)
+{
+	struct crpc_done done[CRPC_BURST_MAX];
+	uint64_t ended = 0;
+	struct crpc_req req;
+	struct pair p;
+	uint32_t i, k, n;
+
+	pair_init(&p, &small);
+	for (i = 0; i < 40; i++) {
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, i), 0);
+		if (i == 20)
+			crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	}
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+	fake_qp_fail(fake_qp_find(p.dev[0], 0));
+	for (i = 0; i < 10; i++) {
+		n = pair_poll(&p, 0, done, 7);
+		assert_int_equal(n, i < 5 ? 7 : i == 5 ? 5 : 0);
+		for (k = 0; k < n; k++) {
+			assert_int_equal(done[k].status, -ECONNRESET);
+			assert_int_equal(ended >> done[k].cookie & 1, 0);
+			ended |= 1ull << done[k].cookie;
+		}
+	}
+	assert_int_equal(ended, (1ull << 40) - 1);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 0), -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, "x", 1), -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_check(p.ctx[0], true), 0);
+	/* the server notices when it answers; its requests end all the same */
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "y", 1), 0);
+	pair_turn(&p, 1);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+	assert_int_equal(
+		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "y", 1), -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "y", 1), -ENOENT);
+	pair_fini(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(call_comes_back_with_its_reply),
+		cmocka_unit_test(sixteen_callers_at_depth_one_are_one_wqe_and_one_doorbell),
+		cmocka_unit_test(idle_endpoints_ring_no_doorbell),
+		cmocka_unit_test(credit_survives_a_send_queue_that_is_full_during_flush),
+		cmocka_unit_test(wrap_at_exact_fit),
+		cmocka_unit_test(batch_never_spans_the_end_of_the_ring),
+		cmocka_unit_test(both_sides_full_is_no_deadlock),
+		cmocka_unit_test(request_window_is_the_ring),
+		cmocka_unit_test(reply_larger_than_reserved_is_refused),
+		cmocka_unit_test(traffic_beyond_4_gib_keeps_its_window),
+		cmocka_unit_test(stale_token_is_refused),
+		cmocka_unit_test(message_larger_than_the_limit_is_refused_for_ever),
+		cmocka_unit_test(out_of_order_response_frees_another_slot),
+		cmocka_unit_test(request_held_over_a_full_ring_cycle_keeps_its_bytes),
+		cmocka_unit_test(one_way_traffic_returns_its_window_by_updates),
+		cmocka_unit_test(completion_stays_readable_until_the_next_poll),
+		cmocka_unit_test(call_times_out_once_and_its_late_reply_is_dropped),
+		cmocka_unit_test(broken_queue_pair_fails_each_open_call_once),
+	};
+
+	return cmocka_run_group_tests_name("copyrpc", tests, NULL, NULL);
+}
