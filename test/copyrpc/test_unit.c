@@ -381,6 +381,8 @@ traffic_beyond_4_gib_keeps_its_window(void **state)
 	struct pair p;
 	uint32_t i, k, n;
 
+	conf[0].flush = CRPC_COPYRPC_DEFERRED;
+	conf[1].flush = CRPC_COPYRPC_DEFERRED;
 	for (i = 0; i < CRPC_DIM(starts); i++) {
 		conf[0].initial_pos = starts[i];
 		conf[1].initial_pos = starts[(i + 1) % CRPC_DIM(starts)];
