@@ -14,12 +14,14 @@ released_take(struct crpc_copyrpc_ep *ep, uint64_t released)
 {
 	uint64_t step = released - ep->peer_released;
 
-	if (crpc_likely(step <= ep->tx[WIRE_REQ].sent - ep->peer_released && step % WIRE_UNIT == 0)) {
-		ep->peer_released = released;
-		return true;
+	if (crpc_likely(step % WIRE_UNIT == 0)) {
+		if (crpc_likely(step <= ep->tx[WIRE_REQ].sent - ep->peer_released)) {
+			ep->peer_released = released;
+			return true;
+		}
+		if ((int64_t)step < 0 && 0 - step <= ep->ring_size)
+			return true;
 	}
-	if ((int64_t)step < 0 && 0 - step <= ep->ring_size)
-		return true;
 	ep_lie(ep, "released position is not what was sent", ep->tx[WIRE_REQ].sent, released);
 	return false;
 }

@@ -277,13 +277,17 @@ fake_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, struct crpc_rdma_m
 {
 	struct fake_dev *dev = (struct fake_dev *)base;
 
-	if (dev->nmrs == FAKE_MRS)
+	uint32_t i;
+
+	for (i = 0; i < dev->nmrs && dev->mrs[i].addr != NULL; i++)
+		;
+	if (i == FAKE_MRS)
 		return -ENOMEM;
-	*mr = (struct crpc_rdma_mr){.addr = addr, .len = len};
-	dev->mrs[dev->nmrs++] = *mr;
-	mr->lkey = dev->nmrs;
-	mr->rkey = dev->nmrs;
-	mr->priv = &dev->mrs[mr->lkey - 1];
+	if (i == dev->nmrs)
+		dev->nmrs++;
+	*mr = (struct crpc_rdma_mr){.addr = addr, .len = len, .lkey = i + 1, .rkey = i + 1};
+	dev->mrs[i] = *mr;
+	mr->priv = &dev->mrs[i];
 	return 0;
 }
 

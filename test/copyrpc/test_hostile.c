@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a peer that lies, an application that errs, or a device that fails late can do: every field of a
+ * batch is forged once and closes the endpoint with the rule named; addresses and sizes are refused; and
+ * seeded mutations of everything that arrives never lead out of bounds (run under the sanitizers).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define RING 4096u
+
+static const struct crpc_copyrpc_conf small = {
+	.max_eps = PAIR_EPS,
+	.ring_size = RING,
+	.max_msg = 1024,
+	.max_inflight = 8,
+	.sq_depth = 16,
+};
+
+/* A batch as the peer of side 1 could send it: one request or response of 16 bytes. */
+struct forged {
+	struct wire_batch head;
+	struct wire_msg msg;
+	uint32_t imm;
+	uint32_t byte_len;
+};
+
+static struct forged
+forged_make(const struct pair *p, enum wire_lane lane)
+{
+	const struct crpc_copyrpc_ep *ep = p->ep[1][0];
+	struct forged f = {
+		.head = {.magic = WIRE_MAGIC,
+			.version = WIRE_VERSION,
+			.lane = (uint8_t)lane,
+			.epoch = ep->epoch,
+			.len = 64,
+			.count = 1,
+			.pos = ep->rx_pos[lane]},
+		.msg = {.id = 0x100, .len = 16, .arg = 16},
+		.imm = wire_imm((enum wire_imm)lane, 64),
+		.byte_len = 64,
+	};
+
+	return f;
+}
+
+static void
+forged_send(struct pair *p, enum wire_lane lane, const struct forged *f)
+{
+	uint8_t *at = p->ep[1][0]->rx[lane] + (p->ep[1][0]->rx_pos[lane] & (RING - 1));
+
+	memcpy(at, &f->head, sizeof(f->head));
+	memcpy(at + WIRE_HEAD, &f->msg, sizeof(f->msg));
+	fake_forge(fake_qp_find(p->dev[1], 0), f->imm, f->byte_len);
+}
+
+/* Side 1 has one open call with id in its slot 0; returns that id. */
+static uint32_t
+open_call(struct pair *p)
+{
+	assert_int_equal(crpc_copyrpc_call(p->ep[1][0], p->w.now_ns, "x", 1, 16, 9), 0);
+	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
+	return p->ep[1][0]->slots[0].id;
+}
+
+/* Requests of which one thing is not true. */
+static void
+request_lies(struct forged *f, uint32_t which)
+{
+	switch (which) {
+	case 0: f->head.magic ^= 1; break;
+	case 1: f->head.version++; break;
+	case 2: f->head.lane = WIRE_RESP; break;
+	case 3: f->head.epoch++; break;
+	case 4: f->head.len += 16; break;
+	case 5: f->head.len = UINT32_MAX; break;
+	case 6: f->head.count = 0; break;
+	case 7: f->head.count = 2; break;
+	case 8: f->head.count = UINT32_MAX; break;
+	case 9: f->head.pos += 16; break;
+	case 10: f->head.released += 16; break;
+	case 11: f->head.released -= 1; break;
+	case 12: f->msg.len = 17; break;
+	case 13: f->msg.len = UINT32_MAX; break;
+	case 14: f->msg.len = UINT32_MAX - 15; break;
+	case 15: f->msg.len = 1025; break;
+	case 16: f->msg.arg = 1025; break;
+	case 17: f->msg.arg = UINT32_MAX; break;
+	case 18: f->imm += 1; break;
+	case 19: f->imm = wire_imm(WIRE_IMM_REQ, 0); f->byte_len = 0; break;
+	case 20: f->imm = 3u << WIRE_IMM_BITS | 4; break;
+	case 21: f->imm = WIRE_IMM_MASK; break;
+	case 22: f->byte_len = 48; break;
+	case 23: f->imm = wire_imm(WIRE_IMM_UPDATE, 16); f->byte_len = 0; break;
+	case 24: f->imm = wire_imm(WIRE_IMM_UPDATE, 0); break;
+	case 25: f->imm = wire_imm(WIRE_IMM_UPDATE, 1ull << 33); f->byte_len = 0; break;
+	case 26: f->imm = wire_imm(WIRE_IMM_REQ, 96); f->byte_len = 96; f->head.len = 96; break;
+	case 27: f->imm = wire_imm(WIRE_IMM_REQ, 32); f->byte_len = 32; f->head.len = 32; break;
+	default: break;
+	}
+}
+
+#define REQUEST_LIES 28
+
+static void
+each_lie_of_a_request_batch_closes_the_endpoint(void **state)
+{
+	struct crpc_req req;
+	struct forged f;
+	struct pair p;
+	uint32_t i;
+
+	for (i = 0; i <= REQUEST_LIES; i++) {
+		pair_init(&p, &small);
+		f = forged_make(&p, WIRE_REQ);
+		request_lies(&f, i);
+		crpc_log_clear();
+		forged_send(&p, WIRE_REQ, &f);
+		pair_turn(&p, 1);
+		if (i == REQUEST_LIES) { /* the same without a lie is taken */
+			assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
+			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+		} else {
+			if (crpc_copyrpc_ep_status(p.ep[1][0]) != -EPROTO)
+				fail_msg("lie %u was believed", i);
+			assert_non_null(strstr(crpc_log_last(), "expected"));
+			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 0);
+		}
+		assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
+		pair_fini(&p);
+	}
+}
+
+/* More bytes than the window allows, though each batch is well formed. */
+static void
+requests_beyond_the_window_close_the_endpoint(void **state)
+{
+	struct forged f;
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &small);
+	for (i = 0; i < RING / 64; i++) {
+		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
+		f = forged_make(&p, WIRE_REQ);
+		f.msg.id = 0;
+		f.msg.arg = 0;
+		forged_send(&p, WIRE_REQ, &f);
+		pair_turn(&p, 1);
+	}
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
+	f = forged_make(&p, WIRE_REQ);
+	forged_send(&p, WIRE_REQ, &f);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
+	pair_fini(&p);
+}
+
+/* A caller that reserves more replies than its ring holds would make us overrun our own staging ring. */
+static void
+replies_reserved_beyond_the_ring_close_the_endpoint(void **state)
+{
+	struct forged f;
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &small);
+	for (i = 0; i < 8 && crpc_copyrpc_ep_status(p.ep[1][0]) == 0; i++) {
+		f = forged_make(&p, WIRE_REQ);
+		f.msg.arg = 1024;
+		forged_send(&p, WIRE_REQ, &f);
+		pair_turn(&p, 1);
+	}
+	assert_int_equal(i, 3); /* 2 * 1072 and the skip fit 4096 bytes, 3 do not */
+	assert_non_null(strstr(crpc_log_last(), "reserved"));
+	pair_fini(&p);
+}
+
+static void
+each_lie_of_a_response_batch_closes_the_endpoint(void **state)
+{
+	struct crpc_done done[4];
+	struct forged f;
+	struct pair p;
+	uint32_t i, n;
+
+	for (i = 0; i < 6; i++) {
+		pair_init(&p, &small);
+		p.w.frozen = true;
+		f = forged_make(&p, WIRE_RESP);
+		f.msg.id = open_call(&p);
+		f.msg.arg = 0;
+		switch (i) {
+		case 0: f.msg.len = 17; break;
+		case 1: f.msg.len = UINT32_MAX; break;
+		case 2: f.msg.arg = 1; break;
+		case 3: f.msg.arg = (uint32_t)-5000; break;
+		case 4: f.msg.arg = (uint32_t)-5; break; /* an error with data */
+		default: break;
+		}
+		forged_send(&p, WIRE_RESP, &f);
+		n = pair_poll(&p, 1, done, 4);
+		assert_int_equal(n, 1);
+		assert_int_equal(done[0].cookie, 9);
+		assert_int_equal(done[0].status, i < 5 ? -ECONNRESET : 0);
+		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), i < 5 ? -EPROTO : 0);
+		assert_int_equal(pair_poll(&p, 1, done, 4), 0);
+		pair_fini(&p);
+	}
+}
+
+/* A response for no call, for one that is not sent, or a second one for the same call changes nothing. */
+static void
+duplicate_and_unknown_responses_are_counted_and_dropped(void **state)
+{
+	const struct crpc_copyrpc_stats *stats;
+	struct crpc_done done[4];
+	struct forged f;
+	struct pair p;
+	uint32_t id;
+
+	pair_init(&p, &small);
+	p.w.frozen = true;
+	stats = crpc_copyrpc_stats(p.ctx[1]);
+	id = open_call(&p);
+	assert_int_equal(crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1, 16, 10), 0);
+	f = forged_make(&p, WIRE_RESP);
+	f.msg.arg = 0;
+	f.msg.id = p.ep[1][0]->slots[1].id; /* queued, not sent */
+	forged_send(&p, WIRE_RESP, &f);
+	assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, done, 4), 0);
+	assert_int_equal(stats->unknown_responses, 1);
+	f = forged_make(&p, WIRE_RESP);
+	f.msg.arg = 0;
+	f.msg.id = id + 8; /* another generation */
+	forged_send(&p, WIRE_RESP, &f);
+	assert_int_equal(pair_poll(&p, 1, done, 4), 0);
+	assert_int_equal(stats->unknown_responses, 2);
+	for (int i = 0; i < 3; i++) {
+		f = forged_make(&p, WIRE_RESP);
+		f.msg.arg = 0;
+		f.msg.id = id;
+		forged_send(&p, WIRE_RESP, &f);
+		assert_int_equal(pair_poll(&p, 1, done, 4), i == 0);
+	}
+	assert_int_equal(stats->unknown_responses, 4);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
+	assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
+	pair_fini(&p);
+}
+
+/* News of released room that comes twice or late is harmless. */
+static void
+repeated_and_old_window_news_change_nothing(void **state)
+{
+	struct pair p;
+	int i;
+
+	pair_init(&p, &small);
+	for (i = 0; i < 8; i++) {
+		assert_int_equal(crpc_copyrpc_send(p.ep[1][0], p.w.now_ns, "x", 1), 0);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		pair_turn(&p, 1);
+	}
+	for (i = 0; i < 3; i++) {
+		fake_forge(fake_qp_find(p.dev[1], 0), wire_imm(WIRE_IMM_UPDATE, 128), 0);
+		fake_forge(fake_qp_find(p.dev[1], 0), wire_imm(WIRE_IMM_UPDATE, 64), 0);
+		pair_turn(&p, 1);
+		assert_int_equal(p.ep[1][0]->peer_released, 128);
+	}
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
+	pair_fini(&p);
+}
+
+/* Flip bits in memory, immediates and lengths on their way. */
+static void
+mutate(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
+{
+	uint64_t r = fake_rnd(w), bits = fake_rnd(w) % 4;
+
+	if (r % 16 != 0)
+		return;
+	switch (r >> 8 & 7) {
+	case 0: *imm ^= 1u << (r >> 16 & 31); break;
+	case 1: *byte_len ^= 1u << (r >> 16 & 31); break;
+	case 2: *imm = (uint32_t)fake_rnd(w); break;
+	default:
+		for (; bits != 0 && len != 0; bits--)
+			dst[fake_rnd(w) % crpc_min(len, 96)] ^= (uint8_t)(1u << (fake_rnd(w) & 7));
+		break;
+	}
+}
+
+/* One life of a pair under mutation, until both ends have closed; what was accepted ends once. */
+static void
+mutated_life(uint64_t seed)
+{
+	struct crpc_done done[16];
+	struct crpc_req req[16];
+	uint64_t accepted[2] = {0}, ended[2] = {0};
+	struct pair p;
+	uint16_t n;
+	int i, side;
+
+	pair_init2(&p, &small, &small, 2, seed);
+	p.w.mutate = mutate;
+	for (i = 0; i < 400; i++) {
+		side = i & 1;
+		while (fake_rnd(&p.w) % 4)
+			accepted[side] += crpc_copyrpc_call(p.ep[side][fake_rnd(&p.w) % 2], p.w.now_ns,
+				done, (uint32_t)(fake_rnd(&p.w) % 200), 64, 0) == 0;
+		ended[side] += pair_poll(&p, side, done, 16);
+		n = crpc_copyrpc_recv(p.ctx[side], req, 16);
+		while (n != 0) {
+			n--;
+			crpc_copyrpc_reply(p.ctx[side], p.w.now_ns, req[n].token, req[n].data,
+				(uint32_t)crpc_min(req[n].len, 64));
+		}
+		assert_int_equal(crpc_copyrpc_check(p.ctx[side], false), 0);
+	}
+	for (side = 0; side < 2; side++) {
+		crpc_copyrpc_ep_shutdown(p.ep[side][0]);
+		crpc_copyrpc_ep_shutdown(p.ep[side][1]);
+		do {
+			n = crpc_copyrpc_poll(p.ctx[side], p.w.now_ns, done, 16);
+			ended[side] += n;
+		} while (n != 0);
+		assert_int_equal(ended[side], accepted[side]);
+		assert_int_equal(crpc_copyrpc_check(p.ctx[side], true), 0);
+	}
+	pair_fini(&p);
+}
+
+static void
+mutated_batches_never_lead_out_of_bounds(void **state)
+{
+	const char *many = getenv("CRPC_SEEDS");
+	uint64_t seeds = many != NULL ? strtoull(many, NULL, 0) : 2000, seed;
+
+	for (seed = 1; seed <= seeds; seed++)
+		mutated_life(seed);
+}
+
+/* Sizes out of range: EINVAL, and the log names the field. */
+static void
+sizes_out_of_range_are_refused_by_name(void **state)
+{
+	struct fake_world w = {.rng = 1};
+	struct crpc_rdma *dev = fake_open(&w, 64);
+	static const struct {
+		struct crpc_copyrpc_conf conf;
+		const char *name;
+	} bad[] = {
+		{{.ring_size = 5000}, "ring_size"},
+		{{.ring_size = 2048}, "ring_size"},
+		{{.ring_size = 1u << 31}, "ring_size"},
+		{{.ring_size = 4096, .max_msg = 2048 - 63}, "max_msg"},
+		{{.max_eps = CRPC_COPYRPC_EPS_MAX + 1}, "max_eps"},
+		{{.max_inflight = CRPC_COPYRPC_INFLIGHT_MAX + 1}, "max_inflight"},
+		{{.flush = (enum crpc_copyrpc_flush_policy)3}, "flush"},
+		{{.max_outstanding = 65}, "max_outstanding"},
+		{{.sq_depth = 7}, "sq_depth"},
+		{{.rq_depth = 40000}, "rq_depth"},
+		{{.initial_pos = 8}, "initial_pos"},
+	};
+	struct crpc_copyrpc_conf conf;
+	uint32_t i;
+
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		conf = bad[i].conf;
+		conf.dev = dev;
+		errno = 0;
+		assert_null(crpc_copyrpc_create(&conf));
+		assert_int_equal(errno, EINVAL);
+		assert_non_null(strstr(crpc_log_last(), bad[i].name));
+	}
+	assert_null(crpc_copyrpc_create(&(struct crpc_copyrpc_conf){0}));
+	assert_non_null(strstr(crpc_log_last(), "dev"));
+	crpc_rdma_close(dev);
+}
+
+static void
+addresses_that_are_none_are_refused(void **state)
+{
+	uint8_t addr[CRPC_COPYRPC_ADDR_LEN], bad[CRPC_COPYRPC_ADDR_LEN];
+	/* magic, version, flags, ring size, max_msg, position */
+	static const uint32_t at[] = {0, 4, 6, 9, 14, 32};
+	struct crpc_copyrpc_ep *ep;
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &small);
+	ep = crpc_copyrpc_ep_create(p.ctx[0], 7);
+	assert_non_null(ep);
+	assert_int_equal(crpc_copyrpc_ep_status(ep), -ENOTCONN);
+	assert_int_equal(crpc_copyrpc_call(ep, 0, "x", 1, 1, 1), -ENOTCONN);
+	crpc_copyrpc_ep_addr(p.ep[1][0], addr);
+	for (i = 0; i < CRPC_DIM(at); i++) {
+		memcpy(bad, addr, sizeof(bad));
+		bad[at[i]] ^= 1;
+		assert_int_equal(crpc_copyrpc_ep_connect(ep, bad), -EPROTO);
+	}
+	memset(bad, 0, sizeof(bad));
+	assert_int_equal(crpc_copyrpc_ep_connect(ep, bad), -EPROTO);
+	assert_int_equal(crpc_copyrpc_ep_connect(p.ep[0][0], addr), -EISCONN);
+	pair_fini(&p);
+}
+
+/* Endpoints come and go while completions of the old ones are still in flight. */
+static void
+endpoint_churn_leaves_nothing_behind(void **state)
+{
+	struct crpc_done done[1];
+	struct crpc_req req;
+	struct pair p;
+	uint32_t i, e;
+
+	pair_init2(&p, &small, &small, 3, 5);
+	for (i = 0; i < 60; i++) {
+		for (e = 0; e < 3; e++) {
+			assert_int_equal(crpc_copyrpc_call(
+				p.ep[0][e], p.w.now_ns, "x", 1, 8, e), 0);
+			assert_int_equal(crpc_copyrpc_call(
+				p.ep[1][e], p.w.now_ns, "x", 1, 8, e), 0);
+		}
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		if (i % 3 == 0)
+			crpc_copyrpc_ep_shutdown(p.ep[0][i % 2]);
+		if (i % 2 == 0)
+			pair_turn(&p, 1);
+		if (i % 5 == 0)
+			crpc_copyrpc_recv(p.ctx[1], &req, 1);
+		if (i % 7 == 0)
+			crpc_copyrpc_poll(p.ctx[0], p.w.now_ns, done, 1);
+		for (e = 0; e < 3; e++) {
+			crpc_copyrpc_ep_free(p.ep[e & 1][e]);
+			assert_int_equal(crpc_copyrpc_check(p.ctx[0], false), 0);
+			assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
+			crpc_copyrpc_ep_free(p.ep[!(e & 1)][e]);
+		}
+		for (e = 0; e < 3; e++)
+			pair_connect(&p, e);
+		p.w.now_ns += 1000000;
+	}
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_lie_of_a_request_batch_closes_the_endpoint),
+		cmocka_unit_test(requests_beyond_the_window_close_the_endpoint),
+		cmocka_unit_test(replies_reserved_beyond_the_ring_close_the_endpoint),
+		cmocka_unit_test(each_lie_of_a_response_batch_closes_the_endpoint),
+		cmocka_unit_test(duplicate_and_unknown_responses_are_counted_and_dropped),
+		cmocka_unit_test(repeated_and_old_window_news_change_nothing),
+		cmocka_unit_test(mutated_batches_never_lead_out_of_bounds),
+		cmocka_unit_test(sizes_out_of_range_are_refused_by_name),
+		cmocka_unit_test(addresses_that_are_none_are_refused),
+		cmocka_unit_test(endpoint_churn_leaves_nothing_behind),
+	};
+
+	return cmocka_run_group_tests_name("copyrpc hostile", tests, NULL, NULL);
+}
