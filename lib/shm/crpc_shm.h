@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_SHM_H
+#define CRPC_SHM_H
+
+/**
+ * @file
+ * Named shared-memory segments with one owner, whose life the kernel vouches for.
+ *
+ *     owner                                     any other process
+ *     seg = crpc_shm_create(&conf)
+ *     ... lays its part out ...
+ *     crpc_shm_ready(seg)        <-- then -->   seg = crpc_shm_attach(dir, name, kind, version)
+ *                                               crpc_shm_owner_alive(seg)
+ *     crpc_shm_free(seg)                        crpc_shm_detach(seg)
+ *
+ * A segment is the file `DIR/crpc.NAME`: in /dev/shm (POSIX shared memory) by default, on a hugetlbfs
+ * mount, or in any directory on a memory file system that the processes share, such as a volume of
+ * two containers. Its space is reserved when it is created, so that no later access can end in
+ * SIGBUS for want of memory.
+ *
+ * Life. The owner holds a kernel lock on byte 0 of the file, which drops when the owner dies by whatever
+ * cause, and only then: a stopped owner still lives. Pids are not asked, so nobody needs a shared
+ * pid namespace. crpc_shm_create() replaces what a dead owner left behind and never touches a
+ * living owner's segment. Further bytes can be locked the same way (crpc_shm_lock_take()): lib/ipc
+ * gives each client one. Locks belong to a mapping that fork() does not copy, so a child that
+ * outlives its parent keeps nothing alive.
+ *
+ * Trust. Whoever may open the file (mode 0600: the same user) may write every byte of it, and may
+ * truncate it. The first is treated as hostile input everywhere; against the second only the file's mode
+ * protects. attach() checks every field of the header before it uses one.
+ *
+ * Threads: none of this is for a datapath but crpc_shm_ptr(), crpc_shm_off() and the getters, which any
+ * thread may call while the segment is attached. The rest is called by one thread at a time per
+ * segment. Nothing here needs EAL.
+ */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "crpc_util.h"
+
+/** "CRPCSHM1" in memory, on a little-endian machine. */
+#define CRPC_SHM_MAGIC UINT64_C(0x314d485343505243)
+/** Version of struct crpc_shm_header. */
+#define CRPC_SHM_VERSION 1
+/** Bytes of a segment's name, with the terminating zero. */
+#define CRPC_SHM_NAME_MAX 48
+/** Bytes of a segment's path, with the terminating zero. */
+#define CRPC_SHM_PATH_MAX 256
+
+/** What crpc_shm_header.state says. */
+enum crpc_shm_state {
+	CRPC_SHM_INIT = 0,   /**< The owner is laying it out. */
+	CRPC_SHM_READY = 1,  /**< In use. */
+	CRPC_SHM_CLOSED = 2, /**< The owner closed it in good order. */
+};
+
+/**
+ * First bytes of every segment. Written by the owner before it is ready; read-only then, but for state.
+ * doc/protocol/ipc_segment.md shows the bytes.
+ */
+struct crpc_shm_header {
+	uint64_t magic;         /**< CRPC_SHM_MAGIC. */
+	uint32_t version;       /**< CRPC_SHM_VERSION. */
+	uint32_t header_size;   /**< sizeof(struct crpc_shm_header). */
+	uint64_t total_size;    /**< Bytes of the file. */
+	uint32_t kind;          /**< Whose layout follows, four letters: CRPC_SHM_KIND(). */
+	uint32_t kind_version;  /**< Version of that layout. */
+	uint32_t owner_pid;     /**< In the owner's pid namespace: for people, not for liveness. */
+	uint32_t owner_uid;     /**< Effective uid of the owner. */
+	uint64_t owner_start;   /**< Start time of that pid, clock ticks since boot. */
+	uint64_t incarnation;   /**< Random, new at each create. */
+	_Atomic uint32_t state; /**< enum crpc_shm_state; published last, by a release store. */
+	uint32_t page_size;     /**< Bytes of a page of the file system. */
+	char name[CRPC_SHM_NAME_MAX];
+	uint8_t reserved[16];   /**< Zero. */
+};
+
+_Static_assert(sizeof(struct crpc_shm_header) == 128, "two lines");
+_Static_assert(offsetof(struct crpc_shm_header, kind) == 24, "layout version 1");
+_Static_assert(offsetof(struct crpc_shm_header, incarnation) == 48, "layout version 1");
+_Static_assert(offsetof(struct crpc_shm_header, state) == 56, "layout version 1");
+_Static_assert(offsetof(struct crpc_shm_header, name) == 64, "layout version 1");
+
+/** Four letters as a kind: CRPC_SHM_KIND('I', 'P', 'C', ' '). */
+#define CRPC_SHM_KIND(a, b, c, d)                                                                  \
+	((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
+
+/** What crpc_shm_create() makes. Zero it, then set what is wanted. */
+struct crpc_shm_conf {
+	const char *name;      /**< 1 to 47 of [A-Za-z0-9._-]. */
+	const char *dir;       /**< NULL: /dev/shm, or with `huge` the first hugetlbfs mount. */
+	uint64_t size;         /**< Bytes with the header; rounded up to whole pages. */
+	uint32_t kind;         /**< Whose layout: CRPC_SHM_KIND(). */
+	uint32_t kind_version; /**< Its version. */
+	mode_t mode;           /**< Mode of the file; 0: 0600. */
+	bool huge;             /**< The directory must be a hugetlbfs. */
+	bool prefault;         /**< Map every page now rather than at its first use. */
+	bool numa_bind;        /**< Take the pages of numa_node alone. */
+	uint32_t numa_node;    /**< Ignored on a machine of one node. */
+};
+
+/** A segment that this process has mapped. */
+struct crpc_shm;
+/** A lock of this process on one byte of a segment's file. */
+struct crpc_shm_lock;
+
+/**
+ * Create a segment, reserve its space, and own it. All bytes behind the header are zero.
+ *
+ * A leftover of the same name whose owner is dead is replaced.
+ *
+ * @return
+ *   The segment in state INIT, or NULL with errno:
+ *   EINVAL (name, size or node), ENOENT (no such directory; no hugetlbfs mounted), EACCES (the
+ *   directory or the leftover), EADDRINUSE (a living owner has that name), EEXIST (a file of
+ *   that name is no segment), ENOSPC (not enough shared memory or huge pages), ENOMEM, ENOTSUP (not a
+ *   hugetlbfs), or what the kernel gave.
+ */
+struct crpc_shm *crpc_shm_create(const struct crpc_shm_conf *conf);
+
+/** Publish it: attach() works from now on. Owner. */
+void crpc_shm_ready(struct crpc_shm *seg);
+
+/** Mark it closed, remove the file, give the owner's lock up, and detach. Owner. NULL is fine. */
+void crpc_shm_free(struct crpc_shm *seg);
+
+/**
+ * Map a segment that another process (or this one) owns.
+ *
+ * @param dir
+ *   As given to create; NULL looks in /dev/shm and then in the mounted hugetlbfs.
+ * @param name
+ *   As given to create.
+ * @param kind, kind_version
+ *   What the caller can read.
+ * @return
+ *   The segment, or NULL with errno: EINVAL (name), ENOENT (no such file), EACCES, ECONNREFUSED (it is
+ *   a leftover: its owner is dead or closed it), EAGAIN (its owner is still laying it out),
+ *   EPROTO (magic, version, kind or size is not what it must be: both values are said), ENOMEM.
+ */
+struct crpc_shm *crpc_shm_attach(const char *dir, const char *name, uint32_t kind,
+				 uint32_t kind_version);
+
+/** Share an attached segment within this process: one more detach() is needed. Any thread. */
+struct crpc_shm *crpc_shm_ref(struct crpc_shm *seg);
+
+/** Unmap it when the last user detaches. Any thread. NULL is fine. */
+void crpc_shm_detach(struct crpc_shm *seg);
+
+/** True while the owner lives and has not closed it. One system call: not for a datapath. */
+bool crpc_shm_owner_alive(const struct crpc_shm *seg);
+
+/** The header. What stands in it may have been overwritten by whoever may open the file. */
+struct crpc_shm_header *crpc_shm_header(const struct crpc_shm *seg);
+
+/** Bytes mapped, as the kernel told at attach: the truth for every bounds check. */
+uint64_t crpc_shm_size(const struct crpc_shm *seg);
+
+/** Path of the file. */
+const char *crpc_shm_path(const struct crpc_shm *seg);
+
+/**
+ * The address of @p len bytes at offset @p off.
+ *
+ * @return
+ *   The address, or NULL if not all of them lie in the segment.
+ */
+void *crpc_shm_ptr(const struct crpc_shm *seg, uint64_t off, uint64_t len);
+
+/**
+ * The offset of @p len bytes at @p ptr.
+ *
+ * @return
+ *   0 with *off set, or -ERANGE if not all of them lie in the segment.
+ */
+int crpc_shm_off(const struct crpc_shm *seg, const void *ptr, uint64_t len, uint64_t *off);
+
+/**
+ * Lock byte @p byte of the segment's file for this process, until drop or death.
+ *
+ * @param seg
+ *   The segment.
+ * @param byte
+ *   Any number; the byte need not exist. 0 is the owner's.
+ * @return
+ *   The lock, or NULL with errno: EAGAIN (somebody holds it), ECONNREFUSED (the file at the path is
+ *   another one by now), ENOMEM, or what the kernel gave.
+ */
+struct crpc_shm_lock *crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte);
+
+/** Give a lock up. NULL is fine. */
+void crpc_shm_lock_drop(struct crpc_shm_lock *lock);
+
+/**
+ * Tell whether anybody, this process included, holds the lock of @p byte.
+ *
+ * @return
+ *   1, 0, or -errno of fcntl.
+ */
+int crpc_shm_lock_held(const struct crpc_shm *seg, uint32_t byte);
+
+#endif
