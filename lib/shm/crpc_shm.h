@@ -9,7 +9,7 @@
  *     owner                                     any other process
  *     seg = crpc_shm_create(&conf)
  *     ... lays its part out ...
- *     crpc_shm_ready(seg)        <-- then -->   seg = crpc_shm_attach(dir, name, kind, version)
+ *     crpc_shm_ready(seg)        <-- then -->   seg = crpc_shm_attach(dir, name, kind, ...)
  *                                               crpc_shm_owner_alive(seg)
  *     crpc_shm_free(seg)                        crpc_shm_detach(seg)
  *
@@ -136,13 +136,15 @@ void crpc_shm_free(struct crpc_shm *seg);
  *   As given to create.
  * @param kind, kind_version
  *   What the caller can read.
+ * @param timeout_ms
+ *   Wait so long while the answer is ENOENT, ECONNREFUSED or EAGAIN; the thread sleeps.
  * @return
  *   The segment, or NULL with errno: EINVAL (name), ENOENT (no such file), EACCES, ECONNREFUSED (it is
  *   a leftover: its owner is dead or closed it), EAGAIN (its owner is still laying it out),
  *   EPROTO (magic, version, kind or size is not what it must be: both values are said), ENOMEM.
  */
 struct crpc_shm *crpc_shm_attach(const char *dir, const char *name, uint32_t kind,
-				 uint32_t kind_version);
+				 uint32_t kind_version, uint32_t timeout_ms);
 
 /** Share an attached segment within this process: one more detach() is needed. Any thread. */
 struct crpc_shm *crpc_shm_ref(struct crpc_shm *seg);

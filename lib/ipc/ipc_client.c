@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The client's datapath: call and poll, and noticing that the server is gone. */
+#include <errno.h>
+#include <time.h>
+
+#include "crpc_log.h"
+#include "ipc_client.h"
+
+int
+crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie)
+{
+	uint32_t slot = c->next_slot, next;
+	struct ipc_slot *s = c->next;
+
+	if (crpc_unlikely(c->status != 0))
+		return c->status;
+	if (crpc_unlikely(len > c->lay.req_max))
+		return -EMSGSIZE;
+	if (c->open >= c->depth) {
+		c->stats.again++;
+		return -EAGAIN;
+	}
+	c->calls[slot].cookie = cookie;
+	c->calls[slot].busy = 1;
+	c->open++;
+	/* There are more slots than depth, so this ends: at most depth of them are busy. */
+	for (next = (slot + 1) & c->req_mask; c->calls[next].busy != 0;)
+		next = (next + 1) & c->req_mask;
+	ipc_copy(s->data, buf, len);
+	/* R1 pairs with A1 in recv_peer(): the message, and our reads of earlier responses. */
+	crpc_store_release(&s->word, ipc_word(c->req_seq, len, next));
+	c->req_seq++;
+	c->next_slot = next;
+	c->next = ipc_slot_at(c->req, next, c->lay.req_slot);
+	c->stats.calls++;
+	return 0;
+}
+
+/* ---- noticing that the server is gone ---- */
+
+static uint64_t
+now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void
+give_up(struct crpc_ipc_client *c, int32_t status, const char *why)
+{
+	crpc_err("%s: client %u: %s; %u calls fail; close it and connect anew", crpc_shm_path(c->seg), c->id,
+		 why, c->open);
+	c->status = status;
+	c->fail_slot = 0;
+}
+
+static void
+check_server(struct crpc_ipc_client *c)
+{
+	uint64_t now = now_ns();
+
+	c->empty = 0;
+	c->stats.polls += CRPC_IPC_CHECK_POLLS;
+	c->stats.beats = crpc_load_relaxed(c->beat);
+	/* A5 pairs with R5 in __crpc_ipc_drop(). */
+	if (crpc_load_acquire(&c->ctl->verdict) != 0) {
+		give_up(c, -EPROTO, "the server dropped it for breaking the protocol");
+		return;
+	}
+	if (crpc_load_acquire(&crpc_shm_header(c->seg)->state) == CRPC_SHM_CLOSED) {
+		give_up(c, -ECONNRESET, "the server closed the segment");
+		return;
+	}
+	if (now - c->probed_ns < c->probe_ns)
+		return;
+	c->probed_ns = now;
+	c->stats.probes++;
+	/* A stopped server keeps its lock: it is late, not dead. */
+	if (!crpc_shm_owner_alive(c->seg))
+		give_up(c, -ECONNRESET, "the server died");
+}
+
+/* Complete what is open with the final error. */
+static uint16_t
+fail_open(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+{
+	uint16_t got = 0;
+
+	for (; got < n && c->open != 0 && c->fail_slot <= c->req_mask; c->fail_slot++) {
+		if (c->calls[c->fail_slot].busy == 0)
+			continue;
+		c->calls[c->fail_slot].busy = 0;
+		c->open--;
+		done[got++] = (struct crpc_done){
+			.cookie = c->calls[c->fail_slot].cookie, .status = c->status};
+	}
+	c->stats.completed += got;
+	c->stats.failed += got;
+	return got;
+}
+
+static crpc_noinline uint16_t
+poll_empty(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+{
+	if (c->status == 0)
+		check_server(c);
+	/* Answers written before the server died came first; a last look, now that it writes no more. */
+	if (c->status == -ECONNRESET &&
+	    ipc_word_seq(crpc_load_acquire(&c->head->word)) == c->resp_seq)
+		return 0;
+	return c->status == 0 ? 0 : fail_open(c, done, n);
+}
+
+/* ---- poll ---- */
+
+/* One response, from the copy of its word. 0, or -1 if it answers no open call of ours. */
+static inline int
+complete(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done)
+{
+	uint32_t slot = ipc_word_slot(word), size = ipc_word_size(word);
+
+	if (crpc_unlikely(slot > c->req_mask || c->calls[slot].busy == 0))
+		return -1;
+	done->cookie = c->calls[slot].cookie;
+	if (crpc_likely(size <= c->lay.resp_max)) {
+		done->data = c->head->data;
+		done->len = size;
+		done->status = 0;
+	} else {
+		if (size <= IPC_SIZE_STATUS || size > IPC_SIZE_STATUS + IPC_ERRNO_MAX)
+			return -1;
+		done->data = NULL;
+		done->len = 0;
+		done->status = -(int32_t)(size - IPC_SIZE_STATUS);
+		c->stats.failed++;
+	}
+	c->calls[slot].busy = 0;
+	c->open--;
+	return 0;
+}
+
+uint16_t
+crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+{
+	uint16_t got = 0;
+	uint64_t word;
+
+	while (got < n) {
+		/* A2 pairs with R2 in respond(). */
+		word = crpc_load_acquire(&c->head->word);
+		if (ipc_word_seq(word) != c->resp_seq || c->open == 0)
+			break;
+		if (crpc_unlikely(complete(c, word, &done[got]) != 0)) {
+			if (c->status != -EPROTO)
+				give_up(c, -EPROTO, "the server answered what was not asked");
+			break;
+		}
+		got++;
+		c->resp_seq++;
+		c->head = ipc_slot_at(c->resp, c->resp_seq & c->resp_mask, c->lay.resp_slot);
+	}
+	c->stats.completed += got;
+	if (got == 0 && (++c->empty >= CRPC_IPC_CHECK_POLLS || c->status != 0))
+		return poll_empty(c, done, n);
+	return got;
+}
+
+void
+crpc_ipc_client_flush(struct crpc_ipc_client *c)
+{
+	(void)c;
+}
+
+/* ---- getters ---- */
+
+int
+crpc_ipc_client_status(const struct crpc_ipc_client *c)
+{
+	return c->status;
+}
+
+uint32_t
+crpc_ipc_client_depth(const struct crpc_ipc_client *c)
+{
+	return c->depth;
+}
+
+uint32_t
+crpc_ipc_client_open(const struct crpc_ipc_client *c)
+{
+	return c->open;
+}
+
+uint32_t
+crpc_ipc_client_req_max(const struct crpc_ipc_client *c)
+{
+	return c->lay.req_max;
+}
+
+uint32_t
+crpc_ipc_client_resp_max(const struct crpc_ipc_client *c)
+{
+	return c->lay.resp_max;
+}
+
+uint32_t
+crpc_ipc_client_id(const struct crpc_ipc_client *c)
+{
+	return c->id;
+}
+
+void
+crpc_ipc_client_stats(const struct crpc_ipc_client *c, struct crpc_ipc_client_stats *stats)
+{
+	*stats = c->stats;
+}

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <numa.h>
+#include <numaif.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/statfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "crpc_atomic.h"
+#include "crpc_log.h"
+#include "shm_private.h"
+
+#define DEFAULT_DIR "/dev/shm"
+/* What a reader could not map anyway; keeps the sums below from wrapping. */
+#define SIZE_LIMIT (UINT64_C(1) << 46)
+/* Between two tries to attach. */
+#define RETRY_NS 1000000
+
+/* ---- create ---- */
+
+/* Field 22 of /proc/self/stat; 0 where there is no /proc. The name in field 2 may hold anything. */
+static uint64_t
+own_start_time(void)
+{
+	char text[1024], *p;
+	unsigned long long start = 0;
+	FILE *f = fopen("/proc/self/stat", "re");
+	size_t n;
+	int field;
+
+	if (f == NULL)
+		return 0;
+	n = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	text[n] = '\0';
+	p = strrchr(text, ')');
+	for (field = 2; p != NULL && field < 22; field++) {
+		p = strchr(p, ' ');
+		if (p != NULL)
+			p++;
+	}
+	if (p != NULL)
+		start = strtoull(p, NULL, 10);
+	return start;
+}
+
+/* Which directory, and what a page is there. */
+static int
+conf_path(const struct crpc_shm_conf *conf, char *path)
+{
+	char dir[CRPC_SHM_PATH_MAX] = DEFAULT_DIR;
+	int rc = __crpc_shm_name_check(conf->name);
+
+	if (rc != 0)
+		return rc;
+	if (conf->size < sizeof(struct crpc_shm_header) || conf->size > SIZE_LIMIT) {
+		crpc_err("segment %s: size is %" PRIu64 "; expected %zu to %" PRIu64, conf->name,
+			 conf->size, sizeof(struct crpc_shm_header), SIZE_LIMIT);
+		return -EINVAL;
+	}
+	if (conf->dir == NULL && conf->huge && __crpc_shm_huge_dir(dir, sizeof(dir)) != 0) {
+		crpc_err("segment %s: huge pages wanted and no hugetlbfs is mounted; mount one "
+			 "(mount -t hugetlbfs none DIR) or do without", conf->name);
+		return -ENOENT;
+	}
+	return __crpc_shm_path(path, CRPC_SHM_PATH_MAX, conf->dir == NULL ? dir : conf->dir, conf->name);
+}
+
+/* Bind the whole mapping before its pages are allocated; the policy belongs to the file then. */
+static int
+bind_node(const struct crpc_shm *seg, const struct crpc_shm_conf *conf)
+{
+	unsigned long mask[16] = {0};
+	uint32_t bits = 8 * sizeof(mask[0]);
+
+	if (!conf->numa_bind || numa_available() < 0 || numa_max_node() == 0)
+		return 0;
+	if ((int)conf->numa_node > numa_max_node() || conf->numa_node >= bits * CRPC_DIM(mask)) {
+		crpc_err("%s: NUMA node %u; expected 0 to %d", seg->path, conf->numa_node,
+			 numa_max_node());
+		return -EINVAL;
+	}
+	mask[conf->numa_node / bits] |= 1ul << (conf->numa_node % bits);
+	if (mbind(seg->hdr, seg->size, MPOL_BIND, mask, bits * CRPC_DIM(mask), 0) != 0) {
+		crpc_err("%s: cannot bind it to NUMA node %u: %s", seg->path, conf->numa_node,
+			 strerror(errno));
+		return -errno;
+	}
+	return 0;
+}
+
+/* Take every page now: a page that is missing at the first use would be a SIGBUS. */
+static int
+reserve(const struct crpc_shm *seg, int fd)
+{
+	struct statfs fs;
+	int rc;
+
+	do
+		rc = fallocate(fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
+	while (rc == -EINTR);
+	if (rc == -EOPNOTSUPP)
+		rc = -posix_fallocate(fd, 0, (off_t)seg->size);
+	if (rc == 0)
+		return 0;
+	if (fstatfs(fd, &fs) != 0)
+		memset(&fs, 0, sizeof(fs));
+	crpc_err("%s: cannot reserve %" PRIu64 " bytes, %" PRIu64 " are free there: %s; make room, "
+		 "enlarge the file system or use fewer clients, depth or bytes per message",
+		 seg->path, seg->size, (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, strerror(-rc));
+	return rc;
+}
+
+static void
+prefault(const struct crpc_shm *seg)
+{
+	_Atomic uint8_t *p = (_Atomic uint8_t *)seg->hdr;
+	uint64_t off;
+
+#ifdef MADV_POPULATE_WRITE
+	if (madvise(seg->hdr, seg->size, MADV_POPULATE_WRITE) == 0)
+		return;
+#endif
+	for (off = 0; off < seg->size; off += seg->page_size)
+		crpc_fetch_add_relaxed(&p[off], 0);
+}
+
+/* Page size of the file's file system, and whether it is what the caller asked for. */
+static int
+check_fs(struct crpc_shm *seg, int fd, bool huge)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) != 0) {
+		crpc_err("%s: fstatfs: %s", seg->path, strerror(errno));
+		return -errno;
+	}
+	if (fs.f_type == HUGETLBFS_MAGIC) {
+		seg->page_size = (uint64_t)fs.f_bsize;
+	} else if (huge) {
+		crpc_err("%s: huge pages wanted, and this is no hugetlbfs", seg->path);
+		return -ENOTSUP;
+	} else {
+		seg->page_size = (uint64_t)sysconf(_SC_PAGESIZE);
+	}
+	return 0;
+}
+
+static int
+map(struct crpc_shm *seg)
+{
+	void *p = mmap(NULL, seg->size, PROT_READ | PROT_WRITE, MAP_SHARED, seg->fd, 0);
+
+	if (p == MAP_FAILED) {
+		crpc_err("%s: cannot map %" PRIu64 " bytes: %s", seg->path, seg->size, strerror(errno));
+		return -errno;
+	}
+	seg->hdr = p;
+	return 0;
+}
+
+static void
+fill_header(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
+{
+	struct crpc_shm_header *h = seg->hdr;
+
+	h->version = CRPC_SHM_VERSION;
+	h->header_size = sizeof(*h);
+	h->total_size = seg->size;
+	h->kind = conf->kind;
+	h->kind_version = conf->kind_version;
+	h->owner_pid = (uint32_t)getpid();
+	h->owner_uid = (uint32_t)geteuid();
+	h->owner_start = own_start_time();
+	if (getrandom(&h->incarnation, sizeof(h->incarnation), 0) != sizeof(h->incarnation))
+		h->incarnation = (uint64_t)seg->ino;
+	h->page_size = (uint32_t)seg->page_size;
+	strcpy(h->name, conf->name); /* checked: it fits */
+	h->magic = CRPC_SHM_MAGIC;
+}
+
+/* From an open, locked, empty file to a mapped segment. */
+static int
+build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
+{
+	int rc = check_fs(seg, seg->fd, conf->huge);
+
+	if (rc != 0)
+		return rc;
+	seg->size = crpc_align_up(conf->size, seg->page_size);
+	if (ftruncate(seg->fd, (off_t)seg->size) != 0) {
+		rc = -errno;
+		crpc_err("%s: cannot set its size to %" PRIu64 ": %s", seg->path, seg->size,
+			 strerror(errno));
+		return rc;
+	}
+	rc = map(seg);
+	if (rc != 0)
+		return rc;
+	rc = bind_node(seg, conf);
+	if (rc == 0)
+		rc = reserve(seg, seg->fd);
+	if (rc != 0) {
+		munmap(seg->hdr, seg->size);
+		return rc;
+	}
+	if (conf->prefault)
+		prefault(seg);
+	fill_header(seg, conf);
+	return 0;
+}
+
+/*
+ * A second description of the file that lock_fd holds. The data are mapped through it, and it asks
+ * about locks: both may outlive the owner's lock or be inherited by a child, and it holds none.
+ */
+static int
+open_again(struct crpc_shm *seg, int lock_fd)
+{
+	struct stat st;
+	int rc;
+
+	if (fstat(lock_fd, &st) != 0)
+		return -errno;
+	seg->dev = st.st_dev;
+	seg->ino = st.st_ino;
+	seg->fd = open(seg->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (seg->fd < 0)
+		return -errno;
+	if (fstat(seg->fd, &st) == 0 && st.st_dev == seg->dev && st.st_ino == seg->ino)
+		return 0;
+	rc = -ESTALE;
+	close(seg->fd);
+	return rc;
+}
+
+struct crpc_shm *
+crpc_shm_create(const struct crpc_shm_conf *conf)
+{
+	struct crpc_shm *seg = calloc(1, sizeof(*seg));
+	int lock_fd, rc;
+
+	if (seg == NULL)
+		return NULL;
+	rc = conf_path(conf, seg->path);
+	if (rc != 0)
+		goto err_seg;
+	lock_fd = __crpc_shm_file_create(seg->path, conf->mode == 0 ? 0600 : conf->mode);
+	if (lock_fd < 0) {
+		rc = lock_fd;
+		goto err_seg;
+	}
+	rc = open_again(seg, lock_fd);
+	if (rc != 0) {
+		crpc_err("%s: cannot open it again: %s", seg->path, strerror(-rc));
+		goto err_file;
+	}
+	rc = build(seg, conf);
+	if (rc != 0)
+		goto err_fd;
+	seg->owner = __crpc_shm_lock_hold(lock_fd, seg->page_size);
+	if (seg->owner == NULL) {
+		rc = -errno;
+		crpc_err("%s: cannot map a page to hold the owner's lock: %s", seg->path,
+			 strerror(errno));
+		goto err_map;
+	}
+	crpc_store_relaxed(&seg->refs, 1);
+	return seg;
+
+err_map:
+	munmap(seg->hdr, seg->size);
+err_fd:
+	close(seg->fd);
+err_file:
+	unlink(seg->path); /* locked by us, so still ours */
+	close(lock_fd);
+err_seg:
+	free(seg);
+	errno = -rc;
+	return NULL;
+}
+
+void
+crpc_shm_ready(struct crpc_shm *seg)
+{
+	/* R0 pairs with A0 in attach_fd(): the header and the owner's layout before the state. */
+	crpc_store_release(&seg->hdr->state, CRPC_SHM_READY);
+}
+
+void
+crpc_shm_free(struct crpc_shm *seg)
+{
+	if (seg == NULL)
+		return;
+	/* R1 pairs with A1 in crpc_shm_owner_alive(): what the owner wrote, before its farewell. */
+	crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);
+	/* Removed while still locked: a successor's file cannot be the one at this path. */
+	if (__crpc_shm_same_file(seg->path, seg->dev, seg->ino) && unlink(seg->path) != 0)
+		crpc_err("%s: cannot remove it: %s", seg->path, strerror(errno));
+	crpc_shm_lock_drop(seg->owner);
+	seg->owner = NULL;
+	crpc_shm_detach(seg);
+}
+
+/* ---- attach ---- */
+
+static int
+wrong(const struct crpc_shm *seg, const char *field, uint64_t expected, uint64_t found)
+{
+	crpc_err("%s: %s is 0x%" PRIx64 ", expected 0x%" PRIx64 "; is it another program's, or "
+		 "another version's?", seg->path, field, found, expected);
+	return -EPROTO;
+}
+
+/*
+ * Read by pread(), not through a mapping: before the state is READY the file may still lack pages, and
+ * the copy cannot change under the checks.
+ */
+static int
+check_header(const struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
+{
+	struct crpc_shm_header h;
+	uint32_t state;
+
+	if (pread(seg->fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h)) {
+		crpc_err("%s: cannot read its header: %s", seg->path, strerror(errno));
+		return -EIO;
+	}
+	state = crpc_load_relaxed(&h.state);
+	if (h.magic == 0 && state == CRPC_SHM_INIT)
+		return -EAGAIN;
+	if (h.magic != CRPC_SHM_MAGIC)
+		return wrong(seg, "magic", CRPC_SHM_MAGIC, h.magic);
+	if (h.version != CRPC_SHM_VERSION)
+		return wrong(seg, "segment version", CRPC_SHM_VERSION, h.version);
+	if (h.header_size != sizeof(h))
+		return wrong(seg, "header size", sizeof(h), h.header_size);
+	if (state == CRPC_SHM_INIT)
+		return -EAGAIN;
+	if (state == CRPC_SHM_CLOSED)
+		return -ECONNREFUSED;
+	if (state != CRPC_SHM_READY)
+		return wrong(seg, "state", CRPC_SHM_READY, state);
+	if (h.total_size != seg->size)
+		return wrong(seg, "total size", seg->size, h.total_size);
+	if (h.kind != kind)
+		return wrong(seg, "kind", kind, h.kind);
+	if (h.kind_version != kind_version)
+		return wrong(seg, "layout version", kind_version, h.kind_version);
+	return 0;
+}
+
+static int
+attach_fd(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
+{
+	bool owned = __crpc_shm_fd_locked(seg->fd, SHM_OWNER_BYTE) == 1;
+	struct stat st;
+	int rc;
+
+	if (fstat(seg->fd, &st) != 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return wrong(seg, "file type", S_IFREG, st.st_mode & S_IFMT);
+	if (st.st_size == 0) /* its creator has not come further than open(), or is dead */
+		return owned ? -EAGAIN : -ECONNREFUSED;
+	if (st.st_size < (off_t)sizeof(struct crpc_shm_header) || (uint64_t)st.st_size > SIZE_LIMIT)
+		return wrong(seg, "file size", sizeof(struct crpc_shm_header), (uint64_t)st.st_size);
+	seg->size = (uint64_t)st.st_size;
+	seg->dev = st.st_dev;
+	seg->ino = st.st_ino;
+	rc = check_header(seg, kind, kind_version);
+	if ((rc == 0 || rc == -EAGAIN) && !owned)
+		return -ECONNREFUSED;
+	if (rc == 0)
+		rc = check_fs(seg, seg->fd, false);
+	if (rc == 0)
+		rc = map(seg);
+	if (rc != 0)
+		return rc;
+	/* A0 pairs with R0 in crpc_shm_ready(). */
+	if (crpc_load_acquire(&seg->hdr->state) == CRPC_SHM_READY)
+		return 0;
+	munmap(seg->hdr, seg->size);
+	return -ECONNREFUSED;
+}
+
+static int
+attach_path(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
+{
+	int rc;
+
+	seg->fd = open(seg->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (seg->fd < 0) {
+		rc = -errno;
+		if (rc == -EACCES)
+			crpc_err("%s: permission denied; run as its owner, or let the owner choose a "
+				 "wider mode", seg->path);
+		else if (rc != -ENOENT)
+			crpc_err("%s: cannot open it: %s", seg->path, strerror(errno));
+		return rc;
+	}
+	rc = attach_fd(seg, kind, kind_version);
+	if (rc != 0)
+		close(seg->fd);
+	return rc;
+}
+
+/* One try in the named directory, or in those that create() uses by default. */
+static int
+attach_once(struct crpc_shm *seg, const char *dir, const char *name, uint32_t kind,
+	    uint32_t kind_version)
+{
+	const char *first = dir == NULL ? DEFAULT_DIR : dir;
+	char huge[CRPC_SHM_PATH_MAX];
+	int rc = __crpc_shm_path(seg->path, sizeof(seg->path), first, name);
+
+	if (rc != 0)
+		return rc;
+	rc = attach_path(seg, kind, kind_version);
+	if (rc != -ENOENT || dir != NULL || __crpc_shm_huge_dir(huge, sizeof(huge)) != 0)
+		return rc;
+	rc = __crpc_shm_path(seg->path, sizeof(seg->path), huge, name);
+	return rc != 0 ? rc : attach_path(seg, kind, kind_version);
+}
+
+/* Errors that waiting may cure are said when the wait is over. */
+static void
+say_refusal(int rc, const char *dir, const char *name)
+{
+	const char *first = dir == NULL ? DEFAULT_DIR : dir;
+
+	if (rc == -ENOENT)
+		crpc_err("%s/crpc.%s: no such segment; start its owner first, or check name and "
+			 "directory", first, name);
+	else if (rc == -ECONNREFUSED)
+		crpc_err("%s/crpc.%s: its owner is dead or closed it; start the owner again", first, name);
+	else if (rc == -EAGAIN)
+		crpc_err("%s/crpc.%s: its owner has not made it ready yet; try again", first, name);
+}
+
+static uint64_t
+now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+struct crpc_shm *
+crpc_shm_attach(const char *dir, const char *name, uint32_t kind, uint32_t kind_version,
+		uint32_t timeout_ms)
+{
+	const struct timespec pause = {.tv_nsec = RETRY_NS};
+	uint64_t end = now_ms() + timeout_ms;
+	struct crpc_shm *seg = calloc(1, sizeof(*seg));
+	int rc;
+
+	if (seg == NULL)
+		return NULL;
+	rc = __crpc_shm_name_check(name);
+	if (rc != 0)
+		goto err;
+	for (;;) {
+		rc = attach_once(seg, dir, name, kind, kind_version);
+		if ((rc != -ENOENT && rc != -ECONNREFUSED && rc != -EAGAIN) || now_ms() >= end)
+			break;
+		nanosleep(&pause, NULL);
+	}
+	if (rc != 0) {
+		say_refusal(rc, dir, name);
+		goto err;
+	}
+	crpc_store_relaxed(&seg->refs, 1);
+	return seg;
+
+err:
+	free(seg);
+	errno = -rc;
+	return NULL;
+}
+
+struct crpc_shm *
+crpc_shm_ref(struct crpc_shm *seg)
+{
+	crpc_fetch_add_relaxed(&seg->refs, 1);
+	return seg;
+}
+
+void
+crpc_shm_detach(struct crpc_shm *seg)
+{
+	uint32_t refs;
+
+	if (seg == NULL)
+		return;
+	/* R2 and A2, both here: every user's last access comes before the unmap. */
+	refs = crpc_load_relaxed(&seg->refs);
+	while (!crpc_cas_acq_rel(&seg->refs, &refs, refs - 1))
+		;
+	if (refs != 1)
+		return;
+	munmap(seg->hdr, seg->size);
+	close(seg->fd);
+	free(seg);
+}
+
+/* ---- use ---- */
+
+bool
+crpc_shm_owner_alive(const struct crpc_shm *seg)
+{
+	/* A1 pairs with R1 in crpc_shm_free(). */
+	if (crpc_load_acquire(&seg->hdr->state) == CRPC_SHM_CLOSED)
+		return false;
+	return __crpc_shm_fd_locked(seg->fd, SHM_OWNER_BYTE) == 1;
+}
+
+struct crpc_shm_header *
+crpc_shm_header(const struct crpc_shm *seg)
+{
+	return seg->hdr;
+}
+
+uint64_t
+crpc_shm_size(const struct crpc_shm *seg)
+{
+	return seg->size;
+}
+
+const char *
+crpc_shm_path(const struct crpc_shm *seg)
+{
+	return seg->path;
+}
+
+void *
+crpc_shm_ptr(const struct crpc_shm *seg, uint64_t off, uint64_t len)
+{
+	if (off > seg->size || len > seg->size - off)
+		return NULL;
+	return (uint8_t *)seg->hdr + off;
+}
+
+int
+crpc_shm_off(const struct crpc_shm *seg, const void *ptr, uint64_t len, uint64_t *off)
+{
+	uint64_t o = (uint64_t)((uintptr_t)ptr - (uintptr_t)seg->hdr);
+
+	if (o > seg->size || len > seg->size - o)
+		return -ERANGE;
+	*off = o;
+	return 0;
+}

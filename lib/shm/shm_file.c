@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Names, paths, and the file of a segment: found, created, taken over from the dead. */
+#include <errno.h>
+#include <fcntl.h>
+#include <mntent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "crpc_log.h"
+#include "shm_private.h"
+
+/* Rounds in which creators of one name may get into each other's way before one gives up. */
+#define CREATE_ROUNDS 16
+
+int
+__crpc_shm_name_check(const char *name)
+{
+	static const char ok[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	size_t len = name == NULL ? 0 : strnlen(name, CRPC_SHM_NAME_MAX);
+
+	if (len == 0 || len == CRPC_SHM_NAME_MAX || strspn(name, ok) != len) {
+		crpc_err("segment name '%.60s': expected 1 to %d of [A-Za-z0-9._-]",
+			 name == NULL ? "(none)" : name, CRPC_SHM_NAME_MAX - 1);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int
+__crpc_shm_huge_dir(char *dir, size_t len)
+{
+	struct mntent mnt, *m;
+	char buf[1024];
+	FILE *f = setmntent("/proc/self/mounts", "r");
+	int rc = -ENOENT;
+
+	if (f == NULL)
+		return -ENOENT;
+	while ((m = getmntent_r(f, &mnt, buf, sizeof(buf))) != NULL) {
+		if (strcmp(m->mnt_type, "hugetlbfs") != 0 || strlen(m->mnt_dir) >= len)
+			continue;
+		strcpy(dir, m->mnt_dir);
+		rc = 0;
+		break;
+	}
+	endmntent(f);
+	return rc;
+}
+
+int
+__crpc_shm_path(char *path, size_t len, const char *dir, const char *name)
+{
+	int n = snprintf(path, len, "%s/crpc.%s", dir, name);
+
+	if (n > 0 && (size_t)n < len)
+		return 0;
+	crpc_err("segment path '%s/crpc.%s' has %d bytes; expected at most %zu", dir, name, n, len - 1);
+	return -EINVAL;
+}
+
+bool
+__crpc_shm_same_file(const char *path, dev_t dev, ino_t ino)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
+}
+
+/* Whether the file may be removed: empty, cut off before its magic was written, or a segment. */
+static bool
+is_ours(int fd, const struct stat *st)
+{
+	uint64_t magic = 0;
+
+	if (!S_ISREG(st->st_mode))
+		return false;
+	if (st->st_size < (off_t)sizeof(struct crpc_shm_header))
+		return st->st_size == 0;
+	/* hugetlbfs cannot be read by pread() on all kernels; a file of ours is all it can be. */
+	if (pread(fd, &magic, sizeof(magic), 0) != (ssize_t)sizeof(magic))
+		return true;
+	return magic == CRPC_SHM_MAGIC || magic == 0;
+}
+
+/*
+ * Remove what a dead owner left at path. 0: the path is free, or somebody else was faster.
+ * The leftover's own lock is held meanwhile, so two removers cannot remove each other's new file.
+ */
+static int
+leftover_remove(const char *path)
+{
+	struct stat st;
+	int fd, rc = 0;
+
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0) {
+		if (errno == ENOENT)
+			return 0;
+		rc = errno == ELOOP || errno == EISDIR ? -EEXIST : -errno;
+		crpc_err("%s: exists, and cannot be opened: %s; remove it or use another name", path,
+			 strerror(errno));
+		return rc;
+	}
+	if (fstat(fd, &st) != 0 || !is_ours(fd, &st)) {
+		rc = -EEXIST;
+		crpc_err("%s: is no segment of this project; remove it or use another name", path);
+	} else if (__crpc_shm_fd_lock(fd, SHM_OWNER_BYTE) != 0) {
+		rc = -EADDRINUSE;
+		crpc_err("%s: belongs to a living process; stop it or use another name", path);
+	} else if (__crpc_shm_same_file(path, st.st_dev, st.st_ino) && unlink(path) != 0) {
+		rc = -errno;
+		crpc_err("%s: cannot remove a dead owner's segment: %s", path, strerror(errno));
+	}
+	close(fd);
+	return rc;
+}
+
+int
+__crpc_shm_file_create(const char *path, mode_t mode)
+{
+	struct stat st;
+	int fd, rc, round;
+
+	for (round = 0; round < CREATE_ROUNDS; round++) {
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+		if (fd < 0 && errno != EEXIST) {
+			rc = -errno;
+			crpc_err("%s: cannot create it: %s", path, strerror(errno));
+			return rc;
+		}
+		if (fd < 0) {
+			rc = leftover_remove(path);
+			if (rc != 0)
+				return rc;
+			continue;
+		}
+		/*
+		 * Between open and lock another creator may take the file for a leftover and remove
+		 * it; then this one is nobody's.
+		 */
+		if (__crpc_shm_fd_lock(fd, SHM_OWNER_BYTE) == 0 && fstat(fd, &st) == 0 &&
+		    __crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
+			fchmod(fd, mode); /* whatever the umask: mode is who may attach */
+			return fd;
+		}
+		close(fd);
+	}
+	crpc_err("%s: others keep creating it; expected one owner of the name", path);
+	return -EADDRINUSE;
+}
