@@ -14,22 +14,26 @@ struct ipc_call {
 };
 
 struct crpc_ipc_client {
-	/* call() */
+	/* First line: call(). */
 	struct ipc_slot *next;  /**< Where the next request goes: promised to the server. */
 	uint8_t *req;
 	struct ipc_call *calls; /**< Per request slot. */
+	uint64_t req_seq;       /**< Of the next request; its low half travels. */
 	uint32_t next_slot;     /**< Index of next. */
-	uint32_t req_seq;
 	uint32_t open;          /**< Calls not yet returned by poll(). */
-	uint32_t depth;
+	uint32_t room;          /**< depth, or 0 once status is set: at that many open, no more. */
+	uint32_t small_max;     /**< Bytes that the short way of call() takes. */
 	uint32_t req_mask;
+	uint32_t req_slot;      /**< Bytes of a request slot. */
 	int32_t status;         /**< 0, or the final error. */
-	/* poll() */
+	uint32_t empty;         /**< Empty polls since the last look at the server. */
+	/* Second line: poll(). */
 	struct ipc_slot *head;  /**< Where the next response will be. */
 	uint8_t *resp;
-	uint32_t resp_seq;
+	uint64_t resp_seq;
 	uint32_t resp_mask;
-	uint32_t empty;         /**< Empty polls since the last look at the server. */
+	uint32_t resp_slot;
+	uint32_t resp_max;
 	uint32_t fail_slot;     /**< Where failing the open calls goes on. */
 	struct ipc_header lay;  /**< Private copy, checked. */
 	/* slow path */

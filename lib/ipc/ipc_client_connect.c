@@ -135,7 +135,11 @@ place_init(struct crpc_ipc_client *c)
 	c->head = ipc_slot_at(c->resp, 1 & (c->lay.resp_slots - 1), c->lay.resp_slot);
 	c->req_seq = 1;
 	c->resp_seq = 1;
-	c->depth = c->lay.depth;
+	c->room = c->lay.depth;
+	c->small_max = (uint32_t)crpc_min(c->lay.req_max, IPC_COPY_SMALL);
+	c->req_slot = c->lay.req_slot;
+	c->resp_slot = c->lay.resp_slot;
+	c->resp_max = c->lay.resp_max;
 	c->req_mask = c->lay.req_slots - 1;
 	c->resp_mask = c->lay.resp_slots - 1;
 	prefault(c->req, c->lay.req_stride);

@@ -149,6 +149,9 @@ ipc_slot_at(uint8_t *base, uint32_t index, uint32_t stride)
 	return (struct ipc_slot *)(void *)(base + (uint64_t)index * stride);
 }
 
+/** Messages up to here are copied without a call. */
+#define IPC_COPY_SMALL 64
+
 /* Two moves that may overlap cover every length from n to 2n without a loop or a call. */
 #define IPC_MOVE_TWICE(n)                                                                          \
 	do {                                                                                       \
@@ -156,16 +159,14 @@ ipc_slot_at(uint8_t *base, uint32_t index, uint32_t stride)
 		memcpy(d + len - (n), s + len - (n), (n));                                         \
 	} while (0)
 
-/** Copy a message; small ones without a call. The two do not overlap. */
+/** Copy up to IPC_COPY_SMALL bytes. The two do not overlap. */
 static inline void
-ipc_copy(void *dst, const void *src, uint32_t len)
+ipc_copy_small(void *dst, const void *src, uint32_t len)
 {
 	uint8_t *d = dst;
 	const uint8_t *s = src;
 
-	if (len > 64) {
-		memcpy(d, s, len);
-	} else if (len >= 32) {
+	if (len >= 32) {
 		IPC_MOVE_TWICE(32);
 	} else if (len >= 16) {
 		IPC_MOVE_TWICE(16);

@@ -14,14 +14,15 @@
 static inline uint16_t
 recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint16_t n)
 {
+	struct ipc_slot *head = p->head;
 	uint32_t size, next;
 	uint64_t word, token;
 	uint16_t got = 0;
 
-	while (got < n && p->open < p->limit) {
-		/* A1 pairs with R1 in crpc_ipc_client_call(). */
-		word = crpc_load_acquire(&p->head->word);
-		if (ipc_word_seq(word) != p->req_seq)
+	do {
+		/* A1 pairs with R1 in put(). */
+		word = crpc_load_acquire(&head->word);
+		if (ipc_word_seq(word) != (uint32_t)p->req_seq)
 			break;
 		size = ipc_word_size(word);
 		next = ipc_word_slot(word);
@@ -29,36 +30,36 @@ recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, u
 			__crpc_ipc_drop(s, p, "request size", s->lay.req_max, size);
 			break;
 		}
-		token = (++s->serial << IPC_TOKEN_SERIAL_SHIFT | p->id << IPC_TOKEN_SLOT_BITS |
-			 (p->head_slot + 1)) & ~IPC_TOKEN_DEAD;
+		token = (++s->serial << IPC_TOKEN_SERIAL_SHIFT | p->token_base | p->head_slot) &
+			~IPC_TOKEN_DEAD;
 		p->tokens[p->head_slot] = token;
 		p->open++;
 		p->req_seq++;
 		req[got].token = token;
-		req[got].data = p->head->data;
+		req[got].data = head->data;
 		req[got].len = size;
 		req[got].peer = p->id;
 		got++;
 		if (crpc_unlikely(next >= s->lay.req_slots || (int64_t)p->tokens[next] > 0)) {
-			__crpc_ipc_drop(s, p, "next slot (of so many, not in use)",
-					s->lay.req_slots, next);
+			__crpc_ipc_drop(s, p, "next slot (one not in use, of)", s->lay.req_slots - 1, next);
 			break;
 		}
 		p->head_slot = next;
-		p->head = ipc_slot_at(p->req, next, s->lay.req_slot);
-	}
+		head = ipc_slot_at(p->req, next, s->lay.req_slot);
+	} while (got < n && p->open < p->limit);
+	p->head = head;
 	return got;
 }
 
 uint16_t
 crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
 {
-	uint32_t left, pos, i;
+	uint32_t left, pos, ahead;
 	struct ipc_peer *p;
 	uint16_t got = 0;
 
 	s->stats.recvs++;
-	/* A6 pairs with R6 in ring_bell(): the claim before the ring. */
+	/* A6 pairs with R6 in __crpc_ipc_ring_bell(): the claim before the ring. */
 	if (crpc_unlikely(crpc_load_acquire(s->bell) != s->bell_seen || s->admit_left != 0))
 		__crpc_ipc_admit(s);
 	pos = s->scan;
@@ -66,28 +67,28 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n
 		if (pos >= s->n_active)
 			pos = 0;
 		p = s->active[pos++];
-		i = pos + IPC_PREFETCH - 1;
-		crpc_prefetch(s->active[i < s->n_active ? i : 0]->head);
-		if (p->open >= p->limit)
-			continue;
-		got += recv_peer(s, p, req + got, (uint16_t)crpc_min(n - got, QUANTUM));
+		/* Past the end stand the first ones again, or what stood there: a hint needs no more. */
+		ahead = pos + IPC_PREFETCH - 1;
+		crpc_prefetch(s->active[ahead]->head);
+		if (p->open < p->limit)
+			got += recv_peer(s, p, req + got, (uint16_t)crpc_min(n - got, QUANTUM));
 	}
 	s->scan = pos;
 	s->stats.requests += got;
 	return got;
 }
 
+/* Wraps to a number above every client's where the field is 0, which no token has. */
 static inline uint32_t
 token_id(uint64_t token)
 {
-	return (uint32_t)(token >> IPC_TOKEN_SLOT_BITS) & ((1 << IPC_TOKEN_ID_BITS) - 1);
+	return ((uint32_t)(token >> IPC_TOKEN_SLOT_BITS) & ((1 << IPC_TOKEN_ID_BITS) - 1)) - 1;
 }
 
-/* Wraps to a number above every slot's where the field is 0, which no token has. */
 static inline uint32_t
 token_slot(uint64_t token)
 {
-	return ((uint32_t)token & ((1 << IPC_TOKEN_SLOT_BITS) - 1)) - 1;
+	return (uint32_t)token & ((1 << IPC_TOKEN_SLOT_BITS) - 1);
 }
 
 /* Say which way a token is wrong, and use a dead one up. */
@@ -107,53 +108,53 @@ refuse_token(struct crpc_ipc_server *s, uint64_t token)
 	return -ECONNRESET;
 }
 
-/* The client of an open token, or NULL. */
-static inline struct ipc_peer *
-token_peer(struct crpc_ipc_server *s, uint64_t token, uint32_t *slot)
-{
-	uint32_t id = token_id(token);
-
-	*slot = token_slot(token);
-	if (crpc_unlikely(id >= s->lay.max_clients || *slot >= s->lay.req_slots))
-		return NULL;
-	if (crpc_unlikely(s->peers[id].tokens[*slot] != token || (int64_t)token <= 0))
-		return NULL;
-	return &s->peers[id];
-}
-
-/* Write the next response of p. Its ring is the client's to lose: see ipc_layout.h for its size. */
+/*
+ * Write the next response of the client that token names. Its ring is the client's to lose: see
+ * ipc_layout.h for its size.
+ */
 static inline int
-respond(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len, uint32_t size)
+respond(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len, uint32_t size, bool small)
 {
-	uint32_t slot;
-	struct ipc_peer *p = token_peer(s, token, &slot);
+	uint32_t id = token_id(token), slot = token_slot(token);
+	struct ipc_peer *p = &s->peers[id];
 	struct ipc_slot *r;
 
-	if (crpc_unlikely(p == NULL))
+	if (crpc_unlikely(id >= s->lay.max_clients || slot >= s->lay.req_slots ||
+			  p->tokens[slot] != token || (int64_t)token <= 0))
 		return refuse_token(s, token);
-	r = ipc_slot_at(p->resp, p->resp_seq & (s->lay.resp_slots - 1), s->lay.resp_slot);
-	ipc_copy(r->data, buf, len);
+	r = ipc_slot_at(p->resp, (uint32_t)p->resp_seq & (s->lay.resp_slots - 1), s->lay.resp_slot);
+	if (small)
+		ipc_copy_small(r->data, buf, len);
+	else
+		memcpy(r->data, buf, len);
 	p->tokens[slot] = 0;
 	p->open--;
 	/* R2 pairs with A2 in crpc_ipc_client_poll(): the answer, and our reads of the request. */
-	crpc_store_release(&r->word, ipc_word(p->resp_seq, size, slot));
+	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, size, slot));
 	p->resp_seq++;
-	s->stats.replies++;
 	return 0;
+}
+
+static crpc_noinline int
+reply_large(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len)
+{
+	if (len > s->lay.resp_max)
+		return -EMSGSIZE;
+	return respond(s, token, buf, len, len, false);
 }
 
 int
 crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len)
 {
-	if (crpc_unlikely(len > s->lay.resp_max))
-		return -EMSGSIZE;
-	return respond(s, token, buf, len, len);
+	if (crpc_unlikely(len > s->small_max))
+		return reply_large(s, token, buf, len);
+	return respond(s, token, buf, len, len, true);
 }
 
 int
 crpc_ipc_server_release(struct crpc_ipc_server *s, uint64_t token)
 {
-	return respond(s, token, NULL, 0, 0);
+	return respond(s, token, NULL, 0, 0, true);
 }
 
 int
@@ -161,7 +162,7 @@ crpc_ipc_server_fail(struct crpc_ipc_server *s, uint64_t token, int32_t status)
 {
 	if (status >= 0 || status < -IPC_ERRNO_MAX)
 		return -EINVAL;
-	return respond(s, token, NULL, 0, IPC_SIZE_STATUS + (uint32_t)-status);
+	return respond(s, token, NULL, 0, IPC_SIZE_STATUS + (uint32_t)-status, true);
 }
 
 void
@@ -178,8 +179,10 @@ crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_st
 	*stats = s->stats;
 	stats->clients = s->n_active;
 	stats->open = 0;
-	for (i = 0; i < s->n_active; i++)
+	for (i = 0; i < s->n_active; i++) {
 		stats->open += s->active[i]->open;
+		stats->replies += s->active[i]->resp_seq - 1;
+	}
 }
 
 const char *

@@ -20,15 +20,15 @@
 /** Clients whose slots are prefetched ahead of the one that recv() looks at. */
 #define IPC_PREFETCH 3
 
-/* A token: 43 bits of serial number, 10 of client, 10 of slot + 1. Never 0, bit 63 never set. */
-#define IPC_TOKEN_SLOT_BITS 10
-#define IPC_TOKEN_ID_BITS 10
+/* A token: 43 bits of serial number, 11 of client + 1, 9 of slot. Never 0, bit 63 never set. */
+#define IPC_TOKEN_SLOT_BITS 9
+#define IPC_TOKEN_ID_BITS 11
 #define IPC_TOKEN_SERIAL_SHIFT (IPC_TOKEN_SLOT_BITS + IPC_TOKEN_ID_BITS)
 /** In the table of tokens: its client is gone, and the first to use it is told so. */
 #define IPC_TOKEN_DEAD (UINT64_C(1) << 63)
 
-_Static_assert(CRPC_IPC_CLIENTS_MAX <= 1 << IPC_TOKEN_ID_BITS, "a client's id fits a token");
-_Static_assert(2 * CRPC_IPC_DEPTH_MAX < 1 << IPC_TOKEN_SLOT_BITS, "a slot's index fits a token");
+_Static_assert(CRPC_IPC_CLIENTS_MAX < 1 << IPC_TOKEN_ID_BITS, "a client's id fits a token");
+_Static_assert(2 * CRPC_IPC_DEPTH_MAX <= 1 << IPC_TOKEN_SLOT_BITS, "a slot's index fits a token");
 
 enum ipc_peer_state {
 	IPC_PEER_ABSENT,
@@ -42,20 +42,21 @@ struct ipc_peer {
 	uint64_t *tokens;      /**< Per request slot: its token while open, 0, or a dead one. */
 	uint8_t *resp;         /**< Its response ring. */
 	uint8_t *req;          /**< Its request slots. */
-	uint32_t req_seq;      /**< Sequence number of the next request. */
-	uint32_t resp_seq;     /**< And of the next response. */
+	uint64_t req_seq;      /**< Of the next request; its low half travels. */
+	uint64_t resp_seq;     /**< And of the next response. */
 	uint32_t open;         /**< Requests not yet ended. */
 	uint32_t limit;        /**< depth while served, else 0: at that many open it is not scanned. */
 	uint32_t head_slot;    /**< Index of head. */
+	uint32_t token_base;   /**< The client's part of its tokens. */
+	/* Second line. */
 	uint32_t id;
 	uint32_t active_pos;   /**< Its place in the list of active clients. */
 	uint32_t state;        /**< enum ipc_peer_state. */
-	/* Second line: slow path. */
-	struct ipc_ctl *ctl;
 	uint32_t gen;          /**< Of its claim. */
+	struct ipc_ctl *ctl;
 } crpc_aligned(CRPC_CACHE_LINE);
 
-_Static_assert(offsetof(struct ipc_peer, ctl) == CRPC_CACHE_LINE, "one line for the datapath");
+_Static_assert(offsetof(struct ipc_peer, id) == CRPC_CACHE_LINE, "one line for the datapath");
 
 struct crpc_ipc_server {
 	_Atomic uint32_t *bell;
@@ -65,6 +66,7 @@ struct crpc_ipc_server {
 	uint32_t n_active;
 	uint32_t scan;          /**< Where the next recv() starts. */
 	uint64_t serial;        /**< Of the last token. */
+	uint32_t small_max;     /**< Bytes that the short way of reply() takes. */
 	struct ipc_header lay;  /**< Private copy: the shared one is for clients. */
 	struct crpc_ipc_server_stats stats;
 	struct crpc_shm *seg;
@@ -72,7 +74,8 @@ struct crpc_ipc_server {
 	uint32_t reap_pos;
 	uint64_t *tokens;       /**< All clients' tables. */
 	struct ipc_peer *peers; /**< max_clients. */
-	struct ipc_peer *active[CRPC_IPC_CLIENTS_MAX];
+	/** The first n_active are served or dropped; the rest is there to be prefetched from. */
+	struct ipc_peer *active[CRPC_IPC_CLIENTS_MAX + IPC_PREFETCH];
 };
 
 /** Look at a few places for newcomers; called while admit_left is not 0. */

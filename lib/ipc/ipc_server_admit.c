@@ -27,6 +27,7 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 	struct ipc_peer *p = &s->peers[id];
 
 	p->id = id;
+	p->token_base = (id + 1) << IPC_TOKEN_SLOT_BITS;
 	p->tokens = s->tokens + (uint64_t)id * s->lay.req_slots;
 	p->req = crpc_shm_ptr(s->seg, s->lay.req_off + id * s->lay.req_stride, s->lay.req_stride);
 	p->resp = crpc_shm_ptr(s->seg, s->lay.resp_off + id * s->lay.resp_stride, s->lay.resp_stride);
@@ -86,8 +87,11 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	rc = segment_create(s, conf);
 	if (rc != 0)
 		goto err_peers;
+	s->small_max = (uint32_t)crpc_min(s->lay.resp_max, IPC_COPY_SMALL);
 	for (i = 0; i < s->lay.max_clients; i++)
 		peer_init(s, i);
+	for (i = 0; i < CRPC_DIM(s->active); i++)
+		s->active[i] = &s->peers[0];
 	crpc_shm_ready(s->seg);
 	return s;
 
@@ -175,6 +179,8 @@ kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 		if ((int64_t)p->tokens[i] > 0)
 			p->tokens[i] |= IPC_TOKEN_DEAD;
 	s->stats.lost_calls += p->open;
+	s->stats.replies += p->resp_seq - 1; /* the living ones' are added by stats() */
+	p->resp_seq = 1;
 	p->open = 0;
 	p->limit = 0;
 }
@@ -277,7 +283,8 @@ crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
 		st.lost_calls, st.kicks, st.reaps);
 	for (i = 0; i < s->n_active; i++) {
 		p = s->active[i];
-		fprintf(out, "  client %u: %s, pid %u, generation %u, requests %u, responses %u, open %u\n",
+		fprintf(out, "  client %u: %s, pid %u, generation %u, requests %" PRIu64 ", responses %" PRIu64
+			", open %u\n",
 			p->id, names[p->state], p->ctl->pid, p->gen, p->req_seq - 1, p->resp_seq - 1,
 			p->open);
 	}
