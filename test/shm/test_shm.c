@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Segments: who owns one is decided by the kernel and by nothing else; a dead owner's leftover is
+ * replaced and a living owner's, or a foreign, file is never touched; every field of a header is
+ * checked; space is there before anybody touches it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crpc_atomic.h"
+#include "crpc_log.h"
+#include "crpc_shm.h"
+
+#define KIND CRPC_SHM_KIND('T', 'E', 'S', 'T')
+#define SIZE 10000
+#define NOBODY 65534
+
+static char dir[64];
+
+static struct crpc_shm *
+create(const char *name, uint64_t size)
+{
+	struct crpc_shm_conf conf = {
+		.name = name, .dir = dir, .size = size, .kind = KIND, .kind_version = 3};
+
+	return crpc_shm_create(&conf);
+}
+
+static struct crpc_shm *
+attach(const char *name)
+{
+	return crpc_shm_attach(dir, name, KIND, 3, 0);
+}
+
+static void
+path_of(char *path, const char *name)
+{
+	snprintf(path, CRPC_SHM_PATH_MAX, "%s/crpc.%s", dir, name);
+}
+
+static bool
+exists(const char *name)
+{
+	char path[CRPC_SHM_PATH_MAX];
+
+	path_of(path, name);
+	return access(path, F_OK) == 0;
+}
+
+/* Run fn in a child that tells when it is ready and then waits to be killed. */
+static pid_t
+start_child(void (*fn)(void))
+{
+	int p[2];
+	char c;
+	pid_t pid;
+
+	assert_int_equal(pipe(p), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fn();
+		if (write(p[1], "r", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(p[1]);
+	assert_int_equal(read(p[0], &c, 1), 1);
+	close(p[0]);
+	return pid;
+}
+
+static void
+kill_child(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void
+own_a(void)
+{
+	struct crpc_shm *seg = create("a", SIZE);
+
+	if (seg == NULL)
+		_exit(1);
+	crpc_shm_ready(seg);
+}
+
+/* ---- tests ---- */
+
+static void
+owner_and_others_see_the_same_bytes(void **state)
+{
+	struct crpc_shm *own = create("a", SIZE), *seg;
+	struct stat st;
+	uint8_t *p, *q;
+	uint64_t off, i;
+
+	assert_non_null(own);
+	assert_true(crpc_shm_size(own) >= SIZE);
+	assert_int_equal(stat(crpc_shm_path(own), &st), 0);
+	assert_true((uint64_t)st.st_blocks * 512 >= crpc_shm_size(own)); /* reserved, not promised */
+	assert_int_equal(st.st_mode & 0777, 0600);
+	p = crpc_shm_ptr(own, 0, crpc_shm_size(own));
+	for (i = sizeof(struct crpc_shm_header); i < crpc_shm_size(own); i++)
+		assert_int_equal(p[i], 0);
+	p[5000] = 7;
+	crpc_shm_ready(own);
+	seg = attach("a");
+	assert_non_null(seg);
+	q = crpc_shm_ptr(seg, 5000, 1);
+	assert_ptr_not_equal(p + 5000, q);
+	assert_int_equal(*q, 7);
+	assert_int_equal(crpc_shm_off(seg, q, 1, &off), 0);
+	assert_int_equal(off, 5000);
+	assert_true(crpc_shm_owner_alive(seg));
+	assert_int_equal(crpc_shm_header(seg)->owner_pid, getpid());
+	crpc_shm_free(own);
+	assert_false(crpc_shm_owner_alive(seg));
+	assert_false(exists("a"));
+	assert_int_equal(*q, 7); /* mapped until detached */
+	crpc_shm_detach(seg);
+}
+
+static void
+translation_is_bounded(void **state)
+{
+	struct crpc_shm *seg = create("a", SIZE);
+	uint64_t size, off = 99;
+	uint8_t *base;
+
+	assert_non_null(seg);
+	size = crpc_shm_size(seg);
+	base = crpc_shm_ptr(seg, 0, size);
+	assert_non_null(base);
+	assert_ptr_equal(crpc_shm_ptr(seg, size, 0), base + size);
+	assert_null(crpc_shm_ptr(seg, 0, size + 1));
+	assert_null(crpc_shm_ptr(seg, size, 1));
+	assert_null(crpc_shm_ptr(seg, size + 1, 0));
+	assert_null(crpc_shm_ptr(seg, 1, UINT64_MAX));
+	assert_null(crpc_shm_ptr(seg, UINT64_MAX, 1));
+	assert_int_equal(crpc_shm_off(seg, base + size - 1, 1, &off), 0);
+	assert_int_equal(off, size - 1);
+	assert_int_equal(crpc_shm_off(seg, base + size - 1, 2, &off), -ERANGE);
+	assert_int_equal(crpc_shm_off(seg, base - 1, 1, &off), -ERANGE);
+	assert_int_equal(crpc_shm_off(seg, base, UINT64_MAX, &off), -ERANGE);
+	assert_int_equal(off, size - 1);
+	crpc_shm_free(seg);
+}
+
+static void
+a_living_owner_is_left_alone(void **state)
+{
+	struct crpc_shm *own = create("a", SIZE);
+
+	assert_non_null(own);
+	assert_null(create("a", SIZE)); /* not ready yet, and owned all the same */
+	assert_int_equal(errno, EADDRINUSE);
+	crpc_shm_ready(own);
+	assert_null(create("a", SIZE));
+	assert_int_equal(errno, EADDRINUSE);
+	assert_non_null(strstr(crpc_log_last(), "living"));
+	assert_true(exists("a"));
+	crpc_shm_free(own);
+}
+
+static void
+a_dead_owners_leftover_is_replaced(void **state)
+{
+	pid_t pid = start_child(own_a);
+	struct crpc_shm *seg = attach("a"), *own;
+	uint64_t old;
+
+	assert_non_null(seg);
+	old = crpc_shm_header(seg)->incarnation;
+	assert_true(crpc_shm_owner_alive(seg));
+	kill_child(pid);
+	assert_false(crpc_shm_owner_alive(seg));
+	assert_null(attach("a"));
+	assert_int_equal(errno, ECONNREFUSED);
+	own = create("a", 2 * SIZE);
+	assert_non_null(own);
+	assert_true(crpc_shm_header(own)->incarnation != old);
+	assert_false(crpc_shm_owner_alive(seg)); /* the old one is not confused with the new */
+	assert_null(crpc_shm_lock_take(seg, 5));
+	assert_int_equal(errno, ECONNREFUSED);
+	crpc_shm_detach(seg);
+	crpc_shm_free(own);
+}
+
+static void
+a_stopped_owner_lives(void **state)
+{
+	pid_t pid = start_child(own_a);
+	struct crpc_shm *seg = attach("a");
+
+	assert_non_null(seg);
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
+	assert_true(crpc_shm_owner_alive(seg));
+	assert_null(create("a", SIZE));
+	assert_int_equal(errno, EADDRINUSE);
+	kill_child(pid);
+	crpc_shm_detach(seg);
+	crpc_shm_free(create("a", SIZE));
+}
+
+static pid_t grandchild;
+
+static void
+own_a_and_fork(void)
+{
+	own_a();
+	grandchild = fork();
+	if (grandchild == 0)
+		for (;;)
+			pause();
+	/* Told through the segment itself: the test process needs it to end the grandchild. */
+	struct crpc_shm *seg = attach("a");
+
+	*(pid_t *)crpc_shm_ptr(seg, 4096, sizeof(pid_t)) = grandchild;
+}
+
+static void
+a_forked_child_does_not_keep_a_dead_owner_alive(void **state)
+{
+	pid_t pid = start_child(own_a_and_fork), orphan;
+	struct crpc_shm *seg = attach("a"), *own;
+
+	assert_non_null(seg);
+	orphan = *(pid_t *)crpc_shm_ptr(seg, 4096, sizeof(pid_t));
+	assert_true(orphan > 0 && kill(orphan, 0) == 0);
+	kill_child(pid);
+	assert_int_equal(kill(orphan, 0), 0);
+	assert_false(crpc_shm_owner_alive(seg));
+	own = create("a", SIZE);
+	assert_non_null(own);
+	kill(orphan, SIGKILL);
+	crpc_shm_detach(seg);
+	crpc_shm_free(own);
+}
+
+static void
+each_header_field_is_checked(void **state)
+{
+	static const struct {
+		size_t off, len;
+		const char *says;
+	} fields[] = {
+		{offsetof(struct crpc_shm_header, magic), 8, "magic"},
+		{offsetof(struct crpc_shm_header, version), 4, "segment version"},
+		{offsetof(struct crpc_shm_header, header_size), 4, "header size"},
+		{offsetof(struct crpc_shm_header, total_size), 8, "total size"},
+		{offsetof(struct crpc_shm_header, kind), 4, "kind"},
+		{offsetof(struct crpc_shm_header, kind_version), 4, "layout version"},
+		{offsetof(struct crpc_shm_header, state), 4, "state"},
+	};
+	struct crpc_shm *own = create("a", SIZE);
+	uint8_t *hdr, saved[8];
+	size_t i, bit;
+
+	assert_non_null(own);
+	crpc_shm_ready(own);
+	hdr = (uint8_t *)crpc_shm_header(own);
+	for (i = 0; i < CRPC_DIM(fields); i++) {
+		memcpy(saved, hdr + fields[i].off, fields[i].len);
+		for (bit = 3; bit < 8 * fields[i].len; bit++) {
+			hdr[fields[i].off + bit / 8] ^= (uint8_t)(1 << bit % 8);
+			assert_null(attach("a"));
+			assert_int_equal(errno, EPROTO);
+			assert_non_null(strstr(crpc_log_last(), fields[i].says));
+			memcpy(hdr + fields[i].off, saved, fields[i].len);
+		}
+	}
+	assert_null(crpc_shm_attach(dir, "a", KIND, 4, 0));
+	assert_int_equal(errno, EPROTO);
+	assert_non_null(strstr(crpc_log_last(), "is 0x3, expected 0x4"));
+	crpc_shm_detach(attach("a"));
+	crpc_shm_free(own);
+}
+
+static void
+short_files_and_foreign_files(void **state)
+{
+	static const char text[] = "somebody's notes, long enough to be taken for a header if nobody looked: "
+		"somebody's notes, long enough to be taken for a header";
+	char path[CRPC_SHM_PATH_MAX], back[sizeof(text)];
+	int fd;
+
+	path_of(path, "x");
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	assert_true(fd >= 0);
+	assert_null(attach("x")); /* empty and nobody's */
+	assert_int_equal(errno, ECONNREFUSED);
+	assert_int_equal(write(fd, text, 20), 20);
+	assert_null(attach("x"));
+	assert_int_equal(errno, EPROTO);
+	assert_null(create("x", SIZE));
+	assert_int_equal(errno, EEXIST);
+	assert_int_equal(pwrite(fd, text, sizeof(text), 0), sizeof(text));
+	assert_null(attach("x"));
+	assert_int_equal(errno, EPROTO);
+	assert_null(create("x", SIZE));
+	assert_int_equal(errno, EEXIST);
+	assert_int_equal(pread(fd, back, sizeof(back), 0), sizeof(back));
+	assert_memory_equal(back, text, sizeof(text));
+	assert_true(exists("x"));
+	close(fd);
+	unlink(path);
+
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_null(create("x", SIZE));
+	assert_int_equal(errno, EEXIST);
+	rmdir(path);
+	assert_int_equal(symlink("/etc/passwd", path), 0);
+	assert_null(create("x", SIZE));
+	assert_int_equal(errno, EEXIST);
+	assert_null(attach("x"));
+	assert_int_equal(errno, ELOOP);
+	unlink(path);
+}
+
+static void
+a_creator_that_died_early_is_replaced(void **state)
+{
+	char path[CRPC_SHM_PATH_MAX];
+	off_t size;
+	int fd;
+
+	for (size = 0; size <= 8192; size += 4096) {
+		path_of(path, "x");
+		fd = open(path, O_RDWR | O_CREAT, 0600);
+		assert_true(fd >= 0);
+		assert_int_equal(ftruncate(fd, size), 0);
+		close(fd);
+		assert_null(attach("x"));
+		assert_int_equal(errno, ECONNREFUSED);
+		crpc_shm_free(create("x", SIZE));
+		assert_false(exists("x"));
+	}
+}
+
+static void
+no_room_is_said_and_leaves_nothing(void **state)
+{
+	assert_null(create("big", UINT64_C(1) << 45));
+	assert_true(errno == ENOSPC || errno == EFBIG);
+	assert_non_null(strstr(crpc_log_last(), "crpc.big"));
+	assert_false(exists("big"));
+	assert_null(create("big", UINT64_MAX));
+	assert_int_equal(errno, EINVAL);
+	assert_null(create("small", sizeof(struct crpc_shm_header) - 1));
+	assert_int_equal(errno, EINVAL);
+}
+
+static void
+bad_names_and_places(void **state)
+{
+	static const char *const bad[] = {"", "a/b", "../x", "a b", "\n",
+		"0123456789012345678901234567890123456789012345678"};
+	struct crpc_shm_conf conf = {.name = "x", .dir = "/nonexistent", .size = SIZE};
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		assert_null(create(bad[i], SIZE));
+		assert_int_equal(errno, EINVAL);
+		assert_null(attach(bad[i]));
+		assert_int_equal(errno, EINVAL);
+	}
+	assert_null(create(NULL, SIZE));
+	assert_int_equal(errno, EINVAL);
+	assert_null(crpc_shm_create(&conf));
+	assert_int_equal(errno, ENOENT);
+	assert_null(attach("nobody"));
+	assert_int_equal(errno, ENOENT);
+	assert_non_null(strstr(crpc_log_last(), "crpc.nobody"));
+	conf.dir = dir;
+	conf.huge = true;
+	assert_null(crpc_shm_create(&conf));
+	assert_int_equal(errno, ENOTSUP);
+	assert_false(exists("x"));
+}
+
+static void
+attach_waits_for_ready(void **state)
+{
+	struct crpc_shm *own = create("a", SIZE), *seg;
+	pid_t pid;
+	int status;
+
+	assert_non_null(own);
+	assert_null(attach("a"));
+	assert_int_equal(errno, EAGAIN);
+	pid = fork();
+	if (pid == 0) {
+		seg = crpc_shm_attach(dir, "a", KIND, 3, 10000);
+		_exit(seg == NULL ? 1 : 0);
+	}
+	usleep(20000);
+	assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+	crpc_shm_ready(own);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	crpc_shm_free(own);
+}
+
+static void
+locks_exclude_and_drop(void **state)
+{
+	struct crpc_shm *own = create("a", SIZE), *seg;
+	struct crpc_shm_lock *l1, *l2;
+
+	assert_non_null(own);
+	crpc_shm_ready(own);
+	seg = attach("a");
+	assert_non_null(seg);
+	assert_int_equal(crpc_shm_lock_held(own, 9), 0);
+	l1 = crpc_shm_lock_take(seg, 9);
+	assert_non_null(l1);
+	assert_int_equal(crpc_shm_lock_held(own, 9), 1);
+	assert_int_equal(crpc_shm_lock_held(seg, 9), 1);
+	assert_int_equal(crpc_shm_lock_held(seg, 8), 0);
+	assert_null(crpc_shm_lock_take(seg, 9));
+	assert_int_equal(errno, EAGAIN);
+	assert_null(crpc_shm_lock_take(seg, 0));
+	assert_int_equal(errno, EAGAIN);
+	l2 = crpc_shm_lock_take(own, 10);
+	assert_non_null(l2);
+	crpc_shm_lock_drop(l1);
+	assert_int_equal(crpc_shm_lock_held(seg, 9), 0);
+	assert_int_equal(crpc_shm_lock_held(seg, 10), 1);
+	crpc_shm_lock_drop(l2);
+	crpc_shm_detach(seg);
+	assert_true(crpc_shm_owner_alive(own));
+	crpc_shm_free(own);
+}
+
+/* Eight creators over one leftover: exactly one owns it afterwards, in each of many rounds. */
+static void
+one_of_many_creators_wins(void **state)
+{
+	int round, i, status, won;
+	pid_t pid[8];
+	int gate[2];
+	char c;
+
+	for (round = 0; round < 20; round++) {
+		kill_child(start_child(own_a));
+		assert_int_equal(pipe(gate), 0);
+		for (i = 0; i < 8; i++) {
+			pid[i] = fork();
+			if (pid[i] != 0)
+				continue;
+			close(gate[1]);
+			if (read(gate[0], &c, 1) != 0)
+				_exit(2);
+			if (create("a", SIZE) == NULL)
+				_exit(errno == EADDRINUSE ? 1 : 2);
+			usleep(50000); /* own it until all others have tried */
+			_exit(0);
+		}
+		close(gate[0]);
+		close(gate[1]);
+		for (i = 0, won = 0; i < 8; i++) {
+			assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+			assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+			won += WEXITSTATUS(status) == 0;
+		}
+		assert_int_equal(won, 1);
+	}
+	crpc_shm_free(create("a", SIZE));
+}
+
+static void
+others_are_denied_unless_the_mode_lets_them(void **state)
+{
+	struct crpc_shm_conf conf = {.name = "a", .dir = dir, .size = SIZE, .kind = KIND,
+		.kind_version = 3};
+	mode_t modes[] = {0600, 0666}, old = umask(077);
+	struct crpc_shm *own;
+	int status;
+	size_t i;
+	pid_t pid;
+
+	if (geteuid() != 0) {
+		umask(old);
+		skip();
+	}
+	assert_int_equal(chmod(dir, 0755), 0);
+	for (i = 0; i < CRPC_DIM(modes); i++) {
+		conf.mode = modes[i];
+		own = crpc_shm_create(&conf);
+		assert_non_null(own);
+		crpc_shm_ready(own);
+		pid = fork();
+		if (pid == 0) {
+			if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+				_exit(99);
+			_exit(attach("a") == NULL ? errno : 0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(WEXITSTATUS(status), modes[i] == 0600 ? EACCES : 0);
+		crpc_shm_free(own);
+	}
+	umask(old);
+}
+
+static int
+make_dir(void **state)
+{
+	strcpy(dir, "/dev/shm/test_shm.XXXXXX");
+	return mkdtemp(dir) == NULL;
+}
+
+static int
+remove_dir(void **state)
+{
+	return rmdir(dir); /* fails if a test left a file behind */
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(owner_and_others_see_the_same_bytes),
+		cmocka_unit_test(translation_is_bounded),
+		cmocka_unit_test(a_living_owner_is_left_alone),
+		cmocka_unit_test(a_dead_owners_leftover_is_replaced),
+		cmocka_unit_test(a_stopped_owner_lives),
+		cmocka_unit_test(a_forked_child_does_not_keep_a_dead_owner_alive),
+		cmocka_unit_test(each_header_field_is_checked),
+		cmocka_unit_test(short_files_and_foreign_files),
+		cmocka_unit_test(a_creator_that_died_early_is_replaced),
+		cmocka_unit_test(no_room_is_said_and_leaves_nothing),
+		cmocka_unit_test(bad_names_and_places),
+		cmocka_unit_test(attach_waits_for_ready),
+		cmocka_unit_test(locks_exclude_and_drop),
+		cmocka_unit_test(one_of_many_creators_wins),
+		cmocka_unit_test(others_are_denied_unless_the_mode_lets_them),
+	};
+
+	return cmocka_run_group_tests_name("shm", tests, make_dir, remove_dir);
+}
