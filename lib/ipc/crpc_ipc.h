@@ -172,7 +172,7 @@ void crpc_ipc_server_flush(struct crpc_ipc_server *s);
  * takes back the places of those who closed or died, and beats the heart that tools watch.
  *
  * @return
- *   How many places it took back.
+ *   How many places came back since the previous reap().
  */
 uint32_t crpc_ipc_server_reap(struct crpc_ipc_server *s);
 

@@ -134,22 +134,21 @@ admit_peer(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t gen)
 	s->stats.connects++;
 }
 
-static uint32_t retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p);
+static void retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p);
 
 /* Admit who claimed the place, and take it back from who closed it or left nonsense in it. */
-static uint32_t
+static void
 look_at(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
 	/* A4 pairs with R4 in claim_place(): what the client did to its place before. */
 	uint64_t claim = crpc_load_acquire(&p->ctl->claim);
 
 	if ((uint32_t)claim == IPC_FREE)
-		return 0;
+		return;
 	if ((uint32_t)claim != IPC_OPEN)
-		return retire_if_gone(s, p);
-	if (p->state == IPC_PEER_ABSENT)
+		retire_if_gone(s, p);
+	else if (p->state == IPC_PEER_ABSENT)
 		admit_peer(s, p, (uint32_t)(claim >> 32));
-	return 0;
 }
 
 crpc_noinline void
@@ -202,14 +201,14 @@ wipe(struct crpc_ipc_server *s, struct ipc_peer *p)
  * Free a place whose lock is free. A client takes the lock before it claims and gives it up after it
  * closed, so a claimed place without a lock is nobody's; and nobody claims it until it is FREE.
  */
-static uint32_t
+static void
 retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
 	uint64_t claim = crpc_load_relaxed(&p->ctl->claim);
 	struct ipc_peer *last;
 
 	if (crpc_shm_lock_held(s->seg, IPC_LOCK_BYTE(p->id)) != 0)
-		return 0;
+		return;
 	if (p->state != IPC_PEER_ABSENT) {
 		if ((uint32_t)claim == IPC_CLOSED)
 			s->stats.closes++;
@@ -225,13 +224,13 @@ retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 	p->gen++;
 	/* R3 pairs with A3 in claim_place(): wiped, before it can be taken. */
 	crpc_store_release(&p->ctl->claim, IPC_CLAIM(p->gen, IPC_FREE));
-	return 1;
+	s->freed++;
 }
 
 uint32_t
 crpc_ipc_server_reap(struct crpc_ipc_server *s)
 {
-	uint32_t n = (uint32_t)crpc_min(s->lay.max_clients, CRPC_IPC_REAP_BURST), freed = 0;
+	uint32_t n = (uint32_t)crpc_min(s->lay.max_clients, CRPC_IPC_REAP_BURST), freed;
 	struct ipc_peer *p;
 
 	s->stats.reaps++;
@@ -240,10 +239,12 @@ crpc_ipc_server_reap(struct crpc_ipc_server *s)
 	for (; n != 0; n--) {
 		p = &s->peers[s->reap_pos];
 		s->reap_pos = s->reap_pos + 1 == s->lay.max_clients ? 0 : s->reap_pos + 1;
-		freed += look_at(s, p);
+		look_at(s, p);
 		if (p->state != IPC_PEER_ABSENT)
-			freed += retire_if_gone(s, p);
+			retire_if_gone(s, p);
 	}
+	freed = s->freed;
+	s->freed = 0;
 	return freed;
 }
 

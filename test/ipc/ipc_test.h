@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef IPC_TEST_H
+#define IPC_TEST_H
+
+/** @file What the tests of lib/ipc share: a directory of their own, servers, clients, random bytes. */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "crpc_ipc.h"
+#include "crpc_log.h"
+
+static char test_dir[64];
+static uint64_t rng_state;
+
+static inline uint64_t
+rng(void)
+{
+	rng_state ^= rng_state << 13;
+	rng_state ^= rng_state >> 7;
+	rng_state ^= rng_state << 17;
+	return rng_state;
+}
+
+/** The seed is printed, and IPC_TEST_SEED repeats a run. */
+static inline void
+rng_init(void)
+{
+	const char *s = getenv("IPC_TEST_SEED");
+
+	rng_state = s != NULL ? strtoull(s, NULL, 0) : (uint64_t)time(NULL) * 2654435761u + 1;
+	printf("seed 0x%llx (IPC_TEST_SEED repeats it)\n", (unsigned long long)rng_state);
+	fflush(stdout);
+}
+
+static inline uint64_t
+now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static inline struct crpc_ipc_server *
+new_server(uint32_t clients, uint32_t depth, uint32_t req_max, uint32_t resp_max)
+{
+	struct crpc_ipc_server_conf conf = {.name = "t", .dir = test_dir, .max_clients = clients,
+		.depth = depth, .req_max = req_max, .resp_max = resp_max};
+
+	return crpc_ipc_server_create(&conf);
+}
+
+static inline struct crpc_ipc_client *
+new_client(const struct crpc_ipc_server *s)
+{
+	struct crpc_ipc_client_conf conf = {.name = "t", .dir = test_dir, .server = s};
+
+	return crpc_ipc_client_connect(&conf);
+}
+
+static inline int
+make_dir(void **state)
+{
+	strcpy(test_dir, "/dev/shm/test_ipc.XXXXXX");
+	return mkdtemp(test_dir) == NULL;
+}
+
+static inline int
+remove_dir(void **state)
+{
+	return rmdir(test_dir); /* fails if a test left a file behind */
+}
+
+#endif

@@ -1,0 +1,647 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * RPC with server and clients in one thread, so that every interleaving is chosen by the test: order,
+ * depth, sizes, tokens, slots, places, ends. What needs processes is test_ipc_proc.c, what lies is
+ * test_ipc_hostile.c, what runs at once is test_ipc_thread.c.
+ */
+#include "ipc_test.h"
+#include "ipc_client.h"
+#include "ipc_server.h"
+
+#define REQ_MAX 500
+#define RESP_MAX 700
+
+static struct crpc_req
+recv_one(struct crpc_ipc_server *s)
+{
+	struct crpc_req req = {0};
+
+	assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
+	return req;
+}
+
+static struct crpc_done
+poll_one(struct crpc_ipc_client *c)
+{
+	struct crpc_done done = {0};
+
+	assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	return done;
+}
+
+static void
+assert_idle(struct crpc_ipc_server *s, struct crpc_ipc_client *c)
+{
+	struct crpc_req req;
+	struct crpc_done done;
+
+	assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 0);
+	assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 0);
+}
+
+/* ---- messages ---- */
+
+static void
+fill(uint8_t *p, uint32_t len, uint64_t seed)
+{
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		p[i] = (uint8_t)(seed * 31 + i * 7 + (seed >> 9));
+}
+
+/* Every size from 0 to the limit, both ways, byte for byte, through either kind of mapping. */
+static void
+every_size_arrives_whole(void **state)
+{
+	uint8_t buf[RESP_MAX + 1], want[RESP_MAX + 1];
+	struct crpc_ipc_server *s = new_server(2, 4, REQ_MAX, RESP_MAX);
+	struct crpc_ipc_client *c[2];
+	struct crpc_req req;
+	struct crpc_done done;
+	uint32_t len, i;
+
+	assert_non_null(s);
+	c[0] = new_client(s);
+	c[1] = new_client(NULL);
+	assert_non_null(c[0]);
+	assert_non_null(c[1]);
+	for (len = 0; len <= RESP_MAX; len++) {
+		for (i = 0; i < 2; i++) {
+			fill(buf, len, len + i);
+			if (len > REQ_MAX) {
+				assert_int_equal(crpc_ipc_client_call(c[i], buf, len, 1), -EMSGSIZE);
+				assert_int_equal(crpc_ipc_client_call(c[i], buf, 0, len), 0);
+			} else {
+				assert_int_equal(crpc_ipc_client_call(c[i], buf, len, len), 0);
+			}
+			req = recv_one(s);
+			assert_int_equal(req.peer, crpc_ipc_client_id(c[i]));
+			assert_int_equal(req.len, len > REQ_MAX ? 0 : len);
+			assert_memory_equal(req.data, buf, req.len);
+			fill(want, len, len * 3 + i);
+			assert_int_equal(crpc_ipc_server_reply(s, req.token, want, len), 0);
+			done = poll_one(c[i]);
+			assert_int_equal(done.status, 0);
+			assert_int_equal(done.cookie, len);
+			assert_int_equal(done.len, len);
+			assert_memory_equal(done.data, want, len);
+		}
+	}
+	assert_idle(s, c[0]);
+	crpc_ipc_client_close(c[0]);
+	crpc_ipc_client_close(c[1]);
+	crpc_ipc_server_free(s);
+}
+
+static void
+sizes_out_of_range_take_nothing(void **state)
+{
+	uint8_t buf[RESP_MAX + 1] = {0};
+	struct crpc_ipc_server *s = new_server(1, 1, REQ_MAX, RESP_MAX);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_req req;
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_client_req_max(c), REQ_MAX);
+	assert_int_equal(crpc_ipc_client_resp_max(c), RESP_MAX);
+	assert_int_equal(crpc_ipc_client_call(c, buf, REQ_MAX + 1, 1), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_call(c, buf, UINT32_MAX, 1), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_open(c), 0);
+	assert_int_equal(crpc_ipc_client_call(c, buf, REQ_MAX, 1), 0);
+	req = recv_one(s);
+	assert_int_equal(crpc_ipc_server_reply(s, req.token, buf, RESP_MAX + 1), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_server_fail(s, req.token, 0), -EINVAL);
+	assert_int_equal(crpc_ipc_server_fail(s, req.token, -4096), -EINVAL);
+	assert_idle(s, c);
+	assert_int_equal(crpc_ipc_server_reply(s, req.token, buf, RESP_MAX), 0); /* still open */
+	assert_int_equal(poll_one(c).len, RESP_MAX);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+static void
+release_and_fail_complete_the_call(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 2, 8, 8);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_ipc_client_stats st;
+	struct crpc_done done;
+	int e;
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 5), 0);
+	assert_int_equal(crpc_ipc_server_release(s, recv_one(s).token), 0);
+	done = poll_one(c);
+	assert_int_equal(done.cookie, 5);
+	assert_int_equal(done.status, 0);
+	assert_int_equal(done.len, 0);
+	for (e = 1; e <= 4095; e += 91) {
+		assert_int_equal(crpc_ipc_client_call(c, "x", 1, 6), 0);
+		assert_int_equal(crpc_ipc_server_fail(s, recv_one(s).token, -e), 0);
+		done = poll_one(c);
+		assert_int_equal(done.cookie, 6);
+		assert_int_equal(done.status, -e);
+		assert_null(done.data);
+		assert_int_equal(done.len, 0);
+	}
+	crpc_ipc_client_stats(c, &st);
+	assert_int_equal(st.calls, 46);
+	assert_int_equal(st.completed, 46);
+	assert_int_equal(st.failed, 45);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* ---- depth, order, slots ---- */
+
+static void
+depth_is_the_back_pressure(void **state)
+{
+	static const uint32_t depths[] = {1, 2, 3, 4, 31, 32, 255, 256};
+	struct crpc_ipc_server *s;
+	struct crpc_ipc_client *c;
+	struct crpc_req req[256];
+	struct crpc_done done[256];
+	uint32_t d, i, k, got;
+
+	for (k = 0; k < CRPC_DIM(depths); k++) {
+		d = depths[k];
+		s = new_server(1, d, 8, 8);
+		c = new_client(s);
+		assert_non_null(c);
+		assert_int_equal(crpc_ipc_client_depth(c), d);
+		for (i = 0; i < d; i++)
+			assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), 0);
+		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), -EAGAIN);
+		for (got = 0; got < d;)
+			got += crpc_ipc_server_recv(s, req + got, 256);
+		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), -EAGAIN); /* received is not done */
+		for (i = 0; i < d; i++) {
+			assert_int_equal(*(const uint32_t *)req[i].data, i); /* in order of call */
+			assert_int_equal(crpc_ipc_server_reply(s, req[i].token, &i, 4), 0);
+		}
+		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), -EAGAIN); /* nor is answered */
+		assert_int_equal(crpc_ipc_client_poll(c, done, 256), d);
+		for (i = 0; i < d; i++)
+			assert_int_equal(done[i].cookie, i);
+		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), 0);
+		crpc_ipc_client_close(c);
+		crpc_ipc_server_free(s);
+	}
+}
+
+/*
+ * An answer out of order once freed the slot of another open call, whose place the next call then took.
+ * One call stays open while thousands pass it; its bytes and its token stay as they were.
+ */
+static void
+ooo_response_frees_other_slot(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 4, 8, 8);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_req slow, req[4];
+	struct crpc_done done[4];
+	uint64_t i, k, v, n = 0;
+
+	assert_non_null(c);
+	v = 0x5105105105105100;
+	assert_int_equal(crpc_ipc_client_call(c, &v, 8, 999), 0);
+	slow = recv_one(s);
+	for (i = 0; i < 5000; i++) {
+		for (k = 0; k < 3; k++, n++)
+			assert_int_equal(crpc_ipc_client_call(c, &n, 8, n), 0);
+		assert_int_equal(crpc_ipc_client_call(c, &n, 8, n), -EAGAIN);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 4), 3);
+		for (k = 3; k-- > 0;) {
+			assert_true(req[k].token != slow.token && req[k].data != slow.data);
+			assert_int_equal(crpc_ipc_server_reply(s, req[k].token, req[k].data, 8), 0);
+		}
+		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 3);
+		for (k = 0; k < 3; k++) {
+			assert_int_equal(done[k].cookie, n - 1 - k);
+			assert_int_equal(*(const uint64_t *)done[k].data, done[k].cookie);
+		}
+		assert_int_equal(*(const uint64_t *)slow.data, v);
+	}
+	assert_int_equal(crpc_ipc_server_reply(s, slow.token, slow.data, 8), 0);
+	done[0] = poll_one(c);
+	assert_int_equal(done[0].cookie, 999);
+	assert_int_equal(*(const uint64_t *)done[0].data, v);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+#define MODEL_CLIENTS 5
+#define MODEL_HELD 200
+
+/* Everything at random against a model: who called what, and that each call is answered once. */
+static void
+random_order_matches_the_model(void **state)
+{
+	static uint64_t seen_token[1 << 16];
+	struct crpc_ipc_server *s = new_server(MODEL_CLIENTS, 33, 100, 100);
+	struct crpc_ipc_client *c[MODEL_CLIENTS];
+	struct crpc_req held[MODEL_HELD], swap;
+	uint64_t open[MODEL_CLIENTS] = {0}, msg[10], next[MODEL_CLIENTS] = {0}, sum[MODEL_CLIENTS] = {0};
+	struct crpc_done done[7];
+	uint32_t n_held = 0, step, i, k, n, tokens = 0;
+	const uint64_t *d;
+
+	assert_non_null(s);
+	for (i = 0; i < MODEL_CLIENTS; i++)
+		assert_non_null(c[i] = new_client(i & 1 ? s : NULL));
+	for (step = 0; step < 200000; step++) {
+		i = (uint32_t)(rng() % MODEL_CLIENTS);
+		switch (rng() % 4) {
+		case 0:
+			for (k = 0; k < 10; k++)
+				msg[k] = next[i] ^ i ^ k;
+			n = (uint32_t)(16 + rng() % 65);
+			msg[1] = n;
+			if (crpc_ipc_client_call(c[i], msg, n, next[i]) == 0) {
+				assert_true(open[i] < 33);
+				open[i]++;
+				sum[i] += next[i]++;
+			} else {
+				assert_int_equal(open[i], 33);
+			}
+			break;
+		case 1:
+			n = crpc_ipc_server_recv(s, held + n_held, (uint16_t)crpc_min(rng() % 5,
+				MODEL_HELD - n_held));
+			for (k = n_held; k < n_held + n; k++)
+				if (tokens < CRPC_DIM(seen_token))
+					seen_token[tokens++] = held[k].token;
+			n_held += n;
+			break;
+		case 2:
+			if (n_held == 0)
+				break;
+			k = (uint32_t)(rng() % n_held);
+			swap = held[k];
+			held[k] = held[--n_held];
+			d = swap.data;
+			assert_int_equal(d[1], swap.len);
+			assert_int_equal(crpc_ipc_server_reply(s, swap.token, d, swap.len), 0);
+			assert_int_equal(crpc_ipc_server_reply(s, swap.token, d, swap.len), -ENOENT);
+			break;
+		default:
+			n = crpc_ipc_client_poll(c[i], done, (uint16_t)(rng() % 8));
+			for (k = 0; k < n; k++) {
+				d = done[k].data;
+				assert_int_equal(done[k].status, 0);
+				assert_int_equal(d[0], done[k].cookie ^ i);
+				assert_int_equal(d[1], done[k].len);
+				sum[i] -= done[k].cookie;
+			}
+			open[i] -= n;
+			assert_int_equal(crpc_ipc_client_open(c[i]), open[i]);
+		}
+	}
+	while (n_held > 0)
+		assert_int_equal(crpc_ipc_server_release(s, held[--n_held].token), 0);
+	for (i = 0; i < MODEL_CLIENTS; i++) {
+		while ((n = crpc_ipc_server_recv(s, held, 7)) != 0)
+			while (n > 0)
+				assert_int_equal(crpc_ipc_server_release(s, held[--n].token), 0);
+		for (; (n = crpc_ipc_client_poll(c[i], done, 7)) != 0; open[i] -= n)
+			for (k = 0; k < n; k++)
+				sum[i] -= done[k].cookie;
+		assert_int_equal(open[i], 0);
+		assert_int_equal(sum[i], 0); /* each call completed once */
+		crpc_ipc_client_close(c[i]);
+	}
+	for (k = 1; k < tokens; k++) /* unique, and in fact rising */
+		assert_true(seen_token[k] >> 20 > seen_token[k - 1] >> 20);
+	crpc_ipc_server_free(s);
+}
+
+/* The bytes of a completion stay until the next poll, while the server answers a whole depth more. */
+static void
+completions_stay_until_the_next_poll(void **state)
+{
+	static const uint32_t depths[] = {1, 3, 4};
+	struct crpc_ipc_server *s;
+	struct crpc_ipc_client *c;
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	uint64_t v, round, i, k, d;
+
+	for (k = 0; k < CRPC_DIM(depths); k++) {
+		d = depths[k];
+		s = new_server(1, (uint32_t)d, 8, 8);
+		c = new_client(s);
+		assert_non_null(c);
+		for (round = 0; round < 100; round++) {
+			for (i = 0; i < d; i++) {
+				v = round * d + i;
+				assert_int_equal(crpc_ipc_client_call(c, &v, 8, v), 0);
+			}
+			if (round != 0) /* those of the round before, still held */
+				for (i = 0; i < d; i++)
+					assert_int_equal(*(const uint64_t *)done[i].data, done[i].cookie);
+			assert_int_equal(crpc_ipc_server_recv(s, req, 4), d);
+			for (i = 0; i < d; i++)
+				assert_int_equal(crpc_ipc_server_reply(s, req[i].token, req[i].data, 8), 0);
+			if (round != 0)
+				for (i = 0; i < d; i++)
+					assert_int_equal(*(const uint64_t *)done[i].data, done[i].cookie);
+			assert_int_equal(crpc_ipc_client_poll(c, done, 4), d);
+		}
+		crpc_ipc_client_close(c);
+		crpc_ipc_server_free(s);
+	}
+}
+
+/* Sequence numbers travel as 32 bits: calls go on as before across their wrap. */
+static void
+sequence_numbers_wrap(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 3, 8, 8);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_req req;
+	struct crpc_done done;
+	uint64_t i;
+
+	assert_non_null(c);
+	crpc_ipc_server_reap(s);
+	c->req_seq = c->resp_seq = UINT64_C(0xfffffff8);
+	s->peers[0].req_seq = s->peers[0].resp_seq = UINT64_C(0xfffffff8);
+	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
+	for (i = 0; i < 32; i++) {
+		assert_int_equal(crpc_ipc_client_call(c, &i, 8, i), 0);
+		req = recv_one(s);
+		assert_int_equal(*(const uint64_t *)req.data, i);
+		assert_idle(s, c);
+		assert_int_equal(crpc_ipc_server_reply(s, req.token, req.data, 8), 0);
+		done = poll_one(c);
+		assert_int_equal(done.cookie, i);
+		assert_int_equal(*(const uint64_t *)done.data, i);
+		assert_idle(s, c);
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+static void
+wrong_tokens_are_refused(void **state)
+{
+	struct crpc_ipc_server *s = new_server(3, 2, 8, 8);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_ipc_server_stats st;
+	uint64_t token, t;
+	int i;
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_server_reply(s, 0, "x", 1), -ENOENT);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+	token = recv_one(s).token;
+	for (i = 0; i < 64; i++)
+		assert_int_equal(crpc_ipc_server_reply(s, token ^ UINT64_C(1) << i, "x", 1), -ENOENT);
+	for (i = 0; i < 100000; i++)
+		if ((t = rng()) != token)
+			assert_int_equal(crpc_ipc_server_release(s, t), -ENOENT);
+	assert_int_equal(crpc_ipc_server_reply(s, token, "x", 1), 0);
+	assert_int_equal(crpc_ipc_server_reply(s, token, "x", 1), -ENOENT);
+	crpc_ipc_server_stats(s, &st);
+	assert_in_range(st.stale, 100065, 100066);
+	assert_int_equal(st.replies, 1);
+	assert_int_equal(poll_one(c).cookie, 1);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* A client that always has a full depth waiting does not keep the others from their turn. */
+static void
+recv_is_fair(void **state)
+{
+	struct crpc_ipc_server *s = new_server(8, 256, 8, 8);
+	struct crpc_ipc_client *c[8];
+	uint64_t served[8] = {0};
+	struct crpc_req req[16];
+	struct crpc_done done[64];
+	uint32_t i, k, n;
+
+	assert_non_null(s);
+	for (i = 0; i < 8; i++)
+		assert_non_null(c[i] = new_client(s));
+	for (k = 0; k < 2000; k++) {
+		while (crpc_ipc_client_call(c[0], "x", 1, 0) == 0)
+			;
+		for (i = 1; i < 8; i++)
+			if (crpc_ipc_client_open(c[i]) == 0)
+				assert_int_equal(crpc_ipc_client_call(c[i], "x", 1, 0), 0);
+		n = crpc_ipc_server_recv(s, req, 16);
+		for (i = 0; i < n; i++) {
+			served[req[i].peer]++;
+			assert_int_equal(crpc_ipc_server_release(s, req[i].token), 0);
+		}
+		for (i = 0; i < 8; i++)
+			crpc_ipc_client_poll(c[i], done, 64);
+	}
+	for (i = 1; i < 8; i++) /* a round is two recvs here: one of the deep client's, one of all others' */
+		assert_true(served[i] >= 2000 / 2 - 2);
+	assert_true(served[0] >= 9 * 2000 / 2 - 100);
+	for (i = 0; i < 8; i++)
+		crpc_ipc_client_close(c[i]);
+	crpc_ipc_server_free(s);
+}
+
+/* ---- places ---- */
+
+static void
+a_full_server_says_so_and_places_come_back(void **state)
+{
+	struct crpc_ipc_server *s = new_server(3, 2, 8, 8);
+	struct crpc_ipc_client *c[3];
+	struct crpc_ipc_server_stats st;
+	struct crpc_req req;
+	uint64_t i, k;
+
+	assert_non_null(s);
+	for (k = 0; k < 3; k++)
+		assert_non_null(c[k] = new_client(k & 1 ? s : NULL));
+	assert_null(new_client(s));
+	assert_int_equal(errno, EUSERS);
+	assert_non_null(strstr(crpc_log_last(), "all 3 places"));
+	for (i = 0; i < 500; i++) {
+		k = rng() % 3;
+		assert_int_equal(crpc_ipc_client_call(c[k], &i, 8, i), 0);
+		req = recv_one(s);
+		if (i & 1) /* else it leaves with the call open */
+			assert_int_equal(crpc_ipc_server_reply(s, req.token, "y", 1), 0);
+		crpc_ipc_client_close(c[k]);
+		assert_int_equal(crpc_ipc_server_reap(s), 1);
+		assert_non_null(c[k] = new_client(i & 2 ? s : NULL));
+		assert_int_equal(crpc_ipc_client_id(c[k]), req.peer);
+		/* The new one in the old one's place is served, and the old one's token is not its. */
+		assert_int_equal(crpc_ipc_client_call(c[k], &i, 8, i), 0);
+		if ((i & 1) == 0) {
+			assert_int_equal(crpc_ipc_server_reply(s, req.token, "z", 1), -ECONNRESET);
+			assert_int_equal(crpc_ipc_server_reply(s, req.token, "z", 1), -ENOENT);
+		}
+		req = recv_one(s);
+		assert_int_equal(*(const uint64_t *)req.data, i);
+		assert_int_equal(crpc_ipc_server_reply(s, req.token, &i, 8), 0);
+		assert_int_equal(poll_one(c[k]).cookie, i);
+	}
+	crpc_ipc_server_stats(s, &st);
+	assert_int_equal(st.clients, 3);
+	assert_int_equal(st.connects, 503);
+	assert_int_equal(st.closes, 500);
+	assert_int_equal(st.deaths, 0);
+	assert_int_equal(st.lost_calls, 250);
+	assert_int_equal(st.replies, 750);
+	for (k = 0; k < 3; k++)
+		crpc_ipc_client_close(c[k]);
+	crpc_ipc_server_free(s);
+}
+
+/* recv() alone, without a reap, serves who connects and notices who closes. */
+static void
+the_bell_is_enough(void **state)
+{
+	struct crpc_ipc_server *s = new_server(200, 1, 8, 8);
+	struct crpc_ipc_client *c;
+	struct crpc_req req;
+	int i, k, n;
+
+	assert_non_null(s);
+	for (i = 0; i < 300; i++) {
+		assert_non_null(c = new_client(s));
+		assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+		for (k = 0, n = 0; k < 8 && n == 0; k++) /* 200 places, 32 looked at per recv */
+			n = crpc_ipc_server_recv(s, &req, 1);
+		assert_int_equal(n, 1);
+		assert_int_equal(crpc_ipc_server_reply(s, req.token, "y", 1), 0);
+		crpc_ipc_client_close(c);
+	}
+	crpc_ipc_server_free(s);
+}
+
+static void
+a_closing_server_fails_open_calls(void **state)
+{
+	struct crpc_ipc_server *s = new_server(2, 100, 8, 8);
+	struct crpc_ipc_client *c = new_client(s), *late;
+	struct crpc_done done[64];
+	struct crpc_req req[2];
+	uint64_t i, sum = 0;
+	int n, polls;
+
+	assert_non_null(c);
+	for (i = 1; i <= 100; i++)
+		assert_int_equal(crpc_ipc_client_call(c, &i, 8, i), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, req, 2), 2);
+	assert_int_equal(crpc_ipc_server_reply(s, req[1].token, req[1].data, 8), 0);
+	crpc_ipc_server_free(s);
+	late = new_client(NULL);
+	assert_null(late);
+	assert_int_equal(errno, ENOENT);
+	/* What was answered before is delivered; the rest fails, within the bound, once each. */
+	assert_int_equal(crpc_ipc_client_poll(c, done, 64), 1);
+	assert_int_equal(done[0].cookie, 2);
+	assert_int_equal(done[0].status, 0);
+	for (polls = 0, i = 0; i < 99; polls++) {
+		n = crpc_ipc_client_poll(c, done, 64);
+		assert_true(polls <= CRPC_IPC_CHECK_POLLS + 4);
+		for (; n > 0; n--, i++) {
+			assert_int_equal(done[n - 1].status, -ECONNRESET);
+			assert_null(done[n - 1].data);
+			sum += done[n - 1].cookie;
+		}
+	}
+	assert_int_equal(sum, 5050 - 2);
+	assert_int_equal(crpc_ipc_client_poll(c, done, 64), 0);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), -ECONNRESET);
+	assert_int_equal(crpc_ipc_client_status(c), -ECONNRESET);
+	assert_non_null(strstr(crpc_log_last(), "closed"));
+	crpc_ipc_client_close(c);
+}
+
+static void
+bad_configurations_are_named(void **state)
+{
+	static const struct {
+		uint32_t clients, depth, req, resp;
+		const char *says;
+	} bad[] = {
+		{CRPC_IPC_CLIENTS_MAX + 1, 1, 8, 8, "max_clients is 1025; expected 1 to 1024"},
+		{1, CRPC_IPC_DEPTH_MAX + 1, 8, 8, "depth is 257; expected 1 to 256"},
+		{1, 1, CRPC_IPC_MSG_MAX + 1, 8, "req_max is 16385"},
+		{1, 1, 8, UINT32_MAX, "resp_max is 4294967295"},
+	};
+	struct crpc_ipc_server_conf nameless = {.dir = test_dir};
+	struct crpc_ipc_server *s;
+	struct crpc_ipc_client *c;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		assert_null(new_server(bad[i].clients, bad[i].depth, bad[i].req, bad[i].resp));
+		assert_int_equal(errno, EINVAL);
+		assert_non_null(strstr(crpc_log_last(), bad[i].says));
+	}
+	assert_null(crpc_ipc_server_create(&nameless));
+	assert_int_equal(errno, EINVAL);
+	s = new_server(0, 0, 0, 0); /* the defaults */
+	assert_non_null(s);
+	assert_null(new_server(1, 1, 8, 8));
+	assert_int_equal(errno, EADDRINUSE);
+	assert_non_null(c = new_client(NULL));
+	assert_int_equal(crpc_ipc_client_depth(c), 32);
+	assert_int_equal(crpc_ipc_client_req_max(c), CRPC_IPC_SMALL);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+	/* The largest of everything but clients fits its fields and its memory. */
+	s = new_server(2, CRPC_IPC_DEPTH_MAX, CRPC_IPC_MSG_MAX, CRPC_IPC_MSG_MAX);
+	assert_non_null(s);
+	crpc_ipc_server_free(s);
+}
+
+static void
+the_dump_names_what_is_there(void **state)
+{
+	struct crpc_ipc_server *s = new_server(3, 2, 8, 8);
+	struct crpc_ipc_client *c = new_client(s);
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	assert_non_null(f);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+	recv_one(s);
+	crpc_ipc_server_dump(s, f);
+	fclose(f);
+	assert_non_null(strstr(text, "crpc.t: 1 of 3 clients, depth 2, request 8 and response 8 bytes"));
+	assert_non_null(strstr(text, "client 0: served"));
+	assert_non_null(strstr(text, "open 1"));
+	free(text);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_size_arrives_whole),
+		cmocka_unit_test(sizes_out_of_range_take_nothing),
+		cmocka_unit_test(release_and_fail_complete_the_call),
+		cmocka_unit_test(depth_is_the_back_pressure),
+		cmocka_unit_test(ooo_response_frees_other_slot),
+		cmocka_unit_test(random_order_matches_the_model),
+		cmocka_unit_test(completions_stay_until_the_next_poll),
+		cmocka_unit_test(sequence_numbers_wrap),
+		cmocka_unit_test(wrong_tokens_are_refused),
+		cmocka_unit_test(recv_is_fair),
+		cmocka_unit_test(a_full_server_says_so_and_places_come_back),
+		cmocka_unit_test(the_bell_is_enough),
+		cmocka_unit_test(a_closing_server_fails_open_calls),
+		cmocka_unit_test(bad_configurations_are_named),
+		cmocka_unit_test(the_dump_names_what_is_there),
+	};
+
+	rng_init();
+	return cmocka_run_group_tests_name("ipc", tests, make_dir, remove_dir);
+}
