@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Peers that lie in every word they can write. The honest side stays inside the liar's slots (checked
+ * here, and by the address sanitizer), does a bounded amount of work, and everybody else is served.
+ */
+#include "ipc_test.h"
+#include "ipc_client.h"
+#include "ipc_server.h"
+
+#define DEPTH 6
+#define MSG_MAX 200
+#define STEPS 30000
+
+static uint64_t
+plausible_word(uint64_t seq)
+{
+	uint32_t size = (uint32_t)(rng() % 3 == 0 ? rng() : rng() % (MSG_MAX + 3));
+	uint32_t slot = (uint32_t)(rng() % 3 == 0 ? rng() : rng() % 9);
+
+	return ipc_word((uint32_t)(seq + rng() % 3 - 1), size & 0xffff, slot & 0xffff);
+}
+
+static void
+scribble(void *base, uint64_t len)
+{
+	uint64_t *w = (uint64_t *)base + rng() % (len / 8);
+
+	*w = rng() % 4 == 0 ? rng() : *w ^ UINT64_C(1) << rng() % 64;
+}
+
+/* One lie of the client in place p, anywhere it is not somebody else's. */
+static void
+client_lies(struct crpc_ipc_client *c, const struct ipc_peer *p)
+{
+	uint32_t slot = (uint32_t)(rng() % c->lay.req_slots);
+
+	switch (rng() % 8) {
+	case 0:
+		scribble(c->req, c->lay.req_stride);
+		break;
+	case 1:
+		scribble(c->resp, c->lay.resp_stride);
+		break;
+	case 2:
+		scribble(c->ctl, sizeof(*c->ctl));
+		break;
+	case 3:
+		crpc_store_relaxed(c->bell, (uint32_t)rng());
+		break;
+	case 4: /* the read-only parts */
+		scribble(crpc_shm_ptr(c->seg, IPC_HEADER_OFF, 256),
+			 sizeof(struct ipc_header) + sizeof(struct ipc_server_line));
+		break;
+	default: /* where the server will look, or somewhere else, what it could take for a request */
+		if (rng() % 2 == 0)
+			slot = p->head_slot;
+		crpc_store_relaxed(&ipc_slot_at(c->req, slot, c->lay.req_slot)->word,
+				   plausible_word(p->req_seq));
+	}
+}
+
+static void
+check_request(struct crpc_ipc_server *s, const struct crpc_req *req)
+{
+	const struct ipc_peer *p;
+	const uint8_t *d = req->data;
+
+	assert_true(req->peer < s->lay.max_clients);
+	p = &s->peers[req->peer];
+	assert_true(req->len <= MSG_MAX);
+	assert_true(d >= p->req && d + req->len <= p->req + s->lay.req_stride);
+}
+
+/* Serve with late and early answers. Returns how many replies the server refused. */
+static uint32_t
+serve(struct crpc_ipc_server *s, struct crpc_req *held, uint32_t *n_held)
+{
+	struct crpc_req req[8];
+	uint32_t n, i, k, refused = 0;
+
+	n = crpc_ipc_server_recv(s, req, 8);
+	assert_true(n <= 8);
+	for (i = 0; i < n; i++) {
+		check_request(s, &req[i]);
+		if (rng() % 4 == 0 && *n_held < 64)
+			held[(*n_held)++] = req[i];
+		else
+			refused += crpc_ipc_server_reply(s, req[i].token, req[i].data, req[i].len) != 0;
+	}
+	if (*n_held != 0 && rng() % 2 == 0) {
+		k = (uint32_t)(rng() % *n_held);
+		refused += crpc_ipc_server_reply(s, held[k].token, held[k].data, held[k].len) != 0;
+		held[k] = held[--*n_held];
+	}
+	if (rng() % 50 == 0)
+		crpc_ipc_server_reap(s);
+	return refused;
+}
+
+/* An honest client's call is answered within a bounded number of turns, whatever the liar does. */
+static void
+honest_round(struct crpc_ipc_server *s, struct crpc_ipc_client *h, struct crpc_req *held, uint32_t *n_held)
+{
+	uint64_t msg[4] = {rng(), rng(), rng(), rng()};
+	struct crpc_done done;
+	int turns;
+
+	assert_int_equal(crpc_ipc_client_call(h, msg, sizeof(msg), msg[0]), 0);
+	for (turns = 0; crpc_ipc_client_poll(h, &done, 1) == 0; turns++) {
+		assert_true(turns < 2000);
+		serve(s, held, n_held);
+	}
+	assert_int_equal(done.status, 0);
+	assert_int_equal(done.cookie, msg[0]);
+	assert_int_equal(done.len, sizeof(msg));
+	assert_memory_equal(done.data, msg, sizeof(msg));
+}
+
+static void
+a_lying_client_hurts_itself_alone(void **state)
+{
+	struct crpc_ipc_server *s = new_server(3, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_client *honest = new_client(s), *liar = new_client(NULL);
+	struct crpc_ipc_server_stats st;
+	struct crpc_req held[64];
+	uint32_t n_held = 0, i, id, k, lives = 0;
+
+	assert_non_null(honest);
+	assert_non_null(liar);
+	for (i = 0; i < STEPS; i++) {
+		id = crpc_ipc_client_id(liar);
+		for (k = (uint32_t)(rng() % 4); k > 0; k--)
+			client_lies(liar, &s->peers[id]);
+		serve(s, held, &n_held);
+		honest_round(s, honest, held, &n_held);
+		if (rng() % 40 != 0)
+			continue;
+		/* The liar leaves; its place is as good as new for whoever comes next. */
+		crpc_ipc_client_close(liar);
+		for (k = 0; k < 4; k++)
+			crpc_ipc_server_reap(s);
+		crpc_ipc_server_stats(s, &st);
+		assert_int_equal(st.clients, 1);
+		/* The header is the liar's to spoil for those who come by name. */
+		memcpy(crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay)), &s->lay, sizeof(s->lay));
+		liar = new_client(NULL);
+		assert_non_null(liar);
+		honest_round(s, liar, held, &n_held);
+		lives++;
+	}
+	crpc_ipc_server_stats(s, &st);
+	assert_true(lives > 100 && st.kicks > 100); /* the lies did reach it */
+	assert_int_equal(crpc_ipc_client_status(honest), 0);
+	crpc_ipc_client_close(liar);
+	crpc_ipc_client_close(honest);
+	crpc_ipc_server_free(s);
+}
+
+/* No honest client here: every word of the segment is fair game, the server lives through it. */
+static void
+a_scribbled_segment_does_not_hurt_the_server(void **state)
+{
+	struct crpc_ipc_server *s = new_server(5, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_client *c[3];
+	struct crpc_req held[64];
+	struct crpc_done done[8];
+	uint32_t n_held = 0, i, k;
+
+	assert_non_null(s);
+	for (k = 0; k < 3; k++)
+		assert_non_null(c[k] = new_client(s));
+	for (i = 0; i < STEPS; i++) {
+		k = (uint32_t)(rng() % 3);
+		crpc_ipc_client_call(c[k], &i, 4, i);
+		scribble(crpc_shm_ptr(s->seg, 0, crpc_shm_size(s->seg)), crpc_shm_size(s->seg));
+		client_lies(c[k], &s->peers[c[k]->id]);
+		serve(s, held, &n_held);
+		crpc_ipc_client_poll(c[k], done, 8);
+		if (rng() % 100 == 0) {
+			crpc_ipc_client_close(c[k]);
+			for (uint32_t r = 0; r < 4; r++)
+				crpc_ipc_server_reap(s);
+			memcpy(crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay)), &s->lay, sizeof(s->lay));
+			assert_non_null(c[k] = new_client(s));
+		}
+	}
+	for (k = 0; k < 3; k++)
+		crpc_ipc_client_close(c[k]);
+	crpc_ipc_server_free(s);
+}
+
+/* A server that lies: each call still ends once, and data lie in the client's responses. */
+static void
+a_lying_server_cannot_fool_a_client(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_client *c = NULL;
+	uint64_t opened = 0, ended = 0, wrong = 0, next = 0;
+	bool open[1024] = {false};
+	struct crpc_done done[8];
+	const uint8_t *d;
+	uint32_t i, k, n;
+
+	assert_non_null(s);
+	for (i = 0; i < STEPS; i++) {
+		if (c == NULL) {
+			assert_non_null(c = new_client(s));
+			memset(open, 0, sizeof(open));
+			opened = ended = 0;
+		}
+		if (crpc_ipc_client_call(c, "x", 1, next % 1024) == 0) {
+			open[next++ % 1024] = true;
+			opened++;
+		}
+		if (rng() % 8 == 0)
+			scribble(c->resp, c->lay.resp_stride);
+		else if (rng() % 4 != 0)
+			crpc_store_release(&c->head->word, plausible_word(c->resp_seq));
+		n = crpc_ipc_client_poll(c, done, (uint16_t)(1 + rng() % 8));
+		for (k = 0; k < n; k++, ended++) {
+			assert_true(done[k].cookie < 1024 && open[done[k].cookie]);
+			open[done[k].cookie] = false;
+			d = done[k].data;
+			assert_true(done[k].status == 0 ? d != NULL : d == NULL);
+			assert_true(d == NULL || (done[k].len <= MSG_MAX && d >= c->resp &&
+				    d + done[k].len <= c->resp + c->lay.resp_stride));
+		}
+		assert_int_equal(crpc_ipc_client_open(c), opened - ended);
+		if (crpc_ipc_client_status(c) == 0)
+			continue;
+		assert_int_equal(crpc_ipc_client_status(c), -EPROTO);
+		while ((n = crpc_ipc_client_poll(c, done, 8)) != 0)
+			ended += n;
+		assert_int_equal(opened, ended);
+		crpc_ipc_client_close(c);
+		assert_int_equal(crpc_ipc_server_reap(s), 1);
+		c = NULL;
+		wrong++;
+	}
+	assert_true(wrong > 100);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* A client that the server dropped is told: its calls end with -EPROTO. */
+static void
+a_dropped_client_is_told(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_req req[8];
+	struct crpc_done done;
+	int polls;
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, req, 8), 1);
+	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, MSG_MAX + 1, 0));
+	assert_int_equal(crpc_ipc_server_recv(s, req + 1, 7), 0);
+	assert_non_null(strstr(crpc_log_last(), "request size is 201, expected at most 200"));
+	assert_int_equal(crpc_ipc_server_reply(s, req[0].token, "y", 1), -ECONNRESET);
+	for (polls = 0; crpc_ipc_client_poll(c, &done, 1) == 0; polls++)
+		assert_true(polls <= CRPC_IPC_CHECK_POLLS);
+	assert_int_equal(done.status, -EPROTO);
+	assert_int_equal(done.cookie, 1);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), -EPROTO);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* Each number of the layout, changed by each bit: refused, with the values said. */
+static void
+a_wrong_layout_is_refused(void **state)
+{
+	struct crpc_ipc_server *s = new_server(3, 4, 8, 8);
+	uint8_t *lay;
+	size_t bit;
+
+	assert_non_null(s);
+	lay = crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay));
+	for (bit = 0; bit < 8 * sizeof(s->lay); bit++) {
+		/* 8 bytes at most, or a few more: the same slots, so no contradiction to find. */
+		if (bit / 8 == offsetof(struct ipc_header, req_max) ||
+		    bit / 8 == offsetof(struct ipc_header, resp_max))
+			continue;
+		lay[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_null(new_client(NULL));
+		assert_int_equal(errno, EPROTO);
+		assert_non_null(strstr(crpc_log_last(), "expected"));
+		lay[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	/* Consistent, and larger than the file. */
+	((struct ipc_header *)(void *)lay)->max_clients = 500;
+	assert_int_equal(__crpc_ipc_layout((struct ipc_header *)(void *)lay, "t"), 0);
+	assert_null(new_client(NULL));
+	assert_int_equal(errno, EPROTO);
+	crpc_ipc_server_free(s);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_lying_client_hurts_itself_alone),
+		cmocka_unit_test(a_scribbled_segment_does_not_hurt_the_server),
+		cmocka_unit_test(a_lying_server_cannot_fool_a_client),
+		cmocka_unit_test(a_dropped_client_is_told),
+		cmocka_unit_test(a_wrong_layout_is_refused),
+	};
+
+	rng_init();
+	return cmocka_run_group_tests_name("ipc_hostile", tests, make_dir, remove_dir);
+}
