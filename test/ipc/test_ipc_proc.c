@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * RPC between processes, and what is left when one of them is killed, stopped or denied: the others go
+ * on, open calls end, places and names come back.
+ */
+#include "ipc_test.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "crpc_idle.h"
+
+#define DEPTH 8
+#define MSG_MAX 3000
+#define NOBODY 65534
+/* A bound for what must happen in a bounded time, on a machine that does other things too. */
+#define SOON_MS 5000
+
+static pid_t
+child(void (*fn)(void))
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fn();
+		_exit(0);
+	}
+	return pid;
+}
+
+static int
+end_child(pid_t pid, int sig)
+{
+	int status;
+
+	if (sig != 0)
+		assert_int_equal(kill(pid, sig), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static uint32_t
+serve(struct crpc_ipc_server *s)
+{
+	struct crpc_req req[32];
+	uint16_t n = crpc_ipc_server_recv(s, req, 32), i;
+
+	for (i = 0; i < n; i++)
+		crpc_ipc_server_reply(s, req[i].token, req[i].data, req[i].len);
+	return n;
+}
+
+static void
+server_main(void)
+{
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	struct crpc_ipc_server *s = new_server(4, DEPTH, MSG_MAX, MSG_MAX);
+	uint32_t turn;
+
+	if (s == NULL)
+		_exit(1);
+	for (turn = 0;; turn++) {
+		crpc_idle_turn(&idle, serve(s));
+		if (turn % 64 == 0)
+			crpc_ipc_server_reap(s);
+	}
+}
+
+static struct crpc_ipc_client *
+connect_soon(void)
+{
+	struct crpc_ipc_client_conf conf = {
+		.name = "t", .dir = test_dir, .timeout_ms = SOON_MS, .probe_ms = 1};
+
+	return crpc_ipc_client_connect(&conf);
+}
+
+static void
+client_that_never_polls(void)
+{
+	struct crpc_ipc_client *c = connect_soon();
+	uint64_t i;
+
+	if (c == NULL)
+		_exit(1);
+	for (i = 0; crpc_ipc_client_call(c, &i, 8, i) == 0; i++)
+		;
+	for (;;)
+		pause();
+}
+
+static void
+client_that_exits_without_a_word(void)
+{
+	struct crpc_ipc_client *c = connect_soon();
+	struct crpc_done done;
+	int i;
+
+	if (c == NULL)
+		_exit(1);
+	crpc_ipc_client_call(c, "x", 1, 1);
+	for (i = 0; i < 1000 && crpc_ipc_client_poll(c, &done, 1) == 0; i++)
+		sched_yield();
+	_exit(0); /* no close */
+}
+
+/* ---- tests ---- */
+
+static void
+bytes_arrive_whole_between_processes(void **state)
+{
+	static uint8_t msg[DEPTH][MSG_MAX];
+	uint32_t len[DEPTH], i, k, n;
+	bool busy[DEPTH] = {false};
+	pid_t server = child(server_main);
+	struct crpc_ipc_client *c = connect_soon();
+	struct crpc_done done[DEPTH];
+	uint64_t end = now_ms() + 4 * SOON_MS, finished = 0;
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+
+	assert_non_null(c);
+	while (finished < 30000) {
+		for (i = 0; i < DEPTH; i++) {
+			if (busy[i])
+				continue;
+			len[i] = (uint32_t)(rng() % (rng() % 2 == 0 ? 65 : MSG_MAX + 1));
+			for (k = 0; k < len[i]; k += 97)
+				msg[i][k] = (uint8_t)rng();
+			assert_int_equal(crpc_ipc_client_call(c, msg[i], len[i], i), 0);
+			busy[i] = true;
+		}
+		n = crpc_ipc_client_poll(c, done, DEPTH);
+		for (k = 0; k < n; k++) {
+			i = (uint32_t)done[k].cookie;
+			assert_int_equal(done[k].status, 0);
+			assert_true(i < DEPTH && busy[i]);
+			assert_int_equal(done[k].len, len[i]);
+			assert_memory_equal(done[k].data, msg[i], len[i]);
+			busy[i] = false;
+		}
+		finished += n;
+		crpc_idle_turn(&idle, n);
+		assert_true(now_ms() < end);
+	}
+	crpc_ipc_client_close(c);
+	end_child(server, SIGKILL);
+}
+
+/* Killed at any moment, with or without calls open: the place comes back, round after round. */
+static void
+places_of_killed_clients_come_back(void **state)
+{
+	struct crpc_ipc_server *s = new_server(4, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server_stats st;
+	struct crpc_req held[64];
+	uint32_t round, i, n;
+	uint64_t end;
+	pid_t pid[3];
+
+	assert_non_null(s);
+	for (round = 0; round < 100; round++) {
+		for (i = 0; i < 3; i++)
+			pid[i] = child(round & 1 ? client_that_never_polls
+						 : client_that_exits_without_a_word);
+		end = now_ms() + rng() % 4;
+		do { /* leave half of the requests open */
+			n = crpc_ipc_server_recv(s, held, 64);
+			for (i = 0; i < n; i += 2)
+				crpc_ipc_server_reply(s, held[i].token, held[i].data, held[i].len);
+			sched_yield();
+		} while (now_ms() < end);
+		for (i = 0; i < 3; i++)
+			end_child(pid[i], SIGKILL);
+		end = now_ms() + SOON_MS;
+		do {
+			crpc_ipc_server_reap(s); /* 4 places: each call looks at all */
+			crpc_ipc_server_stats(s, &st);
+			assert_true(now_ms() < end);
+		} while (st.clients != 0);
+		for (i = 1; i < n; i += 2)
+			assert_true(crpc_ipc_server_reply(s, held[i].token, "x", 1) < 0);
+	}
+	/* Nothing is lost: all four places can be had at once. */
+	struct crpc_ipc_client *c[4];
+
+	for (i = 0; i < 4; i++)
+		assert_non_null(c[i] = new_client(NULL));
+	crpc_ipc_server_reap(s);
+	crpc_ipc_server_stats(s, &st);
+	assert_int_equal(st.clients, 4);
+	assert_true(st.deaths > 50);
+	for (i = 0; i < 4; i++)
+		crpc_ipc_client_close(c[i]);
+	crpc_ipc_server_free(s);
+}
+
+static void
+hundreds_of_clients_pass_through_four_places(void **state)
+{
+	struct crpc_ipc_server *s = new_server(4, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server_stats st;
+	uint32_t started = 0, ended = 0;
+	int status;
+	pid_t pid;
+
+	assert_non_null(s);
+	while (ended < 300) {
+		for (; started < 300 && started - ended < 8; started++) /* more than there are places */
+			child(client_that_exits_without_a_word);
+		serve(s);
+		crpc_ipc_server_reap(s);
+		while (ended < started && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
+			assert_int_equal(status, 0); /* each got a place in time */
+			ended++;
+		}
+		sched_yield();
+	}
+	crpc_ipc_server_reap(s);
+	crpc_ipc_server_stats(s, &st);
+	assert_int_equal(st.clients, 0);
+	assert_int_equal(st.deaths, 300);
+	assert_true(st.requests >= 300 - st.lost_calls);
+	crpc_ipc_server_free(s);
+}
+
+static void
+a_killed_server_fails_calls_and_its_successor_starts(void **state)
+{
+	struct crpc_ipc_client *c = NULL;
+	struct crpc_done done[DEPTH];
+	uint32_t round, n;
+	uint64_t end, i;
+	pid_t server;
+
+	for (round = 0; round < 20; round++) {
+		server = child(server_main); /* over the leftover of the one before */
+		c = connect_soon();
+		assert_non_null(c);
+		for (i = 0; i < rng() % 2000; i++) {
+			crpc_ipc_client_call(c, "x", 1, i);
+			crpc_ipc_client_poll(c, done, DEPTH);
+		}
+		end_child(server, SIGKILL);
+		end = now_ms() + SOON_MS;
+		while (crpc_ipc_client_call(c, "x", 1, 0) != -ECONNRESET || crpc_ipc_client_open(c) != 0) {
+			n = crpc_ipc_client_poll(c, done, DEPTH);
+			while (n-- > 0)
+				assert_true(done[n].status == 0 || done[n].status == -ECONNRESET);
+			assert_true(now_ms() < end);
+		}
+		assert_int_equal(crpc_ipc_client_status(c), -ECONNRESET);
+		assert_non_null(strstr(crpc_log_last(), "died"));
+		assert_null(new_client(NULL));
+		assert_int_equal(errno, ECONNREFUSED);
+		crpc_ipc_client_close(c);
+	}
+	crpc_ipc_server_free(new_server(1, 1, 1, 1)); /* and takes the file with it */
+}
+
+static void
+a_stopped_server_is_late_not_dead(void **state)
+{
+	pid_t server = child(server_main);
+	struct crpc_ipc_client *c = connect_soon();
+	struct crpc_ipc_client_stats st;
+	struct crpc_done done;
+	uint64_t end;
+	int status;
+
+	assert_non_null(c);
+	assert_int_equal(kill(server, SIGSTOP), 0);
+	assert_int_equal(waitpid(server, &status, WUNTRACED), server);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 7), 0);
+	for (end = now_ms() + 300; now_ms() < end;)
+		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 0);
+	crpc_ipc_client_stats(c, &st);
+	assert_true(st.probes > 10); /* it did ask */
+	assert_int_equal(crpc_ipc_client_status(c), 0);
+	assert_null(new_server(1, 1, 1, 1));
+	assert_int_equal(errno, EADDRINUSE);
+	assert_int_equal(kill(server, SIGCONT), 0);
+	for (end = now_ms() + SOON_MS; crpc_ipc_client_poll(c, &done, 1) == 0;)
+		assert_true(now_ms() < end);
+	assert_int_equal(done.cookie, 7);
+	assert_int_equal(done.status, 0);
+	crpc_ipc_client_close(c);
+	end_child(server, SIGKILL);
+	crpc_ipc_server_free(new_server(1, 1, 1, 1));
+}
+
+static void
+client_that_calls_stops_and_wants_its_answer(void)
+{
+	struct crpc_ipc_client *c = connect_soon();
+	uint64_t end = now_ms() + 4 * SOON_MS;
+	struct crpc_done done;
+
+	if (c == NULL || crpc_ipc_client_call(c, "x", 1, 7) != 0)
+		_exit(1);
+	raise(SIGSTOP);
+	while (crpc_ipc_client_poll(c, &done, 1) == 0)
+		if (now_ms() > end)
+			_exit(2);
+	_exit(done.status == 0 && done.cookie == 7 ? 0 : 3);
+}
+
+static void
+a_stopped_client_keeps_its_place(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_req req;
+	uint64_t end = now_ms() + SOON_MS;
+	int status, i;
+	pid_t pid;
+
+	assert_non_null(s);
+	pid = child(client_that_calls_stops_and_wants_its_answer);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	while (crpc_ipc_server_recv(s, &req, 1) == 0)
+		assert_true(now_ms() < end);
+	for (i = 0; i < 1000; i++)
+		assert_int_equal(crpc_ipc_server_reap(s), 0);
+	assert_int_equal(crpc_ipc_server_reply(s, req.token, "y", 1), 0);
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	assert_int_equal(end_child(pid, 0), 0);
+	assert_int_equal(crpc_ipc_server_reap(s), 1);
+	crpc_ipc_server_free(s);
+}
+
+static void
+client_with_a_child(void)
+{
+	struct crpc_ipc_client *c = connect_soon();
+	pid_t pid;
+
+	if (c == NULL)
+		_exit(1);
+	pid = fork();
+	if (pid == 0)
+		for (;;)
+			pause();
+	/* The test learns whom to end by asking for it. */
+	while (crpc_ipc_client_call(c, &pid, sizeof(pid), 1) == 0)
+		;
+	for (;;)
+		pause();
+}
+
+static void
+a_clients_child_does_not_keep_its_place(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
+	uint64_t end = now_ms() + SOON_MS;
+	struct crpc_req req;
+	pid_t pid, orphan;
+
+	assert_non_null(s);
+	pid = child(client_with_a_child);
+	while (crpc_ipc_server_recv(s, &req, 1) == 0)
+		assert_true(now_ms() < end);
+	orphan = *(const pid_t *)req.data;
+	end_child(pid, SIGKILL);
+	assert_int_equal(crpc_ipc_server_reap(s), 1);
+	assert_int_equal(kill(orphan, 0), 0);
+	assert_int_equal(kill(orphan, SIGKILL), 0);
+	crpc_ipc_server_free(s);
+}
+
+static void
+late_server_main(void)
+{
+	usleep(100000);
+	server_main();
+}
+
+static void
+connect_waits_for_a_late_server(void **state)
+{
+	struct crpc_ipc_client *c;
+	pid_t server;
+
+	assert_null(new_client(NULL));
+	assert_int_equal(errno, ENOENT);
+	server = child(late_server_main);
+	c = connect_soon();
+	assert_non_null(c);
+	crpc_ipc_client_close(c);
+	end_child(server, SIGKILL);
+	crpc_ipc_server_free(new_server(1, 1, 1, 1));
+}
+
+static void
+another_user_is_denied(void **state)
+{
+	struct crpc_ipc_server *s;
+	int status;
+	pid_t pid;
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(test_dir, 0755), 0);
+	assert_non_null(s = new_server(1, 1, 8, 8));
+	pid = fork();
+	if (pid == 0) {
+		if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+			_exit(99);
+		_exit(new_client(NULL) == NULL && strstr(crpc_log_last(), "permission denied") != NULL ?
+			errno : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(WEXITSTATUS(status), EACCES);
+	crpc_ipc_server_free(s);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(connect_waits_for_a_late_server),
+		cmocka_unit_test(bytes_arrive_whole_between_processes),
+		cmocka_unit_test(places_of_killed_clients_come_back),
+		cmocka_unit_test(hundreds_of_clients_pass_through_four_places),
+		cmocka_unit_test(a_killed_server_fails_calls_and_its_successor_starts),
+		cmocka_unit_test(a_stopped_server_is_late_not_dead),
+		cmocka_unit_test(a_stopped_client_keeps_its_place),
+		cmocka_unit_test(a_clients_child_does_not_keep_its_place),
+		cmocka_unit_test(another_user_is_denied),
+	};
+
+	rng_init();
+	return cmocka_run_group_tests_name("ipc_proc", tests, make_dir, remove_dir);
+}
