@@ -143,6 +143,8 @@ if [ -z "$build" ]; then
 	step "building in $build"
 	"$root/devtools/build.sh" || fail "the build failed (see above)"
 fi
+[ -d "$build" ] || fail "there is no build folder $build"
+build=$(cd "$build" && pwd)
 benchkv=$build/apps/benchkv/benchkv
 [ -x "$benchkv" ] || fail "$benchkv is not there"
 command -v mpirun >/dev/null || fail "mpirun is not installed; run devtools/packages.sh run"
