@@ -25,7 +25,7 @@ bad_usage() {
 	exit 2
 }
 
-root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+root=$(cd "$(dirname "$0")/.." && pwd -P) || exit 1
 sanitize=
 compiler=${CC:-gcc}
 dir=
@@ -91,11 +91,14 @@ done
 
 [ $clean = 0 ] || rm -rf "$dir"
 cd "$root" || exit 1
-# A folder that an interrupted or failed setup left behind is set up anew.
-if [ -d "$dir" ] && [ ! -f "$dir/build.ninja" ]; then
+# A build folder that an interrupted setup left behind, or that was copied or moved here, is set up
+# anew. A folder that holds anything else is not touched.
+if [ -d "$dir/meson-private" ] && { [ ! -f "$dir/build.ninja" ] ||
+	! grep -qF "\"source\": \"$root\"" "$dir/meson-info/meson-info.json"; }; then
+	echo "build.sh: setting up $dir anew: it was left unfinished or belongs to another tree"
 	rm -rf "$dir"
 fi
-if [ ! -d "$dir" ]; then
+if [ ! -f "$dir/build.ninja" ]; then
 	CC=$compiler meson setup "$dir" "${options[@]}" "$@" || exit 1
 elif [ $# -gt 0 ]; then
 	meson configure "$dir" "$@" || exit 1
