@@ -305,15 +305,17 @@ rig_queue(struct rig_qp *q, struct rig_wqe *w)
 	for (uint32_t off = 0; off < w->len; off += 16) /* Goes round the end in units of 16. */
 		memcpy(q->sq + ((size_t)at * 64 + off) % ((size_t)q->sq_nbb * 64), w->b + off, 16);
 	q->sq_pi = (uint16_t)(at + (w->len + 63) / 64);
-	memcpy(w->b + sizeof(w->b) - 8, c, 8); /* For the doorbell. */
+	q->last = at;
 	return at;
 }
 
 void
 rig_ring(struct rig_qp *q)
 {
-	uint64_t v = htobe64(UINT64_C(1) << 32 | q->qpn << 8 | 1);
+	uint64_t v;
 
+	/* As a driver does: the first words of the newest WQE. */
+	memcpy(&v, q->sq + (size_t)(q->last & (q->sq_nbb - 1)) * 64, sizeof(v));
 	crpc_store_release((_Atomic uint32_t *)&q->dbrec[1], htobe32(q->sq_pi));
 	crpc_store_release(
 		(_Atomic uint64_t *)(void *)(q->host->uar + 0x800 + (q->bf++ & 1) * 0x100), v);

@@ -68,6 +68,7 @@ struct rig_qp {
 	uint32_t *dbrec;
 	uint32_t sq_nbb, rq_nwqe, rq_shift;
 	uint16_t sq_pi, rq_pi;
+	uint16_t last; /* Where the newest WQE starts. */
 	uint32_t bf; /* Which half of the BlueFlame pair is next. */
 	struct rig_cq scq, rcq;
 };

@@ -6,32 +6,17 @@
 
 #include "priv.h"
 
-/* A CQE as it is composed here: big endian already. */
-struct cqe {
-	uint8_t inl[22];
-	uint16_t slid;
-	uint32_t flags_rqpn;
-	uint32_t rsvd28;
-	uint32_t srqn_uidx;
-	uint32_t imm;
-	uint32_t app;
-	uint32_t byte_cnt;
-	uint64_t timestamp; /* Of an error: vendor syndrome in byte 54, syndrome in byte 55. */
-	uint32_t op_qpn;
-	uint16_t counter;
-	uint8_t signature;
-	uint8_t op_own;
-};
-_Static_assert(sizeof(struct cqe) == 64 && sizeof(struct mlx5_cqe64) == 64, "one line");
-_Static_assert(offsetof(struct cqe, slid) == offsetof(struct mlx5_cqe64, slid), "PRM");
-_Static_assert(offsetof(struct cqe, flags_rqpn) == offsetof(struct mlx5_cqe64, flags_rqpn), "PRM");
-_Static_assert(offsetof(struct cqe, srqn_uidx) == offsetof(struct mlx5_cqe64, srqn_uidx), "PRM");
-_Static_assert(offsetof(struct cqe, imm) == offsetof(struct mlx5_cqe64, imm_inval_pkey), "PRM");
-_Static_assert(offsetof(struct cqe, byte_cnt) == offsetof(struct mlx5_cqe64, byte_cnt), "PRM");
-_Static_assert(offsetof(struct cqe, timestamp) == offsetof(struct mlx5_cqe64, timestamp), "PRM");
-_Static_assert(offsetof(struct cqe, op_qpn) == offsetof(struct mlx5_cqe64, sop_drop_qpn), "PRM");
-_Static_assert(offsetof(struct cqe, counter) == offsetof(struct mlx5_cqe64, wqe_counter), "PRM");
-_Static_assert(offsetof(struct cqe, op_own) == offsetof(struct mlx5_cqe64, op_own), "PRM");
+/* sm_cq_push() in priv.h writes these offsets. */
+_Static_assert(sizeof(struct mlx5_cqe64) == 64, "one line");
+_Static_assert(offsetof(struct mlx5_cqe64, slid) == 22, "PRM");
+_Static_assert(offsetof(struct mlx5_cqe64, flags_rqpn) == 24, "PRM");
+_Static_assert(offsetof(struct mlx5_cqe64, srqn_uidx) == 32, "PRM");
+_Static_assert(offsetof(struct mlx5_cqe64, imm_inval_pkey) == 36, "PRM");
+_Static_assert(offsetof(struct mlx5_cqe64, byte_cnt) == 44, "PRM");
+_Static_assert(offsetof(struct mlx5_cqe64, timestamp) == 48, "PRM");
+_Static_assert(offsetof(struct mlx5_cqe64, sop_drop_qpn) == 56, "PRM");
+_Static_assert(offsetof(struct mlx5_cqe64, wqe_counter) == 60, "PRM");
+_Static_assert(offsetof(struct mlx5_cqe64, op_own) == 63, "PRM");
 _Static_assert(offsetof(struct mlx5_err_cqe, vendor_err_synd) == 54, "PRM");
 _Static_assert(offsetof(struct mlx5_err_cqe, syndrome) == 55, "PRM");
 _Static_assert((int)MLX5_CQE_REQ_ERR == SM_CQE_REQ_ERR, "PRM");
@@ -40,7 +25,6 @@ _Static_assert((int)MLX5_CQE_RESP_SEND_INV == SM_CQE_RESP_SEND_INV, "PRM");
 _Static_assert((int)MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR == SM_SYND_REMOTE_INVAL, "PRM");
 _Static_assert((int)MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR == SM_SYND_RNR_EXC, "PRM");
 
-#define CI_MASK 0xffffffu
 #define ARM_POISON 0xffffffffu
 
 int
@@ -69,7 +53,7 @@ sm_cq_create(struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **c
 		return EIO;
 	}
 	crpc_store_relaxed(&c->dbrec[1], ARM_POISON);
-	c->cqn = nic->next_cqn++ & CI_MASK;
+	c->cqn = nic->next_cqn++ & SM_CQ_CI_MASK;
 	TAILQ_INSERT_TAIL(&nic->cqs, c, link);
 	*cqn = c->cqn;
 	*cq = c;
@@ -86,73 +70,28 @@ sm_cq_destroy(struct sm_nic *nic, struct sm_cq *cq)
 		sm_unlock(nic);
 		return EBUSY;
 	}
+	for (struct sm_cq **p = &nic->touched; *p != NULL; p = &(*p)->next_touched)
+		if (*p == cq) {
+			*p = cq->next_touched;
+			break;
+		}
 	TAILQ_REMOVE(&nic->cqs, cq, link);
 	sm_unlock(nic);
 	free(cq);
 	return 0;
 }
 
-static crpc_noinline bool
-cq_full(struct sm_nic *nic, struct sm_cq *cq)
+bool
+sm_cq_full(struct sm_nic *nic, struct sm_cq *cq)
 {
 	if (cq->failed)
 		return true;
-	cq->ci = sm_dbrec(&cq->dbrec[0]) & CI_MASK;
-	if (cq->ignore_overrun || ((cq->pi - cq->ci) & CI_MASK) < cq->ncqe)
+	cq->ci = sm_dbrec(&cq->dbrec[0]) & SM_CQ_CI_MASK;
+	if (cq->ignore_overrun || ((cq->pi - cq->ci) & SM_CQ_CI_MASK) < cq->ncqe)
 		return false;
 	cq->failed = true;
+	cq->ci = cq->pi - cq->ncqe; /* Stays full. */
 	nic->async_event(cq->user, SM_EVENT_CQ_ERR);
-	return true;
-}
-
-static void
-cqe_error(struct cqe *e, const struct sm_wc *wc)
-{
-	uint8_t *b = (uint8_t *)&e->timestamp;
-
-	memset(b, 0, sizeof(e->timestamp));
-	b[6] = 0; /* Vendor syndrome: nothing to add. */
-	b[7] = wc->syndrome;
-}
-
-bool
-sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, const struct sm_qp *qp, const struct sm_wc *wc)
-{
-	uint8_t owner = (cq->pi >> cq->log_ncqe) & 1;
-	struct cqe e;
-	uint8_t *slot;
-
-	if (crpc_unlikely(((cq->pi - cq->ci) & CI_MASK) >= cq->ncqe || cq->failed) &&
-		cq_full(nic, cq))
-		return false;
-	memset(e.inl, 0, sizeof(e.inl));
-	e.slid = __builtin_bswap16(SM_LID);
-	e.flags_rqpn = __builtin_bswap32(wc->src_qpn);
-	e.rsvd28 = 0;
-	e.srqn_uidx = __builtin_bswap32(qp->uidx);
-	e.imm = wc->imm;
-	e.app = 0;
-	e.byte_cnt = __builtin_bswap32(wc->len);
-	e.timestamp = __builtin_bswap64(nic->now);
-	e.op_qpn = __builtin_bswap32((uint32_t)wc->wqe_op << 24 | qp->qpn);
-	e.counter = __builtin_bswap16(wc->counter);
-	e.signature = 0;
-	if (crpc_unlikely(wc->syndrome != 0))
-		cqe_error(&e, wc);
-	slot = cq->cqe + ((size_t)(cq->pi & (cq->ncqe - 1)) << cq->log_size);
-	memcpy(slot, &e, offsetof(struct cqe, op_own));
-	cq->pi++;
-	/* C0: the CQE, and the data that it announces, come before the owner bit; pairs with the
-	 * barrier of the reader, crpc_dma_rmb(). */
-	crpc_store_release((_Atomic uint8_t *)slot + offsetof(struct cqe, op_own),
-		(uint8_t)(wc->op << 4 | (wc->solicited ? 2 : 0) | owner));
-	if (wc->solicited || wc->syndrome != 0)
-		cq->solicited = cq->pi;
-	if (!cq->touched) {
-		cq->touched = true;
-		cq->next_touched = nic->touched;
-		nic->touched = cq;
-	}
 	return true;
 }
 
@@ -166,7 +105,7 @@ sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq)
 		return;
 	word = __builtin_bswap32(arm);
 	pending = (word & MLX5_CQ_DB_REQ_NOT_SOL) != 0 ? cq->solicited : cq->pi;
-	pending = (pending - word) & CI_MASK;
+	pending = (pending - word) & SM_CQ_CI_MASK;
 	if (pending == 0 || pending > cq->ncqe)
 		return;
 	cq->arm = arm; /* One event for one arm. */

@@ -11,10 +11,7 @@
 #define UAR_CQ_ARM 0x20u
 #define UAR_BF 0x800u
 #define UAR_BF_STEP 0x100u
-#define UAR_BF_REGS 4u
-/* A page with this many queue pairs is looked through at each doorbell; a larger one when it is
- * quiet, or after this many doorbells. */
-#define UAR_SWEEP_QPS 4u
+/* All queue pairs of a page are looked at when it is quiet, or after this many doorbells. */
 #define UAR_SWEEP_RUNG 16u
 /* An acknowledgement may wait while packets keep coming, up to this many messages. */
 #define ACK_HOLD 16u
@@ -93,6 +90,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	TAILQ_INIT(&nic->pds);
 	nic->comp_event = attr->comp_event != NULL ? attr->comp_event : event_nobody;
 	nic->async_event = attr->async_event != NULL ? attr->async_event : async_nobody;
+	nic->rings = sm_wire_rings(nic->wire);
 	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
 	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot));
 	*nicp = nic;
@@ -247,6 +245,12 @@ sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd)
 	return 0;
 }
 
+static inline _Atomic uint64_t *
+uar_reg(const struct sm_uar *u, uint32_t i)
+{
+	return (_Atomic uint64_t *)(void *)(u->page + UAR_BF + i * UAR_BF_STEP);
+}
+
 /* All queue pairs of a page: a doorbell can overwrite another one in the same register. */
 static void
 uar_sweep(struct sm_nic *nic, struct sm_uar *u)
@@ -260,34 +264,44 @@ uar_sweep(struct sm_nic *nic, struct sm_uar *u)
 	}
 }
 
+/*
+ * A doorbell is a change of its register, so that a poll writes nothing: its value holds the index of a
+ * WQE and a queue pair, which do not come again before they were served. Where they could, after
+ * RESET, sm_uar_forget() clears the registers.
+ */
 static uint32_t
 uar_poll(struct sm_nic *nic, struct sm_uar *u)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < UAR_BF_REGS; i++) {
-		_Atomic uint64_t *reg =
-			(_Atomic uint64_t *)(void *)(u->page + UAR_BF + i * UAR_BF_STEP);
+	for (uint32_t i = 0; i < SM_BF_REGS; i++) {
+		/* The doorbell record was written before. */
+		uint64_t v = crpc_load_acquire(uar_reg(u, i));
 		struct sm_qp *qp;
-		uint64_t v;
 
-		if (crpc_load_relaxed(reg) == 0)
+		if (v == u->seen[i])
 			continue;
-		/* First forget it, then read the doorbell records. */
-		v = crpc_exchange_acq_rel(reg, 0);
+		u->seen[i] = v;
 		n++;
-		if (u->nqps <= UAR_SWEEP_QPS)
-			continue;
 		/* The ctrl segment's second word: qpn << 8 | ds. */
 		qp = sm_qp_find(nic, sm_be32((const uint8_t *)&v + 4) >> 8);
 		if (qp != NULL && qp->uar == u)
 			sm_sq_ring(nic, qp);
 	}
 	u->rung += n;
-	if (u->rung != 0 &&
-		(n == 0 || u->nqps <= UAR_SWEEP_QPS || u->rung >= UAR_SWEEP_RUNG))
+	if (u->rung != 0 && (n == 0 || u->rung >= UAR_SWEEP_RUNG))
 		uar_sweep(nic, u);
 	return n;
+}
+
+void
+sm_uar_forget(struct sm_uar *u)
+{
+	for (uint32_t i = 0; i < SM_BF_REGS; i++) {
+		if (crpc_exchange_acq_rel(uar_reg(u, i), 0) != u->seen[i])
+			u->rung++;
+		u->seen[i] = 0;
+	}
 }
 
 static uint32_t
@@ -335,10 +349,13 @@ send_pass(struct sm_nic *nic, uint32_t *work)
 static uint32_t
 receive_pass(struct sm_nic *nic)
 {
+	uint32_t n = 0, rings = crpc_load_acquire(nic->rings); /* R1 pairs with R0. */
 	struct sm_peer *p;
-	uint32_t n = 0;
 
-	sm_peer_discover(nic);
+	if (crpc_unlikely(rings != nic->rings_seen)) {
+		nic->rings_seen = rings;
+		sm_peer_discover(nic);
+	}
 	TAILQ_FOREACH(p, &nic->peers, link)
 		if (!p->dead)
 			n += sm_peer_poll(nic, p);
@@ -435,9 +452,8 @@ uar_quiet(const struct sm_uar *u)
 {
 	if (crpc_load_relaxed((_Atomic uint64_t *)(void *)(u->page + UAR_CQ_ARM)) != 0)
 		return false;
-	for (uint32_t i = 0; i < UAR_BF_REGS; i++)
-		if (crpc_load_relaxed((_Atomic uint64_t *)(void *)(u->page + UAR_BF +
-			    i * UAR_BF_STEP)) != 0)
+	for (uint32_t i = 0; i < SM_BF_REGS; i++)
+		if (crpc_load_relaxed(uar_reg(u, i)) != u->seen[i])
 			return false;
 	return u->rung == 0;
 }
@@ -452,7 +468,7 @@ sm_nic_idle(struct sm_nic *nic)
 	sm_lock(nic);
 	idle = nic->orphan ||
 		(TAILQ_EMPTY(&nic->active) && TAILQ_EMPTY(&nic->answers) &&
-			TAILQ_EMPTY(&nic->waiting) && nic->rings_seen == sm_wire_rings(nic->wire));
+			TAILQ_EMPTY(&nic->waiting) && nic->rings_seen == crpc_load_acquire(nic->rings));
 	for (uint32_t i = 0; idle && !nic->orphan && i < nic->nuars; i++)
 		idle = uar_quiet(nic->uars[i]);
 	TAILQ_FOREACH(p, &nic->peers, link)

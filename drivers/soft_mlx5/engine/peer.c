@@ -21,6 +21,16 @@ ring_local(void)
 	return r;
 }
 
+/* Our own ring is empty: go on in the lines that are in the cache. */
+static void
+ring_restart(struct sm_peer *p)
+{
+	p->tx.pos = p->rx.pos = p->rx.told = 0;
+	p->tx.limit = SM_RING_BYTES;
+	crpc_store_relaxed(&p->tx.ring->taken, 0);
+	crpc_store_relaxed(&sm_ring_at(p->tx.ring, 0)->head, 0);
+}
+
 static int
 peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 {
@@ -111,12 +121,9 @@ sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp)
 void
 sm_peer_discover(struct sm_nic *nic)
 {
-	uint32_t src, gen, rings = sm_wire_rings(nic->wire);
 	struct sm_ring *ring;
+	uint32_t src, gen;
 
-	if (crpc_likely(rings == nic->rings_seen))
-		return;
-	nic->rings_seen = rings;
 	while ((ring = sm_wire_ring_take(nic->wire, &src, &gen)) != NULL) {
 		struct sm_peer *p;
 
@@ -220,6 +227,8 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		packet_take(nic, p, pkt, head);
 		sm_rx_done(rx, head & 0xffff);
 	}
+	if (p->self && n != 0 && rx->pos == p->tx.pos)
+		ring_restart(p);
 	p->was_busy = p->busy;
 	p->busy = n != 0;
 	p->heard |= p->busy;

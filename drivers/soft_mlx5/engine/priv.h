@@ -75,6 +75,8 @@ enum sm_wqe_op {
 #define SM_KEYS_MAX (1u << 20) /**< Regions of one context. */
 #define SM_CQE_MAX (1u << 22)
 #define SM_PSN_MASK 0xffffffu
+#define SM_BF_REGS 4u          /**< Doorbell registers of a UAR page. */
+#define SM_CQ_CI_MASK 0xffffffu
 /** How often a silent peer is checked for life. */
 #define SM_ALIVE_NS UINT64_C(20000000)
 
@@ -200,6 +202,7 @@ struct sm_recv {
 struct sm_uar {
 	uint32_t id;
 	uint8_t *page;
+	uint64_t seen[SM_BF_REGS]; /**< What each register held last: another value is a doorbell. */
 	uint32_t nqps;
 	uint32_t rung;  /**< Passes with a doorbell since all QPs were looked at. */
 	TAILQ_HEAD(, sm_qp) qps;
@@ -295,6 +298,7 @@ struct sm_nic {
 	uint64_t now;
 	uint32_t slot;
 	uint32_t rings_seen;
+	const _Atomic uint32_t *rings; /**< Counts rings made to us. */
 	struct sm_uar **uars;
 	uint32_t nuars;
 	uint32_t nkeys;
@@ -354,6 +358,22 @@ sm_dbrec(_Atomic uint32_t *word)
 	return __builtin_bswap32(crpc_load_acquire(word));
 }
 
+/** memcpy() that does 16 to 32 bytes, the payload of a packet of one line, in place. */
+static inline void
+sm_copy(void *dst, const void *src, uint32_t n)
+{
+	uint8_t first[16], last[16];
+
+	if (n - 16 > 16) {
+		memcpy(dst, src, n);
+		return;
+	}
+	memcpy(first, src, 16);
+	memcpy(last, (const uint8_t *)src + n - 16, 16);
+	memcpy(dst, first, 16);
+	memcpy((uint8_t *)dst + n - 16, last, 16);
+}
+
 /** a - b of message numbers. */
 static inline int32_t
 sm_psn_diff(uint32_t a, uint32_t b)
@@ -366,6 +386,8 @@ sm_psn_diff(uint32_t a, uint32_t b)
 void sm_lock(struct sm_nic *nic);
 /** Lock for a command; EIO, and not locked, in a forked child. */
 int sm_lock_live(struct sm_nic *nic);
+/** Forget what the doorbell registers held, before a queue pair starts to count from 0. */
+void sm_uar_forget(struct sm_uar *uar);
 void sm_unlock(struct sm_nic *nic);
 
 /* ---- mr.c ---- */
@@ -415,16 +437,69 @@ struct sm_wc {
 	uint32_t src_qpn;
 };
 
-/** Write a CQE; false: the queue overran and is in error. */
-bool sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, const struct sm_qp *qp,
-	const struct sm_wc *wc);
+/** The queue has no room, or looks so: true if it overran and is in error. */
+bool sm_cq_full(struct sm_nic *nic, struct sm_cq *cq);
+
+/**
+ * Write a CQE; false: the queue overran and is in error.
+ *
+ * Always inlined: @p wc is made of constants and registers at each call, and the line is written by
+ * whole words, which a reader's wider loads can be served from.
+ */
+static inline __attribute__((always_inline)) bool
+sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, const struct sm_qp *qp, const struct sm_wc *wc)
+{
+	uint64_t *line, stamp = __builtin_bswap64(nic->now);
+	uint32_t own;
+
+	if (crpc_unlikely(((cq->pi - cq->ci) & SM_CQ_CI_MASK) >= cq->ncqe) && sm_cq_full(nic, cq))
+		return false;
+	if (wc->syndrome != 0) /* Bytes 54, vendor syndrome, and 55. */
+		stamp = (uint64_t)wc->syndrome << 56;
+	line = (uint64_t *)(void *)(cq->cqe + ((size_t)(cq->pi & (cq->ncqe - 1)) << cq->log_size));
+	own = wc->op << 4 | (wc->solicited ? 2 : 0) | ((cq->pi >> cq->log_ncqe) & 1);
+	line[0] = 0;
+	line[1] = 0;
+	line[2] = (uint64_t)__builtin_bswap16(SM_LID) << 48;
+	line[3] = __builtin_bswap32(wc->src_qpn);
+	line[4] = __builtin_bswap32(qp->uidx) | (uint64_t)wc->imm << 32;
+	line[5] = (uint64_t)__builtin_bswap32(wc->len) << 32;
+	line[6] = stamp;
+	cq->pi++;
+	/* C0: the CQE, and the data that it announces, come before the owner bit in its last byte;
+	 * pairs with the barrier of the reader, crpc_dma_rmb(). */
+	crpc_store_release((_Atomic uint64_t *)&line[7],
+		__builtin_bswap32((uint32_t)wc->wqe_op << 24 | qp->qpn) |
+			(uint64_t)__builtin_bswap16(wc->counter) << 32 | (uint64_t)own << 56);
+	if (wc->solicited || wc->syndrome != 0)
+		cq->solicited = cq->pi;
+	if (!cq->touched) {
+		cq->touched = true;
+		cq->next_touched = nic->touched;
+		nic->touched = cq;
+	}
+	return true;
+}
+
 /** Raise the event of an armed queue that has something. */
 void sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq);
 
 /* ---- srq.c ---- */
 
+/** As sm_recv_take(), where its short way finds nothing. */
+bool sm_recv_more(struct sm_nic *nic, struct sm_qp *qp);
+/** Point at the segments of the receive WQE that was taken. */
+void sm_recv_cursor(struct sm_qp *qp);
+
 /** Take the next receive WQE of a queue pair; false: none is posted. */
-bool sm_recv_take(struct sm_nic *nic, struct sm_qp *qp);
+static inline bool
+sm_recv_take(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (crpc_unlikely(qp->rq_tail == qp->rq_head)) /* Always so with an SRQ. */
+		return sm_recv_more(nic, qp);
+	qp->rx.counter = qp->rq_tail++;
+	return true;
+}
 
 /* ---- qp.c ---- */
 

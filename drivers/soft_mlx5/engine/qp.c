@@ -157,6 +157,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	if (qp->uar != NULL) {
 		TAILQ_INSERT_TAIL(&qp->uar->qps, qp, uar_link);
 		qp->uar->nqps++;
+		sm_uar_forget(qp->uar);
 	}
 	qp->pd->users++;
 	qp->send_cq->users++;
@@ -204,6 +205,8 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->access = 0;
 	qp->state = SM_QPS_RESET;
+	if (qp->uar != NULL)
+		sm_uar_forget(qp->uar);
 }
 
 int

@@ -20,18 +20,19 @@ struct op {
 	uint8_t last;  /* Flags of the last packet. */
 	uint8_t units; /* 16-byte units between the ctrl segment and the data segments. */
 	uint8_t wait;  /* What completes it. */
+	bool simple;   /* May take the short way. */
 };
 
-static const struct op ops[] = {
-	[SM_OP_NOP] = {SM_PKT_PAD, 0, 0, SM_SWR_DONE},
-	[SM_OP_SEND] = {SM_PKT_SEND, SM_PKT_LAST, 0, SM_SWR_ACK},
-	[SM_OP_SEND_IMM] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_IMM, 0, SM_SWR_ACK},
-	[SM_OP_SEND_INV] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_INV, 0, SM_SWR_ACK},
-	[SM_OP_WRITE] = {SM_PKT_WRITE, SM_PKT_LAST, 1, SM_SWR_ACK},
-	[SM_OP_WRITE_IMM] = {SM_PKT_WRITE, SM_PKT_LAST | SM_PKT_IMM, 1, SM_SWR_ACK},
-	[SM_OP_READ] = {SM_PKT_READ, SM_PKT_LAST, 1, SM_SWR_RESPONSE},
-	[SM_OP_ATOMIC_CS] = {SM_PKT_CMP_SWAP, SM_PKT_LAST, 2, SM_SWR_RESPONSE},
-	[SM_OP_ATOMIC_FA] = {SM_PKT_FETCH_ADD, SM_PKT_LAST, 2, SM_SWR_RESPONSE},
+static const struct op ops[32] = {
+	[SM_OP_NOP] = {SM_PKT_PAD, 0, 0, SM_SWR_DONE, false},
+	[SM_OP_SEND] = {SM_PKT_SEND, SM_PKT_LAST, 0, SM_SWR_ACK, true},
+	[SM_OP_SEND_IMM] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_IMM, 0, SM_SWR_ACK, true},
+	[SM_OP_SEND_INV] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_INV, 0, SM_SWR_ACK, true},
+	[SM_OP_WRITE] = {SM_PKT_WRITE, SM_PKT_LAST, 1, SM_SWR_ACK, true},
+	[SM_OP_WRITE_IMM] = {SM_PKT_WRITE, SM_PKT_LAST | SM_PKT_IMM, 1, SM_SWR_ACK, true},
+	[SM_OP_READ] = {SM_PKT_READ, SM_PKT_LAST, 1, SM_SWR_RESPONSE, false},
+	[SM_OP_ATOMIC_CS] = {SM_PKT_CMP_SWAP, SM_PKT_LAST, 2, SM_SWR_RESPONSE, false},
+	[SM_OP_ATOMIC_FA] = {SM_PKT_FETCH_ADD, SM_PKT_LAST, 2, SM_SWR_RESPONSE, false},
 };
 
 /* RNR timer codes, in units of 10 us (InfiniBand specification, table "RNR NAK timer"). */
@@ -239,6 +240,69 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	return STEP_ON;
 }
 
+/* The data of the WQE at hand if it is one piece of one packet: NULL if not, or not to be had. */
+static inline const void *
+wqe_data_simple(struct sm_nic *nic, const struct sm_qp *qp, const uint8_t *seg, uint32_t left,
+	uint32_t *len)
+{
+	uint32_t count = sm_be32(seg);
+
+	if ((count & MLX5_INLINE_SEG) != 0) {
+		*len = count & 0x3ff;
+		return (4 + *len + 15) / 16 == left ? seg + 4 : NULL;
+	}
+	*len = count;
+	return left == 1 && count - 1 < SM_FRAG
+		? sm_mem(nic, qp->pd, sm_be32(seg + 4), sm_be64(seg + 8), count, 0)
+		: NULL;
+}
+
+/*
+ * The short way of a well-formed SEND or WRITE of one packet. Whatever is not that returns false with
+ * nothing done and takes the long way, which knows all cases and names the errors.
+ */
+static bool
+wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
+{
+	const uint8_t *wqe = sq_wqe(qp, qp->sq_tx), *end = qp->sq + (size_t)qp->sq_nbb * SM_WQEBB;
+	uint32_t w0 = sm_be32(wqe), w1 = sm_be32(wqe + 4), ds = w1 & 0x3f, len, flags;
+	uint32_t nbb = (ds + 3) / 4;
+	const struct op *op = &ops[w0 & (CRPC_DIM(ops) - 1)];
+	struct sm_pkt_room room;
+	struct sm_swr *swr;
+	const void *src;
+	uint8_t fm = wqe[11];
+
+	if (!op->simple || (w0 & 0xff) >= CRPC_DIM(ops) || w0 >> 8 != qp->sq_tx ||
+		w1 >> 8 != qp->qpn || fm >> 5 >= 2 || ds < 2u + op->units ||
+		(size_t)(end - wqe) < 16 * (size_t)ds ||
+		nbb > (uint16_t)(qp->sq_head - qp->sq_tx))
+		return false;
+	src = wqe_data_simple(nic, qp, wqe + 16 + 16 * op->units, ds - 1 - op->units, &len);
+	if (src == NULL || !sm_tx_room(&qp->peer->tx, len, SM_RING_RESERVE, &room))
+		return false;
+	sm_copy(room.payload, src, len);
+	flags = SM_PKT_FIRST | op->last | ((fm & MLX5_WQE_CTRL_SOLICITED) ? SM_PKT_SE : 0);
+	room.pkt->dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
+	room.pkt->src = qp->qpn;
+	room.pkt->psn = qp->psn_tx;
+	room.pkt->raddr = sm_be64(wqe + 16); /* Of a SEND: not looked at. */
+	room.pkt->rkey = sm_be32(wqe + 24);
+	memcpy(&room.pkt->imm, wqe + 12, sizeof(room.pkt->imm));
+	sm_tx_commit(&qp->peer->tx, &room, len, op->pkt, flags);
+	swr = &qp->swr[qp->wr_tx++ & (qp->sq_nbb - 1)];
+	swr->psn = qp->psn_tx;
+	swr->len = len;
+	swr->bb = qp->sq_tx;
+	swr->op = (uint8_t)w0;
+	swr->wait = SM_SWR_ACK;
+	swr->syndrome = 0;
+	swr->signaled = (fm & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
+	qp->psn_tx = (qp->psn_tx + 1) & SM_PSN_MASK;
+	qp->sq_tx = (uint16_t)(qp->sq_tx + nbb);
+	return true;
+}
+
 bool
 sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp, uint32_t *work)
 {
@@ -253,8 +317,13 @@ sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp, uint32_t *work)
 			sm_sq_peer_dead(nic, qp);
 			return false;
 		}
-		if (!qp->tx.started)
+		if (!qp->tx.started) {
+			if (wqe_simple(nic, qp)) {
+				(*work)++;
+				continue;
+			}
 			step = wqe_begin(nic, qp);
+		}
 		if (step == STEP_ON && qp->tx.started)
 			step = wqe_send(nic, qp);
 		if (step != STEP_ON)

@@ -2,7 +2,7 @@
 #include "priv.h"
 
 /* Where a receive WQE exists that belongs to a refused message. */
-static void
+static crpc_noinline void
 recv_error(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 {
 	struct sm_wc wc = {
@@ -93,6 +93,7 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint3
 			refuse(nic, qp, h, SM_NAK_RNR);
 			return;
 		}
+		sm_recv_cursor(qp);
 		rx->open = true;
 		rx->pkt = SM_PKT_SEND;
 		rx->off = 0;
@@ -149,7 +150,7 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint
 		return;
 	}
 	if (len != 0)
-		memcpy(dst, payload, len);
+		sm_copy(dst, payload, len);
 	if ((flags & SM_PKT_LAST) == 0)
 		return;
 	if ((flags & SM_PKT_IMM) == 0)

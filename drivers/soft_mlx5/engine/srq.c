@@ -85,17 +85,6 @@ sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq)
 	return 0;
 }
 
-static void
-recv_cursor(struct sm_qp *qp, const uint8_t *wqe, uint32_t bytes)
-{
-	qp->rx.cur = (struct sm_cursor){
-		.seg = wqe,
-		.base = wqe,
-		.wrap = wqe + bytes + 1, /* A receive WQE never goes round its queue. */
-		.left = bytes / 16,
-	};
-}
-
 static bool
 srq_take(struct sm_nic *nic, struct sm_qp *qp, struct sm_srq *s)
 {
@@ -105,7 +94,6 @@ srq_take(struct sm_nic *nic, struct sm_qp *qp, struct sm_srq *s)
 		return false;
 	wqe = s->buf + ((size_t)s->next << s->wqe_shift);
 	qp->rx.counter = s->next;
-	recv_cursor(qp, wqe + 16, (1u << s->wqe_shift) - 16);
 	s->taken++;
 	/* The link is read when the WQE is used: the program sets it when it posts. */
 	s->next = (uint16_t)(sm_be16(wqe + 2) & (s->nwqe - 1));
@@ -115,22 +103,32 @@ srq_take(struct sm_nic *nic, struct sm_qp *qp, struct sm_srq *s)
 }
 
 bool
-sm_recv_take(struct sm_nic *nic, struct sm_qp *qp)
+sm_recv_more(struct sm_nic *nic, struct sm_qp *qp)
 {
-	uint16_t i = qp->rq_tail;
-
 	if (qp->srq != NULL)
 		return srq_take(nic, qp, qp->srq);
-	if (i == qp->rq_head) {
-		if (qp->rq_nwqe == 0)
-			return false;
-		qp->rq_head = (uint16_t)sm_dbrec(&qp->dbrec[0]);
-		if (i == qp->rq_head)
-			return false;
-	}
-	qp->rq_tail = (uint16_t)(i + 1);
-	qp->rx.counter = i;
-	recv_cursor(qp, qp->rq + ((size_t)(i & (qp->rq_nwqe - 1)) << qp->rq_shift),
-		1u << qp->rq_shift);
+	if (qp->rq_nwqe == 0)
+		return false;
+	qp->rq_head = (uint16_t)sm_dbrec(&qp->dbrec[0]);
+	if (qp->rq_tail == qp->rq_head)
+		return false;
+	qp->rx.counter = qp->rq_tail++;
 	return true;
+}
+
+void
+sm_recv_cursor(struct sm_qp *qp)
+{
+	uint32_t shift = qp->srq != NULL ? qp->srq->wqe_shift : qp->rq_shift;
+	uint32_t skip = qp->srq != NULL ? 16 : 0; /* The link of an SRQ's WQE. */
+	const uint8_t *wqe = qp->srq != NULL
+		? qp->srq->buf + ((size_t)qp->rx.counter << shift)
+		: qp->rq + ((size_t)(qp->rx.counter & (qp->rq_nwqe - 1)) << shift);
+
+	qp->rx.cur = (struct sm_cursor){
+		.seg = wqe + skip,
+		.base = wqe,
+		.wrap = wqe + (1u << shift) + 1, /* A receive WQE never goes round its queue. */
+		.left = ((1u << shift) - skip) / 16,
+	};
 }

@@ -208,8 +208,8 @@ uint32_t sm_wire_gen(struct sm_wire *wire, uint32_t slot);
 bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
 /** Make the ring from us to (dst, gen) and tell its reader. */
 int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen, struct sm_ring **ring);
-/** A number that changes when somebody made a ring to us. */
-uint32_t sm_wire_rings(struct sm_wire *wire);
+/** A number that changes when somebody made a ring to us; R1 pairs with R0, its release. */
+const _Atomic uint32_t *sm_wire_rings(struct sm_wire *wire);
 /** Take the next ring made to us: its sender in @p src and @p gen. NULL: no more. */
 struct sm_ring *sm_wire_ring_take(struct sm_wire *wire, uint32_t *src, uint32_t *gen);
 void sm_wire_ring_free(struct sm_ring *ring);

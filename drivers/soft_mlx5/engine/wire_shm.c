@@ -356,17 +356,16 @@ sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen, struct sm_rin
 	r->dst_slot = id[2];
 	r->dst_gen = id[3];
 	crpc_fetch_or_acq_rel(&s->from[w->slot / 64], UINT64_C(1) << w->slot % 64);
-	/* R0: the ring and the bit come before; pairs with R1 in sm_wire_rings(). */
+	/* R0: the ring and the bit come before; pairs with R1 in receive_pass(). */
 	atomic_fetch_add_explicit(&s->rings, 1, memory_order_release);
 	*ring = r;
 	return 0;
 }
 
-uint32_t
+const _Atomic uint32_t *
 sm_wire_rings(struct sm_wire *w)
 {
-	/* R1 pairs with R0 in sm_wire_ring_create(). */
-	return crpc_load_acquire(&w->net->slot[w->slot].rings);
+	return &w->net->slot[w->slot].rings;
 }
 
 /* Map the ring from (src, gen). Its file is of no more use to anybody then. */

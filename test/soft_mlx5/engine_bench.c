@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How fast the engine moves 32-byte inline WRITE_IMMs, without rdma-core: what a direct-verbs program
+ * does (build the WQE, doorbell record, UAR, poll CQEs by owner bit, drive the NIC on an empty poll).
+ *
+ *     engine_bench loop [batch]      two queue pairs of one context, one thread
+ *     engine_bench proc [batch]      two processes, one core each
+ *     engine_bench idle [peers]      an empty progress pass
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crpc_atomic.h"
+#include "crpc_clock.h"
+#include "engine_rig.h"
+
+#define SIGNAL_EVERY 16u
+#define SQ_NBB 1024u
+#define RQ_N 1024u
+
+struct shared {
+	_Atomic uint32_t qpn[2];
+	_Atomic uint32_t ready;
+	_Atomic uint32_t stop;
+	uint64_t addr;
+	uint32_t key;
+};
+
+static uint64_t sent, completed, received;
+
+static void
+post_one(struct rig_qp *q, uint64_t raddr, uint32_t rkey)
+{
+	uint8_t *p = q->sq + (size_t)(q->sq_pi & (q->sq_nbb - 1)) * 64;
+	uint32_t *w = (void *)p;
+	bool signaled = sent % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+
+	w[0] = htobe32((uint32_t)q->sq_pi << 8 | MLX5_OPCODE_RDMA_WRITE_IMM);
+	w[1] = htobe32(q->qpn << 8 | 5);
+	w[2] = htobe32(signaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0);
+	w[3] = (uint32_t)sent;
+	*(uint64_t *)(void *)(p + 16) = htobe64(raddr);
+	w[6] = htobe32(rkey);
+	w[7] = 0;
+	w[8] = htobe32(MLX5_INLINE_SEG | 32);
+	/* 36 bytes of inline segment go into the next block. */
+	memset(p + 36, (int)sent, 28);
+	*(uint32_t *)(void *)(q->sq + (size_t)((q->sq_pi + 1) & (q->sq_nbb - 1)) * 64) = (uint32_t)sent;
+	q->last = q->sq_pi;
+	q->sq_pi += 2;
+	sent++;
+}
+
+static inline bool
+cq_next(struct rig_cq *c, uint8_t *op)
+{
+	uint8_t *slot = c->buf + (size_t)(c->ci & (c->ncqe - 1)) * 64;
+	uint8_t own = crpc_load_acquire((_Atomic uint8_t *)slot + 63);
+
+	if (own >> 4 == MLX5_CQE_INVALID || (own & 1) != ((c->ci / c->ncqe) & 1))
+		return false;
+	*op = own >> 4;
+	c->ci++;
+	return true;
+}
+
+static uint32_t
+poll_send(struct rig_qp *q)
+{
+	uint32_t n = 0;
+	uint8_t op;
+
+	for (; n < 32 && cq_next(&q->scq, &op); n++) {
+		if (op != MLX5_CQE_REQ) {
+			fprintf(stderr, "send error\n");
+			exit(1);
+		}
+		completed += SIGNAL_EVERY;
+	}
+	if (n != 0)
+		crpc_store_release((_Atomic uint32_t *)&q->scq.dbrec[0], htobe32(q->scq.ci & 0xffffff));
+	return n;
+}
+
+static uint32_t
+poll_recv(struct rig_qp *q)
+{
+	uint32_t n = 0;
+	uint8_t op;
+
+	for (; n < 32 && cq_next(&q->rcq, &op); n++)
+		if (op != MLX5_CQE_RESP_WR_IMM) {
+			fprintf(stderr, "receive error\n");
+			exit(1);
+		}
+	if (n == 0)
+		return 0;
+	received += n;
+	q->rq_pi = (uint16_t)(q->rq_pi + n);
+	crpc_store_release((_Atomic uint32_t *)&q->dbrec[0], htobe32(q->rq_pi));
+	crpc_store_release((_Atomic uint32_t *)&q->rcq.dbrec[0], htobe32(q->rcq.ci & 0xffffff));
+	return n;
+}
+
+static void
+open_qp(struct rig_host *h, struct rig_qp *q)
+{
+	struct rig_qp_conf conf = {.sq_nbb = SQ_NBB, .rq_nwqe = RQ_N, .ncqe = 2048};
+
+	rig_qp_open(h, q, &conf);
+}
+
+static void
+fill_rq(struct rig_qp *q)
+{
+	for (uint32_t i = 0; i < RQ_N; i++)
+		rig_recv(q, NULL, 0, 0);
+}
+
+/* Nanoseconds of one dependent addition, a core cycle: shared hosts slow down by factors. */
+static double
+cycle_ns(void)
+{
+	uint64_t t0 = crpc_clock_ns(), x = 1;
+
+	for (uint64_t i = 0; i < 20000000; i++) {
+		x += i;
+		__asm__ volatile("" : "+r"(x));
+	}
+	return (double)(crpc_clock_ns() - t0) / 2e7;
+}
+
+static void
+report(const char *what, uint32_t batch, uint64_t ops, uint64_t ns)
+{
+	double op = (double)ns / (double)ops, cycle = cycle_ns();
+
+	printf("%s batch %u: %.2f Mops/s, %.1f ns/op, %.0f cycles/op at %.2f ns\n", what, batch,
+		1e3 / op, op, op / cycle, cycle);
+}
+
+static void
+run_loop(uint32_t batch)
+{
+	static struct rig_host h;
+	static struct rig_qp x, y;
+	uint64_t t0;
+
+	rig_host_open(&h, rig_net(), 1 << 20);
+	open_qp(&h, &x);
+	open_qp(&h, &y);
+	rig_connect(&x, &y);
+	fill_rq(&y);
+	t0 = crpc_clock_ns();
+	while (crpc_clock_ns() - t0 < 200000000u) {
+		for (uint32_t k = 0; k < 64; k++) {
+			if (sent - completed < SQ_NBB / 2 - batch) {
+				for (uint32_t i = 0; i < batch; i++)
+					post_one(&x, (uintptr_t)h.mem, h.key);
+				rig_ring(&x);
+			}
+			sm_nic_progress(h.nic, crpc_clock_ns());
+			poll_recv(&y);
+			poll_send(&x);
+		}
+	}
+	report("loop", batch, received, crpc_clock_ns() - t0);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_host_close(&h);
+}
+
+static void
+pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
+static void
+side(struct shared *s, const char *net, int me, uint32_t batch)
+{
+	static struct rig_host h;
+	static struct rig_qp q;
+	uint64_t t0, passes = 0, posts = 0;
+
+	pin(me);
+	rig_host_open(&h, net, 1 << 20);
+	open_qp(&h, &q);
+	if (me == 1) {
+		s->addr = (uintptr_t)h.mem;
+		s->key = h.key;
+	}
+	atomic_store(&s->qpn[me], q.qpn);
+	while (atomic_load(&s->qpn[1 - me]) == 0)
+		sched_yield();
+	rig_to_rts(&q, atomic_load(&s->qpn[1 - me]));
+	if (me == 1)
+		fill_rq(&q);
+	atomic_fetch_add(&s->ready, 1);
+	while (atomic_load(&s->ready) != 2)
+		sched_yield();
+	t0 = crpc_clock_ns();
+	if (me == 0) {
+		while (crpc_clock_ns() - t0 < 200000000u)
+			for (uint32_t k = 0; k < 64; k++) {
+				if (sent - completed < SQ_NBB / 2 - batch) {
+					for (uint32_t i = 0; i < batch; i++)
+						post_one(&q, s->addr, s->key);
+					rig_ring(&q);
+					posts++;
+				}
+				if (poll_send(&q) == 0) {
+					sm_nic_progress(h.nic, crpc_clock_ns());
+					passes++;
+				}
+			}
+		report("proc", batch, completed, crpc_clock_ns() - t0);
+		printf("posts per pass %.2f\n", (double)posts / (double)passes);
+		atomic_store(&s->stop, 1);
+	} else {
+		while (atomic_load_explicit(&s->stop, memory_order_relaxed) == 0)
+			for (uint32_t k = 0; k < 64; k++)
+				if (poll_recv(&q) == 0) {
+					sm_nic_progress(h.nic, crpc_clock_ns());
+					passes++;
+				}
+		printf("received per pass %.2f\n", (double)received / (double)passes);
+	}
+	fflush(stdout);
+	_exit(0);
+}
+
+static void
+run_proc(uint32_t batch)
+{
+	struct shared *s = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	const char *net = rig_net();
+
+	for (int i = 0; i < 2; i++)
+		if (fork() == 0)
+			side(s, net, i, batch);
+	wait(NULL);
+	wait(NULL);
+}
+
+static void
+run_idle(void)
+{
+	static struct rig_host h, g;
+	static struct rig_qp x, y;
+	const char *net = rig_net();
+	uint64_t t0, n = 10000000;
+
+	rig_host_open(&h, net, 1 << 20);
+	rig_host_open(&g, net, 1 << 20);
+	open_qp(&h, &x);
+	open_qp(&g, &y);
+	rig_connect(&x, &y);
+	rig_run(&h, &g);
+	t0 = crpc_clock_ns();
+	for (uint64_t i = 0; i < n; i++)
+		sm_nic_progress(h.nic, 1000);
+	t0 = crpc_clock_ns() - t0;
+	report("idle", 1, n, t0);
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "loop";
+	uint32_t batch = argc > 2 ? (uint32_t)atoi(argv[2]) : 1;
+
+	crpc_clock_init();
+	if (batch == 0 || batch > 256)
+		return 2;
+	if (strcmp(what, "loop") == 0)
+		run_loop(batch);
+	else if (strcmp(what, "proc") == 0)
+		run_proc(batch);
+	else if (strcmp(what, "idle") == 0)
+		run_idle();
+	else
+		return 2;
+	return 0;
+}
