@@ -3,6 +3,8 @@
  * The software ConnectX without rdma-core: hand-made WQEs in plain memory give the CQEs and the
  * bytes that a ConnectX gives.
  */
+#include <errno.h>
+
 #include "engine_rig.h"
 
 static struct rig_host a, b;
@@ -123,12 +125,456 @@ data_of_all_sizes(void **state)
 	}
 }
 
+
+/* A send queue of 8 blocks: WQEs of several segments go round its end at every place. */
+static void
+gather_and_wrap(void **state)
+{
+	struct rig_qp_conf conf = {.sq_nbb = 8};
+	struct rig_qp x, y;
+	uint8_t want[1024];
+
+	rig_qp_open(&a, &x, &conf);
+	rig_qp_open(&b, &y, &conf);
+	rig_connect(&x, &y);
+	fill(a.mem, 4096, 5);
+	for (uint32_t i = 0; i < 400; i++) {
+		uint32_t inl = i % 97, one = i % 53, two = 1 + i % 31, n = 0;
+		struct rig_wqe w;
+
+		rig_recv(&y, b.mem, 1024, b.key);
+		rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		memcpy(want, a.mem + i, inl);
+		rig_wqe_inline(&w, a.mem + i, inl);
+		n = inl;
+		rig_wqe_data(&w, a.mem + 7 * i, one, a.key); /* Length 0 now and then: skipped. */
+		memcpy(want + n, a.mem + 7 * i, one);
+		n += one;
+		for (uint32_t k = 0; k < i % 7; k++) {
+			rig_wqe_data(&w, a.mem + k, two, a.key);
+			memcpy(want + n, a.mem + k, two);
+			n += two;
+		}
+		rig_post(&x, &w);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &y.rcq)->byte_cnt), n);
+		assert_memory_equal(b.mem, want, n);
+		assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	}
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
+/* A receive list of several segments is filled in order, a short message leaves the rest alone. */
+static void
+scatter_list(void **state)
+{
+	struct rig_qp_conf conf = {.rq_shift = 6};
+	struct mlx5_wqe_data_seg *s;
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &x, &conf);
+	rig_qp_open(&b, &y, &conf);
+	rig_connect(&x, &y);
+	rig_recv(&y, b.mem, 10, b.key);
+	s = (void *)y.rq;
+	s[1].byte_count = 0; /* Skipped: its key is not the end mark. */
+	s[1].lkey = htobe32(b.key);
+	s[2].byte_count = htobe32(20000);
+	s[2].lkey = htobe32(b.key);
+	s[2].addr = htobe64((uintptr_t)b.mem + 100);
+	s[3].lkey = htobe32(MLX5_INVALID_LKEY);
+	fill(a.mem, 20000, 9);
+	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+	rig_wqe_data(&w, a.mem, 15000, a.key);
+	rig_post(&x, &w);
+	assert_int_equal(be32toh(rig_expect(&a, &b, &y.rcq)->byte_cnt), 15000);
+	assert_memory_equal(b.mem, a.mem, 10);
+	assert_memory_equal(b.mem + 100, a.mem + 10, 14990);
+	assert_int_equal(b.mem[10], 0);
+	assert_int_equal(b.mem[100 + 14990], 0);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
+/* Only signalled WQEs complete, in order, NOPs too; the counter is the block where the WQE starts. */
+static void
+signalling_order(void **state)
+{
+	static const uint8_t ops[] = {MLX5_OPCODE_NOP, MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ,
+		MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_NOP, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_NOP};
+	uint16_t at[sizeof(ops)];
+	struct rig_wqe w;
+
+	for (uint32_t i = 0; i < sizeof(ops); i++) {
+		rig_wqe(&w, ops[i], i % 2 == 0 ? MLX5_WQE_CTRL_CQ_UPDATE : 0, 0);
+		if (ops[i] != MLX5_OPCODE_NOP) {
+			rig_wqe_raddr(&w, b.mem, b.key);
+			for (uint32_t k = 0; k < 1 + i; k++)
+				rig_wqe_data(&w, a.mem + 100 * k, 10, a.key);
+		}
+		at[i] = rig_queue(&qa, &w);
+	}
+	rig_ring(&qa);
+	for (uint32_t i = 0; i < sizeof(ops); i += 2) {
+		struct mlx5_cqe64 *c = rig_expect(&a, &b, &qa.scq);
+
+		assert_int_equal(be16toh(c->wqe_counter), at[i]);
+		assert_int_equal(be32toh(c->sop_drop_qpn) >> 24, ops[i]);
+	}
+	rig_run(&a, &b);
+	assert_null(rig_poll(&qa.scq));
+}
+
+/* The device acts on the doorbell register, not on the doorbell record alone. */
+static void
+no_doorbell_no_work(void **state)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_NOP, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_queue(&qa, &w);
+	qa.dbrec[1] = htobe32(qa.sq_pi);
+	rig_run(&a, &b);
+	assert_null(rig_poll(&qa.scq));
+	rig_ring(&qa);
+	assert_non_null(rig_expect(&a, &b, &qa.scq));
+}
+
+/* Doorbells of many queue pairs fall into the same two registers and overwrite each other. */
+static void
+doorbells_overwritten(void **state)
+{
+	enum { N = 100 };
+	static struct rig_qp x[N], y[N];
+	struct rig_qp_conf conf = {.sq_nbb = 4, .rq_nwqe = 4, .ncqe = 8};
+	struct rig_wqe w;
+
+	for (uint32_t i = 0; i < N; i++) {
+		rig_qp_open(&a, &x[i], &conf);
+		rig_qp_open(&b, &y[i], &conf);
+		rig_connect(&x[i], &y[i]);
+		rig_recv(&y[i], NULL, 0, 0);
+	}
+	for (uint32_t i = 0; i < N; i++) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
+		rig_wqe_raddr(&w, b.mem + i, b.key);
+		rig_wqe_inline(&w, &i, 1);
+		rig_post(&x[i], &w);
+	}
+	for (uint32_t i = 0; i < N; i++) {
+		assert_int_equal(be32toh(rig_expect(&a, &b, &y[i].rcq)->imm_inval_pkey), i);
+		assert_non_null(rig_expect(&a, &b, &x[i].scq));
+		assert_int_equal(b.mem[i], i);
+	}
+	for (uint32_t i = 0; i < N; i++) {
+		rig_qp_close(&x[i]);
+		rig_qp_close(&y[i]);
+	}
+}
+
+static void
+atomics(void **state)
+{
+	uint64_t *word = (void *)(b.mem + 64), *got = (void *)a.mem;
+	struct rig_wqe w;
+
+	*word = 100;
+	rig_wqe(&w, MLX5_OPCODE_ATOMIC_FA, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_wqe_raddr(&w, word, b.key);
+	rig_wqe_atomic(&w, 5, 0);
+	rig_wqe_data(&w, got, 8, a.key);
+	rig_post(&qa, &w);
+	assert_int_equal(be32toh(rig_expect(&a, &b, &qa.scq)->byte_cnt), 8);
+	assert_int_equal(*got, 100);
+	assert_int_equal(*word, 105);
+	for (uint64_t compare = 104; compare <= 105; compare++) {
+		rig_wqe(&w, MLX5_OPCODE_ATOMIC_CS, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_wqe_raddr(&w, word, b.key);
+		rig_wqe_atomic(&w, 7, compare);
+		rig_wqe_data(&w, got + 1, 8, a.key);
+		rig_post(&qa, &w);
+		assert_non_null(rig_expect(&a, &b, &qa.scq));
+		assert_int_equal(got[1], 105);
+		assert_int_equal(*word, compare == 105 ? 7 : 105);
+	}
+}
+
+/* More READs than max_rd_atomic, fenced SENDs between them: each SEND carries what the READ brought. */
+static void
+reads_and_fences(void **state)
+{
+	struct rig_wqe w;
+
+	for (uint32_t i = 0; i < 10; i++) {
+		b.mem[4096 + i] = (uint8_t)(i + 1);
+		rig_recv(&qb, b.mem + i, 1, b.key);
+	}
+	for (uint32_t i = 0; i < 10; i++) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, 0, 0);
+		rig_wqe_raddr(&w, b.mem + 4096 + i, b.key);
+		rig_wqe_data(&w, a.mem + i, 1, a.key);
+		rig_queue(&qa, &w);
+		rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_wqe_data(&w, a.mem + i, 1, a.key);
+		rig_queue(&qa, &w);
+	}
+	rig_ring(&qa);
+	for (uint32_t i = 0; i < 10; i++) {
+		assert_non_null(rig_expect(&a, &b, &qa.scq));
+		assert_non_null(rig_expect(&a, &b, &qb.rcq));
+		assert_int_equal(b.mem[i], i + 1);
+	}
+	for (uint32_t i = 0; i < 12; i++) { /* Without fences, more than four at a time. */
+		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_wqe_raddr(&w, b.mem + 4096, b.key);
+		rig_wqe_data(&w, a.mem + 65536 * i, 65536, a.key);
+		rig_queue(&qa, &w);
+	}
+	fill(b.mem + 4096, 65536, 3);
+	rig_ring(&qa);
+	for (uint32_t i = 0; i < 12; i++) {
+		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+		assert_memory_equal(a.mem + 65536 * i, b.mem + 4096, 65536);
+	}
+}
+
+/* The receiver does nothing: the sender stops at a full ring without spinning, and loses nothing. */
+static void
+ring_full(void **state)
+{
+	enum { N = 30 };
+	uint32_t before, after = 0;
+	struct rig_wqe w;
+
+	fill(a.mem, 65536, 1);
+	for (uint32_t i = 0; i < N; i++) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_wqe_raddr(&w, b.mem + 65536 * i, b.key);
+		rig_wqe_data(&w, a.mem + i, 65536, a.key);
+		rig_queue(&qa, &w);
+	}
+	rig_ring(&qa);
+	for (before = 0; sm_nic_progress(a.nic, rig_now) != 0; before++)
+		assert_in_range(before, 0, 1000);
+	for (uint32_t i = 0; i < 100; i++)
+		after += sm_nic_progress(a.nic, rig_now);
+	assert_int_equal(after, 0);
+	assert_null(rig_poll(&qa.scq));
+	for (uint32_t i = 0; i < N; i++)
+		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+	for (uint32_t i = 0; i < N; i++)
+		assert_memory_equal(b.mem + 65536 * i, a.mem + i, 65536);
+}
+
+/* Both directions full of READ responses and requests at once: no deadlock. */
+static void
+rings_full_both_ways(void **state)
+{
+	struct rig_wqe w;
+
+	fill(a.mem, 1 << 20, 1);
+	fill(b.mem, 1 << 20, 2);
+	for (uint32_t i = 0; i < 8; i++)
+		for (uint32_t k = 0; k < 2; k++) {
+			struct rig_qp *q = k == 0 ? &qa : &qb;
+			struct rig_host *own = k == 0 ? &a : &b, *far = k == 0 ? &b : &a;
+
+			rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+			rig_wqe_raddr(&w, far->mem, far->key);
+			rig_wqe_data(&w, own->mem + (2 << 20), 1 << 20, own->key);
+			rig_queue(q, &w);
+			rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+			rig_wqe_raddr(&w, far->mem + (3 << 20), far->key);
+			rig_wqe_data(&w, own->mem, 1 << 20, own->key);
+			rig_queue(q, &w);
+			rig_ring(q);
+		}
+	for (uint32_t i = 0; i < 16; i++) {
+		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+		assert_int_equal(rig_expect(&a, &b, &qb.scq)->op_own >> 4, MLX5_CQE_REQ);
+	}
+	assert_memory_equal(a.mem + (2 << 20), b.mem, 1 << 20);
+	assert_memory_equal(b.mem + (3 << 20), a.mem, 1 << 20);
+}
+
+/* Two queue pairs of one context: the same path through a ring of its own. */
+static void
+loopback(void **state)
+{
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&a, &y, NULL);
+	rig_connect(&x, &y);
+	for (uint32_t i = 0; i < 3000; i++) {
+		uint32_t n = i % 100 == 0 ? 300000 : i % 64;
+
+		fill(a.mem, n, i);
+		rig_recv(&y, NULL, 0, 0);
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
+		rig_wqe_raddr(&w, a.mem + (1 << 20), a.key);
+		rig_wqe_data(&w, a.mem, n, a.key);
+		rig_post(&x, &w);
+		assert_int_equal(be32toh(rig_expect(&a, NULL, &y.rcq)->imm_inval_pkey), i);
+		assert_memory_equal(a.mem, a.mem + (1 << 20), n);
+		assert_non_null(rig_expect(&a, NULL, &x.scq));
+	}
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
+/* WQEs are used in the order of the list, whatever their place in the buffer. */
+static void
+srq_order(void **state)
+{
+	static const uint32_t order[] = {0, 5, 2, 7, 1};
+	struct rig_qp_conf conf = {0};
+	struct rig_srq s;
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_srq_open(&b, &s, 8, 5);
+	assert_int_equal(sm_srq_limit(b.nic, s.srq, 8), EINVAL);
+	conf.srq = &s;
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, &conf);
+	rig_connect(&x, &y);
+	for (uint32_t i = 0; i < 5; i++)
+		rig_srq_recv(&s, order[i], i < 4 ? order[i + 1] : 3, b.mem + 64 * i, 64, b.key);
+	assert_int_equal(sm_srq_limit(b.nic, s.srq, 3), 0);
+	for (uint32_t i = 0; i < 5; i++) {
+		struct mlx5_cqe64 *c;
+
+		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+		rig_wqe_inline(&w, &i, sizeof(i));
+		rig_post(&x, &w);
+		c = rig_expect(&a, &b, &y.rcq);
+		assert_int_equal(be16toh(c->wqe_counter), order[i]);
+		assert_int_equal(be32toh(c->srqn_uidx), 0x1234);
+		assert_memory_equal(b.mem + 64 * i, &i, sizeof(i));
+		assert_int_equal(b.async[SM_EVENT_SRQ_LIMIT_REACHED], i >= 2 ? 1 : 0);
+	}
+	assert_int_equal(sm_srq_destroy(b.nic, s.srq), EBUSY);
+	rig_set_state(&y, SM_QPS_ERR);
+	assert_int_equal(b.async[SM_EVENT_QP_LAST_WQE_REACHED], 1);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_srq_close(&b, &s);
+}
+
+static void
+arm(struct rig_cq *c, struct rig_host *h, uint32_t sn, uint32_t cmd)
+{
+	uint32_t word = sn << 28 | cmd | (c->ci & 0xffffff);
+	uint64_t v = htobe64((uint64_t)word << 32 | c->cqn);
+
+	c->dbrec[1] = htobe32(word);
+	memcpy(h->uar + MLX5_CQ_DOORBELL, &v, 8);
+}
+
+static void
+send_one(uint8_t fm)
+{
+	struct rig_wqe w;
+
+	rig_recv(&qb, NULL, 0, 0);
+	rig_wqe(&w, MLX5_OPCODE_SEND, fm, 0);
+	rig_post(&qa, &w);
+	assert_non_null(rig_expect(&a, &b, &qb.rcq));
+	rig_run(&a, &b);
+}
+
+/* One event for one arm, whichever of CQE and arm came first; solicited only if so asked. */
+static void
+cq_events(void **state)
+{
+	send_one(0);
+	assert_int_equal(b.comp_events, 0); /* Never armed. */
+	arm(&qb.rcq, &b, 0, 0);
+	rig_run(&a, &b);
+	assert_int_equal(b.comp_events, 0); /* Nothing new since. */
+	send_one(0);
+	assert_int_equal(b.comp_events, 1);
+	send_one(0);
+	assert_int_equal(b.comp_events, 1); /* Not armed again. */
+	qb.rcq.ci--;
+	arm(&qb.rcq, &b, 1, 0); /* What is there already counts. */
+	qb.rcq.ci++;
+	rig_run(&a, &b);
+	assert_int_equal(b.comp_events, 2);
+	arm(&qb.rcq, &b, 2, MLX5_CQ_DB_REQ_NOT_SOL);
+	send_one(0);
+	assert_int_equal(b.comp_events, 2);
+	send_one(MLX5_WQE_CTRL_SOLICITED);
+	assert_int_equal(qb.rcq.last.op_own & 2, 2);
+	assert_int_equal(b.comp_events, 3);
+}
+
+/* In a CQE of 128 bytes the upper half counts. */
+static void
+cqe_128(void **state)
+{
+	struct rig_qp_conf conf = {.cqe_size = 128, .ncqe = 4};
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &x, &conf);
+	rig_qp_open(&b, &y, &conf);
+	rig_connect(&x, &y);
+	for (uint32_t i = 0; i < 30; i++) {
+		rig_recv(&y, NULL, 0, 0);
+		rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
+		rig_post(&x, &w);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &y.rcq)->imm_inval_pkey), i);
+		assert_non_null(rig_expect(&a, &b, &x.scq));
+	}
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
+/* RESET starts all counters anew, and the same WQE with the same doorbell is a new one. */
+static void
+reset_and_reuse(void **state)
+{
+	struct rig_wqe w;
+
+	for (uint32_t i = 0; i < 5; i++) {
+		rig_recv(&qb, NULL, 0, 0);
+		rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
+		assert_int_equal(rig_post(&qa, &w), 0);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &qb.rcq)->imm_inval_pkey), i);
+		assert_int_equal(be16toh(qb.rcq.last.wqe_counter), 0);
+		assert_int_equal(be16toh(rig_expect(&a, &b, &qa.scq)->wqe_counter), 0);
+		rig_set_state(&qa, SM_QPS_RESET);
+		rig_set_state(&qb, SM_QPS_RESET);
+		qa.bf = 0; /* The same register as before. */
+		rig_connect(&qa, &qb);
+	}
+}
+
 int
 main(void)
 {
+#define T(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(write_imm_golden, pair_open, pair_close),
-		cmocka_unit_test_setup_teardown(data_of_all_sizes, pair_open, pair_close),
+		T(write_imm_golden),
+		T(data_of_all_sizes),
+		T(gather_and_wrap),
+		T(scatter_list),
+		T(signalling_order),
+		T(no_doorbell_no_work),
+		T(doorbells_overwritten),
+		T(atomics),
+		T(reads_and_fences),
+		T(ring_full),
+		T(rings_full_both_ways),
+		T(loopback),
+		T(srq_order),
+		T(cq_events),
+		T(cqe_128),
+		T(reset_and_reuse),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
