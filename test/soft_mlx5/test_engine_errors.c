@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a ConnectX answers to wrong work: syndromes on both sides, flushes, retries, refused commands.
+ */
+#include <errno.h>
+
+#include "engine_rig.h"
+
+static struct rig_host a, b;
+static struct rig_qp qa, qb;
+
+static int
+pair_open(void **state)
+{
+	const char *net = rig_net();
+
+	rig_host_open(&a, net, 1 << 20);
+	rig_host_open(&b, net, 1 << 20);
+	rig_qp_open(&a, &qa, NULL);
+	rig_qp_open(&b, &qb, NULL);
+	rig_connect(&qa, &qb);
+	return 0;
+}
+
+static int
+pair_close(void **state)
+{
+	rig_qp_close(&qa);
+	rig_qp_close(&qb);
+	rig_host_close(&a);
+	rig_host_close(&b);
+	return 0;
+}
+
+static void
+again(void)
+{
+	while (rig_poll(&qa.scq) != NULL || rig_poll(&qb.scq) != NULL || rig_poll(&qa.rcq) != NULL ||
+		rig_poll(&qb.rcq) != NULL)
+		;
+	rig_set_state(&qa, SM_QPS_RESET);
+	rig_set_state(&qb, SM_QPS_RESET);
+	rig_connect(&qa, &qb);
+}
+
+static enum sm_qp_state
+state_of(struct rig_qp *q)
+{
+	struct sm_qp_mod m;
+
+	assert_int_equal(sm_qp_query(q->host->nic, q->qp, &m), 0);
+	return m.state;
+}
+
+static void
+expect_error(struct rig_cq *cq, uint8_t op, uint8_t synd, uint16_t counter)
+{
+	struct mlx5_cqe64 *c = rig_expect(&a, &b, cq);
+
+	assert_int_equal(c->op_own >> 4, op);
+	assert_int_equal(RIG_SYND(c), synd);
+	assert_int_equal(be16toh(c->wqe_counter), counter);
+	assert_int_equal(be32toh(c->srqn_uidx), 0x1234);
+}
+
+/* The WQE fails with the syndrome, unsignalled or not, and the queue pair goes to ERR. */
+static void
+expect_send_error(struct rig_wqe *w, uint8_t synd)
+{
+	uint16_t at = rig_post(&qa, w);
+
+	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, synd, at);
+	assert_int_equal(state_of(&qa), SM_QPS_ERR);
+	rig_run(&a, &b);
+}
+
+static void
+write_to(struct rig_wqe *w, uint8_t op, const void *raddr, uint32_t rkey, uint32_t len)
+{
+	rig_wqe(w, op, 0, 0);
+	rig_wqe_raddr(w, raddr, rkey);
+	rig_wqe_data(w, a.mem, len, a.key);
+}
+
+/* Every byte of an error CQE. */
+static void
+error_cqe_golden(void **state)
+{
+	struct mlx5_err_cqe want, *e;
+	struct rig_wqe w;
+
+	write_to(&w, MLX5_OPCODE_RDMA_WRITE, b.mem, b.key + 1, 8);
+	rig_post(&qa, &w);
+	e = (struct mlx5_err_cqe *)(void *)rig_expect(&a, &b, &qa.scq);
+	memset(&want, 0, sizeof(want));
+	((struct mlx5_cqe64 *)(void *)&want)->slid = htobe16(SM_LID);
+	want.srqn = htobe32(0x1234);
+	want.syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
+	want.s_wqe_opcode_qpn = htobe32((uint32_t)MLX5_OPCODE_RDMA_WRITE << 24 | qa.qpn);
+	want.op_own = MLX5_CQE_REQ_ERR << 4;
+	assert_memory_equal(e, &want, sizeof(want));
+}
+
+static void
+local_keys(void **state)
+{
+	struct rig_wqe w;
+	uint32_t lkeys[] = {a.key + 1, 0, 0x100, 0xffffff00, 2 << 8, a.key + 0x100};
+
+	for (uint32_t i = 0; i < sizeof(lkeys) / sizeof(lkeys[0]); i++) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, 0, 0);
+		rig_wqe_raddr(&w, b.mem, b.key);
+		rig_wqe_data(&w, a.mem, 8, lkeys[i] == a.key ? 0 : lkeys[i]);
+		expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+		again();
+	}
+	/* One byte over the end, and a READ into memory that may not be written. */
+	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+	rig_wqe_data(&w, a.mem + a.bytes - 8, 9, a.key);
+	expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+	again();
+	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+	rig_wqe_data(&w, (void *)(UINTPTR_MAX - 3), 8, a.key);
+	expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+}
+
+static void
+read_into_readonly(void **state)
+{
+	struct sm_mr *mr;
+	struct rig_wqe w;
+	uint32_t lkey, rkey;
+
+	assert_int_equal(sm_mr_create(a.nic, a.pd, (uintptr_t)a.mem, 64, (uintptr_t)a.mem, 0, &mr,
+				 &lkey, &rkey), 0);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_READ, 0, 0);
+	rig_wqe_raddr(&w, b.mem, b.key);
+	rig_wqe_data(&w, a.mem, 8, lkey);
+	expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+	assert_int_equal(sm_mr_destroy(a.nic, mr), 0);
+}
+
+static void
+remote_keys(void **state)
+{
+	static const uint8_t ops[] = {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ,
+		MLX5_OPCODE_RDMA_WRITE_IMM};
+	struct sm_pd *pd;
+	struct sm_mr *other, *poor;
+	uint32_t okey, pkey, pdn, lkey;
+
+	assert_int_equal(sm_pd_create(b.nic, &pd, &pdn), 0);
+	assert_int_equal(sm_mr_create(b.nic, pd, (uintptr_t)b.mem, 64, (uintptr_t)b.mem, 15, &other,
+				 &lkey, &okey), 0);
+	assert_int_equal(sm_mr_create(b.nic, b.pd, (uintptr_t)b.mem, 64, (uintptr_t)b.mem, 1, &poor,
+				 &lkey, &pkey), 0);
+	for (uint32_t i = 0; i < sizeof(ops); i++) {
+		const struct {
+			const void *addr;
+			uint32_t key, len;
+		} bad[] = {
+			{b.mem, b.key + 1, 8},             /* Variant. */
+			{b.mem, okey, 8},                  /* Another protection domain. */
+			{b.mem, pkey, 8},                  /* No remote rights. */
+			{b.mem + b.bytes - 7, b.key, 8},   /* Over the end. */
+			{b.mem - 1, b.key, 8},             /* Before the start. */
+			{b.mem + b.bytes - 7, b.key, 9000}, /* In its second packet. */
+		};
+
+		for (uint32_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++) {
+			uint32_t before = b.async[SM_EVENT_QP_ACCESS_ERR];
+			struct rig_wqe w;
+
+			rig_recv(&qb, NULL, 0, 0);
+			write_to(&w, ops[i], bad[k].addr, bad[k].key, bad[k].len);
+			expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+			assert_int_equal(state_of(&qb), SM_QPS_ERR);
+			assert_int_equal(b.async[SM_EVENT_QP_ACCESS_ERR], before + 1);
+			/* Its receive: used up by a WRITE_IMM of one packet, else flushed. */
+			expect_error(&qb.rcq, MLX5_CQE_RESP_ERR,
+				ops[i] == MLX5_OPCODE_RDMA_WRITE_IMM && bad[k].len < 9000
+					? MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR
+					: MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+			again();
+		}
+	}
+	assert_int_equal(sm_pd_destroy(b.nic, pd), EBUSY);
+	assert_int_equal(sm_mr_destroy(b.nic, other), 0);
+	assert_int_equal(sm_mr_destroy(b.nic, poor), 0);
+	assert_int_equal(sm_pd_destroy(b.nic, pd), 0);
+}
+
+/* The queue pair's own access flags gate the responder. */
+static void
+qp_access_flags(void **state)
+{
+	static const struct {
+		uint8_t op;
+		uint32_t flag;
+	} gates[] = {{MLX5_OPCODE_RDMA_WRITE, 2}, {MLX5_OPCODE_RDMA_READ, 4},
+		{MLX5_OPCODE_ATOMIC_FA, 8}};
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct sm_qp_mod m = {.mask = IBV_QP_ACCESS_FLAGS, .access = 14 & ~gates[i].flag};
+		struct rig_wqe w;
+
+		assert_int_equal(sm_qp_modify(b.nic, qb.qp, &m), 0);
+		rig_wqe(&w, gates[i].op, 0, 0);
+		rig_wqe_raddr(&w, b.mem, b.key);
+		if (gates[i].op == MLX5_OPCODE_ATOMIC_FA)
+			rig_wqe_atomic(&w, 1, 0);
+		rig_wqe_data(&w, a.mem, 8, a.key);
+		expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+		again();
+	}
+}
+
+static void
+bad_receive_buffers(void **state)
+{
+	struct rig_wqe w;
+
+	/* Key: the requester learns of an operation error. */
+	rig_recv(&qb, b.mem, 64, b.key + 1);
+	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+	rig_wqe_inline(&w, "x", 1);
+	expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
+	again();
+	/* Length, in the first and in a later packet. */
+	for (uint32_t len = 8; len < 20000; len += 10000) {
+		rig_recv(&qb, b.mem, len - 1, b.key);
+		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+		rig_wqe_data(&w, a.mem, len, a.key);
+		expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+		expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0);
+		assert_int_equal(state_of(&qb), SM_QPS_ERR);
+		again();
+	}
+	/* There are no memory windows that a SEND_INV could name. */
+	rig_recv(&qb, b.mem, 64, b.key);
+	rig_wqe(&w, MLX5_OPCODE_SEND_INVAL, 0, b.key);
+	rig_wqe_inline(&w, "x", 1);
+	expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+}
+
+/* The ctrl segment is taken at its word. */
+static void
+malformed_wqes(void **state)
+{
+	for (uint32_t i = 0; i < 8; i++) {
+		struct rig_wqe w;
+		uint8_t *ctrl = qa.sq;
+
+		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+		rig_wqe_inline(&w, "0123456789", 10);
+		if (i == 6) {
+			write_to(&w, MLX5_OPCODE_ATOMIC_FA, b.mem, b.key, 8); /* Short of a segment. */
+			w.len = 32;
+		} else if (i == 7) {
+			rig_wqe(&w, 0x25, 0, 0); /* UMR: not supported. */
+		}
+		rig_queue(&qa, &w);
+		switch (i) {
+		case 0: ctrl[2]++; break;                /* Index. */
+		case 1: ctrl[6]++; break;                /* Queue pair. */
+		case 2: ctrl[3] = 0x3f; break;           /* Opcode. */
+		case 3: ctrl[7] = 0; break;              /* No segments at all. */
+		case 4: ctrl[7] = 20; break;             /* More blocks than were posted. */
+		case 5: ctrl[16 + 3] = 200; break;       /* Inline data longer than the WQE. */
+		default: break;
+		}
+		rig_ring(&qa);
+		expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, 0);
+		assert_int_equal(state_of(&qa), SM_QPS_ERR);
+		again();
+	}
+}
+
+/* A doorbell record beyond the queue: nothing of it can be believed. */
+static void
+insane_doorbell_record(void **state)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_NOP, 0, 0);
+	rig_queue(&qa, &w);
+	qa.sq_pi = 1000;
+	rig_ring(&qa);
+	rig_run(&a, &b);
+	assert_int_equal(a.async[SM_EVENT_QP_FATAL], 1);
+	assert_int_equal(state_of(&qa), SM_QPS_ERR);
+}
+
+/* The failed WQE first, then everything behind it in order, receives too, and what comes later. */
+static void
+flush_everything(void **state)
+{
+	struct rig_wqe w;
+	uint16_t at[4];
+
+	for (uint32_t i = 0; i < 3; i++)
+		rig_recv(&qa, a.mem, 8, a.key);
+	for (uint32_t i = 0; i < 4; i++) {
+		write_to(&w, MLX5_OPCODE_RDMA_WRITE, b.mem, i == 1 ? 0 : b.key, 8);
+		if (i == 3)
+			for (uint32_t k = 0; k < 9; k++)
+				rig_wqe_data(&w, a.mem, 1, a.key);
+		at[i] = rig_queue(&qa, &w);
+	}
+	rig_ring(&qa);
+	/* The first succeeds without a word. */
+	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, at[1]);
+	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, at[2]);
+	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, at[3]);
+	for (uint16_t i = 0; i < 3; i++)
+		expect_error(&qa.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
+	rig_recv(&qa, a.mem, 8, a.key);
+	expect_error(&qa.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 3);
+	write_to(&w, MLX5_OPCODE_RDMA_WRITE, b.mem, b.key, 8);
+	at[0] = rig_post(&qa, &w);
+	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, at[0]);
+	rig_run(&a, &b);
+	assert_null(rig_poll(&qa.scq));
+	assert_null(rig_poll(&qa.rcq));
+}
+
+/* An error in the middle of a message: the receive WQE that it holds is flushed as well. */
+static void
+error_in_mid_message(void **state)
+{
+	struct rig_wqe w;
+
+	rig_recv(&qb, b.mem, 1 << 20, b.key);
+	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+	rig_wqe_data(&w, a.mem, 500000, a.key);
+	rig_post(&qa, &w);
+	while (sm_nic_progress(a.nic, rig_now) != 0)
+		;
+	sm_nic_progress(b.nic, rig_now);
+	rig_set_state(&qb, SM_QPS_ERR);
+	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0);
+}
+
+/* No receive posted: the message waits for the timer and comes, whole and once. */
+static void
+rnr_then_posted(void **state)
+{
+	static const uint8_t ops[] = {MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_RDMA_WRITE_IMM};
+
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t len = i < 2 ? 8 : 30000;
+		struct rig_wqe w;
+		uint64_t t0;
+
+		memset(a.mem, (int)i + 1, len);
+		rig_wqe(&w, ops[i % 2], MLX5_WQE_CTRL_CQ_UPDATE, i);
+		if (i % 2 == 1)
+			rig_wqe_raddr(&w, b.mem, b.key);
+		rig_wqe_data(&w, a.mem, len, a.key);
+		rig_queue(&qa, &w);
+		rig_wqe(&w, MLX5_OPCODE_NOP, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_post(&qa, &w);
+		t0 = rig_now;
+		rig_run(&a, &b);
+		assert_null(rig_poll(&qa.scq));
+		rig_recv(&qb, b.mem, 65536, b.key);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &qb.rcq)->imm_inval_pkey), i);
+		assert_true(rig_now - t0 >= 10000); /* Timer code 1. */
+		assert_memory_equal(a.mem, b.mem, len);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &qa.scq)->sop_drop_qpn) >> 24, ops[i % 2]);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &qa.scq)->sop_drop_qpn) >> 24,
+			MLX5_OPCODE_NOP);
+		rig_run(&a, &b);
+		assert_null(rig_poll(&qb.rcq));
+	}
+}
+
+static void
+rnr_exhausted(void **state)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+	rig_wqe_inline(&w, "x", 1);
+	expect_send_error(&w, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
+	assert_int_equal(state_of(&qb), SM_QPS_RTS);
+}
+
+/* The peer is alive and the queue pair is not: retries by the timeout attribute, then the error. */
+static void
+no_such_queue_pair(void **state)
+{
+	struct rig_qp x, y;
+	struct rig_wqe w;
+	uint64_t t0 = rig_now;
+
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_to_rts(&x, y.qpn);
+	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+	rig_wqe_inline(&w, "x", 1);
+	rig_post(&x, &w);
+	expect_error(&x.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0);
+	assert_in_range(rig_now - t0, 3 * 4096 << 8, 4 * 4096 << 8);
+	/* A peer that comes to RTR a little late loses nothing. */
+	rig_set_state(&x, SM_QPS_RESET);
+	rig_to_rts(&x, y.qpn);
+	for (uint32_t i = 0; i < 5; i++) {
+		rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
+		rig_post(&x, &w);
+		rig_run(&a, &b);
+	}
+	rig_to_rts(&y, x.qpn);
+	for (uint32_t i = 0; i < 5; i++)
+		rig_recv(&y, b.mem, 8, b.key);
+	for (uint32_t i = 0; i < 5; i++) {
+		assert_int_equal(be32toh(rig_expect(&a, &b, &y.rcq)->imm_inval_pkey), i);
+		assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	}
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
+/* Messages that were taken are acknowledged even if the queue pair goes before its next pass. */
+static void
+destroyed_after_receive(void **state)
+{
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_connect(&x, &y);
+	for (uint32_t i = 0; i < 3; i++) {
+		rig_recv(&y, NULL, 0, 0);
+		rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_post(&x, &w);
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now);
+		assert_non_null(rig_poll(&y.rcq));
+	}
+	rig_qp_close(&y);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	rig_qp_close(&x);
+}
+
+static void
+cq_overrun(void **state)
+{
+	struct rig_qp_conf conf = {.ncqe = 4};
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &x, &conf);
+	rig_qp_open(&b, &y, NULL);
+	rig_connect(&x, &y);
+	for (uint32_t i = 0; i < 5; i++) {
+		rig_wqe(&w, MLX5_OPCODE_NOP, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_post(&x, &w);
+	}
+	rig_run(&a, &b);
+	assert_int_equal(a.async[SM_EVENT_CQ_ERR], 1);
+	assert_int_equal(a.async[SM_EVENT_QP_FATAL], 1);
+	assert_int_equal(state_of(&x), SM_QPS_ERR);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(be16toh(rig_poll(&x.scq)->wqe_counter), i);
+	rig_run(&a, &b);
+	assert_null(rig_poll(&x.scq)); /* It stays broken. */
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
+/* Every pair of states: exactly the transitions of the InfiniBand specification. */
+static void
+transitions(void **state)
+{
+	struct sm_qp_mod m, init, rtr, rts;
+
+	rig_set_state(&qa, SM_QPS_RESET);
+	rig_init_mod(&init);
+	rig_rtr_mod(&rtr, qb.qpn);
+	rig_rts_mod(&rts);
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rtr), EINVAL);
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rts), EINVAL);
+	for (uint32_t bit = 1; bit < 1u << 21; bit <<= 1) { /* Each attribute is needed. */
+		m = init;
+		m.mask &= ~bit;
+		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), m.mask == init.mask ? 0 : EINVAL);
+		rig_set_state(&qa, SM_QPS_RESET);
+	}
+	m = init;
+	m.port = 2;
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
+	m = init;
+	m.mask |= IBV_QP_QKEY;
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &init), 0);
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rts), EINVAL);
+	m = rtr;
+	m.mask &= ~(uint32_t)IBV_QP_DEST_QPN;
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
+	m = rtr;
+	m.max_dest_rd_atomic = 17;
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rtr), 0);
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rtr), EINVAL);
+	m = rts;
+	m.mask |= IBV_QP_CUR_STATE;
+	m.cur_state = SM_QPS_RTS;
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rts), 0);
+	assert_int_equal(sm_qp_query(a.nic, qa.qp, &m), 0);
+	assert_int_equal(m.state, SM_QPS_RTS);
+	assert_int_equal(m.dest_qpn, qb.qpn);
+	assert_int_equal(m.sq_psn, rts.sq_psn);
+	assert_int_equal(m.rnr_retry, 3);
+	rig_set_state(&qa, SM_QPS_SQD);
+	rig_set_state(&qa, SM_QPS_RTS);
+	rig_set_state(&qa, SM_QPS_ERR);
+	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &init), EINVAL);
+}
+
+static void
+refused_objects(void **state)
+{
+	struct sm_cq_attr cq = {.ncqe = 3, .cqe_size = 64, .buf = a.mem, .dbrec = a.mem + 4096};
+	struct sm_qp_attr qp = {.type = SM_QPT_UD, .pd = a.pd, .send_cq = qa.scq.cq,
+		.recv_cq = qa.rcq.cq, .dbrec = a.mem, .uar_page = a.uar_id};
+	struct sm_mr *mr;
+	struct sm_cq *c;
+	struct sm_qp *q;
+	uint32_t n, k;
+
+	assert_int_equal(sm_cq_create(a.nic, &cq, &c, &n), EINVAL);
+	cq.ncqe = 4;
+	cq.cqe_size = 96;
+	assert_int_equal(sm_cq_create(a.nic, &cq, &c, &n), EINVAL);
+	assert_int_equal(sm_qp_create(a.nic, &qp, &q, &n), EOPNOTSUPP);
+	qp.type = SM_QPT_RC;
+	qp.sq_nwqebb = 48;
+	qp.sq_buf = a.mem;
+	assert_int_equal(sm_qp_create(a.nic, &qp, &q, &n), EINVAL);
+	qp.sq_nwqebb = 64;
+	qp.uar_page = 999;
+	assert_int_equal(sm_qp_create(a.nic, &qp, &q, &n), EINVAL);
+	assert_int_equal(sm_mr_create(a.nic, a.pd, 0, 64, 0, 2, &mr, &n, &k), EINVAL);
+	assert_int_equal(sm_mr_create(a.nic, a.pd, 0, 64, 0, 8, &mr, &n, &k), EINVAL);
+	assert_int_equal(sm_mr_create(a.nic, a.pd, UINT64_MAX - 3, 64, 0, 1, &mr, &n, &k), EINVAL);
+	assert_int_equal(sm_cq_destroy(a.nic, qa.scq.cq), EBUSY);
+	assert_int_equal(sm_pd_destroy(a.nic, a.pd), EBUSY);
+	assert_int_equal(sm_uar_del(a.nic, a.uar_id), EBUSY);
+	assert_int_equal(sm_uar_add(a.nic, a.uar_id, a.uar), EEXIST);
+}
+
+/* A key does not live again: neither after dereg, nor in the next region, nor after rereg. */
+static void
+keys_are_not_reused(void **state)
+{
+	struct sm_mr *mr;
+	uint32_t lkey, rkey, old = 0;
+	uint8_t *page = a.mem;
+
+	for (uint32_t i = 0; i < 600; i++) {
+		assert_int_equal(sm_mr_create(a.nic, a.pd, (uintptr_t)page, 64, 0x1000, 15, &mr,
+					 &lkey, &rkey), 0);
+		assert_int_not_equal(lkey, old);
+		assert_int_not_equal(lkey >> 8, 1);
+		old = lkey;
+		assert_int_equal(sm_mr_rereg(a.nic, mr, 4, NULL, 0, 0, 0, 1, &lkey, &rkey), 0);
+		assert_int_not_equal(lkey, old);
+		assert_int_equal(sm_mr_rereg(a.nic, mr, 4, NULL, 0, 0, 0, 2, &lkey, &rkey), EINVAL);
+		assert_int_equal(sm_mr_rereg(a.nic, mr, 8, NULL, 0, 0, 0, 1, &lkey, &rkey), EINVAL);
+		assert_int_equal(sm_mr_destroy(a.nic, mr), 0);
+	}
+}
+
+/* Addresses on the wire are those of the region's own space, whatever lies behind. */
+static void
+region_with_its_own_addresses(void **state)
+{
+	struct sm_mr *mr;
+	struct rig_wqe w;
+	uint32_t lkey, rkey;
+
+	assert_int_equal(sm_mr_create(b.nic, b.pd, (uintptr_t)b.mem + 4096, 4096, 0x7000, 15, &mr,
+				 &lkey, &rkey), 0);
+	memset(a.mem, 0x5a, 8);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_wqe_raddr(&w, (void *)(uintptr_t)0x7010, rkey);
+	rig_wqe_data(&w, a.mem, 8, a.key);
+	rig_post(&qa, &w);
+	assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+	assert_memory_equal(b.mem + 4096 + 16, a.mem, 8);
+	assert_int_equal(sm_mr_destroy(b.nic, mr), 0);
+	write_to(&w, MLX5_OPCODE_RDMA_WRITE, (void *)(uintptr_t)0x7010, rkey, 8);
+	expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+}
+
+int
+main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
+	const struct CMUnitTest tests[] = {
+		T(error_cqe_golden),
+		T(local_keys),
+		T(read_into_readonly),
+		T(remote_keys),
+		T(qp_access_flags),
+		T(bad_receive_buffers),
+		T(malformed_wqes),
+		T(insane_doorbell_record),
+		T(flush_everything),
+		T(error_in_mid_message),
+		T(rnr_then_posted),
+		T(rnr_exhausted),
+		T(no_such_queue_pair),
+		T(destroyed_after_receive),
+		T(cq_overrun),
+		T(transitions),
+		T(refused_objects),
+		T(keys_are_not_reused),
+		T(region_with_its_own_addresses),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
