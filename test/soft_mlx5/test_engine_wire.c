@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The wire between contexts: killed processes, reused slots, forks, leftovers, foreign versions, and a
+ * peer that writes rubbish.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engine/wire.h"
+#include "engine_rig.h"
+
+static char dir[160];
+
+/* The folder of a net that nobody is on must not exist. */
+static void
+net_dir(const char *net)
+{
+	snprintf(dir, sizeof(dir), "%s/soft_mlx5.%u.%s",
+		access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (unsigned int)geteuid(), net);
+}
+
+static bool
+exists(const char *file)
+{
+	char path[256];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	return stat(path, &st) == 0;
+}
+
+static uint32_t
+ring_files(void)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	uint32_t n = 0;
+
+	while (d != NULL && (e = readdir(d)) != NULL)
+		n += e->d_name[0] == 'r';
+	if (d != NULL)
+		closedir(d);
+	return n;
+}
+
+static void
+nothing_is_left(void **state)
+{
+	const char *net = rig_net();
+	struct rig_host a, b;
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	net_dir(net);
+	assert_false(exists(""));
+	rig_host_open(&a, net, 4096);
+	rig_host_open(&b, net, 4096);
+	assert_true(exists("net"));
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_connect(&x, &y);
+	assert_int_equal(ring_files(), 2);
+	rig_recv(&y, NULL, 0, 0);
+	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_post(&x, &w);
+	assert_non_null(rig_expect(&a, &b, &x.scq));
+	assert_int_equal(ring_files(), 0); /* Mapped by both ends: their names are gone. */
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_host_close(&a);
+	assert_true(exists("net"));
+	rig_host_close(&b);
+	assert_false(exists(""));
+}
+
+/* In a child: join, connect to @qpn, tell ours, take one message, wait to be killed. */
+static void
+victim(const char *net, int in, int out)
+{
+	struct rig_host h;
+	struct rig_qp q;
+	uint32_t peer;
+
+	rig_host_open(&h, net, 4096);
+	rig_qp_open(&h, &q, NULL);
+	if (read(in, &peer, sizeof(peer)) != sizeof(peer))
+		_exit(1);
+	rig_to_rts(&q, peer);
+	rig_recv(&q, NULL, 0, 0);
+	if (write(out, &q.qpn, sizeof(q.qpn)) != sizeof(q.qpn))
+		_exit(1);
+	rig_expect(&h, NULL, &q.rcq);
+	rig_run(&h, NULL); /* Acknowledges it. */
+	if (write(out, "x", 1) != 1)
+		_exit(1);
+	for (;;)
+		pause();
+}
+
+/* The peer is killed with work open: it fails soon, the rest is flushed, the slot can be used again. */
+static void
+killed_peer(void **state)
+{
+	const char *net = rig_net();
+	struct rig_host a, b;
+	struct rig_qp q, r;
+	int to[2], from[2];
+	struct rig_wqe w;
+	uint32_t qpn;
+	uint64_t t0;
+	pid_t pid;
+	char c;
+
+	net_dir(net);
+	assert_int_equal(pipe(to) | pipe(from), 0);
+	pid = fork();
+	if (pid == 0)
+		victim(net, to[0], from[1]);
+	rig_host_open(&a, net, 4096);
+	rig_qp_open(&a, &q, NULL);
+	assert_int_equal(write(to[1], &q.qpn, sizeof(q.qpn)), sizeof(q.qpn));
+	assert_int_equal(read(from[0], &qpn, sizeof(qpn)), sizeof(qpn));
+	rig_to_rts(&q, qpn);
+	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_post(&q, &w);
+	rig_run(&a, NULL);
+	assert_int_equal(read(from[0], &c, 1), 1);
+	assert_int_equal(rig_expect(&a, NULL, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	for (uint32_t i = 0; i < 2; i++) {
+		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+		rig_post(&q, &w);
+	}
+	t0 = rig_now;
+	assert_int_equal(RIG_SYND(rig_expect(&a, NULL, &q.scq)),
+		MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+	assert_in_range(rig_now - t0, 0, 100000000); /* A tenth of a second of virtual time. */
+	assert_int_equal(RIG_SYND(rig_expect(&a, NULL, &q.scq)), MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+	/* The next process finds room and a clean net. */
+	rig_host_open(&b, net, 4096);
+	rig_qp_open(&b, &r, NULL);
+	rig_set_state(&q, SM_QPS_RESET);
+	rig_connect(&q, &r);
+	rig_recv(&r, NULL, 0, 0);
+	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_post(&q, &w);
+	assert_int_equal(rig_expect(&a, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
+	rig_qp_close(&q);
+	rig_qp_close(&r);
+	rig_host_close(&a);
+	rig_host_close(&b);
+	assert_false(exists(""));
+	close(to[0]);
+	close(to[1]);
+	close(from[0]);
+	close(from[1]);
+}
+
+/* A process killed with rings and a slot: the next one alone on the net starts as on a fresh one. */
+static void
+killed_alone(void **state)
+{
+	const char *net = rig_net();
+	struct rig_host h;
+	int ready[2];
+	pid_t pid;
+	char c;
+
+	net_dir(net);
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct rig_host a, b;
+		struct rig_qp x, y;
+
+		rig_host_open(&a, net, 4096);
+		rig_host_open(&b, net, 4096);
+		rig_qp_open(&a, &x, NULL);
+		rig_qp_open(&b, &y, NULL);
+		rig_connect(&x, &y);
+		if (write(ready[1], "x", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(ring_files(), 2);
+	rig_host_open(&h, net, 4096);
+	assert_int_equal(ring_files(), 0);
+	rig_host_close(&h);
+	assert_false(exists(""));
+	close(ready[0]);
+	close(ready[1]);
+}
+
+/* A forked child cannot use the parent's nic and cannot hurt it, even by freeing it. */
+static void
+fork_child(void **state)
+{
+	const char *net = rig_net();
+	struct rig_host a, b, mine;
+	struct rig_qp x, y;
+	struct rig_wqe w;
+	int status;
+	pid_t pid;
+
+	net_dir(net);
+	rig_host_open(&a, net, 4096);
+	rig_host_open(&b, net, 4096);
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_connect(&x, &y);
+	pid = fork();
+	if (pid == 0) {
+		uint32_t pdn;
+		struct sm_pd *pd;
+		bool ok;
+
+		sm_nic_fork_child(a.nic);
+		sm_nic_fork_child(b.nic);
+		ok = sm_pd_create(a.nic, &pd, &pdn) == EIO && sm_qp_destroy(a.nic, x.qp) == EIO &&
+			sm_nic_progress(a.nic, 1) == 0 && sm_nic_idle(a.nic);
+		sm_nic_free(a.nic);
+		sm_nic_free(b.nic);
+		rig_host_open(&mine, net, 4096); /* A slot of its own. */
+		rig_host_close(&mine);
+		_exit(ok ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	rig_recv(&y, NULL, 0, 0);
+	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_post(&x, &w);
+	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_host_close(&a);
+	rig_host_close(&b);
+	assert_false(exists(""));
+}
+
+static int
+try_net(const char *net)
+{
+	struct sm_nic_attr attr = {.net = net};
+	struct sm_nic *nic;
+	int rc = sm_nic_create(&attr, &nic);
+
+	if (rc == 0)
+		sm_nic_free(nic);
+	return rc;
+}
+
+static void
+refused_nets(void **state)
+{
+	const char *net = rig_net();
+	struct rig_host h;
+	char path[256];
+	uint32_t one = 1 << 20;
+	int fd;
+
+	assert_int_equal(try_net(""), EINVAL);
+	assert_int_equal(try_net("../x"), EINVAL);
+	assert_int_equal(try_net("a/b"), EINVAL);
+	assert_int_equal(try_net("a b"), EINVAL);
+	net_dir(net);
+	/* A folder that others may write. */
+	assert_int_equal(mkdir(dir, 0700) | chmod(dir, 0777), 0);
+	assert_int_equal(try_net(net), EACCES);
+	assert_int_equal(rmdir(dir), 0);
+	/* Another version in use; the same left behind by the dead is replaced. */
+	rig_host_open(&h, net, 4096);
+	snprintf(path, sizeof(path), "%s/net", dir);
+	fd = open(path, O_RDWR);
+	assert_int_equal(pwrite(fd, &one, sizeof(one), 8), sizeof(one));
+	assert_int_equal(try_net(net), EPROTO);
+	one = SM_WIRE_VERSION;
+	assert_int_equal(pwrite(fd, &one, sizeof(one), 8), sizeof(one));
+	close(fd);
+	rig_host_close(&h);
+	assert_int_equal(mkdir(dir, 0700), 0);
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	assert_int_equal(write(fd, "an older format", 15), 15);
+	close(fd);
+	assert_int_equal(try_net(net), 0);
+	assert_false(exists(""));
+}
+
+static void
+slots_run_out(void **state)
+{
+	const char *net = rig_net();
+	static struct sm_nic *nic[SM_SLOTS];
+	struct sm_nic_attr attr = {.net = net};
+	struct sm_nic *more;
+
+	net_dir(net);
+	for (uint32_t i = 0; i < SM_SLOTS; i++)
+		assert_int_equal(sm_nic_create(&attr, &nic[i]), 0);
+	assert_int_equal(sm_nic_create(&attr, &more), ENOSPC);
+	sm_nic_free(nic[77]);
+	assert_int_equal(sm_nic_create(&attr, &nic[77]), 0);
+	for (uint32_t i = 0; i < SM_SLOTS; i++)
+		sm_nic_free(nic[i]);
+	assert_false(exists(""));
+}
+
+static uint64_t
+rnd(uint64_t *s)
+{
+	*s ^= *s << 13;
+	*s ^= *s >> 7;
+	*s ^= *s << 17;
+	return *s;
+}
+
+/* One packet of rubbish: mostly near the truth, so that it gets far. */
+static void
+rubbish(struct sm_tx *tx, uint64_t *s, uint32_t src, const struct rig_qp *q,
+	const struct rig_host *h)
+{
+	static const uint32_t lens[] = {0, 8, 16, 32, 64, SM_FRAG};
+	uint32_t len = lens[rnd(s) % 6];
+	struct sm_pkt_room room;
+
+	if (!sm_tx_room(tx, len, 0, &room))
+		return;
+	for (uint32_t i = 0; i < len; i++)
+		room.payload[i] = (uint8_t)rnd(s);
+	room.pkt->dst = q->qpn | (uint32_t)(rnd(s) % 3) << 24;
+	room.pkt->src = rnd(s) % 20 == 0 ? (uint32_t)rnd(s) : src;
+	room.pkt->psn = (0xfffff0 + (uint32_t)(rnd(s) % 3)) & 0xffffff;
+	room.pkt->raddr = (uintptr_t)h->mem + (rnd(s) % 4 == 0 ? rnd(s) : rnd(s) % h->bytes);
+	room.pkt->rkey = rnd(s) % 4 == 0 ? (uint32_t)rnd(s) : h->key;
+	room.pkt->imm = rnd(s) % 2 == 0 ? (uint32_t)rnd(s) : (uint32_t)rnd(s) % 20000;
+	sm_tx_commit(tx, &room, len, (enum sm_pkt_type)(2 + rnd(s) % 9), (uint32_t)rnd(s) % 32);
+}
+
+/* A peer that speaks the wire, but badly: the nic keeps its memory and goes on with others. */
+static void
+hostile_peer(void **state)
+{
+	const char *net = rig_net();
+	uint64_t seed = 0x9e3779b97f4a7c15u;
+	struct sm_tx tx = {.limit = SM_RING_BYTES};
+	struct sm_pkt_room room;
+	struct sm_wire *wire;
+	uint32_t slot, taken = 0;
+	struct rig_host h;
+
+	net_dir(net);
+	rig_host_open(&h, net, 65536);
+	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
+	print_message("seed 0x%lx\n", (unsigned long)seed);
+	for (uint32_t round = 0; round < 300; round++) {
+		struct rig_wqe w;
+		struct rig_qp q;
+
+		rig_qp_open(&h, &q, NULL);
+		if (tx.ring == NULL)
+			assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
+				sm_wire_gen(wire, q.qpn >> 16), &tx.ring), 0);
+		rig_to_rts(&q, slot << 16 | 0x2345);
+		for (uint32_t i = 0; i < 8; i++)
+			rig_recv(&q, h.mem, 4096, h.key);
+		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_wqe_raddr(&w, h.mem, 1);
+		rig_wqe_data(&w, h.mem, 100, h.key);
+		rig_post(&q, &w);
+		for (uint32_t i = 0; i < 200; i++) {
+			rubbish(&tx, &seed, slot << 16 | 0x2345, &q, &h);
+			if (i % 8 == 0)
+				sm_nic_progress(h.nic, rig_now += 1000);
+			while (rig_poll(&q.rcq) != NULL || rig_poll(&q.scq) != NULL)
+				taken++;
+		}
+		rig_qp_close(&q);
+	}
+	assert_true(taken > 100); /* Some of it did get far. */
+	/* A length that no packet has: the peer is cut off, what it sends then is not read. */
+	assert_true(sm_tx_room(&tx, 0, 0, &room));
+	sm_tx_commit(&tx, &room, 60000, SM_PKT_WRITE, 3);
+	for (uint32_t i = 0; i < 100; i++)
+		sm_nic_progress(h.nic, rig_now += 1000);
+	assert_true(sm_nic_idle(h.nic));
+	sm_wire_ring_free(tx.ring);
+	sm_wire_close(wire);
+	rig_host_close(&h);
+	assert_false(exists(""));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_is_left),
+		cmocka_unit_test(killed_peer),
+		cmocka_unit_test(killed_alone),
+		cmocka_unit_test(fork_child),
+		cmocka_unit_test(refused_nets),
+		cmocka_unit_test(slots_run_out),
+		cmocka_unit_test(hostile_peer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
