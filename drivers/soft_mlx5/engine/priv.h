@@ -465,12 +465,13 @@ sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, const struct sm_qp *qp, const s
 	line[4] = __builtin_bswap32(qp->uidx) | (uint64_t)wc->imm << 32;
 	line[5] = (uint64_t)__builtin_bswap32(wc->len) << 32;
 	line[6] = stamp;
+	((uint32_t *)line)[14] = __builtin_bswap32((uint32_t)wc->wqe_op << 24 | qp->qpn);
+	((uint16_t *)line)[30] = __builtin_bswap16(wc->counter);
+	((uint8_t *)line)[62] = 0;
 	cq->pi++;
 	/* C0: the CQE, and the data that it announces, come before the owner bit in its last byte;
 	 * pairs with the barrier of the reader, crpc_dma_rmb(). */
-	crpc_store_release((_Atomic uint64_t *)&line[7],
-		__builtin_bswap32((uint32_t)wc->wqe_op << 24 | qp->qpn) |
-			(uint64_t)__builtin_bswap16(wc->counter) << 32 | (uint64_t)own << 56);
+	crpc_store_release((_Atomic uint8_t *)line + 63, (uint8_t)own);
 	if (wc->solicited || wc->syndrome != 0)
 		cq->solicited = cq->pi;
 	if (!cq->touched) {
