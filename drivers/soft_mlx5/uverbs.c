@@ -446,11 +446,11 @@ struct uv_cmd {
 
 #define CMD(nr, req, resp, fn)                                                                     \
 	{                                                                                          \
-		nr, sizeof(req), sizeof(resp), fn, #nr + sizeof("IB_USER_VERBS_CMD")               \
+		nr, sizeof(req), sizeof(resp), fn, &#nr[sizeof("IB_USER_VERBS_CMD")]               \
 	}
 #define REFUSED(nr)                                                                                \
 	{                                                                                          \
-		nr, 0, 0, NULL, #nr + sizeof("IB_USER_VERBS_CMD")                                  \
+		nr, 0, 0, NULL, &#nr[sizeof("IB_USER_VERBS_CMD")]                                  \
 	}
 
 struct uv_nothing {

@@ -64,41 +64,36 @@ count_fds(void)
 
 /* ---- ioctls by hand ---- */
 
-struct raw {
+union raw {
 	struct ib_uverbs_ioctl_hdr hdr;
-	struct ib_uverbs_attr attr[3];
+	uint8_t bytes[sizeof(struct ib_uverbs_ioctl_hdr) + 3 * sizeof(struct ib_uverbs_attr)];
 };
 
-static struct raw
+static union raw
 raw_call(uint32_t cmd, const void *in, uint16_t in_len, void *out, uint16_t out_len)
 {
-	struct raw r = {
-			.hdr = {.length = sizeof(r),
-					.object_id = UVERBS_OBJECT_DEVICE,
-					.method_id = UVERBS_METHOD_INVOKE_WRITE,
-					.num_attrs = 3},
-			.attr =
-					{
-							{.attr_id = UVERBS_ATTR_WRITE_CMD,
-									.len = 4,
-									.data = cmd},
-							{.attr_id = UVERBS_ATTR_CORE_IN,
-									.len = in_len},
-							{.attr_id = UVERBS_ATTR_CORE_OUT,
-									.len = out_len,
-									.data = (uintptr_t)out},
-					},
+	struct ib_uverbs_attr attr[] = {
+			{.attr_id = UVERBS_ATTR_WRITE_CMD, .len = 4, .data = cmd},
+			{.attr_id = UVERBS_ATTR_CORE_IN, .len = in_len},
+			{.attr_id = UVERBS_ATTR_CORE_OUT, .len = out_len, .data = (uintptr_t)out},
 	};
+	union raw r;
 
 	if (in_len <= 8)
-		memcpy(&r.attr[1].data, in, in_len);
+		memcpy(&attr[1].data, in, in_len);
 	else
-		r.attr[1].data = (uintptr_t)in;
+		attr[1].data = (uintptr_t)in;
+	memset(&r, 0, sizeof(r));
+	r.hdr.length = sizeof(r);
+	r.hdr.object_id = UVERBS_OBJECT_DEVICE;
+	r.hdr.method_id = UVERBS_METHOD_INVOKE_WRITE;
+	r.hdr.num_attrs = 3;
+	memcpy(r.bytes + sizeof(r.hdr), attr, sizeof(attr));
 	return r;
 }
 
 static int
-raw_ioctl(int fd, struct raw *r)
+raw_ioctl(int fd, union raw *r)
 {
 	return ioctl(fd, RDMA_VERBS_IOCTL, r) == 0 ? 0 : errno;
 }
@@ -106,7 +101,7 @@ raw_ioctl(int fd, struct raw *r)
 static int
 raw_cmd(int fd, uint32_t cmd, const void *in, uint16_t in_len, void *out, uint16_t out_len)
 {
-	struct raw r = raw_call(cmd, in, in_len, out, out_len);
+	union raw r = raw_call(cmd, in, in_len, out, out_len);
 
 	return raw_ioctl(fd, &r);
 }
@@ -133,7 +128,7 @@ hostile_ioctls_are_refused(void **state)
 	struct ib_uverbs_reg_mr reg = {0};
 	uint32_t handle = 1;
 	uint64_t out[32];
-	struct raw r;
+	union raw r;
 	uint32_t i;
 
 	/* Handles that were never given, and of another type. */
@@ -154,13 +149,13 @@ hostile_ioctls_are_refused(void **state)
 	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EINVAL);
 	r = raw_call(IB_USER_VERBS_CMD_DEALLOC_PD, &handle, 4, NULL, 0);
 	r.hdr.num_attrs = 4000;
-	r.hdr.length = (uint16_t)(sizeof(r.hdr) + 4000 * sizeof(r.attr[0]));
+	r.hdr.length = (uint16_t)(sizeof(r.hdr) + 4000 * sizeof(struct ib_uverbs_attr));
 	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EINVAL);
 	r = raw_call(IB_USER_VERBS_CMD_DEALLOC_PD, &handle, 4, NULL, 0);
 	r.hdr.reserved1 = 1;
 	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EPROTONOSUPPORT);
 	r = raw_call(IB_USER_VERBS_CMD_DEALLOC_PD, &handle, 4, NULL, 0);
-	r.attr[0].attr_id = 99; /* no command */
+	r.hdr.attrs[0].attr_id = 99; /* no command */
 	assert_int_equal(raw_ioctl(ctx->cmd_fd, &r), EINVAL);
 
 	/* Unknown commands and methods. */
