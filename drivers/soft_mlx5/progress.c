@@ -32,8 +32,8 @@
 #define SLEEP_LONG_NS (4 * MSEC)
 #define HOT_FOR_NS    (10 * MSEC)
 #define IDLE_AFTER_NS (1000 * MSEC)
-/* Work at one go; then others get the core and the files lock. */
-#define WORK_NS     (50 * USEC)
+/* Work at one go, while there is some; then somebody else may have the core. */
+#define WORK_NS     (200 * USEC)
 #define RT_SLEEP_US 50
 /* Polls of an inline driver between two looks at the clock: timers are of ten microseconds and
  * more, and the clock costs as much as an idle look at the NIC. */
@@ -238,7 +238,7 @@ help(struct uv_ctx *ctx, uint64_t now)
 		n = sm_nic_progress(nic, now);
 		sum += n;
 		now = clock_ns();
-	} while (n != 0 && now < end);
+	} while (n != 0 && now < end && crpc_load_relaxed(&ctx->calls) == ctx->seen_calls);
 	if (crpc_load_relaxed(&ctx->late_events) != 0)
 		uv_send_late(ctx);
 	return sum;
