@@ -71,7 +71,8 @@ tables_init(struct crpc_copyrpc_ep *ep)
 {
 	uint32_t slots = ep->ctx->slot_mask + 1, reqs = ep->ring_size / WIRE_STRIDE_MIN, i;
 
-	ep->slots = aligned_alloc(CRPC_CACHE_LINE, slots * sizeof(*ep->slots));
+	ep->slots = aligned_alloc(CRPC_CACHE_LINE,
+		crpc_align_up(slots * sizeof(*ep->slots), CRPC_CACHE_LINE));
 	ep->reqs = aligned_alloc(CRPC_CACHE_LINE, reqs * sizeof(*ep->reqs));
 	if (ep->slots == NULL || ep->reqs == NULL) {
 		free(ep->slots);

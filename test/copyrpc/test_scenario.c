@@ -421,7 +421,7 @@ static void
 random_scenarios_complete_every_call_once(void **state)
 {
 	const char *one = getenv("CRPC_SEED"), *many = getenv("CRPC_SEEDS");
-	uint64_t seeds = many != NULL ? strtoull(many, NULL, 0) : 1500;
+	uint64_t seeds = many != NULL ? strtoull(many, NULL, 0) : 1000;
 
 	if (one != NULL) {
 		run_one(strtoull(one, NULL, 0), TURNS);
