@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * When batches go: the three flush policies, the clock of completions, the age limit, full batches, the
+ * order of service over endpoints, and what poll() does when its caller gives it little room.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+static const struct crpc_copyrpc_conf base = {
+	.max_eps = PAIR_EPS,
+	.ring_size = 16384,
+	.max_inflight = 512,
+	.batch_max = 4096,
+	.sq_depth = 32,
+};
+
+static uint64_t
+batches(const struct pair *p, int side)
+{
+	return crpc_copyrpc_stats(p->ctx[side])->batches_sent;
+}
+
+static void
+call_n(struct pair *p, uint32_t n)
+{
+	while (n-- != 0)
+		assert_int_equal(
+			crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, "12345678", 8, 8, n), 0);
+}
+
+/* Nothing is sent by call(); the first two flushes go, the third waits for a completion. */
+static void
+clocked_waits_for_a_completion(void **state)
+{
+	struct crpc_done done[4];
+	struct pair p;
+	int i;
+
+	pair_init(&p, &base);
+	p.w.frozen = true;
+	for (i = 0; i < 5; i++) {
+		call_n(&p, 3);
+		assert_int_equal(batches(&p, 0), i < 2 ? i : 2);
+		assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns), i < 2 ? 1 : 0);
+	}
+	/* the data has arrived, but only the completion is the clock */
+	p.w.frozen = false;
+	p.w.hold_acks = true;
+	pair_poll(&p, 0, done, 4);
+	assert_int_equal(batches(&p, 0), 2);
+	p.w.hold_acks = false;
+	pair_poll(&p, 0, done, 4);
+	/* all that has gathered meanwhile is one batch */
+	assert_int_equal(batches(&p, 0), 3);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->messages_sent, 15);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->batch_size[3], 1);
+	pair_fini(&p);
+}
+
+static void
+clocked_sends_at_the_age_limit(void **state)
+{
+	struct crpc_copyrpc_conf conf = base;
+	struct pair p;
+	int i;
+
+	conf.age_ns = 7000;
+	pair_init(&p, &conf);
+	p.w.frozen = true;
+	for (i = 0; i < 2; i++) {
+		call_n(&p, 1);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	}
+	call_n(&p, 1);
+	p.w.now_ns += 3000;
+	call_n(&p, 1);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns + 3999), 0);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns + 4000), 1);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->age_flushes, 1);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->messages_sent, 4);
+	pair_fini(&p);
+}
+
+static void
+clocked_sends_a_full_batch_at_once(void **state)
+{
+	struct pair p;
+
+	pair_init(&p, &base);
+	p.w.frozen = true;
+	call_n(&p, 126); /* 32 + 126 * 32 = 4064 */
+	assert_int_equal(batches(&p, 0), 0);
+	call_n(&p, 1);
+	assert_int_equal(batches(&p, 0), 1);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->full_flushes, 1);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->bytes_sent, 4096);
+	pair_fini(&p);
+}
+
+static void
+immediate_sends_in_call_and_reply(void **state)
+{
+	struct crpc_copyrpc_conf conf = base;
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct pair p;
+	uint32_t i;
+
+	conf.flush = CRPC_COPYRPC_IMMEDIATE;
+	pair_init(&p, &conf);
+	call_n(&p, 3);
+	assert_int_equal(batches(&p, 0), 3);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 4), 3);
+	for (i = 0; i < 3; i++) {
+		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, "x", 1);
+		assert_int_equal(batches(&p, 1), i + 1);
+	}
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 0);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 3);
+	/* far more than the send queue holds: the driver's own signals give its slots back */
+	for (i = 0; i < 1000; i++) {
+		while (crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "12345678", 8, 8, i) == 0)
+			;
+		pair_poll(&p, 1, done, 4);
+		while (crpc_copyrpc_recv(p.ctx[1], req, 1) == 1)
+			crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "x", 1);
+		while (pair_poll(&p, 0, done, 4) != 0)
+			;
+	}
+	assert_true(crpc_copyrpc_stats(p.ctx[0])->sq_full > 0);
+	for (i = 0; i < 100; i++) {
+		pair_poll(&p, 1, done, 4);
+		while (crpc_copyrpc_recv(p.ctx[1], req, 1) == 1)
+			crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "x", 1);
+		while (pair_poll(&p, 0, done, 4) != 0)
+			;
+	}
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+static void
+deferred_sends_all_at_flush_whatever_is_outstanding(void **state)
+{
+	struct crpc_copyrpc_conf conf = base;
+	struct pair p;
+	uint32_t i;
+
+	conf.flush = CRPC_COPYRPC_DEFERRED;
+	pair_init(&p, &conf);
+	p.w.frozen = true;
+	for (i = 0; i < 10; i++) {
+		call_n(&p, 2);
+		assert_int_equal(batches(&p, 0), i);
+		assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns), 1);
+	}
+	assert_int_equal(batches(&p, 0), 10);
+	pair_fini(&p);
+}
+
+/* Requests and responses of one flush share one doorbell. */
+static void
+both_lanes_go_down_in_one_post(void **state)
+{
+	struct crpc_rdma_stats rdma;
+	struct crpc_req req[2];
+	struct pair p;
+
+	pair_init(&p, &base);
+	call_n(&p, 2);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 2), 2);
+	crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "x", 1);
+	assert_int_equal(crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "back", 4, 8, 1), 0);
+	crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[1].token, "y", 1);
+	crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+	crpc_rdma_stats_get(p.dev[1], &rdma);
+	assert_int_equal(rdma.doorbells, 1);
+	assert_int_equal(rdma.wqes, 2);
+	assert_int_equal(fake_counts(p.dev[1])->wrs_max, 2);
+	pair_fini(&p);
+}
+
+/* Small batches travel inside the WQE, larger ones are fetched; both arrive. */
+static void
+small_batches_go_inline(void **state)
+{
+	struct pair p;
+
+	pair_init(&p, &base);
+	call_n(&p, 5); /* 32 + 160 = 192 bytes */
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	assert_int_equal(fake_counts(p.dev[0])->inlined, 1);
+	call_n(&p, 6); /* 224 bytes */
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	assert_int_equal(fake_counts(p.dev[0])->inlined, 1);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[1])->requests, 11);
+	pair_fini(&p);
+}
+
+/* One endpoint with many requests does not keep the others waiting; each one's order stays. */
+static void
+recv_is_fair_over_endpoints_and_fifo_within(void **state)
+{
+	struct crpc_req req[200];
+	uint32_t seen[PAIR_EPS] = {0}, first_of_last = 0, i, e, v;
+	struct pair p;
+	uint16_t n = 0;
+
+	pair_init2(&p, &base, &base, PAIR_EPS, 1);
+	for (i = 0; i < 100; i++)
+		assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, &i, 4), 0);
+	for (e = 1; e < PAIR_EPS; e++)
+		for (i = 0; i < 5; i++)
+			assert_int_equal(crpc_copyrpc_send(p.ep[0][e], p.w.now_ns, &i, 4), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	while (n < 115) /* in bites that do not fit the turns */
+		n += crpc_copyrpc_recv(p.ctx[1], req + n, 7);
+	for (i = 0; i < n; i++) {
+		e = req[i].peer - 100;
+		memcpy(&v, req[i].data, 4);
+		assert_int_equal(v, seen[e]++);
+		if (e == PAIR_EPS - 1 && first_of_last == 0)
+			first_of_last = i;
+	}
+	assert_int_equal(seen[0], 100);
+	assert_true(first_of_last <= RECV_TURN * (PAIR_EPS - 1));
+	pair_fini(&p);
+}
+
+/* poll() with room for one completion at a time gives each once, across batches. */
+static void
+poll_with_little_room_loses_nothing(void **state)
+{
+	struct crpc_req req[64];
+	struct crpc_done done;
+	uint64_t seen = 0;
+	struct pair p;
+	uint16_t n, i;
+
+	pair_init(&p, &base);
+	for (i = 0; i < 30; i++) {
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "q", 1, 8, i), 0);
+		if (i % 10 == 9)
+			crpc_copyrpc_poll(p.ctx[0], p.w.now_ns, &done, 1);
+		if (i % 10 == 9)
+			fake_run(&p.w);
+	}
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	n = crpc_copyrpc_recv(p.ctx[1], req, 64);
+	assert_int_equal(n, 30);
+	for (i = 0; i < n; i++) {
+		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, &i, 2);
+		if (i % 7 == 0)
+			pair_turn(&p, 1);
+	}
+	pair_turn(&p, 1);
+	pair_turn(&p, 1);
+	for (i = 0; i < 30; i++) {
+		assert_int_equal(pair_poll(&p, 0, &done, 1), 1);
+		assert_int_equal(done.status, 0);
+		assert_memory_equal(done.data, &done.cookie, 2);
+		assert_int_equal(seen >> done.cookie & 1, 0);
+		seen |= 1ull << done.cookie;
+	}
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+static void
+dump_tells_every_endpoint(void **state)
+{
+	char *text = NULL;
+	size_t len = 0;
+	struct pair p;
+	FILE *f;
+
+	pair_init2(&p, &base, &base, 2, 1);
+	call_n(&p, 2);
+	f = open_memstream(&text, &len);
+	assert_non_null(f);
+	assert_int_equal(crpc_copyrpc_dump(p.ctx[0], f), 0);
+	fclose(f);
+	assert_non_null(strstr(text, "context: endpoints 2, open calls 2, dirty 1"));
+	assert_non_null(strstr(text, "endpoint 1: peer 101, status 0"));
+	assert_non_null(strstr(text, "sent 0, queued to 96 in 1 batches"));
+	free(text);
+	crpc_copyrpc_stats_reset(p.ctx[0]);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->calls, 0);
+	pair_fini(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(clocked_waits_for_a_completion),
+		cmocka_unit_test(clocked_sends_at_the_age_limit),
+		cmocka_unit_test(clocked_sends_a_full_batch_at_once),
+		cmocka_unit_test(immediate_sends_in_call_and_reply),
+		cmocka_unit_test(deferred_sends_all_at_flush_whatever_is_outstanding),
+		cmocka_unit_test(both_lanes_go_down_in_one_post),
+		cmocka_unit_test(small_batches_go_inline),
+		cmocka_unit_test(recv_is_fair_over_endpoints_and_fifo_within),
+		cmocka_unit_test(poll_with_little_room_loses_nothing),
+		cmocka_unit_test(dump_tells_every_endpoint),
+	};
+
+	return cmocka_run_group_tests_name("copyrpc policy", tests, NULL, NULL);
+}
