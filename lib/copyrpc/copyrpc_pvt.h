@@ -83,10 +83,10 @@ struct req_entry {
 };
 _Static_assert(sizeof(struct req_entry) == WIRE_STRIDE_MIN, "the table is as large as the ring");
 
-/** Sum and maximum of the worst cases of a set of replies. */
+/** The room for the worst cases of a set of replies: ring_size = their sum + their maximum + left. */
 struct room {
-	uint32_t sum;
-	uint32_t max; /**< Since sum was 0. */
+	uint32_t left;
+	uint32_t max;
 };
 
 /** One batch that is not sent yet. */
@@ -99,12 +99,16 @@ struct pending {
 
 /** What we send on one lane. */
 struct tx_lane {
+	uint8_t *next;   /**< Where the open batch goes on. */
+	uint64_t prod;
+	uint32_t left;   /**< Bytes that the open batch takes without asking for ring, window, batch_max
+	                      or policy; may be less than is true, 0 if no batch is open. */
+	uint32_t npend;
+	struct pending pend[2]; /**< Two only if the queue crosses the end of the ring; the last one
+	                             is open, its len is set when it is closed or posted. */
+	uint64_t sent;
 	uint8_t *stage;  /**< Ring of the same size and offsets as the peer's. */
 	uint64_t raddr;  /**< The peer's ring. */
-	uint64_t sent;
-	uint64_t prod;
-	struct pending pend[2]; /**< Two only if the queue crosses the end of the ring. */
-	uint32_t npend;
 };
 
 /** Flags of an endpoint. */
@@ -138,7 +142,6 @@ struct crpc_copyrpc_ep {
 	uint32_t hold;         /**< Part of resv: shown to the user by poll number hold_seq. */
 	uint32_t hold_seq;
 	uint32_t open;         /**< Slots that are neither free nor expired. */
-	uint32_t used;         /**< Slots that are not free. */
 	uint16_t free_head;
 	uint16_t queued_head;
 	uint32_t put_len;      /**< Of call_reserve, for its commit. */
@@ -183,7 +186,6 @@ struct crpc_copyrpc {
 	uint32_t slot_mask;
 	uint32_t poll_seq;
 	uint32_t neps;         /**< Endpoints that exist. */
-	uint32_t open;         /**< Open calls of all endpoints. */
 	struct ep_list dirty, ready, broken;
 
 	/* completions of the device that wait, and the response batch that is being parsed */
@@ -229,29 +231,43 @@ token_make(uint16_t id, uint64_t req)
 	return (uint64_t)id << TOKEN_EP_SHIFT | (req & ((UINT64_C(1) << TOKEN_EP_SHIFT) - 1));
 }
 
+/** Nothing is in it. */
+static inline void
+room_reset(struct room *r, uint32_t ring_size)
+{
+	r->left = ring_size;
+	r->max = 0;
+}
+
+static inline uint32_t
+room_sum(const struct room *r, uint32_t ring_size)
+{
+	return ring_size - r->max - r->left;
+}
+
+/** room_fits() where the maximum must grow, or may shrink because nothing is in it. */
+bool room_fits_slow(struct room *r, uint32_t worst, uint32_t ring_size);
+
+/** Whether one more of @p worst fits: all of them and the largest again, for the skip of a wrap. */
+static inline bool
+room_fits(struct room *r, uint32_t worst, uint32_t ring_size)
+{
+	if (crpc_likely(worst <= r->max && worst <= r->left))
+		return true;
+	return room_fits_slow(r, worst, ring_size);
+}
+
+/** Put in what room_fits() found to fit. */
 static inline void
 room_add(struct room *r, uint32_t worst)
 {
-	r->sum += worst;
-	if (worst > r->max)
-		r->max = worst;
+	r->left -= worst;
 }
 
 static inline void
 room_sub(struct room *r, uint32_t bytes)
 {
-	r->sum -= bytes;
-	if (r->sum == 0)
-		r->max = 0;
-}
-
-/** Whether one more of @p worst fits: all of them and the largest again, for the skip of a wrap. */
-static inline bool
-room_fits(const struct room *r, uint32_t worst, uint32_t ring_size)
-{
-	uint32_t max = worst > r->max ? worst : r->max;
-
-	return (uint64_t)r->sum + worst + max <= ring_size;
+	r->left += bytes;
 }
 
 static inline uint64_t
@@ -313,7 +329,6 @@ ep_slot_free(struct crpc_copyrpc_ep *ep, struct call_slot *slot)
 	slot->state = SLOT_FREE;
 	slot->next = ep->free_head;
 	ep->free_head = (uint16_t)(slot - ep->slots);
-	ep->used--;
 }
 
 /** The last poll's completions may be overwritten now: take their bytes out of the reservation. */

@@ -202,7 +202,6 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	}
 	if (ctx->cur == ep)
 		ctx->cur = NULL;
-	ctx->open -= ep->open;
 	ctx->serial[ep->id] = ep->req_tail;
 	ctx->eps[ep->id] = NULL;
 	ctx->neps--;
@@ -281,6 +280,8 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 		ep->tx[lane].prod = ours;
 		ep->rx_pos[lane] = wire.pos;
 	}
+	room_reset(&ep->resv, ep->ring_size);
+	room_reset(&ep->owed, ep->ring_size);
 	ep->peer_released = ours;
 	ep->released = wire.pos;
 	ep->told = wire.pos;
@@ -296,7 +297,9 @@ ep_break(struct crpc_copyrpc_ep *ep, int err)
 	ep->err = err;
 	ctx->stats.ep_errors++;
 	ep->tx[WIRE_REQ].npend = 0;
+	ep->tx[WIRE_REQ].left = 0; /* the fast path of call() looks at this alone */
 	ep->tx[WIRE_RESP].npend = 0;
+	ep->tx[WIRE_RESP].left = 0;
 	ep->queued_head = NIL;
 	if (ctx->cur == ep)
 		ctx->cur = NULL;

@@ -106,7 +106,7 @@ request_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, uint32_t le
 		}
 		if (crpc_unlikely(!room_fits(&ep->owed, wire_worst(msg->arg), ep->ring_size))) {
 			ep_lie(ep, "replies reserved by the caller", ep->ring_size,
-				(uint64_t)ep->owed.sum + wire_worst(msg->arg));
+				(uint64_t)room_sum(&ep->owed, ep->ring_size) + wire_worst(msg->arg));
 			return false;
 		}
 		room_add(&ep->owed, wire_worst(msg->arg));
@@ -194,8 +194,6 @@ batch_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t
 static inline void
 slot_end(struct crpc_copyrpc_ep *ep, struct call_slot *slot)
 {
-	ep_hold_end(ep);
-	ep->hold_seq = ep->ctx->poll_seq;
 	ep->hold += wire_worst(slot->resp_max);
 	ep_slot_free(ep, slot);
 }
@@ -245,15 +243,12 @@ response_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, const uint
 	if (crpc_likely(status == 0))
 		split_record(&ctx->stats, slot, msg->turn_ns, now_ns);
 	slot_end(ep, slot);
-	ep->open--;
-	ctx->open--;
-	ctx->stats.completions++;
 	return 1;
 }
 
-/* Complete calls from the current batch, until it ends or done[] is full. */
-static uint16_t
-responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+/* The messages of the current batch, until it ends or done[] is full. */
+static inline uint16_t
+responses_parse(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
 	struct crpc_copyrpc_ep *ep = ctx->cur;
 	const uint8_t *ring = ep->rx[WIRE_RESP];
@@ -291,6 +286,21 @@ responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done
 	return k;
 }
 
+/* Complete calls from the current batch. */
+static uint16_t
+responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	struct crpc_copyrpc_ep *ep = ctx->cur;
+	uint16_t k;
+
+	ep_hold_end(ep);
+	ep->hold_seq = ctx->poll_seq;
+	k = responses_parse(ctx, now_ns, done, n);
+	ep->open -= k;
+	ctx->stats.completions += k;
+	return k;
+}
+
 /* Fail the open calls of broken endpoints, as far as done[] has room. */
 static uint16_t
 broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
@@ -301,7 +311,7 @@ broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 
 	while (ctx->broken.n != 0) {
 		ep = ctx->eps[ctx->broken.head];
-		for (; ep->fail_at <= ctx->slot_mask && ep->used != 0; ep->fail_at++) {
+		for (; ep->fail_at <= ctx->slot_mask; ep->fail_at++) {
 			slot = &ep->slots[ep->fail_at];
 			if (slot->state == SLOT_FREE)
 				continue;
@@ -311,7 +321,6 @@ broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 				done[k++] = (struct crpc_done){
 					.cookie = slot->cookie, .status = -ECONNRESET};
 				ep->open--;
-				ctx->open--;
 				ctx->stats.completions++;
 				ctx->stats.resets++;
 			}
@@ -344,7 +353,6 @@ sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct cr
 		done[(*filled)++] = (struct crpc_done){
 			.cookie = slot->cookie, .status = -ETIMEDOUT};
 		ep->open--;
-		ctx->open--;
 		ctx->stats.completions++;
 		ctx->stats.timeouts++;
 	}
@@ -452,7 +460,7 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
 	k = device_take(ctx, now_ns, done, n);
 	if (crpc_unlikely(ctx->broken.n != 0))
 		k += broken_take(ctx, done + k, n - k);
-	if (ctx->open != 0 && k < n && (ctx->sweeping || (int64_t)(now_ns - ctx->sweep_ns) >= 0))
+	if (k < n && (ctx->sweeping || (int64_t)(now_ns - ctx->sweep_ns) >= 0))
 		k += sweep(ctx, now_ns, done + k, n - k);
 	if (ctx->dirty.n != 0)
 		crpc_copyrpc_flush(ctx, now_ns);

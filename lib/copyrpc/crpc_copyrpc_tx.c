@@ -5,14 +5,30 @@
  */
 #include "copyrpc_pvt.h"
 
+bool
+room_fits_slow(struct room *r, uint32_t worst, uint32_t ring_size)
+{
+	uint32_t grow;
+
+	if (room_sum(r, ring_size) == 0)
+		room_reset(r, ring_size);
+	if (worst > r->max) {
+		grow = worst - r->max;
+		if (r->left < (uint64_t)grow + worst)
+			return false;
+		r->max = worst;
+		r->left -= grow;
+	}
+	return worst <= r->left;
+}
+
 /** Where a message goes. */
 struct place {
+	uint8_t *at;    /* its head in the staging ring; NULL: in the open batch, at lane->next */
+	uint64_t start; /* position of a new batch's head */
 	uint64_t end;   /* position behind the message */
-	uint8_t *at;    /* its head in the staging ring */
-	uint64_t start; /* position of a new batch's head; UINT64_MAX: the open batch goes on */
+	bool anew;      /* a new batch starts */
 };
-
-#define NO_BATCH UINT64_MAX
 
 /*
  * A batch never crosses the end of the ring. The open one goes on if the message fits before the end;
@@ -26,8 +42,9 @@ lane_place(const struct tx_lane *lane, uint32_t stride, uint32_t ring_size)
 	uint32_t off = (uint32_t)lane->prod & (ring_size - 1);
 	struct place p;
 
-	if (lane->npend != 0 && off != 0 && stride <= ring_size - off) {
-		p.start = NO_BATCH;
+	p.anew = lane->npend == 0 || off == 0 || stride > ring_size - off;
+	if (!p.anew) {
+		p.start = lane->prod;
 		p.end = lane->prod + stride;
 		p.at = lane->stage + off;
 		return p;
@@ -38,103 +55,174 @@ lane_place(const struct tx_lane *lane, uint32_t stride, uint32_t ring_size)
 	return p;
 }
 
-/* Append the message to its batch. The data is written by the caller, behind the head. */
+/* What the open batch can take before the next message needs lane_place() and the policy again. */
+static uint32_t
+lane_left(const struct crpc_copyrpc_ep *ep, const struct tx_lane *lane)
+{
+	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
+	uint32_t off = (uint32_t)lane->prod & (ep->ring_size - 1);
+	uint64_t queued = lane_queued(lane), left;
+
+	if (lane->npend == 0 || off == 0 || conf->flush == CRPC_COPYRPC_IMMEDIATE ||
+		queued >= conf->batch_max)
+		return 0;
+	left = crpc_min(ep->ring_size - off, conf->batch_max - 1 - queued);
+	if (lane == &ep->tx[WIRE_REQ])
+		left = crpc_min(left, ep->ring_size - (lane->prod - ep->peer_released));
+	return (uint32_t)left;
+}
+
+/* The open batch of a lane gets its length. */
 static inline void
-lane_put(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p, struct wire_msg msg,
-	uint32_t owed, uint64_t now_ns)
+lane_close(struct tx_lane *lane)
+{
+	struct pending *batch = &lane->pend[lane->npend - 1];
+
+	if (lane->npend != 0)
+		batch->len = (uint32_t)(lane->prod - batch->pos);
+}
+
+/* Open a batch where the place says, or go on with the open one; then see how far that goes. */
+static crpc_noinline void
+lane_put_slow(
+	struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p, uint64_t now_ns)
 {
 	struct pending *batch;
 
 	if (!ep_pending(ep))
 		ep->queued_ns = now_ns;
-	if (p->start != NO_BATCH) {
+	if (p->anew) {
+		lane_close(lane);
 		batch = &lane->pend[lane->npend++];
 		batch->pos = p->start;
 		batch->count = 0;
 		batch->owed = 0;
 		if (p->start != lane->prod)
 			ep->ctx->stats.wraps++;
-	} else {
-		batch = &lane->pend[lane->npend - 1];
 	}
-	memcpy(p->at, &msg, sizeof(msg));
-	batch->count++;
-	batch->owed += owed;
-	batch->len = (uint32_t)(p->end - batch->pos);
 	lane->prod = p->end;
+	lane->left = lane_left(ep, lane);
 	ep_mark_dirty(ep);
 }
 
-/* After a message was queued: what the policy sends without waiting for flush(). */
-static inline void
-ep_queued(struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, uint64_t now_ns)
+/* Append the message to its batch; its data is written by the caller. Returns where. */
+static inline uint8_t *
+lane_put(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p, uint32_t stride,
+	struct wire_msg msg, uint32_t owed, uint64_t now_ns)
+{
+	struct pending *batch;
+	uint8_t *at = p->at;
+
+	if (crpc_likely(at == NULL)) {
+		at = lane->next;
+		lane->prod += stride;
+		lane->left -= stride;
+	} else {
+		lane_put_slow(ep, lane, p, now_ns);
+	}
+	lane->next = at + stride;
+	batch = &lane->pend[lane->npend - 1];
+	batch->count++;
+	batch->owed += owed;
+	memcpy(at, &msg, sizeof(msg));
+	return at + sizeof(msg);
+}
+
+/* After a message that did not just go on: what the policy sends without waiting for flush(). */
+static crpc_noinline void
+ep_queued_slow(struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, uint64_t now_ns)
 {
 	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
 
-	if (crpc_likely(conf->flush != CRPC_COPYRPC_IMMEDIATE)) {
-		if (crpc_likely(lane_queued(lane) < conf->batch_max))
+	if (conf->flush != CRPC_COPYRPC_IMMEDIATE) {
+		if (lane_queued(lane) < conf->batch_max)
 			return;
 		ep->ctx->stats.full_flushes++;
 	}
 	ep_post(ep, now_ns);
 }
 
-/* Room for a request and, with reply, for its answer. Takes nothing. */
-static inline int
-call_place(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, bool reply, struct place *p)
+static inline void
+ep_queued(struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, const struct place *p,
+	uint64_t now_ns)
 {
-	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
+	if (crpc_unlikely(p->at != NULL))
+		ep_queued_slow(ep, lane, now_ns);
+}
 
-	if (crpc_unlikely(ep->err != 0))
+/* Room in the request lane. Takes nothing. */
+static crpc_noinline int
+call_place_slow(struct crpc_copyrpc_ep *ep, uint32_t stride, struct place *p)
+{
+	if (ep->err != 0)
 		return ep->err;
-	if (crpc_unlikely(len > ep->max_msg || resp_max > ep->max_msg))
-		return -EMSGSIZE;
-	if (reply) {
-		ep_hold_end(ep);
-		if (crpc_unlikely(ep->free_head == NIL)) {
-			stats->again_inflight++;
-			return -EAGAIN;
-		}
-		if (crpc_unlikely(!room_fits(&ep->resv, wire_worst(resp_max), ep->ring_size))) {
-			stats->again_reply++;
-			return -EAGAIN;
-		}
-	}
-	*p = lane_place(&ep->tx[WIRE_REQ], wire_stride(len), ep->ring_size);
-	if (crpc_unlikely(p->end - ep->peer_released > ep->ring_size)) {
-		stats->again_window++;
+	*p = lane_place(&ep->tx[WIRE_REQ], stride, ep->ring_size);
+	if (p->end - ep->peer_released > ep->ring_size) {
+		ep->ctx->stats.again_window++;
 		return -EAGAIN;
 	}
 	return 0;
 }
 
-/* Take a call slot and put the head of the request. */
-static inline void
+static inline int
+call_place(struct crpc_copyrpc_ep *ep, uint32_t stride, struct place *p)
+{
+	p->at = NULL;
+	/* a broken endpoint has left 0 */
+	return crpc_likely(stride <= ep->tx[WIRE_REQ].left) ? 0 : call_place_slow(ep, stride, p);
+}
+
+/* Why a call slot or the room for its reply is missing. */
+static crpc_noinline int
+call_refuse(struct crpc_copyrpc_ep *ep)
+{
+	if (ep->err != 0)
+		return ep->err;
+	if (ep->free_head == NIL)
+		ep->ctx->stats.again_inflight++;
+	else
+		ep->ctx->stats.again_reply++;
+	return -EAGAIN;
+}
+
+/* A slot, room for the reply and room for the request. Takes nothing. */
+static inline int
+call_check(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct place *p)
+{
+	if (crpc_unlikely(len > ep->max_msg || resp_max > ep->max_msg))
+		return ep->err != 0 ? ep->err : -EMSGSIZE;
+	ep_hold_end(ep);
+	if (crpc_unlikely(ep->free_head == NIL ||
+			  !room_fits(&ep->resv, wire_worst(resp_max), ep->ring_size)))
+		return call_refuse(ep);
+	return call_place(ep, wire_stride(len), p);
+}
+
+/* Take a call slot and put the head of the request. Returns where the data goes. */
+static inline uint8_t *
 call_take(struct crpc_copyrpc_ep *ep, const struct place *p, uint32_t len, uint32_t resp_max,
 	uint64_t now_ns, uint64_t cookie)
 {
-	struct crpc_copyrpc *ctx = ep->ctx;
+	uint32_t step = ep->ctx->slot_mask + 1;
 	uint16_t index = ep->free_head;
 	struct call_slot *slot = &ep->slots[index];
 	struct wire_msg msg = {.len = len, .arg = resp_max};
 
 	ep->free_head = slot->next;
-	slot->id += ctx->slot_mask + 1;
-	if (crpc_unlikely(slot->id <= ctx->slot_mask))
-		slot->id += ctx->slot_mask + 1; /* generation 0 is never used: id 0 is one-way */
+	slot->id += step;
+	if (crpc_unlikely(slot->id < step))
+		slot->id += step; /* generation 0 is never used: id 0 is one-way */
 	slot->cookie = cookie;
 	slot->call_ns = now_ns;
 	slot->resp_max = resp_max;
 	slot->state = SLOT_QUEUED;
 	slot->next = ep->queued_head;
 	ep->queued_head = index;
-	ep->used++;
 	ep->open++;
-	ctx->open++;
 	room_add(&ep->resv, wire_worst(resp_max));
-	ctx->stats.calls++;
+	ep->ctx->stats.calls++;
 	msg.id = slot->id;
-	lane_put(ep, &ep->tx[WIRE_REQ], p, msg, 0, now_ns);
+	return lane_put(ep, &ep->tx[WIRE_REQ], p, wire_stride(len), msg, 0, now_ns);
 }
 
 static inline void
@@ -142,6 +230,13 @@ copy_in(void *to, const void *from, uint32_t len)
 {
 	if (crpc_likely(len != 0))
 		memcpy(to, from, len);
+}
+
+/* Where the data of a message will go. */
+static inline uint8_t *
+place_data(const struct tx_lane *lane, const struct place *p)
+{
+	return (p->at != NULL ? p->at : lane->next) + sizeof(struct wire_msg);
 }
 
 int
@@ -152,12 +247,11 @@ crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, 
 	int rc;
 
 	copyrpc_owner_check(ep->ctx);
-	rc = call_place(ep, len, resp_max, true, &p);
+	rc = call_check(ep, len, resp_max, &p);
 	if (crpc_unlikely(rc != 0))
 		return rc;
-	call_take(ep, &p, len, resp_max, now_ns, cookie);
-	copy_in(p.at + sizeof(struct wire_msg), buf, len);
-	ep_queued(ep, &ep->tx[WIRE_REQ], now_ns);
+	copy_in(call_take(ep, &p, len, resp_max, now_ns, cookie), buf, len);
+	ep_queued(ep, &ep->tx[WIRE_REQ], &p, now_ns);
 	return 0;
 }
 
@@ -168,23 +262,23 @@ crpc_copyrpc_call_reserve(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t res
 	int rc;
 
 	copyrpc_owner_check(ep->ctx);
-	rc = call_place(ep, len, resp_max, true, &p);
+	rc = call_check(ep, len, resp_max, &p);
 	if (crpc_unlikely(rc != 0))
 		return rc;
 	ep->put_len = len;
 	ep->put_resp_max = resp_max;
-	*data = p.at + sizeof(struct wire_msg);
+	*data = place_data(&ep->tx[WIRE_REQ], &p);
 	return 0;
 }
 
 void
 crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
 {
-	struct tx_lane *lane = &ep->tx[WIRE_REQ];
-	struct place p = lane_place(lane, wire_stride(ep->put_len), ep->ring_size);
+	struct place p;
 
+	call_place(ep, wire_stride(ep->put_len), &p); /* as call_reserve found it */
 	call_take(ep, &p, ep->put_len, ep->put_resp_max, now_ns, cookie);
-	ep_queued(ep, lane, now_ns);
+	ep_queued(ep, &ep->tx[WIRE_REQ], &p, now_ns);
 }
 
 int
@@ -195,13 +289,14 @@ crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, 
 	int rc;
 
 	copyrpc_owner_check(ep->ctx);
-	rc = call_place(ep, len, 0, false, &p);
+	if (crpc_unlikely(len > ep->max_msg))
+		return ep->err != 0 ? ep->err : -EMSGSIZE;
+	rc = call_place(ep, wire_stride(len), &p);
 	if (crpc_unlikely(rc != 0))
 		return rc;
-	lane_put(ep, &ep->tx[WIRE_REQ], &p, msg, 0, now_ns);
-	copy_in(p.at + sizeof(struct wire_msg), buf, len);
+	copy_in(lane_put(ep, &ep->tx[WIRE_REQ], &p, wire_stride(len), msg, 0, now_ns), buf, len);
 	ep->ctx->stats.sends++;
-	ep_queued(ep, &ep->tx[WIRE_REQ], now_ns);
+	ep_queued(ep, &ep->tx[WIRE_REQ], &p, now_ns);
 	return 0;
 }
 
@@ -234,41 +329,29 @@ token_find(const struct crpc_copyrpc *ctx, uint64_t token, struct crpc_copyrpc_e
 static inline void
 req_end(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint64_t now_ns)
 {
-	uint64_t before = ep->released;
+	uint64_t head = ep->req_head, next = ep->req_next, released = ep->released;
 
 	req->state = REQ_DONE;
-	while (ep->req_head != ep->req_next) {
-		req = &ep->reqs[ep->req_head & ep->req_mask];
-		if (req->state != REQ_DONE)
-			break;
-		ep->released += (uint32_t)(req->end - (uint32_t)ep->released);
-		ep->req_head++;
-	}
-	if (ep->released == before || ep->err != 0)
+	if (req != &ep->reqs[head & ep->req_mask])
 		return;
-	if (before == ep->told)
+	do {
+		released += (uint32_t)(req->end - (uint32_t)released);
+		req = &ep->reqs[++head & ep->req_mask];
+	} while (head != next && req->state == REQ_DONE);
+	if (ep->released == ep->told)
 		ep->released_ns = now_ns;
-	ep_mark_dirty(ep);
-}
-
-/* Queue the head of a response and end its request. */
-static inline void
-reply_take(struct crpc_copyrpc_ep *ep, struct req_entry *req, const struct place *p, uint32_t len,
-	int32_t status, uint64_t now_ns)
-{
-	uint64_t turn = now_ns - req->arrived_ns;
-	struct wire_msg msg = {.id = req->id, .len = len, .arg = (uint32_t)status};
-
-	msg.turn_ns = turn > UINT32_MAX ? UINT32_MAX : (uint32_t)turn;
-	lane_put(ep, &ep->tx[WIRE_RESP], p, msg, wire_worst(req->resp_max), now_ns);
-	ep->ctx->stats.replies++;
-	req_end(ep, req, now_ns);
+	ep->req_head = head;
+	ep->released = released;
+	ep_mark_dirty(ep); /* of a broken one, the next flush takes it out again */
 }
 
 /* Whether a reply of len bytes may be put, and where. Has ended the request of a broken endpoint. */
 static inline int
 reply_place(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint32_t len, struct place *p)
 {
+	uint32_t stride = wire_stride(len);
+
+	p->at = NULL;
 	if (crpc_unlikely(ep->err != 0)) {
 		req_end(ep, req, 0);
 		return ep->err;
@@ -277,8 +360,25 @@ reply_place(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint32_t len, str
 		return -EOPNOTSUPP;
 	if (crpc_unlikely(len > req->resp_max))
 		return -EMSGSIZE;
-	*p = lane_place(&ep->tx[WIRE_RESP], wire_stride(len), ep->ring_size);
+	if (crpc_unlikely(stride > ep->tx[WIRE_RESP].left))
+		*p = lane_place(&ep->tx[WIRE_RESP], stride, ep->ring_size);
 	return 0;
+}
+
+/* Queue the head of a response and end its request. Returns where the data goes. */
+static inline uint8_t *
+reply_take(struct crpc_copyrpc_ep *ep, struct req_entry *req, const struct place *p, uint32_t len,
+	int32_t status, uint64_t now_ns)
+{
+	uint64_t turn = now_ns - req->arrived_ns;
+	struct wire_msg msg = {.id = req->id, .len = len, .arg = (uint32_t)status};
+	uint8_t *data;
+
+	msg.turn_ns = turn > UINT32_MAX ? UINT32_MAX : (uint32_t)turn;
+	data = lane_put(ep, &ep->tx[WIRE_RESP], p, wire_stride(len), msg, wire_worst(req->resp_max),
+		now_ns);
+	req_end(ep, req, now_ns);
+	return data;
 }
 
 int
@@ -297,9 +397,8 @@ crpc_copyrpc_reply(
 	rc = reply_place(ep, req, len, &p);
 	if (crpc_unlikely(rc != 0))
 		return rc;
-	copy_in(p.at + sizeof(struct wire_msg), buf, len);
-	reply_take(ep, req, &p, len, 0, now_ns);
-	ep_queued(ep, &ep->tx[WIRE_RESP], now_ns);
+	copy_in(reply_take(ep, req, &p, len, 0, now_ns), buf, len);
+	ep_queued(ep, &ep->tx[WIRE_RESP], &p, now_ns);
 	return 0;
 }
 
@@ -322,7 +421,7 @@ crpc_copyrpc_reply_reserve(
 	ctx->put_ep = ep;
 	ctx->put_req = (uint64_t)(req - ep->reqs);
 	ctx->put_len = len;
-	*data = p.at + sizeof(struct wire_msg);
+	*data = place_data(&ep->tx[WIRE_RESP], &p);
 	return 0;
 }
 
@@ -330,11 +429,12 @@ void
 crpc_copyrpc_reply_commit(struct crpc_copyrpc *ctx, uint64_t now_ns)
 {
 	struct crpc_copyrpc_ep *ep = ctx->put_ep;
-	struct tx_lane *lane = &ep->tx[WIRE_RESP];
-	struct place p = lane_place(lane, wire_stride(ctx->put_len), ep->ring_size);
+	struct req_entry *req = &ep->reqs[ctx->put_req];
+	struct place p;
 
-	reply_take(ep, &ep->reqs[ctx->put_req], &p, ctx->put_len, 0, now_ns);
-	ep_queued(ep, lane, now_ns);
+	reply_place(ep, req, ctx->put_len, &p); /* as reply_reserve found it */
+	reply_take(ep, req, &p, ctx->put_len, 0, now_ns);
+	ep_queued(ep, &ep->tx[WIRE_RESP], &p, now_ns);
 }
 
 int
@@ -355,7 +455,7 @@ crpc_copyrpc_reject(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, i
 	if (crpc_unlikely(rc != 0))
 		return rc;
 	reply_take(ep, req, &p, 0, status, now_ns);
-	ep_queued(ep, &ep->tx[WIRE_RESP], now_ns);
+	ep_queued(ep, &ep->tx[WIRE_RESP], &p, now_ns);
 	return 0;
 }
 
@@ -459,12 +559,17 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	stats->bytes_sent += lane->pend[0].len;
 	stats->batch_size[crpc_min(bucket, CRPC_COPYRPC_BATCH_BUCKETS - 1)]++;
 	lane->sent = lane->pend[0].pos + lane->pend[0].len;
-	if (which == WIRE_REQ)
+	if (which == WIRE_REQ) {
 		calls_sent(ep, now_ns);
-	else
+	} else {
+		stats->replies += lane->pend[0].count;
 		room_sub(&ep->owed, lane->pend[0].owed);
+		if (room_sum(&ep->owed, ep->ring_size) == 0)
+			room_reset(&ep->owed, ep->ring_size);
+	}
 	lane->pend[0] = lane->pend[1];
 	lane->npend--;
+	lane->left = 0; /* until the next message opens a batch or asks where it may go on */
 }
 
 /*
@@ -481,6 +586,8 @@ ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	uint16_t posted, n = 0;
 	uint32_t i;
 
+	lane_close(&ep->tx[WIRE_RESP]);
+	lane_close(&ep->tx[WIRE_REQ]);
 	for (i = 0; i < resps; i++)
 		batch_wr(ep, WIRE_RESP, &ep->tx[WIRE_RESP].pend[i], &wr[n++]);
 	for (i = 0; i < reqs; i++)
