@@ -13,11 +13,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -356,13 +359,61 @@ a_creator_that_died_early_is_replaced(void **state)
 	}
 }
 
+/* In a child with a mount namespace of its own: a memory file system of 256 KiB. */
+static void
+fill_a_small_file_system(void)
+{
+	struct crpc_shm *seg, *second;
+
+	if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+		_exit(77);
+	if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount("none", dir, "tmpfs", 0, "size=256k") != 0)
+		_exit(77);
+	if (create("a", 300000) != NULL || errno != ENOSPC || exists("a"))
+		_exit(1);
+	if (strstr(crpc_log_last(), "262144 are free") == NULL)
+		_exit(2);
+	seg = create("a", 200000);
+	if (seg == NULL)
+		_exit(3);
+	second = create("b", 100000);
+	if (second != NULL || errno != ENOSPC || exists("b"))
+		_exit(4);
+	/* All of the first one can be written: what was reserved is there. */
+	memset(crpc_shm_ptr(seg, 4096, 195904), 1, 195904);
+	crpc_shm_free(seg);
+	second = create("b", 250000);
+	_exit(second != NULL ? 0 : 5);
+}
+
+static void
+a_full_file_system_is_no_sigbus(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		fill_a_small_file_system();
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void
 no_room_is_said_and_leaves_nothing(void **state)
 {
-	assert_null(create("big", UINT64_C(1) << 45));
-	assert_true(errno == ENOSPC || errno == EFBIG);
-	assert_non_null(strstr(crpc_log_last(), "crpc.big"));
-	assert_false(exists("big"));
+	struct statvfs fs;
+
+	assert_int_equal(statvfs(dir, &fs), 0);
+	if (fs.f_blocks != 0) { /* else it has no limit of its own */
+		assert_null(create("big", (fs.f_blocks + 1) * fs.f_frsize));
+		assert_int_equal(errno, ENOSPC);
+		assert_non_null(strstr(crpc_log_last(), "crpc.big: cannot reserve"));
+		assert_false(exists("big"));
+	}
 	assert_null(create("big", UINT64_MAX));
 	assert_int_equal(errno, EINVAL);
 	assert_null(create("small", sizeof(struct crpc_shm_header) - 1));
@@ -451,34 +502,49 @@ locks_exclude_and_drop(void **state)
 	crpc_shm_free(own);
 }
 
+/* Create at the gate; a winner holds on until all the others have tried. */
+static void
+race(int gate, int hold)
+{
+	char c;
+
+	if (read(gate, &c, 1) != 0)
+		_exit(2);
+	if (create("a", SIZE) == NULL)
+		_exit(errno == EADDRINUSE ? 1 : 2);
+	if (read(hold, &c, 1) != 0)
+		_exit(2);
+	_exit(0);
+}
+
 /* Eight creators over one leftover: exactly one owns it afterwards, in each of many rounds. */
 static void
 one_of_many_creators_wins(void **state)
 {
-	int round, i, status, won;
-	pid_t pid[8];
-	int gate[2];
-	char c;
+	int round, i, ms, status, won, ended, gate[2], hold[2];
 
 	for (round = 0; round < 20; round++) {
 		kill_child(start_child(own_a));
 		assert_int_equal(pipe(gate), 0);
+		assert_int_equal(pipe(hold), 0);
 		for (i = 0; i < 8; i++) {
-			pid[i] = fork();
-			if (pid[i] != 0)
+			if (fork() != 0)
 				continue;
 			close(gate[1]);
-			if (read(gate[0], &c, 1) != 0)
-				_exit(2);
-			if (create("a", SIZE) == NULL)
-				_exit(errno == EADDRINUSE ? 1 : 2);
-			usleep(50000); /* own it until all others have tried */
-			_exit(0);
+			close(hold[1]);
+			race(gate[0], hold[0]);
 		}
 		close(gate[0]);
+		close(hold[0]);
 		close(gate[1]);
-		for (i = 0, won = 0; i < 8; i++) {
-			assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+		for (ended = won = ms = 0; ended < 8; ms++) {
+			if (ended == 7 || ms == 10000)
+				close(hold[1]);
+			if (waitpid(-1, &status, ended == 7 || ms >= 10000 ? 0 : WNOHANG) <= 0) {
+				usleep(1000);
+				continue;
+			}
+			ended++;
 			assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
 			won += WEXITSTATUS(status) == 0;
 		}
@@ -547,6 +613,7 @@ main(void)
 		cmocka_unit_test(each_header_field_is_checked),
 		cmocka_unit_test(short_files_and_foreign_files),
 		cmocka_unit_test(a_creator_that_died_early_is_replaced),
+		cmocka_unit_test(a_full_file_system_is_no_sigbus),
 		cmocka_unit_test(no_room_is_said_and_leaves_nothing),
 		cmocka_unit_test(bad_names_and_places),
 		cmocka_unit_test(attach_waits_for_ready),
