@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The bytes of a fresh segment and of one call, against test/golden/ipc_segment_v1.txt: a change of the
+ * layout is a new version, never an accident. What differs by process (pid, uid, start time,
+ * incarnation) is zeroed in the copy. A mismatch prints what was found.
+ */
+#include "ipc_test.h"
+#include "ipc_client.h"
+#include "ipc_server.h"
+
+static void
+print_bytes(FILE *f, const char *what, uint64_t off, const uint8_t *p, size_t len)
+{
+	size_t i, k;
+
+	fprintf(f, "%s\n", what);
+	for (i = 0; i < len; i += 16) {
+		fprintf(f, "%06llx:", (unsigned long long)(off + i));
+		for (k = i; k < i + 16 && k < len; k++)
+			fprintf(f, " %02x", p[k]);
+		fprintf(f, "\n");
+	}
+}
+
+static void
+print_slot(FILE *f, const char *what, struct crpc_ipc_server *s, uint64_t off)
+{
+	uint8_t copy[16];
+
+	memcpy(copy, crpc_shm_ptr(s->seg, off, sizeof(copy)), sizeof(copy));
+	print_bytes(f, what, off, copy, sizeof(copy));
+}
+
+static char *
+describe(void)
+{
+	struct crpc_ipc_server *s = new_server(3, 5, 100, 40);
+	struct crpc_ipc_client *c;
+	struct crpc_shm_header *h;
+	uint8_t copy[512];
+	struct crpc_req req[3];
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	uint32_t i;
+
+	assert_non_null(f);
+	assert_non_null(s);
+	memcpy(copy, crpc_shm_header(s->seg), sizeof(copy));
+	h = (struct crpc_shm_header *)(void *)copy;
+	h->owner_pid = 0;
+	h->owner_uid = 0;
+	h->owner_start = 0;
+	h->incarnation = 0;
+	print_bytes(f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
+
+	assert_non_null(c = new_client(s));
+	for (i = 0; i < 3; i++)
+		assert_int_equal(crpc_ipc_client_call(c, "request", i == 2 ? 0 : 7, i), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, req, 3), 3);
+	assert_int_equal(crpc_ipc_server_reply(s, req[1].token, "answer", 6), 0);
+	assert_int_equal(crpc_ipc_server_fail(s, req[0].token, -ETIMEDOUT), 0);
+	print_slot(f, "client 0: claim", s, IPC_CTL_OFF);
+	for (i = 0; i < 3; i++)
+		print_slot(f, "client 0: request", s, s->lay.req_off + i * s->lay.req_slot);
+	for (i = 1; i < 3; i++)
+		print_slot(f, "client 0: response", s, s->lay.resp_off + i * s->lay.resp_slot);
+	fclose(f);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+	return text;
+}
+
+static void
+layout_version_1_has_these_bytes(void **state)
+{
+	static char want[16384];
+	FILE *f = fopen(GOLDEN_FILE, "r");
+	char *found, *pid;
+	size_t n = 0;
+
+	if (sysconf(_SC_PAGESIZE) != 4096)
+		skip(); /* the file's size is whole pages */
+	if (f != NULL) {
+		n = fread(want, 1, sizeof(want) - 1, f);
+		fclose(f);
+	}
+	want[n] = '\0';
+	found = describe();
+	/* The claim is 8 bytes; the pid behind it is a process's. */
+	pid = strstr(found, "client 0: claim\n");
+	assert_non_null(pid);
+	memcpy(pid + strlen("client 0: claim\n000200:") + 8 * 3, " 00 00 00 00", 12);
+	if (strcmp(found, want) != 0)
+		printf("found, instead of %s:\n%s", GOLDEN_FILE, found);
+	assert_string_equal(found, want);
+	free(found);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(layout_version_1_has_these_bytes),
+	};
+
+	return cmocka_run_group_tests_name("ipc_golden", tests, make_dir, remove_dir);
+}
