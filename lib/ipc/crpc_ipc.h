@@ -16,30 +16,32 @@
  *            <-- one line, written once --        crpc_ipc_server_reap(s)      every few ms
  *     crpc_ipc_client_close(c)                    crpc_ipc_server_free(s)
  *
- * A message of up to CRPC_IPC_SMALL bytes travels in one cache line with its header; call() and reply()
- * publish at once, so flush() has nothing to do and is there for the common vocabulary.
+ * A message of up to CRPC_IPC_SMALL bytes travels in one cache line with its header; call() and
+ * reply() publish at once, so flush() has nothing to do and is there for the common vocabulary.
  *
  * Replies come in any order, now or later. Each call holds one of the client's `depth` places until
  * poll() has returned it; a place never serves two open calls, and a slow call does not hold the
  * others up.
  *
- * Ownership. Request bytes stay as they are (as far as an honest client goes) until reply, release or fail of
- * their token; of a client that died, until the reap() that says so. Bytes of a completion stay until
- * the next poll() of the same client object. buf is the caller's again on return of call and reply.
+ * Ownership. Request bytes stay as they are (as far as an honest client goes) until reply, release
+ * or fail of their token; of a client that died, until the reap() that says so. Bytes of a
+ * completion stay until the next poll() of the same client object. buf is the caller's again on
+ * return of call and reply.
  *
  * Death. A client that died, or was killed, is found by reap() within
  * ceil(max_clients / CRPC_IPC_REAP_BURST) calls of it; its tokens go stale and its place is free
- * again. A server that died is found by poll(): at the latest after CRPC_IPC_CHECK_POLLS empty polls and
- * `probe_ms`, each open call completes with -ECONNRESET. Both ask a kernel lock that drops with its
- * process, so a stopped process (SIGSTOP, debugger) is slow but not dead, and containers need to
- * share the directory only. After -ECONNRESET close the client and connect anew.
+ * again. A server that died is found by poll(): at the latest after CRPC_IPC_CHECK_POLLS empty
+ * polls and `probe_ms`, each open call completes with -ECONNRESET. Both ask a kernel lock that
+ * drops with its process, so a stopped process (SIGSTOP, debugger) is slow but not dead, and
+ * containers need to share the directory only. After -ECONNRESET close the client and connect anew.
  *
- * Trust. All processes that may open the segment can write all of it. Whatever a client writes, the server
- * stays inside its slots, does a bounded amount of work, and drops a client that broke the protocol
- * (its calls end with -EPROTO). The same holds for a client and a lying server.
+ * Trust. All processes that may open the segment can write all of it. Whatever a client writes, the
+ * server stays inside its slots, does a bounded amount of work, and drops a client that broke the
+ * protocol (its calls end with -EPROTO). The same holds for a client and a lying server.
  *
- * Threads: a server object and a client object belong to one thread each. They may be the same thread:
- * a daemon may drive many clients on its own lcore (`server` in the client's conf shares the mapping).
+ * Threads: a server object and a client object belong to one thread each. They may be the same
+ * thread: a daemon may drive many clients on its own lcore (`server` in the client's conf shares
+ * the mapping).
  *
  * Sources: one line per message is the idea of FastForward (Giacomoni et al., PPoPP 2008).
  */
@@ -97,8 +99,9 @@ struct crpc_ipc_server;
  * Create the segment and serve it. A dead server's leftover of the same name is replaced.
  *
  * @return
- *   The server, or NULL with errno: EINVAL (a size is out of range), EADDRINUSE (a living server has that
- *   name), ENOSPC, ENOMEM, or another of crpc_shm_create(); the cause is in crpc_log_last().
+ *   The server, or NULL with errno: EINVAL (a size is out of range), EADDRINUSE (a living server
+ *   has that name), ENOSPC, ENOMEM, or another of crpc_shm_create(); the cause is in
+ *   crpc_log_last().
  */
 struct crpc_ipc_server *crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf);
 
@@ -113,7 +116,8 @@ void crpc_ipc_server_free(struct crpc_ipc_server *s);
  * @param s
  *   The server.
  * @param req
- *   Filled from the front. `peer` is the client's id, below max_clients and reused after a client left.
+ *   Filled from the front. `peer` is the client's id, below max_clients and reused after a client
+ *   left.
  * @param n
  *   Room in it.
  * @return
@@ -189,10 +193,10 @@ const char *crpc_ipc_server_path(const struct crpc_ipc_server *s);
 
 /** Whom crpc_ipc_client_connect() connects to. Zero it, then set what is wanted. */
 struct crpc_ipc_client_conf {
-	const char *name;     /**< The server's. */
-	const char *dir;      /**< The server's; NULL: /dev/shm, then the mounted hugetlbfs. */
-	uint32_t timeout_ms;  /**< Wait so long for the server to come up or a place to be free. */
-	uint32_t probe_ms;    /**< Between two questions to the kernel for the server; 0: 10. */
+	const char *name;    /**< The server's. */
+	const char *dir;     /**< The server's; NULL: /dev/shm, then the mounted hugetlbfs. */
+	uint32_t timeout_ms; /**< Wait so long for the server to come up or a place to be free. */
+	uint32_t probe_ms;   /**< Between two questions to the kernel for the server; 0: 10. */
 	/** A server of this process, which saves a second mapping; NULL: attach by name. */
 	const struct crpc_ipc_server *server;
 };
@@ -214,10 +218,10 @@ struct crpc_ipc_client;
  * Connect to a server.
  *
  * @return
- *   The client, or NULL with errno: EINVAL, ENOENT (no server of that name), ECONNREFUSED (its segment is a
- *   leftover), EACCES (the segment's mode), EUSERS (all max_clients places are taken), EPROTO (another
- *   version or layout: both are said), ENOMEM. The cause is in crpc_log_last(). ENOENT,
- *   ECONNREFUSED and EUSERS come after timeout_ms; the thread sleeps meanwhile.
+ *   The client, or NULL with errno: EINVAL, ENOENT (no server of that name), ECONNREFUSED (its
+ *   segment is a leftover), EACCES (the segment's mode), EUSERS (all max_clients places are taken),
+ *   EPROTO (another version or layout: both are said), ENOMEM. The cause is in crpc_log_last().
+ *   ENOENT, ECONNREFUSED and EUSERS come after timeout_ms; the thread sleeps meanwhile.
  */
 struct crpc_ipc_client *crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf);
 

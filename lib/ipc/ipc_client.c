@@ -69,8 +69,8 @@ monotonic_ns(void)
 static void
 give_up(struct crpc_ipc_client *c, int32_t status, const char *why)
 {
-	crpc_err("%s: client %u: %s; %u calls fail; close it and connect anew", crpc_shm_path(c->seg), c->id,
-		 why, c->open);
+	crpc_err("%s: client %u: %s; %u calls fail; close it and connect anew",
+			crpc_shm_path(c->seg), c->id, why, c->open);
 	c->status = status;
 	c->room = 0;
 }
@@ -113,7 +113,7 @@ fail_open(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 		c->calls[c->fail_slot].busy = 0;
 		c->open--;
 		done[got++] = (struct crpc_done){
-			.cookie = c->calls[c->fail_slot].cookie, .status = c->status};
+				.cookie = c->calls[c->fail_slot].cookie, .status = c->status};
 	}
 	c->stats.completed += got; /* beside those that were answered */
 	c->stats.failed += got;
@@ -128,9 +128,9 @@ poll_empty(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 		check_server(c);
 	if (c->status == 0)
 		return 0;
-	/* Answers written before the server died come first: a last look, now that it writes no more. */
+	/* Answers written before the server died come first; it writes no more now. */
 	if (c->status == -ECONNRESET && c->open != 0 &&
-	    ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq)
+			ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq)
 		return 0;
 	return fail_open(c, done, n);
 }

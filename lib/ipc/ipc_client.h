@@ -15,7 +15,7 @@ struct ipc_call {
 
 struct crpc_ipc_client {
 	/* First line: call(). */
-	struct ipc_slot *next;  /**< Where the next request goes: promised to the server. */
+	struct ipc_slot *next; /**< Where the next request goes: promised to the server. */
 	uint8_t *req;
 	struct ipc_call *calls; /**< Per request slot. */
 	uint64_t req_seq;       /**< Of the next request; its low half travels. */
@@ -24,23 +24,23 @@ struct crpc_ipc_client {
 	uint32_t room;          /**< depth, or 0 once status is set: at that many open, no more. */
 	uint32_t small_max;     /**< Bytes that the short way of call() takes. */
 	uint32_t req_mask;
-	uint32_t req_slot;      /**< Bytes of a request slot. */
-	int32_t status;         /**< 0, or the final error. */
-	uint32_t empty;         /**< Empty polls since the last look at the server. */
+	uint32_t req_slot; /**< Bytes of a request slot. */
+	int32_t status;    /**< 0, or the final error. */
+	uint32_t empty;    /**< Empty polls since the last look at the server. */
 	/* Second line: poll(). */
-	struct ipc_slot *head;  /**< Where the next response will be. */
+	struct ipc_slot *head; /**< Where the next response will be. */
 	uint8_t *resp;
 	uint64_t resp_seq;
 	uint32_t resp_mask;
 	uint32_t resp_slot;
 	uint32_t resp_max;
-	uint32_t fail_slot;     /**< Where failing the open calls goes on. */
-	struct ipc_header lay;  /**< Private copy, checked. */
+	uint32_t fail_slot;    /**< Where failing the open calls goes on. */
+	struct ipc_header lay; /**< Private copy, checked. */
 	/* slow path */
 	uint32_t id;
 	uint32_t gen;
 	uint64_t probe_ns;
-	uint64_t probed_ns;     /**< When the kernel was last asked. */
+	uint64_t probed_ns; /**< When the kernel was last asked. */
 	struct ipc_ctl *ctl;
 	_Atomic uint64_t *beat;
 	_Atomic uint32_t *bell;

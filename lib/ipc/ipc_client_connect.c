@@ -103,11 +103,11 @@ claim_wait(struct crpc_ipc_client *c, uint64_t end_ns)
 		nanosleep(&pause, NULL);
 	}
 	crpc_err("%s: all %u places are taken; close a client, or start the server with more",
-		 crpc_shm_path(c->seg), c->lay.max_clients);
+			crpc_shm_path(c->seg), c->lay.max_clients);
 	return -EUSERS;
 }
 
-/* Map this client's pages now, so that its first calls do not fault. A hint: its failure is none. */
+/* Map this client's pages now: its first calls do not fault. A hint, so it may fail. */
 static void
 prefault(uint8_t *p, uint64_t len)
 {
@@ -128,9 +128,10 @@ place_init(struct crpc_ipc_client *c)
 	c->calls = calloc(c->lay.req_slots, sizeof(*c->calls));
 	if (c->calls == NULL)
 		return -ENOMEM;
-	c->req = crpc_shm_ptr(c->seg, c->lay.req_off + c->id * c->lay.req_stride, c->lay.req_stride);
-	c->resp = crpc_shm_ptr(c->seg, c->lay.resp_off + c->id * c->lay.resp_stride,
-			       c->lay.resp_stride);
+	c->req = crpc_shm_ptr(
+			c->seg, c->lay.req_off + c->id * c->lay.req_stride, c->lay.req_stride);
+	c->resp = crpc_shm_ptr(
+			c->seg, c->lay.resp_off + c->id * c->lay.resp_stride, c->lay.resp_stride);
 	c->next = ipc_slot_at(c->req, 0, c->lay.req_slot);
 	c->head = ipc_slot_at(c->resp, 1 & (c->lay.resp_slots - 1), c->lay.resp_slot);
 	c->req_seq = 1;
@@ -192,7 +193,8 @@ attach_and_join(struct crpc_ipc_client *c, const struct crpc_ipc_client_conf *co
 		if (conf->server != NULL)
 			c->seg = crpc_shm_ref(conf->server->seg);
 		else
-			c->seg = crpc_shm_attach(conf->dir, conf->name, IPC_KIND, IPC_VERSION, left_ms);
+			c->seg = crpc_shm_attach(
+					conf->dir, conf->name, IPC_KIND, IPC_VERSION, left_ms);
 		if (c->seg == NULL)
 			return errno == EAGAIN ? -ECONNREFUSED : -errno;
 		rc = join(c, end_ns);
@@ -206,8 +208,8 @@ attach_and_join(struct crpc_ipc_client *c, const struct crpc_ipc_client_conf *co
 struct crpc_ipc_client *
 crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 {
-	struct crpc_ipc_client *c = aligned_alloc(CRPC_CACHE_LINE,
-						  crpc_align_up(sizeof(*c), CRPC_CACHE_LINE));
+	struct crpc_ipc_client *c =
+			aligned_alloc(CRPC_CACHE_LINE, crpc_align_up(sizeof(*c), CRPC_CACHE_LINE));
 	int rc;
 
 	if (c == NULL)

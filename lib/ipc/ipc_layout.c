@@ -43,7 +43,7 @@ __crpc_ipc_layout(struct ipc_header *h, const char *name)
 	h->resp_stride = crpc_align_up((uint64_t)h->resp_slots * h->resp_slot, CRPC_CACHE_GUARD) +
 			 CRPC_CACHE_GUARD;
 	h->req_off = crpc_align_up(IPC_CTL_OFF + (uint64_t)h->max_clients * sizeof(struct ipc_ctl),
-				   REGION_ALIGN);
+			REGION_ALIGN);
 	h->resp_off = crpc_align_up(h->req_off + h->max_clients * h->req_stride, REGION_ALIGN);
 	h->total_size = h->resp_off + h->max_clients * h->resp_stride;
 	memset(h->reserved, 0, sizeof(h->reserved));
@@ -58,7 +58,7 @@ __crpc_ipc_layout_read(struct ipc_header *h, const struct crpc_shm *seg)
 
 	if (shared == NULL) {
 		crpc_err("%s: has %" PRIu64 " bytes; expected at least %zu", crpc_shm_path(seg),
-			 crpc_shm_size(seg), IPC_CTL_OFF);
+				crpc_shm_size(seg), IPC_CTL_OFF);
 		return -EPROTO;
 	}
 	memcpy(h, shared, sizeof(*h));
@@ -66,16 +66,17 @@ __crpc_ipc_layout_read(struct ipc_header *h, const struct crpc_shm *seg)
 	if (__crpc_ipc_layout(&want, crpc_shm_path(seg)) != 0)
 		return -EPROTO;
 	if (memcmp(h, &want, sizeof(*h)) != 0) {
-		crpc_err("%s: layout does not follow from clients %u, depth %u, request %u and response %u "
-			 "bytes: expected size %" PRIu64 ", requests at %" PRIu64 ", responses at %" PRIu64
-			 ", found %" PRIu64 ", %" PRIu64 ", %" PRIu64, crpc_shm_path(seg), h->max_clients,
-			 h->depth, h->req_max, h->resp_max, want.total_size, want.req_off,
-			 want.resp_off, h->total_size, h->req_off, h->resp_off);
+		crpc_err("%s: layout of clients %u, depth %u, request %u, response %u bytes: "
+			 "expected size %" PRIu64 ", requests at %" PRIu64 ", responses at %" PRIu64
+			 ", found %" PRIu64 ", %" PRIu64 ", %" PRIu64,
+				crpc_shm_path(seg), h->max_clients, h->depth, h->req_max,
+				h->resp_max, want.total_size, want.req_off, want.resp_off,
+				h->total_size, h->req_off, h->resp_off);
 		return -EPROTO;
 	}
 	if (h->total_size > crpc_shm_size(seg)) {
-		crpc_err("%s: has %" PRIu64 " bytes; expected at least %" PRIu64, crpc_shm_path(seg),
-			 crpc_shm_size(seg), h->total_size);
+		crpc_err("%s: has %" PRIu64 " bytes; expected at least %" PRIu64,
+				crpc_shm_path(seg), crpc_shm_size(seg), h->total_size);
 		return -EPROTO;
 	}
 	return 0;

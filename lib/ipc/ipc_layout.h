@@ -4,18 +4,18 @@
 
 /**
  * @file
- * The bytes that server and clients share, layout version 1. doc/protocol/ipc_segment.md is the text.
+ * The bytes that server and clients share, layout version 1: doc/protocol/ipc_segment.md.
  *
  *     0      struct crpc_shm_header        owner, before it is ready
  *     128    struct ipc_header             server, before it is ready
  *     256    struct ipc_server_line        server: heartbeat
  *     384    struct ipc_bell_line          clients: somebody came or went
- *     512    struct ipc_ctl [max_clients]  256 bytes each: one line of the client, one of the server
+ *     512    struct ipc_ctl [max_clients]  256 bytes each: a part of the client, one of the server
  *     req_off   request slots, one region per client (that client writes)
  *     resp_off  response slots, one region per client (the server writes)
  *
- * A slot is one or more lines: an 8-byte word, then the message. The word is stored last, with release,
- * and says everything about the slot: its sequence number, the size, and
+ * A slot is one or more lines: an 8-byte word, then the message. The word is stored last, with
+ * release, and says everything about the slot: its sequence number, the size, and
  *     in a request   the slot where this client's next request will be
  *     in a response  the slot of the request that it answers.
  * So a reader polls one line, and learns from it where to poll next.
@@ -33,7 +33,7 @@
 #include "crpc_config.h"
 #include "crpc_shm.h"
 
-#define IPC_KIND CRPC_SHM_KIND('I', 'P', 'C', ' ')
+#define IPC_KIND    CRPC_SHM_KIND('I', 'P', 'C', ' ')
 #define IPC_VERSION 1
 
 /** Read-only once the segment is ready. Everything follows from the first four numbers. */
@@ -42,16 +42,16 @@ struct ipc_header {
 	uint32_t depth;
 	uint32_t req_max;
 	uint32_t resp_max;
-	uint32_t req_slots;    /**< Per client: the power of two at or above depth + 1. */
-	uint32_t resp_slots;   /**< Per client: the power of two at or above 2 * depth. */
-	uint32_t req_slot;     /**< Bytes of a slot: 8 + req_max in whole lines. */
+	uint32_t req_slots;  /**< Per client: the power of two at or above depth + 1. */
+	uint32_t resp_slots; /**< Per client: the power of two at or above 2 * depth. */
+	uint32_t req_slot;   /**< Bytes of a slot: 8 + req_max in whole lines. */
 	uint32_t resp_slot;
-	uint64_t req_off;      /**< Of the first client's region. */
-	uint64_t req_stride;   /**< From one client's region to the next. */
+	uint64_t req_off;    /**< Of the first client's region. */
+	uint64_t req_stride; /**< From one client's region to the next. */
 	uint64_t resp_off;
 	uint64_t resp_stride;
-	uint64_t total_size;   /**< Bytes used. */
-	uint8_t reserved[56];  /**< Zero. */
+	uint64_t total_size;  /**< Bytes used. */
+	uint8_t reserved[56]; /**< Zero. */
 };
 
 /** Written by the server in reap(). */
@@ -66,7 +66,7 @@ struct ipc_bell_line {
 	uint8_t guard[CRPC_CACHE_GUARD - 4];
 };
 
-/** Life of a client's place. The low half of `claim`; the high half counts how often it was freed. */
+/** Life of a client's place: the low half of `claim`. The high half counts its ends. */
 enum ipc_claim {
 	IPC_FREE = 0,   /**< Server: zeroed, take it. */
 	IPC_OPEN = 1,   /**< Client, by compare-and-swap, holding the place's kernel lock. */
@@ -100,8 +100,8 @@ _Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 1");
 
 #define IPC_HEADER_OFF sizeof(struct crpc_shm_header)
 #define IPC_SERVER_OFF (IPC_HEADER_OFF + sizeof(struct ipc_header))
-#define IPC_BELL_OFF (IPC_SERVER_OFF + sizeof(struct ipc_server_line))
-#define IPC_CTL_OFF (IPC_BELL_OFF + sizeof(struct ipc_bell_line))
+#define IPC_BELL_OFF   (IPC_SERVER_OFF + sizeof(struct ipc_server_line))
+#define IPC_CTL_OFF    (IPC_BELL_OFF + sizeof(struct ipc_bell_line))
 
 _Static_assert(IPC_HEADER_OFF == 128 && IPC_SERVER_OFF == 256, "layout version 1");
 _Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 512, "layout version 1");
@@ -113,7 +113,7 @@ _Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 512, "layout version 1");
 
 /** From here on the size field is a status: 0x8000 + errno. */
 #define IPC_SIZE_STATUS 0x8000u
-#define IPC_ERRNO_MAX 4095
+#define IPC_ERRNO_MAX   4095
 
 _Static_assert(CRPC_IPC_MSG_MAX < IPC_SIZE_STATUS, "sizes and statuses share a field");
 _Static_assert(2 * CRPC_IPC_DEPTH_MAX <= UINT16_MAX, "a slot's index fits its field");

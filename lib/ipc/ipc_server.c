@@ -41,7 +41,8 @@ recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, u
 		req[got].peer = p->id;
 		got++;
 		if (crpc_unlikely(next >= s->lay.req_slots || (int64_t)p->tokens[next] > 0)) {
-			__crpc_ipc_drop(s, p, "next slot (one not in use, of)", s->lay.req_slots - 1, next);
+			__crpc_ipc_drop(s, p, "next slot (one not in use, of)",
+					s->lay.req_slots - 1, next);
 			break;
 		}
 		p->head_slot = next;
@@ -67,7 +68,7 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n
 		if (pos >= s->n_active)
 			pos = 0;
 		p = s->active[pos++];
-		/* Past the end stand the first ones again, or what stood there: a hint needs no more. */
+		/* Past the end stands somebody who left, or nobody: a hint needs no more. */
 		ahead = pos + IPC_PREFETCH - 1;
 		crpc_prefetch(s->active[ahead]->head);
 		if (p->open < p->limit)
@@ -113,14 +114,15 @@ refuse_token(struct crpc_ipc_server *s, uint64_t token)
  * ipc_layout.h for its size.
  */
 static inline int
-respond(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len, uint32_t size, bool small)
+respond(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len, uint32_t size,
+		bool small)
 {
 	uint32_t id = token_id(token), slot = token_slot(token);
 	struct ipc_peer *p = &s->peers[id];
 	struct ipc_slot *r;
 
 	if (crpc_unlikely(id >= s->lay.max_clients || slot >= s->lay.req_slots ||
-			  p->tokens[slot] != token || (int64_t)token <= 0))
+			    p->tokens[slot] != token || (int64_t)token <= 0))
 		return refuse_token(s, token);
 	r = ipc_slot_at(p->resp, (uint32_t)p->resp_seq & (s->lay.resp_slots - 1), s->lay.resp_slot);
 	if (small)

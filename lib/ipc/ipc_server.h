@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The server's private memory: nothing here can be written by a client, and nothing that decides where
- * the server reads or writes lies anywhere else.
+ * The server's private memory: nothing here can be written by a client, and nothing that decides
+ * where the server reads or writes lies anywhere else.
  *
  * A place's life, as the server sees it:
  *
@@ -21,8 +21,8 @@
 #define IPC_PREFETCH 3
 
 /* A token: 43 bits of serial number, 11 of client + 1, 9 of slot. Never 0, bit 63 never set. */
-#define IPC_TOKEN_SLOT_BITS 9
-#define IPC_TOKEN_ID_BITS 11
+#define IPC_TOKEN_SLOT_BITS    9
+#define IPC_TOKEN_ID_BITS      11
 #define IPC_TOKEN_SERIAL_SHIFT (IPC_TOKEN_SLOT_BITS + IPC_TOKEN_ID_BITS)
 /** In the table of tokens: its client is gone, and the first to use it is told so. */
 #define IPC_TOKEN_DEAD (UINT64_C(1) << 63)
@@ -45,14 +45,14 @@ struct ipc_peer {
 	uint64_t req_seq;      /**< Of the next request; its low half travels. */
 	uint64_t resp_seq;     /**< And of the next response. */
 	uint32_t open;         /**< Requests not yet ended. */
-	uint32_t limit;        /**< depth while served, else 0: at that many open it is not scanned. */
+	uint32_t limit;        /**< depth while served, else 0: so many open, and it is skipped. */
 	uint32_t head_slot;    /**< Index of head. */
 	uint32_t token_base;   /**< The client's part of its tokens. */
 	/* Second line. */
 	uint32_t id;
-	uint32_t active_pos;   /**< Its place in the list of active clients. */
-	uint32_t state;        /**< enum ipc_peer_state. */
-	uint32_t gen;          /**< Of its claim. */
+	uint32_t active_pos; /**< Its place in the list of active clients. */
+	uint32_t state;      /**< enum ipc_peer_state. */
+	uint32_t gen;        /**< Of its claim. */
 	struct ipc_ctl *ctl;
 } crpc_aligned(CRPC_CACHE_LINE);
 
@@ -61,13 +61,13 @@ _Static_assert(offsetof(struct ipc_peer, id) == CRPC_CACHE_LINE, "one line for t
 struct crpc_ipc_server {
 	_Atomic uint32_t *bell;
 	uint32_t bell_seen;
-	uint32_t admit_left;    /**< Places still to look at since the bell rang. */
+	uint32_t admit_left; /**< Places still to look at since the bell rang. */
 	uint32_t admit_pos;
 	uint32_t n_active;
-	uint32_t scan;          /**< Where the next recv() starts. */
-	uint64_t serial;        /**< Of the last token. */
-	uint32_t small_max;     /**< Bytes that the short way of reply() takes. */
-	struct ipc_header lay;  /**< Private copy: the shared one is for clients. */
+	uint32_t scan;         /**< Where the next recv() starts. */
+	uint64_t serial;       /**< Of the last token. */
+	uint32_t small_max;    /**< Bytes that the short way of reply() takes. */
+	struct ipc_header lay; /**< Private copy: the shared one is for clients. */
 	struct crpc_ipc_server_stats stats;
 	struct crpc_shm *seg;
 	_Atomic uint64_t *beat;
@@ -84,6 +84,6 @@ void __crpc_ipc_admit(struct crpc_ipc_server *s);
 
 /** Stop serving a client that broke the protocol: expected and found are said. */
 void __crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const char *what,
-		     uint32_t expected, uint32_t found);
+		uint32_t expected, uint32_t found);
 
 #endif

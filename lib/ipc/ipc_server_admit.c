@@ -8,9 +8,9 @@
 #include "ipc_server.h"
 
 #define DEFAULT_CLIENTS 64
-#define DEFAULT_DEPTH 32
+#define DEFAULT_DEPTH   32
 
-/* Places that one recv() looks at after the bell rang: a client that rings all day costs only this. */
+/* Places that one recv() looks at after the bell rang: ringing all day costs only this. */
 #define ADMIT_BURST 32
 
 /* ---- create and free ---- */
@@ -30,7 +30,8 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 	p->token_base = (id + 1) << IPC_TOKEN_SLOT_BITS;
 	p->tokens = s->tokens + (uint64_t)id * s->lay.req_slots;
 	p->req = crpc_shm_ptr(s->seg, s->lay.req_off + id * s->lay.req_stride, s->lay.req_stride);
-	p->resp = crpc_shm_ptr(s->seg, s->lay.resp_off + id * s->lay.resp_stride, s->lay.resp_stride);
+	p->resp = crpc_shm_ptr(
+			s->seg, s->lay.resp_off + id * s->lay.resp_stride, s->lay.resp_stride);
 	p->ctl = crpc_shm_ptr(s->seg, IPC_CTL_OFF + id * sizeof(*p->ctl), sizeof(*p->ctl));
 	p->head = (struct ipc_slot *)(void *)p->req;
 }
@@ -39,16 +40,16 @@ static int
 segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *conf)
 {
 	struct crpc_shm_conf shm = {
-		.name = conf->name,
-		.dir = conf->dir,
-		.size = s->lay.total_size,
-		.kind = IPC_KIND,
-		.kind_version = IPC_VERSION,
-		.mode = conf->mode,
-		.huge = conf->huge,
-		.prefault = true,
-		.numa_bind = conf->numa_bind,
-		.numa_node = conf->numa_node,
+			.name = conf->name,
+			.dir = conf->dir,
+			.size = s->lay.total_size,
+			.kind = IPC_KIND,
+			.kind_version = IPC_VERSION,
+			.mode = conf->mode,
+			.huge = conf->huge,
+			.prefault = true,
+			.numa_bind = conf->numa_bind,
+			.numa_node = conf->numa_node,
 	};
 
 	s->seg = crpc_shm_create(&shm);
@@ -198,8 +199,8 @@ wipe(struct crpc_ipc_server *s, struct ipc_peer *p)
 }
 
 /*
- * Free a place whose lock is free. A client takes the lock before it claims and gives it up after it
- * closed, so a claimed place without a lock is nobody's; and nobody claims it until it is FREE.
+ * Free a place whose lock is free. A client takes the lock before it claims and gives it up after
+ * it closed, so a claimed place without a lock is nobody's; and nobody claims it until it is FREE.
  */
 static void
 retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
@@ -254,8 +255,8 @@ crpc_noinline void
 __crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const char *what, uint32_t expected,
 		uint32_t found)
 {
-	crpc_err("%s: client %u dropped: %s is %u, expected at most %u", crpc_shm_path(s->seg), p->id,
-		 what, found, expected);
+	crpc_err("%s: client %u dropped: %s is %u, expected at most %u", crpc_shm_path(s->seg),
+			p->id, what, found, expected);
 	kill_tokens(s, p);
 	p->state = IPC_PEER_DROPPED;
 	s->stats.kicks++;
@@ -275,18 +276,22 @@ crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
 
 	crpc_ipc_server_stats(s, &st);
 	fprintf(out, "%s: %u of %u clients, depth %u, request %u and response %u bytes\n",
-		crpc_shm_path(s->seg), st.clients, s->lay.max_clients, s->lay.depth, s->lay.req_max,
-		s->lay.resp_max);
-	fprintf(out, "  recvs %" PRIu64 ", requests %" PRIu64 ", replies %" PRIu64 ", open %u, stale tokens %"
-		PRIu64 "\n", st.recvs, st.requests, st.replies, st.open, st.stale);
-	fprintf(out, "  connects %" PRIu64 ", closes %" PRIu64 ", deaths %" PRIu64 ", lost calls %" PRIu64
-		", dropped %" PRIu64 ", reaps %" PRIu64 "\n", st.connects, st.closes, st.deaths,
-		st.lost_calls, st.kicks, st.reaps);
+			crpc_shm_path(s->seg), st.clients, s->lay.max_clients, s->lay.depth,
+			s->lay.req_max, s->lay.resp_max);
+	fprintf(out,
+			"  recvs %" PRIu64 ", requests %" PRIu64 ", replies %" PRIu64
+			", open %u, stale tokens %" PRIu64 "\n",
+			st.recvs, st.requests, st.replies, st.open, st.stale);
+	fprintf(out,
+			"  connects %" PRIu64 ", closes %" PRIu64 ", deaths %" PRIu64
+			", lost calls %" PRIu64 ", dropped %" PRIu64 ", reaps %" PRIu64 "\n",
+			st.connects, st.closes, st.deaths, st.lost_calls, st.kicks, st.reaps);
 	for (i = 0; i < s->n_active; i++) {
 		p = s->active[i];
-		fprintf(out, "  client %u: %s, pid %u, generation %u, requests %" PRIu64 ", responses %" PRIu64
-			", open %u\n",
-			p->id, names[p->state], p->ctl->pid, p->gen, p->req_seq - 1, p->resp_seq - 1,
-			p->open);
+		fprintf(out,
+				"  client %u: %s, pid %u, generation %u, requests %" PRIu64
+				", responses %" PRIu64 ", open %u\n",
+				p->id, names[p->state], p->ctl->pid, p->gen, p->req_seq - 1,
+				p->resp_seq - 1, p->open);
 	}
 }

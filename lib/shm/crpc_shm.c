@@ -63,15 +63,17 @@ conf_path(const struct crpc_shm_conf *conf, char *path)
 		return rc;
 	if (conf->size < sizeof(struct crpc_shm_header) || conf->size > SIZE_LIMIT) {
 		crpc_err("segment %s: size is %" PRIu64 "; expected %zu to %" PRIu64, conf->name,
-			 conf->size, sizeof(struct crpc_shm_header), SIZE_LIMIT);
+				conf->size, sizeof(struct crpc_shm_header), SIZE_LIMIT);
 		return -EINVAL;
 	}
 	if (conf->dir == NULL && conf->huge && __crpc_shm_huge_dir(dir, sizeof(dir)) != 0) {
 		crpc_err("segment %s: huge pages wanted and no hugetlbfs is mounted; mount one "
-			 "(mount -t hugetlbfs none DIR) or do without", conf->name);
+			 "(mount -t hugetlbfs none DIR) or do without",
+				conf->name);
 		return -ENOENT;
 	}
-	return __crpc_shm_path(path, CRPC_SHM_PATH_MAX, conf->dir == NULL ? dir : conf->dir, conf->name);
+	return __crpc_shm_path(
+			path, CRPC_SHM_PATH_MAX, conf->dir == NULL ? dir : conf->dir, conf->name);
 }
 
 /* Bind the whole mapping before its pages are allocated; the policy belongs to the file then. */
@@ -85,13 +87,13 @@ bind_node(const struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 		return 0;
 	if ((int)conf->numa_node > numa_max_node() || conf->numa_node >= bits * CRPC_DIM(mask)) {
 		crpc_err("%s: NUMA node %u; expected 0 to %d", seg->path, conf->numa_node,
-			 numa_max_node());
+				numa_max_node());
 		return -EINVAL;
 	}
 	mask[conf->numa_node / bits] |= 1ul << (conf->numa_node % bits);
 	if (mbind(seg->hdr, seg->size, MPOL_BIND, mask, bits * CRPC_DIM(mask), 0) != 0) {
 		crpc_err("%s: cannot bind it to NUMA node %u: %s", seg->path, conf->numa_node,
-			 strerror(errno));
+				strerror(errno));
 		return -errno;
 	}
 	return 0;
@@ -115,7 +117,8 @@ reserve(const struct crpc_shm *seg, int fd)
 		memset(&fs, 0, sizeof(fs));
 	crpc_err("%s: cannot reserve %" PRIu64 " bytes, %" PRIu64 " are free there: %s; make room, "
 		 "enlarge the file system or use fewer clients, depth or bytes per message",
-		 seg->path, seg->size, (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, strerror(-rc));
+			seg->path, seg->size, (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize,
+			strerror(-rc));
 	return rc;
 }
 
@@ -160,7 +163,8 @@ map(struct crpc_shm *seg)
 	void *p = mmap(NULL, seg->size, PROT_READ | PROT_WRITE, MAP_SHARED, seg->fd, 0);
 
 	if (p == MAP_FAILED) {
-		crpc_err("%s: cannot map %" PRIu64 " bytes: %s", seg->path, seg->size, strerror(errno));
+		crpc_err("%s: cannot map %" PRIu64 " bytes: %s", seg->path, seg->size,
+				strerror(errno));
 		return -errno;
 	}
 	seg->hdr = p;
@@ -199,7 +203,7 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 	if (ftruncate(seg->fd, (off_t)seg->size) != 0) {
 		rc = -errno;
 		crpc_err("%s: cannot set its size to %" PRIu64 ": %s", seg->path, seg->size,
-			 strerror(errno));
+				strerror(errno));
 		return rc;
 	}
 	rc = map(seg);
@@ -270,7 +274,7 @@ crpc_shm_create(const struct crpc_shm_conf *conf)
 	if (seg->owner == NULL) {
 		rc = -errno;
 		crpc_err("%s: cannot map a page to hold the owner's lock: %s", seg->path,
-			 strerror(errno));
+				strerror(errno));
 		goto err_map;
 	}
 	crpc_store_relaxed(&seg->refs, 1);
@@ -317,13 +321,14 @@ static int
 wrong(const struct crpc_shm *seg, const char *field, uint64_t expected, uint64_t found)
 {
 	crpc_err("%s: %s is 0x%" PRIx64 ", expected 0x%" PRIx64 "; is it another program's, or "
-		 "another version's?", seg->path, field, found, expected);
+		 "another version's?",
+			seg->path, field, found, expected);
 	return -EPROTO;
 }
 
 /*
- * Read by pread(), not through a mapping: before the state is READY the file may still lack pages, and
- * the copy cannot change under the checks.
+ * Read by pread(), not through a mapping: before the state is READY the file may still lack pages,
+ * and the copy cannot change under the checks.
  */
 static int
 check_header(const struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
@@ -373,7 +378,8 @@ attach_fd(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 	if (st.st_size == 0) /* its creator has not come further than open(), or is dead */
 		return owned ? -EAGAIN : -ECONNREFUSED;
 	if (st.st_size < (off_t)sizeof(struct crpc_shm_header) || (uint64_t)st.st_size > SIZE_LIMIT)
-		return wrong(seg, "file size", sizeof(struct crpc_shm_header), (uint64_t)st.st_size);
+		return wrong(seg, "file size", sizeof(struct crpc_shm_header),
+				(uint64_t)st.st_size);
 	seg->size = (uint64_t)st.st_size;
 	seg->dev = st.st_dev;
 	seg->ino = st.st_ino;
@@ -402,8 +408,10 @@ attach_path(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 	if (seg->fd < 0) {
 		rc = -errno;
 		if (rc == -EACCES)
-			crpc_err("%s: permission denied; run as its owner, or let the owner choose a "
-				 "wider mode", seg->path);
+			crpc_err("%s: permission denied; run as its owner, or let the owner choose "
+				 "a "
+				 "wider mode",
+					seg->path);
 		else if (rc != -ENOENT)
 			crpc_err("%s: cannot open it: %s", seg->path, strerror(errno));
 		return rc;
@@ -417,7 +425,7 @@ attach_path(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 /* One try in the named directory, or in those that create() uses by default. */
 static int
 attach_once(struct crpc_shm *seg, const char *dir, const char *name, uint32_t kind,
-	    uint32_t kind_version)
+		uint32_t kind_version)
 {
 	const char *first = dir == NULL ? DEFAULT_DIR : dir;
 	char huge[CRPC_SHM_PATH_MAX];
@@ -440,9 +448,11 @@ say_refusal(int rc, const char *dir, const char *name)
 
 	if (rc == -ENOENT)
 		crpc_err("%s/crpc.%s: no such segment; start its owner first, or check name and "
-			 "directory", first, name);
+			 "directory",
+				first, name);
 	else if (rc == -ECONNREFUSED)
-		crpc_err("%s/crpc.%s: its owner is dead or closed it; start the owner again", first, name);
+		crpc_err("%s/crpc.%s: its owner is dead or closed it; start the owner again", first,
+				name);
 	else if (rc == -EAGAIN)
 		crpc_err("%s/crpc.%s: its owner has not made it ready yet; try again", first, name);
 }

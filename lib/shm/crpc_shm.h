@@ -13,24 +13,24 @@
  *                                               crpc_shm_owner_alive(seg)
  *     crpc_shm_free(seg)                        crpc_shm_detach(seg)
  *
- * A segment is the file `DIR/crpc.NAME`: in /dev/shm (POSIX shared memory) by default, on a hugetlbfs
- * mount, or in any directory on a memory file system that the processes share, such as a volume of
- * two containers. Its space is reserved when it is created, so that no later access can end in
- * SIGBUS for want of memory.
+ * A segment is the file `DIR/crpc.NAME`: in /dev/shm (POSIX shared memory) by default, on a
+ * hugetlbfs mount, or in any directory on a memory file system that the processes share, such as a
+ * volume of two containers. Its space is reserved when it is created, so that no later access can
+ * end in SIGBUS for want of memory.
  *
- * Life. The owner holds a kernel lock on byte 0 of the file, which drops when the owner dies by whatever
- * cause, and only then: a stopped owner still lives. Pids are not asked, so nobody needs a shared
- * pid namespace. crpc_shm_create() replaces what a dead owner left behind and never touches a
- * living owner's segment. Further bytes can be locked the same way (crpc_shm_lock_take()): lib/ipc
- * gives each client one. Locks belong to a mapping that fork() does not copy, so a child that
- * outlives its parent keeps nothing alive.
+ * Life. The owner holds a kernel lock on byte 0 of the file, which drops when the owner dies by
+ * whatever cause, and only then: a stopped owner still lives. Pids are not asked, so nobody needs a
+ * shared pid namespace. crpc_shm_create() replaces what a dead owner left behind and never touches
+ * a living owner's segment. Further bytes can be locked the same way (crpc_shm_lock_take()):
+ * lib/ipc gives each client one. Locks belong to a mapping that fork() does not copy, so a child
+ * that outlives its parent keeps nothing alive.
  *
  * Trust. Whoever may open the file (mode 0600: the same user) may write every byte of it, and may
- * truncate it. The first is treated as hostile input everywhere; against the second only the file's mode
- * protects. attach() checks every field of the header before it uses one.
+ * truncate it. The first is treated as hostile input everywhere; against the second only the file's
+ * mode protects. attach() checks every field of the header before it uses one.
  *
- * Threads: none of this is for a datapath but crpc_shm_ptr(), crpc_shm_off() and the getters, which any
- * thread may call while the segment is attached. The rest is called by one thread at a time per
+ * Threads: none of this is for a datapath but crpc_shm_ptr(), crpc_shm_off() and the getters, which
+ * any thread may call while the segment is attached. The rest is called by one thread at a time per
  * segment. Nothing here needs EAL.
  */
 
@@ -58,8 +58,8 @@ enum crpc_shm_state {
 };
 
 /**
- * First bytes of every segment. Written by the owner before it is ready; read-only then, but for state.
- * doc/protocol/ipc_segment.md shows the bytes.
+ * First bytes of every segment. Written by the owner before it is ready; read-only then, but for
+ * state. doc/protocol/ipc_segment.md shows the bytes.
  */
 struct crpc_shm_header {
 	uint64_t magic;         /**< CRPC_SHM_MAGIC. */
@@ -75,7 +75,7 @@ struct crpc_shm_header {
 	_Atomic uint32_t state; /**< enum crpc_shm_state; published last, by a release store. */
 	uint32_t page_size;     /**< Bytes of a page of the file system. */
 	char name[CRPC_SHM_NAME_MAX];
-	uint8_t reserved[16];   /**< Zero. */
+	uint8_t reserved[16]; /**< Zero. */
 };
 
 _Static_assert(sizeof(struct crpc_shm_header) == 128, "two lines");
@@ -116,8 +116,8 @@ struct crpc_shm_lock;
  *   The segment in state INIT, or NULL with errno:
  *   EINVAL (name, size or node), ENOENT (no such directory; no hugetlbfs mounted), EACCES (the
  *   directory or the leftover), EADDRINUSE (a living owner has that name), EEXIST (a file of
- *   that name is no segment), ENOSPC (not enough shared memory or huge pages), ENOMEM, ENOTSUP (not a
- *   hugetlbfs), or what the kernel gave.
+ *   that name is no segment), ENOSPC (not enough shared memory or huge pages), ENOMEM, ENOTSUP (not
+ *   a hugetlbfs), or what the kernel gave.
  */
 struct crpc_shm *crpc_shm_create(const struct crpc_shm_conf *conf);
 
@@ -139,12 +139,12 @@ void crpc_shm_free(struct crpc_shm *seg);
  * @param timeout_ms
  *   Wait so long while the answer is ENOENT, ECONNREFUSED or EAGAIN; the thread sleeps.
  * @return
- *   The segment, or NULL with errno: EINVAL (name), ENOENT (no such file), EACCES, ECONNREFUSED (it is
- *   a leftover: its owner is dead or closed it), EAGAIN (its owner is still laying it out),
+ *   The segment, or NULL with errno: EINVAL (name), ENOENT (no such file), EACCES, ECONNREFUSED (it
+ *   is a leftover: its owner is dead or closed it), EAGAIN (its owner is still laying it out),
  *   EPROTO (magic, version, kind or size is not what it must be: both values are said), ENOMEM.
  */
 struct crpc_shm *crpc_shm_attach(const char *dir, const char *name, uint32_t kind,
-				 uint32_t kind_version, uint32_t timeout_ms);
+		uint32_t kind_version, uint32_t timeout_ms);
 
 /** Share an attached segment within this process: one more detach() is needed. Any thread. */
 struct crpc_shm *crpc_shm_ref(struct crpc_shm *seg);

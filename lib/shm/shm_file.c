@@ -16,12 +16,13 @@
 int
 __crpc_shm_name_check(const char *name)
 {
-	static const char ok[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	static const char ok[] =
+			"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 	size_t len = name == NULL ? 0 : strnlen(name, CRPC_SHM_NAME_MAX);
 
 	if (len == 0 || len == CRPC_SHM_NAME_MAX || strspn(name, ok) != len) {
 		crpc_err("segment name '%.60s': expected 1 to %d of [A-Za-z0-9._-]",
-			 name == NULL ? "(none)" : name, CRPC_SHM_NAME_MAX - 1);
+				name == NULL ? "(none)" : name, CRPC_SHM_NAME_MAX - 1);
 		return -EINVAL;
 	}
 	return 0;
@@ -55,7 +56,8 @@ __crpc_shm_path(char *path, size_t len, const char *dir, const char *name)
 
 	if (n > 0 && (size_t)n < len)
 		return 0;
-	crpc_err("segment path '%s/crpc.%s' has %d bytes; expected at most %zu", dir, name, n, len - 1);
+	crpc_err("segment path '%s/crpc.%s' has %d bytes; expected at most %zu", dir, name, n,
+			len - 1);
 	return -EINVAL;
 }
 
@@ -98,8 +100,8 @@ leftover_remove(const char *path)
 		if (errno == ENOENT)
 			return 0;
 		rc = errno == ELOOP || errno == EISDIR ? -EEXIST : -errno;
-		crpc_err("%s: exists, and cannot be opened: %s; remove it or use another name", path,
-			 strerror(errno));
+		crpc_err("%s: exists, and cannot be opened: %s; remove it or use another name",
+				path, strerror(errno));
 		return rc;
 	}
 	if (fstat(fd, &st) != 0 || !is_ours(fd, &st)) {
@@ -140,7 +142,7 @@ __crpc_shm_file_create(const char *path, mode_t mode)
 		 * it; then this one is nobody's.
 		 */
 		if (__crpc_shm_fd_lock(fd, SHM_OWNER_BYTE) == 0 && fstat(fd, &st) == 0 &&
-		    __crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
+				__crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
 			fchmod(fd, mode); /* whatever the umask: mode is who may attach */
 			return fd;
 		}

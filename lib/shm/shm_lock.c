@@ -2,11 +2,12 @@
 /*
  * Locks that live exactly as long as the process that took them.
  *
- * An open-file-description lock (F_OFD_SETLK) conflicts between two openings of a file even within one
- * process, needs no shared pid namespace, and drops when the last reference to its description
- * goes. A forked child would inherit the descriptor and hold the lock on behalf of a dead parent. So
- * the description is kept by a mapping of one page that fork() does not copy (MADV_DONTFORK), and the
- * descriptor is closed: exit, death, exec or munmap of the taker, and nothing else, drops the lock.
+ * An open-file-description lock (F_OFD_SETLK) conflicts between two openings of a file even within
+ * one process, needs no shared pid namespace, and drops when the last reference to its description
+ * goes. A forked child would inherit the descriptor and hold the lock on behalf of a dead parent.
+ * So the description is kept by a mapping of one page that fork() does not copy (MADV_DONTFORK),
+ * and the descriptor is closed: exit, death, exec or munmap of the taker, and nothing else, drops
+ * the lock.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +27,10 @@ struct crpc_shm_lock {
 int
 __crpc_shm_fd_lock(int fd, uint32_t byte)
 {
-	struct flock l = {
-		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1};
+	struct flock l = {.l_type = F_WRLCK,
+			.l_whence = SEEK_SET,
+			.l_start = (off_t)byte,
+			.l_len = 1};
 
 	if (fcntl(fd, F_OFD_SETLK, &l) == 0)
 		return 0;
@@ -37,8 +40,10 @@ __crpc_shm_fd_lock(int fd, uint32_t byte)
 int
 __crpc_shm_fd_locked(int fd, uint32_t byte)
 {
-	struct flock l = {
-		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1};
+	struct flock l = {.l_type = F_WRLCK,
+			.l_whence = SEEK_SET,
+			.l_start = (off_t)byte,
+			.l_len = 1};
 
 	if (fcntl(fd, F_OFD_GETLK, &l) != 0)
 		return -errno;
@@ -97,7 +102,7 @@ crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte)
 		return lock;
 	rc = -errno;
 	crpc_err("%s: cannot map a page to hold the lock of byte %u: %s", seg->path, byte,
-		 strerror(errno));
+			strerror(errno));
 
 err_close:
 	close(fd);

@@ -15,9 +15,9 @@ struct crpc_shm {
 	struct crpc_shm_header *hdr; /**< Start of the mapping. */
 	uint64_t size;               /**< Bytes mapped. */
 	uint64_t page_size;
-	int fd;                      /**< Never holds a lock itself: it asks for those of others. */
+	int fd; /**< Never holds a lock itself: it asks for those of others. */
 	_Atomic uint32_t refs;
-	dev_t dev;                   /**< Of the file: a path may come to name another. */
+	dev_t dev; /**< Of the file: a path may come to name another. */
 	ino_t ino;
 	struct crpc_shm_lock *owner; /**< The owner's lock; NULL in others. */
 	char path[CRPC_SHM_PATH_MAX];

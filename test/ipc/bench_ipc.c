@@ -4,8 +4,8 @@
  *
  *     bench_ipc [--clients N] [--depth N] [--size BYTES] [--ms N] [--only colocated|cross]
  *
- * colocated: server and clients in one thread, as in a daemon that drives its own clients. One call is
- * call + recv + reply + poll. cross: the server in this thread and all clients in another.
+ * colocated: server and clients in one thread, as in a daemon that drives its own clients. One call
+ * is call + recv + reply + poll. cross: the server in this thread and all clients in another.
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -50,8 +50,11 @@ static void
 open_all(struct bench *b)
 {
 	char name[32];
-	struct crpc_ipc_server_conf conf = {.name = name, .max_clients = b->clients, .depth = b->depth,
-		.req_max = b->size, .resp_max = b->size};
+	struct crpc_ipc_server_conf conf = {.name = name,
+			.max_clients = b->clients,
+			.depth = b->depth,
+			.req_max = b->size,
+			.resp_max = b->size};
 	struct crpc_ipc_client_conf cc = {.name = name};
 	uint32_t i;
 
@@ -117,8 +120,9 @@ colocated(struct bench *b)
 		}
 		t1 = now_ns();
 	} while (t1 - t0 < b->ms * UINT64_C(1000000));
-	printf("colocated clients %u depth %u size %u: %.1f ns per call, %.2f M calls/s\n", b->clients,
-	       b->depth, b->size, (double)(t1 - t0) / (double)n, (double)n * 1e3 / (double)(t1 - t0));
+	printf("colocated clients %u depth %u size %u: %.1f ns per call, %.2f M calls/s\n",
+			b->clients, b->depth, b->size, (double)(t1 - t0) / (double)n,
+			(double)n * 1e3 / (double)(t1 - t0));
 }
 
 static void *
@@ -154,17 +158,17 @@ cross(struct bench *b)
 	} while (t1 - t0 < b->ms * UINT64_C(1000000));
 	crpc_store_release(&b->stop, 1);
 	pthread_join(t, NULL);
-	printf("cross     clients %u depth %u size %u: %.1f ns per call, %.2f M calls/s\n", b->clients,
-	       b->depth, b->size, (double)(t1 - t0) / (double)b->calls,
-	       (double)b->calls * 1e3 / (double)(t1 - t0));
+	printf("cross     clients %u depth %u size %u: %.1f ns per call, %.2f M calls/s\n",
+			b->clients, b->depth, b->size, (double)(t1 - t0) / (double)b->calls,
+			(double)b->calls * 1e3 / (double)(t1 - t0));
 }
 
 int
 main(int argc, char **argv)
 {
 	static const struct option opts[] = {{"clients", 1, NULL, 'c'}, {"depth", 1, NULL, 'd'},
-		{"size", 1, NULL, 's'}, {"ms", 1, NULL, 'm'},
-		{"only", 1, NULL, 'o'}, {NULL, 0, NULL, 0}};
+			{"size", 1, NULL, 's'}, {"ms", 1, NULL, 'm'}, {"only", 1, NULL, 'o'},
+			{NULL, 0, NULL, 0}};
 	struct bench b = {.clients = 16, .depth = 1, .size = 32, .ms = 200};
 	const char *only = "";
 	int o;
@@ -186,7 +190,8 @@ main(int argc, char **argv)
 			return 2;
 	}
 	if (b.clients == 0 || b.clients > MAX_CLIENTS || b.size > CRPC_IPC_MSG_MAX) {
-		fprintf(stderr, "bench_ipc: clients 1 to %d, size to %d\n", MAX_CLIENTS, CRPC_IPC_MSG_MAX);
+		fprintf(stderr, "bench_ipc: clients 1 to %d, size to %d\n", MAX_CLIENTS,
+				CRPC_IPC_MSG_MAX);
 		return 2;
 	}
 	open_all(&b);

@@ -2,7 +2,7 @@
 #ifndef IPC_TEST_H
 #define IPC_TEST_H
 
-/** @file What the tests of lib/ipc share: a directory of their own, servers, clients, random bytes. */
+/** @file What the tests of lib/ipc share: a directory, servers, clients, random bytes. */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,8 +56,12 @@ now_ms(void)
 static inline struct crpc_ipc_server *
 new_server(uint32_t clients, uint32_t depth, uint32_t req_max, uint32_t resp_max)
 {
-	struct crpc_ipc_server_conf conf = {.name = "t", .dir = test_dir, .max_clients = clients,
-		.depth = depth, .req_max = req_max, .resp_max = resp_max};
+	struct crpc_ipc_server_conf conf = {.name = "t",
+			.dir = test_dir,
+			.max_clients = clients,
+			.depth = depth,
+			.req_max = req_max,
+			.resp_max = resp_max};
 
 	return crpc_ipc_server_create(&conf);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * RPC with server and clients in one thread, so that every interleaving is chosen by the test: order,
- * depth, sizes, tokens, slots, places, ends. What needs processes is test_ipc_proc.c, what lies is
- * test_ipc_hostile.c, what runs at once is test_ipc_thread.c.
+ * RPC with server and clients in one thread, so that every interleaving is chosen by the test:
+ * order, depth, sizes, tokens, slots, places, ends. What needs processes is test_ipc_proc.c, what
+ * lies is test_ipc_hostile.c, what runs at once is test_ipc_thread.c.
  */
 #include "ipc_test.h"
 #include "ipc_client.h"
 #include "ipc_server.h"
 
-#define REQ_MAX 500
+#define REQ_MAX  500
 #define RESP_MAX 700
 
 static struct crpc_req
@@ -70,7 +70,8 @@ every_size_arrives_whole(void **state)
 		for (i = 0; i < 2; i++) {
 			fill(buf, len, len + i);
 			if (len > REQ_MAX) {
-				assert_int_equal(crpc_ipc_client_call(c[i], buf, len, 1), -EMSGSIZE);
+				assert_int_equal(
+						crpc_ipc_client_call(c[i], buf, len, 1), -EMSGSIZE);
 				assert_int_equal(crpc_ipc_client_call(c[i], buf, 0, len), 0);
 			} else {
 				assert_int_equal(crpc_ipc_client_call(c[i], buf, len, len), 0);
@@ -176,7 +177,8 @@ depth_is_the_back_pressure(void **state)
 		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), -EAGAIN);
 		for (got = 0; got < d;)
 			got += crpc_ipc_server_recv(s, req + got, 256);
-		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), -EAGAIN); /* received is not done */
+		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i),
+				-EAGAIN); /* received is not done */
 		for (i = 0; i < d; i++) {
 			assert_int_equal(*(const uint32_t *)req[i].data, i); /* in order of call */
 			assert_int_equal(crpc_ipc_server_reply(s, req[i].token, &i, 4), 0);
@@ -192,8 +194,8 @@ depth_is_the_back_pressure(void **state)
 }
 
 /*
- * An answer out of order once freed the slot of another open call, whose place the next call then took.
- * One call stays open while thousands pass it; its bytes and its token stay as they were.
+ * An answer out of order once freed the slot of another open call, whose place the next call then
+ * took. One call stays open while thousands pass it; its bytes and its token stay as they were.
  */
 static void
 ooo_response_frees_other_slot(void **state)
@@ -233,91 +235,134 @@ ooo_response_frees_other_slot(void **state)
 }
 
 #define MODEL_CLIENTS 5
+#define MODEL_DEPTH 33
 #define MODEL_HELD 200
+
+/* What must be true of everything that is under way. */
+struct model {
+	struct crpc_ipc_server *s;
+	struct crpc_ipc_client *c[MODEL_CLIENTS];
+	uint64_t open[MODEL_CLIENTS]; /* calls not completed */
+	uint64_t next[MODEL_CLIENTS]; /* cookie of the next call */
+	uint64_t sum[MODEL_CLIENTS];  /* of the open calls' cookies */
+	struct crpc_req held[MODEL_HELD];
+	uint32_t n_held;
+	uint64_t last_serial;
+};
+
+static void
+model_call(struct model *m, uint32_t i)
+{
+	uint32_t len = (uint32_t)(16 + rng() % 65), k;
+	uint64_t msg[10];
+
+	for (k = 0; k < 10; k++)
+		msg[k] = m->next[i] ^ i ^ k;
+	msg[1] = len;
+	if (crpc_ipc_client_call(m->c[i], msg, len, m->next[i]) != 0) {
+		assert_int_equal(m->open[i], MODEL_DEPTH);
+		return;
+	}
+	assert_true(m->open[i] < MODEL_DEPTH);
+	m->open[i]++;
+	m->sum[i] += m->next[i]++;
+}
+
+static void
+model_recv(struct model *m, uint32_t max)
+{
+	uint32_t room = (uint32_t)crpc_min(max, MODEL_HELD - m->n_held), n, k;
+
+	n = crpc_ipc_server_recv(m->s, m->held + m->n_held, (uint16_t)room);
+	assert_true(n <= room);
+	for (k = 0; k < n; k++, m->n_held++) {
+		/* Unique, and in fact rising. */
+		assert_true(m->held[m->n_held].token >> 20 > m->last_serial);
+		m->last_serial = m->held[m->n_held].token >> 20;
+	}
+}
+
+static void
+model_reply(struct model *m)
+{
+	struct crpc_req req;
+	const uint64_t *d;
+	uint32_t k;
+
+	if (m->n_held == 0)
+		return;
+	k = (uint32_t)(rng() % m->n_held);
+	req = m->held[k];
+	m->held[k] = m->held[--m->n_held];
+	d = req.data;
+	assert_int_equal(d[1], req.len);
+	assert_int_equal(crpc_ipc_server_reply(m->s, req.token, d, req.len), 0);
+	assert_int_equal(crpc_ipc_server_reply(m->s, req.token, d, req.len), -ENOENT);
+}
+
+static uint32_t
+model_poll(struct model *m, uint32_t i, uint16_t max)
+{
+	struct crpc_done done[7];
+	uint32_t n = crpc_ipc_client_poll(m->c[i], done, max), k;
+	const uint64_t *d;
+
+	for (k = 0; k < n; k++) {
+		d = done[k].data;
+		assert_int_equal(done[k].status, 0);
+		assert_int_equal(d[0], done[k].cookie ^ i);
+		assert_int_equal(d[1], done[k].len);
+		m->sum[i] -= done[k].cookie;
+	}
+	m->open[i] -= n;
+	assert_int_equal(crpc_ipc_client_open(m->c[i]), m->open[i]);
+	return n;
+}
 
 /* Everything at random against a model: who called what, and that each call is answered once. */
 static void
 random_order_matches_the_model(void **state)
 {
-	static uint64_t seen_token[1 << 16];
-	struct crpc_ipc_server *s = new_server(MODEL_CLIENTS, 33, 100, 100);
-	struct crpc_ipc_client *c[MODEL_CLIENTS];
-	struct crpc_req held[MODEL_HELD], swap;
-	uint64_t open[MODEL_CLIENTS] = {0}, msg[10], next[MODEL_CLIENTS] = {0}, sum[MODEL_CLIENTS] = {0};
-	struct crpc_done done[7];
-	uint32_t n_held = 0, step, i, k, n, tokens = 0;
-	const uint64_t *d;
+	static struct model m;
+	uint32_t step, i, busy;
 
-	assert_non_null(s);
+	memset(&m, 0, sizeof(m));
+	m.s = new_server(MODEL_CLIENTS, MODEL_DEPTH, 100, 100);
+	assert_non_null(m.s);
 	for (i = 0; i < MODEL_CLIENTS; i++)
-		assert_non_null(c[i] = new_client(i & 1 ? s : NULL));
+		assert_non_null(m.c[i] = new_client(i & 1 ? m.s : NULL));
 	for (step = 0; step < 200000; step++) {
 		i = (uint32_t)(rng() % MODEL_CLIENTS);
 		switch (rng() % 4) {
 		case 0:
-			for (k = 0; k < 10; k++)
-				msg[k] = next[i] ^ i ^ k;
-			n = (uint32_t)(16 + rng() % 65);
-			msg[1] = n;
-			if (crpc_ipc_client_call(c[i], msg, n, next[i]) == 0) {
-				assert_true(open[i] < 33);
-				open[i]++;
-				sum[i] += next[i]++;
-			} else {
-				assert_int_equal(open[i], 33);
-			}
+			model_call(&m, i);
 			break;
 		case 1:
-			n = crpc_ipc_server_recv(s, held + n_held, (uint16_t)crpc_min(rng() % 5,
-				MODEL_HELD - n_held));
-			for (k = n_held; k < n_held + n; k++)
-				if (tokens < CRPC_DIM(seen_token))
-					seen_token[tokens++] = held[k].token;
-			n_held += n;
+			model_recv(&m, (uint32_t)(rng() % 5));
 			break;
 		case 2:
-			if (n_held == 0)
-				break;
-			k = (uint32_t)(rng() % n_held);
-			swap = held[k];
-			held[k] = held[--n_held];
-			d = swap.data;
-			assert_int_equal(d[1], swap.len);
-			assert_int_equal(crpc_ipc_server_reply(s, swap.token, d, swap.len), 0);
-			assert_int_equal(crpc_ipc_server_reply(s, swap.token, d, swap.len), -ENOENT);
+			model_reply(&m);
 			break;
 		default:
-			n = crpc_ipc_client_poll(c[i], done, (uint16_t)(rng() % 8));
-			for (k = 0; k < n; k++) {
-				d = done[k].data;
-				assert_int_equal(done[k].status, 0);
-				assert_int_equal(d[0], done[k].cookie ^ i);
-				assert_int_equal(d[1], done[k].len);
-				sum[i] -= done[k].cookie;
-			}
-			open[i] -= n;
-			assert_int_equal(crpc_ipc_client_open(c[i]), open[i]);
+			model_poll(&m, i, (uint16_t)(rng() % 8));
 		}
 	}
-	while (n_held > 0)
-		assert_int_equal(crpc_ipc_server_release(s, held[--n_held].token), 0);
+	do { /* until all is answered */
+		model_recv(&m, MODEL_HELD);
+		while (m.n_held != 0)
+			model_reply(&m);
+		for (i = 0, busy = 0; i < MODEL_CLIENTS; i++)
+			busy += model_poll(&m, i, 7);
+	} while (busy != 0);
 	for (i = 0; i < MODEL_CLIENTS; i++) {
-		while ((n = crpc_ipc_server_recv(s, held, 7)) != 0)
-			while (n > 0)
-				assert_int_equal(crpc_ipc_server_release(s, held[--n].token), 0);
-		for (; (n = crpc_ipc_client_poll(c[i], done, 7)) != 0; open[i] -= n)
-			for (k = 0; k < n; k++)
-				sum[i] -= done[k].cookie;
-		assert_int_equal(open[i], 0);
-		assert_int_equal(sum[i], 0); /* each call completed once */
-		crpc_ipc_client_close(c[i]);
+		assert_int_equal(m.open[i], 0);
+		assert_int_equal(m.sum[i], 0);
+		crpc_ipc_client_close(m.c[i]);
 	}
-	for (k = 1; k < tokens; k++) /* unique, and in fact rising */
-		assert_true(seen_token[k] >> 20 > seen_token[k - 1] >> 20);
-	crpc_ipc_server_free(s);
+	crpc_ipc_server_free(m.s);
 }
 
-/* The bytes of a completion stay until the next poll, while the server answers a whole depth more. */
+/* A completion's bytes stay until the next poll, while the server answers a whole depth more. */
 static void
 completions_stay_until_the_next_poll(void **state)
 {
@@ -340,13 +385,17 @@ completions_stay_until_the_next_poll(void **state)
 			}
 			if (round != 0) /* those of the round before, still held */
 				for (i = 0; i < d; i++)
-					assert_int_equal(*(const uint64_t *)done[i].data, done[i].cookie);
+					assert_int_equal(*(const uint64_t *)done[i].data,
+							done[i].cookie);
 			assert_int_equal(crpc_ipc_server_recv(s, req, 4), d);
 			for (i = 0; i < d; i++)
-				assert_int_equal(crpc_ipc_server_reply(s, req[i].token, req[i].data, 8), 0);
+				assert_int_equal(crpc_ipc_server_reply(
+								 s, req[i].token, req[i].data, 8),
+						0);
 			if (round != 0)
 				for (i = 0; i < d; i++)
-					assert_int_equal(*(const uint64_t *)done[i].data, done[i].cookie);
+					assert_int_equal(*(const uint64_t *)done[i].data,
+							done[i].cookie);
 			assert_int_equal(crpc_ipc_client_poll(c, done, 4), d);
 		}
 		crpc_ipc_client_close(c);
@@ -398,7 +447,8 @@ wrong_tokens_are_refused(void **state)
 	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
 	token = recv_one(s).token;
 	for (i = 0; i < 64; i++)
-		assert_int_equal(crpc_ipc_server_reply(s, token ^ UINT64_C(1) << i, "x", 1), -ENOENT);
+		assert_int_equal(crpc_ipc_server_reply(s, token ^ UINT64_C(1) << i, "x", 1),
+				-ENOENT);
 	for (i = 0; i < 100000; i++)
 		if ((t = rng()) != token)
 			assert_int_equal(crpc_ipc_server_release(s, t), -ENOENT);
@@ -440,7 +490,8 @@ recv_is_fair(void **state)
 		for (i = 0; i < 8; i++)
 			crpc_ipc_client_poll(c[i], done, 64);
 	}
-	for (i = 1; i < 8; i++) /* a round is two recvs here: one of the deep client's, one of all others' */
+	for (i = 1; i < 8; i++) /* a round is two recvs here: one of the deep client's, one of all
+				   others' */
 		assert_true(served[i] >= 2000 / 2 - 2);
 	assert_true(served[0] >= 9 * 2000 / 2 - 100);
 	for (i = 0; i < 8; i++)
@@ -475,7 +526,8 @@ a_full_server_says_so_and_places_come_back(void **state)
 		assert_int_equal(crpc_ipc_server_reap(s), 1);
 		assert_non_null(c[k] = new_client(i & 2 ? s : NULL));
 		assert_int_equal(crpc_ipc_client_id(c[k]), req.peer);
-		/* The new one in the old one's place is served, and the old one's token is not its. */
+		/* The new one in the old one's place is served, and the old one's token is not its.
+		 */
 		assert_int_equal(crpc_ipc_client_call(c[k], &i, 8, i), 0);
 		if ((i & 1) == 0) {
 			assert_int_equal(crpc_ipc_server_reply(s, req.token, "z", 1), -ECONNRESET);
@@ -567,10 +619,11 @@ bad_configurations_are_named(void **state)
 		uint32_t clients, depth, req, resp;
 		const char *says;
 	} bad[] = {
-		{CRPC_IPC_CLIENTS_MAX + 1, 1, 8, 8, "max_clients is 1025; expected 1 to 1024"},
-		{1, CRPC_IPC_DEPTH_MAX + 1, 8, 8, "depth is 257; expected 1 to 256"},
-		{1, 1, CRPC_IPC_MSG_MAX + 1, 8, "req_max is 16385"},
-		{1, 1, 8, UINT32_MAX, "resp_max is 4294967295"},
+			{CRPC_IPC_CLIENTS_MAX + 1, 1, 8, 8,
+					"max_clients is 1025; expected 1 to 1024"},
+			{1, CRPC_IPC_DEPTH_MAX + 1, 8, 8, "depth is 257; expected 1 to 256"},
+			{1, 1, CRPC_IPC_MSG_MAX + 1, 8, "req_max is 16385"},
+			{1, 1, 8, UINT32_MAX, "resp_max is 4294967295"},
 	};
 	struct crpc_ipc_server_conf nameless = {.dir = test_dir};
 	struct crpc_ipc_server *s;
@@ -613,7 +666,8 @@ the_dump_names_what_is_there(void **state)
 	recv_one(s);
 	crpc_ipc_server_dump(s, f);
 	fclose(f);
-	assert_non_null(strstr(text, "crpc.t: 1 of 3 clients, depth 2, request 8 and response 8 bytes"));
+	assert_non_null(strstr(
+			text, "crpc.t: 1 of 3 clients, depth 2, request 8 and response 8 bytes"));
 	assert_non_null(strstr(text, "client 0: served"));
 	assert_non_null(strstr(text, "open 1"));
 	free(text);
@@ -625,21 +679,21 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_size_arrives_whole),
-		cmocka_unit_test(sizes_out_of_range_take_nothing),
-		cmocka_unit_test(release_and_fail_complete_the_call),
-		cmocka_unit_test(depth_is_the_back_pressure),
-		cmocka_unit_test(ooo_response_frees_other_slot),
-		cmocka_unit_test(random_order_matches_the_model),
-		cmocka_unit_test(completions_stay_until_the_next_poll),
-		cmocka_unit_test(sequence_numbers_wrap),
-		cmocka_unit_test(wrong_tokens_are_refused),
-		cmocka_unit_test(recv_is_fair),
-		cmocka_unit_test(a_full_server_says_so_and_places_come_back),
-		cmocka_unit_test(the_bell_is_enough),
-		cmocka_unit_test(a_closing_server_fails_open_calls),
-		cmocka_unit_test(bad_configurations_are_named),
-		cmocka_unit_test(the_dump_names_what_is_there),
+			cmocka_unit_test(every_size_arrives_whole),
+			cmocka_unit_test(sizes_out_of_range_take_nothing),
+			cmocka_unit_test(release_and_fail_complete_the_call),
+			cmocka_unit_test(depth_is_the_back_pressure),
+			cmocka_unit_test(ooo_response_frees_other_slot),
+			cmocka_unit_test(random_order_matches_the_model),
+			cmocka_unit_test(completions_stay_until_the_next_poll),
+			cmocka_unit_test(sequence_numbers_wrap),
+			cmocka_unit_test(wrong_tokens_are_refused),
+			cmocka_unit_test(recv_is_fair),
+			cmocka_unit_test(a_full_server_says_so_and_places_come_back),
+			cmocka_unit_test(the_bell_is_enough),
+			cmocka_unit_test(a_closing_server_fails_open_calls),
+			cmocka_unit_test(bad_configurations_are_named),
+			cmocka_unit_test(the_dump_names_what_is_there),
 	};
 
 	rng_init();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The bytes of a fresh segment and of one call, against test/golden/ipc_segment_v1.txt: a change of the
- * layout is a new version, never an accident. What differs by process (pid, uid, start time,
+ * The bytes of a fresh segment and of one call, against test/golden/ipc_segment_v1.txt: a change of
+ * the layout is a new version, never an accident. What differs by process (pid, uid, start time,
  * incarnation) is zeroed in the copy. A mismatch prints what was found.
  */
 #include "ipc_test.h"
@@ -101,7 +101,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(layout_version_1_has_these_bytes),
+			cmocka_unit_test(layout_version_1_has_these_bytes),
 	};
 
 	return cmocka_run_group_tests_name("ipc_golden", tests, make_dir, remove_dir);

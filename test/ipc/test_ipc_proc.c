@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * RPC between processes, and what is left when one of them is killed, stopped or denied: the others go
- * on, open calls end, places and names come back.
+ * RPC between processes, and what is left when one of them is killed, stopped or denied: the others
+ * go on, open calls end, places and names come back.
  */
 #include "ipc_test.h"
 
@@ -12,9 +12,9 @@
 
 #include "crpc_idle.h"
 
-#define DEPTH 8
+#define DEPTH   8
 #define MSG_MAX 3000
-#define NOBODY 65534
+#define NOBODY  65534
 /* A bound for what must happen in a bounded time, on a machine that does other things too. */
 #define SOON_MS 5000
 
@@ -73,7 +73,7 @@ static struct crpc_ipc_client *
 connect_soon(void)
 {
 	struct crpc_ipc_client_conf conf = {
-		.name = "t", .dir = test_dir, .timeout_ms = SOON_MS, .probe_ms = 1};
+			.name = "t", .dir = test_dir, .timeout_ms = SOON_MS, .probe_ms = 1};
 
 	return crpc_ipc_client_connect(&conf);
 }
@@ -208,7 +208,8 @@ hundreds_of_clients_pass_through_four_places(void **state)
 
 	assert_non_null(s);
 	while (ended < 300) {
-		for (; started < 300 && started - ended < 8; started++) /* more than there are places */
+		for (; started < 300 && started - ended < 8;
+				started++) /* more than there are places */
 			child(client_that_exits_without_a_word);
 		serve(s);
 		crpc_ipc_server_reap(s);
@@ -245,7 +246,8 @@ a_killed_server_fails_calls_and_its_successor_starts(void **state)
 		}
 		end_child(server, SIGKILL);
 		end = now_ms() + SOON_MS;
-		while (crpc_ipc_client_call(c, "x", 1, 0) != -ECONNRESET || crpc_ipc_client_open(c) != 0) {
+		while (crpc_ipc_client_call(c, "x", 1, 0) != -ECONNRESET ||
+				crpc_ipc_client_open(c) != 0) {
 			n = crpc_ipc_client_poll(c, done, DEPTH);
 			while (n-- > 0)
 				assert_true(done[n].status == 0 || done[n].status == -ECONNRESET);
@@ -408,8 +410,10 @@ another_user_is_denied(void **state)
 	if (pid == 0) {
 		if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
 			_exit(99);
-		_exit(new_client(NULL) == NULL && strstr(crpc_log_last(), "permission denied") != NULL ?
-			errno : 0);
+		_exit(new_client(NULL) == NULL && strstr(crpc_log_last(), "permission denied") !=
+										NULL
+						? errno
+						: 0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(WEXITSTATUS(status), EACCES);
@@ -420,15 +424,15 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(connect_waits_for_a_late_server),
-		cmocka_unit_test(bytes_arrive_whole_between_processes),
-		cmocka_unit_test(places_of_killed_clients_come_back),
-		cmocka_unit_test(hundreds_of_clients_pass_through_four_places),
-		cmocka_unit_test(a_killed_server_fails_calls_and_its_successor_starts),
-		cmocka_unit_test(a_stopped_server_is_late_not_dead),
-		cmocka_unit_test(a_stopped_client_keeps_its_place),
-		cmocka_unit_test(a_clients_child_does_not_keep_its_place),
-		cmocka_unit_test(another_user_is_denied),
+			cmocka_unit_test(connect_waits_for_a_late_server),
+			cmocka_unit_test(bytes_arrive_whole_between_processes),
+			cmocka_unit_test(places_of_killed_clients_come_back),
+			cmocka_unit_test(hundreds_of_clients_pass_through_four_places),
+			cmocka_unit_test(a_killed_server_fails_calls_and_its_successor_starts),
+			cmocka_unit_test(a_stopped_server_is_late_not_dead),
+			cmocka_unit_test(a_stopped_client_keeps_its_place),
+			cmocka_unit_test(a_clients_child_does_not_keep_its_place),
+			cmocka_unit_test(another_user_is_denied),
 	};
 
 	rng_init();

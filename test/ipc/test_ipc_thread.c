@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Server and clients in threads that share one mapping, so that the thread sanitizer sees each word
- * from both sides: messages, places, the bell. Clients come and go meanwhile, and answers come late and
- * in any order.
+ * from both sides: messages, places, the bell. Clients come and go meanwhile, and answers come late
+ * and in any order.
  */
 #include "ipc_test.h"
 
@@ -12,10 +12,10 @@
 #include "crpc_idle.h"
 
 #define THREADS 3
-#define ROUNDS 40
-#define CALLS 500
-#define DEPTH 5
-#define HELD 32
+#define ROUNDS  40
+#define CALLS   500
+#define DEPTH   5
+#define HELD    32
 
 struct shared {
 	struct crpc_ipc_server *s;
@@ -75,13 +75,15 @@ one_life(struct shared *sh, uint64_t *seed)
 	while (done_n < CALLS) {
 		for (i = 0; i < 20; i++)
 			msg[i] = sent + i;
-		if (sent < CALLS && crpc_ipc_client_call(c, msg, (uint32_t)(8 + mix(seed) % 153), sent) == 0)
+		if (sent < CALLS && crpc_ipc_client_call(c, msg, (uint32_t)(8 + mix(seed) % 153),
+						    sent) == 0)
 			sent++;
 		n = crpc_ipc_client_poll(c, done, 4);
 		for (k = 0; k < n; k++) {
 			d = done[k].data;
 			if (done[k].status != 0 || d[0] != done[k].cookie ||
-			    d[done[k].len / 8 - 1] != done[k].cookie + done[k].len / 8 - 1)
+					d[done[k].len / 8 - 1] !=
+							done[k].cookie + done[k].len / 8 - 1)
 				crpc_fetch_add_relaxed(&sh->wrong, 1);
 		}
 		done_n += n;
@@ -152,8 +154,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(threads_share_a_server),
-		cmocka_unit_test(the_mapping_outlives_the_server),
+			cmocka_unit_test(threads_share_a_server),
+			cmocka_unit_test(the_mapping_outlives_the_server),
 	};
 
 	return cmocka_run_group_tests_name("ipc_thread", tests, make_dir, remove_dir);

@@ -28,8 +28,8 @@
 #include "crpc_log.h"
 #include "crpc_shm.h"
 
-#define KIND CRPC_SHM_KIND('T', 'E', 'S', 'T')
-#define SIZE 10000
+#define KIND   CRPC_SHM_KIND('T', 'E', 'S', 'T')
+#define SIZE   10000
 #define NOBODY 65534
 
 static char dir[64];
@@ -38,7 +38,7 @@ static struct crpc_shm *
 create(const char *name, uint64_t size)
 {
 	struct crpc_shm_conf conf = {
-		.name = name, .dir = dir, .size = size, .kind = KIND, .kind_version = 3};
+			.name = name, .dir = dir, .size = size, .kind = KIND, .kind_version = 3};
 
 	return crpc_shm_create(&conf);
 }
@@ -118,7 +118,8 @@ owner_and_others_see_the_same_bytes(void **state)
 	assert_non_null(own);
 	assert_true(crpc_shm_size(own) >= SIZE);
 	assert_int_equal(stat(crpc_shm_path(own), &st), 0);
-	assert_true((uint64_t)st.st_blocks * 512 >= crpc_shm_size(own)); /* reserved, not promised */
+	assert_true((uint64_t)st.st_blocks * 512 >=
+			crpc_shm_size(own)); /* reserved, not promised */
 	assert_int_equal(st.st_mode & 0777, 0600);
 	p = crpc_shm_ptr(own, 0, crpc_shm_size(own));
 	for (i = sizeof(struct crpc_shm_header); i < crpc_shm_size(own); i++)
@@ -266,13 +267,13 @@ each_header_field_is_checked(void **state)
 		size_t off, len;
 		const char *says;
 	} fields[] = {
-		{offsetof(struct crpc_shm_header, magic), 8, "magic"},
-		{offsetof(struct crpc_shm_header, version), 4, "segment version"},
-		{offsetof(struct crpc_shm_header, header_size), 4, "header size"},
-		{offsetof(struct crpc_shm_header, total_size), 8, "total size"},
-		{offsetof(struct crpc_shm_header, kind), 4, "kind"},
-		{offsetof(struct crpc_shm_header, kind_version), 4, "layout version"},
-		{offsetof(struct crpc_shm_header, state), 4, "state"},
+			{offsetof(struct crpc_shm_header, magic), 8, "magic"},
+			{offsetof(struct crpc_shm_header, version), 4, "segment version"},
+			{offsetof(struct crpc_shm_header, header_size), 4, "header size"},
+			{offsetof(struct crpc_shm_header, total_size), 8, "total size"},
+			{offsetof(struct crpc_shm_header, kind), 4, "kind"},
+			{offsetof(struct crpc_shm_header, kind_version), 4, "layout version"},
+			{offsetof(struct crpc_shm_header, state), 4, "state"},
 	};
 	struct crpc_shm *own = create("a", SIZE);
 	uint8_t *hdr, saved[8];
@@ -301,8 +302,9 @@ each_header_field_is_checked(void **state)
 static void
 short_files_and_foreign_files(void **state)
 {
-	static const char text[] = "somebody's notes, long enough to be taken for a header if nobody looked: "
-		"somebody's notes, long enough to be taken for a header";
+	static const char text[] =
+			"somebody's notes, long enough to be taken for a header if nobody looked: "
+			"somebody's notes, long enough to be taken for a header";
 	char path[CRPC_SHM_PATH_MAX], back[sizeof(text)];
 	int fd;
 
@@ -368,7 +370,7 @@ fill_a_small_file_system(void)
 	if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
 		_exit(77);
 	if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-	    mount("none", dir, "tmpfs", 0, "size=256k") != 0)
+			mount("none", dir, "tmpfs", 0, "size=256k") != 0)
 		_exit(77);
 	if (create("a", 300000) != NULL || errno != ENOSPC || exists("a"))
 		_exit(1);
@@ -424,7 +426,7 @@ static void
 bad_names_and_places(void **state)
 {
 	static const char *const bad[] = {"", "a/b", "../x", "a b", "\n",
-		"0123456789012345678901234567890123456789012345678"};
+			"0123456789012345678901234567890123456789012345678"};
 	struct crpc_shm_conf conf = {.name = "x", .dir = "/nonexistent", .size = SIZE};
 	size_t i;
 
@@ -556,8 +558,8 @@ one_of_many_creators_wins(void **state)
 static void
 others_are_denied_unless_the_mode_lets_them(void **state)
 {
-	struct crpc_shm_conf conf = {.name = "a", .dir = dir, .size = SIZE, .kind = KIND,
-		.kind_version = 3};
+	struct crpc_shm_conf conf = {
+			.name = "a", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
 	mode_t modes[] = {0600, 0666}, old = umask(077);
 	struct crpc_shm *own;
 	int status;
@@ -604,22 +606,22 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(owner_and_others_see_the_same_bytes),
-		cmocka_unit_test(translation_is_bounded),
-		cmocka_unit_test(a_living_owner_is_left_alone),
-		cmocka_unit_test(a_dead_owners_leftover_is_replaced),
-		cmocka_unit_test(a_stopped_owner_lives),
-		cmocka_unit_test(a_forked_child_does_not_keep_a_dead_owner_alive),
-		cmocka_unit_test(each_header_field_is_checked),
-		cmocka_unit_test(short_files_and_foreign_files),
-		cmocka_unit_test(a_creator_that_died_early_is_replaced),
-		cmocka_unit_test(a_full_file_system_is_no_sigbus),
-		cmocka_unit_test(no_room_is_said_and_leaves_nothing),
-		cmocka_unit_test(bad_names_and_places),
-		cmocka_unit_test(attach_waits_for_ready),
-		cmocka_unit_test(locks_exclude_and_drop),
-		cmocka_unit_test(one_of_many_creators_wins),
-		cmocka_unit_test(others_are_denied_unless_the_mode_lets_them),
+			cmocka_unit_test(owner_and_others_see_the_same_bytes),
+			cmocka_unit_test(translation_is_bounded),
+			cmocka_unit_test(a_living_owner_is_left_alone),
+			cmocka_unit_test(a_dead_owners_leftover_is_replaced),
+			cmocka_unit_test(a_stopped_owner_lives),
+			cmocka_unit_test(a_forked_child_does_not_keep_a_dead_owner_alive),
+			cmocka_unit_test(each_header_field_is_checked),
+			cmocka_unit_test(short_files_and_foreign_files),
+			cmocka_unit_test(a_creator_that_died_early_is_replaced),
+			cmocka_unit_test(a_full_file_system_is_no_sigbus),
+			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
+			cmocka_unit_test(bad_names_and_places),
+			cmocka_unit_test(attach_waits_for_ready),
+			cmocka_unit_test(locks_exclude_and_drop),
+			cmocka_unit_test(one_of_many_creators_wins),
+			cmocka_unit_test(others_are_denied_unless_the_mode_lets_them),
 	};
 
 	return cmocka_run_group_tests_name("shm", tests, make_dir, remove_dir);
