@@ -23,10 +23,11 @@
  * poll() has returned it; a place never serves two open calls, and a slow call does not hold the
  * others up.
  *
- * Ownership. Request bytes stay as they are (as far as an honest client goes) until reply, release
- * or fail of their token; of a client that died, until the reap() that says so. Bytes of a
- * completion stay until the next poll() of the same client object. buf is the caller's again on
- * return of call and reply.
+ * Ownership. Request bytes are the server's to read until reply, release or fail of their token.
+ * They change before that only if the client lies, or if it went and another took its place: who
+ * keeps a request beyond the next recv() and must not see it change copies it. Bytes of a
+ * completion stay until the next poll() of the same client. buf is the caller's again on return of
+ * call and reply.
  *
  * Death. A client that died, or was killed, is found by reap() within
  * ceil(max_clients / CRPC_IPC_REAP_BURST) calls of it; its tokens go stale and its place is free

@@ -49,6 +49,7 @@ call_otherwise(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_
 int
 crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie)
 {
+	IPC_OWNER_CHECK(c);
 	if (crpc_unlikely(c->open >= c->room || len > c->small_max))
 		return call_otherwise(c, buf, len, cookie);
 	put(c, buf, len, cookie, true);
@@ -167,6 +168,7 @@ crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t
 	uint16_t got = 0;
 	uint64_t word;
 
+	IPC_OWNER_CHECK(c);
 	while (got < n) {
 		/* A2 pairs with R2 in respond(). Copied once; then only the copy is used. */
 		word = crpc_load_acquire(&c->head->word);

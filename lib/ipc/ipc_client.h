@@ -44,6 +44,7 @@ struct crpc_ipc_client {
 	struct ipc_ctl *ctl;
 	_Atomic uint64_t *beat;
 	_Atomic uint32_t *bell;
+	const void *owner; /**< Debug: the thread. */
 	struct crpc_shm *seg;
 	struct crpc_shm_lock *lock;
 	struct crpc_ipc_client_stats stats;

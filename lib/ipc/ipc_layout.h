@@ -181,6 +181,14 @@ ipc_copy_small(void *dst, const void *src, uint32_t len)
 	}
 }
 
+/** Debug builds: an object belongs to the thread that used it first. */
+#ifdef CRPC_DEBUG
+void __crpc_ipc_owner_check(const void **owner, const void *object);
+#define IPC_OWNER_CHECK(o) __crpc_ipc_owner_check(&(o)->owner, (o))
+#else
+#define IPC_OWNER_CHECK(o)
+#endif
+
 /**
  * Compute the layout from max_clients, depth, req_max and resp_max.
  *

@@ -59,6 +59,7 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n
 	struct ipc_peer *p;
 	uint16_t got = 0;
 
+	IPC_OWNER_CHECK(s);
 	s->stats.recvs++;
 	/* A6 pairs with R6 in __crpc_ipc_ring_bell(): the claim before the ring. */
 	if (crpc_unlikely(crpc_load_acquire(s->bell) != s->bell_seen || s->admit_left != 0))
@@ -121,6 +122,7 @@ respond(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len
 	struct ipc_peer *p = &s->peers[id];
 	struct ipc_slot *r;
 
+	IPC_OWNER_CHECK(s);
 	if (crpc_unlikely(id >= s->lay.max_clients || slot >= s->lay.req_slots ||
 			    p->tokens[slot] != token || (int64_t)token <= 0))
 		return refuse_token(s, token);

@@ -73,6 +73,7 @@ struct crpc_ipc_server {
 	_Atomic uint64_t *beat;
 	uint32_t reap_pos;
 	uint32_t freed;         /**< Places taken back since the last reap(). */
+	const void *owner;      /**< Debug: the thread. */
 	uint64_t *tokens;       /**< All clients' tables. */
 	struct ipc_peer *peers; /**< max_clients. */
 	/** The first n_active are served or dropped; the rest is there to be prefetched from. */

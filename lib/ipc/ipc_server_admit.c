@@ -234,6 +234,7 @@ crpc_ipc_server_reap(struct crpc_ipc_server *s)
 	uint32_t n = (uint32_t)crpc_min(s->lay.max_clients, CRPC_IPC_REAP_BURST), freed;
 	struct ipc_peer *p;
 
+	IPC_OWNER_CHECK(s);
 	s->stats.reaps++;
 	crpc_store_relaxed(s->beat, s->stats.reaps);
 	__crpc_ipc_admit(s);

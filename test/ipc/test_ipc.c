@@ -235,8 +235,8 @@ ooo_response_frees_other_slot(void **state)
 }
 
 #define MODEL_CLIENTS 5
-#define MODEL_DEPTH 33
-#define MODEL_HELD 200
+#define MODEL_DEPTH   33
+#define MODEL_HELD    200
 
 /* What must be true of everything that is under way. */
 struct model {

@@ -7,6 +7,8 @@
 #include "ipc_test.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 #include "crpc_atomic.h"
 #include "crpc_idle.h"
@@ -54,6 +56,7 @@ server_thread(void *arg)
 			crpc_ipc_server_reap(sh->s);
 		crpc_idle_turn(&idle, got);
 	}
+	crpc_ipc_server_reap(sh->s); /* the last ones to leave */
 	return NULL;
 }
 
@@ -124,7 +127,6 @@ threads_share_a_server(void **state)
 		pthread_join(client[i], NULL);
 	pthread_join(server, NULL);
 	assert_int_equal(crpc_load_relaxed(&sh.wrong), 0);
-	crpc_ipc_server_reap(sh.s);
 	crpc_ipc_server_stats(sh.s, &st);
 	assert_int_equal(st.clients, 0);
 	assert_true(st.requests >= THREADS * ROUNDS * CALLS);
@@ -150,12 +152,52 @@ the_mapping_outlives_the_server(void **state)
 	crpc_ipc_client_close(c);
 }
 
+#ifdef CRPC_DEBUG
+static void *
+use_client(void *c)
+{
+	struct crpc_done done;
+
+	crpc_ipc_client_poll(c, &done, 1);
+	return NULL;
+}
+
+/* A debug build stops the second thread that uses an object. */
+static void
+a_second_thread_is_stopped(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 1, 8, 8);
+	struct crpc_ipc_client *c = new_client(s);
+	pthread_t t;
+	int status;
+	pid_t pid;
+
+	assert_non_null(c);
+	use_client(c);
+	pid = fork();
+	if (pid == 0) {
+		signal(SIGILL, SIG_DFL); /* the test library's handler would go on with the tests */
+		signal(SIGTRAP, SIG_DFL);
+		pthread_create(&t, NULL, use_client, c);
+		pthread_join(t, NULL);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+#endif
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(threads_share_a_server),
 			cmocka_unit_test(the_mapping_outlives_the_server),
+#ifdef CRPC_DEBUG
+			cmocka_unit_test(a_second_thread_is_stopped),
+#endif
 	};
 
 	return cmocka_run_group_tests_name("ipc_thread", tests, make_dir, remove_dir);

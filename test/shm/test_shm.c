@@ -404,6 +404,60 @@ a_full_file_system_is_no_sigbus(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* In a child with a mount namespace of its own: a hugetlbfs, which create and attach find alone. */
+static void
+use_huge_pages(void)
+{
+	struct crpc_shm_conf conf = {.name = "huge",
+			.size = SIZE,
+			.kind = KIND,
+			.kind_version = 3,
+			.huge = true,
+			.prefault = true};
+	struct crpc_shm *own, *seg;
+	struct crpc_shm_lock *lock;
+
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+			mount("none", dir, "hugetlbfs", 0, NULL) != 0)
+		_exit(77);
+	conf.dir = dir; /* there may be others, full or used by somebody else */
+	own = crpc_shm_create(&conf);
+	if (own == NULL)
+		_exit(errno == ENOSPC || errno == ENOMEM ? 77 : 1);
+	if (crpc_shm_size(own) < 1 << 20 || crpc_shm_header(own)->page_size != crpc_shm_size(own))
+		_exit(2);
+	crpc_shm_ready(own);
+	seg = attach("huge");
+	if (seg == NULL || crpc_shm_size(seg) != crpc_shm_size(own))
+		_exit(3);
+	lock = crpc_shm_lock_take(seg, 4);
+	if (lock == NULL || crpc_shm_lock_held(own, 4) != 1 || create("huge", SIZE) != NULL)
+		_exit(4);
+	crpc_shm_lock_drop(lock);
+	crpc_shm_detach(seg);
+	conf.name = "all";
+	conf.size = UINT64_C(1) << 44;
+	if (crpc_shm_create(&conf) != NULL || exists("all"))
+		_exit(5);
+	crpc_shm_free(own);
+	_exit(exists("huge") ? 6 : 0);
+}
+
+static void
+huge_pages_work_where_there_are_some(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		use_huge_pages();
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void
 no_room_is_said_and_leaves_nothing(void **state)
 {
@@ -616,6 +670,7 @@ main(void)
 			cmocka_unit_test(short_files_and_foreign_files),
 			cmocka_unit_test(a_creator_that_died_early_is_replaced),
 			cmocka_unit_test(a_full_file_system_is_no_sigbus),
+			cmocka_unit_test(huge_pages_work_where_there_are_some),
 			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
 			cmocka_unit_test(bad_names_and_places),
 			cmocka_unit_test(attach_waits_for_ready),
