@@ -367,16 +367,20 @@ check_header(const struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 static int
 attach_fd(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 {
-	bool owned = __crpc_shm_fd_locked(seg->fd, SHM_OWNER_BYTE) == 1;
+	int owned = __crpc_shm_fd_locked(seg->fd, SHM_OWNER_BYTE);
 	struct stat st;
 	int rc;
 
+	if (owned < 0) {
+		crpc_err("%s: cannot ask for its owner's lock: %s", seg->path, strerror(-owned));
+		return owned;
+	}
 	if (fstat(seg->fd, &st) != 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return wrong(seg, "file type", S_IFREG, st.st_mode & S_IFMT);
 	if (st.st_size == 0) /* its creator has not come further than open(), or is dead */
-		return owned ? -EAGAIN : -ECONNREFUSED;
+		return owned == 1 ? -EAGAIN : -ECONNREFUSED;
 	if (st.st_size < (off_t)sizeof(struct crpc_shm_header) || (uint64_t)st.st_size > SIZE_LIMIT)
 		return wrong(seg, "file size", sizeof(struct crpc_shm_header),
 				(uint64_t)st.st_size);
@@ -384,7 +388,7 @@ attach_fd(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 	seg->dev = st.st_dev;
 	seg->ino = st.st_ino;
 	rc = check_header(seg, kind, kind_version);
-	if ((rc == 0 || rc == -EAGAIN) && !owned)
+	if ((rc == 0 || rc == -EAGAIN) && owned == 0)
 		return -ECONNREFUSED;
 	if (rc == 0)
 		rc = check_fs(seg, seg->fd, false);
@@ -532,7 +536,8 @@ crpc_shm_owner_alive(const struct crpc_shm *seg)
 	/* A1 pairs with R1 in crpc_shm_free(). */
 	if (crpc_load_acquire(&seg->hdr->state) == CRPC_SHM_CLOSED)
 		return false;
-	return __crpc_shm_fd_locked(seg->fd, SHM_OWNER_BYTE) == 1;
+	/* Where the kernel cannot tell, nobody is declared dead. */
+	return __crpc_shm_fd_locked(seg->fd, SHM_OWNER_BYTE) != 0;
 }
 
 struct crpc_shm_header *

@@ -85,6 +85,13 @@ is_ours(int fd, const struct stat *st)
 	return magic == CRPC_SHM_MAGIC || magic == 0;
 }
 
+static void
+say_no_lock(const char *path, int rc)
+{
+	crpc_err("%s: cannot lock it: %s; the file system must have open file description locks",
+			path, strerror(-rc));
+}
+
 /*
  * Remove what a dead owner left at path. 0: the path is free, or somebody else was faster.
  * The leftover's own lock is held meanwhile, so two removers cannot remove each other's new file.
@@ -105,11 +112,16 @@ leftover_remove(const char *path)
 		return rc;
 	}
 	if (fstat(fd, &st) != 0 || !is_ours(fd, &st)) {
-		rc = -EEXIST;
 		crpc_err("%s: is no segment of this project; remove it or use another name", path);
-	} else if (__crpc_shm_fd_lock(fd, SHM_OWNER_BYTE) != 0) {
+		close(fd);
+		return -EEXIST;
+	}
+	rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE);
+	if (rc == -EAGAIN) {
 		rc = -EADDRINUSE;
 		crpc_err("%s: belongs to a living process; stop it or use another name", path);
+	} else if (rc != 0) {
+		say_no_lock(path, rc);
 	} else if (__crpc_shm_same_file(path, st.st_dev, st.st_ino) && unlink(path) != 0) {
 		rc = -errno;
 		crpc_err("%s: cannot remove a dead owner's segment: %s", path, strerror(errno));
@@ -141,10 +153,17 @@ __crpc_shm_file_create(const char *path, mode_t mode)
 		 * Between open and lock another creator may take the file for a leftover and remove
 		 * it; then this one is nobody's.
 		 */
-		if (__crpc_shm_fd_lock(fd, SHM_OWNER_BYTE) == 0 && fstat(fd, &st) == 0 &&
+		rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE);
+		if (rc == 0 && fstat(fd, &st) == 0 &&
 				__crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
 			fchmod(fd, mode); /* whatever the umask: mode is who may attach */
 			return fd;
+		}
+		if (rc != 0 && rc != -EAGAIN) {
+			unlink(path);
+			close(fd);
+			say_no_lock(path, rc);
+			return rc;
 		}
 		close(fd);
 	}

@@ -294,6 +294,38 @@ a_stopped_server_is_late_not_dead(void **state)
 }
 
 static void
+client_without_descriptors(void)
+{
+	struct crpc_ipc_client *c = connect_soon();
+	uint64_t end = now_ms() + 100;
+	struct crpc_done done;
+
+	if (c == NULL)
+		_exit(1);
+	closefrom(3);
+	while (now_ms() < end)
+		if (crpc_ipc_client_poll(c, &done, 1) != 0 || crpc_ipc_client_status(c) != 0)
+			_exit(2);
+	if (crpc_ipc_client_call(c, "x", 1, 7) != 0)
+		_exit(3);
+	while (crpc_ipc_client_poll(c, &done, 1) == 0)
+		if (now_ms() > end + SOON_MS)
+			_exit(4);
+	_exit(done.status == 0 && done.cookie == 7 ? 0 : 5);
+}
+
+/* A program that becomes a daemon closes descriptors that are not its own: no proof of a death. */
+static void
+who_cannot_be_asked_is_not_dead(void **state)
+{
+	pid_t server = child(server_main);
+
+	assert_int_equal(end_child(child(client_without_descriptors), 0), 0);
+	end_child(server, SIGKILL);
+	crpc_ipc_server_free(new_server(1, 1, 1, 1));
+}
+
+static void
 client_that_calls_stops_and_wants_its_answer(void)
 {
 	struct crpc_ipc_client *c = connect_soon();
@@ -430,7 +462,8 @@ main(void)
 			cmocka_unit_test(hundreds_of_clients_pass_through_four_places),
 			cmocka_unit_test(a_killed_server_fails_calls_and_its_successor_starts),
 			cmocka_unit_test(a_stopped_server_is_late_not_dead),
-			cmocka_unit_test(a_stopped_client_keeps_its_place),
+			cmocka_unit_test(who_cannot_be_asked_is_not_dead),
+		cmocka_unit_test(a_stopped_client_keeps_its_place),
 			cmocka_unit_test(a_clients_child_does_not_keep_its_place),
 			cmocka_unit_test(another_user_is_denied),
 	};
