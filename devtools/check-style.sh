@@ -114,12 +114,10 @@ check_symbols() {
 				print lib ":0: symbol: " $3 " - exported names start with crpc_"
 			}'
 	done
-	for lib in $(find "$build/drivers" -name 'libsoft_mlx5.so' 2>/dev/null); do
-		nm -D --defined-only "$lib" |
-			awk -v lib="${lib##*/}" '$3 ~ /^(mlx5|rte)_/ {
-				print lib ":0: symbol: " $3 " - hides the real one from a program"
-			}'
-	done
+	lib=$build/drivers/soft_mlx5/libsoft_mlx5.so
+	[ ! -f "$lib" ] || nm -D --defined-only "$lib" | awk '$3 ~ /^(mlx5|rte)_/ {
+		print "libsoft_mlx5.so:0: symbol: " $3 " - hides the real one from a program"
+	}'
 }
 [ -z "$build" ] || check_symbols >>"$findings"
 

@@ -17,7 +17,7 @@ fast and e2e. The last line is "N passed, N failed, N skipped"; the exit status 
   --stress                   the suite stress too (minutes)
   --repeat N                 run everything N times
   --fail-fast                stop at the first failure
-  --list                     build, name the tests and stop
+  --list                     build, show suite and name of every test and stop
   --no-packages              install nothing
 TEST is a name as --list shows it.
 
@@ -78,6 +78,7 @@ failed=0
 skipped=0
 
 finish() {
+	[ $((passed + failed + skipped)) != 0 ] || echo "test.sh: there is no such test" >&2
 	echo "$passed passed, $failed failed, $skipped skipped"
 	[ "$failed" = 0 ] && [ "$passed" != 0 ]
 	exit
@@ -96,7 +97,8 @@ fi
 dir=$("$root/devtools/build.sh" "${build_args[@]}" --print-dir) || exit 2
 "$root/devtools/build.sh" "${build_args[@]}" || cannot_start "the build failed (see above)"
 if [ $list = 1 ]; then
-	exec meson test -C "$dir" --no-rebuild --list
+	meson test -C "$dir" --no-rebuild --list | sed 's,^.*:\(.*\) / \(.*\)$,\1  \2,'
+	exit
 fi
 
 # Open MPI refuses root without these two; containers often have nothing else.
