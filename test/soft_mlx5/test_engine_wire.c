@@ -332,17 +332,19 @@ rubbish(struct sm_tx *tx, uint64_t *s, uint32_t src, const struct rig_qp *q,
 	static const uint32_t lens[] = {0, 8, 16, 32, 64, SM_FRAG};
 	uint32_t len = lens[rnd(s) % 6];
 	struct sm_pkt_room room;
+	struct sm_hdr hdr;
 
 	if (!sm_tx_room(tx, len, 0, &room))
 		return;
 	for (uint32_t i = 0; i < len; i++)
 		room.payload[i] = (uint8_t)rnd(s);
-	room.pkt->dst = q->qpn | (uint32_t)(rnd(s) % 3) << 24;
-	room.pkt->src = rnd(s) % 20 == 0 ? (uint32_t)rnd(s) : src;
-	room.pkt->psn = (0xfffff0 + (uint32_t)(rnd(s) % 3)) & 0xffffff;
-	room.pkt->raddr = (uintptr_t)h->mem + (rnd(s) % 4 == 0 ? rnd(s) : rnd(s) % h->bytes);
-	room.pkt->rkey = rnd(s) % 4 == 0 ? (uint32_t)rnd(s) : h->key;
-	room.pkt->imm = rnd(s) % 2 == 0 ? (uint32_t)rnd(s) : (uint32_t)rnd(s) % 20000;
+	hdr.dst = q->qpn | (uint32_t)(rnd(s) % 3) << 24;
+	hdr.src = rnd(s) % 20 == 0 ? (uint32_t)rnd(s) : src;
+	hdr.psn = (0xfffff0 + (uint32_t)(rnd(s) % 3)) & 0xffffff;
+	hdr.raddr = (uintptr_t)h->mem + (rnd(s) % 4 == 0 ? rnd(s) : rnd(s) % h->bytes);
+	hdr.rkey = rnd(s) % 4 == 0 ? (uint32_t)rnd(s) : h->key;
+	hdr.imm = rnd(s) % 2 == 0 ? (uint32_t)rnd(s) : (uint32_t)rnd(s) % 20000;
+	sm_pkt_put(room.pkt, &hdr);
 	sm_tx_commit(tx, &room, len, (enum sm_pkt_type)(2 + rnd(s) % 9), (uint32_t)rnd(s) % 32);
 }
 

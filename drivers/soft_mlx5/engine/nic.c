@@ -90,6 +90,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	TAILQ_INIT(&nic->pds);
 	nic->comp_event = attr->comp_event != NULL ? attr->comp_event : event_nobody;
 	nic->async_event = attr->async_event != NULL ? attr->async_event : async_nobody;
+	nic->qpn_base = nic->slot << 16;
 	nic->rings = sm_wire_rings(nic->wire);
 	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
 	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot));
@@ -269,11 +270,18 @@ uar_sweep(struct sm_nic *nic, struct sm_uar *u)
  * WQE and a queue pair, which do not come again before they were served. Where they could, after
  * RESET, sm_uar_forget() clears the registers.
  */
-static uint32_t
+static inline uint32_t
 uar_poll(struct sm_nic *nic, struct sm_uar *u)
 {
+	uint64_t changed;
 	uint32_t n = 0;
 
+	changed = (crpc_load_relaxed(uar_reg(u, 0)) ^ u->seen[0]) |
+		(crpc_load_relaxed(uar_reg(u, 1)) ^ u->seen[1]) |
+		(crpc_load_relaxed(uar_reg(u, 2)) ^ u->seen[2]) |
+		(crpc_load_relaxed(uar_reg(u, 3)) ^ u->seen[3]);
+	if (crpc_likely(changed == 0 && u->rung == 0))
+		return 0;
 	for (uint32_t i = 0; i < SM_BF_REGS; i++) {
 		/* The doorbell record was written before. */
 		uint64_t v = crpc_load_acquire(uar_reg(u, i));
@@ -328,17 +336,20 @@ doorbells(struct sm_nic *nic)
 }
 
 static void
-send_pass(struct sm_nic *nic, uint32_t *work)
+send_pass(struct sm_nic *nic)
 {
-	struct sm_qp *last = TAILQ_LAST(&nic->active, sm_qp_list), *qp = NULL;
+	struct sm_qp *last, *qp = NULL;
 
+	if (crpc_likely(TAILQ_EMPTY(&nic->active)))
+		return;
+	last = TAILQ_LAST(&nic->active, sm_qp_list);
 	/* Once round: who is not done goes to the end. */
 	while (qp != last && (qp = TAILQ_FIRST(&nic->active)) != NULL) {
 		bool more;
 
 		TAILQ_REMOVE(&nic->active, qp, active_link);
 		qp->active = false;
-		more = sm_sq_serve(nic, qp, work);
+		more = sm_sq_serve(nic, qp);
 		if (more && !qp->active) {
 			qp->active = true;
 			TAILQ_INSERT_TAIL(&nic->active, qp, active_link);
@@ -436,12 +447,12 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 		return 0;
 	}
 	nic->now = now_ns;
-	work = doorbells(nic);
-	send_pass(nic, &work);
-	work += receive_pass(nic);
+	nic->work = 0;
+	send_pass(nic);
+	work = doorbells(nic) + receive_pass(nic);
 	answer_pass(nic);
 	timer_pass(nic);
-	work += failed_pass(nic);
+	work += failed_pass(nic) + nic->work;
 	event_pass(nic);
 	sm_unlock(nic);
 	return work;

@@ -164,21 +164,21 @@ packet_sane(const struct sm_rx *rx, uint32_t head)
 	return len <= SM_FRAG && sm_pkt_bytes(len) <= left;
 }
 
-static void
-packet_take(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *pkt, uint32_t head)
+static inline void
+packet_take(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head)
 {
 	const uint8_t *payload = (const uint8_t *)pkt + sizeof(*pkt);
-	struct sm_pkt h;
+	struct sm_hdr h;
 	struct sm_qp *qp;
 
-	memcpy((void *)&h, (const void *)pkt, sizeof(h)); /* Once: the writer could still change it. */
+	sm_pkt_get(pkt, head, &h);
 	switch (head >> 16 & 0xff) {
 	case SM_PKT_SEND:
 	case SM_PKT_WRITE:
 	case SM_PKT_READ:
 	case SM_PKT_CMP_SWAP:
 	case SM_PKT_FETCH_ADD:
-		sm_resp_request(nic, p, &h, head, payload);
+		sm_resp_request(nic, p, &h, payload);
 		return;
 	case SM_PKT_ACK:
 	case SM_PKT_NAK:
@@ -186,7 +186,7 @@ packet_take(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *pkt, uin
 	case SM_PKT_ATOMIC_RESP:
 		qp = sm_qp_find(nic, h.dst & SM_PSN_MASK);
 		if (qp != NULL && qp->peer == p && qp->dest_qpn == h.src)
-			sm_sq_answer(nic, qp, &h, head, payload);
+			sm_sq_answer(nic, qp, &h, payload);
 		return;
 	default:
 		peer_corrupt(nic, p, head);
@@ -200,11 +200,11 @@ late_send(struct sm_peer *p)
 	uint32_t i = 0;
 
 	for (; i < p->nlate && sm_tx_room(&p->tx, 0, 0, &room); i++) {
-		memcpy((void *)room.pkt, (const void *)&p->late[i], sizeof(*room.pkt));
+		sm_pkt_put(room.pkt, &p->late[i]);
 		sm_tx_commit(&p->tx, &room, 0, SM_PKT_NAK, 0);
 	}
 	p->nlate -= i;
-	memmove((void *)p->late, (const void *)(p->late + i), p->nlate * sizeof(*p->late));
+	memmove(p->late, p->late + i, p->nlate * sizeof(*p->late));
 }
 
 uint32_t
@@ -236,9 +236,9 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 }
 
 void
-sm_peer_lost(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *h)
+sm_peer_lost(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h)
 {
-	struct sm_pkt nak = {
+	struct sm_hdr nak = {
 		.dst = (h->src & SM_PSN_MASK) | (h->dst & ~SM_PSN_MASK),
 		.src = h->dst & SM_PSN_MASK,
 		.psn = h->psn,
@@ -249,14 +249,14 @@ sm_peer_lost(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *h)
 		return;
 	if (p->nlate == p->late_room) {
 		uint32_t n = p->late_room == 0 ? 64 : p->late_room * 2;
-		struct sm_pkt *late = n > LATE_MAX ? NULL : realloc((void *)p->late, n * sizeof(*late));
+		struct sm_hdr *late = n > LATE_MAX ? NULL : realloc(p->late, n * sizeof(*late));
 
 		if (late == NULL)
 			return;
 		p->late = late;
 		p->late_room = n;
 	}
-	memcpy((void *)&p->late[p->nlate++], (const void *)&nak, sizeof(nak));
+	p->late[p->nlate++] = nak;
 	late_send(p);
 }
 

@@ -284,7 +284,7 @@ struct sm_peer {
 	bool heard;    /**< Since the last check for life. */
 	struct sm_tx tx; /**< ring NULL: none yet. */
 	struct sm_rx rx;
-	struct sm_pkt *late; /**< NAKs of no queue pair that found the ring full. */
+	struct sm_hdr *late; /**< NAKs of no queue pair that found the ring full. */
 	uint32_t nlate, late_room;
 	TAILQ_HEAD(, sm_qp) qps;
 	TAILQ_ENTRY(sm_peer) link;
@@ -296,7 +296,9 @@ struct sm_nic {
 	_Atomic uint32_t lock;
 	_Atomic uint32_t waiters; /**< Commands that want the lock: progress steps back. */
 	uint64_t now;
+	uint32_t work; /**< Things done in this pass. */
 	uint32_t slot;
+	uint32_t qpn_base; /**< slot << 16. */
 	uint32_t rings_seen;
 	const _Atomic uint32_t *rings; /**< Counts rings made to us. */
 	struct sm_uar **uars;
@@ -507,7 +509,9 @@ sm_recv_take(struct sm_nic *nic, struct sm_qp *qp)
 static inline struct sm_qp *
 sm_qp_find(const struct sm_nic *nic, uint32_t qpn)
 {
-	return (qpn >> 16) == nic->slot ? nic->qps[qpn & (SM_QPS_MAX - 1)] : NULL;
+	uint32_t i = qpn ^ nic->qpn_base;
+
+	return crpc_likely(i < SM_QPS_MAX) ? nic->qps[i] : NULL;
 }
 
 /** Where a context starts to number its queue pairs: elsewhere than the slot's last owner. */
@@ -519,25 +523,27 @@ uint32_t sm_qp_flush(struct sm_nic *nic, struct sm_qp *qp);
 
 /* ---- requester.c ---- */
 
-/** Look at the doorbell record; puts the QP on the active list if there is something to send. */
+/** Look at the doorbell record and send; what does not fit goes on the active list. */
 void sm_sq_ring(struct sm_nic *nic, struct sm_qp *qp);
 /** Send; true: may be able to go on in the next pass. */
-bool sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp, uint32_t *work);
+bool sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp);
 void sm_sq_activate(struct sm_nic *nic, struct sm_qp *qp);
 /** The timer of a waiting QP. */
 void sm_sq_timer(struct sm_nic *nic, struct sm_qp *qp);
 /** The peer died. */
 void sm_sq_peer_dead(struct sm_nic *nic, struct sm_qp *qp);
+/** The far side has everything up to @p psn. */
+void sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn);
 /** An acknowledgement or response. */
-void sm_sq_answer(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t head,
+void sm_sq_answer(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h,
 	const uint8_t *payload);
 void sm_sq_unwait(struct sm_nic *nic, struct sm_qp *qp);
 
 /* ---- responder.c ---- */
 
 /** A request packet. */
-void sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *h,
-	uint32_t head, const uint8_t *payload);
+void sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h,
+	const uint8_t *payload);
 /** Send what is owed; true: nothing is left. */
 bool sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp);
 /** Settle what is owed before the queue pair goes. */
@@ -556,7 +562,7 @@ void sm_peer_discover(struct sm_nic *nic);
 /** Look for deaths and drop peers that nobody needs. */
 void sm_peer_check(struct sm_nic *nic);
 /** Tell a requester that there is nobody, now or when the ring has room. */
-void sm_peer_lost(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *h);
+void sm_peer_lost(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h);
 void sm_peer_free(struct sm_nic *nic, struct sm_peer *peer);
 
 #endif

@@ -91,7 +91,10 @@ sm_sq_ring(struct sm_nic *nic, struct sm_qp *qp)
 		sm_qp_fail(nic, qp, SM_EVENT_QP_FATAL);
 		return;
 	}
-	sm_sq_activate(nic, qp);
+	if (qp->active || qp->halted || qp->waiting)
+		return;
+	if (sm_sq_serve(nic, qp))
+		sm_sq_activate(nic, qp);
 }
 
 /* The WQE in qp->tx leaves the queue and waits for its completion. */
@@ -209,6 +212,7 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	uint32_t len = packet_len(t), flags = t->off == 0 ? SM_PKT_FIRST : 0, synd;
 	bool data = t->pkt == SM_PKT_SEND || t->pkt == SM_PKT_WRITE;
 	struct sm_pkt_room room;
+	struct sm_hdr h;
 
 	if (!sm_tx_room(tx, len, SM_RING_RESERVE, &room))
 		return STEP_FULL;
@@ -224,12 +228,13 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	}
 	if (!data || t->off == t->swr.len)
 		flags |= t->last;
-	room.pkt->dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
-	room.pkt->src = qp->qpn;
-	room.pkt->psn = qp->psn_tx;
-	room.pkt->raddr = t->raddr;
-	room.pkt->rkey = t->rkey;
-	room.pkt->imm = data && (flags & SM_PKT_LAST) != 0 ? t->imm : t->swr.len;
+	h.dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
+	h.src = qp->qpn;
+	h.psn = qp->psn_tx;
+	h.raddr = t->raddr;
+	h.rkey = t->rkey;
+	h.imm = data && (flags & SM_PKT_LAST) != 0 ? t->imm : t->swr.len;
+	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, t->pkt, flags);
 	if ((flags & SM_PKT_LAST) == 0)
 		return STEP_ON;
@@ -270,6 +275,7 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	const struct op *op = &ops[w0 & (CRPC_DIM(ops) - 1)];
 	struct sm_pkt_room room;
 	struct sm_swr *swr;
+	struct sm_hdr h;
 	const void *src;
 	uint8_t fm = wqe[11];
 
@@ -283,12 +289,13 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 		return false;
 	sm_copy(room.payload, src, len);
 	flags = SM_PKT_FIRST | op->last | ((fm & MLX5_WQE_CTRL_SOLICITED) ? SM_PKT_SE : 0);
-	room.pkt->dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
-	room.pkt->src = qp->qpn;
-	room.pkt->psn = qp->psn_tx;
-	room.pkt->raddr = sm_be64(wqe + 16); /* Of a SEND: not looked at. */
-	room.pkt->rkey = sm_be32(wqe + 24);
-	memcpy(&room.pkt->imm, wqe + 12, sizeof(room.pkt->imm));
+	memcpy(&h.imm, wqe + 12, sizeof(h.imm));
+	h.dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
+	h.src = qp->qpn;
+	h.psn = qp->psn_tx;
+	h.raddr = sm_be64(wqe + 16); /* Of a SEND: not looked at. */
+	h.rkey = sm_be32(wqe + 24);
+	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(&qp->peer->tx, &room, len, op->pkt, flags);
 	swr = &qp->swr[qp->wr_tx++ & (qp->sq_nbb - 1)];
 	swr->psn = qp->psn_tx;
@@ -304,14 +311,14 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 }
 
 bool
-sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp, uint32_t *work)
+sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp)
 {
 	for (uint32_t i = 0; i < SERVE_PACKETS; i++) {
 		enum step step = STEP_ON;
 
-		if (qp->halted || qp->waiting || (qp->state != SM_QPS_RTS && !qp->tx.started))
-			return false;
 		if (!qp->tx.started && qp->sq_tx == qp->sq_head)
+			return false;
+		if (qp->halted || qp->waiting || (qp->state != SM_QPS_RTS && !qp->tx.started))
 			return false;
 		if (crpc_unlikely(qp->peer->dead)) {
 			sm_sq_peer_dead(nic, qp);
@@ -319,7 +326,7 @@ sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp, uint32_t *work)
 		}
 		if (!qp->tx.started) {
 			if (wqe_simple(nic, qp)) {
-				(*work)++;
+				nic->work++;
 				continue;
 			}
 			step = wqe_begin(nic, qp);
@@ -328,7 +335,7 @@ sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp, uint32_t *work)
 			step = wqe_send(nic, qp);
 		if (step != STEP_ON)
 			return step == STEP_FULL;
-		(*work)++;
+		nic->work++;
 	}
 	return true;
 }
@@ -360,10 +367,11 @@ sq_complete(struct sm_nic *nic, struct sm_qp *qp)
 	}
 }
 
-/* The peer has everything up to @psn. */
-static void
-sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
+void
+sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 {
+	if (crpc_unlikely(qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD))
+		return;
 	if (qp->rd_head != qp->rd_tail) { /* An open READ is acknowledged by its response alone. */
 		uint32_t wr = qp->rd_wr[qp->rd_head % SM_RD_MAX];
 		uint32_t rd = qp->swr[wr & (qp->sq_nbb - 1)].psn;
@@ -463,7 +471,7 @@ sm_sq_timer(struct sm_nic *nic, struct sm_qp *qp)
 }
 
 static void
-answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h)
+answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 {
 	static const uint8_t synd[] = {
 		[SM_NAK_INVALID] = SM_SYND_REMOTE_INVAL,
@@ -480,7 +488,7 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h)
 	}
 	if (sm_psn_diff(h->psn, qp->psn_acked) <= 0 || sm_psn_diff(h->psn, qp->psn_tx) > 0)
 		return;
-	sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
+	sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
 	if (qp->state == SM_QPS_ERR)
 		return;
 	if (h->imm != SM_NAK_RNR) {
@@ -501,10 +509,10 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h)
 
 /* A packet of the response to the oldest READ or atomic. */
 static void
-answer_response(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t head,
-	const uint8_t *payload)
+answer_response(
+	struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, const uint8_t *payload)
 {
-	uint32_t len = head & 0xffff, flags = head >> 24, synd, psn;
+	uint32_t len = h->head & 0xffff, flags = h->head >> 24, synd, psn;
 	struct sm_swr *w;
 
 	if (qp->rd_head == qp->rd_tail)
@@ -528,26 +536,28 @@ answer_response(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, ui
 	qp->rd_head++;
 	w->wait = SM_SWR_DONE;
 	w->syndrome = (uint8_t)synd;
-	sq_acked(nic, qp, psn);
+	sm_sq_acked(nic, qp, psn);
 	sq_complete(nic, qp);
 	sm_sq_activate(nic, qp); /* It may have waited for this one. */
 }
 
 void
-sm_sq_answer(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t head,
-	const uint8_t *payload)
+sm_sq_answer(
+	struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, const uint8_t *payload)
 {
-	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
-		return;
-	if ((head >> 16 & 0xff) == SM_PKT_ACK) {
-		sq_acked(nic, qp, h->psn & SM_PSN_MASK);
+	uint8_t type = h->head >> 16 & 0xff;
+
+	if (type == SM_PKT_ACK) {
+		sm_sq_acked(nic, qp, h->psn & SM_PSN_MASK);
 		return;
 	}
+	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
+		return;
 	/* What answers something sent before the last rewind is answered again. */
 	if (h->dst >> 24 != qp->epoch)
 		return;
-	if ((head >> 16 & 0xff) == SM_PKT_NAK)
+	if (type == SM_PKT_NAK)
 		answer_nak(nic, qp, h);
 	else
-		answer_response(nic, qp, h, head, payload);
+		answer_response(nic, qp, h, payload);
 }

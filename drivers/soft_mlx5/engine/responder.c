@@ -25,8 +25,8 @@ answer_later(struct sm_nic *nic, struct sm_qp *qp)
 }
 
 /* Refuse the message at hand: nothing of it or behind it counts until the requester rewinds. */
-static void
-refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, enum sm_nak nak)
+static crpc_noinline void
+refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak)
 {
 	qp->rx.open = false;
 	qp->nak = (uint8_t)nak;
@@ -40,7 +40,7 @@ refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, enum sm_nak
 						       : -1);
 }
 
-static void
+static inline void
 message_done(struct sm_nic *nic, struct sm_qp *qp)
 {
 	qp->rx.open = false;
@@ -50,8 +50,8 @@ message_done(struct sm_nic *nic, struct sm_qp *qp)
 }
 
 /* The message completed a receive WQE. */
-static void
-recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, enum sm_cqe_op op,
+static inline void
+recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_cqe_op op,
 	uint32_t flags)
 {
 	struct sm_wc wc = {
@@ -82,7 +82,7 @@ message_step(struct sm_recv *rx, uint32_t len, uint32_t flags)
 }
 
 static void
-request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t len,
+request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
 	uint32_t flags, const uint8_t *payload)
 {
 	struct sm_recv *rx = &qp->rx;
@@ -116,8 +116,8 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint3
 			(flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND, flags);
 }
 
-static void
-request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint32_t len,
+static inline void
+request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
 	uint32_t flags, const uint8_t *payload)
 {
 	struct sm_recv *rx = &qp->rx;
@@ -162,7 +162,7 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, uint
 }
 
 static void
-request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h)
+request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 {
 	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
 
@@ -189,7 +189,7 @@ request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h)
 }
 
 static void
-request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, bool cas,
+request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, bool cas,
 	const uint8_t *payload)
 {
 	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
@@ -224,12 +224,12 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pkt *h, boo
 }
 
 void
-sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *h, uint32_t head,
-	const uint8_t *payload)
+sm_resp_request(
+	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, const uint8_t *payload)
 {
 	struct sm_qp *qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
-	uint32_t len = head & 0xffff, flags = head >> 24;
-	uint8_t type = head >> 16 & 0xff;
+	uint32_t len = h->head & 0xffff, flags = h->head >> 24;
+	uint8_t type = h->head >> 16 & 0xff;
 
 	if (crpc_unlikely(qp == NULL || qp->peer != peer || qp->dest_qpn != h->src)) {
 		sm_peer_lost(nic, peer, h);
@@ -274,6 +274,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_tx *tx = &qp->peer->tx;
 	const void *src = &rd->value;
 	struct sm_pkt_room room;
+	struct sm_hdr h = {0};
 	bool last;
 
 	if (!sm_tx_room(tx, len, 0, &room))
@@ -283,15 +284,16 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	if (src == NULL) { /* The region went while the response was under way. */
 		qp->psn_rx = rd->psn;
 		qp->ans_tail = qp->ans_head;
-		refuse(nic, qp, &(struct sm_pkt){.dst = (uint32_t)rd->epoch << 24}, SM_NAK_ACCESS);
+		refuse(nic, qp, &(struct sm_hdr){.dst = (uint32_t)rd->epoch << 24}, SM_NAK_ACCESS);
 		return true;
 	}
 	memcpy(room.payload, src, len);
 	rd->off += len;
 	last = rd->off == rd->len;
-	room.pkt->dst = qp->dest_qpn | (uint32_t)rd->epoch << 24;
-	room.pkt->src = qp->qpn;
-	room.pkt->psn = rd->psn;
+	h.dst = qp->dest_qpn | (uint32_t)rd->epoch << 24;
+	h.src = qp->qpn;
+	h.psn = rd->psn;
+	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, rd->pkt, last ? SM_PKT_LAST : 0);
 	if (last)
 		qp->ans_head++;
@@ -302,6 +304,7 @@ bool
 sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_pkt_room room;
+	struct sm_hdr h;
 
 	if (crpc_unlikely(qp->peer->dead))
 		return true;
@@ -311,13 +314,23 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 			return false;
 	if (qp->nak == 0 && qp->unacked == 0)
 		return true;
+	if (qp->peer->self && qp->nak == 0) { /* The requester is one of our own: tell it. */
+		struct sm_qp *far = sm_qp_find(nic, qp->dest_qpn);
+
+		qp->unacked = 0;
+		if (far != NULL && far->dest_qpn == qp->qpn)
+			sm_sq_acked(nic, far, (qp->psn_rx - 1) & SM_PSN_MASK);
+		return true;
+	}
 	if (!sm_tx_room(&qp->peer->tx, 0, 0, &room))
 		return false;
-	room.pkt->dst = qp->dest_qpn | (uint32_t)qp->refuse_epoch << 24;
-	room.pkt->src = qp->qpn;
-	room.pkt->psn = qp->nak != 0 ? qp->psn_rx : (qp->psn_rx - 1) & SM_PSN_MASK;
-	room.pkt->rkey = qp->attr.min_rnr_timer;
-	room.pkt->imm = qp->nak;
+	h.dst = qp->dest_qpn | (uint32_t)qp->refuse_epoch << 24;
+	h.src = qp->qpn;
+	h.psn = qp->nak != 0 ? qp->psn_rx : (qp->psn_rx - 1) & SM_PSN_MASK;
+	h.raddr = 0;
+	h.rkey = qp->attr.min_rnr_timer;
+	h.imm = qp->nak;
+	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(&qp->peer->tx, &room, 0, qp->nak != 0 ? SM_PKT_NAK : SM_PKT_ACK, 0);
 	qp->nak = 0;
 	qp->unacked = 0;
@@ -327,7 +340,7 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 void
 sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp)
 {
-	struct sm_pkt h = {.src = qp->dest_qpn, .dst = qp->qpn};
+	struct sm_hdr h = {.src = qp->dest_qpn, .dst = qp->qpn};
 
 	if (!qp->answering || qp->peer == NULL || sm_resp_serve(nic, qp))
 		return;

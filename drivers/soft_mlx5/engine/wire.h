@@ -65,15 +65,30 @@ enum sm_nak {
 	SM_NAK_OP,
 };
 
-/** Native endian: a ring never leaves its host. */
-struct sm_pkt {
-	_Atomic uint32_t head; /**< payload bytes | type << 16 | flags << 24; 0: not there yet. */
-	uint32_t dst;          /**< QPN of the receiver | epoch << 24. */
-	uint32_t src;          /**< QPN of the sender. */
-	uint32_t psn;          /**< Number of the message, 24 bits. */
+/** A packet's header as it is used: a copy, which its writer cannot change any more. */
+struct sm_hdr {
+	uint32_t head; /**< payload bytes | type << 16 | flags << 24. */
+	uint32_t dst;  /**< QPN of the receiver | epoch << 24. */
+	uint32_t src;  /**< QPN of the sender. */
+	uint32_t psn;  /**< Number of the message, 24 bits. */
 	uint64_t raddr;
 	uint32_t rkey;
 	uint32_t imm; /**< LAST: immediate or key, big endian as in the WQE; else the message's bytes. */
+};
+
+/**
+ * The same in the ring, native endian: a ring never leaves its host. All fields are atomic, so that each
+ * is read exactly once and by its own width: a wide load over narrow stores that are still in the
+ * store buffer (our own ring) stalls.
+ */
+struct sm_pkt {
+	_Atomic uint32_t head; /**< 0: not there yet. */
+	_Atomic uint32_t dst;
+	_Atomic uint32_t src;
+	_Atomic uint32_t psn;
+	_Atomic uint64_t raddr;
+	_Atomic uint32_t rkey;
+	_Atomic uint32_t imm;
 };
 _Static_assert(sizeof(struct sm_pkt) == 32, "half a line, so that 32 payload bytes fill it");
 
@@ -106,6 +121,29 @@ struct sm_rx {
 	uint64_t told;
 };
 
+static inline void
+sm_pkt_put(struct sm_pkt *p, const struct sm_hdr *h)
+{
+	crpc_store_relaxed(&p->dst, h->dst);
+	crpc_store_relaxed(&p->src, h->src);
+	crpc_store_relaxed(&p->psn, h->psn);
+	crpc_store_relaxed(&p->raddr, h->raddr);
+	crpc_store_relaxed(&p->rkey, h->rkey);
+	crpc_store_relaxed(&p->imm, h->imm);
+}
+
+static inline void
+sm_pkt_get(struct sm_pkt *p, uint32_t head, struct sm_hdr *h)
+{
+	h->head = head;
+	h->dst = crpc_load_relaxed(&p->dst);
+	h->src = crpc_load_relaxed(&p->src);
+	h->psn = crpc_load_relaxed(&p->psn);
+	h->raddr = crpc_load_relaxed(&p->raddr);
+	h->rkey = crpc_load_relaxed(&p->rkey);
+	h->imm = crpc_load_relaxed(&p->imm);
+}
+
 struct sm_pkt_room {
 	struct sm_pkt *pkt;
 	uint8_t *payload;
@@ -130,7 +168,8 @@ sm_tx_room(struct sm_tx *tx, uint32_t len, uint32_t keep, struct sm_pkt_room *ro
 {
 	uint32_t bytes = sm_pkt_bytes(len);
 	uint32_t left = SM_RING_BYTES - (uint32_t)(tx->pos & (SM_RING_BYTES - 1));
-	uint32_t pad = bytes > left ? left : 0;
+	/* One line always fits: positions are multiples of a line. */
+	uint32_t pad = bytes > CRPC_CACHE_LINE && bytes > left ? left : 0;
 	uint64_t end = tx->pos + pad + bytes + CRPC_CACHE_LINE + keep;
 
 	if (crpc_unlikely(end > tx->limit)) {
