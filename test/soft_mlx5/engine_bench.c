@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How fast the engine moves 32-byte inline WRITE_IMMs, without rdma-core: what a direct-verbs program
- * does (build the WQE, doorbell record, UAR, poll CQEs by owner bit, drive the NIC on an empty poll).
+ * How fast the engine moves 32-byte inline WRITE_IMMs, without rdma-core: what a direct-verbs
+ * program does (build the WQE, doorbell record, UAR, poll CQEs by owner bit, drive the NIC).
  *
  *     engine_bench loop [batch]      two queue pairs of one context, one thread
  *     engine_bench proc [batch]      two processes, one core each

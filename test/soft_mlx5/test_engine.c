@@ -197,7 +197,7 @@ scatter_list(void **state)
 	rig_qp_close(&y);
 }
 
-/* Only signalled WQEs complete, in order, NOPs too; the counter is the block where the WQE starts. */
+/* Only signalled WQEs complete, in order, NOPs too; the counter is the WQE's first block. */
 static void
 signalling_order(void **state)
 {
@@ -300,7 +300,7 @@ atomics(void **state)
 	}
 }
 
-/* More READs than max_rd_atomic, fenced SENDs between them: each SEND carries what the READ brought. */
+/* More READs than max_rd_atomic, and fenced SENDs that carry what the READ before them brought. */
 static void
 reads_and_fences(void **state)
 {
@@ -339,7 +339,7 @@ reads_and_fences(void **state)
 	}
 }
 
-/* The receiver does nothing: the sender stops at a full ring without spinning, and loses nothing. */
+/* The receiver does nothing: the sender stops at a full ring, does not spin, loses nothing. */
 static void
 ring_full(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a ConnectX answers to wrong work: syndromes on both sides, flushes, retries, refused commands.
+ * What a ConnectX answers to wrong work: syndromes on both sides, flushes, retries, refusals.
  */
 #include <errno.h>
 
@@ -423,6 +423,27 @@ no_such_queue_pair(void **state)
 	rig_qp_close(&y);
 }
 
+/* Another LID than the host's, or a slot that nobody holds: nobody is there. */
+static void
+no_such_place(void **state)
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		struct sm_qp_mod m;
+		struct rig_wqe w;
+
+		rig_set_state(&qa, SM_QPS_RESET);
+		rig_init_mod(&m);
+		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), 0);
+		rig_rtr_mod(&m, i == 0 ? qb.qpn : 0xff0123);
+		m.dlid = i == 0 ? SM_LID + 1 : SM_LID;
+		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), 0);
+		rig_rts_mod(&m);
+		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), 0);
+		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+		expect_send_error(&w, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+	}
+}
+
 /* Messages that were taken are acknowledged even if the queue pair goes before its next pass. */
 static void
 destroyed_after_receive(void **state)
@@ -617,6 +638,7 @@ main(void)
 		T(rnr_then_posted),
 		T(rnr_exhausted),
 		T(no_such_queue_pair),
+		T(no_such_place),
 		T(destroyed_after_receive),
 		T(cq_overrun),
 		T(transitions),

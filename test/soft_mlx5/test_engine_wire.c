@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The wire between contexts: killed processes, reused slots, forks, leftovers, foreign versions, and a
- * peer that writes rubbish.
+ * The wire between contexts: killed processes, reused slots, forks, leftovers, foreign versions,
+ * and a peer that writes rubbish.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -103,7 +103,7 @@ victim(const char *net, int in, int out)
 		pause();
 }
 
-/* The peer is killed with work open: it fails soon, the rest is flushed, the slot can be used again. */
+/* The peer is killed with work open: that fails soon, the slot can be used again. */
 static void
 killed_peer(void **state)
 {
@@ -163,7 +163,7 @@ killed_peer(void **state)
 	close(from[1]);
 }
 
-/* A process killed with rings and a slot: the next one alone on the net starts as on a fresh one. */
+/* A process killed with rings and a slot: the next one starts as on a fresh net. */
 static void
 killed_alone(void **state)
 {

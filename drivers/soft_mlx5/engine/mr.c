@@ -8,8 +8,9 @@
 #include "priv.h"
 
 /*
- * A key is index << 8 | variant. Freed indexes are chained; a reused one gets the next variant, so that
- * a key kept too long fails. Index 0 would make key 0 look valid, index 1 holds MLX5_INVALID_LKEY.
+ * A key is index << 8 | variant. Freed indexes are chained; a reused one gets the next variant, so
+ * that a key kept too long fails. Index 0 would make key 0 look valid, index 1 holds
+ * MLX5_INVALID_LKEY.
  */
 #define KEY_FIRST 2u
 _Static_assert(MLX5_INVALID_LKEY >> 8 == 1, "index 1 stays free");

@@ -13,7 +13,7 @@
 #define UAR_BF_STEP 0x100u
 /* All queue pairs of a page are looked at when it is quiet, or after this many doorbells. */
 #define UAR_SWEEP_RUNG 16u
-/* An acknowledgement may wait while packets keep coming, up to this many messages. */
+/* Messages for which an acknowledgement may wait while they keep coming. */
 #define ACK_HOLD 16u
 
 void
@@ -98,7 +98,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	return 0;
 }
 
-/* Objects that the program left; it has stopped using their memory or not, so look at none of it. */
+/* Objects that the program left. Their memory may be gone: none of it is touched. */
 static void
 objects_free(struct sm_nic *nic)
 {
@@ -266,9 +266,9 @@ uar_sweep(struct sm_nic *nic, struct sm_uar *u)
 }
 
 /*
- * A doorbell is a change of its register, so that a poll writes nothing: its value holds the index of a
- * WQE and a queue pair, which do not come again before they were served. Where they could, after
- * RESET, sm_uar_forget() clears the registers.
+ * A doorbell is a change of its register, so that a poll writes nothing: its value holds the index
+ * of a WQE and a queue pair, which do not come again before they were served. Where they could,
+ * after RESET, sm_uar_forget() clears the registers.
  */
 static inline uint32_t
 uar_poll(struct sm_nic *nic, struct sm_uar *u)
@@ -373,12 +373,15 @@ receive_pass(struct sm_nic *nic)
 	return n;
 }
 
-/* An acknowledgement is worth a packet of its own when the burst is over. */
+/* In a stream an acknowledgement waits one pass for the next message, and so on, to ACK_HOLD. */
 static bool
-answer_held(const struct sm_qp *qp)
+answer_held(struct sm_qp *qp)
 {
-	return qp->nak == 0 && qp->ans_head == qp->ans_tail && qp->unacked < ACK_HOLD &&
-		qp->peer->busy && qp->peer->was_busy && !qp->peer->self;
+	if (qp->unacked == qp->held || qp->unacked >= ACK_HOLD || !qp->peer->was_busy ||
+		qp->peer->self || qp->nak != 0 || qp->ans_head != qp->ans_tail)
+		return false;
+	qp->held = qp->unacked;
+	return true;
 }
 
 static void

@@ -86,7 +86,8 @@ peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
 int
 sm_peer_get(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer)
 {
-	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), peer);
+	return peer_of(
+		nic, slot, slot < SM_SLOTS ? sm_wire_gen(nic->wire, slot) : 0, peer);
 }
 
 void

@@ -18,7 +18,7 @@
  *
  * One progress pass:
  *
- *     doorbells -> active QPs send -> rings in: requests, responses -> acknowledgements out -> events
+ *     active QPs, doorbells: send -> rings in: requests, responses -> answers out -> timers, events
  *
  * Everything below sm_nic_progress() runs with the nic's lock held.
  */
@@ -244,6 +244,7 @@ struct sm_qp {
 	/* Responder. */
 	uint32_t psn_rx; /**< Expected. */
 	uint32_t unacked; /**< Messages received since the last acknowledgement. */
+	uint32_t held;    /**< How many there were when it was last put off. */
 	uint8_t nak;     /**< enum sm_nak to be sent. */
 	bool refusing;   /**< Everything of refuse_epoch is dropped. */
 	uint8_t refuse_epoch;
@@ -551,7 +552,7 @@ void sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp);
 
 /* ---- peer.c ---- */
 
-/** The peer at @p slot, made if need be. */
+/** The peer at @p slot, made if need be; SM_SLOTS: one that is dead. */
 int sm_peer_get(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer);
 void sm_peer_join(struct sm_peer *peer, struct sm_qp *qp);
 void sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp);

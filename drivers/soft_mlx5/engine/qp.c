@@ -197,7 +197,7 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	qp->rd_head = qp->rd_tail = qp->rd_off = 0;
 	qp->rq_head = qp->rq_tail = 0;
 	qp->ans_head = qp->ans_tail = 0;
-	qp->unacked = 0;
+	qp->unacked = qp->held = 0;
 	qp->nak = 0;
 	qp->refusing = qp->halted = false;
 	memset(&qp->tx, 0, sizeof(qp->tx));
@@ -340,7 +340,11 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 	if (to == SM_QPS_RTR && qp->state == SM_QPS_INIT) {
 		struct sm_peer *peer;
 
-		rc = sm_peer_get(nic, (m->dest_qpn >> 16) & (SM_SLOTS - 1), &peer);
+		/* Every context of the host has the same LID: at another one there is nobody. */
+		bool here = m->is_global || m->dlid == 0 || m->dlid == SM_LID;
+
+		rc = sm_peer_get(nic, here ? (m->dest_qpn >> 16) & (SM_SLOTS - 1) : SM_SLOTS,
+			&peer);
 		if (rc != 0)
 			return rc;
 		qp->peer = peer;

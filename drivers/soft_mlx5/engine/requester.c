@@ -263,8 +263,8 @@ wqe_data_simple(struct sm_nic *nic, const struct sm_qp *qp, const uint8_t *seg, 
 }
 
 /*
- * The short way of a well-formed SEND or WRITE of one packet. Whatever is not that returns false with
- * nothing done and takes the long way, which knows all cases and names the errors.
+ * The short way of a well-formed SEND or WRITE of one packet. Whatever is not that returns false
+ * with nothing done and takes the long way, which knows all cases and names the errors.
  */
 static bool
 wqe_simple(struct sm_nic *nic, struct sm_qp *qp)

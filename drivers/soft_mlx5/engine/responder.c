@@ -334,6 +334,7 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 	sm_tx_commit(&qp->peer->tx, &room, 0, qp->nak != 0 ? SM_PKT_NAK : SM_PKT_ACK, 0);
 	qp->nak = 0;
 	qp->unacked = 0;
+	qp->held = 0;
 	return true;
 }
 

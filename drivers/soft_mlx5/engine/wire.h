@@ -12,12 +12,13 @@
  *
  * A slot belongs to whoever holds the kernel's lock on its byte of the file `net`: the kernel drops
  * it when the process dies. A slot has a generation, and a ring is made for two (slot, generation)
- * pairs, so nothing of a dead owner reaches the next one. doc/protocol/soft_mlx5_wire.md is the format.
+ * pairs, so nothing of a dead owner reaches the next one. doc/protocol/soft_mlx5_wire.md has the
+ * format.
  *
- * A ring has one writer and one reader. A packet is a header of 32 bytes and its payload, rounded up to
- * whole cache lines. The word `head` of a packet is its valid flag: it is written last, and the word in
- * the place of the next packet is cleared before, so a packet of 32 payload bytes moves one cache line
- * and there is no index to share but the reader's position, told seldom.
+ * A ring has one writer and one reader. A packet is a header of 32 bytes and its payload, rounded
+ * up to whole cache lines. The word `head` of a packet is its valid flag: it is written last, and the
+ * word in the place of the next packet is cleared before, so a packet of 32 payload bytes moves one
+ * cache line and there is no index to share but the reader's position, told seldom.
  */
 
 #include <string.h>
@@ -77,9 +78,9 @@ struct sm_hdr {
 };
 
 /**
- * The same in the ring, native endian: a ring never leaves its host. All fields are atomic, so that each
- * is read exactly once and by its own width: a wide load over narrow stores that are still in the
- * store buffer (our own ring) stalls.
+ * The same in the ring, native endian: a ring never leaves its host. All fields are atomic, so that
+ * each is read exactly once and by its own width: a wide load over narrow stores that are still in
+ * the store buffer (our own ring) stalls.
  */
 struct sm_pkt {
 	_Atomic uint32_t head; /**< 0: not there yet. */

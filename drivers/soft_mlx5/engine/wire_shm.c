@@ -92,7 +92,7 @@ dir_make(const char *name, char *dir, size_t size)
 	return 0;
 }
 
-/* A file of exactly @size bytes whose blocks exist: a full /dev/shm must fail here, not by a signal. */
+/* A file of @size bytes whose blocks exist: a full /dev/shm must fail here, not by a signal. */
 static int
 file_reserve(int fd, size_t size)
 {
