@@ -16,9 +16,9 @@
  * format.
  *
  * A ring has one writer and one reader. A packet is a header of 32 bytes and its payload, rounded
- * up to whole cache lines. The word `head` of a packet is its valid flag: it is written last, and the
- * word in the place of the next packet is cleared before, so a packet of 32 payload bytes moves one
- * cache line and there is no index to share but the reader's position, told seldom.
+ * up to whole cache lines. The word `head` of a packet is its valid flag: it is written last, and
+ * the word in the place of the next packet is cleared before, so a packet of 32 payload bytes moves
+ * one cache line and there is no index to share but the reader's position, told seldom.
  */
 
 #include <string.h>
