@@ -315,6 +315,47 @@ slots_run_out(void **state)
 	assert_false(exists(""));
 }
 
+/* Many peers, most of them silent for long: each is heard in the end, and answered. */
+static void
+many_peers(void **state)
+{
+	enum { N = 40 };
+	static struct rig_host h[N], hub;
+	static struct rig_qp x[N], y[N];
+	const char *net = rig_net();
+	struct rig_wqe w;
+
+	net_dir(net);
+	rig_host_open(&hub, net, 4096);
+	for (uint32_t i = 0; i < N; i++) {
+		rig_host_open(&h[i], net, 4096);
+		rig_qp_open(&h[i], &x[i], NULL);
+		rig_qp_open(&hub, &y[i], NULL);
+		rig_connect(&x[i], &y[i]);
+	}
+	for (uint32_t i = 0; i < 3000; i++) /* They all become silent ones. */
+		sm_nic_progress(hub.nic, rig_now += 100);
+	for (uint32_t round = 0; round < 20; round++)
+		for (uint32_t i = round % 7; i < N; i += 1 + round) {
+			rig_recv(&y[i], NULL, 0, 0);
+			rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
+			rig_post(&x[i], &w);
+			assert_int_equal(be32toh(rig_expect(&h[i], &hub, &y[i].rcq)->imm_inval_pkey),
+				i);
+			assert_non_null(rig_expect(&h[i], &hub, &x[i].scq));
+		}
+	for (uint32_t i = 0; i < N; i++) {
+		rig_qp_close(&x[i]);
+		rig_qp_close(&y[i]);
+		rig_host_close(&h[i]);
+	}
+	for (uint32_t i = 0; i < 1000; i++) /* The dead ones are dropped from either list. */
+		sm_nic_progress(hub.nic, rig_now += 1000000);
+	assert_true(sm_nic_idle(hub.nic));
+	rig_host_close(&hub);
+	assert_false(exists(""));
+}
+
 static uint64_t
 rnd(uint64_t *s)
 {
@@ -411,6 +452,7 @@ main(void)
 		cmocka_unit_test(fork_child),
 		cmocka_unit_test(refused_nets),
 		cmocka_unit_test(slots_run_out),
+		cmocka_unit_test(many_peers),
 		cmocka_unit_test(hostile_peer),
 	};
 

@@ -15,6 +15,10 @@
 #define UAR_SWEEP_RUNG 16u
 /* Messages for which an acknowledgement may wait while they keep coming. */
 #define ACK_HOLD 16u
+/* Beyond so many peers those that were silent for so many passes are polled in turn, a few a pass. */
+#define PEERS_HOT 8u
+#define PEER_QUIET 1000u
+#define PEERS_COLD 2u
 
 void
 sm_lock(struct sm_nic *nic)
@@ -85,6 +89,8 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	TAILQ_INIT(&nic->waiting);
 	TAILQ_INIT(&nic->failed);
 	TAILQ_INIT(&nic->peers);
+	TAILQ_INIT(&nic->hot);
+	TAILQ_INIT(&nic->cold);
 	TAILQ_INIT(&nic->cqs);
 	TAILQ_INIT(&nic->srqs);
 	TAILQ_INIT(&nic->pds);
@@ -361,15 +367,27 @@ static uint32_t
 receive_pass(struct sm_nic *nic)
 {
 	uint32_t n = 0, rings = crpc_load_acquire(nic->rings); /* R1 pairs with R0. */
-	struct sm_peer *p;
+	struct sm_peer *p, *next;
 
 	if (crpc_unlikely(rings != nic->rings_seen)) {
 		nic->rings_seen = rings;
 		sm_peer_discover(nic);
 	}
-	TAILQ_FOREACH(p, &nic->peers, link)
-		if (!p->dead)
-			n += sm_peer_poll(nic, p);
+	for (p = TAILQ_FIRST(&nic->hot); p != NULL; p = next) {
+		next = TAILQ_NEXT(p, poll_link);
+		n += sm_peer_poll(nic, p);
+		if (crpc_unlikely(p->quiet > PEER_QUIET && nic->nhot > PEERS_HOT))
+			sm_peer_polled(nic, p, SM_POLLED_COLD);
+	}
+	for (uint32_t i = 0; i < PEERS_COLD && i < nic->ncold; i++) {
+		uint32_t got;
+
+		p = TAILQ_FIRST(&nic->cold);
+		got = sm_peer_poll(nic, p);
+		n += got;
+		if (p->polled != SM_POLLED_NEVER)
+			sm_peer_polled(nic, p, got != 0 ? SM_POLLED_HOT : SM_POLLED_COLD);
+	}
 	return n;
 }
 

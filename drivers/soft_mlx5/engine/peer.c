@@ -31,6 +31,27 @@ ring_restart(struct sm_peer *p)
 	crpc_store_relaxed(&sm_ring_at(p->tx.ring, 0)->head, 0);
 }
 
+void
+sm_peer_polled(struct sm_nic *nic, struct sm_peer *p, enum sm_polled polled)
+{
+	if (p->polled == SM_POLLED_HOT) {
+		TAILQ_REMOVE(&nic->hot, p, poll_link);
+		nic->nhot--;
+	} else if (p->polled == SM_POLLED_COLD) {
+		TAILQ_REMOVE(&nic->cold, p, poll_link);
+		nic->ncold--;
+	}
+	p->polled = (uint8_t)polled;
+	p->quiet = 0;
+	if (polled == SM_POLLED_HOT) {
+		TAILQ_INSERT_TAIL(&nic->hot, p, poll_link);
+		nic->nhot++;
+	} else if (polled == SM_POLLED_COLD) {
+		TAILQ_INSERT_TAIL(&nic->cold, p, poll_link);
+		nic->ncold++;
+	}
+}
+
 static int
 peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 {
@@ -43,6 +64,7 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 		if (p->tx.ring == NULL)
 			return ENOMEM;
 		p->rx.ring = p->tx.ring;
+		sm_peer_polled(nic, p, SM_POLLED_HOT);
 	} else {
 		rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, &p->tx.ring);
 		if (rc != 0)
@@ -93,6 +115,7 @@ sm_peer_get(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer)
 void
 sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 {
+	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	TAILQ_REMOVE(&nic->peers, p, link);
 	if (p->self) {
 		free(p->tx.ring);
@@ -133,6 +156,8 @@ sm_peer_discover(struct sm_nic *nic)
 			continue;
 		}
 		p->rx.ring = ring;
+		if (!p->dead)
+			sm_peer_polled(nic, p, SM_POLLED_HOT);
 	}
 }
 
@@ -142,6 +167,7 @@ peer_dead(struct sm_nic *nic, struct sm_peer *p)
 	struct sm_qp *qp, *next;
 
 	p->dead = true;
+	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
 		next = TAILQ_NEXT(qp, peer_link);
 		sm_sq_peer_dead(nic, qp);
@@ -233,6 +259,7 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 	p->was_busy = p->busy;
 	p->busy = n != 0;
 	p->heard |= p->busy;
+	p->quiet = n != 0 ? 0 : p->quiet + 1;
 	return n;
 }
 

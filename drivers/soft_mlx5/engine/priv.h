@@ -287,9 +287,21 @@ struct sm_peer {
 	struct sm_rx rx;
 	struct sm_hdr *late; /**< NAKs of no queue pair that found the ring full. */
 	uint32_t nlate, late_room;
+	uint32_t quiet;   /**< Polls in a row that found nothing. */
+	uint8_t polled;   /**< enum sm_polled. */
 	TAILQ_HEAD(, sm_qp) qps;
 	TAILQ_ENTRY(sm_peer) link;
+	TAILQ_ENTRY(sm_peer) poll_link;
 };
+
+/** How often a peer's ring is looked at. */
+enum sm_polled {
+	SM_POLLED_NEVER, /**< No ring, or dead. */
+	SM_POLLED_HOT,   /**< In each pass. */
+	SM_POLLED_COLD,  /**< In turn: silent, and there are many. */
+};
+
+TAILQ_HEAD(sm_peer_list, sm_peer);
 
 TAILQ_HEAD(sm_qp_list, sm_qp);
 
@@ -311,7 +323,9 @@ struct sm_nic {
 	struct sm_qp_list answers;
 	struct sm_qp_list waiting;
 	struct sm_qp_list failed;
-	TAILQ_HEAD(, sm_peer) peers;
+	struct sm_peer_list peers;
+	struct sm_peer_list hot, cold; /**< Those with a ring to us. */
+	uint32_t nhot, ncold;
 	struct sm_cq *touched;
 	uint64_t alive_at;
 	struct sm_wire *wire;
@@ -558,6 +572,8 @@ void sm_peer_join(struct sm_peer *peer, struct sm_qp *qp);
 void sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp);
 /** Read what a peer sent, a bounded amount; number of packets. */
 uint32_t sm_peer_poll(struct sm_nic *nic, struct sm_peer *peer);
+/** Move a peer to another list of polled ones. */
+void sm_peer_polled(struct sm_nic *nic, struct sm_peer *peer, enum sm_polled polled);
 /** Map the rings that were made to us. */
 void sm_peer_discover(struct sm_nic *nic);
 /** Look for deaths and drop peers that nobody needs. */
