@@ -99,4 +99,5 @@ pair() {
 	rc=$?
 	[ $rc -eq 0 ] || fail "server of '$*' ended with $rc"
 	! grep -q '^soft_mlx5:' "$TMP"/*.out || fail "'$*' was refused something"
+	! grep -q 'runtime error:' "$TMP"/*.out || fail "'$*' has undefined behaviour"
 }
