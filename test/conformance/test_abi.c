@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -355,25 +356,25 @@ struct loop {
 };
 
 static void
-loop_connect(struct loop *l)
+connect_to_self(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
 			.port_num = 1,
 			.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 
-	assert_int_equal(ibv_modify_qp(l->qp, &attr,
+	assert_int_equal(ibv_modify_qp(qp, &attr,
 					 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 							 IBV_QP_ACCESS_FLAGS),
 			0);
 	memset(&attr, 0, sizeof(attr));
 	attr.qp_state = IBV_QPS_RTR;
 	attr.path_mtu = IBV_MTU_1024;
-	attr.dest_qp_num = l->qp->qp_num;
+	attr.dest_qp_num = qp->qp_num;
 	attr.max_dest_rd_atomic = 1;
 	attr.min_rnr_timer = 12;
 	attr.ah_attr.dlid = 1;
 	attr.ah_attr.port_num = 1;
-	assert_int_equal(ibv_modify_qp(l->qp, &attr,
+	assert_int_equal(ibv_modify_qp(qp, &attr,
 					 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 							 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 							 IBV_QP_MAX_DEST_RD_ATOMIC |
@@ -385,7 +386,7 @@ loop_connect(struct loop *l)
 	attr.retry_cnt = 7;
 	attr.rnr_retry = 7;
 	attr.max_rd_atomic = 1;
-	assert_int_equal(ibv_modify_qp(l->qp, &attr,
+	assert_int_equal(ibv_modify_qp(qp, &attr,
 					 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 							 IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 							 IBV_QP_MAX_QP_RD_ATOMIC),
@@ -413,7 +414,7 @@ loop_open(struct loop *l)
 	l->mr = ibv_reg_mr(
 			l->pd, l->buf, BUF_LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	assert_non_null(l->mr);
-	loop_connect(l);
+	connect_to_self(l->qp);
 }
 
 static void
@@ -553,6 +554,52 @@ channels_are_shared(void **state)
 	loop_close(&l);
 }
 
+/* More events than the kernel queues on a socket: none may get lost. */
+#define MANY 700
+
+static void
+many_events_wait_for_room(void **state)
+{
+	struct ibv_qp_init_attr init = {
+			.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_send_sge = 1}};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	static struct ibv_cq *cq[MANY];
+	static struct ibv_qp *qp[MANY];
+	static int seen[MANY];
+	struct ibv_cq *ev_cq;
+	struct loop l;
+	void *ev_ctx;
+	int i;
+
+	loop_open(&l);
+	for (i = 0; i < MANY; i++) {
+		cq[i] = ibv_create_cq(l.ctx, 1, &seen[i], l.channel, 0);
+		assert_non_null(cq[i]);
+		init.send_cq = init.recv_cq = cq[i];
+		qp[i] = ibv_create_qp(l.pd, &init);
+		assert_non_null(qp[i]);
+		connect_to_self(qp[i]);
+		assert_int_equal(ibv_req_notify_cq(cq[i], 0), 0);
+		assert_int_equal(ibv_post_send(qp[i], &wr, &bad), 0); /* of no bytes */
+	}
+	for (i = 0; i < MANY; i++) {
+		assert_true(readable(l.channel->fd, SECONDS_MAX * 1000));
+		/* Let them pile up first. */
+		if (i == 0)
+			usleep(200000);
+		assert_int_equal(ibv_get_cq_event(l.channel, &ev_cq, &ev_ctx), 0);
+		(*(int *)ev_ctx)++;
+		ibv_ack_cq_events(ev_cq, 1);
+	}
+	for (i = 0; i < MANY; i++) {
+		assert_int_equal(seen[i], 1);
+		assert_int_equal(ibv_destroy_qp(qp[i]), 0);
+		assert_int_equal(ibv_destroy_cq(cq[i]), 0);
+	}
+	loop_close(&l);
+}
+
 static void
 srq_limit_is_an_event(void **state)
 {
@@ -681,6 +728,63 @@ fork_leaves_the_parent_alone(void **state)
 	loop_close(&l);
 }
 
+static void *
+own_device(void *arg)
+{
+	struct loop l;
+	int i, j;
+
+	for (i = 0; i < 5; i++) {
+		loop_open(&l);
+		for (j = 0; j < 200; j++)
+			loop_send(&l);
+		loop_close(&l);
+	}
+	return NULL;
+}
+
+static void *
+shared_device(void *arg)
+{
+	struct ibv_context *ctx = arg;
+	static char buf[BUF_LEN];
+	struct ibv_comp_channel *channel;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	int i;
+
+	for (i = 0; i < 100; i++) {
+		channel = ibv_create_comp_channel(ctx);
+		pd = ibv_alloc_pd(ctx);
+		mr = ibv_reg_mr(pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE);
+		cq = ibv_create_cq(ctx, 64, NULL, channel, 0);
+		assert_true(channel != NULL && pd != NULL && mr != NULL && cq != NULL);
+		assert_int_equal(ibv_destroy_cq(cq), 0);
+		assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+		assert_int_equal(ibv_dereg_mr(mr), 0);
+		assert_int_equal(ibv_dealloc_pd(pd), 0);
+	}
+	return NULL;
+}
+
+/* Opening, closing, commands and traffic at once; the thread sanitizer looks on. */
+static void
+threads_do_not_meet(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	pthread_t thread[4];
+	int i;
+
+	for (i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL,
+						 i % 2 ? own_device : shared_device, ctx),
+				0);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(pthread_join(thread[i], NULL), 0);
+	ibv_close_device(ctx);
+}
+
 static void
 progress_is_found_by_name(void **state)
 {
@@ -714,11 +818,13 @@ main(void)
 			cmocka_unit_test(limits_are_checked),
 			cmocka_unit_test(unread_events_do_not_block_destroy),
 			cmocka_unit_test(channels_are_shared),
+			cmocka_unit_test(many_events_wait_for_room),
 			cmocka_unit_test(srq_limit_is_an_event),
 			cmocka_unit_test(rereg_moves_a_region),
 			cmocka_unit_test(descriptors_may_be_duplicated),
 			cmocka_unit_test(numbers_are_not_trusted),
 			cmocka_unit_test(fork_leaves_the_parent_alone),
+			cmocka_unit_test(threads_do_not_meet),
 			cmocka_unit_test(progress_is_found_by_name),
 	};
 
