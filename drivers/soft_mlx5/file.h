@@ -4,22 +4,22 @@
 
 /**
  * @file
- * The descriptors that stand for files of the kernel's RDMA side: device nodes, completion channels,
- * asynchronous event queues.
+ * The descriptors that stand for files of the kernel's RDMA side: device nodes, completion
+ * channels, asynchronous event queues.
  *
  * A descriptor number proves nothing: the program may have closed it behind our back (dup2, a
- * syscall of its own) and have something else there now. So a file is known by its inode, and the
- * number is a hint that is checked, except in sm_file_at(), which poll loops use.
+ * syscall of its own) and have something else there now. So a file is known by its inode, and
+ * the number is a hint that is checked, except in sm_file_at(), which poll loops use.
  *
  * Life: sm_file_add() when the descriptor is made; close() of the last descriptor of the inode
  * (preload.c tells by sm_file_closed()) calls release. In a forked child the files exist, their
  * objects are dead (uverbs.c); a child made by vfork shares our memory, and what it closes is
  * not closed here: pid tells.
  *
- * Locks: the files lock guards the list and is held for a few instructions, never across a call of the
- * NIC, which opens and looks at files of its own through preload.c. Whoever drives devices that it
- * found in the list holds the drive lock (progress.h). Order: context, drive, files, nic; who holds
- * the drive lock only tries a context's.
+ * Locks: the files lock guards the list and is held for a few instructions, never across a call
+ * of the NIC, which opens and looks at files of its own through preload.c. Whoever drives
+ * devices that it found in the list holds the drive lock (progress.h). Order: context, drive,
+ * files, nic; who holds the drive lock only tries a context's.
  */
 
 #include <sys/stat.h>

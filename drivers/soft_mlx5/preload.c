@@ -475,7 +475,7 @@ ioctl(int fd, unsigned long request, ...)
 	file = sm_file_find(fd);
 	if (file == NULL || file->kind != SM_FILE_DEVICE)
 		return REAL(ioctl)(fd, request, arg);
-	err = uv_ioctl(file, arg);
+	err = uv_ioctl(file, fd, arg);
 	if (err == 0)
 		return 0;
 	errno = err;

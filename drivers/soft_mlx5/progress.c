@@ -91,9 +91,9 @@ get_mode(void)
 }
 
 /*
- * The NIC reads and writes the program's memory as a card does by DMA: ordered by doorbells and owner
- * bits, of which the thread sanitizer sees nothing, since libmlx5 rings and polls without being
- * instrumented. So it is told not to look; the engine's own tests let it look.
+ * The NIC reads and writes the program's memory as a card does by DMA: ordered by doorbells and
+ * owner bits, of which the thread sanitizer sees nothing, since libmlx5 rings and polls without
+ * being instrumented. So it is told not to look; the engine's own tests let it look.
  */
 #ifndef __has_feature
 #define __has_feature(x) 0

@@ -7,13 +7,14 @@
  * Who runs the NIC. There is no processor on a card, so some thread of the program must:
  *
  * - a poll loop that knows us calls soft_mlx5_progress() when it found nothing (soft_mlx5.h);
- * - any other program is driven from its own empty ibv_poll_cq(), which is wrapped when it opens the device;
+ * - any other program is driven from its own empty ibv_poll_cq(), which is wrapped when it opens
+ *   the device;
  * - a program that waits elsewhere (blocked for an event, watching memory, a passive target) is
  *   driven by a helper thread. It sleeps, looks every millisecond whether anybody else drives, and
  *   works only where nobody does; while it finds work it comes back sooner.
  *
- * SOFT_MLX5_PROGRESS: inline (the first only), hook (all three, the default), thread (first and third; the
- * helper works always), rt (like thread, with real-time priority and a fixed sleep of
+ * SOFT_MLX5_PROGRESS: inline (the first only), hook (all three, the default), thread (first and
+ * third; the helper works always), rt (like thread, with real-time priority and a fixed sleep of
  * SOFT_MLX5_SLEEP_US).
  */
 
@@ -21,8 +22,8 @@
 void sm_progress_start(void);
 
 /**
- * Held by the helper thread while it drives: whoever frees a context that was in the list, or forks,
- * takes it.
+ * Held by the helper thread while it drives: whoever frees a context that was in the list, or
+ * forks, takes it.
  */
 void sm_drive_lock(void);
 void sm_drive_unlock(void);

@@ -6,10 +6,10 @@
  * @file
  * The part of /sys and /dev in which programs look for RDMA devices, as a real directory tree.
  *
- * The tree is constant for a version of the library and private to the user. It is made by the first process
- * that looks for a device and stays: /dev/shm/soft_mlx5-<uid>/<hash of its content>/. A lock file
- * keeps makers apart, a mark that is made last says that the tree is whole, and a tree of which
- * something was removed is made good by the next process.
+ * The tree is constant for a version of the library and private to the user. It is made by the
+ * first process that looks for a device and stays: /dev/shm/soft_mlx5-<uid>/<hash of its
+ * content>/. A lock file keeps makers apart, a mark that is made last says that the tree is
+ * whole, and a tree of which something was removed is made good by the next process.
  */
 
 #include <stdbool.h>
@@ -34,7 +34,7 @@
 #define SM_UVERBS_MAJOR 231
 #define SM_UVERBS_MINOR 192
 
-/** Called for each entry; @p link: @p text is what a symbolic link points to. False ends the walk. */
+/** Called for each entry; @p link: @p text is what a link points to. False ends the walk. */
 typedef bool (*sm_sysfs_visit)(void *arg, const char *path, const char *text, bool link);
 
 /** Walk all entries, parents not included, in a fixed order. True if no visit ended it. */

@@ -327,7 +327,7 @@ map_uar(struct uv_ctx *ctx, struct uv_uar *uar)
 {
 	int err;
 
-	uar->page = mmap(NULL, UV_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->file.fd,
+	uar->page = mmap(NULL, UV_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->fd,
 			(off_t)uar->page_id * UV_PAGE);
 	if (uar->page == MAP_FAILED)
 		return errno;
@@ -574,7 +574,7 @@ invoke_write(struct uv_ctx *ctx, const struct attrs *set)
 		return sm_refuse(EOPNOTSUPP, "uverbs command %s", cmd->name);
 	err = run_command(ctx, cmd, set);
 	if (sm_tracing())
-		sm_trace("fd %d %s: %s", ctx->file.fd, cmd->name, err == 0 ? "ok" : strerror(err));
+		sm_trace("fd %d %s: %s", ctx->fd, cmd->name, err == 0 ? "ok" : strerror(err));
 	return err;
 }
 
@@ -616,8 +616,7 @@ dispatch(struct uv_ctx *ctx, const struct ib_uverbs_ioctl_hdr *hdr, const struct
 			hdr->method_id == MLX5_IB_METHOD_UAR_OBJ_DESTROY)
 		return uar_destroy(ctx, set);
 	if (sm_tracing())
-		sm_trace("fd %d method 0x%x/0x%x: none", ctx->file.fd, hdr->object_id,
-				hdr->method_id);
+		sm_trace("fd %d method 0x%x/0x%x: none", ctx->fd, hdr->object_id, hdr->method_id);
 	if (!is_probe(hdr->object_id, hdr->method_id))
 		return sm_refuse(EPROTONOSUPPORT, "uverbs object 0x%x, method 0x%x", hdr->object_id,
 				hdr->method_id);
@@ -625,7 +624,7 @@ dispatch(struct uv_ctx *ctx, const struct ib_uverbs_ioctl_hdr *hdr, const struct
 }
 
 int
-uv_ioctl(struct sm_file *file, const void *arg)
+uv_ioctl(struct sm_file *file, int fd, const void *arg)
 {
 	struct uv_ctx *ctx = crpc_container_of(file, struct uv_ctx, file);
 	struct ib_uverbs_ioctl_hdr hdr;
@@ -645,6 +644,7 @@ uv_ioctl(struct sm_file *file, const void *arg)
 	memcpy(set.a, set.user, set.n * sizeof(set.a[0]));
 
 	pthread_mutex_lock(&ctx->lock);
+	ctx->fd = fd;
 	err = ctx->dead ? EIO : dispatch(ctx, &hdr, &set);
 	pthread_mutex_unlock(&ctx->lock);
 	return err;

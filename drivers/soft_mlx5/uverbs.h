@@ -13,9 +13,10 @@
  *              event.c     completion channels and asynchronous events
  *              memory.c    is this range mapped?
  *
- * libibverbs probes once whether the ioctl can carry the commands of the older write(2) interface,
- * and then sends nearly all commands so. The methods of the newer interface that have an older twin
- * are answered EPROTONOSUPPORT, as by a kernel that does not have them; libibverbs remembers it.
+ * libibverbs probes once whether the ioctl can carry the commands of the older write(2)
+ * interface, and then sends nearly all commands so. The methods of the newer interface that have
+ * an older twin are answered EPROTONOSUPPORT, as by a kernel that does not have them; libibverbs
+ * remembers it.
  *
  * Commands of a context are serialised by its lock. Events come from the NIC under its own lock and
  * touch only what stays constant in a queue, and atomics.
@@ -59,6 +60,7 @@ struct uv_ctx {
 	int device;
 	bool dead;            /**< Inherited by fork: every command is EIO. */
 	pthread_mutex_t lock; /**< One command at a time. */
+	int fd;               /**< The descriptor of the present command. */
 	struct uv_objs objs;
 	struct uv_chan *async;
 	uint32_t uar_next;
@@ -75,8 +77,7 @@ struct uv_ctx {
 	uint32_t seen_calls;     /**< Helper thread: calls at its last look. */
 	uint64_t quiet_since_ns; /**< Helper thread: no calls since. */
 	char guard[CRPC_CACHE_GUARD];
-	_Atomic uint32_t
-			calls; /**< Written by polling threads; relaxed, a lost count is harmless. */
+	_Atomic uint32_t calls;  /**< Written by polling threads; a lost count is harmless. */
 	_Atomic uint32_t empty;  /**< Empty polls in a row. */
 	_Atomic uint64_t now_ns; /**< The time as the NIC was last told. */
 };
@@ -159,7 +160,7 @@ typedef int (*uv_cmd_fn)(struct uv_ctx *ctx, struct uv_call *call);
 int uv_open(int n, int flags);
 int uv_device_number(struct sm_file *file);
 /** 0 or the errno value of the ioctl. */
-int uv_ioctl(struct sm_file *file, const void *arg);
+int uv_ioctl(struct sm_file *file, int fd, const void *arg);
 /** Copy the request's start, zero what it lacks. */
 #define uv_req(call) ((const void *)(call)->req.bytes)
 /** Answer: as much as the program has room for, the rest of its room zero. */

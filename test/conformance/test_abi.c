@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The uverbs interface as a program sees it through unmodified libibverbs and libmlx5, and by ioctls
- * made by hand: hostile requests, objects in use, wrong memory, events, descriptors that are
- * duplicated or closed unseen, and fork. Runs under usertools/soft-mlx5.
+ * The uverbs interface as a program sees it through unmodified libibverbs and libmlx5, and by
+ * ioctls made by hand: hostile requests, objects in use, wrong memory, events, descriptors that
+ * are duplicated or closed unseen, and fork. Runs under usertools/soft-mlx5.
  */
 #include <setjmp.h>
 #include <stdarg.h>

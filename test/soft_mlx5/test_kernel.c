@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The parts of the kernel side that need no preload: the handle table gives unique handles, refuses
- * foreign ones and reuses late; the device tree is what programs look for, is made again if damaged, never
- * followed into a foreign place; the memory map is read right.
+ * The parts of the kernel side that need no preload: the handle table gives unique handles,
+ * refuses foreign ones and reuses late; the device tree is what programs look for, is made again
+ * if damaged, never followed into a foreign place; the memory map is read right.
  */
 #include <setjmp.h>
 #include <stdarg.h>
