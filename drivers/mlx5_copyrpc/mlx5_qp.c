@@ -173,8 +173,11 @@ ibqp_create(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_qp_conf *conf,
 			.max_recv_sge = 1,
 			.max_inline_data = inl,
 		},
-		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = dev->pd,
+		/* Without these rdma-core sizes the ring for memory window binds: twice as large. */
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+			IBV_QP_EX_WITH_RDMA_READ,
 	};
 
 	return mlx5dv_create_qp(dev->dp.context, &attr, &dv_attr);
