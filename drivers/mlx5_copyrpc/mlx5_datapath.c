@@ -64,11 +64,11 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 
 /* A send is done, and so are all before it. */
 static inline uint16_t
-send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint64_t tail,
 	struct crpc_rdma_cqe *out)
 {
 	struct crpc_mlx5_sq *sq = &qp->sq;
-	const struct crpc_mlx5_sent *sent = &sq->sent[be16toh(cqe->wqe_counter) & sq->bb_mask];
+	const struct crpc_mlx5_sent *sent = &sq->sent[CRPC_MLX5_TAIL_COUNTER(tail) & sq->bb_mask];
 	uint32_t seq = sent->seq + 1;
 
 	dev->stats.send_cqes++;
@@ -117,18 +117,18 @@ recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_
 }
 
 static inline uint16_t
-cqe_take(struct crpc_mlx5_dev *dev, const struct crpc_mlx5_cqe *cqe, uint8_t opcode,
+cqe_take(struct crpc_mlx5_dev *dev, const struct crpc_mlx5_cqe *cqe, uint64_t tail,
 	struct crpc_rdma_cqe *out, struct refill *refill)
 {
-	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(
-		&dev->table, be32toh(cqe->opcode_qpn) & CRPC_MLX5_QPN_MASK);
+	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(&dev->table, CRPC_MLX5_TAIL_QPN(tail));
+	uint32_t opcode = CRPC_MLX5_TAIL_OPCODE(tail);
 
 	if (crpc_unlikely(qp == NULL))
 		return 0;
 	if (crpc_likely(opcode == MLX5_CQE_RESP_WR_IMM))
 		return recv_take(dev, qp, cqe, out, refill);
 	if (crpc_likely(opcode == MLX5_CQE_REQ))
-		return send_take(dev, qp, cqe, out);
+		return send_take(dev, qp, tail, out);
 	return crpc_mlx5_error_take(dev, qp, cqe, out);
 }
 
@@ -154,16 +154,16 @@ refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
 
 /* The next completion if the device has written it: its owner bit tells the lap, see PRM "CQE
  * Ownership". An entry never written has the opcode INVALID. */
-static inline const struct crpc_mlx5_cqe *
-cqe_next(struct crpc_mlx5_cq *cq, uint8_t *opcode)
+static inline struct crpc_mlx5_cqe *
+cqe_next(const struct crpc_mlx5_cq *cq, uint64_t *tail)
 {
 	struct crpc_mlx5_cqe *cqe = &cq->buf[cq->ci & cq->mask];
-	/* Acquire: pairs with the store of this byte, the device's last one of the entry. */
-	uint8_t op_own = crpc_load_acquire(&cqe->op_own);
 
-	*opcode = op_own >> 4;
-	if ((op_own & MLX5_CQE_OWNER_MASK) != !!(cq->ci & (cq->mask + 1)) ||
-		*opcode == MLX5_CQE_INVALID)
+	/* Acquire: pairs with the device's store of the entry's last bytes, a release where the device
+	 * is a program. */
+	*tail = be64toh(crpc_load_acquire(&cqe->tail));
+	if (CRPC_MLX5_TAIL_OWNER(*tail) != !!(cq->ci & (cq->mask + 1)) ||
+		CRPC_MLX5_TAIL_OPCODE(*tail) == MLX5_CQE_INVALID)
 		return NULL;
 	return cqe;
 }
@@ -175,19 +175,19 @@ cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uin
 	const struct crpc_mlx5_cqe *cqe;
 	struct refill refill;
 	uint32_t start = cq->ci;
-	uint8_t opcode;
+	uint64_t tail;
 
 	refill.num = 0;
 	/* Entries without an outcome for the user do not fill the array; the index that the device
 	 * knows is only moved below, so there are never more of them than the ring has. */
 	while (got < n) {
-		cqe = cqe_next(cq, &opcode);
+		cqe = cqe_next(cq, &tail);
 		if (cqe == NULL)
 			break;
 		/* Without it the fields below could be read before the owner bit, and be old. */
 		crpc_dma_rmb();
 		cq->ci++;
-		got += cqe_take(dev, cqe, opcode, &out[got], &refill);
+		got += cqe_take(dev, cqe, tail, &out[got], &refill);
 	}
 	if (cq->ci != start)
 		refill_flush(dev, &refill);
@@ -221,11 +221,13 @@ crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 {
 	struct crpc_mlx5_cq walk = *cq;
 	struct crpc_mlx5_cqe *cqe;
-	uint8_t opcode;
+	uint64_t tail;
 
-	for (; walk.ci - cq->ci <= walk.mask && cqe_next(&walk, &opcode) != NULL; walk.ci++) {
-		cqe = &walk.buf[walk.ci & walk.mask];
-		if ((be32toh(cqe->opcode_qpn) & CRPC_MLX5_QPN_MASK) == qpn)
+	for (; walk.ci - cq->ci <= walk.mask; walk.ci++) {
+		cqe = cqe_next(&walk, &tail);
+		if (cqe == NULL)
+			break;
+		if (CRPC_MLX5_TAIL_QPN(tail) == qpn)
 			cqe->opcode_qpn = 0;
 	}
 }

@@ -149,7 +149,7 @@ size_t
 crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *buf, size_t len)
 {
 	struct text t = {.buf = buf, .len = len};
-	uint8_t op_own = crpc_load_relaxed(&cqe->op_own);
+	uint8_t op_own = cqe->op_own;
 	uint32_t word = be32toh(cqe->opcode_qpn);
 	uint32_t opcode = op_own >> 4;
 

@@ -135,7 +135,7 @@ crpc_noinline uint16_t
 crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
 {
-	uint8_t opcode = crpc_load_relaxed(&cqe->op_own) >> 4;
+	uint8_t opcode = cqe->op_own >> 4;
 	bool send = opcode == MLX5_CQE_REQ_ERR;
 	bool flushed = cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
 	uint32_t wrs = 0, wr_id = 0;

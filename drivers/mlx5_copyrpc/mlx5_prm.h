@@ -14,8 +14,8 @@
  *           | ctrl    | raddr    |                            no payload
  *
  * infiniband/mlx5dv.h describes the same layouts; the asserts below tie the two together. The names
- * here differ in what the datapath needs: whole words where that header has single bytes, and an
- * atomic owner byte. All words are big endian. Sections: PRM (Ethernet Adapters Programming Manual)
+ * here differ in what the datapath needs: whole words where that header has single bytes, and the end
+ * of a completion, with its owner bit, as one atomic word. All words are big endian. Sections: PRM (Ethernet Adapters Programming Manual)
  * "Send WQE Construction" and "Completion Queue Entries".
  */
 
@@ -82,11 +82,22 @@ struct crpc_mlx5_cqe {
 	uint8_t rsvd48[6];
 	uint8_t vendor_err;
 	uint8_t syndrome;
-	uint32_t opcode_qpn;   /**< WQE opcode 31:24 (requester), QPN 23:0. */
-	uint16_t wqe_counter;  /**< Requester: first block of the WQE. Responder: receive index. */
-	uint8_t signature;
-	_Atomic uint8_t op_own; /**< CQE opcode 7:4, format 3:2, solicited 1, owner 0. */
+	union {
+		struct {
+			uint32_t opcode_qpn;  /**< WQE opcode 31:24 (requester), QPN 23:0. */
+			uint16_t wqe_counter; /**< Requester: first block. Responder: receive. */
+			uint8_t signature;
+			uint8_t op_own; /**< CQE opcode 7:4, format 3:2, owner 0. */
+		};
+		_Atomic uint64_t tail; /**< All four: the device writes them last, we read them first. */
+	};
 };
+
+/* The parts of crpc_mlx5_cqe.tail, in the CPU's byte order. */
+#define CRPC_MLX5_TAIL_QPN(tail)     ((uint32_t)((tail) >> 32) & CRPC_MLX5_QPN_MASK)
+#define CRPC_MLX5_TAIL_COUNTER(tail) ((uint32_t)((tail) >> 16) & CRPC_MLX5_WQE_CTR_MASK)
+#define CRPC_MLX5_TAIL_OPCODE(tail)  ((uint32_t)((tail) >> 4) & 0xf)
+#define CRPC_MLX5_TAIL_OWNER(tail)   ((uint32_t)(tail) & MLX5_CQE_OWNER_MASK)
 
 #define CRPC_MLX5_SAME(ours, a, theirs, b)                                                         \
 	_Static_assert(offsetof(struct ours, a) == offsetof(struct theirs, b), #ours "." #a)
@@ -127,5 +138,6 @@ CRPC_MLX5_SAME(crpc_mlx5_cqe, syndrome, mlx5_err_cqe, syndrome);
 CRPC_MLX5_SAME(crpc_mlx5_cqe, opcode_qpn, mlx5_err_cqe, s_wqe_opcode_qpn);
 CRPC_MLX5_SAME(crpc_mlx5_cqe, wqe_counter, mlx5_err_cqe, wqe_counter);
 CRPC_MLX5_SAME(crpc_mlx5_cqe, op_own, mlx5_err_cqe, op_own);
+CRPC_MLX5_SAME(crpc_mlx5_cqe, tail, mlx5_cqe64, sop_drop_qpn);
 
 #endif

@@ -50,7 +50,7 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 	p->dev.table = (struct crpc_mlx5_table){.slot = p->slot, .mask = 15, .shift = 28};
 	p->dev.cq = (struct crpc_mlx5_cq){.buf = p->cq, .dbrec = p->cq_dbrec, .mask = cqes - 1};
 	for (i = 0; i < cqes; i++)
-		crpc_store_relaxed(&p->cq[i].op_own, MLX5_CQE_INVALID << 4 | 1);
+		p->cq[i].op_own = MLX5_CQE_INVALID << 4 | 1;
 	p->bf = (struct crpc_mlx5_bf){.reg = p->reg, .size = PLAIN_BF_SIZE};
 	p->qp.base.dev = &p->dev.base;
 	p->qp.base.id = 77;
@@ -73,17 +73,16 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 	return p;
 }
 
-/* The next completion as hardware writes it: all bytes, then the last one with the lap's owner. */
+/* The next completion as hardware writes it: all bytes, then the last ones with the lap's owner. */
 static inline struct crpc_mlx5_cqe *
 plain_cqe(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter)
 {
 	struct crpc_mlx5_cqe *cqe = &p->cq[p->pi & p->dev.cq.mask];
-	uint8_t owner = !!(p->pi & (p->dev.cq.mask + 1));
+	uint32_t owner = !!(p->pi & (p->dev.cq.mask + 1));
 
-	memset(cqe, 0, sizeof(*cqe) - 1);
-	cqe->opcode_qpn = htobe32(word);
-	cqe->wqe_counter = htobe16(counter);
-	crpc_store_release(&cqe->op_own, (uint8_t)(opcode << 4 | owner));
+	memset(cqe, 0, offsetof(struct crpc_mlx5_cqe, tail));
+	crpc_store_release(&cqe->tail, htobe64((uint64_t)word << 32 | (uint32_t)counter << 16 |
+		opcode << 4 | owner));
 	p->pi++;
 	return cqe;
 }
