@@ -118,7 +118,7 @@ struct crpc_copyrpc_stats {
 	uint64_t late_responses;  /**< Responses to calls that had timed out; dropped. */
 	uint64_t unknown_responses; /**< Responses to no call of ours; dropped. */
 	uint64_t requests;        /**< Requests that arrived. */
-	uint64_t replies;         /**< Replies queued (with those of release()). */
+	uint64_t replies;         /**< Replies sent, with those of release() and reject(). */
 	uint64_t flushes;         /**< crpc_rdma_post() calls that posted something: doorbells. */
 	uint64_t batches_sent;    /**< Batches posted: WQEs, without window updates. */
 	uint64_t messages_sent;   /**< Messages in them. */

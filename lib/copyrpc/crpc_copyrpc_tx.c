@@ -76,10 +76,12 @@ lane_left(const struct crpc_copyrpc_ep *ep, const struct tx_lane *lane)
 static inline void
 lane_close(struct tx_lane *lane)
 {
-	struct pending *batch = &lane->pend[lane->npend - 1];
+	struct pending *batch;
 
-	if (lane->npend != 0)
-		batch->len = (uint32_t)(lane->prod - batch->pos);
+	if (lane->npend == 0)
+		return;
+	batch = &lane->pend[lane->npend - 1];
+	batch->len = (uint32_t)(lane->prod - batch->pos);
 }
 
 /* Open a batch where the place says, or go on with the open one; then see how far that goes. */
