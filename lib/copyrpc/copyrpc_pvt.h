@@ -16,17 +16,19 @@
  *     told <= released <= rx.pos <= released + ring_size
  *     [ free again, peer not told ][ requests that are open or wait for recv() ]
  *
- * Response lane: the same without positions that come back. The caller counts, in resv, the worst case
- * of every reply it waits for plus the bytes that its user may still read; that sum, plus the largest
- * of them for the tail that a wrap skips, never exceeds the ring. The live part of the ring crosses its
- * end at most once, and skips less than one reply there, so what the server writes always fits:
- * reply() needs no window. The server repeats the sum in owed, to find a caller that lies.
+ * Response lane: the same without positions that come back. The caller counts, in resv, the worst
+ * case of every reply it waits for plus the bytes that its user may still read; that sum, plus the
+ * largest of them for the tail that a wrap skips, never exceeds the ring. The live part of the ring
+ * crosses its end at most once, and skips less than one reply there, so what the server writes
+ * always fits: reply() needs no window. The server repeats the sum in owed, to find a caller that
+ * lies.
  *
- * Call slot:      FREE -> QUEUED -> SENT -> FREE       a deadline sets EXPIRED beside QUEUED or SENT:
+ * Call slot:      FREE -> QUEUED -> SENT -> FREE       a deadline sets EXPIRED beside QUEUED or
+ * SENT:
  *                                                      the slot and its reservation stay until the
  *                                                      response comes or the endpoint ends
- * Request entry:  ARRIVED -> OPEN (recv) -> DONE (reply, release) -> gone when all before it are DONE
- * Endpoint:       err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -EPROTO, for ever
+ * Request entry:  ARRIVED -> OPEN (recv) -> DONE (reply, release) -> gone when all before it are
+ * DONE Endpoint:       err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -EPROTO, for ever
  */
 
 #include <errno.h>
@@ -46,16 +48,16 @@
 _Static_assert(CRPC_COPYRPC_EPS_MAX < NIL, "an endpoint's index has 16 bits");
 _Static_assert(CRPC_COPYRPC_INFLIGHT_MAX < NIL, "a call slot's index has 16 bits");
 
-#define SLOT_FREE 0u
-#define SLOT_QUEUED 1u
-#define SLOT_SENT 2u
+#define SLOT_FREE    0u
+#define SLOT_QUEUED  1u
+#define SLOT_SENT    2u
 #define SLOT_EXPIRED 4u /* beside one of the two */
 
 /** One open call. */
 struct call_slot {
 	uint64_t cookie;
 	uint64_t call_ns;
-	uint32_t id;       /**< Generation and slot index; never 0. */
+	uint32_t id; /**< Generation and slot index; never 0. */
 	uint32_t resp_max;
 	uint32_t queue_ns; /**< call() to flush. */
 	uint16_t next;     /**< Free list, or list of the queued calls. */
@@ -74,16 +76,16 @@ enum req_state {
 /** One request that lies in our ring. */
 struct req_entry {
 	uint64_t arrived_ns;
-	uint32_t id;       /**< The caller's; 0: one-way. */
+	uint32_t id; /**< The caller's; 0: one-way. */
 	uint32_t len;
 	uint32_t resp_max;
-	uint32_t end;      /**< Low bits of the position behind it. */
+	uint32_t end; /**< Low bits of the position behind it. */
 	uint32_t state;
 	uint32_t pad;
 };
 _Static_assert(sizeof(struct req_entry) == WIRE_STRIDE_MIN, "the table is as large as the ring");
 
-/** The room for the worst cases of a set of replies: ring_size = their sum + their maximum + left. */
+/** Room for the worst cases of a set of replies: ring_size = their sum + their maximum + left. */
 struct room {
 	uint32_t left;
 	uint32_t max;
@@ -99,21 +101,21 @@ struct pending {
 
 /** What we send on one lane. */
 struct tx_lane {
-	uint8_t *next;   /**< Where the open batch goes on. */
+	uint8_t *next; /**< Where the open batch goes on. */
 	uint64_t prod;
-	uint32_t left;   /**< Bytes that the open batch takes without asking for ring, window, batch_max
-	                      or policy; may be less than is true, 0 if no batch is open. */
+	uint32_t left; /**< Bytes that the open batch takes without asking for ring, window,
+	                    batch_max or policy; may be too few; 0 if no batch is open. */
 	uint32_t npend;
 	struct pending pend[2]; /**< Two only if the queue crosses the end of the ring; the last one
 	                             is open, its len is set when it is closed or posted. */
 	uint64_t sent;
-	uint8_t *stage;  /**< Ring of the same size and offsets as the peer's. */
-	uint64_t raddr;  /**< The peer's ring. */
+	uint8_t *stage; /**< Ring of the same size and offsets as the peer's. */
+	uint64_t raddr; /**< The peer's ring. */
 };
 
 /** Flags of an endpoint. */
-#define EP_DIRTY 0x1u  /* in the list of those with something to send */
-#define EP_READY 0x2u  /* in the list of those with requests for recv() */
+#define EP_DIRTY  0x1u /* in the list of those with something to send */
+#define EP_READY  0x2u /* in the list of those with requests for recv() */
 #define EP_BROKEN 0x4u /* in the list of those whose open calls must fail */
 
 struct crpc_copyrpc_ep {
@@ -121,7 +123,7 @@ struct crpc_copyrpc_ep {
 	struct crpc_rdma_qp *qp;
 	int32_t err;
 	uint32_t ring_size;
-	uint32_t max_msg;  /**< Of both ends, the smaller one. */
+	uint32_t max_msg; /**< Of both ends, the smaller one. */
 	uint32_t rkey;
 	uint32_t flags;
 	uint16_t id;
@@ -130,45 +132,45 @@ struct crpc_copyrpc_ep {
 	/* sending */
 	struct tx_lane tx[WIRE_LANES];
 	uint64_t peer_released;
-	uint64_t queued_ns;    /**< When the oldest pending message was queued. */
-	uint32_t flush_seq;    /**< Flushes with a signal so far: their wr_id. */
-	uint32_t done_seq;     /**< The newest that completed. */
+	uint64_t queued_ns; /**< When the oldest pending message was queued. */
+	uint32_t flush_seq; /**< Flushes with a signal so far: their wr_id. */
+	uint32_t done_seq;  /**< The newest that completed. */
 	uint32_t stage_lkey;
 	uint32_t peer_epoch;
 
 	/* calls */
 	struct call_slot *slots;
 	struct room resv;
-	uint32_t hold;         /**< Part of resv: shown to the user by poll number hold_seq. */
+	uint32_t hold; /**< Part of resv: shown to the user by poll number hold_seq. */
 	uint32_t hold_seq;
-	uint32_t open;         /**< Slots that are neither free nor expired. */
+	uint32_t open; /**< Slots that are neither free nor expired. */
 	uint16_t free_head;
 	uint16_t queued_head;
-	uint32_t put_len;      /**< Of call_reserve, for its commit. */
+	uint32_t put_len; /**< Of call_reserve, for its commit. */
 	uint32_t put_resp_max;
 
 	/* requests */
 	uint8_t *rx[WIRE_LANES];
 	uint64_t rx_pos[WIRE_LANES]; /**< Where the next batch comes. */
 	uint64_t released;
-	uint64_t told;         /**< What the peer knows of released. */
-	uint64_t released_ns;  /**< When released passed told. */
+	uint64_t told;        /**< What the peer knows of released. */
+	uint64_t released_ns; /**< When released passed told. */
 	struct req_entry *reqs;
 	uint32_t req_mask;
-	uint32_t turn;         /**< Requests recv() took in this turn. */
-	uint64_t req_head;     /**< The oldest that is not gone. */
-	uint64_t req_next;     /**< The next one for recv(). */
-	uint64_t req_tail;     /**< The next one to arrive. */
+	uint32_t turn;     /**< Requests recv() took in this turn. */
+	uint64_t req_head; /**< The oldest that is not gone. */
+	uint64_t req_next; /**< The next one for recv(). */
+	uint64_t req_tail; /**< The next one to arrive. */
 	struct room owed;
 
 	uint16_t ready_next;
 	uint16_t broken_next;
-	uint32_t fail_at;      /**< Slot where failing goes on. */
+	uint32_t fail_at; /**< Slot where failing goes on. */
 
 	/* control */
 	uint32_t user_id;
 	uint32_t epoch;
-	void *mem;             /**< rx requests, rx responses, tx requests, tx responses. */
+	void *mem; /**< rx requests, rx responses, tx requests, tx responses. */
 	struct crpc_rdma_mr rx_mr, tx_mr;
 };
 
@@ -185,7 +187,7 @@ struct crpc_copyrpc {
 	uint32_t inline_max;
 	uint32_t slot_mask;
 	uint32_t poll_seq;
-	uint32_t neps;         /**< Endpoints that exist. */
+	uint32_t neps; /**< Endpoints that exist. */
 	struct ep_list dirty, ready, broken;
 
 	/* completions of the device that wait, and the response batch that is being parsed */
@@ -195,8 +197,8 @@ struct crpc_copyrpc {
 	uint32_t cur_left;           /**< Messages. */
 
 	/* deadlines */
-	uint64_t sweep_ns;     /**< When the next sweep starts. */
-	uint32_t sweep_ep;     /**< Where the sweep is. */
+	uint64_t sweep_ns; /**< When the next sweep starts. */
+	uint32_t sweep_ep; /**< Where the sweep is. */
 	uint32_t sweep_slot;
 	bool sweeping;
 
@@ -205,10 +207,10 @@ struct crpc_copyrpc {
 	uint32_t put_len;
 
 	uint32_t epoch;
-	const void *owner;     /**< Debug: the thread. */
+	const void *owner; /**< Debug: the thread. */
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
 	struct crpc_copyrpc_ep *eps[CRPC_COPYRPC_EPS_MAX];
-	uint64_t serial[CRPC_COPYRPC_EPS_MAX]; /**< First request number of a slot's next endpoint. */
+	uint64_t serial[CRPC_COPYRPC_EPS_MAX]; /**< First request of a slot's next endpoint. */
 	struct crpc_copyrpc_stats stats;
 };
 

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The bytes on the wire, version 1. doc/protocol/copyrpc_wire.md is the specification; test/golden holds
- * examples. All words are little endian.
+ * The bytes on the wire, version 1. doc/protocol/copyrpc_wire.md is the specification; test/golden
+ * holds examples. All words are little endian.
  *
  * Whoever reads these structs reads memory that the peer can still write: wire_batch_load() and
  * wire_msg_load() read every word once, and only the copy is checked and used.
@@ -20,8 +20,8 @@
 #error "the wire is little endian and the structs are written as they are: add swaps for this CPU"
 #endif
 
-#define WIRE_MAGIC 0x5243u /* "CR" */
-#define WIRE_VERSION 1u
+#define WIRE_MAGIC      0x5243u /* "CR" */
+#define WIRE_VERSION    1u
 #define WIRE_ADDR_MAGIC 0x43505243u /* "CRPC" */
 
 /** Batches and messages start at multiples of this. */
@@ -60,14 +60,14 @@ struct wire_msg {
 struct wire_addr {
 	uint32_t magic; /**< WIRE_ADDR_MAGIC. */
 	uint16_t version;
-	uint16_t flags;        /**< 0. */
-	uint32_t ring_size;    /**< Bytes of a lane. */
-	uint32_t max_msg;      /**< Bytes of the largest message taken. */
-	uint32_t epoch;        /**< Batches for this endpoint carry it. */
-	uint32_t rkey;         /**< Of the ring memory. */
-	uint64_t raddr;        /**< Of the request ring; the response ring follows it. */
-	uint64_t pos;          /**< Where the positions of the lanes it sends start. */
-	uint8_t reserved[56];  /**< 0. */
+	uint16_t flags;       /**< 0. */
+	uint32_t ring_size;   /**< Bytes of a lane. */
+	uint32_t max_msg;     /**< Bytes of the largest message taken. */
+	uint32_t epoch;       /**< Batches for this endpoint carry it. */
+	uint32_t rkey;        /**< Of the ring memory. */
+	uint64_t raddr;       /**< Of the request ring; the response ring follows it. */
+	uint64_t pos;         /**< Where the positions of the lanes it sends start. */
+	uint8_t reserved[56]; /**< 0. */
 	uint8_t qp[CRPC_RDMA_ADDR_LEN];
 };
 
@@ -118,12 +118,12 @@ wire_imm(enum wire_imm kind, uint64_t bytes)
 }
 
 _Static_assert(CRPC_COPYRPC_RING_MAX / WIRE_UNIT <= WIRE_IMM_MASK / 4,
-	"a released position is told apart from any other within two rings");
+		"a released position is told apart from any other within two rings");
 
 /**
- * Where a batch of @p len bytes lies that comes after position @p pos: a batch never crosses the end of
- * the ring, so one that does not fit before it starts at the next multiple of the ring's size. Both
- * ends derive this, nothing is sent for the skipped bytes.
+ * Where a batch of @p len bytes lies that comes after position @p pos: a batch never crosses the
+ * end of the ring, so one that does not fit before it starts at the next multiple of the ring's
+ * size. Both ends derive this, nothing is sent for the skipped bytes.
  */
 static inline uint64_t
 wire_batch_pos(uint64_t pos, uint32_t len, uint32_t ring_size)

@@ -7,8 +7,8 @@
 #include "copyrpc_pvt.h"
 
 /*
- * Batches up to this go inline: a WQE of four 64-byte blocks (control 16, remote address 16, inline head
- * 4), which is also what fits one BlueFlame register. Longer ones are cheaper fetched by DMA.
+ * Batches up to this go inline: a WQE of four 64-byte blocks (control 16, remote address 16, inline
+ * head 4), which is also what fits one BlueFlame register. Longer ones are cheaper fetched by DMA.
  */
 #define INLINE_MAX 220
 
@@ -25,7 +25,7 @@ range_check(const char *name, uint64_t value, uint64_t min, uint64_t max)
 	if (value >= min && value <= max)
 		return 0;
 	crpc_err("conf.%s: expected %llu to %llu, found %llu", name, (unsigned long long)min,
-		(unsigned long long)max, (unsigned long long)value);
+			(unsigned long long)max, (unsigned long long)value);
 	return -EINVAL;
 }
 
@@ -51,16 +51,19 @@ conf_complete(struct crpc_copyrpc_conf *conf)
 	DEFAULT(conf->update_ns, 20000);
 	DEFAULT(conf->timeout_ns, 1000000000);
 	if (range_check("max_eps", conf->max_eps, 1, CRPC_COPYRPC_EPS_MAX) ||
-		range_check("max_msg", conf->max_msg, 1, CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
-		range_check("max_inflight", conf->max_inflight, 1, CRPC_COPYRPC_INFLIGHT_MAX) ||
-		range_check("flush", conf->flush, CRPC_COPYRPC_CLOCKED, CRPC_COPYRPC_DEFERRED) ||
-		range_check("max_outstanding", conf->max_outstanding, 1, conf->sq_depth) ||
-		range_check("sq_depth", conf->sq_depth, 8, 32768) ||
-		range_check("rq_depth", conf->rq_depth, 1, 32768))
+			range_check("max_msg", conf->max_msg, 1,
+					CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
+			range_check("max_inflight", conf->max_inflight, 1,
+					CRPC_COPYRPC_INFLIGHT_MAX) ||
+			range_check("flush", conf->flush, CRPC_COPYRPC_CLOCKED,
+					CRPC_COPYRPC_DEFERRED) ||
+			range_check("max_outstanding", conf->max_outstanding, 1, conf->sq_depth) ||
+			range_check("sq_depth", conf->sq_depth, 8, 32768) ||
+			range_check("rq_depth", conf->rq_depth, 1, 32768))
 		return -EINVAL;
 	if (conf->initial_pos % WIRE_UNIT != 0) {
 		crpc_err("conf.initial_pos: expected a multiple of %u, found %llu", WIRE_UNIT,
-			(unsigned long long)conf->initial_pos);
+				(unsigned long long)conf->initial_pos);
 		return -EINVAL;
 	}
 	conf->max_inflight = (uint32_t)crpc_pow2_ceil(conf->max_inflight);
@@ -130,7 +133,7 @@ copyrpc_owner_check(struct crpc_copyrpc *ctx)
 		ctx->owner = &thread_mark;
 	if (ctx->owner != &thread_mark) {
 		crpc_err("context %p: used by a second thread; a context belongs to one lcore",
-			(void *)ctx);
+				(void *)ctx);
 		__builtin_trap();
 	}
 }

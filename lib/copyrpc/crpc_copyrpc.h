@@ -13,8 +13,8 @@
  *     poll() -> done[] <--[ batch in the response lane ]      reply() ... reply()
  *
  * Every endpoint is both: each side may call the other. An endpoint has two lanes in each direction
- * (requests, responses), each a ring of ring_size bytes in the receiver's memory. The bytes on the wire
- * are in doc/protocol/copyrpc_wire.md.
+ * (requests, responses), each a ring of ring_size bytes in the receiver's memory. The bytes on the
+ * wire are in doc/protocol/copyrpc_wire.md.
  *
  * Order of calls:
  *
@@ -30,28 +30,28 @@
  *             crpc_copyrpc_call(ep, now, buf, len, resp_max, cookie)
  *             crpc_copyrpc_flush(ctx, now)                   end of turn: queued batches go out
  *
- * Both ends must call poll() all the time, also when they wait for nothing: window updates, deadlines
- * and the refill of receives happen there.
+ * Both ends must call poll() all the time, also when they wait for nothing: window updates,
+ * deadlines and the refill of receives happen there.
  *
- * Ownership: buf is free again when call() or reply() returns. A request's data stays readable until its
- * reply() or release(), also over a whole cycle of the ring: its space is returned to the peer only
- * then (and, as space is returned in order, a request held for long holds up those behind it). A
- * completion's data stays readable until the next poll().
+ * Ownership: buf is free again when call() or reply() returns. A request's data stays readable
+ * until its reply() or release(), also over a whole cycle of the ring: its space is returned to the
+ * peer only then (and, as space is returned in order, a request held for long holds up those behind
+ * it). A completion's data stays readable until the next poll().
  *
  * Flow control: a call takes room in the peer's request ring and, at the same time, reserves in our
  * own response ring the worst case that its reply can need. So a reply always fits and the response
- * lane always drains: there is no deadlock, whatever both sides do. call() gives -EAGAIN where there
- * is no room yet.
+ * lane always drains: there is no deadlock, whatever both sides do. call() gives -EAGAIN where
+ * there is no room yet.
  *
- * Threads: a context and all its endpoints belong to one thread (lcore). With -Ddebug_checks=true this
- * is checked. Time comes in as nanoseconds of any monotonic clock; the library reads none.
+ * Threads: a context and all its endpoints belong to one thread (lcore). With -Ddebug_checks=true
+ * this is checked. Time comes in as nanoseconds of any monotonic clock; the library reads none.
  *
- * Nothing here allocates or makes a system call but the functions of the control path (create, free,
- * ep_create, ep_connect, ep_free, dump, check).
+ * Nothing here allocates or makes a system call but the functions of the control path (create,
+ * free, ep_create, ep_connect, ep_free, dump, check).
  *
- * Sources: batches moved by one WRITE WITH IMMEDIATE into the peer's ring, with flow control in their
- * heads, are the design of copyrpc (github.com/namachan10777/copyrpc); the clocking by completions is the
- * self-clocking of V. Jacobson, Congestion Avoidance and Control, SIGCOMM 1988.
+ * Sources: batches moved by one WRITE WITH IMMEDIATE into the peer's ring, with flow control in
+ * their heads, are the design of copyrpc (github.com/namachan10777/copyrpc); the clocking by
+ * completions is the self-clocking of V. Jacobson, Congestion Avoidance and Control, SIGCOMM 1988.
  */
 
 #include <stdbool.h>
@@ -67,9 +67,9 @@ struct crpc_copyrpc_ep; /**< One connection to one peer. */
 
 /** When queued messages are sent. */
 enum crpc_copyrpc_flush_policy {
-	/** poll() and flush() send for an endpoint if fewer than max_outstanding of its batches wait for
-	 *  their completion, or its oldest queued message is older than age_ns, or the batch is full.
-	 *  So batches grow with load by themselves. The default. */
+	/** poll() and flush() send for an endpoint if fewer than max_outstanding of its batches
+	 *  wait for their completion, or its oldest queued message is older than age_ns, or the
+	 *  batch is full. So batches grow with load by themselves. The default. */
 	CRPC_COPYRPC_CLOCKED,
 	/** call() and reply() send at once: one batch per message. */
 	CRPC_COPYRPC_IMMEDIATE,
@@ -79,67 +79,75 @@ enum crpc_copyrpc_flush_policy {
 
 /** How to make a context. Zero fields take the default. */
 struct crpc_copyrpc_conf {
-	struct crpc_rdma *dev;    /**< The device; it must outlive the context. */
-	uint32_t max_eps;         /**< Endpoints at most; default 16, at most CRPC_COPYRPC_EPS_MAX. */
-	uint32_t ring_size;       /**< Bytes of one lane; a power of two; default 256 KiB; the same at
-	                               both ends. An endpoint takes four of them. */
-	uint32_t max_msg;         /**< Bytes of the largest request or reply; default ring_size / 4, at
-	                               most CRPC_COPYRPC_MSG_MAX(ring_size). */
-	uint32_t max_inflight;    /**< Calls open per endpoint; rounded up to a power of two; default 256,
-	                               at most CRPC_COPYRPC_INFLIGHT_MAX. */
+	struct crpc_rdma *dev; /**< The device; it must outlive the context. */
+	/** Endpoints at most; default 16, at most CRPC_COPYRPC_EPS_MAX. */
+	uint32_t max_eps;
+	/** Bytes of one lane; a power of two; default 256 KiB; the same at both ends. An endpoint
+	 *  takes four of them. */
+	uint32_t ring_size;
+	/** Bytes of the largest request or reply; default ring_size / 4, at most
+	 *  CRPC_COPYRPC_MSG_MAX(ring_size). */
+	uint32_t max_msg;
+	/** Calls open per endpoint; rounded up to a power of two; default 256, at most
+	 *  CRPC_COPYRPC_INFLIGHT_MAX. */
+	uint32_t max_inflight;
 	enum crpc_copyrpc_flush_policy flush; /**< Default CLOCKED. */
-	uint32_t max_outstanding; /**< CLOCKED: flushes per endpoint waiting for completion; default 2. */
-	uint32_t batch_max;       /**< Queued bytes of a lane that count as a full batch; default
-	                               ring_size / 4. */
-	uint32_t sq_depth;        /**< Send queue of each QP, work requests; default 64, at least 8. */
-	uint32_t rq_depth;        /**< Receive queue of each QP; default 128. */
-	uint64_t age_ns;          /**< CLOCKED: oldest a queued message gets; default 50 us. */
-	uint64_t update_ns;       /**< Freed request room is told to the peer within this time, if no batch
-	                               took the news before; default 20 us. */
-	uint64_t timeout_ns;      /**< Deadline of every call; default 1 s. A call ends with -ETIMEDOUT
-	                               between timeout_ns and 1.25 times that. */
-	uint64_t initial_pos;     /**< Where our lanes' positions start; a multiple of 16; default 0. For
-	                               tests of what happens after 2^32 and 2^64 bytes. */
+	/** CLOCKED: flushes per endpoint that wait for their completion; default 2. */
+	uint32_t max_outstanding;
+	/** Queued bytes of a lane that count as a full batch; default ring_size / 4. */
+	uint32_t batch_max;
+	uint32_t sq_depth; /**< Send queue of each QP, work requests; default 64, at least 8. */
+	uint32_t rq_depth; /**< Receive queue of each QP; default 128. */
+	uint64_t age_ns;   /**< CLOCKED: oldest that a queued message gets; default 50 us. */
+	/** Freed request room is told to the peer within this time, if no batch took the news
+	 *  before; default 20 us. */
+	uint64_t update_ns;
+	/** Deadline of every call; default 1 s. A call ends with -ETIMEDOUT between timeout_ns and
+	 *  1.25 times that, if poll() is called all the time. */
+	uint64_t timeout_ns;
+	/** Where our lanes' positions start; a multiple of 16; default 0. For tests of what happens
+	 *  after 2^32 and 2^64 bytes. */
+	uint64_t initial_pos;
 };
 
 /** The largest max_msg that a ring allows: two worst-case batches of one message fit the ring. */
 #define CRPC_COPYRPC_MSG_MAX(ring_size) ((ring_size) / 2 - 64)
 
-/** Log2 buckets of the batch-size histogram: bucket i counts batches of 2^i to 2^(i+1)-1 messages. */
+/** Buckets of the batch-size histogram: bucket i counts batches of 2^i to 2^(i+1)-1 messages. */
 #define CRPC_COPYRPC_BATCH_BUCKETS 16
 
 /** Counters of a context since create or the last crpc_copyrpc_stats_reset(). */
 struct crpc_copyrpc_stats {
-	uint64_t calls;           /**< Calls accepted. */
-	uint64_t sends;           /**< One-way requests accepted. */
-	uint64_t completions;     /**< Calls completed, errors included. */
-	uint64_t timeouts;        /**< Of these: -ETIMEDOUT. */
-	uint64_t resets;          /**< Of these: the endpoint broke. */
-	uint64_t late_responses;  /**< Responses to calls that had timed out; dropped. */
+	uint64_t calls;             /**< Calls accepted. */
+	uint64_t sends;             /**< One-way requests accepted. */
+	uint64_t completions;       /**< Calls completed, errors included. */
+	uint64_t timeouts;          /**< Of these: -ETIMEDOUT. */
+	uint64_t resets;            /**< Of these: the endpoint broke. */
+	uint64_t late_responses;    /**< Responses to calls that had timed out; dropped. */
 	uint64_t unknown_responses; /**< Responses to no call of ours; dropped. */
-	uint64_t requests;        /**< Requests that arrived. */
-	uint64_t replies;         /**< Replies sent, with those of release() and reject(). */
-	uint64_t flushes;         /**< crpc_rdma_post() calls that posted something: doorbells. */
-	uint64_t batches_sent;    /**< Batches posted: WQEs, without window updates. */
-	uint64_t messages_sent;   /**< Messages in them. */
-	uint64_t bytes_sent;      /**< Bytes of them, headers included. */
+	uint64_t requests;          /**< Requests that arrived. */
+	uint64_t replies;           /**< Replies sent, with those of release() and reject(). */
+	uint64_t flushes;           /**< crpc_rdma_post() calls that posted something: doorbells. */
+	uint64_t batches_sent;      /**< Batches posted: WQEs, without window updates. */
+	uint64_t messages_sent;     /**< Messages in them. */
+	uint64_t bytes_sent;        /**< Bytes of them, headers included. */
 	uint64_t batches_received;
 	uint64_t messages_received;
-	uint64_t updates_sent;    /**< Window updates that went alone. */
+	uint64_t updates_sent; /**< Window updates that went alone. */
 	uint64_t updates_received;
-	uint64_t age_flushes;     /**< CLOCKED: flushes because of age_ns. */
-	uint64_t full_flushes;    /**< CLOCKED: flushes because of batch_max. */
-	uint64_t sq_full;         /**< Flushes cut short by a full send queue; the rest went later. */
-	uint64_t again_window;    /**< -EAGAIN: no room in the peer's request ring. */
-	uint64_t again_reply;     /**< -EAGAIN: no room to reserve for the reply. */
-	uint64_t again_inflight;  /**< -EAGAIN: max_inflight calls are open. */
-	uint64_t wraps;           /**< Times that the tail of a ring was skipped. */
-	uint64_t ep_errors;       /**< Endpoints that broke. */
+	uint64_t age_flushes;  /**< CLOCKED: flushes because of age_ns. */
+	uint64_t full_flushes; /**< CLOCKED: flushes because of batch_max. */
+	uint64_t sq_full;      /**< Flushes cut short by a full send queue; the rest went later. */
+	uint64_t again_window; /**< -EAGAIN: no room in the peer's request ring. */
+	uint64_t again_reply;  /**< -EAGAIN: no room to reserve for the reply. */
+	uint64_t again_inflight; /**< -EAGAIN: max_inflight calls are open. */
+	uint64_t wraps;          /**< Times that the tail of a ring was skipped. */
+	uint64_t ep_errors;      /**< Endpoints that broke. */
 	uint64_t batch_size[CRPC_COPYRPC_BATCH_BUCKETS]; /**< See CRPC_COPYRPC_BATCH_BUCKETS. */
 	/** Every successful call's round trip, split in three, in ns: */
-	struct crpc_hist queue;   /**< call() to flush. */
-	struct crpc_hist wire;    /**< Flush to completion, without the peer's part. */
-	struct crpc_hist peer;    /**< Arrival at the server's poll() to its reply(), as it reports. */
+	struct crpc_hist queue; /**< call() to flush. */
+	struct crpc_hist wire;  /**< Flush to completion, without the peer's part. */
+	struct crpc_hist peer; /**< Arrival at the server's poll() to its reply(), as it reports. */
 };
 
 /**
@@ -163,13 +171,15 @@ void crpc_copyrpc_free(struct crpc_copyrpc *ctx);
  * @param user_id
  *   Your number of the peer; crpc_req.peer of its requests.
  * @return
- *   The endpoint, or NULL with errno: ENOSPC (max_eps, or the device's completion queue), ENOMEM, EINVAL.
+ *   The endpoint, or NULL with errno: ENOSPC (max_eps, or the device's completion queue), ENOMEM,
+ *   EINVAL.
  */
 struct crpc_copyrpc_ep *crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id);
 
 /**
- * Free an endpoint, connected or not. Its open calls get no completion and its requests' tokens and data
- * end here; crpc_copyrpc_ep_shutdown() and polling before it gives every call its end. NULL is allowed.
+ * Free an endpoint, connected or not. Its open calls get no completion and its requests' tokens and
+ * data end here; crpc_copyrpc_ep_shutdown() and polling before it gives every call its end. NULL is
+ * allowed.
  */
 void crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep);
 
@@ -184,8 +194,8 @@ void crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep);
 void crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC_ADDR_LEN]);
 
 /**
- * Connect to a peer's endpoint, once. A call may be made at once, but the peer gets it only after it
- * has connected too: exchange a barrier before the first call.
+ * Connect to a peer's endpoint, once. A call may be made at once, but the peer gets it only after
+ * it has connected too: exchange a barrier before the first call.
  *
  * @param ep
  *   A fresh endpoint.
@@ -194,12 +204,11 @@ void crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_CO
  * @return
  *   0, -EPROTO (no address, another version, another ring_size), -EISCONN, -EIO.
  */
-int crpc_copyrpc_ep_connect(
-	struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN]);
+int crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN]);
 
 /**
- * End an endpoint: every open call completes with -ECONNRESET in the polls that follow, later calls are
- * refused. The peer is not told. Does nothing if it is broken already.
+ * End an endpoint: every open call completes with -ECONNRESET in the polls that follow, later calls
+ * are refused. The peer is not told. Does nothing if it is broken already.
  */
 void crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep);
 
@@ -207,8 +216,8 @@ void crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep);
  * Whether an endpoint works.
  *
  * @return
- *   0, -ENOTCONN (not connected yet), -ECONNRESET (the QP broke, or shutdown), -EPROTO (the peer sent what
- *   the protocol forbids). A broken endpoint stays broken.
+ *   0, -ENOTCONN (not connected yet), -ECONNRESET (the QP broke, or shutdown), -EPROTO (the peer
+ *   sent what the protocol forbids). A broken endpoint stays broken.
  */
 int crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep);
 
@@ -219,8 +228,8 @@ uint32_t crpc_copyrpc_ep_user_id(const struct crpc_copyrpc_ep *ep);
 uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
 
 /**
- * Queue one request. Under IMMEDIATE it is sent, else it goes with the next flush() or poll() that the
- * policy allows.
+ * Queue one request. Under IMMEDIATE it is sent, else it goes with the next flush() or poll() that
+ * the policy allows.
  *
  * @param ep
  *   A connected endpoint.
@@ -231,8 +240,8 @@ uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
  * @param len
  *   Its bytes, at most max_msg of both ends.
  * @param resp_max
- *   The largest reply the server may give, bytes, at most max_msg. Room is reserved for it until the
- *   reply has come, so do not overstate it.
+ *   The largest reply the server may give, bytes, at most max_msg. Room is reserved for it until
+ *   the reply has come, so do not overstate it.
  * @param cookie
  *   Comes back in the completion.
  * @return
@@ -241,7 +250,7 @@ uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
  *   crpc_copyrpc_ep_status().
  */
 int crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
-	uint32_t resp_max, uint64_t cookie);
+		uint32_t resp_max, uint64_t cookie);
 
 /**
  * The first half of a call that writes its request straight into the batch.
@@ -260,15 +269,15 @@ int crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *b
  * @return
  *   As crpc_copyrpc_call().
  */
-int crpc_copyrpc_call_reserve(
-	struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, void **data);
+int
+crpc_copyrpc_call_reserve(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, void **data);
 
 /** The second half of crpc_copyrpc_call_reserve(): the call is taken. Cannot fail. */
 void crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie);
 
 /**
- * Queue a one-way request: the server release()s it, nothing completes here. It is delivered, in order
- * with the calls, unless the endpoint breaks.
+ * Queue a one-way request: the server release()s it, nothing completes here. It is delivered, in
+ * order with the calls, unless the endpoint breaks.
  *
  * @param ep
  *   A connected endpoint.
@@ -291,17 +300,17 @@ int crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *b
  * @param now_ns
  *   The time; it must not go back.
  * @param done
- *   Filled. Status 0: data and len are the reply, readable until the next poll(). -ETIMEDOUT: no reply in
- *   time (one that comes later is dropped). -ECONNRESET: the endpoint broke. -ECANCELED: the server
- *   ended it by release(). Others: what the server gave to crpc_copyrpc_reject().
+ *   Filled. Status 0: data and len are the reply, readable until the next poll(). -ETIMEDOUT: no
+ *   reply in time (one that comes later is dropped). -ECONNRESET: the endpoint broke. -ECANCELED:
+ *   the server ended it by release(). Others: what the server gave to crpc_copyrpc_reject().
  * @param n
- *   Room in it, at least 1; what does not fit comes with the next poll(), and until then nothing newer
- *   is taken from the NIC.
+ *   Room in it, at least 1; what does not fit comes with the next poll(), and until then nothing
+ *   newer is taken from the NIC.
  * @return
  *   How many; 0 is normal.
  */
-uint16_t crpc_copyrpc_poll(
-	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
+uint16_t
+crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
 
 /**
  * Take requests that poll() has found. Those of one endpoint come in the order they were sent;
@@ -340,18 +349,18 @@ int64_t crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token);
  * @param len
  *   Its bytes.
  * @return
- *   0. -ENOENT: the token is not open (ended before, or of a freed endpoint). -EMSGSIZE: longer than
- *   the caller reserved; the request is still open and must be ended otherwise. -EOPNOTSUPP: the
- *   request is one-way; it is still open, release() it. -ECONNRESET, -EPROTO: the endpoint broke; the
- *   request has ended, the reply is lost.
+ *   0. -ENOENT: the token is not open (ended before, or of a freed endpoint). -EMSGSIZE: longer
+ *   than the caller reserved; the request is still open and must be ended otherwise. -EOPNOTSUPP:
+ *   the request is one-way; it is still open, release() it. -ECONNRESET, -EPROTO: the endpoint
+ *   broke; the request has ended, the reply is lost.
  */
 int crpc_copyrpc_reply(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf,
-	uint32_t len);
+		uint32_t len);
 
 /**
  * The first half of a reply that is written straight into the batch: fill the bytes, then
- * crpc_copyrpc_reply_commit(); in between nothing else of this context may be called, but the request
- * stays readable. To give up, just do not commit.
+ * crpc_copyrpc_reply_commit(); in between nothing else of this context may be called, but the
+ * request stays readable. To give up, just do not commit.
  *
  * @param ctx
  *   The context.
@@ -364,8 +373,7 @@ int crpc_copyrpc_reply(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token
  * @return
  *   As crpc_copyrpc_reply().
  */
-int crpc_copyrpc_reply_reserve(
-	struct crpc_copyrpc *ctx, uint64_t token, uint32_t len, void **data);
+int crpc_copyrpc_reply_reserve(struct crpc_copyrpc *ctx, uint64_t token, uint32_t len, void **data);
 
 /** The second half of crpc_copyrpc_reply_reserve(): the reply is queued, the request ended. */
 void crpc_copyrpc_reply_commit(struct crpc_copyrpc *ctx, uint64_t now_ns);
@@ -393,8 +401,7 @@ int crpc_copyrpc_release(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t tok
  * @return
  *   0, -EINVAL (status), -ENOENT, -EOPNOTSUPP, -ECONNRESET, -EPROTO as crpc_copyrpc_reply().
  */
-int crpc_copyrpc_reject(
-	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status);
+int crpc_copyrpc_reject(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status);
 
 /**
  * Send what is queued, as the flush policy allows. Call it at the end of a turn that made calls or
@@ -416,7 +423,8 @@ const struct crpc_copyrpc_stats *crpc_copyrpc_stats(const struct crpc_copyrpc *c
 void crpc_copyrpc_stats_reset(struct crpc_copyrpc *ctx);
 
 /**
- * Write the state of all endpoints as text: positions of every lane, windows, reservations, open calls.
+ * Write the state of all endpoints as text: positions of every lane, windows, reservations, open
+ * calls.
  *
  * @return
  *   0, or -EIO if a write failed.
@@ -424,8 +432,9 @@ void crpc_copyrpc_stats_reset(struct crpc_copyrpc *ctx);
 int crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out);
 
 /**
- * Audit the invariants that hold between any two calls: positions in order, windows within the ring,
- * reservations equal to the sum over open calls, slots counted once, lists consistent. Slow, for tests.
+ * Audit the invariants that hold between any two calls: positions in order, windows within the
+ * ring, reservations equal to the sum over open calls, slots counted once, lists consistent. Slow,
+ * for tests.
  *
  * @param ctx
  *   The context.

@@ -13,7 +13,7 @@ rule(const struct crpc_copyrpc_ep *ep, const char *name, uint64_t expected, uint
 	if (expected == found)
 		return true;
 	crpc_err("audit: endpoint %u (peer %u): %s: expected %" PRIu64 ", found %" PRIu64, ep->id,
-		ep->user_id, name, expected, found);
+			ep->user_id, name, expected, found);
 	return false;
 }
 
@@ -41,11 +41,12 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 	if (!rule(ep, "open calls", open, ep->open))
 		return false;
 	if (ep->err != -ENOTCONN &&
-		(!rule_most(ep, "room left for replies", ep->ring_size, ep->resv.left) ||
-			!rule_most(ep, "room left for owed", ep->ring_size, ep->owed.left)))
+			(!rule_most(ep, "room left for replies", ep->ring_size, ep->resv.left) ||
+					!rule_most(ep, "room left for owed", ep->ring_size,
+							ep->owed.left)))
 		return false;
-	if (ep->err != -ENOTCONN &&
-		!rule(ep, "bytes reserved for replies", sum, room_sum(&ep->resv, ep->ring_size)))
+	if (ep->err != -ENOTCONN && !rule(ep, "bytes reserved for replies", sum,
+						    room_sum(&ep->resv, ep->ring_size)))
 		return false;
 	for (i = ep->free_head; i != NIL && listed <= slots; i = ep->slots[i].next)
 		listed++;
@@ -62,33 +63,33 @@ static bool
 lanes_check(const struct crpc_copyrpc_ep *ep)
 {
 	const struct tx_lane *lane;
-	uint64_t pos;
+	uint64_t pos, most;
 	uint32_t l, i, len;
 
 	for (l = 0; l < WIRE_LANES; l++) {
 		lane = &ep->tx[l];
 		if (!rule_most(ep, "pending batches", 2, lane->npend) ||
-			!rule_most(ep, "queued bytes of a lane", ep->ring_size, lane_queued(lane)))
+				!rule_most(ep, "queued bytes of a lane", ep->ring_size,
+						lane_queued(lane)))
 			return false;
 		for (pos = lane->sent, i = 0; i < lane->npend; i++) {
-			len = i + 1 == lane->npend ? (uint32_t)(lane->prod - lane->pend[i].pos) :
-						     lane->pend[i].len;
+			len = i + 1 == lane->npend ? (uint32_t)(lane->prod - lane->pend[i].pos)
+						   : lane->pend[i].len;
 			pos = wire_batch_pos(pos, len, ep->ring_size);
 			if (!rule(ep, "position of a pending batch", pos, lane->pend[i].pos))
 				return false;
 			pos += len;
 		}
-		if (!rule_most(ep, "room of the open batch",
-			    lane->npend == 0 ? 0 : ep->ring_size - (pos & (ep->ring_size - 1)),
-			    lane->left) ||
-			(l == WIRE_REQ && !rule_most(ep, "window of the open batch",
-				ep->ring_size - (lane->prod - ep->peer_released), lane->left)))
+		most = lane->npend == 0 ? 0 : ep->ring_size - (pos & (ep->ring_size - 1));
+		if (l == WIRE_REQ)
+			most = crpc_min(most, ep->ring_size - (lane->prod - ep->peer_released));
+		if (!rule_most(ep, "room of the open batch", most, lane->left))
 			return false;
 		if (ep->err == 0 && !rule(ep, "end of the pending batches", pos, lane->prod))
 			return false;
 	}
 	return rule_most(ep, "request window", ep->ring_size,
-		ep->tx[WIRE_REQ].prod - ep->peer_released);
+			ep->tx[WIRE_REQ].prod - ep->peer_released);
 }
 
 /* Requests: counters in order, released position and owed replies as the table says. */
@@ -99,28 +100,31 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 	const struct req_entry *req;
 	uint64_t i, owed = 0;
 
-	if (!rule_most(ep, "requests in the table", ep->req_mask + 1, ep->req_tail - ep->req_head) ||
-		!rule_most(ep, "requests open", ep->req_tail - ep->req_head,
-			ep->req_next - ep->req_head) ||
-		!rule_most(ep, "bytes held of the request ring", ep->ring_size,
-			ep->rx_pos[WIRE_REQ] - ep->released) ||
-		!rule_most(ep, "bytes released and not told", ep->ring_size, ep->released - ep->told))
+	if (!rule_most(ep, "requests in the table", ep->req_mask + 1,
+			    ep->req_tail - ep->req_head) ||
+			!rule_most(ep, "requests open", ep->req_tail - ep->req_head,
+					ep->req_next - ep->req_head) ||
+			!rule_most(ep, "bytes held of the request ring", ep->ring_size,
+					ep->rx_pos[WIRE_REQ] - ep->released) ||
+			!rule_most(ep, "bytes released and not told", ep->ring_size,
+					ep->released - ep->told))
 		return false;
 	for (i = 0; i < lane->npend; i++)
 		owed += lane->pend[i].owed;
 	for (i = ep->req_head; i != ep->req_tail; i++) {
 		req = &ep->reqs[i & ep->req_mask];
 		if (!rule(ep, "state of a request", i >= ep->req_next ? REQ_ARRIVED : req->state,
-			    req->state))
+				    req->state))
 			return false;
 		if (req->state != REQ_DONE && req->id != 0)
 			owed += wire_worst(req->resp_max);
 	}
 	if (ep->req_head != ep->req_next &&
-		!rule(ep, "oldest request not done", 0,
-			ep->reqs[ep->req_head & ep->req_mask].state == REQ_DONE))
+			!rule(ep, "oldest request not done", 0,
+					ep->reqs[ep->req_head & ep->req_mask].state == REQ_DONE))
 		return false;
-	return ep->err != 0 || rule(ep, "bytes owed as replies", owed, room_sum(&ep->owed, ep->ring_size));
+	return ep->err != 0 ||
+	       rule(ep, "bytes owed as replies", owed, room_sum(&ep->owed, ep->ring_size));
 }
 
 static bool
@@ -136,14 +140,13 @@ rest_check(const struct crpc_copyrpc_ep *ep)
 	       rule(ep, "told at rest", ep->released, ep->told) &&
 	       rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent, ep->peer_released) &&
 	       rule(ep, "replies owed at rest", 0, room_sum(&ep->owed, ep->ring_size)) &&
-	       rule(ep, "replies reserved at rest", ep->hold,
-		       room_sum(&ep->resv, ep->ring_size));
+	       rule(ep, "replies reserved at rest", ep->hold, room_sum(&ep->resv, ep->ring_size));
 }
 
 /* A list of endpoints holds exactly those that carry its flag. */
 static int
-list_check(const struct crpc_copyrpc *ctx, const struct ep_list *list, size_t next_at, uint32_t flag,
-	const char *name)
+list_check(const struct crpc_copyrpc *ctx, const struct ep_list *list, size_t next_at,
+		uint32_t flag, const char *name)
 {
 	uint32_t flagged = 0, listed = 0, i;
 	uint16_t id = list->head;
@@ -155,7 +158,7 @@ list_check(const struct crpc_copyrpc *ctx, const struct ep_list *list, size_t ne
 	if (listed == list->n && flagged == list->n)
 		return 0;
 	crpc_err("audit: list of %s endpoints: expected %u, found %u linked, %u flagged", name,
-		list->n, listed, flagged);
+			list->n, listed, flagged);
 	return -EFAULT;
 }
 
@@ -170,19 +173,19 @@ crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
 		if (ep == NULL)
 			continue;
 		if (!calls_check(ep) || !lanes_check(ep) || !requests_check(ep) ||
-			(at_rest && !rest_check(ep)))
+				(at_rest && !rest_check(ep)))
 			return -EFAULT;
 		if (ep->err == 0 && (ep_pending(ep) || ep->told != ep->released) &&
-			!rule(ep, "dirty flag", EP_DIRTY, ep->flags & EP_DIRTY))
+				!rule(ep, "dirty flag", EP_DIRTY, ep->flags & EP_DIRTY))
 			return -EFAULT;
 	}
 	if (list_check(ctx, &ctx->dirty, offsetof(struct crpc_copyrpc_ep, dirty_next), EP_DIRTY,
-		    "dirty") ||
-		list_check(ctx, &ctx->ready, offsetof(struct crpc_copyrpc_ep, ready_next), EP_READY,
-			"ready"))
+			    "dirty") ||
+			list_check(ctx, &ctx->ready, offsetof(struct crpc_copyrpc_ep, ready_next),
+					EP_READY, "ready"))
 		return -EFAULT;
-	return list_check(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next), EP_BROKEN,
-		"broken");
+	return list_check(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next),
+			EP_BROKEN, "broken");
 }
 
 int
@@ -191,32 +194,35 @@ crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
 	const struct crpc_copyrpc_ep *ep;
 	uint32_t i;
 
-	fprintf(out, "context: endpoints %u, dirty %u, ready %u, broken %u\n", ctx->neps, ctx->dirty.n,
-		ctx->ready.n, ctx->broken.n);
+	fprintf(out, "context: endpoints %u, dirty %u, ready %u, broken %u\n", ctx->neps,
+			ctx->dirty.n, ctx->ready.n, ctx->broken.n);
 	for (i = 0; i < ctx->conf.max_eps; i++) {
 		ep = ctx->eps[i];
 		if (ep == NULL)
 			continue;
 		fprintf(out, "endpoint %u: peer %u, status %d, epoch %u, ring %u, open calls %u\n",
-			ep->id, ep->user_id, ep->err, ep->epoch, ep->ring_size, ep->open);
+				ep->id, ep->user_id, ep->err, ep->epoch, ep->ring_size, ep->open);
 		fprintf(out,
-			"  send requests: released by peer %" PRIu64 ", sent %" PRIu64
-			", queued to %" PRIu64 " in %u batches\n",
-			ep->peer_released, ep->tx[WIRE_REQ].sent, ep->tx[WIRE_REQ].prod,
-			ep->tx[WIRE_REQ].npend);
+				"  send requests: released by peer %" PRIu64 ", sent %" PRIu64
+				", queued to %" PRIu64 " in %u batches\n",
+				ep->peer_released, ep->tx[WIRE_REQ].sent, ep->tx[WIRE_REQ].prod,
+				ep->tx[WIRE_REQ].npend);
 		fprintf(out,
-			"  send responses: sent %" PRIu64 ", queued to %" PRIu64
-			" in %u batches; owed %u bytes\n",
-			ep->tx[WIRE_RESP].sent, ep->tx[WIRE_RESP].prod, ep->tx[WIRE_RESP].npend,
-			room_sum(&ep->owed, ep->ring_size));
+				"  send responses: sent %" PRIu64 ", queued to %" PRIu64
+				" in %u batches; owed %u bytes\n",
+				ep->tx[WIRE_RESP].sent, ep->tx[WIRE_RESP].prod,
+				ep->tx[WIRE_RESP].npend, room_sum(&ep->owed, ep->ring_size));
 		fprintf(out,
-			"  receive requests: told %" PRIu64 ", released %" PRIu64 ", arrived %" PRIu64
-			"; waiting %" PRIu64 ", open or held %" PRIu64 "\n",
-			ep->told, ep->released, ep->rx_pos[WIRE_REQ], ep->req_tail - ep->req_next,
-			ep->req_next - ep->req_head);
+				"  receive requests: told %" PRIu64 ", released %" PRIu64
+				", arrived %" PRIu64 "; waiting %" PRIu64 ", open or held %" PRIu64
+				"\n",
+				ep->told, ep->released, ep->rx_pos[WIRE_REQ],
+				ep->req_tail - ep->req_next, ep->req_next - ep->req_head);
 		fprintf(out,
-			"  receive responses: arrived %" PRIu64 "; reserved %u bytes, largest %u\n",
-			ep->rx_pos[WIRE_RESP], room_sum(&ep->resv, ep->ring_size), ep->resv.max);
+				"  receive responses: arrived %" PRIu64
+				"; reserved %u bytes, largest %u\n",
+				ep->rx_pos[WIRE_RESP], room_sum(&ep->resv, ep->ring_size),
+				ep->resv.max);
 		fprintf(out, "  flushes outstanding %u\n", ep_outstanding(ep));
 	}
 	return ferror(out) ? -EIO : 0;

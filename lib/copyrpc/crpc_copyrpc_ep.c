@@ -9,7 +9,7 @@
 #include "copyrpc_pvt.h"
 
 /* Rings start on a page; large ones on a huge page's boundary, so that the kernel may use one. */
-#define PAGE 4096u
+#define PAGE      4096u
 #define HUGE_PAGE (2u << 20)
 
 /* Memory for four rings, touched so that no page is missing on the datapath. */
@@ -72,7 +72,7 @@ tables_init(struct crpc_copyrpc_ep *ep)
 	uint32_t slots = ep->ctx->slot_mask + 1, reqs = ep->ring_size / WIRE_STRIDE_MIN, i;
 
 	ep->slots = aligned_alloc(CRPC_CACHE_LINE,
-		crpc_align_up(slots * sizeof(*ep->slots), CRPC_CACHE_LINE));
+			crpc_align_up(slots * sizeof(*ep->slots), CRPC_CACHE_LINE));
 	ep->reqs = aligned_alloc(CRPC_CACHE_LINE, reqs * sizeof(*ep->reqs));
 	if (ep->slots == NULL || ep->reqs == NULL) {
 		free(ep->slots);
@@ -94,10 +94,10 @@ qp_make(const struct crpc_copyrpc_ep *ep)
 {
 	const struct crpc_copyrpc *ctx = ep->ctx;
 	struct crpc_rdma_qp_conf conf = {
-		.id = ep->id,
-		.sq_depth = ctx->conf.sq_depth,
-		.rq_depth = ctx->conf.rq_depth,
-		.inline_max = ctx->inline_max,
+			.id = ep->id,
+			.sq_depth = ctx->conf.sq_depth,
+			.rq_depth = ctx->conf.rq_depth,
+			.inline_max = ctx->inline_max,
 	};
 
 	return crpc_rdma_qp_create(ctx->dev, &conf);
@@ -114,7 +114,7 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 		id++;
 	if (id == ctx->conf.max_eps) {
 		crpc_err("no endpoint left for peer %u: all %u of conf.max_eps are taken", user_id,
-			ctx->conf.max_eps);
+				ctx->conf.max_eps);
 		errno = ENOSPC;
 		return NULL;
 	}
@@ -122,16 +122,16 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 	if (ep == NULL)
 		return NULL;
 	*ep = (struct crpc_copyrpc_ep){
-		.ctx = ctx,
-		.err = -ENOTCONN,
-		.ring_size = ctx->conf.ring_size,
-		.id = (uint16_t)id,
-		.user_id = user_id,
-		.epoch = ++ctx->epoch,
-		.queued_head = NIL,
-		.req_head = ctx->serial[id],
-		.req_next = ctx->serial[id],
-		.req_tail = ctx->serial[id],
+			.ctx = ctx,
+			.err = -ENOTCONN,
+			.ring_size = ctx->conf.ring_size,
+			.id = (uint16_t)id,
+			.user_id = user_id,
+			.epoch = ++ctx->epoch,
+			.queued_head = NIL,
+			.req_head = ctx->serial[id],
+			.req_next = ctx->serial[id],
+			.req_tail = ctx->serial[id],
 	};
 	rc = rings_init(ep);
 	if (rc != 0)
@@ -194,7 +194,8 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	if (ep->flags & EP_READY)
 		list_remove(ctx, &ctx->ready, offsetof(struct crpc_copyrpc_ep, ready_next), ep->id);
 	if (ep->flags & EP_BROKEN)
-		list_remove(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next), ep->id);
+		list_remove(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next),
+				ep->id);
 	/* completions of the old queue pair that we hold must not meet the next endpoint */
 	for (i = ctx->cqe_i; i < ctx->cqe_n; i++) {
 		if (ctx->cqe[i].qp_id == ep->id)
@@ -215,14 +216,14 @@ void
 crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC_ADDR_LEN])
 {
 	struct wire_addr wire = {
-		.magic = WIRE_ADDR_MAGIC,
-		.version = WIRE_VERSION,
-		.ring_size = ep->ring_size,
-		.max_msg = ep->ctx->conf.max_msg,
-		.epoch = ep->epoch,
-		.rkey = ep->rx_mr.rkey,
-		.raddr = (uint64_t)(uintptr_t)ep->rx[WIRE_REQ],
-		.pos = ep->ctx->conf.initial_pos,
+			.magic = WIRE_ADDR_MAGIC,
+			.version = WIRE_VERSION,
+			.ring_size = ep->ring_size,
+			.max_msg = ep->ctx->conf.max_msg,
+			.epoch = ep->epoch,
+			.rkey = ep->rx_mr.rkey,
+			.raddr = (uint64_t)(uintptr_t)ep->rx[WIRE_REQ],
+			.pos = ep->ctx->conf.initial_pos,
 	};
 
 	crpc_rdma_qp_addr(ep->qp, wire.qp);
@@ -235,20 +236,21 @@ addr_check(const struct crpc_copyrpc_ep *ep, const struct wire_addr *wire)
 {
 	if (wire->magic != WIRE_ADDR_MAGIC || wire->version != WIRE_VERSION || wire->flags != 0) {
 		crpc_err("peer %u: not an endpoint address of this version: expected magic 0x%x "
-			 "version %u flags 0, found 0x%x, %u, %u; run the same release at both ends",
-			ep->user_id, WIRE_ADDR_MAGIC, WIRE_VERSION, wire->magic, wire->version,
-			wire->flags);
+			 "version %u flags 0, found 0x%x, %u, %u; run the same release at both "
+			 "ends",
+				ep->user_id, WIRE_ADDR_MAGIC, WIRE_VERSION, wire->magic,
+				wire->version, wire->flags);
 		return -EPROTO;
 	}
 	if (wire->ring_size != ep->ring_size) {
 		crpc_err("peer %u: ring_size differs: ours %u, theirs %u; configure both alike",
-			ep->user_id, ep->ring_size, wire->ring_size);
+				ep->user_id, ep->ring_size, wire->ring_size);
 		return -EPROTO;
 	}
 	if (wire->max_msg == 0 || wire->max_msg > CRPC_COPYRPC_MSG_MAX(ep->ring_size) ||
-		wire->pos % WIRE_UNIT != 0) {
-		crpc_err("peer %u: address out of range: max_msg %u, position %" PRIu64, ep->user_id,
-			wire->max_msg, wire->pos);
+			wire->pos % WIRE_UNIT != 0) {
+		crpc_err("peer %u: address out of range: max_msg %u, position %" PRIu64,
+				ep->user_id, wire->max_msg, wire->pos);
 		return -EPROTO;
 	}
 	return 0;
@@ -319,7 +321,7 @@ ep_lie(struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_t
 	crpc_err("endpoint %u (peer %u): the peer broke the protocol: %s: expected %" PRIu64
 		 " (0x%" PRIx64 "), found %" PRIu64 " (0x%" PRIx64
 		 "); the endpoint is closed, its calls end with -ECONNRESET",
-		ep->id, ep->user_id, rule, expected, expected, found, found);
+			ep->id, ep->user_id, rule, expected, expected, found, found);
 	ep_break(ep, -EPROTO);
 }
 

@@ -2,9 +2,9 @@
 /*
  * Receiving: completions of the device, arrived batches, completions of calls, deadlines, requests.
  *
- * Ring memory is the peer's to write at any time. Every head is loaded once (wire_*_load()), checked
- * against what only we know (positions, the immediate, the size of the ring, our own calls), and only
- * the copy is used. Each loop is bounded by a length that was checked before.
+ * Ring memory is the peer's to write at any time. Every head is loaded once (wire_*_load()),
+ * checked against what only we know (positions, the immediate, the size of the ring, our own
+ * calls), and only the copy is used. Each loop is bounded by a length that was checked before.
  */
 #include "copyrpc_pvt.h"
 
@@ -47,7 +47,7 @@ update_take(struct crpc_copyrpc_ep *ep, uint32_t units, uint32_t byte_len)
 /* Load and check a batch's head. Returns false, with the endpoint broken, if it lies. */
 static inline bool
 batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint32_t byte_len,
-	struct wire_batch *head, uint32_t *at)
+		struct wire_batch *head, uint32_t *at)
 {
 	uint64_t pos;
 	uint32_t off;
@@ -64,10 +64,11 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 	off = (uint32_t)pos & (ep->ring_size - 1);
 	*head = wire_batch_load(ep->rx[lane] + off);
 	if (crpc_unlikely(head->magic != WIRE_MAGIC || head->version != WIRE_VERSION ||
-			  head->lane != lane)) {
+			    head->lane != lane)) {
 		ep_lie(ep, "batch magic, version and lane",
-			WIRE_MAGIC | WIRE_VERSION << 16 | (uint32_t)lane << 24,
-			head->magic | (uint32_t)head->version << 16 | (uint32_t)head->lane << 24);
+				WIRE_MAGIC | WIRE_VERSION << 16 | (uint32_t)lane << 24,
+				head->magic | (uint32_t)head->version << 16 |
+						(uint32_t)head->lane << 24);
 		return false;
 	}
 	if (crpc_unlikely(head->epoch != ep->epoch)) {
@@ -76,12 +77,13 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 	}
 	if (crpc_unlikely(head->len != len || head->pos != pos)) {
 		ep_lie(ep, head->len != len ? "batch length" : "batch position",
-			head->len != len ? len : pos, head->len != len ? head->len : head->pos);
+				head->len != len ? len : pos,
+				head->len != len ? head->len : head->pos);
 		return false;
 	}
 	if (crpc_unlikely(head->count == 0 || head->count > (len - WIRE_HEAD) / WIRE_STRIDE_MIN)) {
 		ep_lie(ep, "message count for the batch's length",
-			(len - WIRE_HEAD) / WIRE_STRIDE_MIN, head->count);
+				(len - WIRE_HEAD) / WIRE_STRIDE_MIN, head->count);
 		return false;
 	}
 	*at = off + WIRE_HEAD;
@@ -91,7 +93,7 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 /* Check one request's head and note it in entry number `number`. */
 static inline bool
 request_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, uint32_t left, uint64_t number,
-	uint32_t end, uint64_t now_ns)
+		uint32_t end, uint64_t now_ns)
 {
 	struct req_entry *req = &ep->reqs[number & ep->req_mask];
 
@@ -106,7 +108,8 @@ request_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, uint32_t le
 		}
 		if (crpc_unlikely(!room_fits(&ep->owed, wire_worst(msg->arg), ep->ring_size))) {
 			ep_lie(ep, "replies reserved by the caller", ep->ring_size,
-				(uint64_t)room_sum(&ep->owed, ep->ring_size) + wire_worst(msg->arg));
+					(uint64_t)room_sum(&ep->owed, ep->ring_size) +
+							wire_worst(msg->arg));
 			return false;
 		}
 		room_add(&ep->owed, wire_worst(msg->arg));
@@ -125,7 +128,8 @@ request_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, uint32_t le
  * lies is ever given to the user.
  */
 static void
-requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_t at, uint64_t now_ns)
+requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_t at,
+		uint64_t now_ns)
 {
 	const uint8_t *ring = ep->rx[WIRE_REQ];
 	uint64_t number = ep->req_tail, behind = head->pos + head->len;
@@ -201,7 +205,7 @@ slot_end(struct crpc_copyrpc_ep *ep, struct call_slot *slot)
 /* Round trip in three: what we waited, what the peer needed, the rest. */
 static inline void
 split_record(struct crpc_copyrpc_stats *stats, const struct call_slot *slot, uint32_t turn_ns,
-	uint64_t now_ns)
+		uint64_t now_ns)
 {
 	uint64_t total = now_ns - slot->call_ns, ours = slot->queue_ns;
 
@@ -213,7 +217,7 @@ split_record(struct crpc_copyrpc_stats *stats, const struct call_slot *slot, uin
 /* One response: complete its call. Returns 1 if *done was filled, 0 if not, -1 if the peer lies. */
 static inline int
 response_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, const uint8_t *data,
-	uint64_t now_ns, struct crpc_done *done)
+		uint64_t now_ns, struct crpc_done *done)
 {
 	struct crpc_copyrpc *ctx = ep->ctx;
 	struct call_slot *slot = &ep->slots[msg->id & ctx->slot_mask];
@@ -227,7 +231,8 @@ response_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, const uint
 		ep_lie(ep, "reply length for what was reserved", slot->resp_max, msg->len);
 		return -1;
 	}
-	if (crpc_unlikely(status != 0 && (status > 0 || status < WIRE_STATUS_MIN || msg->len != 0))) {
+	if (crpc_unlikely(status != 0 &&
+			    (status > 0 || status < WIRE_STATUS_MIN || msg->len != 0))) {
 		ep_lie(ep, "status of a response", 0, msg->arg);
 		return -1;
 	}
@@ -319,7 +324,7 @@ broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 				if (k == n)
 					return k;
 				done[k++] = (struct crpc_done){
-					.cookie = slot->cookie, .status = -ECONNRESET};
+						.cookie = slot->cookie, .status = -ECONNRESET};
 				ep->open--;
 				ctx->stats.completions++;
 				ctx->stats.resets++;
@@ -337,21 +342,22 @@ broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 /* Expire the overdue calls among the next slots of one endpoint. Returns slots looked at. */
 static uint32_t
 sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct crpc_done *done,
-	uint16_t n, uint16_t *filled)
+		uint16_t n, uint16_t *filled)
 {
 	struct crpc_copyrpc *ctx = ep->ctx;
 	uint32_t i, seen = 0;
 	struct call_slot *slot;
 
-	for (i = ctx->sweep_slot; i <= ctx->slot_mask && seen < budget && *filled < n; i++, seen++) {
+	for (i = ctx->sweep_slot; i <= ctx->slot_mask && seen < budget && *filled < n;
+			i++, seen++) {
 		slot = &ep->slots[i];
 		if (slot->state != SLOT_QUEUED && slot->state != SLOT_SENT)
 			continue;
 		if (now_ns - slot->call_ns < ctx->conf.timeout_ns)
 			continue;
 		slot->state |= SLOT_EXPIRED;
-		done[(*filled)++] = (struct crpc_done){
-			.cookie = slot->cookie, .status = -ETIMEDOUT};
+		done[(*filled)++] =
+				(struct crpc_done){.cookie = slot->cookie, .status = -ETIMEDOUT};
 		ep->open--;
 		ctx->stats.completions++;
 		ctx->stats.timeouts++;
@@ -361,8 +367,9 @@ sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct cr
 }
 
 /*
- * Deadlines: every eighth of the timeout a sweep over the slots of endpoints with open calls starts,
- * and each poll carries it on by a bounded number of slots. So a call costs nothing for its deadline.
+ * Deadlines: every eighth of the timeout a sweep over the slots of endpoints with open calls
+ * starts, and each poll carries it on by a bounded number of slots. So a call costs nothing for its
+ * deadline.
  */
 static uint16_t
 sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
@@ -419,7 +426,7 @@ cqe_take(struct crpc_copyrpc *ctx, const struct crpc_rdma_cqe *cqe, uint64_t now
 	default:
 		crpc_err("endpoint %u (peer %u): queue pair failed: status %d, syndrome 0x%x; the "
 			 "peer has gone or refused access: its calls end with -ECONNRESET",
-			ep->id, ep->user_id, cqe->status, cqe->syndrome);
+				ep->id, ep->user_id, cqe->status, cqe->syndrome);
 		ep_break(ep, -ECONNRESET);
 		break;
 	}

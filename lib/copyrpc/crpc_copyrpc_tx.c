@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sending: messages are appended to a batch in the staging ring, and batches are posted when the flush
- * policy says so. Positions advance only for what the device took: a full send queue loses nothing.
+ * Sending: messages are appended to a batch in the staging ring, and batches are posted when the
+ * flush policy says so. Positions advance only for what the device took: a full send queue loses
+ * nothing.
  */
 #include "copyrpc_pvt.h"
 
@@ -31,10 +32,10 @@ struct place {
 };
 
 /*
- * A batch never crosses the end of the ring. The open one goes on if the message fits before the end;
- * else a new batch starts, behind it or, skipping the tail, at the start of the ring. The receiver
- * derives the same from the batch's length (wire_batch_pos()): a new batch is at least as long as its first
- * message, and a batch that goes on never passes the end.
+ * A batch never crosses the end of the ring. The open one goes on if the message fits before the
+ * end; else a new batch starts, behind it or, skipping the tail, at the start of the ring. The
+ * receiver derives the same from the batch's length (wire_batch_pos()): a new batch is at least as
+ * long as its first message, and a batch that goes on never passes the end.
  */
 static inline struct place
 lane_place(const struct tx_lane *lane, uint32_t stride, uint32_t ring_size)
@@ -64,7 +65,7 @@ lane_left(const struct crpc_copyrpc_ep *ep, const struct tx_lane *lane)
 	uint64_t queued = lane_queued(lane), left;
 
 	if (lane->npend == 0 || off == 0 || conf->flush == CRPC_COPYRPC_IMMEDIATE ||
-		queued >= conf->batch_max)
+			queued >= conf->batch_max)
 		return 0;
 	left = crpc_min(ep->ring_size - off, conf->batch_max - 1 - queued);
 	if (lane == &ep->tx[WIRE_REQ])
@@ -86,8 +87,8 @@ lane_close(struct tx_lane *lane)
 
 /* Open a batch where the place says, or go on with the open one; then see how far that goes. */
 static crpc_noinline void
-lane_put_slow(
-	struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p, uint64_t now_ns)
+lane_put_slow(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p,
+		uint64_t now_ns)
 {
 	struct pending *batch;
 
@@ -110,7 +111,7 @@ lane_put_slow(
 /* Append the message to its batch; its data is written by the caller. Returns where. */
 static inline uint8_t *
 lane_put(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const struct place *p, uint32_t stride,
-	struct wire_msg msg, uint32_t owed, uint64_t now_ns)
+		struct wire_msg msg, uint32_t owed, uint64_t now_ns)
 {
 	struct pending *batch;
 	uint8_t *at = p->at;
@@ -146,7 +147,7 @@ ep_queued_slow(struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, uint64_t 
 
 static inline void
 ep_queued(struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, const struct place *p,
-	uint64_t now_ns)
+		uint64_t now_ns)
 {
 	if (crpc_unlikely(p->at != NULL))
 		ep_queued_slow(ep, lane, now_ns);
@@ -195,7 +196,7 @@ call_check(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct p
 		return ep->err != 0 ? ep->err : -EMSGSIZE;
 	ep_hold_end(ep);
 	if (crpc_unlikely(ep->free_head == NIL ||
-			  !room_fits(&ep->resv, wire_worst(resp_max), ep->ring_size)))
+			    !room_fits(&ep->resv, wire_worst(resp_max), ep->ring_size)))
 		return call_refuse(ep);
 	return call_place(ep, wire_stride(len), p);
 }
@@ -203,7 +204,7 @@ call_check(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct p
 /* Take a call slot and put the head of the request. Returns where the data goes. */
 static inline uint8_t *
 call_take(struct crpc_copyrpc_ep *ep, const struct place *p, uint32_t len, uint32_t resp_max,
-	uint64_t now_ns, uint64_t cookie)
+		uint64_t now_ns, uint64_t cookie)
 {
 	uint32_t step = ep->ctx->slot_mask + 1;
 	uint16_t index = ep->free_head;
@@ -243,7 +244,7 @@ place_data(const struct tx_lane *lane, const struct place *p)
 
 int
 crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
-	uint32_t resp_max, uint64_t cookie)
+		uint32_t resp_max, uint64_t cookie)
 {
 	struct place p;
 	int rc;
@@ -347,7 +348,9 @@ req_end(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint64_t now_ns)
 	ep_mark_dirty(ep); /* of a broken one, the next flush takes it out again */
 }
 
-/* Whether a reply of len bytes may be put, and where. Has ended the request of a broken endpoint. */
+/*
+ * Whether a reply of len bytes may be put, and where. Has ended the request of a broken endpoint.
+ */
 static inline int
 reply_place(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint32_t len, struct place *p)
 {
@@ -370,7 +373,7 @@ reply_place(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint32_t len, str
 /* Queue the head of a response and end its request. Returns where the data goes. */
 static inline uint8_t *
 reply_take(struct crpc_copyrpc_ep *ep, struct req_entry *req, const struct place *p, uint32_t len,
-	int32_t status, uint64_t now_ns)
+		int32_t status, uint64_t now_ns)
 {
 	uint64_t turn = now_ns - req->arrived_ns;
 	struct wire_msg msg = {.id = req->id, .len = len, .arg = (uint32_t)status};
@@ -378,14 +381,14 @@ reply_take(struct crpc_copyrpc_ep *ep, struct req_entry *req, const struct place
 
 	msg.turn_ns = turn > UINT32_MAX ? UINT32_MAX : (uint32_t)turn;
 	data = lane_put(ep, &ep->tx[WIRE_RESP], p, wire_stride(len), msg, wire_worst(req->resp_max),
-		now_ns);
+			now_ns);
 	req_end(ep, req, now_ns);
 	return data;
 }
 
 int
-crpc_copyrpc_reply(
-	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len)
+crpc_copyrpc_reply(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf,
+		uint32_t len)
 {
 	struct crpc_copyrpc_ep *ep;
 	struct req_entry *req;
@@ -405,8 +408,7 @@ crpc_copyrpc_reply(
 }
 
 int
-crpc_copyrpc_reply_reserve(
-	struct crpc_copyrpc *ctx, uint64_t token, uint32_t len, void **data)
+crpc_copyrpc_reply_reserve(struct crpc_copyrpc *ctx, uint64_t token, uint32_t len, void **data)
 {
 	struct crpc_copyrpc_ep *ep;
 	struct req_entry *req;
@@ -491,19 +493,19 @@ crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token)
 /* One WR for one pending batch; its head is written last, with what we know now. */
 static inline void
 batch_wr(const struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct pending *batch,
-	struct crpc_rdma_wr *wr)
+		struct crpc_rdma_wr *wr)
 {
 	const struct tx_lane *lane = &ep->tx[which];
 	uint32_t off = (uint32_t)batch->pos & (ep->ring_size - 1);
 	const struct wire_batch head = {
-		.magic = WIRE_MAGIC,
-		.version = WIRE_VERSION,
-		.lane = (uint8_t)which,
-		.epoch = ep->peer_epoch,
-		.len = batch->len,
-		.count = batch->count,
-		.pos = batch->pos,
-		.released = ep->released,
+			.magic = WIRE_MAGIC,
+			.version = WIRE_VERSION,
+			.lane = (uint8_t)which,
+			.epoch = ep->peer_epoch,
+			.len = batch->len,
+			.count = batch->count,
+			.pos = batch->pos,
+			.released = ep->released,
 	};
 
 	memcpy(lane->stage + off, &head, sizeof(head));
@@ -575,9 +577,9 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 }
 
 /*
- * Responses go first: a peer waits for them. All WRs go down in one post, so one doorbell rings. The last
- * one asks for a completion: the clock of the next flush. If the send queue cuts the list short, nothing
- * of the rest has moved, and the endpoint stays in the dirty list.
+ * Responses go first: a peer waits for them. All WRs go down in one post, so one doorbell rings.
+ * The last one asks for a completion: the clock of the next flush. If the send queue cuts the list
+ * short, nothing of the rest has moved, and the endpoint stays in the dirty list.
  */
 uint32_t
 ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
@@ -625,10 +627,10 @@ ep_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 
 	if (ep_pending(ep)) {
 		if (conf->flush != CRPC_COPYRPC_CLOCKED ||
-			ep_outstanding(ep) < conf->max_outstanding)
+				ep_outstanding(ep) < conf->max_outstanding)
 			return true;
 		if (lane_queued(&ep->tx[WIRE_REQ]) >= conf->batch_max ||
-			lane_queued(&ep->tx[WIRE_RESP]) >= conf->batch_max) {
+				lane_queued(&ep->tx[WIRE_RESP]) >= conf->batch_max) {
 			ep->ctx->stats.full_flushes++;
 			return true;
 		}
@@ -637,8 +639,8 @@ ep_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 			return true;
 		}
 	}
-	return untold != 0 && (untold >= ep->ring_size / 4 ||
-				      now_ns - ep->released_ns >= conf->update_ns);
+	return untold != 0 &&
+	       (untold >= ep->ring_size / 4 || now_ns - ep->released_ns >= conf->update_ns);
 }
 
 uint32_t

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the protocol itself costs, client and server in one thread over a device that only copies: a post
- * is a memcpy to the peer and a completion. Prints ns per call for several batch sizes. Nothing is
- * asserted; run it under `perf stat -e instructions:u` with one batch size for a count.
+ * What the protocol itself costs, client and server in one thread over a device that only copies: a
+ * post is a memcpy to the peer and a completion. Prints ns per call for several batch sizes.
+ * Nothing is asserted; run it under `perf stat -e instructions:u` with one batch size for a count.
  *
  *     bench_copyrpc [calls per turn] [turns]
  */
@@ -36,8 +36,12 @@ push(struct qp *qp, uint8_t type, uint32_t imm, uint32_t len, uint32_t wr_id)
 {
 	struct dev *dev = (struct dev *)qp->base.dev;
 
-	dev->cq[dev->tail++ % CQ] = (struct crpc_rdma_cqe){.type = type, .qp_id = qp->base.id,
-		.imm = imm, .byte_len = len, .wr_id = wr_id, .wrs = 1};
+	dev->cq[dev->tail++ % CQ] = (struct crpc_rdma_cqe){.type = type,
+			.qp_id = qp->base.id,
+			.imm = imm,
+			.byte_len = len,
+			.wr_id = wr_id,
+			.wrs = 1};
 }
 
 static uint16_t
@@ -120,14 +124,14 @@ dev_qp_connect(struct crpc_rdma_qp *base, const uint8_t addr[CRPC_RDMA_ADDR_LEN]
 }
 
 static const struct crpc_rdma_ops ops = {
-	.name = "copy",
-	.info_get = dev_info,
-	.mr_reg = dev_mr_reg,
-	.mr_dereg = dev_mr_dereg,
-	.qp_create = dev_qp_create,
-	.qp_free = dev_qp_free,
-	.qp_addr = dev_qp_addr,
-	.qp_connect = dev_qp_connect,
+		.name = "copy",
+		.info_get = dev_info,
+		.mr_reg = dev_mr_reg,
+		.mr_dereg = dev_mr_dereg,
+		.qp_create = dev_qp_create,
+		.qp_free = dev_qp_free,
+		.qp_addr = dev_qp_addr,
+		.qp_connect = dev_qp_connect,
 };
 
 struct bench {
@@ -202,8 +206,8 @@ main(int argc, char **argv)
 		for (calls = 0, k = 0; k < turns; k++)
 			calls += bench_turn(b, bursts[i], start + k * 1000);
 		printf("burst %2u: %6.1f ns per call, both ends (%llu calls)\n", bursts[i],
-			(double)(crpc_clock_ns() - start) / (double)calls,
-			(unsigned long long)calls);
+				(double)(crpc_clock_ns() - start) / (double)calls,
+				(unsigned long long)calls);
 		crpc_copyrpc_free(b->ctx[0]);
 		crpc_copyrpc_free(b->ctx[1]);
 		free(b);

@@ -66,7 +66,7 @@ mr_find(struct fake_dev *dev, uint32_t key, uint64_t addr, uint64_t len)
 		return NULL;
 	mr = &dev->mrs[key - 1];
 	if (mr->addr == NULL || addr < (uintptr_t)mr->addr ||
-		addr + len > (uintptr_t)mr->addr + mr->len)
+			addr + len > (uintptr_t)mr->addr + mr->len)
 		return NULL;
 	return mr;
 }
@@ -74,8 +74,10 @@ mr_find(struct fake_dev *dev, uint32_t key, uint64_t addr, uint64_t len)
 static void
 qp_error(struct fake_qp *qp, int16_t status)
 {
-	struct crpc_rdma_cqe cqe = {
-		.type = CRPC_RDMA_CQE_ERROR, .status = status, .syndrome = 0x15, .qp_id = qp->base.id};
+	struct crpc_rdma_cqe cqe = {.type = CRPC_RDMA_CQE_ERROR,
+			.status = status,
+			.syndrome = 0x15,
+			.qp_id = qp->base.id};
 
 	if (qp->broken)
 		return;
@@ -103,8 +105,7 @@ wr_run(struct fake_qp *qp)
 	struct fake_world *w = qp->dev->world;
 	uint32_t len = wr_bytes(wr), at = 0, i;
 	uint8_t *dst = (uint8_t *)(uintptr_t)wr->raddr;
-	struct crpc_rdma_cqe cqe = {
-		.type = CRPC_RDMA_CQE_RECV, .imm = wr->imm, .byte_len = len};
+	struct crpc_rdma_cqe cqe = {.type = CRPC_RDMA_CQE_RECV, .imm = wr->imm, .byte_len = len};
 
 	if (peer == NULL || peer->broken) {
 		qp_error(qp, -ECONNRESET);
@@ -113,7 +114,7 @@ wr_run(struct fake_qp *qp)
 	if (peer->receives == 0)
 		return false;
 	if (wr->op != CRPC_RDMA_WRITE_IMM ||
-		(len != 0 && mr_find(peer->dev, wr->rkey, wr->raddr, len) == NULL)) {
+			(len != 0 && mr_find(peer->dev, wr->rkey, wr->raddr, len) == NULL)) {
 		qp_error(qp, -EACCES);
 		return true;
 	}
@@ -122,7 +123,7 @@ wr_run(struct fake_qp *qp)
 			memcpy(dst + at, slot->data + at, wr->sge[i].len);
 		} else {
 			if (mr_find(qp->dev, wr->sge[i].lkey, (uintptr_t)wr->sge[i].addr,
-				    wr->sge[i].len) == NULL) {
+					    wr->sge[i].len) == NULL) {
 				qp_error(qp, -EACCES);
 				return true;
 			}
@@ -144,7 +145,7 @@ wr_ack(struct fake_qp *qp)
 {
 	struct fake_wr *slot = &qp->sq[qp->acked % qp->sq_depth];
 	struct crpc_rdma_cqe cqe = {
-		.type = CRPC_RDMA_CQE_SEND, .qp_id = qp->base.id, .wr_id = slot->wr.wr_id};
+			.type = CRPC_RDMA_CQE_SEND, .qp_id = qp->base.id, .wr_id = slot->wr.wr_id};
 
 	qp->acked++;
 	if (!slot->signal)
@@ -205,7 +206,8 @@ fake_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 		dev->post_limit -= dev->post_limit != UINT32_MAX;
 		slot = &qp->sq[qp->posted++ % qp->sq_depth];
 		slot->wr = wr[i];
-		slot->signal = (wr[i].flags & CRPC_RDMA_WR_SIGNAL) || ++qp->unsignalled >= qp->sq_depth / 2;
+		slot->signal = (wr[i].flags & CRPC_RDMA_WR_SIGNAL) ||
+			       ++qp->unsignalled >= qp->sq_depth / 2;
 		if (slot->signal)
 			qp->unsignalled = 0;
 		if (wr[i].flags & CRPC_RDMA_WR_INLINE) {
@@ -366,16 +368,16 @@ fake_qp_connect(struct crpc_rdma_qp *base, const uint8_t addr[CRPC_RDMA_ADDR_LEN
 }
 
 static const struct crpc_rdma_ops fake_ops = {
-	.name = "fake",
-	.close = fake_close,
-	.info_get = fake_info,
-	.stats_get = fake_stats,
-	.mr_reg = fake_mr_reg,
-	.mr_dereg = fake_mr_dereg,
-	.qp_create = fake_qp_create,
-	.qp_free = fake_qp_free,
-	.qp_addr = fake_qp_addr,
-	.qp_connect = fake_qp_connect,
+		.name = "fake",
+		.close = fake_close,
+		.info_get = fake_info,
+		.stats_get = fake_stats,
+		.mr_reg = fake_mr_reg,
+		.mr_dereg = fake_mr_dereg,
+		.qp_create = fake_qp_create,
+		.qp_free = fake_qp_free,
+		.qp_addr = fake_qp_addr,
+		.qp_connect = fake_qp_connect,
 };
 
 struct crpc_rdma *
@@ -422,8 +424,10 @@ fake_qp_fail(struct fake_qp *qp)
 void
 fake_forge(struct fake_qp *qp, uint32_t imm, uint32_t byte_len)
 {
-	struct crpc_rdma_cqe cqe = {
-		.type = CRPC_RDMA_CQE_RECV, .qp_id = qp->base.id, .imm = imm, .byte_len = byte_len};
+	struct crpc_rdma_cqe cqe = {.type = CRPC_RDMA_CQE_RECV,
+			.qp_id = qp->base.id,
+			.imm = imm,
+			.byte_len = byte_len};
 
 	qp->receives--;
 	cq_push(qp->dev, &cqe);

@@ -6,10 +6,10 @@
  * @file
  * A device of lib/rdma for tests: queue pairs of one process joined by memory, stepped by hand.
  *
- * Posted WRs wait in order in their queue pair. fake_step() takes one queue pair at random and either
- * carries out its oldest WR (the payload is read only now, as a NIC does) or acknowledges one that
- * was carried out; so delays and interleavings come from the world's seed. Keys and bounds are
- * checked; a receive that is not posted holds the sender up (RNR). Nothing is random outside
+ * Posted WRs wait in order in their queue pair. fake_step() takes one queue pair at random and
+ * either carries out its oldest WR (the payload is read only now, as a NIC does) or acknowledges
+ * one that was carried out; so delays and interleavings come from the world's seed. Keys and bounds
+ * are checked; a receive that is not posted holds the sender up (RNR). Nothing is random outside
  * fake_step() and fake_rnd().
  */
 
@@ -17,7 +17,7 @@
 
 #define FAKE_QPS 64
 #define FAKE_MRS 256
-#define FAKE_CQ 8192
+#define FAKE_CQ  8192
 
 struct fake_dev;
 struct fake_qp;
@@ -25,15 +25,15 @@ struct fake_qp;
 /** Devices that reach each other. */
 struct fake_world {
 	uint64_t rng;
-	uint64_t now_ns;      /**< The test's clock; nothing here reads it. */
-	bool autorun;         /**< An empty poll carries everything out (no step() needed). */
-	bool frozen;          /**< fake_step() does nothing: the wire is cut. */
-	bool hold_acks;       /**< Writes are carried out, their completions wait. */
+	uint64_t now_ns; /**< The test's clock; nothing here reads it. */
+	bool autorun;    /**< An empty poll carries everything out (no step() needed). */
+	bool frozen;     /**< fake_step() does nothing: the wire is cut. */
+	bool hold_acks;  /**< Writes are carried out, their completions wait. */
 	struct fake_qp *qps[FAKE_QPS];
 	uint32_t nqps;
 	/** May change what arrives: the memory written, the immediate, the bytes reported. */
 	void (*mutate)(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm,
-		uint32_t *byte_len);
+			uint32_t *byte_len);
 	void *mutate_arg;
 };
 
@@ -58,7 +58,7 @@ void fake_post_limit(struct crpc_rdma *dev, uint32_t wrs);
 /** Break a queue pair: it completes with an error; the peer notices when it sends. */
 void fake_qp_fail(struct fake_qp *qp);
 
-/** Deliver a forged WRITE WITH IMMEDIATE to the owner of a queue pair: the data lies in its ring already. */
+/** Announce a forged WRITE WITH IMMEDIATE to the owner of a queue pair; the data lies there already. */
 void fake_forge(struct fake_qp *qp, uint32_t imm, uint32_t byte_len);
 
 /** WRs of every kind posted since open. */

@@ -7,8 +7,9 @@
  *     ninja -C build-fuzz test/copyrpc/fuzz_copyrpc
  *     build-fuzz/test/copyrpc/fuzz_copyrpc -max_total_time=60 -max_len=2048
  *
- * The input is a list of steps. Each delivers one WRITE WITH IMMEDIATE: as it is, or with a head that is
- * right so that the messages behind it are reached. In between we call, receive, answer and audit.
+ * The input is a list of steps. Each delivers one WRITE WITH IMMEDIATE: as it is, or with a head
+ * that is right so that the messages behind it are reached. In between we call, receive, answer and
+ * audit.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 			abort();                                                                   \
 	} while (0)
 #define assert_non_null(p) assert_int_equal((p) == NULL, 0)
-#define fail_msg(...) abort()
+#define fail_msg(...)      abort()
 
 #include "pair.h"
 
@@ -29,7 +30,7 @@
 /* Fields of a step; the data of the batch follows. */
 struct step {
 	uint32_t imm;
-	uint8_t how;   /* bit 0: true head, 1: response lane, 2: true immediate, 3: call before */
+	uint8_t how; /* bit 0: true head, 1: response lane, 2: true immediate, 3: call before */
 	uint8_t count;
 	uint16_t len;
 };
@@ -43,17 +44,22 @@ deliver(struct pair *p, const struct step *s, const uint8_t *data, size_t avail)
 	uint32_t len = (s->len % (RING / WIRE_UNIT) + 1) * WIRE_UNIT;
 	uint64_t pos = wire_batch_pos(ep->rx_pos[lane], len, RING);
 	uint8_t *at = ep->rx[lane] + (pos & (RING - 1));
-	const struct wire_batch head = {.magic = WIRE_MAGIC, .version = WIRE_VERSION,
-		.lane = (uint8_t)lane, .epoch = ep->epoch, .len = len, .count = s->count, .pos = pos,
-		.released = ep->peer_released};
+	const struct wire_batch head = {.magic = WIRE_MAGIC,
+			.version = WIRE_VERSION,
+			.lane = (uint8_t)lane,
+			.epoch = ep->epoch,
+			.len = len,
+			.count = s->count,
+			.pos = pos,
+			.released = ep->peer_released};
 	bool truth = s->how & 1 && len > WIRE_HEAD;
 	uint32_t skip = truth ? WIRE_HEAD : 0;
 
 	if (truth)
 		memcpy(at, &head, sizeof(head));
 	memcpy(at + skip, data, crpc_min(avail, len - skip));
-	fake_forge(fake_qp_find(p->dev[1], 0), s->how & 4 ? wire_imm((enum wire_imm)lane, len) : s->imm,
-		len);
+	fake_forge(fake_qp_find(p->dev[1], 0),
+			s->how & 4 ? wire_imm((enum wire_imm)lane, len) : s->imm, len);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -62,7 +68,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct crpc_copyrpc_conf conf = {
-		.ring_size = RING, .max_msg = 512, .max_inflight = 8, .sq_depth = 16};
+			.ring_size = RING, .max_msg = 512, .max_inflight = 8, .sq_depth = 16};
 	struct crpc_done done[4];
 	struct crpc_req req[4];
 	struct step step;
@@ -86,7 +92,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		n = crpc_copyrpc_recv(p.ctx[1], req, step.count % 5);
 		while (n-- != 0)
 			crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[n].token, req[n].data,
-				(uint32_t)crpc_min(req[n].len, step.count));
+					(uint32_t)crpc_min(req[n].len, step.count));
 		assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
 	}
 	pair_fini(&p);

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Two contexts on two fake devices, joined by endpoints: the bench of the copyrpc tests. Include it after
- * cmocka.h.
+ * Two contexts on two fake devices, joined by endpoints: the bench of the copyrpc tests. Include it
+ * after cmocka.h.
  */
 
 #include <string.h>
@@ -42,7 +42,7 @@ pair_connect(struct pair *p, uint32_t i)
 
 static inline void
 pair_init2(struct pair *p, const struct crpc_copyrpc_conf *a, const struct crpc_copyrpc_conf *b,
-	uint32_t neps, uint64_t seed)
+		uint32_t neps, uint64_t seed)
 {
 	struct crpc_copyrpc_conf conf[2] = {*a, *b};
 	uint32_t i;

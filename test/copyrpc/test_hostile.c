@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a peer that lies, an application that errs, or a device that fails late can do: every field of a
- * batch is forged once and closes the endpoint with the rule named; addresses and sizes are refused; and
- * seeded mutations of everything that arrives never lead out of bounds (run under the sanitizers).
+ * What a peer that lies, an application that errs, or a device that fails late can do: every field
+ * of a batch is forged once and closes the endpoint with the rule named; addresses and sizes are
+ * refused; and seeded mutations of everything that arrives never lead out of bounds (run under the
+ * sanitizers).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,11 +18,11 @@
 #define RING 4096u
 
 static const struct crpc_copyrpc_conf small = {
-	.max_eps = PAIR_EPS,
-	.ring_size = RING,
-	.max_msg = 1024,
-	.max_inflight = 8,
-	.sq_depth = 16,
+		.max_eps = PAIR_EPS,
+		.ring_size = RING,
+		.max_msg = 1024,
+		.max_inflight = 8,
+		.sq_depth = 16,
 };
 
 /* A batch as the peer of side 1 could send it: one request or response of 16 bytes. */
@@ -37,16 +38,16 @@ forged_make(const struct pair *p, enum wire_lane lane)
 {
 	const struct crpc_copyrpc_ep *ep = p->ep[1][0];
 	struct forged f = {
-		.head = {.magic = WIRE_MAGIC,
-			.version = WIRE_VERSION,
-			.lane = (uint8_t)lane,
-			.epoch = ep->epoch,
-			.len = 64,
-			.count = 1,
-			.pos = ep->rx_pos[lane]},
-		.msg = {.id = 0x100, .len = 16, .arg = 16},
-		.imm = wire_imm((enum wire_imm)lane, 64),
-		.byte_len = 64,
+			.head = {.magic = WIRE_MAGIC,
+					.version = WIRE_VERSION,
+					.lane = (uint8_t)lane,
+					.epoch = ep->epoch,
+					.len = 64,
+					.count = 1,
+					.pos = ep->rx_pos[lane]},
+			.msg = {.id = 0x100, .len = 16, .arg = 16},
+			.imm = wire_imm((enum wire_imm)lane, 64),
+			.byte_len = 64,
 	};
 
 	return f;
@@ -72,6 +73,7 @@ open_call(struct pair *p)
 }
 
 /* Requests of which one thing is not true. */
+/* clang-format off */
 static void
 request_lies(struct forged *f, uint32_t which)
 {
@@ -108,6 +110,7 @@ request_lies(struct forged *f, uint32_t which)
 	}
 }
 
+/* clang-format on */
 #define REQUEST_LIES 28
 
 static void
@@ -164,7 +167,10 @@ requests_beyond_the_window_close_the_endpoint(void **state)
 	pair_fini(&p);
 }
 
-/* A caller that reserves more replies than its ring holds would make us overrun our own staging ring. */
+/*
+ * A caller that reserves more replies than its ring holds would make us overrun our own staging
+ * ring.
+ */
 static void
 replies_reserved_beyond_the_ring_close_the_endpoint(void **state)
 {
@@ -199,12 +205,23 @@ each_lie_of_a_response_batch_closes_the_endpoint(void **state)
 		f.msg.id = open_call(&p);
 		f.msg.arg = 0;
 		switch (i) {
-		case 0: f.msg.len = 17; break;
-		case 1: f.msg.len = UINT32_MAX; break;
-		case 2: f.msg.arg = 1; break;
-		case 3: f.msg.arg = (uint32_t)-5000; break;
-		case 4: f.msg.arg = (uint32_t)-5; break; /* an error with data */
-		default: break;
+		case 0:
+			f.msg.len = 17;
+			break;
+		case 1:
+			f.msg.len = UINT32_MAX;
+			break;
+		case 2:
+			f.msg.arg = 1;
+			break;
+		case 3:
+			f.msg.arg = (uint32_t)-5000;
+			break;
+		case 4:
+			f.msg.arg = (uint32_t)-5;
+			break; /* an error with data */
+		default:
+			break;
 		}
 		forged_send(&p, WIRE_RESP, &f);
 		n = pair_poll(&p, 1, done, 4);
@@ -217,7 +234,10 @@ each_lie_of_a_response_batch_closes_the_endpoint(void **state)
 	}
 }
 
-/* A response for no call, for one that is not sent, or a second one for the same call changes nothing. */
+/*
+ * A response for no call, for one that is not sent, or a second one for the same call changes
+ * nothing.
+ */
 static void
 duplicate_and_unknown_responses_are_counted_and_dropped(void **state)
 {
@@ -289,9 +309,15 @@ mutate(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t
 	if (r % 16 != 0)
 		return;
 	switch (r >> 8 & 7) {
-	case 0: *imm ^= 1u << (r >> 16 & 31); break;
-	case 1: *byte_len ^= 1u << (r >> 16 & 31); break;
-	case 2: *imm = (uint32_t)fake_rnd(w); break;
+	case 0:
+		*imm ^= 1u << (r >> 16 & 31);
+		break;
+	case 1:
+		*byte_len ^= 1u << (r >> 16 & 31);
+		break;
+	case 2:
+		*imm = (uint32_t)fake_rnd(w);
+		break;
 	default:
 		for (; bits != 0 && len != 0; bits--)
 			dst[fake_rnd(w) % crpc_min(len, 96)] ^= (uint8_t)(1u << (fake_rnd(w) & 7));
@@ -315,14 +341,16 @@ mutated_life(uint64_t seed)
 	for (i = 0; i < 400; i++) {
 		side = i & 1;
 		while (fake_rnd(&p.w) % 4)
-			accepted[side] += crpc_copyrpc_call(p.ep[side][fake_rnd(&p.w) % 2], p.w.now_ns,
-				done, (uint32_t)(fake_rnd(&p.w) % 200), 64, 0) == 0;
+			accepted[side] += crpc_copyrpc_call(p.ep[side][fake_rnd(&p.w) % 2],
+							  p.w.now_ns, done,
+							  (uint32_t)(fake_rnd(&p.w) % 200), 64,
+							  0) == 0;
 		ended[side] += pair_poll(&p, side, done, 16);
 		n = crpc_copyrpc_recv(p.ctx[side], req, 16);
 		while (n != 0) {
 			n--;
 			crpc_copyrpc_reply(p.ctx[side], p.w.now_ns, req[n].token, req[n].data,
-				(uint32_t)crpc_min(req[n].len, 64));
+					(uint32_t)crpc_min(req[n].len, 64));
 		}
 		assert_int_equal(crpc_copyrpc_check(p.ctx[side], false), 0);
 	}
@@ -359,17 +387,17 @@ sizes_out_of_range_are_refused_by_name(void **state)
 		struct crpc_copyrpc_conf conf;
 		const char *name;
 	} bad[] = {
-		{{.ring_size = 5000}, "ring_size"},
-		{{.ring_size = 2048}, "ring_size"},
-		{{.ring_size = 1u << 31}, "ring_size"},
-		{{.ring_size = 4096, .max_msg = 2048 - 63}, "max_msg"},
-		{{.max_eps = CRPC_COPYRPC_EPS_MAX + 1}, "max_eps"},
-		{{.max_inflight = CRPC_COPYRPC_INFLIGHT_MAX + 1}, "max_inflight"},
-		{{.flush = (enum crpc_copyrpc_flush_policy)3}, "flush"},
-		{{.max_outstanding = 65}, "max_outstanding"},
-		{{.sq_depth = 7}, "sq_depth"},
-		{{.rq_depth = 40000}, "rq_depth"},
-		{{.initial_pos = 8}, "initial_pos"},
+			{{.ring_size = 5000}, "ring_size"},
+			{{.ring_size = 2048}, "ring_size"},
+			{{.ring_size = 1u << 31}, "ring_size"},
+			{{.ring_size = 4096, .max_msg = 2048 - 63}, "max_msg"},
+			{{.max_eps = CRPC_COPYRPC_EPS_MAX + 1}, "max_eps"},
+			{{.max_inflight = CRPC_COPYRPC_INFLIGHT_MAX + 1}, "max_inflight"},
+			{{.flush = (enum crpc_copyrpc_flush_policy)3}, "flush"},
+			{{.max_outstanding = 65}, "max_outstanding"},
+			{{.sq_depth = 7}, "sq_depth"},
+			{{.rq_depth = 40000}, "rq_depth"},
+			{{.initial_pos = 8}, "initial_pos"},
 	};
 	struct crpc_copyrpc_conf conf;
 	uint32_t i;
@@ -426,10 +454,10 @@ endpoint_churn_leaves_nothing_behind(void **state)
 	pair_init2(&p, &small, &small, 3, 5);
 	for (i = 0; i < 60; i++) {
 		for (e = 0; e < 3; e++) {
-			assert_int_equal(crpc_copyrpc_call(
-				p.ep[0][e], p.w.now_ns, "x", 1, 8, e), 0);
-			assert_int_equal(crpc_copyrpc_call(
-				p.ep[1][e], p.w.now_ns, "x", 1, 8, e), 0);
+			assert_int_equal(
+					crpc_copyrpc_call(p.ep[0][e], p.w.now_ns, "x", 1, 8, e), 0);
+			assert_int_equal(
+					crpc_copyrpc_call(p.ep[1][e], p.w.now_ns, "x", 1, 8, e), 0);
 		}
 		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 		if (i % 3 == 0)
@@ -458,16 +486,16 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_lie_of_a_request_batch_closes_the_endpoint),
-		cmocka_unit_test(requests_beyond_the_window_close_the_endpoint),
-		cmocka_unit_test(replies_reserved_beyond_the_ring_close_the_endpoint),
-		cmocka_unit_test(each_lie_of_a_response_batch_closes_the_endpoint),
-		cmocka_unit_test(duplicate_and_unknown_responses_are_counted_and_dropped),
-		cmocka_unit_test(repeated_and_old_window_news_change_nothing),
-		cmocka_unit_test(mutated_batches_never_lead_out_of_bounds),
-		cmocka_unit_test(sizes_out_of_range_are_refused_by_name),
-		cmocka_unit_test(addresses_that_are_none_are_refused),
-		cmocka_unit_test(endpoint_churn_leaves_nothing_behind),
+			cmocka_unit_test(each_lie_of_a_request_batch_closes_the_endpoint),
+			cmocka_unit_test(requests_beyond_the_window_close_the_endpoint),
+			cmocka_unit_test(replies_reserved_beyond_the_ring_close_the_endpoint),
+			cmocka_unit_test(each_lie_of_a_response_batch_closes_the_endpoint),
+			cmocka_unit_test(duplicate_and_unknown_responses_are_counted_and_dropped),
+			cmocka_unit_test(repeated_and_old_window_news_change_nothing),
+			cmocka_unit_test(mutated_batches_never_lead_out_of_bounds),
+			cmocka_unit_test(sizes_out_of_range_are_refused_by_name),
+			cmocka_unit_test(addresses_that_are_none_are_refused),
+			cmocka_unit_test(endpoint_churn_leaves_nothing_behind),
 	};
 
 	return cmocka_run_group_tests_name("copyrpc hostile", tests, NULL, NULL);

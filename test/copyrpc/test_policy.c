@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * When batches go: the three flush policies, the clock of completions, the age limit, full batches, the
- * order of service over endpoints, and what poll() does when its caller gives it little room.
+ * When batches go: the three flush policies, the clock of completions, the age limit, full batches,
+ * the order of service over endpoints, and what poll() does when its caller gives it little room.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,11 +14,11 @@
 #include "pair.h"
 
 static const struct crpc_copyrpc_conf base = {
-	.max_eps = PAIR_EPS,
-	.ring_size = 16384,
-	.max_inflight = 512,
-	.batch_max = 4096,
-	.sq_depth = 32,
+		.max_eps = PAIR_EPS,
+		.ring_size = 16384,
+		.max_inflight = 512,
+		.batch_max = 4096,
+		.sq_depth = 32,
 };
 
 static uint64_t
@@ -31,8 +31,8 @@ static void
 call_n(struct pair *p, uint32_t n)
 {
 	while (n-- != 0)
-		assert_int_equal(
-			crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, "12345678", 8, 8, n), 0);
+		assert_int_equal(crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, "12345678", 8, 8, n),
+				0);
 }
 
 /* Nothing is sent by call(); the first two flushes go, the third waits for a completion. */
@@ -306,16 +306,16 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(clocked_waits_for_a_completion),
-		cmocka_unit_test(clocked_sends_at_the_age_limit),
-		cmocka_unit_test(clocked_sends_a_full_batch_at_once),
-		cmocka_unit_test(immediate_sends_in_call_and_reply),
-		cmocka_unit_test(deferred_sends_all_at_flush_whatever_is_outstanding),
-		cmocka_unit_test(both_lanes_go_down_in_one_post),
-		cmocka_unit_test(small_batches_go_inline),
-		cmocka_unit_test(recv_is_fair_over_endpoints_and_fifo_within),
-		cmocka_unit_test(poll_with_little_room_loses_nothing),
-		cmocka_unit_test(dump_tells_every_endpoint),
+			cmocka_unit_test(clocked_waits_for_a_completion),
+			cmocka_unit_test(clocked_sends_at_the_age_limit),
+			cmocka_unit_test(clocked_sends_a_full_batch_at_once),
+			cmocka_unit_test(immediate_sends_in_call_and_reply),
+			cmocka_unit_test(deferred_sends_all_at_flush_whatever_is_outstanding),
+			cmocka_unit_test(both_lanes_go_down_in_one_post),
+			cmocka_unit_test(small_batches_go_inline),
+			cmocka_unit_test(recv_is_fair_over_endpoints_and_fifo_within),
+			cmocka_unit_test(poll_with_little_room_loses_nothing),
+			cmocka_unit_test(dump_tells_every_endpoint),
 	};
 
 	return cmocka_run_group_tests_name("copyrpc policy", tests, NULL, NULL);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Random scenarios over thousands of seeds: both directions call, send one-way, reply late and out of
- * order, reject and hold; tiny rings, random sizes, small send queues, random order on the wire.
- * Every call completes exactly once with the right bytes, requests arrive in order and stay unchanged
- * while held, completions stay readable until the next poll, and at the end the auditor finds all
- * positions equal. What a server answers is derived from the request, so each side checks alone.
+ * Random scenarios over thousands of seeds: both directions call, send one-way, reply late and out
+ * of order, reject and hold; tiny rings, random sizes, small send queues, random order on the wire.
+ * Every call completes exactly once with the right bytes, requests arrive in order and stay
+ * unchanged while held, completions stay readable until the next poll, and at the end the auditor
+ * finds all positions equal. What a server answers is derived from the request, so each side checks
+ * alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,8 +18,8 @@
 #include "pair.h"
 
 #define CALLS_MAX 512
-#define HELD_MAX 512
-#define TURNS 1500
+#define HELD_MAX  512
+#define TURNS     1500
 
 /* What one side knows of its open calls and of the requests it holds. */
 struct side_call {
@@ -135,12 +136,11 @@ do_call(struct scenario *s, int me)
 		rc = crpc_copyrpc_call_reserve(s->p.ep[me][e], len, resp_max, &data);
 		if (rc == 0) {
 			memcpy(data, buf, len);
-			crpc_copyrpc_call_commit(
-				s->p.ep[me][e], s->p.w.now_ns, side->next_cookie);
+			crpc_copyrpc_call_commit(s->p.ep[me][e], s->p.w.now_ns, side->next_cookie);
 		}
 	} else {
 		rc = crpc_copyrpc_call(s->p.ep[me][e], s->p.w.now_ns, buf, len, resp_max,
-			side->next_cookie);
+				side->next_cookie);
 	}
 	if (rc == -EAGAIN)
 		return;
@@ -163,7 +163,7 @@ check_old_done(struct side *side)
 	for (i = 0; i < side->ndone; i++) {
 		if (side->done[i].status == 0)
 			assert_int_equal(sum_of(side->done[i].data, side->done[i].len),
-				side->done_sum[i]);
+					side->done_sum[i]);
 	}
 }
 
@@ -243,29 +243,33 @@ do_answer(struct scenario *s, int me)
 	assert_memory_equal(held->copy, held->data, held->len);
 	max = crpc_copyrpc_reply_max(s->p.ctx[me], held->token);
 	if (max == -EOPNOTSUPP) {
-		assert_int_equal(crpc_copyrpc_reply(s->p.ctx[me], s->p.w.now_ns, held->token, buf, 0),
-			-EOPNOTSUPP);
-		assert_int_equal(
-			crpc_copyrpc_release(s->p.ctx[me], s->p.w.now_ns, held->token), 0);
+		assert_int_equal(crpc_copyrpc_reply(
+						 s->p.ctx[me], s->p.w.now_ns, held->token, buf, 0),
+				-EOPNOTSUPP);
+		assert_int_equal(crpc_copyrpc_release(s->p.ctx[me], s->p.w.now_ns, held->token), 0);
 		side->got_oneway++;
 	} else if (is_rejected(held->sum)) {
-		assert_int_equal(crpc_copyrpc_reject(
-			s->p.ctx[me], s->p.w.now_ns, held->token, -EUCLEAN), 0);
+		assert_int_equal(crpc_copyrpc_reject(s->p.ctx[me], s->p.w.now_ns, held->token,
+						 -EUCLEAN),
+				0);
 	} else {
 		assert_in_range(max, 0, s->max_msg);
 		len = reply_len(held->sum, (uint32_t)max);
 		if (fake_rnd(&s->p.w) % 2) {
 			fill(buf, len, held->sum);
-			assert_int_equal(crpc_copyrpc_reply(
-				s->p.ctx[me], s->p.w.now_ns, held->token, buf, len), 0);
+			assert_int_equal(crpc_copyrpc_reply(s->p.ctx[me], s->p.w.now_ns,
+							 held->token, buf, len),
+					0);
 		} else {
 			assert_int_equal(crpc_copyrpc_reply_reserve(
-				s->p.ctx[me], held->token, len, &data), 0);
+							 s->p.ctx[me], held->token, len, &data),
+					0);
 			fill(data, len, held->sum);
 			crpc_copyrpc_reply_commit(s->p.ctx[me], s->p.w.now_ns);
 		}
 	}
-	assert_int_equal(crpc_copyrpc_reply(s->p.ctx[me], s->p.w.now_ns, held->token, buf, 0), -ENOENT);
+	assert_int_equal(crpc_copyrpc_reply(s->p.ctx[me], s->p.w.now_ns, held->token, buf, 0),
+			-ENOENT);
 	free(held->copy);
 	*held = side->held[--side->nheld];
 }
@@ -361,22 +365,23 @@ run_one(uint64_t seed, uint32_t turns)
 
 	assert_non_null(s);
 	s->seed = seed;
-	s->max_msg = (uint32_t)(fake_rnd(&w) % 2 ? CRPC_COPYRPC_MSG_MAX(ring) : 1 + fake_rnd(&w) % 300);
+	s->max_msg = (uint32_t)(fake_rnd(&w) % 2 ? CRPC_COPYRPC_MSG_MAX(ring)
+						 : 1 + fake_rnd(&w) % 300);
 	s->hold = 1 + (uint32_t)(fake_rnd(&w) % 6);
 	for (side = 0; side < 2; side++) {
 		conf[side] = (struct crpc_copyrpc_conf){
-			.max_eps = PAIR_EPS,
-			.ring_size = ring,
-			.max_msg = s->max_msg,
-			.max_inflight = 1u << (fake_rnd(&w) % 8),
-			.flush = (enum crpc_copyrpc_flush_policy)(fake_rnd(&w) % 3),
-			.max_outstanding = 1 + (uint32_t)(fake_rnd(&w) % 3),
-			.batch_max = fake_rnd(&w) % 2 ? ring : 512,
-			.sq_depth = 8,
-			.rq_depth = 1 + (uint32_t)(fake_rnd(&w) % 8),
-			.age_ns = 1000 + fake_rnd(&w) % 50000,
-			.timeout_ns = UINT64_C(1) << 60,
-			.initial_pos = start_rnd(&w),
+				.max_eps = PAIR_EPS,
+				.ring_size = ring,
+				.max_msg = s->max_msg,
+				.max_inflight = 1u << (fake_rnd(&w) % 8),
+				.flush = (enum crpc_copyrpc_flush_policy)(fake_rnd(&w) % 3),
+				.max_outstanding = 1 + (uint32_t)(fake_rnd(&w) % 3),
+				.batch_max = fake_rnd(&w) % 2 ? ring : 512,
+				.sq_depth = 8,
+				.rq_depth = 1 + (uint32_t)(fake_rnd(&w) % 8),
+				.age_ns = 1000 + fake_rnd(&w) % 50000,
+				.timeout_ns = UINT64_C(1) << 60,
+				.initial_pos = start_rnd(&w),
 		};
 	}
 	pair_init2(&s->p, &conf[0], &conf[1], 1 + (uint32_t)(fake_rnd(&w) % 3), seed);
@@ -391,9 +396,10 @@ run_one(uint64_t seed, uint32_t turns)
 		if (i % 128 == 0)
 			audit(s);
 		if (s->side[0].completed == s->side[0].accepted &&
-			s->side[1].completed == s->side[1].accepted && s->side[0].nheld == 0 &&
-			s->side[1].nheld == 0 && s->side[0].got_oneway == s->side[1].sent_oneway &&
-			s->side[1].got_oneway == s->side[0].sent_oneway)
+				s->side[1].completed == s->side[1].accepted &&
+				s->side[0].nheld == 0 && s->side[1].nheld == 0 &&
+				s->side[0].got_oneway == s->side[1].sent_oneway &&
+				s->side[1].got_oneway == s->side[0].sent_oneway)
 			break;
 	}
 	for (side = 0; side < 2; side++) {
@@ -430,14 +436,15 @@ random_scenarios_complete_every_call_once(void **state)
 	for (seed_now = 1; seed_now <= seeds; seed_now++)
 		run_one(seed_now, TURNS);
 	assert_true(met.wraps > 0 && met.sq_full > 0 && met.age_flushes > 0);
-	print_message("calls %llu, batches %llu, messages %llu, wraps %llu, sq_full %llu, age %llu, full %llu, "
-		"window %llu, reply %llu, inflight %llu, updates %llu\n",
-		(unsigned long long)met.calls, (unsigned long long)met.batches_sent,
-		(unsigned long long)met.messages_sent, (unsigned long long)met.wraps,
-		(unsigned long long)met.sq_full, (unsigned long long)met.age_flushes,
-		(unsigned long long)met.full_flushes, (unsigned long long)met.again_window,
-		(unsigned long long)met.again_reply, (unsigned long long)met.again_inflight,
-		(unsigned long long)met.updates_sent);
+	print_message("calls %llu, batches %llu, messages %llu, wraps %llu, sq_full %llu, age "
+		      "%llu, full %llu, "
+		      "window %llu, reply %llu, inflight %llu, updates %llu\n",
+			(unsigned long long)met.calls, (unsigned long long)met.batches_sent,
+			(unsigned long long)met.messages_sent, (unsigned long long)met.wraps,
+			(unsigned long long)met.sq_full, (unsigned long long)met.age_flushes,
+			(unsigned long long)met.full_flushes, (unsigned long long)met.again_window,
+			(unsigned long long)met.again_reply, (unsigned long long)met.again_inflight,
+			(unsigned long long)met.updates_sent);
 	assert_true(met.full_flushes > 0 && met.again_window > 0 && met.again_reply > 0);
 	assert_true(met.again_inflight > 0 && met.updates_sent > 0);
 	assert_true(met.messages_sent > 2 * met.batches_sent);
@@ -451,7 +458,7 @@ tell_seed(void **state)
 {
 	/* runs after the test too when it failed: a failed seed is the one we stopped at */
 	fprintf(stderr, "last seed %llu (CRPC_SEED=%llu runs it alone, CRPC_SEEDS=n runs more)\n",
-		(unsigned long long)seed_now, (unsigned long long)seed_now);
+			(unsigned long long)seed_now, (unsigned long long)seed_now);
 	return 0;
 }
 
@@ -459,7 +466,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(random_scenarios_complete_every_call_once, tell_seed),
+			cmocka_unit_test_teardown(
+					random_scenarios_complete_every_call_once, tell_seed),
 	};
 
 	return cmocka_run_group_tests_name("copyrpc scenario", tests, NULL, NULL);

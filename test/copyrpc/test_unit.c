@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One behaviour per test, on two contexts joined by the stepped device. Many are regressions: bugs that
- * RPC over rings of remote memory has had elsewhere, each under the name of its symptom.
+ * One behaviour per test, on two contexts joined by the stepped device. Many are regressions: bugs
+ * that RPC over rings of remote memory has had elsewhere, each under the name of its symptom.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,11 +16,11 @@
 #define RING 4096u
 
 static const struct crpc_copyrpc_conf small = {
-	.max_eps = PAIR_EPS,
-	.ring_size = RING,
-	.max_msg = CRPC_COPYRPC_MSG_MAX(RING),
-	.max_inflight = 64,
-	.sq_depth = 16,
+		.max_eps = PAIR_EPS,
+		.ring_size = RING,
+		.max_msg = CRPC_COPYRPC_MSG_MAX(RING),
+		.max_inflight = 64,
+		.sq_depth = 16,
 };
 
 /* Receive exactly one request at a side. */
@@ -43,7 +43,8 @@ echo_all(struct pair *p, int side)
 
 	for (i = 0; i < n; i++)
 		assert_int_equal(crpc_copyrpc_reply(p->ctx[side], p->w.now_ns, req[i].token,
-			req[i].data, req[i].len), 0);
+						 req[i].data, req[i].len),
+				0);
 	return n;
 }
 
@@ -97,8 +98,9 @@ sixteen_callers_at_depth_one_are_one_wqe_and_one_doorbell(void **state)
 	pair_init(&p, &(struct crpc_copyrpc_conf){.ring_size = 65536});
 	for (round = 1; round <= 50; round++) {
 		for (i = 0; i < 16; i++)
-			assert_int_equal(crpc_copyrpc_call(
-				p.ep[0][0], p.w.now_ns, "12345678", 8, 8, (uint64_t)i), 0);
+			assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "12345678", 8, 8,
+							 (uint64_t)i),
+					0);
 		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 		pair_turn(&p, 1);
 		assert_int_equal(echo_all(&p, 1), 16);
@@ -151,7 +153,8 @@ credit_survives_a_send_queue_that_is_full_during_flush(void **state)
 	for (i = 0; i < 400; i++) {
 		for (j = 0; j < 4; j++)
 			assert_int_equal(crpc_copyrpc_call(
-				p.ep[0][0], p.w.now_ns, done, 200, 200, i), 0);
+							 p.ep[0][0], p.w.now_ns, done, 200, 200, i),
+					0);
 		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 		pair_turn(&p, 1);
 		fake_post_limit(p.dev[1], i % 3 == 0 ? 0 : 1);
@@ -196,11 +199,15 @@ advance_to(struct pair *p, uint64_t target)
 	}
 }
 
-/* Two sends from RING - 96, of which the first is len bytes: where the batches lie, and that all arrives. */
+/*
+ * Two sends from RING - 96, of which the first is len bytes: where the batches lie, and that all
+ * arrives.
+ */
 static void
 wrap_case(uint32_t len, uint64_t first, uint64_t second, uint64_t wraps)
 {
-	static const uint8_t data[64] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
+	static const uint8_t data[64] =
+			"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde";
 	const struct tx_lane *lane;
 	struct crpc_req req[3];
 	struct pair p;
@@ -222,16 +229,15 @@ wrap_case(uint32_t len, uint64_t first, uint64_t second, uint64_t wraps)
 	assert_memory_equal(req[0].data, data, len);
 	assert_memory_equal(req[1].data, data, 16);
 	for (i = 0; i < 2; i++)
-		assert_int_equal(
-			crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req[i].token), 0);
+		assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req[i].token), 0);
 	pair_at_rest(&p);
 	pair_fini(&p);
 }
 
 /*
- * With 96 bytes before the end: a batch that fills them exactly skips nothing and the next one starts at
- * the ring's start; one unit more and the batch itself starts there; a second message that
- * fits the rest exactly goes on in the batch; and one that does not leaves 16 bytes skipped.
+ * With 96 bytes before the end: a batch that fills them exactly skips nothing and the next one
+ * starts at the ring's start; one unit more and the batch itself starts there; a second message
+ * that fits the rest exactly goes on in the batch; and one that does not leaves 16 bytes skipped.
  */
 static void
 wrap_at_exact_fit(void **state)
@@ -268,7 +274,7 @@ batch_never_spans_the_end_of_the_ring(void **state)
 	for (i = 0; i < 4000; i++) {
 		for (k = i % 3; k >= 0; k--)
 			crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, data,
-				(uint32_t)(fake_rnd(&p.w) % (small.max_msg + 1)));
+					(uint32_t)(fake_rnd(&p.w) % (small.max_msg + 1)));
 		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 		pair_turn(&p, 1);
 		n = crpc_copyrpc_recv(p.ctx[1], req, 4);
@@ -374,8 +380,8 @@ reply_larger_than_reserved_is_refused(void **state)
 static void
 traffic_beyond_4_gib_keeps_its_window(void **state)
 {
-	static const uint64_t starts[] = {(1ull << 32) - 6000 / 16 * 16, (1ull << 34) - 8192, -4096ull,
-		(1ull << 63) - 16};
+	static const uint64_t starts[] = {(1ull << 32) - 6000 / 16 * 16, (1ull << 34) - 8192,
+			-4096ull, (1ull << 63) - 16};
 	struct crpc_copyrpc_conf conf[2] = {small, small};
 	struct crpc_done done[CRPC_BURST_MAX];
 	struct pair p;
@@ -388,7 +394,8 @@ traffic_beyond_4_gib_keeps_its_window(void **state)
 		conf[1].initial_pos = starts[(i + 1) % CRPC_DIM(starts)];
 		pair_init2(&p, &conf[0], &conf[1], 1, i);
 		for (k = 0; k < 300; k++) {
-			for (n = 0; crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &conf, 100, 100, n) == 0;)
+			for (n = 0; crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &conf, 100, 100, n) ==
+					0;)
 				n++;
 			assert_true(n > 0);
 			crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
@@ -401,11 +408,9 @@ traffic_beyond_4_gib_keeps_its_window(void **state)
 		}
 		/* and window updates alone, whose position is cut to 30 bits */
 		for (k = 0; k < 300; k++) {
-			assert_int_equal(
-				crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, &conf, 100), 0);
+			assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, &conf, 100), 0);
 			crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
-			crpc_copyrpc_release(
-				p.ctx[1], p.w.now_ns, recv_one(&p, 1).token);
+			crpc_copyrpc_release(p.ctx[1], p.w.now_ns, recv_one(&p, 1).token);
 			p.w.now_ns += 100000;
 			pair_turn(&p, 1);
 			pair_turn(&p, 0);
@@ -486,14 +491,15 @@ out_of_order_response_frees_another_slot(void **state)
 				break;
 		if (k < 3)
 			break; /* the first request holds the window: see the next test */
-		assert_int_equal(
-			crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &cookie, 8, 8, 0), -EAGAIN);
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &cookie, 8, 8, 0),
+				-EAGAIN);
 		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 		pair_turn(&p, 1);
 		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 8), 3);
 		for (k = 2; k >= 0; k--)
-			assert_int_equal(crpc_copyrpc_reply(
-				p.ctx[1], p.w.now_ns, req[k].token, req[k].data, 8), 0);
+			assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[k].token,
+							 req[k].data, 8),
+					0);
 		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
 		assert_int_equal(pair_poll(&p, 0, done, CRPC_BURST_MAX), 3);
 		for (k = 0; k < 3; k++) {
@@ -512,7 +518,9 @@ out_of_order_response_frees_another_slot(void **state)
 	pair_fini(&p);
 }
 
-/* A held request keeps its bytes though the peer sends until it may send no more; then all goes on. */
+/*
+ * A held request keeps its bytes though the peer sends until it may send no more; then all goes on.
+ */
 static void
 request_held_over_a_full_ring_cycle_keeps_its_bytes(void **state)
 {
@@ -535,8 +543,9 @@ request_held_over_a_full_ring_cycle_keeps_its_bytes(void **state)
 			pair_turn(&p, 1);
 			k = crpc_copyrpc_recv(p.ctx[1], req, CRPC_BURST_MAX);
 			while (k != 0)
-				assert_int_equal(crpc_copyrpc_release(
-					p.ctx[1], p.w.now_ns, req[--k].token), 0);
+				assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns,
+								 req[--k].token),
+						0);
 		}
 		assert_in_range(n, RING / 2 / 112, RING / 80);
 		assert_int_equal(held.len, 8);
@@ -547,7 +556,10 @@ request_held_over_a_full_ring_cycle_keeps_its_bytes(void **state)
 	pair_fini(&p);
 }
 
-/* A pure receiver returns the window by updates: at a quarter of the ring at once, less after a time. */
+/*
+ * A pure receiver returns the window by updates: at a quarter of the ring at once, less after a
+ * time.
+ */
 static void
 one_way_traffic_returns_its_window_by_updates(void **state)
 {
@@ -609,7 +621,10 @@ completion_stays_readable_until_the_next_poll(void **state)
 	pair_fini(&p);
 }
 
-/* Deadlines: -ETIMEDOUT once, between 1 and 1.25 timeouts; the late reply is dropped, its room returns. */
+/*
+ * Deadlines: -ETIMEDOUT once, between 1 and 1.25 timeouts; the late reply is dropped, its room
+ * returns.
+ */
 static void
 call_times_out_once_and_its_late_reply_is_dropped(void **state)
 {
@@ -650,7 +665,9 @@ call_times_out_once_and_its_late_reply_is_dropped(void **state)
 	pair_fini(&p);
 }
 
-/* A broken queue pair ends every open call once, a few per poll; the endpoint refuses from then on. */
+/*
+ * A broken queue pair ends every open call once, a few per poll; the endpoint refuses from then on.
+ */
 static void
 broken_queue_pair_fails_each_open_call_once(void **state)
 {
@@ -689,8 +706,7 @@ broken_queue_pair_fails_each_open_call_once(void **state)
 	pair_turn(&p, 1);
 	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -ECONNRESET);
 	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
-	assert_int_equal(
-		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "y", 1), -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "y", 1), -ECONNRESET);
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "y", 1), -ENOENT);
 	pair_fini(&p);
 }
@@ -699,24 +715,24 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(call_comes_back_with_its_reply),
-		cmocka_unit_test(sixteen_callers_at_depth_one_are_one_wqe_and_one_doorbell),
-		cmocka_unit_test(idle_endpoints_ring_no_doorbell),
-		cmocka_unit_test(credit_survives_a_send_queue_that_is_full_during_flush),
-		cmocka_unit_test(wrap_at_exact_fit),
-		cmocka_unit_test(batch_never_spans_the_end_of_the_ring),
-		cmocka_unit_test(both_sides_full_is_no_deadlock),
-		cmocka_unit_test(request_window_is_the_ring),
-		cmocka_unit_test(reply_larger_than_reserved_is_refused),
-		cmocka_unit_test(traffic_beyond_4_gib_keeps_its_window),
-		cmocka_unit_test(stale_token_is_refused),
-		cmocka_unit_test(message_larger_than_the_limit_is_refused_for_ever),
-		cmocka_unit_test(out_of_order_response_frees_another_slot),
-		cmocka_unit_test(request_held_over_a_full_ring_cycle_keeps_its_bytes),
-		cmocka_unit_test(one_way_traffic_returns_its_window_by_updates),
-		cmocka_unit_test(completion_stays_readable_until_the_next_poll),
-		cmocka_unit_test(call_times_out_once_and_its_late_reply_is_dropped),
-		cmocka_unit_test(broken_queue_pair_fails_each_open_call_once),
+			cmocka_unit_test(call_comes_back_with_its_reply),
+			cmocka_unit_test(sixteen_callers_at_depth_one_are_one_wqe_and_one_doorbell),
+			cmocka_unit_test(idle_endpoints_ring_no_doorbell),
+			cmocka_unit_test(credit_survives_a_send_queue_that_is_full_during_flush),
+			cmocka_unit_test(wrap_at_exact_fit),
+			cmocka_unit_test(batch_never_spans_the_end_of_the_ring),
+			cmocka_unit_test(both_sides_full_is_no_deadlock),
+			cmocka_unit_test(request_window_is_the_ring),
+			cmocka_unit_test(reply_larger_than_reserved_is_refused),
+			cmocka_unit_test(traffic_beyond_4_gib_keeps_its_window),
+			cmocka_unit_test(stale_token_is_refused),
+			cmocka_unit_test(message_larger_than_the_limit_is_refused_for_ever),
+			cmocka_unit_test(out_of_order_response_frees_another_slot),
+			cmocka_unit_test(request_held_over_a_full_ring_cycle_keeps_its_bytes),
+			cmocka_unit_test(one_way_traffic_returns_its_window_by_updates),
+			cmocka_unit_test(completion_stays_readable_until_the_next_poll),
+			cmocka_unit_test(call_times_out_once_and_its_late_reply_is_dropped),
+			cmocka_unit_test(broken_queue_pair_fails_each_open_call_once),
 	};
 
 	return cmocka_run_group_tests_name("copyrpc", tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The wire format against its specification: sizes, immediates, where batches lie, and whole batches
- * byte by byte against test/golden (`CRPC_GOLDEN_WRITE=1` writes the files anew, after a change of version).
+ * The wire format against its specification: sizes, immediates, where batches lie, and whole
+ * batches byte by byte against test/golden (`CRPC_GOLDEN_WRITE=1` writes the files anew, after a
+ * change of version).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,8 +103,7 @@ batches_are_byte_by_byte_as_specified(void **state)
 	golden("copyrpc_v1_requests.hex", p.ep[1][0]->rx[WIRE_REQ], 144);
 	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 4), 3);
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns + 777, req[0].token, "yes", 3), 0);
-	assert_int_equal(
-		crpc_copyrpc_reject(p.ctx[1], p.w.now_ns + 888, req[1].token, -ENOENT), 0);
+	assert_int_equal(crpc_copyrpc_reject(p.ctx[1], p.w.now_ns + 888, req[1].token, -ENOENT), 0);
 	assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req[2].token), 0);
 	crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 2);
@@ -115,14 +115,14 @@ static void
 address_is_byte_by_byte_as_specified(void **state)
 {
 	struct wire_addr addr = {
-		.magic = WIRE_ADDR_MAGIC,
-		.version = WIRE_VERSION,
-		.ring_size = 0x40000,
-		.max_msg = 0x10000,
-		.epoch = 7,
-		.rkey = 0x11223344,
-		.raddr = 0x00007f1234567000,
-		.pos = 0x10,
+			.magic = WIRE_ADDR_MAGIC,
+			.version = WIRE_VERSION,
+			.ring_size = 0x40000,
+			.max_msg = 0x10000,
+			.epoch = 7,
+			.rkey = 0x11223344,
+			.raddr = 0x00007f1234567000,
+			.pos = 0x10,
 	};
 	uint8_t bytes[CRPC_COPYRPC_ADDR_LEN], real[CRPC_COPYRPC_ADDR_LEN];
 	struct crpc_copyrpc_conf conf = {.ring_size = 0x40000, .initial_pos = 0x10};
@@ -147,11 +147,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(messages_take_whole_units_and_at_least_two),
-		cmocka_unit_test(immediates_hold_kind_and_units),
-		cmocka_unit_test(a_batch_starts_anew_where_the_ring_would_end_in_it),
-		cmocka_unit_test(batches_are_byte_by_byte_as_specified),
-		cmocka_unit_test(address_is_byte_by_byte_as_specified),
+			cmocka_unit_test(messages_take_whole_units_and_at_least_two),
+			cmocka_unit_test(immediates_hold_kind_and_units),
+			cmocka_unit_test(a_batch_starts_anew_where_the_ring_would_end_in_it),
+			cmocka_unit_test(batches_are_byte_by_byte_as_specified),
+			cmocka_unit_test(address_is_byte_by_byte_as_specified),
 	};
 
 	return cmocka_run_group_tests_name("copyrpc wire", tests, NULL, NULL);
