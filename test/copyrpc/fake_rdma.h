@@ -58,7 +58,7 @@ void fake_post_limit(struct crpc_rdma *dev, uint32_t wrs);
 /** Break a queue pair: it completes with an error; the peer notices when it sends. */
 void fake_qp_fail(struct fake_qp *qp);
 
-/** Announce a forged WRITE WITH IMMEDIATE to the owner of a queue pair; the data lies there already. */
+/** Announce a forged WRITE WITH IMMEDIATE to the owner of a queue pair; its data lies there. */
 void fake_forge(struct fake_qp *qp, uint32_t imm, uint32_t byte_len);
 
 /** WRs of every kind posted since open. */
