@@ -138,7 +138,7 @@ poll_empty(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 
 /* A response that answers no open call, or has an impossible size. */
 static crpc_noinline uint16_t
-poll_bad(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n, uint16_t got)
+poll_bad(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n, uint32_t got)
 {
 	if (c->status != -EPROTO)
 		give_up(c, -EPROTO, "the server answered what was not asked");
@@ -163,9 +163,8 @@ complete_failed(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done
 uint16_t
 crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 {
-	uint32_t slot, size;
+	uint32_t slot, size, got = 0;
 	struct ipc_call *call;
-	uint16_t got = 0;
 	uint64_t word;
 
 	IPC_OWNER_CHECK(c);
@@ -193,7 +192,7 @@ crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t
 	}
 	if (got == 0 && crpc_unlikely(++c->empty >= CRPC_IPC_CHECK_POLLS || c->status != 0))
 		return poll_empty(c, done, n);
-	return got;
+	return (uint16_t)got;
 }
 
 void

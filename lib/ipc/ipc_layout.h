@@ -166,9 +166,9 @@ ipc_copy_small(void *dst, const void *src, uint32_t len)
 	uint8_t *d = dst;
 	const uint8_t *s = src;
 
-	if (len >= 32) {
+	if (len > 32) {
 		IPC_MOVE_TWICE(32);
-	} else if (len >= 16) {
+	} else if (len > 16) {
 		IPC_MOVE_TWICE(16);
 	} else if (len >= 8) {
 		IPC_MOVE_TWICE(8);

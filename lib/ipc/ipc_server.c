@@ -11,13 +11,12 @@
  * Take what client p has sent. The word is copied once; size and next slot are checked in the copy;
  * an open slot can never be named again, so a request that is being served is never taken twice.
  */
-static inline uint16_t
-recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint16_t n)
+static inline uint32_t
+recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
 {
 	struct ipc_slot *head = p->head;
-	uint32_t size, next;
+	uint32_t size, next, got = 0;
 	uint64_t word, token;
-	uint16_t got = 0;
 
 	do {
 		/* A1 pairs with R1 in put(). */
@@ -30,8 +29,8 @@ recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, u
 			__crpc_ipc_drop(s, p, "request size", s->lay.req_max, size);
 			break;
 		}
-		token = (++s->serial << IPC_TOKEN_SERIAL_SHIFT | p->token_base | p->head_slot) &
-			~IPC_TOKEN_DEAD;
+		s->serial = (s->serial + IPC_TOKEN_SERIAL_STEP) & ~IPC_TOKEN_DEAD;
+		token = s->serial | p->token_base | p->head_slot;
 		p->tokens[p->head_slot] = token;
 		p->open++;
 		p->req_seq++;
@@ -55,9 +54,8 @@ recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, u
 uint16_t
 crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
 {
-	uint32_t left, pos, ahead;
+	uint32_t left, pos, ahead, room, got = 0;
 	struct ipc_peer *p;
-	uint16_t got = 0;
 
 	IPC_OWNER_CHECK(s);
 	s->stats.recvs++;
@@ -72,12 +70,14 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n
 		/* Past the end stands somebody who left, or nobody: a hint needs no more. */
 		ahead = pos + IPC_PREFETCH - 1;
 		crpc_prefetch(s->active[ahead]->head);
-		if (p->open < p->limit)
-			got += recv_peer(s, p, req + got, (uint16_t)crpc_min(n - got, QUANTUM));
+		if (p->open >= p->limit)
+			continue;
+		room = n - got;
+		got += recv_peer(s, p, req + got, room < QUANTUM ? room : QUANTUM);
 	}
 	s->scan = pos;
 	s->stats.requests += got;
-	return got;
+	return (uint16_t)got;
 }
 
 /* Wraps to a number above every client's where the field is 0, which no token has. */

@@ -21,9 +21,9 @@
 #define IPC_PREFETCH 3
 
 /* A token: 43 bits of serial number, 11 of client + 1, 9 of slot. Never 0, bit 63 never set. */
-#define IPC_TOKEN_SLOT_BITS    9
-#define IPC_TOKEN_ID_BITS      11
-#define IPC_TOKEN_SERIAL_SHIFT (IPC_TOKEN_SLOT_BITS + IPC_TOKEN_ID_BITS)
+#define IPC_TOKEN_SLOT_BITS   9
+#define IPC_TOKEN_ID_BITS     11
+#define IPC_TOKEN_SERIAL_STEP (UINT64_C(1) << (IPC_TOKEN_SLOT_BITS + IPC_TOKEN_ID_BITS))
 /** In the table of tokens: its client is gone, and the first to use it is told so. */
 #define IPC_TOKEN_DEAD (UINT64_C(1) << 63)
 
@@ -65,7 +65,7 @@ struct crpc_ipc_server {
 	uint32_t admit_pos;
 	uint32_t n_active;
 	uint32_t scan;         /**< Where the next recv() starts. */
-	uint64_t serial;       /**< Of the last token. */
+	uint64_t serial;       /**< Of the last token, in its place. */
 	uint32_t small_max;    /**< Bytes that the short way of reply() takes. */
 	struct ipc_header lay; /**< Private copy: the shared one is for clients. */
 	struct crpc_ipc_server_stats stats;
