@@ -187,7 +187,7 @@ fill_header(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 	if (getrandom(&h->incarnation, sizeof(h->incarnation), 0) != sizeof(h->incarnation))
 		h->incarnation = (uint64_t)seg->ino;
 	h->page_size = (uint32_t)seg->page_size;
-	strcpy(h->name, conf->name); /* checked: it fits */
+	memcpy(h->name, conf->name, strlen(conf->name)); /* checked: it fits with its zero */
 	h->magic = CRPC_SHM_MAGIC;
 }
 

@@ -41,7 +41,7 @@ __crpc_shm_huge_dir(char *dir, size_t len)
 	while ((m = getmntent_r(f, &mnt, buf, sizeof(buf))) != NULL) {
 		if (strcmp(m->mnt_type, "hugetlbfs") != 0 || strlen(m->mnt_dir) >= len)
 			continue;
-		strcpy(dir, m->mnt_dir);
+		memcpy(dir, m->mnt_dir, strlen(m->mnt_dir) + 1);
 		rc = 0;
 		break;
 	}
