@@ -131,8 +131,8 @@ choose_nic() {
 	else
 		step "NIC: the software ConnectX, as asked"
 	fi
-	# A net of its own: runs at the same time do not meet.
-	nic=("$root/usertools/soft-mlx5" --build "$build" --net "demo.$$")
+	# Always the same net: what a killed run left of it is taken over by the next.
+	nic=("$root/usertools/soft-mlx5" --build "$build" --net demo)
 }
 
 if [ $packages = 1 ]; then
