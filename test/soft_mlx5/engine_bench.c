@@ -18,8 +18,8 @@
 #include "engine_rig.h"
 
 #define SIGNAL_EVERY 16u
-#define SQ_NBB 1024u
-#define RQ_N 1024u
+#define SQ_NBB 256u
+#define RQ_N 128u
 
 struct shared {
 	_Atomic uint32_t qpn[2];
@@ -108,7 +108,7 @@ poll_recv(struct rig_qp *q)
 static void
 open_qp(struct rig_host *h, struct rig_qp *q)
 {
-	struct rig_qp_conf conf = {.sq_nbb = SQ_NBB, .rq_nwqe = RQ_N, .ncqe = 2048};
+	struct rig_qp_conf conf = {.sq_nbb = SQ_NBB, .rq_nwqe = RQ_N, .ncqe = 256};
 
 	rig_qp_open(h, q, &conf);
 }

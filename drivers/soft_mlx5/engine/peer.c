@@ -251,6 +251,8 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 			peer_corrupt(nic, p, head);
 			break;
 		}
+		/* The next line is on its way from the other core while this packet is handled. */
+		crpc_prefetch(sm_ring_at(rx->ring, rx->pos + sm_pkt_bytes(head & 0xffff)));
 		packet_take(nic, p, pkt, head);
 		sm_rx_done(rx, head & 0xffff);
 	}
