@@ -98,13 +98,17 @@ crpc_mlx5_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], struct crpc_mlx5_add
 
 	memcpy(&w, in, sizeof(w));
 	if (le32toh(w.magic) != ADDR_MAGIC) {
-		crpc_err("connect: the peer's address starts with 0x%08x, not 0x%08x: it is none of "
-			 "this driver", le32toh(w.magic), ADDR_MAGIC);
+		crpc_err(
+			"connect: the peer's address starts with 0x%08x, not 0x%08x: it is none of "
+			"this driver",
+			le32toh(w.magic), ADDR_MAGIC);
 		return -EPROTO;
 	}
 	if (w.version != ADDR_VERSION) {
-		crpc_err("connect: the peer's address has version %u, this driver speaks %u: use the "
-			 "same release on all ranks", w.version, ADDR_VERSION);
+		crpc_err(
+			"connect: the peer's address has version %u, this driver speaks %u: use the "
+			"same release on all ranks",
+			w.version, ADDR_VERSION);
 		return -EPROTO;
 	}
 	a.qpn = le32toh(w.qpn);

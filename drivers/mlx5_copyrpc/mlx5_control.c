@@ -82,8 +82,10 @@ open_named(struct ibv_device **list, int num, const char *name)
 			continue;
 		if (mlx5dv_is_supported(list[i]))
 			return context_open(list[i]);
-		crpc_err("open: device %s is not a ConnectX that the mlx5 driver of rdma-core takes: "
-			 "ConnectX-4 or newer is needed", name);
+		crpc_err(
+			"open: device %s is not a ConnectX that the mlx5 driver of rdma-core takes: "
+			"ConnectX-4 or newer is needed",
+			name);
 		errno = ENOTSUP;
 		return NULL;
 	}
@@ -178,19 +180,19 @@ port_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 		return -EINVAL;
 	}
 	if (dev->port_attr.state != IBV_PORT_ACTIVE) {
-		crpc_err("open: device %s port %u is %s: bring the link up", conf->device != NULL
-			? conf->device : ibv_get_device_name(context->device), conf->port,
-			ibv_port_state_str(dev->port_attr.state));
+		crpc_err("open: device %s port %u is %s: bring the link up",
+			conf->device != NULL ? conf->device : ibv_get_device_name(context->device),
+			conf->port, ibv_port_state_str(dev->port_attr.state));
 		return -ENETDOWN;
 	}
-	dev->gid_index = conf->gid_index >= 0 ? (uint32_t)conf->gid_index
-					      : gid_choose(context, dev);
+	dev->gid_index =
+		conf->gid_index >= 0 ? (uint32_t)conf->gid_index : gid_choose(context, dev);
 	dev->has_gid = ibv_query_gid(context, conf->port, (int)dev->gid_index, &dev->gid) == 0 &&
 		memcmp(&dev->gid, &none, sizeof(none)) != 0;
 	if (!dev->has_gid && dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		crpc_err("open: device %s port %u has no GID %u: give the interface an address, or "
-			 "another gid_index", ibv_get_device_name(context->device), conf->port,
-			dev->gid_index);
+			 "another gid_index",
+			ibv_get_device_name(context->device), conf->port, dev->gid_index);
 		return -EINVAL;
 	}
 	return 0;
@@ -221,8 +223,10 @@ cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
 	 * consumer index never moved, and it would write that one back. */
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ) != 0 || raw.cqe_size != CRPC_MLX5_CQE ||
 		!crpc_is_pow2(raw.cqe_cnt) || raw.cqe_cnt < depth) {
-		crpc_err("open: rdma-core gave a completion queue of %u entries of %u bytes, needed "
-			 "are %u of %u", raw.cqe_cnt, raw.cqe_size, depth, CRPC_MLX5_CQE);
+		crpc_err(
+			"open: rdma-core gave a completion queue of %u entries of %u bytes, needed "
+			"are %u of %u",
+			raw.cqe_cnt, raw.cqe_size, depth, CRPC_MLX5_CQE);
 		ibv_destroy_cq(dev->cq);
 		return -EINVAL;
 	}
@@ -295,7 +299,8 @@ dev_open(const struct crpc_rdma_conf *conf)
 	rc = objects_init(dev, conf);
 	if (rc != 0)
 		goto err_free;
-	/* ISO C has no conversion from an object pointer to a function pointer; POSIX dlsym() does. */
+	/* ISO C has no conversion from an object pointer to a function pointer; POSIX dlsym()
+	 * does. */
 	*(void **)&dev->dp.progress = dlsym(RTLD_DEFAULT, PROGRESS_SYMBOL);
 	return &dev->dp.base;
 
@@ -315,7 +320,8 @@ dev_close(struct crpc_rdma *base)
 	uint32_t i;
 
 	if (dev->num_qps != 0 || dev->num_mrs != 0)
-		crpc_warn("close: device %s still has %u queue pairs and %u regions: free them first",
+		crpc_warn(
+			"close: device %s still has %u queue pairs and %u regions: free them first",
 			ibv_get_device_name(context->device), dev->num_qps, dev->num_mrs);
 	for (i = dev->num_qps; i > 0; i--)
 		crpc_mlx5_qp_free(&dev->qps->dp.base);
@@ -329,11 +335,10 @@ dev_close(struct crpc_rdma *base)
 static void
 dev_info_get(const struct crpc_rdma *base, struct crpc_rdma_info *info)
 {
-	const struct crpc_mlx5_dev_ctl *dev =
-		(const struct crpc_mlx5_dev_ctl *)(const void *)base;
+	const struct crpc_mlx5_dev_ctl *dev = (const struct crpc_mlx5_dev_ctl *)(const void *)base;
 
-	snprintf(info->name, sizeof(info->name), "%s",
-		ibv_get_device_name(dev->dp.context->device));
+	snprintf(
+		info->name, sizeof(info->name), "%s", ibv_get_device_name(dev->dp.context->device));
 	info->inline_max = CRPC_MLX5_INLINE_MAX;
 	info->sge_max = CRPC_RDMA_SGE_MAX;
 	info->port = dev->port;
@@ -358,12 +363,18 @@ dev_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, struct crpc_rdma_mr
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	if (ibmr == NULL) {
 		crpc_err("mr_reg: %llu bytes at %p: %s%s", (unsigned long long)len, addr,
-			strerror(errno), errno == ENOMEM || errno == EAGAIN
-				? ": check the limit of locked memory (ulimit -l)" : "");
+			strerror(errno),
+			errno == ENOMEM || errno == EAGAIN
+				? ": check the limit of locked memory (ulimit -l)"
+				: "");
 		return errno == EINVAL || errno == EFAULT ? -EINVAL : -ENOMEM;
 	}
 	*mr = (struct crpc_rdma_mr){
-		.addr = addr, .len = len, .lkey = ibmr->lkey, .rkey = ibmr->rkey, .priv = ibmr,
+		.addr = addr,
+		.len = len,
+		.lkey = ibmr->lkey,
+		.rkey = ibmr->rkey,
+		.priv = ibmr,
 	};
 	dev->num_mrs++;
 	return 0;

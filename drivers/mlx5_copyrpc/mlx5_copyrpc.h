@@ -55,8 +55,8 @@ struct crpc_mlx5_bf {
 /** What is remembered of a send WQE, by the index of its first block. */
 struct crpc_mlx5_sent {
 	uint32_t wr_id;
-	uint32_t seq;  /**< Number of the WR on its QP, running free. */
-	uint8_t user;  /**< The user asked for its completion. */
+	uint32_t seq; /**< Number of the WR on its QP, running free. */
+	uint8_t user; /**< The user asked for its completion. */
 };
 
 /** Send queue. The device reads buf and dbrec; the rest is the owner thread's. */
@@ -66,14 +66,14 @@ struct crpc_mlx5_sq {
 	struct crpc_mlx5_sent *sent; /**< One per block. */
 	_Atomic uint32_t *dbrec;
 	struct crpc_mlx5_bf *bf;
-	uint32_t bb_mask;      /**< Blocks - 1. */
-	uint32_t pi;           /**< Next block, running free. */
-	uint32_t qpn_shl8;     /**< QPN where qpn_ds has it. */
-	uint32_t depth;        /**< WRs outstanding at most. */
-	uint32_t posted;       /**< WRs ever posted, running free. */
-	uint32_t retired;      /**< Of these: known to be done. */
-	uint32_t reported;     /**< Of these: told to the user. */
-	uint32_t unsignalled;  /**< WRs since the last one that gives a completion. */
+	uint32_t bb_mask;     /**< Blocks - 1. */
+	uint32_t pi;          /**< Next block, running free. */
+	uint32_t qpn_shl8;    /**< QPN where qpn_ds has it. */
+	uint32_t depth;       /**< WRs outstanding at most. */
+	uint32_t posted;      /**< WRs ever posted, running free. */
+	uint32_t retired;     /**< Of these: known to be done. */
+	uint32_t reported;    /**< Of these: told to the user. */
+	uint32_t unsignalled; /**< WRs since the last one that gives a completion. */
 	uint32_t signal_every;
 	uint32_t inline_max;
 };
@@ -88,9 +88,9 @@ struct crpc_mlx5_rq {
 /** A queue pair's datapath. */
 struct crpc_mlx5_qp {
 	struct crpc_rdma_qp base;
-	uint8_t state;     /**< enum crpc_mlx5_qp_state. */
-	bool reported;     /**< The cause of ERROR was told to the user. */
-	int16_t fault;     /**< -errno that poll has to report before anything else; 0: none. */
+	uint8_t state; /**< enum crpc_mlx5_qp_state. */
+	bool reported; /**< The cause of ERROR was told to the user. */
+	int16_t fault; /**< -errno that poll has to report before anything else; 0: none. */
 	uint32_t fault_wr_id;
 	uint32_t qpn;
 	struct crpc_mlx5_sq sq;
@@ -128,6 +128,9 @@ struct crpc_mlx5_dev {
 	crpc_mlx5_progress progress; /**< NULL on a real card. */
 	struct ibv_context *context;
 	struct crpc_rdma_stats stats;
+#ifdef CRPC_DEBUG
+	const void *owner; /**< Names the thread that polled or posted first. */
+#endif
 };
 
 /** A device. */
@@ -140,8 +143,8 @@ struct crpc_mlx5_dev_ctl {
 	uint32_t gid_index;
 	bool has_gid;
 	uint8_t port;
-	uint8_t rd_atomic;        /**< READs that one QP may have open, either way. */
-	uint32_t cq_depth;        /**< Completions that QPs may share out. */
+	uint8_t rd_atomic; /**< READs that one QP may have open, either way. */
+	uint32_t cq_depth; /**< Completions that QPs may share out. */
 	uint32_t cq_used;
 	uint32_t num_qps;
 	uint32_t num_mrs;
@@ -166,7 +169,7 @@ struct crpc_mlx5_addr {
 	uint32_t psn;
 	uint16_t lid;
 	uint8_t link_layer;
-	uint8_t mtu;        /**< enum ibv_mtu. */
+	uint8_t mtu; /**< enum ibv_mtu. */
 	uint8_t rd_atomic;
 	bool has_gid;
 	uint8_t gid[16];
@@ -215,8 +218,7 @@ void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
 /** The QP cannot go on and there is no CQE to say so: poll will. Says why in the log. */
 void crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const char *why);
 /** Reports faults; how many completions were written. */
-uint16_t crpc_mlx5_faults_take(
-	struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n);
+uint16_t crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n);
 /** Decodes an error CQE; 1 if out was written, 0 if there is nothing new to tell. */
 uint16_t crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);

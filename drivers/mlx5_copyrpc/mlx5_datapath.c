@@ -3,12 +3,32 @@
  * Post and poll. One cache line of CQE and one or two of WQE are touched per request besides the
  * queue's own state; nothing here allocates, locks or enters the kernel.
  *
- * Order of the records that a poll writes: first the CQ's consumer index, then the receive counters.
- * A receive that is handed out again before the device knows that its completion was read could
- * overrun the CQ.
+ * Order of the records that a poll writes: first the CQ's consumer index, then the receive
+ * counters. A receive that is handed out again before the device knows that its completion was read
+ * could overrun the CQ.
  */
+#include "crpc_log.h"
 #include "mlx5_doorbell.h"
 #include "mlx5_wqe.h"
+
+#ifdef CRPC_DEBUG
+/* The address of a thread-local object names the thread without a system call. */
+static _Thread_local char thread_mark;
+
+static void
+owner_check(struct crpc_mlx5_dev *dev)
+{
+	if (dev->owner == NULL)
+		dev->owner = &thread_mark;
+	if (dev->owner == &thread_mark)
+		return;
+	crpc_err("device %p: used by a second thread; a device and its queue pairs belong to one",
+		(void *)dev);
+	__builtin_trap();
+}
+#else
+#define owner_check(dev)
+#endif
 
 /* Notes what its completion will need to know, and counts the WQE in. */
 static inline void
@@ -34,6 +54,7 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 	uint16_t i;
 	bool signal;
 
+	owner_check(dev);
 	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
 		return 0;
 	if (n > room)
@@ -159,8 +180,8 @@ cqe_next(const struct crpc_mlx5_cq *cq, uint64_t *tail)
 {
 	struct crpc_mlx5_cqe *cqe = &cq->buf[cq->ci & cq->mask];
 
-	/* Acquire: pairs with the device's store of the entry's last bytes, a release where the device
-	 * is a program. */
+	/* Acquire: pairs with the device's store of the entry's last bytes, a release where the
+	 * device is a program. */
 	*tail = be64toh(crpc_load_acquire(&cqe->tail));
 	if (CRPC_MLX5_TAIL_OWNER(*tail) != !!(cq->ci & (cq->mask + 1)) ||
 		CRPC_MLX5_TAIL_OPCODE(*tail) == MLX5_CQE_INVALID)
@@ -201,6 +222,7 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	uint32_t start = dev->cq.ci;
 	uint16_t got = 0;
 
+	owner_check(dev);
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
 	dev->stats.polls++;
@@ -208,7 +230,8 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 		got = crpc_mlx5_faults_take(dev, out, n);
 	got = cq_drain(dev, out, got, n);
 	if (got == 0 && dev->cq.ci == start) {
-		/* A NIC in software works on our time, and only when there is nothing better to do. */
+		/* A NIC in software works on our time, and only when there is nothing better to
+		 * do. */
 		if (dev->progress != NULL && dev->progress(dev->context) != 0)
 			got = cq_drain(dev, out, 0, n);
 		dev->stats.empty_polls += got == 0;

@@ -6,9 +6,9 @@
  * @file
  * Tells the device about new send WQEs.
  *
- * PRM, "Posting a Work Request to a Work Queue": write the WQE, write the doorbell record, write the
- * doorbell register. The register takes the first 8 bytes of the newest WQE, or, as BlueFlame, a
- * whole WQE, which spares the device reading it from memory. A register has two halves that are
+ * PRM, "Posting a Work Request to a Work Queue": write the WQE, write the doorbell record, write
+ * the doorbell register. The register takes the first 8 bytes of the newest WQE, or, as BlueFlame,
+ * a whole WQE, which spares the device reading it from memory. A register has two halves that are
  * written in turn, so that a write never meets the one before it on its way.
  */
 
@@ -19,9 +19,10 @@
 typedef uint64_t crpc_mlx5_wide __attribute__((vector_size(16)));
 
 /**
- * Copies one block to write-combining memory with wide stores in ascending order. Byte or overlapping
- * stores, as a memcpy may use, would leave the buffer half full: the device would then get fragments and
- * not a BlueFlame block. Stores that bypass the cache are not needed: the register is not cached.
+ * Copies one block to write-combining memory with wide stores in ascending order. Byte or
+ * overlapping stores, as a memcpy may use, would leave the buffer half full: the device would then
+ * get fragments and not a BlueFlame block. Stores that bypass the cache are not needed: the
+ * register is not cached.
  */
 static inline void
 crpc_mlx5_bf_block(uint8_t *dst, const uint8_t *src)
@@ -60,8 +61,9 @@ crpc_mlx5_ring(struct crpc_mlx5_sq *sq, const uint8_t *wqe, uint32_t bb)
 	crpc_dma_wmb();
 	/* Release: a NIC in software loads the record with acquire before it reads the WQEs. */
 	crpc_store_release(sq->dbrec, htobe32(sq->pi & CRPC_MLX5_WQE_CTR_MASK));
-	/* Without it the register, which is write-combining and so outside the order of stores, could
-	 * be written before the record: the device would find an old record and sleep on this WQE. */
+	/* Without it the register, which is write-combining and so outside the order of stores,
+	 * could be written before the record: the device would find an old record and sleep on
+	 * this WQE. */
 	crpc_dma_doorbell_wmb();
 	if (blueflame) {
 		for (i = 0; i < bb; i++) {
@@ -73,8 +75,8 @@ crpc_mlx5_ring(struct crpc_mlx5_sq *sq, const uint8_t *wqe, uint32_t bb)
 	} else {
 		crpc_mmio_write64(reg, *(const uint64_t *)(const void *)wqe);
 	}
-	/* Without it the write may stay in the core's buffer until something evicts it, and the next
-	 * write of the same half could be merged into it. */
+	/* Without it the write may stay in the core's buffer until something evicts it, and the
+	 * next write of the same half could be merged into it. */
 	crpc_dma_wc_flush();
 	bf->offset ^= bf->size;
 	return blueflame;

@@ -18,8 +18,7 @@ struct text {
 	size_t used; /* Without the 0; at most len - 1. */
 };
 
-static void crpc_printf(2, 3)
-put(struct text *t, const char *fmt, ...)
+static void crpc_printf(2, 3) put(struct text *t, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -104,8 +103,9 @@ put_payload(struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uin
 			put_inline(t, ring, ring_len,
 				at + (size_t)i * CRPC_MLX5_SEG + sizeof(struct crpc_mlx5_inline),
 				count);
-			n = (count + (uint32_t)sizeof(struct crpc_mlx5_inline) +
-				CRPC_MLX5_SEG - 1) / CRPC_MLX5_SEG;
+			n = (count + (uint32_t)sizeof(struct crpc_mlx5_inline) + CRPC_MLX5_SEG -
+				    1) /
+				CRPC_MLX5_SEG;
 		} else {
 			put(t, " | data 0x%" PRIx64 " len %u lkey 0x%x", be64toh(data.addr), count,
 				be32toh(data.lkey));

@@ -14,9 +14,10 @@
  *           | ctrl    | raddr    |                            no payload
  *
  * infiniband/mlx5dv.h describes the same layouts; the asserts below tie the two together. The names
- * here differ in what the datapath needs: whole words where that header has single bytes, and the end
- * of a completion, with its owner bit, as one atomic word. All words are big endian. Sections: PRM (Ethernet Adapters Programming Manual)
- * "Send WQE Construction" and "Completion Queue Entries".
+ * here differ in what the datapath needs: whole words where that header has single bytes, and the
+ * end of a completion, with its owner bit, as one atomic word. All words are big endian. Sections:
+ * PRM (Ethernet Adapters Programming Manual) "Send WQE Construction" and "Completion Queue
+ * Entries".
  */
 
 #include <endian.h>
@@ -26,9 +27,9 @@
 
 #include <infiniband/mlx5dv.h>
 
-#define CRPC_MLX5_BB    64 /**< Bytes of a WQE block (WQEBB). */
-#define CRPC_MLX5_SEG   16 /**< Bytes of a segment; the unit of ds. */
-#define CRPC_MLX5_CQE   64 /**< Bytes of a completion. */
+#define CRPC_MLX5_BB  64 /**< Bytes of a WQE block (WQEBB). */
+#define CRPC_MLX5_SEG 16 /**< Bytes of a segment; the unit of ds. */
+#define CRPC_MLX5_CQE 64 /**< Bytes of a completion. */
 /** Blocks of the largest WQE this driver builds. A device takes 16. */
 #define CRPC_MLX5_WQEBB_MAX 8
 /** Bytes of one message or of one gather element. Bit 31 of a length would mean inline data. */
@@ -89,7 +90,8 @@ struct crpc_mlx5_cqe {
 			uint8_t signature;
 			uint8_t op_own; /**< CQE opcode 7:4, format 3:2, owner 0. */
 		};
-		_Atomic uint64_t tail; /**< All four: the device writes them last, we read them first. */
+		_Atomic uint64_t
+			tail; /**< All four: the device writes them last, we read them first. */
 	};
 };
 
@@ -97,7 +99,7 @@ struct crpc_mlx5_cqe {
 #define CRPC_MLX5_TAIL_QPN(tail)     ((uint32_t)((tail) >> 32) & CRPC_MLX5_QPN_MASK)
 #define CRPC_MLX5_TAIL_COUNTER(tail) ((uint32_t)((tail) >> 16) & CRPC_MLX5_WQE_CTR_MASK)
 #define CRPC_MLX5_TAIL_OPCODE(tail)  ((uint32_t)((tail) >> 4) & 0xf)
-#define CRPC_MLX5_TAIL_OWNER(tail)   ((uint32_t)(tail) & MLX5_CQE_OWNER_MASK)
+#define CRPC_MLX5_TAIL_OWNER(tail)   ((uint32_t)(tail)&MLX5_CQE_OWNER_MASK)
 
 #define CRPC_MLX5_SAME(ours, a, theirs, b)                                                         \
 	_Static_assert(offsetof(struct ours, a) == offsetof(struct theirs, b), #ours "." #a)
@@ -106,8 +108,9 @@ _Static_assert(sizeof(struct crpc_mlx5_ctrl) == sizeof(struct mlx5_wqe_ctrl_seg)
 CRPC_MLX5_SAME(crpc_mlx5_ctrl, opmod_idx_opcode, mlx5_wqe_ctrl_seg, opmod_idx_opcode);
 CRPC_MLX5_SAME(crpc_mlx5_ctrl, qpn_ds, mlx5_wqe_ctrl_seg, qpn_ds);
 CRPC_MLX5_SAME(crpc_mlx5_ctrl, flags, mlx5_wqe_ctrl_seg, signature);
-_Static_assert(offsetof(struct crpc_mlx5_ctrl, flags) + 3 ==
-	offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se), "fm_ce_se is the low byte of flags");
+_Static_assert(
+	offsetof(struct crpc_mlx5_ctrl, flags) + 3 == offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se),
+	"fm_ce_se is the low byte of flags");
 CRPC_MLX5_SAME(crpc_mlx5_ctrl, imm, mlx5_wqe_ctrl_seg, imm);
 
 _Static_assert(sizeof(struct crpc_mlx5_raddr) == sizeof(struct mlx5_wqe_raddr_seg), "raddr");
@@ -122,7 +125,7 @@ CRPC_MLX5_SAME(crpc_mlx5_data, addr, mlx5_wqe_data_seg, addr);
 _Static_assert(sizeof(struct crpc_mlx5_inline) == sizeof(struct mlx5_wqe_inl_data_seg), "inline");
 _Static_assert(CRPC_MLX5_INLINE_MAX < 1024, "the length field of inline data has 10 bits");
 _Static_assert(CRPC_MLX5_BB == MLX5_SEND_WQE_BB, "a block");
-_Static_assert(CRPC_MLX5_WQEBB_MAX * CRPC_MLX5_BB / CRPC_MLX5_SEG <= CRPC_MLX5_DS_MASK, "ds");
+_Static_assert(CRPC_MLX5_WQEBB_MAX *CRPC_MLX5_BB / CRPC_MLX5_SEG <= CRPC_MLX5_DS_MASK, "ds");
 
 _Static_assert(sizeof(struct crpc_mlx5_cqe) == CRPC_MLX5_CQE, "a completion is one line");
 _Static_assert(sizeof(struct crpc_mlx5_cqe) == sizeof(struct mlx5_cqe64), "cqe");

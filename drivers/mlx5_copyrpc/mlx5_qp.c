@@ -14,7 +14,8 @@
  * half a second (a card may take up to four times that), a busy switch is not taken for one. */
 #define ACK_TIMEOUT 14
 #define RETRY_COUNT 7
-/* A receiver that polls too slowly is waited for; 7 is for ever, and deadlines are the protocol's. */
+/* A receiver that polls too slowly is waited for; 7 is for ever, and deadlines are the
+ * protocol's. */
 #define RNR_RETRY 7
 /* Code of 60 us: how long a sender holds back when the peer had no receive. */
 #define MIN_RNR_TIMER 5
@@ -166,16 +167,18 @@ ibqp_create(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_qp_conf *conf,
 		.qp_type = IBV_QPT_RC,
 		.send_cq = dev->cq,
 		.recv_cq = dev->cq,
-		.cap = {
-			.max_send_wr = conf->sq_depth,
-			.max_recv_wr = conf->rq_depth,
-			.max_send_sge = CRPC_RDMA_SGE_MAX,
-			.max_recv_sge = 1,
-			.max_inline_data = inl,
-		},
+		.cap =
+			{
+				.max_send_wr = conf->sq_depth,
+				.max_recv_wr = conf->rq_depth,
+				.max_send_sge = CRPC_RDMA_SGE_MAX,
+				.max_recv_sge = 1,
+				.max_inline_data = inl,
+			},
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.pd = dev->pd,
-		/* Without these rdma-core sizes the ring for memory window binds: twice as large. */
+		/* Without these rdma-core sizes the ring for memory window binds: twice as
+		 * large. */
 		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
 			IBV_QP_EX_WITH_RDMA_READ,
 	};
@@ -197,9 +200,10 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 		!crpc_is_pow2(raw.sq.wqe_cnt) || raw.sq.wqe_cnt < conf->sq_depth * wqebb_max ||
 		!crpc_is_pow2(raw.rq.wqe_cnt) || raw.rq.wqe_cnt < conf->rq_depth ||
 		raw.rq.stride < sizeof(struct crpc_mlx5_data)) {
-		crpc_err("qp_create: rdma-core gave %u send blocks of %u and %u receives of %u bytes, "
-			 "needed are %u of 64 and %u: ask for shorter queues", raw.sq.wqe_cnt,
-			raw.sq.stride, raw.rq.wqe_cnt, raw.rq.stride,
+		crpc_err(
+			"qp_create: rdma-core gave %u send blocks of %u and %u receives of %u bytes, "
+			"needed are %u of 64 and %u: ask for shorter queues",
+			raw.sq.wqe_cnt, raw.sq.stride, raw.rq.wqe_cnt, raw.rq.stride,
 			conf->sq_depth * wqebb_max, conf->rq_depth);
 		return -EINVAL;
 	}
@@ -216,8 +220,8 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 	sq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[MLX5_SND_DBR];
 	sq->qpn_shl8 = qp->ibqp->qp_num << 8;
 	sq->depth = conf->sq_depth;
-	sq->signal_every = (uint32_t)crpc_min(crpc_max(conf->sq_depth / 4, 1),
-		CRPC_MLX5_SIGNAL_EVERY_MAX);
+	sq->signal_every =
+		(uint32_t)crpc_min(crpc_max(conf->sq_depth / 4, 1), CRPC_MLX5_SIGNAL_EVERY_MAX);
 	sq->inline_max = inline_max_of(wqebb_max);
 	rq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[MLX5_RCV_DBR];
 	crpc_mlx5_rq_prefill(raw.rq.buf, raw.rq.wqe_cnt, raw.rq.stride);
@@ -265,8 +269,9 @@ qp_conf_check(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_qp_con
 		return -ENOSPC;
 	}
 	if (share > dev->cq_depth - dev->cq_used) {
-		crpc_err("qp_create: sq_depth %u + rq_depth %u do not fit: %u of the %u completions of "
-			 "cq_depth are set aside already: open the device with a larger cq_depth",
+		crpc_err(
+			"qp_create: sq_depth %u + rq_depth %u do not fit: %u of the %u completions of "
+			"cq_depth are set aside already: open the device with a larger cq_depth",
 			conf->sq_depth, conf->rq_depth, dev->cq_used, dev->cq_depth);
 		return -ENOSPC;
 	}
@@ -348,8 +353,7 @@ void
 crpc_mlx5_qp_addr(const struct crpc_rdma_qp *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {
 	const struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
-	const struct crpc_mlx5_qp_ctl *qp =
-		(const struct crpc_mlx5_qp_ctl *)(const void *)base;
+	const struct crpc_mlx5_qp_ctl *qp = (const struct crpc_mlx5_qp_ctl *)(const void *)base;
 	struct crpc_mlx5_addr a = {
 		.qpn = qp->dp.qpn,
 		.psn = qp->psn,
@@ -437,8 +441,8 @@ qp_to_rts(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 	int rc;
 
 	rc = ibv_modify_qp(qp->ibqp, &attr,
-		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_MAX_QP_RD_ATOMIC);
+		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 	if (rc != 0) {
 		crpc_err("connect: qp 0x%x to RTS: %s", qp->dp.qpn, strerror(rc));
 		return -EIO;

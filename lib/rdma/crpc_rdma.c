@@ -225,7 +225,8 @@ crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_
 {
 	uint8_t copy[CRPC_RDMA_ADDR_LEN];
 
-	/* The bytes may lie in memory that the peer can write: the driver checks and uses a copy. */
+	/* The bytes may lie in memory that the peer can write: the driver checks and uses a
+	 * copy. */
 	memcpy(copy, peer, sizeof(copy));
 	return qp->dev->ops->qp_connect(qp, copy);
 }

@@ -20,17 +20,18 @@
  * Threads: a device and all that came from it belong to one thread. Devices share nothing with each
  * other, so every lcore opens its own.
  *
- * Receives: every QP owns a receive queue whose entries carry no buffer (a WRITE WITH IMMEDIATE needs
- * none); the driver fills it at creation and refills it as completions are polled, so a receive can
- * not be lost silently: when the driver cannot keep it filled it says so by a CRPC_RDMA_CQE_ERROR.
+ * Receives: every QP owns a receive queue whose entries carry no buffer (a WRITE WITH IMMEDIATE
+ * needs none); the driver fills it at creation and refills it as completions are polled, so a
+ * receive can not be lost silently: when the driver cannot keep it filled it says so by a
+ * CRPC_RDMA_CQE_ERROR.
  *
- * Send accounting: crpc_rdma_post() refuses (short count) what does not fit the send queue. Slots come
- * back by completions: each successful completion of a signalled WR also retires all unsignalled WRs
- * posted before it on that QP. The driver signals by itself often enough that a queue of
- * unsignalled WRs cannot fill up for good.
+ * Send accounting: crpc_rdma_post() refuses (short count) what does not fit the send queue. Slots
+ * come back by completions: each successful completion of a signalled WR also retires all
+ * unsignalled WRs posted before it on that QP. The driver signals by itself often enough that a
+ * queue of unsignalled WRs cannot fill up for good.
  *
- * Errors: functions return 0 or -errno and say the cause once through crpc_log.h. Out-parameters are
- * set only on success.
+ * Errors: functions return 0 or -errno and say the cause once through crpc_log.h. Out-parameters
+ * are set only on success.
  */
 
 #include <stdint.h>
@@ -44,7 +45,8 @@ struct crpc_rdma_qp; /**< A reliable connected queue pair. */
 struct crpc_rdma_conf {
 	const char *device; /**< RDMA device name ("mlx5_0"); NULL: the first that a driver takes. */
 	uint8_t port;       /**< Port, from 1; default 1. */
-	int8_t gid_index;   /**< GID for RoCE or a global route; -1: choose (the first usable RoCE v2 GID, else 0); 0 is index 0. */
+	int8_t gid_index;   /**< GID for RoCE or a global route; 0 is index 0; -1: choose, the first
+	                         usable RoCE v2 GID, else 0. */
 	uint32_t cq_depth;  /**< Completions that fit; default 4096. Bounds the QPs, see qp_create. */
 };
 

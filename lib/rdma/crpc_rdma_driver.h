@@ -6,8 +6,8 @@
  * @file
  * For drivers of lib/rdma: the control operations and how to register.
  *
- * A driver is found by its constructor (CRPC_RDMA_DRIVER), so a program links it whole. crpc_rdma_open()
- * asks the drivers in turn; the first whose open() takes the device gets it.
+ * A driver is found by its constructor (CRPC_RDMA_DRIVER), so a program links it whole.
+ * crpc_rdma_open() asks the drivers in turn; the first whose open() takes the device gets it.
  */
 
 #include "crpc_rdma.h"

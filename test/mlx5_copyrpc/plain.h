@@ -17,10 +17,10 @@
 
 #include "mlx5_copyrpc.h"
 
-#define PLAIN_QPN      0x1234
-#define PLAIN_BB_MAX   1024
-#define PLAIN_CQE_MAX  256
-#define PLAIN_BF_SIZE  256
+#define PLAIN_QPN     0x1234
+#define PLAIN_BB_MAX  1024
+#define PLAIN_CQE_MAX 256
+#define PLAIN_BF_SIZE 256
 
 struct plain {
 	struct crpc_mlx5_dev dev;
@@ -81,8 +81,8 @@ plain_cqe(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter)
 	uint32_t owner = !!(p->pi & (p->dev.cq.mask + 1));
 
 	memset(cqe, 0, offsetof(struct crpc_mlx5_cqe, tail));
-	crpc_store_release(&cqe->tail, htobe64((uint64_t)word << 32 | (uint32_t)counter << 16 |
-		opcode << 4 | owner));
+	crpc_store_release(&cqe->tail,
+		htobe64((uint64_t)word << 32 | (uint32_t)counter << 16 | opcode << 4 | owner));
 	p->pi++;
 	return cqe;
 }

@@ -25,11 +25,13 @@ static const struct crpc_mlx5_addr sample = {
 	.gid = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8},
 };
 
+/* clang-format off */
 static const uint8_t golden[CRPC_RDMA_ADDR_LEN] = {
 	'C', 'M', 'X', '5', 1, 1, 5, 1, 0xef, 0xcd, 0xab, 0, 0x56, 0x34, 0x12, 0,
 	0x22, 0x11, 16, 0, 0, 0, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0,
 	1, 2, 3, 4, 5, 6, 7, 8,
 };
+/* clang-format on */
 
 static void
 golden_bytes(void **state)

@@ -35,13 +35,17 @@ static void
 golden_completions(void **state)
 {
 	/* As a card writes them: a receive with immediate, and a remote access error. */
+	/* clang-format off */
 	static const uint8_t recv[64] = {
 		[32] = 0x00, 0x00, 0x00, 0x07, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0, 0x00, 0x00, 0x01, 0x40,
 		0, 0, 0, 0, 0, 0, 0, 1, 0x00, 0x00, 0x12, 0x34, 0x00, 0x09, 0x00, 0x10,
 	};
+	/* clang-format on */
+	/* clang-format off */
 	static const uint8_t err[64] = {
 		[54] = 0x88, 0x13, 0x09, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0xd0,
 	};
+	/* clang-format on */
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	const struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .wr_id = 5};
 	struct crpc_rdma_cqe cqe[4];
@@ -54,8 +58,9 @@ golden_completions(void **state)
 	assert_string_equal(
 		text, "CQE RESP_WR_IMM owner 0 qp 0x1234 counter 9 imm 0xdeadbeef bytes 320");
 	crpc_mlx5_cqe_text(&p->cq[1], text, sizeof(text));
-	assert_string_equal(text, "CQE REQ_ERR owner 0 qp 0x1234 counter 0 RDMA_WRITE_IMM syndrome "
-				  "0x13 vendor 0x88: remote access error");
+	assert_string_equal(text,
+		"CQE REQ_ERR owner 0 qp 0x1234 counter 0 RDMA_WRITE_IMM syndrome "
+		"0x13 vendor 0x88: remote access error");
 	crpc_mlx5_cqe_text(&p->cq[2], text, sizeof(text));
 	assert_string_equal(text, "CQE INVALID owner 1 qp 0x0 counter 0");
 
@@ -69,14 +74,15 @@ golden_completions(void **state)
 	assert_int_equal(cqe[1].syndrome, 0x13);
 	assert_int_equal(cqe[1].wr_id, 5);
 	assert_int_equal(cqe[1].wrs, 1);
-	assert_non_null(strstr(crpc_log_last(), "qp 0x1234 (id 77): remote access error on send WQE"
+	assert_non_null(strstr(crpc_log_last(),
+		"qp 0x1234 (id 77): remote access error on send WQE"
 		" 0 (syndrome 0x13, vendor 0x88)"));
 	assert_int_equal(be32toh(p->cq_dbrec[0]), 2);
 	free(p);
 }
 
-/* Regression: a reader that takes an entry of the lap before. Bursts of every size, so that polls end
- * at every place of the ring, and the queue is looked at when it is empty after each. */
+/* Regression: a reader that takes an entry of the lap before. Bursts of every size, so that
+ * polls end at every place of the ring, and the queue is looked at when it is empty after each. */
 static void
 owner_bit_holds_over_many_laps(void **state)
 {
@@ -99,9 +105,9 @@ owner_bit_holds_over_many_laps(void **state)
 	free(p);
 }
 
-/* Regression: receives were consumed and their index never moved, so that after one queue's worth
- * the refill failed silently and both sides hung. Here more receives arrive than the 16-bit record can
- * count, and after each poll the device holds exactly rq_depth of them. */
+/* Regression: receives were consumed and their index never moved, so that after one queue's
+ * worth the refill failed silently and both sides hung. Here more receives arrive than the
+ * 16-bit record can count, and after each poll the device holds exactly rq_depth of them. */
 static void
 srq_consumer_index_never_advanced(void **state)
 {
@@ -148,7 +154,8 @@ hw_send(struct plain *p, uint32_t *ci, uint32_t max)
 }
 
 /* Regression: a queue of unsignalled sends that fills up for good, and space that is given back
- * twice or not at all. Random bursts, sizes and signals; what comes back adds up to what was posted. */
+ * twice or not at all. Random bursts, sizes and signals; what comes back adds up to what was
+ * posted. */
 static void
 send_queue_fills_and_recovers_with_exact_accounting(void **state)
 {
@@ -233,7 +240,8 @@ error_is_told_with_its_cause_and_each_send(void **state)
 	uint16_t i;
 
 	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 6), 6);
-	/* WRs 10 and 11 succeeded without a word, 12 failed, the rest is flushed, and the receives. */
+	/* WRs 10 and 11 succeeded without a word, 12 failed, the rest is flushed, and the
+	 * receives. */
 	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 2);
 	for (i = 0; i < 16; i++)
 		hw_error(p, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
@@ -286,9 +294,20 @@ syndromes_map_to_errno(void **state)
 		uint8_t syndrome;
 		int status;
 	} want[] = {
-		{0x01, -EIO}, {0x02, -EIO}, {0x04, -EACCES}, {0x05, -ECANCELED}, {0x06, -EACCES},
-		{0x10, -EIO}, {0x11, -EACCES}, {0x12, -EIO}, {0x13, -EACCES}, {0x14, -EIO},
-		{0x15, -ECONNRESET}, {0x16, -ECONNRESET}, {0x22, -ECONNRESET}, {0xff, -EIO},
+		{0x01, -EIO},
+		{0x02, -EIO},
+		{0x04, -EACCES},
+		{0x05, -ECANCELED},
+		{0x06, -EACCES},
+		{0x10, -EIO},
+		{0x11, -EACCES},
+		{0x12, -EIO},
+		{0x13, -EACCES},
+		{0x14, -EIO},
+		{0x15, -ECONNRESET},
+		{0x16, -ECONNRESET},
+		{0x22, -ECONNRESET},
+		{0xff, -EIO},
 	};
 	size_t i;
 

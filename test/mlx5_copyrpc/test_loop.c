@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The driver on a device, through the public interface only: two contexts of one process, a queue
- * pair between them, and one thread that polls both. Any mlx5 device will do; the tests start it on the
- * software one. Without a device it is skipped. Seeds are printed when a check fails.
+ * pair between them, and one thread that polls both. Any mlx5 device will do; the tests start it on
+ * the software one. Without a device it is skipped. Seeds are printed when a check fails.
  *
  *     test_mlx5_loop              the tests
  *     test_mlx5_loop bench        nanoseconds per operation; nothing is asserted
@@ -188,8 +188,9 @@ ping_pong_keeps_data(void **state)
 		assert_int_equal(crpc_rdma_post(a->qp, &wr, 1), 1);
 
 		if (!wait_type(e, !(round & 1), CRPC_RDMA_CQE_RECV, WAIT_NS, &cqe) ||
-			cqe.imm != wr.imm || cqe.byte_len != len || cqe.qp_id != 3 || memcmp(a->buf + src, b->buf + dst, len) != 0 ||
-			b->buf[dst - 1] != 0xa5 || b->buf[dst + len] != 0xa5)
+			cqe.imm != wr.imm || cqe.byte_len != len || cqe.qp_id != 3 ||
+			memcmp(a->buf + src, b->buf + dst, len) != 0 || b->buf[dst - 1] != 0xa5 ||
+			b->buf[dst + len] != 0xa5)
 			fail_msg("round %u of seed 0x5eed0001: type %u imm %x/%x len %u/%u", round,
 				cqe.type, cqe.imm, wr.imm, cqe.byte_len, len);
 	}
@@ -210,8 +211,11 @@ read_fetches_what_the_peer_has(void **state)
 		len = 1 + rnd(round % 10 ? 64 : 50000);
 		fill(e[1].buf, len);
 		struct crpc_rdma_wr wr = {
-			.op = CRPC_RDMA_READ, .flags = CRPC_RDMA_WR_SIGNAL, .wr_id = round,
-			.raddr = (uintptr_t)e[1].buf, .rkey = e[1].mr.rkey,
+			.op = CRPC_RDMA_READ,
+			.flags = CRPC_RDMA_WR_SIGNAL,
+			.wr_id = round,
+			.raddr = (uintptr_t)e[1].buf,
+			.rkey = e[1].mr.rkey,
 		};
 		wr.num_sge = cut(wr.sge, e[0].buf, len, e[0].mr.lkey);
 		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
@@ -224,8 +228,8 @@ read_fetches_what_the_peer_has(void **state)
 	pair_close(e);
 }
 
-/* The queue fills, takes a short count, wraps many times and loses nothing: every immediate arrives,
- * in order, although none of the sends asks for a completion. */
+/* The queue fills, takes a short count, wraps many times and loses nothing: every immediate
+ * arrives, in order, although none of the sends asks for a completion. */
 static void
 send_queue_full_gives_short_counts_and_recovers(void **state)
 {
@@ -264,8 +268,8 @@ send_queue_full_gives_short_counts_and_recovers(void **state)
 	pair_close(e);
 }
 
-/* Regression: the far end went silent when one queue's worth of receives was used up. With a queue of
- * 32, each receive is used thousands of times, and the 16-bit record wraps twice. */
+/* Regression: the far end went silent when one queue's worth of receives was used up. With a
+ * queue of 32, each receive is used thousands of times, and the 16-bit record wraps twice. */
 static void
 srq_consumer_index_never_advanced(void **state)
 {
@@ -343,7 +347,11 @@ static int
 refused_write(struct end e[2], uint64_t raddr, uint32_t rkey, uint32_t len)
 {
 	struct crpc_rdma_wr wr = {
-		.op = CRPC_RDMA_WRITE_IMM, .raddr = raddr, .rkey = rkey, .num_sge = 1, .wr_id = 42,
+		.op = CRPC_RDMA_WRITE_IMM,
+		.raddr = raddr,
+		.rkey = rkey,
+		.num_sge = 1,
+		.wr_id = 42,
 		.sge = {{.addr = e[0].buf, .len = len, .lkey = e[0].mr.lkey}},
 	};
 	struct crpc_rdma_cqe cqe;
@@ -369,13 +377,16 @@ remote_access_error_is_told(void **state)
 		memset(e[1].buf, 0, BUF_LEN);
 		memset(e[0].buf, 0xff, 64);
 		if (i == 0) /* A key that is none. */
-			assert_int_equal(refused_write(e, (uintptr_t)e[1].buf, 0xdead00, 64), -EACCES);
+			assert_int_equal(
+				refused_write(e, (uintptr_t)e[1].buf, 0xdead00, 64), -EACCES);
 		else if (i == 1) /* One byte too many at the end. */
 			assert_int_equal(refused_write(e, (uintptr_t)e[1].buf + BUF_LEN - 63,
-				e[1].mr.rkey, 64), -EACCES);
+						 e[1].mr.rkey, 64),
+				-EACCES);
 		else /* One byte too early. */
-			assert_int_equal(refused_write(e, (uintptr_t)e[1].buf - 1,
-				e[1].mr.rkey, 64), -EACCES);
+			assert_int_equal(
+				refused_write(e, (uintptr_t)e[1].buf - 1, e[1].mr.rkey, 64),
+				-EACCES);
 		assert_non_null(strstr(crpc_log_last(), "remote access error"));
 		assert_int_equal(e[1].buf[BUF_LEN - 1] | e[1].buf[0], 0);
 		pair_close(e);
@@ -395,7 +406,8 @@ local_key_error_is_told(void **state)
 	pair_close(e);
 }
 
-/* The peer's queue pair is gone: each send that was outstanding comes back, the first with the cause. */
+/* The peer's queue pair is gone: each send that was outstanding comes back, the first with the
+ * cause. */
 static void
 freed_peer_gives_an_error_for_each_send(void **state)
 {
@@ -536,8 +548,8 @@ limits_and_bad_addresses_are_refused(void **state)
 static void
 bench_one(uint32_t burst, bool inl)
 {
-	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 128, .rq_depth = 256,
-		.inline_max = 32};
+	const struct crpc_rdma_qp_conf conf = {
+		.id = 1, .sq_depth = 128, .rq_depth = 256, .inline_max = 32};
 	const uint32_t total = 3000000;
 	struct crpc_rdma_wr wr[32] = {{0}};
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The send WQE, byte by byte: golden bytes per kind, the same WQE cut at the end of the ring, limits
- * that follow from the layout, and the doorbell.
+ * The send WQE, byte by byte: golden bytes per kind, the same WQE cut at the end of the ring,
+ * limits that follow from the layout, and the doorbell.
  */
 #include "mlx5_doorbell.h"
 #include "mlx5_wqe.h"
 #include "plain.h"
 
+/* clang-format off */
 static const uint8_t payload[512] = {
 	0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f,
 	0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
 };
+/* clang-format on */
 
 /* An address that only shows up as a number: gathered data is not read by the builder. */
 static const void *
@@ -40,6 +42,7 @@ check(struct plain *p, uint32_t ds, uint32_t want_ds, const uint8_t *want, size_
 static void
 golden_write_imm_inline(void **state)
 {
+	/* clang-format off */
 	static const uint8_t want[] = {
 		0x00, 0x00, 0x03, 0x09, 0x00, 0x12, 0x34, 0x05, 0, 0, 0, 0x08, 0xde, 0xad, 0xbe, 0xef,
 		0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x0a, 0x0b, 0x0c, 0x0d, 0, 0, 0, 0,
@@ -47,10 +50,15 @@ golden_write_imm_inline(void **state)
 		0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17,
 		0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,
 	};
+	/* clang-format on */
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	const struct crpc_rdma_wr wr = {
-		.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_INLINE, .num_sge = 1,
-		.imm = 0xdeadbeef, .raddr = 0x0102030405060708, .rkey = 0x0a0b0c0d,
+		.op = CRPC_RDMA_WRITE_IMM,
+		.flags = CRPC_RDMA_WR_INLINE,
+		.num_sge = 1,
+		.imm = 0xdeadbeef,
+		.raddr = 0x0102030405060708,
+		.rkey = 0x0a0b0c0d,
 		.sge = {{.addr = payload, .len = 32, .lkey = 0x999}},
 	};
 
@@ -65,7 +73,9 @@ golden_write_imm_inline(void **state)
 static void
 golden_write_gathered(void **state)
 {
-	/* Not signalled, no immediate although the WR has one; the empty element leaves no trace. */
+	/* Not signalled, no immediate although the WR has one; the empty element leaves no
+	 * trace. */
+	/* clang-format off */
 	static const uint8_t want[] = {
 		0x00, 0xff, 0xff, 0x08, 0x00, 0x12, 0x34, 0x05, 0, 0, 0, 0, 0, 0, 0, 0,
 		0, 0, 0, 0, 0, 0, 0x10, 0x00, 0x00, 0x00, 0x00, 0x07, 0, 0, 0, 0,
@@ -73,9 +83,14 @@ golden_write_gathered(void **state)
 		0x00, 0x10, 0x00, 0x00, 0x00, 0x00, 0x02, 0x02, 0x7f, 0xff, 0, 0, 0, 0, 0, 0,
 		0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x04, 0x04, 0, 0, 0, 0, 0, 0, 0, 0x05,
 	};
+	/* clang-format on */
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	const struct crpc_rdma_wr wr = {
-		.op = CRPC_RDMA_WRITE, .num_sge = 4, .imm = 0x5555, .raddr = 0x1000, .rkey = 7,
+		.op = CRPC_RDMA_WRITE,
+		.num_sge = 4,
+		.imm = 0x5555,
+		.raddr = 0x1000,
+		.rkey = 7,
 		.sge = {{.addr = at(0xaaaa0001), .len = 32, .lkey = 0x101},
 			{.addr = at(0x7fff000000000000), .len = 1 << 20, .lkey = 0x202},
 			{.addr = at(0x1), .len = 0, .lkey = 0x303},
@@ -97,10 +112,12 @@ golden_write_gathered(void **state)
 static void
 golden_write_imm_without_payload(void **state)
 {
+	/* clang-format off */
 	static const uint8_t want[] = {
 		0, 0, 0, 0x09, 0x00, 0x12, 0x34, 0x02, 0, 0, 0, 0x08, 0x00, 0x00, 0x00, 0x01,
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 	};
+	/* clang-format on */
 	const struct crpc_rdma_wr wrs[] = {
 		{.op = CRPC_RDMA_WRITE_IMM, .imm = 1},
 		{.op = CRPC_RDMA_WRITE_IMM, .imm = 1, .flags = CRPC_RDMA_WR_INLINE},
@@ -120,14 +137,20 @@ golden_write_imm_without_payload(void **state)
 static void
 golden_read(void **state)
 {
+	/* clang-format off */
 	static const uint8_t want[] = {
 		0x00, 0x00, 0x01, 0x10, 0x00, 0x12, 0x34, 0x03, 0, 0, 0, 0x08, 0, 0, 0, 0,
 		0, 0, 0, 0, 0, 0, 0x20, 0x00, 0x00, 0x00, 0x00, 0x09, 0, 0, 0, 0,
 		0x00, 0x00, 0x00, 0x08, 0x00, 0x00, 0x00, 0x0a, 0, 0, 0, 0, 0, 0, 0x30, 0x00,
 	};
+	/* clang-format on */
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	const struct crpc_rdma_wr wr = {
-		.op = CRPC_RDMA_READ, .num_sge = 1, .imm = 3, .raddr = 0x2000, .rkey = 9,
+		.op = CRPC_RDMA_READ,
+		.num_sge = 1,
+		.imm = 3,
+		.raddr = 0x2000,
+		.rkey = 9,
 		.sge = {{.addr = at(0x3000), .len = 8, .lkey = 10}},
 	};
 
@@ -181,7 +204,9 @@ inline_limit_is_derived_from_layout(void **state)
 {
 	struct plain *p;
 	struct crpc_rdma_wr wr = {
-		.op = CRPC_RDMA_WRITE, .flags = CRPC_RDMA_WR_INLINE, .num_sge = 1,
+		.op = CRPC_RDMA_WRITE,
+		.flags = CRPC_RDMA_WR_INLINE,
+		.num_sge = 1,
 		.sge = {{.addr = payload}},
 	};
 	uint32_t want, blocks, max;
@@ -214,7 +239,9 @@ what_cannot_be_built_is_refused(void **state)
 		/* Bit 31 would turn the element into inline data. */
 		{.op = CRPC_RDMA_WRITE, .num_sge = 1, .sge = {{.len = 0x80000010}}},
 		/* A sum that is small in 32 bits. */
-		{.op = CRPC_RDMA_WRITE, .num_sge = 2, .flags = CRPC_RDMA_WR_INLINE,
+		{.op = CRPC_RDMA_WRITE,
+			.num_sge = 2,
+			.flags = CRPC_RDMA_WR_INLINE,
 			.sge = {{.len = 0xfffffff0}, {.len = 0x20}}},
 	};
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
@@ -231,14 +258,17 @@ one_doorbell_per_burst_with_the_newest_wqe(void **state)
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	struct crpc_rdma_wr wr[3] = {
 		{.op = CRPC_RDMA_WRITE_IMM, .imm = 1},
-		{.op = CRPC_RDMA_WRITE_IMM, .imm = 2, .num_sge = 3, .sge = {
-			{.addr = payload, .len = 1}, {.addr = payload, .len = 1},
-			{.addr = payload, .len = 1}}},
+		{.op = CRPC_RDMA_WRITE_IMM,
+			.imm = 2,
+			.num_sge = 3,
+			.sge = {{.addr = payload, .len = 1}, {.addr = payload, .len = 1},
+				{.addr = payload, .len = 1}}},
 		{.op = CRPC_RDMA_WRITE_IMM, .imm = 3},
 	};
 
 	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 3), 3);
-	/* 1 + 2 + 1 blocks; the record counts blocks, the register has the last WQE's first 8 bytes. */
+	/* 1 + 2 + 1 blocks; the record counts blocks, the register has the last WQE's first 8
+	 * bytes. */
 	assert_int_equal(be32toh(p->qp_dbrec[1]), 4);
 	assert_memory_equal(p->reg, p->sq + 3 * 64, 8);
 	assert_int_equal(p->reg[8] | p->reg[15] | p->reg[PLAIN_BF_SIZE], 0);
@@ -258,7 +288,9 @@ blueflame_carries_a_single_small_wqe(void **state)
 {
 	struct plain *p = plain_new(8, 4, 220, 16, 64);
 	struct crpc_rdma_wr wr = {
-		.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_INLINE, .num_sge = 1,
+		.op = CRPC_RDMA_WRITE_IMM,
+		.flags = CRPC_RDMA_WR_INLINE,
+		.num_sge = 1,
 		.sge = {{.addr = payload, .len = 220}},
 	};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The device class with two drivers that only record what reaches them: drivers are asked in order,
- * errors say what was found, arguments are checked and defaults filled in before a driver sees them,
- * and the inline calls reach the driver of the right device.
+ * errors say what was found, arguments are checked and defaults filled in before a driver sees
+ * them, and the inline calls reach the driver of the right device.
  */
 #include <errno.h>
 #include <setjmp.h>
