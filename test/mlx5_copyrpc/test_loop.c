@@ -9,12 +9,17 @@
  *     DEVICE=mlx5_0               which device; default the first
  */
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -435,6 +440,77 @@ freed_peer_gives_an_error_for_each_send(void **state)
 	pair_close(e);
 }
 
+/* The other process of killed_peer_is_told_as_reset(): connects, and polls until it is killed. */
+static void
+peer_process(int fd)
+{
+	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	const struct crpc_rdma_qp_conf conf = {.id = 2};
+	struct crpc_rdma *dev = crpc_rdma_open(&dev_conf);
+	struct crpc_rdma_qp *qp = dev != NULL ? crpc_rdma_qp_create(dev, &conf) : NULL;
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+	struct crpc_rdma_cqe cqe;
+
+	if (qp == NULL)
+		_exit(1);
+	crpc_rdma_qp_addr(qp, addr);
+	if (write(fd, addr, sizeof(addr)) != sizeof(addr) ||
+		read(fd, addr, sizeof(addr)) != sizeof(addr) ||
+		crpc_rdma_qp_connect(qp, addr) != 0 || write(fd, addr, 1) != 1)
+		_exit(1);
+	for (;;) {
+		crpc_rdma_poll(dev, &cqe, 1);
+		sched_yield();
+	}
+}
+
+/* A peer that is killed, and says nothing to anybody, shows as an error of the next send. */
+static void
+killed_peer_is_told_as_reset(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1};
+	struct crpc_rdma_wr wr = {
+		.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_SIGNAL, .wr_id = 8};
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+	uint64_t end = crpc_clock_ns() + WAIT_NS;
+	struct crpc_rdma_cqe cqe = {0};
+	struct end e;
+	int fd[2];
+	pid_t pid;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		close(fd[0]);
+		peer_process(fd[1]);
+	}
+	close(fd[1]);
+	end_open(&e, &conf);
+	assert_int_equal(read(fd[0], addr, sizeof(addr)), sizeof(addr));
+	assert_int_equal(crpc_rdma_qp_connect(e.qp, addr), 0);
+	crpc_rdma_qp_addr(e.qp, addr);
+	assert_int_equal(write(fd[0], addr, sizeof(addr)), sizeof(addr));
+	assert_int_equal(read(fd[0], addr, 1), 1);
+	/* While it lives the other process takes what is sent. */
+	assert_int_equal(crpc_rdma_post(e.qp, &wr, 1), 1);
+	while (crpc_rdma_poll(e.dev, &cqe, 1) == 0 && crpc_clock_ns() < end)
+		sched_yield();
+	assert_int_equal(cqe.type, CRPC_RDMA_CQE_SEND);
+	assert_int_equal(cqe.wrs, 1);
+
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(crpc_rdma_post(e.qp, &wr, 1), 1);
+	while (crpc_rdma_poll(e.dev, &cqe, 1) == 0 && crpc_clock_ns() < end)
+		sched_yield();
+	assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
+	assert_int_equal(cqe.status, -ECONNRESET);
+	assert_int_equal(cqe.wr_id, 8);
+	close(fd[0]);
+	end_close(&e);
+}
+
 static void
 work_request_that_cannot_be_built_breaks_the_qp(void **state)
 {
@@ -611,6 +687,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(remote_access_error_is_told),
 		cmocka_unit_test(local_key_error_is_told),
 		cmocka_unit_test(freed_peer_gives_an_error_for_each_send),
+		cmocka_unit_test(killed_peer_is_told_as_reset),
 		cmocka_unit_test(work_request_that_cannot_be_built_breaks_the_qp),
 		cmocka_unit_test(queue_pairs_come_and_go),
 	};
