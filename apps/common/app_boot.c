@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <pmix.h>
+
+#include "app_boot.h"
+#include "app_fail.h"
+#include "crpc_atomic.h"
+#include "crpc_clock.h"
+
+/*
+ * An answer that PMIx's thread delivers. The waiter may give up first, so the last of the two frees
+ * it: refs counts them.
+ */
+struct boot_wait {
+	_Atomic int refs;
+	_Atomic int done;
+	pmix_status_t status;
+	void *buf;
+	size_t len;
+};
+
+/* Start-up of a rank takes well below this, also on a busy host. */
+#define BOOT_TIMEOUT_MS 30000
+
+static pmix_proc_t boot_self;
+
+static struct boot_wait *
+wait_new(void)
+{
+	struct boot_wait *w = calloc(1, sizeof(*w));
+
+	if (w != NULL)
+		crpc_store_relaxed(&w->refs, 2);
+	return w;
+}
+
+static void
+wait_put(struct boot_wait *w)
+{
+	if (atomic_fetch_sub_explicit(&w->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	free(w->buf);
+	free(w);
+}
+
+static void
+nap(void)
+{
+	const struct timespec ts = {.tv_nsec = 100000};
+
+	nanosleep(&ts, NULL);
+}
+
+/* Numbers come in the width that the server likes. */
+static uint32_t
+value_u32(const pmix_value_t *v)
+{
+	switch (v->type) {
+	case PMIX_UINT16:
+		return v->data.uint16;
+	case PMIX_UINT32:
+		return v->data.uint32;
+	case PMIX_UINT64:
+		return (uint32_t)v->data.uint64;
+	case PMIX_PROC_RANK:
+		return v->data.rank;
+	default:
+		return 0;
+	}
+}
+
+static uint32_t
+job_number(const char *key, bool of_job, uint32_t fallback)
+{
+	pmix_value_t *v = NULL;
+	pmix_proc_t proc;
+	uint32_t n;
+
+	PMIX_PROC_LOAD(&proc, boot_self.nspace, of_job ? PMIX_RANK_WILDCARD : boot_self.rank);
+	if (PMIx_Get(&proc, key, NULL, 0, &v) != PMIX_SUCCESS || v == NULL)
+		return fallback;
+	n = value_u32(v);
+	PMIX_VALUE_RELEASE(v);
+	return n;
+}
+
+/* A launcher that started several ranks without PMIx must not end as several runs of one rank. */
+static int
+refuse_launcher_without_pmix(void)
+{
+	static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
+		"PMI_SIZE", "MPI_LOCALNRANKS"};
+	const char *v;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(sizes); i++) {
+		v = getenv(sizes[i]);
+		if (v != NULL && atoi(v) > 1)
+			return app_fail("a launcher started %s ranks (%s) without PMIx, so they cannot "
+					"find each other; use Open MPI's mpirun or srun --mpi=pmix",
+				v, sizes[i]);
+	}
+	return 0;
+}
+
+int
+app_boot_open(struct app_boot *boot)
+{
+	pmix_status_t rc;
+
+	*boot = (struct app_boot){.size = 1, .local_size = 1};
+	snprintf(boot->job, sizeof(boot->job), "%ld", (long)getpid());
+	if (getenv("PMIX_NAMESPACE") == NULL)
+		return refuse_launcher_without_pmix();
+	rc = PMIx_Init(&boot_self, NULL, 0);
+	if (rc != PMIX_SUCCESS)
+		return app_fail("cannot reach the launcher's PMIx server: %s; start under mpirun or "
+				"srun --mpi=pmix, or unset PMIX_NAMESPACE to run alone",
+			PMIx_Error_string(rc));
+	boot->launched = true;
+	boot->rank = boot_self.rank;
+	boot->size = job_number(PMIX_JOB_SIZE, true, 1);
+	boot->local_rank = job_number(PMIX_LOCAL_RANK, false, 0);
+	boot->local_size = job_number(PMIX_LOCAL_SIZE, true, 1);
+	snprintf(boot->job, sizeof(boot->job), "%.40s", boot_self.nspace);
+	if (boot->size > APP_RANKS_MAX || boot->rank >= boot->size) {
+		app_fail_once("the launcher started %u ranks; start 1 to %d", boot->size,
+			APP_RANKS_MAX);
+		app_boot_close(boot);
+		return APP_EXIT_USAGE;
+	}
+	return 0;
+}
+
+void
+app_boot_close(struct app_boot *boot)
+{
+	if (boot->fence != NULL)
+		wait_put(boot->fence);
+	boot->fence = NULL;
+	if (boot->launched)
+		PMIx_Finalize(NULL, 0);
+	boot->launched = false;
+}
+
+int
+app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len)
+{
+	pmix_value_t v;
+	pmix_status_t rc;
+
+	if (!boot->launched)
+		return 0;
+	PMIX_VALUE_CONSTRUCT(&v);
+	v.type = PMIX_BYTE_OBJECT;
+	v.data.bo.bytes = malloc(len);
+	if (v.data.bo.bytes == NULL)
+		return -EIO;
+	memcpy(v.data.bo.bytes, buf, len);
+	v.data.bo.size = len;
+	rc = PMIx_Put(PMIX_GLOBAL, key, &v);
+	free(v.data.bo.bytes);
+	if (rc == PMIX_SUCCESS)
+		rc = PMIx_Commit();
+	return rc == PMIX_SUCCESS ? 0 : -EIO;
+}
+
+static void
+get_answer(pmix_status_t status, pmix_value_t *v, void *arg)
+{
+	struct boot_wait *w = arg;
+
+	w->status = status;
+	if (status == PMIX_SUCCESS && v != NULL && v->type == PMIX_BYTE_OBJECT) {
+		w->buf = malloc(v->data.bo.size);
+		w->len = v->data.bo.size;
+		if (w->buf != NULL)
+			memcpy(w->buf, v->data.bo.bytes, w->len);
+	}
+	crpc_store_release(&w->done, 1); /* R1 */
+	wait_put(w);
+}
+
+static void
+op_answer(pmix_status_t status, void *arg)
+{
+	struct boot_wait *w = arg;
+
+	w->status = status;
+	crpc_store_release(&w->done, 1); /* R1 */
+	wait_put(w);
+}
+
+int
+app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, size_t *len,
+	uint32_t timeout_ms)
+{
+	uint64_t deadline = crpc_clock_ns() + (uint64_t)timeout_ms * 1000000;
+	struct boot_wait *w = wait_new();
+	pmix_proc_t proc;
+	int rc = 0;
+
+	if (w == NULL)
+		return -ENOMEM;
+	PMIX_PROC_LOAD(&proc, boot_self.nspace, rank);
+	if (PMIx_Get_nb(&proc, key, NULL, 0, get_answer, w) != PMIX_SUCCESS) {
+		wait_put(w);
+		wait_put(w);
+		return -ENOENT;
+	}
+	while (crpc_load_acquire(&w->done) == 0) { /* A1 pairs with R1 */
+		if (crpc_clock_ns() > deadline) {
+			wait_put(w);
+			return -ETIMEDOUT;
+		}
+		nap();
+	}
+	if (w->status != PMIX_SUCCESS) {
+		rc = -ENOENT;
+	} else if (w->buf == NULL) {
+		rc = -ENOMEM;
+	} else {
+		*buf = w->buf;
+		*len = w->len;
+		w->buf = NULL;
+	}
+	wait_put(w);
+	return rc;
+}
+
+int
+app_boot_fence_start(struct app_boot *boot)
+{
+	struct boot_wait *w;
+	pmix_status_t rc;
+
+	if (!boot->launched)
+		return 0;
+	w = wait_new();
+	if (w == NULL)
+		return -EIO;
+	rc = PMIx_Fence_nb(NULL, 0, NULL, 0, op_answer, w);
+	if (rc != PMIX_SUCCESS) {
+		wait_put(w);
+		wait_put(w);
+		return -EIO;
+	}
+	boot->fence = w;
+	return 0;
+}
+
+int
+app_boot_fence_done(struct app_boot *boot)
+{
+	struct boot_wait *w = boot->fence;
+	int rc;
+
+	if (w == NULL)
+		return 0;
+	if (crpc_load_acquire(&w->done) == 0) /* A1 pairs with R1 */
+		return -EAGAIN;
+	rc = w->status == PMIX_SUCCESS ? 0 : -EIO;
+	wait_put(w);
+	boot->fence = NULL;
+	return rc;
+}
+
+int
+app_boot_fence(struct app_boot *boot, uint32_t timeout_ms)
+{
+	uint64_t deadline = crpc_clock_ns() + (uint64_t)timeout_ms * 1000000;
+	int rc = app_boot_fence_start(boot);
+
+	if (rc != 0)
+		return rc;
+	while ((rc = app_boot_fence_done(boot)) == -EAGAIN) {
+		if (crpc_clock_ns() > deadline)
+			return -ETIMEDOUT;
+		nap();
+	}
+	return rc;
+}
+
+/* What app_boot_agree() publishes. */
+struct boot_verdict {
+	int32_t rc;
+	char text[1020];
+};
+
+static int
+agree_one(struct app_boot *boot, uint32_t rank, const char *step, struct boot_verdict *v)
+{
+	void *buf;
+	size_t len;
+	int rc;
+
+	rc = app_boot_get(boot, rank, step, &buf, &len, BOOT_TIMEOUT_MS);
+	if (rc != 0)
+		return rc;
+	if (len == sizeof(*v))
+		memcpy(v, buf, len);
+	free(buf);
+	return len == sizeof(*v) ? 0 : -EIO;
+}
+
+int
+app_boot_agree(struct app_boot *boot, const char *step, int rc)
+{
+	struct boot_verdict mine = {.rc = rc}, theirs;
+	uint32_t rank;
+
+	app_fail_hold(false);
+	snprintf(mine.text, sizeof(mine.text), "%s", app_fail_held());
+	if (boot->size == 1)
+		return rc == 0 ? 0 : (app_fail("%s", mine.text), rc);
+	if (app_boot_put(boot, step, &mine, sizeof(mine)) != 0 ||
+		app_boot_fence(boot, BOOT_TIMEOUT_MS) != 0)
+		return app_fail_once("the ranks did not all come to '%s' within %d s; one has died, or "
+				     "its host is too busy: start again",
+			step, BOOT_TIMEOUT_MS / 1000);
+	for (rank = 0; rank < boot->size; rank++) {
+		theirs = mine;
+		if (rank != boot->rank && agree_one(boot, rank, step, &theirs) != 0)
+			return app_fail("rank %u did not say how '%s' went; start again", rank, step);
+		if (theirs.rc == 0)
+			continue;
+		if (rank == boot->rank)
+			app_fail("rank %u: %s", rank, mine.text);
+		return theirs.rc;
+	}
+	return 0;
+}

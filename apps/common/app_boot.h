@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef APP_BOOT_H
+#define APP_BOOT_H
+
+/**
+ * @file
+ * Who the ranks of a run are, and the exchange of small blobs between them, through PMIx.
+ *
+ *     app_boot_open(&boot)              rank and size; alone it is rank 0 of 1
+ *     app_boot_put(&boot, "addr", blob, len)
+ *     app_boot_fence(&boot, 10000)      everybody has put
+ *     app_boot_get(&boot, peer, "addr", &blob, &len, 2000)
+ *     ...
+ *     app_boot_close(&boot)
+ *
+ * mpirun and srun --mpi=pmix start PMIx; a program started by neither runs alone. Every wait has a
+ * limit, because a rank that died answers nothing. A poll loop that must not block uses the
+ * fence_start/fence_done pair and keeps polling between.
+ *
+ * Threads: one. PMIx has a thread of its own, which sleeps when nothing is exchanged.
+ */
+
+#include "crpc_util.h"
+
+/** Ranks of one run at most. */
+#define APP_RANKS_MAX 1024
+
+/** State of the exchange. */
+struct app_boot {
+	uint32_t rank;
+	uint32_t size;
+	uint32_t local_rank; /**< Among the ranks of this host. */
+	uint32_t local_size;
+	char job[64];        /**< Same text on all ranks of a run, unique on this host. */
+	bool launched;       /**< PMIx is there; else this is the only rank. */
+	void *fence;         /**< The fence in progress. */
+};
+
+/**
+ * Find out who we are.
+ *
+ * @return
+ *   0; or APP_EXIT_USAGE after one line on stderr: a launcher without PMIx, or too many ranks.
+ */
+int app_boot_open(struct app_boot *boot);
+
+/** Leave. Nothing of the run waits for it. */
+void app_boot_close(struct app_boot *boot);
+
+/**
+ * Publish a blob under a key; visible to the others after this returns.
+ *
+ * @return
+ *   0 or -EIO.
+ */
+int app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len);
+
+/**
+ * Fetch what a rank published; waits for it.
+ *
+ * @param buf
+ *   Set to memory that the caller frees.
+ * @param timeout_ms
+ *   Limit of the wait.
+ * @return
+ *   0, -ETIMEDOUT, -ENOENT (the rank is gone, or never published it), -ENOMEM.
+ */
+int app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, size_t *len,
+	uint32_t timeout_ms);
+
+/** Begin a fence over all ranks: 0 or -EIO. */
+int app_boot_fence_start(struct app_boot *boot);
+
+/** 0 when everybody is at the fence, -EAGAIN before, -EIO if it failed. */
+int app_boot_fence_done(struct app_boot *boot);
+
+/**
+ * Wait, asleep, until every rank is here.
+ *
+ * @return
+ *   0, -ETIMEDOUT, -EIO.
+ */
+int app_boot_fence(struct app_boot *boot, uint32_t timeout_ms);
+
+/**
+ * After a step that every rank makes with app_fail_hold(true): learn whether all of them succeeded.
+ * If not, the first that failed says its line, and all get the same answer.
+ *
+ * @param step
+ *   Name of the step, the same on all ranks, once per run.
+ * @param rc
+ *   Our own outcome: 0 or an exit code.
+ * @return
+ *   0, or an exit code.
+ */
+int app_boot_agree(struct app_boot *boot, const char *step, int rc);
+
+#endif

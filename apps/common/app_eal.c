@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <rte_config.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+
+#include "app_eal.h"
+#include "app_fail.h"
+#include "crpc_log.h"
+
+#define EAL_ARGS_MAX 64
+
+void
+app_args_split(struct app_args *args, int argc, char **argv)
+{
+	int i;
+
+	*args = (struct app_args){.eal_argc = argc, .eal_argv = argv};
+	for (i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--") != 0)
+			continue;
+		args->eal_argc = i;
+		args->argc = argc - i - 1;
+		args->argv = argv + i + 1;
+		return;
+	}
+}
+
+/* True if one of the EAL's arguments is one of these names ("-l" also as "-l0", long with "="). */
+static bool
+eal_has(const struct app_args *args, const char *const *names)
+{
+	const char *arg;
+	size_t len;
+	int i, k;
+
+	for (i = 1; i < args->eal_argc; i++) {
+		arg = args->eal_argv[i];
+		for (k = 0; names[k] != NULL; k++) {
+			len = strlen(names[k]);
+			if (strncmp(arg, names[k], len) != 0)
+				continue;
+			if (arg[len] == '\0' || arg[len] == '=' || names[k][1] != '-')
+				return true;
+		}
+	}
+	return false;
+}
+
+bool
+app_eal_has_lcores(const struct app_args *args)
+{
+	static const char *const names[] = {"-l", "-c", "-s", "-S", "--lcores", NULL};
+
+	return eal_has(args, names);
+}
+
+/* While the EAL starts, its output goes to a memory file. */
+struct capture {
+	int fd, out, err;
+};
+
+static bool
+capture_begin(struct capture *c)
+{
+	fflush(stdout);
+	fflush(stderr);
+	c->fd = memfd_create("eal-output", MFD_CLOEXEC);
+	if (c->fd < 0)
+		return false;
+	c->out = dup(STDOUT_FILENO);
+	c->err = dup(STDERR_FILENO);
+	if (c->out < 0 || c->err < 0)
+		return false;
+	dup2(c->fd, STDOUT_FILENO);
+	dup2(c->fd, STDERR_FILENO);
+	return true;
+}
+
+static void
+capture_end(struct capture *c, char *text, size_t len)
+{
+	ssize_t n;
+
+	fflush(stdout);
+	fflush(stderr);
+	dup2(c->out, STDOUT_FILENO);
+	dup2(c->err, STDERR_FILENO);
+	n = pread(c->fd, text, len - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	close(c->out);
+	close(c->err);
+	close(c->fd);
+}
+
+/*
+ * The line of the EAL's output that names the cause: a complaint about an argument, or its FATAL
+ * line, or its first line.
+ */
+static const char *
+capture_cause(char *text)
+{
+	static const char *const marks[] = {"unrecognized option", "invalid option",
+		"requires an argument", "option requires", "not enough memory", "Cannot get hugepage",
+		"invalid parameters", "FATAL: ", "Cannot ", "EAL: "};
+	char *p, *end;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(marks); i++) {
+		p = strstr(text, marks[i]);
+		if (p == NULL)
+			continue;
+		end = strchr(p, '\n');
+		if (end != NULL)
+			*end = '\0';
+		if (strncmp(p, "FATAL: ", 7) == 0)
+			p += 7;
+		return p;
+	}
+	return rte_strerror(rte_errno);
+}
+
+static int
+eal_refused(char *text, bool no_huge)
+{
+	bool about_args = strstr(text, "option") != NULL && strstr(text, "Usage:") != NULL;
+	const char *cause;
+
+	about_args |= strstr(text, "nvalid") != NULL && strstr(text, "arguments") != NULL;
+	cause = capture_cause(text);
+	if (about_args)
+		return app_fail_once("DPDK refused its arguments: %s; EAL arguments come before the "
+				     "--, the program's own behind it",
+			cause);
+	if (no_huge)
+		return app_fail_once("DPDK could not start with --no-huge: %s; free memory, or ask for "
+				     "less with -m MIB before the --",
+			cause);
+	return app_fail_once("DPDK could not start: %s; reserve hugepages (as root: echo 128 > "
+			     "/proc/sys/vm/nr_hugepages), or give --no-huge before the --",
+		cause);
+}
+
+/* Libraries say their errors here; --log-level=crpc.*:7 shows more, crpc.*:4 errors. */
+static void
+log_to_eal(enum crpc_log_level level, const char *type, const char *line)
+{
+	int id = rte_log_register_type_and_pick_level(type, RTE_LOG_CRIT);
+
+	if (id >= 0)
+		rte_log((uint32_t)level, (uint32_t)id, "%s: %s\n", type, line);
+}
+
+struct eal_args {
+	char *argv[EAL_ARGS_MAX + 16];
+	int argc;
+	char lcores[1024];
+};
+
+static void
+eal_add(struct eal_args *out, const char *arg)
+{
+	out->argv[out->argc++] = strdup(arg);
+}
+
+/* "0@4,1@6": lcores numbered from 0, whatever the cores' numbers are. */
+static void
+lcores_text(const cpu_set_t *set, char *buf, size_t len)
+{
+	size_t used = 0;
+	int cpu, id = 0;
+
+	for (cpu = 0; cpu < CPU_SETSIZE && id < RTE_MAX_LCORE && used < len; cpu++)
+		if (CPU_ISSET(cpu, set))
+			used += (size_t)snprintf(buf + used, len - used, "%s%d@%d",
+				id == 0 ? "" : ",", id, cpu), id++;
+}
+
+static void
+eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args *out)
+{
+	static const char *const files[] = {"--in-memory", "--no-shconf", "--file-prefix",
+		"--proc-type", "--huge-dir", "--huge-unlink", "--legacy-mem", NULL};
+	static const char *const pci[] = {"--no-pci", "-a", "--allow", "-b", "--block", NULL};
+	static const char *const logs[] = {"--log-level", NULL};
+	static const char *const memory[] = {"-m", "--socket-mem", NULL};
+	static const char *const no_huge[] = {"--no-huge", NULL};
+	int i;
+
+	for (i = 0; i < args->eal_argc; i++)
+		eal_add(out, args->eal_argv[i]);
+	if (!app_eal_has_lcores(args)) {
+		lcores_text(set, out->lcores, sizeof(out->lcores));
+		eal_add(out, "--lcores");
+		eal_add(out, out->lcores);
+	}
+	if (!eal_has(args, files))
+		eal_add(out, "--in-memory");
+	if (!eal_has(args, pci))
+		eal_add(out, "--no-pci");
+	if (!eal_has(args, logs))
+		eal_add(out, "--log-level=lib.eal:4");
+	if (eal_has(args, no_huge) && !eal_has(args, memory)) {
+		eal_add(out, "-m");
+		eal_add(out, "64");
+	}
+}
+
+int
+app_eal_start(const struct app_args *args, const cpu_set_t *set)
+{
+	static const char *const help[] = {"-h", "--help", "-v", NULL};
+	static const char *const no_huge[] = {"--no-huge", NULL};
+	static char text[16384];
+	struct eal_args eal = {0};
+	struct capture capture;
+	bool captured = false;
+	int rc;
+
+	if (args->eal_argc > EAL_ARGS_MAX)
+		return app_fail_once("%d EAL arguments were given; give at most %d",
+			args->eal_argc - 1, EAL_ARGS_MAX - 1);
+	eal_complete(args, set, &eal);
+	if (!eal_has(args, help))
+		captured = capture_begin(&capture);
+	rc = rte_eal_init(eal.argc, eal.argv);
+	if (captured)
+		capture_end(&capture, text, sizeof(text));
+	if (rc < 0)
+		return eal_refused(text, eal_has(args, no_huge));
+	crpc_log_set_sink(log_to_eal, CRPC_LOG_DEBUG);
+	return 0;
+}
+
+void
+app_eal_lcores(uint32_t max, cpu_set_t *set)
+{
+	cpu_set_t one;
+	unsigned int id;
+
+	*set = rte_lcore_cpuset(rte_get_main_lcore());
+	RTE_LCORE_FOREACH_WORKER(id) {
+		if ((uint32_t)CPU_COUNT(set) >= max)
+			break;
+		one = rte_lcore_cpuset(id);
+		CPU_OR(set, set, &one);
+	}
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef APP_EAL_H
+#define APP_EAL_H
+
+/**
+ * @file
+ * Starting DPDK's EAL for a program that may meet any machine.
+ *
+ * A program's arguments are EAL arguments, then `--`, then its own. What the user left out is filled
+ * in so that several ranks fit one small host: the rank's cores, no shared configuration files (so
+ * that nothing is left behind), no PCI scan (the NIC is opened through verbs), 64 MiB where
+ * --no-huge is given. What the EAL prints while it starts is held back; if it fails, the cause is
+ * told in one line.
+ */
+
+#include <sched.h>
+
+#include "crpc_util.h"
+
+/** A command line, divided at `--`. */
+struct app_args {
+	int eal_argc;
+	char **eal_argv; /**< [0] is the program. */
+	int argc;        /**< The program's own. */
+	char **argv;
+};
+
+/** Divide a command line. Without `--` all arguments are the EAL's. */
+void app_args_split(struct app_args *args, int argc, char **argv);
+
+/** True if the user chose cores (-l, -c, --lcores, -s). */
+bool app_eal_has_lcores(const struct app_args *args);
+
+/**
+ * Start the EAL.
+ *
+ * @param args
+ *   The command line.
+ * @param set
+ *   Cores to use unless the user chose.
+ * @return
+ *   0, or APP_EXIT_USAGE after one line on stderr.
+ */
+int app_eal_start(const struct app_args *args, const cpu_set_t *set);
+
+/** Cores of the EAL's enabled lcores, at most @p max of them, the main one first. */
+void app_eal_lcores(uint32_t max, cpu_set_t *set);
+
+#endif

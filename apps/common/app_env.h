@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef APP_ENV_H
+#define APP_ENV_H
+
+/**
+ * @file
+ * The conditions a figure was measured under: CPU, commit, stolen time, distance of two cores.
+ *
+ * A virtual core that the host takes away shows in /proc/stat as steal; a run with more than
+ * APP_STEAL_PCT_NOISY per cent of it gives no verdict. Virtual cores can also move apart: the same
+ * two may share a cache now and not a second later, and every figure between two cores then
+ * changes by a factor. A short line ping-pong before and after a run tells which it was.
+ */
+
+#include "crpc_util.h"
+
+/** Stolen time above which a run is called noisy, per cent. */
+#define APP_STEAL_PCT_NOISY 1.0
+/** Round trip of a line between two cores, below which they are near, ns. */
+#define APP_LINE_NEAR_NS 250.0
+
+/** CPU time of the machine since boot, in ticks of the kernel. */
+struct app_steal {
+	uint64_t steal; /**< Taken away by the host. */
+	uint64_t total;
+};
+
+/** The commit that this program was built from. */
+const char *app_env_commit(void);
+
+/** Copy the CPU's model name; "unknown" if the kernel does not say. */
+void app_env_cpu(char *buf, size_t len);
+
+/** Largest resident size of this process so far, KiB; 0 if unknown. */
+uint64_t app_env_rss_kib(void);
+
+/** Read the counters of /proc/stat. Zeros if it cannot be read. */
+void app_env_steal(struct app_steal *now);
+
+/** Stolen part of the time between two readings, per cent. */
+double app_env_steal_pct(const struct app_steal *begin, const struct app_steal *end);
+
+/**
+ * Bounce a line between this core and another for about 3 ms.
+ *
+ * A helper thread is pinned to another online core for that time; call it while nothing else of
+ * this run works.
+ *
+ * @return
+ *   Best round trip seen, ns; 0 if there is no second core to bounce it to.
+ */
+double app_env_line_ns(void);
+
+/** "near", "far" or "mixed" from the ping-pongs before and after; "single" if there were none. */
+const char *app_env_state(double before_ns, double after_ns);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app_fail.h"
+
+static const char *fail_name = "copyrpc";
+static char fail_text[1024];
+static bool fail_hold;
+
+void
+app_fail_name(const char *name)
+{
+	fail_name = name;
+}
+
+void
+app_fail_hold(bool hold)
+{
+	fail_hold = hold;
+	if (hold)
+		fail_text[0] = '\0';
+}
+
+const char *
+app_fail_held(void)
+{
+	return fail_text;
+}
+
+/* One write of one line: the lines of several ranks must not mix. */
+static void crpc_printf(1, 0)
+say(const char *fmt, va_list ap)
+{
+	char text[sizeof(fail_text)], line[sizeof(fail_text) + 128];
+	char *p;
+	int n;
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	for (p = text; *p != '\0'; p++)
+		if (*p == '\n' || *p == '\r')
+			*p = ' ';
+	n = snprintf(line, sizeof(line), "%.64s: %s\n", fail_name, text);
+	fflush(stdout);
+	fwrite(line, 1, (size_t)n, stderr);
+	fflush(stderr);
+}
+
+static void crpc_printf(1, 0)
+say_or_hold(const char *fmt, va_list ap)
+{
+	if (!fail_hold)
+		say(fmt, ap);
+	else if (fail_text[0] == '\0')
+		vsnprintf(fail_text, sizeof(fail_text), fmt, ap);
+}
+
+int
+app_fail(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say_or_hold(fmt, ap);
+	va_end(ap);
+	return APP_EXIT_USAGE;
+}
+
+int
+app_fail_once(const char *fmt, ...)
+{
+	const char *rank = getenv("PMIX_RANK");
+	va_list ap;
+
+	if (!fail_hold && rank != NULL && strcmp(rank, "0") != 0)
+		return APP_EXIT_USAGE;
+	va_start(ap, fmt);
+	say_or_hold(fmt, ap);
+	va_end(ap);
+	return APP_EXIT_USAGE;
+}
+
+void
+app_note(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say(fmt, ap);
+	va_end(ap);
+}

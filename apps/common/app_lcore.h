@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef APP_LCORE_H
+#define APP_LCORE_H
+
+/**
+ * @file
+ * Which cores a rank runs on, and whether it shares them with another rank of the host.
+ *
+ * A launcher may bind each rank to cores of its own, or leave all ranks on all cores. The ranks tell
+ * each other their affinity: where masks are disjoint each rank keeps its own; where several ranks
+ * have the same mask they divide it; where there are fewer cores than ranks they share, and their
+ * loops must yield (crpc_idle.h).
+ */
+
+#include <sched.h>
+
+#include "app_boot.h"
+
+/**
+ * Choose the cores of this rank from the process's affinity.
+ *
+ * @param boot
+ *   The ranks; all of them call this.
+ * @param max
+ *   Cores that the rank can use at most.
+ * @param set
+ *   Filled: at least one core.
+ * @return
+ *   0, or -EIO if the exchange failed.
+ */
+int app_lcore_choose(struct app_boot *boot, uint32_t max, cpu_set_t *set);
+
+/**
+ * Tell the other ranks which cores this one uses, and learn theirs.
+ *
+ * @param boot
+ *   The ranks; all of them call this.
+ * @param set
+ *   Cores of this rank's busy loops.
+ * @param shared
+ *   Set to true if another rank of this host uses one of them too.
+ * @return
+ *   0, or -EIO.
+ */
+int app_lcore_shared(struct app_boot *boot, const cpu_set_t *set, bool *shared);
+
+/** Write the set as "0,2,3". */
+void app_lcore_text(const cpu_set_t *set, char *buf, size_t len);
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app_fail.h"
+#include "app_opt.h"
+
+/* If arg is "--name" or "--name=value": true, and *value is the text behind '=' or NULL. */
+static bool
+opt_match(const char *arg, const char *name, const char **value)
+{
+	size_t len = strlen(name);
+
+	if (strncmp(arg, "--", 2) != 0 || strncmp(arg + 2, name, len) != 0)
+		return false;
+	arg += 2 + len;
+	if (*arg != '\0' && *arg != '=')
+		return false;
+	*value = *arg == '=' ? arg + 1 : NULL;
+	return true;
+}
+
+static bool
+parse_uint(const char *text, uint64_t *out)
+{
+	static const struct {
+		const char *suffix;
+		uint64_t factor;
+	} units[] = {
+		{"", 1},
+		{"k", 1000},
+		{"M", 1000000},
+		{"G", 1000000000},
+		{"Ki", 1u << 10},
+		{"Mi", 1u << 20},
+		{"Gi", 1u << 30},
+	};
+	unsigned long long v;
+	char *end;
+	size_t i;
+
+	if (text[0] < '0' || text[0] > '9')
+		return false;
+	errno = 0;
+	v = strtoull(text, &end, 10);
+	if (errno != 0)
+		return false;
+	for (i = 0; i < CRPC_DIM(units); i++)
+		if (strcmp(end, units[i].suffix) == 0)
+			return !__builtin_mul_overflow(v, units[i].factor, out);
+	return false;
+}
+
+static int
+set_uint(const struct app_opt *opt, const char *text)
+{
+	uint64_t v;
+
+	if (!parse_uint(text, &v))
+		return app_fail_once("--%s '%s' is not a whole number; give %.0f to %.0f", opt->name,
+			text, opt->min, opt->max);
+	if ((double)v < opt->min || (double)v > opt->max)
+		return app_fail_once("--%s %s is out of range; give %.0f to %.0f", opt->name, text,
+			opt->min, opt->max);
+	*(uint64_t *)opt->dest = v;
+	return 0;
+}
+
+static int
+set_real(const struct app_opt *opt, const char *text)
+{
+	char *end;
+	double v;
+
+	errno = 0;
+	v = strtod(text, &end);
+	if (end == text || *end != '\0' || errno != 0 || !isfinite(v))
+		return app_fail_once("--%s '%s' is not a number; give %g to %g", opt->name, text,
+			opt->min, opt->max);
+	if (v < opt->min || v > opt->max)
+		return app_fail_once("--%s %s is out of range; give %g to %g", opt->name, text,
+			opt->min, opt->max);
+	*(double *)opt->dest = v;
+	return 0;
+}
+
+static int
+set_choice(const struct app_opt *opt, const char *text)
+{
+	char list[256] = "";
+	size_t len = 0;
+	unsigned int i;
+
+	for (i = 0; opt->choices[i] != NULL; i++) {
+		if (strcmp(text, opt->choices[i]) == 0) {
+			*(unsigned int *)opt->dest = i;
+			return 0;
+		}
+		if (len < sizeof(list))
+			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s",
+				i == 0 ? "" : ", ", opt->choices[i]);
+	}
+	return app_fail_once("--%s '%s' is unknown; give one of: %s", opt->name, text, list);
+}
+
+static int
+opt_set(const struct app_opt *opt, const char *text)
+{
+	switch (opt->type) {
+	case APP_OPT_UINT:
+		return set_uint(opt, text);
+	case APP_OPT_REAL:
+		return set_real(opt, text);
+	case APP_OPT_CHOICE:
+		return set_choice(opt, text);
+	case APP_OPT_STRING:
+		if (*text == '\0')
+			return app_fail_once("--%s is empty; give %s", opt->name, opt->arg);
+		*(const char **)opt->dest = text;
+		return 0;
+	case APP_OPT_FLAG:
+		break;
+	}
+	return app_fail_once("--%s takes no value, but '%s' was given; leave it out", opt->name, text);
+}
+
+int
+app_opt_parse(const struct app_opt *opts, size_t n, int argc, char *const *argv)
+{
+	const char *value;
+	size_t k;
+	int i, rc;
+
+	for (i = 0; i < argc; i++) {
+		for (k = 0; k < n; k++)
+			if (opt_match(argv[i], opts[k].name, &value))
+				break;
+		if (k == n)
+			return app_fail_once(
+				"unknown option '%s'; --help behind the -- lists the options", argv[i]);
+		if (value == NULL && opts[k].type == APP_OPT_FLAG) {
+			*(bool *)opts[k].dest = true;
+			continue;
+		}
+		if (value == NULL) {
+			if (++i == argc)
+				return app_fail_once("--%s needs a value; give %s", opts[k].name,
+					opts[k].arg);
+			value = argv[i];
+		}
+		rc = opt_set(&opts[k], value);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+const char *
+app_opt_find(const char *name, int argc, char *const *argv)
+{
+	const char *found = NULL, *value;
+	int i;
+
+	for (i = 0; i < argc; i++) {
+		if (!opt_match(argv[i], name, &value))
+			continue;
+		if (value == NULL && i + 1 < argc)
+			value = argv[i + 1];
+		found = value;
+	}
+	return found;
+}
+
+bool
+app_opt_has(const char *name, int argc, char *const *argv)
+{
+	const char *value;
+	int i;
+
+	for (i = 0; i < argc; i++)
+		if (opt_match(argv[i], name, &value))
+			return true;
+	return false;
+}
+
+void
+app_opt_help(const struct app_opt *opts, size_t n, FILE *out)
+{
+	char left[64];
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		snprintf(left, sizeof(left), "--%s %s", opts[i].name,
+			opts[i].arg == NULL ? "" : opts[i].arg);
+		fprintf(out, "  %-28s %s", left, opts[i].help);
+		if (opts[i].type == APP_OPT_UINT)
+			fprintf(out, " (%.0f to %.0f)", opts[i].min, opts[i].max);
+		else if (opts[i].type == APP_OPT_REAL)
+			fprintf(out, " (%g to %g)", opts[i].min, opts[i].max);
+		fputc('\n', out);
+	}
+}
