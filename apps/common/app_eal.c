@@ -103,39 +103,29 @@ capture_end(struct capture *c, char *text, size_t len)
 }
 
 /*
- * The line of the EAL's output that names the cause: a complaint about an argument, or its FATAL
- * line, or its first line.
+ * The first line of the EAL's output, without the speaker's name: at this log level it speaks only of
+ * what is wrong, and the first line is the cause, the others what follows from it.
  */
 static const char *
 capture_cause(char *text)
 {
-	static const char *const marks[] = {"unrecognized option", "invalid option",
-		"requires an argument", "option requires", "not enough memory", "Cannot get hugepage",
-		"invalid parameters", "FATAL: ", "Cannot ", "EAL: "};
-	char *p, *end;
-	size_t i;
+	char *p, *colon;
 
-	for (i = 0; i < CRPC_DIM(marks); i++) {
-		p = strstr(text, marks[i]);
-		if (p == NULL)
-			continue;
-		end = strchr(p, '\n');
-		if (end != NULL)
-			*end = '\0';
-		if (strncmp(p, "FATAL: ", 7) == 0)
-			p += 7;
-		return p;
-	}
-	return rte_strerror(rte_errno);
+	p = text + strspn(text, " \n");
+	p[strcspn(p, "\n")] = '\0';
+	while ((colon = strstr(p, ": ")) != NULL &&
+		(strncmp(p, "EAL:", 4) == 0 || strncmp(p, "FATAL:", 6) == 0 ||
+			memchr(p, '/', (size_t)(colon - p)) != NULL))
+		p = colon + 2;
+	return *p == '\0' ? rte_strerror(rte_errno) : p;
 }
 
 static int
 eal_refused(char *text, bool no_huge)
 {
-	bool about_args = strstr(text, "option") != NULL && strstr(text, "Usage:") != NULL;
+	bool about_args = strstr(text, "Usage:") != NULL;
 	const char *cause;
 
-	about_args |= strstr(text, "nvalid") != NULL && strstr(text, "arguments") != NULL;
 	cause = capture_cause(text);
 	if (about_args)
 		return app_fail_once("DPDK refused its arguments: %s; EAL arguments come before the "
@@ -185,6 +175,19 @@ lcores_text(const cpu_set_t *set, char *buf, size_t len)
 				id == 0 ? "" : ",", id, cpu), id++;
 }
 
+/* The prefix of our own choice; it names a folder that the EAL makes and leaves. */
+static char runtime_prefix[32];
+
+/* Runs after the EAL's own exit handlers, which remove the telemetry socket from the folder. */
+static void
+remove_runtime_dir(void)
+{
+	const char *dir = rte_eal_get_runtime_dir(), *end = strrchr(dir, '/');
+
+	if (runtime_prefix[0] != '\0' && end != NULL && strcmp(end + 1, runtime_prefix) == 0)
+		rmdir(dir);
+}
+
 static void
 eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args *out)
 {
@@ -203,8 +206,13 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 		eal_add(out, "--lcores");
 		eal_add(out, out->lcores);
 	}
-	if (!eal_has(args, files))
-		eal_add(out, "--in-memory");
+	if (!eal_has(args, files)) {
+		/* Without hugepages the EAL refuses --in-memory, but keeps nothing in files either. */
+		eal_add(out, eal_has(args, no_huge) ? "--no-shconf" : "--in-memory");
+		snprintf(runtime_prefix, sizeof(runtime_prefix), "crpc.%ld", (long)getpid());
+		eal_add(out, "--file-prefix");
+		eal_add(out, runtime_prefix);
+	}
 	if (!eal_has(args, pci))
 		eal_add(out, "--no-pci");
 	if (!eal_has(args, logs))
@@ -230,6 +238,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 		return app_fail_once("%d EAL arguments were given; give at most %d",
 			args->eal_argc - 1, EAL_ARGS_MAX - 1);
 	eal_complete(args, set, &eal);
+	atexit(remove_runtime_dir);
 	if (!eal_has(args, help))
 		captured = capture_begin(&capture);
 	rc = rte_eal_init(eal.argc, eal.argv);

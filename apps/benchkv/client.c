@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "client.h"
+
+static int
+client_init(struct kv_client *c, const struct kv_work *work,
+	const struct crpc_ipc_client_conf *conf, uint32_t writer)
+{
+	uint32_t i;
+
+	c->rng = work->seed + writer * UINT64_C(0x9e3779b97f4a7c15);
+	for (i = 0; i < work->qd; i++)
+		c->free[c->free_n++] = (uint8_t)(work->qd - 1 - i);
+	if (kv_history_init(&c->history, work->verify ? work->keys.n : 1, work->value_size, writer,
+		    work->writers, work->may_miss) != 0)
+		return -ENOMEM;
+	c->ipc = crpc_ipc_client_connect(conf);
+	return c->ipc == NULL ? -errno : 0;
+}
+
+int
+kv_loop_init(struct kv_loop *loop, const struct kv_work *work,
+	const struct crpc_ipc_client_conf *conf, uint32_t n, uint32_t first_writer)
+{
+	uint32_t i;
+	int rc;
+
+	loop->work = work;
+	loop->client = aligned_alloc(CRPC_CACHE_GUARD, n * sizeof(*loop->client));
+	if (loop->client == NULL)
+		return -ENOMEM;
+	memset(loop->client, 0, n * sizeof(*loop->client));
+	loop->n = n;
+	for (i = 0; i < n; i++) {
+		rc = client_init(&loop->client[i], work, conf, first_writer + i);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+void
+kv_loop_fini(struct kv_loop *loop)
+{
+	uint32_t i;
+
+	for (i = 0; i < loop->n; i++) {
+		crpc_ipc_client_close(loop->client[i].ipc);
+		kv_history_fini(&loop->client[i].history);
+	}
+	free(loop->client);
+	loop->client = NULL;
+	loop->n = 0;
+}
+
+/* Draw the next operation and write its request. @return its length. */
+static uint32_t
+call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
+{
+	const struct kv_work *work = loop->work;
+	uint32_t draw = (uint32_t)app_rng(&c->rng), value_len = 0;
+	uint8_t *key = loop->msg + sizeof(struct kv_req_hdr);
+
+	call->key = app_keys_next(&work->keys, &c->rng);
+	call->op = draw < work->read_below ? KV_GET : draw < work->delete_from ? KV_PUT : KV_DELETE;
+	kv_key_write(key, work->key_size, call->key);
+	call->remote = work->ranks > 1 &&
+		kv_owner(kv_hash(key, work->key_size), work->ranks) != work->rank;
+	if (call->op == KV_PUT) {
+		value_len = work->value_size;
+		call->word = kv_history_put(&c->history, call->key);
+		kv_value_fill(key + work->key_size, value_len, call->word);
+	}
+	if (work->verify)
+		call->floor = kv_history_floor(&c->history, call->key);
+	return kv_req_write(loop->msg, call->op, work->key_size, value_len);
+}
+
+/* Make calls until qd are open. @return how many. */
+static uint32_t
+client_issue(struct kv_loop *loop, struct kv_client *c, uint64_t now)
+{
+	struct kv_call *call;
+	uint32_t len, slot, made = 0;
+	int rc;
+
+	while (c->free_n > 0 && !c->dead) {
+		slot = c->free[c->free_n - 1];
+		call = &c->call[slot];
+		len = call_draw(loop, c, call);
+		rc = crpc_ipc_client_call(c->ipc, loop->msg, len, slot);
+		if (crpc_unlikely(rc != 0)) {
+			c->dead = rc != -EAGAIN;
+			loop->dead += c->dead;
+			break;
+		}
+		call->start = now;
+		call->open = true;
+		c->free_n--;
+		c->open++;
+		c->sent++;
+		made++;
+	}
+	return made;
+}
+
+/* Check an answer. @return true if a store gave it; *missed if it was "not found". */
+static bool
+answer_check(struct kv_loop *loop, struct kv_client *c, const struct kv_call *call,
+	const struct crpc_done *done, bool *missed)
+{
+	struct kv_answer a = {
+		.key = call->key, .op = call->op, .floor = call->floor, .word = call->word};
+
+	*missed = false;
+	if (crpc_unlikely(done->status != 0))
+		return false;
+	if (crpc_unlikely(kv_resp_read(done->data, done->len, &a.hdr, &a.value) != 0)) {
+		kv_history_fault(&c->history, KV_FAULT_MALFORMED);
+		return true;
+	}
+	*missed = a.hdr.status == KV_NOT_FOUND;
+	if (loop->work->verify)
+		kv_history_check(&c->history, &a);
+	return true;
+}
+
+static void
+client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *done, uint64_t now)
+{
+	struct kv_counts *counts = &loop->counts;
+	struct kv_call *call;
+	uint64_t lat;
+	bool served, missed;
+
+	if (crpc_unlikely(done->cookie >= loop->work->qd || !c->call[done->cookie].open)) {
+		kv_history_fault(&c->history, KV_FAULT_MALFORMED);
+		return;
+	}
+	call = &c->call[done->cookie];
+	call->open = false;
+	c->free[c->free_n++] = (uint8_t)done->cookie;
+	c->open--;
+	c->answered++;
+	loop->answered++;
+	served = answer_check(loop, c, call, done, &missed);
+	if (loop->phase == KV_STOPPED)
+		return;
+	lat = now - call->start;
+	counts->lat_sum += lat;
+	if (crpc_unlikely(!served)) {
+		counts->failed++;
+	} else if (call->remote) {
+		counts->remote++;
+		crpc_hist_record(&counts->lat_remote, lat);
+	} else {
+		counts->local++;
+		crpc_hist_record(&counts->lat_local, lat);
+	}
+	counts->misses += missed;
+}
+
+uint32_t
+kv_loop_turn(struct kv_loop *loop, uint64_t now)
+{
+	struct crpc_done done[KV_QD_MAX];
+	struct kv_client *c;
+	uint32_t i, k, n, work = 0;
+
+	for (i = 0; i < loop->n; i++) {
+		c = &loop->client[i];
+		n = crpc_ipc_client_poll(c->ipc, done, (uint16_t)loop->work->qd);
+		for (k = 0; k < n; k++)
+			client_done(loop, c, &done[k], now);
+		work += n;
+		if (loop->phase != KV_STOPPED && c->free_n != 0)
+			work += client_issue(loop, c, now);
+	}
+	crpc_store_relaxed(&loop->answered_pub, loop->answered);
+	return work;
+}
+
+void
+kv_loop_measure(struct kv_loop *loop, uint64_t now)
+{
+	loop->counts = (struct kv_counts){0};
+	loop->measure_from = now;
+	loop->phase = KV_MEASURE;
+}
+
+void
+kv_loop_stop(struct kv_loop *loop, uint64_t now)
+{
+	if (loop->phase == KV_WARMUP)
+		kv_loop_measure(loop, now);
+	loop->counts.window_ns = now - loop->measure_from;
+	loop->phase = KV_STOPPED;
+}
+
+uint32_t
+kv_loop_open(const struct kv_loop *loop)
+{
+	uint32_t i, open = 0;
+
+	for (i = 0; i < loop->n; i++)
+		open += loop->client[i].open;
+	return open;
+}
+
+void
+kv_loop_audit(struct kv_loop *loop)
+{
+	struct kv_client *c;
+	uint32_t i;
+
+	for (i = 0; i < loop->n; i++) {
+		c = &loop->client[i];
+		c->history.faults[KV_FAULT_LOST] += c->sent - c->answered;
+	}
+}

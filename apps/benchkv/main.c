@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include <rte_eal.h>
+
+#include "app_eal.h"
+#include "app_env.h"
+#include "app_fail.h"
+#include "app_json.h"
+#include "app_lcore.h"
+#include "crpc_clock.h"
+#include "rank.h"
+#include "report.h"
+
+/* How long the reporter waits for the figures of a rank. */
+#define GATHER_MS 3000
+#define GATHER_INTERRUPTED_MS 300
+#define FENCE_MS 30000
+
+/* What main keeps beside the rank. */
+struct kv_main {
+	struct app_args args;
+	struct kv_rank rank;
+	struct kv_conditions cond;
+	struct app_steal steal;
+	double line_ns;
+	FILE *json;
+	bool eal;
+};
+
+/* Steps up to the point where all ranks know that all can run. */
+static int
+start(struct kv_main *m)
+{
+	struct kv_rank *r = &m->rank;
+	int rc;
+
+	rc = app_lcore_choose(&r->boot, 1 + (uint32_t)r->opt.clients, &r->cores);
+	if (rc != 0)
+		return app_fail_once("the ranks could not tell each other their cores; start again");
+	app_fail_hold(true);
+	if (r->boot.rank == 0 && r->opt.json != NULL) {
+		m->json = app_json_open("json", r->opt.json);
+		rc = m->json == NULL ? APP_EXIT_USAGE : 0;
+	}
+	if (rc == 0)
+		rc = app_eal_start(&m->args, &r->cores);
+	m->eal = rc == 0;
+	kv_run_catch_signals();
+	if (rc == 0)
+		rc = kv_rank_open(r);
+	rc = app_boot_agree(&r->boot, "kv.start", rc);
+	if (rc != 0)
+		return rc;
+	app_eal_lcores(1 + (uint32_t)r->opt.clients, &r->cores);
+	app_lcore_text(&r->cores, r->lcores, sizeof(r->lcores));
+	if (app_lcore_shared(&r->boot, &r->cores, &r->shared) != 0)
+		return app_fail_once("the ranks could not tell each other their lcores; start again");
+	app_fail_hold(true);
+	rc = kv_rank_connect(r);
+	return app_boot_agree(&r->boot, "kv.connect", rc);
+}
+
+/* The rank that tells: the lowest that is not lost. */
+static uint32_t
+reporter(const struct kv_rank *r)
+{
+	uint32_t i;
+
+	for (i = 0; i < r->boot.rank; i++)
+		if (r->daemon->net == NULL || !r->daemon->net->peer[i].lost)
+			break;
+	return i;
+}
+
+/* The figures of another rank; NULL if it has none. */
+static struct kv_result *
+fetch(struct kv_rank *r, uint32_t rank)
+{
+	struct kv_result *res;
+	void *buf;
+	size_t len;
+
+	if (r->daemon->net->peer[rank].lost ||
+		app_boot_get(&r->boot, rank, "kv.result", &buf, &len,
+			r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS) != 0)
+		return NULL;
+	res = buf;
+	if (len == sizeof(*res) && res->size == sizeof(*res))
+		return res;
+	free(buf);
+	return NULL;
+}
+
+static int
+report_rank(struct kv_main *m, struct kv_result *total, const struct kv_result *res)
+{
+	char label[160];
+	size_t used = strlen(total->lcores);
+
+	kv_result_add(total, res);
+	snprintf(total->lcores + used, sizeof(total->lcores) - used, "%s%s",
+		used == 0 ? "" : " | ", res->lcores);
+	snprintf(total->device, sizeof(total->device), "%s", res->device);
+	snprintf(label, sizeof(label), "rank %u (lcores %s)", res->rank, res->lcores);
+	kv_report_block(stdout, label, res, m->rank.opt.verify);
+	if (m->json == NULL)
+		return 0;
+	return kv_report_json(m->json, &m->cond, &m->rank.opt, "rank", res);
+}
+
+static int
+report_total(struct kv_main *m, const struct kv_result *total)
+{
+	char label[96];
+	int rc = 0;
+
+	snprintf(label, sizeof(label), "total of %u rank%s%s%s", total->ranks,
+		total->ranks == 1 ? "" : "s",
+		total->ranks == m->rank.boot.size ? "" : " (the others gave no results)",
+		total->interrupted ? ", interrupted: results so far" : "");
+	kv_report_block(stdout, label, total, m->rank.opt.verify);
+	printf("  machine         %.2f %% of the time stolen, cores %s%s\n", total->steal_pct,
+		m->cond.state,
+		total->steal_pct > APP_STEAL_PCT_NOISY || strcmp(m->cond.state, "mixed") == 0 ?
+			": noisy, no verdict" :
+			"");
+	fflush(stdout);
+	if (m->json != NULL)
+		rc = kv_report_json(m->json, &m->cond, &m->rank.opt, "total", total);
+	if (m->rank.opt.hgrm != NULL && kv_report_hgrm(m->rank.opt.hgrm, total) != 0)
+		rc = -EIO;
+	return rc;
+}
+
+/* Gather all figures and tell them. */
+static int
+report(struct kv_main *m, const struct kv_result *mine)
+{
+	struct kv_rank *r = &m->rank;
+	struct kv_result *total = calloc(1, sizeof(*total)), *res;
+	uint32_t i;
+	int rc = 0;
+
+	if (total == NULL)
+		return -ENOMEM;
+	/* A survivor may have to write what rank 0 would have written. */
+	if (m->json == NULL && r->opt.json != NULL)
+		m->json = app_json_open("json", r->opt.json);
+	m->cond.state = app_env_state(m->line_ns, m->line_ns > 0 ? app_env_line_ns() : 0);
+	for (i = 0; i < r->boot.size; i++) {
+		res = NULL;
+		if (i == r->boot.rank) {
+			rc |= report_rank(m, total, mine);
+			continue;
+		}
+		res = fetch(r, i);
+		if (res == NULL) {
+			printf("rank %u gave no results\n", i);
+			continue;
+		}
+		rc |= report_rank(m, total, res);
+		free(res);
+	}
+	rc |= report_total(m, total);
+	free(total);
+	return rc;
+}
+
+static int
+measure(struct kv_main *m)
+{
+	struct kv_rank *r = &m->rank;
+	struct kv_result *res = calloc(1, sizeof(*res));
+	struct app_steal end;
+	int rc = 0;
+
+	if (res == NULL)
+		return app_fail("no memory for the results");
+	if (r->boot.rank == 0)
+		m->line_ns = app_env_line_ns();
+	kv_rank_result(r, res);
+	if (r->boot.rank == 0)
+		kv_report_head(stdout, &r->opt, &m->cond, res, r->boot.size);
+	if (app_boot_fence(&r->boot, FENCE_MS) != 0) {
+		free(res);
+		return app_fail_once("the ranks did not all come to the start; start again");
+	}
+	app_env_steal(&m->steal);
+	if (kv_run_loop(&r->run) != 0) {
+		free(res);
+		return app_fail("no memory for %g s of results; give fewer --seconds", r->opt.seconds);
+	}
+	app_env_steal(&end);
+	kv_rank_result(r, res);
+	res->steal_pct = app_env_steal_pct(&m->steal, &end);
+	app_boot_put(&r->boot, "kv.result", res, sizeof(*res));
+	if (reporter(r) == r->boot.rank && report(m, res) != 0)
+		rc = APP_EXIT_RUN;
+	if (kv_result_faults(res) != 0 || res->lost_peers != 0)
+		rc = APP_EXIT_RUN;
+	/* Who leaves early with an error makes the launcher end the others: let them finish first. */
+	if (res->lost_peers == 0 && !r->run.interrupted)
+		app_boot_fence(&r->boot, GATHER_MS);
+	free(res);
+	return rc;
+}
+
+static int
+run(struct kv_main *m)
+{
+	int rc = start(m);
+
+	return rc != 0 ? rc : measure(m);
+}
+
+int
+main(int argc, char **argv)
+{
+	static struct kv_main m = {.cond = {.app = "benchkv", .backend = "none", .state = "single"}};
+	struct kv_rank *r = &m.rank;
+	int rc;
+
+	app_fail_name("benchkv");
+	app_args_split(&m.args, argc, argv);
+	rc = kv_options_parse(&r->opt, KV_PROGRAM_DAEMON, m.args.argc, m.args.argv);
+	if (rc != 0)
+		return rc;
+	if (r->opt.help) {
+		kv_options_help(KV_PROGRAM_DAEMON);
+		return 0;
+	}
+	crpc_clock_init();
+	rc = app_boot_open(&r->boot);
+	if (rc != 0)
+		return rc;
+	if (r->boot.size > 1)
+		m.cond.backend = "copyrpc";
+	rc = kv_options_check_ranks(&r->opt, r->boot.size);
+	if (rc == 0)
+		rc = run(&m);
+	kv_rank_close(r);
+	if (m.json != NULL)
+		fclose(m.json);
+	app_boot_close(&r->boot);
+	if (m.eal)
+		rte_eal_cleanup();
+	return rc;
+}

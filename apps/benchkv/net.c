@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "app_fail.h"
+#include "crpc_log.h"
+#include "net.h"
+
+#define NET_TIMEOUT_MS 30000
+/* Bytes of an address key in the exchange: "kv.<rank>". */
+#define NET_KEY_LEN 32
+
+static uint32_t
+cq_depth(uint32_t eps, uint32_t sq_depth, uint32_t rq_depth)
+{
+	return (uint32_t)crpc_pow2_ceil((uint64_t)eps * (sq_depth + rq_depth));
+}
+
+/* A ring that holds what the clients of this rank can have open, without waste at small sizes. */
+static uint32_t
+ring_size(const struct kv_net_conf *conf)
+{
+	uint64_t msg = crpc_max(conf->req_max, conf->resp_max) + 64;
+	uint64_t want = crpc_pow2_ceil(crpc_max(conf->max_inflight, 64) * msg * 2);
+
+	return (uint32_t)crpc_min(crpc_max(want, 64 * 1024), 4 * 1024 * 1024);
+}
+
+static int
+open_device(struct kv_net *net, const struct kv_net_conf *conf, uint32_t eps)
+{
+	struct crpc_rdma_conf rdma = {
+		.device = conf->device,
+		.gid_index = -1,
+		.cq_depth = cq_depth(eps == 0 ? 1 : eps, 64, 128),
+	};
+	struct crpc_rdma_info info;
+
+	crpc_log_clear();
+	net->dev = crpc_rdma_open(&rdma);
+	if (net->dev == NULL)
+		return app_fail("cannot use RDMA device %s: %s (%s); give an active mlx5 device with "
+				"--device, or start under usertools/soft-mlx5, the software one",
+			conf->device == NULL ? "(any)" : conf->device, strerror(errno),
+			crpc_log_last());
+	crpc_rdma_info_get(net->dev, &info);
+	memcpy(net->device, info.name, sizeof(net->device));
+	return 0;
+}
+
+/* One place for each call that can be open: a backlog cannot overflow. */
+static int
+pool_init(struct kv_net *net, const struct kv_net_conf *conf)
+{
+	size_t place = crpc_align_up(sizeof(struct kv_waiting) + conf->req_max, 16);
+	struct kv_waiting *w;
+	uint32_t i;
+
+	net->pool = calloc(conf->max_inflight, place);
+	if (net->pool == NULL)
+		return -ENOMEM;
+	for (i = 0; i < conf->max_inflight; i++) {
+		w = (struct kv_waiting *)(net->pool + i * place);
+		w->next = net->pool_free;
+		net->pool_free = w;
+	}
+	return 0;
+}
+
+static int
+open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
+{
+	struct crpc_copyrpc_conf c = {
+		.dev = net->dev,
+		.max_eps = net->ranks - 1,
+		.ring_size = ring_size(conf),
+		.max_inflight = (uint32_t)crpc_min(
+			conf->max_inflight + 4, CRPC_COPYRPC_INFLIGHT_MAX),
+		.flush = conf->flush,
+		.timeout_ns = conf->timeout_ns,
+	};
+	uint32_t r;
+
+	net->ctx = crpc_copyrpc_create(&c);
+	if (net->ctx == NULL)
+		return -errno;
+	for (r = 0; r < net->ranks; r++) {
+		net->peer[r].last = &net->peer[r].first;
+		if (r == net->rank)
+			continue;
+		net->peer[r].ep = crpc_copyrpc_ep_create(net->ctx, r);
+		if (net->peer[r].ep == NULL)
+			return -errno;
+	}
+	return 0;
+}
+
+int
+kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net_conf *conf)
+{
+	int rc;
+
+	*net = (struct kv_net){.rank = boot->rank, .ranks = boot->size};
+	rc = open_device(net, conf, boot->size - 1);
+	if (rc != 0 || boot->size == 1)
+		return rc;
+	net->peer = calloc(net->ranks, sizeof(*net->peer));
+	rc = net->peer == NULL ? -ENOMEM : pool_init(net, conf);
+	if (rc == 0)
+		rc = open_endpoints(net, conf);
+	if (rc != 0)
+		return app_fail("cannot make the endpoints to %u ranks on %s: %s (%s); start fewer "
+				"ranks or clients, or raise the memlock limit",
+			net->ranks - 1, net->device, strerror(-rc), crpc_log_last());
+	return 0;
+}
+
+/* Our addresses, one for each peer, under one key of its own. */
+static int
+publish(struct kv_net *net, struct app_boot *boot)
+{
+	uint8_t addr[CRPC_COPYRPC_ADDR_LEN];
+	char key[NET_KEY_LEN];
+	uint32_t r;
+	int rc;
+
+	for (r = 0; r < net->ranks; r++) {
+		if (r == net->rank)
+			continue;
+		crpc_copyrpc_ep_addr(net->peer[r].ep, addr);
+		snprintf(key, sizeof(key), "kv.addr.%u", r);
+		rc = app_boot_put(boot, key, addr, sizeof(addr));
+		if (rc != 0)
+			return rc;
+	}
+	return app_boot_fence(boot, NET_TIMEOUT_MS);
+}
+
+static int
+connect_one(struct kv_net *net, struct app_boot *boot, uint32_t r)
+{
+	char key[NET_KEY_LEN];
+	void *addr;
+	size_t len;
+	int rc;
+
+	snprintf(key, sizeof(key), "kv.addr.%u", net->rank);
+	rc = app_boot_get(boot, r, key, &addr, &len, NET_TIMEOUT_MS);
+	if (rc != 0)
+		return rc;
+	rc = len == CRPC_COPYRPC_ADDR_LEN ? crpc_copyrpc_ep_connect(net->peer[r].ep, addr) : -EPROTO;
+	free(addr);
+	return rc;
+}
+
+int
+kv_net_connect(struct kv_net *net, struct app_boot *boot)
+{
+	uint32_t r;
+	int rc;
+
+	if (net->ranks == 1)
+		return 0;
+	rc = publish(net, boot);
+	if (rc != 0)
+		return app_fail("the ranks could not exchange addresses: %s; start again",
+			strerror(-rc));
+	for (r = 0; r < net->ranks; r++) {
+		if (r == net->rank)
+			continue;
+		rc = connect_one(net, boot, r);
+		if (rc != 0)
+			return app_fail("cannot connect to rank %u over %s: %s (%s); all ranks need the "
+					"same version and options, and a network between them",
+				r, net->device, strerror(-rc), crpc_log_last());
+	}
+	return 0;
+}
+
+void
+kv_net_close(struct kv_net *net)
+{
+	crpc_copyrpc_free(net->ctx);
+	crpc_rdma_close(net->dev);
+	free(net->peer);
+	free(net->pool);
+	*net = (struct kv_net){0};
+}
+
+static void
+backlog_push(struct kv_net *net, struct kv_peer *p, struct kv_waiting *w)
+{
+	w->next = NULL;
+	*p->last = w;
+	p->last = &w->next;
+	net->waiting++;
+}
+
+static struct kv_waiting *
+backlog_pop(struct kv_net *net, struct kv_peer *p)
+{
+	struct kv_waiting *w = p->first;
+
+	p->first = w->next;
+	if (p->first == NULL)
+		p->last = &p->first;
+	net->waiting--;
+	return w;
+}
+
+static void
+pool_put(struct kv_net *net, struct kv_waiting *w)
+{
+	w->next = net->pool_free;
+	net->pool_free = w;
+}
+
+static crpc_noinline int
+call_later(struct kv_net *net, struct kv_peer *p, const void *msg, uint32_t len, uint32_t resp_max,
+	uint64_t token)
+{
+	struct kv_waiting *w = net->pool_free;
+
+	if (w == NULL)
+		return -ENOBUFS;
+	net->pool_free = w->next;
+	w->token = token;
+	w->len = len;
+	w->resp_max = resp_max;
+	memcpy(w + 1, msg, len);
+	backlog_push(net, p, w);
+	net->waited++;
+	return 0;
+}
+
+int
+kv_net_call(struct kv_net *net, uint64_t now, uint32_t rank, const void *msg, uint32_t len,
+	uint32_t resp_max, uint64_t token)
+{
+	struct kv_peer *p = &net->peer[rank];
+	int rc;
+
+	if (crpc_unlikely(p->lost))
+		return -EHOSTUNREACH;
+	if (crpc_unlikely(p->first != NULL))
+		return call_later(net, p, msg, len, resp_max, token);
+	rc = crpc_copyrpc_call(p->ep, now, msg, len, resp_max, token);
+	if (crpc_likely(rc == 0))
+		return 0;
+	if (rc == -EAGAIN)
+		return call_later(net, p, msg, len, resp_max, token);
+	return rc == -ECONNRESET || rc == -EPROTO ? -EHOSTUNREACH : rc;
+}
+
+uint32_t
+kv_net_drain(struct kv_net *net, uint64_t now)
+{
+	struct kv_waiting *w;
+	struct kv_peer *p;
+	uint32_t r, sent = 0;
+
+	for (r = 0; r < net->ranks && net->waiting != 0; r++) {
+		p = &net->peer[r];
+		while (p->first != NULL && !p->lost && sent < CRPC_BURST_MAX) {
+			w = p->first;
+			/* An endpoint that broke keeps the request until watch() declares the peer lost. */
+			if (crpc_copyrpc_call(p->ep, now, w + 1, w->len, w->resp_max, w->token) != 0)
+				break;
+			pool_put(net, backlog_pop(net, p));
+			sent++;
+		}
+	}
+	return sent;
+}
+
+bool
+kv_net_pop_lost(struct kv_net *net, uint64_t *token)
+{
+	struct kv_waiting *w;
+	uint32_t r;
+
+	for (r = 0; r < net->ranks && net->waiting != 0; r++) {
+		if (!net->peer[r].lost || net->peer[r].first == NULL)
+			continue;
+		w = backlog_pop(net, &net->peer[r]);
+		*token = w->token;
+		pool_put(net, w);
+		return true;
+	}
+	return false;
+}
+
+void
+kv_net_lose(struct kv_net *net, uint32_t rank, const char *why)
+{
+	struct kv_peer *p = &net->peer[rank];
+
+	if (p->lost)
+		return;
+	p->lost = true;
+	net->lost++;
+	crpc_copyrpc_ep_shutdown(p->ep);
+	app_note("rank %u: lost rank %u (%s); operations on its keys fail from now on, all others go on",
+		net->rank, rank, why);
+}
+
+void
+kv_net_own_done(struct kv_net *net, const struct crpc_done *done)
+{
+	uint64_t id = done->cookie - KV_NET_COOKIE_OWN;
+	uint32_t rank = (uint32_t)(id % APP_RANKS_MAX);
+
+	if (rank >= net->ranks || id >= APP_RANKS_MAX)
+		return;
+	net->peer[rank].ping_open = false;
+	if (done->status == -ETIMEDOUT)
+		kv_net_lose(net, rank, "it did not answer for 1 s");
+}
+
+static void
+ping(struct kv_net *net, uint64_t now, uint32_t rank)
+{
+	struct kv_peer *p = &net->peer[rank];
+	uint8_t msg[sizeof(struct kv_req_hdr)];
+	uint32_t len = kv_req_write(msg, KV_PING, 0, 0);
+
+	if (p->ping_open || now - p->ping_ns < KV_NET_PING_NS)
+		return;
+	if (crpc_copyrpc_call(p->ep, now, msg, len, sizeof(struct kv_resp_hdr),
+		    KV_NET_COOKIE_OWN + rank) != 0)
+		return;
+	p->ping_open = true;
+	p->ping_ns = now;
+}
+
+void
+kv_net_watch(struct kv_net *net, uint64_t now, bool ask)
+{
+	uint32_t r;
+	int rc;
+
+	if (!ask)
+		return;
+	for (r = 0; r < net->ranks; r++) {
+		if (r == net->rank || net->peer[r].lost)
+			continue;
+		rc = crpc_copyrpc_ep_status(net->peer[r].ep);
+		if (rc != 0)
+			kv_net_lose(net, r,
+				rc == -EPROTO ? "it broke the protocol" : "its connection broke");
+		else
+			ping(net, now, r);
+	}
+}
+
+void
+kv_net_tell_stop(struct kv_net *net, uint64_t now)
+{
+	uint8_t msg[sizeof(struct kv_req_hdr)];
+	uint32_t len = kv_req_write(msg, KV_STOP, 0, 0), r;
+
+	for (r = 0; r < net->ranks; r++)
+		if (r != net->rank && !net->peer[r].lost)
+			crpc_copyrpc_call(net->peer[r].ep, now, msg, len,
+				sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN + APP_RANKS_MAX + r);
+}

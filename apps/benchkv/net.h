@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KV_NET_H
+#define KV_NET_H
+
+/**
+ * @file
+ * The other ranks, as one daemon sees them: a copyrpc endpoint to each, who is alive, and what waits
+ * for room.
+ *
+ * A request that copyrpc cannot take now (-EAGAIN) waits in the peer's backlog, a copy of its own, first
+ * in, first out; so nothing ever spins for room inside a handler. There are at most as many waiting
+ * requests as ipc calls can be open, and the pool has a place for each.
+ *
+ * Every KV_NET_PING_NS each peer is asked whether it is there. A peer is lost when its endpoint breaks
+ * or its answer does not come within the calls' deadline of 1 s (a call ends at most a quarter later):
+ * together well below the 2 s within which the user is told. A lost peer stays lost.
+ *
+ * Belongs to the daemon's thread.
+ */
+
+#include "app_boot.h"
+#include "crpc_copyrpc.h"
+#include "proto.h"
+
+/** Time between two questions to a peer. */
+#define KV_NET_PING_NS UINT64_C(250000000)
+/** Cookies of our own calls; those of ipc tokens are below (KV_NET_COOKIE_OWN is never a token). */
+#define KV_NET_COOKIE_OWN (UINT64_MAX - 2 * APP_RANKS_MAX)
+
+/** How to make it. */
+struct kv_net_conf {
+	const char *device;      /**< NULL: the first that fits. */
+	enum crpc_copyrpc_flush_policy flush;
+	uint32_t max_inflight;   /**< Calls that clients of this rank can have open. */
+	uint32_t req_max;        /**< Bytes of the largest request and response of this run. */
+	uint32_t resp_max;
+	uint64_t timeout_ns;
+};
+
+/** A request that waits for room. Its bytes follow. */
+struct kv_waiting {
+	struct kv_waiting *next;
+	uint64_t token;
+	uint32_t len;
+	uint32_t resp_max;
+};
+
+/** One other rank. */
+struct kv_peer {
+	struct crpc_copyrpc_ep *ep;
+	struct kv_waiting *first, **last;
+	uint64_t ping_ns;        /**< When it was asked last. */
+	bool ping_open;
+	bool lost;
+};
+
+/** All other ranks. */
+struct kv_net {
+	uint32_t rank, ranks;
+	struct crpc_rdma *dev;
+	struct crpc_copyrpc *ctx;
+	struct kv_peer *peer;    /**< By rank; our own place is empty. */
+	uint32_t waiting;        /**< In all backlogs. */
+	uint32_t lost;           /**< Peers that are lost. */
+	uint8_t *pool;
+	struct kv_waiting *pool_free;
+	uint64_t waited;         /**< Requests that ever waited. */
+	char device[64];
+};
+
+/**
+ * Open the device and make an endpoint per other rank.
+ *
+ * @return
+ *   0, or APP_EXIT_USAGE after one line (app_fail()).
+ */
+int kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net_conf *conf);
+
+/** Exchange addresses and connect. All ranks call it. @return as kv_net_open(). */
+int kv_net_connect(struct kv_net *net, struct app_boot *boot);
+
+void kv_net_close(struct kv_net *net);
+
+/**
+ * Send a client's request to its owner, now or as soon as there is room.
+ *
+ * @return
+ *   0: it completes through crpc_copyrpc_poll() with the token as cookie; -EHOSTUNREACH: that rank is lost;
+ *   -ENOBUFS: more waiting than calls can be open; or another final error.
+ */
+int kv_net_call(struct kv_net *net, uint64_t now, uint32_t rank, const void *msg, uint32_t len,
+	uint32_t resp_max, uint64_t token);
+
+/** Give waiting requests to copyrpc, as far as there is room. @return how many. */
+uint32_t kv_net_drain(struct kv_net *net, uint64_t now);
+
+/** A completion with a cookie of ours (at or above KV_NET_COOKIE_OWN). */
+void kv_net_own_done(struct kv_net *net, const struct crpc_done *done);
+
+/**
+ * Every few milliseconds: ask the peers, look at the endpoints.
+ *
+ * @param ask
+ *   False at the end of a run, when peers may leave without harm: look, but ask nothing.
+ */
+void kv_net_watch(struct kv_net *net, uint64_t now, bool ask);
+
+/** Tell every peer that the run was interrupted here. */
+void kv_net_tell_stop(struct kv_net *net, uint64_t now);
+
+/**
+ * Take the oldest waiting request of a lost peer, to fail it.
+ *
+ * @return
+ *   True if there was one; *token is set.
+ */
+bool kv_net_pop_lost(struct kv_net *net, uint64_t *token);
+
+/** Say which peers are lost and why; once for each. */
+void kv_net_lose(struct kv_net *net, uint32_t rank, const char *why);
+
+#endif

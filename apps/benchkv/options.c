@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
+#include "app_fail.h"
+#include "app_keys.h"
+#include "app_opt.h"
+#include "client.h"
+#include "crpc_copyrpc.h"
+#include "options.h"
+
+/* Memory that the clients' histories may take together, bytes. */
+#define VERIFY_BYTES_MAX (UINT64_C(4) << 30)
+
+static const char *const dists[] = {"uniform", "zipf", NULL};
+static const char *const flushes[] = {"clocked", "immediate", "deferred", NULL};
+static const char *const idles[] = {"auto", "poll", "yield", NULL};
+static const char *const presets[] = {"none", "seed001", NULL};
+
+_Static_assert(CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 &&
+		CRPC_COPYRPC_DEFERRED == 2, "names of flush policies are in this order");
+_Static_assert(APP_DIST_UNIFORM == 0 && APP_DIST_ZIPF == 1, "names of distributions likewise");
+
+static const struct kv_options defaults = {
+	.clients = 1,
+	.qd = 1,
+	.keys = 1024,
+	.key_size = 8,
+	.value_size = 8,
+	.read_ratio = 0.5,
+	.skew = 0.99,
+	.seconds = 10,
+	.warmup = 1,
+	.seed = 1,
+};
+
+/* The two-rank run that the design is compared with: see README.md. */
+static void
+apply_seed001(struct kv_options *o)
+{
+	o->clients = 16;
+	o->qd = 1;
+	o->keys = 1024;
+	o->key_size = 8;
+	o->value_size = 8;
+	o->read_ratio = 0.5;
+	o->dist = APP_DIST_UNIFORM;
+}
+
+#define OPTS_MAX 32
+
+/* Both programs. */
+static size_t
+table_load(struct kv_options *o, struct app_opt *t)
+{
+	const struct app_opt load[] = {
+		{"clients", APP_OPT_UINT, "N", "closed-loop clients of each rank", &o->clients, 0,
+			KV_CLIENTS_MAX, NULL},
+		{"qd", APP_OPT_UINT, "N", "calls that each client keeps open", &o->qd, 1, KV_QD_MAX,
+			NULL},
+		{"read-ratio", APP_OPT_REAL, "R", "part of the operations that read",
+			&o->read_ratio, 0, 1, NULL},
+		{"delete-ratio", APP_OPT_REAL, "R", "part that deletes; the rest writes",
+			&o->delete_ratio, 0, 1, NULL},
+		{"dist", APP_OPT_CHOICE, "uniform|zipf", "which keys are drawn", &o->dist, 0, 0,
+			dists},
+		{"skew", APP_OPT_REAL, "S", "exponent of zipf", &o->skew, 0.01, 5, NULL},
+		{"seconds", APP_OPT_REAL, "T", "measured time", &o->seconds, 0.1, 86400, NULL},
+		{"warmup", APP_OPT_REAL, "T", "time before it, not counted", &o->warmup, 0, 3600,
+			NULL},
+		{"seed", APP_OPT_UINT, "N", "of all random draws", &o->seed, 0, 9e15, NULL},
+		{"verify", APP_OPT_FLAG, NULL, "prove every answer", &o->verify, 0, 0, NULL},
+		{"json", APP_OPT_STRING, "FILE", "append the results as JSON lines", &o->json, 0, 0,
+			NULL},
+		{"hgrm", APP_OPT_STRING, "FILE", "write the latency distribution (HdrHistogram text)",
+			&o->hgrm, 0, 0, NULL},
+		{"idle", APP_OPT_CHOICE, "auto|poll|yield", "what a loop without work does",
+			&o->idle, 0, 0, idles},
+		{"quiet", APP_OPT_FLAG, NULL, "no progress lines", &o->quiet, 0, 0, NULL},
+		{"help", APP_OPT_FLAG, NULL, "this text", &o->help, 0, 0, NULL},
+	};
+
+	memcpy(t, load, sizeof(load));
+	return CRPC_DIM(load);
+}
+
+/* The daemon's own. */
+static size_t
+table_daemon(struct kv_options *o, struct app_opt *t)
+{
+	const struct app_opt daemon[] = {
+		{"preset", APP_OPT_CHOICE, "seed001",
+			"16 clients, QD 1, 1024 keys per rank, half reads, uniform, 8-byte values; "
+			"other options override it",
+			&o->preset, 0, 0, presets},
+		{"keys", APP_OPT_UINT, "N", "keys of each rank, spread over all by hash", &o->keys, 1,
+			KV_KEYS_MAX, NULL},
+		{"key-size", APP_OPT_UINT, "BYTES", "length of every key", &o->key_size, KV_KEY_MIN,
+			KV_KEY_MAX, NULL},
+		{"value-size", APP_OPT_UINT, "BYTES", "length of every value", &o->value_size,
+			KV_VALUE_MIN, KV_VALUE_MAX, NULL},
+		{"device", APP_OPT_STRING, "NAME", "RDMA device; without it the first that fits",
+			&o->device, 0, 0, NULL},
+		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred",
+			"when messages to other ranks leave", &o->flush, 0, 0, flushes},
+		{"colocate", APP_OPT_FLAG, NULL,
+			"clients on the daemon's lcore (always so with one lcore)", &o->colocate, 0, 0,
+			NULL},
+		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
+			0, 1024, NULL},
+		{"serve", APP_OPT_UINT, "N", "also serve up to N clients of other processes",
+			&o->serve, 0, KV_CLIENTS_MAX, NULL},
+		{"name", APP_OPT_STRING, "NAME", "name of the segment that clients attach to",
+			&o->name, 0, 0, NULL},
+	};
+
+	memcpy(t, daemon, sizeof(daemon));
+	return CRPC_DIM(daemon);
+}
+
+static size_t
+table_client(struct kv_options *o, struct app_opt *t)
+{
+	const struct app_opt client[] = {
+		{"attach", APP_OPT_STRING, "NAME", "segment of the daemon (its --name)", &o->name, 0,
+			0, NULL},
+	};
+
+	memcpy(t, client, sizeof(client));
+	return CRPC_DIM(client);
+}
+
+static size_t
+table(struct kv_options *o, enum kv_program program, struct app_opt *t)
+{
+	size_t n = program == KV_PROGRAM_DAEMON ? table_daemon(o, t) : table_client(o, t);
+
+	return n + table_load(o, t + n);
+}
+
+static int
+check(const struct kv_options *o, enum kv_program program)
+{
+	if (o->read_ratio + o->delete_ratio > 1)
+		return app_fail_once("--read-ratio %g and --delete-ratio %g are more than all; make "
+				     "their sum at most 1",
+			o->read_ratio, o->delete_ratio);
+	if (program == KV_PROGRAM_CLIENT && o->name == NULL)
+		return app_fail_once("no daemon was named; give --attach NAME, the name that benchkv "
+				     "--serve prints");
+	if (program == KV_PROGRAM_CLIENT && o->clients == 0)
+		return app_fail_once("--clients 0: a client process needs one; give 1 to %d",
+			KV_CLIENTS_MAX);
+	if (program == KV_PROGRAM_DAEMON && o->clients == 0 && o->serve == 0)
+		return app_fail_once("--clients 0 without --serve: nobody would call; give --clients "
+				     "1 to %d, or --serve N and start benchkv-client",
+			KV_CLIENTS_MAX);
+	return 0;
+}
+
+int
+kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *const *argv)
+{
+	struct app_opt t[OPTS_MAX];
+	const char *preset;
+	int rc;
+
+	*o = defaults;
+	preset = program == KV_PROGRAM_DAEMON ? app_opt_find("preset", argc, argv) : NULL;
+	if (preset != NULL && strcmp(preset, "seed001") == 0)
+		apply_seed001(o);
+	rc = app_opt_parse(t, table(o, program, t), argc, argv);
+	if (rc != 0 || o->help)
+		return rc;
+	return check(o, program);
+}
+
+int
+kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
+{
+	uint64_t keys = o->keys * ranks, writers = 1 + ranks * (o->clients + o->serve);
+
+	if (o->ranks != 0 && o->ranks != ranks)
+		return app_fail_once("--ranks %u was asked for, but %u %s started; start it with mpirun "
+				     "-n %u or srun -n %u",
+			(unsigned int)o->ranks, ranks, ranks == 1 ? "was" : "were",
+			(unsigned int)o->ranks, (unsigned int)o->ranks);
+	if (keys > KV_KEYS_MAX)
+		return app_fail_once("--keys %llu on %u ranks is more than %u keys in all; give fewer",
+			(unsigned long long)o->keys, ranks, KV_KEYS_MAX);
+	if (writers > KV_WRITERS_MAX)
+		return app_fail_once("%u ranks with --clients %u and --serve %u are more than %u writers; "
+				     "give fewer",
+			ranks, (unsigned int)o->clients, (unsigned int)o->serve, KV_WRITERS_MAX);
+	if (o->verify && keys * o->clients * sizeof(struct kv_seen) > VERIFY_BYTES_MAX)
+		return app_fail_once("--verify of %llu keys by %u clients takes %llu MiB per rank, more than "
+				     "%llu; give fewer --keys or --clients",
+			(unsigned long long)keys, (unsigned int)o->clients,
+			(unsigned long long)(keys * o->clients * sizeof(struct kv_seen) >> 20),
+			(unsigned long long)(VERIFY_BYTES_MAX >> 20));
+	return 0;
+}
+
+void
+kv_options_help(enum kv_program program)
+{
+	struct kv_options o = defaults;
+	struct app_opt t[OPTS_MAX];
+	size_t n = table(&o, program, t);
+
+	if (program == KV_PROGRAM_DAEMON)
+		printf("usage: benchkv [EAL options] -- [options]\n"
+		       "       mpirun -n 2 benchkv [EAL options] -- [options]\n\n"
+		       "A key-value service on poll-mode daemons, and the clients that load it.\n\n");
+	else
+		printf("usage: benchkv-client --attach NAME [options]\n\n"
+		       "Clients in a process of their own, for a daemon started with --serve.\n\n");
+	app_opt_help(t, n, stdout);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KV_OPTIONS_H
+#define KV_OPTIONS_H
+
+/**
+ * @file
+ * What a user can ask of benchkv and of benchkv-client. All ranks of a run get the same.
+ */
+
+#include "crpc_util.h"
+
+/** When idle loops give their core away. */
+enum kv_idle {
+	KV_IDLE_AUTO,  /**< Yield where another rank uses the same core, else poll. */
+	KV_IDLE_POLL,
+	KV_IDLE_YIELD,
+};
+
+/** All options; the defaults stand in options.c. */
+struct kv_options {
+	uint64_t clients;    /**< Of each rank, in its process. */
+	uint64_t qd;
+	uint64_t keys;       /**< Of each rank. */
+	uint64_t key_size;
+	uint64_t value_size;
+	double read_ratio;
+	double delete_ratio;
+	unsigned int dist;   /**< enum app_dist. */
+	double skew;
+	double seconds;
+	double warmup;
+	uint64_t seed;
+	const char *device;
+	unsigned int flush;  /**< enum crpc_copyrpc_flush_policy. */
+	unsigned int idle;   /**< enum kv_idle. */
+	bool verify;
+	bool colocate;
+	bool quiet;
+	const char *json;
+	const char *hgrm;
+	unsigned int preset;
+	uint64_t ranks;      /**< 0: as many as the launcher started. */
+	uint64_t serve;      /**< Places for clients of other processes. */
+	const char *name;    /**< Of the ipc segment; NULL: from the job and rank. */
+	bool help;
+};
+
+/** Which program parses. */
+enum kv_program {
+	KV_PROGRAM_DAEMON,
+	KV_PROGRAM_CLIENT,
+};
+
+/**
+ * Fill in the defaults, then the preset, then what was given.
+ *
+ * @return
+ *   0, or APP_EXIT_USAGE after one line on stderr.
+ */
+int kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *const *argv);
+
+/**
+ * Check what depends on the number of ranks.
+ *
+ * @return
+ *   0, or APP_EXIT_USAGE after one line.
+ */
+int kv_options_check_ranks(const struct kv_options *o, uint32_t ranks);
+
+/** Print the help on stdout. */
+void kv_options_help(enum kv_program program);
+
+#endif

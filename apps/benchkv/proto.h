@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KV_PROTO_H
+#define KV_PROTO_H
+
+/**
+ * @file
+ * The key-value messages, the same between client and daemon (ipc) and between daemons (copyrpc);
+ * doc/protocol/benchkv_kv.md is their manual.
+ *
+ *     request    0 op  1 zero  2 key_len (16)   4 value_len (32)   8 key, then value
+ *     response   0 status  1 op  2 zero (16)    4 value_len (32)   8 version (64)   16 value
+ *
+ * Little endian. With 8-byte keys and values a request has 24 bytes, and so has a response: either
+ * fits the one cache line of an ipc message. A daemon passes both on to another daemon as they are.
+ *
+ * Every successful put or delete gets a version from the owner's counter, which never goes back; a
+ * response carries the version of what it read or wrote, and "not found" carries the counter itself.
+ * So the versions that one client sees of one key never decrease.
+ */
+
+#include <errno.h>
+#include <string.h>
+
+#include "crpc_util.h"
+
+#define KV_KEY_MIN 8
+#define KV_KEY_MAX 64
+#define KV_VALUE_MIN 8
+#define KV_VALUE_MAX 4096
+#define KV_REQ_MAX (sizeof(struct kv_req_hdr) + KV_KEY_MAX + KV_VALUE_MAX)
+#define KV_RESP_MAX (sizeof(struct kv_resp_hdr) + KV_VALUE_MAX)
+
+/** What is asked. */
+enum kv_op {
+	KV_GET = 1,
+	KV_PUT = 2,
+	KV_DELETE = 3,
+	KV_INFO = 4, /**< No key, no value; answered by the nearest daemon with struct kv_info. */
+	KV_PING = 5, /**< Between daemons: are you there. */
+	KV_STOP = 6, /**< Between daemons: the run was interrupted, stop. */
+};
+
+/** What is answered. */
+enum kv_status {
+	KV_OK = 0,
+	KV_NOT_FOUND = 1,
+	KV_BAD_REQUEST = 2, /**< Malformed, or a key that this daemon does not own. */
+	KV_NO_SPACE = 3,    /**< The store is full. */
+};
+
+/** Head of a request. */
+struct kv_req_hdr {
+	uint8_t op;
+	uint8_t zero;
+	uint16_t key_len;
+	uint32_t value_len;
+};
+
+/** Head of a response. */
+struct kv_resp_hdr {
+	uint8_t status;
+	uint8_t op;
+	uint16_t zero;
+	uint32_t value_len;
+	uint64_t version;
+};
+
+/** Value of the answer to KV_INFO: what a client that knows nothing must know. */
+struct kv_info {
+	uint32_t ranks;
+	uint32_t rank;
+	uint32_t keys;       /**< Of all ranks. */
+	uint32_t key_size;
+	uint32_t value_size;
+	uint32_t writer;     /**< A writer id for the client that asked; no two get the same. */
+	uint32_t writers;    /**< Writer ids are below this. */
+	uint32_t preloaded;  /**< 1: every key exists until somebody deletes it. */
+};
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are used as they lie in memory");
+_Static_assert(sizeof(struct kv_req_hdr) == 8, "wire format");
+_Static_assert(offsetof(struct kv_req_hdr, key_len) == 2, "wire format");
+_Static_assert(offsetof(struct kv_req_hdr, value_len) == 4, "wire format");
+_Static_assert(sizeof(struct kv_resp_hdr) == 16, "wire format");
+_Static_assert(offsetof(struct kv_resp_hdr, value_len) == 4, "wire format");
+_Static_assert(offsetof(struct kv_resp_hdr, version) == 8, "wire format");
+_Static_assert(sizeof(struct kv_info) == 32, "wire format");
+_Static_assert(KV_RESP_MAX <= CRPC_IPC_MSG_MAX && KV_REQ_MAX <= CRPC_IPC_MSG_MAX, "fits ipc");
+
+/** A request taken apart. The key and value pointers are into the message. */
+struct kv_req {
+	uint8_t op;
+	uint32_t key_len;
+	uint32_t value_len;
+	const uint8_t *key;
+	const uint8_t *value;
+};
+
+/** Hash of a key of 8 to 64 bytes: chooses the owner and the bucket in its store. */
+static inline uint32_t
+kv_hash(const void *key, uint32_t len)
+{
+	const uint8_t *p = key;
+	uint64_t h = len, w;
+
+	for (; len > 8; p += 8, len -= 8) {
+		memcpy(&w, p, 8);
+		h = (h ^ w) * UINT64_C(0xff51afd7ed558ccd);
+		h ^= h >> 32;
+	}
+	/* The last 8 bytes; they overlap the word before where len is no multiple of 8. */
+	memcpy(&w, p + len - 8, 8);
+	h = (h ^ w) * UINT64_C(0xff51afd7ed558ccd);
+	h ^= h >> 33;
+	h *= UINT64_C(0xc4ceb9fe1a85ec53);
+	return (uint32_t)(h >> 32);
+}
+
+/** The rank that owns a key. */
+static inline uint32_t
+kv_owner(uint32_t hash, uint32_t ranks)
+{
+	return (uint32_t)(((uint64_t)hash * ranks) >> 32);
+}
+
+/** Write key number @p id as @p len bytes. Different ids give different keys. */
+static inline void
+kv_key_write(void *key, uint32_t len, uint64_t id)
+{
+	uint8_t *p = key;
+	uint64_t w = id;
+
+	for (; len >= 8; p += 8, len -= 8) {
+		memcpy(p, &w, 8);
+		w = (w + 1) * UINT64_C(0x9e3779b97f4a7c15);
+	}
+	memcpy(p, &w, len);
+}
+
+/** Write a request's head; the key and the value follow it. @return bytes of the whole request. */
+static inline uint32_t
+kv_req_write(void *msg, enum kv_op op, uint32_t key_len, uint32_t value_len)
+{
+	struct kv_req_hdr hdr = {
+		.op = (uint8_t)op, .key_len = (uint16_t)key_len, .value_len = value_len};
+
+	memcpy(msg, &hdr, sizeof(hdr));
+	return (uint32_t)sizeof(hdr) + key_len + value_len;
+}
+
+/** Write a response's head; the value follows it. */
+static inline void
+kv_resp_write(void *msg, enum kv_status status, uint8_t op, uint32_t value_len, uint64_t version)
+{
+	struct kv_resp_hdr hdr = {
+		.status = (uint8_t)status, .op = op, .value_len = value_len, .version = version};
+
+	memcpy(msg, &hdr, sizeof(hdr));
+}
+
+/**
+ * Take a request apart. The head is copied once; its lengths are checked against the message's.
+ *
+ * @return
+ *   0, or -EBADMSG.
+ */
+static inline int
+kv_req_read(const void *msg, uint32_t len, struct kv_req *req)
+{
+	struct kv_req_hdr hdr;
+
+	if (crpc_unlikely(len < sizeof(hdr)))
+		return -EBADMSG;
+	memcpy(&hdr, msg, sizeof(hdr));
+	if (crpc_unlikely(hdr.key_len > KV_KEY_MAX || hdr.value_len > KV_VALUE_MAX ||
+			  len != sizeof(hdr) + hdr.key_len + hdr.value_len || hdr.zero != 0))
+		return -EBADMSG;
+	req->op = hdr.op;
+	req->key_len = hdr.key_len;
+	req->value_len = hdr.value_len;
+	req->key = (const uint8_t *)msg + sizeof(hdr);
+	req->value = req->key + hdr.key_len;
+	return 0;
+}
+
+/**
+ * Take a response apart.
+ *
+ * @return
+ *   0, or -EBADMSG.
+ */
+static inline int
+kv_resp_read(const void *msg, uint32_t len, struct kv_resp_hdr *hdr, const uint8_t **value)
+{
+	if (crpc_unlikely(len < sizeof(*hdr)))
+		return -EBADMSG;
+	memcpy(hdr, msg, sizeof(*hdr));
+	if (crpc_unlikely(hdr->value_len > KV_VALUE_MAX || len != sizeof(*hdr) + hdr->value_len))
+		return -EBADMSG;
+	*value = (const uint8_t *)msg + sizeof(*hdr);
+	return 0;
+}
+
+#endif

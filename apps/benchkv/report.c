@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <string.h>
+
+#include "app_env.h"
+#include "app_fail.h"
+#include "app_json.h"
+#include "report.h"
+
+/* Little's law holds if throughput times latency is within this of the calls in flight. */
+#define LITTLE_TOLERANCE 0.05
+
+static double
+mops(uint64_t ops, const struct kv_result *r)
+{
+	return r->window_ns == 0 ? 0 : (double)ops * 1e3 / (double)r->window_ns;
+}
+
+static double
+ratio(uint64_t a, uint64_t b)
+{
+	return b == 0 ? 0 : (double)a / (double)b;
+}
+
+static bool
+little_holds(const struct kv_result *r)
+{
+	double l = kv_result_little(r);
+
+	return l > 1 - LITTLE_TOLERANCE && l < 1 + LITTLE_TOLERANCE;
+}
+
+void
+kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions *cond,
+	const struct kv_result *r, uint32_t ranks)
+{
+	static const char *const dists[] = {"uniform", "zipf"};
+	static const char *const flushes[] = {"clocked", "immediate", "deferred"};
+	char cpu[128];
+
+	app_env_cpu(cpu, sizeof(cpu));
+	fprintf(out, "%s %s (%s), %s, lcores %s of rank 0\n", cond->app, CRPC_VERSION,
+		app_env_commit(), cpu, r->lcores);
+	fprintf(out,
+		"%u rank%s, %u clients x QD %u each, %u keys each of %u B, values %u B, %g reads, %g "
+		"deletes, %s keys",
+		ranks, ranks == 1 ? "" : "s", (unsigned int)o->clients, (unsigned int)o->qd,
+		(unsigned int)o->keys, (unsigned int)o->key_size, (unsigned int)o->value_size,
+		o->read_ratio, o->delete_ratio, dists[o->dist]);
+	if (r->device[0] != '\0')
+		fprintf(out, ", %s, %s flush", r->device, flushes[o->flush]);
+	fprintf(out, "%s\n", o->verify ? ", every answer verified" : "");
+	fflush(out);
+}
+
+static void
+print_latency(FILE *out, const char *what, const struct crpc_hist *h)
+{
+	if (h->count == 0)
+		return;
+	fprintf(out, "  %-15s p50 %8.2f  p90 %8.2f  p99 %8.2f  p99.9 %8.2f  max %9.2f us\n", what,
+		(double)crpc_hist_quantile(h, 0.5) / 1e3, (double)crpc_hist_quantile(h, 0.9) / 1e3,
+		(double)crpc_hist_quantile(h, 0.99) / 1e3,
+		(double)crpc_hist_quantile(h, 0.999) / 1e3, (double)h->max / 1e3);
+}
+
+static void
+print_net(FILE *out, const struct kv_result *r)
+{
+	const struct kv_net_counts *n = &r->net;
+
+	if (n->batches == 0)
+		return;
+	fprintf(out,
+		"  round trip      call to flush %.2f  flush to completion %.2f  turnaround at the "
+		"peer %.2f us (means)\n",
+		crpc_hist_mean(&n->queue) / 1e3, crpc_hist_mean(&n->wire) / 1e3,
+		crpc_hist_mean(&n->peer) / 1e3);
+	fprintf(out,
+		"  network         %.2f messages per batch; per remote operation: %.3f doorbells, "
+		"%.3f WQE blocks, %.3f CQEs\n",
+		ratio(n->messages, n->batches), ratio(n->doorbells, r->counts.remote),
+		ratio(n->wqebbs, r->counts.remote),
+		ratio(n->send_cqes + n->recv_cqes, r->counts.remote));
+}
+
+static void
+print_faults(FILE *out, const struct kv_result *r)
+{
+	uint32_t f;
+
+	for (f = 0; f < KV_FAULTS; f++)
+		if (r->faults[f] != 0)
+			fprintf(out, ", %llu %s", (unsigned long long)r->faults[f],
+				kv_fault_name(f));
+}
+
+void
+kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool verify)
+{
+	const struct kv_counts *c = &r->counts;
+
+	fprintf(out, "%s\n", label);
+	fprintf(out, "  throughput      %.3f M ops/s: local %.3f, remote %.3f", kv_result_ops(r) / 1e6,
+		mops(c->local, r), mops(c->remote, r));
+	if (r->slices != 0)
+		fprintf(out, "; slices of 100 ms: median %.3f, least %.3f, most %.3f",
+			r->slice_median / 1e6, r->slice_min / 1e6, r->slice_max / 1e6);
+	fputc('\n', out);
+	print_latency(out, "local latency", &c->lat_local);
+	print_latency(out, "remote latency", &c->lat_remote);
+	print_net(out, r);
+	if (r->in_flight > 0)
+		fprintf(out, "  Little's law    X * R / N = %.4f over %.2f s: %s\n",
+			kv_result_little(r), (double)r->window_ns / 1e9,
+			little_holds(r) ? "holds" : "does NOT hold; do not trust this run");
+	fprintf(out, "  operations      %llu sent, %llu answered", (unsigned long long)r->sent,
+		(unsigned long long)r->answered);
+	if (c->failed != 0)
+		fprintf(out, ", %llu failed (lost rank)", (unsigned long long)c->failed);
+	if (verify || kv_result_faults(r) != 0)
+		fprintf(out, "; %llu verification errors", (unsigned long long)kv_result_faults(r));
+	print_faults(out, r);
+	fprintf(out, "; %.0f MiB resident\n", (double)r->rss_kib / 1024);
+	fflush(out);
+}
+
+static json_t *
+json_latency(const struct crpc_hist *h)
+{
+	json_t *o = json_object();
+
+	json_object_set_new(o, "p50", json_real((double)crpc_hist_quantile(h, 0.5) / 1e3));
+	json_object_set_new(o, "p90", json_real((double)crpc_hist_quantile(h, 0.9) / 1e3));
+	json_object_set_new(o, "p99", json_real((double)crpc_hist_quantile(h, 0.99) / 1e3));
+	json_object_set_new(o, "p999", json_real((double)crpc_hist_quantile(h, 0.999) / 1e3));
+	json_object_set_new(o, "max", json_real((double)h->max / 1e3));
+	return o;
+}
+
+static void
+set_uint(json_t *o, const char *key, uint64_t v)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)v));
+}
+
+static json_t *
+json_net(const struct kv_net_counts *n)
+{
+	json_t *o = json_object();
+
+	set_uint(o, "calls", n->calls);
+	set_uint(o, "messages", n->messages);
+	set_uint(o, "batches", n->batches);
+	set_uint(o, "window_updates", n->updates);
+	set_uint(o, "bytes", n->bytes);
+	set_uint(o, "doorbells", n->doorbells);
+	set_uint(o, "wqes", n->wqes);
+	set_uint(o, "wqebb", n->wqebbs);
+	set_uint(o, "send_cqes", n->send_cqes);
+	set_uint(o, "recv_cqes", n->recv_cqes);
+	set_uint(o, "waited", n->waited);
+	return o;
+}
+
+static void
+json_add_net(json_t *o, const struct kv_result *r)
+{
+	const struct kv_net_counts *n = &r->net;
+	json_t *split = json_object(), *per_op = json_object();
+
+	json_object_set_new(split, "queue", json_real(crpc_hist_mean(&n->queue) / 1e3));
+	json_object_set_new(split, "wire", json_real(crpc_hist_mean(&n->wire) / 1e3));
+	json_object_set_new(split, "peer", json_real(crpc_hist_mean(&n->peer) / 1e3));
+	json_object_set_new(o, "rtt_split_us", split);
+	json_object_set_new(o, "batch_mean", json_real(ratio(n->messages, n->batches)));
+	json_object_set_new(
+		per_op, "doorbells", json_real(ratio(n->doorbells, r->counts.remote)));
+	json_object_set_new(per_op, "wqebb", json_real(ratio(n->wqebbs, r->counts.remote)));
+	json_object_set_new(per_op, "cqes",
+		json_real(ratio(n->send_cqes + n->recv_cqes, r->counts.remote)));
+	json_object_set_new(o, "per_op", per_op);
+	json_object_set_new(o, "net", json_net(n));
+}
+
+static void
+json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r)
+{
+	set_uint(o, "ranks", r->ranks);
+	set_uint(o, "clients", r->clients);
+	set_uint(o, "qd", r->qd);
+	set_uint(o, "keys", opt->keys);
+	set_uint(o, "key_size", opt->key_size);
+	set_uint(o, "value_size", opt->value_size);
+	json_object_set_new(o, "read_ratio", json_real(opt->read_ratio));
+	json_object_set_new(o, "verify", json_boolean(opt->verify));
+	json_object_set_new(o, "seconds", json_real((double)r->window_ns / 1e9));
+	json_object_set_new(o, "interrupted", json_boolean(r->interrupted != 0));
+	set_uint(o, "lost_peers", r->lost_peers);
+	set_uint(o, "failed", r->counts.failed);
+	set_uint(o, "sent", r->sent);
+	set_uint(o, "answered", r->answered);
+	set_uint(o, "rss_kib", r->rss_kib);
+}
+
+int
+kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_options *opt,
+	const char *scope, const struct kv_result *r)
+{
+	struct app_json_base base = {
+		.app = cond->app,
+		.lcores = r->lcores,
+		.state = cond->state,
+		.steal_pct = r->steal_pct,
+		.noisy = r->steal_pct > APP_STEAL_PCT_NOISY || strcmp(cond->state, "mixed") == 0,
+		.repeats = r->slices,
+	};
+	json_t *o = app_json_new(&base), *lat = json_object();
+
+	json_object_set_new(o, "scope", json_string(scope));
+	if (strcmp(scope, "rank") == 0)
+		set_uint(o, "rank", r->rank);
+	json_object_set_new(o, "backend", json_string(cond->backend));
+	json_object_set_new(o, "ops_per_s", json_real(kv_result_ops(r)));
+	json_object_set_new(o, "local_ops_per_s", json_real(mops(r->counts.local, r) * 1e6));
+	json_object_set_new(o, "remote_ops_per_s", json_real(mops(r->counts.remote, r) * 1e6));
+	app_json_figure(o, "slices", r->slice_median, r->slice_min, r->slice_max, "ops/s");
+	json_object_set_new(lat, "local", json_latency(&r->counts.lat_local));
+	json_object_set_new(lat, "remote", json_latency(&r->counts.lat_remote));
+	json_object_set_new(o, "lat_us", lat);
+	json_add_net(o, r);
+	json_object_set_new(o, "little_ratio", json_real(kv_result_little(r)));
+	set_uint(o, "verify_errors", kv_result_faults(r));
+	json_add_load(o, opt, r);
+	return app_json_write(out, o);
+}
+
+static int
+write_hgrm(const char *path, const struct crpc_hist *h)
+{
+	FILE *f = fopen(path, "w");
+	int rc;
+
+	if (f == NULL) {
+		rc = -errno;
+		app_fail("--hgrm: cannot write '%s': %s; give a file in a folder you may write", path,
+			strerror(errno));
+		return rc;
+	}
+	rc = crpc_hist_print_hgrm(h, f, 1000);
+	if (fclose(f) != 0 || rc != 0) {
+		app_fail("--hgrm: writing '%s' failed: is the disk full?", path);
+		return -EIO;
+	}
+	return 0;
+}
+
+/* "dir/x.hgrm" and "local" make "dir/x.local.hgrm". */
+static void
+hgrm_part(char *buf, size_t len, const char *path, const char *part)
+{
+	const char *dot = strrchr(path, '.'), *slash = strrchr(path, '/');
+
+	if (dot == NULL || (slash != NULL && dot < slash))
+		dot = path + strlen(path);
+	snprintf(buf, len, "%.*s.%s%s", (int)(dot - path), path, part, dot);
+}
+
+int
+kv_report_hgrm(const char *path, const struct kv_result *r)
+{
+	static struct crpc_hist all;
+	char part[4096];
+	int rc;
+
+	all = r->counts.lat_local;
+	crpc_hist_merge(&all, &r->counts.lat_remote);
+	rc = write_hgrm(path, &all);
+	if (rc != 0 || r->counts.lat_remote.count == 0)
+		return rc;
+	hgrm_part(part, sizeof(part), path, "local");
+	rc = write_hgrm(part, &r->counts.lat_local);
+	if (rc != 0)
+		return rc;
+	hgrm_part(part, sizeof(part), path, "remote");
+	return write_hgrm(part, &r->counts.lat_remote);
+}

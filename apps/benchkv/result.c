@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "result.h"
+
+uint64_t
+kv_result_faults(const struct kv_result *r)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < KV_FAULTS; i++)
+		sum += r->faults[i];
+	return sum;
+}
+
+double
+kv_result_ops(const struct kv_result *r)
+{
+	if (r->window_ns == 0)
+		return 0;
+	return (double)(r->counts.local + r->counts.remote) * 1e9 / (double)r->window_ns;
+}
+
+static void
+counts_add(struct kv_counts *to, const struct kv_counts *from)
+{
+	to->local += from->local;
+	to->remote += from->remote;
+	to->failed += from->failed;
+	to->misses += from->misses;
+	to->lat_sum += from->lat_sum;
+	to->window_ns = crpc_max(to->window_ns, from->window_ns);
+	crpc_hist_merge(&to->lat_local, &from->lat_local);
+	crpc_hist_merge(&to->lat_remote, &from->lat_remote);
+}
+
+void
+kv_result_add_loop(struct kv_result *r, const struct kv_loop *loop)
+{
+	const struct kv_client *c;
+	uint32_t i, f;
+
+	counts_add(&r->counts, &loop->counts);
+	r->window_ns = crpc_max(r->window_ns, loop->counts.window_ns);
+	r->clients += loop->n;
+	r->in_flight += (double)loop->n * loop->work->qd;
+	for (i = 0; i < loop->n; i++) {
+		c = &loop->client[i];
+		r->sent += c->sent;
+		r->answered += c->answered;
+		for (f = 0; f < KV_FAULTS; f++)
+			r->faults[f] += c->history.faults[f];
+	}
+}
+
+static void
+net_add(struct kv_net_counts *to, const struct kv_net_counts *from)
+{
+	to->calls += from->calls;
+	to->messages += from->messages;
+	to->batches += from->batches;
+	to->updates += from->updates;
+	to->bytes += from->bytes;
+	to->doorbells += from->doorbells;
+	to->wqes += from->wqes;
+	to->wqebbs += from->wqebbs;
+	to->send_cqes += from->send_cqes;
+	to->recv_cqes += from->recv_cqes;
+	to->waited += from->waited;
+	crpc_hist_merge(&to->queue, &from->queue);
+	crpc_hist_merge(&to->wire, &from->wire);
+	crpc_hist_merge(&to->peer, &from->peer);
+}
+
+void
+kv_result_add(struct kv_result *total, const struct kv_result *r)
+{
+	uint32_t f;
+
+	total->size = sizeof(*total);
+	total->ranks++;
+	total->clients += r->clients;
+	total->qd = r->qd;
+	total->lost_peers += r->lost_peers;
+	total->interrupted |= r->interrupted;
+	total->window_ns = crpc_max(total->window_ns, r->window_ns);
+	total->in_flight += r->in_flight;
+	counts_add(&total->counts, &r->counts);
+	net_add(&total->net, &r->net);
+	total->sent += r->sent;
+	total->answered += r->answered;
+	for (f = 0; f < KV_FAULTS; f++)
+		total->faults[f] += r->faults[f];
+	total->served += r->served;
+	total->slice_median += r->slice_median;
+	total->slice_min += r->slice_min;
+	total->slice_max += r->slice_max;
+	total->slices = crpc_max(total->slices, r->slices);
+	total->rss_kib += r->rss_kib;
+	total->yields += r->yields;
+	total->turns += r->turns;
+	total->busy_turns += r->busy_turns;
+	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
+}
+
+double
+kv_result_little(const struct kv_result *r)
+{
+	if (r->window_ns == 0 || !(r->in_flight > 0))
+		return 0;
+	/* X x R = (calls / window) x (sum of latencies / calls). */
+	return (double)r->counts.lat_sum / (double)r->window_ns / r->in_flight;
+}
+
+static int
+cmp_double(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+void
+kv_result_slices(struct kv_result *r, double *slice, uint64_t n)
+{
+	r->slices = n;
+	if (n == 0)
+		return;
+	qsort(slice, n, sizeof(*slice), cmp_double);
+	r->slice_median = slice[n / 2];
+	r->slice_min = slice[0];
+	r->slice_max = slice[n - 1];
+}

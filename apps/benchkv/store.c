@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <rte_errno.h>
+#include <rte_malloc.h>
+
+#include "store.h"
+
+/* A value in its place. The value follows. */
+struct kv_slot {
+	uint64_t version;
+	uint32_t len;
+	uint32_t zero;
+};
+
+struct kv_store {
+	struct rte_hash *hash;
+	uint8_t *slots;
+	uint64_t version;     /* The newest given out. */
+	uint32_t slot_size;
+	uint32_t value_max;
+	struct kv_store_stats stats;
+};
+
+/*
+ * Spare places: a cuckoo table filled to the last place walks long chains. With the extendable
+ * flag it takes every key all the same.
+ */
+static uint32_t
+hash_entries(uint32_t capacity)
+{
+	return (uint32_t)crpc_min((uint64_t)capacity + capacity / 4 + 64, RTE_HASH_ENTRIES_MAX);
+}
+
+static uint32_t
+slot_size(uint32_t value_max)
+{
+	uint32_t size = (uint32_t)sizeof(struct kv_slot) + value_max;
+
+	return size <= 32 ? 32 : (uint32_t)crpc_align_up(size, CRPC_CACHE_LINE);
+}
+
+uint64_t
+kv_store_bytes(const struct kv_store_conf *conf)
+{
+	uint64_t entries = hash_entries(conf->capacity);
+
+	/* A key slot has 8 bytes beside the key; a bucket entry takes 8 and the ring of free slots 4. */
+	return entries * (slot_size(conf->value_max) + crpc_align_up(conf->key_size + 8, 16)) +
+		crpc_pow2_ceil(entries) * 12 * 2;
+}
+
+/* The table compares through a pointer; for 8-byte keys this is all there is to compare. */
+static int
+cmp_key8(const void *a, const void *b, size_t len)
+{
+	uint64_t x, y;
+
+	memcpy(&x, a, 8);
+	memcpy(&y, b, 8);
+	return x != y;
+}
+
+static uint32_t
+hash_key(const void *key, uint32_t len, uint32_t init_val)
+{
+	return kv_hash(key, len);
+}
+
+struct kv_store *
+kv_store_create(const struct kv_store_conf *conf)
+{
+	struct rte_hash_parameters params = {
+		.name = conf->name,
+		.entries = hash_entries(conf->capacity),
+		.key_len = conf->key_size,
+		.hash_func = hash_key,
+		.socket_id = conf->socket,
+		.extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
+	};
+	struct kv_store *s;
+	uint64_t bytes;
+
+	if (conf->capacity == 0 || conf->key_size < KV_KEY_MIN || conf->key_size > KV_KEY_MAX ||
+		conf->value_max < KV_VALUE_MIN || conf->value_max > KV_VALUE_MAX) {
+		errno = EINVAL;
+		return NULL;
+	}
+	s = rte_zmalloc_socket("kv_store", sizeof(*s), CRPC_CACHE_LINE, conf->socket);
+	if (s == NULL)
+		goto err;
+	s->value_max = conf->value_max;
+	s->slot_size = slot_size(conf->value_max);
+	bytes = (uint64_t)params.entries * s->slot_size;
+	s->slots = rte_zmalloc_socket("kv_slots", bytes, CRPC_CACHE_LINE, conf->socket);
+	s->hash = rte_hash_create(&params);
+	if (s->slots == NULL || s->hash == NULL)
+		goto err;
+	if (conf->key_size == 8)
+		rte_hash_set_cmp_func(s->hash, cmp_key8);
+	return s;
+err:
+	kv_store_free(s);
+	errno = ENOMEM;
+	return NULL;
+}
+
+void
+kv_store_free(struct kv_store *s)
+{
+	if (s == NULL)
+		return;
+	rte_hash_free(s->hash);
+	rte_free(s->slots);
+	rte_free(s);
+}
+
+static inline struct kv_slot *
+slot_at(const struct kv_store *s, int32_t pos)
+{
+	return (struct kv_slot *)(s->slots + (uint64_t)(uint32_t)pos * s->slot_size);
+}
+
+void
+kv_store_lookup(struct kv_store *s, struct kv_batch *b)
+{
+	uint32_t i;
+
+	if (b->n == 0)
+		return;
+	rte_hash_lookup_with_hash_bulk(s->hash, b->key_ptr, b->hash, b->n, b->pos);
+	for (i = 0; i < b->n; i++)
+		if (b->pos[i] >= 0)
+			crpc_prefetch(slot_at(s, b->pos[i]));
+	b->moved = false;
+}
+
+static void
+slot_write(struct kv_store *s, int32_t pos, const void *value, uint32_t len)
+{
+	struct kv_slot *slot = slot_at(s, pos);
+
+	slot->version = ++s->version;
+	slot->len = len;
+	memcpy(slot + 1, value, len);
+}
+
+static void
+exec_get(struct kv_store *s, int32_t pos, struct kv_served *out)
+{
+	const struct kv_slot *slot;
+
+	s->stats.gets++;
+	if (crpc_unlikely(pos < 0)) {
+		s->stats.misses++;
+		out->status = KV_NOT_FOUND;
+		out->version = s->version;
+		return;
+	}
+	slot = slot_at(s, pos);
+	out->version = slot->version;
+	out->value_len = slot->len;
+	out->value = slot + 1;
+}
+
+static void
+exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct kv_served *out)
+{
+	const struct kv_req *req = &b->req[i];
+
+	s->stats.puts++;
+	if (crpc_unlikely(pos < 0)) {
+		pos = rte_hash_add_key_with_hash(s->hash, b->key[i], b->hash[i]);
+		b->moved = true;
+	}
+	if (crpc_unlikely(pos < 0)) {
+		s->stats.refused++;
+		out->status = KV_NO_SPACE;
+		return;
+	}
+	slot_write(s, pos, req->value, req->value_len);
+	out->version = s->version;
+}
+
+static void
+exec_delete(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct kv_served *out)
+{
+	s->stats.deletes++;
+	if (pos < 0) {
+		s->stats.misses++;
+		out->status = KV_NOT_FOUND;
+		out->version = s->version;
+		return;
+	}
+	rte_hash_del_key_with_hash(s->hash, b->key[i], b->hash[i]);
+	b->moved = true;
+	out->version = ++s->version;
+}
+
+void
+kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out)
+{
+	const struct kv_req *req = &b->req[i];
+	int32_t pos = b->pos[i];
+
+	if (crpc_unlikely(b->moved))
+		pos = rte_hash_lookup_with_hash(s->hash, b->key[i], b->hash[i]);
+	*out = (struct kv_served){.status = KV_OK, .op = req->op};
+	if (req->op == KV_GET && req->value_len == 0) {
+		exec_get(s, pos, out);
+	} else if (req->op == KV_PUT && req->value_len >= KV_VALUE_MIN &&
+		   req->value_len <= s->value_max) {
+		exec_put(s, b, i, pos, out);
+	} else if (req->op == KV_DELETE && req->value_len == 0) {
+		exec_delete(s, b, i, pos, out);
+	} else {
+		s->stats.refused++;
+		out->status = KV_BAD_REQUEST;
+	}
+}
+
+int
+kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len)
+{
+	int32_t pos = rte_hash_add_key(s->hash, key);
+
+	if (pos < 0 || len > s->value_max)
+		return -ENOSPC;
+	slot_write(s, pos, value, len);
+	return 0;
+}
+
+uint32_t
+kv_store_count(const struct kv_store *s)
+{
+	int32_t n = rte_hash_count(s->hash);
+
+	return n < 0 ? 0 : (uint32_t)n;
+}
+
+const struct kv_store_stats *
+kv_store_stats(const struct kv_store *s)
+{
+	return &s->stats;
+}

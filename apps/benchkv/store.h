@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KV_STORE_H
+#define KV_STORE_H
+
+/**
+ * @file
+ * The keys that one daemon owns: rte_hash from key to slot, and an array of slots.
+ *
+ *     kv_batch_reset(b);  kv_batch_add(b, &req, hash) ...      gather up to 64 requests
+ *     kv_store_lookup(s, b)                                    one bulk lookup, slots prefetched
+ *     for each: kv_store_exec(s, b, i, &served)                in order; use it before the next
+ *
+ * A batch hides the misses of a lookup behind each other: buckets, keys and slots of all its requests
+ * are fetched before the first is served. Keys have one fixed size, values up to value_max bytes.
+ *
+ * All memory is taken at creation, from the EAL. Belongs to one thread.
+ */
+
+#include <rte_hash.h>
+
+#include "proto.h"
+
+#define KV_BATCH_MAX CRPC_BURST_MAX
+_Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes a batch");
+
+/** How to make a store. */
+struct kv_store_conf {
+	const char *name;    /**< Unique in this process. */
+	uint32_t capacity;   /**< Keys at least. */
+	uint32_t key_size;   /**< KV_KEY_MIN..KV_KEY_MAX. */
+	uint32_t value_max;  /**< KV_VALUE_MIN..KV_VALUE_MAX. */
+	int socket;          /**< NUMA node, or SOCKET_ID_ANY. */
+};
+
+/** Counters since creation. */
+struct kv_store_stats {
+	uint64_t gets, puts, deletes, misses, refused;
+};
+
+struct kv_store;
+
+/** Requests gathered for one lookup. About 8 KiB. */
+struct kv_batch {
+	uint32_t n;
+	bool moved; /**< A key came or went since the lookup: its positions are no longer sure. */
+	struct kv_req req[KV_BATCH_MAX];
+	hash_sig_t hash[KV_BATCH_MAX];
+	int32_t pos[KV_BATCH_MAX];
+	const void *key_ptr[KV_BATCH_MAX];
+	uint8_t key[KV_BATCH_MAX][KV_KEY_MAX] crpc_aligned(8); /**< Copies: the client can still write. */
+};
+
+/** What came of a request. The value points into the store: copy it before the next exec. */
+struct kv_served {
+	uint8_t status;
+	uint8_t op;
+	uint32_t value_len;
+	uint64_t version;
+	const void *value;
+};
+
+/**
+ * Make a store.
+ *
+ * @return
+ *   The store, or NULL with errno: EINVAL, ENOMEM (the EAL has too little memory).
+ */
+struct kv_store *kv_store_create(const struct kv_store_conf *conf);
+
+void kv_store_free(struct kv_store *s);
+
+/** Bytes of EAL memory that a store of this size takes, roughly. */
+uint64_t kv_store_bytes(const struct kv_store_conf *conf);
+
+static inline void
+kv_batch_reset(struct kv_batch *b)
+{
+	b->n = 0;
+	b->moved = false;
+}
+
+/** Add a request whose key has the store's size, kv_hash() being known. @return its index. */
+static inline uint32_t
+kv_batch_add(struct kv_batch *b, const struct kv_req *req, uint32_t hash)
+{
+	uint32_t i = b->n++;
+
+	b->req[i] = *req;
+	b->hash[i] = hash;
+	b->key_ptr[i] = b->key[i];
+	if (req->key_len == 8)
+		memcpy(b->key[i], req->key, 8);
+	else
+		memcpy(b->key[i], req->key, req->key_len);
+	return i;
+}
+
+/** Find all keys of the batch. */
+void kv_store_lookup(struct kv_store *s, struct kv_batch *b);
+
+/** Serve request @p i of the batch. */
+void kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out);
+
+/** Put one key, outside of any batch: to load the store. @return 0 or -ENOSPC. */
+int kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len);
+
+/** Keys now. */
+uint32_t kv_store_count(const struct kv_store *s);
+
+/** The counters. */
+const struct kv_store_stats *kv_store_stats(const struct kv_store *s);
+
+#endif
