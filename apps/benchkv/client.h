@@ -69,13 +69,13 @@ struct kv_call {
 struct kv_client {
 	struct crpc_ipc_client *ipc;
 	uint64_t rng;
+	uint64_t sent, answered;   /**< Since connect. */
 	uint32_t open;
 	uint32_t free_n;
-	uint8_t free[KV_QD_MAX];
 	bool dead;                 /**< Its daemon is gone: makes no more calls. */
-	struct kv_call call[KV_QD_MAX];
 	struct kv_history history;
-	uint64_t sent, answered;   /**< Since connect. */
+	struct kv_call call[KV_QD_MAX];
+	uint8_t free[KV_QD_MAX];
 } crpc_aligned(CRPC_CACHE_GUARD);
 
 /** What was counted in the measured window. */

@@ -4,17 +4,16 @@
 #include "verify.h"
 
 void
-kv_value_fill(void *value, uint32_t len, uint64_t word)
+kv_value_fill_rest(uint8_t *value, uint32_t len, uint64_t word)
 {
-	uint8_t *p = value;
-	uint64_t w = word;
-	uint32_t i = 0;
+	uint64_t w = kv_pattern(word, 1);
+	uint32_t i = 1;
 
-	for (; len >= 8; p += 8, len -= 8) {
-		memcpy(p, &w, 8);
+	for (; len >= 8; value += 8, len -= 8) {
+		memcpy(value, &w, 8);
 		w = kv_pattern(word, ++i);
 	}
-	memcpy(p, &w, len);
+	memcpy(value, &w, len);
 }
 
 bool

@@ -104,8 +104,17 @@ kv_pattern(uint64_t word, uint32_t i)
 	return z ^ (z >> 32);
 }
 
+/** Write the bytes behind the first word, for kv_value_fill(). */
+void kv_value_fill_rest(uint8_t *value, uint32_t len, uint64_t word);
+
 /** Write a value of @p len bytes, 8 at least. */
-void kv_value_fill(void *value, uint32_t len, uint64_t word);
+static inline void
+kv_value_fill(void *value, uint32_t len, uint64_t word)
+{
+	memcpy(value, &word, 8);
+	if (len > 8)
+		kv_value_fill_rest((uint8_t *)value + 8, len - 8, word);
+}
 
 /** True if all bytes belong to the first word, which is returned too. */
 bool kv_value_whole(const void *value, uint32_t len, uint64_t *word);
