@@ -143,8 +143,8 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	c->free[c->free_n++] = (uint8_t)done->cookie;
 	c->open--;
 	c->answered++;
-	loop->answered++;
 	served = answer_check(loop, c, call, done, &missed);
+	loop->served += served;
 	if (loop->phase == KV_STOPPED)
 		return;
 	lat = now - call->start;
@@ -177,7 +177,7 @@ kv_loop_turn(struct kv_loop *loop, uint64_t now)
 		if (loop->phase != KV_STOPPED && c->free_n != 0)
 			work += client_issue(loop, c, now);
 	}
-	crpc_store_relaxed(&loop->answered_pub, loop->answered);
+	crpc_store_relaxed(&loop->served_pub, loop->served);
 	return work;
 }
 

@@ -17,7 +17,7 @@
  * time. The clock is read once per turn; it is the end of every call that completed in the turn and
  * the begin of every call made in it, so a latency is exact to one turn.
  *
- * Belongs to one thread, but for `answered_pub`. No DPDK here: a client process is built from the same file.
+ * Belongs to one thread, but for `served_pub`. No DPDK here: a client process is built from the same file.
  */
 
 #include "app_keys.h"
@@ -103,9 +103,9 @@ struct kv_loop {
 	enum kv_phase phase;
 	uint64_t measure_from;
 	uint32_t dead;             /**< Clients whose daemon is gone. */
-	uint64_t answered;         /**< Since the begin, warm-up included. */
+	uint64_t served;           /**< Answered by a store since the begin. */
 	struct kv_counts counts;
-	_Atomic uint64_t answered_pub crpc_aligned(CRPC_CACHE_GUARD); /**< For the progress line. */
+	_Atomic uint64_t served_pub crpc_aligned(CRPC_CACHE_GUARD); /**< For the progress line. */
 	uint8_t msg[KV_REQ_MAX] crpc_aligned(CRPC_CACHE_LINE);
 };
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <ctype.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,6 +9,9 @@
 #include "app_lcore.h"
 #include "crpc_log.h"
 #include "rank.h"
+
+/* Runs on one host at a time that need not be named. */
+#define SEGMENT_ATTEMPTS 64
 
 static uint32_t
 keys_total(const struct kv_rank *r)
@@ -70,21 +72,35 @@ open_store(struct kv_rank *r)
 	return 0;
 }
 
-/* Name of our segment; characters that a file name cannot have become '_'. */
 static void
-segment_name(const struct kv_rank *r, char *buf, size_t len)
+segment_name(const struct kv_rank *r, uint32_t attempt, char *buf, size_t len)
 {
-	char *p;
-
-	if (r->opt.name != NULL && r->boot.size == 1)
+	if (r->opt.name == NULL)
+		snprintf(buf, len, "benchkv.%u.%u", attempt, r->boot.rank);
+	else if (r->boot.size == 1)
 		snprintf(buf, len, "%s", r->opt.name);
-	else if (r->opt.name != NULL)
-		snprintf(buf, len, "%s.%u", r->opt.name, r->boot.rank);
 	else
-		snprintf(buf, len, "benchkv.%.24s.%u", r->boot.job, r->boot.rank);
-	for (p = buf; r->opt.name == NULL && *p != '\0'; p++)
-		if (!isalnum((unsigned char)*p) && *p != '.' && *p != '-')
-			*p = '_';
+		snprintf(buf, len, "%s.%u", r->opt.name, r->boot.rank);
+}
+
+/*
+ * Without a name from the user: the first number that no living run has. So a killed run's leftover is
+ * replaced by the next run, and several runs fit one host.
+ */
+static struct crpc_ipc_server *
+create_segment(struct kv_rank *r, struct crpc_ipc_server_conf *conf, char *name, size_t len)
+{
+	struct crpc_ipc_server *ipc;
+	uint32_t i, attempts = r->opt.name == NULL ? SEGMENT_ATTEMPTS : 1;
+
+	for (i = 0; i < attempts; i++) {
+		segment_name(r, i, name, len);
+		crpc_log_clear();
+		ipc = crpc_ipc_server_create(conf);
+		if (ipc != NULL || (errno != EADDRINUSE && errno != EACCES))
+			return ipc;
+	}
+	return NULL;
 }
 
 static int
@@ -100,15 +116,14 @@ open_segment(struct kv_rank *r)
 			crpc_max(r->opt.value_size, sizeof(struct kv_info))),
 	};
 
-	segment_name(r, name, sizeof(name));
-	crpc_log_clear();
-	r->daemon->ipc = crpc_ipc_server_create(&conf);
+	r->daemon->ipc = create_segment(r, &conf, name, sizeof(name));
 	if (r->daemon->ipc == NULL)
 		return app_fail("cannot create the clients' segment '%s' in /dev/shm: %s (%s); free "
 				"space there, end the run that holds it, or give another --name",
 			name, strerror(errno), crpc_log_last());
-	if (r->opt.serve != 0 && r->boot.rank == 0) {
-		printf("serving clients of other processes: benchkv-client --attach %s\n", name);
+	if (r->opt.serve != 0) {
+		printf("rank %u serves clients of other processes: benchkv-client --attach %s\n",
+			r->boot.rank, name);
 		fflush(stdout);
 	}
 	return 0;

@@ -69,7 +69,7 @@ worker_main(void *arg)
 }
 
 static uint64_t
-answered(const struct kv_run *run)
+served(const struct kv_run *run)
 {
 	uint64_t sum = 0;
 	uint32_t i;
@@ -77,7 +77,7 @@ answered(const struct kv_run *run)
 	if (run->workers == 0)
 		return run->daemon->stats.local + run->daemon->stats.remote;
 	for (i = 0; i < run->workers; i++)
-		sum += crpc_load_relaxed(&run->worker[i].loop.answered_pub);
+		sum += crpc_load_relaxed(&run->worker[i].loop.served_pub);
 	return sum;
 }
 
@@ -88,7 +88,7 @@ begin_measure(struct kv_run *run, uint64_t now)
 
 	run->window_from = now;
 	run->slice_at = now + SLICE_NS;
-	run->slice_ops = answered(run);
+	run->slice_ops = served(run);
 	if (net != NULL) {
 		crpc_copyrpc_stats_reset(net->ctx);
 		crpc_rdma_stats_get(net->dev, &run->rdma_begin);
@@ -132,7 +132,7 @@ end_measure(struct kv_run *run, uint64_t now)
 static void
 take_slice(struct kv_run *run, uint64_t now)
 {
-	uint64_t ops = answered(run);
+	uint64_t ops = served(run);
 
 	if (now < run->slice_at || run->slices == run->slices_max)
 		return;
@@ -149,7 +149,7 @@ progress(struct kv_run *run, uint64_t now)
 
 	if (now < run->progress_at)
 		return;
-	ops = answered(run);
+	ops = served(run);
 	if (run->boot->rank == 0 && !run->opt->quiet)
 		fprintf(stderr, "benchkv: %4.0f s left, rank 0: %.3f M ops/s%s\n",
 			now < run->stop_at ? (double)(run->stop_at - now) / 1e9 : 0.0,
