@@ -144,10 +144,11 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 }
 
 static int
-tell(const struct kv_options *o, const struct kv_loop *loop, struct kv_result *res, FILE *json)
+tell(const struct kv_options *o, const struct kv_loop *loop, struct kv_result *res)
 {
 	struct kv_conditions cond = {
 		.app = "benchkv-client", .backend = "ipc", .state = "single"};
+	FILE *json;
 	int rc = 0;
 
 	res->size = sizeof(*res);
@@ -159,15 +160,19 @@ tell(const struct kv_options *o, const struct kv_loop *loop, struct kv_result *r
 	snprintf(res->lcores, sizeof(res->lcores), "any");
 	kv_result_add_loop(res, loop);
 	kv_report_block(stdout, "client process", res, o->verify);
-	if (json != NULL)
-		rc |= kv_report_json(json, &cond, o, "rank", res);
+	if (o->json != NULL) {
+		json = app_json_open("json", o->json);
+		rc |= json == NULL || kv_report_json(json, &cond, o, "rank", res) != 0;
+		if (json != NULL)
+			fclose(json);
+	}
 	if (o->hgrm != NULL)
 		rc |= kv_report_hgrm(o->hgrm, res);
 	return rc;
 }
 
 static int
-run(const struct kv_options *o, FILE *json)
+run(const struct kv_options *o)
 {
 	static struct kv_loop loop;
 	static struct kv_work work;
@@ -183,7 +188,7 @@ run(const struct kv_options *o, FILE *json)
 		}
 		app_env_steal(&end);
 		res.steal_pct = app_env_steal_pct(&begin, &end);
-		if (tell(o, &loop, &res, json) != 0 || kv_result_faults(&res) != 0)
+		if (tell(o, &loop, &res) != 0 || kv_result_faults(&res) != 0)
 			rc = APP_EXIT_RUN;
 	}
 	kv_loop_fini(&loop);
@@ -196,8 +201,7 @@ main(int argc, char **argv)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
 	struct kv_options o;
-	FILE *json = NULL;
-	int rc;
+	int rc = 0;
 
 	app_fail_name("benchkv-client");
 	rc = kv_options_parse(&o, KV_PROGRAM_CLIENT, argc - 1, argv + 1);
@@ -210,13 +214,9 @@ main(int argc, char **argv)
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
 	crpc_clock_init();
-	if (o.json != NULL) {
-		json = app_json_open("json", o.json);
-		if (json == NULL)
-			return APP_EXIT_USAGE;
-	}
-	rc = run(&o, json);
-	if (json != NULL)
-		fclose(json);
-	return rc;
+	if (o.json != NULL)
+		rc = app_json_check("json", o.json);
+	if (rc == 0 && o.hgrm != NULL)
+		rc = app_json_check("hgrm", o.hgrm);
+	return rc != 0 ? rc : run(&o);
 }

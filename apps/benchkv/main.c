@@ -39,10 +39,11 @@ start(struct kv_main *m)
 	if (rc != 0)
 		return app_fail_once("the ranks could not tell each other their cores; start again");
 	app_fail_hold(true);
-	if (r->boot.rank == 0 && r->opt.json != NULL) {
-		m->json = app_json_open("json", r->opt.json);
-		rc = m->json == NULL ? APP_EXIT_USAGE : 0;
-	}
+	/* Any rank may have to write them, if those before it are lost. */
+	if (r->opt.json != NULL)
+		rc = app_json_check("json", r->opt.json);
+	if (rc == 0 && r->opt.hgrm != NULL)
+		rc = app_json_check("hgrm", r->opt.hgrm);
 	if (rc == 0)
 		rc = app_eal_start(&m->args, &r->cores);
 	m->eal = rc == 0;
@@ -144,8 +145,7 @@ report(struct kv_main *m, const struct kv_result *mine)
 
 	if (total == NULL)
 		return -ENOMEM;
-	/* A survivor may have to write what rank 0 would have written. */
-	if (m->json == NULL && r->opt.json != NULL)
+	if (r->opt.json != NULL)
 		m->json = app_json_open("json", r->opt.json);
 	m->cond.state = app_env_state(m->line_ns, m->line_ns > 0 ? app_env_line_ns() : 0);
 	for (i = 0; i < r->boot.size; i++) {

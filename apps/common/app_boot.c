@@ -332,6 +332,8 @@ app_boot_agree(struct app_boot *boot, const char *step, int rc)
 			continue;
 		if (rank == boot->rank)
 			app_fail("rank %u: %s", rank, mine.text);
+		else
+			app_fail_let_speak();
 		return theirs.rc;
 	}
 	return 0;

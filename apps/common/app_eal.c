@@ -215,8 +215,11 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 	}
 	if (!eal_has(args, pci))
 		eal_add(out, "--no-pci");
-	if (!eal_has(args, logs))
+	if (!eal_has(args, logs)) {
+		/* Libraries' failures come back to us, and we say them. */
+		eal_add(out, "--log-level=lib.*:3");
 		eal_add(out, "--log-level=lib.eal:4");
+	}
 	if (eal_has(args, no_huge) && !eal_has(args, memory)) {
 		eal_add(out, "-m");
 		eal_add(out, "64");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "app_fail.h"
 
@@ -48,6 +49,14 @@ say(const char *fmt, va_list ap)
 	fflush(stderr);
 }
 
+void
+app_fail_let_speak(void)
+{
+	const struct timespec ts = {.tv_nsec = 300000000};
+
+	nanosleep(&ts, NULL);
+}
+
 static void crpc_printf(1, 0)
 say_or_hold(const char *fmt, va_list ap)
 {
@@ -74,8 +83,10 @@ app_fail_once(const char *fmt, ...)
 	const char *rank = getenv("PMIX_RANK");
 	va_list ap;
 
-	if (!fail_hold && rank != NULL && strcmp(rank, "0") != 0)
+	if (!fail_hold && rank != NULL && strcmp(rank, "0") != 0) {
+		app_fail_let_speak();
 		return APP_EXIT_USAGE;
+	}
 	va_start(ap, fmt);
 	say_or_hold(fmt, ap);
 	va_end(ap);

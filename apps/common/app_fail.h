@@ -43,6 +43,12 @@ void app_fail_hold(bool hold);
 /** The text kept by the last hold; "" if there was none. */
 const char *app_fail_held(void);
 
+/**
+ * Wait a moment so that another rank can say why the run fails: a launcher ends all ranks as soon as
+ * the first leaves with an error.
+ */
+void app_fail_let_speak(void);
+
 /** Say "name: text" on stderr and go on. */
 void app_note(const char *fmt, ...) crpc_printf(1, 2);
 

@@ -1,10 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app_env.h"
 #include "app_fail.h"
 #include "app_json.h"
+
+int
+app_json_check(const char *option, const char *path)
+{
+	char dir[4096];
+	char *slash;
+
+	if (access(path, F_OK) == 0) {
+		if (access(path, W_OK) == 0)
+			return 0;
+	} else {
+		snprintf(dir, sizeof(dir), "%s", path);
+		slash = strrchr(dir, '/');
+		if (slash == NULL)
+			snprintf(dir, sizeof(dir), ".");
+		else
+			slash[slash == dir ? 1 : 0] = '\0';
+		if (access(dir, W_OK | X_OK) == 0)
+			return 0;
+	}
+	return app_fail("--%s: cannot write '%s': %s; give a file in a folder you may write", option,
+		path, strerror(errno));
+}
 
 FILE *
 app_json_open(const char *option, const char *path)

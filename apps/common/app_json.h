@@ -24,6 +24,16 @@ struct app_json_base {
 };
 
 /**
+ * Find out at the start of a run whether a result can be written at its end. Makes no file.
+ *
+ * @param option
+ *   Name of the option that gave the path.
+ * @return
+ *   0, or APP_EXIT_USAGE after one line on stderr.
+ */
+int app_json_check(const char *option, const char *path);
+
+/**
  * Open the file that lines are appended to.
  *
  * @return

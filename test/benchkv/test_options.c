@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Options: every mistake ends with exit code 2 and exactly one line that names the option; presets are
+ * what they say and give way to other options; limits are the first and last values that work.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "app_fail.h"
+#include "app_keys.h"
+#include "options.h"
+
+#define ARGS_MAX 12
+
+/* Parse a line of arguments separated by blanks; what goes to stderr comes back in said. */
+static int
+parse(struct kv_options *o, enum kv_program program, const char *line, uint32_t ranks, char *said,
+	size_t len)
+{
+	int fd = memfd_create("stderr", 0), old = dup(STDERR_FILENO), argc = 0, rc;
+	static char text[512];
+	char *argv[ARGS_MAX], *save = NULL, *p;
+	ssize_t n;
+
+	assert_true(fd >= 0 && old >= 0);
+	snprintf(text, sizeof(text), "%s", line);
+	for (p = strtok_r(text, " ", &save); p != NULL; p = strtok_r(NULL, " ", &save))
+		argv[argc++] = p;
+	dup2(fd, STDERR_FILENO);
+	rc = kv_options_parse(o, program, argc, argv);
+	if (rc == 0)
+		rc = kv_options_check_ranks(o, ranks);
+	fflush(stderr);
+	dup2(old, STDERR_FILENO);
+	n = pread(fd, said, len - 1, 0);
+	said[n > 0 ? n : 0] = '\0';
+	close(fd);
+	close(old);
+	return rc;
+}
+
+static void
+refused(enum kv_program program, const char *line, uint32_t ranks, const char *names)
+{
+	struct kv_options o;
+	char said[2048];
+	int rc = parse(&o, program, line, ranks, said, sizeof(said));
+
+	if (rc != APP_EXIT_USAGE || strchr(said, '\n') == NULL ||
+		strchr(said, '\n')[1] != '\0' || strncmp(said, "benchkv: ", 9) != 0 ||
+		strstr(said, names) == NULL)
+		fail_msg("'%s' gave %d and: %s", line, rc, said);
+}
+
+static void
+taken(const char *line, uint32_t ranks, struct kv_options *o)
+{
+	char said[2048];
+	int rc = parse(o, KV_PROGRAM_DAEMON, line, ranks, said, sizeof(said));
+
+	if (rc != 0 || said[0] != '\0')
+		fail_msg("'%s' gave %d and: %s", line, rc, said);
+}
+
+static void
+mistakes_get_one_line_and_code_2(void **state)
+{
+	static const struct {
+		const char *line, *names;
+	} bad[] = {
+		{"--clints 3", "--clints"},
+		{"clients", "clients"},
+		{"-c 3", "-c"},
+		{"--clients", "--clients"},
+		{"--clients=", "--clients"},
+		{"--clients -1", "0 to 512"},
+		{"--clients 513", "0 to 512"},
+		{"--clients 0x10", "--clients"},
+		{"--clients 3.5", "--clients"},
+		{"--clients 99999999999999999999999", "--clients"},
+		{"--clients 0", "--serve"},
+		{"--qd 0", "1 to 64"},
+		{"--qd 65", "1 to 64"},
+		{"--keys 0", "--keys"},
+		{"--keys 17M", "--keys"},
+		{"--key-size 7", "8 to 64"},
+		{"--key-size 65", "8 to 64"},
+		{"--value-size 7", "8 to 4096"},
+		{"--value-size 4097", "8 to 4096"},
+		{"--value-size 8B", "--value-size"},
+		{"--read-ratio 1.01", "0 to 1"},
+		{"--read-ratio -0.1", "0 to 1"},
+		{"--read-ratio nan", "--read-ratio"},
+		{"--read-ratio half", "--read-ratio"},
+		{"--read-ratio 0.6 --delete-ratio 0.6", "--delete-ratio"},
+		{"--dist gauss", "uniform, zipf"},
+		{"--skew 0", "--skew"},
+		{"--seconds 0", "--seconds"},
+		{"--seconds -5", "--seconds"},
+		{"--seconds 1e9", "--seconds"},
+		{"--warmup -1", "--warmup"},
+		{"--flush never", "clocked, immediate, deferred"},
+		{"--idle sleep", "auto, poll, yield"},
+		{"--preset seed002", "seed001"},
+		{"--verify=yes", "--verify"},
+		{"--json=", "--json"},
+		{"--ranks 3", "mpirun"},
+		{"--ranks 1025", "--ranks"},
+		{"--verify --keys 8M --clients 512", "--verify"},
+		{"--attach x", "--attach"},
+	};
+	size_t i;
+
+	app_fail_name("benchkv");
+	for (i = 0; i < CRPC_DIM(bad); i++)
+		refused(KV_PROGRAM_DAEMON, bad[i].line, 1, bad[i].names);
+	refused(KV_PROGRAM_DAEMON, "--keys 9M", 2, "--keys");
+	refused(KV_PROGRAM_DAEMON, "--clients 512", 1000, "writers");
+	refused(KV_PROGRAM_CLIENT, "--clients 2", 1, "--attach");
+	refused(KV_PROGRAM_CLIENT, "--attach x --clients 0", 1, "--clients");
+	refused(KV_PROGRAM_CLIENT, "--attach x --device mlx5_0", 1, "--device");
+}
+
+static void
+limits_are_taken(void **state)
+{
+	struct kv_options o;
+
+	taken("--clients 1 --qd 1 --keys 1 --key-size 8 --value-size 8", 1, &o);
+	taken("--clients 512 --qd 64 --key-size 64 --value-size 4Ki", 1, &o);
+	assert_int_equal(o.value_size, 4096);
+	taken("--keys 16777216 --read-ratio 0 --delete-ratio 1", 1, &o);
+	taken("--clients 0 --serve 4", 1, &o);
+	taken("--seconds=0.1 --warmup=0 --seed 0 --dist=zipf --flush=immediate", 1, &o);
+	assert_int_equal(o.dist, APP_DIST_ZIPF);
+	assert_int_equal(o.flush, 1);
+	taken("--keys 2k --ranks 2", 2, &o);
+	assert_int_equal(o.keys, 2000);
+}
+
+static void
+preset_gives_way(void **state)
+{
+	struct kv_options o;
+
+	taken("--preset seed001", 2, &o);
+	assert_int_equal(o.clients, 16);
+	assert_int_equal(o.qd, 1);
+	assert_int_equal(o.keys, 1024);
+	assert_int_equal(o.key_size, 8);
+	assert_int_equal(o.value_size, 8);
+	assert_true(o.read_ratio == 0.5);
+	assert_int_equal(o.dist, APP_DIST_UNIFORM);
+	taken("--clients 3 --preset seed001", 2, &o);
+	assert_int_equal(o.clients, 3);
+	taken("--preset=seed001 --qd 4 --value-size 64", 2, &o);
+	assert_int_equal(o.clients, 16);
+	assert_int_equal(o.qd, 4);
+	assert_int_equal(o.value_size, 64);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(mistakes_get_one_line_and_code_2),
+		cmocka_unit_test(limits_are_taken),
+		cmocka_unit_test(preset_gives_way),
+	};
+
+	return cmocka_run_group_tests_name("benchkv_options", tests, NULL, NULL);
+}

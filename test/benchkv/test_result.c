@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Results: Little's law holds where it must and not where calls were lost, sums over ranks are sums, and
+ * the JSON line has every key that readers rely on.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "report.h"
+
+static struct kv_result *
+sample(uint32_t rank)
+{
+	struct kv_result *r = calloc(1, sizeof(*r));
+	uint32_t i;
+
+	assert_non_null(r);
+	r->size = sizeof(*r);
+	r->rank = rank;
+	r->clients = 16;
+	r->qd = 1;
+	r->in_flight = 16;
+	r->window_ns = 1000000000;
+	for (i = 0; i < 1000; i++) {
+		crpc_hist_record(&r->counts.lat_local, 2000 + i);
+		crpc_hist_record(&r->counts.lat_remote, 20000 + i);
+	}
+	r->counts.local = r->counts.remote = 1000;
+	r->counts.lat_sum = UINT64_C(16) * 1000000000;
+	r->net.batches = 100;
+	r->net.messages = 500;
+	r->net.doorbells = 100;
+	r->net.wqebbs = 300;
+	r->net.send_cqes = 50;
+	r->net.recv_cqes = 100;
+	r->sent = r->answered = 2000;
+	return r;
+}
+
+static void
+little_tells_lost_calls(void **state)
+{
+	struct kv_result *r = sample(0);
+
+	assert_true(kv_result_little(r) > 0.999 && kv_result_little(r) < 1.001);
+	r->counts.lat_sum /= 2;
+	assert_true(kv_result_little(r) < 0.501);
+	r->window_ns = 0;
+	assert_true(kv_result_little(r) == 0);
+	free(r);
+}
+
+static void
+total_is_the_sum(void **state)
+{
+	struct kv_result *a = sample(0), *b = sample(1), *t = calloc(1, sizeof(*t));
+
+	assert_non_null(t);
+	b->faults[KV_FAULT_TORN] = 3;
+	kv_result_add(t, a);
+	kv_result_add(t, b);
+	assert_int_equal(t->ranks, 2);
+	assert_int_equal(t->clients, 32);
+	assert_int_equal(t->sent, 4000);
+	assert_int_equal(t->counts.lat_remote.count, 2000);
+	assert_int_equal(kv_result_faults(t), 3);
+	assert_true(kv_result_ops(t) == 4000);
+	assert_true(kv_result_little(t) > 0.999 && kv_result_little(t) < 1.001);
+	free(a);
+	free(b);
+	free(t);
+}
+
+static void
+slices_give_median_and_range(void **state)
+{
+	double slice[] = {5, 1, 4, 2, 3};
+	struct kv_result *r = sample(0);
+
+	kv_result_slices(r, slice, 5);
+	assert_true(r->slice_median == 3 && r->slice_min == 1 && r->slice_max == 5);
+	free(r);
+}
+
+static double
+number(const json_t *o, const char *a, const char *b, const char *c)
+{
+	const json_t *v = json_object_get(o, a);
+
+	if (b != NULL)
+		v = json_object_get(v, b);
+	if (c != NULL)
+		v = json_object_get(v, c);
+	if (!json_is_number(v))
+		fail_msg("no number at %s.%s.%s", a, b == NULL ? "" : b, c == NULL ? "" : c);
+	return json_number_value(v);
+}
+
+static void
+json_line_has_every_key(void **state)
+{
+	static const char *const texts[] = {"app", "version", "commit", "cpu", "lcores", "state",
+		"scope", "backend"};
+	static const char *const quantiles[] = {"p50", "p90", "p99", "p999", "max"};
+	struct kv_conditions cond = {.app = "benchkv", .backend = "copyrpc", .state = "near"};
+	struct kv_options opt = {.keys = 1024};
+	struct kv_result *r = sample(1);
+	char *text = NULL;
+	size_t len = 0, i;
+	FILE *f = open_memstream(&text, &len);
+	json_t *o;
+
+	assert_non_null(f);
+	assert_int_equal(kv_report_json(f, &cond, &opt, "rank", r), 0);
+	fclose(f);
+	assert_int_equal(text[len - 1], '\n');
+	assert_ptr_equal(strchr(text, '\n'), text + len - 1);
+	o = json_loads(text, 0, NULL);
+	assert_non_null(o);
+	for (i = 0; i < CRPC_DIM(texts); i++)
+		assert_true(json_is_string(json_object_get(o, texts[i])));
+	assert_true(json_is_boolean(json_object_get(o, "noisy")));
+	number(o, "steal_pct", NULL, NULL);
+	number(o, "repeats", NULL, NULL);
+	assert_true(number(o, "rank", NULL, NULL) == 1);
+	assert_true(number(o, "ops_per_s", NULL, NULL) == 2000);
+	assert_true(number(o, "local_ops_per_s", NULL, NULL) == 1000);
+	assert_true(number(o, "remote_ops_per_s", NULL, NULL) == 1000);
+	for (i = 0; i < CRPC_DIM(quantiles); i++) {
+		assert_true(number(o, "lat_us", "local", quantiles[i]) >= 2);
+		assert_true(number(o, "lat_us", "remote", quantiles[i]) >= 20);
+	}
+	number(o, "rtt_split_us", "queue", NULL);
+	number(o, "rtt_split_us", "wire", NULL);
+	number(o, "rtt_split_us", "peer", NULL);
+	assert_true(number(o, "batch_mean", NULL, NULL) == 5);
+	assert_true(number(o, "per_op", "doorbells", NULL) == 0.1);
+	assert_true(number(o, "per_op", "wqebb", NULL) == 0.3);
+	assert_true(number(o, "per_op", "cqes", NULL) == 0.15);
+	assert_true(number(o, "little_ratio", NULL, NULL) > 0.99);
+	assert_true(number(o, "verify_errors", NULL, NULL) == 0);
+	json_decref(o);
+	free(text);
+	free(r);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(little_tells_lost_calls),
+		cmocka_unit_test(total_is_the_sum),
+		cmocka_unit_test(slices_give_median_and_range),
+		cmocka_unit_test(json_line_has_every_key),
+	};
+
+	return cmocka_run_group_tests_name("benchkv_result", tests, NULL, NULL);
+}

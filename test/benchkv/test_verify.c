@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Verification: a right history passes, and each kind of wrong answer is caught and named: torn at every
+ * byte and size, foreign, stale, forked, invented, missing, malformed. A check that cannot fail proves
+ * nothing, so every fault here is made on purpose.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "verify.h"
+
+#define KEYS 16
+#define WRITERS 4
+#define ME 2
+
+struct rig {
+	struct kv_history h;
+	uint8_t value[KV_VALUE_MAX];
+};
+
+static void
+rig_init(struct rig *r, uint32_t value_size, bool may_miss)
+{
+	assert_int_equal(kv_history_init(&r->h, KEYS, value_size, ME, WRITERS, may_miss), 0);
+}
+
+/* The answer to a get that found what (writer, seq) wrote to `of`. */
+static struct kv_answer
+got(struct rig *r, uint32_t key, uint32_t of, uint32_t writer, uint32_t seq, uint64_t version)
+{
+	kv_value_fill(r->value, r->h.value_size, kv_word(of, writer, seq));
+	return (struct kv_answer){
+		.key = key,
+		.op = KV_GET,
+		.floor = kv_history_floor(&r->h, key),
+		.hdr = {.status = KV_OK, .op = KV_GET, .value_len = r->h.value_size, .version = version},
+		.value = r->value,
+	};
+}
+
+static struct kv_answer
+put_done(struct rig *r, uint32_t key, uint64_t word, uint64_t floor, uint64_t version)
+{
+	return (struct kv_answer){
+		.key = key,
+		.op = KV_PUT,
+		.floor = floor,
+		.word = word,
+		.hdr = {.status = KV_OK, .op = KV_PUT, .version = version},
+	};
+}
+
+static struct kv_answer
+answered(struct rig *r, uint32_t key, enum kv_op op, enum kv_status status, uint64_t version)
+{
+	return (struct kv_answer){
+		.key = key,
+		.op = (uint8_t)op,
+		.floor = kv_history_floor(&r->h, key),
+		.hdr = {.status = (uint8_t)status, .op = (uint8_t)op, .version = version},
+	};
+}
+
+static void
+expect(struct rig *r, struct kv_answer a, enum kv_fault fault)
+{
+	uint64_t before = r->h.faults[fault];
+
+	assert_string_equal(kv_fault_name(kv_history_check(&r->h, &a)), kv_fault_name(fault));
+	assert_int_equal(r->h.faults[fault], before + (fault != KV_FAULT_NONE));
+}
+
+static void
+right_history_passes(void **state)
+{
+	struct rig r;
+	uint64_t word, floor;
+
+	rig_init(&r, 8, true);
+	expect(&r, got(&r, 3, 3, 0, 1, 10), KV_FAULT_NONE);
+	expect(&r, got(&r, 3, 3, 0, 1, 10), KV_FAULT_NONE);
+	expect(&r, got(&r, 3, 3, 1, 77, 12), KV_FAULT_NONE);
+	floor = kv_history_floor(&r.h, 3);
+	word = kv_history_put(&r.h, 3);
+	expect(&r, put_done(&r, 3, word, floor, 15), KV_FAULT_NONE);
+	expect(&r, got(&r, 3, 3, ME, 1, 15), KV_FAULT_NONE);
+	expect(&r, answered(&r, 3, KV_DELETE, KV_OK, 16), KV_FAULT_NONE);
+	expect(&r, answered(&r, 3, KV_GET, KV_NOT_FOUND, 16), KV_FAULT_NONE);
+	expect(&r, answered(&r, 3, KV_DELETE, KV_NOT_FOUND, 20), KV_FAULT_NONE);
+	expect(&r, got(&r, 3, 3, 1, 78, 21), KV_FAULT_NONE);
+	kv_history_fini(&r.h);
+}
+
+/* Two calls open at once may complete in either order: only what completed before counts. */
+static void
+reordered_completions_pass(void **state)
+{
+	struct rig r;
+	struct kv_answer slow;
+
+	rig_init(&r, 8, false);
+	expect(&r, got(&r, 1, 1, 0, 1, 5), KV_FAULT_NONE);
+	slow = got(&r, 1, 1, 1, 3, 6);
+	expect(&r, got(&r, 1, 1, 1, 4, 7), KV_FAULT_NONE);
+	kv_value_fill(r.value, 8, kv_word(1, 1, 3));
+	expect(&r, slow, KV_FAULT_NONE);
+	assert_int_equal(kv_history_floor(&r.h, 1), 7);
+	kv_history_fini(&r.h);
+}
+
+/* Bytes of another write from any byte on, or one flipped bit, at sizes with and without a tail. */
+static void
+torn_value_is_caught_at_every_byte(void **state)
+{
+	static const uint32_t sizes[] = {9, 12, 15, 16, 17, 24, 64, 100, 1024, 4096};
+	uint8_t other[KV_VALUE_MAX];
+	struct kv_answer a;
+	struct rig r;
+	size_t s;
+	uint32_t cut;
+
+	for (s = 0; s < CRPC_DIM(sizes); s++) {
+		rig_init(&r, sizes[s], false);
+		kv_value_fill(other, sizes[s], kv_word(5, 1, 9));
+		for (cut = 8; cut < sizes[s]; cut++) {
+			a = got(&r, 5, 5, 1, 8, 100);
+			if (memcmp(r.value + cut, other + cut, sizes[s] - cut) == 0)
+				r.value[cut] ^= 1;
+			else
+				memcpy(r.value + cut, other + cut, sizes[s] - cut);
+			expect(&r, a, KV_FAULT_TORN);
+			a = got(&r, 5, 5, 1, 8, 100);
+			r.value[cut] ^= (uint8_t)(1u << (cut & 7));
+			expect(&r, a, KV_FAULT_TORN);
+		}
+		expect(&r, got(&r, 5, 5, 1, 8, 100), KV_FAULT_NONE);
+		kv_history_fini(&r.h);
+	}
+}
+
+static void
+foreign_value_is_caught(void **state)
+{
+	struct rig r;
+	uint32_t of;
+
+	rig_init(&r, 8, false);
+	for (of = 0; of < KEYS; of++)
+		expect(&r, got(&r, 5, of, 1, 1, 3),
+			of == 5 ? KV_FAULT_NONE : KV_FAULT_FOREIGN);
+	kv_history_fini(&r.h);
+}
+
+static void
+stale_answers_are_caught(void **state)
+{
+	struct rig r;
+	uint64_t word, floor;
+
+	rig_init(&r, 8, true);
+	expect(&r, got(&r, 2, 2, 1, 5, 50), KV_FAULT_NONE);
+	expect(&r, got(&r, 2, 2, 1, 4, 49), KV_FAULT_STALE);
+	expect(&r, answered(&r, 2, KV_GET, KV_NOT_FOUND, 48), KV_FAULT_STALE);
+	floor = kv_history_floor(&r.h, 2);
+	word = kv_history_put(&r.h, 2);
+	expect(&r, put_done(&r, 2, word, floor, 49), KV_FAULT_STALE);
+	/* Deleted at 60: what was there at 60 or before may not come back. */
+	expect(&r, answered(&r, 2, KV_DELETE, KV_OK, 60), KV_FAULT_NONE);
+	expect(&r, got(&r, 2, 2, 1, 5, 50), KV_FAULT_STALE);
+	expect(&r, got(&r, 2, 2, 1, 6, 60), KV_FAULT_STALE);
+	expect(&r, got(&r, 2, 2, 1, 7, 61), KV_FAULT_NONE);
+	kv_history_fini(&r.h);
+}
+
+static void
+forked_versions_are_caught(void **state)
+{
+	struct rig r;
+	uint64_t word, floor;
+
+	rig_init(&r, 8, true);
+	expect(&r, got(&r, 2, 2, 1, 5, 50), KV_FAULT_NONE);
+	expect(&r, got(&r, 2, 2, 1, 6, 50), KV_FAULT_FORKED);
+	expect(&r, got(&r, 2, 2, 3, 5, 50), KV_FAULT_FORKED);
+	floor = kv_history_floor(&r.h, 2);
+	word = kv_history_put(&r.h, 2);
+	expect(&r, put_done(&r, 2, word, floor, 50), KV_FAULT_FORKED);
+	expect(&r, answered(&r, 2, KV_DELETE, KV_OK, 50), KV_FAULT_FORKED);
+	kv_history_fini(&r.h);
+}
+
+static void
+invented_and_unknown_writers_are_caught(void **state)
+{
+	struct rig r;
+
+	rig_init(&r, 8, false);
+	expect(&r, got(&r, 2, 2, ME, 1, 50), KV_FAULT_INVENTED);
+	kv_history_put(&r.h, 2);
+	expect(&r, got(&r, 2, 2, ME, 1, 50), KV_FAULT_NONE);
+	expect(&r, got(&r, 2, 2, ME, 2, 51), KV_FAULT_INVENTED);
+	expect(&r, got(&r, 2, 2, WRITERS, 1, 52), KV_FAULT_WRITER);
+	kv_history_fini(&r.h);
+}
+
+/* Sequence numbers have 24 bits: after 2^24 puts they start again without false alarms. */
+static void
+sequence_wraps(void **state)
+{
+	struct rig r;
+	uint64_t word;
+
+	rig_init(&r, 8, false);
+	r.h.seq = (1u << KV_WORD_SEQ_BITS) - 1;
+	word = kv_history_put(&r.h, 1);
+	assert_int_equal(kv_word_seq(word), 0);
+	expect(&r, got(&r, 1, 1, ME, (1u << KV_WORD_SEQ_BITS) - 1, 5), KV_FAULT_NONE);
+	expect(&r, got(&r, 1, 1, ME, 0, 6), KV_FAULT_NONE);
+	expect(&r, got(&r, 1, 1, ME, 1, 7), KV_FAULT_INVENTED);
+	kv_history_fini(&r.h);
+}
+
+static void
+wrong_shapes_are_caught(void **state)
+{
+	struct kv_answer a;
+	struct rig r;
+
+	rig_init(&r, 16, false);
+	a = got(&r, 1, 1, 0, 1, 5);
+	a.hdr.value_len = 8;
+	expect(&r, a, KV_FAULT_LENGTH);
+	a = got(&r, 1, 1, 0, 1, 5);
+	a.hdr.op = KV_PUT;
+	expect(&r, a, KV_FAULT_MALFORMED);
+	expect(&r, answered(&r, 1, KV_GET, KV_NOT_FOUND, 5), KV_FAULT_MISSING);
+	expect(&r, answered(&r, 1, KV_PUT, KV_NOT_FOUND, 5), KV_FAULT_STATUS);
+	expect(&r, answered(&r, 1, KV_GET, KV_BAD_REQUEST, 5), KV_FAULT_STATUS);
+	expect(&r, answered(&r, 1, KV_PUT, KV_NO_SPACE, 5), KV_FAULT_STATUS);
+	a = answered(&r, 1, KV_PUT, KV_OK, 5);
+	a.hdr.value_len = 16;
+	expect(&r, a, KV_FAULT_LENGTH);
+	kv_history_fini(&r.h);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(right_history_passes),
+		cmocka_unit_test(reordered_completions_pass),
+		cmocka_unit_test(torn_value_is_caught_at_every_byte),
+		cmocka_unit_test(foreign_value_is_caught),
+		cmocka_unit_test(stale_answers_are_caught),
+		cmocka_unit_test(forked_versions_are_caught),
+		cmocka_unit_test(invented_and_unknown_writers_are_caught),
+		cmocka_unit_test(sequence_wraps),
+		cmocka_unit_test(wrong_shapes_are_caught),
+	};
+
+	return cmocka_run_group_tests_name("benchkv_verify", tests, NULL, NULL);
+}
