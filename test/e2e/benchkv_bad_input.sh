@@ -1,0 +1,80 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# What it cannot start with: exactly one line that says what was wrong, exit code 2, nothing left behind.
+. "$(dirname "$0")/benchkv_lib.sh"
+
+refused() { # TEXT CMD...
+	local text=$1 rc
+	shift
+	timeout -k 2 60 "$@" >"$TMP/bad.out" 2>"$TMP/bad.err" </dev/null
+	rc=$?
+	[ $rc = 2 ] || fail "'$*' ended with $rc"
+	[ ! -s "$TMP/bad.out" ] || fail "'$*' wrote to stdout"
+	[ "$(wc -l <"$TMP/bad.err")" = 1 ] || fail "'$*' did not say exactly one line"
+	grep -q -- "$text" "$TMP/bad.err" || fail "'$*' did not name '$text'"
+	nothing_left "$*"
+	ok "$(cat "$TMP/bad.err")"
+}
+
+# Under mpirun, which adds lines of its own: exactly one line of ours.
+refused_by_ranks() { # TEXT ARG...
+	local text=$1 rc
+	shift
+	timeout -k 2 60 mpirun -np 2 --oversubscribe "$@" >"$TMP/bad.out" 2>"$TMP/bad.err" </dev/null
+	rc=$?
+	[ $rc = 2 ] || fail "'$*' ended with $rc"
+	[ "$(grep -c '^benchkv:' "$TMP/bad.err")" = 1 ] || fail "'$*' did not say exactly one line"
+	grep -q -- "$text" "$TMP/bad.err" || fail "'$*' did not name '$text'"
+	nothing_left "$*"
+	ok "$(grep '^benchkv:' "$TMP/bad.err")"
+}
+
+B=("$BENCHKV" --no-huge --)
+refused "--frobnicate" "${B[@]}" --frobnicate
+refused "0 to 512" "${B[@]}" --clients 513
+refused "8 to 4096" "${B[@]}" --value-size 1M
+refused "seed001" "${B[@]}" --preset seed002
+refused "no/such" "${B[@]}" --json /no/such/file
+refused "no/such" "${B[@]}" --hgrm /no/such/file
+refused "mpirun -n 2" "${B[@]}" --ranks 2
+refused "--frobnicate" "$BENCHKV" --frobnicate --no-huge -- --clients 1
+refused "--clients" "$BENCHKV" --clients 16
+refused "lcore" "$BENCHKV" --no-huge -l 1023 -- --clients 1
+refused "with -m" "${B[@]}" --keys 4M --value-size 4096
+refused "ess with -m" "$BENCHKV" --no-huge -m 100000000 -- --clients 1
+refused "segment name" "${B[@]}" --name a/b
+refused "no_such_device" "${B[@]}" --device no_such_device
+refused "mlx5_soft0" "$SOFT_MLX5" "${B[@]}" --device no_such_device
+refused "--attach" "$BENCHKV_CLIENT" --clients 1
+refused "no_such_daemon" "$BENCHKV_CLIENT" --attach no_such_daemon
+if [ "$(awk '/HugePages_Free/ {print $2}' /proc/meminfo)" = 0 ]; then
+	refused "nr_hugepages" "$BENCHKV" -- --clients 1
+fi
+OMPI_COMM_WORLD_SIZE=2 refused "PMIx" "${B[@]}" --clients 1
+PMIX_NAMESPACE=nobody PMIX_RANK=0 refused "PMIx" "${B[@]}" --clients 1
+
+# A segment of another version, and a name that a living daemon has.
+"$BENCHKV" --no-huge -- --clients 0 --serve 2 --name e2e.$$ --seconds 50 --quiet >"$TMP/serve.out" 2>&1 &
+BACKGROUND="$BACKGROUND $!"
+wait_for 30 "$TMP/serve.out" "benchkv-client --attach e2e.$$"
+BEFORE=$(leftovers)
+refused "e2e.$$" "${B[@]}" --name e2e.$$
+cp "/dev/shm/crpc.e2e.$$" "/dev/shm/crpc.e2e.$$.old"
+printf '\377' | dd of="/dev/shm/crpc.e2e.$$.old" bs=1 seek=8 conv=notrunc status=none
+BEFORE=$(leftovers)
+refused "version" "$BENCHKV_CLIENT" --attach "e2e.$$.old"
+rm -f "/dev/shm/crpc.e2e.$$.old"
+BEFORE=
+kill -INT "$(ranks_pids)"
+wait
+nothing_left "the daemon"
+
+if command -v mpirun >/dev/null; then
+	refused_by_ranks "--frobnicate" "${B[@]}" --frobnicate
+	refused_by_ranks "mpirun -n 3" "${B[@]}" --ranks 3
+	refused_by_ranks "RDMA device" "${B[@]}" --clients 1
+	refused_by_ranks "no_such_device" "$SOFT_MLX5" "${B[@]}" --clients 1 --device no_such_device
+	refused_by_ranks "with -m" "$SOFT_MLX5" "${B[@]}" --keys 2M --value-size 4096
+fi
+finish

@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Clients in processes of their own: they verify every answer, several attach at a time, one that is
+# killed gives its place back, and the end of the daemon is an error and no hang.
+. "$(dirname "$0")/benchkv_lib.sh"
+
+attach() { # SECONDS ARG...
+	local limit=$1
+	shift
+	timeout -k 2 "$limit" "$BENCHKV_CLIENT" --attach "e2e.$$" --verify --warmup 0.1 "$@"
+}
+
+one 120 --clients 0 --serve 4 --name "e2e.$$" --value-size 100 --seconds 100 --quiet \
+	--json "$TMP/serve.jsonl" >"$TMP/serve.out" 2>"$TMP/serve.err" &
+daemon=$!
+BACKGROUND="$BACKGROUND $daemon"
+wait_for 30 "$TMP/serve.out" "benchkv-client --attach e2e.$$"
+
+attach 30 --clients 2 --qd 4 --seconds 1 --json "$TMP/c1.jsonl" >"$TMP/c1.out" 2>&1 &
+first=$!
+attach 30 --clients 1 --seconds 1 --delete-ratio 0.1 --json "$TMP/c2.jsonl" >"$TMP/c2.out" 2>&1 &
+second=$!
+wait $first || fail "the first client process ended with $?"
+wait $second || fail "the second client process ended with $?"
+for c in c1 c2; do
+	check_json "$TMP/$c.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"] > 100' \
+		'k[0]["failed"] == 0' 'k[0]["value_size"] == 100 or True'
+done
+ok "two client processes at a time"
+
+# As many processes as there are writer ids were served; one dies without a word.
+attach 30 --clients 1 --seconds 20 >"$TMP/c3.out" 2>&1 &
+victim=$!
+sleep 1
+pkill -9 -P $victim -x benchkv-client || kill -9 $victim
+wait $victim 2>/dev/null
+ok "one was killed"
+
+kill -0 $daemon 2>/dev/null || fail "the daemon did not survive it"
+kill -INT "$(ranks_pids)"
+wait $daemon || fail "the daemon ended with $?"
+nothing_left "the daemon"
+ok "the daemon ended cleanly"
+
+# The daemon is killed under a working client.
+one 60 --clients 0 --serve 4 --name "e2e.$$" --seconds 50 --quiet >"$TMP/serve.out" 2>"$TMP/serve.err" &
+daemon=$!
+BACKGROUND="$BACKGROUND $daemon"
+wait_for 30 "$TMP/serve.out" "benchkv-client --attach e2e.$$"
+attach 30 --clients 2 --seconds 20 >"$TMP/c4.out" 2>"$TMP/c4.err" &
+client=$!
+sleep 1
+kill -9 "$(ranks_pids)"
+wait $client
+rc=$?
+[ $rc = 1 ] || fail "the client of a killed daemon ended with $rc"
+grep -q 'has ended' "$TMP/c4.err" || fail "it did not say that the daemon has gone"
+ok "the client of a killed daemon ends with an error"
+rm -f "/dev/shm/crpc.e2e.$$"
+finish

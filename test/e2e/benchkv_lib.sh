@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# For the end-to-end tests of benchkv. Sourced. Needs BENCHKV, BENCHKV_CLIENT, SOFT_MLX5 and
+# SOFT_MLX5_LIB in the environment.
+set -u
+
+NAME=$(basename "$0" .sh)
+TMP=$(mktemp -d "${TMPDIR:-/tmp}/$NAME.XXXXXX")
+CHECKS=0
+# Marks the processes of this test, to find the rank to kill.
+export E2E_ID=$$
+SOFT_MLX5_NET=test.$NAME.$(cksum <<<"$SOFT_MLX5_LIB" | cut -d' ' -f1)
+export SOFT_MLX5_NET
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+BACKGROUND=
+
+cleanup() {
+	for pid in $BACKGROUND $(ranks_pids); do
+		kill -9 "$pid" 2>/dev/null
+	done
+	rm -rf "$TMP"
+	rm -f "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET"
+}
+trap cleanup EXIT
+
+fail() {
+	echo "FAIL: $*"
+	for f in "$TMP"/*.out "$TMP"/*.err; do
+		[ -s "$f" ] && { echo "--- $(basename "$f")"; tail -n 40 "$f"; }
+	done
+	exit 1
+}
+
+ok() {
+	CHECKS=$((CHECKS + 1))
+	echo "ok: $*"
+}
+
+finish() {
+	[ "$CHECKS" -gt 0 ] || fail "nothing was checked"
+	echo "$CHECKS checks passed"
+	exit 0
+}
+
+need() {
+	for prog in "$@"; do
+		command -v "$prog" >/dev/null || { echo "skip: $prog is not installed"; exit 77; }
+	done
+}
+
+# Segments and runtime folders of benchkv that are there now.
+leftovers() {
+	ls /dev/shm/crpc.benchkv.* /dev/shm/crpc.e2e.* 2>/dev/null
+	ls -d "${XDG_RUNTIME_DIR:-/var/run}"/dpdk/crpc.* /var/run/dpdk/crpc.* 2>/dev/null
+}
+
+# Waits until no rank of this test runs, then looks for what it left.
+nothing_left() { # WHAT
+	local left
+	for _ in $(seq 50); do
+		[ -z "$(ranks_pids)" ] && break
+		sleep 0.1
+	done
+	[ -z "$(ranks_pids)" ] || fail "$1: processes are left: $(ranks_pids)"
+	left=$(leftovers)
+	[ "$left" = "$BEFORE" ] || fail "$1: left behind: $left (before: $BEFORE)"
+}
+
+env_of() { # PID NAME
+	tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | sed -n "s/^$2=//p"
+}
+
+# Pids of the benchkv processes of this test; with a rank, of that one.
+ranks_pids() { # [RANK]
+	local pid
+	for pid in $(pgrep -x benchkv); do
+		[ "$(env_of "$pid" E2E_ID)" = "$E2E_ID" ] || continue
+		[ $# = 0 ] || [ "$(env_of "$pid" PMIX_RANK)" = "$1" ] || continue
+		echo "$pid"
+	done
+}
+
+one() { # SECONDS ARG...: one rank alone
+	local limit=$1
+	shift
+	timeout -k 2 "$limit" "$BENCHKV" --no-huge -- "$@"
+}
+
+# Each rank keeps its exit code: what mpirun makes of them is its own affair.
+cat >"$TMP/rank.sh" <<'EOF'
+#!/bin/bash
+"$@"
+echo $? >"$E2E_TMP/rc.$PMIX_RANK"
+exit "$(cat "$E2E_TMP/rc.$PMIX_RANK")"
+EOF
+chmod +x "$TMP/rank.sh"
+export E2E_TMP=$TMP
+
+# MPIRUN_ARGS may hold more arguments for mpirun.
+MPIRUN_ARGS=
+two() { # SECONDS ARG...: two ranks, a core each if there are two
+	local limit=$1 bind=(--oversubscribe --bind-to none)
+	shift
+	[ "$(nproc)" -lt 2 ] || bind=(--map-by core --bind-to core)
+	rm -f "$TMP"/rc.*
+	# shellcheck disable=SC2086 # a list
+	timeout -k 2 "$limit" mpirun -np 2 "${bind[@]}" $MPIRUN_ARGS "$TMP/rank.sh" "$SOFT_MLX5" \
+		"$BENCHKV" --no-huge -- "$@"
+}
+
+rank_rc() { # RANK
+	cat "$TMP/rc.$1" 2>/dev/null || echo none
+}
+
+# check_json FILE PYTHON_EXPRESSION...: each must be true; r is the list of results, t the total, k the
+# ranks.
+check_json() {
+	local file=$1
+	shift
+	python3 - "$file" "$@" <<'EOF' || fail "results in $file: $*"
+import json, sys
+r = [json.loads(line) for line in open(sys.argv[1])]
+t = [x for x in r if x["scope"] == "total"][-1] if any(x["scope"] == "total" for x in r) else None
+k = [x for x in r if x["scope"] == "rank"]
+for e in sys.argv[2:]:
+    if not eval(e):
+        print("not true:", e)
+        for x in r:
+            print(json.dumps(x))
+        sys.exit(1)
+EOF
+}
+
+wait_for() { # SECONDS FILE TEXT: until the text is in the file
+	for _ in $(seq $(($1 * 20))); do
+		grep -q -- "$3" "$2" 2>/dev/null && return
+		sleep 0.05
+	done
+	fail "'$3' did not appear in $2 within $1 s"
+}
+
+need python3 pgrep
+BEFORE=$(leftovers)

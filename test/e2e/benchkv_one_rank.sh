@@ -1,0 +1,33 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# One rank alone: every answer verified at several loads, results complete, small in memory, nothing
+# left behind.
+. "$(dirname "$0")/benchkv_lib.sh"
+
+load() { # NAME ARG...
+	local name=$1
+	shift
+	one 60 --verify --warmup 0.2 --quiet --json "$TMP/$name.jsonl" "$@" >"$TMP/$name.out" \
+		2>"$TMP/$name.err" || fail "$name ended with $?"
+	[ ! -s "$TMP/$name.err" ] || fail "$name said something on stderr"
+	check_json "$TMP/$name.jsonl" 'len(r) == 2' 't["verify_errors"] == 0' \
+		't["sent"] == t["answered"] > 1000' 't["failed"] == 0' 't["backend"] == "none"' \
+		't["ops_per_s"] > 0' 't["remote_ops_per_s"] == 0' '0.9 < t["little_ratio"] < 1.1' \
+		't["lat_us"]["local"]["p50"] <= t["lat_us"]["local"]["p999"] <= t["lat_us"]["local"]["max"]'
+	nothing_left "$name"
+	ok "$name"
+}
+
+load sixteen --clients 16 --seconds 3 --hgrm "$TMP/x.hgrm"
+grep -q '^#\[Max ' "$TMP/x.hgrm" || fail "the .hgrm file is not complete"
+check_json "$TMP/sixteen.jsonl" 't["clients"] == 16' '16 < t["rss_kib"] < 256 * 1024'
+grep -q "Little's law .*: holds" "$TMP/sixteen.out" || fail "the table has no verdict on Little's law"
+load colocated --clients 16 --seconds 1 --colocate
+load deep --clients 4 --qd 64 --seconds 1
+load deletes --clients 8 --qd 4 --delete-ratio 0.25 --seconds 1
+load large --clients 4 --qd 8 --value-size 4096 --key-size 64 --seconds 1
+load odd --clients 3 --qd 3 --value-size 1001 --key-size 13 --dist zipf --seconds 1
+load single --clients 1 --keys 1 --seconds 0.5
+load readonly --clients 2 --read-ratio 1 --idle yield --seconds 0.5
+finish
