@@ -76,7 +76,7 @@ open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 		.max_inflight = (uint32_t)crpc_min(
 			conf->max_inflight + 4, CRPC_COPYRPC_INFLIGHT_MAX),
 		.flush = conf->flush,
-		.timeout_ns = conf->timeout_ns,
+		.timeout_ns = KV_NET_TIMEOUT_NS,
 	};
 	uint32_t r;
 
@@ -313,7 +313,7 @@ kv_net_own_done(struct kv_net *net, const struct crpc_done *done)
 		return;
 	net->peer[rank].ping_open = false;
 	if (done->status == -ETIMEDOUT)
-		kv_net_lose(net, rank, "it did not answer for 1 s");
+		kv_net_lose(net, rank, "it did not answer for 1.4 s");
 }
 
 static void

@@ -72,7 +72,7 @@ struct kv_info {
 	uint32_t keys;       /**< Of all ranks. */
 	uint32_t key_size;
 	uint32_t value_size;
-	uint32_t writer;     /**< A writer id for the client that asked; no two get the same. */
+	uint32_t writer;     /**< A writer id for the client that asked; it is never given again. */
 	uint32_t writers;    /**< Writer ids are below this. */
 	uint32_t preloaded;  /**< 1: every key exists until somebody deletes it. */
 };

@@ -155,7 +155,7 @@ open_net(struct kv_rank *r)
 int
 kv_rank_open(struct kv_rank *r)
 {
-	uint32_t ranks = r->boot.size, clients = (uint32_t)r->opt.clients;
+	uint32_t ranks = r->boot.size, clients = (uint32_t)r->opt.clients, part;
 	struct kv_daemon *d = aligned_alloc(CRPC_CACHE_GUARD,
 		crpc_align_up(sizeof(*d), CRPC_CACHE_GUARD));
 	int rc;
@@ -168,17 +168,19 @@ kv_rank_open(struct kv_rank *r)
 		.key_size = (uint32_t)r->opt.key_size,
 		.value_size = (uint32_t)r->opt.value_size,
 	};
+	/* Writer ids: 0 loads, then the clients of all ranks, then equal parts for client processes. */
+	part = r->opt.serve == 0 ? 0 : (KV_WRITERS_MAX - 1 - ranks * clients) / ranks;
 	d->info = (struct kv_info){
 		.ranks = ranks,
 		.rank = r->boot.rank,
 		.keys = keys_total(r),
 		.key_size = d->key_size,
 		.value_size = d->value_size,
-		.writer = 1 + ranks * clients + r->boot.rank * (uint32_t)r->opt.serve,
-		.writers = 1 + ranks * (clients + (uint32_t)r->opt.serve),
+		.writer = 1 + ranks * clients + r->boot.rank * part,
+		.writers = 1 + ranks * (clients + part),
 		.preloaded = 1,
 	};
-	d->writer_end = d->info.writer + (uint32_t)r->opt.serve;
+	d->writer_end = d->info.writer + part;
 	r->daemon = d;
 	rc = open_net(r);
 	if (rc == 0)

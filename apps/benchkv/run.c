@@ -10,7 +10,7 @@
 #define WATCH_NS 1000000
 #define SLICE_NS 100000000
 #define PROGRESS_NS 1000000000
-/* Calls end within 1.25 s, whatever happened to the peer. */
+/* Calls end within 1.75 s, whatever happened to the peer. */
 #define DRAIN_NS UINT64_C(2500000000)
 /* How long the ranks may differ in coming to the end. */
 #define LINGER_NS UINT64_C(5000000000)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,17 +177,64 @@ lcores_text(const cpu_set_t *set, char *buf, size_t len)
 				id == 0 ? "" : ",", id, cpu), id++;
 }
 
-/* The prefix of our own choice; it names a folder that the EAL makes and leaves. */
+/* The prefix of our own choice, "crpc.<pid>": it names a folder that the EAL makes and leaves. */
+#define RUNTIME_PREFIX "crpc."
 static char runtime_prefix[32];
 
-/* Runs after the EAL's own exit handlers, which remove the telemetry socket from the folder. */
+/* Remove a runtime folder and the sockets in it. */
 static void
-remove_runtime_dir(void)
+remove_dir(int parent, const char *name)
 {
-	const char *dir = rte_eal_get_runtime_dir(), *end = strrchr(dir, '/');
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
 
-	if (runtime_prefix[0] != '\0' && end != NULL && strcmp(end + 1, runtime_prefix) == 0)
-		rmdir(dir);
+	if (dir == NULL) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while ((e = readdir(dir)) != NULL)
+		if (e->d_name[0] != '.')
+			unlinkat(fd, e->d_name, 0);
+	closedir(dir);
+	unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* Our own folder, and those of processes that were killed. */
+static void
+remove_runtime_dirs(bool own)
+{
+	char parent[256];
+	struct dirent *e;
+	char *slash;
+	long pid;
+	DIR *dir;
+
+	snprintf(parent, sizeof(parent), "%s", rte_eal_get_runtime_dir());
+	slash = strrchr(parent, '/');
+	if (runtime_prefix[0] == '\0' || slash == NULL || strcmp(slash + 1, runtime_prefix) != 0)
+		return;
+	*slash = '\0';
+	dir = opendir(parent);
+	if (dir == NULL)
+		return;
+	while ((e = readdir(dir)) != NULL) {
+		if (strncmp(e->d_name, RUNTIME_PREFIX, strlen(RUNTIME_PREFIX)) != 0)
+			continue;
+		pid = atol(e->d_name + strlen(RUNTIME_PREFIX));
+		if (pid <= 0 || (pid == getpid() ? !own : kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+			continue;
+		remove_dir(dirfd(dir), e->d_name);
+	}
+	closedir(dir);
+}
+
+/* Runs after the EAL's own exit handlers. */
+static void
+remove_own_dir(void)
+{
+	remove_runtime_dirs(true);
 }
 
 static void
@@ -209,7 +258,8 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 	if (!eal_has(args, files)) {
 		/* Without hugepages the EAL refuses --in-memory, but keeps nothing in files either. */
 		eal_add(out, eal_has(args, no_huge) ? "--no-shconf" : "--in-memory");
-		snprintf(runtime_prefix, sizeof(runtime_prefix), "crpc.%ld", (long)getpid());
+		snprintf(runtime_prefix, sizeof(runtime_prefix), RUNTIME_PREFIX "%ld",
+			(long)getpid());
 		eal_add(out, "--file-prefix");
 		eal_add(out, runtime_prefix);
 	}
@@ -241,7 +291,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 		return app_fail_once("%d EAL arguments were given; give at most %d",
 			args->eal_argc - 1, EAL_ARGS_MAX - 1);
 	eal_complete(args, set, &eal);
-	atexit(remove_runtime_dir);
+	atexit(remove_own_dir);
 	if (!eal_has(args, help))
 		captured = capture_begin(&capture);
 	rc = rte_eal_init(eal.argc, eal.argv);
@@ -249,6 +299,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 		capture_end(&capture, text, sizeof(text));
 	if (rc < 0)
 		return eal_refused(text, eal_has(args, no_huge));
+	remove_runtime_dirs(false);
 	crpc_log_set_sink(log_to_eal, CRPC_LOG_DEBUG);
 	return 0;
 }

@@ -20,7 +20,7 @@ enum app_exit {
 	APP_EXIT_USAGE = 2, /**< It could not start: bad arguments, no device, no memory. */
 };
 
-/** Set the name that starts each line. Kept, not copied. */
+/** Set the name that starts each line; kept, not copied. The first call of main(). */
 void app_fail_name(const char *name);
 
 /**
@@ -44,8 +44,8 @@ void app_fail_hold(bool hold);
 const char *app_fail_held(void);
 
 /**
- * Wait a moment so that another rank can say why the run fails: a launcher ends all ranks as soon as
- * the first leaves with an error.
+ * Another rank says why the run fails: at exit, with everything cleaned up, wait a moment for it. A
+ * launcher ends all ranks as soon as the first leaves with an error.
  */
 void app_fail_let_speak(void);
 

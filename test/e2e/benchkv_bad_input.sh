@@ -55,19 +55,20 @@ OMPI_COMM_WORLD_SIZE=2 refused "PMIx" "${B[@]}" --clients 1
 PMIX_NAMESPACE=nobody PMIX_RANK=0 refused "PMIx" "${B[@]}" --clients 1
 
 # A segment of another version, and a name that a living daemon has.
-"$BENCHKV" --no-huge -- --clients 0 --serve 2 --name e2e.$$ --seconds 50 --quiet >"$TMP/serve.out" 2>&1 &
-BACKGROUND="$BACKGROUND $!"
-wait_for 30 "$TMP/serve.out" "benchkv-client --attach e2e.$$"
+E2E_ID=server "$BENCHKV" --no-huge -- --clients 0 --serve 2 --name "$SEGMENT" --seconds 50 --quiet >"$TMP/serve.out" 2>&1 &
+server=$!
+BACKGROUND="$BACKGROUND $server"
+wait_for 30 "$TMP/serve.out" "benchkv-client --attach $SEGMENT"
 BEFORE=$(leftovers)
-refused "e2e.$$" "${B[@]}" --name e2e.$$
-cp "/dev/shm/crpc.e2e.$$" "/dev/shm/crpc.e2e.$$.old"
-printf '\377' | dd of="/dev/shm/crpc.e2e.$$.old" bs=1 seek=8 conv=notrunc status=none
+refused "$SEGMENT" "${B[@]}" --name "$SEGMENT"
+cp "/dev/shm/crpc.$SEGMENT" "/dev/shm/crpc.$SEGMENT.old"
+printf '\377' | dd of="/dev/shm/crpc.$SEGMENT.old" bs=1 seek=8 conv=notrunc status=none
 BEFORE=$(leftovers)
-refused "version" "$BENCHKV_CLIENT" --attach "e2e.$$.old"
-rm -f "/dev/shm/crpc.e2e.$$.old"
+refused "version" "$BENCHKV_CLIENT" --attach "$SEGMENT.old"
+rm -f "/dev/shm/crpc.$SEGMENT.old"
 BEFORE=
-kill -INT "$(ranks_pids)"
-wait
+kill -INT $server
+wait $server || fail "the daemon ended with $?"
 nothing_left "the daemon"
 
 if command -v mpirun >/dev/null; then

@@ -43,15 +43,13 @@ pair() { # SIGNAL RANK
 
 # The launcher passes it on and kills soon after: the results must be out by then.
 launcher() {
-	local mpi pid
+	local mpi
 	two 60 --preset seed001 --verify --seconds 50 --warmup 0.2 --json "$TMP/launcher.jsonl" \
 		>"$TMP/launcher.out" 2>"$TMP/launcher.err" &
 	mpi=$!
 	BACKGROUND="$BACKGROUND $mpi"
 	wait_for 30 "$TMP/launcher.err" 's left'
-	for pid in $(pgrep -x mpirun); do
-		[ "$(env_of "$pid" E2E_ID)" = "$E2E_ID" ] && kill -INT "$pid"
-	done
+	kill -INT "$(pids_of mpirun)" || fail "mpirun does not run"
 	wait $mpi
 	check_json "$TMP/launcher.jsonl" 't is not None' 't["interrupted"]' 't["verify_errors"] == 0' \
 		't["sent"] == t["answered"] > 0'

@@ -13,13 +13,15 @@ SOFT_MLX5_NET=test.$NAME.$(cksum <<<"$SOFT_MLX5_LIB" | cut -d' ' -f1)
 export SOFT_MLX5_NET
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 BACKGROUND=
+# Segments of this test only: others may run on this machine.
+SEGMENT=e2e.$$
 
 cleanup() {
 	for pid in $BACKGROUND $(ranks_pids); do
 		kill -9 "$pid" 2>/dev/null
 	done
-	rm -rf "$TMP"
-	rm -f "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET"
+	rm -rf "$TMP" "/dev/shm/crpc.$SEGMENT"*
+	rm -rf "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET"
 }
 trap cleanup EXIT
 
@@ -48,10 +50,13 @@ need() {
 	done
 }
 
-# Segments and runtime folders of benchkv that are there now.
+# Files that processes of this test left: their segments, runtime folders of dead processes.
 leftovers() {
-	ls /dev/shm/crpc.benchkv.* /dev/shm/crpc.e2e.* 2>/dev/null
-	ls -d "${XDG_RUNTIME_DIR:-/var/run}"/dpdk/crpc.* /var/run/dpdk/crpc.* 2>/dev/null
+	local dir
+	ls "/dev/shm/crpc.$SEGMENT"* 2>/dev/null
+	for dir in "${XDG_RUNTIME_DIR:-/var/run}"/dpdk/crpc.* /var/run/dpdk/crpc.*; do
+		[ -d "$dir" ] && ! kill -0 "${dir##*.}" 2>/dev/null && echo "$dir"
+	done
 }
 
 # Waits until no rank of this test runs, then looks for what it left.
@@ -62,19 +67,26 @@ nothing_left() { # WHAT
 		sleep 0.1
 	done
 	[ -z "$(ranks_pids)" ] || fail "$1: processes are left: $(ranks_pids)"
-	left=$(leftovers)
-	[ "$left" = "$BEFORE" ] || fail "$1: left behind: $left (before: $BEFORE)"
+	left=$(comm -13 <(echo "$BEFORE" | sort -u) <(leftovers | sort -u))
+	[ -z "$left" ] || fail "$1: left behind: $left"
 }
 
 env_of() { # PID NAME
 	tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | sed -n "s/^$2=//p"
 }
 
+# Pids of the processes of this test with a name.
+pids_of() { # NAME
+	local pid
+	for pid in $(pgrep -x "$1"); do
+		[ "$(env_of "$pid" E2E_ID)" = "$E2E_ID" ] && echo "$pid"
+	done
+}
+
 # Pids of the benchkv processes of this test; with a rank, of that one.
 ranks_pids() { # [RANK]
 	local pid
-	for pid in $(pgrep -x benchkv); do
-		[ "$(env_of "$pid" E2E_ID)" = "$E2E_ID" ] || continue
+	for pid in $(pids_of benchkv); do
 		[ $# = 0 ] || [ "$(env_of "$pid" PMIX_RANK)" = "$1" ] || continue
 		echo "$pid"
 	done
@@ -83,12 +95,13 @@ ranks_pids() { # [RANK]
 one() { # SECONDS ARG...: one rank alone
 	local limit=$1
 	shift
-	timeout -k 2 "$limit" "$BENCHKV" --no-huge -- "$@"
+	timeout -k 2 "$limit" "$BENCHKV" --no-huge -- --name "$SEGMENT" "$@"
 }
 
 # Each rank keeps its exit code: what mpirun makes of them is its own affair.
 cat >"$TMP/rank.sh" <<'EOF'
 #!/bin/bash
+trap : INT TERM # the signal is for the rank; this waits for it
 "$@"
 echo $? >"$E2E_TMP/rc.$PMIX_RANK"
 exit "$(cat "$E2E_TMP/rc.$PMIX_RANK")"
@@ -105,7 +118,7 @@ two() { # SECONDS ARG...: two ranks, a core each if there are two
 	rm -f "$TMP"/rc.*
 	# shellcheck disable=SC2086 # a list
 	timeout -k 2 "$limit" mpirun -np 2 "${bind[@]}" $MPIRUN_ARGS "$TMP/rank.sh" "$SOFT_MLX5" \
-		"$BENCHKV" --no-huge -- "$@"
+		"$BENCHKV" --no-huge -- --name "$SEGMENT" "$@"
 }
 
 rank_rc() { # RANK
