@@ -19,12 +19,12 @@
 #define ANSWER_NS UINT64_C(2000000000)
 #define DRAIN_NS UINT64_C(2500000000)
 
-static volatile sig_atomic_t stop_signal;
+static _Atomic int stop_signal;
 
 static void
 on_signal(int sig)
 {
-	stop_signal = sig;
+	crpc_store_relaxed(&stop_signal, sig);
 }
 
 /* Ask for the run's figures; each question gives a writer id of its own. */
@@ -133,7 +133,7 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 		if (loop->phase == KV_WARMUP && now >= measure_at)
 			kv_loop_measure(loop, now);
 		dead = loop->dead != 0;
-		if (loop->phase != KV_STOPPED && (dead || stop_signal != 0 || now >= stop_at)) {
+		if (loop->phase != KV_STOPPED && (dead || crpc_load_relaxed(&stop_signal) != 0 || now >= stop_at)) {
 			kv_loop_stop(loop, now);
 			end = now + DRAIN_NS;
 		}
@@ -155,7 +155,7 @@ tell(const struct kv_options *o, const struct kv_loop *loop, struct kv_result *r
 	res->ranks = 1;
 	res->qd = (uint32_t)o->qd;
 	res->rank = loop->work->rank;
-	res->interrupted = stop_signal != 0;
+	res->interrupted = crpc_load_relaxed(&stop_signal) != 0;
 	res->rss_kib = app_env_rss_kib();
 	snprintf(res->lcores, sizeof(res->lcores), "any");
 	kv_result_add_loop(res, loop);

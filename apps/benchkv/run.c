@@ -18,12 +18,12 @@
 #define LINGER_INTERRUPTED_NS 300000000
 #define LINGER_LOST_NS 500000000
 
-volatile sig_atomic_t kv_run_signal;
+_Atomic int kv_run_signal;
 
 static void
 on_signal(int sig)
 {
-	kv_run_signal = sig;
+	crpc_store_relaxed(&kv_run_signal, sig);
 }
 
 void
@@ -164,9 +164,11 @@ progress(struct kv_run *run, uint64_t now)
 static bool
 must_stop(struct kv_run *run, uint64_t now)
 {
-	if (kv_run_signal == 0 && !run->daemon->stop)
+	int sig = crpc_load_relaxed(&kv_run_signal);
+
+	if (sig == 0 && !run->daemon->stop)
 		return false;
-	if (!run->interrupted && kv_run_signal != 0 && run->daemon->net != NULL)
+	if (!run->interrupted && sig != 0 && run->daemon->net != NULL)
 		kv_net_tell_stop(run->daemon->net, now);
 	run->interrupted = true;
 	return true;

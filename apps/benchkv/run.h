@@ -62,7 +62,7 @@ struct kv_run {
 };
 
 /** Set by the signal handler. */
-extern volatile sig_atomic_t kv_run_signal;
+extern _Atomic int kv_run_signal;
 
 /** Catch SIGINT and SIGTERM: a clean stop. */
 void kv_run_catch_signals(void);
