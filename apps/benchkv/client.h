@@ -13,11 +13,12 @@
  *     ... turns until kv_loop_open() is 0 ...
  *     kv_loop_fini(&loop)
  *
- * The loop is closed: an answered call is replaced at once, so that clients x qd calls are open all the
- * time. The clock is read once per turn; it is the end of every call that completed in the turn and
- * the begin of every call made in it, so a latency is exact to one turn.
+ * The loop is closed: an answered call is replaced at once, so that clients x qd calls are open all
+ * the time. The clock is read once per turn; it is the end of every call that completed in the turn
+ * and the begin of every call made in it, so a latency is exact to one turn.
  *
- * Belongs to one thread, but for `served_pub`. No DPDK here: a client process is built from the same file.
+ * Belongs to one thread, but for `served_pub`. No DPDK here: a client process is built from the
+ * same file.
  */
 
 #include "app_keys.h"
@@ -26,20 +27,20 @@
 #include "crpc_ipc.h"
 #include "verify.h"
 
-#define KV_QD_MAX 64
+#define KV_QD_MAX      64
 #define KV_CLIENTS_MAX 512
 
 /** What the clients do; shared, read-only. */
 struct kv_work {
-	struct app_keys keys;      /**< Over the keys of all ranks. */
+	struct app_keys keys; /**< Over the keys of all ranks. */
 	uint32_t ranks;
-	uint32_t rank;             /**< Of the daemon that the clients are connected to. */
+	uint32_t rank; /**< Of the daemon that the clients are connected to. */
 	uint32_t key_size;
 	uint32_t value_size;
 	uint32_t qd;
 	uint32_t writers;
-	uint64_t read_below;       /**< Of 2^32: an operation whose draw is below this is a get. */
-	uint64_t delete_from;      /**< Of 2^32: from here on it is a delete, between them a put. */
+	uint64_t read_below;  /**< Of 2^32: an operation whose draw is below this is a get. */
+	uint64_t delete_from; /**< Of 2^32: from here on it is a delete, between them a put. */
 	uint64_t seed;
 	bool verify;
 	bool may_miss;
@@ -50,14 +51,14 @@ static inline void
 kv_work_ratios(struct kv_work *work, double gets, double puts)
 {
 	work->read_below = (uint64_t)(gets * 4294967296.0);
-	work->delete_from = puts + gets >= 1 ? UINT64_C(1) << 32 :
-					       (uint64_t)((gets + puts) * 4294967296.0);
+	work->delete_from =
+		puts + gets >= 1 ? UINT64_C(1) << 32 : (uint64_t)((gets + puts) * 4294967296.0);
 }
 
 /** One open call. */
 struct kv_call {
-	uint64_t start;  /**< Time of the call, ns. */
-	uint64_t floor;  /**< kv_history_floor() then. */
+	uint64_t start; /**< Time of the call, ns. */
+	uint64_t floor; /**< kv_history_floor() then. */
 	uint64_t word;
 	uint32_t key;
 	uint8_t op;
@@ -69,10 +70,10 @@ struct kv_call {
 struct kv_client {
 	struct crpc_ipc_client *ipc;
 	uint64_t rng;
-	uint64_t sent, answered;   /**< Since connect. */
+	uint64_t sent, answered; /**< Since connect. */
 	uint32_t open;
 	uint32_t free_n;
-	bool dead;                 /**< Its daemon is gone: makes no more calls. */
+	bool dead; /**< Its daemon is gone: makes no more calls. */
 	struct kv_history history;
 	struct kv_call call[KV_QD_MAX];
 	uint8_t free[KV_QD_MAX];
@@ -80,10 +81,10 @@ struct kv_client {
 
 /** What was counted in the measured window. */
 struct kv_counts {
-	uint64_t local, remote;    /**< Answered by a store. */
-	uint64_t failed;           /**< Ended with an error: its owner is lost. */
-	uint64_t misses;           /**< Of the answered: not found. */
-	uint64_t lat_sum;          /**< Of all three, ns. */
+	uint64_t local, remote; /**< Answered by a store. */
+	uint64_t failed;        /**< Ended with an error: its owner is lost. */
+	uint64_t misses;        /**< Of the answered: not found. */
+	uint64_t lat_sum;       /**< Of all three, ns. */
 	uint64_t window_ns;
 	struct crpc_hist lat_local, lat_remote;
 };
@@ -98,12 +99,12 @@ enum kv_phase {
 /** The clients of one lcore. */
 struct kv_loop {
 	const struct kv_work *work;
-	struct kv_client *client;  /**< Array of n. */
+	struct kv_client *client; /**< Array of n. */
 	uint32_t n;
 	enum kv_phase phase;
 	uint64_t measure_from;
-	uint32_t dead;             /**< Clients whose daemon is gone. */
-	uint64_t served;           /**< Answered by a store since the begin. */
+	uint32_t dead;   /**< Clients whose daemon is gone. */
+	uint64_t served; /**< Answered by a store since the begin. */
 	struct kv_counts counts;
 	_Atomic uint64_t served_pub crpc_aligned(CRPC_CACHE_GUARD); /**< For the progress line. */
 	uint8_t msg[KV_REQ_MAX] crpc_aligned(CRPC_CACHE_LINE);

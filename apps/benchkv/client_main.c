@@ -11,13 +11,13 @@
 #include "report.h"
 
 /*
- * Clients in a process of their own. It needs neither DPDK nor a device: what it must know of the run
- * it asks the daemon for.
+ * Clients in a process of their own. It needs neither DPDK nor a device: what it must know of the
+ * run it asks the daemon for.
  */
 
 #define CONNECT_MS 2000
-#define ANSWER_NS UINT64_C(2000000000)
-#define DRAIN_NS UINT64_C(2500000000)
+#define ANSWER_NS  UINT64_C(2000000000)
+#define DRAIN_NS   UINT64_C(2500000000)
 
 static _Atomic int stop_signal;
 
@@ -102,8 +102,9 @@ join(struct kv_loop *loop, struct kv_work *work, const struct kv_options *o)
 	if (rc == 0)
 		rc = fill_work(work, o, &info);
 	if (rc != 0)
-		return app_fail("daemon '%s' did not tell how to be used: %s; it may have ended, or "
-				"have no place left (its --serve)",
+		return app_fail(
+			"daemon '%s' did not tell how to be used: %s; it may have ended, or "
+			"have no place left (its --serve)",
 			o->name, strerror(-rc));
 	rc = kv_loop_init(loop, work, &conf, (uint32_t)o->clients, info.writer);
 	for (i = 0; rc == 0 && i < loop->n; i++) {
@@ -133,7 +134,8 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 		if (loop->phase == KV_WARMUP && now >= measure_at)
 			kv_loop_measure(loop, now);
 		dead = loop->dead != 0;
-		if (loop->phase != KV_STOPPED && (dead || crpc_load_relaxed(&stop_signal) != 0 || now >= stop_at)) {
+		if (loop->phase != KV_STOPPED &&
+			(dead || crpc_load_relaxed(&stop_signal) != 0 || now >= stop_at)) {
 			kv_loop_stop(loop, now);
 			end = now + DRAIN_NS;
 		}
@@ -146,8 +148,7 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 static int
 tell(const struct kv_options *o, const struct kv_loop *loop, struct kv_result *res)
 {
-	struct kv_conditions cond = {
-		.app = "benchkv-client", .backend = "ipc", .state = "single"};
+	struct kv_conditions cond = {.app = "benchkv-client", .backend = "ipc", .state = "single"};
 	FILE *json;
 	int rc = 0;
 
@@ -183,7 +184,8 @@ run(const struct kv_options *o)
 	if (rc == 0) {
 		app_env_steal(&begin);
 		if (work_loop(&loop, o, &res.yields)) {
-			app_note("the daemon '%s' has ended; these are the results so far", o->name);
+			app_note(
+				"the daemon '%s' has ended; these are the results so far", o->name);
 			rc = APP_EXIT_RUN;
 		}
 		app_env_steal(&end);

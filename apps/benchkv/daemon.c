@@ -20,9 +20,9 @@ pass_answer(struct kv_daemon *d, const struct crpc_done *done)
 	}
 	d->stats.failed++;
 	crpc_ipc_server_fail(d->ipc, done->cookie,
-		done->status == -ECONNRESET ? -EHOSTUNREACH :
-		done->status == 0	    ? -EPROTO :
-					      done->status);
+		done->status == -ECONNRESET ? -EHOSTUNREACH
+			: done->status == 0 ? -EPROTO
+					    : done->status);
 }
 
 static void
@@ -58,8 +58,7 @@ net_reply(struct kv_daemon *d, uint64_t now, uint64_t token, const struct kv_ser
 	uint32_t len = (uint32_t)sizeof(struct kv_resp_hdr) + served->value_len;
 	void *msg;
 
-	if (crpc_unlikely(
-		    crpc_copyrpc_reply_reserve(d->net->ctx, token, len, &msg) != 0)) {
+	if (crpc_unlikely(crpc_copyrpc_reply_reserve(d->net->ctx, token, len, &msg) != 0)) {
 		/* The caller reserved less than it asked for, or its connection broke. */
 		d->stats.failed++;
 		crpc_copyrpc_reject(d->net->ctx, now, token, -EMSGSIZE);
@@ -137,8 +136,7 @@ ipc_other(struct kv_daemon *d, uint64_t token, uint8_t op)
 		d->stats.bad++;
 		kv_resp_write(d->msg, KV_BAD_REQUEST, op, 0, 0);
 	}
-	crpc_ipc_server_reply(
-		d->ipc, token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
+	crpc_ipc_server_reply(d->ipc, token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
 }
 
 static void
@@ -151,16 +149,16 @@ ipc_reply(struct kv_daemon *d, uint64_t token, const struct kv_served *served)
 		memcpy(value, served->value, 8);
 	else if (served->value_len != 0)
 		memcpy(value, served->value, served->value_len);
-	crpc_ipc_server_reply(d->ipc, token, d->msg,
-		(uint32_t)sizeof(struct kv_resp_hdr) + served->value_len);
+	crpc_ipc_server_reply(
+		d->ipc, token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + served->value_len);
 }
 
 static void
 forward(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, const struct kv_req *req,
 	uint32_t owner)
 {
-	uint32_t resp_max = (uint32_t)sizeof(struct kv_resp_hdr) +
-		(req->op == KV_GET ? d->value_size : 0);
+	uint32_t resp_max =
+		(uint32_t)sizeof(struct kv_resp_hdr) + (req->op == KV_GET ? d->value_size : 0);
 	int rc = kv_net_call(d->net, now, owner, r->data, r->len, resp_max, r->token);
 
 	d->stats.remote++;

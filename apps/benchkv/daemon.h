@@ -4,7 +4,8 @@
 
 /**
  * @file
- * The service of one rank: one loop on one lcore between its clients, its store and the other ranks.
+ * The service of one rank: one loop on one lcore between its clients, its store and the other
+ * ranks.
  *
  * One turn, each phase at most CRPC_BURST_MAX items, no phase calls another:
  *
@@ -15,10 +16,11 @@
  *     4 backlogs       what waited for room         -> copyrpc call
  *     5 flush          batches leave
  *
- * The cookie of a forwarded call is the ipc token it answers: nothing is looked up on the way back. A
- * request is forwarded, and a response handed on, as the bytes they are.
+ * The cookie of a forwarded call is the ipc token it answers: nothing is looked up on the way back.
+ * A request is forwarded, and a response handed on, as the bytes they are.
  *
- * Every millisecond or two, outside of the phases, kv_daemon_watch() does what may cost a system call.
+ * Every millisecond or two, outside of the phases, kv_daemon_watch() does what may cost a system
+ * call.
  */
 
 #include "crpc_ipc.h"
@@ -38,12 +40,12 @@ struct kv_daemon_stats {
 struct kv_daemon {
 	struct crpc_ipc_server *ipc;
 	struct kv_store *store;
-	struct kv_net *net;      /**< NULL: alone. */
+	struct kv_net *net; /**< NULL: alone. */
 	uint32_t rank, ranks;
 	uint32_t key_size, value_size;
-	struct kv_info info;     /**< Answer to KV_INFO; .writer is the next one. */
-	uint32_t writer_end;     /**< Writer ids for client processes end here. */
-	bool stop;               /**< Another rank was interrupted and told us. */
+	struct kv_info info; /**< Answer to KV_INFO; .writer is the next one. */
+	uint32_t writer_end; /**< Writer ids for client processes end here. */
+	bool stop;           /**< Another rank was interrupted and told us. */
 	struct kv_daemon_stats stats;
 	struct kv_batch batch;
 	struct crpc_req req[CRPC_BURST_MAX];

@@ -13,9 +13,9 @@
 #include "report.h"
 
 /* How long the reporter waits for the figures of a rank. */
-#define GATHER_MS 3000
+#define GATHER_MS             3000
 #define GATHER_INTERRUPTED_MS 300
-#define FENCE_MS 30000
+#define FENCE_MS              30000
 
 /* What main keeps beside the rank. */
 struct kv_main {
@@ -37,7 +37,8 @@ start(struct kv_main *m)
 
 	rc = app_lcore_choose(&r->boot, 1 + (uint32_t)r->opt.clients, &r->cores);
 	if (rc != 0)
-		return app_fail_once("the ranks could not tell each other their cores; start again");
+		return app_fail_once(
+			"the ranks could not tell each other their cores; start again");
 	app_fail_hold(true);
 	/* Any rank may have to write them, if those before it are lost. */
 	if (r->opt.json != NULL)
@@ -56,7 +57,8 @@ start(struct kv_main *m)
 	app_eal_lcores(1 + (uint32_t)r->opt.clients, &r->cores);
 	app_lcore_text(&r->cores, r->lcores, sizeof(r->lcores));
 	if (app_lcore_shared(&r->boot, &r->cores, &r->shared) != 0)
-		return app_fail_once("the ranks could not tell each other their lcores; start again");
+		return app_fail_once(
+			"the ranks could not tell each other their lcores; start again");
 	app_fail_hold(true);
 	rc = kv_rank_connect(r);
 	return app_boot_agree(&r->boot, "kv.connect", rc);
@@ -100,8 +102,8 @@ report_rank(struct kv_main *m, struct kv_result *total, const struct kv_result *
 	size_t used = strlen(total->lcores);
 
 	kv_result_add(total, res);
-	snprintf(total->lcores + used, sizeof(total->lcores) - used, "%s%s",
-		used == 0 ? "" : " | ", res->lcores);
+	snprintf(total->lcores + used, sizeof(total->lcores) - used, "%s%s", used == 0 ? "" : " | ",
+		res->lcores);
 	snprintf(total->device, sizeof(total->device), "%s", res->device);
 	snprintf(label, sizeof(label), "rank %u (lcores %s)", res->rank, res->lcores);
 	kv_report_block(stdout, label, res, m->rank.opt.verify);
@@ -123,9 +125,9 @@ report_total(struct kv_main *m, const struct kv_result *total)
 	kv_report_block(stdout, label, total, m->rank.opt.verify);
 	printf("  machine         %.2f %% of the time stolen, cores %s%s\n", total->steal_pct,
 		m->cond.state,
-		total->steal_pct > APP_STEAL_PCT_NOISY || strcmp(m->cond.state, "mixed") == 0 ?
-			": noisy, no verdict" :
-			"");
+		total->steal_pct > APP_STEAL_PCT_NOISY || strcmp(m->cond.state, "mixed") == 0
+			? ": noisy, no verdict"
+			: "");
 	fflush(stdout);
 	if (m->json != NULL)
 		rc = kv_report_json(m->json, &m->cond, &m->rank.opt, "total", total);
@@ -189,7 +191,8 @@ measure(struct kv_main *m)
 	app_env_steal(&m->steal);
 	if (kv_run_loop(&r->run) != 0) {
 		free(res);
-		return app_fail("no memory for %g s of results; give fewer --seconds", r->opt.seconds);
+		return app_fail(
+			"no memory for %g s of results; give fewer --seconds", r->opt.seconds);
 	}
 	app_env_steal(&end);
 	kv_rank_result(r, res);
@@ -199,7 +202,9 @@ measure(struct kv_main *m)
 		rc = APP_EXIT_RUN;
 	if (kv_result_faults(res) != 0 || res->lost_peers != 0)
 		rc = APP_EXIT_RUN;
-	/* Who leaves early with an error makes the launcher end the others: let them finish first. */
+	/*
+	 * Who leaves early with an error makes the launcher end the others: let them finish first.
+	 */
 	if (res->lost_peers == 0 && !r->run.interrupted)
 		app_boot_fence(&r->boot, GATHER_MS);
 	free(res);
@@ -217,7 +222,8 @@ run(struct kv_main *m)
 int
 main(int argc, char **argv)
 {
-	static struct kv_main m = {.cond = {.app = "benchkv", .backend = "none", .state = "single"}};
+	static struct kv_main m = {
+		.cond = {.app = "benchkv", .backend = "none", .state = "single"}};
 	struct kv_rank *r = &m.rank;
 	int rc;
 

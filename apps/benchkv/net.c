@@ -38,8 +38,9 @@ open_device(struct kv_net *net, const struct kv_net_conf *conf, uint32_t eps)
 	crpc_log_clear();
 	net->dev = crpc_rdma_open(&rdma);
 	if (net->dev == NULL)
-		return app_fail("cannot use RDMA device %s: %s (%s); give an active mlx5 device with "
-				"--device, or start under usertools/soft-mlx5, the software one",
+		return app_fail(
+			"cannot use RDMA device %s: %s (%s); give an active mlx5 device with "
+			"--device, or start under usertools/soft-mlx5, the software one",
 			conf->device == NULL ? "(any)" : conf->device, strerror(errno),
 			crpc_log_last());
 	crpc_rdma_info_get(net->dev, &info);
@@ -73,8 +74,8 @@ open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 		.dev = net->dev,
 		.max_eps = net->ranks - 1,
 		.ring_size = ring_size(conf),
-		.max_inflight = (uint32_t)crpc_min(
-			conf->max_inflight + 4, CRPC_COPYRPC_INFLIGHT_MAX),
+		.max_inflight =
+			(uint32_t)crpc_min(conf->max_inflight + 4, CRPC_COPYRPC_INFLIGHT_MAX),
 		.flush = conf->flush,
 		.timeout_ns = KV_NET_TIMEOUT_NS,
 	};
@@ -147,7 +148,8 @@ connect_one(struct kv_net *net, struct app_boot *boot, uint32_t r)
 	rc = app_boot_get(boot, r, key, &addr, &len, NET_TIMEOUT_MS);
 	if (rc != 0)
 		return rc;
-	rc = len == CRPC_COPYRPC_ADDR_LEN ? crpc_copyrpc_ep_connect(net->peer[r].ep, addr) : -EPROTO;
+	rc = len == CRPC_COPYRPC_ADDR_LEN ? crpc_copyrpc_ep_connect(net->peer[r].ep, addr)
+					  : -EPROTO;
 	free(addr);
 	return rc;
 }
@@ -162,15 +164,16 @@ kv_net_connect(struct kv_net *net, struct app_boot *boot)
 		return 0;
 	rc = publish(net, boot);
 	if (rc != 0)
-		return app_fail("the ranks could not exchange addresses: %s; start again",
-			strerror(-rc));
+		return app_fail(
+			"the ranks could not exchange addresses: %s; start again", strerror(-rc));
 	for (r = 0; r < net->ranks; r++) {
 		if (r == net->rank)
 			continue;
 		rc = connect_one(net, boot, r);
 		if (rc != 0)
-			return app_fail("cannot connect to rank %u over %s: %s (%s); all ranks need the "
-					"same version and options, and a network between them",
+			return app_fail(
+				"cannot connect to rank %u over %s: %s (%s); all ranks need the "
+				"same version and options, and a network between them",
 				r, net->device, strerror(-rc), crpc_log_last());
 	}
 	return 0;
@@ -262,8 +265,12 @@ kv_net_drain(struct kv_net *net, uint64_t now)
 		p = &net->peer[r];
 		while (p->first != NULL && !p->lost && sent < CRPC_BURST_MAX) {
 			w = p->first;
-			/* An endpoint that broke keeps the request until watch() declares the peer lost. */
-			if (crpc_copyrpc_call(p->ep, now, w + 1, w->len, w->resp_max, w->token) != 0)
+			/*
+			 * An endpoint that broke keeps the request until watch() declares the peer
+			 * lost.
+			 */
+			if (crpc_copyrpc_call(p->ep, now, w + 1, w->len, w->resp_max, w->token) !=
+				0)
 				break;
 			pool_put(net, backlog_pop(net, p));
 			sent++;
@@ -299,7 +306,8 @@ kv_net_lose(struct kv_net *net, uint32_t rank, const char *why)
 	p->lost = true;
 	net->lost++;
 	crpc_copyrpc_ep_shutdown(p->ep);
-	app_note("rank %u: lost rank %u (%s); operations on its keys fail from now on, all others go on",
+	app_note(
+		"rank %u: lost rank %u (%s); operations on its keys fail from now on, all others go on",
 		net->rank, rank, why);
 }
 

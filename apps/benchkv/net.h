@@ -4,17 +4,18 @@
 
 /**
  * @file
- * The other ranks, as one daemon sees them: a copyrpc endpoint to each, who is alive, and what waits
- * for room.
+ * The other ranks, as one daemon sees them: a copyrpc endpoint to each, who is alive, and what
+ * waits for room.
  *
- * A request that copyrpc cannot take now (-EAGAIN) waits in the peer's backlog, a copy of its own, first
- * in, first out; so nothing ever spins for room inside a handler. There are at most as many waiting
- * requests as ipc calls can be open, and the pool has a place for each.
+ * A request that copyrpc cannot take now (-EAGAIN) waits in the peer's backlog, a copy of its own,
+ * first in, first out; so nothing ever spins for room inside a handler. There are at most as many
+ * waiting requests as ipc calls can be open, and the pool has a place for each.
  *
- * Every KV_NET_PING_NS each peer is asked whether it is there. A peer is lost when its endpoint breaks,
- * which a NIC mostly tells within milliseconds, or when an answer does not come within
- * KV_NET_TIMEOUT_NS. A call ends at most a quarter later: the user is told within 2 s in any case, and
- * a peer that only was not given its core for a second is not called dead. A lost peer stays lost.
+ * Every KV_NET_PING_NS each peer is asked whether it is there. A peer is lost when its endpoint
+ * breaks, which a NIC mostly tells within milliseconds, or when an answer does not come within
+ * KV_NET_TIMEOUT_NS. A call ends at most a quarter later: the user is told within 2 s in any case,
+ * and a peer that only was not given its core for a second is not called dead. A lost peer stays
+ * lost.
  *
  * Belongs to the daemon's thread.
  */
@@ -33,10 +34,10 @@ _Static_assert(KV_NET_PING_NS + KV_NET_TIMEOUT_NS * 5 / 4 < 2000000000, "the use
 
 /** How to make it. */
 struct kv_net_conf {
-	const char *device;      /**< NULL: the first that fits. */
+	const char *device; /**< NULL: the first that fits. */
 	enum crpc_copyrpc_flush_policy flush;
-	uint32_t max_inflight;   /**< Calls that clients of this rank can have open. */
-	uint32_t req_max;        /**< Bytes of the largest request and response of this run. */
+	uint32_t max_inflight; /**< Calls that clients of this rank can have open. */
+	uint32_t req_max;      /**< Bytes of the largest request and response of this run. */
 	uint32_t resp_max;
 };
 
@@ -52,7 +53,7 @@ struct kv_waiting {
 struct kv_peer {
 	struct crpc_copyrpc_ep *ep;
 	struct kv_waiting *first, **last;
-	uint64_t ping_ns;        /**< When it was asked last. */
+	uint64_t ping_ns; /**< When it was asked last. */
 	bool ping_open;
 	bool lost;
 };
@@ -62,12 +63,12 @@ struct kv_net {
 	uint32_t rank, ranks;
 	struct crpc_rdma *dev;
 	struct crpc_copyrpc *ctx;
-	struct kv_peer *peer;    /**< By rank; our own place is empty. */
-	uint32_t waiting;        /**< In all backlogs. */
-	uint32_t lost;           /**< Peers that are lost. */
+	struct kv_peer *peer; /**< By rank; our own place is empty. */
+	uint32_t waiting;     /**< In all backlogs. */
+	uint32_t lost;        /**< Peers that are lost. */
 	uint8_t *pool;
 	struct kv_waiting *pool_free;
-	uint64_t waited;         /**< Requests that ever waited. */
+	uint64_t waited; /**< Requests that ever waited. */
 	char device[64];
 };
 
@@ -88,8 +89,8 @@ void kv_net_close(struct kv_net *net);
  * Send a client's request to its owner, now or as soon as there is room.
  *
  * @return
- *   0: it completes through crpc_copyrpc_poll() with the token as cookie; -EHOSTUNREACH: that rank is lost;
- *   -ENOBUFS: more waiting than calls can be open; or another final error.
+ *   0: it completes through crpc_copyrpc_poll() with the token as cookie; -EHOSTUNREACH: that rank
+ *   is lost; -ENOBUFS: more waiting than calls can be open; or another final error.
  */
 int kv_net_call(struct kv_net *net, uint64_t now, uint32_t rank, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t token);

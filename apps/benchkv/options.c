@@ -16,8 +16,9 @@ static const char *const flushes[] = {"clocked", "immediate", "deferred", NULL};
 static const char *const idles[] = {"auto", "poll", "yield", NULL};
 static const char *const presets[] = {"none", "seed001", NULL};
 
-_Static_assert(CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 &&
-		CRPC_COPYRPC_DEFERRED == 2, "names of flush policies are in this order");
+_Static_assert(
+	CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 && CRPC_COPYRPC_DEFERRED == 2,
+	"names of flush policies are in this order");
 _Static_assert(APP_DIST_UNIFORM == 0 && APP_DIST_ZIPF == 1, "names of distributions likewise");
 
 static const struct kv_options defaults = {
@@ -71,8 +72,8 @@ table_load(struct kv_options *o, struct app_opt *t)
 		{"verify", APP_OPT_FLAG, NULL, "prove every answer", &o->verify, 0, 0, NULL},
 		{"json", APP_OPT_STRING, "FILE", "append the results as JSON lines", &o->json, 0, 0,
 			NULL},
-		{"hgrm", APP_OPT_STRING, "FILE", "write the latency distribution (HdrHistogram text)",
-			&o->hgrm, 0, 0, NULL},
+		{"hgrm", APP_OPT_STRING, "FILE",
+			"write the latency distribution (HdrHistogram text)", &o->hgrm, 0, 0, NULL},
 		{"idle", APP_OPT_CHOICE, "auto|poll|yield", "what a loop without work does",
 			&o->idle, 0, 0, idles},
 		{"quiet", APP_OPT_FLAG, NULL, "no progress lines", &o->quiet, 0, 0, NULL},
@@ -92,8 +93,8 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			"16 clients, QD 1, 1024 keys per rank, half reads, uniform, 8-byte values; "
 			"other options override it",
 			&o->preset, 0, 0, presets},
-		{"keys", APP_OPT_UINT, "N", "keys of each rank, spread over all by hash", &o->keys, 1,
-			KV_KEYS_MAX, NULL},
+		{"keys", APP_OPT_UINT, "N", "keys of each rank, spread over all by hash", &o->keys,
+			1, KV_KEYS_MAX, NULL},
 		{"key-size", APP_OPT_UINT, "BYTES", "length of every key", &o->key_size, KV_KEY_MIN,
 			KV_KEY_MAX, NULL},
 		{"value-size", APP_OPT_UINT, "BYTES", "length of every value", &o->value_size,
@@ -103,8 +104,8 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred",
 			"when messages to other ranks leave", &o->flush, 0, 0, flushes},
 		{"colocate", APP_OPT_FLAG, NULL,
-			"clients on the daemon's lcore (always so with one lcore)", &o->colocate, 0, 0,
-			NULL},
+			"clients on the daemon's lcore (always so with one lcore)", &o->colocate, 0,
+			0, NULL},
 		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
 			0, 1024, NULL},
 		{"serve", APP_OPT_UINT, "N", "also serve up to N clients of other processes",
@@ -121,8 +122,8 @@ static size_t
 table_client(struct kv_options *o, struct app_opt *t)
 {
 	const struct app_opt client[] = {
-		{"attach", APP_OPT_STRING, "NAME", "segment of the daemon (its --name)", &o->name, 0,
-			0, NULL},
+		{"attach", APP_OPT_STRING, "NAME", "segment of the daemon (its --name)", &o->name,
+			0, 0, NULL},
 	};
 
 	memcpy(t, client, sizeof(client));
@@ -141,18 +142,21 @@ static int
 check(const struct kv_options *o, enum kv_program program)
 {
 	if (o->read_ratio + o->delete_ratio > 1)
-		return app_fail_once("--read-ratio %g and --delete-ratio %g are more than all; make "
-				     "their sum at most 1",
+		return app_fail_once(
+			"--read-ratio %g and --delete-ratio %g are more than all; make "
+			"their sum at most 1",
 			o->read_ratio, o->delete_ratio);
 	if (program == KV_PROGRAM_CLIENT && o->name == NULL)
-		return app_fail_once("no daemon was named; give --attach NAME, the name that benchkv "
-				     "--serve prints");
+		return app_fail_once(
+			"no daemon was named; give --attach NAME, the name that benchkv "
+			"--serve prints");
 	if (program == KV_PROGRAM_CLIENT && o->clients == 0)
-		return app_fail_once("--clients 0: a client process needs one; give 1 to %d",
-			KV_CLIENTS_MAX);
+		return app_fail_once(
+			"--clients 0: a client process needs one; give 1 to %d", KV_CLIENTS_MAX);
 	if (program == KV_PROGRAM_DAEMON && o->clients == 0 && o->serve == 0)
-		return app_fail_once("--clients 0 without --serve: nobody would call; give --clients "
-				     "1 to %d, or --serve N and start benchkv-client",
+		return app_fail_once(
+			"--clients 0 without --serve: nobody would call; give --clients "
+			"1 to %d, or --serve N and start benchkv-client",
 			KV_CLIENTS_MAX);
 	return 0;
 }
@@ -180,20 +184,24 @@ kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
 	uint64_t keys = o->keys * ranks, writers = 1 + ranks * (o->clients + o->serve);
 
 	if (o->ranks != 0 && o->ranks != ranks)
-		return app_fail_once("--ranks %u was asked for, but %u %s started; start it with mpirun "
-				     "-n %u or srun -n %u",
+		return app_fail_once(
+			"--ranks %u was asked for, but %u %s started; start it with mpirun "
+			"-n %u or srun -n %u",
 			(unsigned int)o->ranks, ranks, ranks == 1 ? "was" : "were",
 			(unsigned int)o->ranks, (unsigned int)o->ranks);
 	if (keys > KV_KEYS_MAX)
-		return app_fail_once("--keys %llu on %u ranks is more than %u keys in all; give fewer",
+		return app_fail_once(
+			"--keys %llu on %u ranks is more than %u keys in all; give fewer",
 			(unsigned long long)o->keys, ranks, KV_KEYS_MAX);
 	if (writers > KV_WRITERS_MAX)
-		return app_fail_once("%u ranks with --clients %u and --serve %u are more than %u writers; "
-				     "give fewer",
+		return app_fail_once(
+			"%u ranks with --clients %u and --serve %u are more than %u writers; "
+			"give fewer",
 			ranks, (unsigned int)o->clients, (unsigned int)o->serve, KV_WRITERS_MAX);
 	if (o->verify && keys * o->clients * sizeof(struct kv_seen) > VERIFY_BYTES_MAX)
-		return app_fail_once("--verify of %llu keys by %u clients takes %llu MiB per rank, more than "
-				     "%llu; give fewer --keys or --clients",
+		return app_fail_once(
+			"--verify of %llu keys by %u clients takes %llu MiB per rank, more than "
+			"%llu; give fewer --keys or --clients",
 			(unsigned long long)keys, (unsigned int)o->clients,
 			(unsigned long long)(keys * o->clients * sizeof(struct kv_seen) >> 20),
 			(unsigned long long)(VERIFY_BYTES_MAX >> 20));

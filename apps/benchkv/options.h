@@ -11,37 +11,37 @@
 
 /** When idle loops give their core away. */
 enum kv_idle {
-	KV_IDLE_AUTO,  /**< Yield where another rank uses the same core, else poll. */
+	KV_IDLE_AUTO, /**< Yield where another rank uses the same core, else poll. */
 	KV_IDLE_POLL,
 	KV_IDLE_YIELD,
 };
 
 /** All options; the defaults stand in options.c. */
 struct kv_options {
-	uint64_t clients;    /**< Of each rank, in its process. */
+	uint64_t clients; /**< Of each rank, in its process. */
 	uint64_t qd;
-	uint64_t keys;       /**< Of each rank. */
+	uint64_t keys; /**< Of each rank. */
 	uint64_t key_size;
 	uint64_t value_size;
 	double read_ratio;
 	double delete_ratio;
-	unsigned int dist;   /**< enum app_dist. */
+	unsigned int dist; /**< enum app_dist. */
 	double skew;
 	double seconds;
 	double warmup;
 	uint64_t seed;
 	const char *device;
-	unsigned int flush;  /**< enum crpc_copyrpc_flush_policy. */
-	unsigned int idle;   /**< enum kv_idle. */
+	unsigned int flush; /**< enum crpc_copyrpc_flush_policy. */
+	unsigned int idle;  /**< enum kv_idle. */
 	bool verify;
 	bool colocate;
 	bool quiet;
 	const char *json;
 	const char *hgrm;
 	unsigned int preset;
-	uint64_t ranks;      /**< 0: as many as the launcher started. */
-	uint64_t serve;      /**< Places for clients of other processes. */
-	const char *name;    /**< Of the ipc segment; NULL: from the job and rank. */
+	uint64_t ranks;   /**< 0: as many as the launcher started. */
+	uint64_t serve;   /**< Places for clients of other processes. */
+	const char *name; /**< Of the ipc segment; NULL: from the job and rank. */
 	bool help;
 };
 

@@ -14,8 +14,8 @@
  * fits the one cache line of an ipc message. A daemon passes both on to another daemon as they are.
  *
  * Every successful put or delete gets a version from the owner's counter, which never goes back; a
- * response carries the version of what it read or wrote, and "not found" carries the counter itself.
- * So the versions that one client sees of one key never decrease.
+ * response carries the version of what it read or wrote, and "not found" carries the counter
+ * itself. So the versions that one client sees of one key never decrease.
  */
 
 #include <errno.h>
@@ -23,12 +23,12 @@
 
 #include "crpc_util.h"
 
-#define KV_KEY_MIN 8
-#define KV_KEY_MAX 64
+#define KV_KEY_MIN   8
+#define KV_KEY_MAX   64
 #define KV_VALUE_MIN 8
 #define KV_VALUE_MAX 4096
-#define KV_REQ_MAX (sizeof(struct kv_req_hdr) + KV_KEY_MAX + KV_VALUE_MAX)
-#define KV_RESP_MAX (sizeof(struct kv_resp_hdr) + KV_VALUE_MAX)
+#define KV_REQ_MAX   (sizeof(struct kv_req_hdr) + KV_KEY_MAX + KV_VALUE_MAX)
+#define KV_RESP_MAX  (sizeof(struct kv_resp_hdr) + KV_VALUE_MAX)
 
 /** What is asked. */
 enum kv_op {
@@ -69,15 +69,16 @@ struct kv_resp_hdr {
 struct kv_info {
 	uint32_t ranks;
 	uint32_t rank;
-	uint32_t keys;       /**< Of all ranks. */
+	uint32_t keys; /**< Of all ranks. */
 	uint32_t key_size;
 	uint32_t value_size;
-	uint32_t writer;     /**< A writer id for the client that asked; it is never given again. */
-	uint32_t writers;    /**< Writer ids are below this. */
-	uint32_t preloaded;  /**< 1: every key exists until somebody deletes it. */
+	uint32_t writer;    /**< A writer id for the client that asked; it is never given again. */
+	uint32_t writers;   /**< Writer ids are below this. */
+	uint32_t preloaded; /**< 1: every key exists until somebody deletes it. */
 };
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are used as they lie in memory");
+_Static_assert(
+	__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are used as they lie in memory");
 _Static_assert(sizeof(struct kv_req_hdr) == 8, "wire format");
 _Static_assert(offsetof(struct kv_req_hdr, key_len) == 2, "wire format");
 _Static_assert(offsetof(struct kv_req_hdr, value_len) == 4, "wire format");
@@ -173,7 +174,7 @@ kv_req_read(const void *msg, uint32_t len, struct kv_req *req)
 		return -EBADMSG;
 	memcpy(&hdr, msg, sizeof(hdr));
 	if (crpc_unlikely(hdr.key_len > KV_KEY_MAX || hdr.value_len > KV_VALUE_MAX ||
-			  len != sizeof(hdr) + hdr.key_len + hdr.value_len || hdr.zero != 0))
+		    len != sizeof(hdr) + hdr.key_len + hdr.value_len || hdr.zero != 0))
 		return -EBADMSG;
 	req->op = hdr.op;
 	req->key_len = hdr.key_len;

@@ -65,10 +65,10 @@ open_store(struct kv_rank *r)
 		conf.capacity = 1;
 	r->daemon->store = kv_store_create(&conf);
 	if (r->daemon->store == NULL || load_store(r) != 0)
-		return app_fail("the store of %u keys takes about %llu MiB of EAL memory and did not get "
-				"it; give more with -m MIB before the --, or fewer --keys",
-			conf.capacity,
-			(unsigned long long)(kv_store_bytes(&conf) >> 20) + 1);
+		return app_fail(
+			"the store of %u keys takes about %llu MiB of EAL memory and did not get "
+			"it; give more with -m MIB before the --, or fewer --keys",
+			conf.capacity, (unsigned long long)(kv_store_bytes(&conf) >> 20) + 1);
 	return 0;
 }
 
@@ -84,8 +84,8 @@ segment_name(const struct kv_rank *r, uint32_t attempt, char *buf, size_t len)
 }
 
 /*
- * Without a name from the user: the first number that no living run has. So a killed run's leftover is
- * replaced by the next run, and several runs fit one host.
+ * Without a name from the user: the first number that no living run has. So a killed run's leftover
+ * is replaced by the next run, and several runs fit one host.
  */
 static struct crpc_ipc_server *
 create_segment(struct kv_rank *r, struct crpc_ipc_server_conf *conf, char *name, size_t len)
@@ -111,15 +111,17 @@ open_segment(struct kv_rank *r)
 		.name = name,
 		.max_clients = (uint32_t)(r->opt.clients + r->opt.serve),
 		.depth = (uint32_t)(r->opt.serve != 0 ? KV_QD_MAX : r->opt.qd),
-		.req_max = (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size),
+		.req_max =
+			(uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size),
 		.resp_max = (uint32_t)(sizeof(struct kv_resp_hdr) +
 			crpc_max(r->opt.value_size, sizeof(struct kv_info))),
 	};
 
 	r->daemon->ipc = create_segment(r, &conf, name, sizeof(name));
 	if (r->daemon->ipc == NULL)
-		return app_fail("cannot create the clients' segment '%s' in /dev/shm: %s (%s); free "
-				"space there, end the run that holds it, or give another --name",
+		return app_fail(
+			"cannot create the clients' segment '%s' in /dev/shm: %s (%s); free "
+			"space there, end the run that holds it, or give another --name",
 			name, strerror(errno), crpc_log_last());
 	if (r->opt.serve != 0) {
 		printf("rank %u serves clients of other processes: benchkv-client --attach %s\n",
@@ -137,7 +139,8 @@ open_net(struct kv_rank *r)
 		.device = r->opt.device,
 		.flush = (enum crpc_copyrpc_flush_policy)r->opt.flush,
 		.max_inflight = (uint32_t)(r->opt.clients + r->opt.serve) * depth,
-		.req_max = (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size),
+		.req_max =
+			(uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size),
 		.resp_max = (uint32_t)(sizeof(struct kv_resp_hdr) + r->opt.value_size),
 	};
 	int rc;
@@ -156,8 +159,8 @@ int
 kv_rank_open(struct kv_rank *r)
 {
 	uint32_t ranks = r->boot.size, clients = (uint32_t)r->opt.clients, part;
-	struct kv_daemon *d = aligned_alloc(CRPC_CACHE_GUARD,
-		crpc_align_up(sizeof(*d), CRPC_CACHE_GUARD));
+	struct kv_daemon *d =
+		aligned_alloc(CRPC_CACHE_GUARD, crpc_align_up(sizeof(*d), CRPC_CACHE_GUARD));
 	int rc;
 
 	if (d == NULL)
@@ -168,7 +171,10 @@ kv_rank_open(struct kv_rank *r)
 		.key_size = (uint32_t)r->opt.key_size,
 		.value_size = (uint32_t)r->opt.value_size,
 	};
-	/* Writer ids: 0 loads, then the clients of all ranks, then equal parts for client processes. */
+	/*
+	 * Writer ids: 0 loads, then the clients of all ranks, then equal parts for client
+	 * processes.
+	 */
 	part = r->opt.serve == 0 ? 0 : (KV_WRITERS_MAX - 1 - ranks * clients) / ranks;
 	d->info = (struct kv_info){
 		.ranks = ranks,
@@ -208,7 +214,8 @@ fill_work(struct kv_rank *r)
 		.may_miss = o->delete_ratio > 0 || o->serve > 0,
 	};
 	kv_work_ratios(&r->work, o->read_ratio, puts);
-	if (app_keys_init(&r->work.keys, (enum app_dist)o->dist, keys_total(r), o->skew, o->seed) != 0)
+	if (app_keys_init(&r->work.keys, (enum app_dist)o->dist, keys_total(r), o->skew, o->seed) !=
+		0)
 		return app_fail("no memory for the distribution of %u keys; give fewer --keys",
 			keys_total(r));
 	return 0;
@@ -224,7 +231,8 @@ idle_policy(const struct kv_rank *r)
 	if (r->opt.idle == KV_IDLE_YIELD || r->shared)
 		return CRPC_IDLE_YIELD;
 	/* Client processes need a core too. */
-	return r->opt.serve != 0 && CPU_COUNT(&r->cores) >= online ? CRPC_IDLE_YIELD : CRPC_IDLE_POLL;
+	return r->opt.serve != 0 && CPU_COUNT(&r->cores) >= online ? CRPC_IDLE_YIELD
+								   : CRPC_IDLE_POLL;
 }
 
 /* Lcores for client loops: all but the daemon's, at most one per client. */
@@ -238,8 +246,8 @@ assign_lcores(struct kv_rank *r, unsigned int *lcore)
 		return 0;
 	if (!r->opt.colocate)
 		RTE_LCORE_FOREACH_WORKER(id)
-			if (n < max)
-				lcore[n++] = id;
+	if (n < max)
+		lcore[n++] = id;
 	r->run.colocated = n == 0;
 	if (n == 0)
 		lcore[n++] = rte_get_main_lcore();
@@ -269,8 +277,8 @@ start_clients(struct kv_rank *r)
 		w[i].run = &r->run;
 		w[i].lcore = lcore[i];
 		w[i].idle.policy = r->run.idle.policy;
-		rc = kv_loop_init(&w[i].loop, &r->work, &conf, to - from,
-			1 + r->boot.rank * clients + from);
+		rc = kv_loop_init(
+			&w[i].loop, &r->work, &conf, to - from, 1 + r->boot.rank * clients + from);
 		if (rc != 0) {
 			r->run.workers = i + 1;
 			return app_fail("cannot connect client %u: %s (%s); give fewer --clients",

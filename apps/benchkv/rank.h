@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Everything that one rank consists of: store, segment, endpoints, clients. Built in this order, torn
- * down in the reverse.
+ * Everything that one rank consists of: store, segment, endpoints, clients. Built in this order,
+ * torn down in the reverse.
  */
 
 #include "run.h"
@@ -16,7 +16,7 @@ struct kv_rank {
 	struct app_boot boot;
 	cpu_set_t cores;
 	char lcores[128];
-	bool shared;             /**< Another rank uses one of our cores. */
+	bool shared; /**< Another rank uses one of our cores. */
 	struct kv_daemon *daemon;
 	struct kv_net net;
 	bool net_open;

@@ -101,8 +101,8 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 	const struct kv_counts *c = &r->counts;
 
 	fprintf(out, "%s\n", label);
-	fprintf(out, "  throughput      %.3f M ops/s: local %.3f, remote %.3f", kv_result_ops(r) / 1e6,
-		mops(c->local, r), mops(c->remote, r));
+	fprintf(out, "  throughput      %.3f M ops/s: local %.3f, remote %.3f",
+		kv_result_ops(r) / 1e6, mops(c->local, r), mops(c->remote, r));
 	if (r->slices != 0)
 		fprintf(out, "; slices of 100 ms: median %.3f, least %.3f, most %.3f",
 			r->slice_median / 1e6, r->slice_min / 1e6, r->slice_max / 1e6);
@@ -174,11 +174,10 @@ json_add_net(json_t *o, const struct kv_result *r)
 	json_object_set_new(split, "peer", json_real(crpc_hist_mean(&n->peer) / 1e3));
 	json_object_set_new(o, "rtt_split_us", split);
 	json_object_set_new(o, "batch_mean", json_real(ratio(n->messages, n->batches)));
-	json_object_set_new(
-		per_op, "doorbells", json_real(ratio(n->doorbells, r->counts.remote)));
+	json_object_set_new(per_op, "doorbells", json_real(ratio(n->doorbells, r->counts.remote)));
 	json_object_set_new(per_op, "wqebb", json_real(ratio(n->wqebbs, r->counts.remote)));
-	json_object_set_new(per_op, "cqes",
-		json_real(ratio(n->send_cqes + n->recv_cqes, r->counts.remote)));
+	json_object_set_new(
+		per_op, "cqes", json_real(ratio(n->send_cqes + n->recv_cqes, r->counts.remote)));
 	json_object_set_new(o, "per_op", per_op);
 	json_object_set_new(o, "net", json_net(n));
 }
@@ -243,8 +242,8 @@ write_hgrm(const char *path, const struct crpc_hist *h)
 
 	if (f == NULL) {
 		rc = -errno;
-		app_fail("--hgrm: cannot write '%s': %s; give a file in a folder you may write", path,
-			strerror(errno));
+		app_fail("--hgrm: cannot write '%s': %s; give a file in a folder you may write",
+			path, strerror(errno));
 		return rc;
 	}
 	rc = crpc_hist_print_hgrm(h, f, 1000);

@@ -13,27 +13,27 @@
 struct kv_net_counts {
 	uint64_t calls, messages, batches, updates, bytes;
 	uint64_t doorbells, wqes, wqebbs, send_cqes, recv_cqes;
-	uint64_t waited;         /**< Requests that waited in a backlog. */
+	uint64_t waited;                    /**< Requests that waited in a backlog. */
 	struct crpc_hist queue, wire, peer; /**< Round trips in three parts, ns. */
 };
 
 /** One rank, or all of them. About 100 KiB. */
 struct kv_result {
-	uint64_t size;           /**< Of this struct: another build is refused. */
+	uint64_t size; /**< Of this struct: another build is refused. */
 	uint32_t rank;
-	uint32_t ranks;          /**< That are in the sum. */
+	uint32_t ranks; /**< That are in the sum. */
 	uint32_t clients, qd;
 	uint32_t lost_peers;
 	uint32_t interrupted;
 	char lcores[128];
 	char device[64];
-	uint64_t window_ns;      /**< Measured time. */
-	double in_flight;        /**< Calls open all the time: clients x qd. */
+	uint64_t window_ns; /**< Measured time. */
+	double in_flight;   /**< Calls open all the time: clients x qd. */
 	struct kv_counts counts;
 	struct kv_net_counts net;
 	uint64_t sent, answered; /**< By all clients since their start. */
 	uint64_t faults[KV_FAULTS];
-	uint64_t served;         /**< Requests of client processes and ranks, by this daemon. */
+	uint64_t served; /**< Requests of client processes and ranks, by this daemon. */
 	double slice_median, slice_min, slice_max; /**< Operations per second in slices. */
 	uint64_t slices;
 	uint64_t rss_kib;

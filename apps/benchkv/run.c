@@ -7,8 +7,8 @@
 #include "crpc_clock.h"
 #include "run.h"
 
-#define WATCH_NS 1000000
-#define SLICE_NS 100000000
+#define WATCH_NS    1000000
+#define SLICE_NS    100000000
 #define PROGRESS_NS 1000000000
 /* Calls end within 1.75 s, whatever happened to the peer. */
 #define DRAIN_NS UINT64_C(2500000000)
@@ -16,7 +16,7 @@
 #define LINGER_NS UINT64_C(5000000000)
 /* When a launcher ends a run it kills soon after: results first. */
 #define LINGER_INTERRUPTED_NS 300000000
-#define LINGER_LOST_NS 500000000
+#define LINGER_LOST_NS        500000000
 
 _Atomic int kv_run_signal;
 
@@ -136,8 +136,8 @@ take_slice(struct kv_run *run, uint64_t now)
 
 	if (now < run->slice_at || run->slices == run->slices_max)
 		return;
-	run->slice[run->slices++] = (double)(ops - run->slice_ops) * 1e9 /
-		(double)(now - run->slice_at + SLICE_NS);
+	run->slice[run->slices++] =
+		(double)(ops - run->slice_ops) * 1e9 / (double)(now - run->slice_at + SLICE_NS);
 	run->slice_ops = ops;
 	run->slice_at = now + SLICE_NS;
 }
@@ -223,9 +223,9 @@ step_drain(struct kv_run *run, uint64_t now)
 	if (net == NULL)
 		return STEP_END;
 	run->deadline = now +
-		(run->lost_at_end != 0	 ? LINGER_LOST_NS :
-			run->interrupted ? LINGER_INTERRUPTED_NS :
-					   LINGER_NS);
+		(run->lost_at_end != 0             ? LINGER_LOST_NS
+				: run->interrupted ? LINGER_INTERRUPTED_NS
+						   : LINGER_NS);
 	if (run->lost_at_end == 0 && app_boot_fence_start(run->boot) != 0)
 		return STEP_END;
 	return STEP_LINGER;

@@ -33,7 +33,7 @@ struct kv_worker {
 	struct kv_run *run;
 	struct kv_loop loop;
 	struct crpc_idle idle;
-	_Atomic int drained;      /**< Every call is answered; the loop has ended. */
+	_Atomic int drained; /**< Every call is answered; the loop has ended. */
 	unsigned int lcore;
 };
 
@@ -45,14 +45,14 @@ struct kv_run {
 	struct crpc_idle idle;
 	struct kv_worker *worker; /**< Array of workers. */
 	uint32_t workers;
-	bool colocated;           /**< worker[0] runs on the main lcore. */
-	_Atomic int phase;        /**< enum kv_phase for the client loops. */
-	_Atomic int quit;         /**< Loops end although calls are open. */
+	bool colocated;    /**< worker[0] runs on the main lcore. */
+	_Atomic int phase; /**< enum kv_phase for the client loops. */
+	_Atomic int quit;  /**< Loops end although calls are open. */
 
 	uint64_t measure_at, stop_at, deadline; /**< ns. */
 	uint64_t window_from, window_to;
 	bool interrupted;
-	uint32_t lost_at_end;     /**< Peers lost before the window's end was reached by all. */
+	uint32_t lost_at_end; /**< Peers lost before the window's end was reached by all. */
 	double *slice;
 	uint64_t slices, slices_max, slice_at, slice_ops;
 	uint64_t progress_at, progress_ops;

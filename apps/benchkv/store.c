@@ -14,7 +14,7 @@ struct kv_slot {
 struct kv_store {
 	struct rte_hash *hash;
 	uint8_t *slots;
-	uint64_t version;     /* The newest given out. */
+	uint64_t version; /* The newest given out. */
 	uint32_t slot_size;
 	uint32_t value_max;
 	struct kv_store_stats stats;
@@ -43,7 +43,10 @@ kv_store_bytes(const struct kv_store_conf *conf)
 {
 	uint64_t entries = hash_entries(conf->capacity);
 
-	/* A key slot has 8 bytes beside the key; a bucket entry takes 8 and the ring of free slots 4. */
+	/*
+	 * A key slot has 8 bytes beside the key; a bucket entry takes 8 and the ring of free slots
+	 * 4.
+	 */
 	return entries * (slot_size(conf->value_max) + crpc_align_up(conf->key_size + 8, 16)) +
 		crpc_pow2_ceil(entries) * 12 * 2;
 }
@@ -207,7 +210,7 @@ kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_serv
 	if (req->op == KV_GET && req->value_len == 0) {
 		exec_get(s, pos, out);
 	} else if (req->op == KV_PUT && req->value_len >= KV_VALUE_MIN &&
-		   req->value_len <= s->value_max) {
+		req->value_len <= s->value_max) {
 		exec_put(s, b, i, pos, out);
 	} else if (req->op == KV_DELETE && req->value_len == 0) {
 		exec_delete(s, b, i, pos, out);

@@ -10,8 +10,9 @@
  *     kv_store_lookup(s, b)                                    one bulk lookup, slots prefetched
  *     for each: kv_store_exec(s, b, i, &served)                in order; use it before the next
  *
- * A batch hides the misses of a lookup behind each other: buckets, keys and slots of all its requests
- * are fetched before the first is served. Keys have one fixed size, values up to value_max bytes.
+ * A batch hides the misses of a lookup behind each other: buckets, keys and slots of all its
+ * requests are fetched before the first is served. Keys have one fixed size, values up to value_max
+ * bytes.
  *
  * All memory is taken at creation, from the EAL. Belongs to one thread.
  */
@@ -25,11 +26,11 @@ _Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes 
 
 /** How to make a store. */
 struct kv_store_conf {
-	const char *name;    /**< Unique in this process. */
-	uint32_t capacity;   /**< Keys at least. */
-	uint32_t key_size;   /**< KV_KEY_MIN..KV_KEY_MAX. */
-	uint32_t value_max;  /**< KV_VALUE_MIN..KV_VALUE_MAX. */
-	int socket;          /**< NUMA node, or SOCKET_ID_ANY. */
+	const char *name;   /**< Unique in this process. */
+	uint32_t capacity;  /**< Keys at least. */
+	uint32_t key_size;  /**< KV_KEY_MIN..KV_KEY_MAX. */
+	uint32_t value_max; /**< KV_VALUE_MIN..KV_VALUE_MAX. */
+	int socket;         /**< NUMA node, or SOCKET_ID_ANY. */
 };
 
 /** Counters since creation. */
@@ -47,7 +48,8 @@ struct kv_batch {
 	hash_sig_t hash[KV_BATCH_MAX];
 	int32_t pos[KV_BATCH_MAX];
 	const void *key_ptr[KV_BATCH_MAX];
-	uint8_t key[KV_BATCH_MAX][KV_KEY_MAX] crpc_aligned(8); /**< Copies: the client can still write. */
+	uint8_t key[KV_BATCH_MAX][KV_KEY_MAX] crpc_aligned(
+		8); /**< Copies: the client can still write. */
 };
 
 /** What came of a request. The value points into the store: copy it before the next exec. */

@@ -6,9 +6,9 @@
  * @file
  * Proof that every answer is right: what a value carries, and what one client remembers.
  *
- * A value's first word names its key (24 bits), its writer (16 bits) and the writer's sequence number
- * (24 bits); all further bytes are a pattern made from that word. So a torn value, whose bytes come
- * from two writes, shows at any size, and a foreign key's value shows by its first word.
+ * A value's first word names its key (24 bits), its writer (16 bits) and the writer's sequence
+ * number (24 bits); all further bytes are a pattern made from that word. So a torn value, whose
+ * bytes come from two writes, shows at any size, and a foreign key's value shows by its first word.
  *
  * A client remembers of each key the newest version it has seen completed, and the first word that
  * came with it. Against that memory it holds every answer:
@@ -25,9 +25,9 @@
 
 #include "proto.h"
 
-#define KV_WORD_KEY_BITS 24
+#define KV_WORD_KEY_BITS    24
 #define KV_WORD_WRITER_BITS 16
-#define KV_WORD_SEQ_BITS 24
+#define KV_WORD_SEQ_BITS    24
 /** Keys of all ranks at most: each has a tag of its own in the value. */
 #define KV_KEYS_MAX (1u << KV_WORD_KEY_BITS)
 /** Writer ids, 0 is who loads the stores. */
@@ -52,19 +52,21 @@ enum kv_fault {
 
 /** What a client saw last of one key. */
 struct kv_seen {
-	uint64_t version; /**< Of what it saw; of an absent key, the version it can come back with. */
-	uint64_t word;    /**< 0: absent, or never seen. */
+	uint64_t
+		/** Of what it saw; of an absent key, the version it can come back with. */
+		version;
+	uint64_t word;   /**< 0: absent, or never seen. */
 };
 
 /** Memory of one client. */
 struct kv_history {
-	struct kv_seen *seen;    /**< One per key of all ranks. */
+	struct kv_seen *seen; /**< One per key of all ranks. */
 	uint32_t keys;
 	uint32_t value_size;
-	uint32_t writer;         /**< Ours. */
-	uint32_t writers;        /**< Ids are below this. */
-	uint32_t seq;            /**< Of our newest put. */
-	bool may_miss;           /**< Somebody deletes: not found is an answer. */
+	uint32_t writer;  /**< Ours. */
+	uint32_t writers; /**< Ids are below this. */
+	uint32_t seq;     /**< Of our newest put. */
+	bool may_miss;    /**< Somebody deletes: not found is an answer. */
 	uint64_t faults[KV_FAULTS];
 };
 
@@ -147,9 +149,9 @@ kv_history_floor(const struct kv_history *h, uint32_t key)
 /** One answered call, as the check needs it. */
 struct kv_answer {
 	uint32_t key;
-	uint8_t op;           /**< enum kv_op of the request. */
-	uint64_t floor;       /**< kv_history_floor() before the call. */
-	uint64_t word;        /**< KV_PUT: what was written. */
+	uint8_t op;     /**< enum kv_op of the request. */
+	uint64_t floor; /**< kv_history_floor() before the call. */
+	uint64_t word;  /**< KV_PUT: what was written. */
 	struct kv_resp_hdr hdr;
 	const uint8_t *value;
 };

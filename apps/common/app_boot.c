@@ -94,16 +94,17 @@ job_number(const char *key, bool of_job, uint32_t fallback)
 static int
 refuse_launcher_without_pmix(void)
 {
-	static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
-		"PMI_SIZE", "MPI_LOCALNRANKS"};
+	static const char *const sizes[] = {
+		"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "MPI_LOCALNRANKS"};
 	const char *v;
 	size_t i;
 
 	for (i = 0; i < CRPC_DIM(sizes); i++) {
 		v = getenv(sizes[i]);
 		if (v != NULL && atoi(v) > 1)
-			return app_fail("a launcher started %s ranks (%s) without PMIx, so they cannot "
-					"find each other; use Open MPI's mpirun or srun --mpi=pmix",
+			return app_fail(
+				"a launcher started %s ranks (%s) without PMIx, so they cannot "
+				"find each other; use Open MPI's mpirun or srun --mpi=pmix",
 				v, sizes[i]);
 	}
 	return 0;
@@ -120,8 +121,9 @@ app_boot_open(struct app_boot *boot)
 		return refuse_launcher_without_pmix();
 	rc = PMIx_Init(&boot_self, NULL, 0);
 	if (rc != PMIX_SUCCESS)
-		return app_fail("cannot reach the launcher's PMIx server: %s; start under mpirun or "
-				"srun --mpi=pmix, or unset PMIX_NAMESPACE to run alone",
+		return app_fail(
+			"cannot reach the launcher's PMIx server: %s; start under mpirun or "
+			"srun --mpi=pmix, or unset PMIX_NAMESPACE to run alone",
 			PMIx_Error_string(rc));
 	boot->launched = true;
 	boot->rank = boot_self.rank;
@@ -130,8 +132,8 @@ app_boot_open(struct app_boot *boot)
 	boot->local_size = job_number(PMIX_LOCAL_SIZE, true, 1);
 	snprintf(boot->job, sizeof(boot->job), "%.40s", boot_self.nspace);
 	if (boot->size > APP_RANKS_MAX || boot->rank >= boot->size) {
-		app_fail_once("the launcher started %u ranks; start 1 to %d", boot->size,
-			APP_RANKS_MAX);
+		app_fail_once(
+			"the launcher started %u ranks; start 1 to %d", boot->size, APP_RANKS_MAX);
 		app_boot_close(boot);
 		return APP_EXIT_USAGE;
 	}
@@ -321,13 +323,15 @@ app_boot_agree(struct app_boot *boot, const char *step, int rc)
 		return rc == 0 ? 0 : (app_fail("%s", mine.text), rc);
 	if (app_boot_put(boot, step, &mine, sizeof(mine)) != 0 ||
 		app_boot_fence(boot, BOOT_TIMEOUT_MS) != 0)
-		return app_fail_once("the ranks did not all come to '%s' within %d s; one has died, or "
-				     "its host is too busy: start again",
+		return app_fail_once(
+			"the ranks did not all come to '%s' within %d s; one has died, or "
+			"its host is too busy: start again",
 			step, BOOT_TIMEOUT_MS / 1000);
 	for (rank = 0; rank < boot->size; rank++) {
 		theirs = mine;
 		if (rank != boot->rank && agree_one(boot, rank, step, &theirs) != 0)
-			return app_fail("rank %u did not say how '%s' went; start again", rank, step);
+			return app_fail(
+				"rank %u did not say how '%s' went; start again", rank, step);
 		if (theirs.rc == 0)
 			continue;
 		if (rank == boot->rank)

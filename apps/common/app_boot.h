@@ -31,9 +31,9 @@ struct app_boot {
 	uint32_t size;
 	uint32_t local_rank; /**< Among the ranks of this host. */
 	uint32_t local_size;
-	char job[64];        /**< Same text on all ranks of a run, unique on this host. */
-	bool launched;       /**< PMIx is there; else this is the only rank. */
-	void *fence;         /**< The fence in progress. */
+	char job[64];  /**< Same text on all ranks of a run, unique on this host. */
+	bool launched; /**< PMIx is there; else this is the only rank. */
+	void *fence;   /**< The fence in progress. */
 };
 
 /**

@@ -105,8 +105,8 @@ capture_end(struct capture *c, char *text, size_t len)
 }
 
 /*
- * The first line of the EAL's output, without the speaker's name: at this log level it speaks only of
- * what is wrong, and the first line is the cause, the others what follows from it.
+ * The first line of the EAL's output, without the speaker's name: at this log level it speaks only
+ * of what is wrong, and the first line is the cause, the others what follows from it.
  */
 static const char *
 capture_cause(char *text)
@@ -130,12 +130,14 @@ eal_refused(char *text, bool no_huge)
 
 	cause = capture_cause(text);
 	if (about_args)
-		return app_fail_once("DPDK refused its arguments: %s; EAL arguments come before the "
-				     "--, the program's own behind it",
+		return app_fail_once(
+			"DPDK refused its arguments: %s; EAL arguments come before the "
+			"--, the program's own behind it",
 			cause);
 	if (no_huge)
-		return app_fail_once("DPDK could not start with --no-huge: %s; free memory, or ask for "
-				     "less with -m MIB before the --",
+		return app_fail_once(
+			"DPDK could not start with --no-huge: %s; free memory, or ask for "
+			"less with -m MIB before the --",
 			cause);
 	return app_fail_once("DPDK could not start: %s; reserve hugepages (as root: echo 128 > "
 			     "/proc/sys/vm/nr_hugepages), or give --no-huge before the --",
@@ -173,8 +175,9 @@ lcores_text(const cpu_set_t *set, char *buf, size_t len)
 
 	for (cpu = 0; cpu < CPU_SETSIZE && id < RTE_MAX_LCORE && used < len; cpu++)
 		if (CPU_ISSET(cpu, set))
-			used += (size_t)snprintf(buf + used, len - used, "%s%d@%d",
-				id == 0 ? "" : ",", id, cpu), id++;
+			used += (size_t)snprintf(
+				buf + used, len - used, "%s%d@%d", id == 0 ? "" : ",", id, cpu),
+				id++;
 }
 
 /* The prefix of our own choice, "crpc.<pid>": it names a folder that the EAL makes and leaves. */
@@ -223,7 +226,8 @@ remove_runtime_dirs(bool own)
 		if (strncmp(e->d_name, RUNTIME_PREFIX, strlen(RUNTIME_PREFIX)) != 0)
 			continue;
 		pid = atol(e->d_name + strlen(RUNTIME_PREFIX));
-		if (pid <= 0 || (pid == getpid() ? !own : kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+		if (pid <= 0 ||
+			(pid == getpid() ? !own : kill((pid_t)pid, 0) == 0 || errno != ESRCH))
 			continue;
 		remove_dir(dirfd(dir), e->d_name);
 	}
@@ -256,7 +260,9 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 		eal_add(out, out->lcores);
 	}
 	if (!eal_has(args, files)) {
-		/* Without hugepages the EAL refuses --in-memory, but keeps nothing in files either. */
+		/*
+		 * Without hugepages the EAL refuses --in-memory, but keeps nothing in files either.
+		 */
 		eal_add(out, eal_has(args, no_huge) ? "--no-shconf" : "--in-memory");
 		snprintf(runtime_prefix, sizeof(runtime_prefix), RUNTIME_PREFIX "%ld",
 			(long)getpid());
@@ -311,7 +317,8 @@ app_eal_lcores(uint32_t max, cpu_set_t *set)
 	unsigned int id;
 
 	*set = rte_lcore_cpuset(rte_get_main_lcore());
-	RTE_LCORE_FOREACH_WORKER(id) {
+	RTE_LCORE_FOREACH_WORKER(id)
+	{
 		if ((uint32_t)CPU_COUNT(set) >= max)
 			break;
 		one = rte_lcore_cpuset(id);

@@ -6,11 +6,11 @@
  * @file
  * Starting DPDK's EAL for a program that may meet any machine.
  *
- * A program's arguments are EAL arguments, then `--`, then its own. What the user left out is filled
- * in so that several ranks fit one small host: the rank's cores, no shared configuration files (so
- * that nothing is left behind), no PCI scan (the NIC is opened through verbs), 64 MiB where
- * --no-huge is given. What the EAL prints while it starts is held back; if it fails, the cause is
- * told in one line.
+ * A program's arguments are EAL arguments, then `--`, then its own. What the user left out is
+ * filled in so that several ranks fit one small host: the rank's cores, no shared configuration
+ * files (so that nothing is left behind), no PCI scan (the NIC is opened through verbs), 64 MiB
+ * where --no-huge is given. What the EAL prints while it starts is held back; if it fails, the
+ * cause is told in one line.
  */
 
 #include <sched.h>

@@ -12,7 +12,7 @@
 #include "crpc_idle.h"
 
 #define LINE_ROUNDS 64
-#define LINE_NS 3000000
+#define LINE_NS     3000000
 
 const char *
 app_env_commit(void)
@@ -97,7 +97,8 @@ app_env_steal_pct(const struct app_steal *begin, const struct app_steal *end)
 struct line_pingpong {
 	_Atomic uint64_t ping crpc_aligned(CRPC_CACHE_GUARD);
 	_Atomic uint64_t pong crpc_aligned(CRPC_CACHE_GUARD);
-	_Atomic int state crpc_aligned(CRPC_CACHE_GUARD); /* 0 starting, 1 ready, 2 no core, 3 stop. */
+	_Atomic int state crpc_aligned(
+		CRPC_CACHE_GUARD); /* 0 starting, 1 ready, 2 no core, 3 stop. */
 	int self_cpu;
 };
 
@@ -130,9 +131,9 @@ line_echo(void *arg)
 		crpc_store_release(&pp->state, 2); /* R1 */
 		return NULL;
 	}
-	crpc_store_release(&pp->state, 1); /* R1 */
+	crpc_store_release(&pp->state, 1);           /* R1 */
 	while (crpc_load_acquire(&pp->state) != 3) { /* A2 pairs with R2 */
-		v = crpc_load_acquire(&pp->ping); /* A3 pairs with R3 */
+		v = crpc_load_acquire(&pp->ping);    /* A3 pairs with R3 */
 		if (v == seen)
 			continue;
 		seen = v;

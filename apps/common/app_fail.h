@@ -7,8 +7,9 @@
  * How a program tells its user that it cannot go on: one line, exit code 2.
  *
  * The line says what was wrong, what was tried and what to do. Every rank of a run finds the same
- * mistake in the arguments, so such a line is said by rank 0 alone (app_fail_once()). What only one rank
- * finds while all of them start is held back (app_fail_hold()) until they have agreed who says it.
+ * mistake in the arguments, so such a line is said by rank 0 alone (app_fail_once()). What only one
+ * rank finds while all of them start is held back (app_fail_hold()) until they have agreed who says
+ * it.
  */
 
 #include "crpc_util.h"
@@ -35,8 +36,8 @@ int app_fail(const char *fmt, ...) crpc_printf(1, 2);
 int app_fail_once(const char *fmt, ...) crpc_printf(1, 2);
 
 /**
- * From now on app_fail() and app_fail_once() keep their text instead of saying it; false: say it again.
- * The first text of a hold is kept.
+ * From now on app_fail() and app_fail_once() keep their text instead of saying it; false: say it
+ * again. The first text of a hold is kept.
  */
 void app_fail_hold(bool hold);
 

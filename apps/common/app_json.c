@@ -26,8 +26,8 @@ app_json_check(const char *option, const char *path)
 		if (access(dir, W_OK | X_OK) == 0)
 			return 0;
 	}
-	return app_fail("--%s: cannot write '%s': %s; give a file in a folder you may write", option,
-		path, strerror(errno));
+	return app_fail("--%s: cannot write '%s': %s; give a file in a folder you may write",
+		option, path, strerror(errno));
 }
 
 FILE *
@@ -61,8 +61,8 @@ app_json_new(const struct app_json_base *base)
 }
 
 void
-app_json_figure(json_t *obj, const char *key, double median, double min, double max,
-	const char *unit)
+app_json_figure(
+	json_t *obj, const char *key, double median, double min, double max, const char *unit)
 {
 	json_t *fig = json_object();
 

@@ -16,10 +16,10 @@
 /** What every result line carries. */
 struct app_json_base {
 	const char *app;
-	const char *lcores;   /**< As text: "0" or "0,1". */
-	const char *state;    /**< app_env_state(). */
+	const char *lcores; /**< As text: "0" or "0,1". */
+	const char *state;  /**< app_env_state(). */
 	double steal_pct;
-	bool noisy;           /**< No verdict: the machine was not quiet. */
+	bool noisy; /**< No verdict: the machine was not quiet. */
 	uint64_t repeats;
 };
 
@@ -45,8 +45,8 @@ FILE *app_json_open(const char *option, const char *path);
 json_t *app_json_new(const struct app_json_base *base);
 
 /** Add key: {median, min, max, unit}. */
-void app_json_figure(json_t *obj, const char *key, double median, double min, double max,
-	const char *unit);
+void app_json_figure(
+	json_t *obj, const char *key, double median, double min, double max, const char *unit);
 
 /**
  * Append the object as one line, and drop it.

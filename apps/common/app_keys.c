@@ -56,8 +56,7 @@ alias_fill(struct app_keys_col *col, double *weight, uint32_t *work, uint32_t n)
 		col[s] = (struct app_keys_col){.keep = UINT32_MAX, .alias = s};
 	}
 	for (; large < n; large++)
-		col[work[large]] =
-			(struct app_keys_col){.keep = UINT32_MAX, .alias = work[large]};
+		col[work[large]] = (struct app_keys_col){.keep = UINT32_MAX, .alias = work[large]};
 }
 
 int

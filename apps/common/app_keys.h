@@ -6,13 +6,14 @@
  * @file
  * Random numbers and key distributions for load generators.
  *
- * A distribution is built once and shared, read-only, by any number of generators; each generator is
- * its own random state. Drawing a key costs one multiplication (uniform) or one table line (zipf).
+ * A distribution is built once and shared, read-only, by any number of generators; each generator
+ * is its own random state. Drawing a key costs one multiplication (uniform) or one table line
+ * (zipf).
  *
- * zipf: the i-th most popular of n keys is drawn with probability proportional to 1/i^s. Popular keys
- * lie scattered over the key space (a seeded shuffle), so that the hot keys are not neighbours. Drawn
- * by the alias method (A. J. Walker 1977; the linear-time set-up is M. D. Vose's, 1991): exact for any
- * n, no rejection, no logarithm on the path.
+ * zipf: the i-th most popular of n keys is drawn with probability proportional to 1/i^s. Popular
+ * keys lie scattered over the key space (a seeded shuffle), so that the hot keys are not
+ * neighbours. Drawn by the alias method (A. J. Walker 1977; the linear-time set-up is M. D. Vose's,
+ * 1991): exact for any n, no rejection, no logarithm on the path.
  */
 
 #include "crpc_util.h"
@@ -62,7 +63,8 @@ app_rng(uint64_t *state)
  * @return
  *   0, -EINVAL, -ENOMEM.
  */
-int app_keys_init(struct app_keys *keys, enum app_dist dist, uint32_t n, double skew, uint64_t seed);
+int app_keys_init(
+	struct app_keys *keys, enum app_dist dist, uint32_t n, double skew, uint64_t seed);
 
 /** Free the table. */
 void app_keys_fini(struct app_keys *keys);

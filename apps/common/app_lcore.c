@@ -141,6 +141,6 @@ app_lcore_text(const cpu_set_t *set, char *buf, size_t len)
 	buf[0] = '\0';
 	for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
 		if (CPU_ISSET(cpu, set) && used < len)
-			used += (size_t)snprintf(buf + used, len - used, "%s%d",
-				used == 0 ? "" : ",", cpu);
+			used += (size_t)snprintf(
+				buf + used, len - used, "%s%d", used == 0 ? "" : ",", cpu);
 }

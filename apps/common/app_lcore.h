@@ -6,10 +6,10 @@
  * @file
  * Which cores a rank runs on, and whether it shares them with another rank of the host.
  *
- * A launcher may bind each rank to cores of its own, or leave all ranks on all cores. The ranks tell
- * each other their affinity: where masks are disjoint each rank keeps its own; where several ranks
- * have the same mask they divide it; where there are fewer cores than ranks they share, and their
- * loops must yield (crpc_idle.h).
+ * A launcher may bind each rank to cores of its own, or leave all ranks on all cores. The ranks
+ * tell each other their affinity: where masks are disjoint each rank keeps its own; where several
+ * ranks have the same mask they divide it; where there are fewer cores than ranks they share, and
+ * their loops must yield (crpc_idle.h).
  */
 
 #include <sched.h>

@@ -59,8 +59,8 @@ set_uint(const struct app_opt *opt, const char *text)
 	uint64_t v;
 
 	if (!parse_uint(text, &v))
-		return app_fail_once("--%s '%s' is not a whole number; give %.0f to %.0f", opt->name,
-			text, opt->min, opt->max);
+		return app_fail_once("--%s '%s' is not a whole number; give %.0f to %.0f",
+			opt->name, text, opt->min, opt->max);
 	if ((double)v < opt->min || (double)v > opt->max)
 		return app_fail_once("--%s %s is out of range; give %.0f to %.0f", opt->name, text,
 			opt->min, opt->max);
@@ -123,7 +123,8 @@ opt_set(const struct app_opt *opt, const char *text)
 	case APP_OPT_FLAG:
 		break;
 	}
-	return app_fail_once("--%s takes no value, but '%s' was given; leave it out", opt->name, text);
+	return app_fail_once(
+		"--%s takes no value, but '%s' was given; leave it out", opt->name, text);
 }
 
 int
@@ -139,15 +140,16 @@ app_opt_parse(const struct app_opt *opts, size_t n, int argc, char *const *argv)
 				break;
 		if (k == n)
 			return app_fail_once(
-				"unknown option '%s'; --help behind the -- lists the options", argv[i]);
+				"unknown option '%s'; --help behind the -- lists the options",
+				argv[i]);
 		if (value == NULL && opts[k].type == APP_OPT_FLAG) {
 			*(bool *)opts[k].dest = true;
 			continue;
 		}
 		if (value == NULL) {
 			if (++i == argc)
-				return app_fail_once("--%s needs a value; give %s", opts[k].name,
-					opts[k].arg);
+				return app_fail_once(
+					"--%s needs a value; give %s", opts[k].name, opts[k].arg);
 			value = argv[i];
 		}
 		rc = opt_set(&opts[k], value);

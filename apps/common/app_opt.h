@@ -21,8 +21,9 @@
 
 /** What an option takes. */
 enum app_opt_type {
-	APP_OPT_FLAG,   /**< Nothing; `bool *` becomes true. */
-	APP_OPT_UINT,   /**< Whole number within min..max, with k, M, G (1000) or Ki, Mi, Gi; `uint64_t *`. */
+	APP_OPT_FLAG, /**< Nothing; `bool *` becomes true. */
+	/** Whole number within min..max, with k, M, G (1000) or Ki, Mi, Gi; `uint64_t *`. */
+	APP_OPT_UINT,
 	APP_OPT_REAL,   /**< Number within min..max; `double *`. */
 	APP_OPT_STRING, /**< Anything that is not empty; `const char **`. */
 	APP_OPT_CHOICE, /**< One of choices; `unsigned int *` becomes its index. */
@@ -32,7 +33,7 @@ enum app_opt_type {
 struct app_opt {
 	const char *name; /**< Without the dashes. */
 	enum app_opt_type type;
-	const char *arg;  /**< What its value is called in the help. */
+	const char *arg; /**< What its value is called in the help. */
 	const char *help;
 	void *dest;
 	double min, max;

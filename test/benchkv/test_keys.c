@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Key generators: uniform draws are even, zipf draws have the frequencies of the formula, hot keys are
- * scattered and the same for equal seeds, every key of the space is drawn and none outside.
+ * Key generators: uniform draws are even, zipf draws have the frequencies of the formula, hot keys
+ * are scattered and the same for equal seeds, every key of the space is drawn and none outside.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 
 #include "app_keys.h"
 
-#define SEED 20250101
+#define SEED  20250101
 #define DRAWS 2000000
 
 static uint32_t *

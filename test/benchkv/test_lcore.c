@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Start of a rank that was launched by nobody: alone it is rank 0 of 1 with all its cores, a launcher
- * without PMIx is refused, and a command line divides at the first "--".
+ * Start of a rank that was launched by nobody: alone it is rank 0 of 1 with all its cores, a
+ * launcher without PMIx is refused, and a command line divides at the first "--".
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,8 +62,8 @@ launcher_without_pmix_is_refused(void **state)
 static void
 arguments_divide_at_the_first_dashes(void **state)
 {
-	char *both[] = {(char[]){"p"}, (char[]){"-l"}, (char[]){"0"}, (char[]){"--"}, (char[]){"--a"},
-		(char[]){"--"}};
+	char *both[] = {(char[]){"p"}, (char[]){"-l"}, (char[]){"0"}, (char[]){"--"},
+		(char[]){"--a"}, (char[]){"--"}};
 	struct app_args args;
 
 	app_args_split(&args, 6, both);

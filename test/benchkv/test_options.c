@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Options: every mistake ends with exit code 2 and exactly one line that names the option; presets are
- * what they say and give way to other options; limits are the first and last values that work.
+ * Options: every mistake ends with exit code 2 and exactly one line that names the option; presets
+ * are what they say and give way to other options; limits are the first and last values that work.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,9 +53,8 @@ refused(enum kv_program program, const char *line, uint32_t ranks, const char *n
 	char said[2048];
 	int rc = parse(&o, program, line, ranks, said, sizeof(said));
 
-	if (rc != APP_EXIT_USAGE || strchr(said, '\n') == NULL ||
-		strchr(said, '\n')[1] != '\0' || strncmp(said, "benchkv: ", 9) != 0 ||
-		strstr(said, names) == NULL)
+	if (rc != APP_EXIT_USAGE || strchr(said, '\n') == NULL || strchr(said, '\n')[1] != '\0' ||
+		strncmp(said, "benchkv: ", 9) != 0 || strstr(said, names) == NULL)
 		fail_msg("'%s' gave %d and: %s", line, rc, said);
 }
 

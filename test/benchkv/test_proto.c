@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages: the bytes are those of the golden file, what was written is read back, every wrong length
- * is refused whatever the head says, and keys spread evenly over ranks.
+ * Messages: the bytes are those of the golden file, what was written is read back, every wrong
+ * length is refused whatever the head says, and keys spread evenly over ranks.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -143,7 +143,9 @@ random_heads_never_reach_outside(void **state)
 	assert_int_equal(kv_req_read(msg, sizeof(msg), &req), -EBADMSG);
 }
 
-/* 32 ranks get their share of a million keys, for every key size, within six standard deviations. */
+/*
+ * 32 ranks get their share of a million keys, for every key size, within six standard deviations.
+ */
 static void
 owners_are_spread_evenly(void **state)
 {

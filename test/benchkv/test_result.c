@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Results: Little's law holds where it must and not where calls were lost, sums over ranks are sums, and
- * the JSON line has every key that readers rely on.
+ * Results: Little's law holds where it must and not where calls were lost, sums over ranks are
+ * sums, and the JSON line has every key that readers rely on.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,8 +104,8 @@ number(const json_t *o, const char *a, const char *b, const char *c)
 static void
 json_line_has_every_key(void **state)
 {
-	static const char *const texts[] = {"app", "version", "commit", "cpu", "lcores", "state",
-		"scope", "backend"};
+	static const char *const texts[] = {
+		"app", "version", "commit", "cpu", "lcores", "state", "scope", "backend"};
 	static const char *const quantiles[] = {"p50", "p90", "p99", "p999", "max"};
 	struct kv_conditions cond = {.app = "benchkv", .backend = "copyrpc", .state = "near"};
 	struct kv_options opt = {.keys = 1024};

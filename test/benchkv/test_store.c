@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The store: against a plain array as its model, over random bursts of gets, puts and deletes, at all
- * key and value sizes; versions only grow; a burst that deletes or inserts a key still serves its later
- * requests right; bad requests are refused and change nothing; the last free place can be filled.
+ * The store: against a plain array as its model, over random bursts of gets, puts and deletes, at
+ * all key and value sizes; versions only grow; a burst that deletes or inserts a key still serves
+ * its later requests right; bad requests are refused and change nothing; the last free place can be
+ * filled.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,7 +131,8 @@ serve(struct rig *r)
 static void
 random_bursts_match_a_model(void **state)
 {
-	static const uint32_t sizes[][2] = {{8, 8}, {8, 4096}, {9, 9}, {16, 8}, {33, 100}, {64, 4096}};
+	static const uint32_t sizes[][2] = {
+		{8, 8}, {8, 4096}, {9, 9}, {16, 8}, {33, 100}, {64, 4096}};
 	uint32_t n, present, i;
 	struct rig *r;
 	size_t s;
@@ -152,8 +154,8 @@ random_bursts_match_a_model(void **state)
 }
 
 /*
- * Within one burst: delete A, put B (which may take A's place), get A, get B. The place found by the
- * lookup for A belongs to B by then.
+ * Within one burst: delete A, put B (which may take A's place), get A, get B. The place found by
+ * the lookup for A belongs to B by then.
  */
 static void
 a_burst_that_moves_keys_serves_on(void **state)
@@ -279,10 +281,9 @@ sizes_out_of_range_are_refused(void **state)
 int
 main(void)
 {
-	char *argv[] = {(char[]){"test_store"}, (char[]){"--no-huge"},
-		(char[]){"--no-shconf"}, (char[]){"--no-pci"}, (char[]){"-m"}, (char[]){"64"},
-		(char[]){"--no-telemetry"}, (char[]){"--log-level=lib.*:3"},
-		(char[]){"--file-prefix=crpc_test_store"}};
+	char *argv[] = {(char[]){"test_store"}, (char[]){"--no-huge"}, (char[]){"--no-shconf"},
+		(char[]){"--no-pci"}, (char[]){"-m"}, (char[]){"64"}, (char[]){"--no-telemetry"},
+		(char[]){"--log-level=lib.*:3"}, (char[]){"--file-prefix=crpc_test_store"}};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_bursts_match_a_model),
 		cmocka_unit_test(a_burst_that_moves_keys_serves_on),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Verification: a right history passes, and each kind of wrong answer is caught and named: torn at every
- * byte and size, foreign, stale, forked, invented, missing, malformed. A check that cannot fail proves
- * nothing, so every fault here is made on purpose.
+ * Verification: a right history passes, and each kind of wrong answer is caught and named: torn at
+ * every byte and size, foreign, stale, forked, invented, missing, malformed. A check that cannot
+ * fail proves nothing, so every fault here is made on purpose.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,9 +12,9 @@
 
 #include "verify.h"
 
-#define KEYS 16
+#define KEYS    16
 #define WRITERS 4
-#define ME 2
+#define ME      2
 
 struct rig {
 	struct kv_history h;
@@ -36,7 +36,10 @@ got(struct rig *r, uint32_t key, uint32_t of, uint32_t writer, uint32_t seq, uin
 		.key = key,
 		.op = KV_GET,
 		.floor = kv_history_floor(&r->h, key),
-		.hdr = {.status = KV_OK, .op = KV_GET, .value_len = r->h.value_size, .version = version},
+		.hdr = {.status = KV_OK,
+			.op = KV_GET,
+			.value_len = r->h.value_size,
+			.version = version},
 		.value = r->value,
 	};
 }
@@ -149,8 +152,7 @@ foreign_value_is_caught(void **state)
 
 	rig_init(&r, 8, false);
 	for (of = 0; of < KEYS; of++)
-		expect(&r, got(&r, 5, of, 1, 1, 3),
-			of == 5 ? KV_FAULT_NONE : KV_FAULT_FOREIGN);
+		expect(&r, got(&r, 5, of, 1, 1, 3), of == 5 ? KV_FAULT_NONE : KV_FAULT_FOREIGN);
 	kv_history_fini(&r.h);
 }
 

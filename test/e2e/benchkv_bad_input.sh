@@ -55,7 +55,8 @@ OMPI_COMM_WORLD_SIZE=2 refused "PMIx" "${B[@]}" --clients 1
 PMIX_NAMESPACE=nobody PMIX_RANK=0 refused "PMIx" "${B[@]}" --clients 1
 
 # A segment of another version, and a name that a living daemon has.
-E2E_ID=server "$BENCHKV" --no-huge -- --clients 0 --serve 2 --name "$SEGMENT" --seconds 50 --quiet >"$TMP/serve.out" 2>&1 &
+E2E_ID=server "$BENCHKV" --no-huge -- --clients 0 --serve 2 --name "$SEGMENT" --seconds 50 \
+	--quiet >"$TMP/serve.out" 2>&1 &
 server=$!
 BACKGROUND="$BACKGROUND $server"
 wait_for 30 "$TMP/serve.out" "benchkv-client --attach $SEGMENT"
