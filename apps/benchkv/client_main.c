@@ -148,7 +148,7 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 static int
 tell(const struct kv_options *o, const struct kv_loop *loop, struct kv_result *res)
 {
-	struct kv_conditions cond = {.app = "benchkv-client", .backend = "ipc", .state = "single"};
+	struct kv_conditions cond = {.app = "benchkv-client", .backend = "ipc", .state = "mixed"};
 	FILE *json;
 	int rc = 0;
 

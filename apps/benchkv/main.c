@@ -149,7 +149,7 @@ report(struct kv_main *m, const struct kv_result *mine)
 		return -ENOMEM;
 	if (r->opt.json != NULL)
 		m->json = app_json_open("json", r->opt.json);
-	m->cond.state = app_env_state(m->line_ns, m->line_ns > 0 ? app_env_line_ns() : 0);
+	m->cond.state = app_env_state(m->line_ns, app_env_line_ns());
 	for (i = 0; i < r->boot.size; i++) {
 		res = NULL;
 		if (i == r->boot.rank) {
@@ -179,8 +179,8 @@ measure(struct kv_main *m)
 
 	if (res == NULL)
 		return app_fail("no memory for the results");
-	if (r->boot.rank == 0)
-		m->line_ns = app_env_line_ns();
+	/* The other ranks sleep at the fence meanwhile. */
+	m->line_ns = r->boot.rank == 0 ? app_env_line_ns() : -1;
 	kv_rank_result(r, res);
 	if (r->boot.rank == 0)
 		kv_report_head(stdout, &r->opt, &m->cond, res, r->boot.size);
@@ -223,7 +223,7 @@ int
 main(int argc, char **argv)
 {
 	static struct kv_main m = {
-		.cond = {.app = "benchkv", .backend = "none", .state = "single"}};
+		.cond = {.app = "benchkv", .backend = "none", .state = "near"}};
 	struct kv_rank *r = &m.rank;
 	int rc;
 

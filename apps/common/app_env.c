@@ -168,7 +168,7 @@ app_env_line_ns(void)
 
 	crpc_clock_init();
 	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || pthread_create(&thread, NULL, line_echo, &pp) != 0)
-		return 0;
+		return -1;
 	while ((state = crpc_load_acquire(&pp.state)) == 0) /* A1 pairs with R1 */
 		sched_yield();
 	deadline = crpc_clock_ns() + LINE_NS;
@@ -180,14 +180,18 @@ app_env_line_ns(void)
 	}
 	crpc_store_release(&pp.state, 3); /* R2 */
 	pthread_join(thread, NULL);
+	if (state == 2)
+		return -1;
 	return best == UINT64_MAX ? 0 : (double)best / LINE_ROUNDS;
 }
 
 const char *
 app_env_state(double before_ns, double after_ns)
 {
-	if (before_ns <= 0 || after_ns <= 0)
-		return "single";
+	if (before_ns < 0 || after_ns < 0)
+		return "near";
+	if (before_ns == 0 || after_ns == 0)
+		return "mixed";
 	if ((before_ns < APP_LINE_NEAR_NS) != (after_ns < APP_LINE_NEAR_NS))
 		return "mixed";
 	return before_ns < APP_LINE_NEAR_NS ? "near" : "far";
