@@ -47,14 +47,14 @@ double app_env_steal_pct(const struct app_steal *begin, const struct app_steal *
  * this run works.
  *
  * @return
- *   Best round trip seen, ns; 0 if the other core did not answer in time, because something else runs
- *   on it; below 0 if there is no other core.
+ *   Best round trip seen, ns; 0 if the other core did not answer in time, because something else
+ *   runs on it; below 0 if there is no other core.
  */
 double app_env_line_ns(void);
 
 /**
- * "near", "far" or "mixed" from the ping-pongs before and after. Mixed also where one got no answer: the
- * machine was not quiet. A single core is near to itself.
+ * "near", "far" or "mixed" from the ping-pongs before and after. Mixed also where one got no
+ * answer: the machine was not quiet. A single core is near to itself.
  */
 const char *app_env_state(double before_ns, double after_ns);
 

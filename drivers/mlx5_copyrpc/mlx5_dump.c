@@ -18,7 +18,10 @@ struct text {
 	size_t used; /* Without the 0; at most len - 1. */
 };
 
-static void crpc_printf(2, 3) put(struct text *t, const char *fmt, ...)
+static void put(struct text *t, const char *fmt, ...) crpc_printf(2, 3);
+
+static void
+put(struct text *t, const char *fmt, ...)
 {
 	va_list ap;
 	int n;

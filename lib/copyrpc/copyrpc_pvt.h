@@ -248,7 +248,7 @@ room_sum(const struct room *r, uint32_t ring_size)
 }
 
 /** room_fits() where the maximum must grow, or may shrink because nothing is in it. */
-bool room_fits_slow(struct room *r, uint32_t worst, uint32_t ring_size);
+bool __crpc_copyrpc_room_fits_slow(struct room *r, uint32_t worst, uint32_t ring_size);
 
 /** Whether one more of @p worst fits: all of them and the largest again, for the skip of a wrap. */
 static inline bool
@@ -256,7 +256,7 @@ room_fits(struct room *r, uint32_t worst, uint32_t ring_size)
 {
 	if (crpc_likely(worst <= r->max && worst <= r->left))
 		return true;
-	return room_fits_slow(r, worst, ring_size);
+	return __crpc_copyrpc_room_fits_slow(r, worst, ring_size);
 }
 
 /** Put in what room_fits() found to fit. */
@@ -346,13 +346,14 @@ ep_hold_end(struct crpc_copyrpc_ep *ep)
 /* crpc_copyrpc_ep.c */
 
 /** An endpoint breaks: nothing more is sent or taken, its open calls fail in the next polls. */
-void ep_break(struct crpc_copyrpc_ep *ep, int err);
+void __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err);
 /** The peer broke the protocol; says which rule once and breaks the endpoint with -EPROTO. */
-void ep_lie(struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_t found);
+void __crpc_copyrpc_ep_lie(
+	struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_t found);
 
 /* crpc_copyrpc_tx.c */
 
 /** Post what is pending, and the news of released room. Returns 1 if anything was posted. */
-uint32_t ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
+uint32_t __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 
 #endif

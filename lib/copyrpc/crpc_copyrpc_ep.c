@@ -292,7 +292,7 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 }
 
 void
-ep_break(struct crpc_copyrpc_ep *ep, int err)
+__crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err)
 {
 	struct crpc_copyrpc *ctx = ep->ctx;
 
@@ -316,13 +316,14 @@ ep_break(struct crpc_copyrpc_ep *ep, int err)
 }
 
 void
-ep_lie(struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_t found)
+__crpc_copyrpc_ep_lie(
+	struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_t found)
 {
 	crpc_err("endpoint %u (peer %u): the peer broke the protocol: %s: expected %" PRIu64
 		 " (0x%" PRIx64 "), found %" PRIu64 " (0x%" PRIx64
 		 "); the endpoint is closed, its calls end with -ECONNRESET",
 			ep->id, ep->user_id, rule, expected, expected, found, found);
-	ep_break(ep, -EPROTO);
+	__crpc_copyrpc_ep_break(ep, -EPROTO);
 }
 
 void
@@ -330,7 +331,7 @@ crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep)
 {
 	copyrpc_owner_check(ep->ctx);
 	if (ep->err == 0 || ep->err == -ENOTCONN)
-		ep_break(ep, -ECONNRESET);
+		__crpc_copyrpc_ep_break(ep, -ECONNRESET);
 }
 
 int

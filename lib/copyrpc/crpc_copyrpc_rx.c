@@ -22,7 +22,8 @@ released_take(struct crpc_copyrpc_ep *ep, uint64_t released)
 		if ((int64_t)step < 0 && 0 - step <= ep->ring_size)
 			return true;
 	}
-	ep_lie(ep, "released position is not what was sent", ep->tx[WIRE_REQ].sent, released);
+	__crpc_copyrpc_ep_lie(
+		ep, "released position is not what was sent", ep->tx[WIRE_REQ].sent, released);
 	return false;
 }
 
@@ -35,7 +36,7 @@ update_take(struct crpc_copyrpc_ep *ep, uint32_t units, uint32_t byte_len)
 	int64_t bytes = (int64_t)step * WIRE_UNIT;
 
 	if (byte_len != 0) {
-		ep_lie(ep, "window update with data", 0, byte_len);
+		__crpc_copyrpc_ep_lie(ep, "window update with data", 0, byte_len);
 		return;
 	}
 	if (step > WIRE_IMM_MASK / 2)
@@ -53,11 +54,11 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 	uint32_t off;
 
 	if (crpc_unlikely(len != byte_len)) {
-		ep_lie(ep, "immediate and bytes written differ", byte_len, len);
+		__crpc_copyrpc_ep_lie(ep, "immediate and bytes written differ", byte_len, len);
 		return false;
 	}
 	if (crpc_unlikely(len < WIRE_HEAD + WIRE_STRIDE_MIN || len > ep->ring_size)) {
-		ep_lie(ep, "batch length is out of range", ep->ring_size, len);
+		__crpc_copyrpc_ep_lie(ep, "batch length is out of range", ep->ring_size, len);
 		return false;
 	}
 	pos = wire_batch_pos(ep->rx_pos[lane], len, ep->ring_size);
@@ -65,24 +66,24 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 	*head = wire_batch_load(ep->rx[lane] + off);
 	if (crpc_unlikely(head->magic != WIRE_MAGIC || head->version != WIRE_VERSION ||
 			    head->lane != lane)) {
-		ep_lie(ep, "batch magic, version and lane",
+		__crpc_copyrpc_ep_lie(ep, "batch magic, version and lane",
 				WIRE_MAGIC | WIRE_VERSION << 16 | (uint32_t)lane << 24,
 				head->magic | (uint32_t)head->version << 16 |
 						(uint32_t)head->lane << 24);
 		return false;
 	}
 	if (crpc_unlikely(head->epoch != ep->epoch)) {
-		ep_lie(ep, "epoch", ep->epoch, head->epoch);
+		__crpc_copyrpc_ep_lie(ep, "epoch", ep->epoch, head->epoch);
 		return false;
 	}
 	if (crpc_unlikely(head->len != len || head->pos != pos)) {
-		ep_lie(ep, head->len != len ? "batch length" : "batch position",
+		__crpc_copyrpc_ep_lie(ep, head->len != len ? "batch length" : "batch position",
 				head->len != len ? len : pos,
 				head->len != len ? head->len : head->pos);
 		return false;
 	}
 	if (crpc_unlikely(head->count == 0 || head->count > (len - WIRE_HEAD) / WIRE_STRIDE_MIN)) {
-		ep_lie(ep, "message count for the batch's length",
+		__crpc_copyrpc_ep_lie(ep, "message count for the batch's length",
 				(len - WIRE_HEAD) / WIRE_STRIDE_MIN, head->count);
 		return false;
 	}
@@ -98,16 +99,16 @@ request_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, uint32_t le
 	struct req_entry *req = &ep->reqs[number & ep->req_mask];
 
 	if (crpc_unlikely(msg->len > ep->max_msg || wire_stride(msg->len) > left)) {
-		ep_lie(ep, "request length", crpc_min(ep->max_msg, left), msg->len);
+		__crpc_copyrpc_ep_lie(ep, "request length", crpc_min(ep->max_msg, left), msg->len);
 		return false;
 	}
 	if (crpc_likely(msg->id != 0)) {
 		if (crpc_unlikely(msg->arg > ep->max_msg)) {
-			ep_lie(ep, "largest reply", ep->max_msg, msg->arg);
+			__crpc_copyrpc_ep_lie(ep, "largest reply", ep->max_msg, msg->arg);
 			return false;
 		}
 		if (crpc_unlikely(!room_fits(&ep->owed, wire_worst(msg->arg), ep->ring_size))) {
-			ep_lie(ep, "replies reserved by the caller", ep->ring_size,
+			__crpc_copyrpc_ep_lie(ep, "replies reserved by the caller", ep->ring_size,
 					(uint64_t)room_sum(&ep->owed, ep->ring_size) +
 							wire_worst(msg->arg));
 			return false;
@@ -137,12 +138,14 @@ requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_
 	struct wire_msg msg;
 
 	if (crpc_unlikely(behind - ep->released > ep->ring_size)) {
-		ep_lie(ep, "request batch beyond the window", ep->released + ep->ring_size, behind);
+		__crpc_copyrpc_ep_lie(ep, "request batch beyond the window",
+			ep->released + ep->ring_size, behind);
 		return;
 	}
 	for (i = 0; i < head->count; i++, number++) {
 		if (crpc_unlikely(left < WIRE_STRIDE_MIN)) {
-			ep_lie(ep, "message within its batch", WIRE_STRIDE_MIN, left);
+			__crpc_copyrpc_ep_lie(
+				ep, "message within its batch", WIRE_STRIDE_MIN, left);
 			return;
 		}
 		msg = wire_msg_load(ring + at);
@@ -154,7 +157,7 @@ requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_
 		at += stride;
 	}
 	if (crpc_unlikely(left != 0)) {
-		ep_lie(ep, "bytes behind the last message", 0, left);
+		__crpc_copyrpc_ep_lie(ep, "bytes behind the last message", 0, left);
 		return;
 	}
 	ep->rx_pos[WIRE_REQ] = behind;
@@ -176,7 +179,7 @@ batch_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t
 		return;
 	}
 	if (crpc_unlikely(kind > WIRE_IMM_UPDATE || units > ep->ring_size / WIRE_UNIT)) {
-		ep_lie(ep, "immediate", ep->ring_size / WIRE_UNIT, imm);
+		__crpc_copyrpc_ep_lie(ep, "immediate", ep->ring_size / WIRE_UNIT, imm);
 		return;
 	}
 	if (!batch_check(ep, (enum wire_lane)kind, units * WIRE_UNIT, byte_len, &head, &at))
@@ -228,12 +231,13 @@ response_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, const uint
 		return 0;
 	}
 	if (crpc_unlikely(msg->len > slot->resp_max)) {
-		ep_lie(ep, "reply length for what was reserved", slot->resp_max, msg->len);
+		__crpc_copyrpc_ep_lie(
+			ep, "reply length for what was reserved", slot->resp_max, msg->len);
 		return -1;
 	}
 	if (crpc_unlikely(status != 0 &&
 			    (status > 0 || status < WIRE_STATUS_MIN || msg->len != 0))) {
-		ep_lie(ep, "status of a response", 0, msg->arg);
+		__crpc_copyrpc_ep_lie(ep, "status of a response", 0, msg->arg);
 		return -1;
 	}
 	if (crpc_unlikely(slot->state & SLOT_EXPIRED)) {
@@ -265,13 +269,15 @@ responses_parse(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *don
 	while (ctx->cur_left != 0 && k < n) {
 		left = ctx->cur_end - off;
 		if (crpc_unlikely(left < WIRE_STRIDE_MIN)) {
-			ep_lie(ep, "message within its batch", WIRE_STRIDE_MIN, left);
+			__crpc_copyrpc_ep_lie(
+				ep, "message within its batch", WIRE_STRIDE_MIN, left);
 			return k;
 		}
 		msg = wire_msg_load(ring + off);
 		stride = wire_stride(msg.len);
 		if (crpc_unlikely(msg.len > ep->max_msg || stride > left)) {
-			ep_lie(ep, "response length", crpc_min(ep->max_msg, left), msg.len);
+			__crpc_copyrpc_ep_lie(
+				ep, "response length", crpc_min(ep->max_msg, left), msg.len);
 			return k;
 		}
 		crpc_prefetch(ring + off + stride + CRPC_CACHE_LINE);
@@ -286,7 +292,8 @@ responses_parse(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *don
 	if (ctx->cur_left == 0) {
 		ctx->cur = NULL;
 		if (crpc_unlikely(off != ctx->cur_end))
-			ep_lie(ep, "bytes behind the last message", ctx->cur_end, off);
+			__crpc_copyrpc_ep_lie(
+				ep, "bytes behind the last message", ctx->cur_end, off);
 	}
 	return k;
 }
@@ -427,7 +434,7 @@ cqe_take(struct crpc_copyrpc *ctx, const struct crpc_rdma_cqe *cqe, uint64_t now
 		crpc_err("endpoint %u (peer %u): queue pair failed: status %d, syndrome 0x%x; the "
 			 "peer has gone or refused access: its calls end with -ECONNRESET",
 				ep->id, ep->user_id, cqe->status, cqe->syndrome);
-		ep_break(ep, -ECONNRESET);
+		__crpc_copyrpc_ep_break(ep, -ECONNRESET);
 		break;
 	}
 }

@@ -7,7 +7,7 @@
 #include "copyrpc_pvt.h"
 
 bool
-room_fits_slow(struct room *r, uint32_t worst, uint32_t ring_size)
+__crpc_copyrpc_room_fits_slow(struct room *r, uint32_t worst, uint32_t ring_size)
 {
 	uint32_t grow;
 
@@ -142,7 +142,7 @@ ep_queued_slow(struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, uint64_t 
 			return;
 		ep->ctx->stats.full_flushes++;
 	}
-	ep_post(ep, now_ns);
+	__crpc_copyrpc_ep_post(ep, now_ns);
 }
 
 static inline void
@@ -582,7 +582,7 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
  * short, nothing of the rest has moved, and the endpoint stays in the dirty list.
  */
 uint32_t
-ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
+__crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
 	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
 	uint32_t resps = ep->tx[WIRE_RESP].npend, reqs = ep->tx[WIRE_REQ].npend;
@@ -657,7 +657,7 @@ crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns)
 		ctx->dirty.n--;
 		ep->flags &= ~EP_DIRTY;
 		if (ep->err == 0 && ep_due(ep, now_ns))
-			flushes += ep_post(ep, now_ns);
+			flushes += __crpc_copyrpc_ep_post(ep, now_ns);
 		if (ep->err == 0 && (ep_pending(ep) || ep->told != ep->released))
 			ep_mark_dirty(ep);
 	}

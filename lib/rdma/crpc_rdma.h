@@ -43,11 +43,13 @@ struct crpc_rdma_qp; /**< A reliable connected queue pair. */
 
 /** How to open a device. Zero fields take the default. */
 struct crpc_rdma_conf {
-	const char *device; /**< RDMA device name ("mlx5_0"); NULL: the first that a driver takes. */
+	/** RDMA device name ("mlx5_0"); NULL: the first that a driver takes. */
+	const char *device;
 	uint8_t port;       /**< Port, from 1; default 1. */
 	int8_t gid_index;   /**< GID for RoCE or a global route; 0 is index 0; -1: choose, the first
 	                         usable RoCE v2 GID, else 0. */
-	uint32_t cq_depth;  /**< Completions that fit; default 4096. Bounds the QPs, see qp_create. */
+	/** Completions that fit; default 4096. Bounds the QPs, see qp_create. */
+	uint32_t cq_depth;
 };
 
 /** What an open device is. */
@@ -73,7 +75,8 @@ struct crpc_rdma_mr {
 
 /** How to make a queue pair. Zero fields take the default. */
 struct crpc_rdma_qp_conf {
-	uint32_t id;         /**< Comes back in every completion of this QP; the user's own number. */
+	/** Comes back in every completion of this QP; the user's own number. */
+	uint32_t id;
 	uint32_t sq_depth;   /**< WRs outstanding at most; default 64. */
 	uint32_t rq_depth;   /**< Receives kept posted; default 128. */
 	uint32_t inline_max; /**< Inline bytes wanted per WR; default 0. */
@@ -113,8 +116,10 @@ struct crpc_rdma_wr {
 enum crpc_rdma_cqe_type {
 	CRPC_RDMA_CQE_SEND,  /**< A signalled WR, and all before it on the QP, are done. */
 	CRPC_RDMA_CQE_RECV,  /**< A WRITE WITH IMMEDIATE of the peer has arrived, data first. */
-	/** The QP is in error: nothing more is sent or received on it. At least one comes per broken
-	 *  QP, first the cause; each WR that was still outstanding follows with -ECANCELED. */
+	/**
+	 * The QP is in error: nothing more is sent or received on it. At least one comes per broken
+	 * QP, first the cause; each WR that was still outstanding follows with -ECANCELED.
+	 */
 	CRPC_RDMA_CQE_ERROR,
 };
 
@@ -193,8 +198,8 @@ void crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
  * @param dev
  *   The device.
  * @param conf
- *   Sizes. The sum of sq_depth + rq_depth over all QPs must not exceed the device's cq_depth, so that
- *   the completion queue cannot overrun.
+ *   Sizes. The sum of sq_depth + rq_depth over all QPs must not exceed the device's cq_depth, so
+ *   that the completion queue cannot overrun.
  * @return
  *   The QP, or NULL with errno: EINVAL, ENOSPC (completion queue too small for one more), ENOMEM.
  */
@@ -255,8 +260,8 @@ struct crpc_rdma_qp {
  * @param n
  *   Their number.
  * @return
- *   How many were posted, from the front. Fewer than n: the send queue is full (poll, then go on), or
- *   the QP is in error (its CRPC_RDMA_CQE_ERROR comes from poll).
+ *   How many were posted, from the front. Fewer than n: the send queue is full (poll, then go on),
+ *   or the QP is in error (its CRPC_RDMA_CQE_ERROR comes from poll).
  */
 static inline uint16_t
 crpc_rdma_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)

@@ -12,8 +12,10 @@
 
 #include "crpc_rdma.h"
 
-/** The operations of one driver; every slot but list is set. Arguments were checked by lib/rdma, and
- *  zero fields of the configurations have been given their defaults. */
+/**
+ * The operations of one driver; every slot but list is set. Arguments were checked by lib/rdma, and
+ * zero fields of the configurations have been given their defaults.
+ */
 struct crpc_rdma_ops {
 	const char *name;
 	/** Open conf->device (NULL: the first that fits). Sets fp and ops. NULL with errno: ENODEV,
