@@ -252,6 +252,8 @@ side(struct shared *s, const char *net, int me, uint32_t batch)
 		printf("received per pass %.2f\n", (double)received / (double)passes);
 	}
 	fflush(stdout);
+	rig_qp_close(&q);
+	rig_host_close(&h);
 	_exit(0);
 }
 
@@ -287,6 +289,10 @@ run_idle(void)
 		for (uint32_t i = 0; i < 100; i++, n++)
 			sm_nic_progress(h.nic, 1000);
 	report("idle", 1, &t);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_host_close(&h);
+	rig_host_close(&g);
 }
 
 int

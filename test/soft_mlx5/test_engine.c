@@ -500,11 +500,18 @@ cq_events(void **state)
 	send_one(0);
 	assert_int_equal(b.comp_events, 1); /* Not armed again. */
 	qb.rcq.ci--;
-	arm(&qb.rcq, &b, 1, 0); /* What is there already counts. */
+	arm(&qb.rcq, &b, 1, 0); /* What was polled since does not count, */
+	qb.rcq.ci++;
+	rig_run(&a, &b);
+	assert_int_equal(b.comp_events, 1);
+	qb.rcq.dbrec[0] = htobe32((qb.rcq.ci - 1) & 0xffffff);
+	qb.rcq.ci--;
+	arm(&qb.rcq, &b, 2, 0); /* but what is there already and was not polled does. */
 	qb.rcq.ci++;
 	rig_run(&a, &b);
 	assert_int_equal(b.comp_events, 2);
-	arm(&qb.rcq, &b, 2, MLX5_CQ_DB_REQ_NOT_SOL);
+	qb.rcq.dbrec[0] = htobe32(qb.rcq.ci & 0xffffff);
+	arm(&qb.rcq, &b, 3, MLX5_CQ_DB_REQ_NOT_SOL);
 	send_one(0);
 	assert_int_equal(b.comp_events, 2);
 	send_one(MLX5_WQE_CTRL_SOLICITED);

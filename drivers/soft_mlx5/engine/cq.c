@@ -99,13 +99,17 @@ void
 sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq)
 {
 	uint32_t arm = crpc_load_acquire(&cq->dbrec[1]);
-	uint32_t word, pending;
+	uint32_t word, pending, consumed;
 
 	if (crpc_likely(arm == cq->arm))
 		return;
 	word = __builtin_bswap32(arm);
+	/* Who arms first and polls then has consumed more than the arm word says: no event for that. */
+	consumed = sm_dbrec(&cq->dbrec[0]);
+	if (((consumed - word) & SM_CQ_CI_MASK) > cq->ncqe)
+		consumed = word;
 	pending = (word & MLX5_CQ_DB_REQ_NOT_SOL) != 0 ? cq->solicited : cq->pi;
-	pending = (pending - word) & SM_CQ_CI_MASK;
+	pending = (pending - consumed) & SM_CQ_CI_MASK;
 	if (pending == 0 || pending > cq->ncqe)
 		return;
 	cq->arm = arm; /* One event for one arm. */
