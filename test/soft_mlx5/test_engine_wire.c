@@ -319,7 +319,7 @@ slots_run_out(void **state)
 static void
 many_peers(void **state)
 {
-	enum { N = 40 };
+	enum { N = 24 };
 	static struct rig_host h[N], hub;
 	static struct rig_qp x[N], y[N];
 	const char *net = rig_net();
@@ -405,7 +405,7 @@ hostile_peer(void **state)
 	rig_host_open(&h, net, 65536);
 	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
 	print_message("seed 0x%lx\n", (unsigned long)seed);
-	for (uint32_t round = 0; round < 300; round++) {
+	for (uint32_t round = 0; round < 100; round++) {
 		struct rig_wqe w;
 		struct rig_qp q;
 
