@@ -80,6 +80,9 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 	dev->stats.wqebbs += sq->pi - start;
 	dev->stats.doorbells++;
 	dev->stats.blueflame += crpc_mlx5_ring(sq, wqe, i == 1 ? bb : 0);
+	/* A card acts on its doorbell at once; a NIC in software does with the time that it is lent. */
+	if (dev->progress != NULL)
+		dev->progress(dev->context);
 	return i;
 }
 

@@ -17,8 +17,8 @@ struct ibv_context;
 /**
  * Drive the software NIC behind a verbs context from the calling thread, a bounded amount.
  *
- * Call it when a poll of the completion queue came back empty. Contexts share nothing, so lcores
- * with contexts of their own never meet here.
+ * Call it after ringing a doorbell and whenever a poll emptied the completion queue. Contexts share
+ * nothing, so lcores with contexts of their own never meet here.
  *
  * @param context
  *   What ibv_open_device() gave.
