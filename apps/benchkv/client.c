@@ -73,7 +73,7 @@ call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
 		kv_value_fill(key + work->key_size, value_len, call->word);
 	}
 	if (work->verify)
-		call->floor = kv_history_floor(&c->history, call->key);
+		kv_history_prefetch(&c->history, call->key);
 	return kv_req_write(loop->msg, call->op, work->key_size, value_len);
 }
 
@@ -97,12 +97,30 @@ client_issue(struct kv_loop *loop, struct kv_client *c, uint64_t now)
 		}
 		call->start = now;
 		call->open = true;
+		c->fresh[c->fresh_n++] = (uint8_t)slot;
 		c->free_n--;
 		c->open++;
 		c->sent++;
 		made++;
 	}
 	return made;
+}
+
+/*
+ * What the calls made last turn must not be older than. The memory changes only with completions, so
+ * before the first of this turn it is what it was when they were made; and the line that
+ * was fetched then, one of many, is here by now.
+ */
+static inline void
+note_floors(struct kv_client *c)
+{
+	struct kv_call *call;
+	uint32_t i;
+
+	for (i = 0; i < c->fresh_n; i++) {
+		call = &c->call[c->fresh[i]];
+		call->floor = kv_history_floor(&c->history, call->key);
+	}
 }
 
 /* Check an answer. @return true if a store gave it; *missed if it was "not found". */
@@ -171,6 +189,11 @@ kv_loop_turn(struct kv_loop *loop, uint64_t now)
 	for (i = 0; i < loop->n; i++) {
 		c = &loop->client[i];
 		n = crpc_ipc_client_poll(c->ipc, done, (uint16_t)loop->work->qd);
+		if (n != 0) {
+			if (loop->work->verify)
+				note_floors(c);
+			c->fresh_n = 0;
+		}
 		for (k = 0; k < n; k++)
 			client_done(loop, c, &done[k], now);
 		work += n;

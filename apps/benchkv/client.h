@@ -73,10 +73,12 @@ struct kv_client {
 	uint64_t sent, answered; /**< Since connect. */
 	uint32_t open;
 	uint32_t free_n;
+	uint32_t fresh_n;
 	bool dead; /**< Its daemon is gone: makes no more calls. */
 	struct kv_history history;
 	struct kv_call call[KV_QD_MAX];
 	uint8_t free[KV_QD_MAX];
+	uint8_t fresh[KV_QD_MAX];  /**< Calls made since the last completion. */
 } crpc_aligned(CRPC_CACHE_GUARD);
 
 /** What was counted in the measured window. */

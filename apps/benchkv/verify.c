@@ -17,23 +17,17 @@ kv_value_fill_rest(uint8_t *value, uint32_t len, uint64_t word)
 }
 
 bool
-kv_value_whole(const void *value, uint32_t len, uint64_t *word)
+kv_value_whole_rest(const uint8_t *value, uint32_t len, uint64_t word)
 {
-	const uint8_t *p = value;
-	uint64_t first, w, want, diff = 0;
-	uint32_t i = 0;
+	uint64_t w, diff = 0, want = kv_pattern(word, 1);
+	uint32_t i = 1;
 
-	if (len < 8)
-		return false;
-	memcpy(&first, p, 8);
-	want = first;
-	for (; len >= 8; p += 8, len -= 8) {
-		memcpy(&w, p, 8);
+	for (; len >= 8; value += 8, len -= 8) {
+		memcpy(&w, value, 8);
 		diff |= w ^ want;
-		want = kv_pattern(first, ++i);
+		want = kv_pattern(word, ++i);
 	}
-	*word = first;
-	return diff == 0 && memcmp(p, &want, len) == 0;
+	return diff == 0 && memcmp(value, &want, len) == 0;
 }
 
 int

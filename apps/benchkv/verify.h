@@ -118,8 +118,18 @@ kv_value_fill(void *value, uint32_t len, uint64_t word)
 		kv_value_fill_rest((uint8_t *)value + 8, len - 8, word);
 }
 
+/** True if the bytes behind the first word belong to it, for kv_value_whole(). */
+bool kv_value_whole_rest(const uint8_t *value, uint32_t len, uint64_t word);
+
 /** True if all bytes belong to the first word, which is returned too. */
-bool kv_value_whole(const void *value, uint32_t len, uint64_t *word);
+static inline bool
+kv_value_whole(const void *value, uint32_t len, uint64_t *word)
+{
+	if (len < 8)
+		return false;
+	memcpy(word, value, 8);
+	return len == 8 || kv_value_whole_rest((const uint8_t *)value + 8, len - 8, *word);
+}
 
 /**
  * Prepare a client's memory.
@@ -139,7 +149,14 @@ kv_history_put(struct kv_history *h, uint32_t key)
 	return kv_word(key, h->writer, ++h->seq);
 }
 
-/** What a call must not be older than; ask before making it. */
+/** Fetch what kv_history_floor() and the check will read. */
+static inline void
+kv_history_prefetch(const struct kv_history *h, uint32_t key)
+{
+	__builtin_prefetch(&h->seen[key], 1, 3);
+}
+
+/** What a call must not be older than; ask before any completion that comes after the call. */
 static inline uint64_t
 kv_history_floor(const struct kv_history *h, uint32_t key)
 {

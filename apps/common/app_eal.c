@@ -288,7 +288,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 	static const char *const help[] = {"-h", "--help", "-v", NULL};
 	static const char *const no_huge[] = {"--no-huge", NULL};
 	static char text[16384];
-	struct eal_args eal = {0};
+	static struct eal_args eal; /* The EAL keeps pointers into it. */
 	struct capture capture;
 	bool captured = false;
 	int rc;
