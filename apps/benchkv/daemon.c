@@ -55,7 +55,7 @@ is_store_op(const struct kv_daemon *d, const struct kv_req *req)
 static void
 net_reply(struct kv_daemon *d, uint64_t now, uint64_t token, const struct kv_served *served)
 {
-	uint32_t len = (uint32_t)sizeof(struct kv_resp_hdr) + served->value_len;
+	uint32_t len = (uint32_t)(sizeof(struct kv_resp_hdr) + served->value_len);
 	void *msg;
 
 	if (crpc_unlikely(crpc_copyrpc_reply_reserve(d->net->ctx, token, len, &msg) != 0)) {
@@ -150,7 +150,7 @@ ipc_reply(struct kv_daemon *d, uint64_t token, const struct kv_served *served)
 	else if (served->value_len != 0)
 		memcpy(value, served->value, served->value_len);
 	crpc_ipc_server_reply(
-		d->ipc, token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + served->value_len);
+		d->ipc, token, d->msg, (uint32_t)(sizeof(struct kv_resp_hdr) + served->value_len));
 }
 
 static void

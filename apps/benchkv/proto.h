@@ -151,12 +151,11 @@ kv_req_write(void *msg, enum kv_op op, uint32_t key_len, uint32_t value_len)
 
 /** Write a response's head; the value follows it. */
 static inline void
-kv_resp_write(void *msg, enum kv_status status, uint8_t op, uint32_t value_len, uint64_t version)
+kv_resp_write(void *msg, uint32_t status, uint32_t op, uint64_t value_len, uint64_t version)
 {
-	struct kv_resp_hdr hdr = {
-		.status = (uint8_t)status, .op = op, .value_len = value_len, .version = version};
+	uint64_t head[2] = {status | op << 8 | value_len << 32, version};
 
-	memcpy(msg, &hdr, sizeof(hdr));
+	memcpy(msg, head, sizeof(head));
 }
 
 /**

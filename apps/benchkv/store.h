@@ -52,11 +52,14 @@ struct kv_batch {
 		8); /**< Copies: the client can still write. */
 };
 
-/** What came of a request. The value points into the store: copy it before the next exec. */
+/**
+ * What came of a request. The value points into the store: copy it before the next exec. Whole words,
+ * because a narrow field read back as part of a wider one waits for the store buffer.
+ */
 struct kv_served {
-	uint8_t status;
-	uint8_t op;
-	uint32_t value_len;
+	uint32_t status;
+	uint32_t op;
+	uint64_t value_len;
 	uint64_t version;
 	const void *value;
 };
