@@ -107,9 +107,9 @@ client_issue(struct kv_loop *loop, struct kv_client *c, uint64_t now)
 }
 
 /*
- * What the calls made last turn must not be older than. The memory changes only with completions, so
- * before the first of this turn it is what it was when they were made; and the line that
- * was fetched then, one of many, is here by now.
+ * What the calls made last turn must not be older than. The memory changes only with completions,
+ * so before the first of this turn it is what it was when they were made; and the line that was
+ * fetched then, one of many, is here by now.
  */
 static inline void
 note_floors(struct kv_client *c)

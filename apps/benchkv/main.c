@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
 
-#include <rte_eal.h>
-
 #include "app_eal.h"
 #include "app_env.h"
 #include "app_fail.h"
@@ -248,8 +246,8 @@ main(int argc, char **argv)
 	kv_rank_close(r);
 	if (m.json != NULL)
 		fclose(m.json);
-	app_boot_close(&r->boot);
 	if (m.eal)
-		rte_eal_cleanup();
+		app_eal_stop();
+	app_boot_close(&r->boot);
 	return rc;
 }

@@ -53,8 +53,8 @@ struct kv_batch {
 };
 
 /**
- * What came of a request. The value points into the store: copy it before the next exec. Whole words,
- * because a narrow field read back as part of a wider one waits for the store buffer.
+ * What came of a request. The value points into the store: copy it before the next exec. Whole
+ * words, because a narrow field read back as part of a wider one waits for the store buffer.
  */
 struct kv_served {
 	uint32_t status;

@@ -311,6 +311,14 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 }
 
 void
+app_eal_stop(void)
+{
+	/* The folder's name is gone with the EAL. The telemetry socket in it may be open still. */
+	remove_runtime_dirs(true);
+	rte_eal_cleanup();
+}
+
+void
 app_eal_lcores(uint32_t max, cpu_set_t *set)
 {
 	cpu_set_t one;

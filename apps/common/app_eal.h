@@ -43,6 +43,9 @@ bool app_eal_has_lcores(const struct app_args *args);
  */
 int app_eal_start(const struct app_args *args, const cpu_set_t *set);
 
+/** End the EAL and remove its runtime folder: before anything that may hang at a launcher's end. */
+void app_eal_stop(void);
+
 /** Cores of the EAL's enabled lcores, at most @p max of them, the main one first. */
 void app_eal_lcores(uint32_t max, cpu_set_t *set);
 

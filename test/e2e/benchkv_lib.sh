@@ -13,8 +13,10 @@ SOFT_MLX5_NET=test.$NAME.$(cksum <<<"$SOFT_MLX5_LIB" | cut -d' ' -f1)
 export SOFT_MLX5_NET
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 BACKGROUND=
-# Segments of this test only: others may run on this machine.
+# Segments and runtime folders of this test only: others may run on this machine.
 SEGMENT=e2e.$$
+export RUNTIME_DIRECTORY=$TMP/run
+mkdir "$RUNTIME_DIRECTORY"
 
 cleanup() {
 	for pid in $BACKGROUND $(ranks_pids); do
@@ -50,13 +52,10 @@ need() {
 	done
 }
 
-# Files that processes of this test left: their segments, runtime folders of dead processes.
+# Files that processes of this test left: segments, DPDK's runtime folders.
 leftovers() {
-	local dir
 	ls "/dev/shm/crpc.$SEGMENT"* 2>/dev/null
-	for dir in "${XDG_RUNTIME_DIR:-/var/run}"/dpdk/crpc.* /var/run/dpdk/crpc.*; do
-		[ -d "$dir" ] && ! kill -0 "${dir##*.}" 2>/dev/null && echo "$dir"
-	done
+	ls -d "$RUNTIME_DIRECTORY"/dpdk/* 2>/dev/null
 }
 
 # Waits until no rank of this test runs, then looks for what it left.
