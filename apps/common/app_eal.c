@@ -158,12 +158,19 @@ struct eal_args {
 	char *argv[EAL_ARGS_MAX + 16];
 	int argc;
 	char lcores[1024];
+	char text[4096]; /* What argv points to beside the user's own; the EAL permutes argv. */
+	size_t used;
 };
 
 static void
 eal_add(struct eal_args *out, const char *arg)
 {
-	out->argv[out->argc++] = strdup(arg);
+	size_t len = strlen(arg) + 1;
+
+	if (out->argc + 1 >= (int)CRPC_DIM(out->argv) || out->used + len > sizeof(out->text))
+		return;
+	out->argv[out->argc++] = memcpy(out->text + out->used, arg, len);
+	out->used += len;
 }
 
 /* "0@4,1@6": lcores numbered from 0, whatever the cores' numbers are. */
@@ -253,7 +260,7 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 	int i;
 
 	for (i = 0; i < args->eal_argc; i++)
-		eal_add(out, args->eal_argv[i]);
+		out->argv[out->argc++] = args->eal_argv[i];
 	if (!app_eal_has_lcores(args)) {
 		lcores_text(set, out->lcores, sizeof(out->lcores));
 		eal_add(out, "--lcores");
