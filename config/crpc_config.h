@@ -20,6 +20,15 @@
 /** Requests or completions that one recv or poll call returns at most. */
 #define CRPC_BURST_MAX 64
 
+/* ---- lib/spsc ---- */
+
+/** Messages that a ring holds; a power of two. */
+#define CRPC_SPSC_DEPTH_MIN 2
+#define CRPC_SPSC_DEPTH_MAX (1u << 20)
+/** Bytes of a message; a multiple of 8. */
+#define CRPC_SPSC_ESIZE_MIN 8
+#define CRPC_SPSC_ESIZE_MAX 256
+
 /* ---- lib/ipc ---- */
 
 /** Clients of one server. */
@@ -55,6 +64,7 @@
 #define CRPC_COPYRPC_RING_MAX (1u << 30)
 
 _Static_assert(CRPC_CACHE_GUARD % CRPC_CACHE_LINE == 0, "a guard is whole lines");
+_Static_assert((CRPC_SPSC_DEPTH_MAX & (CRPC_SPSC_DEPTH_MAX - 1)) == 0, "a power of two");
 _Static_assert((CRPC_COPYRPC_RING_MIN & (CRPC_COPYRPC_RING_MIN - 1)) == 0, "a power of two");
 _Static_assert((CRPC_COPYRPC_RING_MAX & (CRPC_COPYRPC_RING_MAX - 1)) == 0, "a power of two");
 _Static_assert(CRPC_COPYRPC_ADDR_LEN > CRPC_RDMA_ADDR_LEN, "an endpoint's address holds a QP's");

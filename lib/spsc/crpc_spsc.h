@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_SPSC_H
+#define CRPC_SPSC_H
+
+/**
+ * @file
+ * One handle for every ring of lib/spsc: the variant and the message size are chosen at run time.
+ *
+ *     producer                                      consumer
+ *     crpc_spsc_enqueue_burst(&p, msgs, n)          crpc_spsc_dequeue_burst(&c, msgs, n)
+ *     or, in place:                                 or, in place:
+ *     n = crpc_spsc_reserve(&p, want, &first)       n = crpc_spsc_peek(&c, want, &first)
+ *     write n messages, p.stride bytes apart        read n messages, c.stride bytes apart
+ *     crpc_spsc_commit(&p, n)                       crpc_spsc_release(&c)
+ *     crpc_spsc_flush(&p)
+ *
+ * Every call costs one indirect call beside the variant's own inline code, which is specialised for
+ * messages of 8, 16, 24, 32, 40, 64, 128 and 256 bytes. Where that matters, include the variant's header instead
+ * (crpc_spsc_lamport.h, crpc_spsc_fastforward.h, crpc_spsc_onesided.h): same ends, same memory.
+ *
+ * Which one: doc/guides/spsc.md. Setup, threads and ownership: crpc_spsc_base.h.
+ *
+ * A short count is back-pressure (full, or empty), never an error; nothing here blocks or spins. A
+ * producer with attr.lazy above 1 calls flush whenever it stops producing, a poll loop once per turn.
+ */
+
+#include "crpc_spsc_base.h"
+
+/** A variant's calls for one message size. */
+struct crpc_spsc_ops {
+	uint32_t (*enqueue_burst)(struct crpc_spsc_prod *p, const void *msgs, uint32_t n);
+	uint32_t (*reserve)(struct crpc_spsc_prod *p, uint32_t want, void **first);
+	void (*commit)(struct crpc_spsc_prod *p, uint32_t n);
+	void (*flush)(struct crpc_spsc_prod *p);
+	uint32_t (*dequeue_burst)(struct crpc_spsc_cons *c, void *msgs, uint32_t n);
+	uint32_t (*peek)(struct crpc_spsc_cons *c, uint32_t want, void **first);
+	void (*release)(struct crpc_spsc_cons *c);
+};
+
+/** The calls for a ring of @p variant and @p esize; both were checked by attach. */
+const struct crpc_spsc_ops *__crpc_spsc_ops_get(enum crpc_spsc_variant variant, uint32_t esize);
+
+/**
+ * Enqueue up to @p n messages.
+ *
+ * @param p
+ *   The producer's end; its thread only.
+ * @param msgs
+ *   The messages, side by side; free again on return.
+ * @param n
+ *   Their number.
+ * @return
+ *   How many; fewer than n: the ring is full.
+ */
+static inline uint32_t
+crpc_spsc_enqueue_burst(struct crpc_spsc_prod *p, const void *msgs, uint32_t n)
+{
+	return p->ops->enqueue_burst(p, msgs, n);
+}
+
+/** Enqueue one message: 0, or -EAGAIN (full). */
+int crpc_spsc_enqueue(struct crpc_spsc_prod *p, const void *msg);
+
+/**
+ * Room for up to @p want messages in the ring itself.
+ *
+ * @param p
+ *   The producer's end; its thread only.
+ * @param want
+ *   Messages wished for.
+ * @param first
+ *   Set to the first; the next ones follow at p->stride bytes.
+ * @return
+ *   How many in one stretch; 0 is full. Fewer than want: ask again after commit.
+ */
+static inline uint32_t
+crpc_spsc_reserve(struct crpc_spsc_prod *p, uint32_t want, void **first)
+{
+	return p->ops->reserve(p, want, first);
+}
+
+/** Enqueue the first @p n of the reserved messages. */
+static inline void
+crpc_spsc_commit(struct crpc_spsc_prod *p, uint32_t n)
+{
+	p->ops->commit(p, n);
+}
+
+/** Make everything enqueued visible. Cheap where nothing is held back. */
+static inline void
+crpc_spsc_flush(struct crpc_spsc_prod *p)
+{
+	if (p->next != p->published)
+		p->ops->flush(p);
+}
+
+/**
+ * Dequeue up to @p n messages.
+ *
+ * @param c
+ *   The consumer's end; its thread only.
+ * @param msgs
+ *   Takes them, side by side.
+ * @param n
+ *   Room in msgs.
+ * @return
+ *   How many; 0 is empty. Fewer than n does not mean empty.
+ */
+static inline uint32_t
+crpc_spsc_dequeue_burst(struct crpc_spsc_cons *c, void *msgs, uint32_t n)
+{
+	return c->ops->dequeue_burst(c, msgs, n);
+}
+
+/** Dequeue one message: 0, or -EAGAIN (empty). */
+int crpc_spsc_dequeue(struct crpc_spsc_cons *c, void *msg);
+
+/**
+ * Up to @p want messages to read in the ring itself; they count as read.
+ *
+ * @param c
+ *   The consumer's end; its thread only.
+ * @param want
+ *   Messages wished for.
+ * @param first
+ *   Set to the first; the next ones follow at c->stride bytes. Readable until the next release.
+ * @return
+ *   How many in one stretch; 0 is empty. May be called again before release.
+ */
+static inline uint32_t
+crpc_spsc_peek(struct crpc_spsc_cons *c, uint32_t want, void **first)
+{
+	return c->ops->peek(c, want, first);
+}
+
+/** Give back everything that was peeked. */
+static inline void
+crpc_spsc_release(struct crpc_spsc_cons *c)
+{
+	c->ops->release(c);
+}
+
+#endif

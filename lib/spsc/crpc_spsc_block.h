@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_SPSC_BLOCK_H
+#define CRPC_SPSC_BLOCK_H
+
+/**
+ * @file
+ * The body of the flagged rings; crpc_spsc_fastforward.h and crpc_spsc_onesided.h are its two faces.
+ *
+ *     block   | flag | m | m | m | m | m | m | m | pad |     per = 7: a block of 8-byte messages is
+ *              8 bytes                                       exactly one cache line
+ *     block   | flag | m | pad |                             per = 1: a message owns its lines
+ *
+ * The flag says how many messages of the block are valid, so a consumer needs no shared index: the line
+ * that says "there is something" also holds it. The producer raises the count when the block is
+ * full or at a flush; a block may be published in several steps, and the next messages go
+ * on in the same block.
+ *
+ *                     fastforward                       onesided
+ *     flag            count; 0: free                    (lap << 3) | count
+ *     consumer        writes 0 when done with a block   writes nothing here
+ *     full            flag of the next block is not 0   next - (told by the consumer) = depth
+ *
+ * A block is free only as a whole, so the ring has one block more than depth messages fill: depth
+ * messages fit wherever the oldest of them lies in its block.
+ *
+ * `one` in the calls below is a constant: true is onesided.
+ */
+
+#include "crpc_spsc_base.h"
+
+static inline _Atomic uint64_t *
+__crpc_spsc_flag(char *block)
+{
+	return (_Atomic uint64_t *)(void *)block;
+}
+
+static inline void
+__crpc_spsc_block_publish(struct crpc_spsc_prod *p, bool one)
+{
+	/* R3: the messages before the count that covers them. Pairs with A3. */
+	crpc_store_release(__crpc_spsc_flag(p->pos), (one ? (uint64_t)p->lap << 3 : 0) | p->fill);
+	p->published = p->next;
+}
+
+static inline void
+__crpc_spsc_block_flush(struct crpc_spsc_prod *p, bool one)
+{
+	uint32_t n = p->next - p->published;
+
+	if (n == 0)
+		return;
+	__crpc_spsc_block_publish(p, one);
+	if (n == 1)
+		__crpc_spsc_demote(p->hints, p->pos);
+}
+
+/* onesided: the window is short. Look whether the consumer told more. */
+static inline uint32_t
+__crpc_spsc_block_refill(struct crpc_spsc_prod *p)
+{
+	uint32_t tail;
+
+	if (p->tail != NULL) {
+		/* A4: the consumer has read what lies before its tail. Pairs with R4. */
+		tail = crpc_load_acquire(p->tail);
+		if (crpc_likely(p->next - tail <= p->depth))
+			p->limit = tail + p->depth;
+	}
+	if (p->limit == p->next)
+		__crpc_spsc_block_flush(p, true);
+	return p->limit - p->next;
+}
+
+static inline uint32_t
+__crpc_spsc_block_reserve(
+	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one, uint32_t want, void **first)
+{
+	uint32_t n = per - p->fill, room;
+
+	if (one) {
+		room = p->limit - p->next;
+		if (crpc_unlikely(room < want))
+			room = __crpc_spsc_block_refill(p);
+		n = n < room ? n : room;
+	} else if (p->fill == 0 && crpc_load_acquire(__crpc_spsc_flag(p->pos)) != 0) {
+		/* A5 (the load above): the consumer has read the block. Pairs with R5. */
+		n = 0;
+	}
+	n = n < want ? n : want;
+	*first = p->pos + CRPC_SPSC_FLAG_LEN + (size_t)p->fill * esize;
+	return n;
+}
+
+static inline void
+__crpc_spsc_block_commit(
+	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one, uint32_t n)
+{
+	uint32_t len = crpc_spsc_block_len(esize, per);
+
+	p->fill += n;
+	p->next += n;
+	if (p->fill < per)
+		return;
+	__crpc_spsc_block_publish(p, one);
+	if (per == 1 && p->lazy == 1)
+		__crpc_spsc_demote(p->hints, p->pos);
+	p->fill = 0;
+	p->pos += len;
+	if (crpc_unlikely(p->pos == p->end)) {
+		p->pos = p->slots;
+		p->lap++;
+	}
+}
+
+static inline uint32_t
+__crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
+	const void *msgs, uint32_t n)
+{
+	uint32_t done = 0, run, i;
+	const char *src = msgs;
+	void *first;
+
+	while (done < n) {
+		run = __crpc_spsc_block_reserve(p, esize, per, one, n - done, &first);
+		if (run == 0)
+			break;
+		for (i = 0; i < run; i++, src += esize)
+			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
+		__crpc_spsc_block_commit(p, esize, per, one, run);
+		done += run;
+	}
+	if (p->next - p->published >= p->lazy)
+		__crpc_spsc_block_flush(p, one);
+	return done;
+}
+
+static inline bool
+__crpc_spsc_block_enqueue_one(
+	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one, const void *msg)
+{
+	uint32_t fill = p->fill;
+
+	if (one) {
+		if (crpc_unlikely(p->limit == p->next) && __crpc_spsc_block_refill(p) == 0)
+			return false;
+	} else if (fill == 0 && crpc_load_acquire(__crpc_spsc_flag(p->pos)) != 0) {
+		return false; /* A5, as in reserve */
+	}
+	crpc_spsc_copy(p->pos + CRPC_SPSC_FLAG_LEN + (size_t)fill * esize, msg, esize);
+	__crpc_spsc_block_commit(p, esize, per, one, 1);
+	if (p->next - p->published >= p->lazy)
+		__crpc_spsc_block_flush(p, one);
+	return true;
+}
+
+/* onesided with a tail word: tell the producer how far the consumer is. */
+static inline void
+__crpc_spsc_block_tell(struct crpc_spsc_cons *c)
+{
+	/* R4: the reads before the tail that gives their blocks away. Pairs with A4. */
+	crpc_store_release(c->tail, c->freed);
+	c->released = c->freed;
+}
+
+/* Nothing known is left of the block at pos: look at its flag. */
+static inline uint32_t
+__crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
+{
+	uint64_t flag;
+	uint32_t n;
+
+	/* Blocks that were peeked and not given back still carry a valid flag. */
+	if (crpc_unlikely(c->next - c->freed >= c->depth))
+		return 0;
+	/* A3: the messages before the count that covers them. Pairs with R3. */
+	flag = crpc_load_acquire(__crpc_spsc_flag(c->pos));
+	n = !one || (uint32_t)(flag >> 3) == c->lap ? (uint32_t)(flag & 7) : 0;
+	/* A count that is too high, or falls, was never written by a producer. */
+	if (n <= c->taken || n > per) {
+		if (one && c->tail != NULL && c->freed != c->released)
+			__crpc_spsc_block_tell(c);
+		return 0;
+	}
+	c->avail = n;
+	return n - c->taken;
+}
+
+static inline uint32_t
+__crpc_spsc_block_peek(
+	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, uint32_t want, void **first)
+{
+	uint32_t n = c->avail - c->taken, len = crpc_spsc_block_len(esize, per);
+
+	if (n == 0) {
+		n = __crpc_spsc_block_look(c, per, one);
+		if (n == 0)
+			return 0;
+	}
+	n = n < want ? n : want;
+	*first = c->pos + CRPC_SPSC_FLAG_LEN + (size_t)c->taken * esize;
+	c->taken += n;
+	c->next += n;
+	if (c->taken == per) {
+		c->taken = 0;
+		c->avail = 0;
+		c->pos += len;
+		if (crpc_unlikely(c->pos == c->end)) {
+			c->pos = c->slots;
+			c->lap++;
+		}
+	}
+	return n;
+}
+
+static inline void
+__crpc_spsc_block_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one)
+{
+	uint32_t len = crpc_spsc_block_len(esize, per);
+	char *rel = c->rel;
+
+	c->freed = c->next;
+	if (one) {
+		if (c->tail != NULL && c->freed - c->released >= c->batch)
+			__crpc_spsc_block_tell(c);
+		return;
+	}
+	while (rel != c->pos) {
+		/* R5: the reads before the flag that gives the block away. Pairs with A5. */
+		crpc_store_release(__crpc_spsc_flag(rel), 0);
+		rel += len;
+		if (crpc_unlikely(rel == c->end))
+			rel = c->slots;
+	}
+	c->rel = rel;
+}
+
+static inline uint32_t
+__crpc_spsc_block_dequeue(
+	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, void *msgs, uint32_t n)
+{
+	uint32_t done = 0, run, i;
+	char *dst = msgs;
+	void *first;
+
+	while (done < n) {
+		run = __crpc_spsc_block_peek(c, esize, per, one, n - done, &first);
+		if (run == 0)
+			break;
+		for (i = 0; i < run; i++, dst += esize)
+			crpc_spsc_copy(dst, (const char *)first + (size_t)i * esize, esize);
+		done += run;
+	}
+	__crpc_spsc_block_release(c, esize, per, one);
+	return done;
+}
+
+static inline bool
+__crpc_spsc_block_dequeue_one(
+	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, void *msg)
+{
+	void *first;
+
+	if (__crpc_spsc_block_peek(c, esize, per, one, 1, &first) == 0)
+		return false;
+	crpc_spsc_copy(msg, first, esize);
+	__crpc_spsc_block_release(c, esize, per, one);
+	return true;
+}
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_SPSC_LAMPORT_H
+#define CRPC_SPSC_LAMPORT_H
+
+/**
+ * @file
+ * The index ring: messages side by side, a head word and a tail word.
+ *
+ *     slots   | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |      depth 8, esize any: no padding, no flags
+ *                   ^tail         ^head   ^next
+ *                   |<- to read ->|<lazy->|
+ *
+ * After L. Lamport, "Specifying Concurrent Program Modules" (1983), with each end's cached copy of the
+ * other's index (as in MCRingBuffer), one release store per burst, and a tail that moves once per quarter of
+ * the ring, or when the consumer finds it empty.
+ *
+ * It moves the fewest lines per message of all variants, so it is the one for streams and for
+ * requests and replies in bursts. A single message costs two line transfers, data and head.
+ *
+ * @p esize of every call is the ring's own: pass a constant, and the copies inline.
+ */
+
+#include "crpc_spsc_base.h"
+
+/** Publish what was written. Producer's thread. */
+static inline void
+crpc_spsc_lamport_flush(struct crpc_spsc_prod *p)
+{
+	if (p->published == p->next)
+		return;
+	/* R1: the messages before the head that covers them. Pairs with A1. */
+	crpc_store_release(p->head, p->next);
+	if (p->next - p->published == 1)
+		__crpc_spsc_demote(p->hints, p->head);
+	p->published = p->next;
+}
+
+/* The known room is short: look at the tail. */
+static inline uint32_t
+__crpc_spsc_lamport_refill(struct crpc_spsc_prod *p)
+{
+	/* A2: the consumer has read what lies before its tail. Pairs with R2. */
+	uint32_t tail = crpc_load_acquire(p->tail);
+
+	/* A tail beyond next, or more than a ring behind it, was never written by a consumer. */
+	if (crpc_likely(p->next - tail <= p->depth))
+		p->limit = tail + p->depth;
+	if (p->limit == p->next)
+		crpc_spsc_lamport_flush(p);
+	return p->limit - p->next;
+}
+
+/**
+ * Room for up to @p want messages, in place.
+ *
+ * @param p
+ *   The producer's end.
+ * @param esize
+ *   Bytes of a message.
+ * @param want
+ *   Messages wished for.
+ * @param first
+ *   Set to the first; the others follow at @p esize bytes.
+ * @return
+ *   How many, up to the end of the memory; 0: full. Write them, then commit.
+ */
+static inline uint32_t
+crpc_spsc_lamport_reserve(struct crpc_spsc_prod *p, uint32_t esize, uint32_t want, void **first)
+{
+	uint32_t i = p->next & (p->depth - 1);
+	uint32_t n = p->limit - p->next;
+
+	if (crpc_unlikely(n < want))
+		n = __crpc_spsc_lamport_refill(p);
+	n = n < want ? n : want;
+	n = n < p->depth - i ? n : p->depth - i;
+	*first = p->slots + (size_t)i * esize;
+	return n;
+}
+
+/** Enqueue @p n messages that were written where reserve said. */
+static inline void
+crpc_spsc_lamport_commit(struct crpc_spsc_prod *p, uint32_t n)
+{
+	p->next += n;
+	if (p->next - p->published >= p->lazy)
+		crpc_spsc_lamport_flush(p);
+}
+
+/**
+ * Enqueue up to @p n messages.
+ *
+ * @param p
+ *   The producer's end.
+ * @param esize
+ *   Bytes of a message.
+ * @param msgs
+ *   The messages, side by side.
+ * @param n
+ *   Their number.
+ * @return
+ *   How many; fewer than n: the ring is full.
+ */
+static inline uint32_t
+crpc_spsc_lamport_enqueue_burst(
+	struct crpc_spsc_prod *p, uint32_t esize, const void *msgs, uint32_t n)
+{
+	uint32_t done = 0, run, i;
+	const char *src = msgs;
+	void *first;
+
+	while (done < n) {
+		run = crpc_spsc_lamport_reserve(p, esize, n - done, &first);
+		if (run == 0)
+			break;
+		for (i = 0; i < run; i++, src += esize)
+			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
+		p->next += run;
+		done += run;
+	}
+	crpc_spsc_lamport_commit(p, 0);
+	return done;
+}
+
+/**
+ * Enqueue one message.
+ *
+ * @param p
+ *   The producer's end.
+ * @param esize
+ *   Bytes of a message.
+ * @param msg
+ *   The message.
+ * @return
+ *   True; false: the ring is full.
+ */
+static inline bool
+crpc_spsc_lamport_enqueue(struct crpc_spsc_prod *p, uint32_t esize, const void *msg)
+{
+	uint32_t next = p->next;
+
+	if (crpc_unlikely(next == p->limit) && __crpc_spsc_lamport_refill(p) == 0)
+		return false;
+	crpc_spsc_copy(p->slots + (size_t)(next & (p->depth - 1)) * esize, msg, esize);
+	p->next = ++next;
+	if (next - p->published >= p->lazy)
+		crpc_spsc_lamport_flush(p);
+	return true;
+}
+
+/* Tell the producer how far the consumer is. */
+static inline void
+__crpc_spsc_lamport_tell(struct crpc_spsc_cons *c)
+{
+	/* R2: the reads before the tail that gives their slots away. Pairs with A2. */
+	crpc_store_release(c->tail, c->freed);
+	c->released = c->freed;
+}
+
+/* Nothing known is left: look at the head. */
+static inline uint32_t
+__crpc_spsc_lamport_look(struct crpc_spsc_cons *c)
+{
+	/* A1: the messages before the head that covers them. Pairs with R1. */
+	uint32_t head = crpc_load_acquire(c->head);
+
+	/* A head before next, or more than a ring beyond freed, was never written by a producer. */
+	if (crpc_likely(head - c->freed <= c->depth && head - c->next <= c->depth))
+		c->limit = head;
+	if (c->limit == c->next && c->freed != c->released)
+		__crpc_spsc_lamport_tell(c);
+	return c->limit - c->next;
+}
+
+/**
+ * Up to @p want messages to read in place; they count as read.
+ *
+ * @param c
+ *   The consumer's end.
+ * @param esize
+ *   Bytes of a message.
+ * @param want
+ *   Messages wished for.
+ * @param first
+ *   Set to the first; the others follow at @p esize bytes. Readable until the next release.
+ * @return
+ *   How many; fewer than want does not mean empty, 0 does. May be called again before release.
+ */
+static inline uint32_t
+crpc_spsc_lamport_peek(struct crpc_spsc_cons *c, uint32_t esize, uint32_t want, void **first)
+{
+	uint32_t i = c->next & (c->depth - 1);
+	uint32_t n = c->limit - c->next;
+
+	if (n == 0)
+		n = __crpc_spsc_lamport_look(c);
+	n = n < want ? n : want;
+	n = n < c->depth - i ? n : c->depth - i;
+	*first = c->slots + (size_t)i * esize;
+	c->next += n;
+	return n;
+}
+
+/** Give back everything that was peeked. */
+static inline void
+crpc_spsc_lamport_release(struct crpc_spsc_cons *c)
+{
+	c->freed = c->next;
+	if (c->freed - c->released >= c->batch)
+		__crpc_spsc_lamport_tell(c);
+}
+
+/**
+ * Dequeue up to @p n messages; ends an open peek.
+ *
+ * @param c
+ *   The consumer's end.
+ * @param esize
+ *   Bytes of a message.
+ * @param msgs
+ *   Takes them, side by side.
+ * @param n
+ *   Room in msgs.
+ * @return
+ *   How many; 0 is empty.
+ */
+static inline uint32_t
+crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *msgs, uint32_t n)
+{
+	uint32_t done = 0, run, i;
+	char *dst = msgs;
+	void *first;
+
+	while (done < n) {
+		run = crpc_spsc_lamport_peek(c, esize, n - done, &first);
+		if (run == 0)
+			break;
+		for (i = 0; i < run; i++, dst += esize)
+			crpc_spsc_copy(dst, (const char *)first + (size_t)i * esize, esize);
+		done += run;
+	}
+	crpc_spsc_lamport_release(c);
+	return done;
+}
+
+/**
+ * Dequeue one message; ends an open peek.
+ *
+ * @param c
+ *   The consumer's end.
+ * @param esize
+ *   Bytes of a message.
+ * @param msg
+ *   Takes it.
+ * @return
+ *   True; false: the ring is empty.
+ */
+static inline bool
+crpc_spsc_lamport_dequeue(struct crpc_spsc_cons *c, uint32_t esize, void *msg)
+{
+	uint32_t next = c->next;
+
+	if (crpc_unlikely(next == c->limit) && __crpc_spsc_lamport_look(c) == 0)
+		return false;
+	crpc_spsc_copy(msg, c->slots + (size_t)(next & (c->depth - 1)) * esize, esize);
+	c->next = next + 1;
+	crpc_spsc_lamport_release(c);
+	return true;
+}
+
+#endif
