@@ -169,9 +169,6 @@ __crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
 	uint64_t flag;
 	uint32_t n;
 
-	/* Blocks that were peeked and not given back still carry a valid flag. */
-	if (crpc_unlikely(c->next - c->freed >= c->depth))
-		return 0;
 	/* A3: the messages before the count that covers them. Pairs with R3. */
 	flag = crpc_load_acquire(__crpc_spsc_flag(c->pos));
 	n = !one || (uint32_t)(flag >> 3) == c->lap ? (uint32_t)(flag & 7) : 0;
@@ -190,13 +187,16 @@ __crpc_spsc_block_peek(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, uint32_t want, void **first)
 {
 	uint32_t n = c->avail - c->taken, len = crpc_spsc_block_len(esize, per);
+	/* At most depth messages are held: then pos cannot come round to blocks not yet given back. */
+	uint32_t room = c->depth - (c->next - c->freed);
 
 	if (n == 0) {
-		n = __crpc_spsc_block_look(c, per, one);
+		n = room != 0 ? __crpc_spsc_block_look(c, per, one) : 0;
 		if (n == 0)
 			return 0;
 	}
 	n = n < want ? n : want;
+	n = n < room ? n : room;
 	*first = c->pos + CRPC_SPSC_FLAG_LEN + (size_t)c->taken * esize;
 	c->taken += n;
 	c->next += n;

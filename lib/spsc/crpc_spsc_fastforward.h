@@ -14,7 +14,7 @@
  * the layout. A message and its flag travel in one line, so a lone message arrives after one line
  * transfer; CRPC_SPSC_ALIGNED keeps it so for every message, CRPC_SPSC_PACKED moves fewer lines.
  *
- * Full is seen in the flag of the next block: a ring takes at least depth messages, at most one block more.
+ * Full is seen in the flag of the next block: a ring takes at least depth messages, and less than two blocks more.
  *
  * Publication: a full block at once; a part of one at flush, or at the end of the call where `lazy` says so.
  */

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SPSC_RING_H
+#define SPSC_RING_H
+
+/* A ring on the heap with both ends, and payloads that tell their position. */
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "crpc_spsc.h"
+
+struct ring {
+	void *mem;
+	size_t len;
+	struct crpc_spsc_prod p;
+	struct crpc_spsc_cons c;
+};
+
+static inline int
+ring_make(struct ring *r, const struct crpc_spsc_attr *a)
+{
+	ssize_t len = crpc_spsc_memsize(a);
+	int rc;
+
+	if (len < 0)
+		return (int)len;
+	r->len = (size_t)len;
+	r->mem = aligned_alloc(CRPC_CACHE_GUARD, r->len);
+	memset(r->mem, 0xa5, r->len);
+	rc = crpc_spsc_init(r->mem, r->len, a);
+	if (rc == 0)
+		rc = crpc_spsc_prod_attach(&r->p, r->mem, r->len);
+	if (rc == 0)
+		rc = crpc_spsc_cons_attach(&r->c, r->mem, r->len);
+	return rc;
+}
+
+/* Ends in the ring's own check: a ring at rest must be sound. */
+static inline int
+ring_free(struct ring *r)
+{
+	int bad = crpc_spsc_check(&r->p, &r->c, stderr);
+
+	free(r->mem);
+	return bad;
+}
+
+static inline uint64_t
+word_of(uint64_t seq, uint32_t i)
+{
+	return (seq + 1) * UINT64_C(0x9e3779b97f4a7c15) + i;
+}
+
+static inline void
+msg_fill(void *msg, uint32_t esize, uint64_t seq)
+{
+	uint64_t *w = msg;
+	uint32_t i;
+
+	for (i = 0; i < esize / 8; i++)
+		w[i] = word_of(seq, i);
+}
+
+static inline int
+msg_good(const void *msg, uint32_t esize, uint64_t seq)
+{
+	const uint64_t *w = msg;
+	uint32_t i;
+
+	for (i = 0; i < esize / 8; i++)
+		if (w[i] != word_of(seq, i))
+			return 0;
+	return 1;
+}
+
+/* xorshift64*: seeds are printed, so any failure can be run again. */
+static inline uint64_t
+rnd(uint64_t *s)
+{
+	*s ^= *s >> 12;
+	*s ^= *s << 25;
+	*s ^= *s >> 27;
+	return *s * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+#endif
