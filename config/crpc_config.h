@@ -29,6 +29,15 @@
 #define CRPC_SPSC_ESIZE_MIN 8
 #define CRPC_SPSC_ESIZE_MAX 256
 
+/* ---- lib/flux ---- */
+
+/** Nodes of one flux or mesh. */
+#define CRPC_FLUX_NODES_MAX 256
+/** Calls that one node may have open to one peer. */
+#define CRPC_FLUX_WINDOW_MAX 4096
+/** Bytes of one request or response: a ring's message less its header. */
+#define CRPC_FLUX_MSG_MAX (CRPC_SPSC_ESIZE_MAX - 8)
+
 /* ---- lib/ipc ---- */
 
 /** Clients of one server. */
@@ -65,6 +74,7 @@
 
 _Static_assert(CRPC_CACHE_GUARD % CRPC_CACHE_LINE == 0, "a guard is whole lines");
 _Static_assert((CRPC_SPSC_DEPTH_MAX & (CRPC_SPSC_DEPTH_MAX - 1)) == 0, "a power of two");
+_Static_assert(2 * CRPC_FLUX_WINDOW_MAX <= CRPC_SPSC_DEPTH_MAX, "a ring holds two windows");
 _Static_assert((CRPC_COPYRPC_RING_MIN & (CRPC_COPYRPC_RING_MIN - 1)) == 0, "a power of two");
 _Static_assert((CRPC_COPYRPC_RING_MAX & (CRPC_COPYRPC_RING_MAX - 1)) == 0, "a power of two");
 _Static_assert(CRPC_COPYRPC_ADDR_LEN > CRPC_RDMA_ADDR_LEN, "an endpoint's address holds a QP's");

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* flux: call, poll, recv, reply. Nothing here allocates, locks or waits. */
+#include <errno.h>
+
+#include "flux_priv.h"
+
+/* ---- calls ---- */
+
+static uint32_t
+queue_calls(struct crpc_flux_node *node, struct flux_chan *ch, const char *msgs, uint32_t len,
+	const uint64_t *cookies, uint32_t n, enum slot_state state)
+{
+	uint32_t esize = ch->req_p.esize, done = 0, run, i, at;
+	uint64_t now = node->now_ns;
+	struct flux_slot *s;
+	struct flux_msg *m;
+	void *first;
+
+	n = n < ch->nfree ? n : ch->nfree;
+	while (done < n) {
+		run = flux_reserve(&ch->req_p, n - done, &first);
+		if (run == 0)
+			break;
+		for (i = 0; i < run; i++) {
+			m = (struct flux_msg *)(void *)((char *)first + (size_t)i * esize);
+			at = ch->free[--ch->nfree];
+			s = &ch->slot[at];
+			s->id += ID_STEP;
+			if (crpc_unlikely(s->id < ID_STEP))
+				s->id += ID_STEP; /* 0 means none */
+			s->state = state;
+			s->cookie = cookies != NULL ? cookies[done + i] : 0;
+			s->since_ns = now;
+			s->pos = ch->req_p.next + i;
+			m->id = s->id;
+			m->len = len;
+			flux_copy(m + 1, msgs, len);
+			msgs += len;
+		}
+		flux_commit(&ch->req_p, run);
+		done += run;
+	}
+	node->stats.calls += done;
+	return done;
+}
+
+/* The channel to call on, or why not. */
+static int
+chan_to(struct crpc_flux_node *node, uint32_t peer, uint32_t len, struct flux_chan **ch)
+{
+	*ch = peer < CRPC_FLUX_NODES_MAX ? node->by_peer[peer] : NULL;
+	/* A20 pairs with R20. */
+	if (crpc_unlikely(*ch == NULL || crpc_load_acquire(&(*ch)->server_gone) != 0))
+		return -ENOTCONN;
+	if (crpc_unlikely(len > (*ch)->msg_size))
+		return -EMSGSIZE;
+	return 0;
+}
+
+uint32_t
+crpc_flux_call_burst(struct crpc_flux_node *node, uint32_t peer, const void *msgs, uint32_t len,
+	const uint64_t *cookies, uint32_t n)
+{
+	struct flux_chan *ch;
+	uint32_t done;
+
+	if (chan_to(node, peer, len, &ch) != 0)
+		return 0;
+	done = queue_calls(node, ch, msgs, len, cookies, n, SLOT_OPEN);
+	node->stats.again += n - done;
+	return done;
+}
+
+static int
+call_one(struct crpc_flux_node *node, uint32_t peer, const void *buf, uint32_t len,
+	uint64_t cookie, enum slot_state state)
+{
+	struct flux_chan *ch;
+	int rc = chan_to(node, peer, len, &ch);
+
+	if (crpc_unlikely(rc != 0))
+		return rc;
+	if (queue_calls(node, ch, buf, len, &cookie, 1, state) == 1)
+		return 0;
+	node->stats.again++;
+	return ch->nlate == ch->window ? -EHOSTDOWN : -EAGAIN;
+}
+
+int
+crpc_flux_call(
+	struct crpc_flux_node *node, uint32_t peer, const void *buf, uint32_t len, uint64_t cookie)
+{
+	return call_one(node, peer, buf, len, cookie, SLOT_OPEN);
+}
+
+int
+crpc_flux_notify(struct crpc_flux_node *node, uint32_t peer, const void *buf, uint32_t len)
+{
+	return call_one(node, peer, buf, len, 0, SLOT_ONEWAY);
+}
+
+/* ---- completions ---- */
+
+/* onesided: an answer proves that its request, and all before it, left the ring. */
+static void
+credit_requests(struct crpc_spsc_prod *p, uint32_t pos)
+{
+	int32_t more = (int32_t)(pos + 1 - (p->limit - p->depth));
+
+	if (more > 0)
+		crpc_spsc_onesided_credit(p, (uint32_t)more);
+}
+
+/* Take up to n answers from one channel. */
+static uint32_t
+take_answers(
+	struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *done, uint32_t n)
+{
+	uint32_t esize = ch->resp_c.esize, got = 0, taken = 0, run, i, at, state;
+	bool one = flux_is_onesided(&ch->req_p);
+	/* What stays in the ring until the next poll: see the bound in chan_rings(). */
+	uint32_t most = ch->window >= 4 ? ch->window / 4 : 1;
+	struct flux_slot *s;
+	struct flux_msg m;
+	char *at_msg;
+	void *first;
+
+	n = n < most ? n : most;
+	for (; taken < n && (run = flux_peek(&ch->resp_c, n - taken, &first)) != 0; taken += run) {
+		for (i = 0; i < run; i++) {
+			at_msg = (char *)first + (size_t)i * esize;
+			memcpy(&m, at_msg, sizeof(m));
+			at = m.id & ID_SLOT_MASK;
+			s = &ch->slot[at];
+			if (crpc_unlikely(at >= ch->window || s->id != m.id ||
+				    s->state == SLOT_FREE || m.len > ch->msg_size)) {
+				node->stats.malformed++;
+				continue;
+			}
+			state = s->state;
+			s->state = SLOT_FREE;
+			ch->free[ch->nfree++] = (uint16_t)at;
+			if (one)
+				credit_requests(&ch->req_p, s->pos);
+			if (crpc_unlikely(state != SLOT_OPEN)) {
+				ch->nlate -= state == SLOT_LATE;
+				node->stats.late += state == SLOT_LATE;
+				continue;
+			}
+			done[got].cookie = s->cookie;
+			done[got].data = at_msg + sizeof(m);
+			done[got].len = m.len;
+			done[got].status = 0;
+			got++;
+		}
+	}
+	return got;
+}
+
+/* Complete calls of one channel that are past their deadline, or all of one whose server left. */
+static crpc_noinline uint32_t
+fail_calls(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *done, uint32_t n,
+	int status)
+{
+	uint64_t limit = ch->flux->attr.deadline_ns;
+	struct flux_slot *s;
+	uint32_t i, got = 0;
+
+	for (i = 0; i < ch->window && got < n; i++) {
+		s = &ch->slot[i];
+		if (s->state != SLOT_OPEN && s->state != SLOT_ONEWAY)
+			continue;
+		if (status == -ETIMEDOUT && node->now_ns - s->since_ns < limit)
+			continue;
+		if (s->state == SLOT_OPEN) {
+			done[got++] = (struct crpc_done){.cookie = s->cookie, .status = status};
+			node->stats.timeouts += status == -ETIMEDOUT;
+			node->stats.resets += status == -ECONNRESET;
+		}
+		s->state = SLOT_LATE;
+		ch->nlate++;
+	}
+	return got;
+}
+
+/* Deadlines and peers that left; looked at a few times per deadline, not at each poll. */
+static uint32_t
+fail_due(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n)
+{
+	uint64_t limit = node->flux->attr.deadline_ns;
+	uint32_t i, got = 0;
+
+	if (limit == 0 || node->now_ns < node->next_scan_ns)
+		return 0;
+	for (i = 0; i < node->nout && got < n; i++)
+		got += fail_calls(node, node->out[i], done + got, n - got, -ETIMEDOUT);
+	if (got < n) /* else there may be more: go on at the next poll */
+		node->next_scan_ns = node->now_ns + limit / 4;
+	return got;
+}
+
+uint32_t
+crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, uint64_t now_ns)
+{
+	uint32_t got = 0, i, k, turn, share;
+	struct flux_chan *ch;
+
+	node->now_ns = now_ns;
+	for (i = 0; i < node->nout; i++)
+		flux_ring_release(&node->out[i]->resp_c);
+	crpc_flux_flush(node);
+	if (node->nout == 0)
+		return 0;
+	/* Two turns: an equal share each, then what is left to whoever has more. */
+	share = n / node->nout > 0 ? n / node->nout : 1;
+	for (turn = 0; turn < 2 && got < n; turn++, share = n)
+		for (k = 0, i = node->next_out; k < node->nout && got < n; k++) {
+			i = i < node->nout ? i : 0;
+			got += take_answers(node, node->out[i++], done + got,
+				share < n - got ? share : n - got);
+		}
+	node->next_out = node->next_out + 1 < node->nout ? node->next_out + 1 : 0;
+	for (i = 0; i < node->nout && got < n; i++) {
+		ch = node->out[i];
+		/* A21 pairs with R20: all answers that the server gave are in the ring. */
+		if (crpc_likely(crpc_load_acquire(&ch->server_gone) == 0))
+			continue;
+		if (crpc_spsc_count(&ch->resp_c) != 0)
+			continue;
+		got += fail_calls(node, ch, done + got, n - got, -ECONNRESET);
+		if (ch->nlate + ch->nfree == ch->window && ch->resp_c.next == ch->resp_c.freed)
+			flux_out_drop(node, i--);
+	}
+	got += fail_due(node, done + got, n - got);
+	node->stats.done += got;
+	return got;
+}
+
+/* ---- requests ---- */
+
+/* Take up to n requests from one channel; their bytes move to where they may stay. */
+static uint32_t
+take_requests(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_req *req, uint32_t n)
+{
+	uint32_t esize = ch->req_c.esize, got = 0, run, i, at;
+	struct flux_msg m;
+	char *at_msg, *buf;
+	void *first;
+
+	while (got < n && (run = flux_peek(&ch->req_c, n - got, &first)) != 0) {
+		ch->taken += run;
+		for (i = 0; i < run; i++) {
+			at_msg = (char *)first + (size_t)i * esize;
+			memcpy(&m, at_msg, sizeof(m));
+			at = m.id & ID_SLOT_MASK;
+			if (crpc_unlikely(at >= ch->window || m.len > ch->msg_size || m.id == 0 ||
+				    ch->held[at] != 0)) {
+				node->stats.malformed++;
+				continue;
+			}
+			ch->held[at] = m.id;
+			buf = ch->held_buf + (size_t)at * ch->held_stride;
+			flux_copy(buf, at_msg + sizeof(m), m.len);
+			req[got].token = ch->token_hi | m.id;
+			req[got].data = buf;
+			req[got].len = m.len;
+			req[got].peer = ch->caller;
+			got++;
+		}
+	}
+	flux_ring_release(&ch->req_c);
+	/* onesided: so many requests came that all answers but a window of them were read. */
+	if (flux_is_onesided(&ch->resp_p) &&
+		(int32_t)(ch->taken - ch->window - (ch->resp_p.limit - ch->resp_p.depth)) > 0)
+		crpc_spsc_onesided_credit(&ch->resp_p,
+			ch->taken - ch->window - (ch->resp_p.limit - ch->resp_p.depth));
+	return got;
+}
+
+uint32_t
+crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint32_t n)
+{
+	uint32_t got = 0, i, k, turn, share;
+	struct flux_chan *ch;
+
+	crpc_flux_flush(node);
+	if (crpc_unlikely(crpc_load_relaxed(&node->inbox) != NULL))
+		flux_inbox_take(node);
+	if (node->nin == 0)
+		return 0;
+	share = n / node->nin > 0 ? n / node->nin : 1;
+	for (turn = 0; turn < 2 && got < n; turn++, share = n)
+		for (k = 0, i = node->next_in; k < node->nin && got < n; k++) {
+			i = i < node->nin ? i : 0;
+			ch = node->in[i++];
+			if (crpc_unlikely(ch == NULL))
+				continue;
+			/* A22 pairs with R21. */
+			if (crpc_unlikely(crpc_load_acquire(&ch->caller_gone) != 0)) {
+				flux_in_drop(node, i - 1);
+				continue;
+			}
+			got += take_requests(
+				node, ch, req + got, share < n - got ? share : n - got);
+		}
+	node->next_in = node->next_in + 1 < node->nin ? node->next_in + 1 : 0;
+	node->stats.requests += got;
+	return got;
+}
+
+static inline int
+answer(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len)
+{
+	uint32_t id = (uint32_t)token, at = id & ID_SLOT_MASK;
+	uint32_t in = (uint32_t)(token >> 48);
+	struct flux_chan *ch = in < node->nin ? node->in[in] : NULL;
+	struct flux_msg *m;
+	void *first;
+
+	if (crpc_unlikely(ch == NULL || ((token ^ ch->token_hi) >> 32) != 0 || at >= ch->window ||
+		    id == 0 || ch->held[at] != id))
+		return -ENOENT;
+	if (crpc_unlikely(len > ch->msg_size))
+		return -EMSGSIZE;
+	/* There is room for every answer (chan_rings()), unless the caller corrupted the ring. */
+	if (crpc_unlikely(flux_reserve(&ch->resp_p, 1, &first) == 0))
+		return -ENOENT;
+	m = first;
+	m->id = id;
+	m->len = len;
+	flux_copy(m + 1, buf, len);
+	flux_commit(&ch->resp_p, 1);
+	ch->held[at] = 0;
+	node->stats.replies++;
+	return 0;
+}
+
+int
+crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len)
+{
+	return answer(node, token, buf, len);
+}
+
+uint32_t
+crpc_flux_reply_burst(struct crpc_flux_node *node, const struct crpc_req *req, const void *msgs,
+	uint32_t len, uint32_t n)
+{
+	const char *msg = msgs;
+	uint32_t i;
+
+	for (i = 0; i < n && answer(node, req[i].token, msg, len) == 0; i++)
+		msg += len;
+	return i;
+}
+
+int
+crpc_flux_release(struct crpc_flux_node *node, uint64_t token)
+{
+	return answer(node, token, NULL, 0);
+}
+
+void
+crpc_flux_flush(struct crpc_flux_node *node)
+{
+	uint32_t i;
+
+	for (i = 0; i < node->nout; i++)
+		crpc_spsc_flush(&node->out[i]->req_p);
+	for (i = 0; i < node->nin; i++)
+		if (node->in[i] != NULL)
+			crpc_spsc_flush(&node->in[i]->resp_p);
+}
