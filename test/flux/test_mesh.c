@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The mesh over each backend: notifications, requests and responses between threads at full window, deadlines,
+ * peers that leave, replies that find a full receiver.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "crpc_atomic.h"
+#include "crpc_log.h"
+#include "crpc_mesh.h"
+
+#define NODES 3u
+#define CALLS 4000u
+#define NOTIFY_BIT (UINT64_C(1) << 63)
+
+static struct crpc_mesh *
+mesh_of(enum crpc_mesh_backend b, uint32_t nodes, uint32_t window, uint64_t deadline_ns)
+{
+	struct crpc_mesh_attr a = {.backend = b,
+		.flux = {.nodes = nodes, .variant = CRPC_SPSC_FASTFORWARD, .window = window,
+			.msg_size = 16, .deadline_ns = deadline_ns}};
+	struct crpc_mesh *mesh = crpc_mesh_create(&a);
+
+	assert_non_null(mesh);
+	return mesh;
+}
+
+static void
+bad_arguments_are_named(void **state)
+{
+	struct crpc_mesh_attr a = {.backend = CRPC_MESH_BACKENDS, .flux = {.nodes = 2}};
+	struct crpc_mesh *mesh;
+	int b;
+
+	assert_null(crpc_mesh_create(&a));
+	assert_non_null(strstr(crpc_log_last(), "backend 4 is unknown"));
+	a.flux.nodes = 0;
+	for (b = 0; b < CRPC_MESH_BACKENDS; b++) {
+		a.backend = (enum crpc_mesh_backend)b;
+		assert_null(crpc_mesh_create(&a));
+		assert_int_equal(errno, EINVAL);
+	}
+	mesh = mesh_of(CRPC_MESH_RTE_RING, 2, 4, 0);
+	assert_null(crpc_mesh_join(mesh, 5));
+	assert_int_equal(errno, EINVAL);
+	crpc_mesh_free(mesh);
+}
+
+/* Held requests, out-of-order replies, double replies, deadlines, leaving: in one thread. */
+static void
+one_thread(void **state)
+{
+	enum crpc_mesh_backend b = (enum crpc_mesh_backend)(intptr_t)*state;
+	struct crpc_mesh *mesh = mesh_of(b, 3, 4, 1000);
+	struct crpc_mesh_node *x, *y;
+	struct crpc_done done[8];
+	struct crpc_req req[8];
+	uint64_t msg[2] = {0};
+	int i;
+
+	x = crpc_mesh_join(mesh, 0);
+	assert_int_equal(crpc_mesh_call(x, 1, msg, 16, 0), -ENOTCONN);
+	y = crpc_mesh_join(mesh, 1);
+	assert_null(crpc_mesh_join(mesh, 1));
+	assert_int_equal(errno, EBUSY);
+	assert_int_equal(crpc_mesh_connect(x, 2), -ENOTCONN);
+	assert_int_equal(crpc_mesh_connect(x, 1), 0);
+	for (i = 0; i < 4; i++) {
+		msg[0] = (uint64_t)i;
+		assert_int_equal(crpc_mesh_call(x, 1, msg, 16, (uint64_t)i), 0);
+	}
+	assert_int_equal(crpc_mesh_call(x, 1, msg, 16, 9), -EAGAIN);
+	assert_int_equal(crpc_mesh_call(x, 1, msg, 17, 9), -EMSGSIZE);
+	crpc_mesh_flush(x);
+	assert_int_equal(crpc_mesh_recv(y, req, 8), 4);
+	for (i = 3; i >= 1; i--) {
+		assert_int_equal(crpc_mesh_reply(y, req[i].token, req[i].data, 16), 0);
+		assert_int_equal(crpc_mesh_reply(y, req[i].token, req[i].data, 16), -ENOENT);
+	}
+	crpc_mesh_flush(y);
+	for (i = 3; i >= 1;) {
+		assert_int_equal(crpc_mesh_poll(x, done, 1, 10), 1);
+		assert_int_equal(done[0].cookie, i);
+		assert_int_equal(*(const uint64_t *)done[0].data, i--);
+	}
+	/* Request 0 is late: the caller hears of it once, the answer is dropped. */
+	assert_int_equal(crpc_mesh_poll(x, done, 8, 2000), 1);
+	assert_int_equal(done[0].status, -ETIMEDOUT);
+	assert_int_equal(done[0].cookie, 0);
+	assert_int_equal(crpc_mesh_pending(x), 1);
+	assert_int_equal(crpc_mesh_reply(y, req[0].token, msg, 16), 0);
+	crpc_mesh_flush(y);
+	assert_int_equal(crpc_mesh_poll(x, done, 8, 2001), 0);
+	assert_int_equal(crpc_mesh_pending(x), 0);
+	/* A peer that leaves with a call open; it joins again as somebody new. */
+	assert_int_equal(crpc_mesh_call(x, 1, msg, 16, 77), 0);
+	crpc_mesh_flush(x);
+	crpc_mesh_leave(y);
+	y = crpc_mesh_join(mesh, 1);
+	assert_int_equal(crpc_mesh_poll(x, done, 8, 2002), 1);
+	assert_int_equal(done[0].status, -ECONNRESET);
+	assert_int_equal(crpc_mesh_recv(y, req, 8), 0);
+	assert_int_equal(crpc_mesh_pending(x), 0);
+	crpc_mesh_leave(x);
+	crpc_mesh_leave(y);
+	crpc_mesh_free(mesh);
+}
+
+/* Notifications fill a receiver; replies to its node wait and arrive, none is lost. */
+static void
+reply_to_a_full_receiver(void **state)
+{
+	struct crpc_mesh *mesh = mesh_of(CRPC_MESH_RTE_RING, 2, 4, 0);
+	struct crpc_mesh_node *x = crpc_mesh_join(mesh, 0), *y = crpc_mesh_join(mesh, 1);
+	struct crpc_done done[8];
+	struct crpc_req req[64];
+	uint64_t msg[2] = {1, 2};
+	uint32_t notes = 0, got = 0, n, i, turn;
+
+	for (i = 0; i < 4; i++)
+		assert_int_equal(crpc_mesh_call(x, 1, msg, 16, i), 0);
+	assert_int_equal(crpc_mesh_recv(y, req, 8), 4);
+	while (crpc_mesh_notify(y, 0, msg, 16) == 0)
+		notes++;
+	assert_int_equal(crpc_mesh_notify(y, 0, msg, 16), -EAGAIN);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(crpc_mesh_reply(y, req[i].token, msg, 16), 0);
+	for (turn = 0; turn < 10; turn++) {
+		crpc_mesh_flush(y);
+		got += crpc_mesh_poll(x, done, 8, 0);
+		n = crpc_mesh_recv(x, req, 64);
+		notes -= n;
+		for (i = 0; i < n; i++)
+			assert_int_equal(crpc_mesh_release(x, req[i].token), 0);
+	}
+	assert_int_equal(got, 4);
+	assert_int_equal(notes, 0);
+	crpc_mesh_leave(x);
+	crpc_mesh_leave(y);
+	crpc_mesh_free(mesh);
+}
+
+struct worker {
+	struct crpc_mesh *mesh;
+	uint32_t id;
+	uint32_t bad;
+	_Atomic uint32_t *joined;
+	_Atomic uint32_t *finished;
+};
+
+static void *
+worker_run(void *arg)
+{
+	struct worker *w = arg;
+	struct crpc_mesh_node *node = crpc_mesh_join(w->mesh, w->id);
+	uint64_t sent[NODES] = {0}, notes[NODES] = {0}, done = 0, heard = 0, now = 0, msg[2];
+	struct crpc_done fin[32];
+	struct crpc_req req[32];
+	bool told = false;
+	uint32_t i, n, k;
+
+	crpc_fetch_add_relaxed(w->joined, 1);
+	while (crpc_load_acquire(w->joined) < NODES)
+		sched_yield();
+	for (i = 0; i < NODES; i++)
+		if (i != w->id && crpc_mesh_connect(node, i) != 0)
+			w->bad++;
+	while (crpc_load_acquire(w->finished) < NODES) {
+		for (i = 0; i < NODES; i++) {
+			msg[0] = sent[i];
+			msg[1] = ~sent[i];
+			if (i != w->id && sent[i] < CALLS)
+				sent[i] += crpc_mesh_call(node, i, msg, 16, sent[i]) == 0;
+			msg[0] = notes[i] | NOTIFY_BIT;
+			if (i != w->id && notes[i] < CALLS)
+				notes[i] += crpc_mesh_notify(node, i, msg, 16) == 0;
+		}
+		n = crpc_mesh_recv(node, req, 32);
+		for (i = 0; i < n; i++) {
+			memcpy(msg, req[i].data, 16);
+			if (msg[0] & NOTIFY_BIT) {
+				heard++;
+				k = crpc_mesh_release(node, req[i].token) != 0;
+			} else {
+				k = msg[1] != ~msg[0] ||
+					crpc_mesh_reply(node, req[i].token, msg, 16) != 0;
+			}
+			w->bad += k;
+		}
+		k = crpc_mesh_poll(node, fin, 32, now++);
+		for (i = 0; i < k; i++)
+			if (fin[i].status != 0 ||
+				*(const uint64_t *)fin[i].data != fin[i].cookie)
+				w->bad++;
+		done += k;
+		if (!told && done == CALLS * (NODES - 1) && heard == CALLS * (NODES - 1)) {
+			told = true;
+			crpc_fetch_add_relaxed(w->finished, 1);
+		}
+		if (n + k == 0)
+			sched_yield();
+	}
+	crpc_mesh_leave(node);
+	return NULL;
+}
+
+static void
+threads(void **state)
+{
+	enum crpc_mesh_backend b = (enum crpc_mesh_backend)(intptr_t)*state;
+	struct crpc_mesh *mesh = mesh_of(b, NODES, 16, 0);
+	_Atomic uint32_t joined = 0, finished = 0;
+	struct worker w[NODES];
+	pthread_t th[NODES];
+	uint32_t i;
+
+	for (i = 0; i < NODES; i++) {
+		w[i] = (struct worker){.mesh = mesh, .id = i, .joined = &joined,
+			.finished = &finished};
+		assert_int_equal(pthread_create(&th[i], NULL, worker_run, &w[i]), 0);
+	}
+	for (i = 0; i < NODES; i++) {
+		pthread_join(th[i], NULL);
+		assert_int_equal(w[i].bad, 0);
+	}
+	crpc_mesh_free(mesh);
+}
+
+#define FOR_BACKEND(f, b) {.name = #f " " #b, .test_func = f, .initial_state = (void *)(intptr_t)(b)}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bad_arguments_are_named),
+		FOR_BACKEND(one_thread, CRPC_MESH_FLUX),
+		FOR_BACKEND(one_thread, CRPC_MESH_RTE_RING),
+		FOR_BACKEND(one_thread, CRPC_MESH_RTE_RING_RTS),
+		FOR_BACKEND(one_thread, CRPC_MESH_RTE_RING_HTS),
+		cmocka_unit_test(reply_to_a_full_receiver),
+		FOR_BACKEND(threads, CRPC_MESH_FLUX),
+		FOR_BACKEND(threads, CRPC_MESH_RTE_RING),
+		FOR_BACKEND(threads, CRPC_MESH_RTE_RING_RTS),
+		FOR_BACKEND(threads, CRPC_MESH_RTE_RING_HTS),
+	};
+
+	return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
+}
