@@ -15,7 +15,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include <rte_errno.h>
+/* rte_ring with the ordering on its accesses, not by fences: the thread sanitizer follows it. */
+#ifndef RTE_USE_C11_MEM_MODEL
+#define RTE_USE_C11_MEM_MODEL 1
+#endif
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
