@@ -25,7 +25,7 @@
  * rte_ring 22.11 hands messages of one producer over through another's release of the shared tail, a chain
  * that the thread sanitizer does not follow. Its own copies are excused; everything else is checked.
  */
-const char *__tsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 
 const char *
 __tsan_default_suppressions(void)

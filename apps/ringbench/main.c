@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ringbench: what a message between two lcores costs, beside rte_ring and other queues, and beside what the
+ * machine can do at all.
+ *
+ * For each pattern, size and burst: `repeat` rounds; in a round every transport gets its slices in turn, a
+ * line ping-pong before and after each. Slices are compared only with slices of the same state.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_eal.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+#include <rte_malloc.h>
+
+#include "crpc_clock.h"
+#include "crpc_log.h"
+#include "rb.h"
+
+#define SLICE_NS 60e6
+#define CHECK_NS 10e6
+
+static volatile sig_atomic_t interrupted;
+static unsigned int lcore_id[RB_LCORES_MAX];
+static uint32_t lcore_count;
+static bool counters_told;
+
+static void
+on_signal(int sig)
+{
+	interrupted = 1;
+}
+
+/* One lcore's part of a slice, between two readings of what can disturb or explain it. */
+static void
+part_run(struct rb_slice *s, uint32_t index)
+{
+	uint64_t before = rb_env_switches();
+	bool counted = false;
+	struct rb_perf perf;
+	int rc;
+
+	if (s->c.counters && index < 2) {
+		rc = rb_perf_open(&perf);
+		counted = rc == 0;
+		if (rc != 0 && index == 0 && !counters_told) {
+			counters_told = true;
+			printf("counters: this machine has none for us (%s)\n", strerror(-rc));
+		}
+	}
+	if (s->c.pattern >= RB_FLUX)
+		rb_nodes_run(s, index);
+	else if (index == 0)
+		rb_ring_first(s);
+	else
+		rb_ring_second(s);
+	if (counted) {
+		rb_perf_read(&perf, s->r.counter[index]);
+		rb_perf_close(&perf);
+		if (index == 0)
+			s->r.counted = true;
+	}
+	crpc_fetch_add_relaxed(&s->switches, rb_env_switches() - before);
+}
+
+struct part {
+	struct rb_slice *s;
+	uint32_t index;
+};
+
+static int
+part_main(void *arg)
+{
+	struct part *p = arg;
+
+	if (p->s->c.pattern < RB_FLUX)
+		crpc_fetch_add_relaxed(&p->s->ready, 1);
+	part_run(p->s, p->index);
+	return 0;
+}
+
+/* Lcores that a pattern uses. */
+static uint32_t
+lcores_of(const struct rb_case *c)
+{
+	uint32_t n = c->pattern >= RB_FLUX ? c->nodes : 2;
+
+	return n < lcore_count ? n : lcore_count;
+}
+
+/* Run one slice; line[1] is the ping-pong after it, and the one before the next. */
+static int
+slice_run(struct rb_slice *s, double *line)
+{
+	bool nodes = s->c.pattern >= RB_FLUX;
+	struct part part[RB_LCORES_MAX];
+	uint64_t t0;
+	uint32_t i;
+	int rc;
+
+	s->c.nlcores = lcores_of(&s->c);
+	rc = nodes ? rb_nodes_open(s) : rb_ring_open(s);
+	if (rc != 0)
+		return rc;
+	for (i = 1; i < s->c.nlcores; i++) {
+		part[i] = (struct part){s, i};
+		rte_eal_remote_launch(part_main, &part[i], lcore_id[i]);
+	}
+	while (!nodes && crpc_load_acquire(&s->ready) == 0)
+		;
+	t0 = crpc_clock_ns();
+	part_run(s, 0);
+	s->r.ns = crpc_clock_ns() - t0;
+	crpc_store_relaxed(&s->stop, 1);
+	rte_eal_mp_wait_lcore();
+	if (nodes)
+		rb_nodes_close(s);
+	else
+		rb_ring_close(s);
+	s->r.messages = crpc_load_relaxed(&s->done);
+	s->r.bad = crpc_load_relaxed(&s->bad);
+	s->r.switches = crpc_load_relaxed(&s->switches);
+	s->r.line_ns[0] = line[0];
+	line[0] = s->r.line_ns[1] = rb_env_line_ns(lcore_id[1]);
+	return 0;
+}
+
+static uint64_t
+ticks_of(double ns)
+{
+	return (uint64_t)(ns * 4294967296.0 / (double)crpc_clock.mult);
+}
+
+/* One slice of a transport, or its untimed check. */
+static int
+transport_run(struct rb_case *c, bool check, double ns, double *line, struct rb_out *out)
+{
+	struct rb_slice *s = rte_zmalloc(NULL, sizeof(*s), 128);
+	int rc;
+
+	if (s == NULL)
+		return -ENOMEM;
+	s->c = *c;
+	s->c.check = check;
+	s->c.counters = c->counters && !check;
+	s->c.ticks = ticks_of(ns);
+	rc = slice_run(s, line);
+	if (rc != 0) {
+		fprintf(stderr, "ringbench: %s: %s\n", rb_transport_names[c->transport],
+			crpc_log_last()[0] != '\0' ? crpc_log_last() : strerror(-rc));
+	} else if (s->r.bad != 0 || s->r.messages == 0) {
+		fprintf(stderr, "ringbench: %s, %s, %u bytes, burst %u: %lu wrong of %lu messages\n",
+			rb_transport_names[c->transport], rb_pattern_names[c->pattern], c->size,
+			c->burst, (unsigned long)s->r.bad, (unsigned long)s->r.messages);
+		rc = -EBADMSG;
+	} else if (!check) {
+		rb_out_slice(out, c, &s->r);
+	}
+	rte_free(s);
+	return rc;
+}
+
+/* All rounds of one pattern, size and burst. */
+static int
+case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
+{
+	uint32_t slices = (uint32_t)(o->seconds * 1e9 / SLICE_NS + 0.5), round, i, k;
+	double line = rb_env_line_ns(lcore_id[1]), ns = SLICE_NS;
+	struct rb_steal before, after;
+	const char *why;
+	int rc = 0;
+
+	if (slices == 0) {
+		slices = 1;
+		ns = o->seconds * 1e9;
+	}
+	rb_env_steal(&before);
+	for (round = 0; round < o->repeat && rc == 0 && !interrupted; round++)
+		for (k = 0; k < slices && rc == 0 && !interrupted; k++)
+			for (i = 0; i < o->ntransport && rc == 0; i++) {
+				c->transport = o->transport[i];
+				if (!rb_transport_usable(c->transport, c->pattern, c->size, &why)) {
+					if (round == 0 && k == 0)
+						printf("%s %s\n", rb_transport_names[c->transport],
+							why);
+					continue;
+				}
+				if (o->check && round == 0 && k == 0)
+					rc = transport_run(c, true, CHECK_NS, &line, out);
+				if (rc == 0)
+					rc = transport_run(c, false, ns, &line, out);
+			}
+	rb_env_steal(&after);
+	if (rc == 0)
+		rc = rb_out_case(out, c, rb_env_steal_pct(&before, &after));
+	return rc;
+}
+
+static int
+all_run(const struct rb_opt *o, struct rb_out *out)
+{
+	struct rb_case c = {.depth = o->depth, .nodes = o->nodes, .counters = o->counters};
+	uint32_t p, m, b;
+	int rc = 0;
+
+	for (p = 0; p < o->npattern; p++)
+		for (m = 0; m < o->nsize; m++)
+			for (b = 0; b < o->nburst && rc == 0 && !interrupted; b++) {
+				c.pattern = o->pattern[p];
+				c.size = o->size[m];
+				c.burst = c.pattern == RB_LATENCY ? 1 : o->burst[b];
+				c.inflight = c.pattern == RB_LATENCY ? 1 : o->inflight;
+				if (c.pattern == RB_LATENCY && b > 0)
+					continue;
+				rc = case_run(o, &c, out);
+			}
+	return rc;
+}
+
+static void
+lcores_find(char *text, size_t len)
+{
+	unsigned int id;
+	size_t at = 0;
+
+	lcore_id[lcore_count++] = rte_get_main_lcore();
+	RTE_LCORE_FOREACH_WORKER(id)
+		if (lcore_count < RB_LCORES_MAX)
+			lcore_id[lcore_count++] = id;
+	for (id = 0; id < lcore_count && at < len; id++)
+		at += (size_t)snprintf(
+			text + at, len - at, "%s%u", id == 0 ? "" : ",", lcore_id[id]);
+}
+
+int
+main(int argc, char **argv)
+{
+	char lcores[64] = "";
+	struct rb_out *out;
+	struct rb_opt o;
+	int n, rc;
+
+	n = rte_eal_init(argc, argv);
+	if (n < 0) {
+		fprintf(stderr, "ringbench: the EAL does not start; without hugepages give "
+				"--no-huge --no-shconf -m 256 --no-pci\n");
+		return 2;
+	}
+	rc = rb_opt_parse(&o, argc - n, argv + n);
+	if (rc != 0) {
+		rc = rc == 1 ? 0 : rc; /* help */
+		goto cleanup;
+	}
+	lcores_find(lcores, sizeof(lcores));
+	if (lcore_count < 2) {
+		fprintf(stderr, "ringbench: one lcore (%s); two are needed: -l 0,1\n", lcores);
+		rc = 2;
+		goto cleanup;
+	}
+	if (o.nodes == 0)
+		o.nodes = lcore_count;
+	crpc_clock_init();
+	signal(SIGINT, on_signal);
+	signal(SIGTERM, on_signal);
+	out = rb_out_open(&o, lcores);
+	if (out == NULL) {
+		rc = 2;
+		goto cleanup;
+	}
+	rb_out_limits(out, rb_env_line_ns(lcore_id[1]), rb_env_line_rate(lcore_id[1]));
+	rc = all_run(&o, out) == 0 ? 0 : 1;
+	rb_out_close(out);
+cleanup:
+	rte_eal_cleanup();
+	return rc;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* flux and mesh: every node calls every other, keeps its window full, and answers whatever arrives. */
+#include <errno.h>
+#include <string.h>
+
+#include <rte_malloc.h>
+
+#include "crpc_clock.h"
+#include "crpc_flux.h"
+#include "crpc_mesh.h"
+#include "rb.h"
+
+#define BURST_MAX 64u
+#define NODES_MAX 64u
+
+static void *
+alloc_dpdk(size_t len, void *arg)
+{
+	return rte_malloc(NULL, len, 4096);
+}
+
+static void
+release_dpdk(void *mem, void *arg)
+{
+	rte_free(mem);
+}
+
+static enum crpc_spsc_variant
+variant_of(enum rb_transport t)
+{
+	return t == RB_FASTFORWARD ? CRPC_SPSC_FASTFORWARD
+	       : t == RB_ONESIDED ? CRPC_SPSC_ONESIDED : CRPC_SPSC_LAMPORT;
+}
+
+static enum crpc_mesh_backend
+backend_of(enum rb_transport t)
+{
+	switch (t) {
+	case RB_RTE_RING:
+		return CRPC_MESH_RTE_RING;
+	case RB_RTE_RING_RTS:
+		return CRPC_MESH_RTE_RING_RTS;
+	case RB_RTE_RING_HTS:
+		return CRPC_MESH_RTE_RING_HTS;
+	default:
+		return CRPC_MESH_FLUX;
+	}
+}
+
+int
+rb_nodes_open(struct rb_slice *s)
+{
+	struct crpc_mesh_attr a = {.backend = backend_of(s->c.transport),
+		.flux = {.nodes = s->c.nodes, .variant = variant_of(s->c.transport),
+			.window = (uint32_t)crpc_pow2_ceil(s->c.inflight), .msg_size = s->c.size,
+			.alloc = alloc_dpdk, .release = release_dpdk}};
+
+	if (s->c.pattern == RB_FLUX)
+		s->flux = crpc_flux_create(&a.flux);
+	else
+		s->mesh = crpc_mesh_create(&a);
+	return s->flux != NULL || s->mesh != NULL ? 0 : -errno;
+}
+
+void
+rb_nodes_close(struct rb_slice *s)
+{
+	crpc_flux_free(s->flux);
+	crpc_mesh_free(s->mesh);
+	s->flux = NULL;
+	s->mesh = NULL;
+}
+
+/* One node and its own counts. */
+struct node {
+	struct crpc_flux_node *flux;
+	struct crpc_mesh_node *mesh;
+	uint32_t id;
+	uint32_t open[NODES_MAX];
+	uint64_t seq;
+	uint64_t done;
+	uint64_t bad;
+};
+
+static void
+node_fill(uint64_t *msg, uint32_t size, uint64_t seq)
+{
+	uint32_t i;
+
+	for (i = 0; i < size / 8; i++)
+		msg[i] = seq + i;
+}
+
+/* A completion's peer travels in its cookie, beside the number of the call. */
+#define COOKIE(seq, peer) ((seq) << 8 | (peer))
+
+static void
+node_calls(struct node *n, const struct rb_case *c)
+{
+	uint64_t msg[BURST_MAX * 32], cookie[BURST_MAX];
+	uint32_t peer, k, i, room;
+
+	for (peer = 0; peer < c->nodes; peer++) {
+		while (peer != n->id && (room = c->inflight - n->open[peer]) > 0) {
+			k = room < c->burst ? room : c->burst;
+			for (i = 0; i < k; i++) {
+				node_fill(msg + (size_t)i * (c->size / 8), c->size, n->seq + i);
+				cookie[i] = COOKIE(n->seq + i, peer);
+			}
+			i = n->flux != NULL
+				    ? crpc_flux_call_burst(n->flux, peer, msg, c->size, cookie, k)
+				    : crpc_mesh_call_burst(n->mesh, peer, msg, c->size, cookie, k);
+			n->seq += i;
+			n->open[peer] += i;
+			if (i < k)
+				break;
+		}
+	}
+}
+
+static void
+node_answers(struct node *n, const struct rb_case *c)
+{
+	uint64_t msg[BURST_MAX * 32];
+	struct crpc_req req[BURST_MAX];
+	uint32_t k, i;
+
+	k = n->flux != NULL ? crpc_flux_recv(n->flux, req, BURST_MAX)
+			    : crpc_mesh_recv(n->mesh, req, BURST_MAX);
+	for (i = 0; i < k; i++)
+		memcpy(msg + (size_t)i * (c->size / 8), req[i].data, c->size);
+	if (n->flux != NULL) {
+		n->bad += crpc_flux_reply_burst(n->flux, req, msg, c->size, k) != k;
+		return;
+	}
+	for (i = 0; i < k; i++)
+		n->bad += crpc_mesh_reply(n->mesh, req[i].token,
+				  msg + (size_t)i * (c->size / 8), c->size) != 0;
+}
+
+static void
+node_polls(struct node *n, const struct rb_case *c)
+{
+	struct crpc_done done[BURST_MAX];
+	uint32_t k, i, w;
+	const uint64_t *d;
+	uint64_t sum;
+
+	k = n->flux != NULL ? crpc_flux_poll(n->flux, done, BURST_MAX, 1)
+			    : crpc_mesh_poll(n->mesh, done, BURST_MAX, 1);
+	for (i = 0; i < k; i++) {
+		n->open[done[i].cookie & 0xff]--;
+		if (done[i].status != 0) {
+			n->bad++;
+			continue;
+		}
+		d = done[i].data;
+		for (sum = 0, w = 0; w < c->size / 8; w++) {
+			if (c->check)
+				n->bad += d[w] != (done[i].cookie >> 8) + w;
+			sum += d[w];
+		}
+		__asm__ __volatile__("" : : "r"(sum));
+	}
+	n->done += k;
+}
+
+static void
+node_join(struct node *n, struct rb_slice *s, uint32_t id)
+{
+	memset(n, 0, sizeof(*n));
+	n->id = id;
+	if (s->flux != NULL)
+		n->flux = crpc_flux_join(s->flux, id);
+	else
+		n->mesh = crpc_mesh_join(s->mesh, id);
+	crpc_fetch_add_relaxed(&s->ready, 1);
+}
+
+static void
+node_leave(struct node *n)
+{
+	if (n->flux != NULL)
+		crpc_flux_leave(n->flux);
+	else if (n->mesh != NULL)
+		crpc_mesh_leave(n->mesh);
+}
+
+void
+rb_nodes_run(struct rb_slice *s, uint32_t lcore_index)
+{
+	const struct rb_case *c = &s->c;
+	struct node node[NODES_MAX];
+	uint32_t n = 0, i, k, turn = 0;
+	uint64_t end;
+
+	for (i = lcore_index; i < c->nodes; i += c->nlcores)
+		node_join(&node[n++], s, i);
+	while (crpc_load_acquire(&s->ready) < c->nodes)
+		;
+	for (i = 0; i < n; i++)
+		for (k = 0; k < c->nodes; k++)
+			if (k != node[i].id)
+				node[i].bad += (node[i].flux != NULL
+							? crpc_flux_connect(node[i].flux, k)
+							: crpc_mesh_connect(node[i].mesh, k)) != 0;
+	end = crpc_clock_ticks() + c->ticks;
+	while (crpc_load_relaxed(&s->stop) == 0) {
+		for (i = 0; i < n; i++) {
+			node_calls(&node[i], c);
+			node_answers(&node[i], c);
+			node_polls(&node[i], c);
+		}
+		if (lcore_index == 0 && (++turn & 15) == 0 && crpc_clock_ticks() >= end)
+			crpc_store_relaxed(&s->stop, 1);
+	}
+	/* Nobody leaves while another still polls: that would complete its calls with an error. */
+	crpc_fetch_add_relaxed(&s->ready, 1);
+	while (crpc_load_acquire(&s->ready) < c->nodes + c->nlcores)
+		;
+	for (i = 0; i < n; i++) {
+		crpc_fetch_add_relaxed(&s->done, node[i].done);
+		crpc_fetch_add_relaxed(&s->bad, node[i].bad);
+		node_leave(&node[i]);
+	}
+}

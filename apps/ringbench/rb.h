@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef RB_H
+#define RB_H
+
+/*
+ * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c tells the machine's state and
+ * limits, loops.c holds the timed loops of the rings, nodes.c those of flux and mesh, perf.c the CPU's
+ * counters, out.c sums up.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "crpc_atomic.h"
+#include "crpc_util.h"
+
+#define RB_LIST_MAX 16
+#define RB_LCORES_MAX 16
+#define RB_SLICES_MAX 4096
+
+enum rb_transport {
+	RB_FASTFORWARD,
+	RB_LAMPORT,
+	RB_ONESIDED,
+	RB_RTE_RING,
+	RB_RTE_RING_ZC,
+	RB_RTE_RING_RTS, /* mesh only */
+	RB_RTE_RING_HTS, /* mesh only */
+	RB_CK_RING,
+	RB_BOOST,
+	RB_MOODYCAMEL,
+	RB_ATOMIC_QUEUE,
+	RB_TRANSPORTS,
+};
+
+enum rb_pattern { RB_STREAM, RB_RPC, RB_LATENCY, RB_FLUX, RB_MESH, RB_PATTERNS };
+
+extern const char *const rb_transport_names[RB_TRANSPORTS];
+extern const char *const rb_pattern_names[RB_PATTERNS];
+
+/* False where this build, or this pattern, lacks the transport; why says which. */
+bool rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const char **why);
+
+struct rb_opt {
+	enum rb_transport transport[RB_TRANSPORTS];
+	uint32_t ntransport;
+	enum rb_pattern pattern[RB_PATTERNS];
+	uint32_t npattern;
+	uint32_t size[RB_LIST_MAX];
+	uint32_t nsize;
+	uint32_t burst[RB_LIST_MAX];
+	uint32_t nburst;
+	uint32_t inflight;
+	uint32_t depth;
+	uint32_t nodes;
+	uint32_t repeat;
+	double seconds;
+	const char *json;
+	bool check;
+	bool counters;
+};
+
+/* 0; or 2 after one line on stderr; 1 after help. */
+int rb_opt_parse(struct rb_opt *o, int argc, char **argv);
+
+/* One timed slice of one transport. */
+struct rb_case {
+	enum rb_pattern pattern;
+	enum rb_transport transport;
+	uint32_t size;
+	uint32_t burst;
+	uint32_t inflight;
+	uint32_t depth;
+	uint32_t nodes;
+	uint32_t nlcores;
+	bool check;
+	bool counters;
+	uint64_t ticks; /* length */
+};
+
+#define RB_COUNTERS 5
+
+/* What a slice gave. */
+struct rb_result {
+	uint64_t messages; /* stream: messages; rpc, flux, mesh: requests answered; latency: round trips */
+	uint64_t ns;
+	uint64_t bad; /* payloads that were wrong */
+	uint64_t switches; /* times an lcore lost its core */
+	double line_ns[2]; /* ping-pong before and after */
+	uint64_t counter[2][RB_COUNTERS]; /* first lcore, second lcore */
+	bool counted;
+};
+
+/* A started slice as its lcores see it. */
+struct rb_slice {
+	struct rb_case c;
+	crpc_aligned(CRPC_CACHE_GUARD) _Atomic uint32_t ready;
+	crpc_aligned(CRPC_CACHE_GUARD) _Atomic uint32_t stop;
+	crpc_aligned(CRPC_CACHE_GUARD) void *to;   /* ring to the second lcore */
+	void *back;				    /* and back */
+	size_t len;
+	struct crpc_flux *flux;
+	struct crpc_mesh *mesh;
+	struct rb_result r;
+	_Atomic uint64_t done;
+	_Atomic uint64_t bad;
+	_Atomic uint64_t switches;
+};
+
+/* loops.c, cxx.cc: the two ends of stream, rpc and latency. */
+int rb_ring_open(struct rb_slice *s);
+void rb_ring_close(struct rb_slice *s);
+void rb_ring_first(struct rb_slice *s);	 /* producer, client */
+void rb_ring_second(struct rb_slice *s); /* consumer, server */
+
+/* nodes.c: flux and mesh; one call per lcore. */
+int rb_nodes_open(struct rb_slice *s);
+void rb_nodes_close(struct rb_slice *s);
+void rb_nodes_run(struct rb_slice *s, uint32_t lcore_index);
+
+/* env.c */
+struct rb_steal {
+	uint64_t steal, total;
+};
+#define RB_NEAR_NS 300.0
+#define RB_NOISY_STEAL_PCT 1.0
+const char *rb_env_commit(void);
+void rb_env_cpu(char *buf, size_t len);
+void rb_env_steal(struct rb_steal *s);
+double rb_env_steal_pct(const struct rb_steal *a, const struct rb_steal *b);
+uint64_t rb_env_switches(void); /* of this thread, involuntary */
+double rb_env_line_ns(unsigned int lcore);	   /* line ping-pong, round trip */
+double rb_env_line_rate(unsigned int lcore);   /* one way, million lines per second */
+/* Of a slice: 0 near, 1 far, 2 mixed. */
+unsigned int rb_env_state(const double line_ns[2]);
+extern const char *const rb_state_names[3];
+
+/* perf.c: counters of this thread. */
+struct rb_perf {
+	int fd[RB_COUNTERS];
+};
+extern const char *const rb_counter_names[RB_COUNTERS];
+/* 0, or -errno where the machine offers none. */
+int rb_perf_open(struct rb_perf *p);
+void rb_perf_read(const struct rb_perf *p, uint64_t *value);
+void rb_perf_close(struct rb_perf *p);
+
+/* out.c */
+struct rb_out;
+struct rb_out *rb_out_open(const struct rb_opt *o, const char *lcores);
+void rb_out_limits(struct rb_out *out, double line_ns, double line_rate);
+void rb_out_slice(struct rb_out *out, const struct rb_case *c, const struct rb_result *r);
+/* Table and JSON of one pattern, size and burst; forgets its slices. 0 or -EIO. */
+int rb_out_case(struct rb_out *out, const struct rb_case *c, double steal_pct);
+void rb_out_close(struct rb_out *out);
+
+#endif
