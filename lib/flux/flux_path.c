@@ -10,36 +10,41 @@ static uint32_t
 queue_calls(struct crpc_flux_node *node, struct flux_chan *ch, const char *msgs, uint32_t len,
 	const uint64_t *cookies, uint32_t n, enum slot_state state)
 {
-	uint32_t esize = ch->req_p.esize, done = 0, run, i, at;
-	uint64_t now = node->now_ns;
+	/* Copies, since the stores below could be to the channel for all the compiler knows. */
+	uint32_t esize = ch->req_p.esize, nfree = ch->nfree, done = 0, run, i, id, pos;
+	struct flux_slot *const slot = ch->slot;
+	const uint16_t *const free = ch->free;
+	const uint64_t now = node->now_ns;
 	struct flux_slot *s;
 	struct flux_msg *m;
 	void *first;
 
-	n = n < ch->nfree ? n : ch->nfree;
+	n = n < nfree ? n : nfree;
 	while (done < n) {
 		run = flux_reserve(&ch->req_p, n - done, &first);
 		if (run == 0)
 			break;
-		for (i = 0; i < run; i++) {
-			m = (struct flux_msg *)(void *)((char *)first + (size_t)i * esize);
-			at = ch->free[--ch->nfree];
-			s = &ch->slot[at];
-			s->id += ID_STEP;
-			if (crpc_unlikely(s->id < ID_STEP))
-				s->id += ID_STEP; /* 0 means none */
+		pos = ch->req_p.next;
+		for (i = 0, m = first; i < run; i++) {
+			s = &slot[free[--nfree]];
+			id = s->id + ID_STEP;
+			if (crpc_unlikely(id < ID_STEP))
+				id += ID_STEP; /* 0 means none */
+			s->id = id;
 			s->state = state;
-			s->cookie = cookies != NULL ? cookies[done + i] : 0;
+			s->cookie = cookies[done + i];
 			s->since_ns = now;
-			s->pos = ch->req_p.next + i;
-			m->id = s->id;
+			s->pos = pos + i;
+			m->id = id;
 			m->len = len;
 			flux_copy(m + 1, msgs, len);
 			msgs += len;
+			m = flux_msg_at(m, esize);
 		}
 		flux_commit(&ch->req_p, run);
 		done += run;
 	}
+	ch->nfree = nfree;
 	node->stats.calls += done;
 	return done;
 }
@@ -111,49 +116,76 @@ credit_requests(struct crpc_spsc_prod *p, uint32_t pos)
 		crpc_spsc_onesided_credit(p, (uint32_t)more);
 }
 
+/* An answer to something else than an open call: a late one, a release, or garbage. */
+static crpc_noinline void
+take_odd(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_msg *m)
+{
+	uint32_t at = m->id & ID_SLOT_MASK;
+	struct flux_slot *s = &ch->slot[at];
+
+	if (at >= ch->window || s->id != m->id || s->state == SLOT_FREE || m->len > ch->msg_size) {
+		node->stats.malformed++;
+		return;
+	}
+	ch->nlate -= s->state == SLOT_LATE;
+	node->stats.late += s->state == SLOT_LATE;
+	s->state = SLOT_FREE;
+	ch->free[ch->nfree++] = (uint16_t)at;
+	if (flux_is_onesided(&ch->req_p))
+		credit_requests(&ch->req_p, s->pos);
+}
+
+/* The answers of one run, in place; how many of them complete a call. */
+static inline uint32_t
+take_run(struct crpc_flux_node *node, struct flux_chan *ch, struct flux_msg *at, uint32_t run,
+	struct crpc_done *done)
+{
+	const uint32_t esize = ch->resp_c.esize, window = ch->window, max = ch->msg_size;
+	const bool one = flux_is_onesided(&ch->req_p);
+	struct flux_slot *const slot = ch->slot;
+	uint16_t *const free = ch->free;
+	uint32_t nfree = ch->nfree, got = 0, i, k;
+	struct flux_slot *s;
+	struct flux_msg m;
+
+	for (i = 0; i < run; i++, at = flux_msg_at(at, esize)) {
+		m = *at;
+		k = m.id & ID_SLOT_MASK;
+		s = &slot[k];
+		if (crpc_unlikely(k >= window || s->id != m.id || s->state != SLOT_OPEN ||
+			    m.len > max)) {
+			ch->nfree = nfree;
+			take_odd(node, ch, &m);
+			nfree = ch->nfree;
+			continue;
+		}
+		s->state = SLOT_FREE;
+		free[nfree++] = (uint16_t)k;
+		if (one)
+			credit_requests(&ch->req_p, s->pos);
+		done[got].cookie = s->cookie;
+		done[got].data = at + 1;
+		done[got].len = m.len;
+		done[got].status = 0;
+		got++;
+	}
+	ch->nfree = nfree;
+	return got;
+}
+
 /* Take up to n answers from one channel. */
 static uint32_t
 take_answers(
 	struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *done, uint32_t n)
 {
-	uint32_t esize = ch->resp_c.esize, got = 0, taken = 0, run, i, at, state;
-	bool one = flux_is_onesided(&ch->req_p);
+	uint32_t got = 0, taken = 0, run;
 	/* What stays in the ring until the next poll: see the bound in chan_rings(). */
 	uint32_t most = ch->window >= 4 ? ch->window / 4 : 1;
-	struct flux_slot *s;
-	struct flux_msg m;
-	char *at_msg;
 	void *first;
 
 	n = n < most ? n : most;
-	for (; taken < n && (run = flux_peek(&ch->resp_c, n - taken, &first)) != 0; taken += run) {
-		for (i = 0; i < run; i++) {
-			at_msg = (char *)first + (size_t)i * esize;
-			memcpy(&m, at_msg, sizeof(m));
-			at = m.id & ID_SLOT_MASK;
-			s = &ch->slot[at];
-			if (crpc_unlikely(at >= ch->window || s->id != m.id ||
-				    s->state == SLOT_FREE || m.len > ch->msg_size)) {
-				node->stats.malformed++;
-				continue;
-			}
-			state = s->state;
-			s->state = SLOT_FREE;
-			ch->free[ch->nfree++] = (uint16_t)at;
-			if (one)
-				credit_requests(&ch->req_p, s->pos);
-			if (crpc_unlikely(state != SLOT_OPEN)) {
-				ch->nlate -= state == SLOT_LATE;
-				node->stats.late += state == SLOT_LATE;
-				continue;
-			}
-			done[got].cookie = s->cookie;
-			done[got].data = at_msg + sizeof(m);
-			done[got].len = m.len;
-			done[got].status = 0;
-			got++;
-		}
-	}
+	for (; taken < n && (run = flux_peek(&ch->resp_c, n - taken, &first)) != 0; taken += run)
+		got += take_run(node, ch, first, run, done + got);
 	return got;
 }
 
@@ -238,42 +270,57 @@ crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, 
 
 /* ---- requests ---- */
 
-/* Take up to n requests from one channel; their bytes move to where they may stay. */
+/* The requests of one run: their bytes move to where they may stay. How many are good. */
+static inline uint32_t
+hold_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_msg *at,
+	uint32_t run, struct crpc_req *req)
+{
+	const uint32_t esize = ch->req_c.esize, window = ch->window, max = ch->msg_size;
+	const uint32_t stride = ch->held_stride, peer = ch->caller;
+	const uint64_t token_hi = ch->token_hi;
+	uint32_t *const held = ch->held;
+	char *const bufs = ch->held_buf;
+	uint32_t got = 0, i, k;
+	struct flux_msg m;
+	char *buf;
+
+	for (i = 0; i < run; i++, at = flux_msg_at_const(at, esize)) {
+		m = *at;
+		k = m.id & ID_SLOT_MASK;
+		if (crpc_unlikely(k >= window || m.len > max || m.id == 0 || held[k] != 0)) {
+			node->stats.malformed++;
+			continue;
+		}
+		held[k] = m.id;
+		buf = bufs + (size_t)k * stride;
+		flux_copy(buf, at + 1, m.len);
+		req[got].token = token_hi | m.id;
+		req[got].data = buf;
+		req[got].len = m.len;
+		req[got].peer = peer;
+		got++;
+	}
+	return got;
+}
+
+/* Take up to n requests from one channel. */
 static uint32_t
 take_requests(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_req *req, uint32_t n)
 {
-	uint32_t esize = ch->req_c.esize, got = 0, run, i, at;
-	struct flux_msg m;
-	char *at_msg, *buf;
+	uint32_t got = 0, run, more;
 	void *first;
 
 	while (got < n && (run = flux_peek(&ch->req_c, n - got, &first)) != 0) {
 		ch->taken += run;
-		for (i = 0; i < run; i++) {
-			at_msg = (char *)first + (size_t)i * esize;
-			memcpy(&m, at_msg, sizeof(m));
-			at = m.id & ID_SLOT_MASK;
-			if (crpc_unlikely(at >= ch->window || m.len > ch->msg_size || m.id == 0 ||
-				    ch->held[at] != 0)) {
-				node->stats.malformed++;
-				continue;
-			}
-			ch->held[at] = m.id;
-			buf = ch->held_buf + (size_t)at * ch->held_stride;
-			flux_copy(buf, at_msg + sizeof(m), m.len);
-			req[got].token = ch->token_hi | m.id;
-			req[got].data = buf;
-			req[got].len = m.len;
-			req[got].peer = ch->caller;
-			got++;
-		}
+		got += hold_run(node, ch, first, run, req + got);
 	}
 	flux_ring_release(&ch->req_c);
-	/* onesided: so many requests came that all answers but a window of them were read. */
-	if (flux_is_onesided(&ch->resp_p) &&
-		(int32_t)(ch->taken - ch->window - (ch->resp_p.limit - ch->resp_p.depth)) > 0)
-		crpc_spsc_onesided_credit(&ch->resp_p,
-			ch->taken - ch->window - (ch->resp_p.limit - ch->resp_p.depth));
+	if (flux_is_onesided(&ch->resp_p)) {
+		/* So many requests came that all answers but a window of them were read. */
+		more = ch->taken - ch->window - (ch->resp_p.limit - ch->resp_p.depth);
+		if ((int32_t)more > 0)
+			crpc_spsc_onesided_credit(&ch->resp_p, more);
+	}
 	return got;
 }
 
@@ -308,17 +355,33 @@ crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint32_t n)
 	return got;
 }
 
-static inline int
-answer(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len)
+/* The channel that a token came through; NULL if it names none of now. */
+static inline struct flux_chan *
+chan_of(const struct crpc_flux_node *node, uint64_t token)
 {
-	uint32_t id = (uint32_t)token, at = id & ID_SLOT_MASK;
 	uint32_t in = (uint32_t)(token >> 48);
 	struct flux_chan *ch = in < node->nin ? node->in[in] : NULL;
+
+	return ch != NULL && ((token ^ ch->token_hi) >> 32) == 0 ? ch : NULL;
+}
+
+static inline bool
+holds(const struct flux_chan *ch, uint32_t id)
+{
+	uint32_t at = id & ID_SLOT_MASK;
+
+	return at < ch->window && id != 0 && ch->held[at] == id;
+}
+
+int
+crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len)
+{
+	struct flux_chan *ch = chan_of(node, token);
+	uint32_t id = (uint32_t)token;
 	struct flux_msg *m;
 	void *first;
 
-	if (crpc_unlikely(ch == NULL || ((token ^ ch->token_hi) >> 32) != 0 || at >= ch->window ||
-		    id == 0 || ch->held[at] != id))
+	if (crpc_unlikely(ch == NULL || !holds(ch, id)))
 		return -ENOENT;
 	if (crpc_unlikely(len > ch->msg_size))
 		return -EMSGSIZE;
@@ -330,15 +393,37 @@ answer(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t le
 	m->len = len;
 	flux_copy(m + 1, buf, len);
 	flux_commit(&ch->resp_p, 1);
-	ch->held[at] = 0;
+	ch->held[id & ID_SLOT_MASK] = 0;
 	node->stats.replies++;
 	return 0;
 }
 
-int
-crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len)
+/* Answer requests of one channel, as far as one stretch of its ring goes. */
+static inline uint32_t
+answer_run(
+	struct flux_chan *ch, const struct crpc_req *req, const char *msgs, uint32_t len, uint32_t n)
 {
-	return answer(node, token, buf, len);
+	const uint32_t esize = ch->resp_p.esize, window = ch->window;
+	uint32_t *const held = ch->held;
+	uint32_t i, id, at, run;
+	struct flux_msg *m;
+	void *first;
+
+	run = flux_reserve(&ch->resp_p, n, &first);
+	for (i = 0, m = first; i < run; i++, m = flux_msg_at(m, esize)) {
+		id = (uint32_t)req[i].token;
+		at = id & ID_SLOT_MASK;
+		if (crpc_unlikely(at >= window || id == 0 || held[at] != id))
+			break;
+		held[at] = 0;
+		m->id = id;
+		m->len = len;
+		flux_copy(m + 1, msgs, len);
+		msgs += len;
+	}
+	if (i != 0)
+		flux_commit(&ch->resp_p, i);
+	return i;
 }
 
 uint32_t
@@ -346,17 +431,29 @@ crpc_flux_reply_burst(struct crpc_flux_node *node, const struct crpc_req *req, c
 	uint32_t len, uint32_t n)
 {
 	const char *msg = msgs;
-	uint32_t i;
+	uint32_t done = 0, same, got;
+	struct flux_chan *ch;
 
-	for (i = 0; i < n && answer(node, req[i].token, msg, len) == 0; i++)
-		msg += len;
-	return i;
+	while (done < n) {
+		ch = chan_of(node, req[done].token);
+		if (crpc_unlikely(ch == NULL || len > ch->msg_size))
+			break;
+		for (same = 1; done + same < n; same++)
+			if ((req[done + same].token ^ ch->token_hi) >> 32 != 0)
+				break;
+		got = answer_run(ch, req + done, msg + (size_t)done * len, len, same);
+		if (crpc_unlikely(got == 0))
+			break;
+		done += got;
+	}
+	node->stats.replies += done;
+	return done;
 }
 
 int
 crpc_flux_release(struct crpc_flux_node *node, uint64_t token)
 {
-	return answer(node, token, NULL, 0);
+	return crpc_flux_reply(node, token, NULL, 0);
 }
 
 void

@@ -35,6 +35,19 @@ struct flux_msg {
 };
 _Static_assert(sizeof(struct flux_msg) == 8, "CRPC_FLUX_MSG_MAX counts on it");
 
+/* The message @p esize bytes on. */
+static inline struct flux_msg *
+flux_msg_at(struct flux_msg *m, uint32_t esize)
+{
+	return (struct flux_msg *)(void *)((char *)m + esize);
+}
+
+static inline const struct flux_msg *
+flux_msg_at_const(const struct flux_msg *m, uint32_t esize)
+{
+	return (const struct flux_msg *)(const void *)((const char *)m + esize);
+}
+
 enum slot_state {
 	SLOT_FREE,
 	SLOT_OPEN,

@@ -112,28 +112,6 @@ __crpc_spsc_block_commit(
 	}
 }
 
-static inline uint32_t
-__crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
-	const void *msgs, uint32_t n)
-{
-	uint32_t done = 0, run, i;
-	const char *src = msgs;
-	void *first;
-
-	while (done < n) {
-		run = __crpc_spsc_block_reserve(p, esize, per, one, n - done, &first);
-		if (run == 0)
-			break;
-		for (i = 0; i < run; i++, src += esize)
-			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
-		__crpc_spsc_block_commit(p, esize, per, one, run);
-		done += run;
-	}
-	if (p->next - p->published >= p->lazy)
-		__crpc_spsc_block_flush(p, one);
-	return done;
-}
-
 static inline bool
 __crpc_spsc_block_enqueue_one(
 	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one, const void *msg)
@@ -151,6 +129,32 @@ __crpc_spsc_block_enqueue_one(
 	if (p->next - p->published >= p->lazy)
 		__crpc_spsc_block_flush(p, one);
 	return true;
+}
+
+static inline uint32_t
+__crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
+	const void *msgs, uint32_t n)
+{
+	uint32_t done = 0, run, i;
+	const char *src = msgs;
+	void *first;
+
+	/* A run of one is no loop: GCC would unroll it for many. */
+	for (; per == 1 && done < n; done++, src += esize)
+		if (!__crpc_spsc_block_enqueue_one(p, esize, per, one, src))
+			return done;
+	while (done < n) {
+		run = __crpc_spsc_block_reserve(p, esize, per, one, n - done, &first);
+		if (run == 0)
+			break;
+		for (i = 0; i < run; i++, src += esize)
+			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
+		__crpc_spsc_block_commit(p, esize, per, one, run);
+		done += run;
+	}
+	if (p->next - p->published >= p->lazy)
+		__crpc_spsc_block_flush(p, one);
+	return done;
 }
 
 /* onesided with a tail word: tell the producer how far the consumer is. */
@@ -242,7 +246,12 @@ __crpc_spsc_block_dequeue(
 	char *dst = msgs;
 	void *first;
 
-	while (done < n) {
+	for (; per == 1 && done < n; done++, dst += esize) {
+		if (__crpc_spsc_block_peek(c, esize, per, one, 1, &first) == 0)
+			break;
+		crpc_spsc_copy(dst, first, esize);
+	}
+	while (per != 1 && done < n) {
 		run = __crpc_spsc_block_peek(c, esize, per, one, n - done, &first);
 		if (run == 0)
 			break;

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A fixed amount of work for callgrind to count: 6400 messages of 32 bytes through one ring (or as many calls
+ * through flux), in one thread. Only counted_*() is collected; test/golden/instructions.py divides.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crpc_flux.h"
+#include "crpc_spsc_fastforward.h"
+#include "crpc_spsc_lamport.h"
+#include "crpc_spsc_onesided.h"
+#include "spsc_ring.h"
+
+#define ESIZE 32u
+#define MESSAGES 6400u
+#define BURST 32u
+
+struct msg {
+	uint64_t w[ESIZE / 8];
+};
+
+static struct ring ring;
+static struct msg buf[BURST];
+static uint64_t bad;
+
+/* Enqueue a burst, make it visible, dequeue it. */
+#define COUNTED(name, put, flush, get)                                                             \
+	void counted_##name##_burst(void);                                                         \
+	crpc_noinline void counted_##name##_burst(void)                                            \
+	{                                                                                          \
+		uint32_t i;                                                                        \
+                                                                                                   \
+		for (i = 0; i < MESSAGES / BURST; i++) {                                           \
+			bad += put(buf, BURST) != BURST;                                           \
+			flush(&ring.p);                                                            \
+			bad += get(buf, BURST) != BURST;                                           \
+		}                                                                                  \
+	}                                                                                          \
+	void counted_##name##_single(void);                                                        \
+	crpc_noinline void counted_##name##_single(void)                                           \
+	{                                                                                          \
+		uint32_t i, k;                                                                     \
+                                                                                                   \
+		for (i = 0; i < MESSAGES / BURST; i++) {                                           \
+			for (k = 0; k < BURST; k++)                                                \
+				bad += !name##_put1(&buf[k]);                                      \
+			flush(&ring.p);                                                            \
+			for (k = 0; k < BURST; k++)                                                \
+				bad += !name##_get1(&buf[k]);                                      \
+		}                                                                                  \
+	}
+
+#define lamport_put(b, n) crpc_spsc_lamport_enqueue_burst(&ring.p, ESIZE, b, n)
+#define lamport_get(b, n) crpc_spsc_lamport_dequeue_burst(&ring.c, ESIZE, b, n)
+#define lamport_put1(b) crpc_spsc_lamport_enqueue(&ring.p, ESIZE, b)
+#define lamport_get1(b) crpc_spsc_lamport_dequeue(&ring.c, ESIZE, b)
+#define ff_put(b, n) crpc_spsc_fastforward_enqueue_burst(&ring.p, ESIZE, CRPC_SPSC_PACKED, b, n)
+#define ff_get(b, n) crpc_spsc_fastforward_dequeue_burst(&ring.c, ESIZE, CRPC_SPSC_PACKED, b, n)
+#define ff_put1(b) crpc_spsc_fastforward_enqueue(&ring.p, ESIZE, CRPC_SPSC_PACKED, b)
+#define ff_get1(b) crpc_spsc_fastforward_dequeue(&ring.c, ESIZE, CRPC_SPSC_PACKED, b)
+#define ffa_put(b, n) crpc_spsc_fastforward_enqueue_burst(&ring.p, ESIZE, CRPC_SPSC_ALIGNED, b, n)
+#define ffa_get(b, n) crpc_spsc_fastforward_dequeue_burst(&ring.c, ESIZE, CRPC_SPSC_ALIGNED, b, n)
+#define ffa_put1(b) crpc_spsc_fastforward_enqueue(&ring.p, ESIZE, CRPC_SPSC_ALIGNED, b)
+#define ffa_get1(b) crpc_spsc_fastforward_dequeue(&ring.c, ESIZE, CRPC_SPSC_ALIGNED, b)
+#define one_put(b, n) crpc_spsc_onesided_enqueue_burst(&ring.p, ESIZE, CRPC_SPSC_PACKED, b, n)
+#define one_get(b, n) crpc_spsc_onesided_dequeue_burst(&ring.c, ESIZE, CRPC_SPSC_PACKED, b, n)
+#define one_put1(b) crpc_spsc_onesided_enqueue(&ring.p, ESIZE, CRPC_SPSC_PACKED, b)
+#define one_get1(b) crpc_spsc_onesided_dequeue(&ring.c, ESIZE, CRPC_SPSC_PACKED, b)
+#define onea_put(b, n) crpc_spsc_onesided_enqueue_burst(&ring.p, ESIZE, CRPC_SPSC_ALIGNED, b, n)
+#define onea_get(b, n) crpc_spsc_onesided_dequeue_burst(&ring.c, ESIZE, CRPC_SPSC_ALIGNED, b, n)
+#define onea_put1(b) crpc_spsc_onesided_enqueue(&ring.p, ESIZE, CRPC_SPSC_ALIGNED, b)
+#define onea_get1(b) crpc_spsc_onesided_dequeue(&ring.c, ESIZE, CRPC_SPSC_ALIGNED, b)
+
+COUNTED(lamport, lamport_put, crpc_spsc_lamport_flush, lamport_get)
+COUNTED(ff, ff_put, crpc_spsc_fastforward_flush, ff_get)
+COUNTED(ffa, ffa_put, crpc_spsc_fastforward_flush, ffa_get)
+COUNTED(one, one_put, crpc_spsc_onesided_flush, one_get)
+COUNTED(onea, onea_put, crpc_spsc_onesided_flush, onea_get)
+
+static struct crpc_flux_node *node[2];
+static uint64_t cookie[BURST];
+
+/* A burst of calls, there and back, both nodes' work together. */
+void counted_flux(void);
+crpc_noinline void
+counted_flux(void)
+{
+	struct crpc_done done[BURST];
+	struct crpc_req req[BURST];
+	uint32_t i;
+
+	for (i = 0; i < MESSAGES / BURST; i++) {
+		bad += crpc_flux_call_burst(node[0], 1, buf, ESIZE, cookie, BURST) != BURST;
+		crpc_flux_flush(node[0]);
+		bad += crpc_flux_recv(node[1], req, BURST) != BURST;
+		bad += crpc_flux_reply_burst(node[1], req, buf, ESIZE, BURST) != BURST;
+		crpc_flux_flush(node[1]);
+		bad += crpc_flux_poll(node[0], done, BURST, i) != BURST;
+	}
+}
+
+static const struct {
+	const char *name;
+	enum crpc_spsc_variant variant;
+	void (*run)(void);
+} cases[] = {
+	{"lamport_burst", CRPC_SPSC_LAMPORT, counted_lamport_burst},
+	{"lamport_single", CRPC_SPSC_LAMPORT, counted_lamport_single},
+	{"fastforward_burst", CRPC_SPSC_FASTFORWARD, counted_ff_burst},
+	{"fastforward_single", CRPC_SPSC_FASTFORWARD, counted_ff_single},
+	{"fastforward_aligned_burst", CRPC_SPSC_FASTFORWARD_ALIGNED, counted_ffa_burst},
+	{"fastforward_aligned_single", CRPC_SPSC_FASTFORWARD_ALIGNED, counted_ffa_single},
+	{"onesided_burst", CRPC_SPSC_ONESIDED, counted_one_burst},
+	{"onesided_single", CRPC_SPSC_ONESIDED, counted_one_single},
+	{"onesided_aligned_burst", CRPC_SPSC_ONESIDED_ALIGNED, counted_onea_burst},
+	{"onesided_aligned_single", CRPC_SPSC_ONESIDED_ALIGNED, counted_onea_single},
+	{"flux_lamport", CRPC_SPSC_LAMPORT, counted_flux},
+	{"flux_fastforward", CRPC_SPSC_FASTFORWARD, counted_flux},
+	{"flux_onesided", CRPC_SPSC_ONESIDED, counted_flux},
+};
+
+int
+main(int argc, char **argv)
+{
+	struct crpc_spsc_attr a = {.depth = 256, .esize = ESIZE, .lazy = 256};
+	struct crpc_flux_attr fa = {.nodes = 2, .window = 128, .msg_size = ESIZE};
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(cases); i++) {
+		if (argc < 2) {
+			printf("%s\n", cases[i].name);
+			continue;
+		}
+		if (strcmp(argv[1], cases[i].name) != 0)
+			continue;
+		a.variant = fa.variant = cases[i].variant;
+		if (cases[i].run != counted_flux) {
+			if (ring_make(&ring, &a) != 0)
+				return 1;
+		} else {
+			struct crpc_flux *flux = crpc_flux_create(&fa);
+
+			node[0] = crpc_flux_join(flux, 0);
+			node[1] = crpc_flux_join(flux, 1);
+			if (crpc_flux_connect(node[0], 1) != 0)
+				return 1;
+		}
+		cases[i].run();
+		printf("messages %u\n", MESSAGES);
+		return bad != 0;
+	}
+	return argc < 2 ? 0 : 1;
+}
