@@ -80,7 +80,10 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 	dev->stats.wqebbs += sq->pi - start;
 	dev->stats.doorbells++;
 	dev->stats.blueflame += crpc_mlx5_ring(sq, wqe, i == 1 ? bb : 0);
-	/* A card acts on its doorbell at once; a NIC in software does with the time that it is lent. */
+	/*
+	 * A card acts on its doorbell at once; a NIC in software does with the time that it is
+	 * lent.
+	 */
 	if (dev->progress != NULL)
 		dev->progress(dev->context);
 	return i;
@@ -232,8 +235,10 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	if (crpc_unlikely(dev->faults != NULL))
 		got = crpc_mlx5_faults_take(dev, out, n);
 	got = cq_drain(dev, out, got, n);
-	/* A NIC in software works on our time: whenever the queue ran dry, not only when it was empty
-	 * from the start. Under load it never is, and what was posted would wait for turns. */
+	/*
+	 * A NIC in software works on our time: whenever the queue ran dry, not only when it was
+	 * empty from the start. Under load it never is, and what was posted would wait for turns.
+	 */
 	if (dev->progress != NULL && got < n && dev->progress(dev->context) != 0)
 		got = cq_drain(dev, out, got, n);
 	dev->stats.empty_polls += dev->cq.ci == start;
