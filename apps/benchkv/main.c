@@ -121,11 +121,9 @@ report_total(struct kv_main *m, const struct kv_result *total)
 		total->ranks == m->rank.boot.size ? "" : " (the others gave no results)",
 		total->interrupted ? ", interrupted: results so far" : "");
 	kv_report_block(stdout, label, total, m->rank.opt.verify);
-	printf("  machine         %.2f %% of the time stolen, cores %s%s\n", total->steal_pct,
-		m->cond.state,
-		total->steal_pct > APP_STEAL_PCT_NOISY || strcmp(m->cond.state, "mixed") == 0
-			? ": noisy, no verdict"
-			: "");
+	printf("  machine         %.2f %% of the time stolen, %.2f %% taken by others, cores %s%s\n",
+		total->steal_pct, total->away_pct, m->cond.state,
+		kv_result_noisy(total, m->cond.state) ? ": noisy, no verdict" : "");
 	fflush(stdout);
 	if (m->json != NULL)
 		rc = kv_report_json(m->json, &m->cond, &m->rank.opt, "total", total);

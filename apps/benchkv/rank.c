@@ -322,6 +322,7 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 		.yields = run->idle.yields,
 		.turns = r->daemon->stats.turns,
 		.busy_turns = r->daemon->stats.busy,
+		.away_pct = run->away_pct,
 	};
 	snprintf(out->lcores, sizeof(out->lcores), "%s", r->lcores);
 	snprintf(out->device, sizeof(out->device), "%s", r->net_open ? r->net.device : "");

@@ -200,6 +200,7 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	set_uint(o, "sent", r->sent);
 	set_uint(o, "answered", r->answered);
 	set_uint(o, "rss_kib", r->rss_kib);
+	json_object_set_new(o, "away_pct", json_real(r->away_pct));
 }
 
 int
@@ -211,7 +212,7 @@ kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_opti
 		.lcores = r->lcores,
 		.state = cond->state,
 		.steal_pct = r->steal_pct,
-		.noisy = r->steal_pct > APP_STEAL_PCT_NOISY || strcmp(cond->state, "mixed") == 0,
+		.noisy = kv_result_noisy(r, cond->state),
 		.repeats = r->slices,
 	};
 	json_t *o = app_json_new(&base), *lat = json_object();

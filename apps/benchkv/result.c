@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
 
+#include "app_env.h"
 #include "result.h"
 
 uint64_t
@@ -102,6 +103,14 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->turns += r->turns;
 	total->busy_turns += r->busy_turns;
 	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
+	total->away_pct = r->away_pct > total->away_pct ? r->away_pct : total->away_pct;
+}
+
+bool
+kv_result_noisy(const struct kv_result *r, const char *state)
+{
+	return r->steal_pct > APP_STEAL_PCT_NOISY || r->away_pct > APP_AWAY_PCT_NOISY ||
+		strcmp(state, "mixed") == 0;
 }
 
 double

@@ -39,6 +39,7 @@ struct kv_result {
 	uint64_t rss_kib;
 	uint64_t yields, turns, busy_turns;
 	double steal_pct;
+	double away_pct; /**< Time in which something else had the daemon's core; largest of all. */
 };
 
 /** Wrong answers of all kinds. */
@@ -58,6 +59,9 @@ void kv_result_add(struct kv_result *total, const struct kv_result *r);
  * anything else means that calls or time were lost in the measurement. 0 if nothing was measured.
  */
 double kv_result_little(const struct kv_result *r);
+
+/** True if the machine was not quiet: the figures are no verdict. */
+bool kv_result_noisy(const struct kv_result *r, const char *state);
 
 /** Median, least and most of the slices of a run. */
 void kv_result_slices(struct kv_result *r, double *slice, uint64_t n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
+#include <time.h>
 
 #include <rte_launch.h>
 
@@ -81,12 +82,22 @@ served(const struct kv_run *run)
 	return sum;
 }
 
+static uint64_t
+thread_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
 static void
 begin_measure(struct kv_run *run, uint64_t now)
 {
 	struct kv_net *net = run->daemon->net;
 
 	run->window_from = now;
+	run->cpu_begin = thread_cpu_ns();
 	run->slice_at = now + SLICE_NS;
 	run->slice_ops = served(run);
 	if (net != NULL) {
@@ -105,6 +116,9 @@ end_measure(struct kv_run *run, uint64_t now)
 	struct crpc_rdma_stats r;
 
 	run->window_to = now;
+	run->away_pct = 100.0 -
+		100.0 * (double)(thread_cpu_ns() - run->cpu_begin) /
+			(double)(now - run->window_from + 1);
 	run->deadline = now + DRAIN_NS;
 	crpc_store_release(&run->phase, KV_STOPPED); /* R1 */
 	if (net == NULL)

@@ -51,6 +51,8 @@ struct kv_run {
 
 	uint64_t measure_at, stop_at, deadline; /**< ns. */
 	uint64_t window_from, window_to;
+	uint64_t cpu_begin; /**< CPU time of the daemon's thread at window_from. */
+	double away_pct;    /**< Part of the window in which that thread did not run. */
 	bool interrupted;
 	uint32_t lost_at_end; /**< Peers lost before the window's end was reached by all. */
 	double *slice;

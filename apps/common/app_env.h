@@ -16,6 +16,8 @@
 
 /** Stolen time above which a run is called noisy, per cent. */
 #define APP_STEAL_PCT_NOISY 1.0
+/** Time that a polling thread did not have its core above which a run is called noisy, per cent. */
+#define APP_AWAY_PCT_NOISY 3.0
 /** Round trip of a line between two cores, below which they are near, ns. */
 #define APP_LINE_NEAR_NS 250.0
 

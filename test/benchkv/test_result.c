@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "app_env.h"
 #include "report.h"
 
 static struct kv_result *
@@ -149,6 +150,26 @@ json_line_has_every_key(void **state)
 	free(r);
 }
 
+/* Time that the host or another program took makes figures no verdict, whichever rank lost it. */
+static void
+total_is_noisy_if_one_rank_was(void **state)
+{
+	struct kv_result *r = calloc(2, sizeof(*r));
+
+	assert_non_null(r);
+	r[1].steal_pct = APP_STEAL_PCT_NOISY;
+	r[1].away_pct = APP_AWAY_PCT_NOISY;
+	kv_result_add(&r[0], &r[1]);
+	assert_false(kv_result_noisy(&r[0], "near"));
+	assert_true(kv_result_noisy(&r[0], "mixed"));
+	r[1].away_pct += 0.1;
+	kv_result_add(&r[0], &r[1]);
+	r[1].away_pct = 0;
+	kv_result_add(&r[0], &r[1]);
+	assert_true(kv_result_noisy(&r[0], "near"));
+	free(r);
+}
+
 int
 main(void)
 {
@@ -157,6 +178,7 @@ main(void)
 		cmocka_unit_test(total_is_the_sum),
 		cmocka_unit_test(slices_give_median_and_range),
 		cmocka_unit_test(json_line_has_every_key),
+		cmocka_unit_test(total_is_noisy_if_one_rank_was),
 	};
 
 	return cmocka_run_group_tests_name("benchkv_result", tests, NULL, NULL);
