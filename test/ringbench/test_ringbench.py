@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""ringbench from outside: bad input ends with one line and code 2, every pattern moves verified
+payloads through every transport, and each result line has the keys that readers count on."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+EAL = ['--no-huge', '--no-shconf', '--no-pci', '--no-telemetry', '-m', '128', '--log-level=1']
+KEYS = ['app', 'version', 'commit', 'cpu', 'lcores', 'state', 'steal_pct', 'noisy', 'repeats', 'pattern',
+        'transport', 'msg_size', 'burst', 'inflight', 'nodes', 'ratio_rte_ring', 'ratio_line', 'cycles_per_msg']
+BAD = [(['--depth', '12'], 'not a power of two'), (['--inflight', '1024'], 'not below the --depth 1024'),
+       (['--inflight', '9999'], 'from 1 to 4096'), (['--transport', 'zmq'], 'zmq: unknown'),
+       (['--msg-size', '12'], '--msg-size 12'), (['--burst', '65'], 'from 1 to 64'),
+       (['--seconds', 'x'], 'expected 0.001'), (['left'], 'unexpected argument left'),
+       (['--json', '/nowhere/x'], '/nowhere/x: No such file')]
+
+
+def run(program, lcores, args):
+    return subprocess.run([program, '-l', lcores, f'--file-prefix=rbtest{os.getpid()}'] + EAL + ['--'] + args,
+                          capture_output=True, text=True, timeout=60)
+
+
+def main():
+    program = sys.argv[1]
+    if len(os.sched_getaffinity(0)) < 2:
+        print('two cores are needed')
+        return 77
+    lcores = ','.join(str(c) for c in sorted(os.sched_getaffinity(0))[:2])
+    bad = 0
+    for args, said in BAD:
+        r = run(program, lcores, args)
+        if r.returncode != 2 or said not in r.stderr or r.stderr.count('\n') != 1:
+            bad += 1
+            print(f'{args}: code {r.returncode}, stderr {r.stderr!r}')
+    r = run(program, lcores.split(',')[0], [])
+    if r.returncode != 2 or 'two are needed' not in r.stderr:
+        bad += 1
+        print(f'one lcore: code {r.returncode}, {r.stderr!r}')
+    with tempfile.TemporaryDirectory() as tmp:
+        out = os.path.join(tmp, 'out.jsonl')
+        r = run(program, lcores, ['--pattern', 'stream,rpc,latency,flux,mesh', '--transport', 'all', '--check',
+                                  '--burst', '7', '--msg-size', '8,64', '--seconds', '0.005', '--repeat', '2',
+                                  '--inflight', '100', '--nodes', '3', '--counters', '--json', out])
+        if r.returncode != 0:
+            print(r.stdout[-3000:], r.stderr)
+            return 1
+        rows = [json.loads(line) for line in open(out)]
+    seen = {(row['pattern'], row['transport']) for row in rows}
+    for pattern in ('stream', 'rpc', 'latency', 'flux', 'mesh'):
+        for transport in ('fastforward', 'lamport', 'onesided'):
+            if (pattern, transport) not in seen:
+                bad += 1
+                print(f'no result for {pattern} {transport}')
+    for row in rows:
+        missing = [k for k in KEYS if k not in row]
+        figure = row.get('rate') or row.get('latency')
+        if missing or not figure or not figure['median'] > 0:
+            bad += 1
+            print(f'incomplete: {missing} {row}')
+    print(f'{len(rows)} results, {bad} bad')
+    return 1 if bad else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
