@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The machine: who it is, what it was doing meanwhile, and what a line costs between two of its lcores. */
+/* The machine: who it is, what it did meanwhile, what a line costs between two of its lcores. */
 #include <string.h>
 #include <sys/resource.h>
 

@@ -2,10 +2,11 @@
 /*
  * The timed loops of stream, rpc and latency.
  *
- * One body for every transport and size: transport, size and check are constants where the functions are
- * instantiated at the end, so each becomes a loop without a test or a call in it. A transport fills, reads and
- * echoes in its best way: in place where it can, through a buffer of its caller where it cannot. Every
- * word of a message is written by its sender and read by its receiver.
+ * One body for every transport and size: transport, size and check are constants where the
+ * functions are instantiated at the end, so each becomes a loop without a test or a call in it. A
+ * transport fills, reads and echoes in its best way: in place where it can, through a buffer of its
+ * caller where it cannot. Every word of a message is written by its sender and read by its
+ * receiver.
  */
 #include <errno.h>
 #include <string.h>
@@ -638,8 +639,10 @@ ring_open(struct rb_slice *s)
 			     : (size_t)rte_ring_get_memsize_elem(c->size, c->depth);
 	mem = rte_zmalloc(NULL, s->len, 4096);
 	if (mem == NULL) {
-		fprintf(stderr, "ringbench: no memory for a ring (%zu bytes); give the EAL more: -m\n",
-			s->len);
+		fprintf(stderr,
+				"ringbench: no memory for a ring (%zu bytes); give the EAL more: "
+				"-m\n",
+				s->len);
 		return NULL;
 	}
 	if (kind_ours(k))

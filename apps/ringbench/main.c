@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ringbench: what a message between two lcores costs, beside rte_ring and other queues, and beside what the
- * machine can do at all.
+ * ringbench: what a message between two lcores costs, beside rte_ring and other queues, and beside
+ * what the machine can do at all.
  *
- * For each pattern, size and burst: `repeat` rounds; in a round every transport gets its slices in turn, a
- * line ping-pong before and after each. Slices are compared only with slices of the same state.
+ * For each pattern, size and burst: `repeat` rounds; in a round every transport gets its slices in
+ * turn, a line ping-pong before and after each. Slices are compared only with slices of the same
+ * state.
  */
 #include <errno.h>
 #include <signal.h>
@@ -152,11 +153,15 @@ transport_run(struct rb_case *c, bool check, double ns, double *line, struct rb_
 		fprintf(stderr, "ringbench: %s: %s\n", rb_transport_names[c->transport],
 			crpc_log_last()[0] != '\0' ? crpc_log_last() : strerror(-rc));
 	} else if (s->r.bad != 0) {
-		fprintf(stderr, "ringbench: %s, %s, %u bytes, burst %u: %lu wrong of %lu messages\n",
-			rb_transport_names[c->transport], rb_pattern_names[c->pattern], c->size,
-			c->burst, (unsigned long)s->r.bad, (unsigned long)s->r.messages);
+		fprintf(stderr,
+				"ringbench: %s, %s, %u bytes, burst %u: %lu wrong of %lu "
+				"messages\n",
+				rb_transport_names[c->transport], rb_pattern_names[c->pattern],
+				c->size, c->burst, (unsigned long)s->r.bad,
+				(unsigned long)s->r.messages);
 		rc = -EBADMSG;
-	} else if (!check && s->r.messages != 0) { /* none: something else had a core all the time */
+	} else if (!check &&
+			s->r.messages != 0) { /* none: something else had a core all the time */
 		rb_out_slice(out, c, &s->r);
 	}
 	rte_free(s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flux and mesh: every node calls every other, keeps its window full, and answers whatever arrives. */
+/* flux and mesh: every node calls every other at full window and answers whatever arrives. */
 #include <errno.h>
 #include <string.h>
 

@@ -25,20 +25,25 @@ const char *const rb_transport_names[RB_TRANSPORTS] = {
 const char *const rb_pattern_names[RB_PATTERNS] = {"stream", "rpc", "latency", "flux", "mesh"};
 
 static const char usage[] =
-	"ringbench [EAL arguments] -- [options]\n"
-	"  --transport LIST  fastforward,lamport,onesided,rte_ring,rte_ring_zc,rte_ring_rts,rte_ring_hts,\n"
-	"                    ck_ring,boost_spsc,moodycamel,atomic_queue, or all (default: ours and rte_ring's)\n"
-	"  --pattern LIST    stream,rpc,latency,flux,mesh (default rpc)\n"
-	"  --msg-size LIST   8,16,32,64,128,256 bytes (default 32)\n"
-	"  --burst LIST      messages per call, 1 to 64 (default 1,8,32)\n"
-	"  --inflight N      open requests, per pair of nodes (default 256)\n"
-	"  --depth N         of each ring, a power of two (default 1024)\n"
-	"  --nodes N         of flux and mesh, spread over the lcores (default: one per lcore)\n"
-	"  --seconds S       per transport and repeat, in slices of 60 ms (default 0.06)\n"
-	"  --repeat N        interleaved rounds over all transports (default 5)\n"
-	"  --json FILE       append one object per result\n"
-	"  --check           verify every payload, in slices of their own that are not timed\n"
-	"  --counters        instructions, cycles and cache misses per message, where the CPU tells\n";
+		"ringbench [EAL arguments] -- [options]\n"
+		"  --transport LIST  "
+		"fastforward,lamport,onesided,rte_ring,rte_ring_zc,rte_ring_rts,rte_ring_hts,\n"
+		"                    ck_ring,boost_spsc,moodycamel,atomic_queue, or all (default: "
+		"ours and rte_ring's)\n"
+		"  --pattern LIST    stream,rpc,latency,flux,mesh (default rpc)\n"
+		"  --msg-size LIST   8,16,32,64,128,256 bytes (default 32)\n"
+		"  --burst LIST      messages per call, 1 to 64 (default 1,8,32)\n"
+		"  --inflight N      open requests, per pair of nodes (default 256)\n"
+		"  --depth N         of each ring, a power of two (default 1024)\n"
+		"  --nodes N         of flux and mesh, spread over the lcores (default: one per "
+		"lcore)\n"
+		"  --seconds S       per transport and repeat, in slices of 60 ms (default 0.06)\n"
+		"  --repeat N        interleaved rounds over all transports (default 5)\n"
+		"  --json FILE       append one object per result\n"
+		"  --check           verify every payload, in slices of their own that are not "
+		"timed\n"
+		"  --counters        instructions, cycles and cache misses per message, where the "
+		"CPU tells\n";
 
 static int
 bad(const char *opt, const char *value, const char *range)
@@ -205,16 +210,18 @@ rb_opt_parse(struct rb_opt *o, int argc, char **argv)
 			o->depth, CRPC_SPSC_DEPTH_MIN, CRPC_SPSC_DEPTH_MAX);
 		return 2;
 	}
-	/* rte_ring and others hold depth - 1; a window of the whole depth would stand still there. */
+	/* rte_ring and others hold depth - 1: a window of depth would stand still. */
 	if (o->inflight >= o->depth) {
-		fprintf(stderr, "ringbench: --inflight %u is not below the --depth %u\n", o->inflight,
-			o->depth);
+		fprintf(stderr, "ringbench: --inflight %u is not below the --depth %u\n",
+				o->inflight, o->depth);
 		return 2;
 	}
 	for (i = 0; i < o->nsize; i++)
 		if (!crpc_is_pow2(o->size[i])) {
-			fprintf(stderr, "ringbench: --msg-size %u: 8, 16, 32, 64, 128 and 256 exist\n",
-				o->size[i]);
+			fprintf(stderr,
+					"ringbench: --msg-size %u: 8, 16, 32, 64, 128 and 256 "
+					"exist\n",
+					o->size[i]);
 			return 2;
 		}
 	return 0;

@@ -3,9 +3,9 @@
 #define RB_H
 
 /*
- * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c tells the machine's state and
- * limits, loops.c holds the timed loops of the rings, nodes.c those of flux and mesh, perf.c the CPU's
- * counters, out.c sums up.
+ * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c tells the
+ * machine's state and limits, loops.c holds the timed loops of the rings, nodes.c those of flux and
+ * mesh, perf.c the CPU's counters, out.c sums up.
  */
 
 #include <stdbool.h>
@@ -83,7 +83,7 @@ struct rb_case {
 
 /* What a slice gave. */
 struct rb_result {
-	uint64_t messages; /* stream: messages; rpc, flux, mesh: requests answered; latency: round trips */
+	uint64_t messages; /* received; rpc, flux, mesh: requests answered; latency: round trips */
 	uint64_t ns;
 	uint64_t bad; /* payloads that were wrong */
 	uint64_t switches; /* times an lcore lost its core */

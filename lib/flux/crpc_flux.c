@@ -125,8 +125,8 @@ crpc_flux_join(struct crpc_flux *flux, uint32_t id)
 }
 
 /*
- * Both rings of a channel. A ring holds two windows: at most a window of messages is not yet read, a quarter
- * window of answers stays readable until the next poll, and a reader tells at least every
+ * Both rings of a channel. A ring holds two windows: at most a window of messages is not yet read,
+ * a quarter window of answers stays readable until the next poll, and a reader tells at least every
  * quarter of the ring, half a window, how far it is. So neither ring is ever full.
  */
 static int
@@ -378,11 +378,11 @@ crpc_flux_dump(const struct crpc_flux_node *node, FILE *out)
 	uint32_t i;
 
 	fprintf(out,
-		"node %u: calls %" PRIu64 " done %" PRIu64 " requests %" PRIu64 " replies %" PRIu64
-		" again %" PRIu64 " timeouts %" PRIu64 " late %" PRIu64 " resets %" PRIu64
-		" malformed %" PRIu64 "\n",
-		node->id, s->calls, s->done, s->requests, s->replies, s->again, s->timeouts, s->late,
-		s->resets, s->malformed);
+			"node %u: calls %" PRIu64 " done %" PRIu64 " requests %" PRIu64
+			" replies %" PRIu64 " again %" PRIu64 " timeouts %" PRIu64 " late %" PRIu64
+			" resets %" PRIu64 " malformed %" PRIu64 "\n",
+			node->id, s->calls, s->done, s->requests, s->replies, s->again, s->timeouts,
+			s->late, s->resets, s->malformed);
 	for (i = 0; i < node->nout; i++) {
 		ch = node->out[i];
 		fprintf(out, "to %u: open %u of %u, timed out %u\n", ch->server,

@@ -7,7 +7,7 @@
  * RPC between lcores: N nodes, each may call each, over pairs of single-producer rings.
  *
  *     node 0 ---- channel 0>1: request ring ---->  node 1       A channel exists per direction that
- *            <--- response ring ----------------                is used: memory grows with connected
+ *            <--- response ring ----------------                is used: memory grows with used
  *     node 1 ---- channel 1>0 ------------------>  node 0       pairs, not with N * N.
  *
  * The words are those of crpc_rpc.h. Order of calls:
@@ -19,23 +19,25 @@
  *     crpc_flux_leave(node)                        the owner; the id can join again
  *     crpc_flux_free(flux)                         when all nodes have left
  *
- * Threads: create and free are the setup thread's; join, connect and leave may be called while others run
- * (they lock, and are the only ones that do); everything that takes a node belongs to the lcore
- * that joined it. One lcore may own several nodes.
+ * Threads: create and free are the setup thread's; join, connect and leave may be called while
+ * others run (they lock, and are the only ones that do); everything that takes a node belongs to
+ * the lcore that joined it. One lcore may own several nodes.
  *
- * Ownership: a request's bytes stay readable until its reply or release, in whatever order replies are given;
- * a completion's until the next poll of that node. What was given to call or reply is copied.
+ * Ownership: a request's bytes stay readable until its reply or release, in whatever order replies
+ * are given; a completion's until the next poll of that node. What was given to call or reply is
+ * copied.
  *
- * Back-pressure: a node has at most `window` calls open to each peer. Beyond, call returns -EAGAIN: poll,
- * then retry. Nothing spins, and nothing waits inside a call. A reply never lacks room: a response ring holds
- * more than a window. So a node that keeps polling always gets on, whoever calls whom.
+ * Back-pressure: a node has at most `window` calls open to each peer. Beyond, call returns -EAGAIN:
+ * poll, then retry. Nothing spins, and nothing waits inside a call. A reply never lacks room: a
+ * response ring holds more than a window. So a node that keeps polling always gets on, whoever
+ * calls whom.
  *
- * Publication: calls and replies may be held back until a flush; poll and recv flush first. A loop that
- * polls therefore never leaves a message behind.
+ * Publication: calls and replies may be held back until a flush; poll and recv flush first. A loop
+ * that polls therefore never leaves a message behind.
  *
- * Deadline: a call that is not answered in time completes with -ETIMEDOUT. Its place in the window comes back
- * when the late reply arrives or the peer leaves: until then the peer may still hold it. A peer that
- * left completes all its open calls with -ECONNRESET.
+ * Deadline: a call that is not answered in time completes with -ETIMEDOUT. Its place in the window
+ * comes back when the late reply arrives or the peer leaves: until then the peer may still hold it.
+ * A peer that left completes all its open calls with -ECONNRESET.
  */
 
 #include <stdint.h>
@@ -53,7 +55,7 @@ struct crpc_flux_attr {
 	uint32_t nodes;			/**< Ids 0 to nodes-1; 2 to CRPC_FLUX_NODES_MAX. */
 	enum crpc_spsc_variant variant; /**< Rings between nodes. */
 	uint32_t window;		/**< Calls open per peer: a power of two, default 256. */
-	uint32_t msg_size;		/**< Bytes of the largest request or response; default 32. */
+	uint32_t msg_size; /**< Bytes of the largest request or response; default 32. */
 	uint64_t deadline_ns;		/**< Of a call; 0: none. */
 	/** Memory for channels, aligned to CRPC_CACHE_GUARD; NULL: the heap. For hugepages. */
 	void *(*alloc)(size_t len, void *arg);
@@ -115,8 +117,8 @@ void crpc_flux_leave(struct crpc_flux_node *node);
  * @param peer
  *   The other's id.
  * @return
- *   0, or -EINVAL (no such id, or itself), -ENOTCONN (has not joined), -ENOMEM, or -EBUSY (calls to an earlier
- *   incarnation of the peer are still to be polled).
+ *   0, or -EINVAL (no such id, or itself), -ENOTCONN (has not joined), -ENOMEM, or -EBUSY (calls
+ *   to an earlier incarnation of the peer are still to be polled).
  */
 int crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer);
 
@@ -136,8 +138,8 @@ int crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer);
  * @param n
  *   Their number.
  * @return
- *   How many were taken, fewer than n being back-pressure; 0 also where crpc_flux_call() would return a final
- *   error.
+ *   How many were taken, fewer than n being back-pressure; 0 also where crpc_flux_call() would
+ *   return a final error.
  */
 uint32_t crpc_flux_call_burst(struct crpc_flux_node *node, uint32_t peer, const void *msgs,
 	uint32_t len, const uint64_t *cookies, uint32_t n);
@@ -146,8 +148,9 @@ uint32_t crpc_flux_call_burst(struct crpc_flux_node *node, uint32_t peer, const 
  * Queue one call.
  *
  * @return
- *   0; -EAGAIN (window full: poll, then retry); -ENOTCONN (not connected, or the peer left); -EMSGSIZE
- *   (len above msg_size); -EHOSTDOWN (the whole window timed out: the peer has stopped; retry later).
+ *   0; -EAGAIN (window full: poll, then retry); -ENOTCONN (not connected, or the peer left);
+ *   -EMSGSIZE (len above msg_size); -EHOSTDOWN (the whole window timed out: the peer has stopped;
+ *   retry later).
  */
 int crpc_flux_call(
 	struct crpc_flux_node *node, uint32_t peer, const void *buf, uint32_t len, uint64_t cookie);
@@ -198,8 +201,8 @@ uint32_t crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint3
  * @param len
  *   Its bytes.
  * @return
- *   0; -EMSGSIZE (len above msg_size; the request stays open); -ENOENT (no such request: answered already, or its
- *   caller left).
+ *   0; -EMSGSIZE (len above msg_size; the request stays open); -ENOENT (no such request: answered
+ *   already, or its caller left).
  */
 int crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len);
 
@@ -207,7 +210,8 @@ int crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf
  * Answer up to @p n requests with responses of one length, side by side in @p msgs.
  *
  * @return
- *   How many were answered, from the first on; a short count ends at one that crpc_flux_reply() refuses.
+ *   How many were answered, from the first on; a short count ends at one that crpc_flux_reply()
+ *   refuses.
  */
 uint32_t crpc_flux_reply_burst(struct crpc_flux_node *node, const struct crpc_req *req,
 	const void *msgs, uint32_t len, uint32_t n);

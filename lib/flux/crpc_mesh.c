@@ -2,9 +2,10 @@
 /*
  * mesh: a thin face over flux, or one many-producer rte_ring per node.
  *
- * Over rte_ring a node has two pools. A slot is an open call of its own; the answer's bytes are copied to the
- * slot and wait there for poll. A hold is a request or notification of somebody; its bytes stay there from
- * arrival to reply, and a reply that finds the caller's receiver full waits there to be sent.
+ * Over rte_ring a node has two pools. A slot is an open call of its own; the answer's bytes are
+ * copied to the slot and wait there for poll. A hold is a request or notification of somebody; its
+ * bytes stay there from arrival to reply, and a reply that finds the caller's receiver full waits
+ * there to be sent.
  *
  *     slot: free -> open -> answered -> given (until the next poll) -> free
  *                   open -> late -> free
@@ -42,7 +43,7 @@ struct mesh_msg {
 	uint8_t len;
 	uint8_t kind;
 	uint8_t from;
-	uint8_t life; /* which incarnation of the caller asked: an answer to an earlier one is dropped */
+	uint8_t life; /* the asker's incarnation: an answer to an earlier one is dropped */
 };
 _Static_assert(sizeof(struct mesh_msg) == 8, "CRPC_FLUX_MSG_MAX counts on it");
 _Static_assert(CRPC_FLUX_MSG_MAX <= UINT8_MAX, "len is a byte");
@@ -504,8 +505,8 @@ crpc_mesh_flush(struct crpc_mesh_node *node)
 	}
 	/* Replies that found a full receiver; the first that still does ends the round. */
 	while ((i = node->outbox.head) != NONE) {
-		if (send_to(node, node->hold[i].m.from, node->hold_buf + (size_t)i * node->esize, 1) ==
-			0)
+		if (send_to(node, node->hold[i].m.from, node->hold_buf + (size_t)i * node->esize,
+				    1) == 0)
 			break;
 		node->outbox.head = node->hold[i].next;
 		hold_free(node, i);
@@ -585,7 +586,8 @@ fail_calls(struct crpc_mesh_node *node, struct crpc_done *done, uint32_t n)
 		if (s->state != SLOT_OPEN && s->state != SLOT_LATE)
 			continue;
 		gone = crpc_load_relaxed(&node->mesh->epoch[s->peer]) != s->peer_epoch;
-		if (s->state == SLOT_OPEN && (gone || (due && node->now_ns - s->since_ns >= limit))) {
+		if (s->state == SLOT_OPEN &&
+				(gone || (due && node->now_ns - s->since_ns >= limit))) {
 			done[got++] = (struct crpc_done){.cookie = s->cookie,
 				.status = gone ? -ECONNRESET : -ETIMEDOUT};
 			s->state = SLOT_LATE;

@@ -12,11 +12,12 @@
  *
  * The words, threads, ownership and errors are those of crpc_flux.h; what differs over rte_ring:
  *
- * - Requests and responses come through the same ring, so both poll and recv take from it, each keeping what
- *   the other will want. A node must call recv now and then even if it only makes calls, as soon as others
- *   call or notify it: what it does not take fills its receiver, and answers to it stand behind.
- * - A full receiver is -EAGAIN to callers and notifiers. A reply that finds it full is kept and sent at a later
- *   poll, recv or flush: reply never fails for that.
+ * - Requests and responses come through the same ring, so both poll and recv take from it, each
+ *   keeping what the other will want. A node must call recv now and then
+ *   even if it only makes calls, as soon as others call or notify it: what it
+ *   does not take fills its receiver, and answers to it stand behind.
+ * - A full receiver is -EAGAIN to callers and notifiers. A reply that finds it full is kept and
+ *   sent at a later poll, recv or flush: reply never fails for that.
  * - connect opens nothing and only tells whether the peer has joined.
  *
  * A receiver cannot tell a notification from a call: what it releases is ended without an answer.

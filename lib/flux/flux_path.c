@@ -400,8 +400,8 @@ crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, ui
 
 /* Answer requests of one channel, as far as one stretch of its ring goes. */
 static inline uint32_t
-answer_run(
-	struct flux_chan *ch, const struct crpc_req *req, const char *msgs, uint32_t len, uint32_t n)
+answer_run(struct flux_chan *ch, const struct crpc_req *req, const char *msgs, uint32_t len,
+		uint32_t n)
 {
 	const uint32_t esize = ch->resp_p.esize, window = ch->window;
 	uint32_t *const held = ch->held;

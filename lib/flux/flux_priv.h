@@ -3,8 +3,8 @@
 #define FLUX_PRIV_H
 
 /*
- * What the two files of flux share: crpc_flux.c owns life (create, join, connect, leave), flux_path.c the
- * datapath.
+ * What the two files of flux share: crpc_flux.c owns life (create, join, connect, leave),
+ * flux_path.c the datapath.
  *
  * A channel belongs to two nodes. Each side writes its own half only; the halves meet in the rings
  * and in two flags, caller_gone and server_gone. The last to let go frees it.

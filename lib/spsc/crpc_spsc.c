@@ -163,7 +163,7 @@ crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 		attr->start);
 	crpc_store_relaxed((_Atomic uint32_t *)(void *)((char *)mem + CRPC_SPSC_TAIL_OFFSET),
 		attr->start);
-	/* onesided: every block is full of the lap before the first, so that zeroes mean nothing. */
+	/* onesided: every block is full of the lap before the first: zeroes mean nothing. */
 	for (i = 0; is_onesided(attr->variant) && i < h->blocks; i++) {
 		crpc_store_relaxed(
 			__crpc_spsc_flag(block), (uint64_t)(uint32_t)(attr->start - 1) << 3 | per);
@@ -186,8 +186,9 @@ hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len)
 		return rc;
 	memcpy(h, mem, sizeof(*h));
 	if (h->magic != CRPC_SPSC_MAGIC || h->version != CRPC_SPSC_VERSION) {
-		crpc_err("no ring: magic 0x%" PRIx64 " version %u, expected 0x%" PRIx64 " version %u",
-			h->magic, h->version, CRPC_SPSC_MAGIC, CRPC_SPSC_VERSION);
+		crpc_err("no ring: magic 0x%" PRIx64 " version %u, expected 0x%" PRIx64
+			 " version %u",
+				h->magic, h->version, CRPC_SPSC_MAGIC, CRPC_SPSC_VERSION);
 		return -EINVAL;
 	}
 	a = (struct crpc_spsc_attr){.variant = h->variant, .depth = h->depth, .esize = h->esize,
@@ -196,6 +197,12 @@ hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len)
 	if (need < 0)
 		return (int)need;
 	return mem_check(mem, len, (size_t)need);
+}
+
+static _Atomic uint32_t *
+tail_of(char *base)
+{
+	return (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_TAIL_OFFSET);
 }
 
 int
@@ -213,8 +220,7 @@ crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 	*p = (struct crpc_spsc_prod){
 		.slots = base + CRPC_SPSC_DATA_OFFSET,
 		.head = (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_HEAD_OFFSET),
-		.tail = h.caller_credit ? NULL
-					: (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_TAIL_OFFSET),
+		.tail = h.caller_credit ? NULL : tail_of(base),
 		.depth = h.depth,
 		.next = h.start,
 		.published = h.start,
@@ -250,7 +256,7 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 	*c = (struct crpc_spsc_cons){
 		.slots = base + CRPC_SPSC_DATA_OFFSET,
 		.head = (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_HEAD_OFFSET),
-		.tail = tells ? (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_TAIL_OFFSET) : NULL,
+		.tail = tells ? tail_of(base) : NULL,
 		.depth = h.depth,
 		.next = h.start,
 		.limit = h.start,
@@ -355,7 +361,8 @@ check_flags(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, uint
 	for (i = 0; i < blocks; i++) {
 		here = left < per ? left : per;
 		flag = crpc_load_acquire(__crpc_spsc_flag(b));
-		want = one ? (here != 0 ? (uint64_t)lap << 3 | here : (uint64_t)(uint32_t)(lap - 1) << 3 | per)
+		want = one ? (here != 0 ? (uint64_t)lap << 3 | here
+					: (uint64_t)(uint32_t)(lap - 1) << 3 | per)
 			   : here;
 		if (flag != want)
 			bad += say(out, "block %zu: flag 0x%" PRIx64 ", expected 0x%" PRIx64 "\n",
@@ -382,12 +389,13 @@ crpc_spsc_check(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, 
 	if (c->next != c->freed)
 		bad += say(out, "%u messages are peeked and not released\n", c->next - c->freed);
 	if (p->next - c->next > (per != 0 ? p->depth + 2 * per : p->depth))
-		bad += say(out, "producer at %u, consumer at %u: more than the depth %u apart\n", p->next,
-			c->next, p->depth);
+		bad += say(out, "producer at %u, consumer at %u: more than the depth %u apart\n",
+				p->next, c->next, p->depth);
 	if (c->tail != NULL && c->next - c->released > c->depth)
 		bad += say(out, "consumer at %u told %u\n", c->next, c->released);
 	if (per == 0 && crpc_load_acquire(p->head) != p->published)
-		bad += say(out, "head %u, published %u\n", crpc_load_acquire(p->head), p->published);
+		bad += say(out, "head %u, published %u\n", crpc_load_acquire(p->head),
+				p->published);
 	if (c->tail != NULL && crpc_load_acquire(c->tail) != c->released)
 		bad += say(out, "tail %u, told %u\n", crpc_load_acquire(c->tail), c->released);
 	if (p->limit - p->next > p->depth && p->variant != CRPC_SPSC_FASTFORWARD &&
@@ -403,19 +411,22 @@ crpc_spsc_dump(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, F
 {
 	if (p != NULL)
 		fprintf(out,
-			"producer %s depth %u esize %u next %u published %u limit %u lazy %u fill %u "
-			"block %zu lap %u hints %s%s free %u\n",
-			crpc_spsc_variant_name(p->variant), p->depth, p->esize, p->next, p->published,
-			p->limit, p->lazy, p->fill,
-			p->block != 0 ? (size_t)(p->pos - p->slots) / p->block : 0, p->lap,
-			p->hints & CRPC_SPSC_HINT_PREFETCHW ? "prefetchw " : "",
-			p->hints & CRPC_SPSC_HINT_CLDEMOTE ? "cldemote" : "", crpc_spsc_free_count(p));
+				"producer %s depth %u esize %u next %u published %u limit %u lazy "
+				"%u fill %u "
+				"block %zu lap %u hints %s%s free %u\n",
+				crpc_spsc_variant_name(p->variant), p->depth, p->esize, p->next,
+				p->published, p->limit, p->lazy, p->fill,
+				p->block != 0 ? (size_t)(p->pos - p->slots) / p->block : 0, p->lap,
+				p->hints & CRPC_SPSC_HINT_PREFETCHW ? "prefetchw " : "",
+				p->hints & CRPC_SPSC_HINT_CLDEMOTE ? "cldemote" : "",
+				crpc_spsc_free_count(p));
 	if (c != NULL)
 		fprintf(out,
-			"consumer %s depth %u esize %u next %u freed %u released %u batch %u taken %u "
-			"avail %u block %zu lap %u count %u\n",
-			crpc_spsc_variant_name(c->variant), c->depth, c->esize, c->next, c->freed,
-			c->released, c->batch, c->taken, c->avail,
-			c->block != 0 ? (size_t)(c->pos - c->slots) / c->block : 0, c->lap,
-			crpc_spsc_count(c));
+				"consumer %s depth %u esize %u next %u freed %u released %u batch "
+				"%u taken %u "
+				"avail %u block %zu lap %u count %u\n",
+				crpc_spsc_variant_name(c->variant), c->depth, c->esize, c->next,
+				c->freed, c->released, c->batch, c->taken, c->avail,
+				c->block != 0 ? (size_t)(c->pos - c->slots) / c->block : 0, c->lap,
+				crpc_spsc_count(c));
 }

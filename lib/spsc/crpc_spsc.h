@@ -15,13 +15,15 @@
  *     crpc_spsc_flush(&p)
  *
  * Every call costs one indirect call beside the variant's own inline code, which is specialised for
- * messages of 8, 16, 24, 32, 40, 64, 128 and 256 bytes. Where that matters, include the variant's header instead
- * (crpc_spsc_lamport.h, crpc_spsc_fastforward.h, crpc_spsc_onesided.h): same ends, same memory.
+ * messages of 8, 16, 24, 32, 40, 64, 128 and 256 bytes. Where that matters, include the variant's
+ * header instead (crpc_spsc_lamport.h, crpc_spsc_fastforward.h, crpc_spsc_onesided.h): same ends,
+ * same memory.
  *
  * Which one: doc/guides/spsc.md. Setup, threads and ownership: crpc_spsc_base.h.
  *
  * A short count is back-pressure (full, or empty), never an error; nothing here blocks or spins. A
- * producer with attr.lazy above 1 calls flush whenever it stops producing, a poll loop once per turn.
+ * producer with attr.lazy above 1 calls flush whenever it stops producing, a poll loop once per
+ * turn.
  */
 
 #include "crpc_spsc_base.h"

@@ -6,8 +6,8 @@
  * @file
  * What the rings of lib/spsc share: attributes, memory layout, the two ends.
  *
- * A ring is memory of the caller (heap, hugepage, shared between processes) that carries messages of one
- * fixed size from one producer to one consumer:
+ * A ring is memory of the caller (heap, hugepage, shared between processes) that carries messages
+ * of one fixed size from one producer to one consumer:
  *
  *     offset 0     header      written by init, read-only afterwards
  *            128   head word   written by the producer only
@@ -29,9 +29,9 @@
  *
  * Threads: a crpc_spsc_prod belongs to one thread, a crpc_spsc_cons to one, which may be the same.
  *
- * Positions run free over 32 bits and are masked on access; distances are unsigned differences. What
- * the other end wrote is bounded before use, so that a corrupted or hostile word makes a ring look
- * full or empty, and never leads outside its memory.
+ * Positions run free over 32 bits and are masked on access; distances are unsigned differences.
+ * What the other end wrote is bounded before use, so that a corrupted or hostile word makes a ring
+ * look full or empty, and never leads outside its memory.
  */
 
 #include <stdio.h>
@@ -112,7 +112,8 @@ struct crpc_spsc_ops;
 struct crpc_spsc_prod {
 	char *slots;		      /* first message (lamport) or block */
 	_Atomic uint32_t *head;	      /* lamport: the head word */
-	const _Atomic uint32_t *tail; /* lamport, onesided: the tail word; NULL: credit by the caller */
+	const _Atomic uint32_t
+			*tail; /* lamport, onesided: the tail word; NULL: credit by the caller */
 	uint32_t depth;
 	uint32_t next;	    /* position of the next message */
 	uint32_t published; /* position up to which the consumer may see */
@@ -197,7 +198,7 @@ __crpc_spsc_demote(uint32_t hints, const void *p)
 /** The CPU's hints; see CRPC_SPSC_HINT_PREFETCHW. From CPUID, once per attach. */
 uint32_t crpc_spsc_cpu_hints(void);
 
-/** "lamport", "fastforward", "fastforward_aligned", "onesided", "onesided_aligned"; "?" otherwise. */
+/** The name: "lamport", "fastforward", "fastforward_aligned", "onesided", ...; "?" otherwise. */
 const char *crpc_spsc_variant_name(enum crpc_spsc_variant variant);
 
 /**

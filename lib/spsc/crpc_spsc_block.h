@@ -4,15 +4,16 @@
 
 /**
  * @file
- * The body of the flagged rings; crpc_spsc_fastforward.h and crpc_spsc_onesided.h are its two faces.
+ * The body of the flagged rings; crpc_spsc_fastforward.h and crpc_spsc_onesided.h are its two
+ * faces.
  *
  *     block   | flag | m | m | m | m | m | m | m | pad |     per = 7: a block of 8-byte messages is
  *              8 bytes                                       exactly one cache line
  *     block   | flag | m | pad |                             per = 1: a message owns its lines
  *
- * The flag says how many messages of the block are valid, so a consumer needs no shared index: the line
- * that says "there is something" also holds it. The producer raises the count when the block is
- * full or at a flush; a block may be published in several steps, and the next messages go
+ * The flag says how many messages of the block are valid, so a consumer needs no shared index: the
+ * line that says "there is something" also holds it. The producer raises the count when the block
+ * is full or at a flush; a block may be published in several steps, and the next messages go
  * on in the same block.
  *
  *                     fastforward                       onesided
@@ -72,8 +73,8 @@ __crpc_spsc_block_refill(struct crpc_spsc_prod *p)
 }
 
 static inline uint32_t
-__crpc_spsc_block_reserve(
-	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one, uint32_t want, void **first)
+__crpc_spsc_block_reserve(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
+		uint32_t want, void **first)
 {
 	uint32_t n = per - p->fill, room;
 
@@ -187,11 +188,11 @@ __crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
 }
 
 static inline uint32_t
-__crpc_spsc_block_peek(
-	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, uint32_t want, void **first)
+__crpc_spsc_block_peek(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one,
+		uint32_t want, void **first)
 {
 	uint32_t n = c->avail - c->taken, len = crpc_spsc_block_len(esize, per);
-	/* At most depth messages are held: then pos cannot come round to blocks not yet given back. */
+	/* At most depth messages are held, so pos cannot come round to blocks still held. */
 	uint32_t room = c->depth - (c->next - c->freed);
 
 	if (n == 0) {

@@ -9,14 +9,17 @@
  *     | 7 a b c d e f g | 3 h i j . . . . | 0 . . . . . . . |
  *       ^ consumer reads  ^ producer writes ^ free: the consumer wrote 0
  *
- * After J. Giacomoni, T. Moseley, M. Vachharajani, "FastForward for efficient pipeline parallelism" (PPoPP
- * 2008), with a count for seven messages where the paper has one NULL per message. crpc_spsc_block.h has
- * the layout. A message and its flag travel in one line, so a lone message arrives after one line
- * transfer; CRPC_SPSC_ALIGNED keeps it so for every message, CRPC_SPSC_PACKED moves fewer lines.
+ * After J. Giacomoni, T. Moseley, M. Vachharajani, "FastForward for efficient pipeline parallelism"
+ * (PPoPP 2008), with a count for seven messages where the paper has one NULL per message.
+ * crpc_spsc_block.h has the layout. A message and its flag travel in one line, so a lone message
+ * arrives after one line transfer; CRPC_SPSC_ALIGNED keeps it so for every message,
+ * CRPC_SPSC_PACKED moves fewer lines.
  *
- * Full is seen in the flag of the next block: a ring takes at least depth messages, and less than two blocks more.
+ * Full is seen in the flag of the next block: a ring takes at least depth messages, and less than
+ * two blocks more.
  *
- * Publication: a full block at once; a part of one at flush, or at the end of the call where `lazy` says so.
+ * Publication: a full block at once; a part of one at flush, or at the end of the call where `lazy`
+ * says so.
  */
 
 #include "crpc_spsc_block.h"
@@ -85,7 +88,8 @@ crpc_spsc_fastforward_enqueue_burst(
 
 /** Enqueue one message: true; false: the ring is full. As enqueue_burst. */
 static inline bool
-crpc_spsc_fastforward_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msg)
+crpc_spsc_fastforward_enqueue(
+		struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msg)
 {
 	return __crpc_spsc_block_enqueue_one(p, esize, per, false, msg);
 }

@@ -10,9 +10,9 @@
  *                   ^tail         ^head   ^next
  *                   |<- to read ->|<lazy->|
  *
- * After L. Lamport, "Specifying Concurrent Program Modules" (1983), with each end's cached copy of the
- * other's index (as in MCRingBuffer), one release store per burst, and a tail that moves once per quarter of
- * the ring, or when the consumer finds it empty.
+ * After L. Lamport, "Specifying Concurrent Program Modules" (1983), with each end's cached copy of
+ * the other's index (as in MCRingBuffer), one release store per burst, and a tail that moves once
+ * per quarter of the ring, or when the consumer finds it empty.
  *
  * It moves the fewest lines per message of all variants, so it is the one for streams and for
  * requests and replies in bursts. A single message costs two line transfers, data and head.

@@ -7,14 +7,14 @@
  * The one-sided ring: each block carries its generation, and the consumer writes nothing to it.
  *
  *     lap 4:  | 4:7 a b c d e f g | 4:3 h i j . . . . | 3:7 . . . . . . . |
- *               ^ consumer reads    ^ producer writes   ^ last lap's: not yet there for a consumer in lap 4
+ *               ^ consumer reads    ^ producer writes   ^ last lap's: not there yet
  *
- * So memory that the consumer may only read is enough, and no line goes back to the producer to be cleared.
- * What protects unread messages is the window: the producer has at most depth messages whose
- * consumption it was not told of. It is told by crpc_spsc_onesided_credit() (attr.caller_credit), for
- * instance because a reply to a request implies that the request and everything before it was
- * read; or by the tail word, which the consumer writes once per quarter of the depth.
- * A ring is created with a window no larger than it can hold; it cannot be overwritten.
+ * So memory that the consumer may only read is enough, and no line goes back to the producer to be
+ * cleared. What protects unread messages is the window: the producer has at most depth messages
+ * whose consumption it was not told of. It is told by crpc_spsc_onesided_credit()
+ * (attr.caller_credit), for instance because a reply to a request implies that the request and
+ * everything before it was read; or by the tail word, which the consumer writes once per quarter of
+ * the depth. A ring is created with a window no larger than it can hold; it cannot be overwritten.
  *
  * Publication: as crpc_spsc_fastforward.h. crpc_spsc_block.h has the layout.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The variants behind the run-time handle. OPS(name, calls, sig, esize) makes the seven functions and the table of
- * one variant and message size; size 0 reads the size from the end.
+ * The variants behind the run-time handle. OPS(name, calls, sig, esize) makes the seven functions
+ * and the table of one variant and message size; size 0 reads the size from the end.
  */
 #include <errno.h>
 

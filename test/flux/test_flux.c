@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lib/flux: in one thread under a clock of the test (random calls and replies against a model, seed printed;
- * windows, deadlines, join and leave, fairness), and between threads (everybody calls everybody at
- * full window).
+ * lib/flux: in one thread under a clock of the test (random calls and replies against a model, seed
+ * printed; windows, deadlines, join and leave, fairness), and between threads (everybody calls
+ * everybody at full window).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -289,8 +289,8 @@ random_orders(void **state)
 }
 
 /*
- * A request that is held for long does not stand in the way of others, and its bytes and token survive many
- * reuses of every other slot ("slot reused while older call pending").
+ * A request that is held for long does not stand in the way of others, and its bytes and token
+ * survive many reuses of every other slot ("slot reused while older call pending").
  */
 static void
 held_request_survives(void **state)
@@ -377,7 +377,7 @@ stopped_peer_times_out(void **state)
 	crpc_flux_free(flux);
 }
 
-/* Leaving ends peers' calls, also those still in the inbox; the id joins again with channels of its own. */
+/* Leaving ends peers' calls, also those in the inbox; the id joins again with new channels. */
 static void
 leave_and_join_again(void **state)
 {
@@ -418,7 +418,7 @@ leave_and_join_again(void **state)
 		assert_int_equal(crpc_flux_memory(flux), 0);
 		assert_int_equal(crpc_flux_connect(a, 1), -ENOTCONN);
 	}
-	/* A caller that leaves: its requests can no longer be answered, the server's table is clean. */
+	/* A caller that leaves: its requests can no longer be answered. */
 	b = crpc_flux_join(flux, 1);
 	for (round = 0; round < 300; round++) {
 		assert_int_equal(crpc_flux_connect(a, 1), 0);
@@ -601,7 +601,7 @@ worker_run(void *arg)
 	return NULL;
 }
 
-/* No deadlock and no loss when everybody calls everybody at full window, several nodes per thread. */
+/* No deadlock, no loss when everybody calls everybody at full window, two nodes per thread. */
 static void
 all_to_all_at_full_window(void **state)
 {
@@ -648,7 +648,8 @@ churn(void *arg)
 		for (k = 0; k < 50 + round % 50; k++) {
 			n = crpc_flux_recv(node, req, 8);
 			for (i = 0; i < n; i++)
-				if (crpc_flux_reply(node, req[i].token, req[i].data, req[i].len) != 0)
+				if (crpc_flux_reply(node, req[i].token, req[i].data, req[i].len) !=
+						0)
 					c->bad++;
 			if (n == 0)
 				sched_yield();

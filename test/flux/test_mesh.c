@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The mesh over each backend: notifications, requests and responses between threads at full window, deadlines,
- * peers that leave, replies that find a full receiver.
+ * The mesh over each backend: notifications, requests and responses between threads at full window,
+ * deadlines, peers that leave, replies that find a full receiver.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -22,8 +22,9 @@
 #define NOTIFY_BIT (UINT64_C(1) << 63)
 
 /*
- * rte_ring 22.11 hands messages of one producer over through another's release of the shared tail, a chain
- * that the thread sanitizer does not follow. Its own copies are excused; everything else is checked.
+ * rte_ring 22.11 hands messages of one producer over through another's release of the shared tail,
+ * a chain that the thread sanitizer does not follow. Its own copies are excused; everything else is
+ * checked.
  */
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 
@@ -246,7 +247,10 @@ threads(void **state)
 	crpc_mesh_free(mesh);
 }
 
-#define FOR_BACKEND(f, b) {.name = #f " " #b, .test_func = f, .initial_state = (void *)(intptr_t)(b)}
+#define FOR_BACKEND(f, b)                                                                          \
+	{                                                                                          \
+		.name = #f " " #b, .test_func = f, .initial_state = (void *)(intptr_t)(b)          \
+	}
 
 int
 main(void)

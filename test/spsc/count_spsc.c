@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A fixed amount of work for callgrind to count: 6400 messages of 32 bytes through one ring (or as many calls
- * through flux), in one thread. Only counted_*() is collected; test/golden/instructions.py divides.
+ * A fixed amount of work for callgrind to count: 6400 messages of 32 bytes through one ring (or as
+ * many calls through flux), in one thread. Only counted_*() is collected;
+ * test/golden/instructions.py divides.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lib/spsc in one thread, where every step can be told: each variant against a model queue under random
- * calls (seed printed on failure), exact fit, wrap at 2^32, publication, windows, bad attributes, and
- * words that only a hostile peer would write.
+ * lib/spsc in one thread, where every step can be told: each variant against a model queue under
+ * random calls (seed printed on failure), exact fit, wrap at 2^32, publication, windows, bad
+ * attributes, and words that only a hostile peer would write.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -153,7 +153,8 @@ step_consume(struct ring *r, uint64_t *s, uint64_t seq)
 static void
 model_run(const struct crpc_spsc_attr *a, uint64_t seed)
 {
-	uint32_t most = a->depth + (is_fastforward(a->variant) ? 2 * CRPC_SPSC_PACKED : 0), step, n, room;
+	uint32_t most = a->depth + (is_fastforward(a->variant) ? 2 * CRPC_SPSC_PACKED : 0), step, n,
+		 room;
 	uint64_t in = 0, out = 0, s = seed;
 	struct ring r;
 
@@ -217,7 +218,7 @@ behaves_as_a_queue(void **state)
 				}
 }
 
-/* Exactly depth messages fit, wherever the oldest lies; fastforward takes less than two blocks more. */
+/* Exactly depth messages fit, wherever the oldest lies; fastforward has up to two blocks more. */
 static void
 exact_fit(void **state)
 {
@@ -285,8 +286,8 @@ publication_never_sticks(void **state)
 }
 
 /*
- * A slot's old flag is not taken for a new message ("sentinel written after data"): after each lap, with
- * nothing new enqueued, the consumer sees nothing, at every fill of the last block.
+ * A slot's old flag is not taken for a new message ("sentinel written after data"): after each lap,
+ * with nothing new enqueued, the consumer sees nothing, at every fill of the last block.
  */
 static void
 no_stale_flag_after_wrap(void **state)
@@ -339,7 +340,7 @@ onesided_consumer_never_writes(void **state)
 		assert_int_equal(crpc_spsc_prod_attach(&p, rw, len), 0);
 		assert_int_equal(crpc_spsc_cons_attach(&c, ro, len), 0);
 		for (seq = out = 0; seq < 300;) {
-			/* The window ends the enqueueing, though the consumer has read everything. */
+			/* The window is the end, though the consumer has read everything. */
 			for (i = 0; i < 8; i++) {
 				msg_fill(msg, 32, seq++);
 				assert_int_equal(crpc_spsc_enqueue(&p, msg), 0);
@@ -477,7 +478,8 @@ inline_singles(void **state)
 		for (; out <= seq; out++) {
 			assert_true(crpc_spsc_lamport_dequeue(&r[0].c, 24, msg));
 			assert_true(msg_good(msg, 24, out));
-			assert_true(crpc_spsc_fastforward_dequeue(&r[1].c, 24, CRPC_SPSC_PACKED, msg));
+			assert_true(crpc_spsc_fastforward_dequeue(
+					&r[1].c, 24, CRPC_SPSC_PACKED, msg));
 			assert_true(msg_good(msg, 24, out));
 			assert_true(crpc_spsc_onesided_dequeue(&r[2].c, 24, CRPC_SPSC_PACKED, msg));
 			assert_true(msg_good(msg, 24, out));

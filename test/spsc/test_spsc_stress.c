@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lib/spsc between two threads: one body, run for every variant, size, depth, burst and laziness, with a
- * slow producer, a slow consumer, and positions that pass 2^32; a stream one way, and requests with
- * replies over two rings, where onesided gets its credit from the replies. Every payload is verified. The thread
- * sanitizer sees every ordering here.
+ * lib/spsc between two threads: one body, run for every variant, size, depth, burst and laziness,
+ * with a slow producer, a slow consumer, and positions that pass 2^32; a stream one way, and
+ * requests with replies over two rings, where onesided gets its credit from the replies. Every
+ * payload is verified. The thread sanitizer sees every ordering here.
  */
 #include <errno.h>
 #include <pthread.h>
