@@ -66,6 +66,12 @@ is_onesided(uint32_t variant)
 	return variant == CRPC_SPSC_ONESIDED || variant == CRPC_SPSC_ONESIDED_ALIGNED;
 }
 
+static bool
+is_fastforward(uint32_t variant)
+{
+	return variant == CRPC_SPSC_FASTFORWARD || variant == CRPC_SPSC_FASTFORWARD_ALIGNED;
+}
+
 /* Blocks for depth messages wherever the oldest lies in its block: see crpc_spsc_block.h. */
 static uint32_t
 blocks_of(uint32_t depth, uint32_t per)
@@ -224,7 +230,7 @@ crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 		.depth = h.depth,
 		.next = h.start,
 		.published = h.start,
-		.limit = h.start + h.depth,
+		.limit = is_fastforward(h.variant) ? 0 : h.start + h.depth,
 		.lazy = h.lazy,
 		.hints = crpc_spsc_cpu_hints(),
 		.lap = h.start,
@@ -398,8 +404,7 @@ crpc_spsc_check(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, 
 				p->published);
 	if (c->tail != NULL && crpc_load_acquire(c->tail) != c->released)
 		bad += say(out, "tail %u, told %u\n", crpc_load_acquire(c->tail), c->released);
-	if (p->limit - p->next > p->depth && p->variant != CRPC_SPSC_FASTFORWARD &&
-		p->variant != CRPC_SPSC_FASTFORWARD_ALIGNED)
+	if (p->limit - p->next > p->depth && !is_fastforward(p->variant))
 		bad += say(out, "limit %u is behind the producer at %u\n", p->limit, p->next);
 	if (per != 0)
 		bad += check_flags(p, c, per, out);

@@ -117,7 +117,7 @@ struct crpc_spsc_prod {
 	uint32_t depth;
 	uint32_t next;	    /* position of the next message */
 	uint32_t published; /* position up to which the consumer may see */
-	uint32_t limit;	    /* position that next may reach, as far as known */
+	uint32_t limit;	    /* position that next may reach; fastforward: blocks known free */
 	uint32_t lazy;
 	uint32_t hints;
 	/* flagged variants */

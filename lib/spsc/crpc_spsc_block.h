@@ -20,6 +20,7 @@
  *     flag            count; 0: free                    (lap << 3) | count
  *     consumer        writes 0 when done with a block   writes nothing here
  *     full            flag of the next block is not 0   next - (told by the consumer) = depth
+ *     seen            by a probe ahead, for many blocks  in the tail word, or by the caller
  *
  * A block is free only as a whole, so the ring has one block more than depth messages fill: depth
  * messages fit wherever the oldest of them lies in its block.
@@ -72,6 +73,29 @@ __crpc_spsc_block_refill(struct crpc_spsc_prod *p)
 	return p->limit - p->next;
 }
 
+/*
+ * fastforward: no block is known to be free. Blocks become free in order, so one that is free
+ * proves all before it: look a quarter of the ring ahead, nearer if that one is still taken (B-Queue's
+ * backtracking). A producer so reads one flag for many blocks, and not the line it writes next.
+ */
+static inline bool
+__crpc_spsc_block_probe(struct crpc_spsc_prod *p, uint32_t len)
+{
+	uint32_t to_end = (uint32_t)(p->end - p->pos) / len;
+	uint32_t blocks = (uint32_t)(p->end - p->slots) / len, ahead = blocks / 4, at;
+
+	for (ahead = ahead > 0 ? ahead : 1; ahead > 0; ahead /= 2) {
+		at = ahead - 1;
+		/* A5: the consumer has read that block and those before it. Pairs with R5. */
+		if (crpc_load_acquire(__crpc_spsc_flag(at < to_end ? p->pos + (size_t)at * len
+			    : p->slots + (size_t)(at - to_end) * len)) == 0) {
+			p->limit = ahead;
+			return true;
+		}
+	}
+	return false;
+}
+
 static inline uint32_t
 __crpc_spsc_block_reserve(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
 		uint32_t want, void **first)
@@ -83,8 +107,8 @@ __crpc_spsc_block_reserve(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per
 		if (crpc_unlikely(room < want))
 			room = __crpc_spsc_block_refill(p);
 		n = n < room ? n : room;
-	} else if (p->fill == 0 && crpc_load_acquire(__crpc_spsc_flag(p->pos)) != 0) {
-		/* A5 (the load above): the consumer has read the block. Pairs with R5. */
+	} else if (crpc_unlikely(p->limit == 0) &&
+		!__crpc_spsc_block_probe(p, crpc_spsc_block_len(esize, per))) {
 		n = 0;
 	}
 	n = n < want ? n : want;
@@ -106,6 +130,8 @@ __crpc_spsc_block_commit(
 	if (per == 1 && p->lazy == 1)
 		__crpc_spsc_demote(p->hints, p->pos);
 	p->fill = 0;
+	if (!one)
+		p->limit--;
 	p->pos += len;
 	if (crpc_unlikely(p->pos == p->end)) {
 		p->pos = p->slots;
@@ -122,8 +148,9 @@ __crpc_spsc_block_enqueue_one(
 	if (one) {
 		if (crpc_unlikely(p->limit == p->next) && __crpc_spsc_block_refill(p) == 0)
 			return false;
-	} else if (fill == 0 && crpc_load_acquire(__crpc_spsc_flag(p->pos)) != 0) {
-		return false; /* A5, as in reserve */
+	} else if (crpc_unlikely(p->limit == 0) &&
+		!__crpc_spsc_block_probe(p, crpc_spsc_block_len(esize, per))) {
+		return false;
 	}
 	crpc_spsc_copy(p->pos + CRPC_SPSC_FLAG_LEN + (size_t)fill * esize, msg, esize);
 	__crpc_spsc_block_commit(p, esize, per, one, 1);

@@ -33,6 +33,8 @@ crpc_spsc_lamport_flush(struct crpc_spsc_prod *p)
 	if (p->next - p->published == 1)
 		__crpc_spsc_demote(p->hints, p->head);
 	p->published = p->next;
+	/* The consumer read it last: fetch it now, or the next head waits for it. */
+	__crpc_spsc_prefetchw(p->hints, p->slots + (size_t)(p->next & (p->depth - 1)) * p->esize);
 }
 
 /* The known room is short: look at the tail. */
