@@ -300,6 +300,25 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	return true;
 }
 
+/*
+ * The requester is one of our own: tell it, without a packet. Not while a READ of it is open: the
+ * response is in the ring, and what overtakes it would be capped there and never said again.
+ */
+static bool
+ack_own(struct sm_nic *nic, struct sm_qp *qp)
+{
+	struct sm_qp *far = sm_qp_find(nic, qp->dest_qpn);
+
+	if (far != NULL && far->dest_qpn == qp->qpn) {
+		if (far->rd_head != far->rd_tail)
+			return false;
+		sm_sq_acked(nic, far, (qp->psn_rx - 1) & SM_PSN_MASK);
+	}
+	qp->unacked = 0;
+	qp->held = 0;
+	return true;
+}
+
 bool
 sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 {
@@ -314,14 +333,8 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 			return false;
 	if (qp->nak == 0 && qp->unacked == 0)
 		return true;
-	if (qp->peer->self && qp->nak == 0) { /* The requester is one of our own: tell it. */
-		struct sm_qp *far = sm_qp_find(nic, qp->dest_qpn);
-
-		qp->unacked = 0;
-		if (far != NULL && far->dest_qpn == qp->qpn)
-			sm_sq_acked(nic, far, (qp->psn_rx - 1) & SM_PSN_MASK);
+	if (qp->peer->self && qp->nak == 0 && ack_own(nic, qp))
 		return true;
-	}
 	if (!sm_tx_room(&qp->peer->tx, 0, 0, &room))
 		return false;
 	h.dst = qp->dest_qpn | (uint32_t)qp->refuse_epoch << 24;
