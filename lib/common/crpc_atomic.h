@@ -20,6 +20,7 @@
 #define crpc_store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
 
 #define crpc_fetch_add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define crpc_fetch_add_acq_rel(p, v) atomic_fetch_add_explicit((p), (v), memory_order_acq_rel)
 #define crpc_fetch_or_acq_rel(p, v) atomic_fetch_or_explicit((p), (v), memory_order_acq_rel)
 #define crpc_fetch_and_acq_rel(p, v) atomic_fetch_and_explicit((p), (v), memory_order_acq_rel)
 #define crpc_exchange_acq_rel(p, v) atomic_exchange_explicit((p), (v), memory_order_acq_rel)

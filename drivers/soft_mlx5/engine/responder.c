@@ -217,7 +217,7 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, boo
 		rd->value = arg[1];
 		crpc_cas_acq_rel(word, &rd->value, arg[0]);
 	} else {
-		rd->value = atomic_fetch_add(word, arg[0]);
+		rd->value = crpc_fetch_add_acq_rel(word, arg[0]);
 	}
 	qp->ans_tail++;
 	message_done(nic, qp);
