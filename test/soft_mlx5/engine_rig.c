@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,12 +23,49 @@ page_alloc(size_t bytes)
 	return p;
 }
 
+/* Remove a net's folder; files only are in it. */
+static void
+net_remove(int base, const char *name)
+{
+	int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	while (d != NULL && (e = readdir(d)) != NULL)
+		if (e->d_name[0] != '.')
+			unlinkat(fd, e->d_name, 0);
+	if (d != NULL)
+		closedir(d);
+	unlinkat(base, name, AT_REMOVEDIR);
+}
+
+void
+rig_nets_sweep(void)
+{
+	const char *path = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+	DIR *base = opendir(path);
+	struct dirent *e;
+
+	while (base != NULL && (e = readdir(base)) != NULL) {
+		unsigned int uid;
+		int pid, n;
+
+		if (sscanf(e->d_name, "soft_mlx5.%u.test-engine-%d-%d", &uid, &pid, &n) == 3 &&
+			uid == geteuid() && pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
+			net_remove(dirfd(base), e->d_name);
+	}
+	if (base != NULL)
+		closedir(base);
+}
+
 const char *
 rig_net(void)
 {
 	static char net[64];
 	static int n;
 
+	if (n == 0)
+		rig_nets_sweep();
 	snprintf(net, sizeof(net), "test-engine-%d-%d", (int)getpid(), n++);
 	return net;
 }

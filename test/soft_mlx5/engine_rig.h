@@ -81,7 +81,10 @@ struct rig_wqe {
 
 extern uint64_t rig_now;
 
+/* A net of this process alone; the first call sweeps. */
 const char *rig_net(void);
+/* Remove the nets of test processes that ended before they could. */
+void rig_nets_sweep(void);
 void rig_host_open(struct rig_host *h, const char *net, uint32_t bytes);
 void rig_host_close(struct rig_host *h);
 void rig_srq_open(struct rig_host *h, struct rig_srq *s, uint32_t nwqe, uint32_t shift);

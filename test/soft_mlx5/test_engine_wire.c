@@ -442,6 +442,35 @@ hostile_peer(void **state)
 	assert_false(exists(""));
 }
 
+/* A test that dies with a net open leaves its folder, and the next run takes it away. */
+static void
+dead_tests_are_swept(void **state)
+{
+	int up[2];
+	char name[64];
+	pid_t pid;
+
+	assert_int_equal(pipe(up), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct rig_host h;
+		const char *net = rig_net();
+
+		rig_host_open(&h, net, 4096);
+		if (write(up[1], net, strlen(net) + 1) < 0)
+			_exit(1);
+		_exit(0); /* Without a word to the NIC. */
+	}
+	assert_true(read(up[0], name, sizeof(name)) > 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	net_dir(name);
+	assert_true(exists("net"));
+	rig_nets_sweep();
+	assert_false(exists(""));
+	close(up[0]);
+	close(up[1]);
+}
+
 int
 main(void)
 {
@@ -454,6 +483,7 @@ main(void)
 		cmocka_unit_test(slots_run_out),
 		cmocka_unit_test(many_peers),
 		cmocka_unit_test(hostile_peer),
+		cmocka_unit_test(dead_tests_are_swept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
