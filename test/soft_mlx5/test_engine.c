@@ -125,6 +125,34 @@ data_of_all_sizes(void **state)
 	}
 }
 
+/* Every small size, which has copies of its own: all bytes of it and none beside them. */
+static void
+small_sizes(void **state)
+{
+	uint8_t want[256];
+	struct rig_wqe w;
+
+	for (uint32_t n = 0; n < 200; n++) {
+		uint8_t *to = b.mem + 4096 + n % 13, *back = a.mem + 4096 + n % 7;
+
+		fill(a.mem, n, n);
+		memset(want, 0xee, sizeof(want));
+		memcpy(want + 16, a.mem, n);
+		memset(to - 16, 0xee, sizeof(want));
+		memset(back - 16, 0xee, sizeof(want));
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, 0, 0);
+		rig_wqe_raddr(&w, to, b.key);
+		rig_wqe_inline(&w, a.mem, n);
+		rig_queue(&qa, &w);
+		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_wqe_raddr(&w, to, b.key);
+		rig_wqe_data(&w, back, n, a.key);
+		rig_post(&qa, &w);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &qa.scq)->byte_cnt), n);
+		assert_memory_equal(to - 16, want, sizeof(want));
+		assert_memory_equal(back - 16, want, sizeof(want));
+	}
+}
 
 /* A send queue of 8 blocks: WQEs of several segments go round its end at every place. */
 static void
@@ -601,6 +629,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		T(write_imm_golden),
 		T(data_of_all_sizes),
+		T(small_sizes),
 		T(gather_and_wrap),
 		T(scatter_list),
 		T(signalling_order),

@@ -151,6 +151,12 @@ sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr)
 	return 0;
 }
 
+void
+sm_copy_any(void *dst, const void *src, uint32_t n)
+{
+	memcpy(dst, src, n);
+}
+
 /* Step to the next segment, over @units of 16 bytes. */
 static inline void
 cursor_next(struct sm_cursor *c, uint32_t units)

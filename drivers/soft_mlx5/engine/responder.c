@@ -287,7 +287,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 		refuse(nic, qp, &(struct sm_hdr){.dst = (uint32_t)rd->epoch << 24}, SM_NAK_ACCESS);
 		return true;
 	}
-	memcpy(room.payload, src, len);
+	sm_copy(room.payload, src, len);
 	rd->off += len;
 	last = rd->off == rd->len;
 	h.dst = qp->dest_qpn | (uint32_t)rd->epoch << 24;
