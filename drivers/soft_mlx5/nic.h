@@ -57,7 +57,9 @@ enum sm_qp_state {
 	SM_QPS_ERR,
 };
 
-/** QP types, numbered as in verbs (enum ibv_qp_type). UC, UD and DC are not there yet: EOPNOTSUPP. */
+/**
+ * QP types, numbered as in verbs (enum ibv_qp_type). UC, UD and DC are not there yet: EOPNOTSUPP.
+ */
 enum sm_qp_type {
 	SM_QPT_RC = 2,
 	SM_QPT_UC = 3,
@@ -76,9 +78,12 @@ enum sm_async_type {
 
 /** How to attach a nic to its host's wire. */
 struct sm_nic_attr {
-	const char *net; /**< Name of the wire: contexts of the same net (and user) see each other. */
-	/** A completion queue that was armed has something. Called with the nic's lock held: must not
-	 *  call back into the nic. @p user is sm_cq_attr.user. */
+	/** Name of the wire: contexts of the same net (and user) see each other. */
+	const char *net;
+	/**
+	 * A completion queue that was armed has something. Called with the nic's lock held: must
+	 * not call back into the nic. @p user is sm_cq_attr.user.
+	 */
 	void (*comp_event)(void *user);
 	/** An asynchronous event of a QP, CQ or SRQ; @p user is its attr's user. Same rule. */
 	void (*async_event)(void *user, enum sm_async_type type);
@@ -205,7 +210,8 @@ int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t 
 	uint32_t access, struct sm_mr **mr, uint32_t *lkey, uint32_t *rkey);
 /** rereg_mr: flags as IB_MR_REREG_TRANS 1, PD 2, ACCESS 4. */
 int sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *pd,
-	uint64_t start, uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey, uint32_t *rkey);
+	uint64_t start, uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey,
+	uint32_t *rkey);
 int sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr);
 
 /** Poisons the arm word of the doorbell record, so that the first arm (which writes 0) is seen. */

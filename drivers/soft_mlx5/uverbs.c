@@ -154,7 +154,8 @@ get_context(struct uv_ctx *ctx, struct uv_call *call)
 	struct mlx5_ib_alloc_ucontext_resp drv = {
 			.qp_tab_size = 1 << 17,
 			.bf_reg_size = 512,
-			.tot_bfregs = 0, /* none in advance: libmlx5 allocates UAR pages as objects */
+			/* none in advance: libmlx5 allocates UAR pages as objects */
+			.tot_bfregs = 0,
 			.cache_line_size = 64,
 			.max_sq_desc_sz = 1024,
 			.max_rq_desc_sz = 512,

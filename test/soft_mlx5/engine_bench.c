@@ -48,7 +48,8 @@ post_one(struct rig_qp *q, uint64_t raddr, uint32_t rkey)
 	w[8] = htobe32(MLX5_INLINE_SEG | 32);
 	/* 36 bytes of inline segment go into the next block. */
 	memset(p + 36, (int)sent, 28);
-	*(uint32_t *)(void *)(q->sq + (size_t)((q->sq_pi + 1) & (q->sq_nbb - 1)) * 64) = (uint32_t)sent;
+	p = q->sq + (size_t)((q->sq_pi + 1) & (q->sq_nbb - 1)) * 64;
+	*(uint32_t *)(void *)p = (uint32_t)sent;
 	q->last = q->sq_pi;
 	q->sq_pi += 2;
 	sent++;
@@ -81,7 +82,8 @@ poll_send(struct rig_qp *q)
 		completed += SIGNAL_EVERY;
 	}
 	if (n != 0)
-		crpc_store_release((_Atomic uint32_t *)&q->scq.dbrec[0], htobe32(q->scq.ci & 0xffffff));
+		crpc_store_release(
+			(_Atomic uint32_t *)&q->scq.dbrec[0], htobe32(q->scq.ci & 0xffffff));
 	return n;
 }
 
@@ -157,8 +159,8 @@ report(const char *what, uint32_t batch, const struct slices *s)
 {
 	double mean = (double)(s->at - s->begin) / (double)s->ops;
 
-	printf("%s batch %u: best %.2f Mops/s, %.1f ns/op; mean %.2f Mops/s, %.1f ns/op\n", what, batch,
-		1e3 / s->best, s->best, 1e3 / mean, mean);
+	printf("%s batch %u: best %.2f Mops/s, %.1f ns/op; mean %.2f Mops/s, %.1f ns/op\n", what,
+		batch, 1e3 / s->best, s->best, 1e3 / mean, mean);
 }
 
 static void
@@ -260,7 +262,8 @@ side(struct shared *s, const char *net, int me, uint32_t batch)
 static void
 run_proc(uint32_t batch)
 {
-	struct shared *s = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *s =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	const char *net = rig_net();
 
 	for (int i = 0; i < 2; i++)

@@ -229,8 +229,9 @@ scatter_list(void **state)
 static void
 signalling_order(void **state)
 {
-	static const uint8_t ops[] = {MLX5_OPCODE_NOP, MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ,
-		MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_NOP, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_NOP};
+	static const uint8_t ops[] = {MLX5_OPCODE_NOP, MLX5_OPCODE_RDMA_WRITE,
+		MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_NOP,
+		MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_NOP};
 	uint16_t at[sizeof(ops)];
 	struct rig_wqe w;
 

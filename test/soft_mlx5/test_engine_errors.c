@@ -35,8 +35,8 @@ pair_close(void **state)
 static void
 again(void)
 {
-	while (rig_poll(&qa.scq) != NULL || rig_poll(&qb.scq) != NULL || rig_poll(&qa.rcq) != NULL ||
-		rig_poll(&qb.rcq) != NULL)
+	while (rig_poll(&qa.scq) != NULL || rig_poll(&qb.scq) != NULL ||
+		rig_poll(&qa.rcq) != NULL || rig_poll(&qb.rcq) != NULL)
 		;
 	rig_set_state(&qa, SM_QPS_RESET);
 	rig_set_state(&qb, SM_QPS_RESET);
@@ -255,7 +255,8 @@ malformed_wqes(void **state)
 		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
 		rig_wqe_inline(&w, "0123456789", 10);
 		if (i == 6) {
-			write_to(&w, MLX5_OPCODE_ATOMIC_FA, b.mem, b.key, 8); /* Short of a segment. */
+			/* Short of a segment. */
+			write_to(&w, MLX5_OPCODE_ATOMIC_FA, b.mem, b.key, 8);
 			w.len = 32;
 		} else if (i == 7) {
 			rig_wqe(&w, 0x25, 0, 0); /* UMR: not supported. */
@@ -369,7 +370,8 @@ rnr_then_posted(void **state)
 		assert_int_equal(be32toh(rig_expect(&a, &b, &qb.rcq)->imm_inval_pkey), i);
 		assert_true(rig_now - t0 >= 10000); /* Timer code 1. */
 		assert_memory_equal(a.mem, b.mem, len);
-		assert_int_equal(be32toh(rig_expect(&a, &b, &qa.scq)->sop_drop_qpn) >> 24, ops[i % 2]);
+		assert_int_equal(
+			be32toh(rig_expect(&a, &b, &qa.scq)->sop_drop_qpn) >> 24, ops[i % 2]);
 		assert_int_equal(be32toh(rig_expect(&a, &b, &qa.scq)->sop_drop_qpn) >> 24,
 			MLX5_OPCODE_NOP);
 		rig_run(&a, &b);

@@ -340,8 +340,8 @@ many_peers(void **state)
 			rig_recv(&y[i], NULL, 0, 0);
 			rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
 			rig_post(&x[i], &w);
-			assert_int_equal(be32toh(rig_expect(&h[i], &hub, &y[i].rcq)->imm_inval_pkey),
-				i);
+			assert_int_equal(
+				be32toh(rig_expect(&h[i], &hub, &y[i].rcq)->imm_inval_pkey), i);
 			assert_non_null(rig_expect(&h[i], &hub, &x[i].scq));
 		}
 	for (uint32_t i = 0; i < N; i++) {

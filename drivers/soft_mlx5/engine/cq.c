@@ -104,7 +104,10 @@ sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq)
 	if (crpc_likely(arm == cq->arm))
 		return;
 	word = __builtin_bswap32(arm);
-	/* Who arms first and polls then has consumed more than the arm word says: no event for that. */
+	/*
+	 * Who arms first and polls then has consumed more than the arm word says: no event for
+	 * that.
+	 */
 	consumed = sm_dbrec(&cq->dbrec[0]);
 	if (((consumed - word) & SM_CQ_CI_MASK) > cq->ncqe)
 		consumed = word;

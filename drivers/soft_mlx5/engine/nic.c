@@ -15,7 +15,9 @@
 #define UAR_SWEEP_RUNG 16u
 /* Messages for which an acknowledgement may wait while they keep coming. */
 #define ACK_HOLD 16u
-/* Beyond so many peers those that were silent for so many passes are polled in turn, a few a pass. */
+/*
+ * Beyond so many peers those that were silent for so many passes are polled in turn, a few a pass.
+ */
 #define PEERS_HOT 8u
 #define PEER_QUIET 1000u
 #define PEERS_COLD 2u
@@ -500,7 +502,8 @@ sm_nic_idle(struct sm_nic *nic)
 	sm_lock(nic);
 	idle = nic->orphan ||
 		(TAILQ_EMPTY(&nic->active) && TAILQ_EMPTY(&nic->answers) &&
-			TAILQ_EMPTY(&nic->waiting) && nic->rings_seen == crpc_load_acquire(nic->rings));
+			TAILQ_EMPTY(&nic->waiting) &&
+			nic->rings_seen == crpc_load_acquire(nic->rings));
 	for (uint32_t i = 0; idle && !nic->orphan && i < nic->nuars; i++)
 		idle = uar_quiet(nic->uars[i]);
 	TAILQ_FOREACH(p, &nic->peers, link)

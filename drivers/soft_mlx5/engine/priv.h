@@ -202,7 +202,8 @@ struct sm_recv {
 struct sm_uar {
 	uint32_t id;
 	uint8_t *page;
-	uint64_t seen[SM_BF_REGS]; /**< What each register held last: another value is a doorbell. */
+	/** What each register held last: another value is a doorbell. */
+	uint64_t seen[SM_BF_REGS];
 	uint32_t nqps;
 	uint32_t rung;  /**< Passes with a doorbell since all QPs were looked at. */
 	TAILQ_HEAD(, sm_qp) qps;

@@ -280,7 +280,8 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	if (!sm_tx_room(tx, len, 0, &room))
 		return false;
 	if (rd->pkt == SM_PKT_READ_RESP && len != 0)
-		src = sm_mem(nic, qp->pd, rd->rkey, rd->raddr + rd->off, len, SM_ACCESS_REMOTE_READ);
+		src = sm_mem(
+			nic, qp->pd, rd->rkey, rd->raddr + rd->off, len, SM_ACCESS_REMOTE_READ);
 	if (src == NULL) { /* The region went while the response was under way. */
 		qp->psn_rx = rd->psn;
 		qp->ans_tail = qp->ans_head;

@@ -60,7 +60,8 @@ enum sm_pkt_flag {
 /** Why a request was refused; in `imm` of a NAK. */
 enum sm_nak {
 	SM_NAK_RNR = 1, /**< No receive WQE; `rkey` holds the timer code. */
-	SM_NAK_LOST,    /**< No such queue pair here, or not the expected number: try again later. */
+	/** No such queue pair here, or not the expected number: try again later. */
+	SM_NAK_LOST,
 	SM_NAK_INVALID,
 	SM_NAK_ACCESS,
 	SM_NAK_OP,
@@ -74,7 +75,8 @@ struct sm_hdr {
 	uint32_t psn;  /**< Number of the message, 24 bits. */
 	uint64_t raddr;
 	uint32_t rkey;
-	uint32_t imm; /**< LAST: immediate or key, big endian as in the WQE; else the message's bytes. */
+	/** LAST: immediate or key, big endian as in the WQE; else the message's bytes. */
+	uint32_t imm;
 };
 
 /**
@@ -199,7 +201,9 @@ sm_tx_commit(struct sm_tx *tx, const struct sm_pkt_room *room, uint32_t len, enu
 {
 	tx->pos += room->bytes;
 	crpc_store_relaxed(&sm_ring_at(tx->ring, tx->pos)->head, 0);
-	/* P0: the packet and the cleared word behind it are seen by who sees head; pairs with P1. */
+	/*
+	 * P0: the packet and the cleared word behind it are seen by who sees head; pairs with P1.
+	 */
 	crpc_store_release(&room->pkt->head, len | (uint32_t)type << 16 | flags << 24);
 }
 

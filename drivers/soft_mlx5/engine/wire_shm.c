@@ -252,7 +252,9 @@ sm_wire_open(const char *name, struct sm_wire **wire, uint32_t *slot)
 
 	if (w == NULL)
 		return rc;
-	/* EAGAIN: the last one was just leaving. Each turn somebody made progress, but be bounded. */
+	/*
+	 * EAGAIN: the last one was just leaving. Each turn somebody made progress, but be bounded.
+	 */
 	for (int i = 0; i < 1000; i++) {
 		rc = wire_try_open(w, name);
 		if (rc != EAGAIN)
