@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "crpc_atomic.h"
+#include "engine/priv.h"
 #include "engine_rig.h"
 
 #define PAIRS 4u
@@ -404,6 +405,78 @@ helper_thread(void **state)
 	close_all();
 }
 
+static _Atomic uint32_t held;
+static uint64_t holder_ns, poller_ns;
+
+static uint64_t
+own_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Works under the lock, as a helper does, and loses the core in between. */
+static void *
+hold_run(void *arg)
+{
+	uint64_t start;
+
+	sm_lock(host[0].nic);
+	crpc_store_release(&held, 1);
+	start = own_cpu_ns();
+	while (own_cpu_ns() - start < 60000000)
+		;
+	holder_ns = own_cpu_ns() - start;
+	sm_unlock(host[0].nic);
+	crpc_store_release(&held, 2);
+	return NULL;
+}
+
+static void *
+poll_run(void *arg)
+{
+	uint64_t start;
+
+	while (crpc_load_acquire(&held) == 0)
+		sched_yield();
+	start = own_cpu_ns();
+	while (crpc_load_acquire(&held) == 1)
+		sm_nic_progress(host[0].nic, 1);
+	poller_ns = own_cpu_ns() - start;
+	return NULL;
+}
+
+/*
+ * Who polls while a thread that holds the lock waits for the same core leaves it the core: else
+ * nothing would move for time slices on end.
+ */
+static void
+lock_holder_gets_the_core(void **state)
+{
+	void *(*const run[2])(void *) = {hold_run, poll_run};
+	cpu_set_t old, one;
+	pthread_t t[2];
+	int cpu = sched_getcpu();
+
+	assert_int_equal(sched_getaffinity(0, sizeof(old), &old), 0);
+	CPU_ZERO(&one);
+	CPU_SET((size_t)cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	rig_host_open(&host[0], rig_net(), 4096);
+	atomic_store(&held, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, run[i], NULL), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	rig_host_close(&host[0]);
+	assert_int_equal(sched_setaffinity(0, sizeof(old), &old), 0);
+	print_message("holder %lu us, poller %lu us of the core\n",
+		(unsigned long)holder_ns / 1000, (unsigned long)poller_ns / 1000);
+	assert_true(poller_ns < holder_ns / 4);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -411,6 +484,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(stepped),
 		cmocka_unit_test(two_threads),
 		cmocka_unit_test(helper_thread),
+		cmocka_unit_test(lock_holder_gets_the_core),
 	};
 
 	test_seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);

@@ -21,6 +21,8 @@
 #define PEERS_HOT 8u
 #define PEER_QUIET 1000u
 #define PEERS_COLD 2u
+/* Calls that find the lock taken before the core is offered to its holder. */
+#define BUSY_YIELD 64u
 
 void
 sm_lock(struct sm_nic *nic)
@@ -457,14 +459,32 @@ event_pass(struct sm_nic *nic)
 	}
 }
 
+/*
+ * Another thread has the lock or is to have it. It does not keep it for long, unless it waits for
+ * our core: then nothing moves before we leave it.
+ */
+static crpc_noinline uint32_t
+progress_busy(struct sm_nic *nic)
+{
+	uint32_t n = crpc_load_relaxed(&nic->busy) + 1;
+
+	crpc_store_relaxed(&nic->busy, n);
+	if (n % BUSY_YIELD == 0)
+		sched_yield();
+	else
+		crpc_pause();
+	return 0;
+}
+
 uint32_t
 sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 {
 	uint32_t work;
 
 	/* L2 pairs with L0 in sm_unlock(). */
-	if (crpc_load_relaxed(&nic->waiters) != 0 || crpc_exchange_acq_rel(&nic->lock, 1) != 0)
-		return 0;
+	if (crpc_unlikely(crpc_load_relaxed(&nic->waiters) != 0 ||
+			  crpc_exchange_acq_rel(&nic->lock, 1) != 0))
+		return progress_busy(nic);
 	if (crpc_unlikely(nic->orphan)) {
 		sm_unlock(nic);
 		return 0;

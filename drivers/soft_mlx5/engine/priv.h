@@ -309,6 +309,7 @@ TAILQ_HEAD(sm_qp_list, sm_qp);
 struct sm_nic {
 	_Atomic uint32_t lock;
 	_Atomic uint32_t waiters; /**< Commands that want the lock: progress steps back. */
+	_Atomic uint32_t busy;    /**< Calls of progress that found the lock taken. */
 	uint64_t now;
 	uint32_t work; /**< Things done in this pass. */
 	uint32_t slot;
