@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Random work on several queue pairs against a model of memory: every byte, every immediate, every
- * completion, in order. Once stepped by a seeded scheduler, once with a thread per context, once
- * with a thread that drives both contexts while another one posts and polls.
+ * completion, in order. Stepped by a seeded scheduler, between two contexts and within one; with a
+ * thread per context; with a thread that drives both contexts while another one posts and polls.
  *
  *     test_engine_stress [seed]
  */
@@ -242,15 +242,32 @@ flow_open(struct flow *f, uint32_t side, uint32_t pair, uint64_t seed)
 	rig_qp_open(f->own, &f->q, &conf);
 }
 
+/* The other side is one more user of the same context: all goes through its ring to itself. */
 static void
-open_all(uint64_t seed)
+host_share(struct rig_host *h, const struct rig_host *with)
+{
+	uint32_t rkey;
+
+	*h = *with;
+	h->mem = aligned_alloc(4096, crpc_align_up(h->bytes, 4096));
+	assert_non_null(h->mem);
+	memset(h->mem, 0, h->bytes);
+	assert_int_equal(sm_mr_create(h->nic, h->pd, (uintptr_t)h->mem, h->bytes,
+				 (uintptr_t)h->mem, 15, &h->mr, &h->key, &rkey), 0);
+}
+
+static void
+open_all(uint64_t seed, bool share)
 {
 	const char *net = rig_net();
 	struct sm_qp_mod m;
 
 	print_message("seed %lu\n", (unsigned long)seed);
 	for (uint32_t i = 0; i < 2; i++) {
-		rig_host_open(&host[i], net, SRC + PAIRS * PAIR_BYTES);
+		if (i == 1 && share)
+			host_share(&host[1], &host[0]);
+		else
+			rig_host_open(&host[i], net, SRC + PAIRS * PAIR_BYTES);
 		for (uint32_t k = 0; k < SRC; k++)
 			host[i].mem[k] = (uint8_t)rnd(&seed);
 	}
@@ -303,18 +320,23 @@ close_all(void)
 			rig_qp_close(&flow[i][p].q);
 			free(flow[i][p].model);
 		}
+	if (host[0].nic == host[1].nic) {
+		assert_int_equal(sm_mr_destroy(host[1].nic, host[1].mr), 0);
+		free(host[1].mem);
+	} else {
+		rig_host_close(&host[1]);
+	}
 	rig_host_close(&host[0]);
-	rig_host_close(&host[1]);
 }
 
 static uint64_t test_seed;
 
 static void
-stepped(void **state)
+steps(bool share)
 {
 	uint64_t s = test_seed;
 
-	open_all(test_seed);
+	open_all(test_seed, share);
 	while (!side_done(0) || !side_done(1)) {
 		uint64_t r = rnd(&s);
 
@@ -325,6 +347,18 @@ stepped(void **state)
 		assert_true(rig_now < UINT64_C(3000000000000));
 	}
 	close_all();
+}
+
+static void
+stepped(void **state)
+{
+	steps(false);
+}
+
+static void
+stepped_alone(void **state)
+{
+	steps(true);
 }
 
 static uint64_t
@@ -363,7 +397,7 @@ two_threads(void **state)
 {
 	pthread_t t[2];
 
-	open_all(test_seed + 1);
+	open_all(test_seed + 1, false);
 	atomic_store(&finished, 0);
 	for (uintptr_t i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, side_run, (void *)i), 0);
@@ -390,7 +424,7 @@ helper_thread(void **state)
 	uint64_t s = test_seed;
 	pthread_t t;
 
-	open_all(test_seed + 2);
+	open_all(test_seed + 2, false);
 	atomic_store(&stop, 0);
 	assert_int_equal(pthread_create(&t, NULL, drive_run, NULL), 0);
 	while (!side_done(0) || !side_done(1)) {
@@ -482,6 +516,7 @@ main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(stepped),
+		cmocka_unit_test(stepped_alone),
 		cmocka_unit_test(two_threads),
 		cmocka_unit_test(helper_thread),
 		cmocka_unit_test(lock_holder_gets_the_core),
