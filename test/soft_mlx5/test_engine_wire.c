@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -442,6 +443,40 @@ hostile_peer(void **state)
 	assert_false(exists(""));
 }
 
+/* No descriptor is left when a ring comes: it is taken once there is one, and nothing is lost. */
+static void
+ring_comes_without_descriptors(void **state)
+{
+	const char *net = rig_net();
+	struct rlimit old, none;
+	struct rig_host a, b;
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_host_open(&a, net, 4096);
+	rig_host_open(&b, net, 4096);
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_connect(&x, &y);
+	rig_recv(&y, NULL, 0, 0);
+	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, 7);
+	rig_post(&x, &w);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	rig_run(&a, &b);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_null(rig_poll(&y.rcq));
+	rig_now += 100000000; /* It looks again at its leisure. */
+	rig_run(&a, &b);
+	assert_non_null(rig_poll(&y.rcq));
+	assert_non_null(rig_poll(&x.scq));
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_host_close(&a);
+	rig_host_close(&b);
+}
+
 /* A test that dies with a net open leaves its folder, and the next run takes it away. */
 static void
 dead_tests_are_swept(void **state)
@@ -483,6 +518,7 @@ main(void)
 		cmocka_unit_test(slots_run_out),
 		cmocka_unit_test(many_peers),
 		cmocka_unit_test(hostile_peer),
+		cmocka_unit_test(ring_comes_without_descriptors),
 		cmocka_unit_test(dead_tests_are_swept),
 	};
 

@@ -528,7 +528,7 @@ sm_nic_idle(struct sm_nic *nic)
 		idle = uar_quiet(nic->uars[i]);
 	TAILQ_FOREACH(p, &nic->peers, link)
 		if (idle && !nic->orphan && !p->dead && p->rx.ring != NULL &&
-			sm_rx_peek(&p->rx, &head) != NULL)
+			(p->nlate != 0 || sm_rx_peek(&p->rx, &head) != NULL))
 			idle = false;
 	sm_unlock(nic);
 	return idle;

@@ -295,6 +295,7 @@ sm_peer_check(struct sm_nic *nic)
 {
 	struct sm_peer *p, *next;
 
+	sm_peer_discover(nic); /* Rings for which there was no memory at first. */
 	for (p = TAILQ_FIRST(&nic->peers); p != NULL; p = next) {
 		next = TAILQ_NEXT(p, link);
 		if (p->self)

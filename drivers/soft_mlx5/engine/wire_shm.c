@@ -370,9 +370,12 @@ sm_wire_rings(struct sm_wire *w)
 	return &w->net->slot[w->slot].rings;
 }
 
-/* Map the ring from (src, gen). Its file is of no more use to anybody then. */
+/*
+ * Map the ring from (src, gen). Its file is of no more use to anybody then. NULL and @again: the
+ * process is short of descriptors or memory now, and its sender would wait for ever for an answer.
+ */
 static struct sm_ring *
-ring_attach(struct sm_wire *w, uint32_t src, uint32_t gen)
+ring_attach(struct sm_wire *w, uint32_t src, uint32_t gen, bool *again)
 {
 	uint32_t id[4] = {src, gen, w->slot, w->gen};
 	struct sm_ring *r = NULL;
@@ -382,11 +385,17 @@ ring_attach(struct sm_wire *w, uint32_t src, uint32_t gen)
 
 	ring_path(w, path, sizeof(path), id);
 	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return NULL; /* Made for an earlier owner of our slot. */
-	if (fstat(fd, &st) == 0 && (size_t)st.st_size == sizeof(*r))
+	if (fd < 0) { /* ENOENT: made for an earlier owner of our slot. */
+		*again = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+		return NULL;
+	}
+	if (fstat(fd, &st) == 0 && (size_t)st.st_size == sizeof(*r)) {
 		r = ring_map(fd);
+		*again = r == NULL;
+	}
 	close(fd);
+	if (*again)
+		return NULL;
 	unlink(path);
 	if (r == NULL)
 		return NULL;
@@ -411,14 +420,17 @@ sm_wire_ring_take(struct sm_wire *w, uint32_t *src, uint32_t *gen)
 		while (bits != 0) {
 			uint32_t b = (uint32_t)__builtin_ctzll(bits);
 			struct sm_ring *r;
+			bool again = false;
 
 			bits &= bits - 1;
 			crpc_fetch_and_acq_rel(&s->from[k], ~(UINT64_C(1) << b));
 			*src = k * 64 + b;
 			*gen = sm_wire_gen(w, *src);
-			r = *gen == 0 ? NULL : ring_attach(w, *src, *gen);
+			r = *gen == 0 ? NULL : ring_attach(w, *src, *gen, &again);
 			if (r != NULL)
 				return r;
+			if (again)
+				crpc_fetch_or_acq_rel(&s->from[k], UINT64_C(1) << b);
 		}
 	}
 	return NULL;
