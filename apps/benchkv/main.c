@@ -121,7 +121,8 @@ report_total(struct kv_main *m, const struct kv_result *total)
 		total->ranks == m->rank.boot.size ? "" : " (the others gave no results)",
 		total->interrupted ? ", interrupted: results so far" : "");
 	kv_report_block(stdout, label, total, m->rank.opt.verify);
-	printf("  machine         %.2f %% of the time stolen, %.2f %% taken by others, cores %s%s\n",
+	printf("  machine         %.2f %% of the time stolen, %.2f %% taken by others, "
+	       "cores %s%s\n",
 		total->steal_pct, total->away_pct, m->cond.state,
 		kv_result_noisy(total, m->cond.state) ? ": noisy, no verdict" : "");
 	fflush(stdout);

@@ -218,7 +218,7 @@ chan_put_locked(struct flux_chan *ch)
 }
 
 void
-flux_chan_put(struct flux_chan *ch)
+__crpc_flux_chan_put(struct flux_chan *ch)
 {
 	struct crpc_flux *flux = ch->flux;
 
@@ -267,7 +267,7 @@ unlock:
 }
 
 void
-flux_inbox_take(struct crpc_flux_node *node)
+__crpc_flux_inbox_take(struct crpc_flux_node *node)
 {
 	/* A24 pairs with R22. */
 	struct flux_chan *ch = crpc_exchange_acq_rel(&node->inbox, NULL), *next;
@@ -280,7 +280,7 @@ flux_inbox_take(struct crpc_flux_node *node)
 			if (node->in[i] != NULL &&
 				(node->in[i]->caller == ch->caller ||
 					crpc_load_acquire(&node->in[i]->caller_gone) != 0))
-				flux_in_drop(node, i);
+				__crpc_flux_in_drop(node, i);
 		for (i = 0; i < node->nin && node->in[i] != NULL; i++)
 			;
 		ch->index = i;
@@ -292,15 +292,15 @@ flux_inbox_take(struct crpc_flux_node *node)
 }
 
 void
-flux_in_drop(struct crpc_flux_node *node, uint32_t i)
+__crpc_flux_in_drop(struct crpc_flux_node *node, uint32_t i)
 {
-	flux_chan_put(node->in[i]);
+	__crpc_flux_chan_put(node->in[i]);
 	node->in[i] = NULL;
 	node->in_gen[i]++; /* its tokens name nothing any more */
 }
 
 void
-flux_out_drop(struct crpc_flux_node *node, uint32_t i)
+__crpc_flux_out_drop(struct crpc_flux_node *node, uint32_t i)
 {
 	struct flux_chan *ch = node->out[i];
 
@@ -308,7 +308,7 @@ flux_out_drop(struct crpc_flux_node *node, uint32_t i)
 	node->out[i] = node->out[--node->nout];
 	if (node->next_out >= node->nout)
 		node->next_out = 0;
-	flux_chan_put(ch);
+	__crpc_flux_chan_put(ch);
 }
 
 void

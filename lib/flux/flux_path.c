@@ -261,7 +261,7 @@ crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, 
 			continue;
 		got += fail_calls(node, ch, done + got, n - got, -ECONNRESET);
 		if (ch->nlate + ch->nfree == ch->window && ch->resp_c.next == ch->resp_c.freed)
-			flux_out_drop(node, i--);
+			__crpc_flux_out_drop(node, i--);
 	}
 	got += fail_due(node, done + got, n - got);
 	node->stats.done += got;
@@ -332,7 +332,7 @@ crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint32_t n)
 
 	crpc_flux_flush(node);
 	if (crpc_unlikely(crpc_load_relaxed(&node->inbox) != NULL))
-		flux_inbox_take(node);
+		__crpc_flux_inbox_take(node);
 	if (node->nin == 0)
 		return 0;
 	share = n / node->nin > 0 ? n / node->nin : 1;
@@ -344,7 +344,7 @@ crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint32_t n)
 				continue;
 			/* A22 pairs with R21. */
 			if (crpc_unlikely(crpc_load_acquire(&ch->caller_gone) != 0)) {
-				flux_in_drop(node, i - 1);
+				__crpc_flux_in_drop(node, i - 1);
 				continue;
 			}
 			got += take_requests(

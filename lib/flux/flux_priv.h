@@ -123,16 +123,16 @@ struct crpc_flux {
 };
 
 /* Drop one side's hold on a channel. */
-void flux_chan_put(struct flux_chan *ch);
+void __crpc_flux_chan_put(struct flux_chan *ch);
 
 /* The server's part of recv that is rare: take channels from the inbox. */
-void flux_inbox_take(struct crpc_flux_node *node);
+void __crpc_flux_inbox_take(struct crpc_flux_node *node);
 
 /* A server forgets in[i], whose caller left. */
-void flux_in_drop(struct crpc_flux_node *node, uint32_t i);
+void __crpc_flux_in_drop(struct crpc_flux_node *node, uint32_t i);
 
 /* A caller forgets out[i], whose server left and whose calls are all completed. */
-void flux_out_drop(struct crpc_flux_node *node, uint32_t i);
+void __crpc_flux_out_drop(struct crpc_flux_node *node, uint32_t i);
 
 static inline bool
 flux_is_onesided(const struct crpc_spsc_prod *p)

@@ -75,8 +75,9 @@ __crpc_spsc_block_refill(struct crpc_spsc_prod *p)
 
 /*
  * fastforward: no block is known to be free. Blocks become free in order, so one that is free
- * proves all before it: look a quarter of the ring ahead, nearer if that one is still taken (B-Queue's
- * backtracking). A producer so reads one flag for many blocks, and not the line it writes next.
+ * proves all before it: look a quarter of the ring ahead, nearer if that one is still taken
+ * (B-Queue's backtracking). A producer so reads one flag for many blocks, and not the line it
+ * writes next.
  */
 static inline bool
 __crpc_spsc_block_probe(struct crpc_spsc_prod *p, uint32_t len)

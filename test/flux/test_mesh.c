@@ -23,9 +23,8 @@
 
 /*
  * rte_ring 22.11 hands messages of one producer over through another's release of the shared tail,
- * a chain that the thread sanitizer does not follow, and RTS reads a half of an atomic word plainly. Those are
- * excused; everything else is
- * checked.
+ * a chain that the thread sanitizer does not follow, and RTS reads a half of an atomic word
+ * plainly. Those are excused; everything else is checked.
  */
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 
