@@ -71,7 +71,6 @@ struct kv_client {
 	struct crpc_ipc_client *ipc;
 	uint64_t rng;
 	uint64_t sent, answered; /**< Since connect. */
-	uint32_t open;
 	uint32_t free_n;
 	uint32_t fresh_n;
 	bool dead; /**< Its daemon is gone: makes no more calls. */

@@ -131,22 +131,24 @@ kv_key_write(void *key, uint32_t len, uint64_t id)
 	uint8_t *p = key;
 	uint64_t w = id;
 
-	for (; len >= 8; p += 8, len -= 8) {
+	for (; len > 8; p += 8, len -= 8) {
 		memcpy(p, &w, 8);
 		w = (w + 1) * UINT64_C(0x9e3779b97f4a7c15);
 	}
-	memcpy(p, &w, len);
+	if (len == 8)
+		memcpy(p, &w, 8);
+	else
+		memcpy(p, &w, len);
 }
 
 /** Write a request's head; the key and the value follow it. @return bytes of the whole request. */
 static inline uint32_t
 kv_req_write(void *msg, enum kv_op op, uint32_t key_len, uint32_t value_len)
 {
-	struct kv_req_hdr hdr = {
-		.op = (uint8_t)op, .key_len = (uint16_t)key_len, .value_len = value_len};
+	uint64_t head = (uint64_t)op | (uint64_t)key_len << 16 | (uint64_t)value_len << 32;
 
-	memcpy(msg, &hdr, sizeof(hdr));
-	return (uint32_t)sizeof(hdr) + key_len + value_len;
+	memcpy(msg, &head, sizeof(head));
+	return (uint32_t)sizeof(head) + key_len + value_len;
 }
 
 /** Write a response's head; the value follows it. */

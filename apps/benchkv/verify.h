@@ -142,11 +142,19 @@ int kv_history_init(struct kv_history *h, uint32_t keys, uint32_t value_size, ui
 
 void kv_history_fini(struct kv_history *h);
 
+/** The first word of our next put to a key, which is made now if @p put. */
+static inline uint64_t
+kv_history_put_if(struct kv_history *h, uint32_t key, bool put)
+{
+	h->seq += put;
+	return kv_word(key, h->writer, h->seq);
+}
+
 /** The first word of our next put to a key. */
 static inline uint64_t
 kv_history_put(struct kv_history *h, uint32_t key)
 {
-	return kv_word(key, h->writer, ++h->seq);
+	return kv_history_put_if(h, key, true);
 }
 
 /** Fetch what kv_history_floor() and the check will read. */

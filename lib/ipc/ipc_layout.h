@@ -152,14 +152,20 @@ ipc_slot_at(uint8_t *base, uint32_t index, uint32_t stride)
 /** Messages up to here are copied without a call. */
 #define IPC_COPY_SMALL 64
 
-/* Two moves that may overlap cover every length from n to 2n without a loop or a call. */
-#define IPC_MOVE_TWICE(n)                                                                          \
-	do {                                                                                       \
-		memcpy(d, s, (n));                                                                 \
-		memcpy(d + len - (n), s + len - (n), (n));                                         \
-	} while (0)
+/** Move the 8 bytes at @p at. */
+static inline void
+ipc_move8(uint8_t *d, const uint8_t *s, uint32_t at)
+{
+	memcpy(d + at, s + at, 8);
+}
 
-/** Copy up to IPC_COPY_SMALL bytes. The two do not overlap. */
+/**
+ * Copy up to IPC_COPY_SMALL bytes. The two do not overlap.
+ *
+ * Moves that may overlap each other cover a range of lengths without a loop or a call. A message is
+ * often 16 bytes or, with a small value, up to 32, in no order that could be predicted: so these
+ * lengths share one path.
+ */
 static inline void
 ipc_copy_small(void *dst, const void *src, uint32_t len)
 {
@@ -167,13 +173,19 @@ ipc_copy_small(void *dst, const void *src, uint32_t len)
 	const uint8_t *s = src;
 
 	if (len > 32) {
-		IPC_MOVE_TWICE(32);
-	} else if (len > 16) {
-		IPC_MOVE_TWICE(16);
+		memcpy(d, s, 32);
+		memcpy(d + len - 32, s + len - 32, 32);
+	} else if (len >= 16) {
+		ipc_move8(d, s, 0);
+		ipc_move8(d, s, 8);
+		ipc_move8(d, s, len - 16);
+		ipc_move8(d, s, len - 8);
 	} else if (len >= 8) {
-		IPC_MOVE_TWICE(8);
+		ipc_move8(d, s, 0);
+		ipc_move8(d, s, len - 8);
 	} else if (len >= 4) {
-		IPC_MOVE_TWICE(4);
+		memcpy(d, s, 4);
+		memcpy(d + len - 4, s + len - 4, 4);
 	} else if (len != 0) {
 		d[0] = s[0];
 		d[len / 2] = s[len / 2];
