@@ -155,8 +155,44 @@ answer_check(struct kv_loop *loop, struct kv_client *c, const struct kv_call *ca
 	return true;
 }
 
-static void
-client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *done, uint64_t now)
+/* Latencies that are not yet counted: the last n were the same. */
+struct same_lat {
+	uint64_t lat;
+	uint64_t n;
+};
+
+/* What one turn measured. */
+struct turn {
+	uint64_t now;
+	struct same_lat local, remote;
+};
+
+static inline void
+count_lat(struct kv_counts *counts, uint64_t *answered, struct crpc_hist *hist,
+	const struct same_lat *same)
+{
+	if (same->n == 0)
+		return;
+	*answered += same->n;
+	counts->lat_sum += same->lat * same->n;
+	crpc_hist_record_n(hist, same->lat, same->n);
+}
+
+/* Calls that end in one turn were often made in one turn too: those are counted together. */
+static inline void
+note_lat(struct kv_counts *counts, uint64_t *answered, struct crpc_hist *hist,
+	struct same_lat *same, uint64_t lat)
+{
+	if (lat != same->lat) {
+		count_lat(counts, answered, hist, same);
+		*same = (struct same_lat){.lat = lat};
+	}
+	same->n++;
+}
+
+static inline void
+client_done(
+	struct kv_loop *loop, struct kv_client *c, const struct crpc_done *done, struct turn *turn)
 {
 	struct kv_counts *counts = &loop->counts;
 	struct kv_call *call;
@@ -175,16 +211,14 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	loop->served += served;
 	if (loop->phase == KV_STOPPED)
 		return;
-	lat = now - call->start;
-	counts->lat_sum += lat;
+	lat = turn->now - call->start;
 	if (crpc_unlikely(!served)) {
 		counts->failed++;
+		counts->lat_sum += lat;
 	} else if (call->remote) {
-		counts->remote++;
-		crpc_hist_record(&counts->lat_remote, lat);
+		note_lat(counts, &counts->remote, &counts->lat_remote, &turn->remote, lat);
 	} else {
-		counts->local++;
-		crpc_hist_record(&counts->lat_local, lat);
+		note_lat(counts, &counts->local, &counts->lat_local, &turn->local, lat);
 	}
 	counts->misses += missed;
 }
@@ -192,6 +226,7 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 uint32_t
 kv_loop_turn(struct kv_loop *loop, uint64_t now)
 {
+	struct turn turn = {.now = now};
 	struct crpc_done done[KV_QD_MAX];
 	struct kv_client *c;
 	uint32_t i, k, n, work = 0;
@@ -205,11 +240,13 @@ kv_loop_turn(struct kv_loop *loop, uint64_t now)
 			c->fresh_n = 0;
 		}
 		for (k = 0; k < n; k++)
-			client_done(loop, c, &done[k], now);
+			client_done(loop, c, &done[k], &turn);
 		work += n;
 		if (loop->phase != KV_STOPPED && c->free_n != 0)
 			work += client_issue(loop, c, now);
 	}
+	count_lat(&loop->counts, &loop->counts.local, &loop->counts.lat_local, &turn.local);
+	count_lat(&loop->counts, &loop->counts.remote, &loop->counts.lat_remote, &turn.remote);
 	crpc_store_relaxed(&loop->served_pub, loop->served);
 	return work;
 }

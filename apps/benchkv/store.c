@@ -143,7 +143,10 @@ slot_write(struct kv_store *s, int32_t pos, const void *value, uint32_t len)
 
 	slot->version = ++s->version;
 	slot->len = len;
-	memcpy(slot + 1, value, len);
+	if (len == 8)
+		memcpy(slot + 1, value, 8);
+	else
+		memcpy(slot + 1, value, len);
 }
 
 static void
