@@ -35,8 +35,9 @@ wait_new(void)
 {
 	struct boot_wait *w = calloc(1, sizeof(*w));
 
+	/* The hand-over to PMIx's thread does not lean on what PMIx does inside. */
 	if (w != NULL)
-		crpc_store_relaxed(&w->refs, 2);
+		crpc_store_release(&w->refs, 2); /* R3 */
 	return w;
 }
 
@@ -178,6 +179,7 @@ get_answer(pmix_status_t status, pmix_value_t *v, void *arg)
 {
 	struct boot_wait *w = arg;
 
+	(void)crpc_load_acquire(&w->refs); /* A3 pairs with R3 */
 	w->status = status;
 	if (status == PMIX_SUCCESS && v != NULL && v->type == PMIX_BYTE_OBJECT) {
 		w->buf = malloc(v->data.bo.size);
@@ -194,6 +196,7 @@ op_answer(pmix_status_t status, void *arg)
 {
 	struct boot_wait *w = arg;
 
+	(void)crpc_load_acquire(&w->refs); /* A3 pairs with R3 */
 	w->status = status;
 	crpc_store_release(&w->done, 1); /* R1 */
 	wait_put(w);
