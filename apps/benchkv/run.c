@@ -97,6 +97,8 @@ begin_measure(struct kv_run *run, uint64_t now)
 	struct kv_net *net = run->daemon->net;
 
 	run->window_from = now;
+	/* As long as was asked, also if we come late to its begin. */
+	run->stop_at = now + (uint64_t)(run->opt->seconds * 1e9);
 	run->cpu_begin = thread_cpu_ns();
 	run->slice_at = now + SLICE_NS;
 	run->slice_ops = served(run);
