@@ -25,13 +25,17 @@ test_packages=(
 	valgrind                    # counts instructions, which no clock disturbs
 	clang-format                # devtools/wrap-lines.py
 )
+peers_packages=(                # what the benchmarks compare with; each is left out where missing
+	g++ libck-dev libboost-dev libreaderwriterqueue-dev libatomic-queue-dev
+	libucx-dev libzmq3-dev libmsgpack-dev
+)
 docs_packages=(
 	doxygen
 )
 
 usage() {
 	cat <<'EOF'
-usage: devtools/packages.sh [--list] [build|run|test|docs]...
+usage: devtools/packages.sh [--list] [build|run|test|peers|docs]...
 
 Install the Debian packages that building, running and testing need (all groups by default).
 Nothing happens when everything is there. Needs root or sudo only when something is missing.
@@ -53,11 +57,11 @@ for arg in "$@"; do
 	case $arg in
 	--list) list_only=1 ;;
 	-h | --help) usage; exit 0 ;;
-	build | run | test | docs) groups+=("$arg") ;;
+	build | run | test | peers | docs) groups+=("$arg") ;;
 	*) usage >&2; echo "packages.sh: unknown argument '$arg'" >&2; exit 2 ;;
 	esac
 done
-[ ${#groups[@]} -gt 0 ] || groups=(build run test docs)
+[ ${#groups[@]} -gt 0 ] || groups=(build run test peers docs)
 
 wanted=()
 for group in "${groups[@]}"; do
