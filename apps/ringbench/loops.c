@@ -24,6 +24,7 @@
 #include "crpc_spsc_onesided.h"
 #include "rb.h"
 #include "rb_cxx.h"
+#include "rb_msg.h"
 
 #ifdef RB_HAVE_CK
 #include <ck_ring.h>
@@ -40,7 +41,7 @@ CK_OF(128)
 CK_OF(256)
 #endif
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE crpc_inline
 #define BURST_MAX 64u
 #define WORDS_MAX (CRPC_SPSC_ESIZE_MAX / 8)
 /* Held back at most by our rings between flushes: the receiver starts before a window is full. */
@@ -87,30 +88,10 @@ kind_per(enum kind k)
 }
 
 INLINE void
-fill(void *msg, uint32_t esize, uint64_t seq)
-{
-	uint64_t *w = msg;
-	uint32_t i;
-
-	for (i = 0; i < esize / 8; i++)
-		w[i] = seq + i;
-}
-
-INLINE void
 use(struct end *e, const void *msg, uint32_t esize, bool check)
 {
-	const uint64_t *w = msg;
-	uint64_t sum = 0;
-	uint32_t i;
-
-	for (i = 0; i < esize / 8; i++) {
-		if (check)
-			e->bad += w[i] != e->rx_seq + i;
-		sum += w[i];
-	}
-	if (check)
-		e->rx_seq++;
-	__asm__ __volatile__("" : : "r"(sum));
+	e->bad += rb_msg_use(msg, esize, e->rx_seq, check);
+	e->rx_seq += check;
 }
 
 /* ---- ours ---- */
@@ -191,41 +172,45 @@ ours_dequeue(struct crpc_spsc_cons *c, enum kind k, uint32_t esize, void *msg)
 INLINE uint32_t
 ours_tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
-	uint64_t msg[WORDS_MAX];
 	uint32_t done = 0, run, i;
 	void *first;
 
-	if (n == 1) {
-		fill(msg, esize, e->tx_seq);
-		return ours_enqueue(&e->p, k, esize, msg);
+	if (__builtin_constant_p(n) && n == 1) {
+		if (ours_reserve(&e->p, k, esize, 1, &first) == 0)
+			return 0;
+		rb_msg_fill(first, esize, e->tx_seq);
+		ours_commit(&e->p, k, esize, 1);
+		return 1;
 	}
-	while (done < n && (run = ours_reserve(&e->p, k, esize, n - done, &first)) != 0) {
+	do {
+		run = ours_reserve(&e->p, k, esize, n - done, &first);
 		for (i = 0; i < run; i++)
-			fill((char *)first + (size_t)i * esize, esize, e->tx_seq + done + i);
+			rb_msg_fill((char *)first + (size_t)i * esize, esize, e->tx_seq + done + i);
 		ours_commit(&e->p, k, esize, run);
 		done += run;
-	}
+	} while (k != K_LAMPORT && run != 0 && done < n);
 	return done;
 }
 
 INLINE uint32_t
 ours_rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
 {
-	uint64_t msg[WORDS_MAX];
 	uint32_t done = 0, run, i;
 	void *first;
 
-	if (n == 1) {
-		if (!ours_dequeue(&e->c, k, esize, msg))
+	if (__builtin_constant_p(n) && n == 1) {
+		if (ours_peek(&e->c, k, esize, 1, &first) == 0)
 			return 0;
-		use(e, msg, esize, check);
+		use(e, first, esize, check);
+		ours_release(&e->c, k, esize);
 		return 1;
 	}
-	while (done < n && (run = ours_peek(&e->c, k, esize, n - done, &first)) != 0) {
+	do {
+		run = ours_peek(&e->c, k, esize, n - done, &first);
 		for (i = 0; i < run; i++)
 			use(e, (char *)first + (size_t)i * esize, esize, check);
 		done += run;
-	}
+	} while (k != K_LAMPORT && run != 0 && done < n);
 	ours_release(&e->c, k, esize);
 	return done;
 }
@@ -233,16 +218,18 @@ ours_rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
 INLINE uint32_t
 ours_echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
-	uint64_t msg[WORDS_MAX];
 	uint32_t got, put = 0, run, i;
 	void *from, *to;
 
-	if (n == 1) {
-		if (!ours_dequeue(&e->c, k, esize, msg))
+	if (__builtin_constant_p(n) && n == 1) {
+		if (ours_peek(&e->c, k, esize, 1, &from) == 0)
 			return 0;
-		while (!ours_enqueue(&e->p, k, esize, msg))
+		while (ours_reserve(&e->p, k, esize, 1, &to) == 0)
 			if (crpc_load_relaxed(&e->s->stop))
 				return 0;
+		memcpy(to, from, esize);
+		ours_commit(&e->p, k, esize, 1);
+		ours_release(&e->c, k, esize);
 		return 1;
 	}
 	got = ours_peek(&e->c, k, esize, n, &from);
@@ -321,7 +308,7 @@ others_tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		fill((char *)buf + (size_t)i * esize, esize, e->tx_seq + i);
+		rb_msg_fill((char *)buf + (size_t)i * esize, esize, e->tx_seq + i);
 	return others_put(e, k, esize, buf, n);
 }
 
@@ -371,7 +358,7 @@ zc_tx(struct end *e, uint32_t esize, uint32_t n)
 
 	n = rte_ring_enqueue_zc_burst_elem_start(e->out, esize, n, &z, NULL);
 	for (i = 0; i < n; i++)
-		fill(zc_at(&z, i, esize), esize, e->tx_seq + i);
+		rb_msg_fill(zc_at(&z, i, esize), esize, e->tx_seq + i);
 	if (n != 0)
 		rte_ring_enqueue_zc_elem_finish(e->out, n);
 	return n;
@@ -448,22 +435,23 @@ over(struct end *e, uint64_t end, uint32_t *turn)
 }
 
 INLINE void
-client(struct end *e, enum kind k, uint32_t esize, bool check, uint64_t end)
+client(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check, uint64_t end)
 {
-	uint32_t out = 0, n, turn = 0, burst = e->burst, inflight = e->inflight;
+	uint32_t out = 0, n, turn = 0, inflight = e->inflight;
 	uint64_t done = 0;
 
 	do {
 		while (out < inflight) {
-			n = inflight - out < burst ? inflight - out : burst;
-			n = tx(e, k, esize, n);
+			n = burst == 1 ? tx(e, k, esize, 1)
+				       : tx(e, k, esize, inflight - out < burst ? inflight - out : burst);
 			if (n == 0)
 				break;
 			out += n;
 		}
-		if (kind_ours(k))
+		n = rx(e, k, esize, burst, check);
+		if (n == 0 && kind_ours(k))
 			ours_flush(&e->p, k);
-		while ((n = rx(e, k, esize, burst, check)) != 0) {
+		for (; n != 0; n = rx(e, k, esize, burst, check)) {
 			out -= n;
 			done += n;
 			if (k == K_ONE || k == K_ONE_ALIGNED)
@@ -474,9 +462,9 @@ client(struct end *e, enum kind k, uint32_t esize, bool check, uint64_t end)
 }
 
 INLINE void
-server(struct end *e, enum kind k, uint32_t esize)
+server(struct end *e, enum kind k, uint32_t esize, uint32_t burst)
 {
-	uint32_t burst = e->burst, n, i;
+	uint32_t n, i;
 
 	while (crpc_load_relaxed(&e->s->stop) == 0) {
 		for (i = 0; i < 256; i += n) {
@@ -493,9 +481,9 @@ server(struct end *e, enum kind k, uint32_t esize)
 }
 
 INLINE void
-producer(struct end *e, enum kind k, uint32_t esize, uint64_t end)
+producer(struct end *e, enum kind k, uint32_t esize, uint32_t burst, uint64_t end)
 {
-	uint32_t turn = 0, burst = e->burst;
+	uint32_t turn = 0;
 
 	do
 		tx(e, k, esize, burst);
@@ -503,9 +491,8 @@ producer(struct end *e, enum kind k, uint32_t esize, uint64_t end)
 }
 
 INLINE void
-consumer(struct end *e, enum kind k, uint32_t esize, bool check)
+consumer(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check)
 {
-	uint32_t burst = e->burst;
 	uint64_t done = 0;
 
 	while (crpc_load_relaxed(&e->s->stop) == 0)
@@ -522,23 +509,37 @@ struct loops {
 	void (*consumer)(struct end *e);
 };
 
+/* A burst of one is a constant too: the loops in it go, and with them what they keep in memory. */
+#define EACH_BURST(body, e, kind, size, ...)                                                             \
+	do {                                                                                       \
+		if ((e)->burst == 1) {                                                             \
+			enum { burst = 1 };                                                        \
+			struct end local = *(e);                                                   \
+			body(&local, kind, size, __VA_ARGS__);                                     \
+			*(e) = local;                                                              \
+		} else {                                                                           \
+			uint32_t burst = (e)->burst;                                               \
+			body(e, kind, size, __VA_ARGS__);                                          \
+		}                                                                                  \
+	} while (0)
+#define SIZE_OR(size) ((size) != 0 ? (size) : e->esize)
 /* size 0: read it at run time, and check. */
 #define LOOPS(kind, size)                                                                          \
 	static void client_##kind##_##size(struct end *e, uint64_t end)                            \
 	{                                                                                          \
-		client(e, kind, (size) != 0 ? (size) : e->esize, (size) == 0, end);                \
+		EACH_BURST(client, e, kind, SIZE_OR(size), burst, (size) == 0, end);\
 	}                                                                                          \
 	static void server_##kind##_##size(struct end *e)                                          \
 	{                                                                                          \
-		server(e, kind, (size) != 0 ? (size) : e->esize);                                  \
+		EACH_BURST(server, e, kind, SIZE_OR(size), burst);\
 	}                                                                                          \
 	static void producer_##kind##_##size(struct end *e, uint64_t end)                          \
 	{                                                                                          \
-		producer(e, kind, (size) != 0 ? (size) : e->esize, end);                           \
+		EACH_BURST(producer, e, kind, SIZE_OR(size), burst, end);\
 	}                                                                                          \
 	static void consumer_##kind##_##size(struct end *e)                                        \
 	{                                                                                          \
-		consumer(e, kind, (size) != 0 ? (size) : e->esize, (size) == 0);                   \
+		EACH_BURST(consumer, e, kind, SIZE_OR(size), burst, (size) == 0);\
 	}
 #define LOOPS_OF_KIND(kind)                                                                        \
 	LOOPS(kind, 0) LOOPS(kind, 8) LOOPS(kind, 16) LOOPS(kind, 32) LOOPS(kind, 64)              \
@@ -606,6 +607,8 @@ rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const
 		*why = "carries no flux or mesh";
 	} else if (nodes && size > CRPC_FLUX_MSG_MAX) {
 		*why = "carries at most 248 bytes in flux and mesh";
+	} else if (t == RB_DUPLEX && p == RB_STREAM) {
+		*why = "answers every message: rpc and latency only";
 	} else if (t == RB_CK_RING) {
 #ifndef RB_HAVE_CK
 		*why = "is not built: libck-dev was not there";
@@ -659,6 +662,8 @@ ring_open(struct rb_slice *s)
 int
 rb_ring_open(struct rb_slice *s)
 {
+	if (s->c.transport == RB_DUPLEX)
+		return rb_duplex_open(s);
 	if (is_cxx(s->c.transport)) {
 		s->to = rb_cxx_open((int)s->c.transport, s->c.size, s->c.depth);
 		s->back = rb_cxx_open((int)s->c.transport, s->c.size, s->c.depth);
@@ -719,6 +724,10 @@ rb_ring_first(struct rb_slice *s)
 	const struct loops *l;
 	struct end e;
 
+	if (s->c.transport == RB_DUPLEX) {
+		rb_duplex_first(s);
+		return;
+	}
 	if (is_cxx(s->c.transport)) {
 		cxx_run(s, true, end);
 		return;
@@ -734,6 +743,10 @@ rb_ring_second(struct rb_slice *s)
 	const struct loops *l;
 	struct end e;
 
+	if (s->c.transport == RB_DUPLEX) {
+		rb_duplex_second(s);
+		return;
+	}
 	if (is_cxx(s->c.transport)) {
 		cxx_run(s, false, 0);
 		return;

@@ -9,6 +9,7 @@
 #include "crpc_flux.h"
 #include "crpc_mesh.h"
 #include "rb.h"
+#include "rb_msg.h"
 
 #define BURST_MAX 64u
 #define NODES_MAX 64u
@@ -82,15 +83,6 @@ struct node {
 	uint64_t bad;
 };
 
-static void
-node_fill(uint64_t *msg, uint32_t size, uint64_t seq)
-{
-	uint32_t i;
-
-	for (i = 0; i < size / 8; i++)
-		msg[i] = seq + i;
-}
-
 /* A completion's peer travels in its cookie, beside the number of the call. */
 #define COOKIE(seq, peer) ((seq) << 8 | (peer))
 
@@ -104,7 +96,7 @@ node_calls(struct node *n, const struct rb_case *c)
 		while (peer != n->id && (room = c->inflight - n->open[peer]) > 0) {
 			k = room < c->burst ? room : c->burst;
 			for (i = 0; i < k; i++) {
-				node_fill(msg + (size_t)i * (c->size / 8), c->size, n->seq + i);
+				rb_msg_fill(msg + (size_t)i * (c->size / 8), c->size, n->seq + i);
 				cookie[i] = COOKIE(n->seq + i, peer);
 			}
 			i = n->flux != NULL
@@ -118,24 +110,28 @@ node_calls(struct node *n, const struct rb_case *c)
 	}
 }
 
+/* Reads every word of a request and writes every word of its answer: the word, raised by one. */
 static void
 node_answers(struct node *n, const struct rb_case *c)
 {
-	uint64_t msg[BURST_MAX * 32];
+	uint64_t msg[CRPC_FLUX_MSG_MAX / 8 + 1];
 	struct crpc_req req[BURST_MAX];
-	uint32_t k, i;
+	const uint64_t *from;
+	uint64_t *to;
+	uint32_t k, i, w;
 
 	k = n->flux != NULL ? crpc_flux_recv(n->flux, req, BURST_MAX)
 			    : crpc_mesh_recv(n->mesh, req, BURST_MAX);
-	for (i = 0; i < k; i++)
-		memcpy(msg + (size_t)i * (c->size / 8), req[i].data, c->size);
-	if (n->flux != NULL) {
-		n->bad += crpc_flux_reply_burst(n->flux, req, msg, c->size, k) != k;
-		return;
+	for (i = 0; i < k; i++) {
+		from = req[i].data;
+		to = n->flux != NULL ? (uint64_t *)(uintptr_t)from : msg;
+		for (w = 0; w < c->size / 8; w++)
+			to[w] = from[w] + 1;
+		if (n->flux == NULL)
+			n->bad += crpc_mesh_reply(n->mesh, req[i].token, msg, c->size) != 0;
 	}
-	for (i = 0; i < k; i++)
-		n->bad += crpc_mesh_reply(n->mesh, req[i].token,
-				  msg + (size_t)i * (c->size / 8), c->size) != 0;
+	if (n->flux != NULL)
+		n->bad += crpc_flux_reply_burst(n->flux, req, NULL, c->size, k) != k;
 }
 
 static void
@@ -157,7 +153,7 @@ node_polls(struct node *n, const struct rb_case *c)
 		d = done[i].data;
 		for (sum = 0, w = 0; w < c->size / 8; w++) {
 			if (c->check)
-				n->bad += d[w] != (done[i].cookie >> 8) + w;
+				n->bad += d[w] != (done[i].cookie >> 8) + w + 1;
 			sum += d[w];
 		}
 		__asm__ __volatile__("" : : "r"(sum));

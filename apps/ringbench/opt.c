@@ -12,6 +12,7 @@ const char *const rb_transport_names[RB_TRANSPORTS] = {
 	[RB_FASTFORWARD] = "fastforward",
 	[RB_LAMPORT] = "lamport",
 	[RB_ONESIDED] = "onesided",
+	[RB_DUPLEX] = "duplex",
 	[RB_RTE_RING] = "rte_ring",
 	[RB_RTE_RING_ZC] = "rte_ring_zc",
 	[RB_RTE_RING_RTS] = "rte_ring_rts",
@@ -27,8 +28,8 @@ const char *const rb_pattern_names[RB_PATTERNS] = {"stream", "rpc", "latency", "
 static const char usage[] =
 		"ringbench [EAL arguments] -- [options]\n"
 		"  --transport LIST  "
-		"fastforward,lamport,onesided,rte_ring,rte_ring_zc,rte_ring_rts,rte_ring_hts,\n"
-		"                    ck_ring,boost_spsc,moodycamel,atomic_queue, or all (default: "
+		"fastforward,lamport,onesided,duplex,rte_ring,rte_ring_zc,rte_ring_rts,\n"
+		"                    rte_ring_hts,ck_ring,boost_spsc,moodycamel,atomic_queue, or all (default: "
 		"ours and rte_ring's)\n"
 		"  --pattern LIST    stream,rpc,latency,flux,mesh (default rpc)\n"
 		"  --msg-size LIST   8,16,32,64,128,256 bytes (default 32)\n"
@@ -190,8 +191,9 @@ rb_opt_parse(struct rb_opt *o, int argc, char **argv)
 	int c, rc;
 
 	*o = (struct rb_opt){
-		.transport = {RB_FASTFORWARD, RB_LAMPORT, RB_ONESIDED, RB_RTE_RING, RB_RTE_RING_ZC},
-		.ntransport = 5, .pattern = {RB_RPC}, .npattern = 1, .size = {32}, .nsize = 1,
+		.transport = {RB_FASTFORWARD, RB_LAMPORT, RB_ONESIDED, RB_DUPLEX, RB_RTE_RING,
+			RB_RTE_RING_ZC},
+		.ntransport = 6, .pattern = {RB_RPC}, .npattern = 1, .size = {32}, .nsize = 1,
 		.burst = {1, 8, 32}, .nburst = 3, .inflight = 256, .depth = 1024, .repeat = 5,
 		.seconds = 0.06};
 	optind = 1;

@@ -15,10 +15,14 @@
 
 #define crpc_likely(x) __builtin_expect(!!(x), 1)
 #define crpc_unlikely(x) __builtin_expect(!!(x), 0)
+/** True where the compiler knows the value: a test of it costs nothing at run time. */
+#define crpc_constant(x) __builtin_constant_p(x)
 
 #define crpc_aligned(n) __attribute__((aligned(n)))
 #define crpc_packed __attribute__((packed))
 #define crpc_noinline __attribute__((noinline))
+/** A function that is part of its caller, whose state it then keeps in registers. */
+#define crpc_inline static inline __attribute__((always_inline))
 #define crpc_printf(fmt, args) __attribute__((format(printf, fmt, args)))
 
 #define CRPC_DIM(a) (sizeof(a) / sizeof((a)[0]))

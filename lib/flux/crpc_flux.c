@@ -78,7 +78,6 @@ crpc_flux_create(const struct crpc_flux_attr *attr)
 		return NULL;
 	}
 	flux->attr = a;
-	flux->esize = (uint32_t)crpc_align_up(sizeof(struct flux_msg) + a.msg_size, 8);
 	pthread_mutex_init(&flux->lock, NULL);
 	return flux;
 }
@@ -125,9 +124,9 @@ crpc_flux_join(struct crpc_flux *flux, uint32_t id)
 }
 
 /*
- * Both rings of a channel. A ring holds two windows: at most a window of messages is not yet read,
- * a quarter window of answers stays readable until the next poll, and a reader tells at least every
- * quarter of the ring, half a window, how far it is. So neither ring is ever full.
+ * Both rings of a channel. A ring holds two windows: at most a window of messages is not yet read, and
+ * a reader tells at least every quarter of the ring, half a window, how far it is. So neither ring is
+ * ever full.
  */
 static int
 chan_rings(struct flux_chan *ch, char *req_mem, char *resp_mem, size_t len,
@@ -156,22 +155,24 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	const struct crpc_flux_attr *a = &flux->attr;
 	struct crpc_spsc_attr ra = {.variant = a->variant,
 		.depth = 2 * a->window,
-		.esize = flux->esize,
+		.esize = FLUX_ESIZE,
 		.lazy = a->window < LAZY ? a->window : LAZY};
-	size_t ring, slots, frees, held, bufs, len, off;
 	uint32_t stride = (uint32_t)crpc_align_up(a->msg_size, 8), i;
+	uint32_t nslots = SLOTS_PER_WINDOW * a->window;
+	size_t ring, slots, frees, backs, held, bufs, len, off;
 	struct flux_chan *ch;
 	char *mem;
 
 	ra.caller_credit =
 		a->variant == CRPC_SPSC_ONESIDED || a->variant == CRPC_SPSC_ONESIDED_ALIGNED;
 	ring = (size_t)crpc_spsc_memsize(&ra);
-	slots = crpc_align_up((size_t)a->window * sizeof(struct flux_slot), CRPC_CACHE_GUARD);
-	frees = crpc_align_up((size_t)a->window * sizeof(uint16_t), CRPC_CACHE_GUARD);
-	held = crpc_align_up((size_t)a->window * sizeof(uint32_t), CRPC_CACHE_GUARD);
-	bufs = crpc_align_up((size_t)a->window * stride, CRPC_CACHE_GUARD);
+	slots = crpc_align_up(nslots * sizeof(struct flux_slot), CRPC_CACHE_GUARD);
+	frees = crpc_align_up(nslots * sizeof(uint16_t), CRPC_CACHE_GUARD);
+	backs = crpc_align_up(a->window * sizeof(uint16_t), CRPC_CACHE_GUARD);
+	held = crpc_align_up(nslots * sizeof(uint32_t), CRPC_CACHE_GUARD);
+	bufs = crpc_align_up((size_t)nslots * stride, CRPC_CACHE_GUARD);
 	off = crpc_align_up(sizeof(*ch), CRPC_CACHE_GUARD);
-	len = off + 2 * ring + slots + frees + held + bufs;
+	len = off + 2 * ring + slots + frees + backs + held + bufs;
 	mem = a->alloc(len, a->arg);
 	if (mem == NULL) {
 		crpc_err("no memory for the channel %u>%u (%zu bytes)", caller, server, len);
@@ -186,16 +187,19 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	ch->flux = flux;
 	ch->len = len;
 	crpc_store_relaxed(&ch->refs, 2);
+	ch->nslots = nslots;
+	ch->stride = stride;
+	ch->hints = crpc_spsc_cpu_hints();
 	ch->slot = (struct flux_slot *)(void *)(mem + off + 2 * ring);
-	ch->free = (uint16_t *)(void *)(mem + off + 2 * ring + slots);
-	ch->held = (uint32_t *)(void *)(mem + off + 2 * ring + slots + frees);
-	ch->held_buf = mem + off + 2 * ring + slots + frees + held;
-	ch->held_stride = stride;
-	for (i = 0; i < a->window; i++) {
+	ch->free = (uint16_t *)(void *)((char *)ch->slot + slots);
+	ch->back = (uint16_t *)(void *)((char *)ch->free + frees);
+	ch->held = (uint32_t *)(void *)((char *)ch->back + backs);
+	ch->buf = (char *)ch->held + held;
+	for (i = 0; i < nslots; i++) {
 		ch->slot[i].id = i;
-		ch->free[i] = (uint16_t)(a->window - 1 - i);
+		ch->free[i] = (uint16_t)(nslots - 1 - i);
 	}
-	ch->nfree = a->window;
+	ch->nfree = nslots;
 	if (chan_rings(ch, mem + off, mem + off + ring, ring, &ra) != 0) {
 		a->release(mem, a->arg);
 		return NULL;
@@ -349,7 +353,7 @@ crpc_flux_pending(const struct crpc_flux_node *node, uint32_t peer)
 
 	for (i = 0; i < node->nout; i++)
 		if (peer == UINT32_MAX || node->out[i]->server == peer)
-			n += node->out[i]->window - node->out[i]->nfree;
+			n += flux_open(node->out[i]);
 	return n;
 }
 
@@ -386,7 +390,7 @@ crpc_flux_dump(const struct crpc_flux_node *node, FILE *out)
 	for (i = 0; i < node->nout; i++) {
 		ch = node->out[i];
 		fprintf(out, "to %u: open %u of %u, timed out %u\n", ch->server,
-			ch->window - ch->nfree, ch->window, ch->nlate);
+			flux_open(ch), ch->window, ch->nlate);
 		crpc_spsc_dump(&ch->req_p, &ch->resp_c, out);
 	}
 	for (i = 0; i < node->nin; i++) {
@@ -420,16 +424,16 @@ crpc_flux_check(const struct crpc_flux_node *node, FILE *out)
 
 	for (i = 0; i < node->nout; i++) {
 		ch = node->out[i];
-		for (k = n_free = n_late = 0; k < ch->window; k++) {
+		for (k = n_free = n_late = 0; k < ch->nslots; k++) {
 			n_free += ch->slot[k].state == SLOT_FREE;
 			n_late += ch->slot[k].state == SLOT_LATE;
 			if ((ch->slot[k].id & ID_SLOT_MASK) != k)
 				bad += say(out, "%u>%u slot %u has id 0x%x\n", ch->caller,
 					ch->server, k, ch->slot[k].id);
 		}
-		if (n_free != ch->nfree || n_late != ch->nlate)
+		if (n_free != ch->nfree + ch->nback || n_late != ch->nlate)
 			bad += say(out, "%u>%u free %u, late %u; counted %u, %u\n", ch->caller,
-				ch->server, ch->nfree, ch->nlate, n_free, n_late);
+				ch->server, ch->nfree + ch->nback, ch->nlate, n_free, n_late);
 		if (node->by_peer[ch->server] != ch)
 			bad += say(out, "channel to %u is listed twice\n", ch->server);
 	}

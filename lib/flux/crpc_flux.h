@@ -25,7 +25,8 @@
  *
  * Ownership: a request's bytes stay readable until its reply or release, in whatever order replies
  * are given; a completion's until the next poll of that node. What was given to call or reply is
- * copied.
+ * copied into the channel's slot of that call: the rings carry eight bytes per message, and the answer
+ * overwrites its request, so that a payload's lines move once there and once back.
  *
  * Back-pressure: a node has at most `window` calls open to each peer. Beyond, call returns -EAGAIN:
  * poll, then retry. Nothing spins, and nothing waits inside a call. A reply never lacks room: a
@@ -207,8 +208,19 @@ uint32_t crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint3
 int crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len);
 
 /**
- * Answer up to @p n requests with responses of one length, side by side in @p msgs.
+ * Answer up to @p n requests with responses of one length.
  *
+ * @param node
+ *   The node.
+ * @param req
+ *   The requests, as recv gave them.
+ * @param msgs
+ *   The responses, side by side; NULL: each stands where its request stood, at req[i].data, whose
+ *   msg_size bytes are the server's to write until it answers.
+ * @param len
+ *   Bytes of each response, at most msg_size.
+ * @param n
+ *   Their number.
  * @return
  *   How many were answered, from the first on; a short count ends at one that crpc_flux_reply()
  *   refuses.

@@ -11,22 +11,25 @@ queue_calls(struct crpc_flux_node *node, struct flux_chan *ch, const char *msgs,
 	const uint64_t *cookies, uint32_t n, enum slot_state state)
 {
 	/* Copies, since the stores below could be to the channel for all the compiler knows. */
-	uint32_t esize = ch->req_p.esize, nfree = ch->nfree, done = 0, run, i, id, pos;
+	uint32_t nfree = ch->nfree, room = ch->window - flux_open(ch), done = 0, run, i, k, id, pos;
+	const uint32_t stride = ch->stride;
 	struct flux_slot *const slot = ch->slot;
 	const uint16_t *const free = ch->free;
 	const uint64_t now = node->now_ns;
+	char *const buf = ch->buf;
 	struct flux_slot *s;
 	struct flux_msg *m;
 	void *first;
 
-	n = n < nfree ? n : nfree;
+	n = n < room ? n : room;
 	while (done < n) {
 		run = flux_reserve(&ch->req_p, n - done, &first);
 		if (run == 0)
 			break;
 		pos = ch->req_p.next;
-		for (i = 0, m = first; i < run; i++) {
-			s = &slot[free[--nfree]];
+		for (i = 0, m = first; i < run; i++, m++) {
+			k = free[--nfree];
+			s = &slot[k];
 			id = s->id + ID_STEP;
 			if (crpc_unlikely(id < ID_STEP))
 				id += ID_STEP; /* 0 means none */
@@ -37,9 +40,8 @@ queue_calls(struct crpc_flux_node *node, struct flux_chan *ch, const char *msgs,
 			s->pos = pos + i;
 			m->id = id;
 			m->len = len;
-			flux_copy(m + 1, msgs, len);
+			flux_copy(buf + (size_t)k * stride, msgs, len);
 			msgs += len;
-			m = flux_msg_at(m, esize);
 		}
 		flux_commit(&ch->req_p, run);
 		done += run;
@@ -123,7 +125,7 @@ take_odd(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_ms
 	uint32_t at = m->id & ID_SLOT_MASK;
 	struct flux_slot *s = &ch->slot[at];
 
-	if (at >= ch->window || s->id != m->id || s->state == SLOT_FREE || m->len > ch->msg_size) {
+	if (at >= ch->nslots || s->id != m->id || s->state == SLOT_FREE || m->len > ch->msg_size) {
 		node->stats.malformed++;
 		return;
 	}
@@ -135,41 +137,41 @@ take_odd(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_ms
 		credit_requests(&ch->req_p, s->pos);
 }
 
-/* The answers of one run, in place; how many of them complete a call. */
+/* The answers of one run; how many of them complete a call. */
 static inline uint32_t
-take_run(struct crpc_flux_node *node, struct flux_chan *ch, struct flux_msg *at, uint32_t run,
+take_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_msg *at, uint32_t run,
 	struct crpc_done *done)
 {
-	const uint32_t esize = ch->resp_c.esize, window = ch->window, max = ch->msg_size;
+	const uint32_t nslots = ch->nslots, max = ch->msg_size, hints = ch->hints;
 	const bool one = flux_is_onesided(&ch->req_p);
 	struct flux_slot *const slot = ch->slot;
-	uint16_t *const free = ch->free;
-	uint32_t nfree = ch->nfree, got = 0, i, k;
+	uint16_t *const back = ch->back;
+	uint32_t nback = ch->nback, got = 0, i, k;
 	struct flux_slot *s;
 	struct flux_msg m;
 
-	for (i = 0; i < run; i++, at = flux_msg_at(at, esize)) {
-		m = *at;
+	for (i = 0; i < run; i++) {
+		m = at[i];
 		k = m.id & ID_SLOT_MASK;
 		s = &slot[k];
-		if (crpc_unlikely(k >= window || s->id != m.id || s->state != SLOT_OPEN ||
+		if (crpc_unlikely(k >= nslots || s->id != m.id || s->state != SLOT_OPEN ||
 			    m.len > max)) {
-			ch->nfree = nfree;
 			take_odd(node, ch, &m);
-			nfree = ch->nfree;
 			continue;
 		}
 		s->state = SLOT_FREE;
-		free[nfree++] = (uint16_t)k;
+		back[nback++] = (uint16_t)k;
 		if (one)
 			credit_requests(&ch->req_p, s->pos);
 		done[got].cookie = s->cookie;
-		done[got].data = at + 1;
+		done[got].data = flux_payload(ch, k);
 		done[got].len = m.len;
 		done[got].status = 0;
+		/* To write: the next call will take this slot first. */
+		__crpc_spsc_prefetchw(hints, done[got].data);
 		got++;
 	}
-	ch->nfree = nfree;
+	ch->nback = nback;
 	return got;
 }
 
@@ -179,14 +181,24 @@ take_answers(
 	struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *done, uint32_t n)
 {
 	uint32_t got = 0, taken = 0, run;
-	/* What stays in the ring until the next poll: see the bound in chan_rings(). */
-	uint32_t most = ch->window >= 4 ? ch->window / 4 : 1;
 	void *first;
 
-	n = n < most ? n : most;
 	for (; taken < n && (run = flux_peek(&ch->resp_c, n - taken, &first)) != 0; taken += run)
 		got += take_run(node, ch, first, run, done + got);
+	flux_ring_release(&ch->resp_c);
 	return got;
+}
+
+/* The slots whose answers the last poll gave out are free now: the last is the hottest. */
+static inline void
+free_back(struct flux_chan *ch)
+{
+	uint32_t i, nfree = ch->nfree, nback = ch->nback;
+
+	for (i = 0; i < nback; i++)
+		ch->free[nfree + i] = ch->back[i];
+	ch->nfree = nfree + nback;
+	ch->nback = 0;
 }
 
 /* Complete calls of one channel that are past their deadline, or all of one whose server left. */
@@ -198,7 +210,7 @@ fail_calls(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *
 	struct flux_slot *s;
 	uint32_t i, got = 0;
 
-	for (i = 0; i < ch->window && got < n; i++) {
+	for (i = 0; i < ch->nslots && got < n; i++) {
 		s = &ch->slot[i];
 		if (s->state != SLOT_OPEN && s->state != SLOT_ONEWAY)
 			continue;
@@ -239,7 +251,7 @@ crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, 
 
 	node->now_ns = now_ns;
 	for (i = 0; i < node->nout; i++)
-		flux_ring_release(&node->out[i]->resp_c);
+		free_back(node->out[i]);
 	crpc_flux_flush(node);
 	if (node->nout == 0)
 		return 0;
@@ -260,7 +272,7 @@ crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, 
 		if (crpc_spsc_count(&ch->resp_c) != 0)
 			continue;
 		got += fail_calls(node, ch, done + got, n - got, -ECONNRESET);
-		if (ch->nlate + ch->nfree == ch->window && ch->resp_c.next == ch->resp_c.freed)
+		if (ch->nlate + ch->nfree == ch->nslots)
 			__crpc_flux_out_drop(node, i--);
 	}
 	got += fail_due(node, done + got, n - got);
@@ -270,34 +282,32 @@ crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, 
 
 /* ---- requests ---- */
 
-/* The requests of one run: their bytes move to where they may stay. How many are good. */
+/* The requests of one run, which stay where they lie. How many are good. */
 static inline uint32_t
 hold_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_msg *at,
 	uint32_t run, struct crpc_req *req)
 {
-	const uint32_t esize = ch->req_c.esize, window = ch->window, max = ch->msg_size;
-	const uint32_t stride = ch->held_stride, peer = ch->caller;
+	const uint32_t nslots = ch->nslots, max = ch->msg_size, peer = ch->caller;
+	const uint32_t hints = ch->hints;
 	const uint64_t token_hi = ch->token_hi;
 	uint32_t *const held = ch->held;
-	char *const bufs = ch->held_buf;
 	uint32_t got = 0, i, k;
 	struct flux_msg m;
-	char *buf;
 
-	for (i = 0; i < run; i++, at = flux_msg_at_const(at, esize)) {
-		m = *at;
+	for (i = 0; i < run; i++) {
+		m = at[i];
 		k = m.id & ID_SLOT_MASK;
-		if (crpc_unlikely(k >= window || m.len > max || m.id == 0 || held[k] != 0)) {
+		if (crpc_unlikely(k >= nslots || m.len > max || m.id == 0 || held[k] != 0)) {
 			node->stats.malformed++;
 			continue;
 		}
 		held[k] = m.id;
-		buf = bufs + (size_t)k * stride;
-		flux_copy(buf, at + 1, m.len);
 		req[got].token = token_hi | m.id;
-		req[got].data = buf;
+		req[got].data = flux_payload(ch, k);
 		req[got].len = m.len;
 		req[got].peer = peer;
+		/* To write: the answer will overwrite it. */
+		__crpc_spsc_prefetchw(hints, req[got].data);
 		got++;
 	}
 	return got;
@@ -370,7 +380,7 @@ holds(const struct flux_chan *ch, uint32_t id)
 {
 	uint32_t at = id & ID_SLOT_MASK;
 
-	return at < ch->window && id != 0 && ch->held[at] == id;
+	return at < ch->nslots && id != 0 && ch->held[at] == id;
 }
 
 int
@@ -391,35 +401,35 @@ crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, ui
 	m = first;
 	m->id = id;
 	m->len = len;
-	flux_copy(m + 1, buf, len);
+	flux_copy(flux_payload(ch, id & ID_SLOT_MASK), buf, len);
 	flux_commit(&ch->resp_p, 1);
 	ch->held[id & ID_SLOT_MASK] = 0;
 	node->stats.replies++;
 	return 0;
 }
 
-/* Answer requests of one channel, as far as one stretch of its ring goes. */
+/* Answer requests of one channel, as far as one stretch of its ring goes; no msgs: in place. */
 static inline uint32_t
 answer_run(struct flux_chan *ch, const struct crpc_req *req, const char *msgs, uint32_t len,
 		uint32_t n)
 {
-	const uint32_t esize = ch->resp_p.esize, window = ch->window;
+	const uint32_t nslots = ch->nslots;
 	uint32_t *const held = ch->held;
 	uint32_t i, id, at, run;
 	struct flux_msg *m;
 	void *first;
 
 	run = flux_reserve(&ch->resp_p, n, &first);
-	for (i = 0, m = first; i < run; i++, m = flux_msg_at(m, esize)) {
+	for (i = 0, m = first; i < run; i++, m++) {
 		id = (uint32_t)req[i].token;
 		at = id & ID_SLOT_MASK;
-		if (crpc_unlikely(at >= window || id == 0 || held[at] != id))
+		if (crpc_unlikely(at >= nslots || id == 0 || held[at] != id))
 			break;
 		held[at] = 0;
 		m->id = id;
 		m->len = len;
-		flux_copy(m + 1, msgs, len);
-		msgs += len;
+		if (msgs != NULL)
+			flux_copy(flux_payload(ch, at), msgs + (size_t)i * len, len);
 	}
 	if (i != 0)
 		flux_commit(&ch->resp_p, i);
@@ -441,7 +451,8 @@ crpc_flux_reply_burst(struct crpc_flux_node *node, const struct crpc_req *req, c
 		for (same = 1; done + same < n; same++)
 			if ((req[done + same].token ^ ch->token_hi) >> 32 != 0)
 				break;
-		got = answer_run(ch, req + done, msg + (size_t)done * len, len, same);
+		got = answer_run(ch, req + done, msg != NULL ? msg + (size_t)done * len : NULL, len,
+			same);
 		if (crpc_unlikely(got == 0))
 			break;
 		done += got;

@@ -22,31 +22,28 @@
 #include "crpc_spsc_lamport.h"
 #include "crpc_spsc_onesided.h"
 
+/*
+ * Slots per window: a window of calls may be open while the answers of the last poll, at most another
+ * window, are still being read where they lie.
+ */
+#define SLOTS_PER_WINDOW 2u
+
 /* An id is a slot and how often the slot was used: unique among the calls that can be open. */
-#define ID_SLOT_BITS 12
+#define ID_SLOT_BITS 13
 #define ID_SLOT_MASK ((1u << ID_SLOT_BITS) - 1)
 #define ID_STEP (1u << ID_SLOT_BITS)
-_Static_assert(CRPC_FLUX_WINDOW_MAX <= 1u << ID_SLOT_BITS, "an id holds a slot");
+_Static_assert(SLOTS_PER_WINDOW * CRPC_FLUX_WINDOW_MAX <= 1u << ID_SLOT_BITS, "an id holds a slot");
 
-/* What goes through a ring: this, then the payload. */
+/*
+ * What goes through a ring. The payload lies in the channel's slot that the id names: the answer
+ * overwrites the request there, and so each of its lines moves once per direction.
+ */
 struct flux_msg {
 	uint32_t id;
 	uint32_t len;
 };
-_Static_assert(sizeof(struct flux_msg) == 8, "CRPC_FLUX_MSG_MAX counts on it");
-
-/* The message @p esize bytes on. */
-static inline struct flux_msg *
-flux_msg_at(struct flux_msg *m, uint32_t esize)
-{
-	return (struct flux_msg *)(void *)((char *)m + esize);
-}
-
-static inline const struct flux_msg *
-flux_msg_at_const(const struct flux_msg *m, uint32_t esize)
-{
-	return (const struct flux_msg *)(const void *)((const char *)m + esize);
-}
+#define FLUX_ESIZE ((uint32_t)sizeof(struct flux_msg))
+_Static_assert(sizeof(struct flux_msg) == CRPC_SPSC_ESIZE_MIN, "seven and a flag are one line");
 
 enum slot_state {
 	SLOT_FREE,
@@ -70,7 +67,11 @@ struct flux_chan {
 	uint32_t caller;
 	uint32_t server;
 	uint32_t window;
+	uint32_t nslots;
 	uint32_t msg_size;
+	uint32_t stride; /* bytes from one slot's payload to the next */
+	uint32_t hints;
+	char *buf; /* payloads: the caller's from the answer to the call, the server's meanwhile */
 	struct crpc_flux *flux;
 	struct flux_chan *inbox_next; /* until the server takes it */
 	size_t len;
@@ -83,14 +84,14 @@ struct flux_chan {
 	struct crpc_spsc_cons resp_c;
 	struct flux_slot *slot;
 	uint16_t *free; /* stack of free slots: the hottest first */
+	uint16_t *back; /* slots whose answers were given out by the last poll */
 	uint32_t nfree;
+	uint32_t nback;
 	uint32_t nlate;
 	/* The server's half. */
 	crpc_aligned(CRPC_CACHE_GUARD) struct crpc_spsc_cons req_c;
 	struct crpc_spsc_prod resp_p;
 	uint32_t *held; /* id of the request that each slot holds; 0 none */
-	char *held_buf; /* its bytes, msg_size rounded to 8 per slot */
-	uint32_t held_stride;
 	uint32_t taken;	   /* requests taken, free running */
 	uint32_t index;	   /* in the server's in[] */
 	uint64_t token_hi; /* upper half of its tokens */
@@ -116,7 +117,6 @@ struct crpc_flux_node {
 
 struct crpc_flux {
 	struct crpc_flux_attr attr;
-	uint32_t esize;
 	pthread_mutex_t lock; /* node[], memory */
 	size_t memory;
 	struct crpc_flux_node *node[CRPC_FLUX_NODES_MAX];
@@ -140,15 +140,30 @@ flux_is_onesided(const struct crpc_spsc_prod *p)
 	return p->variant == CRPC_SPSC_ONESIDED || p->variant == CRPC_SPSC_ONESIDED_ALIGNED;
 }
 
-/* The five variants by a switch that predicts well: cheaper than a call, and it inlines. */
+/* Calls whose slot is not free: open, timed out, or told of as such. */
+static inline uint32_t
+flux_open(const struct flux_chan *ch)
+{
+	return ch->nslots - ch->nfree - ch->nback;
+}
+
+static inline char *
+flux_payload(const struct flux_chan *ch, uint32_t slot)
+{
+	return ch->buf + (size_t)slot * ch->stride;
+}
+
+/* The packed variants by a switch that predicts well: cheaper than a call, and it inlines. */
 static inline uint32_t
 flux_reserve(struct crpc_spsc_prod *p, uint32_t want, void **first)
 {
 	switch (p->variant) {
 	case CRPC_SPSC_LAMPORT:
-		return crpc_spsc_lamport_reserve(p, p->esize, want, first);
+		return crpc_spsc_lamport_reserve(p, FLUX_ESIZE, want, first);
 	case CRPC_SPSC_FASTFORWARD:
-		return crpc_spsc_fastforward_reserve(p, p->esize, CRPC_SPSC_PACKED, want, first);
+		return crpc_spsc_fastforward_reserve(p, FLUX_ESIZE, CRPC_SPSC_PACKED, want, first);
+	case CRPC_SPSC_ONESIDED:
+		return crpc_spsc_onesided_reserve(p, FLUX_ESIZE, CRPC_SPSC_PACKED, want, first);
 	default:
 		return crpc_spsc_reserve(p, want, first);
 	}
@@ -162,7 +177,10 @@ flux_commit(struct crpc_spsc_prod *p, uint32_t n)
 		crpc_spsc_lamport_commit(p, n);
 		break;
 	case CRPC_SPSC_FASTFORWARD:
-		crpc_spsc_fastforward_commit(p, p->esize, CRPC_SPSC_PACKED, n);
+		crpc_spsc_fastforward_commit(p, FLUX_ESIZE, CRPC_SPSC_PACKED, n);
+		break;
+	case CRPC_SPSC_ONESIDED:
+		crpc_spsc_onesided_commit(p, FLUX_ESIZE, CRPC_SPSC_PACKED, n);
 		break;
 	default:
 		crpc_spsc_commit(p, n);
@@ -174,9 +192,11 @@ flux_peek(struct crpc_spsc_cons *c, uint32_t want, void **first)
 {
 	switch (c->variant) {
 	case CRPC_SPSC_LAMPORT:
-		return crpc_spsc_lamport_peek(c, c->esize, want, first);
+		return crpc_spsc_lamport_peek(c, FLUX_ESIZE, want, first);
 	case CRPC_SPSC_FASTFORWARD:
-		return crpc_spsc_fastforward_peek(c, c->esize, CRPC_SPSC_PACKED, want, first);
+		return crpc_spsc_fastforward_peek(c, FLUX_ESIZE, CRPC_SPSC_PACKED, want, first);
+	case CRPC_SPSC_ONESIDED:
+		return crpc_spsc_onesided_peek(c, FLUX_ESIZE, CRPC_SPSC_PACKED, want, first);
 	default:
 		return crpc_spsc_peek(c, want, first);
 	}
@@ -189,10 +209,12 @@ flux_ring_release(struct crpc_spsc_cons *c)
 		crpc_spsc_release(c);
 }
 
-/* Copy a payload: the sizes that matter inline, the rest by the library. */
+/* Copy a payload: the sizes that matter inline, the rest by the library. In place, nothing. */
 static inline void
 flux_copy(void *dst, const void *src, uint32_t len)
 {
+	if (crpc_unlikely(dst == src))
+		return;
 	switch (len) {
 	case 8:
 		memcpy(dst, src, 8);

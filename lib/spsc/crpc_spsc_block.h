@@ -30,13 +30,13 @@
 
 #include "crpc_spsc_base.h"
 
-static inline _Atomic uint64_t *
+crpc_inline _Atomic uint64_t *
 __crpc_spsc_flag(char *block)
 {
 	return (_Atomic uint64_t *)(void *)block;
 }
 
-static inline void
+crpc_inline void
 __crpc_spsc_block_publish(struct crpc_spsc_prod *p, bool one)
 {
 	/* R3: the messages before the count that covers them. Pairs with A3. */
@@ -44,7 +44,7 @@ __crpc_spsc_block_publish(struct crpc_spsc_prod *p, bool one)
 	p->published = p->next;
 }
 
-static inline void
+crpc_inline void
 __crpc_spsc_block_flush(struct crpc_spsc_prod *p, bool one)
 {
 	uint32_t n = p->next - p->published;
@@ -57,7 +57,7 @@ __crpc_spsc_block_flush(struct crpc_spsc_prod *p, bool one)
 }
 
 /* onesided: the window is short. Look whether the consumer told more. */
-static inline uint32_t
+crpc_inline uint32_t
 __crpc_spsc_block_refill(struct crpc_spsc_prod *p)
 {
 	uint32_t tail;
@@ -79,7 +79,7 @@ __crpc_spsc_block_refill(struct crpc_spsc_prod *p)
  * (B-Queue's backtracking). A producer so reads one flag for many blocks, and not the line it
  * writes next.
  */
-static inline bool
+crpc_inline bool
 __crpc_spsc_block_probe(struct crpc_spsc_prod *p, uint32_t len)
 {
 	uint32_t to_end = (uint32_t)(p->end - p->pos) / len;
@@ -97,27 +97,49 @@ __crpc_spsc_block_probe(struct crpc_spsc_prod *p, uint32_t len)
 	return false;
 }
 
-static inline uint32_t
+crpc_inline uint32_t
 __crpc_spsc_block_reserve(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
 		uint32_t want, void **first)
 {
 	uint32_t n = per - p->fill, room;
 
+	*first = p->pos + CRPC_SPSC_FLAG_LEN + (size_t)p->fill * esize;
 	if (one) {
 		room = p->limit - p->next;
+		if (crpc_constant(want) && want == 1)
+			return crpc_likely(room != 0) || __crpc_spsc_block_refill(p) != 0;
 		if (crpc_unlikely(room < want))
 			room = __crpc_spsc_block_refill(p);
 		n = n < room ? n : room;
 	} else if (crpc_unlikely(p->limit == 0) &&
 		!__crpc_spsc_block_probe(p, crpc_spsc_block_len(esize, per))) {
-		n = 0;
+		return 0;
 	}
-	n = n < want ? n : want;
-	*first = p->pos + CRPC_SPSC_FLAG_LEN + (size_t)p->fill * esize;
-	return n;
+	return n < want ? n : want;
 }
 
-static inline void
+/* Blocks ahead of pos that the producer fetches to write. */
+#define __CRPC_SPSC_BLOCK_AHEAD 2u
+
+/*
+ * Fetch the lines of a block that is written soon, if it is known to be free: stores leave a core in
+ * order, so one that waits for its line holds up all behind it.
+ */
+crpc_inline void
+__crpc_spsc_block_ahead(struct crpc_spsc_prod *p, uint32_t len, uint32_t per, bool one)
+{
+	char *at = p->pos + (size_t)__CRPC_SPSC_BLOCK_AHEAD * len;
+	uint32_t i;
+
+	if (one ? p->limit - p->next < (__CRPC_SPSC_BLOCK_AHEAD + 1) * per
+		: p->limit <= __CRPC_SPSC_BLOCK_AHEAD)
+		return;
+	at -= at >= p->end ? p->end - p->slots : 0;
+	for (i = 0; i < len; i += CRPC_CACHE_LINE)
+		__crpc_spsc_prefetchw(p->hints, at + i);
+}
+
+crpc_inline void
 __crpc_spsc_block_commit(
 	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one, uint32_t n)
 {
@@ -138,9 +160,10 @@ __crpc_spsc_block_commit(
 		p->pos = p->slots;
 		p->lap++;
 	}
+	__crpc_spsc_block_ahead(p, len, per, one);
 }
 
-static inline bool
+crpc_inline bool
 __crpc_spsc_block_enqueue_one(
 	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one, const void *msg)
 {
@@ -160,7 +183,7 @@ __crpc_spsc_block_enqueue_one(
 	return true;
 }
 
-static inline uint32_t
+crpc_inline uint32_t
 __crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
 	const void *msgs, uint32_t n)
 {
@@ -187,7 +210,7 @@ __crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per
 }
 
 /* onesided with a tail word: tell the producer how far the consumer is. */
-static inline void
+crpc_inline void
 __crpc_spsc_block_tell(struct crpc_spsc_cons *c)
 {
 	/* R4: the reads before the tail that gives their blocks away. Pairs with A4. */
@@ -196,7 +219,7 @@ __crpc_spsc_block_tell(struct crpc_spsc_cons *c)
 }
 
 /* Nothing known is left of the block at pos: look at its flag. */
-static inline uint32_t
+crpc_inline uint32_t
 __crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
 {
 	uint64_t flag;
@@ -215,7 +238,7 @@ __crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
 	return n - c->taken;
 }
 
-static inline uint32_t
+crpc_inline uint32_t
 __crpc_spsc_block_peek(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one,
 		uint32_t want, void **first)
 {
@@ -228,8 +251,13 @@ __crpc_spsc_block_peek(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, b
 		if (n == 0)
 			return 0;
 	}
-	n = n < want ? n : want;
-	n = n < room ? n : room;
+	/* Below one there is nothing to bound: a block is entered only where there is room. */
+	if (crpc_constant(want) && want == 1) {
+		n = 1;
+	} else {
+		n = n < want ? n : want;
+		n = n < room ? n : room;
+	}
 	*first = c->pos + CRPC_SPSC_FLAG_LEN + (size_t)c->taken * esize;
 	c->taken += n;
 	c->next += n;
@@ -245,7 +273,7 @@ __crpc_spsc_block_peek(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, b
 	return n;
 }
 
-static inline void
+crpc_inline void
 __crpc_spsc_block_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one)
 {
 	uint32_t len = crpc_spsc_block_len(esize, per);
@@ -267,7 +295,7 @@ __crpc_spsc_block_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per
 	c->rel = rel;
 }
 
-static inline uint32_t
+crpc_inline uint32_t
 __crpc_spsc_block_dequeue(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, void *msgs, uint32_t n)
 {
@@ -292,7 +320,7 @@ __crpc_spsc_block_dequeue(
 	return done;
 }
 
-static inline bool
+crpc_inline bool
 __crpc_spsc_block_dequeue_one(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, void *msg)
 {

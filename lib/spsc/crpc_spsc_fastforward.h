@@ -25,7 +25,7 @@
 #include "crpc_spsc_block.h"
 
 /** Publish what was written. Producer's thread. */
-static inline void
+crpc_inline void
 crpc_spsc_fastforward_flush(struct crpc_spsc_prod *p)
 {
 	__crpc_spsc_block_flush(p, false);
@@ -47,7 +47,7 @@ crpc_spsc_fastforward_flush(struct crpc_spsc_prod *p)
  * @return
  *   How many, up to the end of a block; 0: full. Write them, then commit.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_fastforward_reserve(
 	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, uint32_t want, void **first)
 {
@@ -55,7 +55,7 @@ crpc_spsc_fastforward_reserve(
 }
 
 /** Enqueue @p n messages that were written where reserve said. */
-static inline void
+crpc_inline void
 crpc_spsc_fastforward_commit(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, uint32_t n)
 {
 	__crpc_spsc_block_commit(p, esize, per, false, n);
@@ -79,7 +79,7 @@ crpc_spsc_fastforward_commit(struct crpc_spsc_prod *p, uint32_t esize, uint32_t 
  * @return
  *   How many; fewer than n: the ring is full.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_fastforward_enqueue_burst(
 	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msgs, uint32_t n)
 {
@@ -87,7 +87,7 @@ crpc_spsc_fastforward_enqueue_burst(
 }
 
 /** Enqueue one message: true; false: the ring is full. As enqueue_burst. */
-static inline bool
+crpc_inline bool
 crpc_spsc_fastforward_enqueue(
 		struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msg)
 {
@@ -110,7 +110,7 @@ crpc_spsc_fastforward_enqueue(
  * @return
  *   How many, up to the end of a block; 0: empty, or depth messages are peeked and not released.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_fastforward_peek(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, uint32_t want, void **first)
 {
@@ -118,7 +118,7 @@ crpc_spsc_fastforward_peek(
 }
 
 /** Give back everything that was peeked. */
-static inline void
+crpc_inline void
 crpc_spsc_fastforward_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per)
 {
 	__crpc_spsc_block_release(c, esize, per, false);
@@ -140,7 +140,7 @@ crpc_spsc_fastforward_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t
  * @return
  *   How many; 0 is empty.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_fastforward_dequeue_burst(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, void *msgs, uint32_t n)
 {
@@ -148,7 +148,7 @@ crpc_spsc_fastforward_dequeue_burst(
 }
 
 /** Dequeue one message: true; false: the ring is empty. As dequeue_burst. */
-static inline bool
+crpc_inline bool
 crpc_spsc_fastforward_dequeue(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, void *msg)
 {
 	return __crpc_spsc_block_dequeue_one(c, esize, per, false, msg);

@@ -23,7 +23,7 @@
 #include "crpc_spsc_base.h"
 
 /** Publish what was written. Producer's thread. */
-static inline void
+crpc_inline void
 crpc_spsc_lamport_flush(struct crpc_spsc_prod *p)
 {
 	if (p->published == p->next)
@@ -38,7 +38,7 @@ crpc_spsc_lamport_flush(struct crpc_spsc_prod *p)
 }
 
 /* The known room is short: look at the tail. */
-static inline uint32_t
+crpc_inline uint32_t
 __crpc_spsc_lamport_refill(struct crpc_spsc_prod *p)
 {
 	/* A2: the consumer has read what lies before its tail. Pairs with R2. */
@@ -66,22 +66,23 @@ __crpc_spsc_lamport_refill(struct crpc_spsc_prod *p)
  * @return
  *   How many, up to the end of the memory; 0: full. Write them, then commit.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_lamport_reserve(struct crpc_spsc_prod *p, uint32_t esize, uint32_t want, void **first)
 {
 	uint32_t i = p->next & (p->depth - 1);
 	uint32_t n = p->limit - p->next;
 
+	*first = p->slots + (size_t)i * esize;
+	if (crpc_constant(want) && want == 1)
+		return crpc_likely(n != 0) || __crpc_spsc_lamport_refill(p) != 0;
 	if (crpc_unlikely(n < want))
 		n = __crpc_spsc_lamport_refill(p);
 	n = n < want ? n : want;
-	n = n < p->depth - i ? n : p->depth - i;
-	*first = p->slots + (size_t)i * esize;
-	return n;
+	return n < p->depth - i ? n : p->depth - i;
 }
 
 /** Enqueue @p n messages that were written where reserve said. */
-static inline void
+crpc_inline void
 crpc_spsc_lamport_commit(struct crpc_spsc_prod *p, uint32_t n)
 {
 	p->next += n;
@@ -103,7 +104,7 @@ crpc_spsc_lamport_commit(struct crpc_spsc_prod *p, uint32_t n)
  * @return
  *   How many; fewer than n: the ring is full.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_lamport_enqueue_burst(
 	struct crpc_spsc_prod *p, uint32_t esize, const void *msgs, uint32_t n)
 {
@@ -112,6 +113,9 @@ crpc_spsc_lamport_enqueue_burst(
 	void *first;
 
 	while (done < n) {
+		/* What is known to be full is not looked at again: that costs a line. */
+		if (done != 0 && p->limit == p->next)
+			break;
 		run = crpc_spsc_lamport_reserve(p, esize, n - done, &first);
 		if (run == 0)
 			break;
@@ -136,7 +140,7 @@ crpc_spsc_lamport_enqueue_burst(
  * @return
  *   True; false: the ring is full.
  */
-static inline bool
+crpc_inline bool
 crpc_spsc_lamport_enqueue(struct crpc_spsc_prod *p, uint32_t esize, const void *msg)
 {
 	uint32_t next = p->next;
@@ -151,7 +155,7 @@ crpc_spsc_lamport_enqueue(struct crpc_spsc_prod *p, uint32_t esize, const void *
 }
 
 /* Tell the producer how far the consumer is. */
-static inline void
+crpc_inline void
 __crpc_spsc_lamport_tell(struct crpc_spsc_cons *c)
 {
 	/* R2: the reads before the tail that gives their slots away. Pairs with A2. */
@@ -160,7 +164,7 @@ __crpc_spsc_lamport_tell(struct crpc_spsc_cons *c)
 }
 
 /* Nothing known is left: look at the head. */
-static inline uint32_t
+crpc_inline uint32_t
 __crpc_spsc_lamport_look(struct crpc_spsc_cons *c)
 {
 	/* A1: the messages before the head that covers them. Pairs with R1. */
@@ -188,23 +192,27 @@ __crpc_spsc_lamport_look(struct crpc_spsc_cons *c)
  * @return
  *   How many; fewer than want does not mean empty, 0 does. May be called again before release.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_lamport_peek(struct crpc_spsc_cons *c, uint32_t esize, uint32_t want, void **first)
 {
 	uint32_t i = c->next & (c->depth - 1);
 	uint32_t n = c->limit - c->next;
 
+	*first = c->slots + (size_t)i * esize;
 	if (n == 0)
 		n = __crpc_spsc_lamport_look(c);
+	if (crpc_constant(want) && want == 1) {
+		c->next += n != 0;
+		return n != 0;
+	}
 	n = n < want ? n : want;
 	n = n < c->depth - i ? n : c->depth - i;
-	*first = c->slots + (size_t)i * esize;
 	c->next += n;
 	return n;
 }
 
 /** Give back everything that was peeked. */
-static inline void
+crpc_inline void
 crpc_spsc_lamport_release(struct crpc_spsc_cons *c)
 {
 	c->freed = c->next;
@@ -226,7 +234,7 @@ crpc_spsc_lamport_release(struct crpc_spsc_cons *c)
  * @return
  *   How many; 0 is empty.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *msgs, uint32_t n)
 {
 	uint32_t done = 0, run, i;
@@ -234,6 +242,8 @@ crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *
 	void *first;
 
 	while (done < n) {
+		if (done != 0 && c->limit == c->next)
+			break;
 		run = crpc_spsc_lamport_peek(c, esize, n - done, &first);
 		if (run == 0)
 			break;
@@ -257,7 +267,7 @@ crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *
  * @return
  *   True; false: the ring is empty.
  */
-static inline bool
+crpc_inline bool
 crpc_spsc_lamport_dequeue(struct crpc_spsc_cons *c, uint32_t esize, void *msg)
 {
 	uint32_t next = c->next;

@@ -22,7 +22,7 @@
 #include "crpc_spsc_block.h"
 
 /** Publish what was written. Producer's thread. */
-static inline void
+crpc_inline void
 crpc_spsc_onesided_flush(struct crpc_spsc_prod *p)
 {
 	__crpc_spsc_block_flush(p, true);
@@ -44,7 +44,7 @@ crpc_spsc_onesided_flush(struct crpc_spsc_prod *p)
  * @return
  *   How many, up to the end of a block; 0: full. Write them, then commit.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_onesided_reserve(
 	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, uint32_t want, void **first)
 {
@@ -52,7 +52,7 @@ crpc_spsc_onesided_reserve(
 }
 
 /** Enqueue @p n messages that were written where reserve said. */
-static inline void
+crpc_inline void
 crpc_spsc_onesided_commit(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, uint32_t n)
 {
 	__crpc_spsc_block_commit(p, esize, per, true, n);
@@ -76,7 +76,7 @@ crpc_spsc_onesided_commit(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per
  * @return
  *   How many; fewer than n: the ring is full.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_onesided_enqueue_burst(
 	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msgs, uint32_t n)
 {
@@ -84,7 +84,7 @@ crpc_spsc_onesided_enqueue_burst(
 }
 
 /** Enqueue one message: true; false: the ring is full. As enqueue_burst. */
-static inline bool
+crpc_inline bool
 crpc_spsc_onesided_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msg)
 {
 	return __crpc_spsc_block_enqueue_one(p, esize, per, true, msg);
@@ -106,7 +106,7 @@ crpc_spsc_onesided_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t pe
  * @return
  *   How many, up to the end of a block; 0: empty, or depth messages are peeked and not released.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_onesided_peek(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, uint32_t want, void **first)
 {
@@ -114,7 +114,7 @@ crpc_spsc_onesided_peek(
 }
 
 /** Give back everything that was peeked. */
-static inline void
+crpc_inline void
 crpc_spsc_onesided_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per)
 {
 	__crpc_spsc_block_release(c, esize, per, true);
@@ -136,7 +136,7 @@ crpc_spsc_onesided_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t pe
  * @return
  *   How many; 0 is empty.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_onesided_dequeue_burst(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, void *msgs, uint32_t n)
 {
@@ -144,7 +144,7 @@ crpc_spsc_onesided_dequeue_burst(
 }
 
 /** Dequeue one message: true; false: the ring is empty. As dequeue_burst. */
-static inline bool
+crpc_inline bool
 crpc_spsc_onesided_dequeue(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, void *msg)
 {
 	return __crpc_spsc_block_dequeue_one(c, esize, per, true, msg);
@@ -158,7 +158,7 @@ crpc_spsc_onesided_dequeue(struct crpc_spsc_cons *c, uint32_t esize, uint32_t pe
  * @param n
  *   Messages; more than are outstanding is bounded to those.
  */
-static inline void
+crpc_inline void
 crpc_spsc_onesided_credit(struct crpc_spsc_prod *p, uint32_t n)
 {
 	uint32_t open = p->next - (p->limit - p->depth);
@@ -170,7 +170,7 @@ crpc_spsc_onesided_credit(struct crpc_spsc_prod *p, uint32_t n)
  * The position of the next message: a token of 32 bits that no other message within 2^32 has. It is
  * not a slot index: two messages that share a slot differ in it, in whatever order replies come.
  */
-static inline uint32_t
+crpc_inline uint32_t
 crpc_spsc_onesided_token(const struct crpc_spsc_prod *p)
 {
 	return p->next;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "crpc_flux.h"
+#include "crpc_spsc_duplex.h"
 #include "crpc_spsc_fastforward.h"
 #include "crpc_spsc_lamport.h"
 #include "crpc_spsc_onesided.h"
@@ -83,6 +84,82 @@ COUNTED(onea, onea_put, crpc_spsc_onesided_flush, onea_get)
 static struct crpc_flux_node *node[2];
 static uint64_t cookie[BURST];
 
+/* Requests and their replies in place, both ends' work together. */
+static struct crpc_spsc_duplex_client client;
+static struct crpc_spsc_duplex_server server;
+
+static inline __attribute__((always_inline)) void
+duplex_round(uint32_t burst)
+{
+	uint32_t k, n;
+	void *first;
+
+	for (k = 0; k < BURST; k += burst) {
+		n = crpc_spsc_duplex_reserve(&client, ESIZE, burst, &first);
+		memcpy(first, buf, burst * sizeof(*buf));
+		crpc_spsc_duplex_commit(&client, n);
+	}
+	crpc_spsc_duplex_flush(&client);
+	for (k = 0; k < BURST; k += n) {
+		n = crpc_spsc_duplex_recv(&server, ESIZE, burst, &first);
+		crpc_spsc_duplex_answer(&server, n);
+	}
+	crpc_spsc_duplex_flush_answers(&server);
+	for (k = 0; k < BURST; k += n) {
+		n = crpc_spsc_duplex_poll(&client, ESIZE, burst, &first);
+		memcpy(buf, first, burst * sizeof(*buf));
+		crpc_spsc_duplex_release(&client);
+	}
+}
+
+void counted_duplex_burst(void);
+crpc_noinline void
+counted_duplex_burst(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < MESSAGES / BURST; i++)
+		duplex_round(BURST);
+}
+
+void counted_duplex_single(void);
+crpc_noinline void
+counted_duplex_single(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < MESSAGES / BURST; i++)
+		duplex_round(1);
+}
+
+void counted_lone(void);
+crpc_noinline void
+counted_lone(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < MESSAGES; i++) {
+		memcpy(crpc_spsc_lone_reserve(&client, ESIZE), buf, ESIZE);
+		crpc_spsc_lone_commit(&client, ESIZE);
+		bad += crpc_spsc_lone_recv(&server, ESIZE) == NULL;
+		crpc_spsc_lone_answer(&server);
+		memcpy(buf, crpc_spsc_lone_poll(&client, ESIZE), ESIZE);
+	}
+}
+
+static int
+duplex_make(bool lone)
+{
+	struct crpc_spsc_duplex_attr a = {
+		.depth = 256, .esize = ESIZE, .lazy = 256, .lone = lone};
+	size_t len = (size_t)crpc_spsc_duplex_memsize(&a);
+	void *mem = aligned_alloc(CRPC_CACHE_GUARD, len);
+
+	return mem == NULL || crpc_spsc_duplex_init(mem, len, &a) != 0 ||
+		crpc_spsc_duplex_client_attach(&client, mem, len) != 0 ||
+		crpc_spsc_duplex_server_attach(&server, mem, len) != 0;
+}
+
 /* A burst of calls, there and back, both nodes' work together. */
 void counted_flux(void);
 crpc_noinline void
@@ -96,7 +173,7 @@ counted_flux(void)
 		bad += crpc_flux_call_burst(node[0], 1, buf, ESIZE, cookie, BURST) != BURST;
 		crpc_flux_flush(node[0]);
 		bad += crpc_flux_recv(node[1], req, BURST) != BURST;
-		bad += crpc_flux_reply_burst(node[1], req, buf, ESIZE, BURST) != BURST;
+		bad += crpc_flux_reply_burst(node[1], req, NULL, ESIZE, BURST) != BURST;
 		crpc_flux_flush(node[1]);
 		bad += crpc_flux_poll(node[0], done, BURST, i) != BURST;
 	}
@@ -117,6 +194,9 @@ static const struct {
 	{"onesided_single", CRPC_SPSC_ONESIDED, counted_one_single},
 	{"onesided_aligned_burst", CRPC_SPSC_ONESIDED_ALIGNED, counted_onea_burst},
 	{"onesided_aligned_single", CRPC_SPSC_ONESIDED_ALIGNED, counted_onea_single},
+	{"duplex_burst", CRPC_SPSC_VARIANTS, counted_duplex_burst},
+	{"duplex_single", CRPC_SPSC_VARIANTS, counted_duplex_single},
+	{"duplex_lone", CRPC_SPSC_VARIANTS, counted_lone},
 	{"flux_lamport", CRPC_SPSC_LAMPORT, counted_flux},
 	{"flux_fastforward", CRPC_SPSC_FASTFORWARD, counted_flux},
 	{"flux_onesided", CRPC_SPSC_ONESIDED, counted_flux},
@@ -137,7 +217,10 @@ main(int argc, char **argv)
 		if (strcmp(argv[1], cases[i].name) != 0)
 			continue;
 		a.variant = fa.variant = cases[i].variant;
-		if (cases[i].run != counted_flux) {
+		if (cases[i].variant == CRPC_SPSC_VARIANTS) {
+			if (duplex_make(cases[i].run == counted_lone) != 0)
+				return 1;
+		} else if (cases[i].run != counted_flux) {
 			if (ring_make(&ring, &a) != 0)
 				return 1;
 		} else {
