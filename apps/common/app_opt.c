@@ -54,7 +54,7 @@ parse_uint(const char *text, uint64_t *out)
 }
 
 static int
-set_uint(const struct app_opt *opt, const char *text)
+get_uint(const struct app_opt *opt, const char *text, uint64_t *out)
 {
 	uint64_t v;
 
@@ -64,7 +64,7 @@ set_uint(const struct app_opt *opt, const char *text)
 	if ((double)v < opt->min || (double)v > opt->max)
 		return app_fail_once("--%s %s is out of range; give %.0f to %.0f", opt->name, text,
 			opt->min, opt->max);
-	*(uint64_t *)opt->dest = v;
+	*out = v;
 	return 0;
 }
 
@@ -87,7 +87,7 @@ set_real(const struct app_opt *opt, const char *text)
 }
 
 static int
-set_choice(const struct app_opt *opt, const char *text)
+get_choice(const struct app_opt *opt, const char *text, unsigned int *out)
 {
 	char list[256] = "";
 	size_t len = 0;
@@ -95,7 +95,7 @@ set_choice(const struct app_opt *opt, const char *text)
 
 	for (i = 0; opt->choices[i] != NULL; i++) {
 		if (strcmp(text, opt->choices[i]) == 0) {
-			*(unsigned int *)opt->dest = i;
+			*out = i;
 			return 0;
 		}
 		if (len < sizeof(list))
@@ -105,21 +105,85 @@ set_choice(const struct app_opt *opt, const char *text)
 	return app_fail_once("--%s '%s' is unknown; give one of: %s", opt->name, text, list);
 }
 
+/* A value twice in a list is taken once. */
+static int
+list_add(const struct app_opt *opt, struct app_list *list, uint64_t v)
+{
+	uint32_t i;
+
+	for (i = 0; i < list->n; i++)
+		if (list->v[i] == v)
+			return 0;
+	if (list->n == APP_LIST_MAX)
+		return app_fail_once("--%s has more than %d values; give fewer", opt->name,
+			APP_LIST_MAX);
+	list->v[list->n++] = v;
+	return 0;
+}
+
+static int
+list_add_text(const struct app_opt *opt, struct app_list *list, const char *text)
+{
+	unsigned int i;
+	uint64_t v;
+	int rc = 0;
+
+	if (opt->type == APP_OPT_UINTS) {
+		rc = get_uint(opt, text, &v);
+		return rc != 0 ? rc : list_add(opt, list, v);
+	}
+	if (strcmp(text, "all") != 0) {
+		rc = get_choice(opt, text, &i);
+		return rc != 0 ? rc : list_add(opt, list, i);
+	}
+	for (i = 0; rc == 0 && opt->choices[i] != NULL; i++)
+		rc = list_add(opt, list, i);
+	return rc;
+}
+
+/* "a,b,c": replaces the list. */
+static int
+set_list(const struct app_opt *opt, const char *text)
+{
+	struct app_list list = {0};
+	char word[64];
+	size_t len;
+	int rc;
+
+	for (;; text += len + 1) {
+		len = strcspn(text, ",");
+		if (len >= sizeof(word))
+			len = sizeof(word) - 1; /* Refused with what is seen of it. */
+		memcpy(word, text, len);
+		word[len] = '\0';
+		rc = list_add_text(opt, &list, word);
+		if (rc != 0)
+			return rc;
+		if (text[len] != ',')
+			break;
+	}
+	*(struct app_list *)opt->dest = list;
+	return 0;
+}
+
 static int
 opt_set(const struct app_opt *opt, const char *text)
 {
 	switch (opt->type) {
 	case APP_OPT_UINT:
-		return set_uint(opt, text);
+		return get_uint(opt, text, opt->dest);
 	case APP_OPT_REAL:
 		return set_real(opt, text);
 	case APP_OPT_CHOICE:
-		return set_choice(opt, text);
+		return get_choice(opt, text, opt->dest);
 	case APP_OPT_STRING:
 		if (*text == '\0')
 			return app_fail_once("--%s is empty; give %s", opt->name, opt->arg);
 		*(const char **)opt->dest = text;
 		return 0;
+	case APP_OPT_UINTS:
+	case APP_OPT_CHOICES:
+		return set_list(opt, text);
 	case APP_OPT_FLAG:
 		break;
 	}
@@ -197,7 +261,7 @@ app_opt_help(const struct app_opt *opts, size_t n, FILE *out)
 		snprintf(left, sizeof(left), "--%s %s", opts[i].name,
 			opts[i].arg == NULL ? "" : opts[i].arg);
 		fprintf(out, "  %-28s %s", left, opts[i].help);
-		if (opts[i].type == APP_OPT_UINT)
+		if (opts[i].type == APP_OPT_UINT || opts[i].type == APP_OPT_UINTS)
 			fprintf(out, " (%.0f to %.0f)", opts[i].min, opts[i].max);
 		else if (opts[i].type == APP_OPT_REAL)
 			fprintf(out, " (%g to %g)", opts[i].min, opts[i].max);

@@ -27,6 +27,19 @@ enum app_opt_type {
 	APP_OPT_REAL,   /**< Number within min..max; `double *`. */
 	APP_OPT_STRING, /**< Anything that is not empty; `const char **`. */
 	APP_OPT_CHOICE, /**< One of choices; `unsigned int *` becomes its index. */
+	/** Whole numbers within min..max, with commas between; `struct app_list *`. */
+	APP_OPT_UINTS,
+	/** Some of choices, each at most once, or "all"; `struct app_list *` gets their indexes. */
+	APP_OPT_CHOICES,
+};
+
+/** Values of a list at most. */
+#define APP_LIST_MAX 16
+
+/** What a list option gives. */
+struct app_list {
+	uint32_t n;
+	uint64_t v[APP_LIST_MAX];
 };
 
 /** One option. */

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "app_measure.h"
+#include "crpc_clock.h"
+
+#define PING_WARM   200u
+#define PING_ROUNDS 4000u
+#define LINE_STEP   32u
+#define RATE_NS     20000000u
+
+const char *const app_state_names[APP_STATES] = {"near", "far", "mixed"};
+
+/* ---- the court ---- */
+
+void
+app_court_reset(struct app_court *c)
+{
+	crpc_store_relaxed(&c->ball, 0);
+	crpc_store_relaxed(&c->ack, 0);
+	crpc_store_release(&c->over, 0);
+}
+
+static bool
+late(uint64_t begin_ns)
+{
+	return crpc_clock_ns() - begin_ns > (uint64_t)APP_COURT_LATE_NS;
+}
+
+double
+app_court_ping(struct app_court *c)
+{
+	uint64_t i, begin = 0, t0 = crpc_clock_ns();
+
+	for (i = 0; i < PING_WARM + PING_ROUNDS; i++) {
+		if (i == PING_WARM)
+			begin = crpc_clock_ns();
+		crpc_store_release(&c->ball, 2 * i + 1); /* R40 */
+		while (crpc_load_acquire(&c->ball) != 2 * i + 2) /* A41 pairs with R41 */
+			if (late(t0))
+				return APP_COURT_LATE_NS;
+	}
+	return (double)(crpc_clock_ns() - begin) / PING_ROUNDS;
+}
+
+void
+app_court_pong(struct app_court *c)
+{
+	uint64_t i, t0 = crpc_clock_ns();
+
+	for (i = 0; i < PING_WARM + PING_ROUNDS; i++) {
+		while (crpc_load_acquire(&c->ball) != 2 * i + 1) /* A40 pairs with R40 */
+			if (late(t0))
+				return;
+		crpc_store_release(&c->ball, 2 * i + 2); /* R41 */
+	}
+}
+
+/* Reads each line once, and tells how far it is every quarter of the court. */
+void
+app_court_read(struct app_court *c)
+{
+	uint64_t at = 0, ready, sum = 0, w, t0 = crpc_clock_ns();
+
+	while (crpc_load_relaxed(&c->over) == 0 && !late(t0)) {
+		ready = crpc_load_acquire(&c->ball); /* A42 pairs with R42 */
+		for (; at < ready; at++) {
+			for (w = 0; w < CRPC_CACHE_LINE / 8; w++)
+				sum += c->line[at % APP_COURT_LINES][w];
+			if (at % (APP_COURT_LINES / 4) == APP_COURT_LINES / 4 - 1)
+				crpc_store_release(&c->ack, at + 1); /* R43 */
+		}
+	}
+	__asm__ __volatile__("" : : "r"(sum));
+}
+
+double
+app_court_write(struct app_court *c)
+{
+	uint64_t at = 0, seen = 0, t0 = crpc_clock_ns(), ns = 0, w, i;
+
+	while (ns < RATE_NS) {
+		if (at + LINE_STEP - seen > APP_COURT_LINES) {
+			seen = crpc_load_acquire(&c->ack); /* A43 pairs with R43 */
+		} else {
+			for (i = 0; i < LINE_STEP; i++, at++)
+				for (w = 0; w < CRPC_CACHE_LINE / 8; w++)
+					c->line[at % APP_COURT_LINES][w] = at;
+			crpc_store_release(&c->ball, at); /* R42 */
+		}
+		ns = crpc_clock_ns() - t0;
+	}
+	crpc_store_release(&c->over, 1);
+	return (double)crpc_load_acquire(&c->ack) * 1e3 / (double)ns; /* A43 */
+}
+
+/* ---- slices ---- */
+
+enum app_state
+app_state_of(double before_ns, double after_ns)
+{
+	bool far[2] = {before_ns >= APP_LINE_NEAR_NS, after_ns >= APP_LINE_NEAR_NS};
+
+	return far[0] != far[1] ? APP_STATE_MIXED : far[0] ? APP_STATE_FAR : APP_STATE_NEAR;
+}
+
+int
+app_series_add(struct app_series *s, const struct app_slice *slice)
+{
+	uint32_t size = s->size == 0 ? 64 : 2 * s->size;
+	struct app_slice *more;
+
+	if (s->n == s->size) {
+		more = realloc(s->slice, size * sizeof(*more));
+		if (more == NULL)
+			return -ENOMEM;
+		s->slice = more;
+		s->size = size;
+	}
+	s->slice[s->n++] = *slice;
+	return 0;
+}
+
+void
+app_series_clear(struct app_series *s)
+{
+	s->n = 0;
+}
+
+void
+app_series_fini(struct app_series *s)
+{
+	free(s->slice);
+	*s = (struct app_series){0};
+}
+
+static bool
+counts(const struct app_slice *slice, enum app_state state)
+{
+	return state == APP_STATE_MIXED ||
+	       app_state_of(slice->line_ns[0], slice->line_ns[1]) == state;
+}
+
+enum app_state
+app_series_state(const struct app_series *s, uint32_t n, uint32_t count[APP_STATES])
+{
+	uint32_t least[APP_STATES] = {UINT32_MAX, UINT32_MAX, UINT32_MAX}, mine[APP_STATES], i, k;
+
+	memset(count, 0, APP_STATES * sizeof(*count));
+	for (i = 0; i < n; i++) {
+		if (s[i].n == 0)
+			continue;
+		memset(mine, 0, sizeof(mine));
+		for (k = 0; k < s[i].n; k++)
+			mine[app_state_of(s[i].slice[k].line_ns[0], s[i].slice[k].line_ns[1])]++;
+		for (k = 0; k < APP_STATES; k++) {
+			count[k] += mine[k];
+			least[k] = (uint32_t)crpc_min(least[k], mine[k]);
+		}
+	}
+	if (least[APP_STATE_NEAR] == 0 && least[APP_STATE_FAR] == 0)
+		return APP_STATE_MIXED;
+	return least[APP_STATE_NEAR] >= least[APP_STATE_FAR] ? APP_STATE_NEAR : APP_STATE_FAR;
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+void
+app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure)
+{
+	double *v = calloc((size_t)s->n + 1, sizeof(*v));
+	uint32_t i, n = 0;
+
+	*figure = (struct app_figure){0};
+	if (v == NULL)
+		return;
+	for (i = 0; i < s->n; i++)
+		if (counts(&s->slice[i], state))
+			v[n++] = s->slice[i].value;
+	qsort(v, n, sizeof(*v), by_value);
+	if (n > 0)
+		*figure = (struct app_figure){.n = n, .min = v[0], .max = v[n - 1],
+			.median = n % 2 != 0 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2};
+	free(v);
+}
+
+double
+app_series_line_ns(const struct app_series *s, enum app_state state)
+{
+	double sum = 0;
+	uint32_t i, n = 0;
+
+	for (i = 0; i < s->n; i++)
+		if (counts(&s->slice[i], state)) {
+			sum += (s->slice[i].line_ns[0] + s->slice[i].line_ns[1]) / 2;
+			n++;
+		}
+	return n > 0 ? sum / n : 0;
+}
+
+uint32_t
+app_series_disturbed(const struct app_series *s)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < s->n; i++)
+		n += s->slice[i].switches > 1;
+	return n;
+}
+
+uint64_t
+app_measure_switches(void)
+{
+	struct rusage u;
+
+	return getrusage(RUSAGE_THREAD, &u) == 0 ? (uint64_t)u.ru_nivcsw : 0;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef APP_MEASURE_H
+#define APP_MEASURE_H
+
+/**
+ * @file
+ * Measuring on a machine whose two cores move apart without notice.
+ *
+ * A figure is the median of short slices. A line ping-pong stands before and after each: below
+ * APP_LINE_NEAR_NS the cores are near, else far; a slice between one of each is mixed. What is
+ * compared alternates slice by slice, and only slices of one state are compared.
+ *
+ *     for each round, for each subject
+ *             run a slice; app_series_add(&series[i], &slice)
+ *     state = app_series_state(series, n, count)     of which all subjects have most slices
+ *     app_series_figure(&series[i], state, &figure)
+ *
+ * The court is where two cores play the ping-pong: in memory that both reach, threads of one
+ * process or not. Sources: none; the ping-pong is what every such probe does.
+ */
+
+#include "app_env.h"
+#include "crpc_atomic.h"
+#include "crpc_util.h"
+
+/** Stands for "no answer in time" in place of a round trip, ns. */
+#define APP_COURT_LATE_NS 100e6
+
+/** Lines of the court that a rate is measured over. */
+#define APP_COURT_LINES 1024
+
+/** Memory of a ping-pong; zero it, or app_court_reset(). */
+struct app_court {
+	_Atomic uint64_t ball crpc_aligned(CRPC_CACHE_GUARD);
+	_Atomic uint64_t ack crpc_aligned(CRPC_CACHE_GUARD);
+	_Atomic uint32_t over crpc_aligned(CRPC_CACHE_GUARD);
+	uint64_t line[APP_COURT_LINES][CRPC_CACHE_LINE / 8] crpc_aligned(CRPC_CACHE_GUARD);
+};
+
+/** As before the first game. Nobody plays. */
+void app_court_reset(struct app_court *c);
+
+/**
+ * Play one game with app_court_pong() on another core; either may come first.
+ *
+ * @return
+ *   Round trip of one line, ns; APP_COURT_LATE_NS if the other side did not answer in time.
+ */
+double app_court_ping(struct app_court *c);
+
+/** The other side of app_court_ping(). Returns after the game, or when it took too long. */
+void app_court_pong(struct app_court *c);
+
+/**
+ * Write lines for 20 ms, for app_court_read() on another core.
+ *
+ * @return
+ *   Millions of lines per second that it has read.
+ */
+double app_court_write(struct app_court *c);
+
+/** The other side of app_court_write(). */
+void app_court_read(struct app_court *c);
+
+/** State of the two cores during a slice. */
+enum app_state { APP_STATE_NEAR, APP_STATE_FAR, APP_STATE_MIXED, APP_STATES };
+
+/** "near", "far", "mixed". */
+extern const char *const app_state_names[APP_STATES];
+
+/** State between two ping-pongs. */
+enum app_state app_state_of(double before_ns, double after_ns);
+
+/** What one slice gave. */
+struct app_slice {
+	double value;
+	double line_ns[2];   /**< Ping-pong before and after. */
+	uint64_t switches;   /**< Times that its threads lost their core. */
+};
+
+/** Slices of one subject, in order. */
+struct app_series {
+	struct app_slice *slice;
+	uint32_t n;
+	uint32_t size;
+};
+
+/** Median and spread. */
+struct app_figure {
+	double median, min, max;
+	uint32_t n; /**< Slices in it; the rest is 0 without any. */
+};
+
+/** Append a slice: 0 or -ENOMEM. */
+int app_series_add(struct app_series *s, const struct app_slice *slice);
+
+/** Forget the slices, keep the memory. */
+void app_series_clear(struct app_series *s);
+
+/** Free the memory. */
+void app_series_fini(struct app_series *s);
+
+/**
+ * The state that the series are compared in: that of which the one with fewest slices has most.
+ * Series without any slice do not count.
+ *
+ * @param count
+ *   Filled: slices per state, of all series.
+ * @return
+ *   The state; APP_STATE_MIXED if no state has a slice of every series.
+ */
+enum app_state app_series_state(const struct app_series *s, uint32_t n, uint32_t count[APP_STATES]);
+
+/** Median and spread of the slices in a state; APP_STATE_MIXED: of all slices. */
+void app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure);
+
+/** Mean ping-pong around the slices in a state, ns; APP_STATE_MIXED: around all; 0 without any. */
+double app_series_line_ns(const struct app_series *s, enum app_state state);
+
+/** Slices in which a thread lost its core more than once. */
+uint32_t app_series_disturbed(const struct app_series *s);
+
+/** Involuntary context switches of the calling thread so far. */
+uint64_t app_measure_switches(void);
+
+#endif
