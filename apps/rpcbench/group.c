@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One group: lanes opened side by side, then slice after slice, each lane in turn, with a line
+ * ping-pong before and after.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app_fail.h"
+#include "ipc.h"
+
+#define WARM_NS    1000000u
+#define HELLO_NS   2000000u
+#define HELLO_MAX  1000
+#define CHECK_NS   10000000u
+#define DRAIN_NS   2000000000u
+#define JOIN_MS    10000
+#define PROGRESS_NS 200000000u
+
+/* ---- second process ---- */
+
+static struct {
+	const struct lane_ops *ops;
+	void *server;
+} served[LANE_MAX];
+
+static void
+serve_quit(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < LANE_MAX; i++)
+		if (served[i].server != NULL)
+			served[i].ops->serve_close(served[i].server);
+}
+
+static int
+serve_open(struct rpb_pair *p, void *arg)
+{
+	const struct lane_conf *c = arg;
+	int rc;
+
+	rpb_pair_on_quit(serve_quit);
+	served[c->index].ops = lane_ops[c->transport];
+	rc = lane_ops[c->transport]->serve_open(p, c, &served[c->index].server);
+	if (rc != 0)
+		served[c->index].server = NULL;
+	return rc;
+}
+
+struct serve_arg {
+	uint32_t index;
+	bool clocked;
+};
+
+static int
+serve_slice(struct rpb_pair *p, void *arg)
+{
+	const struct serve_arg *a = arg;
+	struct lane_served out = {.clocked = a->clocked};
+	uint64_t before = app_measure_switches();
+
+	served[a->index].ops->serve(p, served[a->index].server, &out);
+	out.switches = app_measure_switches() - before;
+	return rpb_pair_show(p, RPB_SECOND, &out, sizeof(out));
+}
+
+static int
+serve_close(struct rpb_pair *p, void *arg)
+{
+	uint32_t i = *(uint32_t *)arg;
+
+	served[i].ops->serve_close(served[i].server);
+	served[i].server = NULL;
+	return 0;
+}
+
+/* ---- open and close ---- */
+
+static uint64_t
+ticks_of(double ns)
+{
+	return (uint64_t)(ns * 4294967296.0 / (double)crpc_clock.mult);
+}
+
+/* The lane is of no use; say so and go on without it. */
+static void
+lane_lost(struct ipc_group *g, struct ipc_lane *l, const char *why)
+{
+	char clients[48];
+
+	ipc_out_clients(&l->conf, clients, sizeof(clients));
+	app_note("%s with %s, depth %u, %u bytes: %s; it is left out", l->ops->name, clients,
+		l->conf.depth, l->conf.size, why);
+	g->run->failed++;
+}
+
+static void
+lane_end(struct ipc_group *g, struct ipc_lane *l)
+{
+	struct rpb_pair *p = g->run->rpb->pair;
+
+	if (l->client == NULL)
+		return;
+	l->ops->close(l->client);
+	l->client = NULL;
+	if (rpb_pair_run(p, serve_close, &l->conf.index, sizeof(l->conf.index)) == 0)
+		rpb_pair_join(p, JOIN_MS);
+}
+
+static void
+lane_begin(struct ipc_group *g, struct ipc_lane *l)
+{
+	struct rpb_pair *p = g->run->rpb->pair;
+	int rc;
+
+	l->conf.index = (uint32_t)(l - g->lane);
+	snprintf(l->conf.name, sizeof(l->conf.name), "rpcbench.%ld.%u", (long)getpid(),
+		g->run->lanes++);
+	rc = rpb_pair_run(p, serve_open, &l->conf, sizeof(l->conf));
+	if (rc != 0) {
+		lane_lost(g, l, rpb_pair_why(p));
+		return;
+	}
+	l->client = l->ops->open(p, &l->conf);
+	if (l->client == NULL)
+		rpb_pair_stop(p);
+	rc = rpb_pair_join(p, LANE_MEET_MS + JOIN_MS);
+	if (rc == 0 && l->client != NULL)
+		return;
+	/* What the server says is the cause, if it failed too. */
+	lane_lost(g, l, rpb_pair_why(p)[0] != '\0' ? rpb_pair_why(p) : lane_why_take());
+	if (l->client != NULL)
+		l->ops->close(l->client);
+	l->client = NULL;
+	if (rc == 0 && rpb_pair_run(p, serve_close, &l->conf.index, sizeof(l->conf.index)) == 0)
+		rpb_pair_join(p, JOIN_MS);
+}
+
+/* ---- slices ---- */
+
+struct timed {
+	uint64_t calls;
+	uint64_t ns;
+	uint64_t switches;
+	struct lane_served served;
+};
+
+/* With the server in its loop: warm up, then the timed part, then wait for what is open. */
+static void
+slice_call(struct ipc_lane *l, double ns, bool check, struct timed *t)
+{
+	uint64_t t0 = crpc_clock_ticks(), before;
+
+	l->ops->go(l->client, t0 + ticks_of(WARM_NS), check);
+	before = app_measure_switches();
+	t0 = crpc_clock_ticks();
+	t->calls = l->ops->go(l->client, t0 + ticks_of(ns), check);
+	t->ns = crpc_clock_ticks_to_ns(crpc_clock_ticks() - t0);
+	t->switches = app_measure_switches() - before;
+	l->ops->drain(l->client, crpc_clock_ticks() + ticks_of(DRAIN_NS));
+	if (l->client->open != 0)
+		lane_break(l->client, "%lu calls were never answered",
+			(unsigned long)l->client->open);
+}
+
+/* One slice: false if the lane is of no use any more. */
+static bool
+slice_run(struct ipc_group *g, struct ipc_lane *l, double ns, bool check, struct timed *t)
+{
+	struct rpb_pair *p = g->run->rpb->pair;
+	struct serve_arg arg = {.index = l->conf.index, .clocked = g->clocked && !check};
+	int rc;
+
+	memset(t, 0, sizeof(*t));
+	rc = rpb_pair_run(p, serve_slice, &arg, sizeof(arg));
+	while (rc == 0 && !rpb_pair_ready(p))
+		if (!rpb_pair_alive(p))
+			rc = -ECHILD;
+	if (rc == 0) {
+		slice_call(l, ns, check, t);
+		rpb_pair_stop(p);
+		rc = rpb_pair_join(p, JOIN_MS);
+	}
+	if (rc == 0 && rpb_pair_see(p, RPB_FIRST, &t->served, sizeof(t->served), 0) !=
+			       (int)sizeof(t->served))
+		rc = -EIO;
+	if (rc != 0)
+		lane_break(l->client, "the server: %s",
+			rpb_pair_why(p)[0] != '\0' ? rpb_pair_why(p) : strerror(-rc));
+	if (!l->client->broken && l->client->bad != 0)
+		lane_break(l->client, "%lu answers were wrong", (unsigned long)l->client->bad);
+	if (!l->client->broken)
+		return true;
+	lane_lost(g, l, l->client->why);
+	lane_end(g, l);
+	return false;
+}
+
+static void
+slice_keep(struct ipc_lane *l, const struct timed *t, const double line[2])
+{
+	struct app_slice s = {.line_ns = {line[0], line[1]}, .switches = t->switches};
+	const struct lane_served *v = &t->served;
+
+	s.switches += v->switches;
+	s.value = l->conf.mode == LANE_SYNC ? (double)t->ns / (double)t->calls
+					    : (double)t->calls * 1e3 / (double)t->ns;
+	app_series_add(&l->value, &s);
+	if (!v->clocked)
+		return;
+	if (v->calls != 0) {
+		s.value = (double)crpc_clock_ticks_to_ns(v->busy_ticks) / (double)v->calls;
+		app_series_add(&l->cost, &s);
+	}
+	if (v->empty_turns != 0) {
+		s.value = (double)crpc_clock_ticks_to_ns(v->empty_ticks) / (double)v->empty_turns;
+		app_series_add(&l->empty, &s);
+	}
+}
+
+/* First calls: they set up what is set up late. With check, also prove a stretch of answers. */
+static void
+lane_hello(struct ipc_group *g, struct ipc_lane *l)
+{
+	struct timed t = {0};
+	uint32_t i;
+
+	for (i = 0; i < HELLO_MAX && t.calls == 0; i++)
+		if (!slice_run(g, l, HELLO_NS, false, &t))
+			return;
+	if (t.calls == 0) {
+		lane_lost(g, l, "no call was answered");
+		lane_end(g, l);
+	} else if (g->run->opt->check) {
+		slice_run(g, l, CHECK_NS, true, &t);
+	}
+}
+
+/* A line on a terminal that is overwritten. */
+static void
+progress(const struct ipc_group *g, uint64_t done, uint64_t all)
+{
+	static uint64_t last;
+	uint64_t now = crpc_clock_ns();
+
+	if (!isatty(STDERR_FILENO) || (done != all && now - last < PROGRESS_NS))
+		return;
+	last = now;
+	if (done == all)
+		fprintf(stderr, "\r%60s\r", "");
+	else
+		fprintf(stderr, "\r%s: slice %lu of %lu", g->lane[0].ops->name, (unsigned long)done,
+			(unsigned long)all);
+	fflush(stderr);
+}
+
+static void
+round_run(struct ipc_group *g, double ns, double line[2])
+{
+	struct timed t;
+	uint32_t i;
+
+	for (i = 0; i < g->n && !rpb_interrupted(); i++) {
+		if (g->lane[i].client == NULL || !slice_run(g, &g->lane[i], ns, false, &t))
+			continue;
+		line[1] = rpb_pair_line_ns(g->run->rpb->pair);
+		if (t.calls != 0 && line[1] >= 0)
+			slice_keep(&g->lane[i], &t, line);
+		line[0] = line[1];
+	}
+}
+
+static void
+judge(struct ipc_group *g)
+{
+	struct app_series all[LANE_MAX];
+	uint32_t i, slices = 0, disturbed = 0;
+
+	for (i = 0; i < g->n; i++)
+		all[i] = g->lane[i].value;
+	g->state = app_series_state(all, g->n, g->count);
+	for (i = 0; i < g->n; i++) {
+		if (g->lane[i].ops->sleeps)
+			continue;
+		slices += all[i].n;
+		disturbed += app_series_disturbed(&all[i]);
+	}
+	g->noisy = g->steal_pct > APP_STEAL_PCT_NOISY || g->state == APP_STATE_MIXED ||
+		   disturbed * 4 > slices;
+}
+
+int
+ipc_group_measure(struct ipc_group *g)
+{
+	const struct ipc_opt *o = g->run->opt;
+	double ns = (double)o->slice_ms * 1e6, line[2];
+	uint64_t slices = (uint64_t)(o->seconds * 1e9 / ns + 0.5), done, all;
+	struct app_steal before, after;
+	uint32_t i;
+
+	for (i = 0; i < g->n && !rpb_interrupted(); i++) {
+		lane_begin(g, &g->lane[i]);
+		if (g->lane[i].client != NULL)
+			lane_hello(g, &g->lane[i]);
+	}
+	all = o->repeat * crpc_max(slices, 1);
+	line[0] = rpb_pair_line_ns(g->run->rpb->pair);
+	app_env_steal(&before);
+	for (done = 0; done < all && !rpb_interrupted(); done++) {
+		progress(g, done, all);
+		round_run(g, ns, line);
+	}
+	app_env_steal(&after);
+	progress(g, all, all);
+	g->steal_pct = app_env_steal_pct(&before, &after);
+	judge(g);
+	for (i = 0; i < g->n; i++)
+		lane_end(g, &g->lane[i]);
+	return rpb_pair_alive(g->run->rpb->pair) ? 0 : -EIO;
+}
+
+bool
+ipc_group_add(struct ipc_group *g, const struct lane_conf *conf)
+{
+	const struct lane_ops *ops = lane_ops[conf->transport];
+	static bool told[LANE_TRANSPORTS];
+
+	if (!ops->built || g->n == LANE_MAX) {
+		if (!ops->built && !told[conf->transport])
+			app_note("%s is not in this build; install %s and build again", ops->name,
+				ops->package);
+		told[conf->transport] = true;
+		return false;
+	}
+	g->lane[g->n++] = (struct ipc_lane){.conf = *conf, .ops = ops};
+	return true;
+}
+
+void
+ipc_group_fini(struct ipc_group *g)
+{
+	uint32_t i;
+
+	for (i = 0; i < g->n; i++) {
+		app_series_fini(&g->lane[i].value);
+		app_series_fini(&g->lane[i].cost);
+		app_series_fini(&g->lane[i].empty);
+	}
+	g->n = 0;
+}
+
+void
+ipc_lane_figure(const struct ipc_group *g, const struct app_series *s, struct app_figure *figure)
+{
+	app_series_figure(s, g->state, figure);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Figures of a group: a table for people, a line of JSON for each lane. */
+#include <errno.h>
+
+#include "ipc.h"
+
+static const char *const mode_names[LANE_MODES] = {"sync", "async"};
+
+void
+ipc_out_limits(const struct ipc_run *run)
+{
+	char cpu[128];
+
+	app_env_cpu(cpu, sizeof(cpu));
+	printf("%s, lcores %s, commit %s\n", cpu, run->rpb->lcores, app_env_commit());
+	printf("machine: line ping-pong %.0f ns round trip (%s), %.0f M lines/s one way\n",
+		run->line_ns, run->line_ns < APP_LINE_NEAR_NS ? "near" : "far", run->line_rate);
+	fflush(stdout);
+}
+
+void
+ipc_out_clients(const struct lane_conf *c, char *buf, size_t len)
+{
+	if (c->active != c->clients)
+		snprintf(buf, len, "%u of %u clients", c->active, c->clients);
+	else
+		snprintf(buf, len, "%u client%s", c->clients, c->clients == 1 ? "" : "s");
+}
+
+/* Ours, which others are compared with; NULL if it has no figures. */
+static const struct ipc_lane *
+ours(const struct ipc_group *g)
+{
+	uint32_t i;
+
+	for (i = 0; i < g->n; i++)
+		if (g->lane[i].conf.transport == LANE_IPC)
+			return g->lane[i].value.n != 0 ? &g->lane[i] : NULL;
+	return NULL;
+}
+
+/* How many times better ours is than this lane; 0 if one of them has no figure. */
+static double
+ratio_ipc(const struct ipc_group *g, const struct app_figure *f, enum lane_mode mode)
+{
+	const struct ipc_lane *o = ours(g);
+	struct app_figure mine;
+
+	if (o == NULL || !(f->median > 0))
+		return 0;
+	ipc_lane_figure(g, &o->value, &mine);
+	if (!(mine.median > 0))
+		return 0;
+	return mode == LANE_SYNC ? f->median / mine.median : mine.median / f->median;
+}
+
+static double
+ratio_line(const struct ipc_group *g, const struct ipc_lane *l, const struct app_figure *f)
+{
+	double line = app_series_line_ns(&l->value, g->state);
+
+	return l->conf.mode == LANE_SYNC && line > 0 ? f->median / line : 0;
+}
+
+static void
+print_lane(const struct ipc_group *g, const struct ipc_lane *l)
+{
+	struct app_figure f, extra;
+	double ratio;
+	char clients[32];
+
+	ipc_lane_figure(g, &l->value, &f);
+	snprintf(clients, sizeof(clients), "%u/%u", l->conf.active, l->conf.clients);
+	printf("  %-12s %9s %10.2f %10.2f %10.2f %6u ", l->ops->name, clients, f.median, f.min,
+		f.max, f.n);
+	ratio = ratio_ipc(g, &f, l->conf.mode);
+	if (ratio > 0)
+		printf("%8.2f", ratio);
+	else
+		printf("%8s", "-");
+	ratio = ratio_line(g, l, &f);
+	if (ratio > 0)
+		printf("  %.2f of the line", ratio);
+	if (l->cost.n != 0) {
+		ipc_lane_figure(g, &l->cost, &extra);
+		printf("  server %.1f ns per call", extra.median);
+		ipc_lane_figure(g, &l->empty, &extra);
+		printf(", %.1f ns per empty poll", extra.median);
+	}
+	printf("\n");
+}
+
+static void
+json_ratio(json_t *obj, const char *key, double ratio)
+{
+	json_object_set_new(obj, key, ratio > 0 ? json_real(ratio) : json_null());
+}
+
+static int
+json_lane(const struct ipc_group *g, const struct ipc_lane *l)
+{
+	const struct ipc_run *run = g->run;
+	const struct lane_conf *c = &l->conf;
+	struct app_json_base base = {.app = "rpcbench", .lcores = run->rpb->lcores,
+		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy};
+	struct app_figure f;
+	json_t *obj;
+
+	ipc_lane_figure(g, &l->value, &f);
+	base.repeats = f.n;
+	obj = app_json_new(&base);
+	json_object_set_new(obj, "layer", json_string("ipc"));
+	json_object_set_new(obj, "transport", json_string(l->ops->name));
+	json_object_set_new(obj, "clients", json_integer(c->clients));
+	json_object_set_new(obj, "active", json_integer(c->active));
+	json_object_set_new(obj, "endpoints", json_integer(c->clients));
+	json_object_set_new(obj, "depth", json_integer(c->depth));
+	json_object_set_new(obj, "burst", json_integer(c->burst));
+	json_object_set_new(obj, "size", json_integer(c->size));
+	json_object_set_new(obj, "mode", json_string(mode_names[c->mode]));
+	json_object_set_new(obj, "stage", json_null());
+	json_object_set_new(obj, "ledger", json_null());
+	if (c->mode == LANE_SYNC)
+		app_json_figure(obj, "latency", f.median, f.min, f.max, "ns");
+	else
+		app_json_figure(obj, "rate", f.median, f.min, f.max, "Mops/s");
+	json_ratio(obj, "ratio_ipc", ratio_ipc(g, &f, c->mode));
+	json_ratio(obj, "ratio_line", ratio_line(g, l, &f));
+	json_object_set_new(obj, "line_ns", json_real(app_series_line_ns(&l->value, g->state)));
+	json_object_set_new(obj, "line_rate_mlps", json_real(run->line_rate));
+	if (l->cost.n != 0) {
+		ipc_lane_figure(g, &l->cost, &f);
+		app_json_figure(obj, "server_call", f.median, f.min, f.max, "ns");
+		ipc_lane_figure(g, &l->empty, &f);
+		app_json_figure(obj, "server_empty_poll", f.median, f.min, f.max, "ns");
+	}
+	return app_json_write(run->json, obj);
+}
+
+int
+ipc_out_group(const struct ipc_group *g)
+{
+	const struct lane_conf *c = &g->lane[0].conf;
+	uint32_t i;
+	int rc = 0;
+
+	printf("\n%s, depth %u, ", mode_names[c->mode], c->depth);
+	if (c->mode == LANE_ASYNC)
+		printf("burst %u, ", c->burst);
+	printf("%u bytes: slices near %u, far %u, mixed %u; stolen %.2f %%; %s\n", c->size,
+		g->count[APP_STATE_NEAR], g->count[APP_STATE_FAR], g->count[APP_STATE_MIXED],
+		g->steal_pct, g->noisy ? "NOISY: no verdict" : app_state_names[g->state]);
+	printf("  %-12s %9s %10s %10s %10s %6s %8s\n", "transport", "clients",
+		c->mode == LANE_SYNC ? "ns" : "Mops/s", "min", "max", "slices",
+		c->mode == LANE_SYNC ? "it/ipc" : "ipc/it");
+	for (i = 0; i < g->n; i++) {
+		if (g->lane[i].value.n == 0)
+			continue;
+		print_lane(g, &g->lane[i]);
+		if (g->run->json != NULL && rc == 0)
+			rc = json_lane(g, &g->lane[i]);
+	}
+	fflush(stdout);
+	return rc;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+
+#include <rte_lcore.h>
+
+#include "app_eal.h"
+#include "app_fail.h"
+#include "app_lcore.h"
+#include "app_opt.h"
+#include "crpc_clock.h"
+#include "rpb.h"
+
+static const struct rpb_layer *const layers[] = {
+	&rpb_layer_ipc,
+};
+
+static _Atomic int interrupted;
+
+/* The second signal finds the default action: it ends the program at once. */
+static void
+on_signal(int sig)
+{
+	crpc_store_relaxed(&interrupted, 1);
+}
+
+bool
+rpb_interrupted(void)
+{
+	return crpc_load_relaxed(&interrupted) != 0;
+}
+
+static void
+help(void)
+{
+	size_t i;
+
+	printf("usage: rpcbench [EAL arguments] -- LAYER [options]\n\n"
+	       "What a call costs, layer by layer, beside what people use instead.\n\n");
+	for (i = 0; i < CRPC_DIM(layers); i++)
+		printf("  %-8s %s\n", layers[i]->name, layers[i]->what);
+	printf("\nLAYER --help lists the options of a layer. Without hugepages give the EAL "
+	       "--no-huge;\n-l 0,1 chooses the two lcores.\n");
+}
+
+static const struct rpb_layer *
+layer_find(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(layers); i++)
+		if (strcmp(layers[i]->name, name) == 0)
+			return layers[i];
+	return NULL;
+}
+
+/* Divide the command line; a layer may come first, without EAL arguments. */
+static void
+args_split(struct app_args *args, int argc, char **argv)
+{
+	app_args_split(args, argc, argv);
+	if (args->argc == 0 && argc > 1 && layer_find(argv[1]) != NULL)
+		*args = (struct app_args){
+			.eal_argc = 1, .eal_argv = argv, .argc = argc - 1, .argv = argv + 1};
+}
+
+static int
+layer_refused(const char *name)
+{
+	char list[128] = "";
+	size_t used = 0, i;
+
+	for (i = 0; i < CRPC_DIM(layers) && used < sizeof(list); i++)
+		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+			i == 0 ? "" : ", ", layers[i]->name);
+	if (name == NULL)
+		return app_fail(
+			"no layer was given; give one of: %s; behind the -- if there are EAL "
+			"arguments",
+			list);
+	return app_fail("layer '%s' is unknown; give one of: %s", name, list);
+}
+
+/* The first two cores that we may use: the EAL's lcores unless the user chose. */
+static void
+cores_default(cpu_set_t *set)
+{
+	cpu_set_t mine;
+	int cpu;
+
+	CPU_ZERO(set);
+	if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
+		CPU_ZERO(&mine);
+	for (cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(set) < 2; cpu++)
+		if (CPU_ISSET(cpu, &mine))
+			CPU_SET(cpu, set);
+}
+
+static int
+first_cpu(unsigned int lcore)
+{
+	cpu_set_t set = rte_lcore_cpuset(lcore);
+	int cpu;
+
+	for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			return cpu;
+	return -1;
+}
+
+static int
+lcores_find(struct rpb *rpb)
+{
+	unsigned int second = rte_get_next_lcore(-1U, 1, 0);
+
+	rpb->cpu[0] = first_cpu(rte_get_main_lcore());
+	rpb->cpu[1] = second == RTE_MAX_LCORE ? rpb->cpu[0] : first_cpu(second);
+	if (rpb->cpu[0] == rpb->cpu[1])
+		return app_fail(
+			"one core (%d) was found and two lcores are needed; give two before "
+			"the --: -l 0,1",
+			rpb->cpu[0]);
+	snprintf(rpb->lcores, sizeof(rpb->lcores), "%d,%d", rpb->cpu[0], rpb->cpu[1]);
+	return 0;
+}
+
+static void
+signals(void)
+{
+	struct sigaction on = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+	struct sigaction off = {.sa_handler = SIG_IGN};
+
+	sigaction(SIGINT, &on, NULL);
+	sigaction(SIGTERM, &on, NULL);
+	sigaction(SIGPIPE, &off, NULL);
+}
+
+static int
+layer_run(const struct rpb_layer *layer, const struct app_args *args)
+{
+	struct rpb rpb = {0};
+	cpu_set_t set;
+	int rc;
+
+	if (layer->pair) {
+		rpb.pair = rpb_pair_start();
+		if (rpb.pair == NULL)
+			return app_fail("no second process: %s", strerror(errno));
+	}
+	cores_default(&set);
+	rc = app_eal_start(args, &set);
+	if (rc != 0)
+		goto end_pair;
+	signals();
+	rc = lcores_find(&rpb);
+	if (rc == 0 && rpb.pair != NULL && rpb_pair_pin(rpb.pair, rpb.cpu[1]) != 0)
+		rc = app_fail("the second process: %s", rpb_pair_why(rpb.pair));
+	if (rc == 0)
+		rc = layer->run(&rpb);
+	app_eal_stop();
+end_pair:
+	rpb_pair_end(rpb.pair);
+	return rc;
+}
+
+int
+main(int argc, char **argv)
+{
+	const struct rpb_layer *layer;
+	struct app_args args;
+	int rc;
+
+	app_fail_name("rpcbench");
+	args_split(&args, argc, argv);
+	if (app_opt_has("help", argc > 1, argv + 1) ||
+		app_opt_has("help", args.argc > 0, args.argv)) {
+		help();
+		return APP_EXIT_OK;
+	}
+	layer = args.argc == 0 ? NULL : layer_find(args.argv[0]);
+	if (layer == NULL)
+		return layer_refused(args.argc == 0 ? NULL : args.argv[0]);
+	if (app_opt_has("help", args.argc - 1, args.argv + 1)) {
+		layer->help(stdout);
+		return APP_EXIT_OK;
+	}
+	rc = layer->parse(args.argc - 1, args.argv + 1);
+	if (rc != 0)
+		return rc;
+	crpc_clock_init();
+	return layer_run(layer, &args);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What has to be reached: each line is a figure of one group, with a bound and a verdict. */
+#include <errno.h>
+
+#include "app_fail.h"
+#include "ipc.h"
+
+/* Calls open where a client of its own is to be as fast as it can: four bursts. */
+#define PIPE_BURST 32
+#define PIPE_DEPTH (4 * PIPE_BURST)
+#define IDLE_CLIENTS 1024
+#define LANES 2
+
+/* What is made of a group's first lane, and of its second where there is one. */
+enum target_of {
+	OF_LINE,  /* Latency / the line's ping-pong. */
+	OF_VALUE, /* The figure. */
+	OF_PEER,  /* How many times better than the second lane. */
+	OF_COST,  /* The server's time per call in the second lane / in the first. */
+};
+
+struct target {
+	const char *what;
+	enum target_of of;
+	double bound;
+	bool at_most; /* Else at least. */
+};
+
+struct target_group {
+	struct lane_conf lane[LANES];
+	struct target target[2]; /* Ends with what == NULL. */
+	bool clocked;
+};
+
+#define ASYNC(lane, n, act, deep, many)                                                            \
+	{                                                                                          \
+		.transport = (lane), .mode = LANE_ASYNC, .clients = (n), .active = (act),          \
+		.depth = (deep), .burst = (many), .size = 32                                       \
+	}
+#define SYNC(lane)                                                                                 \
+	{                                                                                          \
+		.transport = (lane), .mode = LANE_SYNC, .clients = 1, .active = 1, .depth = 1,     \
+		.burst = 1, .size = 32                                                             \
+	}
+
+static const struct target_group groups[] = {
+	{.lane = {SYNC(LANE_IPC), SYNC(LANE_UCX)},
+		.target = {{"synchronous round trip, 32 bytes / line ping-pong", OF_LINE, 1.5,
+				   true},
+			{"UCX posix round trip / ours", OF_PEER, 1.0, false}}},
+	{.lane = {ASYNC(LANE_IPC, 1, 1, PIPE_DEPTH, PIPE_BURST),
+		 ASYNC(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST)},
+		.target = {{"1 client, 32 bytes, bursts of 32, M calls/s", OF_VALUE, 100, false},
+			{"the same / UCX posix", OF_PEER, 5.0, false}}},
+	{.lane = {ASYNC(LANE_IPC, 16, 16, 4, 4), ASYNC(LANE_UCX, 16, 16, 4, 4)},
+		.target = {{"16 clients on one lcore, depth 4, M calls/s", OF_VALUE, 60, false}}},
+	{.lane = {ASYNC(LANE_IPC, 8, 8, 4, 4), ASYNC(LANE_IPC, IDLE_CLIENTS, 8, 4, 4)},
+		.target = {{"8 active of 1024 clients / 8 of 8: server time per call", OF_COST, 1.3,
+			true}},
+		.clocked = true},
+};
+
+static double
+median(const struct ipc_group *g, const struct app_series *s)
+{
+	struct app_figure f;
+
+	ipc_lane_figure(g, s, &f);
+	return f.median;
+}
+
+/* The figure, or below 0 if a lane that it needs has none. */
+static double
+target_value(const struct ipc_group *g, enum target_of of)
+{
+	double mine = g->n > 0 ? median(g, &g->lane[0].value) : 0;
+	double other = g->n > 1 ? median(g, &g->lane[1].value) : 0, line;
+
+	if (!(mine > 0))
+		return -1;
+	switch (of) {
+	case OF_LINE:
+		line = app_series_line_ns(&g->lane[0].value, g->state);
+		return line > 0 ? mine / line : -1;
+	case OF_VALUE:
+		return mine;
+	case OF_PEER:
+		if (!(other > 0))
+			return -1;
+		return g->lane[0].conf.mode == LANE_SYNC ? other / mine : mine / other;
+	case OF_COST:
+		if (g->n < 2 || g->lane[0].cost.n == 0 || g->lane[1].cost.n == 0)
+			return -1;
+		return median(g, &g->lane[1].cost) / median(g, &g->lane[0].cost);
+	}
+	return -1;
+}
+
+static const char *
+verdict_of(const struct ipc_group *g, const struct target *t, double value)
+{
+	if (value < 0)
+		return t->of == OF_PEER ? "no peer" : "not measured";
+	if (g->noisy)
+		return "noisy";
+	return (t->at_most ? value <= t->bound : value >= t->bound) ? "pass" : "miss";
+}
+
+static int
+target_tell(const struct ipc_group *g, const struct target *t)
+{
+	double value = target_value(g, t->of);
+	const char *verdict = verdict_of(g, t, value);
+	struct app_json_base base = {.app = "rpcbench", .lcores = g->run->rpb->lcores,
+		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy,
+		.repeats = g->n > 0 ? g->lane[0].value.n : 0};
+	json_t *obj;
+
+	if (value < 0)
+		printf("  %-56s %10s  %s %-6g  %s\n", t->what, "-", t->at_most ? "<=" : ">=",
+			t->bound, verdict);
+	else
+		printf("  %-56s %10.2f  %s %-6g  %s\n", t->what, value, t->at_most ? "<=" : ">=",
+			t->bound, verdict);
+	if (g->run->json == NULL)
+		return 0;
+	obj = app_json_new(&base);
+	json_object_set_new(obj, "layer", json_string("ipc"));
+	json_object_set_new(obj, "target", json_string(t->what));
+	json_object_set_new(obj, "value", value < 0 ? json_null() : json_real(value));
+	json_object_set_new(obj, "bound", json_real(t->bound));
+	json_object_set_new(obj, "at_most", json_boolean(t->at_most));
+	json_object_set_new(obj, "verdict", json_string(verdict));
+	return app_json_write(g->run->json, obj);
+}
+
+/* Measure all, then tell: the verdicts stand together at the end. */
+int
+ipc_targets(struct ipc_run *run)
+{
+	struct ipc_group g[CRPC_DIM(groups)] = {0};
+	uint32_t i, k, done;
+	int rc = 0;
+
+	for (i = 0; i < CRPC_DIM(groups) && rc == 0 && !rpb_interrupted(); i++) {
+		g[i].run = run;
+		g[i].clocked = groups[i].clocked;
+		for (k = 0; k < LANES; k++)
+			ipc_group_add(&g[i], &groups[i].lane[k]);
+		rc = ipc_group_measure(&g[i]);
+		if (ipc_out_group(&g[i]) != 0)
+			rc = -EIO;
+	}
+	done = i;
+	printf("\ntargets\n");
+	for (i = 0; i < done; i++) {
+		for (k = 0; k < CRPC_DIM(groups[i].target); k++)
+			if (groups[i].target[k].what != NULL &&
+				target_tell(&g[i], &groups[i].target[k]) != 0)
+				rc = -EIO;
+		ipc_group_fini(&g[i]);
+	}
+	fflush(stdout);
+	return rc;
+}

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""rpcbench ipc from outside: bad input ends with one line and code 2; every transport that is built
+moves verified calls in both modes, with one client and with many; each result line has the keys that
+readers count on; a signal and a lost server end it in time; nothing is left behind."""
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+KEYS = ['app', 'version', 'commit', 'cpu', 'lcores', 'state', 'steal_pct', 'noisy', 'repeats', 'layer',
+        'transport', 'clients', 'active', 'endpoints', 'depth', 'burst', 'size', 'mode', 'stage', 'ratio_line',
+        'ratio_ipc', 'ledger', 'line_ns']
+BAD = [(['--frobnicate'], '--frobnicate'), (['--clients', '1025'], 'give 1 to 1024'),
+       (['--clients', '1,x'], "'x' is not a whole number"), (['--depth', '0'], 'give 1 to 256'),
+       (['--size', '12'], '--size 12 is not a multiple of 8'), (['--size', '1M'], 'give 8 to 16384'),
+       (['--burst', '65'], 'give 1 to 64'), (['--transport', 'carrier_pigeon'], 'unix_socket'),
+       (['--mode', 'sometimes'], 'sync, async'), (['--connected', '4', '--active', '5'], 'more than --connected 4'),
+       (['--seconds', 'x'], "'x' is not a number"), (['--slice-ms', '0'], 'give 1 to 10000'),
+       (['--preset', 'best'], 'targets'), (['--json', '/no/such/file'], '/no/such/file'),
+       (['--repeat'], 'needs a value'), (['--clients', ','.join(str(i + 1) for i in range(17))], 'more than 16')]
+SHORT = ['--slice-ms', '4', '--repeat', '2']
+problems = []
+
+
+def problem(text):
+    problems.append(text)
+    print('PROBLEM:', text)
+
+
+def command(program, args, eal=('--no-huge',)):
+    return [program, *eal, '--', *args]
+
+
+def run(program, args, **kw):
+    return subprocess.run(command(program, args, **kw), capture_output=True, text=True, timeout=120)
+
+
+def left_behind():
+    return glob.glob('/dev/shm/*rpcbench*')
+
+
+def bad_input(program):
+    for args, said in BAD:
+        r = run(program, ['ipc'] + args)
+        if r.returncode != 2 or said not in r.stderr or r.stderr.count('\n') != 1 or r.stdout:
+            problem(f'{args}: code {r.returncode}, stderr {r.stderr!r}')
+    for args, said in (([], 'no layer was given'), (['icp'], "layer 'icp' is unknown; give one of: ipc")):
+        r = run(program, args)
+        if r.returncode != 2 or said not in r.stderr:
+            problem(f'{args}: code {r.returncode}, stderr {r.stderr!r}')
+    one = str(min(os.sched_getaffinity(0)))
+    r = run(program, ['ipc'] + SHORT, eal=('--no-huge', '-l', one))
+    if r.returncode != 2 or 'two lcores are needed' not in r.stderr:
+        problem(f'one lcore: code {r.returncode}, stderr {r.stderr!r}')
+    for args in (['--help'], ['ipc', '--help']):
+        r = run(program, args)
+        if r.returncode != 0 or 'usage: rpcbench' not in r.stdout:
+            problem(f'{args}: code {r.returncode}, {r.stdout!r} {r.stderr!r}')
+
+
+def missing_peers(program):
+    """Transports that this build lacks are refused with the name of their package."""
+    text = run(program, ['ipc', '--help']).stdout
+    missing = [line.split()[0] for line in text.splitlines() if ' is not in this build' in line]
+    for name in missing:
+        r = run(program, ['ipc', '--transport', name])
+        if r.returncode != 2 or 'install lib' not in r.stderr:
+            problem(f'{name}: code {r.returncode}, stderr {r.stderr!r}')
+    return {'ipc', 'unix_socket', 'pipe', 'ucx_posix', 'zmq_ipc', 'zmq_tcp'} - set(missing)
+
+
+def measure(program, folder, args, expected):
+    out = os.path.join(folder, 'out.jsonl')
+    if os.path.exists(out):
+        os.unlink(out)
+    r = run(program, ['ipc', '--check', '--json', out] + SHORT + args)
+    if r.returncode != 0:
+        problem(f'{args}: code {r.returncode}, {r.stdout[-2000:]} {r.stderr[-2000:]}')
+        return []
+    if 'machine: line ping-pong' not in r.stdout:
+        problem(f'{args}: the machine\'s limits are not told')
+    rows = [json.loads(line) for line in open(out)]
+    seen = {(row['transport'], row['mode'], row['clients'], row['size']) for row in rows if 'transport' in row}
+    for want in expected:
+        if want not in seen:
+            problem(f'{args}: no result for {want}')
+    for row in rows:
+        if 'target' in row:
+            continue
+        lacking = [k for k in KEYS if k not in row]
+        figure = row.get('latency' if row['mode'] == 'sync' else 'rate')
+        if lacking or not figure or not 0 < figure['min'] <= figure['median'] <= figure['max'] or \
+                figure['unit'] != ('ns' if row['mode'] == 'sync' else 'Mops/s'):
+            problem(f'{args}: incomplete, {lacking} {row}')
+    return rows
+
+
+def interrupted(program):
+    """SIGINT: the slices so far are told, and it ends with code 0."""
+    p = subprocess.Popen(command(program, ['ipc', '--transport', 'ipc', '--mode', 'async', '--repeat', '1000',
+                                           '--slice-ms', '20']),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=30)
+    if p.returncode != 0 or 'interrupted' not in err or '  ipc ' not in out:
+        problem(f'SIGINT: code {p.returncode}, {out!r} {err!r}')
+
+
+def killed(program):
+    """A server that is killed ends the run with an error; a first process that is killed takes the
+    second with it, and its segment."""
+    for victim in ('second', 'first'):
+        p = subprocess.Popen(command(program, ['ipc', '--transport', 'ipc', '--mode', 'sync', '--repeat', '1000',
+                                               '--slice-ms', '20']),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(2)
+        child = subprocess.run(['pgrep', '-P', str(p.pid)], capture_output=True, text=True).stdout.split()
+        if len(child) != 1:
+            problem(f'{victim}: expected one second process, found {child}')
+        os.kill(int(child[0]) if victim == 'second' else p.pid, signal.SIGKILL)
+        out, err = p.communicate(timeout=60)
+        if victim == 'second' and (p.returncode != 1 or 'signal 9' not in err):
+            problem(f'second process killed: code {p.returncode}, {err!r}')
+        if victim == 'first':
+            for _ in range(100):
+                if not os.path.exists(f'/proc/{child[0]}'):
+                    break
+                time.sleep(0.1)
+            else:
+                problem('the second process outlives the first')
+            if left_behind():
+                problem(f'left behind: {left_behind()}')
+
+
+def main():
+    program, plot = sys.argv[1:]
+    if len(os.sched_getaffinity(0)) < 2:
+        print('two cores are needed')
+        return 77
+    for path in left_behind():
+        os.unlink(path)
+    bad_input(program)
+    built = missing_peers(program)
+    with tempfile.TemporaryDirectory() as tmp:
+        rows = measure(program, tmp, ['--clients', '1,5', '--size', '32,1000', '--depth', '7', '--burst', '5'],
+                       [(t, m, c, s) for t in built for m in ('sync', 'async') for c in (1, 5) for s in (32, 1000)])
+        if shutil.which('gnuplot') and rows:
+            subprocess.run([plot, os.path.join(tmp, 'out.jsonl'), tmp], check=True, stdout=subprocess.DEVNULL)
+            pictures = glob.glob(os.path.join(tmp, '*.svg'))
+            if not pictures or any(os.path.getsize(p) < 1000 for p in pictures):
+                problem(f'pictures: {pictures}')
+        measure(program, tmp, ['--size', '8,16384', '--depth', '3'],
+                [(t, m, 1, s) for t in built for m in ('sync', 'async') for s in (8, 16384)])
+        rows = measure(program, tmp, ['--mode', 'async', '--transport', 'ipc,unix_socket', '--connected', '100',
+                                      '--active', '3', '--depth', '2'],
+                       [(t, 'async', c, 32) for t in ('ipc', 'unix_socket') for c in (3, 100)])
+        if not any('server_call' in row for row in rows):
+            problem('the server\'s cost per call is not told')
+        measure(program, tmp, ['--mode', 'async', '--transport', 'ipc', '--clients', '1024', '--depth', '1'],
+                [('ipc', 'async', 1024, 32)])
+        rows = measure(program, tmp, ['--preset', 'targets'], [('ipc', 'sync', 1, 32), ('ipc', 'async', 1024, 32)])
+        verdicts = [row['verdict'] for row in rows if 'target' in row]
+        if len(verdicts) != 6 or not set(verdicts) <= {'pass', 'miss', 'noisy', 'no peer'}:
+            problem(f'verdicts: {verdicts}')
+    interrupted(program)
+    killed(program)
+    if left_behind():
+        problem(f'left behind: {left_behind()}')
+    print(f'{len(problems)} problems; transports {sorted(built)}')
+    return 1 if problems else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
