@@ -39,7 +39,7 @@ on_signal(int sig)
 static void
 part_run(struct rb_slice *s, uint32_t index)
 {
-	uint64_t before = rb_env_switches();
+	uint64_t before = app_measure_switches();
 	bool counted = false;
 	struct rb_perf perf;
 	int rc;
@@ -64,7 +64,7 @@ part_run(struct rb_slice *s, uint32_t index)
 		if (index == 0)
 			s->r.counted = true;
 	}
-	crpc_fetch_add_relaxed(&s->switches, rb_env_switches() - before);
+	crpc_fetch_add_relaxed(&s->switches, app_measure_switches() - before);
 }
 
 struct part {
@@ -174,7 +174,7 @@ case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
 {
 	uint32_t slices = (uint32_t)(o->seconds * 1e9 / SLICE_NS + 0.5), round, i, k;
 	double line = rb_env_line_ns(lcore_id[1]), ns = SLICE_NS;
-	struct rb_steal before, after;
+	struct app_steal before, after;
 	const char *why;
 	int rc = 0;
 
@@ -182,7 +182,7 @@ case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
 		slices = 1;
 		ns = o->seconds * 1e9;
 	}
-	rb_env_steal(&before);
+	app_env_steal(&before);
 	for (round = 0; round < o->repeat && rc == 0 && !interrupted; round++)
 		for (k = 0; k < slices && rc == 0 && !interrupted; k++)
 			for (i = 0; i < o->ntransport && rc == 0; i++) {
@@ -199,9 +199,9 @@ case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
 				if (rc == 0)
 					rc = transport_run(c, false, ns, &line, out);
 			}
-	rb_env_steal(&after);
+	app_env_steal(&after);
 	if (rc == 0)
-		rc = rb_out_case(out, c, rb_env_steal_pct(&before, &after));
+		rc = rb_out_case(out, c, app_env_steal_pct(&before, &after));
 	return rc;
 }
 

@@ -3,8 +3,8 @@
 #define RB_H
 
 /*
- * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c tells the
- * machine's state and limits, loops.c holds the timed loops of the rings, nodes.c those of flux and
+ * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c tells
+ * what a line costs, loops.c holds the timed loops of the rings, nodes.c those of flux and
  * mesh, perf.c the CPU's counters, out.c sums up.
  */
 
@@ -12,12 +12,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "app_measure.h"
 #include "crpc_atomic.h"
 #include "crpc_util.h"
 
 #define RB_LIST_MAX 16
 #define RB_LCORES_MAX 16
-#define RB_SLICES_MAX 4096
 
 enum rb_transport {
 	RB_FASTFORWARD,
@@ -125,24 +125,9 @@ int rb_nodes_open(struct rb_slice *s);
 void rb_nodes_close(struct rb_slice *s);
 void rb_nodes_run(struct rb_slice *s, uint32_t lcore_index);
 
-/* env.c */
-struct rb_steal {
-	uint64_t steal, total;
-};
-/* A line is near below this, and below so many times the shortest ping-pong of the run. */
-#define RB_NEAR_NS 280.0
-#define RB_NEAR_SPREAD 2.5
-#define RB_NOISY_STEAL_PCT 1.0
-const char *rb_env_commit(void);
-void rb_env_cpu(char *buf, size_t len);
-void rb_env_steal(struct rb_steal *s);
-double rb_env_steal_pct(const struct rb_steal *a, const struct rb_steal *b);
-uint64_t rb_env_switches(void); /* of this thread, involuntary */
-double rb_env_line_ns(unsigned int lcore);	   /* line ping-pong, round trip */
-double rb_env_line_rate(unsigned int lcore);   /* one way, million lines per second */
-/* Of a slice: 0 near, 1 far, 2 mixed. */
-unsigned int rb_env_state(const double line_ns[2]);
-extern const char *const rb_state_names[3];
+/* env.c: between the main lcore, which calls, and another. */
+double rb_env_line_ns(unsigned int lcore);   /* line ping-pong, round trip */
+double rb_env_line_rate(unsigned int lcore); /* one way, million lines per second */
 
 /* perf.c: counters of this thread. */
 struct rb_perf {
