@@ -7,7 +7,6 @@
 
 #include "crpc_util.h"
 
-
 crpc_inline void
 rb_msg_fill(void *msg, uint32_t esize, uint64_t seq)
 {
