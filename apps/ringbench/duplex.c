@@ -3,7 +3,8 @@
  * The timed loops of rpc and latency on the ring whose replies overwrite their requests.
  *
  * The server reads every word of a request and writes every word of its reply. The reply holds what
- * the request held, each word raised by one, so that a check tells a reply from a request left alone.
+ * the request held, each word raised by one, so that a check tells a reply from a request left
+ * alone.
  */
 #include <errno.h>
 

@@ -442,8 +442,9 @@ client(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check, u
 
 	do {
 		while (out < inflight) {
-			n = burst == 1 ? tx(e, k, esize, 1)
-				       : tx(e, k, esize, inflight - out < burst ? inflight - out : burst);
+			n = burst == 1
+				? tx(e, k, esize, 1)
+				: tx(e, k, esize, inflight - out < burst ? inflight - out : burst);
 			if (n == 0)
 				break;
 			out += n;
@@ -510,7 +511,7 @@ struct loops {
 };
 
 /* A burst of one is a constant too: the loops in it go, and with them what they keep in memory. */
-#define EACH_BURST(body, e, kind, size, ...)                                                             \
+#define EACH_BURST(body, e, kind, size, ...)                                                       \
 	do {                                                                                       \
 		if ((e)->burst == 1) {                                                             \
 			enum { burst = 1 };                                                        \

@@ -124,9 +124,9 @@ crpc_flux_join(struct crpc_flux *flux, uint32_t id)
 }
 
 /*
- * Both rings of a channel. A ring holds two windows: at most a window of messages is not yet read, and
- * a reader tells at least every quarter of the ring, half a window, how far it is. So neither ring is
- * ever full.
+ * Both rings of a channel. A ring holds two windows: at most a window of messages is not yet read,
+ * and a reader tells at least every quarter of the ring, half a window, how far it is. So neither
+ * ring is ever full.
  */
 static int
 chan_rings(struct flux_chan *ch, char *req_mem, char *resp_mem, size_t len,

@@ -25,8 +25,8 @@
  *
  * Ownership: a request's bytes stay readable until its reply or release, in whatever order replies
  * are given; a completion's until the next poll of that node. What was given to call or reply is
- * copied into the channel's slot of that call: the rings carry eight bytes per message, and the answer
- * overwrites its request, so that a payload's lines move once there and once back.
+ * copied into the channel's slot of that call: the rings carry eight bytes per message, and the
+ * answer overwrites its request, so that a payload's lines move once there and once back.
  *
  * Back-pressure: a node has at most `window` calls open to each peer. Beyond, call returns -EAGAIN:
  * poll, then retry. Nothing spins, and nothing waits inside a call. A reply never lacks room: a

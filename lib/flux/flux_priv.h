@@ -23,8 +23,8 @@
 #include "crpc_spsc_onesided.h"
 
 /*
- * Slots per window: a window of calls may be open while the answers of the last poll, at most another
- * window, are still being read where they lie.
+ * Slots per window: a window of calls may be open while the answers of the last poll, at most
+ * another window, are still being read where they lie.
  */
 #define SLOTS_PER_WINDOW 2u
 

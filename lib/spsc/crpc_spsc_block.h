@@ -122,8 +122,8 @@ __crpc_spsc_block_reserve(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per
 #define __CRPC_SPSC_BLOCK_AHEAD 2u
 
 /*
- * Fetch the lines of a block that is written soon, if it is known to be free: stores leave a core in
- * order, so one that waits for its line holds up all behind it.
+ * Fetch the lines of a block that is written soon, if it is known to be free: stores leave a core
+ * in order, so one that waits for its line holds up all behind it.
  */
 crpc_inline void
 __crpc_spsc_block_ahead(struct crpc_spsc_prod *p, uint32_t len, uint32_t per, bool one)

@@ -6,17 +6,19 @@
  * @file
  * A ring for requests and their replies: the reply overwrites its request.
  *
- *     slots   |   | a | a | A | R | R | r |   |     a: reply read, A: reply, R: request, r: unpublished
- *                       ^   ^       ^   ^
- *                  client   server  |   client writes here: next
- *                 reads here: read  |
- *                           done    head            two words are shared; room needs no third
+ *     slots   | a | a | A | A | R | R | r |   |    r: request, unpublished    R: request
+ *                       ^       ^       ^   ^        A: reply                   a: reply, read
+ *                       read    done    head next
+ *
+ *     The client writes at next and reads at read; head (client) and done (server) are the only
+ *     shared words. Room needs none: the client knows which replies it has read.
  *
  * Two rings, one each way, move every line four times per round: the server fetches the request's
- * line to read it, the client fetches it back to write the next, and the same again for the replies.
- * Here it moves twice: the server fetches it once, to read and to write, the client fetches it back
- * once, to read and to write. Both ends fetch for ownership, several lines ahead. The price: replies
- * leave in the order of the requests, and a reply is at most as long as a message.
+ * line to read it, the client fetches it back to write the next, and the same again for the
+ * replies. Here it moves twice: the server fetches it once, to read and to write, the client
+ * fetches it back once, to read and to write. Both ends fetch for ownership, several lines ahead.
+ * The price: replies leave in the order of the requests, and a reply is at most as long as a
+ * message.
  *
  * The I/O rings of Xen share slots this way (P. Barham et al., "Xen and the art of virtualization",
  * SOSP 2003); the cached index and one release store per burst are those of crpc_spsc_lamport.h.
@@ -26,7 +28,8 @@
  *     ... writes n requests at m ...
  *     crpc_spsc_duplex_commit(&c, n)
  *     crpc_spsc_duplex_flush(&c)             -->   n = crpc_spsc_duplex_recv(&s, 32, k, &m)
- *                                                  ... reads n requests at m, writes n replies there
+ *                                                  ... reads n requests at m, and
+ *                                                      writes n replies there
  *                                                  crpc_spsc_duplex_answer(&s, n)
  *     n = crpc_spsc_duplex_poll(&c, 32, k, &m) <-- crpc_spsc_duplex_flush_answers(&s)
  *     ... reads n replies at m ...
@@ -35,8 +38,8 @@
  * Nothing gets stuck: poll() and recv() that find nothing publish what their end holds back.
  *
  * The lone layout (crpc_spsc_lone_*) is for one message at a time: a sequence word and the message
- * share a line, and whenever no call is open the next one takes the first slot again. A round trip is
- * then one line there and back, which is what two cores can do at best.
+ * share a line, and whenever no call is open the next one takes the first slot again. A round trip
+ * is then one line there and back, which is what two cores can do at best.
  *
  * Threads, memory and hostile words: as in crpc_spsc_base.h. Depth is the window of open calls.
  * `esize` of every call is the ring's own: pass a constant.
@@ -120,7 +123,10 @@ int crpc_spsc_duplex_check(const struct crpc_spsc_duplex_client *c,
 void crpc_spsc_duplex_dump(const struct crpc_spsc_duplex_client *c,
 		const struct crpc_spsc_duplex_server *s, FILE *out);
 
-/* Ask for the lines of the messages from *fetched to AHEAD lines behind @p next, as far as @p limit. */
+/*
+ * Ask for the lines of the messages from *fetched to AHEAD lines behind @p next, as far as @p
+ * limit.
+ */
 crpc_inline void
 __crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint32_t hints,
 		uint32_t next, uint32_t limit, uint32_t *fetched)
@@ -213,7 +219,8 @@ __crpc_spsc_duplex_look_done(struct crpc_spsc_duplex_client *c)
  *   How many; fewer than want does not mean that there are no more, 0 does.
  */
 crpc_inline uint32_t
-crpc_spsc_duplex_poll(struct crpc_spsc_duplex_client *c, uint32_t esize, uint32_t want, void **first)
+crpc_spsc_duplex_poll(
+	struct crpc_spsc_duplex_client *c, uint32_t esize, uint32_t want, void **first)
 {
 	uint32_t i = c->read & (c->depth - 1), n = c->limit - c->read;
 
@@ -280,7 +287,8 @@ __crpc_spsc_duplex_look_head(struct crpc_spsc_duplex_server *s)
  *   How many; fewer than want does not mean that there are no more, 0 does.
  */
 crpc_inline uint32_t
-crpc_spsc_duplex_recv(struct crpc_spsc_duplex_server *s, uint32_t esize, uint32_t want, void **first)
+crpc_spsc_duplex_recv(
+	struct crpc_spsc_duplex_server *s, uint32_t esize, uint32_t want, void **first)
 {
 	uint32_t i = s->next & (s->depth - 1), n = s->limit - s->next;
 

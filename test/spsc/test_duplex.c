@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ring whose replies overwrite their requests: order, window, wrap, what an end holds back, words
- * that the other end could not have written, the lone layout, and both layouts between two threads.
- * Every payload is verified; a reply is its request with every bit turned, so that a request that
- * was never answered is no reply.
+ * The ring whose replies overwrite their requests: order, window, wrap, what an end holds back,
+ * words that the other end could not have written, the lone layout, and both layouts between two
+ * threads. Every payload is verified; a reply is its request with every bit turned, so that a
+ * request that was never answered is no reply.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -276,7 +276,9 @@ lone_calls_share_the_first_line(void **state)
 	pair_free(&p);
 }
 
-/* Random numbers of open calls: the ring goes round, and goes back to its start when it is empty. */
+/*
+ * Random numbers of open calls: the ring goes round, and goes back to its start when it is empty.
+ */
 static void
 lone_calls_may_be_many(void **state)
 {
