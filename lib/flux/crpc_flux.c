@@ -425,7 +425,7 @@ crpc_flux_check(const struct crpc_flux_node *node, FILE *out)
 	for (i = 0; i < node->nout; i++) {
 		ch = node->out[i];
 		for (k = n_free = n_late = 0; k < ch->nslots; k++) {
-			n_free += ch->slot[k].state == SLOT_FREE;
+			n_free += ch->slot[k].open == 0 && ch->slot[k].state == SLOT_NONE;
 			n_late += ch->slot[k].state == SLOT_LATE;
 			if ((ch->slot[k].id & ID_SLOT_MASK) != k)
 				bad += say(out, "%u>%u slot %u has id 0x%x\n", ch->caller,

@@ -6,19 +6,55 @@
 
 /* ---- calls ---- */
 
+/* Both words of a message as one store. */
+static inline void
+msg_put(struct flux_msg *m, uint32_t id, uint32_t len)
+{
+	uint64_t both = (uint64_t)len << 32 | id;
+
+	memcpy(m, &both, sizeof(both));
+}
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "id first");
+
+/*
+ * A run of calls into their slots and into the ring's messages at m; len is a constant where it
+ * can.
+ */
+crpc_inline void
+queue_run(struct flux_chan *ch, struct flux_msg *m, const char *msgs, uint32_t len,
+	const uint64_t *cookies, uint32_t run, enum slot_state state, uint64_t now)
+{
+	/* Copies, since the stores below could be to the channel for all the compiler knows. */
+	const uint32_t stride = ch->stride, pos = ch->req_p.next;
+	const uint16_t *const top = ch->free + ch->nfree - 1;
+	struct flux_slot *const slot = ch->slot;
+	char *const buf = ch->buf;
+	struct flux_slot *s;
+	uint32_t i, k, id;
+
+	for (i = 0; i < run; i++) {
+		k = *(top - i);
+		s = &slot[k];
+		id = s->id + ID_STEP;
+		if (crpc_unlikely(id < ID_STEP))
+			id += ID_STEP; /* 0 means none */
+		s->id = id;
+		s->open = state == SLOT_NONE ? id : 0;
+		s->state = state;
+		s->cookie = cookies[i];
+		s->since_ns = now;
+		s->pos = pos + i;
+		msg_put(&m[i], id, len);
+		flux_copy(buf + (size_t)k * stride, msgs + (size_t)i * len, len);
+	}
+	ch->nfree -= run;
+}
+
 static uint32_t
 queue_calls(struct crpc_flux_node *node, struct flux_chan *ch, const char *msgs, uint32_t len,
 	const uint64_t *cookies, uint32_t n, enum slot_state state)
 {
-	/* Copies, since the stores below could be to the channel for all the compiler knows. */
-	uint32_t nfree = ch->nfree, room = ch->window - flux_open(ch), done = 0, run, i, k, id, pos;
-	const uint32_t stride = ch->stride;
-	struct flux_slot *const slot = ch->slot;
-	const uint16_t *const free = ch->free;
-	const uint64_t now = node->now_ns;
-	char *const buf = ch->buf;
-	struct flux_slot *s;
-	struct flux_msg *m;
+	uint32_t room = ch->window - flux_open(ch), done = 0, run;
 	void *first;
 
 	n = n < room ? n : room;
@@ -26,27 +62,15 @@ queue_calls(struct crpc_flux_node *node, struct flux_chan *ch, const char *msgs,
 		run = flux_reserve(&ch->req_p, n - done, &first);
 		if (run == 0)
 			break;
-		pos = ch->req_p.next;
-		for (i = 0, m = first; i < run; i++, m++) {
-			k = free[--nfree];
-			s = &slot[k];
-			id = s->id + ID_STEP;
-			if (crpc_unlikely(id < ID_STEP))
-				id += ID_STEP; /* 0 means none */
-			s->id = id;
-			s->state = state;
-			s->cookie = cookies[done + i];
-			s->since_ns = now;
-			s->pos = pos + i;
-			m->id = id;
-			m->len = len;
-			flux_copy(buf + (size_t)k * stride, msgs, len);
-			msgs += len;
-		}
+		if (len == 32 && state == SLOT_NONE)
+			queue_run(ch, first, msgs, 32, cookies + done, run, SLOT_NONE,
+				node->now_ns);
+		else
+			queue_run(ch, first, msgs, len, cookies + done, run, state, node->now_ns);
 		flux_commit(&ch->req_p, run);
+		msgs += (size_t)run * len;
 		done += run;
 	}
-	ch->nfree = nfree;
 	node->stats.calls += done;
 	return done;
 }
@@ -73,7 +97,7 @@ crpc_flux_call_burst(struct crpc_flux_node *node, uint32_t peer, const void *msg
 
 	if (chan_to(node, peer, len, &ch) != 0)
 		return 0;
-	done = queue_calls(node, ch, msgs, len, cookies, n, SLOT_OPEN);
+	done = queue_calls(node, ch, msgs, len, cookies, n, SLOT_NONE);
 	node->stats.again += n - done;
 	return done;
 }
@@ -97,7 +121,7 @@ int
 crpc_flux_call(
 	struct crpc_flux_node *node, uint32_t peer, const void *buf, uint32_t len, uint64_t cookie)
 {
-	return call_one(node, peer, buf, len, cookie, SLOT_OPEN);
+	return call_one(node, peer, buf, len, cookie, SLOT_NONE);
 }
 
 int
@@ -120,18 +144,18 @@ credit_requests(struct crpc_spsc_prod *p, uint32_t pos)
 
 /* An answer to something else than an open call: a late one, a release, or garbage. */
 static crpc_noinline void
-take_odd(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_msg *m)
+take_odd(struct crpc_flux_node *node, struct flux_chan *ch, uint32_t id, uint32_t len)
 {
-	uint32_t at = m->id & ID_SLOT_MASK;
+	uint32_t at = id & ID_SLOT_MASK;
 	struct flux_slot *s = &ch->slot[at];
 
-	if (at >= ch->nslots || s->id != m->id || s->state == SLOT_FREE || m->len > ch->msg_size) {
+	if (at >= ch->nslots || s->id != id || s->state == SLOT_NONE || len > ch->msg_size) {
 		node->stats.malformed++;
 		return;
 	}
 	ch->nlate -= s->state == SLOT_LATE;
 	node->stats.late += s->state == SLOT_LATE;
-	s->state = SLOT_FREE;
+	s->state = SLOT_NONE;
 	ch->free[ch->nfree++] = (uint16_t)at;
 	if (flux_is_onesided(&ch->req_p))
 		credit_requests(&ch->req_p, s->pos);
@@ -142,37 +166,42 @@ static inline uint32_t
 take_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_msg *at, uint32_t run,
 	struct crpc_done *done)
 {
-	const uint32_t nslots = ch->nslots, max = ch->msg_size, hints = ch->hints;
+	const uint32_t mask = ch->nslots - 1, max = ch->msg_size, hints = ch->hints;
 	const bool one = flux_is_onesided(&ch->req_p);
 	struct flux_slot *const slot = ch->slot;
-	uint16_t *const back = ch->back;
-	uint32_t nback = ch->nback, got = 0, i, k;
+	const size_t stride = ch->stride;
+	uint16_t *back = ch->back + ch->nback;
+	char *const buf = ch->buf, *data;
+	struct crpc_done *d = done;
+	uint32_t i, k, id, len;
 	struct flux_slot *s;
-	struct flux_msg m;
+	uint64_t both;
 
 	for (i = 0; i < run; i++) {
-		m = at[i];
-		k = m.id & ID_SLOT_MASK;
+		memcpy(&both, &at[i], sizeof(both));
+		id = (uint32_t)both;
+		len = (uint32_t)(both >> 32);
+		k = id & mask;
 		s = &slot[k];
-		if (crpc_unlikely(k >= nslots || s->id != m.id || s->state != SLOT_OPEN ||
-			    m.len > max)) {
-			take_odd(node, ch, &m);
+		if (crpc_unlikely(s->open != id || id == 0 || len > max)) {
+			take_odd(node, ch, id, len);
 			continue;
 		}
-		s->state = SLOT_FREE;
-		back[nback++] = (uint16_t)k;
+		s->open = 0;
+		*back++ = (uint16_t)k;
 		if (one)
 			credit_requests(&ch->req_p, s->pos);
-		done[got].cookie = s->cookie;
-		done[got].data = flux_payload(ch, k);
-		done[got].len = m.len;
-		done[got].status = 0;
+		data = buf + k * stride;
 		/* To write: the next call will take this slot first. */
-		__crpc_spsc_prefetchw(hints, done[got].data);
-		got++;
+		__crpc_spsc_prefetchw(hints, data);
+		d->cookie = s->cookie;
+		d->data = data;
+		d->len = len;
+		d->status = 0;
+		d++;
 	}
-	ch->nback = nback;
-	return got;
+	ch->nback += (uint32_t)(d - done);
+	return (uint32_t)(d - done);
 }
 
 /* Take up to n answers from one channel. */
@@ -212,15 +241,16 @@ fail_calls(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *
 
 	for (i = 0; i < ch->nslots && got < n; i++) {
 		s = &ch->slot[i];
-		if (s->state != SLOT_OPEN && s->state != SLOT_ONEWAY)
+		if (s->open == 0 && s->state != SLOT_ONEWAY)
 			continue;
 		if (status == -ETIMEDOUT && node->now_ns - s->since_ns < limit)
 			continue;
-		if (s->state == SLOT_OPEN) {
+		if (s->open != 0) {
 			done[got++] = (struct crpc_done){.cookie = s->cookie, .status = status};
 			node->stats.timeouts += status == -ETIMEDOUT;
 			node->stats.resets += status == -ECONNRESET;
 		}
+		s->open = 0;
 		s->state = SLOT_LATE;
 		ch->nlate++;
 	}
@@ -291,26 +321,32 @@ hold_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_ms
 	const uint32_t hints = ch->hints;
 	const uint64_t token_hi = ch->token_hi;
 	uint32_t *const held = ch->held;
-	uint32_t got = 0, i, k;
-	struct flux_msg m;
+	const size_t stride = ch->stride;
+	char *const buf = ch->buf, *data;
+	struct crpc_req *r = req;
+	uint32_t i, k, id, len;
+	uint64_t both;
 
 	for (i = 0; i < run; i++) {
-		m = at[i];
-		k = m.id & ID_SLOT_MASK;
-		if (crpc_unlikely(k >= nslots || m.len > max || m.id == 0 || held[k] != 0)) {
+		memcpy(&both, &at[i], sizeof(both));
+		id = (uint32_t)both;
+		len = (uint32_t)(both >> 32);
+		k = id & ID_SLOT_MASK;
+		if (crpc_unlikely(k >= nslots || len > max || id == 0 || held[k] != 0)) {
 			node->stats.malformed++;
 			continue;
 		}
-		held[k] = m.id;
-		req[got].token = token_hi | m.id;
-		req[got].data = flux_payload(ch, k);
-		req[got].len = m.len;
-		req[got].peer = peer;
+		held[k] = id;
+		data = buf + k * stride;
 		/* To write: the answer will overwrite it. */
-		__crpc_spsc_prefetchw(hints, req[got].data);
-		got++;
+		__crpc_spsc_prefetchw(hints, data);
+		r->token = token_hi | id;
+		r->data = data;
+		r->len = len;
+		r->peer = peer;
+		r++;
 	}
-	return got;
+	return (uint32_t)(r - req);
 }
 
 /* Take up to n requests from one channel. */
@@ -399,8 +435,7 @@ crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, ui
 	if (crpc_unlikely(flux_reserve(&ch->resp_p, 1, &first) == 0))
 		return -ENOENT;
 	m = first;
-	m->id = id;
-	m->len = len;
+	msg_put(m, id, len);
 	flux_copy(flux_payload(ch, id & ID_SLOT_MASK), buf, len);
 	flux_commit(&ch->resp_p, 1);
 	ch->held[id & ID_SLOT_MASK] = 0;
@@ -408,26 +443,32 @@ crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, ui
 	return 0;
 }
 
-/* Answer requests of one channel, as far as one stretch of its ring goes; no msgs: in place. */
+/*
+ * Answer requests from the first on, as far as they are of one channel and one stretch of its ring
+ * goes. No msgs: in place.
+ */
 static inline uint32_t
 answer_run(struct flux_chan *ch, const struct crpc_req *req, const char *msgs, uint32_t len,
 		uint32_t n)
 {
 	const uint32_t nslots = ch->nslots;
+	const uint64_t token_hi = ch->token_hi;
 	uint32_t *const held = ch->held;
 	uint32_t i, id, at, run;
 	struct flux_msg *m;
+	uint64_t token;
 	void *first;
 
 	run = flux_reserve(&ch->resp_p, n, &first);
 	for (i = 0, m = first; i < run; i++, m++) {
-		id = (uint32_t)req[i].token;
+		token = req[i].token;
+		id = (uint32_t)token;
 		at = id & ID_SLOT_MASK;
-		if (crpc_unlikely(at >= nslots || id == 0 || held[at] != id))
+		if (crpc_unlikely((token & ~(uint64_t)UINT32_MAX) != token_hi || at >= nslots ||
+			    id == 0 || held[at] != id))
 			break;
 		held[at] = 0;
-		m->id = id;
-		m->len = len;
+		msg_put(m, id, len);
 		if (msgs != NULL)
 			flux_copy(flux_payload(ch, at), msgs + (size_t)i * len, len);
 	}
@@ -441,18 +482,16 @@ crpc_flux_reply_burst(struct crpc_flux_node *node, const struct crpc_req *req, c
 	uint32_t len, uint32_t n)
 {
 	const char *msg = msgs;
-	uint32_t done = 0, same, got;
+	uint32_t done = 0, got;
 	struct flux_chan *ch;
 
 	while (done < n) {
 		ch = chan_of(node, req[done].token);
 		if (crpc_unlikely(ch == NULL || len > ch->msg_size))
 			break;
-		for (same = 1; done + same < n; same++)
-			if ((req[done + same].token ^ ch->token_hi) >> 32 != 0)
-				break;
-		got = answer_run(ch, req + done, msg != NULL ? msg + (size_t)done * len : NULL, len,
-			same);
+		got = msg != NULL
+			? answer_run(ch, req + done, msg + (size_t)done * len, len, n - done)
+			: answer_run(ch, req + done, NULL, len, n - done);
 		if (crpc_unlikely(got == 0))
 			break;
 		done += got;

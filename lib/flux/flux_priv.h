@@ -9,8 +9,8 @@
  * A channel belongs to two nodes. Each side writes its own half only; the halves meet in the rings
  * and in two flags, caller_gone and server_gone. The last to let go frees it.
  *
- *     slot (caller):  FREE -> OPEN -> FREE              call, answer
- *                             OPEN -> LATE -> FREE      call, deadline, answer (or the peer leaves)
+ *     slot (caller):  free -> open -> free              call, answer
+ *                             open -> LATE -> free      call, deadline, answer (or the peer leaves)
  *     held (server):  id 0 -> id -> 0                   recv, reply
  */
 
@@ -45,10 +45,10 @@ struct flux_msg {
 #define FLUX_ESIZE ((uint32_t)sizeof(struct flux_msg))
 _Static_assert(sizeof(struct flux_msg) == CRPC_SPSC_ESIZE_MIN, "seven and a flag are one line");
 
+/* Of a slot that is not free and whose answer completes nothing. */
 enum slot_state {
-	SLOT_FREE,
-	SLOT_OPEN,
-	SLOT_ONEWAY, /* a notification: its release completes nothing */
+	SLOT_NONE,
+	SLOT_ONEWAY, /* a notification */
 	SLOT_LATE,   /* timed out and told so; the answer may still come */
 };
 
@@ -56,9 +56,9 @@ struct flux_slot {
 	uint64_t cookie;
 	uint64_t since_ns;
 	uint32_t id;
+	uint32_t open; /* the id while an answer completes the call, else 0 */
 	uint32_t pos; /* of the request in its ring: the answer proves it and all before it read */
 	uint32_t state;
-	uint32_t pad;
 };
 _Static_assert(sizeof(struct flux_slot) == 32, "two per line");
 
