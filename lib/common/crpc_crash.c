@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Only test builds compile this file. */
+#ifndef CRPC_CRASH_POINTS
+#error "crpc_crash.c is for builds with -DCRPC_CRASH_POINTS"
+#endif
+
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "crpc_atomic.h"
+#include "crpc_crash.h"
+
+/* The linker's names for the two ends of the section. */
+extern struct crpc_crash_point *const __start_crpc_crash[] __attribute__((weak));
+extern struct crpc_crash_point *const __stop_crpc_crash[] __attribute__((weak));
+
+/* Which point; NULL is any. */
+static const char *armed_name;
+/* Passes of it that are left; 0 is none. */
+static _Atomic uint32_t armed_left;
+static _Atomic uint32_t passes;
+
+static void
+arm(const char *name, uint32_t nth)
+{
+	armed_name = name;
+	crpc_store_relaxed(&passes, 0);
+	crpc_store_relaxed(&armed_left, nth);
+}
+
+void
+crpc_crash_arm(const char *name, uint32_t nth)
+{
+	arm(name, name == NULL ? 0 : nth);
+}
+
+void
+crpc_crash_arm_nth(uint32_t nth)
+{
+	arm(NULL, nth);
+}
+
+uint32_t
+crpc_crash_passes(void)
+{
+	return crpc_load_relaxed(&passes);
+}
+
+void
+crpc_crash_here(struct crpc_crash_point *point)
+{
+	crpc_fetch_add_relaxed(&point->passes, 1);
+	crpc_fetch_add_relaxed(&passes, 1);
+	if (crpc_load_relaxed(&armed_left) == 0)
+		return;
+	if (armed_name != NULL && strcmp(armed_name, point->name) != 0)
+		return;
+	if (crpc_fetch_add_relaxed(&armed_left, UINT32_MAX) == 1)
+		kill(getpid(), SIGKILL);
+}
+
+uint32_t
+crpc_crash_points(struct crpc_crash_point *const **points)
+{
+	*points = __start_crpc_crash;
+	return (uint32_t)(__stop_crpc_crash - __start_crpc_crash);
+}
