@@ -38,6 +38,13 @@
 /** Bytes of one request or response: a ring's message less its header. */
 #define CRPC_FLUX_MSG_MAX (CRPC_SPSC_ESIZE_MAX - 8)
 
+/* ---- lib/shm ---- */
+
+/** Members (threads of all processes) of one arena. */
+#define CRPC_ARENA_MEMBERS_MAX 4095
+/** Bytes of the largest block of an arena. */
+#define CRPC_ARENA_BLOCK_MAX (1u << 30)
+
 /* ---- lib/ipc ---- */
 
 /** Clients of one server. */
