@@ -88,7 +88,8 @@ struct crpc_arena_cache;
 /** What crpc_arena_format() makes. Zero it, then set what is wanted. */
 struct crpc_arena_conf {
 	uint32_t max_members; /**< Threads of all processes; 0: 64; at most 4,095. */
-	uint64_t max_block;   /**< Bytes of the largest block; 0: 64 MiB; at most 1 GiB. */
+	/** Bytes of the largest block, at most 1 GiB; 0: a quarter of the arena, at most 64 MiB. */
+	uint64_t max_block;
 };
 
 /** How a thread joins. Zero it, then set what is wanted. NULL: all zero. */
@@ -97,7 +98,8 @@ struct crpc_arena_join_conf {
 	uint64_t limit;
 	/**
 	 * Bytes of free blocks that it may keep for itself. 0: an eighth of the arena shared among
-	 * max_members, at least 256 KiB and at most 8 MiB. A block above half of it is not cached.
+	 * max_members, but at least 256 KiB (of a small arena: that eighth) and at most 8 MiB. A
+	 * block above half of it is not cached.
 	 */
 	uint64_t cache_bytes;
 };

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The datapath of an arena: a word per block changes hands. None of it calls the kernel or logs.
+ *
+ * A word in this member's name is stored to by this thread alone, as long as everybody is honest,
+ * but for a block in transit, which its giver, its receiver and (once one is dead) a reclaimer
+ * change by compare-and-swap. So alloc, free and give are a load, a comparison and a store.
+ *
+ * Crash points are numbered in program order. A point before and one after each store that another
+ * process can see is all there is to be killed at.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "crpc_log.h"
+#include "shm_arena.h"
+
+#ifdef CRPC_DEBUG
+static _Thread_local char thread_mark;
+
+void
+__crpc_arena_owner_check(struct crpc_arena_cache *c)
+{
+	if (c->owner == NULL)
+		c->owner = &thread_mark;
+	if (c->owner == &thread_mark)
+		return;
+	crpc_err("%p: arena cache used by a second thread; each thread joins for itself",
+			(void *)c);
+	__builtin_trap();
+}
+#endif
+
+/* ---- refs ---- */
+
+/* Where the block is whose place a ref names: in a span, at a block's start. 0 or -EINVAL. */
+static inline int
+locate(const struct crpc_arena *a, uint64_t ref, struct arena_place *at)
+{
+	uint64_t d = arena_ref_off(ref) - a->data_off, w;
+	const struct arena_class *ci;
+	uint32_t u, x, idx;
+
+	if (crpc_unlikely(d >= a->data_len))
+		return -EINVAL;
+	u = (uint32_t)(d >> ARENA_UNIT_LOG2);
+	/* A1 pairs with R1: the span's words are set. */
+	w = crpc_load_acquire(&a->unit[u]);
+	ci = arena_span(a, u, w);
+	if (crpc_unlikely(ci == NULL))
+		return -EINVAL;
+	/* Below the first block x is huge, and no index comes out. */
+	x = (((uint32_t)d & (ARENA_UNIT - 1)) - ci->first) >> ARENA_GRAIN_LOG2;
+	idx = (uint32_t)((uint64_t)x * ci->recip >> 20);
+	if (crpc_unlikely(idx >= ci->blocks || idx * ci->grains != x))
+		return -EINVAL;
+	at->word = arena_words(a, ci, u) + idx;
+	at->cls = word_arg(w);
+	at->unit = u;
+	return 0;
+}
+
+/* Why a word is not what the caller of free or give needs. */
+static crpc_noinline int
+why_not(uint64_t w, uint64_t ref)
+{
+	if (word_gen(w) != word_gen(ref))
+		return -ESTALE;
+	return word_state(w) == BLOCK_ALLOCATED || word_state(w) == BLOCK_TRANSIT ? -EPERM
+										  : -ESTALE;
+}
+
+/* The block that this member holds under that ref. 0, or why not. */
+static inline int
+locate_held(const struct crpc_arena_cache *c, uint64_t ref, struct arena_place *at)
+{
+	int rc = locate(c->a, ref, at);
+	uint64_t w;
+
+	if (crpc_unlikely(rc != 0))
+		return rc;
+	w = crpc_load_relaxed(at->word);
+	if (crpc_likely(w == (word_gen(ref) | c->word_alloc)))
+		return 0;
+	return why_not(w, ref);
+}
+
+/* ---- alloc and free ---- */
+
+/* Its word is not what this member left there: the block is lost to it. */
+static crpc_noinline void
+drop_damaged(struct crpc_arena_cache *c, const struct arena_bin *bin)
+{
+	c->stats.damaged++;
+	c->held -= bin->size;
+}
+
+static crpc_noinline void *
+refuse(const struct crpc_arena_cache *c, uint64_t size)
+{
+	errno = size == 0 ? EINVAL : EMSGSIZE;
+	return NULL;
+}
+
+/* A block from a bin that has some; NULL if all that it had were damaged. */
+static inline void *
+take_from_bin(struct crpc_arena_cache *c, struct arena_bin *bin, uint64_t *ref)
+{
+	const struct arena_entry *e;
+	uint64_t gen;
+
+	do {
+		e = &bin->e[--bin->n];
+		c->cached -= bin->size;
+		gen = word_gen(e->ref);
+		if (crpc_likely(crpc_load_relaxed(e->word) == (gen | c->word_cached))) {
+			CRPC_CRASH_POINT("arena.alloc.1");
+			crpc_store_relaxed(e->word, gen | c->word_alloc);
+			CRPC_CRASH_POINT("arena.alloc.2");
+			*ref = e->ref;
+			return c->base + arena_ref_off(e->ref);
+		}
+		drop_damaged(c, bin);
+	} while (bin->n != 0);
+	return NULL;
+}
+
+/* The rare part: the bin is empty. */
+static crpc_noinline void *
+alloc_fill(struct crpc_arena_cache *c, uint32_t cls, uint64_t *ref)
+{
+	int rc = __crpc_arena_fill(c, cls);
+	void *p = NULL;
+
+	if (rc == 0) {
+		p = take_from_bin(c, &c->bin[cls], ref);
+		rc = -ENOMEM;
+	}
+	if (p == NULL)
+		errno = -rc;
+	return p;
+}
+
+void *
+crpc_arena_alloc(struct crpc_arena_cache *c, uint64_t size, uint64_t *ref)
+{
+	const struct crpc_arena *a = c->a;
+	uint32_t cls;
+	void *p;
+
+	ARENA_OWNER_CHECK(c);
+	if (crpc_unlikely(size - 1 >= a->max_block))
+		return refuse(c, size);
+	cls = a->l.raw_class[arena_raw_of(size)];
+	if (crpc_likely(c->bin[cls].n != 0)) {
+		p = take_from_bin(c, &c->bin[cls], ref);
+		if (crpc_likely(p != NULL))
+			return p;
+	}
+	return alloc_fill(c, cls, ref);
+}
+
+/* The rare part: the bin is full, or the cache, or blocks of this size are not cached. */
+static crpc_noinline void
+free_full(struct crpc_arena_cache *c, uint32_t cls, const struct arena_entry *e)
+{
+	struct arena_bin *bin = &c->bin[cls];
+
+	c->stats.flushes++;
+	if (bin->max != 0) {
+		__crpc_arena_flush_bin(c, cls, (bin->n + 1) / 2);
+		if (c->cached + bin->size > c->cache_bytes)
+			crpc_arena_flush(c);
+		bin->e[bin->n++] = *e;
+		c->cached += bin->size;
+		return;
+	}
+	__crpc_arena_put(c, cls, e);
+}
+
+int
+crpc_arena_free(struct crpc_arena_cache *c, uint64_t ref)
+{
+	struct arena_entry e;
+	struct arena_place at;
+	struct arena_bin *bin;
+	int rc;
+
+	ARENA_OWNER_CHECK(c);
+	rc = locate_held(c, ref, &at);
+	if (crpc_unlikely(rc != 0))
+		return rc;
+	/* From here on this ref is stale. */
+	e.ref = ref + WORD_GEN_ONE;
+	e.word = at.word;
+	CRPC_CRASH_POINT("arena.free.1");
+	crpc_store_relaxed(at.word, word_gen(e.ref) | c->word_cached);
+	CRPC_CRASH_POINT("arena.free.2");
+	bin = &c->bin[at.cls];
+	if (crpc_unlikely(bin->n >= bin->max || c->cached + bin->size > c->cache_bytes)) {
+		free_full(c, at.cls, &e);
+		return 0;
+	}
+	bin->e[bin->n++] = e;
+	c->cached += bin->size;
+	return 0;
+}
+
+/* ---- from hand to hand ---- */
+
+int
+crpc_arena_give(struct crpc_arena_cache *c, uint64_t ref, uint32_t to)
+{
+	struct arena_place at;
+	int rc;
+
+	ARENA_OWNER_CHECK(c);
+	if (crpc_unlikely(to - 1 >= c->a->l.h.max_members))
+		return -EINVAL;
+	rc = locate_held(c, ref, &at);
+	if (crpc_unlikely(rc != 0))
+		return rc;
+	CRPC_CRASH_POINT("arena.give.1");
+	/* R2: what stands in the block. */
+	crpc_store_release(at.word, word_gen(ref) | word_make(BLOCK_TRANSIT, c->id, to));
+	CRPC_CRASH_POINT("arena.give.2");
+	c->held -= c->bin[at.cls].size;
+	return 0;
+}
+
+/* Whether the word says that this member may take the block from @p from. 0, or why not. */
+static int
+may_take(const struct crpc_arena_cache *c, uint64_t w, uint64_t ref, uint32_t from)
+{
+	if (word_gen(w) != word_gen(ref) || word_state(w) != BLOCK_TRANSIT)
+		return -ESTALE;
+	if (word_arg(w) != c->id)
+		return -EPERM;
+	/* A giver that left in good order has made the receiver the owner. */
+	return from == 0 || word_owner(w) == from || word_owner(w) == c->id ? 0 : -EPERM;
+}
+
+/* Turn a block in transit into one of this member's. 0, or why not. */
+static int
+take_word(struct crpc_arena_cache *c, const struct arena_place *at, uint64_t w)
+{
+	CRPC_CRASH_POINT("arena.take.1");
+	/* A2 pairs with R2. */
+	if (!crpc_cas_acq_rel(at->word, &w, word_gen(w) | c->word_alloc))
+		return -ESTALE;
+	CRPC_CRASH_POINT("arena.take.2");
+	c->held += c->bin[at->cls].size;
+	return 0;
+}
+
+static int
+make_room(struct crpc_arena_cache *c, uint64_t size)
+{
+	if (crpc_likely(c->held + size <= c->limit))
+		return 0;
+	crpc_arena_flush(c);
+	return c->held + size <= c->limit ? 0 : -EDQUOT;
+}
+
+int
+crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, void **ptr,
+		uint64_t *size)
+{
+	struct arena_place at;
+	uint32_t bytes, again;
+	uint64_t w;
+	int rc;
+
+	ARENA_OWNER_CHECK(c);
+	rc = locate(c->a, ref, &at);
+	if (crpc_unlikely(rc != 0))
+		return rc;
+	bytes = c->bin[at.cls].size;
+	/* Once more if its giver left meanwhile, which changes the owner and nothing else. */
+	for (again = 0; again < 2; again++) {
+		w = crpc_load_relaxed(at.word);
+		rc = may_take(c, w, ref, from);
+		if (rc == 0)
+			rc = make_room(c, bytes);
+		if (rc != 0)
+			return rc;
+		rc = take_word(c, &at, w);
+		if (rc == 0)
+			break;
+	}
+	if (rc != 0)
+		return rc;
+	if (ptr != NULL)
+		*ptr = c->base + arena_ref_off(ref);
+	if (size != NULL)
+		*size = bytes;
+	return 0;
+}
+
+int
+crpc_arena_revoke(struct crpc_arena_cache *c, uint64_t ref)
+{
+	struct arena_place at;
+	uint64_t w;
+	int rc;
+
+	ARENA_OWNER_CHECK(c);
+	rc = locate(c->a, ref, &at);
+	if (rc != 0)
+		return rc;
+	w = crpc_load_relaxed(at.word);
+	if (word_gen(w) != word_gen(ref) || word_state(w) != BLOCK_TRANSIT)
+		return -ESTALE;
+	if (word_owner(w) != c->id)
+		return -EPERM;
+	return take_word(c, &at, w);
+}
+
+/* ---- looking ---- */
+
+void *
+crpc_arena_view(const struct crpc_arena *a, uint64_t ref, uint64_t *size)
+{
+	struct arena_place at;
+	uint32_t state;
+	uint64_t w;
+
+	if (locate(a, ref, &at) != 0)
+		return NULL;
+	/* A2 pairs with R2. */
+	w = crpc_load_acquire(at.word);
+	state = word_state(w);
+	if (word_gen(w) != word_gen(ref) || (state != BLOCK_ALLOCATED && state != BLOCK_TRANSIT))
+		return NULL;
+	if (size != NULL)
+		*size = a->l.cls[at.cls].size;
+	return a->base + arena_ref_off(ref);
+}
+
+int
+crpc_arena_ref(const struct crpc_arena_cache *c, const void *ptr, uint64_t *ref)
+{
+	uint64_t off = (uint64_t)((uintptr_t)ptr - (uintptr_t)c->base), w;
+	struct arena_place at;
+	int rc;
+
+	if (off >= c->a->l.h.len || off % (1u << ARENA_GRAIN_LOG2) != 0)
+		return -EINVAL;
+	rc = locate(c->a, arena_ref_make(off, 0), &at);
+	if (rc != 0)
+		return rc;
+	w = crpc_load_relaxed(at.word);
+	if ((uint32_t)w != (uint32_t)c->word_alloc)
+		return why_not(w, w);
+	*ref = arena_ref_make(off, word_gen(w));
+	return 0;
+}
+
+uint32_t
+crpc_arena_member(const struct crpc_arena_cache *c)
+{
+	return c->id;
+}
+
+void
+crpc_arena_cache_stats(const struct crpc_arena_cache *c, struct crpc_arena_cache_stats *st)
+{
+	*st = c->stats;
+	st->held = c->held;
+	st->cached = c->cached;
+}

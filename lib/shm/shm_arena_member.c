@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Members: joining, leaving, and what the dead leave behind.
+ *
+ * A place is taken and given up, and a dead member's place reclaimed, by the process that holds the
+ * kernel lock of its number; `used` only says whether there is something to reclaim. So whoever
+ * dies in the middle of any of this leaves a place that is used and not locked, and the next
+ * reclaimer starts over: a sweep that is done twice does nothing the second time.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "crpc_log.h"
+#include "shm_arena.h"
+
+#define CACHE_MIN (UINT64_C(256) << 10)
+#define CACHE_MAX (UINT64_C(8) << 20)
+/* Others change a block in transit at most twice while we try: its giver leaves, it is taken. */
+#define SWEEP_TRIES 4
+
+/* ---- sweeping ---- */
+
+static bool
+in_set(const uint64_t *set, uint32_t id)
+{
+	return id <= CRPC_ARENA_MEMBERS_MAX && (set[id / 64] >> id % 64 & 1) != 0;
+}
+
+static bool
+is_used(const struct crpc_arena *a, uint32_t id)
+{
+	return id - 1 < a->l.h.max_members && crpc_load_acquire(&a->member[id].used) != 0;
+}
+
+/* What becomes of a block whose word is @p w; @p w itself: nothing. */
+static uint64_t
+word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum arena_sweep how)
+{
+	uint64_t free_now = word_gen(w + WORD_GEN_ONE) | word_make(BLOCK_FREE, 0, 0);
+	uint32_t owner = word_owner(w), to = word_arg(w);
+
+	switch (word_state(w)) {
+	case BLOCK_CACHED:
+	case BLOCK_ALLOCATED:
+		return in_set(set, owner) ? free_now : w;
+	case BLOCK_TRANSIT:
+		/* Given to a place, or by one, that is nobody's any more: nobody will take it. */
+		if (!is_used(a, owner) || !is_used(a, to) || in_set(set, to))
+			return free_now;
+		if (!in_set(set, owner))
+			return w;
+		if (how == SWEEP_LEAVE)
+			return word_gen(w) | word_make(BLOCK_TRANSIT, to, to);
+		return free_now;
+	default:
+		return w;
+	}
+}
+
+/* Returns true if the block is free now. */
+static bool
+sweep_block(const struct crpc_arena *a, arena_word *word, const uint64_t *set, enum arena_sweep how,
+		struct crpc_arena_reclaimed *found)
+{
+	uint64_t w = crpc_load_acquire(word), to;
+	uint32_t i;
+
+	for (i = 0; i < SWEEP_TRIES; i++) {
+		to = word_swept(a, w, set, how);
+		if (to == w)
+			break;
+		CRPC_CRASH_POINT("arena.sweep.1");
+		if (crpc_cas_acq_rel(word, &w, to)) {
+			CRPC_CRASH_POINT("arena.sweep.2");
+			found->blocks += word_state(to) == BLOCK_FREE;
+			w = to;
+			break;
+		}
+	}
+	return word_state(w) == BLOCK_FREE;
+}
+
+static void
+sweep_span(struct crpc_arena *a, const struct arena_class *ci, uint32_t u, const uint64_t *set,
+		enum arena_sweep how, struct crpc_arena_reclaimed *found)
+{
+	arena_word *word = arena_words(a, ci, u);
+	uint32_t i, cls = (uint32_t)(ci - a->l.cls);
+	bool any = false;
+
+	for (i = 0; i < ci->blocks; i++)
+		any |= sweep_block(a, &word[i], set, how, found);
+	/* Of blocks that were free already the hint may have died with a member, too. */
+	if (any) {
+		arena_hint_set(a, cls, u);
+		CRPC_CRASH_POINT("arena.sweep.3");
+	}
+}
+
+/* A unit in the hands of a dead member: the tail of a published span, or nobody's. */
+static void
+sweep_claim(struct crpc_arena *a, uint32_t u, uint64_t w, struct crpc_arena_reclaimed *found)
+{
+	uint32_t d = word_arg(w);
+	const struct arena_class *ci = NULL;
+	uint64_t to = word_gen(w) | word_make(UNIT_FREE, 0, 0);
+
+	if (d != 0 && d <= u)
+		ci = arena_span(a, u - d, crpc_load_acquire(&a->unit[u - d]));
+	if (ci != NULL && ci->units > d)
+		to = word_gen(w) | word_make(UNIT_TAIL, 0, d);
+	CRPC_CRASH_POINT("arena.sweep.4");
+	if (crpc_cas_acq_rel(&a->unit[u], &w, to))
+		found->units++;
+	CRPC_CRASH_POINT("arena.sweep.5");
+}
+
+void
+__crpc_arena_sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set, enum arena_sweep how,
+		struct crpc_arena_reclaimed *found)
+{
+	/* A1 pairs with R1. */
+	uint64_t w = crpc_load_acquire(&a->unit[u]);
+	const struct arena_class *ci = arena_span(a, u, w);
+
+	if (ci != NULL)
+		sweep_span(a, ci, u, set, how, found);
+	else if (word_state(w) == UNIT_CLAIM && in_set(set, word_owner(w)))
+		sweep_claim(a, u, w, found);
+}
+
+/* ---- reclaim ---- */
+
+/* Hold the lock of a member that is dead. 0, or -errno, said. */
+static int
+probe(struct crpc_arena *a, uint32_t id)
+{
+	struct arena_pass *p = &a->pass;
+	struct crpc_shm_lock *lock;
+	int rc;
+
+	if (crpc_load_acquire(&a->member[id].used) == 0)
+		return 0;
+	rc = crpc_shm_lock_held(a->seg, a->lock_base + id);
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	lock = crpc_shm_lock_take(a->seg, a->lock_base + id);
+	if (lock == NULL)
+		return errno == EAGAIN ? 0 : -errno;
+	if (crpc_load_acquire(&a->member[id].used) == 0) {
+		crpc_shm_lock_drop(lock);
+		return 0;
+	}
+	p->lock[id] = lock;
+	p->set[id / 64] |= UINT64_C(1) << id % 64;
+	p->dead++;
+	return 0;
+}
+
+static void
+pass_end(struct crpc_arena *a, bool done, struct crpc_arena_reclaimed *found)
+{
+	struct arena_pass *p = &a->pass;
+	uint32_t id;
+
+	for (id = 1; id <= a->l.h.max_members && p->dead != 0; id++) {
+		if (p->lock[id] == NULL)
+			continue;
+		if (done) {
+			CRPC_CRASH_POINT("arena.reclaim.1");
+			/* R6: nothing is in this member's name. */
+			crpc_store_release(&a->member[id].used, 0);
+			CRPC_CRASH_POINT("arena.reclaim.2");
+			found->members++;
+		}
+		crpc_shm_lock_drop(p->lock[id]);
+		p->lock[id] = NULL;
+		p->dead--;
+	}
+	memset(p->set, 0, sizeof(p->set));
+	p->member = 0;
+}
+
+static int
+pass_go_on(struct crpc_arena *a, uint32_t budget, struct crpc_arena_reclaimed *found)
+{
+	uint64_t left = budget == 0 ? UINT64_MAX : budget;
+	struct arena_pass *p = &a->pass;
+	int rc;
+
+	if (p->member == 0) {
+		p->member = 1;
+		p->unit = 0;
+	}
+	for (; p->member <= a->l.h.max_members; p->member++) {
+		if (left-- == 0)
+			return 1;
+		rc = probe(a, p->member);
+		if (rc != 0) {
+			pass_end(a, false, found);
+			return rc;
+		}
+	}
+	for (; p->dead != 0 && p->unit < a->units; p->unit++) {
+		if (left-- == 0)
+			return 1;
+		__crpc_arena_sweep_unit(a, p->unit, p->set, SWEEP_DEAD, found);
+	}
+	pass_end(a, true, found);
+	return 0;
+}
+
+int
+crpc_arena_reclaim(struct crpc_arena *a, uint32_t budget, struct crpc_arena_reclaimed *found)
+{
+	struct crpc_arena_reclaimed mine = {0};
+	int rc;
+
+	pthread_mutex_lock(&a->mutex);
+	rc = pass_go_on(a, budget, found == NULL ? &mine : found);
+	pthread_mutex_unlock(&a->mutex);
+	return rc;
+}
+
+/* ---- join and leave ---- */
+
+/* Take a free place. Its number, 0 if there is none, or -errno, said. */
+static int
+take_place(struct crpc_arena *a, struct crpc_shm_lock **lock)
+{
+	uint32_t id;
+
+	for (id = 1; id <= a->l.h.max_members; id++) {
+		if (crpc_load_acquire(&a->member[id].used) != 0)
+			continue;
+		*lock = crpc_shm_lock_take(a->seg, a->lock_base + id);
+		if (*lock == NULL && errno != EAGAIN)
+			return -errno;
+		if (*lock == NULL)
+			continue;
+		/* A6 pairs with R6. */
+		if (crpc_load_acquire(&a->member[id].used) == 0) {
+			crpc_store_relaxed(&a->member[id].pid, (uint32_t)getpid());
+			CRPC_CRASH_POINT("arena.join.1");
+			crpc_store_release(&a->member[id].used, 1);
+			CRPC_CRASH_POINT("arena.join.2");
+			return (int)id;
+		}
+		crpc_shm_lock_drop(*lock);
+	}
+	return 0;
+}
+
+static int
+take_place_or_reclaim(struct crpc_arena *a, struct crpc_shm_lock **lock)
+{
+	struct crpc_arena_reclaimed found = {0};
+	int id = take_place(a, lock), rc;
+
+	if (id != 0)
+		return id;
+	rc = pass_go_on(a, 0, &found);
+	if (rc != 0)
+		return rc;
+	id = take_place(a, lock);
+	if (id == 0) {
+		crpc_err("%s: arena's %u places are all taken by the living; expected one to be "
+			 "free; format it with more members",
+				crpc_shm_path(a->seg), a->l.h.max_members);
+		return -EUSERS;
+	}
+	return id;
+}
+
+static uint64_t
+default_cache(const struct crpc_arena *a)
+{
+	uint64_t share = a->data_len / 8 / a->l.h.max_members;
+
+	share = crpc_max(share, crpc_min(CACHE_MIN, a->data_len / 8));
+	return crpc_min(share, CACHE_MAX);
+}
+
+/* One array for the entries of all bins: each has room for what fill puts there at a time. */
+static int
+make_bins(struct crpc_arena_cache *c)
+{
+	const struct crpc_arena *a = c->a;
+	uint32_t cls, total = 0;
+	struct arena_entry *e;
+
+	for (cls = 0; cls < a->l.h.classes; cls++) {
+		struct arena_bin *bin = &c->bin[cls];
+
+		bin->size = a->l.cls[cls].size;
+		bin->max = (uint32_t)crpc_min(c->cache_bytes / 2 / bin->size, ARENA_BIN_MAX);
+		total += (uint32_t)crpc_max(bin->max, 1);
+	}
+	e = calloc(total, sizeof(*e));
+	if (e == NULL)
+		return -ENOMEM;
+	c->entries = e;
+	for (cls = 0; cls < a->l.h.classes; cls++) {
+		c->bin[cls].e = e;
+		e += crpc_max(c->bin[cls].max, 1);
+	}
+	return 0;
+}
+
+struct crpc_arena_cache *
+crpc_arena_join(struct crpc_arena *a, const struct crpc_arena_join_conf *conf)
+{
+	static const struct crpc_arena_join_conf none;
+	struct crpc_arena_cache *c = calloc(1, sizeof(*c));
+	int rc = -ENOMEM;
+
+	if (c == NULL)
+		goto err;
+	if (conf == NULL)
+		conf = &none;
+	c->a = a;
+	c->base = a->base;
+	c->limit = conf->limit == 0 ? UINT64_MAX / 2 : conf->limit;
+	c->cache_bytes = conf->cache_bytes == 0 ? default_cache(a) : conf->cache_bytes;
+	rc = make_bins(c);
+	if (rc != 0)
+		goto err_free;
+	pthread_mutex_lock(&a->mutex);
+	rc = take_place_or_reclaim(a, &c->lock);
+	pthread_mutex_unlock(&a->mutex);
+	if (rc < 0)
+		goto err_bins;
+	c->id = (uint32_t)rc;
+	c->word_cached = word_make(BLOCK_CACHED, c->id, 0);
+	c->word_alloc = word_make(BLOCK_ALLOCATED, c->id, 0);
+	return c;
+
+err_bins:
+	free(c->entries);
+err_free:
+	free(c);
+err:
+	errno = -rc;
+	return NULL;
+}
+
+void
+crpc_arena_leave(struct crpc_arena_cache *c)
+{
+	uint64_t set[CRPC_DIM(((struct arena_pass *)0)->set)] = {0};
+	struct crpc_arena_reclaimed found = {0};
+	struct crpc_arena *a;
+	uint32_t u;
+
+	if (c == NULL)
+		return;
+	a = c->a;
+	set[c->id / 64] = UINT64_C(1) << c->id % 64;
+	for (u = 0; u < a->units; u++)
+		__crpc_arena_sweep_unit(a, u, set, SWEEP_LEAVE, &found);
+	CRPC_CRASH_POINT("arena.leave.1");
+	/* R6: nothing is in this member's name. */
+	crpc_store_release(&a->member[c->id].used, 0);
+	CRPC_CRASH_POINT("arena.leave.2");
+	crpc_shm_lock_drop(c->lock);
+	free(c->entries);
+	free(c);
+}

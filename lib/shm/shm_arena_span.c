@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Between the cache and the units: filling, flushing, cutting spans and taking them apart.
+ *
+ * Hints. A bit of a class's map says that a span may have free blocks. It is set after a block
+ * became free, and cleared before the span is searched: so a bit that is missing though a block is
+ * free can only be left by a member that died in between, and the sweep that frees its blocks sets
+ * it again. Searches that find nothing by hints look at all units before they give up.
+ *
+ * All loops run over this process's own numbers of units, blocks and words, whatever stands in the
+ * arena.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "shm_arena.h"
+
+/* ---- back to the arena ---- */
+
+/* Make a cached block free. False if its word was damaged: then it stays as it is. */
+static bool
+release_block(struct crpc_arena_cache *c, const struct arena_entry *e)
+{
+	uint64_t gen = word_gen(e->ref);
+
+	if (crpc_unlikely(crpc_load_relaxed(e->word) != (gen | c->word_cached))) {
+		c->stats.damaged++;
+		return false;
+	}
+	CRPC_CRASH_POINT("arena.flush.1");
+	/* R4: our last use of the block, for whoever allocates it next. */
+	crpc_store_release(e->word, gen | word_make(BLOCK_FREE, 0, 0));
+	CRPC_CRASH_POINT("arena.flush.2");
+	return true;
+}
+
+static void
+hint_set(struct crpc_arena_cache *c, uint32_t cls, uint32_t u)
+{
+	arena_hint_set(c->a, cls, u);
+	CRPC_CRASH_POINT("arena.flush.3");
+}
+
+void
+__crpc_arena_put(struct crpc_arena_cache *c, uint32_t cls, const struct arena_entry *e)
+{
+	c->held -= c->bin[cls].size;
+	if (release_block(c, e))
+		hint_set(c, cls, arena_ref_unit(c->a, e->ref));
+}
+
+void
+__crpc_arena_flush_bin(struct crpc_arena_cache *c, uint32_t cls, uint32_t n)
+{
+	struct arena_bin *bin = &c->bin[cls];
+	uint32_t i, u, last = UINT32_MAX;
+
+	/* Neighbours mostly: one bit for all blocks of a span that follow each other. */
+	for (i = 0; i < n; i++) {
+		u = arena_ref_unit(c->a, bin->e[i].ref);
+		if (last != UINT32_MAX && u != last)
+			hint_set(c, cls, last);
+		if (release_block(c, &bin->e[i]))
+			last = u;
+		else if (u != last)
+			last = UINT32_MAX;
+	}
+	if (last != UINT32_MAX)
+		hint_set(c, cls, last);
+	c->held -= (uint64_t)n * bin->size;
+	c->cached -= (uint64_t)n * bin->size;
+	bin->n -= n;
+	memmove(bin->e, bin->e + n, bin->n * sizeof(bin->e[0]));
+}
+
+void
+crpc_arena_flush(struct crpc_arena_cache *c)
+{
+	uint32_t cls;
+
+	ARENA_OWNER_CHECK(c);
+	for (cls = 0; cls < c->a->l.h.classes; cls++)
+		__crpc_arena_flush_bin(c, cls, c->bin[cls].n);
+}
+
+/* ---- from a span with free blocks ---- */
+
+static void
+push(struct crpc_arena_cache *c, uint32_t cls, arena_word *word, uint64_t off, uint64_t gen)
+{
+	struct arena_bin *bin = &c->bin[cls];
+
+	bin->e[bin->n].ref = arena_ref_make(off, gen);
+	bin->e[bin->n].word = word;
+	bin->n++;
+	c->cached += bin->size;
+	c->held += bin->size;
+}
+
+/* Claim up to @p want free blocks of span @p u, if it is of that class. Returns how many. */
+static uint32_t
+claim_from(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want)
+{
+	const struct crpc_arena *a = c->a;
+	const struct arena_class *ci;
+	arena_word *word;
+	uint32_t i, n = 0;
+	uint64_t w;
+
+	/* A3 pairs with R3: a block that is made free after this sets the bit again. */
+	crpc_fetch_and_acq_rel(arena_hint(a, cls, u), ~(UINT64_C(1) << u % 64));
+	CRPC_CRASH_POINT("arena.fill.1");
+	/* A1 pairs with R1. */
+	w = crpc_load_acquire(&a->unit[u]);
+	ci = arena_span(a, u, w);
+	if (ci == NULL || word_arg(w) != cls)
+		return 0;
+	word = arena_words(a, ci, u);
+	for (i = 0; i < ci->blocks && n < want; i++) {
+		w = crpc_load_relaxed(&word[i]);
+		if ((uint32_t)w != word_make(BLOCK_FREE, 0, 0))
+			continue;
+		/*
+		 * A4 pairs with R4. The generation is part of the word, so a span that was taken
+		 * apart and cut again since the load lets this fail.
+		 */
+		if (!crpc_cas_acq_rel(&word[i], &w, word_gen(w) | c->word_cached))
+			continue;
+		CRPC_CRASH_POINT("arena.fill.2");
+		push(c, cls, &word[i], arena_block_off(a, ci, u, i), word_gen(w));
+		n++;
+	}
+	if (i < ci->blocks) {
+		arena_hint_set(a, cls, u);
+		CRPC_CRASH_POINT("arena.fill.3");
+	}
+	return n;
+}
+
+/* Look where the hints point, starting where the last search ended. */
+static uint32_t
+fill_by_hint(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
+{
+	const struct crpc_arena *a = c->a;
+	struct arena_bin *bin = &c->bin[cls];
+	uint32_t i, u, n = 0, k = bin->cursor;
+	uint64_t bits;
+
+	for (i = 0; i < a->hint_words; i++) {
+		bits = crpc_load_relaxed(arena_hint(a, cls, k * 64));
+		for (; bits != 0; bits &= bits - 1) {
+			u = k * 64 + (uint32_t)__builtin_ctzll(bits);
+			if (u >= a->units)
+				break;
+			n += claim_from(c, cls, u, want - n);
+			if (n == want) {
+				bin->cursor = k;
+				return n;
+			}
+		}
+		k = k + 1 == a->hint_words ? 0 : k + 1;
+	}
+	return n;
+}
+
+/* ---- cutting ---- */
+
+/* Make units that this member claimed free again. */
+static void
+release_units(struct crpc_arena_cache *c, uint32_t u, uint32_t n)
+{
+	uint32_t i;
+	uint64_t w;
+
+	for (i = 0; i < n; i++) {
+		w = crpc_load_relaxed(&c->a->unit[u + i]);
+		/* R5: what stands in the unit is nobody's any more. */
+		crpc_store_release(&c->a->unit[u + i],
+				word_gen(w) | word_make(UNIT_FREE, 0, 0));
+		CRPC_CRASH_POINT("arena.release.1");
+	}
+}
+
+/* Claim @p n free units from @p u. Returns how many it got; fewer than n: none is kept. */
+static uint32_t
+claim_units(struct crpc_arena_cache *c, uint32_t u, uint32_t n)
+{
+	uint32_t i;
+	uint64_t w;
+
+	for (i = 0; i < n; i++) {
+		w = crpc_load_relaxed(&c->a->unit[u + i]);
+		CRPC_CRASH_POINT("arena.claim.1");
+		/* A5 pairs with R5. */
+		if (word_state(w) != UNIT_FREE ||
+				!crpc_cas_acq_rel(&c->a->unit[u + i], &w,
+						word_gen(w) | word_make(UNIT_CLAIM, c->id, i)))
+			break;
+		CRPC_CRASH_POINT("arena.claim.2");
+	}
+	if (i < n)
+		release_units(c, u, i);
+	return i;
+}
+
+/* Find and claim a run of free units, from where the last search ended. */
+static bool
+find_units(struct crpc_arena_cache *c, uint32_t n, uint32_t *at)
+{
+	const struct crpc_arena *a = c->a;
+	uint32_t u = c->unit_cursor, seen = 0, run = 0;
+	uint32_t got;
+
+	if (n > a->units)
+		return false;
+	/* Once around, and on to the end of a run that crosses the start. */
+	while (seen < a->units + n) {
+		if (u == a->units)
+			u = run = 0;
+		run = word_state(crpc_load_relaxed(&a->unit[u])) == UNIT_FREE ? run + 1 : 0;
+		u++;
+		seen++;
+		if (run < n)
+			continue;
+		got = claim_units(c, u - n, n);
+		if (got == n) {
+			*at = u - n;
+			c->unit_cursor = u == a->units ? 0 : u;
+			return true;
+		}
+		run = n - got - 1;
+	}
+	return false;
+}
+
+/*
+ * Cut claimed units into blocks of class @p cls, the first @p want of them for our cache. Their
+ * generations go on from the unit's, which is past all that its blocks ever had.
+ */
+static void
+publish_span(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want)
+{
+	const struct crpc_arena *a = c->a;
+	const struct arena_class *ci = &a->l.cls[cls];
+	arena_word *word = arena_words(a, ci, u);
+	uint64_t gen = word_gen(crpc_load_relaxed(&a->unit[u])), w;
+	uint32_t i;
+
+	for (i = 0; i < ci->blocks; i++)
+		crpc_store_relaxed(&word[i],
+				gen | (i < want ? c->word_cached : word_make(BLOCK_FREE, 0, 0)));
+	CRPC_CRASH_POINT("arena.carve.1");
+	/* R1: the words. */
+	crpc_store_release(&a->unit[u], gen | word_make(UNIT_HEAD, 0, cls));
+	CRPC_CRASH_POINT("arena.carve.2");
+	for (i = 1; i < ci->units; i++) {
+		w = crpc_load_relaxed(&a->unit[u + i]);
+		crpc_store_relaxed(&a->unit[u + i], word_gen(w) | word_make(UNIT_TAIL, 0, i));
+		CRPC_CRASH_POINT("arena.carve.3");
+	}
+	for (i = want; i > 0; i--)
+		push(c, cls, &word[i - 1], arena_block_off(a, ci, u, i - 1), gen);
+	if (want == ci->blocks)
+		return;
+	arena_hint_set(a, cls, u);
+	CRPC_CRASH_POINT("arena.carve.4");
+}
+
+/* Cut a new span. Returns how many blocks are in the cache now. */
+static uint32_t
+carve(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
+{
+	const struct arena_class *ci = &c->a->l.cls[cls];
+	uint32_t u;
+
+	if (!find_units(c, ci->units, &u))
+		return 0;
+	want = (uint32_t)crpc_min(want, ci->blocks);
+	publish_span(c, cls, u, want);
+	c->stats.carves++;
+	return want;
+}
+
+/* ---- taking apart ---- */
+
+/* Claim all blocks of a span, or none. On success *gen is past all their generations. */
+static bool
+claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, arena_word *word, uint64_t *gen)
+{
+	uint64_t w;
+	uint32_t i, n;
+
+	for (i = 0; i < ci->blocks; i++)
+		if ((uint32_t)crpc_load_relaxed(&word[i]) != word_make(BLOCK_FREE, 0, 0))
+			return false;
+	for (n = 0; n < ci->blocks; n++) {
+		w = crpc_load_relaxed(&word[n]);
+		/* A4 pairs with R4. */
+		if ((uint32_t)w != word_make(BLOCK_FREE, 0, 0) ||
+				!crpc_cas_acq_rel(&word[n], &w, word_gen(w) | c->word_cached))
+			break;
+		CRPC_CRASH_POINT("arena.trim.1");
+		if ((int64_t)(word_gen(w) - *gen) >= 0)
+			*gen = word_gen(w) + WORD_GEN_ONE;
+	}
+	if (n == ci->blocks)
+		return true;
+	for (i = 0; i < n; i++) {
+		w = crpc_load_relaxed(&word[i]);
+		crpc_store_release(&word[i], word_gen(w) | word_make(BLOCK_FREE, 0, 0));
+		CRPC_CRASH_POINT("arena.trim.2");
+	}
+	return false;
+}
+
+static bool
+tails_whole(const struct crpc_arena *a, const struct arena_class *ci, uint32_t u)
+{
+	uint32_t i;
+
+	for (i = 1; i < ci->units; i++)
+		if ((uint32_t)crpc_load_relaxed(&a->unit[u + i]) != word_make(UNIT_TAIL, 0, i))
+			return false;
+	return true;
+}
+
+/* If all blocks of the span at @p u are free, make its units free. */
+static bool
+take_apart(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, uint64_t head)
+{
+	const struct crpc_arena *a = c->a;
+	uint64_t gen = word_gen(head), w;
+	uint32_t i;
+
+	if (!tails_whole(a, ci, u) || !claim_all(c, ci, arena_words(a, ci, u), &gen))
+		return false;
+	for (i = 1; i < ci->units; i++) {
+		w = crpc_load_relaxed(&a->unit[u + i]);
+		crpc_store_relaxed(&a->unit[u + i],
+				word_gen(w) | word_make(UNIT_CLAIM, c->id, i));
+		CRPC_CRASH_POINT("arena.trim.3");
+	}
+	crpc_store_release(&a->unit[u], gen | word_make(UNIT_CLAIM, c->id, 0));
+	CRPC_CRASH_POINT("arena.trim.4");
+	release_units(c, u, ci->units);
+	return true;
+}
+
+/*
+ * Look at all units: take what is free of this class (hints may be lost), and take apart what is
+ * wholly free of others. Returns how many blocks are in the cache now.
+ */
+static uint32_t
+search_all(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
+{
+	const struct crpc_arena *a = c->a;
+	const struct arena_class *ci;
+	uint32_t u, n;
+	uint64_t w;
+
+	c->stats.trims++;
+	crpc_arena_flush(c);
+	for (u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
+		/* A1 pairs with R1. */
+		w = crpc_load_acquire(&a->unit[u]);
+		ci = arena_span(a, u, w);
+		if (ci != NULL && word_arg(w) == cls) {
+			n = claim_from(c, cls, u, want);
+			if (n != 0)
+				return n;
+		} else if (ci != NULL) {
+			take_apart(c, ci, u, w);
+		}
+	}
+	return carve(c, cls, want);
+}
+
+/* ---- filling ---- */
+
+/* How many blocks of the class the cache should get: at least one. 0 or -EDQUOT. */
+static int
+how_many(struct crpc_arena_cache *c, const struct arena_bin *bin, uint32_t *want)
+{
+	uint64_t n = crpc_max(bin->max / 2, 1), room;
+
+	if (c->held + bin->size > c->limit)
+		crpc_arena_flush(c);
+	if (c->held + bin->size > c->limit)
+		return -EDQUOT;
+	n = crpc_min(n, (c->limit - c->held) / bin->size);
+	room = c->cached < c->cache_bytes ? c->cache_bytes - c->cached : 0;
+	n = crpc_min(n, crpc_max(room / bin->size, 1));
+	*want = (uint32_t)n;
+	return 0;
+}
+
+int
+__crpc_arena_fill(struct crpc_arena_cache *c, uint32_t cls)
+{
+	uint32_t want;
+	int rc = how_many(c, &c->bin[cls], &want);
+
+	if (rc != 0)
+		return rc;
+	c->stats.fills++;
+	if (fill_by_hint(c, cls, want) != 0 || carve(c, cls, want) != 0 ||
+			search_all(c, cls, want) != 0)
+		return 0;
+	return -ENOMEM;
+}
