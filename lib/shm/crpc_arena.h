@@ -24,7 +24,8 @@
  *
  * A block is named by a ref: where it lies in the arena, and its generation, which changes when it
  * is freed. So a ref is the same number in all processes, at whatever address each has mapped the
- * segment, and one that outlived its block is recognised. 0 is no ref.
+ * segment, and one that outlived its block is recognised: -ESTALE, or -EINVAL if its unit was cut
+ * for another size since, so that no block starts there any more. 0 is no ref.
  *
  * Who holds a block. Every block has one state word, outside of it, and the word is all the truth
  * there is: free, or in the cache of member m, or allocated by m, or in transit from m to n. All
@@ -182,8 +183,8 @@ void *crpc_arena_alloc(struct crpc_arena_cache *c, uint64_t size, uint64_t *ref)
  * Free a block that this member holds.
  *
  * @return
- *   0; -EINVAL (no block of this arena starts there, or the ref's unit is damaged), -ESTALE (it was
- *   freed before), -EPERM (another member holds it, or it was given away).
+ *   0; -EINVAL (no block of this arena starts there), -ESTALE (it was freed before), -EPERM
+ *   (another member holds it, or it was given away).
  */
 int crpc_arena_free(struct crpc_arena_cache *c, uint64_t ref);
 

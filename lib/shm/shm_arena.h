@@ -162,6 +162,7 @@ struct arena_pass {
 	uint32_t member; /**< Next place to look at; 0: no pass. */
 	uint32_t unit;   /**< Next unit. */
 	uint32_t dead;   /**< Members whose locks are held. */
+	pid_t pid;       /**< Whose pass it is: a child after fork() has none of the locks. */
 	struct crpc_shm_lock **lock; /**< [max_members + 1] */
 	uint64_t set[(CRPC_ARENA_MEMBERS_MAX + 64) / 64];
 };
@@ -304,6 +305,9 @@ arena_hint_set(const struct crpc_arena *a, uint32_t cls, uint32_t u)
 	/* R3: behind the stores that made blocks of the span free. */
 	crpc_fetch_or_acq_rel(arena_hint(a, cls, u), UINT64_C(1) << u % 64);
 }
+
+/** Drop the locks of a pass that is not over; in a child after fork(), forget them. */
+void __crpc_arena_pass_drop(struct crpc_arena *a);
 
 /** Compute the layout from h.len, h.max_members and h.max_block. 0, or -EINVAL or -ENOSPC, said. */
 int __crpc_arena_layout(struct arena_layout *l, const char *path);

@@ -383,13 +383,9 @@ err:
 void
 crpc_arena_detach(struct crpc_arena *a)
 {
-	uint32_t i;
-
 	if (a == NULL)
 		return;
-	/* A pass that is not over: its dead members wait for the next one. */
-	for (i = 0; i <= a->l.h.max_members; i++)
-		crpc_shm_lock_drop(a->pass.lock[i]);
+	__crpc_arena_pass_drop(a);
 	pthread_mutex_destroy(&a->mutex);
 	free(a->pass.lock);
 	crpc_shm_detach(a->seg);

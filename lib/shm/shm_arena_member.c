@@ -159,13 +159,22 @@ probe(struct crpc_arena *a, uint32_t id)
 	return 0;
 }
 
+/* Forget the pass. Its dead members, if they still are, wait for the next one. */
+static void
+pass_reset(struct arena_pass *p)
+{
+	memset(p->set, 0, sizeof(p->set));
+	p->dead = 0;
+	p->member = 0;
+}
+
 static void
 pass_end(struct crpc_arena *a, bool done, struct crpc_arena_reclaimed *found)
 {
 	struct arena_pass *p = &a->pass;
 	uint32_t id;
 
-	for (id = 1; id <= a->l.h.max_members && p->dead != 0; id++) {
+	for (id = 1; id <= a->l.h.max_members; id++) {
 		if (p->lock[id] == NULL)
 			continue;
 		if (done) {
@@ -177,10 +186,29 @@ pass_end(struct crpc_arena *a, bool done, struct crpc_arena_reclaimed *found)
 		}
 		crpc_shm_lock_drop(p->lock[id]);
 		p->lock[id] = NULL;
-		p->dead--;
 	}
-	memset(p->set, 0, sizeof(p->set));
-	p->member = 0;
+	pass_reset(p);
+}
+
+/* The parent's locks are not this child's, and what is mapped at their address may be anything. */
+static void
+pass_after_fork(struct crpc_arena *a)
+{
+	struct arena_pass *p = &a->pass;
+
+	if (p->member == 0 || p->pid == getpid())
+		return;
+	memset((void *)p->lock, 0, (a->l.h.max_members + 1) * sizeof(struct crpc_shm_lock *));
+	pass_reset(p);
+}
+
+void
+__crpc_arena_pass_drop(struct crpc_arena *a)
+{
+	struct crpc_arena_reclaimed none = {0};
+
+	pass_after_fork(a);
+	pass_end(a, false, &none);
 }
 
 static int
@@ -190,7 +218,9 @@ pass_go_on(struct crpc_arena *a, uint32_t budget, struct crpc_arena_reclaimed *f
 	struct arena_pass *p = &a->pass;
 	int rc;
 
+	pass_after_fork(a);
 	if (p->member == 0) {
+		p->pid = getpid();
 		p->member = 1;
 		p->unit = 0;
 	}
