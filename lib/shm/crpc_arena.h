@@ -224,6 +224,7 @@ int crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, voi
 
 /**
  * Take back what this member gave and nobody took: the receiver died, or the message was not sent.
+ * The limit does not apply.
  *
  * @return
  *   0: it is held again. -EINVAL, -ESTALE (taken, or reclaimed with the receiver), -EPERM.
