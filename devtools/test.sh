@@ -9,11 +9,12 @@ usage() {
 usage: devtools/test.sh [options] [TEST...]
 
 Without options: install missing packages, make the release build and run every test of the suites
-fast and e2e. The last line is "N passed, N failed, N skipped"; the exit status is 0 if none failed.
+fast, fuzz and e2e. The last line is "N passed, N failed, N skipped"; the exit status is 0 if none
+failed.
 
   --sanitize address|thread  run the same tests on a build with ASan and UBSan, or with TSan
   --cc COMPILER              build with this compiler
-  --suite NAME               only this suite (fast, e2e, stress); may be given more than once
+  --suite NAME               only this suite (fast, fuzz, e2e, stress); may be given more than once
   --stress                   the suite stress too (minutes)
   --repeat N                 run everything N times
   --fail-fast                stop at the first failure
@@ -64,8 +65,8 @@ while [ $# -gt 0 ]; do
 done
 for suite in "${suites[@]}"; do
 	case $suite in
-	fast | e2e | stress) ;;
-	*) bad_usage "--suite takes fast, e2e or stress, not '$suite'" ;;
+	fast | fuzz | e2e | stress) ;;
+	*) bad_usage "--suite takes fast, fuzz, e2e or stress, not '$suite'" ;;
 	esac
 done
 case $sanitize in
@@ -169,10 +170,11 @@ start=$SECONDS
 for ((round = 0; round < repeat; round++)); do
 	# A test outside every suite counts as fast, so that none is forgotten. The end-to-end and
 	# stress tests start several polling processes each: one at a time.
-	! wanted fast || run_part fast --no-suite e2e --no-suite stress
+	! wanted fast || run_part fast --no-suite fuzz --no-suite e2e --no-suite stress
 	case " ${meson_args[*]} " in
 	*" --maxfail "*) [ "$failed" = 0 ] || break ;;
 	esac
+	! wanted fuzz || run_part fuzz --suite fuzz
 	! wanted e2e || run_part e2e --suite e2e --num-processes 1
 	! wanted stress || run_part stress --suite stress --num-processes 1
 done
