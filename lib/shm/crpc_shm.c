@@ -18,9 +18,6 @@
 #include "crpc_log.h"
 #include "shm_private.h"
 
-#define DEFAULT_DIR "/dev/shm"
-/* What a reader could not map anyway; keeps the sums below from wrapping. */
-#define SIZE_LIMIT (UINT64_C(1) << 46)
 /* Between two tries to attach. */
 #define RETRY_NS 1000000
 
@@ -56,17 +53,18 @@ own_start_time(void)
 static int
 conf_path(const struct crpc_shm_conf *conf, char *path)
 {
-	char dir[CRPC_SHM_PATH_MAX] = DEFAULT_DIR;
+	char dir[CRPC_SHM_PATH_MAX] = SHM_DEFAULT_DIR;
 	int rc = __crpc_shm_name_check(conf->name);
 
 	if (rc != 0)
 		return rc;
-	if (conf->size < sizeof(struct crpc_shm_header) || conf->size > SIZE_LIMIT) {
+	if (conf->size < sizeof(struct crpc_shm_header) || conf->size > SHM_SIZE_LIMIT) {
 		crpc_err("segment %s: size is %" PRIu64 "; expected %zu to %" PRIu64, conf->name,
-				conf->size, sizeof(struct crpc_shm_header), SIZE_LIMIT);
+				conf->size, sizeof(struct crpc_shm_header), SHM_SIZE_LIMIT);
 		return -EINVAL;
 	}
-	if (conf->dir == NULL && conf->huge && __crpc_shm_huge_dir(dir, sizeof(dir)) != 0) {
+	if (conf->dir == NULL && conf->huge && !conf->memfd &&
+			__crpc_shm_huge_dir(dir, sizeof(dir)) != 0) {
 		crpc_err("segment %s: huge pages wanted and no hugetlbfs is mounted; mount one "
 			 "(mount -t hugetlbfs none DIR) or do without",
 				conf->name);
@@ -80,46 +78,95 @@ conf_path(const struct crpc_shm_conf *conf, char *path)
 static int
 bind_node(const struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 {
-	unsigned long mask[16] = {0};
-	uint32_t bits = 8 * sizeof(mask[0]);
+	struct bitmask *mask;
+	int rc = 0;
 
 	if (!conf->numa_bind || numa_available() < 0 || numa_max_node() == 0)
 		return 0;
-	if ((int)conf->numa_node > numa_max_node() || conf->numa_node >= bits * CRPC_DIM(mask)) {
+	if (conf->numa_node > (uint32_t)numa_max_node()) {
 		crpc_err("%s: NUMA node %u; expected 0 to %d", seg->path, conf->numa_node,
 				numa_max_node());
 		return -EINVAL;
 	}
-	mask[conf->numa_node / bits] |= 1ul << (conf->numa_node % bits);
-	if (mbind(seg->hdr, seg->size, MPOL_BIND, mask, bits * CRPC_DIM(mask), 0) != 0) {
+	mask = numa_allocate_nodemask();
+	if (mask == NULL)
+		return -ENOMEM;
+	numa_bitmask_setbit(mask, conf->numa_node);
+	/* numa_tonode_memory() would print its error and keep it. */
+	if (mbind(seg->hdr, seg->size, MPOL_BIND, mask->maskp, mask->size + 1, 0) != 0) {
+		rc = -errno;
 		crpc_err("%s: cannot bind it to NUMA node %u: %s", seg->path, conf->numa_node,
 				strerror(errno));
-		return -errno;
 	}
-	return 0;
+	numa_bitmask_free(mask);
+	return rc;
+}
+
+/* Bytes that the machine can still give, without those that it would have to write out first. */
+static uint64_t
+memory_available(void)
+{
+	unsigned long long kib = UINT64_MAX / 1024;
+	FILE *f = fopen("/proc/meminfo", "re");
+	char line[128];
+
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+			break;
+	if (f != NULL)
+		fclose(f);
+	return kib * 1024;
+}
+
+/* Bytes that the file's file system can still give; *memory says whether they are the machine's. */
+static uint64_t
+room(int fd, bool *memory)
+{
+	struct statfs fs;
+	uint64_t left;
+
+	*memory = false;
+	if (fstatfs(fd, &fs) != 0)
+		return 0;
+	left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+	if (fs.f_type != TMPFS_MAGIC)
+		return left;
+	*memory = true;
+	return fs.f_blocks == 0 ? memory_available() : crpc_min(left, memory_available());
+}
+
+static int
+no_room(const struct crpc_shm *seg, uint64_t left, int rc)
+{
+	crpc_err("%s: cannot reserve %" PRIu64 " bytes, %" PRIu64 " are free there: %s; make room, "
+		 "enlarge the file system or use fewer clients, depth or bytes per message",
+			seg->path, seg->size, left, strerror(-rc));
+	return rc;
+}
+
+/* Where memory has no limit but the machine's, asking for too much ends processes: look first. */
+static int
+check_room(const struct crpc_shm *seg)
+{
+	bool memory;
+	uint64_t left = room(seg->fd, &memory);
+
+	return memory && seg->size > left ? no_room(seg, left, -ENOSPC) : 0;
 }
 
 /* Take every page now: a page that is missing at the first use would be a SIGBUS. */
 static int
-reserve(const struct crpc_shm *seg, int fd)
+reserve(const struct crpc_shm *seg)
 {
-	struct statfs fs;
+	bool memory;
 	int rc;
 
 	do
-		rc = fallocate(fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
+		rc = fallocate(seg->fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
 	while (rc == -EINTR);
 	if (rc == -EOPNOTSUPP)
-		rc = -posix_fallocate(fd, 0, (off_t)seg->size);
-	if (rc == 0)
-		return 0;
-	if (fstatfs(fd, &fs) != 0)
-		memset(&fs, 0, sizeof(fs));
-	crpc_err("%s: cannot reserve %" PRIu64 " bytes, %" PRIu64 " are free there: %s; make room, "
-		 "enlarge the file system or use fewer clients, depth or bytes per message",
-			seg->path, seg->size, (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize,
-			strerror(-rc));
-	return rc;
+		rc = -posix_fallocate(seg->fd, 0, (off_t)seg->size);
+	return rc == 0 ? 0 : no_room(seg, room(seg->fd, &memory), rc);
 }
 
 static void
@@ -200,6 +247,9 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 	if (rc != 0)
 		return rc;
 	seg->size = crpc_align_up(conf->size, seg->page_size);
+	rc = check_room(seg);
+	if (rc != 0)
+		return rc;
 	if (ftruncate(seg->fd, (off_t)seg->size) != 0) {
 		rc = -errno;
 		crpc_err("%s: cannot set its size to %" PRIu64 ": %s", seg->path, seg->size,
@@ -211,11 +261,9 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 		return rc;
 	rc = bind_node(seg, conf);
 	if (rc == 0)
-		rc = reserve(seg, seg->fd);
-	if (rc != 0) {
-		munmap(seg->hdr, seg->size);
+		rc = reserve(seg);
+	if (rc != 0)
 		return rc;
-	}
 	if (conf->prefault)
 		prefault(seg);
 	fill_header(seg, conf);
@@ -223,71 +271,140 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 }
 
 /*
- * A second description of the file that lock_fd holds. The data are mapped through it, and it asks
- * about locks: both may outlive the owner's lock or be inherited by a child, and it holds none.
+ * A second description of the memory whose lock data_fd holds. The data are mapped through it, and
+ * it asks about locks: both may outlive the owner's lock or be inherited by a child, and it holds
+ * none.
  */
 static int
-open_again(struct crpc_shm *seg, int lock_fd)
+open_again(struct crpc_shm *seg, int name_fd, int data_fd)
 {
 	struct stat st;
-	int rc;
 
-	if (fstat(lock_fd, &st) != 0)
+	if (fstat(name_fd, &st) != 0)
 		return -errno;
 	seg->dev = st.st_dev;
 	seg->ino = st.st_ino;
+	if (seg->memfd) {
+		seg->fd = __crpc_shm_fd_reopen(data_fd);
+		return seg->fd < 0 ? seg->fd : 0;
+	}
 	seg->fd = open(seg->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (seg->fd < 0)
 		return -errno;
 	if (fstat(seg->fd, &st) == 0 && st.st_dev == seg->dev && st.st_ino == seg->ino)
 		return 0;
-	rc = -ESTALE;
-	close(seg->fd);
+	return -ESTALE;
+}
+
+/* Keep the caller's list: it may be gone when somebody comes. */
+static int
+copy_allow(struct crpc_shm *seg, const struct crpc_shm_allow *allow)
+{
+	if (allow == NULL)
+		return 0;
+	if (!seg->memfd || allow->uid_count > CRPC_SHM_ALLOW_MAX ||
+			allow->gid_count > CRPC_SHM_ALLOW_MAX) {
+		crpc_err("%s: list of %u users and %u groups; expected at most %d of each, and a "
+			 "memfd",
+				seg->path, allow->uid_count, allow->gid_count, CRPC_SHM_ALLOW_MAX);
+		return -EINVAL;
+	}
+	if (allow->uid_count != 0)
+		memcpy(seg->uids, allow->uids, allow->uid_count * sizeof(seg->uids[0]));
+	if (allow->gid_count != 0)
+		memcpy(seg->gids, allow->gids, allow->gid_count * sizeof(seg->gids[0]));
+	seg->allow = (struct crpc_shm_allow){
+			seg->uids, seg->gids, allow->uid_count, allow->gid_count};
+	return 0;
+}
+
+/* Hand the lock of *fd to a mapping; *fd is -1 then. */
+static int
+hold(const struct crpc_shm *seg, int *fd, struct crpc_shm_lock **lock)
+{
+	int rc;
+
+	*lock = __crpc_shm_lock_hold(*fd, seg->page_size);
+	if (*lock != NULL) {
+		*fd = -1;
+		return 0;
+	}
+	rc = -errno;
+	crpc_err("%s: cannot map a page to hold the owner's lock: %s", seg->path, strerror(errno));
 	return rc;
+}
+
+/* From a locked file at the path, and for a memfd locked memory beside it, to a segment. */
+static int
+create_locked(struct crpc_shm *seg, const struct crpc_shm_conf *conf, int *name_fd, int *data_fd)
+{
+	int rc = open_again(seg, *name_fd, *data_fd);
+
+	if (rc != 0) {
+		crpc_err("%s: cannot open it again: %s", seg->path, strerror(-rc));
+		return rc;
+	}
+	rc = build(seg, conf);
+	if (rc == 0 && seg->memfd)
+		rc = __crpc_shm_seal(seg);
+	if (rc == 0 && seg->memfd)
+		rc = __crpc_shm_door_open(seg, *name_fd);
+	if (rc == 0 && seg->memfd)
+		rc = hold(seg, data_fd, &seg->owner);
+	if (rc == 0)
+		rc = hold(seg, name_fd, seg->memfd ? &seg->name : &seg->owner);
+	return rc;
+}
+
+/* Undo what create_locked() did, as far as it came; the file goes while it is still locked. */
+static void
+create_undo(struct crpc_shm *seg, int name_fd, int data_fd)
+{
+	__crpc_shm_door_close(seg);
+	unlink(seg->path);
+	if (seg->hdr != NULL)
+		munmap(seg->hdr, seg->size);
+	if (seg->fd >= 0)
+		close(seg->fd);
+	crpc_shm_lock_drop(seg->owner);
+	if (name_fd >= 0)
+		close(name_fd);
+	if (data_fd >= 0)
+		close(data_fd);
 }
 
 struct crpc_shm *
 crpc_shm_create(const struct crpc_shm_conf *conf)
 {
 	struct crpc_shm *seg = calloc(1, sizeof(*seg));
-	int lock_fd, rc;
+	int name_fd, data_fd = -1, rc;
 
 	if (seg == NULL)
 		return NULL;
+	seg->fd = -1;
+	seg->listen_fd = -1;
+	seg->memfd = conf->memfd;
 	rc = conf_path(conf, seg->path);
+	if (rc == 0)
+		rc = copy_allow(seg, conf->allow);
 	if (rc != 0)
-		goto err_seg;
-	lock_fd = __crpc_shm_file_create(seg->path, conf->mode == 0 ? 0600 : conf->mode);
-	if (lock_fd < 0) {
-		rc = lock_fd;
-		goto err_seg;
-	}
-	rc = open_again(seg, lock_fd);
+		goto err;
+	name_fd = __crpc_shm_file_create(
+			seg->path, conf->mode == 0 || conf->memfd ? 0600 : conf->mode);
+	rc = name_fd;
+	if (name_fd < 0)
+		goto err;
+	if (conf->memfd)
+		data_fd = __crpc_shm_memfd(conf->name, conf->huge);
+	rc = conf->memfd && data_fd < 0 ? data_fd : create_locked(seg, conf, &name_fd, &data_fd);
 	if (rc != 0) {
-		crpc_err("%s: cannot open it again: %s", seg->path, strerror(-rc));
-		goto err_file;
-	}
-	rc = build(seg, conf);
-	if (rc != 0)
-		goto err_fd;
-	seg->owner = __crpc_shm_lock_hold(lock_fd, seg->page_size);
-	if (seg->owner == NULL) {
-		rc = -errno;
-		crpc_err("%s: cannot map a page to hold the owner's lock: %s", seg->path,
-				strerror(errno));
-		goto err_map;
+		create_undo(seg, name_fd, data_fd);
+		goto err;
 	}
 	crpc_store_relaxed(&seg->refs, 1);
 	return seg;
 
-err_map:
-	munmap(seg->hdr, seg->size);
-err_fd:
-	close(seg->fd);
-err_file:
-	unlink(seg->path); /* locked by us, so still ours */
-	close(lock_fd);
-err_seg:
+err:
 	free(seg);
 	errno = -rc;
 	return NULL;
@@ -298,6 +415,8 @@ crpc_shm_ready(struct crpc_shm *seg)
 {
 	/* R0 pairs with A0 in attach_fd(): the header and the owner's layout before the state. */
 	crpc_store_release(&seg->hdr->state, CRPC_SHM_READY);
+	if (seg->memfd)
+		__crpc_shm_door_state(seg, CRPC_SHM_READY);
 }
 
 void
@@ -307,18 +426,21 @@ crpc_shm_free(struct crpc_shm *seg)
 		return;
 	/* R1 pairs with A1 in crpc_shm_owner_alive(): what the owner wrote, before its farewell. */
 	crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);
+	__crpc_shm_door_close(seg);
 	/* Removed while still locked: a successor's file cannot be the one at this path. */
 	if (__crpc_shm_same_file(seg->path, seg->dev, seg->ino) && unlink(seg->path) != 0)
 		crpc_err("%s: cannot remove it: %s", seg->path, strerror(errno));
+	crpc_shm_lock_drop(seg->name);
 	crpc_shm_lock_drop(seg->owner);
+	seg->name = NULL;
 	seg->owner = NULL;
 	crpc_shm_detach(seg);
 }
 
 /* ---- attach ---- */
 
-static int
-wrong(const struct crpc_shm *seg, const char *field, uint64_t expected, uint64_t found)
+int
+__crpc_shm_wrong(const struct crpc_shm *seg, const char *field, uint64_t expected, uint64_t found)
 {
 	crpc_err("%s: %s is 0x%" PRIx64 ", expected 0x%" PRIx64 "; is it another program's, or "
 		 "another version's?",
@@ -344,23 +466,23 @@ check_header(const struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 	if (h.magic == 0 && state == CRPC_SHM_INIT)
 		return -EAGAIN;
 	if (h.magic != CRPC_SHM_MAGIC)
-		return wrong(seg, "magic", CRPC_SHM_MAGIC, h.magic);
+		return __crpc_shm_wrong(seg, "magic", CRPC_SHM_MAGIC, h.magic);
 	if (h.version != CRPC_SHM_VERSION)
-		return wrong(seg, "segment version", CRPC_SHM_VERSION, h.version);
+		return __crpc_shm_wrong(seg, "segment version", CRPC_SHM_VERSION, h.version);
 	if (h.header_size != sizeof(h))
-		return wrong(seg, "header size", sizeof(h), h.header_size);
+		return __crpc_shm_wrong(seg, "header size", sizeof(h), h.header_size);
 	if (state == CRPC_SHM_INIT)
 		return -EAGAIN;
 	if (state == CRPC_SHM_CLOSED)
 		return -ECONNREFUSED;
 	if (state != CRPC_SHM_READY)
-		return wrong(seg, "state", CRPC_SHM_READY, state);
+		return __crpc_shm_wrong(seg, "state", CRPC_SHM_READY, state);
 	if (h.total_size != seg->size)
-		return wrong(seg, "total size", seg->size, h.total_size);
+		return __crpc_shm_wrong(seg, "total size", seg->size, h.total_size);
 	if (h.kind != kind)
-		return wrong(seg, "kind", kind, h.kind);
+		return __crpc_shm_wrong(seg, "kind", kind, h.kind);
 	if (h.kind_version != kind_version)
-		return wrong(seg, "layout version", kind_version, h.kind_version);
+		return __crpc_shm_wrong(seg, "layout version", kind_version, h.kind_version);
 	return 0;
 }
 
@@ -378,15 +500,18 @@ attach_fd(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 	if (fstat(seg->fd, &st) != 0)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
-		return wrong(seg, "file type", S_IFREG, st.st_mode & S_IFMT);
+		return __crpc_shm_wrong(seg, "file type", S_IFREG, st.st_mode & S_IFMT);
 	if (st.st_size == 0) /* its creator has not come further than open(), or is dead */
 		return owned == 1 ? -EAGAIN : -ECONNREFUSED;
-	if (st.st_size < (off_t)sizeof(struct crpc_shm_header) || (uint64_t)st.st_size > SIZE_LIMIT)
-		return wrong(seg, "file size", sizeof(struct crpc_shm_header),
+	if (st.st_size < (off_t)sizeof(struct crpc_shm_header) ||
+		(uint64_t)st.st_size > SHM_SIZE_LIMIT)
+		return __crpc_shm_wrong(seg, "file size", sizeof(struct crpc_shm_header),
 				(uint64_t)st.st_size);
 	seg->size = (uint64_t)st.st_size;
-	seg->dev = st.st_dev;
-	seg->ino = st.st_ino;
+	if (!seg->memfd) {
+		seg->dev = st.st_dev;
+		seg->ino = st.st_ino;
+	}
 	rc = check_header(seg, kind, kind_version);
 	if ((rc == 0 || rc == -EAGAIN) && owned == 0)
 		return -ECONNREFUSED;
@@ -426,17 +551,35 @@ attach_path(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 	return rc;
 }
 
+/* Through the socket beside the path. */
+static int
+attach_door(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version, uint64_t wait_ms)
+{
+	int rc = __crpc_shm_door_fetch(seg, wait_ms);
+
+	if (rc != 0)
+		return rc;
+	seg->memfd = true;
+	rc = attach_fd(seg, kind, kind_version);
+	if (rc != 0)
+		close(seg->fd);
+	return rc;
+}
+
 /* One try in the named directory, or in those that create() uses by default. */
 static int
 attach_once(struct crpc_shm *seg, const char *dir, const char *name, uint32_t kind,
-		uint32_t kind_version)
+		uint32_t kind_version, uint64_t wait_ms)
 {
-	const char *first = dir == NULL ? DEFAULT_DIR : dir;
+	const char *first = dir == NULL ? SHM_DEFAULT_DIR : dir;
 	char huge[CRPC_SHM_PATH_MAX];
 	int rc = __crpc_shm_path(seg->path, sizeof(seg->path), first, name);
 
 	if (rc != 0)
 		return rc;
+	seg->memfd = false;
+	if (__crpc_shm_door_there(seg->path))
+		return attach_door(seg, kind, kind_version, wait_ms);
 	rc = attach_path(seg, kind, kind_version);
 	if (rc != -ENOENT || dir != NULL || __crpc_shm_huge_dir(huge, sizeof(huge)) != 0)
 		return rc;
@@ -448,7 +591,7 @@ attach_once(struct crpc_shm *seg, const char *dir, const char *name, uint32_t ki
 static void
 say_refusal(int rc, const char *dir, const char *name)
 {
-	const char *first = dir == NULL ? DEFAULT_DIR : dir;
+	const char *first = dir == NULL ? SHM_DEFAULT_DIR : dir;
 
 	if (rc == -ENOENT)
 		crpc_err("%s/crpc.%s: no such segment; start its owner first, or check name and "
@@ -475,18 +618,20 @@ crpc_shm_attach(const char *dir, const char *name, uint32_t kind, uint32_t kind_
 		uint32_t timeout_ms)
 {
 	const struct timespec pause = {.tv_nsec = RETRY_NS};
-	uint64_t end = now_ms() + timeout_ms;
+	uint64_t now = now_ms(), end = now + timeout_ms;
 	struct crpc_shm *seg = calloc(1, sizeof(*seg));
 	int rc;
 
 	if (seg == NULL)
 		return NULL;
+	seg->listen_fd = -1;
 	rc = __crpc_shm_name_check(name);
 	if (rc != 0)
 		goto err;
 	for (;;) {
-		rc = attach_once(seg, dir, name, kind, kind_version);
-		if ((rc != -ENOENT && rc != -ECONNREFUSED && rc != -EAGAIN) || now_ms() >= end)
+		rc = attach_once(seg, dir, name, kind, kind_version, end - now);
+		now = now_ms();
+		if ((rc != -ENOENT && rc != -ECONNREFUSED && rc != -EAGAIN) || now >= end)
 			break;
 		nanosleep(&pause, NULL);
 	}

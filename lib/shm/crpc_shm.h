@@ -11,12 +11,20 @@
  *     ... lays its part out ...
  *     crpc_shm_ready(seg)        <-- then -->   seg = crpc_shm_attach(dir, name, kind, ...)
  *                                               crpc_shm_owner_alive(seg)
+ *     crpc_shm_serve(seg)        <-- memfd: answers the socket
  *     crpc_shm_free(seg)                        crpc_shm_detach(seg)
  *
  * A segment is the file `DIR/crpc.NAME`: in /dev/shm (POSIX shared memory) by default, on a
  * hugetlbfs mount, or in any directory on a memory file system that the processes share, such as a
  * volume of two containers. Its space is reserved when it is created, so that no later access can
  * end in SIGBUS for want of memory.
+ *
+ * Or it is a memory file without a name (`memfd`). Then `DIR/crpc.NAME` is a door: one page that
+ * says whose segment this is, and beside it `DIR/crpc.NAME.sock`, a Unix socket. Who connects is
+ * told by the kernel; if the owner's list allows that user, it gets a descriptor of the memory.
+ * Such a segment is sealed: nobody, the owner included, can change its size any more, so that an
+ * attached process cannot be hurt by truncation. The owner answers in crpc_shm_serve(), which never
+ * blocks and needs no thread; call it every few milliseconds, off the datapath.
  *
  * Life. The owner holds a kernel lock on byte 0 of the file, which drops when the owner dies by
  * whatever cause, and only then: a stopped owner still lives. Pids are not asked, so nobody needs a
@@ -27,7 +35,7 @@
  *
  * Trust. Whoever may open the file (mode 0600: the same user) may write every byte of it, and may
  * truncate it. The first is treated as hostile input everywhere; against the second only the file's
- * mode protects. attach() checks every field of the header before it uses one.
+ * mode protects, or memfd. attach() checks every field of the header before it uses one.
  *
  * Threads: none of this is for a datapath but crpc_shm_ptr(), crpc_shm_off() and the getters, which
  * any thread may call while the segment is attached. The rest is called by one thread at a time per
@@ -49,6 +57,10 @@
 #define CRPC_SHM_NAME_MAX 48
 /** Bytes of a segment's path, with the terminating zero. */
 #define CRPC_SHM_PATH_MAX 256
+/** Users, and groups, of an allow list. */
+#define CRPC_SHM_ALLOW_MAX 32
+/** Supplementary groups of a peer that are looked at. */
+#define CRPC_SHM_GROUPS_MAX 64
 
 /** What crpc_shm_header.state says. */
 enum crpc_shm_state {
@@ -88,6 +100,25 @@ _Static_assert(offsetof(struct crpc_shm_header, name) == 64, "layout version 1")
 #define CRPC_SHM_KIND(a, b, c, d)                                                                  \
 	((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
 
+/**
+ * Who may attach, beside the owner's own user and root. Numbers as the owner's namespace has them.
+ */
+struct crpc_shm_allow {
+	const uid_t *uids;
+	const gid_t *gids;  /**< A peer's group or one of its supplementary groups. */
+	uint32_t uid_count; /**< At most CRPC_SHM_ALLOW_MAX. */
+	uint32_t gid_count;
+};
+
+/** Who is at the other end of a Unix socket, as the kernel says. */
+struct crpc_shm_peer {
+	pid_t pid;
+	uid_t uid;
+	gid_t gid;
+	uint32_t group_count;
+	gid_t groups[CRPC_SHM_GROUPS_MAX];
+};
+
 /** What crpc_shm_create() makes. Zero it, then set what is wanted. */
 struct crpc_shm_conf {
 	const char *name;      /**< 1 to 47 of [A-Za-z0-9._-]. */
@@ -95,11 +126,14 @@ struct crpc_shm_conf {
 	uint64_t size;         /**< Bytes with the header; rounded up to whole pages. */
 	uint32_t kind;         /**< Whose layout: CRPC_SHM_KIND(). */
 	uint32_t kind_version; /**< Its version. */
-	mode_t mode;           /**< Mode of the file; 0: 0600. */
-	bool huge;             /**< The directory must be a hugetlbfs. */
+	mode_t mode;           /**< Mode of the file; 0: 0600. A memfd has an allow list instead. */
+	bool huge;             /**< The directory must be a hugetlbfs; memfd: of huge pages. */
+	bool memfd;            /**< Memory without a name, its descriptor passed over a socket. */
 	bool prefault;         /**< Map every page now rather than at its first use. */
 	bool numa_bind;        /**< Take the pages of numa_node alone. */
 	uint32_t numa_node;    /**< Ignored on a machine of one node. */
+	/** memfd: who may attach; copied. NULL: the same user and root. */
+	const struct crpc_shm_allow *allow;
 };
 
 /** A segment that this process has mapped. */
@@ -114,15 +148,24 @@ struct crpc_shm_lock;
  *
  * @return
  *   The segment in state INIT, or NULL with errno:
- *   EINVAL (name, size or node), ENOENT (no such directory; no hugetlbfs mounted), EACCES (the
- *   directory or the leftover), EADDRINUSE (a living owner has that name), EEXIST (a file of
- *   that name is no segment), ENOSPC (not enough shared memory or huge pages), ENOMEM, ENOTSUP (not
- *   a hugetlbfs), or what the kernel gave.
+ *   EINVAL (name, size, node or allow list), ENOENT (no such directory; no hugetlbfs mounted),
+ *   EACCES (the directory or the leftover), EADDRINUSE (a living owner has that name), EEXIST (a
+ *   file of that name is no segment), ENOSPC (not enough shared memory or huge pages), ENOMEM,
+ *   ENOTSUP (not a hugetlbfs), or what the kernel gave.
  */
 struct crpc_shm *crpc_shm_create(const struct crpc_shm_conf *conf);
 
 /** Publish it: attach() works from now on. Owner. */
 void crpc_shm_ready(struct crpc_shm *seg);
+
+/**
+ * Answer those who wait at the segment's socket: at most 16 a call. Owner. Does nothing before
+ * crpc_shm_ready(), and for a segment that is no memfd.
+ *
+ * @return
+ *   How many were answered, those included that the list does not allow.
+ */
+uint32_t crpc_shm_serve(struct crpc_shm *seg);
 
 /** Mark it closed, remove the file, give the owner's lock up, and detach. Owner. NULL is fine. */
 void crpc_shm_free(struct crpc_shm *seg);
@@ -139,9 +182,11 @@ void crpc_shm_free(struct crpc_shm *seg);
  * @param timeout_ms
  *   Wait so long while the answer is ENOENT, ECONNREFUSED or EAGAIN; the thread sleeps.
  * @return
- *   The segment, or NULL with errno: EINVAL (name), ENOENT (no such file), EACCES, ECONNREFUSED (it
- *   is a leftover: its owner is dead or closed it), EAGAIN (its owner is still laying it out),
- *   EPROTO (magic, version, kind or size is not what it must be: both values are said), ENOMEM.
+ *   The segment, or NULL with errno: EINVAL (name), ENOENT (no such file), EACCES (the file's mode,
+ *   or the owner's list), ECONNREFUSED (it is a leftover: its owner is dead or closed it), EAGAIN
+ *   (its owner is still laying it out), EPROTO (magic, version, kind or size is not what it must
+ *   be, or a memfd is not sealed: both values are said), ETIMEDOUT (a memfd's owner lives and did
+ *   not serve for a second or timeout_ms, whichever is longer), ENOMEM.
  */
 struct crpc_shm *crpc_shm_attach(const char *dir, const char *name, uint32_t kind,
 		uint32_t kind_version, uint32_t timeout_ms);
@@ -203,5 +248,80 @@ void crpc_shm_lock_drop(struct crpc_shm_lock *lock);
  *   1, 0, or -errno of fcntl.
  */
 int crpc_shm_lock_held(const struct crpc_shm *seg, uint32_t byte);
+
+/* ---- who is there ---- */
+
+/**
+ * Ask the kernel who connected the other end of @p sock, a Unix socket. More supplementary groups
+ * than CRPC_SHM_GROUPS_MAX: none of them is told.
+ *
+ * @return
+ *   0 or -errno of getsockopt.
+ */
+int crpc_shm_peer_get(int sock, struct crpc_shm_peer *peer);
+
+/**
+ * Tell whether @p peer may come in: it is this process's effective user, or root, or on the list.
+ *
+ * @param allow
+ *   The list; NULL: nobody else.
+ */
+bool crpc_shm_allowed(const struct crpc_shm_allow *allow, const struct crpc_shm_peer *peer);
+
+/* ---- what is there: for tools ---- */
+
+/** Where the bytes of a segment are. */
+enum crpc_shm_medium {
+	CRPC_SHM_FILE = 0,  /**< Memory file system, or a disk. */
+	CRPC_SHM_HUGE = 1,  /**< hugetlbfs. */
+	CRPC_SHM_MEMFD = 2, /**< Behind a door. */
+};
+
+/** crpc_shm_info.state of a file that is no segment: cut off, or another magic or version. */
+#define CRPC_SHM_BROKEN UINT32_MAX
+
+/** What can be told of a segment from outside. */
+struct crpc_shm_info {
+	char name[CRPC_SHM_NAME_MAX];
+	char path[CRPC_SHM_PATH_MAX];
+	uint64_t size;         /**< Of the memory; memfd: as the door says. */
+	uint64_t owner_start;  /**< The rest as in struct crpc_shm_header. */
+	uint64_t incarnation;
+	uint32_t kind;
+	uint32_t kind_version;
+	uint32_t owner_pid;
+	uid_t uid;             /**< Who the file belongs to, as the kernel says. */
+	uint32_t state;        /**< enum crpc_shm_state, or CRPC_SHM_BROKEN. */
+	enum crpc_shm_medium medium;
+	/** A segment, or one that was never finished; else leave it alone. */
+	bool ours;
+	int living;            /**< 1, 0, or -1: the file may not be opened, so nobody knows. */
+	/** Locks of others than the owner (ipc: clients), or -1: unknown. */
+	int users;
+};
+
+/**
+ * Look at one file of a directory, without attaching.
+ *
+ * @param dir
+ *   The directory.
+ * @param file
+ *   Name of a directory's entry.
+ * @param info
+ *   Set on success.
+ * @return
+ *   0, -ENOENT (it is gone), or -EINVAL (its name is no segment's, or its type is none).
+ */
+int crpc_shm_inspect(const char *dir, const char *file, struct crpc_shm_info *info);
+
+/**
+ * Remove a segment that nobody owns, and its socket. The leftover's lock is held meanwhile: a
+ * segment that gets an owner at the same time is never the one that is removed.
+ *
+ * @return
+ *   0 (also if it was gone already), -EADDRINUSE (a living owner), -EEXIST (no segment of ours),
+ *   -EACCES, -EINVAL (name), or what the kernel gave.
+ */
+int crpc_shm_remove(const char *dir, const char *name);
 
 #endif

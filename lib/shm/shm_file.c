@@ -13,14 +13,20 @@
 /* Rounds in which creators of one name may get into each other's way before one gives up. */
 #define CREATE_ROUNDS 16
 
-int
-__crpc_shm_name_check(const char *name)
+bool
+__crpc_shm_name_ok(const char *name)
 {
 	static const char ok[] =
 			"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 	size_t len = name == NULL ? 0 : strnlen(name, CRPC_SHM_NAME_MAX);
 
-	if (len == 0 || len == CRPC_SHM_NAME_MAX || strspn(name, ok) != len) {
+	return len != 0 && len != CRPC_SHM_NAME_MAX && strspn(name, ok) == len;
+}
+
+int
+__crpc_shm_name_check(const char *name)
+{
+	if (!__crpc_shm_name_ok(name)) {
 		crpc_err("segment name '%.60s': expected 1 to %d of [A-Za-z0-9._-]",
 				name == NULL ? "(none)" : name, CRPC_SHM_NAME_MAX - 1);
 		return -EINVAL;
@@ -61,6 +67,12 @@ __crpc_shm_path(char *path, size_t len, const char *dir, const char *name)
 	return -EINVAL;
 }
 
+void
+__crpc_shm_sock_path(char *sock, const char *path)
+{
+	snprintf(sock, SHM_SOCK_MAX, "%s" SHM_SOCK_SUFFIX, path);
+}
+
 bool
 __crpc_shm_same_file(const char *path, dev_t dev, ino_t ino)
 {
@@ -69,20 +81,32 @@ __crpc_shm_same_file(const char *path, dev_t dev, ino_t ino)
 	return lstat(path, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
 }
 
-/* Whether the file may be removed: empty, cut off before its magic was written, or a segment. */
-static bool
-is_ours(int fd, const struct stat *st)
+bool
+__crpc_shm_is_ours(int fd, const struct stat *st, struct crpc_shm_header *h)
 {
-	uint64_t magic = 0;
-
+	memset(h, 0, sizeof(*h));
 	if (!S_ISREG(st->st_mode))
 		return false;
-	if (st->st_size < (off_t)sizeof(struct crpc_shm_header))
+	if (st->st_size < (off_t)sizeof(*h))
 		return st->st_size == 0;
 	/* hugetlbfs cannot be read by pread() on all kernels; a file of ours is all it can be. */
-	if (pread(fd, &magic, sizeof(magic), 0) != (ssize_t)sizeof(magic))
+	if (pread(fd, h, sizeof(*h), 0) != (ssize_t)sizeof(*h))
 		return true;
-	return magic == CRPC_SHM_MAGIC || magic == 0;
+	return h->magic == CRPC_SHM_MAGIC || h->magic == 0;
+}
+
+/* Remove the file, and before it a door's socket: both are of the dead owner whose lock we hold. */
+static int
+leftover_unlink(const char *path, const struct crpc_shm_header *h)
+{
+	char sock[SHM_SOCK_MAX];
+
+	if (h->kind == SHM_DOOR_KIND && __crpc_shm_door_there(path)) {
+		__crpc_shm_sock_path(sock, path);
+		if (unlink(sock) != 0 && errno != ENOENT)
+			return -errno;
+	}
+	return unlink(path) == 0 ? 0 : -errno;
 }
 
 static void
@@ -96,9 +120,10 @@ say_no_lock(const char *path, int rc)
  * Remove what a dead owner left at path. 0: the path is free, or somebody else was faster.
  * The leftover's own lock is held meanwhile, so two removers cannot remove each other's new file.
  */
-static int
-leftover_remove(const char *path)
+int
+__crpc_shm_leftover_remove(const char *path)
 {
+	struct crpc_shm_header h;
 	struct stat st;
 	int fd, rc = 0;
 
@@ -111,7 +136,7 @@ leftover_remove(const char *path)
 				path, strerror(errno));
 		return rc;
 	}
-	if (fstat(fd, &st) != 0 || !is_ours(fd, &st)) {
+	if (fstat(fd, &st) != 0 || !__crpc_shm_is_ours(fd, &st, &h)) {
 		crpc_err("%s: is no segment of this project; remove it or use another name", path);
 		close(fd);
 		return -EEXIST;
@@ -122,9 +147,11 @@ leftover_remove(const char *path)
 		crpc_err("%s: belongs to a living process; stop it or use another name", path);
 	} else if (rc != 0) {
 		say_no_lock(path, rc);
-	} else if (__crpc_shm_same_file(path, st.st_dev, st.st_ino) && unlink(path) != 0) {
-		rc = -errno;
-		crpc_err("%s: cannot remove a dead owner's segment: %s", path, strerror(errno));
+	} else if (__crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
+		rc = leftover_unlink(path, &h);
+		if (rc != 0)
+			crpc_err("%s: cannot remove a dead owner's segment: %s", path,
+					strerror(-rc));
 	}
 	close(fd);
 	return rc;
@@ -144,7 +171,7 @@ __crpc_shm_file_create(const char *path, mode_t mode)
 			return rc;
 		}
 		if (fd < 0) {
-			rc = leftover_remove(path);
+			rc = __crpc_shm_leftover_remove(path);
 			if (rc != 0)
 				return rc;
 			continue;

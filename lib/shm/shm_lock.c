@@ -37,17 +37,40 @@ __crpc_shm_fd_lock(int fd, uint32_t byte)
 	return errno == EACCES ? -EAGAIN : -errno;
 }
 
-int
-__crpc_shm_fd_locked(int fd, uint32_t byte)
+/* 1 if somebody else holds any of the bytes, 0 if not, or -errno. */
+static int
+range_locked(int fd, uint32_t first, uint32_t last)
 {
 	struct flock l = {.l_type = F_WRLCK,
 			.l_whence = SEEK_SET,
-			.l_start = (off_t)byte,
-			.l_len = 1};
+			.l_start = (off_t)first,
+			.l_len = (off_t)last - (off_t)first + 1};
 
 	if (fcntl(fd, F_OFD_GETLK, &l) != 0)
 		return -errno;
 	return l.l_type != F_UNLCK;
+}
+
+int
+__crpc_shm_fd_locked(int fd, uint32_t byte)
+{
+	return range_locked(fd, byte, byte);
+}
+
+/* The kernel tells any one lock of a range: halve it until a range is free or a single byte. */
+int
+__crpc_shm_fd_locks(int fd, uint32_t first, uint32_t last)
+{
+	uint32_t mid = first + (last - first) / 2;
+	int rc = range_locked(fd, first, last), low;
+
+	if (rc <= 0 || first == last)
+		return rc;
+	low = __crpc_shm_fd_locks(fd, first, mid);
+	if (low < 0)
+		return low;
+	rc = __crpc_shm_fd_locks(fd, mid + 1, last);
+	return rc < 0 ? rc : low + rc;
 }
 
 struct crpc_shm_lock *
@@ -73,24 +96,39 @@ err_map:
 	return NULL;
 }
 
+/* A description of the segment's memory that holds no lock yet; descriptor or -errno, said. */
+static int
+describe(const struct crpc_shm *seg)
+{
+	struct stat st;
+	int fd, rc;
+
+	if (seg->memfd) {
+		fd = __crpc_shm_fd_reopen(seg->fd);
+		rc = fd;
+	} else {
+		fd = open(seg->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+		rc = fd >= 0 ? 0 : errno == ENOENT ? -ECONNREFUSED : -errno;
+	}
+	if (fd < 0) {
+		crpc_err("%s: cannot open it again: %s", seg->path, strerror(-rc));
+		return rc;
+	}
+	if (seg->memfd || (fstat(fd, &st) == 0 && st.st_dev == seg->dev && st.st_ino == seg->ino))
+		return fd;
+	crpc_err("%s: replaced by another segment since it was attached", seg->path);
+	close(fd);
+	return -ECONNREFUSED;
+}
+
 struct crpc_shm_lock *
 crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte)
 {
 	struct crpc_shm_lock *lock;
-	struct stat st;
-	int fd, rc;
+	int fd = describe(seg), rc = fd;
 
-	fd = open(seg->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0) {
-		rc = errno == ENOENT ? -ECONNREFUSED : -errno;
-		crpc_err("%s: cannot open it again: %s", seg->path, strerror(errno));
+	if (fd < 0)
 		goto err;
-	}
-	if (fstat(fd, &st) != 0 || st.st_dev != seg->dev || st.st_ino != seg->ino) {
-		rc = -ECONNREFUSED;
-		crpc_err("%s: replaced by another segment since it was attached", seg->path);
-		goto err_close;
-	}
 	rc = __crpc_shm_fd_lock(fd, byte);
 	if (rc != 0) {
 		if (rc != -EAGAIN)

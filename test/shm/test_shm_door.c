@@ -1,0 +1,843 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory without a name: whoever the owner allows gets it, sealed, over a socket; nobody else does;
+ * a stale socket is replaced and a living one is not; an owner that lies is refused. And what a
+ * tool sees and may remove.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crpc_log.h"
+#include "crpc_shm.h"
+
+#define KIND   CRPC_SHM_KIND('T', 'E', 'S', 'T')
+#define SIZE   10000
+#define NOBODY 65534
+#define GROUP  54321
+#define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* As doc/protocol/shm_segment.md has it. */
+struct answer {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t status;
+	uint64_t size;
+	uint64_t incarnation;
+};
+#define ANSWER_MAGIC UINT64_C(0x31534e4143505243)
+
+static char dir[160];
+
+static struct crpc_shm *
+create(const char *name, const struct crpc_shm_allow *allow)
+{
+	struct crpc_shm_conf conf = {.name = name,
+			.dir = dir,
+			.size = SIZE,
+			.kind = KIND,
+			.kind_version = 3,
+			.memfd = true,
+			.allow = allow};
+
+	return crpc_shm_create(&conf);
+}
+
+static struct crpc_shm *
+attach(const char *name)
+{
+	return crpc_shm_attach(dir, name, KIND, 3, 0);
+}
+
+static bool
+exists(const char *file)
+{
+	char path[CRPC_SHM_PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	return access(path, F_OK) == 0;
+}
+
+static int
+open_files(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	assert_non_null(d);
+	while (readdir(d) != NULL)
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* ---- an owner in a process of its own ---- */
+
+static struct {
+	const struct crpc_shm_allow *allow;
+	bool silent; /* Never serves. */
+	bool forks;  /* Has a child that outlives it. */
+} how;
+
+struct owner {
+	pid_t pid;
+	pid_t child; /* of the owner */
+};
+
+static void
+own(int told)
+{
+	struct crpc_shm *seg = create("a", how.allow);
+	pid_t child = 0;
+
+	if (seg == NULL)
+		_exit(1);
+	crpc_shm_ready(seg);
+	*(uint32_t *)crpc_shm_ptr(seg, 4096, 4) = 77;
+	if (how.forks) {
+		child = fork();
+		while (child == 0)
+			pause();
+	}
+	if (write(told, &child, sizeof(child)) != (ssize_t)sizeof(child))
+		_exit(1);
+	for (;;) {
+		if (!how.silent)
+			crpc_shm_serve(seg);
+		usleep(500);
+	}
+}
+
+static struct owner
+start_owner(void)
+{
+	struct owner o;
+	int p[2];
+
+	assert_int_equal(pipe(p), 0);
+	o.pid = fork();
+	assert_true(o.pid >= 0);
+	if (o.pid == 0)
+		own(p[1]);
+	close(p[1]);
+	assert_int_equal(read(p[0], &o.child, sizeof(o.child)), sizeof(o.child));
+	close(p[0]);
+	return o;
+}
+
+static void
+kill_owner(const struct owner *o)
+{
+	assert_int_equal(kill(o->pid, SIGKILL), 0);
+	assert_int_equal(waitpid(o->pid, NULL, 0), o->pid);
+}
+
+/* ---- the socket by hand ---- */
+
+static void
+sock_addr(struct sockaddr_un *addr, const char *name)
+{
+	int fd = open(dir, O_PATH | O_DIRECTORY);
+
+	assert_true(fd >= 0);
+	memset(addr, 0, sizeof(*addr));
+	addr->sun_family = AF_UNIX;
+	snprintf(addr->sun_path, sizeof(addr->sun_path), "/proc/self/fd/%d/crpc.%s.sock", fd, name);
+}
+
+static void
+sock_addr_done(const struct sockaddr_un *addr)
+{
+	close(atoi(addr->sun_path + strlen("/proc/self/fd/")));
+}
+
+static int
+sock_listen(const char *name)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct sockaddr_un addr;
+
+	sock_addr(&addr, name);
+	assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	assert_int_equal(listen(fd, 4), 0);
+	sock_addr_done(&addr);
+	return fd;
+}
+
+static int
+sock_connect(const char *name)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
+	struct sockaddr_un addr;
+
+	sock_addr(&addr, name);
+	rc = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
+	sock_addr_done(&addr);
+	if (rc == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* ---- tests: the way it should be ---- */
+
+static void
+memory_is_shared_and_sealed(void **state)
+{
+	struct crpc_shm *seg = create("a", NULL);
+	struct iovec io;
+	struct answer a;
+	char ctl[CMSG_SPACE(sizeof(int))];
+	struct msghdr msg = {.msg_iov = &io,
+			.msg_iovlen = 1,
+			.msg_control = ctl,
+			.msg_controllen = sizeof(ctl)};
+	int sock, fd;
+
+	assert_non_null(seg);
+	assert_int_equal(crpc_shm_serve(seg), 0);
+	sock = sock_connect("a");
+	assert_true(sock >= 0);
+	assert_int_equal(crpc_shm_serve(seg), 0); /* not ready: it waits */
+	crpc_shm_ready(seg);
+	assert_int_equal(crpc_shm_serve(seg), 1);
+	io = (struct iovec){&a, sizeof(a)};
+	assert_int_equal(recvmsg(sock, &msg, 0), sizeof(a));
+	assert_true(a.magic == ANSWER_MAGIC && a.version == 1 && a.status == 0);
+	assert_int_equal(a.size, crpc_shm_size(seg));
+	assert_true(a.incarnation == crpc_shm_header(seg)->incarnation);
+	assert_true(CMSG_FIRSTHDR(&msg)->cmsg_len == CMSG_LEN(sizeof(int)));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+	assert_int_equal(fcntl(fd, F_GET_SEALS), SEALS);
+	assert_int_equal(ftruncate(fd, 0), -1); /* what would be a SIGBUS */
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(ftruncate(fd, 1 << 20), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(pwrite(fd, "x", 1, 5000), 1);
+	assert_int_equal(*(char *)crpc_shm_ptr(seg, 5000, 1), 'x');
+	close(fd);
+	close(sock);
+	crpc_shm_free(seg);
+	assert_false(exists("crpc.a"));
+	assert_false(exists("crpc.a.sock"));
+}
+
+static void
+attached_by_another_process(void **state)
+{
+	struct owner o = start_owner();
+	struct crpc_shm *seg = attach("a");
+	struct crpc_shm_lock *lock;
+
+	assert_non_null(seg);
+	assert_int_equal(*(uint32_t *)crpc_shm_ptr(seg, 4096, 4), 77);
+	assert_int_equal(crpc_shm_header(seg)->owner_pid, o.pid);
+	assert_true(crpc_shm_owner_alive(seg));
+	/* Locks work without a name to open, and exclude each other. */
+	lock = crpc_shm_lock_take(seg, 9);
+	assert_non_null(lock);
+	assert_int_equal(crpc_shm_lock_held(seg, 9), 1);
+	assert_null(crpc_shm_lock_take(seg, 9));
+	assert_int_equal(errno, EAGAIN);
+	assert_null(crpc_shm_lock_take(seg, 0));
+	crpc_shm_lock_drop(lock);
+	assert_int_equal(crpc_shm_lock_held(seg, 9), 0);
+	kill_owner(&o);
+	assert_false(crpc_shm_owner_alive(seg));
+	assert_int_equal(*(uint32_t *)crpc_shm_ptr(seg, 4096, 4), 77);
+	crpc_shm_detach(seg);
+	assert_null(attach("a"));
+	assert_int_equal(errno, ECONNREFUSED);
+	crpc_shm_free(create("a", NULL));
+	assert_false(exists("crpc.a.sock"));
+}
+
+static void
+a_living_socket_is_left_alone(void **state)
+{
+	struct owner o = start_owner();
+	struct crpc_shm *seg;
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		assert_null(create("a", NULL));
+		assert_int_equal(errno, EADDRINUSE);
+		seg = attach("a");
+		assert_non_null(seg);
+		crpc_shm_detach(seg);
+	}
+	kill_owner(&o);
+	assert_true(exists("crpc.a.sock")); /* stale */
+	o = start_owner();                  /* replaces it */
+	seg = attach("a");
+	assert_non_null(seg);
+	assert_int_equal(crpc_shm_header(seg)->owner_pid, o.pid);
+	crpc_shm_detach(seg);
+	kill_owner(&o);
+	crpc_shm_free(create("a", NULL));
+}
+
+/* The child has the listening socket, and the dead owner's name goes to a new one all the same. */
+static void
+a_forked_child_keeps_nothing_alive(void **state)
+{
+	struct owner o;
+	struct crpc_shm *seg;
+
+	how.forks = true;
+	o = start_owner();
+	how.forks = false;
+	seg = attach("a");
+	assert_non_null(seg);
+	kill_owner(&o);
+	assert_int_equal(kill(o.child, 0), 0);
+	assert_false(crpc_shm_owner_alive(seg));
+	crpc_shm_detach(seg);
+	assert_null(attach("a"));
+	assert_int_equal(errno, ECONNREFUSED);
+	seg = create("a", NULL);
+	assert_non_null(seg);
+	crpc_shm_free(seg);
+	kill(o.child, SIGKILL);
+}
+
+static void
+somebody_elses_socket_is_left_alone(void **state)
+{
+	int fd = sock_listen("a");
+	char path[CRPC_SHM_PATH_MAX];
+
+	assert_null(create("a", NULL));
+	assert_int_equal(errno, EADDRINUSE);
+	assert_non_null(strstr(crpc_log_last(), "listens"));
+	assert_true(exists("crpc.a.sock"));
+	assert_false(exists("crpc.a"));
+	close(fd); /* nobody listens any more: stale */
+	crpc_shm_free(create("a", NULL));
+	assert_false(exists("crpc.a.sock"));
+
+	snprintf(path, sizeof(path), "%s/crpc.a.sock", dir);
+	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	close(fd);
+	assert_null(create("a", NULL));
+	assert_int_equal(errno, EEXIST);
+	assert_true(exists("crpc.a.sock"));
+	unlink(path);
+}
+
+/* A segment with a name takes over from one without, and back. */
+static void
+a_door_gives_way_to_a_file(void **state)
+{
+	struct crpc_shm_conf conf = {
+			.name = "a", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
+	struct owner o = start_owner();
+	struct crpc_shm *own, *seg;
+
+	kill_owner(&o);
+	own = crpc_shm_create(&conf);
+	assert_non_null(own);
+	assert_false(exists("crpc.a.sock"));
+	crpc_shm_ready(own);
+	seg = attach("a");
+	assert_non_null(seg);
+	crpc_shm_detach(seg);
+	crpc_shm_free(own);
+	assert_false(exists("crpc.a"));
+}
+
+static void
+a_silent_owner_is_told_from_a_dead_one(void **state)
+{
+	struct owner o;
+
+	how.silent = true;
+	o = start_owner();
+	how.silent = false;
+	assert_null(attach("a"));
+	assert_int_equal(errno, ETIMEDOUT);
+	assert_non_null(strstr(crpc_log_last(), "crpc_shm_serve"));
+	kill_owner(&o);
+	assert_null(attach("a"));
+	assert_int_equal(errno, ECONNREFUSED);
+	crpc_shm_free(create("a", NULL));
+}
+
+/* Nobody can block the owner, or leave anything in it, by connecting. */
+static void
+connecting_costs_the_owner_nothing(void **state)
+{
+	struct crpc_shm *seg = create("a", NULL);
+	int before, i, fd[40], served = 0;
+
+	assert_non_null(seg);
+	crpc_shm_ready(seg);
+	before = open_files();
+	for (i = 0; i < 40; i++) {
+		fd[i] = sock_connect("a");
+		assert_true(fd[i] >= 0);
+		assert_true(write(fd[i], "hello", 5) == 5);
+	}
+	for (i = 0; i < 40; i += 2)
+		close(fd[i]);
+	assert_int_equal(crpc_shm_serve(seg), 16);
+	for (i = 0; i < 4; i++)
+		served += (int)crpc_shm_serve(seg);
+	assert_int_equal(served, 24);
+	for (i = 1; i < 40; i += 2)
+		close(fd[i]);
+	assert_int_equal(open_files(), before);
+	crpc_shm_free(seg);
+}
+
+static void
+a_long_directory_works(void **state)
+{
+	char saved[sizeof(dir)], longer[sizeof(dir)];
+	struct owner o;
+	struct crpc_shm *seg;
+
+	strcpy(saved, dir);
+	snprintf(longer, sizeof(longer), "%.40s/%0100d", saved, 1);
+	assert_int_equal(mkdir(longer, 0700), 0);
+	strcpy(dir, longer);
+	o = start_owner();
+	seg = attach("a");
+	assert_non_null(seg);
+	crpc_shm_detach(seg);
+	kill_owner(&o);
+	crpc_shm_free(create("a", NULL));
+	strcpy(dir, saved);
+	assert_int_equal(rmdir(longer), 0);
+}
+
+static void
+no_room_is_said_and_leaves_nothing(void **state)
+{
+	struct crpc_shm_conf conf = {.name = "a",
+			.dir = dir,
+			.size = UINT64_C(1) << 45,
+			.kind = KIND,
+			.memfd = true};
+	struct crpc_shm_allow allow = {.uid_count = CRPC_SHM_ALLOW_MAX + 1};
+
+	assert_null(crpc_shm_create(&conf));
+	assert_int_equal(errno, ENOSPC);
+	assert_non_null(strstr(crpc_log_last(), "cannot reserve"));
+	conf.size = SIZE;
+	conf.allow = &allow;
+	assert_null(crpc_shm_create(&conf));
+	assert_int_equal(errno, EINVAL);
+	allow.uid_count = 0;
+	conf.memfd = false;
+	assert_null(crpc_shm_create(&conf)); /* a file has a mode, not a list */
+	assert_int_equal(errno, EINVAL);
+	assert_false(exists("crpc.a"));
+	assert_false(exists("crpc.a.sock"));
+}
+
+static void
+huge_pages_work_where_there_are_some(void **state)
+{
+	struct crpc_shm_conf conf = {.name = "a",
+			.dir = dir,
+			.size = SIZE,
+			.kind = KIND,
+			.kind_version = 3,
+			.memfd = true,
+			.huge = true,
+			.prefault = true};
+	struct crpc_shm *seg = crpc_shm_create(&conf);
+	int rc = errno;
+
+	if (seg == NULL) {
+		/* None are reserved, or the kernel has none. */
+		assert_true(rc == ENOMEM || rc == ENOSPC || rc == ENOSYS || rc == ENODEV);
+		assert_false(exists("crpc.a") || exists("crpc.a.sock"));
+		skip();
+	}
+	assert_int_equal(crpc_shm_header(seg)->page_size, crpc_shm_size(seg));
+	assert_true(crpc_shm_size(seg) >= 1 << 21);
+	crpc_shm_free(seg);
+}
+
+/* ---- tests: users ---- */
+
+/* What errno a process of these ids gets from attach: 0 if it may. */
+static int
+attach_as(uid_t uid, gid_t gid, gid_t extra)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (setgroups(1, &extra) != 0 || setgid(gid) != 0 || setuid(uid) != 0)
+			_exit(99);
+		_exit(attach("a") == NULL ? errno : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void
+the_list_decides_who_attaches(void **state)
+{
+	const uid_t users[] = {1, NOBODY}, other[] = {12345};
+	const gid_t groups[] = {GROUP};
+	const struct {
+		struct crpc_shm_allow allow;
+		int by_uid, by_gid, by_extra;
+	} cases[] = {
+			{{NULL, NULL, 0, 0}, EACCES, EACCES, EACCES},
+			{{other, NULL, 1, 0}, EACCES, EACCES, EACCES},
+			{{users, NULL, 2, 0}, 0, EACCES, EACCES},
+			{{other, groups, 1, 1}, EACCES, 0, 0},
+			{{NULL, groups, 0, 1}, EACCES, 0, 0},
+	};
+	struct owner o;
+	size_t i;
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(dir, 0755), 0);
+	for (i = 0; i < CRPC_DIM(cases); i++) {
+		how.allow = i == 0 ? NULL : &cases[i].allow;
+		o = start_owner();
+		assert_int_equal(attach_as(NOBODY, NOBODY, NOBODY), cases[i].by_uid);
+		assert_int_equal(attach_as(777, GROUP, 777), cases[i].by_gid);
+		assert_int_equal(attach_as(777, 777, GROUP), cases[i].by_extra);
+		crpc_shm_detach(attach("a"));
+		kill_owner(&o);
+	}
+	how.allow = NULL;
+	crpc_shm_free(create("a", NULL));
+}
+
+static void
+peers_are_told_by_the_kernel(void **state)
+{
+	const uid_t list[] = {4242};
+	const struct crpc_shm_allow allow = {.uids = list, .uid_count = 1};
+	struct crpc_shm_peer peer;
+	int s[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, s), 0);
+	assert_int_equal(crpc_shm_peer_get(s[0], &peer), 0);
+	assert_int_equal(peer.pid, getpid());
+	assert_int_equal(peer.uid, geteuid());
+	assert_true(crpc_shm_allowed(NULL, &peer));
+	peer.uid = 4242;
+	assert_false(crpc_shm_allowed(NULL, &peer));
+	assert_true(crpc_shm_allowed(&allow, &peer));
+	peer.uid = 4243;
+	peer.gid = 4242; /* a group is no user */
+	assert_false(crpc_shm_allowed(&allow, &peer));
+	assert_int_equal(crpc_shm_peer_get(-1, &peer), -EBADF);
+	close(s[0]);
+	close(s[1]);
+}
+
+/* ---- tests: an owner that lies ---- */
+
+enum lie {
+	HONEST,
+	SHORT,
+	MAGIC,
+	VERSION,
+	STATUS,
+	NO_FD,
+	TWO_FDS,
+	UNSEALED,
+	SMALL,
+	HEADER,
+	NOT_OWNED,
+	NO_FILE,
+	SILENT,
+	LIES
+};
+
+static const struct {
+	const char *says;
+	int rc;
+} lies[LIES] = {
+		[HONEST] = {NULL, 0},
+		[SHORT] = {"length of the owner's answer is 0x5", EPROTO},
+		[MAGIC] = {"magic of the owner's answer", EPROTO},
+		[VERSION] = {"version of the owner's answer", EPROTO},
+		[STATUS] = {"could not pass", EIO},
+		[NO_FD] = {"number of descriptors is 0x0, expected 0x1", EPROTO},
+		[TWO_FDS] = {NULL, 0}, /* the second is closed */
+		[UNSEALED] = {"seals of its memory is 0x0", EPROTO},
+		[SMALL] = {"file size", EPROTO},
+		[HEADER] = {"layout version", EPROTO},
+		[NOT_OWNED] = {"dead", ECONNREFUSED},
+		[NO_FILE] = {"seals", EPROTO},
+		[SILENT] = {"dead", ECONNREFUSED},
+};
+
+/* Memory as an honest owner would make it, but for one lie; its lock is held by *lock_fd. */
+static int
+make_memory(enum lie lie, int *lock_fd)
+{
+	struct crpc_shm_header h = {.magic = CRPC_SHM_MAGIC,
+			.version = CRPC_SHM_VERSION,
+			.header_size = sizeof(h),
+			.total_size = 4096,
+			.kind = KIND,
+			.kind_version = lie == HEADER ? 4 : 3,
+			.state = CRPC_SHM_READY};
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+	char path[32];
+	int fd = memfd_create("lie", MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, &h, sizeof(h), 0), sizeof(h));
+	assert_int_equal(ftruncate(fd, lie == SMALL ? 100 : 4096), 0);
+	if (lie != UNSEALED)
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, SEALS), 0);
+	if (lie != NOT_OWNED)
+		assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	*lock_fd = fd;
+	fd = open(path, O_RDWR);
+	if (lie == NO_FILE) {
+		close(fd);
+		fd = open("/dev/null", O_RDWR);
+	}
+	return fd;
+}
+
+/* In a child: accept one, and lie to it. */
+static void
+lie_to_one(int listener, enum lie lie)
+{
+	struct answer a = {ANSWER_MAGIC, 1, 0, 4096, 5};
+	struct iovec io = {&a, lie == SHORT ? 5 : sizeof(a)};
+	char ctl[CMSG_SPACE(2 * sizeof(int))] = {0};
+	struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
+	int sock = accept(listener, NULL, NULL), lock_fd, fds[2];
+	size_t len = (lie == TWO_FDS ? 2 : 1) * sizeof(int);
+
+	fds[0] = fds[1] = make_memory(lie, &lock_fd);
+	if (lie == MAGIC)
+		a.magic++;
+	if (lie == VERSION)
+		a.version++;
+	if (lie == STATUS)
+		a.status = 123456789;
+	if (lie != NO_FD && lie != STATUS) {
+		msg.msg_control = ctl;
+		msg.msg_controllen = CMSG_SPACE(len);
+		CMSG_FIRSTHDR(&msg)->cmsg_level = SOL_SOCKET;
+		CMSG_FIRSTHDR(&msg)->cmsg_type = SCM_RIGHTS;
+		CMSG_FIRSTHDR(&msg)->cmsg_len = CMSG_LEN(len);
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&msg)), fds, len);
+	}
+	if (lie != SILENT)
+		sendmsg(sock, &msg, 0);
+	close(sock);
+	for (;;)
+		pause(); /* its lock must live meanwhile */
+}
+
+static void
+an_owner_that_lies_is_refused(void **state)
+{
+	char path[CRPC_SHM_PATH_MAX];
+	struct crpc_shm *seg;
+	enum lie lie;
+	int listener, before;
+	pid_t pid;
+
+	snprintf(path, sizeof(path), "%s/crpc.a.sock", dir);
+	for (lie = HONEST; lie < LIES; lie++) {
+		before = open_files();
+		listener = sock_listen("a");
+		pid = fork();
+		if (pid == 0)
+			lie_to_one(listener, lie);
+		close(listener);
+		crpc_log_clear();
+		errno = 0;
+		seg = attach("a");
+		if (errno != lies[lie].rc && seg == NULL)
+			print_message("lie %d: errno %d, %s\n", lie, errno, crpc_log_last());
+		if (lies[lie].rc == 0) {
+			assert_non_null(seg);
+		} else {
+			assert_null(seg);
+			assert_int_equal(errno, lies[lie].rc);
+			assert_non_null(strstr(crpc_log_last(), lies[lie].says));
+		}
+		crpc_shm_detach(seg);
+		assert_int_equal(open_files(), before);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		unlink(path);
+	}
+}
+
+/* ---- tests: what tools see ---- */
+
+static void
+inspection_tells_what_is_there(void **state)
+{
+	struct crpc_shm_conf conf = {
+			.name = "f", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
+	struct crpc_shm *seg = crpc_shm_create(&conf);
+	struct crpc_shm_lock *lock[3];
+	struct crpc_shm_info info;
+	struct owner o;
+	int i;
+
+	assert_non_null(seg);
+	assert_int_equal(crpc_shm_inspect(dir, "crpc.f", &info), 0);
+	assert_string_equal(info.name, "f");
+	assert_true(info.living == 1 && info.state == CRPC_SHM_INIT && info.users == 0);
+	crpc_shm_ready(seg);
+	for (i = 0; i < 3; i++)
+		lock[i] = crpc_shm_lock_take(seg, (uint32_t)(1 + i * 300));
+	assert_int_equal(crpc_shm_inspect(dir, "crpc.f", &info), 0);
+	assert_true(info.state == CRPC_SHM_READY && info.users == 3 && info.kind == KIND);
+	assert_true(info.medium == CRPC_SHM_FILE && info.size == crpc_shm_size(seg));
+	assert_true(info.owner_pid == (uint32_t)getpid() && info.uid == geteuid());
+	for (i = 0; i < 3; i++)
+		crpc_shm_lock_drop(lock[i]);
+	assert_int_equal(crpc_shm_remove(dir, "f"), -EADDRINUSE);
+	crpc_shm_free(seg);
+	assert_int_equal(crpc_shm_inspect(dir, "crpc.f", &info), -ENOENT);
+	assert_int_equal(crpc_shm_remove(dir, "f"), 0);
+
+	o = start_owner();
+	assert_int_equal(crpc_shm_inspect(dir, "crpc.a", &info), 0);
+	assert_true(info.living == 1 && info.state == CRPC_SHM_READY && info.kind == KIND);
+	assert_true(info.medium == CRPC_SHM_MEMFD && info.users == -1 && info.size >= SIZE);
+	assert_int_equal(crpc_shm_inspect(dir, "crpc.a.sock", &info), -EINVAL);
+	assert_int_equal(crpc_shm_remove(dir, "a"), -EADDRINUSE);
+	kill_owner(&o);
+	assert_int_equal(crpc_shm_inspect(dir, "crpc.a", &info), 0);
+	assert_int_equal(info.living, 0);
+	assert_int_equal(crpc_shm_remove(dir, "a"), 0);
+	assert_false(exists("crpc.a") || exists("crpc.a.sock"));
+}
+
+static void
+what_is_not_ours_is_neither_listed_nor_removed(void **state)
+{
+	static const char *const names[] = {"x", "crpc", "crpc.", "crpc.a b", "crpc.x/y"};
+	struct crpc_shm_info info;
+	char path[CRPC_SHM_PATH_MAX];
+	size_t i;
+	int fd;
+
+	for (i = 0; i < CRPC_DIM(names); i++)
+		assert_int_not_equal(crpc_shm_inspect(dir, names[i], &info), 0);
+	assert_int_equal(crpc_shm_remove(dir, "../x"), -EINVAL);
+	snprintf(path, sizeof(path), "%s/crpc.notes", dir);
+	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	assert_int_equal(write(fd, "notes", 5), 5);
+	close(fd);
+	assert_int_equal(crpc_shm_inspect(dir, "crpc.notes", &info), 0);
+	assert_true(info.state == CRPC_SHM_BROKEN && info.living == 0);
+	assert_int_equal(crpc_shm_remove(dir, "notes"), -EEXIST);
+	unlink(path);
+	/* A socket whose door somebody removed: who listens tells whether it is in use. */
+	fd = sock_listen("s");
+	assert_int_equal(crpc_shm_inspect(dir, "crpc.s.sock", &info), 0);
+	assert_true(info.living == -1);
+	assert_int_equal(crpc_shm_remove(dir, "s"), -EADDRINUSE);
+	assert_true(exists("crpc.s.sock"));
+	close(fd);
+	assert_int_equal(crpc_shm_remove(dir, "s"), 0);
+	assert_false(exists("crpc.s.sock") || exists("crpc.s"));
+}
+
+/* One process removes all the time while others start and die: no living one loses its file. */
+static void
+removal_never_hits_a_living_one(void **state)
+{
+	struct crpc_shm *seg;
+	pid_t remover = fork(), pid;
+	int round, status;
+
+	if (remover == 0)
+		for (;;)
+			crpc_shm_remove(dir, "a");
+	for (round = 0; round < 150; round++) {
+		pid = fork();
+		if (pid == 0) {
+			seg = create("a", NULL);
+			if (seg == NULL)
+				_exit(errno == EADDRINUSE ? 0 : 2);
+			crpc_shm_ready(seg);
+			usleep(300);
+			_exit(exists("crpc.a") && exists("crpc.a.sock") ? 0 : 1);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		if (status != 0)
+			kill(remover, SIGKILL);
+		assert_int_equal(status, 0);
+	}
+	kill(remover, SIGKILL);
+	waitpid(remover, NULL, 0);
+	crpc_shm_remove(dir, "a");
+	assert_false(exists("crpc.a") || exists("crpc.a.sock"));
+}
+
+static int
+make_dir(void **state)
+{
+	strcpy(dir, "/dev/shm/test_shm_door.XXXXXX");
+	return mkdtemp(dir) == NULL;
+}
+
+static int
+remove_dir(void **state)
+{
+	return rmdir(dir); /* fails if a test left a file behind */
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(memory_is_shared_and_sealed),
+			cmocka_unit_test(attached_by_another_process),
+			cmocka_unit_test(a_living_socket_is_left_alone),
+			cmocka_unit_test(a_forked_child_keeps_nothing_alive),
+			cmocka_unit_test(somebody_elses_socket_is_left_alone),
+			cmocka_unit_test(a_door_gives_way_to_a_file),
+			cmocka_unit_test(a_silent_owner_is_told_from_a_dead_one),
+			cmocka_unit_test(connecting_costs_the_owner_nothing),
+			cmocka_unit_test(a_long_directory_works),
+			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
+			cmocka_unit_test(huge_pages_work_where_there_are_some),
+			cmocka_unit_test(the_list_decides_who_attaches),
+			cmocka_unit_test(peers_are_told_by_the_kernel),
+			cmocka_unit_test(an_owner_that_lies_is_refused),
+			cmocka_unit_test(inspection_tells_what_is_there),
+			cmocka_unit_test(what_is_not_ours_is_neither_listed_nor_removed),
+			cmocka_unit_test(removal_never_hits_a_living_one),
+	};
+
+	return cmocka_run_group_tests_name("shm_door", tests, make_dir, remove_dir);
+}
