@@ -44,6 +44,12 @@
 #define CRPC_ARENA_MEMBERS_MAX 4095
 /** Bytes of the largest block of an arena. */
 #define CRPC_ARENA_BLOCK_MAX (1u << 30)
+/** Segments of one translation table. */
+#define CRPC_XLATE_SEGS_MAX 4096
+/** Bits of the offset in a reference to a byte of a segment; the segment's number is above. */
+#define CRPC_XLATE_OFF_BITS 40
+/** Bytes of address space that one translation table may reserve. */
+#define CRPC_XLATE_WINDOW_MAX (UINT64_C(1) << 45)
 
 /* ---- lib/ipc ---- */
 

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_XLATE_H
+#define CRPC_XLATE_H
+
+/**
+ * @file
+ * References: one 64-bit number that names a byte in any of many segments, for every process.
+ *
+ *     63        40 39                                   0
+ *     +-----------+-------------------------------------+
+ *     |  segment  |  offset                             |      0 names nothing
+ *     +-----------+-------------------------------------+
+ *
+ * A pointer means nothing in another process, where the same segment is mapped elsewhere. The
+ * processes agree on a number for each segment and exchange references instead. A table turns one
+ * into the other, each way by one access and whatever the number of segments is:
+ *
+ *     x = crpc_xlate_create(max_segments, max_size)      reserves addresses, no memory
+ *     base = crpc_xlate_map(x, id, seg)                  maps the segment into its slot
+ *     ref = crpc_xlate_ref(x, ptr, len)                  pointer -> reference
+ *     ptr = crpc_xlate_ptr(x, ref, len)                  reference -> pointer
+ *     crpc_xlate_del(x, id), crpc_xlate_free(x)
+ *
+ * The addresses are one window of slots of equal size, a power of two. Segment `id` lies at the
+ * start of slot `id`, so a shift of (pointer - window) is its number:
+ *
+ *     window            stride           2 * stride
+ *     | segment 1 |.....| segment 2 |....| segment 3   |....|   . reserved, faults when touched
+ *
+ * Memory that is mapped already, outside the window, can be registered too (crpc_xlate_add()).
+ * References to it become pointers by the same table; its pointers become references by a binary
+ * search over the segments.
+ *
+ * Trust. A reference may come from a hostile process: a number that is no segment, and an offset or
+ * a length that does not lie in it, give NULL. The sizes are those that the kernel gave.
+ *
+ * Threads. Any thread may translate. One thread at a time creates, maps, adds and deletes, and may
+ * do so while others translate, except: nobody may use what is being deleted, and nobody may look
+ * up pointers outside the window (crpc_xlate_ref_tree(), crpc_xlate_ref_linear()) meanwhile.
+ * Nothing here needs EAL.
+ */
+
+#include <stdint.h>
+
+#include "crpc_atomic.h"
+#include "crpc_util.h"
+
+struct crpc_shm;
+
+/** The offset's part of a reference. */
+#define CRPC_XLATE_OFF_MASK ((UINT64_C(1) << CRPC_XLATE_OFF_BITS) - 1)
+
+/** One segment; size 0: none. */
+struct crpc_xlate_seg {
+	/** Published last when a segment comes, and first when it goes. */
+	_Atomic uint64_t size;
+	_Atomic uint64_t window; /**< The same if it lies in its slot of the window, else 0. */
+	uintptr_t base;
+	uint64_t reserved; /**< Two segments a line: none lies on two. */
+};
+
+/** A table. Only the inline functions below look into it. */
+struct crpc_xlate {
+	struct crpc_xlate_seg *seg; /**< By number; 0 is never used. */
+	uintptr_t window;           /**< Where slot 0 would be; the first one is 1. */
+	uint32_t shift;             /**< log2 of a slot's size. */
+	uint32_t slots;             /**< One more than the highest number. */
+};
+
+/**
+ * Make a table, and reserve the addresses of its window.
+ *
+ * @param max_segments
+ *   Segments are numbered 1 to this; at most CRPC_XLATE_SEGS_MAX.
+ * @param max_size
+ *   Bytes of the largest one, at most 2^CRPC_XLATE_OFF_BITS. Rounded up to a power of two, times
+ *   max_segments, it may be at most CRPC_XLATE_WINDOW_MAX.
+ * @return
+ *   The table, or NULL with errno: EINVAL (said), ENOMEM (no such room in the address space, said).
+ */
+struct crpc_xlate *crpc_xlate_create(uint32_t max_segments, uint64_t max_size);
+
+/** Unmap every segment of the window, and free the table. NULL is fine. */
+void crpc_xlate_free(struct crpc_xlate *x);
+
+/**
+ * Map a segment into its slot, besides the mapping that it has.
+ *
+ * @param x
+ *   The table.
+ * @param id
+ *   Its number, the same in every process.
+ * @param seg
+ *   The segment. It may be detached afterwards: the slot keeps the memory until it is deleted.
+ * @return
+ *   Where it starts, header included, or NULL with errno: EINVAL (number), EEXIST (the number is
+ *   taken), EFBIG (larger than a slot), or what mmap gave; said.
+ */
+void *crpc_xlate_map(struct crpc_xlate *x, uint32_t id, const struct crpc_shm *seg);
+
+/**
+ * Register memory that is mapped elsewhere. The caller keeps it mapped until it is deleted.
+ *
+ * @return
+ *   0, -EINVAL (number; size 0 or above 2^CRPC_XLATE_OFF_BITS; it lies in the window, or overlaps
+ *   another one), -EEXIST (the number is taken); said.
+ */
+int crpc_xlate_add(struct crpc_xlate *x, uint32_t id, void *base, uint64_t size);
+
+/** Forget a segment, and unmap it from the window. 0 or -ENOENT. */
+int crpc_xlate_del(struct crpc_xlate *x, uint32_t id);
+
+/**
+ * The reference of @p ptr, found by binary search; any segment.
+ *
+ * @return
+ *   The reference, or 0 if not all of @p len bytes lie in one segment.
+ */
+uint64_t crpc_xlate_ref_tree(const struct crpc_xlate *x, const void *ptr, uint64_t len);
+
+/** The same by asking each segment: for comparison. */
+uint64_t crpc_xlate_ref_linear(const struct crpc_xlate *x, const void *ptr, uint64_t len);
+
+/**
+ * The address of @p len bytes at a reference.
+ *
+ * @return
+ *   The address, or NULL if the reference names no segment or not all of them lie in it.
+ */
+static inline void *
+crpc_xlate_ptr(const struct crpc_xlate *x, uint64_t ref, uint64_t len)
+{
+	uint64_t id = ref >> CRPC_XLATE_OFF_BITS, off = ref & CRPC_XLATE_OFF_MASK, size;
+
+	if (crpc_unlikely(id >= x->slots))
+		return NULL;
+	/* A20 pairs with R20 in publish(): the segment's base and mapping before its size. */
+	size = crpc_load_acquire(&x->seg[id].size);
+	if (crpc_unlikely(off >= size || len > size - off))
+		return NULL;
+	return (void *)(x->seg[id].base + off);
+}
+
+/**
+ * The reference of @p len bytes at @p ptr.
+ *
+ * @return
+ *   The reference, or 0 if not all of them lie in one segment.
+ */
+static inline uint64_t
+crpc_xlate_ref(const struct crpc_xlate *x, const void *ptr, uint64_t len)
+{
+	uint64_t at = (uintptr_t)ptr - x->window, id = at >> x->shift, off, size;
+
+	if (crpc_unlikely(id >= x->slots))
+		return crpc_xlate_ref_tree(x, ptr, len);
+	/*
+	 * A21 pairs with R21 in publish(). Memory outside the window has a number too; its slot is
+	 * empty. What is loaded is only compared: the answer does not wait for it.
+	 */
+	size = crpc_load_acquire(&x->seg[id].window);
+	off = at - (id << x->shift);
+	if (crpc_unlikely(off >= size || len > size - off))
+		return 0;
+	return id << CRPC_XLATE_OFF_BITS | off;
+}
+
+#endif

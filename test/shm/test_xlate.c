@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * References: each way and by each look-up the same answer; nothing but bytes of a segment has one;
+ * what another process made up gives NULL; what one thread publishes others read.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "crpc_log.h"
+#include "crpc_shm.h"
+#include "crpc_xlate.h"
+
+#define KIND CRPC_SHM_KIND('T', 'E', 'S', 'T')
+#define SEGS 100u
+#define REF(id, off) ((uint64_t)(id) << CRPC_XLATE_OFF_BITS | (off))
+
+static char dir[64];
+static uint64_t rng;
+
+static uint64_t
+next_random(void)
+{
+	uint64_t z = (rng += UINT64_C(0x9e3779b97f4a7c15));
+
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+static struct crpc_shm *
+create(uint32_t number, uint64_t size)
+{
+	char name[16];
+	struct crpc_shm_conf conf = {
+			.name = name, .dir = dir, .size = size, .kind = KIND, .kind_version = 1};
+	struct crpc_shm *seg;
+
+	snprintf(name, sizeof(name), "s%u", number);
+	seg = crpc_shm_create(&conf);
+	assert_non_null(seg);
+	return seg;
+}
+
+/* All look-ups agree that these bytes have that reference, or none. */
+static void
+check_ref(const struct crpc_xlate *x, const void *ptr, uint64_t len, uint64_t ref)
+{
+	assert_true(crpc_xlate_ref(x, ptr, len) == ref);
+	assert_true(crpc_xlate_ref_tree(x, ptr, len) == ref);
+	assert_true(crpc_xlate_ref_linear(x, ptr, len) == ref);
+	if (ref != 0)
+		assert_ptr_equal(crpc_xlate_ptr(x, ref, len), ptr);
+}
+
+static void
+both_ways_over_many_segments(void **state)
+{
+	struct crpc_xlate *x = crpc_xlate_create(SEGS, 3 << 20);
+	struct crpc_shm *seg;
+	uint64_t size[SEGS + 1], off, len;
+	uint8_t *base[SEGS + 1];
+	uint32_t id, i;
+
+	assert_non_null(x);
+	for (id = SEGS; id >= 1; id--) {
+		seg = create(id, 1 + next_random() % 100000 + sizeof(struct crpc_shm_header));
+		size[id] = crpc_shm_size(seg);
+		base[id] = crpc_xlate_map(x, id, seg);
+		assert_non_null(base[id]);
+		((struct crpc_shm_header *)base[id])->owner_start = id;
+		assert_int_equal(crpc_shm_header(seg)->owner_start, id); /* the same memory */
+		crpc_shm_free(seg); /* the slot keeps it */
+	}
+	for (id = 1; id <= SEGS; id++) {
+		check_ref(x, base[id], size[id], REF(id, 0));
+		check_ref(x, base[id], size[id] + 1, 0);
+		check_ref(x, base[id] + size[id] - 1, 1, REF(id, size[id] - 1));
+		check_ref(x, base[id] + size[id], 0, 0);
+		check_ref(x, base[id] - 1, 1, 0);
+		check_ref(x, base[id] + 1, UINT64_MAX, 0);
+		for (i = 0; i < 20; i++) {
+			off = next_random() % size[id];
+			len = next_random() % (size[id] - off + 1);
+			check_ref(x, base[id] + off, len, REF(id, off));
+		}
+		assert_int_equal(((struct crpc_shm_header *)base[id])->owner_start, id);
+	}
+	assert_int_equal((uintptr_t)base[7] % (4 << 20), 0);
+	crpc_xlate_free(x);
+}
+
+static void
+hostile_references_give_null(void **state)
+{
+	struct crpc_xlate *x = crpc_xlate_create(4, 1 << 20);
+	struct crpc_shm *seg = create(1, 8192);
+	uint8_t *base, *p;
+	uint64_t ref, i;
+
+	assert_non_null(x);
+	base = crpc_xlate_map(x, 2, seg);
+	assert_non_null(base);
+	assert_null(crpc_xlate_ptr(x, 0, 0));
+	assert_null(crpc_xlate_ptr(x, 0, 1));
+	assert_null(crpc_xlate_ptr(x, REF(1, 0), 0));
+	assert_null(crpc_xlate_ptr(x, REF(3, 0), 1));
+	assert_null(crpc_xlate_ptr(x, REF(5, 0), 1));
+	assert_null(crpc_xlate_ptr(x, REF(6, 0), 1));
+	assert_null(crpc_xlate_ptr(x, UINT64_MAX, 1));
+	assert_null(crpc_xlate_ptr(x, UINT64_MAX, UINT64_MAX));
+	assert_null(crpc_xlate_ptr(x, REF(2, 8192), 0));
+	assert_null(crpc_xlate_ptr(x, REF(2, 8191), 2));
+	assert_null(crpc_xlate_ptr(x, REF(2, 1), UINT64_MAX));
+	assert_null(crpc_xlate_ptr(x, REF(2, CRPC_XLATE_OFF_MASK), 1));
+	assert_ptr_equal(crpc_xlate_ptr(x, REF(2, 8191), 1), base + 8191);
+	for (i = 0; i < 100000; i++) {
+		ref = next_random() >> next_random() % 64;
+		if (i % 2 == 0)
+			ref = REF(2, ref & CRPC_XLATE_OFF_MASK);
+		p = crpc_xlate_ptr(x, ref, i % 9);
+		assert_true(p == NULL || (p >= base && p + i % 9 <= base + 8192));
+		p = (uint8_t *)(next_random() >> next_random() % 64); /* as a pointer */
+		assert_true(crpc_xlate_ref(x, p, 1) == crpc_xlate_ref_linear(x, p, 1));
+	}
+	crpc_xlate_free(x);
+	crpc_shm_free(seg);
+}
+
+static void
+memory_outside_the_window(void **state)
+{
+	struct crpc_xlate *x = crpc_xlate_create(8, 1 << 20);
+	struct crpc_shm *seg = create(1, 8192);
+	uint8_t *mem = malloc(3 * 4096), *base;
+
+	assert_non_null(x);
+	assert_non_null(mem);
+	base = crpc_xlate_map(x, 1, seg);
+	assert_non_null(base);
+	assert_int_equal(crpc_xlate_add(x, 2, mem + 4096, 4096), 0);
+	assert_int_equal(crpc_xlate_add(x, 3, mem + 8192, 4096), 0);
+	assert_int_equal(crpc_xlate_add(x, 4, mem, 4097), -EINVAL);
+	assert_int_equal(crpc_xlate_add(x, 4, mem + 8191, 1), -EINVAL);
+	assert_int_equal(crpc_xlate_add(x, 4, base + 4096, 1), -EINVAL);
+	assert_int_equal(crpc_xlate_add(x, 4, (void *)4096, CRPC_XLATE_OFF_MASK + 2), -EINVAL);
+	assert_int_equal(crpc_xlate_add(x, 4, mem, 0), -EINVAL);
+	assert_int_equal(crpc_xlate_add(x, 4, mem, 4096), 0);
+	check_ref(x, mem, 4096, REF(4, 0));
+	check_ref(x, mem + 4095, 1, REF(4, 4095));
+	check_ref(x, mem + 4095, 2, 0); /* two segments, though neighbours */
+	check_ref(x, mem + 4096, 1, REF(2, 0));
+	check_ref(x, mem + 3 * 4096 - 1, 1, REF(3, 4095));
+	check_ref(x, mem + 3 * 4096, 1, 0);
+	check_ref(x, base + 5, 5, REF(1, 5));
+	/* The slot of memory outside is empty: its addresses mean nothing. */
+	check_ref(x, base + (2 << 20), 1, 0);
+	assert_int_equal(crpc_xlate_del(x, 2), 0);
+	check_ref(x, mem + 4096, 1, 0);
+	assert_null(crpc_xlate_ptr(x, REF(2, 0), 1));
+	check_ref(x, mem + 8192, 1, REF(3, 0));
+	crpc_xlate_free(x);
+	crpc_shm_free(seg);
+	free(mem);
+}
+
+static void
+numbers_and_sizes_are_checked(void **state)
+{
+	struct crpc_xlate *x;
+	struct crpc_shm *small = create(1, 4096), *big = create(2, (2 << 20) + 1);
+
+	assert_null(crpc_xlate_create(0, 4096));
+	assert_int_equal(errno, EINVAL);
+	assert_null(crpc_xlate_create(CRPC_XLATE_SEGS_MAX + 1, 4096));
+	assert_null(crpc_xlate_create(1, 0));
+	assert_null(crpc_xlate_create(1, CRPC_XLATE_OFF_MASK + 2));
+	assert_null(crpc_xlate_create(CRPC_XLATE_SEGS_MAX, CRPC_XLATE_OFF_MASK));
+	assert_int_equal(errno, EINVAL);
+	assert_non_null(strstr(crpc_log_last(), "4096 segments"));
+	x = crpc_xlate_create(2, 4096);
+	assert_non_null(x);
+	assert_null(crpc_xlate_map(x, 0, small));
+	assert_int_equal(errno, EINVAL);
+	assert_null(crpc_xlate_map(x, 3, small));
+	assert_int_equal(errno, EINVAL);
+	assert_null(crpc_xlate_map(x, 1, big));
+	assert_int_equal(errno, EFBIG);
+	assert_non_null(crpc_xlate_map(x, 1, small));
+	assert_null(crpc_xlate_map(x, 1, small));
+	assert_int_equal(errno, EEXIST);
+	assert_int_equal(crpc_xlate_del(x, 2), -ENOENT);
+	assert_int_equal(crpc_xlate_del(x, 3), -ENOENT);
+	assert_int_equal(crpc_xlate_del(x, 1), 0);
+	assert_int_equal(crpc_xlate_del(x, 1), -ENOENT);
+	assert_non_null(crpc_xlate_map(x, 1, small)); /* and again */
+	crpc_xlate_free(x);
+	crpc_xlate_free(NULL);
+	crpc_shm_free(small);
+	crpc_shm_free(big);
+}
+
+/* Random maps and deletions beside a plain model of what is there. */
+static void
+as_a_simple_model(void **state)
+{
+	struct crpc_xlate *x = crpc_xlate_create(16, 1 << 20);
+	struct crpc_shm *seg[17];
+	uint8_t *base[17] = {NULL}, *p;
+	uint64_t size[17], off;
+	uint32_t step, id, other;
+
+	assert_non_null(x);
+	for (id = 1; id <= 16; id++) {
+		seg[id] = create(id, 4096 * id);
+		size[id] = crpc_shm_size(seg[id]);
+	}
+	for (step = 0; step < 4000; step++) {
+		id = 1 + (uint32_t)next_random() % 16;
+		if (base[id] == NULL) {
+			base[id] = crpc_xlate_map(x, id, seg[id]);
+			assert_non_null(base[id]);
+		} else {
+			assert_int_equal(crpc_xlate_del(x, id), 0);
+			check_ref(x, base[id], 1, 0);
+			base[id] = NULL;
+		}
+		other = 1 + (uint32_t)next_random() % 16;
+		off = next_random() % size[other];
+		p = crpc_xlate_ptr(x, REF(other, off), 1);
+		assert_ptr_equal(p, base[other] == NULL ? NULL : base[other] + off);
+		if (p != NULL)
+			check_ref(x, p, 1, REF(other, off));
+	}
+	crpc_xlate_free(x);
+	for (id = 1; id <= 16; id++)
+		crpc_shm_free(seg[id]);
+}
+
+static _Atomic uint32_t stop;
+
+static void *
+translate(void *arg)
+{
+	const struct crpc_xlate *x = arg;
+	const struct crpc_shm_header *h;
+	uint32_t id;
+
+	while (crpc_load_relaxed(&stop) == 0)
+		for (id = 1; id <= 64; id++) {
+			h = crpc_xlate_ptr(x, REF(id, 0), sizeof(*h));
+			/* What is there has its mapping and its header. */
+			if (h != NULL && (h->magic != CRPC_SHM_MAGIC ||
+							 crpc_xlate_ref(x, h, 1) != REF(id, 0)))
+				return (void *)1;
+		}
+	return NULL;
+}
+
+static void
+others_translate_while_one_maps(void **state)
+{
+	struct crpc_xlate *x = crpc_xlate_create(64, 1 << 20);
+	struct crpc_shm *seg[65];
+	pthread_t thread[2];
+	void *rc;
+	uint32_t id;
+
+	assert_non_null(x);
+	for (id = 1; id <= 64; id++)
+		seg[id] = create(id, 4096);
+	assert_int_equal(pthread_create(&thread[0], NULL, translate, x), 0);
+	assert_int_equal(pthread_create(&thread[1], NULL, translate, x), 0);
+	for (id = 1; id <= 64; id++) {
+		assert_non_null(crpc_xlate_map(x, id, seg[id]));
+		usleep(200);
+	}
+	crpc_store_relaxed(&stop, 1);
+	for (id = 0; id < 2; id++) {
+		assert_int_equal(pthread_join(thread[id], &rc), 0);
+		assert_null(rc);
+	}
+	crpc_xlate_free(x);
+	for (id = 1; id <= 64; id++)
+		crpc_shm_free(seg[id]);
+}
+
+static int
+make_dir(void **state)
+{
+	const char *seed = getenv("TEST_SEED");
+
+	rng = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+	print_message("TEST_SEED=%llu\n", (unsigned long long)rng);
+	strcpy(dir, "/dev/shm/test_xlate.XXXXXX");
+	return mkdtemp(dir) == NULL;
+}
+
+static int
+remove_dir(void **state)
+{
+	return rmdir(dir);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(both_ways_over_many_segments),
+			cmocka_unit_test(hostile_references_give_null),
+			cmocka_unit_test(memory_outside_the_window),
+			cmocka_unit_test(numbers_and_sizes_are_checked),
+			cmocka_unit_test(as_a_simple_model),
+			cmocka_unit_test(others_translate_while_one_maps),
+	};
+
+	return cmocka_run_group_tests_name("xlate", tests, make_dir, remove_dir);
+}
