@@ -65,7 +65,7 @@ for example in "$source"/doc/examples/*.c; do
 	timeout 10 "$dest/$program" || fail "$program ended with status $?"
 done
 
-for tool in crpc-soft-mlx5 crpc-doctor crpc-plot-hgrm; do
+for tool in crpc-soft-mlx5 crpc-doctor crpc-plot-hgrm crpc-plot-shmbench crpc-shm; do
 	"$bin_dir/$tool" --help >/dev/null || fail "$tool --help"
 done
 
