@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which segment is a pointer in, and where in it? Asked of 1, 10, 100 segments and so on, by asking
+ * each (linear), by binary search (tree), and by a shift and one access (arithmetic).
+ *
+ * Throughput has many look-ups under way at once. "arithmetic_chained" less "chain_alone" is what
+ * one takes from its pointer to its reference: each look-up begins when the one before is known.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app_fail.h"
+#include "app_keys.h"
+#include "crpc_log.h"
+#include "crpc_shm.h"
+#include "crpc_xlate.h"
+#include "shmbench.h"
+
+#define POINTERS 4096u /* with their answers they fit the caches next to the tables */
+#define POINTS   8
+
+struct point {
+	struct crpc_xlate *x;
+	uint32_t segments;
+	const void *ptr[POINTERS];
+	uint64_t ref[POINTERS];
+};
+
+typedef uint64_t (*run_fn)(const struct point *p, uint64_t n);
+
+static uint64_t
+run_linear(const struct point *p, uint64_t n)
+{
+	uint64_t i, sum = 0;
+
+	for (i = 0; i < n; i++)
+		sum += crpc_xlate_ref_linear(p->x, p->ptr[i % POINTERS], 8);
+	return sum;
+}
+
+static uint64_t
+run_tree(const struct point *p, uint64_t n)
+{
+	uint64_t i, sum = 0;
+
+	for (i = 0; i < n; i++)
+		sum += crpc_xlate_ref_tree(p->x, p->ptr[i % POINTERS], 8);
+	return sum;
+}
+
+static uint64_t
+run_arithmetic(const struct point *p, uint64_t n)
+{
+	uint64_t i, sum = 0;
+
+	for (i = 0; i < n; i++)
+		sum += crpc_xlate_ref(p->x, p->ptr[i % POINTERS], 8);
+	return sum;
+}
+
+/* The next pointer's place in the array hangs on this one's reference, of which bit 63 is 0. */
+static uint64_t
+run_chained(const struct point *p, uint64_t n)
+{
+	uint64_t i, at = 0, ref, sum = 0;
+
+	for (i = 0; i < n; i++) {
+		ref = crpc_xlate_ref(p->x, p->ptr[at % POINTERS], 8);
+		at += 1 + (ref >> 63);
+		sum += ref;
+	}
+	return sum;
+}
+
+/* What that loop costs without a look-up: to be subtracted. */
+static uint64_t
+run_chain_alone(const struct point *p, uint64_t n)
+{
+	uint64_t i, at = 0, ptr, sum = 0;
+
+	for (i = 0; i < n; i++) {
+		ptr = (uintptr_t)p->ptr[at % POINTERS];
+		at += 1 + (ptr >> 63);
+		sum += ptr;
+	}
+	return sum;
+}
+
+/* And back. */
+static uint64_t
+run_to_pointer(const struct point *p, uint64_t n)
+{
+	uint64_t i, sum = 0;
+
+	for (i = 0; i < n; i++)
+		sum += (uintptr_t)crpc_xlate_ptr(p->x, p->ref[i % POINTERS], 8);
+	return sum;
+}
+
+static const struct {
+	const char *name;
+	run_fn run;
+} methods[] = {
+	{"linear", run_linear},
+	{"tree", run_tree},
+	{"arithmetic", run_arithmetic},
+	{"arithmetic_chained", run_chained},
+	{"chain_alone", run_chain_alone},
+	{"to_pointer", run_to_pointer},
+};
+
+/* What a run of n must add up to. */
+static uint64_t
+expected(const struct point *p, run_fn run, uint64_t n)
+{
+	bool pointers = run == run_to_pointer || run == run_chain_alone;
+	uint64_t i, sum = 0, all = 0;
+
+	for (i = 0; i < POINTERS; i++) {
+		sum += pointers ? (uintptr_t)p->ptr[i] : p->ref[i];
+		if (i + 1 == n % POINTERS)
+			all = sum;
+	}
+	return all + n / POINTERS * sum;
+}
+
+/* The numbers of segments that are looked at: powers of ten below the last, and the last. */
+static uint32_t
+plan(uint32_t most, uint32_t *count)
+{
+	uint32_t n = 0, k;
+
+	for (k = 1; k < most && n + 1 < POINTS; k *= 10)
+		count[n++] = k;
+	count[n++] = most;
+	return n;
+}
+
+/* One segment in all tables that are large enough; then only the tables keep it. */
+static int
+segment_add(struct point *p, uint32_t npoints, uint32_t id, uint64_t size)
+{
+	char name[CRPC_SHM_NAME_MAX];
+	struct crpc_shm_conf conf = {.name = name,
+		.memfd = true,
+		.size = size,
+		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
+	struct crpc_shm *seg;
+	int rc = 0;
+
+	snprintf(name, sizeof(name), "shmbench.%d", (int)getpid());
+	seg = crpc_shm_create(&conf);
+	if (seg == NULL)
+		return app_fail("%s; give fewer --num-segments or a smaller --segment-size-mb",
+			crpc_log_last());
+	for (; npoints != 0 && rc == 0; npoints--, p++)
+		if (id <= p->segments && crpc_xlate_map(p->x, id, seg) == NULL)
+			rc = app_fail("%s; give fewer --num-segments", crpc_log_last());
+	crpc_shm_free(seg);
+	return rc;
+}
+
+static int
+points_open(struct point *p, uint32_t n, uint64_t size)
+{
+	uint32_t i, id;
+	int rc = 0;
+
+	for (i = 0; i < n && rc == 0; i++) {
+		p[i].x = crpc_xlate_create(p[i].segments, size);
+		if (p[i].x == NULL)
+			rc = app_fail("%s; give fewer --num-segments or a smaller "
+				      "--segment-size-mb",
+				crpc_log_last());
+	}
+	for (id = 1; id <= p[n - 1].segments && rc == 0 && crpc_load_relaxed(&sb_stop) == 0; id++)
+		rc = segment_add(p, n, id, size);
+	return rc;
+}
+
+/* Random bytes of random segments. -EBADMSG if a look-up does not find one. */
+static int
+pointers_draw(struct point *p, uint64_t size)
+{
+	uint64_t rng = 1, id, off;
+	uint32_t i;
+
+	for (i = 0; i < POINTERS; i++) {
+		id = 1 + app_rng(&rng) % p->segments;
+		off = app_rng(&rng) % (size - 7);
+		p->ref[i] = id << CRPC_XLATE_OFF_BITS | off;
+		p->ptr[i] = crpc_xlate_ptr(p->x, p->ref[i], 8);
+		if (p->ptr[i] == NULL || crpc_xlate_ref(p->x, p->ptr[i], 8) != p->ref[i] ||
+			crpc_xlate_ref_tree(p->x, p->ptr[i], 8) != p->ref[i] ||
+			crpc_xlate_ref_linear(p->x, p->ptr[i], 8) != p->ref[i])
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+static int
+point_run(const struct point *p, const struct sb_opt *o, struct sb_out *out, uint64_t size)
+{
+	static struct sb_point point;
+	uint64_t n = crpc_max(o->lookups / o->repeat, 1), round, begin, sum;
+	uint32_t i, k;
+
+	sb_point_begin(&point, o, size, p->segments);
+	for (i = 0; i < CRPC_DIM(methods); i++)
+		sb_point_add(&point, methods[i].name, NULL);
+	for (round = 0; round < o->repeat; round++)
+		for (k = 0; k < CRPC_DIM(methods) && crpc_load_relaxed(&sb_stop) == 0; k++) {
+			i = (uint32_t)(k + round) % CRPC_DIM(methods);
+			methods[i].run(p, crpc_min(n, POINTERS)); /* warm */
+			begin = crpc_clock_ticks();
+			sum = methods[i].run(p, n);
+			begin = crpc_clock_ticks() - begin;
+			sb_series_put(&point.series[i],
+				(double)crpc_clock_ticks_to_ns(begin) / (double)n);
+			if (sum != expected(p, methods[i].run, n)) {
+				app_fail("%s over %u segments: wrong references", methods[i].name,
+					p->segments);
+				return APP_EXIT_RUN;
+			}
+		}
+	return sb_point_end(&point, out);
+}
+
+int
+sb_lookup(const struct sb_opt *o, struct sb_out *out)
+{
+	struct point *p = calloc(POINTS, sizeof(*p));
+	uint64_t size = o->segment_size_mb << 20;
+	uint32_t count[POINTS], n = plan((uint32_t)o->segments, count), i;
+	int rc = 0;
+
+	if (p == NULL)
+		return app_fail("no memory for %u pointers", POINTS * POINTERS);
+	for (i = 0; i < n; i++)
+		p[i].segments = count[i];
+	rc = points_open(p, n, size);
+	for (i = 0; i < n && rc == 0 && crpc_load_relaxed(&sb_stop) == 0; i++) {
+		if (pointers_draw(&p[i], size) != 0) {
+			app_fail("%u segments: the look-ups disagree", p[i].segments);
+			rc = APP_EXIT_RUN;
+		} else {
+			rc = point_run(&p[i], o, out, size);
+		}
+	}
+	for (i = 0; i < n; i++)
+		crpc_xlate_free(p[i].x);
+	free(p);
+	return rc;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * shmbench: what shared memory costs. One benchmark a run: blocks of it, pointers into it, copies
+ * within it.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app_eal.h"
+#include "app_fail.h"
+#include "shmbench.h"
+
+_Atomic int sb_stop;
+
+static void
+on_signal(int sig)
+{
+	crpc_store_relaxed(&sb_stop, sig);
+}
+
+/* Stay on the core where we are: a move in the middle of a slice is no property of memory. */
+static void
+pin(cpu_set_t *set)
+{
+	int cpu = sched_getcpu();
+
+	CPU_ZERO(set);
+	CPU_SET(cpu < 0 ? 0 : cpu, set);
+	sched_setaffinity(0, sizeof(*set), set);
+}
+
+static bool
+has_divider(int argc, char **argv)
+{
+	int i;
+
+	for (i = 1; i < argc; i++)
+		if (strcmp(argv[i], "--") == 0)
+			return true;
+	return false;
+}
+
+static int
+run(const struct sb_opt *o, const char *lcores)
+{
+	static int (*const benches[SB_BENCHES])(const struct sb_opt *, struct sb_out *) = {
+		sb_allocation, sb_lookup, sb_transfer};
+	struct sigaction act = {.sa_handler = on_signal};
+	struct sb_out *out;
+	char cpu[128];
+	int rc;
+
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
+	crpc_clock_init();
+	out = sb_out_open(o, lcores);
+	if (out == NULL)
+		return APP_EXIT_USAGE;
+	app_env_cpu(cpu, sizeof(cpu));
+	printf("%s, lcore %s, commit %s\n", cpu, lcores, app_env_commit());
+	fflush(stdout);
+	rc = benches[o->bench](o, out);
+	sb_out_close(out);
+	if (crpc_load_relaxed(&sb_stop) != 0)
+		app_note("interrupted: results so far");
+	return rc;
+}
+
+int
+main(int argc, char **argv)
+{
+	static struct sb_opt o;
+	struct app_args args = {.argc = argc - 1, .argv = argv + 1};
+	bool eal = has_divider(argc, argv);
+	char lcores[32];
+	cpu_set_t set;
+	int rc, cpu;
+
+	app_fail_name("shmbench");
+	if (eal)
+		app_args_split(&args, argc, argv);
+	rc = sb_options_parse(&o, args.argc, args.argv);
+	if (rc != 0)
+		return rc;
+	if (o.help) {
+		sb_options_help();
+		return 0;
+	}
+	pin(&set);
+	o.eal = eal;
+	if (eal) {
+		rc = app_eal_start(&args, &set);
+		if (rc != 0)
+			return rc;
+		app_eal_lcores(1, &set);
+	}
+	for (cpu = 0; cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set); cpu++)
+		;
+	snprintf(lcores, sizeof(lcores), "%d", cpu);
+	rc = run(&o, lcores);
+	if (eal)
+		app_eal_stop();
+	return rc;
+}

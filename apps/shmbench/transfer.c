@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Copies from one half of a memory to its other half: of a segment, of private memory with pages of
+ * the same size, and of private memory with the largest pages that the kernel gives. The three take
+ * turns slice by slice, with every way to copy.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "app_fail.h"
+#include "crpc_log.h"
+#include "crpc_shm.h"
+#include "shmbench.h"
+
+#define SLICE_NS 20000000u
+#define WARM_NS  2000000u
+#define PLACES   3
+/* Of the segment, so that its halves lie in pages as those of private memory do. */
+#define HEAD 4096u
+
+struct place {
+	const char *name;
+	uint8_t *from;
+	uint8_t *to;
+	void *mapped;
+	uint64_t len;
+};
+
+struct transfer {
+	struct place place[PLACES];
+	struct crpc_shm *seg;
+	struct sb_point point;
+	uint64_t wrong;
+	uint8_t round;
+};
+
+static int
+private_open(struct place *p, uint64_t size, int advice)
+{
+	p->len = 2 * size;
+	p->mapped = mmap(NULL, p->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p->mapped == MAP_FAILED) {
+		p->mapped = NULL;
+		return app_fail("cannot map %lu bytes of private memory: %s; give a smaller "
+				"--max-transfer-size-mb",
+			(unsigned long)p->len, strerror(errno));
+	}
+	/* A kernel without huge pages refuses, and gives small ones. */
+	madvise(p->mapped, p->len, advice);
+	memset(p->mapped, 1, p->len);
+	p->from = p->mapped;
+	p->to = p->from + size;
+	return 0;
+}
+
+static int
+segment_open(struct transfer *t, uint64_t size)
+{
+	struct crpc_shm_conf conf = {.name = "shmbench",
+		.memfd = true,
+		.prefault = true,
+		.size = HEAD + 2 * size,
+		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
+	char name[CRPC_SHM_NAME_MAX];
+
+	snprintf(name, sizeof(name), "shmbench.%d", (int)getpid());
+	conf.name = name;
+	t->seg = crpc_shm_create(&conf);
+	if (t->seg == NULL)
+		return app_fail("%s; give a smaller --max-transfer-size-mb", crpc_log_last());
+	t->place[0].from = crpc_shm_ptr(t->seg, HEAD, 2 * size);
+	t->place[0].to = t->place[0].from + size;
+	memset(t->place[0].from, 1, 2 * size);
+	return 0;
+}
+
+static void
+transfer_close(struct transfer *t)
+{
+	int i;
+
+	crpc_shm_free(t->seg);
+	for (i = 1; i < PLACES; i++)
+		if (t->place[i].mapped != NULL)
+			munmap(t->place[i].mapped, t->place[i].len);
+}
+
+static int
+transfer_open(struct transfer *t, uint64_t size)
+{
+	int rc;
+
+	memset(t, 0, sizeof(*t));
+	t->place[0].name = "segment";
+	t->place[1].name = "private";
+	t->place[2].name = "private_thp";
+	rc = segment_open(t, size);
+	if (rc == 0)
+		rc = private_open(&t->place[1], size, MADV_NOHUGEPAGE);
+	if (rc == 0)
+		rc = private_open(&t->place[2], size, MADV_HUGEPAGE);
+	return rc;
+}
+
+/* GB/s of one slice; at most `limit` copies. */
+static double
+slice(const struct sb_copy *c, const struct place *p, uint64_t size, uint64_t limit, uint64_t ns)
+{
+	uint64_t n = 0, begin = crpc_clock_ticks(), took;
+
+	do {
+		c->copy(p->to, p->from, size);
+		n++;
+		took = crpc_clock_ticks_to_ns(crpc_clock_ticks() - begin);
+	} while (n < limit && took < ns);
+	return took == 0 ? 0 : (double)(n * size) / (double)took;
+}
+
+/* Untimed: what is copied next is not what lies there. */
+static void
+prepare(struct transfer *t, const struct place *p, uint64_t size)
+{
+	t->round++;
+	memset(p->from, t->round, size);
+	p->from[size / 2] = (uint8_t)~t->round;
+	memset(p->to, (uint8_t)(t->round + 1), size);
+}
+
+static void
+compare(struct transfer *t, const struct place *p, uint64_t size)
+{
+	t->wrong += memcmp(p->from, p->to, size) != 0;
+}
+
+/* One round: every way, every place, one slice each. */
+static void
+round_run(struct transfer *t, const struct sb_opt *o, uint32_t round)
+{
+	struct sb_point *point = &t->point;
+	uint32_t i, k;
+
+	for (k = 0; k < point->nseries && crpc_load_relaxed(&sb_stop) == 0; k++) {
+		/* Each round begins with another, so that none always follows the same. */
+		i = (k + round) % point->nseries;
+		const struct sb_copy *c = &sb_copies[i / PLACES];
+		const struct place *p = &t->place[i % PLACES];
+
+		if (o->verify)
+			prepare(t, p, point->size);
+		slice(c, p, point->size, o->transfers, WARM_NS);
+		sb_series_put(&point->series[i],
+			slice(c, p, point->size, o->transfers, SLICE_NS));
+		if (o->verify)
+			compare(t, p, point->size);
+	}
+}
+
+static int
+size_run(struct transfer *t, const struct sb_opt *o, struct sb_out *out, uint64_t size)
+{
+	struct sb_point *point = &t->point;
+	const struct sb_copy *c;
+	struct sb_series *s;
+	uint32_t i, round;
+
+	sb_point_begin(point, o, size, 1);
+	point->page_size = crpc_shm_header(t->seg)->page_size;
+	for (c = sb_copies; c->name != NULL && (c == sb_copies || !o->use_memcpy); c++)
+		for (i = 0; i < PLACES; i++)
+			sb_point_add(point, c->name, t->place[i].name);
+	for (round = 0; round < o->repeat && crpc_load_relaxed(&sb_stop) == 0; round++)
+		round_run(t, o, round);
+	for (i = 0; i < point->nseries; i += PLACES) {
+		s = &point->series[i];
+		s->ratio_key = "ratio_private";
+		s->ratio = sb_series_ratio(s, s + 1);
+	}
+	return sb_point_end(point, out);
+}
+
+int
+sb_transfer(const struct sb_opt *o, struct sb_out *out)
+{
+	static struct transfer t;
+	uint64_t size = o->transfer_size_kb << 10, most = o->max_transfer_size_mb << 20;
+	int rc = transfer_open(&t, most);
+
+	while (rc == 0 && size <= most && crpc_load_relaxed(&sb_stop) == 0) {
+		rc = size_run(&t, o, out, size);
+		size = size < most && size * 4 > most ? most : size * 4;
+	}
+	if (rc == 0 && o->verify)
+		printf("verified: %lu wrong\n", (unsigned long)t.wrong);
+	if (rc == 0 && t.wrong != 0) {
+		app_fail("%lu slices left wrong data", (unsigned long)t.wrong);
+		rc = APP_EXIT_RUN;
+	}
+	transfer_close(&t);
+	return rc;
+}
