@@ -403,8 +403,8 @@ check_answer(struct crpc_shm *seg, const struct shm_answer *a, ssize_t len, int 
 	return rc;
 }
 
-static int
-receive(struct crpc_shm *seg, int sock)
+int
+__crpc_shm_door_receive(struct crpc_shm *seg, int sock)
 {
 	struct shm_answer a = {0};
 	struct iovec io = {.iov_base = &a, .iov_len = sizeof(a)};
@@ -416,7 +416,7 @@ receive(struct crpc_shm *seg, int sock)
 			.msg_iovlen = 1,
 			.msg_control = ctl.buf,
 			.msg_controllen = sizeof(ctl.buf)};
-	ssize_t len = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	ssize_t len = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
 
 	if (len < 0 && (errno == EAGAIN || errno == EINTR))
 		return -EINPROGRESS;
@@ -459,7 +459,7 @@ __crpc_shm_door_fetch(struct crpc_shm *seg, uint64_t wait_ms)
 		return p.fd;
 	do {
 		poll(&p, 1, (int)crpc_min(end - now, 1000));
-		rc = receive(seg, p.fd);
+		rc = __crpc_shm_door_receive(seg, p.fd);
 		now = now_ms();
 	} while (rc == -EINPROGRESS && now < end);
 	close(p.fd);

@@ -144,4 +144,12 @@ bool __crpc_shm_door_there(const char *path);
  */
 int __crpc_shm_door_fetch(struct crpc_shm *seg, uint64_t wait_ms);
 
+/**
+ * Take the owner's answer from a connected socket: the descriptor, checked, into seg->fd.
+ *
+ * @return
+ *   0; -EINPROGRESS (nothing there yet), -ECONNREFUSED (not said), or -errno, said.
+ */
+int __crpc_shm_door_receive(struct crpc_shm *seg, int sock);
+
 #endif

@@ -479,6 +479,96 @@ huge_pages_work_where_there_are_some(void **state)
 	crpc_shm_free(seg);
 }
 
+/* ---- tests: the format ---- */
+
+static void
+print_bytes(FILE *f, const char *what, const void *p, size_t len)
+{
+	const uint8_t *b = p;
+	size_t i, k;
+
+	fprintf(f, "%s\n", what);
+	for (i = 0; i < len; i += 16) {
+		fprintf(f, "%06zx:", i);
+		for (k = i; k < i + 16 && k < len; k++)
+			fprintf(f, " %02x", b[k]);
+		fprintf(f, "\n");
+	}
+}
+
+/* What differs by process is zeroed in the copy. */
+static void
+print_header(FILE *f, const char *what, const void *p, size_t len)
+{
+	uint8_t copy[256];
+	struct crpc_shm_header *h = (struct crpc_shm_header *)(void *)copy;
+
+	assert_true(len <= sizeof(copy));
+	memcpy(copy, p, len);
+	assert_true(h->owner_pid == (uint32_t)getpid() && h->owner_uid == geteuid());
+	assert_true(h->owner_start != 0 && h->incarnation != 0);
+	h->owner_pid = 0;
+	h->owner_uid = 0;
+	h->owner_start = 0;
+	h->incarnation = 0;
+	print_bytes(f, what, copy, len);
+}
+
+static char *
+describe(void)
+{
+	struct crpc_shm *seg = create("golden", NULL);
+	char path[CRPC_SHM_PATH_MAX], *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	struct answer a;
+	uint8_t door[256];
+	int fd, sock;
+
+	assert_non_null(f);
+	assert_non_null(seg);
+	crpc_shm_ready(seg);
+	print_header(f, "segment header", crpc_shm_header(seg), sizeof(struct crpc_shm_header));
+	snprintf(path, sizeof(path), "%s/crpc.golden", dir);
+	fd = open(path, O_RDONLY);
+	assert_int_equal(pread(fd, door, sizeof(door), 0), sizeof(door));
+	assert_int_equal(lseek(fd, 0, SEEK_END), sizeof(door));
+	close(fd);
+	print_header(f, "door", door, sizeof(door));
+	sock = sock_connect("golden");
+	assert_int_equal(crpc_shm_serve(seg), 1);
+	assert_int_equal(recv(sock, &a, sizeof(a), 0), sizeof(a));
+	close(sock);
+	assert_true(a.incarnation == crpc_shm_header(seg)->incarnation);
+	a.incarnation = 0;
+	print_bytes(f, "answer", &a, sizeof(a));
+	fclose(f);
+	crpc_shm_free(seg);
+	return text;
+}
+
+static void
+version_1_has_these_bytes(void **state)
+{
+	static char want[16384];
+	FILE *f = fopen(GOLDEN_FILE, "r");
+	char *found;
+	size_t n = 0;
+
+	if (sysconf(_SC_PAGESIZE) != 4096)
+		skip(); /* sizes are whole pages */
+	if (f != NULL) {
+		n = fread(want, 1, sizeof(want) - 1, f);
+		fclose(f);
+	}
+	want[n] = '\0';
+	found = describe();
+	if (strcmp(found, want) != 0)
+		printf("found, instead of %s:\n%s", GOLDEN_FILE, found);
+	assert_string_equal(found, want);
+	free(found);
+}
+
 /* ---- tests: users ---- */
 
 /* What errno a process of these ids gets from attach: 0 if it may. */
@@ -831,6 +921,7 @@ main(void)
 			cmocka_unit_test(a_long_directory_works),
 			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
 			cmocka_unit_test(huge_pages_work_where_there_are_some),
+			cmocka_unit_test(version_1_has_these_bytes),
 			cmocka_unit_test(the_list_decides_who_attaches),
 			cmocka_unit_test(peers_are_told_by_the_kernel),
 			cmocka_unit_test(an_owner_that_lies_is_refused),
