@@ -384,6 +384,7 @@ crpc_shm_create(const struct crpc_shm_conf *conf)
 	seg->fd = -1;
 	seg->listen_fd = -1;
 	seg->memfd = conf->memfd;
+	seg->uid = geteuid();
 	rc = conf_path(conf, seg->path);
 	if (rc == 0)
 		rc = copy_allow(seg, conf->allow);
@@ -511,6 +512,7 @@ attach_fd(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 	if (!seg->memfd) {
 		seg->dev = st.st_dev;
 		seg->ino = st.st_ino;
+		seg->uid = st.st_uid;
 	}
 	rc = check_header(seg, kind, kind_version);
 	if ((rc == 0 || rc == -EAGAIN) && owned == 0)
@@ -683,6 +685,12 @@ crpc_shm_owner_alive(const struct crpc_shm *seg)
 		return false;
 	/* Where the kernel cannot tell, nobody is declared dead. */
 	return __crpc_shm_fd_locked(seg->fd, SHM_OWNER_BYTE) != 0;
+}
+
+uid_t
+crpc_shm_owner_uid(const struct crpc_shm *seg)
+{
+	return seg->uid;
 }
 
 struct crpc_shm_header *

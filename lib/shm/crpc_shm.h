@@ -59,6 +59,8 @@
 #define CRPC_SHM_PATH_MAX 256
 /** Users, and groups, of an allow list. */
 #define CRPC_SHM_ALLOW_MAX 32
+/** Locks on bytes 1 to this are users of a segment; what is above belongs to its parts. */
+#define CRPC_SHM_USERS_LAST 65535
 /** Supplementary groups of a peer that are looked at. */
 #define CRPC_SHM_GROUPS_MAX 64
 
@@ -200,6 +202,13 @@ void crpc_shm_detach(struct crpc_shm *seg);
 /** True while the owner lives and has not closed it. One system call: not for a datapath. */
 bool crpc_shm_owner_alive(const struct crpc_shm *seg);
 
+/**
+ * Who made the memory that is attached, as the kernel says: the owner of its file, or who listens
+ * at a memfd's socket. Anybody may take a name that is free; check this where it matters who
+ * serves.
+ */
+uid_t crpc_shm_owner_uid(const struct crpc_shm *seg);
+
 /** The header. What stands in it may have been overwritten by whoever may open the file. */
 struct crpc_shm_header *crpc_shm_header(const struct crpc_shm *seg);
 
@@ -248,6 +257,15 @@ void crpc_shm_lock_drop(struct crpc_shm_lock *lock);
  *   1, 0, or -errno of fcntl.
  */
 int crpc_shm_lock_held(const struct crpc_shm *seg, uint32_t byte);
+
+/**
+ * Count the bytes from @p first to @p last that anybody, this process included, has locked. Some
+ * ten system calls for each.
+ *
+ * @return
+ *   How many, or -errno of fcntl.
+ */
+int crpc_shm_lock_count(const struct crpc_shm *seg, uint32_t first, uint32_t last);
 
 /* ---- who is there ---- */
 

@@ -320,6 +320,9 @@ crpc_shm_serve(struct crpc_shm *seg)
 		sock = accept4(seg->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (sock < 0 && (errno == ECONNABORTED || errno == EINTR))
 			continue;
+		if (sock < 0 && errno != EAGAIN)
+			crpc_err("%s" SHM_SOCK_SUFFIX ": cannot accept: %s", seg->path,
+					strerror(errno));
 		if (sock < 0)
 			break;
 		answer(seg, sock);
@@ -443,6 +446,7 @@ __crpc_shm_door_fetch(struct crpc_shm *seg, uint64_t wait_ms)
 	uint64_t now = now_ms(), end = now + crpc_max(wait_ms, ANSWER_MS);
 	struct sockaddr_un addr;
 	struct pollfd p = {.events = POLLIN};
+	struct crpc_shm_peer peer;
 	int dir, rc;
 
 	if (owner_is_dead(seg))
@@ -457,6 +461,13 @@ __crpc_shm_door_fetch(struct crpc_shm *seg, uint64_t wait_ms)
 				seg->path);
 	if (p.fd < 0)
 		return p.fd;
+	/* Of a listener the kernel tells who called listen(). */
+	rc = crpc_shm_peer_get(p.fd, &peer);
+	if (rc != 0) {
+		close(p.fd);
+		return rc;
+	}
+	seg->uid = peer.uid;
 	do {
 		poll(&p, 1, (int)crpc_min(end - now, 1000));
 		rc = __crpc_shm_door_receive(seg, p.fd);

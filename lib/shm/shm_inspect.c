@@ -14,8 +14,6 @@
 #include "shm_private.h"
 
 #define PREFIX "crpc."
-/* Locks behind this byte are not counted. */
-#define USERS_LAST 65535
 
 /* The segment's name in the name of its file, or of its socket if the door itself is gone. */
 static int
@@ -98,7 +96,7 @@ read_file(int fd, const struct stat *st, struct crpc_shm_info *info)
 	info->living = rc < 0 ? -1 : rc;
 	/* The locks of a memfd are on its memory, which only its owner hands out. */
 	if (info->medium != CRPC_SHM_MEMFD) {
-		rc = __crpc_shm_fd_locks(fd, SHM_OWNER_BYTE + 1, USERS_LAST);
+		rc = __crpc_shm_fd_locks(fd, SHM_OWNER_BYTE + 1, CRPC_SHM_USERS_LAST);
 		info->users = rc < 0 ? -1 : rc;
 	}
 }

@@ -163,3 +163,9 @@ crpc_shm_lock_held(const struct crpc_shm *seg, uint32_t byte)
 {
 	return __crpc_shm_fd_locked(seg->fd, byte);
 }
+
+int
+crpc_shm_lock_count(const struct crpc_shm *seg, uint32_t first, uint32_t last)
+{
+	return first > last ? 0 : __crpc_shm_fd_locks(seg->fd, first, last);
+}

@@ -53,6 +53,7 @@ struct crpc_shm {
 	int fd; /**< Never holds a lock itself: it asks for those of others. */
 	_Atomic uint32_t refs;
 	bool memfd;
+	uid_t uid; /**< Who made it: crpc_shm_owner_uid(). */
 	dev_t dev; /**< Of the file at the path: it may come to name another. */
 	ino_t ino;
 	struct crpc_shm_lock *owner; /**< The owner's lock; NULL in others. */

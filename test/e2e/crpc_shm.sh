@@ -69,11 +69,11 @@ json 's == []'
 ok "an empty directory"
 
 own file1 file 3
-own mem1 memfd
+own mem1 memfd 2
 own file2 file
 shm 0 list --dir "$dir" --json
 json 'len(s) == 3' 'all(x["life"] == "living" and x["state"] == "ready" for x in s)' \
-	'n["file1"]["users"] == 3 and n["file2"]["users"] == 0 and n["mem1"]["users"] is None' \
+	'n["file1"]["users"] == 3 and n["file2"]["users"] == 0 and n["mem1"]["users"] == 2' \
 	'n["file1"]["medium"] == "file" and n["mem1"]["medium"] == "memfd"' \
 	'all(x["kind"] == "TEST" and x["kind_version"] == 2 and x["size"] == 8192 for x in s)' \
 	"n['file1']['pid'] == ${owners[0]} and n['mem1']['pid'] == ${owners[1]}"

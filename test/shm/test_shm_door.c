@@ -255,6 +255,10 @@ attached_by_another_process(void **state)
 	lock = crpc_shm_lock_take(seg, 9);
 	assert_non_null(lock);
 	assert_int_equal(crpc_shm_lock_held(seg, 9), 1);
+	assert_int_equal(crpc_shm_lock_count(seg, 0, 9), 2);
+	assert_int_equal(crpc_shm_lock_count(seg, 1, CRPC_SHM_USERS_LAST), 1);
+	assert_int_equal(crpc_shm_lock_count(seg, 10, UINT32_MAX), 0);
+	assert_int_equal(crpc_shm_lock_count(seg, 9, 8), 0);
 	assert_null(crpc_shm_lock_take(seg, 9));
 	assert_int_equal(errno, EAGAIN);
 	assert_null(crpc_shm_lock_take(seg, 0));
@@ -646,6 +650,58 @@ peers_are_told_by_the_kernel(void **state)
 	close(s[1]);
 }
 
+/*
+ * A name that is free can be taken by anybody: who has it is told by the kernel, not by a header.
+ */
+static void
+who_serves_is_told_by_the_kernel(void **state)
+{
+	const uid_t users[] = {0};
+	const struct crpc_shm_allow allow = {.uids = users, .uid_count = 1};
+	struct crpc_shm_conf conf = {
+			.name = "f", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
+	struct crpc_shm *seg, *mem;
+	int told[2];
+	char c;
+	pid_t pid;
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(dir, 0777), 0);
+	assert_int_equal(pipe(told), 0);
+	pid = fork();
+	if (pid == 0) {
+		if (setuid(NOBODY) != 0 || (seg = crpc_shm_create(&conf)) == NULL ||
+				(mem = create("a", &allow)) == NULL)
+			_exit(1);
+		crpc_shm_header(seg)->owner_uid = 0; /* a lie */
+		crpc_shm_header(mem)->owner_uid = 0;
+		crpc_shm_ready(seg);
+		crpc_shm_ready(mem);
+		if (write(told[1], "r", 1) != 1)
+			_exit(1);
+		for (;;) {
+			crpc_shm_serve(mem);
+			usleep(500);
+		}
+	}
+	assert_int_equal(read(told[0], &c, 1), 1);
+	seg = attach("f");
+	mem = attach("a");
+	assert_non_null(seg);
+	assert_non_null(mem);
+	assert_int_equal(crpc_shm_owner_uid(seg), NOBODY);
+	assert_int_equal(crpc_shm_owner_uid(mem), NOBODY);
+	crpc_shm_detach(seg);
+	crpc_shm_detach(mem);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(told[0]);
+	close(told[1]);
+	assert_int_equal(crpc_shm_remove(dir, "f"), 0);
+	assert_int_equal(crpc_shm_remove(dir, "a"), 0);
+}
+
 /* ---- tests: an owner that lies ---- */
 
 enum lie {
@@ -924,6 +980,7 @@ main(void)
 			cmocka_unit_test(version_1_has_these_bytes),
 			cmocka_unit_test(the_list_decides_who_attaches),
 			cmocka_unit_test(peers_are_told_by_the_kernel),
+			cmocka_unit_test(who_serves_is_told_by_the_kernel),
 			cmocka_unit_test(an_owner_that_lies_is_refused),
 			cmocka_unit_test(inspection_tells_what_is_there),
 			cmocka_unit_test(what_is_not_ours_is_neither_listed_nor_removed),

@@ -182,6 +182,21 @@ clean_one(const struct opt *o, const char *dir, const struct crpc_shm_info *info
 	return rc != -EACCES; /* another user's affair */
 }
 
+/* Of memory without a name only its owner can let us see the locks. */
+static void
+count_users(const char *dir, struct crpc_shm_info *info)
+{
+	struct crpc_shm *seg;
+
+	if (info->medium != CRPC_SHM_MEMFD || info->living != 1 || info->state != CRPC_SHM_READY)
+		return;
+	seg = crpc_shm_attach(dir, info->name, info->kind, info->kind_version, 0);
+	if (seg == NULL)
+		return;
+	info->users = crpc_shm_lock_count(seg, 1, CRPC_SHM_USERS_LAST);
+	crpc_shm_detach(seg);
+}
+
 /* All of one directory; one that is not there has none. */
 static int
 look_in(const struct opt *o, const char *dir)
@@ -197,10 +212,12 @@ look_in(const struct opt *o, const char *dir)
 	}
 	for (i = 0; i < n; i++) {
 		if (crpc_shm_inspect(dir, list[i]->d_name, &info) == 0) {
-			if (o->clean)
+			if (o->clean) {
 				rc |= clean_one(o, dir, &info);
-			else
+			} else {
+				count_users(dir, &info);
 				show(o, &info, NULL);
+			}
 		}
 		free(list[i]);
 	}
