@@ -87,14 +87,6 @@ locate_held(const struct crpc_arena_cache *c, uint64_t ref, struct arena_place *
 
 /* ---- alloc and free ---- */
 
-/* Its word is not what this member left there: the block is lost to it. */
-static crpc_noinline void
-drop_damaged(struct crpc_arena_cache *c, const struct arena_bin *bin)
-{
-	c->stats.damaged++;
-	c->held -= bin->size;
-}
-
 static crpc_noinline void *
 refuse(const struct crpc_arena_cache *c, uint64_t size)
 {
@@ -102,27 +94,53 @@ refuse(const struct crpc_arena_cache *c, uint64_t size)
 	return NULL;
 }
 
+/* Turn the block of an entry from cached to allocated; NULL if its word was damaged. */
+static inline void *
+use_entry(const struct crpc_arena_cache *c, const struct arena_entry *e, uint64_t *ref)
+{
+	uint64_t gen = word_gen(e->ref);
+
+	if (crpc_unlikely(crpc_load_relaxed(e->word) != (gen | c->word_cached)))
+		return NULL;
+	CRPC_CRASH_POINT("arena.alloc.1");
+	crpc_store_relaxed(e->word, gen | c->word_alloc);
+	CRPC_CRASH_POINT("arena.alloc.2");
+	*ref = e->ref;
+	return c->base + arena_ref_off(e->ref);
+}
+
+/* The rare part: words were damaged. Drop those blocks; NULL if none was left. */
+static crpc_noinline void *
+drop_damaged(struct crpc_arena_cache *c, struct arena_bin *bin, uint64_t *ref)
+{
+	void *p = NULL;
+
+	c->stats.damaged++;
+	c->held -= bin->size;
+	while (p == NULL && bin->n != 0) {
+		c->cached -= bin->size;
+		p = use_entry(c, &bin->e[--bin->n], ref);
+		if (p == NULL) {
+			c->stats.damaged++;
+			c->held -= bin->size;
+		}
+	}
+	return p;
+}
+
 /* A block from a bin that has some; NULL if all that it had were damaged. */
 static inline void *
 take_from_bin(struct crpc_arena_cache *c, struct arena_bin *bin, uint64_t *ref)
 {
-	const struct arena_entry *e;
-	uint64_t gen;
+	uint32_t n = bin->n - 1;
+	void *p;
 
-	do {
-		e = &bin->e[--bin->n];
-		c->cached -= bin->size;
-		gen = word_gen(e->ref);
-		if (crpc_likely(crpc_load_relaxed(e->word) == (gen | c->word_cached))) {
-			CRPC_CRASH_POINT("arena.alloc.1");
-			crpc_store_relaxed(e->word, gen | c->word_alloc);
-			CRPC_CRASH_POINT("arena.alloc.2");
-			*ref = e->ref;
-			return c->base + arena_ref_off(e->ref);
-		}
-		drop_damaged(c, bin);
-	} while (bin->n != 0);
-	return NULL;
+	bin->n = n;
+	c->cached -= bin->size;
+	p = use_entry(c, &bin->e[n], ref);
+	if (crpc_unlikely(p == NULL))
+		p = drop_damaged(c, bin, ref);
+	return p;
 }
 
 /* The rare part: the bin is empty. */
@@ -162,8 +180,9 @@ crpc_arena_alloc(struct crpc_arena_cache *c, uint64_t size, uint64_t *ref)
 
 /* The rare part: the bin is full, or the cache, or blocks of this size are not cached. */
 static crpc_noinline void
-free_full(struct crpc_arena_cache *c, uint32_t cls, const struct arena_entry *e)
+free_full(struct crpc_arena_cache *c, uint32_t cls, uint64_t ref, arena_word *word)
 {
+	const struct arena_entry e = {.ref = ref, .word = word};
 	struct arena_bin *bin = &c->bin[cls];
 
 	c->stats.flushes++;
@@ -171,38 +190,41 @@ free_full(struct crpc_arena_cache *c, uint32_t cls, const struct arena_entry *e)
 		__crpc_arena_flush_bin(c, cls, (bin->n + 1) / 2);
 		if (c->cached + bin->size > c->cache_bytes)
 			crpc_arena_flush(c);
-		bin->e[bin->n++] = *e;
+		bin->e[bin->n++] = e;
 		c->cached += bin->size;
 		return;
 	}
-	__crpc_arena_put(c, cls, e);
+	__crpc_arena_put(c, cls, &e);
 }
 
 int
 crpc_arena_free(struct crpc_arena_cache *c, uint64_t ref)
 {
-	struct arena_entry e;
 	struct arena_place at;
 	struct arena_bin *bin;
+	uint64_t bytes;
 	int rc;
 
 	ARENA_OWNER_CHECK(c);
 	rc = locate_held(c, ref, &at);
 	if (crpc_unlikely(rc != 0))
 		return rc;
-	/* From here on this ref is stale. */
-	e.ref = ref + WORD_GEN_ONE;
-	e.word = at.word;
+	/* From here on the caller's ref is stale. */
+	ref += WORD_GEN_ONE;
 	CRPC_CRASH_POINT("arena.free.1");
-	crpc_store_relaxed(at.word, word_gen(e.ref) | c->word_cached);
+	crpc_store_relaxed(at.word, word_gen(ref) | c->word_cached);
 	CRPC_CRASH_POINT("arena.free.2");
 	bin = &c->bin[at.cls];
-	if (crpc_unlikely(bin->n >= bin->max || c->cached + bin->size > c->cache_bytes)) {
-		free_full(c, at.cls, &e);
+	bytes = c->cached + bin->size;
+	if (crpc_unlikely(bin->n >= bin->max || bytes > c->cache_bytes)) {
+		free_full(c, at.cls, ref, at.word);
 		return 0;
 	}
-	bin->e[bin->n++] = e;
-	c->cached += bin->size;
+	/* Field by field: a copy of both would wait for the two stores that made it. */
+	bin->e[bin->n].ref = ref;
+	bin->e[bin->n].word = at.word;
+	bin->n++;
+	c->cached = bytes;
 	return 0;
 }
 

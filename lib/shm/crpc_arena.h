@@ -65,7 +65,7 @@
  * a process; join, leave, reclaim, check and dump take a lock in the handle. A child after fork()
  * must not use its parent's caches: it joins by itself.
  *
- * Cost: alloc and free of a cached block are some 20 to 30 instructions each, no system call, no
+ * Cost: alloc and free of a cached block are some 60 and 80 instructions, no system call, no
  * atomic read-modify-write. When the cache is empty, one search through words of the class's hint
  * map fills half of it; when it is full, half of it is flushed.
  *
