@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Instructions per message of every ring and of flux, against the numbers kept beside this file.
+"""Instructions per message or call of what is worth counting, against the numbers kept beside this file.
 
 A count does not depend on the machine or on what else it does, so a slower path shows here without a clock.
 It does depend on the compiler and on how it optimises: another one than the file names skips the
 comparison (status 77), as does a machine without valgrind.
 
-  instructions.py COUNT_PROGRAM COMPILER OPTIMIZATION [--update]
+  instructions.py COUNT_PROGRAM COMPILER OPTIMIZATION [--file NAME] [--update]
+
+NAME is the file beside this one that keeps the numbers; instructions.json if it is not given.
 
 A change for the better or worse that is meant: run with --update and commit the file.
 """
@@ -19,7 +21,7 @@ import sys
 import tempfile
 
 TOLERANCE = 0.05
-GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'instructions.json')
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def count(program, case):
@@ -39,7 +41,9 @@ def main():
         print('no valgrind here: not counted')
         return 77
     build = f'{compiler} -O{optimization}'
-    golden = json.load(open(GOLDEN)) if os.path.exists(GOLDEN) else {}
+    name = sys.argv[sys.argv.index('--file') + 1] if '--file' in sys.argv else 'instructions.json'
+    path = os.path.join(HERE, name)
+    golden = json.load(open(path)) if os.path.exists(path) else {}
     update = '--update' in sys.argv
     if not update and golden.get('build') != build:
         print(f'counted for {golden.get("build")}, this is {build}: not compared')
@@ -47,7 +51,7 @@ def main():
     cases = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
     now = {case: round(count(program, case), 2) for case in cases}
     if update:
-        with open(GOLDEN, 'w') as f:
+        with open(path, 'w') as f:
             json.dump({'build': build, 'per_message': now}, f, indent=2)
             f.write('\n')
     kept = golden.get('per_message', {})
