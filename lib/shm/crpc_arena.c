@@ -55,9 +55,20 @@ locate(const struct crpc_arena *a, uint64_t ref, struct arena_place *at)
 	if (crpc_unlikely(idx >= ci->blocks || idx * ci->grains != x))
 		return -EINVAL;
 	at->word = arena_words(a, ci, u) + idx;
+	at->head = w;
 	at->cls = word_arg(w);
 	at->unit = u;
 	return 0;
+}
+
+/* The block's word; 0, which no block has, if its unit was cut anew meanwhile. */
+static inline uint64_t
+look(const struct crpc_arena *a, const struct arena_place *at)
+{
+	/* A2 pairs with R2: what stands in a block that was given. A7 with R7. */
+	uint64_t w = crpc_load_acquire(at->word);
+
+	return arena_same_span(a, at->unit, at->head) ? w : 0;
 }
 
 /* Why a word is not what the caller of free or give needs. */
@@ -79,7 +90,7 @@ locate_held(const struct crpc_arena_cache *c, uint64_t ref, struct arena_place *
 
 	if (crpc_unlikely(rc != 0))
 		return rc;
-	w = crpc_load_relaxed(at->word);
+	w = look(c->a, at);
 	if (crpc_likely(w == (word_gen(ref) | c->word_alloc)))
 		return 0;
 	return why_not(w, ref);
@@ -300,7 +311,7 @@ crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, void **
 	bytes = c->bin[at.cls].size;
 	/* Once more if its giver left meanwhile, which changes the owner and nothing else. */
 	for (again = 0; again < 2; again++) {
-		w = crpc_load_relaxed(at.word);
+		w = look(c->a, &at);
 		rc = may_take(c, w, ref, from);
 		if (rc == 0)
 			rc = make_room(c, bytes);
@@ -330,7 +341,7 @@ crpc_arena_revoke(struct crpc_arena_cache *c, uint64_t ref)
 	rc = locate(c->a, ref, &at);
 	if (rc != 0)
 		return rc;
-	w = crpc_load_relaxed(at.word);
+	w = look(c->a, &at);
 	if (word_gen(w) != word_gen(ref) || word_state(w) != BLOCK_TRANSIT)
 		return -ESTALE;
 	if (word_owner(w) != c->id)
@@ -349,8 +360,7 @@ crpc_arena_view(const struct crpc_arena *a, uint64_t ref, uint64_t *size)
 
 	if (locate(a, ref, &at) != 0)
 		return NULL;
-	/* A2 pairs with R2. */
-	w = crpc_load_acquire(at.word);
+	w = look(a, &at);
 	state = word_state(w);
 	if (word_gen(w) != word_gen(ref) || (state != BLOCK_ALLOCATED && state != BLOCK_TRANSIT))
 		return NULL;
@@ -371,7 +381,7 @@ crpc_arena_ref(const struct crpc_arena_cache *c, const void *ptr, uint64_t *ref)
 	rc = locate(c->a, arena_ref_make(off, 0), &at);
 	if (rc != 0)
 		return rc;
-	w = crpc_load_relaxed(at.word);
+	w = look(c->a, &at);
 	if ((uint32_t)w != (uint32_t)c->word_alloc)
 		return why_not(w, w);
 	*ref = arena_ref_make(off, word_gen(w));

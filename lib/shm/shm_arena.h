@@ -105,6 +105,8 @@ enum arena_block_state {
 
 #define WORD_GEN_MASK UINT64_C(0xffffffff00000000)
 #define WORD_GEN_ONE  (UINT64_C(1) << 32)
+/* A free block's low half: nobody's, and not what happens to stand in anybody's data. */
+#define WORD_FREE UINT64_C(0xb10cf4e1)
 
 static inline uint64_t
 word_make(uint32_t state, uint32_t owner, uint32_t arg)
@@ -219,6 +221,7 @@ struct crpc_arena_cache {
 /** Where a block is. */
 struct arena_place {
 	arena_word *word;
+	uint64_t head; /**< Word of its unit at that time. */
 	uint32_t cls;
 	uint32_t unit;
 };
@@ -288,6 +291,22 @@ arena_span(const struct crpc_arena *a, uint32_t u, uint64_t w)
 		return NULL;
 	ci = &a->l.cls[word_arg(w)];
 	return ci->units <= a->units - u ? ci : NULL;
+}
+
+/**
+ * Whether unit @p u is still what @p head says: to be asked after a word of the span was loaded
+ * (with acquire), and before it is believed.
+ *
+ * A span may be taken apart, and its unit become anybody's data, between two looks at it. But a
+ * unit's generation grows each time, so if the unit's word is the same before and after, then what
+ * was loaded in between was a state word of this span. If that word says that somebody holds the
+ * block, the span cannot be taken apart as long as the word stays; if it says free, the word does
+ * not come back once the span is taken apart. Either way a compare-and-swap from it is safe.
+ */
+static inline bool
+arena_same_span(const struct crpc_arena *a, uint32_t u, uint64_t head)
+{
+	return crpc_likely(crpc_load_relaxed(&a->unit[u]) == head);
 }
 
 /** Word of the hint map where the bit of span @p u stands. */

@@ -65,8 +65,8 @@ audit_blocks(struct audit *t, const struct arena_class *ci, uint32_t u)
 		w = crpc_load_acquire(&word[i]);
 		switch (word_state(w)) {
 		case BLOCK_FREE:
-			if ((uint32_t)w != word_make(BLOCK_FREE, 0, 0))
-				found(t, u, "a free block in somebody's name", BLOCK_FREE, w);
+			if ((uint32_t)w != WORD_FREE)
+				found(t, u, "a free block in somebody's name", WORD_FREE, w);
 			t->r->blocks_free++;
 			any = true;
 			break;
@@ -76,7 +76,7 @@ audit_blocks(struct audit *t, const struct arena_class *ci, uint32_t u)
 			audit_held(t, u, w, ci->size);
 			break;
 		default:
-			found(t, u, "a block in no state", BLOCK_FREE, w);
+			found(t, u, "a block in no state", WORD_FREE, w);
 		}
 	}
 	bits = crpc_load_relaxed(arena_hint(a, cls, u));

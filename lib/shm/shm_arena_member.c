@@ -38,7 +38,7 @@ is_used(const struct crpc_arena *a, uint32_t id)
 static uint64_t
 word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum arena_sweep how)
 {
-	uint64_t free_now = word_gen(w + WORD_GEN_ONE) | word_make(BLOCK_FREE, 0, 0);
+	uint64_t free_now = word_gen(w + WORD_GEN_ONE) | WORD_FREE;
 	uint32_t owner = word_owner(w), to = word_arg(w);
 
 	switch (word_state(w)) {
@@ -59,42 +59,50 @@ word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum are
 	}
 }
 
+/* A span under the broom. */
+struct broom {
+	struct crpc_arena *a;
+	const uint64_t *set;
+	enum arena_sweep how;
+	uint32_t unit;
+	uint64_t head;
+	struct crpc_arena_reclaimed *found;
+};
+
 /* Returns true if the block is free now. */
 static bool
-sweep_block(const struct crpc_arena *a, arena_word *word, const uint64_t *set, enum arena_sweep how,
-		struct crpc_arena_reclaimed *found)
+sweep_block(const struct broom *b, arena_word *word)
 {
 	uint64_t w = crpc_load_acquire(word), to;
 	uint32_t i;
 
 	for (i = 0; i < SWEEP_TRIES; i++) {
-		to = word_swept(a, w, set, how);
-		if (to == w)
+		to = word_swept(b->a, w, b->set, b->how);
+		if (to == w || !arena_same_span(b->a, b->unit, b->head))
 			break;
 		CRPC_CRASH_POINT("arena.sweep.1");
 		if (crpc_cas_acq_rel(word, &w, to)) {
 			CRPC_CRASH_POINT("arena.sweep.2");
-			found->blocks += word_state(to) == BLOCK_FREE;
+			b->found->blocks += word_state(to) == BLOCK_FREE;
 			w = to;
 			break;
 		}
 	}
-	return word_state(w) == BLOCK_FREE;
+	return (uint32_t)w == WORD_FREE;
 }
 
 static void
-sweep_span(struct crpc_arena *a, const struct arena_class *ci, uint32_t u, const uint64_t *set,
-		enum arena_sweep how, struct crpc_arena_reclaimed *found)
+sweep_span(const struct broom *b, const struct arena_class *ci)
 {
-	arena_word *word = arena_words(a, ci, u);
-	uint32_t i, cls = (uint32_t)(ci - a->l.cls);
+	arena_word *word = arena_words(b->a, ci, b->unit);
+	uint32_t i;
 	bool any = false;
 
 	for (i = 0; i < ci->blocks; i++)
-		any |= sweep_block(a, &word[i], set, how, found);
+		any |= sweep_block(b, &word[i]);
 	/* Of blocks that were free already the hint may have died with a member, too. */
 	if (any) {
-		arena_hint_set(a, cls, u);
+		arena_hint_set(b->a, word_arg(b->head), b->unit);
 		CRPC_CRASH_POINT("arena.sweep.3");
 	}
 }
@@ -124,9 +132,11 @@ __crpc_arena_sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set, e
 	/* A1 pairs with R1. */
 	uint64_t w = crpc_load_acquire(&a->unit[u]);
 	const struct arena_class *ci = arena_span(a, u, w);
+	const struct broom b = {
+			.a = a, .set = set, .how = how, .unit = u, .head = w, .found = found};
 
 	if (ci != NULL)
-		sweep_span(a, ci, u, set, how, found);
+		sweep_span(&b, ci);
 	else if (word_state(w) == UNIT_CLAIM && in_set(set, word_owner(w)))
 		sweep_claim(a, u, w, found);
 }

@@ -29,7 +29,7 @@ release_block(struct crpc_arena_cache *c, const struct arena_entry *e)
 	}
 	CRPC_CRASH_POINT("arena.flush.1");
 	/* R4: our last use of the block, for whoever allocates it next. */
-	crpc_store_release(e->word, gen | word_make(BLOCK_FREE, 0, 0));
+	crpc_store_release(e->word, gen | WORD_FREE);
 	CRPC_CRASH_POINT("arena.flush.2");
 	return true;
 }
@@ -97,37 +97,46 @@ push(struct crpc_arena_cache *c, uint32_t cls, arena_word *word, uint64_t off, u
 	c->held += bin->size;
 }
 
+/*
+ * Turn one block of the span whose unit's word is @p head from free to cached. Its generation goes
+ * to *gen.
+ */
+static bool
+claim_block(struct crpc_arena_cache *c, uint32_t u, uint64_t head, arena_word *word, uint64_t *gen)
+{
+	/* A4 pairs with R4: the last use of the block by whoever had it; A7 with R7. */
+	uint64_t w = crpc_load_acquire(word);
+
+	if ((uint32_t)w != WORD_FREE || !arena_same_span(c->a, u, head))
+		return false;
+	*gen = word_gen(w);
+	return crpc_cas_acq_rel(word, &w, word_gen(w) | c->word_cached);
+}
+
 /* Claim up to @p want free blocks of span @p u, if it is of that class. Returns how many. */
 static uint32_t
 claim_from(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want)
 {
 	const struct crpc_arena *a = c->a;
 	const struct arena_class *ci;
+	uint64_t head, gen = 0;
 	arena_word *word;
 	uint32_t i, n = 0;
-	uint64_t w;
 
 	/* A3 pairs with R3: a block that is made free after this sets the bit again. */
 	crpc_fetch_and_acq_rel(arena_hint(a, cls, u), ~(UINT64_C(1) << u % 64));
 	CRPC_CRASH_POINT("arena.fill.1");
 	/* A1 pairs with R1. */
-	w = crpc_load_acquire(&a->unit[u]);
-	ci = arena_span(a, u, w);
-	if (ci == NULL || word_arg(w) != cls)
+	head = crpc_load_acquire(&a->unit[u]);
+	ci = arena_span(a, u, head);
+	if (ci == NULL || word_arg(head) != cls)
 		return 0;
 	word = arena_words(a, ci, u);
 	for (i = 0; i < ci->blocks && n < want; i++) {
-		w = crpc_load_relaxed(&word[i]);
-		if ((uint32_t)w != word_make(BLOCK_FREE, 0, 0))
-			continue;
-		/*
-		 * A4 pairs with R4. The generation is part of the word, so a span that was taken
-		 * apart and cut again since the load lets this fail.
-		 */
-		if (!crpc_cas_acq_rel(&word[i], &w, word_gen(w) | c->word_cached))
+		if (!claim_block(c, u, head, &word[i], &gen))
 			continue;
 		CRPC_CRASH_POINT("arena.fill.2");
-		push(c, cls, &word[i], arena_block_off(a, ci, u, i), word_gen(w));
+		push(c, cls, &word[i], arena_block_off(a, ci, u, i), gen);
 		n++;
 	}
 	if (i < ci->blocks) {
@@ -246,9 +255,10 @@ publish_span(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want
 	uint64_t gen = word_gen(crpc_load_relaxed(&a->unit[u])), w;
 	uint32_t i;
 
+	/* R7: the claim of the unit, for whoever still takes these for words of an earlier span. */
 	for (i = 0; i < ci->blocks; i++)
-		crpc_store_relaxed(&word[i],
-				gen | (i < want ? c->word_cached : word_make(BLOCK_FREE, 0, 0)));
+		crpc_store_release(&word[i],
+				gen | (i < want ? c->word_cached : WORD_FREE));
 	CRPC_CRASH_POINT("arena.carve.1");
 	/* R1: the words. */
 	crpc_store_release(&a->unit[u], gen | word_make(UNIT_HEAD, 0, cls));
@@ -285,29 +295,26 @@ carve(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
 
 /* Claim all blocks of a span, or none. On success *gen is past all their generations. */
 static bool
-claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, arena_word *word, uint64_t *gen)
+claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, uint64_t head,
+		uint64_t *gen)
 {
-	uint64_t w;
+	arena_word *word = arena_words(c->a, ci, u);
+	uint64_t g = 0, w;
 	uint32_t i, n;
 
 	for (i = 0; i < ci->blocks; i++)
-		if ((uint32_t)crpc_load_relaxed(&word[i]) != word_make(BLOCK_FREE, 0, 0))
+		if ((uint32_t)crpc_load_relaxed(&word[i]) != WORD_FREE)
 			return false;
-	for (n = 0; n < ci->blocks; n++) {
-		w = crpc_load_relaxed(&word[n]);
-		/* A4 pairs with R4. */
-		if ((uint32_t)w != word_make(BLOCK_FREE, 0, 0) ||
-				!crpc_cas_acq_rel(&word[n], &w, word_gen(w) | c->word_cached))
-			break;
+	for (n = 0; n < ci->blocks && claim_block(c, u, head, &word[n], &g); n++) {
 		CRPC_CRASH_POINT("arena.trim.1");
-		if ((int64_t)(word_gen(w) - *gen) >= 0)
-			*gen = word_gen(w) + WORD_GEN_ONE;
+		if ((int64_t)(g - *gen) >= 0)
+			*gen = g + WORD_GEN_ONE;
 	}
 	if (n == ci->blocks)
 		return true;
 	for (i = 0; i < n; i++) {
 		w = crpc_load_relaxed(&word[i]);
-		crpc_store_release(&word[i], word_gen(w) | word_make(BLOCK_FREE, 0, 0));
+		crpc_store_release(&word[i], word_gen(w) | WORD_FREE);
 		CRPC_CRASH_POINT("arena.trim.2");
 	}
 	return false;
@@ -332,7 +339,7 @@ take_apart(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u,
 	uint64_t gen = word_gen(head), w;
 	uint32_t i;
 
-	if (!tails_whole(a, ci, u) || !claim_all(c, ci, arena_words(a, ci, u), &gen))
+	if (!tails_whole(a, ci, u) || !claim_all(c, ci, u, head, &gen))
 		return false;
 	for (i = 1; i < ci->units; i++) {
 		w = crpc_load_relaxed(&a->unit[u + i]);

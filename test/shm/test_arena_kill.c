@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -325,8 +326,10 @@ worker_start(uint64_t *rng)
 	pid_t pid = fork();
 
 	assert_true(pid >= 0);
-	if (pid == 0)
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
 		worker_main(seed, nth);
+	}
 	return pid;
 }
 
