@@ -90,9 +90,7 @@ place_parts(struct arena_header *h, uint32_t units)
 {
 	h->units = units;
 	h->member_off = sizeof(*h);
-	h->unit_off = crpc_align_up(
-		h->member_off + (h->max_members + UINT64_C(1)) * sizeof(struct arena_member),
-		CRPC_CACHE_GUARD);
+	h->unit_off = h->member_off + (h->max_members + UINT64_C(1)) * sizeof(struct arena_member);
 	h->word_off = crpc_align_up(h->unit_off + units * WORD_BYTES, CRPC_CACHE_GUARD);
 	h->hint_off = h->word_off + ((uint64_t)units << OUTSIDE_WORD_LOG2);
 	h->hint_stride = crpc_align_up((units + 7) / 8, CRPC_CACHE_LINE);
@@ -164,6 +162,8 @@ __crpc_arena_layout(struct arena_layout *l, const char *path)
 				h->max_members);
 		return -ENOSPC;
 	}
+	/* What is left behind the last whole unit is not used. */
+	h->len = h->data_off + units_bytes(units);
 	place_words(l);
 	return 0;
 }
