@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * An arena in which somebody writes whatever he likes: every call of an honest member returns, with
+ * success or an error, and no block that it is given, and nothing that it stores, lies outside of
+ * the arena's units and its own words.
+ *
+ * Each round lays an arena out, damages one part of it, then works in it. Last, a thread damages it
+ * all the time.
+ */
+#include "arena_test.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+
+#include "crpc_util.h"
+#include "shm_arena.h"
+
+#define DATA   (20 * 65536u)
+#define MARGIN (64 * KIB) /* of the segment on both sides of the arena; nobody may write there */
+#define ROUNDS 1200u
+#define STEPS  300u
+#define HELD   64u
+
+static uint8_t *seg_base;
+static uint64_t arena_len;
+static uint64_t rng;
+
+static uint64_t
+rnd(uint64_t n)
+{
+	return test_random(&rng) % n;
+}
+
+/* ---- the segment ---- */
+
+static int
+setup(void **state)
+{
+	const struct crpc_arena_conf conf = {.max_members = 6, .max_block = 512 * KIB};
+	struct crpc_shm_conf seg = {
+			.name = "hostile", .dir = test_dir, .kind = KIND, .kind_version = 1};
+
+	(void)state;
+	arena_len = crpc_arena_size(&conf, DATA);
+	seg.size = 2 * MARGIN + arena_len;
+	test_seg = crpc_shm_create(&seg);
+	assert_non_null(test_seg);
+	seg_base = crpc_shm_ptr(test_seg, 0, seg.size);
+	memset(seg_base + 4096, 0x5a, MARGIN - 4096);
+	memset(seg_base + MARGIN + arena_len, 0x5a, MARGIN);
+	rng = test_seed();
+	return 0;
+}
+
+static int
+teardown(void **state)
+{
+	(void)state;
+	crpc_shm_free(test_seg);
+	return 0;
+}
+
+static void
+lay_out(void)
+{
+	const struct crpc_arena_conf conf = {.max_members = 6, .max_block = 512 * KIB};
+
+	assert_int_equal(crpc_arena_format(test_seg, MARGIN, arena_len, &conf), 0);
+	test_arena = crpc_arena_attach(test_seg, MARGIN);
+	assert_non_null(test_arena);
+}
+
+static void
+margins_are_whole(void)
+{
+	uint64_t i;
+
+	for (i = 4096; i < MARGIN; i++)
+		assert_int_equal(seg_base[i], 0x5a);
+	for (i = 0; i < MARGIN; i++)
+		assert_int_equal(seg_base[MARGIN + arena_len + i], 0x5a);
+}
+
+/* ---- the enemy ---- */
+
+/* A word that looks like something, or like nothing. */
+static uint64_t
+evil_word(uint64_t *r)
+{
+	uint64_t w = test_random(r), low = w >> 40;
+
+	switch (w % 8) {
+	case 0:
+		return 0;
+	case 1:
+		return UINT64_MAX;
+	case 2: /* a unit: any state, any class or distance */
+		return w << 32 | word_make(low % 6, low / 6 % 8, (uint32_t)(low / 48) % 80);
+	case 3: /* a head of the largest blocks */
+		return w << 32 | word_make(UNIT_HEAD, 0, (uint32_t)(low % 64));
+	case 4: /* a block of anybody in any state */
+		return word_make(low % 6, low / 6 % 8, (uint32_t)(low / 48) % 8);
+	case 5:
+		return WORD_GEN_ONE * (low % 4) | WORD_FREE;
+	case 6:
+		return WORD_GEN_ONE * (low % 4) | word_make(BLOCK_ALLOCATED, low / 4 % 8, 0);
+	default:
+		return test_random(r);
+	}
+}
+
+static void
+damage_range(uint64_t *r, uint64_t off, uint64_t len, uint32_t words)
+{
+	uint64_t i;
+
+	while (words-- > 0) {
+		i = test_random(r) % (len / 8);
+		crpc_store_relaxed((arena_word *)(void *)(seg_base + MARGIN + off) + i,
+				evil_word(r));
+	}
+}
+
+/* Somewhere in one part of the arena, by its layout. */
+static void
+damage(uint64_t *r, uint32_t part)
+{
+	const struct arena_header *h = &test_arena->l.h;
+	uint32_t words = 1u << test_random(r) % 8;
+
+	switch (part % 6) {
+	case 0:
+		damage_range(r, h->member_off, h->unit_off - h->member_off, words);
+		break;
+	case 1:
+		damage_range(r, h->unit_off, h->units * UINT64_C(8), words);
+		break;
+	case 2:
+		damage_range(r, h->word_off, h->hint_off - h->word_off, words);
+		break;
+	case 3:
+		damage_range(r, h->hint_off, h->data_off - h->hint_off, words);
+		break;
+	case 4: /* words of small blocks stand at the start of a unit */
+		damage_range(r, h->data_off + test_random(r) % h->units * ARENA_UNIT, 8192, words);
+		break;
+	default: /* anything, the header too: it was copied */
+		damage_range(r, 0, h->len, words * 8);
+		break;
+	}
+}
+
+/* ---- the honest ---- */
+
+struct honest {
+	struct crpc_arena_cache *c;
+	uint64_t ref[HELD];
+	uint32_t n;
+};
+
+/* What a call gave us lies in the units. */
+static void
+check_block(const uint8_t *p, uint64_t size)
+{
+	const uint8_t *first = test_arena->base + test_arena->data_off;
+
+	if (p < first || size > test_arena->data_len ||
+			(uint64_t)(p - first) > test_arena->data_len - size)
+		fail_msg("a block of %llu bytes at %lld", (unsigned long long)size,
+				(long long)(p - first));
+}
+
+static void
+use(uint8_t *p, uint64_t size, bool write)
+{
+	check_block(p, size);
+	if (write)
+		memset(p, (int)rnd(256), size);
+}
+
+static void
+step_alloc(struct honest *h, bool write)
+{
+	uint64_t size = 1 + rnd(UINT64_C(1) << (5 + rnd(15))), ref;
+	uint8_t *p = crpc_arena_alloc(h->c, size, &ref);
+
+	if (p == NULL)
+		return;
+	use(p, crpc_arena_block_size(test_arena, size), write);
+	h->ref[h->n % HELD] = ref;
+	h->n++;
+}
+
+static void
+step_other(struct honest *h, uint64_t ref, bool write)
+{
+	uint64_t size;
+	void *p;
+
+	switch (rnd(6)) {
+	case 0:
+		crpc_arena_give(h->c, ref, 1 + (uint32_t)rnd(7));
+		break;
+	case 1:
+		if (crpc_arena_take(h->c, ref, (uint32_t)rnd(7), &p, &size) == 0)
+			use(p, size, write);
+		break;
+	case 2:
+		crpc_arena_revoke(h->c, ref);
+		break;
+	case 3:
+		p = crpc_arena_view(test_arena, ref, &size);
+		if (p != NULL)
+			use(p, size, false);
+		if (crpc_arena_ref(h->c, seg_base + rnd(crpc_shm_size(test_seg)), &ref) == 0)
+			crpc_arena_free(h->c, ref);
+		break;
+	default:
+		crpc_arena_free(h->c, ref);
+		break;
+	}
+}
+
+static void
+step(struct honest *h, bool write)
+{
+	uint64_t ref = rnd(4) == 0 ? test_random(&rng) : h->ref[rnd(HELD)];
+
+	switch (rnd(64)) {
+	case 0:
+		crpc_arena_flush(h->c);
+		break;
+	case 1:
+		assert_in_range(crpc_arena_reclaim(test_arena, (uint32_t)rnd(30), NULL), 0, 1);
+		break;
+	default:
+		if (rnd(2) == 0)
+			step_alloc(h, write);
+		else
+			step_other(h, ref, write);
+	}
+}
+
+/* The calls that walk everything. */
+static void
+walk(void)
+{
+	struct crpc_arena_report r;
+	struct crpc_arena_usage u;
+	FILE *out = fopen("/dev/null", "w");
+	int rc = crpc_arena_check(test_arena, &r);
+
+	assert_non_null(out);
+	assert_true(rc == 0 || rc == -EPROTO);
+	assert_int_equal(crpc_arena_usage(test_arena, 1, &u), 0);
+	assert_in_range(u.allocated + u.cached, 0, DATA);
+	crpc_arena_dump(test_arena, out);
+	fclose(out);
+}
+
+/* A damaged arena may refuse members, but only by an error of its own. */
+static bool
+join(struct honest *h)
+{
+	const struct crpc_arena_join_conf conf = {.cache_bytes = 1024u << rnd(9)};
+
+	memset(h, 0, sizeof(*h));
+	h->c = crpc_arena_join(test_arena, &conf);
+	if (h->c == NULL)
+		assert_int_equal(errno, EUSERS);
+	return h->c != NULL;
+}
+
+/* ---- tests ---- */
+
+static void
+damage_of_any_part_stays_inside(void **state)
+{
+	struct honest h[3];
+	uint32_t round, i, k;
+
+	(void)state;
+	for (round = 0; round < ROUNDS; round++) {
+		lay_out();
+		for (k = 0; k < 2; k++)
+			assert_true(join(&h[k]));
+		for (i = 0; i < STEPS; i++)
+			step(&h[rnd(2)], true);
+		damage(&rng, round);
+		k = 2;
+		if (join(&h[2]))
+			k = 3;
+		for (i = 0; i < STEPS; i++) {
+			step(&h[rnd(k)], true);
+			if (rnd(64) == 0)
+				damage(&rng, (uint32_t)rnd(6));
+		}
+		walk();
+		assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
+		while (k-- > 0)
+			crpc_arena_leave(h[k].c);
+		crpc_arena_detach(test_arena);
+	}
+	margins_are_whole();
+}
+
+static _Atomic bool stop;
+
+static void *
+enemy(void *arg)
+{
+	uint64_t r = *(const uint64_t *)arg;
+	uint32_t i;
+
+	for (i = 0; !crpc_load_relaxed(&stop); i++)
+		damage(&r, i);
+	return NULL;
+}
+
+/*
+ * Between any load and its use the word may change. Blocks are not written: that would be a race.
+ */
+static void
+damage_at_any_time_stays_inside(void **state)
+{
+	struct honest h[2];
+	uint64_t seed = test_random(&rng);
+	pthread_t t;
+	uint32_t round, i, k;
+
+	(void)state;
+	for (round = 0; round < ROUNDS / 20; round++) {
+		lay_out();
+		for (k = 0; k < 2; k++)
+			assert_true(join(&h[k]));
+		crpc_store_relaxed(&stop, false);
+		assert_int_equal(pthread_create(&t, NULL, enemy, &seed), 0);
+		for (i = 0; i < 10 * STEPS; i++)
+			step(&h[rnd(2)], false);
+		walk();
+		crpc_store_relaxed(&stop, true);
+		assert_int_equal(pthread_join(t, NULL), 0);
+		for (k = 0; k < 2; k++)
+			crpc_arena_leave(h[k].c);
+		crpc_arena_detach(test_arena);
+		seed++;
+	}
+	margins_are_whole();
+}
+
+/* Every bit of the header: attach refuses it and says why. */
+static void
+a_header_with_one_wrong_bit_is_refused(void **state)
+{
+	uint32_t bit;
+
+	(void)state;
+	lay_out();
+	crpc_arena_detach(test_arena);
+	for (bit = 0; bit < 8 * sizeof(struct arena_header); bit++) {
+		seg_base[MARGIN + bit / 8] ^= (uint8_t)(1 << bit % 8);
+		crpc_log_clear();
+		assert_null(crpc_arena_attach(test_seg, MARGIN));
+		assert_int_equal(errno, EPROTO);
+		assert_string_not_equal(crpc_log_last(), "");
+		seg_base[MARGIN + bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	test_arena = crpc_arena_attach(test_seg, MARGIN);
+	assert_non_null(test_arena);
+	crpc_arena_detach(test_arena);
+}
+
+/* A word of ours that somebody changed costs us that block and nothing else. */
+static void
+an_overwritten_word_loses_its_block_only(void **state)
+{
+	struct crpc_arena_cache_stats st;
+	struct crpc_arena_cache *c;
+	uint64_t ref[8], again;
+	uint32_t i;
+
+	(void)state;
+	lay_out();
+	c = test_join(0, 64 * KIB);
+	for (i = 0; i < 8; i++)
+		assert_non_null(crpc_arena_alloc(c, 4096, &ref[i]));
+	for (i = 0; i < 8; i++)
+		assert_int_equal(crpc_arena_free(c, ref[i]), 0);
+	/* Those that it would hand out next. */
+	for (i = 4; i < 8; i++)
+		crpc_store_relaxed(
+			c->bin[test_arena->l.raw_class[arena_raw_of(4096)]].e[i].word, 0);
+	for (i = 0; i < 4; i++)
+		assert_non_null(crpc_arena_alloc(c, 4096, &again));
+	crpc_arena_cache_stats(c, &st);
+	assert_int_equal(st.damaged, 4);
+	assert_int_equal(crpc_arena_check(test_arena, NULL), -EPROTO);
+	crpc_arena_leave(c);
+	crpc_arena_detach(test_arena);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(a_header_with_one_wrong_bit_is_refused),
+			cmocka_unit_test(an_overwritten_word_loses_its_block_only),
+			cmocka_unit_test(damage_of_any_part_stays_inside),
+			cmocka_unit_test(damage_at_any_time_stays_inside),
+	};
+	int rc;
+
+	alarm(120); /* an endless loop ends here */
+	if (test_dir_make(NULL) != 0)
+		return 1;
+	rc = cmocka_run_group_tests(tests, setup, teardown);
+	test_dir_remove(NULL);
+	return rc;
+}
