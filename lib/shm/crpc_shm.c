@@ -472,7 +472,8 @@ check_header(const struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 		return __crpc_shm_wrong(seg, "segment version", CRPC_SHM_VERSION, h.version);
 	if (h.header_size != sizeof(h))
 		return __crpc_shm_wrong(seg, "header size", sizeof(h), h.header_size);
-	if (state == CRPC_SHM_INIT)
+	/* A door without its socket is one that opens or closes right now. */
+	if (state == CRPC_SHM_INIT || h.kind == SHM_DOOR_KIND)
 		return -EAGAIN;
 	if (state == CRPC_SHM_CLOSED)
 		return -ECONNREFUSED;
@@ -555,9 +556,9 @@ attach_path(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 
 /* Through the socket beside the path. */
 static int
-attach_door(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version, uint64_t wait_ms)
+attach_door(struct crpc_shm *seg, uid_t uid, uint32_t kind, uint32_t kind_version, uint64_t wait_ms)
 {
-	int rc = __crpc_shm_door_fetch(seg, wait_ms);
+	int rc = __crpc_shm_door_fetch(seg, uid, wait_ms);
 
 	if (rc != 0)
 		return rc;
@@ -576,12 +577,13 @@ attach_once(struct crpc_shm *seg, const char *dir, const char *name, uint32_t ki
 	const char *first = dir == NULL ? SHM_DEFAULT_DIR : dir;
 	char huge[CRPC_SHM_PATH_MAX];
 	int rc = __crpc_shm_path(seg->path, sizeof(seg->path), first, name);
+	uid_t uid = 0;
 
 	if (rc != 0)
 		return rc;
 	seg->memfd = false;
-	if (__crpc_shm_door_there(seg->path))
-		return attach_door(seg, kind, kind_version, wait_ms);
+	if (__crpc_shm_door_find(seg->path, &uid) == 1)
+		return attach_door(seg, uid, kind, kind_version, wait_ms);
 	rc = attach_path(seg, kind, kind_version);
 	if (rc != -ENOENT || dir != NULL || __crpc_shm_huge_dir(huge, sizeof(huge)) != 0)
 		return rc;

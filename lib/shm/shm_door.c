@@ -114,6 +114,33 @@ __crpc_shm_door_there(const char *path)
 	return lstat(sock, &st) == 0 && S_ISSOCK(st.st_mode);
 }
 
+/*
+ * Anybody may put a socket into a directory such as /dev/shm: it counts only beside a door, and
+ * only if both are the same user's. What stands in the door of another user we may not read.
+ */
+int
+__crpc_shm_door_find(const char *path, uid_t *uid)
+{
+	char sock[SHM_SOCK_MAX];
+	struct crpc_shm_header h = {0};
+	struct stat door, st;
+	ssize_t len;
+	int fd;
+
+	__crpc_shm_sock_path(sock, path);
+	if (lstat(path, &door) != 0)
+		return -errno;
+	if (lstat(sock, &st) != 0 || !S_ISSOCK(st.st_mode) || st.st_uid != door.st_uid)
+		return 0;
+	*uid = door.st_uid;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return errno == EACCES ? 1 : -errno;
+	len = pread(fd, &h, sizeof(h), 0);
+	close(fd);
+	return len == (ssize_t)sizeof(h) && h.magic == CRPC_SHM_MAGIC && h.kind == SHM_DOOR_KIND;
+}
+
 /* ---- owner ---- */
 
 /* Connected to the address, or -errno. */
@@ -149,8 +176,14 @@ stranger_remove(const char *path, const struct sockaddr_un *addr)
 		return -EEXIST;
 	}
 	rc = sock_connect(addr);
-	if (rc == -ECONNREFUSED)
-		return unlink(addr->sun_path) == 0 || errno == ENOENT ? 0 : -errno;
+	if (rc == -ECONNREFUSED) {
+		if (unlink(addr->sun_path) == 0 || errno == ENOENT)
+			return 0;
+		rc = -errno;
+		crpc_err("%s" SHM_SOCK_SUFFIX ": cannot remove a stale socket: %s", path,
+				strerror(errno));
+		return rc;
+	}
 	if (rc >= 0)
 		close(rc);
 	crpc_err("%s" SHM_SOCK_SUFFIX ": somebody listens there; stop it or use another name",
@@ -441,7 +474,7 @@ owner_is_dead(const struct crpc_shm *seg)
 }
 
 int
-__crpc_shm_door_fetch(struct crpc_shm *seg, uint64_t wait_ms)
+__crpc_shm_door_fetch(struct crpc_shm *seg, uid_t uid, uint64_t wait_ms)
 {
 	uint64_t now = now_ms(), end = now + crpc_max(wait_ms, ANSWER_MS);
 	struct sockaddr_un addr;
@@ -463,11 +496,13 @@ __crpc_shm_door_fetch(struct crpc_shm *seg, uint64_t wait_ms)
 		return p.fd;
 	/* Of a listener the kernel tells who called listen(). */
 	rc = crpc_shm_peer_get(p.fd, &peer);
+	if (rc == 0 && peer.uid != uid)
+		rc = __crpc_shm_wrong(seg, "user who listens", uid, peer.uid);
 	if (rc != 0) {
 		close(p.fd);
 		return rc;
 	}
-	seg->uid = peer.uid;
+	seg->uid = uid;
 	do {
 		poll(&p, 1, (int)crpc_min(end - now, 1000));
 		rc = __crpc_shm_door_receive(seg, p.fd);

@@ -138,12 +138,24 @@ int __crpc_shm_sock_remove(const char *path);
 bool __crpc_shm_door_there(const char *path);
 
 /**
+ * Tell whether @p path is a door with its socket.
+ *
+ * @param uid
+ *   Set to whose it is, if it is one.
+ * @return
+ *   1, 0 (it is something else), or -errno: -ENOENT if nothing is there.
+ */
+int __crpc_shm_door_find(const char *path, uid_t *uid);
+
+/**
  * Get the descriptor of a memfd from its owner's socket, into seg->fd.
  *
+ * @param uid
+ *   Who must listen.
  * @return
  *   0; -ENOENT, -ECONNREFUSED, -EAGAIN (not said: waiting may cure it), or -errno, said.
  */
-int __crpc_shm_door_fetch(struct crpc_shm *seg, uint64_t wait_ms);
+int __crpc_shm_door_fetch(struct crpc_shm *seg, uid_t uid, uint64_t wait_ms);
 
 /**
  * Take the owner's answer from a connected socket: the descriptor, checked, into seg->fd.

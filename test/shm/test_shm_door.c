@@ -772,6 +772,27 @@ make_memory(enum lie lie, int *lock_fd)
 	return fd;
 }
 
+/* A door to the lies, owned by us: its descriptor. */
+static int
+make_door(void)
+{
+	struct crpc_shm_header h = {.magic = CRPC_SHM_MAGIC,
+			.version = CRPC_SHM_VERSION,
+			.header_size = sizeof(h),
+			.kind = CRPC_SHM_KIND('D', 'O', 'O', 'R'),
+			.state = CRPC_SHM_READY};
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+	char path[CRPC_SHM_PATH_MAX];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/crpc.a", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, &h, sizeof(h)), sizeof(h));
+	assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+	return fd;
+}
+
 /* In a child: accept one, and lie to it. */
 static void
 lie_to_one(int listener, enum lie lie)
@@ -811,7 +832,7 @@ an_owner_that_lies_is_refused(void **state)
 	char path[CRPC_SHM_PATH_MAX];
 	struct crpc_shm *seg;
 	enum lie lie;
-	int listener, before;
+	int listener, before, door = make_door();
 	pid_t pid;
 
 	snprintf(path, sizeof(path), "%s/crpc.a.sock", dir);
@@ -840,6 +861,50 @@ an_owner_that_lies_is_refused(void **state)
 		waitpid(pid, NULL, 0);
 		unlink(path);
 	}
+	/* No socket: a door that opens or closes. */
+	assert_null(attach("a"));
+	assert_int_equal(errno, EAGAIN);
+	close(door);
+	assert_null(attach("a"));
+	assert_int_equal(errno, ECONNREFUSED);
+	assert_int_equal(crpc_shm_remove(dir, "a"), 0);
+}
+
+/* A socket that somebody put beside a segment does not catch those who want the segment. */
+static void
+a_planted_socket_catches_nobody(void **state)
+{
+	struct crpc_shm_conf conf = {
+			.name = "a", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
+	struct crpc_shm *own = crpc_shm_create(&conf), *seg;
+	int listener = sock_listen("a"), door;
+	char path[CRPC_SHM_PATH_MAX];
+
+	assert_non_null(own);
+	crpc_shm_ready(own);
+	seg = attach("a");
+	assert_non_null(seg); /* nobody answers at the socket: it was not asked */
+	crpc_shm_detach(seg);
+	crpc_shm_free(own);
+	assert_null(attach("a")); /* a socket alone is nothing */
+	assert_int_equal(errno, ENOENT);
+	if (geteuid() == 0) { /* beside a door, and another user's */
+		door = make_door();
+		snprintf(path, sizeof(path), "%s/crpc.a.sock", dir);
+		assert_int_equal(chown(path, NOBODY, NOBODY), 0);
+		assert_null(attach("a"));
+		assert_int_equal(errno, EAGAIN);
+		snprintf(path, sizeof(path), "%s/crpc.a", dir);
+		assert_int_equal(chown(path, NOBODY, NOBODY), 0);
+		assert_null(attach("a")); /* both are, and somebody else listens */
+		assert_int_equal(errno, EPROTO);
+		assert_non_null(
+			strstr(crpc_log_last(), "user who listens is 0x0, expected 0xfffe"));
+		close(door);
+	}
+	close(listener);
+	assert_int_equal(crpc_shm_remove(dir, "a"), 0);
+	assert_false(exists("crpc.a") || exists("crpc.a.sock"));
 }
 
 /* ---- tests: what tools see ---- */
@@ -982,6 +1047,7 @@ main(void)
 			cmocka_unit_test(peers_are_told_by_the_kernel),
 			cmocka_unit_test(who_serves_is_told_by_the_kernel),
 			cmocka_unit_test(an_owner_that_lies_is_refused),
+			cmocka_unit_test(a_planted_socket_catches_nobody),
 			cmocka_unit_test(inspection_tells_what_is_there),
 			cmocka_unit_test(what_is_not_ours_is_neither_listed_nor_removed),
 			cmocka_unit_test(removal_never_hits_a_living_one),
