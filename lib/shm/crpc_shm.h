@@ -283,6 +283,10 @@ int crpc_shm_peer_get(int sock, struct crpc_shm_peer *peer);
  *
  * @param allow
  *   The list; NULL: nobody else.
+ * @param peer
+ *   As crpc_shm_peer_get() told it.
+ * @return
+ *   True if it may.
  */
 bool crpc_shm_allowed(const struct crpc_shm_allow *allow, const struct crpc_shm_peer *peer);
 
