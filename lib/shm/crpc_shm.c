@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "crpc_atomic.h"
+#include "crpc_crash.h"
 #include "crpc_log.h"
 #include "shm_private.h"
 
@@ -235,6 +236,7 @@ fill_header(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 		h->incarnation = (uint64_t)seg->ino;
 	h->page_size = (uint32_t)seg->page_size;
 	memcpy(h->name, conf->name, strlen(conf->name)); /* checked: it fits with its zero */
+	CRPC_CRASH_POINT("shm.create.5");
 	h->magic = CRPC_SHM_MAGIC;
 }
 
@@ -256,6 +258,7 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 				strerror(errno));
 		return rc;
 	}
+	CRPC_CRASH_POINT("shm.create.3");
 	rc = map(seg);
 	if (rc != 0)
 		return rc;
@@ -264,9 +267,11 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 		rc = reserve(seg);
 	if (rc != 0)
 		return rc;
+	CRPC_CRASH_POINT("shm.create.4");
 	if (conf->prefault)
 		prefault(seg);
 	fill_header(seg, conf);
+	CRPC_CRASH_POINT("shm.create.6");
 	return 0;
 }
 
@@ -351,8 +356,10 @@ create_locked(struct crpc_shm *seg, const struct crpc_shm_conf *conf, int *name_
 		rc = __crpc_shm_door_open(seg, *name_fd);
 	if (rc == 0 && seg->memfd)
 		rc = hold(seg, data_fd, &seg->owner);
+	CRPC_CRASH_POINT("shm.create.7");
 	if (rc == 0)
 		rc = hold(seg, name_fd, seg->memfd ? &seg->name : &seg->owner);
+	CRPC_CRASH_POINT("shm.create.8");
 	return rc;
 }
 
@@ -415,7 +422,9 @@ void
 crpc_shm_ready(struct crpc_shm *seg)
 {
 	/* R0 pairs with A0 in attach_fd(): the header and the owner's layout before the state. */
+	CRPC_CRASH_POINT("shm.ready.1");
 	crpc_store_release(&seg->hdr->state, CRPC_SHM_READY);
+	CRPC_CRASH_POINT("shm.ready.2");
 	if (seg->memfd)
 		__crpc_shm_door_state(seg, CRPC_SHM_READY);
 }
@@ -426,13 +435,19 @@ crpc_shm_free(struct crpc_shm *seg)
 	if (seg == NULL)
 		return;
 	/* R1 pairs with A1 in crpc_shm_owner_alive(): what the owner wrote, before its farewell. */
+	CRPC_CRASH_POINT("shm.free.1");
 	crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);
+	CRPC_CRASH_POINT("shm.free.2");
 	__crpc_shm_door_close(seg);
+	CRPC_CRASH_POINT("shm.free.4");
 	/* Removed while still locked: a successor's file cannot be the one at this path. */
 	if (__crpc_shm_same_file(seg->path, seg->dev, seg->ino) && unlink(seg->path) != 0)
 		crpc_err("%s: cannot remove it: %s", seg->path, strerror(errno));
+	CRPC_CRASH_POINT("shm.free.5");
 	crpc_shm_lock_drop(seg->name);
+	CRPC_CRASH_POINT("shm.free.6");
 	crpc_shm_lock_drop(seg->owner);
+	CRPC_CRASH_POINT("shm.free.7");
 	seg->name = NULL;
 	seg->owner = NULL;
 	crpc_shm_detach(seg);

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "crpc_atomic.h"
+#include "crpc_crash.h"
 #include "crpc_log.h"
 #include "shm_private.h"
 
@@ -216,9 +217,15 @@ door_listen(struct crpc_shm *seg, const struct sockaddr_un *addr)
 	if (fd < 0)
 		return -errno;
 	/* The mode only spares strangers a refusal: the list is asked for each of them. */
-	if (bind(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0 &&
-			chmod(addr->sun_path, others ? 0666 : 0600) == 0 &&
-			listen(fd, BACKLOG) == 0) {
+	rc = bind(fd, (const struct sockaddr *)addr, sizeof(*addr));
+	CRPC_CRASH_POINT("shm.door.2");
+	if (rc == 0)
+		rc = chmod(addr->sun_path, others ? 0666 : 0600);
+	CRPC_CRASH_POINT("shm.door.3");
+	if (rc == 0)
+		rc = listen(fd, BACKLOG);
+	CRPC_CRASH_POINT("shm.door.4");
+	if (rc == 0) {
 		seg->listen_fd = fd;
 		return 0;
 	}
@@ -246,6 +253,7 @@ __crpc_shm_door_open(struct crpc_shm *seg, int fd)
 		crpc_err("%s: cannot write it: %s", seg->path, strerror(errno));
 		return errno == 0 ? -ENOSPC : -errno;
 	}
+	CRPC_CRASH_POINT("shm.door.1");
 	dir = sock_addr(seg->path, &addr);
 	if (dir < 0) {
 		crpc_err("%s: cannot open its directory: %s", seg->path, strerror(-dir));
@@ -286,6 +294,7 @@ __crpc_shm_door_close(struct crpc_shm *seg)
 	__crpc_shm_sock_path(sock, seg->path);
 	if (__crpc_shm_same_file(seg->path, seg->dev, seg->ino) && unlink(sock) != 0)
 		crpc_err("%s: cannot remove it: %s", sock, strerror(errno));
+	CRPC_CRASH_POINT("shm.free.3");
 	close(seg->listen_fd);
 	seg->listen_fd = -1;
 }
@@ -358,7 +367,9 @@ crpc_shm_serve(struct crpc_shm *seg)
 					strerror(errno));
 		if (sock < 0)
 			break;
+		CRPC_CRASH_POINT("shm.serve.1");
 		answer(seg, sock);
+		CRPC_CRASH_POINT("shm.serve.2");
 		close(sock);
 		n++;
 	}

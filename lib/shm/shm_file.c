@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "crpc_crash.h"
 #include "crpc_log.h"
 #include "shm_private.h"
 
@@ -105,6 +106,7 @@ leftover_unlink(const char *path, const struct crpc_shm_header *h)
 		__crpc_shm_sock_path(sock, path);
 		if (unlink(sock) != 0 && errno != ENOENT)
 			return -errno;
+		CRPC_CRASH_POINT("shm.remove.2");
 	}
 	return unlink(path) == 0 ? 0 : -errno;
 }
@@ -148,7 +150,9 @@ __crpc_shm_leftover_remove(const char *path)
 	} else if (rc != 0) {
 		say_no_lock(path, rc);
 	} else if (__crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
+		CRPC_CRASH_POINT("shm.remove.1");
 		rc = leftover_unlink(path, &h);
+		CRPC_CRASH_POINT("shm.remove.3");
 		if (rc != 0)
 			crpc_err("%s: cannot remove a dead owner's segment: %s", path,
 					strerror(-rc));
@@ -176,6 +180,7 @@ __crpc_shm_file_create(const char *path, mode_t mode)
 				return rc;
 			continue;
 		}
+		CRPC_CRASH_POINT("shm.create.1");
 		/*
 		 * Between open and lock another creator may take the file for a leftover and remove
 		 * it; then this one is nobody's.
@@ -183,6 +188,7 @@ __crpc_shm_file_create(const char *path, mode_t mode)
 		rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE);
 		if (rc == 0 && fstat(fd, &st) == 0 &&
 				__crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
+			CRPC_CRASH_POINT("shm.create.2");
 			fchmod(fd, mode); /* whatever the umask: mode is who may attach */
 			return fd;
 		}

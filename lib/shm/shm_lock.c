@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "crpc_crash.h"
 #include "crpc_log.h"
 #include "shm_private.h"
 
@@ -135,7 +136,9 @@ crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte)
 			crpc_err("%s: lock of byte %u: %s", seg->path, byte, strerror(-rc));
 		goto err_close;
 	}
+	CRPC_CRASH_POINT("shm.lock.1");
 	lock = __crpc_shm_lock_hold(fd, seg->page_size);
+	CRPC_CRASH_POINT("shm.lock.2");
 	if (lock != NULL)
 		return lock;
 	rc = -errno;

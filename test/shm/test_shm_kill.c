@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * An owner killed between any two steps that others can see leaves nothing that stops anybody: who
+ * attaches is refused at once, the name can be taken again, and a tool removes what is left.
+ *
+ * Built with the crash points. The victim goes through everything that an owner does, over a
+ * leftover, and is killed at its 1st, 2nd, 3rd, ... pass of a point, until it gets to its end.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crpc_atomic.h"
+#include "crpc_crash.h"
+#include "crpc_log.h"
+#include "crpc_shm.h"
+
+#define KIND   CRPC_SHM_KIND('T', 'E', 'S', 'T')
+#define PASSES 500 /* more than the victim makes */
+
+static char dir[64];
+
+static struct crpc_shm *
+create(bool memfd)
+{
+	struct crpc_shm_conf conf = {.name = "a",
+			.dir = dir,
+			.size = 4096,
+			.kind = KIND,
+			.kind_version = 1,
+			.memfd = memfd};
+
+	return crpc_shm_create(&conf);
+}
+
+static bool
+nothing_left(void)
+{
+	return rmdir(dir) == 0 && mkdir(dir, 0700) == 0;
+}
+
+/* ---- the victim ---- */
+
+static void
+need(bool ok)
+{
+	if (!ok)
+		_exit(3);
+}
+
+/* Be served by the same process: connect, and let the answer lie. */
+static int
+knock(void)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/crpc.a.sock", dir);
+	need(connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0);
+	return fd;
+}
+
+/* One life of an owner; without `end` it leaves all behind. */
+static void
+live(bool memfd, bool end)
+{
+	struct crpc_shm *seg = create(memfd);
+	int fd;
+
+	need(seg != NULL);
+	crpc_shm_ready(seg);
+	if (memfd) {
+		fd = knock();
+		need(crpc_shm_serve(seg) == 1);
+		close(fd);
+	}
+	need(crpc_shm_lock_take(seg, 1) != NULL);
+	if (end)
+		crpc_shm_free(seg);
+}
+
+/* Leave a segment whose owner is dead. */
+static void
+leave_one(bool memfd)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		crpc_crash_arm_nth(0);
+		live(memfd, false);
+		_exit(0);
+	}
+	need(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void
+victim(uint32_t nth)
+{
+	struct crpc_crash_point *const *points;
+	uint32_t i, n;
+
+	leave_one(true);
+	crpc_crash_arm_nth(nth);
+	live(true, true);
+	live(false, true);
+	leave_one(false);
+	need(crpc_shm_remove(dir, "a") == 0);
+	/* Here it lives on: everything was passed, or the test does not see it all. */
+	n = crpc_crash_points(&points);
+	for (i = 0; i < n; i++) {
+		if (strncmp(points[i]->name, "shm.", 4) != 0 ||
+				crpc_load_relaxed(&points[i]->passes) != 0)
+			continue;
+		fprintf(stderr, "%s is never passed\n", points[i]->name);
+		_exit(4);
+	}
+	_exit(0);
+}
+
+/* ---- the survivors ---- */
+
+/* Run the victim to its nth pass. False if it came to its end. */
+static bool
+killed_at(uint32_t nth)
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0)
+		victim(nth);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status)) {
+		assert_int_equal(WEXITSTATUS(status), 0);
+		return false;
+	}
+	assert_int_equal(WTERMSIG(status), SIGKILL);
+	return true;
+}
+
+static void
+attach_is_refused(uint32_t nth)
+{
+	struct crpc_shm *seg = crpc_shm_attach(dir, "a", KIND, 1, 0);
+
+	if (seg != NULL || (errno != ENOENT && errno != ECONNREFUSED))
+		print_message("after pass %u: %s\n", nth, crpc_log_last());
+	assert_null(seg);
+	assert_true(errno == ENOENT || errno == ECONNREFUSED);
+}
+
+static void
+the_name_can_be_taken_again(void **state)
+{
+	struct crpc_shm *seg;
+	uint32_t nth;
+
+	for (nth = 1; killed_at(nth); nth++) {
+		assert_true(nth < PASSES);
+		attach_is_refused(nth);
+		seg = create(nth % 2 == 0);
+		if (seg == NULL)
+			print_message("after pass %u: %s\n", nth, crpc_log_last());
+		assert_non_null(seg);
+		crpc_shm_ready(seg);
+		assert_true(crpc_shm_owner_alive(seg));
+		crpc_shm_free(seg);
+		assert_true(nothing_left());
+	}
+	print_message("killed at %u passes of points\n", nth - 1);
+	assert_true(nth > 40);
+	assert_true(nothing_left());
+}
+
+static void
+a_tool_removes_what_is_left(void **state)
+{
+	struct crpc_shm_info info;
+	uint32_t nth;
+	int rc;
+
+	for (nth = 1; killed_at(nth); nth++) {
+		rc = crpc_shm_inspect(dir, "crpc.a", &info);
+		assert_true(rc == -ENOENT || (rc == 0 && info.living == 0 && info.ours));
+		assert_int_equal(crpc_shm_remove(dir, "a"), 0);
+		assert_true(nothing_left());
+	}
+}
+
+static int
+make_dir(void **state)
+{
+	strcpy(dir, "/dev/shm/test_shm_kill.XXXXXX");
+	return mkdtemp(dir) == NULL;
+}
+
+static int
+remove_dir(void **state)
+{
+	return rmdir(dir);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(the_name_can_be_taken_again),
+			cmocka_unit_test(a_tool_removes_what_is_left),
+	};
+
+	return cmocka_run_group_tests_name("shm_kill", tests, make_dir, remove_dir);
+}
