@@ -48,6 +48,8 @@ table(struct sb_opt *o, enum sb_bench bench, struct app_opt *t)
 		{"num-transfers", APP_OPT_UINT, "N", "transfers per slice, which ends after 20 ms",
 			&o->transfers, 1, 1000000},
 		{"use-memcpy", APP_OPT_FLAG, NULL, "memcpy alone", &o->use_memcpy},
+		{"huge", APP_OPT_FLAG, NULL, "segment and private memory of reserved huge pages",
+			&o->huge},
 		{"verify-data", APP_OPT_FLAG, NULL, "compare after every slice, not timed",
 			&o->verify},
 	};

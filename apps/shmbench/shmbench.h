@@ -43,6 +43,7 @@ struct sb_opt {
 	uint64_t max_transfer_size_mb;
 	uint64_t transfers;
 	bool use_memcpy;
+	bool huge;
 	bool verify;
 };
 

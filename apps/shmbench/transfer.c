@@ -37,11 +37,16 @@ struct transfer {
 	uint8_t round;
 };
 
+/* Of pages of `huge` bytes, if that is not 0. */
 static int
-private_open(struct place *p, uint64_t size, int advice)
+private_open(struct place *p, uint64_t size, int advice, uint64_t huge)
 {
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | (huge != 0 ? MAP_HUGETLB : 0);
+
 	p->len = 2 * size;
-	p->mapped = mmap(NULL, p->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (huge != 0) /* whole pages, or munmap() refuses */
+		p->len = crpc_align_up(p->len, huge);
+	p->mapped = mmap(NULL, p->len, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (p->mapped == MAP_FAILED) {
 		p->mapped = NULL;
 		return app_fail("cannot map %lu bytes of private memory: %s; give a smaller "
@@ -57,11 +62,12 @@ private_open(struct place *p, uint64_t size, int advice)
 }
 
 static int
-segment_open(struct transfer *t, uint64_t size)
+segment_open(struct transfer *t, uint64_t size, bool huge)
 {
 	struct crpc_shm_conf conf = {.name = "shmbench",
 		.memfd = true,
 		.prefault = true,
+		.huge = huge,
 		.size = HEAD + 2 * size,
 		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
 	char name[CRPC_SHM_NAME_MAX];
@@ -70,7 +76,8 @@ segment_open(struct transfer *t, uint64_t size)
 	conf.name = name;
 	t->seg = crpc_shm_create(&conf);
 	if (t->seg == NULL)
-		return app_fail("%s; give a smaller --max-transfer-size-mb", crpc_log_last());
+		return app_fail("%s; give a smaller --max-transfer-size-mb%s", crpc_log_last(),
+			huge ? ", or leave --huge out" : "");
 	t->place[0].from = crpc_shm_ptr(t->seg, HEAD, 2 * size);
 	t->place[0].to = t->place[0].from + size;
 	memset(t->place[0].from, 1, 2 * size);
@@ -89,7 +96,7 @@ transfer_close(struct transfer *t)
 }
 
 static int
-transfer_open(struct transfer *t, uint64_t size)
+transfer_open(struct transfer *t, const struct sb_opt *o, uint64_t size)
 {
 	int rc;
 
@@ -97,11 +104,12 @@ transfer_open(struct transfer *t, uint64_t size)
 	t->place[0].name = "segment";
 	t->place[1].name = "private";
 	t->place[2].name = "private_thp";
-	rc = segment_open(t, size);
+	rc = segment_open(t, size, o->huge);
 	if (rc == 0)
-		rc = private_open(&t->place[1], size, MADV_NOHUGEPAGE);
+		rc = private_open(&t->place[1], size, MADV_NOHUGEPAGE,
+			o->huge ? crpc_shm_header(t->seg)->page_size : 0);
 	if (rc == 0)
-		rc = private_open(&t->place[2], size, MADV_HUGEPAGE);
+		rc = private_open(&t->place[2], size, MADV_HUGEPAGE, 0);
 	return rc;
 }
 
@@ -186,7 +194,7 @@ sb_transfer(const struct sb_opt *o, struct sb_out *out)
 {
 	static struct transfer t;
 	uint64_t size = o->transfer_size_kb << 10, most = o->max_transfer_size_mb << 20;
-	int rc = transfer_open(&t, most);
+	int rc = transfer_open(&t, o, most);
 
 	while (rc == 0 && size <= most && crpc_load_relaxed(&sb_stop) == 0) {
 		rc = size_run(&t, o, out, size);
