@@ -15,17 +15,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "crpc_atomic.h"
 #include "crpc_log.h"
 #include "crpc_shm.h"
 
@@ -481,6 +484,68 @@ huge_pages_work_where_there_are_some(void **state)
 	assert_int_equal(crpc_shm_header(seg)->page_size, crpc_shm_size(seg));
 	assert_true(crpc_shm_size(seg) >= 1 << 21);
 	crpc_shm_free(seg);
+}
+
+/* The first process of a container: pids of its own, and its own view of them. */
+static int
+in_container(void)
+{
+	struct crpc_shm *seg;
+	struct crpc_shm_lock *lock;
+
+	if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+			mount("proc", "/proc", "proc", 0, NULL) != 0)
+		return 77;
+	if (getpid() != 1)
+		return 1;
+	seg = attach("a");
+	if (seg == NULL)
+		return 2;
+	if (*(uint32_t *)crpc_shm_ptr(seg, 4096, 4) != 77 || !crpc_shm_owner_alive(seg))
+		return 3;
+	lock = crpc_shm_lock_take(seg, 9);
+	if (lock == NULL || crpc_shm_lock_held(seg, 9) != 1)
+		return 4;
+	/* Who died is told from here too: the owner will be killed when this byte is written. */
+	crpc_store_relaxed((_Atomic uint8_t *)crpc_shm_ptr(seg, 5000, 1), 1);
+	while (crpc_shm_owner_alive(seg))
+		usleep(500);
+	return 0;
+}
+
+/* Two containers that share a directory, and neither pids nor anything else. */
+static void
+a_shared_directory_is_enough(void **state)
+{
+	struct owner o = start_owner();
+	struct crpc_shm *seg = attach("a");
+	pid_t pid = fork(), inner;
+	bool over = false;
+	int status;
+
+	assert_non_null(seg);
+	if (pid == 0) {
+		if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0)
+			_exit(77);
+		inner = fork();
+		if (inner == 0)
+			_exit(in_container());
+		waitpid(inner, &status, 0);
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+	}
+	while (crpc_load_relaxed((_Atomic uint8_t *)crpc_shm_ptr(seg, 5000, 1)) == 0 && !over) {
+		over = waitpid(pid, &status, WNOHANG) == pid;
+		usleep(500);
+	}
+	kill_owner(&o);
+	crpc_shm_detach(seg);
+	crpc_shm_free(create("a", NULL));
+	if (!over)
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /* ---- tests: the format ---- */
@@ -1042,6 +1107,7 @@ main(void)
 			cmocka_unit_test(a_long_directory_works),
 			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
 			cmocka_unit_test(huge_pages_work_where_there_are_some),
+			cmocka_unit_test(a_shared_directory_is_enough),
 			cmocka_unit_test(version_1_has_these_bytes),
 			cmocka_unit_test(the_list_decides_who_attaches),
 			cmocka_unit_test(peers_are_told_by_the_kernel),

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -248,6 +249,55 @@ as_a_simple_model(void **state)
 		crpc_shm_free(seg[id]);
 }
 
+/*
+ * Another process, in which everything lies elsewhere: it reads by our references, and we by its.
+ * What it writes down for each segment is a reference to itself.
+ */
+static void
+references_mean_the_same_everywhere(void **state)
+{
+	struct crpc_xlate *x;
+	struct crpc_shm *seg[9];
+	uint64_t *word, ref;
+	uint32_t id, pass;
+	int status;
+	pid_t pid;
+
+	for (id = 1; id <= 8; id++) {
+		seg[id] = create(id, 4096 * id);
+		crpc_shm_ready(seg[id]);
+	}
+	pid = fork();
+	/* The child's window is of another size and comes from another place. */
+	x = crpc_xlate_create(pid == 0 ? 200 : 8, pid == 0 ? 64 << 20 : 1 << 20);
+	for (id = 1; id <= 8; id++)
+		if (x == NULL || crpc_xlate_map(x, id, seg[id]) == NULL) {
+			assert_int_not_equal(pid, 0);
+			fail();
+		}
+	for (id = 1; id <= 8 && pid == 0; id++) {
+		word = crpc_xlate_ptr(x, REF(id, 4000), 8);
+		*word = crpc_xlate_ref(x, word, 8);
+		word[1] = (uintptr_t)word;
+	}
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	for (id = 1, pass = 0; id <= 8; id++) {
+		ref = *(uint64_t *)crpc_shm_ptr(seg[id], 4000, 8);
+		assert_true(ref == REF(id, 4000));
+		word = crpc_xlate_ptr(x, ref, 16);
+		assert_non_null(word);
+		assert_true(word[0] == ref);
+		pass += word[1] != (uintptr_t)word;
+	}
+	assert_int_equal(pass, 8); /* it was mapped elsewhere there */
+	crpc_xlate_free(x);
+	for (id = 1; id <= 8; id++)
+		crpc_shm_free(seg[id]);
+}
+
 static _Atomic uint32_t stop;
 
 static void *
@@ -322,6 +372,7 @@ main(void)
 			cmocka_unit_test(memory_outside_the_window),
 			cmocka_unit_test(numbers_and_sizes_are_checked),
 			cmocka_unit_test(as_a_simple_model),
+			cmocka_unit_test(references_mean_the_same_everywhere),
 			cmocka_unit_test(others_translate_while_one_maps),
 	};
 
