@@ -122,6 +122,15 @@ struct ipc_clients {
 	struct ipc_one one[];
 };
 
+/* A server that was killed leaves its segment; one that starts over it takes it along. */
+static void
+ipc_sweep(const struct lane_conf *c)
+{
+	const struct crpc_ipc_server_conf conf = {.name = c->name, .max_clients = 1, .depth = 1};
+
+	crpc_ipc_server_free(crpc_ipc_server_create(&conf));
+}
+
 static void
 ipc_close(struct lane_client *base)
 {
@@ -130,6 +139,8 @@ ipc_close(struct lane_client *base)
 
 	for (i = 0; i < base->conf.clients; i++)
 		crpc_ipc_client_close(cl->one[i].c);
+	if (!rpb_pair_alive(base->pair))
+		ipc_sweep(&base->conf);
 	free(cl);
 }
 

@@ -176,23 +176,30 @@ nap(void)
 	nanosleep(&ts, NULL);
 }
 
+/* Wait until the process has ended: false if it does not in that time. */
+static bool
+wait_gone(struct rpb_pair *p, uint32_t timeout_ms)
+{
+	uint64_t end = crpc_clock_ns() + timeout_ms * UINT64_C(1000000);
+
+	while (rpb_pair_alive(p)) {
+		if (crpc_clock_ns() > end)
+			return false;
+		nap();
+	}
+	return true;
+}
+
 void
 rpb_pair_end(struct rpb_pair *p)
 {
-	uint64_t end;
-
 	if (p == NULL)
 		return;
 	rpb_pair_stop(p);
 	close(p->sock[0]);
-	end = crpc_clock_ns() + END_MS * UINT64_C(1000000);
-	while (rpb_pair_alive(p)) {
-		if (crpc_clock_ns() > end) {
-			kill(p->second, SIGKILL);
-			waitpid(p->second, NULL, 0);
-			break;
-		}
-		nap();
+	if (!wait_gone(p, END_MS)) {
+		kill(p->second, SIGKILL);
+		waitpid(p->second, NULL, 0);
 	}
 	munmap(p, sizeof(*p));
 }
@@ -204,6 +211,8 @@ rpb_pair_run(struct rpb_pair *p, rpb_pair_fn fn, const void *arg, size_t len)
 
 	if (len > sizeof(p->arg))
 		return -EMSGSIZE;
+	if (p->gone)
+		return -ECHILD;
 	crpc_store_relaxed(&p->flags.ready, 0);
 	crpc_store_relaxed(&p->flags.stop, 0);
 	crpc_store_relaxed(&p->blob[RPB_FIRST].len, 0);
@@ -216,7 +225,7 @@ rpb_pair_run(struct rpb_pair *p, rpb_pair_fn fn, const void *arg, size_t len)
 	/* The message orders all that after it. */
 	if (send(p->sock[0], &go, 1, MSG_NOSIGNAL) == 1)
 		return 0;
-	rpb_pair_alive(p);
+	wait_gone(p, END_MS);
 	return -ECHILD;
 }
 

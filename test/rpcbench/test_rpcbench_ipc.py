@@ -101,12 +101,19 @@ def measure(program, folder, args, expected):
     return rows
 
 
+def measuring(p):
+    """Wait until it is in its slices."""
+    for _ in range(2):
+        p.stdout.readline()
+    time.sleep(0.5)
+
+
 def interrupted(program):
     """SIGINT: the slices so far are told, and it ends with code 0."""
     p = subprocess.Popen(command(program, ['ipc', '--transport', 'ipc', '--mode', 'async', '--repeat', '1000',
                                            '--slice-ms', '20']),
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(2)
+    measuring(p)
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=30)
     if p.returncode != 0 or 'interrupted' not in err or '  ipc ' not in out:
@@ -120,7 +127,7 @@ def killed(program):
         p = subprocess.Popen(command(program, ['ipc', '--transport', 'ipc', '--mode', 'sync', '--repeat', '1000',
                                                '--slice-ms', '20']),
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(2)
+        measuring(p)
         child = subprocess.run(['pgrep', '-P', str(p.pid)], capture_output=True, text=True).stdout.split()
         if len(child) != 1:
             problem(f'{victim}: expected one second process, found {child}')
