@@ -174,8 +174,9 @@ by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-void
-app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure)
+/* Median and spread of the slices' values, or of the ping-pongs around them. */
+static void
+figure_of(const struct app_series *s, enum app_state state, bool line, struct app_figure *figure)
 {
 	double *v = calloc((size_t)s->n + 1, sizeof(*v));
 	uint32_t i, n = 0;
@@ -185,7 +186,8 @@ app_series_figure(const struct app_series *s, enum app_state state, struct app_f
 		return;
 	for (i = 0; i < s->n; i++)
 		if (counts(&s->slice[i], state))
-			v[n++] = s->slice[i].value;
+			v[n++] = line ? (s->slice[i].line_ns[0] + s->slice[i].line_ns[1]) / 2
+				      : s->slice[i].value;
 	qsort(v, n, sizeof(*v), by_value);
 	if (n > 0)
 		*figure = (struct app_figure){.n = n, .min = v[0], .max = v[n - 1],
@@ -193,18 +195,19 @@ app_series_figure(const struct app_series *s, enum app_state state, struct app_f
 	free(v);
 }
 
+void
+app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure)
+{
+	figure_of(s, state, false, figure);
+}
+
 double
 app_series_line_ns(const struct app_series *s, enum app_state state)
 {
-	double sum = 0;
-	uint32_t i, n = 0;
+	struct app_figure f;
 
-	for (i = 0; i < s->n; i++)
-		if (counts(&s->slice[i], state)) {
-			sum += (s->slice[i].line_ns[0] + s->slice[i].line_ns[1]) / 2;
-			n++;
-		}
-	return n > 0 ? sum / n : 0;
+	figure_of(s, state, true, &f);
+	return f.median;
 }
 
 uint32_t

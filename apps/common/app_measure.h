@@ -114,7 +114,7 @@ enum app_state app_series_state(const struct app_series *s, uint32_t n, uint32_t
 /** Median and spread of the slices in a state; APP_STATE_MIXED: of all slices. */
 void app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure);
 
-/** Mean ping-pong around the slices in a state, ns; APP_STATE_MIXED: around all; 0 without any. */
+/** Median ping-pong around the slices in a state, ns; APP_STATE_MIXED: of all; 0 without any. */
 double app_series_line_ns(const struct app_series *s, enum app_state state);
 
 /** Slices in which a thread lost its core more than once. */

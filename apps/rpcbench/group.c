@@ -13,6 +13,7 @@
 
 #define WARM_NS 1000000u
 #define HELLO_NS 2000000u
+#define SETTLE_NS 100000000u
 #define HELLO_MAX 1000
 #define CHECK_NS 10000000u
 #define DRAIN_NS 2000000000u
@@ -79,12 +80,6 @@ serve_close(struct rpb_pair *p, void *arg)
 }
 
 /* ---- open and close ---- */
-
-static uint64_t
-ticks_of(double ns)
-{
-	return (uint64_t)(ns * 4294967296.0 / (double)crpc_clock.mult);
-}
 
 /* The lane is of no use; say so and go on without it. */
 static void
@@ -155,13 +150,13 @@ slice_call(struct ipc_lane *l, double ns, bool check, struct timed *t)
 {
 	uint64_t t0 = crpc_clock_ticks(), before;
 
-	l->ops->go(l->client, t0 + ticks_of(WARM_NS), check);
+	l->ops->go(l->client, t0 + lane_ticks(WARM_NS), check);
 	before = app_measure_switches();
 	t0 = crpc_clock_ticks();
-	t->calls = l->ops->go(l->client, t0 + ticks_of(ns), check);
+	t->calls = l->ops->go(l->client, t0 + lane_ticks(ns), check);
 	t->ns = crpc_clock_ticks_to_ns(crpc_clock_ticks() - t0);
 	t->switches = app_measure_switches() - before;
-	l->ops->drain(l->client, crpc_clock_ticks() + ticks_of(DRAIN_NS));
+	l->ops->drain(l->client, crpc_clock_ticks() + lane_ticks(DRAIN_NS));
 	if (l->client->open != 0)
 		lane_break(l->client, "%lu calls were never answered",
 			(unsigned long)l->client->open);
@@ -216,8 +211,8 @@ slice_keep(struct ipc_lane *l, const struct timed *t, const double line[2])
 	app_series_add(&l->value, &s);
 	if (!v->clocked)
 		return;
-	if (v->calls != 0) {
-		s.value = (double)crpc_clock_ticks_to_ns(v->busy_ticks) / (double)v->calls;
+	if (v->busy_calls != 0) {
+		s.value = (double)crpc_clock_ticks_to_ns(v->busy_ticks) / (double)v->busy_calls;
 		app_series_add(&l->cost, &s);
 	}
 	if (v->empty_turns != 0) {
@@ -226,15 +221,19 @@ slice_keep(struct ipc_lane *l, const struct timed *t, const double line[2])
 	}
 }
 
-/* First calls: they set up what is set up late. With check, also prove a stretch of answers. */
+/*
+ * First calls: they set up what is set up late, and a server learns who is idle. With check, also
+ * prove a stretch of answers.
+ */
 static void
 lane_hello(struct ipc_group *g, struct ipc_lane *l)
 {
+	double ns = l->conf.active < l->conf.clients ? SETTLE_NS : HELLO_NS;
 	struct timed t = {0};
 	uint32_t i;
 
 	for (i = 0; i < HELLO_MAX && t.calls == 0; i++)
-		if (!slice_run(g, l, HELLO_NS, false, &t))
+		if (!slice_run(g, l, ns, false, &t))
 			return;
 	if (t.calls == 0) {
 		lane_lost(g, l, "no call was answered");

@@ -74,9 +74,10 @@ struct lane_client {
 /** Second process: what a slice was like there. */
 struct lane_served {
 	uint64_t calls;
-	uint64_t busy_ticks;  /**< Of turns that found requests. */
-	uint64_t empty_turns; /**< The others. */
-	uint64_t empty_ticks;
+	uint64_t busy_calls;  /**< Of turns that found requests: how many, */
+	uint64_t busy_ticks;  /**< and their time. */
+	uint64_t empty_turns; /**< Turns that found none, */
+	uint64_t empty_ticks; /**< and their time. */
 	uint64_t switches;
 	bool clocked; /**< Ticks and empty turns were counted. */
 };
@@ -163,6 +164,32 @@ lane_read(const uint64_t *msg, uint32_t size, bool check, uint64_t word)
 	}
 	__asm__ __volatile__("" : : "r"(sum));
 	return bad != 0;
+}
+
+/** A server's turn that takes longer has lost its core, and is not counted. */
+#define LANE_TURN_MAX_NS 200000
+
+/** Count one turn of a server that found n requests. */
+LANE_INLINE void
+lane_turn(struct lane_served *out, uint32_t n, uint64_t ticks, uint64_t ticks_max)
+{
+	out->calls += n;
+	if (crpc_unlikely(ticks > ticks_max))
+		return;
+	if (n != 0) {
+		out->busy_calls += n;
+		out->busy_ticks += ticks;
+	} else {
+		out->empty_turns++;
+		out->empty_ticks += ticks;
+	}
+}
+
+/** Ticks of the clock in a time. */
+static inline uint64_t
+lane_ticks(double ns)
+{
+	return (uint64_t)(ns * 4294967296.0 / (double)crpc_clock.mult);
 }
 
 /** True when the time is over; looks at the clock once in 64 turns. */

@@ -63,20 +63,13 @@ ipc_turn(struct crpc_ipc_server *s)
 static void
 ipc_serve_clocked(struct rpb_pair *p, struct crpc_ipc_server *s, struct lane_served *out)
 {
-	uint64_t then = crpc_clock_ticks(), now;
+	uint64_t then = crpc_clock_ticks(), now, most = lane_ticks(LANE_TURN_MAX_NS);
 	uint32_t n;
 
-	out->clocked = true;
 	while (!rpb_pair_stopped(p)) {
 		n = ipc_turn(s);
 		now = crpc_clock_ticks();
-		if (n != 0) {
-			out->calls += n;
-			out->busy_ticks += now - then;
-		} else {
-			out->empty_turns++;
-			out->empty_ticks += now - then;
-		}
+		lane_turn(out, n, now - then, most);
 		then = now;
 	}
 }
