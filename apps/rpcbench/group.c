@@ -333,15 +333,17 @@ bool
 ipc_group_add(struct ipc_group *g, const struct lane_conf *conf)
 {
 	const struct lane_ops *ops = lane_ops[conf->transport];
-	static bool told[LANE_TRANSPORTS];
+	static bool told[LANE_TRANSPORTS]; /* What is missing, once each. */
 
-	if (!ops->built || g->n == LANE_MAX) {
-		if (!ops->built && !told[conf->transport])
-			app_note("%s is not in this build; install %s and build again", ops->name,
-				ops->package);
+	if (!ops->built && !told[conf->transport])
+		app_note("%s is not in this build; install %s and build again", ops->name,
+			ops->package);
+	else if (ops->built && conf->mode == LANE_ONEWAY && !ops->oneway && !told[conf->transport])
+		app_note("%s has no one-way mode here; it is left out of that", ops->name);
+	if (!ops->built || (conf->mode == LANE_ONEWAY && !ops->oneway))
 		told[conf->transport] = true;
+	if (!ops->built || g->n == LANE_MAX || (conf->mode == LANE_ONEWAY && !ops->oneway))
 		return false;
-	}
 	g->lane[g->n++] = (struct ipc_lane){.conf = *conf, .ops = ops};
 	return true;
 }

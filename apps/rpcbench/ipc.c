@@ -10,7 +10,7 @@ enum ipc_preset { PRESET_NONE, PRESET_TARGETS };
 
 static const char *const transports[] = {
 	"ipc", "unix_socket", "pipe", "ucx_posix", "zmq_ipc", "zmq_tcp", NULL};
-static const char *const modes[] = {"sync", "async", NULL};
+static const char *const modes[] = {"sync", "async", "oneway", NULL};
 static const char *const presets[] = {"none", "targets", NULL};
 
 static struct ipc_opt opt = {
@@ -28,8 +28,9 @@ static const struct app_opt opts[] = {
 	{"transport", APP_OPT_CHOICES, "LIST",
 		"ipc, unix_socket, pipe, ucx_posix, zmq_ipc, zmq_tcp, or all (all that are built)",
 		&opt.transports, 0, 0, transports},
-	{"mode", APP_OPT_CHOICES, "LIST", "sync: round trips; async: rate (both)", &opt.modes, 0, 0,
-		modes},
+	{"mode", APP_OPT_CHOICES, "LIST",
+		"sync: round trips; async: rate; oneway: rate without answers (sync,async)",
+		&opt.modes, 0, 0, modes},
 	{"clients", APP_OPT_UINTS, "LIST", "clients, on one lcore", &opt.clients, 1,
 		LANE_CLIENTS_MAX, NULL},
 	{"depth", APP_OPT_UINTS, "LIST", "async: open calls of each client", &opt.depths, 1,

@@ -4,7 +4,7 @@
 
 #include "ipc.h"
 
-static const char *const mode_names[LANE_MODES] = {"sync", "async"};
+static const char *const mode_names[LANE_MODES] = {"sync", "async", "oneway"};
 
 void
 ipc_out_limits(const struct ipc_run *run)
@@ -87,6 +87,8 @@ print_lane(const struct ipc_group *g, const struct ipc_lane *l)
 		ipc_lane_figure(g, &l->empty, &extra);
 		printf(", %.1f ns per empty poll", extra.median);
 	}
+	if (l->conf.mode != g->lane[0].conf.mode)
+		printf("  %s", mode_names[l->conf.mode]);
 	printf("\n");
 }
 
@@ -145,7 +147,7 @@ ipc_out_group(const struct ipc_group *g)
 	int rc = 0;
 
 	printf("\n%s, depth %u, ", mode_names[c->mode], c->depth);
-	if (c->mode == LANE_ASYNC)
+	if (c->mode != LANE_SYNC)
 		printf("burst %u, ", c->burst);
 	printf("%u bytes: slices near %u, far %u, mixed %u; stolen %.2f %%; %s\n", c->size,
 		g->count[APP_STATE_NEAR], g->count[APP_STATE_FAR], g->count[APP_STATE_MIXED],

@@ -34,6 +34,7 @@
 enum lane_mode {
 	LANE_SYNC,  /**< One call at a time: the next client calls when the answer is there. */
 	LANE_ASYNC, /**< Each active client keeps `depth` calls open. */
+	LANE_ONEWAY, /**< Messages without an answer, at most `depth` ahead of the server. */
 	LANE_MODES,
 };
 
@@ -87,6 +88,7 @@ struct lane_ops {
 	const char *name;
 	const char *package; /**< Debian package that it needs; NULL: nothing. */
 	bool built;
+	bool oneway;   /**< Has LANE_ONEWAY. */
 	bool sleeps;   /**< Waits in the kernel, so its threads lose their cores all the time. */
 	uint32_t clients_max;
 	/**
@@ -98,7 +100,7 @@ struct lane_ops {
 	void (*serve_close)(void *server);
 	/** First process: NULL after lane_why(); meets serve_open(). */
 	struct lane_client *(*open)(struct rpb_pair *p, const struct lane_conf *c);
-	/** Call until the clock's ticks reach `end`: calls answered. */
+	/** Call until the clock's ticks reach `end`: calls answered, or one-way messages sent. */
 	uint64_t (*go)(struct lane_client *c, uint64_t end, bool check);
 	/** Take answers, make no calls, until none is open or `end` is reached. */
 	void (*drain)(struct lane_client *c, uint64_t end);
@@ -138,6 +140,13 @@ LANE_INLINE uint32_t
 lane_word_client(uint64_t word)
 {
 	return (uint32_t)(word >> 48);
+}
+
+/** The number of the call that a first word names. */
+LANE_INLINE uint64_t
+lane_word_seq(uint64_t word)
+{
+	return word & UINT64_C(0xffffffffffff);
 }
 
 /** Write a request. */

@@ -39,6 +39,7 @@ struct fd_side {
 	struct lane_client base; /* First process only. */
 	uint32_t n;
 	uint32_t size;
+	bool oneway;
 	int epoll; /* Second process, several clients. */
 	uint8_t *mem;
 	struct fd_end end[];
@@ -72,6 +73,7 @@ fd_side_new(const struct lane_conf *c)
 	s->epoll = -1;
 	s->n = c->clients;
 	s->size = c->size;
+	s->oneway = c->mode == LANE_ONEWAY;
 	for (i = 0; i < s->n; i++)
 		s->end[i].in = s->end[i].out = -1;
 	s->mem = aligned_alloc(CRPC_CACHE_LINE,
@@ -160,13 +162,26 @@ err_side:
 		strerror(-rc));
 }
 
+/* Read the whole messages of one client, which wants no answer: how many, or -errno. */
+static int
+fd_swallow(struct fd_end *e, uint32_t size)
+{
+	int rc = fd_fill(e), n = 0;
+
+	for (; e->rx.end - e->rx.at >= size; e->rx.at += size, n++)
+		lane_read((const uint64_t *)(const void *)(e->rx.mem + e->rx.at), size, false, 0);
+	return rc < 0 ? rc : n;
+}
+
 /* Echo the whole messages of one client: how many, or -errno. */
 static int
-fd_echo(struct fd_end *e, uint32_t size)
+fd_echo(struct fd_end *e, uint32_t size, bool oneway)
 {
 	uint32_t whole;
 	int rc;
 
+	if (oneway)
+		return fd_swallow(e, size);
 	if (e->tx.end != 0)
 		return fd_flush(e);
 	rc = fd_fill(e);
@@ -186,10 +201,10 @@ fd_turn(struct fd_side *s)
 	int n, i, rc, calls = 0;
 
 	if (s->n == 1)
-		return fd_echo(&s->end[0], s->size);
+		return fd_echo(&s->end[0], s->size, s->oneway);
 	n = epoll_wait(s->epoll, ev, EVENTS, 0);
 	for (i = 0; i < n; i++) {
-		rc = fd_echo(&s->end[ev[i].data.u32], s->size);
+		rc = fd_echo(&s->end[ev[i].data.u32], s->size, s->oneway);
 		if (rc < 0)
 			return rc;
 		calls += rc;
@@ -363,12 +378,39 @@ fd_sync(struct fd_side *s, uint64_t end, bool check)
 	return calls;
 }
 
+/* What was written counts: the kernel's buffer is what keeps the client from running ahead. */
+static uint64_t
+fd_oneway(struct fd_side *s, uint64_t end)
+{
+	uint32_t i, turn = 0;
+	uint64_t calls = 0;
+
+	do {
+		for (i = 0; i < s->base.conf.active; i++) {
+			if (s->end[i].tx.end == 0)
+				calls += s->base.conf.burst;
+			fd_issue(s, i, s->base.conf.burst);
+			s->end[i].ack = s->end[i].seq;
+		}
+	} while (!lane_over(&turn, end) && !s->base.broken);
+	return calls;
+}
+
 static uint64_t
 fd_go(struct lane_client *base, uint64_t end, bool check)
 {
 	struct fd_side *s = (struct fd_side *)base;
 
+	if (base->conf.mode == LANE_ONEWAY)
+		return fd_oneway(s, end);
 	return base->conf.mode == LANE_ASYNC ? fd_async(s, end, check) : fd_sync(s, end, check);
+}
+
+/* Calls without an answer, or a message that is not written to its end. */
+static bool
+fd_unfinished(const struct fd_end *e)
+{
+	return e->seq != e->ack || e->tx.end != 0;
 }
 
 static void
@@ -379,17 +421,19 @@ fd_drain(struct lane_client *base, uint64_t end)
 
 	base->open = 0;
 	for (e = s->end; e < s->end + base->conf.active; e++) {
-		while (e->seq != e->ack && crpc_clock_ticks() < end && !base->broken) {
+		while (fd_unfinished(e) && crpc_clock_ticks() < end && !base->broken) {
 			fd_issue(s, (uint32_t)(e - s->end), 0);
-			fd_take(s, (uint32_t)(e - s->end), false);
+			if (!s->oneway)
+				fd_take(s, (uint32_t)(e - s->end), false);
 		}
-		base->open += e->seq - e->ack;
+		base->open += fd_unfinished(e);
 	}
 }
 
 const struct lane_ops lane_unix = {
 	.name = "unix_socket",
 	.built = true,
+	.oneway = true,
 	.clients_max = LANE_CLIENTS_MAX,
 	.serve_open = fd_serve_open,
 	.serve = fd_serve,
@@ -403,6 +447,7 @@ const struct lane_ops lane_unix = {
 const struct lane_ops lane_pipe = {
 	.name = "pipe",
 	.built = true,
+	.oneway = true,
 	.clients_max = LANE_CLIENTS_MAX,
 	.serve_open = fd_serve_open,
 	.serve = fd_serve,

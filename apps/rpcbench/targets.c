@@ -9,14 +9,15 @@
 #define PIPE_BURST 32
 #define PIPE_DEPTH (4 * PIPE_BURST)
 #define IDLE_CLIENTS 1024
-#define LANES 2
+#define LANES 3
+#define TARGETS 3
 
-/* What is made of a group's first lane, and of its second where there is one. */
+/* What is made of a group's first lane, and of another one. */
 enum target_of {
 	OF_LINE,  /* Latency / the line's ping-pong. */
 	OF_VALUE, /* The figure. */
-	OF_PEER,  /* How many times better than the second lane. */
-	OF_COST,  /* The server's time per call in the second lane / in the first. */
+	OF_PEER,  /* How many times better than the other. */
+	OF_COST,  /* The server's time per call in the other / in the first. */
 };
 
 struct target {
@@ -24,39 +25,40 @@ struct target {
 	enum target_of of;
 	double bound;
 	bool at_most; /* Else at least. */
+	uint32_t other;
 };
 
 struct target_group {
-	struct lane_conf lane[LANES];
-	struct target target[2]; /* Ends with what == NULL. */
+	struct lane_conf lane[LANES]; /* The first of size 0 ends them. */
+	struct target target[TARGETS]; /* Likewise without a text. */
 	bool clocked;
 };
 
-#define ASYNC(lane, n, act, deep, many)                                                            \
+#define LANE(lane, how, n, act, deep, many)                                                        \
 	{                                                                                          \
-		.transport = (lane), .mode = LANE_ASYNC, .clients = (n), .active = (act),          \
+		.transport = (lane), .mode = (how), .clients = (n), .active = (act),               \
 		.depth = (deep), .burst = (many), .size = 32                                       \
 	}
-#define SYNC(lane)                                                                                 \
-	{                                                                                          \
-		.transport = (lane), .mode = LANE_SYNC, .clients = 1, .active = 1, .depth = 1,     \
-		.burst = 1, .size = 32                                                             \
-	}
+#define SYNC(lane) LANE(lane, LANE_SYNC, 1, 1, 1, 1)
+#define ASYNC(lane, n, act, deep, many) LANE(lane, LANE_ASYNC, n, act, deep, many)
+#define ONEWAY(lane, n, act, deep, many) LANE(lane, LANE_ONEWAY, n, act, deep, many)
 
 static const struct target_group groups[] = {
 	{.lane = {SYNC(LANE_IPC), SYNC(LANE_UCX)},
 		.target = {{"synchronous round trip, 32 bytes / line ping-pong", OF_LINE, 1.5,
 				   true},
-			{"UCX posix round trip / ours", OF_PEER, 1.0, false}}},
+			{"UCX posix round trip / ours", OF_PEER, 1.0, false, 1}}},
 	{.lane = {ASYNC(LANE_IPC, 1, 1, PIPE_DEPTH, PIPE_BURST),
-		 ASYNC(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST)},
+		 ASYNC(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST),
+		 ONEWAY(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST)},
 		.target = {{"1 client, 32 bytes, bursts of 32, M calls/s", OF_VALUE, 100, false},
-			{"the same / UCX posix", OF_PEER, 5.0, false}}},
+			{"the same / calls of UCX posix", OF_PEER, 5.0, false, 1},
+			{"the same / one-way messages of UCX posix", OF_PEER, 5.0, false, 2}}},
 	{.lane = {ASYNC(LANE_IPC, 16, 16, 4, 4), ASYNC(LANE_UCX, 16, 16, 4, 4)},
 		.target = {{"16 clients on one lcore, depth 4, M calls/s", OF_VALUE, 60, false}}},
 	{.lane = {ASYNC(LANE_IPC, 8, 8, 4, 4), ASYNC(LANE_IPC, IDLE_CLIENTS, 8, 4, 4)},
 		.target = {{"8 active of 1024 clients / 8 of 8: server time per call", OF_COST, 1.3,
-			true}},
+			true, 1}},
 		.clocked = true},
 };
 
@@ -71,27 +73,28 @@ median(const struct ipc_group *g, const struct app_series *s)
 
 /* The figure, or below 0 if a lane that it needs has none. */
 static double
-target_value(const struct ipc_group *g, enum target_of of)
+target_value(const struct ipc_group *g, const struct target *t)
 {
-	double mine = g->n > 0 ? median(g, &g->lane[0].value) : 0;
-	double other = g->n > 1 ? median(g, &g->lane[1].value) : 0, line;
+	const struct ipc_lane *mine = &g->lane[0], *other = &g->lane[t->other];
+	double value = g->n > 0 ? median(g, &mine->value) : 0, line;
 
-	if (!(mine > 0))
+	if (!(value > 0) || t->other >= g->n)
 		return -1;
-	switch (of) {
+	switch (t->of) {
 	case OF_LINE:
-		line = app_series_line_ns(&g->lane[0].value, g->state);
-		return line > 0 ? mine / line : -1;
+		line = app_series_line_ns(&mine->value, g->state);
+		return line > 0 ? value / line : -1;
 	case OF_VALUE:
-		return mine;
+		return value;
 	case OF_PEER:
-		if (!(other > 0))
+		if (other->value.n == 0)
 			return -1;
-		return g->lane[0].conf.mode == LANE_SYNC ? other / mine : mine / other;
+		return mine->conf.mode == LANE_SYNC ? median(g, &other->value) / value
+						    : value / median(g, &other->value);
 	case OF_COST:
-		if (g->n < 2 || g->lane[0].cost.n == 0 || g->lane[1].cost.n == 0)
+		if (mine->cost.n == 0 || other->cost.n == 0)
 			return -1;
-		return median(g, &g->lane[1].cost) / median(g, &g->lane[0].cost);
+		return median(g, &other->cost) / median(g, &mine->cost);
 	}
 	return -1;
 }
@@ -109,7 +112,7 @@ verdict_of(const struct ipc_group *g, const struct target *t, double value)
 static int
 target_tell(const struct ipc_group *g, const struct target *t)
 {
-	double value = target_value(g, t->of);
+	double value = target_value(g, t);
 	const char *verdict = verdict_of(g, t, value);
 	struct app_json_base base = {.app = "rpcbench", .lcores = g->run->rpb->lcores,
 		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy,
@@ -145,7 +148,7 @@ ipc_targets(struct ipc_run *run)
 	for (i = 0; i < CRPC_DIM(groups) && rc == 0 && !rpb_interrupted(); i++) {
 		g[i].run = run;
 		g[i].clocked = groups[i].clocked;
-		for (k = 0; k < LANES; k++)
+		for (k = 0; k < LANES && groups[i].lane[k].size != 0; k++)
 			ipc_group_add(&g[i], &groups[i].lane[k]);
 		rc = ipc_group_measure(&g[i]);
 		if (ipc_out_group(&g[i]) != 0)
@@ -154,7 +157,7 @@ ipc_targets(struct ipc_run *run)
 	done = i;
 	printf("\ntargets\n");
 	for (i = 0; i < done; i++) {
-		for (k = 0; k < CRPC_DIM(groups[i].target); k++)
+		for (k = 0; k < TARGETS; k++)
 			if (groups[i].target[k].what != NULL &&
 				target_tell(&g[i], &groups[i].target[k]) != 0)
 				rc = -EIO;
