@@ -26,6 +26,7 @@ BAD = [(['--frobnicate'], '--frobnicate'), (['--clients', '1025'], 'give 1 to 10
        (['--repeat'], 'needs a value'), (['--clients', ','.join(str(i + 1) for i in range(17))], 'more than 16')]
 SHORT = ['--slice-ms', '4', '--repeat', '2']
 problems = []
+started = []
 
 
 def problem(text):
@@ -37,12 +38,20 @@ def command(program, args, eal=('--no-huge',)):
     return [program, *eal, '--', *args]
 
 
+def start(program, args, **kw):
+    p = subprocess.Popen(command(program, args, **kw), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started.append(p.pid)
+    return p
+
+
 def run(program, args, **kw):
-    return subprocess.run(command(program, args, **kw), capture_output=True, text=True, timeout=120)
+    p = start(program, args, **kw)
+    out, err = p.communicate(timeout=120)
+    return subprocess.CompletedProcess(p.args, p.returncode, out, err)
 
 
 def left_behind():
-    return glob.glob('/dev/shm/*rpcbench*')
+    return [path for pid in started for path in glob.glob(f'/dev/shm/*rpcbench.{pid}.*')]
 
 
 def bad_input(program):
@@ -110,9 +119,7 @@ def measuring(p):
 
 def interrupted(program):
     """SIGINT: the slices so far are told, and it ends with code 0."""
-    p = subprocess.Popen(command(program, ['ipc', '--transport', 'ipc', '--mode', 'async', '--repeat', '1000',
-                                           '--slice-ms', '20']),
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p = start(program, ['ipc', '--transport', 'ipc', '--mode', 'async', '--repeat', '1000', '--slice-ms', '20'])
     measuring(p)
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=30)
@@ -124,9 +131,7 @@ def killed(program):
     """A server that is killed ends the run with an error; a first process that is killed takes the
     second with it, and its segment."""
     for victim in ('second', 'first'):
-        p = subprocess.Popen(command(program, ['ipc', '--transport', 'ipc', '--mode', 'sync', '--repeat', '1000',
-                                               '--slice-ms', '20']),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        p = start(program, ['ipc', '--transport', 'ipc', '--mode', 'sync', '--repeat', '1000', '--slice-ms', '20'])
         measuring(p)
         child = subprocess.run(['pgrep', '-P', str(p.pid)], capture_output=True, text=True).stdout.split()
         if len(child) != 1:
@@ -151,8 +156,6 @@ def main():
     if len(os.sched_getaffinity(0)) < 2:
         print('two cores are needed')
         return 77
-    for path in left_behind():
-        os.unlink(path)
     bad_input(program)
     built = missing_peers(program)
     with tempfile.TemporaryDirectory() as tmp:
@@ -170,11 +173,13 @@ def main():
                        [(t, 'async', c, 32) for t in ('ipc', 'unix_socket') for c in (3, 100)])
         if not any('server_call' in row for row in rows):
             problem('the server\'s cost per call is not told')
+        measure(program, tmp, ['--mode', 'oneway', '--clients', '3', '--depth', '10'],
+                [(t, 'oneway', 3, 32) for t in {'unix_socket', 'pipe', 'ucx_posix'} & built])
         measure(program, tmp, ['--mode', 'async', '--transport', 'ipc', '--clients', '1024', '--depth', '1'],
                 [('ipc', 'async', 1024, 32)])
         rows = measure(program, tmp, ['--preset', 'targets'], [('ipc', 'sync', 1, 32), ('ipc', 'async', 1024, 32)])
         verdicts = [row['verdict'] for row in rows if 'target' in row]
-        if len(verdicts) != 6 or not set(verdicts) <= {'pass', 'miss', 'noisy', 'no peer'}:
+        if len(verdicts) != 7 or not set(verdicts) <= {'pass', 'miss', 'noisy', 'no peer'}:
             problem(f'verdicts: {verdicts}')
     interrupted(program)
     killed(program)
