@@ -19,6 +19,8 @@
  * Sizes are whole words of 8 bytes.
  */
 
+#include <string.h>
+
 #include "crpc_clock.h"
 #include "pair.h"
 
@@ -159,17 +161,28 @@ lane_fill(uint64_t *msg, uint32_t size, uint64_t word)
 		msg[i] = word + i;
 }
 
+/** A word of a message, which may lie at any address. */
+LANE_INLINE uint64_t
+lane_load(const void *msg, uint32_t i)
+{
+	uint64_t v;
+
+	memcpy(&v, (const uint8_t *)msg + (size_t)i * sizeof(v), sizeof(v));
+	return v;
+}
+
 /** Read an answer: 1 if it is wrong, which only `check` can tell. */
 LANE_INLINE uint64_t
-lane_read(const uint64_t *msg, uint32_t size, bool check, uint64_t word)
+lane_read(const void *msg, uint32_t size, bool check, uint64_t word)
 {
-	uint64_t sum = 0, bad = 0;
+	uint64_t sum = 0, bad = 0, v;
 	uint32_t i;
 
 	for (i = 0; i < size / 8; i++) {
-		sum += msg[i];
+		v = lane_load(msg, i);
+		sum += v;
 		if (check)
-			bad |= msg[i] ^ (word + i);
+			bad |= v ^ (word + i);
 	}
 	__asm__ __volatile__("" : : "r"(sum));
 	return bad != 0;

@@ -169,7 +169,7 @@ fd_swallow(struct fd_end *e, uint32_t size)
 	int rc = fd_fill(e), n = 0;
 
 	for (; e->rx.end - e->rx.at >= size; e->rx.at += size, n++)
-		lane_read((const uint64_t *)(const void *)(e->rx.mem + e->rx.at), size, false, 0);
+		lane_read(e->rx.mem + e->rx.at, size, false, 0);
 	return rc < 0 ? rc : n;
 }
 
@@ -317,7 +317,7 @@ fd_take(struct fd_side *s, uint32_t id, bool check)
 	if (rc < 0)
 		lane_break(&s->base, "reading answers: %s", strerror(-rc));
 	for (; e->rx.end - e->rx.at >= s->size; n++, e->ack++, e->rx.at += s->size)
-		s->base.bad += lane_read((const uint64_t *)(const void *)(e->rx.mem + e->rx.at),
+		s->base.bad += lane_read(e->rx.mem + e->rx.at,
 			s->size, check, lane_word(id, e->ack));
 	return n;
 }

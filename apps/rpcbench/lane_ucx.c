@@ -205,7 +205,7 @@ err_side:
 
 /* UCX bounds nothing itself: say how many have come, twice in a window. */
 static void
-ucx_take_oneway(struct ucx_side *s, uint32_t id, const uint64_t *data)
+ucx_take_oneway(struct ucx_side *s, uint32_t id, const void *data)
 {
 	struct ucx_one *o = &s->one[id];
 	uint64_t *msg;
@@ -227,7 +227,7 @@ ucx_on_call(void *arg, const void *header, size_t header_len, void *data, size_t
 	uint64_t *msg;
 	uint32_t id;
 
-	id = len == s->size ? lane_word_client(*(const uint64_t *)data) : UINT32_MAX;
+	id = len == s->size ? lane_word_client(lane_load(data, 0)) : UINT32_MAX;
 	if (crpc_unlikely(id >= s->n)) {
 		s->failed++;
 		return UCS_OK;
@@ -280,13 +280,13 @@ ucx_on_reply(void *arg, const void *header, size_t header_len, void *data, size_
 	struct ucx_side *s = arg;
 	uint32_t id, want = s->oneway ? sizeof(uint64_t) : s->size;
 
-	id = len == want ? lane_word_client(*(const uint64_t *)data) : UINT32_MAX;
+	id = len == want ? lane_word_client(lane_load(data, 0)) : UINT32_MAX;
 	if (crpc_unlikely(id >= s->n)) {
 		s->failed++;
 		return UCS_OK;
 	}
 	if (s->oneway) {
-		s->one[id].ack = lane_word_seq(*(const uint64_t *)data);
+		s->one[id].ack = lane_word_seq(lane_load(data, 0));
 		return UCS_OK;
 	}
 	s->base.bad += lane_read(data, s->size, s->check, lane_word(id, s->one[id].ack));

@@ -89,7 +89,7 @@ def measure(program, folder, args, expected):
     if os.path.exists(out):
         os.unlink(out)
     r = run(program, ['ipc', '--check', '--json', out] + SHORT + args)
-    if r.returncode != 0:
+    if r.returncode != 0 or 'runtime error' in r.stderr or 'Sanitizer' in r.stderr:
         problem(f'{args}: code {r.returncode}, {r.stdout[-2000:]} {r.stderr[-2000:]}')
         return []
     if 'machine: line ping-pong' not in r.stdout:
