@@ -138,6 +138,12 @@ lane_begin(struct ipc_group *g, struct ipc_lane *l)
 
 /* ---- slices ---- */
 
+/* A slice that is not only timed. */
+struct slice_how {
+	bool check;
+	struct crpc_hist *hist;
+};
+
 struct timed {
 	uint64_t calls;
 	uint64_t ns;
@@ -147,17 +153,19 @@ struct timed {
 
 /* With the server in its loop: warm up, then the timed part, then wait for what is open. */
 static void
-slice_call(struct rpb_pair *p, struct ipc_lane *l, double ns, bool check, struct timed *t)
+slice_call(struct rpb_pair *p, struct ipc_lane *l, double ns, struct slice_how how, struct timed *t)
 {
 	uint64_t t0 = crpc_clock_ticks(), before;
 	uint32_t i;
 
-	l->ops->go(l->client, t0 + lane_ticks(WARM_NS), check);
+	l->ops->go(l->client, t0 + lane_ticks(WARM_NS), how.check);
+	l->client->hist = how.hist;
 	before = app_measure_switches();
 	t0 = crpc_clock_ticks();
-	t->calls = l->ops->go(l->client, t0 + lane_ticks(ns), check);
+	t->calls = l->ops->go(l->client, t0 + lane_ticks(ns), how.check);
 	t->ns = crpc_clock_ticks_to_ns(crpc_clock_ticks() - t0);
 	t->switches = app_measure_switches() - before;
+	l->client->hist = NULL;
 	for (i = 0; i < DRAIN_TRIES && (i == 0 || l->client->open != 0); i++) {
 		l->ops->drain(l->client, crpc_clock_ticks() + lane_ticks(DRAIN_NS));
 		if (l->client->open != 0 && !rpb_pair_alive(p))
@@ -170,10 +178,11 @@ slice_call(struct rpb_pair *p, struct ipc_lane *l, double ns, bool check, struct
 
 /* One slice: false if the lane is of no use any more. */
 static bool
-slice_run(struct ipc_group *g, struct ipc_lane *l, double ns, bool check, struct timed *t)
+slice_run(struct ipc_group *g, struct ipc_lane *l, double ns, struct slice_how how,
+	struct timed *t)
 {
 	struct rpb_pair *p = g->run->rpb->pair;
-	struct serve_arg arg = {.index = l->conf.index, .clocked = g->clocked && !check};
+	struct serve_arg arg = {.index = l->conf.index, .clocked = g->clocked && !how.check};
 	int rc;
 
 	memset(t, 0, sizeof(*t));
@@ -182,7 +191,7 @@ slice_run(struct ipc_group *g, struct ipc_lane *l, double ns, bool check, struct
 		if (!rpb_pair_alive(p))
 			rc = -ECHILD;
 	if (rc == 0) {
-		slice_call(p, l, ns, check, t);
+		slice_call(p, l, ns, how, t);
 		rpb_pair_stop(p);
 		rc = rpb_pair_join(p, JOIN_MS);
 	}
@@ -234,18 +243,19 @@ slice_keep(struct ipc_lane *l, const struct timed *t, const double line[2])
 static void
 lane_hello(struct ipc_group *g, struct ipc_lane *l)
 {
+	const struct slice_how plain = {0}, check = {.check = true};
 	double ns = l->conf.active < l->conf.clients ? SETTLE_NS : HELLO_NS;
 	struct timed t = {0};
 	uint32_t i;
 
 	for (i = 0; i < HELLO_MAX && t.calls == 0; i++)
-		if (!slice_run(g, l, ns, false, &t))
+		if (!slice_run(g, l, ns, plain, &t))
 			return;
 	if (t.calls == 0) {
 		lane_lost(g, l, "no call was answered");
 		lane_end(g, l);
 	} else if (g->run->opt->check) {
-		slice_run(g, l, CHECK_NS, true, &t);
+		slice_run(g, l, CHECK_NS, check, &t);
 	}
 }
 
@@ -267,22 +277,55 @@ progress(const struct ipc_group *g, uint64_t done, uint64_t all)
 	fflush(stderr);
 }
 
-/* A slice that counts, between two ping-pongs. One in which something else had a core all the time
- * and no call was answered is tried again. */
+/*
+ * A slice that counts, between two ping-pongs. One in which something else had a core all the time
+ * and no call was answered is tried again.
+ */
 static void
 lane_slice(struct ipc_group *g, struct ipc_lane *l, double ns, double line[2])
 {
+	const struct slice_how plain = {0};
 	struct timed t = {0};
 	uint32_t i;
 
 	for (i = 0; i < SLICE_TRIES && l->client != NULL && t.calls == 0; i++) {
-		if (!slice_run(g, l, ns, false, &t))
+		if (!slice_run(g, l, ns, plain, &t))
 			return;
 		line[1] = rpb_pair_line_ns(g->run->rpb->pair);
 		if (t.calls != 0 && line[1] >= 0)
 			slice_keep(l, &t, line);
 		line[0] = line[1];
 	}
+}
+
+/*
+ * A slice in which each call is clocked, which makes calls dearer: it is none of those that count.
+ */
+static void
+lane_slice_clocked(struct ipc_group *g, struct ipc_lane *l, double ns, double line[2])
+{
+	static struct crpc_hist hist;
+	const struct slice_how clocked = {.hist = &hist};
+	struct timed t;
+
+	if (l->client == NULL || l->conf.mode != LANE_SYNC)
+		return;
+	if (l->hist == NULL)
+		l->hist = calloc(APP_STATES, sizeof(*l->hist));
+	crpc_hist_reset(&hist);
+	if (l->hist == NULL || !slice_run(g, l, ns, clocked, &t))
+		return;
+	line[1] = rpb_pair_line_ns(g->run->rpb->pair);
+	crpc_hist_merge(&l->hist[app_state_of(line[0], line[1])], &hist);
+	line[0] = line[1];
+}
+
+static void
+lane_round(struct ipc_group *g, struct ipc_lane *l, double ns, double line[2])
+{
+	lane_slice(g, l, ns, line);
+	if (g->run->opt->percentiles)
+		lane_slice_clocked(g, l, ns, line);
 }
 
 static void
@@ -324,7 +367,7 @@ ipc_group_measure(struct ipc_group *g)
 	for (done = 0; done < all && !rpb_interrupted(); done++) {
 		progress(g, done, all);
 		for (i = 0; i < g->n && !rpb_interrupted(); i++)
-			lane_slice(g, &g->lane[i], ns, line);
+			lane_round(g, &g->lane[i], ns, line);
 	}
 	app_env_steal(&after);
 	progress(g, all, all);
@@ -363,6 +406,7 @@ ipc_group_fini(struct ipc_group *g)
 		app_series_fini(&g->lane[i].value);
 		app_series_fini(&g->lane[i].cost);
 		app_series_fini(&g->lane[i].empty);
+		free(g->lane[i].hist);
 	}
 	g->n = 0;
 }
@@ -371,4 +415,16 @@ void
 ipc_lane_figure(const struct ipc_group *g, const struct app_series *s, struct app_figure *figure)
 {
 	app_series_figure(s, g->state, figure);
+}
+
+bool
+ipc_lane_hist(const struct ipc_group *g, const struct ipc_lane *l, struct crpc_hist *hist)
+{
+	uint32_t i;
+
+	crpc_hist_reset(hist);
+	for (i = 0; l->hist != NULL && i < APP_STATES; i++)
+		if (g->state == APP_STATE_MIXED || i == (uint32_t)g->state)
+			crpc_hist_merge(hist, &l->hist[i]);
+	return hist->count != 0;
 }

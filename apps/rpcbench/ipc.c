@@ -50,6 +50,8 @@ static const struct app_opt opts[] = {
 	{"repeat", APP_OPT_UINT, "N", "rounds over all lanes", &opt.repeat, 1, 1000, NULL},
 	{"check", APP_OPT_FLAG, NULL, "prove answers, in slices of their own that are not timed",
 		&opt.check, 0, 0, NULL},
+	{"percentiles", APP_OPT_FLAG, NULL, "sync: also clock every call, in slices of their own",
+		&opt.percentiles, 0, 0, NULL},
 	{"preset", APP_OPT_CHOICE, "NAME",
 		"targets: what has to be reached, with a verdict for each line", &opt.preset, 0, 0,
 		presets},

@@ -29,6 +29,7 @@ struct ipc_opt {
 	const char *json;
 	unsigned int preset;
 	bool check;
+	bool percentiles;
 };
 
 /** Conditions of the whole run. */
@@ -50,6 +51,7 @@ struct ipc_lane {
 	struct app_series value;    /**< ns in LANE_SYNC, else Mops/s. */
 	struct app_series cost;     /**< The server's ns per call, where it counts them. */
 	struct app_series empty;    /**< The server's ns per poll that finds nothing. */
+	struct crpc_hist *hist;     /**< --percentiles: ticks of each call, by APP_STATES. */
 };
 
 /** Lanes that are interleaved, and so compared. */
@@ -74,6 +76,9 @@ int ipc_group_measure(struct ipc_group *g);
 
 /** Free what the figures took. */
 void ipc_group_fini(struct ipc_group *g);
+
+/** Percentiles of the calls in the group's state: false if there are none. */
+bool ipc_lane_hist(const struct ipc_group *g, const struct ipc_lane *l, struct crpc_hist *hist);
 
 /** Median and spread in the group's state. */
 void ipc_lane_figure(

@@ -62,9 +62,16 @@ ratio_line(const struct ipc_group *g, const struct ipc_lane *l, const struct app
 	return l->conf.mode == LANE_SYNC && line > 0 ? f->median / line : 0;
 }
 
+static double
+quantile_ns(const struct crpc_hist *h, double q)
+{
+	return (double)crpc_hist_quantile(h, q) * (double)crpc_clock.mult / 4294967296.0;
+}
+
 static void
 print_lane(const struct ipc_group *g, const struct ipc_lane *l)
 {
+	static struct crpc_hist hist;
 	struct app_figure f, extra;
 	double ratio;
 	char clients[32];
@@ -87,6 +94,9 @@ print_lane(const struct ipc_group *g, const struct ipc_lane *l)
 		ipc_lane_figure(g, &l->empty, &extra);
 		printf(", %.1f ns per empty poll", extra.median);
 	}
+	if (ipc_lane_hist(g, l, &hist))
+		printf("  p50 %.0f, p99 %.0f, p99.9 %.0f ns", quantile_ns(&hist, 0.5),
+			quantile_ns(&hist, 0.99), quantile_ns(&hist, 0.999));
 	if (l->conf.mode != g->lane[0].conf.mode)
 		printf("  %s", mode_names[l->conf.mode]);
 	printf("\n");
@@ -98,6 +108,22 @@ json_ratio(json_t *obj, const char *key, double ratio)
 	json_object_set_new(obj, key, ratio > 0 ? json_real(ratio) : json_null());
 }
 
+static void
+json_percentiles(json_t *obj, const struct crpc_hist *h)
+{
+	static const struct {
+		const char *key;
+		double q;
+	} quantiles[] = {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}, {"max", 1}};
+	json_t *lat = json_object();
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(quantiles); i++)
+		json_object_set_new(
+			lat, quantiles[i].key, json_real(quantile_ns(h, quantiles[i].q)));
+	json_object_set_new(obj, "lat_ns", lat);
+}
+
 static int
 json_lane(const struct ipc_group *g, const struct ipc_lane *l)
 {
@@ -105,6 +131,7 @@ json_lane(const struct ipc_group *g, const struct ipc_lane *l)
 	const struct lane_conf *c = &l->conf;
 	struct app_json_base base = {.app = "rpcbench", .lcores = run->rpb->lcores,
 		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy};
+	static struct crpc_hist hist;
 	struct app_figure f;
 	json_t *obj;
 
@@ -136,6 +163,8 @@ json_lane(const struct ipc_group *g, const struct ipc_lane *l)
 		ipc_lane_figure(g, &l->empty, &f);
 		app_json_figure(obj, "server_empty_poll", f.median, f.min, f.max, "ns");
 	}
+	if (ipc_lane_hist(g, l, &hist))
+		json_percentiles(obj, &hist);
 	return app_json_write(run->json, obj);
 }
 

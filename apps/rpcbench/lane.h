@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "crpc_clock.h"
+#include "crpc_hist.h"
 #include "pair.h"
 
 /** Lanes that one run interleaves at most. */
@@ -70,6 +71,7 @@ struct lane_client {
 	struct rpb_pair *pair;
 	uint64_t bad;   /**< Answers that were wrong. */
 	uint64_t open;  /**< Calls without an answer, of all clients. */
+	struct crpc_hist *hist; /**< LANE_SYNC: takes each call's time, ticks; NULL: none. */
 	bool broken;    /**< A call failed: the lane is of no use any more. */
 	char why[256];  /**< The cause. */
 };
@@ -212,6 +214,19 @@ static inline uint64_t
 lane_ticks(double ns)
 {
 	return (uint64_t)(ns * 4294967296.0 / (double)crpc_clock.mult);
+}
+
+/** LANE_SYNC: a call that began at *then has ended. */
+LANE_INLINE void
+lane_call_ended(struct lane_client *c, uint64_t *then)
+{
+	uint64_t now;
+
+	if (crpc_likely(c->hist == NULL))
+		return;
+	now = crpc_clock_ticks();
+	crpc_hist_record(c->hist, now - *then);
+	*then = now;
 }
 
 /** True when the time is over; looks at the clock once in 64 turns. */

@@ -361,7 +361,7 @@ static uint64_t
 fd_sync(struct fd_side *s, uint64_t end, bool check)
 {
 	uint32_t i = 0, reads, turn = 0;
-	uint64_t calls = 0;
+	uint64_t calls = 0, then = crpc_clock_ticks();
 
 	do {
 		if (s->end[i].seq == s->end[i].ack) /* Else one is left from before. */
@@ -373,6 +373,7 @@ fd_sync(struct fd_side *s, uint64_t end, bool check)
 					return calls;
 			}
 		calls++;
+		lane_call_ended(&s->base, &then);
 		i = i + 1 == s->base.conf.active ? 0 : i + 1;
 	} while (!lane_over(&turn, end) && !s->base.broken);
 	return calls;

@@ -222,7 +222,7 @@ LANE_INLINE uint64_t
 ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 {
 	uint32_t active = cl->base.conf.active, i = 0, turn = 0, polls;
-	uint64_t calls = 0;
+	uint64_t calls = 0, then = crpc_clock_ticks();
 
 	do {
 		if (cl->one[i].open == 0) /* Else one is left from before. */
@@ -232,6 +232,7 @@ ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 				(crpc_clock_ticks() >= end || cl->base.broken))
 				return calls;
 		calls++;
+		lane_call_ended(&cl->base, &then);
 		i = i + 1 == active ? 0 : i + 1;
 	} while (!lane_over(&turn, end) && !cl->base.broken);
 	return calls;

@@ -344,6 +344,7 @@ static void
 ucx_sync(struct ucx_side *s, uint64_t end)
 {
 	uint32_t i = 0, turn = 0, turns;
+	uint64_t then = crpc_clock_ticks();
 
 	do {
 		if (s->one[i].seq == s->one[i].ack) /* Else one is left from before. */
@@ -353,6 +354,7 @@ ucx_sync(struct ucx_side *s, uint64_t end)
 			if (turns % WAIT_TURNS == 0 && crpc_clock_ticks() >= end)
 				return;
 		}
+		lane_call_ended(&s->base, &then);
 		i = i + 1 == s->base.conf.active ? 0 : i + 1;
 	} while (!lane_over(&turn, end) && s->failed == 0);
 }

@@ -252,7 +252,7 @@ zmq_async(struct zmq_clients *cl, uint64_t end, bool check)
 static uint64_t
 zmq_sync(struct zmq_clients *cl, uint64_t end, bool check)
 {
-	uint64_t calls = 0;
+	uint64_t calls = 0, then = crpc_clock_ticks();
 	uint32_t i = 0;
 
 	do {
@@ -262,6 +262,7 @@ zmq_sync(struct zmq_clients *cl, uint64_t end, bool check)
 			if (crpc_clock_ticks() >= end || cl->base.broken)
 				return calls;
 		calls++;
+		lane_call_ended(&cl->base, &then);
 		i = i + 1 == cl->base.conf.active ? 0 : i + 1;
 	} while (crpc_clock_ticks() < end && !cl->base.broken);
 	return calls;

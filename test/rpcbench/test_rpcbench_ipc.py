@@ -166,8 +166,11 @@ def main():
             pictures = glob.glob(os.path.join(tmp, '*.svg'))
             if not pictures or any(os.path.getsize(p) < 1000 for p in pictures):
                 problem(f'pictures: {pictures}')
-        measure(program, tmp, ['--size', '8,16384', '--depth', '3'],
-                [(t, m, 1, s) for t in built for m in ('sync', 'async') for s in (8, 16384)])
+        rows = measure(program, tmp, ['--size', '8,16384', '--depth', '3', '--percentiles'],
+                       [(t, m, 1, s) for t in built for m in ('sync', 'async') for s in (8, 16384)])
+        lat = [list(row['lat_ns'].values()) for row in rows if row['mode'] == 'sync' and 'lat_ns' in row]
+        if not lat or any(v != sorted(v) or v[0] <= 0 for v in lat):
+            problem(f'percentiles: {lat}')
         rows = measure(program, tmp, ['--mode', 'async', '--transport', 'ipc,unix_socket', '--connected', '100',
                                       '--active', '3', '--depth', '2'],
                        [(t, 'async', c, 32) for t in ('ipc', 'unix_socket') for c in (3, 100)])
