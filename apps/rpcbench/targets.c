@@ -5,9 +5,9 @@
 #include "app_fail.h"
 #include "ipc.h"
 
-/* Calls open where a client of its own is to be as fast as it can: four bursts. */
+/* Calls open where one client is to be as fast as it can: two bursts, which stay in the caches. */
 #define PIPE_BURST 32
-#define PIPE_DEPTH (4 * PIPE_BURST)
+#define PIPE_DEPTH (2 * PIPE_BURST)
 #define IDLE_CLIENTS 1024
 #define LANES 3
 #define TARGETS 3
