@@ -8,7 +8,9 @@
 #include "crpc_clock.h"
 
 #define PING_WARM   200u
-#define PING_ROUNDS 4000u
+#define PING_BATCH 200u
+#define PING_BATCHES 20u
+#define PING_ALL (PING_WARM + PING_BATCH * PING_BATCHES)
 #define LINE_STEP   32u
 #define RATE_NS     20000000u
 
@@ -30,20 +32,44 @@ late(uint64_t begin_ns)
 	return crpc_clock_ns() - begin_ns > (uint64_t)APP_COURT_LATE_NS;
 }
 
+static int
+by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The median of some: v is sorted. */
+static double
+median_of(double *v, uint32_t n)
+{
+	qsort(v, n, sizeof(*v), by_value);
+	return n % 2 != 0 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* The median batch: one in which something else had a core does not count. */
 double
 app_court_ping(struct app_court *c)
 {
-	uint64_t i, begin = 0, t0 = crpc_clock_ns();
+	uint64_t i, now, then = 0, t0 = crpc_clock_ns();
+	double batch[PING_BATCHES];
+	uint32_t n = 0;
 
-	for (i = 0; i < PING_WARM + PING_ROUNDS; i++) {
+	for (i = 0; i < PING_ALL; i++) {
 		if (i == PING_WARM)
-			begin = crpc_clock_ns();
+			then = crpc_clock_ns();
 		crpc_store_release(&c->ball, 2 * i + 1); /* R40 */
 		while (crpc_load_acquire(&c->ball) != 2 * i + 2) /* A41 pairs with R41 */
 			if (late(t0))
 				return APP_COURT_LATE_NS;
+		if (i < PING_WARM || (i + 1 - PING_WARM) % PING_BATCH != 0)
+			continue;
+		now = crpc_clock_ns();
+		batch[n++] = (double)(now - then) / PING_BATCH;
+		then = now;
 	}
-	return (double)(crpc_clock_ns() - begin) / PING_ROUNDS;
+	return median_of(batch, n);
 }
 
 void
@@ -51,7 +77,7 @@ app_court_pong(struct app_court *c)
 {
 	uint64_t i, t0 = crpc_clock_ns();
 
-	for (i = 0; i < PING_WARM + PING_ROUNDS; i++) {
+	for (i = 0; i < PING_ALL; i++) {
 		while (crpc_load_acquire(&c->ball) != 2 * i + 1) /* A40 pairs with R40 */
 			if (late(t0))
 				return;
@@ -166,14 +192,6 @@ app_series_state(const struct app_series *s, uint32_t n, uint32_t count[APP_STAT
 	return least[APP_STATE_NEAR] >= least[APP_STATE_FAR] ? APP_STATE_NEAR : APP_STATE_FAR;
 }
 
-static int
-by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Median and spread of the slices' values, or of the ping-pongs around them. */
 static void
 figure_of(const struct app_series *s, enum app_state state, bool line, struct app_figure *figure)
@@ -188,10 +206,12 @@ figure_of(const struct app_series *s, enum app_state state, bool line, struct ap
 		if (counts(&s->slice[i], state))
 			v[n++] = line ? (s->slice[i].line_ns[0] + s->slice[i].line_ns[1]) / 2
 				      : s->slice[i].value;
-	qsort(v, n, sizeof(*v), by_value);
-	if (n > 0)
-		*figure = (struct app_figure){.n = n, .min = v[0], .max = v[n - 1],
-			.median = n % 2 != 0 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2};
+	if (n > 0) {
+		figure->median = median_of(v, n);
+		figure->min = v[0];
+		figure->max = v[n - 1];
+		figure->n = n;
+	}
 	free(v);
 }
 

@@ -44,7 +44,8 @@ void app_court_reset(struct app_court *c);
  * Play one game with app_court_pong() on another core; either may come first.
  *
  * @return
- *   Round trip of one line, ns; APP_COURT_LATE_NS if the other side did not answer in time.
+ *   Round trip of one line, ns, the median of batches; APP_COURT_LATE_NS if the other side did not
+ *   answer in time.
  */
 double app_court_ping(struct app_court *c);
 
