@@ -17,17 +17,39 @@
  *     crpc_ipc_client_close(c)                    crpc_ipc_server_free(s)
  *
  * A message of up to CRPC_IPC_SMALL bytes travels in one cache line with its header; call() and
- * reply() publish at once, so flush() has nothing to do and is there for the common vocabulary.
+ * reply() publish at once. The _burst forms do the same for many messages of one size, for less.
  *
  * Replies come in any order, now or later. Each call holds one of the client's `depth` places until
  * poll() has returned it; a place never serves two open calls, and a slow call does not hold the
  * others up.
+ *
+ * Forms of a call: call() is asynchronous; call_sync() polls until its answer is there; notify() is
+ * one-way: nothing completes, and its place comes back when the server has released it and the
+ * client polls; call_timed() has a deadline of its own; call_ref() carries, beside its bytes, one
+ * block of an arena that both sides joined (`arena` in both confs), of any size and not copied.
+ *
+ * Deadlines. A call that is not answered in `call_timeout_us` (the client's conf) or in its own
+ * timeout completes with -ETIMEDOUT, once and for all; its place comes back when the late answer
+ * arrives, because until then the server may still read it. Time is looked at once in
+ * CRPC_IPC_CHECK_POLLS polls: a deadline may pass late by that, never early.
  *
  * Ownership. Request bytes are the server's to read until reply, release or fail of their token.
  * They change before that only if the client lies, or if it went and another took its place: who
  * keeps a request beyond the next recv() and must not see it change copies it. Bytes of a
  * completion stay until the next poll() of the same client. buf is the caller's again on return of
  * call and reply.
+ *
+ * A block belongs to one process at a time:
+ *
+ *     client: alloc, fill --call_ref()--> the call --recv()--> the request
+ *     the request --end of it: freed; or server_take(): the server's; or reply_ref(): the answer
+ *     the answer --poll()--> the completion --next poll(): freed; or client_take(): the client's
+ *
+ * So who ignores blocks leaks none. What a dead process held goes back to the arena.
+ *
+ * Idle clients. recv() looks at the clients that call; one that has been quiet for a while is put
+ * to sleep and rings a doorbell with its next call, so a thousand silent clients cost nothing. That
+ * is invisible but for one rule: after notify() or call(), poll() or flush() now and then.
  *
  * Death. A client that died, or was killed, is found by reap() within
  * ceil(max_clients / CRPC_IPC_REAP_BURST) calls of it; its tokens go stale and its place is free
@@ -59,8 +81,18 @@
 #define CRPC_IPC_SMALL (CRPC_CACHE_LINE - 8)
 /** Clients whose life one crpc_ipc_server_reap() asks the kernel about, at most. */
 #define CRPC_IPC_REAP_BURST 16
-/** Empty polls between two looks at the clock and the server's state. */
+/** Polls between two looks at the clock, at deadlines and at the server's state. */
 #define CRPC_IPC_CHECK_POLLS 256
+
+struct crpc_arena_cache;
+struct crpc_shm_allow;
+
+/** A block of an arena, as it came with a request or a completion. */
+struct crpc_ipc_block {
+	uint64_t ref;  /**< Names it to the arena and to the other side; 0: none. */
+	void *data;    /**< Where this process has it. */
+	uint64_t size; /**< Its bytes. */
+};
 
 /* ---- server ---- */
 
@@ -72,10 +104,21 @@ struct crpc_ipc_server_conf {
 	uint32_t depth;       /**< Open calls per client, 1 to CRPC_IPC_DEPTH_MAX; 0: 32. */
 	uint32_t req_max;     /**< Bytes of a request, to CRPC_IPC_MSG_MAX; 0: CRPC_IPC_SMALL. */
 	uint32_t resp_max;    /**< Bytes of a response, likewise. */
-	mode_t mode;          /**< Who may connect; 0: 0600, the same user. */
+	mode_t mode;          /**< Who may connect; 0: 0600, the same user. Not with memfd. */
 	bool huge;            /**< Huge pages. */
 	bool numa_bind;       /**< Memory of numa_node alone. */
 	uint32_t numa_node;   /**< Ignored on a machine of one node. */
+	/**
+	 * Memory without a name, that nobody can truncate. Clients get it over a Unix socket in dir,
+	 * which reap() answers, if the kernel says that they are whom `allow` lists.
+	 */
+	bool memfd;
+	/** memfd: who may connect beside the same user and root. Otherwise NULL: the mode says. */
+	const struct crpc_shm_allow *allow;
+	/** The server thread's membership of the arena of the blocks; NULL: calls carry none. */
+	struct crpc_arena_cache *arena;
+	/** Bytes of blocks in one client's open requests; a call beyond fails, -ENOBUFS. 0: any. */
+	uint64_t client_block_bytes;
 };
 
 /** Counters since create. */
@@ -90,11 +133,20 @@ struct crpc_ipc_server_stats {
 	uint64_t deaths;     /**< Clients that died connected. */
 	uint64_t lost_calls; /**< Open requests of clients that died or closed. */
 	uint64_t kicks;      /**< Clients dropped because they broke the protocol. */
+	uint64_t sleeps;     /**< Times a quiet client was put to sleep. */
+	uint64_t wakes;      /**< Times one rang. */
+	uint64_t blocks;     /**< Blocks received. */
+	uint64_t bad_blocks; /**< Blocks refused: not the client's, or too many bytes. */
 	uint32_t clients;    /**< Clients now. */
+	uint32_t awake;      /**< Clients that recv() looks at now. */
 	uint32_t open;       /**< Requests that wait for a reply now. */
 };
 
 struct crpc_ipc_server;
+
+/* What a token tells beside whose it is. */
+#define CRPC_IPC_TOKEN_ONEWAY (UINT64_C(1) << 9)
+#define CRPC_IPC_TOKEN_BLOCK  (UINT64_C(1) << 10)
 
 /**
  * Create the segment and serve it. A dead server's leftover of the same name is replaced.
@@ -144,6 +196,75 @@ uint16_t crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, u
  *   -ENOENT: no such open request: the token is used up, or never was one.
  */
 int crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len);
+
+/**
+ * Answer many requests with answers of one size: reply() of each, for less.
+ *
+ * @param s
+ *   The server.
+ * @param req
+ *   The requests, as recv() gave them or any others.
+ * @param msgs
+ *   The answers, side by side; may not lie in the requests.
+ * @param len
+ *   Bytes of each, 0 to resp_max.
+ * @param n
+ *   Their number.
+ * @return
+ *   How many were answered, from the first on; a short count ends at one that reply() refuses.
+ */
+uint16_t crpc_ipc_server_reply_burst(struct crpc_ipc_server *s, const struct crpc_req *req,
+		const void *msgs, uint32_t len, uint16_t n);
+
+/** True for a request of notify(): release it; an answer would be thrown away. */
+static inline bool
+crpc_ipc_token_oneway(uint64_t token)
+{
+	return (token & CRPC_IPC_TOKEN_ONEWAY) != 0;
+}
+
+/** True for a request that came with a block. */
+static inline bool
+crpc_ipc_token_block(uint64_t token)
+{
+	return (token & CRPC_IPC_TOKEN_BLOCK) != 0;
+}
+
+/**
+ * The block that came with a request. It is freed when the request ends.
+ *
+ * @return
+ *   0 with *block set, -ENODATA: it has none (any more), or -ENOENT: no such open request.
+ */
+int crpc_ipc_server_block(
+		const struct crpc_ipc_server *s, uint64_t token, struct crpc_ipc_block *block);
+
+/**
+ * Take the block out of a request: the caller's from now on, to keep, free or send.
+ *
+ * @return
+ *   As crpc_ipc_server_block().
+ */
+int crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_ipc_block *block);
+
+/**
+ * Answer with a block beside the bytes.
+ *
+ * @param s
+ *   The server.
+ * @param token
+ *   Of the request.
+ * @param ref
+ *   A block of the caller, or the one that came with the request. The client's, if the return value
+ *   is 0.
+ * @param buf, len
+ *   Bytes beside it, 0 to resp_max - 8.
+ * @return
+ *   As crpc_ipc_server_reply(), or -ENOTSUP (no arena), -EINVAL (not a block of the caller),
+ *   -EOPNOTSUPP (the request is one-way). On any error the block stays the caller's.
+ */
+int crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t token, uint64_t ref,
+		const void *buf, uint32_t len);
 
 /**
  * End a request that wants no answer: its call completes with status 0 and no bytes.
@@ -198,6 +319,9 @@ struct crpc_ipc_client_conf {
 	const char *dir;     /**< The server's; NULL: /dev/shm, then the mounted hugetlbfs. */
 	uint32_t timeout_ms; /**< Wait so long for the server to come up or a place to be free. */
 	uint32_t probe_ms;   /**< Between two questions to the kernel for the server; 0: 10. */
+	uint64_t call_timeout_us; /**< Deadline of each call; 0: none. */
+	/** This thread's membership of the server's arena; NULL: calls carry no blocks. */
+	struct crpc_arena_cache *arena;
 	/** A server of this process, which saves a second mapping; NULL: attach by name. */
 	const struct crpc_ipc_server *server;
 };
@@ -208,7 +332,11 @@ struct crpc_ipc_client_stats {
 	uint64_t completed; /**< With whatever status. */
 	uint64_t failed;    /**< Of those, with a status other than 0. */
 	uint64_t again;     /**< Refused with -EAGAIN. */
-	uint64_t polls;     /**< Empty polls, counted by CRPC_IPC_CHECK_POLLS. */
+	uint64_t notifies;  /**< Accepted one-way messages. */
+	uint64_t timeouts;  /**< Calls that ended with -ETIMEDOUT. */
+	uint64_t late;      /**< Answers that came after that. */
+	uint64_t rings;     /**< Times it woke the server's interest in it. */
+	uint64_t polls;     /**< Counted by CRPC_IPC_CHECK_POLLS. */
 	uint64_t probes;    /**< Questions to the kernel. */
 	uint64_t beats;     /**< The server's heartbeat when last looked at: its reap() calls. */
 };
@@ -220,8 +348,9 @@ struct crpc_ipc_client;
  *
  * @return
  *   The client, or NULL with errno: EINVAL, ENOENT (no server of that name), ECONNREFUSED (its
- *   segment is a leftover), EACCES (the segment's mode), EUSERS (all max_clients places are taken),
- *   EPROTO (another version or layout: both are said), ENOMEM. The cause is in crpc_log_last().
+ *   segment is a leftover), EACCES (the segment's mode or the server's list), EUSERS (all
+ *   max_clients places are taken), EPROTO (another version or layout: both are said), ETIMEDOUT (a
+ *   memfd's server lives and does not reap), ENOMEM. The cause is in crpc_log_last().
  *   ENOENT, ECONNREFUSED and EUSERS come after timeout_ms; the thread sleeps meanwhile.
  */
 struct crpc_ipc_client *crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf);
@@ -250,17 +379,99 @@ void crpc_ipc_client_close(struct crpc_ipc_client *c);
 int crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie);
 
 /**
+ * Send many requests of one size: call() of each, for less.
+ *
+ * @param c
+ *   The client.
+ * @param msgs
+ *   The requests, side by side.
+ * @param len
+ *   Bytes of each, 0 to req_max.
+ * @param cookies
+ *   One for each.
+ * @param n
+ *   Their number.
+ * @return
+ *   How many were taken, from the first on: fewer than n is back-pressure. 0 also where call()
+ *   would return another error.
+ */
+uint16_t crpc_ipc_client_call_burst(struct crpc_ipc_client *c, const void *msgs, uint32_t len,
+		const uint64_t *cookies, uint16_t n);
+
+/**
+ * Send one request with a deadline of its own.
+ *
+ * @param timeout_us
+ *   From now, in place of the client's call_timeout_us; 0: none.
+ * @return
+ *   As crpc_ipc_client_call().
+ */
+int crpc_ipc_client_call_timed(struct crpc_ipc_client *c, const void *buf, uint32_t len,
+		uint64_t cookie, uint64_t timeout_us);
+
+/**
+ * Send one message that wants no answer: the server releases it, nothing completes.
+ *
+ * @return
+ *   As crpc_ipc_client_call(). 0 says that it was published, not that it will be read: a server
+ *   that dies before loses it. One that is published before close() is still read.
+ */
+int crpc_ipc_client_notify(struct crpc_ipc_client *c, const void *buf, uint32_t len);
+
+/**
+ * Send one request with a block beside its bytes.
+ *
+ * @param c
+ *   The client.
+ * @param ref
+ *   A block of the caller. The call's, if the return value is 0: the server frees it, keeps it, or
+ *   sends it with its answer.
+ * @param buf, len
+ *   Bytes beside it, 0 to req_max - 8.
+ * @param cookie
+ *   Comes back with the completion, whose status may be -EFAULT (not a block that the client owns)
+ *   or -ENOBUFS (too many bytes of blocks in its open requests) beside those of any other.
+ * @return
+ *   As crpc_ipc_client_call(), or -ENOTSUP (no arena), or -EINVAL (not a block of the caller). On
+ *   any error the block stays the caller's.
+ */
+int crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t ref, const void *buf, uint32_t len,
+		uint64_t cookie);
+
+/**
+ * Send one request and poll until it is answered. Spins, then yields the core at every empty poll.
+ *
+ * @param c
+ *   The client, with no calls open.
+ * @param buf, len
+ *   The request.
+ * @param resp
+ *   Takes the answer; may be buf.
+ * @param cap
+ *   Room in it.
+ * @param timeout_us
+ *   0: the client's call_timeout_us; with that 0 too it waits as long as the server lives.
+ * @return
+ *   Bytes of the answer, or the status of the completion (-ETIMEDOUT, -ECONNRESET, ...), or an
+ *   error of crpc_ipc_client_call(), or -EBUSY (calls are open), or -EMSGSIZE also where the answer
+ *   is longer than cap.
+ */
+int crpc_ipc_client_call_sync(struct crpc_ipc_client *c, const void *buf, uint32_t len, void *resp,
+		uint32_t cap, uint64_t timeout_us);
+
+/**
  * Take up to @p n completions, in order of reply.
  *
  * Gives the bytes of the previous poll's completions back. Never blocks. Once in
- * CRPC_IPC_CHECK_POLLS empty polls it looks at the clock, and once in probe_ms it makes a
- * system call of below a microsecond.
+ * CRPC_IPC_CHECK_POLLS polls it looks at the clock, and once in probe_ms it makes a system call of
+ * below a microsecond.
  *
  * @param c
  *   The client.
  * @param done
- *   Filled from the front. Status: 0, -ECONNRESET (the server died or closed: the request may have
- *   been served or not), -EPROTO (as call()), or what the server gave crpc_ipc_server_fail().
+ *   Filled from the front. Status: 0, -ETIMEDOUT (the deadline passed; the request may be served
+ *   yet), -ECONNRESET (the server died or closed: the request may have been served or not), -EPROTO
+ *   (as call()), or what the server gave crpc_ipc_server_fail().
  * @param n
  *   Room in it.
  * @return
@@ -268,7 +479,20 @@ int crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t le
  */
 uint16_t crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n);
 
-/** Nothing: call() publishes at once. */
+/**
+ * The block that came with a completion of the last poll(). It is freed by the next.
+ *
+ * @return
+ *   0 with *block set, or -ENODATA: it has none (any more).
+ */
+int crpc_ipc_client_block(const struct crpc_ipc_client *c, const struct crpc_done *done,
+		struct crpc_ipc_block *block);
+
+/** Take it: the caller's from now on. As crpc_ipc_client_block(). */
+int crpc_ipc_client_take(struct crpc_ipc_client *c, const struct crpc_done *done,
+		struct crpc_ipc_block *block);
+
+/** Make sure that a server that sleeps on this client is rung: for who calls and does not poll. */
 void crpc_ipc_client_flush(struct crpc_ipc_client *c);
 
 /** 0 while connected, else the final error that call() gives. */
@@ -277,7 +501,7 @@ int crpc_ipc_client_status(const struct crpc_ipc_client *c);
 /** Calls that may be open at a time. */
 uint32_t crpc_ipc_client_depth(const struct crpc_ipc_client *c);
 
-/** Calls that are open. */
+/** Calls that are open, without one-way messages and calls that timed out. */
 uint32_t crpc_ipc_client_open(const struct crpc_ipc_client *c);
 
 /** Bytes of a request at most. */
