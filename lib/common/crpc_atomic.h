@@ -25,6 +25,13 @@
 #define crpc_fetch_and_acq_rel(p, v) atomic_fetch_and_explicit((p), (v), memory_order_acq_rel)
 #define crpc_exchange_acq_rel(p, v) atomic_exchange_explicit((p), (v), memory_order_acq_rel)
 
+/*
+ * Where two sides each write a word and then read the other's (Dekker), and one must see: all four
+ * accesses are of these.
+ */
+#define crpc_load_seq_cst(p) atomic_load_explicit((p), memory_order_seq_cst)
+#define crpc_exchange_seq_cst(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
+
 /** Strong compare-and-swap; acquire and release on success, acquire on failure. */
 #define crpc_cas_acq_rel(p, expected, v)                                                           \
 	atomic_compare_exchange_strong_explicit(                                                   \
