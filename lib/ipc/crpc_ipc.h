@@ -145,8 +145,8 @@ struct crpc_ipc_server_stats {
 struct crpc_ipc_server;
 
 /* What a token tells beside whose it is. */
-#define CRPC_IPC_TOKEN_ONEWAY (UINT64_C(1) << 9)
-#define CRPC_IPC_TOKEN_BLOCK  (UINT64_C(1) << 10)
+#define CRPC_IPC_TOKEN_ONEWAY (UINT64_C(1) << 10)
+#define CRPC_IPC_TOKEN_BLOCK  (UINT64_C(1) << 11)
 
 /**
  * Create the segment and serve it. A dead server's leftover of the same name is replaced.
@@ -460,7 +460,8 @@ int crpc_ipc_client_call_sync(struct crpc_ipc_client *c, const void *buf, uint32
 		uint32_t cap, uint64_t timeout_us);
 
 /**
- * Take up to @p n completions, in order of reply.
+ * Take up to @p n completions, in order of reply; but a call that was made while no other was open
+ * may come before others.
  *
  * Gives the bytes of the previous poll's completions back. Never blocks. Once in
  * CRPC_IPC_CHECK_POLLS polls it looks at the clock, and once in probe_ms it makes a system call of

@@ -1,38 +1,90 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The client's datapath: call and poll, and noticing that the server is gone. */
+/* The client's datapath: call and poll. What a poll does now and then is ipc_client_watch.c. */
 #include <errno.h>
-#include <time.h>
+#include <sched.h>
 
-#include "crpc_log.h"
-#include "ipc_client.h"
+#include "crpc_arena.h"
+#include "ipc_client_watch.h"
+
+/* ---- call ---- */
+
+/*
+ * The slot after the one in use is taken, or old: the next that is free. There are more slots than
+ * depth, so there is one.
+ */
+static crpc_noinline uint32_t
+step_over(struct crpc_ipc_client *c, uint32_t slot)
+{
+	struct ipc_call *call = &c->calls[slot];
+
+	for (; (call->state & IPC_CALL_OPEN) != 0; call = &c->calls[slot]) {
+		call->state |= IPC_CALL_OLD;
+		slot = (slot + 1) & c->req_mask;
+	}
+	if (call->state == IPC_CALL_OLD) {
+		call->state = 0;
+		ipc_spoil(ipc_slot_at(c->req, slot, c->req_slot), (uint32_t)c->req_seq + 1);
+	}
+	return slot;
+}
 
 /* Put one request into the promised slot, and promise the next. There is room. */
 static inline void
-put(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie, bool small)
+put(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie, uint64_t state,
+		uint32_t flags, bool small)
 {
-	uint32_t slot = c->next_slot, next = slot;
+	uint32_t slot = c->next_slot, next = (slot + 1) & c->req_mask, skip = 0;
 	struct ipc_slot *s = c->next;
 
 	c->calls[slot].cookie = cookie;
-	c->calls[slot].busy = 1;
+	c->calls[slot].state = state;
 	c->open++;
-	/* There are more slots than depth, so this ends: at most depth of them are busy. */
-	do
-		next = (next + 1) & c->req_mask;
-	while (crpc_unlikely(c->calls[next].busy != 0));
+	if (crpc_unlikely(c->calls[next].state != 0))
+		next = step_over(c, next);
+	if ((flags & IPC_SLOT_BLOCK) != 0) /* its reference is there already */
+		skip = IPC_REF_LEN;
 	if (small)
-		ipc_copy_small(s->data, buf, len);
-	else
-		memcpy(s->data, buf, len);
-	/* R1 pairs with A1 in recv_peer(): the message, and our reads of earlier responses. */
-	crpc_store_release(&s->word, ipc_word((uint32_t)c->req_seq, len, next));
+		ipc_copy_small(s->data + skip, buf, len);
+	else if (len != 0)
+		memcpy(s->data + skip, buf, len);
+	/* C1, and R1 pairs with A1 in recv_plain(): the message, and our reads of responses. */
+	crpc_store_release(&s->word, ipc_word((uint32_t)c->req_seq, len + skip, next | flags));
 	c->req_seq++;
 	c->next_slot = next;
 	c->next = ipc_slot_at(c->req, next, c->req_slot);
 }
 
-static crpc_noinline int
-call_otherwise(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie)
+/* Put one short request into the lone slot. No place is in use. */
+static inline void
+put_lone(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie, uint64_t state)
+{
+	struct ipc_call *call = &c->calls[c->req_mask + 1];
+	struct ipc_slot *s = c->lone;
+
+	ipc_copy_small(s->data, buf, len);
+	/* C1, and R1 pairs with A1 in recv_lone(). */
+	crpc_store_release(&s->word, ipc_word((uint32_t)c->req_seq, len, 0));
+	call->cookie = cookie;
+	call->state = state;
+	c->lone_seq = (uint32_t)c->req_seq;
+	c->req_seq++;
+	c->lone_open = 1;
+	c->open = 1;
+}
+
+/* C2 */
+static inline void
+ring_if_asleep(struct crpc_ipc_client *c)
+{
+	uint32_t sleep = crpc_load_relaxed(c->sleep);
+
+	if (crpc_unlikely(sleep != c->sleep_seen))
+		__crpc_ipc_ring(c, sleep);
+}
+
+/* 0 if a request of len bytes can be taken now. */
+static int
+why_not(struct crpc_ipc_client *c, uint32_t len)
 {
 	if (c->status != 0)
 		return c->status;
@@ -42,7 +94,22 @@ call_otherwise(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_
 		c->stats.again++;
 		return -EAGAIN;
 	}
-	put(c, buf, len, cookie, false);
+	return 0;
+}
+
+static crpc_noinline int
+call_otherwise(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie,
+		uint64_t state, uint32_t flags)
+{
+	int rc = why_not(c, len);
+
+	if (rc != 0)
+		return rc;
+	if (c->open == 0 && len < c->lone_end && flags == 0)
+		put_lone(c, buf, len, cookie, state);
+	else
+		put(c, buf, len, cookie, state, flags, false);
+	ring_if_asleep(c);
 	return 0;
 }
 
@@ -50,107 +117,144 @@ int
 crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie)
 {
 	IPC_OWNER_CHECK(c);
-	if (crpc_unlikely(c->open >= c->room || len > c->small_max))
-		return call_otherwise(c, buf, len, cookie);
-	put(c, buf, len, cookie, true);
+	if (c->open == 0 && len < c->lone_end) {
+		put_lone(c, buf, len, cookie, IPC_CALL_OPEN);
+	} else {
+		if (crpc_unlikely(c->open >= c->room || len > c->small_max))
+			return call_otherwise(c, buf, len, cookie, IPC_CALL_OPEN, 0);
+		put(c, buf, len, cookie, IPC_CALL_OPEN, 0, true);
+	}
+	ring_if_asleep(c);
 	return 0;
 }
 
-/* ---- noticing that the server is gone ---- */
-
-static uint64_t
-monotonic_ns(void)
+/*
+ * As put() of each of n small requests; there is room for all. len and stride are constants where it
+ * is instantiated for speed.
+ */
+static inline void
+put_burst(struct crpc_ipc_client *c, const uint8_t *msgs, const uint64_t *cookies, uint32_t n,
+		uint32_t len, uint32_t stride)
 {
-	struct timespec ts;
+	uint32_t slot = c->next_slot, seq = (uint32_t)c->req_seq, next, i;
+	struct ipc_call *const calls = c->calls;
+	const uint32_t mask = c->req_mask;
+	uint8_t *const req = c->req;
+	struct ipc_slot *s;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-static void
-give_up(struct crpc_ipc_client *c, int32_t status, const char *why)
-{
-	crpc_err("%s: client %u: %s; %u calls fail; close it and connect anew",
-			crpc_shm_path(c->seg), c->id, why, c->open);
-	c->status = status;
-	c->room = 0;
-}
-
-static void
-check_server(struct crpc_ipc_client *c)
-{
-	uint64_t now = monotonic_ns();
-
-	c->empty = 0;
-	c->stats.polls += CRPC_IPC_CHECK_POLLS;
-	c->stats.beats = crpc_load_relaxed(c->beat);
-	/* A5 pairs with R5 in __crpc_ipc_drop(). */
-	if (crpc_load_acquire(&c->ctl->verdict) != 0) {
-		give_up(c, -EPROTO, "the server dropped it for breaking the protocol");
-		return;
+	for (i = 0; i < n; i++, seq++, msgs += len) {
+		s = ipc_slot_at(req, slot, stride);
+		next = (slot + 1) & mask;
+		calls[slot].cookie = cookies[i];
+		calls[slot].state = IPC_CALL_OPEN;
+		if (crpc_unlikely(calls[next].state != 0)) {
+			c->req_seq = seq; /* its low half is all that step_over() reads */
+			next = step_over(c, next);
+		}
+		ipc_copy_small(s->data, msgs, len);
+		crpc_store_release(&s->word, ipc_word(seq, len, next)); /* C1, R1 */
+		slot = next;
 	}
-	if (crpc_load_acquire(&crpc_shm_header(c->seg)->state) == CRPC_SHM_CLOSED) {
-		give_up(c, -ECONNRESET, "the server closed the segment");
-		return;
+	c->next = ipc_slot_at(req, slot, stride);
+	c->next_slot = slot;
+}
+
+uint16_t
+crpc_ipc_client_call_burst(struct crpc_ipc_client *c, const void *msgs, uint32_t len,
+		const uint64_t *cookies, uint16_t n)
+{
+	const uint8_t *m = msgs;
+	uint64_t seq = c->req_seq;
+	uint32_t room, i;
+
+	if (n == 1)
+		return crpc_ipc_client_call(c, msgs, len, cookies[0]) == 0;
+	IPC_OWNER_CHECK(c);
+	if (crpc_unlikely(len > c->small_max)) {
+		for (i = 0; i < n; i++)
+			if (call_otherwise(c, m + (size_t)i * len, len, cookies[i], IPC_CALL_OPEN,
+					    0) != 0)
+				break;
+		return (uint16_t)i;
 	}
-	if (now - c->probed_ns < c->probe_ns)
-		return;
-	c->probed_ns = now;
-	c->stats.probes++;
-	/* A stopped server keeps its lock: it is late, not dead. */
-	if (!crpc_shm_owner_alive(c->seg))
-		give_up(c, -ECONNRESET, "the server died");
-}
-
-/* Complete what is open with the final error. */
-static uint16_t
-fail_open(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
-{
-	uint16_t got = 0;
-
-	for (; got < n && c->open != 0 && c->fail_slot <= c->req_mask; c->fail_slot++) {
-		if (c->calls[c->fail_slot].busy == 0)
-			continue;
-		c->calls[c->fail_slot].busy = 0;
-		c->open--;
-		done[got++] = (struct crpc_done){
-				.cookie = c->calls[c->fail_slot].cookie, .status = c->status};
+	room = c->open < c->room ? c->room - c->open : 0;
+	if (crpc_unlikely(n > room)) {
+		c->stats.again++;
+		n = (uint16_t)room;
 	}
-	c->stats.completed += got; /* beside those that were answered */
-	c->stats.failed += got;
-	return got;
+	if (len == 32 && c->req_slot == CRPC_CACHE_LINE)
+		put_burst(c, m, cookies, n, 32, CRPC_CACHE_LINE);
+	else
+		put_burst(c, m, cookies, n, len, c->req_slot);
+	c->req_seq = seq + n;
+	c->open += n;
+	ring_if_asleep(c);
+	return n;
 }
 
-/* A poll that found no response. */
-static crpc_noinline uint16_t
-poll_empty(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+int
+crpc_ipc_client_call_timed(struct crpc_ipc_client *c, const void *buf, uint32_t len,
+		uint64_t cookie, uint64_t timeout_us)
 {
-	if (c->status == 0)
-		check_server(c);
-	if (c->status == 0)
-		return 0;
-	/* Answers written before the server died come first; it writes no more now. */
-	if (c->status == -ECONNRESET && c->open != 0 &&
-			ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq)
-		return 0;
-	return fail_open(c, done, n);
+	uint32_t slot = c->next_slot;
+	int rc;
+
+	IPC_OWNER_CHECK(c);
+	if (c->open == 0 && len < c->lone_end)
+		slot = c->req_mask + 1;
+	rc = call_otherwise(c, buf, len, cookie, IPC_CALL_OPEN | IPC_CALL_STAMPED, 0);
+	if (rc != 0)
+		return rc;
+	c->deadline[slot] = timeout_us == 0 ? UINT64_MAX : __crpc_ipc_now_ns() + timeout_us * 1000;
+	c->deadlines = true;
+	return 0;
 }
 
-/* A response that answers no open call, or has an impossible size. */
-static crpc_noinline uint16_t
-poll_bad(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n, uint32_t got)
+int
+crpc_ipc_client_notify(struct crpc_ipc_client *c, const void *buf, uint32_t len)
 {
-	if (c->status != -EPROTO)
-		give_up(c, -EPROTO, "the server answered what was not asked");
-	return (uint16_t)(got + fail_open(c, done + got, (uint16_t)(n - got)));
+	int rc;
+
+	IPC_OWNER_CHECK(c);
+	rc = call_otherwise(
+			c, buf, len, 0, IPC_CALL_OPEN | IPC_CALL_ONEWAY, IPC_SLOT_ONEWAY);
+	if (rc != 0)
+		return rc;
+	c->oneway++;
+	c->stats.notifies++;
+	return 0;
+}
+
+int
+crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t ref, const void *buf, uint32_t len,
+		uint64_t cookie)
+{
+	int rc;
+
+	IPC_OWNER_CHECK(c);
+	if (c->arena == NULL || c->server_member == 0)
+		return -ENOTSUP;
+	if (len > UINT32_MAX - IPC_REF_LEN)
+		return -EMSGSIZE;
+	rc = why_not(c, len + IPC_REF_LEN);
+	if (rc != 0)
+		return rc;
+	if (crpc_arena_give(c->arena, ref, c->server_member) != 0)
+		return -EINVAL;
+	memcpy(c->next->data, &ref, sizeof(ref));
+	put(c, buf, len, cookie, IPC_CALL_OPEN, IPC_SLOT_BLOCK, false);
+	ring_if_asleep(c);
+	return 0;
 }
 
 /* ---- poll ---- */
 
 /* A response without bytes: the status that the server gave. */
-static crpc_noinline bool
-complete_failed(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
+static bool
+read_status(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
 {
+	if (size <= c->resp_max)
+		return true;
 	if (size <= IPC_SIZE_STATUS || size > IPC_SIZE_STATUS + IPC_ERRNO_MAX)
 		return false;
 	done->data = NULL;
@@ -160,45 +264,211 @@ complete_failed(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done
 	return true;
 }
 
+/*
+ * The answer to a call that is not just open, or that failed, or that comes with a block. 1: *done
+ * is set; 0: it only gave a slot back; -1: it answers no open call, or has an impossible size.
+ */
+static crpc_noinline int
+take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size, const void *data,
+		struct crpc_done *done)
+{
+	bool block = (field & IPC_SLOT_BLOCK) != 0, wanted;
+	uint32_t slot = field & ~IPC_SLOT_BLOCK;
+	struct ipc_call *call;
+	uint64_t state;
+
+	if (slot > c->req_mask + 1)
+		return -1;
+	call = &c->calls[slot];
+	state = call->state;
+	wanted = (state & (IPC_CALL_ONEWAY | IPC_CALL_EXPIRED)) == 0;
+	*done = (struct crpc_done){.cookie = call->cookie, .data = data, .len = size};
+	if ((state & IPC_CALL_OPEN) == 0 || !read_status(c, size, done))
+		return -1;
+	if (block && (c->arena == NULL || done->data == NULL || size < IPC_REF_LEN ||
+				     !__crpc_ipc_block_answer(c, done, wanted)))
+		return -1;
+	call->state = state & IPC_CALL_OLD;
+	c->open--;
+	c->lone_open &= slot <= c->req_mask; /* also where the ring had its answer */
+	if (wanted)
+		return 1;
+	c->stats.failed -= done->status != 0;
+	c->swallowed++;
+	c->oneway -= (state & IPC_CALL_ONEWAY) != 0;
+	c->expired -= (state & IPC_CALL_EXPIRED) != 0;
+	c->stats.late += (state & IPC_CALL_EXPIRED) != 0;
+	return 0;
+}
+
+/* As take_other(), for the answers that come every time. */
+static inline int
+take_one(struct crpc_ipc_client *c, uint32_t slot, uint32_t size, const void *data,
+		struct crpc_done *done)
+{
+	struct ipc_call *call = &c->calls[slot];
+
+	if (crpc_unlikely(slot > c->req_mask || size > c->resp_max ||
+			    call->state != IPC_CALL_OPEN))
+		return take_other(c, slot, size, data, done);
+	call->state = 0;
+	c->open--;
+	done->cookie = call->cookie;
+	done->data = data;
+	done->len = size;
+	done->status = 0;
+	return 1;
+}
+
+/*
+ * Take answers from the run that the response `word` at the head is, up to n; run_at is how far
+ * earlier polls came. Returns how many completions, or -1 with what take_other() says.
+ *
+ * Everything that the server may have written is checked: the run lies within the ring, its answers
+ * in the run. It may change while it is read; each slot is read once.
+ */
+static crpc_noinline int
+poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint32_t n)
+{
+	uint32_t k = ipc_word_slot(word) & IPC_SLOT_MASK, size = ipc_word_size(word), i;
+	uint32_t place = (uint32_t)c->resp_seq & c->resp_mask, got = 0;
+	const uint16_t *slots = (const uint16_t *)(const void *)c->head->data;
+	const uint8_t *data;
+	int rc = 0;
+
+	if (k < IPC_RUN_MIN || k > IPC_RUN_MAX || k > c->resp_mask + 1 - place || k <= c->run_at ||
+			size > IPC_RUN_SIZE || c->resp_slot != CRPC_CACHE_LINE)
+		return -1;
+	data = (const uint8_t *)c->head + ipc_run_data(k, size);
+	for (i = c->run_at; i < k && got < n; i++, got += (uint32_t)rc) {
+		rc = take_one(c, slots[i], size, data + i * ipc_run_stride(size), &done[got]);
+		if (rc < 0)
+			return -1;
+	}
+	c->run_at = i < k ? i : 0;
+	if (i == k) {
+		c->resp_seq += k;
+		c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
+	}
+	return (int)got;
+}
+
+/*
+ * The answer to the call that was alone, if it is there: as take_one(). Its bytes are copied, since
+ * the next call may go to the same slot before the next poll.
+ */
+static inline int
+poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
+{
+	/* A2 pairs with R2 in respond_lone(). */
+	uint64_t word = crpc_load_acquire(&c->lone->word);
+	struct ipc_call *call = &c->calls[c->req_mask + 1];
+	uint32_t size = ipc_word_size(word);
+
+	if ((word & ~(UINT64_C(0xffff) << 32)) != ipc_word(c->lone_seq, 0, IPC_SLOT_REPLY))
+		return 0;
+	c->lone_done++;
+	if (crpc_unlikely(size > CRPC_IPC_SMALL || size > c->resp_max ||
+			    call->state != IPC_CALL_OPEN)) {
+		if (size > CRPC_IPC_SMALL && size <= c->resp_max)
+			return -1;
+		memcpy(c->lone_data, c->lone->data, CRPC_IPC_SMALL);
+		return take_other(c, c->req_mask + 1, size, c->lone_data, done);
+	}
+	ipc_copy_small(c->lone_data, c->lone->data, size);
+	call->state = 0;
+	c->lone_open = 0;
+	c->open--;
+	done->cookie = call->cookie;
+	done->data = c->lone_data;
+	done->len = size;
+	done->status = 0;
+	return 1;
+}
+
+bool
+__crpc_ipc_has_answer(const struct crpc_ipc_client *c)
+{
+	uint64_t lone = crpc_load_acquire(&c->lone->word);
+
+	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq ||
+	       (c->lone_open != 0 && ipc_word_seq(lone) == c->lone_seq &&
+			       ipc_word_slot(lone) == IPC_SLOT_REPLY);
+}
+
 uint16_t
 crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 {
-	uint32_t slot, size, got = 0;
-	struct ipc_call *call;
+	uint32_t slot, got = 0;
 	uint64_t word;
+	int rc;
 
 	IPC_OWNER_CHECK(c);
+	if (crpc_unlikely(c->n_held != 0))
+		__crpc_ipc_free_held(c);
+	if (c->lone_open != 0 && n != 0) {
+		rc = poll_lone(c, done);
+		if (crpc_unlikely(rc < 0))
+			__crpc_ipc_bad_answer(c);
+		else
+			got = (uint32_t)rc;
+	}
 	while (got < n) {
 		/* A2 pairs with R2 in respond(). Copied once; then only the copy is used. */
 		word = crpc_load_acquire(&c->head->word);
 		if (ipc_word_seq(word) != (uint32_t)c->resp_seq)
 			break;
 		slot = ipc_word_slot(word);
-		size = ipc_word_size(word);
-		if (crpc_unlikely(slot > c->req_mask || c->calls[slot].busy == 0))
-			return poll_bad(c, done, n, got);
-		call = &c->calls[slot];
-		done[got].cookie = call->cookie;
-		done[got].data = c->head->data;
-		done[got].len = size;
-		done[got].status = 0;
-		if (crpc_unlikely(size > c->resp_max) && !complete_failed(c, size, &done[got]))
-			return poll_bad(c, done, n, got);
-		call->busy = 0;
-		c->open--;
-		got++;
-		c->resp_seq++;
-		c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
+		if ((slot & IPC_SLOT_RUN) != 0) {
+			rc = poll_run(c, word, &done[got], n - got);
+		} else {
+			rc = take_one(c, slot, ipc_word_size(word), c->head->data, &done[got]);
+			c->resp_seq++;
+			c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask,
+					c->resp_slot);
+		}
+		if (crpc_unlikely(rc < 0)) {
+			__crpc_ipc_bad_answer(c);
+			break;
+		}
+		got += (uint32_t)rc;
 	}
-	if (got == 0 && crpc_unlikely(++c->empty >= CRPC_IPC_CHECK_POLLS || c->status != 0))
-		return poll_empty(c, done, n);
+	if (crpc_unlikely(--c->countdown == 0))
+		return (uint16_t)(got + __crpc_ipc_look_around(c, done + got, n - got));
 	return (uint16_t)got;
+}
+
+int
+crpc_ipc_client_call_sync(struct crpc_ipc_client *c, const void *buf, uint32_t len, void *resp,
+		uint32_t cap, uint64_t timeout_us)
+{
+	struct crpc_done done;
+	uint32_t spins = 0;
+	int rc;
+
+	if (crpc_ipc_client_open(c) != 0)
+		return -EBUSY;
+	rc = timeout_us == 0 ? crpc_ipc_client_call(c, buf, len, 0)
+			     : crpc_ipc_client_call_timed(c, buf, len, 0, timeout_us);
+	if (rc != 0)
+		return rc;
+	while (crpc_ipc_client_poll(c, &done, 1) == 0)
+		if (++spins >= IPC_SYNC_SPINS)
+			sched_yield();
+	if (done.status != 0)
+		return done.status;
+	if (done.len > cap)
+		return -EMSGSIZE;
+	if (done.len != 0)
+		memcpy(resp, done.data, done.len);
+	return (int)done.len;
 }
 
 void
 crpc_ipc_client_flush(struct crpc_ipc_client *c)
 {
-	(void)c;
+	IPC_OWNER_CHECK(c);
+	__crpc_ipc_announce(c);
 }
 
 /* ---- getters ---- */
@@ -218,7 +488,7 @@ crpc_ipc_client_depth(const struct crpc_ipc_client *c)
 uint32_t
 crpc_ipc_client_open(const struct crpc_ipc_client *c)
 {
-	return c->open;
+	return c->open - c->oneway - c->expired;
 }
 
 uint32_t
@@ -243,6 +513,6 @@ void
 crpc_ipc_client_stats(const struct crpc_ipc_client *c, struct crpc_ipc_client_stats *stats)
 {
 	*stats = c->stats;
-	stats->calls = c->req_seq - 1;
-	stats->completed += c->resp_seq - 1;
+	stats->calls = c->req_seq - 1 - c->stats.notifies;
+	stats->completed += c->resp_seq - 1 + c->lone_done - c->swallowed;
 }

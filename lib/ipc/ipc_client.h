@@ -7,50 +7,102 @@
 #include "crpc_ipc.h"
 #include "ipc_layout.h"
 
+/**
+ * What a request slot is to its client.
+ *
+ *     0 --call()--> OPEN --poll()--> 0
+ *     OPEN --deadline--> OPEN | EXPIRED --late answer--> 0
+ *
+ * OLD beside any of them: its word may be of long ago, so that its sequence number may come round:
+ * it is spoilt before the slot is promised. Calls that go past an open slot make it so, and all
+ * slots are from time to time, since calls in the lone slot go past all of them.
+ */
+enum ipc_call_state {
+	IPC_CALL_OPEN = 1,
+	IPC_CALL_ONEWAY = 2,  /**< Its answer only gives the slot back. */
+	IPC_CALL_STAMPED = 4, /**< Its entry in `deadline` counts. */
+	IPC_CALL_EXPIRED = 8, /**< Its completion was given. */
+	IPC_CALL_OLD = 16,
+};
+
+/** A block that came with a completion of the last poll. */
+struct ipc_held {
+	const void *data; /**< Of that completion: no other has the same. */
+	struct crpc_ipc_block block;
+};
+
 /** A request slot, as its client sees it. */
 struct ipc_call {
 	uint64_t cookie;
-	uint64_t busy; /**< Not 0 from call() until poll() returned it. */
+	uint64_t state; /**< enum ipc_call_state. */
 };
 
 struct crpc_ipc_client {
 	/* First line: call(). */
-	struct ipc_slot *next; /**< Where the next request goes: promised to the server. */
+	struct ipc_slot *next;   /**< Where the next request goes: promised to the server. */
 	uint8_t *req;
-	struct ipc_call *calls; /**< Per request slot. */
-	uint64_t req_seq;       /**< Of the next request; its low half travels. */
-	uint32_t next_slot;     /**< Index of next. */
-	uint32_t open;          /**< Calls not yet returned by poll(). */
-	uint32_t room;          /**< depth, or 0 once status is set: at that many open, no more. */
-	uint32_t small_max;     /**< Bytes that the short way of call() takes. */
+	struct ipc_call *calls;  /**< Per request slot, and for the lone one. */
+	_Atomic uint32_t *sleep; /**< The server's word: odd while it does not look here. */
+	uint64_t req_seq;        /**< Of the next request; its low half travels. */
+	uint32_t next_slot;      /**< Index of next. */
+	uint32_t open;           /**< Places in use. */
+	uint32_t room;           /**< depth, or 0 once status is set: at that many open, no more. */
+	uint32_t small_max;      /**< Bytes that the short way of call() takes. */
 	uint32_t req_mask;
-	uint32_t req_slot; /**< Bytes of a request slot. */
-	int32_t status;    /**< 0, or the final error. */
-	uint32_t empty;    /**< Empty polls since the last look at the server. */
-	/* Second line: poll(). */
+	uint32_t sleep_seen; /**< Value of *sleep last acted on. */
+	/* Second line: poll(), and the call that is alone. */
 	struct ipc_slot *head; /**< Where the next response will be. */
 	uint8_t *resp;
 	uint64_t resp_seq;
+	struct ipc_slot *lone;
+	uint32_t lone_seq;  /**< Of the call in the lone slot. */
+	uint32_t lone_open; /**< 1 while it has one. */
+	uint32_t lone_end;  /**< Requests below so many bytes may go there; 0 once status is set. */
+	uint32_t resp_max;
 	uint32_t resp_mask;
 	uint32_t resp_slot;
-	uint32_t resp_max;
-	uint32_t fail_slot;    /**< Where failing the open calls goes on. */
-	struct ipc_header lay; /**< Private copy, checked. */
+	uint32_t countdown; /**< Polls until the next that looks around. */
+	/* Third line: the answer that came there, until the next poll. */
+	uint8_t lone_data[CRPC_CACHE_LINE] crpc_aligned(CRPC_CACHE_LINE);
+	uint32_t req_slot;  /**< Bytes of a request slot. */
+	uint32_t n_held;    /**< Blocks in `held`. */
+	uint32_t run_at;    /**< Answers taken from the run at the head. */
 	/* slow path */
+	int32_t status;        /**< 0, or the final error. */
+	uint32_t looks;        /**< Times that it looked around since the server was looked at. */
+	uint32_t fail_slot;    /**< Where failing the open calls goes on. */
+	uint32_t announced;    /**< Low half of req_seq when last announced. */
+	uint32_t aged;         /**< Low half of req_seq when free slots were last taken for old. */
+	uint32_t oneway;       /**< Places of one-way messages. */
+	uint32_t expired;      /**< Places of calls that timed out. */
+	bool deadlines;        /**< Some call has one. */
+	struct ipc_header lay; /**< Private copy, checked. */
 	uint32_t id;
 	uint32_t gen;
+	uint64_t *deadline; /**< Per request slot: CLOCK_MONOTONIC ns. */
+	uint64_t call_timeout_ns;
+	uint64_t lone_done; /**< Answers that came in the lone slot. */
+	uint64_t swallowed; /**< Answers that were no completions. */
 	uint64_t probe_ns;
 	uint64_t probed_ns; /**< When the kernel was last asked. */
 	struct ipc_ctl *ctl;
 	_Atomic uint64_t *beat;
-	_Atomic uint32_t *bell;
+	struct ipc_bell *bell;
+	struct crpc_arena_cache *arena; /**< NULL: no blocks. */
+	uint32_t server_member;         /**< The server's number there; 0: it takes none. */
+	struct ipc_held *held;          /**< depth of them. */
 	const void *owner; /**< Debug: the thread. */
 	struct crpc_shm *seg;
 	struct crpc_shm_lock *lock;
 	struct crpc_ipc_client_stats stats;
 };
 
-/** Tell that somebody came or went. */
-void __crpc_ipc_ring_bell(_Atomic uint32_t *bell);
+_Static_assert(offsetof(struct crpc_ipc_client, head) == CRPC_CACHE_LINE, "a line for call()");
+
+/** Ring for the client in place @p id: it came, went, or called while asleep. */
+void __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id);
+
+/** CLOCK_MONOTONIC. */
+uint64_t __crpc_ipc_now_ns(void);
 
 #endif

@@ -6,25 +6,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "crpc_arena.h"
 #include "crpc_log.h"
-#include "ipc_client.h"
+#include "ipc_client_watch.h"
 #include "ipc_server.h"
 
 #define DEFAULT_PROBE_MS 10
 /* Between two tries to connect. */
 #define RETRY_NS 1000000
-/* Rings that may collide with others' before this one is left to the server's next reap. */
-#define RING_TRIES 64
-
-void
-__crpc_ipc_ring_bell(_Atomic uint32_t *bell)
-{
-	uint32_t v = crpc_load_relaxed(bell), i;
-
-	/* R6 pairs with A6 in recv() and __crpc_ipc_admit(): the claim before the ring. */
-	for (i = 0; i < RING_TRIES && !crpc_cas_acq_rel(bell, &v, v + 1); i++)
-		;
-}
 
 /*
  * Claim place id. 0, or -EAGAIN if it is taken, or another -errno. The kernel lock comes first: a
@@ -49,6 +38,7 @@ claim_place(struct crpc_ipc_client *c, uint32_t id)
 		goto err_lock;
 	}
 	ctl->pid = (uint32_t)getpid();
+	ctl->member = c->arena == NULL ? 0 : crpc_arena_member(c->arena);
 	/* R4 pairs with A4 in look_at(). */
 	if (!crpc_cas_acq_rel(&ctl->claim, &claim, IPC_CLAIM(claim >> 32, IPC_OPEN))) {
 		rc = -EAGAIN;
@@ -63,15 +53,6 @@ err_lock:
 	crpc_shm_lock_drop(c->lock);
 	c->lock = NULL;
 	return rc;
-}
-
-static uint64_t
-now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 static int
@@ -98,7 +79,7 @@ claim_wait(struct crpc_ipc_client *c, uint64_t end_ns)
 			return rc;
 		if (!crpc_shm_owner_alive(c->seg))
 			return -ECONNREFUSED;
-		if (now_ns() >= end_ns)
+		if (__crpc_ipc_now_ns() >= end_ns)
 			break;
 		nanosleep(&pause, NULL);
 	}
@@ -125,8 +106,11 @@ prefault(uint8_t *p, uint64_t len)
 static int
 place_init(struct crpc_ipc_client *c)
 {
-	c->calls = calloc(c->lay.req_slots, sizeof(*c->calls));
-	if (c->calls == NULL)
+	c->calls = calloc(c->lay.req_slots + 1, sizeof(*c->calls));
+	c->deadline = calloc(c->lay.req_slots + 1, sizeof(*c->deadline));
+	if (c->arena != NULL)
+		c->held = calloc(c->lay.depth, sizeof(*c->held));
+	if (c->calls == NULL || c->deadline == NULL || (c->arena != NULL && c->held == NULL))
 		return -ENOMEM;
 	c->req = crpc_shm_ptr(
 			c->seg, c->lay.req_off + c->id * c->lay.req_stride, c->lay.req_stride);
@@ -134,6 +118,8 @@ place_init(struct crpc_ipc_client *c)
 			c->seg, c->lay.resp_off + c->id * c->lay.resp_stride, c->lay.resp_stride);
 	c->next = ipc_slot_at(c->req, 0, c->lay.req_slot);
 	c->head = ipc_slot_at(c->resp, 1 & (c->lay.resp_slots - 1), c->lay.resp_slot);
+	c->lone = (struct ipc_slot *)(void *)(c->req + c->lay.lone_off);
+	c->lone_end = 1 + (uint32_t)crpc_min(c->lay.req_max, CRPC_IPC_SMALL);
 	c->req_seq = 1;
 	c->resp_seq = 1;
 	c->room = c->lay.depth;
@@ -143,6 +129,10 @@ place_init(struct crpc_ipc_client *c)
 	c->resp_max = c->lay.resp_max;
 	c->req_mask = c->lay.req_slots - 1;
 	c->resp_mask = c->lay.resp_slots - 1;
+	c->sleep = &c->ctl->sleep;
+	__crpc_ipc_age_slots(c);
+	c->announced = 1; /* nothing was sent */
+	c->countdown = IPC_LOOK_POLLS;
 	prefault(c->req, c->lay.req_stride);
 	prefault(c->resp, c->lay.resp_stride);
 	return 0;
@@ -152,11 +142,12 @@ static void
 leave_place(struct crpc_ipc_client *c)
 {
 	uint64_t claim = IPC_CLAIM(c->gen, IPC_OPEN);
+	enum ipc_claim end = c->oneway != 0 ? IPC_LEAVING : IPC_CLOSED;
 
-	crpc_cas_acq_rel(&c->ctl->claim, &claim, IPC_CLAIM(c->gen, IPC_CLOSED));
+	crpc_cas_acq_rel(&c->ctl->claim, &claim, IPC_CLAIM(c->gen, end));
 	crpc_shm_lock_drop(c->lock);
 	/* After the lock: who looks because of the ring finds the place free to take back. */
-	__crpc_ipc_ring_bell(c->bell);
+	__crpc_ipc_ring_bell(c->bell, c->id);
 }
 
 /* From an attached segment to a place in it. */
@@ -164,18 +155,21 @@ static int
 join(struct crpc_ipc_client *c, uint64_t end_ns)
 {
 	int rc = __crpc_ipc_layout_read(&c->lay, c->seg);
+	struct ipc_server_line *line;
 
 	if (rc == 0)
 		rc = claim_wait(c, end_ns);
 	if (rc != 0)
 		return rc;
-	c->beat = crpc_shm_ptr(c->seg, IPC_SERVER_OFF, sizeof(*c->beat));
+	line = crpc_shm_ptr(c->seg, IPC_SERVER_OFF, sizeof(*line));
+	c->beat = &line->beat;
+	c->server_member = line->member;
 	c->bell = crpc_shm_ptr(c->seg, IPC_BELL_OFF, sizeof(*c->bell));
 	rc = place_init(c);
 	if (rc != 0)
 		leave_place(c);
 	else
-		__crpc_ipc_ring_bell(c->bell);
+		__crpc_ipc_ring_bell(c->bell, c->id);
 	return rc;
 }
 
@@ -188,7 +182,7 @@ attach_and_join(struct crpc_ipc_client *c, const struct crpc_ipc_client_conf *co
 	int rc;
 
 	do {
-		now = now_ns();
+		now = __crpc_ipc_now_ns();
 		left_ms = now < end_ns ? (uint32_t)((end_ns - now) / 1000000) : 0;
 		if (conf->server != NULL)
 			c->seg = crpc_shm_ref(conf->server->seg);
@@ -215,10 +209,16 @@ crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 	if (c == NULL)
 		return NULL;
 	memset(c, 0, sizeof(*c));
+	c->call_timeout_ns = conf->call_timeout_us * 1000;
+	c->arena = conf->arena;
+	c->deadlines = c->call_timeout_ns != 0;
 	c->probe_ns = (uint64_t)(conf->probe_ms == 0 ? DEFAULT_PROBE_MS : conf->probe_ms) * 1000000;
-	rc = attach_and_join(c, conf, now_ns() + (uint64_t)conf->timeout_ms * 1000000);
+	rc = attach_and_join(c, conf, __crpc_ipc_now_ns() + (uint64_t)conf->timeout_ms * 1000000);
 	if (rc == 0)
 		return c;
+	free(c->calls);
+	free(c->deadline);
+	free(c->held);
 	free(c);
 	errno = -rc;
 	return NULL;
@@ -229,8 +229,11 @@ crpc_ipc_client_close(struct crpc_ipc_client *c)
 {
 	if (c == NULL)
 		return;
+	__crpc_ipc_free_held(c);
 	leave_place(c);
 	crpc_shm_detach(c->seg);
+	free(c->held);
 	free(c->calls);
+	free(c->deadline);
 	free(c);
 }

@@ -54,8 +54,8 @@ __crpc_ipc_layout(struct ipc_header *h, const char *name)
 	 * The guard keeps two clients' lines apart, and shifts each client's slots to other sets of
 	 * the cache than its neighbour's.
 	 */
-	h->req_stride = crpc_align_up((uint64_t)h->req_slots * h->req_slot, CRPC_CACHE_GUARD) +
-			CRPC_CACHE_GUARD;
+	h->lone_off = crpc_align_up((uint64_t)h->req_slots * h->req_slot, CRPC_CACHE_GUARD);
+	h->req_stride = h->lone_off + 2 * CRPC_CACHE_GUARD;
 	h->resp_stride = crpc_align_up((uint64_t)h->resp_slots * h->resp_slot, CRPC_CACHE_GUARD) +
 			 CRPC_CACHE_GUARD;
 	h->req_off = crpc_align_up(IPC_CTL_OFF + (uint64_t)h->max_clients * sizeof(struct ipc_ctl),

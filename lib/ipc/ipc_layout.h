@@ -4,26 +4,46 @@
 
 /**
  * @file
- * The bytes that server and clients share, layout version 1: doc/protocol/ipc_segment.md.
+ * The bytes that server and clients share, layout version 2: doc/protocol/ipc_shm.md.
  *
  *     0      struct crpc_shm_header        owner, before it is ready
  *     128    struct ipc_header             server, before it is ready
  *     256    struct ipc_server_line        server: heartbeat
- *     384    struct ipc_bell_line          clients: somebody came or went
- *     512    struct ipc_ctl [max_clients]  256 bytes each: a part of the client, one of the server
- *     req_off   request slots, one region per client (that client writes)
+ *     384    struct ipc_bell               clients: who came, went, or calls from its sleep
+ *     640    struct ipc_ctl [max_clients]  256 bytes each: a part of the client, one of the server
+ *     req_off   request slots, one region per client (that client writes), and behind them
+ *               its lone slot of one line (both write, in turn)
  *     resp_off  response slots, one region per client (the server writes)
  *
  * A slot is one or more lines: an 8-byte word, then the message. The word is stored last, with
  * release, and says everything about the slot: its sequence number, the size, and
  *     in a request   the slot where this client's next request will be
  *     in a response  the slot of the request that it answers.
- * So a reader polls one line, and learns from it where to poll next.
+ * So a reader polls one line, and learns from it where to poll next. It bets that this is the next
+ * slot in order, so that its loads do not wait for one another.
+ *
+ * A short request that is made while none is open lies in the lone slot, and is answered there, over
+ * the request, in place: the line that the last such call has left in both caches makes one trip
+ * there and back. Its answer is copied away, so that the next call may follow at once. All else
+ * goes through the rings:
  *
  * Requests lie in slots that the client picks: the next in order that no open call holds, so a slow
  * call is stepped over. There is one slot more than `depth`, so a free one can always be named
  * ahead. Responses lie in a ring in order of reply. It has at least 2 * depth slots: depth that the
  * client's last poll() returned and still reads, and depth for the calls it may have made since.
+ *
+ * Short answers that are given together travel as a run, which takes the places of 4 to 16 of them
+ * but not the room that each would leave in its line:
+ *
+ *     place   0                         ...        k - lines  ...  k - 1
+ *             word: size, RUN | k       not        k answers side by side,
+ *             k slots of requests       used       each at a multiple of 8 bytes
+ *
+ * The answers stand at the end, so that none is in a place before its own, which the server may use
+ * again earlier. Where a later response will be polled, no answer may look like its word: so a run
+ * is not made if the first bytes of one of its lines, taken as a sequence number, would fall into
+ * that very place. And at every 2^30th response one lap is made without runs, so that no word in a
+ * place that runs pass over is ever old enough for its number to come round.
  */
 
 #include <stdint.h>
@@ -34,7 +54,7 @@
 #include "crpc_shm.h"
 
 #define IPC_KIND    CRPC_SHM_KIND('I', 'P', 'C', ' ')
-#define IPC_VERSION 1
+#define IPC_VERSION 2
 
 /** Read-only once the segment is ready. Everything follows from the first four numbers. */
 struct ipc_header {
@@ -51,19 +71,29 @@ struct ipc_header {
 	uint64_t resp_off;
 	uint64_t resp_stride;
 	uint64_t total_size;  /**< Bytes used. */
-	uint8_t reserved[56]; /**< Zero. */
+	uint64_t lone_off;    /**< Of the lone slot in its client's request region. */
+	uint8_t reserved[48]; /**< Zero. */
 };
 
-/** Written by the server in reap(). */
+/** Written by the server; the beat in reap(). */
 struct ipc_server_line {
 	_Atomic uint64_t beat;
-	uint8_t guard[CRPC_CACHE_GUARD - 8];
+	uint32_t member; /**< The server's number in the arena; 0: no blocks. Before it is ready. */
+	uint8_t guard[CRPC_CACHE_GUARD - 12];
 };
 
-/** Written by clients that connect or close. */
-struct ipc_bell_line {
-	_Atomic uint32_t ring;
-	uint8_t guard[CRPC_CACHE_GUARD - 4];
+/** Words of the doorbell: a bit per place. */
+#define IPC_BELL_WORDS (CRPC_IPC_CLIENTS_MAX / 64)
+
+/**
+ * Rung by a client that connects, closes, or calls while it sleeps: its bit first, then the summary
+ * bit of its word. The server takes them in the other order, so a bit that it misses has a summary
+ * bit yet to come. recv() looks at the summary alone.
+ */
+struct ipc_bell {
+	_Atomic uint64_t summary; /**< Bit w: look at word w. */
+	uint8_t guard[CRPC_CACHE_GUARD - 8];
+	_Atomic uint64_t word[IPC_BELL_WORDS];
 };
 
 /** Life of a client's place: the low half of `claim`. The high half counts its ends. */
@@ -71,6 +101,8 @@ enum ipc_claim {
 	IPC_FREE = 0,   /**< Server: zeroed, take it. */
 	IPC_OPEN = 1,   /**< Client, by compare-and-swap, holding the place's kernel lock. */
 	IPC_CLOSED = 2, /**< Client, before it gives the lock up. */
+	/** As CLOSED, and what it published is still to be read: one-way messages are among it. */
+	IPC_LEAVING = 0x4c,
 };
 
 #define IPC_CLAIM(gen, state) ((uint64_t)(gen) << 32 | (uint64_t)(state))
@@ -78,10 +110,39 @@ enum ipc_claim {
 struct ipc_ctl {
 	_Atomic uint64_t claim; /**< IPC_CLAIM(). Client takes, server frees. */
 	uint32_t pid;           /**< For people. */
-	uint8_t guard0[CRPC_CACHE_GUARD - 12];
+	/** Client: sequence number of the last request that it made sure of; see "Sleep" below. */
+	_Atomic uint32_t announced;
+	uint32_t member; /**< The client's number in the arena; 0: no blocks. Before the claim. */
+	uint8_t guard0[CRPC_CACHE_GUARD - 20];
 	_Atomic uint32_t verdict; /**< Server: 0, or the errno for which it dropped the client. */
-	uint8_t guard1[CRPC_CACHE_GUARD - 4];
+	_Atomic uint32_t sleep;   /**< Server: odd while it does not look at this client's slots. */
+	uint8_t guard1[CRPC_CACHE_GUARD - 8];
 };
+
+/*
+ * Sleep. The server stops looking at a client's slots when it found nothing there for long. Neither
+ * a call nor a poll has a fence, so this must be right without one on the datapath:
+ *
+ *     client                                     server
+ *     C1  store slot.word = n      (release)     S1  exchange sleep = odd     (seq_cst)
+ *     C2  if sleep is new and odd: ring          S2  load announced           (seq_cst)
+ *     ... some polls later, or at a flush:       S3  ahead of what was read: sleep = even,
+ *     C3  exchange announced = n   (seq_cst)         go on looking; else leave the list
+ *     C4  load sleep               (seq_cst)
+ *     C5  if sleep is new and odd: ring
+ *
+ * C2 catches all but the race: there the load may pass the store before it. C3, C4, S1 and S2 are in
+ * one total order. If C4 comes before S1 (and so does not see it), C3 comes before S2, which sees n:
+ * the server stays. Otherwise C4 sees odd, and the client rings. So after C5 request n is looked at,
+ * and a client that polls or flushes reaches C5.
+ *
+ * A ring that comes between S1 and S3 is kept in the doorbell, and read after S3. The client rings
+ * once for each odd value: "new" is another value than the one it last acted on.
+ *
+ * Behind all that, reap() looks at each sleeper's slot: a client that neither polls nor flushes
+ * after its call, or lies in `announced`, is found then.
+ */
+
 
 /** A slot: the word, then the message. */
 struct ipc_slot {
@@ -89,34 +150,48 @@ struct ipc_slot {
 	uint8_t data[];
 };
 
-_Static_assert(sizeof(struct ipc_header) == 128, "layout version 1");
-_Static_assert(offsetof(struct ipc_header, req_off) == 32, "layout version 1");
-_Static_assert(offsetof(struct ipc_header, total_size) == 64, "layout version 1");
+_Static_assert(sizeof(struct ipc_header) == 128, "layout version 2");
+_Static_assert(offsetof(struct ipc_header, req_off) == 32, "layout version 2");
+_Static_assert(offsetof(struct ipc_header, total_size) == 64, "layout version 2");
 _Static_assert(sizeof(struct ipc_server_line) == CRPC_CACHE_GUARD, "a writer of its own");
-_Static_assert(sizeof(struct ipc_bell_line) == CRPC_CACHE_GUARD, "a writer of its own");
+_Static_assert(sizeof(struct ipc_bell) == 2 * CRPC_CACHE_GUARD, "layout version 2");
+_Static_assert(CRPC_IPC_CLIENTS_MAX % 64 == 0 && IPC_BELL_WORDS <= 64, "a summary bit per word");
 _Static_assert(sizeof(struct ipc_ctl) == 2 * CRPC_CACHE_GUARD, "two writers");
 _Static_assert(offsetof(struct ipc_ctl, verdict) == CRPC_CACHE_GUARD, "two writers");
-_Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 1");
+_Static_assert(offsetof(struct ipc_ctl, announced) == 12, "layout version 2");
+_Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 2");
 
 #define IPC_HEADER_OFF sizeof(struct crpc_shm_header)
 #define IPC_SERVER_OFF (IPC_HEADER_OFF + sizeof(struct ipc_header))
 #define IPC_BELL_OFF   (IPC_SERVER_OFF + sizeof(struct ipc_server_line))
-#define IPC_CTL_OFF    (IPC_BELL_OFF + sizeof(struct ipc_bell_line))
+#define IPC_CTL_OFF    (IPC_BELL_OFF + sizeof(struct ipc_bell))
 
-_Static_assert(IPC_HEADER_OFF == 128 && IPC_SERVER_OFF == 256, "layout version 1");
-_Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 512, "layout version 1");
+_Static_assert(IPC_HEADER_OFF == 128 && IPC_SERVER_OFF == 256, "layout version 2");
+_Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 2");
 
 /** The kernel lock of client @p id: byte 0 is the server's. */
 #define IPC_LOCK_BYTE(id) (1 + (id))
 
-/* A slot's word: sequence number, size, and a slot's index. */
+/* A slot's word: sequence number, size, a slot's index, and flags above the index. */
+
+/** The message starts with the 8-byte reference of a block. */
+#define IPC_SLOT_BLOCK 0x4000u
+/** In a request: nobody waits for an answer. */
+#define IPC_SLOT_ONEWAY 0x8000u
+/** In a response: a run, of as many as the rest of the field says. */
+#define IPC_SLOT_RUN 0x8000u
+/** In the lone slot: the answer to the request with that sequence number. */
+#define IPC_SLOT_REPLY 0x8000u
+#define IPC_SLOT_MASK 0x3fffu
+/** Bytes of a block's reference. */
+#define IPC_REF_LEN 8
 
 /** From here on the size field is a status: 0x8000 + errno. */
 #define IPC_SIZE_STATUS 0x8000u
 #define IPC_ERRNO_MAX   4095
 
 _Static_assert(CRPC_IPC_MSG_MAX < IPC_SIZE_STATUS, "sizes and statuses share a field");
-_Static_assert(2 * CRPC_IPC_DEPTH_MAX <= UINT16_MAX, "a slot's index fits its field");
+_Static_assert(2 * CRPC_IPC_DEPTH_MAX <= IPC_SLOT_MASK, "a slot's index fits its field");
 
 static inline uint64_t
 ipc_word(uint32_t seq, uint32_t size, uint32_t slot)
@@ -136,10 +211,23 @@ ipc_word_size(uint64_t word)
 	return (uint32_t)(word >> 32) & 0xffff;
 }
 
+/** The slot's index with the flags: an index that is in range has none. */
 static inline uint32_t
 ipc_word_slot(uint64_t word)
 {
 	return (uint32_t)(word >> 48);
+}
+
+/**
+ * @p v, and the compiler does not know that it is. A reader that compares the slot it was told with
+ * the next in order goes on with the latter: with the former, each of its loads would wait for the
+ * one before.
+ */
+static inline uint32_t
+ipc_opaque(uint32_t v)
+{
+	__asm__("" : "+r"(v));
+	return v;
 }
 
 /** The slot's address is base + index * stride: indexes are checked before. */
@@ -147,6 +235,41 @@ static inline struct ipc_slot *
 ipc_slot_at(uint8_t *base, uint32_t index, uint32_t stride)
 {
 	return (struct ipc_slot *)(void *)(base + (uint64_t)index * stride);
+}
+
+/* Answers in a run, and bytes of each at most; slots of one line only. */
+#define IPC_RUN_MIN  4
+#define IPC_RUN_MAX  16
+#define IPC_RUN_SIZE 32
+
+_Static_assert(8 + 2 * IPC_RUN_MAX <= CRPC_CACHE_LINE, "the slots of a run fit its first line");
+_Static_assert(CRPC_CACHE_LINE + IPC_RUN_MIN * IPC_RUN_SIZE < IPC_RUN_MIN * CRPC_CACHE_LINE,
+		"even the shortest run saves a line");
+
+/** Bytes from one answer of a run to the next. */
+static inline uint32_t
+ipc_run_stride(uint32_t size)
+{
+	return (size + 7) & ~7u;
+}
+
+/** Responses after which one lap is made without runs. */
+#define IPC_RUN_EPOCH (UINT64_C(1) << 30)
+
+/** Where the answers of a run of @p k begin, in bytes from its first place. */
+static inline uint32_t
+ipc_run_data(uint32_t k, uint32_t size)
+{
+	uint32_t bytes = k * ipc_run_stride(size);
+
+	return k * CRPC_CACHE_LINE - ((bytes + CRPC_CACHE_LINE - 1) & ~(CRPC_CACHE_LINE - 1u));
+}
+
+/** Write what no reader takes for the word of number @p seq, nor of one in the same place. */
+static inline void
+ipc_spoil(struct ipc_slot *s, uint32_t seq)
+{
+	crpc_store_relaxed(&s->word, ipc_word(seq - 1, 0, 0));
 }
 
 /** Messages up to here are copied without a call. */

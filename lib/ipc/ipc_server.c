@@ -7,166 +7,530 @@
 /* Requests of one client before the next one's turn. */
 #define QUANTUM 32
 
+/* ---- recv ---- */
+
+/* What to do with a request at which more than its word was looked at. */
+enum verdict {
+	TAKE_IT,
+	FAIL_IT, /* by .status */
+	DROP_CLIENT,
+};
+
+struct closer_look {
+	enum verdict verdict;
+	uint32_t next;   /* the slot that it names */
+	uint32_t skip;   /* bytes in front of its message */
+	uint32_t status; /* errno */
+	struct ipc_breach breach;
+};
+
 /*
- * Take what client p has sent. The word is copied once; size and next slot are checked in the copy;
- * an open slot can never be named again, so a request that is being served is never taken twice.
+ * The word of a request has flags, a size above req_max, or names another slot than the next in
+ * order.
+ */
+static crpc_noinline struct closer_look
+look_closer(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_slot *head,
+		uint64_t word, uint32_t slot)
+{
+	uint32_t size = ipc_word_size(word), field = ipc_word_slot(word);
+	struct closer_look look = {.next = field & IPC_SLOT_MASK};
+	uint64_t ref;
+
+	if (size > s->lay.req_max) {
+		look.breach = (struct ipc_breach){"request size", s->lay.req_max, size};
+	} else if (look.next > s->req_mask || look.next == slot) {
+		look.breach = (struct ipc_breach){"next slot", s->req_mask, look.next};
+	} else if ((field & IPC_SLOT_BLOCK) != 0 && (s->arena == NULL || size < IPC_REF_LEN)) {
+		look.breach = (struct ipc_breach){"request with a block, of size", 0, size};
+	} else {
+		if ((field & IPC_SLOT_ONEWAY) != 0)
+			p->tokens[slot] |= CRPC_IPC_TOKEN_ONEWAY;
+		if ((field & IPC_SLOT_BLOCK) == 0)
+			return look;
+		memcpy(&ref, head->data, sizeof(ref));
+		look.skip = IPC_REF_LEN;
+		look.status = (uint32_t)__crpc_ipc_block_in(s, p, slot, ref);
+		if (look.status != 0)
+			look.verdict = FAIL_IT;
+		return look;
+	}
+	look.verdict = DROP_CLIENT;
+	return look;
+}
+
+/*
+ * None of p's requests is open: the next may stand in the lone slot. Another word there than a
+ * request's is an answer of ours, or nobody's.
  */
 static inline uint32_t
-recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+recv_lone(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req)
+{
+	struct ipc_slot *lone = ipc_lone(s, p);
+	/* A1 pairs with R1 in put_lone(). */
+	uint64_t word = crpc_load_acquire(&lone->word), *t = &p->tokens[s->req_mask + 1];
+	uint32_t size = ipc_word_size(word);
+	struct ipc_breach breach = {"size of a lone request", s->lone_max, size};
+
+	if (ipc_word_seq(word) != (uint32_t)p->req_seq || ipc_word_slot(word) != 0)
+		return 0;
+	if (crpc_unlikely(size > s->lone_max || size > s->lay.req_max)) {
+		__crpc_ipc_drop(s, p, &breach);
+		return 0;
+	}
+	*t = (*t & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
+	req->token = *t;
+	req->data = lone->data;
+	req->len = size;
+	req->peer = p->id;
+	p->lone_seq = (uint32_t)p->req_seq;
+	p->req_seq++;
+	p->open = 1;
+	return 1;
+}
+
+/* Open the request in p's slot: its token. */
+static inline uint64_t
+open_request(struct ipc_peer *p, uint32_t slot)
+{
+	uint64_t token = (p->tokens[slot] & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
+
+	p->tokens[slot] = token;
+	p->open++;
+	return token;
+}
+
+/*
+ * Take the request at the head, which is not a plain one: see look_closer(). Returns 1, or 0: it
+ * was failed, or its client dropped.
+ */
+static crpc_noinline uint32_t
+recv_closer(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t word, struct crpc_req *req)
 {
 	struct ipc_slot *head = p->head;
-	uint32_t size, next, got = 0;
-	uint64_t word, token;
+	uint32_t slot = p->head_slot;
+	struct closer_look look = look_closer(s, p, head, word, slot);
+	struct ipc_breach open_slot = {"next slot's open requests", 0, 1};
+	uint64_t token;
 
-	do {
+	if (look.verdict != DROP_CLIENT && (p->tokens[look.next] & IPC_TOKEN_FREE) == 0) {
+		__crpc_ipc_block_end(s, p, slot);
+		look.verdict = DROP_CLIENT;
+		look.breach = open_slot;
+	}
+	if (look.verdict == DROP_CLIENT) {
+		__crpc_ipc_drop(s, p, &look.breach);
+		return 0;
+	}
+	token = open_request(p, slot);
+	p->req_seq++;
+	p->head_slot = (uint16_t)look.next;
+	p->head = ipc_slot_at(p->req, look.next, s->lay.req_slot);
+	if (look.verdict == FAIL_IT) {
+		crpc_ipc_server_fail(s, token, -(int32_t)look.status);
+		return 0;
+	}
+	req->token = token;
+	req->data = head->data + look.skip;
+	req->len = ipc_word_size(word) - look.skip;
+	req->peer = p->id;
+	return 1;
+}
+
+/*
+ * Take the plain requests that client p has sent. The word is copied once, and only the copy is
+ * used; an open slot can never be named again, so a request that is being served is never taken
+ * twice. The next slot is taken to be the next in order until the word says otherwise: see
+ * ipc_opaque(). True: the one at the head is there and is not plain; *word is its word.
+ */
+static inline bool
+recv_plain(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n,
+		uint32_t *count, uint64_t *word)
+{
+	uint32_t seq = (uint32_t)p->req_seq, slot = p->head_slot, got = 0, next, size;
+	const uint32_t mask = s->req_mask, req_max = s->lay.req_max, id = p->id;
+	uint64_t *const tokens = p->tokens, w, token;
+	struct ipc_slot *head = p->head;
+	bool odd = false;
+
+	for (; got < n; got++, seq++) {
 		/* A1 pairs with R1 in put(). */
-		word = crpc_load_acquire(&head->word);
-		if (ipc_word_seq(word) != (uint32_t)p->req_seq)
+		w = crpc_load_acquire(&head->word);
+		if (ipc_word_seq(w) != seq)
 			break;
-		size = ipc_word_size(word);
-		next = ipc_word_slot(word);
-		if (crpc_unlikely(size > s->lay.req_max)) {
-			__crpc_ipc_drop(s, p, "request size", s->lay.req_max, size);
+		size = ipc_word_size(w);
+		next = ipc_opaque((slot + 1) & mask);
+		if (crpc_unlikely(ipc_word_slot(w) != next || size > req_max ||
+				    (tokens[next] & IPC_TOKEN_FREE) == 0)) {
+			*word = w;
+			odd = true;
 			break;
 		}
-		s->serial = (s->serial + IPC_TOKEN_SERIAL_STEP) & ~IPC_TOKEN_DEAD;
-		token = s->serial | p->token_base | p->head_slot;
-		p->tokens[p->head_slot] = token;
-		p->open++;
-		p->req_seq++;
+		token = (tokens[slot] & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
+		tokens[slot] = token;
 		req[got].token = token;
 		req[got].data = head->data;
 		req[got].len = size;
-		req[got].peer = p->id;
-		got++;
-		if (crpc_unlikely(next >= s->lay.req_slots || (int64_t)p->tokens[next] > 0)) {
-			__crpc_ipc_drop(s, p, "next slot (one not in use, of)",
-					s->lay.req_slots - 1, next);
-			break;
-		}
-		p->head_slot = next;
-		head = ipc_slot_at(p->req, next, s->lay.req_slot);
-	} while (got < n && p->open < p->limit);
+		req[got].peer = id;
+		slot = next;
+		head = ipc_slot_at(p->req, slot, s->lay.req_slot);
+	}
 	p->head = head;
+	p->head_slot = (uint16_t)slot;
+	p->req_seq += got;
+	p->open = (uint16_t)(p->open + got);
+	*count = got;
+	return odd;
+}
+
+/* Take what client p has sent, up to n, which is at least 1. */
+static inline uint32_t
+recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+{
+	uint32_t room = (uint32_t)(p->limit - p->open), got = 0, k;
+	uint64_t word;
+
+	n = n < room ? n : room;
+	while (got < n) {
+		k = 0;
+		if (crpc_likely(!recv_plain(s, p, req + got, n - got, &k, &word)))
+			return got + k;
+		got += k;
+		k = recv_closer(s, p, word, req + got);
+		if (k == 0)
+			break;
+		got += k;
+	}
 	return got;
+}
+
+/* Most visits end here: recv_peer() looks again, with the order that it needs. */
+static inline bool
+ring_has_one(const struct ipc_peer *p)
+{
+	return ipc_word_seq(crpc_load_relaxed(&p->head->word)) == (uint32_t)p->req_seq;
 }
 
 uint16_t
 crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
 {
-	uint32_t left, pos, ahead, room, got = 0;
-	struct ipc_peer *p;
+	uint32_t left, pos, room, got = 0, k;
+	struct ipc_peer *p, *ahead;
 
 	IPC_OWNER_CHECK(s);
 	s->stats.recvs++;
-	/* A6 pairs with R6 in __crpc_ipc_ring_bell(): the claim before the ring. */
-	if (crpc_unlikely(crpc_load_acquire(s->bell) != s->bell_seen || s->admit_left != 0))
-		__crpc_ipc_admit(s);
+	/* A6 in __crpc_ipc_answer_bell() is the acquire: here is only whether to go there. */
+	if (crpc_unlikely((crpc_load_relaxed(&s->bell->summary) | s->rung) != 0))
+		__crpc_ipc_answer_bell(s);
 	pos = s->scan;
 	for (left = s->n_active; left != 0 && got < n; left--) {
 		if (pos >= s->n_active)
 			pos = 0;
 		p = s->active[pos++];
 		/* Past the end stands somebody who left, or nobody: a hint needs no more. */
-		ahead = pos + IPC_PREFETCH - 1;
-		crpc_prefetch(s->active[ahead]->head);
-		if (p->open >= p->limit)
+		ahead = s->active[pos + IPC_PREFETCH - 1];
+		crpc_prefetch(ahead->head);
+		crpc_prefetch(ahead->req + s->lone_off);
+		if (p->open >= p->limit) {
+			if (crpc_unlikely(p->limit == 0)) {
+				__crpc_ipc_deactivate(s, p);
+				pos--;
+			}
 			continue;
+		}
 		room = n - got;
-		got += recv_peer(s, p, req + got, room < QUANTUM ? room : QUANTUM);
+		room = room < QUANTUM ? room : QUANTUM;
+		k = p->open == 0 ? recv_lone(s, p, req + got) : 0;
+		if (ring_has_one(p) && k < room && p->open < p->limit)
+			k += recv_peer(s, p, req + got + k, room - k);
+		got += k;
+		if (k != 0)
+			p->idle = 0;
+		else if (crpc_unlikely(++p->idle >= s->sleep_visits) && __crpc_ipc_doze(s, p))
+			pos--;
 	}
 	s->scan = pos;
 	s->stats.requests += got;
 	return (uint16_t)got;
 }
 
-/* Wraps to a number above every client's where the field is 0, which no token has. */
-static inline uint32_t
-token_id(uint64_t token)
-{
-	return ((uint32_t)(token >> IPC_TOKEN_SLOT_BITS) & ((1 << IPC_TOKEN_ID_BITS) - 1)) - 1;
-}
+/* ---- reply ---- */
 
-static inline uint32_t
-token_slot(uint64_t token)
+crpc_noinline int
+__crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token)
 {
-	return (uint32_t)token & ((1 << IPC_TOKEN_SLOT_BITS) - 1);
-}
-
-/* Say which way a token is wrong, and use a dead one up. */
-static crpc_noinline int
-refuse_token(struct crpc_ipc_server *s, uint64_t token)
-{
-	uint32_t id = token_id(token), slot = token_slot(token);
+	uint32_t id = (uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1, slot = ipc_token_slot(token);
 	uint64_t *t;
 
 	s->stats.stale++;
-	if (id >= s->lay.max_clients || slot >= s->lay.req_slots || (token & IPC_TOKEN_DEAD) != 0)
+	if (id >= s->lay.max_clients || slot > s->lay.req_slots)
 		return -ENOENT;
 	t = &s->peers[id].tokens[slot];
-	if (*t != (token | IPC_TOKEN_DEAD))
+	if (*t != ((token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE | IPC_TOKEN_DEAD))
 		return -ENOENT;
-	*t = 0;
+	*t &= ~IPC_TOKEN_DEAD;
 	return -ECONNRESET;
 }
 
 /*
- * Write the next response of the client that token names. Its ring is the client's to lose: see
- * ipc_layout.h for its size.
+ * Write the next response of client p, whose request `token` is open. Its ring is the client's to
+ * lose: see ipc_layout.h for its size.
  */
-static inline int
-respond(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len, uint32_t size,
-		bool small)
+static inline void
+respond(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
+		uint32_t len, uint32_t size, bool small)
 {
-	uint32_t id = token_id(token), slot = token_slot(token);
-	struct ipc_peer *p = &s->peers[id];
-	struct ipc_slot *r;
+	uint32_t slot = (uint32_t)token & IPC_TOKEN_SLOT_MASK;
+	struct ipc_slot *r = ipc_slot_at(
+			p->resp, (uint32_t)p->resp_seq & s->resp_mask, s->lay.resp_slot);
 
-	IPC_OWNER_CHECK(s);
-	if (crpc_unlikely(id >= s->lay.max_clients || slot >= s->lay.req_slots ||
-			    p->tokens[slot] != token || (int64_t)token <= 0))
-		return refuse_token(s, token);
-	r = ipc_slot_at(p->resp, (uint32_t)p->resp_seq & (s->lay.resp_slots - 1), s->lay.resp_slot);
 	if (small)
 		ipc_copy_small(r->data, buf, len);
-	else
+	else if (len != 0)
 		memcpy(r->data, buf, len);
-	p->tokens[slot] = 0;
+	p->tokens[slot] = token | IPC_TOKEN_FREE;
 	p->open--;
 	/* R2 pairs with A2 in crpc_ipc_client_poll(): the answer, and our reads of the request. */
 	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, size, slot));
 	p->resp_seq++;
-	return 0;
 }
 
-static crpc_noinline int
-reply_large(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len)
+/*
+ * Answer in the lone slot, over the request. What buf holds may lie in it too. An answer that has no
+ * room there goes through the ring, and the slot is left without a word.
+ */
+static inline void
+respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
+		uint32_t len, uint32_t size)
 {
+	struct ipc_slot *lone = ipc_lone(s, p);
+	uint8_t copy[CRPC_IPC_SMALL];
+
+	if (crpc_unlikely(len > s->lone_max)) {
+		crpc_store_relaxed(
+				&lone->word, ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
+		respond(s, p, token, buf, len, size, false);
+		return;
+	}
+	if (crpc_unlikely((uintptr_t)buf - (uintptr_t)lone->data < sizeof(copy))) {
+		ipc_copy_small(copy, buf, len);
+		buf = copy;
+	}
+	ipc_copy_small(lone->data, buf, len);
+	p->tokens[s->req_mask + 1] = token | IPC_TOKEN_FREE;
+	p->open--;
+	s->stats.replies++;
+	/* R2 pairs with A2 in poll_lone(): the answer, and our reads of the request. */
+	crpc_store_release(&lone->word, ipc_word(p->lone_seq, size, IPC_SLOT_REPLY));
+}
+
+static inline bool
+is_lone(const struct crpc_ipc_server *s, uint64_t token)
+{
+	return ((uint32_t)token & IPC_TOKEN_SLOT_MASK) == s->req_mask + 1;
+}
+
+/*
+ * The end of a one-way request, whatever the answer, only gives its slot back. A block that is still
+ * there is freed, after the answer that may lie in it. The table of tokens keeps no flags.
+ */
+static void
+respond_flagged(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
+		uint32_t len, uint32_t size)
+{
+	uint64_t plain = token & ~IPC_TOKEN_FLAGS;
+
+	if ((token & CRPC_IPC_TOKEN_ONEWAY) != 0)
+		respond(s, p, plain, NULL, 0, 0, true);
+	else
+		respond(s, p, plain, buf, len, size, false);
+	if ((token & CRPC_IPC_TOKEN_BLOCK) != 0)
+		__crpc_ipc_block_end(s, p, ipc_token_slot(token));
+}
+
+void
+__crpc_ipc_respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint64_t ref,
+		const void *buf, uint32_t len)
+{
+	struct ipc_slot *r = ipc_slot_at(
+			p->resp, (uint32_t)p->resp_seq & s->resp_mask, s->lay.resp_slot);
+	uint32_t slot = ipc_token_slot(token);
+
+	memcpy(r->data, &ref, sizeof(ref));
+	if (len != 0)
+		memcpy(r->data + IPC_REF_LEN, buf, len);
+	if (slot == s->req_mask + 1)
+		crpc_store_relaxed(&ipc_lone(s, p)->word,
+				ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
+	p->tokens[slot] = (token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE;
+	p->open--;
+	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, len + IPC_REF_LEN,
+						     slot | IPC_SLOT_BLOCK)); /* R2 */
+	p->resp_seq++;
+}
+
+/* Everything but a short answer to a plain request. */
+static crpc_noinline int
+respond_otherwise(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len,
+		uint32_t size)
+{
+	struct ipc_peer *p;
+
 	if (len > s->lay.resp_max)
 		return -EMSGSIZE;
-	return respond(s, token, buf, len, len, false);
+	p = ipc_find_peer(s, token);
+	if (p == NULL)
+		return __crpc_ipc_refuse_token(s, token);
+	if ((token & IPC_TOKEN_FLAGS) != 0)
+		respond_flagged(s, p, token, buf, len, size);
+	else if (is_lone(s, token))
+		respond_lone(s, p, token, buf, len, size);
+	else
+		respond(s, p, token, buf, len, size, false);
+	return 0;
 }
 
 int
 crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len)
 {
-	if (crpc_unlikely(len > s->small_max))
-		return reply_large(s, token, buf, len);
-	return respond(s, token, buf, len, len, true);
+	struct ipc_peer *p = ipc_find_peer(s, token);
+
+	IPC_OWNER_CHECK(s);
+	if (crpc_unlikely(p == NULL || len > s->small_max || (token & IPC_TOKEN_FLAGS) != 0))
+		return respond_otherwise(s, token, buf, len, len);
+	if (is_lone(s, token))
+		respond_lone(s, p, token, buf, len, len);
+	else
+		respond(s, p, token, buf, len, len, true);
+	return 0;
+}
+
+/* How many of the requests, from the first on, are open plain ones of client p. */
+static inline uint32_t
+count_plain(const struct crpc_ipc_server *s, const struct ipc_peer *p, const struct crpc_req *req,
+		uint32_t n)
+{
+	const uint64_t same = ~UINT64_C(0) << IPC_TOKEN_ID_SHIFT | IPC_TOKEN_FLAGS;
+	const uint64_t who = (uint64_t)(p->id + 1) << IPC_TOKEN_ID_SHIFT;
+	const uint32_t mask = s->req_mask & IPC_TOKEN_SLOT_MASK;
+	const uint64_t *tokens = p->tokens;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		if ((req[i].token & same) != who || tokens[req[i].token & mask] != req[i].token)
+			break;
+	return i;
+}
+
+/* True if a line of the k places, from `from` bytes on, could be taken for a word some day. */
+static inline bool
+looks_like_word(const struct ipc_slot *head, uint32_t place, uint32_t from, uint32_t k,
+		uint32_t mask)
+{
+	uint32_t line, word;
+
+	for (line = from / CRPC_CACHE_LINE; line < k; line++) {
+		memcpy(&word, (const uint8_t *)head + line * CRPC_CACHE_LINE, sizeof(word));
+		if (((word ^ (place + line)) & mask) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Answer k open plain requests of client p by one run: see ipc_layout.h. size is a constant where
+ * it is instantiated for speed. False: that cannot be done with these answers.
+ */
+static inline bool
+reply_run(struct ipc_peer *p, uint32_t mask, const struct crpc_req *req, const uint8_t *msgs,
+		uint32_t k, uint32_t size)
+{
+	uint32_t place = (uint32_t)p->resp_seq & mask, from = ipc_run_data(k, size), i, slot;
+	struct ipc_slot *head = ipc_slot_at(p->resp, place, CRPC_CACHE_LINE);
+	uint16_t *slots = (uint16_t *)(void *)head->data;
+	uint8_t *to = (uint8_t *)head + from;
+	uint64_t *const tokens = p->tokens;
+
+	for (i = 0; i < k; i++, to += ipc_run_stride(size), msgs += size)
+		ipc_copy_small(to, msgs, size);
+	if (crpc_unlikely(looks_like_word(head, place, from, k, mask))) {
+		for (i = from / CRPC_CACHE_LINE; i < k; i++)
+			ipc_spoil(ipc_slot_at(p->resp, place + i, CRPC_CACHE_LINE), place + i);
+		return false;
+	}
+	for (i = 0; i < k; i++) {
+		slot = (uint32_t)req[i].token & IPC_TOKEN_SLOT_MASK;
+		slots[i] = (uint16_t)slot;
+		tokens[slot] = req[i].token | IPC_TOKEN_FREE;
+	}
+	p->open = (uint16_t)(p->open - k);
+	/* R2, as in respond() */
+	crpc_store_release(&head->word, ipc_word((uint32_t)p->resp_seq, size, IPC_SLOT_RUN | k));
+	p->resp_seq += k;
+	return true;
+}
+
+/* Answer as many as one run takes; 0: the first has to be answered alone. */
+static inline uint32_t
+reply_some(struct crpc_ipc_server *s, const struct crpc_req *req, const uint8_t *msgs,
+		uint32_t len, uint32_t n)
+{
+	uint32_t id = (uint32_t)(req->token >> IPC_TOKEN_ID_SHIFT) - 1, k;
+	bool done;
+	struct ipc_peer *p;
+
+	if (crpc_unlikely(id >= s->lay.max_clients || len >= s->run_end))
+		return 0;
+	p = &s->peers[id];
+	k = s->resp_mask + 1 - ((uint32_t)p->resp_seq & s->resp_mask); /* to the end of the ring */
+	k = k < IPC_RUN_MAX ? k : IPC_RUN_MAX;
+	k = k < n ? k : n;
+	if (k < IPC_RUN_MIN || (p->resp_seq & (IPC_RUN_EPOCH - 1)) <= s->resp_mask)
+		return 0;
+	k = count_plain(s, p, req, k);
+	if (k < IPC_RUN_MIN)
+		return 0;
+	if (len == IPC_RUN_SIZE)
+		done = reply_run(p, s->resp_mask, req, msgs, k, IPC_RUN_SIZE);
+	else
+		done = reply_run(p, s->resp_mask, req, msgs, k, len);
+	return done ? k : 0;
+}
+
+uint16_t
+crpc_ipc_server_reply_burst(struct crpc_ipc_server *s, const struct crpc_req *req,
+		const void *msgs, uint32_t len, uint16_t n)
+{
+	const uint8_t *m = msgs;
+	uint32_t done = 0, run;
+
+	IPC_OWNER_CHECK(s);
+	while (done < n) {
+		run = reply_some(s, req + done, m + (size_t)done * len, len, n - done);
+		if (run == 0) {
+			if (crpc_ipc_server_reply(
+					    s, req[done].token, m + (size_t)done * len, len) != 0)
+				break;
+			run = 1;
+		}
+		done += run;
+	}
+	return (uint16_t)done;
 }
 
 int
 crpc_ipc_server_release(struct crpc_ipc_server *s, uint64_t token)
 {
-	return respond(s, token, NULL, 0, 0, true);
+	IPC_OWNER_CHECK(s);
+	return respond_otherwise(s, token, NULL, 0, 0);
 }
 
 int
 crpc_ipc_server_fail(struct crpc_ipc_server *s, uint64_t token, int32_t status)
 {
+	IPC_OWNER_CHECK(s);
 	if (status >= 0 || status < -IPC_ERRNO_MAX)
 		return -EINVAL;
-	return respond(s, token, NULL, 0, IPC_SIZE_STATUS + (uint32_t)-status, true);
+	return respond_otherwise(s, token, NULL, 0, IPC_SIZE_STATUS + (uint32_t)-status);
 }
 
 void
@@ -178,14 +542,18 @@ crpc_ipc_server_flush(struct crpc_ipc_server *s)
 void
 crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_stats *stats)
 {
+	const struct ipc_peer *p;
 	uint32_t i;
 
 	*stats = s->stats;
-	stats->clients = s->n_active;
-	stats->open = 0;
-	for (i = 0; i < s->n_active; i++) {
-		stats->open += s->active[i]->open;
-		stats->replies += s->active[i]->resp_seq - 1;
+	stats->awake = s->n_active;
+	for (i = 0; i < s->lay.max_clients; i++) {
+		p = &s->peers[i];
+		if (p->state == IPC_PEER_ABSENT)
+			continue;
+		stats->clients++;
+		stats->open += p->open;
+		stats->replies += p->resp_seq - 1;
 	}
 }
 

@@ -12,6 +12,10 @@
  *     ABSENT --admit: claim is OPEN--> SERVED --broke the protocol--> DROPPED
  *        ^                                |                              |
  *        +------ lock is free: zero the slots, claim = FREE, gen + 1 ----+
+ *
+ * and within SERVED, by whether recv() looks at its slots:
+ *
+ *     awake (in the list `active`) --quiet for long--> asleep --rang, or found by reap()--> awake
  */
 
 #include "crpc_ipc.h"
@@ -20,15 +24,35 @@
 /** Clients whose slots are prefetched ahead of the one that recv() looks at. */
 #define IPC_PREFETCH 3
 
-/* A token: 43 bits of serial number, 11 of client + 1, 9 of slot. Never 0, bit 63 never set. */
-#define IPC_TOKEN_SLOT_BITS   9
-#define IPC_TOKEN_ID_BITS     11
-#define IPC_TOKEN_SERIAL_STEP (UINT64_C(1) << (IPC_TOKEN_SLOT_BITS + IPC_TOKEN_ID_BITS))
-/** In the table of tokens: its client is gone, and the first to use it is told so. */
-#define IPC_TOKEN_DEAD (UINT64_C(1) << 63)
+/** Clients that recv() goes on looking at though they are quiet: it costs nothing to speak of. */
+#define IPC_AWAKE_MIN 4
+/** Visits in a row that found nothing, after which a client may be put to sleep. */
+#define IPC_SLEEP_VISITS 256
 
-_Static_assert(CRPC_IPC_CLIENTS_MAX < 1 << IPC_TOKEN_ID_BITS, "a client's id fits a token");
-_Static_assert(2 * CRPC_IPC_DEPTH_MAX <= 1 << IPC_TOKEN_SLOT_BITS, "a slot's index fits a token");
+/*
+ * A token, and the table of a client's tokens, one entry per request slot:
+ *
+ *     63     62 .. 52      51     50 .. 12       11     10      9 .. 0
+ *     free   client + 1    dead   serial number  block  oneway  slot; req_slots is the lone one
+ *
+ * An entry with `free` set is no open request's, and no token has it: such a client's index is out
+ * of range. The serial number counts the uses of the slot; an overflow ends in `dead`, which means
+ * something beside `free` only: the client is gone, and the first to use the token is told so.
+ */
+#define IPC_TOKEN_SLOT_BITS 10
+#define IPC_TOKEN_SLOT_MASK ((1u << IPC_TOKEN_SLOT_BITS) - 1)
+#define IPC_TOKEN_STEP      (UINT64_C(1) << 12)
+#define IPC_TOKEN_DEAD      (UINT64_C(1) << 51)
+#define IPC_TOKEN_ID_SHIFT  52
+#define IPC_TOKEN_FREE      (UINT64_C(1) << 63)
+#define IPC_TOKEN_FLAGS     (CRPC_IPC_TOKEN_ONEWAY | CRPC_IPC_TOKEN_BLOCK)
+/** What the next token of a slot keeps of the one before. */
+#define IPC_TOKEN_KEEP (~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD | IPC_TOKEN_FLAGS))
+
+_Static_assert(CRPC_IPC_CLIENTS_MAX < 1 << (63 - IPC_TOKEN_ID_SHIFT), "a client fits a token");
+_Static_assert(2 * CRPC_IPC_DEPTH_MAX < 1 << IPC_TOKEN_SLOT_BITS, "a slot's index fits a token");
+_Static_assert(CRPC_IPC_TOKEN_ONEWAY == 1 << IPC_TOKEN_SLOT_BITS, "flags above the slot");
+_Static_assert(IPC_TOKEN_STEP == CRPC_IPC_TOKEN_BLOCK << 1, "the serial number above the flags");
 
 enum ipc_peer_state {
 	IPC_PEER_ABSENT,
@@ -39,52 +63,125 @@ enum ipc_peer_state {
 /** One client. The first line is what recv() and reply() touch. */
 struct ipc_peer {
 	struct ipc_slot *head; /**< Where its next request will be. */
-	uint64_t *tokens;      /**< Per request slot: its token while open, 0, or a dead one. */
+	uint64_t *tokens;      /**< Per request slot and for the lone one, as above. */
 	uint8_t *resp;         /**< Its response ring. */
 	uint8_t *req;          /**< Its request slots. */
 	uint64_t req_seq;      /**< Of the next request; its low half travels. */
 	uint64_t resp_seq;     /**< And of the next response. */
-	uint32_t open;         /**< Requests not yet ended. */
-	uint32_t limit;        /**< depth while served, else 0: so many open, and it is skipped. */
-	uint32_t head_slot;    /**< Index of head. */
-	uint32_t token_base;   /**< The client's part of its tokens. */
-	/* Second line. */
+	uint16_t open;         /**< Requests not yet ended. */
+	uint16_t limit;        /**< depth while served, else 0: so many open, and it is skipped. */
+	uint16_t head_slot;    /**< Index of head. */
+	uint16_t idle;         /**< Visits in a row that found nothing. */
 	uint32_t id;
-	uint32_t active_pos; /**< Its place in the list of active clients. */
+	uint32_t lone_seq;     /**< Of the request in the lone slot. */
+	/* Second line. */
+	uint32_t active_pos; /**< Its place in the list of active clients, or IPC_NOT_ACTIVE. */
 	uint32_t state;      /**< enum ipc_peer_state. */
 	uint32_t gen;        /**< Of its claim. */
+	uint32_t sleep;      /**< Odd: asleep. */
+	uint32_t member;     /**< Its number in the arena; 0: none. */
 	struct ipc_ctl *ctl;
+	struct crpc_ipc_block *blocks; /**< Per request slot: what came with the open request. */
+	uint64_t block_bytes;          /**< Their sum. */
 } crpc_aligned(CRPC_CACHE_LINE);
 
-_Static_assert(offsetof(struct ipc_peer, id) == CRPC_CACHE_LINE, "one line for the datapath");
+#define IPC_NOT_ACTIVE UINT32_MAX
+
+_Static_assert(offsetof(struct ipc_peer, active_pos) == CRPC_CACHE_LINE, "one datapath line");
+_Static_assert(2 * CRPC_IPC_DEPTH_MAX <= UINT16_MAX, "open, limit, head_slot");
 
 struct crpc_ipc_server {
-	_Atomic uint32_t *bell;
-	uint32_t bell_seen;
-	uint32_t admit_left; /**< Places still to look at since the bell rang. */
-	uint32_t admit_pos;
+	struct ipc_bell *bell;
+	uint64_t rung;         /**< Words of the doorbell with bits that wait in rung_word. */
+	struct ipc_peer *peers; /**< max_clients. */
 	uint32_t n_active;
 	uint32_t scan;         /**< Where the next recv() starts. */
-	uint64_t serial;       /**< Of the last token, in its place. */
+	uint32_t req_mask;     /**< req_slots - 1. */
+	uint32_t resp_mask;
 	uint32_t small_max;    /**< Bytes that the short way of reply() takes. */
+	uint32_t lone_max;     /**< Bytes of a request or an answer in the lone slot. */
+	uint32_t lone_off;     /**< Of the lone slot in a client's request region. */
+	uint32_t run_end;      /**< Answers below so many bytes may travel in runs; 0: none. */
+	uint16_t sleep_visits; /**< IPC_SLEEP_VISITS; tests set others. */
+	uint16_t awake_min;    /**< IPC_AWAKE_MIN. */
 	struct ipc_header lay; /**< Private copy: the shared one is for clients. */
 	struct crpc_ipc_server_stats stats;
 	struct crpc_shm *seg;
 	_Atomic uint64_t *beat;
 	uint32_t reap_pos;
-	uint32_t freed;         /**< Places taken back since the last reap(). */
-	const void *owner;      /**< Debug: the thread. */
-	uint64_t *tokens;       /**< All clients' tables. */
-	struct ipc_peer *peers; /**< max_clients. */
-	/** The first n_active are served or dropped; the rest is there to be prefetched from. */
+	uint32_t freed;    /**< Places taken back since the last reap(). */
+	const void *owner; /**< Debug: the thread. */
+	uint64_t *tokens;  /**< All clients' tables. */
+	struct crpc_arena_cache *arena; /**< NULL: no blocks. */
+	uint64_t client_block_bytes;    /**< One client's limit. */
+	struct crpc_ipc_block *blocks;  /**< All clients' blocks. */
+	uint64_t rung_word[IPC_BELL_WORDS];
+	/** The first n_active are awake; the rest is there to be prefetched from. */
 	struct ipc_peer *active[CRPC_IPC_CLIENTS_MAX + IPC_PREFETCH];
 };
 
-/** Look at a few places for newcomers; called while admit_left is not 0. */
-void __crpc_ipc_admit(struct crpc_ipc_server *s);
+/** The slot of the client's request that is made while no other is open, and of its answer. */
+static inline struct ipc_slot *
+ipc_lone(const struct crpc_ipc_server *s, const struct ipc_peer *p)
+{
+	return (struct ipc_slot *)(void *)(p->req + s->lone_off);
+}
 
-/** Stop serving a client that broke the protocol: expected and found are said. */
-void __crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const char *what,
-		uint32_t expected, uint32_t found);
+/** The slot of a token. */
+static inline uint32_t
+ipc_token_slot(uint64_t token)
+{
+	return (uint32_t)token & IPC_TOKEN_SLOT_MASK;
+}
+
+/** The client whose open request @p token is; NULL: it is nobody's. A free one's is out of range. */
+static inline struct ipc_peer *
+ipc_find_peer(const struct crpc_ipc_server *s, uint64_t token)
+{
+	uint32_t id = (uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1, slot = ipc_token_slot(token);
+
+	if (crpc_unlikely(id >= s->lay.max_clients || slot > s->req_mask + 1 ||
+			    s->peers[id].tokens[slot] != token))
+		return NULL;
+	return &s->peers[id];
+}
+
+/**
+ * Take over the block whose reference a request in p's slot starts with.
+ *
+ * @return
+ *   0, or the errno with which the request is to fail.
+ */
+int __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot, uint64_t ref);
+
+/** Free the block of the request in p's slot, if it still has one. */
+void __crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot);
+
+/** Answer an open request that is not one-way through the ring, with a reference in front. */
+void __crpc_ipc_respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token,
+		uint64_t ref, const void *buf, uint32_t len);
+
+/** Say which way a token is wrong, and use a dead one up. */
+int __crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token);
+
+/** Take the doorbell's bits, and look at a few of the places that rang. */
+void __crpc_ipc_answer_bell(struct crpc_ipc_server *s);
+
+/** Put a quiet client to sleep, if that is worth it and safe. True: it left the list. */
+bool __crpc_ipc_doze(struct crpc_ipc_server *s, struct ipc_peer *p);
+
+/** Take a client out of the list that recv() goes through. */
+void __crpc_ipc_deactivate(struct crpc_ipc_server *s, struct ipc_peer *p);
+
+/** What a client did against the protocol. */
+struct ipc_breach {
+	const char *what; /**< NULL: nothing. */
+	uint32_t expected;
+	uint32_t found;
+};
+
+/** Stop serving a client that broke the protocol: what, expected and found are said. */
+void __crpc_ipc_drop(
+		struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_breach *breach);
 
 #endif

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "crpc_arena.h"
 #include "crpc_log.h"
 #include "ipc_server.h"
 
@@ -11,7 +12,7 @@
 #define DEFAULT_DEPTH   32
 
 /* Places that one recv() looks at after the bell rang: ringing all day costs only this. */
-#define ADMIT_BURST 32
+#define BELL_BURST 32
 
 /* ---- create and free ---- */
 
@@ -25,15 +26,21 @@ static void
 peer_init(struct crpc_ipc_server *s, uint32_t id)
 {
 	struct ipc_peer *p = &s->peers[id];
+	uint32_t i;
 
 	p->id = id;
-	p->token_base = (id + 1) << IPC_TOKEN_SLOT_BITS;
-	p->tokens = s->tokens + (uint64_t)id * s->lay.req_slots;
+	p->active_pos = IPC_NOT_ACTIVE;
+	p->tokens = s->tokens + (uint64_t)id * (s->lay.req_slots + 1);
+	for (i = 0; i <= s->lay.req_slots; i++)
+		p->tokens[i] = IPC_TOKEN_FREE | (uint64_t)(id + 1) << IPC_TOKEN_ID_SHIFT | i;
 	p->req = crpc_shm_ptr(s->seg, s->lay.req_off + id * s->lay.req_stride, s->lay.req_stride);
 	p->resp = crpc_shm_ptr(
 			s->seg, s->lay.resp_off + id * s->lay.resp_stride, s->lay.resp_stride);
 	p->ctl = crpc_shm_ptr(s->seg, IPC_CTL_OFF + id * sizeof(*p->ctl), sizeof(*p->ctl));
 	p->head = (struct ipc_slot *)(void *)p->req;
+	if (s->blocks != NULL)
+		p->blocks = s->blocks + (size_t)id * s->lay.req_slots;
+	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(0, 0, IPC_SLOT_REPLY));
 }
 
 static int
@@ -47,16 +54,22 @@ segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *con
 			.kind_version = IPC_VERSION,
 			.mode = conf->mode,
 			.huge = conf->huge,
+			.memfd = conf->memfd,
+			.allow = conf->allow,
 			.prefault = true,
 			.numa_bind = conf->numa_bind,
 			.numa_node = conf->numa_node,
 	};
 
+	struct ipc_server_line *line;
+
 	s->seg = crpc_shm_create(&shm);
 	if (s->seg == NULL)
 		return -errno;
 	memcpy(crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay)), &s->lay, sizeof(s->lay));
-	s->beat = crpc_shm_ptr(s->seg, IPC_SERVER_OFF, sizeof(*s->beat));
+	line = crpc_shm_ptr(s->seg, IPC_SERVER_OFF, sizeof(*line));
+	line->member = s->arena == NULL ? 0 : crpc_arena_member(s->arena);
+	s->beat = &line->beat;
 	s->bell = crpc_shm_ptr(s->seg, IPC_BELL_OFF, sizeof(*s->bell));
 	return 0;
 }
@@ -78,17 +91,33 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	if (rc != 0)
 		goto err_server;
 	rc = -ENOMEM;
-	s->tokens = calloc((size_t)s->lay.max_clients * s->lay.req_slots, sizeof(*s->tokens));
+	s->tokens = calloc((size_t)s->lay.max_clients * (s->lay.req_slots + 1), sizeof(*s->tokens));
 	if (s->tokens == NULL)
 		goto err_server;
 	s->peers = aligned_alloc(CRPC_CACHE_LINE, s->lay.max_clients * sizeof(*s->peers));
 	if (s->peers == NULL)
 		goto err_tokens;
 	memset(s->peers, 0, s->lay.max_clients * sizeof(*s->peers));
+	s->arena = conf->arena;
+	s->client_block_bytes = conf->client_block_bytes;
+	if (s->arena != NULL) {
+		s->blocks = calloc((size_t)s->lay.max_clients * s->lay.req_slots,
+				sizeof(*s->blocks));
+		if (s->blocks == NULL)
+			goto err_peers;
+	}
 	rc = segment_create(s, conf);
 	if (rc != 0)
 		goto err_peers;
 	s->small_max = (uint32_t)crpc_min(s->lay.resp_max, IPC_COPY_SMALL);
+	s->lone_max = CRPC_IPC_SMALL;
+	s->lone_off = (uint32_t)s->lay.lone_off;
+	if (s->lay.resp_slot == CRPC_CACHE_LINE)
+		s->run_end = 1 + (uint32_t)crpc_min(s->lay.resp_max, IPC_RUN_SIZE);
+	s->req_mask = s->lay.req_slots - 1;
+	s->resp_mask = s->lay.resp_slots - 1;
+	s->sleep_visits = IPC_SLEEP_VISITS;
+	s->awake_min = IPC_AWAKE_MIN;
 	for (i = 0; i < s->lay.max_clients; i++)
 		peer_init(s, i);
 	for (i = 0; i < CRPC_DIM(s->active); i++)
@@ -97,6 +126,7 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	return s;
 
 err_peers:
+	free(s->blocks);
 	free(s->peers);
 err_tokens:
 	free(s->tokens);
@@ -106,18 +136,56 @@ err_server:
 	return NULL;
 }
 
+/* Of requests that nobody ended. */
+static void
+free_blocks(struct crpc_ipc_server *s, struct ipc_peer *p)
+{
+	uint32_t i;
+
+	for (i = 0; s->arena != NULL && i < s->lay.req_slots; i++)
+		__crpc_ipc_block_end(s, p, i);
+}
+
 void
 crpc_ipc_server_free(struct crpc_ipc_server *s)
 {
+	uint32_t i;
+
 	if (s == NULL)
 		return;
+	for (i = 0; i < s->lay.max_clients; i++)
+		free_blocks(s, &s->peers[i]);
 	crpc_shm_free(s->seg);
+	free(s->blocks);
 	free(s->peers);
 	free(s->tokens);
 	free(s);
 }
 
-/* ---- who comes ---- */
+/* ---- who comes, and who sleeps ---- */
+
+static void
+activate(struct crpc_ipc_server *s, struct ipc_peer *p)
+{
+	p->idle = 0;
+	if (p->active_pos != IPC_NOT_ACTIVE)
+		return;
+	p->active_pos = s->n_active;
+	s->active[s->n_active++] = p;
+}
+
+void
+__crpc_ipc_deactivate(struct crpc_ipc_server *s, struct ipc_peer *p)
+{
+	struct ipc_peer *last;
+
+	if (p->active_pos == IPC_NOT_ACTIVE)
+		return;
+	last = s->active[--s->n_active];
+	s->active[p->active_pos] = last;
+	last->active_pos = p->active_pos;
+	p->active_pos = IPC_NOT_ACTIVE;
+}
 
 static void
 admit_peer(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t gen)
@@ -128,42 +196,115 @@ admit_peer(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t gen)
 	p->req_seq = 1;
 	p->resp_seq = 1;
 	p->open = 0;
-	p->limit = s->lay.depth;
+	p->limit = (uint16_t)s->lay.depth;
+	p->member = p->ctl->member;
+	p->sleep = 0;
 	p->state = IPC_PEER_SERVED;
-	p->active_pos = s->n_active;
-	s->active[s->n_active++] = p;
+	activate(s, p);
 	s->stats.connects++;
+}
+
+/* True if p's next request is there. */
+static bool
+has_mail(const struct crpc_ipc_server *s, const struct ipc_peer *p)
+{
+	uint64_t lone = crpc_load_relaxed(&ipc_lone(s, p)->word);
+
+	return ipc_word_seq(crpc_load_relaxed(&p->head->word)) == (uint32_t)p->req_seq ||
+	       (ipc_word_seq(lone) == (uint32_t)p->req_seq && ipc_word_slot(lone) == 0);
+}
+
+static void
+wake(struct crpc_ipc_server *s, struct ipc_peer *p)
+{
+	s->stats.wakes++;
+	crpc_store_relaxed(&p->ctl->sleep, ++p->sleep);
+	activate(s, p);
+}
+
+crpc_noinline bool
+__crpc_ipc_doze(struct crpc_ipc_server *s, struct ipc_peer *p)
+{
+	uint32_t announced;
+
+	p->idle = 0;
+	/* Who waits for an answer is there, and will call again. */
+	if (s->n_active <= s->awake_min || p->open != 0)
+		return false;
+	crpc_exchange_seq_cst(&p->ctl->sleep, ++p->sleep); /* S1 */
+	announced = crpc_load_seq_cst(&p->ctl->announced); /* S2 */
+	if ((int32_t)(announced - (uint32_t)(p->req_seq - 1)) > 0 || has_mail(s, p)) {
+		crpc_store_relaxed(&p->ctl->sleep, ++p->sleep); /* S3 */
+		return false;
+	}
+	s->stats.sleeps++;
+	__crpc_ipc_deactivate(s, p);
+	return true;
 }
 
 static void retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p);
 
-/* Admit who claimed the place, and take it back from who closed it or left nonsense in it. */
+/* It closed, and one-way messages that it sent before are still to be read. */
+static bool
+is_leaving(const struct crpc_ipc_server *s, const struct ipc_peer *p, uint32_t life)
+{
+	return life == IPC_LEAVING && p->state == IPC_PEER_SERVED && has_mail(s, p);
+}
+
+/*
+ * Admit who claimed the place, wake who sleeps in it and has called, and take it back from who
+ * closed it or left nonsense in it.
+ */
 static void
-look_at(struct crpc_ipc_server *s, struct ipc_peer *p)
+look_at(struct crpc_ipc_server *s, struct ipc_peer *p, bool rang)
 {
 	/* A4 pairs with R4 in claim_place(): what the client did to its place before. */
 	uint64_t claim = crpc_load_acquire(&p->ctl->claim);
+	uint32_t life = (uint32_t)claim;
 
-	if ((uint32_t)claim == IPC_FREE)
-		return;
-	if ((uint32_t)claim != IPC_OPEN)
-		retire_if_gone(s, p);
-	else if (p->state == IPC_PEER_ABSENT)
+	if (p->state == IPC_PEER_ABSENT && (life == IPC_OPEN || life == IPC_LEAVING))
 		admit_peer(s, p, (uint32_t)(claim >> 32));
+	else if ((p->sleep & 1) != 0 && (rang || has_mail(s, p)))
+		wake(s, p);
+	if (p->state == IPC_PEER_ABSENT && life == IPC_FREE)
+		return;
+	if (!is_leaving(s, p, life) && !(life == IPC_OPEN && rang))
+		retire_if_gone(s, p);
+}
+
+/* Move what rang into rung and rung_word, which only we write. */
+static void
+take_bell(struct crpc_ipc_server *s)
+{
+	uint32_t words = (s->lay.max_clients + 63) / 64, w;
+	/* A6 pairs with R6 in __crpc_ipc_ring_bell(): the bits, and what their clients did before. */
+	uint64_t summary = crpc_exchange_acq_rel(&s->bell->summary, 0), bits;
+
+	for (w = 0; w < words; w++) {
+		if ((summary >> w & 1) == 0)
+			continue;
+		bits = crpc_exchange_acq_rel(&s->bell->word[w], 0); /* A6 */
+		if (w == words - 1 && s->lay.max_clients % 64 != 0)
+			bits &= (UINT64_C(1) << s->lay.max_clients % 64) - 1;
+		s->rung_word[w] |= bits;
+		s->rung |= (uint64_t)(bits != 0) << w;
+	}
 }
 
 crpc_noinline void
-__crpc_ipc_admit(struct crpc_ipc_server *s)
+__crpc_ipc_answer_bell(struct crpc_ipc_server *s)
 {
-	uint32_t bell = crpc_load_acquire(s->bell), n; /* A6, as in recv() */
+	uint32_t n, w, bit;
 
-	if (bell != s->bell_seen) {
-		s->bell_seen = bell;
-		s->admit_left = s->lay.max_clients;
-	}
-	for (n = 0; n < ADMIT_BURST && s->admit_left != 0; n++, s->admit_left--) {
-		look_at(s, &s->peers[s->admit_pos]);
-		s->admit_pos = s->admit_pos + 1 == s->lay.max_clients ? 0 : s->admit_pos + 1;
+	if (crpc_load_relaxed(&s->bell->summary) != 0)
+		take_bell(s);
+	for (n = 0; n < BELL_BURST && s->rung != 0; n++) {
+		w = (uint32_t)__builtin_ctzll(s->rung);
+		bit = (uint32_t)__builtin_ctzll(s->rung_word[w]);
+		s->rung_word[w] &= s->rung_word[w] - 1;
+		if (s->rung_word[w] == 0)
+			s->rung &= s->rung - 1;
+		look_at(s, &s->peers[w * 64 + bit], true);
 	}
 }
 
@@ -175,9 +316,11 @@ kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
 	uint32_t i;
 
-	for (i = 0; i < s->lay.req_slots; i++)
-		if ((int64_t)p->tokens[i] > 0)
-			p->tokens[i] |= IPC_TOKEN_DEAD;
+	for (i = 0; i <= s->lay.req_slots; i++) {
+		p->tokens[i] &= ~IPC_TOKEN_FLAGS;
+		if ((p->tokens[i] & IPC_TOKEN_FREE) == 0)
+			p->tokens[i] |= IPC_TOKEN_FREE | IPC_TOKEN_DEAD;
+	}
 	s->stats.lost_calls += p->open;
 	s->stats.replies += p->resp_seq - 1; /* the living ones' are added by stats() */
 	p->resp_seq = 1;
@@ -195,7 +338,10 @@ wipe(struct crpc_ipc_server *s, struct ipc_peer *p)
 		crpc_store_relaxed(&ipc_slot_at(p->req, i, s->lay.req_slot)->word, 0);
 	for (i = 0; i < s->lay.resp_slots; i++)
 		crpc_store_relaxed(&ipc_slot_at(p->resp, i, s->lay.resp_slot)->word, 0);
+	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(0, 0, IPC_SLOT_REPLY));
 	crpc_store_relaxed(&p->ctl->verdict, 0);
+	crpc_store_relaxed(&p->ctl->sleep, 0);
+	crpc_store_relaxed(&p->ctl->announced, 0);
 }
 
 /*
@@ -206,20 +352,19 @@ static void
 retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
 	uint64_t claim = crpc_load_relaxed(&p->ctl->claim);
-	struct ipc_peer *last;
 
 	if (crpc_shm_lock_held(s->seg, IPC_LOCK_BYTE(p->id)) != 0)
 		return;
 	if (p->state != IPC_PEER_ABSENT) {
-		if ((uint32_t)claim == IPC_CLOSED)
+		if ((uint32_t)claim == IPC_CLOSED || (uint32_t)claim == IPC_LEAVING)
 			s->stats.closes++;
 		else
 			s->stats.deaths++;
 		kill_tokens(s, p);
-		last = s->active[--s->n_active];
-		s->active[p->active_pos] = last;
-		last->active_pos = p->active_pos;
+		free_blocks(s, p);
+		__crpc_ipc_deactivate(s, p);
 		p->state = IPC_PEER_ABSENT;
+		p->sleep = 0;
 	}
 	wipe(s, p);
 	p->gen++;
@@ -237,13 +382,12 @@ crpc_ipc_server_reap(struct crpc_ipc_server *s)
 	IPC_OWNER_CHECK(s);
 	s->stats.reaps++;
 	crpc_store_relaxed(s->beat, s->stats.reaps);
-	__crpc_ipc_admit(s);
+	crpc_shm_serve(s->seg);
+	__crpc_ipc_answer_bell(s);
 	for (; n != 0; n--) {
 		p = &s->peers[s->reap_pos];
 		s->reap_pos = s->reap_pos + 1 == s->lay.max_clients ? 0 : s->reap_pos + 1;
-		look_at(s, p);
-		if (p->state != IPC_PEER_ABSENT)
-			retire_if_gone(s, p);
+		look_at(s, p, false);
 	}
 	freed = s->freed;
 	s->freed = 0;
@@ -253,11 +397,10 @@ crpc_ipc_server_reap(struct crpc_ipc_server *s)
 /* ---- who lied ---- */
 
 crpc_noinline void
-__crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const char *what, uint32_t expected,
-		uint32_t found)
+__crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_breach *breach)
 {
 	crpc_err("%s: client %u dropped: %s is %u, expected at most %u", crpc_shm_path(s->seg),
-			p->id, what, found, expected);
+			p->id, breach->what, breach->found, breach->expected);
 	kill_tokens(s, p);
 	p->state = IPC_PEER_DROPPED;
 	s->stats.kicks++;
@@ -287,12 +430,18 @@ crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
 			"  connects %" PRIu64 ", closes %" PRIu64 ", deaths %" PRIu64
 			", lost calls %" PRIu64 ", dropped %" PRIu64 ", reaps %" PRIu64 "\n",
 			st.connects, st.closes, st.deaths, st.lost_calls, st.kicks, st.reaps);
-	for (i = 0; i < s->n_active; i++) {
-		p = s->active[i];
+	fprintf(out, "  awake %u, sleeps %" PRIu64 ", wakes %" PRIu64 ", blocks %" PRIu64
+		     ", refused blocks %" PRIu64 "\n",
+			st.awake, st.sleeps, st.wakes, st.blocks, st.bad_blocks);
+	for (i = 0; i < s->lay.max_clients; i++) {
+		p = &s->peers[i];
+		if (p->state == IPC_PEER_ABSENT)
+			continue;
 		fprintf(out,
-				"  client %u: %s, pid %u, generation %u, requests %" PRIu64
+				"  client %u: %s%s, pid %u, generation %u, requests %" PRIu64
 				", responses %" PRIu64 ", open %u\n",
-				p->id, names[p->state], p->ctl->pid, p->gen, p->req_seq - 1,
+				p->id, names[p->state], (p->sleep & 1) != 0 ? ", asleep" : "",
+				p->ctl->pid, p->gen, p->req_seq - 1,
 				p->resp_seq - 1, p->open);
 	}
 }

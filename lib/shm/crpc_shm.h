@@ -73,7 +73,7 @@ enum crpc_shm_state {
 
 /**
  * First bytes of every segment. Written by the owner before it is ready; read-only then, but for
- * state. doc/protocol/ipc_segment.md shows the bytes.
+ * state. doc/protocol/shm_segment.md shows the bytes.
  */
 struct crpc_shm_header {
 	uint64_t magic;         /**< CRPC_SHM_MAGIC. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The bytes of a fresh segment and of one call, against test/golden/ipc_segment_v1.txt: a change of
+ * The bytes of a fresh segment and of one call, against test/golden/ipc_shm_v2.txt: a change of
  * the layout is a new version, never an accident. What differs by process (pid, uid, start time,
  * incarnation) is zeroed in the copy. A mismatch prints what was found.
  */
@@ -31,6 +31,33 @@ print_slot(FILE *f, const char *what, struct crpc_ipc_server *s, uint64_t off)
 	print_bytes(f, what, off, copy, sizeof(copy));
 }
 
+/* Answers of 5 bytes to 4 requests that are not alone. */
+static void
+print_run(FILE *f, struct crpc_ipc_server *s, struct crpc_ipc_client *c)
+{
+	static const uint64_t cookies[4];
+	struct crpc_done done[8];
+	struct crpc_req req[8];
+	uint8_t copy[4 * CRPC_CACHE_LINE];
+
+	assert_int_equal(crpc_ipc_server_release(s, s->peers[0].tokens[2]), 0); /* the message */
+	while (crpc_ipc_client_poll(c, done, 8) != 0)
+		;
+	assert_int_equal(crpc_ipc_client_call_burst(c, "1111222233334444", 4, cookies, 4), 4);
+	assert_int_equal(crpc_ipc_server_recv(s, req, 8), 4);
+	assert_int_equal(s->peers[0].resp_seq, 4);
+	/* The ring's first lap has none. */
+	s->peers[0].resp_seq = c->resp_seq = 20;
+	c->head = ipc_slot_at(c->resp, 4, c->resp_slot);
+	assert_int_equal(crpc_ipc_server_reply_burst(s, req, "aaaaabbbbbcccccddddd", 5, 4), 4);
+	memcpy(copy, c->head, sizeof(copy));
+	print_bytes(f, "client 0: run of 4 answers", s->lay.resp_off + 4 * s->lay.resp_slot, copy,
+			16);
+	print_bytes(f, "client 0: their bytes", s->lay.resp_off + 7 * s->lay.resp_slot,
+			copy + ipc_run_data(4, 5), 32);
+	assert_int_equal(crpc_ipc_client_poll(c, done, 8), 4);
+}
+
 static char *
 describe(void)
 {
@@ -38,7 +65,7 @@ describe(void)
 	struct crpc_ipc_client *c;
 	struct crpc_shm_header *h;
 	uint8_t copy[512];
-	struct crpc_req req[3];
+	struct crpc_req req[8];
 	char *text = NULL;
 	size_t len = 0;
 	FILE *f = open_memstream(&text, &len);
@@ -55,16 +82,22 @@ describe(void)
 	print_bytes(f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
 
 	assert_non_null(c = new_client(s));
-	for (i = 0; i < 3; i++)
-		assert_int_equal(crpc_ipc_client_call(c, "request", i == 2 ? 0 : 7, i), 0);
-	assert_int_equal(crpc_ipc_server_recv(s, req, 3), 3);
-	assert_int_equal(crpc_ipc_server_reply(s, req[1].token, "answer", 6), 0);
-	assert_int_equal(crpc_ipc_server_fail(s, req[0].token, -ETIMEDOUT), 0);
+	assert_int_equal(crpc_ipc_client_call(c, "alone", 5, 9), 0);
+	print_slot(f, "client 0: lone request", s, s->lay.req_off + s->lay.lone_off);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(crpc_ipc_client_call(c, "request", i == 1 ? 0 : 7, i), 0);
+	assert_int_equal(crpc_ipc_client_notify(c, "message", 7), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, req, 4), 4);
+	assert_int_equal(crpc_ipc_server_reply(s, req[0].token, "answer", 6), 0);
+	assert_int_equal(crpc_ipc_server_reply(s, req[2].token, "answer", 6), 0);
+	assert_int_equal(crpc_ipc_server_fail(s, req[1].token, -ETIMEDOUT), 0);
 	print_slot(f, "client 0: claim", s, IPC_CTL_OFF);
 	for (i = 0; i < 3; i++)
 		print_slot(f, "client 0: request", s, s->lay.req_off + i * s->lay.req_slot);
 	for (i = 1; i < 3; i++)
 		print_slot(f, "client 0: response", s, s->lay.resp_off + i * s->lay.resp_slot);
+	print_slot(f, "client 0: lone answer", s, s->lay.req_off + s->lay.lone_off);
+	print_run(f, s, c);
 	fclose(f);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
@@ -72,7 +105,7 @@ describe(void)
 }
 
 static void
-layout_version_1_has_these_bytes(void **state)
+layout_version_2_has_these_bytes(void **state)
 {
 	static char want[16384];
 	FILE *f = fopen(GOLDEN_FILE, "r");
@@ -90,7 +123,7 @@ layout_version_1_has_these_bytes(void **state)
 	/* The claim is 8 bytes; the pid behind it is a process's. */
 	pid = strstr(found, "client 0: claim\n");
 	assert_non_null(pid);
-	memcpy(pid + strlen("client 0: claim\n000200:") + 8 * 3, " 00 00 00 00", 12);
+	memcpy(pid + strlen("client 0: claim\n000280:") + 8 * 3, " 00 00 00 00", 12);
 	if (strcmp(found, want) != 0)
 		printf("found, instead of %s:\n%s", GOLDEN_FILE, found);
 	assert_string_equal(found, want);
@@ -101,7 +134,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(layout_version_1_has_these_bytes),
+			cmocka_unit_test(layout_version_2_has_these_bytes),
 	};
 
 	return cmocka_run_group_tests_name("ipc_golden", tests, make_dir, remove_dir);

@@ -18,6 +18,9 @@ plausible_word(uint64_t seq)
 	uint32_t size = (uint32_t)(rng() % 3 == 0 ? rng() : rng() % (MSG_MAX + 3));
 	uint32_t slot = (uint32_t)(rng() % 3 == 0 ? rng() : rng() % 9);
 
+	if (rng() % 4 == 0)
+		slot |= IPC_SLOT_ONEWAY;
+
 	return ipc_word((uint32_t)(seq + rng() % 3 - 1), size & 0xffff, slot & 0xffff);
 }
 
@@ -46,7 +49,8 @@ client_lies(struct crpc_ipc_client *c, const struct ipc_peer *p)
 		scribble(c->ctl, sizeof(*c->ctl));
 		break;
 	case 3:
-		crpc_store_relaxed(c->bell, (uint32_t)rng());
+		crpc_store_relaxed(&c->bell->summary, rng());
+		crpc_store_relaxed(&c->bell->word[rng() % IPC_BELL_WORDS], rng());
 		break;
 	case 4: /* the read-only parts */
 		scribble(crpc_shm_ptr(c->seg, IPC_HEADER_OFF, 256),

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The client's side of blocks that travel with requests and answers. */
+#include <errno.h>
+
+#include "crpc_arena.h"
+#include "ipc_client_watch.h"
+
+bool
+__crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool wanted)
+{
+	struct crpc_ipc_block block;
+	uint64_t ref;
+
+	memcpy(&ref, done->data, sizeof(ref)); /* once */
+	if (crpc_arena_take(c->arena, ref, c->server_member, &block.data, &block.size) != 0)
+		return false;
+	block.ref = ref;
+	if (!wanted) {
+		crpc_arena_free(c->arena, ref);
+		return true;
+	}
+	done->data = (const uint8_t *)done->data + IPC_REF_LEN;
+	done->len -= IPC_REF_LEN;
+	/* No more than depth calls complete in one poll. */
+	c->held[c->n_held++] = (struct ipc_held){.data = done->data, .block = block};
+	return true;
+}
+
+crpc_noinline void
+__crpc_ipc_free_held(struct crpc_ipc_client *c)
+{
+	uint32_t i;
+
+	for (i = 0; i < c->n_held; i++)
+		if (c->held[i].block.ref != 0)
+			crpc_arena_free(c->arena, c->held[i].block.ref);
+	c->n_held = 0;
+}
+
+static struct ipc_held *
+find_held(const struct crpc_ipc_client *c, const struct crpc_done *done)
+{
+	uint32_t i;
+
+	for (i = 0; i < c->n_held; i++)
+		if (c->held[i].data == done->data && c->held[i].block.ref != 0)
+			return &c->held[i];
+	return NULL;
+}
+
+int
+crpc_ipc_client_block(const struct crpc_ipc_client *c, const struct crpc_done *done,
+		struct crpc_ipc_block *block)
+{
+	const struct ipc_held *h = find_held(c, done);
+
+	if (h == NULL)
+		return -ENODATA;
+	*block = h->block;
+	return 0;
+}
+
+int
+crpc_ipc_client_take(struct crpc_ipc_client *c, const struct crpc_done *done,
+		struct crpc_ipc_block *block)
+{
+	struct ipc_held *h;
+
+	IPC_OWNER_CHECK(c);
+	h = find_held(c, done);
+	if (h == NULL)
+		return -ENODATA;
+	*block = h->block;
+	h->block.ref = 0;
+	return 0;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef IPC_CLIENT_WATCH_H
+#define IPC_CLIENT_WATCH_H
+
+/** @file What a client does beside its datapath, now and then: deadlines, sleep, the server's end. */
+
+#include "ipc_client.h"
+
+/** Polls between two looks around; every few of them it looks at the server too. */
+#define IPC_LOOK_POLLS 32
+/** Calls after which a word in a slot is old; far fewer than sequence numbers. */
+#define IPC_AGE_CALLS (UINT32_C(1) << 30)
+/** Polls that a synchronous call spins before it gives the core away at each. */
+#define IPC_SYNC_SPINS 4096
+
+_Static_assert(CRPC_IPC_CHECK_POLLS % IPC_LOOK_POLLS == 0, "every so many looks");
+
+/** The server's word `sleep` has a value that was not acted on yet: if it is odd, ring. */
+void __crpc_ipc_ring(struct crpc_ipc_client *c, uint32_t sleep);
+
+/** Make sure that the server looks at all that was published: steps C3 to C5. */
+void __crpc_ipc_announce(struct crpc_ipc_client *c);
+
+/** A poll is the last of IPC_LOOK_POLLS, or status is set. Returns how many completions it added. */
+uint32_t __crpc_ipc_look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n);
+
+/** Take the words in all slots for old: once in IPC_AGE_CALLS, and at first. */
+void __crpc_ipc_age_slots(struct crpc_ipc_client *c);
+
+/** True if the next poll finds an answer. */
+bool __crpc_ipc_has_answer(const struct crpc_ipc_client *c);
+
+/**
+ * Take over the block whose reference done->data starts with, and go past that.
+ *
+ * @param wanted
+ *   False: nobody waits for it any more; it is freed.
+ * @return
+ *   False if it was not given to this client.
+ */
+bool __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool wanted);
+
+/** Free the blocks of the last poll that nobody took. */
+void __crpc_ipc_free_held(struct crpc_ipc_client *c);
+
+/** The server answered what was not asked: the next poll fails the open calls. */
+void __crpc_ipc_bad_answer(struct crpc_ipc_client *c);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The server's side of blocks that travel with requests and answers. */
+#include <errno.h>
+
+#include "crpc_arena.h"
+#include "ipc_server.h"
+
+int
+__crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot, uint64_t ref)
+{
+	struct crpc_ipc_block *b = &p->blocks[slot];
+	uint64_t size;
+	void *data;
+
+	s->stats.bad_blocks++; /* until it is found good */
+	if (p->member == 0 || crpc_arena_take(s->arena, ref, p->member, &data, &size) != 0)
+		return EFAULT;
+	if (s->client_block_bytes != 0 &&
+			size > s->client_block_bytes - crpc_min(p->block_bytes, s->client_block_bytes)) {
+		crpc_arena_free(s->arena, ref);
+		return ENOBUFS;
+	}
+	*b = (struct crpc_ipc_block){.ref = ref, .data = data, .size = size};
+	p->tokens[slot] |= CRPC_IPC_TOKEN_BLOCK;
+	p->block_bytes += size;
+	s->stats.bad_blocks--;
+	s->stats.blocks++;
+	return 0;
+}
+
+/* The request's block is no longer the request's. */
+static void
+forget(struct ipc_peer *p, struct crpc_ipc_block *b)
+{
+	p->block_bytes -= b->size;
+	*b = (struct crpc_ipc_block){0};
+}
+
+void
+__crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot)
+{
+	struct crpc_ipc_block *b;
+
+	if (p->blocks == NULL || slot > s->req_mask)
+		return;
+	b = &p->blocks[slot];
+	if (b->ref == 0)
+		return;
+	crpc_arena_free(s->arena, b->ref);
+	forget(p, b);
+}
+
+/* The block of an open request. 0, or what crpc_ipc_server_block() returns. */
+static int
+find_block(const struct crpc_ipc_server *s, uint64_t token, struct ipc_peer **p,
+		struct crpc_ipc_block **b)
+{
+	*p = ipc_find_peer(s, token);
+	if (*p == NULL)
+		return -ENOENT;
+	if ((token & CRPC_IPC_TOKEN_BLOCK) == 0)
+		return -ENODATA;
+	*b = &(*p)->blocks[ipc_token_slot(token)];
+	return (*b)->ref == 0 ? -ENODATA : 0;
+}
+
+int
+crpc_ipc_server_block(const struct crpc_ipc_server *s, uint64_t token, struct crpc_ipc_block *block)
+{
+	struct crpc_ipc_block *b;
+	struct ipc_peer *p;
+	int rc = find_block(s, token, &p, &b);
+
+	if (rc == 0)
+		*block = *b;
+	return rc;
+}
+
+int
+crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_ipc_block *block)
+{
+	struct crpc_ipc_block *b;
+	struct ipc_peer *p;
+	int rc;
+
+	IPC_OWNER_CHECK(s);
+	rc = find_block(s, token, &p, &b);
+	if (rc != 0)
+		return rc;
+	*block = *b;
+	forget(p, b);
+	return 0;
+}
+
+int
+crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t token, uint64_t ref, const void *buf,
+		uint32_t len)
+{
+	struct crpc_ipc_block *b;
+	struct ipc_peer *p;
+
+	IPC_OWNER_CHECK(s);
+	if (s->arena == NULL)
+		return -ENOTSUP;
+	if (s->lay.resp_max < IPC_REF_LEN || len > s->lay.resp_max - IPC_REF_LEN)
+		return -EMSGSIZE;
+	p = ipc_find_peer(s, token);
+	if (p == NULL)
+		return __crpc_ipc_refuse_token(s, token);
+	if ((token & CRPC_IPC_TOKEN_ONEWAY) != 0)
+		return -EOPNOTSUPP;
+	if (p->member == 0)
+		return -ENOTSUP;
+	if (crpc_arena_give(s->arena, ref, p->member) != 0)
+		return -EINVAL;
+	/* It may be the request's own, which is then not freed with it. */
+	if (find_block(s, token, &p, &b) == 0 && b->ref == ref)
+		forget(p, b);
+	__crpc_ipc_respond_ref(s, p, token, ref, buf, len);
+	__crpc_ipc_block_end(s, p, ipc_token_slot(token));
+	return 0;
+}

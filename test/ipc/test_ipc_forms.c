@@ -1,0 +1,646 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The forms of a call beside the plain one: bursts, one-way messages, deadlines, synchronous calls.
+ * Server and client take turns in one thread where order matters.
+ */
+#include "ipc_test.h"
+
+#include <pthread.h>
+
+#include "crpc_idle.h"
+#include "ipc_client_watch.h"
+#include "ipc_server.h"
+
+#define DEPTH 32
+
+/* Answer everything, by one reply_burst with the answers in msgs. */
+static uint32_t
+serve_burst(struct crpc_ipc_server *s, uint32_t len)
+{
+	static uint8_t msgs[64 * 256];
+	struct crpc_req req[64];
+	uint16_t n = crpc_ipc_server_recv(s, req, 64), i;
+
+	for (i = 0; i < n; i++)
+		memcpy(msgs + (size_t)i * len, req[i].data, crpc_min(len, req[i].len));
+	assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, len, n), n);
+	return n;
+}
+
+static uint32_t
+serve(struct crpc_ipc_server *s)
+{
+	struct crpc_req req[64];
+	uint16_t n = crpc_ipc_server_recv(s, req, 64), i;
+
+	for (i = 0; i < n; i++)
+		assert_int_equal(crpc_ipc_server_reply(
+						 s, req[i].token, req[i].data, req[i].len),
+				0);
+	return n;
+}
+
+/* ---- bursts ---- */
+
+/* Every length, every number, from every place in the ring: byte for byte and in order. */
+static void
+bursts_carry_what_single_calls_carry(void **state)
+{
+	static const uint32_t lens[] = {0, 1, 3, 4, 7, 8, 15, 16, 24, 31, 32, 33, 56, 64, 65, 200};
+	static uint8_t msgs[DEPTH * 200];
+	struct crpc_ipc_server *s = new_server(2, DEPTH, 200, 200);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_done done[DEPTH];
+	uint64_t cookies[DEPTH];
+	uint32_t i, k, len, n, round;
+
+	assert_non_null(c);
+	for (round = 0; round < 400; round++) {
+		len = lens[round % CRPC_DIM(lens)];
+		n = (uint32_t)(1 + rng() % DEPTH);
+		for (i = 0; i < n; i++)
+			cookies[i] = rng();
+		for (k = 0; k < n * len; k++)
+			msgs[k] = (uint8_t)rng();
+		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, len, cookies, (uint16_t)n), n);
+		assert_int_equal(crpc_ipc_client_open(c), n);
+		assert_int_equal(round & 1 ? serve(s) : serve_burst(s, len), n);
+		assert_int_equal(crpc_ipc_client_poll(c, done, DEPTH), n);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(done[i].cookie, cookies[i]);
+			assert_int_equal(done[i].status, 0);
+			assert_int_equal(done[i].len, len);
+			assert_memory_equal(done[i].data, msgs + (size_t)i * len, len);
+		}
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+static void
+a_burst_stops_at_what_a_call_refuses(void **state)
+{
+	static uint8_t msgs[2 * DEPTH * 100];
+	struct crpc_ipc_server *s = new_server(2, DEPTH, 56, 56);
+	struct crpc_ipc_client *c = new_client(s), *other = new_client(s);
+	struct crpc_req req[DEPTH + 4];
+	struct crpc_done done[DEPTH];
+	uint64_t cookies[2 * DEPTH] = {0};
+
+	assert_non_null(other);
+	assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 57, cookies, 4), 0);
+	assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 32, cookies, 2 * DEPTH), DEPTH);
+	assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 32, cookies, 1), 0);
+	assert_int_equal(crpc_ipc_client_call(other, msgs, 32, 0), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, req, DEPTH + 4), DEPTH + 1);
+	/* Too long for any; a token that is used up; answers to two clients. */
+	assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 57, DEPTH + 1), 0);
+	assert_int_equal(crpc_ipc_server_release(s, req[3].token), 0);
+	assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 8, DEPTH + 1), 3);
+	assert_int_equal(crpc_ipc_server_reply_burst(s, req + 4, msgs, 8, DEPTH - 3), DEPTH - 3);
+	assert_int_equal(crpc_ipc_client_poll(c, done, DEPTH), DEPTH);
+	assert_int_equal(crpc_ipc_client_poll(other, done, DEPTH), 1);
+	crpc_ipc_client_close(c);
+	crpc_ipc_client_close(other);
+	crpc_ipc_server_free(s);
+}
+
+/* A call that stays open is stepped over by bursts too, through many laps. */
+static void
+bursts_step_over_a_slow_call(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 8, 56, 56);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_req slow[2], req[8];
+	struct crpc_done done[8];
+	uint64_t msgs[6], cookies[6], round, i;
+
+	assert_non_null(c);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(crpc_ipc_client_call(c, "slow", 4, 900 + i), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, &slow[i], 1), 1);
+	}
+	for (round = 0; round < 2000; round++) {
+		for (i = 0; i < 6; i++)
+			msgs[i] = cookies[i] = round * 6 + i;
+		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, cookies, 6), 6);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 8), 6);
+		for (i = 0; i < 6; i++)
+			assert_int_equal(*(const uint64_t *)req[i].data, msgs[i]);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 8, 6), 6);
+		assert_int_equal(crpc_ipc_client_poll(c, done, 8), 6);
+		for (i = 0; i < 6; i++)
+			assert_int_equal(done[i].cookie, cookies[i]);
+		if (round == 1000) { /* one of the two ends in the middle */
+			assert_int_equal(crpc_ipc_server_release(s, slow[0].token), 0);
+			assert_int_equal(crpc_ipc_client_poll(c, done, 8), 1);
+			assert_int_equal(done[0].cookie, 900);
+		}
+	}
+	assert_memory_equal(slow[1].data, "slow", 4);
+	assert_int_equal(crpc_ipc_server_release(s, slow[1].token), 0);
+	assert_int_equal(crpc_ipc_client_poll(c, done, 8), 1);
+	assert_int_equal(done[0].cookie, 901);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/*
+ * A slot that calls went past for exactly 2^32 calls still holds the word of its last use, with the
+ * sequence number that comes again. It must not be taken for a new request.
+ */
+static void
+an_old_slot_does_not_speak_again(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 3, 8, 8);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_req slow, req;
+	struct crpc_done done;
+	uint32_t i;
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_client_call(c, "l", 1, 1), 0); /* the lone slot stays busy */
+	assert_int_equal(crpc_ipc_client_call(c, "a", 1, 1), 0); /* number 2, slot 0 */
+	assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
+	assert_int_equal(crpc_ipc_server_recv(s, &slow, 1), 1);
+	for (i = 2; i <= 4; i++) { /* slots 1, 2, 3, and 1 again promised: 0 is stepped over */
+		assert_int_equal(crpc_ipc_client_call(c, "b", 1, i), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
+		assert_int_equal(crpc_ipc_server_release(s, req.token), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	}
+	assert_int_equal(c->next_slot, 1);
+	assert_int_equal(crpc_ipc_server_release(s, slow.token), 0);
+	assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	/* So that the call behind the one in slot 3 has number 2 again, and is promised slot 0. */
+	c->req_seq = s->peers[0].req_seq = UINT64_C(0x1ffffffff);
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(crpc_ipc_client_call(c, "c", 1, i), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
+		assert_int_equal(crpc_ipc_server_release(s, req.token), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	}
+	assert_int_equal(c->next_slot, 0);
+	assert_int_equal((uint32_t)s->peers[0].req_seq, 2);
+	assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 0);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/*
+ * Answers whose bytes are what the words of later responses will be: each place of the ring, lap by
+ * lap, is polled where such an answer stood. None may be taken for a response.
+ */
+static void
+answers_do_not_look_like_words(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 16, 32, 32);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_req req[16];
+	struct crpc_done done[16];
+	uint64_t msgs[16][4], cookies[16] = {0}, seq, round, n, i, k, runs = 0;
+
+	assert_non_null(c);
+	for (round = 0; round < 20000; round++) {
+		n = round % 3 == 0 ? 1 + rng() % 3 : 4 + rng() % 13;
+		assert_int_equal(crpc_ipc_client_call_burst(
+						 c, msgs, 8, cookies, (uint16_t)n),
+				n);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 16), n);
+		seq = s->peers[0].resp_seq;
+		for (i = 0; i < n; i++)
+			for (k = 0; k < 4; k++) /* some later response's, or near it */
+				msgs[i][k] = ipc_word((uint32_t)(seq + i / 2 + rng() % 3 - 1 +
+								 (rng() % 4) * s->lay.resp_slots),
+						8, (uint32_t)(rng() % 16));
+		assert_int_equal(
+				crpc_ipc_server_reply_burst(s, req, msgs, 32, (uint16_t)n), n);
+		runs += (ipc_word_slot(crpc_load_relaxed(&c->head->word)) & IPC_SLOT_RUN) != 0;
+		for (i = 0; i < n; i += k) {
+			k = crpc_ipc_client_poll(c, done, (uint16_t)(1 + rng() % 16));
+			assert_true(k > 0 && i + k <= n);
+			for (uint64_t j = 0; j < k; j++)
+				assert_memory_equal(done[j].data, msgs[i + j], 32);
+		}
+		assert_int_equal(crpc_ipc_client_poll(c, done, 16), 0);
+		assert_int_equal(crpc_ipc_client_status(c), 0);
+	}
+	assert_true(runs > 1000);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+struct liar {
+	struct crpc_ipc_server *s;
+	_Atomic uint32_t stop;
+};
+
+/* Answers to n requests, by a burst of what may be words of later responses; the last 8 bytes echo. */
+static void *
+wordy_thread(void *arg)
+{
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	struct liar *l = arg;
+	struct crpc_req req[16];
+	uint64_t msgs[16][4], seq, i, k, r = 88172645463325252u;
+	uint16_t n;
+
+	while (crpc_load_acquire(&l->stop) == 0) {
+		n = crpc_ipc_server_recv(l->s, req, 16);
+		seq = l->s->peers[0].resp_seq;
+		for (i = 0; i < n; i++) {
+			for (k = 0; k < 3; k++) {
+				r ^= r << 13;
+				r ^= r >> 7;
+				r ^= r << 17;
+				msgs[i][k] = ipc_word((uint32_t)(seq + r % 24), 8, r >> 40 & 15);
+			}
+			msgs[i][3] = *(const uint64_t *)req[i].data;
+		}
+		crpc_ipc_server_reply_burst(l->s, req, msgs, 32, n);
+		if (n != 0 && r % 8 == 0)
+			crpc_ipc_server_reap(l->s);
+		crpc_idle_turn(&idle, n);
+	}
+	return NULL;
+}
+
+static void
+a_poller_at_work_is_not_fooled(void **state)
+{
+	struct liar l = {.s = new_server(1, 16, 32, 32)};
+	struct crpc_ipc_client *c = new_client(l.s);
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	uint64_t msgs[16], next = 0, finished = 0;
+	struct crpc_done done[16];
+	uint32_t i, n;
+	pthread_t t;
+
+	assert_non_null(c);
+	assert_int_equal(pthread_create(&t, NULL, wordy_thread, &l), 0);
+	while (finished < 200000) {
+		n = 16 - crpc_ipc_client_open(c);
+		for (i = 0; i < n; i++)
+			msgs[i] = next++;
+		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, msgs, (uint16_t)n), n);
+		n = crpc_ipc_client_poll(c, done, 16);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(done[i].status, 0);
+			assert_int_equal(done[i].len, 32);
+			assert_int_equal(((const uint64_t *)done[i].data)[3], done[i].cookie);
+		}
+		finished += n;
+		crpc_idle_turn(&idle, n);
+	}
+	crpc_store_release(&l.stop, 1);
+	pthread_join(t, NULL);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(l.s);
+}
+
+/* What a poll returned of a run stays until the next one, while the server answers a depth more. */
+static void
+completions_of_runs_stay_until_the_next_poll(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 16, 32, 32);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_done held[16], done[16];
+	uint64_t msgs[16], cookies[16], next = 0;
+	uint32_t n_held = 0, round, i, n, k;
+
+	assert_non_null(c);
+	for (round = 0; round < 3000; round++) {
+		n = 16 - crpc_ipc_client_open(c);
+		for (i = 0; i < n; i++)
+			msgs[i] = cookies[i] = next++;
+		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, cookies, (uint16_t)n), n);
+		while (serve_burst(s, 8) != 0)
+			;
+		for (i = 0; i < n_held; i++)
+			assert_int_equal(*(const uint64_t *)held[i].data, held[i].cookie);
+		k = crpc_ipc_client_poll(c, done, (uint16_t)(1 + rng() % 16));
+		for (i = 0; i < k; i++)
+			assert_int_equal(*(const uint64_t *)done[i].data, done[i].cookie);
+		memcpy(held, done, sizeof(held));
+		n_held = k;
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* Once in 2^30 responses each place of the ring gets a word, whatever the pattern of runs is. */
+static void
+an_epoch_starts_with_a_lap_without_runs(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 8, 32, 32);
+	struct crpc_ipc_client *c = new_client(s);
+	uint64_t msgs[8] = {0}, cookies[8] = {0}, seq, e, round, from;
+	struct crpc_done done[8];
+	bool run;
+
+	assert_non_null(c);
+	crpc_ipc_server_reap(s);
+	for (e = 1; e <= 4; e++) { /* the fourth is where the numbers wrap */
+		from = e * IPC_RUN_EPOCH - 64;
+		c->resp_seq = s->peers[0].resp_seq = from;
+		c->head = ipc_slot_at(c->resp, (uint32_t)from & c->resp_mask, c->resp_slot);
+		for (round = 0; round < 32; round++) {
+			seq = s->peers[0].resp_seq;
+			assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, cookies, 8), 8);
+			assert_int_equal(serve_burst(s, 8), 8);
+			run = (ipc_word_slot(crpc_load_relaxed(&c->head->word)) & IPC_SLOT_RUN) != 0;
+			assert_int_equal(run, seq % IPC_RUN_EPOCH >= s->lay.resp_slots);
+			assert_int_equal(crpc_ipc_client_poll(c, done, 8), 8);
+		}
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* ---- one-way ---- */
+
+static void
+a_message_needs_no_answer(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 4, 16, 16);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_ipc_client_stats st;
+	struct crpc_req req[4];
+	struct crpc_done done[4];
+	uint64_t round, i;
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_client_notify(c, "0123456789abcdefg", 17), -EMSGSIZE);
+	for (round = 0; round < 1000; round++) {
+		for (i = 0; i < 4; i++)
+			assert_int_equal(i == 1 ? crpc_ipc_client_call(c, &i, 8, 77)
+						: crpc_ipc_client_notify(c, &i, 8),
+					0);
+		assert_int_equal(crpc_ipc_client_notify(c, &i, 8), -EAGAIN);
+		assert_int_equal(crpc_ipc_client_open(c), 1);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 4), 4);
+		for (i = 0; i < 4; i++) {
+			assert_int_equal(*(const uint64_t *)req[i].data, i);
+			assert_int_equal(crpc_ipc_token_oneway(req[i].token), i != 1);
+		}
+		/* Whatever the server does to end it, the client hears of its call alone. */
+		assert_int_equal(crpc_ipc_server_release(s, req[0].token), 0);
+		assert_int_equal(crpc_ipc_server_reply(s, req[2].token, "answer", 6), 0);
+		assert_int_equal(crpc_ipc_server_reply(s, req[1].token, "answer", 6), 0);
+		assert_int_equal(crpc_ipc_server_fail(s, req[3].token, -EIO), 0);
+		assert_int_equal(crpc_ipc_server_release(s, req[0].token), -ENOENT);
+		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 1);
+		assert_int_equal(done[0].cookie, 77);
+		assert_int_equal(done[0].len, 6);
+		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 0);
+	}
+	crpc_ipc_client_stats(c, &st);
+	assert_int_equal(st.calls, 1000);
+	assert_int_equal(st.notifies, 3000);
+	assert_int_equal(st.completed, 1000);
+	assert_int_equal(st.failed, 0);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* When the server goes, calls fail and messages are forgotten. */
+static void
+messages_do_not_complete_when_the_server_goes(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 4, 16, 16);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_done done[4];
+	int polls, n;
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_client_notify(c, "x", 1), 0);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 5), 0);
+	crpc_ipc_server_free(s);
+	for (polls = 0; (n = crpc_ipc_client_poll(c, done, 4)) == 0; polls++)
+		assert_true(polls <= CRPC_IPC_CHECK_POLLS);
+	assert_int_equal(n, 1);
+	assert_int_equal(done[0].cookie, 5);
+	assert_int_equal(done[0].status, -ECONNRESET);
+	assert_int_equal(crpc_ipc_client_open(c), 0);
+	assert_int_equal(crpc_ipc_client_notify(c, "x", 1), -ECONNRESET);
+	crpc_ipc_client_close(c);
+}
+
+/* ---- deadlines ---- */
+
+static struct crpc_ipc_client *
+client_with_deadline(struct crpc_ipc_server *s, uint64_t us)
+{
+	struct crpc_ipc_client_conf conf = {.server = s, .call_timeout_us = us};
+
+	return crpc_ipc_client_connect(&conf);
+}
+
+/* Poll until something completes, for a bounded time. */
+static uint32_t
+poll_soon(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+{
+	uint64_t end = now_ms() + 5000;
+	uint32_t got;
+
+	while ((got = crpc_ipc_client_poll(c, done, n)) == 0)
+		assert_true(now_ms() < end);
+	return got;
+}
+
+/* Each unanswered call ends once, with -ETIMEDOUT; what the server says later is swallowed. */
+static void
+a_late_answer_only_gives_the_place_back(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 4, 16, 16);
+	struct crpc_ipc_client *c = client_with_deadline(s, 2000);
+	struct crpc_ipc_client_stats st;
+	struct crpc_req req[4];
+	struct crpc_done done[4];
+	uint64_t round, i, sum, t0;
+	uint32_t n, k;
+
+	assert_non_null(c);
+	for (round = 0; round < 10; round++) {
+		t0 = now_ms();
+		for (i = 0; i < 4; i++)
+			assert_int_equal(crpc_ipc_client_call(c, &i, 8, i + 1), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 4), 4);
+		assert_int_equal(crpc_ipc_server_reply(s, req[2].token, "in time", 7), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 1);
+		assert_int_equal(done[0].status, 0);
+		for (sum = 0, n = 0; n < 3;) {
+			k = poll_soon(c, done, 4);
+			assert_true(now_ms() + 1 >= t0 + 2); /* never early */
+			for (n += k; k > 0; k--) {
+				assert_int_equal(done[k - 1].status, -ETIMEDOUT);
+				assert_null(done[k - 1].data);
+				sum += done[k - 1].cookie;
+			}
+		}
+		assert_int_equal(sum, 1 + 2 + 4);
+		assert_int_equal(crpc_ipc_client_open(c), 0);
+		/* Three places are still the server's; the fourth can be had. */
+		assert_int_equal(crpc_ipc_client_call(c, "x", 1, 50), 0);
+		assert_int_equal(crpc_ipc_client_call(c, "x", 1, 51), -EAGAIN);
+		for (i = 0; i < 4; i++)
+			if (i != 2)
+				assert_int_equal(crpc_ipc_server_fail(s, req[i].token, -EIO), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 4), 1);
+		assert_int_equal(crpc_ipc_server_reply(s, req[0].token, "y", 1), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 1);
+		assert_int_equal(done[0].cookie, 50);
+		assert_int_equal(done[0].status, 0);
+	}
+	crpc_ipc_client_stats(c, &st);
+	assert_int_equal(st.timeouts, 30);
+	assert_int_equal(st.late, 30);
+	assert_int_equal(st.calls, 50);
+	assert_int_equal(st.completed, 50);
+	assert_int_equal(st.failed, 30);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* A call's own deadline goes before the client's, either way. */
+static void
+a_call_may_have_its_own_deadline(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 4, 16, 16);
+	struct crpc_ipc_client *c = client_with_deadline(s, 3000);
+	struct crpc_req req[4];
+	struct crpc_done done[4];
+	uint64_t end;
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_client_call_timed(c, "x", 1, 1, 0), 0);       /* never */
+	assert_int_equal(crpc_ipc_client_call_timed(c, "x", 1, 2, 1000000), 0); /* 1 s */
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 3), 0);                /* 3 ms */
+	assert_int_equal(crpc_ipc_client_call_timed(c, "x", 1, 4, 1), 0);
+	assert_int_equal(poll_soon(c, done, 4), 1);
+	assert_int_equal(done[0].cookie, 4);
+	assert_int_equal(done[0].status, -ETIMEDOUT);
+	assert_int_equal(poll_soon(c, done, 4), 1);
+	assert_int_equal(done[0].cookie, 3);
+	for (end = now_ms() + 30; now_ms() < end;)
+		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 0);
+	assert_int_equal(poll_soon(c, done, 4), 1);
+	assert_int_equal(done[0].cookie, 2);
+	assert_int_equal(crpc_ipc_server_recv(s, req, 4), 4);
+	assert_int_equal(crpc_ipc_server_reply(s, req[0].token, "y", 1), 0);
+	assert_int_equal(poll_soon(c, done, 4), 1);
+	assert_int_equal(done[0].cookie, 1);
+	assert_int_equal(done[0].status, 0);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* An idle client's clock is old; its next call must not pay for that. */
+static void
+idle_time_does_not_count(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 4, 16, 16);
+	struct crpc_ipc_client *c = client_with_deadline(s, 20000);
+	struct crpc_done done;
+	uint32_t i;
+
+	assert_non_null(c);
+	for (i = 0; i < 3; i++) {
+		usleep(40000);
+		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 0);
+		serve(s);
+		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+		assert_int_equal(done.status, 0);
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* ---- synchronous ---- */
+
+struct echo {
+	struct crpc_ipc_server *s;
+	_Atomic uint32_t stop;
+};
+
+/* Echoes; a request that starts with 'n' gets no answer until the end. */
+static void *
+echo_thread(void *arg)
+{
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	struct echo *e = arg;
+	struct crpc_req req[4], held[4];
+	uint16_t n, i, n_held = 0;
+
+	while (crpc_load_acquire(&e->stop) == 0) {
+		n = crpc_ipc_server_recv(e->s, req, 4);
+		for (i = 0; i < n; i++) {
+			if (req[i].len > 0 && *(const char *)req[i].data == 'n')
+				held[n_held++] = req[i];
+			else
+				crpc_ipc_server_reply(
+						e->s, req[i].token, req[i].data, req[i].len);
+		}
+		crpc_idle_turn(&idle, n);
+	}
+	for (i = 0; i < n_held; i++)
+		crpc_ipc_server_release(e->s, held[i].token);
+	return NULL;
+}
+
+static void
+a_synchronous_call_waits_for_its_answer(void **state)
+{
+	struct echo e = {.s = new_server(1, 4, 100, 100)};
+	struct crpc_ipc_client *c = client_with_deadline(e.s, 0);
+	uint8_t buf[100], back[100];
+	struct crpc_done done;
+	pthread_t t;
+	uint32_t i, k;
+
+	assert_non_null(c);
+	assert_int_equal(pthread_create(&t, NULL, echo_thread, &e), 0);
+	for (i = 0; i <= 100; i++) {
+		for (k = 0; k < i; k++)
+			buf[k] = (uint8_t)(i + k);
+		assert_int_equal(crpc_ipc_client_call_sync(c, buf, i, back, sizeof(back), 0), i);
+		assert_memory_equal(back, buf, i);
+	}
+	assert_int_equal(crpc_ipc_client_call_sync(c, buf, 101, back, 100, 0), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_call_sync(c, buf, 100, back, 99, 0), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_call_sync(c, "no", 2, back, 99, 2000), -ETIMEDOUT);
+	assert_int_equal(crpc_ipc_client_call_sync(c, "yes", 3, back, 99, 5000000), 3);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+	assert_int_equal(crpc_ipc_client_call_sync(c, "yes", 3, back, 99, 0), -EBUSY);
+	assert_int_equal(poll_soon(c, &done, 1), 1);
+	crpc_store_release(&e.stop, 1);
+	pthread_join(t, NULL);
+	crpc_ipc_server_free(e.s);
+	assert_int_equal(crpc_ipc_client_call_sync(c, "yes", 3, back, 99, 0), -ECONNRESET);
+	crpc_ipc_client_close(c);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(bursts_carry_what_single_calls_carry),
+			cmocka_unit_test(a_burst_stops_at_what_a_call_refuses),
+			cmocka_unit_test(bursts_step_over_a_slow_call),
+			cmocka_unit_test(an_old_slot_does_not_speak_again),
+			cmocka_unit_test(answers_do_not_look_like_words),
+			cmocka_unit_test(a_poller_at_work_is_not_fooled),
+			cmocka_unit_test(completions_of_runs_stay_until_the_next_poll),
+			cmocka_unit_test(an_epoch_starts_with_a_lap_without_runs),
+			cmocka_unit_test(a_message_needs_no_answer),
+			cmocka_unit_test(messages_do_not_complete_when_the_server_goes),
+			cmocka_unit_test(a_late_answer_only_gives_the_place_back),
+			cmocka_unit_test(a_call_may_have_its_own_deadline),
+			cmocka_unit_test(idle_time_does_not_count),
+			cmocka_unit_test(a_synchronous_call_waits_for_its_answer),
+	};
+
+	rng_init();
+	return cmocka_run_group_tests_name("ipc_forms", tests, make_dir, remove_dir);
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Clients that the server stopped looking at: none of their calls is lost, whoever is faster, and
+ * they cost nothing while they are quiet.
+ */
+#include "ipc_test.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "crpc_idle.h"
+#include "ipc_client_watch.h"
+#include "ipc_server.h"
+
+#define DEPTH 4
+
+/* A server that puts everybody to sleep at the first visit that finds nothing. */
+static struct crpc_ipc_server *
+sleepy_server(uint32_t clients)
+{
+	struct crpc_ipc_server *s = new_server(clients, DEPTH, 56, 56);
+
+	assert_non_null(s);
+	s->sleep_visits = 1;
+	s->awake_min = 0;
+	return s;
+}
+
+static uint32_t
+awake(const struct crpc_ipc_server *s)
+{
+	struct crpc_ipc_server_stats st;
+
+	crpc_ipc_server_stats(s, &st);
+	return st.awake;
+}
+
+static uint32_t
+serve(struct crpc_ipc_server *s)
+{
+	struct crpc_req req[16];
+	uint16_t n = crpc_ipc_server_recv(s, req, 16), i;
+
+	for (i = 0; i < n; i++)
+		crpc_ipc_server_reply(s, req[i].token, req[i].data, req[i].len);
+	return n;
+}
+
+/* ---- one thread: each step chosen ---- */
+
+/* The first call after a sleep rings, those behind it do not; its answer comes. */
+static void
+a_sleeper_rings_once(void **state)
+{
+	struct crpc_ipc_server *s = sleepy_server(2);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_ipc_client_stats st;
+	struct crpc_done done[DEPTH];
+	uint32_t round, i;
+
+	assert_non_null(c);
+	for (round = 1; round <= 100; round++) {
+		serve(s);
+		assert_int_equal(awake(s), 0);
+		for (i = 0; i < DEPTH; i++)
+			assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), 0);
+		crpc_ipc_client_stats(c, &st);
+		assert_int_equal(st.rings, round);
+		assert_int_equal(serve(s), DEPTH);
+		assert_int_equal(awake(s), 1);
+		assert_int_equal(crpc_ipc_client_poll(c, done, DEPTH), DEPTH);
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/*
+ * The race, made by hand: the client looked at `sleep` before the server wrote it, and its request
+ * became visible after the server looked at the slot. Only the announcement is left to tell.
+ */
+static void
+a_call_that_crossed_the_sleep_is_found_by_poll(void **state)
+{
+	struct crpc_ipc_server *s = sleepy_server(2);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_done done;
+	uint64_t word, i;
+	struct ipc_slot *slot;
+	int polls;
+
+	assert_non_null(c);
+	serve(s);
+	for (i = 0; i < 50; i++) {
+		/* Wake it, so that it is awake when it calls. */
+		assert_int_equal(crpc_ipc_client_call(c, &i, 8, i), 0);
+		assert_int_equal(serve(s), 1);
+		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+		slot = c->lone;
+		assert_int_equal(crpc_ipc_client_call(c, &i, 8, i), 0);
+		word = crpc_load_relaxed(&slot->word);
+		crpc_store_relaxed(&slot->word, 0); /* still in the client's store buffer */
+		assert_int_equal(serve(s), 0);
+		assert_int_equal(awake(s), 0);
+		crpc_store_relaxed(&slot->word, word);
+		assert_int_equal(serve(s), 0); /* nobody looks */
+		for (polls = 0; crpc_ipc_client_poll(c, &done, 1) == 0; polls++) {
+			assert_true(polls <= IPC_LOOK_POLLS);
+			serve(s);
+		}
+		assert_int_equal(done.cookie, i);
+		serve(s);
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* The other order: what was announced before the server asks keeps it awake. */
+static void
+an_announced_call_keeps_the_server_awake(void **state)
+{
+	struct crpc_ipc_server *s = sleepy_server(2);
+	struct crpc_ipc_client *c = new_client(s);
+	struct ipc_slot *slot;
+	struct crpc_done done;
+	uint64_t word;
+
+	assert_non_null(c);
+	serve(s);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+	assert_int_equal(serve(s), 1);
+	assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	slot = c->lone;
+	assert_int_equal(crpc_ipc_client_call(c, "y", 1, 2), 0);
+	crpc_ipc_client_flush(c);
+	word = crpc_load_relaxed(&slot->word);
+	crpc_store_relaxed(&slot->word, 0);
+	assert_int_equal(serve(s), 0);
+	assert_int_equal(awake(s), 1); /* it was told that there is something */
+	crpc_store_relaxed(&slot->word, word);
+	assert_int_equal(serve(s), 1);
+	assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* A client that neither polls nor flushes after such a call is found by reap(). */
+static void
+reap_finds_who_does_not_poll(void **state)
+{
+	struct crpc_ipc_server *s = sleepy_server(40);
+	struct crpc_ipc_client *c = new_client(s);
+	struct ipc_slot *slot;
+	uint64_t word;
+	int i, n = 0;
+
+	assert_non_null(c);
+	serve(s);
+	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+	assert_int_equal(serve(s), 1);
+	slot = c->next; /* it has not polled: this call is not alone */
+	assert_int_equal(crpc_ipc_client_call(c, "y", 1, 2), 0);
+	word = crpc_load_relaxed(&slot->word);
+	crpc_store_relaxed(&slot->word, 0);
+	serve(s);
+	assert_int_equal(awake(s), 0);
+	crpc_store_relaxed(&slot->word, word);
+	for (i = 0; i < 3; i++) { /* 40 places, 16 a time */
+		crpc_ipc_server_reap(s);
+		n += (int)serve(s);
+	}
+	assert_int_equal(n, 1);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* Who has a call open is not put to sleep, nor are the last few. */
+static void
+who_waits_stays_awake(void **state)
+{
+	struct crpc_ipc_server *s = new_server(8, DEPTH, 8, 8);
+	struct crpc_ipc_client *c[8];
+	struct crpc_req req;
+	int i;
+
+	assert_non_null(s);
+	s->sleep_visits = 1;
+	for (i = 0; i < 8; i++)
+		assert_non_null(c[i] = new_client(s));
+	assert_int_equal(crpc_ipc_client_call(c[5], "x", 1, 1), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
+	for (i = 0; i < 20; i++)
+		serve(s);
+	assert_int_equal(awake(s), IPC_AWAKE_MIN);
+	assert_int_equal(s->peers[5].sleep & 1, 0);
+	assert_int_equal(crpc_ipc_server_reply(s, req.token, "y", 1), 0);
+	for (i = 0; i < 8; i++)
+		crpc_ipc_client_close(c[i]);
+	for (i = 0; i < 8; i++)
+		crpc_ipc_server_recv(s, &req, 1);
+	assert_int_equal(awake(s), 0);
+	crpc_ipc_server_free(s);
+}
+
+/* 1,024 connected: all but those that call leave the list, and each is woken by its own bit. */
+static void
+a_thousand_sleep_and_each_can_wake(void **state)
+{
+	static struct crpc_ipc_client *c[CRPC_IPC_CLIENTS_MAX];
+	struct crpc_ipc_server *s = new_server(CRPC_IPC_CLIENTS_MAX, 1, 8, 8);
+	struct crpc_done done;
+	uint32_t i, k, n;
+
+	assert_non_null(s);
+	s->sleep_visits = 2;
+	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++)
+		assert_non_null(c[i] = new_client(s));
+	for (i = 0; i < 40; i++)
+		serve(s);
+	assert_int_equal(awake(s), IPC_AWAKE_MIN);
+	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++) {
+		assert_int_equal(crpc_ipc_client_call(c[i], &i, 4, i), 0);
+		assert_int_equal(serve(s), 1);
+		assert_int_equal(crpc_ipc_client_poll(c[i], &done, 1), 1);
+		assert_int_equal(*(const uint32_t *)done.data, i);
+	}
+	assert_true(awake(s) < 64);
+	/* All at once: the bell's bits are worked off a few at a time. */
+	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++)
+		assert_int_equal(crpc_ipc_client_call(c[i], &i, 4, i), 0);
+	for (k = 0, n = 0; n < CRPC_IPC_CLIENTS_MAX; k++) {
+		assert_true(k < 4 * CRPC_IPC_CLIENTS_MAX);
+		n += serve(s);
+	}
+	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++) {
+		assert_int_equal(crpc_ipc_client_poll(c[i], &done, 1), 1);
+		crpc_ipc_client_close(c[i]);
+	}
+	crpc_ipc_server_free(s);
+}
+
+/* A one-way message that was published before close() is read, asleep or not. */
+static void
+a_message_before_close_is_read(void **state)
+{
+	struct crpc_ipc_server *s = sleepy_server(2);
+	struct crpc_ipc_server_stats st;
+	struct crpc_ipc_client *c;
+	struct crpc_req req[8];
+	uint32_t i, k;
+
+	for (i = 0; i < 20; i++) {
+		assert_non_null(c = new_client(NULL));
+		if (i & 1)
+			serve(s);
+		for (k = 0; k < DEPTH; k++)
+			assert_int_equal(crpc_ipc_client_notify(c, &k, 4), 0);
+		crpc_ipc_client_close(c);
+		if (i & 2)
+			crpc_ipc_server_reap(s);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 8), DEPTH);
+		for (k = 0; k < DEPTH; k++) {
+			assert_int_equal(*(const uint32_t *)req[k].data, k);
+			assert_true(crpc_ipc_token_oneway(req[k].token));
+			assert_int_equal(crpc_ipc_server_release(s, req[k].token), 0);
+		}
+		assert_int_equal(crpc_ipc_server_reap(s), 1);
+	}
+	crpc_ipc_server_stats(s, &st);
+	assert_int_equal(st.clients, 0);
+	assert_int_equal(st.closes, 20);
+	crpc_ipc_server_free(s);
+}
+
+/* ---- two threads, two processes: no call is lost in the race ---- */
+
+struct shared {
+	struct crpc_ipc_server *s;
+	_Atomic uint32_t left;
+	_Atomic uint32_t wrong;
+};
+
+/* No reap here: nothing but the doorbell can find a call. */
+static void *
+server_thread(void *arg)
+{
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	struct shared *sh = arg;
+
+	while (crpc_load_acquire(&sh->left) != 0)
+		crpc_idle_turn(&idle, serve(sh->s));
+	return NULL;
+}
+
+#define RACE_CALLS 20000
+
+static void
+race_client(struct shared *sh, uint64_t seed)
+{
+	struct crpc_ipc_client *c = new_client(sh->s);
+	uint64_t i, pause, r = seed | 1;
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	struct crpc_done done;
+
+	if (c == NULL) {
+		crpc_fetch_add_relaxed(&sh->wrong, 1);
+		return;
+	}
+	for (i = 0; i < RACE_CALLS; i++) {
+		r ^= r << 13;
+		r ^= r >> 7;
+		r ^= r << 17;
+		for (pause = r % 64; pause > 0; pause--)
+			crpc_pause();
+		if (crpc_ipc_client_call(c, &i, 8, i) != 0)
+			crpc_fetch_add_relaxed(&sh->wrong, 1);
+		while (crpc_ipc_client_poll(c, &done, 1) == 0)
+			crpc_idle_turn(&idle, 0);
+		if (done.status != 0 || *(const uint64_t *)done.data != i)
+			crpc_fetch_add_relaxed(&sh->wrong, 1);
+		idle.empty = 0;
+	}
+	crpc_ipc_client_close(c);
+}
+
+static void *
+race_thread(void *arg)
+{
+	struct shared *sh = arg;
+
+	race_client(sh, (uint64_t)(uintptr_t)&sh);
+	crpc_fetch_add_acq_rel(&sh->left, (uint32_t)-1);
+	return NULL;
+}
+
+static void
+no_call_is_lost_between_threads(void **state)
+{
+	struct shared sh = {.left = 2, .s = sleepy_server(4)};
+	struct crpc_ipc_server_stats st;
+	pthread_t server, client[2];
+	int i;
+
+	assert_int_equal(pthread_create(&server, NULL, server_thread, &sh), 0);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&client[i], NULL, race_thread, &sh), 0);
+	for (i = 0; i < 2; i++)
+		pthread_join(client[i], NULL); /* hangs if one is lost: the test's time limit */
+	pthread_join(server, NULL);
+	assert_int_equal(crpc_load_relaxed(&sh.wrong), 0);
+	crpc_ipc_server_stats(sh.s, &st);
+	assert_int_equal(st.requests, 2 * RACE_CALLS);
+	assert_true(st.sleeps > 1000 && st.wakes > 1000); /* it did race */
+	crpc_ipc_server_free(sh.s);
+}
+
+static void
+no_call_is_lost_between_processes(void **state)
+{
+	struct shared *sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct crpc_ipc_server *s = sleepy_server(4);
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	int status, left = 2;
+	pid_t pid;
+
+	assert_true(sh != MAP_FAILED);
+	for (int i = 0; i < 2; i++) {
+		pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			race_client(sh, (uint64_t)getpid() * 2654435761u);
+			_exit(crpc_load_relaxed(&sh->wrong) == 0 ? 0 : 1);
+		}
+	}
+	while (left > 0) {
+		crpc_idle_turn(&idle, serve(s));
+		if (idle.empty == CRPC_IDLE_SPINS && waitpid(-1, &status, WNOHANG) > 0) {
+			assert_int_equal(status, 0);
+			left--;
+		}
+	}
+	munmap(sh, sizeof(*sh));
+	crpc_ipc_server_free(s);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(a_sleeper_rings_once),
+			cmocka_unit_test(a_call_that_crossed_the_sleep_is_found_by_poll),
+			cmocka_unit_test(an_announced_call_keeps_the_server_awake),
+			cmocka_unit_test(reap_finds_who_does_not_poll),
+			cmocka_unit_test(who_waits_stays_awake),
+			cmocka_unit_test(a_thousand_sleep_and_each_can_wake),
+			cmocka_unit_test(a_message_before_close_is_read),
+			cmocka_unit_test(no_call_is_lost_between_threads),
+			cmocka_unit_test(no_call_is_lost_between_processes),
+	};
+
+	return cmocka_run_group_tests_name("ipc_sleep", tests, make_dir, remove_dir);
+}
