@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Calls that carry a block of an arena: whose it is at each step, that none is lost when somebody
+ * ignores it, refuses it, lies about it or dies, and that memory segments admit whom they list.
+ */
+#include "ipc_test.h"
+
+#include <grp.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "crpc_arena.h"
+#include "crpc_idle.h"
+#include "crpc_shm.h"
+#include "ipc_client.h"
+#include "ipc_server.h"
+
+#define DATA_BYTES (1u << 20)
+#define DEPTH      4
+#define SOON_MS    5000
+
+/* An arena in a segment of its own, and both ends in this process. */
+struct world {
+	struct crpc_shm *seg;
+	struct crpc_arena *arena;
+	struct crpc_arena_cache *sm, *cm; /* the server's and the client's membership */
+	struct crpc_ipc_server *s;
+	struct crpc_ipc_client *c;
+};
+
+static void
+open_arena(struct world *w)
+{
+	const struct crpc_arena_conf ac = {.max_members = 8, .max_block = 65536};
+	struct crpc_shm_conf conf = {.name = "a", .dir = test_dir};
+	uint64_t len = crpc_arena_size(&ac, DATA_BYTES);
+
+	conf.size = 4096 + len;
+	assert_non_null(w->seg = crpc_shm_create(&conf));
+	assert_int_equal(crpc_arena_format(w->seg, 4096, len, &ac), 0);
+	crpc_shm_ready(w->seg);
+	assert_non_null(w->arena = crpc_arena_attach(w->seg, 4096));
+	assert_non_null(w->sm = crpc_arena_join(w->arena, NULL));
+}
+
+static void
+open_world(struct world *w, uint64_t client_bytes)
+{
+	struct crpc_ipc_server_conf conf = {.name = "t",
+			.dir = test_dir,
+			.max_clients = 2,
+			.depth = DEPTH,
+			.req_max = 200,
+			.resp_max = 200,
+			.client_block_bytes = client_bytes};
+	struct crpc_ipc_client_conf cc = {.call_timeout_us = 3000};
+
+	open_arena(w);
+	conf.arena = w->sm;
+	assert_non_null(w->s = crpc_ipc_server_create(&conf));
+	assert_non_null(w->cm = crpc_arena_join(w->arena, NULL));
+	cc.server = w->s;
+	cc.arena = w->cm;
+	assert_non_null(w->c = crpc_ipc_client_connect(&cc));
+}
+
+static void
+assert_holds(struct world *w, struct crpc_arena_cache *m, uint64_t bytes)
+{
+	struct crpc_arena_usage u;
+
+	assert_int_equal(crpc_arena_usage(w->arena, crpc_arena_member(m), &u), 0);
+	assert_int_equal(u.allocated, bytes);
+	assert_int_equal(u.given + u.to_it, 0);
+}
+
+static void
+close_world(struct world *w)
+{
+	struct crpc_arena_report r;
+
+	crpc_ipc_client_close(w->c);
+	crpc_ipc_server_free(w->s);
+	assert_holds(w, w->sm, 0);
+	assert_holds(w, w->cm, 0);
+	crpc_arena_leave(w->cm);
+	crpc_arena_leave(w->sm);
+	assert_int_equal(crpc_arena_check(w->arena, &r), 0);
+	assert_int_equal(r.blocks_allocated + r.blocks_transit, 0);
+	crpc_arena_detach(w->arena);
+	crpc_shm_free(w->seg);
+}
+
+static uint64_t
+new_block(struct world *w, uint64_t size, uint64_t seed)
+{
+	uint64_t ref, i;
+	uint64_t *p = crpc_arena_alloc(w->cm, size, &ref);
+
+	assert_non_null(p);
+	for (i = 0; i < size / 8; i++)
+		p[i] = seed * 1000003 + i;
+	return ref;
+}
+
+static void
+assert_filled(const struct crpc_ipc_block *b, uint64_t size, uint64_t seed)
+{
+	const uint64_t *p = b->data;
+	uint64_t i;
+
+	assert_true(b->size >= size);
+	for (i = 0; i < size / 8; i++)
+		assert_int_equal(p[i], seed * 1000003 + i);
+}
+
+static struct crpc_req
+recv_one(struct world *w)
+{
+	struct crpc_req req = {0};
+
+	assert_int_equal(crpc_ipc_server_recv(w->s, &req, 1), 1);
+	return req;
+}
+
+static uint32_t
+poll_soon(struct world *w, struct crpc_done *done)
+{
+	uint64_t end = now_ms() + SOON_MS;
+
+	while (crpc_ipc_client_poll(w->c, done, 1) == 0)
+		assert_true(now_ms() < end);
+	return 1;
+}
+
+/* ---- whose is it ---- */
+
+/* There and back, byte for byte and without a copy: the same block, or one of the server's. */
+static void
+a_block_goes_there_and_back(void **state)
+{
+	struct crpc_ipc_block b, mine;
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+	uint64_t i, ref, size;
+
+	open_world(&w, 0);
+	for (i = 0; i < 500; i++) {
+		size = 8 + rng() % 50000;
+		ref = new_block(&w, size, i);
+		assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, &i, 8, i), 0);
+		assert_int_equal(crpc_arena_free(w.cm, ref), -EPERM); /* not its any more */
+		req = recv_one(&w);
+		assert_true(crpc_ipc_token_block(req.token));
+		assert_int_equal(req.len, 8);
+		assert_int_equal(*(const uint64_t *)req.data, i);
+		assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), 0);
+		assert_int_equal(b.ref, ref);
+		assert_filled(&b, size, i);
+		if (i % 2 == 0) {
+			ref = b.ref;
+		} else {
+			mine.data = crpc_arena_alloc(w.sm, size, &ref);
+			assert_non_null(mine.data);
+			memcpy(mine.data, b.data, size);
+		}
+		assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, "answer", 6), 0);
+		assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), -ENOENT);
+		assert_int_equal(poll_soon(&w, &done), 1);
+		assert_int_equal(done.status, 0);
+		assert_int_equal(done.len, 6);
+		assert_memory_equal(done.data, "answer", 6);
+		assert_int_equal(crpc_ipc_client_block(w.c, &done, &b), 0);
+		assert_int_equal(b.ref, ref);
+		assert_filled(&b, size, i);
+		if (i % 3 == 0) { /* kept; otherwise the next poll frees it */
+			assert_int_equal(crpc_ipc_client_take(w.c, &done, &b), 0);
+			assert_int_equal(crpc_ipc_client_take(w.c, &done, &b), -ENODATA);
+			assert_int_equal(crpc_arena_free(w.cm, b.ref), 0);
+		}
+	}
+	close_world(&w);
+}
+
+/* Who does not look at blocks leaks none, whatever ends the request. */
+static void
+ignored_blocks_are_freed(void **state)
+{
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+	uint64_t i;
+
+	open_world(&w, 0);
+	for (i = 0; i < 400; i++) {
+		assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i),
+				0);
+		req = recv_one(&w);
+		switch (i % 4) {
+		case 0:
+			assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+			break;
+		case 1:
+			assert_int_equal(crpc_ipc_server_fail(w.s, req.token, -EIO), 0);
+			break;
+		case 2:
+			assert_int_equal(crpc_ipc_server_reply(w.s, req.token, "x", 1), 0);
+			break;
+		default:
+			assert_int_equal(crpc_ipc_server_reply_burst(w.s, &req, "x", 1, 1), 1);
+		}
+		assert_holds(&w, w.sm, 0);
+		assert_int_equal(poll_soon(&w, &done), 1);
+		assert_int_equal(crpc_ipc_client_block(w.c, &done, &(struct crpc_ipc_block){0}),
+				-ENODATA);
+	}
+	/* Left open, on both sides. */
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i), 0);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i), 0);
+	req = recv_one(&w);
+	recv_one(&w);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token,
+					 ((struct crpc_ipc_block *)w.s->blocks)[0].ref, "x", 1),
+			0);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	close_world(&w);
+}
+
+/* What the server takes out of a request is its own beyond the request's end. */
+static void
+a_taken_block_stays(void **state)
+{
+	struct crpc_ipc_block b;
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+
+	open_world(&w, 0);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 900, 3), "k", 1, 3), 0);
+	req = recv_one(&w);
+	assert_int_equal(crpc_ipc_server_take(w.s, req.token, &b), 0);
+	assert_int_equal(crpc_ipc_server_take(w.s, req.token, &b), -ENODATA);
+	assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+	assert_filled(&b, 900, 3);
+	assert_int_equal(crpc_arena_free(w.sm, b.ref), 0);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	close_world(&w);
+}
+
+static void
+wrong_blocks_are_refused_and_stay(void **state)
+{
+	struct crpc_ipc_server_conf plain = {.name = "p", .dir = test_dir, .max_clients = 1};
+	struct crpc_ipc_client_conf cc = {0};
+	struct crpc_ipc_server_stats st;
+	struct crpc_ipc_client *pc;
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+	uint64_t ref, theirs;
+
+	open_world(&w, 10000);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, 0, NULL, 0, 1), -EINVAL);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, UINT64_MAX, NULL, 0, 1), -EINVAL);
+	assert_non_null(crpc_arena_alloc(w.sm, 100, &theirs));
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, theirs, NULL, 0, 1), -EINVAL);
+	ref = new_block(&w, 6000, 1);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, test_dir, 193, 1), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_open(w.c), 0);
+	/* A server, or a client, without an arena. */
+	w.s->peers[0].ctl->member = 0;
+	assert_non_null(plain.name);
+	plain.max_clients = 1;
+	cc.server = crpc_ipc_server_create(&plain);
+	cc.arena = w.cm;
+	assert_non_null(pc = crpc_ipc_client_connect(&cc));
+	assert_int_equal(crpc_ipc_client_call_ref(pc, ref, NULL, 0, 1), -ENOTSUP);
+	crpc_ipc_client_close(pc);
+	crpc_ipc_server_free((struct crpc_ipc_server *)(uintptr_t)cc.server);
+
+	/* More bytes in open requests than a client may have: that call fails, the block is freed. */
+	w.s->peers[0].ctl->member = crpc_arena_member(w.cm);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, NULL, 0, 2), 0);
+	req = recv_one(&w);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 6000, 1), NULL, 0, 3), 0);
+	assert_int_equal(crpc_ipc_server_recv(w.s, &(struct crpc_req){0}, 1), 0);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	assert_int_equal(done.cookie, 3);
+	assert_int_equal(done.status, -ENOBUFS);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref + 1, "x", 1), -EINVAL);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, theirs, test_dir, 193),
+			-EMSGSIZE);
+	assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	/* A lie: a reference that was not given. */
+	ref = new_block(&w, 100, 1);
+	memcpy(w.c->next->data, &ref, 8);
+	w.c->calls[w.c->next_slot].state = IPC_CALL_OPEN;
+	w.c->calls[w.c->next_slot].cookie = 9;
+	w.c->open++;
+	crpc_store_release(&w.c->next->word,
+			ipc_word((uint32_t)w.c->req_seq, 8,
+					((w.c->next_slot + 1) & w.c->req_mask) | IPC_SLOT_BLOCK));
+	w.c->req_seq++;
+	assert_int_equal(crpc_ipc_server_recv(w.s, &req, 1), 0);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	assert_int_equal(done.cookie, 9);
+	assert_int_equal(done.status, -EFAULT);
+	crpc_ipc_server_stats(w.s, &st);
+	assert_int_equal(st.bad_blocks, 2);
+	assert_int_equal(st.blocks, 1);
+	assert_int_equal(st.clients, 1);
+	assert_int_equal(crpc_arena_free(w.cm, ref), 0);
+	assert_int_equal(crpc_arena_free(w.sm, theirs), 0);
+	close_world(&w);
+}
+
+/* A late answer's block is freed; one-way requests take none back. */
+static void
+nobodys_answer_leaks_no_block(void **state)
+{
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+	uint64_t ref;
+
+	open_world(&w, 0);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 100, 1), NULL, 0, 1), 0);
+	req = recv_one(&w);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	assert_int_equal(done.status, -ETIMEDOUT);
+	assert_non_null(crpc_arena_alloc(w.sm, 3000, &ref));
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, NULL, 0), 0);
+	assert_int_equal(crpc_ipc_client_poll(w.c, &done, 1), 0);
+	assert_holds(&w, w.cm, 0);
+	assert_int_equal(crpc_ipc_client_notify(w.c, "n", 1), 0);
+	req = recv_one(&w);
+	assert_non_null(crpc_arena_alloc(w.sm, 3000, &ref));
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, NULL, 0), -EOPNOTSUPP);
+	assert_int_equal(crpc_arena_free(w.sm, ref), 0);
+	assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+	close_world(&w);
+}
+
+/* ---- processes ---- */
+
+/* Calls with blocks until it is killed. */
+static void
+client_process(void)
+{
+	struct crpc_ipc_client_conf cc = {.name = "t", .dir = test_dir, .timeout_ms = SOON_MS};
+	struct crpc_shm *seg = crpc_shm_attach(test_dir, "a", 0, 0, SOON_MS);
+	struct crpc_arena *arena = seg == NULL ? NULL : crpc_arena_attach(seg, 4096);
+	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
+	struct crpc_ipc_client *c;
+	struct crpc_done done[DEPTH];
+	uint64_t ref, i;
+
+	if (arena == NULL)
+		_exit(1);
+	cc.arena = crpc_arena_join(arena, NULL);
+	c = crpc_ipc_client_connect(&cc);
+	if (c == NULL)
+		_exit(2);
+	for (i = 0;; i++) {
+		/* No room, or no place: the next turn will have some. */
+		if (crpc_arena_alloc(cc.arena, 64 + i % 3000, &ref) != NULL &&
+				crpc_ipc_client_call_ref(c, ref, &i, 8, i) != 0)
+			crpc_arena_free(cc.arena, ref);
+		crpc_idle_turn(&idle, crpc_ipc_client_poll(c, done, DEPTH));
+	}
+}
+
+/* Killed at any moment, again and again: every block comes back. */
+static void
+blocks_of_killed_clients_come_back(void **state)
+{
+	struct crpc_ipc_server_conf conf = {.name = "t",
+			.dir = test_dir,
+			.max_clients = 2,
+			.depth = DEPTH,
+			.req_max = 200,
+			.resp_max = 200};
+	struct crpc_arena_report r;
+	struct crpc_req req[8];
+	struct world w;
+	uint64_t end, served = 0;
+	uint32_t round, n, i;
+	int status;
+	pid_t pid;
+
+	open_arena(&w);
+	conf.arena = w.sm;
+	assert_non_null(w.s = crpc_ipc_server_create(&conf));
+	for (round = 0; round < 60; round++) {
+		pid = fork();
+		if (pid == 0)
+			client_process();
+		end = now_ms() + 4 + rng() % 6;
+		while (now_ms() < end) {
+			n = crpc_ipc_server_recv(w.s, req, 8);
+			for (i = 0; i < n; i++) {
+				struct crpc_ipc_block b = {0};
+
+				if (crpc_ipc_server_block(w.s, req[i].token, &b) != 0 ||
+						rng() % 2 == 0)
+					crpc_ipc_server_release(w.s, req[i].token);
+				else
+					crpc_ipc_server_reply_ref(
+							w.s, req[i].token, b.ref, NULL, 0);
+			}
+			served += n;
+			crpc_ipc_server_reap(w.s);
+			sched_yield();
+		}
+		kill(pid, SIGKILL);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		while (crpc_ipc_server_recv(w.s, req, 8) != 0)
+			; /* left open */
+		for (i = 0; i < 3; i++)
+			crpc_ipc_server_reap(w.s);
+		assert_int_equal(crpc_arena_reclaim(w.arena, 0, NULL), 0);
+		assert_holds(&w, w.sm, 0);
+		assert_int_equal(crpc_arena_check(w.arena, &r), 0);
+		assert_int_equal(r.blocks_allocated + r.blocks_transit, 0);
+	}
+	assert_true(served > 100);
+	crpc_ipc_server_free(w.s);
+	crpc_arena_leave(w.sm);
+	crpc_arena_detach(w.arena);
+	crpc_shm_free(w.seg);
+}
+
+/* ---- who may connect ---- */
+
+#define SOMEBODY 12345
+#define NOBODY   54321
+
+/* A client with that user and group; exits with the errno of its connect, or 0 after a call. */
+static pid_t
+client_as(uid_t uid, gid_t gid)
+{
+	struct crpc_ipc_client_conf conf = {.name = "m", .dir = test_dir, .timeout_ms = SOON_MS};
+	struct crpc_ipc_client *c;
+	char back[8];
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid != 0)
+		return pid;
+	if (setgroups(0, NULL) != 0 || setgid(gid) != 0 || setuid(uid) != 0)
+		_exit(99);
+	c = crpc_ipc_client_connect(&conf);
+	if (c == NULL)
+		_exit(errno);
+	_exit(crpc_ipc_client_call_sync(c, "hello", 5, back, 8, 0) == 5 ? 0 : 98);
+}
+
+static int
+serve_until_it_ends(struct crpc_ipc_server *s, pid_t pid)
+{
+	uint64_t end = now_ms() + 4 * SOON_MS;
+	struct crpc_req req[8];
+	uint16_t n, i;
+	int status;
+
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		crpc_ipc_server_reap(s);
+		n = crpc_ipc_server_recv(s, req, 8);
+		for (i = 0; i < n; i++)
+			crpc_ipc_server_reply(s, req[i].token, req[i].data, req[i].len);
+		sched_yield();
+		assert_true(now_ms() < end);
+	}
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void
+memory_is_given_to_those_on_the_list(void **state)
+{
+	static const uid_t uids[] = {SOMEBODY};
+	static const gid_t gids[] = {SOMEBODY + 1};
+	const struct crpc_shm_allow allow = {
+			.uids = uids, .uid_count = 1, .gids = gids, .gid_count = 1};
+	struct crpc_ipc_server_conf conf = {.name = "m", .dir = test_dir, .memfd = true};
+	struct crpc_ipc_server *s;
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(test_dir, 0755), 0);
+	assert_non_null(s = crpc_ipc_server_create(&conf));
+	assert_int_equal(serve_until_it_ends(s, client_as(0, 0)), 0);
+	assert_int_equal(serve_until_it_ends(s, client_as(SOMEBODY, NOBODY)), EACCES);
+	crpc_ipc_server_free(s);
+	conf.allow = &allow;
+	assert_non_null(s = crpc_ipc_server_create(&conf));
+	assert_int_equal(serve_until_it_ends(s, client_as(SOMEBODY, NOBODY)), 0);
+	assert_int_equal(serve_until_it_ends(s, client_as(NOBODY, SOMEBODY + 1)), 0);
+	assert_int_equal(serve_until_it_ends(s, client_as(NOBODY, NOBODY)), EACCES);
+	assert_int_equal(serve_until_it_ends(s, client_as(0, 0)), 0);
+	crpc_ipc_server_free(s);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(a_block_goes_there_and_back),
+			cmocka_unit_test(ignored_blocks_are_freed),
+			cmocka_unit_test(a_taken_block_stays),
+			cmocka_unit_test(wrong_blocks_are_refused_and_stay),
+			cmocka_unit_test(nobodys_answer_leaks_no_block),
+			cmocka_unit_test(blocks_of_killed_clients_come_back),
+			cmocka_unit_test(memory_is_given_to_those_on_the_list),
+	};
+
+	rng_init();
+	return cmocka_run_group_tests_name("ipc_block", tests, make_dir, remove_dir);
+}
