@@ -23,6 +23,7 @@ step_over(struct crpc_ipc_client *c, uint32_t slot)
 	}
 	if (call->state == IPC_CALL_OLD) {
 		call->state = 0;
+		CRPC_CRASH_POINT("ipc.promise.1");
 		ipc_spoil(ipc_slot_at(c->req, slot, c->req_slot), (uint32_t)c->req_seq + 1);
 	}
 	return slot;
@@ -47,8 +48,10 @@ put(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie, u
 		ipc_copy_small(s->data + skip, buf, len);
 	else if (len != 0)
 		memcpy(s->data + skip, buf, len);
+	CRPC_CRASH_POINT("ipc.call.1");
 	/* C1, and R1 pairs with A1 in recv_plain(): the message, and our reads of responses. */
 	crpc_store_release(&s->word, ipc_word((uint32_t)c->req_seq, len + skip, next | flags));
+	CRPC_CRASH_POINT("ipc.call.2");
 	c->req_seq++;
 	c->next_slot = next;
 	c->next = ipc_slot_at(c->req, next, c->req_slot);
@@ -62,8 +65,10 @@ put_lone(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cook
 	struct ipc_slot *s = c->lone;
 
 	ipc_copy_small(s->data, buf, len);
+	CRPC_CRASH_POINT("ipc.lone.1");
 	/* C1, and R1 pairs with A1 in recv_lone(). */
 	crpc_store_release(&s->word, ipc_word((uint32_t)c->req_seq, len, 0));
+	CRPC_CRASH_POINT("ipc.lone.2");
 	call->cookie = cookie;
 	call->state = state;
 	c->lone_seq = (uint32_t)c->req_seq;
@@ -152,7 +157,9 @@ put_burst(struct crpc_ipc_client *c, const uint8_t *msgs, const uint64_t *cookie
 			next = step_over(c, next);
 		}
 		ipc_copy_small(s->data, msgs, len);
+		CRPC_CRASH_POINT("ipc.burst.1");
 		crpc_store_release(&s->word, ipc_word(seq, len, next)); /* C1, R1 */
+		CRPC_CRASH_POINT("ipc.burst.2");
 		slot = next;
 	}
 	c->next = ipc_slot_at(req, slot, stride);
@@ -241,6 +248,7 @@ crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t ref, const void *bu
 		return rc;
 	if (crpc_arena_give(c->arena, ref, c->server_member) != 0)
 		return -EINVAL;
+	CRPC_CRASH_POINT("ipc.ref.1");
 	memcpy(c->next->data, &ref, sizeof(ref));
 	put(c, buf, len, cookie, IPC_CALL_OPEN, IPC_SLOT_BLOCK, false);
 	ring_if_asleep(c);

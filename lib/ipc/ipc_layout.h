@@ -51,6 +51,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_config.h"
+#include "crpc_crash.h"
 #include "crpc_shm.h"
 
 #define IPC_KIND    CRPC_SHM_KIND('I', 'P', 'C', ' ')

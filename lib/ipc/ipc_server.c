@@ -289,8 +289,10 @@ respond(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const voi
 		memcpy(r->data, buf, len);
 	p->tokens[slot] = token | IPC_TOKEN_FREE;
 	p->open--;
+	CRPC_CRASH_POINT("ipc.reply.1");
 	/* R2 pairs with A2 in crpc_ipc_client_poll(): the answer, and our reads of the request. */
 	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, size, slot));
+	CRPC_CRASH_POINT("ipc.reply.2");
 	p->resp_seq++;
 }
 
@@ -308,6 +310,7 @@ respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, cons
 	if (crpc_unlikely(len > s->lone_max)) {
 		crpc_store_relaxed(
 				&lone->word, ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
+		CRPC_CRASH_POINT("ipc.reply_lone.3");
 		respond(s, p, token, buf, len, size, false);
 		return;
 	}
@@ -319,8 +322,10 @@ respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, cons
 	p->tokens[s->req_mask + 1] = token | IPC_TOKEN_FREE;
 	p->open--;
 	s->stats.replies++;
+	CRPC_CRASH_POINT("ipc.reply_lone.1");
 	/* R2 pairs with A2 in poll_lone(): the answer, and our reads of the request. */
 	crpc_store_release(&lone->word, ipc_word(p->lone_seq, size, IPC_SLOT_REPLY));
+	CRPC_CRASH_POINT("ipc.reply_lone.2");
 }
 
 static inline bool
@@ -363,8 +368,10 @@ __crpc_ipc_respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t t
 				ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
 	p->tokens[slot] = (token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE;
 	p->open--;
+	CRPC_CRASH_POINT("ipc.reply_ref.2");
 	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, len + IPC_REF_LEN,
 						     slot | IPC_SLOT_BLOCK)); /* R2 */
+	CRPC_CRASH_POINT("ipc.reply_ref.3");
 	p->resp_seq++;
 }
 
@@ -463,8 +470,10 @@ reply_run(struct ipc_peer *p, uint32_t mask, const struct crpc_req *req, const u
 		tokens[slot] = req[i].token | IPC_TOKEN_FREE;
 	}
 	p->open = (uint16_t)(p->open - k);
+	CRPC_CRASH_POINT("ipc.run.1");
 	/* R2, as in respond() */
 	crpc_store_release(&head->word, ipc_word((uint32_t)p->resp_seq, size, IPC_SLOT_RUN | k));
+	CRPC_CRASH_POINT("ipc.run.2");
 	p->resp_seq += k;
 	return true;
 }
