@@ -62,10 +62,10 @@ struct crpc_ipc_client {
 	uint32_t resp_mask;
 	uint32_t resp_slot;
 	uint32_t countdown; /**< Polls until the next that looks around. */
+	uint32_t n_held;    /**< Blocks in `held`. */
 	/* Third line: the answer that came there, until the next poll. */
 	uint8_t lone_data[CRPC_CACHE_LINE] crpc_aligned(CRPC_CACHE_LINE);
 	uint32_t req_slot;  /**< Bytes of a request slot. */
-	uint32_t n_held;    /**< Blocks in `held`. */
 	uint32_t run_at;    /**< Answers taken from the run at the head. */
 	/* slow path */
 	int32_t status;        /**< 0, or the final error. */
