@@ -66,7 +66,8 @@ serve(struct crpc_ipc_server *server)
 }
 
 static int
-call(struct crpc_ipc_client *client, struct crpc_arena_cache *member, struct crpc_ipc_server *server)
+call(struct crpc_ipc_client *client, struct crpc_arena_cache *member,
+	struct crpc_ipc_server *server)
 {
 	struct crpc_ipc_block block;
 	struct crpc_done done;

@@ -134,8 +134,8 @@ crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t len, u
 }
 
 /*
- * As put() of each of n small requests; there is room for all. len and stride are constants where it
- * is instantiated for speed.
+ * As put() of each of n small requests; there is room for all. len and stride are constants where
+ * it is instantiated for speed.
  */
 static inline void
 put_burst(struct crpc_ipc_client *c, const uint8_t *msgs, const uint64_t *cookies, uint32_t n,

@@ -148,8 +148,8 @@ fail_open(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 /* ---- deadlines ---- */
 
 /*
- * End the calls whose time is up, and start the clock of those that have none yet: their time counts
- * from here, which is after they were made.
+ * End the calls whose time is up, and start the clock of those that have none yet: their time
+ * counts from here, which is after they were made.
  */
 static uint32_t
 expire(struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uint32_t n)

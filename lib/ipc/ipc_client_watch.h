@@ -2,7 +2,9 @@
 #ifndef IPC_CLIENT_WATCH_H
 #define IPC_CLIENT_WATCH_H
 
-/** @file What a client does beside its datapath, now and then: deadlines, sleep, the server's end. */
+/**
+ * @file What a client does beside its datapath, now and then: deadlines, sleep, the server's end.
+ */
 
 #include "ipc_client.h"
 
@@ -21,7 +23,9 @@ void __crpc_ipc_ring(struct crpc_ipc_client *c, uint32_t sleep);
 /** Make sure that the server looks at all that was published: steps C3 to C5. */
 void __crpc_ipc_announce(struct crpc_ipc_client *c);
 
-/** A poll is the last of IPC_LOOK_POLLS, or status is set. Returns how many completions it added. */
+/**
+ * A poll is the last of IPC_LOOK_POLLS, or status is set. Returns how many completions it added.
+ */
 uint32_t __crpc_ipc_look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n);
 
 /** Take the words in all slots for old: once in IPC_AGE_CALLS, and at first. */

@@ -22,10 +22,10 @@
  * So a reader polls one line, and learns from it where to poll next. It bets that this is the next
  * slot in order, so that its loads do not wait for one another.
  *
- * A short request that is made while none is open lies in the lone slot, and is answered there, over
- * the request, in place: the line that the last such call has left in both caches makes one trip
- * there and back. Its answer is copied away, so that the next call may follow at once. All else
- * goes through the rings:
+ * A short request that is made while none is open lies in the lone slot, and is answered there,
+ * over the request, in place: the line that the last such call has left in both caches makes one
+ * trip there and back. Its answer is copied away, so that the next call may follow at once. All
+ * else goes through the rings:
  *
  * Requests lie in slots that the client picks: the next in order that no open call holds, so a slow
  * call is stepped over. There is one slot more than `depth`, so a free one can always be named
@@ -132,10 +132,10 @@ struct ipc_ctl {
  *     C4  load sleep               (seq_cst)
  *     C5  if sleep is new and odd: ring
  *
- * C2 catches all but the race: there the load may pass the store before it. C3, C4, S1 and S2 are in
- * one total order. If C4 comes before S1 (and so does not see it), C3 comes before S2, which sees n:
- * the server stays. Otherwise C4 sees odd, and the client rings. So after C5 request n is looked at,
- * and a client that polls or flushes reaches C5.
+ * C2 catches all but the race: there the load may pass the store before it. C3, C4, S1 and S2 are
+ * in one total order. If C4 comes before S1 (and so does not see it), C3 comes before S2, which
+ * sees n: the server stays. Otherwise C4 sees odd, and the client rings. So after C5 request n is
+ * looked at, and a client that polls or flushes reaches C5.
  *
  * A ring that comes between S1 and S3 is kept in the doorbell, and read after S3. The client rings
  * once for each odd value: "new" is another value than the one it last acted on.

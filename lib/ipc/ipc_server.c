@@ -297,8 +297,8 @@ respond(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const voi
 }
 
 /*
- * Answer in the lone slot, over the request. What buf holds may lie in it too. An answer that has no
- * room there goes through the ring, and the slot is left without a word.
+ * Answer in the lone slot, over the request. What buf holds may lie in it too. An answer that has
+ * no room there goes through the ring, and the slot is left without a word.
  */
 static inline void
 respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
@@ -335,8 +335,8 @@ is_lone(const struct crpc_ipc_server *s, uint64_t token)
 }
 
 /*
- * The end of a one-way request, whatever the answer, only gives its slot back. A block that is still
- * there is freed, after the answer that may lie in it. The table of tokens keeps no flags.
+ * The end of a one-way request, whatever the answer, only gives its slot back. A block that is
+ * still there is freed, after the answer that may lie in it. The table of tokens keeps no flags.
  */
 static void
 respond_flagged(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,

@@ -134,7 +134,9 @@ ipc_token_slot(uint64_t token)
 	return (uint32_t)token & IPC_TOKEN_SLOT_MASK;
 }
 
-/** The client whose open request @p token is; NULL: it is nobody's. A free one's is out of range. */
+/**
+ * The client whose open request @p token is; NULL: it is nobody's. A free one's is out of range.
+ */
 static inline struct ipc_peer *
 ipc_find_peer(const struct crpc_ipc_server *s, uint64_t token)
 {

@@ -281,7 +281,9 @@ static void
 take_bell(struct crpc_ipc_server *s)
 {
 	uint32_t words = (s->lay.max_clients + 63) / 64, w;
-	/* A6 pairs with R6 in __crpc_ipc_ring_bell(): the bits, and what their clients did before. */
+	/*
+	 * A6 pairs with R6 in __crpc_ipc_ring_bell(): the bits, and what their clients did before.
+	 */
 	uint64_t summary = crpc_exchange_acq_rel(&s->bell->summary, 0), bits;
 
 	CRPC_CRASH_POINT("ipc.bell.1");

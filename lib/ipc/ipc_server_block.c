@@ -16,7 +16,7 @@ __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot
 	if (p->member == 0 || crpc_arena_take(s->arena, ref, p->member, &data, &size) != 0)
 		return EFAULT;
 	if (s->client_block_bytes != 0 &&
-			size > s->client_block_bytes - crpc_min(p->block_bytes, s->client_block_bytes)) {
+		size > s->client_block_bytes - crpc_min(p->block_bytes, s->client_block_bytes)) {
 		crpc_arena_free(s->arena, ref);
 		return ENOBUFS;
 	}

@@ -133,7 +133,9 @@ honest_call(struct world *w)
 	for (turns = 0; crpc_ipc_client_poll(w->honest, &done, 1) == 0; turns++) {
 		fuzz_check(turns < 1000);
 		serve(w, 15);
-		/* The doorbell is everybody's, the liar's too: who is missed there is found here. */
+		/*
+		 * The doorbell is everybody's, the liar's too: who is missed there is found here.
+		 */
 		if (turns % 8 == 7)
 			crpc_ipc_server_reap(w->s);
 	}

@@ -280,7 +280,9 @@ wrong_blocks_are_refused_and_stay(void **state)
 	crpc_ipc_client_close(pc);
 	crpc_ipc_server_free((struct crpc_ipc_server *)(uintptr_t)cc.server);
 
-	/* More bytes in open requests than a client may have: that call fails, the block is freed. */
+	/*
+	 * More bytes in open requests than a client may have: that call fails, the block is freed.
+	 */
 	w.s->peers[0].ctl->member = crpc_arena_member(w.cm);
 	assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, NULL, 0, 2), 0);
 	req = recv_one(&w);

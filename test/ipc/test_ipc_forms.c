@@ -235,7 +235,9 @@ struct liar {
 	_Atomic uint32_t stop;
 };
 
-/* Answers to n requests, by a burst of what may be words of later responses; the last 8 bytes echo. */
+/*
+ * Answers to n requests, by a burst of what may be words of later responses; the last 8 bytes echo.
+ */
 static void *
 wordy_thread(void *arg)
 {
@@ -348,7 +350,8 @@ an_epoch_starts_with_a_lap_without_runs(void **state)
 			seq = s->peers[0].resp_seq;
 			assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, cookies, 8), 8);
 			assert_int_equal(serve_burst(s, 8), 8);
-			run = (ipc_word_slot(crpc_load_relaxed(&c->head->word)) & IPC_SLOT_RUN) != 0;
+			run = (ipc_word_slot(crpc_load_relaxed(&c->head->word)) & IPC_SLOT_RUN) !=
+				0;
 			assert_int_equal(run, seq % IPC_RUN_EPOCH >= s->lay.resp_slots);
 			assert_int_equal(crpc_ipc_client_poll(c, done, 8), 8);
 		}

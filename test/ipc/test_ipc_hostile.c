@@ -302,6 +302,17 @@ a_wrong_layout_is_refused(void **state)
 		assert_non_null(strstr(crpc_log_last(), "expected"));
 		lay[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
+	/* Another version, and another kind: both values are said. */
+	crpc_shm_header(s->seg)->kind_version = IPC_VERSION - 1;
+	assert_null(new_client(NULL));
+	assert_int_equal(errno, EPROTO);
+	assert_non_null(strstr(crpc_log_last(), "1"));
+	assert_non_null(strstr(crpc_log_last(), "2"));
+	crpc_shm_header(s->seg)->kind_version = IPC_VERSION;
+	crpc_shm_header(s->seg)->kind ^= 1;
+	assert_null(new_client(NULL));
+	assert_int_equal(errno, EPROTO);
+	crpc_shm_header(s->seg)->kind ^= 1;
 	/* Consistent, and larger than the file. */
 	((struct ipc_header *)(void *)lay)->max_clients = 500;
 	assert_int_equal(__crpc_ipc_layout((struct ipc_header *)(void *)lay, "t"), 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A process killed between any two stores that others can see. The others go on: their calls are
- * answered, or end with an error in a bounded time; its place, its blocks and its segment come back.
+ * answered, or end with an error in a bounded time; its place, its blocks and its segment come
+ * back.
  *
  * Built with the crash points. A victim, first a client and then a server, does everything that one
  * can do and is killed at each point that it passes, at the first pass and at a later one. Then
@@ -303,8 +304,8 @@ break_the_protocol(struct crpc_ipc_client *c)
 }
 
 /*
- * Lives of clients, until the server dies of one: each call ends, so that each life comes to its end.
- * True: it was killed. It had blocks in hand then, and half an answer.
+ * Lives of clients, until the server dies of one: each call ends, so that each life comes to its
+ * end. True: it was killed. It had blocks in hand then, and half an answer.
  */
 static bool
 outlive_server(struct crpc_arena_cache *m, pid_t pid)
@@ -375,7 +376,8 @@ whoever_dies_at_a_point_harms_nobody(void **state)
 		for (i = 0; i < n; i++) {
 			if (strncmp(points[i]->name, "ipc.", 4) != 0)
 				continue;
-			killed[i] |= outlive_server(m, server_victim(points[i]->name, 1 + 2 * pass));
+			killed[i] |=
+				outlive_server(m, server_victim(points[i]->name, 1 + 2 * pass));
 			a_successor_serves(m);
 		}
 	}

@@ -427,6 +427,99 @@ connect_waits_for_a_late_server(void **state)
 	crpc_ipc_server_free(new_server(1, 1, 1, 1));
 }
 
+/*
+ * fn in a process of a pid namespace of its own, as in a container that shares nothing but the
+ * directory. The one that is returned stays outside and ends as fn's process does.
+ */
+static pid_t
+contained(void (*fn)(void))
+{
+	int status;
+	pid_t pid = fork(), inner;
+
+	assert_true(pid >= 0);
+	if (pid != 0)
+		return pid;
+	if (unshare(CLONE_NEWPID) != 0)
+		_exit(77);
+	inner = fork();
+	if (inner == 0) {
+		if (getpid() != 1) /* it is indeed another namespace */
+			_exit(78);
+		fn();
+		_exit(0);
+	}
+	if (inner < 0 || waitpid(inner, &status, 0) != inner)
+		_exit(79);
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 80);
+}
+
+static void
+client_that_is_answered(void)
+{
+	struct crpc_ipc_client *c = connect_soon();
+	char back[8];
+	int i;
+
+	if (c == NULL)
+		_exit(1);
+	for (i = 0; i < 100; i++)
+		if (crpc_ipc_client_call_sync(c, "hello", 5, back, 8, 0) != 5)
+			_exit(2);
+	_exit(0); /* without a word */
+}
+
+static void
+client_that_is_told_of_the_death(void)
+{
+	struct crpc_ipc_client *c = connect_soon();
+	char back[8];
+	int rc;
+
+	if (c == NULL)
+		_exit(1);
+	do
+		rc = crpc_ipc_client_call_sync(c, "hello", 5, back, 8, 0);
+	while (rc == 5);
+	_exit(rc == -ECONNRESET ? 0 : 2);
+}
+
+/* Neither side can name the other's process; each still learns of its death. */
+static void
+other_pid_namespaces_do_not_matter(void **state)
+{
+	struct crpc_ipc_server *s = new_server(4, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server_stats st;
+	uint64_t end = now_ms() + 4 * SOON_MS;
+	pid_t pid, server;
+	int status;
+
+	assert_non_null(s);
+	pid = contained(client_that_is_answered);
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (serve(s) == 0)
+			sched_yield();
+		crpc_ipc_server_reap(s);
+		assert_true(now_ms() < end);
+	}
+	if (WEXITSTATUS(status) == 77) {
+		crpc_ipc_server_free(s);
+		skip(); /* not allowed here */
+	}
+	assert_int_equal(status, 0);
+	crpc_ipc_server_reap(s);
+	crpc_ipc_server_stats(s, &st);
+	assert_int_equal(st.clients, 0);
+	assert_int_equal(st.deaths, 1);
+	crpc_ipc_server_free(s);
+	server = child(server_main);
+	pid = contained(client_that_is_told_of_the_death);
+	usleep(20000);
+	end_child(server, SIGKILL);
+	assert_int_equal(end_child(pid, 0), 0);
+	crpc_ipc_server_free(new_server(1, 1, 1, 1));
+}
+
 static void
 another_user_is_denied(void **state)
 {
@@ -465,6 +558,7 @@ main(void)
 			cmocka_unit_test(who_cannot_be_asked_is_not_dead),
 		cmocka_unit_test(a_stopped_client_keeps_its_place),
 			cmocka_unit_test(a_clients_child_does_not_keep_its_place),
+			cmocka_unit_test(other_pid_namespaces_do_not_matter),
 			cmocka_unit_test(another_user_is_denied),
 	};
 
