@@ -58,12 +58,15 @@ enum sm_qp_state {
 };
 
 /**
- * QP types, numbered as in verbs (enum ibv_qp_type). UC, UD and DC are not there yet: EOPNOTSUPP.
+ * QP types, numbered as in verbs (enum ibv_qp_type) but for the two ends of DC, which verbs call a
+ * driver's own: a DCI sends, to a target that each WQE names, a DCT receives into an SRQ.
  */
 enum sm_qp_type {
 	SM_QPT_RC = 2,
 	SM_QPT_UC = 3,
 	SM_QPT_UD = 4,
+	SM_QPT_DCI = 0x40,
+	SM_QPT_DCT = 0x41,
 };
 
 /** Events that have no completion, numbered as in verbs (enum ibv_event_type). */
@@ -80,6 +83,7 @@ enum sm_async_type {
 struct sm_nic_attr {
 	/** Name of the wire: contexts of the same net (and user) see each other. */
 	const char *net;
+	uint8_t gid[16]; /**< The port's GID: in the GRH of datagrams, and theirs must match. */
 	/**
 	 * A completion queue that was armed has something. Called with the nic's lock held: must
 	 * not call back into the nic. @p user is sm_cq_attr.user.
@@ -127,6 +131,7 @@ struct sm_qp_attr {
 	uint32_t uidx;          /**< Goes into srqn_uidx of every CQE (cqe_version 1). */
 	uint32_t uar_page;      /**< Id of the UAR page that this QP rings. */
 	bool scatter_cqe;       /**< Payloads up to 32 bytes may go into the CQE. */
+	uint64_t dc_key;        /**< DCT: what a WQE must name to reach it. */
 	void *user;
 };
 
@@ -208,7 +213,7 @@ int sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd);
 /** @p access: verbs flags. EINVAL for remote write or atomic without local write. */
 int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len, uint64_t iova,
 	uint32_t access, struct sm_mr **mr, uint32_t *lkey, uint32_t *rkey);
-/** rereg_mr: flags as IB_MR_REREG_TRANS 1, PD 2, ACCESS 4. */
+/** rereg_mr: flags as IB_MR_REREG_TRANS 1, PD 2, ACCESS 4. The keys stay, as with a ConnectX. */
 int sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *pd,
 	uint64_t start, uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey,
 	uint32_t *rkey);
@@ -217,6 +222,12 @@ int sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr);
 /** Poisons the arm word of the doorbell record, so that the first arm (which writes 0) is seen. */
 int sm_cq_create(
 	struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **cq, uint32_t *cqn);
+/**
+ * Go on in another buffer of @p ncqe entries (and of another size of entry), whose first use is
+ * told by a CQE of opcode 5 in the old one. EINVAL if what is not consumed would not fit.
+ */
+int sm_cq_resize(
+	struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uint32_t cqe_size);
 /** EBUSY while a QP completes to it. */
 int sm_cq_destroy(struct sm_nic *nic, struct sm_cq *cq);
 
@@ -225,7 +236,7 @@ int sm_srq_create(
 int sm_srq_limit(struct sm_nic *nic, struct sm_srq *srq, uint32_t limit);
 int sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq);
 
-/** EOPNOTSUPP for a type that the NIC lacks. */
+/** EOPNOTSUPP for a type that the NIC lacks. A DCT has no queues of its own, but an SRQ. */
 int sm_qp_create(
 	struct sm_nic *nic, const struct sm_qp_attr *attr, struct sm_qp **qp, uint32_t *qpn);
 /** Checks the transition and the attributes it needs; EINVAL as a kernel would. */

@@ -5,7 +5,10 @@
  *
  *     engine_bench loop [batch]      two queue pairs of one context, one thread
  *     engine_bench proc [batch]      two processes, one core each
- *     engine_bench idle [peers]      an empty progress pass
+ *     engine_bench idle              an empty progress pass
+ *     engine_bench count [batch]     COUNT messages between two contexts, one thread: for
+ *                                    callgrind, whose figure for sm_nic_progress() is to be
+ *                                    divided by COUNT
  */
 #include <sched.h>
 #include <stdio.h>
@@ -20,6 +23,7 @@
 #define SIGNAL_EVERY 16u
 #define SQ_NBB 256u
 #define RQ_N 128u
+#define COUNT 100000u
 
 struct shared {
 	_Atomic uint32_t qpn[2];
@@ -194,6 +198,37 @@ run_loop(uint32_t batch)
 }
 
 static void
+run_count(uint32_t batch)
+{
+	static struct rig_host h, g;
+	static struct rig_qp x, y;
+	const char *net = rig_net();
+
+	rig_host_open(&h, net, 1 << 20);
+	rig_host_open(&g, net, 1 << 20);
+	open_qp(&h, &x);
+	open_qp(&g, &y);
+	rig_connect(&x, &y);
+	fill_rq(&y);
+	while (received < COUNT) {
+		if (sent - completed < SQ_NBB / 2 - batch && sent < COUNT) {
+			for (uint32_t i = 0; i < batch; i++)
+				post_one(&x, (uintptr_t)g.mem, g.key);
+			rig_ring(&x);
+		}
+		sm_nic_progress(h.nic, 1000);
+		sm_nic_progress(g.nic, 1000);
+		poll_recv(&y);
+		poll_send(&x);
+	}
+	printf("count batch %u: %u messages\n", batch, (uint32_t)received);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_host_close(&h);
+	rig_host_close(&g);
+}
+
+static void
 pin(int cpu)
 {
 	cpu_set_t set;
@@ -313,6 +348,8 @@ main(int argc, char **argv)
 		run_proc(batch);
 	else if (strcmp(what, "idle") == 0)
 		run_idle();
+	else if (strcmp(what, "count") == 0)
+		run_count(batch);
 	else
 		return 2;
 	return 0;

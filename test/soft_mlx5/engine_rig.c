@@ -12,6 +12,8 @@
 #include "engine_rig.h"
 
 uint64_t rig_now = 1;
+uint8_t rig_rnr_retry = 3;
+const uint8_t rig_gid[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 1, 0};
 
 static void *
 page_alloc(size_t bytes)
@@ -90,6 +92,7 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 	uint32_t pdn, rkey;
 
 	memset(h, 0, sizeof(*h));
+	memcpy(attr.gid, rig_gid, sizeof(attr.gid));
 	assert_int_equal(sm_nic_create(&attr, &h->nic), 0);
 	h->uar = page_alloc(4096);
 	h->uar_id = 7;
@@ -113,15 +116,23 @@ rig_host_close(struct rig_host *h)
 	free(h->mem);
 }
 
+static uint8_t *
+cq_buf(uint32_t ncqe, uint32_t size)
+{
+	uint8_t *buf = page_alloc((size_t)ncqe * size);
+
+	for (uint32_t i = 0; i < ncqe; i++)
+		buf[(size_t)i * size + size - 1] = 0xf1; /* Invalid, owned by hardware. */
+	return buf;
+}
+
 static void
 cq_open(struct rig_host *h, struct rig_cq *c, uint32_t ncqe, uint32_t size)
 {
 	struct sm_cq_attr attr = {.ncqe = ncqe, .cqe_size = size, .user = h};
 
 	memset(c, 0, sizeof(*c));
-	c->buf = page_alloc((size_t)ncqe * size);
-	for (uint32_t i = 0; i < ncqe; i++)
-		c->buf[(size_t)i * size + size - 1] = 0xf1; /* Invalid, owned by hardware. */
+	c->buf = cq_buf(ncqe, size);
 	c->dbrec = page_alloc(64);
 	c->ncqe = ncqe;
 	c->size = size;
@@ -159,12 +170,15 @@ void
 rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf)
 {
 	struct rig_qp_conf c = conf != NULL ? *conf : (struct rig_qp_conf){0};
-	struct sm_qp_attr attr = {.type = SM_QPT_RC, .uidx = 0x1234, .user = h};
+	struct sm_qp_attr attr = {.uidx = 0x1234, .user = h, .dc_key = c.dc_key};
 
 	memset(q, 0, sizeof(*q));
 	q->host = h;
-	q->sq_nbb = c.sq_nbb != 0 ? c.sq_nbb : 64;
-	q->rq_nwqe = c.rq_nwqe != 0 ? c.rq_nwqe : 32;
+	q->type = attr.type = c.type != 0 ? c.type : SM_QPT_RC;
+	q->sq_nbb = c.type == SM_QPT_DCT ? 0 : c.sq_nbb != 0 ? c.sq_nbb : 64;
+	q->rq_nwqe = c.type == SM_QPT_DCT || c.type == SM_QPT_DCI ? 0
+		: c.rq_nwqe != 0                                  ? c.rq_nwqe
+								  : 32;
 	q->rq_shift = c.rq_shift != 0 ? c.rq_shift : 5;
 	cq_open(h, &q->scq, c.ncqe != 0 ? c.ncqe : 128, c.cqe_size != 0 ? c.cqe_size : 64);
 	cq_open(h, &q->rcq, c.ncqe != 0 ? c.ncqe : 128, c.cqe_size != 0 ? c.cqe_size : 64);
@@ -238,7 +252,7 @@ rig_rts_mod(struct sm_qp_mod *m)
 		.state = SM_QPS_RTS,
 		.timeout = 8, /* About a millisecond. */
 		.retry_cnt = 2,
-		.rnr_retry = 3,
+		.rnr_retry = rig_rnr_retry,
 		.sq_psn = 0xfffff0,
 		.max_rd_atomic = 4,
 	};
@@ -254,6 +268,28 @@ rig_to_rts(struct rig_qp *q, uint32_t dest_qpn)
 	rig_rtr_mod(&m, dest_qpn);
 	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
 	rig_rts_mod(&m);
+	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+}
+
+void
+rig_ready(struct rig_qp *q, uint32_t qkey)
+{
+	uint32_t init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	struct sm_qp_mod m;
+
+	rig_init_mod(&m);
+	m.qkey = qkey;
+	m.mask = init | (q->type == SM_QPT_UD ? IBV_QP_QKEY : 0) |
+		(q->type == SM_QPT_DCT ? IBV_QP_ACCESS_FLAGS : 0);
+	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	rig_rtr_mod(&m, 0);
+	m.mask = IBV_QP_STATE | (q->type == SM_QPT_UD ? 0 : IBV_QP_PATH_MTU) |
+		(q->type == SM_QPT_DCT ? IBV_QP_AV | IBV_QP_MIN_RNR_TIMER : 0);
+	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	if (q->type == SM_QPT_DCT)
+		return;
+	rig_rts_mod(&m);
+	m.mask &= q->type == SM_QPT_UD ? IBV_QP_STATE | IBV_QP_SQ_PSN : ~IBV_QP_SQ_PSN;
 	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
 }
 
@@ -297,6 +333,25 @@ wqe_room(struct rig_wqe *w, uint32_t bytes)
 	assert_true(w->len + bytes <= sizeof(w->b));
 	w->len += bytes;
 	return p;
+}
+
+void
+rig_wqe_av(struct rig_wqe *w, uint64_t key, uint32_t qpn, uint16_t dlid, const uint8_t *dgid)
+{
+	struct mlx5_wqe_av av = {.dqp_dct = htobe32(qpn | (dgid != NULL ? 1u << 31 : 0)),
+		.rlid = htobe16(dlid)};
+
+	if (key >> 32 == 0)
+		av.key.qkey.qkey = htobe32((uint32_t)key);
+	else
+		av.key.dc_key = htobe64(key);
+	if (dgid != NULL) {
+		av.tclass = 0x12;
+		av.hop_limit = 0x34;
+		av.grh_gid_fl = htobe32(1u << 30 | 0x56789);
+		memcpy(av.rgid, dgid, sizeof(av.rgid));
+	}
+	memcpy(wqe_room(w, dgid != NULL ? 48 : 16), &av, dgid != NULL ? 48 : 16);
 }
 
 void
@@ -412,6 +467,31 @@ rig_srq_recv(struct rig_srq *s, uint32_t index, uint32_t next, void *addr, uint3
 	}
 	s->posted++;
 	crpc_store_release((_Atomic uint32_t *)&s->dbrec[0], htobe32(s->posted & 0xffff));
+}
+
+void
+rig_cq_resize(struct rig_host *h, struct rig_cq *c, uint32_t ncqe)
+{
+	uint8_t *buf = cq_buf(ncqe, c->size), *from, *to;
+	uint32_t i;
+
+	assert_int_equal(sm_cq_resize(h->nic, c->cq, buf, ncqe, c->size), 0);
+	for (i = c->ci;; i++) {
+		from = c->buf + (size_t)(i & (c->ncqe - 1)) * c->size + c->size - 64;
+		assert_int_equal(from[63] & 1, i / c->ncqe & 1);
+		if (from[63] >> 4 == MLX5_CQE_RESIZE_CQ)
+			break;
+		/* One further, as the marker takes a number. */
+		to = buf + (size_t)((i + 1) & (ncqe - 1)) * c->size + c->size - 64;
+		memcpy(to, from, 63);
+		to[63] = (uint8_t)((from[63] & ~1u) | ((i + 1) / ncqe & 1));
+		assert_true(i - c->ci < c->ncqe);
+	}
+	free(c->buf);
+	c->buf = buf;
+	c->ncqe = ncqe;
+	c->ci++;
+	crpc_store_release((_Atomic uint32_t *)&c->dbrec[0], htobe32(c->ci & 0xffffff));
 }
 
 struct mlx5_cqe64 *

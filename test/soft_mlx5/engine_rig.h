@@ -52,6 +52,8 @@ struct rig_srq {
 };
 
 struct rig_qp_conf {
+	enum sm_qp_type type; /* 0: RC. */
+	uint64_t dc_key;      /* DCT; it has an SRQ and no queues. */
 	uint32_t sq_nbb, rq_nwqe, rq_shift;
 	uint32_t ncqe, cqe_size;
 	struct rig_srq *srq;
@@ -66,6 +68,7 @@ struct rig_qp {
 	uint32_t qpn;
 	uint8_t *sq, *rq;
 	uint32_t *dbrec;
+	enum sm_qp_type type;
 	uint32_t sq_nbb, rq_nwqe, rq_shift;
 	uint16_t sq_pi, rq_pi;
 	uint16_t last; /* Where the newest WQE starts. */
@@ -80,6 +83,9 @@ struct rig_wqe {
 };
 
 extern uint64_t rig_now;
+extern uint8_t rig_rnr_retry;
+/* Of every host. */
+extern const uint8_t rig_gid[16];
 
 /* A net of this process alone; the first call sweeps. */
 const char *rig_net(void);
@@ -98,9 +104,13 @@ void rig_rts_mod(struct sm_qp_mod *m);
 /* To RTS, both ways. */
 void rig_connect(struct rig_qp *a, struct rig_qp *b);
 void rig_to_rts(struct rig_qp *q, uint32_t dest_qpn);
+/* UD, DCI and DCT, which have no far side: ready to send, or a DCT to receive. */
+void rig_ready(struct rig_qp *q, uint32_t qkey);
 void rig_set_state(struct rig_qp *q, enum sm_qp_state state);
 
 void rig_wqe(struct rig_wqe *w, uint8_t op, uint8_t fm_ce_se, uint32_t imm);
+/* An address vector: key and number, 48 bytes long with a GRH to dgid if that is not NULL. */
+void rig_wqe_av(struct rig_wqe *w, uint64_t key, uint32_t qpn, uint16_t dlid, const uint8_t *dgid);
 void rig_wqe_raddr(struct rig_wqe *w, const void *raddr, uint32_t rkey);
 void rig_wqe_atomic(struct rig_wqe *w, uint64_t swap_add, uint64_t compare);
 void rig_wqe_data(struct rig_wqe *w, const void *addr, uint32_t len, uint32_t lkey);
@@ -114,6 +124,8 @@ void rig_recv(struct rig_qp *q, void *addr, uint32_t len, uint32_t lkey);
 void rig_srq_recv(struct rig_srq *s, uint32_t index, uint32_t next, void *addr, uint32_t len,
 	uint32_t lkey);
 
+/* Into a buffer of another size; what a driver then does with CQEs that are not consumed. */
+void rig_cq_resize(struct rig_host *h, struct rig_cq *cq, uint32_t ncqe);
 /* The next CQE, copied, or NULL. */
 struct mlx5_cqe64 *rig_poll(struct rig_cq *cq);
 /* Let both sides work until both have nothing to do in a row of turns. */

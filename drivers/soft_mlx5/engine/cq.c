@@ -21,30 +21,44 @@ _Static_assert(offsetof(struct mlx5_err_cqe, vendor_err_synd) == 54, "PRM");
 _Static_assert(offsetof(struct mlx5_err_cqe, syndrome) == 55, "PRM");
 _Static_assert((int)MLX5_CQE_REQ_ERR == SM_CQE_REQ_ERR, "PRM");
 _Static_assert((int)MLX5_CQE_RESP_ERR == SM_CQE_RESP_ERR, "PRM");
+_Static_assert((int)MLX5_CQE_RESIZE_CQ == SM_CQE_RESIZE_CQ, "PRM");
 _Static_assert((int)MLX5_CQE_RESP_SEND_INV == SM_CQE_RESP_SEND_INV, "PRM");
 _Static_assert((int)MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR == SM_SYND_REMOTE_INVAL, "PRM");
 _Static_assert((int)MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR == SM_SYND_RNR_EXC, "PRM");
 
 #define ARM_POISON 0xffffffffu
 
+/* What both commands that name a buffer check. */
+static bool
+buffer_ok(const void *buf, uint32_t ncqe, uint32_t cqe_size)
+{
+	return buf != NULL && (uintptr_t)buf % 64 == 0 && crpc_is_pow2(ncqe) &&
+		ncqe <= SM_CQE_MAX && (cqe_size == 64 || cqe_size == 128);
+}
+
+static void
+buffer_set(struct sm_cq *c, void *buf, uint32_t ncqe, uint32_t cqe_size)
+{
+	/* In a 128-byte CQE the upper half is the one that counts. */
+	c->cqe = (uint8_t *)buf + (cqe_size - 64);
+	c->ncqe = ncqe;
+	c->log_ncqe = crpc_log2(ncqe);
+	c->log_size = crpc_log2(cqe_size);
+}
+
 int
 sm_cq_create(struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **cq, uint32_t *cqn)
 {
 	struct sm_cq *c;
 
-	if (attr->buf == NULL || attr->dbrec == NULL || !crpc_is_pow2(attr->ncqe) ||
-		attr->ncqe > SM_CQE_MAX || (attr->cqe_size != 64 && attr->cqe_size != 128) ||
-		(uintptr_t)attr->buf % 64 != 0 || (uintptr_t)attr->dbrec % 8 != 0)
+	if (!buffer_ok(attr->buf, attr->ncqe, attr->cqe_size) || attr->dbrec == NULL ||
+		(uintptr_t)attr->dbrec % 8 != 0)
 		return EINVAL;
 	c = calloc(1, sizeof(*c));
 	if (c == NULL)
 		return ENOMEM;
-	/* In a 128-byte CQE the upper half is the one that counts. */
-	c->cqe = (uint8_t *)attr->buf + (attr->cqe_size - 64);
+	buffer_set(c, attr->buf, attr->ncqe, attr->cqe_size);
 	c->dbrec = attr->dbrec;
-	c->ncqe = attr->ncqe;
-	c->log_ncqe = crpc_log2(attr->ncqe);
-	c->log_size = crpc_log2(attr->cqe_size);
 	c->ignore_overrun = attr->ignore_overrun;
 	c->user = attr->user;
 	c->arm = ARM_POISON;
@@ -57,6 +71,36 @@ sm_cq_create(struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **c
 	TAILQ_INSERT_TAIL(&nic->cqs, c, link);
 	*cqn = c->cqn;
 	*cq = c;
+	sm_unlock(nic);
+	return 0;
+}
+
+int
+sm_cq_resize(struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uint32_t cqe_size)
+{
+	uint32_t pending;
+	uint64_t *line;
+	uint8_t own;
+
+	if (!buffer_ok(buf, ncqe, cqe_size))
+		return EINVAL;
+	if (sm_lock_live(nic) != 0)
+		return EIO;
+	pending = (cq->pi - sm_dbrec(&cq->dbrec[0])) & SM_CQ_CI_MASK;
+	/* The CQE that ends the old buffer takes an entry of both. */
+	if (cq->failed || pending >= cq->ncqe || pending >= ncqe) {
+		sm_unlock(nic);
+		return EINVAL;
+	}
+	line = (uint64_t *)(void *)(cq->cqe +
+		((size_t)(cq->pi & (cq->ncqe - 1)) << cq->log_size));
+	memset(line, 0, 63);
+	own = SM_CQE_RESIZE_CQ << 4 | ((cq->pi >> cq->log_ncqe) & 1);
+	/* C0, as in sm_cq_push(). */
+	crpc_store_release((_Atomic uint8_t *)line + 63, own);
+	cq->pi++;
+	cq->ci = (cq->pi - pending - 1) & SM_CQ_CI_MASK;
+	buffer_set(cq, buf, ncqe, cqe_size);
 	sm_unlock(nic);
 	return 0;
 }

@@ -127,7 +127,6 @@ sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *
 		k->len = len;
 		k->iova = iova;
 		k->access = access;
-		k->key = mr->index << 8 | ((k->key + 1) & 0xff);
 		*lkey = *rkey = k->key;
 	}
 	sm_unlock(nic);

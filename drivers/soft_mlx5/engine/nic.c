@@ -101,11 +101,23 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic->comp_event = attr->comp_event != NULL ? attr->comp_event : event_nobody;
 	nic->async_event = attr->async_event != NULL ? attr->async_event : async_nobody;
 	nic->qpn_base = nic->slot << 16;
+	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
 	nic->rings = sm_wire_rings(nic->wire);
 	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
 	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot));
 	*nicp = nic;
 	return 0;
+}
+
+static void
+conns_free(struct sm_qp *conn)
+{
+	while (conn != NULL) {
+		struct sm_qp *next = LIST_NEXT(conn, conn_link);
+
+		free(conn);
+		conn = next;
+	}
 }
 
 /* Objects that the program left. Their memory may be gone: none of it is touched. */
@@ -118,9 +130,11 @@ objects_free(struct sm_nic *nic)
 
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
 		if (nic->qps[i] != NULL) {
+			conns_free(nic->qps[i]->conns.lh_first);
 			free(nic->qps[i]->swr);
 			free(nic->qps[i]);
 		}
+	conns_free(nic->spare_conns.lh_first);
 	while ((cq = TAILQ_FIRST(&nic->cqs)) != NULL) {
 		TAILQ_REMOVE(&nic->cqs, cq, link);
 		free(cq);

@@ -94,6 +94,8 @@ peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
 		p->dead = !p->self && !sm_wire_alive(nic->wire, slot, gen);
 		TAILQ_INIT(&p->qps);
 		TAILQ_INSERT_TAIL(&nic->peers, p, link);
+		if (slot < SM_SLOTS)
+			nic->by_slot[slot] = p;
 	}
 	rc = peer_tx_open(nic, p);
 	if (rc != 0) {
@@ -112,9 +114,23 @@ sm_peer_get(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer)
 		nic, slot, slot < SM_SLOTS ? sm_wire_gen(nic->wire, slot) : 0, peer);
 }
 
+struct sm_peer *
+sm_peer_look(struct sm_nic *nic, uint32_t slot)
+{
+	struct sm_peer *p = nic->by_slot[slot];
+	uint32_t gen = sm_wire_gen(nic->wire, slot);
+
+	if (gen == 0 || (p != NULL && p->gen == gen && p->dead) ||
+		peer_of(nic, slot, gen, &p) != 0 || p->dead)
+		return NULL;
+	return p;
+}
+
 void
 sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 {
+	if (p->slot < SM_SLOTS && nic->by_slot[p->slot] == p)
+		nic->by_slot[p->slot] = NULL;
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	TAILQ_REMOVE(&nic->peers, p, link);
 	if (p->self) {
@@ -138,8 +154,9 @@ sm_peer_join(struct sm_peer *peer, struct sm_qp *qp)
 void
 sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp)
 {
-	TAILQ_REMOVE(&qp->peer->qps, qp, peer_link);
-	qp->peer = NULL;
+	if (qp->peer != &nic->nowhere)
+		TAILQ_REMOVE(&qp->peer->qps, qp, peer_link);
+	qp->peer = &nic->nowhere;
 }
 
 void
@@ -170,7 +187,10 @@ peer_dead(struct sm_nic *nic, struct sm_peer *p)
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
 		next = TAILQ_NEXT(qp, peer_link);
-		sm_sq_peer_dead(nic, qp);
+		if (qp->dct != NULL)
+			sm_dct_conn_free(nic, qp);
+		else
+			sm_sq_peer_dead(nic, qp);
 	}
 }
 
@@ -191,32 +211,40 @@ packet_sane(const struct sm_rx *rx, uint32_t head)
 	return len <= SM_FRAG && sm_pkt_bytes(len) <= left;
 }
 
+/* Packets that are neither requests nor answers of a connection. */
+static crpc_noinline void
+packet_other(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
+{
+	switch (h->head >> 16 & 0xff) {
+	case SM_PKT_DATAGRAM:
+		sm_datagram_receive(nic, h, payload);
+		return;
+	case SM_PKT_CONNECT:
+	case SM_PKT_DISCONNECT:
+		sm_dct_control(nic, p, h);
+		return;
+	default:
+		peer_corrupt(nic, p, h->head);
+	}
+}
+
 static inline void
 packet_take(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head)
 {
 	const uint8_t *payload = (const uint8_t *)pkt + sizeof(*pkt);
+	uint32_t type = head >> 16 & 0xff;
 	struct sm_hdr h;
 	struct sm_qp *qp;
 
 	sm_pkt_get(pkt, head, &h);
-	switch (head >> 16 & 0xff) {
-	case SM_PKT_SEND:
-	case SM_PKT_WRITE:
-	case SM_PKT_READ:
-	case SM_PKT_CMP_SWAP:
-	case SM_PKT_FETCH_ADD:
+	if (crpc_likely(type - SM_PKT_SEND <= SM_PKT_FETCH_ADD - SM_PKT_SEND)) {
 		sm_resp_request(nic, p, &h, payload);
-		return;
-	case SM_PKT_ACK:
-	case SM_PKT_NAK:
-	case SM_PKT_READ_RESP:
-	case SM_PKT_ATOMIC_RESP:
+	} else if (crpc_likely(type - SM_PKT_ACK <= SM_PKT_ATOMIC_RESP - SM_PKT_ACK)) {
 		qp = sm_qp_find(nic, h.dst & SM_PSN_MASK);
 		if (qp != NULL && qp->peer == p && qp->dest_qpn == h.src)
 			sm_sq_answer(nic, qp, &h, payload);
-		return;
-	default:
-		peer_corrupt(nic, p, head);
+	} else {
+		packet_other(nic, p, &h, payload);
 	}
 }
 
@@ -266,13 +294,13 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 }
 
 void
-sm_peer_lost(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h)
+sm_peer_nak(struct sm_peer *p, const struct sm_hdr *h, enum sm_nak why)
 {
 	struct sm_hdr nak = {
 		.dst = (h->src & SM_PSN_MASK) | (h->dst & ~SM_PSN_MASK),
 		.src = h->dst & SM_PSN_MASK,
 		.psn = h->psn,
-		.imm = SM_NAK_LOST,
+		.imm = why,
 	};
 
 	if (p->dead)

@@ -13,6 +13,8 @@
  *     qp.c         objects, state machine, flush
  *     requester.c  send queue: WQEs -> request packets; acknowledgements and responses -> CQEs
  *     responder.c  request packets -> memory, receive CQEs, acknowledgements, responses
+ *     datagram.c   UD: both ways
+ *     dc.c         which target a DCI is connected to, and a DCT's connections
  *     peer.c       the rings to and from another context
  *     wire_shm.c   the net: slots, liveness, ring files
  *
@@ -49,6 +51,7 @@ enum sm_cqe_op {
 	SM_CQE_RESP_SEND = 2,
 	SM_CQE_RESP_SEND_IMM = 3,
 	SM_CQE_RESP_SEND_INV = 4,
+	SM_CQE_RESIZE_CQ = 5,
 	SM_CQE_REQ_ERR = 13,
 	SM_CQE_RESP_ERR = 14,
 };
@@ -159,6 +162,15 @@ struct sm_swr {
 	bool signaled;
 };
 
+/** Where a WQE of a queue pair without a connection goes, as its address vector says. */
+struct sm_av {
+	uint64_t key; /**< DCI: of the DCT. UD: Q_Key. */
+	uint64_t grh; /**< See SM_GRH_PRESENT. */
+	uint32_t qpn;
+	uint16_t dlid;
+	const uint8_t *dgid; /**< In the WQE; with a GRH. */
+};
+
 /** The WQE that is being sent. */
 struct sm_send {
 	bool started;
@@ -173,6 +185,8 @@ struct sm_send {
 	uint32_t imm;
 	uint64_t atomic[2]; /**< compare and swap, or what to add. */
 	struct sm_cursor cur;
+	struct sm_av av;
+	struct sm_peer *peer; /**< UD: whom it goes to; NULL: nobody. */
 };
 
 /** An accepted READ or atomic whose response is due. */
@@ -223,7 +237,9 @@ struct sm_qp {
 	uint32_t psn_tx;  /**< Of the next message. */
 	uint32_t psn_acked;
 	uint32_t qpn;
+	uint32_t simple_qpn; /**< qpn if WQEs may take the short way, else what no WQE holds. */
 	uint32_t dest_qpn;
+	uint8_t type; /**< enum sm_qp_type. */
 	uint8_t state;
 	uint8_t epoch;  /**< Counts rewinds, so that answers to what was sent before are known. */
 	bool halted;    /**< A WQE failed: nothing more is sent. */
@@ -232,6 +248,8 @@ struct sm_qp {
 	bool active;    /**< On nic->active. */
 	bool answering; /**< On nic->answers. */
 	bool failed;    /**< On nic->failed: in state ERR. */
+	bool with_av;   /**< UD, DCI: WQEs carry an address vector. */
+	bool connected; /**< DCI: CONNECT was sent to dest_qpn at peer. */
 	struct sm_cq *send_cq;
 	uint32_t uidx;
 	struct sm_send tx;
@@ -247,7 +265,8 @@ struct sm_qp {
 	uint32_t unacked; /**< Messages received since the last acknowledgement. */
 	uint32_t held;    /**< How many there were when it was last put off. */
 	uint8_t nak;     /**< enum sm_nak to be sent. */
-	bool refusing;   /**< Everything of refuse_epoch is dropped. */
+	/** Everything of refuse_epoch is dropped. UC: always set: it sorts packets otherwise. */
+	bool refusing;
 	uint8_t refuse_epoch;
 	uint16_t rq_head, rq_tail;
 	uint32_t rq_nwqe;
@@ -260,6 +279,13 @@ struct sm_qp {
 	struct sm_recv rx;
 	uint32_t ans_head, ans_tail;
 	struct sm_rd ans[SM_RD_MAX];
+
+	/* DC. */
+	uint64_t dc_key;          /**< DCT: its own. DCI: that of the target. */
+	uint32_t dc_life;         /**< DCI: counts RESETs; connection: the DCI's. */
+	struct sm_qp *dct;        /**< Connection: whose it is. NULL: this is a queue pair. */
+	LIST_HEAD(, sm_qp) conns; /**< DCT: its connections, the last one used first. */
+	LIST_ENTRY(sm_qp) conn_link;
 
 	/* Control. */
 	struct sm_uar *uar;
@@ -316,6 +342,11 @@ struct sm_nic {
 	uint32_t qpn_base; /**< slot << 16. */
 	uint32_t rings_seen;
 	const _Atomic uint32_t *rings; /**< Counts rings made to us. */
+	struct sm_peer *by_slot[SM_SLOTS]; /**< The newest known in each slot. */
+	struct sm_peer nowhere; /**< Of queue pairs that have no connection (yet). */
+	uint8_t gid[16];
+	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams to nobody go. */
+	LIST_HEAD(, sm_qp) spare_conns;
 	struct sm_uar **uars;
 	uint32_t nuars;
 	uint32_t nkeys;
@@ -533,6 +564,13 @@ bool sm_recv_more(struct sm_nic *nic, struct sm_qp *qp);
 /** Point at the segments of the receive WQE that was taken. */
 void sm_recv_cursor(struct sm_qp *qp);
 
+/** The domain in which receive buffers must lie. */
+static inline const struct sm_pd *
+sm_recv_pd(const struct sm_qp *qp)
+{
+	return qp->srq != NULL ? qp->srq->pd : qp->pd;
+}
+
 /** Take the next receive WQE of a queue pair; false: none is posted. */
 static inline bool
 sm_recv_take(struct sm_nic *nic, struct sm_qp *qp)
@@ -562,6 +600,19 @@ uint32_t sm_qp_flush(struct sm_nic *nic, struct sm_qp *qp);
 
 /* ---- requester.c ---- */
 
+enum sm_step {
+	SM_STEP_ON,      /**< Go on. */
+	SM_STEP_FULL,    /**< The ring is full: again in the next pass. */
+	SM_STEP_BLOCKED, /**< Something else wakes it. */
+};
+
+/** The WQE in qp->tx leaves the queue and waits for its completion. */
+void sm_sq_taken(struct sm_qp *qp);
+/** Complete, in order, whatever is done. */
+void sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp);
+/** The next WQE fails with @p synd, once everything before it has completed. */
+void sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd);
+
 /** Look at the doorbell record and send; what does not fit goes on the active list. */
 void sm_sq_ring(struct sm_nic *nic, struct sm_qp *qp);
 /** Send; true: may be able to go on in the next pass. */
@@ -588,6 +639,25 @@ bool sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp);
 /** Settle what is owed before the queue pair goes. */
 void sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp);
 
+/* ---- datagram.c ---- */
+
+/** Send the WQE at hand of a UD queue pair. */
+enum sm_step sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp);
+void sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *payload);
+
+/* ---- dc.c ---- */
+
+/** Be connected to the target of the WQE at hand of a DCI. */
+enum sm_step sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp);
+/** Leave the target, if it is still there to be told. */
+void sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp);
+/** CONNECT or DISCONNECT. */
+void sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h);
+/** The connection that a request to @p dct belongs to; NULL: none, and it was refused. */
+struct sm_qp *sm_dct_conn(struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h);
+void sm_dct_drop(struct sm_nic *nic, struct sm_qp *dct);
+void sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *conn);
+
 /* ---- peer.c ---- */
 
 /** The peer at @p slot, made if need be; SM_SLOTS: one that is dead. */
@@ -596,14 +666,25 @@ void sm_peer_join(struct sm_peer *peer, struct sm_qp *qp);
 void sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp);
 /** Read what a peer sent, a bounded amount; number of packets. */
 uint32_t sm_peer_poll(struct sm_nic *nic, struct sm_peer *peer);
+/** The peer in a slot if somebody lives there, else NULL. */
+struct sm_peer *sm_peer_look(struct sm_nic *nic, uint32_t slot);
+
+static inline struct sm_peer *
+sm_peer_at(struct sm_nic *nic, uint32_t slot)
+{
+	struct sm_peer *p = nic->by_slot[slot & (SM_SLOTS - 1)];
+
+	return crpc_likely(p != NULL && !p->dead) ? p : sm_peer_look(nic, slot & (SM_SLOTS - 1));
+}
+
 /** Move a peer to another list of polled ones. */
 void sm_peer_polled(struct sm_nic *nic, struct sm_peer *peer, enum sm_polled polled);
 /** Map the rings that were made to us. */
 void sm_peer_discover(struct sm_nic *nic);
 /** Look for deaths and drop peers that nobody needs. */
 void sm_peer_check(struct sm_nic *nic);
-/** Tell a requester that there is nobody, now or when the ring has room. */
-void sm_peer_lost(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h);
+/** Refuse what no queue pair answers for, now or when the ring has room. */
+void sm_peer_nak(struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why);
 void sm_peer_free(struct sm_nic *nic, struct sm_peer *peer);
 
 #endif

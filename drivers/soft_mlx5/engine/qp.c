@@ -39,6 +39,7 @@ struct transition {
 		IBV_QP_MAX_QP_RD_ATOMIC)
 #define RTS_MAY (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | ALT)
 
+/* Each table ends with a transition to RESET, which none needs. */
 static const struct transition rc_transitions[] = {
 	{SM_QPS_RESET, SM_QPS_INIT, INIT_ATTRS, 0},
 	{SM_QPS_INIT, SM_QPS_INIT, 0, INIT_ATTRS},
@@ -51,16 +52,86 @@ static const struct transition rc_transitions[] = {
 		RTS_MAY | IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 			IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
 			IBV_QP_PKEY_INDEX},
+	{0},
 };
+
+static const struct transition uc_transitions[] = {
+	{SM_QPS_RESET, SM_QPS_INIT, INIT_ATTRS, 0},
+	{SM_QPS_INIT, SM_QPS_INIT, 0, INIT_ATTRS},
+	{SM_QPS_INIT, SM_QPS_RTR,
+		IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+		ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+	{SM_QPS_RTR, SM_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT},
+	{SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT},
+	{SM_QPS_RTS, SM_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+	{SM_QPS_SQD, SM_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT},
+	{SM_QPS_SQD, SM_QPS_SQD, 0, IBV_QP_AV | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | ALT},
+	{0},
+};
+
+#define UD_INIT_ATTRS (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
+
+static const struct transition ud_transitions[] = {
+	{SM_QPS_RESET, SM_QPS_INIT, UD_INIT_ATTRS, 0},
+	{SM_QPS_INIT, SM_QPS_INIT, 0, UD_INIT_ATTRS},
+	{SM_QPS_INIT, SM_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+	{SM_QPS_RTR, SM_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+	{SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+	{SM_QPS_RTS, SM_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+	{SM_QPS_SQD, SM_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
+	{SM_QPS_SQD, SM_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+	{0},
+};
+
+/* What a driver of mlx5 may set, and what it must: the sender has no peer to agree with. */
+static const struct transition dci_transitions[] = {
+	{SM_QPS_RESET, SM_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT, 0},
+	{SM_QPS_INIT, SM_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT},
+	{SM_QPS_INIT, SM_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
+	{SM_QPS_RTR, SM_QPS_RTS,
+		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+		IBV_QP_SQ_PSN | IBV_QP_MIN_RNR_TIMER},
+	{SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER},
+	{0},
+};
+
+static const struct transition dct_transitions[] = {
+	{SM_QPS_RESET, SM_QPS_INIT, INIT_ATTRS, 0},
+	{SM_QPS_INIT, SM_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0},
+	{0},
+};
+
+static const struct transition *
+transitions_of(const struct sm_qp *qp)
+{
+	switch (qp->type) {
+	case SM_QPT_UC:
+		return uc_transitions;
+	case SM_QPT_UD:
+		return ud_transitions;
+	case SM_QPT_DCI:
+		return dci_transitions;
+	case SM_QPT_DCT:
+		return dct_transitions;
+	default:
+		return rc_transitions;
+	}
+}
 
 static int
 attr_check(const struct sm_qp_attr *a)
 {
-	if (a->type != SM_QPT_RC) {
-		crpc_err("queue pairs of type %d are not supported yet, only RC (2)", (int)a->type);
+	if (a->type != SM_QPT_RC && a->type != SM_QPT_UC && a->type != SM_QPT_UD &&
+		a->type != SM_QPT_DCI && a->type != SM_QPT_DCT) {
+		crpc_err("queue pairs of type %d are not supported: RC, UC, UD and DC are",
+			(int)a->type);
 		return EOPNOTSUPP;
 	}
-	if (a->pd == NULL || a->send_cq == NULL || a->recv_cq == NULL || a->dbrec == NULL)
+	if (a->pd == NULL || a->send_cq == NULL || a->recv_cq == NULL)
+		return EINVAL;
+	if (a->type == SM_QPT_DCT)
+		return a->srq != NULL && a->sq_nwqebb == 0 && a->rq_nwqe == 0 ? 0 : EINVAL;
+	if (a->dbrec == NULL || (a->type == SM_QPT_DCI && (a->srq != NULL || a->rq_nwqe != 0)))
 		return EINVAL;
 	if (a->sq_nwqebb != 0 && (a->sq_buf == NULL || !crpc_is_pow2(a->sq_nwqebb) ||
 					 a->sq_nwqebb > SQ_NBB_MAX))
@@ -116,6 +187,11 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
 	qp->recv_cq = a->recv_cq;
 	qp->uidx = a->uidx;
 	qp->user = a->user;
+	qp->type = (uint8_t)a->type;
+	qp->refusing = a->type == SM_QPT_UC;
+	qp->with_av = a->type == SM_QPT_UD || a->type == SM_QPT_DCI;
+	qp->dc_key = a->dc_key;
+	qp->psn_acked = SM_PSN_MASK; /* Of DC, whose numbers begin at 0. */
 	qp->state = SM_QPS_RESET;
 }
 
@@ -153,6 +229,8 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 		return rc;
 	}
 	qp->qpn = nic->slot << 16 | i;
+	qp->simple_qpn = qp->with_av ? ~0u : qp->qpn;
+	qp->peer = &nic->nowhere;
 	nic->qps[i] = qp;
 	if (qp->uar != NULL) {
 		TAILQ_INSERT_TAIL(&qp->uar->qps, qp, uar_link);
@@ -183,7 +261,11 @@ qp_quiesce(struct sm_nic *nic, struct sm_qp *qp)
 		TAILQ_REMOVE(&nic->failed, qp, failed_link);
 	sm_sq_unwait(nic, qp);
 	qp->active = qp->answering = qp->failed = false;
-	if (qp->peer != NULL)
+	if (qp->type == SM_QPT_DCT)
+		sm_dct_drop(nic, qp);
+	if (qp->type == SM_QPT_DCI)
+		sm_dci_leave(nic, qp);
+	else
 		sm_peer_leave(nic, qp);
 }
 
@@ -199,11 +281,15 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	qp->ans_head = qp->ans_tail = 0;
 	qp->unacked = qp->held = 0;
 	qp->nak = 0;
-	qp->refusing = qp->halted = false;
+	qp->halted = false;
+	qp->refusing = qp->type == SM_QPT_UC;
 	memset(&qp->tx, 0, sizeof(qp->tx));
 	memset(&qp->rx, 0, sizeof(qp->rx));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->access = 0;
+	qp->psn_tx = 0;
+	qp->psn_acked = SM_PSN_MASK;
+	qp->dc_life++;
 	qp->state = SM_QPS_RESET;
 	if (qp->uar != NULL)
 		sm_uar_forget(qp->uar);
@@ -240,9 +326,7 @@ transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
 		return EINVAL;
 	if (to == SM_QPS_RESET || to == SM_QPS_ERR)
 		return (mask & ~(uint32_t)IBV_QP_CUR_STATE) == 0 ? 0 : EINVAL;
-	for (size_t i = 0; i < CRPC_DIM(rc_transitions); i++) {
-		const struct transition *t = &rc_transitions[i];
-
+	for (const struct transition *t = transitions_of(qp); t->to != SM_QPS_RESET; t++) {
 		if (t->from == qp->state && t->to == to)
 			return (mask & t->needs) == t->needs && (mask & ~(t->needs | t->may)) == 0
 				? 0
@@ -307,7 +391,8 @@ attrs_take(struct sm_qp *qp, const struct sm_qp_mod *m)
 		memcpy(a->dgid, m->dgid, sizeof(a->dgid));
 	a->mask |= m->mask;
 	qp->access = a->access;
-	qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
+	if (qp->type != SM_QPT_DCI)
+		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
 	if ((m->mask & IBV_QP_RQ_PSN) != 0)
 		qp->psn_rx = m->rq_psn & SM_PSN_MASK;
 	if ((m->mask & IBV_QP_SQ_PSN) != 0) {
@@ -337,7 +422,8 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 			sm_qp_fail(nic, qp, -1);
 		return 0;
 	}
-	if (to == SM_QPS_RTR && qp->state == SM_QPS_INIT) {
+	if (to == SM_QPS_RTR && qp->state == SM_QPS_INIT &&
+		(qp->type == SM_QPT_RC || qp->type == SM_QPT_UC)) {
 		struct sm_peer *peer;
 
 		/* Every context of the host has the same LID: at another one there is nobody. */
@@ -450,6 +536,8 @@ sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event)
 	if (was == SM_QPS_ERR)
 		return;
 	qp->state = SM_QPS_ERR;
+	if (qp->type == SM_QPT_DCT)
+		sm_dct_drop(nic, qp);
 	qp->halted = true;
 	qp->tx.started = false;
 	sm_sq_unwait(nic, qp);

@@ -8,6 +8,9 @@ _Static_assert((int)MLX5_OPCODE_ATOMIC_FA == SM_OP_ATOMIC_FA, "PRM");
 _Static_assert(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && MLX5_SEND_WQE_BB == SM_WQEBB, "PRM");
 _Static_assert(offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se) == 11, "PRM");
 _Static_assert(offsetof(struct mlx5_wqe_raddr_seg, rkey) == 8, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_av, rlid) == 14, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_av, hop_limit) == 16 + 11, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_av, rgid) == 32, "PRM");
 
 /* Packets that one queue pair sends in one pass before another has its turn. */
 #define SERVE_PACKETS 32u
@@ -40,13 +43,10 @@ static const uint32_t rnr_units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 
 	192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576,
 	32768, 49152};
 
-enum step {
-	STEP_ON,      /* Go on. */
-	STEP_FULL,    /* The ring is full: again in the next pass. */
-	STEP_BLOCKED, /* Something else wakes it. */
-};
-
-static void sq_complete(struct sm_nic *nic, struct sm_qp *qp);
+/* What a type of queue pair can send, a bit for each opcode. */
+#define BIT(op) (1u << (op))
+#define CAN_UD (BIT(SM_OP_NOP) | BIT(SM_OP_SEND) | BIT(SM_OP_SEND_IMM))
+#define CAN_UC (CAN_UD | BIT(SM_OP_WRITE) | BIT(SM_OP_WRITE_IMM))
 
 static inline uint8_t *
 sq_wqe(const struct sm_qp *qp, uint16_t bb)
@@ -54,21 +54,36 @@ sq_wqe(const struct sm_qp *qp, uint16_t bb)
 	return qp->sq + (size_t)(bb & (qp->sq_nbb - 1)) * SM_WQEBB;
 }
 
-/* The data segments of the WQE at @bb, behind @units that the opcode has of its own. */
+/* Unit @i of 16 bytes of the WQE at @bb. */
+static inline const uint8_t *
+sq_unit(const struct sm_qp *qp, uint16_t bb, uint32_t i)
+{
+	const uint8_t *end = qp->sq + (size_t)qp->sq_nbb * SM_WQEBB;
+	const uint8_t *seg = sq_wqe(qp, bb) + 16 * (size_t)i;
+
+	return seg >= end ? qp->sq + (seg - end) : seg;
+}
+
+/* The data segments of the WQE at @bb, behind ctrl and the @units that the opcode has. */
 static void
 sq_cursor(const struct sm_qp *qp, uint16_t bb, uint32_t units, uint32_t left,
 	struct sm_cursor *cur)
 {
-	const uint8_t *end = qp->sq + (size_t)qp->sq_nbb * SM_WQEBB;
-	const uint8_t *seg = sq_wqe(qp, bb) + 16 * (size_t)(1 + units);
-
-	/* The first block holds ctrl and three units, so seg is at the end at most. */
 	*cur = (struct sm_cursor){
-		.seg = seg == end ? qp->sq : seg,
-		.wrap = end,
+		.seg = sq_unit(qp, bb, 1 + units),
+		.wrap = qp->sq + (size_t)qp->sq_nbb * SM_WQEBB,
 		.base = qp->sq,
 		.left = left,
 	};
+}
+
+/* Units of the address vector of a WQE, which follows ctrl. */
+static inline uint32_t
+av_units(const struct sm_qp *qp, const uint8_t *wqe, uint8_t op)
+{
+	if (!qp->with_av || op == SM_OP_NOP)
+		return 0;
+	return (wqe[16 + offsetof(struct mlx5_wqe_av, dqp_dct)] & 0x80) != 0 ? 3 : 1;
 }
 
 void
@@ -97,9 +112,8 @@ sm_sq_ring(struct sm_nic *nic, struct sm_qp *qp)
 		sm_sq_activate(nic, qp);
 }
 
-/* The WQE in qp->tx leaves the queue and waits for its completion. */
-static void
-wqe_taken(struct sm_qp *qp)
+void
+sm_sq_taken(struct sm_qp *qp)
 {
 	qp->swr[qp->wr_tx & (qp->sq_nbb - 1)] = qp->tx.swr;
 	qp->wr_tx++;
@@ -107,18 +121,54 @@ wqe_taken(struct sm_qp *qp)
 	qp->tx.started = false;
 }
 
+static bool
+op_allowed(const struct sm_qp *qp, uint8_t op)
+{
+	uint32_t can = qp->type == SM_QPT_UD ? CAN_UD : qp->type == SM_QPT_UC ? CAN_UC : ~0u;
+
+	return op < CRPC_DIM(ops) && ops[op].pkt != SM_PKT_NONE && (can & BIT(op)) != 0;
+}
+
+/* The address vector in @units at @bb; its first unit lies in the block of ctrl. */
+static void
+av_parse(const struct sm_qp *qp, uint16_t bb, uint32_t units, struct sm_av *av)
+{
+	const uint8_t *base = sq_wqe(qp, bb) + 16, *more = sq_unit(qp, bb, 2);
+	uint32_t flow;
+
+	av->qpn = sm_be32(base + 8) & SM_PSN_MASK;
+	av->dlid = sm_be16(base + 14);
+	av->grh = 0;
+	if (qp->type == SM_QPT_DCI) {
+		av->key = sm_be64(base);
+	} else {
+		av->key = sm_be32(base);
+		if ((av->key >> 31) != 0) /* A privileged key: the queue pair's own. */
+			av->key = qp->attr.qkey;
+	}
+	if (units != 3)
+		return;
+	flow = sm_be32(more + 12);
+	if (flow >> 30 == 0)
+		return;
+	av->grh = SM_GRH_PRESENT | (uint64_t)more[11] << 32 | (uint32_t)more[10] << 20 |
+		(flow & 0xfffff);
+	av->dgid = sq_unit(qp, bb, 3);
+}
+
 /* Read the ctrl segment of the next WQE into qp->tx; false: it is malformed. */
 static bool
 wqe_parse(struct sm_qp *qp)
 {
-	const uint8_t *wqe = sq_wqe(qp, qp->sq_tx);
+	const uint8_t *wqe = sq_wqe(qp, qp->sq_tx), *seg;
 	struct sm_send *t = &qp->tx;
 	uint32_t w0 = sm_be32(wqe), w1 = sm_be32(wqe + 4), ds = w1 & 0x3f;
-	uint32_t nbb = (ds + 3) / 4;
+	uint32_t nbb = (ds + 3) / 4, units;
 	uint8_t op = (uint8_t)w0, fm = wqe[11];
+	uint32_t av = av_units(qp, wqe, op);
 	bool ok = (uint16_t)(w0 >> 8) == qp->sq_tx && w1 >> 8 == qp->qpn && ds != 0 &&
 		nbb <= (uint16_t)(qp->sq_head - qp->sq_tx) && w0 >> 24 == 0 &&
-		op < CRPC_DIM(ops) && ops[op].pkt != SM_PKT_NONE && ds > ops[op].units;
+		op_allowed(qp, op) && ds > av + ops[op].units;
 
 	t->nbb = (uint8_t)(nbb == 0 || nbb > (uint16_t)(qp->sq_head - qp->sq_tx) ? 1 : nbb);
 	t->swr = (struct sm_swr){
@@ -129,68 +179,78 @@ wqe_parse(struct sm_qp *qp)
 	};
 	if (!ok)
 		return false;
-	t->swr.wait = ops[op].wait;
+	t->swr.wait = qp->type == SM_QPT_UD ? SM_SWR_DONE : ops[op].wait;
 	t->pkt = ops[op].pkt;
 	t->last = (uint8_t)(ops[op].last | ((fm & MLX5_WQE_CTRL_SOLICITED) ? SM_PKT_SE : 0));
 	t->fence = fm >> 5 >= 2;
 	memcpy(&t->imm, wqe + 12, sizeof(t->imm));
 	t->off = 0;
-	sq_cursor(qp, qp->sq_tx, ops[op].units, ds - 1 - ops[op].units, &t->cur);
+	units = av + ops[op].units;
+	sq_cursor(qp, qp->sq_tx, units, ds - 1 - units, &t->cur);
+	if (av != 0)
+		av_parse(qp, qp->sq_tx, av, &t->av);
 	if (ops[op].units != 0) {
-		t->raddr = sm_be64(wqe + 16);
-		t->rkey = sm_be32(wqe + 24);
+		seg = sq_unit(qp, qp->sq_tx, 1 + av);
+		t->raddr = sm_be64(seg);
+		t->rkey = sm_be32(seg + 8);
 	}
-	if (ops[op].units == 2) { /* They are in the first block: nothing wraps before them. */
-		t->atomic[0] = sm_be64(wqe + 32);
-		t->atomic[1] = sm_be64(wqe + 40);
+	if (ops[op].units == 2) {
+		seg = sq_unit(qp, qp->sq_tx, 2 + av);
+		t->atomic[0] = sm_be64(seg);
+		t->atomic[1] = sm_be64(seg + 8);
 	}
 	return true;
 }
 
-/* The next WQE fails with @synd, once everything before it has completed. */
-static void
-wqe_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
+void
+sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 {
 	if (!qp->tx.started)
 		wqe_parse(qp);
 	qp->tx.swr.wait = SM_SWR_DONE;
 	qp->tx.swr.syndrome = synd;
 	qp->halted = true;
-	wqe_taken(qp);
-	sq_complete(nic, qp);
+	sm_sq_taken(qp);
+	sm_sq_complete(nic, qp);
 }
 
-static enum step
+static enum sm_step
 wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_send *t = &qp->tx;
 	uint64_t total;
 
 	if (crpc_unlikely(!wqe_parse(qp))) {
-		wqe_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
-		return STEP_BLOCKED;
+		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
+		return SM_STEP_BLOCKED;
 	}
 	if (t->fence && qp->rd_head != qp->rd_tail)
-		return STEP_BLOCKED;
+		return SM_STEP_BLOCKED;
 	if (t->pkt == SM_PKT_PAD) { /* NOP: completes in its turn, is not seen on the wire. */
-		wqe_taken(qp);
-		sq_complete(nic, qp);
-		return STEP_ON;
+		sm_sq_taken(qp);
+		sm_sq_complete(nic, qp);
+		return SM_STEP_ON;
 	}
 	if (t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic != 0 &&
 		qp->rd_tail - qp->rd_head >= qp->attr.max_rd_atomic)
-		return STEP_BLOCKED;
+		return SM_STEP_BLOCKED;
+	if (crpc_unlikely(qp->type == SM_QPT_DCI)) {
+		enum sm_step step = sm_dci_connect(nic, qp);
+
+		if (step != SM_STEP_ON)
+			return step;
+	}
 	t->started = true;
 	total = sm_cursor_total(&t->cur);
 	t->swr.len = (uint32_t)total;
 	if (crpc_unlikely(total == UINT64_MAX ||
 		(t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic == 0)))
-		wqe_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
-	else if (crpc_unlikely(total > SM_MSG_MAX ||
+		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
+	else if (crpc_unlikely(total > (qp->type == SM_QPT_UD ? SM_MTU_BYTES : SM_MSG_MAX) ||
 		(t->pkt == SM_PKT_CMP_SWAP && total != 8) ||
 		(t->pkt == SM_PKT_FETCH_ADD && total != 8)))
-		wqe_fail(nic, qp, SM_SYND_LOCAL_LENGTH);
-	return qp->halted ? STEP_BLOCKED : STEP_ON;
+		sm_sq_fail(nic, qp, SM_SYND_LOCAL_LENGTH);
+	return qp->halted ? SM_STEP_BLOCKED : SM_STEP_ON;
 }
 
 /* Payload of the next packet of the WQE at hand. */
@@ -204,7 +264,7 @@ packet_len(const struct sm_send *t)
 	return (uint32_t)crpc_min(t->swr.len - t->off, SM_FRAG);
 }
 
-static enum step
+static enum sm_step
 wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_send *t = &qp->tx;
@@ -215,12 +275,12 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_hdr h;
 
 	if (!sm_tx_room(tx, len, SM_RING_RESERVE, &room))
-		return STEP_FULL;
+		return SM_STEP_FULL;
 	if (data) {
 		synd = sm_gather(nic, qp->pd, &t->cur, room.payload, len);
 		if (crpc_unlikely(synd != 0)) {
-			wqe_fail(nic, qp, (uint8_t)synd);
-			return STEP_BLOCKED;
+			sm_sq_fail(nic, qp, (uint8_t)synd);
+			return SM_STEP_BLOCKED;
 		}
 		t->off += len;
 	} else if (len != 0) {
@@ -237,12 +297,12 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, t->pkt, flags);
 	if ((flags & SM_PKT_LAST) == 0)
-		return STEP_ON;
+		return SM_STEP_ON;
 	if (!data)
 		qp->rd_wr[qp->rd_tail++ % SM_RD_MAX] = qp->wr_tx;
 	qp->psn_tx = (qp->psn_tx + 1) & SM_PSN_MASK;
-	wqe_taken(qp);
-	return STEP_ON;
+	sm_sq_taken(qp);
+	return SM_STEP_ON;
 }
 
 /* The data of the WQE at hand if it is one piece of one packet: NULL if not, or not to be had. */
@@ -269,7 +329,8 @@ wqe_data_simple(struct sm_nic *nic, const struct sm_qp *qp, const uint8_t *seg, 
 static bool
 wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 {
-	const uint8_t *wqe = sq_wqe(qp, qp->sq_tx), *end = qp->sq + (size_t)qp->sq_nbb * SM_WQEBB;
+	const uint8_t *wqe = sq_wqe(qp, qp->sq_tx);
+	const uint8_t *end = qp->sq + (size_t)qp->sq_nbb * SM_WQEBB;
 	uint32_t w0 = sm_be32(wqe), w1 = sm_be32(wqe + 4), ds = w1 & 0x3f, len, flags;
 	uint32_t nbb = (ds + 3) / 4;
 	const struct op *op = &ops[w0 & (CRPC_DIM(ops) - 1)];
@@ -280,7 +341,7 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	uint8_t fm = wqe[11];
 
 	if (!op->simple || (w0 & 0xff) >= CRPC_DIM(ops) || w0 >> 8 != qp->sq_tx ||
-		w1 >> 8 != qp->qpn || fm >> 5 >= 2 || ds < 2u + op->units ||
+		w1 >> 8 != qp->simple_qpn || fm >> 5 >= 2 || ds < 2u + op->units ||
 		(size_t)(end - wqe) < 16 * (size_t)ds ||
 		nbb > (uint16_t)(qp->sq_head - qp->sq_tx))
 		return false;
@@ -291,7 +352,7 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	flags = SM_PKT_FIRST | op->last | ((fm & MLX5_WQE_CTRL_SOLICITED) ? SM_PKT_SE : 0);
 	memcpy(&h.imm, wqe + 12, sizeof(h.imm));
 	h.dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
-	h.src = qp->qpn;
+	h.src = qp->simple_qpn; /* The same here, and at hand. */
 	h.psn = qp->psn_tx;
 	h.raddr = sm_be64(wqe + 16); /* Of a SEND: not looked at. */
 	h.rkey = sm_be32(wqe + 24);
@@ -310,39 +371,72 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	return true;
 }
 
-bool
-sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp)
+/* Nobody is there any more. True: something can go on nevertheless. */
+static crpc_noinline bool
+serve_dead(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (qp->type != SM_QPT_UC) {
+		sm_sq_peer_dead(nic, qp);
+		return qp->peer == &nic->nowhere;
+	}
+	/* It never learns. */
+	if (!qp->tx.started && wqe_begin(nic, qp) != SM_STEP_ON)
+		return false;
+	qp->tx.swr.wait = SM_SWR_DONE;
+	if (qp->tx.started)
+		sm_sq_taken(qp);
+	return true;
+}
+
+/* A packet of a WQE for which the short way is none. */
+static crpc_noinline enum sm_step
+wqe_long(struct sm_nic *nic, struct sm_qp *qp)
+{
+	enum sm_step step = SM_STEP_ON;
+
+	if (!qp->tx.started)
+		step = wqe_begin(nic, qp);
+	if (step != SM_STEP_ON || !qp->tx.started)
+		return step;
+	return qp->type == SM_QPT_UD ? sm_datagram_send(nic, qp) : wqe_send(nic, qp);
+}
+
+static inline bool
+sq_serve(struct sm_nic *nic, struct sm_qp *qp)
 {
 	for (uint32_t i = 0; i < SERVE_PACKETS; i++) {
-		enum step step = STEP_ON;
+		enum sm_step step;
 
 		if (!qp->tx.started && qp->sq_tx == qp->sq_head)
 			return false;
 		if (qp->halted || qp->waiting || (qp->state != SM_QPS_RTS && !qp->tx.started))
 			return false;
-		if (crpc_unlikely(qp->peer->dead)) {
-			sm_sq_peer_dead(nic, qp);
-			return false;
+		if (crpc_unlikely(qp->peer->dead))
+			return serve_dead(nic, qp);
+		if (qp->tx.started || !wqe_simple(nic, qp)) {
+			step = wqe_long(nic, qp);
+			if (step != SM_STEP_ON)
+				return step == SM_STEP_FULL;
 		}
-		if (!qp->tx.started) {
-			if (wqe_simple(nic, qp)) {
-				nic->work++;
-				continue;
-			}
-			step = wqe_begin(nic, qp);
-		}
-		if (step == STEP_ON && qp->tx.started)
-			step = wqe_send(nic, qp);
-		if (step != STEP_ON)
-			return step == STEP_FULL;
 		nic->work++;
 	}
 	return true;
 }
 
-/* Complete, in order, whatever is done. */
-static void
-sq_complete(struct sm_nic *nic, struct sm_qp *qp)
+bool
+sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp)
+{
+	bool more = sq_serve(nic, qp);
+
+	if (crpc_unlikely(qp->type == SM_QPT_UC)) { /* Sent is done. */
+		qp->psn_acked = (qp->psn_tx - 1) & SM_PSN_MASK;
+		sm_sq_complete(nic, qp);
+	}
+	return more;
+}
+
+void
+sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp)
 {
 	while (qp->wr_done != qp->wr_tx) {
 		const struct sm_swr *w = &qp->swr[qp->wr_done & (qp->sq_nbb - 1)];
@@ -384,7 +478,9 @@ sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 	qp->psn_acked = psn;
 	qp->retries = qp->attr.retry_cnt;
 	qp->rnr_retries = qp->attr.rnr_retry;
-	sq_complete(nic, qp);
+	sm_sq_complete(nic, qp);
+	if (crpc_unlikely(qp->type == SM_QPT_DCI)) /* It may have waited to go elsewhere. */
+		sm_sq_activate(nic, qp);
 }
 
 /* Go back to the oldest message that was not acknowledged. */
@@ -412,6 +508,7 @@ sq_rewind(struct sm_qp *qp)
 	if (qp->rd_head == qp->rd_tail)
 		qp->rd_off = 0;
 	qp->tx.started = false;
+	qp->connected = false;
 	qp->epoch++;
 }
 
@@ -422,7 +519,7 @@ sq_fail_oldest(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 	sm_sq_unwait(nic, qp);
 	sq_rewind(qp);
 	if (qp->sq_tx != qp->sq_head)
-		wqe_fail(nic, qp, synd);
+		sm_sq_fail(nic, qp, synd);
 }
 
 void
@@ -430,7 +527,11 @@ sm_sq_peer_dead(struct sm_nic *nic, struct sm_qp *qp)
 {
 	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
 		return;
-	if (qp->wr_done != qp->wr_tx || qp->sq_tx != qp->sq_head)
+	if (qp->type == SM_QPT_UC)
+		return;
+	if (qp->type == SM_QPT_DCI && qp->wr_done == qp->wr_tx && !qp->tx.started)
+		sm_dci_leave(nic, qp); /* The next WQE may go elsewhere. */
+	else if (qp->wr_done != qp->wr_tx || qp->sq_tx != qp->sq_head)
 		sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
 }
 
@@ -479,6 +580,15 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 		[SM_NAK_OP] = SM_SYND_REMOTE_OP,
 	};
 
+	if (qp->type == SM_QPT_UC)
+		return;
+	if (h->imm == SM_NAK_RECONNECT) {
+		if (qp->type == SM_QPT_DCI) {
+			sq_rewind(qp);
+			sm_sq_activate(nic, qp);
+		}
+		return;
+	}
 	if (h->imm == SM_NAK_LOST) {
 		sq_rewind(qp);
 		qp->lost = true;
@@ -522,7 +632,9 @@ answer_response(
 	if (psn != h->psn || len > w->len - qp->rd_off)
 		return;
 	if (qp->rd_off == 0) {
-		uint32_t ds = sm_be32(sq_wqe(qp, w->bb) + 4) & 0x3f, units = ops[w->op].units;
+		const uint8_t *wqe = sq_wqe(qp, w->bb);
+		uint32_t ds = sm_be32(wqe + 4) & 0x3f;
+		uint32_t units = ops[w->op].units + av_units(qp, wqe, w->op);
 
 		sq_cursor(qp, w->bb, units, ds > units + 1 ? ds - 1 - units : 0, &qp->rd_cur);
 	}
@@ -537,7 +649,7 @@ answer_response(
 	w->wait = SM_SWR_DONE;
 	w->syndrome = (uint8_t)synd;
 	sm_sq_acked(nic, qp, psn);
-	sq_complete(nic, qp);
+	sm_sq_complete(nic, qp);
 	sm_sq_activate(nic, qp); /* It may have waited for this one. */
 }
 

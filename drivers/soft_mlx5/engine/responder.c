@@ -13,6 +13,8 @@ recv_error(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 
 	qp->rx.open = false;
 	sm_cq_push(nic, qp->recv_cq, qp, &wc);
+	if (qp->type == SM_QPT_UC)
+		sm_qp_fail(nic, qp, -1);
 }
 
 static void
@@ -29,11 +31,16 @@ static crpc_noinline void
 refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak)
 {
 	qp->rx.open = false;
+	if (qp->type == SM_QPT_UC) { /* The rest is dropped: nobody is told. */
+		if (nak == SM_NAK_OP)
+			sm_qp_fail(nic, qp, -1);
+		return;
+	}
 	qp->nak = (uint8_t)nak;
 	qp->refusing = true;
 	qp->refuse_epoch = (uint8_t)(h->dst >> 24);
 	answer_later(nic, qp);
-	if (nak >= SM_NAK_INVALID)
+	if (nak >= SM_NAK_INVALID && qp->dct == NULL)
 		sm_qp_fail(nic, qp,
 			nak == SM_NAK_INVALID         ? SM_EVENT_QP_REQ_ERR
 				: nak == SM_NAK_ACCESS ? SM_EVENT_QP_ACCESS_ERR
@@ -99,7 +106,7 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 		rx->off = 0;
 		rx->len = (flags & SM_PKT_LAST) != 0 ? len : h->imm;
 	}
-	synd = sm_scatter(nic, qp->srq != NULL ? qp->srq->pd : qp->pd, &rx->cur, payload, len);
+	synd = sm_scatter(nic, sm_recv_pd(qp), &rx->cur, payload, len);
 	if (crpc_unlikely(synd != 0)) {
 		recv_error(nic, qp, (uint8_t)synd);
 		refuse(nic, qp, h, synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
@@ -140,7 +147,7 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 			SM_ACCESS_REMOTE_WRITE);
 	ok = ok && (len == 0 || dst != NULL) && (qp->access & SM_ACCESS_REMOTE_WRITE) != 0;
 	if (crpc_unlikely(!ok)) {
-		if ((flags & SM_PKT_IMM) != 0 && sm_recv_take(nic, qp))
+		if ((flags & SM_PKT_IMM) != 0 && qp->type != SM_QPT_UC && sm_recv_take(nic, qp))
 			recv_error(nic, qp, SM_SYND_LOCAL_ACCESS);
 		refuse(nic, qp, h, SM_NAK_ACCESS);
 		return;
@@ -223,6 +230,24 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, boo
 	message_done(nic, qp);
 }
 
+/*
+ * A message that begins abandons one that was not finished, and whatever number it has is the one
+ * that was expected. False: the packet belongs to a message that was lost.
+ */
+static bool
+uc_resume(struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
+{
+	struct sm_recv *rx = &qp->rx;
+
+	if ((h->head >> 24 & SM_PKT_FIRST) == 0)
+		return rx->open && rx->pkt == type && h->psn == qp->psn_rx;
+	if (rx->open && rx->pkt == SM_PKT_SEND && qp->srq == NULL)
+		qp->rq_tail--; /* Its receive WQE serves again. */
+	rx->open = false;
+	qp->psn_rx = h->psn & SM_PSN_MASK;
+	return type == SM_PKT_SEND || type == SM_PKT_WRITE;
+}
+
 void
 sm_resp_request(
 	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, const uint8_t *payload)
@@ -232,16 +257,22 @@ sm_resp_request(
 	uint8_t type = h->head >> 16 & 0xff;
 
 	if (crpc_unlikely(qp == NULL || qp->peer != peer || qp->dest_qpn != h->src)) {
-		sm_peer_lost(nic, peer, h);
-		return;
+		qp = sm_dct_conn(qp, peer, h);
+		if (qp == NULL)
+			return;
 	}
 	if (crpc_unlikely(qp->refusing)) {
-		if (qp->refuse_epoch == h->dst >> 24)
-			return;
-		qp->refusing = false;
+		if (qp->type == SM_QPT_UC) {
+			if (!uc_resume(qp, h, type))
+				return;
+		} else {
+			if (qp->refuse_epoch == h->dst >> 24)
+				return;
+			qp->refusing = false;
+		}
 	}
 	if (crpc_unlikely(qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR)) {
-		sm_peer_lost(nic, peer, h);
+		sm_peer_nak(peer, h, SM_NAK_LOST);
 		return;
 	}
 	if (crpc_unlikely(h->psn != qp->psn_rx)) {
@@ -326,8 +357,10 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_pkt_room room;
 	struct sm_hdr h;
 
-	if (crpc_unlikely(qp->peer->dead))
+	if (crpc_unlikely(qp->peer->dead || qp->type == SM_QPT_UC)) {
+		qp->unacked = 0;
 		return true;
+	}
 	/* In the order of the requests: a READ is answered before anything behind it is. */
 	while (qp->ans_head != qp->ans_tail)
 		if (!response_send(nic, qp))
@@ -357,10 +390,10 @@ sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_hdr h = {.src = qp->dest_qpn, .dst = qp->qpn};
 
-	if (!qp->answering || qp->peer == NULL || sm_resp_serve(nic, qp))
+	if (!qp->answering || qp->peer == &nic->nowhere || sm_resp_serve(nic, qp))
 		return;
 	/* No room: let the requester find out by asking again. */
 	h.dst |= (uint32_t)(qp->ans_head != qp->ans_tail ? qp->ans[qp->ans_head % SM_RD_MAX].epoch
 							 : qp->refuse_epoch) << 24;
-	sm_peer_lost(nic, qp->peer, &h);
+	sm_peer_nak(qp->peer, &h, SM_NAK_LOST);
 }

@@ -28,7 +28,7 @@
 #include "nic.h"
 
 #define SM_WIRE_MAGIC UINT64_C(0x35786c6d74666f73) /* "softmlx5" */
-#define SM_WIRE_VERSION 1u
+#define SM_WIRE_VERSION 2u
 #define SM_RING_BYTES (256u << 10)
 /** Payload bytes of one packet; longer messages go in several. */
 #define SM_FRAG 8192u
@@ -47,6 +47,9 @@ enum sm_pkt_type {
 	SM_PKT_NAK,
 	SM_PKT_READ_RESP,
 	SM_PKT_ATOMIC_RESP,
+	SM_PKT_DATAGRAM,
+	SM_PKT_CONNECT,    /**< What follows is for a DCT: begin to receive at psn. */
+	SM_PKT_DISCONNECT, /**< Everything was acknowledged, nothing follows. */
 };
 
 enum sm_pkt_flag {
@@ -65,6 +68,7 @@ enum sm_nak {
 	SM_NAK_INVALID,
 	SM_NAK_ACCESS,
 	SM_NAK_OP,
+	SM_NAK_RECONNECT, /**< The DCT knows of no connection: make it anew. */
 };
 
 /** A packet's header as it is used: a copy, which its writer cannot change any more. */
@@ -73,11 +77,17 @@ struct sm_hdr {
 	uint32_t dst;  /**< QPN of the receiver | epoch << 24. */
 	uint32_t src;  /**< QPN of the sender. */
 	uint32_t psn;  /**< Number of the message, 24 bits. */
-	uint64_t raddr;
-	uint32_t rkey;
+	uint64_t raddr; /**< CONNECT: the key of the DCT. DATAGRAM: see SM_GRH_PRESENT. */
+	uint32_t rkey;  /**< DATAGRAM: Q_Key. */
 	/** LAST: immediate or key, big endian as in the WQE; else the message's bytes. */
 	uint32_t imm;
 };
+
+/** A datagram's raddr: what the receiver's GRH is made of. */
+#define SM_GRH_PRESENT (UINT64_C(1) << 63)
+#define SM_GRH_HOPS(w) ((uint8_t)((w) >> 32))
+#define SM_GRH_CLASS_FLOW(w) ((uint32_t)(w)) /**< Traffic class << 20 | flow label. */
+#define SM_GRH_BYTES 40u
 
 /**
  * The same in the ring, native endian: a ring never leaves its host. All fields are atomic, so that

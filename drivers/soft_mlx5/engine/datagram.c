@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Unreliable datagrams: one packet each, to whom the WQE's address vector names, complete when they
+ * are sent. Nobody there, no receive WQE, another Q_Key: nobody hears of it.
+ */
+#include "priv.h"
+
+#define GRH_VERSION 6u
+#define GRH_NEXT_IBA 0x1bu
+
+/* Whom the address vector means; NULL: nobody. */
+static struct sm_peer *
+datagram_peer(struct sm_nic *nic, const struct sm_av *av)
+{
+	/* Every context of a host has the same LID and GID: at others there is nobody. */
+	if ((av->grh & SM_GRH_PRESENT) != 0
+			? memcmp(av->dgid, nic->gid, sizeof(nic->gid)) != 0
+			: av->dlid != SM_LID)
+		return NULL;
+	return sm_peer_at(nic, av->qpn >> 16);
+}
+
+enum sm_step
+sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
+{
+	struct sm_send *t = &qp->tx;
+	struct sm_peer *peer = datagram_peer(nic, &t->av);
+	struct sm_pkt_room room = {.payload = nic->waste};
+	struct sm_hdr h;
+	uint32_t synd;
+
+	if (peer != NULL && !sm_tx_room(&peer->tx, t->swr.len, SM_RING_RESERVE, &room))
+		return SM_STEP_FULL;
+	synd = sm_gather(nic, qp->pd, &t->cur, room.payload, t->swr.len);
+	if (crpc_unlikely(synd != 0)) {
+		sm_sq_fail(nic, qp, (uint8_t)synd);
+		return SM_STEP_BLOCKED;
+	}
+	if (peer != NULL) {
+		h.dst = t->av.qpn;
+		h.src = qp->qpn;
+		h.psn = qp->psn_tx;
+		h.raddr = t->av.grh;
+		h.rkey = (uint32_t)t->av.key;
+		h.imm = t->imm;
+		sm_pkt_put(room.pkt, &h);
+		sm_tx_commit(&peer->tx, &room, t->swr.len, SM_PKT_DATAGRAM,
+			SM_PKT_FIRST | t->last);
+	}
+	qp->psn_tx = (qp->psn_tx + 1) & SM_PSN_MASK;
+	sm_sq_taken(qp);
+	sm_sq_complete(nic, qp);
+	return SM_STEP_ON;
+}
+
+/* The 40 bytes before the payload: the GRH of an InfiniBand packet, or nothing known. */
+static void
+grh_make(const struct sm_nic *nic, const struct sm_hdr *h, uint8_t grh[SM_GRH_BYTES])
+{
+	uint32_t first = GRH_VERSION << 28 | SM_GRH_CLASS_FLOW(h->raddr);
+	/* BTH, DETH, payload and ICRC. */
+	uint32_t len = 12 + 8 + ((h->head >> 24 & SM_PKT_IMM) != 0 ? 4 : 0) +
+		(uint32_t)crpc_align_up(h->head & 0xffff, 4) + 4;
+
+	memset(grh, 0, SM_GRH_BYTES);
+	if ((h->raddr & SM_GRH_PRESENT) == 0)
+		return;
+	grh[0] = (uint8_t)(first >> 24);
+	grh[1] = (uint8_t)(first >> 16);
+	grh[2] = (uint8_t)(first >> 8);
+	grh[3] = (uint8_t)first;
+	grh[4] = (uint8_t)(len >> 8);
+	grh[5] = (uint8_t)len;
+	grh[6] = GRH_NEXT_IBA;
+	grh[7] = SM_GRH_HOPS(h->raddr);
+	memcpy(grh + 8, nic->gid, sizeof(nic->gid));
+	memcpy(grh + 24, nic->gid, sizeof(nic->gid));
+}
+
+void
+sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *payload)
+{
+	struct sm_qp *qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
+	uint32_t len = h->head & 0xffff, flags = h->head >> 24, synd;
+	uint8_t grh[SM_GRH_BYTES];
+	struct sm_wc wc;
+
+	if (qp == NULL || qp->type != SM_QPT_UD || qp->state < SM_QPS_RTR ||
+		qp->state == SM_QPS_ERR || h->rkey != qp->attr.qkey || len > SM_MTU_BYTES ||
+		!sm_recv_take(nic, qp))
+		return;
+	sm_recv_cursor(qp);
+	grh_make(nic, h, grh);
+	synd = sm_scatter(nic, sm_recv_pd(qp), &qp->rx.cur, grh, sizeof(grh));
+	if (synd == 0)
+		synd = sm_scatter(nic, sm_recv_pd(qp), &qp->rx.cur, payload, len);
+	wc = (struct sm_wc){
+		.op = (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND,
+		.solicited = (flags & SM_PKT_SE) != 0,
+		.counter = qp->rx.counter,
+		.imm = (flags & SM_PKT_IMM) != 0 ? h->imm : 0,
+		.len = len + SM_GRH_BYTES,
+		.src_qpn = (h->src & SM_PSN_MASK) |
+			((h->raddr & SM_GRH_PRESENT) != 0 ? 1u << 28 : 0),
+	};
+	if (crpc_unlikely(synd != 0))
+		wc = (struct sm_wc){.op = SM_CQE_RESP_ERR,
+			.syndrome = (uint8_t)synd,
+			.counter = qp->rx.counter};
+	if (crpc_unlikely(!sm_cq_push(nic, qp->recv_cq, qp, &wc) || synd != 0))
+		sm_qp_fail(nic, qp, -1);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Dynamic connections.
+ *
+ *     DCI                                     DCT
+ *      | WQE for another target: wait until everything is acknowledged
+ *      | DISCONNECT ------------> (old target)
+ *      | CONNECT key, psn ------------------> | key wrong: NAK
+ *      | SEND, WRITE, READ ... -------------> | a connection: as the queue pair of an RC
+ *      | <------------------------ ACK, NAK | on the DCT's SRQ and CQ
+ *
+ * A DCI is an RC requester whose far side changes. A DCT makes a responder of its own, a struct
+ * sm_qp that no number leads to, for each DCI that is connected. What it refuses fails the DCI and
+ * not the DCT.
+ */
+#include <stdlib.h>
+
+#include "priv.h"
+
+/* CONNECT or DISCONNECT; false: no room. */
+static bool
+control_send(struct sm_qp *qp, enum sm_pkt_type type)
+{
+	struct sm_pkt_room room;
+	struct sm_hdr h;
+
+	if (!sm_tx_room(&qp->peer->tx, 0, SM_RING_RESERVE, &room))
+		return false;
+	h.dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
+	h.src = qp->qpn;
+	h.psn = qp->psn_tx;
+	h.raddr = qp->dc_key;
+	h.rkey = 0;
+	h.imm = qp->dc_life;
+	sm_pkt_put(room.pkt, &h);
+	sm_tx_commit(&qp->peer->tx, &room, 0, type, 0);
+	return true;
+}
+
+void
+sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (qp->connected && !qp->peer->dead)
+		control_send(qp, SM_PKT_DISCONNECT); /* If not, the next CONNECT finds the rest. */
+	qp->connected = false;
+	sm_peer_leave(nic, qp);
+	qp->dest_qpn = 0;
+}
+
+/* Whether everything sent was acknowledged or answered. */
+static bool
+is_quiet(const struct sm_qp *qp)
+{
+	return qp->rd_head == qp->rd_tail && qp->psn_acked == ((qp->psn_tx - 1) & SM_PSN_MASK);
+}
+
+enum sm_step
+sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
+{
+	const struct sm_av *av = &qp->tx.av;
+	struct sm_peer *peer;
+
+	if (crpc_likely(qp->dest_qpn == av->qpn && qp->dc_key == av->key)) {
+		if (crpc_likely(qp->connected))
+			return SM_STEP_ON;
+	} else {
+		if (!is_quiet(qp))
+			return SM_STEP_BLOCKED;
+		sm_dci_leave(nic, qp);
+	}
+	if (qp->peer == &nic->nowhere) {
+		bool here = (av->grh & SM_GRH_PRESENT) != 0 || av->dlid == SM_LID;
+
+		peer = here ? sm_peer_at(nic, av->qpn >> 16) : NULL;
+		if (peer == NULL) {
+			sm_sq_fail(nic, qp, SM_SYND_RETRY_EXC);
+			return SM_STEP_BLOCKED;
+		}
+		qp->peer = peer;
+		sm_peer_join(peer, qp);
+		qp->dest_qpn = av->qpn;
+		qp->dc_key = av->key;
+	}
+	if (!control_send(qp, SM_PKT_CONNECT))
+		return SM_STEP_FULL;
+	qp->connected = true;
+	return SM_STEP_ON;
+}
+
+static struct sm_qp *
+conn_find(struct sm_qp *dct, const struct sm_peer *peer, uint32_t src)
+{
+	struct sm_qp *c;
+
+	LIST_FOREACH(c, &dct->conns, conn_link)
+		if (c->dest_qpn == src && c->peer == peer)
+			break;
+	if (c != NULL && c != LIST_FIRST(&dct->conns)) {
+		LIST_REMOVE(c, conn_link);
+		LIST_INSERT_HEAD(&dct->conns, c, conn_link);
+	}
+	return c;
+}
+
+void
+sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *c)
+{
+	if (!c->peer->dead)
+		sm_resp_settle(nic, c);
+	if (c->answering)
+		TAILQ_REMOVE(&nic->answers, c, answer_link);
+	sm_peer_leave(nic, c);
+	LIST_REMOVE(c, conn_link);
+	LIST_INSERT_HEAD(&nic->spare_conns, c, conn_link);
+}
+
+void
+sm_dct_drop(struct sm_nic *nic, struct sm_qp *dct)
+{
+	while (!LIST_EMPTY(&dct->conns))
+		sm_dct_conn_free(nic, LIST_FIRST(&dct->conns));
+}
+
+static struct sm_qp *
+conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t src)
+{
+	struct sm_qp *c = LIST_FIRST(&nic->spare_conns);
+
+	if (c != NULL)
+		LIST_REMOVE(c, conn_link);
+	else
+		c = malloc(sizeof(*c));
+	if (c == NULL)
+		return NULL;
+	memset(c, 0, sizeof(*c));
+	c->type = SM_QPT_DCT;
+	c->state = SM_QPS_RTR;
+	c->dct = dct;
+	c->qpn = dct->qpn;
+	c->dest_qpn = src;
+	c->peer = peer;
+	c->srq = dct->srq;
+	c->pd = dct->pd;
+	c->recv_cq = dct->recv_cq;
+	c->uidx = dct->uidx;
+	c->access = dct->access;
+	c->attr.min_rnr_timer = dct->attr.min_rnr_timer;
+	c->attr.max_dest_rd_atomic = SM_RD_MAX;
+	sm_peer_join(peer, c);
+	LIST_INSERT_HEAD(&dct->conns, c, conn_link);
+	return c;
+}
+
+void
+sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
+{
+	struct sm_qp *dct = sm_qp_find(nic, h->dst & SM_PSN_MASK), *c;
+	bool connect = (h->head >> 16 & 0xff) == SM_PKT_CONNECT;
+
+	if (dct == NULL || dct->type != SM_QPT_DCT || dct->state != SM_QPS_RTR) {
+		if (connect)
+			sm_peer_nak(peer, h, SM_NAK_LOST);
+		return;
+	}
+	c = conn_find(dct, peer, h->src);
+	if (c != NULL && (!connect || c->dc_life != h->imm || h->raddr != dct->dc_key)) {
+		sm_dct_conn_free(nic, c);
+		c = NULL;
+	}
+	if (!connect)
+		return;
+	if (h->raddr != dct->dc_key) {
+		sm_peer_nak(peer, h, SM_NAK_ACCESS);
+		return;
+	}
+	if (c == NULL) {
+		c = conn_make(nic, dct, peer, h->src);
+		if (c == NULL) {
+			sm_peer_nak(peer, h, SM_NAK_LOST);
+			return;
+		}
+		c->dc_life = h->imm;
+		c->psn_rx = h->psn & SM_PSN_MASK;
+	} else if (sm_psn_diff(h->psn, c->psn_rx) > 0) {
+		c->psn_rx = h->psn & SM_PSN_MASK; /* Others got the messages between. */
+	}
+	c->rx.open = false;
+	c->refusing = false;
+	c->nak = 0;
+}
+
+struct sm_qp *
+sm_dct_conn(struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h)
+{
+	bool ready = dct != NULL && dct->type == SM_QPT_DCT && dct->state == SM_QPS_RTR;
+	struct sm_qp *c = ready ? conn_find(dct, peer, h->src) : NULL;
+
+	if (crpc_unlikely(c == NULL))
+		sm_peer_nak(peer, h, ready ? SM_NAK_RECONNECT : SM_NAK_LOST);
+	return c;
+}

@@ -1,0 +1,702 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Queue pairs other than RC: datagrams, unreliable connections, dynamic connections; and completion
+ * queues that change their size.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "crpc_util.h"
+#include "engine_rig.h"
+
+#define QKEY 0x11111111u
+#define DC_KEY UINT64_C(0x0badc0de12345678)
+#define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
+
+static struct rig_host a, b;
+
+static int
+hosts_open(void **state)
+{
+	const char *net = rig_net();
+
+	rig_host_open(&a, net, 1 << 20);
+	rig_host_open(&b, net, 1 << 20);
+	for (uint32_t i = 0; i < a.bytes; i++)
+		a.mem[i] = (uint8_t)(i * 7 + i / 251);
+	return 0;
+}
+
+static int
+hosts_close(void **state)
+{
+	rig_host_close(&a);
+	rig_host_close(&b);
+	return 0;
+}
+
+static void
+type_open(struct rig_host *h, struct rig_qp *q, enum sm_qp_type type)
+{
+	struct rig_qp_conf conf = {.type = type};
+
+	rig_qp_open(h, q, &conf);
+}
+
+static enum sm_qp_state
+state_of(struct rig_qp *q)
+{
+	struct sm_qp_mod m;
+
+	assert_int_equal(sm_qp_query(q->host->nic, q->qp, &m), 0);
+	return m.state;
+}
+
+static void
+expect_ok(struct rig_cq *cq, uint8_t op)
+{
+	assert_int_equal(rig_expect(&a, &b, cq)->op_own >> 4, op);
+}
+
+static void
+expect_error(struct rig_cq *cq, uint8_t op, uint8_t synd)
+{
+	struct mlx5_cqe64 *c = rig_expect(&a, &b, cq);
+
+	assert_int_equal(c->op_own >> 4, op);
+	assert_int_equal(RIG_SYND(c), synd);
+}
+
+static void
+expect_nothing(struct rig_cq *cq)
+{
+	rig_run(&a, &b);
+	assert_null(rig_poll(cq));
+}
+
+/* ---- UD ---- */
+
+static void
+ud_send(struct rig_qp *q, uint32_t qpn, uint32_t qkey, const uint8_t *dgid, uint32_t len)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, 0xabcd0123);
+	rig_wqe_av(&w, qkey, qpn, SM_LID, dgid);
+	rig_wqe_data(&w, a.mem + 64, len, a.key);
+	rig_post(q, &w);
+}
+
+/* A datagram arrives behind 40 bytes, which hold the GRH if there was one. */
+static void
+ud_arrives(void **state)
+{
+	struct rig_host *to[] = {&b, &a};
+	struct rig_qp qa, q[2];
+
+	type_open(&a, &qa, SM_QPT_UD);
+	rig_ready(&qa, QKEY);
+	for (uint32_t i = 0; i < 2; i++) {
+		type_open(to[i], &q[i], SM_QPT_UD);
+		rig_ready(&q[i], QKEY);
+	}
+	for (uint32_t i = 0; i < 200; i++) {
+		struct rig_qp *r = &q[i % 2];
+		const uint8_t *dgid = i % 3 == 0 ? NULL : rig_gid;
+		uint32_t len = i % 5 == 0 ? 4096 : i % 5 == 1 ? 0 : i;
+		uint8_t *buf = r->host->mem + 8192;
+		struct mlx5_cqe64 *c;
+
+		rig_recv(r, buf, 40 + 4096, r->host->key);
+		ud_send(&qa, r->qpn, QKEY, dgid, len);
+		expect_ok(&qa.scq, MLX5_CQE_REQ);
+		c = rig_expect(&a, &b, &r->rcq);
+		assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
+		assert_int_equal(be32toh(c->byte_cnt), len + 40);
+		assert_int_equal(be32toh(c->imm_inval_pkey), 0xabcd0123);
+		assert_int_equal(be32toh(c->flags_rqpn), qa.qpn | (dgid != NULL ? 1u << 28 : 0));
+		assert_int_equal(be16toh(c->slid), SM_LID);
+		assert_memory_equal(buf + 40, a.mem + 64, len);
+		if (dgid == NULL)
+			continue;
+		assert_int_equal(be32toh(*(uint32_t *)(void *)buf), 0x61256789);
+		assert_int_equal(be16toh(*(uint16_t *)(void *)(buf + 4)),
+			12 + 8 + 4 + ((len + 3) & ~3u) + 4);
+		assert_int_equal(buf[6], 0x1b);
+		assert_int_equal(buf[7], 0x34);
+		assert_memory_equal(buf + 8, rig_gid, 16);
+		assert_memory_equal(buf + 24, rig_gid, 16);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		rig_qp_close(&q[i]);
+	rig_qp_close(&qa);
+}
+
+/* Whatever is wrong at the far side is silence; the next good one arrives. */
+static void
+ud_is_lost_silently(void **state)
+{
+	static const uint8_t other[16] = {0xfe, 0x80, 1};
+	struct rig_qp qa, qb, qc;
+	struct rig_wqe w;
+	struct {
+		uint32_t qpn, qkey;
+		uint16_t dlid;
+		const uint8_t *dgid;
+		bool posted;
+	} lost[] = {
+		{0, QKEY + 1, SM_LID, NULL, true},
+		{1, QKEY, SM_LID, NULL, true},            /* No such queue pair. */
+		{0x70 << 16, QKEY, SM_LID, NULL, true}, /* No such context. */
+		{0, QKEY, SM_LID + 1, NULL, true},
+		{0, QKEY, SM_LID, other, true},
+		{2, QKEY, SM_LID, NULL, true}, /* An RC queue pair. */
+		{0, QKEY, SM_LID, NULL, false}, /* No receive WQE. */
+	};
+
+	type_open(&a, &qa, SM_QPT_UD);
+	type_open(&b, &qb, SM_QPT_UD);
+	type_open(&b, &qc, SM_QPT_RC);
+	rig_ready(&qa, QKEY);
+	rig_ready(&qb, QKEY);
+	for (uint32_t i = 0; i < CRPC_DIM(lost); i++) {
+		uint32_t qpn = lost[i].qpn == 0 ? qb.qpn
+			: lost[i].qpn == 2      ? qc.qpn
+			: lost[i].qpn == 1      ? qb.qpn + 1000
+						: lost[i].qpn;
+
+		if (lost[i].posted)
+			rig_recv(&qb, b.mem, 8192, b.key);
+		rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
+		rig_wqe_av(&w, lost[i].qkey, qpn, lost[i].dlid, lost[i].dgid);
+		rig_wqe_data(&w, a.mem, 100, a.key);
+		rig_post(&qa, &w);
+		expect_ok(&qa.scq, MLX5_CQE_REQ);
+		expect_nothing(&qb.rcq);
+		if (!lost[i].posted)
+			rig_recv(&qb, b.mem, 8192, b.key);
+		ud_send(&qa, qb.qpn, QKEY, NULL, 100);
+		expect_ok(&qa.scq, MLX5_CQE_REQ);
+		expect_ok(&qb.rcq, MLX5_CQE_RESP_SEND_IMM);
+	}
+	/* A privileged key in the WQE stands for the sender's own. */
+	rig_recv(&qb, b.mem, 8192, b.key);
+	ud_send(&qa, qb.qpn, 0x80000000, NULL, 1);
+	expect_ok(&qa.scq, MLX5_CQE_REQ);
+	expect_ok(&qb.rcq, MLX5_CQE_RESP_SEND_IMM);
+	rig_qp_close(&qa);
+	rig_qp_close(&qb);
+	rig_qp_close(&qc);
+}
+
+static void
+ud_errors(void **state)
+{
+	struct rig_qp qa, qb;
+	struct rig_wqe w;
+	struct {
+		uint8_t op, synd;
+		uint32_t len, lkey;
+	} bad[] = {
+		{MLX5_OPCODE_SEND, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 4097, a.key},
+		{MLX5_OPCODE_SEND, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 8, a.key + 1},
+		{MLX5_OPCODE_RDMA_WRITE, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, 8, a.key},
+	};
+
+	type_open(&b, &qb, SM_QPT_UD);
+	rig_ready(&qb, QKEY);
+	for (uint32_t i = 0; i < CRPC_DIM(bad); i++) {
+		type_open(&a, &qa, SM_QPT_UD);
+		rig_ready(&qa, QKEY);
+		rig_wqe(&w, bad[i].op, 0, 0);
+		rig_wqe_av(&w, QKEY, qb.qpn, SM_LID, NULL);
+		if (bad[i].op == MLX5_OPCODE_RDMA_WRITE)
+			rig_wqe_raddr(&w, b.mem, b.key);
+		rig_wqe_data(&w, a.mem, bad[i].len, bad[i].lkey);
+		rig_post(&qa, &w);
+		expect_error(&qa.scq, MLX5_CQE_REQ_ERR, bad[i].synd);
+		assert_int_equal(state_of(&qa), SM_QPS_ERR);
+		rig_qp_close(&qa);
+	}
+	type_open(&a, &qa, SM_QPT_UD);
+	rig_ready(&qa, QKEY);
+	rig_recv(&qb, b.mem, 139, b.key);
+	ud_send(&qa, qb.qpn, QKEY, NULL, 100);
+	expect_ok(&qa.scq, MLX5_CQE_REQ);
+	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
+	assert_int_equal(state_of(&qb), SM_QPS_ERR);
+	rig_qp_close(&qa);
+	rig_qp_close(&qb);
+}
+
+/* ---- UC ---- */
+
+static void
+uc_op(struct rig_qp *q, uint8_t op, uint32_t imm, void *raddr, uint32_t rkey, uint32_t len)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, op, SIGNALED, imm);
+	if (op != MLX5_OPCODE_SEND && op != MLX5_OPCODE_SEND_IMM)
+		rig_wqe_raddr(&w, raddr, rkey);
+	rig_wqe_data(&w, a.mem, len, a.key);
+	rig_post(q, &w);
+}
+
+/* What is sent is complete; what finds no receive WQE or no right is dropped as a whole. */
+static void
+uc_arrives_or_not(void **state)
+{
+	struct rig_qp qa, qb;
+	struct sm_qp_mod m;
+
+	type_open(&a, &qa, SM_QPT_UC);
+	type_open(&b, &qb, SM_QPT_UC);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct rig_qp *q = i == 0 ? &qa : &qb;
+
+		rig_init_mod(&m);
+		assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+		rig_rtr_mod(&m, i == 0 ? qb.qpn : qa.qpn);
+		m.mask &= ~(uint32_t)(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+		assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+		m = (struct sm_qp_mod){.mask = IBV_QP_STATE | IBV_QP_SQ_PSN,
+			.state = SM_QPS_RTS,
+			.sq_psn = 0xfffff0};
+		assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	}
+	for (uint32_t i = 0; i < 300; i++) {
+		uint32_t len = i % 4 == 0 ? 100000 : i % 4 == 1 ? 0 : i;
+
+		memset(b.mem, 0, 100000);
+		uc_op(&qa, MLX5_OPCODE_SEND, 0, NULL, 0, len); /* Lost. */
+		expect_ok(&qa.scq, MLX5_CQE_REQ);
+		uc_op(&qa, MLX5_OPCODE_RDMA_WRITE, 0, b.mem + 200000, b.key + 1, len); /* Lost. */
+		expect_ok(&qa.scq, MLX5_CQE_REQ);
+		uc_op(&qa, MLX5_OPCODE_RDMA_WRITE_IMM, 7, b.mem + 200000, b.key, 8); /* Lost. */
+		expect_ok(&qa.scq, MLX5_CQE_REQ);
+		expect_nothing(&qb.rcq);
+		rig_recv(&qb, b.mem, 100000, b.key);
+		rig_recv(&qb, NULL, 0, 0);
+		uc_op(&qa, MLX5_OPCODE_SEND, 0, NULL, 0, len);
+		uc_op(&qa, MLX5_OPCODE_RDMA_WRITE_IMM, i, b.mem + 200000, b.key, len);
+		expect_ok(&qa.scq, MLX5_CQE_REQ);
+		expect_ok(&qa.scq, MLX5_CQE_REQ);
+		expect_ok(&qb.rcq, MLX5_CQE_RESP_SEND);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &qb.rcq)->imm_inval_pkey), i);
+		assert_memory_equal(b.mem, a.mem, len);
+		assert_memory_equal(b.mem + 200000, a.mem, len);
+	}
+	uc_op(&qa, MLX5_OPCODE_RDMA_READ, 0, b.mem, b.key, 8);
+	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+	assert_int_equal(state_of(&qb), SM_QPS_RTS);
+	rig_qp_close(&qa);
+	rig_qp_close(&qb);
+}
+
+/* ---- DC ---- */
+
+struct dct {
+	struct rig_srq srq;
+	struct rig_qp qp;
+	uint32_t next, taken; /* Receives that were posted and used; one at each index, in turn. */
+	uint32_t seen[8];     /* Messages of each sender. */
+	uint32_t mem;         /* Number of its first buffer. */
+};
+
+static void
+dct_open(struct rig_host *h, struct dct *d, uint64_t key)
+{
+	struct rig_qp_conf conf = {.type = SM_QPT_DCT, .dc_key = key, .srq = &d->srq};
+
+	memset(d, 0, sizeof(*d));
+	rig_srq_open(h, &d->srq, 64, 5);
+	rig_qp_open(h, &d->qp, &conf);
+	rig_ready(&d->qp, 0);
+}
+
+static void
+dct_close(struct rig_host *h, struct dct *d)
+{
+	rig_qp_close(&d->qp);
+	rig_srq_close(h, &d->srq);
+}
+
+static void
+dct_recv(struct dct *d, void *buf, uint32_t len)
+{
+	uint32_t i = d->next++ % 64;
+
+	rig_srq_recv(&d->srq, i, (i + 1) % 64, buf, len, d->qp.host->key);
+}
+
+static void
+dci_open(struct rig_host *h, struct rig_qp *q, uint32_t sq_nbb)
+{
+	struct rig_qp_conf conf = {.type = SM_QPT_DCI, .sq_nbb = sq_nbb};
+
+	rig_qp_open(h, q, &conf);
+	rig_ready(q, 0);
+}
+
+static void
+dc_send(struct rig_qp *q, const struct dct *to, uint64_t key, uint32_t imm, uint32_t len)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, imm);
+	rig_wqe_av(&w, key, to->qp.qpn, SM_LID, imm % 2 == 0 ? NULL : rig_gid);
+	rig_wqe_data(&w, q->host->mem + (imm & 0x3ff), len, q->host->key);
+	rig_post(q, &w);
+}
+
+/* Each operation, with the address vector short and long, inline data round the queue's end. */
+static void
+dc_operations(void **state)
+{
+	uint8_t data[200];
+	struct rig_qp q;
+	struct dct d;
+
+	dct_open(&b, &d, DC_KEY);
+	dci_open(&a, &q, 8);
+	for (uint32_t i = 0; i < 400; i++) {
+		const uint8_t *dgid = i % 2 != 0 ? rig_gid : NULL;
+		uint32_t len = i % 3 == 0 ? 1 + i % 190 : 20000;
+		struct rig_wqe w;
+
+		memset(data, (int)i, sizeof(data));
+		rig_wqe(&w, MLX5_OPCODE_NOP, SIGNALED, 0);
+		rig_post(&q, &w);
+		expect_ok(&q.scq, MLX5_CQE_REQ);
+		dct_recv(&d, b.mem, 32768);
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED, i);
+		rig_wqe_av(&w, DC_KEY, d.qp.qpn, SM_LID, dgid);
+		rig_wqe_raddr(&w, b.mem + 65536, b.key);
+		if (len <= sizeof(data))
+			rig_wqe_inline(&w, data, len);
+		else
+			rig_wqe_data(&w, a.mem, len, a.key);
+		rig_post(&q, &w);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &d.qp.rcq)->imm_inval_pkey), i);
+		assert_int_equal(be32toh(d.qp.rcq.last.srqn_uidx), 0x1234);
+		expect_ok(&q.scq, MLX5_CQE_REQ);
+		assert_memory_equal(b.mem + 65536, len <= sizeof(data) ? data : a.mem, len);
+
+		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, SIGNALED, 0);
+		rig_wqe_av(&w, DC_KEY, d.qp.qpn, SM_LID, dgid);
+		rig_wqe_raddr(&w, b.mem + 65536, b.key);
+		rig_wqe_data(&w, a.mem + 131072, len, a.key);
+		rig_post(&q, &w);
+		expect_ok(&q.scq, MLX5_CQE_REQ);
+		assert_memory_equal(a.mem + 131072, b.mem + 65536, len);
+
+		*(uint64_t *)(void *)(b.mem + 32768) = i;
+		rig_wqe(&w, MLX5_OPCODE_ATOMIC_FA, SIGNALED, 0);
+		rig_wqe_av(&w, DC_KEY, d.qp.qpn, SM_LID, dgid);
+		rig_wqe_raddr(&w, b.mem + 32768, b.key);
+		rig_wqe_atomic(&w, 5, 0);
+		rig_wqe_data(&w, a.mem + 131072, 8, a.key);
+		rig_post(&q, &w);
+		expect_ok(&q.scq, MLX5_CQE_REQ);
+		assert_int_equal(*(uint64_t *)(void *)(a.mem + 131072), i);
+		assert_int_equal(*(uint64_t *)(void *)(b.mem + 32768), i + 5);
+	}
+	rig_qp_close(&q);
+	dct_close(&b, &d);
+}
+
+/* A wrong key fails the sender and nobody else. */
+static void
+dc_wrong_key(void **state)
+{
+	struct rig_qp q, good;
+	struct dct d;
+
+	dct_open(&b, &d, DC_KEY);
+	dci_open(&a, &good, 0);
+	for (uint32_t i = 0; i < 20; i++) {
+		dci_open(&a, &q, 0);
+		dct_recv(&d, b.mem, 4096);
+		dct_recv(&d, b.mem, 4096);
+		dc_send(&good, &d, DC_KEY, i, 100);
+		expect_ok(&good.scq, MLX5_CQE_REQ);
+		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
+		dc_send(&q, &d, DC_KEY + 1, i, 100);
+		expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+		expect_nothing(&d.qp.rcq);
+		/* After RESET its numbers begin anew. */
+		rig_set_state(&q, SM_QPS_RESET);
+		rig_ready(&q, 0);
+		dc_send(&q, &d, DC_KEY, i, 100);
+		expect_ok(&q.scq, MLX5_CQE_REQ);
+		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
+		rig_qp_close(&q);
+	}
+	rig_qp_close(&good);
+	dct_close(&b, &d);
+}
+
+/* Remote errors leave the DCT alive. */
+static void
+dc_remote_errors(void **state)
+{
+	struct rig_qp q;
+	struct rig_wqe w;
+	struct dct d;
+
+	dct_open(&b, &d, DC_KEY);
+	dci_open(&a, &q, 0);
+	for (uint32_t i = 0; i < 10; i++) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, 0, 0);
+		rig_wqe_av(&w, DC_KEY, d.qp.qpn, SM_LID, NULL);
+		rig_wqe_raddr(&w, b.mem, b.key + 1);
+		rig_wqe_data(&w, a.mem, 8, a.key);
+		rig_post(&q, &w);
+		expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+		rig_set_state(&q, SM_QPS_RESET);
+		rig_ready(&q, 0);
+		dct_recv(&d, b.mem, 4096);
+		dc_send(&q, &d, DC_KEY, i, 100);
+		expect_ok(&q.scq, MLX5_CQE_REQ);
+		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
+	}
+	assert_int_equal(state_of(&d.qp), SM_QPS_RTR);
+	rig_qp_close(&q);
+	dct_close(&b, &d);
+}
+
+static void
+dc_not_ready(void **state)
+{
+	struct dct d, gone = {.qp.qpn = 0x71 << 16 | 99};
+	struct rig_qp q;
+
+	dct_open(&b, &d, DC_KEY);
+	dci_open(&a, &q, 0);
+	/* No receive WQE: the NIC tries again by itself, as often as it may. */
+	for (uint32_t i = 0; i < 5; i++) {
+		dc_send(&q, &d, DC_KEY, i, 100);
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now);
+		dct_recv(&d, b.mem, 4096);
+		expect_ok(&q.scq, MLX5_CQE_REQ);
+		assert_int_equal(be32toh(rig_expect(&a, &b, &d.qp.rcq)->imm_inval_pkey), i);
+	}
+	dc_send(&q, &d, DC_KEY, 9, 100);
+	expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
+	rig_set_state(&q, SM_QPS_RESET);
+	rig_ready(&q, 0);
+	/* No such context; a context without such a DCT. */
+	dc_send(&q, &gone, DC_KEY, 0, 100);
+	expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+	rig_set_state(&q, SM_QPS_RESET);
+	rig_ready(&q, 0);
+	gone.qp.qpn = d.qp.qpn + 1000;
+	dc_send(&q, &gone, DC_KEY, 0, 100);
+	expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+	rig_qp_close(&q);
+	dct_close(&b, &d);
+}
+
+/* A context that leaves: what waits for it fails, others are reached as before. */
+static void
+dc_target_leaves(void **state)
+{
+	struct rig_host c;
+	struct rig_qp q;
+	struct dct d, dc;
+	char net[80];
+
+	snprintf(net, sizeof(net), "%s", rig_net());
+	rig_host_close(&a);
+	rig_host_close(&b);
+	rig_host_open(&a, net, 1 << 20);
+	rig_host_open(&b, net, 1 << 20);
+	dct_open(&b, &d, DC_KEY);
+	dci_open(&a, &q, 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		rig_host_open(&c, net, 1 << 20);
+		dct_open(&c, &dc, DC_KEY);
+		dct_recv(&dc, c.mem, 4096);
+		dc_send(&q, &dc, DC_KEY, i, 100);
+		assert_int_equal(rig_expect(&a, &c, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
+		assert_non_null(rig_expect(&a, &c, &dc.qp.rcq));
+		dct_close(&c, &dc);
+		rig_host_close(&c);
+		rig_now += 100000000;
+		dct_recv(&d, b.mem, 4096);
+		dc_send(&q, &d, DC_KEY, i, 100);
+		expect_ok(&q.scq, MLX5_CQE_REQ);
+		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
+		dc_send(&q, &dc, DC_KEY, i, 100);
+		expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+		rig_set_state(&q, SM_QPS_RESET);
+		rig_ready(&q, 0);
+	}
+	rig_qp_close(&q);
+	dct_close(&b, &d);
+}
+
+#define NDCI 4u
+#define NDCT 3u
+
+/* Each target on a host has places of its own, behind what senders send. */
+static uint8_t *
+random_buf(const struct dct *d, uint32_t i)
+{
+	return d->qp.host->mem + 65536 + (d->mem + i % 8) * 32768;
+}
+
+static void
+random_drain(struct rig_qp *q, struct dct *d, uint32_t *open)
+{
+	for (uint32_t i = 0; i < NDCI; i++)
+		for (struct mlx5_cqe64 *c; (c = rig_poll(&q[i].scq)) != NULL; open[i]--)
+			assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ);
+	for (uint32_t i = 0; i < NDCT; i++)
+		for (struct mlx5_cqe64 *c; (c = rig_poll(&d[i].qp.rcq)) != NULL; d[i].taken++) {
+			uint32_t imm = be32toh(c->imm_inval_pkey), from = imm >> 24;
+
+			assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
+			/* Of each sender in order, none twice, none left out. */
+			assert_int_equal(imm & 0xffffff, d[i].seen[from]++);
+			assert_memory_equal(random_buf(&d[i], d[i].taken),
+				q[from].host->mem + (imm & 0x3ff), be32toh(c->byte_cnt));
+		}
+}
+
+/* Several senders on two hosts choose among several targets; receives come late. */
+static void
+dc_random(void **state)
+{
+	uint32_t seed = (uint32_t)time(NULL), sent[NDCI][NDCT] = {0}, open[NDCI] = {0};
+	struct rig_host *hosts[] = {&a, &b};
+	struct rig_qp q[NDCI];
+	struct dct d[NDCT];
+
+	printf("seed %u\n", seed);
+	srand(seed);
+	memcpy(b.mem, a.mem, 65536);
+	for (uint32_t i = 0; i < NDCT; i++) {
+		dct_open(hosts[i % 2], &d[i], DC_KEY + i);
+		d[i].mem = i * 8;
+	}
+	rig_rnr_retry = 7; /* For ever. */
+	for (uint32_t i = 0; i < NDCI; i++)
+		dci_open(hosts[i % 2], &q[i], 0);
+	rig_rnr_retry = 3;
+	for (uint32_t n = 0; n < 40000; n++) {
+		uint32_t i = (uint32_t)rand() % NDCI, k = (uint32_t)rand() % NDCT;
+
+		if (rand() % 2 == 0 && d[k].next - d[k].taken < 8)
+			dct_recv(&d[k], random_buf(&d[k], d[k].next), 32768);
+		if (open[i] < 8 && d[k].next - d[k].taken > 4) {
+			uint32_t len = rand() % 4 == 0 ? (uint32_t)rand() % 30000
+						       : (uint32_t)rand() % 64;
+
+			dc_send(&q[i], &d[k], DC_KEY + k, i << 24 | sent[i][k]++, len);
+			open[i]++;
+		}
+		if (rand() % 2 == 0)
+			sm_nic_progress(hosts[rand() % 2]->nic, rig_now += 1000);
+		random_drain(q, d, open);
+	}
+	for (uint32_t n = 0; n < 100000 && (open[0] | open[1] | open[2] | open[3]) != 0; n++) {
+		for (uint32_t k = 0; k < NDCT; k++)
+			if (d[k].next - d[k].taken < 8)
+				dct_recv(&d[k], random_buf(&d[k], d[k].next), 32768);
+		sm_nic_progress(a.nic, rig_now += 1000);
+		sm_nic_progress(b.nic, rig_now);
+		random_drain(q, d, open);
+	}
+	for (uint32_t i = 0; i < NDCI; i++)
+		for (uint32_t k = 0; k < NDCT; k++)
+			assert_int_equal(d[k].seen[i], sent[i][k]);
+	for (uint32_t i = 0; i < NDCI; i++)
+		rig_qp_close(&q[i]);
+	for (uint32_t i = 0; i < NDCT; i++)
+		dct_close(hosts[i % 2], &d[i]);
+}
+
+static void
+refused_dc(void **state)
+{
+	struct sm_qp_attr attr = {.type = SM_QPT_DCT, .pd = a.pd};
+	struct rig_qp rc;
+	struct rig_srq s;
+	struct sm_qp *q;
+	uint32_t n;
+
+	type_open(&a, &rc, SM_QPT_RC);
+	rig_srq_open(&a, &s, 64, 5);
+	attr.send_cq = attr.recv_cq = rc.scq.cq;
+	assert_int_equal(sm_qp_create(a.nic, &attr, &q, &n), EINVAL); /* No SRQ. */
+	attr.type = SM_QPT_DCI;
+	attr.srq = s.srq;
+	attr.dbrec = a.mem;
+	assert_int_equal(sm_qp_create(a.nic, &attr, &q, &n), EINVAL); /* It does not receive. */
+	rig_qp_close(&rc);
+	rig_srq_close(&a, &s);
+}
+
+/* ---- completion queues that change their size ---- */
+
+static void
+cq_resizes(void **state)
+{
+	struct rig_qp_conf conf = {.ncqe = 16};
+	uint32_t sizes[] = {64, 16, 32, 128, 16}, sent = 0, done = 0;
+	struct rig_qp qa, qb;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &qa, &conf);
+	rig_qp_open(&b, &qb, &conf);
+	rig_connect(&qa, &qb);
+	for (uint32_t i = 0; i < 50; i++) {
+		uint32_t n = (i * 7) % 14;
+
+		for (uint32_t k = 0; k < n; k++, sent++) {
+			rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+			rig_wqe_raddr(&w, b.mem, b.key);
+			rig_wqe_data(&w, a.mem, 8, a.key);
+			rig_post(&qa, &w);
+		}
+		rig_run(&a, &b);
+		/* Too small for what is in it. */
+		if (n >= 8)
+			assert_int_equal(sm_cq_resize(a.nic, qa.scq.cq, a.mem, 8, 64), EINVAL);
+		rig_cq_resize(&a, &qa.scq, sizes[i % CRPC_DIM(sizes)]);
+		for (struct mlx5_cqe64 *c; (c = rig_poll(&qa.scq)) != NULL; done++)
+			assert_int_equal(be16toh(c->wqe_counter), done & 0xffff);
+		assert_int_equal(done, sent);
+	}
+	assert_int_equal(sm_cq_resize(a.nic, qa.scq.cq, a.mem, 24, 64), EINVAL);
+	assert_int_equal(sm_cq_resize(a.nic, qa.scq.cq, a.mem + 8, 16, 64), EINVAL);
+	assert_int_equal(sm_cq_resize(a.nic, qa.scq.cq, a.mem, 16, 96), EINVAL);
+	rig_qp_close(&qa);
+	rig_qp_close(&qb);
+}
+
+int
+main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, hosts_open, hosts_close)
+	const struct CMUnitTest tests[] = {
+		T(ud_arrives),
+		T(ud_is_lost_silently),
+		T(ud_errors),
+		T(uc_arrives_or_not),
+		T(dc_operations),
+		T(dc_wrong_key),
+		T(dc_remote_errors),
+		T(dc_not_ready),
+		T(dc_target_leaves),
+		T(dc_random),
+		T(refused_dc),
+		T(cq_resizes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
