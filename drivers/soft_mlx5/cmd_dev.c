@@ -29,10 +29,11 @@ device_attr(const struct uv_ctx *ctx)
 			.max_cqe = UV_CQE_MAX,
 			.max_mr = 1 << 20,
 			.max_pd = 1 << 16,
+			.max_ah = 1 << 20,
 			.max_qp_rd_atom = UV_RD_ATOM_MAX,
 			.max_res_rd_atom = UV_RD_ATOM_MAX * SM_QPS_MAX,
 			.max_qp_init_rd_atom = UV_RD_ATOM_MAX,
-			.atomic_cap = IBV_ATOMIC_NONE,
+			.atomic_cap = IBV_ATOMIC_HCA,
 			.max_srq = 1 << 16,
 			.max_srq_wr = UV_SRQ_WR_MAX,
 			.max_srq_sge = UV_SRQ_SGE_MAX,
@@ -64,6 +65,8 @@ uv_query_device_ex(struct uv_ctx *ctx, struct uv_call *call)
 		return EINVAL;
 	memset(&resp, 0, sizeof(resp));
 	resp.base = device_attr(ctx);
+	resp.timestamp_mask = UINT64_MAX;
+	resp.hca_core_clock = 1000000; /* kHz: one tick is a nanosecond */
 	resp.response_length = (uint32_t)crpc_min(call->out_len, sizeof(resp));
 	uv_reply(call, &resp, sizeof(resp));
 	memset(&drv, 0, sizeof(drv)); /* no offloads */

@@ -211,9 +211,8 @@ cq_attr(const struct uv_call *call, const struct cq_params *p, struct sm_cq_attr
 
 	if (p->comp_vector >= UV_COMP_VECTORS || p->cqe == 0 || p->cqe > UV_CQE_MAX)
 		return EINVAL;
-	if ((p->flags & IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION) != 0)
-		return sm_refuse(EOPNOTSUPP, "a completion queue with timestamps");
-	if ((p->flags & ~(uint32_t)IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) != 0)
+	if ((p->flags & ~(uint32_t)(IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN |
+				IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)) != 0)
 		return EOPNOTSUPP;
 	err = uv_driver_req(call, &drv, sizeof(drv), offsetof(struct mlx5_ib_create_cq, flags));
 	if (err != 0)
@@ -332,6 +331,35 @@ uv_create_cq_ex(struct uv_ctx *ctx, struct uv_call *call)
 	if (err != 0)
 		return err;
 	resp.response_length = sizeof(resp);
+	uv_reply(call, &resp, sizeof(resp));
+	return 0;
+}
+
+int
+uv_resize_cq(struct uv_ctx *ctx, struct uv_call *call)
+{
+	const struct ib_uverbs_resize_cq *req = uv_req(call);
+	struct uv_cq *cq = uv_get(ctx, req->cq_handle, UV_CQ, uv_cq);
+	struct ib_uverbs_resize_cq_resp resp = {0};
+	struct mlx5_ib_resize_cq drv;
+	uint32_t ncqe;
+	int err;
+
+	if (cq == NULL || req->cqe == 0 || req->cqe > UV_CQE_MAX)
+		return EINVAL;
+	err = uv_driver_req(call, &drv, sizeof(drv), sizeof(drv));
+	if (err != 0)
+		return err;
+	ncqe = (uint32_t)crpc_pow2_ceil((uint64_t)req->cqe + 1);
+	if ((drv.cqe_size != 64 && drv.cqe_size != 128) || (drv.buf_addr & 63) != 0)
+		return EINVAL;
+	err = uv_check_range(drv.buf_addr, (uint64_t)ncqe * drv.cqe_size, true);
+	if (err == 0)
+		err = sm_cq_resize(uv_nic(ctx), cq->cq, (void *)(uintptr_t)drv.buf_addr, ncqe,
+				drv.cqe_size);
+	if (err != 0)
+		return err;
+	resp.cqe = ncqe - 1;
 	uv_reply(call, &resp, sizeof(resp));
 	return 0;
 }

@@ -157,13 +157,15 @@ uv_destroy_srq(struct uv_ctx *ctx, struct uv_call *call)
 
 /* ---- queue pairs: create ---- */
 
+#define QP_DC_FLAGS (MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI)
 #define QP_FLAGS                                                                                   \
-	(MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX)
+	(MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |                               \
+			MLX5_QP_FLAG_UAR_PAGE_INDEX | QP_DC_FLAGS)
 
 static const char *
 qp_type_name(uint8_t type, uint32_t flags)
 {
-	if ((flags & (MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI)) != 0)
+	if ((flags & QP_DC_FLAGS) != 0)
 		return "DC";
 	switch (type) {
 	case IBV_QPT_RC:
@@ -213,6 +215,21 @@ qp_buffers(const struct mlx5_ib_create_qp *drv, struct sm_qp_attr *attr)
 	return 0;
 }
 
+static bool
+qp_type(uint8_t verbs_type, uint32_t flags, enum sm_qp_type *type)
+{
+	if (verbs_type == IBV_QPT_DRIVER && (flags & QP_DC_FLAGS) == MLX5_QP_FLAG_TYPE_DCI)
+		*type = SM_QPT_DCI;
+	else if (verbs_type == IBV_QPT_DRIVER && (flags & QP_DC_FLAGS) == MLX5_QP_FLAG_TYPE_DCT)
+		*type = SM_QPT_DCT;
+	else if ((flags & QP_DC_FLAGS) == 0 && (verbs_type == IBV_QPT_RC ||
+				verbs_type == IBV_QPT_UC || verbs_type == IBV_QPT_UD))
+		*type = (enum sm_qp_type)verbs_type;
+	else
+		return false;
+	return true;
+}
+
 static int
 qp_attr(const struct uv_call *call, const struct ib_uverbs_create_qp *req, struct sm_qp_attr *attr)
 {
@@ -223,22 +240,26 @@ qp_attr(const struct uv_call *call, const struct ib_uverbs_create_qp *req, struc
 			call, &drv, sizeof(drv), offsetof(struct mlx5_ib_create_qp, ece_options));
 	if (err != 0)
 		return err;
-	if ((drv.flags & (MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI)) != 0 ||
-			(req->qp_type != IBV_QPT_RC && req->qp_type != IBV_QPT_UC &&
-					req->qp_type != IBV_QPT_UD))
+	if (!qp_type(req->qp_type, drv.flags, &attr->type))
 		return sm_refuse(EOPNOTSUPP, "a QP %s", qp_type_name(req->qp_type, drv.flags));
 	if ((drv.flags & ~(uint32_t)QP_FLAGS) != 0 ||
-			(drv.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) == 0)
+			(drv.flags & (MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_TYPE_DCT)) == 0)
 		return sm_refuse(EOPNOTSUPP, "a QP with mlx5 flags 0x%x", drv.flags);
 	if (req->max_send_wr > UV_WR_MAX || req->max_recv_wr > UV_WR_MAX ||
 			req->max_send_sge > UV_SGE_MAX || req->max_recv_sge > UV_SGE_MAX)
 		return EINVAL;
-	attr->type = (enum sm_qp_type)req->qp_type;
-	attr->rq_nwqe = req->is_srq ? 0 : drv.rq_wqe_count;
 	attr->uidx = drv.uidx;
+	if (attr->type == SM_QPT_DCT) {
+		attr->dc_key = drv.access_key;
+		return 0;
+	}
+	attr->rq_nwqe = req->is_srq ? 0 : drv.rq_wqe_count;
 	attr->uar_page = drv.bfreg_index;
 	attr->scatter_cqe = (drv.flags & MLX5_QP_FLAG_SCATTER_CQE) != 0;
-	return qp_buffers(&drv, attr);
+	err = qp_buffers(&drv, attr);
+	if (attr->type == SM_QPT_DCI) /* It only sends, whatever room was made. */
+		attr->rq_nwqe = 0;
+	return err;
 }
 
 static int
@@ -250,7 +271,7 @@ qp_objects(struct uv_ctx *ctx, const struct ib_uverbs_create_qp *req, struct uv_
 	qp->recv_cq = uv_get(ctx, req->recv_cq_handle, UV_CQ, uv_cq);
 	if (qp->pd == NULL || qp->send_cq == NULL || qp->recv_cq == NULL)
 		return EINVAL;
-	if (req->is_srq) {
+	if (req->is_srq && attr->type != SM_QPT_DCI) {
 		qp->srq = uv_get(ctx, req->srq_handle, UV_SRQ, uv_srq);
 		if (qp->srq == NULL)
 			return EINVAL;
@@ -280,7 +301,6 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call, const struct ib_uverbs_creat
 	struct mlx5_ib_create_qp_resp drv = {0};
 	struct sm_qp_attr attr = {0};
 	struct uv_qp *qp;
-	uint32_t qpn;
 	int err;
 
 	err = qp_attr(call, req, &attr);
@@ -294,7 +314,7 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call, const struct ib_uverbs_creat
 	err = qp_objects(ctx, req, qp, &attr);
 	if (err != 0)
 		goto err_free;
-	err = sm_qp_create(uv_nic(ctx), &attr, &qp->qp, &qpn);
+	err = sm_qp_create(uv_nic(ctx), &attr, &qp->qp, &qp->qpn);
 	if (err == EOPNOTSUPP)
 		sm_refuse(err, "a QP %s", qp_type_name(req->qp_type, 0));
 	if (err != 0)
@@ -305,7 +325,8 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call, const struct ib_uverbs_creat
 	qp_hold(qp, 1);
 	qp->sq_sig_all = req->sq_sig_all;
 	resp->qp_handle = qp->obj.handle;
-	resp->qpn = qpn;
+	qp->is_dct = attr.type == SM_QPT_DCT;
+	resp->qpn = qp->is_dct ? 0 : qp->qpn; /* A DCT's is told when it can be reached. */
 	resp->max_send_wr = req->max_send_wr;
 	resp->max_recv_wr = attr.rq_nwqe;
 	resp->max_send_sge = req->max_send_sge;
@@ -357,7 +378,8 @@ uv_create_qp_ex(struct uv_ctx *ctx, struct uv_call *call)
 
 	if (ex->comp_mask != 0)
 		return sm_refuse(EOPNOTSUPP, "a QP with an indirection table");
-	if (ex->create_flags != 0)
+	/* Datagrams to oneself by multicast, of which there is none. */
+	if ((ex->create_flags & ~(uint32_t)IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0)
 		return sm_refuse(EOPNOTSUPP, "a QP with create flags 0x%x", ex->create_flags);
 	err = create_qp(ctx, call, &req, &resp.base);
 	if (err != 0)
@@ -462,13 +484,18 @@ int
 uv_modify_qp_ex(struct uv_ctx *ctx, struct uv_call *call)
 {
 	struct ib_uverbs_ex_modify_qp_resp resp = {0};
+	const struct ib_uverbs_modify_qp *req = uv_req(call);
 	struct mlx5_ib_modify_qp_resp drv = {0};
+	struct uv_qp *qp;
 	int err = modify_qp(ctx, call, uv_req(call)); /* its first part is the plain request */
 
 	if (err != 0)
 		return err;
 	resp.response_length = sizeof(resp);
 	drv.response_length = (uint32_t)crpc_min(call->uhw_out_len, sizeof(drv));
+	qp = uv_get(ctx, req->qp_handle, UV_QP, uv_qp);
+	if (qp->is_dct && req->qp_state == IBV_QPS_RTR)
+		drv.dctn = qp->qpn;
 	uv_reply(call, &resp, sizeof(resp));
 	uv_reply_driver(call, &drv, sizeof(drv));
 	return 0;

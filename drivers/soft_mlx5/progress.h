@@ -7,8 +7,8 @@
  * Who runs the NIC. There is no processor on a card, so some thread of the program must:
  *
  * - a poll loop that knows us calls soft_mlx5_progress() when it found nothing (soft_mlx5.h);
- * - any other program is driven from its own empty ibv_poll_cq(), which is wrapped when it opens
- *   the device;
+ * - any other program is driven from its own empty ibv_poll_cq() or ibv_start_poll(), which are
+ *   wrapped when it opens the device or makes the queue;
  * - a program that waits elsewhere (blocked for an event, watching memory, a passive target) is
  *   driven by a helper thread. It sleeps, looks every millisecond whether anybody else drives, and
  *   works only where nobody does; while it finds work it comes back sooner.

@@ -28,6 +28,7 @@
 #define SM_FW_MAJOR   16
 #define SM_FW_MINOR   35
 #define SM_FW_SUB     2000
+#define SM_GID_PREFIX UINT64_C(0xfe80000000000000)
 #define SM_NODE_GUID  UINT64_C(0x020000fffe000100) /**< Plus the number of the device. */
 
 /* The numbers that the kernel gives to uverbs character devices. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "uverbs.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "progress.h"
 #include "say.h"
+#include "sysfs.h"
 
 #define ATTRS_MAX 64
 #define EX(cmd)   (IB_USER_VERBS_CMD_FLAG_EXTENDED | (cmd))
@@ -115,7 +117,12 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 			.comp_event = uv_comp_event,
 			.async_event = uv_async_event,
 	};
-	int err = sm_nic_create(&attr, nic);
+	uint64_t gid[2] = {htobe64(SM_GID_PREFIX),
+			htobe64(SM_NODE_GUID + (uint64_t)ctx->device)};
+	int err;
+
+	memcpy(attr.gid, gid, sizeof(attr.gid));
+	err = sm_nic_create(&attr, nic);
 
 	if (err == ENOSPC)
 		sm_complain("net '%s': all %d places are taken by living processes; close some, or "
@@ -166,6 +173,8 @@ get_context(struct uv_ctx *ctx, struct uv_call *call)
 			.cqe_version = 1,
 			.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
 			.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
+			.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET,
+			.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
 			.log_uar_size = 12,
 			.num_uars_per_page = 1,
 	};
@@ -182,7 +191,9 @@ get_context(struct uv_ctx *ctx, struct uv_call *call)
 		err = uv_chan_create(SM_FILE_ASYNC, &ctx->async, &fd);
 	if (err != 0)
 		return err;
-	err = make_nic(ctx, &nic);
+	err = ctx->clock != NULL ? 0 : uv_clock_open(ctx);
+	if (err == 0)
+		err = make_nic(ctx, &nic);
 	if (err != 0) {
 		close(fd);
 		ctx->async = NULL;
@@ -231,6 +242,7 @@ release_device(struct sm_file *file)
 	while ((obj = uv_objs_at_or_after(&ctx->objs, 1)) != NULL)
 		free_obj(ctx, obj);
 	uv_objs_fini(&ctx->objs);
+	uv_clock_close(ctx);
 	if (ctx->async != NULL)
 		uv_chan_put(ctx->async);
 	pthread_mutex_unlock(&ctx->lock);
@@ -298,7 +310,7 @@ uv_open(int n, int flags)
 	fd = memfd_create("soft_mlx5", (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
 	if (fd < 0)
 		goto err_free;
-	if (ftruncate(fd, (off_t)UV_PAGE * (UV_UARS_MAX + 1)) != 0)
+	if (ftruncate(fd, (off_t)(UV_PAGE * (UV_PAGE_CLOCK_INFO + 1))) != 0)
 		goto err_close;
 	err = sm_file_add(&ctx->file, fd);
 	if (err == 0)
@@ -435,6 +447,59 @@ uar_destroy(struct uv_ctx *ctx, const struct attrs *set)
 	return 0;
 }
 
+/* ---- the GID table: one entry, the others are empty ---- */
+
+static uint64_t
+attr_value(const struct attrs *set, uint16_t id)
+{
+	const struct ib_uverbs_attr *attr = find_attr(set, id);
+
+	return attr != NULL && attr->len <= sizeof(attr->data) ? attr->data : 0;
+}
+
+static struct ib_uverbs_gid_entry
+gid_entry(const struct uv_ctx *ctx)
+{
+	struct ib_uverbs_gid_entry entry = {.port_num = 1, .gid_type = IBV_GID_TYPE_IB};
+
+	entry.gid[0] = htobe64(SM_GID_PREFIX);
+	entry.gid[1] = htobe64(SM_NODE_GUID + (uint64_t)ctx->device);
+	return entry;
+}
+
+static int
+query_gid_table(struct uv_ctx *ctx, const struct attrs *set)
+{
+	struct ib_uverbs_gid_entry entry = gid_entry(ctx);
+	uint64_t size = attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), n = 1;
+
+	if (size != sizeof(entry) ||
+			(uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) != 0)
+		return EINVAL;
+	return put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, &entry, sizeof(entry)) &&
+					put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES,
+							&n, sizeof(n))
+			? 0
+			: EINVAL;
+}
+
+static int
+query_gid_entry(struct uv_ctx *ctx, const struct attrs *set)
+{
+	struct ib_uverbs_gid_entry entry = gid_entry(ctx);
+	uint32_t index = (uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
+
+	if ((uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_PORT) != 1 ||
+			index >= SM_GIDS ||
+			(uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS) != 0)
+		return EINVAL;
+	if (index != 0)
+		return ENODATA;
+	return put_attr(set, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry, sizeof(entry))
+			? 0
+			: EINVAL;
+}
+
 /* ---- dispatch ---- */
 
 struct uv_cmd {
@@ -479,6 +544,8 @@ static const struct uv_cmd commands[] = {
 				struct ib_uverbs_create_comp_channel_resp, uv_create_comp_channel),
 		CMD(IB_USER_VERBS_CMD_CREATE_CQ, struct ib_uverbs_create_cq,
 				struct ib_uverbs_create_cq_resp, uv_create_cq),
+		CMD(IB_USER_VERBS_CMD_RESIZE_CQ, struct ib_uverbs_resize_cq,
+				struct ib_uverbs_resize_cq_resp, uv_resize_cq),
 		CMD(IB_USER_VERBS_CMD_DESTROY_CQ, struct ib_uverbs_destroy_cq,
 				struct ib_uverbs_destroy_cq_resp, uv_destroy_cq),
 		CMD(IB_USER_VERBS_CMD_CREATE_SRQ, struct ib_uverbs_create_srq,
@@ -513,7 +580,6 @@ static const struct uv_cmd commands[] = {
 		REFUSED(IB_USER_VERBS_CMD_DESTROY_AH),
 		REFUSED(IB_USER_VERBS_CMD_ALLOC_MW),
 		REFUSED(IB_USER_VERBS_CMD_DEALLOC_MW),
-		REFUSED(IB_USER_VERBS_CMD_RESIZE_CQ),
 		REFUSED(IB_USER_VERBS_CMD_ATTACH_MCAST),
 		REFUSED(IB_USER_VERBS_CMD_DETACH_MCAST),
 		REFUSED(IB_USER_VERBS_CMD_OPEN_XRCD),
@@ -616,6 +682,12 @@ dispatch(struct uv_ctx *ctx, const struct ib_uverbs_ioctl_hdr *hdr, const struct
 	if (hdr->object_id == MLX5_IB_OBJECT_UAR &&
 			hdr->method_id == MLX5_IB_METHOD_UAR_OBJ_DESTROY)
 		return uar_destroy(ctx, set);
+	if (hdr->object_id == UVERBS_OBJECT_DEVICE &&
+			hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE)
+		return query_gid_table(ctx, set);
+	if (hdr->object_id == UVERBS_OBJECT_DEVICE &&
+			hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY)
+		return query_gid_entry(ctx, set);
 	if (sm_tracing())
 		sm_trace("fd %d method 0x%x/0x%x: none", ctx->fd, hdr->object_id, hdr->method_id);
 	if (!is_probe(hdr->object_id, hdr->method_id))

@@ -11,6 +11,7 @@
  *              cmd_obj.c   PD, MR, CQ, completion channel
  *              cmd_qp.c    SRQ, QP
  *              event.c     completion channels and asynchronous events
+ *              clock.c     the device's clock
  *              memory.c    is this range mapped?
  *
  * libibverbs probes once whether the ioctl can carry the commands of the older write(2)
@@ -37,6 +38,8 @@
 #define UV_REQ_MAX      256  /**< Bytes of a request that are looked at. */
 #define UV_UARS_MAX     1024 /**< UAR pages of a context. */
 #define UV_PAGE         4096
+#define UV_PAGE_CLOCK      (UINT64_C(5) << 8) /**< MLX5_IB_MMAP_CORE_CLOCK, as libmlx5 makes it. */
+#define UV_PAGE_CLOCK_INFO (UINT64_C(7) << 8) /**< MLX5_IB_MMAP_CLOCK_INFO, version 1. */
 #define UV_COMP_VECTORS 1
 #define UV_CQE_MAX      4194303 /**< CQ entries less one. */
 #define UV_WR_MAX       32768   /**< WQEs or WQE blocks of a queue. */
@@ -46,6 +49,8 @@
 #define UV_RD_ATOM_MAX  16
 
 typedef int (*uv_poll_fn)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+typedef struct ibv_cq_ex *(*uv_create_cq_fn)(
+		struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 
 /** One end of a socket pair is the program's descriptor, the other one ours to send events. */
 struct uv_chan {
@@ -66,6 +71,7 @@ struct uv_ctx {
 	uint32_t uar_next;
 	uint32_t uars;
 	bool uar_used[UV_UARS_MAX];
+	_Atomic uint64_t *clock; /**< The page that the program maps; big endian. */
 
 	/** NULL before GET_CONTEXT. */
 	struct sm_nic *_Atomic nic;
@@ -74,6 +80,7 @@ struct uv_ctx {
 
 	/* progress.c */
 	uv_poll_fn poll;         /**< libmlx5's ibv_poll_cq, if hooked. */
+	uv_create_cq_fn create_cq_ex;
 	uint32_t seen_calls;     /**< Helper thread: calls at its last look. */
 	uint64_t quiet_since_ns; /**< Helper thread: no calls since. */
 	char guard[CRPC_CACHE_GUARD];
@@ -128,6 +135,8 @@ struct uv_qp {
 	struct uv_srq *srq;
 	struct ib_uverbs_create_qp_resp cap;
 	uint8_t sq_sig_all;
+	bool is_dct;
+	uint32_t qpn;
 	struct uv_events async;
 };
 
@@ -186,6 +195,7 @@ int uv_dereg_mr(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_comp_channel(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_cq(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_cq_ex(struct uv_ctx *ctx, struct uv_call *call);
+int uv_resize_cq(struct uv_ctx *ctx, struct uv_call *call);
 int uv_destroy_cq(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_srq(struct uv_ctx *ctx, struct uv_call *call);
 int uv_modify_srq(struct uv_ctx *ctx, struct uv_call *call);
@@ -215,6 +225,18 @@ uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events, size_t m
 bool uv_unmark_late(struct uv_cq *cq);
 /** Send again what did not fit. */
 void uv_send_late(struct uv_ctx *ctx);
+
+/* ---- clock.c ---- */
+
+int uv_clock_open(struct uv_ctx *ctx);
+void uv_clock_close(struct uv_ctx *ctx);
+
+/** Show the time; harmless if several threads do. */
+static inline void
+uv_clock_tick(struct uv_ctx *ctx, uint64_t now_ns)
+{
+	crpc_store_relaxed(ctx->clock, __builtin_bswap64(now_ns));
+}
 
 /* ---- memory.c ---- */
 

@@ -4,7 +4,7 @@
 # What the adapter lacks is refused with an error and named once on stderr, never silently wrong;
 # wrong settings are named too.
 . "$(dirname "$0")/lib.sh"
-need ibv_ud_pingpong ibv_uc_pingpong ibv_devices
+need ibv_devices ibv_xsrq_pingpong
 
 refused() { # TEXT CMD...: fails, and says TEXT once
 	local text=$1 rc
@@ -17,11 +17,7 @@ refused() { # TEXT CMD...: fails, and says TEXT once
 	ok "$*: $text"
 }
 
-refused 'a QP UD' ibv_ud_pingpong -p "$(free_port)"
-refused 'a QP UC' ibv_uc_pingpong -p "$(free_port)"
-if command -v ibv_xsrq_pingpong >/dev/null; then
-	refused 'uverbs command OPEN_XRCD' ibv_xsrq_pingpong -p "$(free_port)"
-fi
+refused 'uverbs command OPEN_XRCD' ibv_xsrq_pingpong -p "$(free_port)"
 SOFT_MLX5_PROGRESS=fast "$SOFT_MLX5" ibv_devices >"$TMP/mode.out" 2>&1
 [ $? -eq 2 ] && grep -q "progress is 'fast'" "$TMP/mode.out" || fail "a wrong progress mode passes"
 "$SOFT_MLX5" --net 'a/b' ibv_devices >"$TMP/net.out" 2>&1

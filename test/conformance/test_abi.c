@@ -300,7 +300,7 @@ limits_are_checked(void **state)
 	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = {.send_cq = cq,
 			.recv_cq = cq,
-			.qp_type = IBV_QPT_UD,
+			.qp_type = IBV_QPT_RAW_PACKET,
 			.cap = {.max_send_wr = 16,
 					.max_recv_wr = 16,
 					.max_send_sge = 1,
