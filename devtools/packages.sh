@@ -22,6 +22,7 @@ test_packages=(
 	ibverbs-utils perftest      # foreign programs that run on the software NIC
 	clang libclang-rt-14-dev llvm   # second compiler, its sanitizer runtimes, their symbolizer
 	python3 binutils
+	python3-pyverbs             # rdma-core's own test suite, which runs on the software NIC
 	valgrind                    # counts instructions, which no clock disturbs
 	clang-format                # devtools/wrap-lines.py
 )

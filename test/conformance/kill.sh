@@ -60,9 +60,9 @@ endless client
 next_run
 
 # More dead processes than a net has places.
-for i in $(seq 30); do
+for i in $(seq 14); do
 	pids=
-	for _ in $(seq 10); do
+	for _ in $(seq 20); do
 		"$SOFT_MLX5" ibv_rc_pingpong -p "$(free_port)" >/dev/null 2>&1 &
 		pids="$pids $!"
 	done
