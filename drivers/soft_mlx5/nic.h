@@ -34,6 +34,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "soft_mlx5.h"
+
 #define SM_SLOTS 256           /**< Contexts on one host: 8 bits of a QPN. */
 #define SM_QPS_MAX 65536       /**< QPs of one context: 16 bits of a QPN. */
 #define SM_MSG_MAX (1u << 30)  /**< Bytes of one message, as a ConnectX allows. */
@@ -195,6 +197,9 @@ void sm_nic_fork_child(struct sm_nic *nic);
  *   Number of WQEs, packets and completions handled; 0 if idle or if another thread is at it.
  */
 uint32_t sm_nic_progress(struct sm_nic *nic, uint64_t now_ns);
+
+/** The ledger of queue pair @p qpn, or of all if that is 0; ENOENT. */
+int sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out);
 
 /** True if no WQE, packet or timer is pending that this nic could work on. */
 bool sm_nic_idle(struct sm_nic *nic);

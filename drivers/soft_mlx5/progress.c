@@ -160,6 +160,23 @@ soft_mlx5_progress(struct ibv_context *context)
 	return ctx != NULL ? drive(ctx) : 0;
 }
 
+EXPORT int
+soft_mlx5_ledger(struct ibv_context *context, uint32_t qpn, struct soft_mlx5_ledger *ledger,
+		uint64_t size)
+{
+	struct uv_ctx *ctx = ctx_of(context);
+	struct sm_nic *nic = ctx != NULL ? crpc_load_acquire(&ctx->nic) : NULL; /* A3 */
+	struct soft_mlx5_ledger full;
+	int err;
+
+	if (nic == NULL || ctx->dead)
+		return EINVAL;
+	err = sm_nic_ledger(nic, qpn, &full);
+	if (err == 0)
+		memcpy(ledger, &full, crpc_min(size, sizeof(full)));
+	return err;
+}
+
 /* ---- hook ---- */
 
 /*

@@ -4,10 +4,10 @@
 
 /**
  * @file
- * The one symbol that the software ConnectX offers to poll loops.
+ * The symbols that the software ConnectX offers to programs that know of it.
  *
- * A program never links it: it looks the name up once with dlsym(RTLD_DEFAULT) when it opened a
- * device. Where the program runs on a real card the symbol is not there.
+ * A program never links them: it looks a name up once with dlsym(RTLD_DEFAULT) when it opened a
+ * device. Where the program runs on a real card the symbols are not there.
  */
 
 #include <stdint.h>
@@ -28,5 +28,56 @@ struct ibv_context;
 uint32_t soft_mlx5_progress(struct ibv_context *context);
 
 #define SOFT_MLX5_PROGRESS_SYMBOL "soft_mlx5_progress"
+
+/**
+ * What a card would have done for the same work.
+ *
+ * Everything counts from the creation of the queue pair or the context on. PCIe bytes follow from
+ * the transfers by the usual arithmetic: TLPs with a payload of 256 bytes, read requests of 512
+ * bytes, 24 bytes of framing and header with a write or a read request, 20 with a completion.
+ * Bytes on the wire are those of InfiniBand packets of the path's MTU, with LRH, BTH, extended
+ * headers, GRH if the path has one, ICRC and VCRC. Work that a program polls for in its own memory
+ * costs a card nothing and is not here; nor is what a card prefetches in vain.
+ *
+ * The software sees registers when it is driven: doorbells that were overwritten before that count
+ * as one. A program that drives after each doorbell has them exactly.
+ */
+struct soft_mlx5_ledger {
+	uint64_t doorbells;        /**< Those with BlueFlame included. */
+	uint64_t blueflame;        /**< Doorbells that brought their WQE. */
+	uint64_t blueflame_blocks; /**< 64-byte blocks that they brought. */
+	uint64_t wqe_blocks;       /**< 64-byte blocks of send WQEs that were fetched. */
+	uint64_t recv_wqes;        /**< Receive WQEs that were used. */
+	uint64_t cqes;
+	uint64_t dma_reads;        /**< Of memory, by the card: WQEs, payload. */
+	uint64_t dma_read_bytes;
+	uint64_t dma_writes;       /**< Of memory, by the card: payload, CQEs. */
+	uint64_t dma_write_bytes;
+	uint64_t pcie_to_host;     /**< Bytes over PCIe, TLPs with all their framing. */
+	uint64_t pcie_to_card;
+	uint64_t tx_packets;
+	uint64_t tx_bytes;         /**< On the wire, headers included. */
+	uint64_t rx_packets;
+	uint64_t rx_bytes;
+};
+
+/**
+ * Read the ledger of a context or of one of its queue pairs.
+ *
+ * @param context
+ *   What ibv_open_device() gave.
+ * @param qpn
+ *   Of a queue pair of this context; 0: of the context, queue pairs that are gone included.
+ * @param ledger
+ *   Filled.
+ * @param size
+ *   Of *ledger as the program knows it; more than that is not written.
+ * @return
+ *   0, ENOENT (no such queue pair) or EINVAL (not a context of ours).
+ */
+int soft_mlx5_ledger(struct ibv_context *context, uint32_t qpn, struct soft_mlx5_ledger *ledger,
+	uint64_t size);
+
+#define SOFT_MLX5_LEDGER_SYMBOL "soft_mlx5_ledger"
 
 #endif

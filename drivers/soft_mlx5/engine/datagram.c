@@ -32,11 +32,15 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 
 	if (peer != NULL && !sm_tx_room(&peer->tx, t->swr.len, SM_RING_RESERVE, &room))
 		return SM_STEP_FULL;
-	synd = sm_gather(nic, qp->pd, &t->cur, room.payload, t->swr.len);
+	synd = sm_gather(nic, qp, &t->cur, room.payload, t->swr.len);
 	if (crpc_unlikely(synd != 0)) {
 		sm_sq_fail(nic, qp, (uint8_t)synd);
 		return SM_STEP_BLOCKED;
 	}
+	sm_count_piece(&qp->n.tx, t->swr.len,
+		(t->last & SM_PKT_IMM) != 0 ? SM_KIND_DATAGRAM_IMM : SM_KIND_DATAGRAM, true,
+		qp->mtu_shift);
+	qp->n.tx.grhs += t->av.grh >> 63;
 	if (peer != NULL) {
 		h.dst = t->av.qpn;
 		h.src = qp->qpn;
@@ -90,11 +94,15 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 		qp->state == SM_QPS_ERR || h->rkey != qp->attr.qkey || len > SM_MTU_BYTES ||
 		!sm_recv_take(nic, qp))
 		return;
+	sm_count_piece(&qp->n.rx, len,
+		(flags & SM_PKT_IMM) != 0 ? SM_KIND_DATAGRAM_IMM : SM_KIND_DATAGRAM, true,
+		qp->mtu_shift);
+	qp->n.rx.grhs += h->raddr >> 63;
 	sm_recv_cursor(qp);
 	grh_make(nic, h, grh);
-	synd = sm_scatter(nic, sm_recv_pd(qp), &qp->rx.cur, grh, sizeof(grh));
+	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->rx.cur, grh, sizeof(grh));
 	if (synd == 0)
-		synd = sm_scatter(nic, sm_recv_pd(qp), &qp->rx.cur, payload, len);
+		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->rx.cur, payload, len);
 	wc = (struct sm_wc){
 		.op = (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND,
 		.solicited = (flags & SM_PKT_SE) != 0,

@@ -35,6 +35,7 @@ control_send(struct sm_qp *qp, enum sm_pkt_type type)
 	h.imm = qp->dc_life;
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(&qp->peer->tx, &room, 0, type, 0);
+	qp->n.tx.kind[SM_KIND_CONTROL]++;
 	return true;
 }
 
@@ -111,6 +112,7 @@ sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *c)
 	if (c->answering)
 		TAILQ_REMOVE(&nic->answers, c, answer_link);
 	sm_peer_leave(nic, c);
+	sm_count_add(&c->dct->n, &c->n);
 	LIST_REMOVE(c, conn_link);
 	LIST_INSERT_HEAD(&nic->spare_conns, c, conn_link);
 }
@@ -147,6 +149,8 @@ conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t 
 	c->access = dct->access;
 	c->attr.min_rnr_timer = dct->attr.min_rnr_timer;
 	c->attr.max_dest_rd_atomic = SM_RD_MAX;
+	c->mtu_shift = dct->mtu_shift;
+	c->headers = dct->headers;
 	sm_peer_join(peer, c);
 	LIST_INSERT_HEAD(&dct->conns, c, conn_link);
 	return c;
@@ -185,6 +189,7 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 	} else if (sm_psn_diff(h->psn, c->psn_rx) > 0) {
 		c->psn_rx = h->psn & SM_PSN_MASK; /* Others got the messages between. */
 	}
+	c->n.rx.kind[SM_KIND_CONTROL]++;
 	c->rx.open = false;
 	c->refusing = false;
 	c->nak = 0;

@@ -213,8 +213,7 @@ inline_copy(const struct sm_cursor *c, uint8_t *dst, uint32_t n)
 }
 
 uint32_t
-sm_gather(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur, uint8_t *dst,
-	uint32_t n)
+sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst, uint32_t n)
 {
 	while (n != 0) {
 		uint32_t count, units = 1, part;
@@ -235,10 +234,11 @@ sm_gather(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur, uin
 			if (crpc_unlikely(cur->off > count))
 				return SM_SYND_LOCAL_QP_OP;
 			part = (uint32_t)crpc_min(n, count - cur->off);
-			src = sm_mem(nic, pd, sm_be32(cur->seg + 4),
+			src = sm_mem(nic, qp->pd, sm_be32(cur->seg + 4),
 				sm_be64(cur->seg + 8) + cur->off, part, 0);
 			if (crpc_unlikely(src == NULL))
 				return SM_SYND_LOCAL_PROT;
+			sm_count_read(&qp->n, part);
 			memcpy(dst, src, part);
 		} else {
 			part = 0;
@@ -253,8 +253,8 @@ sm_gather(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur, uin
 }
 
 uint32_t
-sm_scatter(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur, const uint8_t *src,
-	uint32_t n)
+sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd, struct sm_cursor *cur,
+	const uint8_t *src, uint32_t n)
 {
 	while (n != 0) {
 		uint32_t count, lkey, part;
@@ -277,6 +277,7 @@ sm_scatter(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur, co
 			SM_ACCESS_LOCAL_WRITE);
 		if (crpc_unlikely(dst == NULL))
 			return SM_SYND_LOCAL_PROT;
+		sm_count_write(&qp->n, part);
 		memcpy(dst, src, part);
 		src += part;
 		n -= part;

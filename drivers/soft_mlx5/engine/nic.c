@@ -103,6 +103,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic->qpn_base = nic->slot << 16;
 	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
 	nic->rings = sm_wire_rings(nic->wire);
+	nic->asked = sm_wire_asked(nic->wire);
 	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
 	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot));
 	*nicp = nic;
@@ -185,6 +186,15 @@ sm_nic_fork_child(struct sm_nic *nic)
 	nic->wire = NULL;
 }
 
+/* The register's second word as we leave it, which is the second one of no WQE. */
+#define UAR_NO_BLUEFLAME UINT64_MAX
+
+static inline _Atomic uint64_t *
+uar_reg(const struct sm_uar *u, uint32_t i)
+{
+	return (_Atomic uint64_t *)(void *)(u->page + UAR_BF + i * UAR_BF_STEP);
+}
+
 int
 sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page)
 {
@@ -195,6 +205,8 @@ sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page)
 		return ENOMEM;
 	u->id = page_id;
 	u->page = page;
+	for (uint32_t i = 0; i < SM_BF_REGS; i++)
+		crpc_store_relaxed(uar_reg(u, i) + 1, UAR_NO_BLUEFLAME);
 	TAILQ_INIT(&u->qps);
 	if (sm_lock_live(nic) != 0) {
 		free(u);
@@ -270,12 +282,6 @@ sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd)
 	return 0;
 }
 
-static inline _Atomic uint64_t *
-uar_reg(const struct sm_uar *u, uint32_t i)
-{
-	return (_Atomic uint64_t *)(void *)(u->page + UAR_BF + i * UAR_BF_STEP);
-}
-
 /* All queue pairs of a page: a doorbell can overwrite another one in the same register. */
 static void
 uar_sweep(struct sm_nic *nic, struct sm_uar *u)
@@ -287,6 +293,20 @@ uar_sweep(struct sm_nic *nic, struct sm_uar *u)
 		next = TAILQ_NEXT(qp, uar_link);
 		sm_sq_ring(nic, qp);
 	}
+}
+
+/* A doorbell that is more than the first word of its WQE is the WQE. */
+static inline void
+doorbell_count(struct sm_uar *u, uint32_t i, uint32_t qpn_ds, struct sm_qp *qp)
+{
+	_Atomic uint64_t *second = uar_reg(u, i) + 1;
+
+	qp->n.doorbells++;
+	if (crpc_load_relaxed(second) == UAR_NO_BLUEFLAME)
+		return;
+	crpc_store_relaxed(second, UAR_NO_BLUEFLAME);
+	qp->n.blueflame++;
+	qp->n.blueflame_blocks += ((qpn_ds & 0x3f) + 3) / 4;
 }
 
 /*
@@ -310,15 +330,19 @@ uar_poll(struct sm_nic *nic, struct sm_uar *u)
 		/* The doorbell record was written before. */
 		uint64_t v = crpc_load_acquire(uar_reg(u, i));
 		struct sm_qp *qp;
+		uint32_t word;
 
 		if (v == u->seen[i])
 			continue;
 		u->seen[i] = v;
 		n++;
 		/* The ctrl segment's second word: qpn << 8 | ds. */
-		qp = sm_qp_find(nic, sm_be32((const uint8_t *)&v + 4) >> 8);
-		if (qp != NULL && qp->uar == u)
-			sm_sq_ring(nic, qp);
+		word = sm_be32((const uint8_t *)&v + 4);
+		qp = sm_qp_find(nic, word >> 8);
+		if (qp == NULL || qp->uar != u)
+			continue;
+		doorbell_count(u, i, word, qp);
+		sm_sq_ring(nic, qp);
 	}
 	u->rung += n;
 	if (u->rung != 0 && (n == 0 || u->rung >= UAR_SWEEP_RUNG))

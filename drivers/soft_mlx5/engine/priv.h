@@ -16,6 +16,7 @@
  *     datagram.c   UD: both ways
  *     dc.c         which target a DCI is connected to, and a DCT's connections
  *     peer.c       the rings to and from another context
+ *     ledger.c     what the work would have cost a card
  *     wire_shm.c   the net: slots, liveness, ring files
  *
  * One progress pass:
@@ -27,6 +28,7 @@
 
 #include <sys/queue.h>
 
+#include "count.h"
 #include "wire.h"
 
 /** Syndromes of error CQEs, as in the PRM. */
@@ -291,6 +293,8 @@ struct sm_qp {
 	struct sm_uar *uar;
 	struct sm_qp_mod attr;
 	uint8_t retries, rnr_retries;
+	uint8_t mtu_shift; /**< Of the path's MTU, in bytes. */
+	uint8_t headers;   /**< Bytes of headers that each packet has on the wire. */
 	uint64_t retry_at;
 	void *user;
 	TAILQ_ENTRY(sm_qp) active_link;
@@ -299,6 +303,7 @@ struct sm_qp {
 	TAILQ_ENTRY(sm_qp) failed_link;
 	TAILQ_ENTRY(sm_qp) uar_link;
 	TAILQ_ENTRY(sm_qp) peer_link;
+	struct sm_count n;
 };
 
 /** Another context, or ourselves. */
@@ -347,6 +352,8 @@ struct sm_nic {
 	uint8_t gid[16];
 	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams to nobody go. */
 	LIST_HEAD(, sm_qp) spare_conns;
+	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
+	uint32_t asked; /**< The request of the net that was answered last. */
 	struct sm_uar **uars;
 	uint32_t nuars;
 	uint32_t nkeys;
@@ -488,12 +495,12 @@ sm_mem(const struct sm_nic *nic, const struct sm_pd *pd, uint32_t key, uint64_t 
 
 /** Bytes of all segments from @p cur on; UINT64_MAX: an inline segment runs out of its WQE. */
 uint64_t sm_cursor_total(const struct sm_cursor *cur);
-/** Copy @p n bytes out of the segments' memory; 0 or a syndrome. */
-uint32_t sm_gather(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur, uint8_t *dst,
+/** Copy @p n bytes out of the memory that a send WQE's segments name; 0 or a syndrome. */
+uint32_t sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst,
 	uint32_t n);
 /** Copy @p n bytes into the segments' memory; 0 or a syndrome (LOCAL_LENGTH: does not fit). */
-uint32_t sm_scatter(struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur,
-	const uint8_t *src, uint32_t n);
+uint32_t sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
+	struct sm_cursor *cur, const uint8_t *src, uint32_t n);
 
 /* ---- cq.c ---- */
 
@@ -519,7 +526,7 @@ bool sm_cq_full(struct sm_nic *nic, struct sm_cq *cq);
  * whole words, which a reader's wider loads can be served from.
  */
 static inline __attribute__((always_inline)) bool
-sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, const struct sm_qp *qp, const struct sm_wc *wc)
+sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, struct sm_qp *qp, const struct sm_wc *wc)
 {
 	uint64_t *line, stamp = __builtin_bswap64(nic->now);
 	uint32_t own;
@@ -541,6 +548,7 @@ sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, const struct sm_qp *qp, const s
 	((uint16_t *)line)[30] = __builtin_bswap16(wc->counter);
 	((uint8_t *)line)[62] = 0;
 	cq->pi++;
+	qp->n.cqes[wc->op != SM_CQE_REQ && wc->op != SM_CQE_REQ_ERR]++;
 	/* C0: the CQE, and the data that it announces, come before the owner bit in its last byte;
 	 * pairs with the barrier of the reader, crpc_dma_rmb(). */
 	crpc_store_release((_Atomic uint8_t *)line + 63, (uint8_t)own);
@@ -556,6 +564,13 @@ sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, const struct sm_qp *qp, const s
 
 /** Raise the event of an armed queue that has something. */
 void sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq);
+
+/* ---- ledger.c ---- */
+
+/** A queue pair goes: keep what it counted. */
+void sm_ledger_keep(struct sm_nic *nic, const struct sm_qp *qp);
+/** Write the ledger for whoever asked on the net. */
+void sm_ledger_answer(struct sm_nic *nic);
 
 /* ---- srq.c ---- */
 

@@ -8,6 +8,7 @@
 #include "priv.h"
 
 _Static_assert((int)SM_QPS_ERR == (int)IBV_QPS_ERR && (int)SM_QPS_RTS == (int)IBV_QPS_RTS, "verbs");
+_Static_assert((int)IBV_MTU_256 == 1 && (int)IBV_MTU_4096 == 5, "verbs");
 _Static_assert((int)SM_QPT_RC == (int)IBV_QPT_RC && (int)SM_QPT_UD == (int)IBV_QPT_UD, "verbs");
 _Static_assert((int)SM_EVENT_QP_ACCESS_ERR == (int)IBV_EVENT_QP_ACCESS_ERR, "verbs");
 _Static_assert((int)SM_EVENT_QP_LAST_WQE_REACHED == (int)IBV_EVENT_QP_LAST_WQE_REACHED, "verbs");
@@ -301,6 +302,7 @@ sm_qp_destroy(struct sm_nic *nic, struct sm_qp *qp)
 	if (sm_lock_live(nic) != 0)
 		return EIO;
 	qp_quiesce(nic, qp);
+	sm_ledger_keep(nic, qp);
 	nic->qps[qp->qpn & (SM_QPS_MAX - 1)] = NULL;
 	if (qp->uar != NULL) {
 		TAILQ_REMOVE(&qp->uar->qps, qp, uar_link);
@@ -391,6 +393,8 @@ attrs_take(struct sm_qp *qp, const struct sm_qp_mod *m)
 		memcpy(a->dgid, m->dgid, sizeof(a->dgid));
 	a->mask |= m->mask;
 	qp->access = a->access;
+	qp->mtu_shift = (uint8_t)(a->path_mtu != 0 ? 7 + a->path_mtu : 12);
+	qp->headers = SM_WIRE_BASE + (a->is_global ? SM_WIRE_GRH : 0);
 	if (qp->type != SM_QPT_DCI)
 		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
 	if ((m->mask & IBV_QP_RQ_PSN) != 0)

@@ -24,18 +24,25 @@ struct op {
 	uint8_t units; /* 16-byte units between the ctrl segment and the data segments. */
 	uint8_t wait;  /* What completes it. */
 	bool simple;   /* May take the short way. */
+	uint8_t kind;  /* enum sm_kind. */
+	uint8_t spare[2]; /* To a power of two, by which an index is scaled at once. */
 };
 
 static const struct op ops[32] = {
-	[SM_OP_NOP] = {SM_PKT_PAD, 0, 0, SM_SWR_DONE, false},
-	[SM_OP_SEND] = {SM_PKT_SEND, SM_PKT_LAST, 0, SM_SWR_ACK, true},
-	[SM_OP_SEND_IMM] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_IMM, 0, SM_SWR_ACK, true},
-	[SM_OP_SEND_INV] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_INV, 0, SM_SWR_ACK, true},
-	[SM_OP_WRITE] = {SM_PKT_WRITE, SM_PKT_LAST, 1, SM_SWR_ACK, true},
-	[SM_OP_WRITE_IMM] = {SM_PKT_WRITE, SM_PKT_LAST | SM_PKT_IMM, 1, SM_SWR_ACK, true},
-	[SM_OP_READ] = {SM_PKT_READ, SM_PKT_LAST, 1, SM_SWR_RESPONSE, false},
-	[SM_OP_ATOMIC_CS] = {SM_PKT_CMP_SWAP, SM_PKT_LAST, 2, SM_SWR_RESPONSE, false},
-	[SM_OP_ATOMIC_FA] = {SM_PKT_FETCH_ADD, SM_PKT_LAST, 2, SM_SWR_RESPONSE, false},
+	[SM_OP_NOP] = {SM_PKT_PAD, 0, 0, SM_SWR_DONE, false, 0},
+	[SM_OP_SEND] = {SM_PKT_SEND, SM_PKT_LAST, 0, SM_SWR_ACK, true, SM_KIND_SEND},
+	[SM_OP_SEND_IMM] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_IMM, 0, SM_SWR_ACK, true,
+		SM_KIND_SEND_IMM},
+	[SM_OP_SEND_INV] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_INV, 0, SM_SWR_ACK, false,
+		SM_KIND_SEND_IMM},
+	[SM_OP_WRITE] = {SM_PKT_WRITE, SM_PKT_LAST, 1, SM_SWR_ACK, true, SM_KIND_WRITE},
+	[SM_OP_WRITE_IMM] = {SM_PKT_WRITE, SM_PKT_LAST | SM_PKT_IMM, 1, SM_SWR_ACK, true,
+		SM_KIND_WRITE_IMM},
+	[SM_OP_READ] = {SM_PKT_READ, SM_PKT_LAST, 1, SM_SWR_RESPONSE, false, SM_KIND_READ},
+	[SM_OP_ATOMIC_CS] = {SM_PKT_CMP_SWAP, SM_PKT_LAST, 2, SM_SWR_RESPONSE, false,
+		SM_KIND_ATOMIC},
+	[SM_OP_ATOMIC_FA] = {SM_PKT_FETCH_ADD, SM_PKT_LAST, 2, SM_SWR_RESPONSE, false,
+		SM_KIND_ATOMIC},
 };
 
 /* RNR timer codes, in units of 10 us (InfiniBand specification, table "RNR NAK timer"). */
@@ -277,7 +284,7 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	if (!sm_tx_room(tx, len, SM_RING_RESERVE, &room))
 		return SM_STEP_FULL;
 	if (data) {
-		synd = sm_gather(nic, qp->pd, &t->cur, room.payload, len);
+		synd = sm_gather(nic, qp, &t->cur, room.payload, len);
 		if (crpc_unlikely(synd != 0)) {
 			sm_sq_fail(nic, qp, (uint8_t)synd);
 			return SM_STEP_BLOCKED;
@@ -296,6 +303,8 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	h.imm = data && (flags & SM_PKT_LAST) != 0 ? t->imm : t->swr.len;
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, t->pkt, flags);
+	sm_count_piece(&qp->n.tx, data ? len : 0, ops[t->swr.op].kind,
+		(flags & SM_PKT_FIRST) != 0, qp->mtu_shift);
 	if ((flags & SM_PKT_LAST) == 0)
 		return SM_STEP_ON;
 	if (!data)
@@ -337,6 +346,7 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_pkt_room room;
 	struct sm_swr *swr;
 	struct sm_hdr h;
+	const uint8_t *data;
 	const void *src;
 	uint8_t fm = wqe[11];
 
@@ -345,9 +355,12 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 		(size_t)(end - wqe) < 16 * (size_t)ds ||
 		nbb > (uint16_t)(qp->sq_head - qp->sq_tx))
 		return false;
-	src = wqe_data_simple(nic, qp, wqe + 16 + 16 * op->units, ds - 1 - op->units, &len);
+	data = wqe + 16 + 16 * op->units;
+	src = wqe_data_simple(nic, qp, data, ds - 1 - op->units, &len);
 	if (src == NULL || !sm_tx_room(&qp->peer->tx, len, SM_RING_RESERVE, &room))
 		return false;
+	if (src != data + 4) /* Inline data came with the WQE. */
+		sm_count_read(&qp->n, len);
 	sm_copy(room.payload, src, len);
 	flags = SM_PKT_FIRST | op->last | ((fm & MLX5_WQE_CTRL_SOLICITED) ? SM_PKT_SE : 0);
 	memcpy(&h.imm, wqe + 12, sizeof(h.imm));
@@ -366,6 +379,10 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	swr->wait = SM_SWR_ACK;
 	swr->syndrome = 0;
 	swr->signaled = (fm & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
+	qp->n.tx.kind[w0 & 3]++; /* enum sm_kind */
+	qp->n.tx.payload += len;
+	if (crpc_unlikely(len > SM_TLP_PAYLOAD))
+		qp->n.tx.packets += sm_count_more(len, qp->mtu_shift);
 	qp->psn_tx = (qp->psn_tx + 1) & SM_PSN_MASK;
 	qp->sq_tx = (uint16_t)(qp->sq_tx + nbb);
 	return true;
@@ -426,8 +443,15 @@ sq_serve(struct sm_nic *nic, struct sm_qp *qp)
 bool
 sm_sq_serve(struct sm_nic *nic, struct sm_qp *qp)
 {
+	uint16_t first = qp->sq_tx, run;
 	bool more = sq_serve(nic, qp);
 
+	/* WQEs that lie together are fetched together. */
+	run = (uint16_t)(qp->sq_tx - first);
+	if (crpc_likely(run - 1u < qp->sq_nbb)) {
+		qp->n.wqe_blocks += run;
+		qp->n.wqe_reads += (run + SM_TLP_READ / SM_WQEBB - 1u) / (SM_TLP_READ / SM_WQEBB);
+	}
 	if (crpc_unlikely(qp->type == SM_QPT_UC)) { /* Sent is done. */
 		qp->psn_acked = (qp->psn_tx - 1) & SM_PSN_MASK;
 		sm_sq_complete(nic, qp);
@@ -638,7 +662,10 @@ answer_response(
 
 		sq_cursor(qp, w->bb, units, ds > units + 1 ? ds - 1 - units : 0, &qp->rd_cur);
 	}
-	synd = sm_scatter(nic, qp->pd, &qp->rd_cur, payload, len);
+	sm_count_piece(&qp->n.rx, w->op == SM_OP_READ ? len : 0,
+		w->op == SM_OP_READ ? SM_KIND_READ_RESP : SM_KIND_ATOMIC_RESP, qp->rd_off == 0,
+		qp->mtu_shift);
+	synd = sm_scatter(nic, qp, qp->pd, &qp->rd_cur, payload, len);
 	qp->rd_off += len;
 	if (synd == 0 && (flags & SM_PKT_LAST) != 0 && qp->rd_off != w->len)
 		synd = SM_SYND_BAD_RESP;
@@ -660,6 +687,7 @@ sm_sq_answer(
 	uint8_t type = h->head >> 16 & 0xff;
 
 	if (type == SM_PKT_ACK) {
+		qp->n.rx.kind[SM_KIND_ACK]++;
 		sm_sq_acked(nic, qp, h->psn & SM_PSN_MASK);
 		return;
 	}
@@ -668,8 +696,10 @@ sm_sq_answer(
 	/* What answers something sent before the last rewind is answered again. */
 	if (h->dst >> 24 != qp->epoch)
 		return;
-	if (type == SM_PKT_NAK)
+	if (type == SM_PKT_NAK) {
+		qp->n.rx.kind[SM_KIND_ACK]++;
 		answer_nak(nic, qp, h);
-	else
-		answer_response(nic, qp, h, payload);
+		return;
+	}
+	answer_response(nic, qp, h, payload);
 }

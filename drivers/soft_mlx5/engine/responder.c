@@ -106,7 +106,10 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 		rx->off = 0;
 		rx->len = (flags & SM_PKT_LAST) != 0 ? len : h->imm;
 	}
-	synd = sm_scatter(nic, sm_recv_pd(qp), &rx->cur, payload, len);
+	sm_count_piece(&qp->n.rx, len,
+		(flags & SM_PKT_IMM) != 0 ? SM_KIND_SEND_IMM : SM_KIND_SEND,
+		(flags & SM_PKT_LAST) != 0, qp->mtu_shift);
+	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, payload, len);
 	if (crpc_unlikely(synd != 0)) {
 		recv_error(nic, qp, (uint8_t)synd);
 		refuse(nic, qp, h, synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
@@ -121,6 +124,16 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 	if ((flags & SM_PKT_LAST) != 0)
 		recv_done(nic, qp, h,
 			(flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND, flags);
+}
+
+/* A piece of a WRITE that is more than one TLP, or nothing. */
+static crpc_noinline void
+write_count_long(struct sm_qp *qp, uint32_t len)
+{
+	qp->n.write_tlps += sm_count_more(len, 8);
+	qp->n.rx.packets += sm_count_more(len, qp->mtu_shift);
+	if (len == 0)
+		qp->n.write_pieces--; /* Only its message is counted. */
 }
 
 static inline void
@@ -158,8 +171,15 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 	}
 	if (len != 0)
 		sm_copy(dst, payload, len);
-	if ((flags & SM_PKT_LAST) == 0)
+	qp->n.write_payload += len;
+	if (crpc_unlikely(len - 1 >= SM_TLP_PAYLOAD)) /* Or 0. */
+		write_count_long(qp, len);
+	if ((flags & SM_PKT_LAST) == 0) {
+		qp->n.rx.packets++; /* And a piece written; the last one is its message's. */
+		qp->n.write_pieces++;
 		return;
+	}
+	qp->n.rx.kind[(flags & SM_PKT_IMM) / SM_PKT_IMM]++; /* enum sm_kind */
 	if ((flags & SM_PKT_IMM) == 0)
 		message_done(nic, qp);
 	else if (sm_recv_take(nic, qp))
@@ -191,6 +211,7 @@ request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 		.raddr = h->raddr,
 		.len = h->imm,
 	};
+	qp->n.rx.kind[SM_KIND_READ]++;
 	qp->ans_tail++;
 	message_done(nic, qp);
 }
@@ -226,6 +247,9 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, boo
 	} else {
 		rd->value = crpc_fetch_add_acq_rel(word, arg[0]);
 	}
+	qp->n.rx.kind[SM_KIND_ATOMIC]++;
+	sm_count_read(&qp->n, sizeof(rd->value));
+	sm_count_write(&qp->n, sizeof(rd->value));
 	qp->ans_tail++;
 	message_done(nic, qp);
 }
@@ -296,6 +320,18 @@ sm_resp_request(
 		refuse(nic, qp, h, SM_NAK_INVALID);
 }
 
+static void
+response_count(struct sm_qp *qp, const struct sm_rd *rd, uint32_t len)
+{
+	if (rd->pkt == SM_PKT_ATOMIC_RESP) {
+		qp->n.tx.kind[SM_KIND_ATOMIC_RESP]++;
+		return;
+	}
+	sm_count_piece(&qp->n.tx, len, SM_KIND_READ_RESP, rd->off == 0, qp->mtu_shift);
+	if (len != 0)
+		sm_count_read(&qp->n, len);
+}
+
 /* One packet of the oldest open response; false: no room. */
 static bool
 response_send(struct sm_nic *nic, struct sm_qp *qp)
@@ -320,6 +356,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 		return true;
 	}
 	sm_copy(room.payload, src, len);
+	response_count(qp, rd, len);
 	rd->off += len;
 	last = rd->off == rd->len;
 	h.dst = qp->dest_qpn | (uint32_t)rd->epoch << 24;
@@ -327,8 +364,12 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	h.psn = rd->psn;
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, rd->pkt, last ? SM_PKT_LAST : 0);
-	if (last)
-		qp->ans_head++;
+	if (!last)
+		return true;
+	qp->ans_head++;
+	/* A response acknowledges its request and all before it. */
+	if (rd->psn == ((qp->psn_rx - 1) & SM_PSN_MASK))
+		qp->unacked = qp->held = 0;
 	return true;
 }
 
@@ -344,6 +385,8 @@ ack_own(struct sm_nic *nic, struct sm_qp *qp)
 	if (far != NULL && far->dest_qpn == qp->qpn) {
 		if (far->rd_head != far->rd_tail)
 			return false;
+		qp->n.tx.kind[SM_KIND_ACK]++;
+		far->n.rx.kind[SM_KIND_ACK]++;
 		sm_sq_acked(nic, far, (qp->psn_rx - 1) & SM_PSN_MASK);
 	}
 	qp->unacked = 0;
@@ -379,6 +422,7 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 	h.imm = qp->nak;
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(&qp->peer->tx, &room, 0, qp->nak != 0 ? SM_PKT_NAK : SM_PKT_ACK, 0);
+	qp->n.tx.kind[SM_KIND_ACK]++;
 	qp->nak = 0;
 	qp->unacked = 0;
 	qp->held = 0;

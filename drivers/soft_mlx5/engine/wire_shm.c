@@ -31,7 +31,8 @@ struct net_file {
 	uint32_t slots;
 	uint32_t ring_bytes;
 	uint32_t next; /* Where the search for a free slot starts, so that numbers return late. */
-	uint8_t guard[CRPC_CACHE_GUARD - 24];
+	_Atomic uint32_t ask; /* Changed by who wants the ledgers of all contexts. */
+	uint8_t guard[CRPC_CACHE_GUARD - 28];
 	struct net_slot slot[SM_SLOTS];
 };
 _Static_assert(offsetof(struct net_file, slot) == 128, "the format of the wire");
@@ -106,7 +107,8 @@ file_reserve(int fd, size_t size)
 	return rc == ENOSPC ? ENOMEM : rc;
 }
 
-/* Remove the rings of which one end is dead or of an earlier generation. Registry locked. */
+/* Remove the rings of which one end is dead or of an earlier generation, and the ledgers of the
+ * dead. Registry locked. */
 static void
 rings_sweep(struct sm_wire *w)
 {
@@ -118,8 +120,12 @@ rings_sweep(struct sm_wire *w)
 	while ((e = readdir(d)) != NULL) {
 		unsigned int src, sgen, dst, dgen;
 
-		if (sscanf(e->d_name, "r.%u.%u.%u.%u", &src, &sgen, &dst, &dgen) != 4)
+		if (sscanf(e->d_name, "ledger.%u.%u", &src, &sgen) == 2) {
+			dst = src;
+			dgen = sgen;
+		} else if (sscanf(e->d_name, "r.%u.%u.%u.%u", &src, &sgen, &dst, &dgen) != 4) {
 			continue;
+		}
 		if (!sm_wire_alive(w, src, sgen) || !sm_wire_alive(w, dst, dgen))
 			unlinkat(dirfd(d), e->d_name, 0);
 	}
@@ -434,6 +440,46 @@ sm_wire_ring_take(struct sm_wire *w, uint32_t *src, uint32_t *gen)
 		}
 	}
 	return NULL;
+}
+
+uint32_t
+sm_wire_asked(struct sm_wire *w)
+{
+	return crpc_load_relaxed(&w->net->ask);
+}
+
+static void
+ledger_path(const struct sm_wire *w, char *path, size_t size, const char *suffix)
+{
+	snprintf(path, size, "%s/ledger.%u.%u%s", w->dir, w->slot, w->gen, suffix);
+}
+
+FILE *
+sm_wire_answer(struct sm_wire *w)
+{
+	char path[192];
+	FILE *text;
+	int fd;
+
+	ledger_path(w, path, sizeof(path), ".new");
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return NULL;
+	text = fdopen(fd, "w");
+	if (text == NULL)
+		close(fd);
+	return text;
+}
+
+void
+sm_wire_answered(struct sm_wire *w, FILE *text)
+{
+	char from[192], to[192];
+
+	ledger_path(w, from, sizeof(from), ".new");
+	ledger_path(w, to, sizeof(to), "");
+	if (fclose(text) != 0 || rename(from, to) != 0)
+		unlink(from);
 }
 
 void

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The ledger: what the counters of queue pairs (count.h) come to on a card. See soft_mlx5.h for
+ * what is counted and how.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "priv.h"
+
+/* What a TLP has besides its payload: framing, sequence number, LCRC, and a header of four words
+ * or, of a completion, three. */
+#define TLP_REQUEST 24u
+#define TLP_COMPLETION 20u
+#define DOORBELL_BYTES 8u
+#define LINE 64u
+
+#define LEDGER_WORDS (sizeof(struct soft_mlx5_ledger) / sizeof(uint64_t))
+
+static uint64_t
+less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* Bytes of a receive WQE. */
+static uint64_t
+recv_stride(const struct sm_qp *qp)
+{
+	return UINT64_C(1) << (qp->srq != NULL ? qp->srq->wqe_shift : qp->rq_shift);
+}
+
+static uint64_t
+cqe_size(const struct sm_cq *cq)
+{
+	return UINT64_C(1) << cq->log_size;
+}
+
+/* The reads: their number, bytes, requests and completions. */
+static void
+reads_of(const struct sm_qp *qp, const struct sm_count *n, struct soft_mlx5_ledger *l)
+{
+	/* A BlueFlame doorbell brought its WQE: what was taken by itself was not fetched. */
+	uint64_t fetches = less(n->wqe_reads, n->blueflame);
+	uint64_t recv_bytes = n->cqes[1] * recv_stride(qp);
+	uint64_t recv_reads = (recv_bytes + LINE - 1) / LINE;
+	uint64_t wqe_bytes = less(n->wqe_blocks, n->blueflame_blocks) * SM_WQEBB;
+	uint64_t requests = n->reads + n->read_requests + fetches + recv_reads;
+	uint64_t completions = n->reads + n->read_tlps + recv_reads +
+		crpc_max(fetches, (wqe_bytes + SM_TLP_PAYLOAD - 1) / SM_TLP_PAYLOAD);
+
+	l->wqe_blocks = wqe_bytes / SM_WQEBB;
+	l->recv_wqes = n->cqes[1];
+	l->dma_reads = n->reads + fetches + recv_reads;
+	l->dma_read_bytes = n->read_bytes + wqe_bytes + recv_bytes;
+	l->pcie_to_host += requests * TLP_REQUEST;
+	l->pcie_to_card += l->dma_read_bytes + completions * TLP_COMPLETION;
+}
+
+/* The writes: what WRITEs brought, what else came, and CQEs. */
+static void
+writes_of(const struct sm_qp *qp, const struct sm_count *n, struct soft_mlx5_ledger *l)
+{
+	uint64_t cqe_bytes =
+		n->cqes[0] * cqe_size(qp->send_cq) + n->cqes[1] * cqe_size(qp->recv_cq);
+
+	l->cqes = n->cqes[0] + n->cqes[1];
+	l->dma_writes = l->cqes + n->writes + n->rx.kind[SM_KIND_WRITE] +
+		n->rx.kind[SM_KIND_WRITE_IMM] + n->write_pieces;
+	l->dma_write_bytes = cqe_bytes + n->write_bytes + n->write_payload;
+	l->pcie_to_host += l->dma_write_bytes + (l->dma_writes + n->write_tlps) * TLP_REQUEST;
+}
+
+/* Packets, and their bytes with all headers. */
+static void
+way_of(const struct sm_qp *qp, const struct sm_way *w, uint64_t *packets, uint64_t *bytes)
+{
+	/* RETH, immediate, AETH (of a READ's response on its first and last packet, counted once),
+	 * atomic request and answer, DETH; a DC packet's are not known to the public. */
+	static const uint8_t headers[SM_KINDS] = {
+		[SM_KIND_WRITE] = 16,
+		[SM_KIND_WRITE_IMM] = 16 + 4,
+		[SM_KIND_SEND_IMM] = 4,
+		[SM_KIND_READ] = 16,
+		[SM_KIND_ATOMIC] = 28,
+		[SM_KIND_READ_RESP] = 4,
+		[SM_KIND_ATOMIC_RESP] = 4 + 8,
+		[SM_KIND_ACK] = 4,
+		[SM_KIND_DATAGRAM] = 8,
+		[SM_KIND_DATAGRAM_IMM] = 8 + 4,
+	};
+
+	*packets = w->packets;
+	*bytes = w->payload + w->grhs * SM_WIRE_GRH;
+	for (uint32_t i = 0; i < SM_KINDS; i++) {
+		*packets += w->kind[i];
+		*bytes += w->kind[i] * headers[i];
+	}
+	*bytes += *packets * qp->headers;
+}
+
+static void
+ledger_of(const struct sm_qp *qp, struct soft_mlx5_ledger *l)
+{
+	const struct sm_qp *c;
+	struct sm_count n = qp->n;
+
+	LIST_FOREACH(c, &qp->conns, conn_link)
+		sm_count_add(&n, &c->n);
+	memset(l, 0, sizeof(*l));
+	l->doorbells = n.doorbells;
+	l->blueflame = n.blueflame;
+	l->blueflame_blocks = n.blueflame_blocks;
+	way_of(qp, &n.tx, &l->tx_packets, &l->tx_bytes);
+	way_of(qp, &n.rx, &l->rx_packets, &l->rx_bytes);
+	l->rx_bytes += n.write_payload;
+	l->pcie_to_card = less(n.doorbells, n.blueflame) * (DOORBELL_BYTES + TLP_REQUEST) +
+		n.blueflame_blocks * (SM_WQEBB + TLP_REQUEST);
+	reads_of(qp, &n, l);
+	writes_of(qp, &n, l);
+}
+
+static void
+ledger_add(struct soft_mlx5_ledger *sum, const struct soft_mlx5_ledger *l)
+{
+	uint64_t *to = (uint64_t *)(void *)sum;
+	const uint64_t *from = (const uint64_t *)(const void *)l;
+
+	for (uint32_t i = 0; i < LEDGER_WORDS; i++)
+		to[i] += from[i];
+}
+
+void
+sm_ledger_keep(struct sm_nic *nic, const struct sm_qp *qp)
+{
+	struct soft_mlx5_ledger l;
+
+	ledger_of(qp, &l);
+	ledger_add(&nic->gone, &l);
+}
+
+static void
+ledger_total(const struct sm_nic *nic, struct soft_mlx5_ledger *sum)
+{
+	struct soft_mlx5_ledger l;
+
+	*sum = nic->gone;
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
+		if (nic->qps[i] != NULL) {
+			ledger_of(nic->qps[i], &l);
+			ledger_add(sum, &l);
+		}
+}
+
+int
+sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out)
+{
+	const struct sm_qp *qp;
+	int rc = 0;
+
+	rc = sm_lock_live(nic);
+	if (rc != 0)
+		return rc;
+	qp = sm_qp_find(nic, qpn);
+	if (qpn == 0)
+		ledger_total(nic, out);
+	else if (qp != NULL)
+		ledger_of(qp, out);
+	else
+		rc = ENOENT;
+	sm_unlock(nic);
+	return rc;
+}
+
+static void
+ledger_print(FILE *f, const struct soft_mlx5_ledger *l)
+{
+	static const char *const names[LEDGER_WORDS] = {"doorbells", "blueflame",
+		"blueflame_blocks", "wqe_blocks", "recv_wqes", "cqes", "dma_reads",
+		"dma_read_bytes", "dma_writes", "dma_write_bytes", "pcie_to_host", "pcie_to_card",
+		"tx_packets", "tx_bytes", "rx_packets", "rx_bytes"};
+	const uint64_t *v = (const uint64_t *)(const void *)l;
+
+	for (uint32_t i = 0; i < LEDGER_WORDS; i++)
+		fprintf(f, "%s\"%s\":%" PRIu64, i == 0 ? "{" : ",", names[i], v[i]);
+	fprintf(f, "}");
+}
+
+static const char *
+type_name(const struct sm_qp *qp)
+{
+	switch (qp->type) {
+	case SM_QPT_UC:
+		return "UC";
+	case SM_QPT_UD:
+		return "UD";
+	case SM_QPT_DCI:
+		return "DCI";
+	case SM_QPT_DCT:
+		return "DCT";
+	default:
+		return "RC";
+	}
+}
+
+void
+sm_ledger_answer(struct sm_nic *nic)
+{
+	struct soft_mlx5_ledger l;
+	uint32_t n = 0;
+	FILE *f;
+
+	nic->asked = sm_wire_asked(nic->wire);
+	f = sm_wire_answer(nic->wire);
+	if (f == NULL)
+		return;
+	ledger_total(nic, &l);
+	fprintf(f, "{\"ask\":%" PRIu32 ",\"pid\":%d,\"slot\":%" PRIu32 ",\"total\":", nic->asked,
+		(int)getpid(), nic->slot);
+	ledger_print(f, &l);
+	fprintf(f, ",\"qps\":[");
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++) {
+		const struct sm_qp *qp = nic->qps[i];
+
+		if (qp == NULL)
+			continue;
+		fprintf(f, "%s\n{\"qpn\":%" PRIu32 ",\"type\":\"%s\",\"state\":%u,\"dest\":%" PRIu32
+			",\"ledger\":", n++ == 0 ? "" : ",", qp->qpn, type_name(qp), qp->state,
+			qp->dest_qpn);
+		ledger_of(qp, &l);
+		ledger_print(f, &l);
+		fprintf(f, "}");
+	}
+	fprintf(f, "]}\n");
+	sm_wire_answered(nic->wire, f);
+}
