@@ -74,12 +74,11 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 	return 0;
 }
 
-/* Find or make the peer of a (slot, generation). */
-static int
-peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
+/* Find or make the peer of a (slot, generation), with or without a ring to it; NULL: no memory. */
+static struct sm_peer *
+peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen)
 {
 	struct sm_peer *p;
-	int rc;
 
 	TAILQ_FOREACH(p, &nic->peers, link)
 		if (p->slot == slot && p->gen == gen)
@@ -87,7 +86,7 @@ peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
 	if (p == NULL) {
 		p = calloc(1, sizeof(*p));
 		if (p == NULL)
-			return ENOMEM;
+			return NULL;
 		p->slot = slot;
 		p->gen = gen;
 		p->self = slot == nic->slot;
@@ -97,6 +96,18 @@ peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
 		if (slot < SM_SLOTS)
 			nic->by_slot[slot] = p;
 	}
+	return p;
+}
+
+/* The same, with a ring to it. */
+static int
+peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
+{
+	struct sm_peer *p = peer_make(nic, slot, gen);
+	int rc;
+
+	if (p == NULL)
+		return ENOMEM;
 	rc = peer_tx_open(nic, p);
 	if (rc != 0) {
 		if (TAILQ_EMPTY(&p->qps) && p->rx.ring == NULL)
@@ -159,6 +170,14 @@ sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp)
 	qp->peer = &nic->nowhere;
 }
 
+/* Begin to read what a peer sends, once there is a ring to answer by: else later again. */
+static void
+peer_listen(struct sm_nic *nic, struct sm_peer *p)
+{
+	if (!p->dead && peer_tx_open(nic, p) == 0)
+		sm_peer_polled(nic, p, SM_POLLED_HOT);
+}
+
 void
 sm_peer_discover(struct sm_nic *nic)
 {
@@ -166,15 +185,14 @@ sm_peer_discover(struct sm_nic *nic)
 	uint32_t src, gen;
 
 	while ((ring = sm_wire_ring_take(nic->wire, &src, &gen)) != NULL) {
-		struct sm_peer *p;
+		struct sm_peer *p = peer_make(nic, src, gen);
 
-		if (peer_of(nic, src, gen, &p) != 0 || p->rx.ring != NULL) {
+		if (p == NULL || p->rx.ring != NULL) {
 			sm_wire_ring_free(ring);
 			continue;
 		}
 		p->rx.ring = ring;
-		if (!p->dead)
-			sm_peer_polled(nic, p, SM_POLLED_HOT);
+		peer_listen(nic, p);
 	}
 }
 
@@ -330,6 +348,8 @@ sm_peer_check(struct sm_nic *nic)
 		next = TAILQ_NEXT(p, link);
 		if (p->self)
 			continue;
+		if (p->rx.ring != NULL && p->polled == SM_POLLED_NEVER)
+			peer_listen(nic, p);
 		if (!p->dead && !p->heard && !sm_wire_alive(nic->wire, p->slot, p->gen)) {
 			/* What it sent before it died still counts. */
 			while (!p->dead && sm_peer_poll(nic, p) != 0)

@@ -293,6 +293,7 @@ struct sm_qp {
 	struct sm_uar *uar;
 	struct sm_qp_mod attr;
 	uint8_t retries, rnr_retries;
+	uint8_t lost_tries;
 	uint8_t mtu_shift; /**< Of the path's MTU, in bytes. */
 	uint8_t headers;   /**< Bytes of headers that each packet has on the wire. */
 	uint64_t retry_at;

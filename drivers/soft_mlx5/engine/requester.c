@@ -16,6 +16,11 @@ _Static_assert(offsetof(struct mlx5_wqe_av, rgid) == 32, "PRM");
 #define SERVE_PACKETS 32u
 /* How often a requester tries again whose timeout attribute is 0, "for ever". */
 #define RETRY_FOREVER_NS UINT64_C(10000000)
+/*
+ * Who finds nobody asks so often within one timeout: the far side is most often about to be ready,
+ * and a card's timeouts of tenths of a second are meant for networks.
+ */
+#define LOST_PARTS 32u
 
 /* What an opcode becomes on the wire. */
 struct op {
@@ -585,7 +590,7 @@ sm_sq_timer(struct sm_nic *nic, struct sm_qp *qp)
 	if ((int64_t)(nic->now - qp->retry_at) < 0)
 		return;
 	sm_sq_unwait(nic, qp);
-	if (qp->lost && qp->attr.timeout != 0) {
+	if (qp->lost && qp->attr.timeout != 0 && ++qp->lost_tries % LOST_PARTS == 0) {
 		if (qp->retries == 0) {
 			sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
 			return;
@@ -616,8 +621,9 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	if (h->imm == SM_NAK_LOST) {
 		sq_rewind(qp);
 		qp->lost = true;
-		sq_wait(nic, qp, qp->attr.timeout == 0 ? RETRY_FOREVER_NS
-						       : UINT64_C(4096) << qp->attr.timeout);
+		sq_wait(nic, qp, qp->attr.timeout == 0
+				? RETRY_FOREVER_NS
+				: (UINT64_C(4096) << qp->attr.timeout) / LOST_PARTS);
 		return;
 	}
 	if (sm_psn_diff(h->psn, qp->psn_acked) <= 0 || sm_psn_diff(h->psn, qp->psn_tx) > 0)
