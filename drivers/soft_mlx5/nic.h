@@ -87,6 +87,12 @@ struct sm_nic_attr {
 	const char *net;
 	uint8_t gid[16]; /**< The port's GID: in the GRH of datagrams, and theirs must match. */
 	/**
+	 * How bad the network is for what this context receives, and its seed, such as
+	 * "seed=7,drop=0.01,dup=0.01,delay=0.01,reorder=0.01,corrupt=0.001,rnr=0.01". NULL: good.
+	 * Its requesters then have retransmission timers, which they otherwise do without.
+	 */
+	const char *faults;
+	/**
 	 * A completion queue that was armed has something. Called with the nic's lock held: must
 	 * not call back into the nic. @p user is sm_cq_attr.user.
 	 */
@@ -172,8 +178,8 @@ struct sm_qp_mod {
  * @param nic
  *   Filled.
  * @return
- *   0, ENOMEM, ENOSPC (all SM_SLOTS slots are held by living processes), EACCES, EPROTO (the net's
- *   shared memory is of another version).
+ *   0, ENOMEM, EINVAL (the faults), ENOSPC (all SM_SLOTS slots are held by living processes),
+ *   EACCES, EPROTO (the net's shared memory is of another version).
  */
 int sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nic);
 
@@ -218,7 +224,9 @@ int sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd);
 /** @p access: verbs flags. EINVAL for remote write or atomic without local write. */
 int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len, uint64_t iova,
 	uint32_t access, struct sm_mr **mr, uint32_t *lkey, uint32_t *rkey);
-/** rereg_mr: flags as IB_MR_REREG_TRANS 1, PD 2, ACCESS 4. The keys stay, as with a ConnectX. */
+/**
+ * rereg_mr: flags as IB_MR_REREG_TRANS 1, PD 2, ACCESS 4. The keys stay, as with a ConnectX.
+ */
 int sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *pd,
 	uint64_t start, uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey,
 	uint32_t *rkey);

@@ -114,6 +114,7 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 {
 	struct sm_nic_attr attr = {
 			.net = net_name(),
+			.faults = getenv("SOFT_MLX5_FAULTS"),
 			.comp_event = uv_comp_event,
 			.async_event = uv_async_event,
 	};
@@ -134,6 +135,10 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 			    "processes, "
 			    "or use another net (SOFT_MLX5_NET)",
 				attr.net);
+	else if (err == EINVAL && attr.faults != NULL)
+		sm_complain("SOFT_MLX5_FAULTS is '%s', not such as seed=1,drop=0.01,corrupt=0.01,"
+			    "dup=0.01,delay=0.01,reorder=0.01,rnr=0.01",
+				attr.faults);
 	else if (err != 0)
 		sm_complain("cannot attach to net '%s': %s", attr.net, strerror(err));
 	return err;

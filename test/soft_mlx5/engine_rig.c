@@ -12,7 +12,8 @@
 #include "engine_rig.h"
 
 uint64_t rig_now = 1;
-uint8_t rig_rnr_retry = 3;
+uint8_t rig_retry = 2, rig_rnr_retry = 3;
+const char *rig_faults;
 const uint8_t rig_gid[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 1, 0};
 
 static void *
@@ -88,7 +89,10 @@ on_async(void *user, enum sm_async_type type)
 void
 rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 {
-	struct sm_nic_attr attr = {.net = net, .comp_event = on_comp, .async_event = on_async};
+	struct sm_nic_attr attr = {.net = net,
+		.faults = rig_faults,
+		.comp_event = on_comp,
+		.async_event = on_async};
 	uint32_t pdn, rkey;
 
 	memset(h, 0, sizeof(*h));
@@ -251,7 +255,7 @@ rig_rts_mod(struct sm_qp_mod *m)
 			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
 		.state = SM_QPS_RTS,
 		.timeout = 8, /* About a millisecond. */
-		.retry_cnt = 2,
+		.retry_cnt = rig_retry,
 		.rnr_retry = rig_rnr_retry,
 		.sq_psn = 0xfffff0,
 		.max_rd_atomic = 4,

@@ -83,7 +83,8 @@ struct rig_wqe {
 };
 
 extern uint64_t rig_now;
-extern uint8_t rig_rnr_retry;
+extern uint8_t rig_retry, rig_rnr_retry;
+extern const char *rig_faults; /* Of hosts that are opened from now on. */
 /* Of every host. */
 extern const uint8_t rig_gid[16];
 

@@ -168,6 +168,10 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 		return;
 	}
 	c = conn_find(dct, peer, h->src);
+	/* On a bad network what was sent before may come after. Only the connection knows which
+	 * number is next, so it stays. */
+	if (!connect && nic->fault != NULL)
+		return;
 	if (c != NULL && (!connect || c->dc_life != h->imm || h->raddr != dct->dc_key)) {
 		sm_dct_conn_free(nic, c);
 		c = NULL;
@@ -190,7 +194,7 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 		c->psn_rx = h->psn & SM_PSN_MASK; /* Others got the messages between. */
 	}
 	c->n.rx.kind[SM_KIND_CONTROL]++;
-	c->rx.open = false;
+	sm_recv_abandon(c);
 	c->refusing = false;
 	c->nak = 0;
 }

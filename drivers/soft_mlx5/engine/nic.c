@@ -83,6 +83,11 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 		return ENOMEM;
 	nic->qps = calloc(SM_QPS_MAX, sizeof(struct sm_qp *));
 	rc = nic->qps == NULL ? ENOMEM : sm_wire_open(attr->net, &nic->wire, &nic->slot);
+	if (rc == 0) {
+		rc = sm_fault_create(attr->faults, nic->slot, &nic->fault);
+		if (rc != 0)
+			sm_wire_close(nic->wire);
+	}
 	if (rc != 0) {
 		free(nic->qps);
 		free(nic);
@@ -166,6 +171,7 @@ sm_nic_free(struct sm_nic *nic)
 	objects_free(nic);
 	for (uint32_t i = 0; i < nic->nuars; i++)
 		free(nic->uars[i]);
+	sm_fault_free(nic->fault);
 	free(nic->uars);
 	free(nic->keys);
 	free(nic->qps);
@@ -467,10 +473,17 @@ timer_pass(struct sm_nic *nic)
 		next = TAILQ_NEXT(qp, wait_link);
 		sm_sq_timer(nic, qp);
 	}
-	if (crpc_unlikely(nic->now >= nic->alive_at)) {
+	if (crpc_likely(nic->now < nic->alive_at))
+		return;
+	if (crpc_unlikely(nic->fault != NULL)) {
+		sm_fault_timers(nic); /* In each pass. */
+		if (nic->now < nic->check_at)
+			return;
+		nic->check_at = nic->now + SM_ALIVE_NS;
+	} else {
 		nic->alive_at = nic->now + SM_ALIVE_NS;
-		sm_peer_check(nic);
 	}
+	sm_peer_check(nic);
 }
 
 /* Work posted to a queue pair in error is completed whether it is announced or not. */

@@ -142,6 +142,7 @@ sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 {
 	if (p->slot < SM_SLOTS && nic->by_slot[p->slot] == p)
 		nic->by_slot[p->slot] = NULL;
+	sm_fault_forget(nic, p);
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	TAILQ_REMOVE(&nic->peers, p, link);
 	if (p->self) {
@@ -246,7 +247,7 @@ packet_other(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, cons
 	}
 }
 
-static inline void
+static inline __attribute__((always_inline)) void
 packet_take(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head)
 {
 	const uint8_t *payload = (const uint8_t *)pkt + sizeof(*pkt);
@@ -266,6 +267,12 @@ packet_take(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t 
 	}
 }
 
+void
+sm_peer_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head)
+{
+	packet_take(nic, p, pkt, head);
+}
+
 static void
 late_send(struct sm_peer *p)
 {
@@ -283,6 +290,7 @@ late_send(struct sm_peer *p)
 uint32_t
 sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 {
+	bool faults = nic->fault != NULL;
 	struct sm_rx *rx = &p->rx;
 	struct sm_pkt *pkt;
 	uint32_t n, head;
@@ -299,7 +307,10 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		}
 		/* The next line is on its way from the other core while this packet is handled. */
 		crpc_prefetch(sm_ring_at(rx->ring, rx->pos + sm_pkt_bytes(head & 0xffff)));
-		packet_take(nic, p, pkt, head);
+		if (crpc_unlikely(faults))
+			sm_fault_packet(nic, p, pkt, head);
+		else
+			packet_take(nic, p, pkt, head);
 		sm_rx_done(rx, head & 0xffff);
 	}
 	if (p->self && n != 0 && rx->pos == p->tx.pos)

@@ -17,6 +17,7 @@
  *     dc.c         which target a DCI is connected to, and a DCT's connections
  *     peer.c       the rings to and from another context
  *     ledger.c     what the work would have cost a card
+ *     fault.c      a bad network, on request
  *     wire_shm.c   the net: slots, liveness, ring files
  *
  * One progress pass:
@@ -206,6 +207,7 @@ struct sm_rd {
 /** The message that is being received. */
 struct sm_recv {
 	bool open;
+	bool spare;    /**< The WQE that was taken last, of an SRQ, is to be used again. */
 	uint8_t pkt;
 	uint32_t len;  /**< Announced. */
 	uint32_t off;
@@ -281,6 +283,11 @@ struct sm_qp {
 	struct sm_recv rx;
 	uint32_t ans_head, ans_tail;
 	struct sm_rd ans[SM_RD_MAX];
+	struct {
+		uint32_t psn;
+		uint64_t value;
+	} atomics[SM_RD_MAX]; /**< The last ones, for requests that come twice; by count. */
+	uint32_t natomics;
 
 	/* DC. */
 	uint64_t dc_key;          /**< DCT: its own. DCI: that of the target. */
@@ -294,6 +301,7 @@ struct sm_qp {
 	struct sm_qp_mod attr;
 	uint8_t retries, rnr_retries;
 	uint8_t lost_tries;
+	uint64_t rto_at, rto_mark; /**< With faults: the retransmission timer, and what moved it. */
 	uint8_t mtu_shift; /**< Of the path's MTU, in bytes. */
 	uint8_t headers;   /**< Bytes of headers that each packet has on the wire. */
 	uint64_t retry_at;
@@ -355,6 +363,8 @@ struct sm_nic {
 	LIST_HEAD(, sm_qp) spare_conns;
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
 	uint32_t asked; /**< The request of the net that was answered last. */
+	struct sm_fault *fault; /**< NULL: the network is good. */
+	uint64_t check_at; /**< With faults: when peers are looked after. */
 	struct sm_uar **uars;
 	uint32_t nuars;
 	uint32_t nkeys;
@@ -644,6 +654,8 @@ void sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn);
 void sm_sq_answer(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h,
 	const uint8_t *payload);
 void sm_sq_unwait(struct sm_nic *nic, struct sm_qp *qp);
+/** No answer in time: once more. */
+void sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp);
 
 /* ---- responder.c ---- */
 
@@ -654,6 +666,23 @@ void sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_h
 bool sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp);
 /** Settle what is owed before the queue pair goes. */
 void sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp);
+
+/** Refuse a request that would use a receive WQE as if there were none; false: it is none. */
+bool sm_resp_rnr(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt, uint32_t head);
+/** The message at hand ends here: its receive WQE, if it has one, serves again. */
+void sm_recv_abandon(struct sm_qp *qp);
+
+/* ---- fault.c ---- */
+
+/** @p text: as SOFT_MLX5_FAULTS. 0, EINVAL or ENOMEM. */
+int sm_fault_create(const char *text, uint32_t slot, struct sm_fault **fault);
+void sm_fault_free(struct sm_fault *fault);
+/** What becomes of a packet from a peer. */
+void sm_fault_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head);
+/** Late packets, and the retransmission timers. */
+void sm_fault_timers(struct sm_nic *nic);
+/** The peer goes, and its late packets with it. */
+void sm_fault_forget(struct sm_nic *nic, const struct sm_peer *p);
 
 /* ---- datagram.c ---- */
 
@@ -702,5 +731,7 @@ void sm_peer_check(struct sm_nic *nic);
 /** Refuse what no queue pair answers for, now or when the ring has room. */
 void sm_peer_nak(struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why);
 void sm_peer_free(struct sm_nic *nic, struct sm_peer *peer);
+/** Handle a packet. */
+void sm_peer_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head);
 
 #endif

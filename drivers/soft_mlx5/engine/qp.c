@@ -550,11 +550,11 @@ sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event)
 	qp->active = false;
 	if (event >= 0)
 		nic->async_event(qp->user, (enum sm_async_type)event);
-	if (qp->rx.open && qp->rx.pkt == SM_PKT_SEND) { /* It holds a receive WQE. */
+	if ((qp->rx.open && qp->rx.pkt == SM_PKT_SEND) || qp->rx.spare) { /* It holds a WQE. */
 		wc.counter = qp->rx.counter;
 		sm_cq_push(nic, qp->recv_cq, qp, &wc);
 	}
-	qp->rx.open = false;
+	qp->rx.open = qp->rx.spare = false;
 	if (was != SM_QPS_RESET)
 		sm_qp_flush(nic, qp);
 	if (qp->srq != NULL)

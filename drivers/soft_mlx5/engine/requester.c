@@ -304,7 +304,7 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	h.src = qp->qpn;
 	h.psn = qp->psn_tx;
 	h.raddr = t->raddr;
-	h.rkey = t->rkey;
+	h.rkey = (flags & SM_PKT_FIRST) != 0 ? t->rkey : t->off - len;
 	h.imm = data && (flags & SM_PKT_LAST) != 0 ? t->imm : t->swr.len;
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, t->pkt, flags);
@@ -600,6 +600,19 @@ sm_sq_timer(struct sm_nic *nic, struct sm_qp *qp)
 	sm_sq_activate(nic, qp);
 }
 
+void
+sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp)
+{
+	if (qp->attr.timeout != 0 && qp->retries == 0) {
+		sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
+		return;
+	}
+	if (qp->attr.timeout != 0)
+		qp->retries--;
+	sq_rewind(qp);
+	sm_sq_activate(nic, qp);
+}
+
 static void
 answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 {
@@ -611,6 +624,14 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 
 	if (qp->type == SM_QPT_UC)
 		return;
+	if (h->imm == SM_NAK_SEQUENCE) {
+		sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
+		if (qp->state == SM_QPS_RTS) {
+			sq_rewind(qp);
+			sm_sq_activate(nic, qp);
+		}
+		return;
+	}
 	if (h->imm == SM_NAK_RECONNECT) {
 		if (qp->type == SM_QPT_DCI) {
 			sq_rewind(qp);
@@ -659,7 +680,7 @@ answer_response(
 		return;
 	w = &qp->swr[qp->rd_wr[qp->rd_head % SM_RD_MAX] & (qp->sq_nbb - 1)];
 	psn = w->psn;
-	if (psn != h->psn || len > w->len - qp->rd_off)
+	if (psn != h->psn || len > w->len - qp->rd_off || h->raddr != qp->rd_off)
 		return;
 	if (qp->rd_off == 0) {
 		const uint8_t *wqe = sq_wqe(qp, w->bb);

@@ -17,6 +17,18 @@ recv_error(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 		sm_qp_fail(nic, qp, -1);
 }
 
+void
+sm_recv_abandon(struct sm_qp *qp)
+{
+	if (qp->rx.open && qp->rx.pkt == SM_PKT_SEND) {
+		if (qp->srq == NULL)
+			qp->rq_tail--;
+		else
+			qp->rx.spare = true;
+	}
+	qp->rx.open = false;
+}
+
 static void
 answer_later(struct sm_nic *nic, struct sm_qp *qp)
 {
@@ -30,7 +42,7 @@ answer_later(struct sm_nic *nic, struct sm_qp *qp)
 static crpc_noinline void
 refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak)
 {
-	qp->rx.open = false;
+	sm_recv_abandon(qp);
 	if (qp->type == SM_QPT_UC) { /* The rest is dropped: nobody is told. */
 		if (nak == SM_NAK_OP)
 			sm_qp_fail(nic, qp, -1);
@@ -40,7 +52,7 @@ refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak
 	qp->refusing = true;
 	qp->refuse_epoch = (uint8_t)(h->dst >> 24);
 	answer_later(nic, qp);
-	if (nak >= SM_NAK_INVALID && qp->dct == NULL)
+	if (nak >= SM_NAK_INVALID && nak <= SM_NAK_OP && qp->dct == NULL)
 		sm_qp_fail(nic, qp,
 			nak == SM_NAK_INVALID         ? SM_EVENT_QP_REQ_ERR
 				: nak == SM_NAK_ACCESS ? SM_EVENT_QP_ACCESS_ERR
@@ -88,6 +100,14 @@ message_step(struct sm_recv *rx, uint32_t len, uint32_t flags)
 	return (flags & SM_PKT_LAST) == 0 || rx->off == rx->len;
 }
 
+/* A piece of a message came twice, or one before it did not come. */
+static crpc_noinline void
+piece_missed(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
+{
+	if (h->rkey > qp->rx.off)
+		refuse(nic, qp, h, nic->fault != NULL ? SM_NAK_SEQUENCE : SM_NAK_INVALID);
+}
+
 static void
 request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
 	uint32_t flags, const uint8_t *payload)
@@ -105,6 +125,9 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 		rx->pkt = SM_PKT_SEND;
 		rx->off = 0;
 		rx->len = (flags & SM_PKT_LAST) != 0 ? len : h->imm;
+	} else if (h->rkey != rx->off) {
+		piece_missed(nic, qp, h);
+		return;
 	}
 	sm_count_piece(&qp->n.rx, len,
 		(flags & SM_PKT_IMM) != 0 ? SM_KIND_SEND_IMM : SM_KIND_SEND,
@@ -154,6 +177,9 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 		if ((flags & SM_PKT_LAST) == 0)
 			ok = sm_mem(nic, qp->pd, rx->rkey, rx->raddr, rx->len,
 				     SM_ACCESS_REMOTE_WRITE) != NULL;
+	} else if (crpc_unlikely(h->rkey != rx->off)) {
+		piece_missed(nic, qp, h);
+		return;
 	}
 	if (len != 0)
 		dst = sm_mem(nic, qp->pd, rx->rkey, rx->raddr + rx->off, len,
@@ -188,11 +214,21 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 		refuse(nic, qp, h, SM_NAK_RNR); /* The data is written again: harmless. */
 }
 
+/* Answers to what came twice, or before the requester went back, fill the queue: it asks again. */
+static bool
+answers_full(const struct sm_nic *nic, const struct sm_qp *qp)
+{
+	return nic->fault != NULL &&
+		qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic;
+}
+
 static void
 request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 {
 	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
 
+	if (answers_full(nic, qp))
+		return;
 	if (qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic || h->imm > SM_MSG_MAX) {
 		refuse(nic, qp, h, SM_NAK_INVALID);
 		return;
@@ -224,6 +260,8 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, boo
 	_Atomic uint64_t *word;
 	uint64_t arg[2];
 
+	if (answers_full(nic, qp))
+		return;
 	if (qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic || h->raddr % 8 != 0) {
 		refuse(nic, qp, h, SM_NAK_INVALID);
 		return;
@@ -247,6 +285,8 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, boo
 	} else {
 		rd->value = crpc_fetch_add_acq_rel(word, arg[0]);
 	}
+	qp->atomics[qp->natomics % SM_RD_MAX].psn = rd->psn;
+	qp->atomics[qp->natomics++ % SM_RD_MAX].value = rd->value;
 	qp->n.rx.kind[SM_KIND_ATOMIC]++;
 	sm_count_read(&qp->n, sizeof(rd->value));
 	sm_count_write(&qp->n, sizeof(rd->value));
@@ -265,11 +305,98 @@ uc_resume(struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
 
 	if ((h->head >> 24 & SM_PKT_FIRST) == 0)
 		return rx->open && rx->pkt == type && h->psn == qp->psn_rx;
-	if (rx->open && rx->pkt == SM_PKT_SEND && qp->srq == NULL)
-		qp->rq_tail--; /* Its receive WQE serves again. */
-	rx->open = false;
+	sm_recv_abandon(qp);
 	qp->psn_rx = h->psn & SM_PSN_MASK;
 	return type == SM_PKT_SEND || type == SM_PKT_WRITE;
+}
+
+/* The response to a request whose own was lost. A READ is made again, an atomic is remembered. */
+static void
+respond_again(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
+{
+	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
+	uint32_t i = 0;
+
+	if (qp->ans_tail - qp->ans_head >= SM_RD_MAX)
+		return;
+	*rd = (struct sm_rd){
+		.pkt = type == SM_PKT_READ ? SM_PKT_READ_RESP : SM_PKT_ATOMIC_RESP,
+		.epoch = (uint8_t)(h->dst >> 24),
+		.psn = h->psn & SM_PSN_MASK,
+		.rkey = h->rkey,
+		.raddr = h->raddr,
+		.len = type == SM_PKT_READ ? h->imm : sizeof(rd->value),
+	};
+	if (type != SM_PKT_READ) {
+		while (i < SM_RD_MAX && i < qp->natomics && qp->atomics[i].psn != rd->psn)
+			i++;
+		if (i == SM_RD_MAX || i == qp->natomics)
+			return;
+		rd->value = qp->atomics[i].value;
+	} else if ((qp->access & SM_ACCESS_REMOTE_READ) == 0 || h->imm > SM_MSG_MAX ||
+		(h->imm != 0 && sm_mem(nic, qp->pd, h->rkey, h->raddr, h->imm,
+					SM_ACCESS_REMOTE_READ) == NULL)) {
+		return;
+	}
+	qp->ans_tail++;
+	answer_later(nic, qp);
+}
+
+/*
+ * Not the number that is expected. On a good network it never will be. On a bad one a higher number
+ * tells of a loss, and what came before is acknowledged or answered again.
+ */
+static crpc_noinline void
+out_of_order(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
+{
+	if (nic->fault == NULL) {
+		refuse(nic, qp, h, SM_NAK_LOST);
+	} else if (sm_psn_diff(h->psn, qp->psn_rx) > 0) {
+		refuse(nic, qp, h, SM_NAK_SEQUENCE);
+	} else if (type != SM_PKT_SEND && type != SM_PKT_WRITE) {
+		respond_again(nic, qp, h, type);
+	} else if ((h->head >> 24 & SM_PKT_LAST) != 0) {
+		qp->unacked++;
+		answer_later(nic, qp);
+	}
+}
+
+/* A message begins while one is open, or goes on while none is. True: it may. */
+static crpc_noinline bool
+begun_otherwise(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
+{
+	bool first = (h->head >> 24 & SM_PKT_FIRST) != 0;
+
+	if (nic->fault == NULL || (!first && qp->rx.open)) {
+		refuse(nic, qp, h, SM_NAK_INVALID);
+		return false;
+	}
+	if (!first) {
+		refuse(nic, qp, h, SM_NAK_SEQUENCE);
+		return false;
+	}
+	sm_recv_abandon(qp); /* The requester began it anew. */
+	return true;
+}
+
+bool
+sm_resp_rnr(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt, uint32_t head)
+{
+	uint32_t flags = head >> 24, type = head >> 16 & 0xff;
+	struct sm_qp *qp;
+	struct sm_hdr h;
+
+	if ((type != SM_PKT_SEND || (flags & SM_PKT_FIRST) == 0) &&
+		(type != SM_PKT_WRITE || (~flags & (SM_PKT_LAST | SM_PKT_IMM)) != 0))
+		return false;
+	sm_pkt_get((struct sm_pkt *)(uintptr_t)pkt, head, &h);
+	qp = sm_qp_find(nic, h.dst & SM_PSN_MASK);
+	if (qp == NULL || qp->type != SM_QPT_RC || qp->peer != peer || qp->dest_qpn != h.src ||
+		qp->refusing || qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR ||
+		h.psn != qp->psn_rx)
+		return false;
+	refuse(nic, qp, &h, SM_NAK_RNR);
+	return true;
 }
 
 void
@@ -300,14 +427,13 @@ sm_resp_request(
 		return;
 	}
 	if (crpc_unlikely(h->psn != qp->psn_rx)) {
-		refuse(nic, qp, h, SM_NAK_LOST);
+		out_of_order(nic, qp, h, type);
 		return;
 	}
 	if (crpc_unlikely((flags & SM_PKT_FIRST) ? qp->rx.open
-						 : !qp->rx.open || qp->rx.pkt != type)) {
-		refuse(nic, qp, h, SM_NAK_INVALID);
+						 : !qp->rx.open || qp->rx.pkt != type) &&
+		!begun_otherwise(nic, qp, h, type))
 		return;
-	}
 	if (type == SM_PKT_WRITE)
 		request_write(nic, qp, h, len, flags, payload);
 	else if (type == SM_PKT_SEND)
@@ -362,6 +488,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	h.dst = qp->dest_qpn | (uint32_t)rd->epoch << 24;
 	h.src = qp->qpn;
 	h.psn = rd->psn;
+	h.raddr = rd->off - len;
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, rd->pkt, last ? SM_PKT_LAST : 0);
 	if (!last)

@@ -90,6 +90,10 @@ srq_take(struct sm_nic *nic, struct sm_qp *qp, struct sm_srq *s)
 {
 	const uint8_t *wqe;
 
+	if (crpc_unlikely(qp->rx.spare)) { /* It took one that was not used up. */
+		qp->rx.spare = false;
+		return true;
+	}
 	if ((uint16_t)(sm_dbrec(&s->dbrec[0]) - s->taken) == 0)
 		return false;
 	wqe = s->buf + ((size_t)s->next << s->wqe_shift);

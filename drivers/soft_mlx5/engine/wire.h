@@ -71,6 +71,7 @@ enum sm_nak {
 	SM_NAK_ACCESS,
 	SM_NAK_OP,
 	SM_NAK_RECONNECT, /**< The DCT knows of no connection: make it anew. */
+	SM_NAK_SEQUENCE,  /**< Something before it is missing: again from psn on. */
 };
 
 /** A packet's header as it is used: a copy, which its writer cannot change any more. */
@@ -79,8 +80,9 @@ struct sm_hdr {
 	uint32_t dst;  /**< QPN of the receiver | epoch << 24. */
 	uint32_t src;  /**< QPN of the sender. */
 	uint32_t psn;  /**< Number of the message, 24 bits. */
-	uint64_t raddr; /**< CONNECT: the key of the DCT. DATAGRAM: see SM_GRH_PRESENT. */
-	uint32_t rkey;  /**< DATAGRAM: Q_Key. */
+	/** CONNECT: the key of the DCT. DATAGRAM: see SM_GRH_PRESENT. READ_RESP: bytes before. */
+	uint64_t raddr;
+	uint32_t rkey; /**< DATAGRAM: Q_Key. SEND and WRITE, not FIRST: bytes before. */
 	/** LAST: immediate or key, big endian as in the WQE; else the message's bytes. */
 	uint32_t imm;
 };

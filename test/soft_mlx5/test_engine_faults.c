@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A bad network: packets are lost, corrupt, late, double, in another order, receive queues look
+ * empty. What is reliable arrives exactly once, in order, whole; what is not arrives whole or not.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "crpc_util.h"
+#include "engine_rig.h"
+
+#define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
+/* Seldom enough that eight attempts in a row, which would end in an error, do not fail. */
+#define BAD "drop=0.02,corrupt=0.01,dup=0.02,delay=0.02,reorder=0.02,rnr=0.02"
+#define DC_KEY UINT64_C(0x7700000077)
+#define MAX_LEN 12000u
+#define SLOT 32768u
+#define NSLOTS 8u
+
+static struct rig_host a, b;
+static uint32_t seed;
+
+static void
+bad_hosts(const char *faults)
+{
+	static char text[128];
+	const char *net = rig_net();
+
+	seed = seed != 0 ? seed : (uint32_t)time(NULL);
+	printf("seed %u: %s\n", seed, faults);
+	srand(seed++);
+	snprintf(text, sizeof(text), "seed=%u,%s", seed, faults);
+	rig_faults = text;
+	rig_retry = 7;
+	rig_rnr_retry = 7;
+	rig_host_open(&a, net, 1 << 20);
+	rig_host_open(&b, net, 1 << 20);
+	for (uint32_t i = 0; i < SLOT; i++)
+		a.mem[i] = b.mem[i] = (uint8_t)(i * 7 + i / 251);
+}
+
+static void
+good_again(void)
+{
+	rig_host_close(&a);
+	rig_host_close(&b);
+	rig_faults = NULL;
+	rig_retry = 2;
+	rig_rnr_retry = 3;
+}
+
+/* Payloads begin at a place that their number tells. */
+static uint8_t *
+source(struct rig_host *h, uint32_t n)
+{
+	return h->mem + n % 1000;
+}
+
+static void
+both(void)
+{
+	sm_nic_progress(a.nic, rig_now += 1000);
+	sm_nic_progress(b.nic, rig_now);
+}
+
+/* One QP pair: what each side has done and seen. */
+struct flow {
+	struct rig_qp x, y; /* On a, on b. */
+	uint32_t sent, arrived, posted, open, adds, lens[NSLOTS];
+};
+
+static uint8_t *
+place(uint32_t n)
+{
+	return b.mem + SLOT * (2 + n % NSLOTS);
+}
+
+static void
+post_something(struct flow *f)
+{
+	uint32_t what = (uint32_t)rand() % 8, len = (uint32_t)rand() % (rand() % 3 ? 64 : MAX_LEN);
+	struct rig_wqe w;
+
+	if (what == 0) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, SIGNALED, 0);
+		rig_wqe_raddr(&w, b.mem, b.key);
+		rig_wqe_data(&w, a.mem + 2 * SLOT, len, a.key);
+	} else if (what == 1) {
+		rig_wqe(&w, MLX5_OPCODE_ATOMIC_FA, SIGNALED, 0);
+		rig_wqe_raddr(&w, b.mem + b.bytes - 8, b.key);
+		rig_wqe_atomic(&w, 1, 0);
+		rig_wqe_data(&w, a.mem + 3 * SLOT, 8, a.key);
+		f->adds++;
+	} else if (f->posted - f->sent == 0) {
+		return;
+	} else {
+		f->lens[f->sent % NSLOTS] = len;
+		rig_wqe(&w, what < 5 ? MLX5_OPCODE_SEND_IMM : MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED,
+			f->sent);
+		if (what >= 5)
+			rig_wqe_raddr(&w, place(f->sent), b.key);
+		rig_wqe_data(&w, source(&a, f->sent), len, a.key);
+		f->sent++;
+	}
+	rig_post(&f->x, &w);
+	f->open++;
+}
+
+static void
+collect(struct flow *f)
+{
+	for (struct mlx5_cqe64 *c; (c = rig_poll(&f->x.scq)) != NULL; f->open--)
+		assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ);
+	for (struct mlx5_cqe64 *c; (c = rig_poll(&f->y.rcq)) != NULL; f->arrived++) {
+		uint32_t len = f->lens[f->arrived % NSLOTS];
+
+		assert_int_equal(be32toh(c->imm_inval_pkey), f->arrived);
+		assert_int_equal(be32toh(c->byte_cnt), len);
+		assert_memory_equal(place(f->arrived), source(&a, f->arrived), len);
+	}
+}
+
+static void
+rc_exactly_once(void **state)
+{
+	struct flow f;
+
+	for (uint32_t round = 0; round < 6; round++) {
+		memset(&f, 0, sizeof(f));
+		bad_hosts(round % 2 == 0 ? BAD : "drop=0.03,dup=0.05,reorder=0.03,rnr=0.05");
+		rig_qp_open(&a, &f.x, NULL);
+		rig_qp_open(&b, &f.y, NULL);
+		rig_connect(&f.x, &f.y);
+		for (uint32_t n = 0; n < 1000000 && (f.sent < 1500 || f.open != 0); n++) {
+			while (f.posted - f.arrived < NSLOTS)
+				rig_recv(&f.y, place(f.posted++), MAX_LEN, b.key);
+			if (f.open < 8 && f.sent < 1500)
+				post_something(&f);
+			both();
+			collect(&f);
+		}
+		assert_int_equal(f.open, 0);
+		assert_int_equal(f.arrived, f.sent);
+		assert_int_equal(*(uint64_t *)(void *)(b.mem + b.bytes - 8), f.adds);
+		rig_qp_close(&f.x);
+		rig_qp_close(&f.y);
+		good_again();
+	}
+}
+
+/* Two senders that go to and fro between two targets. */
+static void
+dc_exactly_once(void **state)
+{
+	uint32_t sent[2][2] = {{0}}, seen[2][2] = {{0}}, posted[2] = {0}, arrived[2] = {0};
+	struct rig_qp_conf dci = {.type = SM_QPT_DCI};
+	uint32_t open[2] = {0}, total = 0;
+	struct rig_qp x[2], t[2];
+	struct rig_srq s[2];
+	struct rig_wqe w;
+
+	bad_hosts("drop=0.03,dup=0.02,delay=0.02,reorder=0.03");
+	for (uint32_t i = 0; i < 2; i++) {
+		struct rig_qp_conf dct = {.type = SM_QPT_DCT, .dc_key = DC_KEY, .srq = &s[i]};
+
+		rig_srq_open(&b, &s[i], 64, 5);
+		rig_qp_open(&b, &t[i], &dct);
+		rig_ready(&t[i], 0);
+		rig_qp_open(&a, &x[i], &dci);
+		rig_ready(&x[i], 0);
+	}
+	for (uint32_t n = 0; n < 2000000 && (total < 2000 || open[0] != 0 || open[1] != 0); n++) {
+		uint32_t i = (uint32_t)rand() % 2, k = (uint32_t)rand() % 2;
+
+		for (uint32_t j = 0; j < 2; j++)
+			for (; posted[j] - arrived[j] < 32; posted[j]++)
+				rig_srq_recv(&s[j], posted[j] % 64, (posted[j] + 1) % 64,
+					b.mem + SLOT, 4096, b.key);
+		if (open[i] < 4 && total < 2000) {
+			rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, i << 24 | sent[i][k]++);
+			rig_wqe_av(&w, DC_KEY, t[k].qpn, SM_LID, NULL);
+			rig_wqe_data(&w, a.mem, (uint32_t)rand() % 4096, a.key);
+			rig_post(&x[i], &w);
+			open[i]++;
+			total++;
+		}
+		both();
+		for (uint32_t j = 0; j < 2; j++) {
+			for (struct mlx5_cqe64 *c; (c = rig_poll(&x[j].scq)) != NULL; open[j]--)
+				assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ);
+			for (struct mlx5_cqe64 *c; (c = rig_poll(&t[j].rcq)) != NULL;
+				arrived[j]++) {
+				uint32_t imm = be32toh(c->imm_inval_pkey);
+
+				assert_int_equal(imm & 0xffffff, seen[imm >> 24][j]++);
+			}
+		}
+	}
+	assert_int_equal(open[0] + open[1], 0);
+	assert_memory_equal(sent, seen, sizeof(sent));
+	for (uint32_t i = 0; i < 2; i++) {
+		rig_qp_close(&x[i]);
+		rig_qp_close(&t[i]);
+		rig_srq_close(&b, &s[i]);
+	}
+	good_again();
+}
+
+/* Datagrams are lost or whole; none is invented. */
+static void
+ud_whole_or_not(void **state)
+{
+	struct rig_qp_conf ud = {.type = SM_QPT_UD};
+	uint32_t arrived = 0, next = 0;
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	bad_hosts("drop=0.2,corrupt=0.1");
+	rig_qp_open(&a, &x, &ud);
+	rig_qp_open(&b, &y, &ud);
+	rig_ready(&x, 5);
+	rig_ready(&y, 5);
+	for (uint32_t i = 0; i < 1000; i++) {
+		struct mlx5_cqe64 *c;
+
+		rig_recv(&y, b.mem + SLOT, 8192, b.key);
+		rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, i);
+		rig_wqe_av(&w, 5, y.qpn, SM_LID, NULL);
+		rig_wqe_data(&w, source(&a, i), i % 4096, a.key);
+		rig_post(&x, &w);
+		assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+		rig_run(&a, &b);
+		c = rig_poll(&y.rcq);
+		if (c == NULL) {
+			y.rq_pi--; /* Its receive WQE is still there. */
+			continue;
+		}
+		assert_true(be32toh(c->imm_inval_pkey) >= next);
+		next = be32toh(c->imm_inval_pkey) + 1;
+		assert_memory_equal(b.mem + SLOT + 40, source(&a, i), i % 4096);
+		arrived++;
+	}
+	assert_in_range(arrived, 500, 900);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	good_again();
+}
+
+/* A network that loses everything ends in retries exceeded, and a good one is not suspected. */
+static void
+all_is_lost(void **state)
+{
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	bad_hosts("drop=1");
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_connect(&x, &y);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, 0, 0);
+	rig_wqe_raddr(&w, b.mem, b.key);
+	rig_wqe_data(&w, a.mem, 8, a.key);
+	rig_post(&x, &w);
+	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ_ERR);
+	assert_int_equal(RIG_SYND(&x.scq.last), MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	good_again();
+}
+
+static void
+bad_settings(void **state)
+{
+	static const char *const bad[] = {"drop", "drop=", "drop=2", "drop=-1", "loss=0.1",
+		"drop=0.1,", "drop=0.1x", "seed=x", ",", "drop=nan"};
+	struct sm_nic_attr attr = {.net = rig_net()};
+	struct sm_nic *nic;
+
+	for (uint32_t i = 0; i < CRPC_DIM(bad); i++) {
+		attr.faults = bad[i];
+		assert_int_equal(sm_nic_create(&attr, &nic), i == 5 ? 0 : EINVAL);
+		if (i == 5)
+			sm_nic_free(nic);
+	}
+}
+
+int
+main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rc_exactly_once),
+		cmocka_unit_test(dc_exactly_once),
+		cmocka_unit_test(ud_whole_or_not),
+		cmocka_unit_test(all_is_lost),
+		cmocka_unit_test(bad_settings),
+	};
+
+	seed = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
