@@ -32,6 +32,7 @@ for mtu in 256 1024 4096; do
 	run 200 -c -s 10000 -m $mtu
 done
 run 2000 -c -r 500 -s 64
+run 500 -c -s 32 # comes in the CQE
 SOFT_MLX5_PROGRESS=thread run 20 -c
 SOFT_MLX5_PROGRESS=rt run 200 -c
 finish

@@ -679,6 +679,45 @@ cq_resizes(void **state)
 	rig_qp_close(&qb);
 }
 
+/* What a SEND brings stands in the CQE if it fits, and the receive buffer stays as it is. */
+static void
+send_into_cqe(void **state)
+{
+	static const uint32_t lens[] = {1, 31, 32, 33, 63, 64, 65, 200};
+	struct rig_wqe w;
+
+	for (uint32_t size = 64; size <= 128; size *= 2) {
+		struct rig_qp_conf conf = {.cqe_size = size, .scatter_cqe = true};
+		struct rig_qp qa, qb;
+
+		rig_qp_open(&a, &qa, &conf);
+		rig_qp_open(&b, &qb, &conf);
+		rig_connect(&qa, &qb);
+		for (uint32_t i = 0; i < CRPC_DIM(lens) * 40; i++) {
+			uint32_t len = lens[i % CRPC_DIM(lens)], at = qb.rcq.ci % qb.rcq.ncqe;
+			bool in_cqe = len <= size / 2;
+			struct mlx5_cqe64 *c;
+
+			memset(b.mem, 0, 256);
+			rig_recv(&qb, b.mem, 256, b.key);
+			rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, i);
+			rig_wqe_data(&w, a.mem + i, len, a.key);
+			rig_post(&qa, &w);
+			expect_ok(&qa.scq, MLX5_CQE_REQ);
+			c = rig_expect(&a, &b, &qb.rcq);
+			assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
+			assert_int_equal(c->op_own & 0xc, in_cqe ? size / 16 : 0);
+			assert_int_equal(be32toh(c->byte_cnt), len);
+			assert_int_equal(be32toh(c->imm_inval_pkey), i);
+			assert_memory_equal(in_cqe ? qb.rcq.buf + (size_t)at * size : b.mem,
+				a.mem + i, len);
+			assert_int_equal(b.mem[len - 1], in_cqe ? 0 : a.mem[i + len - 1]);
+		}
+		rig_qp_close(&qa);
+		rig_qp_close(&qb);
+	}
+}
+
 int
 main(void)
 {
@@ -696,6 +735,7 @@ main(void)
 		T(dc_random),
 		T(refused_dc),
 		T(cq_resizes),
+		T(send_into_cqe),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,7 @@ _Static_assert(offsetof(struct mlx5_err_cqe, vendor_err_synd) == 54, "PRM");
 _Static_assert(offsetof(struct mlx5_err_cqe, syndrome) == 55, "PRM");
 _Static_assert((int)MLX5_CQE_REQ_ERR == SM_CQE_REQ_ERR, "PRM");
 _Static_assert((int)MLX5_CQE_RESP_ERR == SM_CQE_RESP_ERR, "PRM");
+_Static_assert(MLX5_INLINE_SCATTER_32 == 4 && MLX5_INLINE_SCATTER_64 == 8, "PRM");
 _Static_assert((int)MLX5_CQE_RESIZE_CQ == SM_CQE_RESIZE_CQ, "PRM");
 _Static_assert((int)MLX5_CQE_RESP_SEND_INV == SM_CQE_RESP_SEND_INV, "PRM");
 _Static_assert((int)MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR == SM_SYND_REMOTE_INVAL, "PRM");

@@ -149,6 +149,7 @@ conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t 
 	c->access = dct->access;
 	c->attr.min_rnr_timer = dct->attr.min_rnr_timer;
 	c->attr.max_dest_rd_atomic = SM_RD_MAX;
+	c->scatter_cqe = dct->scatter_cqe;
 	c->mtu_shift = dct->mtu_shift;
 	c->headers = dct->headers;
 	sm_peer_join(peer, c);

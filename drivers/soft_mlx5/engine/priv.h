@@ -29,6 +29,8 @@
 
 #include <sys/queue.h>
 
+#include <infiniband/mlx5dv.h>
+
 #include "count.h"
 #include "wire.h"
 
@@ -254,6 +256,7 @@ struct sm_qp {
 	bool failed;    /**< On nic->failed: in state ERR. */
 	bool with_av;   /**< UD, DCI: WQEs carry an address vector. */
 	bool connected; /**< DCI: CONNECT was sent to dest_qpn at peer. */
+	bool scatter_cqe; /**< What a SEND brings goes into the CQE if it fits. */
 	struct sm_cq *send_cq;
 	uint32_t uidx;
 	struct sm_send tx;
@@ -525,6 +528,8 @@ struct sm_wc {
 	uint32_t imm;     /**< Big endian. */
 	uint32_t len;
 	uint32_t src_qpn;
+	/** The payload, if it goes into the CQE: up to 32 bytes, or 64 if CQEs have 128. */
+	const uint8_t *data;
 };
 
 /** The queue has no room, or looks so: true if it overran and is in error. */
@@ -558,6 +563,12 @@ sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, struct sm_qp *qp, const struct 
 	((uint32_t *)line)[14] = __builtin_bswap32((uint32_t)wc->wqe_op << 24 | qp->qpn);
 	((uint16_t *)line)[30] = __builtin_bswap16(wc->counter);
 	((uint8_t *)line)[62] = 0;
+	if (wc->data != NULL) {
+		bool wide = cq->log_size == 7; /* In the half before. */
+
+		memcpy(line - (wide ? 8 : 0), wc->data, wc->len);
+		own |= wide ? MLX5_INLINE_SCATTER_64 : MLX5_INLINE_SCATTER_32;
+	}
 	cq->pi++;
 	qp->n.cqes[wc->op != SM_CQE_REQ && wc->op != SM_CQE_REQ_ERR]++;
 	/* C0: the CQE, and the data that it announces, come before the owner bit in its last byte;

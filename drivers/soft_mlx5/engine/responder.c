@@ -71,7 +71,7 @@ message_done(struct sm_nic *nic, struct sm_qp *qp)
 /* The message completed a receive WQE. */
 static inline void
 recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_cqe_op op,
-	uint32_t flags)
+	uint32_t flags, const uint8_t *data)
 {
 	struct sm_wc wc = {
 		.op = (uint8_t)op,
@@ -80,6 +80,7 @@ recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_
 		.imm = (flags & SM_PKT_IMM) != 0 ? h->imm : 0,
 		.len = qp->rx.len,
 		.src_qpn = qp->dest_qpn,
+		.data = data,
 	};
 
 	qp->rx.open = false;
@@ -108,6 +109,25 @@ piece_missed(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 		refuse(nic, qp, h, nic->fault != NULL ? SM_NAK_SEQUENCE : SM_NAK_INVALID);
 }
 
+/* A SEND that fits into its CQE, from where the driver copies it; false: it does not. */
+static bool
+send_into_cqe(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
+	uint32_t flags, const uint8_t *payload)
+{
+	uint8_t data[2 * SM_INLINE_SCATTER_MAX];
+
+	uint32_t room = qp->recv_cq->log_size == 7 ? 2 * SM_INLINE_SCATTER_MAX
+						   : SM_INLINE_SCATTER_MAX;
+
+	if (len == 0 || len > room ||
+		(flags & (SM_PKT_FIRST | SM_PKT_LAST | SM_PKT_INV)) != (SM_PKT_FIRST | SM_PKT_LAST))
+		return false;
+	memcpy(data, payload, len);
+	recv_done(nic, qp, h, (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND,
+		flags, data);
+	return true;
+}
+
 static void
 request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
 	uint32_t flags, const uint8_t *payload)
@@ -132,6 +152,8 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 	sm_count_piece(&qp->n.rx, len,
 		(flags & SM_PKT_IMM) != 0 ? SM_KIND_SEND_IMM : SM_KIND_SEND,
 		(flags & SM_PKT_LAST) != 0, qp->mtu_shift);
+	if (qp->scatter_cqe && send_into_cqe(nic, qp, h, len, flags, payload))
+		return;
 	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, payload, len);
 	if (crpc_unlikely(synd != 0)) {
 		recv_error(nic, qp, (uint8_t)synd);
@@ -146,7 +168,8 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 	}
 	if ((flags & SM_PKT_LAST) != 0)
 		recv_done(nic, qp, h,
-			(flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND, flags);
+			(flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND, flags,
+			NULL);
 }
 
 /* A piece of a WRITE that is more than one TLP, or nothing. */
@@ -209,7 +232,7 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 	if ((flags & SM_PKT_IMM) == 0)
 		message_done(nic, qp);
 	else if (sm_recv_take(nic, qp))
-		recv_done(nic, qp, h, SM_CQE_RESP_WR_IMM, flags);
+		recv_done(nic, qp, h, SM_CQE_RESP_WR_IMM, flags, NULL);
 	else
 		refuse(nic, qp, h, SM_NAK_RNR); /* The data is written again: harmless. */
 }
