@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The key-value messages, the same between client and daemon (ipc) and between daemons (copyrpc);
- * doc/protocol/benchkv_kv.md is their manual.
+ * The key-value messages, the same between client and daemon (ipc) and between daemons (copyrpc,
+ * and flux within a rank); doc/protocol/benchkv_kv.md is their manual.
  *
  *     request    0 op  1 zero  2 key_len (16)   4 value_len (32)   8 key, then value
  *     response   0 status  1 op  2 zero (16)    4 value_len (32)   8 version (64)   16 value
@@ -65,10 +65,16 @@ struct kv_resp_hdr {
 	uint64_t version;
 };
 
+/** Daemons of one rank, and of all ranks, at most. */
+#define KV_DAEMONS_MAX 32
+#define KV_OWNERS_MAX  4096
+
 /** Value of the answer to KV_INFO: what a client that knows nothing must know. */
 struct kv_info {
 	uint32_t ranks;
 	uint32_t rank;
+	uint32_t daemons; /**< Of each rank. */
+	uint32_t daemon;  /**< Which of this rank's answers. */
 	uint32_t keys; /**< Of all ranks. */
 	uint32_t key_size;
 	uint32_t value_size;
@@ -85,7 +91,7 @@ _Static_assert(offsetof(struct kv_req_hdr, value_len) == 4, "wire format");
 _Static_assert(sizeof(struct kv_resp_hdr) == 16, "wire format");
 _Static_assert(offsetof(struct kv_resp_hdr, value_len) == 4, "wire format");
 _Static_assert(offsetof(struct kv_resp_hdr, version) == 8, "wire format");
-_Static_assert(sizeof(struct kv_info) == 32, "wire format");
+_Static_assert(sizeof(struct kv_info) == 40, "wire format");
 _Static_assert(KV_RESP_MAX <= CRPC_IPC_MSG_MAX && KV_REQ_MAX <= CRPC_IPC_MSG_MAX, "fits ipc");
 
 /** A request taken apart. The key and value pointers are into the message. */
@@ -117,11 +123,38 @@ kv_hash(const void *key, uint32_t len)
 	return (uint32_t)(h >> 32);
 }
 
-/** The rank that owns a key. */
+/**
+ * The daemon that owns a key: number rank * daemons + daemon of all owners.
+ *
+ * @param owners
+ *   Daemons of all ranks.
+ */
 static inline uint32_t
-kv_owner(uint32_t hash, uint32_t ranks)
+kv_owner(uint32_t hash, uint32_t owners)
 {
-	return (uint32_t)(((uint64_t)hash * ranks) >> 32);
+	return (uint32_t)(((uint64_t)hash * owners) >> 32);
+}
+
+/** How an operation travels from its client's daemon to the key's owner. */
+enum kv_path {
+	KV_LOCAL,     /**< Not at all: the client's daemon owns it. */
+	KV_FORWARDED, /**< By flux to another daemon of the rank. */
+	KV_REMOTE,    /**< By copyrpc to another rank. */
+	KV_PATHS,
+};
+
+/**
+ * The path to an owner, without a branch.
+ *
+ * @param home
+ *   The daemon that the client is connected to.
+ * @param first, daemons
+ *   The daemons of its rank.
+ */
+static inline enum kv_path
+kv_path(uint32_t owner, uint32_t home, uint32_t first, uint32_t daemons)
+{
+	return (enum kv_path)((owner != home) + (owner - first >= daemons));
 }
 
 /** Write key number @p id as @p len bytes. Different ids give different keys. */
