@@ -3,39 +3,40 @@
 
 #include "client.h"
 
-static int
-client_init(struct kv_client *c, const struct kv_work *work,
-	const struct crpc_ipc_client_conf *conf, uint32_t writer)
-{
-	uint32_t i;
-
-	c->rng = work->seed + writer * UINT64_C(0x9e3779b97f4a7c15);
-	for (i = 0; i < work->qd; i++)
-		c->free[c->free_n++] = (uint8_t)(work->qd - 1 - i);
-	if (kv_history_init(&c->history, work->verify ? work->keys.n : 1, work->value_size, writer,
-		    work->writers, work->may_miss) != 0)
-		return -ENOMEM;
-	c->ipc = crpc_ipc_client_connect(conf);
-	return c->ipc == NULL ? -errno : 0;
-}
-
 int
-kv_loop_init(struct kv_loop *loop, const struct kv_work *work,
-	const struct crpc_ipc_client_conf *conf, uint32_t n, uint32_t first_writer)
+kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
 {
-	uint32_t i;
-	int rc;
-
 	loop->work = work;
+	if (n == 0)
+		return 0;
 	loop->client = aligned_alloc(CRPC_CACHE_GUARD, n * sizeof(*loop->client));
 	if (loop->client == NULL)
 		return -ENOMEM;
 	memset(loop->client, 0, n * sizeof(*loop->client));
 	loop->n = n;
-	for (i = 0; i < n; i++) {
-		rc = client_init(&loop->client[i], work, conf, first_writer + i);
-		if (rc != 0)
-			return rc;
+	return 0;
+}
+
+int
+kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf *conf,
+	uint32_t conns, uint32_t home, uint32_t writer)
+{
+	const struct kv_work *work = loop->work;
+	struct kv_client *c = &loop->client[i];
+	uint32_t k;
+
+	c->home = home;
+	c->rng = work->seed + writer * UINT64_C(0x9e3779b97f4a7c15);
+	for (k = 0; k < work->qd; k++)
+		c->free[c->free_n++] = (uint8_t)(work->qd - 1 - k);
+	if (kv_history_init(&c->history, work->verify ? work->keys.n : 1, work->value_size, writer,
+		    work->writers, work->may_miss) != 0)
+		return -ENOMEM;
+	for (k = 0; k < conns; k++) {
+		c->ipc[k] = crpc_ipc_client_connect(&conf[k]);
+		if (c->ipc[k] == NULL)
+			return -errno;
+		c->conns++;
 	}
 	return 0;
 }
@@ -43,15 +44,35 @@ kv_loop_init(struct kv_loop *loop, const struct kv_work *work,
 void
 kv_loop_fini(struct kv_loop *loop)
 {
-	uint32_t i;
+	uint32_t i, k;
 
 	for (i = 0; i < loop->n; i++) {
-		crpc_ipc_client_close(loop->client[i].ipc);
+		for (k = 0; k < loop->client[i].conns; k++)
+			crpc_ipc_client_close(loop->client[i].ipc[k]);
 		kv_history_fini(&loop->client[i].history);
 	}
 	free(loop->client);
 	loop->client = NULL;
 	loop->n = 0;
+}
+
+/* Find the key's owner: which connection its call takes, and how it travels from there. */
+static inline struct crpc_ipc_client *
+route(const struct kv_work *work, const struct kv_client *c, struct kv_call *call, const void *key)
+{
+	uint32_t owner, conn = 0, to = c->home;
+
+	if (work->owners == 1) {
+		call->path = KV_LOCAL;
+		return c->ipc[0];
+	}
+	owner = kv_owner(kv_hash(key, work->key_size), work->owners);
+	if (c->conns > 1) {
+		to = owner - work->first < work->daemons ? owner : c->home;
+		conn = to - work->first;
+	}
+	call->path = (uint8_t)kv_path(owner, to, work->first, work->daemons);
+	return c->ipc[conn];
 }
 
 /*
@@ -60,7 +81,8 @@ kv_loop_fini(struct kv_loop *loop)
  * @return its length.
  */
 static inline uint32_t
-call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
+call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
+	struct crpc_ipc_client **conn)
 {
 	const struct kv_work *work = loop->work;
 	uint32_t draw = (uint32_t)app_rng(&c->rng), value_len, fill;
@@ -70,8 +92,7 @@ call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
 	call->key = app_keys_next(&work->keys, &c->rng);
 	call->op = (uint8_t)(KV_GET + (draw >= work->read_below) + (draw >= work->delete_from));
 	kv_key_write(key, work->key_size, call->key);
-	call->remote = work->ranks > 1 &&
-		kv_owner(kv_hash(key, work->key_size), work->ranks) != work->rank;
+	*conn = route(work, c, call, key);
 	put = call->op == KV_PUT;
 	value_len = -(uint32_t)put & work->value_size;
 	call->word = kv_history_put_if(&c->history, call->key, put);
@@ -86,6 +107,7 @@ call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
 static uint32_t
 client_issue(struct kv_loop *loop, struct kv_client *c, uint64_t now)
 {
+	struct crpc_ipc_client *conn;
 	struct kv_call *call;
 	uint32_t len, slot, made = 0;
 	int rc;
@@ -93,8 +115,8 @@ client_issue(struct kv_loop *loop, struct kv_client *c, uint64_t now)
 	while (c->free_n > 0 && !c->dead) {
 		slot = c->free[c->free_n - 1];
 		call = &c->call[slot];
-		len = call_draw(loop, c, call);
-		rc = crpc_ipc_client_call(c->ipc, loop->msg, len, slot);
+		len = call_draw(loop, c, call, &conn);
+		rc = crpc_ipc_client_call(conn, loop->msg, len, slot);
 		if (crpc_unlikely(rc != 0)) {
 			c->dead = rc != -EAGAIN;
 			loop->dead += c->dead;
@@ -164,27 +186,29 @@ struct same_lat {
 /* What one turn measured. */
 struct turn {
 	uint64_t now;
-	struct same_lat local, remote;
+	struct same_lat same[KV_PATHS];
 };
 
 static inline void
-count_lat(struct kv_counts *counts, uint64_t *answered, struct crpc_hist *hist,
-	const struct same_lat *same)
+count_lat(struct kv_counts *counts, const struct turn *turn, uint32_t path)
 {
+	const struct same_lat *same = &turn->same[path];
+
 	if (same->n == 0)
 		return;
-	*answered += same->n;
+	counts->ops[path] += same->n;
 	counts->lat_sum += same->lat * same->n;
-	crpc_hist_record_n(hist, same->lat, same->n);
+	crpc_hist_record_n(&counts->lat[path], same->lat, same->n);
 }
 
 /* Calls that end in one turn were often made in one turn too: those are counted together. */
 static inline void
-note_lat(struct kv_counts *counts, uint64_t *answered, struct crpc_hist *hist,
-	struct same_lat *same, uint64_t lat)
+note_lat(struct kv_counts *counts, struct turn *turn, uint32_t path, uint64_t lat)
 {
+	struct same_lat *same = &turn->same[path];
+
 	if (lat != same->lat) {
-		count_lat(counts, answered, hist, same);
+		count_lat(counts, turn, path);
 		*same = (struct same_lat){.lat = lat};
 	}
 	same->n++;
@@ -215,10 +239,8 @@ client_done(
 	if (crpc_unlikely(!served)) {
 		counts->failed++;
 		counts->lat_sum += lat;
-	} else if (call->remote) {
-		note_lat(counts, &counts->remote, &counts->lat_remote, &turn->remote, lat);
 	} else {
-		note_lat(counts, &counts->local, &counts->lat_local, &turn->local, lat);
+		note_lat(counts, turn, call->path, lat);
 	}
 	counts->misses += missed;
 }
@@ -229,24 +251,27 @@ kv_loop_turn(struct kv_loop *loop, uint64_t now)
 	struct turn turn = {.now = now};
 	struct crpc_done done[KV_QD_MAX];
 	struct kv_client *c;
-	uint32_t i, k, n, work = 0;
+	uint32_t i, k, conn, n, work = 0;
 
 	for (i = 0; i < loop->n; i++) {
 		c = &loop->client[i];
-		n = crpc_ipc_client_poll(c->ipc, done, (uint16_t)loop->work->qd);
-		if (n != 0) {
-			if (loop->work->verify)
-				note_floors(c);
-			c->fresh_n = 0;
-		}
-		for (k = 0; k < n; k++)
-			client_done(loop, c, &done[k], &turn);
-		work += n;
+		conn = 0;
+		do {
+			n = crpc_ipc_client_poll(c->ipc[conn], done, (uint16_t)loop->work->qd);
+			if (n != 0) {
+				if (loop->work->verify)
+					note_floors(c);
+				c->fresh_n = 0;
+			}
+			for (k = 0; k < n; k++)
+				client_done(loop, c, &done[k], &turn);
+			work += n;
+		} while (++conn < c->conns);
 		if (loop->phase != KV_STOPPED && c->free_n != 0)
 			work += client_issue(loop, c, now);
 	}
-	count_lat(&loop->counts, &loop->counts.local, &loop->counts.lat_local, &turn.local);
-	count_lat(&loop->counts, &loop->counts.remote, &loop->counts.lat_remote, &turn.remote);
+	for (k = 0; k < KV_PATHS; k++)
+		count_lat(&loop->counts, &turn, k);
 	crpc_store_relaxed(&loop->served_pub, loop->served);
 	return work;
 }

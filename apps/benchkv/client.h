@@ -6,7 +6,8 @@
  * @file
  * The load: clients that keep `qd` calls open each, many of them on one lcore.
  *
- *     kv_loop_init(&loop, &work, ...)           clients of one lcore, connected to the daemon
+ *     kv_loop_init(&loop, &work, n)             clients of one lcore
+ *     kv_loop_join(&loop, i, ...)               each is connected to its daemon
  *     every turn: kv_loop_turn(&loop, now)      completions, checks, new calls
  *     kv_loop_measure(&loop, now)               forget the warm-up, count from here
  *     kv_loop_stop(&loop, now)                  freeze the figures, make no new calls
@@ -33,8 +34,10 @@
 /** What the clients do; shared, read-only. */
 struct kv_work {
 	struct app_keys keys; /**< Over the keys of all ranks. */
-	uint32_t ranks;
-	uint32_t rank; /**< Of the daemon that the clients are connected to. */
+	uint32_t rank;    /**< Of the daemons that the clients are connected to. */
+	uint32_t owners;  /**< Daemons of all ranks. */
+	uint32_t first;   /**< The first of this rank, among all owners. */
+	uint32_t daemons; /**< Of this rank. */
 	uint32_t key_size;
 	uint32_t value_size;
 	uint32_t qd;
@@ -62,13 +65,16 @@ struct kv_call {
 	uint64_t word;
 	uint32_t key;
 	uint8_t op;
-	bool remote;
+	uint8_t path; /**< enum kv_path. */
 	bool open;
 };
 
 /** One client. */
 struct kv_client {
-	struct crpc_ipc_client *ipc;
+	/** To its home; where it chooses the owner itself, to each daemon of the rank. */
+	struct crpc_ipc_client *ipc[KV_DAEMONS_MAX];
+	uint32_t conns;
+	uint32_t home; /**< Its daemon's number among all owners. */
 	uint64_t rng;
 	uint64_t sent, answered; /**< Since connect. */
 	uint32_t free_n;
@@ -82,12 +88,12 @@ struct kv_client {
 
 /** What was counted in the measured window. */
 struct kv_counts {
-	uint64_t local, remote; /**< Answered by a store. */
+	uint64_t ops[KV_PATHS]; /**< Answered by a store, by the way they went. */
 	uint64_t failed;        /**< Ended with an error: its owner is lost. */
 	uint64_t misses;        /**< Of the answered: not found. */
-	uint64_t lat_sum;       /**< Of all three, ns. */
+	uint64_t lat_sum;       /**< Of all, ns. */
 	uint64_t window_ns;
-	struct crpc_hist lat_local, lat_remote;
+	struct crpc_hist lat[KV_PATHS];
 };
 
 /** Where in its life a loop is. */
@@ -112,23 +118,38 @@ struct kv_loop {
 };
 
 /**
- * Connect the clients of one lcore.
+ * Make the clients of one lcore.
  *
  * @param loop
  *   Zeroed, filled.
  * @param work
  *   The load; it must outlive the loop.
- * @param conf
- *   How to reach the daemon.
  * @param n
  *   Clients.
- * @param first_writer
- *   The writer id of the first; the others follow.
+ * @return
+ *   0 or -ENOMEM.
+ */
+int kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n);
+
+/**
+ * Connect one of them.
+ *
+ * @param i
+ *   Which.
+ * @param conf
+ *   How to reach its daemons.
+ * @param conns
+ *   1: conf is its home, which passes on what it does not own. More: conf[d] is daemon d of the
+ *   rank, all of them, and the client asks the owner itself.
+ * @param home
+ *   Number of its home among all owners: whom it asks for keys of other ranks.
+ * @param writer
+ *   Its writer id.
  * @return
  *   0 or -errno; the cause is in crpc_log_last() if it is one of ipc.
  */
-int kv_loop_init(struct kv_loop *loop, const struct kv_work *work,
-	const struct crpc_ipc_client_conf *conf, uint32_t n, uint32_t first_writer);
+int kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf *conf,
+	uint32_t conns, uint32_t home, uint32_t writer);
 
 void kv_loop_fini(struct kv_loop *loop);
 

@@ -62,8 +62,10 @@ static int
 fill_work(struct kv_work *work, const struct kv_options *o, const struct kv_info *info)
 {
 	*work = (struct kv_work){
-		.ranks = info->ranks,
 		.rank = info->rank,
+		.owners = info->ranks * info->daemons,
+		.first = info->rank * info->daemons,
+		.daemons = info->daemons,
 		.key_size = info->key_size,
 		.value_size = info->value_size,
 		.qd = (uint32_t)o->qd,
@@ -72,7 +74,9 @@ fill_work(struct kv_work *work, const struct kv_options *o, const struct kv_info
 		.verify = o->verify,
 		.may_miss = true,
 	};
-	if (info->ranks == 0 || info->rank >= info->ranks || info->keys == 0 ||
+	if (info->ranks == 0 || info->ranks > KV_OWNERS_MAX || info->rank >= info->ranks ||
+		info->daemons == 0 || info->daemons > KV_DAEMONS_MAX ||
+		info->daemon >= info->daemons || info->keys == 0 ||
 		info->keys > KV_KEYS_MAX || info->key_size < KV_KEY_MIN ||
 		info->key_size > KV_KEY_MAX || info->value_size < KV_VALUE_MIN ||
 		info->value_size > KV_VALUE_MAX)
@@ -106,9 +110,12 @@ join(struct kv_loop *loop, struct kv_work *work, const struct kv_options *o)
 			"daemon '%s' did not tell how to be used: %s; it may have ended, or "
 			"have no place left (its --serve)",
 			o->name, strerror(-rc));
-	rc = kv_loop_init(loop, work, &conf, (uint32_t)o->clients, info.writer);
+	rc = kv_loop_init(loop, work, (uint32_t)o->clients);
 	for (i = 0; rc == 0 && i < loop->n; i++) {
-		rc = ask_info(loop->client[i].ipc, &info);
+		rc = kv_loop_join(
+			loop, i, &conf, 1, work->first + info.daemon, info.writer);
+		if (rc == 0)
+			rc = ask_info(loop->client[i].ipc[0], &info);
 		loop->client[i].history.writer = info.writer;
 	}
 	if (rc != 0)

@@ -2,27 +2,35 @@
 #include "crpc_clock.h"
 #include "daemon.h"
 
-/* Phase 1: an answer of another rank goes to the client that waits for it. */
+static void
+ipc_fail(struct kv_daemon *d, uint64_t token, int status)
+{
+	d->stats.failed++;
+	crpc_ipc_server_fail(d->ipc, token, status);
+}
+
+/* An answer of another daemon goes to the client that waits for it, as the bytes it is. */
+static void
+ipc_pass(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
+{
+	int rc = crpc_ipc_server_reply(d->ipc, token, data, len);
+
+	/* -ECONNRESET: the client has gone, and nobody waits. */
+	if (crpc_unlikely(rc == -EMSGSIZE))
+		ipc_fail(d, token, -EPROTO);
+}
+
+/* Phase 1: answers of other ranks. */
 static void
 pass_answer(struct kv_daemon *d, const struct crpc_done *done)
 {
-	int rc;
-
-	if (crpc_unlikely(done->cookie >= KV_NET_COOKIE_OWN)) {
+	if (crpc_unlikely(done->cookie >= KV_NET_COOKIE_OWN))
 		kv_net_own_done(d->net, done);
-		return;
-	}
-	if (crpc_likely(done->status == 0)) {
-		rc = crpc_ipc_server_reply(d->ipc, done->cookie, done->data, done->len);
-		/* -ECONNRESET: the client has gone, and nobody waits. */
-		if (crpc_likely(rc != -EMSGSIZE))
-			return;
-	}
-	d->stats.failed++;
-	crpc_ipc_server_fail(d->ipc, done->cookie,
-		done->status == -ECONNRESET ? -EHOSTUNREACH
-			: done->status == 0 ? -EPROTO
-					    : done->status);
+	else if (crpc_likely(done->status == 0))
+		ipc_pass(d, done->cookie, done->data, done->len);
+	else
+		ipc_fail(d, done->cookie,
+			done->status == -ECONNRESET ? -EHOSTUNREACH : done->status);
 }
 
 static void
@@ -39,7 +47,7 @@ static crpc_noinline void
 net_other(struct kv_daemon *d, uint64_t now, uint64_t token, uint8_t op)
 {
 	if (op == KV_STOP)
-		d->stop = true;
+		crpc_store_relaxed(&d->fate->stop, 1);
 	else if (op != KV_PING)
 		d->stats.bad++;
 	reply_head(d, now, token, op == KV_STOP || op == KV_PING ? KV_OK : KV_BAD_REQUEST, op);
@@ -49,6 +57,18 @@ static bool
 is_store_op(const struct kv_daemon *d, const struct kv_req *req)
 {
 	return req->op >= KV_GET && req->op <= KV_DELETE && req->key_len == d->key_size;
+}
+
+/* Write an answer. @return its length. */
+static inline uint32_t
+answer_write(uint8_t *msg, const struct kv_served *served)
+{
+	kv_resp_write(msg, served->status, served->op, served->value_len, served->version);
+	if (served->value_len == 8)
+		memcpy(msg + sizeof(struct kv_resp_hdr), served->value, 8);
+	else if (served->value_len != 0)
+		memcpy(msg + sizeof(struct kv_resp_hdr), served->value, served->value_len);
+	return (uint32_t)(sizeof(struct kv_resp_hdr) + served->value_len);
 }
 
 /* The answer is written straight into the batch that goes out. */
@@ -64,18 +84,32 @@ net_reply(struct kv_daemon *d, uint64_t now, uint64_t token, const struct kv_ser
 		crpc_copyrpc_reject(d->net->ctx, now, token, -EMSGSIZE);
 		return;
 	}
-	kv_resp_write(msg, served->status, served->op, served->value_len, served->version);
-	if (served->value_len == 8)
-		memcpy((uint8_t *)msg + sizeof(struct kv_resp_hdr), served->value, 8);
-	else if (served->value_len != 0)
-		memcpy((uint8_t *)msg + sizeof(struct kv_resp_hdr), served->value,
-			served->value_len);
+	answer_write(msg, served);
 	crpc_copyrpc_reply_commit(d->net->ctx, now);
+}
+
+/* --delegate flux: the request of another rank is for another daemon of ours. It goes no further.
+ */
+static bool
+relay(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, uint32_t hash)
+{
+	uint32_t mate = kv_owner(hash, d->owners) - d->first;
+	int rc;
+
+	if (mate == d->self - d->first || mate >= d->daemons)
+		return false;
+	d->stats.relayed++;
+	rc = kv_hop_call(d->hop, mate, r->data, r->len, KV_FROM_RANK, r->token);
+	if (crpc_unlikely(rc != 0)) {
+		d->stats.failed++;
+		crpc_copyrpc_reject(d->net->ctx, now, r->token, rc);
+	}
+	return true;
 }
 
 /* Phase 2: requests of other ranks, as one batch of lookups. */
 static uint32_t
-serve_peers(struct kv_daemon *d, uint64_t now)
+serve_ranks(struct kv_daemon *d, uint64_t now)
 {
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
@@ -94,7 +128,8 @@ serve_peers(struct kv_daemon *d, uint64_t now)
 			continue;
 		}
 		hash = kv_hash(req.key, req.key_len);
-		d->index[kv_batch_add(b, &req, hash)] = i;
+		if (!d->relay || !relay(d, now, &d->req[i], hash))
+			d->index[kv_batch_add(b, &req, hash)] = i;
 	}
 	kv_store_lookup(d->store, b);
 	/* A reply's time less its request's is the turnaround that the caller is told. */
@@ -102,22 +137,82 @@ serve_peers(struct kv_daemon *d, uint64_t now)
 		now = crpc_clock_ns();
 	for (i = 0; i < b->n; i++) {
 		/* The copy of the key decides: the bytes of the message may have changed since. */
-		if (crpc_unlikely(kv_owner(kv_hash(b->key[i], d->key_size), d->ranks) != d->rank)) {
+		if (crpc_unlikely(
+			    kv_owner(kv_hash(b->key[i], d->key_size), d->owners) != d->self)) {
 			net_other(d, now, d->req[d->index[i]].token, b->req[i].op);
 			continue;
 		}
 		kv_store_exec(d->store, b, i, &served);
 		net_reply(d, now, d->req[d->index[i]].token, &served);
 	}
-	d->stats.served += n;
+	d->stats.ranks += n;
+	return n;
+}
+
+/* Phase 3: answers of other daemons, to clients of ours or to other ranks. */
+static uint32_t
+pass_answers_of_mates(struct kv_daemon *d, uint64_t now)
+{
+	uint32_t i, n = kv_hop_poll(d->hop, now, d->answered, CRPC_BURST_MAX);
+	struct kv_answered *a;
+
+	for (i = 0; i < n; i++) {
+		a = &d->answered[i];
+		if (crpc_unlikely(a->status != 0 && a->origin == KV_FROM_CLIENT)) {
+			ipc_fail(d, a->token, a->status);
+		} else if (a->origin == KV_FROM_CLIENT) {
+			ipc_pass(d, a->token, a->data, a->len);
+		} else if (crpc_unlikely(a->status != 0 ||
+				   crpc_copyrpc_reply(d->net->ctx, now, a->token, a->data,
+					   a->len) == -EMSGSIZE)) {
+			d->stats.failed++;
+			crpc_copyrpc_reject(d->net->ctx, now, a->token,
+				a->status != 0 ? a->status : -EMSGSIZE);
+		}
+	}
 	return n;
 }
 
 static void
-ipc_fail(struct kv_daemon *d, uint64_t token, int status)
+mate_answer(struct kv_daemon *d, const struct crpc_req *r, const struct kv_served *served)
 {
-	d->stats.failed++;
-	crpc_ipc_server_fail(d->ipc, token, status);
+	kv_hop_answer(d->hop, r, answer_write(kv_hop_answer_at(d->hop, r), served));
+}
+
+/* Phase 4: requests of other daemons of this rank; what is not ours they may not ask for. */
+static uint32_t
+serve_mates(struct kv_daemon *d)
+{
+	const struct kv_served bad = {.status = KV_BAD_REQUEST};
+	struct kv_batch *b = &d->batch;
+	struct kv_served served;
+	struct kv_req req;
+	uint32_t i, n, hash;
+
+	n = kv_hop_recv(d->hop, d->req, CRPC_BURST_MAX);
+	kv_batch_reset(b);
+	for (i = 0; i < n; i++) {
+		hash = 0;
+		if (crpc_likely(kv_req_read(d->req[i].data, d->req[i].len, &req) == 0 &&
+			    is_store_op(d, &req)))
+			hash = kv_hash(req.key, req.key_len);
+		else
+			req.key_len = 0;
+		/* The key may have changed after its daemon looked: these bytes will not. */
+		if (crpc_unlikely(req.key_len == 0 || kv_owner(hash, d->owners) != d->self)) {
+			d->stats.bad++;
+			mate_answer(d, &d->req[i], &bad);
+			continue;
+		}
+		d->index[kv_batch_add(b, &req, hash)] = i;
+	}
+	kv_store_lookup(d->store, b);
+	for (i = 0; i < b->n; i++) {
+		kv_store_exec(d->store, b, i, &served);
+		mate_answer(d, &d->req[d->index[i]], &served);
+	}
+	d->stats.mates += n;
+	return n;
 }
 
 /* A client's request that is none for a store. */
@@ -142,38 +237,38 @@ ipc_other(struct kv_daemon *d, uint64_t token, uint8_t op)
 static void
 ipc_reply(struct kv_daemon *d, uint64_t token, const struct kv_served *served)
 {
-	uint8_t *value = d->msg + sizeof(struct kv_resp_hdr);
-
-	kv_resp_write(d->msg, served->status, served->op, served->value_len, served->version);
-	if (served->value_len == 8)
-		memcpy(value, served->value, 8);
-	else if (served->value_len != 0)
-		memcpy(value, served->value, served->value_len);
-	crpc_ipc_server_reply(
-		d->ipc, token, d->msg, (uint32_t)(sizeof(struct kv_resp_hdr) + served->value_len));
+	crpc_ipc_server_reply(d->ipc, token, d->msg, answer_write(d->msg, served));
 }
 
+/* A client's request whose key another daemon owns. */
 static void
-forward(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, const struct kv_req *req,
+pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, const struct kv_req *req,
 	uint32_t owner)
 {
-	uint32_t resp_max =
-		(uint32_t)sizeof(struct kv_resp_hdr) + (req->op == KV_GET ? d->value_size : 0);
-	int rc = kv_net_call(d->net, now, owner, r->data, r->len, resp_max, r->token);
+	uint32_t resp_max, mate = owner - d->first;
+	int rc;
 
-	d->stats.remote++;
+	if (mate < d->daemons) {
+		d->stats.path[KV_FORWARDED]++;
+		rc = kv_hop_call(d->hop, mate, r->data, r->len, KV_FROM_CLIENT, r->token);
+	} else {
+		d->stats.path[KV_REMOTE]++;
+		resp_max = (uint32_t)sizeof(struct kv_resp_hdr) +
+			(req->op == KV_GET ? d->value_size : 0);
+		rc = kv_net_call(d->net, now, owner, r->data, r->len, resp_max, r->token);
+	}
 	if (crpc_unlikely(rc != 0))
 		ipc_fail(d, r->token, rc);
 }
 
-/* Phase 3: requests of our clients; those of other ranks' keys leave, the others are one batch. */
+/* Phase 5: requests of our clients; those of others' keys leave, the rest is one batch. */
 static uint32_t
 serve_clients(struct kv_daemon *d, uint64_t now)
 {
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
 	struct kv_req req;
-	uint32_t i, n, hash, owner = d->rank;
+	uint32_t i, n, hash, owner = d->self;
 
 	n = crpc_ipc_server_recv(d->ipc, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
@@ -187,20 +282,39 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 			continue;
 		}
 		hash = kv_hash(req.key, req.key_len);
-		if (d->ranks > 1)
-			owner = kv_owner(hash, d->ranks);
-		if (owner == d->rank)
+		if (d->owners > 1)
+			owner = kv_owner(hash, d->owners);
+		if (owner == d->self)
 			d->index[kv_batch_add(b, &req, hash)] = i;
 		else
-			forward(d, now, &d->req[i], &req, owner);
+			pass_on(d, now, &d->req[i], &req, owner);
 	}
 	kv_store_lookup(d->store, b);
 	for (i = 0; i < b->n; i++) {
 		kv_store_exec(d->store, b, i, &served);
 		ipc_reply(d, d->req[d->index[i]].token, &served);
 	}
-	d->stats.local += b->n;
+	d->stats.path[KV_LOCAL] += b->n;
 	return n;
+}
+
+/* Phases 6 and 7. */
+static uint32_t
+send_waiting(struct kv_daemon *d, uint64_t now)
+{
+	uint32_t work = 0;
+
+	if (d->hop != NULL) {
+		if (crpc_unlikely(d->hop->waiting != 0))
+			work += kv_hop_drain(d->hop);
+		crpc_flux_flush(d->hop->node);
+	}
+	if (d->net != NULL) {
+		if (crpc_unlikely(d->net->waiting != 0))
+			work += kv_net_drain(d->net, now);
+		crpc_copyrpc_flush(d->net->ctx, now);
+	}
+	return work;
 }
 
 uint32_t
@@ -212,14 +326,14 @@ kv_daemon_turn(struct kv_daemon *d, uint64_t now)
 		n = crpc_copyrpc_poll(d->net->ctx, now, d->done, CRPC_BURST_MAX);
 		for (i = 0; i < n; i++)
 			pass_answer(d, &d->done[i]);
-		work = n + serve_peers(d, now);
+		work = n + serve_ranks(d, now);
+	}
+	if (d->hop != NULL) {
+		work += pass_answers_of_mates(d, now);
+		work += serve_mates(d);
 	}
 	work += serve_clients(d, now);
-	if (d->net != NULL) {
-		if (crpc_unlikely(d->net->waiting != 0))
-			work += kv_net_drain(d->net, now);
-		crpc_copyrpc_flush(d->net->ctx, now);
-	}
+	work += send_waiting(d, now);
 	d->stats.turns++;
 	d->stats.busy += work != 0;
 	return work;
@@ -228,12 +342,83 @@ kv_daemon_turn(struct kv_daemon *d, uint64_t now)
 void
 kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 {
+	struct kv_answered lost;
 	uint64_t token;
 
 	crpc_ipc_server_reap(d->ipc);
+	while (d->hop != NULL && kv_hop_pop_lost(d->hop, &lost)) {
+		if (lost.origin == KV_FROM_CLIENT)
+			ipc_fail(d, lost.token, lost.status);
+		else
+			crpc_copyrpc_reject(d->net->ctx, now, lost.token, lost.status);
+	}
 	if (d->net == NULL)
 		return;
 	kv_net_watch(d->net, now, ask_peers);
 	while (kv_net_pop_lost(d->net, &token))
 		ipc_fail(d, token, -EHOSTUNREACH);
+}
+
+static uint64_t
+waited(const struct kv_daemon *d)
+{
+	return (d->net == NULL ? 0 : d->net->waited) + (d->hop == NULL ? 0 : d->hop->waited);
+}
+
+void
+kv_daemon_measure(struct kv_daemon *d)
+{
+	d->begin = d->stats;
+	d->waited_begin = waited(d);
+	if (d->net == NULL)
+		return;
+	crpc_copyrpc_stats_reset(d->net->ctx);
+	crpc_rdma_stats_get(d->net->dev, &d->rdma_begin);
+}
+
+static void
+freeze_net(struct kv_daemon *d)
+{
+	const struct crpc_copyrpc_stats *c = crpc_copyrpc_stats(d->net->ctx);
+	struct crpc_rdma_stats r;
+
+	crpc_rdma_stats_get(d->net->dev, &r);
+	d->net_counts = (struct kv_net_counts){
+		.calls = c->calls,
+		.messages = c->messages_sent,
+		.batches = c->batches_sent,
+		.updates = c->updates_sent,
+		.bytes = c->bytes_sent,
+		.doorbells = r.doorbells - d->rdma_begin.doorbells,
+		.wqes = r.wqes - d->rdma_begin.wqes,
+		.wqebbs = r.wqebbs - d->rdma_begin.wqebbs,
+		.send_cqes = r.send_cqes - d->rdma_begin.send_cqes,
+		.recv_cqes = r.recv_cqes - d->rdma_begin.recv_cqes,
+		.queue = c->queue,
+		.wire = c->wire,
+		.peer = c->peer,
+	};
+}
+
+void
+kv_daemon_freeze(struct kv_daemon *d)
+{
+	const struct kv_daemon_stats *s = &d->stats, *b = &d->begin;
+	uint32_t i;
+
+	if (d->net != NULL)
+		freeze_net(d);
+	d->net_counts.waited = waited(d) - d->waited_begin;
+	d->counts = (struct kv_daemon_counts){
+		.turns = s->turns - b->turns,
+		.busy = s->busy - b->busy,
+		.ranks = s->ranks - b->ranks,
+		.relayed = s->relayed - b->relayed,
+		.mates = s->mates - b->mates,
+		.failed = s->failed - b->failed,
+		.bad = s->bad - b->bad,
+		.waited = d->net_counts.waited,
+	};
+	for (i = 0; i < KV_PATHS; i++)
+		d->counts.path[i] = s->path[i] - b->path[i];
 }

@@ -7,7 +7,7 @@
 #include "app_json.h"
 #include "app_lcore.h"
 #include "crpc_clock.h"
-#include "rank.h"
+#include "map.h"
 #include "report.h"
 
 /* How long the reporter waits for the figures of a rank. */
@@ -33,7 +33,7 @@ start(struct kv_main *m)
 	struct kv_rank *r = &m->rank;
 	int rc;
 
-	rc = app_lcore_choose(&r->boot, 1 + (uint32_t)r->opt.clients, &r->cores);
+	rc = app_lcore_choose(&r->boot, (uint32_t)(r->opt.daemons + r->opt.clients), &r->cores);
 	if (rc != 0)
 		return app_fail_once(
 			"the ranks could not tell each other their cores; start again");
@@ -52,7 +52,7 @@ start(struct kv_main *m)
 	rc = app_boot_agree(&r->boot, "kv.start", rc);
 	if (rc != 0)
 		return rc;
-	app_eal_lcores(1 + (uint32_t)r->opt.clients, &r->cores);
+	app_eal_lcores((uint32_t)(r->opt.daemons + r->opt.clients), &r->cores);
 	app_lcore_text(&r->cores, r->lcores, sizeof(r->lcores));
 	if (app_lcore_shared(&r->boot, &r->cores, &r->shared) != 0)
 		return app_fail_once(
@@ -69,7 +69,7 @@ reporter(const struct kv_rank *r)
 	uint32_t i;
 
 	for (i = 0; i < r->boot.rank; i++)
-		if (r->daemon->net == NULL || !r->daemon->net->peer[i].lost)
+		if (crpc_load_acquire(&r->fate.gone[i]) == 0)
 			break;
 	return i;
 }
@@ -82,7 +82,7 @@ fetch(struct kv_rank *r, uint32_t rank)
 	void *buf;
 	size_t len;
 
-	if (r->daemon->net->peer[rank].lost ||
+	if (crpc_load_acquire(&r->fate.gone[rank]) != 0 ||
 		app_boot_get(&r->boot, rank, "kv.result", &buf, &len,
 			r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS) != 0)
 		return NULL;
@@ -98,6 +98,8 @@ report_rank(struct kv_main *m, struct kv_result *total, const struct kv_result *
 {
 	char label[160];
 	size_t used = strlen(total->lcores);
+	uint32_t i;
+	int rc;
 
 	kv_result_add(total, res);
 	snprintf(total->lcores + used, sizeof(total->lcores) - used, "%s%s", used == 0 ? "" : " | ",
@@ -107,7 +109,10 @@ report_rank(struct kv_main *m, struct kv_result *total, const struct kv_result *
 	kv_report_block(stdout, label, res, m->rank.opt.verify);
 	if (m->json == NULL)
 		return 0;
-	return kv_report_json(m->json, &m->cond, &m->rank.opt, "rank", res);
+	rc = kv_report_json(m->json, &m->cond, &m->rank.opt, "rank", res);
+	for (i = 0; i < res->daemons && res->daemons > 1; i++)
+		rc |= kv_report_json_daemon(m->json, &m->cond, res, i);
+	return rc;
 }
 
 static int
@@ -179,8 +184,10 @@ measure(struct kv_main *m)
 	/* The other ranks sleep at the fence meanwhile. */
 	m->line_ns = r->boot.rank == 0 ? app_env_line_ns() : -1;
 	kv_rank_result(r, res);
-	if (r->boot.rank == 0)
+	if (r->boot.rank == 0) {
 		kv_report_head(stdout, &r->opt, &m->cond, res, r->boot.size);
+		kv_map_print(r, stdout);
+	}
 	if (app_boot_fence(&r->boot, FENCE_MS) != 0) {
 		free(res);
 		return app_fail_once("the ranks did not all come to the start; start again");

@@ -5,9 +5,8 @@
 #include "crpc_log.h"
 #include "net.h"
 
-#define NET_TIMEOUT_MS 30000
-/* Bytes of an address key in the exchange: "kv.<rank>". */
-#define NET_KEY_LEN 32
+/* Bytes of an address key in the exchange. */
+#define NET_KEY_LEN 64
 
 static uint32_t
 cq_depth(uint32_t eps, uint32_t sq_depth, uint32_t rq_depth)
@@ -67,29 +66,50 @@ pool_init(struct kv_net *net, const struct kv_net_conf *conf)
 	return 0;
 }
 
+/* Whom we have endpoints to, and through which of them each owner is reached. */
+static void
+choose_peers(struct kv_net *net, bool by_number)
+{
+	uint32_t r, d, via;
+	struct kv_peer *p;
+
+	for (r = 0; r < net->ranks; r++) {
+		if (r == net->rank)
+			continue;
+		for (d = 0; d < net->daemons; d++) {
+			if (by_number && d != net->daemon)
+				continue;
+			p = &net->peer[net->peers++];
+			p->rank = r;
+			p->daemon = d;
+			p->last = &p->first;
+		}
+		for (d = 0; d < net->daemons; d++) {
+			via = by_number ? net->peers - 1 : net->peers - net->daemons + d;
+			net->by_owner[r * net->daemons + d] = &net->peer[via];
+		}
+	}
+}
+
 static int
 open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 {
 	struct crpc_copyrpc_conf c = {
 		.dev = net->dev,
-		.max_eps = net->ranks - 1,
+		.max_eps = net->peers,
 		.ring_size = ring_size(conf),
-		.max_inflight =
-			(uint32_t)crpc_min(conf->max_inflight + 4, CRPC_COPYRPC_INFLIGHT_MAX),
+		.max_inflight = kv_net_inflight(conf->max_inflight),
 		.flush = conf->flush,
 		.timeout_ns = KV_NET_TIMEOUT_NS,
 	};
-	uint32_t r;
+	uint32_t i;
 
 	net->ctx = crpc_copyrpc_create(&c);
 	if (net->ctx == NULL)
 		return -errno;
-	for (r = 0; r < net->ranks; r++) {
-		net->peer[r].last = &net->peer[r].first;
-		if (r == net->rank)
-			continue;
-		net->peer[r].ep = crpc_copyrpc_ep_create(net->ctx, r);
-		if (net->peer[r].ep == NULL)
+	for (i = 0; i < net->peers; i++) {
+		net->peer[i].ep = crpc_copyrpc_ep_create(net->ctx, i);
+		if (net->peer[i].ep == NULL)
 			return -errno;
 	}
 	return 0;
@@ -98,58 +118,72 @@ open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 int
 kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net_conf *conf)
 {
+	uint32_t each = conf->by_number ? 1 : conf->daemons, owners = boot->size * conf->daemons;
 	int rc;
 
-	*net = (struct kv_net){.rank = boot->rank, .ranks = boot->size};
-	rc = open_device(net, conf, boot->size - 1);
+	*net = (struct kv_net){
+		.rank = boot->rank,
+		.ranks = boot->size,
+		.daemon = conf->daemon,
+		.daemons = conf->daemons,
+		.fate = conf->fate,
+	};
+	rc = open_device(net, conf, (boot->size - 1) * each);
 	if (rc != 0 || boot->size == 1)
 		return rc;
-	net->peer = calloc(net->ranks, sizeof(*net->peer));
-	rc = net->peer == NULL ? -ENOMEM : pool_init(net, conf);
-	if (rc == 0)
+	net->peer = calloc((boot->size - 1) * each, sizeof(*net->peer));
+	net->by_owner = calloc(owners, sizeof(*net->by_owner));
+	rc = net->peer == NULL || net->by_owner == NULL ? -ENOMEM : pool_init(net, conf);
+	if (rc == 0) {
+		choose_peers(net, conf->by_number);
 		rc = open_endpoints(net, conf);
+	}
 	if (rc != 0)
-		return app_fail("cannot make the endpoints to %u ranks on %s: %s (%s); start fewer "
-				"ranks or clients, or raise the memlock limit",
-			net->ranks - 1, net->device, strerror(-rc), crpc_log_last());
+		return app_fail("cannot make %u endpoints to %u ranks on %s: %s (%s); start fewer "
+				"ranks, daemons or clients, or raise the memlock limit",
+			(boot->size - 1) * each, net->ranks - 1, net->device, strerror(-rc),
+			crpc_log_last());
 	return 0;
 }
 
-/* Our addresses, one for each peer, under one key of its own. */
-static int
-publish(struct kv_net *net, struct app_boot *boot)
+/* Name of the address that daemon `from` of a rank publishes for daemon `to` of rank `rank`. */
+static void
+address_key(char *key, uint32_t from, uint32_t rank, uint32_t to)
+{
+	snprintf(key, NET_KEY_LEN, "kv.addr.%u.%u.%u", from, rank, to);
+}
+
+int
+kv_net_publish(struct kv_net *net, struct app_boot *boot)
 {
 	uint8_t addr[CRPC_COPYRPC_ADDR_LEN];
 	char key[NET_KEY_LEN];
-	uint32_t r;
-	int rc;
+	struct kv_peer *p;
+	uint32_t i;
+	int rc = 0;
 
-	for (r = 0; r < net->ranks; r++) {
-		if (r == net->rank)
-			continue;
-		crpc_copyrpc_ep_addr(net->peer[r].ep, addr);
-		snprintf(key, sizeof(key), "kv.addr.%u", r);
+	for (i = 0; i < net->peers && rc == 0; i++) {
+		p = &net->peer[i];
+		crpc_copyrpc_ep_addr(p->ep, addr);
+		address_key(key, net->daemon, p->rank, p->daemon);
 		rc = app_boot_put(boot, key, addr, sizeof(addr));
-		if (rc != 0)
-			return rc;
 	}
-	return app_boot_fence(boot, NET_TIMEOUT_MS);
+	return rc;
 }
 
 static int
-connect_one(struct kv_net *net, struct app_boot *boot, uint32_t r)
+connect_one(struct kv_net *net, struct app_boot *boot, struct kv_peer *p)
 {
 	char key[NET_KEY_LEN];
 	void *addr;
 	size_t len;
 	int rc;
 
-	snprintf(key, sizeof(key), "kv.addr.%u", net->rank);
-	rc = app_boot_get(boot, r, key, &addr, &len, NET_TIMEOUT_MS);
+	address_key(key, p->daemon, net->rank, net->daemon);
+	rc = app_boot_get(boot, p->rank, key, &addr, &len, KV_NET_EXCHANGE_MS);
 	if (rc != 0)
 		return rc;
-	rc = len == CRPC_COPYRPC_ADDR_LEN ? crpc_copyrpc_ep_connect(net->peer[r].ep, addr)
-					  : -EPROTO;
+	rc = len == CRPC_COPYRPC_ADDR_LEN ? crpc_copyrpc_ep_connect(p->ep, addr) : -EPROTO;
 	free(addr);
 	return rc;
 }
@@ -157,24 +191,19 @@ connect_one(struct kv_net *net, struct app_boot *boot, uint32_t r)
 int
 kv_net_connect(struct kv_net *net, struct app_boot *boot)
 {
-	uint32_t r;
+	struct kv_peer *p;
+	uint32_t i;
 	int rc;
 
-	if (net->ranks == 1)
-		return 0;
-	rc = publish(net, boot);
-	if (rc != 0)
-		return app_fail(
-			"the ranks could not exchange addresses: %s; start again", strerror(-rc));
-	for (r = 0; r < net->ranks; r++) {
-		if (r == net->rank)
-			continue;
-		rc = connect_one(net, boot, r);
+	for (i = 0; i < net->peers; i++) {
+		p = &net->peer[i];
+		rc = connect_one(net, boot, p);
 		if (rc != 0)
-			return app_fail(
-				"cannot connect to rank %u over %s: %s (%s); all ranks need the "
-				"same version and options, and a network between them",
-				r, net->device, strerror(-rc), crpc_log_last());
+			return app_fail("cannot connect daemon %u to daemon %u of rank %u over %s: "
+					"%s (%s); all ranks need the same version and options, and "
+					"a network between them",
+				net->daemon, p->daemon, p->rank, net->device, strerror(-rc),
+				crpc_log_last());
 	}
 	return 0;
 }
@@ -185,6 +214,7 @@ kv_net_close(struct kv_net *net)
 	crpc_copyrpc_free(net->ctx);
 	crpc_rdma_close(net->dev);
 	free(net->peer);
+	free(net->by_owner);
 	free(net->pool);
 	*net = (struct kv_net){0};
 }
@@ -236,10 +266,10 @@ call_later(struct kv_net *net, struct kv_peer *p, const void *msg, uint32_t len,
 }
 
 int
-kv_net_call(struct kv_net *net, uint64_t now, uint32_t rank, const void *msg, uint32_t len,
+kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t token)
 {
-	struct kv_peer *p = &net->peer[rank];
+	struct kv_peer *p = net->by_owner[owner];
 	int rc;
 
 	if (crpc_unlikely(p->lost))
@@ -259,10 +289,10 @@ kv_net_drain(struct kv_net *net, uint64_t now)
 {
 	struct kv_waiting *w;
 	struct kv_peer *p;
-	uint32_t r, sent = 0;
+	uint32_t i, sent = 0;
 
-	for (r = 0; r < net->ranks && net->waiting != 0; r++) {
-		p = &net->peer[r];
+	for (i = 0; i < net->peers && net->waiting != 0; i++) {
+		p = &net->peer[i];
 		while (p->first != NULL && !p->lost && sent < CRPC_BURST_MAX) {
 			w = p->first;
 			/*
@@ -283,12 +313,12 @@ bool
 kv_net_pop_lost(struct kv_net *net, uint64_t *token)
 {
 	struct kv_waiting *w;
-	uint32_t r;
+	uint32_t i;
 
-	for (r = 0; r < net->ranks && net->waiting != 0; r++) {
-		if (!net->peer[r].lost || net->peer[r].first == NULL)
+	for (i = 0; i < net->peers && net->waiting != 0; i++) {
+		if (!net->peer[i].lost || net->peer[i].first == NULL)
 			continue;
-		w = backlog_pop(net, &net->peer[r]);
+		w = backlog_pop(net, &net->peer[i]);
 		*token = w->token;
 		pool_put(net, w);
 		return true;
@@ -296,45 +326,49 @@ kv_net_pop_lost(struct kv_net *net, uint64_t *token)
 	return false;
 }
 
-void
-kv_net_lose(struct kv_net *net, uint32_t rank, const char *why)
+/* The first daemon of the rank that finds it says so. */
+static void
+lose(struct kv_net *net, uint32_t rank, const char *why)
 {
-	struct kv_peer *p = &net->peer[rank];
+	uint32_t i;
 
-	if (p->lost)
-		return;
-	p->lost = true;
-	net->lost++;
-	crpc_copyrpc_ep_shutdown(p->ep);
-	app_note(
-		"rank %u: lost rank %u (%s); operations on its keys fail from now on, all others go on",
-		net->rank, rank, why);
+	if (crpc_exchange_acq_rel(&net->fate->gone[rank], 1) == 0) {
+		crpc_fetch_add_acq_rel(&net->fate->lost, 1);
+		app_note("rank %u: lost rank %u (%s); operations on its keys fail from now on, all "
+			 "others go on",
+			net->rank, rank, why);
+	}
+	for (i = 0; i < net->peers; i++) {
+		if (net->peer[i].rank != rank || net->peer[i].lost)
+			continue;
+		net->peer[i].lost = true;
+		crpc_copyrpc_ep_shutdown(net->peer[i].ep);
+	}
 }
 
 void
 kv_net_own_done(struct kv_net *net, const struct crpc_done *done)
 {
 	uint64_t id = done->cookie - KV_NET_COOKIE_OWN;
-	uint32_t rank = (uint32_t)(id % APP_RANKS_MAX);
 
-	if (rank >= net->ranks || id >= APP_RANKS_MAX)
+	if (id >= net->peers) /* the answer to a stop: nobody waits for it */
 		return;
-	net->peer[rank].ping_open = false;
+	net->peer[id].ping_open = false;
 	if (done->status == -ETIMEDOUT)
-		kv_net_lose(net, rank, "it did not answer for 1.4 s");
+		lose(net, net->peer[id].rank, "it did not answer for 1.4 s");
 }
 
 static void
-ping(struct kv_net *net, uint64_t now, uint32_t rank)
+ping(struct kv_net *net, uint64_t now, uint32_t i)
 {
-	struct kv_peer *p = &net->peer[rank];
+	struct kv_peer *p = &net->peer[i];
 	uint8_t msg[sizeof(struct kv_req_hdr)];
 	uint32_t len = kv_req_write(msg, KV_PING, 0, 0);
 
 	if (p->ping_open || now - p->ping_ns < KV_NET_PING_NS)
 		return;
 	if (crpc_copyrpc_call(p->ep, now, msg, len, sizeof(struct kv_resp_hdr),
-		    KV_NET_COOKIE_OWN + rank) != 0)
+		    KV_NET_COOKIE_OWN + i) != 0)
 		return;
 	p->ping_open = true;
 	p->ping_ns = now;
@@ -343,20 +377,22 @@ ping(struct kv_net *net, uint64_t now, uint32_t rank)
 void
 kv_net_watch(struct kv_net *net, uint64_t now, bool ask)
 {
-	uint32_t r;
+	struct kv_peer *p;
+	uint32_t i;
 	int rc;
 
-	if (!ask)
-		return;
-	for (r = 0; r < net->ranks; r++) {
-		if (r == net->rank || net->peer[r].lost)
+	for (i = 0; ask && i < net->peers; i++) {
+		p = &net->peer[i];
+		if (p->lost)
 			continue;
-		rc = crpc_copyrpc_ep_status(net->peer[r].ep);
+		rc = crpc_copyrpc_ep_status(p->ep);
 		if (rc != 0)
-			kv_net_lose(net, r,
+			lose(net, p->rank,
 				rc == -EPROTO ? "it broke the protocol" : "its connection broke");
+		else if (crpc_load_relaxed(&net->fate->gone[p->rank]) != 0)
+			lose(net, p->rank, "another daemon found it");
 		else
-			ping(net, now, r);
+			ping(net, now, i);
 	}
 }
 
@@ -364,10 +400,10 @@ void
 kv_net_tell_stop(struct kv_net *net, uint64_t now)
 {
 	uint8_t msg[sizeof(struct kv_req_hdr)];
-	uint32_t len = kv_req_write(msg, KV_STOP, 0, 0), r;
+	uint32_t len = kv_req_write(msg, KV_STOP, 0, 0), i;
 
-	for (r = 0; r < net->ranks; r++)
-		if (r != net->rank && !net->peer[r].lost)
-			crpc_copyrpc_call(net->peer[r].ep, now, msg, len,
-				sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN + APP_RANKS_MAX + r);
+	for (i = 0; i < net->peers; i++)
+		if (!net->peer[i].lost)
+			crpc_copyrpc_call(net->peer[i].ep, now, msg, len,
+				sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN + KV_OWNERS_MAX + i);
 }

@@ -4,41 +4,59 @@
 
 /**
  * @file
- * The other ranks, as one daemon sees them: a copyrpc endpoint to each, who is alive, and what
- * waits for room.
+ * The other ranks, as one daemon sees them: copyrpc endpoints to their daemons, who is alive, and
+ * what waits for room.
+ *
+ *     direct       an endpoint to every daemon of every other rank: a request goes to its owner
+ *     by number    an endpoint to one daemon of every other rank, the one with our own number,
+ *                  which forwards by flux what it does not own: fewer connections, one hop more
  *
  * A request that copyrpc cannot take now (-EAGAIN) waits in the peer's backlog, a copy of its own,
  * first in, first out; so nothing ever spins for room inside a handler. There are at most as many
  * waiting requests as ipc calls can be open, and the pool has a place for each.
  *
- * Every KV_NET_PING_NS each peer is asked whether it is there. A peer is lost when its endpoint
- * breaks, which a NIC mostly tells within milliseconds, or when an answer does not come within
+ * Every KV_NET_PING_NS each peer is asked whether it is there. A rank is lost when an endpoint to
+ * it breaks, which a NIC mostly tells within milliseconds, or when an answer does not come within
  * KV_NET_TIMEOUT_NS. A call ends at most a quarter later: the user is told within 2 s in any case,
- * and a peer that only was not given its core for a second is not called dead. A lost peer stays
- * lost.
+ * and a peer that only was not given its core for a second is not called dead. A lost rank stays
+ * lost, for all daemons of the rank that lost it (struct kv_fate).
  *
  * Belongs to the daemon's thread.
  */
 
 #include "app_boot.h"
+#include "crpc_atomic.h"
 #include "crpc_copyrpc.h"
 #include "proto.h"
 
+/** How long the exchange of addresses may take. */
+#define KV_NET_EXCHANGE_MS 30000
 /** Time between two questions to a peer. */
 #define KV_NET_PING_NS UINT64_C(100000000)
 /** Deadline of every call. */
 #define KV_NET_TIMEOUT_NS UINT64_C(1400000000)
 _Static_assert(KV_NET_PING_NS + KV_NET_TIMEOUT_NS * 5 / 4 < 2000000000, "the user is told in time");
 /** Cookies of our own calls; those of ipc tokens are below (KV_NET_COOKIE_OWN is never a token). */
-#define KV_NET_COOKIE_OWN (UINT64_MAX - 2 * APP_RANKS_MAX)
+#define KV_NET_COOKIE_OWN (UINT64_MAX - 2 * KV_OWNERS_MAX)
+
+/** What the daemons of a rank learn about the run, each for all: words that only ever rise. */
+struct kv_fate {
+	_Atomic uint32_t stop;               /**< Another rank was interrupted and told us. */
+	_Atomic uint32_t lost;               /**< Ranks that are lost. */
+	_Atomic uint8_t gone[APP_RANKS_MAX]; /**< Which. */
+};
 
 /** How to make it. */
 struct kv_net_conf {
 	const char *device; /**< NULL: the first that fits. */
 	enum crpc_copyrpc_flush_policy flush;
-	uint32_t max_inflight; /**< Calls that clients of this rank can have open. */
+	uint32_t daemon;       /**< Which of this rank we are. */
+	uint32_t daemons;      /**< Of each rank. */
+	bool by_number;        /**< Endpoints to one daemon of each rank only. */
+	uint32_t max_inflight; /**< Calls that clients of this daemon can have open. */
 	uint32_t req_max;      /**< Bytes of the largest request and response of this run. */
 	uint32_t resp_max;
+	struct kv_fate *fate; /**< The rank's. */
 };
 
 /** A request that waits for room. Its bytes follow. */
@@ -49,50 +67,64 @@ struct kv_waiting {
 	uint32_t resp_max;
 };
 
-/** One other rank. */
+/** One daemon of another rank. */
 struct kv_peer {
 	struct crpc_copyrpc_ep *ep;
 	struct kv_waiting *first, **last;
 	uint64_t ping_ns; /**< When it was asked last. */
+	uint32_t rank;
+	uint32_t daemon;
 	bool ping_open;
 	bool lost;
 };
 
 /** All other ranks. */
 struct kv_net {
-	uint32_t rank, ranks;
+	uint32_t rank, ranks, daemon, daemons;
 	struct crpc_rdma *dev;
 	struct crpc_copyrpc *ctx;
-	struct kv_peer *peer; /**< By rank; our own place is empty. */
-	uint32_t waiting;     /**< In all backlogs. */
-	uint32_t lost;        /**< Peers that are lost. */
+	struct kv_fate *fate;
+	struct kv_peer *peer;      /**< Array of peers. */
+	struct kv_peer **by_owner; /**< Through whom an owner is reached; NULL for our rank. */
+	uint32_t peers;
+	uint32_t waiting; /**< In all backlogs. */
 	uint8_t *pool;
 	struct kv_waiting *pool_free;
 	uint64_t waited; /**< Requests that ever waited. */
 	char device[64];
 };
 
+/** Calls open on one endpoint: those of clients, and our own. */
+static inline uint32_t
+kv_net_inflight(uint32_t max_inflight)
+{
+	return (uint32_t)crpc_min(max_inflight + 4, CRPC_COPYRPC_INFLIGHT_MAX);
+}
+
 /**
- * Open the device and make an endpoint per other rank.
+ * Open the device and make the endpoints.
  *
  * @return
  *   0, or APP_EXIT_USAGE after one line (app_fail()).
  */
 int kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net_conf *conf);
 
-/** Exchange addresses and connect. All ranks call it. @return as kv_net_open(). */
+/** Publish our addresses; a fence of all ranks follows. @return 0 or -errno. */
+int kv_net_publish(struct kv_net *net, struct app_boot *boot);
+
+/** Connect to the published addresses, after that fence. @return as kv_net_open(). */
 int kv_net_connect(struct kv_net *net, struct app_boot *boot);
 
 void kv_net_close(struct kv_net *net);
 
 /**
- * Send a client's request to its owner, now or as soon as there is room.
+ * Send a client's request towards its owner, now or as soon as there is room.
  *
  * @return
  *   0: it completes through crpc_copyrpc_poll() with the token as cookie; -EHOSTUNREACH: that rank
  *   is lost; -ENOBUFS: more waiting than calls can be open; or another final error.
  */
-int kv_net_call(struct kv_net *net, uint64_t now, uint32_t rank, const void *msg, uint32_t len,
+int kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t token);
 
 /** Give waiting requests to copyrpc, as far as there is room. @return how many. */
@@ -109,7 +141,7 @@ void kv_net_own_done(struct kv_net *net, const struct crpc_done *done);
  */
 void kv_net_watch(struct kv_net *net, uint64_t now, bool ask);
 
-/** Tell every peer that the run was interrupted here. */
+/** Tell every rank that the run was interrupted here. */
 void kv_net_tell_stop(struct kv_net *net, uint64_t now);
 
 /**
@@ -119,8 +151,5 @@ void kv_net_tell_stop(struct kv_net *net, uint64_t now);
  *   True if there was one; *token is set.
  */
 bool kv_net_pop_lost(struct kv_net *net, uint64_t *token);
-
-/** Say which peers are lost and why; once for each. */
-void kv_net_lose(struct kv_net *net, uint32_t rank, const char *why);
 
 #endif

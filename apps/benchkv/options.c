@@ -14,6 +14,8 @@
 static const char *const dists[] = {"uniform", "zipf", NULL};
 static const char *const flushes[] = {"clocked", "immediate", "deferred", NULL};
 static const char *const idles[] = {"auto", "poll", "yield", NULL};
+static const char *const routes[] = {"daemon", "client", NULL};
+static const char *const delegates[] = {"none", "flux", NULL};
 static const char *const presets[] = {"none", "seed001", NULL};
 
 _Static_assert(
@@ -22,6 +24,7 @@ _Static_assert(
 _Static_assert(APP_DIST_UNIFORM == 0 && APP_DIST_ZIPF == 1, "names of distributions likewise");
 
 static const struct kv_options defaults = {
+	.daemons = 1,
 	.clients = 1,
 	.qd = 1,
 	.keys = 1024,
@@ -93,6 +96,16 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			"16 clients, QD 1, 1024 keys per rank, half reads, uniform, 8-byte values; "
 			"other options override it",
 			&o->preset, 0, 0, presets},
+		{"daemons", APP_OPT_UINT, "N",
+			"daemons of each rank, each with its part of the keys and clients",
+			&o->daemons, 1, KV_DAEMONS_MAX, NULL},
+		{"route", APP_OPT_CHOICE, "daemon|client",
+			"who passes a request to the right daemon of a rank", &o->route, 0, 0,
+			routes},
+		{"delegate", APP_OPT_CHOICE, "none|flux",
+			"requests of other ranks: none, to the owner; flux, to one daemon of the "
+			"rank that passes them on",
+			&o->delegate, 0, 0, delegates},
 		{"keys", APP_OPT_UINT, "N", "keys of each rank, spread over all by hash", &o->keys,
 			1, KV_KEYS_MAX, NULL},
 		{"key-size", APP_OPT_UINT, "BYTES", "length of every key", &o->key_size, KV_KEY_MIN,
@@ -104,12 +117,13 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred",
 			"when messages to other ranks leave", &o->flush, 0, 0, flushes},
 		{"colocate", APP_OPT_FLAG, NULL,
-			"clients on the daemon's lcore (always so with one lcore)", &o->colocate, 0,
-			0, NULL},
+			"clients on their daemon's lcore (always so without more lcores than daemons)",
+			&o->colocate, 0, 0, NULL},
 		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
 			0, 1024, NULL},
-		{"serve", APP_OPT_UINT, "N", "also serve up to N clients of other processes",
-			&o->serve, 0, KV_CLIENTS_MAX, NULL},
+		{"serve", APP_OPT_UINT, "N",
+			"each daemon also serves up to N clients of other processes", &o->serve, 0,
+			KV_CLIENTS_MAX, NULL},
 		{"name", APP_OPT_STRING, "NAME", "name of the segment that clients attach to",
 			&o->name, 0, 0, NULL},
 	};
@@ -181,7 +195,9 @@ kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *
 int
 kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
 {
-	uint64_t keys = o->keys * ranks, writers = 1 + ranks * (o->clients + o->serve);
+	uint64_t keys = o->keys * ranks, writers;
+
+	writers = 1 + ranks * (o->clients + o->serve * o->daemons);
 
 	if (o->ranks != 0 && o->ranks != ranks)
 		return app_fail_once(
@@ -189,6 +205,9 @@ kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
 			"-n %u or srun -n %u",
 			(unsigned int)o->ranks, ranks, ranks == 1 ? "was" : "were",
 			(unsigned int)o->ranks, (unsigned int)o->ranks);
+	if (ranks * o->daemons > KV_OWNERS_MAX)
+		return app_fail_once("--daemons %u on %u ranks are more than %u in all; give fewer",
+			(unsigned int)o->daemons, ranks, KV_OWNERS_MAX);
 	if (keys > KV_KEYS_MAX)
 		return app_fail_once(
 			"--keys %llu on %u ranks is more than %u keys in all; give fewer",

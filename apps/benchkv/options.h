@@ -16,8 +16,21 @@ enum kv_idle {
 	KV_IDLE_YIELD,
 };
 
+/** Who finds the daemon of a rank that owns a key. */
+enum kv_route {
+	KV_ROUTE_DAEMON, /**< The client's daemon, which passes the request on by flux. */
+	KV_ROUTE_CLIENT, /**< The client, which is connected to all daemons of its rank. */
+};
+
+/** How requests of other ranks reach the daemon that owns a key. */
+enum kv_delegate {
+	KV_DELEGATE_NONE, /**< They come to it: endpoints from every daemon to every other. */
+	KV_DELEGATE_FLUX, /**< They come to the daemon with the sender's number, which passes on. */
+};
+
 /** All options; the defaults stand in options.c. */
 struct kv_options {
+	uint64_t daemons; /**< Of each rank. */
 	uint64_t clients; /**< Of each rank, in its process. */
 	uint64_t qd;
 	uint64_t keys; /**< Of each rank. */
@@ -33,6 +46,8 @@ struct kv_options {
 	const char *device;
 	unsigned int flush; /**< enum crpc_copyrpc_flush_policy. */
 	unsigned int idle;  /**< enum kv_idle. */
+	unsigned int route;    /**< enum kv_route. */
+	unsigned int delegate; /**< enum kv_delegate. */
 	bool verify;
 	bool colocate;
 	bool quiet;

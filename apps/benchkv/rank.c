@@ -8,7 +8,7 @@
 #include "app_fail.h"
 #include "app_lcore.h"
 #include "crpc_log.h"
-#include "rank.h"
+#include "map.h"
 
 /* Runs on one host at a time that need not be named. */
 #define SEGMENT_ATTEMPTS 64
@@ -19,68 +19,143 @@ keys_total(const struct kv_rank *r)
 	return (uint32_t)(r->opt.keys * r->boot.size);
 }
 
-static bool
-owned(const struct kv_rank *r, const void *key)
+static uint32_t
+owners(const struct kv_rank *r)
 {
-	return kv_owner(kv_hash(key, (uint32_t)r->opt.key_size), r->boot.size) == r->boot.rank;
+	return r->boot.size * r->daemons;
+}
+
+/* Calls that a client may have open; it is not known of those in other processes. */
+static uint32_t
+depth(const struct kv_rank *r)
+{
+	return (uint32_t)(r->opt.serve != 0 ? KV_QD_MAX : r->opt.qd);
+}
+
+/* Clients that one daemon is home of, at most: the same for all, as all rings must be. */
+static uint32_t
+homed(const struct kv_rank *r)
+{
+	return kv_home_max((uint32_t)r->opt.clients, r->daemons) + (uint32_t)r->opt.serve;
+}
+
+static uint32_t
+req_max(const struct kv_rank *r)
+{
+	return (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size);
+}
+
+static uint32_t
+resp_max(const struct kv_rank *r)
+{
+	return (uint32_t)(sizeof(struct kv_resp_hdr) + r->opt.value_size);
+}
+
+/* The daemon of ours that owns a key; NULL: another rank's. */
+static struct kv_daemon *
+owner_of(const struct kv_rank *r, const void *key)
+{
+	uint32_t owner = kv_owner(kv_hash(key, (uint32_t)r->opt.key_size), owners(r));
+	uint32_t mate = owner - r->boot.rank * r->daemons;
+
+	return mate < r->daemons ? r->daemon[mate] : NULL;
 }
 
 /* Every key exists from the start: written by writer 0. */
 static int
-load_store(struct kv_rank *r)
+load_stores(struct kv_rank *r)
 {
 	uint8_t key[KV_KEY_MAX], value[KV_VALUE_MAX];
 	uint32_t id, len = (uint32_t)r->opt.value_size;
-	int rc;
+	struct kv_daemon *d;
+	int rc = 0;
 
-	for (id = 0; id < keys_total(r); id++) {
+	for (id = 0; id < keys_total(r) && rc == 0; id++) {
 		kv_key_write(key, (uint32_t)r->opt.key_size, id);
-		if (!owned(r, key))
+		d = owner_of(r, key);
+		if (d == NULL)
 			continue;
 		kv_value_fill(value, len, kv_word(id, 0, 1));
-		rc = kv_store_load(r->daemon->store, key, value, len);
-		if (rc != 0)
-			return rc;
+		rc = kv_store_load(d->store, key, value, len);
 	}
-	return 0;
+	return rc;
+}
+
+/* On the lcore's NUMA node if the EAL has memory there, else anywhere: the map tells. */
+static struct kv_store *
+create_store(struct kv_store_conf *conf, unsigned int lcore)
+{
+	struct kv_store *s;
+
+	conf->socket = (int)rte_lcore_to_socket_id(lcore);
+	s = kv_store_create(conf);
+	if (s != NULL || conf->socket == SOCKET_ID_ANY)
+		return s;
+	conf->socket = SOCKET_ID_ANY;
+	return kv_store_create(conf);
+}
+
+unsigned int
+kv_rank_lcore(const struct kv_rank *r, uint32_t daemon)
+{
+	uint32_t i;
+
+	for (i = 0; i < r->seats; i++)
+		if (daemon >= r->place[i].daemon_from && daemon < r->place[i].daemon_to)
+			return r->lcore[i];
+	return rte_get_main_lcore();
 }
 
 static int
-open_store(struct kv_rank *r)
+open_stores(struct kv_rank *r)
 {
+	uint8_t key[KV_KEY_MAX];
 	struct kv_store_conf conf = {
-		.name = "kv",
 		.key_size = (uint32_t)r->opt.key_size,
 		.value_max = (uint32_t)r->opt.value_size,
-		.socket = SOCKET_ID_ANY,
 	};
-	uint8_t key[KV_KEY_MAX];
-	uint32_t id;
+	uint64_t bytes = 0;
+	struct kv_daemon *d;
+	char name[32];
+	uint32_t id, i;
 
 	for (id = 0; id < keys_total(r); id++) {
 		kv_key_write(key, conf.key_size, id);
-		conf.capacity += owned(r, key);
+		d = owner_of(r, key);
+		if (d != NULL)
+			d->keys++;
 	}
-	if (conf.capacity == 0)
-		conf.capacity = 1;
-	r->daemon->store = kv_store_create(&conf);
-	if (r->daemon->store == NULL || load_store(r) != 0)
-		return app_fail(
-			"the store of %u keys takes about %llu MiB of EAL memory and did not get "
-			"it; give more with -m MIB before the --, or fewer --keys",
-			conf.capacity, (unsigned long long)(kv_store_bytes(&conf) >> 20) + 1);
-	return 0;
+	conf.name = name;
+	for (i = 0; i < r->daemons; i++) {
+		d = r->daemon[i];
+		snprintf(name, sizeof(name), "kv.%u", i);
+		conf.capacity = (uint32_t)crpc_max(d->keys, 1);
+		bytes += kv_store_bytes(&conf);
+		d->store = create_store(&conf, kv_rank_lcore(r, i));
+		if (d->store == NULL)
+			break;
+	}
+	if (i == r->daemons && load_stores(r) == 0)
+		return 0;
+	return app_fail(
+		"the store of %u keys takes about %llu MiB of EAL memory and did not get "
+		"it; give more with -m MIB before the --, or fewer --keys",
+		conf.capacity, (unsigned long long)(bytes >> 20) + 1);
 }
 
 static void
-segment_name(const struct kv_rank *r, uint32_t attempt, char *buf, size_t len)
+segment_name(const struct kv_rank *r, uint32_t attempt, uint32_t daemon, char *buf, size_t len)
 {
+	size_t used;
+
 	if (r->opt.name == NULL)
-		snprintf(buf, len, "benchkv.%u.%u", attempt, r->boot.rank);
-	else if (r->boot.size == 1)
-		snprintf(buf, len, "%s", r->opt.name);
+		used = (size_t)snprintf(buf, len, "benchkv.%u.%u", attempt, r->boot.rank);
+	else if (r->boot.size == 1 && r->daemons == 1)
+		used = (size_t)snprintf(buf, len, "%s", r->opt.name);
 	else
-		snprintf(buf, len, "%s.%u", r->opt.name, r->boot.rank);
+		used = (size_t)snprintf(buf, len, "%s.%u", r->opt.name, r->boot.rank);
+	if (r->daemons > 1 && used < len)
+		snprintf(buf + used, len - used, ".%u", daemon);
 }
 
 /*
@@ -88,13 +163,14 @@ segment_name(const struct kv_rank *r, uint32_t attempt, char *buf, size_t len)
  * is replaced by the next run, and several runs fit one host.
  */
 static struct crpc_ipc_server *
-create_segment(struct kv_rank *r, struct crpc_ipc_server_conf *conf, char *name, size_t len)
+create_segment(struct kv_rank *r, uint32_t daemon, struct crpc_ipc_server_conf *conf, char *name,
+	size_t len)
 {
 	struct crpc_ipc_server *ipc;
 	uint32_t i, attempts = r->opt.name == NULL ? SEGMENT_ATTEMPTS : 1;
 
 	for (i = 0; i < attempts; i++) {
-		segment_name(r, i, name, len);
+		segment_name(r, i, daemon, name, len);
 		crpc_log_clear();
 		ipc = crpc_ipc_server_create(conf);
 		if (ipc != NULL || (errno != EADDRINUSE && errno != EACCES))
@@ -104,21 +180,21 @@ create_segment(struct kv_rank *r, struct crpc_ipc_server_conf *conf, char *name,
 }
 
 static int
-open_segment(struct kv_rank *r)
+open_segment(struct kv_rank *r, uint32_t daemon)
 {
+	bool all = r->opt.route == KV_ROUTE_CLIENT && r->daemons > 1;
 	char name[256];
 	struct crpc_ipc_server_conf conf = {
 		.name = name,
-		.max_clients = (uint32_t)(r->opt.clients + r->opt.serve),
-		.depth = (uint32_t)(r->opt.serve != 0 ? KV_QD_MAX : r->opt.qd),
-		.req_max =
-			(uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size),
-		.resp_max = (uint32_t)(sizeof(struct kv_resp_hdr) +
-			crpc_max(r->opt.value_size, sizeof(struct kv_info))),
+		.max_clients = all ? (uint32_t)(r->opt.clients + r->opt.serve) : homed(r),
+		.depth = depth(r),
+		.req_max = req_max(r),
+		.resp_max = (uint32_t)crpc_max(
+			resp_max(r), sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)),
 	};
 
-	r->daemon->ipc = create_segment(r, &conf, name, sizeof(name));
-	if (r->daemon->ipc == NULL)
+	r->daemon[daemon]->ipc = create_segment(r, daemon, &conf, name, sizeof(name));
+	if (r->daemon[daemon]->ipc == NULL)
 		return app_fail(
 			"cannot create the clients' segment '%s' in /dev/shm: %s (%s); free "
 			"space there, end the run that holds it, or give another --name",
@@ -132,67 +208,147 @@ open_segment(struct kv_rank *r)
 }
 
 static int
-open_net(struct kv_rank *r)
+open_net(struct kv_rank *r, uint32_t daemon)
 {
-	uint32_t depth = (uint32_t)(r->opt.serve != 0 ? KV_QD_MAX : r->opt.qd);
 	struct kv_net_conf conf = {
 		.device = r->opt.device,
 		.flush = (enum crpc_copyrpc_flush_policy)r->opt.flush,
-		.max_inflight = (uint32_t)(r->opt.clients + r->opt.serve) * depth,
-		.req_max =
-			(uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size),
-		.resp_max = (uint32_t)(sizeof(struct kv_resp_hdr) + r->opt.value_size),
+		.daemon = daemon,
+		.daemons = r->daemons,
+		.by_number = r->opt.delegate == KV_DELEGATE_FLUX,
+		.max_inflight = homed(r) * depth(r),
+		.req_max = req_max(r),
+		.resp_max = resp_max(r),
+		.fate = &r->fate,
 	};
 	int rc;
 
 	/* Alone there is nobody to talk to; a device that was named is looked at all the same. */
 	if (r->boot.size == 1 && r->opt.device == NULL)
 		return 0;
-	r->net_open = true;
-	rc = kv_net_open(&r->net, &r->boot, &conf);
+	rc = kv_net_open(&r->net[daemon], &r->boot, &conf);
 	if (rc == 0 && r->boot.size > 1)
-		r->daemon->net = &r->net;
+		r->daemon[daemon]->net = &r->net[daemon];
+	if (rc == 0)
+		snprintf(r->device, sizeof(r->device), "%s", r->net[daemon].device);
 	return rc;
 }
 
-int
-kv_rank_open(struct kv_rank *r)
+/* The flux between the daemons. What other ranks may send us counts too if we pass it on. */
+static int
+open_hops(struct kv_rank *r)
 {
-	uint32_t ranks = r->boot.size, clients = (uint32_t)r->opt.clients, part;
+	uint32_t calls = homed(r) * depth(r), i, msg = (uint32_t)crpc_max(req_max(r), resp_max(r));
+	struct crpc_flux_attr attr;
+	struct kv_hop_conf conf = {.daemons = r->daemons, .msg_max = msg};
+	int rc = 0;
+
+	if (r->daemons == 1)
+		return 0;
+	conf.calls = r->opt.delegate == KV_DELEGATE_FLUX
+		? calls + (r->boot.size - 1) * kv_net_inflight(calls)
+		: calls;
+	attr = kv_hop_flux_attr(r->daemons, conf.calls, msg);
+	crpc_log_clear();
+	r->flux = crpc_flux_create(&attr);
+	conf.flux = r->flux;
+	if (r->flux == NULL)
+		rc = -errno;
+	for (i = 0; i < r->daemons && rc == 0; i++) {
+		conf.daemon = i;
+		kv_map_near(kv_rank_lcore(r, i));
+		rc = kv_hop_open(&r->hop[i], &conf);
+		r->daemon[i]->hop = &r->hop[i];
+	}
+	for (i = 0; i < r->daemons && rc == 0; i++)
+		rc = kv_hop_connect(&r->hop[i], i);
+	if (rc == 0)
+		return 0;
+	return app_fail("cannot connect the %u daemons of a rank with each other: %s (%s); give "
+			"fewer --daemons or --clients",
+		r->daemons, strerror(-rc), crpc_log_last());
+}
+
+static struct kv_daemon *
+create_daemon(struct kv_rank *r, uint32_t i, uint32_t part)
+{
+	uint32_t ranks = r->boot.size, self = r->boot.rank * r->daemons + i;
 	struct kv_daemon *d =
 		aligned_alloc(CRPC_CACHE_GUARD, crpc_align_up(sizeof(*d), CRPC_CACHE_GUARD));
-	int rc;
 
 	if (d == NULL)
-		return app_fail("no memory for the daemon; free some and start again");
+		return NULL;
 	*d = (struct kv_daemon){
-		.rank = r->boot.rank,
-		.ranks = ranks,
+		.self = self,
+		.first = r->boot.rank * r->daemons,
+		.daemons = r->daemons,
+		.owners = owners(r),
+		.relay = r->opt.delegate == KV_DELEGATE_FLUX && r->daemons > 1,
 		.key_size = (uint32_t)r->opt.key_size,
 		.value_size = (uint32_t)r->opt.value_size,
+		.fate = &r->fate,
 	};
 	/*
 	 * Writer ids: 0 loads, then the clients of all ranks, then equal parts for client
 	 * processes.
 	 */
-	part = r->opt.serve == 0 ? 0 : (KV_WRITERS_MAX - 1 - ranks * clients) / ranks;
 	d->info = (struct kv_info){
 		.ranks = ranks,
 		.rank = r->boot.rank,
+		.daemons = r->daemons,
+		.daemon = i,
 		.keys = keys_total(r),
 		.key_size = d->key_size,
 		.value_size = d->value_size,
-		.writer = 1 + ranks * clients + r->boot.rank * part,
-		.writers = 1 + ranks * (clients + part),
+		.writer = 1 + ranks * (uint32_t)r->opt.clients + self * part,
+		.writers = 1 + ranks * (uint32_t)r->opt.clients + owners(r) * part,
 		.preloaded = 1,
 	};
 	d->writer_end = d->info.writer + part;
-	r->daemon = d;
-	rc = open_net(r);
+	return d;
+}
+
+/* Give every daemon and client its lcore. */
+static void
+take_seats(struct kv_rank *r)
+{
+	uint32_t n = 0;
+	unsigned int id;
+
+	r->lcore[n++] = rte_get_main_lcore();
+	RTE_LCORE_FOREACH_WORKER(id)
+	if (n < KV_SEATS_MAX)
+		r->lcore[n++] = id;
+	r->seats = kv_place(
+		r->place, n, r->daemons, (uint32_t)r->opt.clients, r->opt.colocate);
+}
+
+int
+kv_rank_open(struct kv_rank *r)
+{
+	uint32_t used, part, i;
+	int rc = 0;
+
+	r->daemons = (uint32_t)r->opt.daemons;
+	take_seats(r);
+	used = 1 + r->boot.size * (uint32_t)r->opt.clients;
+	part = r->opt.serve == 0 ? 0 : (KV_WRITERS_MAX - used) / owners(r);
+	for (i = 0; i < r->daemons && rc == 0; i++) {
+		kv_map_near(kv_rank_lcore(r, i));
+		r->daemon[i] = create_daemon(r, i, part);
+		rc = r->daemon[i] == NULL
+			? app_fail("no memory for the daemons; free some and start again")
+			: open_net(r, i);
+	}
 	if (rc == 0)
-		rc = open_store(r);
+		rc = open_hops(r);
 	if (rc == 0)
-		rc = open_segment(r);
+		rc = open_stores(r);
+	for (i = 0; i < r->daemons && rc == 0; i++) {
+		kv_map_near(kv_rank_lcore(r, i));
+		rc = open_segment(r, i);
+	}
+	kv_map_near_end();
 	return rc;
 }
 
@@ -203,12 +359,14 @@ fill_work(struct kv_rank *r)
 	double puts = 1 - o->read_ratio - o->delete_ratio;
 
 	r->work = (struct kv_work){
-		.ranks = r->boot.size,
 		.rank = r->boot.rank,
+		.owners = owners(r),
+		.first = r->boot.rank * r->daemons,
+		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
 		.value_size = (uint32_t)o->value_size,
 		.qd = (uint32_t)o->qd,
-		.writers = r->daemon->info.writers,
+		.writers = r->daemon[0]->info.writers,
 		.seed = o->seed,
 		.verify = o->verify,
 		.may_miss = o->delete_ratio > 0 || o->serve > 0,
@@ -235,57 +393,79 @@ idle_policy(const struct kv_rank *r)
 								   : CRPC_IDLE_POLL;
 }
 
-/* Lcores for client loops: all but the daemon's, at most one per client. */
-static uint32_t
-assign_lcores(struct kv_rank *r, unsigned int *lcore)
+/* Connect one client: to its home, or to all daemons of the rank. */
+static int
+join_client(struct kv_rank *r, struct kv_loop *loop, uint32_t i, uint32_t client)
 {
-	uint32_t n = 0, max = (uint32_t)crpc_min(r->opt.clients, KV_LOOPS_MAX);
-	unsigned int id;
+	struct crpc_ipc_client_conf conf[KV_DAEMONS_MAX] = {0};
+	uint32_t clients = (uint32_t)r->opt.clients, k, conns;
+	uint32_t home = kv_home(client, clients, r->daemons);
+	int rc;
 
-	if (r->opt.clients == 0)
-		return 0;
-	if (!r->opt.colocate)
-		RTE_LCORE_FOREACH_WORKER(id)
-	if (n < max)
-		lcore[n++] = id;
-	r->run.colocated = n == 0;
-	if (n == 0)
-		lcore[n++] = rte_get_main_lcore();
-	return n;
+	for (k = 0; k < r->daemons; k++)
+		conf[k].server = r->daemon[k]->ipc;
+	conns = r->opt.route == KV_ROUTE_CLIENT ? r->daemons : 1;
+	rc = kv_loop_join(loop, i, conns > 1 ? conf : &conf[home], conns, r->work.first + home,
+		1 + r->boot.rank * clients + client);
+	if (rc != 0)
+		return app_fail("cannot connect client %u: %s (%s); give fewer --clients", client,
+			strerror(-rc), crpc_log_last());
+	return 0;
 }
 
 static int
-start_clients(struct kv_rank *r)
+fill_seat(struct kv_rank *r, struct kv_seat *s, const struct kv_place *place)
 {
-	struct crpc_ipc_client_conf conf = {.server = r->daemon->ipc};
-	uint32_t i, n, from, to, clients = (uint32_t)r->opt.clients;
-	unsigned int lcore[KV_LOOPS_MAX];
-	struct kv_worker *w;
-	int rc;
+	uint32_t i, n = place->client_to - place->client_from;
+	int rc = 0;
 
-	n = assign_lcores(r, lcore);
-	if (n == 0)
-		return 0;
-	w = aligned_alloc(CRPC_CACHE_GUARD, n * sizeof(*w));
-	if (w == NULL)
+	s->run = &r->run;
+	s->daemon = &r->daemon[place->daemon_from];
+	s->daemons = place->daemon_to - place->daemon_from;
+	s->idle.policy = idle_policy(r);
+	if (kv_loop_init(&s->loop, &r->work, n) != 0)
 		return app_fail("no memory for the clients; give fewer --clients");
-	memset(w, 0, n * sizeof(*w));
-	r->run.worker = w;
-	for (i = 0; i < n; i++, r->run.workers++) {
-		from = i * clients / n;
-		to = (i + 1) * clients / n;
-		w[i].run = &r->run;
-		w[i].lcore = lcore[i];
-		w[i].idle.policy = r->run.idle.policy;
-		rc = kv_loop_init(
-			&w[i].loop, &r->work, &conf, to - from, 1 + r->boot.rank * clients + from);
-		if (rc != 0) {
-			r->run.workers = i + 1;
-			return app_fail("cannot connect client %u: %s (%s); give fewer --clients",
-				from, strerror(-rc), crpc_log_last());
-		}
+	for (i = 0; i < n && rc == 0; i++)
+		rc = join_client(r, &s->loop, i, place->client_from + i);
+	return rc;
+}
+
+static int
+fill_seats(struct kv_rank *r)
+{
+	uint32_t i;
+	int rc = 0;
+
+	r->run.seat = aligned_alloc(CRPC_CACHE_GUARD, r->seats * sizeof(*r->run.seat));
+	if (r->run.seat == NULL)
+		return app_fail("no memory for the clients; give fewer --clients");
+	memset(r->run.seat, 0, r->seats * sizeof(*r->run.seat));
+	r->run.seats = r->seats;
+	for (i = 0; i < r->seats && rc == 0; i++) {
+		r->run.seat[i].lcore = r->lcore[i];
+		rc = fill_seat(r, &r->run.seat[i], &r->place[i]);
 	}
-	return 0;
+	return rc;
+}
+
+static int
+connect_net(struct kv_rank *r)
+{
+	uint32_t i;
+	int rc = 0;
+
+	if (r->boot.size == 1)
+		return 0;
+	for (i = 0; i < r->daemons && rc == 0; i++)
+		rc = kv_net_publish(&r->net[i], &r->boot);
+	if (rc == 0)
+		rc = app_boot_fence(&r->boot, KV_NET_EXCHANGE_MS);
+	if (rc != 0)
+		return app_fail(
+			"the ranks could not exchange addresses: %s; start again", strerror(-rc));
+	for (i = 0; i < r->daemons && rc == 0; i++)
+		rc = kv_net_connect(&r->net[i], &r->boot);
+	return rc;
 }
 
 int
@@ -295,13 +475,36 @@ kv_rank_connect(struct kv_rank *r)
 
 	r->run.opt = &r->opt;
 	r->run.boot = &r->boot;
-	r->run.daemon = r->daemon;
-	r->run.idle.policy = idle_policy(r);
-	if (rc == 0 && r->daemon->net != NULL)
-		rc = kv_net_connect(r->daemon->net, &r->boot);
+	r->run.fate = &r->fate;
+	r->run.clients = (uint32_t)r->opt.clients;
 	if (rc == 0)
-		rc = start_clients(r);
+		rc = connect_net(r);
+	if (rc == 0)
+		rc = fill_seats(r);
+	if (rc == 0 && r->boot.size > 1 && kv_map_publish(r) != 0)
+		rc = app_fail("the ranks could not exchange their placement; start again");
 	return rc;
+}
+
+static void
+add_daemons(const struct kv_rank *r, struct kv_result *out)
+{
+	struct kv_daemon_counts c;
+	unsigned int lcore;
+	uint32_t i;
+
+	for (i = 0; i < r->daemons; i++) {
+		c = r->daemon[i]->counts;
+		lcore = kv_rank_lcore(r, i);
+		c.lcore = lcore;
+		c.cpu = (uint32_t)rte_lcore_to_cpu_id((int)lcore);
+		c.node = (int32_t)rte_lcore_to_socket_id(lcore);
+		c.clients = kv_home_first(i + 1, r->run.clients, r->daemons) -
+			kv_home_first(i, r->run.clients, r->daemons);
+		c.keys = r->daemon[i]->keys;
+		c.peers = r->net[i].peers;
+		kv_result_add_daemon(out, &c, &r->daemon[i]->net_counts);
+	}
 }
 
 void
@@ -316,20 +519,17 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 		.qd = (uint32_t)r->opt.qd,
 		.interrupted = run->interrupted,
 		.lost_peers = run->lost_at_end,
-		.net = run->net,
-		.served = r->daemon->stats.local + r->daemon->stats.served,
 		.rss_kib = app_env_rss_kib(),
-		.yields = run->idle.yields,
-		.turns = r->daemon->stats.turns,
-		.busy_turns = r->daemon->stats.busy,
-		.away_pct = run->away_pct,
 	};
 	snprintf(out->lcores, sizeof(out->lcores), "%s", r->lcores);
-	snprintf(out->device, sizeof(out->device), "%s", r->net_open ? r->net.device : "");
-	for (i = 0; i < run->workers; i++)
-		kv_result_add_loop(out, &run->worker[i].loop);
-	if (run->workers == 0)
-		out->window_ns = run->window_to - run->window_from;
+	snprintf(out->device, sizeof(out->device), "%s", r->device);
+	add_daemons(r, out);
+	for (i = 0; i < run->seats; i++) {
+		kv_result_add_loop(out, &run->seat[i].loop);
+		out->yields += run->seat[i].idle.yields;
+		if (run->seat[i].daemons != 0 && run->seat[i].away_pct > out->away_pct)
+			out->away_pct = run->seat[i].away_pct;
+	}
 	kv_result_slices(out, run->slice, run->slices);
 }
 
@@ -338,17 +538,19 @@ kv_rank_close(struct kv_rank *r)
 {
 	uint32_t i;
 
-	for (i = 0; i < r->run.workers; i++)
-		kv_loop_fini(&r->run.worker[i].loop);
-	free(r->run.worker);
+	for (i = 0; i < r->run.seats; i++)
+		kv_loop_fini(&r->run.seat[i].loop);
+	free(r->run.seat);
 	free(r->run.slice);
 	app_keys_fini(&r->work.keys);
-	if (r->daemon != NULL) {
-		crpc_ipc_server_free(r->daemon->ipc);
-		kv_store_free(r->daemon->store);
+	for (i = 0; i < r->daemons; i++) {
+		if (r->daemon[i] == NULL)
+			continue;
+		crpc_ipc_server_free(r->daemon[i]->ipc);
+		kv_store_free(r->daemon[i]->store);
+		kv_hop_close(&r->hop[i]);
+		kv_net_close(&r->net[i]);
+		free(r->daemon[i]);
 	}
-	if (r->net_open)
-		kv_net_close(&r->net);
-	free(r->daemon);
-	r->daemon = NULL;
+	crpc_flux_free(r->flux);
 }

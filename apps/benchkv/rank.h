@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Everything that one rank consists of: store, segment, endpoints, clients. Built in this order,
- * torn down in the reverse.
+ * Everything that one rank consists of: daemons with their stores, segments and endpoints, the
+ * clients, and the lcores that run them. Built in this order, torn down in the reverse.
  */
 
 #include "run.h"
@@ -16,10 +16,17 @@ struct kv_rank {
 	struct app_boot boot;
 	cpu_set_t cores;
 	char lcores[128];
+	char device[64];
 	bool shared; /**< Another rank uses one of our cores. */
-	struct kv_daemon *daemon;
-	struct kv_net net;
-	bool net_open;
+	uint32_t daemons;
+	struct kv_daemon *daemon[KV_DAEMONS_MAX];
+	struct kv_net net[KV_DAEMONS_MAX];
+	struct kv_hop hop[KV_DAEMONS_MAX];
+	struct crpc_flux *flux; /**< Between the daemons; NULL if there is one. */
+	struct kv_place place[KV_SEATS_MAX];
+	unsigned int lcore[KV_SEATS_MAX];
+	uint32_t seats;
+	struct kv_fate fate;
 	struct kv_work work;
 	struct kv_run run;
 };
@@ -29,6 +36,9 @@ int kv_rank_open(struct kv_rank *r);
 
 /** Connect to the other ranks and start the clients. @return as kv_rank_open(). */
 int kv_rank_connect(struct kv_rank *r);
+
+/** The lcore that runs a daemon. */
+unsigned int kv_rank_lcore(const struct kv_rank *r, uint32_t daemon);
 
 /** Fill in what this rank measured. */
 void kv_rank_result(const struct kv_rank *r, struct kv_result *out);

@@ -10,6 +10,9 @@
 /* Little's law holds if throughput times latency is within this of the calls in flight. */
 #define LITTLE_TOLERANCE 0.05
 
+static const char *const paths[KV_PATHS] = {
+	[KV_LOCAL] = "local", [KV_FORWARDED] = "forwarded", [KV_REMOTE] = "remote"};
+
 static double
 mops(uint64_t ops, const struct kv_result *r)
 {
@@ -42,9 +45,10 @@ kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions
 	fprintf(out, "%s %s (%s), %s, lcores %s of rank 0\n", cond->app, CRPC_VERSION,
 		app_env_commit(), cpu, r->lcores);
 	fprintf(out,
-		"%u rank%s, %u clients x QD %u each, %u keys each of %u B, values %u B, %g reads, %g "
+		"%u rank%s of %u daemon%s, %u clients x QD %u each, %u keys each of %u B, values %u B, %g reads, %g "
 		"deletes, %s keys",
-		ranks, ranks == 1 ? "" : "s", (unsigned int)o->clients, (unsigned int)o->qd,
+		ranks, ranks == 1 ? "" : "s", (unsigned int)o->daemons,
+		o->daemons == 1 ? "" : "s", (unsigned int)o->clients, (unsigned int)o->qd,
 		(unsigned int)o->keys, (unsigned int)o->key_size, (unsigned int)o->value_size,
 		o->read_ratio, o->delete_ratio, dists[o->dist]);
 	if (r->device[0] != '\0')
@@ -79,9 +83,41 @@ print_net(FILE *out, const struct kv_result *r)
 	fprintf(out,
 		"  network         %.2f messages per batch; per remote operation: %.3f doorbells, "
 		"%.3f WQE blocks, %.3f CQEs\n",
-		ratio(n->messages, n->batches), ratio(n->doorbells, r->counts.remote),
-		ratio(n->wqebbs, r->counts.remote),
-		ratio(n->send_cqes + n->recv_cqes, r->counts.remote));
+		ratio(n->messages, n->batches), ratio(n->doorbells, r->counts.ops[KV_REMOTE]),
+		ratio(n->wqebbs, r->counts.ops[KV_REMOTE]),
+		ratio(n->send_cqes + n->recv_cqes, r->counts.ops[KV_REMOTE]));
+}
+
+/* What came from where, one line for each daemon of a rank, or for all. */
+static void
+print_daemon(FILE *out, const char *name, const struct kv_daemon_counts *c)
+{
+	fprintf(out,
+		"  %-15s of clients: %llu local, %llu by flux, %llu remote; of daemons %llu; of "
+		"ranks %llu",
+		name, (unsigned long long)c->path[KV_LOCAL],
+		(unsigned long long)c->path[KV_FORWARDED], (unsigned long long)c->path[KV_REMOTE],
+		(unsigned long long)c->mates, (unsigned long long)c->ranks);
+	if (c->relayed != 0)
+		fprintf(out, " (%llu passed on)", (unsigned long long)c->relayed);
+	fprintf(out, "; %.0f %% of the turns empty\n",
+		c->turns == 0 ? 0 : 100.0 * (double)(c->turns - c->busy) / (double)c->turns);
+}
+
+static void
+print_daemons(FILE *out, const struct kv_result *r)
+{
+	char name[32];
+	uint32_t i;
+
+	if (r->daemons <= r->ranks || r->daemons < 2)
+		return;
+	for (i = 0; i < r->daemons && r->daemon[i].turns != 0; i++) {
+		snprintf(name, sizeof(name), "daemon %u", i);
+		print_daemon(out, name, &r->daemon[i]);
+	}
+	if (i == 0)
+		print_daemon(out, "daemons", &r->sum);
 }
 
 static void
@@ -101,15 +137,20 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 	const struct kv_counts *c = &r->counts;
 
 	fprintf(out, "%s\n", label);
-	fprintf(out, "  throughput      %.3f M ops/s: local %.3f, remote %.3f",
-		kv_result_ops(r) / 1e6, mops(c->local, r), mops(c->remote, r));
+	fprintf(out, "  throughput      %.3f M ops/s: local %.3f", kv_result_ops(r) / 1e6,
+		mops(c->ops[KV_LOCAL], r));
+	if (c->ops[KV_FORWARDED] != 0)
+		fprintf(out, ", forwarded %.3f", mops(c->ops[KV_FORWARDED], r));
+	fprintf(out, ", remote %.3f", mops(c->ops[KV_REMOTE], r));
 	if (r->slices != 0)
 		fprintf(out, "; slices of 100 ms: median %.3f, least %.3f, most %.3f",
 			r->slice_median / 1e6, r->slice_min / 1e6, r->slice_max / 1e6);
 	fputc('\n', out);
-	print_latency(out, "local latency", &c->lat_local);
-	print_latency(out, "remote latency", &c->lat_remote);
+	print_latency(out, "local latency", &c->lat[KV_LOCAL]);
+	print_latency(out, "forwarded lat.", &c->lat[KV_FORWARDED]);
+	print_latency(out, "remote latency", &c->lat[KV_REMOTE]);
 	print_net(out, r);
+	print_daemons(out, r);
 	if (r->in_flight > 0)
 		fprintf(out, "  Little's law    X * R / N = %.4f over %.2f s: %s\n",
 			kv_result_little(r), (double)r->window_ns / 1e9,
@@ -174,10 +215,11 @@ json_add_net(json_t *o, const struct kv_result *r)
 	json_object_set_new(split, "peer", json_real(crpc_hist_mean(&n->peer) / 1e3));
 	json_object_set_new(o, "rtt_split_us", split);
 	json_object_set_new(o, "batch_mean", json_real(ratio(n->messages, n->batches)));
-	json_object_set_new(per_op, "doorbells", json_real(ratio(n->doorbells, r->counts.remote)));
-	json_object_set_new(per_op, "wqebb", json_real(ratio(n->wqebbs, r->counts.remote)));
 	json_object_set_new(
-		per_op, "cqes", json_real(ratio(n->send_cqes + n->recv_cqes, r->counts.remote)));
+		per_op, "doorbells", json_real(ratio(n->doorbells, r->counts.ops[KV_REMOTE])));
+	json_object_set_new(per_op, "wqebb", json_real(ratio(n->wqebbs, r->counts.ops[KV_REMOTE])));
+	json_object_set_new(per_op, "cqes",
+		json_real(ratio(n->send_cqes + n->recv_cqes, r->counts.ops[KV_REMOTE])));
 	json_object_set_new(o, "per_op", per_op);
 	json_object_set_new(o, "net", json_net(n));
 }
@@ -203,6 +245,25 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	json_object_set_new(o, "away_pct", json_real(r->away_pct));
 }
 
+static json_t *
+json_requests(const struct kv_daemon_counts *c)
+{
+	json_t *o = json_object();
+
+	set_uint(o, "local", c->path[KV_LOCAL]);
+	set_uint(o, "forwarded", c->path[KV_FORWARDED]);
+	set_uint(o, "remote", c->path[KV_REMOTE]);
+	set_uint(o, "of_daemons", c->mates);
+	set_uint(o, "of_ranks", c->ranks);
+	set_uint(o, "relayed", c->relayed);
+	set_uint(o, "failed", c->failed);
+	set_uint(o, "bad", c->bad);
+	set_uint(o, "waited", c->waited);
+	set_uint(o, "turns", c->turns);
+	set_uint(o, "busy_turns", c->busy);
+	return o;
+}
+
 int
 kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_options *opt,
 	const char *scope, const struct kv_result *r)
@@ -216,22 +277,59 @@ kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_opti
 		.repeats = r->slices,
 	};
 	json_t *o = app_json_new(&base), *lat = json_object();
+	char key[32];
+	uint32_t i;
 
 	json_object_set_new(o, "scope", json_string(scope));
 	if (strcmp(scope, "rank") == 0)
 		set_uint(o, "rank", r->rank);
 	json_object_set_new(o, "backend", json_string(cond->backend));
 	json_object_set_new(o, "ops_per_s", json_real(kv_result_ops(r)));
-	json_object_set_new(o, "local_ops_per_s", json_real(mops(r->counts.local, r) * 1e6));
-	json_object_set_new(o, "remote_ops_per_s", json_real(mops(r->counts.remote, r) * 1e6));
+	for (i = 0; i < KV_PATHS; i++) {
+		snprintf(key, sizeof(key), "%s_ops_per_s", paths[i]);
+		json_object_set_new(o, key, json_real(mops(r->counts.ops[i], r) * 1e6));
+		json_object_set_new(lat, paths[i], json_latency(&r->counts.lat[i]));
+	}
 	app_json_figure(o, "slices", r->slice_median, r->slice_min, r->slice_max, "ops/s");
-	json_object_set_new(lat, "local", json_latency(&r->counts.lat_local));
-	json_object_set_new(lat, "remote", json_latency(&r->counts.lat_remote));
 	json_object_set_new(o, "lat_us", lat);
 	json_add_net(o, r);
 	json_object_set_new(o, "little_ratio", json_real(kv_result_little(r)));
 	set_uint(o, "verify_errors", kv_result_faults(r));
 	json_add_load(o, opt, r);
+	set_uint(o, "daemons", r->daemons);
+	json_object_set_new(o, "requests", json_requests(&r->sum));
+	return app_json_write(out, o);
+}
+
+int
+kv_report_json_daemon(FILE *out, const struct kv_conditions *cond, const struct kv_result *r,
+	uint32_t daemon)
+{
+	const struct kv_daemon_counts *c = &r->daemon[daemon];
+	char cpu[16];
+	struct app_json_base base = {
+		.app = cond->app,
+		.lcores = cpu,
+		.state = cond->state,
+		.steal_pct = r->steal_pct,
+		.noisy = kv_result_noisy(r, cond->state),
+		.repeats = 1,
+	};
+	json_t *o;
+
+	snprintf(cpu, sizeof(cpu), "%u", c->cpu);
+	o = app_json_new(&base);
+	json_object_set_new(o, "scope", json_string("daemon"));
+	set_uint(o, "rank", r->rank);
+	set_uint(o, "daemon", daemon);
+	json_object_set_new(o, "backend", json_string(cond->backend));
+	set_uint(o, "lcore", c->lcore);
+	json_object_set_new(o, "node", json_integer(c->node));
+	set_uint(o, "clients", c->clients);
+	set_uint(o, "keys", c->keys);
+	set_uint(o, "endpoints", c->peers);
+	json_object_set_new(o, "seconds", json_real((double)r->window_ns / 1e9));
+	json_object_set_new(o, "requests", json_requests(c));
 	return app_json_write(out, o);
 }
 
@@ -270,18 +368,22 @@ int
 kv_report_hgrm(const char *path, const struct kv_result *r)
 {
 	static struct crpc_hist all;
+	const struct crpc_hist *lat = r->counts.lat;
 	char part[4096];
+	uint32_t i;
 	int rc;
 
-	all = r->counts.lat_local;
-	crpc_hist_merge(&all, &r->counts.lat_remote);
+	all = lat[KV_LOCAL];
+	crpc_hist_merge(&all, &lat[KV_FORWARDED]);
+	crpc_hist_merge(&all, &lat[KV_REMOTE]);
 	rc = write_hgrm(path, &all);
-	if (rc != 0 || r->counts.lat_remote.count == 0)
+	if (lat[KV_FORWARDED].count == 0 && lat[KV_REMOTE].count == 0)
 		return rc;
-	hgrm_part(part, sizeof(part), path, "local");
-	rc = write_hgrm(part, &r->counts.lat_local);
-	if (rc != 0)
-		return rc;
-	hgrm_part(part, sizeof(part), path, "remote");
-	return write_hgrm(part, &r->counts.lat_remote);
+	for (i = 0; i < KV_PATHS && rc == 0; i++) {
+		if (lat[i].count == 0)
+			continue;
+		hgrm_part(part, sizeof(part), path, paths[i]);
+		rc = write_hgrm(part, &lat[i]);
+	}
+	return rc;
 }

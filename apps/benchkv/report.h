@@ -30,9 +30,13 @@ void kv_report_block(FILE *out, const char *label, const struct kv_result *r, bo
 int kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_options *o,
 	const char *scope, const struct kv_result *r);
 
+/** The JSON line of one daemon of a rank (scope "daemon"). @return 0 or -EIO. */
+int kv_report_json_daemon(FILE *out, const struct kv_conditions *cond, const struct kv_result *r,
+	uint32_t daemon);
+
 /**
- * Write the latency distribution to @p path; with remote operations also one each for local and
- * remote, beside it ("x.hgrm", "x.local.hgrm", "x.remote.hgrm").
+ * Write the latency distribution to @p path; where operations went several ways also one for each
+ * beside it ("x.hgrm", "x.local.hgrm", "x.forwarded.hgrm", "x.remote.hgrm").
  *
  * @return
  *   0, or -errno after one line on stderr.

@@ -15,25 +15,38 @@ kv_result_faults(const struct kv_result *r)
 	return sum;
 }
 
+uint64_t
+kv_counts_ops(const struct kv_counts *c)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < KV_PATHS; i++)
+		sum += c->ops[i];
+	return sum;
+}
+
 double
 kv_result_ops(const struct kv_result *r)
 {
 	if (r->window_ns == 0)
 		return 0;
-	return (double)(r->counts.local + r->counts.remote) * 1e9 / (double)r->window_ns;
+	return (double)kv_counts_ops(&r->counts) * 1e9 / (double)r->window_ns;
 }
 
 static void
 counts_add(struct kv_counts *to, const struct kv_counts *from)
 {
-	to->local += from->local;
-	to->remote += from->remote;
+	uint32_t i;
+
+	for (i = 0; i < KV_PATHS; i++) {
+		to->ops[i] += from->ops[i];
+		crpc_hist_merge(&to->lat[i], &from->lat[i]);
+	}
 	to->failed += from->failed;
 	to->misses += from->misses;
 	to->lat_sum += from->lat_sum;
 	to->window_ns = crpc_max(to->window_ns, from->window_ns);
-	crpc_hist_merge(&to->lat_local, &from->lat_local);
-	crpc_hist_merge(&to->lat_remote, &from->lat_remote);
 }
 
 void
@@ -74,6 +87,42 @@ net_add(struct kv_net_counts *to, const struct kv_net_counts *from)
 	crpc_hist_merge(&to->peer, &from->peer);
 }
 
+static void
+daemon_add(struct kv_daemon_counts *to, const struct kv_daemon_counts *from)
+{
+	uint32_t i;
+
+	to->turns += from->turns;
+	to->busy += from->busy;
+	for (i = 0; i < KV_PATHS; i++)
+		to->path[i] += from->path[i];
+	to->ranks += from->ranks;
+	to->relayed += from->relayed;
+	to->mates += from->mates;
+	to->failed += from->failed;
+	to->bad += from->bad;
+	to->waited += from->waited;
+	to->clients += from->clients;
+	to->keys += from->keys;
+	to->peers += from->peers;
+}
+
+void
+kv_result_add_daemon(
+	struct kv_result *r, const struct kv_daemon_counts *counts, const struct kv_net_counts *net)
+{
+	uint32_t i;
+
+	if (r->daemons < KV_DAEMONS_MAX)
+		r->daemon[r->daemons] = *counts;
+	r->daemons++;
+	daemon_add(&r->sum, counts);
+	net_add(&r->net, net);
+	for (i = 0; i < KV_PATHS; i++)
+		r->served += counts->path[i];
+	r->served += counts->ranks + counts->mates;
+}
+
 void
 kv_result_add(struct kv_result *total, const struct kv_result *r)
 {
@@ -94,14 +143,14 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	for (f = 0; f < KV_FAULTS; f++)
 		total->faults[f] += r->faults[f];
 	total->served += r->served;
+	total->daemons += r->daemons;
+	daemon_add(&total->sum, &r->sum);
 	total->slice_median += r->slice_median;
 	total->slice_min += r->slice_min;
 	total->slice_max += r->slice_max;
 	total->slices = crpc_max(total->slices, r->slices);
 	total->rss_kib += r->rss_kib;
 	total->yields += r->yields;
-	total->turns += r->turns;
-	total->busy_turns += r->busy_turns;
 	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
 	total->away_pct = r->away_pct > total->away_pct ? r->away_pct : total->away_pct;
 }

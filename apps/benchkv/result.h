@@ -17,7 +17,24 @@ struct kv_net_counts {
 	struct crpc_hist queue, wire, peer; /**< Round trips in three parts, ns. */
 };
 
-/** One rank, or all of them. About 100 KiB. */
+/** One daemon in the measured window, and where it sits. */
+struct kv_daemon_counts {
+	uint64_t turns, busy;    /**< Turns of its loop; of these: with work. */
+	uint64_t path[KV_PATHS]; /**< Its clients' requests, by the way they went. */
+	uint64_t ranks;          /**< Requests of other ranks. */
+	uint64_t relayed;        /**< Of these: passed to another daemon. */
+	uint64_t mates;          /**< Requests of other daemons of the rank. */
+	uint64_t failed;         /**< Requests that ended with an error. */
+	uint64_t bad;            /**< Malformed requests. */
+	uint64_t waited;         /**< Requests that waited for room. */
+	uint32_t lcore, cpu;
+	int32_t node;     /**< NUMA node of its lcore; -1: unknown. */
+	uint32_t clients; /**< That it is home of. */
+	uint32_t keys;    /**< That it owns. */
+	uint32_t peers;   /**< Endpoints to other ranks. */
+};
+
+/** One rank, or all of them. About 150 KiB. */
 struct kv_result {
 	uint64_t size; /**< Of this struct: another build is refused. */
 	uint32_t rank;
@@ -33,11 +50,14 @@ struct kv_result {
 	struct kv_net_counts net;
 	uint64_t sent, answered; /**< By all clients since their start. */
 	uint64_t faults[KV_FAULTS];
-	uint64_t served; /**< Requests of client processes and ranks, by this daemon. */
+	uint64_t served; /**< Requests that the daemons were sent, by whomever. */
+	uint32_t daemons;
+	struct kv_daemon_counts daemon[KV_DAEMONS_MAX];  /**< Of one rank; not in the total. */
+	struct kv_daemon_counts sum;                     /**< Of all of them. */
 	double slice_median, slice_min, slice_max; /**< Operations per second in slices. */
 	uint64_t slices;
 	uint64_t rss_kib;
-	uint64_t yields, turns, busy_turns;
+	uint64_t yields;
 	double steal_pct;
 	double away_pct; /**< Time in which something else had the daemon's core; largest of all. */
 };
@@ -45,8 +65,15 @@ struct kv_result {
 /** Wrong answers of all kinds. */
 uint64_t kv_result_faults(const struct kv_result *r);
 
-/** Operations answered by a store, per second. */
+/** Operations answered by a store. */
+uint64_t kv_counts_ops(const struct kv_counts *c);
+
+/** The same per second. */
 double kv_result_ops(const struct kv_result *r);
+
+/** Add what a daemon counted. */
+void kv_result_add_daemon(struct kv_result *r, const struct kv_daemon_counts *counts,
+	const struct kv_net_counts *net);
 
 /** Add the clients of a loop that has stopped. */
 void kv_result_add_loop(struct kv_result *r, const struct kv_loop *loop);

@@ -38,50 +38,6 @@ kv_run_catch_signals(void)
 	sigaction(SIGPIPE, &sa, NULL);
 }
 
-/* Bring a client loop to the phase of the run. @return true if it has nothing more to do. */
-static bool
-worker_follow(struct kv_worker *w, uint64_t now)
-{
-	int phase = crpc_load_acquire(&w->run->phase); /* A1 pairs with R1 */
-
-	if (crpc_unlikely((int)w->loop.phase != phase)) {
-		if (phase == KV_MEASURE)
-			kv_loop_measure(&w->loop, now);
-		else
-			kv_loop_stop(&w->loop, now);
-	}
-	return w->loop.phase == KV_STOPPED &&
-		(kv_loop_open(&w->loop) == 0 || crpc_load_relaxed(&w->run->quit) != 0);
-}
-
-/* Clients on a lcore of their own. */
-static int
-worker_main(void *arg)
-{
-	struct kv_worker *w = arg;
-	uint64_t now;
-
-	do {
-		now = crpc_clock_ns();
-		crpc_idle_turn(&w->idle, kv_loop_turn(&w->loop, now));
-	} while (!worker_follow(w, now));
-	crpc_store_release(&w->drained, 1); /* R2 */
-	return 0;
-}
-
-static uint64_t
-served(const struct kv_run *run)
-{
-	uint64_t sum = 0;
-	uint32_t i;
-
-	if (run->workers == 0)
-		return run->daemon->stats.local + run->daemon->stats.remote;
-	for (i = 0; i < run->workers; i++)
-		sum += crpc_load_relaxed(&run->worker[i].loop.served_pub);
-	return sum;
-}
-
 static uint64_t
 thread_cpu_ns(void)
 {
@@ -92,57 +48,138 @@ thread_cpu_ns(void)
 }
 
 static void
+seat_measure(struct kv_seat *s, uint64_t now)
+{
+	uint32_t i;
+
+	for (i = 0; i < s->daemons; i++)
+		kv_daemon_measure(s->daemon[i]);
+	kv_loop_measure(&s->loop, now);
+	s->measure_from = now;
+	s->cpu_begin = thread_cpu_ns();
+	s->phase = KV_MEASURE;
+}
+
+static void
+seat_stop(struct kv_seat *s, uint64_t now)
+{
+	uint32_t i;
+
+	if (s->phase == KV_WARMUP)
+		seat_measure(s, now);
+	for (i = 0; i < s->daemons; i++)
+		kv_daemon_freeze(s->daemon[i]);
+	kv_loop_stop(&s->loop, now);
+	s->away_pct = 100.0 -
+		100.0 * (double)(thread_cpu_ns() - s->cpu_begin) /
+			(double)(now - s->measure_from + 1);
+	s->phase = KV_STOPPED;
+	crpc_store_release(&s->frozen, 1); /* R2 */
+}
+
+/* Bring a seat to the phase of the run. @return true if its clients have nothing more to do. */
+static bool
+seat_follow(struct kv_seat *s, uint64_t now)
+{
+	int phase = crpc_load_acquire(&s->run->phase); /* A1 pairs with R1 */
+
+	if (crpc_unlikely((int)s->phase != phase)) {
+		if (phase == KV_MEASURE)
+			seat_measure(s, now);
+		else
+			seat_stop(s, now);
+	}
+	return s->phase == KV_STOPPED &&
+		(kv_loop_open(&s->loop) == 0 || crpc_load_relaxed(&s->run->quit) != 0);
+}
+
+/* One turn of all that sits here. */
+static inline uint32_t
+seat_turn(struct kv_seat *s, uint64_t now)
+{
+	uint32_t i, work = 0;
+
+	for (i = 0; i < s->daemons; i++) {
+		if (i != 0)
+			now = crpc_clock_ns();
+		work += kv_daemon_turn(s->daemon[i], now);
+	}
+	if (s->loop.n == 0)
+		return work;
+	if (s->daemons != 0)
+		now = crpc_clock_ns();
+	return work + kv_loop_turn(&s->loop, now);
+}
+
+static void
+seat_watch(struct kv_seat *s, uint64_t now)
+{
+	bool ask = crpc_load_relaxed(&s->run->leaving) == 0;
+	uint64_t requests = 0;
+	uint32_t i, k;
+
+	for (i = 0; i < s->daemons; i++) {
+		kv_daemon_watch(s->daemon[i], now, ask);
+		for (k = 0; k < KV_PATHS; k++)
+			requests += s->daemon[i]->stats.path[k];
+	}
+	crpc_store_relaxed(&s->requests_pub, requests);
+}
+
+/* A lcore other than the main one. Daemons go on until the run ends: others may need their keys. */
+static int
+seat_main(void *arg)
+{
+	struct kv_seat *s = arg;
+	uint64_t now = crpc_clock_ns(), watch_at = now;
+	bool end = false;
+
+	while (!end) {
+		crpc_idle_turn(&s->idle, seat_turn(s, now));
+		now = crpc_clock_ns();
+		if (crpc_unlikely(now >= watch_at)) {
+			seat_watch(s, now);
+			watch_at = now + WATCH_NS;
+		}
+		if (seat_follow(s, now)) {
+			crpc_store_release(&s->drained, 1); /* R3 */
+			/* A4 pairs with R4. */
+			end = s->daemons == 0 || crpc_load_acquire(&s->run->end) != 0;
+		}
+	}
+	return 0;
+}
+
+/* What the clients of this rank got answered; without any, what others' clients asked. */
+static uint64_t
+served(const struct kv_run *run)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < run->seats; i++)
+		sum += run->clients == 0 ? crpc_load_relaxed(&run->seat[i].requests_pub)
+					 : crpc_load_relaxed(&run->seat[i].loop.served_pub);
+	return sum;
+}
+
+static void
 begin_measure(struct kv_run *run, uint64_t now)
 {
-	struct kv_net *net = run->daemon->net;
-
 	run->window_from = now;
 	/* As long as was asked, also if we come late to its begin. */
 	run->stop_at = now + (uint64_t)(run->opt->seconds * 1e9);
-	run->cpu_begin = thread_cpu_ns();
 	run->slice_at = now + SLICE_NS;
 	run->slice_ops = served(run);
-	if (net != NULL) {
-		crpc_copyrpc_stats_reset(net->ctx);
-		crpc_rdma_stats_get(net->dev, &run->rdma_begin);
-		run->waited_begin = net->waited;
-	}
 	crpc_store_release(&run->phase, KV_MEASURE); /* R1 */
 }
 
 static void
 end_measure(struct kv_run *run, uint64_t now)
 {
-	struct kv_net *net = run->daemon->net;
-	const struct crpc_copyrpc_stats *c;
-	struct crpc_rdma_stats r;
-
 	run->window_to = now;
-	run->away_pct = 100.0 -
-		100.0 * (double)(thread_cpu_ns() - run->cpu_begin) /
-			(double)(now - run->window_from + 1);
 	run->deadline = now + DRAIN_NS;
 	crpc_store_release(&run->phase, KV_STOPPED); /* R1 */
-	if (net == NULL)
-		return;
-	c = crpc_copyrpc_stats(net->ctx);
-	crpc_rdma_stats_get(net->dev, &r);
-	run->net = (struct kv_net_counts){
-		.calls = c->calls,
-		.messages = c->messages_sent,
-		.batches = c->batches_sent,
-		.updates = c->updates_sent,
-		.bytes = c->bytes_sent,
-		.doorbells = r.doorbells - run->rdma_begin.doorbells,
-		.wqes = r.wqes - run->rdma_begin.wqes,
-		.wqebbs = r.wqebbs - run->rdma_begin.wqebbs,
-		.send_cqes = r.send_cqes - run->rdma_begin.send_cqes,
-		.recv_cqes = r.recv_cqes - run->rdma_begin.recv_cqes,
-		.waited = net->waited - run->waited_begin,
-		.queue = c->queue,
-		.wire = c->wire,
-		.peer = c->peer,
-	};
 }
 
 static void
@@ -180,12 +217,13 @@ progress(struct kv_run *run, uint64_t now)
 static bool
 must_stop(struct kv_run *run, uint64_t now)
 {
+	struct kv_net *net = run->seat[0].daemon[0]->net;
 	int sig = crpc_load_relaxed(&kv_run_signal);
 
-	if (sig == 0 && !run->daemon->stop)
+	if (sig == 0 && crpc_load_relaxed(&run->fate->stop) == 0)
 		return false;
-	if (!run->interrupted && sig != 0 && run->daemon->net != NULL)
-		kv_net_tell_stop(run->daemon->net, now);
+	if (!run->interrupted && sig != 0 && net != NULL)
+		kv_net_tell_stop(net, now);
 	run->interrupted = true;
 	return true;
 }
@@ -195,8 +233,9 @@ all_drained(const struct kv_run *run)
 {
 	uint32_t i;
 
-	for (i = 0; i < run->workers; i++)
-		if (crpc_load_acquire(&run->worker[i].drained) == 0) /* A2 pairs with R2 */
+	for (i = 0; i < run->seats; i++)
+		if (crpc_load_acquire(&run->seat[i].frozen) == 0 || /* A2 pairs with R2 */
+			crpc_load_acquire(&run->seat[i].drained) == 0) /* A3 pairs with R3 */
 			return false;
 	return true;
 }
@@ -230,14 +269,13 @@ step_run(struct kv_run *run, uint64_t now)
 static enum run_step
 step_drain(struct kv_run *run, uint64_t now)
 {
-	const struct kv_net *net = run->daemon->net;
-
 	if (!all_drained(run) && now < run->deadline)
 		return STEP_DRAIN;
 	crpc_store_relaxed(&run->quit, 1);
-	run->lost_at_end = net == NULL ? 0 : net->lost;
-	if (net == NULL)
+	run->lost_at_end = crpc_load_acquire(&run->fate->lost);
+	if (run->boot->size == 1)
 		return STEP_END;
+	crpc_store_relaxed(&run->leaving, 1);
 	run->deadline = now +
 		(run->lost_at_end != 0             ? LINGER_LOST_NS
 				: run->interrupted ? LINGER_INTERRUPTED_NS
@@ -265,7 +303,6 @@ step_linger(struct kv_run *run, uint64_t now)
 static enum run_step
 step(struct kv_run *run, enum run_step at, uint64_t now)
 {
-	kv_daemon_watch(run->daemon, now, at < STEP_LINGER);
 	switch (at) {
 	case STEP_RUN:
 		return step_run(run, now);
@@ -276,49 +313,46 @@ step(struct kv_run *run, enum run_step at, uint64_t now)
 	}
 }
 
+/* The main lcore. */
 static void
 loop(struct kv_run *run)
 {
-	struct kv_worker *mine = run->colocated ? &run->worker[0] : NULL;
+	struct kv_seat *s = &run->seat[0];
 	uint64_t now = crpc_clock_ns(), watch_at = now + WATCH_NS;
 	enum run_step at = STEP_RUN;
-	uint32_t work;
 
 	run->measure_at = now + (uint64_t)(run->opt->warmup * 1e9);
 	run->stop_at = run->measure_at + (uint64_t)(run->opt->seconds * 1e9);
 	run->progress_at = now + PROGRESS_NS;
 	while (at != STEP_END) {
-		work = kv_daemon_turn(run->daemon, now);
-		if (mine != NULL) {
-			now = crpc_clock_ns();
-			work += kv_loop_turn(&mine->loop, now);
-			if (worker_follow(mine, now))
-				crpc_store_relaxed(&mine->drained, 1);
-		}
-		crpc_idle_turn(&run->idle, work);
+		crpc_idle_turn(&s->idle, seat_turn(s, now));
 		now = crpc_clock_ns();
+		if (seat_follow(s, now))
+			crpc_store_release(&s->drained, 1); /* R3 */
 		if (crpc_unlikely(now >= watch_at)) {
+			seat_watch(s, now);
 			at = step(run, at, now);
 			watch_at = now + WATCH_NS;
 		}
 	}
+	crpc_store_release(&run->end, 1); /* R4 */
 }
 
 int
 kv_run_loop(struct kv_run *run)
 {
-	uint32_t i, first = run->colocated ? 1 : 0;
+	uint32_t i;
 
 	run->slices_max = (uint64_t)(run->opt->seconds * 1e9 / SLICE_NS) + 1;
 	run->slice = calloc(run->slices_max, sizeof(*run->slice));
 	if (run->slice == NULL)
 		return -ENOMEM;
-	for (i = first; i < run->workers; i++)
-		rte_eal_remote_launch(worker_main, &run->worker[i], run->worker[i].lcore);
+	for (i = 1; i < run->seats; i++)
+		rte_eal_remote_launch(seat_main, &run->seat[i], run->seat[i].lcore);
 	loop(run);
-	for (i = first; i < run->workers; i++)
-		rte_eal_wait_lcore(run->worker[i].lcore);
-	for (i = 0; i < run->workers; i++)
-		kv_loop_audit(&run->worker[i].loop);
+	for (i = 1; i < run->seats; i++)
+		rte_eal_wait_lcore(run->seat[i].lcore);
+	for (i = 0; i < run->seats; i++)
+		kv_loop_audit(&run->seat[i].loop);
 	return 0;
 }

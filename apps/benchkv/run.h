@@ -13,8 +13,8 @@
  *                                     |         all have met, or a rank is lost
  *                                     no new calls; ends when every call is answered
  *
- * The daemon owns the main lcore; clients run on the other lcores, or on the main one between the
- * daemon's turns.
+ * Each lcore of the rank has a seat: daemons, clients, or both in turn (place.h). The main lcore's
+ * seat, which has daemon 0, also decides where in the run the rank is; the others follow its word.
  */
 
 #include <signal.h>
@@ -23,44 +23,44 @@
 #include "crpc_idle.h"
 #include "daemon.h"
 #include "options.h"
-#include "result.h"
+#include "place.h"
 
-/** Client loops of one rank at most. */
-#define KV_LOOPS_MAX 128
-
-/** One client loop and the lcore it runs on. */
-struct kv_worker {
+/** What one lcore runs. */
+struct kv_seat {
 	struct kv_run *run;
-	struct kv_loop loop;
+	struct kv_daemon **daemon; /**< Array of daemons. */
+	uint32_t daemons;
+	struct kv_loop loop; /**< Its clients; loop.n may be 0. */
 	struct crpc_idle idle;
-	_Atomic int drained; /**< Every call is answered; the loop has ended. */
+	enum kv_phase phase;
 	unsigned int lcore;
-};
+	uint64_t measure_from, cpu_begin; /**< Begin of the window; CPU time of the thread then. */
+	double away_pct;      /**< Part of the window in which the thread did not run. */
+	_Atomic uint64_t requests_pub; /**< Of clients, to its daemons; for the progress line. */
+	_Atomic int frozen;   /**< Its figures of the window are fixed. */
+	_Atomic int drained;  /**< Every call of its clients is answered. */
+} crpc_aligned(CRPC_CACHE_GUARD);
 
 /** A run. */
 struct kv_run {
 	const struct kv_options *opt;
 	struct app_boot *boot;
-	struct kv_daemon *daemon;
-	struct crpc_idle idle;
-	struct kv_worker *worker; /**< Array of workers. */
-	uint32_t workers;
-	bool colocated;    /**< worker[0] runs on the main lcore. */
-	_Atomic int phase; /**< enum kv_phase for the client loops. */
-	_Atomic int quit;  /**< Loops end although calls are open. */
+	struct kv_fate *fate;
+	struct kv_seat *seat; /**< Array of seats; seat[0] is the main lcore's. */
+	uint32_t seats;
+	uint32_t clients; /**< In all seats. */
+	_Atomic int phase;   /**< enum kv_phase for the seats. */
+	_Atomic int quit;    /**< Client loops end although calls are open. */
+	_Atomic int leaving; /**< Peers may leave without harm: they are not asked any more. */
+	_Atomic int end;     /**< Daemons end too. */
 
 	uint64_t measure_at, stop_at, deadline; /**< ns. */
 	uint64_t window_from, window_to;
-	uint64_t cpu_begin; /**< CPU time of the daemon's thread at window_from. */
-	double away_pct;    /**< Part of the window in which that thread did not run. */
 	bool interrupted;
 	uint32_t lost_at_end; /**< Peers lost before the window's end was reached by all. */
 	double *slice;
 	uint64_t slices, slices_max, slice_at, slice_ops;
 	uint64_t progress_at, progress_ops;
-	struct crpc_rdma_stats rdma_begin;
-	uint64_t waited_begin;
-	struct kv_net_counts net; /**< Of the window. */
 };
 
 /** Set by the signal handler. */
@@ -73,7 +73,7 @@ void kv_run_catch_signals(void);
  * Run from warm-up to end; returns when all ranks are done, or are not to be waited for.
  *
  * @param run
- *   Set: opt, boot, daemon, workers, idle policies.
+ *   Set: opt, boot, fate, seats, idle policies.
  * @return
  *   0, or -ENOMEM.
  */

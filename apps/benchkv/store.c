@@ -234,6 +234,12 @@ kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t l
 	return 0;
 }
 
+void *
+kv_store_memory(const struct kv_store *s)
+{
+	return s->slots;
+}
+
 uint32_t
 kv_store_count(const struct kv_store *s)
 {

@@ -109,6 +109,9 @@ void kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv
 /** Put one key, outside of any batch: to load the store. @return 0 or -ENOSPC. */
 int kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len);
 
+/** Where the values lie. */
+void *kv_store_memory(const struct kv_store *s);
+
 /** Keys now. */
 uint32_t kv_store_count(const struct kv_store *s);
 

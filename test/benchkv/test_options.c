@@ -108,6 +108,10 @@ mistakes_get_one_line_and_code_2(void **state)
 		{"--flush never", "clocked, immediate, deferred"},
 		{"--idle sleep", "auto, poll, yield"},
 		{"--preset seed002", "seed001"},
+		{"--daemons 0", "1 to 32"},
+		{"--daemons 33", "1 to 32"},
+		{"--route none", "daemon, client"},
+		{"--delegate all", "none, flux"},
 		{"--verify=yes", "--verify"},
 		{"--json=", "--json"},
 		{"--ranks 3", "mpirun"},
@@ -122,6 +126,8 @@ mistakes_get_one_line_and_code_2(void **state)
 		refused(KV_PROGRAM_DAEMON, bad[i].line, 1, bad[i].names);
 	refused(KV_PROGRAM_DAEMON, "--keys 9M", 2, "--keys");
 	refused(KV_PROGRAM_DAEMON, "--clients 512", 1000, "writers");
+	refused(KV_PROGRAM_DAEMON, "--daemons 32", 200, "--daemons");
+	refused(KV_PROGRAM_CLIENT, "--attach x --daemons 2", 1, "--daemons");
 	refused(KV_PROGRAM_CLIENT, "--clients 2", 1, "--attach");
 	refused(KV_PROGRAM_CLIENT, "--attach x --clients 0", 1, "--clients");
 	refused(KV_PROGRAM_CLIENT, "--attach x --device mlx5_0", 1, "--device");
@@ -140,6 +146,10 @@ limits_are_taken(void **state)
 	taken("--seconds=0.1 --warmup=0 --seed 0 --dist=zipf --flush=immediate", 1, &o);
 	assert_int_equal(o.dist, APP_DIST_ZIPF);
 	assert_int_equal(o.flush, 1);
+	taken("--daemons 32 --delegate flux --route client", 128, &o);
+	assert_int_equal(o.daemons, 32);
+	assert_int_equal(o.delegate, KV_DELEGATE_FLUX);
+	assert_int_equal(o.route, KV_ROUTE_CLIENT);
 	taken("--keys 2k --ranks 2", 2, &o);
 	assert_int_equal(o.keys, 2000);
 }

@@ -28,10 +28,10 @@ sample(uint32_t rank)
 	r->in_flight = 16;
 	r->window_ns = 1000000000;
 	for (i = 0; i < 1000; i++) {
-		crpc_hist_record(&r->counts.lat_local, 2000 + i);
-		crpc_hist_record(&r->counts.lat_remote, 20000 + i);
+		crpc_hist_record(&r->counts.lat[KV_LOCAL], 2000 + i);
+		crpc_hist_record(&r->counts.lat[KV_REMOTE], 20000 + i);
 	}
-	r->counts.local = r->counts.remote = 1000;
+	r->counts.ops[KV_LOCAL] = r->counts.ops[KV_REMOTE] = 1000;
 	r->counts.lat_sum = UINT64_C(16) * 1000000000;
 	r->net.batches = 100;
 	r->net.messages = 500;
@@ -68,24 +68,13 @@ total_is_the_sum(void **state)
 	assert_int_equal(t->ranks, 2);
 	assert_int_equal(t->clients, 32);
 	assert_int_equal(t->sent, 4000);
-	assert_int_equal(t->counts.lat_remote.count, 2000);
+	assert_int_equal(t->counts.lat[KV_REMOTE].count, 2000);
 	assert_int_equal(kv_result_faults(t), 3);
 	assert_true(kv_result_ops(t) == 4000);
 	assert_true(kv_result_little(t) > 0.999 && kv_result_little(t) < 1.001);
 	free(a);
 	free(b);
 	free(t);
-}
-
-static void
-slices_give_median_and_range(void **state)
-{
-	double slice[] = {5, 1, 4, 2, 3};
-	struct kv_result *r = sample(0);
-
-	kv_result_slices(r, slice, 5);
-	assert_true(r->slice_median == 3 && r->slice_min == 1 && r->slice_max == 5);
-	free(r);
 }
 
 static double
@@ -100,6 +89,85 @@ number(const json_t *o, const char *a, const char *b, const char *c)
 	if (!json_is_number(v))
 		fail_msg("no number at %s.%s.%s", a, b == NULL ? "" : b, c == NULL ? "" : c);
 	return json_number_value(v);
+}
+
+/* What the daemons of a rank counted stays apart in the rank and is summed in both. */
+static void
+daemons_are_kept_and_summed(void **state)
+{
+	struct kv_result *r = sample(0), *t = calloc(1, sizeof(*t));
+	const struct kv_net_counts net = {.batches = 7};
+	struct kv_daemon_counts c = {.turns = 10, .busy = 4, .mates = 3, .ranks = 2, .keys = 100};
+	uint32_t i;
+
+	assert_non_null(t);
+	for (i = 0; i < 2; i++) {
+		c.path[KV_LOCAL] = 5 + i;
+		c.path[KV_FORWARDED] = 20;
+		kv_result_add_daemon(r, &c, &net);
+	}
+	assert_int_equal(r->daemons, 2);
+	assert_int_equal(r->daemon[1].path[KV_LOCAL], 6);
+	assert_int_equal(r->sum.path[KV_LOCAL], 11);
+	assert_int_equal(r->served, 11 + 40 + 6 + 4);
+	assert_int_equal(r->net.batches, 100 + 14);
+	kv_result_add(t, r);
+	kv_result_add(t, r);
+	assert_int_equal(t->daemons, 4);
+	assert_int_equal(t->sum.path[KV_FORWARDED], 80);
+	assert_int_equal(t->sum.turns, 40);
+	assert_int_equal(t->sum.keys, 400);
+	free(r);
+	free(t);
+}
+
+static void
+daemon_line_has_every_key(void **state)
+{
+	static const char *const counts[] = {"local", "forwarded", "remote", "of_daemons",
+		"of_ranks", "relayed", "failed", "bad", "waited", "turns", "busy_turns"};
+	struct kv_conditions cond = {.app = "benchkv", .backend = "copyrpc", .state = "near"};
+	struct kv_daemon_counts c = {.lcore = 3, .cpu = 7, .node = 1, .clients = 8, .keys = 512};
+	const struct kv_net_counts net = {0};
+	struct kv_result *r = sample(1);
+	char *text = NULL;
+	size_t len = 0, i;
+	FILE *f = open_memstream(&text, &len);
+	json_t *o;
+
+	assert_non_null(f);
+	c.path[KV_FORWARDED] = 9;
+	kv_result_add_daemon(r, &c, &net);
+	kv_result_add_daemon(r, &c, &net);
+	assert_int_equal(kv_report_json_daemon(f, &cond, r, 1), 0);
+	fclose(f);
+	o = json_loads(text, 0, NULL);
+	assert_non_null(o);
+	assert_string_equal(json_string_value(json_object_get(o, "scope")), "daemon");
+	assert_string_equal(json_string_value(json_object_get(o, "lcores")), "7");
+	assert_true(number(o, "daemon", NULL, NULL) == 1);
+	assert_true(number(o, "lcore", NULL, NULL) == 3);
+	assert_true(number(o, "node", NULL, NULL) == 1);
+	assert_true(number(o, "clients", NULL, NULL) == 8);
+	assert_true(number(o, "keys", NULL, NULL) == 512);
+	assert_true(number(o, "endpoints", NULL, NULL) == 0);
+	for (i = 0; i < CRPC_DIM(counts); i++)
+		number(o, "requests", counts[i], NULL);
+	assert_true(number(o, "requests", "forwarded", NULL) == 9);
+	json_decref(o);
+	free(text);
+	free(r);
+}
+
+static void
+slices_give_median_and_range(void **state)
+{
+	double slice[] = {5, 1, 4, 2, 3};
+	struct kv_result *r = sample(0);
+
+	kv_result_slices(r, slice, 5);
+	assert_true(r->slice_median == 3 && r->slice_min == 1 && r->slice_max == 5);
+	free(r);
 }
 
 static void
@@ -131,6 +199,9 @@ json_line_has_every_key(void **state)
 	assert_true(number(o, "rank", NULL, NULL) == 1);
 	assert_true(number(o, "ops_per_s", NULL, NULL) == 2000);
 	assert_true(number(o, "local_ops_per_s", NULL, NULL) == 1000);
+	assert_true(number(o, "forwarded_ops_per_s", NULL, NULL) == 0);
+	number(o, "daemons", NULL, NULL);
+	number(o, "requests", "of_daemons", NULL);
 	assert_true(number(o, "remote_ops_per_s", NULL, NULL) == 1000);
 	for (i = 0; i < CRPC_DIM(quantiles); i++) {
 		assert_true(number(o, "lat_us", "local", quantiles[i]) >= 2);
@@ -176,6 +247,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(little_tells_lost_calls),
 		cmocka_unit_test(total_is_the_sum),
+		cmocka_unit_test(daemons_are_kept_and_summed),
+		cmocka_unit_test(daemon_line_has_every_key),
 		cmocka_unit_test(slices_give_median_and_range),
 		cmocka_unit_test(json_line_has_every_key),
 		cmocka_unit_test(total_is_noisy_if_one_rank_was),

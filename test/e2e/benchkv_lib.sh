@@ -125,7 +125,7 @@ rank_rc() { # RANK
 }
 
 # check_json FILE PYTHON_EXPRESSION...: each must be true; r is the list of results, t the total, k the
-# ranks.
+# ranks, d the daemons (where a rank has more than one).
 check_json() {
 	local file=$1
 	shift
@@ -134,6 +134,7 @@ import json, sys
 r = [json.loads(line) for line in open(sys.argv[1])]
 t = [x for x in r if x["scope"] == "total"][-1] if any(x["scope"] == "total" for x in r) else None
 k = [x for x in r if x["scope"] == "rank"]
+d = [x for x in r if x["scope"] == "daemon"]
 for e in sys.argv[2:]:
     if not eval(e):
         print("not true:", e)

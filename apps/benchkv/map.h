@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KV_MAP_H
+#define KV_MAP_H
+
+/**
+ * @file
+ * Where the parts of a run sit, as a small text map: lcores, NUMA nodes, daemons with their share
+ * of the keys, their queue pairs and clients. Each rank writes its own part, rank 0 prints all.
+ *
+ * It also says what sits apart: a store, a daemon's memory or a NIC on another NUMA node than the
+ * lcore that polls it.
+ */
+
+#include "rank.h"
+
+/** Bytes of one rank's part. */
+#define KV_MAP_MAX 16384
+
+/** From now on memory that this thread touches first comes from the node of a lcore, if it can. */
+void kv_map_near(unsigned int lcore);
+
+/** No longer. */
+void kv_map_near_end(void);
+
+/** Write one rank's part. @return lines that are warnings. */
+uint32_t kv_map_write(const struct kv_rank *r, char *buf, size_t len);
+
+/** Publish this rank's part; a fence of all ranks follows. @return 0 or -EIO. */
+int kv_map_publish(struct kv_rank *r);
+
+/** Print the parts of all ranks, after that fence. */
+void kv_map_print(struct kv_rank *r, FILE *out);
+
+#endif
