@@ -2,6 +2,8 @@
 #include "crpc_clock.h"
 #include "daemon.h"
 
+_Static_assert(CRPC_BURST_MAX < 1 << KV_TAKEN_BUCKETS, "a bucket for every burst");
+
 static void
 ipc_fail(struct kv_daemon *d, uint64_t token, int status)
 {
@@ -273,6 +275,7 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 	n = crpc_ipc_server_recv(d->ipc, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
 	for (i = 0; i < n; i++) {
+		d->active[d->req[i].peer] = 1;
 		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
 			ipc_other(d, d->req[i].token, 0);
 			continue;
@@ -295,6 +298,8 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 		ipc_reply(d, d->req[d->index[i]].token, &served);
 	}
 	d->stats.path[KV_LOCAL] += b->n;
+	if (n != 0)
+		d->stats.taken[31 - (uint32_t)__builtin_clz(n)]++;
 	return n;
 }
 
@@ -317,23 +322,46 @@ send_waiting(struct kv_daemon *d, uint64_t now)
 	return work;
 }
 
+/* The end of a phase, in a turn that is timed. */
+static inline void
+lap(struct kv_daemon *d, uint64_t *since, enum kv_phase_of_turn phase)
+{
+	uint64_t now;
+
+	if (crpc_likely(*since == 0))
+		return;
+	now = crpc_clock_ns();
+	d->stats.phase_ns[phase] += now - *since;
+	*since = now;
+}
+
 uint32_t
 kv_daemon_turn(struct kv_daemon *d, uint64_t now)
 {
 	uint32_t i, n = 0, work = 0;
+	uint64_t since = 0;
 
+	if (crpc_unlikely((d->stats.turns & (KV_PHASE_SAMPLE - 1)) == 0)) {
+		since = crpc_clock_ns();
+		d->stats.timed++;
+	}
 	if (d->net != NULL) {
 		n = crpc_copyrpc_poll(d->net->ctx, now, d->done, CRPC_BURST_MAX);
 		for (i = 0; i < n; i++)
 			pass_answer(d, &d->done[i]);
+		lap(d, &since, KV_TURN_NET_POLL);
 		work = n + serve_ranks(d, now);
+		lap(d, &since, KV_TURN_NET_RECV);
 	}
 	if (d->hop != NULL) {
 		work += pass_answers_of_mates(d, now);
 		work += serve_mates(d);
+		lap(d, &since, KV_TURN_MATES);
 	}
 	work += serve_clients(d, now);
+	lap(d, &since, KV_TURN_CLIENTS);
 	work += send_waiting(d, now);
+	lap(d, &since, KV_TURN_SEND);
 	d->stats.turns++;
 	d->stats.busy += work != 0;
 	return work;
@@ -346,6 +374,7 @@ kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 	uint64_t token;
 
 	crpc_ipc_server_reap(d->ipc);
+	kv_live_publish(d);
 	while (d->hop != NULL && kv_hop_pop_lost(d->hop, &lost)) {
 		if (lost.origin == KV_FROM_CLIENT)
 			ipc_fail(d, lost.token, lost.status);
@@ -359,8 +388,8 @@ kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 		ipc_fail(d, token, -EHOSTUNREACH);
 }
 
-static uint64_t
-waited(const struct kv_daemon *d)
+uint64_t
+kv_daemon_waited(const struct kv_daemon *d)
 {
 	return (d->net == NULL ? 0 : d->net->waited) + (d->hop == NULL ? 0 : d->hop->waited);
 }
@@ -369,9 +398,10 @@ void
 kv_daemon_measure(struct kv_daemon *d)
 {
 	d->begin = d->stats;
-	d->waited_begin = waited(d);
+	d->waited_begin = kv_daemon_waited(d);
 	if (d->net == NULL)
 		return;
+	kv_live_carry(d);
 	crpc_copyrpc_stats_reset(d->net->ctx);
 	crpc_rdma_stats_get(d->net->dev, &d->rdma_begin);
 }
@@ -408,7 +438,7 @@ kv_daemon_freeze(struct kv_daemon *d)
 
 	if (d->net != NULL)
 		freeze_net(d);
-	d->net_counts.waited = waited(d) - d->waited_begin;
+	d->net_counts.waited = kv_daemon_waited(d) - d->waited_begin;
 	d->counts = (struct kv_daemon_counts){
 		.turns = s->turns - b->turns,
 		.busy = s->busy - b->busy,

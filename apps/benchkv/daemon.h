@@ -32,6 +32,7 @@
 
 #include "crpc_ipc.h"
 #include "hop.h"
+#include "live.h"
 #include "net.h"
 #include "result.h"
 #include "store.h"
@@ -47,6 +48,9 @@ struct kv_daemon_stats {
 	uint64_t mates;   /**< Requests of other daemons of the rank. */
 	uint64_t failed;  /**< Requests that ended with an error. */
 	uint64_t bad;     /**< Malformed requests. */
+	uint64_t timed;   /**< Turns whose phases were timed. */
+	uint64_t phase_ns[KV_TURN_PHASES]; /**< In those. */
+	uint64_t taken[KV_TAKEN_BUCKETS];  /**< Turns by the requests of clients that they took. */
 };
 
 /** The service. */
@@ -70,6 +74,8 @@ struct kv_daemon {
 	struct crpc_req req[CRPC_BURST_MAX];
 	struct crpc_done done[CRPC_BURST_MAX];
 	struct kv_answered answered[CRPC_BURST_MAX];
+	uint8_t active[CRPC_IPC_CLIENTS_MAX]; /**< 1: this client asked something lately. */
+	uint32_t watches;
 	uint32_t index[CRPC_BURST_MAX]; /**< Batch entry i came with req[index[i]]. */
 	uint8_t msg[KV_RESP_MAX] crpc_aligned(CRPC_CACHE_LINE);
 
@@ -77,6 +83,7 @@ struct kv_daemon {
 	struct kv_daemon_stats begin;
 	struct crpc_rdma_stats rdma_begin;
 	uint64_t waited_begin;
+	struct kv_live_carry carry;
 	struct kv_daemon_counts counts;
 	struct kv_net_counts net_counts;
 };
@@ -86,6 +93,9 @@ uint32_t kv_daemon_turn(struct kv_daemon *d, uint64_t now);
 
 /** Look after clients and peers; every millisecond or two. */
 void kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers);
+
+/** Requests that ever waited for room. */
+uint64_t kv_daemon_waited(const struct kv_daemon *d);
 
 /** The measured window begins. */
 void kv_daemon_measure(struct kv_daemon *d);

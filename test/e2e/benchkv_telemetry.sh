@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# /crpc/benchkv/stats while it runs: what the telemetry socket tells grows, adds up over the daemons, agrees
+# with the results at the end, and bad parameters are refused.
+. "$(dirname "$0")/benchkv_lib.sh"
+
+# ask SOCKET COMMAND...: one line of JSON for each, null where it was refused.
+ask() {
+	timeout 20 python3 - "$@" <<'EOF'
+import json, socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.settimeout(5)
+s.connect(sys.argv[1])
+size = json.loads(s.recv(1024).decode())["max_output_len"]
+for command in sys.argv[2:]:
+    s.send(command.encode())
+    print(json.dumps(json.loads(s.recv(size).decode())[command.split(",")[0]]))
+EOF
+}
+
+# holds PYTHON_EXPRESSION...: each must be true of the answers a (list) in the file told.jsonl.
+holds() {
+	python3 - "$TMP/told.jsonl" "$@" <<'EOF' || fail "telemetry: $*"
+import json, sys
+a = [json.loads(line) for line in open(sys.argv[1])]
+for e in sys.argv[2:]:
+    if not eval(e):
+        print("not true:", e)
+        for x in a:
+            print(json.dumps(x))
+        sys.exit(1)
+EOF
+}
+
+find_socket() { # PID
+	local path
+	for _ in $(seq 100); do
+		path=$(ls "$RUNTIME_DIRECTORY"/dpdk/crpc."$1"/dpdk_telemetry.v2 2>/dev/null)
+		[ -n "$path" ] && { echo "$path"; return; }
+		sleep 0.1
+	done
+}
+
+STATS=/crpc/benchkv/stats
+WORDS='["ops", "local", "forwarded", "remote", "of_daemons", "of_ranks", "failed", "bad", "turns",
+	"empty_turns", "clients", "active_clients", "open", "waiting", "waited", "timed_turns", "keys",
+	"net_batches", "net_again_window"]'
+
+one 60 --daemons 2 --clients 6 --qd 2 --verify --seconds 50 --warmup 0.1 --json "$TMP/one.jsonl" \
+	>"$TMP/one.out" 2>"$TMP/one.err" &
+run=$!
+BACKGROUND="$BACKGROUND $run"
+wait_for 30 "$TMP/one.err" 's left'
+pid=$(ranks_pids)
+socket=$(find_socket "$pid")
+[ -n "$socket" ] || fail "there is no telemetry socket"
+ask "$socket" $STATS $STATS,0 $STATS,1 >"$TMP/told.jsonl" || fail "it does not answer"
+sleep 1
+ask "$socket" $STATS $STATS,2 $STATS,x $STATS,-1 $STATS,1,2 / >>"$TMP/told.jsonl" || fail "it does not answer"
+holds "all(type(x[w]) is int for x in a[:4] for w in $WORDS)" \
+	'all(x["rank"] == 0 and x["daemons"] == 2 for x in a[:4])' \
+	'a[0]["clients"] == 6 and a[1]["clients"] == 3 and a[2]["clients"] == 3' \
+	'0 < a[3]["active_clients"] <= 6' 'a[0]["keys"] == 1024 == a[1]["keys"] + a[2]["keys"]' \
+	'a[1]["ops"] + a[2]["ops"] >= a[0]["ops"] > 1000' \
+	'a[0]["ops"] == a[0]["local"] + a[0]["forwarded"] + a[0]["remote"]' \
+	'a[3]["ops"] > a[0]["ops"]' 'a[3]["turns"] > a[0]["turns"]' \
+	'a[3]["of_daemons"] > 0 and a[3]["remote"] == 0 and a[3]["bad"] == 0' \
+	'a[3]["timed_turns"] > 0' 'sum(a[3]["phase_mean_ns"].values()) > 0' \
+	'0 < sum(a[3]["taken_per_turn"]) <= a[3]["turns"]' \
+	'a[4:8] == [None] * 4' '"/crpc/benchkv/stats" in a[8]'
+ok "one rank of two daemons: counters grow and add up, bad parameters are refused"
+# No more than the clients sent: these are requests, not polls.
+kill -INT "$pid"
+wait $run || fail "it ended with $?"
+SENT=$(python3 -c 'import json, sys
+print(json.loads(open(sys.argv[1]).readlines()[-1])["sent"])' "$TMP/one.jsonl")
+holds "a[3]['ops'] <= $SENT"
+nothing_left "one rank"
+ok "they agree with the results"
+
+command -v mpirun >/dev/null || finish
+two 60 --preset seed001 --verify --seconds 50 --warmup 0.5 --json "$TMP/two.jsonl" >"$TMP/two.out" \
+	2>"$TMP/two.err" &
+run=$!
+BACKGROUND="$BACKGROUND $run"
+wait_for 30 "$TMP/two.out" 'clients x QD'
+socket=$(find_socket "$(ranks_pids 1)")
+sleep 0.2
+ask "$socket" $STATS >"$TMP/told.jsonl" || fail "rank 1 does not answer"
+sleep 1.5
+ask "$socket" $STATS >>"$TMP/told.jsonl" || fail "rank 1 does not answer"
+holds 'all(x["rank"] == 1 and x["daemons"] == 1 for x in a)' \
+	'a[1]["remote"] > a[0]["remote"] > 0' 'a[1]["of_ranks"] > 0' \
+	'a[1]["net_batches"] > a[0]["net_batches"] > 0' 'a[1]["net_calls"] >= a[0]["net_calls"]' \
+	'sum(a[1]["net_batch_size"]) > sum(a[0]["net_batch_size"]) > 0' \
+	'abs(sum(a[1]["net_batch_size"]) - a[1]["net_batches"]) <= 0.01 * a[1]["net_batches"] + 2' \
+	'a[1]["phase_mean_ns"]["net_poll"] > 0'
+ok "rank 1 of two: the network's counters go on over the start of the measured window"
+kill -INT "$(ranks_pids 0)"
+wait $run
+nothing_left "two ranks"
+finish
