@@ -10,13 +10,16 @@
  *     kv_loop_join(&loop, i, ...)               each is connected to its daemon
  *     every turn: kv_loop_turn(&loop, now)      completions, checks, new calls
  *     kv_loop_measure(&loop, now)               forget the warm-up, count from here
- *     kv_loop_stop(&loop, now)                  freeze the figures, make no new calls
+ *     kv_loop_freeze(&loop, now)                freeze the figures, go on (cool-down)
+ *     kv_loop_stop(&loop, now)                  make no new calls
  *     ... turns until kv_loop_open() is 0 ...
  *     kv_loop_fini(&loop)
  *
  * The loop is closed: an answered call is replaced at once, so that clients x qd calls are open all
- * the time. The clock is read once per turn; it is the end of every call that completed in the turn
- * and the begin of every call made in it, so a latency is exact to one turn.
+ * the time. With gap_ns it is open: calls are due at times of a Poisson process, whatever was
+ * answered, and a latency counts from the time that a call was due, also if all qd places were
+ * taken then. The clock is read once per turn; it is the end of every call that completed in the
+ * turn and the begin of every call made in it, so a latency is exact to one turn.
  *
  * Belongs to one thread, but for `served_pub`. No DPDK here: a client process is built from the
  * same file.
@@ -45,6 +48,9 @@ struct kv_work {
 	uint64_t read_below;  /**< Of 2^32: an operation whose draw is below this is a get. */
 	uint64_t delete_from; /**< Of 2^32: from here on it is a delete, between them a put. */
 	uint64_t seed;
+	double gap_ns; /**< Mean time between two calls of a client; 0: closed loop. */
+	bool latest;   /**< keys draws ages: puts go round the keys, gets want recent ones. */
+	bool rmw;      /**< A put reads its key first: one operation of two calls. */
 	bool verify;
 	bool may_miss;
 };
@@ -66,6 +72,7 @@ struct kv_call {
 	uint32_t key;
 	uint8_t op;
 	uint8_t path; /**< enum kv_path. */
+	bool reads;   /**< rmw: the first half of a put. */
 	bool open;
 };
 
@@ -77,13 +84,17 @@ struct kv_client {
 	uint32_t home; /**< Its daemon's number among all owners. */
 	uint64_t rng;
 	uint64_t sent, answered; /**< Since connect. */
+	uint64_t due_ns;         /**< When the next call is due; 0: not known yet. */
+	uint32_t newest;         /**< latest: the key that was put last. */
 	uint32_t free_n;
 	uint32_t fresh_n;
+	uint32_t again_n;
 	bool dead; /**< Its daemon is gone: makes no more calls. */
 	struct kv_history history;
 	struct kv_call call[KV_QD_MAX];
 	uint8_t free[KV_QD_MAX];
 	uint8_t fresh[KV_QD_MAX];  /**< Calls made since the last completion. */
+	uint8_t again[KV_QD_MAX];  /**< rmw: calls that have read and are to write. */
 } crpc_aligned(CRPC_CACHE_GUARD);
 
 /** What was counted in the measured window. */
@@ -93,6 +104,7 @@ struct kv_counts {
 	uint64_t misses;        /**< Of the answered: not found. */
 	uint64_t lat_sum;       /**< Of all, ns. */
 	uint64_t window_ns;
+	uint64_t lag_ns; /**< Open loop: how late the most belated client was at the end. */
 	struct crpc_hist lat[KV_PATHS];
 };
 
@@ -100,6 +112,7 @@ struct kv_counts {
 enum kv_phase {
 	KV_WARMUP,
 	KV_MEASURE,
+	KV_COOLDOWN,
 	KV_STOPPED,
 };
 
@@ -109,6 +122,7 @@ struct kv_loop {
 	struct kv_client *client; /**< Array of n. */
 	uint32_t n;
 	enum kv_phase phase;
+	bool plain; /**< A closed loop, one connection per client, nothing out of the ordinary. */
 	uint64_t measure_from;
 	uint32_t dead;   /**< Clients whose daemon is gone. */
 	uint64_t served; /**< Answered by a store since the begin. */
@@ -159,7 +173,10 @@ uint32_t kv_loop_turn(struct kv_loop *loop, uint64_t now);
 /** The warm-up is over. */
 void kv_loop_measure(struct kv_loop *loop, uint64_t now);
 
-/** The measured window is over; no new calls. */
+/** The measured window is over; calls go on. */
+void kv_loop_freeze(struct kv_loop *loop, uint64_t now);
+
+/** No new calls; the measured window is over if it was not. */
 void kv_loop_stop(struct kv_loop *loop, uint64_t now);
 
 /** Calls still open. */

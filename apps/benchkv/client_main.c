@@ -71,6 +71,9 @@ fill_work(struct kv_work *work, const struct kv_options *o, const struct kv_info
 		.qd = (uint32_t)o->qd,
 		.writers = info->writers,
 		.seed = o->seed,
+		.gap_ns = o->rate > 0 ? (double)o->clients * 1e9 / o->rate : 0,
+		.latest = o->dist == APP_DIST_LATEST,
+		.rmw = o->rmw,
 		.verify = o->verify,
 		.may_miss = true,
 	};
@@ -132,7 +135,8 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 	struct crpc_idle idle = {
 		.policy = o->idle == KV_IDLE_POLL ? CRPC_IDLE_POLL : CRPC_IDLE_YIELD};
 	uint64_t now = crpc_clock_ns(), measure_at = now + (uint64_t)(o->warmup * 1e9);
-	uint64_t stop_at = measure_at + (uint64_t)(o->seconds * 1e9), end = stop_at + DRAIN_NS;
+	uint64_t stop_at = measure_at + (uint64_t)(o->seconds * 1e9);
+	uint64_t cool_until = stop_at + (uint64_t)(o->cooldown * 1e9), end = cool_until + DRAIN_NS;
 	bool dead = false;
 
 	while (now < end && !(loop->phase == KV_STOPPED && kv_loop_open(loop) == 0)) {
@@ -140,9 +144,11 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 		now = crpc_clock_ns();
 		if (loop->phase == KV_WARMUP && now >= measure_at)
 			kv_loop_measure(loop, now);
+		if (loop->phase == KV_MEASURE && now >= stop_at)
+			kv_loop_freeze(loop, now);
 		dead = loop->dead != 0;
 		if (loop->phase != KV_STOPPED &&
-			(dead || crpc_load_relaxed(&stop_signal) != 0 || now >= stop_at)) {
+			(dead || crpc_load_relaxed(&stop_signal) != 0 || now >= cool_until)) {
 			kv_loop_stop(loop, now);
 			end = now + DRAIN_NS;
 		}

@@ -11,7 +11,8 @@
 /* Memory that the clients' histories may take together, bytes. */
 #define VERIFY_BYTES_MAX (UINT64_C(4) << 30)
 
-static const char *const dists[] = {"uniform", "zipf", NULL};
+static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
+static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "f", NULL};
 static const char *const flushes[] = {"clocked", "immediate", "deferred", NULL};
 static const char *const idles[] = {"auto", "poll", "yield", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
@@ -21,7 +22,8 @@ static const char *const presets[] = {"none", "seed001", NULL};
 _Static_assert(
 	CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 && CRPC_COPYRPC_DEFERRED == 2,
 	"names of flush policies are in this order");
-_Static_assert(APP_DIST_UNIFORM == 0 && APP_DIST_ZIPF == 1, "names of distributions likewise");
+_Static_assert(APP_DIST_UNIFORM == 0 && APP_DIST_ZIPF == 1 && APP_DIST_LATEST == 2,
+	"names of distributions likewise");
 
 static const struct kv_options defaults = {
 	.daemons = 1,
@@ -50,7 +52,35 @@ apply_seed001(struct kv_options *o)
 	o->dist = APP_DIST_UNIFORM;
 }
 
-#define OPTS_MAX 32
+/* The core workloads of YCSB (Cooper et al., SoCC 2010), but for E, whose scans a hash has not. */
+static void
+apply_ycsb(struct kv_options *o, const char *name)
+{
+	static const struct {
+		const char *name;
+		double read_ratio;
+		enum app_dist dist;
+		bool rmw;
+	} mixes[] = {
+		{"a", 0.5, APP_DIST_ZIPF, false},
+		{"b", 0.95, APP_DIST_ZIPF, false},
+		{"c", 1, APP_DIST_ZIPF, false},
+		{"d", 0.95, APP_DIST_LATEST, false},
+		{"f", 0.5, APP_DIST_ZIPF, true},
+	};
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(mixes); i++) {
+		if (strcmp(name, mixes[i].name) != 0)
+			continue;
+		o->read_ratio = mixes[i].read_ratio;
+		o->dist = mixes[i].dist;
+		o->rmw = mixes[i].rmw;
+		o->skew = 0.99;
+	}
+}
+
+#define OPTS_MAX 40
 
 /* Both programs. */
 static size_t
@@ -65,12 +95,21 @@ table_load(struct kv_options *o, struct app_opt *t)
 			&o->read_ratio, 0, 1, NULL},
 		{"delete-ratio", APP_OPT_REAL, "R", "part that deletes; the rest writes",
 			&o->delete_ratio, 0, 1, NULL},
-		{"dist", APP_OPT_CHOICE, "uniform|zipf", "which keys are drawn", &o->dist, 0, 0,
-			dists},
-		{"skew", APP_OPT_REAL, "S", "exponent of zipf", &o->skew, 0.01, 5, NULL},
+		{"dist", APP_OPT_CHOICE, "uniform|zipf|latest", "which keys are drawn", &o->dist, 0,
+			0, dists},
+		{"rmw", APP_OPT_FLAG, NULL, "writes read their key first", &o->rmw, 0, 0, NULL},
+		{"ycsb", APP_OPT_CHOICE, "a|b|c|d|f",
+			"ratios and keys of a YCSB workload; other options override it", &o->ycsb,
+			0, 0, ycsbs},
+		{"rate", APP_OPT_REAL, "OPS",
+			"open loop: operations per second of a rank's clients, Poisson; 0: closed",
+			&o->rate, 0, 1e9, NULL},
+		{"skew", APP_OPT_REAL, "S", "exponent of zipf and latest", &o->skew, 0.01, 5, NULL},
 		{"seconds", APP_OPT_REAL, "T", "measured time", &o->seconds, 0.1, 86400, NULL},
 		{"warmup", APP_OPT_REAL, "T", "time before it, not counted", &o->warmup, 0, 3600,
 			NULL},
+		{"cooldown", APP_OPT_REAL, "T", "time of load after it, not counted", &o->cooldown,
+			0, 3600, NULL},
 		{"seed", APP_OPT_UINT, "N", "of all random draws", &o->seed, 0, 9e15, NULL},
 		{"verify", APP_OPT_FLAG, NULL, "prove every answer", &o->verify, 0, 0, NULL},
 		{"json", APP_OPT_STRING, "FILE", "append the results as JSON lines", &o->json, 0, 0,
@@ -179,13 +218,16 @@ int
 kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *const *argv)
 {
 	struct app_opt t[OPTS_MAX];
-	const char *preset;
+	const char *preset, *ycsb;
 	int rc;
 
 	*o = defaults;
 	preset = program == KV_PROGRAM_DAEMON ? app_opt_find("preset", argc, argv) : NULL;
 	if (preset != NULL && strcmp(preset, "seed001") == 0)
 		apply_seed001(o);
+	ycsb = app_opt_find("ycsb", argc, argv);
+	if (ycsb != NULL)
+		apply_ycsb(o, ycsb);
 	rc = app_opt_parse(t, table(o, program, t), argc, argv);
 	if (rc != 0 || o->help)
 		return rc;

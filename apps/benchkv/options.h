@@ -42,6 +42,10 @@ struct kv_options {
 	double skew;
 	double seconds;
 	double warmup;
+	double cooldown;
+	double rate;  /**< Operations per second of each rank's clients; 0: closed loop. */
+	bool rmw;     /**< Writes read their key first. */
+	unsigned int ycsb;
 	uint64_t seed;
 	const char *device;
 	unsigned int flush; /**< enum crpc_copyrpc_flush_policy. */

@@ -371,6 +371,9 @@ fill_work(struct kv_rank *r)
 		.qd = (uint32_t)o->qd,
 		.writers = r->daemon[0]->info.writers,
 		.seed = o->seed,
+		.gap_ns = o->rate > 0 ? (double)o->clients * 1e9 / o->rate : 0,
+		.latest = o->dist == APP_DIST_LATEST,
+		.rmw = o->rmw,
 		.verify = o->verify,
 		.may_miss = o->delete_ratio > 0 || o->serve > 0,
 	};

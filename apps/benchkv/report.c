@@ -10,6 +10,7 @@
 /* Little's law holds if throughput times latency is within this of the calls in flight. */
 #define LITTLE_TOLERANCE 0.05
 
+static const char *const dists[] = {"uniform", "zipf", "latest"};
 static const char *const paths[KV_PATHS] = {
 	[KV_LOCAL] = "local", [KV_FORWARDED] = "forwarded", [KV_REMOTE] = "remote"};
 
@@ -37,7 +38,6 @@ void
 kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions *cond,
 	const struct kv_result *r, uint32_t ranks)
 {
-	static const char *const dists[] = {"uniform", "zipf"};
 	static const char *const flushes[] = {"clocked", "immediate", "deferred"};
 	char cpu[128];
 
@@ -55,6 +55,13 @@ kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions
 		fprintf(out, ", %s, %s flush", r->device, flushes[o->flush]);
 	fprintf(out, "%s\n", o->verify ? ", every answer verified" : "");
 	fflush(out);
+}
+
+/* Open loop: what came in went out, but for the noise of a Poisson process. */
+static bool
+keeps_up(const struct kv_result *r)
+{
+	return kv_result_ops(r) > r->offered * (1 - LITTLE_TOLERANCE);
 }
 
 static void
@@ -155,6 +162,14 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 		fprintf(out, "  Little's law    X * R / N = %.4f over %.2f s: %s\n",
 			kv_result_little(r), (double)r->window_ns / 1e9,
 			little_holds(r) ? "holds" : "does NOT hold; do not trust this run");
+	if (r->offered > 0)
+		fprintf(out,
+			"  open loop       %.3f M ops/s offered, %.1f %% of them served; %.1f us behind at "
+			"the end%s\n",
+			r->offered / 1e6, 100 * kv_result_ops(r) / r->offered,
+			(double)c->lag_ns / 1e3,
+			keeps_up(r) ? ""
+				    : ": does NOT keep up, latency is that of a growing queue");
 	fprintf(out, "  operations      %llu sent, %llu answered", (unsigned long long)r->sent,
 		(unsigned long long)r->answered);
 	if (c->failed != 0)
@@ -234,6 +249,10 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	set_uint(o, "key_size", opt->key_size);
 	set_uint(o, "value_size", opt->value_size);
 	json_object_set_new(o, "read_ratio", json_real(opt->read_ratio));
+	json_object_set_new(o, "dist", json_string(dists[opt->dist]));
+	json_object_set_new(o, "rmw", json_boolean(opt->rmw));
+	json_object_set_new(o, "offered_ops_per_s", json_real(r->offered));
+	json_object_set_new(o, "lag_us", json_real((double)r->counts.lag_ns / 1e3));
 	json_object_set_new(o, "verify", json_boolean(opt->verify));
 	json_object_set_new(o, "seconds", json_real((double)r->window_ns / 1e9));
 	json_object_set_new(o, "interrupted", json_boolean(r->interrupted != 0));

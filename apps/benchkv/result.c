@@ -47,6 +47,7 @@ counts_add(struct kv_counts *to, const struct kv_counts *from)
 	to->misses += from->misses;
 	to->lat_sum += from->lat_sum;
 	to->window_ns = crpc_max(to->window_ns, from->window_ns);
+	to->lag_ns = crpc_max(to->lag_ns, from->lag_ns);
 }
 
 void
@@ -58,7 +59,10 @@ kv_result_add_loop(struct kv_result *r, const struct kv_loop *loop)
 	counts_add(&r->counts, &loop->counts);
 	r->window_ns = crpc_max(r->window_ns, loop->counts.window_ns);
 	r->clients += loop->n;
-	r->in_flight += (double)loop->n * loop->work->qd;
+	if (loop->work->gap_ns > 0)
+		r->offered += (double)loop->n * 1e9 / loop->work->gap_ns;
+	else
+		r->in_flight += (double)loop->n * loop->work->qd;
 	for (i = 0; i < loop->n; i++) {
 		c = &loop->client[i];
 		r->sent += c->sent;
@@ -136,6 +140,7 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->interrupted |= r->interrupted;
 	total->window_ns = crpc_max(total->window_ns, r->window_ns);
 	total->in_flight += r->in_flight;
+	total->offered += r->offered;
 	counts_add(&total->counts, &r->counts);
 	net_add(&total->net, &r->net);
 	total->sent += r->sent;

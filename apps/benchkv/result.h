@@ -45,7 +45,8 @@ struct kv_result {
 	char lcores[128];
 	char device[64];
 	uint64_t window_ns; /**< Measured time. */
-	double in_flight;   /**< Calls open all the time: clients x qd. */
+	double in_flight;   /**< Closed loop: calls open all the time, clients x qd. */
+	double offered;     /**< Open loop: operations per second that were due. */
 	struct kv_counts counts;
 	struct kv_net_counts net;
 	uint64_t sent, answered; /**< By all clients since their start. */

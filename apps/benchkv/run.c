@@ -61,7 +61,7 @@ seat_measure(struct kv_seat *s, uint64_t now)
 }
 
 static void
-seat_stop(struct kv_seat *s, uint64_t now)
+seat_freeze(struct kv_seat *s, uint64_t now)
 {
 	uint32_t i;
 
@@ -69,12 +69,26 @@ seat_stop(struct kv_seat *s, uint64_t now)
 		seat_measure(s, now);
 	for (i = 0; i < s->daemons; i++)
 		kv_daemon_freeze(s->daemon[i]);
-	kv_loop_stop(&s->loop, now);
+	kv_loop_freeze(&s->loop, now);
 	s->away_pct = 100.0 -
 		100.0 * (double)(thread_cpu_ns() - s->cpu_begin) /
 			(double)(now - s->measure_from + 1);
-	s->phase = KV_STOPPED;
 	crpc_store_release(&s->frozen, 1); /* R2 */
+}
+
+/* The run's phase may have gone on by more than one. */
+static void
+seat_enter(struct kv_seat *s, enum kv_phase phase, uint64_t now)
+{
+	if (phase == KV_MEASURE) {
+		seat_measure(s, now);
+		return;
+	}
+	if (s->phase < KV_COOLDOWN)
+		seat_freeze(s, now);
+	if (phase == KV_STOPPED)
+		kv_loop_stop(&s->loop, now);
+	s->phase = phase;
 }
 
 /* Bring a seat to the phase of the run. @return true if its clients have nothing more to do. */
@@ -83,12 +97,8 @@ seat_follow(struct kv_seat *s, uint64_t now)
 {
 	int phase = crpc_load_acquire(&s->run->phase); /* A1 pairs with R1 */
 
-	if (crpc_unlikely((int)s->phase != phase)) {
-		if (phase == KV_MEASURE)
-			seat_measure(s, now);
-		else
-			seat_stop(s, now);
-	}
+	if (crpc_unlikely((int)s->phase != phase))
+		seat_enter(s, (enum kv_phase)phase, now);
 	return s->phase == KV_STOPPED &&
 		(kv_loop_open(&s->loop) == 0 || crpc_load_relaxed(&s->run->quit) != 0);
 }
@@ -178,8 +188,8 @@ static void
 end_measure(struct kv_run *run, uint64_t now)
 {
 	run->window_to = now;
-	run->deadline = now + DRAIN_NS;
-	crpc_store_release(&run->phase, KV_STOPPED); /* R1 */
+	run->cool_until = now + (uint64_t)(run->opt->cooldown * 1e9);
+	crpc_store_release(&run->phase, KV_COOLDOWN); /* R1 */
 }
 
 static void
@@ -242,6 +252,7 @@ all_drained(const struct kv_run *run)
 
 enum run_step {
 	STEP_RUN,
+	STEP_COOL,
 	STEP_DRAIN,
 	STEP_LINGER,
 	STEP_END,
@@ -263,6 +274,17 @@ step_run(struct kv_run *run, uint64_t now)
 	if (!stop && now < run->stop_at)
 		return STEP_RUN;
 	end_measure(run, now);
+	return STEP_COOL;
+}
+
+/* The load goes on, but nothing counts: other ranks may not be at their end yet. */
+static enum run_step
+step_cool(struct kv_run *run, uint64_t now)
+{
+	if (!must_stop(run, now) && now < run->cool_until)
+		return STEP_COOL;
+	run->deadline = now + DRAIN_NS;
+	crpc_store_release(&run->phase, KV_STOPPED); /* R1 */
 	return STEP_DRAIN;
 }
 
@@ -306,6 +328,8 @@ step(struct kv_run *run, enum run_step at, uint64_t now)
 	switch (at) {
 	case STEP_RUN:
 		return step_run(run, now);
+	case STEP_COOL:
+		return step_cool(run, now);
 	case STEP_DRAIN:
 		return step_drain(run, now);
 	default:

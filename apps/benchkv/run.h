@@ -7,11 +7,13 @@
  * The life of a run on one rank: warm-up, measured window, drain, and staying until the others are
  * done.
  *
- *     warm-up --- measured window --- drain --- linger --- end
- *                                     |         |
- *                                     |         serves the ranks that are not done yet; ends when
- *                                     |         all have met, or a rank is lost
- *                                     no new calls; ends when every call is answered
+ *     warm-up --- measured window --- cool-down --- drain --- linger --- end
+ *                                     |             |         |
+ *                                     |             |         serves the ranks that are not done
+ *                                     |             |         yet; ends when all have met, or a
+ *                                     |             |         rank is lost
+ *                                     |             no new calls; ends when each is answered
+ *                                     the load goes on, but does not count
  *
  * Each lcore of the rank has a seat: daemons, clients, or both in turn (place.h). The main lcore's
  * seat, which has daemon 0, also decides where in the run the rank is; the others follow its word.
@@ -54,7 +56,7 @@ struct kv_run {
 	_Atomic int leaving; /**< Peers may leave without harm: they are not asked any more. */
 	_Atomic int end;     /**< Daemons end too. */
 
-	uint64_t measure_at, stop_at, deadline; /**< ns. */
+	uint64_t measure_at, stop_at, cool_until, deadline; /**< ns. */
 	uint64_t window_from, window_to;
 	bool interrupted;
 	uint32_t lost_at_end; /**< Peers lost before the window's end was reached by all. */

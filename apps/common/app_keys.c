@@ -5,12 +5,12 @@
 
 #include "app_keys.h"
 
-/* weight[key]: probability of each key times n, popularity shuffled over the key space. */
+/* weight[i]: probability of the i-th most popular key times n. */
 static void
-zipf_weights(double *weight, uint32_t n, double skew, uint64_t seed)
+zipf_weights(double *weight, uint32_t n, double skew)
 {
-	double sum = 0, t;
-	uint32_t i, j;
+	double sum = 0;
+	uint32_t i;
 
 	for (i = 0; i < n; i++) {
 		weight[i] = pow((double)i + 1, -skew);
@@ -18,6 +18,15 @@ zipf_weights(double *weight, uint32_t n, double skew, uint64_t seed)
 	}
 	for (i = 0; i < n; i++)
 		weight[i] *= (double)n / sum;
+}
+
+/* Popularity scattered over the key space. */
+static void
+shuffle(double *weight, uint32_t n, uint64_t seed)
+{
+	uint32_t i, j;
+	double t;
+
 	for (i = n - 1; i > 0; i--) {
 		j = (uint32_t)(app_rng(&seed) % ((uint64_t)i + 1));
 		t = weight[i];
@@ -66,7 +75,7 @@ app_keys_init(struct app_keys *keys, enum app_dist dist, uint32_t n, double skew
 	double *weight;
 	uint32_t *work;
 
-	if (n == 0 || (dist == APP_DIST_ZIPF && !(skew > 0)))
+	if (n == 0 || (dist != APP_DIST_UNIFORM && !(skew > 0)))
 		return -EINVAL;
 	*keys = (struct app_keys){.n = n};
 	if (dist == APP_DIST_UNIFORM)
@@ -80,7 +89,9 @@ app_keys_init(struct app_keys *keys, enum app_dist dist, uint32_t n, double skew
 		free(work);
 		return -ENOMEM;
 	}
-	zipf_weights(weight, n, skew, seed);
+	zipf_weights(weight, n, skew);
+	if (dist == APP_DIST_ZIPF)
+		shuffle(weight, n, seed);
 	alias_fill(col, weight, work, n);
 	free(weight);
 	free(work);

@@ -14,6 +14,9 @@
  * keys lie scattered over the key space (a seeded shuffle), so that the hot keys are not
  * neighbours. Drawn by the alias method (A. J. Walker 1977; the linear-time set-up is M. D. Vose's,
  * 1991): exact for any n, no rejection, no logarithm on the path.
+ *
+ * latest: the same probabilities without the shuffle: what is drawn is an age, 0 the newest. Which
+ * key has that age is the caller's to know.
  */
 
 #include "crpc_util.h"
@@ -22,6 +25,7 @@
 enum app_dist {
 	APP_DIST_UNIFORM,
 	APP_DIST_ZIPF,
+	APP_DIST_LATEST,
 };
 
 /** One column of the alias table: keep this key below `keep`, else take `alias`. */
@@ -57,7 +61,7 @@ app_rng(uint64_t *state)
  * @param n
  *   Keys, 1 to 2^32 - 1.
  * @param skew
- *   zipf: the exponent s, above 0.
+ *   zipf, latest: the exponent s, above 0.
  * @param seed
  *   zipf: of the shuffle. Ranks that give the same seed get the same hot keys.
  * @return

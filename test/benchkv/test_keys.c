@@ -96,6 +96,23 @@ zipf_scatters_hot_keys(void **state)
 	app_keys_fini(&keys);
 }
 
+/* latest draws ages: the youngest most, then each a little less, in order. */
+static void
+latest_is_in_order(void **state)
+{
+	struct app_keys keys;
+	uint32_t *count, i;
+
+	assert_int_equal(app_keys_init(&keys, APP_DIST_LATEST, 1000, 0, SEED), -EINVAL);
+	assert_int_equal(app_keys_init(&keys, APP_DIST_LATEST, 1000, 0.99, SEED), 0);
+	count = count_draws(&keys, SEED);
+	for (i = 1; i < 20; i++)
+		assert_true(count[i] < count[i - 1]);
+	assert_true(count[0] > 100 * count[500]);
+	free(count);
+	app_keys_fini(&keys);
+}
+
 static void
 equal_seeds_draw_the_same(void **state)
 {
@@ -142,6 +159,7 @@ main(void)
 		cmocka_unit_test(uniform_is_even),
 		cmocka_unit_test(zipf_follows_the_formula),
 		cmocka_unit_test(zipf_scatters_hot_keys),
+		cmocka_unit_test(latest_is_in_order),
 		cmocka_unit_test(equal_seeds_draw_the_same),
 		cmocka_unit_test(edges_and_refusals),
 	};

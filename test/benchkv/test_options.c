@@ -108,6 +108,11 @@ mistakes_get_one_line_and_code_2(void **state)
 		{"--flush never", "clocked, immediate, deferred"},
 		{"--idle sleep", "auto, poll, yield"},
 		{"--preset seed002", "seed001"},
+		{"--ycsb e", "a, b, c, d, f"},
+		{"--ycsb", "--ycsb"},
+		{"--rate -1", "--rate"},
+		{"--rate 1e10", "--rate"},
+		{"--cooldown -1", "--cooldown"},
 		{"--daemons 0", "1 to 32"},
 		{"--daemons 33", "1 to 32"},
 		{"--route none", "daemon, client"},
@@ -175,6 +180,22 @@ preset_gives_way(void **state)
 	assert_int_equal(o.value_size, 64);
 }
 
+static void
+ycsb_gives_way(void **state)
+{
+	struct kv_options o;
+
+	taken("--ycsb b", 1, &o);
+	assert_true(o.read_ratio == 0.95 && o.dist == APP_DIST_ZIPF && o.skew == 0.99 && !o.rmw);
+	taken("--ycsb=d --preset seed001", 2, &o);
+	assert_true(o.read_ratio == 0.95 && o.dist == APP_DIST_LATEST);
+	assert_int_equal(o.clients, 16);
+	taken("--read-ratio 0.2 --ycsb f --skew 1.2", 1, &o);
+	assert_true(o.read_ratio == 0.2 && o.skew == 1.2 && o.rmw);
+	taken("--ycsb c --dist uniform --rate 1.5e6 --cooldown 0.5", 1, &o);
+	assert_true(o.read_ratio == 1 && o.dist == APP_DIST_UNIFORM && o.rate == 1.5e6);
+}
+
 int
 main(void)
 {
@@ -182,6 +203,7 @@ main(void)
 		cmocka_unit_test(mistakes_get_one_line_and_code_2),
 		cmocka_unit_test(limits_are_taken),
 		cmocka_unit_test(preset_gives_way),
+		cmocka_unit_test(ycsb_gives_way),
 	};
 
 	return cmocka_run_group_tests_name("benchkv_options", tests, NULL, NULL);

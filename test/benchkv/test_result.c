@@ -56,6 +56,26 @@ little_tells_lost_calls(void **state)
 	free(r);
 }
 
+/* Open loop: Little's law says nothing; what was offered is summed, of lags the worst counts. */
+static void
+open_loop_is_summed(void **state)
+{
+	struct kv_result *a = sample(0), *t = calloc(1, sizeof(*t));
+
+	assert_non_null(t);
+	a->in_flight = 0;
+	a->offered = 5e5;
+	a->counts.lag_ns = 7;
+	kv_result_add(t, a);
+	a->counts.lag_ns = 3;
+	kv_result_add(t, a);
+	assert_true(t->offered == 1e6);
+	assert_int_equal(t->counts.lag_ns, 7);
+	assert_true(kv_result_little(t) == 0);
+	free(a);
+	free(t);
+}
+
 static void
 total_is_the_sum(void **state)
 {
@@ -201,6 +221,8 @@ json_line_has_every_key(void **state)
 	assert_true(number(o, "local_ops_per_s", NULL, NULL) == 1000);
 	assert_true(number(o, "forwarded_ops_per_s", NULL, NULL) == 0);
 	number(o, "daemons", NULL, NULL);
+	number(o, "offered_ops_per_s", NULL, NULL);
+	number(o, "lag_us", NULL, NULL);
 	number(o, "requests", "of_daemons", NULL);
 	assert_true(number(o, "remote_ops_per_s", NULL, NULL) == 1000);
 	for (i = 0; i < CRPC_DIM(quantiles); i++) {
@@ -246,6 +268,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(little_tells_lost_calls),
+		cmocka_unit_test(open_loop_is_summed),
 		cmocka_unit_test(total_is_the_sum),
 		cmocka_unit_test(daemons_are_kept_and_summed),
 		cmocka_unit_test(daemon_line_has_every_key),

@@ -29,5 +29,20 @@ load deletes --clients 8 --qd 4 --delete-ratio 0.25 --seconds 1
 load large --clients 4 --qd 8 --value-size 4096 --key-size 64 --seconds 1
 load odd --clients 3 --qd 3 --value-size 1001 --key-size 13 --dist zipf --seconds 1
 load single --clients 1 --keys 1 --seconds 0.5
+for mix in a b c d f; do
+	load ycsb_$mix --ycsb $mix --clients 4 --qd 4 --seconds 0.3 --keys 500
+done
 load readonly --clients 2 --read-ratio 1 --idle yield --seconds 0.5
+# Open loop: what was due was served; there is no Little's law to hold.
+load_open() {
+	one 60 --verify --warmup 0.2 --quiet --clients 4 --qd 8 --rate 20000 --seconds 2 --cooldown 0.3 \
+		--json "$TMP/open.jsonl" >"$TMP/open.out" 2>"$TMP/open.err" || fail "open ended with $?"
+	check_json "$TMP/open.jsonl" 't["verify_errors"] == 0' 't["sent"] == t["answered"]' \
+		't["offered_ops_per_s"] == 20000' '0.8 < t["ops_per_s"] / 20000 < 1.2' \
+		't["little_ratio"] == 0' '1.9 < t["seconds"] < 2.3' 't["lag_us"] >= 0'
+	grep -q 'open loop .* offered' "$TMP/open.out" || fail "the table does not tell what was offered"
+	nothing_left open
+	ok open
+}
+load_open
 finish

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The load, under a clock of its own and with a server that does what the test says: an open loop
+ * is a Poisson process whose latencies count from the due time, also while nobody answers; a closed
+ * loop keeps its calls open; read-modify-write is one operation of two calls; latest follows the
+ * puts; the cool-down counts nothing.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client.h"
+
+#define SEED    20260103
+#define KEYS    64
+#define STEP_NS 100
+
+/* One client, its server, and what the server was asked. */
+struct rig {
+	struct crpc_ipc_server *ipc;
+	struct kv_work work;
+	struct kv_loop loop;
+	uint64_t now, version;
+	uint64_t asked[4];        /* By enum kv_op. */
+	uint64_t age[KEYS];       /* Gets by the puts since their key was put. */
+	uint64_t put_at[KEYS];    /* Number of the put that was the key's last. */
+	uint64_t pairs;           /* Puts of the key that was read just before. */
+	uint64_t last_get;
+};
+
+static struct rig *
+rig_open(struct kv_work work, enum app_dist dist, uint32_t qd)
+{
+	struct crpc_ipc_client_conf client = {0};
+	struct crpc_ipc_server_conf server = {.max_clients = 1, .depth = qd};
+	struct rig *rig = aligned_alloc(
+		CRPC_CACHE_GUARD, crpc_align_up(sizeof(*rig), CRPC_CACHE_GUARD));
+	char name[40];
+
+	assert_non_null(rig);
+	memset(rig, 0, sizeof(*rig));
+	snprintf(name, sizeof(name), "kvtest.%d", getpid());
+	server.name = name;
+	rig->ipc = crpc_ipc_server_create(&server);
+	assert_non_null(rig->ipc);
+	client.server = rig->ipc;
+	work.owners = work.daemons = 1;
+	work.key_size = work.value_size = 8;
+	work.qd = qd;
+	work.writers = 2;
+	work.seed = SEED;
+	rig->work = work;
+	assert_int_equal(app_keys_init(&rig->work.keys, dist, KEYS, 0.99, SEED), 0);
+	assert_int_equal(kv_loop_init(&rig->loop, &rig->work, 1), 0);
+	assert_int_equal(kv_loop_join(&rig->loop, 0, &client, 1, 0, 1), 0);
+	crpc_ipc_server_reap(rig->ipc);
+	rig->now = 1000;
+	return rig;
+}
+
+static void
+rig_close(struct rig *rig)
+{
+	kv_loop_fini(&rig->loop);
+	app_keys_fini(&rig->work.keys);
+	crpc_ipc_server_free(rig->ipc);
+	free(rig);
+}
+
+static void
+note(struct rig *rig, const struct kv_req *req)
+{
+	uint64_t key;
+
+	memcpy(&key, req->key, 8);
+	assert_true(key < KEYS);
+	rig->asked[req->op]++;
+	if (req->op == KV_PUT) {
+		rig->pairs += key == rig->last_get;
+		rig->put_at[key] = rig->asked[KV_PUT];
+		return;
+	}
+	rig->last_get = key;
+	rig->age[(rig->asked[KV_PUT] - rig->put_at[key]) % KEYS]++;
+}
+
+/* Answer all that is asked. */
+static void
+serve(struct rig *rig)
+{
+	struct crpc_req r[KV_QD_MAX];
+	uint32_t i, n = crpc_ipc_server_recv(rig->ipc, r, KV_QD_MAX), len;
+	uint8_t msg[32] = {0};
+	struct kv_req req = {0};
+
+	for (i = 0; i < n; i++) {
+		assert_int_equal(kv_req_read(r[i].data, r[i].len, &req), 0);
+		note(rig, &req);
+		len = req.op == KV_GET ? 8 : 0;
+		kv_resp_write(msg, KV_OK, req.op, len, ++rig->version);
+		assert_int_equal(
+			crpc_ipc_server_reply(rig->ipc, r[i].token, msg, 16 + len), 0);
+	}
+}
+
+/* Let time pass, the server answering or not. */
+static void
+pass(struct rig *rig, uint64_t ns, bool answer)
+{
+	uint64_t end = rig->now + ns;
+
+	for (; rig->now < end; rig->now += STEP_NS) {
+		kv_loop_turn(&rig->loop, rig->now);
+		if (answer)
+			serve(rig);
+	}
+}
+
+/* 10 ms at a call per 2 us: their number and its variance per 100 us are those of Poisson. */
+static void
+open_loop_is_poisson(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.gap_ns = 2000, .read_below = 1ull << 31,
+		.delete_from = 1ull << 32}, APP_DIST_UNIFORM, 32);
+	double sum = 0, squares = 0, n, mean;
+	uint64_t before;
+	int i, bins = 400;
+
+	for (i = 0; i < bins; i++) {
+		before = rig->loop.client[0].sent;
+		pass(rig, 100000, true);
+		n = (double)(rig->loop.client[0].sent - before);
+		sum += n;
+		squares += n * n;
+	}
+	mean = sum / bins;
+	/* 50 per bin, 20000 in all: within six standard deviations. */
+	assert_true(mean > 50 - 6 * 0.354 && mean < 50 + 6 * 0.354);
+	/* The variance is the mean; that of 400 bins has a deviation of 7 %. */
+	mean = (squares / bins - mean * mean) / mean;
+	if (mean < 0.55 || mean > 1.5)
+		fail_msg("seed %d: variance over mean is %f", SEED, mean);
+	rig_close(rig);
+}
+
+/* Nobody answers for 1 ms: the calls that were due then count with the time that they waited. */
+static void
+open_loop_counts_the_wait(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.gap_ns = 10000, .read_below = 1ull << 32,
+		.delete_from = 1ull << 32}, APP_DIST_UNIFORM, 2);
+	const struct crpc_hist *h = &rig->loop.counts.lat[KV_LOCAL];
+
+	pass(rig, 1000000, true);
+	kv_loop_measure(&rig->loop, rig->now);
+	pass(rig, 1000000, true);
+	assert_true(crpc_hist_quantile(h, 1) < 50000);
+	pass(rig, 1000000, false);
+	pass(rig, 1000000, true);
+	kv_loop_freeze(&rig->loop, rig->now);
+	/* 300 calls were due; a third of them waited up to 1 ms, evenly, although only 2 were open.
+	 */
+	assert_true(h->count > 200 && h->count < 400);
+	assert_true(h->max > 900000 && h->max < 1100000);
+	assert_true(crpc_hist_quantile(h, 0.83) > 300000 && crpc_hist_quantile(h, 0.83) < 700000);
+	assert_true(rig->loop.counts.lag_ns < 10000);
+	rig_close(rig);
+}
+
+/* It cannot keep up at all: it says how far it is behind. */
+static void
+open_loop_tells_its_lag(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.gap_ns = 1000, .read_below = 1ull << 32,
+		.delete_from = 1ull << 32}, APP_DIST_UNIFORM, 2);
+
+	pass(rig, 1000000, false);
+	kv_loop_stop(&rig->loop, rig->now);
+	assert_true(rig->loop.counts.lag_ns > 980000);
+	assert_int_equal(rig->loop.client[0].sent, 2);
+	rig_close(rig);
+}
+
+static void
+closed_loop_keeps_calls_open(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.read_below = 1ull << 31,
+		.delete_from = 1ull << 32}, APP_DIST_UNIFORM, 8);
+	int i;
+
+	assert_true(rig->loop.plain);
+	for (i = 0; i < 1000; i++) {
+		kv_loop_turn(&rig->loop, rig->now += STEP_NS);
+		assert_int_equal(kv_loop_open(&rig->loop), 8);
+		serve(rig);
+	}
+	assert_int_equal(rig->asked[KV_GET] + rig->asked[KV_PUT], 8000);
+	assert_true(rig->asked[KV_GET] > 3700 && rig->asked[KV_GET] < 4300);
+	rig_close(rig);
+}
+
+/* Every put follows a get of its key; the two are one operation, and its time is that of both. */
+static void
+rmw_reads_then_writes(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.rmw = true, .read_below = 1ull << 31,
+		.delete_from = 1ull << 32}, APP_DIST_UNIFORM, 1);
+	const struct kv_counts *c = &rig->loop.counts;
+
+	kv_loop_measure(&rig->loop, rig->now);
+	pass(rig, 1000 * STEP_NS, true);
+	kv_loop_stop(&rig->loop, rig->now);
+	assert_true(rig->asked[KV_PUT] > 200);
+	assert_int_equal(rig->pairs, rig->asked[KV_PUT]);
+	assert_int_equal(rig->loop.client[0].sent, rig->asked[KV_GET] + rig->asked[KV_PUT]);
+	/* Calls less those that are the second half, less what is open. */
+	assert_in_range(c->ops[KV_LOCAL], rig->asked[KV_GET] - 2, rig->asked[KV_GET]);
+	assert_int_equal(c->lat[KV_LOCAL].min, STEP_NS);
+	assert_int_equal(c->lat[KV_LOCAL].max, 2 * STEP_NS);
+	rig_close(rig);
+}
+
+/* Puts take the keys in turn; gets want the newest most: about 1/i^0.99 of them the i-th. */
+static void
+latest_follows_the_puts(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.latest = true,
+		.read_below = (uint64_t)(0.95 * 4294967296.0), .delete_from = 1ull << 32},
+		APP_DIST_LATEST, 1);
+	uint64_t gets;
+
+	pass(rig, 20000 * STEP_NS, true);
+	assert_true(rig->asked[KV_PUT] > 800 && rig->asked[KV_PUT] < 1200);
+	memset(rig->age, 0, sizeof(rig->age));
+	gets = rig->asked[KV_GET];
+	pass(rig, 40000 * STEP_NS, true);
+	gets = rig->asked[KV_GET] - gets;
+	/* The sum of 1/i^0.99 up to 64 is 4.83: 20.7 % the newest, 10.4 % the one before. */
+	assert_true((double)rig->age[0] / (double)gets > 0.19);
+	assert_true((double)rig->age[0] / (double)gets < 0.225);
+	assert_true((double)rig->age[1] / (double)gets > 0.09);
+	assert_true((double)rig->age[1] / (double)gets < 0.12);
+	assert_true(rig->age[0] > 8 * rig->age[40]);
+	rig_close(rig);
+}
+
+static void
+cooldown_counts_nothing(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.read_below = 1ull << 31,
+		.delete_from = 1ull << 32}, APP_DIST_UNIFORM, 4);
+	const struct kv_counts *c = &rig->loop.counts;
+	uint64_t ops, asked;
+
+	pass(rig, 100 * STEP_NS, true);
+	kv_loop_measure(&rig->loop, rig->now);
+	pass(rig, 100 * STEP_NS, true);
+	kv_loop_freeze(&rig->loop, rig->now);
+	ops = c->ops[KV_LOCAL];
+	asked = rig->asked[KV_GET];
+	assert_int_equal(ops, 400);
+	assert_int_equal(c->window_ns, 100 * STEP_NS);
+	pass(rig, 100 * STEP_NS, true);
+	assert_int_equal(c->ops[KV_LOCAL], ops);
+	assert_true(rig->asked[KV_GET] > asked);
+	kv_loop_stop(&rig->loop, rig->now);
+	assert_int_equal(c->window_ns, 100 * STEP_NS);
+	pass(rig, 10 * STEP_NS, true);
+	assert_int_equal(kv_loop_open(&rig->loop), 0);
+	rig_close(rig);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(open_loop_is_poisson),
+		cmocka_unit_test(open_loop_counts_the_wait),
+		cmocka_unit_test(open_loop_tells_its_lag),
+		cmocka_unit_test(closed_loop_keeps_calls_open),
+		cmocka_unit_test(rmw_reads_then_writes),
+		cmocka_unit_test(latest_follows_the_puts),
+		cmocka_unit_test(cooldown_counts_nothing),
+	};
+
+	return cmocka_run_group_tests_name("benchkv_client", tests, NULL, NULL);
+}
