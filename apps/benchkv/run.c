@@ -157,6 +157,7 @@ seat_main(void *arg)
 			end = s->daemons == 0 || crpc_load_acquire(&s->run->end) != 0;
 		}
 	}
+	crpc_store_release(&s->left, 1); /* R5 */
 	return 0;
 }
 
@@ -362,6 +363,16 @@ loop(struct kv_run *run)
 	crpc_store_release(&run->end, 1); /* R4 */
 }
 
+/* What the seat wrote is the main thread's again. */
+static void
+seat_wait(struct kv_seat *s)
+{
+	rte_eal_wait_lcore(s->lcore);
+	/* A5 pairs with R5. The lcore has come back: there is nothing to wait for. */
+	if (crpc_load_acquire(&s->left) == 0)
+		app_note("lcore %u did not end its loop", s->lcore);
+}
+
 int
 kv_run_loop(struct kv_run *run)
 {
@@ -375,7 +386,7 @@ kv_run_loop(struct kv_run *run)
 		rte_eal_remote_launch(seat_main, &run->seat[i], run->seat[i].lcore);
 	loop(run);
 	for (i = 1; i < run->seats; i++)
-		rte_eal_wait_lcore(run->seat[i].lcore);
+		seat_wait(&run->seat[i]);
 	for (i = 0; i < run->seats; i++)
 		kv_loop_audit(&run->seat[i].loop);
 	return 0;

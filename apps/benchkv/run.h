@@ -41,6 +41,7 @@ struct kv_seat {
 	_Atomic uint64_t requests_pub; /**< Of clients, to its daemons; for the progress line. */
 	_Atomic int frozen;   /**< Its figures of the window are fixed. */
 	_Atomic int drained;  /**< Every call of its clients is answered. */
+	_Atomic int left;     /**< Its loop has ended. */
 } crpc_aligned(CRPC_CACHE_GUARD);
 
 /** A run. */
