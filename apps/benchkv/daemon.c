@@ -2,6 +2,7 @@
 #include "crpc_clock.h"
 #include "daemon.h"
 
+_Static_assert(KV_BATCH_BUCKETS == CRPC_COPYRPC_BATCH_BUCKETS, "as copyrpc counts batches");
 _Static_assert(CRPC_BURST_MAX < 1 << KV_TAKEN_BUCKETS, "a bucket for every burst");
 
 static void
@@ -324,7 +325,7 @@ send_waiting(struct kv_daemon *d, uint64_t now)
 
 /* The end of a phase, in a turn that is timed. */
 static inline void
-lap(struct kv_daemon *d, uint64_t *since, enum kv_phase_of_turn phase)
+lap(struct kv_daemon *d, uint64_t *since, enum kv_turn_phase phase)
 {
 	uint64_t now;
 
@@ -411,6 +412,7 @@ freeze_net(struct kv_daemon *d)
 {
 	const struct crpc_copyrpc_stats *c = crpc_copyrpc_stats(d->net->ctx);
 	struct crpc_rdma_stats r;
+	uint32_t i;
 
 	crpc_rdma_stats_get(d->net->dev, &r);
 	d->net_counts = (struct kv_net_counts){
@@ -427,7 +429,10 @@ freeze_net(struct kv_daemon *d)
 		.queue = c->queue,
 		.wire = c->wire,
 		.peer = c->peer,
+		.again = c->again_window + c->again_reply + c->again_inflight,
 	};
+	for (i = 0; i < KV_BATCH_BUCKETS; i++)
+		d->net_counts.batch_size[i] = c->batch_size[i];
 }
 
 void
@@ -451,4 +456,9 @@ kv_daemon_freeze(struct kv_daemon *d)
 	};
 	for (i = 0; i < KV_PATHS; i++)
 		d->counts.path[i] = s->path[i] - b->path[i];
+	d->counts.timed = s->timed - b->timed;
+	for (i = 0; i < KV_TURN_PHASES; i++)
+		d->counts.phase_ns[i] = s->phase_ns[i] - b->phase_ns[i];
+	for (i = 0; i < KV_TAKEN_BUCKETS; i++)
+		d->counts.taken[i] = s->taken[i] - b->taken[i];
 }

@@ -37,6 +37,9 @@
 #include "result.h"
 #include "store.h"
 
+/** One turn in this many is timed; a power of two. */
+#define KV_PHASE_SAMPLE 64
+
 /** Counters since creation. */
 struct kv_daemon_stats {
 	uint64_t turns, busy; /**< Turns of the loop; of these: with work. */
@@ -48,7 +51,7 @@ struct kv_daemon_stats {
 	uint64_t mates;   /**< Requests of other daemons of the rank. */
 	uint64_t failed;  /**< Requests that ended with an error. */
 	uint64_t bad;     /**< Malformed requests. */
-	uint64_t timed;   /**< Turns whose phases were timed. */
+	uint64_t timed;   /**< Turns, one in KV_PHASE_SAMPLE, whose phases were timed. */
 	uint64_t phase_ns[KV_TURN_PHASES]; /**< In those. */
 	uint64_t taken[KV_TAKEN_BUCKETS];  /**< Turns by the requests of clients that they took. */
 };

@@ -43,14 +43,6 @@ static const char *const names[KV_LIVE_WORDS] = {
 	[KV_LIVE_NET + 10] = "net_timeouts",
 };
 
-static const char *const phases[KV_TURN_PHASES] = {
-	[KV_TURN_NET_POLL] = "net_poll",
-	[KV_TURN_NET_RECV] = "net_recv",
-	[KV_TURN_MATES] = "daemons",
-	[KV_TURN_CLIENTS] = "clients",
-	[KV_TURN_SEND] = "send",
-};
-
 const struct kv_live *
 kv_live_of(uint32_t daemon)
 {
@@ -191,7 +183,8 @@ add_phases(struct rte_tel_data *d, const uint64_t *ns, uint64_t timed)
 		return;
 	rte_tel_data_start_dict(dict);
 	for (i = 0; i < KV_TURN_PHASES; i++)
-		rte_tel_data_add_dict_u64(dict, phases[i], timed == 0 ? 0 : ns[i] / timed);
+		rte_tel_data_add_dict_u64(
+			dict, kv_turn_phase_name(i), timed == 0 ? 0 : ns[i] / timed);
 	rte_tel_data_add_dict_container(d, "phase_mean_ns", dict, 0);
 }
 

@@ -19,25 +19,12 @@
 
 #include "crpc_atomic.h"
 #include "crpc_copyrpc.h"
-#include "proto.h"
+#include "result.h"
 
 /** One turn in this many is timed; a power of two. */
 #define KV_PHASE_SAMPLE 64
 /** A client is active if it asked something within this many looks, about 0.1 s. */
 #define KV_LIVE_ACTIVE_WATCHES 100
-/** Buckets of the histogram of requests per turn: bucket i counts 2^i to 2^(i+1)-1. */
-#define KV_TAKEN_BUCKETS 7
-
-/** Phases of a turn, in their order (daemon.h). */
-enum kv_phase_of_turn {
-	KV_TURN_NET_POLL,
-	KV_TURN_NET_RECV,
-	KV_TURN_MATES,
-	KV_TURN_CLIENTS,
-	KV_TURN_SEND,
-	KV_TURN_PHASES,
-};
-
 /** Words that a daemon publishes. Names and meaning stand in live.c, in this order. */
 enum kv_live_word {
 	KV_LIVE_LOCAL,

@@ -95,6 +95,20 @@ print_net(FILE *out, const struct kv_result *r)
 		ratio(n->send_cqes + n->recv_cqes, r->counts.ops[KV_REMOTE]));
 }
 
+/* Requests of clients in a turn that took at least one. */
+static double
+per_turn(const struct kv_daemon_counts *c)
+{
+	uint64_t turns = 0, requests = 0;
+	uint32_t i;
+
+	for (i = 0; i < KV_TAKEN_BUCKETS; i++)
+		turns += c->taken[i];
+	for (i = 0; i < KV_PATHS; i++)
+		requests += c->path[i];
+	return ratio(requests, turns);
+}
+
 /* What came from where, one line for each daemon of a rank, or for all. */
 static void
 print_daemon(FILE *out, const char *name, const struct kv_daemon_counts *c)
@@ -109,6 +123,31 @@ print_daemon(FILE *out, const char *name, const struct kv_daemon_counts *c)
 		fprintf(out, " (%llu passed on)", (unsigned long long)c->relayed);
 	fprintf(out, "; %.0f %% of the turns empty\n",
 		c->turns == 0 ? 0 : 100.0 * (double)(c->turns - c->busy) / (double)c->turns);
+}
+
+/* Where a turn's time goes, and how much it takes at once. */
+static void
+print_loop(FILE *out, const struct kv_result *r)
+{
+	const struct kv_daemon_counts *c = &r->sum;
+	const char *sep = "";
+	uint32_t i;
+
+	if (c->timed == 0)
+		return;
+	fprintf(out, "  loop            mean of a turn: ");
+	for (i = 0; i < KV_TURN_PHASES; i++) {
+		if (c->phase_ns[i] == 0)
+			continue;
+		fprintf(out, "%s%s %.0f", sep, kv_turn_phase_name(i),
+			ratio(c->phase_ns[i], c->timed));
+		sep = ", ";
+	}
+	fprintf(out,
+		" ns; %.0f %% of the turns empty, %.1f requests of clients in a turn that took any; "
+		"%llu waited for room\n",
+		100 * ratio(c->turns - c->busy, c->turns), per_turn(c),
+		(unsigned long long)c->waited);
 }
 
 static void
@@ -157,6 +196,7 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 	print_latency(out, "forwarded lat.", &c->lat[KV_FORWARDED]);
 	print_latency(out, "remote latency", &c->lat[KV_REMOTE]);
 	print_net(out, r);
+	print_loop(out, r);
 	print_daemons(out, r);
 	if (r->in_flight > 0)
 		fprintf(out, "  Little's law    X * R / N = %.4f over %.2f s: %s\n",
@@ -201,6 +241,17 @@ set_uint(json_t *o, const char *key, uint64_t v)
 }
 
 static json_t *
+json_counts(const uint64_t *n, uint32_t len)
+{
+	json_t *o = json_array();
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		json_array_append_new(o, json_integer((json_int_t)n[i]));
+	return o;
+}
+
+static json_t *
 json_net(const struct kv_net_counts *n)
 {
 	json_t *o = json_object();
@@ -216,6 +267,8 @@ json_net(const struct kv_net_counts *n)
 	set_uint(o, "send_cqes", n->send_cqes);
 	set_uint(o, "recv_cqes", n->recv_cqes);
 	set_uint(o, "waited", n->waited);
+	set_uint(o, "again", n->again);
+	json_object_set_new(o, "batch_size", json_counts(n->batch_size, KV_BATCH_BUCKETS));
 	return o;
 }
 
@@ -283,6 +336,21 @@ json_requests(const struct kv_daemon_counts *c)
 	return o;
 }
 
+static json_t *
+json_loop(const struct kv_daemon_counts *c)
+{
+	json_t *o = json_object(), *mean = json_object();
+	uint32_t i;
+
+	for (i = 0; i < KV_TURN_PHASES; i++)
+		json_object_set_new(mean, kv_turn_phase_name(i),
+			json_real(ratio(c->phase_ns[i], c->timed)));
+	json_object_set_new(o, "phase_mean_ns", mean);
+	set_uint(o, "timed_turns", c->timed);
+	json_object_set_new(o, "taken_per_turn", json_counts(c->taken, KV_TAKEN_BUCKETS));
+	return o;
+}
+
 int
 kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_options *opt,
 	const char *scope, const struct kv_result *r)
@@ -317,6 +385,7 @@ kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_opti
 	json_add_load(o, opt, r);
 	set_uint(o, "daemons", r->daemons);
 	json_object_set_new(o, "requests", json_requests(&r->sum));
+	json_object_set_new(o, "loop", json_loop(&r->sum));
 	return app_json_write(out, o);
 }
 
@@ -349,6 +418,7 @@ kv_report_json_daemon(FILE *out, const struct kv_conditions *cond, const struct 
 	set_uint(o, "endpoints", c->peers);
 	json_object_set_new(o, "seconds", json_real((double)r->window_ns / 1e9));
 	json_object_set_new(o, "requests", json_requests(c));
+	json_object_set_new(o, "loop", json_loop(c));
 	return app_json_write(out, o);
 }
 

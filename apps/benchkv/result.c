@@ -4,6 +4,20 @@
 #include "app_env.h"
 #include "result.h"
 
+const char *
+kv_turn_phase_name(uint32_t phase)
+{
+	static const char *const names[KV_TURN_PHASES] = {
+		[KV_TURN_NET_POLL] = "net_poll",
+		[KV_TURN_NET_RECV] = "net_recv",
+		[KV_TURN_MATES] = "daemons",
+		[KV_TURN_CLIENTS] = "clients",
+		[KV_TURN_SEND] = "send",
+	};
+
+	return phase < KV_TURN_PHASES ? names[phase] : "unknown";
+}
+
 uint64_t
 kv_result_faults(const struct kv_result *r)
 {
@@ -75,6 +89,8 @@ kv_result_add_loop(struct kv_result *r, const struct kv_loop *loop)
 static void
 net_add(struct kv_net_counts *to, const struct kv_net_counts *from)
 {
+	uint32_t i;
+
 	to->calls += from->calls;
 	to->messages += from->messages;
 	to->batches += from->batches;
@@ -86,6 +102,9 @@ net_add(struct kv_net_counts *to, const struct kv_net_counts *from)
 	to->send_cqes += from->send_cqes;
 	to->recv_cqes += from->recv_cqes;
 	to->waited += from->waited;
+	to->again += from->again;
+	for (i = 0; i < KV_BATCH_BUCKETS; i++)
+		to->batch_size[i] += from->batch_size[i];
 	crpc_hist_merge(&to->queue, &from->queue);
 	crpc_hist_merge(&to->wire, &from->wire);
 	crpc_hist_merge(&to->peer, &from->peer);
@@ -106,6 +125,11 @@ daemon_add(struct kv_daemon_counts *to, const struct kv_daemon_counts *from)
 	to->failed += from->failed;
 	to->bad += from->bad;
 	to->waited += from->waited;
+	to->timed += from->timed;
+	for (i = 0; i < KV_TURN_PHASES; i++)
+		to->phase_ns[i] += from->phase_ns[i];
+	for (i = 0; i < KV_TAKEN_BUCKETS; i++)
+		to->taken[i] += from->taken[i];
 	to->clients += from->clients;
 	to->keys += from->keys;
 	to->peers += from->peers;

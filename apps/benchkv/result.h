@@ -9,13 +9,33 @@
 
 #include "client.h"
 
+/** Buckets of the histogram of requests per turn: bucket i counts 2^i to 2^(i+1)-1. */
+#define KV_TAKEN_BUCKETS 7
+/** Buckets of the histogram of messages per batch, likewise. */
+#define KV_BATCH_BUCKETS 16
+
 /** Figures of the network in the measured window. */
 struct kv_net_counts {
 	uint64_t calls, messages, batches, updates, bytes;
 	uint64_t doorbells, wqes, wqebbs, send_cqes, recv_cqes;
 	uint64_t waited;                    /**< Requests that waited in a backlog. */
+	uint64_t again; /**< Calls that were refused for now and made again later. */
+	uint64_t batch_size[KV_BATCH_BUCKETS];
 	struct crpc_hist queue, wire, peer; /**< Round trips in three parts, ns. */
 };
+
+/** Phases of a daemon's turn, in their order (daemon.h). */
+enum kv_turn_phase {
+	KV_TURN_NET_POLL,
+	KV_TURN_NET_RECV,
+	KV_TURN_MATES,
+	KV_TURN_CLIENTS,
+	KV_TURN_SEND,
+	KV_TURN_PHASES,
+};
+
+/** A phase in one word. */
+const char *kv_turn_phase_name(uint32_t phase);
 
 /** One daemon in the measured window, and where it sits. */
 struct kv_daemon_counts {
@@ -27,6 +47,9 @@ struct kv_daemon_counts {
 	uint64_t failed;         /**< Requests that ended with an error. */
 	uint64_t bad;            /**< Malformed requests. */
 	uint64_t waited;         /**< Requests that waited for room. */
+	uint64_t timed;          /**< Turns whose phases were timed. */
+	uint64_t phase_ns[KV_TURN_PHASES]; /**< In those. */
+	uint64_t taken[KV_TAKEN_BUCKETS];  /**< Turns by the requests of clients that they took. */
 	uint32_t lcore, cpu;
 	int32_t node;     /**< NUMA node of its lcore; -1: unknown. */
 	uint32_t clients; /**< That it is home of. */

@@ -116,11 +116,14 @@ static void
 daemons_are_kept_and_summed(void **state)
 {
 	struct kv_result *r = sample(0), *t = calloc(1, sizeof(*t));
-	const struct kv_net_counts net = {.batches = 7};
-	struct kv_daemon_counts c = {.turns = 10, .busy = 4, .mates = 3, .ranks = 2, .keys = 100};
+	const struct kv_net_counts net = {.batches = 7, .again = 2, .batch_size = {1, 2}};
+	struct kv_daemon_counts c = {.turns = 10, .busy = 4, .mates = 3, .ranks = 2, .keys = 100,
+		.timed = 2};
 	uint32_t i;
 
 	assert_non_null(t);
+	c.phase_ns[KV_TURN_SEND] = 50;
+	c.taken[3] = 6;
 	for (i = 0; i < 2; i++) {
 		c.path[KV_LOCAL] = 5 + i;
 		c.path[KV_FORWARDED] = 20;
@@ -131,12 +134,17 @@ daemons_are_kept_and_summed(void **state)
 	assert_int_equal(r->sum.path[KV_LOCAL], 11);
 	assert_int_equal(r->served, 11 + 40 + 6 + 4);
 	assert_int_equal(r->net.batches, 100 + 14);
+	assert_int_equal(r->net.again, 4);
+	assert_int_equal(r->net.batch_size[1], 4);
 	kv_result_add(t, r);
 	kv_result_add(t, r);
 	assert_int_equal(t->daemons, 4);
 	assert_int_equal(t->sum.path[KV_FORWARDED], 80);
 	assert_int_equal(t->sum.turns, 40);
 	assert_int_equal(t->sum.keys, 400);
+	assert_int_equal(t->sum.timed, 8);
+	assert_int_equal(t->sum.phase_ns[KV_TURN_SEND], 200);
+	assert_int_equal(t->sum.taken[3], 24);
 	free(r);
 	free(t);
 }
@@ -224,6 +232,11 @@ json_line_has_every_key(void **state)
 	number(o, "offered_ops_per_s", NULL, NULL);
 	number(o, "lag_us", NULL, NULL);
 	number(o, "requests", "of_daemons", NULL);
+	number(o, "loop", "timed_turns", NULL);
+	for (i = 0; i < KV_TURN_PHASES; i++)
+		number(o, "loop", "phase_mean_ns", kv_turn_phase_name((uint32_t)i));
+	assert_int_equal(json_array_size(json_object_get(json_object_get(o, "net"), "batch_size")),
+		KV_BATCH_BUCKETS);
 	assert_true(number(o, "remote_ops_per_s", NULL, NULL) == 1000);
 	for (i = 0; i < CRPC_DIM(quantiles); i++) {
 		assert_true(number(o, "lat_us", "local", quantiles[i]) >= 2);
