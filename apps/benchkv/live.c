@@ -172,9 +172,9 @@ add_histogram(struct rte_tel_data *d, const char *name, const uint64_t *bucket, 
 	rte_tel_data_add_dict_container(d, name, list, 0);
 }
 
-/* Mean time of each phase in the turns that were timed, ns. */
+/* Time of each phase in the turns that were timed, or its mean, ns. */
 static void
-add_phases(struct rte_tel_data *d, const uint64_t *ns, uint64_t timed)
+add_phases(struct rte_tel_data *d, const char *name, const uint64_t *ns, uint64_t turns)
 {
 	struct rte_tel_data *dict = rte_tel_data_alloc();
 	uint32_t i;
@@ -184,8 +184,8 @@ add_phases(struct rte_tel_data *d, const uint64_t *ns, uint64_t timed)
 	rte_tel_data_start_dict(dict);
 	for (i = 0; i < KV_TURN_PHASES; i++)
 		rte_tel_data_add_dict_u64(
-			dict, kv_turn_phase_name(i), timed == 0 ? 0 : ns[i] / timed);
-	rte_tel_data_add_dict_container(d, "phase_mean_ns", dict, 0);
+			dict, kv_turn_phase_name(i), turns == 0 ? 0 : ns[i] / turns);
+	rte_tel_data_add_dict_container(d, name, dict, 0);
 }
 
 /* Which daemons are asked for: "" all, else one number and nothing else. */
@@ -231,7 +231,8 @@ handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 		word[KV_LIVE_LOCAL] + word[KV_LIVE_FORWARDED] + word[KV_LIVE_REMOTE]);
 	for (i = 0; i < KV_LIVE_WORDS; i++)
 		rte_tel_data_add_dict_u64(d, names[i], word[i]);
-	add_phases(d, ns, word[KV_LIVE_TIMED]);
+	add_phases(d, "phase_ns", ns, 1);
+	add_phases(d, "phase_mean_ns", ns, word[KV_LIVE_TIMED]);
 	add_histogram(d, "taken_per_turn", taken, KV_TAKEN_BUCKETS);
 	add_histogram(d, "net_batch_size", batch, CRPC_COPYRPC_BATCH_BUCKETS);
 	return 0;
