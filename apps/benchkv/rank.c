@@ -392,7 +392,8 @@ idle_policy(const struct kv_rank *r)
 
 	if (r->opt.idle == KV_IDLE_POLL)
 		return CRPC_IDLE_POLL;
-	if (r->opt.idle == KV_IDLE_YIELD || r->shared)
+	/* Another rank, or another lcore of ours, uses the same core. */
+	if (r->opt.idle == KV_IDLE_YIELD || r->shared || CPU_COUNT(&r->cores) < (int)r->seats)
 		return CRPC_IDLE_YIELD;
 	/* Client processes need a core too. */
 	return r->opt.serve != 0 && CPU_COUNT(&r->cores) >= online ? CRPC_IDLE_YIELD

@@ -180,8 +180,8 @@ run(const struct kv_case *c)
 int
 main(int argc, char **argv)
 {
-	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-shconf"}, (char[]){"--no-pci"},
-		(char[]){"-m"}, (char[]){"32"}, (char[]){"--no-telemetry"},
+	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-shconf"},
+		(char[]){"--no-pci"}, (char[]){"-m"}, (char[]){"32"}, (char[]){"--no-telemetry"},
 		(char[]){"--file-prefix=crpc_count_kv"}, (char[]){"--log-level=4"}};
 	size_t i;
 	int rc = 1;
