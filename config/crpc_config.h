@@ -85,6 +85,20 @@
 #define CRPC_COPYRPC_RING_MIN 4096
 #define CRPC_COPYRPC_RING_MAX (1u << 30)
 
+/* ---- lib/tensor, lib/tensor_rpc ---- */
+
+/** Dimensions of an array. */
+#define CRPC_TENSOR_RANK_MAX 8
+/** Elements of an array, those that a stride of 0 repeats counted as often as they appear. */
+#define CRPC_TENSOR_ELEMS_MAX (UINT64_C(1) << 40)
+/** Segments that a descriptor can name. */
+#define CRPC_TENSOR_SEGMENTS_MAX 64
+/** Arrays and operations of one batch. */
+#define CRPC_TENSOR_BATCH_TENSORS_MAX 64
+#define CRPC_TENSOR_BATCH_OPS_MAX 64
+/** Arrays of one operation, outputs included. */
+#define CRPC_TENSOR_OP_ARGS_MAX 4
+
 _Static_assert(CRPC_CACHE_GUARD % CRPC_CACHE_LINE == 0, "a guard is whole lines");
 _Static_assert((CRPC_SPSC_DEPTH_MAX & (CRPC_SPSC_DEPTH_MAX - 1)) == 0, "a power of two");
 _Static_assert(2 * CRPC_FLUX_WINDOW_MAX <= CRPC_SPSC_DEPTH_MAX, "a ring holds two windows");

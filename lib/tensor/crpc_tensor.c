@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Loops here make at most eight turns. Unrolled and made vectors of, they would be four times as
+ * much code, and fetching code is what a message costs that comes now and then.
+ */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#pragma GCC optimize("O2", "no-tree-vectorize")
+#endif
+
+#include <errno.h>
+#include <string.h>
+
+#include "crpc_log.h"
+#include "crpc_tensor.h"
+
+/* Offsets and lengths stay below it, so that their sum with a base is no pointer overflow. */
+#define BYTES_MAX ((uint64_t)INT64_MAX)
+
+_Static_assert(CRPC_TENSOR_RANK_MAX <= UINT8_MAX, "rank is a byte");
+_Static_assert(CRPC_TENSOR_ELEMS_MAX <= BYTES_MAX / 8, "the bytes of all elements can be counted");
+
+/*
+ * Every refusal is a function of its own, out of the way of what is in order: the code of a message
+ * that comes now and then is not in the caches, and what counts is how little of it there is.
+ */
+#define REFUSAL static __attribute__((cold, noinline)) int
+
+/* ---- what follows from shape and strides ---- */
+
+REFUSAL
+refuse_many(const uint64_t *shape, uint32_t i)
+{
+	crpc_err("tensor: shape[%u] is %llu: more than %llu elements", i,
+			(unsigned long long)shape[i], (unsigned long long)CRPC_TENSOR_ELEMS_MAX);
+	return -EOVERFLOW;
+}
+
+REFUSAL
+refuse_wide(void)
+{
+	crpc_err("tensor: shape and strides span more than 2^63 bytes");
+	return -EOVERFLOW;
+}
+
+/*
+ * Multiply the number of elements by one more dimension; one of 0 sets *empty and counts as 1, so
+ * that the limit holds for the others too.
+ */
+static inline bool
+count_dim(uint64_t *elems, uint64_t dim, bool *empty)
+{
+	if (dim == 0) {
+		*empty = true;
+		return true;
+	}
+	return dim <= CRPC_TENSOR_ELEMS_MAX && !__builtin_mul_overflow(*elems, dim, elems) &&
+	       *elems <= CRPC_TENSOR_ELEMS_MAX;
+}
+
+/* Bytes from the first element's first to the last one's last. Strides are not below 0. */
+static int
+count_bytes(const struct crpc_tensor *t, uint32_t size, uint64_t *bytes)
+{
+	uint64_t elems = 1, step, last = 0;
+	uint32_t i;
+	bool empty = false, wide = false;
+
+	for (i = 0; i < t->rank; i++) {
+		if (!count_dim(&elems, t->shape[i], &empty))
+			return refuse_many(t->shape, i);
+		wide |= __builtin_mul_overflow(t->shape[i] - 1, (uint64_t)t->stride[i], &step);
+		wide |= __builtin_add_overflow(last, step, &last);
+	}
+	*bytes = 0;
+	if (empty) /* and then strides may be any */
+		return 0;
+	if (wide || __builtin_add_overflow(last, 1, &last) ||
+			__builtin_mul_overflow(last, size, bytes) || *bytes > BYTES_MAX)
+		return refuse_wide();
+	return 0;
+}
+
+REFUSAL
+refuse_field(const struct crpc_tensor *t)
+{
+	uint32_t i, size = crpc_tensor_dtype_size(t->dtype);
+
+	if (size == 0)
+		crpc_err("tensor: type %u is none: expected 1 to %d", t->dtype, CRPC_TENSOR_F64);
+	else if (t->rank > CRPC_TENSOR_RANK_MAX)
+		crpc_err("tensor: rank %u: expected at most %d", t->rank, CRPC_TENSOR_RANK_MAX);
+	else if (t->offset % size != 0)
+		crpc_err("tensor: offset %llu: expected a multiple of the element's %u bytes",
+				(unsigned long long)t->offset, size);
+	for (i = 0; i < t->rank && t->rank <= CRPC_TENSOR_RANK_MAX; i++) {
+		if (t->stride[i] < 0)
+			crpc_err("tensor: stride[%u] is %lld: expected 0 or more", i,
+					(long long)t->stride[i]);
+	}
+	return -EINVAL;
+}
+
+/* Type, rank, offset and strides by themselves. */
+static int
+check_fields(const struct crpc_tensor *t, uint32_t size)
+{
+	int64_t sign = 0;
+	uint32_t i;
+
+	if (size == 0 || t->rank > CRPC_TENSOR_RANK_MAX || (t->offset & (size - 1)) != 0)
+		return refuse_field(t);
+	for (i = 0; i < t->rank; i++)
+		sign |= t->stride[i];
+	return sign < 0 ? refuse_field(t) : 0;
+}
+
+REFUSAL
+refuse_frame(const struct crpc_tensor *t)
+{
+	if (t->magic != CRPC_TENSOR_MAGIC || t->version != CRPC_TENSOR_VERSION)
+		crpc_err("tensor: magic 0x%x version %u: expected 0x%x version %u", t->magic,
+				t->version, CRPC_TENSOR_MAGIC, CRPC_TENSOR_VERSION);
+	else
+		crpc_err("tensor: a byte that must be 0 is not, rank %u", t->rank);
+	return -EPROTO;
+}
+
+/* Head and unused places: whatever is not said is 0, so that a later version can say it. */
+static int
+check_frame(const struct crpc_tensor *t)
+{
+	uint64_t rest = t->zero | t->zero2;
+	uint32_t i;
+
+	for (i = t->rank; i < CRPC_TENSOR_RANK_MAX; i++)
+		rest |= t->shape[i] | (uint64_t)t->stride[i];
+	if (t->magic != CRPC_TENSOR_MAGIC || t->version != CRPC_TENSOR_VERSION || rest != 0)
+		return refuse_frame(t);
+	return 0;
+}
+
+REFUSAL
+refuse_place(const struct crpc_tensor *t, const struct crpc_tensor_space *space)
+{
+	if (t->segment >= space->count || space->segment[t->segment].base == NULL) {
+		crpc_err("tensor: segment %u is not there: expected one of %u", t->segment,
+				space->count);
+		return -ENOENT;
+	}
+	crpc_err("tensor: %llu bytes at %llu: segment %u has %llu", (unsigned long long)t->length,
+			(unsigned long long)t->offset, t->segment,
+			(unsigned long long)space->segment[t->segment].size);
+	return -ERANGE;
+}
+
+static int
+check_place(const struct crpc_tensor *t, const struct crpc_tensor_space *space)
+{
+	const struct crpc_tensor_segment *seg = &space->segment[t->segment];
+
+	if (t->segment >= space->count || seg->base == NULL || t->offset > seg->size ||
+			t->length > seg->size - t->offset)
+		return refuse_place(t, space);
+	return 0;
+}
+
+REFUSAL
+refuse_overlap(uint64_t stride, uint64_t span)
+{
+	crpc_err("tensor: stride %llu is below the %llu elements that it must step over: the array "
+		 "can be read, not written",
+			(unsigned long long)stride, (unsigned long long)span);
+	return -ENOTUNIQ;
+}
+
+/*
+ * Refuse what may write an element twice. Sorted by stride, a dimension that steps over all that
+ * the smaller ones span cannot meet them. Some arrays without overlap fail this, such as two
+ * strides of 2 and 3; to tell them apart in general is a hard number problem.
+ */
+static int
+check_unique(const struct crpc_tensor *t)
+{
+	uint64_t shape[CRPC_TENSOR_RANK_MAX], stride[CRPC_TENSOR_RANK_MAX], span = 1;
+	uint32_t i, k, n = 0;
+
+	if (crpc_tensor_is_contiguous(t))
+		return 0;
+	for (i = 0; i < t->rank; i++) {
+		if (t->shape[i] == 1)
+			continue;
+		for (k = n++; k > 0 && stride[k - 1] > (uint64_t)t->stride[i]; k--) {
+			stride[k] = stride[k - 1];
+			shape[k] = shape[k - 1];
+		}
+		stride[k] = (uint64_t)t->stride[i];
+		shape[k] = t->shape[i];
+	}
+	for (i = 0; i < n; i++) {
+		if (stride[i] < span)
+			return refuse_overlap(stride[i], span);
+		span += (shape[i] - 1) * stride[i]; /* bounded by length */
+	}
+	return 0;
+}
+
+REFUSAL
+refuse_length(const struct crpc_tensor *t, uint64_t bytes)
+{
+	crpc_err("tensor: length %llu: shape and strides make %llu bytes",
+			(unsigned long long)t->length, (unsigned long long)bytes);
+	return -EINVAL;
+}
+
+int
+crpc_tensor_check(const struct crpc_tensor *t, const struct crpc_tensor_space *space, uint32_t how)
+{
+	uint32_t size = crpc_tensor_dtype_size(t->dtype);
+	uint64_t bytes;
+	int rc = check_frame(t);
+
+	if (rc == 0)
+		rc = check_fields(t, size);
+	if (rc == 0)
+		rc = count_bytes(t, size, &bytes);
+	if (rc != 0)
+		return rc;
+	if (t->length != bytes)
+		return refuse_length(t, bytes);
+	rc = check_place(t, space);
+	if (rc == 0 && (how & CRPC_TENSOR_WRITE) != 0)
+		rc = check_unique(t);
+	return rc;
+}
+
+int
+crpc_tensor_take(struct crpc_tensor *t, const void *bytes, const struct crpc_tensor_space *space,
+		uint32_t how)
+{
+	memcpy(t, bytes, sizeof(*t));
+	/* The compiler must not read the other side's bytes again in place of the copy. */
+	__asm__ __volatile__("" : : "r"(t) : "memory");
+	return crpc_tensor_check(t, space, how);
+}
+
+/* ---- building ---- */
+
+REFUSAL
+refuse_offset(const struct crpc_tensor *t)
+{
+	crpc_err("tensor: offset %llu is beyond 2^63", (unsigned long long)t->offset);
+	return -EOVERFLOW;
+}
+
+/* Check a descriptor that is whole but for its length, complete it, and hand it over. */
+static int
+finish(struct crpc_tensor *dst, struct crpc_tensor *t)
+{
+	uint32_t size = crpc_tensor_dtype_size(t->dtype);
+	int rc = check_fields(t, size);
+
+	if (rc == 0)
+		rc = count_bytes(t, size, &t->length);
+	if (rc != 0)
+		return rc;
+	if (t->offset > BYTES_MAX - t->length)
+		return refuse_offset(t);
+	*dst = *t;
+	return 0;
+}
+
+REFUSAL
+refuse_rank(uint32_t rank)
+{
+	crpc_err("tensor: rank %u: expected at most %d", rank, CRPC_TENSOR_RANK_MAX);
+	return -EINVAL;
+}
+
+static int
+check_rank(uint32_t rank)
+{
+	return rank <= CRPC_TENSOR_RANK_MAX ? 0 : refuse_rank(rank);
+}
+
+/* Shape, strides and length of an array without gaps. A dimension of 0 counts as 1 in strides. */
+static int
+set_dense(struct crpc_tensor *t, uint32_t size, uint32_t rank, const uint64_t *shape)
+{
+	uint64_t step = 1;
+	uint32_t i;
+	bool empty = false;
+
+	t->rank = (uint8_t)rank;
+	for (i = rank; i-- > 0;) {
+		t->shape[i] = shape[i];
+		t->stride[i] = (int64_t)step;
+		if (!count_dim(&step, shape[i], &empty))
+			return refuse_many(shape, i);
+	}
+	t->length = empty ? 0 : step * size; /* limits of both: no overflow */
+	return 0;
+}
+
+int
+crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
+		const uint64_t *shape, uint32_t segment, uint64_t offset)
+{
+	struct crpc_tensor t = {.magic = CRPC_TENSOR_MAGIC,
+			.version = CRPC_TENSOR_VERSION,
+			.dtype = (uint8_t)dtype,
+			.segment = segment,
+			.offset = offset};
+	uint32_t size = crpc_tensor_dtype_size(dtype);
+	int rc = check_rank(rank);
+
+	if (rc != 0)
+		return rc;
+	if (size == 0 || (offset & (size - 1)) != 0)
+		return refuse_field(&t);
+	rc = set_dense(&t, size, rank, shape);
+	if (rc != 0)
+		return rc;
+	if (offset > BYTES_MAX - t.length)
+		return refuse_offset(&t);
+	*dst = t;
+	return 0;
+}
+
+int
+crpc_tensor_init_strided(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
+		const uint64_t *shape, const int64_t *stride, uint32_t segment, uint64_t offset)
+{
+	struct crpc_tensor t = {.magic = CRPC_TENSOR_MAGIC,
+			.version = CRPC_TENSOR_VERSION,
+			.dtype = (uint8_t)dtype,
+			.rank = (uint8_t)rank,
+			.segment = segment,
+			.offset = offset};
+	int rc = check_rank(rank);
+
+	if (rc != 0)
+		return rc;
+	if (rank != 0) {
+		memcpy(t.shape, shape, rank * sizeof(shape[0]));
+		memcpy(t.stride, stride, rank * sizeof(stride[0]));
+	}
+	return finish(dst, &t);
+}
+
+int
+crpc_tensor_view(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
+		const uint64_t *shape)
+{
+	struct crpc_tensor t = *src;
+	int rc = check_rank(rank);
+
+	memset(t.shape, 0, sizeof(t.shape));
+	memset(t.stride, 0, sizeof(t.stride));
+	if (rc == 0)
+		rc = set_dense(&t, crpc_tensor_dtype_size(t.dtype), rank, shape);
+	if (rc != 0)
+		return rc;
+	if (!crpc_tensor_is_contiguous(src) || crpc_tensor_elems(&t) != crpc_tensor_elems(src)) {
+		crpc_err("tensor: a view needs an array without gaps of as many elements: %llu, "
+			 "found %llu%s",
+				(unsigned long long)crpc_tensor_elems(&t),
+				(unsigned long long)crpc_tensor_elems(src),
+				crpc_tensor_is_contiguous(src) ? "" : " with gaps");
+		return -EINVAL;
+	}
+	return finish(dst, &t);
+}
+
+int
+crpc_tensor_slice(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t dim,
+		uint64_t first, uint64_t count, uint64_t step)
+{
+	struct crpc_tensor t = *src;
+	uint64_t have, size = crpc_tensor_dtype_size(src->dtype);
+
+	if (dim >= src->rank || step == 0) {
+		crpc_err("tensor: slice of dimension %u of %u by steps of %llu", dim, src->rank,
+				(unsigned long long)step);
+		return -EINVAL;
+	}
+	have = src->shape[dim];
+	if (count != 0 && (first >= have || (count - 1) > (have - 1 - first) / step)) {
+		crpc_err("tensor: slice of %llu entries from %llu on by steps of %llu: dimension "
+			 "%u has %llu",
+				(unsigned long long)count, (unsigned long long)first,
+				(unsigned long long)step, dim, (unsigned long long)have);
+		return -ERANGE;
+	}
+	t.shape[dim] = count;
+	/* Both products stay within the span of *src. An array without elements spans nothing. */
+	if (count > 1 && src->length != 0)
+		t.stride[dim] *= (int64_t)step;
+	if (count != 0 && src->length != 0)
+		t.offset += first * (uint64_t)src->stride[dim] * size;
+	return finish(dst, &t);
+}
+
+int
+crpc_tensor_transpose(struct crpc_tensor *dst, const struct crpc_tensor *src, const uint32_t *perm)
+{
+	struct crpc_tensor t = *src;
+	uint32_t i, from, seen = 0;
+
+	for (i = 0; i < src->rank; i++) {
+		from = perm != NULL ? perm[i] : src->rank - 1u - i;
+		if (from >= src->rank || (seen & 1u << from) != 0) {
+			crpc_err("tensor: perm[%u] is %u: expected each of 0 to %d once", i, from,
+					src->rank - 1);
+			return -EINVAL;
+		}
+		seen |= 1u << from;
+		t.shape[i] = src->shape[from];
+		t.stride[i] = src->stride[from];
+	}
+	return finish(dst, &t);
+}
+
+int
+crpc_tensor_broadcast(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
+		const uint64_t *shape)
+{
+	struct crpc_tensor t = *src;
+	uint32_t i, k;
+
+	if (rank < src->rank || rank > CRPC_TENSOR_RANK_MAX) {
+		crpc_err("tensor: broadcast from rank %u to %u: expected no less, and at most %d",
+				src->rank, rank, CRPC_TENSOR_RANK_MAX);
+		return -EINVAL;
+	}
+	t.rank = (uint8_t)rank;
+	for (i = 0; i < rank; i++) {
+		t.shape[i] = shape[i];
+		t.stride[i] = 0;
+		if (i < rank - src->rank)
+			continue;
+		k = i - (rank - src->rank);
+		if (src->shape[k] == shape[i]) {
+			t.stride[i] = src->stride[k];
+		} else if (src->shape[k] != 1) {
+			crpc_err("tensor: broadcast of dimension %u from %llu to %llu: expected 1 "
+				 "or the same",
+					k, (unsigned long long)src->shape[k],
+					(unsigned long long)shape[i]);
+			return -EINVAL;
+		}
+	}
+	return finish(dst, &t);
+}
+
+/* ---- asking ---- */
+
+uint64_t
+crpc_tensor_elems(const struct crpc_tensor *t)
+{
+	uint64_t n = 1;
+	uint32_t i;
+
+	for (i = 0; i < t->rank; i++)
+		n *= t->shape[i];
+	return n;
+}
+
+bool
+crpc_tensor_is_contiguous(const struct crpc_tensor *t)
+{
+	uint64_t step = 1;
+	uint32_t i;
+
+	if (t->length == 0)
+		return true;
+	for (i = t->rank; i-- > 0;) {
+		if (t->shape[i] != 1 && (uint64_t)t->stride[i] != step)
+			return false;
+		step *= t->shape[i];
+	}
+	return true;
+}
+
+bool
+crpc_tensor_same_shape(const struct crpc_tensor *a, const struct crpc_tensor *b)
+{
+	return a->rank == b->rank && memcmp(a->shape, b->shape, sizeof(a->shape)) == 0;
+}
+
+bool
+crpc_tensor_equal(const struct crpc_tensor *a, const struct crpc_tensor *b)
+{
+	uint32_t i;
+
+	if (a->dtype != b->dtype || a->segment != b->segment || a->offset != b->offset ||
+			a->length != b->length || !crpc_tensor_same_shape(a, b))
+		return false;
+	for (i = 0; i < a->rank; i++) {
+		if (a->shape[i] > 1 && a->stride[i] != b->stride[i])
+			return false;
+	}
+	return true;
+}
+
+bool
+crpc_tensor_overlap(const struct crpc_tensor *a, const struct crpc_tensor *b)
+{
+	return a->segment == b->segment && a->length != 0 && b->length != 0 &&
+	       a->offset < b->offset + b->length && b->offset < a->offset + a->length;
+}
