@@ -189,7 +189,7 @@ function check_include(	name) {
 	sub(/[>"].*/, "", name)
 	if (name ~ /^infiniband\// && file !~ /^(drivers|test)\//)
 		report(FNR, "dependency", name " - only drivers/ know verbs")
-	if (name ~ /^rte_/ && file ~ /^lib\/(common|shm|ipc|spsc|tensor)\// &&
+	if (name ~ /^rte_/ && file ~ /^lib\/(common|shm|ipc|spsc|tensor|tensor_rpc)\// &&
 	    file != "lib/common/crpc_compat.h")
 		report(FNR, "dependency", name " - this library runs without DPDK")
 	if (name ~ /^rte_/ && file ~ /^drivers\/soft_mlx5\//)
