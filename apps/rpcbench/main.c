@@ -15,6 +15,7 @@
 
 static const struct rpb_layer *const layers[] = {
 	&rpb_layer_ipc,
+	&rpb_layer_tensor,
 };
 
 static _Atomic int interrupted;

@@ -11,6 +11,7 @@
  *     main.c      finds the layer, starts the second process and the EAL
  *     pair.c      the second process
  *     ipc*.c      layer ipc: options, slices, results; lane_*.c: what it compares
+ *     tensor*.c   layer tensor
  *
  * A layer parses its options before anything is started, then runs on the first lcore, which is the
  * calling thread, with a second process for the second lcore if it wants one.
@@ -42,6 +43,7 @@ struct rpb_layer {
 };
 
 extern const struct rpb_layer rpb_layer_ipc;
+extern const struct rpb_layer rpb_layer_tensor;
 
 /** True after SIGINT or SIGTERM: finish the slice, tell what is known, leave. */
 bool rpb_interrupted(void);

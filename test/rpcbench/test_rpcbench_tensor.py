@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""rpcbench tensor from outside: bad input ends with one line and code 2; every way that is built
+passes arrays whose elements are all compared; each result line has the keys that readers count on, and
+the stages add up; a signal and a killed second process end it in time; nothing is left behind."""
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+KEYS = ['app', 'version', 'commit', 'cpu', 'lcores', 'state', 'steal_pct', 'noisy', 'repeats', 'layer',
+        'transport', 'clients', 'endpoints', 'depth', 'size', 'mode', 'stage', 'ledger', 'latency', 'ratio_tensor',
+        'ratio_line', 'ratio_memcpy']
+STAGES = ['serialize', 'send', 'receive', 'deserialize', 'total', 'read']
+OURS = ['tensor_f32', 'tensor_f32_copied', 'tensor_bf16']
+PEERS = [f'{form}_zmq_{way}' for form in ('raw', 'msgpack_bin', 'msgpack_elements') for way in ('ipc', 'tcp')]
+BAD = [(['--size', '6'], 'not a multiple of 4'), (['--size', '0'], 'give 4 to'), (['--size', '1G'], 'give 4 to'),
+       (['--transport', 'fax'], 'tensor_bf16'), (['--repeat', '0'], 'give 1 to 1000'), (['--repeat'], 'needs a value'),
+       (['--slice-ms', 'x'], "'x' is not a whole number"), (['--json', '/no/such/file'], '/no/such/file'),
+       (['--clients', '2'], '--clients')]
+problems = []
+
+
+def problem(text):
+    problems.append(text)
+    print('PROBLEM:', text)
+
+
+def command(program, args):
+    return [program, '--no-huge', '--', 'tensor', *args]
+
+
+def run(program, args):
+    return subprocess.run(command(program, args), capture_output=True, text=True, timeout=200)
+
+
+def left_behind():
+    return glob.glob('/dev/shm/*rpcbench*.t[0-9]*')
+
+
+def bad_input(program):
+    for args, said in BAD:
+        r = run(program, args)
+        if r.returncode != 2 or said not in r.stderr or r.stderr.count('\n') != 1 or r.stdout:
+            problem(f'{args}: code {r.returncode}, stderr {r.stderr!r}')
+
+
+def built(program):
+    """The ways of this build; those that it lacks are refused with their packages."""
+    text = run(program, ['--help']).stdout
+    if 'usage: rpcbench' not in text:
+        problem(f'--help: {text!r}')
+    missing = [line.split()[0] for line in text.splitlines() if ' is not in this build' in line]
+    for name in missing:
+        r = run(program, ['--transport', name])
+        if r.returncode != 2 or 'install lib' not in r.stderr:
+            problem(f'{name}: code {r.returncode}, stderr {r.stderr!r}')
+    return [way for way in OURS + PEERS if way not in missing]
+
+
+def measure(program, ways, size, args=()):
+    with tempfile.TemporaryDirectory() as tmp:
+        out = os.path.join(tmp, 'out.jsonl')
+        r = run(program, ['--size', str(size), '--slice-ms', '1', '--repeat', '2', '--json', out, *args])
+        if r.returncode != 0:
+            problem(f'{size} {args}: code {r.returncode}, {r.stdout[-2000:]} {r.stderr[-2000:]}')
+            return
+        rows = [json.loads(line) for line in open(out)]
+    stages = {(row['transport'], row['stage']): row for row in rows}
+    if set(stages) != {(way, stage) for way in ways for stage in STAGES} | {('memcpy', 'total')}:
+        problem(f'{size} {args}: results of {sorted(stages)}')
+        return
+    for (way, stage), row in stages.items():
+        if way == 'memcpy':
+            continue
+        f = row['latency']
+        lacking = [k for k in KEYS if k not in row]
+        if lacking or row['size'] != size or not 0 <= f['min'] <= f['median'] <= f['max'] or f['unit'] != 'us':
+            problem(f'{size}: incomplete, {lacking} {row}')
+    for way in ways:
+        # Of the fastest slices: each stage's is part of some pass, so none is longer than the longest total.
+        longest = stages[way, 'total']['latency']['max']
+        if not longest > 0 or any(stages[way, s]['latency']['min'] > longest for s in STAGES[:4]):
+            problem(f'{size}: a stage of {way} takes longer than the whole')
+
+
+def interrupted(program):
+    p = subprocess.Popen(command(program, ['--transport', 'tensor_f32', '--repeat', '1000', '--size', '4000']),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(3)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    if p.returncode != 0 or 'interrupted' not in err or '  tensor_f32 ' not in out:
+        problem(f'SIGINT: code {p.returncode}, {out!r} {err!r}')
+
+
+def killed(program):
+    for victim in ('second', 'first'):
+        p = subprocess.Popen(command(program, ['--transport', 'tensor_bf16', '--repeat', '1000', '--size', '4000']),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(3)
+        child = subprocess.run(['pgrep', '-P', str(p.pid)], capture_output=True, text=True).stdout.split()
+        if len(child) != 1:
+            problem(f'{victim}: expected one second process, found {child}')
+            p.kill()
+            continue
+        os.kill(int(child[0]) if victim == 'second' else p.pid, signal.SIGKILL)
+        out, err = p.communicate(timeout=90)
+        if victim == 'second' and (p.returncode != 1 or 'signal 9' not in err):
+            problem(f'second process killed: code {p.returncode}, {err!r}')
+        for _ in range(300):
+            if not left_behind() and not os.path.exists(f'/proc/{child[0]}'):
+                break
+            time.sleep(0.1)
+        else:
+            problem(f'{victim} killed: left behind: {left_behind()}')
+
+
+def main():
+    program = sys.argv[1]
+    if len(os.sched_getaffinity(0)) < 2:
+        print('two cores are needed')
+        return 77
+    for path in left_behind():
+        os.unlink(path)
+    bad_input(program)
+    ways = built(program)
+    measure(program, ways, 400000)
+    measure(program, OURS, 4, ['--transport', ','.join(OURS)])
+    measure(program, OURS[:1], 10000000, ['--transport', OURS[0]])
+    interrupted(program)
+    killed(program)
+    if left_behind():
+        problem(f'left behind: {left_behind()}')
+    print(f'{len(problems)} problems; ways {ways}')
+    return 1 if problems else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
