@@ -2,7 +2,6 @@
 /* Setup, inspection and the CPU's hints: everything of the rings that is not on a datapath. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -10,6 +9,7 @@
 #include "crpc_log.h"
 #include "crpc_spsc.h"
 #include "crpc_spsc_block.h"
+#include "spsc_private.h"
 
 /* CPUID 80000001h ECX: PREFETCHW; CPUID 7.0 ECX: CLDEMOTE. */
 #define CPUID_EXT_ECX_PREFETCHW (1u << 8)
@@ -128,20 +128,6 @@ crpc_spsc_memsize(const struct crpc_spsc_attr *attr)
 	return (ssize_t)crpc_align_up(CRPC_SPSC_DATA_OFFSET + data_len(attr), CRPC_CACHE_GUARD);
 }
 
-static int
-mem_check(const void *mem, size_t len, size_t need)
-{
-	if ((uintptr_t)mem % CRPC_CACHE_GUARD != 0) {
-		crpc_err("ring memory %p is not aligned to %u bytes", mem, CRPC_CACHE_GUARD);
-		return -EINVAL;
-	}
-	if (len < need) {
-		crpc_err("ring memory has %zu bytes, %zu are needed", len, need);
-		return -ENOSPC;
-	}
-	return 0;
-}
-
 int
 crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 {
@@ -153,7 +139,7 @@ crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 
 	if (need < 0)
 		return (int)need;
-	rc = mem_check(mem, len, (size_t)need);
+	rc = spsc_mem_check(mem, len, (size_t)need);
 	if (rc != 0)
 		return rc;
 	memset(mem, 0, (size_t)need);
@@ -187,7 +173,7 @@ hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len)
 	ssize_t need;
 	int rc;
 
-	rc = mem_check(mem, len, CRPC_SPSC_DATA_OFFSET);
+	rc = spsc_mem_check(mem, len, CRPC_SPSC_DATA_OFFSET);
 	if (rc != 0)
 		return rc;
 	memcpy(h, mem, sizeof(*h));
@@ -202,7 +188,7 @@ hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len)
 	need = crpc_spsc_memsize(&a);
 	if (need < 0)
 		return (int)need;
-	return mem_check(mem, len, (size_t)need);
+	return spsc_mem_check(mem, len, (size_t)need);
 }
 
 static _Atomic uint32_t *
@@ -339,20 +325,6 @@ crpc_spsc_count(const struct crpc_spsc_cons *c)
 	return n - c->taken;
 }
 
-/* Say one violation. */
-static unsigned int crpc_printf(2, 3)
-say(FILE *out, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (out != NULL) {
-		va_start(ap, fmt);
-		vfprintf(out, fmt, ap);
-		va_end(ap);
-	}
-	return 1;
-}
-
 /* Every flag is what the two positions imply: valid from the consumer's block to the producer's. */
 static unsigned int
 check_flags(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, uint32_t per, FILE *out)
@@ -371,7 +343,8 @@ check_flags(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, uint
 					: (uint64_t)(uint32_t)(lap - 1) << 3 | per)
 			   : here;
 		if (flag != want)
-			bad += say(out, "block %zu: flag 0x%" PRIx64 ", expected 0x%" PRIx64 "\n",
+			bad += spsc_say(out,
+				"block %zu: flag 0x%" PRIx64 ", expected 0x%" PRIx64 "\n",
 				(size_t)(b - c->slots) / c->block, flag, want);
 		left -= here;
 		b = block_next(b, c->block, c->slots, c->end);
@@ -387,25 +360,27 @@ crpc_spsc_check(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, 
 	unsigned int bad = 0;
 
 	if (p->variant != c->variant || p->depth != c->depth || p->esize != c->esize)
-		return (int)say(out, "the ends are of two rings: %s %u x %u, %s %u x %u\n",
+		return (int)spsc_say(out, "the ends are of two rings: %s %u x %u, %s %u x %u\n",
 			crpc_spsc_variant_name(p->variant), p->depth, p->esize,
 			crpc_spsc_variant_name(c->variant), c->depth, c->esize);
 	if (p->next != p->published)
-		bad += say(out, "%u messages are unpublished\n", p->next - p->published);
+		bad += spsc_say(out, "%u messages are unpublished\n", p->next - p->published);
 	if (c->next != c->freed)
-		bad += say(out, "%u messages are peeked and not released\n", c->next - c->freed);
+		bad += spsc_say(
+			out, "%u messages are peeked and not released\n", c->next - c->freed);
 	if (p->next - c->next > (per != 0 ? p->depth + 2 * per : p->depth))
-		bad += say(out, "producer at %u, consumer at %u: more than the depth %u apart\n",
-				p->next, c->next, p->depth);
+		bad += spsc_say(out,
+			"producer at %u, consumer at %u: more than the depth %u apart\n", p->next,
+			c->next, p->depth);
 	if (c->tail != NULL && c->next - c->released > c->depth)
-		bad += say(out, "consumer at %u told %u\n", c->next, c->released);
+		bad += spsc_say(out, "consumer at %u told %u\n", c->next, c->released);
 	if (per == 0 && crpc_load_acquire(p->head) != p->published)
-		bad += say(out, "head %u, published %u\n", crpc_load_acquire(p->head),
+		bad += spsc_say(out, "head %u, published %u\n", crpc_load_acquire(p->head),
 				p->published);
 	if (c->tail != NULL && crpc_load_acquire(c->tail) != c->released)
-		bad += say(out, "tail %u, told %u\n", crpc_load_acquire(c->tail), c->released);
+		bad += spsc_say(out, "tail %u, told %u\n", crpc_load_acquire(c->tail), c->released);
 	if (p->limit - p->next > p->depth && !is_fastforward(p->variant))
-		bad += say(out, "limit %u is behind the producer at %u\n", p->limit, p->next);
+		bad += spsc_say(out, "limit %u is behind the producer at %u\n", p->limit, p->next);
 	if (per != 0)
 		bad += check_flags(p, c, per, out);
 	return (int)bad;

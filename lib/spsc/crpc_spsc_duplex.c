@@ -2,11 +2,11 @@
 /* Setup and inspection of the ring whose replies overwrite their requests. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 
 #include "crpc_log.h"
 #include "crpc_spsc.h"
 #include "crpc_spsc_duplex.h"
+#include "spsc_private.h"
 
 /* First line of the memory; the words and the messages lie where crpc_spsc_base.h says. */
 struct duplex_hdr {
@@ -45,20 +45,6 @@ crpc_spsc_duplex_memsize(const struct crpc_spsc_duplex_attr *attr)
 	return (ssize_t)crpc_align_up(CRPC_SPSC_DATA_OFFSET + (size_t)data, CRPC_CACHE_GUARD);
 }
 
-static int
-mem_check(const void *mem, size_t len, size_t need)
-{
-	if ((uintptr_t)mem % CRPC_CACHE_GUARD != 0) {
-		crpc_err("ring memory %p is not aligned to %u bytes", mem, CRPC_CACHE_GUARD);
-		return -EINVAL;
-	}
-	if (len < need) {
-		crpc_err("ring memory has %zu bytes, %zu are needed", len, need);
-		return -ENOSPC;
-	}
-	return 0;
-}
-
 static _Atomic uint32_t *
 word_at(char *base, size_t offset)
 {
@@ -74,7 +60,7 @@ crpc_spsc_duplex_init(void *mem, size_t len, const struct crpc_spsc_duplex_attr 
 
 	if (need < 0)
 		return (int)need;
-	rc = mem_check(mem, len, (size_t)need);
+	rc = spsc_mem_check(mem, len, (size_t)need);
 	if (rc != 0)
 		return rc;
 	memset(mem, 0, (size_t)need);
@@ -98,7 +84,7 @@ hdr_read(struct duplex_hdr *h, const void *mem, size_t len)
 	ssize_t need;
 	int rc;
 
-	rc = mem_check(mem, len, CRPC_SPSC_DATA_OFFSET);
+	rc = spsc_mem_check(mem, len, CRPC_SPSC_DATA_OFFSET);
 	if (rc != 0)
 		return rc;
 	memcpy(h, mem, sizeof(*h));
@@ -113,7 +99,7 @@ hdr_read(struct duplex_hdr *h, const void *mem, size_t len)
 	need = crpc_spsc_duplex_memsize(&a);
 	if (need < 0)
 		return (int)need;
-	return mem_check(mem, len, (size_t)need);
+	return spsc_mem_check(mem, len, (size_t)need);
 }
 
 static size_t
@@ -186,49 +172,35 @@ crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, siz
 	return 0;
 }
 
-/* Say one violation. */
-static int crpc_printf(2, 3)
-say(FILE *out, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (out != NULL) {
-		va_start(ap, fmt);
-		vfprintf(out, fmt, ap);
-		va_end(ap);
-	}
-	return 1;
-}
-
 int
 crpc_spsc_duplex_check(const struct crpc_spsc_duplex_client *c,
 	const struct crpc_spsc_duplex_server *s, FILE *out)
 {
-	int bad = 0;
+	unsigned int bad = 0;
 
 	if (c->depth != s->depth || c->esize != s->esize)
-		return say(out, "the ends are of two rings: %u x %u, %u x %u\n", c->depth, c->esize,
-				s->depth, s->esize);
+		return (int)spsc_say(out, "the ends are of two rings: %u x %u, %u x %u\n", c->depth,
+			c->esize, s->depth, s->esize);
 	if (c->next != c->published)
-		bad += say(out, "%u requests are unpublished\n", c->next - c->published);
+		bad += spsc_say(out, "%u requests are unpublished\n", c->next - c->published);
 	if (c->read != c->next || c->freed != c->read)
-		bad += say(out, "client: next %u, read %u, freed %u: not at rest\n", c->next,
+		bad += spsc_say(out, "client: next %u, read %u, freed %u: not at rest\n", c->next,
 				c->read, c->freed);
 	if (s->next != c->next || s->answered != s->next || s->published != s->answered)
-		bad += say(out, "server: next %u, answered %u, published %u, client at %u\n",
+		bad += spsc_say(out, "server: next %u, answered %u, published %u, client at %u\n",
 				s->next, s->answered, s->published, c->next);
 	if (crpc_load_acquire(s->head) != c->published)
-		bad += say(out, "head %u, published %u\n", crpc_load_acquire(s->head),
+		bad += spsc_say(out, "head %u, published %u\n", crpc_load_acquire(s->head),
 				c->published);
 	if (crpc_load_acquire(c->done) != s->published)
-		bad += say(out, "done %u, published %u\n", crpc_load_acquire(c->done),
+		bad += spsc_say(out, "done %u, published %u\n", crpc_load_acquire(c->done),
 				s->published);
 	if (c->sent != c->got || c->sent != s->taken)
-		bad += say(out,
+		bad += spsc_say(out,
 				"lone: sent %" PRIu64 ", got %" PRIu64 ", served %" PRIu64
 				": not at rest\n",
 				c->sent, c->got, s->taken);
-	return bad;
+	return (int)bad;
 }
 
 void
