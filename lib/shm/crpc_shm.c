@@ -392,6 +392,7 @@ crpc_shm_create(const struct crpc_shm_conf *conf)
 	seg->listen_fd = -1;
 	seg->memfd = conf->memfd;
 	seg->uid = geteuid();
+	seg->pid = getpid();
 	rc = conf_path(conf, seg->path);
 	if (rc == 0)
 		rc = copy_allow(seg, conf->allow);
@@ -429,11 +430,26 @@ crpc_shm_ready(struct crpc_shm *seg)
 		__crpc_shm_door_state(seg, CRPC_SHM_READY);
 }
 
+/* A forked child lets go of what it inherited. The segment is its parent's. */
+static void
+free_inherited(struct crpc_shm *seg)
+{
+	if (seg->listen_fd >= 0)
+		close(seg->listen_fd);
+	crpc_shm_lock_drop(seg->name);
+	crpc_shm_lock_drop(seg->owner);
+	crpc_shm_detach(seg);
+}
+
 void
 crpc_shm_free(struct crpc_shm *seg)
 {
 	if (seg == NULL)
 		return;
+	if (seg->pid != getpid()) {
+		free_inherited(seg);
+		return;
+	}
 	/* R1 pairs with A1 in crpc_shm_owner_alive(): what the owner wrote, before its farewell. */
 	CRPC_CRASH_POINT("shm.free.1");
 	crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);

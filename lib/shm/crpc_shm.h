@@ -169,11 +169,17 @@ void crpc_shm_ready(struct crpc_shm *seg);
  */
 uint32_t crpc_shm_serve(struct crpc_shm *seg);
 
-/** Mark it closed, remove the file, give the owner's lock up, and detach. Owner. NULL is fine. */
+/**
+ * Mark it closed, remove the file, give the owner's lock up, and detach. Owner. In a child that the
+ * owner forked it detaches, and no more. NULL is fine.
+ */
 void crpc_shm_free(struct crpc_shm *seg);
 
 /**
  * Map a segment that another process (or this one) owns.
+ *
+ * A memfd is handed out by its owner in crpc_shm_serve(): the thread that must call it cannot
+ * attach its own (crpc_shm_ref() shares it).
  *
  * @param dir
  *   As given to create; NULL looks in /dev/shm and then in the mounted hugetlbfs.
@@ -247,7 +253,7 @@ int crpc_shm_off(const struct crpc_shm *seg, const void *ptr, uint64_t len, uint
  */
 struct crpc_shm_lock *crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte);
 
-/** Give a lock up. NULL is fine. */
+/** Give a lock up; in a forked child, which never had it, forget it. NULL is fine. */
 void crpc_shm_lock_drop(struct crpc_shm_lock *lock);
 
 /**

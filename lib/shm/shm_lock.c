@@ -23,6 +23,7 @@
 struct crpc_shm_lock {
 	void *page; /**< Never touched: it only refers to the description. */
 	size_t len;
+	pid_t pid; /**< Who took it: a forked child has neither the lock nor the page. */
 };
 
 int
@@ -82,6 +83,7 @@ __crpc_shm_lock_hold(int fd, uint64_t page_size)
 	if (lock == NULL)
 		return NULL;
 	lock->len = page_size;
+	lock->pid = getpid();
 	lock->page = mmap(NULL, lock->len, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (lock->page == MAP_FAILED)
 		goto err_map;
@@ -157,7 +159,8 @@ crpc_shm_lock_drop(struct crpc_shm_lock *lock)
 {
 	if (lock == NULL)
 		return;
-	munmap(lock->page, lock->len);
+	if (lock->pid == getpid())
+		munmap(lock->page, lock->len);
 	free(lock);
 }
 

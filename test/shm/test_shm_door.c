@@ -326,6 +326,46 @@ a_forked_child_keeps_nothing_alive(void **state)
 	kill(o.child, SIGKILL);
 }
 
+/* What a child inherited is not its own: it can let go of it, and the owner keeps it. */
+static void
+a_child_frees_only_what_it_inherited(void **state)
+{
+	struct crpc_shm *seg;
+	struct crpc_shm_lock *lock;
+	int memfd, status;
+	pid_t pid;
+
+	for (memfd = 0; memfd < 2; memfd++) {
+		struct crpc_shm_conf conf = {.name = "a",
+				.dir = dir,
+				.size = SIZE,
+				.kind = KIND,
+				.memfd = memfd == 1};
+
+		seg = crpc_shm_create(&conf);
+		assert_non_null(seg);
+		crpc_shm_ready(seg);
+		lock = crpc_shm_lock_take(seg, 1);
+		assert_non_null(lock);
+		pid = fork();
+		if (pid == 0) {
+			crpc_shm_lock_drop(lock);
+			crpc_shm_free(seg);
+			_exit(0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+		assert_true(exists("crpc.a"));
+		assert_int_equal(exists("crpc.a.sock"), memfd);
+		assert_true(crpc_shm_owner_alive(seg));
+		assert_int_equal(crpc_shm_lock_held(seg, 1), 1);
+		assert_int_equal(crpc_shm_header(seg)->state, CRPC_SHM_READY);
+		crpc_shm_lock_drop(lock);
+		crpc_shm_free(seg);
+		assert_false(exists("crpc.a") || exists("crpc.a.sock"));
+	}
+}
+
 static void
 somebody_elses_socket_is_left_alone(void **state)
 {
@@ -1100,6 +1140,7 @@ main(void)
 			cmocka_unit_test(attached_by_another_process),
 			cmocka_unit_test(a_living_socket_is_left_alone),
 			cmocka_unit_test(a_forked_child_keeps_nothing_alive),
+			cmocka_unit_test(a_child_frees_only_what_it_inherited),
 			cmocka_unit_test(somebody_elses_socket_is_left_alone),
 			cmocka_unit_test(a_door_gives_way_to_a_file),
 			cmocka_unit_test(a_silent_owner_is_told_from_a_dead_one),
