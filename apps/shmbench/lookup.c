@@ -139,9 +139,9 @@ plan(uint32_t most, uint32_t *count)
 	return n;
 }
 
-/* One segment in all tables that are large enough; then only the tables keep it. */
+/* The tables, each with its segments. The memory of all of them is the same: nobody touches it. */
 static int
-segment_add(struct point *p, uint32_t npoints, uint32_t id, uint64_t size)
+points_open(struct point *p, uint32_t n, uint64_t size)
 {
 	char name[CRPC_SHM_NAME_MAX];
 	struct crpc_shm_conf conf = {.name = name,
@@ -149,35 +149,24 @@ segment_add(struct point *p, uint32_t npoints, uint32_t id, uint64_t size)
 		.size = size,
 		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
 	struct crpc_shm *seg;
+	uint32_t i, id;
 	int rc = 0;
 
 	snprintf(name, sizeof(name), "shmbench.%d", (int)getpid());
 	seg = crpc_shm_create(&conf);
 	if (seg == NULL)
-		return app_fail("%s; give fewer --num-segments or a smaller --segment-size-mb",
-			crpc_log_last());
-	for (; npoints != 0 && rc == 0; npoints--, p++)
-		if (id <= p->segments && crpc_xlate_map(p->x, id, seg) == NULL)
-			rc = app_fail("%s; give fewer --num-segments", crpc_log_last());
-	crpc_shm_free(seg);
-	return rc;
-}
-
-static int
-points_open(struct point *p, uint32_t n, uint64_t size)
-{
-	uint32_t i, id;
-	int rc = 0;
-
+		return app_fail("%s; give a smaller --segment-size-mb", crpc_log_last());
 	for (i = 0; i < n && rc == 0; i++) {
 		p[i].x = crpc_xlate_create(p[i].segments, size);
 		if (p[i].x == NULL)
 			rc = app_fail("%s; give fewer --num-segments or a smaller "
 				      "--segment-size-mb",
 				crpc_log_last());
+		for (id = 1; id <= p[i].segments && rc == 0; id++)
+			if (crpc_xlate_map(p[i].x, id, seg) == NULL)
+				rc = app_fail("%s; give fewer --num-segments", crpc_log_last());
 	}
-	for (id = 1; id <= p[n - 1].segments && rc == 0 && crpc_load_relaxed(&sb_stop) == 0; id++)
-		rc = segment_add(p, n, id, size);
+	crpc_shm_free(seg);
 	return rc;
 }
 

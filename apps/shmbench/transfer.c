@@ -37,6 +37,26 @@ struct transfer {
 	uint8_t round;
 };
 
+/* Two of each place: where the machine has not that much, asking would end other processes. */
+static int
+check_memory(uint64_t size)
+{
+	unsigned long long kib = UINT64_MAX / 1024;
+	FILE *f = fopen("/proc/meminfo", "re");
+	char line[128];
+
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+			break;
+	if (f != NULL)
+		fclose(f);
+	if (2 * PLACES * size <= kib * 1024)
+		return 0;
+	return app_fail("--max-transfer-size-mb %lu needs %lu MiB of memory, %llu are available; "
+			"give a smaller one",
+		(unsigned long)(size >> 20), (unsigned long)(2 * PLACES * size >> 20), kib / 1024);
+}
+
 /* Of pages of `huge` bytes, if that is not 0. */
 static int
 private_open(struct place *p, uint64_t size, int advice, uint64_t huge)
@@ -104,7 +124,9 @@ transfer_open(struct transfer *t, const struct sb_opt *o, uint64_t size)
 	t->place[0].name = "segment";
 	t->place[1].name = "private";
 	t->place[2].name = "private_thp";
-	rc = segment_open(t, size, o->huge);
+	rc = check_memory(size);
+	if (rc == 0)
+		rc = segment_open(t, size, o->huge);
 	if (rc == 0)
 		rc = private_open(&t->place[1], size, MADV_NOHUGEPAGE,
 			o->huge ? crpc_shm_header(t->seg)->page_size : 0);
