@@ -66,7 +66,7 @@ static inline uint64_t
 look(const struct crpc_arena *a, const struct arena_place *at)
 {
 	/* A2 pairs with R2: what stands in a block that was given. A7 with R7. */
-	uint64_t w = crpc_load_acquire(at->word);
+	uint64_t w = arena_peek(at->word);
 
 	return arena_same_span(a, at->unit, at->head) ? w : 0;
 }
@@ -279,7 +279,7 @@ take_word(struct crpc_arena_cache *c, const struct arena_place *at, uint64_t w)
 {
 	CRPC_CRASH_POINT("arena.take.1");
 	/* A2 pairs with R2. */
-	if (!crpc_cas_acq_rel(at->word, &w, word_gen(w) | c->word_alloc))
+	if (!arena_cas(at->word, &w, word_gen(w) | c->word_alloc))
 		return -ESTALE;
 	CRPC_CRASH_POINT("arena.take.2");
 	c->held += c->bin[at->cls].size;

@@ -218,6 +218,22 @@ struct crpc_arena_cache {
 	struct arena_bin bin[ARENA_RAW_MAX];
 };
 
+/*
+ * Load, or compare and swap, the state word of a block in a span that may be taken apart at any
+ * moment, so that its memory is somebody's data. What was loaded is believed only by
+ * arena_same_span(), and a swap from it fails then. The thread sanitizer cannot know that: it does
+ * not see these two, but is told what a swap releases and acquires.
+ */
+#if defined(__SANITIZE_THREAD__)
+uint64_t __crpc_arena_peek(const arena_word *word);
+bool __crpc_arena_cas(arena_word *word, uint64_t *expected, uint64_t to);
+#define arena_peek(word) __crpc_arena_peek(word)
+#define arena_cas(word, expected, to) __crpc_arena_cas(word, expected, to)
+#else
+#define arena_peek(word) crpc_load_acquire(word)
+#define arena_cas(word, expected, to) crpc_cas_acq_rel(word, expected, to)
+#endif
+
 /** Where a block is. */
 struct arena_place {
 	arena_word *word;

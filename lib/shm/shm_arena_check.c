@@ -62,7 +62,7 @@ audit_blocks(struct audit *t, const struct arena_class *ci, uint32_t u)
 	bool any = false;
 
 	for (i = 0; i < ci->blocks; i++) {
-		w = crpc_load_acquire(&word[i]);
+		w = arena_peek(&word[i]);
 		switch (word_state(w)) {
 		case BLOCK_FREE:
 			if ((uint32_t)w != WORD_FREE)
@@ -172,7 +172,7 @@ crpc_arena_usage(struct crpc_arena *a, uint32_t member, struct crpc_arena_usage 
 		/* A1 pairs with R1. */
 		ci = arena_span(a, u, crpc_load_acquire(&a->unit[u]));
 		for (i = 0; ci != NULL && i < ci->blocks; i++)
-			count_word(usage, crpc_load_relaxed(&arena_words(a, ci, u)[i]), member,
+			count_word(usage, arena_peek(&arena_words(a, ci, u)[i]), member,
 					ci->size);
 	}
 	return 0;
@@ -202,7 +202,7 @@ count_class(const struct crpc_arena *a, uint32_t cls, struct class_count *n)
 			continue;
 		n->spans++;
 		for (i = 0; i < ci->blocks; i++) {
-			s = word_state(crpc_load_relaxed(&arena_words(a, ci, u)[i]));
+			s = word_state(arena_peek(&arena_words(a, ci, u)[i]));
 			n->state[s < CRPC_DIM(n->state) ? s : 0]++;
 		}
 	}

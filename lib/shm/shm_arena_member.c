@@ -73,7 +73,7 @@ struct broom {
 static bool
 sweep_block(const struct broom *b, arena_word *word)
 {
-	uint64_t w = crpc_load_acquire(word), to;
+	uint64_t w = arena_peek(word), to;
 	uint32_t i;
 
 	for (i = 0; i < SWEEP_TRIES; i++) {
@@ -81,7 +81,7 @@ sweep_block(const struct broom *b, arena_word *word)
 		if (to == w || !arena_same_span(b->a, b->unit, b->head))
 			break;
 		CRPC_CRASH_POINT("arena.sweep.1");
-		if (crpc_cas_acq_rel(word, &w, to)) {
+		if (arena_cas(word, &w, to)) {
 			CRPC_CRASH_POINT("arena.sweep.2");
 			b->found->blocks += word_state(to) == BLOCK_FREE;
 			w = to;

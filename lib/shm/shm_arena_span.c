@@ -15,6 +15,30 @@
 
 #include "shm_arena.h"
 
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+__attribute__((noinline, no_sanitize("thread"))) uint64_t
+__crpc_arena_peek(const arena_word *word)
+{
+	return crpc_load_acquire(word);
+}
+
+__attribute__((noinline, no_sanitize("thread"))) bool
+__crpc_arena_cas(arena_word *word, uint64_t *expected, uint64_t to)
+{
+	bool done;
+
+	__tsan_release(word);
+	done = crpc_cas_acq_rel(word, expected, to);
+	if (done)
+		__tsan_acquire(word);
+	return done;
+}
+#endif
+
 /* ---- back to the arena ---- */
 
 /* Make a cached block free. False if its word was damaged: then it stays as it is. */
@@ -105,12 +129,12 @@ static bool
 claim_block(struct crpc_arena_cache *c, uint32_t u, uint64_t head, arena_word *word, uint64_t *gen)
 {
 	/* A4 pairs with R4: the last use of the block by whoever had it; A7 with R7. */
-	uint64_t w = crpc_load_acquire(word);
+	uint64_t w = arena_peek(word);
 
 	if ((uint32_t)w != WORD_FREE || !arena_same_span(c->a, u, head))
 		return false;
 	*gen = word_gen(w);
-	return crpc_cas_acq_rel(word, &w, word_gen(w) | c->word_cached);
+	return arena_cas(word, &w, word_gen(w) | c->word_cached);
 }
 
 /* Claim up to @p want free blocks of span @p u, if it is of that class. Returns how many. */
@@ -303,7 +327,7 @@ claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, 
 	uint32_t i, n;
 
 	for (i = 0; i < ci->blocks; i++)
-		if ((uint32_t)crpc_load_relaxed(&word[i]) != WORD_FREE)
+		if ((uint32_t)arena_peek(&word[i]) != WORD_FREE)
 			return false;
 	for (n = 0; n < ci->blocks && claim_block(c, u, head, &word[n], &g); n++) {
 		CRPC_CRASH_POINT("arena.trim.1");

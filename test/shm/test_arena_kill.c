@@ -21,6 +21,7 @@
 #include "shm_arena.h"
 
 #define DATA     (2 * MIB)
+#define SMALL    MIB /* for the victim: it passes fewer points */
 #define BASE     12u
 #define VICTIM   2u /* the place that the victim gets */
 #define WORKERS  4u
@@ -39,14 +40,27 @@ struct talk {
 static struct talk *talk;
 
 static int
-setup(void **state)
+setup_size(uint64_t data)
 {
 	const struct crpc_arena_conf conf = {.max_members = WORK_MEMBERS, .max_block = 512 * KIB};
 
-	(void)state;
-	test_arena_make(DATA, &conf);
+	test_arena_make(data, &conf);
 	talk = mmap(NULL, sizeof(*talk), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	return talk == MAP_FAILED;
+}
+
+static int
+setup_small(void **state)
+{
+	(void)state;
+	return setup_size(SMALL);
+}
+
+static int
+setup(void **state)
+{
+	(void)state;
+	return setup_size(DATA);
 }
 
 static int
@@ -387,7 +401,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test_setup_teardown(
-					each_point_may_be_the_last, setup, teardown),
+					each_point_may_be_the_last, setup_small, teardown),
 			cmocka_unit_test_setup_teardown(
 					members_die_and_others_go_on, setup, teardown),
 	};
