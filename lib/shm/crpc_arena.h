@@ -50,7 +50,7 @@
  * 2^31 + t / 64 + i, far above the bytes that users of the segment number from 1, and different for
  * each arena in a segment. It drops when the process dies, or leaves.
  *
- * Sizes. A request is rounded up to one of up to 80 classes: 64, 128, 192, 256 bytes, then four per
+ * Sizes. A request is rounded up to one of up to 81 classes: 64, 128, 192, 256 bytes, then four per
  * power of two, up to the arena's largest block; above 32 KiB to whole units of 64 KiB. Blocks are
  * aligned to 64 bytes of the segment, and those of n * 4 KiB to 4 KiB. Small blocks come from units
  * cut into one class; a unit whose blocks are all free can be cut again for another class, which
