@@ -307,7 +307,7 @@ struct crpc_arena_report {
 	uint64_t blocks_transit;
 	uint64_t bytes_allocated; /**< With those in transit. */
 	uint64_t bytes_cached;
-	uint64_t unhinted; /**< Spans with free blocks that only a full search finds. */
+	uint64_t unhinted; /**< Spans whose free blocks nobody finds before the next reclaim. */
 	uint64_t errors;   /**< Words that nothing honest leaves at rest. */
 };
 

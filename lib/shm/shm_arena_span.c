@@ -5,7 +5,8 @@
  * Hints. A bit of a class's map says that a span may have free blocks. It is set after a block
  * became free, and cleared before the span is searched: so a bit that is missing though a block is
  * free can only be left by a member that died in between, and the sweep that frees its blocks sets
- * it again. Searches that find nothing by hints look at all units before they give up.
+ * it again. Until then nobody looks there: a search costs in proportion to the bits that are set,
+ * and not to the blocks of the arena.
  *
  * All loops run over this process's own numbers of units, blocks and words, whatever stands in the
  * arena.
@@ -38,6 +39,9 @@ __crpc_arena_cas(arena_word *word, uint64_t *expected, uint64_t to)
 	return done;
 }
 #endif
+
+/* Spans without a free block that a fill looks at before it cuts a new one. */
+#define MISSES_MAX 64u
 
 /* ---- back to the arena ---- */
 
@@ -170,13 +174,16 @@ claim_from(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want)
 	return n;
 }
 
-/* Look where the hints point, starting where the last search ended. */
+/*
+ * Look where the hints point, starting where the last search ended. Gives up after @p misses spans
+ * without a free block: each clears its hint, but others may set all of them.
+ */
 static uint32_t
-fill_by_hint(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
+fill_by_hint(struct crpc_arena_cache *c, uint32_t cls, uint32_t want, uint32_t misses)
 {
 	const struct crpc_arena *a = c->a;
 	struct arena_bin *bin = &c->bin[cls];
-	uint32_t i, u, n = 0, k = bin->cursor;
+	uint32_t i, u, got, n = 0, k = bin->cursor;
 	uint64_t bits;
 
 	for (i = 0; i < a->hint_words; i++) {
@@ -185,8 +192,9 @@ fill_by_hint(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
 			u = k * 64 + (uint32_t)__builtin_ctzll(bits);
 			if (u >= a->units)
 				break;
-			n += claim_from(c, cls, u, want - n);
-			if (n == want) {
+			got = claim_from(c, cls, u, want - n);
+			n += got;
+			if (n == want || (got == 0 && misses-- == 0)) {
 				bin->cursor = k;
 				return n;
 			}
@@ -341,6 +349,9 @@ claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, 
 		crpc_store_release(&word[i], word_gen(w) | WORD_FREE);
 		CRPC_CRASH_POINT("arena.trim.2");
 	}
+	/* Who searched the span meanwhile cleared its hint. */
+	if (n != 0)
+		arena_hint_set(c->a, word_arg(head), u);
 	return false;
 }
 
@@ -377,9 +388,15 @@ take_apart(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u,
 	return true;
 }
 
+static bool
+hinted(const struct crpc_arena *a, uint32_t cls, uint32_t u)
+{
+	return (crpc_load_relaxed(arena_hint(a, cls, u)) >> u % 64 & 1) != 0;
+}
+
 /*
- * Look at all units: take what is free of this class (hints may be lost), and take apart what is
- * wholly free of others. Returns how many blocks are in the cache now.
+ * Take apart every span of another class that is wholly free, and cut the units anew. Returns how
+ * many blocks are in the cache now.
  */
 static uint32_t
 search_all(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
@@ -395,15 +412,11 @@ search_all(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
 		/* A1 pairs with R1. */
 		w = crpc_load_acquire(&a->unit[u]);
 		ci = arena_span(a, u, w);
-		if (ci != NULL && word_arg(w) == cls) {
-			n = claim_from(c, cls, u, want);
-			if (n != 0)
-				return n;
-		} else if (ci != NULL) {
+		if (ci != NULL && word_arg(w) != cls && hinted(a, word_arg(w), u))
 			take_apart(c, ci, u, w);
-		}
 	}
-	return carve(c, cls, want);
+	n = carve(c, cls, want);
+	return n != 0 ? n : fill_by_hint(c, cls, want, UINT32_MAX);
 }
 
 /* ---- filling ---- */
@@ -434,7 +447,7 @@ __crpc_arena_fill(struct crpc_arena_cache *c, uint32_t cls)
 	if (rc != 0)
 		return rc;
 	c->stats.fills++;
-	if (fill_by_hint(c, cls, want) != 0 || carve(c, cls, want) != 0 ||
+	if (fill_by_hint(c, cls, want, MISSES_MAX) != 0 || carve(c, cls, want) != 0 ||
 			search_all(c, cls, want) != 0)
 		return 0;
 	return -ENOMEM;
