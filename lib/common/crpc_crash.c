@@ -21,6 +21,9 @@ static const char *armed_name;
 /* Passes of it that are left; 0 is none. */
 static _Atomic uint32_t armed_left;
 static _Atomic uint32_t passes;
+/* Where to call what; NULL: nothing to call. */
+static const char *call_name;
+static void (*_Atomic call_fn)(void);
 
 static void
 arm(const char *name, uint32_t nth)
@@ -42,6 +45,25 @@ crpc_crash_arm_nth(uint32_t nth)
 	arm(NULL, nth);
 }
 
+void
+crpc_crash_call(const char *name, void (*fn)(void))
+{
+	call_name = name;
+	crpc_store_relaxed(&call_fn, fn);
+}
+
+/* If something is to be called here. */
+static void
+call_here(const struct crpc_crash_point *point)
+{
+	void (*fn)(void) = crpc_load_relaxed(&call_fn);
+
+	if (fn == NULL || strcmp(call_name, point->name) != 0)
+		return;
+	crpc_store_relaxed(&call_fn, NULL);
+	fn();
+}
+
 uint32_t
 crpc_crash_passes(void)
 {
@@ -53,6 +75,7 @@ crpc_crash_here(struct crpc_crash_point *point)
 {
 	crpc_fetch_add_relaxed(&point->passes, 1);
 	crpc_fetch_add_relaxed(&passes, 1);
+	call_here(point);
 	if (crpc_load_relaxed(&armed_left) == 0)
 		return;
 	if (armed_name != NULL && strcmp(armed_name, point->name) != 0)

@@ -45,6 +45,12 @@ void crpc_crash_arm(const char *name, uint32_t nth);
 /** Die at the @p nth pass (1: the next) of any point. 0 disarms. */
 void crpc_crash_arm_nth(uint32_t nth);
 
+/**
+ * Call @p fn, once, at the next pass of point @p name: what another process does there, for a test
+ * that needs it to happen just then. What fn passes meanwhile counts, but does not call it again.
+ */
+void crpc_crash_call(const char *name, void (*fn)(void));
+
 /** Passes of any point since the last arming, by which a test learns how far nth may go. */
 uint32_t crpc_crash_passes(void);
 
