@@ -138,7 +138,11 @@ claim_block(struct crpc_arena_cache *c, uint32_t u, uint64_t head, arena_word *w
 	if ((uint32_t)w != WORD_FREE || !arena_same_span(c->a, u, head))
 		return false;
 	*gen = word_gen(w);
-	return arena_cas(word, &w, word_gen(w) | c->word_cached);
+	CRPC_CRASH_POINT("arena.block.1");
+	if (!arena_cas(word, &w, word_gen(w) | c->word_cached))
+		return false;
+	CRPC_CRASH_POINT("arena.block.2");
+	return true;
 }
 
 /* Claim up to @p want free blocks of span @p u, if it is of that class. Returns how many. */
@@ -159,11 +163,11 @@ claim_from(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want)
 	ci = arena_span(a, u, head);
 	if (ci == NULL || word_arg(head) != cls)
 		return 0;
+	CRPC_CRASH_POINT("arena.fill.2");
 	word = arena_words(a, ci, u);
 	for (i = 0; i < ci->blocks && n < want; i++) {
 		if (!claim_block(c, u, head, &word[i], &gen))
 			continue;
-		CRPC_CRASH_POINT("arena.fill.2");
 		push(c, cls, &word[i], arena_block_off(a, ci, u, i), gen);
 		n++;
 	}
@@ -337,11 +341,9 @@ claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, 
 	for (i = 0; i < ci->blocks; i++)
 		if ((uint32_t)arena_peek(&word[i]) != WORD_FREE)
 			return false;
-	for (n = 0; n < ci->blocks && claim_block(c, u, head, &word[n], &g); n++) {
-		CRPC_CRASH_POINT("arena.trim.1");
+	for (n = 0; n < ci->blocks && claim_block(c, u, head, &word[n], &g); n++)
 		if ((int64_t)(g - *gen) >= 0)
 			*gen = g + WORD_GEN_ONE;
-	}
 	if (n == ci->blocks)
 		return true;
 	for (i = 0; i < n; i++) {
@@ -350,8 +352,10 @@ claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, 
 		CRPC_CRASH_POINT("arena.trim.2");
 	}
 	/* Who searched the span meanwhile cleared its hint. */
-	if (n != 0)
+	if (n != 0) {
 		arena_hint_set(c->a, word_arg(head), u);
+		CRPC_CRASH_POINT("arena.trim.3");
+	}
 	return false;
 }
 
@@ -374,16 +378,17 @@ take_apart(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u,
 	uint64_t gen = word_gen(head), w;
 	uint32_t i;
 
+	CRPC_CRASH_POINT("arena.trim.1");
 	if (!tails_whole(a, ci, u) || !claim_all(c, ci, u, head, &gen))
 		return false;
 	for (i = 1; i < ci->units; i++) {
 		w = crpc_load_relaxed(&a->unit[u + i]);
 		crpc_store_relaxed(&a->unit[u + i],
 				word_gen(w) | word_make(UNIT_CLAIM, c->id, i));
-		CRPC_CRASH_POINT("arena.trim.3");
+		CRPC_CRASH_POINT("arena.trim.4");
 	}
 	crpc_store_release(&a->unit[u], gen | word_make(UNIT_CLAIM, c->id, 0));
-	CRPC_CRASH_POINT("arena.trim.4");
+	CRPC_CRASH_POINT("arena.trim.5");
 	release_units(c, u, ci->units);
 	return true;
 }
