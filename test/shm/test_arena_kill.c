@@ -347,6 +347,14 @@ worker_main(uint64_t seed, uint32_t nth)
 		_exit(4);
 	for (;;) {
 		rc = work_step(&w);
+		if (rc == 0 && test_random(&w.rng) % 512 == 0)
+			rc = crpc_arena_reclaim(test_arena, 16, NULL) < 0 ? -EREMOTEIO : 0;
+		if (rc == 0 && test_random(&w.rng) % 4096 == 0) {
+			crpc_arena_leave(w.c);
+			w.n = 0;
+			w.c = crpc_arena_join(test_arena, &conf);
+			rc = w.c == NULL ? -errno : 0;
+		}
 		if (rc != 0)
 			_exit(-rc);
 	}
