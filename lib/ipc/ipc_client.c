@@ -361,6 +361,16 @@ poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint3
 	return (int)got;
 }
 
+/* The answer to the call that was alone is a status, or late, or too long: as take_other(). */
+static crpc_noinline int
+lone_other(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
+{
+	if (size > c->lone_resp_max && size <= c->resp_max)
+		return -1;
+	memcpy(c->lone_data, c->lone->data, CRPC_IPC_SMALL);
+	return take_other(c, c->req_mask + 1, size, c->lone_data, done);
+}
+
 /*
  * The answer to the call that was alone, if it is there: as take_one(). Its bytes are copied, since
  * the next call may go to the same slot before the next poll.
@@ -376,14 +386,10 @@ poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
 	if ((word & ~(UINT64_C(0xffff) << 32)) != ipc_word(c->lone_seq, 0, IPC_SLOT_REPLY))
 		return 0;
 	c->lone_done++;
-	if (crpc_unlikely(size > CRPC_IPC_SMALL || size > c->resp_max ||
-			    call->state != IPC_CALL_OPEN)) {
-		if (size > CRPC_IPC_SMALL && size <= c->resp_max)
-			return -1;
-		memcpy(c->lone_data, c->lone->data, CRPC_IPC_SMALL);
-		return take_other(c, c->req_mask + 1, size, c->lone_data, done);
-	}
-	ipc_copy_small(c->lone_data, c->lone->data, size);
+	if (crpc_unlikely(size > c->lone_resp_max || call->state != IPC_CALL_OPEN))
+		return lone_other(c, size, done);
+	/* All of it, whatever the size: without a branch. */
+	memcpy(c->lone_data, c->lone->data, CRPC_IPC_SMALL);
 	call->state = 0;
 	c->lone_open = 0;
 	c->open--;
@@ -404,23 +410,14 @@ __crpc_ipc_has_answer(const struct crpc_ipc_client *c)
 			       ipc_word_slot(lone) == IPC_SLOT_REPLY);
 }
 
-uint16_t
-crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+/* Take answers from the ring, up to n. Returns how many completions. */
+static inline uint32_t
+poll_ring(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 {
 	uint32_t slot, got = 0;
 	uint64_t word;
 	int rc;
 
-	IPC_OWNER_CHECK(c);
-	if (crpc_unlikely(c->n_held != 0))
-		__crpc_ipc_free_held(c);
-	if (c->lone_open != 0 && n != 0) {
-		rc = poll_lone(c, done);
-		if (crpc_unlikely(rc < 0))
-			__crpc_ipc_bad_answer(c);
-		else
-			got = (uint32_t)rc;
-	}
 	while (got < n) {
 		/* A2 pairs with R2 in respond(). Copied once; then only the copy is used. */
 		word = crpc_load_acquire(&c->head->word);
@@ -441,9 +438,47 @@ crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t
 		}
 		got += (uint32_t)rc;
 	}
+	return got;
+}
+
+/* poll(), when other calls are open than one that is alone, or blocks are held. */
+static crpc_noinline uint16_t
+poll_all(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+{
+	uint32_t got = 0;
+	int rc;
+
+	if (c->n_held != 0)
+		__crpc_ipc_free_held(c);
+	if (c->lone_open != 0 && n != 0) {
+		rc = poll_lone(c, done);
+		if (crpc_unlikely(rc < 0))
+			__crpc_ipc_bad_answer(c);
+		else
+			got = (uint32_t)rc;
+	}
+	got += poll_ring(c, done + got, n - got);
 	if (crpc_unlikely(--c->countdown == 0))
-		return (uint16_t)(got + __crpc_ipc_look_around(c, done + got, n - got));
+		return __crpc_ipc_look_around(c, done, n, (uint16_t)got);
 	return (uint16_t)got;
+}
+
+uint16_t
+crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+{
+	int rc;
+
+	IPC_OWNER_CHECK(c);
+	if (c->lone_open == 0 || c->open != 1 || c->n_held != 0 || n == 0)
+		return poll_all(c, done, n);
+	/* Its answer is in its slot or, too long for that, in the ring: where poll_all() looks. */
+	rc = poll_lone(c, done);
+	if (crpc_unlikely(rc < 0) || (rc == 0 && ipc_word_seq(crpc_load_relaxed(&c->head->word)) ==
+								(uint32_t)c->resp_seq))
+		return poll_all(c, done, n);
+	if (crpc_unlikely(--c->countdown == 0))
+		return __crpc_ipc_look_around(c, done, n, (uint16_t)rc);
+	return (uint16_t)rc;
 }
 
 int

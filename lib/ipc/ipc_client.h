@@ -59,13 +59,14 @@ struct crpc_ipc_client {
 	uint32_t lone_open; /**< 1 while it has one. */
 	uint32_t lone_end;  /**< Requests below so many bytes may go there; 0 once status is set. */
 	uint32_t resp_max;
+	uint32_t lone_resp_max; /**< Bytes of an answer there. */
 	uint32_t resp_mask;
-	uint32_t resp_slot;
 	uint32_t countdown; /**< Polls until the next that looks around. */
 	uint32_t n_held;    /**< Blocks in `held`. */
 	/* Third line: the answer that came there, until the next poll. */
 	uint8_t lone_data[CRPC_CACHE_LINE] crpc_aligned(CRPC_CACHE_LINE);
 	uint32_t req_slot;  /**< Bytes of a request slot. */
+	uint32_t resp_slot;
 	uint32_t run_at;    /**< Answers taken from the run at the head. */
 	/* slow path */
 	int32_t status;        /**< 0, or the final error. */

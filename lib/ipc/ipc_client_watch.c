@@ -179,8 +179,8 @@ expire(struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uint32_t
 	return got;
 }
 
-crpc_noinline uint32_t
-__crpc_ipc_look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
+static uint32_t
+look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 {
 	bool check = ++c->looks == CRPC_IPC_CHECK_POLLS / IPC_LOOK_POLLS;
 	uint64_t now;
@@ -202,4 +202,10 @@ __crpc_ipc_look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint32
 	}
 	c->countdown = 1;
 	return fail_open(c, done, n);
+}
+
+crpc_noinline uint16_t
+__crpc_ipc_look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n, uint16_t got)
+{
+	return (uint16_t)(got + look_around(c, done + got, (uint32_t)(n - got)));
 }

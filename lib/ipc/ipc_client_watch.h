@@ -24,9 +24,11 @@ void __crpc_ipc_ring(struct crpc_ipc_client *c, uint32_t sleep);
 void __crpc_ipc_announce(struct crpc_ipc_client *c);
 
 /**
- * A poll is the last of IPC_LOOK_POLLS, or status is set. Returns how many completions it added.
+ * A poll is the last of IPC_LOOK_POLLS, or status is set. It has @p got of up to @p n completions;
+ * returns with how many it ends.
  */
-uint32_t __crpc_ipc_look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n);
+uint16_t __crpc_ipc_look_around(
+		struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n, uint16_t got);
 
 /** Take the words in all slots for old: once in IPC_AGE_CALLS, and at first. */
 void __crpc_ipc_age_slots(struct crpc_ipc_client *c);

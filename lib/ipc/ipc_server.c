@@ -58,6 +58,14 @@ look_closer(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_slot
 	return look;
 }
 
+static crpc_noinline uint32_t
+drop_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t size)
+{
+	__crpc_ipc_drop(s, p,
+			&(struct ipc_breach){"size of a lone request", s->req_lone_max, size});
+	return 0;
+}
+
 /*
  * None of p's requests is open: the next may stand in the lone slot. Another word there than a
  * request's is an answer of ours, or nobody's.
@@ -69,14 +77,11 @@ recv_lone(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req)
 	/* A1 pairs with R1 in put_lone(). */
 	uint64_t word = crpc_load_acquire(&lone->word), *t = &p->tokens[s->req_mask + 1];
 	uint32_t size = ipc_word_size(word);
-	struct ipc_breach breach = {"size of a lone request", s->lone_max, size};
 
 	if (ipc_word_seq(word) != (uint32_t)p->req_seq || ipc_word_slot(word) != 0)
 		return 0;
-	if (crpc_unlikely(size > s->lone_max || size > s->lay.req_max)) {
-		__crpc_ipc_drop(s, p, &breach);
-		return 0;
-	}
+	if (crpc_unlikely(size > s->req_lone_max))
+		return drop_lone(s, p, size);
 	*t = (*t & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
 	req->token = *t;
 	req->data = lone->data;
@@ -240,7 +245,7 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n
 		room = n - got;
 		room = room < QUANTUM ? room : QUANTUM;
 		k = p->open == 0 ? recv_lone(s, p, req + got) : 0;
-		if (ring_has_one(p) && k < room && p->open < p->limit)
+		if (k < room && p->open < p->limit && ring_has_one(p))
 			k += recv_peer(s, p, req + got + k, room - k);
 		got += k;
 		if (k != 0)
@@ -296,29 +301,41 @@ respond(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const voi
 	p->resp_seq++;
 }
 
+/* Short bytes that may overlap. */
+static crpc_noinline void
+copy_within(void *dst, const void *src, uint32_t len)
+{
+	uint8_t copy[CRPC_IPC_SMALL];
+
+	ipc_copy_small(copy, src, len);
+	ipc_copy_small(dst, copy, len);
+}
+
 /*
- * Answer in the lone slot, over the request. What buf holds may lie in it too. An answer that has
- * no room there goes through the ring, and the slot is left without a word.
+ * Answer a request of the lone slot with what has no room there: through the ring, and the slot is
+ * left without a word.
  */
+static void
+respond_lone_long(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
+		uint32_t len)
+{
+	crpc_store_relaxed(
+			&ipc_lone(s, p)->word, ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
+	CRPC_CRASH_POINT("ipc.reply_lone.3");
+	respond(s, p, token, buf, len, len, false);
+}
+
+/* Answer in the lone slot, over the request. What buf holds may lie in it too. */
 static inline void
 respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
 		uint32_t len, uint32_t size)
 {
 	struct ipc_slot *lone = ipc_lone(s, p);
-	uint8_t copy[CRPC_IPC_SMALL];
 
-	if (crpc_unlikely(len > s->lone_max)) {
-		crpc_store_relaxed(
-				&lone->word, ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
-		CRPC_CRASH_POINT("ipc.reply_lone.3");
-		respond(s, p, token, buf, len, size, false);
-		return;
-	}
-	if (crpc_unlikely((uintptr_t)buf - (uintptr_t)lone->data < sizeof(copy))) {
-		ipc_copy_small(copy, buf, len);
-		buf = copy;
-	}
-	ipc_copy_small(lone->data, buf, len);
+	if (crpc_unlikely((uintptr_t)buf - (uintptr_t)lone->data < CRPC_IPC_SMALL))
+		copy_within(lone->data, buf, len);
+	else
+		ipc_copy_small(lone->data, buf, len);
 	p->tokens[s->req_mask + 1] = token | IPC_TOKEN_FREE;
 	p->open--;
 	s->stats.replies++;
@@ -389,6 +406,8 @@ respond_otherwise(struct crpc_ipc_server *s, uint64_t token, const void *buf, ui
 		return __crpc_ipc_refuse_token(s, token);
 	if ((token & IPC_TOKEN_FLAGS) != 0)
 		respond_flagged(s, p, token, buf, len, size);
+	else if (is_lone(s, token) && len > s->reply_lone_max)
+		respond_lone_long(s, p, token, buf, len);
 	else if (is_lone(s, token))
 		respond_lone(s, p, token, buf, len, size);
 	else
@@ -402,12 +421,15 @@ crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf
 	struct ipc_peer *p = ipc_find_peer(s, token);
 
 	IPC_OWNER_CHECK(s);
-	if (crpc_unlikely(p == NULL || len > s->small_max || (token & IPC_TOKEN_FLAGS) != 0))
-		return respond_otherwise(s, token, buf, len, len);
-	if (is_lone(s, token))
+	/* The lone slot's tokens have no flags. */
+	if (p != NULL && is_lone(s, token) && len <= s->reply_lone_max) {
 		respond_lone(s, p, token, buf, len, len);
-	else
-		respond(s, p, token, buf, len, len, true);
+		return 0;
+	}
+	if (crpc_unlikely(p == NULL || is_lone(s, token) || len > s->small_max ||
+			    (token & IPC_TOKEN_FLAGS) != 0))
+		return respond_otherwise(s, token, buf, len, len);
+	respond(s, p, token, buf, len, len, true);
 	return 0;
 }
 

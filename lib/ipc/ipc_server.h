@@ -35,6 +35,7 @@
  *     63     62 .. 52      51     50 .. 12       11     10      9 .. 0
  *     free   client + 1    dead   serial number  block  oneway  slot; req_slots is the lone one
  *
+ * The table goes on to the power of two behind the lone slot, with entries that are always free.
  * An entry with `free` set is no open request's, and no token has it: such a client's index is out
  * of range. The serial number counts the uses of the slot; an overflow ends in `dead`, which means
  * something beside `free` only: the client is gone, and the first to use the token is told so.
@@ -99,7 +100,9 @@ struct crpc_ipc_server {
 	uint32_t req_mask;     /**< req_slots - 1. */
 	uint32_t resp_mask;
 	uint32_t small_max;    /**< Bytes that the short way of reply() takes. */
-	uint32_t lone_max;     /**< Bytes of a request or an answer in the lone slot. */
+	uint32_t req_lone_max;   /**< Bytes of a request in the lone slot. */
+	uint32_t reply_lone_max; /**< And of an answer there. */
+	uint32_t token_mask;     /**< Of an index into a client's table of tokens. */
 	uint32_t lone_off;     /**< Of the lone slot in a client's request region. */
 	uint32_t run_end;      /**< Answers below so many bytes may travel in runs; 0: none. */
 	uint16_t sleep_visits; /**< IPC_SLEEP_VISITS; tests set others. */
@@ -140,10 +143,11 @@ ipc_token_slot(uint64_t token)
 static inline struct ipc_peer *
 ipc_find_peer(const struct crpc_ipc_server *s, uint64_t token)
 {
-	uint32_t id = (uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1, slot = ipc_token_slot(token);
+	uint32_t id = (uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1;
 
-	if (crpc_unlikely(id >= s->lay.max_clients || slot > s->req_mask + 1 ||
-			    s->peers[id].tokens[slot] != token))
+	/* The table has entries beyond the lone slot's, which are nobody's. */
+	if (crpc_unlikely(id >= s->lay.max_clients ||
+			    s->peers[id].tokens[token & s->token_mask] != token))
 		return NULL;
 	return &s->peers[id];
 }

@@ -30,8 +30,8 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 
 	p->id = id;
 	p->active_pos = IPC_NOT_ACTIVE;
-	p->tokens = s->tokens + (uint64_t)id * (s->lay.req_slots + 1);
-	for (i = 0; i <= s->lay.req_slots; i++)
+	p->tokens = s->tokens + (uint64_t)id * 2 * s->lay.req_slots;
+	for (i = 0; i < 2 * s->lay.req_slots; i++)
 		p->tokens[i] = IPC_TOKEN_FREE | (uint64_t)(id + 1) << IPC_TOKEN_ID_SHIFT | i;
 	p->req = crpc_shm_ptr(s->seg, s->lay.req_off + id * s->lay.req_stride, s->lay.req_stride);
 	p->resp = crpc_shm_ptr(
@@ -91,7 +91,7 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	if (rc != 0)
 		goto err_server;
 	rc = -ENOMEM;
-	s->tokens = calloc((size_t)s->lay.max_clients * (s->lay.req_slots + 1), sizeof(*s->tokens));
+	s->tokens = calloc((size_t)s->lay.max_clients * 2 * s->lay.req_slots, sizeof(*s->tokens));
 	if (s->tokens == NULL)
 		goto err_server;
 	s->peers = aligned_alloc(CRPC_CACHE_LINE, s->lay.max_clients * sizeof(*s->peers));
@@ -110,7 +110,9 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	if (rc != 0)
 		goto err_peers;
 	s->small_max = (uint32_t)crpc_min(s->lay.resp_max, IPC_COPY_SMALL);
-	s->lone_max = CRPC_IPC_SMALL;
+	s->req_lone_max = (uint32_t)crpc_min(s->lay.req_max, CRPC_IPC_SMALL);
+	s->reply_lone_max = (uint32_t)crpc_min(s->lay.resp_max, CRPC_IPC_SMALL);
+	s->token_mask = 2 * s->lay.req_slots - 1;
 	s->lone_off = (uint32_t)s->lay.lone_off;
 	if (s->lay.resp_slot == CRPC_CACHE_LINE)
 		s->run_end = 1 + (uint32_t)crpc_min(s->lay.resp_max, IPC_RUN_SIZE);
