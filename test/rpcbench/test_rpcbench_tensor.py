@@ -42,6 +42,15 @@ def left_behind():
     return glob.glob('/dev/shm/*rpcbench*.t[0-9]*')
 
 
+def wait_until(what):
+    """False if it did not come true in time. A segment that is there says that the passes have begun."""
+    for _ in range(600):
+        if what():
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def bad_input(program):
     for args, said in BAD:
         r = run(program, args)
@@ -91,7 +100,7 @@ def measure(program, ways, size, args=()):
 def interrupted(program):
     p = subprocess.Popen(command(program, ['--transport', 'tensor_f32', '--repeat', '1000', '--size', '4000']),
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(3)
+    wait_until(left_behind)
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60)
     if p.returncode != 0 or 'interrupted' not in err or '  tensor_f32 ' not in out:
@@ -102,7 +111,7 @@ def killed(program):
     for victim in ('second', 'first'):
         p = subprocess.Popen(command(program, ['--transport', 'tensor_bf16', '--repeat', '1000', '--size', '4000']),
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(3)
+        wait_until(left_behind)
         child = subprocess.run(['pgrep', '-P', str(p.pid)], capture_output=True, text=True).stdout.split()
         if len(child) != 1:
             problem(f'{victim}: expected one second process, found {child}')
@@ -112,11 +121,7 @@ def killed(program):
         out, err = p.communicate(timeout=90)
         if victim == 'second' and (p.returncode != 1 or 'signal 9' not in err):
             problem(f'second process killed: code {p.returncode}, {err!r}')
-        for _ in range(300):
-            if not left_behind() and not os.path.exists(f'/proc/{child[0]}'):
-                break
-            time.sleep(0.1)
-        else:
+        if not wait_until(lambda: not left_behind() and not os.path.exists(f'/proc/{child[0]}')):
             problem(f'{victim} killed: left behind: {left_behind()}')
 
 
