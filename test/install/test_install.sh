@@ -57,9 +57,20 @@ for name in "${names[@]}"; do
 	"${cc[@]}" -o "$dest/main" "$dest/main.c" $libs || fail "link with $name"
 done
 
+# An example is named after the library that it shows: the longest name that fits.
+library_of() {
+	local name best=
+	for name in "${names[@]}"; do
+		case crpc_$1 in
+		"$name"_*) [ ${#name} -le ${#best} ] || best=$name ;;
+		esac
+	done
+	echo "$best"
+}
+
 for example in "$source"/doc/examples/*.c; do
 	program=$(basename "$example" .c)
-	libs=$(config --cflags --libs "crpc_${program%%_*}") || { fail "$program"; continue; }
+	libs=$(config --cflags --libs "$(library_of "$program")") || { fail "$program"; continue; }
 	# shellcheck disable=SC2086
 	"${cc[@]}" -o "$dest/$program" "$example" $libs || { fail "build $program"; continue; }
 	timeout 10 "$dest/$program" || fail "$program ended with status $?"
