@@ -130,6 +130,8 @@ app_state_of(double before_ns, double after_ns)
 {
 	bool far[2] = {before_ns >= APP_LINE_NEAR_NS, after_ns >= APP_LINE_NEAR_NS};
 
+	if (before_ns >= APP_COURT_LATE_NS || after_ns >= APP_COURT_LATE_NS)
+		return APP_STATE_MIXED;
 	return far[0] != far[1] ? APP_STATE_MIXED : far[0] ? APP_STATE_FAR : APP_STATE_NEAR;
 }
 

@@ -69,7 +69,9 @@ enum app_state { APP_STATE_NEAR, APP_STATE_FAR, APP_STATE_MIXED, APP_STATES };
 /** "near", "far", "mixed". */
 extern const char *const app_state_names[APP_STATES];
 
-/** State between two ping-pongs. */
+/**
+ * State between two ping-pongs; mixed also where one got no answer in time, which tells nothing.
+ */
 enum app_state app_state_of(double before_ns, double after_ns);
 
 /** What one slice gave. */
