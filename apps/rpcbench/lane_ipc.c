@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crpc_idle.h"
 #include "crpc_ipc.h"
 #include "crpc_log.h"
 #include "lane.h"
@@ -15,90 +14,149 @@
 #define BURST CRPC_BURST_MAX
 /* Calls of reap() that look at every client once. */
 #define REAPS (CRPC_IPC_CLIENTS_MAX / CRPC_IPC_REAP_BURST)
-/* Longer than a run: the clients ask nobody whether the server lives. This program does. */
-#define PROBE_MS 3600000
+/* Larger answers are made of the request where it lies, smaller ones side by side for a burst. */
+#define GATHER_MAX 256
 /* Empty polls between two looks at the clock of a client that waits for one answer. */
 #define WAIT_POLLS 4096
 
 /* ---- second process ---- */
+
+struct ipc_served {
+	struct crpc_ipc_server *s;
+	uint32_t size;
+	bool oneway;
+	uint8_t answers[BURST * GATHER_MAX] crpc_aligned(CRPC_CACHE_LINE);
+};
+
+static void
+ipc_serve_close(void *server)
+{
+	struct ipc_served *v = server;
+
+	crpc_ipc_server_free(v->s);
+	free(v);
+}
+
+/* Admit all clients: 0 or -ETIMEDOUT. */
+static int
+ipc_admit(struct rpb_pair *p, struct crpc_ipc_server *s, uint32_t clients)
+{
+	uint64_t end = crpc_clock_ns() + LANE_MEET_MS * UINT64_C(1000000);
+	struct crpc_ipc_server_stats st;
+	struct crpc_req req;
+
+	do {
+		crpc_ipc_server_recv(s, &req, 1);
+		crpc_ipc_server_reap(s);
+		crpc_ipc_server_stats(s, &st);
+		if (st.clients >= clients)
+			return 0;
+	} while (!rpb_pair_stopped(p) && crpc_clock_ns() < end);
+	return rpb_pair_fail(p, -ETIMEDOUT, "%u of %u clients connected", st.clients, clients);
+}
 
 static int
 ipc_serve_open(struct rpb_pair *p, const struct lane_conf *c, void **server)
 {
 	struct crpc_ipc_server_conf conf = {.name = c->name, .max_clients = c->clients,
 		.depth = c->depth, .req_max = c->size, .resp_max = c->size};
-	uint64_t end = crpc_clock_ns() + LANE_MEET_MS * UINT64_C(1000000);
-	struct crpc_ipc_server_stats st;
-	struct crpc_ipc_server *s = crpc_ipc_server_create(&conf);
-	struct crpc_req req;
+	struct ipc_served *v = aligned_alloc(CRPC_CACHE_LINE, sizeof(*v));
+	int rc;
 
-	if (s == NULL)
-		return rpb_pair_fail(p, -errno, "%s", crpc_log_last());
-	do {
-		crpc_ipc_server_recv(s, &req, 1);
-		crpc_ipc_server_reap(s);
-		crpc_ipc_server_stats(s, &st);
-		if (rpb_pair_stopped(p) || crpc_clock_ns() > end) {
-			crpc_ipc_server_free(s);
-			return rpb_pair_fail(p, -ETIMEDOUT, "%u of %u clients connected",
-				st.clients, c->clients);
-		}
-	} while (st.clients < c->clients);
-	*server = s;
+	if (v == NULL)
+		return rpb_pair_fail(p, -ENOMEM, "no memory");
+	v->size = c->size;
+	v->oneway = c->mode == LANE_ONEWAY;
+	v->s = crpc_ipc_server_create(&conf);
+	if (v->s == NULL) {
+		rc = rpb_pair_fail(p, -errno, "%s", crpc_log_last());
+		goto err_served;
+	}
+	rc = ipc_admit(p, v->s, c->clients);
+	if (rc != 0)
+		goto err_served;
+	*server = v;
 	return 0;
+
+err_served:
+	ipc_serve_close(v);
+	return rc;
 }
 
 LANE_INLINE uint32_t
-ipc_turn(struct crpc_ipc_server *s)
+ipc_turn(struct ipc_served *v, uint32_t size)
 {
 	struct crpc_req req[BURST];
-	uint16_t n = crpc_ipc_server_recv(s, req, BURST), i;
+	uint16_t n = crpc_ipc_server_recv(v->s, req, BURST), i;
 
+	if (n == 0)
+		return 0;
+	if (n == 1 || size > GATHER_MAX) {
+		for (i = 0; i < n; i++)
+			crpc_ipc_server_reply(v->s, req[i].token, req[i].data, size);
+		return n;
+	}
 	for (i = 0; i < n; i++)
-		crpc_ipc_server_reply(s, req[i].token, req[i].data, req[i].len);
+		memcpy(v->answers + (size_t)i * size, req[i].data, size);
+	crpc_ipc_server_reply_burst(v->s, req, v->answers, size, n);
+	return n;
+}
+
+/* One-way messages are read and let go. */
+static uint64_t
+ipc_swallow(struct ipc_served *v)
+{
+	struct crpc_req req[BURST];
+	uint16_t n = crpc_ipc_server_recv(v->s, req, BURST), i;
+
+	for (i = 0; i < n; i++) {
+		lane_read(req[i].data, v->size, false, 0);
+		crpc_ipc_server_release(v->s, req[i].token);
+	}
 	return n;
 }
 
 /* With the clock read after every turn: what a turn costs, with and without requests. */
 static void
-ipc_serve_clocked(struct rpb_pair *p, struct crpc_ipc_server *s, struct lane_served *out)
+ipc_serve_clocked(struct rpb_pair *p, struct ipc_served *v, struct lane_served *out)
 {
 	uint64_t then = crpc_clock_ticks(), now, most = lane_ticks(LANE_TURN_MAX_NS);
 	uint32_t n;
 
 	while (!rpb_pair_stopped(p)) {
-		n = ipc_turn(s);
+		n = ipc_turn(v, v->size);
 		now = crpc_clock_ticks();
 		lane_turn(out, n, now - then, most);
 		then = now;
 	}
 }
 
+/* An instance for the size that is measured most, which is what a program that knows its messages
+ * has, and one for all. */
 static void
 ipc_serve(struct rpb_pair *p, void *server, struct lane_served *out)
 {
-	struct crpc_ipc_server_stats st;
+	struct ipc_served *v = server;
 	uint64_t calls = 0;
 	uint32_t i;
 
 	for (i = 0; i < REAPS; i++)
-		crpc_ipc_server_reap(server);
-	crpc_ipc_server_stats(server, &st);
+		crpc_ipc_server_reap(v->s);
 	rpb_pair_set_ready(p);
-	/* Many more are connected than call: this is about the poll. */
 	if (out->clocked) {
-		ipc_serve_clocked(p, server, out);
+		ipc_serve_clocked(p, v, out);
 		return;
 	}
-	while (!rpb_pair_stopped(p))
-		calls += ipc_turn(server);
+	if (v->oneway)
+		while (!rpb_pair_stopped(p))
+			calls += ipc_swallow(v);
+	else if (v->size == 32)
+		while (!rpb_pair_stopped(p))
+			calls += ipc_turn(v, 32);
+	else
+		while (!rpb_pair_stopped(p))
+			calls += ipc_turn(v, v->size);
 	out->calls = calls;
-}
-
-static void
-ipc_serve_close(void *server)
-{
-	crpc_ipc_server_free(server);
 }
 
 /* ---- first process ---- */
@@ -112,6 +170,7 @@ struct ipc_one {
 
 struct ipc_clients {
 	struct lane_client base;
+	uint64_t *msgs; /* A burst. */
 	struct ipc_one one[];
 };
 
@@ -134,18 +193,22 @@ ipc_close(struct lane_client *base)
 		crpc_ipc_client_close(cl->one[i].c);
 	if (!rpb_pair_alive(base->pair))
 		ipc_sweep(&base->conf);
+	free(cl->msgs);
 	free(cl);
 }
 
 static struct lane_client *
 ipc_open(struct rpb_pair *p, const struct lane_conf *c)
 {
-	struct crpc_ipc_client_conf conf = {
-		.name = c->name, .timeout_ms = LANE_MEET_MS, .probe_ms = PROBE_MS};
+	struct crpc_ipc_client_conf conf = {.name = c->name, .timeout_ms = LANE_MEET_MS};
 	struct ipc_clients *cl = calloc(1, sizeof(*cl) + c->clients * sizeof(cl->one[0]));
 	uint32_t i;
 
-	if (cl == NULL) {
+	if (cl != NULL)
+		cl->msgs = aligned_alloc(CRPC_CACHE_LINE,
+			crpc_align_up((uint64_t)c->burst * c->size, CRPC_CACHE_LINE));
+	if (cl == NULL || cl->msgs == NULL) {
+		free(cl);
 		lane_why("no memory");
 		return NULL;
 	}
@@ -183,21 +246,18 @@ ipc_take(struct ipc_clients *cl, struct ipc_one *o, uint32_t size, bool check)
 LANE_INLINE void
 ipc_issue(struct ipc_clients *cl, struct ipc_one *o, uint32_t id, uint32_t size, uint32_t n)
 {
-	uint64_t msg[LANE_SIZE_MAX / 8], word;
+	uint64_t cookie[BURST];
 	uint32_t i;
-	int rc;
 
 	for (i = 0; i < n; i++) {
-		word = lane_word(id, o->seq);
-		lane_fill(msg, size, word);
-		rc = crpc_ipc_client_call(o->c, msg, size, word);
-		if (crpc_unlikely(rc != 0)) {
-			lane_break(&cl->base, "call: %s (%d)", strerror(-rc), rc);
-			return;
-		}
-		o->seq++;
-		o->open++;
+		cookie[i] = lane_word(id, o->seq + i);
+		lane_fill(cl->msgs + (size_t)i * (size / 8), size, cookie[i]);
 	}
+	i = crpc_ipc_client_call_burst(o->c, cl->msgs, size, cookie, (uint16_t)n);
+	o->seq += i;
+	o->open += i;
+	if (crpc_unlikely(i != n && crpc_ipc_client_status(o->c) != 0))
+		lane_break(&cl->base, "call: %s", crpc_log_last());
 }
 
 LANE_INLINE uint64_t
@@ -218,6 +278,24 @@ ipc_async(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 	return calls;
 }
 
+/* A single call, which has a way of its own in the library when no other is open. */
+LANE_INLINE void
+ipc_issue_one(struct ipc_clients *cl, struct ipc_one *o, uint32_t id, uint32_t size)
+{
+	uint64_t word = lane_word(id, o->seq);
+	int rc;
+
+	lane_fill(cl->msgs, size, word);
+	rc = crpc_ipc_client_call(o->c, cl->msgs, size, word);
+	if (crpc_unlikely(rc != 0)) {
+		lane_break(&cl->base, "call: %s (%d)", strerror(-rc), rc);
+		return;
+	}
+	o->seq++;
+	o->open++;
+}
+
+/* call() and poll() rather than call_sync(), which would copy the answer once more. */
 LANE_INLINE uint64_t
 ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 {
@@ -226,7 +304,7 @@ ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 
 	do {
 		if (cl->one[i].open == 0) /* Else one is left from before. */
-			ipc_issue(cl, &cl->one[i], i, size, 1);
+			ipc_issue_one(cl, &cl->one[i], i, size);
 		for (polls = 1; ipc_take(cl, &cl->one[i], size, check) == 0; polls++)
 			if (polls % WAIT_POLLS == 0 &&
 				(crpc_clock_ticks() >= end || cl->base.broken))
@@ -234,6 +312,35 @@ ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 		calls++;
 		lane_call_ended(&cl->base, &then);
 		i = i + 1 == active ? 0 : i + 1;
+	} while (!lane_over(&turn, end) && !cl->base.broken);
+	return calls;
+}
+
+/* A place comes back in a poll after the server has let go of the message. */
+static uint64_t
+ipc_oneway(struct ipc_clients *cl, uint64_t end)
+{
+	uint32_t active = cl->base.conf.active, size = cl->base.conf.size, i, k, turn = 0;
+	struct crpc_done done;
+	struct ipc_one *o;
+	uint64_t calls = 0;
+	int rc = 0;
+
+	do {
+		for (i = 0; i < active; i++) {
+			o = &cl->one[i];
+			for (k = 0; k < cl->base.conf.burst; k++) {
+				lane_fill(cl->msgs, size, lane_word(i, o->seq));
+				rc = crpc_ipc_client_notify(o->c, cl->msgs, size);
+				if (rc != 0)
+					break;
+				o->seq++;
+			}
+			calls += k;
+			if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
+				lane_break(&cl->base, "a message: %s (%d)", strerror(-rc), rc);
+			crpc_ipc_client_poll(o->c, &done, 1);
+		}
 	} while (!lane_over(&turn, end) && !cl->base.broken);
 	return calls;
 }
@@ -255,6 +362,8 @@ ipc_go(struct lane_client *base, uint64_t end, bool check)
 	struct ipc_clients *cl = (struct ipc_clients *)base;
 	bool async = base->conf.mode == LANE_ASYNC;
 
+	if (base->conf.mode == LANE_ONEWAY)
+		return ipc_oneway(cl, end);
 	if (check)
 		return async ? ipc_async(cl, end, base->conf.size, true)
 			     : ipc_sync(cl, end, base->conf.size, true);
@@ -285,6 +394,7 @@ ipc_drain(struct lane_client *base, uint64_t end)
 const struct lane_ops lane_ipc = {
 	.name = "ipc",
 	.built = true,
+	.oneway = true,
 	.clients_max = LANE_CLIENTS_MAX,
 	.serve_open = ipc_serve_open,
 	.serve = ipc_serve,

@@ -177,7 +177,7 @@ def main():
         if not any('server_call' in row for row in rows):
             problem('the server\'s cost per call is not told')
         measure(program, tmp, ['--mode', 'oneway', '--clients', '3', '--depth', '10'],
-                [(t, 'oneway', 3, 32) for t in {'unix_socket', 'pipe', 'ucx_posix'} & built])
+                [(t, 'oneway', 3, 32) for t in {'ipc', 'unix_socket', 'pipe', 'ucx_posix'} & built])
         measure(program, tmp, ['--mode', 'async', '--transport', 'ipc', '--clients', '1024', '--depth', '1'],
                 [('ipc', 'async', 1024, 32)])
         rows = measure(program, tmp, ['--preset', 'targets'], [('ipc', 'sync', 1, 32), ('ipc', 'async', 1024, 32)])
