@@ -18,20 +18,17 @@ run() { # ITERATIONS ARGS...
 	ok "ibv_rc_pingpong -n $n $*: $(grep usec/iter "$TMP/client.out" | sed 's/.* = //')"
 }
 
-run 2000
 run 2000 -c
-run 500 -e
 run 500 -e -c
 run 500 -g 0
-for size in 1 255 4095 4097 65536; do
+for size in 1 255 4097 65536; do
 	run 500 -c -s $size
 done
 run 30 -c -s 4194304
 run 2000 -r 1
-for mtu in 256 1024 4096; do
+for mtu in 256 4096; do
 	run 200 -c -s 10000 -m $mtu
 done
-run 2000 -c -r 500 -s 64
 run 500 -c -s 32 # comes in the CQE
 SOFT_MLX5_PROGRESS=thread run 20 -c
 SOFT_MLX5_PROGRESS=rt run 200 -c
