@@ -477,6 +477,60 @@ ring_comes_without_descriptors(void **state)
 	rig_host_close(&b);
 }
 
+/* Where the ring that answers the only one in the folder will be. */
+static void
+answer_ring(char *path, size_t size)
+{
+	unsigned int src, sgen, dst, dgen;
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	assert_non_null(d);
+	path[0] = '\0';
+	while ((e = readdir(d)) != NULL)
+		if (sscanf(e->d_name, "r.%u.%u.%u.%u", &src, &sgen, &dst, &dgen) == 4)
+			snprintf(path, size, "%s/r.%u.%u.%u.%u", dir, dst, dgen, src, sgen);
+	closedir(d);
+	assert_string_not_equal(path, "");
+}
+
+/* A ring comes while none can be made to answer by: what is in it is not lost. */
+static void
+ring_comes_without_an_answer(void **state)
+{
+	const char *net = rig_net();
+	struct rig_host a, b;
+	struct rig_qp x, y;
+	struct rig_wqe w;
+	char path[256];
+	int fd;
+
+	net_dir(net);
+	rig_host_open(&a, net, 4096);
+	rig_host_open(&b, net, 4096);
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_to_rts(&x, y.qpn);
+	answer_ring(path, sizeof(path));
+	fd = open(path, O_CREAT | O_EXCL, 0600); /* Its name is taken. */
+	assert_true(fd >= 0);
+	close(fd);
+	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, 7);
+	rig_post(&x, &w);
+	rig_run(&a, &b);
+	assert_int_equal(unlink(path), 0);
+	rig_now += 100000000;
+	rig_run(&a, &b);
+	rig_to_rts(&y, x.qpn);
+	rig_recv(&y, NULL, 0, 0);
+	assert_non_null(rig_expect(&a, &b, &y.rcq));
+	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_host_close(&a);
+	rig_host_close(&b);
+}
+
 /* A test that dies with a net open leaves its folder, and the next run takes it away. */
 static void
 dead_tests_are_swept(void **state)
@@ -519,6 +573,7 @@ main(void)
 		cmocka_unit_test(many_peers),
 		cmocka_unit_test(hostile_peer),
 		cmocka_unit_test(ring_comes_without_descriptors),
+		cmocka_unit_test(ring_comes_without_an_answer),
 		cmocka_unit_test(dead_tests_are_swept),
 	};
 
