@@ -517,6 +517,36 @@ the_living_keep_what_they_hold(void **state)
 	crpc_arena_leave(c);
 }
 
+/* The same where the segment has no name: the locks are on the memory file. */
+static void
+a_memory_file_has_members_too(void **state)
+{
+	const struct crpc_arena_conf conf = {.max_members = 4};
+	uint64_t len = crpc_arena_size(&conf, MIB);
+	struct crpc_shm_conf seg = {.name = "memfd",
+			.dir = test_dir,
+			.size = A_OFF + len,
+			.kind = KIND,
+			.kind_version = 1,
+			.memfd = true};
+	struct crpc_shm *s = crpc_shm_create(&seg);
+	struct crpc_arena *usual = test_arena;
+	struct crpc_arena_reclaimed found = {0};
+
+	(void)state;
+	assert_non_null(s);
+	assert_int_equal(crpc_arena_format(s, A_OFF, len, &conf), 0);
+	test_arena = crpc_arena_attach(s, A_OFF);
+	assert_non_null(test_arena);
+	child_dies(nothing);
+	assert_int_equal(crpc_arena_reclaim(test_arena, 0, &found), 0);
+	assert_int_equal(found.members, 1);
+	test_arena_empty();
+	crpc_arena_detach(test_arena);
+	crpc_shm_free(s);
+	test_arena = usual;
+}
+
 /* ---- format and attach ---- */
 
 static void
@@ -690,6 +720,7 @@ main(void)
 			T(what_the_dead_held_comes_back),
 			T(join_makes_room_from_the_dead),
 			T(the_living_keep_what_they_hold),
+			T(a_memory_file_has_members_too),
 			T(bad_layouts_are_refused),
 			T(size_is_what_the_data_needs),
 			T(two_arenas_share_a_segment),
