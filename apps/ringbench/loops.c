@@ -117,16 +117,6 @@ ours_commit(struct crpc_spsc_prod *p, enum kind k, uint32_t esize, uint32_t n)
 		crpc_spsc_onesided_commit(p, esize, kind_per(k), n);
 }
 
-INLINE bool
-ours_enqueue(struct crpc_spsc_prod *p, enum kind k, uint32_t esize, const void *msg)
-{
-	if (k == K_LAMPORT)
-		return crpc_spsc_lamport_enqueue(p, esize, msg);
-	if (k == K_FF || k == K_FF_ALIGNED)
-		return crpc_spsc_fastforward_enqueue(p, esize, kind_per(k), msg);
-	return crpc_spsc_onesided_enqueue(p, esize, kind_per(k), msg);
-}
-
 INLINE void
 ours_flush(struct crpc_spsc_prod *p, enum kind k)
 {
@@ -157,16 +147,6 @@ ours_release(struct crpc_spsc_cons *c, enum kind k, uint32_t esize)
 		crpc_spsc_fastforward_release(c, esize, kind_per(k));
 	else
 		crpc_spsc_onesided_release(c, esize, kind_per(k));
-}
-
-INLINE bool
-ours_dequeue(struct crpc_spsc_cons *c, enum kind k, uint32_t esize, void *msg)
-{
-	if (k == K_LAMPORT)
-		return crpc_spsc_lamport_dequeue(c, esize, msg);
-	if (k == K_FF || k == K_FF_ALIGNED)
-		return crpc_spsc_fastforward_dequeue(c, esize, kind_per(k), msg);
-	return crpc_spsc_onesided_dequeue(c, esize, kind_per(k), msg);
 }
 
 INLINE uint32_t
