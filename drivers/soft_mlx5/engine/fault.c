@@ -19,6 +19,8 @@
 #define DELAY_NS UINT64_C(500000)
 /* How often the retransmission timers are looked at. */
 #define TIMERS_NS UINT64_C(50000)
+/* Timeouts of a silent peer that count as one. */
+#define SILENT_TIMEOUTS 8u
 
 struct held {
 	struct sm_peer *peer; /* NULL: free. */
@@ -188,6 +190,7 @@ sm_fault_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint3
 	struct sm_fault *f = nic->fault;
 
 	f->packets++;
+	p->spoke++;
 	if (happens(f, f->drop, 0) || happens(f, f->corrupt, 1)) /* The ICRC tells. */
 		return;
 	if (happens(f, f->delay, 3) &&
@@ -222,7 +225,13 @@ timer(struct sm_nic *nic, struct sm_qp *qp)
 	if (nic->now < qp->rto_at)
 		return;
 	qp->rto_at = nic->now + timeout_ns(qp);
-	sm_sq_timeout(nic, qp);
+	/* A peer that says nothing at all may wait for a core: it gets more time. */
+	if (qp->peer->spoke != qp->rto_spoke)
+		qp->rto_silent = 0;
+	else
+		qp->rto_silent++;
+	qp->rto_spoke = qp->peer->spoke;
+	sm_sq_timeout(nic, qp, qp->rto_silent % SILENT_TIMEOUTS == 0);
 }
 
 void

@@ -305,6 +305,7 @@ struct sm_qp {
 	uint8_t retries, rnr_retries;
 	uint8_t lost_tries;
 	uint64_t rto_at, rto_mark; /**< With faults: the retransmission timer, and what moved it. */
+	uint32_t rto_spoke, rto_silent;
 	uint8_t mtu_shift; /**< Of the path's MTU, in bytes. */
 	uint8_t headers;   /**< Bytes of headers that each packet has on the wire. */
 	uint64_t retry_at;
@@ -332,6 +333,7 @@ struct sm_peer {
 	struct sm_hdr *late; /**< NAKs of no queue pair that found the ring full. */
 	uint32_t nlate, late_room;
 	uint32_t quiet;   /**< Polls in a row that found nothing. */
+	uint32_t spoke;   /**< With faults: packets that came, lost ones too. */
 	uint8_t polled;   /**< enum sm_polled. */
 	TAILQ_HEAD(, sm_qp) qps;
 	TAILQ_ENTRY(sm_peer) link;
@@ -665,8 +667,8 @@ void sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn);
 void sm_sq_answer(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h,
 	const uint8_t *payload);
 void sm_sq_unwait(struct sm_nic *nic, struct sm_qp *qp);
-/** No answer in time: once more. */
-void sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp);
+/** No answer in time: once more, or, if it @p counts and was the last time, the end. */
+void sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp, bool counts);
 
 /* ---- responder.c ---- */
 

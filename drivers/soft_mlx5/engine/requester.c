@@ -601,14 +601,15 @@ sm_sq_timer(struct sm_nic *nic, struct sm_qp *qp)
 }
 
 void
-sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp)
+sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp, bool counts)
 {
-	if (qp->attr.timeout != 0 && qp->retries == 0) {
-		sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
-		return;
-	}
-	if (qp->attr.timeout != 0)
+	if (counts && qp->attr.timeout != 0) {
+		if (qp->retries == 0) {
+			sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
+			return;
+		}
 		qp->retries--;
+	}
 	sq_rewind(qp);
 	sm_sq_activate(nic, qp);
 }
