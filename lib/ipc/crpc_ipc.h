@@ -324,6 +324,11 @@ struct crpc_ipc_client_conf {
 	struct crpc_arena_cache *arena;
 	/** A server of this process, which saves a second mapping; NULL: attach by name. */
 	const struct crpc_ipc_server *server;
+	/**
+	 * The server is driven by this very thread: no line travels, so that calls that are alone
+	 * take the way of all others, where successive calls overlap in the core. Only a hint.
+	 */
+	bool colocated;
 };
 
 /** Counters since connect. */

@@ -388,8 +388,8 @@ poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
 	c->lone_done++;
 	if (crpc_unlikely(size > c->lone_resp_max || call->state != IPC_CALL_OPEN))
 		return lone_other(c, size, done);
-	/* All of it, whatever the size: without a branch. */
-	memcpy(c->lone_data, c->lone->data, CRPC_IPC_SMALL);
+	/* By the moves that wrote it: a wider load would wait for stores of our own core. */
+	ipc_copy_small(c->lone_data, c->lone->data, size);
 	call->state = 0;
 	c->lone_open = 0;
 	c->open--;
@@ -441,14 +441,14 @@ poll_ring(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 	return got;
 }
 
-/* poll(), when other calls are open than one that is alone, or blocks are held. */
+/* poll(), when a call is in the lone slot and others are not, or blocks are held. */
 static crpc_noinline uint16_t
 poll_all(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 {
 	uint32_t got = 0;
 	int rc;
 
-	if (c->n_held != 0)
+	if (crpc_unlikely(c->n_held != 0))
 		__crpc_ipc_free_held(c);
 	if (c->lone_open != 0 && n != 0) {
 		rc = poll_lone(c, done);
@@ -463,13 +463,13 @@ poll_all(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 	return (uint16_t)got;
 }
 
-uint16_t
-crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+/* poll(), when a call is in the lone slot, or blocks are held. It is most often alone. */
+static crpc_noinline uint16_t
+poll_aside(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 {
 	int rc;
 
-	IPC_OWNER_CHECK(c);
-	if (c->lone_open == 0 || c->open != 1 || c->n_held != 0 || n == 0)
+	if (c->open != 1 || c->lone_open == 0 || c->n_held != 0 || n == 0)
 		return poll_all(c, done, n);
 	/* Its answer is in its slot or, too long for that, in the ring: where poll_all() looks. */
 	rc = poll_lone(c, done);
@@ -479,6 +479,20 @@ crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t
 	if (crpc_unlikely(--c->countdown == 0))
 		return __crpc_ipc_look_around(c, done, n, (uint16_t)rc);
 	return (uint16_t)rc;
+}
+
+uint16_t
+crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+{
+	uint32_t got;
+
+	IPC_OWNER_CHECK(c);
+	if ((c->lone_open | c->n_held) != 0)
+		return poll_aside(c, done, n);
+	got = poll_ring(c, done, n);
+	if (crpc_unlikely(--c->countdown == 0))
+		return __crpc_ipc_look_around(c, done, n, (uint16_t)got);
+	return (uint16_t)got;
 }
 
 int

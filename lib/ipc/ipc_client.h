@@ -57,7 +57,8 @@ struct crpc_ipc_client {
 	struct ipc_slot *lone;
 	uint32_t lone_seq;  /**< Of the call in the lone slot. */
 	uint32_t lone_open; /**< 1 while it has one. */
-	uint32_t lone_end;  /**< Requests below so many bytes may go there; 0 once status is set. */
+	/** Requests below so many bytes may go there; 0 once status is set, or if it is not used. */
+	uint32_t lone_end;
 	uint32_t resp_max;
 	uint32_t lone_resp_max; /**< Bytes of an answer there. */
 	uint32_t resp_mask;
@@ -77,6 +78,7 @@ struct crpc_ipc_client {
 	uint32_t oneway;       /**< Places of one-way messages. */
 	uint32_t expired;      /**< Places of calls that timed out. */
 	bool deadlines;        /**< Some call has one. */
+	bool colocated;        /**< With its server, in one thread. */
 	struct ipc_header lay; /**< Private copy, checked. */
 	uint32_t id;
 	uint32_t gen;

@@ -123,7 +123,8 @@ place_init(struct crpc_ipc_client *c)
 	c->head = ipc_slot_at(c->resp, 1 & (c->lay.resp_slots - 1), c->lay.resp_slot);
 	c->lone = (struct ipc_slot *)(void *)(c->req + c->lay.lone_off);
 	c->lone_resp_max = (uint32_t)crpc_min(c->lay.resp_max, CRPC_IPC_SMALL);
-	c->lone_end = 1 + (uint32_t)crpc_min(c->lay.req_max, CRPC_IPC_SMALL);
+	if (!c->colocated)
+		c->lone_end = 1 + (uint32_t)crpc_min(c->lay.req_max, CRPC_IPC_SMALL);
 	c->req_seq = 1;
 	c->resp_seq = 1;
 	c->room = c->lay.depth;
@@ -216,6 +217,7 @@ crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 	if (c == NULL)
 		return NULL;
 	memset(c, 0, sizeof(*c));
+	c->colocated = conf->colocated;
 	c->call_timeout_ns = conf->call_timeout_us * 1000;
 	c->arena = conf->arena;
 	c->deadlines = c->call_timeout_ns != 0;

@@ -187,9 +187,9 @@ recv_plain(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, 
 	return odd;
 }
 
-/* Take what client p has sent, up to n, which is at least 1. */
-static inline uint32_t
-recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+/* Take what client p has sent, up to n. */
+static crpc_noinline uint32_t
+recv_many(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
 {
 	uint32_t room = (uint32_t)(p->limit - p->open), got = 0, k;
 	uint64_t word;
@@ -208,11 +208,39 @@ recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, u
 	return got;
 }
 
-/* Most visits end here: recv_peer() looks again, with the order that it needs. */
+/* Most visits end here: recv_many() looks again, with the order that it needs. */
 static inline bool
 ring_has_one(const struct ipc_peer *p)
 {
 	return ipc_word_seq(crpc_load_relaxed(&p->head->word)) == (uint32_t)p->req_seq;
+}
+
+/*
+ * Take what client p has sent, up to n, which is at least 1, as is the room that it has. There is
+ * often one plain request and no more: that one is taken here.
+ */
+static inline uint32_t
+recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+{
+	/* A1, as in recv_plain() */
+	uint64_t word = crpc_load_acquire(&p->head->word);
+	uint32_t slot = p->head_slot, next = ipc_opaque((slot + 1) & s->req_mask);
+
+	if (ipc_word_seq(word) != (uint32_t)p->req_seq)
+		return 0;
+	if (crpc_unlikely(ipc_word_slot(word) != next || ipc_word_size(word) > s->lay.req_max ||
+			    (p->tokens[next] & IPC_TOKEN_FREE) == 0))
+		return recv_many(s, p, req, n);
+	req->token = open_request(p, slot);
+	req->data = p->head->data;
+	req->len = ipc_word_size(word);
+	req->peer = p->id;
+	p->req_seq++;
+	p->head_slot = (uint16_t)next;
+	p->head = ipc_slot_at(p->req, next, s->lay.req_slot);
+	if (n == 1 || p->open == p->limit || !ring_has_one(p))
+		return 1;
+	return 1 + recv_many(s, p, req + 1, n - 1);
 }
 
 uint16_t
@@ -245,7 +273,7 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n
 		room = n - got;
 		room = room < QUANTUM ? room : QUANTUM;
 		k = p->open == 0 ? recv_lone(s, p, req + got) : 0;
-		if (k < room && p->open < p->limit && ring_has_one(p))
+		if (k < room && p->open < p->limit)
 			k += recv_peer(s, p, req + got + k, room - k);
 		got += k;
 		if (k != 0)
