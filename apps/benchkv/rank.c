@@ -402,15 +402,17 @@ idle_policy(const struct kv_rank *r)
 
 /* Connect one client: to its home, or to all daemons of the rank. */
 static int
-join_client(struct kv_rank *r, struct kv_loop *loop, uint32_t i, uint32_t client)
+join_client(struct kv_rank *r, const struct kv_place *place, struct kv_loop *loop, uint32_t i)
 {
 	struct crpc_ipc_client_conf conf[KV_DAEMONS_MAX] = {0};
-	uint32_t clients = (uint32_t)r->opt.clients, k, conns;
+	uint32_t clients = (uint32_t)r->opt.clients, client = place->client_from + i, k, conns;
 	uint32_t home = kv_home(client, clients, r->daemons);
 	int rc;
 
-	for (k = 0; k < r->daemons; k++)
+	for (k = 0; k < r->daemons; k++) {
 		conf[k].server = r->daemon[k]->ipc;
+		conf[k].colocated = k >= place->daemon_from && k < place->daemon_to;
+	}
 	conns = r->opt.route == KV_ROUTE_CLIENT ? r->daemons : 1;
 	rc = kv_loop_join(loop, i, conns > 1 ? conf : &conf[home], conns, r->work.first + home,
 		1 + r->boot.rank * clients + client);
@@ -433,7 +435,7 @@ fill_seat(struct kv_rank *r, struct kv_seat *s, const struct kv_place *place)
 	if (kv_loop_init(&s->loop, &r->work, n) != 0)
 		return app_fail("no memory for the clients; give fewer --clients");
 	for (i = 0; i < n && rc == 0; i++)
-		rc = join_client(r, &s->loop, i, place->client_from + i);
+		rc = join_client(r, place, &s->loop, i);
 	return rc;
 }
 
