@@ -74,6 +74,15 @@ new_client(const struct crpc_ipc_server *s)
 	return crpc_ipc_client_connect(&conf);
 }
 
+/* One that never uses the lone slot. */
+static inline struct crpc_ipc_client *
+new_colocated_client(const struct crpc_ipc_server *s)
+{
+	struct crpc_ipc_client_conf conf = {.server = s, .colocated = true};
+
+	return crpc_ipc_client_connect(&conf);
+}
+
 static inline int
 make_dir(void **state)
 {

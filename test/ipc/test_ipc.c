@@ -62,7 +62,7 @@ every_size_arrives_whole(void **state)
 	uint32_t len, i;
 
 	assert_non_null(s);
-	c[0] = new_client(s);
+	c[0] = new_colocated_client(s);
 	c[1] = new_client(NULL);
 	assert_non_null(c[0]);
 	assert_non_null(c[1]);
@@ -334,7 +334,8 @@ random_order_matches_the_model(void **state)
 	m.s = new_server(MODEL_CLIENTS, MODEL_DEPTH, 100, 100);
 	assert_non_null(m.s);
 	for (i = 0; i < MODEL_CLIENTS; i++)
-		assert_non_null(m.c[i] = new_client(i & 1 ? m.s : NULL));
+		assert_non_null(m.c[i] = i == 2 ? new_colocated_client(m.s)
+					: new_client(i & 1 ? m.s : NULL));
 	for (step = 0; step < 200000; step++) {
 		i = (uint32_t)(rng() % MODEL_CLIENTS);
 		switch (rng() % 4) {
