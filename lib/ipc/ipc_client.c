@@ -298,7 +298,12 @@ take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size, const void 
 		return -1;
 	call->state = state & IPC_CALL_OLD;
 	c->open--;
-	c->lone_open &= slot <= c->req_mask; /* also where the ring had its answer */
+	if (slot > c->req_mask) {
+		c->lone_open = 0;
+		/* Its answer had no room there: the next calls save the detour. */
+		if (data != c->lone_data)
+			c->lone_end = 0;
+	}
 	if (wanted)
 		return 1;
 	c->stats.failed -= done->status != 0;
@@ -481,18 +486,25 @@ poll_aside(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 	return (uint16_t)rc;
 }
 
-uint16_t
-crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+/* poll(), when no call is in the lone slot. */
+static crpc_noinline uint16_t
+poll_plain(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 {
-	uint32_t got;
+	uint32_t got = poll_ring(c, done, n);
 
-	IPC_OWNER_CHECK(c);
-	if ((c->lone_open | c->n_held) != 0)
-		return poll_aside(c, done, n);
-	got = poll_ring(c, done, n);
 	if (crpc_unlikely(--c->countdown == 0))
 		return __crpc_ipc_look_around(c, done, n, (uint16_t)got);
 	return (uint16_t)got;
+}
+
+/* The ways are functions of their own, so that neither saves registers for the other. */
+uint16_t
+crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
+{
+	IPC_OWNER_CHECK(c);
+	if ((c->lone_open | c->n_held) != 0)
+		return poll_aside(c, done, n);
+	return poll_plain(c, done, n);
 }
 
 int

@@ -57,8 +57,7 @@ struct crpc_ipc_client {
 	struct ipc_slot *lone;
 	uint32_t lone_seq;  /**< Of the call in the lone slot. */
 	uint32_t lone_open; /**< 1 while it has one. */
-	/** Requests below so many bytes may go there; 0 once status is set, or if it is not used. */
-	uint32_t lone_end;
+	uint32_t lone_end;  /**< Requests below so many bytes may go there; 0: none for now. */
 	uint32_t resp_max;
 	uint32_t lone_resp_max; /**< Bytes of an answer there. */
 	uint32_t resp_mask;
@@ -74,6 +73,7 @@ struct crpc_ipc_client {
 	uint32_t looks;        /**< Times that it looked around since the server was looked at. */
 	uint32_t fail_slot;    /**< Where failing the open calls goes on. */
 	uint32_t announced;    /**< Low half of req_seq when last announced. */
+	uint32_t lone_want;    /**< What lone_end is, until the next answer too long for that slot. */
 	uint32_t aged;         /**< Low half of req_seq when free slots were last taken for old. */
 	uint32_t oneway;       /**< Places of one-way messages. */
 	uint32_t expired;      /**< Places of calls that timed out. */

@@ -124,7 +124,8 @@ place_init(struct crpc_ipc_client *c)
 	c->lone = (struct ipc_slot *)(void *)(c->req + c->lay.lone_off);
 	c->lone_resp_max = (uint32_t)crpc_min(c->lay.resp_max, CRPC_IPC_SMALL);
 	if (!c->colocated)
-		c->lone_end = 1 + (uint32_t)crpc_min(c->lay.req_max, CRPC_IPC_SMALL);
+		c->lone_want = 1 + (uint32_t)crpc_min(c->lay.req_max, CRPC_IPC_SMALL);
+	c->lone_end = c->lone_want;
 	c->req_seq = 1;
 	c->resp_seq = 1;
 	c->room = c->lay.depth;

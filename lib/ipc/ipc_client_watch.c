@@ -188,6 +188,7 @@ look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 	c->countdown = IPC_LOOK_POLLS;
 	if (c->status == 0) {
 		__crpc_ipc_announce(c);
+		c->lone_end = c->lone_want;
 		if ((uint32_t)c->req_seq - c->aged >= IPC_AGE_CALLS)
 			__crpc_ipc_age_slots(c);
 		if (!check && !c->deadlines)
