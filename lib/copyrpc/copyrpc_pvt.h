@@ -23,12 +23,18 @@
  * always fits: reply() needs no window. The server repeats the sum in owed, to find a caller that
  * lies.
  *
- * Call slot:      FREE -> QUEUED -> SENT -> FREE       a deadline sets EXPIRED beside QUEUED or
- * SENT:
- *                                                      the slot and its reservation stay until the
- *                                                      response comes or the endpoint ends
- * Request entry:  ARRIVED -> OPEN (recv) -> DONE (reply, release) -> gone when all before it are
- * DONE Endpoint:       err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -EPROTO, for ever
+ * Call slot:      free -> open (call) -> free (its response) or expired (deadline)
+ *                                      expired: the slot and its reservation stay until the
+ *                                      response comes or the endpoint ends -> free
+ *                 call_ns tells the state; a free slot has the id of its next call already.
+ * Request entry:  arrived -> open (recv) -> done (reply, release) -> gone when all before it are
+ *                 done. An open entry holds its token, a done one the inverted token.
+ * Endpoint:       err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -EPROTO, for ever
+ *
+ * What each message pays for is only what differs from message to message: a batch is opened,
+ * checked against the window and the policy and put into the lists once (slow paths, out of line),
+ * and then takes messages up to a limit that was computed then. Released positions are moved when
+ * a flush looks at the endpoint, the round trip's parts are recorded once per run of equal ones.
  */
 
 #include <errno.h>
@@ -36,59 +42,61 @@
 #include "copyrpc_wire.h"
 #include "crpc_log.h"
 
-/** No slot, no endpoint. */
+/** No endpoint. */
 #define NIL 0xffffu
 /** Requests that recv() takes of one endpoint before the next one's turn. */
-#define RECV_TURN 16
+#define RECV_TURN 32
 /** Call slots that the deadline sweep looks at in one poll. */
 #define SWEEP_SLOTS 256
 /** Batches, both lanes, and one window update. */
 #define FLUSH_WRS 5
 
 _Static_assert(CRPC_COPYRPC_EPS_MAX < NIL, "an endpoint's index has 16 bits");
-_Static_assert(CRPC_COPYRPC_INFLIGHT_MAX < NIL, "a call slot's index has 16 bits");
+/** In call_slot.call_ns: the slot is not open. */
+#define SLOT_FREE    UINT64_MAX
+#define SLOT_EXPIRED (UINT64_MAX - 1)
 
-#define SLOT_FREE    0u
-#define SLOT_QUEUED  1u
-#define SLOT_SENT    2u
-#define SLOT_EXPIRED 4u /* beside one of the two */
-
-/** One open call. */
-struct call_slot {
-	uint64_t cookie;
-	uint64_t call_ns;
-	uint32_t id; /**< Generation and slot index; never 0. */
+/** What calls that follow each other mostly have in common. */
+struct call_kind {
+	uint32_t batch; /**< Number of the batch they go in. */
 	uint32_t resp_max;
-	uint32_t queue_ns; /**< call() to flush. */
-	uint16_t next;     /**< Free list, or list of the queued calls. */
-	uint8_t state;
-	uint8_t pad;
+};
+
+/** One call. */
+struct call_slot {
+	union {
+		uint64_t cookie;
+		struct call_slot *next; /**< Free list. */
+	};
+	uint64_t call_ns; /**< When it was made; SLOT_*. */
+	struct call_kind kind;
+	uint32_t id; /**< Generation and slot index, which is never 0. */
+	uint32_t pad;
 };
 _Static_assert(sizeof(struct call_slot) == 32, "two in a line");
 
-/** State of a request. */
-enum req_state {
-	REQ_ARRIVED,
-	REQ_OPEN,
-	REQ_DONE,
-};
+/** Newest request batches whose time of sending is remembered; a power of two. */
+#define BATCH_TIMES 256u
 
 /** One request that lies in our ring. */
 struct req_entry {
-	uint64_t arrived_ns;
-	uint32_t id; /**< The caller's; 0: one-way. */
+	union {
+		uint64_t token; /**< From recv() on; inverted, so negative, when it is done. */
+		const uint8_t *data; /**< Until then. */
+	};
+	uint32_t id; /**< The caller's. */
 	uint32_t len;
-	uint32_t resp_max;
-	uint32_t end; /**< Low bits of the position behind it. */
-	uint32_t state;
-	uint32_t pad;
+	uint32_t arrived;   /**< Low bits of the time. */
+	uint32_t end;       /**< Low bits of the position behind it. */
+	uint32_t reply_end; /**< Length of the shortest reply that is too long; 0: one-way. */
+	uint32_t worst;     /**< Bytes that its reply can need; 0: one-way. */
 };
 _Static_assert(sizeof(struct req_entry) == WIRE_STRIDE_MIN, "the table is as large as the ring");
 
 /** Room for the worst cases of a set of replies: ring_size = their sum + their maximum + left. */
 struct room {
-	uint32_t left;
-	uint32_t max;
+	uint64_t left;
+	uint64_t max;
 };
 
 /** One batch that is not sent yet. */
@@ -96,22 +104,25 @@ struct pending {
 	uint64_t pos;
 	uint32_t len;
 	uint32_t count;
-	uint32_t owed; /**< Responses: the part of the endpoint's owed that it settles. */
+	uint64_t owed; /**< Responses: the part of the endpoint's owed that it settles. */
 };
 
 /** What we send on one lane. */
 struct tx_lane {
-	uint8_t *next; /**< Where the open batch goes on. */
-	uint64_t prod;
-	uint32_t left; /**< Bytes that the open batch takes without asking for ring, window,
-	                    batch_max or policy; may be too few; 0 if no batch is open. */
+	uint8_t *next;  /**< Where the next message goes; the end of what is queued. */
+	uint8_t *limit; /**< The open batch takes messages that end here or before it without
+	                     asking for ring, window, batch_max or policy; NULL: it does not. */
+	uint32_t count; /**< Messages of the open batch. */
 	uint32_t npend;
-	struct pending pend[2]; /**< Two only if the queue crosses the end of the ring; the last one
-	                             is open, its len is set when it is closed or posted. */
+	uint64_t owed; /**< Responses: the part of the endpoint's owed that it settles. */
+	uint64_t lap;    /**< Position of the staging ring's first byte in this lap. */
 	uint64_t sent;
 	uint8_t *stage; /**< Ring of the same size and offsets as the peer's. */
 	uint64_t raddr; /**< The peer's ring. */
+	struct pending pend[2]; /**< Two only if the queue crosses the end of the ring; the last one
+	                             is open, and but for pos it is set when that one is closed. */
 };
+_Static_assert(offsetof(struct tx_lane, pend) == CRPC_CACHE_LINE, "what a message needs: one line");
 
 /** Flags of an endpoint. */
 #define EP_DIRTY  0x1u /* in the list of those with something to send */
@@ -119,35 +130,37 @@ struct tx_lane {
 #define EP_BROKEN 0x4u /* in the list of those whose open calls must fail */
 
 struct crpc_copyrpc_ep {
+	/* call */
 	struct crpc_copyrpc *ctx;
-	struct crpc_rdma_qp *qp;
-	int32_t err;
-	uint32_t ring_size;
+	struct call_slot *slots;
+	struct call_slot *free;
+	struct call_kind kind; /**< Of the newest call; its batch is the newest one. */
+	uint64_t kind_worst;   /**< Bytes that its reply can need. */
+	uint32_t id_step; /**< From one generation of a slot's ids to the next: the slots. */
 	uint32_t max_msg; /**< Of both ends, the smaller one. */
-	uint32_t rkey;
-	uint32_t flags;
+	struct room resv;
+	uint32_t open; /**< Open slots. */
 	uint16_t id;
-	uint16_t dirty_next;
+	uint32_t hold; /**< Part of resv: completions that the user may read until the next poll. */
+	uint32_t flags;
+	/* reply, recv */
+	struct req_entry *reqs;
+	uint32_t req_mask;
+	uint32_t turn;     /**< Requests recv() took in this turn. */
 
 	/* sending */
-	struct tx_lane tx[WIRE_LANES];
+	struct tx_lane tx[WIRE_LANES] crpc_aligned(CRPC_CACHE_LINE);
+	int32_t err;
+	uint32_t ring_size;
+	struct crpc_rdma_qp *qp;
 	uint64_t peer_released;
-	uint64_t queued_ns; /**< When the oldest pending message was queued. */
-	uint32_t flush_seq; /**< Flushes with a signal so far: their wr_id. */
-	uint32_t done_seq;  /**< The newest that completed. */
+	uint64_t queued_ns;  /**< When the oldest pending message was queued. */
+	uint32_t flush_seq;  /**< Flushes with a signal so far: their wr_id. */
+	uint32_t done_seq;   /**< The newest that completed. */
+	uint32_t batch_sent; /**< Number of the newest request batch that was sent. */
+	uint32_t rkey;
 	uint32_t stage_lkey;
 	uint32_t peer_epoch;
-
-	/* calls */
-	struct call_slot *slots;
-	struct room resv;
-	uint32_t hold; /**< Part of resv: shown to the user by poll number hold_seq. */
-	uint32_t hold_seq;
-	uint32_t open; /**< Slots that are neither free nor expired. */
-	uint16_t free_head;
-	uint16_t queued_head;
-	uint32_t put_len; /**< Of call_reserve, for its commit. */
-	uint32_t put_resp_max;
 
 	/* requests */
 	uint8_t *rx[WIRE_LANES];
@@ -155,23 +168,25 @@ struct crpc_copyrpc_ep {
 	uint64_t released;
 	uint64_t told;        /**< What the peer knows of released. */
 	uint64_t released_ns; /**< When released passed told. */
-	struct req_entry *reqs;
-	uint32_t req_mask;
-	uint32_t turn;     /**< Requests recv() took in this turn. */
-	uint64_t req_head; /**< The oldest that is not gone. */
-	uint64_t req_next; /**< The next one for recv(). */
-	uint64_t req_tail; /**< The next one to arrive. */
+	uint64_t req_head;    /**< The oldest that is not gone. */
+	uint64_t req_next;    /**< The next one for recv(). */
+	uint64_t req_tail;    /**< The next one to arrive. */
 	struct room owed;
 
+	uint16_t dirty_next;
 	uint16_t ready_next;
 	uint16_t broken_next;
 	uint32_t fail_at; /**< Slot where failing goes on. */
+	uint32_t put_len; /**< Of call_reserve, for its commit. */
+	uint32_t put_resp_max;
 
 	/* control */
 	uint32_t user_id;
 	uint32_t epoch;
 	void *mem; /**< rx requests, rx responses, tx requests, tx responses. */
 	struct crpc_rdma_mr rx_mr, tx_mr;
+
+	uint64_t batch_ns[BATCH_TIMES]; /**< When request batches were sent, by their number. */
 };
 
 /** A FIFO of endpoints, linked by their indexes. */
@@ -186,7 +201,6 @@ struct crpc_copyrpc {
 	struct crpc_copyrpc_conf conf;
 	uint32_t inline_max;
 	uint32_t slot_mask;
-	uint32_t poll_seq;
 	uint32_t neps; /**< Endpoints that exist. */
 	struct ep_list dirty, ready, broken;
 
@@ -203,13 +217,17 @@ struct crpc_copyrpc {
 	bool sweeping;
 
 	struct crpc_copyrpc_ep *put_ep; /**< Of reply_reserve, for its commit. */
-	uint64_t put_req;
+	struct req_entry *put_req;
 	uint32_t put_len;
 
 	uint32_t epoch;
 	const void *owner; /**< Debug: the thread. */
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	uint16_t nheld; /**< Endpoints with a hold. */
+	uint16_t held[CRPC_COPYRPC_EPS_MAX];
 	struct crpc_copyrpc_ep *eps[CRPC_COPYRPC_EPS_MAX];
+	struct crpc_copyrpc_ep *by_token[CRPC_COPYRPC_EPS_MAX]; /**< The same; nobody if none. */
+	struct crpc_copyrpc_ep *nobody; /**< An endpoint without any request. */
 	uint64_t serial[CRPC_COPYRPC_EPS_MAX]; /**< First request of a slot's next endpoint. */
 	struct crpc_copyrpc_stats stats;
 };
@@ -224,13 +242,40 @@ copyrpc_owner_check(struct crpc_copyrpc *ctx)
 }
 #endif
 
-/** Token of request number @p req of endpoint @p id: never given twice by a context. */
-#define TOKEN_EP_SHIFT 48
+/*
+ * A token: number of the request, index of the endpoint. A context never gives one twice (within
+ * 2^51 requests, years), and the top bit is never set.
+ */
+#define TOKEN_EP_BITS 12
+#define TOKEN_EP_MASK ((1u << TOKEN_EP_BITS) - 1)
+_Static_assert(CRPC_COPYRPC_EPS_MAX == 1 << TOKEN_EP_BITS, "any index of a token is in the table");
 
 static inline uint64_t
 token_make(uint16_t id, uint64_t req)
 {
-	return (uint64_t)id << TOKEN_EP_SHIFT | (req & ((UINT64_C(1) << TOKEN_EP_SHIFT) - 1));
+	return (req << TOKEN_EP_BITS & INT64_MAX) | id;
+}
+
+static inline bool
+req_is_done(const struct req_entry *req)
+{
+	return (int64_t)req->token < 0;
+}
+
+/** Two adjacent words as one, to compare them at once. */
+static inline uint64_t
+kind_word(const struct call_kind *kind)
+{
+	uint64_t word;
+
+	memcpy(&word, kind, sizeof(word));
+	return word;
+}
+
+static inline bool
+slot_is_open(const struct call_slot *slot)
+{
+	return slot->call_ns < SLOT_EXPIRED;
 }
 
 /** Nothing is in it. */
@@ -244,38 +289,36 @@ room_reset(struct room *r, uint32_t ring_size)
 static inline uint32_t
 room_sum(const struct room *r, uint32_t ring_size)
 {
-	return ring_size - r->max - r->left;
+	return (uint32_t)(ring_size - r->max - r->left);
 }
-
-/** room_fits() where the maximum must grow, or may shrink because nothing is in it. */
-bool __crpc_copyrpc_room_fits_slow(struct room *r, uint32_t worst, uint32_t ring_size);
 
 /** Whether one more of @p worst fits: all of them and the largest again, for the skip of a wrap. */
+bool __crpc_copyrpc_room_fits(struct room *r, size_t worst, uint32_t ring_size);
+
+/** The same where nothing has to change for it; false: ask __crpc_copyrpc_room_fits(). */
 static inline bool
-room_fits(struct room *r, uint32_t worst, uint32_t ring_size)
+room_fits(const struct room *r, size_t worst)
 {
-	if (crpc_likely(worst <= r->max && worst <= r->left))
-		return true;
-	return __crpc_copyrpc_room_fits_slow(r, worst, ring_size);
-}
-
-/** Put in what room_fits() found to fit. */
-static inline void
-room_add(struct room *r, uint32_t worst)
-{
-	r->left -= worst;
+	return worst <= r->max && worst <= r->left;
 }
 
 static inline void
-room_sub(struct room *r, uint32_t bytes)
+room_sub(struct room *r, uint64_t bytes)
 {
 	r->left += bytes;
+}
+
+/** Position behind all that is queued. */
+static inline uint64_t
+lane_prod(const struct tx_lane *lane)
+{
+	return lane->lap + (uint64_t)(lane->next - lane->stage);
 }
 
 static inline uint64_t
 lane_queued(const struct tx_lane *lane)
 {
-	return lane->prod - lane->sent;
+	return lane_prod(lane) - lane->sent;
 }
 
 /** Something waits to be sent. */
@@ -324,23 +367,17 @@ ep_mark_ready(struct crpc_copyrpc_ep *ep)
 	ctx->ready.tail = ep->id;
 }
 
-/** Give a call slot back, with its reservation. */
+/**
+ * Give a slot, open or expired, back. Its reservation is the caller's to give back. From now on no
+ * response fits: the id is that of the next call, and no response is taken for a free slot.
+ */
 static inline void
-ep_slot_free(struct crpc_copyrpc_ep *ep, struct call_slot *slot)
+slot_free(struct crpc_copyrpc_ep *ep, struct call_slot *slot)
 {
-	slot->state = SLOT_FREE;
-	slot->next = ep->free_head;
-	ep->free_head = (uint16_t)(slot - ep->slots);
-}
-
-/** The last poll's completions may be overwritten now: take their bytes out of the reservation. */
-static inline void
-ep_hold_end(struct crpc_copyrpc_ep *ep)
-{
-	if (ep->hold != 0 && ep->hold_seq != ep->ctx->poll_seq) {
-		room_sub(&ep->resv, ep->hold);
-		ep->hold = 0;
-	}
+	slot->call_ns = SLOT_FREE;
+	slot->id += ep->id_step;
+	slot->next = ep->free;
+	ep->free = slot;
 }
 
 /* crpc_copyrpc_ep.c */
@@ -351,9 +388,18 @@ void __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err);
 void __crpc_copyrpc_ep_lie(
 	struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_t found);
 
+/** Make ctx->nobody, and let it stand for every endpoint. */
+int __crpc_copyrpc_nobody_init(struct crpc_copyrpc *ctx);
+/** Take it out of ctx->held. */
+void __crpc_copyrpc_hold_drop(struct crpc_copyrpc_ep *ep);
+
 /* crpc_copyrpc_tx.c */
 
+/** Move released over the requests that are done. */
+void __crpc_copyrpc_ep_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 /** Post what is pending, and the news of released room. Returns 1 if anything was posted. */
 uint32_t __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
+/** crpc_copyrpc_flush() from inside. */
+uint32_t __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
 
 #endif

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * The bytes on the wire, version 1. doc/protocol/copyrpc_wire.md is the specification; test/golden
+ * The bytes on the wire, version 2. doc/protocol/copyrpc_wire.md is the specification; test/golden
  * holds examples. All words are little endian.
  *
  * Whoever reads these structs reads memory that the peer can still write: wire_batch_load() and
@@ -21,7 +21,7 @@
 #endif
 
 #define WIRE_MAGIC      0x5243u /* "CR" */
-#define WIRE_VERSION    1u
+#define WIRE_VERSION    2u
 #define WIRE_ADDR_MAGIC 0x43505243u /* "CRPC" */
 
 /** Batches and messages start at multiples of this. */
@@ -50,11 +50,15 @@ struct wire_batch {
 
 /** Head of a message; its data follows, padded to WIRE_UNIT, at least one unit. */
 struct wire_msg {
-	uint32_t id;      /**< Call id of the caller; 0: one-way request. */
+	uint32_t id;      /**< Call id of the caller; one-way request: 0. */
 	uint32_t len;     /**< Bytes of data. */
-	uint32_t arg;     /**< Request: largest reply; response: status, a negative errno or 0. */
+	uint32_t arg;     /**< Request: largest reply, or WIRE_ONEWAY; response: status, a negative
+	                       errno or 0. */
 	uint32_t turn_ns; /**< Response: arrival to reply at the server; request: 0. */
 };
+
+/** In wire_msg.arg: a request that nobody answers. */
+#define WIRE_ONEWAY UINT32_MAX
 
 /** An endpoint's address. */
 struct wire_addr {
@@ -80,19 +84,20 @@ _Static_assert(offsetof(struct wire_addr, qp) == 96, "as in the specification");
 
 #define WIRE_HEAD ((uint32_t)sizeof(struct wire_batch))
 
-/** Bytes that a message of @p len data bytes takes in a batch: 32 or more. */
-static inline uint32_t
-wire_stride(uint32_t len)
-{
-	return (uint32_t)sizeof(struct wire_msg) +
-	       ((len + (len == 0) + WIRE_UNIT - 1) & ~(WIRE_UNIT - 1));
-}
-
 /** Smallest message. */
 #define WIRE_STRIDE_MIN 32u
 
+/** Bytes that a message of @p len data bytes takes in a batch: 32 or more. No length overflows. */
+static inline size_t
+wire_stride(uint32_t len)
+{
+	size_t bytes = (sizeof(struct wire_msg) + WIRE_UNIT - 1 + len) & ~(size_t)(WIRE_UNIT - 1);
+
+	return bytes < WIRE_STRIDE_MIN ? WIRE_STRIDE_MIN : bytes;
+}
+
 /** Bytes that a reply of @p len data bytes takes at most: alone in its batch. */
-static inline uint32_t
+static inline size_t
 wire_worst(uint32_t len)
 {
 	return WIRE_HEAD + wire_stride(len);

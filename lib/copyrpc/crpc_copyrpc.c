@@ -94,7 +94,12 @@ crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
 	ctx->dev = full.dev;
 	ctx->conf = full;
 	ctx->inline_max = (uint32_t)crpc_min(info.inline_max, INLINE_MAX);
-	ctx->slot_mask = full.max_inflight - 1;
+	/* slot 0 is not used, so no id is 0: that is one-way */
+	ctx->slot_mask = 2 * full.max_inflight - 1;
+	if (__crpc_copyrpc_nobody_init(ctx) != 0) {
+		free(ctx);
+		return NULL;
+	}
 	return ctx;
 }
 
@@ -107,6 +112,8 @@ crpc_copyrpc_free(struct crpc_copyrpc *ctx)
 		return;
 	for (i = 0; i < ctx->conf.max_eps; i++)
 		crpc_copyrpc_ep_free(ctx->eps[i]);
+	free(ctx->nobody->reqs);
+	free(ctx->nobody);
 	free(ctx);
 }
 

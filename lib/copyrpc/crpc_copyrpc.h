@@ -314,7 +314,7 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
 
 /**
  * Take requests that poll() has found. Those of one endpoint come in the order they were sent;
- * endpoints are served in the order of arrival, at most 16 requests in a row.
+ * endpoints are served in the order of arrival, at most 32 requests in a row.
  *
  * @param ctx
  *   The context.

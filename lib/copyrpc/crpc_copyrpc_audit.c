@@ -23,20 +23,21 @@ rule_most(const struct crpc_copyrpc_ep *ep, const char *name, uint64_t most, uin
 	return rule(ep, name, found <= most ? found : most, found);
 }
 
-/* Call slots: states, free list, queued list, and the sum of what they reserve. */
+/* Call slots: states, free list, and the sum of what they reserve. */
 static bool
 calls_check(const struct crpc_copyrpc_ep *ep)
 {
-	uint32_t slots = ep->ctx->slot_mask + 1, used = 0, open = 0, queued = 0, listed = 0, i;
+	uint32_t usable = ep->ctx->conf.max_inflight, used = 0, open = 0, listed = 0, i;
+	const struct call_slot *slot;
 	uint64_t sum = ep->hold;
 
-	for (i = 0; i < slots; i++) {
-		if (ep->slots[i].state == SLOT_FREE)
+	for (i = 0; i <= ep->ctx->slot_mask; i++) {
+		slot = &ep->slots[i];
+		open += slot_is_open(slot);
+		if (slot->call_ns == SLOT_FREE)
 			continue;
 		used++;
-		open += !(ep->slots[i].state & SLOT_EXPIRED);
-		queued += (ep->slots[i].state & SLOT_QUEUED) != 0;
-		sum += wire_worst(ep->slots[i].resp_max);
+		sum += wire_worst(slot->kind.resp_max);
 	}
 	if (!rule(ep, "open calls", open, ep->open))
 		return false;
@@ -48,14 +49,9 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 	if (ep->err != -ENOTCONN && !rule(ep, "bytes reserved for replies", sum,
 						    room_sum(&ep->resv, ep->ring_size)))
 		return false;
-	for (i = ep->free_head; i != NIL && listed <= slots; i = ep->slots[i].next)
+	for (slot = ep->free; slot != NULL && listed <= usable; slot = slot->next)
 		listed++;
-	if (!rule(ep, "free call slots in the list", slots - used, listed))
-		return false;
-	listed = 0;
-	for (i = ep->queued_head; i != NIL && listed <= slots; i = ep->slots[i].next)
-		listed++;
-	return ep->err != 0 || rule(ep, "queued calls in the list", queued, listed);
+	return rule(ep, "free call slots in the list", usable - used, listed);
 }
 
 /* Lanes we send: positions in order, pending batches side by side, inside the window. */
@@ -73,7 +69,7 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 						lane_queued(lane)))
 			return false;
 		for (pos = lane->sent, i = 0; i < lane->npend; i++) {
-			len = i + 1 == lane->npend ? (uint32_t)(lane->prod - lane->pend[i].pos)
+			len = i + 1 == lane->npend ? (uint32_t)(lane_prod(lane) - lane->pend[i].pos)
 						   : lane->pend[i].len;
 			pos = wire_batch_pos(pos, len, ep->ring_size);
 			if (!rule(ep, "position of a pending batch", pos, lane->pend[i].pos))
@@ -82,14 +78,17 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 		}
 		most = lane->npend == 0 ? 0 : ep->ring_size - (pos & (ep->ring_size - 1));
 		if (l == WIRE_REQ)
-			most = crpc_min(most, ep->ring_size - (lane->prod - ep->peer_released));
-		if (!rule_most(ep, "room of the open batch", most, lane->left))
+			most = crpc_min(
+				most, ep->ring_size - (lane_prod(lane) - ep->peer_released));
+		if (lane->limit != NULL &&
+				!rule_most(ep, "room of the open batch", most,
+						(uint64_t)(lane->limit - lane->next)))
 			return false;
-		if (ep->err == 0 && !rule(ep, "end of the pending batches", pos, lane->prod))
+		if (ep->err == 0 && !rule(ep, "end of the pending batches", pos, lane_prod(lane)))
 			return false;
 	}
 	return rule_most(ep, "request window", ep->ring_size,
-			ep->tx[WIRE_REQ].prod - ep->peer_released);
+			lane_prod(&ep->tx[WIRE_REQ]) - ep->peer_released);
 }
 
 /* Requests: counters in order, released position and owed replies as the table says. */
@@ -110,19 +109,16 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 					ep->released - ep->told))
 		return false;
 	for (i = 0; i < lane->npend; i++)
-		owed += lane->pend[i].owed;
+		owed += i + 1 == lane->npend ? lane->owed : lane->pend[i].owed;
 	for (i = ep->req_head; i != ep->req_tail; i++) {
 		req = &ep->reqs[i & ep->req_mask];
-		if (!rule(ep, "state of a request", i >= ep->req_next ? REQ_ARRIVED : req->state,
-				    req->state))
+		if (i >= ep->req_next || !req_is_done(req))
+			owed += req->worst;
+		if (i < ep->req_next && !req_is_done(req) &&
+				!rule(ep, "token of an open request", token_make(ep->id, i),
+						req->token))
 			return false;
-		if (req->state != REQ_DONE && req->id != 0)
-			owed += wire_worst(req->resp_max);
 	}
-	if (ep->req_head != ep->req_next &&
-			!rule(ep, "oldest request not done", 0,
-					ep->reqs[ep->req_head & ep->req_mask].state == REQ_DONE))
-		return false;
 	return ep->err != 0 ||
 	       rule(ep, "bytes owed as replies", owed, room_sum(&ep->owed, ep->ring_size));
 }
@@ -203,14 +199,14 @@ crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
 		fprintf(out, "endpoint %u: peer %u, status %d, epoch %u, ring %u, open calls %u\n",
 				ep->id, ep->user_id, ep->err, ep->epoch, ep->ring_size, ep->open);
 		fprintf(out,
-				"  send requests: released by peer %" PRIu64 ", sent %" PRIu64
-				", queued to %" PRIu64 " in %u batches\n",
-				ep->peer_released, ep->tx[WIRE_REQ].sent, ep->tx[WIRE_REQ].prod,
-				ep->tx[WIRE_REQ].npend);
+			"  send requests: released by peer %" PRIu64 ", sent %" PRIu64
+			", queued to %" PRIu64 " in %u batches\n",
+			ep->peer_released, ep->tx[WIRE_REQ].sent, lane_prod(&ep->tx[WIRE_REQ]),
+			ep->tx[WIRE_REQ].npend);
 		fprintf(out,
 				"  send responses: sent %" PRIu64 ", queued to %" PRIu64
 				" in %u batches; owed %u bytes\n",
-				ep->tx[WIRE_RESP].sent, ep->tx[WIRE_RESP].prod,
+				ep->tx[WIRE_RESP].sent, lane_prod(&ep->tx[WIRE_RESP]),
 				ep->tx[WIRE_RESP].npend, room_sum(&ep->owed, ep->ring_size));
 		fprintf(out,
 				"  receive requests: told %" PRIu64 ", released %" PRIu64
@@ -220,7 +216,7 @@ crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
 				ep->req_tail - ep->req_next, ep->req_next - ep->req_head);
 		fprintf(out,
 				"  receive responses: arrived %" PRIu64
-				"; reserved %u bytes, largest %u\n",
+				"; reserved %u bytes, largest %" PRIu64 "\n",
 				ep->rx_pos[WIRE_RESP], room_sum(&ep->resv, ep->ring_size),
 				ep->resv.max);
 		fprintf(out, "  flushes outstanding %u\n", ep_outstanding(ep));

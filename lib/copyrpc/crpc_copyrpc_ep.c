@@ -48,6 +48,8 @@ rings_init(struct crpc_copyrpc_ep *ep)
 	ep->rx[WIRE_RESP] = mem + ep->ring_size;
 	ep->tx[WIRE_REQ].stage = mem + half;
 	ep->tx[WIRE_RESP].stage = mem + half + ep->ring_size;
+	ep->tx[WIRE_REQ].next = ep->tx[WIRE_REQ].stage;
+	ep->tx[WIRE_RESP].next = ep->tx[WIRE_RESP].stage;
 	ep->stage_lkey = ep->tx_mr.lkey;
 	return 0;
 err_rx:
@@ -65,11 +67,23 @@ rings_fini(struct crpc_copyrpc_ep *ep)
 	free(ep->mem);
 }
 
+/* A table without requests. What stands as token leads to another entry: nobody can give it. */
+static void
+reqs_init(struct req_entry *reqs, uint32_t n)
+{
+	uint64_t i;
+
+	memset(reqs, 0, n * sizeof(*reqs));
+	for (i = 0; i < n; i++)
+		reqs[i].token = ~(i << TOKEN_EP_BITS);
+}
+
 /* Call slots on their free list, and the table of requests. */
 static int
 tables_init(struct crpc_copyrpc_ep *ep)
 {
 	uint32_t slots = ep->ctx->slot_mask + 1, reqs = ep->ring_size / WIRE_STRIDE_MIN, i;
+	uint32_t usable = ep->ctx->conf.max_inflight;
 
 	ep->slots = aligned_alloc(CRPC_CACHE_LINE,
 			crpc_align_up(slots * sizeof(*ep->slots), CRPC_CACHE_LINE));
@@ -79,13 +93,39 @@ tables_init(struct crpc_copyrpc_ep *ep)
 		free(ep->reqs);
 		return -ENOMEM;
 	}
-	memset(ep->reqs, 0, reqs * sizeof(*ep->reqs));
+	reqs_init(ep->reqs, reqs);
 	memset(ep->slots, 0, slots * sizeof(*ep->slots));
 	for (i = 0; i < slots; i++) {
-		ep->slots[i].id = i;
-		ep->slots[i].next = i + 1 < slots ? (uint16_t)(i + 1) : NIL;
+		ep->slots[i].id = i + slots;
+		ep->slots[i].call_ns = SLOT_FREE;
+		ep->slots[i].next = i < usable ? &ep->slots[i + 1] : NULL;
 	}
 	ep->req_mask = reqs - 1;
+	ep->id_step = slots;
+	ep->free = &ep->slots[1];
+	return 0;
+}
+
+int
+__crpc_copyrpc_nobody_init(struct crpc_copyrpc *ctx)
+{
+	struct crpc_copyrpc_ep *ep = aligned_alloc(
+		CRPC_CACHE_LINE, crpc_align_up(sizeof(*ep), CRPC_CACHE_LINE));
+	struct req_entry *reqs = malloc(2 * sizeof(*reqs));
+	uint32_t i;
+
+	if (ep == NULL || reqs == NULL) {
+		free(ep);
+		free(reqs);
+		return -ENOMEM;
+	}
+	memset(ep, 0, sizeof(*ep));
+	reqs_init(reqs, 2);
+	ep->reqs = reqs;
+	ep->req_mask = 1;
+	ctx->nobody = ep;
+	for (i = 0; i < CRPC_COPYRPC_EPS_MAX; i++)
+		ctx->by_token[i] = ep;
 	return 0;
 }
 
@@ -128,7 +168,6 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 			.id = (uint16_t)id,
 			.user_id = user_id,
 			.epoch = ++ctx->epoch,
-			.queued_head = NIL,
 			.req_head = ctx->serial[id],
 			.req_next = ctx->serial[id],
 			.req_tail = ctx->serial[id],
@@ -145,6 +184,7 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 		goto err_tables;
 	}
 	ctx->eps[id] = ep;
+	ctx->by_token[id] = ep;
 	ctx->neps++;
 	return ep;
 err_tables:
@@ -180,6 +220,22 @@ list_remove(struct crpc_copyrpc *ctx, struct ep_list *list, size_t next_at, uint
 }
 
 void
+__crpc_copyrpc_hold_drop(struct crpc_copyrpc_ep *ep)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+	uint16_t i;
+
+	for (i = 0; i < ctx->nheld; i++) {
+		if (ctx->held[i] != ep->id)
+			continue;
+		ctx->held[i] = ctx->held[--ctx->nheld];
+		room_sub(&ep->resv, ep->hold);
+		ep->hold = 0;
+		return;
+	}
+}
+
+void
 crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 {
 	struct crpc_copyrpc *ctx;
@@ -203,8 +259,10 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	}
 	if (ctx->cur == ep)
 		ctx->cur = NULL;
+	__crpc_copyrpc_hold_drop(ep);
 	ctx->serial[ep->id] = ep->req_tail;
 	ctx->eps[ep->id] = NULL;
+	ctx->by_token[ep->id] = ctx->nobody;
 	ctx->neps--;
 	rings_fini(ep);
 	free(ep->slots);
@@ -279,9 +337,11 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	for (lane = 0; lane < WIRE_LANES; lane++) {
 		ep->tx[lane].raddr = wire.raddr + (uint64_t)lane * ep->ring_size;
 		ep->tx[lane].sent = ours;
-		ep->tx[lane].prod = ours;
+		ep->tx[lane].lap = ours & ~(uint64_t)(ep->ring_size - 1);
+		ep->tx[lane].next = ep->tx[lane].stage + (ours & (ep->ring_size - 1));
 		ep->rx_pos[lane] = wire.pos;
 	}
+	ep->kind.resp_max = UINT32_MAX; /* of no call */
 	room_reset(&ep->resv, ep->ring_size);
 	room_reset(&ep->owed, ep->ring_size);
 	ep->peer_released = ours;
@@ -299,10 +359,9 @@ __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err)
 	ep->err = err;
 	ctx->stats.ep_errors++;
 	ep->tx[WIRE_REQ].npend = 0;
-	ep->tx[WIRE_REQ].left = 0; /* the fast path of call() looks at this alone */
+	ep->tx[WIRE_REQ].limit = NULL; /* the fast path of call() looks at this alone */
 	ep->tx[WIRE_RESP].npend = 0;
-	ep->tx[WIRE_RESP].left = 0;
-	ep->queued_head = NIL;
+	ep->tx[WIRE_RESP].limit = NULL;
 	if (ctx->cur == ep)
 		ctx->cur = NULL;
 	ep->fail_at = 0;

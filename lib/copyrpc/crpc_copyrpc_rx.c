@@ -6,7 +6,7 @@
  * checked against what only we know (positions, the immediate, the size of the ring, our own
  * calls), and only the copy is used. Each loop is bounded by a length that was checked before.
  */
-#include "copyrpc_pvt.h"
+#include "copyrpc_lane.h"
 
 /* The peer has released our request lane up to here; repeated and old news changes nothing. */
 static inline bool
@@ -91,80 +91,123 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 	return released_take(ep, head->released);
 }
 
-/* Check one request's head and note it in entry number `number`. */
-static inline bool
-request_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, uint32_t left, uint64_t number,
-		uint32_t end, uint64_t now_ns)
+/* Why a request's head, or the room that its reply needs, is a lie. */
+static crpc_noinline void
+request_lie(struct crpc_copyrpc_ep *ep, uint64_t w0, uint64_t w1, size_t left)
 {
-	struct req_entry *req = &ep->reqs[number & ep->req_mask];
+	uint32_t len = (uint32_t)(w0 >> 32), resp_max = (uint32_t)w1;
 
-	if (crpc_unlikely(msg->len > ep->max_msg || wire_stride(msg->len) > left)) {
-		__crpc_copyrpc_ep_lie(ep, "request length", crpc_min(ep->max_msg, left), msg->len);
+	if (left < WIRE_STRIDE_MIN)
+		__crpc_copyrpc_ep_lie(ep, "message within its batch", WIRE_STRIDE_MIN, left);
+	else if (len > ep->max_msg || wire_stride(len) > left)
+		__crpc_copyrpc_ep_lie(ep, "request length", crpc_min(ep->max_msg, left), len);
+	else
+		__crpc_copyrpc_ep_lie(ep, "largest reply", ep->max_msg, resp_max);
+}
+
+/* Requests that follow each other and ask for the same largest reply. */
+struct asked {
+	uint64_t w1; /* second word of their heads */
+	uint32_t reply_end, worst;
+	const struct req_entry *first; /* not yet counted in owed from here on */
+};
+
+/* Count a run's replies in. False: their caller has reserved more room than it has. */
+static bool
+asked_end(struct crpc_copyrpc_ep *ep, struct asked *asked, const struct req_entry *end)
+{
+	uint64_t n = (uint64_t)(end - asked->first) & ep->req_mask;
+
+	asked->first = end;
+	/* room for the largest one again is asked for with the first of them */
+	if (n != 0 && (!__crpc_copyrpc_room_fits(&ep->owed, asked->worst, ep->ring_size) ||
+				      n * asked->worst > ep->owed.left)) {
+		__crpc_copyrpc_ep_lie(ep, "replies reserved by the caller", ep->ring_size,
+				room_sum(&ep->owed, ep->ring_size) + n * asked->worst);
 		return false;
 	}
-	if (crpc_likely(msg->id != 0)) {
-		if (crpc_unlikely(msg->arg > ep->max_msg)) {
-			__crpc_copyrpc_ep_lie(ep, "largest reply", ep->max_msg, msg->arg);
-			return false;
-		}
-		if (crpc_unlikely(!room_fits(&ep->owed, wire_worst(msg->arg), ep->ring_size))) {
-			__crpc_copyrpc_ep_lie(ep, "replies reserved by the caller", ep->ring_size,
-					(uint64_t)room_sum(&ep->owed, ep->ring_size) +
-							wire_worst(msg->arg));
-			return false;
-		}
-		room_add(&ep->owed, wire_worst(msg->arg));
+	ep->owed.left -= n * asked->worst;
+	return true;
+}
+
+/* A request that is not like the one before it. Sets where the next one is. False: it lies. */
+static crpc_noinline bool
+request_check(struct crpc_copyrpc_ep *ep, const struct req_entry *req, const uint8_t *p,
+		const uint8_t *end, const uint8_t **next, struct asked *asked, uint64_t w0,
+		uint64_t w1)
+{
+	uint32_t len = (uint32_t)(w0 >> 32), resp_max = (uint32_t)w1;
+	bool oneway = resp_max == WIRE_ONEWAY;
+
+	*next = p + wire_stride(len);
+	if (*next > end || len > ep->max_msg || (resp_max > ep->max_msg && !oneway)) {
+		request_lie(ep, w0, w1, (size_t)(end - p));
+		return false;
 	}
-	req->arrived_ns = now_ns;
-	req->id = msg->id;
-	req->len = msg->len;
-	req->resp_max = msg->arg;
-	req->end = end;
-	req->state = REQ_ARRIVED;
+	if (!asked_end(ep, asked, req))
+		return false;
+	asked->w1 = w1;
+	asked->reply_end = oneway ? 0 : resp_max + 1;
+	asked->worst = oneway ? 0 : (uint32_t)wire_worst(resp_max);
 	return true;
 }
 
 /*
  * Note the requests of a batch. They count only once all of them are good: nothing of a batch that
- * lies is ever given to the user.
+ * lies is ever given to the user. A head is loaded before it is known to be within the batch, but
+ * then it still is within our memory: other rings follow this one.
  */
-static void
+static crpc_noinline void
 requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_t at,
 		uint64_t now_ns)
 {
-	const uint8_t *ring = ep->rx[WIRE_REQ];
-	uint64_t number = ep->req_tail, behind = head->pos + head->len;
-	uint32_t left = head->len - WIRE_HEAD, stride, i;
-	struct wire_msg msg;
+	const uint8_t *p = ep->rx[WIRE_REQ] + at, *end = p + head->len - WIRE_HEAD, *next;
+	uint64_t number = ep->req_tail, behind = head->pos + head->len, w0, w1;
+	uint32_t pos = (uint32_t)(head->pos + WIRE_HEAD) - (uint32_t)(uintptr_t)p;
+	uint32_t left = head->count, mask = ep->req_mask, max = ep->max_msg;
+	struct req_entry *req = &ep->reqs[number & mask], *last = &ep->reqs[mask];
+	/* w1 of the first one: something that it is not */
+	struct asked asked = {.w1 = ~wire_word(p + 8), .first = req};
 
 	if (crpc_unlikely(behind - ep->released > ep->ring_size)) {
 		__crpc_copyrpc_ep_lie(ep, "request batch beyond the window",
-			ep->released + ep->ring_size, behind);
+				ep->released + ep->ring_size, behind);
 		return;
 	}
-	for (i = 0; i < head->count; i++, number++) {
-		if (crpc_unlikely(left < WIRE_STRIDE_MIN)) {
-			__crpc_copyrpc_ep_lie(
-				ep, "message within its batch", WIRE_STRIDE_MIN, left);
+	for (; left != 0; left--, p = next, req = req == last ? ep->reqs : req + 1) {
+		w0 = wire_word(p);
+		w1 = wire_word(p + 8);
+		next = p + msg_stride((uint32_t)(w0 >> 32), true);
+		/* the same reply, and not empty: then its stride was right */
+		if (crpc_unlikely(next > end || w1 != asked.w1 ||
+				    (uint32_t)(w0 >> 32) - 1 >= max) &&
+				!request_check(ep, req, p, end, &next, &asked, w0, w1))
 			return;
-		}
-		msg = wire_msg_load(ring + at);
-		stride = wire_stride(msg.len);
-		crpc_prefetch(ring + at + stride + CRPC_CACHE_LINE);
-		if (!request_take(ep, &msg, left, number, (uint32_t)behind - left + stride, now_ns))
-			return;
-		left -= stride;
-		at += stride;
+		req->data = p + sizeof(struct wire_msg);
+		memcpy(&req->id, &w0, sizeof(w0));
+		memcpy(&req->reply_end, &asked.reply_end, sizeof(uint64_t));
+		req->arrived = (uint32_t)now_ns;
+		req->end = (uint32_t)(uintptr_t)next + pos;
 	}
-	if (crpc_unlikely(left != 0)) {
-		__crpc_copyrpc_ep_lie(ep, "bytes behind the last message", 0, left);
+	if (crpc_unlikely(p != end)) {
+		__crpc_copyrpc_ep_lie(
+			ep, "bytes behind the last message", 0, (uint64_t)(end - p));
 		return;
 	}
+	if (!asked_end(ep, &asked, req))
+		return;
 	ep->rx_pos[WIRE_REQ] = behind;
-	ep->req_tail = number;
+	ep->req_tail = number + head->count;
 	ep->ctx->stats.requests += head->count;
 	ep_mark_ready(ep);
 }
+
+_Static_assert(offsetof(struct req_entry, len) == offsetof(struct req_entry, id) + 4,
+		"as in a message's head: they are copied in one move");
+_Static_assert(offsetof(struct req_entry, worst) == offsetof(struct req_entry, reply_end) + 4 &&
+				offsetof(struct asked, worst) ==
+						offsetof(struct asked, reply_end) + 4,
+		"they are copied in one move");
 
 /* A batch has arrived. Requests are noted at once; a response batch becomes the current one. */
 static void
@@ -197,106 +240,179 @@ batch_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t
 	ctx->cur_left = head.count;
 }
 
-/* The response's bytes stay until the next poll: so does their reservation. */
-static inline void
-slot_end(struct crpc_copyrpc_ep *ep, struct call_slot *slot)
-{
-	ep->hold += wire_worst(slot->resp_max);
-	ep_slot_free(ep, slot);
-}
+/*
+ * Calls that went in one batch, at one time, and whose requests waited equally long at the peer:
+ * responses come in such runs, because both sides read the clock once per turn. What is equal is
+ * checked, and the parts of the round trip are recorded, once.
+ */
+struct run {
+	uint64_t call_ns;
+	uint64_t w1; /* second word of the responses' heads: status 0 and the peer's part */
+	uint64_t queue_ns;
+	uint64_t kind; /* struct call_kind */
+	const struct crpc_done *first; /* not yet recorded and held from here on */
+	uint32_t resp_max;
+	uint32_t worst;
+	uint32_t hold;
+	bool timed;
+};
+
+/* No response has this second word: its status is positive. */
+#define RUN_NONE 1
 
 /* Round trip in three: what we waited, what the peer needed, the rest. */
-static inline void
-split_record(struct crpc_copyrpc_stats *stats, const struct call_slot *slot, uint32_t turn_ns,
-		uint64_t now_ns)
+static void
+run_end(struct crpc_copyrpc *ctx, struct run *run, uint64_t now_ns, const struct crpc_done *end)
 {
-	uint64_t total = now_ns - slot->call_ns, ours = slot->queue_ns;
+	uint64_t total = now_ns - run->call_ns, turn = run->w1 >> 32, ours = run->queue_ns;
+	uint32_t n = (uint32_t)(end - run->first);
 
-	crpc_hist_record(&stats->queue, ours);
-	crpc_hist_record(&stats->peer, turn_ns);
-	crpc_hist_record(&stats->wire, total > ours + turn_ns ? total - ours - turn_ns : 0);
+	run->first = end;
+	run->hold += n * run->worst;
+	if (n != 0 && run->timed) {
+		crpc_hist_record_n(&ctx->stats.queue, ours, n);
+		crpc_hist_record_n(&ctx->stats.peer, turn, n);
+		crpc_hist_record_n(&ctx->stats.wire,
+				total > ours + turn ? total - ours - turn : 0, n);
+	}
 }
 
-/* One response: complete its call. Returns 1 if *done was filled, 0 if not, -1 if the peer lies. */
-static inline int
-response_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, const uint8_t *data,
-		uint64_t now_ns, struct crpc_done *done)
+/* Whether the request of this slot is at the peer, so that a response may come. */
+static inline bool
+slot_is_sent(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot)
 {
-	struct crpc_copyrpc *ctx = ep->ctx;
-	struct call_slot *slot = &ep->slots[msg->id & ctx->slot_mask];
-	int32_t status = (int32_t)msg->arg;
+	return (int32_t)(ep->batch_sent - slot->kind.batch) >= 0;
+}
 
-	if (crpc_unlikely(slot->id != msg->id || !(slot->state & SLOT_SENT))) {
-		ctx->stats.unknown_responses++;
+/* A response to no open call: late, unknown, or a second one. */
+static void
+response_drop(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t id)
+{
+	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
+
+	if (slot->id != id || slot->call_ns != SLOT_EXPIRED || !slot_is_sent(ep, slot)) {
+		stats->unknown_responses++;
+		return;
+	}
+	stats->late_responses++;
+	room_sub(&ep->resv, wire_worst(slot->kind.resp_max));
+	slot_free(ep, slot);
+}
+
+/*
+ * A response that is not like the one before it. Returns 1 if its call is complete (it then begins
+ * a run), 2 if it is with an error (done is filled), 0 if it is to no call of ours, -1 if the peer
+ * lies.
+ */
+static crpc_noinline int
+response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, uint64_t w1,
+		struct run *run, uint64_t now_ns, struct crpc_done *done)
+{
+	uint32_t len = (uint32_t)(w0 >> 32), resp_max = slot->kind.resp_max;
+	uint32_t batch = slot->kind.batch;
+	int32_t status = (int32_t)(uint32_t)w1;
+
+	if (slot->id != (uint32_t)w0 || !slot_is_open(slot)) {
+		response_drop(ep, slot, (uint32_t)w0);
 		return 0;
 	}
-	if (crpc_unlikely(msg->len > slot->resp_max)) {
-		__crpc_copyrpc_ep_lie(
-			ep, "reply length for what was reserved", slot->resp_max, msg->len);
-		return -1;
-	}
-	if (crpc_unlikely(status != 0 &&
-			    (status > 0 || status < WIRE_STATUS_MIN || msg->len != 0))) {
-		__crpc_copyrpc_ep_lie(ep, "status of a response", 0, msg->arg);
-		return -1;
-	}
-	if (crpc_unlikely(slot->state & SLOT_EXPIRED)) {
-		ctx->stats.late_responses++;
-		slot_end(ep, slot);
+	if (!slot_is_sent(ep, slot)) {
+		ep->ctx->stats.unknown_responses++;
 		return 0;
 	}
-	done->cookie = slot->cookie;
-	done->data = status == 0 ? data : NULL;
-	done->len = msg->len;
-	done->status = status;
-	if (crpc_likely(status == 0))
-		split_record(&ctx->stats, slot, msg->turn_ns, now_ns);
-	slot_end(ep, slot);
-	return 1;
+	if (len > resp_max) {
+		__crpc_copyrpc_ep_lie(ep, "reply length for what was reserved", resp_max, len);
+		return -1;
+	}
+	if (status > 0 || status < WIRE_STATUS_MIN || (status != 0 && len != 0)) {
+		__crpc_copyrpc_ep_lie(ep, "status of a response", 0, (uint32_t)status);
+		return -1;
+	}
+	run_end(ep->ctx, run, now_ns, done);
+	run->call_ns = slot->call_ns;
+	run->kind = kind_word(&slot->kind);
+	run->resp_max = resp_max;
+	run->worst = (uint32_t)wire_worst(resp_max);
+	/* only successes are timed; and not those of batches so old that their time is forgotten */
+	run->timed = status == 0 && ep->batch_sent - batch < BATCH_TIMES;
+	run->w1 = status == 0 ? w1 : RUN_NONE;
+	run->queue_ns = ep->batch_ns[batch & (BATCH_TIMES - 1)] - slot->call_ns;
+	*done = (struct crpc_done){.cookie = slot->cookie, .status = status};
+	return status == 0 ? 1 : 2;
 }
 
 /* The messages of the current batch, until it ends or done[] is full. */
-static inline uint16_t
+static crpc_noinline uint16_t
 responses_parse(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
 	struct crpc_copyrpc_ep *ep = ctx->cur;
-	const uint8_t *ring = ep->rx[WIRE_RESP];
-	uint32_t off = ctx->cur_off, left, stride;
-	struct wire_msg msg;
-	uint16_t k = 0;
+	const uint8_t *ring = ep->rx[WIRE_RESP], *p = ring + ctx->cur_off, *next;
+	const uint8_t *end = ring + ctx->cur_end;
+	uint32_t left = ctx->cur_left, mask = ctx->slot_mask, chunk;
+	struct call_slot *slots = ep->slots;
+	struct crpc_done *d = done;
+	struct run run = {.w1 = RUN_NONE, .first = done};
+	struct call_slot *slot;
+	uint64_t w0, w1;
 	int rc;
 
-	while (ctx->cur_left != 0 && k < n) {
-		left = ctx->cur_end - off;
-		if (crpc_unlikely(left < WIRE_STRIDE_MIN)) {
-			__crpc_copyrpc_ep_lie(
-				ep, "message within its batch", WIRE_STRIDE_MIN, left);
-			return k;
+again:
+	chunk = (uint32_t)crpc_min(left, n - (uint64_t)(d - done));
+	for (left -= chunk; chunk != 0; chunk--, p = next) {
+		/* within our memory even if it is not within the batch: other rings follow */
+		w0 = wire_word(p);
+		w1 = wire_word(p + 8);
+		next = p + msg_stride((uint32_t)(w0 >> 32), true);
+		slot = &slots[(uint32_t)w0 & mask];
+		/* not empty: then its stride was right */
+		if (crpc_unlikely(next > end || slot->id != (uint32_t)w0 || w1 != run.w1 ||
+				    kind_word(&slot->kind) != run.kind ||
+				    slot->call_ns != run.call_ns ||
+				    (uint32_t)(w0 >> 32) - 1 >= run.resp_max)) {
+			next = p + wire_stride((uint32_t)(w0 >> 32));
+			if (next > end) {
+				__crpc_copyrpc_ep_lie(ep, "response length", (uint64_t)(end - p),
+						w0 >> 32);
+				goto out;
+			}
+			rc = response_check(ep, slot, w0, w1, &run, now_ns, d);
+			if (rc < 0)
+				goto out;
+			if (rc == 0)
+				continue;
+			if (rc == 2)
+				goto ended;
 		}
-		msg = wire_msg_load(ring + off);
-		stride = wire_stride(msg.len);
-		if (crpc_unlikely(msg.len > ep->max_msg || stride > left)) {
-			__crpc_copyrpc_ep_lie(
-				ep, "response length", crpc_min(ep->max_msg, left), msg.len);
-			return k;
-		}
-		crpc_prefetch(ring + off + stride + CRPC_CACHE_LINE);
-		rc = response_take(ep, &msg, ring + off + sizeof(msg), now_ns, &done[k]);
-		if (crpc_unlikely(rc < 0))
-			return k;
-		k += (uint16_t)rc;
-		off += stride;
-		ctx->cur_left--;
+		w0 >>= 32;
+		d->cookie = slot->cookie;
+		d->data = p + sizeof(struct wire_msg);
+		memcpy(&d->len, &w0, sizeof(w0)); /* and status 0 */
+ended:
+		d++;
+		slot_free(ep, slot);
 	}
-	ctx->cur_off = off;
-	if (ctx->cur_left == 0) {
+	if (crpc_unlikely(left != 0 && d != done + n))
+		goto again; /* some were dropped */
+out:
+	run_end(ctx, &run, now_ns, d);
+	if (ep->hold == 0 && run.hold != 0)
+		ctx->held[ctx->nheld++] = ep->id;
+	ep->hold += run.hold;
+	if (crpc_unlikely(ep->err != 0))
+		return (uint16_t)(d - done); /* it broke: there is no current batch any more */
+	ctx->cur_off = (uint32_t)(p - ring);
+	ctx->cur_left = left;
+	if (left == 0) {
 		ctx->cur = NULL;
-		if (crpc_unlikely(off != ctx->cur_end))
-			__crpc_copyrpc_ep_lie(
-				ep, "bytes behind the last message", ctx->cur_end, off);
+		if (crpc_unlikely(p != end))
+			__crpc_copyrpc_ep_lie(ep, "bytes behind the last message", 0,
+					(uint64_t)(end - p));
 	}
-	return k;
+	return (uint16_t)(d - done);
 }
+
+_Static_assert(offsetof(struct crpc_done, status) == offsetof(struct crpc_done, len) + 4,
+		"they are written in one move");
 
 /* Complete calls from the current batch. */
 static uint16_t
@@ -305,8 +421,6 @@ responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done
 	struct crpc_copyrpc_ep *ep = ctx->cur;
 	uint16_t k;
 
-	ep_hold_end(ep);
-	ep->hold_seq = ctx->poll_seq;
 	k = responses_parse(ctx, now_ns, done, n);
 	ep->open -= k;
 	ctx->stats.completions += k;
@@ -325,9 +439,7 @@ broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 		ep = ctx->eps[ctx->broken.head];
 		for (; ep->fail_at <= ctx->slot_mask; ep->fail_at++) {
 			slot = &ep->slots[ep->fail_at];
-			if (slot->state == SLOT_FREE)
-				continue;
-			if (!(slot->state & SLOT_EXPIRED)) {
+			if (slot_is_open(slot)) {
 				if (k == n)
 					return k;
 				done[k++] = (struct crpc_done){
@@ -335,9 +447,11 @@ broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 				ep->open--;
 				ctx->stats.completions++;
 				ctx->stats.resets++;
+			} else if (slot->call_ns == SLOT_FREE) {
+				continue;
 			}
-			room_sub(&ep->resv, wire_worst(slot->resp_max));
-			ep_slot_free(ep, slot);
+			room_sub(&ep->resv, wire_worst(slot->kind.resp_max));
+			slot_free(ep, slot);
 		}
 		ep->flags &= ~EP_BROKEN;
 		ctx->broken.head = ep->broken_next;
@@ -358,11 +472,11 @@ sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct cr
 	for (i = ctx->sweep_slot; i <= ctx->slot_mask && seen < budget && *filled < n;
 			i++, seen++) {
 		slot = &ep->slots[i];
-		if (slot->state != SLOT_QUEUED && slot->state != SLOT_SENT)
+		if (!slot_is_open(slot))
 			continue;
 		if (now_ns - slot->call_ns < ctx->conf.timeout_ns)
 			continue;
-		slot->state |= SLOT_EXPIRED;
+		slot->call_ns = SLOT_EXPIRED;
 		done[(*filled)++] =
 				(struct crpc_done){.cookie = slot->cookie, .status = -ETIMEDOUT};
 		ep->open--;
@@ -464,20 +578,33 @@ device_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, u
 	}
 }
 
+/* The last poll's completions may be overwritten now: take their bytes out of the reservations. */
+static inline void
+holds_end(struct crpc_copyrpc *ctx)
+{
+	struct crpc_copyrpc_ep *ep;
+
+	while (ctx->nheld != 0) {
+		ep = ctx->eps[ctx->held[--ctx->nheld]];
+		room_sub(&ep->resv, ep->hold);
+		ep->hold = 0;
+	}
+}
+
 uint16_t
 crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
 	uint16_t k;
 
 	copyrpc_owner_check(ctx);
-	ctx->poll_seq++;
+	holds_end(ctx);
 	k = device_take(ctx, now_ns, done, n);
 	if (crpc_unlikely(ctx->broken.n != 0))
 		k += broken_take(ctx, done + k, n - k);
 	if (k < n && (ctx->sweeping || (int64_t)(now_ns - ctx->sweep_ns) >= 0))
 		k += sweep(ctx, now_ns, done + k, n - k);
 	if (ctx->dirty.n != 0)
-		crpc_copyrpc_flush(ctx, now_ns);
+		__crpc_copyrpc_flush(ctx, now_ns);
 	return k;
 }
 
@@ -492,29 +619,42 @@ ready_next(struct crpc_copyrpc *ctx, struct crpc_copyrpc_ep *ep)
 		ep_mark_ready(ep);
 }
 
+/* Give the next requests of one endpoint, at most n. */
+static inline uint16_t
+recv_ep(struct crpc_copyrpc_ep *ep, struct crpc_req *req, uint16_t n)
+{
+	uint64_t token = token_make(ep->id, ep->req_next);
+	struct req_entry *entry = &ep->reqs[ep->req_next & ep->req_mask];
+	const struct req_entry *last = &ep->reqs[ep->req_mask];
+	const struct crpc_req *end;
+	uint32_t peer = ep->user_id;
+
+	for (end = req + n; req != end; req++) {
+		req->token = token;
+		req->data = entry->data;
+		req->len = entry->len;
+		req->peer = peer;
+		entry->token = token;
+		entry = entry == last ? ep->reqs : entry + 1;
+		token = (token + (1u << TOKEN_EP_BITS)) & INT64_MAX;
+	}
+	ep->req_next += n;
+	ep->turn += n;
+	return n;
+}
+
 uint16_t
 crpc_copyrpc_recv(struct crpc_copyrpc *ctx, struct crpc_req *req, uint16_t n)
 {
 	struct crpc_copyrpc_ep *ep;
-	struct req_entry *entry;
-	uint32_t start;
+	uint64_t most;
 	uint16_t k = 0;
 
 	copyrpc_owner_check(ctx);
 	while (ctx->ready.n != 0 && k < n) {
 		ep = ctx->eps[ctx->ready.head];
-		for (; k < n && ep->turn < RECV_TURN && ep->req_next != ep->req_tail; k++) {
-			entry = &ep->reqs[ep->req_next & ep->req_mask];
-			entry->state = REQ_OPEN;
-			start = entry->end - wire_stride(entry->len);
-			req[k].token = token_make(ep->id, ep->req_next);
-			req[k].data = ep->rx[WIRE_REQ] + (start & (ep->ring_size - 1)) +
-				      sizeof(struct wire_msg);
-			req[k].len = entry->len;
-			req[k].peer = ep->user_id;
-			ep->req_next++;
-			ep->turn++;
-		}
+		most = crpc_min(RECV_TURN - ep->turn, ep->req_tail - ep->req_next);
+		k += recv_ep(ep, req + k, (uint16_t)crpc_min(most, (uint64_t)n - k));
 		if (ep->turn == RECV_TURN || ep->req_next == ep->req_tail)
 			ready_next(ctx, ep);
 	}

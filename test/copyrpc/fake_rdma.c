@@ -95,6 +95,29 @@ wr_bytes(const struct crpc_rdma_wr *wr)
 	return len;
 }
 
+/* Copy between the WR's pieces and remote memory; false: a local key or bound is wrong. */
+static bool
+wr_copy(struct fake_qp *qp, const struct fake_wr *slot)
+{
+	const struct crpc_rdma_wr *wr = &slot->wr;
+	uint8_t *remote = (uint8_t *)(uintptr_t)wr->raddr, *local;
+	uint32_t at = 0, i, len;
+
+	for (i = 0; i < wr->num_sge; at += len, i++) {
+		len = wr->sge[i].len;
+		local = (uint8_t *)(uintptr_t)wr->sge[i].addr;
+		if (wr->flags & CRPC_RDMA_WR_INLINE)
+			memcpy(remote + at, slot->data + at, len);
+		else if (mr_find(qp->dev, wr->sge[i].lkey, (uintptr_t)local, len) == NULL)
+			return false;
+		else if (wr->op == CRPC_RDMA_READ)
+			memcpy(local, remote + at, len);
+		else
+			memcpy(remote + at, local, len);
+	}
+	return true;
+}
+
 /* Carry the oldest WR out. False: the peer has no receive posted. */
 static bool
 wr_run(struct fake_qp *qp)
@@ -103,39 +126,28 @@ wr_run(struct fake_qp *qp)
 	const struct crpc_rdma_wr *wr = &slot->wr;
 	struct fake_qp *peer = qp->peer;
 	struct fake_world *w = qp->dev->world;
-	uint32_t len = wr_bytes(wr), at = 0, i;
-	uint8_t *dst = (uint8_t *)(uintptr_t)wr->raddr;
+	uint32_t len = wr_bytes(wr);
 	struct crpc_rdma_cqe cqe = {.type = CRPC_RDMA_CQE_RECV, .imm = wr->imm, .byte_len = len};
+	bool imm = wr->op == CRPC_RDMA_WRITE_IMM;
 
 	if (peer == NULL || peer->broken) {
 		qp_error(qp, -ECONNRESET);
 		return true;
 	}
-	if (peer->receives == 0)
+	if (imm && peer->receives == 0)
 		return false;
-	if (wr->op != CRPC_RDMA_WRITE_IMM ||
-			(len != 0 && mr_find(peer->dev, wr->rkey, wr->raddr, len) == NULL)) {
+	if ((len != 0 && mr_find(peer->dev, wr->rkey, wr->raddr, len) == NULL) ||
+			!wr_copy(qp, slot)) {
 		qp_error(qp, -EACCES);
 		return true;
 	}
-	for (i = 0; i < wr->num_sge; i++) {
-		if (wr->flags & CRPC_RDMA_WR_INLINE) {
-			memcpy(dst + at, slot->data + at, wr->sge[i].len);
-		} else {
-			if (mr_find(qp->dev, wr->sge[i].lkey, (uintptr_t)wr->sge[i].addr,
-					    wr->sge[i].len) == NULL) {
-				qp_error(qp, -EACCES);
-				return true;
-			}
-			memcpy(dst + at, wr->sge[i].addr, wr->sge[i].len);
-		}
-		at += wr->sge[i].len;
+	if (w->mutate != NULL && wr->op != CRPC_RDMA_READ)
+		w->mutate(w, (uint8_t *)(uintptr_t)wr->raddr, len, &cqe.imm, &cqe.byte_len);
+	if (imm) {
+		cqe.qp_id = peer->base.id;
+		peer->receives--;
+		cq_push(peer->dev, &cqe);
 	}
-	if (w->mutate != NULL)
-		w->mutate(w, dst, len, &cqe.imm, &cqe.byte_len);
-	cqe.qp_id = peer->base.id;
-	peer->receives--;
-	cq_push(peer->dev, &cqe);
 	qp->done++;
 	return true;
 }

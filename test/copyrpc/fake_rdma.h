@@ -16,7 +16,7 @@
 #include "crpc_rdma.h"
 
 #define FAKE_QPS 64
-#define FAKE_MRS 256
+#define FAKE_MRS 512
 #define FAKE_CQ  8192
 
 struct fake_dev;

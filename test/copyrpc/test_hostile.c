@@ -63,13 +63,13 @@ forged_send(struct pair *p, enum wire_lane lane, const struct forged *f)
 	fake_forge(fake_qp_find(p->dev[1], 0), f->imm, f->byte_len);
 }
 
-/* Side 1 has one open call with id in its slot 0; returns that id. */
+/* Side 1 has one open call with id in its first slot; returns that id. */
 static uint32_t
 open_call(struct pair *p)
 {
 	assert_int_equal(crpc_copyrpc_call(p->ep[1][0], p->w.now_ns, "x", 1, 16, 9), 0);
 	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
-	return p->ep[1][0]->slots[0].id;
+	return p->ep[1][0]->slots[1].id;
 }
 
 /* Requests of which one thing is not true. */
@@ -95,7 +95,7 @@ request_lies(struct forged *f, uint32_t which)
 	case 14: f->msg.len = UINT32_MAX - 15; break;
 	case 15: f->msg.len = 1025; break;
 	case 16: f->msg.arg = 1025; break;
-	case 17: f->msg.arg = UINT32_MAX; break;
+	case 17: f->msg.arg = UINT32_MAX - 1; break;
 	case 18: f->imm += 1; break;
 	case 19: f->imm = wire_imm(WIRE_IMM_REQ, 0); f->byte_len = 0; break;
 	case 20: f->imm = 3u << WIRE_IMM_BITS | 4; break;
@@ -155,7 +155,7 @@ requests_beyond_the_window_close_the_endpoint(void **state)
 		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
 		f = forged_make(&p, WIRE_REQ);
 		f.msg.id = 0;
-		f.msg.arg = 0;
+		f.msg.arg = WIRE_ONEWAY;
 		forged_send(&p, WIRE_REQ, &f);
 		pair_turn(&p, 1);
 	}
@@ -254,13 +254,13 @@ duplicate_and_unknown_responses_are_counted_and_dropped(void **state)
 	assert_int_equal(crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1, 16, 10), 0);
 	f = forged_make(&p, WIRE_RESP);
 	f.msg.arg = 0;
-	f.msg.id = p.ep[1][0]->slots[1].id; /* queued, not sent */
+	f.msg.id = p.ep[1][0]->slots[2].id; /* queued, not sent */
 	forged_send(&p, WIRE_RESP, &f);
 	assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, done, 4), 0);
 	assert_int_equal(stats->unknown_responses, 1);
 	f = forged_make(&p, WIRE_RESP);
 	f.msg.arg = 0;
-	f.msg.id = id + 8; /* another generation */
+	f.msg.id = id + 16; /* another generation */
 	forged_send(&p, WIRE_RESP, &f);
 	assert_int_equal(pair_poll(&p, 1, done, 4), 0);
 	assert_int_equal(stats->unknown_responses, 2);

@@ -184,10 +184,10 @@ advance_to(struct pair *p, uint64_t target)
 	struct crpc_req req;
 	uint32_t len;
 
-	while (lane->prod != target) {
-		assert_true(lane->prod < target);
-		len = (uint32_t)crpc_min(target - lane->prod, 1024) - WIRE_HEAD - 16;
-		if (target - lane->prod > 1024 && target - lane->prod < 1024 + 64)
+	while (lane_prod(lane) != target) {
+		assert_true(lane_prod(lane) < target);
+		len = (uint32_t)crpc_min(target - lane_prod(lane), 1024) - WIRE_HEAD - 16;
+		if (target - lane_prod(lane) > 1024 && target - lane_prod(lane) < 1024 + 64)
 			len -= 64;
 		assert_int_equal(crpc_copyrpc_send(p->ep[0][0], p->w.now_ns, buf, len), 0);
 		crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
@@ -342,12 +342,41 @@ request_window_is_the_ring(void **state)
 	pair_init(&p, &small);
 	while (crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, data, 48) == 0)
 		;
-	used = p.ep[0][0]->tx[WIRE_REQ].prod;
+	used = lane_prod(&p.ep[0][0]->tx[WIRE_REQ]);
 	assert_in_range(used, RING * 95 / 100, RING);
 	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 	pair_turn(&p, 1);
 	assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
 	pair_fini(&p);
+}
+
+/* Calls stop when one of the two rings that they need is used to 95 % or more, whichever it is. */
+static void
+calls_use_one_ring_to_95_percent(void **state)
+{
+	static const struct {
+		uint32_t len, resp_max, max_msg;
+	} cases[] = {{16, 16, 16}, {32, 16, 32}, {64, 16, 64}, {16, 32, 32}, {100, 0, 100}};
+	struct crpc_copyrpc_conf conf = small;
+	static const uint8_t data[128];
+	const struct crpc_copyrpc_ep *ep;
+	uint64_t used, reserved;
+	struct pair p;
+	size_t i;
+
+	conf.max_inflight = 4096;
+	for (i = 0; i < CRPC_DIM(cases); i++) {
+		conf.max_msg = cases[i].max_msg;
+		pair_init(&p, &conf);
+		ep = p.ep[0][0];
+		while (crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, data, cases[i].len,
+				       cases[i].resp_max, 0) == 0)
+			;
+		used = lane_prod(&ep->tx[WIRE_REQ]);
+		reserved = ep->ring_size - ep->resv.left;
+		assert_in_range(crpc_max(used, reserved), RING * 95 / 100, RING);
+		pair_fini(&p);
+	}
 }
 
 static void
@@ -723,6 +752,7 @@ main(void)
 			cmocka_unit_test(batch_never_spans_the_end_of_the_ring),
 			cmocka_unit_test(both_sides_full_is_no_deadlock),
 			cmocka_unit_test(request_window_is_the_ring),
+			cmocka_unit_test(calls_use_one_ring_to_95_percent),
 			cmocka_unit_test(reply_larger_than_reserved_is_refused),
 			cmocka_unit_test(traffic_beyond_4_gib_keeps_its_window),
 			cmocka_unit_test(stale_token_is_refused),

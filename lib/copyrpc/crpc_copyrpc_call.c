@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The caller's side of sending: call slots, reservations, requests.
+ */
+#include "copyrpc_lane.h"
+
+/* Room in the request lane. Takes nothing. */
+static int
+request_place(struct crpc_copyrpc_ep *ep, uint32_t stride, struct place *p)
+{
+	if (ep->err != 0)
+		return ep->err;
+	*p = lane_place(&ep->tx[WIRE_REQ], stride, ep->ring_size);
+	if (p->end - ep->peer_released > ep->ring_size) {
+		ep->ctx->stats.again_window++;
+		return -EAGAIN;
+	}
+	return 0;
+}
+
+/* A slot, room for the reply and room for the request. Takes nothing. */
+static int
+call_place(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct place *p)
+{
+	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
+
+	if (ep->err != 0)
+		return ep->err;
+	if (len > ep->max_msg || resp_max > ep->max_msg)
+		return -EMSGSIZE;
+	if (ep->free == NULL) {
+		stats->again_inflight++;
+		return -EAGAIN;
+	}
+	if (!__crpc_copyrpc_room_fits(&ep->resv, wire_worst(resp_max), ep->ring_size)) {
+		stats->again_reply++;
+		return -EAGAIN;
+	}
+	return request_place(ep, (uint32_t)wire_stride(len), p);
+}
+
+/*
+ * Take a call slot for a request of the newest batch and write its head. Returns where the data
+ * goes.
+ */
+static inline uint8_t *
+call_take(struct crpc_copyrpc_ep *ep, uint8_t *at, uint32_t len, uint64_t now_ns, uint64_t cookie)
+{
+	struct call_slot *slot = ep->free;
+	uint32_t id = slot->id;
+
+	ep->free = slot->next;
+	slot->cookie = cookie;
+	slot->call_ns = now_ns;
+	slot->kind = ep->kind;
+	ep->open++;
+	ep->ctx->stats.calls++;
+	return msg_put(at, id, len, ep->kind.resp_max, 0);
+}
+
+/* Take what call_place() found. */
+static uint8_t *
+call_put(struct crpc_copyrpc_ep *ep, const struct place *p, uint32_t len, uint32_t resp_max,
+		uint64_t now_ns, uint64_t cookie)
+{
+	__crpc_copyrpc_lane_put(
+		ep, &ep->tx[WIRE_REQ], p, (uint32_t)wire_stride(len), 0, now_ns);
+	ep->kind.resp_max = resp_max;
+	ep->kind_worst = wire_worst(resp_max);
+	ep->resv.left -= ep->kind_worst;
+	return call_take(ep, p->at, len, now_ns, cookie);
+}
+
+/* A call that opens a batch, is of another kind than the one before, has to wait, or is refused. */
+static crpc_noinline int
+call_slow(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+		uint32_t resp_max, uint64_t cookie)
+{
+	struct place p;
+	int rc;
+
+	rc = call_place(ep, len, resp_max, &p);
+	if (rc != 0)
+		return rc;
+	data_put(call_put(ep, &p, len, resp_max, now_ns, cookie), buf, len, false);
+	__crpc_copyrpc_ep_queued(ep, &ep->tx[WIRE_REQ], now_ns);
+	return 0;
+}
+
+static inline int
+call_any(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+		uint32_t resp_max, uint64_t cookie, bool is_short)
+{
+	struct tx_lane *lane = &ep->tx[WIRE_REQ];
+	uint8_t *at = lane->next, *end = at + msg_stride(len, is_short);
+	uint64_t left;
+
+	/* a call like the one before needs no more than a slot, and room for its reply */
+	if (crpc_unlikely(end > lane->limit || resp_max != ep->kind.resp_max || ep->free == NULL ||
+			    __builtin_sub_overflow(ep->resv.left, ep->kind_worst, &left) ||
+			    (!is_short && len > ep->max_msg)))
+		return call_slow(ep, now_ns, buf, len, resp_max, cookie);
+	ep->resv.left = left;
+	lane_append(lane, end);
+	data_put(call_take(ep, at, len, now_ns, cookie), buf, len, is_short);
+	return 0;
+}
+
+/* A call whose data is not short. */
+static crpc_noinline int
+call_long(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+		uint32_t resp_max, uint64_t cookie)
+{
+	return call_any(ep, now_ns, buf, len, resp_max, cookie, false);
+}
+
+int
+crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+		uint32_t resp_max, uint64_t cookie)
+{
+	copyrpc_owner_check(ep->ctx);
+	if (crpc_unlikely(!data_is_short(len)))
+		return call_long(ep, now_ns, buf, len, resp_max, cookie);
+	return call_any(ep, now_ns, buf, len, resp_max, cookie, true);
+}
+
+int
+crpc_copyrpc_call_reserve(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, void **data)
+{
+	struct place p;
+	int rc;
+
+	copyrpc_owner_check(ep->ctx);
+	rc = call_place(ep, len, resp_max, &p);
+	if (crpc_unlikely(rc != 0))
+		return rc;
+	ep->put_len = len;
+	ep->put_resp_max = resp_max;
+	*data = p.at + sizeof(struct wire_msg);
+	return 0;
+}
+
+void
+crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
+{
+	struct tx_lane *lane = &ep->tx[WIRE_REQ];
+	struct place p;
+
+	/* as call_reserve found it */
+	p = lane_place(lane, (uint32_t)wire_stride(ep->put_len), ep->ring_size);
+	call_put(ep, &p, ep->put_len, ep->put_resp_max, now_ns, cookie);
+	__crpc_copyrpc_ep_queued(ep, lane, now_ns);
+}
+
+int
+crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len)
+{
+	struct tx_lane *lane = &ep->tx[WIRE_REQ];
+	uint8_t *at = lane->next, *end = at + wire_stride(len);
+	struct place p;
+	int rc;
+
+	copyrpc_owner_check(ep->ctx);
+	ep->ctx->stats.sends++;
+	if (crpc_likely(end <= lane->limit && len <= ep->max_msg)) {
+		lane_append(lane, end);
+		data_put(msg_put(at, 0, len, WIRE_ONEWAY, 0), buf, len, false);
+		return 0;
+	}
+	rc = ep->err == 0 && len > ep->max_msg
+			? -EMSGSIZE
+			: request_place(ep, (uint32_t)wire_stride(len), &p);
+	if (rc != 0) {
+		ep->ctx->stats.sends--;
+		return rc;
+	}
+	__crpc_copyrpc_lane_put(ep, lane, &p, (uint32_t)wire_stride(len), 0, now_ns);
+	data_put(msg_put(p.at, 0, len, WIRE_ONEWAY, 0), buf, len, false);
+	__crpc_copyrpc_ep_queued(ep, lane, now_ns);
+	return 0;
+}
