@@ -10,132 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "copy_nic.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
 #include "crpc_log.h"
-#include "crpc_rdma_driver.h"
-
-#define CQ 256
-
-struct dev {
-	struct crpc_rdma base;
-	struct crpc_rdma_cqe cq[CQ];
-	uint32_t head, tail;
-};
-
-struct qp {
-	struct crpc_rdma_qp base;
-	struct qp *peer;
-};
-
-static struct qp *qps[2];
-static uint32_t nqps;
-
-static void
-push(struct qp *qp, uint8_t type, uint32_t imm, uint32_t len, uint32_t wr_id)
-{
-	struct dev *dev = (struct dev *)qp->base.dev;
-
-	dev->cq[dev->tail++ % CQ] = (struct crpc_rdma_cqe){.type = type,
-			.qp_id = qp->base.id,
-			.imm = imm,
-			.byte_len = len,
-			.wr_id = wr_id,
-			.wrs = 1};
-}
-
-static uint16_t
-dev_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
-{
-	struct qp *qp = (struct qp *)base;
-	uint32_t len;
-	uint16_t i;
-
-	for (i = 0; i < n; i++) {
-		len = wr[i].num_sge != 0 ? wr[i].sge[0].len : 0;
-		if (len != 0)
-			memcpy((void *)(uintptr_t)wr[i].raddr, wr[i].sge[0].addr, len);
-		push(qp->peer, CRPC_RDMA_CQE_RECV, wr[i].imm, len, 0);
-		if (wr[i].flags & CRPC_RDMA_WR_SIGNAL)
-			push(qp, CRPC_RDMA_CQE_SEND, 0, 0, wr[i].wr_id);
-	}
-	return n;
-}
-
-static uint16_t
-dev_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *cqe, uint16_t n)
-{
-	struct dev *dev = (struct dev *)base;
-	uint16_t k = 0;
-
-	while (k < n && dev->head != dev->tail)
-		cqe[k++] = dev->cq[dev->head++ % CQ];
-	return k;
-}
-
-static void
-dev_info(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
-{
-	info->inline_max = 220;
-}
-
-static int
-dev_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
-{
-	*mr = (struct crpc_rdma_mr){.addr = addr, .len = len, .lkey = 1, .rkey = 1, .priv = addr};
-	return 0;
-}
-
-static void
-dev_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
-{
-}
-
-static struct crpc_rdma_qp *
-dev_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
-{
-	struct qp *qp = calloc(1, sizeof(*qp));
-
-	if (qp == NULL)
-		return NULL;
-	qp->base = (struct crpc_rdma_qp){.dev = dev, .id = conf->id};
-	qps[nqps++] = qp;
-	return &qp->base;
-}
-
-static void
-dev_qp_free(struct crpc_rdma_qp *qp)
-{
-	free(qp);
-}
-
-static void
-dev_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-}
-
-static int
-dev_qp_connect(struct crpc_rdma_qp *base, const uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	struct qp *qp = (struct qp *)base;
-
-	qp->peer = qps[0] == qp ? qps[1] : qps[0];
-	return 0;
-}
-
-static const struct crpc_rdma_ops ops = {
-		.name = "copy",
-		.info_get = dev_info,
-		.mr_reg = dev_mr_reg,
-		.mr_dereg = dev_mr_dereg,
-		.qp_create = dev_qp_create,
-		.qp_free = dev_qp_free,
-		.qp_addr = dev_qp_addr,
-		.qp_connect = dev_qp_connect,
-};
 
 struct bench {
-	struct dev dev[2];
+	struct copy_nic *dev[2];
 	struct crpc_copyrpc *ctx[2];
 	struct crpc_copyrpc_ep *ep[2];
 };
@@ -147,10 +28,11 @@ bench_init(struct bench *b)
 	struct crpc_copyrpc_conf conf = {.ring_size = 65536};
 	int i;
 
-	nqps = 0;
 	for (i = 0; i < 2; i++) {
-		b->dev[i].base = (struct crpc_rdma){.fp = {dev_post, dev_poll}, .ops = &ops};
-		conf.dev = &b->dev[i].base;
+		b->dev[i] = copy_nic_open();
+		if (b->dev[i] == NULL)
+			return -1;
+		conf.dev = &b->dev[i]->base;
 		b->ctx[i] = crpc_copyrpc_create(&conf);
 		if (b->ctx[i] == NULL)
 			return -1;
@@ -210,6 +92,8 @@ main(int argc, char **argv)
 				(unsigned long long)calls);
 		crpc_copyrpc_free(b->ctx[0]);
 		crpc_copyrpc_free(b->ctx[1]);
+		crpc_rdma_close(&b->dev[0]->base);
+		crpc_rdma_close(&b->dev[1]->base);
 		free(b);
 	}
 	return 0;
