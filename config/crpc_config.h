@@ -79,6 +79,8 @@
 #define CRPC_COPYRPC_EPS_MAX 4096
 /** Calls that one endpoint may have open. */
 #define CRPC_COPYRPC_INFLIGHT_MAX 4096
+/** Bytes of the largest request or reply that goes in fragments. */
+#define CRPC_COPYRPC_LARGE_MAX (16u << 20)
 /** Bytes of an endpoint's address as ranks exchange it. */
 #define CRPC_COPYRPC_ADDR_LEN 160
 /** Smallest and largest ring of one lane, bytes; both powers of two. */

@@ -70,10 +70,16 @@ struct call_slot {
 	};
 	uint64_t call_ns; /**< When it was made; SLOT_*. */
 	struct call_kind kind;
-	uint32_t id; /**< Generation and slot index, which is never 0. */
-	uint32_t pad;
+	uint32_t id;    /**< Generation and slot index, which is never 0. */
+	uint32_t large; /**< CALL_LARGE_*: the areas that it has taken. */
 };
 _Static_assert(sizeof(struct call_slot) == 32, "two in a line");
+
+/** In call_slot.large: request, reply do not fit the ring and go through an area. */
+#define CALL_LARGE_REQ  (1u << WIRE_REQ)
+#define CALL_LARGE_RESP (1u << WIRE_RESP)
+/** In call_kind.batch of a call with a large request: no other call is of the same kind. */
+#define BATCH_LARGE (1u << 31)
 
 /** Newest request batches whose time of sending is remembered; a power of two. */
 #define BATCH_TIMES 256u
@@ -88,7 +94,8 @@ struct req_entry {
 	uint32_t len;
 	uint32_t arrived;   /**< Low bits of the time. */
 	uint32_t end;       /**< Low bits of the position behind it. */
-	uint32_t reply_end; /**< Length of the shortest reply that is too long; 0: one-way. */
+	uint32_t reply_end; /**< Length of the shortest reply that is too long, for the ring or
+	                         for the caller; 0: one-way. */
 	uint32_t worst;     /**< Bytes that its reply can need; 0: one-way. */
 };
 _Static_assert(sizeof(struct req_entry) == WIRE_STRIDE_MIN, "the table is as large as the ring");
@@ -123,6 +130,41 @@ struct tx_lane {
 	                             is open, and but for pos it is set when that one is closed. */
 };
 _Static_assert(offsetof(struct tx_lane, pend) == CRPC_CACHE_LINE, "what a message needs: one line");
+
+/** Areas for messages beyond max_msg, in this order; the peer writes the first two. */
+enum large_area {
+	LARGE_RX_REQ,
+	LARGE_RX_RESP,
+	LARGE_TX_REQ,
+	LARGE_TX_RESP,
+	LARGE_AREAS,
+};
+
+/** A large message on its way; len 0: none. */
+struct large_tx {
+	uint32_t len;
+	uint32_t posted; /**< Bytes whose fragments the device has taken. */
+	uint32_t id;     /**< These go into the announcement. */
+	uint32_t arg;
+	uint32_t turn_ns;
+	uint32_t owed;
+};
+
+/** Large messages of an endpoint; all zero if conf.max_large is. */
+struct large {
+	struct large_tx tx[WIRE_LANES];
+	uint32_t max;       /**< Of both ends, the smaller one; 0: none. */
+	uint32_t rkey;
+	uint64_t raddr[WIRE_LANES]; /**< The peer's areas. */
+	uint32_t taken;     /**< CALL_LARGE_*: areas that calls of ours have taken. */
+	uint32_t held;      /**< Part of taken, that the user may read until the next poll. */
+	uint32_t served;    /**< CALL_LARGE_*: areas that requests of the peer have taken. */
+	uint32_t arrived;   /**< Length of a large request in the batch that is checked; or 0. */
+	uint32_t reply_max; /**< Of the request with CALL_LARGE_RESP. */
+	uint64_t req_at[WIRE_LANES]; /**< Number of the request with CALL_LARGE_*. */
+	uint8_t *mem;
+	struct crpc_rdma_mr rx_mr, tx_mr;
+};
 
 /** Flags of an endpoint. */
 #define EP_DIRTY  0x1u /* in the list of those with something to send */
@@ -179,6 +221,7 @@ struct crpc_copyrpc_ep {
 	uint32_t fail_at; /**< Slot where failing goes on. */
 	uint32_t put_len; /**< Of call_reserve, for its commit. */
 	uint32_t put_resp_max;
+	struct large large;
 
 	/* control */
 	uint32_t user_id;
@@ -270,6 +313,13 @@ kind_word(const struct call_kind *kind)
 
 	memcpy(&word, kind, sizeof(word));
 	return word;
+}
+
+/** Bytes of the response ring that a call reserves: a large reply needs those of a message. */
+static inline size_t
+ep_worst(const struct crpc_copyrpc_ep *ep, uint32_t resp_max)
+{
+	return wire_worst((uint32_t)crpc_min(resp_max, ep->max_msg));
 }
 
 static inline bool
@@ -401,5 +451,39 @@ void __crpc_copyrpc_ep_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 uint32_t __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 /** crpc_copyrpc_flush() from inside. */
 uint32_t __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
+
+/* crpc_copyrpc_large.c */
+
+int __crpc_copyrpc_large_init(struct crpc_copyrpc_ep *ep);
+void __crpc_copyrpc_large_fini(struct crpc_copyrpc_ep *ep);
+/** Where an area starts. */
+uint8_t *__crpc_copyrpc_large_area(const struct crpc_copyrpc_ep *ep, enum large_area which);
+/** Send what lies in the area of a lane: fragments, then the announcement. */
+void __crpc_copyrpc_large_start(struct crpc_copyrpc_ep *ep, enum wire_lane which,
+		const struct large_tx *tx, uint64_t now_ns);
+/** Post fragments; announce messages whose fragments are posted. */
+void __crpc_copyrpc_large_pump(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
+/** Check what a request of the peer takes of the areas, and take it. False: it lies. */
+bool __crpc_copyrpc_large_check(
+	struct crpc_copyrpc_ep *ep, uint64_t number, uint32_t len, uint32_t resp_max);
+/** Areas of requests that are done are free again. */
+void __crpc_copyrpc_large_release(struct crpc_copyrpc_ep *ep);
+/** The call of this slot has ended: its areas are free again, but for those in held. */
+void __crpc_copyrpc_large_end(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t held);
+
+/** Whether a request is the one that may have a large reply. */
+static inline bool
+req_is_large(const struct crpc_copyrpc_ep *ep, const struct req_entry *req)
+{
+	return (ep->large.served & CALL_LARGE_RESP) &&
+	       req == &ep->reqs[ep->large.req_at[WIRE_RESP] & ep->req_mask];
+}
+
+/** Whether one is on its way. */
+static inline bool
+ep_large_sending(const struct crpc_copyrpc_ep *ep)
+{
+	return (ep->large.tx[WIRE_REQ].len | ep->large.tx[WIRE_RESP].len) != 0;
+}
 
 #endif

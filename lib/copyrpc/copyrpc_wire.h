@@ -51,11 +51,16 @@ struct wire_batch {
 /** Head of a message; its data follows, padded to WIRE_UNIT, at least one unit. */
 struct wire_msg {
 	uint32_t id;      /**< Call id of the caller; one-way request: 0. */
-	uint32_t len;     /**< Bytes of data. */
+	uint32_t len;     /**< Bytes of data; with WIRE_LARGE: in the lane's area, none follow. */
 	uint32_t arg;     /**< Request: largest reply, or WIRE_ONEWAY; response: status, a negative
 	                       errno or 0. */
 	uint32_t turn_ns; /**< Response: arrival to reply at the server; request: 0. */
 };
+
+/** In wire_msg.len: the data lies in the area for large messages of its lane. */
+#define WIRE_LARGE UINT32_C(0x80000000)
+/** Areas for large messages are multiples of this. */
+#define WIRE_AREA_UNIT 4096u
 
 /** In wire_msg.arg: a request that nobody answers. */
 #define WIRE_ONEWAY UINT32_MAX
@@ -71,7 +76,10 @@ struct wire_addr {
 	uint32_t rkey;        /**< Of the ring memory. */
 	uint64_t raddr;       /**< Of the request ring; the response ring follows it. */
 	uint64_t pos;         /**< Where the positions of the lanes it sends start. */
-	uint8_t reserved[56]; /**< 0. */
+	uint32_t large_max;   /**< Bytes of the largest message that comes in fragments; or 0. */
+	uint32_t large_rkey;  /**< Of the region of the two areas. */
+	uint64_t large_raddr; /**< Of the request area; the reply area follows it. */
+	uint8_t reserved[40]; /**< 0. */
 	uint8_t qp[CRPC_RDMA_ADDR_LEN];
 };
 
@@ -80,7 +88,9 @@ _Static_assert(offsetof(struct wire_batch, len) == 8, "as in the specification")
 _Static_assert(offsetof(struct wire_batch, pos) == 16, "as in the specification");
 _Static_assert(sizeof(struct wire_msg) == WIRE_UNIT, "one unit");
 _Static_assert(sizeof(struct wire_addr) == CRPC_COPYRPC_ADDR_LEN, "no padding");
+_Static_assert(offsetof(struct wire_addr, large_max) == 40, "as in the specification");
 _Static_assert(offsetof(struct wire_addr, qp) == 96, "as in the specification");
+_Static_assert(CRPC_COPYRPC_LARGE_MAX < WIRE_LARGE, "a length leaves the flag alone");
 
 #define WIRE_HEAD ((uint32_t)sizeof(struct wire_batch))
 
@@ -101,6 +111,13 @@ static inline size_t
 wire_worst(uint32_t len)
 {
 	return WIRE_HEAD + wire_stride(len);
+}
+
+/** Bytes of an area for messages of up to @p max bytes. */
+static inline uint64_t
+wire_area(uint32_t max)
+{
+	return crpc_align_up(max, WIRE_AREA_UNIT);
 }
 
 /*

@@ -55,6 +55,7 @@ conf_complete(struct crpc_copyrpc_conf *conf)
 					CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
 			range_check("max_inflight", conf->max_inflight, 1,
 					CRPC_COPYRPC_INFLIGHT_MAX) ||
+			range_check("max_large", conf->max_large, 0, CRPC_COPYRPC_LARGE_MAX) ||
 			range_check("flush", conf->flush, CRPC_COPYRPC_CLOCKED,
 					CRPC_COPYRPC_DEFERRED) ||
 			range_check("max_outstanding", conf->max_outstanding, 1, conf->sq_depth) ||

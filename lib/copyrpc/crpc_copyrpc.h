@@ -43,6 +43,12 @@
  * lane always drains: there is no deadlock, whatever both sides do. call() gives -EAGAIN where
  * there is no room yet.
  *
+ * Large messages: requests and replies beyond max_msg, up to max_large of both ends, go in
+ * fragments into memory that is set aside for them, and are given in one piece. An endpoint has one
+ * such request and one such reply at a time, in each direction: call() gives -EAGAIN until the call
+ * before it has ended. Small messages pass large ones, so their order is that of their last
+ * fragments.
+ *
  * Threads: a context and all its endpoints belong to one thread (lcore). With -Ddebug_checks=true
  * this is checked. Time comes in as nanoseconds of any monotonic clock; the library reads none.
  *
@@ -88,6 +94,10 @@ struct crpc_copyrpc_conf {
 	/** Bytes of the largest request or reply; default ring_size / 4, at most
 	 *  CRPC_COPYRPC_MSG_MAX(ring_size). */
 	uint32_t max_msg;
+	/** Bytes of the largest request or reply that goes in fragments, beside the rings; default
+	 *  0: none beyond max_msg; at most CRPC_COPYRPC_LARGE_MAX. An endpoint takes four times
+	 *  that much memory. */
+	uint32_t max_large;
 	/** Calls open per endpoint; rounded up to a power of two; default 256, at most
 	 *  CRPC_COPYRPC_INFLIGHT_MAX. */
 	uint32_t max_inflight;
@@ -135,12 +145,14 @@ struct crpc_copyrpc_stats {
 	uint64_t messages_received;
 	uint64_t updates_sent; /**< Window updates that went alone. */
 	uint64_t updates_received;
+	uint64_t fragments_sent; /**< Pieces of requests and replies beyond max_msg. */
 	uint64_t age_flushes;  /**< CLOCKED: flushes because of age_ns. */
 	uint64_t full_flushes; /**< CLOCKED: flushes because of batch_max. */
 	uint64_t sq_full;      /**< Flushes cut short by a full send queue; the rest went later. */
 	uint64_t again_window; /**< -EAGAIN: no room in the peer's request ring. */
 	uint64_t again_reply;  /**< -EAGAIN: no room to reserve for the reply. */
 	uint64_t again_inflight; /**< -EAGAIN: max_inflight calls are open. */
+	uint64_t again_large;    /**< -EAGAIN: another large request, or large reply, is open. */
 	uint64_t wraps;          /**< Times that the tail of a ring was skipped. */
 	uint64_t ep_errors;      /**< Endpoints that broke. */
 	uint64_t batch_size[CRPC_COPYRPC_BATCH_BUCKETS]; /**< See CRPC_COPYRPC_BATCH_BUCKETS. */
@@ -238,10 +250,10 @@ uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
  * @param buf
  *   The request, copied; NULL if len is 0.
  * @param len
- *   Its bytes, at most max_msg of both ends.
+ *   Its bytes, at most max_msg of both ends, or else max_large of both.
  * @param resp_max
- *   The largest reply the server may give, bytes, at most max_msg. Room is reserved for it until
- *   the reply has come, so do not overstate it.
+ *   The largest reply the server may give, bytes, with the same limits. Room is reserved for it
+ *   until the reply has come, so do not overstate it.
  * @param cookie
  *   Comes back in the completion.
  * @return

@@ -37,7 +37,7 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 		if (slot->call_ns == SLOT_FREE)
 			continue;
 		used++;
-		sum += wire_worst(slot->kind.resp_max);
+		sum += ep_worst(ep, slot->kind.resp_max);
 	}
 	if (!rule(ep, "open calls", open, ep->open))
 		return false;
@@ -119,6 +119,7 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 						req->token))
 			return false;
 	}
+	owed += ep->large.tx[WIRE_RESP].owed;
 	return ep->err != 0 ||
 	       rule(ep, "bytes owed as replies", owed, room_sum(&ep->owed, ep->ring_size));
 }
@@ -135,6 +136,9 @@ rest_check(const struct crpc_copyrpc_ep *ep)
 	       rule(ep, "released at rest", ep->rx_pos[WIRE_REQ], ep->released) &&
 	       rule(ep, "told at rest", ep->released, ep->told) &&
 	       rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent, ep->peer_released) &&
+	       rule(ep, "large messages at rest", 0,
+			       (ep->large.taken & ~ep->large.held) | ep->large.served |
+					       ep_large_sending(ep)) &&
 	       rule(ep, "replies owed at rest", 0, room_sum(&ep->owed, ep->ring_size)) &&
 	       rule(ep, "replies reserved at rest", ep->hold, room_sum(&ep->resv, ep->ring_size));
 }

@@ -18,6 +18,14 @@ request_place(struct crpc_copyrpc_ep *ep, uint32_t stride, struct place *p)
 	return 0;
 }
 
+/* Areas that a call needs. */
+static uint32_t
+call_areas(const struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max)
+{
+	return (len > ep->max_msg ? CALL_LARGE_REQ : 0) |
+	       (resp_max > ep->max_msg ? CALL_LARGE_RESP : 0);
+}
+
 /* A slot, room for the reply and room for the request. Takes nothing. */
 static int
 call_place(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct place *p)
@@ -26,28 +34,29 @@ call_place(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct p
 
 	if (ep->err != 0)
 		return ep->err;
-	if (len > ep->max_msg || resp_max > ep->max_msg)
+	if (crpc_max(len, resp_max) > crpc_max(ep->max_msg, ep->large.max))
 		return -EMSGSIZE;
+	if (ep->large.taken & call_areas(ep, len, resp_max)) {
+		stats->again_large++;
+		return -EAGAIN;
+	}
 	if (ep->free == NULL) {
 		stats->again_inflight++;
 		return -EAGAIN;
 	}
-	if (!__crpc_copyrpc_room_fits(&ep->resv, wire_worst(resp_max), ep->ring_size)) {
+	if (!__crpc_copyrpc_room_fits(&ep->resv, ep_worst(ep, resp_max), ep->ring_size)) {
 		stats->again_reply++;
 		return -EAGAIN;
 	}
-	return request_place(ep, (uint32_t)wire_stride(len), p);
+	/* a large request asks for its place when its fragments are on their way */
+	return len > ep->max_msg ? 0 : request_place(ep, (uint32_t)wire_stride(len), p);
 }
 
-/*
- * Take a call slot for a request of the newest batch and write its head. Returns where the data
- * goes.
- */
-static inline uint8_t *
-call_take(struct crpc_copyrpc_ep *ep, uint8_t *at, uint32_t len, uint64_t now_ns, uint64_t cookie)
+/* Take a call slot for a request of the newest batch. */
+static inline struct call_slot *
+slot_take(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
 {
 	struct call_slot *slot = ep->free;
-	uint32_t id = slot->id;
 
 	ep->free = slot->next;
 	slot->cookie = cookie;
@@ -55,7 +64,26 @@ call_take(struct crpc_copyrpc_ep *ep, uint8_t *at, uint32_t len, uint64_t now_ns
 	slot->kind = ep->kind;
 	ep->open++;
 	ep->ctx->stats.calls++;
-	return msg_put(at, id, len, ep->kind.resp_max, 0);
+	return slot;
+}
+
+/* Take a slot and room for the reply, of a kind that need not be that of the call before. */
+static struct call_slot *
+kind_take(struct crpc_copyrpc_ep *ep, uint32_t resp_max, uint64_t now_ns, uint64_t cookie)
+{
+	ep->kind.resp_max = resp_max;
+	ep->kind_worst = ep_worst(ep, resp_max);
+	ep->resv.left -= ep->kind_worst;
+	return slot_take(ep, now_ns, cookie);
+}
+
+/* The call takes areas. Nothing that follows may be taken for a call of its kind. */
+static void
+area_take(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t areas)
+{
+	slot->large = areas;
+	ep->large.taken |= areas;
+	ep->kind.resp_max = UINT32_MAX;
 }
 
 /* Take what call_place() found. */
@@ -63,12 +91,27 @@ static uint8_t *
 call_put(struct crpc_copyrpc_ep *ep, const struct place *p, uint32_t len, uint32_t resp_max,
 		uint64_t now_ns, uint64_t cookie)
 {
+	struct call_slot *slot;
+
 	__crpc_copyrpc_lane_put(
 		ep, &ep->tx[WIRE_REQ], p, (uint32_t)wire_stride(len), 0, now_ns);
-	ep->kind.resp_max = resp_max;
-	ep->kind_worst = wire_worst(resp_max);
-	ep->resv.left -= ep->kind_worst;
-	return call_take(ep, p->at, len, now_ns, cookie);
+	slot = kind_take(ep, resp_max, now_ns, cookie);
+	if (resp_max > ep->max_msg)
+		area_take(ep, slot, CALL_LARGE_RESP);
+	return msg_put(p->at, slot->id, len, resp_max, 0);
+}
+
+/* Take a slot for a large request that lies in its area; its fragments go with the next flushes. */
+static void
+call_put_large(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, uint64_t now_ns,
+		uint64_t cookie)
+{
+	struct call_slot *slot = kind_take(ep, resp_max, now_ns, cookie);
+	const struct large_tx tx = {.len = len, .id = slot->id, .arg = resp_max};
+
+	slot->kind.batch |= BATCH_LARGE;
+	area_take(ep, slot, call_areas(ep, len, resp_max));
+	__crpc_copyrpc_large_start(ep, WIRE_REQ, &tx, now_ns);
 }
 
 /* A call that opens a batch, is of another kind than the one before, has to wait, or is refused. */
@@ -82,6 +125,11 @@ call_slow(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t
 	rc = call_place(ep, len, resp_max, &p);
 	if (rc != 0)
 		return rc;
+	if (len > ep->max_msg) {
+		memcpy(__crpc_copyrpc_large_area(ep, LARGE_TX_REQ), buf, len);
+		call_put_large(ep, len, resp_max, now_ns, cookie);
+		return 0;
+	}
 	data_put(call_put(ep, &p, len, resp_max, now_ns, cookie), buf, len, false);
 	__crpc_copyrpc_ep_queued(ep, &ep->tx[WIRE_REQ], now_ns);
 	return 0;
@@ -93,6 +141,7 @@ call_any(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t 
 {
 	struct tx_lane *lane = &ep->tx[WIRE_REQ];
 	uint8_t *at = lane->next, *end = at + msg_stride(len, is_short);
+	struct call_slot *slot;
 	uint64_t left;
 
 	/* a call like the one before needs no more than a slot, and room for its reply */
@@ -102,7 +151,8 @@ call_any(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t 
 		return call_slow(ep, now_ns, buf, len, resp_max, cookie);
 	ep->resv.left = left;
 	lane_append(lane, end);
-	data_put(call_take(ep, at, len, now_ns, cookie), buf, len, is_short);
+	slot = slot_take(ep, now_ns, cookie);
+	data_put(msg_put(at, slot->id, len, resp_max, 0), buf, len, is_short);
 	return 0;
 }
 
@@ -136,7 +186,8 @@ crpc_copyrpc_call_reserve(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t res
 		return rc;
 	ep->put_len = len;
 	ep->put_resp_max = resp_max;
-	*data = p.at + sizeof(struct wire_msg);
+	*data = len > ep->max_msg ? __crpc_copyrpc_large_area(ep, LARGE_TX_REQ)
+				  : p.at + sizeof(struct wire_msg);
 	return 0;
 }
 
@@ -146,6 +197,10 @@ crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t c
 	struct tx_lane *lane = &ep->tx[WIRE_REQ];
 	struct place p;
 
+	if (ep->put_len > ep->max_msg) {
+		call_put_large(ep, ep->put_len, ep->put_resp_max, now_ns, cookie);
+		return;
+	}
 	/* as call_reserve found it */
 	p = lane_place(lane, (uint32_t)wire_stride(ep->put_len), ep->ring_size);
 	call_put(ep, &p, ep->put_len, ep->put_resp_max, now_ns, cookie);

@@ -175,9 +175,12 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 	rc = rings_init(ep);
 	if (rc != 0)
 		goto err_ep;
-	rc = tables_init(ep);
+	rc = __crpc_copyrpc_large_init(ep);
 	if (rc != 0)
 		goto err_rings;
+	rc = tables_init(ep);
+	if (rc != 0)
+		goto err_large;
 	ep->qp = qp_make(ep);
 	if (ep->qp == NULL) {
 		rc = -errno;
@@ -190,6 +193,8 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 err_tables:
 	free(ep->slots);
 	free(ep->reqs);
+err_large:
+	__crpc_copyrpc_large_fini(ep);
 err_rings:
 	rings_fini(ep);
 err_ep:
@@ -265,6 +270,7 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	ctx->by_token[ep->id] = ctx->nobody;
 	ctx->neps--;
 	rings_fini(ep);
+	__crpc_copyrpc_large_fini(ep);
 	free(ep->slots);
 	free(ep->reqs);
 	free(ep);
@@ -282,6 +288,9 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 			.rkey = ep->rx_mr.rkey,
 			.raddr = (uint64_t)(uintptr_t)ep->rx[WIRE_REQ],
 			.pos = ep->ctx->conf.initial_pos,
+			.large_max = ep->ctx->conf.max_large,
+			.large_rkey = ep->large.rx_mr.rkey,
+			.large_raddr = (uint64_t)(uintptr_t)ep->large.mem,
 	};
 
 	crpc_rdma_qp_addr(ep->qp, wire.qp);
@@ -306,9 +315,10 @@ addr_check(const struct crpc_copyrpc_ep *ep, const struct wire_addr *wire)
 		return -EPROTO;
 	}
 	if (wire->max_msg == 0 || wire->max_msg > CRPC_COPYRPC_MSG_MAX(ep->ring_size) ||
-			wire->pos % WIRE_UNIT != 0) {
-		crpc_err("peer %u: address out of range: max_msg %u, position %" PRIu64,
-				ep->user_id, wire->max_msg, wire->pos);
+			wire->pos % WIRE_UNIT != 0 || wire->large_max > CRPC_COPYRPC_LARGE_MAX) {
+		crpc_err("peer %u: address out of range: max_msg %u, position %" PRIu64
+			 ", large_max %u",
+				ep->user_id, wire->max_msg, wire->pos, wire->large_max);
 		return -EPROTO;
 	}
 	return 0;
@@ -342,6 +352,12 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 		ep->rx_pos[lane] = wire.pos;
 	}
 	ep->kind.resp_max = UINT32_MAX; /* of no call */
+	ep->large.max = (uint32_t)crpc_min(wire.large_max, ep->ctx->conf.max_large);
+	if (ep->large.max <= ep->max_msg)
+		ep->large.max = 0;
+	ep->large.rkey = wire.large_rkey;
+	ep->large.raddr[WIRE_REQ] = wire.large_raddr;
+	ep->large.raddr[WIRE_RESP] = wire.large_raddr + wire_area(wire.large_max);
 	room_reset(&ep->resv, ep->ring_size);
 	room_reset(&ep->owed, ep->ring_size);
 	ep->peer_released = ours;
@@ -362,6 +378,8 @@ __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err)
 	ep->tx[WIRE_REQ].limit = NULL; /* the fast path of call() looks at this alone */
 	ep->tx[WIRE_RESP].npend = 0;
 	ep->tx[WIRE_RESP].limit = NULL;
+	ep->large.tx[WIRE_REQ].len = 0;
+	ep->large.tx[WIRE_RESP].len = 0;
 	if (ctx->cur == ep)
 		ctx->cur = NULL;
 	ep->fail_at = 0;

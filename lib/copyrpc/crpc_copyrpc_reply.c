@@ -38,6 +38,8 @@ reply_place(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint32_t len, str
 	}
 	if (req->reply_end == 0)
 		return -EOPNOTSUPP;
+	if (len > ep->max_msg && req_is_large(ep, req) && len <= ep->large.reply_max)
+		return 0; /* to its area, where there always is room */
 	if (len >= req->reply_end)
 		return -EMSGSIZE;
 	*p = lane_place(&ep->tx[WIRE_RESP], (uint32_t)wire_stride(len), ep->ring_size);
@@ -62,7 +64,21 @@ reply_put(struct crpc_copyrpc_ep *ep, struct req_entry *req, const struct place 
 	return reply_take(req, p->at, len, status, now_ns);
 }
 
-/* A reply that opens a batch, or is refused. */
+/* End a request with the large reply that lies in its area. */
+static void
+reply_put_large(
+	struct crpc_copyrpc_ep *ep, struct req_entry *req, uint32_t len, uint64_t now_ns)
+{
+	const struct large_tx tx = {.len = len,
+			.id = req->id,
+			.turn_ns = (uint32_t)now_ns - req->arrived,
+			.owed = req->worst};
+
+	req_end(req);
+	__crpc_copyrpc_large_start(ep, WIRE_RESP, &tx, now_ns);
+}
+
+/* A reply that opens a batch, is large, or is refused. */
 static crpc_noinline int
 reply_slow(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint64_t now_ns, const void *buf,
 		uint32_t len)
@@ -73,6 +89,11 @@ reply_slow(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint64_t now_ns, c
 	rc = reply_place(ep, req, len, &p);
 	if (rc != 0)
 		return rc;
+	if (len > ep->max_msg) {
+		memcpy(__crpc_copyrpc_large_area(ep, LARGE_TX_RESP), buf, len);
+		reply_put_large(ep, req, len, now_ns);
+		return 0;
+	}
 	data_put(reply_put(ep, req, &p, len, 0, now_ns), buf, len, false);
 	__crpc_copyrpc_ep_queued(ep, &ep->tx[WIRE_RESP], now_ns);
 	return 0;
@@ -137,7 +158,8 @@ crpc_copyrpc_reply_reserve(struct crpc_copyrpc *ctx, uint64_t token, uint32_t le
 	ctx->put_ep = ep;
 	ctx->put_req = req;
 	ctx->put_len = len;
-	*data = p.at + sizeof(struct wire_msg);
+	*data = len > ep->max_msg ? __crpc_copyrpc_large_area(ep, LARGE_TX_RESP)
+				  : p.at + sizeof(struct wire_msg);
 	return 0;
 }
 
@@ -148,6 +170,10 @@ crpc_copyrpc_reply_commit(struct crpc_copyrpc *ctx, uint64_t now_ns)
 	struct tx_lane *lane = &ep->tx[WIRE_RESP];
 	struct place p;
 
+	if (ctx->put_len > ep->max_msg) {
+		reply_put_large(ep, ctx->put_req, ctx->put_len, now_ns);
+		return;
+	}
 	/* as reply_reserve found it */
 	p = lane_place(lane, (uint32_t)wire_stride(ctx->put_len), ep->ring_size);
 	reply_put(ep, ctx->put_req, &p, ctx->put_len, 0, now_ns);
@@ -202,5 +228,7 @@ crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token)
 
 	if (req == NULL)
 		return -ENOENT;
+	if (req_is_large(ep, req))
+		return ep->large.reply_max;
 	return req->reply_end == 0 ? -EOPNOTSUPP : (int64_t)req->reply_end - 1;
 }

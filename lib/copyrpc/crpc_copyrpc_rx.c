@@ -91,18 +91,15 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 	return released_take(ep, head->released);
 }
 
-/* Why a request's head, or the room that its reply needs, is a lie. */
+/* Why a request does not fit its batch. */
 static crpc_noinline void
-request_lie(struct crpc_copyrpc_ep *ep, uint64_t w0, uint64_t w1, size_t left)
+request_lie(struct crpc_copyrpc_ep *ep, uint64_t w0, size_t left)
 {
-	uint32_t len = (uint32_t)(w0 >> 32), resp_max = (uint32_t)w1;
-
 	if (left < WIRE_STRIDE_MIN)
 		__crpc_copyrpc_ep_lie(ep, "message within its batch", WIRE_STRIDE_MIN, left);
-	else if (len > ep->max_msg || wire_stride(len) > left)
-		__crpc_copyrpc_ep_lie(ep, "request length", crpc_min(ep->max_msg, left), len);
 	else
-		__crpc_copyrpc_ep_lie(ep, "largest reply", ep->max_msg, resp_max);
+		__crpc_copyrpc_ep_lie(
+			ep, "request length", crpc_min(ep->max_msg, left), w0 >> 32);
 }
 
 /* Requests that follow each other and ask for the same largest reply. */
@@ -137,18 +134,24 @@ request_check(struct crpc_copyrpc_ep *ep, const struct req_entry *req, const uin
 		uint64_t w1)
 {
 	uint32_t len = (uint32_t)(w0 >> 32), resp_max = (uint32_t)w1;
+	uint32_t index = (uint32_t)(req - ep->reqs) - (uint32_t)ep->req_tail;
 	bool oneway = resp_max == WIRE_ONEWAY;
+	bool large = (len & WIRE_LARGE) || (resp_max > ep->max_msg && !oneway);
 
-	*next = p + wire_stride(len);
-	if (*next > end || len > ep->max_msg || (resp_max > ep->max_msg && !oneway)) {
-		request_lie(ep, w0, w1, (size_t)(end - p));
+	*next = p + (len & WIRE_LARGE ? WIRE_STRIDE_MIN : wire_stride(len));
+	if (*next > end || (!(len & WIRE_LARGE) && len > ep->max_msg)) {
+		request_lie(ep, w0, (size_t)(end - p));
 		return false;
 	}
 	if (!asked_end(ep, asked, req))
 		return false;
-	asked->w1 = w1;
-	asked->reply_end = oneway ? 0 : resp_max + 1;
-	asked->worst = oneway ? 0 : (uint32_t)wire_worst(resp_max);
+	if (large && !__crpc_copyrpc_large_check(
+				     ep, ep->req_tail + (index & ep->req_mask), len, resp_max))
+		return false;
+	/* a large one is unlike any that follows; no other request has a bit there */
+	asked->w1 = w1 | (uint64_t)large << 63;
+	asked->reply_end = oneway ? 0 : (uint32_t)crpc_min(resp_max, ep->max_msg) + 1;
+	asked->worst = oneway ? 0 : (uint32_t)ep_worst(ep, resp_max);
 	return true;
 }
 
@@ -196,6 +199,12 @@ requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_
 	}
 	if (!asked_end(ep, &asked, req))
 		return;
+	if (crpc_unlikely(ep->large.arrived != 0)) {
+		req = &ep->reqs[ep->large.req_at[WIRE_REQ] & mask];
+		req->data = __crpc_copyrpc_large_area(ep, LARGE_RX_REQ);
+		req->len = ep->large.arrived;
+		ep->large.arrived = 0;
+	}
 	ep->rx_pos[WIRE_REQ] = behind;
 	ep->req_tail = number + head->count;
 	ep->ctx->stats.requests += head->count;
@@ -281,6 +290,12 @@ run_end(struct crpc_copyrpc *ctx, struct run *run, uint64_t now_ns, const struct
 static inline bool
 slot_is_sent(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot)
 {
+	if (slot->large & CALL_LARGE_REQ) {
+		/* its batch is known when it is announced */
+		if (ep->large.tx[WIRE_REQ].len != 0)
+			return false;
+		return (int32_t)(ep->batch_sent - (slot->kind.batch ^ BATCH_LARGE)) >= 0;
+	}
 	return (int32_t)(ep->batch_sent - slot->kind.batch) >= 0;
 }
 
@@ -295,21 +310,23 @@ response_drop(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t id)
 		return;
 	}
 	stats->late_responses++;
-	room_sub(&ep->resv, wire_worst(slot->kind.resp_max));
+	room_sub(&ep->resv, ep_worst(ep, slot->kind.resp_max));
+	__crpc_copyrpc_large_end(ep, slot, 0);
 	slot_free(ep, slot);
 }
 
 /*
  * A response that is not like the one before it. Returns 1 if its call is complete (it then begins
- * a run), 2 if it is with an error (done is filled), 0 if it is to no call of ours, -1 if the peer
- * lies.
+ * a run), 2 if it is and done is filled (errors, large replies), 0 if it is to no call of ours, -1
+ * if the peer lies.
  */
 static crpc_noinline int
 response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, uint64_t w1,
 		struct run *run, uint64_t now_ns, struct crpc_done *done)
 {
 	uint32_t len = (uint32_t)(w0 >> 32), resp_max = slot->kind.resp_max;
-	uint32_t batch = slot->kind.batch;
+	uint32_t batch = slot->kind.batch & ~(slot->large & CALL_LARGE_REQ ? BATCH_LARGE : 0);
+	bool large = (len & WIRE_LARGE) != 0;
 	int32_t status = (int32_t)(uint32_t)w1;
 
 	if (slot->id != (uint32_t)w0 || !slot_is_open(slot)) {
@@ -320,7 +337,8 @@ response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, 
 		ep->ctx->stats.unknown_responses++;
 		return 0;
 	}
-	if (len > resp_max) {
+	len &= ~WIRE_LARGE;
+	if (len > resp_max || (len > ep->max_msg) != large) {
 		__crpc_copyrpc_ep_lie(ep, "reply length for what was reserved", resp_max, len);
 		return -1;
 	}
@@ -332,13 +350,19 @@ response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, 
 	run->call_ns = slot->call_ns;
 	run->kind = kind_word(&slot->kind);
 	run->resp_max = resp_max;
-	run->worst = (uint32_t)wire_worst(resp_max);
+	run->worst = (uint32_t)ep_worst(ep, resp_max);
 	/* only successes are timed; and not those of batches so old that their time is forgotten */
 	run->timed = status == 0 && ep->batch_sent - batch < BATCH_TIMES;
-	run->w1 = status == 0 ? w1 : RUN_NONE;
+	run->w1 = status == 0 && !large ? w1 : (w1 & ~(uint64_t)UINT32_MAX) | RUN_NONE;
 	run->queue_ns = ep->batch_ns[batch & (BATCH_TIMES - 1)] - slot->call_ns;
 	*done = (struct crpc_done){.cookie = slot->cookie, .status = status};
-	return status == 0 ? 1 : 2;
+	if (large) {
+		done->data = __crpc_copyrpc_large_area(ep, LARGE_RX_RESP);
+		done->len = len;
+	}
+	if (slot->large != 0)
+		__crpc_copyrpc_large_end(ep, slot, large ? CALL_LARGE_RESP : 0);
+	return status == 0 && !large ? 1 : 2;
 }
 
 /* The messages of the current batch, until it ends or done[] is full. */
@@ -369,7 +393,7 @@ again:
 				    kind_word(&slot->kind) != run.kind ||
 				    slot->call_ns != run.call_ns ||
 				    (uint32_t)(w0 >> 32) - 1 >= run.resp_max)) {
-			next = p + wire_stride((uint32_t)(w0 >> 32));
+			next = p + (w0 >> 63 ? WIRE_STRIDE_MIN : wire_stride((uint32_t)(w0 >> 32)));
 			if (next > end) {
 				__crpc_copyrpc_ep_lie(ep, "response length", (uint64_t)(end - p),
 						w0 >> 32);
@@ -450,7 +474,8 @@ broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 			} else if (slot->call_ns == SLOT_FREE) {
 				continue;
 			}
-			room_sub(&ep->resv, wire_worst(slot->kind.resp_max));
+			room_sub(&ep->resv, ep_worst(ep, slot->kind.resp_max));
+			__crpc_copyrpc_large_end(ep, slot, 0);
 			slot_free(ep, slot);
 		}
 		ep->flags &= ~EP_BROKEN;
@@ -588,6 +613,8 @@ holds_end(struct crpc_copyrpc *ctx)
 		ep = ctx->eps[ctx->held[--ctx->nheld]];
 		room_sub(&ep->resv, ep->hold);
 		ep->hold = 0;
+		ep->large.taken &= ~ep->large.held;
+		ep->large.held = 0;
 	}
 }
 

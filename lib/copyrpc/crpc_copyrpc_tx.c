@@ -105,6 +105,8 @@ __crpc_copyrpc_ep_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	const struct req_entry *first = &ep->reqs[head & ep->req_mask], *req = first, *end;
 	uint32_t mask = ep->req_mask;
 
+	if (crpc_unlikely(ep->large.served != 0))
+		__crpc_copyrpc_large_release(ep);
 	/* to the end of the table, or of the open ones */
 	end = req + crpc_min(next - head, mask + 1 - (head & mask));
 	while (req != end && req_is_done(req))
@@ -270,9 +272,13 @@ __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns)
 		ctx->dirty.head = ep->dirty_next;
 		ctx->dirty.n--;
 		ep->flags &= ~EP_DIRTY;
-		if (ep->err == 0 && ep_due(ep, now_ns))
+		if (crpc_unlikely(ep->err != 0))
+			continue;
+		if (crpc_unlikely(ep_large_sending(ep)))
+			__crpc_copyrpc_large_pump(ep, now_ns);
+		if (ep_due(ep, now_ns))
 			flushes += __crpc_copyrpc_ep_post(ep, now_ns);
-		if (ep->err == 0 && (ep_pending(ep) || ep->told != ep->released))
+		if (ep_pending(ep) || ep->told != ep->released || ep_large_sending(ep))
 			ep_mark_dirty(ep);
 	}
 	return flushes;

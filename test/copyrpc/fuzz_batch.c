@@ -30,7 +30,8 @@
 /* Fields of a step; the data of the batch follows. */
 struct step {
 	uint32_t imm;
-	uint8_t how; /* bit 0: true head, 1: response lane, 2: true immediate, 3: call before */
+	uint8_t how; /* bit 0: true head, 1: response lane, 2: true immediate, 3: call before,
+			4: that allows a large reply */
 	uint8_t count;
 	uint16_t len;
 };
@@ -67,8 +68,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct crpc_copyrpc_conf conf = {
-			.ring_size = RING, .max_msg = 512, .max_inflight = 8, .sq_depth = 16};
+	static const struct crpc_copyrpc_conf conf = {.ring_size = RING,
+		.max_msg = 512,
+		.max_inflight = 8,
+		.max_large = 9000,
+		.sq_depth = 16};
 	struct crpc_done done[4];
 	struct crpc_req req[4];
 	struct step step;
@@ -82,7 +86,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += sizeof(step);
 		size -= sizeof(step);
 		if (step.how & 8) {
-			crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1, step.count, 1);
+			crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1,
+					step.how & 16 ? 9000 : step.count, 1);
 			crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
 		}
 		deliver(&p, &step, data, size);
