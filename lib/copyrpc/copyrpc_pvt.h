@@ -29,7 +29,7 @@
  *                 call_ns tells the state; a free slot has the id of its next call already.
  * Request entry:  arrived -> open (recv) -> done (reply, release) -> gone when all before it are
  *                 done. An open entry holds its token, a done one the inverted token.
- * Endpoint:       err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -EPROTO, for ever
+ * Endpoint:       err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -EPROTO -> -ENOTCONN (reset)
  *
  * What each message pays for is only what differs from message to message: a batch is opened,
  * checked against the window and the policy and put into the lists once (slow paths, out of line),
@@ -55,6 +55,8 @@ _Static_assert(CRPC_COPYRPC_EPS_MAX < NIL, "an endpoint's index has 16 bits");
 /** In call_slot.call_ns: the slot is not open. */
 #define SLOT_FREE    UINT64_MAX
 #define SLOT_EXPIRED (UINT64_MAX - 1)
+/** In call_slot.call_ns of an open call: canceled, to end with the next sweep. */
+#define SLOT_CANCELED (UINT64_MAX - 2)
 
 /** What calls that follow each other mostly have in common. */
 struct call_kind {

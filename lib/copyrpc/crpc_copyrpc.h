@@ -132,6 +132,7 @@ struct crpc_copyrpc_stats {
 	uint64_t sends;             /**< One-way requests accepted. */
 	uint64_t completions;       /**< Calls completed, errors included. */
 	uint64_t timeouts;          /**< Of these: -ETIMEDOUT. */
+	uint64_t cancels;           /**< Of these: -ECANCELED by crpc_copyrpc_cancel(). */
 	uint64_t resets;            /**< Of these: the endpoint broke. */
 	uint64_t late_responses;    /**< Responses to calls that had timed out; dropped. */
 	uint64_t unknown_responses; /**< Responses to no call of ours; dropped. */
@@ -225,11 +226,32 @@ int crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_
 void crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep);
 
 /**
+ * Make a broken endpoint fit for a new connection: a fresh queue pair, a new epoch, empty lanes.
+ * Then exchange addresses and crpc_copyrpc_ep_connect() as for a new one; the peer does the same,
+ * at its own time. It keeps its memory, user_id and counters.
+ *
+ * No call is ever made again by the library: a call is executed at most once, also across this.
+ * Requests of the old life that were not taken by recv() are never given, and tokens of it name
+ * nothing any more. What was written for the old epoch can not arrive: its queue pair is gone.
+ *
+ * @param ep
+ *   The endpoint; after crpc_copyrpc_ep_shutdown() if it still works.
+ * @return
+ *   0 (also if it was never connected). -EISCONN: it works. -EBUSY: poll() has not given the ends
+ *   of all its calls yet. -ENOMEM, -ENOSPC, -EINVAL: no queue pair; it may be tried again.
+ */
+int crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep);
+
+/**
  * Whether an endpoint works.
+ *
+ *     ep_create --> -ENOTCONN --ep_connect--> 0 --error, ep_shutdown--> -ECONNRESET or -EPROTO
+ *                       ^                                                        |
+ *                       +------------------------ ep_reset ----------------------+
  *
  * @return
  *   0, -ENOTCONN (not connected yet), -ECONNRESET (the QP broke, or shutdown), -EPROTO (the peer
- *   sent what the protocol forbids). A broken endpoint stays broken.
+ *   sent what the protocol forbids). A broken endpoint stays so until crpc_copyrpc_ep_reset().
  */
 int crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep);
 
@@ -305,6 +327,18 @@ void crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint6
 int crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len);
 
 /**
+ * Give up calls: each open call of this endpoint with this cookie completes with -ECANCELED in the
+ * polls that follow, or with its reply if that has arrived before. The server is not told: it may
+ * have executed it, or do so later. As with a deadline, the room that is reserved for the reply
+ * stays so until the reply has come or the endpoint ends. Looks at all call slots: not for each
+ * call.
+ *
+ * @return
+ *   How many calls were found.
+ */
+uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t cookie);
+
+/**
  * Take completions, and drive everything: NIC completions, arrived batches, deadlines, sending.
  *
  * @param ctx
@@ -314,7 +348,8 @@ int crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *b
  * @param done
  *   Filled. Status 0: data and len are the reply, readable until the next poll(). -ETIMEDOUT: no
  *   reply in time (one that comes later is dropped). -ECONNRESET: the endpoint broke. -ECANCELED:
- *   the server ended it by release(). Others: what the server gave to crpc_copyrpc_reject().
+ *   crpc_copyrpc_cancel(), or the server ended it by release(). Others: what the server gave to
+ *   crpc_copyrpc_reject().
  * @param n
  *   Room in it, at least 1; what does not fit comes with the next poll(), and until then nothing
  *   newer is taken from the NIC.

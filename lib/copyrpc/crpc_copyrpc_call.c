@@ -234,3 +234,30 @@ crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, 
 	__crpc_copyrpc_ep_queued(ep, lane, now_ns);
 	return 0;
 }
+
+uint32_t
+crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t cookie)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+	struct call_slot *slot;
+	uint32_t i, found = 0;
+
+	copyrpc_owner_check(ctx);
+	if (ep->err != 0)
+		return 0; /* they end with the endpoint's error anyway */
+	for (i = 1; i <= ctx->conf.max_inflight; i++) {
+		slot = &ep->slots[i];
+		if (!slot_is_open(slot) || slot->cookie != cookie ||
+				slot->call_ns == SLOT_CANCELED)
+			continue;
+		slot->call_ns = SLOT_CANCELED;
+		found++;
+	}
+	if (found != 0) {
+		/* the next poll begins a sweep, which gives them */
+		ctx->sweeping = true;
+		ctx->sweep_ep = 0;
+		ctx->sweep_slot = 0;
+	}
+	return found;
+}

@@ -240,16 +240,13 @@ __crpc_copyrpc_hold_drop(struct crpc_copyrpc_ep *ep)
 	}
 }
 
-void
-crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
+/* Nothing of the context leads to this endpoint's old life any more. Its queue pair is gone. */
+static void
+ep_detach(struct crpc_copyrpc_ep *ep)
 {
-	struct crpc_copyrpc *ctx;
+	struct crpc_copyrpc *ctx = ep->ctx;
 	uint16_t i;
 
-	if (ep == NULL)
-		return;
-	ctx = ep->ctx;
-	crpc_rdma_qp_free(ep->qp);
 	if (ep->flags & EP_DIRTY)
 		list_remove(ctx, &ctx->dirty, offsetof(struct crpc_copyrpc_ep, dirty_next), ep->id);
 	if (ep->flags & EP_READY)
@@ -257,7 +254,8 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	if (ep->flags & EP_BROKEN)
 		list_remove(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next),
 				ep->id);
-	/* completions of the old queue pair that we hold must not meet the next endpoint */
+	ep->flags = 0;
+	/* completions of the old queue pair that we hold must not meet the next one */
 	for (i = ctx->cqe_i; i < ctx->cqe_n; i++) {
 		if (ctx->cqe[i].qp_id == ep->id)
 			ctx->cqe[i].qp_id = UINT32_MAX;
@@ -265,6 +263,18 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	if (ctx->cur == ep)
 		ctx->cur = NULL;
 	__crpc_copyrpc_hold_drop(ep);
+}
+
+void
+crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
+{
+	struct crpc_copyrpc *ctx;
+
+	if (ep == NULL)
+		return;
+	ctx = ep->ctx;
+	crpc_rdma_qp_free(ep->qp);
+	ep_detach(ep);
 	ctx->serial[ep->id] = ep->req_tail;
 	ctx->eps[ep->id] = NULL;
 	ctx->by_token[ep->id] = ctx->nobody;
@@ -274,6 +284,40 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	free(ep->slots);
 	free(ep->reqs);
 	free(ep);
+}
+
+int
+crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
+{
+	struct crpc_rdma_qp *qp;
+
+	copyrpc_owner_check(ep->ctx);
+	if (ep->err == -ENOTCONN)
+		return 0;
+	if (ep->err == 0)
+		return -EISCONN;
+	if (ep->open != 0 || (ep->flags & EP_BROKEN))
+		return -EBUSY;
+	/* first the old one goes: then nobody writes into our rings any more */
+	crpc_rdma_qp_free(ep->qp);
+	ep->qp = NULL;
+	ep_detach(ep);
+	ep->req_head = ep->req_tail; /* tokens of the old life name nothing */
+	ep->req_next = ep->req_tail;
+	reqs_init(ep->reqs, ep->req_mask + 1);
+	memset(ep->large.tx, 0, sizeof(ep->large.tx));
+	ep->large.taken = 0;
+	ep->large.served = 0;
+	ep->large.held = 0;
+	ep->batch_sent = ep->kind.batch;
+	ep->done_seq = ep->flush_seq;
+	qp = qp_make(ep);
+	if (qp == NULL)
+		return -errno;
+	ep->qp = qp;
+	ep->epoch = ++ep->ctx->epoch;
+	ep->err = -ENOTCONN;
+	return 0;
 }
 
 void
@@ -293,7 +337,8 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 			.large_raddr = (uint64_t)(uintptr_t)ep->large.mem,
 	};
 
-	crpc_rdma_qp_addr(ep->qp, wire.qp);
+	if (ep->qp != NULL) /* there is none after a reset that failed */
+		crpc_rdma_qp_addr(ep->qp, wire.qp);
 	memcpy(addr, &wire, sizeof(wire));
 }
 

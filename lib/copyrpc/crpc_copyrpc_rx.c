@@ -352,7 +352,8 @@ response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, 
 	run->resp_max = resp_max;
 	run->worst = (uint32_t)ep_worst(ep, resp_max);
 	/* only successes are timed; and not those of batches so old that their time is forgotten */
-	run->timed = status == 0 && ep->batch_sent - batch < BATCH_TIMES;
+	run->timed = status == 0 && ep->batch_sent - batch < BATCH_TIMES &&
+		     slot->call_ns != SLOT_CANCELED;
 	run->w1 = status == 0 && !large ? w1 : (w1 & ~(uint64_t)UINT32_MAX) | RUN_NONE;
 	run->queue_ns = ep->batch_ns[batch & (BATCH_TIMES - 1)] - slot->call_ns;
 	*done = (struct crpc_done){.cookie = slot->cookie, .status = status};
@@ -461,7 +462,7 @@ broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 
 	while (ctx->broken.n != 0) {
 		ep = ctx->eps[ctx->broken.head];
-		for (; ep->fail_at <= ctx->slot_mask; ep->fail_at++) {
+		for (; ep->fail_at <= ctx->conf.max_inflight; ep->fail_at++) {
 			slot = &ep->slots[ep->fail_at];
 			if (slot_is_open(slot)) {
 				if (k == n)
@@ -493,20 +494,23 @@ sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct cr
 	struct crpc_copyrpc *ctx = ep->ctx;
 	uint32_t i, seen = 0;
 	struct call_slot *slot;
+	bool canceled;
 
-	for (i = ctx->sweep_slot; i <= ctx->slot_mask && seen < budget && *filled < n;
+	for (i = ctx->sweep_slot; i <= ctx->conf.max_inflight && seen < budget && *filled < n;
 			i++, seen++) {
 		slot = &ep->slots[i];
 		if (!slot_is_open(slot))
 			continue;
-		if (now_ns - slot->call_ns < ctx->conf.timeout_ns)
+		canceled = slot->call_ns == SLOT_CANCELED;
+		if (!canceled && now_ns - slot->call_ns < ctx->conf.timeout_ns)
 			continue;
 		slot->call_ns = SLOT_EXPIRED;
-		done[(*filled)++] =
-				(struct crpc_done){.cookie = slot->cookie, .status = -ETIMEDOUT};
+		done[(*filled)++] = (struct crpc_done){.cookie = slot->cookie,
+				.status = canceled ? -ECANCELED : -ETIMEDOUT};
 		ep->open--;
 		ctx->stats.completions++;
-		ctx->stats.timeouts++;
+		ctx->stats.timeouts += !canceled;
+		ctx->stats.cancels += canceled;
 	}
 	ctx->sweep_slot = i;
 	return seen;
@@ -537,7 +541,7 @@ sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_
 		if (ep != NULL && ep->open != 0 && ep->err == 0) {
 			seen = sweep_ep(ep, now_ns, budget, done, n, &k);
 			budget -= seen;
-			if (ctx->sweep_slot <= ctx->slot_mask)
+			if (ctx->sweep_slot <= ctx->conf.max_inflight)
 				continue;
 		} else {
 			budget--;

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Endpoints that break and come back under a new epoch, and calls that are given up: each call ends
+ * exactly once, is executed at most once, and nothing of an earlier life is taken for one of the
+ * next.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define RING 4096u
+
+static const struct crpc_copyrpc_conf small = {
+		.max_eps = PAIR_EPS,
+		.ring_size = RING,
+		.max_msg = 512,
+		.max_inflight = 32,
+		.max_large = 20000,
+		.sq_depth = 16,
+		.timeout_ns = 1000000000,
+};
+
+/* Connect the two ends of a connection that were reset. */
+static void
+reconnect(struct pair *p)
+{
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	int side;
+
+	for (side = 0; side < 2; side++)
+		crpc_copyrpc_ep_addr(p->ep[side][0], addr[side]);
+	for (side = 0; side < 2; side++)
+		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][0], addr[!side]), 0);
+}
+
+/* One call there and back. */
+static void
+works(struct pair *p)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+
+	assert_int_equal(crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, "hello", 5, 8, 7), 0);
+	crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
+	pair_turn(p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], req, 4), 1);
+	assert_memory_equal(req[0].data, "hello", 5);
+	assert_int_equal(crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, req[0].token, "you", 3), 0);
+	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
+	assert_int_equal(pair_poll(p, 0, done, 4), 1);
+	assert_int_equal(done[0].status, 0);
+	assert_int_equal(done[0].cookie, 7);
+}
+
+static void
+reset_goes_from_broken_to_fresh_only(void **state)
+{
+	struct crpc_done done[4];
+	struct pair p;
+
+	pair_init(&p, &small);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), -EISCONN);
+	works(&p);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 1), 0);
+	crpc_copyrpc_ep_shutdown(p.ep[0][0]);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), -EBUSY);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(done[0].status, -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), 0);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), -ENOTCONN);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), 0);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 1), -ENOTCONN);
+	crpc_copyrpc_ep_shutdown(p.ep[1][0]);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[1][0]), 0);
+	reconnect(&p);
+	works(&p);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+/* Requests, tokens, held bytes and positions of one life mean nothing in the next. */
+static void
+nothing_of_the_old_life_is_taken(void **state)
+{
+	struct crpc_done done[8];
+	struct crpc_req held, req;
+	struct wire_batch head;
+	struct pair p;
+	int i;
+
+	pair_init(&p, &small);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "old", 3, 8, 1), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &held, 1), 1);
+	head = wire_batch_load(p.ep[1][0]->rx[WIRE_REQ]);
+	crpc_copyrpc_ep_shutdown(p.ep[0][0]);
+	crpc_copyrpc_ep_shutdown(p.ep[1][0]);
+	assert_int_equal(pair_poll(&p, 0, done, 8), 3);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), 0);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[1][0]), 0);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 0);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, held.token, "late", 4), -ENOENT);
+	reconnect(&p);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, held.token, "late", 4), -ENOENT);
+	works(&p);
+	/* the same batch again, at the place where the next one comes */
+	head.pos = p.ep[1][0]->rx_pos[WIRE_REQ];
+	memcpy(p.ep[1][0]->rx[WIRE_REQ] + (head.pos & (RING - 1)), &head, sizeof(head));
+	fake_forge(fake_qp_find(p.dev[1], 0), wire_imm(WIRE_IMM_REQ, head.len), head.len);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
+	assert_non_null(strstr(crpc_log_last(), "epoch"));
+	pair_fini(&p);
+}
+
+#define IDS 4096
+
+struct life {
+	struct pair p;
+	uint32_t made, ended;
+	uint8_t executed[IDS];
+	uint8_t ends[IDS];
+	bool good[IDS];
+	struct crpc_req held[8];
+	uint32_t nheld;
+};
+
+static void
+client_turn(struct life *l)
+{
+	struct crpc_done done[8];
+	struct pair *p = &l->p;
+	uint8_t buf[20000] = {0};
+	uint32_t id, len;
+	uint16_t n;
+
+	if (l->made < IDS && fake_rnd(&p->w) % 2) {
+		memcpy(buf, &l->made, sizeof(l->made));
+		len = fake_rnd(&p->w) % 16 == 0 ? 20000 : 4 + (uint32_t)(fake_rnd(&p->w) % 100);
+		if (crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, buf, len, 100, l->made) == 0)
+			l->made++;
+	}
+	n = crpc_copyrpc_poll(p->ctx[0], p->w.now_ns, done, 8);
+	while (n-- != 0) {
+		id = (uint32_t)done[n].cookie;
+		l->ends[id]++;
+		l->good[id] = done[n].status == 0;
+		l->ended++;
+		if (done[n].status == 0)
+			assert_memory_equal(done[n].data, &id, sizeof(id));
+	}
+}
+
+static void
+server_turn(struct life *l)
+{
+	struct pair *p = &l->p;
+	struct crpc_done done[4];
+	uint32_t id, i;
+
+	assert_int_equal(crpc_copyrpc_poll(p->ctx[1], p->w.now_ns, done, 4), 0);
+	l->nheld += crpc_copyrpc_recv(p->ctx[1], l->held + l->nheld, 8 - (uint16_t)l->nheld);
+	while (l->nheld != 0 && fake_rnd(&p->w) % 3) {
+		i = (uint32_t)(fake_rnd(&p->w) % l->nheld);
+		/* of an earlier life: its bytes are gone, and reply() says so */
+		if (crpc_copyrpc_reply_max(p->ctx[1], l->held[i].token) >= 0) {
+			memcpy(&id, l->held[i].data, sizeof(id));
+			l->executed[id]++;
+			crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, l->held[i].token, &id, 4);
+		}
+		l->held[i] = l->held[--l->nheld];
+	}
+}
+
+/* Queue pairs break at random times, at either end; both ends come back as they notice. */
+static void
+calls_are_executed_at_most_once_over_many_lives(void **state)
+{
+	static struct life l;
+	uint32_t seed, i, lives, good, bad;
+	int side;
+
+	for (seed = 1; seed <= 30; seed++) {
+		memset(&l, 0, sizeof(l));
+		pair_init2(&l.p, &small, &small, 1, seed);
+		for (i = 0, lives = 0; i < 6000 || l.ended != l.made; i++) {
+			l.p.w.now_ns += 1000;
+			if (i > 6000 && i % 1000 == 0)
+				l.p.w.now_ns += 2000000000;
+			for (side = 0; side < 8; side++)
+				fake_step(&l.p.w);
+			if (i < 6000)
+				client_turn(&l);
+			else if (crpc_copyrpc_ep_status(l.p.ep[0][0]) == 0)
+				crpc_copyrpc_ep_shutdown(l.p.ep[0][0]);
+			else
+				client_turn(&l);
+			server_turn(&l);
+			if (fake_rnd(&l.p.w) % 300 == 0)
+				fake_qp_fail(fake_qp_find(l.p.dev[fake_rnd(&l.p.w) % 2], 0));
+			if (crpc_copyrpc_ep_status(l.p.ep[0][0]) == 0 ||
+					crpc_copyrpc_ep_status(l.p.ep[1][0]) == 0 || i >= 6000)
+				continue;
+			if (crpc_copyrpc_ep_reset(l.p.ep[0][0]) != 0 ||
+					crpc_copyrpc_ep_reset(l.p.ep[1][0]) != 0)
+				continue;
+			reconnect(&l.p);
+			lives++;
+		}
+		for (i = 0, good = 0, bad = 0; i < l.made; i++) {
+			if (l.ends[i] != 1 || l.executed[i] > 1 ||
+				(l.good[i] && l.executed[i] != 1))
+				fail_msg("seed %u: call %u ended %u times (%s), executed %u times",
+						seed, i, l.ends[i], l.good[i] ? "well" : "badly",
+						l.executed[i]);
+			good += l.good[i];
+			bad += !l.good[i];
+		}
+		assert_true(lives > 5 && good > 100 && bad > 10);
+		assert_int_equal(crpc_copyrpc_check(l.p.ctx[0], false), 0);
+		assert_int_equal(crpc_copyrpc_check(l.p.ctx[1], false), 0);
+		pair_fini(&l.p);
+	}
+}
+
+/* A canceled call ends once; what comes for it later is dropped, and its room comes back. */
+static void
+canceled_call_ends_once(void **state)
+{
+	struct crpc_done done[8];
+	struct crpc_req req[8];
+	struct pair p;
+	uint16_t n, i;
+
+	pair_init(&p, &small);
+	for (i = 0; i < 6; i++)
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, i / 2), 0);
+	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], 99), 0);
+	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], 1), 2);
+	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], 1), 0);
+	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 6);
+	assert_int_equal(pair_poll(&p, 0, done, 8), 2);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(done[i].cookie, 1);
+		assert_int_equal(done[i].status, -ECANCELED);
+	}
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->cancels, 2);
+	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 4);
+	pair_turn(&p, 1);
+	n = crpc_copyrpc_recv(p.ctx[1], req, 8);
+	assert_int_equal(n, 6);
+	for (i = 0; i < n; i++)
+		assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, "y", 1), 0);
+	crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 8), 4);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(done[i].status, 0);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->late_responses, 2);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(reset_goes_from_broken_to_fresh_only),
+			cmocka_unit_test(nothing_of_the_old_life_is_taken),
+			cmocka_unit_test(calls_are_executed_at_most_once_over_many_lives),
+			cmocka_unit_test(canceled_call_ends_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
