@@ -81,6 +81,8 @@
 #define CRPC_COPYRPC_INFLIGHT_MAX 4096
 /** Bytes of the largest request or reply that goes in fragments. */
 #define CRPC_COPYRPC_LARGE_MAX (16u << 20)
+/** Bytes of one get or put. */
+#define CRPC_COPYRPC_ONESIDED_LEN_MAX (1u << 30)
 /** Bytes of an endpoint's address as ranks exchange it. */
 #define CRPC_COPYRPC_ADDR_LEN 160
 /** Smallest and largest ring of one lane, bytes; both powers of two. */

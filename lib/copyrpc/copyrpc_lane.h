@@ -30,23 +30,31 @@ struct place {
  * long as its first message, and a batch that goes on never passes the end.
  */
 static inline struct place
-lane_place(const struct tx_lane *lane, uint32_t stride, uint32_t ring_size)
+lane_place(const struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, uint32_t stride)
 {
+	uint32_t ring_size = ep->ring_size, trailer = ep->trailer;
 	uint64_t prod = lane_prod(lane);
 	uint32_t off = (uint32_t)prod & (ring_size - 1);
 	struct place p;
 
-	p.anew = lane->npend == 0 || off == 0 || stride > ring_size - off;
+	p.anew = lane->npend == 0 || off == 0 || stride + trailer > ring_size - off;
 	if (!p.anew) {
 		p.start = prod;
 		p.end = prod + stride;
 		p.at = lane->stage + off;
 		return p;
 	}
-	p.start = wire_batch_pos(prod, WIRE_HEAD + stride, ring_size);
+	p.start = wire_batch_pos(lane_end(ep, lane), WIRE_HEAD + stride + trailer, ring_size);
 	p.end = p.start + WIRE_HEAD + stride;
 	p.at = lane->stage + ((uint32_t)p.start & (ring_size - 1)) + WIRE_HEAD;
 	return p;
+}
+
+/** Whether a place is within the room that the peer has released. */
+static inline bool
+place_in_window(const struct crpc_copyrpc_ep *ep, const struct place *p)
+{
+	return p->end + ep->trailer - ep->peer_released <= ep->ring_size;
 }
 
 /** Take a place for a message of @p owed bytes of replies: its batch is opened or goes on. */

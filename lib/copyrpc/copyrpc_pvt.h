@@ -172,6 +172,26 @@ struct large {
 #define EP_DIRTY  0x1u /* in the list of those with something to send */
 #define EP_READY  0x2u /* in the list of those with requests for recv() */
 #define EP_BROKEN 0x4u /* in the list of those whose open calls must fail */
+#define EP_MEMORY 0x8u /* in the table of those whose rings are looked at */
+
+/** Kinds of completions, in the two upper bits of a wr_id. */
+#define WR_KIND_SHIFT 30
+#define WR_SERIAL_MASK ((1u << WR_KIND_SHIFT) - 1)
+enum wr_kind {
+	WR_FLUSH,    /**< A flush; its number. */
+	WR_POSITION, /**< The READ of the peer's released position. */
+	WR_ONESIDED, /**< A get or put; its number. */
+};
+
+/** Gets and puts of an endpoint that are open at most; a power of two. */
+#define ONESIDED_MAX 64u
+
+/** A get or a put. */
+struct onesided {
+	uint64_t cookie;
+	const void *data;
+	uint32_t len;
+};
 
 struct crpc_copyrpc_ep {
 	/* call */
@@ -205,6 +225,15 @@ struct crpc_copyrpc_ep {
 	uint32_t rkey;
 	uint32_t stage_lkey;
 	uint32_t peer_epoch;
+	uint32_t trailer; /**< Bytes behind the messages of a batch: its seal, or none. */
+	uint8_t flow;     /**< enum crpc_copyrpc_flow. */
+	bool memory;      /**< Arrivals are noticed in memory. */
+	bool reading;     /**< A READ of the peer's position is on its way. */
+	bool want_read;   /**< A call was refused for want of room. */
+	_Atomic uint64_t *rx_words; /**< The peer's access to positions: WIRE_WORD_*. */
+	_Atomic uint64_t *tx_words; /**< What is read lands here, what is written starts here. */
+	uint64_t words_raddr;       /**< The peer's. */
+	uint32_t op_head, op_tail;  /**< Gets and puts: completed, posted. */
 
 	/* requests */
 	uint8_t *rx[WIRE_LANES];
@@ -231,6 +260,7 @@ struct crpc_copyrpc_ep {
 	void *mem; /**< rx requests, rx responses, tx requests, tx responses. */
 	struct crpc_rdma_mr rx_mr, tx_mr;
 
+	struct onesided ops[ONESIDED_MAX];
 	uint64_t batch_ns[BATCH_TIMES]; /**< When request batches were sent, by their number. */
 };
 
@@ -268,6 +298,14 @@ struct crpc_copyrpc {
 	uint32_t epoch;
 	const void *owner; /**< Debug: the thread. */
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	/* endpoints whose rings are looked at, and where we are among them */
+	uint32_t nmemory, memory_at;
+	uint16_t memory[CRPC_COPYRPC_EPS_MAX];
+
+	/* HOLD: mean time between messages and how long replies are held by it */
+	uint64_t hold_gap_ns, hold_ns, hold_last_ns;
+	bool hold_off; /**< The last batch was as large as holding could make it. */
+
 	uint16_t nheld; /**< Endpoints with a hold. */
 	uint16_t held[CRPC_COPYRPC_EPS_MAX];
 	struct crpc_copyrpc_ep *eps[CRPC_COPYRPC_EPS_MAX];
@@ -321,7 +359,7 @@ kind_word(const struct call_kind *kind)
 static inline size_t
 ep_worst(const struct crpc_copyrpc_ep *ep, uint32_t resp_max)
 {
-	return wire_worst((uint32_t)crpc_min(resp_max, ep->max_msg));
+	return wire_worst((uint32_t)crpc_min(resp_max, ep->max_msg)) + ep->trailer;
 }
 
 static inline bool
@@ -365,6 +403,13 @@ static inline uint64_t
 lane_prod(const struct tx_lane *lane)
 {
 	return lane->lap + (uint64_t)(lane->next - lane->stage);
+}
+
+/** Position where the next batch may start. */
+static inline uint64_t
+lane_end(const struct crpc_copyrpc_ep *ep, const struct tx_lane *lane)
+{
+	return lane_prod(lane) + (lane->npend != 0 ? ep->trailer : 0);
 }
 
 static inline uint64_t
@@ -453,6 +498,17 @@ void __crpc_copyrpc_ep_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 uint32_t __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 /** crpc_copyrpc_flush() from inside. */
 uint32_t __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
+
+/* crpc_copyrpc_end.c: up to n calls that end without a reply; how many. */
+
+uint16_t __crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n);
+uint16_t __crpc_copyrpc_sweep(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
+
+/* crpc_copyrpc_onesided.c */
+
+/** The oldest get or put has ended well. */
+void __crpc_copyrpc_onesided_take(struct crpc_copyrpc_ep *ep, struct crpc_done *done);
 
 /* crpc_copyrpc_large.c */
 

@@ -65,11 +65,33 @@ struct wire_msg {
 /** In wire_msg.arg: a request that nobody answers. */
 #define WIRE_ONEWAY UINT32_MAX
 
+/**
+ * End of a batch whose arrival its receiver notices in memory: it is written last, and no other
+ * batch has the same.
+ */
+struct wire_seal {
+	uint64_t pos;   /**< Of the batch. */
+	uint32_t len;   /**< Of the batch, this included. */
+	uint32_t epoch; /**< The receiver's. */
+};
+_Static_assert(sizeof(struct wire_seal) == WIRE_UNIT, "one unit");
+
+/** In wire_addr.flags: how positions come back, and how batches are noticed. */
+#define WIRE_FLAG_FLOW_MASK 0x3u
+#define WIRE_FLAG_MEMORY    0x4u
+
+/** Behind the two rings: the position that the owner has released, for the peer to read ... */
+#define WIRE_WORD_RELEASED 0u
+/** ... and the one that the peer has released, for the peer to write. */
+#define WIRE_WORD_TOLD 64u
+/** Bytes of both. */
+#define WIRE_WORDS 4096u
+
 /** An endpoint's address. */
 struct wire_addr {
 	uint32_t magic; /**< WIRE_ADDR_MAGIC. */
 	uint16_t version;
-	uint16_t flags;       /**< 0. */
+	uint16_t flags;       /**< WIRE_FLAG_*; the same at both ends. */
 	uint32_t ring_size;   /**< Bytes of a lane. */
 	uint32_t max_msg;     /**< Bytes of the largest message taken. */
 	uint32_t epoch;       /**< Batches for this endpoint carry it. */

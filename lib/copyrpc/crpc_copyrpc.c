@@ -57,7 +57,7 @@ conf_complete(struct crpc_copyrpc_conf *conf)
 					CRPC_COPYRPC_INFLIGHT_MAX) ||
 			range_check("max_large", conf->max_large, 0, CRPC_COPYRPC_LARGE_MAX) ||
 			range_check("flush", conf->flush, CRPC_COPYRPC_CLOCKED,
-					CRPC_COPYRPC_DEFERRED) ||
+					CRPC_COPYRPC_HOLD) ||
 			range_check("max_outstanding", conf->max_outstanding, 1, conf->sq_depth) ||
 			range_check("sq_depth", conf->sq_depth, 8, 32768) ||
 			range_check("rq_depth", conf->rq_depth, 1, 32768))

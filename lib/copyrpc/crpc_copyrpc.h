@@ -81,6 +81,41 @@ enum crpc_copyrpc_flush_policy {
 	CRPC_COPYRPC_IMMEDIATE,
 	/** poll() and flush() send all that is queued. */
 	CRPC_COPYRPC_DEFERRED,
+	/**
+	 * As DEFERRED, but replies are held until there is one for each endpoint, or no request is
+	 * left to answer, or the time has passed in which, by the rate of late, as many messages go
+	 * as there are endpoints (0.5 to 100 us). For comparison with CLOCKED.
+	 */
+	CRPC_COPYRPC_HOLD,
+};
+
+/** How the news that request room is free again comes back to the sender. */
+enum crpc_copyrpc_flow {
+	/** With every batch, and alone if there is none: the default. */
+	CRPC_COPYRPC_FLOW_WINDOW,
+	/**
+	 * With every batch, and if less than a quarter of the room is left the sender READs it. The
+	 * receiver sends nothing for it. For comparison.
+	 */
+	CRPC_COPYRPC_FLOW_READ,
+	/** Always alone, by a WRITE WITH IMMEDIATE without data. For comparison. */
+	CRPC_COPYRPC_FLOW_NOTIFY,
+};
+
+/** How the arrival of a batch is noticed. */
+enum crpc_copyrpc_arrival {
+	/** By its immediate: a receive and a completion per batch. The default. */
+	CRPC_COPYRPC_IMM,
+	/** By looking at the ring's memory at each poll(): no receive, no completion, but a look at
+	 *  each such endpoint. It needs a device that writes the bytes of one WRITE in their order,
+	 *  the last one last, as ConnectX does into memory without relaxed ordering. */
+	CRPC_COPYRPC_MEMORY,
+};
+
+/** What an endpoint may have of its own. Zero fields are the defaults. */
+struct crpc_copyrpc_ep_conf {
+	enum crpc_copyrpc_flow flow;       /**< The same at both ends. */
+	enum crpc_copyrpc_arrival arrival; /**< The same at both ends. */
 };
 
 /** How to make a context. Zero fields take the default. */
@@ -146,6 +181,8 @@ struct crpc_copyrpc_stats {
 	uint64_t messages_received;
 	uint64_t updates_sent; /**< Window updates that went alone. */
 	uint64_t updates_received;
+	uint64_t reads_sent;     /**< FLOW_READ: READs of the peer's position. */
+	uint64_t onesided;       /**< Gets and puts completed. */
 	uint64_t fragments_sent; /**< Pieces of requests and replies beyond max_msg. */
 	uint64_t age_flushes;  /**< CLOCKED: flushes because of age_ns. */
 	uint64_t full_flushes; /**< CLOCKED: flushes because of batch_max. */
@@ -188,6 +225,21 @@ void crpc_copyrpc_free(struct crpc_copyrpc *ctx);
  *   EINVAL.
  */
 struct crpc_copyrpc_ep *crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id);
+
+/**
+ * The same with a flow mode and a way of noticing arrivals.
+ *
+ * @param ctx
+ *   The context.
+ * @param user_id
+ *   As crpc_copyrpc_ep_create().
+ * @param conf
+ *   The modes; copied. The peer's endpoint must have the same.
+ * @return
+ *   As crpc_copyrpc_ep_create().
+ */
+struct crpc_copyrpc_ep *crpc_copyrpc_ep_create_as(
+	struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf);
 
 /**
  * Free an endpoint, connected or not. Its open calls get no completion and its requests' tokens and
@@ -337,6 +389,42 @@ int crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *b
  *   How many calls were found.
  */
 uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t cookie);
+
+/**
+ * Read memory of the peer. It is done when poll() gives the cookie, with buf and len as its data;
+ * with -ECONNRESET if the endpoint broke. A key or bound that is wrong breaks the endpoint. At most
+ * 64 gets and puts of an endpoint are open; they have no deadline but the queue pair's own.
+ *
+ * @param ep
+ *   A connected endpoint.
+ * @param mr
+ *   Registered at the context's device, crpc_rdma_mr_reg(); buf lies in it.
+ * @param buf
+ *   Filled; yours again with the completion.
+ * @param len
+ *   Bytes, 1 to CRPC_COPYRPC_ONESIDED_LEN_MAX.
+ * @param raddr
+ *   The peer's memory: an address in a region that it registered.
+ * @param rkey
+ *   That region's rkey, as the peer told it.
+ * @param cookie
+ *   Comes back in the completion.
+ * @return
+ *   0, -EAGAIN (poll, then retry), -EINVAL (not within mr, or no bytes), -EMSGSIZE, or as
+ *   crpc_copyrpc_ep_status().
+ */
+int crpc_copyrpc_get(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, void *buf,
+		uint32_t len, uint64_t raddr, uint32_t rkey, uint64_t cookie);
+
+/**
+ * Write memory of the peer; as crpc_copyrpc_get(). The bytes are in the peer's memory before any
+ * message that is sent after the completion, or after this call, arrives there.
+ *
+ * @return
+ *   As crpc_copyrpc_get().
+ */
+int crpc_copyrpc_put(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, const void *buf,
+		uint32_t len, uint64_t raddr, uint32_t rkey, uint64_t cookie);
 
 /**
  * Take completions, and drive everything: NIC completions, arrived batches, deadlines, sending.

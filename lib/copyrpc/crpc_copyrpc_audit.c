@@ -61,6 +61,7 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 	const struct tx_lane *lane;
 	uint64_t pos, most;
 	uint32_t l, i, len;
+	bool last;
 
 	for (l = 0; l < WIRE_LANES; l++) {
 		lane = &ep->tx[l];
@@ -71,7 +72,8 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 		for (pos = lane->sent, i = 0; i < lane->npend; i++) {
 			len = i + 1 == lane->npend ? (uint32_t)(lane_prod(lane) - lane->pend[i].pos)
 						   : lane->pend[i].len;
-			pos = wire_batch_pos(pos, len, ep->ring_size);
+			last = i + 1 == lane->npend;
+			pos = wire_batch_pos(pos, len + (last ? ep->trailer : 0), ep->ring_size);
 			if (!rule(ep, "position of a pending batch", pos, lane->pend[i].pos))
 				return false;
 			pos += len;
@@ -135,7 +137,10 @@ rest_check(const struct crpc_copyrpc_ep *ep)
 	       rule(ep, "open requests at rest", ep->req_tail, ep->req_head) &&
 	       rule(ep, "released at rest", ep->rx_pos[WIRE_REQ], ep->released) &&
 	       rule(ep, "told at rest", ep->released, ep->told) &&
-	       rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent, ep->peer_released) &&
+	       (ep->flow == CRPC_COPYRPC_FLOW_READ ||
+			       rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent,
+					       ep->peer_released)) &&
+	       rule(ep, "gets and puts at rest", ep->op_tail, ep->op_head) &&
 	       rule(ep, "large messages at rest", 0,
 			       (ep->large.taken & ~ep->large.held) | ep->large.served |
 					       ep_large_sending(ep)) &&

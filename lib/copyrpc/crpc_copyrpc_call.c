@@ -10,9 +10,13 @@ request_place(struct crpc_copyrpc_ep *ep, uint32_t stride, struct place *p)
 {
 	if (ep->err != 0)
 		return ep->err;
-	*p = lane_place(&ep->tx[WIRE_REQ], stride, ep->ring_size);
-	if (p->end - ep->peer_released > ep->ring_size) {
+	*p = lane_place(ep, &ep->tx[WIRE_REQ], stride);
+	if (!place_in_window(ep, p)) {
 		ep->ctx->stats.again_window++;
+		if (ep->flow == CRPC_COPYRPC_FLOW_READ) {
+			ep->want_read = true;
+			ep_mark_dirty(ep);
+		}
 		return -EAGAIN;
 	}
 	return 0;
@@ -202,7 +206,7 @@ crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t c
 		return;
 	}
 	/* as call_reserve found it */
-	p = lane_place(lane, (uint32_t)wire_stride(ep->put_len), ep->ring_size);
+	p = lane_place(ep, lane, (uint32_t)wire_stride(ep->put_len));
 	call_put(ep, &p, ep->put_len, ep->put_resp_max, now_ns, cookie);
 	__crpc_copyrpc_ep_queued(ep, lane, now_ns);
 }

@@ -12,11 +12,18 @@
 #define PAGE      4096u
 #define HUGE_PAGE (2u << 20)
 
+/* Two rings and the words behind them. */
+static size_t
+half_size(uint32_t ring_size)
+{
+	return (size_t)ring_size * WIRE_LANES + WIRE_WORDS;
+}
+
 /* Memory for four rings, touched so that no page is missing on the datapath. */
 static void *
 rings_alloc(uint32_t ring_size)
 {
-	size_t bytes = (size_t)ring_size * 2 * WIRE_LANES;
+	size_t bytes = 2 * half_size(ring_size);
 	void *mem = aligned_alloc(bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE, bytes);
 
 	if (mem == NULL)
@@ -31,7 +38,7 @@ rings_alloc(uint32_t ring_size)
 static int
 rings_init(struct crpc_copyrpc_ep *ep)
 {
-	size_t half = (size_t)ep->ring_size * WIRE_LANES;
+	size_t half = half_size(ep->ring_size), rings = half - WIRE_WORDS;
 	uint8_t *mem = rings_alloc(ep->ring_size);
 	int rc;
 
@@ -44,6 +51,8 @@ rings_init(struct crpc_copyrpc_ep *ep)
 	if (rc != 0)
 		goto err_rx;
 	ep->mem = mem;
+	ep->rx_words = (_Atomic uint64_t *)(void *)(mem + rings);
+	ep->tx_words = (_Atomic uint64_t *)(void *)(mem + half + rings);
 	ep->rx[WIRE_REQ] = mem;
 	ep->rx[WIRE_RESP] = mem + ep->ring_size;
 	ep->tx[WIRE_REQ].stage = mem + half;
@@ -143,13 +152,35 @@ qp_make(const struct crpc_copyrpc_ep *ep)
 	return crpc_rdma_qp_create(ctx->dev, &conf);
 }
 
+/* How the peer is told and asked; a bad value is said once. */
+static int
+mode_check(const struct crpc_copyrpc_ep_conf *conf)
+{
+	if (conf->flow <= CRPC_COPYRPC_FLOW_NOTIFY && conf->arrival <= CRPC_COPYRPC_MEMORY)
+		return 0;
+	crpc_err("endpoint: flow is %u, expected at most %u; arrival is %u, expected at most %u",
+			conf->flow, CRPC_COPYRPC_FLOW_NOTIFY, conf->arrival, CRPC_COPYRPC_MEMORY);
+	return -EINVAL;
+}
+
 struct crpc_copyrpc_ep *
 crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
+{
+	return crpc_copyrpc_ep_create_as(ctx, user_id, &(struct crpc_copyrpc_ep_conf){0});
+}
+
+struct crpc_copyrpc_ep *
+crpc_copyrpc_ep_create_as(
+	struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf)
 {
 	struct crpc_copyrpc_ep *ep;
 	uint32_t id = 0;
 	int rc;
 
+	if (mode_check(conf) != 0) {
+		errno = EINVAL;
+		return NULL;
+	}
 	while (id < ctx->conf.max_eps && ctx->eps[id] != NULL)
 		id++;
 	if (id == ctx->conf.max_eps) {
@@ -167,6 +198,10 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 			.ring_size = ctx->conf.ring_size,
 			.id = (uint16_t)id,
 			.user_id = user_id,
+			.flow = (uint8_t)conf->flow,
+			.memory = conf->arrival == CRPC_COPYRPC_MEMORY,
+			.trailer = conf->arrival == CRPC_COPYRPC_MEMORY ? sizeof(struct wire_seal)
+									: 0,
 			.epoch = ++ctx->epoch,
 			.req_head = ctx->serial[id],
 			.req_next = ctx->serial[id],
@@ -240,6 +275,18 @@ __crpc_copyrpc_hold_drop(struct crpc_copyrpc_ep *ep)
 	}
 }
 
+static void
+memory_remove(struct crpc_copyrpc_ep *ep)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+	uint32_t i = 0;
+
+	while (ctx->memory[i] != ep->id)
+		i++;
+	ctx->memory[i] = ctx->memory[--ctx->nmemory];
+	ctx->memory_at = 0;
+}
+
 /* Nothing of the context leads to this endpoint's old life any more. Its queue pair is gone. */
 static void
 ep_detach(struct crpc_copyrpc_ep *ep)
@@ -254,6 +301,8 @@ ep_detach(struct crpc_copyrpc_ep *ep)
 	if (ep->flags & EP_BROKEN)
 		list_remove(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next),
 				ep->id);
+	if (ep->flags & EP_MEMORY)
+		memory_remove(ep);
 	ep->flags = 0;
 	/* completions of the old queue pair that we hold must not meet the next one */
 	for (i = ctx->cqe_i; i < ctx->cqe_n; i++) {
@@ -311,6 +360,8 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	ep->large.held = 0;
 	ep->batch_sent = ep->kind.batch;
 	ep->done_seq = ep->flush_seq;
+	ep->reading = false;
+	ep->want_read = false;
 	qp = qp_make(ep);
 	if (qp == NULL)
 		return -errno;
@@ -320,12 +371,19 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	return 0;
 }
 
+static uint16_t
+ep_wire_flags(const struct crpc_copyrpc_ep *ep)
+{
+	return (uint16_t)(ep->flow | (ep->memory ? WIRE_FLAG_MEMORY : 0));
+}
+
 void
 crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC_ADDR_LEN])
 {
 	struct wire_addr wire = {
 			.magic = WIRE_ADDR_MAGIC,
 			.version = WIRE_VERSION,
+			.flags = ep_wire_flags(ep),
 			.ring_size = ep->ring_size,
 			.max_msg = ep->ctx->conf.max_msg,
 			.epoch = ep->epoch,
@@ -346,12 +404,18 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 static int
 addr_check(const struct crpc_copyrpc_ep *ep, const struct wire_addr *wire)
 {
-	if (wire->magic != WIRE_ADDR_MAGIC || wire->version != WIRE_VERSION || wire->flags != 0) {
+	if (wire->magic != WIRE_ADDR_MAGIC || wire->version != WIRE_VERSION) {
 		crpc_err("peer %u: not an endpoint address of this version: expected magic 0x%x "
-			 "version %u flags 0, found 0x%x, %u, %u; run the same release at both "
-			 "ends",
+			 "version %u, found 0x%x, %u; run the same release at both ends",
 				ep->user_id, WIRE_ADDR_MAGIC, WIRE_VERSION, wire->magic,
-				wire->version, wire->flags);
+				wire->version);
+		return -EPROTO;
+	}
+	if (wire->flags != ep_wire_flags(ep)) {
+		crpc_err(
+			"peer %u: flow or arrival differs: expected flags 0x%x, found 0x%x; create "
+			"both endpoints alike",
+			ep->user_id, ep_wire_flags(ep), wire->flags);
 		return -EPROTO;
 	}
 	if (wire->ring_size != ep->ring_size) {
@@ -403,6 +467,13 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	ep->large.rkey = wire.large_rkey;
 	ep->large.raddr[WIRE_REQ] = wire.large_raddr;
 	ep->large.raddr[WIRE_RESP] = wire.large_raddr + wire_area(wire.large_max);
+	ep->words_raddr = wire.raddr + (uint64_t)WIRE_LANES * ep->ring_size;
+	crpc_store_relaxed(&ep->rx_words[WIRE_WORD_RELEASED / 8], wire.pos);
+	crpc_store_relaxed(&ep->rx_words[WIRE_WORD_TOLD / 8], ours);
+	if (ep->memory) {
+		ep->ctx->memory[ep->ctx->nmemory++] = ep->id;
+		ep->flags |= EP_MEMORY;
+	}
 	room_reset(&ep->resv, ep->ring_size);
 	room_reset(&ep->owed, ep->ring_size);
 	ep->peer_released = ours;
@@ -419,6 +490,10 @@ __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err)
 
 	ep->err = err;
 	ctx->stats.ep_errors++;
+	if (ep->flags & EP_MEMORY) {
+		memory_remove(ep);
+		ep->flags &= ~EP_MEMORY;
+	}
 	ep->tx[WIRE_REQ].npend = 0;
 	ep->tx[WIRE_REQ].limit = NULL; /* the fast path of call() looks at this alone */
 	ep->tx[WIRE_RESP].npend = 0;

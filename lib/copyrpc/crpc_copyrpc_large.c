@@ -105,10 +105,12 @@ announce(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 {
 	struct large_tx *tx = &ep->large.tx[which];
 	struct tx_lane *lane = &ep->tx[which];
-	struct place p = lane_place(lane, WIRE_STRIDE_MIN, ep->ring_size);
+	struct place p = lane_place(ep, lane, WIRE_STRIDE_MIN);
 
-	if (which == WIRE_REQ && p.end - ep->peer_released > ep->ring_size)
+	if (which == WIRE_REQ && !place_in_window(ep, &p)) {
+		ep->want_read = true;
 		return false;
+	}
 	__crpc_copyrpc_lane_put(ep, lane, &p, WIRE_STRIDE_MIN, tx->owed, now_ns);
 	msg_put(p.at, tx->id, tx->len | WIRE_LARGE, tx->arg, tx->turn_ns);
 	if (which == WIRE_REQ)

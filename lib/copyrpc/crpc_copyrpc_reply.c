@@ -42,7 +42,7 @@ reply_place(struct crpc_copyrpc_ep *ep, struct req_entry *req, uint32_t len, str
 		return 0; /* to its area, where there always is room */
 	if (len >= req->reply_end)
 		return -EMSGSIZE;
-	*p = lane_place(&ep->tx[WIRE_RESP], (uint32_t)wire_stride(len), ep->ring_size);
+	*p = lane_place(ep, &ep->tx[WIRE_RESP], (uint32_t)wire_stride(len));
 	return 0;
 }
 
@@ -175,7 +175,7 @@ crpc_copyrpc_reply_commit(struct crpc_copyrpc *ctx, uint64_t now_ns)
 		return;
 	}
 	/* as reply_reserve found it */
-	p = lane_place(lane, (uint32_t)wire_stride(ctx->put_len), ep->ring_size);
+	p = lane_place(ep, lane, (uint32_t)wire_stride(ctx->put_len));
 	reply_put(ep, ctx->put_req, &p, ctx->put_len, 0, now_ns);
 	__crpc_copyrpc_ep_queued(ep, lane, now_ns);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Receiving: completions of the device, arrived batches, completions of calls, deadlines, requests.
+ * Receiving: completions of the device, arrived batches, completions of calls, requests.
  *
  * Ring memory is the peer's to write at any time. Every head is loaded once (wire_*_load()),
  * checked against what only we know (positions, the immediate, the size of the ring, our own
  * calls), and only the copy is used. Each loop is bounded by a length that was checked before.
  */
 #include "copyrpc_lane.h"
+#include "crpc_dma.h"
 
 /* The peer has released our request lane up to here; repeated and old news changes nothing. */
 static inline bool
@@ -19,12 +20,23 @@ released_take(struct crpc_copyrpc_ep *ep, uint64_t released)
 			ep->peer_released = released;
 			return true;
 		}
-		if ((int64_t)step < 0 && 0 - step <= ep->ring_size)
+		/*
+		 * where news has two ways, that of one may be older than the other's by any amount
+		 */
+		if ((int64_t)step < 0 && (0 - step <= ep->ring_size || ep->memory ||
+							 ep->flow == CRPC_COPYRPC_FLOW_READ))
 			return true;
 	}
 	__crpc_copyrpc_ep_lie(
 		ep, "released position is not what was sent", ep->tx[WIRE_REQ].sent, released);
 	return false;
+}
+
+/* The same from a word of memory, which may be as old as the connection: only newer news counts. */
+static inline bool
+word_take(struct crpc_copyrpc_ep *ep, uint64_t released)
+{
+	return (int64_t)(released - ep->peer_released) <= 0 || released_take(ep, released);
 }
 
 /* A window update: the low bits of the released position. */
@@ -50,14 +62,14 @@ static inline bool
 batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint32_t byte_len,
 		struct wire_batch *head, uint32_t *at)
 {
+	uint32_t off, room;
 	uint64_t pos;
-	uint32_t off;
 
 	if (crpc_unlikely(len != byte_len)) {
 		__crpc_copyrpc_ep_lie(ep, "immediate and bytes written differ", byte_len, len);
 		return false;
 	}
-	if (crpc_unlikely(len < WIRE_HEAD + WIRE_STRIDE_MIN || len > ep->ring_size)) {
+	if (crpc_unlikely(len < WIRE_HEAD + WIRE_STRIDE_MIN + ep->trailer || len > ep->ring_size)) {
 		__crpc_copyrpc_ep_lie(ep, "batch length is out of range", ep->ring_size, len);
 		return false;
 	}
@@ -82,9 +94,10 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 				head->len != len ? head->len : head->pos);
 		return false;
 	}
-	if (crpc_unlikely(head->count == 0 || head->count > (len - WIRE_HEAD) / WIRE_STRIDE_MIN)) {
+	room = len - WIRE_HEAD - ep->trailer;
+	if (crpc_unlikely(head->count == 0 || head->count > room / WIRE_STRIDE_MIN)) {
 		__crpc_copyrpc_ep_lie(ep, "message count for the batch's length",
-				(len - WIRE_HEAD) / WIRE_STRIDE_MIN, head->count);
+				room / WIRE_STRIDE_MIN, head->count);
 		return false;
 	}
 	*at = off + WIRE_HEAD;
@@ -164,7 +177,8 @@ static crpc_noinline void
 requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_t at,
 		uint64_t now_ns)
 {
-	const uint8_t *p = ep->rx[WIRE_REQ] + at, *end = p + head->len - WIRE_HEAD, *next;
+	const uint8_t *p = ep->rx[WIRE_REQ] + at, *next;
+	const uint8_t *end = p + head->len - WIRE_HEAD - ep->trailer;
 	uint64_t number = ep->req_tail, behind = head->pos + head->len, w0, w1;
 	uint32_t pos = (uint32_t)(head->pos + WIRE_HEAD) - (uint32_t)(uintptr_t)p;
 	uint32_t left = head->count, mask = ep->req_mask, max = ep->max_msg;
@@ -205,6 +219,7 @@ requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_
 		req->len = ep->large.arrived;
 		ep->large.arrived = 0;
 	}
+	(req == ep->reqs ? last : req - 1)->end = (uint32_t)behind;
 	ep->rx_pos[WIRE_REQ] = behind;
 	ep->req_tail = number + head->count;
 	ep->ctx->stats.requests += head->count;
@@ -220,33 +235,109 @@ _Static_assert(offsetof(struct req_entry, worst) == offsetof(struct req_entry, r
 
 /* A batch has arrived. Requests are noted at once; a response batch becomes the current one. */
 static void
-batch_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t now_ns)
+batch_take(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint32_t byte_len,
+		uint64_t now_ns)
 {
 	struct crpc_copyrpc *ctx = ep->ctx;
-	uint32_t kind = imm >> WIRE_IMM_BITS, units = imm & WIRE_IMM_MASK, at;
 	struct wire_batch head;
+	uint32_t at;
 
-	if (kind == WIRE_IMM_UPDATE) {
-		update_take(ep, units, byte_len);
-		return;
-	}
-	if (crpc_unlikely(kind > WIRE_IMM_UPDATE || units > ep->ring_size / WIRE_UNIT)) {
-		__crpc_copyrpc_ep_lie(ep, "immediate", ep->ring_size / WIRE_UNIT, imm);
-		return;
-	}
-	if (!batch_check(ep, (enum wire_lane)kind, units * WIRE_UNIT, byte_len, &head, &at))
+	if (!batch_check(ep, lane, len, byte_len, &head, &at))
 		return;
 	ctx->stats.batches_received++;
 	ctx->stats.messages_received += head.count;
-	if (kind == WIRE_IMM_REQ) {
+	if (lane == WIRE_REQ) {
 		requests_take(ep, &head, at, now_ns);
 		return;
 	}
 	ep->rx_pos[WIRE_RESP] = head.pos + head.len;
 	ctx->cur = ep;
 	ctx->cur_off = at;
-	ctx->cur_end = at - WIRE_HEAD + head.len;
+	ctx->cur_end = at - WIRE_HEAD + head.len - ep->trailer;
 	ctx->cur_left = head.count;
+}
+
+/* What an immediate announces. */
+static inline void
+imm_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t now_ns)
+{
+	uint32_t kind = imm >> WIRE_IMM_BITS, units = imm & WIRE_IMM_MASK;
+
+	if (kind == WIRE_IMM_UPDATE) {
+		update_take(ep, units, byte_len);
+		return;
+	}
+	if (crpc_unlikely(kind > WIRE_IMM_UPDATE || units > ep->ring_size / WIRE_UNIT ||
+			    ep->memory)) {
+		__crpc_copyrpc_ep_lie(ep, "immediate", ep->ring_size / WIRE_UNIT, imm);
+		return;
+	}
+	batch_take(ep, (enum wire_lane)kind, units * WIRE_UNIT, byte_len, now_ns);
+}
+
+/*
+ * Whether a whole batch lies at a position: the head is that of this position and life, and behind
+ * the length it gives is the seal of the same. Anything else may still be on its way, so it is no
+ * lie yet. Returns the length, or 0.
+ */
+static uint32_t
+memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
+{
+	uint32_t off = (uint32_t)pos & (ep->ring_size - 1);
+	struct wire_batch head = wire_batch_load(ep->rx[lane] + off);
+	const uint8_t *seal;
+	uint64_t word;
+
+	if (head.magic != WIRE_MAGIC || head.pos != pos || head.epoch != ep->epoch ||
+			head.len % WIRE_UNIT != 0 || head.len > ep->ring_size - off ||
+			head.len < WIRE_HEAD + WIRE_STRIDE_MIN + sizeof(struct wire_seal))
+		return 0;
+	seal = ep->rx[lane] + off + head.len - sizeof(struct wire_seal);
+	if (wire_word(seal) != pos)
+		return 0;
+	/* acquire: pairs with the device, which writes a batch in order and its seal last */
+	word = crpc_load_acquire((const _Atomic uint64_t *)(const void *)(seal + 8));
+	if (word != ((uint64_t)ep->epoch << 32 | head.len))
+		return 0;
+	crpc_dma_rmb();
+	return head.len;
+}
+
+/* The next batch of a lane lies behind the one before, or at the start of the ring. */
+static bool
+memory_lane(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t now_ns)
+{
+	uint64_t pos = ep->rx_pos[lane];
+	uint32_t tail = ep->ring_size - ((uint32_t)pos & (ep->ring_size - 1)), len = 0;
+
+	if (tail >= WIRE_HEAD + WIRE_STRIDE_MIN + sizeof(struct wire_seal))
+		len = memory_peek(ep, lane, pos);
+	if (len == 0 && tail != ep->ring_size)
+		len = memory_peek(ep, lane, pos + tail);
+	if (len == 0)
+		return false;
+	batch_take(ep, lane, len, len, now_ns);
+	return true;
+}
+
+/* Request batches of one endpoint in a row: then others have their turns. */
+#define MEMORY_TURN 4
+
+/* Look at the rings of one endpoint. */
+static void
+memory_take(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
+{
+	uint64_t told = crpc_load_acquire(&ep->rx_words[WIRE_WORD_TOLD / 8]);
+	uint32_t i;
+
+	if (!word_take(ep, told))
+		return;
+	for (i = 0; i < MEMORY_TURN && ep->err == 0; i++) {
+		if (!memory_lane(ep, WIRE_REQ, now_ns))
+			break;
+	}
+	if (ep->err == 0)
+		memory_lane(ep, WIRE_RESP, now_ns);
 }
 
 /*
@@ -452,127 +543,58 @@ responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done
 	return k;
 }
 
-/* Fail the open calls of broken endpoints, as far as done[] has room. */
-static uint16_t
-broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
+/* The READ of the peer's position is back. */
+static void
+position_take(struct crpc_copyrpc_ep *ep)
 {
-	struct crpc_copyrpc_ep *ep;
-	struct call_slot *slot;
-	uint16_t k = 0;
-
-	while (ctx->broken.n != 0) {
-		ep = ctx->eps[ctx->broken.head];
-		for (; ep->fail_at <= ctx->conf.max_inflight; ep->fail_at++) {
-			slot = &ep->slots[ep->fail_at];
-			if (slot_is_open(slot)) {
-				if (k == n)
-					return k;
-				done[k++] = (struct crpc_done){
-						.cookie = slot->cookie, .status = -ECONNRESET};
-				ep->open--;
-				ctx->stats.completions++;
-				ctx->stats.resets++;
-			} else if (slot->call_ns == SLOT_FREE) {
-				continue;
-			}
-			room_sub(&ep->resv, ep_worst(ep, slot->kind.resp_max));
-			__crpc_copyrpc_large_end(ep, slot, 0);
-			slot_free(ep, slot);
-		}
-		ep->flags &= ~EP_BROKEN;
-		ctx->broken.head = ep->broken_next;
-		ctx->broken.n--;
-	}
-	return k;
+	ep->reading = false;
+	word_take(ep, crpc_load_relaxed(&ep->tx_words[WIRE_WORD_RELEASED / 8]));
+	if (ep->want_read)
+		ep_mark_dirty(ep);
 }
 
-/* Expire the overdue calls among the next slots of one endpoint. Returns slots looked at. */
-static uint32_t
-sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct crpc_done *done,
-		uint16_t n, uint16_t *filled)
+/* A signalled WR is done. Returns 1 if *done was filled. */
+static inline uint16_t
+send_take(struct crpc_copyrpc_ep *ep, uint32_t wr_id, struct crpc_done *done)
 {
-	struct crpc_copyrpc *ctx = ep->ctx;
-	uint32_t i, seen = 0;
-	struct call_slot *slot;
-	bool canceled;
+	uint32_t behind;
 
-	for (i = ctx->sweep_slot; i <= ctx->conf.max_inflight && seen < budget && *filled < n;
-			i++, seen++) {
-		slot = &ep->slots[i];
-		if (!slot_is_open(slot))
-			continue;
-		canceled = slot->call_ns == SLOT_CANCELED;
-		if (!canceled && now_ns - slot->call_ns < ctx->conf.timeout_ns)
-			continue;
-		slot->call_ns = SLOT_EXPIRED;
-		done[(*filled)++] = (struct crpc_done){.cookie = slot->cookie,
-				.status = canceled ? -ECANCELED : -ETIMEDOUT};
-		ep->open--;
-		ctx->stats.completions++;
-		ctx->stats.timeouts += !canceled;
-		ctx->stats.cancels += canceled;
+	switch (wr_id >> WR_KIND_SHIFT) {
+	case WR_FLUSH:
+		/* only serial numbers that are out can come back */
+		behind = (ep->flush_seq - wr_id) & WR_SERIAL_MASK;
+		if (behind < ep_outstanding(ep))
+			ep->done_seq = ep->flush_seq - behind;
+		return 0;
+	case WR_POSITION:
+		position_take(ep);
+		return 0;
+	default:
+		if (ep->op_head == ep->op_tail)
+			return 0;
+		__crpc_copyrpc_onesided_take(ep, done);
+		return 1;
 	}
-	ctx->sweep_slot = i;
-	return seen;
 }
 
-/*
- * Deadlines: every eighth of the timeout a sweep over the slots of endpoints with open calls
- * starts, and each poll carries it on by a bounded number of slots. So a call costs nothing for its
- * deadline.
- */
-static uint16_t
-sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
-{
-	uint32_t budget = SWEEP_SLOTS, seen;
-	struct crpc_copyrpc_ep *ep;
-	uint16_t k = 0;
-
-	if (!ctx->sweeping) {
-		ctx->sweep_ns = now_ns + ctx->conf.timeout_ns / 8;
-		ctx->sweep_ep = 0;
-		ctx->sweep_slot = 0;
-		ctx->sweeping = true;
-	}
-	while (ctx->sweep_ep < ctx->conf.max_eps) {
-		if (budget == 0 || k == n)
-			return k;
-		ep = ctx->eps[ctx->sweep_ep];
-		if (ep != NULL && ep->open != 0 && ep->err == 0) {
-			seen = sweep_ep(ep, now_ns, budget, done, n, &k);
-			budget -= seen;
-			if (ctx->sweep_slot <= ctx->conf.max_inflight)
-				continue;
-		} else {
-			budget--;
-		}
-		ctx->sweep_ep++;
-		ctx->sweep_slot = 0;
-	}
-	ctx->sweeping = false;
-	return k;
-}
-
-/* What one completion of the device says. */
-static inline void
-cqe_take(struct crpc_copyrpc *ctx, const struct crpc_rdma_cqe *cqe, uint64_t now_ns)
+/* What one completion of the device says. Returns 1 if *done was filled. */
+static inline uint16_t
+cqe_take(struct crpc_copyrpc *ctx, const struct crpc_rdma_cqe *cqe, uint64_t now_ns,
+		struct crpc_done *done)
 {
 	struct crpc_copyrpc_ep *ep;
 
 	if (crpc_unlikely(cqe->qp_id >= ctx->conf.max_eps))
-		return;
+		return 0;
 	ep = ctx->eps[cqe->qp_id];
 	if (crpc_unlikely(ep == NULL || ep->err != 0))
-		return;
+		return 0;
 	switch (cqe->type) {
 	case CRPC_RDMA_CQE_RECV:
-		batch_take(ep, cqe->imm, cqe->byte_len, now_ns);
+		imm_take(ep, cqe->imm, cqe->byte_len, now_ns);
 		break;
 	case CRPC_RDMA_CQE_SEND:
-		/* only serial numbers that are out can come back */
-		if (ep->flush_seq - cqe->wr_id < ep_outstanding(ep))
-			ep->done_seq = cqe->wr_id;
-		break;
+		return send_take(ep, cqe->wr_id, done);
 	default:
 		crpc_err("endpoint %u (peer %u): queue pair failed: status %d, syndrome 0x%x; the "
 			 "peer has gone or refused access: its calls end with -ECONNRESET",
@@ -580,6 +602,7 @@ cqe_take(struct crpc_copyrpc *ctx, const struct crpc_rdma_cqe *cqe, uint64_t now
 		__crpc_copyrpc_ep_break(ep, -ECONNRESET);
 		break;
 	}
+	return 0;
 }
 
 /* Work through the device's completions, in their order, as long as done[] has room. */
@@ -594,16 +617,19 @@ device_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, u
 			k += responses_take(ctx, now_ns, done + k, n - k);
 		if (k == n)
 			return k;
-		if (ctx->cqe_i == ctx->cqe_n) {
-			if (polled)
-				return k;
+		if (ctx->cqe_i == ctx->cqe_n && !polled) {
 			polled = true;
 			ctx->cqe_i = 0;
 			ctx->cqe_n = crpc_rdma_poll(ctx->dev, ctx->cqe, CRPC_BURST_MAX);
-			if (ctx->cqe_n == 0)
-				return k;
 		}
-		cqe_take(ctx, &ctx->cqe[ctx->cqe_i++], now_ns);
+		if (ctx->cqe_i != ctx->cqe_n) {
+			k += cqe_take(ctx, &ctx->cqe[ctx->cqe_i++], now_ns, done + k);
+		} else if (ctx->memory_at < ctx->nmemory) {
+			memory_take(ctx->eps[ctx->memory[ctx->memory_at++]], now_ns);
+		} else {
+			ctx->memory_at = 0;
+			return k;
+		}
 	}
 }
 
@@ -631,9 +657,9 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
 	holds_end(ctx);
 	k = device_take(ctx, now_ns, done, n);
 	if (crpc_unlikely(ctx->broken.n != 0))
-		k += broken_take(ctx, done + k, n - k);
+		k += __crpc_copyrpc_broken_take(ctx, done + k, n - k);
 	if (k < n && (ctx->sweeping || (int64_t)(now_ns - ctx->sweep_ns) >= 0))
-		k += sweep(ctx, now_ns, done + k, n - k);
+		k += __crpc_copyrpc_sweep(ctx, now_ns, done + k, n - k);
 	if (ctx->dirty.n != 0)
 		__crpc_copyrpc_flush(ctx, now_ns);
 	return k;

@@ -43,19 +43,19 @@ lane_limit(const struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, uint64_
 	left = crpc_min(ep->ring_size - off, conf->batch_max - 1 - queued);
 	if (lane == &ep->tx[WIRE_REQ])
 		left = crpc_min(left, ep->ring_size - (prod - ep->peer_released));
-	return at + left;
+	return left > ep->trailer ? at + left - ep->trailer : NULL;
 }
 
 /* The open batch of a lane gets what is known at its end. */
 static inline void
-lane_close(struct tx_lane *lane)
+lane_close(const struct crpc_copyrpc_ep *ep, struct tx_lane *lane)
 {
 	struct pending *batch;
 
 	if (lane->npend == 0)
 		return;
 	batch = &lane->pend[lane->npend - 1];
-	batch->len = (uint32_t)(lane_prod(lane) - batch->pos);
+	batch->len = (uint32_t)(lane_prod(lane) - batch->pos) + ep->trailer;
 	batch->count = lane->count;
 	batch->owed = lane->owed;
 }
@@ -67,8 +67,8 @@ __crpc_copyrpc_lane_put(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const 
 	if (!ep_pending(ep))
 		ep->queued_ns = now_ns;
 	if (p->anew) {
-		lane_close(lane);
-		if (p->start != lane_prod(lane))
+		lane_close(ep, lane);
+		if (p->start != lane_end(ep, lane))
 			ep->ctx->stats.wraps++;
 		lane->pend[lane->npend++].pos = p->start;
 		lane->count = 0;
@@ -117,8 +117,25 @@ __crpc_copyrpc_ep_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		ep->released_ns = now_ns;
 	ep->released += req[-1].end - (uint32_t)ep->released;
 	ep->req_head = head + (uint64_t)(req - first);
-	if (req == end && ep->req_head != next)
-		__crpc_copyrpc_ep_release(ep, now_ns); /* once more, from the table's start */
+	if (req == end && ep->req_head != next) {
+		/* once more, from the table's start */
+		__crpc_copyrpc_ep_release(ep, now_ns);
+		return;
+	}
+	if (ep->flow == CRPC_COPYRPC_FLOW_READ) {
+		/* the peer reads it when it wants to; release: after it, the bytes are its own */
+		crpc_store_release(&ep->rx_words[WIRE_WORD_RELEASED / 8], ep->released);
+		ep->told = ep->released;
+	}
+}
+
+/* What tells a receiver that looks at its memory that all of the batch is there. */
+static void
+seal_put(uint8_t *at, const struct pending *batch, uint32_t epoch)
+{
+	const struct wire_seal seal = {.pos = batch->pos, .len = batch->len, .epoch = epoch};
+
+	memcpy(at, &seal, sizeof(seal));
 }
 
 /* One WR for one pending batch; its head is written last, with what we know now. */
@@ -136,32 +153,74 @@ batch_wr(const struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct pe
 			.len = batch->len,
 			.count = batch->count,
 			.pos = batch->pos,
-			.released = ep->released,
+			/* where news of it has a way of its own, this is none */
+			.released = ep->flow == CRPC_COPYRPC_FLOW_NOTIFY ? ep->told : ep->released,
 	};
 
 	memcpy(lane->stage + off, &head, sizeof(head));
-	wr->op = CRPC_RDMA_WRITE_IMM;
+	if (ep->memory)
+		seal_put(lane->stage + off + batch->len - ep->trailer, batch, ep->peer_epoch);
+	wr->op = ep->memory ? CRPC_RDMA_WRITE : CRPC_RDMA_WRITE_IMM;
 	wr->flags = batch->len <= ep->ctx->inline_max ? CRPC_RDMA_WR_INLINE : 0;
 	wr->num_sge = 1;
 	wr->imm = wire_imm((enum wire_imm)which, batch->len);
 	wr->raddr = lane->raddr + off;
 	wr->rkey = ep->rkey;
-	wr->wr_id = ep->flush_seq + 1;
+	wr->wr_id = (ep->flush_seq + 1) & WR_SERIAL_MASK;
 	wr->sge[0].addr = lane->stage + off;
 	wr->sge[0].len = batch->len;
 	wr->sge[0].lkey = ep->stage_lkey;
 }
 
+/* News of released room, alone: in an immediate, or as a word of the peer's memory. */
 static inline void
 update_wr(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 {
+	_Atomic uint64_t *word = &ep->tx_words[WIRE_WORD_TOLD / 8];
+
+	wr->imm = wire_imm(WIRE_IMM_UPDATE, ep->released);
+	wr->rkey = ep->rkey;
+	wr->wr_id = (ep->flush_seq + 1) & WR_SERIAL_MASK;
+	if (ep->memory) {
+		crpc_store_relaxed(word, ep->released);
+		wr->op = CRPC_RDMA_WRITE;
+		wr->flags = ep->ctx->inline_max >= sizeof(*word) ? CRPC_RDMA_WR_INLINE : 0;
+		wr->num_sge = 1;
+		wr->raddr = ep->words_raddr + WIRE_WORD_TOLD;
+		wr->sge[0].addr = (const void *)(uintptr_t)word;
+		wr->sge[0].len = sizeof(*word);
+		wr->sge[0].lkey = ep->stage_lkey;
+		return;
+	}
 	wr->op = CRPC_RDMA_WRITE_IMM;
 	wr->flags = 0;
 	wr->num_sge = 0;
-	wr->imm = wire_imm(WIRE_IMM_UPDATE, ep->released);
 	wr->raddr = ep->tx[WIRE_REQ].raddr;
-	wr->rkey = ep->rkey;
-	wr->wr_id = ep->flush_seq + 1;
+}
+
+/* READ flow: ask for the peer's released position, if room is short and none is asked for yet. */
+static crpc_noinline void
+position_read(struct crpc_copyrpc_ep *ep)
+{
+	uint64_t used = lane_end(ep, &ep->tx[WIRE_REQ]) - ep->peer_released;
+	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_READ,
+			.flags = CRPC_RDMA_WR_SIGNAL,
+			.num_sge = 1,
+			.raddr = ep->words_raddr + WIRE_WORD_RELEASED,
+			.rkey = ep->rkey,
+			.wr_id = (uint32_t)WR_POSITION << WR_KIND_SHIFT};
+
+	if (ep->reading || ep->peer_released == ep->tx[WIRE_REQ].sent ||
+			(!ep->want_read && used <= ep->ring_size / 4 * 3))
+		return;
+	wr.sge[0].addr = (const void *)(uintptr_t)&ep->tx_words[WIRE_WORD_RELEASED / 8];
+	wr.sge[0].len = sizeof(uint64_t);
+	wr.sge[0].lkey = ep->stage_lkey;
+	if (crpc_rdma_post(ep->qp, &wr, 1) != 1)
+		return;
+	ep->reading = true;
+	ep->want_read = false;
+	ep->ctx->stats.reads_sent++;
 }
 
 /* The device took this batch: only now do positions and counters move. */
@@ -177,6 +236,8 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	stats->bytes_sent += lane->pend[0].len;
 	stats->batch_size[crpc_min(bucket, CRPC_COPYRPC_BATCH_BUCKETS - 1)]++;
 	lane->sent = lane->pend[0].pos + lane->pend[0].len;
+	if (lane->npend == 1)
+		lane->next += ep->trailer;
 	if (which == WIRE_REQ) {
 		ep->batch_sent++;
 		ep->batch_ns[ep->batch_sent & (BATCH_TIMES - 1)] = now_ns;
@@ -189,6 +250,36 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	lane->pend[0] = lane->pend[1];
 	lane->npend--;
 	lane->limit = NULL; /* until the next message opens a batch or asks where it may go on */
+}
+
+/*
+ * HOLD: requests go with every flush; replies wait until there is one for each peer, or no request
+ * is left to answer, or a time has passed that follows from how fast messages go. This is
+ * the adaptive batch hold of the original, for comparison.
+ */
+static bool
+hold_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+
+	return ep->tx[WIRE_REQ].npend != 0 || ctx->hold_off || ep->req_head == ep->req_tail ||
+	       ep->tx[WIRE_RESP].count >= ctx->neps || now_ns - ep->queued_ns >= ctx->hold_ns;
+}
+
+#define HOLD_NS_MIN 500
+#define HOLD_NS_MAX 100000
+
+/* The hold is the time in which as many messages pass as there are peers. */
+static void
+hold_adapt(struct crpc_copyrpc *ctx, uint32_t messages, uint64_t now_ns)
+{
+	uint64_t gap = (now_ns - ctx->hold_last_ns) / crpc_max(messages, 1);
+
+	ctx->hold_gap_ns = (ctx->hold_gap_ns * 7 + gap) / 8;
+	ctx->hold_ns = crpc_min(
+		crpc_max(ctx->neps * ctx->hold_gap_ns, HOLD_NS_MIN), HOLD_NS_MAX);
+	ctx->hold_last_ns = now_ns;
+	ctx->hold_off = messages >= ctx->neps;
 }
 
 /*
@@ -205,13 +296,13 @@ __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	uint16_t posted, n = 0;
 	uint32_t i;
 
-	lane_close(&ep->tx[WIRE_RESP]);
-	lane_close(&ep->tx[WIRE_REQ]);
+	lane_close(ep, &ep->tx[WIRE_RESP]);
+	lane_close(ep, &ep->tx[WIRE_REQ]);
 	for (i = 0; i < resps; i++)
 		batch_wr(ep, WIRE_RESP, &ep->tx[WIRE_RESP].pend[i], &wr[n++]);
 	for (i = 0; i < reqs; i++)
 		batch_wr(ep, WIRE_REQ, &ep->tx[WIRE_REQ].pend[i], &wr[n++]);
-	if (n == 0)
+	if (n == 0 || (ep->flow == CRPC_COPYRPC_FLOW_NOTIFY && ep->told != ep->released))
 		update_wr(ep, &wr[n++]);
 	if (ep->ctx->conf.flush == CRPC_COPYRPC_CLOCKED)
 		wr[n - 1].flags |= CRPC_RDMA_WR_SIGNAL;
@@ -223,14 +314,29 @@ __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	} else if (wr[n - 1].flags & CRPC_RDMA_WR_SIGNAL) {
 		ep->flush_seq++;
 	}
+	if (ep->ctx->conf.flush == CRPC_COPYRPC_HOLD && n > 0)
+		hold_adapt(ep->ctx, resps != 0 ? ep->tx[WIRE_RESP].count : 1, now_ns);
 	for (i = 0; i < posted && i < resps; i++)
 		batch_sent(ep, WIRE_RESP, now_ns);
 	for (; i < posted && i < resps + reqs; i++)
 		batch_sent(ep, WIRE_REQ, now_ns);
 	stats->updates_sent += posted - i;
 	stats->flushes++;
-	ep->told = ep->released;
+	if (ep->flow != CRPC_COPYRPC_FLOW_NOTIFY || posted != i)
+		ep->told = ep->released;
 	return 1;
+}
+
+/* Whether news of released room should not wait for a batch that carries it. */
+static inline bool
+update_due(const struct crpc_copyrpc_ep *ep, uint64_t untold, uint64_t now_ns)
+{
+	uint64_t held = ep->rx_pos[WIRE_REQ] - ep->told;
+
+	if (untold >= ep->ring_size / 4 || now_ns - ep->released_ns >= ep->ctx->conf.update_ns)
+		return true;
+	/* the peer sees less than a quarter of its room: it may be waiting */
+	return held > ep->ring_size / 4 * 3 && (untold >= ep->ring_size / 16 || untold == held);
 }
 
 /* Whether the policy sends for this endpoint now. */
@@ -243,6 +349,8 @@ ep_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	__crpc_copyrpc_ep_release(ep, now_ns);
 	untold = ep->released - ep->told;
 	if (ep_pending(ep)) {
+		if (conf->flush == CRPC_COPYRPC_HOLD)
+			return hold_due(ep, now_ns);
 		if (conf->flush != CRPC_COPYRPC_CLOCKED ||
 				ep_outstanding(ep) < conf->max_outstanding)
 			return true;
@@ -256,8 +364,7 @@ ep_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 			return true;
 		}
 	}
-	return untold != 0 &&
-	       (untold >= ep->ring_size / 4 || now_ns - ep->released_ns >= conf->update_ns);
+	return untold != 0 && update_due(ep, untold, now_ns);
 }
 
 uint32_t
@@ -278,6 +385,8 @@ __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns)
 			__crpc_copyrpc_large_pump(ep, now_ns);
 		if (ep_due(ep, now_ns))
 			flushes += __crpc_copyrpc_ep_post(ep, now_ns);
+		if (ep->flow == CRPC_COPYRPC_FLOW_READ)
+			position_read(ep);
 		if (ep_pending(ep) || ep->told != ep->released || ep_large_sending(ep))
 			ep_mark_dirty(ep);
 	}

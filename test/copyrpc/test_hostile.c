@@ -393,7 +393,7 @@ sizes_out_of_range_are_refused_by_name(void **state)
 			{{.ring_size = 4096, .max_msg = 2048 - 63}, "max_msg"},
 			{{.max_eps = CRPC_COPYRPC_EPS_MAX + 1}, "max_eps"},
 			{{.max_inflight = CRPC_COPYRPC_INFLIGHT_MAX + 1}, "max_inflight"},
-			{{.flush = (enum crpc_copyrpc_flush_policy)3}, "flush"},
+			{{.flush = (enum crpc_copyrpc_flush_policy)4}, "flush"},
 			{{.max_outstanding = 65}, "max_outstanding"},
 			{{.sq_depth = 7}, "sq_depth"},
 			{{.rq_depth = 40000}, "rq_depth"},

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How calls end without a reply: their endpoint broke, their deadline passed, or they were given
+ * up. All of it is carried on by poll(), a bounded piece at a time.
+ */
+#include "copyrpc_pvt.h"
+
+/* Fail the open calls of broken endpoints, as far as done[] has room. */
+uint16_t
+__crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
+{
+	struct crpc_copyrpc_ep *ep;
+	struct call_slot *slot;
+	uint16_t k = 0;
+
+	while (ctx->broken.n != 0) {
+		ep = ctx->eps[ctx->broken.head];
+		for (; ep->op_head != ep->op_tail; k++) {
+			if (k == n)
+				return k;
+			__crpc_copyrpc_onesided_take(ep, &done[k]);
+			done[k] = (struct crpc_done){
+					.cookie = done[k].cookie, .status = -ECONNRESET};
+		}
+		for (; ep->fail_at <= ctx->conf.max_inflight; ep->fail_at++) {
+			slot = &ep->slots[ep->fail_at];
+			if (slot_is_open(slot)) {
+				if (k == n)
+					return k;
+				done[k++] = (struct crpc_done){
+						.cookie = slot->cookie, .status = -ECONNRESET};
+				ep->open--;
+				ctx->stats.completions++;
+				ctx->stats.resets++;
+			} else if (slot->call_ns == SLOT_FREE) {
+				continue;
+			}
+			room_sub(&ep->resv, ep_worst(ep, slot->kind.resp_max));
+			__crpc_copyrpc_large_end(ep, slot, 0);
+			slot_free(ep, slot);
+		}
+		ep->flags &= ~EP_BROKEN;
+		ctx->broken.head = ep->broken_next;
+		ctx->broken.n--;
+	}
+	return k;
+}
+
+/* Expire the overdue calls among the next slots of one endpoint. Returns slots looked at. */
+static uint32_t
+sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct crpc_done *done,
+		uint16_t n, uint16_t *filled)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+	uint32_t i, seen = 0;
+	struct call_slot *slot;
+	bool canceled;
+
+	for (i = ctx->sweep_slot; i <= ctx->conf.max_inflight && seen < budget && *filled < n;
+			i++, seen++) {
+		slot = &ep->slots[i];
+		if (!slot_is_open(slot))
+			continue;
+		canceled = slot->call_ns == SLOT_CANCELED;
+		if (!canceled && now_ns - slot->call_ns < ctx->conf.timeout_ns)
+			continue;
+		slot->call_ns = SLOT_EXPIRED;
+		done[(*filled)++] = (struct crpc_done){.cookie = slot->cookie,
+				.status = canceled ? -ECANCELED : -ETIMEDOUT};
+		ep->open--;
+		ctx->stats.completions++;
+		ctx->stats.timeouts += !canceled;
+		ctx->stats.cancels += canceled;
+	}
+	ctx->sweep_slot = i;
+	return seen;
+}
+
+/*
+ * Deadlines: every eighth of the timeout a sweep over the slots of endpoints with open calls
+ * starts, and each poll carries it on by a bounded number of slots. So a call costs nothing for its
+ * deadline.
+ */
+uint16_t
+__crpc_copyrpc_sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	uint32_t budget = SWEEP_SLOTS, seen;
+	struct crpc_copyrpc_ep *ep;
+	uint16_t k = 0;
+
+	if (!ctx->sweeping) {
+		ctx->sweep_ns = now_ns + ctx->conf.timeout_ns / 8;
+		ctx->sweep_ep = 0;
+		ctx->sweep_slot = 0;
+		ctx->sweeping = true;
+	}
+	while (ctx->sweep_ep < ctx->conf.max_eps) {
+		if (budget == 0 || k == n)
+			return k;
+		ep = ctx->eps[ctx->sweep_ep];
+		if (ep != NULL && ep->open != 0 && ep->err == 0) {
+			seen = sweep_ep(ep, now_ns, budget, done, n, &k);
+			budget -= seen;
+			if (ctx->sweep_slot <= ctx->conf.max_inflight)
+				continue;
+		} else {
+			budget--;
+		}
+		ctx->sweep_ep++;
+		ctx->sweep_slot = 0;
+	}
+	ctx->sweeping = false;
+	return k;
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Flow modes, ways of noticing arrivals, the held flush, and gets and puts: what each one posts and
+ * does not post, that both ends must agree, and that lies in memory are none until they are whole.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define RING 4096u
+
+static const struct crpc_copyrpc_conf small = {
+		.max_eps = PAIR_EPS, .ring_size = RING, .max_msg = 512, .max_inflight = 64};
+
+static void
+init_mode(struct pair *p, enum crpc_copyrpc_flow flow, enum crpc_copyrpc_arrival arrival)
+{
+	pair_init3(p, &small, &small, 1, 3,
+			(struct crpc_copyrpc_ep_conf){.flow = flow, .arrival = arrival});
+}
+
+/* One-way messages through a tiny ring, as fast as it lets. Returns the turns that it took. */
+static uint32_t
+one_way(struct pair *p, uint32_t messages)
+{
+	static const uint8_t data[100];
+	struct crpc_req req[CRPC_BURST_MAX];
+	uint32_t sent = 0, got = 0, turns;
+	uint16_t n;
+
+	for (turns = 0; got < messages; turns++) {
+		assert_true(turns < 100 * messages);
+		while (sent < messages &&
+				crpc_copyrpc_send(p->ep[0][0], p->w.now_ns, data, 100) == 0)
+			sent++;
+		crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
+		pair_turn(p, 1);
+		n = crpc_copyrpc_recv(p->ctx[1], req, CRPC_BURST_MAX);
+		got += n;
+		while (n != 0)
+			assert_int_equal(crpc_copyrpc_release(
+							 p->ctx[1], p->w.now_ns, req[--n].token),
+					0);
+		crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
+		pair_turn(p, 0);
+	}
+	return turns;
+}
+
+/* The window needs no READ and no more turns than READs do; each mode posts what it says. */
+static void
+one_way_traffic_in_a_tiny_ring(void **state)
+{
+	const struct crpc_copyrpc_stats *stats[2];
+	uint32_t turns[3][2], flow, arrival;
+	const struct fake_counts *counts[2];
+	struct pair p;
+	int side;
+
+	for (flow = CRPC_COPYRPC_FLOW_WINDOW; flow <= CRPC_COPYRPC_FLOW_NOTIFY; flow++) {
+		for (arrival = CRPC_COPYRPC_IMM; arrival <= CRPC_COPYRPC_MEMORY; arrival++) {
+			init_mode(&p, flow, arrival);
+			turns[flow][arrival] = one_way(&p, 2000);
+			for (side = 0; side < 2; side++) {
+				stats[side] = crpc_copyrpc_stats(p.ctx[side]);
+				counts[side] = fake_counts(p.dev[side]);
+				if (arrival == CRPC_COPYRPC_MEMORY)
+					assert_int_equal(counts[side]->write_imms, 0);
+				else
+					assert_int_equal(counts[side]->writes, 0);
+			}
+			assert_int_equal(stats[0]->reads_sent, counts[0]->reads);
+			assert_int_equal(counts[0]->reads != 0, flow == CRPC_COPYRPC_FLOW_READ);
+			assert_int_equal(stats[1]->updates_sent == 0,
+					flow == CRPC_COPYRPC_FLOW_READ);
+			pair_at_rest(&p);
+			pair_fini(&p);
+		}
+	}
+	for (arrival = CRPC_COPYRPC_IMM; arrival <= CRPC_COPYRPC_MEMORY; arrival++)
+		assert_true(turns[CRPC_COPYRPC_FLOW_WINDOW][arrival] <=
+				turns[CRPC_COPYRPC_FLOW_READ][arrival]);
+}
+
+/* Under NOTIFY the heads of batches carry no news, under WINDOW they do. */
+static void
+news_goes_the_way_of_the_mode(void **state)
+{
+	struct crpc_req req;
+	struct pair p;
+	uint32_t flow;
+
+	for (flow = CRPC_COPYRPC_FLOW_WINDOW; flow <= CRPC_COPYRPC_FLOW_NOTIFY; flow++) {
+		init_mode(&p, flow, CRPC_COPYRPC_IMM);
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 1), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_turn(&p, 1);
+		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+		assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "y", 1), 0);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		fake_run(&p.w);
+		assert_int_equal(wire_batch_load(p.ep[0][0]->rx[WIRE_RESP]).released,
+				flow == CRPC_COPYRPC_FLOW_NOTIFY ? 0 : 64);
+		assert_int_equal(crpc_copyrpc_stats(p.ctx[1])->updates_sent,
+				flow == CRPC_COPYRPC_FLOW_NOTIFY);
+		pair_fini(&p);
+	}
+}
+
+static void
+both_ends_must_have_the_same_modes(void **state)
+{
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	struct crpc_copyrpc_ep_conf mode;
+	struct crpc_copyrpc_ep *ep[2];
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &small);
+	for (i = 1; i < 6; i++) {
+		mode.flow = (enum crpc_copyrpc_flow)(i / 2);
+		mode.arrival = (enum crpc_copyrpc_arrival)(i % 2);
+		ep[0] = crpc_copyrpc_ep_create(p.ctx[0], 1);
+		ep[1] = crpc_copyrpc_ep_create_as(p.ctx[1], 1, &mode);
+		crpc_copyrpc_ep_addr(ep[0], addr[0]);
+		crpc_copyrpc_ep_addr(ep[1], addr[1]);
+		assert_int_equal(crpc_copyrpc_ep_connect(ep[0], addr[1]), -EPROTO);
+		assert_int_equal(crpc_copyrpc_ep_connect(ep[1], addr[0]), -EPROTO);
+		crpc_copyrpc_ep_free(ep[0]);
+		crpc_copyrpc_ep_free(ep[1]);
+	}
+	mode.flow = (enum crpc_copyrpc_flow)3;
+	assert_null(crpc_copyrpc_ep_create_as(p.ctx[0], 1, &mode));
+	mode = (struct crpc_copyrpc_ep_conf){.arrival = (enum crpc_copyrpc_arrival)2};
+	assert_null(crpc_copyrpc_ep_create_as(p.ctx[0], 1, &mode));
+	pair_fini(&p);
+}
+
+/* A batch that comes piece by piece is taken when its last bytes are there, and not before. */
+static void
+batch_in_memory_counts_when_it_is_whole(void **state)
+{
+	uint8_t whole[RING], *ring;
+	struct crpc_done done;
+	struct crpc_req req;
+	struct pair p;
+	uint32_t len, i;
+
+	init_mode(&p, CRPC_COPYRPC_FLOW_WINDOW, CRPC_COPYRPC_MEMORY);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "0123456789", 10, 8, 1), 0);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "abcdefghij", 10, 8, 2), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	fake_run(&p.w);
+	ring = p.ep[1][0]->rx[WIRE_REQ];
+	len = wire_batch_load(ring).len;
+	assert_int_equal(len, 32 + 2 * 32 + 16);
+	memcpy(whole, ring, len);
+	for (i = 0; i < len; i++) {
+		memset(ring, 0xa5, RING); /* bytes of another lap */
+		memcpy(ring, whole, i);
+		assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, &done, 1), 0);
+		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 0);
+		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
+	}
+	memcpy(ring, whole, len);
+	assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, &done, 1), 0);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+	assert_memory_equal(req.data, "0123456789", 10);
+	/* and it is taken once */
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[1])->batches_received, 1);
+	pair_fini(&p);
+}
+
+/* Whole batches that lie close the endpoint, and so does an immediate that should not come. */
+static void
+lies_in_memory_close_the_endpoint(void **state)
+{
+	struct crpc_done done;
+	struct wire_batch head;
+	struct wire_seal seal;
+	struct wire_msg msg;
+	struct pair p;
+	uint8_t *ring;
+	uint32_t i;
+
+	for (i = 0; i < 9; i++) {
+		init_mode(&p, CRPC_COPYRPC_FLOW_WINDOW, CRPC_COPYRPC_MEMORY);
+		ring = p.ep[1][0]->rx[WIRE_REQ];
+		head = (struct wire_batch){.magic = WIRE_MAGIC,
+				.version = WIRE_VERSION,
+				.lane = i == 1 ? WIRE_RESP : WIRE_REQ,
+				.epoch = p.ep[1][0]->epoch,
+				.len = 80,
+				.count = i == 2 ? 2 : 1,
+				.released = i == 3 ? 16 : 0};
+		msg = (struct wire_msg){.id = 5, .len = i == 4 ? 17 : 16, .arg = i == 5 ? 513 : 8};
+		seal = (struct wire_seal){.len = 80, .epoch = p.ep[1][0]->epoch};
+		if (i == 6) /* never whole: no lie */
+			seal.len = 96;
+		if (i == 7)
+			crpc_store_relaxed(&p.ep[1][0]->rx_words[WIRE_WORD_TOLD / 8], 16);
+		if (i == 8)
+			fake_forge(fake_qp_find(p.dev[1], 0), wire_imm(WIRE_IMM_REQ, 80), 80);
+		memcpy(ring, &head, sizeof(head));
+		memcpy(ring + 32, &msg, sizeof(msg));
+		memcpy(ring + 64, &seal, sizeof(seal));
+		crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, &done, 1);
+		if (crpc_copyrpc_ep_status(p.ep[1][0]) != (i == 0 || i == 6 ? 0 : -EPROTO))
+			fail_msg("case %u: status %d", i, crpc_copyrpc_ep_status(p.ep[1][0]));
+		assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
+		pair_fini(&p);
+	}
+}
+
+/* HOLD: replies wait for each other, for the last request, or for the time; requests do not. */
+static void
+held_replies_go_when_there_is_no_more_to_wait_for(void **state)
+{
+	struct crpc_copyrpc_conf conf = small;
+	struct crpc_req req[4];
+	struct pair p;
+	uint32_t i;
+
+	conf.flush = CRPC_COPYRPC_HOLD;
+	pair_init2(&p, &conf, &conf, 3, 1);
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, i), 0);
+		assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns), 1);
+	}
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 4), 4);
+	p.ctx[1]->hold_ns = 5000;
+	crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "y", 1);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 0);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns + 4999), 0);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns + 5000), 1);
+	p.ctx[1]->hold_ns = 100000;
+	crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[1].token, "y", 1);
+	crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[2].token, "y", 1);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 0);
+	crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[3].token, "y", 1);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 1);
+	assert_in_range(p.ctx[1]->hold_ns, 500, 100000);
+	pair_fini(&p);
+}
+
+/* Gets and puts beside calls: right bytes, in order, each one told once; bounds are kept. */
+static void
+gets_and_puts_complete_in_order(void **state)
+{
+	static uint8_t ours[RING], theirs[RING];
+	struct crpc_rdma_mr mr[2];
+	struct crpc_done done[80];
+	struct pair p;
+	uint32_t i, n;
+
+	pair_init(&p, &small);
+	for (i = 0; i < RING; i++) {
+		ours[i] = (uint8_t)i;
+		theirs[i] = (uint8_t)(i * 7);
+	}
+	assert_int_equal(crpc_rdma_mr_reg(p.dev[0], ours, RING, &mr[0]), 0);
+	assert_int_equal(crpc_rdma_mr_reg(p.dev[1], theirs, RING, &mr[1]), 0);
+	assert_int_equal(crpc_copyrpc_put(p.ep[0][0], &mr[0], ours + 16, 100,
+					 (uintptr_t)theirs + 8, mr[1].rkey, 1),
+			0);
+	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours + 2048, 1000,
+					 (uintptr_t)theirs + 500, mr[1].rkey, 2),
+			0);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 3), 0);
+	assert_int_equal(pair_poll(&p, 0, done, 80), 2);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(done[i].cookie, i + 1);
+		assert_int_equal(done[i].status, 0);
+	}
+	assert_ptr_equal(done[1].data, ours + 2048);
+	assert_int_equal(done[1].len, 1000);
+	assert_memory_equal(theirs + 8, ours + 16, 100);
+	assert_memory_equal(ours + 2048, theirs + 500, 1000);
+	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours, 0, 0, 0, 4), -EINVAL);
+	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], theirs, 1, 0, 0, 4), -EINVAL);
+	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours + RING, 1, 0, 0, 4), -EINVAL);
+	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours + 1, RING, 0, 0, 4), -EINVAL);
+	p.w.frozen = true;
+	for (n = 0; crpc_copyrpc_put(p.ep[0][0], &mr[0], ours, 1, (uintptr_t)theirs, mr[1].rkey,
+				    n) == 0;)
+		n++;
+	assert_in_range(n, 32, 64);
+	p.w.frozen = false;
+	for (i = 0; i < n;) {
+		uint16_t got = pair_poll(&p, 0, done, 7), k;
+
+		for (k = 0; k < got; k++, i++)
+			assert_int_equal(done[k].cookie, i);
+	}
+	/* a key that is wrong breaks the endpoint: all that is open ends, once */
+	for (i = 0; i < 5; i++)
+		assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours, 1, (uintptr_t)theirs,
+						 i == 2 ? 77 : mr[1].rkey, i),
+				0);
+	p.w.hold_acks = true;
+	n = pair_poll(&p, 0, done, 80);
+	assert_int_equal(n, 6);
+	for (i = 0; i < n; i++)
+		assert_int_equal(done[i].status, -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours, 1, 0, 0, 4), -ECONNRESET);
+	crpc_rdma_mr_dereg(p.dev[0], &mr[0]);
+	crpc_rdma_mr_dereg(p.dev[1], &mr[1]);
+	pair_fini(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(one_way_traffic_in_a_tiny_ring),
+			cmocka_unit_test(news_goes_the_way_of_the_mode),
+			cmocka_unit_test(both_ends_must_have_the_same_modes),
+			cmocka_unit_test(batch_in_memory_counts_when_it_is_whole),
+			cmocka_unit_test(lies_in_memory_close_the_endpoint),
+			cmocka_unit_test(held_replies_go_when_there_is_no_more_to_wait_for),
+			cmocka_unit_test(gets_and_puts_complete_in_order),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
