@@ -406,6 +406,7 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.qp_addr = crpc_mlx5_qp_addr,
 	.qp_connect = crpc_mlx5_qp_connect,
 	.list = dev_list,
+	.dump = crpc_mlx5_dump,
 };
 
 CRPC_RDMA_DRIVER(mlx5, mlx5_ops)

@@ -252,6 +252,8 @@ int crpc_mlx5_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], struct crpc_mlx5
 /** The send WQE whose first block is @p idx, in the ring of @p bb_count blocks at @p ring. */
 size_t crpc_mlx5_wqe_text(
 	const void *ring, uint32_t bb_count, uint32_t idx, char *text, size_t len);
+/** The state of the completion queue and of every queue pair, with its newest WQE. */
+void crpc_mlx5_dump(const struct crpc_rdma *dev, FILE *out);
 size_t crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *text, size_t len);
 
 #endif

@@ -171,3 +171,46 @@ crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *buf, size_t len)
 		put(&t, " bytes %u", be32toh(cqe->byte_cnt));
 	return t.used;
 }
+
+/* One queue pair: what the device was given, what came back, and the newest WQE in words. */
+static void
+qp_dump(const struct crpc_mlx5_qp *qp, FILE *out)
+{
+	static const char *const states[] = {"idle", "ready", "error"};
+	const struct crpc_mlx5_sq *sq = &qp->sq;
+	const struct crpc_mlx5_sent *sent;
+	char text[256];
+	uint32_t i;
+
+	fprintf(out,
+		"qp 0x%x (id %u): %s; send: posted %u, retired %u, reported %u of depth %u, blocks "
+		"to %u of %u, %u since a signal; receive: handed out %u\n",
+		qp->qpn, qp->base.id, states[qp->state], sq->posted, sq->retired, sq->reported,
+		sq->depth, sq->pi, sq->bb_mask + 1, sq->unsignalled, qp->rq.posted);
+	/* the newest one starts at most CRPC_MLX5_WQEBB_MAX blocks back */
+	for (i = 1; i <= CRPC_MLX5_WQEBB_MAX && sq->posted != 0; i++) {
+		sent = &sq->sent[(sq->pi - i) & sq->bb_mask];
+		if (sent->seq != sq->posted - 1)
+			continue;
+		crpc_mlx5_wqe_text(
+			sq->buf, sq->bb_mask + 1, (sq->pi - i) & sq->bb_mask, text, sizeof(text));
+		fprintf(out, "  newest: %s\n", text);
+		return;
+	}
+}
+
+void
+crpc_mlx5_dump(const struct crpc_rdma *base, FILE *out)
+{
+	const struct crpc_mlx5_dev_ctl *dev = (const struct crpc_mlx5_dev_ctl *)(const void *)base;
+	const struct crpc_mlx5_qp_ctl *qp;
+
+	fprintf(out,
+		"cq: %u read, %u entries, %u of %u set aside; %" PRIu64 " doorbells, %" PRIu64
+		" WQEs, %" PRIu64 " polls, %" PRIu64 " of them empty\n",
+		dev->dp.cq.ci, dev->dp.cq.mask + 1, dev->cq_used, dev->cq_depth,
+		dev->dp.stats.doorbells, dev->dp.stats.wqes, dev->dp.stats.polls,
+		dev->dp.stats.empty_polls);
+	for (qp = dev->qps; qp != NULL; qp = qp->next)
+		qp_dump(&qp->dp, out);
+}

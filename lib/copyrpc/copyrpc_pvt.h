@@ -70,8 +70,8 @@ struct call_slot {
 		uint64_t cookie;
 		struct call_slot *next; /**< Free list. */
 	};
-	uint64_t call_ns; /**< When it was made; SLOT_*. */
 	struct call_kind kind;
+	uint64_t call_ns; /**< When it was made; SLOT_*. */
 	uint32_t id;    /**< Generation and slot index, which is never 0. */
 	uint32_t large; /**< CALL_LARGE_*: the areas that it has taken. */
 };
@@ -203,7 +203,9 @@ struct crpc_copyrpc_ep {
 	uint32_t id_step; /**< From one generation of a slot's ids to the next: the slots. */
 	uint32_t max_msg; /**< Of both ends, the smaller one. */
 	struct room resv;
-	uint32_t open; /**< Open slots. */
+	uint32_t calls; /**< Accepted, running free; those that have ended; those in the stats. */
+	uint32_t ended;
+	uint32_t counted;
 	uint16_t id;
 	uint32_t hold; /**< Part of resv: completions that the user may read until the next poll. */
 	uint32_t flags;
@@ -271,8 +273,12 @@ struct ep_list {
 	uint32_t n;
 };
 
+struct copyrpc_tel;
+
 struct crpc_copyrpc {
 	struct crpc_rdma *dev;
+	_Atomic uint32_t *tel_state; /**< 0: telemetry asks nothing. */
+	struct copyrpc_tel *tel;
 	struct crpc_copyrpc_conf conf;
 	uint32_t inline_max;
 	uint32_t slot_mask;
@@ -331,6 +337,7 @@ copyrpc_owner_check(struct crpc_copyrpc *ctx)
  */
 #define TOKEN_EP_BITS 12
 #define TOKEN_EP_MASK ((1u << TOKEN_EP_BITS) - 1)
+#define TOKEN_SERIALS (UINT64_C(1) << (63 - TOKEN_EP_BITS))
 _Static_assert(CRPC_COPYRPC_EPS_MAX == 1 << TOKEN_EP_BITS, "any index of a token is in the table");
 
 static inline uint64_t
@@ -464,6 +471,20 @@ ep_mark_ready(struct crpc_copyrpc_ep *ep)
 	ctx->ready.tail = ep->id;
 }
 
+static inline uint32_t
+ep_open(const struct crpc_copyrpc_ep *ep)
+{
+	return ep->calls - ep->ended;
+}
+
+/** Count the calls made since last time: once per batch, not per call. */
+static inline void
+ep_count_calls(struct crpc_copyrpc_ep *ep)
+{
+	ep->ctx->stats.calls += ep->calls - ep->counted;
+	ep->counted = ep->calls;
+}
+
 /**
  * Give a slot, open or expired, back. Its reservation is the caller's to give back. From now on no
  * response fits: the id is that of the next call, and no response is taken for a free slot.
@@ -504,6 +525,13 @@ uint32_t __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
 uint16_t __crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n);
 uint16_t __crpc_copyrpc_sweep(
 	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
+
+/* crpc_copyrpc_tel.c */
+
+int __crpc_copyrpc_tel_open(struct crpc_copyrpc *ctx);
+void __crpc_copyrpc_tel_close(struct crpc_copyrpc *ctx);
+/** Answer what telemetry asks. */
+void __crpc_copyrpc_tel_answer(struct crpc_copyrpc *ctx);
 
 /* crpc_copyrpc_onesided.c */
 

@@ -97,11 +97,18 @@ crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
 	ctx->inline_max = (uint32_t)crpc_min(info.inline_max, INLINE_MAX);
 	/* slot 0 is not used, so no id is 0: that is one-way */
 	ctx->slot_mask = 2 * full.max_inflight - 1;
-	if (__crpc_copyrpc_nobody_init(ctx) != 0) {
-		free(ctx);
-		return NULL;
-	}
+	if (__crpc_copyrpc_nobody_init(ctx) != 0)
+		goto err_ctx;
+	if (__crpc_copyrpc_tel_open(ctx) != 0)
+		goto err_nobody;
 	return ctx;
+err_nobody:
+	free(ctx->nobody->reqs);
+	free(ctx->nobody);
+err_ctx:
+	free(ctx);
+	errno = ENOMEM;
+	return NULL;
 }
 
 void
@@ -111,6 +118,7 @@ crpc_copyrpc_free(struct crpc_copyrpc *ctx)
 
 	if (ctx == NULL)
 		return;
+	__crpc_copyrpc_tel_close(ctx);
 	for (i = 0; i < ctx->conf.max_eps; i++)
 		crpc_copyrpc_ep_free(ctx->eps[i]);
 	free(ctx->nobody->reqs);

@@ -55,6 +55,9 @@
  * Nothing here allocates or makes a system call but the functions of the control path (create,
  * free, ep_create, ep_connect, ep_free, dump, check).
  *
+ * A program with an EAL also has telemetry: /crpc/copyrpc/list, stats, latency, endpoints,
+ * endpoint. The handlers ask, and poll() answers, so they need a context that is polled.
+ *
  * Sources: batches moved by one WRITE WITH IMMEDIATE into the peer's ring, with flow control in
  * their heads, are the design of copyrpc (github.com/namachan10777/copyrpc); the clocking by
  * completions is the self-clocking of V. Jacobson, Congestion Avoidance and Control, SIGCOMM 1988.
@@ -163,7 +166,7 @@ struct crpc_copyrpc_conf {
 
 /** Counters of a context since create or the last crpc_copyrpc_stats_reset(). */
 struct crpc_copyrpc_stats {
-	uint64_t calls;             /**< Calls accepted. */
+	uint64_t calls;             /**< Calls accepted, counted when their batch goes. */
 	uint64_t sends;             /**< One-way requests accepted. */
 	uint64_t completions;       /**< Calls completed, errors included. */
 	uint64_t timeouts;          /**< Of these: -ETIMEDOUT. */
@@ -559,12 +562,48 @@ void crpc_copyrpc_stats_reset(struct crpc_copyrpc *ctx);
 
 /**
  * Write the state of all endpoints as text: positions of every lane, windows, reservations, open
- * calls.
+ * calls; and of the device's queues (crpc_rdma_dump()).
  *
  * @return
  *   0, or -EIO if a write failed.
  */
 int crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out);
+
+/** Where an endpoint stands, in bytes since its lanes began; see crpc_copyrpc_ep_positions(). */
+struct crpc_copyrpc_positions {
+	uint64_t requests_queued;           /**< End of the requests that were queued. */
+	uint64_t requests_sent;             /**< Of these, given to the device. */
+	uint64_t requests_released_by_peer; /**< Of these, known to be released. */
+	uint64_t responses_sent;
+	uint64_t requests_arrived;
+	uint64_t requests_released; /**< Of these, ended by the application. */
+	uint64_t released_told;     /**< Of these, told to the peer. */
+	uint64_t responses_arrived;
+	uint64_t reply_room_reserved; /**< Bytes of our response ring that open calls may need. */
+	uint64_t reply_room_owed;     /**< Bytes of the peer's that open requests may need. */
+};
+
+/** Fill in where an endpoint stands. */
+void crpc_copyrpc_ep_positions(
+	const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_positions *positions);
+
+/**
+ * Compare both ends of a connection at rest, when nothing is queued, under way or open: what one
+ * has sent the other has received, and all room that was used is known to be free again. So no
+ * credit has leaked. Under FLOW_READ the sender knows of free room only when it needs it; that part
+ * is then only compared for order.
+ *
+ * @param ours
+ *   Of one end.
+ * @param theirs
+ *   Of the other end, at the same time; for instance as the reply to a call before.
+ * @param flow
+ *   The flow mode of both.
+ * @return
+ *   0, or -EFAULT; the log names what differs, expected and found.
+ */
+int crpc_copyrpc_positions_match(const struct crpc_copyrpc_positions *ours,
+		const struct crpc_copyrpc_positions *theirs, enum crpc_copyrpc_flow flow);
 
 /**
  * Audit the invariants that hold between any two calls: positions in order, windows within the

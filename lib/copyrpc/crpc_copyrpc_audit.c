@@ -39,7 +39,7 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 		used++;
 		sum += ep_worst(ep, slot->kind.resp_max);
 	}
-	if (!rule(ep, "open calls", open, ep->open))
+	if (!rule(ep, "open calls", open, ep_open(ep)))
 		return false;
 	if (ep->err != -ENOTCONN &&
 			(!rule_most(ep, "room left for replies", ep->ring_size, ep->resv.left) ||
@@ -130,10 +130,10 @@ static bool
 rest_check(const struct crpc_copyrpc_ep *ep)
 {
 	if (ep->err != 0)
-		return rule(ep, "open calls at rest", 0, ep->open);
+		return rule(ep, "open calls at rest", 0, ep_open(ep));
 	return rule(ep, "pending at rest", 0, ep_pending(ep)) &&
 	       rule(ep, "flushes outstanding at rest", 0, ep_outstanding(ep)) &&
-	       rule(ep, "open calls at rest", 0, ep->open) &&
+	       rule(ep, "open calls at rest", 0, ep_open(ep)) &&
 	       rule(ep, "open requests at rest", ep->req_tail, ep->req_head) &&
 	       rule(ep, "released at rest", ep->rx_pos[WIRE_REQ], ep->released) &&
 	       rule(ep, "told at rest", ep->released, ep->told) &&
@@ -193,6 +193,64 @@ crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
 			EP_BROKEN, "broken");
 }
 
+void
+crpc_copyrpc_ep_positions(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_positions *p)
+{
+	bool connected = ep->err != -ENOTCONN;
+
+	*p = (struct crpc_copyrpc_positions){
+		.requests_queued = lane_prod(&ep->tx[WIRE_REQ]),
+		.requests_sent = ep->tx[WIRE_REQ].sent,
+		.requests_released_by_peer = ep->peer_released,
+		.responses_sent = ep->tx[WIRE_RESP].sent,
+		.requests_arrived = ep->rx_pos[WIRE_REQ],
+		.requests_released = ep->released,
+		.released_told = ep->told,
+		.responses_arrived = ep->rx_pos[WIRE_RESP],
+		.reply_room_reserved =
+			connected ? room_sum(&ep->resv, ep->ring_size) - ep->hold : 0,
+		.reply_room_owed = connected ? room_sum(&ep->owed, ep->ring_size) : 0,
+	};
+}
+
+/* One rule of a pair. */
+static bool
+pair_rule(const char *name, uint64_t expected, uint64_t found)
+{
+	if (expected == found)
+		return true;
+	crpc_err("audit of both ends: %s: expected %" PRIu64 ", found %" PRIu64, name, expected,
+			found);
+	return false;
+}
+
+/* What one end sent is what the other one has, and its room is back. */
+static bool
+half_match(const struct crpc_copyrpc_positions *a, const struct crpc_copyrpc_positions *b,
+		enum crpc_copyrpc_flow flow)
+{
+	return pair_rule("requests queued and sent", a->requests_queued, a->requests_sent) &&
+		pair_rule("requests sent and arrived", a->requests_sent, b->requests_arrived) &&
+		pair_rule("requests arrived and released", b->requests_arrived,
+			b->requests_released) &&
+		pair_rule("requests released and told", b->requests_released, b->released_told) &&
+		(flow == CRPC_COPYRPC_FLOW_READ
+				? pair_rule("order of released and known", 1,
+					  b->requests_released >= a->requests_released_by_peer)
+				: pair_rule("requests released and known", b->requests_released,
+					  a->requests_released_by_peer)) &&
+		pair_rule("responses sent and arrived", a->responses_sent, b->responses_arrived) &&
+		pair_rule("reply room reserved", 0, a->reply_room_reserved) &&
+		pair_rule("reply room owed", 0, a->reply_room_owed);
+}
+
+int
+crpc_copyrpc_positions_match(const struct crpc_copyrpc_positions *ours,
+		const struct crpc_copyrpc_positions *theirs, enum crpc_copyrpc_flow flow)
+{
+	return half_match(ours, theirs, flow) && half_match(theirs, ours, flow) ? 0 : -EFAULT;
+}
+
 int
 crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
 {
@@ -206,7 +264,7 @@ crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
 		if (ep == NULL)
 			continue;
 		fprintf(out, "endpoint %u: peer %u, status %d, epoch %u, ring %u, open calls %u\n",
-				ep->id, ep->user_id, ep->err, ep->epoch, ep->ring_size, ep->open);
+			ep->id, ep->user_id, ep->err, ep->epoch, ep->ring_size, ep_open(ep));
 		fprintf(out,
 			"  send requests: released by peer %" PRIu64 ", sent %" PRIu64
 			", queued to %" PRIu64 " in %u batches\n",
@@ -228,7 +286,13 @@ crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
 				"; reserved %u bytes, largest %" PRIu64 "\n",
 				ep->rx_pos[WIRE_RESP], room_sum(&ep->resv, ep->ring_size),
 				ep->resv.max);
-		fprintf(out, "  flushes outstanding %u\n", ep_outstanding(ep));
+		fprintf(out,
+				"  flushes outstanding %u, gets and puts open %u, flow %u%s, large "
+				"areas taken %u by calls, %u by requests\n",
+				ep_outstanding(ep), ep->op_tail - ep->op_head, ep->flow,
+				ep->memory ? ", arrivals in memory" : "", ep->large.taken,
+				ep->large.served);
 	}
+	crpc_rdma_dump(ctx->dev, out);
 	return ferror(out) ? -EIO : 0;
 }

@@ -66,8 +66,7 @@ slot_take(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
 	slot->cookie = cookie;
 	slot->call_ns = now_ns;
 	slot->kind = ep->kind;
-	ep->open++;
-	ep->ctx->stats.calls++;
+	ep->calls++;
 	return slot;
 }
 

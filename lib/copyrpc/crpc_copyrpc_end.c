@@ -29,7 +29,7 @@ __crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uin
 					return k;
 				done[k++] = (struct crpc_done){
 						.cookie = slot->cookie, .status = -ECONNRESET};
-				ep->open--;
+				ep->ended++;
 				ctx->stats.completions++;
 				ctx->stats.resets++;
 			} else if (slot->call_ns == SLOT_FREE) {
@@ -67,7 +67,7 @@ sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct cr
 		slot->call_ns = SLOT_EXPIRED;
 		done[(*filled)++] = (struct crpc_done){.cookie = slot->cookie,
 				.status = canceled ? -ECANCELED : -ETIMEDOUT};
-		ep->open--;
+		ep->ended++;
 		ctx->stats.completions++;
 		ctx->stats.timeouts += !canceled;
 		ctx->stats.cancels += canceled;
@@ -98,7 +98,7 @@ __crpc_copyrpc_sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done
 		if (budget == 0 || k == n)
 			return k;
 		ep = ctx->eps[ctx->sweep_ep];
-		if (ep != NULL && ep->open != 0 && ep->err == 0) {
+		if (ep != NULL && ep_open(ep) != 0 && ep->err == 0) {
 			seen = sweep_ep(ep, now_ns, budget, done, n, &k);
 			budget -= seen;
 			if (ctx->sweep_slot <= ctx->conf.max_inflight)

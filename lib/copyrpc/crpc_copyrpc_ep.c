@@ -324,6 +324,7 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	ctx = ep->ctx;
 	crpc_rdma_qp_free(ep->qp);
 	ep_detach(ep);
+	ep_count_calls(ep);
 	ctx->serial[ep->id] = ep->req_tail;
 	ctx->eps[ep->id] = NULL;
 	ctx->by_token[ep->id] = ctx->nobody;
@@ -345,7 +346,7 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 		return 0;
 	if (ep->err == 0)
 		return -EISCONN;
-	if (ep->open != 0 || (ep->flags & EP_BROKEN))
+	if (ep_open(ep) != 0 || (ep->flags & EP_BROKEN))
 		return -EBUSY;
 	/* first the old one goes: then nobody writes into our rings any more */
 	crpc_rdma_qp_free(ep->qp);
@@ -490,6 +491,7 @@ __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err)
 
 	ep->err = err;
 	ctx->stats.ep_errors++;
+	ep_count_calls(ep);
 	if (ep->flags & EP_MEMORY) {
 		memory_remove(ep);
 		ep->flags &= ~EP_MEMORY;
@@ -546,5 +548,5 @@ crpc_copyrpc_ep_user_id(const struct crpc_copyrpc_ep *ep)
 uint32_t
 crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep)
 {
-	return ep->open;
+	return ep_open(ep);
 }

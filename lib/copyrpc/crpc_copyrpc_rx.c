@@ -465,11 +465,11 @@ responses_parse(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *don
 	const uint8_t *ring = ep->rx[WIRE_RESP], *p = ring + ctx->cur_off, *next;
 	const uint8_t *end = ring + ctx->cur_end;
 	uint32_t left = ctx->cur_left, mask = ctx->slot_mask, chunk;
-	struct call_slot *slots = ep->slots;
+	struct call_slot *slots = ep->slots, *free = ep->free;
 	struct crpc_done *d = done;
 	struct run run = {.w1 = RUN_NONE, .first = done};
 	struct call_slot *slot;
-	uint64_t w0, w1;
+	uint64_t w0, w1, len;
 	int rc;
 
 again:
@@ -491,7 +491,9 @@ again:
 						w0 >> 32);
 				goto out;
 			}
+			ep->free = free;
 			rc = response_check(ep, slot, w0, w1, &run, now_ns, d);
+			free = ep->free;
 			if (rc < 0)
 				goto out;
 			if (rc == 0)
@@ -499,17 +501,22 @@ again:
 			if (rc == 2)
 				goto ended;
 		}
-		w0 >>= 32;
+		len = w0 >> 32;
 		d->cookie = slot->cookie;
 		d->data = p + sizeof(struct wire_msg);
-		memcpy(&d->len, &w0, sizeof(w0)); /* and status 0 */
+		memcpy(&d->len, &len, sizeof(len)); /* and status 0 */
 ended:
 		d++;
-		slot_free(ep, slot);
+		/* slot_free() */
+		slot->call_ns = SLOT_FREE;
+		slot->id = (uint32_t)w0 + mask + 1;
+		slot->next = free;
+		free = slot;
 	}
 	if (crpc_unlikely(left != 0 && d != done + n))
 		goto again; /* some were dropped */
 out:
+	ep->free = free;
 	run_end(ctx, &run, now_ns, d);
 	if (ep->hold == 0 && run.hold != 0)
 		ctx->held[ctx->nheld++] = ep->id;
@@ -538,7 +545,7 @@ responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done
 	uint16_t k;
 
 	k = responses_parse(ctx, now_ns, done, n);
-	ep->open -= k;
+	ep->ended += k;
 	ctx->stats.completions += k;
 	return k;
 }
@@ -662,6 +669,8 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
 		k += __crpc_copyrpc_sweep(ctx, now_ns, done + k, n - k);
 	if (ctx->dirty.n != 0)
 		__crpc_copyrpc_flush(ctx, now_ns);
+	if (crpc_unlikely(crpc_load_relaxed(ctx->tel_state) != 0))
+		__crpc_copyrpc_tel_answer(ctx);
 	return k;
 }
 
@@ -693,7 +702,7 @@ recv_ep(struct crpc_copyrpc_ep *ep, struct crpc_req *req, uint16_t n)
 		req->peer = peer;
 		entry->token = token;
 		entry = entry == last ? ep->reqs : entry + 1;
-		token = (token + (1u << TOKEN_EP_BITS)) & INT64_MAX;
+		token += 1u << TOKEN_EP_BITS; /* the caller stops before it wraps */
 	}
 	ep->req_next += n;
 	ep->turn += n;
@@ -711,6 +720,7 @@ crpc_copyrpc_recv(struct crpc_copyrpc *ctx, struct crpc_req *req, uint16_t n)
 	while (ctx->ready.n != 0 && k < n) {
 		ep = ctx->eps[ctx->ready.head];
 		most = crpc_min(RECV_TURN - ep->turn, ep->req_tail - ep->req_next);
+		most = crpc_min(most, TOKEN_SERIALS - (ep->req_next & (TOKEN_SERIALS - 1)));
 		k += recv_ep(ep, req + k, (uint16_t)crpc_min(most, (uint64_t)n - k));
 		if (ep->turn == RECV_TURN || ep->req_next == ep->req_tail)
 			ready_next(ctx, ep);

@@ -239,6 +239,7 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	if (lane->npend == 1)
 		lane->next += ep->trailer;
 	if (which == WIRE_REQ) {
+		ep_count_calls(ep);
 		ep->batch_sent++;
 		ep->batch_ns[ep->batch_sent & (BATCH_TIMES - 1)] = now_ns;
 	} else {

@@ -162,6 +162,15 @@ crpc_rdma_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats)
 }
 
 int
+crpc_rdma_dump(const struct crpc_rdma *dev, FILE *out)
+{
+	if (dev->ops->dump == NULL)
+		return -EOPNOTSUPP;
+	dev->ops->dump(dev, out);
+	return ferror(out) ? -EIO : 0;
+}
+
+int
 crpc_rdma_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
 {
 	if (dev == NULL || mr == NULL || addr == NULL || len == 0 ||

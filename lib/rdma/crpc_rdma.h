@@ -35,6 +35,7 @@
  */
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "crpc_util.h"
 
@@ -166,6 +167,15 @@ struct crpc_rdma *crpc_rdma_open(const struct crpc_rdma_conf *conf);
 
 /** Close a device whose QPs and regions are all freed. NULL is allowed. */
 void crpc_rdma_close(struct crpc_rdma *dev);
+
+/**
+ * Write the state of every queue of a device as text: the completion queue, and of each queue pair
+ * what was posted, retired and handed to the device. For a look at a program that stands still.
+ *
+ * @return
+ *   0, -EOPNOTSUPP (the driver has none), -EIO (a write failed).
+ */
+int crpc_rdma_dump(const struct crpc_rdma *dev, FILE *out);
 
 /** Describe an open device. */
 void crpc_rdma_info_get(const struct crpc_rdma *dev, struct crpc_rdma_info *info);

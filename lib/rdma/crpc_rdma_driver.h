@@ -13,8 +13,8 @@
 #include "crpc_rdma.h"
 
 /**
- * The operations of one driver; every slot but list is set. Arguments were checked by lib/rdma, and
- * zero fields of the configurations have been given their defaults.
+ * The operations of one driver; every slot but list and dump is set. Arguments were checked by
+ * lib/rdma, and zero fields of the configurations have been given their defaults.
  */
 struct crpc_rdma_ops {
 	const char *name;
@@ -35,6 +35,8 @@ struct crpc_rdma_ops {
 	/** Write the names of the devices that are there, with blanks between them, for the error
 	 *  text of an open that found none. May be NULL. */
 	void (*list)(char *buf, size_t len);
+	/** Write the state of all queues. May be NULL. */
+	void (*dump)(const struct crpc_rdma *dev, FILE *out);
 };
 
 /** One registered driver. */
