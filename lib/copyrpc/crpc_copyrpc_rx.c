@@ -213,13 +213,13 @@ requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint32_
 	}
 	if (!asked_end(ep, &asked, req))
 		return;
+	(req == ep->reqs ? last : req - 1)->end = (uint32_t)behind; /* with the seal */
 	if (crpc_unlikely(ep->large.arrived != 0)) {
 		req = &ep->reqs[ep->large.req_at[WIRE_REQ] & mask];
 		req->data = __crpc_copyrpc_large_area(ep, LARGE_RX_REQ);
 		req->len = ep->large.arrived;
 		ep->large.arrived = 0;
 	}
-	(req == ep->reqs ? last : req - 1)->end = (uint32_t)behind;
 	ep->rx_pos[WIRE_REQ] = behind;
 	ep->req_tail = number + head->count;
 	ep->ctx->stats.requests += head->count;
@@ -457,6 +457,22 @@ response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, 
 	return status == 0 && !large ? 1 : 2;
 }
 
+/* The current batch is read up to p; or it is at its end, which p then must be too. */
+static void
+cur_advance(struct crpc_copyrpc *ctx, const uint8_t *p, uint32_t left, const uint8_t *end)
+{
+	struct crpc_copyrpc_ep *ep = ctx->cur;
+
+	ctx->cur_off = (uint32_t)(p - ep->rx[WIRE_RESP]);
+	ctx->cur_left = left;
+	if (left != 0)
+		return;
+	ctx->cur = NULL;
+	if (crpc_unlikely(p != end))
+		__crpc_copyrpc_ep_lie(
+			ep, "bytes behind the last message", 0, (uint64_t)(end - p));
+}
+
 /* The messages of the current batch, until it ends or done[] is full. */
 static crpc_noinline uint16_t
 responses_parse(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
@@ -521,16 +537,8 @@ out:
 	if (ep->hold == 0 && run.hold != 0)
 		ctx->held[ctx->nheld++] = ep->id;
 	ep->hold += run.hold;
-	if (crpc_unlikely(ep->err != 0))
-		return (uint16_t)(d - done); /* it broke: there is no current batch any more */
-	ctx->cur_off = (uint32_t)(p - ring);
-	ctx->cur_left = left;
-	if (left == 0) {
-		ctx->cur = NULL;
-		if (crpc_unlikely(p != end))
-			__crpc_copyrpc_ep_lie(ep, "bytes behind the last message", 0,
-					(uint64_t)(end - p));
-	}
+	if (crpc_likely(ep->err == 0)) /* if it broke, there is no current batch any more */
+		cur_advance(ctx, p, left, end);
 	return (uint16_t)(d - done);
 }
 

@@ -112,19 +112,21 @@ round_trip(struct pair *p, uint8_t *buf[2], uint32_t len, uint32_t reply, bool i
 	assert_int_equal(crpc_copyrpc_check(p->ctx[1], false), 0);
 }
 
-/* Sizes around each limit, both ways, under every flush policy. */
+/* Sizes around each limit, both ways, under every flush policy, with either kind of arrival. */
 static void
 every_size_goes_there_and_back(void **state)
 {
 	static const uint32_t sizes[] = {
 			0, MSG, MSG + 1, 65535, 65536, 65537, 4 * 65536 + 1, LARGE - 1, LARGE};
 	struct crpc_copyrpc_conf c = conf;
+	struct crpc_copyrpc_ep_conf mode = {0};
 	uint8_t *buf[2] = {malloc(LARGE + 1), malloc(LARGE + 1)};
 	struct pair p;
 	size_t i, k;
 
-	for (c.flush = CRPC_COPYRPC_CLOCKED; c.flush <= CRPC_COPYRPC_DEFERRED; c.flush++) {
-		pair_init2(&p, &c, &c, 1, c.flush + 1);
+	for (c.flush = CRPC_COPYRPC_CLOCKED; c.flush <= CRPC_COPYRPC_HOLD; c.flush++) {
+		mode.arrival = c.flush % 2 ? CRPC_COPYRPC_IMM : CRPC_COPYRPC_MEMORY;
+		pair_init3(&p, &c, &c, 1, c.flush + 1, mode);
 		for (i = 0; i < CRPC_DIM(sizes); i++)
 			for (k = 0; k < CRPC_DIM(sizes); k++)
 				round_trip(&p, buf, sizes[i], sizes[k], (i + k) % 2 != 0);

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * copyrpc on a device and its driver: two contexts of one process, in every mode, with large
+ * messages, gets and puts, a queue pair that breaks and a connection that comes back. Any RDMA
+ * device will do; the tests start it on the software one. Without a device it is skipped.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_clock.h"
+#include "crpc_copyrpc.h"
+#include "crpc_log.h"
+
+#define LARGE   (1u << 20)
+#define WAIT_NS UINT64_C(20000000000)
+
+struct end {
+	struct crpc_rdma *dev;
+	struct crpc_copyrpc *ctx;
+	struct crpc_copyrpc_ep *ep;
+};
+
+static struct end end[2];
+
+static void
+connect_ends(void)
+{
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		crpc_copyrpc_ep_addr(end[i].ep, addr[i]);
+	for (i = 0; i < 2; i++) {
+		if (crpc_copyrpc_ep_connect(end[i].ep, addr[!i]) != 0)
+			fail_msg("%s", crpc_log_last());
+	}
+}
+
+static void
+make(const struct crpc_copyrpc_ep_conf *mode)
+{
+	struct crpc_rdma_conf rdma = {.gid_index = -1};
+	struct crpc_copyrpc_conf conf = {
+			.ring_size = 16384, .max_large = LARGE, .timeout_ns = WAIT_NS};
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		end[i].dev = crpc_rdma_open(&rdma);
+		if (end[i].dev == NULL)
+			fail_msg("%s", crpc_log_last());
+		conf.dev = end[i].dev;
+		end[i].ctx = crpc_copyrpc_create(&conf);
+		assert_non_null(end[i].ctx);
+		end[i].ep = crpc_copyrpc_ep_create_as(end[i].ctx, (uint32_t)i, mode);
+		assert_non_null(end[i].ep);
+	}
+	connect_ends();
+}
+
+static void
+unmake(void)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		crpc_copyrpc_free(end[i].ctx);
+		crpc_rdma_close(end[i].dev);
+	}
+}
+
+/* Both ends go on, the server echoes. Returns completions of the client. */
+static uint16_t
+turn(struct crpc_done *done, uint16_t n)
+{
+	uint64_t now = crpc_clock_ns();
+	struct crpc_done none[4];
+	struct crpc_req req[16];
+	uint16_t k;
+	int rc;
+
+	assert_int_equal(crpc_copyrpc_poll(end[1].ctx, now, none, 4), 0);
+	k = crpc_copyrpc_recv(end[1].ctx, req, 16);
+	while (k-- != 0) {
+		rc = crpc_copyrpc_reply(end[1].ctx, now, req[k].token, req[k].data, req[k].len);
+		if (rc != 0 && crpc_copyrpc_ep_status(end[1].ep) == 0)
+			fail_msg("reply: %d", rc);
+	}
+	crpc_copyrpc_flush(end[1].ctx, now);
+	return crpc_copyrpc_poll(end[0].ctx, now, done, n);
+}
+
+/* Calls of many sizes, several open at a time, all echoed. */
+static void
+echo(uint32_t calls, uint32_t len_max)
+{
+	static uint8_t buf[LARGE];
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	uint32_t made = 0, ended = 0, len, i;
+	struct crpc_done done[16];
+	uint16_t n;
+
+	for (i = 0; i < sizeof(buf); i++)
+		buf[i] = (uint8_t)(i * 31 + (i >> 8));
+	while (ended < calls) {
+		assert_true(crpc_clock_ns() < until);
+		len = (uint32_t)((uint64_t)made * 7919 % (len_max + 1));
+		if (made < calls && crpc_copyrpc_call(end[0].ep, crpc_clock_ns(), buf, len, len,
+						    len) == 0)
+			made++;
+		n = turn(done, 16);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(done[i].status, 0);
+			assert_int_equal(done[i].len, done[i].cookie);
+			assert_memory_equal(done[i].data, buf, done[i].len);
+		}
+		ended += n;
+	}
+}
+
+/* Nothing is open and nothing has leaked: both ends' positions say the same. */
+static void
+at_rest(enum crpc_copyrpc_flow flow)
+{
+	struct crpc_copyrpc_positions pos[2];
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	struct crpc_done done[4];
+	int i;
+
+	do {
+		assert_int_equal(turn(done, 4), 0);
+		if (crpc_copyrpc_check(end[0].ctx, true) == 0 &&
+				crpc_copyrpc_check(end[1].ctx, true) == 0)
+			break;
+	} while (crpc_clock_ns() < until);
+	for (i = 0; i < 2; i++)
+		crpc_copyrpc_ep_positions(end[i].ep, &pos[i]);
+	if (crpc_copyrpc_positions_match(&pos[0], &pos[1], flow) != 0)
+		fail_msg("%s", crpc_log_last());
+}
+
+static void
+every_mode_echoes_every_size(void **state)
+{
+	struct crpc_copyrpc_ep_conf mode;
+	uint32_t flow, arrival;
+
+	for (flow = CRPC_COPYRPC_FLOW_WINDOW; flow <= CRPC_COPYRPC_FLOW_NOTIFY; flow++) {
+		for (arrival = CRPC_COPYRPC_IMM; arrival <= CRPC_COPYRPC_MEMORY; arrival++) {
+			mode = (struct crpc_copyrpc_ep_conf){flow, arrival};
+			make(&mode);
+			echo(2000, 300);
+			echo(300, 4096);
+			echo(10, LARGE);
+			at_rest(mode.flow);
+			unmake();
+		}
+	}
+}
+
+/* Memory of the peer, read and written beside calls; a wrong key breaks, and both come back. */
+static void
+broken_connection_comes_back(void **state)
+{
+	static uint8_t ours[8192], theirs[8192];
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	struct crpc_rdma_mr mr[2];
+	struct crpc_done done[16];
+	uint32_t life, got, i;
+	char *text;
+	size_t len;
+	FILE *out;
+
+	make(&(struct crpc_copyrpc_ep_conf){0});
+	assert_int_equal(crpc_rdma_mr_reg(end[0].dev, ours, sizeof(ours), &mr[0]), 0);
+	assert_int_equal(crpc_rdma_mr_reg(end[1].dev, theirs, sizeof(theirs), &mr[1]), 0);
+	for (life = 1; life <= 3; life++) {
+		memset(ours, (int)life, sizeof(ours));
+		assert_int_equal(crpc_copyrpc_put(end[0].ep, &mr[0], ours, 5000,
+						 (uintptr_t)theirs + 100, mr[1].rkey, 1),
+				0);
+		assert_int_equal(crpc_copyrpc_get(end[0].ep, &mr[0], ours + 6000, 2000,
+						 (uintptr_t)theirs + 100, mr[1].rkey, 2),
+				0);
+		for (got = 0; got < 2 && crpc_clock_ns() < until; got++) {
+			while (turn(done, 1) == 0)
+				assert_true(crpc_clock_ns() < until);
+			assert_int_equal(done[0].status, 0);
+			assert_int_equal(done[0].cookie, got + 1);
+		}
+		assert_memory_equal(theirs + 100, ours, 5000);
+		echo(100, 200);
+		for (i = 0; i < 5; i++)
+			assert_int_equal(
+				crpc_copyrpc_call(end[0].ep, crpc_clock_ns(), "x", 1, 1, 9), 0);
+		assert_int_equal(crpc_copyrpc_put(end[0].ep, &mr[0], ours, 1, (uintptr_t)theirs,
+						 mr[1].rkey + 0x100, 9),
+				0);
+		while (crpc_copyrpc_ep_status(end[0].ep) == 0 ||
+				crpc_copyrpc_ep_open_calls(end[0].ep) != 0) {
+			assert_true(crpc_clock_ns() < until);
+			turn(done, 16);
+		}
+		turn(done, 16);
+		crpc_copyrpc_ep_shutdown(end[1].ep);
+		turn(done, 16);
+		assert_int_equal(crpc_copyrpc_ep_reset(end[0].ep), 0);
+		assert_int_equal(crpc_copyrpc_ep_reset(end[1].ep), 0);
+		connect_ends();
+	}
+	echo(500, 300);
+	at_rest(CRPC_COPYRPC_FLOW_WINDOW);
+	out = open_memstream(&text, &len);
+	assert_int_equal(crpc_copyrpc_dump(end[0].ctx, out), 0);
+	fclose(out);
+	assert_non_null(strstr(text, "cq: "));
+	assert_non_null(strstr(text, "ready; send: posted"));
+	free(text);
+	crpc_rdma_mr_dereg(end[0].dev, &mr[0]);
+	crpc_rdma_mr_dereg(end[1].dev, &mr[1]);
+	unmake();
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(every_mode_echoes_every_size),
+			cmocka_unit_test(broken_connection_comes_back),
+	};
+	struct crpc_rdma *dev;
+
+	crpc_clock_init();
+	dev = crpc_rdma_open(&(struct crpc_rdma_conf){.gid_index = -1});
+	if (dev == NULL) {
+		print_message("skipped: %s\n", crpc_log_last());
+		return 77;
+	}
+	crpc_rdma_close(dev);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
