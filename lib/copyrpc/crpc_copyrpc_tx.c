@@ -347,7 +347,10 @@ ep_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
 	uint64_t untold;
 
-	__crpc_copyrpc_ep_release(ep, now_ns);
+	if ((ep->req_head != ep->req_next &&
+			    req_is_done(&ep->reqs[ep->req_head & ep->req_mask])) ||
+			crpc_unlikely(ep->large.served != 0))
+		__crpc_copyrpc_ep_release(ep, now_ns);
 	untold = ep->released - ep->told;
 	if (ep_pending(ep)) {
 		if (conf->flush == CRPC_COPYRPC_HOLD)
