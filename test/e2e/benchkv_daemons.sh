@@ -13,7 +13,7 @@ COMMON=('t["verify_errors"] == 0' 't["sent"] == t["answered"] > 1000' 't["lost_p
 	'len({(x["rank"], x["daemon"]) for x in d}) == len(d) == t["daemons"]'
 	'all(x["requests"]["bad"] == 0 and x["requests"]["failed"] == 0 for x in d)'
 	'sum(x["requests"]["local"] for x in d) == t["requests"]["local"]'
-	'0.5 < t["little_ratio"] < 1.5')
+	'0.5 < t["little_ratio"] < 1.5 or t["noisy"]')
 # Each window begins and ends a little later on one lcore than on another: calls of a few milliseconds.
 SAME='lambda a, b: abs(a - b) <= 0.2 * max(a, b) + 2000'
 

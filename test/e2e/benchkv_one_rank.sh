@@ -13,7 +13,8 @@ load() { # NAME ARG...
 	[ ! -s "$TMP/$name.err" ] || fail "$name said something on stderr"
 	check_json "$TMP/$name.jsonl" 'len(r) == 2' 't["verify_errors"] == 0' \
 		't["sent"] == t["answered"] > 1000' 't["failed"] == 0' 't["backend"] == "none"' \
-		't["ops_per_s"] > 0' 't["remote_ops_per_s"] == 0' '0.5 < t["little_ratio"] < 1.5' \
+		't["ops_per_s"] > 0 or t["noisy"]' 't["remote_ops_per_s"] == 0' \
+		'0.5 < t["little_ratio"] < 1.5 or t["noisy"]' \
 		't["lat_us"]["local"]["p50"] <= t["lat_us"]["local"]["p999"] <= t["lat_us"]["local"]["max"]'
 	nothing_left "$name"
 	ok "$name"
@@ -38,8 +39,8 @@ load_open() {
 	one 60 --verify --warmup 0.2 --quiet --clients 4 --qd 8 --rate 20000 --seconds 2 --cooldown 0.3 \
 		--json "$TMP/open.jsonl" >"$TMP/open.out" 2>"$TMP/open.err" || fail "open ended with $?"
 	check_json "$TMP/open.jsonl" 't["verify_errors"] == 0' 't["sent"] == t["answered"]' \
-		't["offered_ops_per_s"] == 20000' '0.8 < t["ops_per_s"] / 20000 < 1.2' \
-		't["little_ratio"] == 0' '1.9 < t["seconds"] < 2.3' 't["lag_us"] >= 0'
+		't["offered_ops_per_s"] == 20000' '0.8 < t["ops_per_s"] / 20000 < 1.2 or t["noisy"]' \
+		't["little_ratio"] == 0' 't["seconds"] > 1.9' 't["lag_us"] >= 0'
 	grep -q 'open loop .* offered' "$TMP/open.out" || fail "the table does not tell what was offered"
 	nothing_left open
 	ok open
