@@ -73,7 +73,7 @@ struct crpc_ipc_client {
 	uint32_t looks;        /**< Times that it looked around since the server was looked at. */
 	uint32_t fail_slot;    /**< Where failing the open calls goes on. */
 	uint32_t announced;    /**< Low half of req_seq when last announced. */
-	uint32_t lone_want;    /**< What lone_end is, until the next answer too long for that slot. */
+	uint32_t lone_want;    /**< lone_end, but for a while after an answer too long for it. */
 	uint32_t aged;         /**< Low half of req_seq when free slots were last taken for old. */
 	uint32_t oneway;       /**< Places of one-way messages. */
 	uint32_t expired;      /**< Places of calls that timed out. */
