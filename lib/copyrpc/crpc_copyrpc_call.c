@@ -117,14 +117,25 @@ call_put_large(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, uint
 	__crpc_copyrpc_large_start(ep, WIRE_REQ, &tx, now_ns);
 }
 
+static int call_long(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+		uint32_t resp_max, uint64_t cookie);
+
 /* A call that opens a batch, is of another kind than the one before, has to wait, or is refused. */
 static crpc_noinline int
 call_slow(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
 		uint32_t resp_max, uint64_t cookie)
 {
+	size_t worst = ep_worst(ep, resp_max);
 	struct place p;
 	int rc;
 
+	if (resp_max != ep->kind.resp_max && resp_max <= ep->max_msg &&
+			__crpc_copyrpc_room_fits(&ep->resv, worst, ep->ring_size)) {
+		/* of another kind, and maybe no more: it may go on in the open batch */
+		ep->kind.resp_max = resp_max;
+		ep->kind_worst = worst;
+		return call_long(ep, now_ns, buf, len, resp_max, cookie);
+	}
 	rc = call_place(ep, len, resp_max, &p);
 	if (rc != 0)
 		return rc;
