@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -238,14 +239,21 @@ app_series_disturbed(const struct app_series *s)
 	uint32_t i, n = 0;
 
 	for (i = 0; i < s->n; i++)
-		n += s->slice[i].switches > 1;
+		n += (double)s->slice[i].away_ns * 100.0 > APP_AWAY_PCT_NOISY * s->slice[i].ns;
 	return n;
 }
 
 uint64_t
-app_measure_switches(void)
+app_measure_away_ns(void)
 {
+	unsigned long long ran, waited;
 	struct rusage u;
+	FILE *f = fopen("/proc/thread-self/schedstat", "r");
+	int n = f != NULL ? fscanf(f, "%llu %llu", &ran, &waited) : 0;
 
-	return getrusage(RUSAGE_THREAD, &u) == 0 ? (uint64_t)u.ru_nivcsw : 0;
+	if (f != NULL)
+		fclose(f);
+	if (n == 2)
+		return waited;
+	return getrusage(RUSAGE_THREAD, &u) == 0 ? (uint64_t)u.ru_nivcsw * 1000000 : 0;
 }

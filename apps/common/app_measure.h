@@ -78,7 +78,8 @@ enum app_state app_state_of(double before_ns, double after_ns);
 struct app_slice {
 	double value;
 	double line_ns[2];   /**< Ping-pong before and after. */
-	uint64_t switches;   /**< Times that its threads lost their core. */
+	double ns;           /**< Its length. */
+	uint64_t away_ns;    /**< Time that its threads waited for their cores, together. */
 };
 
 /** Slices of one subject, in order. */
@@ -120,10 +121,10 @@ void app_series_figure(const struct app_series *s, enum app_state state, struct 
 /** Median ping-pong around the slices in a state, ns; APP_STATE_MIXED: of all; 0 without any. */
 double app_series_line_ns(const struct app_series *s, enum app_state state);
 
-/** Slices in which a thread lost its core more than once. */
+/** Slices of which something else had a core for more than APP_AWAY_PCT_NOISY of the time. */
 uint32_t app_series_disturbed(const struct app_series *s);
 
-/** Involuntary context switches of the calling thread so far. */
-uint64_t app_measure_switches(void);
+/** Involuntary context away_ns of the calling thread so far. */
+uint64_t app_measure_away_ns(void);
 
 #endif

@@ -39,7 +39,7 @@ on_signal(int sig)
 static void
 part_run(struct rb_slice *s, uint32_t index)
 {
-	uint64_t before = app_measure_switches();
+	uint64_t before = app_measure_away_ns();
 	bool counted = false;
 	struct rb_perf perf;
 	int rc;
@@ -64,7 +64,7 @@ part_run(struct rb_slice *s, uint32_t index)
 		if (index == 0)
 			s->r.counted = true;
 	}
-	crpc_fetch_add_relaxed(&s->switches, app_measure_switches() - before);
+	crpc_fetch_add_relaxed(&s->away_ns, app_measure_away_ns() - before);
 }
 
 struct part {
@@ -123,7 +123,7 @@ slice_run(struct rb_slice *s, double *line)
 		rb_ring_close(s);
 	s->r.messages = crpc_load_relaxed(&s->done);
 	s->r.bad = crpc_load_relaxed(&s->bad);
-	s->r.switches = crpc_load_relaxed(&s->switches);
+	s->r.away_ns = crpc_load_relaxed(&s->away_ns);
 	s->r.line_ns[0] = line[0];
 	line[0] = s->r.line_ns[1] = rb_env_line_ns(lcore_id[1]);
 	return 0;

@@ -35,7 +35,8 @@ static const char usage[] =
 		"  --msg-size LIST   8,16,32,64,128,256 bytes (default 32)\n"
 		"  --burst LIST      messages per call, 1 to 64 (default 1,8,32)\n"
 		"  --inflight N      open requests, per pair of nodes (default 256)\n"
-		"  --depth N         of each ring, a power of two (default 1024)\n"
+		"  --depth N         of each ring, a power of two (default: above twice the open "
+		"requests)\n"
 		"  --nodes N         of flux and mesh, spread over the lcores (default: one per "
 		"lcore)\n"
 		"  --seconds S       per transport and repeat, in slices of 60 ms (default 0.06)\n"
@@ -194,7 +195,7 @@ rb_opt_parse(struct rb_opt *o, int argc, char **argv)
 		.transport = {RB_FASTFORWARD, RB_LAMPORT, RB_ONESIDED, RB_DUPLEX, RB_RTE_RING,
 			RB_RTE_RING_ZC},
 		.ntransport = 6, .pattern = {RB_RPC}, .npattern = 1, .size = {32}, .nsize = 1,
-		.burst = {1, 8, 32}, .nburst = 3, .inflight = 256, .depth = 1024, .repeat = 5,
+		.burst = {1, 8, 32}, .nburst = 3, .inflight = 256, .depth = 0, .repeat = 5,
 		.seconds = 0.06};
 	optind = 1;
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -207,6 +208,8 @@ rb_opt_parse(struct rb_opt *o, int argc, char **argv)
 			argv[optind]);
 		return 2;
 	}
+	if (o->depth == 0) /* more only costs cache: the slots are used in turn */
+		o->depth = (uint32_t)crpc_pow2_ceil(2 * (uint64_t)o->inflight);
 	if (!crpc_is_pow2(o->depth)) {
 		fprintf(stderr, "ringbench: --depth %u is not a power of two from %u to %u\n",
 			o->depth, CRPC_SPSC_DEPTH_MIN, CRPC_SPSC_DEPTH_MAX);

@@ -87,7 +87,7 @@ struct rb_result {
 	uint64_t messages; /* received; rpc, flux, mesh: requests answered; latency: round trips */
 	uint64_t ns;
 	uint64_t bad; /* payloads that were wrong */
-	uint64_t switches; /* times an lcore lost its core */
+	uint64_t away_ns; /* that something else had the lcores' cores */
 	double line_ns[2]; /* ping-pong before and after */
 	uint64_t counter[2][RB_COUNTERS]; /* first lcore, second lcore */
 	bool counted;
@@ -106,7 +106,7 @@ struct rb_slice {
 	struct rb_result r;
 	_Atomic uint64_t done;
 	_Atomic uint64_t bad;
-	_Atomic uint64_t switches;
+	_Atomic uint64_t away_ns;
 };
 
 /* loops.c, cxx.cc: the two ends of stream, rpc and latency. */

@@ -63,10 +63,10 @@ serve_slice(struct rpb_pair *p, void *arg)
 {
 	const struct serve_arg *a = arg;
 	struct lane_served out = {.clocked = a->clocked};
-	uint64_t before = app_measure_switches();
+	uint64_t before = app_measure_away_ns();
 
 	served[a->index].ops->serve(p, served[a->index].server, &out);
-	out.switches = app_measure_switches() - before;
+	out.away_ns = app_measure_away_ns() - before;
 	return rpb_pair_show(p, RPB_SECOND, &out, sizeof(out));
 }
 
@@ -147,7 +147,7 @@ struct slice_how {
 struct timed {
 	uint64_t calls;
 	uint64_t ns;
-	uint64_t switches;
+	uint64_t away_ns;
 	struct lane_served served;
 };
 
@@ -160,11 +160,11 @@ slice_call(struct rpb_pair *p, struct ipc_lane *l, double ns, struct slice_how h
 
 	l->ops->go(l->client, t0 + lane_ticks(WARM_NS), how.check);
 	l->client->hist = how.hist;
-	before = app_measure_switches();
+	before = app_measure_away_ns();
 	t0 = crpc_clock_ticks();
 	t->calls = l->ops->go(l->client, t0 + lane_ticks(ns), how.check);
 	t->ns = crpc_clock_ticks_to_ns(crpc_clock_ticks() - t0);
-	t->switches = app_measure_switches() - before;
+	t->away_ns = app_measure_away_ns() - before;
 	l->client->hist = NULL;
 	for (i = 0; i < DRAIN_TRIES && (i == 0 || l->client->open != 0); i++) {
 		l->ops->drain(l->client, crpc_clock_ticks() + lane_ticks(DRAIN_NS));
@@ -217,10 +217,11 @@ slice_run(struct ipc_group *g, struct ipc_lane *l, double ns, struct slice_how h
 static void
 slice_keep(struct ipc_lane *l, const struct timed *t, const double line[2])
 {
-	struct app_slice s = {.line_ns = {line[0], line[1]}, .switches = t->switches};
+	struct app_slice s = {.line_ns = {line[0], line[1]}, .away_ns = t->away_ns,
+		.ns = (double)t->ns};
 	const struct lane_served *v = &t->served;
 
-	s.switches += v->switches;
+	s.away_ns += v->away_ns;
 	s.value = l->conf.mode == LANE_SYNC ? (double)t->ns / (double)t->calls
 					    : (double)t->calls * 1e3 / (double)t->ns;
 	app_series_add(&l->value, &s);

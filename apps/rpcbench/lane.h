@@ -83,7 +83,7 @@ struct lane_served {
 	uint64_t busy_ticks;  /**< and their time. */
 	uint64_t empty_turns; /**< Turns that found none, */
 	uint64_t empty_ticks; /**< and their time. */
-	uint64_t switches;
+	uint64_t away_ns;
 	bool clocked; /**< Ticks and empty turns were counted. */
 };
 

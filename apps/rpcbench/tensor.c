@@ -130,16 +130,18 @@ copy_rate(float *to, const float *from)
 static void
 way_slice(struct tensor_run *run, enum tensor_way_id way, double line[2])
 {
+	uint64_t began = crpc_clock_ticks();
 	double us[TENSOR_STAGES];
 	struct app_slice s = {0};
 	uint32_t stage;
 
-	if (tensor_slice(run, way, us, &s.switches) != 0) {
+	if (tensor_slice(run, way, us, &s.away_ns) != 0) {
 		app_note("%s: %s; it is left out", tensor_ways[way]->name, tensor_why_text());
 		run->lost[way] = true;
 		run->failed++;
 		return;
 	}
+	s.ns = (double)crpc_clock_ticks_to_ns(crpc_clock_ticks() - began);
 	line[1] = rpb_pair_line_ns(run->rpb->pair);
 	s.line_ns[0] = line[0];
 	s.line_ns[1] = line[1];

@@ -168,7 +168,7 @@ struct tensor_run {
  *   0, or -errno after tensor_why().
  */
 int tensor_slice(struct tensor_run *run, enum tensor_way_id way, double us[TENSOR_STAGES],
-	uint64_t *switches);
+	uint64_t *away_ns);
 
 /** Table and JSON: 0 or -EIO. */
 int tensor_out(const struct tensor_run *run);

@@ -221,12 +221,12 @@ leftovers_remove(const struct tensor_conf *c)
 
 int
 tensor_slice(struct tensor_run *run, enum tensor_way_id way, double us[TENSOR_STAGES],
-	uint64_t *switches)
+	uint64_t *away_ns)
 {
 	static uint32_t slices;
 	struct tensor_conf c = {.way = way, .elems = (uint32_t)(run->opt->size / sizeof(float))};
 	struct rpb_pair *p = run->rpb->pair;
-	uint64_t before = app_measure_switches();
+	uint64_t before = app_measure_away_ns();
 	int rc, served;
 
 	why[0] = '\0';
@@ -236,7 +236,7 @@ tensor_slice(struct tensor_run *run, enum tensor_way_id way, double us[TENSOR_ST
 		rc = pass_slice(tensor_ways[way], run, &c, us);
 	rpb_pair_stop(p);
 	served = rpb_pair_join(p, TENSOR_MEET_MS + JOIN_MS);
-	*switches = app_measure_switches() - before;
+	*away_ns = app_measure_away_ns() - before;
 	if (served == -ECHILD)
 		leftovers_remove(&c);
 	/* What the second process says is the cause, if it failed too. */

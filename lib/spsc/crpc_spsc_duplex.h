@@ -134,6 +134,9 @@ __crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint3
 	uint32_t step = esize < CRPC_CACHE_LINE ? CRPC_CACHE_LINE / esize : 1, at = *fetched, i;
 	uint32_t to = next + CRPC_SPSC_DUPLEX_AHEAD * step;
 
+	/* Fewer lines than the last are missing: they come with the next calls. */
+	if ((int32_t)(to - at) < (int32_t)step)
+		return;
 	if ((int32_t)(limit - to) < 0)
 		to = limit;
 	for (; (int32_t)(to - at) > 0; at += step)

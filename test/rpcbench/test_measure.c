@@ -21,10 +21,10 @@
 #define FAR  700.0
 
 static void
-add(struct app_series *s, double value, double before, double after, uint64_t switches)
+add(struct app_series *s, double value, double before, double after, uint64_t away_ns)
 {
 	const struct app_slice slice = {
-		.value = value, .line_ns = {before, after}, .switches = switches};
+		.value = value, .line_ns = {before, after}, .ns = 50, .away_ns = away_ns};
 
 	assert_int_equal(app_series_add(s, &slice), 0);
 }
