@@ -11,7 +11,7 @@
 #include "rb.h"
 #include "rb_msg.h"
 
-#define BURST_MAX 64u
+#define BURST_MAX 128u
 #define NODES_MAX 64u
 
 static void *

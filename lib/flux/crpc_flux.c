@@ -159,7 +159,7 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 		.lazy = a->window < LAZY ? a->window : LAZY};
 	uint32_t stride = (uint32_t)crpc_align_up(a->msg_size, 8), i;
 	uint32_t nslots = SLOTS_PER_WINDOW * a->window;
-	size_t ring, slots, frees, backs, held, bufs, len, off;
+	size_t ring, slots, tracks, frees, backs, held, bufs, len, off;
 	struct flux_chan *ch;
 	char *mem;
 
@@ -167,12 +167,13 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 		a->variant == CRPC_SPSC_ONESIDED || a->variant == CRPC_SPSC_ONESIDED_ALIGNED;
 	ring = (size_t)crpc_spsc_memsize(&ra);
 	slots = crpc_align_up(nslots * sizeof(struct flux_slot), CRPC_CACHE_GUARD);
+	tracks = crpc_align_up(nslots * sizeof(struct flux_track), CRPC_CACHE_GUARD);
 	frees = crpc_align_up(nslots * sizeof(uint16_t), CRPC_CACHE_GUARD);
 	backs = crpc_align_up(a->window * sizeof(uint16_t), CRPC_CACHE_GUARD);
 	held = crpc_align_up(nslots * sizeof(uint32_t), CRPC_CACHE_GUARD);
 	bufs = crpc_align_up((size_t)nslots * stride, CRPC_CACHE_GUARD);
 	off = crpc_align_up(sizeof(*ch), CRPC_CACHE_GUARD);
-	len = off + 2 * ring + slots + frees + backs + held + bufs;
+	len = off + 2 * ring + slots + tracks + frees + backs + held + bufs;
 	mem = a->alloc(len, a->arg);
 	if (mem == NULL) {
 		crpc_err("no memory for the channel %u>%u (%zu bytes)", caller, server, len);
@@ -191,7 +192,9 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	ch->stride = stride;
 	ch->hints = crpc_spsc_cpu_hints();
 	ch->slot = (struct flux_slot *)(void *)(mem + off + 2 * ring);
-	ch->free = (uint16_t *)(void *)((char *)ch->slot + slots);
+	ch->track = (struct flux_track *)(void *)((char *)ch->slot + slots);
+	ch->tracks = a->deadline_ns != 0 || ra.caller_credit;
+	ch->free = (uint16_t *)(void *)((char *)ch->track + tracks);
 	ch->back = (uint16_t *)(void *)((char *)ch->free + frees);
 	ch->held = (uint32_t *)(void *)((char *)ch->back + backs);
 	ch->buf = (char *)ch->held + held;
@@ -425,8 +428,8 @@ crpc_flux_check(const struct crpc_flux_node *node, FILE *out)
 	for (i = 0; i < node->nout; i++) {
 		ch = node->out[i];
 		for (k = n_free = n_late = 0; k < ch->nslots; k++) {
-			n_free += ch->slot[k].open == 0 && ch->slot[k].state == SLOT_NONE;
-			n_late += ch->slot[k].state == SLOT_LATE;
+			n_free += ch->slot[k].open == 0 && ch->track[k].state == SLOT_NONE;
+			n_late += ch->track[k].state == SLOT_LATE;
 			if ((ch->slot[k].id & ID_SLOT_MASK) != k)
 				bad += say(out, "%u>%u slot %u has id 0x%x\n", ch->caller,
 					ch->server, k, ch->slot[k].id);

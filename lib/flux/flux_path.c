@@ -40,13 +40,12 @@ queue_run(struct flux_chan *ch, struct flux_msg *m, const char *msgs, uint32_t l
 			id += ID_STEP; /* 0 means none */
 		s->id = id;
 		s->open = state == SLOT_NONE ? id : 0;
-		s->state = state;
 		s->cookie = cookies[i];
-		s->since_ns = now;
-		s->pos = pos + i;
 		msg_put(&m[i], id, len);
 		flux_copy(buf + (size_t)k * stride, msgs + (size_t)i * len, len);
 	}
+	for (i = 0; i < run && (ch->tracks || state != SLOT_NONE); i++)
+		ch->track[*(top - i)] = (struct flux_track){now, pos + i, state};
 	ch->nfree -= run;
 }
 
@@ -147,18 +146,19 @@ static crpc_noinline void
 take_odd(struct crpc_flux_node *node, struct flux_chan *ch, uint32_t id, uint32_t len)
 {
 	uint32_t at = id & ID_SLOT_MASK;
-	struct flux_slot *s = &ch->slot[at];
+	struct flux_track *t = &ch->track[at];
 
-	if (at >= ch->nslots || s->id != id || s->state == SLOT_NONE || len > ch->msg_size) {
+	if (at >= ch->nslots || ch->slot[at].id != id || t->state == SLOT_NONE ||
+		len > ch->msg_size) {
 		node->stats.malformed++;
 		return;
 	}
-	ch->nlate -= s->state == SLOT_LATE;
-	node->stats.late += s->state == SLOT_LATE;
-	s->state = SLOT_NONE;
+	ch->nlate -= t->state == SLOT_LATE;
+	node->stats.late += t->state == SLOT_LATE;
+	t->state = SLOT_NONE;
 	ch->free[ch->nfree++] = (uint16_t)at;
 	if (flux_is_onesided(&ch->req_p))
-		credit_requests(&ch->req_p, s->pos);
+		credit_requests(&ch->req_p, t->pos);
 }
 
 /* The answers of one run; how many of them complete a call. */
@@ -190,7 +190,7 @@ take_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_ms
 		s->open = 0;
 		*back++ = (uint16_t)k;
 		if (one)
-			credit_requests(&ch->req_p, s->pos);
+			credit_requests(&ch->req_p, ch->track[k].pos);
 		data = buf + k * stride;
 		/* To write: the next call will take this slot first. */
 		__crpc_spsc_prefetchw(hints, data);
@@ -237,13 +237,15 @@ fail_calls(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *
 {
 	uint64_t limit = ch->flux->attr.deadline_ns;
 	struct flux_slot *s;
+	struct flux_track *t;
 	uint32_t i, got = 0;
 
 	for (i = 0; i < ch->nslots && got < n; i++) {
 		s = &ch->slot[i];
-		if (s->open == 0 && s->state != SLOT_ONEWAY)
+		t = &ch->track[i];
+		if (s->open == 0 && t->state != SLOT_ONEWAY)
 			continue;
-		if (status == -ETIMEDOUT && node->now_ns - s->since_ns < limit)
+		if (status == -ETIMEDOUT && node->now_ns - t->since_ns < limit)
 			continue;
 		if (s->open != 0) {
 			done[got++] = (struct crpc_done){.cookie = s->cookie, .status = status};
@@ -251,7 +253,7 @@ fail_calls(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *
 			node->stats.resets += status == -ECONNRESET;
 		}
 		s->open = 0;
-		s->state = SLOT_LATE;
+		t->state = SLOT_LATE;
 		ch->nlate++;
 	}
 	return got;

@@ -52,15 +52,20 @@ enum slot_state {
 	SLOT_LATE,   /* timed out and told so; the answer may still come */
 };
 
+/* What every call touches. */
 struct flux_slot {
 	uint64_t cookie;
-	uint64_t since_ns;
 	uint32_t id;
 	uint32_t open; /* the id while an answer completes the call, else 0 */
-	uint32_t pos; /* of the request in its ring: the answer proves it and all before it read */
-	uint32_t state;
 };
-_Static_assert(sizeof(struct flux_slot) == 32, "two per line");
+_Static_assert(sizeof(struct flux_slot) == 16, "four per line");
+
+/* What some calls touch: kept where there is a deadline, or the rings ask for credit. */
+struct flux_track {
+	uint64_t since_ns;
+	uint32_t pos; /* of the request in its ring: the answer proves it and all before it read */
+	uint32_t state; /* enum slot_state */
+};
 
 struct flux_chan {
 	/* Read-only once connected. */
@@ -83,6 +88,8 @@ struct flux_chan {
 	crpc_aligned(CRPC_CACHE_GUARD) struct crpc_spsc_prod req_p;
 	struct crpc_spsc_cons resp_c;
 	struct flux_slot *slot;
+	struct flux_track *track;
+	bool tracks;
 	uint16_t *free; /* stack of free slots: the hottest first */
 	uint16_t *back; /* slots whose answers were given out by the last poll */
 	uint32_t nfree;

@@ -125,17 +125,17 @@ void crpc_spsc_duplex_dump(const struct crpc_spsc_duplex_client *c,
 
 /*
  * Ask for the lines of the messages from *fetched to AHEAD lines behind @p next, as far as @p
- * limit.
+ * limit. One by one, that is done once per line.
  */
 crpc_inline void
 __crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint32_t hints,
-		uint32_t next, uint32_t limit, uint32_t *fetched)
+		uint32_t next, bool one, uint32_t limit, uint32_t *fetched)
 {
 	uint32_t step = esize < CRPC_CACHE_LINE ? CRPC_CACHE_LINE / esize : 1, at = *fetched, i;
 	uint32_t to = next + CRPC_SPSC_DUPLEX_AHEAD * step;
 
-	/* Fewer lines than the last are missing: they come with the next calls. */
-	if ((int32_t)(to - at) < (int32_t)step)
+	/* step is 8, 4, 2 or 1: a size is a multiple of 8 */
+	if (one && (next & (step - 1)) != 0)
 		return;
 	if ((int32_t)(limit - to) < 0)
 		to = limit;
@@ -188,7 +188,7 @@ crpc_inline void
 crpc_spsc_duplex_commit(struct crpc_spsc_duplex_client *c, uint32_t n)
 {
 	c->next += n;
-	if (c->next - c->published >= c->lazy)
+	if (crpc_unlikely(c->next - c->published >= c->lazy))
 		crpc_spsc_duplex_flush(c);
 }
 
@@ -228,16 +228,20 @@ crpc_spsc_duplex_poll(
 	uint32_t i = c->read & (c->depth - 1), n = c->limit - c->read;
 
 	*first = c->slots + (size_t)i * esize;
-	if (n == 0) {
+	if (crpc_unlikely(n == 0)) {
 		n = __crpc_spsc_duplex_look_done(c);
 		if (n == 0)
 			return 0;
 	}
-	n = n < want ? n : want;
-	n = n < c->depth - i ? n : c->depth - i;
+	if (crpc_constant(want) && want == 1) {
+		n = 1;
+	} else {
+		n = n < want ? n : want;
+		n = n < c->depth - i ? n : c->depth - i;
+	}
 	c->read += n;
-	__crpc_spsc_duplex_fetch(
-		c->slots, c->depth - 1, esize, c->hints, c->read, c->limit, &c->fetched);
+	__crpc_spsc_duplex_fetch(c->slots, c->depth - 1, esize, c->hints, c->read,
+		crpc_constant(want) && want == 1, c->limit, &c->fetched);
 	return n;
 }
 
@@ -296,16 +300,20 @@ crpc_spsc_duplex_recv(
 	uint32_t i = s->next & (s->depth - 1), n = s->limit - s->next;
 
 	*first = s->slots + (size_t)i * esize;
-	if (n == 0) {
+	if (crpc_unlikely(n == 0)) {
 		n = __crpc_spsc_duplex_look_head(s);
 		if (n == 0)
 			return 0;
 	}
-	n = n < want ? n : want;
-	n = n < s->depth - i ? n : s->depth - i;
+	if (crpc_constant(want) && want == 1) {
+		n = 1;
+	} else {
+		n = n < want ? n : want;
+		n = n < s->depth - i ? n : s->depth - i;
+	}
 	s->next += n;
-	__crpc_spsc_duplex_fetch(
-		s->slots, s->depth - 1, esize, s->hints, s->next, s->limit, &s->fetched);
+	__crpc_spsc_duplex_fetch(s->slots, s->depth - 1, esize, s->hints, s->next,
+		crpc_constant(want) && want == 1, s->limit, &s->fetched);
 	return n;
 }
 
@@ -314,7 +322,7 @@ crpc_inline void
 crpc_spsc_duplex_answer(struct crpc_spsc_duplex_server *s, uint32_t n)
 {
 	s->answered += n;
-	if (s->answered - s->published >= s->lazy)
+	if (crpc_unlikely(s->answered - s->published >= s->lazy))
 		crpc_spsc_duplex_flush_answers(s);
 }
 
