@@ -73,7 +73,9 @@ rb_out_limits(struct rb_out *out, double line_ns, double line_rate)
 void
 rb_out_slice(struct rb_out *out, const struct rb_case *c, const struct rb_result *r)
 {
-	struct app_slice s = {.line_ns = {r->line_ns[0], r->line_ns[1]}, .away_ns = r->away_ns, .ns = (double)r->ns};
+	struct app_slice s = {.line_ns = {r->line_ns[0], r->line_ns[1]},
+		.away_ns = r->away_ns,
+		.ns = (double)r->ns};
 	struct bucket *b = &out->bucket[c->transport];
 	uint32_t side, k;
 
