@@ -53,6 +53,7 @@ struct kv_options {
 	unsigned int route;    /**< enum kv_route. */
 	unsigned int delegate; /**< enum kv_delegate. */
 	bool verify;
+	bool counters; /**< The CPU's, of the lcores in the measured window. */
 	bool colocate;
 	bool quiet;
 	const char *json;

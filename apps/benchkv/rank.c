@@ -520,7 +520,7 @@ void
 kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 {
 	const struct kv_run *run = &r->run;
-	uint32_t i;
+	uint32_t i, k;
 
 	*out = (struct kv_result){
 		.size = sizeof(*out),
@@ -538,6 +538,10 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 		out->yields += run->seat[i].idle.yields;
 		if (run->seat[i].daemons != 0 && run->seat[i].away_pct > out->away_pct)
 			out->away_pct = run->seat[i].away_pct;
+		for (k = 0; k < APP_COUNTERS; k++)
+			out->counter[k] += run->seat[i].counter[k];
+		if (run->seat[i].perf_rc != 0)
+			out->counters_rc = run->seat[i].perf_rc;
 	}
 	kv_result_slices(out, run->slice, run->slices);
 }

@@ -150,6 +150,24 @@ print_loop(FILE *out, const struct kv_result *r)
 		(unsigned long long)c->waited);
 }
 
+/* The lcores' counters; what this CPU lacks is left out. */
+static void
+print_counters(FILE *out, const struct kv_result *r)
+{
+	double ops = (double)kv_counts_ops(&r->counts);
+	uint32_t i, told = 0;
+
+	if (r->counters_rc != 0)
+		fprintf(out, "  counters        this machine has none for us (%s)\n",
+			strerror(-r->counters_rc));
+	for (i = 0; i < APP_COUNTERS && ops > 0; i++)
+		if (r->counter[i] != 0)
+			fprintf(out, "%s%.1f %s", told++ == 0 ? "  counters        " : ", ",
+				(double)r->counter[i] / ops, app_counter_names[i]);
+	if (told != 0)
+		fprintf(out, " per operation, all lcores\n");
+}
+
 static void
 print_daemons(FILE *out, const struct kv_result *r)
 {
@@ -198,6 +216,7 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 	print_net(out, r);
 	print_loop(out, r);
 	print_daemons(out, r);
+	print_counters(out, r);
 	if (r->in_flight > 0)
 		fprintf(out, "  Little's law    X * R / N = %.4f over %.2f s: %s\n",
 			kv_result_little(r), (double)r->window_ns / 1e9,
@@ -292,6 +311,20 @@ json_add_net(json_t *o, const struct kv_result *r)
 	json_object_set_new(o, "net", json_net(n));
 }
 
+static json_t *
+json_counters(const struct kv_result *r)
+{
+	double ops = (double)kv_counts_ops(&r->counts);
+	json_t *o = json_object();
+	uint32_t i;
+
+	for (i = 0; i < APP_COUNTERS; i++)
+		if (r->counter[i] != 0 && ops > 0)
+			json_object_set_new(
+				o, app_counter_names[i], json_real((double)r->counter[i] / ops));
+	return o;
+}
+
 static void
 json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r)
 {
@@ -315,6 +348,8 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	set_uint(o, "answered", r->answered);
 	set_uint(o, "rss_kib", r->rss_kib);
 	json_object_set_new(o, "away_pct", json_real(r->away_pct));
+	if (opt->counters)
+		json_object_set_new(o, "counters_per_op", json_counters(r));
 }
 
 static json_t *

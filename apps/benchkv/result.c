@@ -182,6 +182,9 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->yields += r->yields;
 	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
 	total->away_pct = r->away_pct > total->away_pct ? r->away_pct : total->away_pct;
+	for (f = 0; f < APP_COUNTERS; f++)
+		total->counter[f] += r->counter[f];
+	total->counters_rc = r->counters_rc != 0 ? r->counters_rc : total->counters_rc;
 }
 
 bool

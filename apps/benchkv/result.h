@@ -7,6 +7,7 @@
  * What one rank measured, as one block of bytes that the ranks exchange, and the sum over ranks.
  */
 
+#include "app_perf.h"
 #include "client.h"
 
 /** Buckets of the histogram of requests per turn: bucket i counts 2^i to 2^(i+1)-1. */
@@ -84,6 +85,9 @@ struct kv_result {
 	uint64_t yields;
 	double steal_pct;
 	double away_pct; /**< Time in which something else had the daemon's core; largest of all. */
+	uint64_t counter[APP_COUNTERS]; /**< Of all lcores in the window, with --counters. */
+	/** Why there are none; 0: there are some, or none asked. */
+	int counters_rc;
 };
 
 /** Wrong answers of all kinds. */

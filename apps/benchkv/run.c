@@ -58,6 +58,24 @@ seat_measure(struct kv_seat *s, uint64_t now)
 	s->measure_from = now;
 	s->cpu_begin = thread_cpu_ns();
 	s->phase = KV_MEASURE;
+	if (!s->run->opt->counters)
+		return;
+	s->perf_rc = app_perf_open(&s->perf);
+	if (s->perf_rc == 0)
+		app_perf_read(&s->perf, s->counter_begin);
+}
+
+static void
+seat_counters(struct kv_seat *s)
+{
+	uint32_t i;
+
+	if (!s->run->opt->counters || s->perf_rc != 0)
+		return;
+	app_perf_read(&s->perf, s->counter);
+	app_perf_close(&s->perf);
+	for (i = 0; i < APP_COUNTERS; i++)
+		s->counter[i] -= s->counter_begin[i];
 }
 
 static void
@@ -70,6 +88,7 @@ seat_freeze(struct kv_seat *s, uint64_t now)
 	for (i = 0; i < s->daemons; i++)
 		kv_daemon_freeze(s->daemon[i]);
 	kv_loop_freeze(&s->loop, now);
+	seat_counters(s);
 	s->away_pct = 100.0 -
 		100.0 * (double)(thread_cpu_ns() - s->cpu_begin) /
 			(double)(now - s->measure_from + 1);

@@ -22,6 +22,7 @@
 #include <signal.h>
 
 #include "app_boot.h"
+#include "app_perf.h"
 #include "crpc_idle.h"
 #include "daemon.h"
 #include "options.h"
@@ -38,6 +39,9 @@ struct kv_seat {
 	unsigned int lcore;
 	uint64_t measure_from, cpu_begin; /**< Begin of the window; CPU time of the thread then. */
 	double away_pct;      /**< Part of the window in which the thread did not run. */
+	struct app_perf perf; /**< With --counters. */
+	int perf_rc;          /**< Why there are none; 0: there are some. */
+	uint64_t counter_begin[APP_COUNTERS], counter[APP_COUNTERS]; /**< In the window. */
 	_Atomic uint64_t requests_pub; /**< Of clients, to its daemons; for the progress line. */
 	_Atomic int frozen;   /**< Its figures of the window are fixed. */
 	_Atomic int drained;  /**< Every call of its clients is answered. */

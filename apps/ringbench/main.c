@@ -41,11 +41,11 @@ part_run(struct rb_slice *s, uint32_t index)
 {
 	uint64_t before = app_measure_away_ns();
 	bool counted = false;
-	struct rb_perf perf;
+	struct app_perf perf;
 	int rc;
 
 	if (s->c.counters && index < 2) {
-		rc = rb_perf_open(&perf);
+		rc = app_perf_open(&perf);
 		counted = rc == 0;
 		if (rc != 0 && index == 0 && !counters_told) {
 			counters_told = true;
@@ -59,8 +59,8 @@ part_run(struct rb_slice *s, uint32_t index)
 	else
 		rb_ring_second(s);
 	if (counted) {
-		rb_perf_read(&perf, s->r.counter[index]);
-		rb_perf_close(&perf);
+		app_perf_read(&perf, s->r.counter[index]);
+		app_perf_close(&perf);
 		if (index == 0)
 			s->r.counted = true;
 	}

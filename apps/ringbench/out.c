@@ -12,7 +12,7 @@
 struct bucket {
 	struct app_series value; /* Mops/s, or ns for latency */
 	uint64_t messages;
-	uint64_t counter[2][RB_COUNTERS];
+	uint64_t counter[2][APP_COUNTERS];
 	bool counted;
 };
 
@@ -87,7 +87,7 @@ rb_out_slice(struct rb_out *out, const struct rb_case *c, const struct rb_result
 	b->messages += r->messages;
 	b->counted = r->counted;
 	for (side = 0; side < 2; side++)
-		for (k = 0; k < RB_COUNTERS; k++)
+		for (k = 0; k < APP_COUNTERS; k++)
 			b->counter[side][k] += r->counter[side][k];
 }
 
@@ -145,9 +145,9 @@ json_counters(json_t *obj, const struct bucket *b)
 	uint32_t k, side;
 
 	for (side = 0; side < 2; side++)
-		for (k = 0; k < RB_COUNTERS; k++)
+		for (k = 0; k < APP_COUNTERS; k++)
 			json_object_set_new(
-				o[side], rb_counter_names[k], json_real(per_message(b, side, k)));
+				o[side], app_counter_names[k], json_real(per_message(b, side, k)));
 	json_object_set_new(obj, "counters_per_msg", json_pack("[o,o]", o[0], o[1]));
 }
 
@@ -203,8 +203,8 @@ print_counters(const struct bucket *b)
 
 	for (side = 0; side < 2; side++) {
 		printf("  %-13s lcore %u per message:", "", side);
-		for (k = 0; k < RB_COUNTERS; k++)
-			printf(" %s %.2f", rb_counter_names[k], per_message(b, side, k));
+		for (k = 0; k < APP_COUNTERS; k++)
+			printf(" %s %.2f", app_counter_names[k], per_message(b, side, k));
 		printf("\n");
 	}
 }

@@ -5,7 +5,7 @@
 /*
  * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c tells
  * what a line costs, loops.c holds the timed loops of the rings, nodes.c those of flux and
- * mesh, perf.c the CPU's counters, out.c sums up.
+ * mesh, out.c sums up.
  */
 
 #include <stdbool.h>
@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "app_measure.h"
+#include "app_perf.h"
 #include "crpc_atomic.h"
 #include "crpc_util.h"
 
@@ -80,8 +81,6 @@ struct rb_case {
 	uint64_t ticks; /* length */
 };
 
-#define RB_COUNTERS 5
-
 /* What a slice gave. */
 struct rb_result {
 	uint64_t messages; /* received; rpc, flux, mesh: requests answered; latency: round trips */
@@ -89,7 +88,7 @@ struct rb_result {
 	uint64_t bad; /* payloads that were wrong */
 	uint64_t away_ns; /* that something else had the lcores' cores */
 	double line_ns[2]; /* ping-pong before and after */
-	uint64_t counter[2][RB_COUNTERS]; /* first lcore, second lcore */
+	uint64_t counter[2][APP_COUNTERS]; /* first lcore, second lcore */
 	bool counted;
 };
 
@@ -128,16 +127,6 @@ void rb_nodes_run(struct rb_slice *s, uint32_t lcore_index);
 /* env.c: between the main lcore, which calls, and another. */
 double rb_env_line_ns(unsigned int lcore);   /* line ping-pong, round trip */
 double rb_env_line_rate(unsigned int lcore); /* one way, million lines per second */
-
-/* perf.c: counters of this thread. */
-struct rb_perf {
-	int fd[RB_COUNTERS];
-};
-extern const char *const rb_counter_names[RB_COUNTERS];
-/* 0, or -errno where the machine offers none. */
-int rb_perf_open(struct rb_perf *p);
-void rb_perf_read(const struct rb_perf *p, uint64_t *value);
-void rb_perf_close(struct rb_perf *p);
 
 /* out.c */
 struct rb_out;

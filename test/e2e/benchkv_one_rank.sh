@@ -29,6 +29,10 @@ load deep --clients 4 --qd 64 --seconds 1
 load deletes --clients 8 --qd 4 --delete-ratio 0.25 --seconds 1
 load large --clients 4 --qd 8 --value-size 4096 --key-size 64 --seconds 1
 load odd --clients 3 --qd 3 --value-size 1001 --key-size 13 --dist zipf --seconds 1
+load counted --clients 4 --seconds 0.3 --counters
+grep -Eq '^  counters +([0-9.]+ instructions.* per operation|this machine has none)' "$TMP/counted.out" ||
+	fail "the table tells no counters"
+check_json "$TMP/counted.jsonl" 'isinstance(t["counters_per_op"], dict)'
 load single --clients 1 --keys 1 --seconds 0.5
 for mix in a b c d f; do
 	load ycsb_$mix --ycsb $mix --clients 4 --qd 4 --seconds 0.3 --keys 500

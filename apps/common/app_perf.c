@@ -2,6 +2,7 @@
 /* The CPU's counters of one thread, through perf_event_open(2). */
 #include <errno.h>
 #include <linux/perf_event.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,9 +10,9 @@
 #include <cpuid.h>
 #endif
 
-#include "rb.h"
+#include "app_perf.h"
 
-const char *const rb_counter_names[RB_COUNTERS] = {
+const char *const app_counter_names[APP_COUNTERS] = {
 	"instructions", "cycles", "l1d_misses", "llc_misses", "hitm"};
 
 #define CACHE(id) ((id) | PERF_COUNT_HW_CACHE_OP_READ << 8 | PERF_COUNT_HW_CACHE_RESULT_MISS << 16)
@@ -19,7 +20,7 @@ const char *const rb_counter_names[RB_COUNTERS] = {
 static const struct {
 	uint32_t type;
 	uint64_t config;
-} events[RB_COUNTERS] = {
+} events[APP_COUNTERS] = {
 	{PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS},
 	{PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES},
 	{PERF_TYPE_HW_CACHE, CACHE(PERF_COUNT_HW_CACHE_L1D)},
@@ -42,12 +43,12 @@ is_intel(void)
 }
 
 int
-rb_perf_open(struct rb_perf *p)
+app_perf_open(struct app_perf *p)
 {
 	struct perf_event_attr a;
 	int i, err = 0, got = 0;
 
-	for (i = 0; i < RB_COUNTERS; i++) {
+	for (i = 0; i < APP_COUNTERS; i++) {
 		memset(&a, 0, sizeof(a));
 		a.size = sizeof(a);
 		a.type = events[i].type;
@@ -67,21 +68,21 @@ rb_perf_open(struct rb_perf *p)
 }
 
 void
-rb_perf_read(const struct rb_perf *p, uint64_t *value)
+app_perf_read(const struct app_perf *p, uint64_t *value)
 {
 	int i;
 
-	for (i = 0; i < RB_COUNTERS; i++)
+	for (i = 0; i < APP_COUNTERS; i++)
 		if (p->fd[i] < 0 || read(p->fd[i], &value[i], sizeof(*value)) != sizeof(*value))
 			value[i] = 0;
 }
 
 void
-rb_perf_close(struct rb_perf *p)
+app_perf_close(struct app_perf *p)
 {
 	int i;
 
-	for (i = 0; i < RB_COUNTERS; i++)
+	for (i = 0; i < APP_COUNTERS; i++)
 		if (p->fd[i] >= 0)
 			close(p->fd[i]);
 }
