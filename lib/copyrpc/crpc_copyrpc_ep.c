@@ -24,7 +24,8 @@ static void *
 rings_alloc(uint32_t ring_size)
 {
 	size_t bytes = 2 * half_size(ring_size);
-	void *mem = aligned_alloc(bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE, bytes);
+	size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE;
+	void *mem = aligned_alloc(page, crpc_align_up(bytes, page));
 
 	if (mem == NULL)
 		return NULL;
