@@ -17,7 +17,7 @@
 #include "rb_msg.h"
 
 /* Held back at most between flushes: the server starts before a window is full. */
-#define LAZY 32u
+#define LAZY 64u
 
 struct duplex {
 	struct crpc_spsc_duplex_client c;

@@ -45,7 +45,7 @@ CK_OF(256)
 #define BURST_MAX 64u
 #define WORDS_MAX (CRPC_SPSC_ESIZE_MAX / 8)
 /* Held back at most by our rings between flushes: the receiver starts before a window is full. */
-#define LAZY 32u
+#define LAZY 64u
 
 /* Beside enum rb_transport: the layouts of ours that latency uses. */
 enum kind {
