@@ -16,11 +16,9 @@
 #endif
 
 #include "rb_cxx.h"
+#include "rb_transport.h"
 
 namespace {
-
-/* As enum rb_transport has them. */
-enum { BOOST = 8, MOODYCAMEL = 9, ATOMIC_QUEUE = 10 };
 
 template <unsigned S> struct Msg {
 	uint64_t w[S / 8];
@@ -212,15 +210,15 @@ void *dispatch(int t, uint32_t size, int op, void *to, void *back, uint32_t dept
 {
 	switch (t) {
 #ifdef RB_HAVE_BOOST
-	case BOOST:
+	case RB_BOOST:
 		return with_size<Boost>(size, op, to, back, depth, r);
 #endif
 #ifdef RB_HAVE_MOODYCAMEL
-	case MOODYCAMEL:
+	case RB_MOODYCAMEL:
 		return with_size<Moodycamel>(size, op, to, back, depth, r);
 #endif
 #ifdef RB_HAVE_ATOMIC_QUEUE
-	case ATOMIC_QUEUE:
+	case RB_ATOMIC_QUEUE:
 		return with_size<AtomicQueue>(size, op, to, back, depth, r);
 #endif
 	default:
@@ -233,15 +231,15 @@ void *dispatch(int t, uint32_t size, int op, void *to, void *back, uint32_t dept
 bool rb_cxx_has(int t)
 {
 #ifdef RB_HAVE_BOOST
-	if (t == BOOST)
+	if (t == RB_BOOST)
 		return true;
 #endif
 #ifdef RB_HAVE_MOODYCAMEL
-	if (t == MOODYCAMEL)
+	if (t == RB_MOODYCAMEL)
 		return true;
 #endif
 #ifdef RB_HAVE_ATOMIC_QUEUE
-	if (t == ATOMIC_QUEUE)
+	if (t == RB_ATOMIC_QUEUE)
 		return true;
 #endif
 	return false;

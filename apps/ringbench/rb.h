@@ -16,25 +16,10 @@
 #include "app_perf.h"
 #include "crpc_atomic.h"
 #include "crpc_util.h"
+#include "rb_transport.h"
 
 #define RB_LIST_MAX 16
 #define RB_LCORES_MAX 16
-
-enum rb_transport {
-	RB_FASTFORWARD,
-	RB_LAMPORT,
-	RB_ONESIDED,
-	RB_DUPLEX,
-	RB_RTE_RING,
-	RB_RTE_RING_ZC,
-	RB_RTE_RING_RTS, /* mesh only */
-	RB_RTE_RING_HTS, /* mesh only */
-	RB_CK_RING,
-	RB_BOOST,
-	RB_MOODYCAMEL,
-	RB_ATOMIC_QUEUE,
-	RB_TRANSPORTS,
-};
 
 enum rb_pattern { RB_STREAM, RB_RPC, RB_LATENCY, RB_FLUX, RB_MESH, RB_PATTERNS };
 
