@@ -142,12 +142,14 @@ lane_begin(struct ipc_group *g, struct ipc_lane *l)
 struct slice_how {
 	bool check;
 	struct crpc_hist *hist;
+	struct app_perf *perf; /* Open. */
 };
 
 struct timed {
 	uint64_t calls;
 	uint64_t ns;
 	uint64_t away_ns;
+	uint64_t counter[APP_COUNTERS];
 	struct lane_served served;
 };
 
@@ -155,15 +157,21 @@ struct timed {
 static void
 slice_call(struct rpb_pair *p, struct ipc_lane *l, double ns, struct slice_how how, struct timed *t)
 {
-	uint64_t t0 = crpc_clock_ticks(), before;
+	uint64_t t0 = crpc_clock_ticks(), before, counter[APP_COUNTERS];
 	uint32_t i;
 
 	l->ops->go(l->client, t0 + lane_ticks(WARM_NS), how.check);
 	l->client->hist = how.hist;
 	before = app_measure_away_ns();
+	if (how.perf != NULL)
+		app_perf_read(how.perf, counter);
 	t0 = crpc_clock_ticks();
 	t->calls = l->ops->go(l->client, t0 + lane_ticks(ns), how.check);
 	t->ns = crpc_clock_ticks_to_ns(crpc_clock_ticks() - t0);
+	if (how.perf != NULL)
+		app_perf_read(how.perf, t->counter);
+	for (i = 0; i < APP_COUNTERS && how.perf != NULL; i++)
+		t->counter[i] -= counter[i];
 	t->away_ns = app_measure_away_ns() - before;
 	l->client->hist = NULL;
 	for (i = 0; i < DRAIN_TRIES && (i == 0 || l->client->open != 0); i++) {
@@ -321,12 +329,42 @@ lane_slice_clocked(struct ipc_group *g, struct ipc_lane *l, double ns, double li
 	line[0] = line[1];
 }
 
+/* A slice that the CPU counts: none of those that count. */
+static void
+lane_slice_counted(struct ipc_group *g, struct ipc_lane *l, double ns)
+{
+	static bool told;
+	struct app_perf perf;
+	const struct slice_how counted = {.perf = &perf};
+	struct timed t;
+	uint32_t i;
+	int rc;
+
+	if (l->client == NULL)
+		return;
+	rc = app_perf_open(&perf);
+	if (rc != 0) {
+		if (!told)
+			app_note("counters: this machine has none for us (%s)", strerror(-rc));
+		told = true;
+		return;
+	}
+	if (slice_run(g, l, ns, counted, &t)) {
+		l->counted += t.calls;
+		for (i = 0; i < APP_COUNTERS; i++)
+			l->counter[i] += t.counter[i];
+	}
+	app_perf_close(&perf);
+}
+
 static void
 lane_round(struct ipc_group *g, struct ipc_lane *l, double ns, double line[2])
 {
 	lane_slice(g, l, ns, line);
 	if (g->run->opt->percentiles)
 		lane_slice_clocked(g, l, ns, line);
+	if (g->run->opt->counters)
+		lane_slice_counted(g, l, ns);
 }
 
 static void

@@ -10,6 +10,7 @@
 
 #include "app_json.h"
 #include "app_opt.h"
+#include "app_perf.h"
 #include "lane.h"
 #include "rpb.h"
 
@@ -30,6 +31,7 @@ struct ipc_opt {
 	unsigned int preset;
 	bool check;
 	bool percentiles;
+	bool counters;
 };
 
 /** Conditions of the whole run. */
@@ -52,6 +54,8 @@ struct ipc_lane {
 	struct app_series cost;     /**< The server's ns per call, where it counts them. */
 	struct app_series empty;    /**< The server's ns per poll that finds nothing. */
 	struct crpc_hist *hist;     /**< --percentiles: ticks of each call, by APP_STATES. */
+	uint64_t counter[APP_COUNTERS]; /**< --counters: of the client's lcore. */
+	uint64_t counted;               /**< Calls meanwhile. */
 };
 
 /** Lanes that are interleaved, and so compared. */

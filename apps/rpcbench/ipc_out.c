@@ -124,6 +124,35 @@ json_percentiles(json_t *obj, const struct crpc_hist *h)
 	json_object_set_new(obj, "lat_ns", lat);
 }
 
+static json_t *
+json_counters(const struct ipc_lane *l)
+{
+	json_t *o = json_object();
+	uint32_t i;
+
+	for (i = 0; i < APP_COUNTERS; i++)
+		if (l->counter[i] != 0)
+			json_object_set_new(o, app_counter_names[i],
+				json_real((double)l->counter[i] / (double)l->counted));
+	return o;
+}
+
+/* What the CPU counted; what it lacks is left out. */
+static void
+print_counters(const struct ipc_lane *l)
+{
+	uint32_t i;
+
+	if (l->counted == 0)
+		return;
+	printf("  %-12s", "");
+	for (i = 0; i < APP_COUNTERS; i++)
+		if (l->counter[i] != 0)
+			printf(" %.1f %s", (double)l->counter[i] / (double)l->counted,
+				app_counter_names[i]);
+	printf(" per call\n");
+}
+
 static int
 json_lane(const struct ipc_group *g, const struct ipc_lane *l)
 {
@@ -165,6 +194,8 @@ json_lane(const struct ipc_group *g, const struct ipc_lane *l)
 	}
 	if (ipc_lane_hist(g, l, &hist))
 		json_percentiles(obj, &hist);
+	if (l->counted != 0)
+		json_object_set_new(obj, "counters_per_call", json_counters(l));
 	return app_json_write(run->json, obj);
 }
 
@@ -188,6 +219,7 @@ ipc_out_group(const struct ipc_group *g)
 		if (g->lane[i].value.n == 0)
 			continue;
 		print_lane(g, &g->lane[i]);
+		print_counters(&g->lane[i]);
 		if (g->run->json != NULL && rc == 0)
 			rc = json_lane(g, &g->lane[i]);
 	}

@@ -171,6 +171,9 @@ def main():
         lat = [list(row['lat_ns'].values()) for row in rows if row['mode'] == 'sync' and 'lat_ns' in row]
         if not lat or any(v != sorted(v) or v[0] <= 0 for v in lat):
             problem(f'percentiles: {lat}')
+        r = run(program, ['ipc'] + SHORT + ['--mode', 'sync', '--transport', 'ipc', '--counters'])
+        if r.returncode != 0 or not ('instructions' in r.stdout or 'this machine has none' in r.stderr):
+            problem(f'counters: code {r.returncode}, {r.stdout!r} {r.stderr!r}')
         rows = measure(program, tmp, ['--mode', 'async', '--transport', 'ipc,unix_socket', '--connected', '100',
                                       '--active', '3', '--depth', '2'],
                        [(t, 'async', c, 32) for t in ('ipc', 'unix_socket') for c in (3, 100)])
