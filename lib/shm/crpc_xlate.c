@@ -147,10 +147,13 @@ publish(struct xlate *x, uint32_t id, uintptr_t base, uint64_t size)
 	x->order[at] = id;
 	x->count++;
 	x->pub.seg[id].base = base;
-	/* R20 pairs with A20 and A22, R21 with A21. */
-	crpc_store_release(&x->pub.seg[id].size, size);
+	/*
+	 * R21 pairs with A21; R20 with A20 and A22. In this order: who has got a pointer can make a
+	 * reference of it.
+	 */
 	if (base == slot_of(&x->pub, id))
 		crpc_store_release(&x->pub.seg[id].window, size);
+	crpc_store_release(&x->pub.seg[id].size, size);
 }
 
 /* Whether the number can be given to a segment. */
