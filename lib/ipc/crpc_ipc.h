@@ -406,6 +406,8 @@ uint16_t crpc_ipc_client_call_burst(struct crpc_ipc_client *c, const void *msgs,
 /**
  * Send one request with a deadline of its own.
  *
+ * @param c, buf, len, cookie
+ *   As crpc_ipc_client_call().
  * @param timeout_us
  *   From now, in place of the client's call_timeout_us; 0: none.
  * @return

@@ -171,6 +171,8 @@ uint32_t crpc_arena_member(const struct crpc_arena_cache *c);
 /**
  * Allocate a block of at least @p size bytes. Its contents are what was there.
  *
+ * @param c, size
+ *   The member and the bytes.
  * @param ref
  *   Set on success.
  * @return
@@ -200,6 +202,8 @@ int crpc_arena_ref(const struct crpc_arena_cache *c, const void *ptr, uint64_t *
 /**
  * Hand a block over. From here on this member must not touch it, or only read it until it is taken.
  *
+ * @param c, ref
+ *   The member that holds the block, and the block.
  * @param to
  *   Member who may take it; the caller itself is allowed.
  * @return
@@ -210,6 +214,8 @@ int crpc_arena_give(struct crpc_arena_cache *c, uint64_t ref, uint32_t to);
 /**
  * Accept a block that was given to this member. What it wrote before give() can be read then.
  *
+ * @param c, ref
+ *   The member that takes, and the block.
  * @param from
  *   Who must have given it; 0: anybody.
  * @param ptr, size
@@ -234,6 +240,8 @@ int crpc_arena_revoke(struct crpc_arena_cache *c, uint64_t ref);
 /**
  * The address of a block, by whomever it is held. Any thread.
  *
+ * @param a, ref
+ *   The arena and the block.
  * @param size
  *   Set to its bytes unless NULL.
  * @return
@@ -272,6 +280,8 @@ struct crpc_arena_reclaimed {
 /**
  * Free what the dead hold. Any process may; several at once share the work.
  *
+ * @param a
+ *   The arena.
  * @param budget
  *   Units and member places to look at in this call, at least 1; 0: all, to the end of the pass. A
  *   unit costs about a microsecond, a place one system call.
