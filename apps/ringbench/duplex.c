@@ -16,9 +16,6 @@
 #include "rb.h"
 #include "rb_msg.h"
 
-/* Held back at most between flushes: the server starts before a window is full. */
-#define LAZY 64u
-
 struct duplex {
 	struct crpc_spsc_duplex_client c;
 	struct crpc_spsc_duplex_server s;
@@ -28,7 +25,7 @@ static struct crpc_spsc_duplex_attr
 attr_of(const struct rb_case *c)
 {
 	return (struct crpc_spsc_duplex_attr){.depth = c->depth, .esize = c->size,
-		.lazy = c->depth / 4 < LAZY ? c->depth / 4 : LAZY,
+		.lazy = rb_lazy(c->depth),
 		.lone = c->pattern == RB_LATENCY};
 }
 

@@ -44,8 +44,6 @@ CK_OF(256)
 #define INLINE crpc_inline
 #define BURST_MAX 64u
 #define WORDS_MAX (CRPC_SPSC_ESIZE_MAX / 8)
-/* Held back at most by our rings between flushes: the receiver starts before a window is full. */
-#define LAZY 64u
 
 /* Beside enum rb_transport: the layouts of ours that latency uses. */
 enum kind {
@@ -614,7 +612,7 @@ ring_open(struct rb_slice *s)
 	const struct rb_case *c = &s->c;
 	enum kind k = kind_of(c);
 	struct crpc_spsc_attr a = {.variant = kind_ours(k) ? variants[k] : 0, .depth = c->depth,
-		.esize = c->size, .lazy = c->depth / 4 < LAZY ? c->depth / 4 : LAZY};
+		.esize = c->size, .lazy = rb_lazy(c->depth)};
 	void *mem;
 
 	a.caller_credit = (k == K_ONE || k == K_ONE_ALIGNED) && c->pattern != RB_STREAM;

@@ -93,6 +93,13 @@ struct rb_slice {
 	_Atomic uint64_t away_ns;
 };
 
+/* Messages that our rings hold back at most: the other end starts before a window is full. */
+static inline uint32_t
+rb_lazy(uint32_t depth)
+{
+	return depth / 4 < 64 ? depth / 4 : 64;
+}
+
 /* loops.c, cxx.cc: the two ends of stream, rpc and latency. */
 int rb_ring_open(struct rb_slice *s);
 void rb_ring_close(struct rb_slice *s);

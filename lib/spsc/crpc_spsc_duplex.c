@@ -23,6 +23,12 @@ struct duplex_hdr {
 #define DUPLEX_MAGIC UINT64_C(0x584c504443505243)
 #define DUPLEX_VERSION 1u
 
+static size_t
+slots_len(uint32_t depth, uint32_t esize, bool lone)
+{
+	return (size_t)depth * (lone ? crpc_spsc_lone_stride(esize) : esize);
+}
+
 /* The ranges are those of every ring: let the one that knows them say what is wrong. */
 static ssize_t
 data_len(const struct crpc_spsc_duplex_attr *a)
@@ -32,7 +38,7 @@ data_len(const struct crpc_spsc_duplex_attr *a)
 
 	if (crpc_spsc_memsize(&attr) < 0)
 		return -EINVAL;
-	return (ssize_t)a->depth * (a->lone ? crpc_spsc_lone_stride(a->esize) : a->esize);
+	return (ssize_t)slots_len(a->depth, a->esize, a->lone);
 }
 
 ssize_t
@@ -102,12 +108,6 @@ hdr_read(struct duplex_hdr *h, const void *mem, size_t len)
 	return spsc_mem_check(mem, len, (size_t)need);
 }
 
-static size_t
-slots_len(const struct duplex_hdr *h)
-{
-	return (size_t)h->depth * (h->lone != 0 ? crpc_spsc_lone_stride(h->esize) : h->esize);
-}
-
 int
 crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, size_t len)
 {
@@ -134,7 +134,7 @@ crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, siz
 		.esize = h.esize,
 		.sent = h.start,
 		.got = h.start,
-		.end = slots + slots_len(&h),
+		.end = slots + slots_len(h.depth, h.esize, h.lone != 0),
 		.at = slots,
 		.oldest = slots,
 	};
@@ -165,7 +165,7 @@ crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, siz
 		.hints = crpc_spsc_cpu_hints(),
 		.esize = h.esize,
 		.taken = h.start,
-		.end = slots + slots_len(&h),
+		.end = slots + slots_len(h.depth, h.esize, h.lone != 0),
 		.at = slots,
 		.open = slots,
 	};
