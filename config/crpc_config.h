@@ -64,6 +64,8 @@
 
 /** Queue pairs of one device context. */
 #define CRPC_RDMA_QPS_MAX 4096
+/** DC initiators of a device. */
+#define CRPC_RDMA_DCIS_MAX 64
 /** Completions that a device's queue may be asked to hold. */
 #define CRPC_RDMA_CQ_DEPTH_MAX (1u << 22)
 /** Work requests that one send or receive queue may be asked to hold. */

@@ -4,6 +4,7 @@
  * arguments that every driver would otherwise repeat. The datapath does not pass here.
  */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,9 @@
 #define DEFAULT_CQ_DEPTH 4096
 #define DEFAULT_SQ_DEPTH 64
 #define DEFAULT_RQ_DEPTH 128
+#define DEFAULT_UD_SQ    256
+#define DEFAULT_UD_RQ    512
+#define DEFAULT_DCIS     4
 #define FOUND_LEN        256
 
 /* In order of registration. Written by constructors, before main, and only read afterwards. */
@@ -70,6 +74,10 @@ open_conf_check(const struct crpc_rdma_conf *conf)
 		crpc_err("open: cq_depth %u is above %u", conf->cq_depth, CRPC_RDMA_CQ_DEPTH_MAX);
 		return -EINVAL;
 	}
+	if (conf->dcis > CRPC_RDMA_DCIS_MAX) {
+		crpc_err("open: %u DC initiators are above %u", conf->dcis, CRPC_RDMA_DCIS_MAX);
+		return -EINVAL;
+	}
 	return 0;
 }
 
@@ -123,6 +131,8 @@ crpc_rdma_open(const struct crpc_rdma_conf *conf)
 		filled.port = 1;
 	if (filled.cq_depth == 0)
 		filled.cq_depth = DEFAULT_CQ_DEPTH;
+	if (filled.dcis == 0)
+		filled.dcis = DEFAULT_DCIS;
 
 	dev = ask_drivers(&filled, &err);
 	if (dev != NULL)
@@ -190,6 +200,16 @@ crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
 	memset(mr, 0, sizeof(*mr));
 }
 
+static bool
+depths_ok(const char *who, uint32_t sq_depth, uint32_t rq_depth)
+{
+	if (sq_depth <= CRPC_RDMA_QUEUE_DEPTH_MAX && rq_depth <= CRPC_RDMA_QUEUE_DEPTH_MAX)
+		return true;
+	crpc_err("%s: depth %u (send) or %u (receive) is above %u", who, sq_depth, rq_depth,
+		CRPC_RDMA_QUEUE_DEPTH_MAX);
+	return false;
+}
+
 struct crpc_rdma_qp *
 crpc_rdma_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 {
@@ -205,10 +225,12 @@ crpc_rdma_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 		filled.sq_depth = DEFAULT_SQ_DEPTH;
 	if (filled.rq_depth == 0)
 		filled.rq_depth = DEFAULT_RQ_DEPTH;
-	if (filled.sq_depth > CRPC_RDMA_QUEUE_DEPTH_MAX ||
-		filled.rq_depth > CRPC_RDMA_QUEUE_DEPTH_MAX) {
-		crpc_err("qp_create: depth %u (send) or %u (receive) is above %u", filled.sq_depth,
-			filled.rq_depth, CRPC_RDMA_QUEUE_DEPTH_MAX);
+	if (filled.transport > CRPC_RDMA_DC) {
+		crpc_err("qp_create: %u is no transport", filled.transport);
+		errno = EINVAL;
+		return NULL;
+	}
+	if (!depths_ok("qp_create", filled.sq_depth, filled.rq_depth)) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -238,4 +260,62 @@ crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_
 	 * copy. */
 	memcpy(copy, peer, sizeof(copy));
 	return qp->dev->ops->qp_connect(qp, copy);
+}
+
+struct crpc_rdma_ud *
+crpc_rdma_ud_create(struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf)
+{
+	struct crpc_rdma_ud_conf filled;
+
+	if (dev == NULL || conf == NULL) {
+		crpc_err("ud_create: %s is NULL", dev == NULL ? "dev" : "conf");
+		errno = EINVAL;
+		return NULL;
+	}
+	if (dev->ops->ud_create == NULL) {
+		crpc_err("ud_create: driver %s has no datagrams", dev->ops->name);
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	filled = *conf;
+	if (filled.sq_depth == 0)
+		filled.sq_depth = DEFAULT_UD_SQ;
+	if (filled.rq_depth == 0)
+		filled.rq_depth = DEFAULT_UD_RQ;
+	if (!depths_ok("ud_create", filled.sq_depth, filled.rq_depth)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return dev->ops->ud_create(dev, &filled);
+}
+
+void
+crpc_rdma_ud_free(struct crpc_rdma_ud *ud)
+{
+	if (ud != NULL)
+		ud->dev->ops->ud_free(ud);
+}
+
+void
+crpc_rdma_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN])
+{
+	memset(addr, 0, CRPC_RDMA_ADDR_LEN);
+	ud->dev->ops->ud_addr(ud, addr);
+}
+
+struct crpc_rdma_ah *
+crpc_rdma_ah_create(struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN])
+{
+	uint8_t copy[CRPC_RDMA_ADDR_LEN];
+
+	/* As qp_connect: the driver checks and uses a copy. */
+	memcpy(copy, peer, sizeof(copy));
+	return ud->dev->ops->ah_create(ud, copy);
+}
+
+void
+crpc_rdma_ah_free(struct crpc_rdma_ah *ah)
+{
+	if (ah != NULL)
+		ah->dev->ops->ah_free(ah);
 }

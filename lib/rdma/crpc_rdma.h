@@ -30,6 +30,20 @@
  * unsignalled WRs posted before it on that QP. The driver signals by itself often enough that a
  * queue of unsignalled WRs cannot fill up for good.
  *
+ * Transports: a queue pair is reliable connected (RC) or dynamically connected (DC). Both are used
+ * in the same way. A DC one is a target of its own for what arrives, and sends through one of the
+ * device's few initiators (conf.dcis), which all its DC queue pairs share; it keeps to one of them
+ * while it has something outstanding, so its own order holds.
+ *
+ * Datagrams (UD) have a queue of their own, for protocols that bring their own reliability:
+ *
+ *     ud = crpc_rdma_ud_create(dev, &ud_conf)         receives posted, buffers of the driver's
+ *     crpc_rdma_ud_addr(ud, addr)      ---- exchanged by the application ---->  peers
+ *     ah = crpc_rdma_ah_create(ud, peer_addr)         one per peer
+ *     loop:
+ *             crpc_rdma_ud_post(ud, dgram, n)         n WQEs, one doorbell
+ *             crpc_rdma_poll(dev, cqe, n)             CRPC_RDMA_CQE_DGRAM: one arrived
+ *
  * Errors: functions return 0 or -errno and say the cause once through crpc_log.h. Out-parameters
  * are set only on success.
  */
@@ -40,7 +54,9 @@
 #include "crpc_util.h"
 
 struct crpc_rdma;    /**< An open device with its PD and CQ. */
-struct crpc_rdma_qp; /**< A reliable connected queue pair. */
+struct crpc_rdma_qp; /**< A queue pair, connected to one of a peer. */
+struct crpc_rdma_ud; /**< A datagram queue pair. */
+struct crpc_rdma_ah; /**< Where datagrams can go. */
 
 /** How to open a device. Zero fields take the default. */
 struct crpc_rdma_conf {
@@ -51,6 +67,9 @@ struct crpc_rdma_conf {
 	                         usable RoCE v2 GID, else 0. */
 	/** Completions that fit; default 4096. Bounds the QPs, see qp_create. */
 	uint32_t cq_depth;
+	/** DC initiators that the device's DC queue pairs share; default 4, at most
+	 *  CRPC_RDMA_DCIS_MAX. Made with the first such queue pair. */
+	uint32_t dcis;
 };
 
 /** What an open device is. */
@@ -74,6 +93,12 @@ struct crpc_rdma_mr {
 	void *priv; /**< The driver's. */
 };
 
+/** How a queue pair moves its data; the same at both ends. */
+enum crpc_rdma_transport {
+	CRPC_RDMA_RC, /**< A connection of the device per queue pair. The default. */
+	CRPC_RDMA_DC, /**< Connections made by the device as they are needed. */
+};
+
 /** How to make a queue pair. Zero fields take the default. */
 struct crpc_rdma_qp_conf {
 	/** Comes back in every completion of this QP; the user's own number. */
@@ -81,6 +106,15 @@ struct crpc_rdma_qp_conf {
 	uint32_t sq_depth;   /**< WRs outstanding at most; default 64. */
 	uint32_t rq_depth;   /**< Receives kept posted; default 128. */
 	uint32_t inline_max; /**< Inline bytes wanted per WR; default 0. */
+	uint8_t transport;   /**< enum crpc_rdma_transport. */
+};
+
+/** How to make a datagram queue pair. Zero fields take the default. */
+struct crpc_rdma_ud_conf {
+	uint32_t id;         /**< As of a queue pair; of the same number space. */
+	uint32_t sq_depth;   /**< Datagrams outstanding at most; default 256. */
+	uint32_t rq_depth;   /**< Receive buffers of one MTU each; default 512. */
+	uint32_t inline_max; /**< Inline bytes wanted per datagram; default 0. */
 };
 
 /** WR flags. */
@@ -113,6 +147,16 @@ struct crpc_rdma_wr {
 	struct crpc_rdma_sge sge[CRPC_RDMA_SGE_MAX];
 };
 
+/** One datagram to send. */
+struct crpc_rdma_dgram {
+	const struct crpc_rdma_ah *ah;
+	uint8_t flags;    /**< CRPC_RDMA_WR_*. */
+	uint16_t num_sge; /**< 0 to CRPC_RDMA_SGE_MAX; all together at most info.mtu bytes. */
+	uint32_t imm;     /**< In the CPU's byte order; arrives as it was. */
+	uint32_t wr_id;   /**< Comes back in the completion if it is signalled or fails. */
+	struct crpc_rdma_sge sge[CRPC_RDMA_SGE_MAX];
+};
+
 /** What a completion says. */
 enum crpc_rdma_cqe_type {
 	CRPC_RDMA_CQE_SEND,  /**< A signalled WR, and all before it on the QP, are done. */
@@ -122,6 +166,8 @@ enum crpc_rdma_cqe_type {
 	 * QP, first the cause; each WR that was still outstanding follows with -ECANCELED.
 	 */
 	CRPC_RDMA_CQE_ERROR,
+	/** A datagram has arrived in one of the driver's buffers. */
+	CRPC_RDMA_CQE_DGRAM,
 };
 
 /** One completion. */
@@ -132,11 +178,12 @@ struct crpc_rdma_cqe {
 	                         bounds), -ECANCELED (flushed), -EINVAL (a WR that post() could
 	                         not build), -EIO. */
 	uint32_t qp_id;     /**< conf.id of the QP. */
-	uint32_t imm;       /**< RECV. */
-	uint32_t byte_len;  /**< RECV: bytes written. */
+	uint32_t imm;       /**< RECV, DGRAM. */
+	uint32_t byte_len;  /**< RECV: bytes written. DGRAM: its payload. */
 	uint32_t wr_id;     /**< SEND, ERROR of a send. */
 	uint32_t wrs;       /**< SEND, ERROR of a send: WRs that this completion retires, itself
 	                         included; those before an ERROR succeeded. 0: not of a send. */
+	const void *data;   /**< DGRAM: the payload, readable until the next poll of the device. */
 };
 
 /** Counters of a device since open; exact. */
@@ -242,10 +289,55 @@ void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
  */
 int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
+/**
+ * Make a datagram queue pair with its receives posted. It is ready to send and to receive.
+ *
+ * @param dev
+ *   The device.
+ * @param conf
+ *   Sizes; they count against cq_depth as those of qp_create.
+ * @return
+ *   The queue pair, or NULL with errno: EINVAL, ENOSPC, ENOMEM, EOPNOTSUPP (the driver has none).
+ */
+struct crpc_rdma_ud *crpc_rdma_ud_create(
+	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
+
+/** Destroy it; what is outstanding on it gets no completion. NULL is allowed. */
+void crpc_rdma_ud_free(struct crpc_rdma_ud *ud);
+
+/**
+ * The address that peers need, as bytes for the wire (little endian, versioned).
+ *
+ * @param ud
+ *   The datagram queue pair.
+ * @param addr
+ *   CRPC_RDMA_ADDR_LEN bytes, filled.
+ */
+void crpc_rdma_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+
+/**
+ * Make what a datagram needs to find a peer.
+ *
+ * @param ud
+ *   Ours.
+ * @param peer
+ *   What crpc_rdma_ud_addr() gave at the peer. Untrusted: checked before use.
+ * @return
+ *   The address, to be freed before @p ud, or NULL with errno: EPROTO (no address, another version,
+ *   not of datagrams), EHOSTUNREACH, ENOMEM.
+ */
+struct crpc_rdma_ah *crpc_rdma_ah_create(
+	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+
+/** Free it; nothing to it may be outstanding. NULL is allowed. */
+void crpc_rdma_ah_free(struct crpc_rdma_ah *ah);
+
 /** Operations of a driver's datapath; the inline functions below call them. */
 struct crpc_rdma_fp {
 	uint16_t (*post)(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
 	uint16_t (*poll)(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
+	uint16_t (*ud_post)(
+		struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
 };
 
 /** First member of every driver's device struct. */
@@ -258,6 +350,17 @@ struct crpc_rdma {
 struct crpc_rdma_qp {
 	struct crpc_rdma *dev;
 	uint32_t id;
+};
+
+/** First member of every driver's datagram queue pair struct. */
+struct crpc_rdma_ud {
+	struct crpc_rdma *dev;
+	uint32_t id;
+};
+
+/** First member of every driver's address struct. */
+struct crpc_rdma_ah {
+	struct crpc_rdma *dev;
 };
 
 /**
@@ -277,6 +380,25 @@ static inline uint16_t
 crpc_rdma_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)
 {
 	return qp->dev->fp.post(qp, wr, n);
+}
+
+/**
+ * Post a burst of datagrams: as crpc_rdma_post().
+ *
+ * @param ud
+ *   The datagram queue pair.
+ * @param dgram
+ *   The datagrams; free again on return (payload memory only with CRPC_RDMA_WR_INLINE, else it
+ *   must stay until a completion retires the datagram).
+ * @param n
+ *   Their number.
+ * @return
+ *   How many were posted, from the front. Fewer than n: the send queue is full, or it is in error.
+ */
+static inline uint16_t
+crpc_rdma_ud_post(struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n)
+{
+	return ud->dev->fp.ud_post(ud, dgram, n);
 }
 
 /**

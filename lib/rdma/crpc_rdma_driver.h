@@ -13,7 +13,7 @@
 #include "crpc_rdma.h"
 
 /**
- * The operations of one driver; every slot but list and dump is set. Arguments were checked by
+ * The operations of one driver; every slot but list, dump and the five of datagrams is set. Arguments were checked by
  * lib/rdma, and zero fields of the configurations have been given their defaults.
  */
 struct crpc_rdma_ops {
@@ -32,6 +32,14 @@ struct crpc_rdma_ops {
 	void (*qp_free)(struct crpc_rdma_qp *qp);
 	void (*qp_addr)(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 	int (*qp_connect)(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+	/** Datagrams: all five and fp.ud_post, or none. */
+	struct crpc_rdma_ud *(*ud_create)(
+		struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
+	void (*ud_free)(struct crpc_rdma_ud *ud);
+	void (*ud_addr)(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+	struct crpc_rdma_ah *(*ah_create)(
+		struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+	void (*ah_free)(struct crpc_rdma_ah *ah);
 	/** Write the names of the devices that are there, with blanks between them, for the error
 	 *  text of an open that found none. May be NULL. */
 	void (*list)(char *buf, size_t len);
