@@ -173,6 +173,10 @@ struct large {
 #define EP_READY  0x2u /* in the list of those with requests for recv() */
 #define EP_BROKEN 0x4u /* in the list of those whose open calls must fail */
 #define EP_MEMORY 0x8u /* in the table of those whose rings are looked at */
+/* the peer is to be asked whether it is there, or to be told that we are; one after the other */
+#define EP_ALIVE_SHIFT 4
+#define EP_ALIVE(what) (1u << (EP_ALIVE_SHIFT + (what)))
+#define EP_ALIVE_MASK  (EP_ALIVE(WIRE_ALIVE_YES) | EP_ALIVE(WIRE_ALIVE_ASK))
 
 /** Kinds of completions, in the two upper bits of a wr_id. */
 #define WR_KIND_SHIFT 30
@@ -236,6 +240,10 @@ struct crpc_copyrpc_ep {
 	_Atomic uint64_t *tx_words; /**< What is read lands here, what is written starts here. */
 	uint64_t words_raddr;       /**< The peer's. */
 	uint32_t op_head, op_tail;  /**< Gets and puts: completed, posted. */
+	uint64_t alive_yes; /**< Answers to whether the peer is there. */
+	uint64_t heard;     /**< Sum of all that moves when something arrives, when ... */
+	uint64_t heard_ns;  /**< ... it was last seen to have moved. */
+	uint32_t asks;      /**< Questions since then. */
 
 	/* requests */
 	uint8_t *rx[WIRE_LANES];
@@ -542,6 +550,14 @@ void __crpc_copyrpc_onesided_take(struct crpc_copyrpc_ep *ep, struct crpc_done *
 
 int __crpc_copyrpc_large_init(struct crpc_copyrpc_ep *ep);
 void __crpc_copyrpc_large_fini(struct crpc_copyrpc_ep *ep);
+/**
+ * Look whether anything came of the peer; ask it; give it up. Nothing without a peer_timeout_ns.
+ */
+void __crpc_copyrpc_alive_check(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
+/** The peer asks, or answers. */
+void __crpc_copyrpc_alive_take(struct crpc_copyrpc_ep *ep, uint32_t what, uint32_t byte_len);
+/** Send what EP_ALIVE_MASK says, as far as the send queue has room. */
+void __crpc_copyrpc_alive_post(struct crpc_copyrpc_ep *ep);
 /** Where an area starts. */
 uint8_t *__crpc_copyrpc_large_area(const struct crpc_copyrpc_ep *ep, enum large_area which);
 /** Send what lies in the area of a lane: fragments, then the announcement. */

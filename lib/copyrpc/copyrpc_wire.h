@@ -4,7 +4,7 @@
 
 /**
  * @file
- * The bytes on the wire, version 2. doc/protocol/copyrpc_wire.md is the specification; test/golden
+ * The bytes on the wire, version 3. doc/protocol/copyrpc_wire.md is the specification; test/golden
  * holds examples. All words are little endian.
  *
  * Whoever reads these structs reads memory that the peer can still write: wire_batch_load() and
@@ -21,7 +21,7 @@
 #endif
 
 #define WIRE_MAGIC      0x5243u /* "CR" */
-#define WIRE_VERSION    2u
+#define WIRE_VERSION    3u
 #define WIRE_ADDR_MAGIC 0x43505243u /* "CRPC" */
 
 /** Batches and messages start at multiples of this. */
@@ -153,6 +153,14 @@ enum wire_imm {
 	WIRE_IMM_REQ = WIRE_REQ,   /**< A batch of requests; its length. */
 	WIRE_IMM_RESP = WIRE_RESP, /**< A batch of responses; its length. */
 	WIRE_IMM_UPDATE = 2,       /**< No bytes; the released position, low bits. */
+	WIRE_IMM_ALIVE = 3,        /**< No bytes; enum wire_alive. */
+};
+
+/** What an immediate of kind WIRE_IMM_ALIVE says. */
+enum wire_alive {
+	WIRE_ALIVE_YES, /**< I am there: the answer. */
+	WIRE_ALIVE_ASK, /**< Are you there? */
+	WIRE_ALIVES,
 };
 
 static inline uint32_t

@@ -153,6 +153,14 @@ struct crpc_copyrpc_conf {
 	/** Deadline of every call; default 1 s. A call ends with -ETIMEDOUT between timeout_ns and
 	 *  1.25 times that, if poll() is called all the time. */
 	uint64_t timeout_ns;
+	/**
+	 * Silence after which a peer counts as lost and its endpoint breaks with -ECONNRESET;
+	 * default 0: never, only the device tells. A peer that sends nothing for a quarter of it is
+	 * asked, and its poll() answers by itself, whatever it has here. The endpoint breaks
+	 * between this time and 1.25 times that, if poll() is called all the time. Choose it longer
+	 * than the peer may be away from its core.
+	 */
+	uint64_t peer_timeout_ns;
 	/** Where our lanes' positions start; a multiple of 16; default 0. For tests of what happens
 	 *  after 2^32 and 2^64 bytes. */
 	uint64_t initial_pos;
@@ -196,6 +204,8 @@ struct crpc_copyrpc_stats {
 	uint64_t again_large;    /**< -EAGAIN: another large request, or large reply, is open. */
 	uint64_t wraps;          /**< Times that the tail of a ring was skipped. */
 	uint64_t ep_errors;      /**< Endpoints that broke. */
+	uint64_t peers_lost;     /**< Of these: nothing was heard for peer_timeout_ns. */
+	uint64_t alive_sent;     /**< Questions whether a peer is there, and answers to such. */
 	uint64_t batch_size[CRPC_COPYRPC_BATCH_BUCKETS]; /**< See CRPC_COPYRPC_BATCH_BUCKETS. */
 	/** Every successful call's round trip, split in three, in ns: */
 	struct crpc_hist queue; /**< call() to flush. */

@@ -76,10 +76,19 @@ sweep_ep(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t budget, struct cr
 	return seen;
 }
 
+/* From the start of one sweep to the next: an eighth of the shorter timeout. */
+static uint64_t
+sweep_period(const struct crpc_copyrpc_conf *conf)
+{
+	uint64_t peer = conf->peer_timeout_ns != 0 ? conf->peer_timeout_ns : UINT64_MAX;
+
+	return crpc_min(conf->timeout_ns, peer) / 8;
+}
+
 /*
  * Deadlines: every eighth of the timeout a sweep over the slots of endpoints with open calls
  * starts, and each poll carries it on by a bounded number of slots. So a call costs nothing for its
- * deadline.
+ * deadline. The same sweep looks whether the peers are still there.
  */
 uint16_t
 __crpc_copyrpc_sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
@@ -89,7 +98,7 @@ __crpc_copyrpc_sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done
 	uint16_t k = 0;
 
 	if (!ctx->sweeping) {
-		ctx->sweep_ns = now_ns + ctx->conf.timeout_ns / 8;
+		ctx->sweep_ns = now_ns + sweep_period(&ctx->conf);
 		ctx->sweep_ep = 0;
 		ctx->sweep_slot = 0;
 		ctx->sweeping = true;
@@ -98,6 +107,8 @@ __crpc_copyrpc_sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done
 		if (budget == 0 || k == n)
 			return k;
 		ep = ctx->eps[ctx->sweep_ep];
+		if (ep != NULL && ctx->sweep_slot == 0)
+			__crpc_copyrpc_alive_check(ep, now_ns);
 		if (ep != NULL && ep_open(ep) != 0 && ep->err == 0) {
 			seen = sweep_ep(ep, now_ns, budget, done, n, &k);
 			budget -= seen;

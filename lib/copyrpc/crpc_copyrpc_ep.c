@@ -481,6 +481,7 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	ep->peer_released = ours;
 	ep->released = wire.pos;
 	ep->told = wire.pos;
+	ep->heard_ns = 0;
 	ep->err = 0;
 	return 0;
 }
@@ -506,6 +507,7 @@ __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err)
 	if (ctx->cur == ep)
 		ctx->cur = NULL;
 	ep->fail_at = 0;
+	ep->flags &= ~EP_ALIVE_MASK;
 	ep->flags |= EP_BROKEN;
 	ep->broken_next = NIL;
 	if (ctx->broken.n++ == 0)

@@ -267,8 +267,11 @@ imm_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t n
 		update_take(ep, units, byte_len);
 		return;
 	}
-	if (crpc_unlikely(kind > WIRE_IMM_UPDATE || units > ep->ring_size / WIRE_UNIT ||
-			    ep->memory)) {
+	if (kind == WIRE_IMM_ALIVE) {
+		__crpc_copyrpc_alive_take(ep, units, byte_len);
+		return;
+	}
+	if (crpc_unlikely(units > ep->ring_size / WIRE_UNIT || ep->memory)) {
 		__crpc_copyrpc_ep_lie(ep, "immediate", ep->ring_size / WIRE_UNIT, imm);
 		return;
 	}

@@ -204,6 +204,8 @@ static const struct {
 	COUNTER(reads_sent),
 	COUNTER(fragments_sent),
 	COUNTER(onesided),
+	COUNTER(peers_lost),
+	COUNTER(alive_sent),
 	COUNTER(age_flushes),
 	COUNTER(full_flushes),
 	COUNTER(sq_full),

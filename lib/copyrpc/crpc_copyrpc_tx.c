@@ -387,11 +387,14 @@ __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns)
 			continue;
 		if (crpc_unlikely(ep_large_sending(ep)))
 			__crpc_copyrpc_large_pump(ep, now_ns);
+		if (crpc_unlikely(ep->flags & EP_ALIVE_MASK))
+			__crpc_copyrpc_alive_post(ep);
 		if (ep_due(ep, now_ns))
 			flushes += __crpc_copyrpc_ep_post(ep, now_ns);
 		if (ep->flow == CRPC_COPYRPC_FLOW_READ)
 			position_read(ep);
-		if (ep_pending(ep) || ep->told != ep->released || ep_large_sending(ep))
+		if (ep_pending(ep) || ep->told != ep->released || ep_large_sending(ep) ||
+				(ep->flags & EP_ALIVE_MASK))
 			ep_mark_dirty(ep);
 	}
 	return flushes;

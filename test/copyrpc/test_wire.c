@@ -100,14 +100,14 @@ batches_are_byte_by_byte_as_specified(void **state)
 	assert_int_equal(crpc_copyrpc_send(p.ep[0][0], 5000, NULL, 0), 0);
 	crpc_copyrpc_flush(p.ctx[0], 5000);
 	pair_turn(&p, 1);
-	golden("copyrpc_v2_requests.hex", p.ep[1][0]->rx[WIRE_REQ], 144);
+	golden("copyrpc_v3_requests.hex", p.ep[1][0]->rx[WIRE_REQ], 144);
 	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 4), 3);
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns + 777, req[0].token, "yes", 3), 0);
 	assert_int_equal(crpc_copyrpc_reject(p.ctx[1], p.w.now_ns + 888, req[1].token, -ENOENT), 0);
 	assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req[2].token), 0);
 	crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 2);
-	golden("copyrpc_v2_responses.hex", p.ep[0][0]->rx[WIRE_RESP], 96);
+	golden("copyrpc_v3_responses.hex", p.ep[0][0]->rx[WIRE_RESP], 96);
 	pair_fini(&p);
 }
 
@@ -131,7 +131,7 @@ address_is_byte_by_byte_as_specified(void **state)
 
 	memset(addr.qp, 0xab, sizeof(addr.qp));
 	memcpy(bytes, &addr, sizeof(bytes));
-	golden("copyrpc_v2_address.hex", bytes, sizeof(bytes));
+	golden("copyrpc_v3_address.hex", bytes, sizeof(bytes));
 	/* and a real one has the same words in the same places */
 	pair_init(&p, &conf);
 	ep = p.ep[0][0];

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Silent peers: one that polls stays, whatever it has to say; one that does not is given up in
+ * time; one that was not asked in time is not; and nothing is asked where nobody wants to know.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define LIMIT 8000000u /* ns */
+#define STEP  (LIMIT / 64)
+
+static const struct crpc_copyrpc_conf watch = {
+		.max_eps = PAIR_EPS, .ring_size = 4096, .peer_timeout_ns = LIMIT};
+static const struct crpc_copyrpc_conf plain = {.max_eps = PAIR_EPS, .ring_size = 4096};
+
+/* Some time in which the given sides poll. */
+static void
+pass(struct pair *p, uint64_t ns, bool first, bool second)
+{
+	uint64_t end = p->w.now_ns + ns;
+
+	while (p->w.now_ns < end) {
+		p->w.now_ns += STEP;
+		if (first)
+			pair_turn(p, 0);
+		if (second)
+			pair_turn(p, 1);
+	}
+}
+
+/* Only one end asks; that is enough for it, and costs few messages. */
+static void
+an_idle_peer_that_polls_stays(void **state)
+{
+	static const enum crpc_copyrpc_arrival arrivals[] = {CRPC_COPYRPC_IMM, CRPC_COPYRPC_MEMORY};
+	struct pair p;
+	uint32_t i;
+
+	for (i = 0; i < 2; i++) {
+		pair_init3(&p, &watch, &plain, 2, 1,
+				(struct crpc_copyrpc_ep_conf){.arrival = arrivals[i]});
+		pass(&p, 100 * (uint64_t)LIMIT, true, true);
+		assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), 0);
+		assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][1]), 0);
+		/* about three in a limit's time; at least one, and no more than the sweeps */
+		assert_in_range(crpc_copyrpc_stats(p.ctx[0])->alive_sent, 2 * 100, 2 * 8 * 100);
+		assert_in_range(crpc_copyrpc_stats(p.ctx[1])->alive_sent, 2 * 100, 2 * 8 * 100);
+		pair_at_rest(&p);
+		pair_fini(&p);
+	}
+}
+
+static void
+a_peer_that_stops_is_given_up_in_time(void **state)
+{
+	struct crpc_done done[4];
+	uint64_t stopped;
+	struct pair p;
+	uint16_t n;
+
+	pair_init2(&p, &watch, &watch, 1, 1);
+	pass(&p, 3 * LIMIT, true, true);
+	stopped = p.w.now_ns;
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 7), 0);
+	do {
+		p.w.now_ns += STEP;
+		n = pair_poll(&p, 0, done, 4);
+		assert_true(p.w.now_ns - stopped < 2 * LIMIT);
+	} while (n == 0);
+	assert_in_range(p.w.now_ns - stopped, LIMIT - LIMIT / 2, LIMIT + LIMIT / 4 + 4 * STEP);
+	assert_int_equal(n, 1);
+	assert_int_equal(done[0].cookie, 7);
+	assert_int_equal(done[0].status, -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->peers_lost, 1);
+	pair_fini(&p);
+}
+
+/* Both ends stood still, as when a machine sleeps: the first to wake up has to ask again. */
+static void
+who_was_away_itself_asks_before_it_gives_up(void **state)
+{
+	struct pair p;
+
+	pair_init2(&p, &watch, &watch, 1, 1);
+	pass(&p, LIMIT, true, true);
+	p.w.now_ns += 100 * (uint64_t)LIMIT;
+	pair_turn(&p, 0);
+	pass(&p, LIMIT / 4, true, false);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), 0);
+	pass(&p, 10 * LIMIT, true, true);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), 0);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
+	pair_fini(&p);
+}
+
+static void
+nothing_is_asked_by_default(void **state)
+{
+	struct pair p;
+
+	pair_init(&p, &plain);
+	pass(&p, 20 * LIMIT, true, true);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->alive_sent, 0);
+	assert_int_equal(fake_counts(p.dev[0])->write_imms, 0);
+	pass(&p, 20 * LIMIT, true, false);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), 0);
+	pair_fini(&p);
+}
+
+/* Many questions of a peer are answered once per turn; what is neither breaks the endpoint. */
+static void
+questions_are_checked_and_answered_once(void **state)
+{
+	static const struct {
+		uint32_t what, len;
+	} lies[] = {{WIRE_ALIVES, 0}, {WIRE_IMM_MASK, 0}, {WIRE_ALIVE_ASK, 16}};
+	uint32_t ask = (uint32_t)WIRE_IMM_ALIVE << WIRE_IMM_BITS, i;
+	struct pair p;
+
+	for (i = 0; i < 3; i++) {
+		pair_init(&p, &plain);
+		fake_forge(fake_qp_find(p.dev[1], 0), ask | WIRE_ALIVE_ASK, 0);
+		fake_forge(fake_qp_find(p.dev[1], 0), ask | WIRE_ALIVE_ASK, 0);
+		pair_turn(&p, 1);
+		assert_int_equal(crpc_copyrpc_stats(p.ctx[1])->alive_sent, 1);
+		fake_forge(fake_qp_find(p.dev[1], 0), ask | lies[i].what, lies[i].len);
+		pair_turn(&p, 1);
+		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
+		pair_fini(&p);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(an_idle_peer_that_polls_stays),
+			cmocka_unit_test(a_peer_that_stops_is_given_up_in_time),
+			cmocka_unit_test(who_was_away_itself_asks_before_it_gives_up),
+			cmocka_unit_test(nothing_is_asked_by_default),
+			cmocka_unit_test(questions_are_checked_and_answered_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
