@@ -13,8 +13,8 @@
 #include "crpc_rdma.h"
 
 /**
- * The operations of one driver; every slot but list, dump and the five of datagrams is set. Arguments
- * were checked by lib/rdma, and zero fields of the configurations have been given their defaults.
+ * The operations of one driver; every slot but list, dump and the five of datagrams is set.
+ * Arguments were checked by lib/rdma, and zero fields of the configurations have their defaults.
  */
 struct crpc_rdma_ops {
 	const char *name;
