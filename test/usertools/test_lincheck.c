@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * crpc-lincheck: known histories, right and wrong, are told apart; random small ones get the
+ * verdict of an exhaustive search; long ones of a simulated store pass, and fail when one answer is
+ * changed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "history.h"
+#include "wgl.h"
+
+#define MAX UINT64_C(10000000)
+
+/* Read a history that is given as text. */
+static int
+read_text(const char *text, struct history *h)
+{
+	FILE *in = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+	int rc;
+
+	assert_non_null(in);
+	rc = hist_read(in, "text", h);
+	fclose(in);
+	if (rc == 0)
+		hist_sort(h);
+	return rc;
+}
+
+static enum wgl_verdict
+verdict_of(const char *lines)
+{
+	struct wgl_report report;
+	enum wgl_verdict v;
+	struct history h;
+	char text[2048];
+
+	snprintf(text, sizeof(text), "# crpc-history 1\n%s", lines);
+	assert_int_equal(read_text(text, &h), 0);
+	v = wgl_check(h.op, h.n, MAX, &report);
+	free(h.op);
+	return v;
+}
+
+static void
+known_histories_are_told_apart(void **state)
+{
+	static const struct {
+		const char *lines;
+		enum wgl_verdict verdict;
+	} known[] = {
+		{"", WGL_YES},
+		{"1 1 0 9 get - none\n", WGL_YES},
+		{"1 1 0 9 get - 5\n", WGL_NO}, /* nobody wrote it */
+		/* a get beside a put may see it or not; after it, it must */
+		{"1 1 0 9 put 5 ok\n2 1 1 8 get - none\n", WGL_YES},
+		{"1 1 0 9 put 5 ok\n2 1 1 8 get - 5\n", WGL_YES},
+		{"1 1 0 9 put 5 ok\n2 1 10 12 get - none\n", WGL_NO},
+		/* time goes back: seen and then not */
+		{"1 1 0 20 put 5 ok\n2 1 1 8 get - 5\n2 1 9 12 get - none\n", WGL_NO},
+		/* two readers, two orders */
+		{"1 1 0 20 put 5 ok\n2 1 0 20 put 6 ok\n3 1 21 22 get - 5\n4 1 23 24 get - 6\n",
+			WGL_NO},
+		{"1 1 0 20 put 5 ok\n2 1 0 20 put 6 ok\n3 1 2 4 get - 5\n4 1 5 9 get - 6\n",
+			WGL_YES},
+		/* a lost acknowledged write */
+		{"1 1 0 2 put 5 ok\n1 1 3 4 put 6 ok\n1 1 5 6 get - 5\n", WGL_NO},
+		/* no answer: it may have happened late, or never, but not before its call */
+		{"1 1 0 ? put 5 ?\n2 1 3 4 get - none\n2 1 5 6 get - 5\n", WGL_YES},
+		{"1 1 0 ? put 5 ?\n2 1 3 4 get - none\n", WGL_YES},
+		{"2 1 3 4 get - 5\n1 1 5 ? put 5 ?\n", WGL_NO},
+		{"1 1 0 ? put 5 ?\n2 1 3 4 get - 5\n2 1 5 6 get - none\n", WGL_NO},
+		/* deletes, and compare-and-swap */
+		{"1 1 0 1 put 5 ok\n1 1 2 3 del - ok\n1 1 4 5 get - none\n", WGL_YES},
+		{"1 1 0 1 del - ok\n", WGL_NO},
+		{"1 1 0 9 cas none:5 ok\n2 1 0 9 cas none:6 5\n", WGL_YES},
+		{"1 1 0 9 cas none:5 ok\n2 1 0 9 cas none:6 ok\n", WGL_NO},
+		{"1 1 0 9 cas 7:5 none\n", WGL_YES},
+		{"1 1 0 9 cas 7:5 7\n", WGL_NO}, /* it was as expected and yet refused */
+		/* at the same moment either order is right */
+		{"1 1 0 5 put 5 ok\n2 1 5 9 get - none\n", WGL_YES},
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (verdict_of(known[i].lines) != known[i].verdict)
+			fail_msg("expected %d: %s", (int)known[i].verdict, known[i].lines);
+}
+
+static void
+what_is_no_history_is_refused(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"# crpc-history 2\n",
+		"1 1 0 1 put 5 ok\n",
+		"# crpc-history 1\n1 1 0 1 put 5 ok",
+		"# crpc-history 1\n1 1 0 1 put 5\n",
+		"# crpc-history 1\n1 1 0 1 put 5 ok more\n",
+		"# crpc-history 1\n1 1 2 1 put 5 ok\n",
+		"# crpc-history 1\n1 1 0 1 put 0 ok\n",
+		"# crpc-history 1\n1 1 0 1 put none ok\n",
+		"# crpc-history 1\n1 1 0 1 put 5 none\n",
+		"# crpc-history 1\n1 1 0 ? put 5 ok\n",
+		"# crpc-history 1\n1 1 0 1 get 5 5\n",
+		"# crpc-history 1\n1 1 0 1 get - ok\n",
+		"# crpc-history 1\n1 1 0 1 cas 5 ok\n",
+		"# crpc-history 1\n1 1 0 1 swap 5 ok\n",
+		"# crpc-history 1\nx 1 0 1 put 5 ok\n",
+		"# crpc-history 1\n1 -1 0 1 put 5 ok\n",
+		"# crpc-history 1\n1 1 0 99999999999999999999 put 5 ok\n",
+	};
+	struct history h;
+	size_t i;
+
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (bad[i][0] != '\0' && read_text(bad[i], &h) == 0)
+			fail_msg("accepted: %s", bad[i]);
+}
+
+static uint32_t
+draw(uint64_t *rng, uint32_t below)
+{
+	*rng ^= *rng << 13;
+	*rng ^= *rng >> 7;
+	*rng ^= *rng << 17;
+	return (uint32_t)((*rng >> 32) * below >> 32);
+}
+
+/* A random history of few operations, times and values: about half of them are right. */
+static size_t
+random_history(uint64_t *rng, struct hist_op *op)
+{
+	size_t n = 1 + draw(rng, 6), i;
+
+	for (i = 0; i < n; i++) {
+		op[i] = (struct hist_op){.call = draw(rng, 12), .kind = (uint8_t)draw(rng, 4),
+			.done = draw(rng, 6) != 0, .ret = UINT64_MAX, .client = (uint32_t)i};
+		if (op[i].done)
+			op[i].ret = op[i].call + draw(rng, 6);
+		op[i].value = 1 + draw(rng, 2);
+		op[i].expected = draw(rng, 3);
+		op[i].found = draw(rng, 3);
+		op[i].ok = op[i].kind == HIST_PUT || draw(rng, 2) != 0;
+	}
+	return n;
+}
+
+/* The value behind an operation in one order, or false if its answer cannot be. */
+static bool
+step(const struct hist_op *op, uint64_t *value)
+{
+	uint64_t before = *value;
+
+	if (op->kind == HIST_PUT || (op->kind == HIST_CAS && before == op->expected))
+		*value = op->value;
+	if (op->kind == HIST_DEL)
+		*value = HIST_NONE;
+	if (!op->done || op->kind == HIST_PUT)
+		return true;
+	if (op->kind == HIST_GET)
+		return op->found == before;
+	if (op->kind == HIST_DEL)
+		return op->ok == (before != HIST_NONE);
+	return op->ok == (before == op->expected) && (op->ok || op->found == before);
+}
+
+/* All orders, one after the other. */
+static bool
+exhaustive(const struct hist_op *op, size_t n, uint32_t taken, uint64_t value)
+{
+	uint64_t next, first_ret = UINT64_MAX;
+	size_t i, open = 0;
+
+	for (i = 0; i < n; i++) {
+		if (taken & 1u << i || !op[i].done)
+			continue;
+		open++;
+		if (op[i].ret < first_ret)
+			first_ret = op[i].ret;
+	}
+	if (open == 0)
+		return true;
+	for (i = 0; i < n; i++) {
+		next = value;
+		if (!(taken & 1u << i) && op[i].call <= first_ret && step(&op[i], &next) &&
+			exhaustive(op, n, taken | 1u << i, next))
+			return true;
+	}
+	return false;
+}
+
+static void
+random_histories_get_the_verdict_of_all_orders(void **state)
+{
+	uint64_t seed = 1, rng;
+	struct wgl_report report;
+	uint32_t right = 0, runs;
+	struct hist_op op[8];
+	bool expected;
+	size_t n;
+
+	for (runs = 0; runs < 100000; runs++, seed++) {
+		rng = seed * UINT64_C(0x9e3779b97f4a7c15);
+		n = random_history(&rng, op);
+		expected = exhaustive(op, n, 0, HIST_NONE);
+		right += expected;
+		if (wgl_check(op, n, MAX, &report) != (expected ? WGL_YES : WGL_NO))
+			fail_msg("seed %llu: expected %d", (unsigned long long)seed, expected);
+	}
+	/* the test is worth something only if both verdicts are frequent */
+	assert_in_range(right, runs / 10, runs - runs / 10);
+}
+
+/* The single copy does it: what its answer will be. */
+static void
+effect(struct hist_op *op, uint64_t *value)
+{
+	op->found = *value;
+	op->ok = op->kind == HIST_PUT || (op->kind == HIST_DEL && *value != HIST_NONE) ||
+		(op->kind == HIST_CAS && *value == op->expected);
+	step(op, value);
+}
+
+/* Clients of a store: an operation takes effect with its call, or just before its answer. */
+static size_t
+simulate(uint64_t seed, struct hist_op *op, size_t n, uint32_t clients)
+{
+	uint64_t rng = seed * UINT64_C(0x9e3779b97f4a7c15), now = 0, value = HIST_NONE;
+	struct hist_op *open[64] = {NULL};
+	bool late[64];
+	size_t i = 0;
+	uint32_t c;
+
+	while (i < n) {
+		c = draw(&rng, clients);
+		now += 1 + draw(&rng, 3);
+		if (open[c] == NULL) {
+			open[c] = &op[i++];
+			*open[c] = (struct hist_op){.call = now, .ret = UINT64_MAX, .client = c,
+				.kind = (uint8_t)draw(&rng, 4), .value = i,
+				.expected = draw(&rng, 2) != 0 ? value : 1 + draw(&rng, 3)};
+			late[c] = draw(&rng, 2) != 0;
+			if (!late[c])
+				effect(open[c], &value);
+			continue;
+		}
+		if (late[c])
+			effect(open[c], &value);
+		open[c]->done = true;
+		open[c]->ret = now;
+		open[c] = NULL;
+	}
+	return i;
+}
+
+static void
+long_histories_pass_and_one_wrong_answer_shows(void **state)
+{
+	enum { OPS = 20000 };
+	struct hist_op *op = calloc(OPS, sizeof(*op));
+	struct wgl_report report;
+	size_t n, i;
+	uint64_t seed;
+
+	assert_non_null(op);
+	for (seed = 1; seed <= 8; seed++) {
+		n = simulate(seed, op, OPS, (uint32_t)seed);
+		if (wgl_check(op, n, MAX, &report) != WGL_YES)
+			fail_msg("seed %llu", (unsigned long long)seed);
+		/* somewhere in the middle a get sees what nobody wrote */
+		for (i = n / 2; op[i].kind != HIST_GET || !op[i].done; i++)
+			;
+		op[i].found = UINT64_MAX;
+		if (wgl_check(op, n, MAX, &report) != WGL_NO)
+			fail_msg("seed %llu, wrong answer in %zu", (unsigned long long)seed, i);
+		assert_int_equal(report.stuck, i);
+	}
+	free(op);
+}
+
+/* Forty puts at once and a get that none explains: the memory is bounded. */
+static void
+too_many_configurations_are_undecided(void **state)
+{
+	struct hist_op op[40] = {{0}};
+	struct wgl_report report;
+	size_t i;
+
+	for (i = 0; i < 40; i++)
+		op[i] = (struct hist_op){.call = i, .ret = 100, .done = true, .kind = HIST_PUT,
+			.value = i + 1};
+	op[39] = (struct hist_op){.call = 101, .ret = 102, .done = true, .kind = HIST_GET,
+		.found = 1000};
+	assert_int_equal(wgl_check(op, 40, 1000, &report), WGL_UNDECIDED);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(known_histories_are_told_apart),
+		cmocka_unit_test(what_is_no_history_is_refused),
+		cmocka_unit_test(random_histories_get_the_verdict_of_all_orders),
+		cmocka_unit_test(long_histories_pass_and_one_wrong_answer_shows),
+		cmocka_unit_test(too_many_configurations_are_undecided),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

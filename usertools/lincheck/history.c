@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The text of histories. Every field is checked: a history that is cut short or of another version
+ * must not pass for one without faults.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "history.h"
+
+#define HEADER "# crpc-history 1"
+
+static const char *const kinds[] = {"put", "get", "del", "cas"};
+
+/* The words of one line. */
+struct fields {
+	char client[24], key[24], call[24], ret[24], kind[8], arg[48], result[24], rest[2];
+};
+
+static bool
+number(const char *text, uint64_t *value)
+{
+	char *end;
+
+	errno = 0;
+	*value = strtoull(text, &end, 0);
+	return end != text && *end == '\0' && errno == 0 && text[0] != '-';
+}
+
+/* A value that was found: a word that is not 0, or none. */
+static bool
+word_or_none(const char *text, uint64_t *value)
+{
+	if (strcmp(text, "none") == 0) {
+		*value = HIST_NONE;
+		return true;
+	}
+	return number(text, value) && *value != HIST_NONE;
+}
+
+static bool
+kind_read(const char *text, uint8_t *kind)
+{
+	for (*kind = 0; *kind < sizeof(kinds) / sizeof(kinds[0]); (*kind)++)
+		if (strcmp(text, kinds[*kind]) == 0)
+			return true;
+	return false;
+}
+
+/* What was to be written. */
+static bool
+arg_read(struct hist_op *op, char *text)
+{
+	char *colon;
+
+	switch (op->kind) {
+	case HIST_PUT:
+		return number(text, &op->value) && op->value != HIST_NONE;
+	case HIST_CAS:
+		colon = strchr(text, ':');
+		if (colon == NULL)
+			return false;
+		*colon = '\0';
+		return word_or_none(text, &op->expected) && number(colon + 1, &op->value) &&
+			op->value != HIST_NONE;
+	default:
+		return strcmp(text, "-") == 0;
+	}
+}
+
+static bool
+result_read(struct hist_op *op, const char *text)
+{
+	if (!op->done)
+		return strcmp(text, "?") == 0;
+	op->ok = strcmp(text, "ok") == 0;
+	switch (op->kind) {
+	case HIST_PUT:
+		return op->ok;
+	case HIST_DEL:
+		return op->ok || strcmp(text, "none") == 0;
+	case HIST_CAS:
+		return op->ok || word_or_none(text, &op->found);
+	default:
+		return word_or_none(text, &op->found);
+	}
+}
+
+/* What is wrong with a line, or NULL. */
+static const char *
+line_read(const char *line, struct hist_op *op)
+{
+	struct fields f;
+	uint64_t client;
+
+	*op = (struct hist_op){.ret = UINT64_MAX};
+	if (sscanf(line, "%23s %23s %23s %23s %7s %47s %23s %1s", f.client, f.key, f.call, f.ret,
+		    f.kind, f.arg, f.result, f.rest) != 7)
+		return "expected seven words";
+	if (!number(f.client, &client) || client > UINT32_MAX)
+		return "the client is no number";
+	op->client = (uint32_t)client;
+	if (!number(f.key, &op->key))
+		return "the key is no number";
+	op->done = strcmp(f.ret, "?") != 0;
+	if (!number(f.call, &op->call) || (op->done && !number(f.ret, &op->ret)))
+		return "a time is no number";
+	if (op->ret < op->call || (op->done && op->ret == UINT64_MAX))
+		return "the answer is before the call";
+	if (!kind_read(f.kind, &op->kind))
+		return "expected put, get, del or cas";
+	if (!arg_read(op, f.arg))
+		return "the argument does not fit the operation";
+	if (!result_read(op, f.result))
+		return "the result does not fit the operation";
+	return NULL;
+}
+
+static int
+by_key_and_call(const void *a, const void *b)
+{
+	const struct hist_op *x = a, *y = b;
+
+	if (x->key != y->key)
+		return x->key < y->key ? -1 : 1;
+	if (x->call != y->call)
+		return x->call < y->call ? -1 : 1;
+	return x->line < y->line ? -1 : x->line > y->line;
+}
+
+/* Room for one more. */
+static bool
+grow(struct history *h, size_t *room)
+{
+	struct hist_op *op;
+
+	if (h->n < *room)
+		return true;
+	*room = *room != 0 ? 2 * *room : 4096;
+	op = realloc(h->op, *room * sizeof(*op));
+	if (op == NULL)
+		return false;
+	h->op = op;
+	return true;
+}
+
+static const char *
+lines_read(FILE *in, struct history *h, uint32_t *number_of)
+{
+	char line[256];
+	const char *wrong;
+	size_t room = 0, len;
+
+	while (fgets(line, sizeof(line), in) != NULL) {
+		++*number_of;
+		len = strlen(line);
+		if (len == 0 || line[len - 1] != '\n')
+			return "the line has no end: was the file cut short?";
+		line[len - 1] = '\0';
+		if (*number_of == 1) {
+			if (strcmp(line, HEADER) != 0)
+				return "expected \"" HEADER "\"";
+			continue;
+		}
+		if (line[0] == '#' || line[0] == '\0')
+			continue;
+		if (!grow(h, &room))
+			return "out of memory";
+		wrong = line_read(line, &h->op[h->n]);
+		if (wrong != NULL)
+			return wrong;
+		h->op[h->n++].line = *number_of;
+	}
+	if (ferror(in))
+		return strerror(errno);
+	return *number_of == 0 ? "it is empty" : NULL;
+}
+
+int
+hist_read(FILE *in, const char *name, struct history *h)
+{
+	uint32_t line = 0;
+	const char *wrong;
+
+	*h = (struct history){0};
+	wrong = lines_read(in, h, &line);
+	if (wrong != NULL) {
+		fprintf(stderr, "crpc-lincheck: %s:%u: %s\n", name, line, wrong);
+		free(h->op);
+		h->op = NULL;
+		return -1;
+	}
+	return 0;
+}
+
+void
+hist_sort(struct history *h)
+{
+	if (h->n != 0)
+		qsort(h->op, h->n, sizeof(*h->op), by_key_and_call);
+}
+
+static void
+word_write(FILE *out, uint64_t word)
+{
+	if (word == HIST_NONE)
+		fputs("none", out);
+	else
+		fprintf(out, "0x%" PRIx64, word);
+}
+
+void
+hist_write(FILE *out, const struct hist_op *op)
+{
+	fprintf(out, "%u %" PRIu64 " %" PRIu64 " ", op->client, op->key, op->call);
+	if (op->done)
+		fprintf(out, "%" PRIu64 " %s ", op->ret, kinds[op->kind]);
+	else
+		fprintf(out, "? %s ", kinds[op->kind]);
+	if (op->kind == HIST_CAS) {
+		word_write(out, op->expected);
+		fputc(':', out);
+	}
+	if (op->kind == HIST_PUT || op->kind == HIST_CAS)
+		word_write(out, op->value);
+	else
+		fputc('-', out);
+	fputc(' ', out);
+	if (!op->done)
+		fputc('?', out);
+	else if (op->ok)
+		fputs("ok", out);
+	else
+		word_write(out, op->found);
+}

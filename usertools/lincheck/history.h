@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef LINCHECK_HISTORY_H
+#define LINCHECK_HISTORY_H
+
+/**
+ * @file
+ * What clients asked of a key-value store, when, and what they were told: one operation per line,
+ * words with blanks between them; doc/protocol/history.md is the specification.
+ *
+ *     # crpc-history 1
+ *     CLIENT KEY CALL RETURN put WORD              ok
+ *     CLIENT KEY CALL RETURN get -                 WORD, or none
+ *     CLIENT KEY CALL RETURN del -                 ok, or none
+ *     CLIENT KEY CALL RETURN cas EXPECTED:DESIRED  ok, or WORD, or none: what was found instead
+ *
+ * RETURN and the result are "?" where no answer came.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/** No value: the key is not there. */
+#define HIST_NONE 0
+
+enum hist_kind {
+	HIST_PUT,
+	HIST_GET,
+	HIST_DEL,
+	HIST_CAS,
+};
+
+/** One operation. */
+struct hist_op {
+	uint64_t key;
+	uint64_t call;     /**< When it was asked, any clock that all clients share. */
+	uint64_t ret;      /**< When the answer was there; UINT64_MAX: never. */
+	uint64_t expected; /**< CAS. */
+	uint64_t value;    /**< PUT, CAS: to write. */
+	uint64_t found;    /**< GET, and CAS that failed: what was there. */
+	uint32_t client;
+	uint32_t line;
+	uint8_t kind;      /**< enum hist_kind. */
+	bool done;         /**< An answer came. */
+	bool ok;           /**< DEL: it was there; CAS: it wrote. */
+};
+
+struct history {
+	struct hist_op *op;
+	size_t n;
+};
+
+/**
+ * Read a history.
+ *
+ * @param in
+ *   The text.
+ * @param name
+ *   Of the file, for messages.
+ * @param h
+ *   Filled; free h->op.
+ * @return
+ *   0, or -1 after one line on standard error.
+ */
+int hist_read(FILE *in, const char *name, struct history *h);
+
+/** Order by key, then by call. */
+void hist_sort(struct history *h);
+
+/** Write an operation as its line, without the end of the line. */
+void hist_write(FILE *out, const struct hist_op *op);
+
+#endif

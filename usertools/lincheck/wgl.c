@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Calls and answers lie in a list by time. Going through it, each call that the value allows is
+ * taken out, with its answer, and the search starts again at the front; at an answer whose call
+ * is still there, the last one taken is put back. A list of that kind makes both steps short.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "wgl.h"
+
+/* A call or an answer. */
+struct event {
+	struct event *prev, *next;
+	struct event *answer; /* of a call; NULL: none came */
+	size_t op;
+	uint64_t time;
+	bool is_call;
+};
+
+/* A configuration. The two words of 0 are an empty place. */
+struct place {
+	uint64_t hash[2];
+};
+
+/* Those seen before: open addressing, at most half full. */
+struct memo {
+	struct place *place;
+	uint64_t size, used;
+};
+
+/* A call that was taken, and the value before it. */
+struct step {
+	struct event *call;
+	uint64_t value;
+};
+
+struct search {
+	const struct hist_op *op;
+	struct event *event; /* [0] is the head of the list */
+	struct step *step;
+	size_t depth, answered; /* calls taken; those of them that have an answer */
+	uint64_t value;
+	uint64_t hash[2];
+	struct memo memo;
+};
+
+/* A number that belongs to i; another one for each salt. Finalizer of MurmurHash3, A. Appleby. */
+static uint64_t
+mix(uint64_t i, uint64_t salt)
+{
+	uint64_t z = i + (salt + 1) * UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ (z >> 33)) * UINT64_C(0xff51afd7ed558ccd);
+	z = (z ^ (z >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
+	return z ^ (z >> 33);
+}
+
+static bool
+memo_size(struct memo *memo, uint64_t size)
+{
+	struct memo old = *memo;
+	uint64_t i, at;
+
+	memo->place = calloc(size, sizeof(*memo->place));
+	if (memo->place == NULL) {
+		*memo = old;
+		return false;
+	}
+	memo->size = size;
+	for (i = 0; i < old.size; i++) {
+		if ((old.place[i].hash[0] | old.place[i].hash[1]) == 0)
+			continue;
+		at = old.place[i].hash[0] & (size - 1);
+		while ((memo->place[at].hash[0] | memo->place[at].hash[1]) != 0)
+			at = (at + 1) & (size - 1);
+		memo->place[at] = old.place[i];
+	}
+	free(old.place);
+	return true;
+}
+
+/* 1: it is new, and remembered now; 0: seen before; -1: no memory. */
+static int
+memo_add(struct memo *memo, const uint64_t hash[2])
+{
+	uint64_t at;
+
+	if (2 * memo->used >= memo->size && !memo_size(memo, memo->size != 0 ? 2 * memo->size : 64))
+		return -1;
+	for (at = hash[0] & (memo->size - 1);
+		(memo->place[at].hash[0] | memo->place[at].hash[1]) != 0;
+		at = (at + 1) & (memo->size - 1))
+		if (memcmp(memo->place[at].hash, hash, sizeof(memo->place[at].hash)) == 0)
+			return 0;
+	memcpy(memo->place[at].hash, hash, sizeof(memo->place[at].hash));
+	memo->used++;
+	return 1;
+}
+
+/* What a single copy would say. True if it would have answered as it did; sets the next value. */
+static bool
+apply(const struct hist_op *op, uint64_t value, uint64_t *next)
+{
+	*next = value;
+	switch (op->kind) {
+	case HIST_PUT:
+		*next = op->value;
+		return true;
+	case HIST_GET:
+		return !op->done || op->found == value;
+	case HIST_DEL:
+		*next = HIST_NONE;
+		return !op->done || op->ok == (value != HIST_NONE);
+	default:
+		if (value == op->expected)
+			*next = op->value;
+		return !op->done || (op->ok ? value == op->expected
+					    : value != op->expected && value == op->found);
+	}
+}
+
+static void
+take_out(struct event *e)
+{
+	e->prev->next = e->next;
+	if (e->next != NULL)
+		e->next->prev = e->prev;
+}
+
+static void
+put_back(struct event *e)
+{
+	e->prev->next = e;
+	if (e->next != NULL)
+		e->next->prev = e;
+}
+
+/* Hash of the operations taken with the value; never two words of 0. */
+static void
+configuration(const struct search *s, size_t with, uint64_t value, uint64_t hash[2])
+{
+	hash[0] = (s->hash[0] ^ mix(with, 0)) + mix(value, 2);
+	hash[1] = ((s->hash[1] ^ mix(with, 1)) + mix(value, 3)) | 1;
+}
+
+static void
+toggle(struct search *s, size_t op)
+{
+	s->hash[0] ^= mix(op, 0);
+	s->hash[1] ^= mix(op, 1);
+}
+
+static void
+take(struct search *s, struct event *call, uint64_t next)
+{
+	s->step[s->depth++] = (struct step){.call = call, .value = s->value};
+	s->answered += call->answer != NULL;
+	s->value = next;
+	toggle(s, call->op);
+	take_out(call);
+	if (call->answer != NULL)
+		take_out(call->answer);
+}
+
+/* Undo the last one. Returns where the search goes on. */
+static struct event *
+give_back(struct search *s)
+{
+	struct event *call = s->step[--s->depth].call;
+
+	s->answered -= call->answer != NULL;
+	s->value = s->step[s->depth].value;
+	toggle(s, call->op);
+	if (call->answer != NULL)
+		put_back(call->answer);
+	put_back(call);
+	return call->next;
+}
+
+static void
+note_stuck(struct search *s, const struct event *answer, struct wgl_report *report)
+{
+	if (s->depth < report->taken)
+		return;
+	report->taken = s->depth;
+	report->stuck = answer->op;
+	report->value = s->value;
+}
+
+static enum wgl_verdict
+search(struct search *s, size_t answers, uint64_t max, struct wgl_report *report)
+{
+	struct event *e = s->event[0].next;
+	uint64_t next, hash[2];
+	int fresh;
+
+	while (s->answered != answers) {
+		if (e != NULL && e->is_call) {
+			if (apply(&s->op[e->op], s->value, &next)) {
+				configuration(s, e->op, next, hash);
+				fresh = memo_add(&s->memo, hash);
+				if (fresh < 0)
+					return WGL_NOMEM;
+				if (s->memo.used > max)
+					return WGL_UNDECIDED;
+				if (fresh == 1) {
+					take(s, e, next);
+					e = s->event[0].next;
+					continue;
+				}
+			}
+			e = e->next;
+			continue;
+		}
+		if (e != NULL)
+			note_stuck(s, e, report);
+		if (s->depth == 0)
+			return WGL_NO;
+		e = give_back(s);
+	}
+	return WGL_YES;
+}
+
+/* By time; at the same time calls are first: operations that touch may go either way. */
+static int
+by_time(const void *a, const void *b)
+{
+	const struct event *x = a, *y = b;
+
+	if (x->time != y->time)
+		return x->time < y->time ? -1 : 1;
+	if (x->is_call != y->is_call)
+		return x->is_call ? -1 : 1;
+	return x->op < y->op ? -1 : x->op > y->op;
+}
+
+/* The list of all calls and answers. Returns how many answers, or SIZE_MAX without memory. */
+static size_t
+events_make(struct search *s, const struct hist_op *op, size_t n)
+{
+	struct event **call = calloc(n, sizeof(*call));
+	size_t i, k = 1, answers = 0;
+
+	if (call == NULL)
+		return SIZE_MAX;
+	for (i = 0; i < n; i++) {
+		s->event[k++] = (struct event){.op = i, .time = op[i].call, .is_call = true};
+		if (op[i].done) {
+			s->event[k++] = (struct event){.op = i, .time = op[i].ret};
+			answers++;
+		}
+	}
+	qsort(s->event + 1, k - 1, sizeof(*s->event), by_time);
+	for (i = 1; i < k; i++) {
+		s->event[i].prev = &s->event[i - 1];
+		s->event[i - 1].next = &s->event[i];
+		if (s->event[i].is_call)
+			call[s->event[i].op] = &s->event[i];
+		else
+			call[s->event[i].op]->answer = &s->event[i];
+	}
+	free(call);
+	return answers;
+}
+
+enum wgl_verdict
+wgl_check(const struct hist_op *op, size_t n, uint64_t max, struct wgl_report *report)
+{
+	struct search s = {.op = op, .value = HIST_NONE};
+	enum wgl_verdict verdict = WGL_NOMEM;
+	size_t answers;
+
+	*report = (struct wgl_report){0};
+	s.event = calloc(2 * n + 1, sizeof(*s.event));
+	s.step = calloc(n + 1, sizeof(*s.step));
+	if (s.event != NULL && s.step != NULL) {
+		answers = events_make(&s, op, n);
+		if (answers != SIZE_MAX)
+			verdict = search(&s, answers, max, report);
+	}
+	report->configurations = s.memo.used;
+	free(s.memo.place);
+	free(s.event);
+	free(s.step);
+	return verdict;
+}
