@@ -2,17 +2,22 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "backend.h"
 #include "client.h"
 
 /*
- * The path of a call exists four times, so that what is not asked for costs nothing on it: with and
- * without verification, plain or with what is out of the ordinary (open loop, several connections,
- * latest, read-modify-write). Inlined by force, or the compiler would decide for one copy: 18 of
- * 359 instructions per operation.
+ * The path of a call exists eight times, so that what is not asked for costs nothing on it: with
+ * and without verification, plain or with what is out of the ordinary (open loop, several
+ * connections, latest, read-modify-write), by ipc or by a backend's link. Inlined by force, or the
+ * compiler would decide for one copy: 18 of 359 instructions per operation.
  */
 #define INLINE     static inline __attribute__((always_inline))
 #define MODE_VERIFY 1u
 #define MODE_EXTRA  2u
+#define MODE_LINK   4u
+
+/* Completions of a link that are taken at once. */
+#define LINK_BURST 64
 
 int
 kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
@@ -38,7 +43,8 @@ kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf
 	uint32_t k;
 
 	c->home = home;
-	loop->plain &= conns == 1;
+	c->number = i;
+	loop->plain &= conns <= 1;
 	c->rng = work->seed + writer * UINT64_C(0x9e3779b97f4a7c15);
 	for (k = 0; k < work->qd; k++)
 		c->free[c->free_n++] = (uint8_t)(work->qd - 1 - k);
@@ -69,24 +75,37 @@ kv_loop_fini(struct kv_loop *loop)
 	loop->n = 0;
 }
 
-/* Find the key's owner: which connection its call takes, and how it travels from there. */
-INLINE struct crpc_ipc_client *
-route(const struct kv_work *work, const struct kv_client *c, struct kv_call *call, const void *key,
+/* Where a call goes: to the daemon with this number among all owners. */
+struct way {
+	struct crpc_ipc_client *conn; /* By this connection, without a link. */
+	uint32_t to;
+};
+
+/* Find the key's owner: whom its call goes to, and how it travels from there. */
+INLINE struct way
+route(const struct kv_loop *loop, const struct kv_client *c, struct kv_call *call, const void *key,
 	unsigned int mode)
 {
-	uint32_t owner, conn = 0, to = c->home;
+	const struct kv_work *work = loop->work;
+	struct way way = {.conn = c->ipc[0], .to = c->home};
+	uint32_t owner;
 
 	if (work->owners == 1) {
 		call->path = KV_LOCAL;
-		return c->ipc[0];
+		return way;
 	}
 	owner = kv_owner(kv_hash(key, work->key_size), work->owners);
-	if ((mode & MODE_EXTRA) != 0 && c->conns > 1) {
-		to = owner - work->first < work->daemons ? owner : c->home;
-		conn = to - work->first;
+	if ((mode & MODE_LINK) != 0 && !loop->passes) {
+		way.to = owner;
+		call->path = owner - work->first < work->daemons ? KV_LOCAL : KV_REMOTE;
+		return way;
 	}
-	call->path = (uint8_t)kv_path(owner, to, work->first, work->daemons);
-	return c->ipc[conn];
+	if ((mode & MODE_EXTRA) != 0 && c->conns > 1) {
+		way.to = owner - work->first < work->daemons ? owner : c->home;
+		way.conn = c->ipc[way.to - work->first];
+	}
+	call->path = (uint8_t)kv_path(owner, way.to, work->first, work->daemons);
+	return way;
 }
 
 /* latest: puts take the keys in turn, all others draw how long ago their key was put. */
@@ -106,8 +125,8 @@ recent(const struct kv_work *work, struct kv_client *c, uint32_t age, bool put)
  * case. @return its length.
  */
 INLINE uint32_t
-call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
-	struct crpc_ipc_client **conn, unsigned int mode)
+call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
+	unsigned int mode)
 {
 	const struct kv_work *work = loop->work;
 	uint8_t *key = loop->msg + sizeof(struct kv_req_hdr);
@@ -115,7 +134,7 @@ call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 	uint32_t value_len = -(uint32_t)put & work->value_size, fill;
 
 	kv_key_write(key, work->key_size, call->key);
-	*conn = route(work, c, call, key, mode);
+	*way = route(loop, c, call, key, mode);
 	call->word = kv_history_put_if(&c->history, call->key, put);
 	fill = work->value_size > 8 && put ? work->value_size : 8;
 	kv_value_fill(key + work->key_size, fill, call->word);
@@ -126,8 +145,8 @@ call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 
 /* Draw the next operation and write its request. @return its length. */
 INLINE uint32_t
-call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
-	struct crpc_ipc_client **conn, unsigned int mode)
+call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
+	unsigned int mode)
 {
 	const struct kv_work *work = loop->work;
 	uint32_t draw = (uint32_t)app_rng(&c->rng);
@@ -141,20 +160,52 @@ call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 		if (call->reads)
 			call->op = KV_GET;
 	}
-	return call_write(loop, c, call, conn, mode);
+	return call_write(loop, c, call, way, mode);
+}
+
+/* A link refused a call for good: its daemon is lost. That is the end of this call only. */
+static crpc_noinline void
+call_refused(struct kv_loop *loop, struct kv_client *c)
+{
+	c->sent++;
+	c->answered++;
+	if (loop->phase < KV_COOLDOWN)
+		loop->counts.failed++;
+}
+
+/* By the link that all clients share: its cookie names the client too. */
+INLINE bool
+link_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len, uint32_t to,
+	uint64_t now)
+{
+	const struct kv_work *work = loop->work;
+	uint32_t resp_max = (uint32_t)sizeof(struct kv_resp_hdr) +
+		(c->call[slot].op == KV_GET ? work->value_size : 0);
+	int rc = loop->link->backend->call(loop->link, now, loop->passes ? to - work->first : to,
+		loop->msg, len, resp_max, (uint64_t)c->number << 8 | slot);
+
+	if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
+		call_refused(loop, c);
+	return rc == 0;
 }
 
 /* Send the request that was written. @return true if it was taken. */
 INLINE bool
 call_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len,
-	struct crpc_ipc_client *conn, unsigned int mode)
+	const struct way *way, uint64_t now, unsigned int mode)
 {
-	int rc = crpc_ipc_client_call(conn, loop->msg, len, slot);
+	int rc;
 
-	if (crpc_unlikely(rc != 0)) {
-		c->dead = rc != -EAGAIN;
-		loop->dead += c->dead;
-		return false;
+	if ((mode & MODE_LINK) != 0) {
+		if (!link_send(loop, c, slot, len, way->to, now))
+			return false;
+	} else {
+		rc = crpc_ipc_client_call(way->conn, loop->msg, len, slot);
+		if (crpc_unlikely(rc != 0)) {
+			c->dead = rc != -EAGAIN;
+			loop->dead += c->dead;
+			return false;
+		}
 	}
 	c->call[slot].open = true;
 	if ((mode & MODE_VERIFY) != 0)
@@ -165,9 +216,9 @@ call_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len
 
 /* rmw: write what was read. @return how many calls. */
 static crpc_noinline uint32_t
-client_issue_again(struct kv_loop *loop, struct kv_client *c, unsigned int mode)
+client_issue_again(struct kv_loop *loop, struct kv_client *c, uint64_t now, unsigned int mode)
 {
-	struct crpc_ipc_client *conn;
+	struct way way;
 	struct kv_call *call;
 	uint32_t len, slot, made = 0;
 
@@ -176,8 +227,8 @@ client_issue_again(struct kv_loop *loop, struct kv_client *c, unsigned int mode)
 		call = &c->call[slot];
 		call->op = KV_PUT;
 		call->reads = false;
-		len = call_write(loop, c, call, &conn, mode | MODE_EXTRA);
-		if (!call_send(loop, c, slot, len, conn, mode))
+		len = call_write(loop, c, call, &way, mode | MODE_EXTRA);
+		if (!call_send(loop, c, slot, len, &way, now, mode))
 			break;
 		c->again_n--;
 		made++;
@@ -208,7 +259,7 @@ is_due(const struct kv_work *work, struct kv_client *c, uint64_t now, uint64_t *
 INLINE uint32_t
 client_issue(struct kv_loop *loop, struct kv_client *c, uint64_t now, unsigned int mode)
 {
-	struct crpc_ipc_client *conn;
+	struct way way;
 	uint32_t len, slot, made = 0;
 	uint64_t start = now;
 
@@ -216,9 +267,9 @@ client_issue(struct kv_loop *loop, struct kv_client *c, uint64_t now, unsigned i
 		slot = c->free[c->free_n - 1];
 		if ((mode & MODE_EXTRA) != 0 && !is_due(loop->work, c, now, &start))
 			break;
-		len = call_draw(loop, c, &c->call[slot], &conn, mode);
+		len = call_draw(loop, c, &c->call[slot], &way, mode);
 		c->call[slot].start = start;
-		if (!call_send(loop, c, slot, len, conn, mode))
+		if (!call_send(loop, c, slot, len, &way, now, mode))
 			break;
 		c->free_n--;
 		made++;
@@ -316,19 +367,21 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	uint64_t lat;
 	bool served, missed;
 
-	if (crpc_unlikely(done->cookie >= loop->work->qd || !c->call[done->cookie].open)) {
+	uint32_t slot = (uint32_t)done->cookie & ((mode & MODE_LINK) != 0 ? 0xff : UINT32_MAX);
+
+	if (crpc_unlikely(slot >= loop->work->qd || !c->call[slot].open)) {
 		kv_history_fault(&c->history, KV_FAULT_MALFORMED);
 		return;
 	}
-	call = &c->call[done->cookie];
+	call = &c->call[slot];
 	call->open = false;
 	c->answered++;
 	served = answer_check(c, call, done, &missed, mode);
 	if ((mode & MODE_EXTRA) != 0 && call->reads && served && loop->phase != KV_STOPPED) {
-		c->again[c->again_n++] = (uint8_t)done->cookie;
+		c->again[c->again_n++] = (uint8_t)slot;
 		return;
 	}
-	c->free[c->free_n++] = (uint8_t)done->cookie;
+	c->free[c->free_n++] = (uint8_t)slot;
 	loop->served += served;
 	if (loop->phase >= KV_COOLDOWN)
 		return;
@@ -342,69 +395,100 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	counts->misses += missed;
 }
 
+/* What the connections of one client brought. */
+INLINE uint32_t
+client_poll(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsigned int mode)
+{
+	struct crpc_done done[KV_QD_MAX];
+	uint32_t k, n, conn = 0, work = 0;
+
+	do {
+		n = crpc_ipc_client_poll(c->ipc[conn], done, (uint16_t)loop->work->qd);
+		if (n != 0 && (mode & MODE_VERIFY) != 0) {
+			note_floors(c);
+			c->fresh_n = 0;
+		}
+		for (k = 0; k < n; k++)
+			client_done(loop, c, &done[k], turn, mode);
+		work += n;
+	} while ((mode & MODE_EXTRA) != 0 && ++conn < c->conns);
+	return work;
+}
+
+/* What the link brought to all clients. */
+INLINE uint32_t
+link_poll(struct kv_loop *loop, struct turn *turn, unsigned int mode)
+{
+	struct crpc_done done[LINK_BURST];
+	struct kv_client *c;
+	uint32_t k, n;
+
+	n = loop->link->backend->poll(loop->link, turn->now, done, LINK_BURST);
+	for (k = 0; k < n; k++) {
+		if (crpc_unlikely(done[k].cookie >> 8 >= loop->n)) /* None of our calls. */
+			continue;
+		c = &loop->client[done[k].cookie >> 8];
+		if ((mode & MODE_VERIFY) != 0 && c->fresh_n != 0) {
+			note_floors(c);
+			c->fresh_n = 0;
+		}
+		client_done(loop, c, &done[k], turn, mode);
+	}
+	return n;
+}
+
 INLINE uint32_t
 loop_turn(struct kv_loop *loop, uint64_t now, unsigned int mode)
 {
 	struct turn turn = {.now = now};
-	struct crpc_done done[KV_QD_MAX];
-	uint32_t i, k, conn, n, work = 0;
+	uint32_t i, k, work = 0;
 	struct kv_client *c;
 
+	if ((mode & MODE_LINK) != 0)
+		work = link_poll(loop, &turn, mode);
 	for (i = 0; i < loop->n; i++) {
 		c = &loop->client[i];
-		conn = 0;
-		do {
-			n = crpc_ipc_client_poll(c->ipc[conn], done, (uint16_t)loop->work->qd);
-			if (n != 0 && (mode & MODE_VERIFY) != 0) {
-				note_floors(c);
-				c->fresh_n = 0;
-			}
-			for (k = 0; k < n; k++)
-				client_done(loop, c, &done[k], &turn, mode);
-			work += n;
-		} while ((mode & MODE_EXTRA) != 0 && ++conn < c->conns);
+		if ((mode & MODE_LINK) == 0)
+			work += client_poll(loop, c, &turn, mode);
 		if ((mode & MODE_EXTRA) != 0 && c->again_n != 0)
-			work += client_issue_again(loop, c, mode);
+			work += client_issue_again(loop, c, now, mode);
 		if (loop->phase != KV_STOPPED && c->free_n != 0)
 			work += client_issue(loop, c, now, mode);
 	}
+	if ((mode & MODE_LINK) != 0)
+		loop->link->backend->flush(loop->link, now);
 	for (k = 0; k < KV_PATHS; k++)
 		count_lat(&loop->counts, &turn, k);
 	crpc_store_relaxed(&loop->served_pub, loop->served);
 	return work;
 }
 
-/* The four of them, each a function of its own. */
-static crpc_noinline uint32_t
-turn_plain(struct kv_loop *loop, uint64_t now)
-{
-	return loop_turn(loop, now, 0);
-}
+/* The eight of them, each a function of its own. */
+#define TURN(name, mode) \
+	static crpc_noinline uint32_t name(struct kv_loop *loop, uint64_t now) \
+	{ \
+		return loop_turn(loop, now, mode); \
+	}
 
-static crpc_noinline uint32_t
-turn_plain_verify(struct kv_loop *loop, uint64_t now)
-{
-	return loop_turn(loop, now, MODE_VERIFY);
-}
-
-static crpc_noinline uint32_t
-turn_extra(struct kv_loop *loop, uint64_t now)
-{
-	return loop_turn(loop, now, MODE_EXTRA);
-}
-
-static crpc_noinline uint32_t
-turn_extra_verify(struct kv_loop *loop, uint64_t now)
-{
-	return loop_turn(loop, now, MODE_EXTRA | MODE_VERIFY);
-}
+TURN(turn_plain, 0)
+TURN(turn_verify, MODE_VERIFY)
+TURN(turn_extra, MODE_EXTRA)
+TURN(turn_extra_verify, MODE_EXTRA | MODE_VERIFY)
+TURN(turn_link, MODE_LINK)
+TURN(turn_link_verify, MODE_LINK | MODE_VERIFY)
+TURN(turn_link_extra, MODE_LINK | MODE_EXTRA)
+TURN(turn_link_extra_verify, MODE_LINK | MODE_EXTRA | MODE_VERIFY)
 
 uint32_t
 kv_loop_turn(struct kv_loop *loop, uint64_t now)
 {
-	if (loop->plain)
-		return loop->work->verify ? turn_plain_verify(loop, now) : turn_plain(loop, now);
-	return loop->work->verify ? turn_extra_verify(loop, now) : turn_extra(loop, now);
+	static uint32_t (*const turns[])(struct kv_loop *, uint64_t) = {
+		turn_plain, turn_verify, turn_extra, turn_extra_verify,
+		turn_link, turn_link_verify, turn_link_extra, turn_link_extra_verify,
+	};
+
+	return turns[(loop->work->verify ? MODE_VERIFY : 0) | (loop->plain ? 0 : MODE_EXTRA) |
+		(loop->link != NULL ? MODE_LINK : 0)](loop, now);
 }
 
 void
@@ -436,6 +520,17 @@ kv_loop_stop(struct kv_loop *loop, uint64_t now)
 	if (loop->phase < KV_COOLDOWN)
 		kv_loop_freeze(loop, now);
 	loop->phase = KV_STOPPED;
+}
+
+void
+kv_loop_tell_stop(struct kv_loop *loop, uint64_t now)
+{
+	uint8_t msg[sizeof(struct kv_req_hdr)];
+	uint32_t i, len = kv_req_write(msg, KV_STOP, 0, 0);
+
+	for (i = 0; i < loop->work->owners && !loop->passes; i++)
+		loop->link->backend->call(loop->link, now, i, msg, len, sizeof(struct kv_resp_hdr),
+			KV_COOKIE_NONE);
 }
 
 uint32_t

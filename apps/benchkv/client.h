@@ -23,6 +23,9 @@
  *
  * Belongs to one thread, but for `served_pub`. No DPDK here: a client process is built from the
  * same file.
+ *
+ * A client's connections are those of ipc, or, with a backend that has links (backend.h), all
+ * clients of the loop share one link: then set loop.link, and join with no connection.
  */
 
 #include "app_keys.h"
@@ -30,6 +33,8 @@
 #include "crpc_hist.h"
 #include "crpc_ipc.h"
 #include "verify.h"
+
+struct kv_end;
 
 #define KV_QD_MAX      64
 #define KV_CLIENTS_MAX 512
@@ -85,6 +90,7 @@ struct kv_client {
 	uint64_t rng;
 	uint64_t sent, answered; /**< Since connect. */
 	uint64_t due_ns;         /**< When the next call is due; 0: not known yet. */
+	uint32_t number;         /**< In its loop. */
 	uint32_t newest;         /**< latest: the key that was put last. */
 	uint32_t free_n;
 	uint32_t fresh_n;
@@ -121,6 +127,8 @@ struct kv_loop {
 	const struct kv_work *work;
 	struct kv_client *client; /**< Array of n. */
 	uint32_t n;
+	struct kv_end *link; /**< Of all of them; NULL: each has connections of its own. */
+	bool passes;         /**< The daemon that is asked passes on what other ranks own. */
 	enum kv_phase phase;
 	bool plain; /**< A closed loop, one connection per client, nothing out of the ordinary. */
 	uint64_t measure_from;
@@ -154,7 +162,7 @@ int kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n);
  *   How to reach its daemons.
  * @param conns
  *   1: conf is its home, which passes on what it does not own. More: conf[d] is daemon d of the
- *   rank, all of them, and the client asks the owner itself.
+ *   rank, all of them, and the client asks the owner itself. 0: it uses the loop's link.
  * @param home
  *   Number of its home among all owners: whom it asks for keys of other ranks.
  * @param writer
@@ -178,6 +186,9 @@ void kv_loop_freeze(struct kv_loop *loop, uint64_t now);
 
 /** No new calls; the measured window is over if it was not. */
 void kv_loop_stop(struct kv_loop *loop, uint64_t now);
+
+/** With a link that reaches all ranks: tell every daemon that the run was interrupted here. */
+void kv_loop_tell_stop(struct kv_loop *loop, uint64_t now);
 
 /** Calls still open. */
 uint32_t kv_loop_open(const struct kv_loop *loop);

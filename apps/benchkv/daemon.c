@@ -5,18 +5,38 @@
 _Static_assert(KV_BATCH_BUCKETS == CRPC_COPYRPC_BATCH_BUCKETS, "as copyrpc counts batches");
 _Static_assert(CRPC_BURST_MAX < 1 << KV_TAKEN_BUCKETS, "a bucket for every burst");
 
+/* Requests of clients come by ipc, or by the port of another backend. */
+static inline uint32_t
+front_recv(struct kv_daemon *d)
+{
+	if (crpc_likely(d->port == NULL))
+		return crpc_ipc_server_recv(d->ipc, d->req, CRPC_BURST_MAX);
+	return d->port->backend->recv(d->port, d->now, d->req, CRPC_BURST_MAX);
+}
+
+static inline int
+front_reply(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
+{
+	if (crpc_likely(d->port == NULL))
+		return crpc_ipc_server_reply(d->ipc, token, data, len);
+	return d->port->backend->reply(d->port, d->now, token, data, len);
+}
+
 static void
 ipc_fail(struct kv_daemon *d, uint64_t token, int status)
 {
 	d->stats.failed++;
-	crpc_ipc_server_fail(d->ipc, token, status);
+	if (d->port == NULL)
+		crpc_ipc_server_fail(d->ipc, token, status);
+	else
+		d->port->backend->fail(d->port, d->now, token, status);
 }
 
 /* An answer of another daemon goes to the client that waits for it, as the bytes it is. */
 static void
 ipc_pass(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
 {
-	int rc = crpc_ipc_server_reply(d->ipc, token, data, len);
+	int rc = front_reply(d, token, data, len);
 
 	/* -ECONNRESET: the client has gone, and nobody waits. */
 	if (crpc_unlikely(rc == -EMSGSIZE))
@@ -230,17 +250,20 @@ ipc_other(struct kv_daemon *d, uint64_t token, uint8_t op)
 		memcpy(value, &d->info, len);
 		d->info.writer++;
 		kv_resp_write(d->msg, KV_OK, op, len, 0);
+	} else if (op == KV_STOP && d->port != NULL) {
+		crpc_store_relaxed(&d->fate->stop, 1);
+		kv_resp_write(d->msg, KV_OK, op, 0, 0);
 	} else {
 		d->stats.bad++;
 		kv_resp_write(d->msg, KV_BAD_REQUEST, op, 0, 0);
 	}
-	crpc_ipc_server_reply(d->ipc, token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
+	front_reply(d, token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
 }
 
 static void
 ipc_reply(struct kv_daemon *d, uint64_t token, const struct kv_served *served)
 {
-	crpc_ipc_server_reply(d->ipc, token, d->msg, answer_write(d->msg, served));
+	front_reply(d, token, d->msg, answer_write(d->msg, served));
 }
 
 /* A client's request whose key another daemon owns. */
@@ -251,6 +274,10 @@ pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, const struc
 	uint32_t resp_max, mate = owner - d->first;
 	int rc;
 
+	if (crpc_unlikely(d->port != NULL && !d->port->backend->passes)) {
+		ipc_other(d, r->token, req->op); /* They are to ask the owner. */
+		return;
+	}
 	if (mate < d->daemons) {
 		d->stats.path[KV_FORWARDED]++;
 		rc = kv_hop_call(d->hop, mate, r->data, r->len, KV_FROM_CLIENT, r->token);
@@ -271,12 +298,13 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
 	struct kv_req req;
-	uint32_t i, n, hash, owner = d->self;
+	uint32_t i, n, hash, owner = d->self, strangers = 0;
 
-	n = crpc_ipc_server_recv(d->ipc, d->req, CRPC_BURST_MAX);
+	n = front_recv(d);
 	kv_batch_reset(b);
 	for (i = 0; i < n; i++) {
-		d->active[d->req[i].peer] = 1;
+		if (crpc_likely(d->port == NULL))
+			d->active[d->req[i].peer] = 1;
 		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
 			ipc_other(d, d->req[i].token, 0);
 			continue;
@@ -294,11 +322,14 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 			pass_on(d, now, &d->req[i], &req, owner);
 	}
 	kv_store_lookup(d->store, b);
+	for (i = 0; d->port != NULL && i < b->n; i++)
+		strangers += d->req[d->index[i]].peer - d->link_first >= d->links;
 	for (i = 0; i < b->n; i++) {
 		kv_store_exec(d->store, b, i, &served);
 		ipc_reply(d, d->req[d->index[i]].token, &served);
 	}
-	d->stats.path[KV_LOCAL] += b->n;
+	d->stats.path[KV_LOCAL] += b->n - strangers;
+	d->stats.ranks += strangers;
 	if (n != 0)
 		d->stats.taken[31 - (uint32_t)__builtin_clz(n)]++;
 	return n;
@@ -320,6 +351,8 @@ send_waiting(struct kv_daemon *d, uint64_t now)
 			work += kv_net_drain(d->net, now);
 		crpc_copyrpc_flush(d->net->ctx, now);
 	}
+	if (d->port != NULL)
+		d->port->backend->flush(d->port, now);
 	return work;
 }
 
@@ -342,6 +375,7 @@ kv_daemon_turn(struct kv_daemon *d, uint64_t now)
 	uint32_t i, n = 0, work = 0;
 	uint64_t since = 0;
 
+	d->now = now;
 	if (crpc_unlikely((d->stats.turns & (KV_PHASE_SAMPLE - 1)) == 0)) {
 		since = crpc_clock_ns();
 		d->stats.timed++;
@@ -374,7 +408,10 @@ kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 	struct kv_answered lost;
 	uint64_t token;
 
-	crpc_ipc_server_reap(d->ipc);
+	if (d->port == NULL)
+		crpc_ipc_server_reap(d->ipc);
+	else
+		d->port->backend->watch(d->port, now);
 	kv_live_publish(d);
 	while (d->hop != NULL && kv_hop_pop_lost(d->hop, &lost)) {
 		if (lost.origin == KV_FROM_CLIENT)
@@ -400,6 +437,8 @@ kv_daemon_measure(struct kv_daemon *d)
 {
 	d->begin = d->stats;
 	d->waited_begin = kv_daemon_waited(d);
+	if (d->port != NULL)
+		d->port->backend->measure(d->port);
 	if (d->net == NULL)
 		return;
 	kv_live_carry(d);
@@ -443,6 +482,10 @@ kv_daemon_freeze(struct kv_daemon *d)
 
 	if (d->net != NULL)
 		freeze_net(d);
+	else
+		d->net_counts = (struct kv_net_counts){0};
+	if (d->port != NULL)
+		d->port->backend->counts(d->port, &d->net_counts);
 	d->net_counts.waited = kv_daemon_waited(d) - d->waited_begin;
 	d->counts = (struct kv_daemon_counts){
 		.turns = s->turns - b->turns,

@@ -20,6 +20,8 @@
  *     6 backlogs       what waited for room         -> flux call, copyrpc call
  *     7 flush          batches leave
  *
+ * With another backend than copyrpc the requests of 5 come by its port instead of ipc (backend.h).
+ *
  * 3 and 4 are there where the rank has several daemons, 1 and 2 where there are several ranks.
  *
  * The cookie of a call to another rank is the ipc token it answers: nothing is looked up on the way
@@ -30,6 +32,7 @@
  * call.
  */
 
+#include "backend.h"
 #include "crpc_ipc.h"
 #include "hop.h"
 #include "live.h"
@@ -59,6 +62,9 @@ struct kv_daemon_stats {
 /** The service. */
 struct kv_daemon {
 	struct crpc_ipc_server *ipc;
+	struct kv_end *port; /**< Instead of ipc; NULL: ipc. */
+	uint64_t now;        /**< Of this turn; for the port. */
+	uint32_t link_first, links; /**< Peers of the port that are of this rank. */
 	struct kv_store *store;
 	struct kv_net *net; /**< NULL: no other rank. */
 	struct kv_hop *hop; /**< NULL: no other daemon in this rank. */

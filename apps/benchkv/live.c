@@ -112,10 +112,11 @@ kv_live_publish(struct kv_daemon *d)
 {
 	const struct kv_daemon_stats *s = &d->stats;
 	struct kv_live *l = &live[d->self - d->first];
-	struct crpc_ipc_server_stats ipc;
+	struct crpc_ipc_server_stats ipc = {0};
 	uint32_t i, waiting = 0;
 
-	crpc_ipc_server_stats(d->ipc, &ipc);
+	if (d->port == NULL)
+		crpc_ipc_server_stats(d->ipc, &ipc);
 	if (d->hop != NULL) {
 		waiting += d->hop->waiting;
 		crpc_store_relaxed(&l->word[KV_LIVE_FLUX_AGAIN],

@@ -244,8 +244,8 @@ main(int argc, char **argv)
 	rc = app_boot_open(&r->boot);
 	if (rc != 0)
 		return rc;
-	if (r->boot.size > 1)
-		m.cond.backend = "copyrpc";
+	if (r->boot.size > 1 || r->opt.backend != KV_BACKEND_COPYRPC)
+		m.cond.backend = kv_backend_names[r->opt.backend];
 	rc = kv_options_check_ranks(&r->opt, r->boot.size);
 	if (rc == 0)
 		rc = run(&m);

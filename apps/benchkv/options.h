@@ -16,6 +16,15 @@ enum kv_idle {
 	KV_IDLE_YIELD,
 };
 
+/** Backends (backend.h), in the order of kv_backend_names. */
+enum kv_backend_number {
+	KV_BACKEND_COPYRPC,
+	KV_BACKENDS,
+};
+
+/** Their names; ends with NULL. */
+extern const char *const kv_backend_names[KV_BACKENDS + 1];
+
 /** Who finds the daemon of a rank that owns a key. */
 enum kv_route {
 	KV_ROUTE_DAEMON, /**< The client's daemon, which passes the request on by flux. */
@@ -47,6 +56,7 @@ struct kv_options {
 	bool rmw;     /**< Writes read their key first. */
 	unsigned int ycsb;
 	uint64_t seed;
+	unsigned int backend; /**< enum kv_backend_number. */
 	const char *device;
 	unsigned int flush; /**< enum crpc_copyrpc_flush_policy. */
 	unsigned int idle;  /**< enum kv_idle. */

@@ -223,6 +223,8 @@ open_net(struct kv_rank *r, uint32_t daemon)
 	};
 	int rc;
 
+	if (!r->backend->passes)
+		return 0;
 	/* Alone there is nobody to talk to; a device that was named is looked at all the same. */
 	if (r->boot.size == 1 && r->opt.device == NULL)
 		return 0;
@@ -243,7 +245,7 @@ open_hops(struct kv_rank *r)
 	struct kv_hop_conf conf = {.daemons = r->daemons, .msg_max = msg};
 	int rc = 0;
 
-	if (r->daemons == 1)
+	if (r->daemons == 1 || !r->backend->passes)
 		return 0;
 	conf.calls = r->opt.delegate == KV_DELEGATE_FLUX
 		? calls + (r->boot.size - 1) * kv_net_inflight(calls)
@@ -330,6 +332,7 @@ kv_rank_open(struct kv_rank *r)
 	int rc = 0;
 
 	r->daemons = (uint32_t)r->opt.daemons;
+	r->backend = kv_backend(r->opt.backend);
 	take_seats(r);
 	used = 1 + r->boot.size * (uint32_t)r->opt.clients;
 	part = r->opt.serve == 0 ? 0 : (KV_WRITERS_MAX - used) / owners(r);
@@ -344,7 +347,7 @@ kv_rank_open(struct kv_rank *r)
 		rc = open_hops(r);
 	if (rc == 0)
 		rc = open_stores(r);
-	for (i = 0; i < r->daemons && rc == 0; i++) {
+	for (i = 0; i < r->daemons && rc == 0 && r->backend->ipc; i++) {
 		kv_map_near(kv_rank_lcore(r, i));
 		rc = open_segment(r, i);
 	}
@@ -414,6 +417,8 @@ join_client(struct kv_rank *r, const struct kv_place *place, struct kv_loop *loo
 		conf[k].colocated = k >= place->daemon_from && k < place->daemon_to;
 	}
 	conns = r->opt.route == KV_ROUTE_CLIENT ? r->daemons : 1;
+	if (!r->backend->ipc)
+		conns = 0;
 	rc = kv_loop_join(loop, i, conns > 1 ? conf : &conf[home], conns, r->work.first + home,
 		1 + r->boot.rank * clients + client);
 	if (rc != 0)
@@ -432,6 +437,8 @@ fill_seat(struct kv_rank *r, struct kv_seat *s, const struct kv_place *place)
 	s->daemon = &r->daemon[place->daemon_from];
 	s->daemons = place->daemon_to - place->daemon_from;
 	s->idle.policy = idle_policy(r);
+	s->loop.link = r->wire.link[place - r->place];
+	s->loop.passes = r->backend->passes;
 	if (kv_loop_init(&s->loop, &r->work, n) != 0)
 		return app_fail("no memory for the clients; give fewer --clients");
 	for (i = 0; i < n && rc == 0; i++)
@@ -457,13 +464,37 @@ fill_seats(struct kv_rank *r)
 	return rc;
 }
 
+/* The ends of a backend that has some. */
+static int
+open_wire(struct kv_rank *r)
+{
+	struct kv_end_conf conf = {
+		.opt = &r->opt,
+		.fate = &r->fate,
+		.req_max = req_max(r),
+		.resp_max = resp_max(r),
+	};
+	uint32_t i;
+	int rc;
+
+	if (r->backend->ipc)
+		return 0;
+	rc = kv_backend_open(&r->wire, &r->boot, &conf, r->place, r->seats);
+	for (i = 0; i < r->daemons && rc == 0; i++) {
+		r->daemon[i]->port = r->wire.port[i];
+		r->daemon[i]->link_first = r->backend->passes ? 0 : r->wire.first_link;
+		r->daemon[i]->links = r->wire.links;
+	}
+	return rc == 0 ? kv_backend_connect(&r->wire) : rc;
+}
+
 static int
 connect_net(struct kv_rank *r)
 {
 	uint32_t i;
 	int rc = 0;
 
-	if (r->boot.size == 1)
+	if (r->boot.size == 1 || !r->backend->passes)
 		return 0;
 	for (i = 0; i < r->daemons && rc == 0; i++)
 		rc = kv_net_publish(&r->net[i], &r->boot);
@@ -488,6 +519,8 @@ kv_rank_connect(struct kv_rank *r)
 	r->run.clients = (uint32_t)r->opt.clients;
 	if (rc == 0)
 		rc = connect_net(r);
+	if (rc == 0)
+		rc = open_wire(r);
 	if (rc == 0)
 		rc = fill_seats(r);
 	if (rc == 0 && r->boot.size > 1 && kv_map_publish(r) != 0)
@@ -535,6 +568,8 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 	add_daemons(r, out);
 	for (i = 0; i < run->seats; i++) {
 		kv_result_add_loop(out, &run->seat[i].loop);
+		if (r->wire.link[i] != NULL)
+			r->backend->counts(r->wire.link[i], &out->net);
 		out->yields += run->seat[i].idle.yields;
 		if (run->seat[i].daemons != 0 && run->seat[i].away_pct > out->away_pct)
 			out->away_pct = run->seat[i].away_pct;
@@ -556,6 +591,7 @@ kv_rank_close(struct kv_rank *r)
 	free(r->run.seat);
 	free(r->run.slice);
 	app_keys_fini(&r->work.keys);
+	kv_backend_close(&r->wire);
 	for (i = 0; i < r->daemons; i++) {
 		if (r->daemon[i] == NULL)
 			continue;

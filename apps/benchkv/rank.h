@@ -8,6 +8,7 @@
  * clients, and the lcores that run them. Built in this order, torn down in the reverse.
  */
 
+#include "backend.h"
 #include "run.h"
 
 /** One rank. */
@@ -22,6 +23,8 @@ struct kv_rank {
 	struct kv_daemon *daemon[KV_DAEMONS_MAX];
 	struct kv_net net[KV_DAEMONS_MAX];
 	struct kv_hop hop[KV_DAEMONS_MAX];
+	const struct kv_backend *backend;
+	struct kv_wire wire;    /**< Ends of a backend that has some. */
 	struct crpc_flux *flux; /**< Between the daemons; NULL if there is one. */
 	struct kv_place place[KV_SEATS_MAX];
 	unsigned int lcore[KV_SEATS_MAX];

@@ -55,6 +55,8 @@ seat_measure(struct kv_seat *s, uint64_t now)
 	for (i = 0; i < s->daemons; i++)
 		kv_daemon_measure(s->daemon[i]);
 	kv_loop_measure(&s->loop, now);
+	if (s->loop.link != NULL)
+		s->loop.link->backend->measure(s->loop.link);
 	s->measure_from = now;
 	s->cpu_begin = thread_cpu_ns();
 	s->phase = KV_MEASURE;
@@ -153,6 +155,13 @@ seat_watch(struct kv_seat *s, uint64_t now)
 			requests += s->daemon[i]->stats.path[k];
 	}
 	crpc_store_relaxed(&s->requests_pub, requests);
+	if (s->loop.link == NULL)
+		return;
+	s->loop.link->backend->watch(s->loop.link, now);
+	if (crpc_load_relaxed(&s->run->tell_stop) != 0 && !s->told_stop) {
+		s->told_stop = true;
+		kv_loop_tell_stop(&s->loop, now);
+	}
 }
 
 /* A lcore other than the main one. Daemons go on until the run ends: others may need their keys. */
@@ -252,8 +261,12 @@ must_stop(struct kv_run *run, uint64_t now)
 
 	if (sig == 0 && crpc_load_relaxed(&run->fate->stop) == 0)
 		return false;
-	if (!run->interrupted && sig != 0 && net != NULL)
-		kv_net_tell_stop(net, now);
+	if (!run->interrupted && sig != 0) {
+		if (net != NULL)
+			kv_net_tell_stop(net, now);
+		else
+			crpc_store_relaxed(&run->tell_stop, 1);
+	}
 	run->interrupted = true;
 	return true;
 }

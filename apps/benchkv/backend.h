@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KV_BACKEND_H
+#define KV_BACKEND_H
+
+/**
+ * @file
+ * How requests travel between clients and stores, chosen by --backend. Store, load, lcores and
+ * measuring code are the same for all, so that a difference is the backend's.
+ *
+ *     copyrpc      client -ipc-> its daemon -copyrpc-> the owner's daemon
+ *     delegation   client -ring-> its daemon -copyrpc-> the owner's daemon
+ *     direct       client -copyrpc--------------------> the owner's daemon
+ *     ucx          client -UCX active messages--------> the owner's daemon
+ *
+ * copyrpc is the one that the program is about: its clients are connections of ipc, which client.c
+ * and daemon.c use without a table between. The others bring two kinds of ends:
+ *
+ *     link   of the clients of one lcore          call(), poll()
+ *     port   of one daemon                        recv(), reply(), fail()
+ *
+ * Every link is connected to every port that its clients ask: to those of its rank where daemons
+ * pass on what other ranks own (`passes`), else to those of all ranks. Order of calls:
+ *
+ *     kv_backend_open(w, ...)            every rank says how many links it has; all ends are made
+ *     kv_backend_connect(w)              addresses are exchanged, every end connected
+ *     every turn: poll() or recv(), call() or reply(), flush()
+ *     kv_backend_close(w)                all of them, links first
+ *
+ * Where a daemon and clients sit on one lcore, the link may use what the port has (`beside`).
+ *
+ * Threads: an end belongs to the lcore of its loop or daemon. Ownership of bytes is that of
+ * crpc_rpc.h: a request is readable until its reply, a completion until the next poll().
+ */
+
+#include "app_boot.h"
+#include "crpc_rpc.h"
+#include "options.h"
+#include "place.h"
+#include "result.h"
+
+struct kv_backend;
+struct kv_fate;
+
+/** Cookie of a call whose answer nobody waits for. */
+#define KV_COOKIE_NONE (UINT64_MAX >> 1)
+
+/** A link or a port; the backend's own struct begins with it. */
+struct kv_end {
+	const struct kv_backend *backend;
+};
+
+/** How to make an end. */
+struct kv_end_conf {
+	const struct kv_options *opt;
+	struct kv_fate *fate;  /**< Where to tell that a rank is lost. */
+	bool server;           /**< A port; else a link. */
+	uint32_t self;         /**< Our number: of a port among owners, of a link among links. */
+	uint32_t peers;        /**< Ends of the other kind that we are connected to. */
+	uint32_t calls;        /**< Calls that one link has open at most; the same for all. */
+	uint32_t req_max;      /**< Bytes of the largest request and response. */
+	uint32_t resp_max;
+	struct kv_end *beside; /**< Link: the port on the same lcore, whose queues it may use. */
+};
+
+/** A backend. */
+struct kv_backend {
+	const char *name;
+	/** NULL; or it was not built in: the package that it needs. */
+	const char *package;
+	/** Daemons pass on to other ranks: links are connected within the rank only. */
+	bool passes;
+	/** Clients are connections of ipc: there are no ends, and what follows is not set. */
+	bool ipc;
+
+	/** Make an end. @return it; NULL with *rc, -errno or an exit code after app_fail(). */
+	struct kv_end *(*open)(const struct kv_end_conf *conf, int *rc);
+	/** Our address, for all our peers. @return its bytes, 0 if they do not fit. */
+	size_t (*address)(struct kv_end *end, void *buf, size_t max);
+	/**
+	 * Connect to peer number @p peer, whose address() gave these bytes. @return 0 or -errno.
+	 */
+	int (*connect)(struct kv_end *end, uint32_t peer, const void *addr, size_t len);
+	void (*close)(struct kv_end *end);
+
+	/**
+	 * Link: ask a port.
+	 *
+	 * @return
+	 *   0: it completes by poll(); -EAGAIN: not now, poll first; else it is refused for good.
+	 */
+	int (*call)(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32_t len,
+		uint32_t resp_max, uint64_t cookie);
+	uint32_t (*poll)(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n);
+	/** Port: requests, whose peer is the link's number. */
+	uint32_t (*recv)(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n);
+	/** Port: answer. @return 0, -EMSGSIZE (still open), or the caller has gone. */
+	int (*reply)(
+		struct kv_end *end, uint64_t now, uint64_t token, const void *msg, uint32_t len);
+	/** Port: end a request with an error. */
+	void (*fail)(struct kv_end *end, uint64_t now, uint64_t token, int status);
+	/** End of a turn. */
+	void (*flush)(struct kv_end *end, uint64_t now);
+	/** Every millisecond or two: is everybody there? */
+	void (*watch)(struct kv_end *end, uint64_t now);
+	/** The measured window begins. */
+	void (*measure)(struct kv_end *end);
+	/** Add what was counted in it. */
+	void (*counts)(const struct kv_end *end, struct kv_net_counts *counts);
+};
+
+/** Bytes of an address at most. */
+#define KV_ADDRESS_MAX (256 * 1024)
+
+/** All ends of a rank. */
+struct kv_wire {
+	const struct kv_backend *backend;
+	struct app_boot *boot;
+	uint32_t daemons;                    /**< Of each rank. */
+	uint32_t links;                      /**< Of this rank. */
+	uint32_t first_link;                 /**< The first of them among those of all ranks. */
+	uint32_t links_all;                  /**< Of all ranks. */
+	uint32_t rank_links[APP_RANKS_MAX];  /**< Of each. */
+	struct kv_end *port[KV_DAEMONS_MAX];
+	struct kv_end *link[KV_SEATS_MAX];   /**< By seat; NULL: no clients there. */
+	uint32_t seats;
+};
+
+/** The backend of this number, in the order of kv_backend_names. */
+const struct kv_backend *kv_backend(unsigned int number);
+
+/**
+ * Make all ends of this rank; the ranks tell each other how many they have.
+ *
+ * @param w
+ *   Zeroed, filled.
+ * @param conf
+ *   opt, fate, req_max and resp_max.
+ * @param place, seats
+ *   Who sits where.
+ * @return
+ *   0, or APP_EXIT_USAGE after app_fail().
+ */
+int kv_backend_open(struct kv_wire *w, struct app_boot *boot, const struct kv_end_conf *conf,
+	const struct kv_place *place, uint32_t seats);
+
+/** Exchange addresses and connect; all ranks call it. @return as kv_backend_open(). */
+int kv_backend_connect(struct kv_wire *w);
+
+void kv_backend_close(struct kv_wire *w);
+
+#endif
