@@ -23,7 +23,7 @@ int
 kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
 {
 	loop->work = work;
-	loop->plain = !(work->gap_ns > 0) && !work->latest && !work->rmw;
+	loop->plain = !(work->gap_ns > 0) && !work->latest && !work->rmw && work->ttl_ms == 0;
 	if (n == 0)
 		return 0;
 	loop->client = aligned_alloc(CRPC_CACHE_GUARD, n * sizeof(*loop->client));
@@ -51,6 +51,7 @@ kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf
 	if (kv_history_init(&c->history, work->verify ? work->keys.n : 1, work->value_size, writer,
 		    work->writers, work->may_miss) != 0)
 		return -ENOMEM;
+	c->history.restored = work->restored;
 	for (k = 0; k < conns; k++) {
 		c->ipc[k] = crpc_ipc_client_connect(&conf[k]);
 		if (c->ipc[k] == NULL)
@@ -119,6 +120,21 @@ recent(const struct kv_work *work, struct kv_client *c, uint32_t age, bool put)
 	return c->newest >= age ? c->newest - age : c->newest + work->keys.n - age;
 }
 
+/* A put with extras behind its key. @return its length. */
+static crpc_noinline uint32_t
+call_write_with(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
+{
+	const struct kv_work *work = loop->work;
+	uint32_t flags = (work->cas ? KV_EXPECT : 0) | (work->ttl_ms != 0 ? KV_TTL : 0);
+	uint32_t len = kv_req_write_with(loop->msg, KV_PUT, work->key_size, work->value_size,
+		flags, call->version, work->ttl_ms);
+
+	kv_value_fill(loop->msg + len - work->value_size, work->value_size, call->word);
+	if (work->verify)
+		kv_history_prefetch(&c->history, call->key);
+	return len;
+}
+
 /*
  * Write the request of a call whose key and operation are known. Half of the draws of an even load
  * would be predicted wrongly, so nothing branches on them: a value's first word is written in any
@@ -137,6 +153,8 @@ call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, stru
 	*way = route(loop, c, call, key, mode);
 	call->word = kv_history_put_if(&c->history, call->key, put);
 	fill = work->value_size > 8 && put ? work->value_size : 8;
+	if ((mode & MODE_EXTRA) != 0 && put && (work->cas || work->ttl_ms != 0))
+		return call_write_with(loop, c, call);
 	kv_value_fill(key + work->key_size, fill, call->word);
 	if ((mode & MODE_VERIFY) != 0)
 		kv_history_prefetch(&c->history, call->key);
@@ -180,7 +198,7 @@ link_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len
 {
 	const struct kv_work *work = loop->work;
 	uint32_t resp_max = (uint32_t)sizeof(struct kv_resp_hdr) +
-		(c->call[slot].op == KV_GET ? work->value_size : 0);
+		(c->call[slot].op == KV_GET || work->cas ? work->value_size : 0);
 	int rc = loop->link->backend->call(loop->link, now, loop->passes ? to - work->first : to,
 		loop->msg, len, resp_max, (uint64_t)c->number << 8 | slot);
 
@@ -189,23 +207,62 @@ link_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len
 	return rc == 0;
 }
 
+/* By a connection of the client's own. */
+INLINE bool
+ipc_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len,
+	struct crpc_ipc_client *conn)
+{
+	int rc = crpc_ipc_client_call(conn, loop->msg, len, slot);
+
+	if (crpc_likely(rc == 0))
+		return true;
+	c->dead = rc != -EAGAIN;
+	loop->dead += c->dead;
+	return false;
+}
+
+/* Note a call in the history, before it is made. */
+static crpc_noinline void
+call_record(struct kv_loop *loop, const struct kv_client *c, struct kv_call *call)
+{
+	static const uint8_t kinds[] = {[KV_GET] = APP_HISTORY_GET, [KV_PUT] = APP_HISTORY_PUT,
+		[KV_DELETE] = APP_HISTORY_DEL};
+	bool cas = call->op == KV_PUT && loop->work->cas;
+
+	call->record = kv_records_call(loop->records,
+		&(struct app_history_op){.key = call->key,
+			.value = call->op == KV_PUT ? call->word : 0,
+			.expected = cas ? call->read : 0,
+			.client = c->history.writer,
+			.kind = cas ? APP_HISTORY_CAS : kinds[call->op]});
+}
+
+/* Note its answer. */
+static crpc_noinline void
+answer_record(struct kv_loop *loop, const struct kv_call *call, const struct kv_resp_hdr *hdr,
+	const uint8_t *value)
+{
+	uint64_t word = 0;
+
+	if (hdr->value_len >= sizeof(word))
+		memcpy(&word, value, sizeof(word));
+	kv_records_answer(loop->records, call->record, hdr, word);
+}
+
 /* Send the request that was written. @return true if it was taken. */
 INLINE bool
 call_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len,
 	const struct way *way, uint64_t now, unsigned int mode)
 {
-	int rc;
+	bool records = (mode & MODE_EXTRA) != 0 && loop->records != NULL;
 
-	if ((mode & MODE_LINK) != 0) {
-		if (!link_send(loop, c, slot, len, way->to, now))
-			return false;
-	} else {
-		rc = crpc_ipc_client_call(way->conn, loop->msg, len, slot);
-		if (crpc_unlikely(rc != 0)) {
-			c->dead = rc != -EAGAIN;
-			loop->dead += c->dead;
-			return false;
-		}
+	if (records)
+		call_record(loop, c, &c->call[slot]);
+	if ((mode & MODE_LINK) != 0 ? !link_send(loop, c, slot, len, way->to, now)
+				    : !ipc_send(loop, c, slot, len, way->conn)) {
+		if (records)
+			kv_records_undo(loop->records, c->call[slot].record);
+		return false;
 	}
 	c->call[slot].open = true;
 	if ((mode & MODE_VERIFY) != 0)
@@ -294,28 +351,46 @@ note_floors(struct kv_client *c)
 	}
 }
 
-/* Check an answer. @return true if a store gave it; *missed if it was "not found". */
+/* What is out of the ordinary: the history, and what a put that follows depends on. */
+static crpc_noinline void
+answer_extra(struct kv_loop *loop, struct kv_call *call, const struct kv_resp_hdr *hdr,
+	const uint8_t *value)
+{
+	if (loop->records != NULL)
+		answer_record(loop, call, hdr, value);
+	if (!call->reads)
+		return;
+	call->version = hdr->status == KV_OK ? hdr->version : 0;
+	call->read = 0;
+	if (hdr->status == KV_OK && hdr->value_len >= sizeof(call->read))
+		memcpy(&call->read, value, sizeof(call->read));
+}
+
+/* Check an answer. @return true if a store gave it; *status is what it said. */
 INLINE bool
-answer_check(struct kv_client *c, const struct kv_call *call, const struct crpc_done *done,
-	bool *missed, unsigned int mode)
+answer_check(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
+	const struct crpc_done *done, uint8_t *status, unsigned int mode)
 {
 	struct kv_resp_hdr hdr;
 	const uint8_t *value;
 
-	*missed = false;
+	*status = KV_OK;
 	if (crpc_unlikely(done->status != 0))
 		return false;
 	if (crpc_unlikely(kv_resp_read(done->data, done->len, &hdr, &value) != 0)) {
 		kv_history_fault(&c->history, KV_FAULT_MALFORMED);
 		return true;
 	}
-	*missed = hdr.status == KV_NOT_FOUND;
+	*status = hdr.status;
+	if ((mode & MODE_EXTRA) != 0)
+		answer_extra(loop, call, &hdr, value);
 	if ((mode & MODE_VERIFY) != 0)
 		kv_history_check(&c->history,
 			&(struct kv_answer){.key = call->key,
 				.op = call->op,
 				.floor = call->floor,
 				.word = call->word,
+				.conditional = (mode & MODE_EXTRA) != 0 && loop->work->cas,
 				.hdr = hdr,
 				.value = value});
 	return true;
@@ -365,7 +440,8 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	struct kv_counts *counts = &loop->counts;
 	struct kv_call *call;
 	uint64_t lat;
-	bool served, missed;
+	uint8_t status;
+	bool served;
 
 	uint32_t slot = (uint32_t)done->cookie & ((mode & MODE_LINK) != 0 ? 0xff : UINT32_MAX);
 
@@ -376,7 +452,7 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	call = &c->call[slot];
 	call->open = false;
 	c->answered++;
-	served = answer_check(c, call, done, &missed, mode);
+	served = answer_check(loop, c, call, done, &status, mode);
 	if ((mode & MODE_EXTRA) != 0 && call->reads && served && loop->phase != KV_STOPPED) {
 		c->again[c->again_n++] = (uint8_t)slot;
 		return;
@@ -392,7 +468,8 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	} else {
 		note_lat(counts, turn, call->path, lat);
 	}
-	counts->misses += missed;
+	counts->misses += status == KV_NOT_FOUND;
+	counts->conflicts += status == KV_MISMATCH;
 }
 
 /* What the connections of one client brought. */

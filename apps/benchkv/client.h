@@ -32,6 +32,7 @@
 #include "crpc_atomic.h"
 #include "crpc_hist.h"
 #include "crpc_ipc.h"
+#include "record.h"
 #include "verify.h"
 
 struct kv_end;
@@ -56,8 +57,11 @@ struct kv_work {
 	double gap_ns; /**< Mean time between two calls of a client; 0: closed loop. */
 	bool latest;   /**< keys draws ages: puts go round the keys, gets want recent ones. */
 	bool rmw;      /**< A put reads its key first: one operation of two calls. */
+	bool cas;      /**< And takes place only if its key is still what was read. */
+	uint64_t ttl_ms; /**< Of what puts write; 0: it stays. */
 	bool verify;
 	bool may_miss;
+	bool restored; /**< The stores began with what an earlier run left. */
 };
 
 /** Divide the draws of 32 bits between gets, puts and, what is left, deletes. */
@@ -74,6 +78,9 @@ struct kv_call {
 	uint64_t start; /**< Time of the call, ns. */
 	uint64_t floor; /**< kv_history_floor() then. */
 	uint64_t word;
+	uint64_t version; /**< rmw: what was read: version ... */
+	uint64_t read;    /**< ... and first word; 0, 0: nothing. */
+	uint64_t record;  /**< Its number in the history. */
 	uint32_t key;
 	uint8_t op;
 	uint8_t path; /**< enum kv_path. */
@@ -108,6 +115,7 @@ struct kv_counts {
 	uint64_t ops[KV_PATHS]; /**< Answered by a store, by the way they went. */
 	uint64_t failed;        /**< Ended with an error: its owner is lost. */
 	uint64_t misses;        /**< Of the answered: not found. */
+	uint64_t conflicts;     /**< Of the answered: a value had changed since it was read. */
 	uint64_t lat_sum;       /**< Of all, ns. */
 	uint64_t window_ns;
 	uint64_t lag_ns; /**< Open loop: how late the most belated client was at the end. */
@@ -133,6 +141,7 @@ struct kv_loop {
 	bool plain; /**< A closed loop, one connection per client, nothing out of the ordinary. */
 	uint64_t measure_from;
 	uint32_t dead;   /**< Clients whose daemon is gone. */
+	struct kv_records *records; /**< Where to note every call; NULL: nowhere. */
 	uint64_t served; /**< Answered by a store since the begin. */
 	struct kv_counts counts;
 	_Atomic uint64_t served_pub crpc_aligned(CRPC_CACHE_GUARD); /**< For the progress line. */

@@ -284,7 +284,7 @@ pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, const struc
 	} else {
 		d->stats.path[KV_REMOTE]++;
 		resp_max = (uint32_t)sizeof(struct kv_resp_hdr) +
-			(req->op == KV_GET ? d->value_size : 0);
+			(req->op == KV_GET || (req->flags & KV_EXPECT) ? d->value_size : 0);
 		rc = kv_net_call(d->net, now, owner, r->data, r->len, resp_max, r->token);
 	}
 	if (crpc_unlikely(rc != 0))
@@ -412,6 +412,7 @@ kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 		crpc_ipc_server_reap(d->ipc);
 	else
 		d->port->backend->watch(d->port, now);
+	kv_store_tick(d->store, now);
 	kv_live_publish(d);
 	while (d->hop != NULL && kv_hop_pop_lost(d->hop, &lost)) {
 		if (lost.origin == KV_FROM_CLIENT)

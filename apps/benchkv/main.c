@@ -201,6 +201,8 @@ measure(struct kv_main *m)
 	app_env_steal(&end);
 	kv_rank_result(r, res);
 	res->steal_pct = app_env_steal_pct(&m->steal, &end);
+	if (kv_rank_snapshot(r) != 0 || kv_rank_history_end(r) != 0)
+		rc = APP_EXIT_RUN;
 	app_boot_put(&r->boot, "kv.result", res, sizeof(*res));
 	if (reporter(r) == r->boot.rank && report(m, res) != 0)
 		rc = APP_EXIT_RUN;

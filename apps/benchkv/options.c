@@ -38,6 +38,8 @@ static const struct kv_options defaults = {
 	.seconds = 10,
 	.warmup = 1,
 	.seed = 1,
+	.history_ops = 1000000,
+	.history_keys = KV_KEYS_MAX,
 };
 
 /* The two-rank run that the design is compared with: see README.md. */
@@ -81,7 +83,7 @@ apply_ycsb(struct kv_options *o, const char *name)
 	}
 }
 
-#define OPTS_MAX 40
+#define OPTS_MAX 56
 
 /* Both programs. */
 static size_t
@@ -99,6 +101,11 @@ table_load(struct kv_options *o, struct app_opt *t)
 		{"dist", APP_OPT_CHOICE, "uniform|zipf|latest", "which keys are drawn", &o->dist, 0,
 			0, dists},
 		{"rmw", APP_OPT_FLAG, NULL, "writes read their key first", &o->rmw, 0, 0, NULL},
+		{"cas", APP_OPT_FLAG, NULL,
+			"as --rmw, and a write fails if its key was written meanwhile", &o->cas, 0,
+			0, NULL},
+		{"ttl-ms", APP_OPT_UINT, "MS", "life of every value that is written; 0: it stays",
+			&o->ttl_ms, 0, KV_TTL_MAX_MS, NULL},
 		{"ycsb", APP_OPT_CHOICE, "a|b|c|d|f",
 			"ratios and keys of a YCSB workload; other options override it", &o->ycsb,
 			0, 0, ycsbs},
@@ -164,6 +171,18 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 		{"colocate", APP_OPT_FLAG, NULL,
 			"clients on their daemon's lcore (always so without more lcores than daemons)",
 			&o->colocate, 0, 0, NULL},
+		{"history", APP_OPT_STRING, "PATH",
+			"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck",
+			&o->history, 0, 0, NULL},
+		{"history-ops", APP_OPT_UINT, "N", "room for so many per lcore, 64 bytes each",
+			&o->history_ops, 1, 1u << 30, NULL},
+		{"history-keys", APP_OPT_UINT, "N", "only those of the first N keys",
+			&o->history_keys, 1, KV_KEYS_MAX, NULL},
+		{"snapshot", APP_OPT_STRING, "PATH",
+			"write the stores to PATH.OWNER when the run has ended", &o->snapshot, 0, 0,
+			NULL},
+		{"restore", APP_OPT_STRING, "PATH", "begin with the stores of such a snapshot",
+			&o->restore, 0, 0, NULL},
 		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
 			0, 1024, NULL},
 		{"serve", APP_OPT_UINT, "N",
@@ -205,6 +224,10 @@ check(const struct kv_options *o, enum kv_program program)
 			"--read-ratio %g and --delete-ratio %g are more than all; make "
 			"their sum at most 1",
 			o->read_ratio, o->delete_ratio);
+	if (o->history != NULL && (o->ttl_ms != 0 || o->restore != NULL || o->serve != 0))
+		return app_fail_once(
+			"--history knows all that happens to a key only without --ttl-ms, --restore "
+			"and --serve; leave one of them out");
 	if (program == KV_PROGRAM_CLIENT && o->name == NULL)
 		return app_fail_once(
 			"no daemon was named; give --attach NAME, the name that benchkv "
@@ -237,6 +260,7 @@ kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *
 	rc = app_opt_parse(t, table(o, program, t), argc, argv);
 	if (rc != 0 || o->help)
 		return rc;
+	o->rmw |= o->cas;
 	return check(o, program);
 }
 

@@ -54,6 +54,11 @@ struct kv_options {
 	double cooldown;
 	double rate;  /**< Operations per second of each rank's clients; 0: closed loop. */
 	bool rmw;     /**< Writes read their key first. */
+	bool cas;     /**< And take place only if nobody else wrote meanwhile. */
+	uint64_t ttl_ms; /**< Life of what is written; 0: it stays. */
+	const char *history; /**< File for what the clients asked and were told. */
+	uint64_t history_ops, history_keys;
+	const char *snapshot, *restore; /**< Files of the stores: to write at the end, to begin with. */
 	unsigned int ycsb;
 	uint64_t seed;
 	unsigned int backend; /**< enum kv_backend_number. */

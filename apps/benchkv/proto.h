@@ -7,11 +7,14 @@
  * The key-value messages, the same between client and daemon (ipc) and between daemons (copyrpc,
  * and flux within a rank); doc/protocol/benchkv_kv.md is their manual.
  *
- *     request    0 op  1 zero  2 key_len (16)   4 value_len (32)   8 key, then value
+ *     request    0 op  1 flags 2 key_len (16)   4 value_len (32)   8 key, then extras, then value
  *     response   0 status  1 op  2 zero (16)    4 value_len (32)   8 version (64)   16 value
  *
  * Little endian. With 8-byte keys and values a request has 24 bytes, and so has a response: either
  * fits the one cache line of an ipc message. A daemon passes both on to another daemon as they are.
+ *
+ * A request may have extras of 8 bytes each, one per flag: KV_EXPECT makes a put or a delete depend
+ * on the version that the key has (compare-and-swap), KV_TTL ends a value's life.
  *
  * Every successful put or delete gets a version from the owner's counter, which never goes back; a
  * response carries the version of what it read or wrote, and "not found" carries the counter
@@ -27,7 +30,7 @@
 #define KV_KEY_MAX   64
 #define KV_VALUE_MIN 8
 #define KV_VALUE_MAX 4096
-#define KV_REQ_MAX   (sizeof(struct kv_req_hdr) + KV_KEY_MAX + KV_VALUE_MAX)
+#define KV_REQ_MAX   (sizeof(struct kv_req_hdr) + KV_KEY_MAX + KV_EXTRAS_MAX + KV_VALUE_MAX)
 #define KV_RESP_MAX  (sizeof(struct kv_resp_hdr) + KV_VALUE_MAX)
 
 /** What is asked. */
@@ -40,18 +43,27 @@ enum kv_op {
 	KV_STOP = 6, /**< Between daemons: the run was interrupted, stop. */
 };
 
+/** Flags of a request; each adds 8 bytes between the key and the value, in this order. */
+#define KV_EXPECT 0x1u /**< Put, delete: only if the key has this version; 0: if it is not there. */
+#define KV_TTL    0x2u /**< Put: milliseconds until the value is gone, 1 to KV_TTL_MAX_MS. */
+#define KV_FLAGS  (KV_EXPECT | KV_TTL)
+#define KV_EXTRAS_MAX 16
+/** Two weeks and more: times are 32 bits of milliseconds. */
+#define KV_TTL_MAX_MS (1u << 30)
+
 /** What is answered. */
 enum kv_status {
 	KV_OK = 0,
 	KV_NOT_FOUND = 1,
 	KV_BAD_REQUEST = 2, /**< Malformed, or a key that this daemon does not own. */
 	KV_NO_SPACE = 3,    /**< The store is full. */
+	KV_MISMATCH = 4,    /**< The key has another version: this one, with this value. */
 };
 
 /** Head of a request. */
 struct kv_req_hdr {
 	uint8_t op;
-	uint8_t zero;
+	uint8_t flags;
 	uint16_t key_len;
 	uint32_t value_len;
 };
@@ -97,10 +109,13 @@ _Static_assert(KV_RESP_MAX <= CRPC_IPC_MSG_MAX && KV_REQ_MAX <= CRPC_IPC_MSG_MAX
 /** A request taken apart. The key and value pointers are into the message. */
 struct kv_req {
 	uint8_t op;
+	uint8_t flags;
 	uint32_t key_len;
 	uint32_t value_len;
 	const uint8_t *key;
 	const uint8_t *value;
+	uint64_t expect; /**< KV_EXPECT. */
+	uint64_t ttl_ms; /**< KV_TTL. */
 };
 
 /** Hash of a key of 8 to 64 bytes: chooses the owner and the bucket in its store. */
@@ -184,6 +199,34 @@ kv_req_write(void *msg, enum kv_op op, uint32_t key_len, uint32_t value_len)
 	return (uint32_t)sizeof(head) + key_len + value_len;
 }
 
+/**
+ * The same with extras, which are written behind the key; the value follows them.
+ *
+ * @param flags
+ *   KV_EXPECT, KV_TTL.
+ * @param expect, ttl_ms
+ *   Used as the flags say.
+ */
+static inline uint32_t
+kv_req_write_with(void *msg, enum kv_op op, uint32_t key_len, uint32_t value_len, uint32_t flags,
+	uint64_t expect, uint64_t ttl_ms)
+{
+	uint32_t len = kv_req_write(msg, op, key_len, value_len);
+	uint8_t *p = (uint8_t *)msg + sizeof(struct kv_req_hdr) + key_len;
+
+	((uint8_t *)msg)[1] = (uint8_t)flags;
+	if (flags & KV_EXPECT) {
+		memcpy(p, &expect, 8);
+		p += 8;
+		len += 8;
+	}
+	if (flags & KV_TTL) {
+		memcpy(p, &ttl_ms, 8);
+		len += 8;
+	}
+	return len;
+}
+
 /** Write a response's head; the value follows it. */
 static inline void
 kv_resp_write(void *msg, uint32_t status, uint32_t op, uint64_t value_len, uint64_t version)
@@ -192,6 +235,9 @@ kv_resp_write(void *msg, uint32_t status, uint32_t op, uint64_t value_len, uint6
 
 	memcpy(msg, head, sizeof(head));
 }
+
+/** The extras of a request, for kv_req_read(). @return 0, or -EBADMSG. */
+int kv_req_extras(struct kv_req *req, uint32_t left);
 
 /**
  * Take a request apart. The head is copied once; its lengths are checked against the message's.
@@ -208,13 +254,17 @@ kv_req_read(const void *msg, uint32_t len, struct kv_req *req)
 		return -EBADMSG;
 	memcpy(&hdr, msg, sizeof(hdr));
 	if (crpc_unlikely(hdr.key_len > KV_KEY_MAX || hdr.value_len > KV_VALUE_MAX ||
-		    len != sizeof(hdr) + hdr.key_len + hdr.value_len || hdr.zero != 0))
+		    len < sizeof(hdr) + hdr.key_len + hdr.value_len))
 		return -EBADMSG;
+	len -= (uint32_t)sizeof(hdr) + hdr.key_len + hdr.value_len;
 	req->op = hdr.op;
+	req->flags = hdr.flags;
 	req->key_len = hdr.key_len;
 	req->value_len = hdr.value_len;
 	req->key = (const uint8_t *)msg + sizeof(hdr);
 	req->value = req->key + hdr.key_len;
+	if (crpc_unlikely((len | hdr.flags) != 0))
+		return kv_req_extras(req, len);
 	return 0;
 }
 

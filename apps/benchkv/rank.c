@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include "app_lcore.h"
 #include "crpc_log.h"
 #include "map.h"
+#include "snapshot.h"
 
 /* Runs on one host at a time that need not be named. */
 #define SEGMENT_ATTEMPTS 64
@@ -42,7 +44,10 @@ homed(const struct kv_rank *r)
 static uint32_t
 req_max(const struct kv_rank *r)
 {
-	return (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size);
+	bool extras = r->opt.cas || r->opt.ttl_ms != 0 || r->opt.serve != 0;
+
+	return (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size) +
+		(extras ? KV_EXTRAS_MAX : 0);
 }
 
 static uint32_t
@@ -79,6 +84,51 @@ load_stores(struct kv_rank *r)
 		rc = kv_store_load(d->store, key, value, len);
 	}
 	return rc;
+}
+
+static struct kv_snapshot
+snapshot_of(const struct kv_rank *r, const char *path, uint32_t daemon)
+{
+	return (struct kv_snapshot){
+		.path = path,
+		.owner = r->boot.rank * r->daemons + daemon,
+		.owners = owners(r),
+		.key_size = (uint32_t)r->opt.key_size,
+	};
+}
+
+/* What an earlier run ended with. */
+static int
+restore_stores(struct kv_rank *r)
+{
+	struct kv_snapshot snap;
+	uint32_t i;
+
+	for (i = 0; i < r->daemons; i++) {
+		snap = snapshot_of(r, r->opt.restore, i);
+		if (kv_snapshot_read(&snap, r->daemon[i]->store) < 0)
+			return app_fail("--restore: %s", crpc_log_last());
+	}
+	return 0;
+}
+
+int
+kv_rank_snapshot(const struct kv_rank *r)
+{
+	struct kv_snapshot snap;
+	int64_t keys;
+	uint32_t i;
+
+	for (i = 0; i < r->daemons && r->opt.snapshot != NULL; i++) {
+		snap = snapshot_of(r, r->opt.snapshot, i);
+		keys = kv_snapshot_write(&snap, r->daemon[i]->store);
+		if (keys < 0)
+			return app_fail_once("--snapshot: %s", crpc_log_last());
+		if (!r->opt.quiet)
+			printf("snapshot %s.%u: %lld keys\n", snap.path, snap.owner,
+				(long long)keys);
+	}
+	return 0;
 }
 
 /* On the lcore's NUMA node if the EAL has memory there, else anywhere: the map tells. */
@@ -135,6 +185,8 @@ open_stores(struct kv_rank *r)
 		if (d->store == NULL)
 			break;
 	}
+	if (i == r->daemons && r->opt.restore != NULL)
+		return restore_stores(r);
 	if (i == r->daemons && load_stores(r) == 0)
 		return 0;
 	return app_fail(
@@ -304,7 +356,7 @@ create_daemon(struct kv_rank *r, uint32_t i, uint32_t part)
 		.value_size = d->value_size,
 		.writer = 1 + ranks * (uint32_t)r->opt.clients + self * part,
 		.writers = 1 + ranks * (uint32_t)r->opt.clients + owners(r) * part,
-		.preloaded = 1,
+		.preloaded = r->opt.restore == NULL && r->opt.ttl_ms == 0,
 	};
 	d->writer_end = d->info.writer + part;
 	return d;
@@ -377,8 +429,12 @@ fill_work(struct kv_rank *r)
 		.gap_ns = o->rate > 0 ? (double)o->clients * 1e9 / o->rate : 0,
 		.latest = o->dist == APP_DIST_LATEST,
 		.rmw = o->rmw,
+		.cas = o->cas,
+		.ttl_ms = o->ttl_ms,
 		.verify = o->verify,
-		.may_miss = o->delete_ratio > 0 || o->serve > 0,
+		.may_miss = o->delete_ratio > 0 || o->serve > 0 || o->ttl_ms > 0 ||
+			o->restore != NULL,
+		.restored = o->restore != NULL,
 	};
 	kv_work_ratios(&r->work, o->read_ratio, puts);
 	if (app_keys_init(&r->work.keys, (enum app_dist)o->dist, keys_total(r), o->skew, o->seed) !=
@@ -427,6 +483,62 @@ join_client(struct kv_rank *r, const struct kv_place *place, struct kv_loop *loo
 	return 0;
 }
 
+/* The history begins with what the stores were loaded with; one file has that. */
+static void
+record_load(const struct kv_rank *r, struct kv_records *records)
+{
+	static const struct kv_resp_hdr done = {.status = KV_OK};
+	struct app_history_op op = {.kind = APP_HISTORY_PUT};
+
+	for (op.key = 0; op.key < keys_total(r) && op.key < records->keys; op.key++) {
+		op.value = kv_word((uint32_t)op.key, 0, 1);
+		kv_records_answer(records, kv_records_call(records, &op), &done, 0);
+	}
+}
+
+/* --history: a file for the clients of each lcore. */
+static int
+open_records(struct kv_rank *r, struct kv_seat *s)
+{
+	struct kv_records *records = &r->records[s - r->run.seat];
+	char path[PATH_MAX];
+	int rc;
+
+	if (r->opt.history == NULL || s->loop.n == 0)
+		return 0;
+	snprintf(path, sizeof(path), "%s.%u.%u", r->opt.history, r->boot.rank, s->lcore);
+	rc = kv_records_open(records, path, r->opt.history_ops, (uint32_t)r->opt.history_keys);
+	if (rc != 0)
+		return app_fail("--history: cannot make %s of %llu MiB: %s; give another PATH, or "
+				"fewer --history-ops",
+			path, (unsigned long long)(r->opt.history_ops * sizeof(*records->op) >> 20),
+			strerror(-rc));
+	s->loop.records = records;
+	s->loop.plain = false;
+	if (r->boot.rank == 0 && !r->recorded_load)
+		record_load(r, records);
+	r->recorded_load = true;
+	return 0;
+}
+
+int
+kv_rank_history_end(struct kv_rank *r)
+{
+	uint64_t lost = 0;
+	uint32_t i;
+
+	for (i = 0; i < r->run.seats; i++) {
+		r->run.seat[i].loop.records = NULL;
+		lost += kv_records_close(&r->records[i]);
+	}
+	if (lost == 0)
+		return 0;
+	return app_fail_once(
+		"--history: %llu operations had no room, so it cannot be checked; give more "
+		"--history-ops, a --rate, or fewer --history-keys",
+		(unsigned long long)lost);
+}
+
 static int
 fill_seat(struct kv_rank *r, struct kv_seat *s, const struct kv_place *place)
 {
@@ -441,6 +553,7 @@ fill_seat(struct kv_rank *r, struct kv_seat *s, const struct kv_place *place)
 	s->loop.passes = r->backend->passes;
 	if (kv_loop_init(&s->loop, &r->work, n) != 0)
 		return app_fail("no memory for the clients; give fewer --clients");
+	rc = open_records(r, s);
 	for (i = 0; i < n && rc == 0; i++)
 		rc = join_client(r, place, &s->loop, i);
 	return rc;

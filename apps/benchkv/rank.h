@@ -30,6 +30,8 @@ struct kv_rank {
 	unsigned int lcore[KV_SEATS_MAX];
 	uint32_t seats;
 	struct kv_fate fate;
+	struct kv_records records[KV_SEATS_MAX]; /**< --history. */
+	bool recorded_load;
 	struct kv_work work;
 	struct kv_run run;
 };
@@ -42,6 +44,12 @@ int kv_rank_connect(struct kv_rank *r);
 
 /** The lcore that runs a daemon. */
 unsigned int kv_rank_lcore(const struct kv_rank *r, uint32_t daemon);
+
+/** --snapshot: write the stores, after the run. @return 0, or an exit code after one line. */
+int kv_rank_snapshot(const struct kv_rank *r);
+
+/** --history: close it. @return 0, or an exit code after one line: it had too little room. */
+int kv_rank_history_end(struct kv_rank *r);
 
 /** Fill in what this rank measured. */
 void kv_rank_result(const struct kv_rank *r, struct kv_result *out);

@@ -8,7 +8,7 @@
 struct kv_slot {
 	uint64_t version;
 	uint32_t len;
-	uint32_t zero;
+	uint32_t end_ms; /* When its life ends; 0: never. */
 };
 
 struct kv_store {
@@ -17,8 +17,17 @@ struct kv_store {
 	uint64_t version; /* The newest given out. */
 	uint32_t slot_size;
 	uint32_t value_max;
+	uint32_t key_size;
+	uint32_t capacity;
+	uint32_t now_ms;   /* Since the first tick. */
+	uint32_t mortal;   /* Keys with an end of their life. */
+	uint32_t sweep_at; /* Where the search for ended ones goes on. */
+	uint64_t tick0_ns;
 	struct kv_store_stats stats;
 };
+
+/* Keys that one tick looks at. */
+#define SWEEP_KEYS 64
 
 /*
  * Spare places: a cuckoo table filled to the last place walks long chains. With the extendable
@@ -91,6 +100,9 @@ kv_store_create(const struct kv_store_conf *conf)
 	if (s == NULL)
 		goto err;
 	s->value_max = conf->value_max;
+	s->key_size = conf->key_size;
+	s->capacity = conf->capacity;
+	s->now_ms = 1;
 	s->slot_size = slot_size(conf->value_max);
 	bytes = (uint64_t)params.entries * s->slot_size;
 	s->slots = rte_zmalloc_socket("kv_slots", bytes, CRPC_CACHE_LINE, conf->socket);
@@ -136,35 +148,91 @@ kv_store_lookup(struct kv_store *s, struct kv_batch *b)
 	b->moved = false;
 }
 
+static inline bool
+has_ended(const struct kv_store *s, const struct kv_slot *slot)
+{
+	return slot->end_ms != 0 && (int32_t)(s->now_ms - slot->end_ms) >= 0;
+}
+
 static void
-slot_write(struct kv_store *s, int32_t pos, const void *value, uint32_t len)
+slot_write(struct kv_store *s, int32_t pos, const void *value, uint32_t len, uint32_t ttl_ms)
 {
 	struct kv_slot *slot = slot_at(s, pos);
 
 	slot->version = ++s->version;
 	slot->len = len;
+	if (crpc_unlikely((slot->end_ms | ttl_ms) != 0)) {
+		s->mortal -= slot->end_ms != 0;
+		s->mortal += ttl_ms != 0;
+		/* 0 means never, so one that would end then ends a millisecond later */
+		slot->end_ms = ttl_ms == 0 ? 0 : crpc_max(s->now_ms + ttl_ms, 1u);
+	}
 	if (len == 8)
 		memcpy(slot + 1, value, 8);
 	else
 		memcpy(slot + 1, value, len);
 }
 
+/* Take a key out. Its place is as good as new. */
 static void
-exec_get(struct kv_store *s, int32_t pos, struct kv_served *out)
+key_remove(struct kv_store *s, const void *key, hash_sig_t hash, int32_t pos)
 {
-	const struct kv_slot *slot;
+	struct kv_slot *slot = slot_at(s, pos);
 
-	s->stats.gets++;
-	if (crpc_unlikely(pos < 0)) {
-		s->stats.misses++;
-		out->status = KV_NOT_FOUND;
-		out->version = s->version;
-		return;
-	}
-	slot = slot_at(s, pos);
+	s->mortal -= slot->end_ms != 0;
+	slot->end_ms = 0;
+	rte_hash_del_key_with_hash(s->hash, key, hash);
+}
+
+/* A place for a new key, or -1: the store is full. */
+static int32_t
+key_add(struct kv_store *s, const void *key, hash_sig_t hash)
+{
+	if (kv_store_count(s) >= s->capacity)
+		return -1;
+	return rte_hash_add_key_with_hash(s->hash, key, hash);
+}
+
+static void
+not_found(struct kv_store *s, struct kv_served *out)
+{
+	s->stats.misses++;
+	out->status = KV_NOT_FOUND;
+	out->version = s->version;
+}
+
+static void
+found(const struct kv_slot *slot, struct kv_served *out)
+{
 	out->version = slot->version;
 	out->value_len = slot->len;
 	out->value = slot + 1;
+}
+
+static void
+exec_get(struct kv_store *s, int32_t pos, struct kv_served *out)
+{
+	s->stats.gets++;
+	if (crpc_unlikely(pos < 0))
+		not_found(s, out);
+	else
+		found(slot_at(s, pos), out);
+}
+
+/* Whether the key has the version that the request depends on; if not, *out says what it has. */
+static bool
+is_expected(struct kv_store *s, const struct kv_req *req, int32_t pos, struct kv_served *out)
+{
+	if (req->expect == (pos < 0 ? 0 : slot_at(s, pos)->version))
+		return true;
+	s->stats.mismatches++;
+	if (pos < 0) {
+		not_found(s, out);
+		return false;
+	}
+	out->status = KV_MISMATCH;
+	found(slot_at(s, pos), out);
+	return false;
 }
 
 static void
@@ -174,7 +242,7 @@ exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct
 
 	s->stats.puts++;
 	if (crpc_unlikely(pos < 0)) {
-		pos = rte_hash_add_key_with_hash(s->hash, b->key[i], b->hash[i]);
+		pos = key_add(s, b->key[i], b->hash[i]);
 		b->moved = true;
 	}
 	if (crpc_unlikely(pos < 0)) {
@@ -182,7 +250,8 @@ exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct
 		out->status = KV_NO_SPACE;
 		return;
 	}
-	slot_write(s, pos, req->value, req->value_len);
+	slot_write(s, pos, req->value, req->value_len,
+		req->flags & KV_TTL ? (uint32_t)req->ttl_ms : 0);
 	out->version = s->version;
 }
 
@@ -191,14 +260,23 @@ exec_delete(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, str
 {
 	s->stats.deletes++;
 	if (pos < 0) {
-		s->stats.misses++;
-		out->status = KV_NOT_FOUND;
-		out->version = s->version;
+		not_found(s, out);
 		return;
 	}
-	rte_hash_del_key_with_hash(s->hash, b->key[i], b->hash[i]);
+	key_remove(s, b->key[i], b->hash[i], pos);
 	b->moved = true;
 	out->version = ++s->version;
+}
+
+/* The life of the value that stands there has ended: it is not there. */
+static crpc_noinline int32_t
+expire(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos)
+{
+	key_remove(s, b->key[i], b->hash[i], pos);
+	s->stats.expired++;
+	s->version++; /* its end is a change as a delete is */
+	b->moved = true;
+	return -1;
 }
 
 void
@@ -209,7 +287,11 @@ kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_serv
 
 	if (crpc_unlikely(b->moved))
 		pos = rte_hash_lookup_with_hash(s->hash, b->key[i], b->hash[i]);
+	if (crpc_unlikely(s->mortal != 0) && pos >= 0 && has_ended(s, slot_at(s, pos)))
+		pos = expire(s, b, i, pos);
 	*out = (struct kv_served){.status = KV_OK, .op = req->op};
+	if (crpc_unlikely(req->flags & KV_EXPECT) && !is_expected(s, req, pos, out))
+		return;
 	if (req->op == KV_GET && req->value_len == 0) {
 		exec_get(s, pos, out);
 	} else if (req->op == KV_PUT && req->value_len >= KV_VALUE_MIN &&
@@ -223,14 +305,88 @@ kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_serv
 	}
 }
 
+void
+kv_store_tick(struct kv_store *s, uint64_t now_ns)
+{
+	const void *key;
+	int32_t pos;
+	void *data;
+	uint32_t i;
+
+	if (s->tick0_ns == 0)
+		s->tick0_ns = now_ns;
+	s->now_ms = (uint32_t)((now_ns - s->tick0_ns) / 1000000) + 1;
+	for (i = 0; i < SWEEP_KEYS && s->mortal != 0; i++) {
+		pos = rte_hash_iterate(s->hash, &key, &data, &s->sweep_at);
+		if (pos < 0) {
+			s->sweep_at = 0;
+			return;
+		}
+		if (!has_ended(s, slot_at(s, pos)))
+			continue;
+		key_remove(s, key, kv_hash(key, s->key_size), pos);
+		s->stats.expired++;
+		s->version++;
+	}
+}
+
+bool
+kv_store_each(const struct kv_store *s, uint32_t *at, struct kv_item *item)
+{
+	const struct kv_slot *slot;
+	int32_t pos;
+	void *data;
+
+	do {
+		pos = rte_hash_iterate(s->hash, &item->key, &data, at);
+		if (pos < 0)
+			return false;
+		slot = slot_at(s, pos);
+	} while (has_ended(s, slot));
+	item->value = slot + 1;
+	item->len = slot->len;
+	item->version = slot->version;
+	item->ttl_ms = slot->end_ms == 0 ? 0 : slot->end_ms - s->now_ms;
+	return true;
+}
+
+int
+kv_store_restore(struct kv_store *s, const struct kv_item *item)
+{
+	int32_t pos;
+
+	if (item->len > s->value_max || item->ttl_ms > KV_TTL_MAX_MS ||
+		rte_hash_lookup(s->hash, item->key) >= 0)
+		return -EINVAL;
+	pos = key_add(s, item->key, kv_hash(item->key, s->key_size));
+	if (pos < 0)
+		return -ENOSPC;
+	slot_write(s, pos, item->value, item->len, item->ttl_ms);
+	slot_at(s, pos)->version = item->version;
+	kv_store_version_raise(s, item->version);
+	return 0;
+}
+
+uint64_t
+kv_store_version(const struct kv_store *s)
+{
+	return s->version;
+}
+
+void
+kv_store_version_raise(struct kv_store *s, uint64_t version)
+{
+	s->version = crpc_max(s->version, version);
+}
+
 int
 kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len)
 {
-	int32_t pos = rte_hash_add_key(s->hash, key);
+	int32_t pos = key_add(s, key, kv_hash(key, s->key_size));
 
 	if (pos < 0 || len > s->value_max)
 		return -ENOSPC;
-	slot_write(s, pos, value, len);
+	slot_write(s, pos, value, len, 0);
 	return 0;
 }
 

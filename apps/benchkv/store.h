@@ -14,7 +14,12 @@
  * requests are fetched before the first is served. Keys have one fixed size, values up to value_max
  * bytes.
  *
- * All memory is taken at creation, from the EAL. Belongs to one thread.
+ * A put or a delete can depend on the version that its key has (compare-and-swap). A value can
+ * have an end of its life; kv_store_tick() tells the store the time, and takes what has ended out,
+ * some keys at a time. A key whose life has ended is not found, whether it was taken out or not.
+ *
+ * All memory is taken at creation, from the EAL; `capacity` keys fit, and a put of one more is
+ * refused. Belongs to one thread.
  */
 
 #include <rte_hash.h>
@@ -27,7 +32,7 @@ _Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes 
 /** How to make a store. */
 struct kv_store_conf {
 	const char *name;   /**< Unique in this process. */
-	uint32_t capacity;  /**< Keys at least. */
+	uint32_t capacity;  /**< Keys at most. */
 	uint32_t key_size;  /**< KV_KEY_MIN..KV_KEY_MAX. */
 	uint32_t value_max; /**< KV_VALUE_MIN..KV_VALUE_MAX. */
 	int socket;         /**< NUMA node, or SOCKET_ID_ANY. */
@@ -36,6 +41,8 @@ struct kv_store_conf {
 /** Counters since creation. */
 struct kv_store_stats {
 	uint64_t gets, puts, deletes, misses, refused;
+	uint64_t mismatches; /**< Puts and deletes whose key had another version. */
+	uint64_t expired;    /**< Keys whose life ended. */
 };
 
 struct kv_store;
@@ -108,6 +115,42 @@ void kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv
 
 /** Put one key, outside of any batch: to load the store. @return 0 or -ENOSPC. */
 int kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len);
+
+/**
+ * Tell the time, and take out some of the keys whose life has ended; every millisecond or two.
+ *
+ * @param now_ns
+ *   Of a monotonic clock.
+ */
+void kv_store_tick(struct kv_store *s, uint64_t now_ns);
+
+/** One key as kv_store_each() gives it. */
+struct kv_item {
+	const void *key;
+	const void *value;
+	uint32_t len;
+	uint32_t ttl_ms; /**< That are left; 0: no end. */
+	uint64_t version;
+};
+
+/**
+ * Visit the keys, in any order; nothing may change meanwhile.
+ *
+ * @param at
+ *   0 at first.
+ * @return
+ *   False: that was all.
+ */
+bool kv_store_each(const struct kv_store *s, uint32_t *at, struct kv_item *item);
+
+/** Put a key back as it was, into a store that does not have it. @return 0, -ENOSPC or -EINVAL. */
+int kv_store_restore(struct kv_store *s, const struct kv_item *item);
+
+/** The newest version that was given out. */
+uint64_t kv_store_version(const struct kv_store *s);
+
+/** Give out none below this. */
+void kv_store_version_raise(struct kv_store *s, uint64_t version);
 
 /** Where the values lie. */
 void *kv_store_memory(const struct kv_store *s);

@@ -69,7 +69,7 @@ check_value(const struct kv_history *h, const struct kv_answer *a, uint64_t *wor
 	if (kv_word_writer(*word) == h->writer) {
 		/* Behind our newest put, in the arithmetic of 24 bits. */
 		ahead = (kv_word_seq(*word) - h->seq) & ((1u << KV_WORD_SEQ_BITS) - 1);
-		if (ahead != 0 && ahead < 1u << (KV_WORD_SEQ_BITS - 1))
+		if (ahead != 0 && !h->restored && ahead < 1u << (KV_WORD_SEQ_BITS - 1))
 			return KV_FAULT_INVENTED;
 	}
 	return KV_FAULT_NONE;
@@ -82,8 +82,10 @@ check_answer(const struct kv_history *h, const struct kv_answer *a, uint64_t *wo
 	*word = 0;
 	if (a->hdr.op != a->op)
 		return KV_FAULT_MALFORMED;
-	if (a->hdr.status == KV_NOT_FOUND && a->op != KV_PUT)
+	if (a->hdr.status == KV_NOT_FOUND && (a->op != KV_PUT || a->conditional))
 		return h->may_miss ? KV_FAULT_NONE : KV_FAULT_MISSING;
+	if (a->hdr.status == KV_MISMATCH && a->conditional)
+		return check_value(h, a, word);
 	if (a->hdr.status != KV_OK)
 		return KV_FAULT_STATUS;
 	if (a->op == KV_GET)

@@ -67,6 +67,7 @@ struct kv_history {
 	uint32_t writers; /**< Ids are below this. */
 	uint32_t seq;     /**< Of our newest put. */
 	bool may_miss;    /**< Somebody deletes: not found is an answer. */
+	bool restored;    /**< Words of an earlier run may stand there, also with our writer id. */
 	uint64_t faults[KV_FAULTS];
 };
 
@@ -177,6 +178,7 @@ struct kv_answer {
 	uint8_t op;     /**< enum kv_op of the request. */
 	uint64_t floor; /**< kv_history_floor() before the call. */
 	uint64_t word;  /**< KV_PUT: what was written. */
+	bool conditional; /**< KV_PUT: only if the key had some version. */
 	struct kv_resp_hdr hdr;
 	const uint8_t *value;
 };

@@ -82,6 +82,64 @@ bytes_are_golden(void **state)
 	same("missed", msg, 16);
 	kv_resp_write(msg, KV_BAD_REQUEST, KV_PUT, 0, 0);
 	same("refused", msg, 16);
+	len = kv_req_write_with(msg, KV_PUT, 8, 8, KV_EXPECT, version, 0);
+	memcpy(msg + 8, &key, 8);
+	memcpy(msg + 24, &value, 8);
+	same("put_if", msg, len);
+	len = kv_req_write_with(msg, KV_PUT, 8, 8, KV_EXPECT | KV_TTL, 0, 60000);
+	memcpy(msg + 8, &key, 8);
+	memcpy(msg + 32, &value, 8);
+	same("put_new_for_a_minute", msg, len);
+	len = kv_req_write_with(msg, KV_DELETE, 8, 0, KV_EXPECT, version, 0);
+	memcpy(msg + 8, &key, 8);
+	same("delete_if", msg, len);
+	kv_resp_write(msg, KV_MISMATCH, KV_PUT, 8, version);
+	memcpy(msg + 16, &value, 8);
+	same("mismatched", msg, 24);
+}
+
+/* Extras are read as they were written, and only where the operation has a use for them. */
+static void
+extras_are_checked(void **state)
+{
+	static const struct {
+		enum kv_op op;
+		uint32_t flags;
+		uint64_t ttl_ms;
+		int rc;
+	} cases[] = {
+		{KV_PUT, KV_EXPECT, 0, 0},
+		{KV_PUT, KV_TTL, 1, 0},
+		{KV_PUT, KV_TTL, KV_TTL_MAX_MS, 0},
+		{KV_PUT, KV_EXPECT | KV_TTL, 5, 0},
+		{KV_DELETE, KV_EXPECT, 0, 0},
+		{KV_PUT, KV_TTL, 0, -EBADMSG},
+		{KV_PUT, KV_TTL, KV_TTL_MAX_MS + 1u, -EBADMSG},
+		{KV_GET, KV_EXPECT, 0, -EBADMSG},
+		{KV_GET, KV_TTL, 1, -EBADMSG},
+		{KV_DELETE, KV_TTL, 1, -EBADMSG},
+		{KV_PUT, 4, 0, -EBADMSG},
+	};
+	uint8_t msg[KV_REQ_MAX + 16] = {0};
+	uint32_t i, l, len, value;
+	struct kv_req req;
+
+	for (i = 0; i < CRPC_DIM(cases); i++) {
+		value = cases[i].op == KV_PUT ? 24 : 0;
+		len = kv_req_write_with(
+			msg, cases[i].op, 8, value, cases[i].flags, 77, cases[i].ttl_ms);
+		assert_int_equal(kv_req_read(msg, len, &req), cases[i].rc);
+		for (l = 0; l < sizeof(msg); l++)
+			if (l != len)
+				assert_int_equal(kv_req_read(msg, l, &req), -EBADMSG);
+		if (cases[i].rc != 0)
+			continue;
+		assert_int_equal(kv_req_read(msg, len, &req), 0);
+		assert_int_equal(req.flags, cases[i].flags);
+		assert_int_equal(req.expect, cases[i].flags & KV_EXPECT ? 77 : 0);
+		assert_int_equal(req.ttl_ms, cases[i].ttl_ms);
+		assert_ptr_equal(req.value, msg + len - value);
+	}
 }
 
 /* 8-byte keys and values fit the one cache line of an ipc message. */
@@ -173,6 +231,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_are_golden),
+		cmocka_unit_test(extras_are_checked),
 		cmocka_unit_test(small_messages_fit_a_line),
 		cmocka_unit_test(every_wrong_length_is_refused),
 		cmocka_unit_test(random_heads_never_reach_outside),

@@ -8,13 +8,17 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <rte_eal.h>
 #include <rte_lcore.h>
 
 #include "app_keys.h"
+#include "crpc_log.h"
+#include "snapshot.h"
 #include "store.h"
 #include "verify.h"
 
@@ -35,13 +39,16 @@ struct rig {
 	uint8_t msg[KV_BATCH_MAX][KV_REQ_MAX];
 	uint32_t id[KV_BATCH_MAX];
 	uint64_t word[KV_BATCH_MAX];
+	uint32_t seq;
 };
 
 static struct rig *
 rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
 {
+	static uint32_t number;
+	char name[16];
 	struct kv_store_conf conf = {
-		.name = "test",
+		.name = name,
 		.capacity = capacity,
 		.key_size = key_size,
 		.value_max = value_size,
@@ -50,6 +57,7 @@ rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
 	struct rig *r = aligned_alloc(64, crpc_align_up(sizeof(*r), 64));
 
 	assert_non_null(r);
+	snprintf(name, sizeof(name), "test.%u", number++);
 	memset(r, 0, sizeof(*r));
 	r->store = kv_store_create(&conf);
 	assert_non_null(r->store);
@@ -260,6 +268,209 @@ bad_requests_change_nothing(void **state)
 	rig_free(r);
 }
 
+/* One request with extras, alone. */
+static struct kv_served
+one(struct rig *r, enum kv_op op, uint32_t id, uint32_t flags, uint64_t expect, uint64_t ttl_ms)
+{
+	uint32_t value = op == KV_PUT ? r->value_size : 0, len;
+	struct kv_served served;
+	struct kv_req req;
+
+	len = kv_req_write_with(r->msg[0], op, r->key_size, value, flags, expect, ttl_ms);
+	kv_key_write(r->msg[0] + sizeof(struct kv_req_hdr), r->key_size, id);
+	kv_value_fill(r->msg[0] + len - value, r->value_size, kv_word(id, 1, ++r->seq));
+	assert_int_equal(kv_req_read(r->msg[0], len, &req), 0);
+	kv_batch_reset(&r->batch);
+	kv_batch_add(&r->batch, &req, kv_hash(req.key, r->key_size));
+	kv_store_lookup(r->store, &r->batch);
+	kv_store_exec(r->store, &r->batch, 0, &served);
+	kv_batch_reset(&r->batch);
+	return served;
+}
+
+static void
+puts_and_deletes_depend_on_the_version(void **state)
+{
+	struct rig *r = rig_new(8, 64, KEYS);
+	struct kv_served s;
+	uint64_t version, word;
+
+	/* 0: only if it is not there */
+	s = one(r, KV_PUT, 1, KV_EXPECT, 5, 0);
+	assert_int_equal(s.status, KV_NOT_FOUND);
+	s = one(r, KV_PUT, 1, KV_EXPECT, 0, 0);
+	assert_int_equal(s.status, KV_OK);
+	version = s.version;
+	s = one(r, KV_PUT, 1, KV_EXPECT, 0, 0);
+	assert_int_equal(s.status, KV_MISMATCH);
+	assert_int_equal(s.version, version);
+	assert_int_equal(s.value_len, 64);
+	assert_true(kv_value_whole(s.value, 64, &word));
+	assert_int_equal(kv_word_seq(word), 2);
+	/* the version that it has */
+	s = one(r, KV_PUT, 1, KV_EXPECT, version, 0);
+	assert_int_equal(s.status, KV_OK);
+	assert_true(s.version > version);
+	s = one(r, KV_DELETE, 1, KV_EXPECT, version, 0);
+	assert_int_equal(s.status, KV_MISMATCH);
+	s = one(r, KV_DELETE, 1, KV_EXPECT, s.version, 0);
+	assert_int_equal(s.status, KV_OK);
+	assert_int_equal(one(r, KV_GET, 1, 0, 0, 0).status, KV_NOT_FOUND);
+	assert_int_equal(kv_store_stats(r->store)->mismatches, 3);
+	rig_free(r);
+}
+
+#define MS UINT64_C(1000000)
+
+static void
+values_end_when_their_time_has_come(void **state)
+{
+	struct rig *r = rig_new(8, 8, KEYS);
+	uint64_t now = 77 * MS, version;
+	uint32_t i;
+
+	kv_store_tick(r->store, now);
+	version = one(r, KV_PUT, 1, KV_TTL, 0, 10).version;
+	one(r, KV_PUT, 2, KV_TTL, 0, 10);
+	one(r, KV_PUT, 2, 0, 0, 0); /* for good now */
+	one(r, KV_PUT, 3, 0, 0, 0);
+	one(r, KV_PUT, 3, KV_TTL, 0, 20); /* no more */
+	kv_store_tick(r->store, now += 9 * MS);
+	assert_int_equal(one(r, KV_GET, 1, 0, 0, 0).status, KV_OK);
+	/* at its end it is gone, for each operation, before anything took it out */
+	kv_store_tick(r->store, now += MS);
+	assert_int_equal(one(r, KV_GET, 1, 0, 0, 0).status, KV_NOT_FOUND);
+	assert_true(one(r, KV_GET, 1, 0, 0, 0).version > version);
+	assert_int_equal(one(r, KV_GET, 2, 0, 0, 0).status, KV_OK);
+	assert_int_equal(one(r, KV_PUT, 1, KV_EXPECT, version, 0).status, KV_NOT_FOUND);
+	kv_store_tick(r->store, now += 10 * MS);
+	assert_int_equal(one(r, KV_DELETE, 3, 0, 0, 0).status, KV_NOT_FOUND);
+	/* what nobody asks for is taken out too */
+	for (i = 10; i < 110; i++)
+		one(r, KV_PUT, i, KV_TTL, 0, 1 + i % 7);
+	assert_int_equal(kv_store_count(r->store), 101);
+	for (i = 0; i < 20; i++)
+		kv_store_tick(r->store, now += MS);
+	assert_int_equal(kv_store_count(r->store), 1);
+	assert_int_equal(kv_store_stats(r->store)->expired, 102);
+	rig_free(r);
+}
+
+static void
+capacity_is_a_limit(void **state)
+{
+	struct rig *r = rig_new(8, 8, 50);
+	uint32_t i;
+
+	for (i = 0; i < 50; i++)
+		assert_int_equal(one(r, KV_PUT, i, 0, 0, 0).status, KV_OK);
+	assert_int_equal(one(r, KV_PUT, 50, 0, 0, 0).status, KV_NO_SPACE);
+	assert_int_equal(one(r, KV_PUT, 7, 0, 0, 0).status, KV_OK);
+	assert_int_equal(one(r, KV_DELETE, 7, 0, 0, 0).status, KV_OK);
+	assert_int_equal(one(r, KV_PUT, 50, 0, 0, 0).status, KV_OK);
+	rig_free(r);
+}
+
+/* What a snapshot has of a store, the next store has: values, versions, what is left of lives. */
+static void
+a_snapshot_brings_a_store_back(void **state)
+{
+	char path[] = "/tmp/test_store.XXXXXX", file[64];
+	struct rig *a = rig_new(16, 100, KEYS), *b;
+	struct kv_snapshot snap = {.path = path, .owner = 3, .owners = 8, .key_size = 16};
+	struct kv_served was, is;
+	uint8_t copy[100];
+	uint32_t i;
+
+	assert_true(close(mkstemp(path)) == 0);
+	kv_store_tick(a->store, MS);
+	for (i = 0; i < 100; i++)
+		one(a, KV_PUT, i, i % 3 == 0 ? KV_TTL : 0, 0, i % 2 != 0 ? 5 : 1000);
+	one(a, KV_DELETE, 4, 0, 0, 0);
+	kv_store_tick(a->store, 11 * MS); /* some have ended and are still in */
+	assert_int_equal(kv_snapshot_write(&snap, a->store), 100 - 1 - 17);
+	b = rig_new(16, 100, KEYS);
+	kv_store_tick(b->store, 500 * MS);
+	assert_int_equal(kv_snapshot_read(&snap, b->store), 100 - 1 - 17);
+	for (i = 0; i < 110; i++) {
+		was = one(a, KV_GET, i, 0, 0, 0);
+		if (was.status == KV_OK)
+			memcpy(copy, was.value, 100);
+		is = one(b, KV_GET, i, 0, 0, 0);
+		assert_int_equal(is.status, was.status);
+		if (is.status != KV_OK)
+			continue;
+		assert_int_equal(is.version, was.version);
+		assert_memory_equal(is.value, copy, 100);
+	}
+	/* versions go on where they were, and lives end when they would have */
+	assert_true(one(b, KV_PUT, 1, 0, 0, 0).version > kv_store_version(a->store) - 20);
+	kv_store_tick(b->store, (500 + 991) * MS);
+	assert_int_equal(one(b, KV_GET, 6, 0, 0, 0).status, KV_NOT_FOUND);
+	assert_int_equal(one(b, KV_GET, 7, 0, 0, 0).status, KV_OK);
+	snprintf(file, sizeof(file), "%s.3", path);
+	unlink(file);
+	unlink(path);
+	rig_free(a);
+	rig_free(b);
+}
+
+/* Each byte of a snapshot counts: one that is changed, missing or too many is found. */
+static void
+a_bad_snapshot_is_refused(void **state)
+{
+	char path[] = "/tmp/test_store.XXXXXX", file[64];
+	struct kv_snapshot snap = {.path = path, .owner = 0, .owners = 1, .key_size = 8}, other;
+	struct rig *a = rig_new(8, 8, KEYS), *b;
+	uint8_t bytes[4096], bad[4096];
+	size_t n, i;
+	FILE *f;
+
+	assert_true(close(mkstemp(path)) == 0);
+	snprintf(file, sizeof(file), "%s.0", path);
+	for (i = 0; i < 10; i++)
+		one(a, KV_PUT, (uint32_t)i, 0, 0, 0);
+	assert_int_equal(kv_snapshot_write(&snap, a->store), 10);
+	f = fopen(file, "rb");
+	n = fread(bytes, 1, sizeof(bytes), f);
+	fclose(f);
+	b = rig_new(8, 8, KEYS);
+	for (i = 0; i < 2 * n; i++) {
+		memcpy(bad, bytes, n);
+		bad[i % n] ^= i < n ? 1 : 0x80;
+		f = fopen(file, "wb");
+		assert_int_equal(fwrite(bad, 1, n, f), n);
+		fclose(f);
+		assert_true(kv_snapshot_read(&snap, b->store) < 0);
+		assert_int_equal(kv_store_count(b->store), 0);
+	}
+	for (i = 0; i < n; i++) {
+		f = fopen(file, "wb");
+		assert_int_equal(fwrite(bytes, 1, i, f), i);
+		fclose(f);
+		assert_int_equal(kv_snapshot_read(&snap, b->store), -EBADMSG);
+	}
+	f = fopen(file, "wb");
+	assert_int_equal(fwrite(bytes, 1, n, f), n);
+	fclose(f);
+	other = snap;
+	other.key_size = 9;
+	assert_int_equal(kv_snapshot_read(&other, b->store), -EXDEV);
+	other = snap;
+	other.owners = 2;
+	assert_int_equal(kv_snapshot_read(&other, b->store), -EXDEV);
+	rig_free(b);
+	b = rig_new(8, 8, 9);
+	assert_int_equal(kv_snapshot_read(&snap, b->store), -ENOSPC);
+	snap.path = "/nowhere/at/all";
+	assert_int_equal(kv_snapshot_read(&snap, b->store), -ENOENT);
+	assert_int_equal(kv_snapshot_write(&snap, b->store), -ENOENT);
+	unlink(file);
+	unlink(path);
+	rig_free(a);
+	rig_free(b);
+}
+
 static void
 sizes_out_of_range_are_refused(void **state)
 {
@@ -290,6 +501,11 @@ main(void)
 		cmocka_unit_test(every_key_of_the_capacity_fits),
 		cmocka_unit_test(a_full_store_refuses_and_keeps_what_it_has),
 		cmocka_unit_test(bad_requests_change_nothing),
+		cmocka_unit_test(puts_and_deletes_depend_on_the_version),
+		cmocka_unit_test(values_end_when_their_time_has_come),
+		cmocka_unit_test(capacity_is_a_limit),
+		cmocka_unit_test(a_snapshot_brings_a_store_back),
+		cmocka_unit_test(a_bad_snapshot_is_refused),
 		cmocka_unit_test(sizes_out_of_range_are_refused),
 	};
 	int rc;

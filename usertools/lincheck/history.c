@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app_history.h"
 #include "history.h"
 
 #define HEADER "# crpc-history 1"
@@ -178,14 +179,90 @@ lines_read(FILE *in, struct history *h, uint32_t *number_of)
 	return *number_of == 0 ? "it is empty" : NULL;
 }
 
+/* One operation of the binary form; *skip if it had no effect and no meaning. */
+static const char *
+op_read(const struct app_history_op *in, struct hist_op *op, bool *skip)
+{
+	static const uint8_t kind_of[] = {[APP_HISTORY_PUT] = HIST_PUT,
+		[APP_HISTORY_GET] = HIST_GET, [APP_HISTORY_DEL] = HIST_DEL,
+		[APP_HISTORY_CAS] = HIST_CAS};
+
+	if (in->kind > APP_HISTORY_CAS || in->state > APP_HISTORY_REFUSED)
+		return "the operation is none";
+	*skip = in->state == APP_HISTORY_REFUSED;
+	*op = (struct hist_op){.key = in->key,
+		.call = in->call,
+		.ret = in->state == APP_HISTORY_OPEN ? UINT64_MAX : in->ret,
+		.expected = in->expected,
+		.value = in->value,
+		.found = in->found,
+		.client = in->client,
+		.kind = kind_of[in->kind],
+		.done = in->state != APP_HISTORY_OPEN,
+		.ok = in->state == APP_HISTORY_OK};
+	if (op->ret < op->call)
+		return "the answer is before the call";
+	if ((in->kind == APP_HISTORY_PUT || in->kind == APP_HISTORY_CAS) && in->value == HIST_NONE)
+		return "it writes no value";
+	if (in->kind == APP_HISTORY_GET && op->done && op->ok != (in->found != HIST_NONE))
+		return "a get that is done has a value, and only then";
+	return NULL;
+}
+
+static const char *
+binary_ops(FILE *in, uint64_t ops, struct history *h, uint32_t *number_of)
+{
+	struct app_history_op op;
+	const char *wrong;
+	size_t room = 0;
+	bool skip;
+
+	for (; *number_of < ops; ) {
+		if (fread(&op, sizeof(op), 1, in) != 1)
+			return "it ends early: was the file cut short?";
+		++*number_of;
+		if (!grow(h, &room))
+			return "out of memory";
+		wrong = op_read(&op, &h->op[h->n], &skip);
+		if (wrong != NULL)
+			return wrong;
+		h->op[h->n].line = *number_of;
+		h->n += !skip;
+	}
+	return NULL;
+}
+
+static const char *
+binary_read(FILE *in, struct history *h, uint32_t *number_of)
+{
+	struct app_history_head head;
+
+	if (fread(&head, sizeof(head), 1, in) != 1)
+		return "the head is cut short";
+	if (head.version != APP_HISTORY_VERSION || head.op_size != sizeof(struct app_history_op))
+		return "it is of another version";
+	if (head.lost != 0)
+		return "operations are missing, for want of room: nothing can be told";
+	if (head.ops > UINT32_MAX)
+		return "it has more operations than can be";
+	return binary_ops(in, head.ops, h, number_of);
+}
+
 int
 hist_read(FILE *in, const char *name, struct history *h)
 {
+	const uint64_t magic = APP_HISTORY_MAGIC;
 	uint32_t line = 0;
 	const char *wrong;
+	bool binary;
+	int first = getc(in);
 
+	/* The text begins with another character. */
+	binary = first == (int)(magic & 0xff);
+	if (first != EOF)
+		ungetc(first, in);
 	*h = (struct history){0};
-	wrong = lines_read(in, h, &line);
+	wrong = binary ? binary_read(in, h, &line) : lines_read(in, h, &line);
 	if (wrong != NULL) {
 		fprintf(stderr, "crpc-lincheck: %s:%u: %s\n", name, line, wrong);
 		free(h->op);
@@ -230,7 +307,7 @@ hist_write(FILE *out, const struct hist_op *op)
 	fputc(' ', out);
 	if (!op->done)
 		fputc('?', out);
-	else if (op->ok)
+	else if (op->ok && op->kind != HIST_GET)
 		fputs("ok", out);
 	else
 		word_write(out, op->found);

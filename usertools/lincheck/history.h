@@ -13,7 +13,8 @@
  *     CLIENT KEY CALL RETURN del -                 ok, or none
  *     CLIENT KEY CALL RETURN cas EXPECTED:DESIRED  ok, or WORD, or none: what was found instead
  *
- * RETURN and the result are "?" where no answer came.
+ * RETURN and the result are "?" where no answer came. A second, binary form is that of
+ * apps/common/app_history.h.
  */
 
 #include <stdbool.h>

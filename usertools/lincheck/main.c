@@ -17,7 +17,7 @@ static const char usage[] =
 	"Checks that the histories of a key-value store (benchkv --history FILE) are\n"
 	"linearizable, key by key: that there is an order of the operations, each between its\n"
 	"call and its answer, in which one copy of the value gives all the answers. Several\n"
-	"files are parts of one history: of several clients or ranks. - is standard input.\n"
+	"files are parts of one history: give all that a run wrote. - is standard input.\n"
 	"\n"
 	"  --max N  configurations to remember for one key at most (default 50000000, of 32\n"
 	"           bytes each); a key that needs more is undecided\n"

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KV_RECORD_H
+#define KV_RECORD_H
+
+/**
+ * @file
+ * What the clients of one lcore asked, when, and what they were told: --history.
+ *
+ * The file's pages are the memory, taken before the run. Where there are more operations than fit
+ * the history can not be checked, and says so: later answers could depend on those left out. Only
+ * whole keys can be left out.
+ *
+ * Belongs to one thread.
+ */
+
+#include <stdbool.h>
+
+#include "app_history.h"
+#include "proto.h"
+
+struct kv_records {
+	struct app_history_head *head;
+	struct app_history_op *op;
+	uint64_t max;
+	uint32_t keys; /**< Those below this are recorded. */
+	int fd;
+};
+
+/** In place of an operation's number: it is not recorded. */
+#define KV_NO_RECORD UINT64_MAX
+
+/**
+ * Make the file.
+ *
+ * @param path
+ *   Its name; what is there is replaced.
+ * @param max
+ *   Operations that fit.
+ * @param keys
+ *   Keys below this are recorded.
+ * @return
+ *   0 or -errno.
+ */
+int kv_records_open(struct kv_records *r, const char *path, uint64_t max, uint32_t keys);
+
+/** Let it go. @return operations that had no room. */
+uint64_t kv_records_close(struct kv_records *r);
+
+/**
+ * A call is about to be made: now, by the clock that all processes share.
+ *
+ * @return
+ *   Its number, for its answer.
+ */
+uint64_t kv_records_call(struct kv_records *r, const struct app_history_op *op);
+
+/** It was not made after all; no other was noted since. */
+void kv_records_undo(struct kv_records *r, uint64_t number);
+
+/** Its answer is there. */
+void kv_records_answer(
+	struct kv_records *r, uint64_t number, const struct kv_resp_hdr *hdr, uint64_t found);
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <rte_hash_crc.h>
+
+#include "crpc_log.h"
+#include "snapshot.h"
+
+#define SNAPSHOT_MAGIC   UINT64_C(0x5453564b43505243) /* "CRPCKVST" */
+#define SNAPSHOT_VERSION 1u
+
+/* Head of the file; the items follow it, and the checksum of all of it is the end. */
+struct head {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t key_size;
+	uint32_t owner;
+	uint32_t owners;
+	uint64_t items;
+	uint64_t newest; /* version that was given out */
+	uint64_t bytes;  /* of the whole file */
+	uint64_t zero[2];
+};
+_Static_assert(sizeof(struct head) == 64, "file format");
+
+/* Head of an item; the key and the value follow. */
+struct item {
+	uint64_t version;
+	uint32_t len;
+	uint32_t ttl_ms;
+};
+_Static_assert(sizeof(struct item) == 16, "file format");
+
+/* A file that is summed up as it is read or written. */
+struct stream {
+	FILE *file;
+	uint32_t crc;
+	bool bad;
+};
+
+static void
+put(struct stream *st, const void *data, size_t len)
+{
+	st->crc = rte_hash_crc(data, (uint32_t)len, st->crc);
+	st->bad |= fwrite(data, 1, len, st->file) != len;
+}
+
+static void
+get(struct stream *st, void *data, size_t len)
+{
+	if (fread(data, 1, len, st->file) != len) {
+		st->bad = true;
+		return;
+	}
+	st->crc = rte_hash_crc(data, (uint32_t)len, st->crc);
+}
+
+static void
+name_of(const struct kv_snapshot *snap, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s.%u", snap->path, snap->owner);
+}
+
+static void
+items_put(struct stream *st, const struct kv_store *s, uint32_t key_size)
+{
+	struct kv_item it;
+	struct item head;
+	uint32_t at = 0;
+
+	while (kv_store_each(s, &at, &it)) {
+		head = (struct item){.version = it.version, .len = it.len, .ttl_ms = it.ttl_ms};
+		put(st, &head, sizeof(head));
+		put(st, it.key, key_size);
+		put(st, it.value, it.len);
+	}
+}
+
+/* Both sums that the head needs. */
+static void
+measure(const struct kv_store *s, struct head *head)
+{
+	struct kv_item it;
+	uint32_t at = 0;
+
+	head->bytes = sizeof(*head) + sizeof(uint32_t);
+	while (kv_store_each(s, &at, &it)) {
+		head->items++;
+		head->bytes += sizeof(struct item) + head->key_size + it.len;
+	}
+}
+
+/* Write all, make it lasting, and only then let it take the place of what was there. */
+static int
+file_write(const struct kv_snapshot *snap, const struct kv_store *s, struct head *head,
+	const char *path)
+{
+	char fresh[PATH_MAX + 8];
+	struct stream st = {.crc = UINT32_MAX};
+	uint32_t crc;
+	int rc = 0;
+
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	st.file = fopen(fresh, "wbe");
+	if (st.file == NULL)
+		return -errno;
+	put(&st, head, sizeof(*head));
+	items_put(&st, s, snap->key_size);
+	crc = st.crc;
+	put(&st, &crc, sizeof(crc));
+	if (st.bad || fflush(st.file) != 0 || fsync(fileno(st.file)) != 0)
+		rc = errno != 0 ? -errno : -EIO;
+	if (fclose(st.file) != 0 && rc == 0)
+		rc = -errno;
+	if (rc == 0 && rename(fresh, path) != 0)
+		rc = -errno;
+	if (rc != 0)
+		unlink(fresh);
+	return rc;
+}
+
+int64_t
+kv_snapshot_write(const struct kv_snapshot *snap, const struct kv_store *s)
+{
+	struct head head = {.magic = SNAPSHOT_MAGIC,
+		.version = SNAPSHOT_VERSION,
+		.key_size = snap->key_size,
+		.owner = snap->owner,
+		.owners = snap->owners,
+		.newest = kv_store_version(s)};
+	char path[PATH_MAX];
+	int rc;
+
+	name_of(snap, path);
+	measure(s, &head);
+	rc = file_write(snap, s, &head, path);
+	if (rc == 0)
+		return (int64_t)head.items;
+	crpc_err("snapshot %s: cannot be written: %s; what was there before is unchanged", path,
+		strerror(-rc));
+	return rc;
+}
+
+/* The head: of this version, of this store, and of a file of this length. */
+static int
+head_check(const struct kv_snapshot *snap, const struct head *head, uint64_t bytes,
+	const char *path)
+{
+	if (head->magic != SNAPSHOT_MAGIC) {
+		crpc_err("snapshot %s: this is none", path);
+		return -EBADMSG;
+	}
+	if (head->version != SNAPSHOT_VERSION) {
+		crpc_err("snapshot %s: expected version %u, found %u", path, SNAPSHOT_VERSION,
+			head->version);
+		return -EPROTO;
+	}
+	if (head->bytes != bytes) {
+		crpc_err("snapshot %s: expected %" PRIu64 " bytes, found %" PRIu64
+			 ": was it cut short?",
+			path, head->bytes, bytes);
+		return -EBADMSG;
+	}
+	if (head->key_size != snap->key_size || head->owner != snap->owner ||
+		head->owners != snap->owners) {
+		crpc_err("snapshot %s: expected keys of %u bytes and daemon %u of %u, found %u, %u "
+			 "of %u; start with the sizes and numbers of the run that wrote it",
+			path, snap->key_size, snap->owner, snap->owners, head->key_size,
+			head->owner, head->owners);
+		return -EXDEV;
+	}
+	return 0;
+}
+
+/* Sum up the whole file. */
+static bool
+is_whole(FILE *file, uint64_t bytes)
+{
+	struct stream st = {.file = file, .crc = UINT32_MAX};
+	uint64_t left = bytes - sizeof(uint32_t);
+	uint8_t buf[4096];
+	uint32_t crc;
+
+	rewind(file);
+	for (; left != 0 && !st.bad; left -= crpc_min(left, sizeof(buf)))
+		get(&st, buf, crpc_min(left, sizeof(buf)));
+	return !st.bad && fread(&crc, 1, sizeof(crc), file) == sizeof(crc) && crc == st.crc;
+}
+
+/* The items of a file that is whole; their lengths are checked all the same. */
+static int
+items_get(struct stream *st, struct kv_store *s, const struct head *head, const char *path)
+{
+	uint8_t key[KV_KEY_MAX], value[KV_VALUE_MAX];
+	struct kv_item it = {.key = key, .value = value};
+	struct item item;
+	uint64_t i;
+	int rc;
+
+	for (i = 0; i < head->items; i++) {
+		get(st, &item, sizeof(item));
+		if (st->bad || item.len > KV_VALUE_MAX) {
+			crpc_err("snapshot %s: item %" PRIu64 " is not in order", path, i);
+			return -EBADMSG;
+		}
+		get(st, key, head->key_size);
+		get(st, value, item.len);
+		it.len = item.len;
+		it.ttl_ms = item.ttl_ms;
+		it.version = item.version;
+		rc = st->bad ? -EBADMSG : kv_store_restore(s, &it);
+		if (rc != 0) {
+			crpc_err("snapshot %s: item %" PRIu64 " of %" PRIu64
+				 ", with a value of %u bytes, does not fit: more --keys or a larger "
+				 "--value-size is needed",
+				path, i, head->items, item.len);
+			return rc == -EINVAL ? -ENOSPC : rc;
+		}
+	}
+	kv_store_version_raise(s, head->newest);
+	return 0;
+}
+
+static int64_t
+file_read(const struct kv_snapshot *snap, struct kv_store *s, FILE *file, const char *path)
+{
+	struct stream st = {.file = file};
+	struct head head;
+	long bytes;
+	int rc;
+
+	if (fseek(file, 0, SEEK_END) != 0)
+		return -EIO;
+	bytes = ftell(file);
+	rewind(file);
+	get(&st, &head, sizeof(head));
+	if (st.bad || bytes < (long)(sizeof(head) + sizeof(uint32_t))) {
+		crpc_err("snapshot %s: %ld bytes are none", path, bytes);
+		return -EBADMSG;
+	}
+	rc = head_check(snap, &head, (uint64_t)bytes, path);
+	if (rc != 0)
+		return rc;
+	if (!is_whole(file, (uint64_t)bytes)) {
+		crpc_err("snapshot %s: its checksum is wrong: it was changed", path);
+		return -EBADMSG;
+	}
+	if (fseek(file, sizeof(head), SEEK_SET) != 0)
+		return -EIO;
+	rc = items_get(&st, s, &head, path);
+	return rc == 0 ? (int64_t)head.items : rc;
+}
+
+int64_t
+kv_snapshot_read(const struct kv_snapshot *snap, struct kv_store *s)
+{
+	char path[PATH_MAX];
+	FILE *file;
+	int64_t rc;
+
+	name_of(snap, path);
+	file = fopen(path, "rbe");
+	if (file == NULL) {
+		rc = -errno;
+		crpc_err("snapshot %s: cannot be opened: %s", path, strerror(errno));
+		return rc;
+	}
+	rc = file_read(snap, s, file, path);
+	fclose(file);
+	return rc;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KV_SNAPSHOT_H
+#define KV_SNAPSHOT_H
+
+/**
+ * @file
+ * A store in a file: what a run ended with, for the next one to start with. One file per daemon,
+ * named after its number among all owners; doc/protocol/benchkv_snapshot.md has the format.
+ *
+ * The file is written beside its place and then renamed to it, so there is either the old one or
+ * the new one. All of it is checked before any key of it is taken.
+ */
+
+#include "store.h"
+
+/** Which store it is: a file of another one is refused. */
+struct kv_snapshot {
+	const char *path; /**< Of all of them; ".<owner>" is put behind it. */
+	uint32_t owner;
+	uint32_t owners;
+	uint32_t key_size;
+};
+
+/**
+ * Write a store.
+ *
+ * @return
+ *   Keys written, or -errno; the cause is in crpc_log_last().
+ */
+int64_t kv_snapshot_write(const struct kv_snapshot *snap, const struct kv_store *s);
+
+/**
+ * Fill an empty store.
+ *
+ * @return
+ *   Keys read, or -errno, with the cause in crpc_log_last(): -ENOENT (no such file), -EBADMSG (cut
+ *   short, changed, or none at all), -EPROTO (another version), -EXDEV (of another store: key size,
+ *   number of daemons), -ENOSPC (more keys, or larger values, than the store takes), -EIO.
+ */
+int64_t kv_snapshot_read(const struct kv_snapshot *snap, struct kv_store *s);
+
+#endif
