@@ -353,16 +353,16 @@ note_floors(struct kv_client *c)
 
 /* What is out of the ordinary: the history, and what a put that follows depends on. */
 static crpc_noinline void
-answer_extra(struct kv_loop *loop, struct kv_call *call, const struct kv_resp_hdr *hdr,
+answer_extra(struct kv_loop *loop, struct kv_call *call, struct kv_resp_hdr hdr,
 	const uint8_t *value)
 {
 	if (loop->records != NULL)
-		answer_record(loop, call, hdr, value);
+		answer_record(loop, call, &hdr, value);
 	if (!call->reads)
 		return;
-	call->version = hdr->status == KV_OK ? hdr->version : 0;
+	call->version = hdr.status == KV_OK ? hdr.version : 0;
 	call->read = 0;
-	if (hdr->status == KV_OK && hdr->value_len >= sizeof(call->read))
+	if (hdr.status == KV_OK && hdr.value_len >= sizeof(call->read))
 		memcpy(&call->read, value, sizeof(call->read));
 }
 
@@ -382,8 +382,8 @@ answer_check(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 		return true;
 	}
 	*status = hdr.status;
-	if ((mode & MODE_EXTRA) != 0)
-		answer_extra(loop, call, &hdr, value);
+	if ((mode & MODE_EXTRA) != 0 && (loop->records != NULL || call->reads))
+		answer_extra(loop, call, hdr, value);
 	if ((mode & MODE_VERIFY) != 0)
 		kv_history_check(&c->history,
 			&(struct kv_answer){.key = call->key,

@@ -58,7 +58,8 @@ struct kv_options {
 	uint64_t ttl_ms; /**< Life of what is written; 0: it stays. */
 	const char *history; /**< File for what the clients asked and were told. */
 	uint64_t history_ops, history_keys;
-	const char *snapshot, *restore; /**< Files of the stores: to write at the end, to begin with. */
+	/** Files of the stores: to write at the end, to begin with. */
+	const char *snapshot, *restore;
 	unsigned int ycsb;
 	uint64_t seed;
 	unsigned int backend; /**< enum kv_backend_number. */

@@ -13,18 +13,27 @@ extra(struct kv_req *req)
 }
 
 int
-kv_req_extras(struct kv_req *req, uint32_t left)
+kv_req_read_rare(const void *msg, uint32_t len, struct kv_req_hdr hdr, struct kv_req *req)
 {
-	uint32_t expect = req->flags & KV_EXPECT ? 8 : 0, ttl = req->flags & KV_TTL ? 8 : 0;
+	uint32_t expect = hdr.flags & KV_EXPECT ? 8 : 0, ttl = hdr.flags & KV_TTL ? 8 : 0;
 
-	if ((req->flags & ~KV_FLAGS) != 0 || left != expect + ttl)
+	if (hdr.key_len > KV_KEY_MAX || hdr.value_len > KV_VALUE_MAX || (hdr.flags & ~KV_FLAGS) ||
+		len != sizeof(hdr) + hdr.key_len + expect + ttl + hdr.value_len)
 		return -EBADMSG;
-	if ((expect != 0 && req->op != KV_PUT && req->op != KV_DELETE) ||
-		(ttl != 0 && req->op != KV_PUT))
+	if ((expect != 0 && hdr.op != KV_PUT && hdr.op != KV_DELETE) ||
+		(ttl != 0 && hdr.op != KV_PUT))
 		return -EBADMSG;
-	req->expect = expect != 0 ? extra(req) : 0;
-	req->ttl_ms = ttl != 0 ? extra(req) : 0;
-	if (ttl != 0 && (req->ttl_ms == 0 || req->ttl_ms > KV_TTL_MAX_MS))
+	*req = (struct kv_req){.op = hdr.op,
+		.flags = hdr.flags,
+		.key_len = hdr.key_len,
+		.value_len = hdr.value_len,
+		.key = (const uint8_t *)msg + sizeof(hdr)};
+	req->value = req->key + hdr.key_len;
+	if (expect != 0)
+		req->extras.expect = extra(req);
+	if (ttl != 0)
+		req->extras.ttl_ms = extra(req);
+	if (ttl != 0 && (req->extras.ttl_ms == 0 || req->extras.ttl_ms > KV_TTL_MAX_MS))
 		return -EBADMSG;
 	return 0;
 }

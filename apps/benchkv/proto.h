@@ -106,6 +106,12 @@ _Static_assert(offsetof(struct kv_resp_hdr, version) == 8, "wire format");
 _Static_assert(sizeof(struct kv_info) == 40, "wire format");
 _Static_assert(KV_RESP_MAX <= CRPC_IPC_MSG_MAX && KV_REQ_MAX <= CRPC_IPC_MSG_MAX, "fits ipc");
 
+/** What the extras of a request say. */
+struct kv_extras {
+	uint64_t expect; /**< KV_EXPECT. */
+	uint64_t ttl_ms; /**< KV_TTL. */
+};
+
 /** A request taken apart. The key and value pointers are into the message. */
 struct kv_req {
 	uint8_t op;
@@ -114,8 +120,7 @@ struct kv_req {
 	uint32_t value_len;
 	const uint8_t *key;
 	const uint8_t *value;
-	uint64_t expect; /**< KV_EXPECT. */
-	uint64_t ttl_ms; /**< KV_TTL. */
+	struct kv_extras extras; /**< Set if there are flags. */
 };
 
 /** Hash of a key of 8 to 64 bytes: chooses the owner and the bucket in its store. */
@@ -236,8 +241,8 @@ kv_resp_write(void *msg, uint32_t status, uint32_t op, uint64_t value_len, uint6
 	memcpy(msg, head, sizeof(head));
 }
 
-/** The extras of a request, for kv_req_read(). @return 0, or -EBADMSG. */
-int kv_req_extras(struct kv_req *req, uint32_t left);
+/** A request that is not plain, for kv_req_read(): it has extras, or is none. */
+int kv_req_read_rare(const void *msg, uint32_t len, struct kv_req_hdr hdr, struct kv_req *req);
 
 /**
  * Take a request apart. The head is copied once; its lengths are checked against the message's.
@@ -254,17 +259,14 @@ kv_req_read(const void *msg, uint32_t len, struct kv_req *req)
 		return -EBADMSG;
 	memcpy(&hdr, msg, sizeof(hdr));
 	if (crpc_unlikely(hdr.key_len > KV_KEY_MAX || hdr.value_len > KV_VALUE_MAX ||
-		    len < sizeof(hdr) + hdr.key_len + hdr.value_len))
-		return -EBADMSG;
-	len -= (uint32_t)sizeof(hdr) + hdr.key_len + hdr.value_len;
+		    len != sizeof(hdr) + hdr.key_len + hdr.value_len || hdr.flags != 0))
+		return kv_req_read_rare(msg, len, hdr, req);
 	req->op = hdr.op;
-	req->flags = hdr.flags;
+	req->flags = 0;
 	req->key_len = hdr.key_len;
 	req->value_len = hdr.value_len;
 	req->key = (const uint8_t *)msg + sizeof(hdr);
 	req->value = req->key + hdr.key_len;
-	if (crpc_unlikely((len | hdr.flags) != 0))
-		return kv_req_extras(req, len);
 	return 0;
 }
 

@@ -154,19 +154,21 @@ has_ended(const struct kv_store *s, const struct kv_slot *slot)
 	return slot->end_ms != 0 && (int32_t)(s->now_ms - slot->end_ms) >= 0;
 }
 
+/* The value that comes to a place has an end of its life, or the one before it had. */
 static void
-slot_write(struct kv_store *s, int32_t pos, const void *value, uint32_t len, uint32_t ttl_ms)
+life_write(struct kv_store *s, struct kv_slot *slot, uint32_t ttl_ms)
 {
-	struct kv_slot *slot = slot_at(s, pos);
+	s->mortal -= slot->end_ms != 0;
+	s->mortal += ttl_ms != 0;
+	/* 0 means never, so one that would end then ends a millisecond later */
+	slot->end_ms = ttl_ms == 0 ? 0 : crpc_max(s->now_ms + ttl_ms, 1u);
+}
 
+static inline void
+slot_write(struct kv_store *s, struct kv_slot *slot, const void *value, uint32_t len)
+{
 	slot->version = ++s->version;
 	slot->len = len;
-	if (crpc_unlikely((slot->end_ms | ttl_ms) != 0)) {
-		s->mortal -= slot->end_ms != 0;
-		s->mortal += ttl_ms != 0;
-		/* 0 means never, so one that would end then ends a millisecond later */
-		slot->end_ms = ttl_ms == 0 ? 0 : crpc_max(s->now_ms + ttl_ms, 1u);
-	}
 	if (len == 8)
 		memcpy(slot + 1, value, 8);
 	else
@@ -209,21 +211,11 @@ found(const struct kv_slot *slot, struct kv_served *out)
 	out->value = slot + 1;
 }
 
-static void
-exec_get(struct kv_store *s, int32_t pos, struct kv_served *out)
-{
-	s->stats.gets++;
-	if (crpc_unlikely(pos < 0))
-		not_found(s, out);
-	else
-		found(slot_at(s, pos), out);
-}
-
 /* Whether the key has the version that the request depends on; if not, *out says what it has. */
 static bool
 is_expected(struct kv_store *s, const struct kv_req *req, int32_t pos, struct kv_served *out)
 {
-	if (req->expect == (pos < 0 ? 0 : slot_at(s, pos)->version))
+	if (req->extras.expect == (pos < 0 ? 0 : slot_at(s, pos)->version))
 		return true;
 	s->stats.mismatches++;
 	if (pos < 0) {
@@ -235,23 +227,36 @@ is_expected(struct kv_store *s, const struct kv_req *req, int32_t pos, struct kv
 	return false;
 }
 
+/* A place for the key of a request; -1: the store is full, and *out says so. */
+static int32_t
+put_new(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out)
+{
+	int32_t pos = key_add(s, b->key[i], b->hash[i]);
+
+	b->moved = true;
+	if (pos < 0) {
+		s->stats.refused++;
+		out->status = KV_NO_SPACE;
+	}
+	return pos;
+}
+
 static void
 exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct kv_served *out)
 {
 	const struct kv_req *req = &b->req[i];
+	struct kv_slot *slot;
 
 	s->stats.puts++;
-	if (crpc_unlikely(pos < 0)) {
-		pos = key_add(s, b->key[i], b->hash[i]);
-		b->moved = true;
+	if (pos < 0) {
+		pos = put_new(s, b, i, out);
+		if (pos < 0)
+			return;
 	}
-	if (crpc_unlikely(pos < 0)) {
-		s->stats.refused++;
-		out->status = KV_NO_SPACE;
-		return;
-	}
-	slot_write(s, pos, req->value, req->value_len,
-		req->flags & KV_TTL ? (uint32_t)req->ttl_ms : 0);
+	slot = slot_at(s, pos);
+	if ((slot->end_ms | req->flags) != 0)
+		life_write(s, slot, req->flags & KV_TTL ? (uint32_t)req->extras.ttl_ms : 0);
+	slot_write(s, slot, req->value, req->value_len);
 	out->version = s->version;
 }
 
@@ -269,7 +274,7 @@ exec_delete(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, str
 }
 
 /* The life of the value that stands there has ended: it is not there. */
-static crpc_noinline int32_t
+static int32_t
 expire(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos)
 {
 	key_remove(s, b->key[i], b->hash[i], pos);
@@ -279,21 +284,26 @@ expire(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos)
 	return -1;
 }
 
-void
-kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out)
+/* Any request. */
+static crpc_noinline void
+exec_any(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out)
 {
 	const struct kv_req *req = &b->req[i];
 	int32_t pos = b->pos[i];
 
-	if (crpc_unlikely(b->moved))
+	if (b->moved)
 		pos = rte_hash_lookup_with_hash(s->hash, b->key[i], b->hash[i]);
-	if (crpc_unlikely(s->mortal != 0) && pos >= 0 && has_ended(s, slot_at(s, pos)))
+	if (pos >= 0 && has_ended(s, slot_at(s, pos)))
 		pos = expire(s, b, i, pos);
 	*out = (struct kv_served){.status = KV_OK, .op = req->op};
-	if (crpc_unlikely(req->flags & KV_EXPECT) && !is_expected(s, req, pos, out))
+	if ((req->flags & KV_EXPECT) && !is_expected(s, req, pos, out))
 		return;
 	if (req->op == KV_GET && req->value_len == 0) {
-		exec_get(s, pos, out);
+		s->stats.gets++;
+		if (pos < 0)
+			not_found(s, out);
+		else
+			found(slot_at(s, pos), out);
 	} else if (req->op == KV_PUT && req->value_len >= KV_VALUE_MIN &&
 		req->value_len <= s->value_max) {
 		exec_put(s, b, i, pos, out);
@@ -302,6 +312,29 @@ kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_serv
 	} else {
 		s->stats.refused++;
 		out->status = KV_BAD_REQUEST;
+	}
+}
+
+/* What nearly all are, at once: plain gets and puts of keys that are there, for good. */
+void
+kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out)
+{
+	const struct kv_req *req = &b->req[i];
+	struct kv_slot *slot = slot_at(s, b->pos[i]);
+	uint32_t put_len = req->value_len - KV_VALUE_MIN;
+
+	if (crpc_unlikely((s->mortal | req->flags | b->moved) != 0 || b->pos[i] < 0)) {
+		exec_any(s, b, i, out);
+	} else if (req->op == KV_GET && req->value_len == 0) {
+		s->stats.gets++;
+		*out = (struct kv_served){.status = KV_OK, .op = KV_GET};
+		found(slot, out);
+	} else if (req->op == KV_PUT && put_len <= s->value_max - KV_VALUE_MIN) {
+		s->stats.puts++;
+		slot_write(s, slot, req->value, req->value_len);
+		*out = (struct kv_served){.status = KV_OK, .op = KV_PUT, .version = s->version};
+	} else {
+		exec_any(s, b, i, out);
 	}
 }
 
@@ -361,7 +394,8 @@ kv_store_restore(struct kv_store *s, const struct kv_item *item)
 	pos = key_add(s, item->key, kv_hash(item->key, s->key_size));
 	if (pos < 0)
 		return -ENOSPC;
-	slot_write(s, pos, item->value, item->len, item->ttl_ms);
+	life_write(s, slot_at(s, pos), item->ttl_ms);
+	slot_write(s, slot_at(s, pos), item->value, item->len);
 	slot_at(s, pos)->version = item->version;
 	kv_store_version_raise(s, item->version);
 	return 0;
@@ -386,7 +420,7 @@ kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t l
 
 	if (pos < 0 || len > s->value_max)
 		return -ENOSPC;
-	slot_write(s, pos, value, len, 0);
+	slot_write(s, slot_at(s, pos), value, len);
 	return 0;
 }
 

@@ -97,7 +97,9 @@ kv_batch_add(struct kv_batch *b, const struct kv_req *req, uint32_t hash)
 {
 	uint32_t i = b->n++;
 
-	b->req[i] = *req;
+	memcpy(&b->req[i], req, offsetof(struct kv_req, extras));
+	if (crpc_unlikely(req->flags != 0))
+		b->req[i].extras = req->extras;
 	b->hash[i] = hash;
 	b->key_ptr[i] = b->key[i];
 	if (req->key_len == 8)

@@ -136,8 +136,8 @@ extras_are_checked(void **state)
 			continue;
 		assert_int_equal(kv_req_read(msg, len, &req), 0);
 		assert_int_equal(req.flags, cases[i].flags);
-		assert_int_equal(req.expect, cases[i].flags & KV_EXPECT ? 77 : 0);
-		assert_int_equal(req.ttl_ms, cases[i].ttl_ms);
+		assert_int_equal(req.extras.expect, cases[i].flags & KV_EXPECT ? 77 : 0);
+		assert_int_equal(req.extras.ttl_ms, cases[i].ttl_ms);
 		assert_ptr_equal(req.value, msg + len - value);
 	}
 }
