@@ -50,12 +50,10 @@ ask_info(struct crpc_ipc_client *c, struct kv_info *info)
 		return done.status;
 	if (kv_resp_read(done.data, done.len, &hdr, &value) != 0)
 		return -EPROTO;
-	if (hdr.status != KV_OK)
-		return -EUSERS;
-	if (hdr.value_len != sizeof(*info))
+	if (hdr.status != KV_OK || hdr.value_len != sizeof(*info))
 		return -EPROTO;
 	memcpy(info, value, sizeof(*info));
-	return 0;
+	return info->writer == 0 ? -EUSERS : 0;
 }
 
 static int
@@ -74,6 +72,8 @@ fill_work(struct kv_work *work, const struct kv_options *o, const struct kv_info
 		.gap_ns = o->rate > 0 ? (double)o->clients * 1e9 / o->rate : 0,
 		.latest = o->dist == APP_DIST_LATEST,
 		.rmw = o->rmw,
+		.cas = o->cas,
+		.ttl_ms = o->ttl_ms,
 		.verify = o->verify,
 		.may_miss = true,
 	};

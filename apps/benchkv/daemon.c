@@ -243,12 +243,14 @@ static crpc_noinline void
 ipc_other(struct kv_daemon *d, uint64_t token, uint8_t op)
 {
 	uint8_t *value = d->msg + sizeof(struct kv_resp_hdr);
+	struct kv_info info;
 	uint32_t len = 0;
 
-	if (op == KV_INFO && d->info.writer < d->writer_end) {
-		len = sizeof(d->info);
-		memcpy(value, &d->info, len);
-		d->info.writer++;
+	if (op == KV_INFO) {
+		info = d->info;
+		info.writer = info.writer < d->writer_end ? d->info.writer++ : 0;
+		len = sizeof(info);
+		memcpy(value, &info, len);
 		kv_resp_write(d->msg, KV_OK, op, len, 0);
 	} else if (op == KV_STOP && d->port != NULL) {
 		crpc_store_relaxed(&d->fate->stop, 1);

@@ -26,7 +26,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_flux.h"
-#include "proto.h"
+#include "crpc_kv_proto.h"
 
 /** Deadline of a call to another daemon of the rank. */
 #define KV_HOP_TIMEOUT_NS UINT64_C(1400000000)

@@ -27,7 +27,7 @@
 #include "app_boot.h"
 #include "crpc_atomic.h"
 #include "crpc_copyrpc.h"
-#include "proto.h"
+#include "crpc_kv_proto.h"
 
 /** How long the exchange of addresses may take. */
 #define KV_NET_EXCHANGE_MS 30000

@@ -160,6 +160,14 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			&o->delegate, 0, 0, delegates},
 		{"keys", APP_OPT_UINT, "N", "keys of each rank, spread over all by hash", &o->keys,
 			1, KV_KEYS_MAX, NULL},
+		{"capacity", APP_OPT_UINT, "N",
+			"keys of each rank that fit at most; 0: all of --keys, half more with "
+			"--serve, or what --memory-limit gives",
+			&o->capacity, 0, KV_KEYS_MAX, NULL},
+		{"memory-limit", APP_OPT_UINT, "MIB", "that the stores of a rank may take",
+			&o->memory_mib, 0, 1u << 20, NULL},
+		{"empty", APP_OPT_FLAG, NULL, "begin without keys, as a service does", &o->empty,
+			0, 0, NULL},
 		{"key-size", APP_OPT_UINT, "BYTES", "length of every key", &o->key_size, KV_KEY_MIN,
 			KV_KEY_MAX, NULL},
 		{"value-size", APP_OPT_UINT, "BYTES", "length of every value", &o->value_size,
@@ -224,10 +232,11 @@ check(const struct kv_options *o, enum kv_program program)
 			"--read-ratio %g and --delete-ratio %g are more than all; make "
 			"their sum at most 1",
 			o->read_ratio, o->delete_ratio);
-	if (o->history != NULL && (o->ttl_ms != 0 || o->restore != NULL || o->serve != 0))
+	if (o->history != NULL &&
+		(o->ttl_ms != 0 || o->restore != NULL || o->serve != 0 || o->empty))
 		return app_fail_once(
-			"--history knows all that happens to a key only without --ttl-ms, --restore "
-			"and --serve; leave one of them out");
+			"--history knows all that happens to a key only without --ttl-ms, --restore, "
+			"--empty and --serve; leave one of them out");
 	if (program == KV_PROGRAM_CLIENT && o->name == NULL)
 		return app_fail_once(
 			"no daemon was named; give --attach NAME, the name that benchkv "

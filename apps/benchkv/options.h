@@ -43,6 +43,9 @@ struct kv_options {
 	uint64_t clients; /**< Of each rank, in its process. */
 	uint64_t qd;
 	uint64_t keys; /**< Of each rank. */
+	uint64_t capacity; /**< Keys of each rank that fit; 0: see rank.c. */
+	uint64_t memory_mib; /**< That the stores of a rank may take; 0: any. */
+	bool empty;          /**< The stores begin without keys. */
 	uint64_t key_size;
 	uint64_t value_size;
 	double read_ratio;

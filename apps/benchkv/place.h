@@ -14,7 +14,7 @@
  * parts. Pure arithmetic, so that a test can try every size.
  */
 
-#include "proto.h"
+#include "crpc_kv_proto.h"
 
 /** Lcores that a rank uses at most: one for each daemon, and client loops. */
 #define KV_SEATS_MAX 128

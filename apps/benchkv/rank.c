@@ -156,6 +156,36 @@ kv_rank_lcore(const struct kv_rank *r, uint32_t daemon)
 	return rte_get_main_lcore();
 }
 
+/*
+ * Keys that a daemon's store takes: what it begins with; half more for clients of other processes,
+ * who may bring new keys; what was asked for; or as many as the memory allows.
+ */
+static int
+choose_capacity(const struct kv_rank *r, const struct kv_daemon *d, struct kv_store_conf *conf)
+{
+	uint64_t keys = crpc_max(d->keys, 1), limit = (r->opt.memory_mib << 20) / r->daemons;
+	uint64_t asked = r->opt.capacity / r->daemons;
+	uint32_t step;
+
+	if (r->opt.serve != 0)
+		keys += keys / 2;
+	conf->capacity = (uint32_t)crpc_max(r->opt.empty && asked != 0 ? 1 : keys, asked);
+	if (limit == 0)
+		return 0;
+	if (kv_store_bytes(conf) > limit)
+		return app_fail(
+			"--memory-limit %llu: the stores of %u daemons with %u keys each take "
+			"about %llu MiB; give more, or fewer --keys",
+			(unsigned long long)r->opt.memory_mib, r->daemons, conf->capacity,
+			(unsigned long long)(kv_store_bytes(conf) * r->daemons >> 20) + 1);
+	for (step = 1u << 30; step != 0 && asked == 0; step /= 2) {
+		conf->capacity += step;
+		if (conf->capacity > KV_KEYS_MAX || kv_store_bytes(conf) > limit)
+			conf->capacity -= step;
+	}
+	return 0;
+}
+
 static int
 open_stores(struct kv_rank *r)
 {
@@ -179,7 +209,8 @@ open_stores(struct kv_rank *r)
 	for (i = 0; i < r->daemons; i++) {
 		d = r->daemon[i];
 		snprintf(name, sizeof(name), "kv.%u", i);
-		conf.capacity = (uint32_t)crpc_max(d->keys, 1);
+		if (choose_capacity(r, d, &conf) != 0)
+			return APP_EXIT_USAGE;
 		bytes += kv_store_bytes(&conf);
 		d->store = create_store(&conf, kv_rank_lcore(r, i));
 		if (d->store == NULL)
@@ -187,7 +218,7 @@ open_stores(struct kv_rank *r)
 	}
 	if (i == r->daemons && r->opt.restore != NULL)
 		return restore_stores(r);
-	if (i == r->daemons && load_stores(r) == 0)
+	if (i == r->daemons && (r->opt.empty || load_stores(r) == 0))
 		return 0;
 	return app_fail(
 		"the store of %u keys takes about %llu MiB of EAL memory and did not get "
@@ -356,7 +387,7 @@ create_daemon(struct kv_rank *r, uint32_t i, uint32_t part)
 		.value_size = d->value_size,
 		.writer = 1 + ranks * (uint32_t)r->opt.clients + self * part,
 		.writers = 1 + ranks * (uint32_t)r->opt.clients + owners(r) * part,
-		.preloaded = r->opt.restore == NULL && r->opt.ttl_ms == 0,
+		.preloaded = r->opt.restore == NULL && r->opt.ttl_ms == 0 && !r->opt.empty,
 	};
 	d->writer_end = d->info.writer + part;
 	return d;
@@ -432,7 +463,7 @@ fill_work(struct kv_rank *r)
 		.cas = o->cas,
 		.ttl_ms = o->ttl_ms,
 		.verify = o->verify,
-		.may_miss = o->delete_ratio > 0 || o->serve > 0 || o->ttl_ms > 0 ||
+		.may_miss = o->delete_ratio > 0 || o->serve > 0 || o->ttl_ms > 0 || o->empty ||
 			o->restore != NULL,
 		.restored = o->restore != NULL,
 	};

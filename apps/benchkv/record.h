@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "app_history.h"
-#include "proto.h"
+#include "crpc_kv_proto.h"
 
 struct kv_records {
 	struct app_history_head *head;

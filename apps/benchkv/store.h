@@ -24,7 +24,7 @@
 
 #include <rte_hash.h>
 
-#include "proto.h"
+#include "crpc_kv_proto.h"
 
 #define KV_BATCH_MAX CRPC_BURST_MAX
 _Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes a batch");

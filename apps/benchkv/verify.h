@@ -23,7 +23,7 @@
  * Belongs to one thread.
  */
 
-#include "proto.h"
+#include "crpc_kv_proto.h"
 
 #define KV_WORD_KEY_BITS    24
 #define KV_WORD_WRITER_BITS 16

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "app_keys.h"
-#include "proto.h"
+#include "crpc_kv_proto.h"
 
 /* The bytes of one line of the golden file. */
 static uint32_t

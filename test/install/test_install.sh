@@ -73,8 +73,27 @@ for example in "$source"/doc/examples/*.c; do
 	libs=$(config --cflags --libs "$(library_of "$program")") || { fail "$program"; continue; }
 	# shellcheck disable=SC2086
 	"${cc[@]}" -o "$dest/$program" "$example" $libs || { fail "build $program"; continue; }
+	case $program in
+	kv_*) continue ;; # needs a service: below
+	esac
 	timeout 10 "$dest/$program" || fail "$program ended with status $?"
 done
+
+# A service, and the example twice at once: no count is lost.
+service() {
+	local name=install.$$ pid i
+	"$bin_dir/benchkv" --no-huge -- --clients 0 --serve 4 --empty --name "$name" --seconds 30 \
+		--quiet >"$dest/service.out" 2>&1 &
+	pid=$!
+	timeout 20 "$dest/kv_counter" "$name" 500 >"$dest/count.1" &
+	timeout 20 "$dest/kv_counter" "$name" 500 >"$dest/count.2" || fail "kv_counter ended with $?"
+	wait $! || fail "the first kv_counter ended with $?"
+	i=$(timeout 20 "$dest/kv_counter" "$name") || fail "kv_counter ended with $?"
+	[ "$i" = 1001 ] || fail "counted 1001 times and found $i"
+	kill -INT $pid
+	wait $pid || { fail "the service ended with $?"; cat "$dest/service.out"; }
+}
+service
 
 for tool in crpc-soft-mlx5 crpc-doctor crpc-plot-hgrm crpc-plot-shmbench crpc-shm; do
 	"$bin_dir/$tool" --help >/dev/null || fail "$tool --help"

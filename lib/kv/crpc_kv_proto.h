@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef KV_PROTO_H
-#define KV_PROTO_H
+#ifndef CRPC_KV_PROTO_H
+#define CRPC_KV_PROTO_H
 
 /**
  * @file
@@ -90,7 +90,8 @@ struct kv_info {
 	uint32_t keys; /**< Of all ranks. */
 	uint32_t key_size;
 	uint32_t value_size;
-	uint32_t writer;    /**< A writer id for the client that asked; it is never given again. */
+	/** A writer id for the client that asked, never given again; 0: none is left. */
+	uint32_t writer;
 	uint32_t writers;   /**< Writer ids are below this. */
 	uint32_t preloaded; /**< 1: every key exists until somebody deletes it. */
 };
@@ -146,6 +147,8 @@ kv_hash(const void *key, uint32_t len)
 /**
  * The daemon that owns a key: number rank * daemons + daemon of all owners.
  *
+ * @param hash
+ *   kv_hash() of the key.
  * @param owners
  *   Daemons of all ranks.
  */
@@ -166,6 +169,8 @@ enum kv_path {
 /**
  * The path to an owner, without a branch.
  *
+ * @param owner
+ *   Its number.
  * @param home
  *   The daemon that the client is connected to.
  * @param first, daemons
@@ -207,6 +212,10 @@ kv_req_write(void *msg, enum kv_op op, uint32_t key_len, uint32_t value_len)
 /**
  * The same with extras, which are written behind the key; the value follows them.
  *
+ * @param msg
+ *   The request.
+ * @param op, key_len, value_len
+ *   As kv_req_write().
  * @param flags
  *   KV_EXPECT, KV_TTL.
  * @param expect, ttl_ms
@@ -242,7 +251,7 @@ kv_resp_write(void *msg, uint32_t status, uint32_t op, uint64_t value_len, uint6
 }
 
 /** A request that is not plain, for kv_req_read(): it has extras, or is none. */
-int kv_req_read_rare(const void *msg, uint32_t len, struct kv_req_hdr hdr, struct kv_req *req);
+int crpc_kv_req_read_rare(const void *msg, uint32_t len, struct kv_req_hdr hdr, struct kv_req *req);
 
 /**
  * Take a request apart. The head is copied once; its lengths are checked against the message's.
@@ -260,7 +269,7 @@ kv_req_read(const void *msg, uint32_t len, struct kv_req *req)
 	memcpy(&hdr, msg, sizeof(hdr));
 	if (crpc_unlikely(hdr.key_len > KV_KEY_MAX || hdr.value_len > KV_VALUE_MAX ||
 		    len != sizeof(hdr) + hdr.key_len + hdr.value_len || hdr.flags != 0))
-		return kv_req_read_rare(msg, len, hdr, req);
+		return crpc_kv_req_read_rare(msg, len, hdr, req);
 	req->op = hdr.op;
 	req->flags = 0;
 	req->key_len = hdr.key_len;

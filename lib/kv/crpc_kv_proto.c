@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "proto.h"
+#include "crpc_kv_proto.h"
 
 /* The next extra; its bytes are the client's, and are loaded once. */
 static uint64_t
@@ -13,7 +13,7 @@ extra(struct kv_req *req)
 }
 
 int
-kv_req_read_rare(const void *msg, uint32_t len, struct kv_req_hdr hdr, struct kv_req *req)
+crpc_kv_req_read_rare(const void *msg, uint32_t len, struct kv_req_hdr hdr, struct kv_req *req)
 {
 	uint32_t expect = hdr.flags & KV_EXPECT ? 8 : 0, ttl = hdr.flags & KV_TTL ? 8 : 0;
 
