@@ -11,10 +11,11 @@
  *     12  u32  first packet sequence number
  *     16  u16  LID
  *     18  u8   READs that the QP answers at a time
- *     19  u8   0
+ *     19  u8   kind: 0 reliable connection, 1 datagrams
  *     20  u32  0
  *     24  16   GID
- *     40  ...  0
+ *     40  u64  the key that a sender needs: datagrams' Q_Key, else 0
+ *     48  ...  0
  */
 #include <endian.h>
 #include <errno.h>
@@ -26,6 +27,13 @@
 #define ADDR_MAGIC   0x35584d43u
 #define ADDR_VERSION 1
 #define ADDR_HAS_GID 0x1u
+/* A Q_Key with the highest bit would stand for the sender's own. */
+#define QKEY_MAX 0x7fffffffu
+
+static const char *const kind_names[] = {
+	[CRPC_MLX5_RC] = "a reliable connection",
+	[CRPC_MLX5_UD] = "datagrams",
+};
 
 struct wire_addr {
 	uint32_t magic;
@@ -37,15 +45,17 @@ struct wire_addr {
 	uint32_t psn;
 	uint16_t lid;
 	uint8_t rd_atomic;
-	uint8_t rsvd19;
+	uint8_t kind;
 	uint32_t rsvd20;
 	uint8_t gid[16];
-	uint8_t rsvd40[24];
+	uint64_t key;
+	uint8_t rsvd48[16];
 };
 
 _Static_assert(sizeof(struct wire_addr) == CRPC_RDMA_ADDR_LEN, "an address has a fixed length");
 _Static_assert(offsetof(struct wire_addr, qpn) == 8, "as documented above");
 _Static_assert(offsetof(struct wire_addr, gid) == 24, "as documented above");
+_Static_assert(offsetof(struct wire_addr, key) == 40, "as documented above");
 
 void
 crpc_mlx5_addr_encode(const struct crpc_mlx5_addr *a, uint8_t out[CRPC_RDMA_ADDR_LEN])
@@ -60,6 +70,8 @@ crpc_mlx5_addr_encode(const struct crpc_mlx5_addr *a, uint8_t out[CRPC_RDMA_ADDR
 		.psn = htole32(a->psn),
 		.lid = htole16(a->lid),
 		.rd_atomic = a->rd_atomic,
+		.kind = a->kind,
+		.key = htole64(a->key),
 	};
 
 	if (a->has_gid)
@@ -71,7 +83,7 @@ crpc_mlx5_addr_encode(const struct crpc_mlx5_addr *a, uint8_t out[CRPC_RDMA_ADDR
 static const char *
 field_error(const struct wire_addr *w, const struct crpc_mlx5_addr *a)
 {
-	static const uint8_t zero[sizeof(w->rsvd40)];
+	static const uint8_t zero[sizeof(w->rsvd48)];
 
 	if (a->qpn < 2 || a->qpn > CRPC_MLX5_QPN_MASK)
 		return "the QPN is not one of a connected queue pair";
@@ -83,14 +95,17 @@ field_error(const struct wire_addr *w, const struct crpc_mlx5_addr *a)
 		return "the link layer is unknown";
 	if (a->lid == 0 && !a->has_gid)
 		return "it has neither LID nor GID";
-	if ((w->flags & ~ADDR_HAS_GID) != 0 || w->rsvd19 != 0 || w->rsvd20 != 0 ||
-		memcmp(w->rsvd40, zero, sizeof(zero)) != 0)
+	if (a->key > (a->kind == CRPC_MLX5_UD ? QKEY_MAX : 0))
+		return "the key is none of its kind";
+	if ((w->flags & ~ADDR_HAS_GID) != 0 || w->rsvd20 != 0 ||
+		memcmp(w->rsvd48, zero, sizeof(zero)) != 0)
 		return "reserved bytes are set";
 	return NULL;
 }
 
 int
-crpc_mlx5_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], struct crpc_mlx5_addr *out)
+crpc_mlx5_addr_decode(
+	const uint8_t in[CRPC_RDMA_ADDR_LEN], uint8_t kind, struct crpc_mlx5_addr *out)
 {
 	struct crpc_mlx5_addr a = {0};
 	struct wire_addr w;
@@ -111,6 +126,14 @@ crpc_mlx5_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], struct crpc_mlx5_add
 			w.version, ADDR_VERSION);
 		return -EPROTO;
 	}
+	if (w.kind != kind) {
+		crpc_err("connect: the peer's address is of %s, needed is one of %s",
+			w.kind < CRPC_DIM(kind_names) ? kind_names[w.kind] : "an unknown kind",
+			kind_names[kind]);
+		return -EPROTO;
+	}
+	a.kind = kind;
+	a.key = le64toh(w.key);
 	a.qpn = le32toh(w.qpn);
 	a.psn = le32toh(w.psn);
 	a.lid = le16toh(w.lid);

@@ -294,6 +294,7 @@ dev_open(const struct crpc_rdma_conf *conf)
 	memset(dev, 0, sizeof(*dev));
 	dev->dp.base.fp.post = crpc_mlx5_post;
 	dev->dp.base.fp.poll = crpc_mlx5_poll;
+	dev->dp.base.fp.ud_post = crpc_mlx5_ud_post;
 	dev->dp.base.ops = &mlx5_ops;
 	dev->dp.context = context;
 	rc = objects_init(dev, conf);
@@ -317,14 +318,20 @@ dev_close(struct crpc_rdma *base)
 {
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base);
 	struct ibv_context *context = dev->dp.context;
-	uint32_t i;
+	struct crpc_mlx5_qp_ctl *qp, *next;
 
-	if (dev->num_qps != 0 || dev->num_mrs != 0)
-		crpc_warn(
-			"close: device %s still has %u queue pairs and %u regions: free them first",
-			ibv_get_device_name(context->device), dev->num_qps, dev->num_mrs);
-	for (i = dev->num_qps; i > 0; i--)
-		crpc_mlx5_qp_free(&dev->qps->dp.base);
+	if (dev->num_qps != 0 || dev->num_mrs != 0 || dev->num_ahs != 0)
+		crpc_warn("close: device %s still has %u queue pairs, %u regions and %u addresses: "
+			  "free them first",
+			ibv_get_device_name(context->device), dev->num_qps, dev->num_mrs,
+			dev->num_ahs);
+	for (qp = dev->qps; qp != NULL; qp = next) {
+		next = qp->next;
+		if (qp->dp.kind == CRPC_MLX5_UD)
+			crpc_mlx5_ud_free(&((struct crpc_mlx5_ud_ctl *)(void *)qp)->ud.base);
+		else
+			crpc_mlx5_qp_free(&qp->dp.base);
+	}
 	ibv_destroy_cq(dev->cq);
 	ibv_dealloc_pd(dev->pd);
 	ibv_close_device(context);
@@ -405,6 +412,11 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.qp_free = crpc_mlx5_qp_free,
 	.qp_addr = crpc_mlx5_qp_addr,
 	.qp_connect = crpc_mlx5_qp_connect,
+	.ud_create = crpc_mlx5_ud_create,
+	.ud_free = crpc_mlx5_ud_free,
+	.ud_addr = crpc_mlx5_ud_addr,
+	.ah_create = crpc_mlx5_ah_create,
+	.ah_free = crpc_mlx5_ah_free,
 	.list = dev_list,
 	.dump = crpc_mlx5_dump,
 };

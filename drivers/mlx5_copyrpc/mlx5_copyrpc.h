@@ -14,6 +14,8 @@
  *     | context, pd, cq, ... |                 | ibv_qp, connected    |   control
  *     +----------------------+                 +----------------------+
  *
+ * A datagram queue pair holds one of these, for its send queue, and has its own receive side.
+ *
  * A queue pair's life (crpc_mlx5_qp.state):
  *
  *     create -> IDLE --connect--> READY --error CQE, or a WR that cannot be built--> ERROR -> free
@@ -38,6 +40,12 @@
 
 /** What a software NIC offers to poll loops; looked up by name when a device is opened. */
 typedef uint32_t (*crpc_mlx5_progress)(struct ibv_context *context);
+
+/** What a queue pair is to the device. */
+enum crpc_mlx5_kind {
+	CRPC_MLX5_RC,
+	CRPC_MLX5_UD,
+};
 
 enum crpc_mlx5_qp_state {
 	CRPC_MLX5_QP_IDLE,
@@ -81,14 +89,16 @@ struct crpc_mlx5_sq {
 /** Receive queue: WQEs without a buffer, written once; a refill only moves the counter. */
 struct crpc_mlx5_rq {
 	_Atomic uint32_t *dbrec;
-	uint32_t posted; /**< Receives ever handed to the device, running free. */
-	bool dirty;      /**< posted is ahead of dbrec; true only inside a poll. */
+	uint32_t posted;         /**< Receives ever handed to the device, running free. */
+	bool dirty;              /**< posted is ahead of dbrec; true only inside a poll. */
+	struct crpc_mlx5_ud *ud; /**< Whose datagrams come here; NULL: none may. */
 };
 
 /** A queue pair's datapath. */
 struct crpc_mlx5_qp {
 	struct crpc_rdma_qp base;
 	uint8_t state; /**< enum crpc_mlx5_qp_state. */
+	uint8_t kind;  /**< enum crpc_mlx5_kind. */
 	bool reported; /**< The cause of ERROR was told to the user. */
 	int16_t fault; /**< -errno that poll has to report before anything else; 0: none. */
 	uint32_t fault_wr_id;
@@ -96,6 +106,31 @@ struct crpc_mlx5_qp {
 	struct crpc_mlx5_sq sq;
 	struct crpc_mlx5_rq rq;
 	struct crpc_mlx5_qp *next_fault; /**< In dev->faults. */
+};
+
+/**
+ * A datagram queue pair. Its receives lie still: WQE i names buffer i, for ever, so handing
+ * buffers back moves the counter only.
+ */
+struct crpc_mlx5_ud {
+	struct crpc_rdma_ud base;
+	struct crpc_mlx5_qp *qp; /**< Its send queue, and what the table finds. */
+	uint8_t *buf;            /**< Buffers, stride bytes each; a payload starts at PAYLOAD. */
+	uint32_t stride;
+	uint32_t mask; /**< Receive WQEs - 1. */
+	uint32_t mtu;
+	uint32_t held;                  /**< Buffers that the user reads until the next poll. */
+	struct crpc_mlx5_ud *next_held; /**< In dev->held. */
+};
+
+/** Where the payload lies in a receive buffer: the GRH before it, and it on a line of its own. */
+#define CRPC_MLX5_UD_PAYLOAD 64
+
+/** To whom datagrams go. */
+struct crpc_mlx5_ah {
+	struct crpc_rdma_ah base;
+	struct crpc_mlx5_av av; /**< As a WQE has it. */
+	struct ibv_ah *ibah;
 };
 
 /** Completion queue. The device writes buf and reads dbrec. */
@@ -125,6 +160,7 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_cq cq;
 	struct crpc_mlx5_table table;
 	struct crpc_mlx5_qp *faults; /**< QPs whose error has no CQE. */
+	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
 	crpc_mlx5_progress progress; /**< NULL on a real card. */
 	struct ibv_context *context;
 	struct crpc_rdma_stats stats;
@@ -148,6 +184,7 @@ struct crpc_mlx5_dev_ctl {
 	uint32_t cq_used;
 	uint32_t num_qps;
 	uint32_t num_mrs;
+	uint32_t num_ahs;
 	uint32_t num_bfs;
 	struct crpc_mlx5_bf bf[CRPC_MLX5_BF_MAX];
 	struct crpc_mlx5_qp_ctl *qps; /**< All of them; the table is made from this list. */
@@ -163,8 +200,25 @@ struct crpc_mlx5_qp_ctl {
 	struct crpc_mlx5_qp_ctl *next;
 };
 
+/** A datagram queue pair with all that belongs to it. */
+struct crpc_mlx5_ud_ctl {
+	struct crpc_mlx5_qp_ctl qp;
+	struct crpc_mlx5_ud ud;
+	struct ibv_mr *mr; /**< Of the receive buffers. */
+	uint32_t qkey;
+};
+
+/** Sizes of a queue pair to make. */
+struct crpc_mlx5_sizes {
+	uint32_t sq_depth;
+	uint32_t rq_depth;
+	uint32_t wqebb_max; /**< Blocks set aside per WR. */
+	uint32_t inline_max;
+};
+
 /** A queue pair's address, decoded. */
 struct crpc_mlx5_addr {
+	uint8_t kind; /**< enum crpc_mlx5_kind. */
 	uint32_t qpn;
 	uint32_t psn;
 	uint16_t lid;
@@ -173,6 +227,7 @@ struct crpc_mlx5_addr {
 	uint8_t rd_atomic;
 	bool has_gid;
 	uint8_t gid[16];
+	uint64_t key; /**< UD: the Q_Key. */
 };
 
 /** The first place to look for @p qpn. The multiplier is 2^32 / golden ratio: neighbours spread. */
@@ -211,6 +266,8 @@ crpc_mlx5_qp_ctl(struct crpc_rdma_qp *qp)
 /* mlx5_datapath.c */
 uint16_t crpc_mlx5_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
 uint16_t crpc_mlx5_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
+uint16_t crpc_mlx5_ud_post(
+	struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
 /** Makes the unread completions of a destroyed QP belong to none: its QPN may come back. */
 void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
 
@@ -227,26 +284,64 @@ int16_t crpc_mlx5_syndrome_errno(uint8_t syndrome);
 /** A syndrome in words. */
 const char *crpc_mlx5_syndrome_name(uint8_t syndrome);
 
+/* mlx5_queue.c: what all kinds of queue pairs share. */
+/** Blocks of the largest WQE with @p head bytes of headers and @p inline_max inline bytes or
+ *  CRPC_RDMA_SGE_MAX elements. */
+uint32_t crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max);
+/** Sizes for WQEs with @p head bytes of headers; 0, or -EINVAL or -ENOSPC and why in the log. */
+int crpc_mlx5_sizes_init(const struct crpc_mlx5_dev_ctl *dev, size_t head, uint32_t sq_depth,
+	uint32_t rq_depth, uint32_t inline_max, struct crpc_mlx5_sizes *sizes);
+/** Takes the send queue and the receive record of qp->ibqp over from rdma-core; *raw is filled. */
+int crpc_mlx5_queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
+	const struct crpc_mlx5_sizes *sizes, struct mlx5dv_qp *raw);
+/** Hands the device its first receives: after INIT, on whose way rdma-core clears the records. */
+void crpc_mlx5_rq_start(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp *qp, uint32_t num);
+/** Writes the buffer-less receives of a whole queue. */
+void crpc_mlx5_rq_prefill(void *buf, uint32_t wqe_cnt, uint32_t stride);
+/** Puts a queue pair, with its base and ibqp set, among the device's; 0 or -ENOMEM. */
+int crpc_mlx5_list_add(
+	struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint32_t cq_share);
+/** Destroys the verbs queue pair and forgets ours; false: it could not be, its memory must stay. */
+bool crpc_mlx5_list_del(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp);
+/** Zeroed memory of the alignment that queue pairs need, or NULL. */
+void *crpc_mlx5_zalloc(size_t size);
+/** Fills the way to the peer; 0 or -EHOSTUNREACH. */
+int crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_addr *peer,
+	struct ibv_ah_attr *ah);
+/** The parts of an address that are the port's. */
+void crpc_mlx5_addr_fill(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_addr *a);
+/** Makes an address handle for the peer, and copies its vector; NULL with errno. */
+struct ibv_ah *crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev,
+	const struct crpc_mlx5_addr *peer, struct crpc_mlx5_av *av);
+/** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
+int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
+void crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp);
+/** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
+void crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
+
 /* mlx5_qp.c */
 struct crpc_rdma_qp *crpc_mlx5_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 void crpc_mlx5_qp_free(struct crpc_rdma_qp *qp);
 void crpc_mlx5_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 int crpc_mlx5_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
-/** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
-void crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
-/** Blocks of the largest WQE with @p inline_max inline bytes or CRPC_RDMA_SGE_MAX elements. */
-uint32_t crpc_mlx5_wqebb_max(uint32_t inline_max);
-/** Writes the buffer-less receives of a whole queue. */
-void crpc_mlx5_rq_prefill(void *buf, uint32_t wqe_cnt, uint32_t stride);
-/** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
-int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
-void crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp);
+
+/* mlx5_ud.c */
+struct crpc_rdma_ud *crpc_mlx5_ud_create(
+	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
+void crpc_mlx5_ud_free(struct crpc_rdma_ud *ud);
+void crpc_mlx5_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+struct crpc_rdma_ah *crpc_mlx5_ah_create(
+	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+void crpc_mlx5_ah_free(struct crpc_rdma_ah *ah);
+/** Writes the receives of a whole queue, each with the buffer of its number. */
+void crpc_mlx5_ud_prefill(void *buf, uint32_t stride, const struct crpc_mlx5_ud *ud, uint32_t lkey);
 
 /* mlx5_addr.c */
 void crpc_mlx5_addr_encode(const struct crpc_mlx5_addr *a, uint8_t out[CRPC_RDMA_ADDR_LEN]);
-/** 0, or -EPROTO with the reason in the log. */
-int crpc_mlx5_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], struct crpc_mlx5_addr *a);
+/** 0, or -EPROTO (no address of that kind) with the reason in the log. */
+int crpc_mlx5_addr_decode(
+	const uint8_t in[CRPC_RDMA_ADDR_LEN], uint8_t kind, struct crpc_mlx5_addr *a);
 
 /* mlx5_dump.c: text of what the device sees; never more than len bytes with the 0, as snprintf. */
 /** The send WQE whose first block is @p idx, in the ring of @p bb_count blocks at @p ring. */

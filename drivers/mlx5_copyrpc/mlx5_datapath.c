@@ -32,14 +32,31 @@ owner_check(struct crpc_mlx5_dev *dev)
 
 /* Notes what its completion will need to know, and counts the WQE in. */
 static inline void
-sent_add(struct crpc_mlx5_sq *sq, const struct crpc_rdma_wr *wr, uint32_t bb)
+sent_add(struct crpc_mlx5_sq *sq, uint32_t wr_id, uint8_t flags, uint32_t bb)
 {
 	struct crpc_mlx5_sent *sent = &sq->sent[sq->pi & sq->bb_mask];
 
-	sent->wr_id = wr->wr_id;
+	sent->wr_id = wr_id;
 	sent->seq = sq->posted++;
-	sent->user = wr->flags & CRPC_RDMA_WR_SIGNAL;
+	sent->user = flags & CRPC_RDMA_WR_SIGNAL;
 	sq->pi += bb;
+}
+
+/* Tells the device of `n` new WQEs: from block `start` on, the newest `wqe`, of `bb` blocks. */
+static inline void
+ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start,
+	const uint8_t *wqe, uint32_t bb)
+{
+	dev->stats.wqes += n;
+	dev->stats.wqebbs += sq->pi - start;
+	dev->stats.doorbells++;
+	dev->stats.blueflame += crpc_mlx5_ring(sq, wqe, n == 1 ? bb : 0);
+	/*
+	 * A card acts on its doorbell at once; a NIC in software does with the time that it is
+	 * lent.
+	 */
+	if (dev->progress != NULL)
+		dev->progress(dev->context);
 }
 
 uint16_t
@@ -72,20 +89,48 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 		sq->unsignalled = signal ? 0 : sq->unsignalled + 1;
 		wqe = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
 		bb = crpc_mlx5_ds_to_bb(ds);
-		sent_add(sq, &wr[i], bb);
+		sent_add(sq, wr[i].wr_id, wr[i].flags, bb);
 	}
 	if (crpc_unlikely(i == 0))
 		return 0;
-	dev->stats.wqes += i;
-	dev->stats.wqebbs += sq->pi - start;
-	dev->stats.doorbells++;
-	dev->stats.blueflame += crpc_mlx5_ring(sq, wqe, i == 1 ? bb : 0);
-	/*
-	 * A card acts on its doorbell at once; a NIC in software does with the time that it is
-	 * lent.
-	 */
-	if (dev->progress != NULL)
-		dev->progress(dev->context);
+	ring(dev, sq, i, start, wqe, bb);
+	return i;
+}
+
+uint16_t
+crpc_mlx5_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
+{
+	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, base);
+	struct crpc_mlx5_dev *dev = crpc_container_of(base->dev, struct crpc_mlx5_dev, base);
+	struct crpc_mlx5_sq *sq = &ud->qp->sq;
+	uint32_t room = sq->depth - (sq->posted - sq->retired);
+	uint32_t start = sq->pi, ds, bb = 0;
+	const uint8_t *wqe = NULL;
+	uint16_t i;
+	bool signal;
+
+	owner_check(dev);
+	if (crpc_unlikely(ud->qp->state != CRPC_MLX5_QP_READY))
+		return 0;
+	if (n > room)
+		n = (uint16_t)room;
+	for (i = 0; i < n; i++) {
+		signal = (dgram[i].flags & CRPC_RDMA_WR_SIGNAL) ||
+			sq->unsignalled + 1 >= sq->signal_every;
+		ds = crpc_mlx5_ud_wqe_build(sq, &dgram[i], ud->mtu, signal);
+		if (crpc_unlikely(ds == 0)) {
+			crpc_mlx5_qp_fault(
+				ud->qp, -EINVAL, dgram[i].wr_id, "a datagram is not valid");
+			break;
+		}
+		sq->unsignalled = signal ? 0 : sq->unsignalled + 1;
+		wqe = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
+		bb = crpc_mlx5_ds_to_bb(ds);
+		sent_add(sq, dgram[i].wr_id, dgram[i].flags, bb);
+	}
+	if (crpc_unlikely(i == 0))
+		return 0;
+	ring(dev, sq, i, start, wqe, bb);
 	return i;
 }
 
@@ -143,6 +188,54 @@ recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_
 	return 1;
 }
 
+/* A datagram arrived: its buffer is the user's until the next poll. */
+static uint16_t
+dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+	uint64_t tail, struct crpc_rdma_cqe *out)
+{
+	struct crpc_mlx5_ud *ud = qp->rq.ud;
+	uint32_t len = be32toh(cqe->byte_cnt);
+
+	dev->stats.recv_cqes++;
+	if (crpc_unlikely(ud == NULL || len < CRPC_MLX5_GRH || len > CRPC_MLX5_GRH + ud->mtu)) {
+		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion names a message of no known kind");
+		return 0;
+	}
+	if (ud->held++ == 0) {
+		ud->next_held = dev->held;
+		dev->held = ud;
+	}
+	*out = (struct crpc_rdma_cqe){
+		.type = CRPC_RDMA_CQE_DGRAM,
+		.qp_id = qp->base.id,
+		.imm = be32toh(cqe->imm),
+		.byte_len = len - CRPC_MLX5_GRH,
+		.data = ud->buf + (size_t)(CRPC_MLX5_TAIL_COUNTER(tail) & ud->mask) * ud->stride +
+			CRPC_MLX5_UD_PAYLOAD,
+	};
+	return 1;
+}
+
+/* Hands the buffers of the last poll's datagrams back: their completions were read long ago. */
+static crpc_noinline void
+held_return(struct crpc_mlx5_dev *dev)
+{
+	struct crpc_mlx5_ud *ud;
+	struct crpc_mlx5_rq *rq;
+
+	/* Without it the device could write over a payload that is still being read. */
+	crpc_dma_wmb();
+	for (ud = dev->held; ud != NULL; ud = ud->next_held) {
+		rq = &ud->qp->rq;
+		rq->posted += ud->held;
+		dev->stats.recv_posted += ud->held;
+		ud->held = 0;
+		/* Release: what was read of the buffers was read before. */
+		crpc_store_release(rq->dbrec, htobe32(rq->posted & CRPC_MLX5_WQE_CTR_MASK));
+	}
+	dev->held = NULL;
+}
+
 static inline uint16_t
 cqe_take(struct crpc_mlx5_dev *dev, const struct crpc_mlx5_cqe *cqe, uint64_t tail,
 	struct crpc_rdma_cqe *out, struct refill *refill)
@@ -156,6 +249,8 @@ cqe_take(struct crpc_mlx5_dev *dev, const struct crpc_mlx5_cqe *cqe, uint64_t ta
 		return recv_take(dev, qp, cqe, out, refill);
 	if (crpc_likely(opcode == MLX5_CQE_REQ))
 		return send_take(dev, qp, tail, out);
+	if (opcode == MLX5_CQE_RESP_SEND_IMM || opcode == MLX5_CQE_RESP_SEND)
+		return dgram_take(dev, qp, cqe, tail, out);
 	return crpc_mlx5_error_take(dev, qp, cqe, out);
 }
 
@@ -232,6 +327,8 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
 	dev->stats.polls++;
+	if (dev->held != NULL)
+		held_return(dev);
 	if (crpc_unlikely(dev->faults != NULL))
 		got = crpc_mlx5_faults_take(dev, out, n);
 	got = cq_drain(dev, out, got, n);

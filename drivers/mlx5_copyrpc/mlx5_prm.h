@@ -12,6 +12,8 @@
  *           | ctrl    | raddr    | data | data | ...          gathered: 16 bytes per element
  *           | ctrl    | raddr    | 0x80000000 + len, bytes... inline, padded to 16
  *           | ctrl    | raddr    |                            no payload
+ *           | ctrl    | av (48)  | data ...                   a datagram
+ *           | ctrl    | av (48 or 16)      | raddr | data ...  a DC initiator
  *
  * infiniband/mlx5dv.h describes the same layouts; the asserts below tie the two together. The names
  * here differ in what the datapath needs: whole words where that header has single bytes, and the
@@ -68,10 +70,34 @@ struct crpc_mlx5_inline {
 	uint32_t byte_count; /**< MLX5_INLINE_SEG | length. */
 };
 
-/** Largest inline payload: what the largest WQE leaves beside its three headers. */
-#define CRPC_MLX5_INLINE_MAX                                                                       \
-	(CRPC_MLX5_WQEBB_MAX * CRPC_MLX5_BB - sizeof(struct crpc_mlx5_ctrl) -                      \
-		sizeof(struct crpc_mlx5_raddr) - sizeof(struct crpc_mlx5_inline))
+/**
+ * Address vector: to whom the WQE of a datagram or of a DC initiator goes. A device takes it whole
+ * or, where no global route is needed, its first 16 bytes alone (without MLX5_EXTENDED_UD_AV).
+ */
+struct crpc_mlx5_av {
+	union {
+		uint32_t qkey; /**< UD; the word behind it is 0. */
+		uint64_t dc_key;
+	};
+	uint32_t dqp_dct; /**< MLX5_EXTENDED_UD_AV | QPN. */
+	uint8_t stat_rate_sl;
+	uint8_t fl_mlid;
+	uint16_t rlid;
+	uint8_t route[32]; /**< rmac, tclass, hop limit, flow label and GIDs. */
+};
+
+/** Bytes between the start of a WQE and its payload. */
+#define CRPC_MLX5_RC_HEAD (sizeof(struct crpc_mlx5_ctrl) + sizeof(struct crpc_mlx5_raddr))
+#define CRPC_MLX5_UD_HEAD (sizeof(struct crpc_mlx5_ctrl) + sizeof(struct crpc_mlx5_av))
+#define CRPC_MLX5_DC_HEAD (CRPC_MLX5_UD_HEAD + sizeof(struct crpc_mlx5_raddr))
+
+/** Largest inline payload: what the largest WQE leaves beside these headers. */
+#define CRPC_MLX5_INLINE_MAX_OF(head)                                                              \
+	(CRPC_MLX5_WQEBB_MAX * CRPC_MLX5_BB - (head) - sizeof(struct crpc_mlx5_inline))
+#define CRPC_MLX5_INLINE_MAX CRPC_MLX5_INLINE_MAX_OF(CRPC_MLX5_RC_HEAD)
+
+/** What a datagram has in front of its payload where it arrives: a GRH, or room for one. */
+#define CRPC_MLX5_GRH 40
 
 /** Completion, good or in error (vendor_err and syndrome lie over the timestamp). */
 struct crpc_mlx5_cqe {
@@ -116,6 +142,14 @@ CRPC_MLX5_SAME(crpc_mlx5_ctrl, imm, mlx5_wqe_ctrl_seg, imm);
 _Static_assert(sizeof(struct crpc_mlx5_raddr) == sizeof(struct mlx5_wqe_raddr_seg), "raddr");
 CRPC_MLX5_SAME(crpc_mlx5_raddr, raddr, mlx5_wqe_raddr_seg, raddr);
 CRPC_MLX5_SAME(crpc_mlx5_raddr, rkey, mlx5_wqe_raddr_seg, rkey);
+
+_Static_assert(sizeof(struct crpc_mlx5_av) == sizeof(struct mlx5_wqe_av), "av");
+CRPC_MLX5_SAME(crpc_mlx5_av, dc_key, mlx5_wqe_av, key.dc_key);
+CRPC_MLX5_SAME(crpc_mlx5_av, qkey, mlx5_wqe_av, key.qkey.qkey);
+CRPC_MLX5_SAME(crpc_mlx5_av, dqp_dct, mlx5_wqe_av, dqp_dct);
+CRPC_MLX5_SAME(crpc_mlx5_av, rlid, mlx5_wqe_av, rlid);
+CRPC_MLX5_SAME(crpc_mlx5_av, route, mlx5_wqe_av, reserved0);
+_Static_assert(CRPC_MLX5_UD_HEAD == CRPC_MLX5_BB, "control and address fill one block");
 
 _Static_assert(sizeof(struct crpc_mlx5_data) == sizeof(struct mlx5_wqe_data_seg), "data");
 CRPC_MLX5_SAME(crpc_mlx5_data, byte_count, mlx5_wqe_data_seg, byte_count);

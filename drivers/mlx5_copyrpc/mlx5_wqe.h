@@ -25,8 +25,8 @@ crpc_mlx5_seg_next(const struct crpc_mlx5_sq *sq, uint8_t *seg)
 
 /** Copies the payload behind an inline header at @p seg; the number of segments, 0 if too long. */
 static inline uint32_t
-crpc_mlx5_inline_put(
-	const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_wr *wr, uint64_t len)
+crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_sge *sge,
+	uint32_t num_sge, uint64_t len)
 {
 	struct crpc_mlx5_inline *head = (void *)seg;
 	uint8_t *dst = seg + sizeof(*head);
@@ -36,9 +36,9 @@ crpc_mlx5_inline_put(
 	if (crpc_unlikely(len > sq->inline_max))
 		return 0;
 	head->byte_count = htobe32(MLX5_INLINE_SEG | (uint32_t)len);
-	for (i = 0; i < wr->num_sge; i++) {
-		src = wr->sge[i].addr;
-		n = wr->sge[i].len;
+	for (i = 0; i < num_sge; i++) {
+		src = sge[i].addr;
+		n = sge[i].len;
 		if (n == 0)
 			continue;
 		room = (uint32_t)(sq->end - dst);
@@ -56,26 +56,48 @@ crpc_mlx5_inline_put(
 
 /** Writes a data segment per element that is not empty; their number, or -1 if one is too long. */
 static inline int
-crpc_mlx5_gather_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_wr *wr)
+crpc_mlx5_gather_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_sge *sge,
+	uint32_t num_sge)
 {
 	struct crpc_mlx5_data *data;
 	int n = 0;
 	uint32_t i;
 
-	for (i = 0; i < wr->num_sge; i++) {
+	for (i = 0; i < num_sge; i++) {
 		/* A byte count of 0 would be read as 2^31. */
-		if (wr->sge[i].len == 0)
+		if (sge[i].len == 0)
 			continue;
-		if (crpc_unlikely(wr->sge[i].len > CRPC_MLX5_MSG_MAX))
+		if (crpc_unlikely(sge[i].len > CRPC_MLX5_MSG_MAX))
 			return -1;
 		data = (void *)seg;
-		data->byte_count = htobe32(wr->sge[i].len);
-		data->lkey = htobe32(wr->sge[i].lkey);
-		data->addr = htobe64((uintptr_t)wr->sge[i].addr);
+		data->byte_count = htobe32(sge[i].len);
+		data->lkey = htobe32(sge[i].lkey);
+		data->addr = htobe64((uintptr_t)sge[i].addr);
 		seg = crpc_mlx5_seg_next(sq, seg);
 		n++;
 	}
 	return n;
+}
+
+/**
+ * Writes the payload at @p seg, inline or as data segments. The number of segments, or -1 if it
+ * cannot be built.
+ */
+static inline int
+crpc_mlx5_payload_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_sge *sge,
+	uint32_t num_sge, bool inl)
+{
+	uint64_t len = 0;
+	uint32_t i, n;
+
+	if (!inl)
+		return crpc_mlx5_gather_put(sq, seg, sge, num_sge);
+	for (i = 0; i < num_sge; i++)
+		len += sge[i].len;
+	if (len == 0)
+		return 0;
+	n = crpc_mlx5_inline_put(sq, seg, sge, num_sge, len);
+	return n != 0 ? (int)n : -1;
 }
 
 /** The opcode of a WR, or 0 (NOP, which no WR asks for) if there is none. */
@@ -116,27 +138,16 @@ crpc_mlx5_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_rdma_wr *wr
 	struct crpc_mlx5_raddr *raddr = (void *)(at + CRPC_MLX5_SEG);
 	uint8_t *seg = at + 2 * CRPC_MLX5_SEG;
 	uint32_t opcode = crpc_mlx5_opcode(wr);
-	uint32_t ds = 2, i, n;
-	uint64_t len = 0;
-	int elements;
+	uint32_t ds;
+	int segments;
 
 	if (crpc_unlikely(opcode == 0 || wr->num_sge > CRPC_RDMA_SGE_MAX))
 		return 0;
-	if (wr->flags & CRPC_RDMA_WR_INLINE) {
-		for (i = 0; i < wr->num_sge; i++)
-			len += wr->sge[i].len;
-		if (len != 0) {
-			n = crpc_mlx5_inline_put(sq, seg, wr, len);
-			if (crpc_unlikely(n == 0))
-				return 0;
-			ds += n;
-		}
-	} else {
-		elements = crpc_mlx5_gather_put(sq, seg, wr);
-		if (crpc_unlikely(elements < 0))
-			return 0;
-		ds += (uint32_t)elements;
-	}
+	segments = crpc_mlx5_payload_put(
+		sq, seg, wr->sge, wr->num_sge, wr->flags & CRPC_RDMA_WR_INLINE);
+	if (crpc_unlikely(segments < 0))
+		return 0;
+	ds = 2 + (uint32_t)segments;
 	raddr->raddr = htobe64(wr->raddr);
 	raddr->rkey = htobe32(wr->rkey);
 	raddr->reserved = 0;
@@ -144,6 +155,45 @@ crpc_mlx5_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_rdma_wr *wr
 	ctrl->qpn_ds = htobe32(sq->qpn_shl8 | ds);
 	ctrl->flags = signal ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0;
 	ctrl->imm = opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htobe32(wr->imm) : 0;
+	return ds;
+}
+
+/**
+ * Build the WQE of one datagram at the queue's producer index: as crpc_mlx5_wqe_build().
+ *
+ * @param mtu
+ *   Bytes that a datagram may have.
+ */
+static inline uint32_t
+crpc_mlx5_ud_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_rdma_dgram *dgram,
+	uint32_t mtu, bool signal)
+{
+	uint8_t *at = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
+	const struct crpc_mlx5_ah *ah = (const struct crpc_mlx5_ah *)(const void *)dgram->ah;
+	struct crpc_mlx5_ctrl *ctrl = (void *)at;
+	uint64_t len = 0;
+	int segments;
+	uint32_t ds, i;
+
+	if (crpc_unlikely(ah == NULL || dgram->num_sge > CRPC_RDMA_SGE_MAX))
+		return 0;
+	for (i = 0; i < dgram->num_sge; i++)
+		len += dgram->sge[i].len;
+	if (crpc_unlikely(len > mtu))
+		return 0;
+	/* Control and address fill the first block; what follows may lie behind the end. */
+	memcpy(at + CRPC_MLX5_SEG, &ah->av, sizeof(ah->av));
+	at += CRPC_MLX5_BB;
+	segments = crpc_mlx5_payload_put(sq, crpc_unlikely(at == sq->end) ? sq->buf : at,
+		dgram->sge, dgram->num_sge, dgram->flags & CRPC_RDMA_WR_INLINE);
+	if (crpc_unlikely(segments < 0))
+		return 0;
+	ds = CRPC_MLX5_BB / CRPC_MLX5_SEG + (uint32_t)segments;
+	ctrl->opmod_idx_opcode =
+		htobe32((sq->pi & CRPC_MLX5_WQE_CTR_MASK) << 8 | MLX5_OPCODE_SEND_IMM);
+	ctrl->qpn_ds = htobe32(sq->qpn_shl8 | ds);
+	ctrl->flags = signal ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0;
+	ctrl->imm = htobe32(dgram->imm);
 	return ds;
 }
 

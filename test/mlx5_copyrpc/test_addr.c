@@ -42,7 +42,7 @@ golden_bytes(void **state)
 	crpc_mlx5_addr_encode(&sample, bytes);
 	assert_memory_equal(bytes, golden, sizeof(golden));
 	memset(&a, 0xff, sizeof(a));
-	assert_int_equal(crpc_mlx5_addr_decode(golden, &a), 0);
+	assert_int_equal(crpc_mlx5_addr_decode(golden, CRPC_MLX5_RC, &a), 0);
 	assert_int_equal(a.qpn, sample.qpn);
 	assert_int_equal(a.psn, sample.psn);
 	assert_int_equal(a.lid, sample.lid);
@@ -70,9 +70,10 @@ damage_is_refused_and_named(void **state)
 		{7, 3, "reserved"},
 		{11, 1, "QPN"},
 		{15, 1, "sequence"},
-		{19, 1, "reserved"},
+		{19, 1, "of datagrams, needed is one of a reliable connection"},
+		{19, 9, "unknown kind"},
 		{23, 1, "reserved"},
-		{40, 1, "reserved"},
+		{40, 1, "key"},
 		{63, 0x80, "reserved"},
 	};
 	uint8_t bytes[CRPC_RDMA_ADDR_LEN];
@@ -84,7 +85,7 @@ damage_is_refused_and_named(void **state)
 		bytes[bad[i].at] = bad[i].byte;
 		memset(&a, 0x5a, sizeof(a));
 		crpc_log_clear();
-		assert_int_equal(crpc_mlx5_addr_decode(bytes, &a), -EPROTO);
+		assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
 		assert_non_null(strstr(crpc_log_last(), bad[i].text));
 		/* The output is set only on success. */
 		assert_int_equal(a.qpn, 0x5a5a5a5a);
@@ -92,12 +93,12 @@ damage_is_refused_and_named(void **state)
 	/* The reserved QPNs 0 and 1, and an address without any way to the peer. */
 	memcpy(bytes, golden, sizeof(bytes));
 	memset(bytes + 8, 0, 4);
-	assert_int_equal(crpc_mlx5_addr_decode(bytes, &a), -EPROTO);
+	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
 	bytes[8] = 1;
-	assert_int_equal(crpc_mlx5_addr_decode(bytes, &a), -EPROTO);
+	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
 	memcpy(bytes, golden, sizeof(bytes));
 	bytes[7] = bytes[16] = bytes[17] = 0;
-	assert_int_equal(crpc_mlx5_addr_decode(bytes, &a), -EPROTO);
+	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
 	assert_non_null(strstr(crpc_log_last(), "neither LID nor GID"));
 }
 

@@ -216,7 +216,7 @@ inline_limit_is_derived_from_layout(void **state)
 
 	assert_int_equal(CRPC_MLX5_INLINE_MAX, 512 - 16 - 16 - 4);
 	for (want = 0; want <= CRPC_MLX5_INLINE_MAX; want++) {
-		blocks = crpc_mlx5_wqebb_max(want);
+		blocks = crpc_mlx5_wqebb_max(CRPC_MLX5_RC_HEAD, want);
 		max = blocks * 64 - 36;
 		assert_true(max >= want && blocks <= CRPC_MLX5_WQEBB_MAX);
 		p = plain_new(64, 2, max, 16, 64);
@@ -227,7 +227,7 @@ inline_limit_is_derived_from_layout(void **state)
 		free(p);
 	}
 	/* Four elements fit even where no inline data is wanted. */
-	assert_int_equal(crpc_mlx5_wqebb_max(0), 2);
+	assert_int_equal(crpc_mlx5_wqebb_max(CRPC_MLX5_RC_HEAD, 0), 2);
 }
 
 static void

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Datagrams on a device, through the public interface only: two contexts of one process and one
+ * thread that polls both, as test_loop.c. Without a device it is skipped.
+ *
+ *     DEVICE=mlx5_0               which device; default the first
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_clock.h"
+#include "crpc_log.h"
+#include "crpc_rdma.h"
+
+#define BUF_LEN 65536
+#define WAIT_NS 10000000000ull
+/* Long enough for what may still be on its way between two contexts that are polled. */
+#define QUIET_POLLS 1000
+
+struct end {
+	struct crpc_rdma *dev;
+	struct crpc_rdma_mr mr;
+	struct crpc_rdma_ud *ud;
+	struct crpc_rdma_ah *ah; /* To the other end. */
+	uint8_t *buf;
+	uint32_t mtu;
+};
+
+static uint64_t seed;
+
+static uint32_t
+rnd(uint32_t n)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return (uint32_t)((seed >> 20) % n);
+}
+
+static void
+end_open(struct end *e, const struct crpc_rdma_ud_conf *conf)
+{
+	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	struct crpc_rdma_info info;
+	uint32_t i;
+
+	memset(e, 0, sizeof(*e));
+	e->dev = crpc_rdma_open(&dev_conf);
+	if (e->dev == NULL)
+		fail_msg("%s", crpc_log_last());
+	crpc_rdma_info_get(e->dev, &info);
+	e->mtu = info.mtu;
+	e->buf = aligned_alloc(4096, BUF_LEN);
+	assert_non_null(e->buf);
+	for (i = 0; i < BUF_LEN; i++)
+		e->buf[i] = (uint8_t)rnd(256);
+	assert_int_equal(crpc_rdma_mr_reg(e->dev, e->buf, BUF_LEN, &e->mr), 0);
+	e->ud = crpc_rdma_ud_create(e->dev, conf);
+	if (e->ud == NULL)
+		fail_msg("%s", crpc_log_last());
+}
+
+static void
+pair_open(struct end e[2], const struct crpc_rdma_ud_conf *conf)
+{
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+	int i;
+
+	end_open(&e[0], conf);
+	end_open(&e[1], conf);
+	for (i = 0; i < 2; i++) {
+		crpc_rdma_ud_addr(e[!i].ud, addr);
+		e[i].ah = crpc_rdma_ah_create(e[i].ud, addr);
+		if (e[i].ah == NULL)
+			fail_msg("%s", crpc_log_last());
+	}
+}
+
+static void
+pair_close(struct end e[2])
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		crpc_rdma_ah_free(e[i].ah);
+		crpc_rdma_ud_free(e[i].ud);
+		crpc_rdma_mr_dereg(e[i].dev, &e[i].mr);
+		crpc_rdma_close(e[i].dev);
+		free(e[i].buf);
+	}
+}
+
+/* Polls until e[who] has one of this type; others, at both ends, are dropped. */
+static bool
+wait_type(struct end e[2], int who, uint8_t type, struct crpc_rdma_cqe *cqe)
+{
+	uint64_t end = crpc_clock_ns() + WAIT_NS;
+	struct crpc_rdma_cqe other;
+
+	do {
+		if (crpc_rdma_poll(e[who].dev, cqe, 1) != 0 && cqe->type == type)
+			return true;
+		crpc_rdma_poll(e[!who].dev, &other, 1);
+	} while (crpc_clock_ns() < end);
+	return false;
+}
+
+/* Cuts `len` bytes of the region into up to four elements, some of them empty. */
+static void
+cut(struct crpc_rdma_dgram *d, const struct end *e, uint32_t len)
+{
+	const uint8_t *src = e->buf + rnd(BUF_LEN - len);
+	uint32_t i, part;
+
+	d->num_sge = (uint16_t)(1 + rnd(CRPC_RDMA_SGE_MAX));
+	for (i = 0; i < d->num_sge; i++) {
+		part = i + 1u == d->num_sge ? len : rnd(len + 1);
+		d->sge[i] = (struct crpc_rdma_sge){src, part, e->mr.lkey};
+		src += part;
+		len -= part;
+	}
+}
+
+/* Whatever goes in at one end comes out at the other, inline and gathered, up to one MTU, with its
+ * length, its immediate and its queue's number. The queues go round many times. */
+static void
+datagrams_keep_their_data(void **state)
+{
+	const struct crpc_rdma_ud_conf conf = {
+		.id = 7, .sq_depth = 16, .rq_depth = 33, .inline_max = 100};
+	struct crpc_rdma_dgram d;
+	struct crpc_rdma_cqe cqe;
+	uint32_t round, len;
+	struct end e[2], *a;
+
+	seed = 0x5eed0011;
+	pair_open(e, &conf);
+	for (round = 0; round < 20000; round++) {
+		a = &e[round & 1];
+		memset(&d, 0, sizeof(d));
+		d.ah = a->ah;
+		d.flags = rnd(2) ? CRPC_RDMA_WR_INLINE : 0;
+		len = d.flags & CRPC_RDMA_WR_INLINE ? rnd(101) : rnd(rnd(20) ? 256 : a->mtu + 1);
+		d.imm = rnd(UINT32_MAX);
+		cut(&d, a, len);
+		assert_int_equal(crpc_rdma_ud_post(a->ud, &d, 1), 1);
+		if (!wait_type(e, !(round & 1), CRPC_RDMA_CQE_DGRAM, &cqe) || cqe.imm != d.imm ||
+			cqe.byte_len != len || cqe.qp_id != 7 ||
+			memcmp(cqe.data, d.sge[0].addr, len) != 0)
+			fail_msg("round %u of seed 0x5eed0011: type %u imm %x/%x len %u/%u", round,
+				cqe.type, cqe.imm, d.imm, cqe.byte_len, len);
+		assert_int_equal((uintptr_t)cqe.data % 64, 0);
+	}
+	pair_close(e);
+}
+
+/* Bursts both ways. A receiver that polls often enough misses nothing, the immediates come in
+ * order, and every buffer is handed back: the queue of 32 is used thousands of times. */
+static void
+bursts_arrive_in_order(void **state)
+{
+	const struct crpc_rdma_ud_conf conf = {.id = 1, .sq_depth = 32, .rq_depth = 32};
+	struct crpc_rdma_dgram d[8] = {{0}};
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	uint32_t sent[2] = {0}, arrived[2] = {0}, who, i, n, shorts = 0;
+	uint64_t end = crpc_clock_ns() + WAIT_NS;
+	struct crpc_rdma_stats s;
+	struct end e[2];
+
+	seed = 0x5eed0012;
+	pair_open(e, &conf);
+	for (who = 0; arrived[0] + arrived[1] < 200000; who = !who) {
+		for (i = 0; i < 8; i++) {
+			d[i].ah = e[who].ah;
+			d[i].imm = sent[who] + i;
+			cut(&d[i], &e[who], rnd(64));
+		}
+		/* Never more on the way than the receiver has buffers: not even those it holds. */
+		n = (uint32_t)crpc_min(1 + rnd(8), (uint64_t)24 - (sent[who] - arrived[!who]));
+		i = crpc_rdma_ud_post(e[who].ud, d, (uint16_t)n);
+		shorts += i < n;
+		sent[who] += i;
+		n = crpc_rdma_poll(e[who].dev, cqe, (uint16_t)(1 + rnd(8)));
+		for (i = 0; i < n; i++) {
+			assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_DGRAM);
+			assert_int_equal(cqe[i].imm, arrived[who]++);
+		}
+		if (crpc_clock_ns() > end)
+			fail_msg("stuck: sent %u, %u, arrived %u, %u", sent[0], sent[1], arrived[1],
+				arrived[0]);
+	}
+	crpc_rdma_poll(e[0].dev, cqe, 0); /* Hands the last ones back. */
+	crpc_rdma_stats_get(e[0].dev, &s);
+	assert_int_equal(s.recv_cqes, arrived[0]);
+	assert_int_equal(s.recv_posted, arrived[0] + 32);
+	assert_int_equal(s.error_cqes, 0);
+	pair_close(e);
+}
+
+/* A datagram for which there is no buffer is lost, and nothing else is: the sender's completion
+ * comes, what was received stays readable until the next poll, and later ones arrive. */
+static void
+without_a_buffer_datagrams_are_lost_and_only_they(void **state)
+{
+	const struct crpc_rdma_ud_conf conf = {.id = 1, .sq_depth = 16, .rq_depth = 4};
+	struct crpc_rdma_dgram d = {.num_sge = 1};
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	struct end e[2];
+	uint32_t i, n = 0, done = 0;
+
+	seed = 0x5eed0013;
+	pair_open(e, &conf);
+	d.ah = e[0].ah;
+	for (i = 0; i < 10; i++) {
+		d.imm = i;
+		d.flags = i == 9 ? CRPC_RDMA_WR_SIGNAL : 0;
+		d.sge[0] = (struct crpc_rdma_sge){e[0].buf + i * 50, 50, e[0].mr.lkey};
+		assert_int_equal(crpc_rdma_ud_post(e[0].ud, &d, 1), 1);
+	}
+	for (i = 0; i < QUIET_POLLS; i++) {
+		done += crpc_rdma_poll(e[0].dev, cqe, 1);
+		/* Without room for a completion a poll only drives the device. */
+		crpc_rdma_poll(e[1].dev, &cqe[1], 0);
+	}
+	assert_int_equal(done, 1);
+	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_SEND);
+	assert_int_equal(cqe[0].wrs, 10);
+	n = crpc_rdma_poll(e[1].dev, cqe, CRPC_BURST_MAX);
+	assert_int_equal(n, 4);
+	for (i = 0; i < n; i++) {
+		assert_int_equal(cqe[i].imm, i);
+		assert_memory_equal(cqe[i].data, e[0].buf + i * 50, 50);
+	}
+	d.imm = 77;
+	assert_int_equal(crpc_rdma_ud_post(e[0].ud, &d, 1), 1);
+	assert_true(wait_type(e, 1, CRPC_RDMA_CQE_DGRAM, cqe));
+	assert_int_equal(cqe[0].imm, 77);
+	pair_close(e);
+}
+
+/* Completions of sends are those of a queue pair: a signalled one retires those before it, and a
+ * queue that nobody signals makes room by itself. One burst is one doorbell. */
+static void
+sends_are_accounted_for(void **state)
+{
+	const struct crpc_rdma_ud_conf conf = {.id = 9, .sq_depth = 16, .inline_max = 64};
+	struct crpc_rdma_dgram d[32] = {{0}};
+	struct crpc_rdma_cqe cqe;
+	struct crpc_rdma_stats s;
+	struct end e[2];
+	uint32_t i, sent = 0;
+
+	seed = 0x5eed0014;
+	pair_open(e, &conf);
+	for (i = 0; i < 32; i++)
+		d[i].ah = e[0].ah;
+	d[4].flags = CRPC_RDMA_WR_SIGNAL;
+	d[4].wr_id = 1234;
+	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 5), 5);
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, &cqe));
+	assert_int_equal(cqe.wr_id, 1234);
+	assert_int_equal(cqe.wrs, 5);
+	assert_int_equal(cqe.qp_id, 9);
+	crpc_rdma_stats_get(e[0].dev, &s);
+	assert_int_equal(s.doorbells, 1);
+	assert_int_equal(s.wqes, 5);
+	assert_int_equal(s.wqebbs, 5); /* Without payload: control and address, one block. */
+
+	d[0].flags = CRPC_RDMA_WR_INLINE;
+	d[0].num_sge = 1;
+	d[0].sge[0] = (struct crpc_rdma_sge){.addr = e[0].buf, .len = 60};
+	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 1), 1);
+	crpc_rdma_stats_get(e[0].dev, &s);
+	assert_int_equal(s.blueflame, 1);
+	assert_int_equal(s.wqebbs, 7);
+	d[4].flags = 0;
+	for (i = 0; i < 100000 && sent < 5000; i++) {
+		sent += crpc_rdma_ud_post(e[0].ud, d, 32);
+		crpc_rdma_poll(e[0].dev, &cqe, 0);
+		crpc_rdma_poll(e[0].dev, &cqe, 1);
+		crpc_rdma_poll(e[1].dev, &cqe, 1);
+	}
+	assert_true(sent >= 5000);
+	pair_close(e);
+}
+
+static void
+expect_fault(struct end e[2], const struct crpc_rdma_dgram *d, int status)
+{
+	struct crpc_rdma_cqe cqe;
+	uint16_t n = crpc_rdma_ud_post(e[0].ud, d, 1);
+
+	assert_int_equal(n, status == -EINVAL ? 0 : 1);
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_ERROR, &cqe));
+	assert_int_equal(cqe.status, status);
+	assert_int_equal(cqe.wr_id, d->wr_id);
+	assert_int_equal(cqe.qp_id, 3);
+	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 1), 0);
+}
+
+/* What cannot be built, and what the device refuses, closes the queue pair and is told. */
+static void
+errors_are_told(void **state)
+{
+	const struct crpc_rdma_ud_conf conf = {.id = 3, .inline_max = 32};
+	struct crpc_rdma_dgram d[4] = {
+		{.wr_id = 1},
+		{.wr_id = 2, .num_sge = CRPC_RDMA_SGE_MAX + 1},
+		{.wr_id = 3, .num_sge = 1},
+		{.wr_id = 4, .num_sge = 1},
+	};
+	struct end e[2];
+	int i;
+
+	seed = 0x5eed0015;
+	for (i = 0; i < 4; i++) {
+		pair_open(e, &conf);
+		if (i != 0)
+			d[i].ah = e[0].ah;
+		/* One byte more than a datagram can have; a key that is none. */
+		d[i].sge[0] = (struct crpc_rdma_sge){
+			e[0].buf, i == 2 ? e[0].mtu + 1 : 10, e[0].mr.lkey ^ (i == 3 ? 0x5500 : 0)};
+		expect_fault(e, &d[i], i == 3 ? -EACCES : -EINVAL);
+		pair_close(e);
+	}
+}
+
+/* Addresses of other kinds and damaged ones are refused; a datagram with another queue's key is not
+ * taken, and neither end hears of it. */
+static void
+addresses_are_checked(void **state)
+{
+	const struct crpc_rdma_ud_conf conf = {.id = 3};
+	const struct crpc_rdma_qp_conf qp_conf = {.id = 4};
+	uint8_t addr[CRPC_RDMA_ADDR_LEN], other[CRPC_RDMA_ADDR_LEN];
+	struct crpc_rdma_dgram d = {0};
+	struct crpc_rdma_ah *wrong;
+	struct crpc_rdma_cqe cqe;
+	struct crpc_rdma_qp *qp;
+	struct end e[2];
+	uint32_t i, got = 0;
+
+	seed = 0x5eed0016;
+	pair_open(e, &conf);
+	qp = crpc_rdma_qp_create(e[1].dev, &qp_conf);
+	assert_non_null(qp);
+	crpc_rdma_qp_addr(qp, other);
+	assert_null(crpc_rdma_ah_create(e[0].ud, other));
+	assert_int_equal(errno, EPROTO);
+	crpc_rdma_ud_addr(e[1].ud, addr);
+	assert_int_equal(crpc_rdma_qp_connect(qp, addr), -EPROTO);
+	crpc_rdma_qp_free(qp);
+	addr[5] ^= 3;
+	assert_null(crpc_rdma_ah_create(e[0].ud, addr));
+	assert_int_equal(errno, EHOSTUNREACH);
+	addr[5] ^= 3;
+
+	addr[40] ^= 1;
+	wrong = crpc_rdma_ah_create(e[0].ud, addr);
+	assert_non_null(wrong);
+	d.ah = wrong;
+	d.flags = CRPC_RDMA_WR_SIGNAL;
+	assert_int_equal(crpc_rdma_ud_post(e[0].ud, &d, 1), 1);
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, &cqe));
+	for (i = 0; i < QUIET_POLLS; i++) {
+		got += crpc_rdma_poll(e[1].dev, &cqe, 1);
+		got += crpc_rdma_poll(e[0].dev, &cqe, 1);
+	}
+	assert_int_equal(got, 0);
+	crpc_rdma_ah_free(wrong);
+	pair_close(e);
+}
+
+/* Limits are told before anything is made, and a freed queue's completions reach nobody. */
+static void
+limits_and_frees(void **state)
+{
+	const struct crpc_rdma_ud_conf conf = {.id = 3};
+	struct crpc_rdma_ud_conf big = {.inline_max = 4096};
+	struct crpc_rdma_dgram d = {.flags = CRPC_RDMA_WR_SIGNAL};
+	struct crpc_rdma_ud *ud;
+	struct crpc_rdma_cqe cqe;
+	struct end e[2];
+	uint32_t i;
+
+	seed = 0x5eed0017;
+	pair_open(e, &conf);
+	assert_null(crpc_rdma_ud_create(e[0].dev, &big));
+	assert_int_equal(errno, EINVAL);
+	big = (struct crpc_rdma_ud_conf){.sq_depth = 2048, .rq_depth = 2048};
+	assert_null(crpc_rdma_ud_create(e[0].dev, &big));
+	assert_int_equal(errno, ENOSPC);
+	d.ah = e[0].ah;
+	for (i = 0; i < 50; i++) {
+		ud = crpc_rdma_ud_create(e[0].dev, &conf);
+		assert_non_null(ud);
+		assert_int_equal(crpc_rdma_ud_post(ud, &d, 1), 1);
+		crpc_rdma_poll(e[0].dev, &cqe, 0);
+		crpc_rdma_ud_free(ud);
+	}
+	/* One that was received and is still held. */
+	d.ah = e[1].ah;
+	assert_int_equal(crpc_rdma_ud_post(e[1].ud, &d, 1), 1);
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_DGRAM, &cqe));
+	crpc_rdma_ah_free(e[0].ah);
+	crpc_rdma_ud_free(e[0].ud);
+	e[0].ah = NULL;
+	e[0].ud = NULL;
+	assert_int_equal(crpc_rdma_poll(e[0].dev, &cqe, 1), 0);
+	pair_close(e);
+}
+
+static int
+device_missing(void)
+{
+	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	struct crpc_rdma *dev = crpc_rdma_open(&conf);
+
+	if (dev == NULL) {
+		fprintf(stderr, "skipped: %s\n", crpc_log_last());
+		return 1;
+	}
+	crpc_rdma_close(dev);
+	return 0;
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(datagrams_keep_their_data),
+		cmocka_unit_test(bursts_arrive_in_order),
+		cmocka_unit_test(without_a_buffer_datagrams_are_lost_and_only_they),
+		cmocka_unit_test(sends_are_accounted_for),
+		cmocka_unit_test(errors_are_told),
+		cmocka_unit_test(addresses_are_checked),
+		cmocka_unit_test(limits_and_frees),
+	};
+
+	crpc_clock_init();
+	if (device_missing())
+		return 77;
+	return cmocka_run_group_tests_name("mlx5_ud", tests, NULL, NULL);
+}
