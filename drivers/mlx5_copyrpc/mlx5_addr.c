@@ -11,10 +11,10 @@
  *     12  u32  first packet sequence number
  *     16  u16  LID
  *     18  u8   READs that the QP answers at a time
- *     19  u8   kind: 0 reliable connection, 1 datagrams
+ *     19  u8   kind: 0 reliable connection, 1 datagrams, 2 dynamic connections
  *     20  u32  0
  *     24  16   GID
- *     40  u64  the key that a sender needs: datagrams' Q_Key, else 0
+ *     40  u64  the key that a sender needs: Q_Key of datagrams, DC access key, else 0
  *     48  ...  0
  */
 #include <endian.h>
@@ -33,6 +33,7 @@
 static const char *const kind_names[] = {
 	[CRPC_MLX5_RC] = "a reliable connection",
 	[CRPC_MLX5_UD] = "datagrams",
+	[CRPC_MLX5_DC] = "dynamic connections",
 };
 
 struct wire_addr {
@@ -95,7 +96,7 @@ field_error(const struct wire_addr *w, const struct crpc_mlx5_addr *a)
 		return "the link layer is unknown";
 	if (a->lid == 0 && !a->has_gid)
 		return "it has neither LID nor GID";
-	if (a->key > (a->kind == CRPC_MLX5_UD ? QKEY_MAX : 0))
+	if (a->kind != CRPC_MLX5_DC && a->key > (a->kind == CRPC_MLX5_UD ? QKEY_MAX : 0))
 		return "the key is none of its kind";
 	if ((w->flags & ~ADDR_HAS_GID) != 0 || w->rsvd20 != 0 ||
 		memcmp(w->rsvd48, zero, sizeof(zero)) != 0)

@@ -173,6 +173,7 @@ port_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 	int rc;
 
 	dev->port = conf->port;
+	dev->dcis = conf->dcis;
 	rc = ibv_query_port(context, conf->port, &dev->port_attr);
 	if (rc != 0) {
 		crpc_err("open: device %s has no port %u: %s", ibv_get_device_name(context->device),
@@ -320,18 +321,22 @@ dev_close(struct crpc_rdma *base)
 	struct ibv_context *context = dev->dp.context;
 	struct crpc_mlx5_qp_ctl *qp, *next;
 
-	if (dev->num_qps != 0 || dev->num_mrs != 0 || dev->num_ahs != 0)
+	uint32_t i;
+
+	if (dev->num_qps != dev->dp.num_dcis || dev->num_mrs != 0 || dev->num_ahs != 0)
 		crpc_warn("close: device %s still has %u queue pairs, %u regions and %u addresses: "
 			  "free them first",
-			ibv_get_device_name(context->device), dev->num_qps, dev->num_mrs,
-			dev->num_ahs);
+			ibv_get_device_name(context->device), dev->num_qps - dev->dp.num_dcis,
+			dev->num_mrs, dev->num_ahs);
 	for (qp = dev->qps; qp != NULL; qp = next) {
 		next = qp->next;
 		if (qp->dp.kind == CRPC_MLX5_UD)
 			crpc_mlx5_ud_free(&((struct crpc_mlx5_ud_ctl *)(void *)qp)->ud.base);
-		else
+		else if (qp->dp.kind != CRPC_MLX5_DCI)
 			crpc_mlx5_qp_free(&qp->dp.base);
 	}
+	for (i = 0; i < dev->dp.num_dcis; i++)
+		crpc_mlx5_dci_free(dev->dp.dci[i]);
 	ibv_destroy_cq(dev->cq);
 	ibv_dealloc_pd(dev->pd);
 	ibv_close_device(context);
@@ -347,6 +352,8 @@ dev_info_get(const struct crpc_rdma *base, struct crpc_rdma_info *info)
 	snprintf(
 		info->name, sizeof(info->name), "%s", ibv_get_device_name(dev->dp.context->device));
 	info->inline_max = CRPC_MLX5_INLINE_MAX;
+	info->inline_max_dc = CRPC_MLX5_INLINE_MAX_OF(CRPC_MLX5_DC_HEAD);
+	info->inline_max_ud = CRPC_MLX5_INLINE_MAX_OF(CRPC_MLX5_UD_HEAD);
 	info->sge_max = CRPC_RDMA_SGE_MAX;
 	info->port = dev->port;
 	info->link_layer = dev->port_attr.link_layer;

@@ -41,16 +41,24 @@
 /** What a software NIC offers to poll loops; looked up by name when a device is opened. */
 typedef uint32_t (*crpc_mlx5_progress)(struct ibv_context *context);
 
-/** What a queue pair is to the device. */
+/** Blocks of a DC initiator's send queue, as WRs of the largest WQE. */
+#define CRPC_MLX5_DCI_DEPTH 128
+/** Sends between two completions of a DC initiator, at most. */
+#define CRPC_MLX5_DCI_SIGNAL_EVERY 32
+
+/** What a queue pair is to the device; the first three have addresses, and are numbers there. */
 enum crpc_mlx5_kind {
 	CRPC_MLX5_RC,
 	CRPC_MLX5_UD,
+	CRPC_MLX5_DC,  /**< The user's: a DC target, and a place on an initiator. */
+	CRPC_MLX5_DCI, /**< An initiator, the driver's own. */
 };
 
 enum crpc_mlx5_qp_state {
 	CRPC_MLX5_QP_IDLE,
 	CRPC_MLX5_QP_READY,
 	CRPC_MLX5_QP_ERROR,
+	CRPC_MLX5_QP_DC_READY, /**< READY of the kind DC, so that RC pays nothing for it. */
 };
 
 /** A doorbell (BlueFlame) register. QPs may share one, so the half in turn is kept with it. */
@@ -133,6 +141,15 @@ struct crpc_mlx5_ah {
 	struct ibv_ah *ibah;
 };
 
+/**
+ * What is remembered of a WQE of a DC initiator beside crpc_mlx5_sent, by the index of its first
+ * block.
+ */
+struct crpc_mlx5_dc_sent {
+	struct crpc_mlx5_dc *owner; /**< Whose WR; NULL: nobody's any more. */
+	uint32_t bb;                /**< Blocks of the WQE. */
+};
+
 /** Completion queue. The device writes buf and reads dbrec. */
 struct crpc_mlx5_cq {
 	struct crpc_mlx5_cqe *buf;
@@ -161,6 +178,9 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_table table;
 	struct crpc_mlx5_qp *faults; /**< QPs whose error has no CQE. */
 	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
+	bool attention;              /**< One of these two is not empty. */
+	uint32_t num_dcis;
+	struct crpc_mlx5_dci *dci[CRPC_RDMA_DCIS_MAX];
 	crpc_mlx5_progress progress; /**< NULL on a real card. */
 	struct ibv_context *context;
 	struct crpc_rdma_stats stats;
@@ -186,6 +206,7 @@ struct crpc_mlx5_dev_ctl {
 	uint32_t num_mrs;
 	uint32_t num_ahs;
 	uint32_t num_bfs;
+	uint32_t dcis; /**< Initiators to make with the first DC queue pair. */
 	struct crpc_mlx5_bf bf[CRPC_MLX5_BF_MAX];
 	struct crpc_mlx5_qp_ctl *qps; /**< All of them; the table is made from this list. */
 };
@@ -208,6 +229,48 @@ struct crpc_mlx5_ud_ctl {
 	uint32_t qkey;
 };
 
+/**
+ * A DC queue pair. ibqp is its target, which receives; sends go through an initiator. Of its send
+ * queue only the counts of WRs are used.
+ */
+struct crpc_mlx5_dc {
+	struct crpc_mlx5_qp_ctl qp;
+	struct crpc_mlx5_dci *dci; /**< Where it has WRs outstanding, or had the last ones. */
+	struct crpc_mlx5_av av;    /**< The peer's, as a WQE has it. */
+	uint32_t av_len;           /**< 48, or 16 where the compact form will do. */
+	uint32_t wqebb_max;        /**< Blocks of its largest WQE. */
+	uint32_t inline_max;
+	uint32_t signals; /**< dci->signals when sq.unsignalled began to count. */
+	uint32_t rq_depth;
+	uint64_t key;
+	struct ibv_srq *srq;
+	struct ibv_ah *ibah;
+};
+
+/**
+ * A DC initiator: the send queue that many DC queue pairs share.
+ *
+ *     blocks   | done | A A B A C C | free |        A, B, C: WRs of queue pairs
+ *                     ci            sq.pi
+ *
+ * Its own counts in sq stay 0, so its completions leave the path of the others where those check
+ * them.
+ */
+struct crpc_mlx5_dci {
+	struct crpc_mlx5_qp_ctl qp;
+	struct crpc_mlx5_dc_sent *sent;  /**< One per block. */
+	struct crpc_mlx5_dc_sent *again; /**< Of the WRs to post again, in order, as sent[]. */
+	struct crpc_mlx5_sent *again_sent;
+	uint8_t *copy;        /**< Their WQEs. */
+	uint32_t ci;          /**< Oldest block that is not known to be done. */
+	uint32_t newest;      /**< First block of the newest WQE. */
+	uint32_t flushed;     /**< In ERROR: blocks up to here came back. */
+	uint32_t unsignalled; /**< WRs since the last one that gives a completion. */
+	uint32_t signal_every;
+	uint32_t signals; /**< WRs that give a completion, ever. */
+	uint32_t resets;  /**< Times that it was taken out of an error. */
+};
+
 /** Sizes of a queue pair to make. */
 struct crpc_mlx5_sizes {
 	uint32_t sq_depth;
@@ -227,7 +290,7 @@ struct crpc_mlx5_addr {
 	uint8_t rd_atomic;
 	bool has_gid;
 	uint8_t gid[16];
-	uint64_t key; /**< UD: the Q_Key. */
+	uint64_t key; /**< UD: the Q_Key. DC: the access key. */
 };
 
 /** The first place to look for @p qpn. The multiplier is 2^32 / golden ratio: neighbours spread. */
@@ -268,6 +331,11 @@ uint16_t crpc_mlx5_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, 
 uint16_t crpc_mlx5_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
 uint16_t crpc_mlx5_ud_post(
 	struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
+/** Tells the device of n new WQEs: from block start on, the newest wqe, of bb blocks. */
+void crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n,
+	uint32_t start, const uint8_t *wqe, uint32_t bb);
+/** Whether an unread completion says that WQEs of @p sq up to number @p seq are over with. */
+bool crpc_mlx5_cq_has(const struct crpc_mlx5_cq *cq, const struct crpc_mlx5_qp *qp, uint32_t seq);
 /** Makes the unread completions of a destroyed QP belong to none: its QPN may come back. */
 void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
 
@@ -279,6 +347,9 @@ uint16_t crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *
 /** Decodes an error CQE; 1 if out was written, 0 if there is nothing new to tell. */
 uint16_t crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+/** Logs an error of a queue pair in words, with the WQE of @p sq that it is about. */
+void crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq, bool dc,
+	const struct crpc_mlx5_cqe *cqe);
 /** -errno that the user gets for a syndrome. */
 int16_t crpc_mlx5_syndrome_errno(uint8_t syndrome);
 /** A syndrome in words. */
@@ -310,14 +381,41 @@ int crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_
 	struct ibv_ah_attr *ah);
 /** The parts of an address that are the port's. */
 void crpc_mlx5_addr_fill(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_addr *a);
-/** Makes an address handle for the peer, and copies its vector; NULL with errno. */
+/** Makes an address handle for the peer, and copies its vector; full: a WQE needs all of it. NULL
+ *  with errno. */
 struct ibv_ah *crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev,
-	const struct crpc_mlx5_addr *peer, struct crpc_mlx5_av *av);
+	const struct crpc_mlx5_addr *peer, struct crpc_mlx5_av *av, bool *full);
 /** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
 int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
 void crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp);
 /** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
 void crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
+
+/** The state of a verbs queue pair; 0 or a positive errno. */
+int crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
+
+/* mlx5_dc.c: targets and initiators, the control path. */
+struct crpc_rdma_qp *crpc_mlx5_dc_create(
+	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
+void crpc_mlx5_dc_free(struct crpc_rdma_qp *qp);
+void crpc_mlx5_dc_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+int crpc_mlx5_dc_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+void crpc_mlx5_dci_free(struct crpc_mlx5_dci *dci);
+/** Takes an initiator to the state in which it sends; 0 or a positive errno. */
+int crpc_mlx5_dci_start(struct crpc_mlx5_dci *dci);
+/** Ends the target of a DC queue pair: nothing is received any more. */
+void crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc);
+
+/* mlx5_dci.c: initiators, the datapath. */
+uint16_t crpc_mlx5_dc_post(struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
+/** A good completion of an initiator; 1 if out was written. */
+uint16_t crpc_mlx5_dci_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint64_t tail,
+	struct crpc_rdma_cqe *out);
+/** An error of an initiator; 1 if out was written. */
+uint16_t crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
+	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+/** Waits until the device has done with what this queue pair posted, and disowns it. */
+void crpc_mlx5_dc_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc);
 
 /* mlx5_qp.c */
 struct crpc_rdma_qp *crpc_mlx5_qp_create(
@@ -344,9 +442,10 @@ int crpc_mlx5_addr_decode(
 	const uint8_t in[CRPC_RDMA_ADDR_LEN], uint8_t kind, struct crpc_mlx5_addr *a);
 
 /* mlx5_dump.c: text of what the device sees; never more than len bytes with the 0, as snprintf. */
-/** The send WQE whose first block is @p idx, in the ring of @p bb_count blocks at @p ring. */
+/** The send WQE whose first block is @p idx, in the ring of @p bb_count blocks at @p ring; dc: the
+ *  ring of an initiator, whose writes have an address vector. */
 size_t crpc_mlx5_wqe_text(
-	const void *ring, uint32_t bb_count, uint32_t idx, char *text, size_t len);
+	const void *ring, uint32_t bb_count, uint32_t idx, bool dc, char *text, size_t len);
 /** The state of the completion queue and of every queue pair, with its newest WQE. */
 void crpc_mlx5_dump(const struct crpc_rdma *dev, FILE *out);
 size_t crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *text, size_t len);

@@ -42,7 +42,7 @@ sent_add(struct crpc_mlx5_sq *sq, uint32_t wr_id, uint8_t flags, uint32_t bb)
 	sq->pi += bb;
 }
 
-/* Tells the device of `n` new WQEs: from block `start` on, the newest `wqe`, of `bb` blocks. */
+/* As crpc_mlx5_sq_ring(), in place. */
 static inline void
 ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start,
 	const uint8_t *wqe, uint32_t bb)
@@ -59,6 +59,13 @@ ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t st
 		dev->progress(dev->context);
 }
 
+void
+crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start,
+	const uint8_t *wqe, uint32_t bb)
+{
+	ring(dev, sq, n, start, wqe, bb);
+}
+
 uint16_t
 crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 {
@@ -73,7 +80,7 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 
 	owner_check(dev);
 	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
-		return 0;
+		return qp->state == CRPC_MLX5_QP_DC_READY ? crpc_mlx5_dc_post(qp, wr, n) : 0;
 	if (n > room)
 		n = (uint16_t)room;
 	for (i = 0; i < n; i++) {
@@ -145,6 +152,9 @@ send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint64_t tail,
 
 	dev->stats.send_cqes++;
 	if (crpc_unlikely(seq - sq->retired - 1 >= sq->posted - sq->retired)) {
+		if (qp->kind == CRPC_MLX5_DCI)
+			return crpc_mlx5_dci_take(
+				dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), tail, out);
 		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion names a WQE that is not outstanding");
 		return 0;
 	}
@@ -204,6 +214,7 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc
 	if (ud->held++ == 0) {
 		ud->next_held = dev->held;
 		dev->held = ud;
+		dev->attention = true;
 	}
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_DGRAM,
@@ -217,7 +228,7 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc
 }
 
 /* Hands the buffers of the last poll's datagrams back: their completions were read long ago. */
-static crpc_noinline void
+static void
 held_return(struct crpc_mlx5_dev *dev)
 {
 	struct crpc_mlx5_ud *ud;
@@ -234,6 +245,18 @@ held_return(struct crpc_mlx5_dev *dev)
 		crpc_store_release(rq->dbrec, htobe32(rq->posted & CRPC_MLX5_WQE_CTR_MASK));
 	}
 	dev->held = NULL;
+}
+
+/* What a poll has to do first, now and then. */
+static crpc_noinline uint16_t
+attend(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
+{
+	uint16_t got;
+
+	held_return(dev);
+	got = crpc_mlx5_faults_take(dev, out, n);
+	dev->attention = dev->faults != NULL;
+	return got;
 }
 
 static inline uint16_t
@@ -327,10 +350,8 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
 	dev->stats.polls++;
-	if (dev->held != NULL)
-		held_return(dev);
-	if (crpc_unlikely(dev->faults != NULL))
-		got = crpc_mlx5_faults_take(dev, out, n);
+	if (dev->attention)
+		got = attend(dev, out, n);
 	got = cq_drain(dev, out, got, n);
 	/*
 	 * A NIC in software works on our time: whenever the queue ran dry, not only when it was
@@ -356,4 +377,25 @@ crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 		if (CRPC_MLX5_TAIL_QPN(tail) == qpn)
 			cqe->opcode_qpn = 0;
 	}
+}
+
+bool
+crpc_mlx5_cq_has(const struct crpc_mlx5_cq *cq, const struct crpc_mlx5_qp *qp, uint32_t seq)
+{
+	struct crpc_mlx5_cq walk = *cq;
+	uint32_t opcode, at;
+	uint64_t tail;
+
+	for (; walk.ci - cq->ci <= walk.mask; walk.ci++) {
+		if (cqe_next(&walk, &tail) == NULL)
+			return false;
+		opcode = CRPC_MLX5_TAIL_OPCODE(tail);
+		at = CRPC_MLX5_TAIL_COUNTER(tail) & qp->sq.bb_mask;
+		if (CRPC_MLX5_TAIL_QPN(tail) == qp->qpn &&
+			(opcode == MLX5_CQE_REQ_ERR ||
+				(opcode == MLX5_CQE_REQ &&
+					(int32_t)(qp->sq.sent[at].seq - seq) >= 0)))
+			return true;
+	}
+	return false;
 }

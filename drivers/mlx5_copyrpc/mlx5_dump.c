@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Text of a WQE and of a CQE, for logs and golden tests. It decodes what lies in memory and knows
- * nothing of who wrote it: every length is bounded by the ring.
+ * Text of a WQE, of a CQE and of all queues, for logs and golden tests. It decodes what lies in
+ * memory and knows nothing of who wrote it: every length is bounded by the ring.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -90,14 +90,15 @@ put_inline(struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uint
 		put(t, " ...");
 }
 
-/* The segments behind control and remote address, which end after `ds` segments. */
+/* The segments from number `i` on, which end after `ds` segments. */
 static void
-put_payload(struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uint32_t ds)
+put_payload(
+	struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uint32_t i, uint32_t ds)
 {
 	struct crpc_mlx5_data data;
-	uint32_t i, count, n;
+	uint32_t count, n;
 
-	for (i = 2; i < ds; i += n) {
+	for (; i < ds; i += n) {
 		memcpy(&data, ring + (at + (size_t)i * CRPC_MLX5_SEG) % ring_len, sizeof(data));
 		count = be32toh(data.byte_count);
 		n = 1;
@@ -116,20 +117,37 @@ put_payload(struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uin
 	}
 }
 
+/* The address vector behind control; its segments. */
+static uint32_t
+put_av(struct text *t, const uint8_t *wqe, bool dc)
+{
+	struct crpc_mlx5_av av;
+	uint32_t dest;
+
+	/* Both lie in the first block. */
+	memcpy(&av, wqe + CRPC_MLX5_SEG, sizeof(av));
+	dest = be32toh(av.dqp_dct);
+	put(t, " | to 0x%x lid %u%s", dest & CRPC_MLX5_QPN_MASK, be16toh(av.rlid),
+		dest & MLX5_EXTENDED_UD_AV ? "" : " compact");
+	if (!dc)
+		put(t, " qkey 0x%x", be32toh(av.qkey));
+	return dest & MLX5_EXTENDED_UD_AV ? sizeof(av) / CRPC_MLX5_SEG : 1;
+}
+
 size_t
-crpc_mlx5_wqe_text(const void *ring, uint32_t bb_count, uint32_t idx, char *buf, size_t len)
+crpc_mlx5_wqe_text(
+	const void *ring, uint32_t bb_count, uint32_t idx, bool dc, char *buf, size_t len)
 {
 	size_t ring_len = (size_t)bb_count * CRPC_MLX5_BB;
 	size_t at = (size_t)(idx & (bb_count - 1)) * CRPC_MLX5_BB;
 	struct text t = {.buf = buf, .len = len};
 	struct crpc_mlx5_ctrl ctrl;
 	struct crpc_mlx5_raddr raddr;
-	uint32_t word, ds, opcode;
+	uint32_t word, ds, opcode, i = 1;
 
 	if (len == 0 || !crpc_is_pow2(bb_count))
 		return 0;
 	memcpy(&ctrl, (const uint8_t *)ring + at, sizeof(ctrl));
-	memcpy(&raddr, (const uint8_t *)ring + at + CRPC_MLX5_SEG, sizeof(raddr));
 	word = be32toh(ctrl.opmod_idx_opcode);
 	opcode = word & 0xff;
 	ds = be32toh(ctrl.qpn_ds) & CRPC_MLX5_DS_MASK;
@@ -139,12 +157,18 @@ crpc_mlx5_wqe_text(const void *ring, uint32_t bb_count, uint32_t idx, char *buf,
 		put(&t, " cqe");
 	if (opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_SEND_IMM)
 		put(&t, " imm 0x%x", be32toh(ctrl.imm));
+	if (opcode == MLX5_OPCODE_SEND_IMM || (dc && opcode != MLX5_OPCODE_NOP))
+		i += put_av(&t, (const uint8_t *)ring + at, dc);
 	if (opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
 		opcode == MLX5_OPCODE_RDMA_READ) {
+		memcpy(&raddr,
+			(const uint8_t *)ring + (at + (size_t)i++ * CRPC_MLX5_SEG) % ring_len,
+			sizeof(raddr));
 		put(&t, " | raddr 0x%" PRIx64 " rkey 0x%x", be64toh(raddr.raddr),
 			be32toh(raddr.rkey));
-		put_payload(&t, ring, ring_len, at, ds);
 	}
+	if (i > 1)
+		put_payload(&t, ring, ring_len, at, i, ds);
 	return t.used;
 }
 
@@ -172,30 +196,72 @@ crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *buf, size_t len)
 	return t.used;
 }
 
+static const char *const states[] = {"idle", "ready", "error", "ready"};
+
+static void
+newest_dump(const struct crpc_mlx5_sq *sq, uint32_t at, bool dc, FILE *out)
+{
+	char text[256];
+
+	crpc_mlx5_wqe_text(sq->buf, sq->bb_mask + 1, at & sq->bb_mask, dc, text, sizeof(text));
+	fprintf(out, "  newest: %s\n", text);
+}
+
+/* An initiator: how far it is, and for whom. */
+static void
+dci_dump(const struct crpc_mlx5_dci *dci, FILE *out)
+{
+	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
+
+	fprintf(out,
+		"DC initiator 0x%x: %s; blocks from %u to %u of %u outstanding, %u since a "
+		"signal, %u signals, %u resets\n",
+		dci->qp.dp.qpn, states[dci->qp.dp.state], dci->ci, sq->pi, sq->bb_mask + 1,
+		dci->unsignalled, dci->signals, dci->resets);
+	if (sq->pi != 0)
+		newest_dump(sq, dci->newest, true, out);
+}
+
+/* Where what is particular to a kind lies. */
+static void
+kind_dump(const struct crpc_mlx5_qp *qp, FILE *out)
+{
+	const struct crpc_mlx5_ud *ud = qp->rq.ud;
+	const struct crpc_mlx5_dc *dc = (const struct crpc_mlx5_dc *)(const void *)qp;
+
+	if (qp->kind == CRPC_MLX5_UD)
+		fprintf(out, "  datagrams: %u of %u buffers of %u bytes with the user\n", ud->held,
+			ud->mask + 1, ud->mtu);
+	else if (dc->dci != NULL)
+		fprintf(out, "  DC target%s, %u receives; last sent through initiator 0x%x\n",
+			dc->qp.ibqp != NULL ? "" : " (ended)", dc->rq_depth, dc->dci->qp.dp.qpn);
+	else
+		fprintf(out, "  DC target%s, %u receives; nothing sent\n",
+			dc->qp.ibqp != NULL ? "" : " (ended)", dc->rq_depth);
+}
+
 /* One queue pair: what the device was given, what came back, and the newest WQE in words. */
 static void
 qp_dump(const struct crpc_mlx5_qp *qp, FILE *out)
 {
-	static const char *const states[] = {"idle", "ready", "error"};
+	static const char *const kinds[] = {"RC", "UD", "DC"};
 	const struct crpc_mlx5_sq *sq = &qp->sq;
-	const struct crpc_mlx5_sent *sent;
-	char text[256];
-	uint32_t i;
+	uint32_t i, at;
 
 	fprintf(out,
-		"qp 0x%x (id %u): %s; send: posted %u, retired %u, reported %u of depth %u, blocks "
-		"to %u of %u, %u since a signal; receive: handed out %u\n",
-		qp->qpn, qp->base.id, states[qp->state], sq->posted, sq->retired, sq->reported,
-		sq->depth, sq->pi, sq->bb_mask + 1, sq->unsignalled, qp->rq.posted);
+		"qp 0x%x (id %u) %s: %s; send: posted %u, retired %u, reported %u of depth %u, "
+		"blocks to %u of %u, %u since a signal; receive: handed out %u\n",
+		qp->qpn, qp->base.id, kinds[qp->kind], states[qp->state], sq->posted, sq->retired,
+		sq->reported, sq->depth, sq->pi, sq->bb_mask + 1, sq->unsignalled, qp->rq.posted);
+	if (qp->kind != CRPC_MLX5_RC)
+		kind_dump(qp, out);
 	/* the newest one starts at most CRPC_MLX5_WQEBB_MAX blocks back */
-	for (i = 1; i <= CRPC_MLX5_WQEBB_MAX && sq->posted != 0; i++) {
-		sent = &sq->sent[(sq->pi - i) & sq->bb_mask];
-		if (sent->seq != sq->posted - 1)
-			continue;
-		crpc_mlx5_wqe_text(
-			sq->buf, sq->bb_mask + 1, (sq->pi - i) & sq->bb_mask, text, sizeof(text));
-		fprintf(out, "  newest: %s\n", text);
-		return;
+	for (i = 1; i <= CRPC_MLX5_WQEBB_MAX && sq->pi != 0; i++) {
+		at = (sq->pi - i) & sq->bb_mask;
+		if (sq->sent[at].seq == sq->posted - 1) {
+			newest_dump(sq, at, false, out);
+			return;
+		}
 	}
 }
 
@@ -204,6 +270,7 @@ crpc_mlx5_dump(const struct crpc_rdma *base, FILE *out)
 {
 	const struct crpc_mlx5_dev_ctl *dev = (const struct crpc_mlx5_dev_ctl *)(const void *)base;
 	const struct crpc_mlx5_qp_ctl *qp;
+	uint32_t i;
 
 	fprintf(out,
 		"cq: %u read, %u entries, %u of %u set aside; %" PRIu64 " doorbells, %" PRIu64
@@ -211,6 +278,10 @@ crpc_mlx5_dump(const struct crpc_rdma *base, FILE *out)
 		dev->dp.cq.ci, dev->dp.cq.mask + 1, dev->cq_used, dev->cq_depth,
 		dev->dp.stats.doorbells, dev->dp.stats.wqes, dev->dp.stats.polls,
 		dev->dp.stats.empty_polls);
-	for (qp = dev->qps; qp != NULL; qp = qp->next)
-		qp_dump(&qp->dp, out);
+	for (i = 0; i < dev->dp.num_dcis; i++)
+		dci_dump(dev->dp.dci[i], out);
+	for (qp = dev->qps; qp != NULL; qp = qp->next) {
+		if (qp->dp.kind != CRPC_MLX5_DCI)
+			qp_dump(&qp->dp, out);
+	}
 }

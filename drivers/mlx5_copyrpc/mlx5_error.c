@@ -70,6 +70,7 @@ crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const ch
 	qp->fault_wr_id = wr_id;
 	qp->next_fault = dev->faults;
 	dev->faults = qp;
+	dev->attention = true;
 }
 
 crpc_noinline uint16_t
@@ -93,10 +94,11 @@ crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint
 	return got;
 }
 
-/* The first error of a QP, once: in words, with the WQE it is about. */
-static void
-error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe, bool send)
+void
+crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq, bool dc,
+	const struct crpc_mlx5_cqe *cqe)
 {
+	bool send = cqe->op_own >> 4 == MLX5_CQE_REQ_ERR;
 	char text[256];
 	uint32_t counter = be16toh(cqe->wqe_counter);
 
@@ -111,7 +113,7 @@ error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe, bool s
 	crpc_info("%s", text);
 	if (!send)
 		return;
-	crpc_mlx5_wqe_text(qp->sq.buf, qp->sq.bb_mask + 1, counter, text, sizeof(text));
+	crpc_mlx5_wqe_text(sq->buf, sq->bb_mask + 1, counter, dc, text, sizeof(text));
 	crpc_info("%s", text);
 }
 
@@ -145,9 +147,15 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 		return 0;
 	}
 	dev->stats.error_cqes++;
+	if (qp->kind == CRPC_MLX5_DCI)
+		return crpc_mlx5_dci_error(
+			dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), cqe, out);
 	qp->state = CRPC_MLX5_QP_ERROR;
 	if (!qp->reported)
-		error_log(qp, cqe, send);
+		crpc_mlx5_error_log(qp, &qp->sq, false, cqe);
+	/* A target may go on after an error. A queue pair does not. */
+	if (qp->kind == CRPC_MLX5_DC)
+		crpc_mlx5_qp_to_error(qp);
 	if (send)
 		wrs = error_retire(&qp->sq, cqe, &wr_id);
 	/* Told: the first one whatever it is, any cause, and every send that was flushed. */

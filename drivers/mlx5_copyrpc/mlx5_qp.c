@@ -82,6 +82,8 @@ crpc_mlx5_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf
 	struct mlx5dv_qp raw = {0};
 	int rc;
 
+	if (conf->transport == CRPC_RDMA_DC)
+		return crpc_mlx5_dc_create(base, conf);
 	rc = crpc_mlx5_sizes_init(
 		dev, CRPC_MLX5_RC_HEAD, conf->sq_depth, conf->rq_depth, conf->inline_max, &sizes);
 	if (rc != 0)
@@ -128,7 +130,9 @@ crpc_mlx5_qp_free(struct crpc_rdma_qp *base)
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
 	struct crpc_mlx5_qp_ctl *qp = crpc_mlx5_qp_ctl(base);
 
-	if (crpc_mlx5_list_del(dev, qp))
+	if (qp->dp.kind == CRPC_MLX5_DC)
+		crpc_mlx5_dc_free(base);
+	else if (crpc_mlx5_list_del(dev, qp))
 		free(qp);
 }
 
@@ -144,6 +148,10 @@ crpc_mlx5_qp_addr(const struct crpc_rdma_qp *base, uint8_t addr[CRPC_RDMA_ADDR_L
 		.rd_atomic = dev->rd_atomic,
 	};
 
+	if (qp->dp.kind == CRPC_MLX5_DC) {
+		crpc_mlx5_dc_addr(base, addr);
+		return;
+	}
 	crpc_mlx5_addr_fill(dev, &a);
 	crpc_mlx5_addr_encode(&a, addr);
 }
@@ -212,6 +220,8 @@ crpc_mlx5_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_AD
 		crpc_err("connect: qp 0x%x is connected already: make a new one", qp->dp.qpn);
 		return -EISCONN;
 	}
+	if (qp->dp.kind == CRPC_MLX5_DC)
+		return crpc_mlx5_dc_connect(base, bytes);
 	rc = crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &peer);
 	if (rc == 0)
 		rc = qp_to_rtr(dev, qp, &peer);

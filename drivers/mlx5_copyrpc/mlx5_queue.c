@@ -114,8 +114,10 @@ table_rebuild(struct crpc_mlx5_dev_ctl *dev)
 	rc = crpc_mlx5_table_init(&fresh, dev->num_qps);
 	if (rc != 0)
 		return rc;
-	for (qp = dev->qps; qp != NULL; qp = qp->next)
-		crpc_mlx5_table_add(&fresh, &qp->dp);
+	for (qp = dev->qps; qp != NULL; qp = qp->next) {
+		if (qp->ibqp != NULL)
+			crpc_mlx5_table_add(&fresh, &qp->dp);
+	}
 	free(dev->dp.table.slot);
 	dev->dp.table = fresh;
 	return 0;
@@ -159,7 +161,7 @@ crpc_mlx5_list_del(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 	uint32_t i;
 	int rc;
 
-	rc = ibv_destroy_qp(qp->ibqp);
+	rc = qp->ibqp != NULL ? ibv_destroy_qp(qp->ibqp) : 0;
 	if (rc != 0) {
 		/* The device may still use the queues: what it may write to is not given back. */
 		crpc_err("qp_free: qp 0x%x: %s: its memory stays", qp->dp.qpn, strerror(rc));
@@ -290,7 +292,7 @@ crpc_mlx5_addr_fill(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_addr *
 
 struct ibv_ah *
 crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_addr *peer,
-	struct crpc_mlx5_av *av)
+	struct crpc_mlx5_av *av, bool *full)
 {
 	struct ibv_ah_attr attr = {0};
 	struct mlx5dv_ah raw = {0};
@@ -316,19 +318,32 @@ crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_ad
 		return NULL;
 	}
 	memcpy(av, raw.av, sizeof(*av));
+	/* rdma-core sets the bit where the card knows the long form only. */
+	*full = attr.is_global || (be32toh(av->dqp_dct) & MLX5_EXTENDED_UD_AV) != 0;
 	av->dqp_dct = htobe32(peer->qpn | MLX5_EXTENDED_UD_AV);
 	av->dc_key = 0;
 	return ah;
+}
+
+int
+crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = {.qp_state = state};
+
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
 void
 crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *dp)
 {
 	struct crpc_mlx5_qp_ctl *qp = crpc_container_of(dp, struct crpc_mlx5_qp_ctl, dp);
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	int rc;
 
-	rc = ibv_modify_qp(qp->ibqp, &attr, IBV_QP_STATE);
+	if (dp->kind == CRPC_MLX5_DC) {
+		crpc_mlx5_dct_end(crpc_container_of(qp, struct crpc_mlx5_dc, qp));
+		return;
+	}
+	rc = crpc_mlx5_state_set(qp->ibqp, IBV_QPS_ERR);
 	if (rc != 0)
 		crpc_warn("qp 0x%x to ERR: %s", dp->qpn, strerror(rc));
 }

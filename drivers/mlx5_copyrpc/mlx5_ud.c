@@ -242,6 +242,7 @@ crpc_mlx5_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(ud->dev);
 	struct crpc_mlx5_addr peer;
 	struct crpc_mlx5_ah *ah;
+	bool full;
 	int err;
 
 	if (crpc_mlx5_addr_decode(bytes, CRPC_MLX5_UD, &peer) != 0) {
@@ -253,7 +254,7 @@ crpc_mlx5_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_
 		errno = ENOMEM;
 		return NULL;
 	}
-	ah->ibah = crpc_mlx5_av_make(dev, &peer, &ah->av);
+	ah->ibah = crpc_mlx5_av_make(dev, &peer, &ah->av, &full);
 	if (ah->ibah == NULL) {
 		err = errno;
 		free(ah);

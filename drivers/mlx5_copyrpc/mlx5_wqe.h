@@ -197,6 +197,42 @@ crpc_mlx5_ud_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_rdma_dgr
 	return ds;
 }
 
+/**
+ * Build one WQE of a DC queue pair at the producer index of its initiator's queue: as
+ * crpc_mlx5_wqe_build().
+ */
+static inline uint32_t
+crpc_mlx5_dc_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_mlx5_dc *dc,
+	const struct crpc_rdma_wr *wr, bool signal)
+{
+	uint8_t *at = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
+	struct crpc_mlx5_ctrl *ctrl = (void *)at;
+	uint8_t *seg = at + CRPC_MLX5_SEG + dc->av_len;
+	uint32_t opcode = crpc_mlx5_opcode(wr), ds;
+	struct crpc_mlx5_raddr *raddr;
+	int segments;
+
+	if (crpc_unlikely(opcode == 0 || wr->num_sge > CRPC_RDMA_SGE_MAX))
+		return 0;
+	memcpy(at + CRPC_MLX5_SEG, &dc->av, dc->av_len);
+	if (seg == sq->end)
+		seg = sq->buf;
+	raddr = (void *)seg;
+	segments = crpc_mlx5_payload_put(sq, crpc_mlx5_seg_next(sq, seg), wr->sge, wr->num_sge,
+		wr->flags & CRPC_RDMA_WR_INLINE);
+	if (crpc_unlikely(segments < 0))
+		return 0;
+	ds = 2 + dc->av_len / CRPC_MLX5_SEG + (uint32_t)segments;
+	raddr->raddr = htobe64(wr->raddr);
+	raddr->rkey = htobe32(wr->rkey);
+	raddr->reserved = 0;
+	ctrl->opmod_idx_opcode = htobe32((sq->pi & CRPC_MLX5_WQE_CTR_MASK) << 8 | opcode);
+	ctrl->qpn_ds = htobe32(sq->qpn_shl8 | ds);
+	ctrl->flags = signal ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0;
+	ctrl->imm = opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htobe32(wr->imm) : 0;
+	return ds;
+}
+
 /** Blocks of a WQE of @p ds segments. */
 static inline uint32_t
 crpc_mlx5_ds_to_bb(uint32_t ds)

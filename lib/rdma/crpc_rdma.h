@@ -77,6 +77,8 @@ struct crpc_rdma_info {
 	char name[64];        /**< RDMA device name. */
 	char driver[32];      /**< Driver that took it. */
 	uint32_t inline_max;  /**< Largest inline payload of one WR, bytes. */
+	uint32_t inline_max_dc; /**< The same of a DC queue pair; 0: there is no DC. */
+	uint32_t inline_max_ud; /**< The same of a datagram. */
 	uint32_t sge_max;     /**< Gather elements of one WR. */
 	uint8_t port;
 	uint8_t link_layer;   /**< 1 InfiniBand, 2 Ethernet, as in verbs. */
@@ -258,7 +260,8 @@ void crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
  *   Sizes. The sum of sq_depth + rq_depth over all QPs must not exceed the device's cq_depth, so
  *   that the completion queue cannot overrun.
  * @return
- *   The QP, or NULL with errno: EINVAL, ENOSPC (completion queue too small for one more), ENOMEM.
+ *   The QP, or NULL with errno: EINVAL, ENOSPC (completion queue too small for one more), ENOMEM,
+ *   EOPNOTSUPP (the device has no such transport).
  */
 struct crpc_rdma_qp *crpc_rdma_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);

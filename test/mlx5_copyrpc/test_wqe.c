@@ -37,7 +37,7 @@ check(struct plain *p, uint32_t ds, uint32_t want_ds, const uint8_t *want, size_
 
 	assert_int_equal(ds, want_ds);
 	assert_memory_equal(p->sq + (p->qp.sq.pi & p->qp.sq.bb_mask) * CRPC_MLX5_BB, want, len);
-	crpc_mlx5_wqe_text(p->sq, p->qp.sq.bb_mask + 1, p->qp.sq.pi, got, sizeof(got));
+	crpc_mlx5_wqe_text(p->sq, p->qp.sq.bb_mask + 1, p->qp.sq.pi, false, got, sizeof(got));
 	assert_string_equal(got, text);
 }
 
@@ -346,11 +346,12 @@ text_of_garbage_is_bounded(void **state)
 		}
 		p->sq[3] = round % 2 ? MLX5_OPCODE_RDMA_WRITE : p->sq[3];
 		text[sizeof(text) - 1] = 'x';
-		assert_true(crpc_mlx5_wqe_text(p->sq, 8, seed >> 8, text, sizeof(text) - 1) < 63);
+		assert_true(crpc_mlx5_wqe_text(p->sq, 8, seed >> 8, i & 1, text, sizeof(text) - 1) <
+			63);
 		assert_true(crpc_mlx5_cqe_text((const void *)p->sq, text, sizeof(text) - 1) < 63);
 		assert_int_equal(text[sizeof(text) - 1], 'x');
 	}
-	assert_int_equal(crpc_mlx5_wqe_text(p->sq, 8, 0, text, 0), 0);
+	assert_int_equal(crpc_mlx5_wqe_text(p->sq, 8, 0, false, text, 0), 0);
 	free(p);
 }
 
