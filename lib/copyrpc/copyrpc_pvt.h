@@ -233,6 +233,7 @@ struct crpc_copyrpc_ep {
 	uint32_t peer_epoch;
 	uint32_t trailer; /**< Bytes behind the messages of a batch: its seal, or none. */
 	uint8_t flow;     /**< enum crpc_copyrpc_flow. */
+	uint8_t transport; /**< enum crpc_rdma_transport. */
 	bool memory;      /**< Arrivals are noticed in memory. */
 	bool reading;     /**< A READ of the peer's position is on its way. */
 	bool want_read;   /**< A call was refused for want of room. */

@@ -119,6 +119,12 @@ enum crpc_copyrpc_arrival {
 struct crpc_copyrpc_ep_conf {
 	enum crpc_copyrpc_flow flow;       /**< The same at both ends. */
 	enum crpc_copyrpc_arrival arrival; /**< The same at both ends. */
+	/**
+	 * The queue pair's; the same at both ends. Over CRPC_RDMA_DC a peer can write from the
+	 * moment it has our address, not only when we have connected: with arrival by memory, or
+	 * flow NOTIFY or READ, both ends connect before the first of them sends.
+	 */
+	enum crpc_rdma_transport transport;
 };
 
 /** How to make a context. Zero fields take the default. */

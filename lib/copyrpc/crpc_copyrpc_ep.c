@@ -148,6 +148,7 @@ qp_make(const struct crpc_copyrpc_ep *ep)
 			.sq_depth = ctx->conf.sq_depth,
 			.rq_depth = ctx->conf.rq_depth,
 			.inline_max = ctx->inline_max,
+			.transport = ep->transport,
 	};
 
 	return crpc_rdma_qp_create(ctx->dev, &conf);
@@ -157,10 +158,13 @@ qp_make(const struct crpc_copyrpc_ep *ep)
 static int
 mode_check(const struct crpc_copyrpc_ep_conf *conf)
 {
-	if (conf->flow <= CRPC_COPYRPC_FLOW_NOTIFY && conf->arrival <= CRPC_COPYRPC_MEMORY)
+	if (conf->flow <= CRPC_COPYRPC_FLOW_NOTIFY && conf->arrival <= CRPC_COPYRPC_MEMORY &&
+			conf->transport <= CRPC_RDMA_DC)
 		return 0;
-	crpc_err("endpoint: flow is %u, expected at most %u; arrival is %u, expected at most %u",
-			conf->flow, CRPC_COPYRPC_FLOW_NOTIFY, conf->arrival, CRPC_COPYRPC_MEMORY);
+	crpc_err("endpoint: flow is %u, expected at most %u; arrival is %u, expected at most %u; "
+		 "transport is %u, expected at most %u",
+			conf->flow, CRPC_COPYRPC_FLOW_NOTIFY, conf->arrival, CRPC_COPYRPC_MEMORY,
+			conf->transport, CRPC_RDMA_DC);
 	return -EINVAL;
 }
 
@@ -200,6 +204,7 @@ crpc_copyrpc_ep_create_as(
 			.id = (uint16_t)id,
 			.user_id = user_id,
 			.flow = (uint8_t)conf->flow,
+			.transport = (uint8_t)conf->transport,
 			.memory = conf->arrival == CRPC_COPYRPC_MEMORY,
 			.trailer = conf->arrival == CRPC_COPYRPC_MEMORY ? sizeof(struct wire_seal)
 									: 0,

@@ -3,6 +3,8 @@
  * copyrpc on a device and its driver: two contexts of one process, in every mode, with large
  * messages, gets and puts, a queue pair that breaks and a connection that comes back. Any RDMA
  * device will do; the tests start it on the software one. Without a device it is skipped.
+ *
+ *     test_copyrpc_nic [dc]       over reliable or dynamic connections
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,6 +29,7 @@ struct end {
 };
 
 static struct end end[2];
+static enum crpc_rdma_transport transport; /* Of every endpoint. */
 
 static void
 connect_ends(void)
@@ -48,7 +51,10 @@ make(const struct crpc_copyrpc_ep_conf *mode)
 	struct crpc_rdma_conf rdma = {.gid_index = -1};
 	struct crpc_copyrpc_conf conf = {
 			.ring_size = 16384, .max_large = LARGE, .timeout_ns = WAIT_NS};
+	struct crpc_copyrpc_ep_conf ep_conf = *mode;
 	int i;
+
+	ep_conf.transport = transport;
 
 	for (i = 0; i < 2; i++) {
 		end[i].dev = crpc_rdma_open(&rdma);
@@ -57,7 +63,7 @@ make(const struct crpc_copyrpc_ep_conf *mode)
 		conf.dev = end[i].dev;
 		end[i].ctx = crpc_copyrpc_create(&conf);
 		assert_non_null(end[i].ctx);
-		end[i].ep = crpc_copyrpc_ep_create_as(end[i].ctx, (uint32_t)i, mode);
+		end[i].ep = crpc_copyrpc_ep_create_as(end[i].ctx, (uint32_t)i, &ep_conf);
 		assert_non_null(end[i].ep);
 	}
 	connect_ends();
@@ -152,7 +158,7 @@ every_mode_echoes_every_size(void **state)
 
 	for (flow = CRPC_COPYRPC_FLOW_WINDOW; flow <= CRPC_COPYRPC_FLOW_NOTIFY; flow++) {
 		for (arrival = CRPC_COPYRPC_IMM; arrival <= CRPC_COPYRPC_MEMORY; arrival++) {
-			mode = (struct crpc_copyrpc_ep_conf){flow, arrival};
+			mode = (struct crpc_copyrpc_ep_conf){.flow = flow, .arrival = arrival};
 			make(&mode);
 			echo(2000, 300);
 			echo(300, 4096);
@@ -219,19 +225,80 @@ broken_connection_comes_back(void **state)
 	assert_int_equal(crpc_copyrpc_dump(end[0].ctx, out), 0);
 	fclose(out);
 	assert_non_null(strstr(text, "cq: "));
-	assert_non_null(strstr(text, "ready; send: posted"));
+	assert_non_null(strstr(text,
+			transport == CRPC_RDMA_DC ? "DC: ready; send: posted"
+						  : "RC: ready; send: posted"));
 	free(text);
 	crpc_rdma_mr_dereg(end[0].dev, &mr[0]);
 	crpc_rdma_mr_dereg(end[1].dev, &mr[1]);
 	unmake();
 }
 
+/* More endpoints than initiators, all busy at once: their batches share send queues, and each call
+ * still ends once, with its own reply. */
+static void
+many_endpoints_share_initiators(void **state)
+{
+	enum { EPS = 32, CALLS = 20000 };
+	struct crpc_rdma_conf rdma = {.gid_index = -1, .cq_depth = 16384, .dcis = 3};
+	struct crpc_copyrpc_conf conf = {.ring_size = 16384, .max_eps = EPS, .timeout_ns = WAIT_NS};
+	const struct crpc_copyrpc_ep_conf dc = {.transport = CRPC_RDMA_DC};
+	uint32_t made = 0, ended = 0, opened[EPS] = {0}, next[EPS] = {0}, i, k, word;
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	struct crpc_copyrpc_ep *ep[2][EPS];
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	struct crpc_done done[16];
+
+	for (i = 0; i < 2; i++) {
+		end[i].dev = crpc_rdma_open(&rdma);
+		conf.dev = end[i].dev;
+		end[i].ctx = crpc_copyrpc_create(&conf);
+		assert_non_null(end[i].ctx);
+	}
+	for (k = 0; k < EPS; k++) {
+		for (i = 0; i < 2; i++) {
+			ep[i][k] = crpc_copyrpc_ep_create_as(end[i].ctx, k, &dc);
+			assert_non_null(ep[i][k]);
+			crpc_copyrpc_ep_addr(ep[i][k], addr[i]);
+		}
+		for (i = 0; i < 2; i++)
+			assert_int_equal(crpc_copyrpc_ep_connect(ep[i][k], addr[!i]), 0);
+	}
+	end[1].ep = ep[1][0];
+	while (ended < CALLS) {
+		assert_true(crpc_clock_ns() < until);
+		for (k = made % 7; k < EPS && made < CALLS; k += 3) {
+			word = k << 24 | opened[k];
+			if (crpc_copyrpc_call(ep[0][k], crpc_clock_ns(), &word, sizeof(word),
+					    sizeof(word), word) != 0)
+				continue;
+			made++;
+			opened[k]++;
+		}
+		i = turn(done, 16);
+		ended += i;
+		while (i-- != 0) {
+			assert_int_equal(done[i].status, 0);
+			memcpy(&word, done[i].data, sizeof(word));
+			assert_int_equal(done[i].cookie, word);
+			next[word >> 24]++;
+		}
+	}
+	assert_memory_equal(opened, next, sizeof(next));
+	unmake();
+}
+
 int
-main(void)
+main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(every_mode_echoes_every_size),
 			cmocka_unit_test(broken_connection_comes_back),
+	};
+	const struct CMUnitTest dc_tests[] = {
+			cmocka_unit_test(every_mode_echoes_every_size),
+			cmocka_unit_test(broken_connection_comes_back),
+			cmocka_unit_test(many_endpoints_share_initiators),
 	};
 	struct crpc_rdma *dev;
 
@@ -242,5 +309,9 @@ main(void)
 		return 77;
 	}
 	crpc_rdma_close(dev);
+	if (argc > 1 && strcmp(argv[1], "dc") == 0) {
+		transport = CRPC_RDMA_DC;
+		return cmocka_run_group_tests(dc_tests, NULL, NULL);
+	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
