@@ -174,6 +174,8 @@ port_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 
 	dev->port = conf->port;
 	dev->dcis = conf->dcis;
+	dev->signal_every = conf->signal_every;
+	dev->blueflame = conf->blueflame;
 	rc = ibv_query_port(context, conf->port, &dev->port_attr);
 	if (rc != 0) {
 		crpc_err("open: device %s has no port %u: %s", ibv_get_device_name(context->device),
@@ -199,8 +201,20 @@ port_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 	return 0;
 }
 
+/* Whether the device can compress completions in the format that we read. */
+static bool
+can_compress(struct ibv_context *context)
+{
+	struct mlx5dv_context attr = {.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION};
+
+	return mlx5dv_query_device(context, &attr) == 0 &&
+		(attr.comp_mask & MLX5DV_CONTEXT_MASK_CQE_COMPRESION) != 0 &&
+		attr.cqe_comp_caps.max_num > 1 &&
+		(attr.cqe_comp_caps.supported_format & MLX5DV_CQE_RES_FORMAT_HASH) != 0;
+}
+
 static int
-cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
+cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth, bool compressed)
 {
 	struct mlx5dv_cq_init_attr dv_attr = {
 		.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE,
@@ -213,6 +227,15 @@ cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
 	struct mlx5dv_obj obj = {.cq = {.out = &raw}};
 	struct ibv_cq_ex *ex;
 
+	dev->compressed = compressed && can_compress(dev->dp.context);
+	if (dev->compressed) {
+		dv_attr.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
+		dv_attr.cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_HASH;
+		dev->dp.base.fp.poll = crpc_mlx5_poll_zip;
+	} else if (compressed) {
+		crpc_notice("open: device %s does not compress completions",
+			ibv_get_device_name(dev->dp.context->device));
+	}
 	ex = mlx5dv_create_cq(dev->dp.context, &attr, &dv_attr);
 	if (ex == NULL) {
 		crpc_err("open: a completion queue of %u: %s", depth, strerror(errno));
@@ -265,7 +288,7 @@ objects_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 		rc = -ENOMEM;
 		goto err_table;
 	}
-	rc = cq_init(dev, conf->cq_depth);
+	rc = cq_init(dev, conf->cq_depth, conf->cqe_compression);
 	if (rc != 0)
 		goto err_pd;
 	return 0;
@@ -358,6 +381,7 @@ dev_info_get(const struct crpc_rdma *base, struct crpc_rdma_info *info)
 	info->port = dev->port;
 	info->link_layer = dev->port_attr.link_layer;
 	info->lid = dev->port_attr.lid;
+	info->cqe_compression = dev->compressed;
 	info->mtu = 128u << dev->port_attr.active_mtu;
 }
 

@@ -206,7 +206,10 @@ struct crpc_mlx5_dev_ctl {
 	uint32_t num_mrs;
 	uint32_t num_ahs;
 	uint32_t num_bfs;
-	uint32_t dcis; /**< Initiators to make with the first DC queue pair. */
+	uint32_t dcis;         /**< Initiators to make with the first DC queue pair. */
+	uint32_t signal_every; /**< As configured; 0: by the queue's depth. */
+	uint8_t blueflame;     /**< enum crpc_rdma_blueflame. */
+	bool compressed;       /**< The device may compress completions. */
 	struct crpc_mlx5_bf bf[CRPC_MLX5_BF_MAX];
 	struct crpc_mlx5_qp_ctl *qps; /**< All of them; the table is made from this list. */
 };
@@ -329,6 +332,13 @@ crpc_mlx5_qp_ctl(struct crpc_rdma_qp *qp)
 /* mlx5_datapath.c */
 uint16_t crpc_mlx5_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
 uint16_t crpc_mlx5_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
+/** The same where the device may compress completions. */
+uint16_t crpc_mlx5_poll_zip(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
+/**
+ * Writes a compressed session that starts at cq->ci out as single entries, in place. False: it is
+ * not one that a device writes.
+ */
+bool crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq);
 uint16_t crpc_mlx5_ud_post(
 	struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
 /** Tells the device of n new WQEs: from block start on, the newest wqe, of bb blocks. */
@@ -362,6 +372,8 @@ uint32_t crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max);
 /** Sizes for WQEs with @p head bytes of headers; 0, or -EINVAL or -ENOSPC and why in the log. */
 int crpc_mlx5_sizes_init(const struct crpc_mlx5_dev_ctl *dev, size_t head, uint32_t sq_depth,
 	uint32_t rq_depth, uint32_t inline_max, struct crpc_mlx5_sizes *sizes);
+/** Sends of a queue of this depth between two completions. */
+uint32_t crpc_mlx5_signal_every(const struct crpc_mlx5_dev_ctl *dev, uint32_t depth, uint32_t most);
 /** Takes the send queue and the receive record of qp->ibqp over from rdma-core; *raw is filled. */
 int crpc_mlx5_queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 	const struct crpc_mlx5_sizes *sizes, struct mlx5dv_qp *raw);

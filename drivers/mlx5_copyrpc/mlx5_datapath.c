@@ -313,8 +313,59 @@ cqe_next(const struct crpc_mlx5_cq *cq, uint64_t *tail)
 	return cqe;
 }
 
+/* A session that cannot be read: what else it told is lost with it. */
+static crpc_noinline void
+session_refuse(struct crpc_mlx5_dev *dev, uint64_t tail)
+{
+	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(&dev->table, CRPC_MLX5_TAIL_QPN(tail));
+
+	if (qp != NULL && qp->kind != CRPC_MLX5_DCI)
+		crpc_mlx5_qp_fault(qp, -EIO, 0, "a compressed completion has no count");
+}
+
+/* One completion of a session, as the device would have written it alone. */
+static void
+mini_write(const struct crpc_mlx5_cq *cq, uint32_t at, const struct crpc_mlx5_cqe *title,
+	const struct crpc_mlx5_mini_cqe *mini, uint32_t place)
+{
+	struct crpc_mlx5_cqe cqe = *title;
+	bool owner = (at & (cq->mask + 1)) != 0;
+
+	cqe.byte_cnt = mini->byte_cnt;
+	if (title->op_own >> 4 == MLX5_CQE_REQ) {
+		cqe.wqe_counter = mini->wqe_counter;
+		cqe.opcode_qpn = htobe32((be32toh(title->opcode_qpn) & CRPC_MLX5_QPN_MASK) |
+			(uint32_t)mini->wqe_opcode << 24);
+	} else {
+		cqe.wqe_counter = htobe16((uint16_t)(be16toh(title->wqe_counter) + place));
+	}
+	cqe.op_own = (uint8_t)((title->op_own & 0xf0) | owner);
+	cq->buf[at & cq->mask] = cqe;
+}
+
+crpc_noinline bool
+crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq)
+{
+	struct crpc_mlx5_mini_cqe mini[CRPC_MLX5_MINI_PER_CQE];
+	struct crpc_mlx5_cqe title = cq->buf[cq->ci & cq->mask];
+	uint32_t count = be32toh(title.byte_cnt), i, from;
+
+	if (count < 2 || count > cq->mask + 1)
+		return false;
+	for (i = 0; i < count; i++) {
+		if (i % CRPC_MLX5_MINI_PER_CQE == 0) {
+			/* Aside, as it lies where its own completions will. */
+			from = cq->ci + (i != 0 ? i : 1);
+			memcpy(mini, &cq->buf[from & cq->mask], sizeof(mini));
+		}
+		mini_write(cq, cq->ci + i, &title, &mini[i % CRPC_MLX5_MINI_PER_CQE], i);
+	}
+	return true;
+}
+
 static inline uint16_t
-cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
+cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n,
+	const bool zip)
 {
 	struct crpc_mlx5_cq *cq = &dev->cq;
 	const struct crpc_mlx5_cqe *cqe;
@@ -331,6 +382,14 @@ cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uin
 			break;
 		/* Without it the fields below could be read before the owner bit, and be old. */
 		crpc_dma_rmb();
+		if (zip && (tail & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED) {
+			if (!crpc_mlx5_cq_expand(cq)) {
+				session_refuse(dev, tail);
+				cq->ci++;
+				continue;
+			}
+			cqe_next(cq, &tail);
+		}
 		cq->ci++;
 		got += cqe_take(dev, cqe, tail, &out[got], &refill);
 	}
@@ -339,8 +398,8 @@ cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uin
 	return got;
 }
 
-uint16_t
-crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
+static inline uint16_t
+poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n, const bool zip)
 {
 	struct crpc_mlx5_dev *dev = crpc_container_of(base, struct crpc_mlx5_dev, base);
 	uint32_t start = dev->cq.ci;
@@ -352,15 +411,46 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	dev->stats.polls++;
 	if (dev->attention)
 		got = attend(dev, out, n);
-	got = cq_drain(dev, out, got, n);
+	got = cq_drain(dev, out, got, n, zip);
 	/*
 	 * A NIC in software works on our time: whenever the queue ran dry, not only when it was
 	 * empty from the start. Under load it never is, and what was posted would wait for turns.
 	 */
 	if (dev->progress != NULL && got < n && dev->progress(dev->context) != 0)
-		got = cq_drain(dev, out, got, n);
+		got = cq_drain(dev, out, got, n, zip);
 	dev->stats.empty_polls += dev->cq.ci == start;
 	return got;
+}
+
+uint16_t
+crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
+{
+	return poll(base, out, n, false);
+}
+
+uint16_t
+crpc_mlx5_poll_zip(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
+{
+	return poll(base, out, n, true);
+}
+
+/* The next unread completion of a look ahead, and on; sessions are written out on the way. */
+static struct crpc_mlx5_cqe *
+cqe_ahead(struct crpc_mlx5_cq *walk, const struct crpc_mlx5_cq *cq, uint64_t *tail)
+{
+	struct crpc_mlx5_cqe *cqe;
+
+	if (walk->ci - cq->ci > walk->mask)
+		return NULL;
+	cqe = cqe_next(walk, tail);
+	if (cqe == NULL)
+		return NULL;
+	crpc_dma_rmb();
+	if ((*tail & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED &&
+		crpc_mlx5_cq_expand(walk))
+		*tail = be64toh(crpc_load_relaxed(&cqe->tail));
+	walk->ci++;
+	return cqe;
 }
 
 void
@@ -370,10 +460,7 @@ crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 	struct crpc_mlx5_cqe *cqe;
 	uint64_t tail;
 
-	for (; walk.ci - cq->ci <= walk.mask; walk.ci++) {
-		cqe = cqe_next(&walk, &tail);
-		if (cqe == NULL)
-			break;
+	while ((cqe = cqe_ahead(&walk, cq, &tail)) != NULL) {
 		if (CRPC_MLX5_TAIL_QPN(tail) == qpn)
 			cqe->opcode_qpn = 0;
 	}
@@ -386,9 +473,7 @@ crpc_mlx5_cq_has(const struct crpc_mlx5_cq *cq, const struct crpc_mlx5_qp *qp, u
 	uint32_t opcode, at;
 	uint64_t tail;
 
-	for (; walk.ci - cq->ci <= walk.mask; walk.ci++) {
-		if (cqe_next(&walk, &tail) == NULL)
-			return false;
+	while (cqe_ahead(&walk, cq, &tail) != NULL) {
 		opcode = CRPC_MLX5_TAIL_OPCODE(tail);
 		at = CRPC_MLX5_TAIL_COUNTER(tail) & qp->sq.bb_mask;
 		if (CRPC_MLX5_TAIL_QPN(tail) == qp->qpn &&

@@ -115,7 +115,8 @@ dci_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_dci *dci,
 	dci->copy = malloc((size_t)raw.sq.wqe_cnt * CRPC_MLX5_BB);
 	if (dci->sent == NULL || dci->again == NULL || dci->again_sent == NULL || dci->copy == NULL)
 		return -ENOMEM;
-	dci->signal_every = CRPC_MLX5_DCI_SIGNAL_EVERY;
+	dci->signal_every =
+		crpc_mlx5_signal_every(dev, CRPC_MLX5_DCI_DEPTH, CRPC_MLX5_DCI_SIGNAL_EVERY);
 	rc = crpc_mlx5_dci_start(dci);
 	if (rc != 0) {
 		crpc_err("qp_create: DC initiator 0x%x on port %u: %s", qp->qpn, dev->port,
@@ -285,8 +286,7 @@ dc_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_dc *dc, const struct crp
 	dc->wqebb_max = sizes->wqebb_max;
 	dc->inline_max = sizes->inline_max;
 	sq->depth = sizes->sq_depth;
-	sq->signal_every =
-		(uint32_t)crpc_min(crpc_max(sizes->sq_depth / 4, 1), CRPC_MLX5_SIGNAL_EVERY_MAX);
+	sq->signal_every = crpc_mlx5_signal_every(dev, sizes->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
 }
 
 static void

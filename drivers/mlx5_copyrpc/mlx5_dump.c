@@ -184,6 +184,8 @@ crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *buf, size_t len)
 		return 0;
 	put(&t, "CQE %s owner %u qp 0x%x counter %u", cqe_name(opcode),
 		op_own & MLX5_CQE_OWNER_MASK, word & CRPC_MLX5_QPN_MASK, be16toh(cqe->wqe_counter));
+	if ((op_own & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED)
+		put(&t, " compressed");
 	if (opcode == MLX5_CQE_REQ || opcode == MLX5_CQE_REQ_ERR)
 		put(&t, " %s", opcode_name(word >> 24));
 	if (opcode == MLX5_CQE_RESP_WR_IMM || opcode == MLX5_CQE_RESP_SEND_IMM)

@@ -121,6 +121,33 @@ struct crpc_mlx5_cqe {
 	};
 };
 
+/**
+ * One completion of a compressed session. A session takes as many entries as it has completions:
+ *
+ *     entry  0        1                2..7      8                9..       count - 1
+ *            title    8 of these       stale     8 of these       stale
+ *            for 0    for 0 to 7                 for 8 to 15
+ *
+ * The title is a completion like others, but with format 3 and the count where its bytes would be;
+ * what is not here is the same for all. (The second array follows 7 entries behind the first, the
+ * next ones 8.)
+ */
+struct crpc_mlx5_mini_cqe {
+	union {
+		struct {
+			uint16_t wqe_counter;
+			uint8_t wqe_opcode;
+			uint8_t reserved;
+		};             /**< Of a requester. */
+		uint32_t hash; /**< Of a responder, whose counter is the title's plus its place. */
+	};
+	uint32_t byte_cnt;
+};
+
+#define CRPC_MLX5_MINI_PER_CQE (CRPC_MLX5_CQE / sizeof(struct crpc_mlx5_mini_cqe))
+/** Format of a title, in op_own. */
+#define CRPC_MLX5_CQE_COMPRESSED 0xcu
+
 /* The parts of crpc_mlx5_cqe.tail, in the CPU's byte order. */
 #define CRPC_MLX5_TAIL_QPN(tail)     ((uint32_t)((tail) >> 32) & CRPC_MLX5_QPN_MASK)
 #define CRPC_MLX5_TAIL_COUNTER(tail) ((uint32_t)((tail) >> 16) & CRPC_MLX5_WQE_CTR_MASK)
@@ -163,6 +190,7 @@ _Static_assert(CRPC_MLX5_WQEBB_MAX *CRPC_MLX5_BB / CRPC_MLX5_SEG <= CRPC_MLX5_DS
 
 _Static_assert(sizeof(struct crpc_mlx5_cqe) == CRPC_MLX5_CQE, "a completion is one line");
 _Static_assert(sizeof(struct crpc_mlx5_cqe) == sizeof(struct mlx5_cqe64), "cqe");
+_Static_assert(sizeof(struct crpc_mlx5_mini_cqe) == 8, "eight to an entry");
 CRPC_MLX5_SAME(crpc_mlx5_cqe, srqn_uidx, mlx5_cqe64, srqn_uidx);
 CRPC_MLX5_SAME(crpc_mlx5_cqe, imm, mlx5_cqe64, imm_inval_pkey);
 CRPC_MLX5_SAME(crpc_mlx5_cqe, byte_cnt, mlx5_cqe64, byte_cnt);

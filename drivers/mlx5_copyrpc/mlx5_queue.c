@@ -198,9 +198,19 @@ bf_get(struct crpc_mlx5_dev_ctl *dev, void *reg, uint32_t size)
 	}
 	if (dev->num_bfs == CRPC_MLX5_BF_MAX)
 		return NULL;
+	if (dev->blueflame == CRPC_RDMA_BLUEFLAME_NEVER)
+		size = 0;
 	dev->bf[i] = (struct crpc_mlx5_bf){.reg = reg, .size = size};
 	dev->num_bfs++;
 	return &dev->bf[i];
+}
+
+uint32_t
+crpc_mlx5_signal_every(const struct crpc_mlx5_dev_ctl *dev, uint32_t depth, uint32_t most)
+{
+	if (dev->signal_every != 0)
+		return (uint32_t)crpc_min(dev->signal_every, depth);
+	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), most);
 }
 
 int
@@ -235,8 +245,7 @@ crpc_mlx5_queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp
 	sq->dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_SND_DBR];
 	sq->qpn_shl8 = qp->ibqp->qp_num << 8;
 	sq->depth = sizes->sq_depth;
-	sq->signal_every =
-		(uint32_t)crpc_min(crpc_max(sizes->sq_depth / 4, 1), CRPC_MLX5_SIGNAL_EVERY_MAX);
+	sq->signal_every = crpc_mlx5_signal_every(dev, sizes->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
 	sq->inline_max = sizes->inline_max;
 	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_RCV_DBR];
 	qp->dp.qpn = qp->ibqp->qp_num;

@@ -74,6 +74,11 @@ open_conf_check(const struct crpc_rdma_conf *conf)
 		crpc_err("open: cq_depth %u is above %u", conf->cq_depth, CRPC_RDMA_CQ_DEPTH_MAX);
 		return -EINVAL;
 	}
+	if (conf->blueflame > CRPC_RDMA_BLUEFLAME_NEVER) {
+		crpc_err("open: blueflame %u is above %d", conf->blueflame,
+			CRPC_RDMA_BLUEFLAME_NEVER);
+		return -EINVAL;
+	}
 	if (conf->dcis > CRPC_RDMA_DCIS_MAX) {
 		crpc_err("open: %u DC initiators are above %u", conf->dcis, CRPC_RDMA_DCIS_MAX);
 		return -EINVAL;

@@ -48,6 +48,7 @@
  * are set only on success.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -70,6 +71,24 @@ struct crpc_rdma_conf {
 	/** DC initiators that the device's DC queue pairs share; default 4, at most
 	 *  CRPC_RDMA_DCIS_MAX. Made with the first such queue pair. */
 	uint32_t dcis;
+	/** Sends of one queue between two completions that the driver asks for by itself, at most;
+	 *  never more than its depth. Default: a quarter of the depth, at most 64. Fewer
+	 *  completions cost less, but a queue's room comes back in larger pieces. */
+	uint32_t signal_every;
+	uint8_t blueflame; /**< enum crpc_rdma_blueflame. */
+	/** Let the device put several completions of one queue pair into one entry, if it can; see
+	 *  info.cqe_compression. It saves PCIe bandwidth, and costs instructions. */
+	bool cqe_compression;
+};
+
+/** What goes through a device's doorbell register. */
+enum crpc_rdma_blueflame {
+	/** The whole WQE, if a post rings for one alone and it has up to four blocks: the device
+	 *  need not fetch it. The default. */
+	CRPC_RDMA_BLUEFLAME_ONE,
+	/** Never a WQE: the register is written with 8 bytes. For comparison, and for machines
+	 *  where writes that are combined are slow. */
+	CRPC_RDMA_BLUEFLAME_NEVER,
 };
 
 /** What an open device is. */
@@ -84,6 +103,7 @@ struct crpc_rdma_info {
 	uint8_t link_layer;   /**< 1 InfiniBand, 2 Ethernet, as in verbs. */
 	uint16_t lid;
 	uint32_t mtu;         /**< Active path MTU, bytes. */
+	bool cqe_compression; /**< Asked for by conf, and on. */
 };
 
 /** A registered region. Filled by crpc_rdma_mr_reg(). */

@@ -359,6 +359,52 @@ counters_are_exact(void **state)
 	pair_close(e);
 }
 
+/* BlueFlame and signals as the device was configured. Compression may be asked for anywhere: where
+ * the device has none it stays off. */
+static void
+configuration_is_followed(void **state)
+{
+	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"),
+		.gid_index = -1,
+		.signal_every = 4,
+		.blueflame = CRPC_RDMA_BLUEFLAME_NEVER,
+		.cqe_compression = true};
+	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 64, .inline_max = 32};
+	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_INLINE};
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	uint32_t i, arrived = 0;
+	struct crpc_rdma_stats s;
+	struct crpc_rdma_info info;
+	struct crpc_rdma_cqe cqe;
+	struct end e[2];
+
+	end_open(&e[1], &conf);
+	memset(&e[0], 0, sizeof(e[0]));
+	e[0].dev = crpc_rdma_open(&dev_conf);
+	assert_non_null(e[0].dev);
+	e[0].qp = qp_new(e[0].dev, &conf);
+	assert_non_null(e[0].qp);
+	connect_qps(e[0].qp, e[1].qp);
+	crpc_rdma_info_get(e[1].dev, &info);
+	assert_false(info.cqe_compression); /* Not asked for. */
+	for (i = 0; i < 40; i++) {
+		wr.imm = i;
+		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
+	}
+	do {
+		assert_int_equal(crpc_rdma_poll(e[0].dev, &cqe, 1), 0);
+		if (crpc_rdma_poll(e[1].dev, &cqe, 1) != 0)
+			assert_int_equal(cqe.imm, arrived++);
+		crpc_rdma_stats_get(e[0].dev, &s);
+		assert_true(crpc_clock_ns() < until);
+	} while (arrived != 40 || s.send_cqes != 10);
+	assert_int_equal(s.doorbells, 40);
+	assert_int_equal(s.blueflame, 0);
+	end_close(&e[1]);
+	crpc_rdma_qp_free(e[0].qp);
+	crpc_rdma_close(e[0].dev);
+}
+
 /* Posts one write that the peer must refuse; returns the status of the error. */
 static int
 refused_write(struct end e[2], uint64_t raddr, uint32_t rkey, uint32_t len)
@@ -696,6 +742,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(send_queue_full_gives_short_counts_and_recovers),
 		cmocka_unit_test(srq_consumer_index_never_advanced),
 		cmocka_unit_test(counters_are_exact),
+		cmocka_unit_test(configuration_is_followed),
 		cmocka_unit_test(remote_access_error_is_told),
 		cmocka_unit_test(local_key_error_is_told),
 		cmocka_unit_test(freed_peer_gives_an_error_for_each_send),

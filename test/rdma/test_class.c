@@ -208,6 +208,8 @@ open_checks_arguments(void **state)
 		{.device = ""},
 		{.device = "a0", .gid_index = -2},
 		{.device = "a0", .cq_depth = CRPC_RDMA_CQ_DEPTH_MAX + 1},
+		{.device = "a0", .dcis = CRPC_RDMA_DCIS_MAX + 1},
+		{.device = "a0", .blueflame = 2},
 	};
 	size_t i;
 
