@@ -300,6 +300,14 @@ err_table:
 	return rc;
 }
 
+static void
+objects_fini(struct crpc_mlx5_dev_ctl *dev)
+{
+	ibv_destroy_cq(dev->cq);
+	ibv_dealloc_pd(dev->pd);
+	free(dev->dp.table.slot);
+}
+
 static struct crpc_rdma *
 dev_open(const struct crpc_rdma_conf *conf)
 {
@@ -327,8 +335,13 @@ dev_open(const struct crpc_rdma_conf *conf)
 	/* ISO C has no conversion from an object pointer to a function pointer; POSIX dlsym()
 	 * does. */
 	*(void **)&dev->dp.progress = dlsym(RTLD_DEFAULT, PROGRESS_SYMBOL);
+	rc = crpc_mlx5_tel_open(dev);
+	if (rc != 0)
+		goto err_objects;
 	return &dev->dp.base;
 
+err_objects:
+	objects_fini(dev);
 err_free:
 	free(dev);
 err_context:
@@ -360,10 +373,9 @@ dev_close(struct crpc_rdma *base)
 	}
 	for (i = 0; i < dev->dp.num_dcis; i++)
 		crpc_mlx5_dci_free(dev->dp.dci[i]);
-	ibv_destroy_cq(dev->cq);
-	ibv_dealloc_pd(dev->pd);
+	crpc_mlx5_tel_close(dev);
+	objects_fini(dev);
 	ibv_close_device(context);
-	free(dev->dp.table.slot);
 	free(dev);
 }
 

@@ -178,7 +178,9 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_table table;
 	struct crpc_mlx5_qp *faults; /**< QPs whose error has no CQE. */
 	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
-	bool attention;              /**< One of these two is not empty. */
+	/** Not 0: one of these two is not empty, or telemetry asks. That is another thread's. */
+	_Atomic uint32_t attention;
+	struct crpc_mlx5_tel *tel;
 	uint32_t num_dcis;
 	struct crpc_mlx5_dci *dci[CRPC_RDMA_DCIS_MAX];
 	crpc_mlx5_progress progress; /**< NULL on a real card. */
@@ -458,8 +460,19 @@ int crpc_mlx5_addr_decode(
  *  ring of an initiator, whose writes have an address vector. */
 size_t crpc_mlx5_wqe_text(
 	const void *ring, uint32_t bb_count, uint32_t idx, bool dc, char *text, size_t len);
+/** What a queue pair is, and its state, as words. */
+const char *crpc_mlx5_kind_name(const struct crpc_mlx5_qp *qp);
+const char *crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp);
+/** The newest send WQE of a queue pair; an empty text if there is none. */
+size_t crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len);
 /** The state of the completion queue and of every queue pair, with its newest WQE. */
 void crpc_mlx5_dump(const struct crpc_rdma *dev, FILE *out);
 size_t crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *text, size_t len);
+
+/* mlx5_tel.c: the device's place among the commands of telemetry. */
+int crpc_mlx5_tel_open(struct crpc_mlx5_dev_ctl *dev);
+void crpc_mlx5_tel_close(struct crpc_mlx5_dev_ctl *dev);
+/** The owner's part, at a poll. */
+void crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dev);
 
 #endif

@@ -214,7 +214,7 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc
 	if (ud->held++ == 0) {
 		ud->next_held = dev->held;
 		dev->held = ud;
-		dev->attention = true;
+		crpc_store_relaxed(&dev->attention, 1);
 	}
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_DGRAM,
@@ -253,9 +253,14 @@ attend(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 {
 	uint16_t got;
 
+	/* Acquire: pairs with the question's R2. First, as what comes later must stay. */
+	crpc_exchange_acq_rel(&dev->attention, 0);
 	held_return(dev);
 	got = crpc_mlx5_faults_take(dev, out, n);
-	dev->attention = dev->faults != NULL;
+	if (dev->faults != NULL)
+		crpc_store_relaxed(&dev->attention, 1);
+	if (dev->tel != NULL)
+		crpc_mlx5_tel_answer(dev);
 	return got;
 }
 
@@ -409,7 +414,7 @@ poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n, const bool z
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
 	dev->stats.polls++;
-	if (dev->attention)
+	if (crpc_load_relaxed(&dev->attention) != 0)
 		got = attend(dev, out, n);
 	got = cq_drain(dev, out, got, n, zip);
 	/*

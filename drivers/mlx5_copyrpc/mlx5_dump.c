@@ -198,15 +198,47 @@ crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *buf, size_t len)
 	return t.used;
 }
 
-static const char *const states[] = {"idle", "ready", "error", "ready"};
+const char *
+crpc_mlx5_kind_name(const struct crpc_mlx5_qp *qp)
+{
+	static const char *const names[] = {"RC", "UD", "DC", "DC initiator"};
+
+	return names[qp->kind];
+}
+
+const char *
+crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp)
+{
+	static const char *const names[] = {"idle", "ready", "error", "ready"};
+
+	return names[qp->state];
+}
+
+size_t
+crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len)
+{
+	const struct crpc_mlx5_dci *dci = (const struct crpc_mlx5_dci *)(const void *)qp;
+	const struct crpc_mlx5_sq *sq = &qp->sq;
+	bool dc = qp->kind == CRPC_MLX5_DCI;
+	uint32_t i, at;
+
+	text[0] = '\0';
+	/* It starts at most CRPC_MLX5_WQEBB_MAX blocks back. */
+	for (i = 1; i <= CRPC_MLX5_WQEBB_MAX && sq->pi != 0; i++) {
+		at = (sq->pi - i) & sq->bb_mask;
+		if (dc ? sq->pi - i == dci->newest : sq->sent[at].seq == sq->posted - 1)
+			return crpc_mlx5_wqe_text(sq->buf, sq->bb_mask + 1, at, dc, text, len);
+	}
+	return 0;
+}
 
 static void
-newest_dump(const struct crpc_mlx5_sq *sq, uint32_t at, bool dc, FILE *out)
+newest_dump(const struct crpc_mlx5_qp *qp, FILE *out)
 {
 	char text[256];
 
-	crpc_mlx5_wqe_text(sq->buf, sq->bb_mask + 1, at & sq->bb_mask, dc, text, sizeof(text));
-	fprintf(out, "  newest: %s\n", text);
+	if (crpc_mlx5_newest_text(qp, text, sizeof(text)) != 0)
+		fprintf(out, "  newest: %s\n", text);
 }
 
 /* An initiator: how far it is, and for whom. */
@@ -218,10 +250,9 @@ dci_dump(const struct crpc_mlx5_dci *dci, FILE *out)
 	fprintf(out,
 		"DC initiator 0x%x: %s; blocks from %u to %u of %u outstanding, %u since a "
 		"signal, %u signals, %u resets\n",
-		dci->qp.dp.qpn, states[dci->qp.dp.state], dci->ci, sq->pi, sq->bb_mask + 1,
+		dci->qp.dp.qpn, crpc_mlx5_state_name(&dci->qp.dp), dci->ci, sq->pi, sq->bb_mask + 1,
 		dci->unsignalled, dci->signals, dci->resets);
-	if (sq->pi != 0)
-		newest_dump(sq, dci->newest, true, out);
+	newest_dump(&dci->qp.dp, out);
 }
 
 /* Where what is particular to a kind lies. */
@@ -246,25 +277,17 @@ kind_dump(const struct crpc_mlx5_qp *qp, FILE *out)
 static void
 qp_dump(const struct crpc_mlx5_qp *qp, FILE *out)
 {
-	static const char *const kinds[] = {"RC", "UD", "DC"};
 	const struct crpc_mlx5_sq *sq = &qp->sq;
-	uint32_t i, at;
 
 	fprintf(out,
 		"qp 0x%x (id %u) %s: %s; send: posted %u, retired %u, reported %u of depth %u, "
 		"blocks to %u of %u, %u since a signal; receive: handed out %u\n",
-		qp->qpn, qp->base.id, kinds[qp->kind], states[qp->state], sq->posted, sq->retired,
-		sq->reported, sq->depth, sq->pi, sq->bb_mask + 1, sq->unsignalled, qp->rq.posted);
+		qp->qpn, qp->base.id, crpc_mlx5_kind_name(qp), crpc_mlx5_state_name(qp), sq->posted,
+		sq->retired, sq->reported, sq->depth, sq->pi, sq->bb_mask + 1, sq->unsignalled,
+		qp->rq.posted);
 	if (qp->kind != CRPC_MLX5_RC)
 		kind_dump(qp, out);
-	/* the newest one starts at most CRPC_MLX5_WQEBB_MAX blocks back */
-	for (i = 1; i <= CRPC_MLX5_WQEBB_MAX && sq->pi != 0; i++) {
-		at = (sq->pi - i) & sq->bb_mask;
-		if (sq->sent[at].seq == sq->posted - 1) {
-			newest_dump(sq, at, false, out);
-			return;
-		}
-	}
+	newest_dump(qp, out);
 }
 
 void

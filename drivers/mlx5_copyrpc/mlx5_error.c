@@ -70,7 +70,7 @@ crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const ch
 	qp->fault_wr_id = wr_id;
 	qp->next_fault = dev->faults;
 	dev->faults = qp;
-	dev->attention = true;
+	crpc_store_relaxed(&dev->attention, 1);
 }
 
 crpc_noinline uint16_t
