@@ -226,6 +226,7 @@ cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth, bool compressed)
 	struct mlx5dv_cq raw = {0};
 	struct mlx5dv_obj obj = {.cq = {.out = &raw}};
 	struct ibv_cq_ex *ex;
+	uint32_t i;
 
 	dev->compressed = compressed && can_compress(dev->dp.context);
 	if (dev->compressed) {
@@ -255,6 +256,9 @@ cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth, bool compressed)
 		return -EINVAL;
 	}
 	cq->buf = raw.buf;
+	/* The first lap's owner is 0: what the device has not written yet must not have it. */
+	for (i = 0; i < raw.cqe_cnt; i++)
+		cq->buf[i].op_own |= MLX5_CQE_OWNER_MASK;
 	cq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[0];
 	cq->mask = raw.cqe_cnt - 1;
 	dev->cq_depth = depth;

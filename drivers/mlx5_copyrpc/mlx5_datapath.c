@@ -303,7 +303,7 @@ refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
 }
 
 /* The next completion if the device has written it: its owner bit tells the lap, see PRM "CQE
- * Ownership". An entry never written has the opcode INVALID. */
+ * Ownership". An entry never written has that of the lap before, by cq_init(). */
 static inline struct crpc_mlx5_cqe *
 cqe_next(const struct crpc_mlx5_cq *cq, uint64_t *tail)
 {
@@ -312,8 +312,7 @@ cqe_next(const struct crpc_mlx5_cq *cq, uint64_t *tail)
 	/* Acquire: pairs with the device's store of the entry's last bytes, a release where the
 	 * device is a program. */
 	*tail = be64toh(crpc_load_acquire(&cqe->tail));
-	if (CRPC_MLX5_TAIL_OWNER(*tail) != !!(cq->ci & (cq->mask + 1)) ||
-		CRPC_MLX5_TAIL_OPCODE(*tail) == MLX5_CQE_INVALID)
+	if (CRPC_MLX5_TAIL_OWNER(*tail) != !!(cq->ci & (cq->mask + 1)))
 		return NULL;
 	return cqe;
 }
@@ -368,9 +367,9 @@ crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq)
 	return true;
 }
 
-static inline uint16_t
-cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n,
-	const bool zip)
+/* Made twice, so that who has no compression does not look for it. */
+crpc_inline uint16_t
+drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n, bool zip)
 {
 	struct crpc_mlx5_cq *cq = &dev->cq;
 	const struct crpc_mlx5_cqe *cqe;
@@ -403,8 +402,21 @@ cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uin
 	return got;
 }
 
-static inline uint16_t
-poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n, const bool zip)
+static uint16_t
+cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
+{
+	return drain(dev, out, got, n, false);
+}
+
+static uint16_t
+cq_drain_zip(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
+{
+	return drain(dev, out, got, n, true);
+}
+
+crpc_inline uint16_t
+poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n,
+	uint16_t (*const take)(struct crpc_mlx5_dev *, struct crpc_rdma_cqe *, uint16_t, uint16_t))
 {
 	struct crpc_mlx5_dev *dev = crpc_container_of(base, struct crpc_mlx5_dev, base);
 	uint32_t start = dev->cq.ci;
@@ -416,13 +428,13 @@ poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n, const bool z
 	dev->stats.polls++;
 	if (crpc_load_relaxed(&dev->attention) != 0)
 		got = attend(dev, out, n);
-	got = cq_drain(dev, out, got, n, zip);
+	got = take(dev, out, got, n);
 	/*
 	 * A NIC in software works on our time: whenever the queue ran dry, not only when it was
 	 * empty from the start. Under load it never is, and what was posted would wait for turns.
 	 */
 	if (dev->progress != NULL && got < n && dev->progress(dev->context) != 0)
-		got = cq_drain(dev, out, got, n, zip);
+		got = take(dev, out, got, n);
 	dev->stats.empty_polls += dev->cq.ci == start;
 	return got;
 }
@@ -430,13 +442,13 @@ poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n, const bool z
 uint16_t
 crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 {
-	return poll(base, out, n, false);
+	return poll(base, out, n, cq_drain);
 }
 
 uint16_t
 crpc_mlx5_poll_zip(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 {
-	return poll(base, out, n, true);
+	return poll(base, out, n, cq_drain_zip);
 }
 
 /* The next unread completion of a look ahead, and on; sessions are written out on the way. */
