@@ -91,6 +91,21 @@
 #define CRPC_COPYRPC_RING_MIN 4096
 #define CRPC_COPYRPC_RING_MAX (1u << 30)
 
+/* ---- lib/udrpc ---- */
+
+/** Sessions of one context. */
+#define CRPC_UDRPC_EPS_MAX (1u << 15)
+/** Calls that one session may have open. */
+#define CRPC_UDRPC_SLOTS_MAX 256
+/** Packets that one session may have unanswered. */
+#define CRPC_UDRPC_CREDITS_MAX 256
+/** Bytes of the largest request or reply. */
+#define CRPC_UDRPC_MSG_MAX (8u << 20)
+/** Bytes of the smallest datagram that a session may be limited to. */
+#define CRPC_UDRPC_PKT_MIN 256
+/** Bytes of a session's address as ranks exchange it. */
+#define CRPC_UDRPC_ADDR_LEN 128
+
 /* ---- lib/tensor, lib/tensor_rpc ---- */
 
 /** Dimensions of an array. */
@@ -111,5 +126,7 @@ _Static_assert(2 * CRPC_FLUX_WINDOW_MAX <= CRPC_SPSC_DEPTH_MAX, "a ring holds tw
 _Static_assert((CRPC_COPYRPC_RING_MIN & (CRPC_COPYRPC_RING_MIN - 1)) == 0, "a power of two");
 _Static_assert((CRPC_COPYRPC_RING_MAX & (CRPC_COPYRPC_RING_MAX - 1)) == 0, "a power of two");
 _Static_assert(CRPC_COPYRPC_ADDR_LEN > CRPC_RDMA_ADDR_LEN, "an endpoint's address holds a QP's");
+_Static_assert(CRPC_UDRPC_ADDR_LEN > CRPC_RDMA_ADDR_LEN, "a session's address holds a queue's");
+_Static_assert(CRPC_UDRPC_MSG_MAX / (CRPC_UDRPC_PKT_MIN - 28) < 65535, "pieces have 16 bits");
 
 #endif

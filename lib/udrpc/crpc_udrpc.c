@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The context: sizes checked once, all memory made and registered, counters.
+ */
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "udrpc_pvt.h"
+
+/*
+ * Datagrams up to this go inline: a WQE of four 64-byte blocks (control 16, address 48, inline head
+ * 4), which is also what fits one BlueFlame register. Longer ones are cheaper fetched by DMA.
+ */
+#define INLINE_MAX 188u
+/* How often free() polls for what is still to be sent. */
+#define DRAIN_POLLS 10000
+#define RTO_BUCKETS  256u
+#define PACE_BUCKETS 1024u
+#define PACE_TICK_NS 1024u
+#define PAGE         4096u
+
+#define DEFAULT(field, value)                                                                      \
+	do {                                                                                       \
+		if ((field) == 0)                                                                  \
+			(field) = (value);                                                         \
+	} while (0)
+
+/* One line for whatever size is out of range. */
+static int
+range_check(const char *name, uint64_t value, uint64_t min, uint64_t max)
+{
+	if (value >= min && value <= max)
+		return 0;
+	crpc_err("conf.%s: expected %llu to %llu, found %llu", name, (unsigned long long)min,
+		(unsigned long long)max, (unsigned long long)value);
+	return -EINVAL;
+}
+
+/* Put the defaults in, then check each size. */
+static int
+conf_complete(struct crpc_udrpc_conf *conf, const struct crpc_rdma_info *info)
+{
+	DEFAULT(conf->max_eps, 16);
+	DEFAULT(conf->slots, 8);
+	DEFAULT(conf->credits, 32);
+	DEFAULT(conf->max_msg, 16u << 10);
+	DEFAULT(conf->pkt_max, info->mtu);
+	DEFAULT(conf->sq_depth, 256);
+	DEFAULT(conf->retries, 100);
+	DEFAULT(conf->rto_ns, 5000000);
+	DEFAULT(conf->timeout_ns, 1000000000);
+	DEFAULT(conf->link_bytes_per_s, UINT64_C(12500000000));
+	DEFAULT(conf->t_low_ns, 50000);
+	DEFAULT(conf->t_high_ns, 1000000);
+	if (range_check("max_eps", conf->max_eps, 1, CRPC_UDRPC_EPS_MAX) ||
+		range_check("slots", conf->slots, 1, CRPC_UDRPC_SLOTS_MAX) ||
+		range_check("credits", conf->credits, 1, CRPC_UDRPC_CREDITS_MAX))
+		return -EINVAL;
+	DEFAULT(conf->rq_depth,
+		(uint32_t)crpc_max(512,
+			crpc_min(2048,
+				crpc_pow2_ceil(2ull * conf->credits * conf->max_eps))));
+	if (range_check("max_msg", conf->max_msg, 1, CRPC_UDRPC_MSG_MAX) ||
+		range_check("pkt_max", conf->pkt_max, CRPC_UDRPC_PKT_MIN, info->mtu) ||
+		range_check("sq_depth", conf->sq_depth, 8, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		range_check("rq_depth", conf->rq_depth, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		range_check("t_high_ns", conf->t_high_ns, conf->t_low_ns, UINT64_MAX))
+		return -EINVAL;
+	return 0;
+}
+
+/* Bytes of one message buffer. */
+static uint64_t
+buf_size(const struct crpc_udrpc_conf *conf)
+{
+	return crpc_align_up(conf->max_msg, CRPC_CACHE_LINE);
+}
+
+/* Deal the memory out: each slot of each endpoint has two buffers to send from and two to fill. */
+static void
+slots_init(struct crpc_udrpc *ctx)
+{
+	uint64_t size = buf_size(&ctx->conf), i;
+	uint32_t slots = ctx->conf.slots;
+	struct udrpc_serve *s;
+	struct udrpc_call *c;
+
+	for (i = 0; i < (uint64_t)ctx->conf.max_eps * slots; i++) {
+		c = &ctx->calls[i];
+		c->index = (uint16_t)(i % slots);
+		c->req_buf = ctx->tx_mem + 2 * i * size;
+		c->resp_buf = ctx->rx_mem + 2 * i * size;
+		c->sent_ns = ctx->sent_ns + i * (ctx->credit_mask + 1);
+		s = &ctx->serves[i];
+		s->index = c->index;
+		s->resp_buf = c->req_buf + size;
+		s->req_buf = c->resp_buf + size;
+		s->ep = &ctx->eps[i / slots];
+	}
+	for (i = 0; i < ctx->conf.max_eps; i++) {
+		ctx->eps[i].ctx = ctx;
+		ctx->eps[i].id = (uint32_t)i;
+		ctx->eps[i].calls = ctx->calls + i * slots;
+		ctx->eps[i].serves = ctx->serves + i * slots;
+	}
+}
+
+static void
+memory_free(struct crpc_udrpc *ctx)
+{
+	crpc_rdma_mr_dereg(ctx->dev, &ctx->mr);
+	free(ctx->heads);
+	free(ctx->rx_mem);
+	free(ctx->calls);
+	free(ctx->serves);
+	free(ctx->sent_ns);
+	free(ctx->eps);
+}
+
+/* All memory of all endpoints. What is sent, with the heads in front, is one region. */
+static int
+memory_init(struct crpc_udrpc *ctx)
+{
+	const struct crpc_udrpc_conf *conf = &ctx->conf;
+	uint64_t heads = crpc_pow2_ceil(conf->sq_depth + TX_MAX), n, len;
+	void *p;
+
+	n = (uint64_t)conf->max_eps * conf->slots;
+	ctx->head_mask = (uint32_t)heads - 1;
+	ctx->credit_mask = (uint32_t)crpc_pow2_ceil(conf->credits) - 1;
+	len = crpc_align_up(heads * TX_HEAD, PAGE) + 2 * n * buf_size(conf);
+	if (posix_memalign(&p, PAGE, len) != 0)
+		return -ENOMEM;
+	ctx->heads = p;
+	ctx->tx_mem = ctx->heads + crpc_align_up(heads * TX_HEAD, PAGE);
+	if (posix_memalign(&p, PAGE, 2 * n * buf_size(conf)) != 0)
+		goto err;
+	ctx->rx_mem = p;
+	ctx->calls = calloc(n, sizeof(*ctx->calls));
+	ctx->serves = calloc(n, sizeof(*ctx->serves));
+	ctx->sent_ns = calloc(n * (ctx->credit_mask + 1), sizeof(*ctx->sent_ns));
+	ctx->eps = calloc(conf->max_eps, sizeof(*ctx->eps));
+	if (ctx->calls == NULL || ctx->serves == NULL || ctx->sent_ns == NULL || ctx->eps == NULL)
+		goto err;
+	if (crpc_rdma_mr_reg(ctx->dev, ctx->heads, len, &ctx->mr) != 0)
+		goto err;
+	ctx->lkey = ctx->mr.lkey;
+	slots_init(ctx);
+	return 0;
+err:
+	memory_free(ctx);
+	return -ENOMEM;
+}
+
+/* Everything of the context that does not need memory of its own. */
+static void
+state_init(struct crpc_udrpc *ctx, const struct crpc_rdma_info *info)
+{
+	const struct crpc_udrpc_conf *conf = &ctx->conf;
+
+	ctx->inline_max = (uint32_t)crpc_min(info->inline_max, INLINE_MAX);
+	ctx->signal_every = conf->sq_depth / 4;
+	ctx->tx_tail = &ctx->tx_list;
+	ctx->ready_tail = &ctx->ready;
+	ctx->next_token = 1;
+	ctx->timely = (struct timely_conf){.link = (double)conf->link_bytes_per_s,
+		.t_low_ns = conf->t_low_ns,
+		.t_high_ns = conf->t_high_ns};
+	ctx->rng = conf->seed;
+	/* without it a token still names a life, but a process that starts again repeats them */
+	if (conf->seed == 0 && getrandom(&ctx->rng, sizeof(ctx->rng), 0) < 0)
+		ctx->rng = (uintptr_t)ctx;
+}
+
+static int
+parts_init(struct crpc_udrpc *ctx)
+{
+	const struct crpc_udrpc_conf *conf = &ctx->conf;
+	struct crpc_rdma_ud_conf ud = {.sq_depth = conf->sq_depth,
+		.rq_depth = conf->rq_depth,
+		.inline_max = ctx->inline_max};
+	int rc = -ENOMEM;
+
+	if (memory_init(ctx) != 0)
+		return -ENOMEM;
+	if (__crpc_udrpc_wheel_init(&ctx->rto_wheel, crpc_max(1, conf->rto_ns / 8), RTO_BUCKETS))
+		goto err_memory;
+	if (__crpc_udrpc_wheel_init(&ctx->pace_wheel, PACE_TICK_NS, PACE_BUCKETS) != 0)
+		goto err_rto;
+	ctx->ud = crpc_rdma_ud_create(ctx->dev, &ud);
+	if (ctx->ud == NULL) {
+		rc = -errno;
+		goto err_pace;
+	}
+	rc = __crpc_udrpc_tel_open(ctx);
+	if (rc != 0)
+		goto err_ud;
+	return 0;
+err_ud:
+	crpc_rdma_ud_free(ctx->ud);
+err_pace:
+	__crpc_udrpc_wheel_fini(&ctx->pace_wheel);
+err_rto:
+	__crpc_udrpc_wheel_fini(&ctx->rto_wheel);
+err_memory:
+	memory_free(ctx);
+	return rc;
+}
+
+struct crpc_udrpc *
+crpc_udrpc_create(const struct crpc_udrpc_conf *conf)
+{
+	struct crpc_rdma_info info;
+	struct crpc_udrpc *ctx;
+	int rc;
+
+	if (conf == NULL || conf->dev == NULL) {
+		crpc_err("conf.dev: expected an open device, found NULL");
+		errno = EINVAL;
+		return NULL;
+	}
+	ctx = calloc(1, sizeof(*ctx));
+	if (ctx == NULL)
+		return NULL;
+	ctx->conf = *conf;
+	ctx->dev = conf->dev;
+	crpc_rdma_info_get(ctx->dev, &info);
+	rc = conf_complete(&ctx->conf, &info);
+	if (rc == 0) {
+		state_init(ctx, &info);
+		rc = parts_init(ctx);
+	}
+	if (rc == 0)
+		return ctx;
+	free(ctx);
+	errno = -rc;
+	return NULL;
+}
+
+/* Wait, within bounds, until the send queue is empty: goodbyes are in it. */
+static void
+drain(struct crpc_udrpc *ctx)
+{
+	uint32_t turn;
+	uint16_t n, i;
+
+	for (turn = 0; turn < DRAIN_POLLS && ctx->err == 0 && ctx->retired != ctx->put; turn++) {
+		__crpc_udrpc_tx_post(ctx);
+		n = crpc_rdma_poll(ctx->dev, ctx->cqe, CRPC_BURST_MAX);
+		for (i = 0; i < n; i++) {
+			if (ctx->cqe[i].type == CRPC_RDMA_CQE_SEND)
+				ctx->retired += ctx->cqe[i].wrs;
+			else if (ctx->cqe[i].type == CRPC_RDMA_CQE_ERROR)
+				ctx->err = ctx->cqe[i].status;
+		}
+	}
+}
+
+void
+crpc_udrpc_free(struct crpc_udrpc *ctx)
+{
+	uint32_t i;
+
+	if (ctx == NULL)
+		return;
+	__crpc_udrpc_tel_close(ctx);
+	for (i = 0; i < ctx->conf.max_eps; i++) {
+		if (ctx->eps[i].live)
+			crpc_udrpc_ep_free(&ctx->eps[i]);
+	}
+	drain(ctx);
+	for (i = 0; i < ctx->conf.max_eps; i++)
+		crpc_rdma_ah_free(ctx->eps[i].ah);
+	crpc_rdma_ud_free(ctx->ud);
+	__crpc_udrpc_wheel_fini(&ctx->pace_wheel);
+	__crpc_udrpc_wheel_fini(&ctx->rto_wheel);
+	memory_free(ctx);
+	free(ctx);
+}
+
+const struct crpc_udrpc_stats *
+crpc_udrpc_stats(const struct crpc_udrpc *ctx)
+{
+	return &ctx->stats;
+}
+
+void
+crpc_udrpc_stats_reset(struct crpc_udrpc *ctx)
+{
+	memset(&ctx->stats, 0, sizeof(ctx->stats));
+}
+
+#ifdef CRPC_DEBUG
+/* The address of a thread-local object is a name of the thread that costs no system call. */
+static _Thread_local char thread_mark;
+
+void
+__crpc_udrpc_owner_check(struct crpc_udrpc *ctx)
+{
+	if (ctx->owner == NULL)
+		ctx->owner = &thread_mark;
+	if (ctx->owner != &thread_mark) {
+		crpc_err("context %p: used by a second thread; a context belongs to one lcore",
+			(void *)ctx);
+		__builtin_trap();
+	}
+}
+#endif

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_UDRPC_H
+#define CRPC_UDRPC_H
+
+/**
+ * @file
+ * RPC between nodes over datagrams that may be lost, doubled and reordered: the protocol that users
+ * know from eRPC, as a baseline beside lib/copyrpc, with the same verbs.
+ *
+ *     client                                             server
+ *     call()    slot of the session --- REQ 0 ------>    poll() puts the pieces together
+ *                                   <-- CR 0 --------
+ *                                   --- REQ 1 ------>    recv() -> work -> reply()
+ *     poll() -> done[]              <-- RESP 0 ------
+ *                                   --- RFR 1 ------>    only for a reply of several packets
+ *                                   <-- RESP 1 ------
+ *
+ * The client drives: the server sends a packet only in answer to one, and keeps no timer. A session
+ * has a fixed number of slots, each with one call at a time, and credits: packets that may be
+ * unanswered. An answer returns its packet's credit: a credit return (CR) or a piece of the
+ * response, whose pieces but the first are asked for (RFR). What is not answered within rto_ns is
+ * sent again, with all behind it (go back n). A server executes a request at most once: its number
+ * is that of its slot's last request plus one, or it is a repetition, which is answered from what
+ * is kept.
+ *
+ * Every endpoint is both client and server: each side may call the other. One datagram queue serves
+ * all endpoints of a context. The bytes on the wire are in doc/protocol/udrpc_wire.md.
+ *
+ * Order of calls:
+ *
+ *     ctx = crpc_udrpc_create(&conf)
+ *     ep = crpc_udrpc_ep_create(ctx, peer_number)
+ *     crpc_udrpc_ep_addr(ep, addr)     ---- exchanged by the application ---->  peer
+ *     crpc_udrpc_ep_connect(ep, peer_addr)
+ *     every turn of the loop:
+ *             now = crpc_clock_ns()                        once per turn
+ *             n = crpc_udrpc_poll(ctx, now, done, 64)      completions; also drives the NIC
+ *             m = crpc_udrpc_recv(ctx, req, 64)            requests
+ *             crpc_udrpc_reply(ctx, now, token, buf, len)  now or in a later turn, in any order
+ *             crpc_udrpc_call(ep, now, buf, len, resp_max, cookie)
+ *             crpc_udrpc_flush(ctx, now)                   end of turn: one doorbell for all
+ *
+ * Both ends must call poll() all the time, also when they wait for nothing: the server's answers
+ * and the client's timers are there. What flush() is not called for goes with the next poll().
+ *
+ * Ownership: buf is free again when call() or reply() returns. A request's data stays readable
+ * until its reply(), release() or reject(), a completion's until the next poll().
+ *
+ * Congestion: TIMELY per session from the round trips of its packets, and a timing wheel that holds
+ * packets back to keep the rate; both are passed by while a session is not congested.
+ *
+ * Failure: a peer from which nothing comes in answer to `retries` repetitions is given up; the
+ * session's calls end with -ETIMEDOUT. crpc_udrpc_ep_shutdown() and _ep_free() tell the peer, whose
+ * calls then end with -ECONNRESET; if that packet is lost it notices by itself. A session does not
+ * come back: make another. Packets of an earlier life have another token and are dropped.
+ *
+ * Threads: a context, its endpoints and its device belong to one thread (lcore). With
+ * -Ddebug_checks=true this is checked. Time comes in as nanoseconds of any monotonic clock.
+ *
+ * Nothing here allocates or makes a system call but create and free of a context and the log lines
+ * of errors; the memory of all endpoints is made and registered with the context.
+ *
+ * A program with an EAL also has telemetry: /crpc/udrpc/list, stats, latency, endpoints, endpoint.
+ * The handlers ask, and poll() answers, so they need a context that is polled.
+ *
+ * Sources: A. Kalia, M. Kaminsky, D. Andersen, Datacenter RPCs can be General and Fast, NSDI 2019;
+ * R. Mittal et al., TIMELY, SIGCOMM 2015; A. Saeed et al., Carousel, SIGCOMM 2017.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "crpc_hist.h"
+#include "crpc_rdma.h"
+#include "crpc_rpc.h"
+
+struct crpc_udrpc;    /**< A context: one device, one datagram queue, its endpoints. */
+struct crpc_udrpc_ep; /**< One session with one peer. */
+
+/** How to make a context. Zero fields take the default. */
+struct crpc_udrpc_conf {
+	struct crpc_rdma *dev; /**< The device, for this context alone; it must outlive it. */
+	/** Endpoints at most; default 16, at most CRPC_UDRPC_EPS_MAX. */
+	uint32_t max_eps;
+	/**
+	 * Calls open per endpoint; default 8, at most CRPC_UDRPC_SLOTS_MAX. The smaller one of both
+	 * ends counts.
+	 */
+	uint32_t slots;
+	/** Packets per endpoint that may be unanswered; default 32, at most
+	 *  CRPC_UDRPC_CREDITS_MAX. */
+	uint32_t credits;
+	/** Bytes of the largest request or reply; default 16 KiB, at most CRPC_UDRPC_MSG_MAX; the
+	 *  smaller one of both ends counts. A context takes max_eps * slots * 4 times that much
+	 *  memory, half of it registered. */
+	uint32_t max_msg;
+	/** Bytes of the largest datagram; default and at most the device's MTU, at least
+	 *  CRPC_UDRPC_PKT_MIN; the smaller one of both ends counts. */
+	uint32_t pkt_max;
+	uint32_t sq_depth; /**< Datagrams to be sent at most; default 256, at least 8. */
+	/**
+	 * Receive buffers; default 2 * credits * max_eps, within 512 and 2048. With less than all
+	 * peers' credits and our own together, a burst can lose packets, which then are repeated.
+	 */
+	uint32_t rq_depth;
+	uint32_t retries;  /**< Repetitions without any answer of the peer; default 100. */
+	uint64_t rto_ns;   /**< Until a packet without answer is repeated; default 5 ms. */
+	/**
+	 * Deadline of every call; default 1 s. A call ends with -ETIMEDOUT between timeout_ns and
+	 * timeout_ns + 2 * rto_ns, if poll() is called all the time. Its slot stays taken until the
+	 * answer comes or the endpoint ends.
+	 */
+	uint64_t timeout_ns;
+	uint64_t link_bytes_per_s; /**< Rate of the link; default 12.5e9, 100 Gbit/s. */
+	uint64_t t_low_ns;  /**< TIMELY: round trips that never slow a session; default 50 us. */
+	uint64_t t_high_ns; /**< TIMELY: round trips that always do; default 1 ms. */
+	bool no_congestion_control; /**< Never slow a session down. For comparison. */
+	/** The tokens of the endpoints come from it; 0, the default: from the system. */
+	uint64_t seed;
+};
+
+/** Counters of a context since create or the last crpc_udrpc_stats_reset(). */
+struct crpc_udrpc_stats {
+	uint64_t calls;          /**< Calls accepted. */
+	uint64_t completions;    /**< Calls completed, errors included. */
+	uint64_t timeouts;       /**< Of these: -ETIMEDOUT by their deadline. */
+	uint64_t cancels;        /**< Of these: -ECANCELED by crpc_udrpc_cancel(). */
+	uint64_t resets;         /**< Of these: the endpoint ended. */
+	uint64_t late_responses; /**< Responses to calls that had ended before; dropped. */
+	uint64_t requests;       /**< Requests that arrived whole. */
+	uint64_t replies;        /**< Replies, with those of release() and reject(). */
+	uint64_t bursts;         /**< crpc_rdma_ud_post() calls that posted something: doorbells. */
+	uint64_t packets_sent;
+	uint64_t packets_received;
+	uint64_t bytes_sent; /**< Heads included. */
+	uint64_t credit_returns; /**< CRs sent. */
+	uint64_t response_requests; /**< RFRs sent. */
+	uint64_t drains;   /**< Packets sent only to know that all before them have left. */
+	uint64_t rtos;     /**< Times that a call went back because nothing came. */
+	uint64_t repeated; /**< Packets that it had to send again. */
+	uint64_t duplicates;   /**< Packets of requests that were there already; answered again. */
+	uint64_t out_of_order; /**< Packets that came before those they follow; dropped. */
+	uint64_t stale;        /**< Packets of requests that have ended; dropped. */
+	uint64_t bad_packets;  /**< Packets that no peer of ours sends; dropped. */
+	uint64_t bad_sessions; /**< Packets to a session that there is not, or not any more. */
+	uint64_t tx_full;      /**< Answers dropped because the send queue was full. */
+	uint64_t paced;        /**< Packets held back by the rate. */
+	uint64_t rtt_samples;  /**< Round trips that TIMELY computed with; the others passed by. */
+	uint64_t again_slots;  /**< -EAGAIN: all slots are taken. */
+	uint64_t ep_errors;    /**< Endpoints that ended without our doing. */
+	/** Every successful call's round trip, split in two, in ns: */
+	struct crpc_hist wire; /**< call() to completion, without the server's part. */
+	/** The whole request's arrival to its reply(), as the server says. */
+	struct crpc_hist peer;
+};
+
+/**
+ * Make a context.
+ *
+ * @param conf
+ *   Device and sizes; copied.
+ * @return
+ *   The context, or NULL with errno: EINVAL (a size out of range; the log names it), ENOMEM, ENOSPC
+ *   (the device's completion queue), EOPNOTSUPP (the device has no datagrams).
+ */
+struct crpc_udrpc *crpc_udrpc_create(const struct crpc_udrpc_conf *conf);
+
+/** Free a context and the endpoints it still has (see crpc_udrpc_ep_free()). NULL is allowed. */
+void crpc_udrpc_free(struct crpc_udrpc *ctx);
+
+/**
+ * Make an endpoint.
+ *
+ * @param ctx
+ *   The context.
+ * @param user_id
+ *   Your number of the peer; crpc_req.peer of its requests.
+ * @return
+ *   The endpoint, or NULL with errno: ENOSPC (max_eps, those that were just freed and still have
+ *   packets in the send queue included: poll, then retry), EIO (the datagram queue is broken).
+ */
+struct crpc_udrpc_ep *crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id);
+
+/**
+ * Free an endpoint, connected or not, and tell the peer if it works. Its open calls get no
+ * completion and its requests' tokens and data end here; crpc_udrpc_ep_shutdown() and polling
+ * before it gives every call its end. NULL is allowed.
+ */
+void crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep);
+
+/**
+ * The address that the peer needs, as bytes for the wire (little endian, versioned).
+ *
+ * @param ep
+ *   The endpoint.
+ * @param addr
+ *   CRPC_UDRPC_ADDR_LEN bytes, filled.
+ */
+void crpc_udrpc_ep_addr(const struct crpc_udrpc_ep *ep, uint8_t addr[CRPC_UDRPC_ADDR_LEN]);
+
+/**
+ * Connect to a peer's endpoint, once. A call may be made at once; it reaches the peer when that has
+ * connected too.
+ *
+ * @param ep
+ *   A fresh endpoint.
+ * @param peer
+ *   What crpc_udrpc_ep_addr() gave at the peer. Untrusted: checked before use.
+ * @return
+ *   0, -EPROTO (no address, another version), -EISCONN, -EHOSTUNREACH, -ENOMEM.
+ */
+int crpc_udrpc_ep_connect(struct crpc_udrpc_ep *ep, const uint8_t peer[CRPC_UDRPC_ADDR_LEN]);
+
+/**
+ * End an endpoint, and tell the peer: every open call completes with -ECONNRESET in the polls that
+ * follow, later calls are refused. Does nothing if it has ended already.
+ */
+void crpc_udrpc_ep_shutdown(struct crpc_udrpc_ep *ep);
+
+/**
+ * Whether an endpoint works.
+ *
+ * @return
+ *   0, -ENOTCONN (not connected yet), -ECONNRESET (the peer or we ended it, or the datagram queue
+ *   broke), -ETIMEDOUT (the peer does not answer any more). What has ended stays so.
+ */
+int crpc_udrpc_ep_status(const struct crpc_udrpc_ep *ep);
+
+/** The user_id of ep_create. */
+uint32_t crpc_udrpc_ep_user_id(const struct crpc_udrpc_ep *ep);
+
+/** Calls of this endpoint that are open: accepted, and not yet given by poll(). */
+uint32_t crpc_udrpc_ep_open_calls(const struct crpc_udrpc_ep *ep);
+
+/** The rate that congestion control gives the endpoint now, bytes per second. */
+uint64_t crpc_udrpc_ep_rate(const struct crpc_udrpc_ep *ep);
+
+/**
+ * Make a call. It goes with the next flush() or poll().
+ *
+ * @param ep
+ *   A connected endpoint.
+ * @param now_ns
+ *   The time.
+ * @param buf
+ *   The request, copied; NULL if len is 0.
+ * @param len
+ *   Its bytes, at most max_msg of both ends.
+ * @param resp_max
+ *   The largest reply the server may give, bytes, at most max_msg of both ends.
+ * @param cookie
+ *   Comes back in the completion.
+ * @return
+ *   0: taken, it completes exactly once. -EAGAIN: all slots are taken; poll, then call again.
+ *   -EMSGSIZE: len or resp_max is too large, for ever. -ENOTCONN, -ECONNRESET, -ETIMEDOUT: see
+ *   crpc_udrpc_ep_status().
+ */
+int crpc_udrpc_call(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+	uint32_t resp_max, uint64_t cookie);
+
+/**
+ * Give up calls: each open call of this endpoint with this cookie completes with -ECANCELED in the
+ * polls that follow. The server is not told, and the slot stays taken as after a deadline. Looks at
+ * all slots: not for each call.
+ *
+ * @return
+ *   How many calls were found.
+ */
+uint32_t crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t cookie);
+
+/**
+ * Take completions, and drive everything: arrived packets, timers, sending.
+ *
+ * @param ctx
+ *   The context.
+ * @param now_ns
+ *   The time; it must not go back.
+ * @param done
+ *   Filled. Status 0: data and len are the reply, readable until the next poll(); a short one lies
+ *   where the device put it, at an address that is a multiple of 4. -ETIMEDOUT: no reply in time,
+ *   or the peer does not answer any more. -ECONNRESET: the endpoint ended. -ECANCELED:
+ *   crpc_udrpc_cancel(), or the server ended it by release(). Others: what the server gave to
+ *   crpc_udrpc_reject().
+ * @param n
+ *   Room in it, at least 1; no more than n packets are taken from the NIC.
+ * @return
+ *   How many; 0 is normal.
+ */
+uint16_t
+crpc_udrpc_poll(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
+
+/**
+ * Take requests that poll() has found, in the order in which they became whole.
+ *
+ * @param ctx
+ *   The context.
+ * @param req
+ *   Filled. Each one must be ended by reply(), release() or reject(), once.
+ * @param n
+ *   Room in it.
+ * @return
+ *   How many; 0 is normal.
+ */
+uint16_t crpc_udrpc_recv(struct crpc_udrpc *ctx, struct crpc_req *req, uint16_t n);
+
+/**
+ * The largest reply that a request allows.
+ *
+ * @return
+ *   Bytes; -ENOENT for a token that is not open.
+ */
+int64_t crpc_udrpc_reply_max(const struct crpc_udrpc *ctx, uint64_t token);
+
+/**
+ * Answer a request; its data is gone after it. The reply is kept for repetitions until the slot's
+ * next request.
+ *
+ * @param ctx
+ *   The context.
+ * @param now_ns
+ *   The time.
+ * @param token
+ *   Of a request that recv() gave.
+ * @param buf
+ *   The reply, copied; may point into the request itself. NULL if len is 0.
+ * @param len
+ *   Its bytes.
+ * @return
+ *   0. -ENOENT: the token is not open (ended before, or of a freed endpoint). -EMSGSIZE: longer
+ *   than the caller allows; the request is still open. -ECONNRESET, -ETIMEDOUT: the endpoint ended;
+ *   the request has ended, the reply is lost.
+ */
+int crpc_udrpc_reply(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf,
+	uint32_t len);
+
+/** End a call without an answer: it completes at the caller with -ECANCELED. As reply(). */
+int crpc_udrpc_release(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token);
+
+/**
+ * End a call with an error: it completes at the caller with this status and no data.
+ *
+ * @param ctx
+ *   The context.
+ * @param now_ns
+ *   The time.
+ * @param token
+ *   Of a request that recv() gave.
+ * @param status
+ *   -1 to -4095, a negative errno.
+ * @return
+ *   0, -EINVAL (status), or as crpc_udrpc_reply().
+ */
+int crpc_udrpc_reject(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status);
+
+/**
+ * Send what is queued. Call it at the end of a turn; costs nothing if there is nothing.
+ *
+ * @param ctx
+ *   The context.
+ * @param now_ns
+ *   The time.
+ * @return
+ *   Bursts posted (doorbells): 0 or more.
+ */
+uint32_t crpc_udrpc_flush(struct crpc_udrpc *ctx, uint64_t now_ns);
+
+/** The counters, live; read them from the context's thread or after it stopped. */
+const struct crpc_udrpc_stats *crpc_udrpc_stats(const struct crpc_udrpc *ctx);
+
+/** Zero the counters and histograms. */
+void crpc_udrpc_stats_reset(struct crpc_udrpc *ctx);
+
+/**
+ * Write the state of all endpoints as text: credits, rate, slots that are taken; and of the
+ * device's queues (crpc_rdma_dump()).
+ *
+ * @return
+ *   0, or -EIO if a write failed.
+ */
+int crpc_udrpc_dump(const struct crpc_udrpc *ctx, FILE *out);
+
+/**
+ * Audit the invariants that hold between any two calls: credits at home and credits out are those
+ * of the endpoint, slots free or taken but not both, lists consistent. Slow, for tests.
+ *
+ * @param ctx
+ *   The context.
+ * @param at_rest
+ *   True: also require that all credits are home, all slots free, and nothing is queued.
+ * @return
+ *   0, or -EFAULT; the log names the endpoint, the rule, expected and found.
+ */
+int crpc_udrpc_check(const struct crpc_udrpc *ctx, bool at_rest);
+
+#endif

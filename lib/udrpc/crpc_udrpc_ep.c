@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Endpoints: made from the context's memory, connected by addresses, ended.
+ */
+#include "udrpc_pvt.h"
+
+/* Numbers that look like none of before: splitmix64 (G. Steele et al., OOPSLA 2014). */
+static uint32_t
+token_next(struct crpc_udrpc *ctx)
+{
+	uint64_t z = ctx->rng += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return (uint32_t)(z >> 32);
+}
+
+/* An endpoint of which nothing is in the send queue any more is free for use. */
+static bool
+ep_usable(struct crpc_udrpc_ep *ep)
+{
+	if (ep->live || (ep->leaving && ep->ctx->retired < ep->tx_seq))
+		return false;
+	if (ep->leaving) {
+		crpc_rdma_ah_free(ep->ah);
+		ep->ah = NULL;
+		ep->leaving = false;
+	}
+	return true;
+}
+
+static void
+slots_reset(struct crpc_udrpc_ep *ep)
+{
+	uint32_t i;
+
+	memset(ep->free_slots, 0, sizeof(ep->free_slots));
+	memset(ep->want, 0, sizeof(ep->want));
+	memset(ep->owe, 0, sizeof(ep->owe));
+	memset(ep->ending, 0, sizeof(ep->ending));
+	for (i = 0; i < ep->ctx->conf.slots; i++) {
+		ep->calls[i].state = CALL_FREE;
+		ep->calls[i].req = 0;
+		ep->serves[i].state = SERVE_IDLE;
+		ep->serves[i].req = 0;
+	}
+}
+
+struct crpc_udrpc_ep *
+crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id)
+{
+	struct crpc_udrpc_ep *ep;
+	uint32_t i;
+
+	__crpc_udrpc_owner_check(ctx);
+	if (ctx->err != 0) {
+		crpc_err("ep_create: the datagram queue of the context is broken: free it");
+		errno = EIO;
+		return NULL;
+	}
+	for (i = 0; i < ctx->conf.max_eps && !ep_usable(&ctx->eps[i]); i++)
+		;
+	if (i == ctx->conf.max_eps) {
+		crpc_err("ep_create: all %u endpoints (conf.max_eps) are in use", i);
+		errno = ENOSPC;
+		return NULL;
+	}
+	ep = &ctx->eps[i];
+	ep->live = true;
+	ep->err = -ENOTCONN;
+	ep->token = token_next(ctx);
+	ep->user_id = user_id;
+	ep->slots = 0;
+	ep->credits = ctx->conf.credits;
+	ep->heard = false;
+	ep->silent = ep->open = ep->turn = 0;
+	ep->next_tx_ns = 0;
+	__crpc_udrpc_timely_init(&ep->timely, &ctx->timely);
+	slots_reset(ep);
+	return ep;
+}
+
+void
+crpc_udrpc_ep_addr(const struct crpc_udrpc_ep *ep, uint8_t addr[CRPC_UDRPC_ADDR_LEN])
+{
+	const struct crpc_udrpc_conf *conf = &ep->ctx->conf;
+	struct wire_addr a = {.magic = WIRE_ADDR_MAGIC,
+		.version = WIRE_VERSION,
+		.session = ep->id,
+		.token = ep->token,
+		.slots = conf->slots,
+		.max_msg = conf->max_msg,
+		.pkt_max = conf->pkt_max};
+
+	crpc_rdma_ud_addr(ep->ctx->ud, a.ud);
+	memcpy(addr, &a, sizeof(a));
+}
+
+/* The peer's bytes, checked. */
+static int
+addr_check(const struct crpc_udrpc_ep *ep, const struct wire_addr *a)
+{
+	if (a->magic != WIRE_ADDR_MAGIC) {
+		crpc_err("endpoint %u: the peer's address begins with 0x%08x, expected 0x%08x",
+			ep->id, a->magic, WIRE_ADDR_MAGIC);
+		return -EPROTO;
+	}
+	if (a->version != WIRE_VERSION || a->flags != 0) {
+		crpc_err("endpoint %u: the peer speaks version %u, flags 0x%x; expected %u, 0x0",
+			ep->id, a->version, a->flags, WIRE_VERSION);
+		return -EPROTO;
+	}
+	if (a->session >= CRPC_UDRPC_EPS_MAX || a->slots == 0 || a->max_msg == 0 ||
+		a->pkt_max < CRPC_UDRPC_PKT_MIN) {
+		crpc_err("endpoint %u: the peer's address has session %u, %u slots, messages of %u "
+			 "and packets of %u bytes: out of range",
+			ep->id, a->session, a->slots, a->max_msg, a->pkt_max);
+		return -EPROTO;
+	}
+	return 0;
+}
+
+int
+crpc_udrpc_ep_connect(struct crpc_udrpc_ep *ep, const uint8_t peer[CRPC_UDRPC_ADDR_LEN])
+{
+	const struct crpc_udrpc_conf *conf = &ep->ctx->conf;
+	struct wire_addr a;
+	uint32_t i;
+	int rc;
+
+	__crpc_udrpc_owner_check(ep->ctx);
+	if (ep->err != -ENOTCONN)
+		return -EISCONN;
+	memcpy(&a, peer, sizeof(a));
+	rc = addr_check(ep, &a);
+	if (rc != 0)
+		return rc;
+	ep->ah = crpc_rdma_ah_create(ep->ctx->ud, a.ud);
+	if (ep->ah == NULL)
+		return -errno;
+	ep->peer_id = a.session;
+	ep->peer_token = a.token;
+	ep->slots = (uint32_t)crpc_min(conf->slots, a.slots);
+	ep->max_msg = (uint32_t)crpc_min(conf->max_msg, a.max_msg);
+	ep->piece = (uint32_t)crpc_min(conf->pkt_max, a.pkt_max) - WIRE_HEAD;
+	for (i = 0; i < ep->slots; i++)
+		slot_set(ep->free_slots, i);
+	ep->err = 0;
+	return 0;
+}
+
+void
+__crpc_udrpc_ep_break(struct crpc_udrpc_ep *ep, int32_t err)
+{
+	struct crpc_udrpc *ctx = ep->ctx;
+	struct udrpc_call *c;
+	uint32_t i;
+
+	ep->err = err;
+	__crpc_udrpc_wheel_del(&ctx->rto_wheel, &ep->rto);
+	__crpc_udrpc_wheel_del(&ctx->pace_wheel, &ep->pace);
+	__crpc_udrpc_ready_purge(ep);
+	memset(ep->owe, 0, sizeof(ep->owe));
+	for (i = 0; i < ep->slots; i++) {
+		c = &ep->calls[i];
+		if (c->state != CALL_OPEN)
+			continue;
+		/* what went out may still be in the send queue */
+		c->again = true;
+		if (!c->muted) {
+			ctx->stats.resets++;
+			__crpc_udrpc_call_end(ep, c, (int16_t)err);
+		} else if (!slot_test(ep->ending, i)) {
+			__crpc_udrpc_call_close(ep, c);
+		}
+	}
+	if (!slot_none(ep->want))
+		__crpc_udrpc_tx_want(ep);
+}
+
+void
+crpc_udrpc_ep_shutdown(struct crpc_udrpc_ep *ep)
+{
+	__crpc_udrpc_owner_check(ep->ctx);
+	if (ep->err == 0)
+		__crpc_udrpc_tx_bye(ep);
+	if (ep->err == 0 || ep->err == -ENOTCONN)
+		__crpc_udrpc_ep_break(ep, -ECONNRESET);
+}
+
+/* Take the endpoint off the lists of those with something to do. */
+static void
+lists_leave(struct crpc_udrpc_ep *ep)
+{
+	struct crpc_udrpc *ctx = ep->ctx;
+	struct crpc_udrpc_ep **at;
+
+	if (ep->in_end) {
+		for (at = &ctx->end_list; *at != ep; at = &(*at)->end_next)
+			;
+		*at = ep->end_next;
+		ep->in_end = false;
+	}
+	if (ep->in_tx) {
+		for (at = &ctx->tx_list; *at != ep; at = &(*at)->tx_next)
+			;
+		*at = ep->tx_next;
+		if (ctx->tx_tail == &ep->tx_next)
+			ctx->tx_tail = at;
+		ep->in_tx = false;
+	}
+}
+
+void
+crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
+{
+	struct crpc_udrpc *ctx;
+	uint32_t i;
+
+	if (ep == NULL)
+		return;
+	ctx = ep->ctx;
+	__crpc_udrpc_owner_check(ctx);
+	/* its completion also tells that all before it have left */
+	if (ep->ah != NULL)
+		__crpc_udrpc_tx_bye(ep);
+	if (ep->err == 0)
+		__crpc_udrpc_ep_break(ep, -ECONNRESET);
+	lists_leave(ep);
+	for (i = 0; i < ctx->conf.slots; i++)
+		ep->serves[i].state = SERVE_IDLE;
+	ep->live = false;
+	ep->leaving = ep->ah != NULL;
+}
+
+int
+crpc_udrpc_ep_status(const struct crpc_udrpc_ep *ep)
+{
+	return ep->err;
+}
+
+uint32_t
+crpc_udrpc_ep_user_id(const struct crpc_udrpc_ep *ep)
+{
+	return ep->user_id;
+}
+
+uint32_t
+crpc_udrpc_ep_open_calls(const struct crpc_udrpc_ep *ep)
+{
+	return ep->open;
+}
+
+uint64_t
+crpc_udrpc_ep_rate(const struct crpc_udrpc_ep *ep)
+{
+	return (uint64_t)ep->timely.rate;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef UDRPC_PVT_H
+#define UDRPC_PVT_H
+
+/**
+ * @file
+ * Inside of lib/udrpc.
+ *
+ * A call of N request and M response packets is a row of client packets, each with one answer:
+ *
+ *     client    REQ 0  ...  REQ N-2   REQ N-1   RFR 1  ...  RFR M-1
+ *     server    CR 0   ...  CR N-2    RESP 0    RESP 1 ...  RESP M-1
+ *     number    0           N-2       N-1       N           N+M-2
+ *
+ *     num_rx <= num_tx <= num_hi <= total    num_tx - num_rx of the endpoint's credits are out
+ *     [ answered ][ sent ][ was sent ][ may be sent ]    total is N until RESP 0 tells M
+ *
+ * The server takes pieces of a request in order only, so an answer to number k answers all before
+ * it that are request pieces. Going back is num_tx = num_rx; credits come home with it. Answers to
+ * what was sent before, up to num_hi, still count.
+ *
+ * Client slot:  FREE -> OPEN (call) -> FREE (last answer) or DRAIN -> FREE
+ *     DRAIN: something was sent twice and the older copies may still be in the send queue, which
+ *     reads the request's bytes. `drain` says the same of an open call that went back: it sends
+ *     nothing until what it sent before has left. So no two copies of a packet are in the queue.
+ *     muted: the call has ended for its user (deadline, cancel), and goes on for the peer.
+ * Server slot:  IDLE -> PARTS (first piece) -> READY (last piece) -> OPEN (recv) -> DONE (reply)
+ *     -> PARTS (first piece of the next request) ...
+ *     A copy of an old response may still be in the send queue when the slot's next response is
+ *     written: the head of each packet lies apart from its data, so such a copy carries the old
+ *     request's number, which its client has ended, and is dropped there.
+ * Endpoint:     free -> live: err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -ETIMEDOUT
+ *     -> leaving (ep_free) -> free, when nothing of it is in the send queue.
+ *
+ * Datagrams are numbered from 1 as they are put; `retired` is the last one that has left. Lists of
+ * endpoints with something to do, and bitmaps of their slots, keep a poll's cost that of the
+ * active.
+ */
+
+#include <errno.h>
+#include <string.h>
+
+#include "crpc_atomic.h"
+#include "crpc_log.h"
+#include "crpc_udrpc.h"
+#include "udrpc_timely.h"
+#include "udrpc_wheel.h"
+#include "udrpc_wire.h"
+
+/** Datagrams that wait for the doorbell: a burst of our own and answers to one poll. */
+#define TX_MAX   128u
+#define TX_BURST 64u
+_Static_assert(TX_MAX >= TX_BURST + CRPC_BURST_MAX, "each packet of a poll can be answered");
+/** Head of a datagram in registered memory. */
+#define TX_HEAD 32u
+/** Words of a bitmap of slots. */
+#define SLOT_WORDS (CRPC_UDRPC_SLOTS_MAX / 64)
+/** What a pacer that was polled late may catch up, ns. */
+#define PACE_BURST_NS 20000
+
+enum call_state {
+	CALL_FREE,
+	CALL_OPEN,
+	CALL_DRAIN,
+};
+
+/** Client slot. */
+struct udrpc_call {
+	uint8_t state;  /**< enum call_state. */
+	bool drain;     /**< Nothing is sent before tx_seq has left. */
+	bool muted;     /**< Its user has been told, or is about to be. */
+	bool again;     /**< Something was sent twice: round trips mean nothing. */
+	int16_t status; /**< What the user is about to be told. */
+	uint16_t index;
+	uint32_t req; /**< Number of the slot's request. */
+	uint32_t num_tx, num_rx, num_hi, total;
+	uint32_t parts;    /**< N. */
+	uint32_t len;      /**< Of the request. */
+	uint32_t resp_max;
+	uint32_t resp_len; /**< Once RESP 0 has come. */
+	uint32_t turn_ns;  /**< The same. */
+	uint64_t cookie;
+	uint64_t call_ns;
+	uint64_t progress_ns; /**< Last packet sent or answered. */
+	uint64_t tx_seq;      /**< Last datagram put. */
+	uint64_t *sent_ns;    /**< When a packet was put, by its number modulo the credits. */
+	uint8_t *req_buf;     /**< Registered. */
+	uint8_t *resp_buf;
+};
+
+enum serve_state {
+	SERVE_IDLE,
+	SERVE_PARTS,
+	SERVE_READY,
+	SERVE_OPEN,
+	SERVE_DONE,
+};
+
+/** Server slot. */
+struct udrpc_serve {
+	uint8_t state; /**< enum serve_state. */
+	uint16_t index;
+	uint16_t status; /**< Of the response: 0 or an errno. */
+	uint32_t req;    /**< Number of the last request that was begun. */
+	uint32_t num_rx, parts;
+	uint32_t len;
+	uint32_t resp_max;
+	uint32_t resp_len;
+	uint32_t turn_ns;
+	uint64_t token; /**< OPEN. */
+	uint64_t whole_ns;
+	struct crpc_udrpc_ep *ep;
+	struct udrpc_serve *next; /**< READY: the queue of recv(). */
+	uint8_t *req_buf;
+	uint8_t *resp_buf; /**< Registered. */
+};
+
+struct crpc_udrpc_ep {
+	struct crpc_udrpc *ctx;
+	struct crpc_rdma_ah *ah;
+	struct udrpc_call *calls;
+	struct udrpc_serve *serves;
+	int32_t err;      /**< crpc_udrpc_ep_status(). */
+	uint32_t id;      /**< Index. */
+	uint32_t token;   /**< In packets to us; */
+	uint32_t peer_id; /**< these two in packets to the peer. */
+	uint32_t peer_token;
+	uint32_t slots;   /**< Of calls; 0 before connect. */
+	uint32_t piece;   /**< Bytes of a packet without its head. */
+	uint32_t max_msg;
+	uint32_t credits; /**< At home. */
+	uint32_t user_id;
+	uint64_t tx_seq;  /**< Last datagram put. */
+	bool live;        /**< Made, and not freed. */
+	bool leaving;     /**< Freed, not to be used again yet. */
+	bool heard;       /**< A packet came since the last look. */
+	uint32_t silent;  /**< Looks in a row with repetitions and nothing heard. */
+	uint32_t open;    /**< Calls whose users wait. */
+	uint32_t turn;    /**< The call that sends first when there are credits again. */
+
+	uint64_t free_slots[SLOT_WORDS];
+	uint64_t want[SLOT_WORDS];   /**< Calls with something to send or to drain. */
+	uint64_t owe[SLOT_WORDS];    /**< Server slots whose RESP 0 found no room. */
+	uint64_t ending[SLOT_WORDS]; /**< Calls to end with their status. */
+	bool in_tx, in_end;
+	struct crpc_udrpc_ep *tx_next, *end_next;
+
+	struct wheel_entry rto;  /**< On while calls are open. */
+	struct wheel_entry pace; /**< On while the rate holds packets back. */
+	uint64_t next_tx_ns;
+	struct timely timely;
+};
+
+struct crpc_udrpc {
+	struct crpc_rdma *dev;
+	struct crpc_rdma_ud *ud;
+	uint64_t now_ns;
+	uint64_t busy_ns;   /**< Since when every poll was full and timers wait; 0: they do not. */
+	int32_t err;        /**< The queue broke. */
+	_Atomic uint32_t *tel_state;
+
+	uint32_t nbatch;
+	uint32_t inline_max;
+	uint32_t head_mask;
+	uint32_t lkey;
+	uint64_t put, signalled, retired; /**< Numbers of datagrams. */
+	uint32_t signal_every, unsignalled;
+	uint32_t credit_mask;
+	uint8_t *heads;
+	struct crpc_udrpc_ep *tx_list, **tx_tail;
+	struct crpc_udrpc_ep *end_list;
+	struct udrpc_serve *ready, **ready_tail;
+	uint64_t next_token;
+	struct wheel rto_wheel, pace_wheel;
+	struct timely_conf timely;
+
+	struct crpc_udrpc_conf conf;
+	const void *owner; /**< Debug: the thread. */
+	struct udrpc_tel *tel;
+	struct crpc_rdma_mr mr;
+	uint8_t *tx_mem, *rx_mem; /**< Request and response bytes to be sent, and received. */
+	struct udrpc_call *calls;
+	struct udrpc_serve *serves;
+	uint64_t *sent_ns;
+	struct crpc_udrpc_ep *eps;
+	uint64_t rng;
+	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
+	struct crpc_rdma_dgram batch[TX_MAX];
+	struct crpc_udrpc_stats stats;
+};
+
+/* Debug builds: a context belongs to the thread that used it first. */
+#ifdef CRPC_DEBUG
+void __crpc_udrpc_owner_check(struct crpc_udrpc *ctx);
+#else
+static inline void
+__crpc_udrpc_owner_check(struct crpc_udrpc *ctx)
+{
+}
+#endif
+
+/* A token: count of requests given, slot, endpoint. Never 0, never twice within 2^41 requests. */
+#define TOKEN_EP_BITS   15
+#define TOKEN_SLOT_BITS 8
+_Static_assert(CRPC_UDRPC_EPS_MAX == 1 << TOKEN_EP_BITS, "a token holds an endpoint");
+_Static_assert(CRPC_UDRPC_SLOTS_MAX == 1 << TOKEN_SLOT_BITS, "and a slot");
+
+static inline void
+slot_set(uint64_t *map, uint32_t i)
+{
+	map[i / 64] |= UINT64_C(1) << i % 64;
+}
+
+static inline void
+slot_clear(uint64_t *map, uint32_t i)
+{
+	map[i / 64] &= ~(UINT64_C(1) << i % 64);
+}
+
+static inline bool
+slot_test(const uint64_t *map, uint32_t i)
+{
+	return map[i / 64] >> i % 64 & 1;
+}
+
+/** The first slot in a map; CRPC_UDRPC_SLOTS_MAX: none. */
+static inline uint32_t
+slot_first(const uint64_t *map)
+{
+	uint32_t w;
+
+	for (w = 0; w < SLOT_WORDS; w++) {
+		if (map[w] != 0)
+			return w * 64 + (uint32_t)__builtin_ctzll(map[w]);
+	}
+	return CRPC_UDRPC_SLOTS_MAX;
+}
+
+static inline bool
+slot_none(const uint64_t *map)
+{
+	return slot_first(map) == CRPC_UDRPC_SLOTS_MAX;
+}
+
+/* tx */
+
+/** Post what waits. */
+void __crpc_udrpc_tx_post(struct crpc_udrpc *ctx);
+/** Send what endpoints wanted to send and could not. */
+void __crpc_udrpc_tx_run(struct crpc_udrpc *ctx);
+/** Have tx_run look at this endpoint. */
+void __crpc_udrpc_tx_want(struct crpc_udrpc_ep *ep);
+/** See that the datagram of this number is known to have left some time. */
+void __crpc_udrpc_drain(struct crpc_udrpc_ep *ep, uint64_t seq);
+/** A packet without data. False: no room. */
+bool __crpc_udrpc_tx_short(struct crpc_udrpc_ep *ep, enum wire_type type, uint16_t slot,
+	uint32_t req, uint16_t pkt);
+/** Say goodbye and post it. */
+void __crpc_udrpc_tx_bye(struct crpc_udrpc_ep *ep);
+/* client */
+
+/** Send what a call may. True: there is more, for later. */
+bool __crpc_udrpc_call_send(struct crpc_udrpc_ep *ep, struct udrpc_call *c);
+/** The protocol has done with the call: its slot is free, or drains first. */
+void __crpc_udrpc_call_close(struct crpc_udrpc_ep *ep, struct udrpc_call *c);
+/** Have poll() end this call. */
+void __crpc_udrpc_call_end(struct crpc_udrpc_ep *ep, struct udrpc_call *c, int16_t status);
+void __crpc_udrpc_rx_cr(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes);
+/** Returns completions: 0 or 1. */
+uint16_t __crpc_udrpc_rx_resp(struct crpc_udrpc_ep *ep, const struct wire_pkt *h,
+	const uint8_t *data, uint32_t bytes, struct crpc_done *done);
+/** Calls that are to end; returns completions. */
+uint16_t __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n);
+/** What the timer of an endpoint does. */
+void __crpc_udrpc_rto(struct crpc_udrpc_ep *ep);
+
+/* server */
+
+void __crpc_udrpc_rx_req(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, const uint8_t *data,
+	uint32_t bytes);
+void __crpc_udrpc_rx_rfr(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes);
+/** Send a piece of the response. False: no room. */
+bool __crpc_udrpc_resp_send(struct crpc_udrpc_ep *ep, struct udrpc_serve *s, uint32_t pkt);
+/** Forget the endpoint's requests that recv() has not given. */
+void __crpc_udrpc_ready_purge(struct crpc_udrpc_ep *ep);
+
+/* endpoints */
+
+/** End an endpoint with an error; its calls end in the polls that follow. */
+void __crpc_udrpc_ep_break(struct crpc_udrpc_ep *ep, int32_t err);
+
+/* telemetry */
+
+int __crpc_udrpc_tel_open(struct crpc_udrpc *ctx);
+void __crpc_udrpc_tel_close(struct crpc_udrpc *ctx);
+void __crpc_udrpc_tel_answer(struct crpc_udrpc *ctx);
+
+/** Room for a client's packet: answers keep theirs. */
+static inline bool
+tx_room(struct crpc_udrpc *ctx)
+{
+	if (crpc_likely(ctx->nbatch < TX_BURST))
+		return true;
+	__crpc_udrpc_tx_post(ctx);
+	return ctx->nbatch < TX_BURST;
+}
+
+/**
+ * One datagram more in the batch, with len bytes of registered memory behind its head. Returns
+ * where the head goes; NULL: no room.
+ */
+static inline struct wire_pkt *
+tx_put(struct crpc_udrpc_ep *ep, const void *data, uint32_t len)
+{
+	struct crpc_udrpc *ctx = ep->ctx;
+	struct crpc_rdma_dgram *d;
+	struct wire_pkt *h;
+
+	if (crpc_unlikely(ctx->nbatch >= TX_MAX)) {
+		__crpc_udrpc_tx_post(ctx);
+		if (ctx->nbatch >= TX_MAX)
+			return NULL;
+	}
+	d = &ctx->batch[ctx->nbatch++];
+	ep->tx_seq = ++ctx->put;
+	h = (struct wire_pkt *)(void *)(ctx->heads + (ctx->put & ctx->head_mask) * TX_HEAD);
+	d->ah = ep->ah;
+	d->flags = 0;
+	if (WIRE_HEAD + len <= ctx->inline_max)
+		d->flags = CRPC_RDMA_WR_INLINE;
+	if (++ctx->unsignalled >= ctx->signal_every) {
+		d->flags |= CRPC_RDMA_WR_SIGNAL;
+		ctx->signalled = ctx->put;
+		ctx->unsignalled = 0;
+	}
+	d->imm = 0;
+	d->wr_id = (uint32_t)ctx->put;
+	d->num_sge = len != 0 ? 2 : 1;
+	d->sge[0] = (struct crpc_rdma_sge){.addr = h, .len = WIRE_HEAD, .lkey = ctx->lkey};
+	d->sge[1] = (struct crpc_rdma_sge){.addr = data, .len = len, .lkey = ctx->lkey};
+	h->magic = WIRE_MAGIC;
+	h->session = ep->peer_id;
+	h->token = ep->peer_token;
+	ctx->stats.bytes_sent += WIRE_HEAD + len;
+	return h;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef UDRPC_WHEEL_H
+#define UDRPC_WHEEL_H
+
+/**
+ * @file
+ * A timing wheel of one level (G. Varghese and T. Lauck, Hashed and Hierarchical Timing Wheels,
+ * SOSP 1987): adding and removing cost a few stores, and time that passes costs one look per tick.
+ *
+ * An entry is somebody's member. It is due early rather than never: what lies beyond the wheel's
+ * reach is given at its reach, and whoever gets it looks at the clock and adds it again.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** Zero is not on a wheel. */
+struct wheel_entry {
+	struct wheel_entry *next;
+	struct wheel_entry **at; /**< Who points to us; NULL: on no wheel. */
+};
+
+/** A wheel. */
+struct wheel {
+	uint32_t tick_log2; /**< ns of a tick, log2. */
+	uint32_t mask;      /**< Buckets - 1. */
+	uint32_t count;     /**< Entries on it. */
+	uint64_t pos;       /**< Ticks that have been given. */
+	struct wheel_entry **bucket;
+};
+
+/** Make it, with a tick of at most @p tick_ns and a power of two of buckets. 0 or -ENOMEM. */
+int __crpc_udrpc_wheel_init(struct wheel *w, uint64_t tick_ns, uint32_t buckets);
+
+/** Free its buckets. */
+void __crpc_udrpc_wheel_fini(struct wheel *w);
+
+/** Put an entry that is on no wheel on this one, due at @p at_ns. */
+void __crpc_udrpc_wheel_add(
+	struct wheel *w, struct wheel_entry *e, uint64_t now_ns, uint64_t at_ns);
+
+/** Take an entry off, if it is on. */
+void __crpc_udrpc_wheel_del(struct wheel *w, struct wheel_entry *e);
+
+/**
+ * Take off all that is due, as a list; each has at == NULL then. Its members may be added again
+ * while the list is walked, if next was read before.
+ */
+struct wheel_entry *__crpc_udrpc_wheel_due(struct wheel *w, uint64_t now_ns);
+
+#endif
