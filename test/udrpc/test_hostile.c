@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Packets that no peer of ours sends: each field wrong by itself, in front of both sides of a
+ * session that is in the middle of calls; and millions of random ones whose heads are nearly right.
+ * Each is counted and dropped; nothing that it says is believed, the audit holds, and the calls go
+ * on.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define MTU    256
+#define RANDOM 60000
+
+struct packet {
+	struct wire_pkt h;
+	uint8_t data[MTU - sizeof(struct wire_pkt)];
+};
+
+static const struct crpc_udrpc_conf conf = {.max_eps = 2, .slots = 2, .max_msg = 1000};
+
+static uint64_t
+dropped(const struct crpc_udrpc *ctx)
+{
+	const struct crpc_udrpc_stats *s = crpc_udrpc_stats(ctx);
+
+	return s->bad_packets + s->bad_sessions + s->stale + s->out_of_order;
+}
+
+/* A head that side `to` would take, of request 1 in slot 0. */
+static struct packet
+packet(const struct pair *p, int to, enum wire_type type)
+{
+	const struct crpc_udrpc_ep *ep = p->ep[to][0];
+
+	return (struct packet){.h = {.magic = WIRE_MAGIC,
+				       .kind = wire_kind(type),
+				       .session = ep->id,
+				       .token = ep->token,
+				       .req = 1}};
+}
+
+/* The packet comes and is dropped; returns what that left of the poll. */
+static void
+refused(struct pair *p, int to, const struct packet *pkt, uint32_t bytes)
+{
+	uint64_t before = dropped(p->ctx[to]);
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+
+	fake_forge(p->dev[to], pkt, bytes);
+	assert_int_equal(crpc_udrpc_poll(p->ctx[to], p->w.now_ns, done, 4), 0);
+	assert_int_equal(dropped(p->ctx[to]), before + 1);
+	assert_int_equal(crpc_udrpc_recv(p->ctx[to], req, 4), 0);
+	assert_int_equal(crpc_udrpc_check(p->ctx[to], false), 0);
+}
+
+static void
+heads_that_lie_are_dropped(void **state)
+{
+	struct packet pkt;
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	pkt = packet(&p, 1, WIRE_REQ);
+	for (i = 0; i < WIRE_HEAD; i++)
+		refused(&p, 1, &pkt, i);
+	pkt.h.magic ^= 1;
+	refused(&p, 1, &pkt, WIRE_HEAD);
+	pkt = packet(&p, 1, WIRE_REQ);
+	pkt.h.kind += 16;
+	refused(&p, 1, &pkt, WIRE_HEAD);
+	pkt = packet(&p, 1, WIRE_TYPES);
+	refused(&p, 1, &pkt, WIRE_HEAD);
+	pkt = packet(&p, 1, WIRE_REQ);
+	pkt.h.session = 2;
+	refused(&p, 1, &pkt, WIRE_HEAD);
+	pkt.h.session = 1;
+	refused(&p, 1, &pkt, WIRE_HEAD);
+	pkt.h.session = UINT32_MAX;
+	refused(&p, 1, &pkt, WIRE_HEAD);
+	pkt = packet(&p, 1, WIRE_BYE);
+	pkt.h.token++;
+	refused(&p, 1, &pkt, WIRE_HEAD);
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[1][0]), 0);
+	pair_fini(&p);
+}
+
+/* Pieces of requests with each field wrong, before and within a request. */
+static void
+requests_that_lie_are_dropped(void **state)
+{
+	static const struct {
+		uint16_t slot, pkt;
+		uint32_t req, len, arg, bytes;
+	} bad[] = {
+		{2, 0, 1, 8, 8, 8}, {UINT16_MAX, 0, 1, 8, 8, 8}, {0, 1, 1, 8, 8, 8},
+		{0, 0, 0, 8, 8, 8}, {0, 0, 3, 8, 8, 8}, {0, 0, UINT32_MAX, 8, 8, 8},
+		{0, 0, 1, 1001, 8, 228}, {0, 0, 1, UINT32_MAX, 8, 228}, {0, 0, 1, 8, 1001, 8},
+		{0, 0, 1, 8, UINT32_MAX, 8}, {0, 0, 1, 8, 8, 7}, {0, 0, 1, 8, 8, 9},
+		{0, 0, 1, 300, 8, 8}, {0, 1, 1, 300, 8, 73}, {0, 2, 1, 300, 8, 0},
+		{0, 1, 1, 300, 8, 72}, {0, UINT16_MAX, 1, 300, 8, 72},
+	};
+	struct crpc_done done[4];
+	struct packet pkt;
+	struct pair p;
+	uint32_t i, within;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	for (within = 0; within < 2; within++) {
+		for (i = 0; i < CRPC_DIM(bad); i++) {
+			pkt = packet(&p, 1, WIRE_REQ);
+			pkt.h.slot = bad[i].slot;
+			pkt.h.pkt = bad[i].pkt;
+			pkt.h.req = bad[i].req;
+			pkt.h.len = bad[i].len;
+			pkt.h.arg = bad[i].arg;
+			refused(&p, 1, &pkt, WIRE_HEAD + bad[i].bytes);
+		}
+		/* the first of three pieces: now all that differs from it is a lie */
+		pkt = packet(&p, 1, WIRE_REQ);
+		pkt.h.len = 500;
+		fake_forge(p.dev[1], &pkt, MTU);
+		crpc_udrpc_poll(p.ctx[1], p.w.now_ns, done, 4);
+	}
+	/* a new request before the answer to the last one */
+	pkt = packet(&p, 1, WIRE_REQ);
+	pkt.h.req = 2;
+	refused(&p, 1, &pkt, WIRE_HEAD);
+	pair_fini(&p);
+}
+
+/* Answers to what was not asked, beyond what was sent, larger than was allowed. */
+static void
+answers_that_lie_are_dropped(void **state)
+{
+	static const struct {
+		uint8_t type;
+		uint16_t slot, pkt, status;
+		uint32_t req, len, bytes;
+	} bad[] = {
+		{WIRE_RESP, 2, 0, 0, 1, 8, 8}, {WIRE_RESP, 1, 0, 0, 1, 8, 8},
+		{WIRE_RESP, 0, 0, 0, 2, 8, 8}, {WIRE_RESP, 0, 0, 0, 0, 8, 8},
+		{WIRE_RESP, 0, 0, 0, 1, 601, 228}, {WIRE_RESP, 0, 0, 0, 1, UINT32_MAX, 228},
+		{WIRE_RESP, 0, 0, 4096, 1, 0, 0}, {WIRE_RESP, 0, 0, 2, 1, 8, 8},
+		{WIRE_RESP, 0, 0, 0, 1, 8, 9}, {WIRE_RESP, 0, 1, 0, 1, 300, 72},
+		{WIRE_RESP, 0, 0, 0, 1, 8, 8}, /* not all of the request has been sent */
+		{WIRE_CR, 2, 0, 0, 1, 0, 0}, {WIRE_CR, 0, 3, 0, 1, 0, 0},
+		{WIRE_CR, 0, 0, 0, 1, 0, 1}, {WIRE_CR, 0, 1, 0, 1, 0, 0},
+		{WIRE_RFR, 0, 1, 0, 1, 0, 0}, {WIRE_RFR, 9, 1, 0, 1, 0, 0},
+		{WIRE_RFR, 0, 1, 0, 1, 0, 1},
+	};
+	struct crpc_udrpc_conf one = conf;
+	struct packet pkt;
+	struct pair p;
+	uint8_t bytes[600] = {0};
+	uint32_t i;
+
+	one.credits = 1;
+	pair_init(&p, &one, 1, 1, 188, MTU);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, 600, 600, 1), 0);
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		pkt = packet(&p, 0, (enum wire_type)bad[i].type);
+		pkt.h.slot = bad[i].slot;
+		pkt.h.pkt = bad[i].pkt;
+		pkt.h.req = bad[i].req;
+		pkt.h.len = bad[i].len;
+		pkt.h.status = bad[i].status;
+		refused(&p, 0, &pkt, WIRE_HEAD + bad[i].bytes);
+	}
+	pair_fini(&p);
+}
+
+/* Pieces of a response that are not those of its first piece. */
+static void
+a_response_keeps_its_length(void **state)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct packet pkt;
+	struct pair p;
+	uint8_t bytes[600] = {1, 2, 3};
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, NULL, 0, 600, 1), 0);
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_poll(&p, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, bytes, 600), 0);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+	pkt = packet(&p, 0, WIRE_RESP);
+	pkt.h.pkt = 1;
+	pkt.h.len = 599;
+	refused(&p, 0, &pkt, MTU);
+	pkt.h.pkt = 2;
+	pkt.h.len = 600;
+	refused(&p, 0, &pkt, WIRE_HEAD + 144);
+	pkt.h.pkt = 0;
+	refused(&p, 0, &pkt, MTU);
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_poll(&p, 1, done, 4);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(done[0].len, 600);
+	assert_memory_equal(done[0].data, bytes, 600);
+	pair_fini(&p);
+}
+
+/* Nearly right packets of every kind to both sides, while they call each other. */
+static void
+random_packets_break_nothing(void **state)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct packet pkt;
+	uint8_t bytes[1000] = {0};
+	struct pair p;
+	uint32_t i;
+	uint16_t n;
+	int to;
+
+	pair_init(&p, &conf, 2, 3, 188, MTU);
+	for (i = 0; i < RANDOM; i++) {
+		to = (int)(fake_rnd(&p.w) % 2);
+		pkt = packet(&p, to, (enum wire_type)(fake_rnd(&p.w) % WIRE_BYE));
+		pkt.h.slot = (uint16_t)(fake_rnd(&p.w) % 3);
+		pkt.h.req = p.ep[to][0]->serves[0].req + (uint32_t)(fake_rnd(&p.w) % 3);
+		pkt.h.pkt = (uint16_t)(fake_rnd(&p.w) % 5);
+		pkt.h.len = (uint32_t)(fake_rnd(&p.w) % 1100);
+		pkt.h.arg = (uint32_t)(fake_rnd(&p.w) % 1100);
+		n = (uint16_t)(fake_rnd(&p.w) % 3);
+		if (n == 0)
+			fake_forge(p.dev[to], &pkt, (uint32_t)(fake_rnd(&p.w) % MTU));
+		else
+			fake_forge(p.dev[to], &pkt,
+				WIRE_HEAD + (pkt.h.pkt * 228u < pkt.h.len
+							    ? wire_piece(pkt.h.len, 228, pkt.h.pkt)
+							    : 0));
+		crpc_udrpc_call(p.ep[to][0], p.w.now_ns, bytes, pkt.h.len % 1000, 900, i);
+		p.w.now_ns += fake_rnd(&p.w) % 100000;
+		fake_step(&p.w);
+		crpc_udrpc_poll(p.ctx[to], p.w.now_ns, done, 4);
+		n = crpc_udrpc_recv(p.ctx[to], req, 4);
+		while (n-- != 0)
+			crpc_udrpc_reply(p.ctx[to], p.w.now_ns, req[n].token, req[n].data,
+				(uint32_t)crpc_min(req[n].len, 8));
+		if (i % 16 == 0)
+			assert_int_equal(crpc_udrpc_check(p.ctx[to], false), 0);
+	}
+	assert_true(dropped(p.ctx[0]) > RANDOM / 8);
+	assert_true(crpc_udrpc_stats(p.ctx[0])->requests > RANDOM / 100);
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), 0);
+	/* the other session never noticed */
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][1]), 0);
+	pair_fini(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(heads_that_lie_are_dropped),
+		cmocka_unit_test(requests_that_lie_are_dropped),
+		cmocka_unit_test(answers_that_lie_are_dropped),
+		cmocka_unit_test(a_response_keeps_its_length),
+		cmocka_unit_test(random_packets_break_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * lib/udrpc on a device and its driver: two contexts of one process, small and large messages, many
+ * calls in flight, both directions, and a peer that is gone. Any RDMA device will do; the tests
+ * start it on the software one, once with a good network and once with a bad one. Skipped without a
+ * device.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_clock.h"
+#include "crpc_log.h"
+#include "crpc_udrpc.h"
+
+#define LARGE   (1u << 20)
+#define SLOTS   8u
+#define WAIT_NS UINT64_C(60000000000)
+
+struct end {
+	struct crpc_rdma *dev;
+	struct crpc_udrpc *ctx;
+	struct crpc_udrpc_ep *ep;
+	uint32_t made, ended;
+};
+
+static struct end end[2];
+static uint8_t bytes[LARGE];
+
+static void
+make(uint32_t retries)
+{
+	struct crpc_rdma_conf rdma = {.gid_index = -1, .cq_depth = 4096};
+	struct crpc_udrpc_conf conf = {.max_eps = 2,
+		.slots = SLOTS,
+		.max_msg = LARGE,
+		.retries = retries,
+		.timeout_ns = WAIT_NS};
+	uint8_t addr[2][CRPC_UDRPC_ADDR_LEN];
+	int i;
+
+	memset(end, 0, sizeof(end));
+	for (i = 0; i < 2; i++) {
+		end[i].dev = crpc_rdma_open(&rdma);
+		if (end[i].dev == NULL)
+			fail_msg("%s", crpc_log_last());
+		conf.dev = end[i].dev;
+		end[i].ctx = crpc_udrpc_create(&conf);
+		if (end[i].ctx == NULL)
+			fail_msg("%s", crpc_log_last());
+		end[i].ep = crpc_udrpc_ep_create(end[i].ctx, (uint32_t)i);
+		assert_non_null(end[i].ep);
+		crpc_udrpc_ep_addr(end[i].ep, addr[i]);
+	}
+	for (i = 0; i < 2; i++) {
+		if (crpc_udrpc_ep_connect(end[i].ep, addr[!i]) != 0)
+			fail_msg("%s", crpc_log_last());
+	}
+}
+
+static void
+unmake(int i)
+{
+	crpc_udrpc_free(end[i].ctx);
+	crpc_rdma_close(end[i].dev);
+	end[i].ctx = NULL;
+}
+
+/* One end's turn: it checks what was answered and echoes what it was asked. */
+static void
+turn(int i, uint32_t calls, uint32_t len_max)
+{
+	uint64_t now = crpc_clock_ns();
+	struct crpc_done done[32];
+	struct crpc_req req[32];
+	uint32_t len;
+	uint16_t n;
+
+	n = crpc_udrpc_poll(end[i].ctx, now, done, 32);
+	end[i].ended += n;
+	while (n-- != 0) {
+		assert_int_equal(done[n].status, 0);
+		assert_int_equal(done[n].len, done[n].cookie);
+		assert_memory_equal(done[n].data, bytes, done[n].len);
+	}
+	n = crpc_udrpc_recv(end[i].ctx, req, 32);
+	while (n-- != 0)
+		assert_int_equal(crpc_udrpc_reply(end[i].ctx, now, req[n].token, req[n].data,
+					 req[n].len),
+			0);
+	while (end[i].made < calls) {
+		len = (uint32_t)((uint64_t)end[i].made * 7919 % (len_max + 1));
+		if (crpc_udrpc_call(end[i].ep, now, bytes, len, len, len) != 0)
+			break;
+		end[i].made++;
+	}
+	crpc_udrpc_flush(end[i].ctx, now);
+}
+
+/* Both ends call each other, and at the end nothing is out. */
+static void
+echo(uint32_t calls, uint32_t len_max)
+{
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		end[i].made = end[i].ended = 0;
+	while (end[0].ended < calls || end[1].ended < calls) {
+		assert_true(crpc_clock_ns() < until);
+		turn(0, calls, len_max);
+		turn(1, calls, len_max);
+	}
+	while (crpc_udrpc_check(end[0].ctx, true) != 0 || crpc_udrpc_check(end[1].ctx, true) != 0) {
+		if (crpc_clock_ns() > until)
+			fail_msg("%s", crpc_log_last());
+		turn(0, 0, 0);
+		turn(1, 0, 0);
+	}
+	for (i = 0; i < 2; i++)
+		assert_int_equal(crpc_udrpc_stats(end[i].ctx)->requests,
+			crpc_udrpc_stats(end[!i].ctx)->completions);
+}
+
+static void
+messages_of_every_size_are_echoed(void **state)
+{
+	make(1000);
+	echo(5000, 150);
+	echo(500, 20000);
+	echo(20, LARGE);
+	unmake(0);
+	unmake(1);
+}
+
+static void
+a_peer_that_leaves_ends_the_calls(void **state)
+{
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	struct crpc_done done[16];
+	uint32_t ends = 0;
+	uint16_t n;
+
+	make(20);
+	echo(50, 100);
+	for (n = 0; n < SLOTS; n++)
+		assert_int_equal(
+			crpc_udrpc_call(end[0].ep, crpc_clock_ns(), bytes, 32, 32, n), 0);
+	unmake(1);
+	while (ends < SLOTS) {
+		assert_true(crpc_clock_ns() < until);
+		n = crpc_udrpc_poll(end[0].ctx, crpc_clock_ns(), done, 16);
+		ends += n;
+		while (n-- != 0)
+			assert_true(done[n].status == -ECONNRESET || done[n].status == -ETIMEDOUT);
+	}
+	assert_int_not_equal(crpc_udrpc_ep_status(end[0].ep), 0);
+	unmake(0);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(messages_of_every_size_are_echoed),
+		cmocka_unit_test(a_peer_that_leaves_ends_the_calls),
+	};
+	struct crpc_rdma_conf conf = {.gid_index = -1};
+	struct crpc_rdma *dev = crpc_rdma_open(&conf);
+	uint32_t i;
+
+	if (dev == NULL) {
+		fprintf(stderr, "skipped: %s\n", crpc_log_last());
+		return 77;
+	}
+	crpc_rdma_close(dev);
+	crpc_clock_init();
+	for (i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 31 + (i >> 8));
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every telemetry command, over the real socket of an EAL, with good and with bad parameters, while
+ * another thread polls the context; and the dump.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <rte_eal.h>
+
+#include "pair.h"
+
+static struct pair pair;
+static _Atomic bool stop, paused;
+static int fd = -1;
+
+/* The owner of both contexts: polls all the time, but when it is paused. */
+static void *
+owner(void *arg)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	uint16_t n;
+
+	while (!crpc_load_acquire(&stop)) {
+		if (crpc_load_relaxed(&paused))
+			continue;
+		pair.w.now_ns += 1000;
+		fake_run(&pair.w);
+		crpc_udrpc_poll(pair.ctx[0], pair.w.now_ns, done, 4);
+		crpc_udrpc_poll(pair.ctx[1], pair.w.now_ns, done, 4);
+		n = crpc_udrpc_recv(pair.ctx[1], req, 4);
+		while (n-- != 0)
+			crpc_udrpc_reply(pair.ctx[1], pair.w.now_ns, req[n].token, "x", 1);
+	}
+	return NULL;
+}
+
+/* The answer to one command, or JSON null. */
+static json_t *
+ask(const char *command, const char *params)
+{
+	static char text[1 << 16];
+	char line[128];
+	json_t *all, *part;
+	ssize_t len;
+
+	snprintf(line, sizeof(line), "%s%s%s", command, params[0] == '\0' ? "" : ",", params);
+	assert_int_equal(write(fd, line, strlen(line)), (ssize_t)strlen(line));
+	len = read(fd, text, sizeof(text) - 1);
+	assert_true(len > 0);
+	text[len] = '\0';
+	all = json_loads(text, 0, NULL);
+	assert_non_null(all);
+	part = json_incref(json_object_get(all, command));
+	json_decref(all);
+	assert_non_null(part);
+	return part;
+}
+
+static json_int_t
+number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	if (!json_is_integer(value))
+		fail_msg("%s is not there", key);
+	return json_integer_value(value);
+}
+
+static void
+every_command_answers(void **state)
+{
+	static const char *const bad[] = {
+			"", "x", "-1", "99", "0x", "0,", "0,x", "0,99", "0,0,0", "4294967296"};
+	static const char *const commands[] = {"/crpc/udrpc/stats", "/crpc/udrpc/latency",
+			"/crpc/udrpc/endpoints", "/crpc/udrpc/endpoint"};
+	json_t *answer;
+	size_t i, k;
+
+	answer = ask("/crpc/udrpc/list", "");
+	assert_int_equal(json_array_size(answer), 2);
+	json_decref(answer);
+	answer = ask("/crpc/udrpc/stats", "0");
+	assert_int_equal(number(answer, "calls"), 3);
+	assert_int_equal(number(answer, "completions"), 3);
+	assert_int_equal(number(answer, "packets_sent"), 3);
+	json_decref(answer);
+	answer = ask("/crpc/udrpc/stats", "1");
+	assert_int_equal(number(answer, "replies"), 3);
+	json_decref(answer);
+	answer = ask("/crpc/udrpc/latency", "0");
+	assert_true(number(answer, "wire_max_ns") > 0);
+	assert_true(number(answer, "peer_p50_ns") <= number(answer, "peer_p999_ns"));
+	json_decref(answer);
+	answer = ask("/crpc/udrpc/endpoints", "0");
+	assert_int_equal(json_array_size(answer), 2);
+	json_decref(answer);
+	answer = ask("/crpc/udrpc/endpoint", "0,1");
+	assert_int_equal(number(answer, "status"), 0);
+	assert_int_equal(number(answer, "peer"), 1);
+	assert_int_equal(number(answer, "open_calls"), 0);
+	assert_int_equal(number(answer, "credits_at_home"), 32);
+	assert_true(number(answer, "rate_bytes_per_s") > 0);
+	json_decref(answer);
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		for (k = 0; k < CRPC_DIM(commands); k++) {
+			/* what follows a context's number is of no interest to some */
+			if (bad[i][0] == '0' && k != 3)
+				continue;
+			answer = ask(commands[k], bad[i]);
+			if (!json_is_null(answer))
+				fail_msg("%s,%s was answered", commands[k], bad[i]);
+			json_decref(answer);
+		}
+	}
+}
+
+/* A context that nobody polls is told by null, in time, and answers again when it is polled. */
+static void
+context_that_is_not_polled_gives_no_answer(void **state)
+{
+	json_t *answer;
+
+	crpc_store_relaxed(&paused, true);
+	usleep(50000);
+	answer = ask("/crpc/udrpc/stats", "0");
+	assert_true(json_is_null(answer));
+	json_decref(answer);
+	crpc_store_relaxed(&paused, false);
+	answer = ask("/crpc/udrpc/stats", "0");
+	assert_int_equal(number(answer, "calls"), 3);
+	json_decref(answer);
+}
+
+static int
+setup(void **state)
+{
+	static const struct crpc_udrpc_conf conf = {.max_eps = 2};
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	static pthread_t thread;
+	char hello[1024];
+	int i;
+
+	pair_init(&pair, &conf, 2, 1, 188, 1024);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(crpc_udrpc_call(pair.ep[0][0], pair.w.now_ns, "x", 1, 8, 1), 0);
+	crpc_udrpc_flush(pair.ctx[0], pair.w.now_ns);
+	pair_poll(&pair, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(pair.ctx[1], req, 4), 3);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(crpc_udrpc_reply(
+						 pair.ctx[1], pair.w.now_ns, req[i].token, "y", 1),
+				0);
+	crpc_udrpc_flush(pair.ctx[1], pair.w.now_ns);
+	assert_int_equal(pair_poll(&pair, 0, done, 4), 3);
+#ifdef CRPC_DEBUG
+	pair.ctx[0]->owner = NULL; /* it changes hands here, while nobody uses it */
+	pair.ctx[1]->owner = NULL;
+#endif
+	assert_int_equal(pthread_create(&thread, NULL, owner, NULL), 0);
+	*state = &thread;
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/dpdk_telemetry.v2",
+			rte_eal_get_runtime_dir());
+	fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	assert_true(read(fd, hello, sizeof(hello)) > 0);
+	return 0;
+}
+
+/* With the owner gone: the audit of both ends, which finds a leak, and the dump. */
+static int
+teardown(void **state)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out;
+	int i;
+
+	close(fd);
+	crpc_store_release(&stop, true);
+	pthread_join(**(pthread_t **)state, NULL);
+#ifdef CRPC_DEBUG
+	pair.ctx[0]->owner = NULL;
+	pair.ctx[1]->owner = NULL;
+#endif
+	for (i = 0; i < 2; i++)
+		assert_int_equal(crpc_udrpc_check(pair.ctx[i], true), 0);
+	pair.ep[0][0]->credits--; /* one that leaked */
+	assert_int_equal(crpc_udrpc_check(pair.ctx[0], false), -EFAULT);
+	assert_non_null(strstr(crpc_log_last(), "credits"));
+	pair.ep[0][0]->credits++;
+	out = open_memstream(&text, &len);
+	assert_int_equal(crpc_udrpc_dump(pair.ctx[0], out), 0);
+	fclose(out);
+	assert_non_null(strstr(text, "endpoint 1 (peer 1): status 0"));
+	free(text);
+	pair_fini(&pair);
+	return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+	static char prefix[64];
+	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-shconf"},
+		(char[]){"--no-pci"}, (char[]){"-m"}, (char[]){"64"}, prefix,
+		(char[]){"--log-level=4"}, NULL};
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(every_command_answers),
+			cmocka_unit_test(context_that_is_not_polled_gives_no_answer),
+	};
+	int rc;
+
+	snprintf(prefix, sizeof(prefix), "--file-prefix=udrpc_tel_%d", (int)getpid());
+	if (rte_eal_init((int)CRPC_DIM(eal) - 1, eal) < 0)
+		return 77;
+	rc = cmocka_run_group_tests(tests, setup, teardown);
+	rte_eal_cleanup();
+	return rc;
+}

@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * lib/udrpc one behaviour at a time, over a network that does what the test says: sizes, slots,
+ * credits, statuses, repetition, draining, deadlines, ends, pacing, the wheel.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define MTU   1024
+#define PIECE (MTU - WIRE_HEAD)
+#define RTO   5000000u
+
+static const struct crpc_udrpc_conf small = {.max_eps = 4};
+static uint8_t bytes[1 << 20];
+
+static void
+bytes_fill(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + (i >> 16));
+}
+
+static void
+call(struct pair *p, uint32_t len, uint32_t resp_max, uint64_t cookie)
+{
+	assert_int_equal(crpc_udrpc_call(p->ep[0][0], p->w.now_ns, bytes, len, resp_max, cookie),
+		0);
+	crpc_udrpc_flush(p->ctx[0], p->w.now_ns);
+}
+
+static void
+rest(struct pair *p)
+{
+	struct crpc_done done[4];
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		pair_poll(p, i % 2, done, 4);
+		crpc_udrpc_flush(p->ctx[i % 2], p->w.now_ns);
+	}
+	for (i = 0; i < 2; i++) {
+		if (crpc_udrpc_check(p->ctx[i], true) != 0)
+			fail_msg("side %d: %s", i, crpc_log_last());
+	}
+}
+
+/* Every length around the borders of pieces, there and back, to 1 MiB. */
+static void
+messages_of_every_size_arrive_whole(void **state)
+{
+	static const uint32_t lens[] = {0, 1, 32, 160, 161, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE,
+		2 * PIECE + 1, 33 * PIECE, 100000, 1 << 20};
+	struct crpc_udrpc_conf conf = {.max_eps = 1, .slots = 2, .max_msg = 1 << 20};
+	struct crpc_done done[4];
+	struct pair p;
+	uint32_t i, turns;
+	uint16_t n;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	for (i = 0; i < CRPC_DIM(lens); i++) {
+		call(&p, lens[i], lens[i], i);
+		for (turns = 0, n = 0; n == 0; turns++) {
+			assert_true(turns < 10000);
+			pair_echo(&p, 1);
+			n = pair_poll(&p, 0, done, 4);
+			crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+			assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
+		}
+		assert_int_equal(n, 1);
+		assert_int_equal(done[0].status, 0);
+		assert_int_equal(done[0].cookie, i);
+		assert_int_equal(done[0].len, lens[i]);
+		assert_memory_equal(done[0].data, bytes, lens[i]);
+	}
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 0);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->duplicates, 0);
+	rest(&p);
+	pair_fini(&p);
+}
+
+static void
+calls_take_slots_and_too_large_ones_are_refused(void **state)
+{
+	struct crpc_done done[16];
+	struct pair p;
+	uint64_t seen = 0;
+	uint32_t i;
+
+	pair_init(&p, &small, 1, 1, 188, MTU);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][0], 0, bytes, 16385, 0, 0), -EMSGSIZE);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][0], 0, bytes, 0, 16385, 0), -EMSGSIZE);
+	for (i = 0; i < 8; i++)
+		call(&p, 8, 8, i);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][0], 0, bytes, 8, 8, 9), -EAGAIN);
+	assert_int_equal(crpc_udrpc_ep_open_calls(p.ep[0][0]), 8);
+	assert_int_equal(pair_echo(&p, 1), 8);
+	assert_int_equal(pair_poll(&p, 0, done, 3), 3);
+	for (i = 0; i < 3; i++)
+		seen |= 1u << done[i].cookie;
+	assert_int_equal(pair_poll(&p, 0, done, 16), 5);
+	for (i = 0; i < 5; i++)
+		seen |= 1u << done[i].cookie;
+	assert_int_equal(seen, 0xff);
+	rest(&p);
+	pair_fini(&p);
+}
+
+static void
+a_burst_is_one_doorbell(void **state)
+{
+	struct crpc_done done[16];
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &small, 1, 1, 188, MTU);
+	for (i = 0; i < 8; i++)
+		assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, 32, 32, i), 0);
+	assert_int_equal(crpc_udrpc_flush(p.ctx[0], p.w.now_ns), 1);
+	pair_echo(&p, 1);
+	assert_int_equal(pair_poll(&p, 0, done, 16), 8);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->bursts, 1);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->bursts, 1);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->packets_sent, 8);
+	pair_fini(&p);
+}
+
+/* However long the message, no more packets than credits are ever unanswered. */
+static void
+credits_bound_what_is_out(void **state)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 1, .credits = 5, .max_msg = 65536};
+	struct crpc_done done[4];
+	struct pair p;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	call(&p, 60000, 60000, 1);
+	call(&p, 60000, 0, 2);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->packets_sent, 5);
+	assert_int_equal(p.ep[0][0]->credits, 0);
+	pair_poll(&p, 1, done, 4);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	pair_poll(&p, 0, done, 4);
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	assert_in_range(crpc_udrpc_stats(p.ctx[0])->packets_sent, 6, 10);
+	assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
+	pair_fini(&p);
+}
+
+static void
+a_call_can_be_rejected_and_released(void **state)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct pair p;
+
+	pair_init(&p, &small, 1, 1, 188, MTU);
+	call(&p, 4, 16, 1);
+	call(&p, 4, 16, 2);
+	pair_poll(&p, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 2);
+	assert_int_equal(req[0].peer, 100);
+	assert_int_equal(crpc_udrpc_reply_max(p.ctx[1], req[0].token), 16);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, req[0].token, bytes, 17), -EMSGSIZE);
+	assert_int_equal(crpc_udrpc_reject(p.ctx[1], 0, req[0].token, 5), -EINVAL);
+	assert_int_equal(crpc_udrpc_reject(p.ctx[1], 0, req[0].token, -ENOENT), 0);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, req[0].token, bytes, 1), -ENOENT);
+	assert_int_equal(crpc_udrpc_reply_max(p.ctx[1], req[0].token), -ENOENT);
+	assert_int_equal(crpc_udrpc_release(p.ctx[1], 0, req[1].token), 0);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, UINT64_MAX, bytes, 1), -ENOENT);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 2);
+	assert_int_equal(done[0].status, -ENOENT);
+	assert_int_equal(done[1].status, -ECANCELED);
+	assert_null(done[0].data);
+	rest(&p);
+	pair_fini(&p);
+}
+
+/* The request is lost, then the reply: each is repeated, and executed once. */
+static void
+what_is_lost_is_repeated_and_executed_once(void **state)
+{
+	struct crpc_done done[4];
+	struct pair p;
+	int lost;
+
+	for (lost = 0; lost < 2; lost++) {
+		pair_init(&p, &small, 1, 1, 188, MTU);
+		call(&p, 500, 500, 7);
+		p.w.lose = lost == 0 ? 10000 : 0;
+		fake_run(&p.w);
+		p.w.lose = 0;
+		if (lost == 1) {
+			pair_echo(&p, 1);
+			p.w.lose = 10000;
+			fake_run(&p.w);
+			p.w.lose = 0;
+		}
+		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+		p.w.now_ns += RTO - 100000;
+		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+		assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 0);
+		p.w.now_ns += 2 * RTO;
+		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+		assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 1);
+		/* its copy is not known to have left: a datagram of no meaning finds out */
+		pair_poll(&p, 0, done, 4);
+		assert_int_equal(crpc_udrpc_stats(p.ctx[0])->drains, 1);
+		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+		crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_echo(&p, 1);
+		assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+		assert_int_equal(done[0].status, 0);
+		assert_memory_equal(done[0].data, bytes, 500);
+		assert_int_equal(crpc_udrpc_stats(p.ctx[1])->requests, 1);
+		assert_int_equal(crpc_udrpc_stats(p.ctx[1])->duplicates, lost);
+		rest(&p);
+		pair_fini(&p);
+	}
+}
+
+/* Answers that came while nobody polled are heard before their time is looked at. */
+static void
+who_was_away_repeats_nothing_that_was_answered(void **state)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 1, .slots = 200, .credits = 200};
+	struct crpc_done done[64];
+	struct pair p;
+	uint32_t i, ends;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	for (i = 0; i < 200; i++)
+		call(&p, 32, 32, i);
+	for (i = 0; i < 200; i += 16)
+		pair_echo(&p, 1);
+	for (ends = 0; ends < 200; p.w.now_ns += RTO / 10) {
+		p.w.now_ns += ends == 0 ? 100 * RTO : 0;
+		ends += pair_poll(&p, 0, done, 64);
+	}
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 0);
+	rest(&p);
+	pair_fini(&p);
+}
+
+/* While the send queue stands still nothing is repeated, however long it takes. */
+static void
+nothing_is_repeated_while_a_copy_is_in_the_send_queue(void **state)
+{
+	struct crpc_done done[4];
+	struct pair p;
+	int i;
+
+	pair_init(&p, &small, 1, 1, 188, MTU);
+	call(&p, 500, 500, 7);
+	for (i = 0; i < 20; i++) {
+		p.w.now_ns += RTO;
+		assert_int_equal(crpc_udrpc_poll(p.ctx[0], p.w.now_ns, done, 4), 0);
+	}
+	/* the request, and what asks whether it has left */
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->packets_sent, 2);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 1);
+	pair_echo(&p, 1);
+	while (pair_poll(&p, 0, done, 4) == 0)
+		pair_echo(&p, 1);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->requests, 1);
+	rest(&p);
+	pair_fini(&p);
+}
+
+/* A server that takes long says that it works: the client does not give it up. */
+static void
+a_slow_server_is_not_given_up(void **state)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 1, .retries = 3, .timeout_ns = 100000u * RTO};
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct pair p;
+	int i;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	call(&p, 32, 32, 7);
+	pair_poll(&p, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
+	for (i = 0; i < 200; i++) {
+		p.w.now_ns += RTO;
+		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+		crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_poll(&p, 1, done, 4);
+		crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	}
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), 0);
+	assert_true(crpc_udrpc_stats(p.ctx[1])->credit_returns > 10);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, bytes, 32), 0);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(done[0].status, 0);
+	rest(&p);
+	pair_fini(&p);
+}
+
+static void
+a_call_past_its_deadline_ends_and_its_answer_is_dropped(void **state)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 1, .slots = 1, .timeout_ns = 10 * RTO};
+	uint64_t start;
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct pair p;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	start = p.w.now_ns;
+	call(&p, 32, 32, 7);
+	pair_poll(&p, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
+	while (pair_poll(&p, 0, done, 4) == 0) {
+		p.w.now_ns += RTO / 10;
+		pair_poll(&p, 1, done, 4);
+	}
+	assert_int_equal(done[0].status, -ETIMEDOUT);
+	assert_int_equal(done[0].cookie, 7);
+	assert_in_range(p.w.now_ns - start, 10 * RTO, 12 * RTO);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, 1, 1, 8), -EAGAIN);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, bytes, 32), 0);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->late_responses, 1);
+	rest(&p);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, 1, 1, 8), 0);
+	pair_fini(&p);
+}
+
+static void
+a_canceled_call_ends_once(void **state)
+{
+	struct crpc_done done[4];
+	struct pair p;
+
+	pair_init(&p, &small, 1, 1, 188, MTU);
+	call(&p, 32, 32, 7);
+	call(&p, 32, 32, 8);
+	assert_int_equal(crpc_udrpc_cancel(p.ep[0][0], 7), 1);
+	assert_int_equal(crpc_udrpc_cancel(p.ep[0][0], 7), 0);
+	pair_echo(&p, 1);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 2);
+	assert_int_equal(done[0].status, -ECANCELED);
+	assert_int_equal(done[0].cookie, 7);
+	assert_int_equal(done[1].cookie, 8);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->late_responses, 1);
+	rest(&p);
+	pair_fini(&p);
+}
+
+/* A peer that is gone: every call ends, later ones are refused, in the time that was configured. */
+static void
+a_dead_peer_is_given_up(void **state)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 2, .retries = 10};
+	struct crpc_done done[16];
+	uint64_t start;
+	struct pair p;
+	uint32_t ends = 0;
+	uint16_t n;
+
+	pair_init(&p, &conf, 2, 1, 188, MTU);
+	for (n = 0; n < 8; n++)
+		call(&p, 16000, 32, n);
+	fake_kill(p.dev[1]);
+	start = p.w.now_ns;
+	while (crpc_udrpc_ep_status(p.ep[0][0]) == 0 || ends < 8) {
+		p.w.now_ns += 100000;
+		n = pair_poll(&p, 0, done, 3);
+		while (n-- != 0) {
+			assert_int_equal(done[n].status, -ETIMEDOUT);
+			ends++;
+		}
+		assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
+		assert_true(p.w.now_ns - start < 100ull * RTO);
+	}
+	assert_int_equal(ends, 8);
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), -ETIMEDOUT);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, 1, 1, 1), -ETIMEDOUT);
+	assert_in_range(p.w.now_ns - start, 10 * RTO, 25 * RTO);
+	pair_poll(&p, 0, done, 3);
+	pair_poll(&p, 0, done, 3);
+	assert_int_equal(crpc_udrpc_check(p.ctx[0], true), 0);
+	pair_fini(&p);
+}
+
+static void
+a_shutdown_is_told_to_the_peer(void **state)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct pair p;
+
+	pair_init(&p, &small, 2, 1, 188, MTU);
+	call(&p, 32, 32, 7);
+	pair_poll(&p, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
+	crpc_udrpc_ep_shutdown(p.ep[1][0]);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, req[0].token, bytes, 1), -ECONNRESET);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, req[0].token, bytes, 1), -ENOENT);
+	pair_poll(&p, 0, done, 4);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(done[0].status, -ECONNRESET);
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), -ECONNRESET);
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][1]), 0);
+	assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
+	pair_fini(&p);
+}
+
+/* An endpoint can be made, used and freed for ever; packets of its earlier lives do not count. */
+static void
+endpoints_come_and_go(void **state)
+{
+	static const struct crpc_udrpc_conf conf = {.max_eps = 2};
+	struct crpc_done done[4];
+	struct pair p;
+	uint32_t life;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	for (life = 0; life < 50; life++) {
+		call(&p, 32, 32, life);
+		if (life % 2) {
+			pair_echo(&p, 1);
+			assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+		}
+		crpc_udrpc_ep_free(p.ep[0][0]);
+		crpc_udrpc_ep_free(p.ep[1][0]);
+		pair_poll(&p, 0, done, 4);
+		pair_poll(&p, 1, done, 4);
+		p.ep[0][0] = crpc_udrpc_ep_create(p.ctx[0], 0);
+		p.ep[1][0] = crpc_udrpc_ep_create(p.ctx[1], 100);
+		assert_non_null(p.ep[0][0]);
+		assert_non_null(p.ep[1][0]);
+		pair_join(p.ep[0][0], p.ep[1][0]);
+	}
+	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->requests, 25);
+	assert_true(crpc_udrpc_stats(p.ctx[1])->bad_sessions > 0);
+	pair_fini(&p);
+}
+
+static void
+addresses_that_are_none_are_refused(void **state)
+{
+	static const struct {
+		uint32_t at;
+		uint8_t value;
+	} bad[] = {{0, 0}, {4, 9}, {6, 1}, {11, 0xff}, {64, 0}};
+	uint8_t addr[CRPC_UDRPC_ADDR_LEN], good[CRPC_UDRPC_ADDR_LEN];
+	struct crpc_udrpc_ep *ep;
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &small, 1, 1, 188, MTU);
+	ep = crpc_udrpc_ep_create(p.ctx[0], 9);
+	assert_int_equal(crpc_udrpc_ep_status(ep), -ENOTCONN);
+	assert_int_equal(crpc_udrpc_call(ep, 0, NULL, 0, 0, 0), -ENOTCONN);
+	crpc_udrpc_ep_addr(p.ep[1][0], good);
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		memcpy(addr, good, sizeof(addr));
+		addr[bad[i].at] = bad[i].value;
+		assert_int_equal(crpc_udrpc_ep_connect(ep, addr), -EPROTO);
+	}
+	for (i = 16; i < 28; i += 4) { /* slots, max_msg, pkt_max */
+		memcpy(addr, good, sizeof(addr));
+		memset(addr + i, 0, 4);
+		assert_int_equal(crpc_udrpc_ep_connect(ep, addr), -EPROTO);
+	}
+	assert_int_equal(crpc_udrpc_ep_connect(ep, good), 0);
+	assert_int_equal(crpc_udrpc_ep_connect(ep, good), -EISCONN);
+	pair_fini(&p);
+}
+
+static void
+a_broken_queue_ends_all(void **state)
+{
+	struct crpc_done done[4];
+	struct pair p;
+
+	pair_init(&p, &small, 2, 1, 188, MTU);
+	call(&p, 32, 32, 7);
+	fake_fail(p.dev[0]);
+	pair_poll(&p, 0, done, 4);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(done[0].status, -ECONNRESET);
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][1]), -ECONNRESET);
+	assert_null(crpc_udrpc_ep_create(p.ctx[0], 1));
+	assert_int_equal(errno, EIO);
+	pair_fini(&p);
+}
+
+/* With a send queue that takes nothing, calls and replies wait; then they go. */
+static void
+a_full_send_queue_delays_and_loses_nothing(void **state)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 4, .slots = 64, .sq_depth = 8, .credits = 64};
+	struct crpc_done done[64];
+	struct pair p;
+	uint32_t i, ends = 0;
+
+	pair_init(&p, &conf, 4, 1, 188, MTU);
+	fake_post_limit(p.dev[0], 3);
+	for (i = 0; i < 256; i++)
+		assert_int_equal(
+			crpc_udrpc_call(p.ep[0][i / 64], p.w.now_ns, bytes, 32, 32, i), 0);
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
+	fake_post_limit(p.dev[0], UINT32_MAX);
+	for (i = 0; i < 1000 && ends < 256; i++) {
+		pair_echo(&p, 1);
+		ends += pair_poll(&p, 0, done, 64);
+		crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	}
+	assert_int_equal(ends, 256);
+	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 0);
+	rest(&p);
+	pair_fini(&p);
+}
+
+/* Round trips that grow slow a session down and the wheel spreads its packets; it recovers. */
+static void
+congestion_slows_a_session_down_and_then_not(void **state)
+{
+	struct crpc_udrpc_conf conf = {
+		.max_eps = 1, .max_msg = 65536, .slots = 1, .link_bytes_per_s = 100000000};
+	struct crpc_done done[4];
+	uint64_t rate, least;
+	struct pair p;
+	uint32_t i, n;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	least = rate = crpc_udrpc_ep_rate(p.ep[0][0]);
+	assert_int_equal(rate, 100000000);
+	for (i = 0; i < 40; i++) {
+		call(&p, 20000, 32, i);
+		for (n = 0; n == 0;) {
+			p.w.now_ns += 1500000; /* a round trip above t_high */
+			pair_echo(&p, 1);
+			n = pair_poll(&p, 0, done, 4);
+			crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+			least = crpc_min(least, crpc_udrpc_ep_rate(p.ep[0][0]));
+		}
+	}
+	assert_int_equal(done[0].status, 0);
+	assert_true(least < rate / 2);
+	assert_true(crpc_udrpc_stats(p.ctx[0])->paced > 0);
+	assert_true(crpc_udrpc_stats(p.ctx[0])->rtt_samples > 0);
+	for (i = 0; i < 10000 && crpc_udrpc_ep_rate(p.ep[0][0]) < rate; i++) {
+		call(&p, 32, 32, i);
+		for (n = 0; n == 0;) {
+			pair_echo(&p, 1);
+			n = pair_poll(&p, 0, done, 4);
+			crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+		}
+	}
+	assert_int_equal(crpc_udrpc_ep_rate(p.ep[0][0]), rate);
+	rest(&p);
+	pair_fini(&p);
+}
+
+/* The wheel gives every entry, not before its time but for those beyond its reach, and once. */
+static void
+the_wheel_gives_each_entry_in_time(void **state)
+{
+	struct wheel_entry e[64] = {0}, *due, *next;
+	uint64_t at[64], given[64] = {0}, now = 12345;
+	struct wheel w;
+	uint32_t i, left = 64;
+
+	assert_int_equal(__crpc_udrpc_wheel_init(&w, 16, 32), 0);
+	for (i = 0; i < 64; i++) {
+		at[i] = now + i * 11;
+		__crpc_udrpc_wheel_add(&w, &e[i], now, at[i]);
+	}
+	__crpc_udrpc_wheel_del(&w, &e[5]);
+	__crpc_udrpc_wheel_del(&w, &e[5]);
+	for (left = 63; left != 0; now += 7) {
+		assert_true(now < 15000);
+		for (due = __crpc_udrpc_wheel_due(&w, now); due != NULL; due = next) {
+			next = due->next;
+			i = (uint32_t)(due - e);
+			assert_int_equal(given[i], 0);
+			given[i] = now;
+			assert_true(now >= at[i] || at[i] > 12345 + 30 * 16);
+			assert_true(now < at[i] + 2 * 16 + 7);
+			left--;
+		}
+	}
+	assert_int_equal(given[5], 0);
+	assert_int_equal(w.count, 0);
+	/* after a long time without a look, one lap finds it */
+	__crpc_udrpc_wheel_add(&w, &e[0], now, now + 100);
+	assert_ptr_equal(__crpc_udrpc_wheel_due(&w, now + 1000000), &e[0]);
+	__crpc_udrpc_wheel_fini(&w);
+}
+
+static void
+sizes_out_of_range_are_refused(void **state)
+{
+	struct fake_world w = {.rng = 1};
+	struct crpc_rdma *dev = fake_open(&w, 188, MTU);
+	const struct crpc_udrpc_conf bad[] = {{.dev = NULL}, {.dev = dev, .slots = 257},
+		{.dev = dev, .credits = 257}, {.dev = dev, .max_eps = CRPC_UDRPC_EPS_MAX + 1},
+		{.dev = dev, .max_msg = CRPC_UDRPC_MSG_MAX + 1}, {.dev = dev, .pkt_max = MTU + 1},
+		{.dev = dev, .pkt_max = CRPC_UDRPC_PKT_MIN - 1}, {.dev = dev, .sq_depth = 7}};
+	uint32_t i;
+
+	for (i = 0; i < CRPC_DIM(bad); i++) {
+		assert_null(crpc_udrpc_create(&bad[i]));
+		assert_int_equal(errno, EINVAL);
+	}
+	crpc_rdma_close(dev);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(messages_of_every_size_arrive_whole),
+		cmocka_unit_test(calls_take_slots_and_too_large_ones_are_refused),
+		cmocka_unit_test(a_burst_is_one_doorbell),
+		cmocka_unit_test(credits_bound_what_is_out),
+		cmocka_unit_test(a_call_can_be_rejected_and_released),
+		cmocka_unit_test(what_is_lost_is_repeated_and_executed_once),
+		cmocka_unit_test(who_was_away_repeats_nothing_that_was_answered),
+		cmocka_unit_test(nothing_is_repeated_while_a_copy_is_in_the_send_queue),
+		cmocka_unit_test(a_slow_server_is_not_given_up),
+		cmocka_unit_test(a_call_past_its_deadline_ends_and_its_answer_is_dropped),
+		cmocka_unit_test(a_canceled_call_ends_once),
+		cmocka_unit_test(a_dead_peer_is_given_up),
+		cmocka_unit_test(a_shutdown_is_told_to_the_peer),
+		cmocka_unit_test(endpoints_come_and_go),
+		cmocka_unit_test(addresses_that_are_none_are_refused),
+		cmocka_unit_test(a_broken_queue_ends_all),
+		cmocka_unit_test(a_full_send_queue_delays_and_loses_nothing),
+		cmocka_unit_test(congestion_slows_a_session_down_and_then_not),
+		cmocka_unit_test(the_wheel_gives_each_entry_in_time),
+		cmocka_unit_test(sizes_out_of_range_are_refused),
+	};
+
+	bytes_fill();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

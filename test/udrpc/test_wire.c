@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The wire format against its specification: sizes of pieces, and a whole conversation with every
+ * type of packet, byte by byte, against test/golden (`CRPC_GOLDEN_WRITE=1` writes the files anew,
+ * after a change of version).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define MTU   256
+#define SHOWN (WIRE_HEAD + 4u) /* bytes of a packet that the file keeps */
+
+static FILE *trace;
+
+static void
+messages_are_cut_into_pieces(void **state)
+{
+	static const struct {
+		uint32_t len, pkts, last;
+	} t[] = {{0, 1, 0}, {1, 1, 1}, {228, 1, 228}, {229, 2, 1}, {456, 2, 228}, {457, 3, 1}};
+	uint32_t i;
+
+	for (i = 0; i < CRPC_DIM(t); i++) {
+		assert_int_equal(wire_pkts(t[i].len, 228), t[i].pkts);
+		assert_int_equal(wire_piece(t[i].len, 228, t[i].pkts - 1), t[i].last);
+	}
+	assert_in_range(wire_pkts(CRPC_UDRPC_MSG_MAX, CRPC_UDRPC_PKT_MIN - WIRE_HEAD), 1, 65535);
+}
+
+static void
+line(const uint8_t *data, uint32_t len)
+{
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		fprintf(trace, "%02x%c", data[i], i == len - 1 ? '\n' : ' ');
+}
+
+static void
+tap(struct fake_world *w, const uint8_t *data, uint32_t len)
+{
+	/* the token is of the seed, the time that the server took of the test's clock */
+	line(data, (uint32_t)crpc_min(len, SHOWN));
+}
+
+/* What was traced must be the file's text; or becomes it. */
+static void
+golden(const char *name, const char *found)
+{
+	char path[512], text[4096];
+	size_t len;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", CRPC_GOLDEN_DIR, name);
+	if (getenv("CRPC_GOLDEN_WRITE") != NULL) {
+		f = fopen(path, "w");
+		assert_non_null(f);
+		fputs(found, f);
+		fclose(f);
+	}
+	f = fopen(path, "r");
+	if (f == NULL)
+		fail_msg("%s: no such file", path);
+	len = fread(text, 1, sizeof(text) - 1, f);
+	fclose(f);
+	text[len] = '\0';
+	assert_string_equal(found, text);
+}
+
+/* A call of two pieces each way; one that is rejected; a drain; a goodbye. */
+static void
+packets_are_byte_by_byte_as_specified(void **state)
+{
+	static const struct crpc_udrpc_conf conf = {.max_eps = 2, .slots = 2};
+	uint8_t bytes[300];
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	char *text = NULL;
+	struct pair p;
+	size_t size, i;
+
+	for (i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i + 0x40);
+	pair_init(&p, &conf, 2, 42, 188, MTU);
+	trace = open_memstream(&text, &size);
+	assert_non_null(trace);
+	p.w.tap = tap;
+	assert_int_equal(crpc_udrpc_call(p.ep[0][1], p.w.now_ns, bytes, 300, 1000, 1), 0);
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_poll(&p, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns + 777, req[0].token, bytes, 230), 0);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	pair_poll(&p, 0, done, 4);
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_poll(&p, 1, done, 4);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(crpc_udrpc_call(p.ep[0][1], p.w.now_ns, "query", 5, 0, 2), 0);
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_poll(&p, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
+	assert_int_equal(crpc_udrpc_reject(p.ctx[1], p.w.now_ns + 5, req[0].token, -ENOENT), 0);
+	__crpc_udrpc_drain(p.ep[1][1], p.ctx[1]->put);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	crpc_udrpc_ep_shutdown(p.ep[0][1]);
+	fake_run(&p.w);
+	fclose(trace);
+	golden("udrpc_v1_packets.hex", text);
+	free(text);
+	p.w.tap = NULL;
+	pair_fini(&p);
+}
+
+static void
+address_is_byte_by_byte_as_specified(void **state)
+{
+	static const struct crpc_udrpc_conf conf = {.max_eps = 2, .slots = 3, .max_msg = 70000};
+	uint8_t addr[CRPC_UDRPC_ADDR_LEN];
+	char *text = NULL;
+	struct pair p;
+	size_t size;
+	int i;
+
+	pair_init(&p, &conf, 2, 42, 188, MTU);
+	trace = open_memstream(&text, &size);
+	assert_non_null(trace);
+	crpc_udrpc_ep_addr(p.ep[0][1], addr);
+	for (i = 0; i < CRPC_UDRPC_ADDR_LEN; i += 16)
+		line(addr + i, 16);
+	fclose(trace);
+	golden("udrpc_v1_address.hex", text);
+	free(text);
+	pair_fini(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(messages_are_cut_into_pieces),
+		cmocka_unit_test(packets_are_byte_by_byte_as_specified),
+		cmocka_unit_test(address_is_byte_by_byte_as_specified),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
