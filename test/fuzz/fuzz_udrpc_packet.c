@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What anybody can send to a context's datagram queue: packets that lie in any field, to both sides
+ * of sessions in the middle of calls. In between we call, receive, answer, let time pass and audit.
+ *
+ * Input: steps, each with up to 255 bytes of data. A step delivers one packet: as it is, or with
+ * the parts of its head set right that the step says, so that what is behind them is reached.
+ */
+#include <string.h>
+
+#include "fuzz.h"
+
+#define assert_int_equal(a, b) fuzz_check((a) == (b))
+#define assert_non_null(p)     fuzz_check((p) != NULL)
+#define fail_msg(...)          fuzz_check(0)
+
+#include "pair.h"
+
+#define MTU   256u
+#define PIECE (MTU - WIRE_HEAD)
+
+enum {
+	TRUE_HEAD = 1,
+	TRUE_SESSION = 2,
+	TRUE_REQ = 4, /* the number that a piece, or an answer, of now has */
+	TRUE_SIZE = 8,
+	CALL_BEFORE = 16,
+	SERVE = 32,
+	TO_CLIENT = 64,
+	TIME = 128,
+};
+
+/* Fields of a step; the packet follows. */
+struct step {
+	uint8_t how;
+	uint8_t len;
+	uint8_t call;
+	uint8_t reply;
+};
+
+/* The packet of a step, mended as it says. Returns its bytes. */
+static uint32_t
+packet_make(struct pair *p, const struct step *s, int to, uint8_t *out)
+{
+	struct crpc_udrpc_ep *ep = p->ep[to][0];
+	uint32_t bytes = s->len, slot;
+	struct wire_pkt h;
+
+	memcpy(&h, out, sizeof(h));
+	if (s->how & TRUE_HEAD) {
+		h.magic = WIRE_MAGIC;
+		h.kind = wire_kind((enum wire_type)(h.kind % WIRE_TYPES));
+	}
+	if (s->how & TRUE_SESSION) {
+		h.session = ep->id;
+		h.token = ep->token;
+		h.slot %= 2;
+	}
+	slot = h.slot % 2;
+	if (s->how & TRUE_REQ) {
+		h.req = to == 0 ? ep->calls[slot].req : ep->serves[slot].req + (h.req & 1);
+		h.pkt %= 4;
+	}
+	if (s->how & TRUE_SIZE) {
+		h.len %= 1000;
+		h.arg %= 1000;
+		bytes = WIRE_HEAD;
+		if (h.pkt < wire_pkts(h.len, PIECE) && (h.kind & 15) <= WIRE_RESP)
+			bytes += wire_piece(h.len, PIECE, h.pkt);
+	}
+	memcpy(out, &h, sizeof(h));
+	return bytes;
+}
+
+/* One side's turn of its loop. */
+static void
+turn(struct pair *p, int side, const struct step *s)
+{
+	static const uint8_t bytes[1000];
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	uint16_t n;
+
+	crpc_udrpc_poll(p->ctx[side], p->w.now_ns, done, (uint16_t)(1 + s->call % 4));
+	if (s->how & SERVE) {
+		n = crpc_udrpc_recv(p->ctx[side], req, 4);
+		while (n-- != 0)
+			crpc_udrpc_reply(p->ctx[side], p->w.now_ns, req[n].token, bytes,
+				s->reply * 3u);
+	}
+	crpc_udrpc_flush(p->ctx[side], p->w.now_ns);
+	fuzz_check(crpc_udrpc_check(p->ctx[side], false) == 0);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const struct crpc_udrpc_conf conf = {.max_eps = 1,
+		.slots = 2,
+		.credits = 3,
+		.max_msg = 1000,
+		.sq_depth = 16,
+		.rq_depth = 16,
+		.retries = 3};
+	static const uint8_t bytes[1000];
+	uint8_t packet[MTU + WIRE_HEAD];
+	struct step step;
+	struct pair p;
+	int to;
+
+	pair_init(&p, &conf, 1, 1, 64, MTU);
+	while (size >= sizeof(step)) {
+		memcpy(&step, data, sizeof(step));
+		data += sizeof(step);
+		size -= sizeof(step);
+		to = step.how & TO_CLIENT ? 0 : 1;
+		if (step.how & CALL_BEFORE)
+			crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, step.call * 3u, 999, 1);
+		memset(packet, 0, sizeof(packet));
+		memcpy(packet, data, crpc_min(size, step.len));
+		data += crpc_min(size, step.len);
+		size -= crpc_min(size, step.len);
+		fake_forge(p.dev[to], packet, packet_make(&p, &step, to, packet));
+		p.w.now_ns += step.how & TIME ? 6000000 : 1000;
+		turn(&p, 0, &step);
+		turn(&p, 1, &step);
+		if (step.how & SERVE)
+			fake_run(&p.w);
+	}
+	pair_fini(&p);
+	return 0;
+}
