@@ -204,6 +204,29 @@ void sm_nic_fork_child(struct sm_nic *nic);
  */
 uint32_t sm_nic_progress(struct sm_nic *nic, uint64_t now_ns);
 
+/**
+ * Make the network bad for what this context receives, or otherwise bad, or good again.
+ *
+ * @param text
+ *   As sm_nic_attr.faults; "": no more faults. The retransmission timers stay: there may be losses
+ *   to recover from.
+ * @return
+ *   0, EINVAL (as it was before), ENOMEM, EIO.
+ */
+int sm_nic_faults(struct sm_nic *nic, const char *text);
+
+/**
+ * Let the @p which-th (modulo their number) of the connected queue pairs fail as by an error inside
+ * the card: SM_EVENT_QP_FATAL. ENOENT: there is none.
+ */
+int sm_nic_break(struct sm_nic *nic, uint32_t which);
+
+/**
+ * Leave the net as a process leaves it that is killed, and do nothing from now on. Commands go on to
+ * work, so that objects can be destroyed.
+ */
+void sm_nic_vanish(struct sm_nic *nic);
+
 /** The ledger of queue pair @p qpn, or of all if that is 0; ENOENT. */
 int sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out);
 

@@ -49,6 +49,7 @@ enum mode {
 	MODE_HOOK,
 	MODE_THREAD,
 	MODE_RT,
+	MODE_STEP,
 };
 
 static uint64_t
@@ -68,6 +69,7 @@ read_mode(void)
 			[MODE_HOOK] = "hook",
 			[MODE_THREAD] = "thread",
 			[MODE_RT] = "rt",
+			[MODE_STEP] = "step",
 	};
 	const char *env = getenv("SOFT_MLX5_PROGRESS");
 	unsigned int i;
@@ -76,8 +78,8 @@ read_mode(void)
 		if (strcmp(env, names[i]) == 0)
 			return (enum mode)i;
 	if (env != NULL && env[0] != '\0')
-		sm_complain("SOFT_MLX5_PROGRESS is '%s', not inline, hook, thread or rt; taking "
-			    "hook",
+		sm_complain("SOFT_MLX5_PROGRESS is '%s', not inline, hook, thread, rt or step; "
+			    "taking hook",
 				env);
 	return MODE_HOOK;
 }
@@ -90,6 +92,12 @@ get_mode(void)
 	if (crpc_load_relaxed(&mode) == MODE_UNKNOWN)
 		crpc_store_relaxed(&mode, (unsigned int)read_mode());
 	return (enum mode)crpc_load_relaxed(&mode);
+}
+
+bool
+sm_progress_is_step(void)
+{
+	return get_mode() == MODE_STEP;
 }
 
 /*
@@ -140,7 +148,7 @@ drive(struct uv_ctx *ctx)
 	struct sm_nic *nic = crpc_load_acquire(&ctx->nic); /* A3 pairs with R3 in get_context */
 	uint32_t calls = crpc_load_relaxed(&ctx->calls) + 1;
 
-	if (crpc_unlikely(nic == NULL || ctx->dead))
+	if (crpc_unlikely(nic == NULL || ctx->undriven))
 		return 0;
 	crpc_store_relaxed(&ctx->calls, calls);
 	if (crpc_unlikely(calls % CLOCK_EVERY == 0)) {
@@ -378,7 +386,7 @@ help(struct uv_ctx *ctx, uint64_t now)
 	uint64_t end = now + WORK_NS;
 	uint32_t n, sum = 0, empty = 0;
 
-	if (nic == NULL || ctx->dead)
+	if (nic == NULL || ctx->undriven)
 		return 0;
 	do {
 		crpc_store_relaxed(&ctx->now_ns, now);
@@ -534,7 +542,7 @@ sm_progress_start(void)
 {
 	int err = 0;
 
-	if (get_mode() == MODE_INLINE)
+	if (get_mode() == MODE_INLINE || get_mode() == MODE_STEP)
 		return;
 	sm_files_lock();
 	if (!helper_runs) {

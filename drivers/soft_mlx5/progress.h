@@ -15,8 +15,17 @@
  *
  * SOFT_MLX5_PROGRESS: inline (the first only), hook (all three, the default), thread (first and
  * third; the helper works always), rt (like thread, with real-time priority and a fixed sleep of
- * SOFT_MLX5_SLEEP_US).
+ * SOFT_MLX5_SLEEP_US), step (nobody but a test, soft_mlx5_step.h).
  */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** True if nothing is driven but by soft_mlx5_step.h. */
+bool sm_progress_is_step(void);
+
+/** The number of a context that is opened now (step.c). */
+uint32_t sm_step_number(void);
 
 /** A context was opened: start the helper thread if the mode has one and it does not run. */
 void sm_progress_start(void);

@@ -205,6 +205,7 @@ get_context(struct uv_ctx *ctx, struct uv_call *call)
 		return err;
 	}
 	uv_chan_get(ctx->async);
+	ctx->number = sm_step_number();
 	crpc_store_release(&ctx->nic, nic); /* R3 */
 	sm_progress_start();
 	drv.response_length = (uint32_t)crpc_min(call->uhw_out_len, sizeof(drv));
@@ -268,7 +269,7 @@ fork_child(void)
 		pthread_mutex_init(&ctx->lock, NULL);
 		if (!ctx->dead && uv_nic(ctx) != NULL)
 			sm_nic_fork_child(uv_nic(ctx));
-		ctx->dead = true;
+		ctx->dead = ctx->undriven = true;
 	}
 	sm_progress_fork_child();
 	sm_files_fork_child();
@@ -309,6 +310,7 @@ uv_open(int n, int flags)
 	}
 	pthread_mutex_init(&ctx->lock, NULL);
 	ctx->device = n;
+	ctx->undriven = sm_progress_is_step();
 	ctx->file.kind = SM_FILE_DEVICE;
 	ctx->file.release = release_device;
 	/* Page 0 of the file stays unused, so that no UAR has offset or number 0. */

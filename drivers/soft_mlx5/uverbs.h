@@ -64,6 +64,9 @@ struct uv_ctx {
 	struct sm_file file;
 	int device;
 	bool dead;            /**< Inherited by fork: every command is EIO. */
+	bool vanished;        /**< Step mode: cut off the net for good. */
+	bool undriven;        /**< Poll loops and the helper let it be: dead, or step mode. */
+	uint32_t number;      /**< Step mode: its number. */
 	pthread_mutex_t lock; /**< One command at a time. */
 	int fd;               /**< The descriptor of the present command. */
 	struct uv_objs objs;

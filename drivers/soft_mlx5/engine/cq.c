@@ -126,6 +126,14 @@ sm_cq_destroy(struct sm_nic *nic, struct sm_cq *cq)
 	return 0;
 }
 
+void
+sm_cq_overrun(struct sm_nic *nic, struct sm_cq *cq)
+{
+	cq->failed = true;
+	cq->ci = cq->pi - cq->ncqe; /* Stays full. */
+	nic->async_event(cq->user, SM_EVENT_CQ_ERR);
+}
+
 bool
 sm_cq_full(struct sm_nic *nic, struct sm_cq *cq)
 {
@@ -134,9 +142,7 @@ sm_cq_full(struct sm_nic *nic, struct sm_cq *cq)
 	cq->ci = sm_dbrec(&cq->dbrec[0]) & SM_CQ_CI_MASK;
 	if (cq->ignore_overrun || ((cq->pi - cq->ci) & SM_CQ_CI_MASK) < cq->ncqe)
 		return false;
-	cq->failed = true;
-	cq->ci = cq->pi - cq->ncqe; /* Stays full. */
-	nic->async_event(cq->user, SM_EVENT_CQ_ERR);
+	sm_cq_overrun(nic, cq);
 	return true;
 }
 

@@ -30,13 +30,43 @@ struct held {
 	uint8_t packet[sizeof(struct sm_pkt) + SM_FRAG];
 };
 
+/* What can go wrong, each with its probability. */
+enum fault {
+	DROP,
+	CORRUPT,
+	DUP,
+	DELAY,
+	REORDER,
+	RNR,
+	INVAL,
+	ACCESS,
+	OP,
+	PROT,
+	BADRESP,
+	CQFULL,
+	FAULTS,
+};
+
+static const char *const names[FAULTS] = {"drop", "corrupt", "dup", "delay", "reorder", "rnr",
+	"inval", "access", "op", "prot", "badresp", "cqfull"};
+
+/* As the text says. */
+struct faults {
+	uint64_t of[FAULTS]; /* Of 2^32. */
+	uint64_t qpn;        /* Only of this queue pair; 0: of all. */
+	uint64_t slow_ns;
+	uint64_t dead;
+	uint64_t seed;
+	bool seeded;
+};
+
 struct sm_fault {
+	struct faults on;
 	uint64_t rng;
 	uint64_t timers_at;
 	uint64_t packets;
-	/* Of 2^32. */
-	uint64_t drop, corrupt, dup, delay, reorder, rnr;
-	uint64_t seen[6];
+	uint64_t busy_until; /* Slow DMA. */
+	uint64_t seen[FAULTS];
 	uint32_t nheld;
 	struct held held[HELD_MAX];
 };
@@ -53,71 +83,171 @@ fault_random(struct sm_fault *f)
 }
 
 static bool
-happens(struct sm_fault *f, uint64_t of, uint32_t what)
+happens(struct sm_fault *f, enum fault what)
 {
-	if (of == 0 || fault_random(f) >= of)
+	if (f->on.of[what] == 0 || fault_random(f) >= f->on.of[what])
 		return false;
 	f->seen[what]++;
 	return true;
 }
 
-static const char *const names[] = {"drop", "corrupt", "dup", "delay", "reorder", "rnr"};
-
 /* "name=value"; false: not one of ours. */
 static bool
-setting(struct sm_fault *f, const char *text, size_t len)
+setting(struct faults *f, const char *text, size_t len)
 {
-	uint64_t *of[] = {&f->drop, &f->corrupt, &f->dup, &f->delay, &f->reorder, &f->rnr};
+	const struct {
+		const char *name;
+		uint64_t *to;
+	} numbers[] = {{"seed", &f->seed}, {"qp", &f->qpn}, {"slow", &f->slow_ns},
+		{"dead", &f->dead}};
 	const char *eq = memchr(text, '=', len);
+	size_t name = eq == NULL ? 0 : (size_t)(eq - text);
 	char value[32], *end;
 	double p;
 
-	if (eq == NULL || len - (size_t)(eq + 1 - text) >= sizeof(value) || eq + 1 == text + len)
+	if (eq == NULL || len - name - 1 >= sizeof(value) || name + 1 == len)
 		return false;
-	memcpy(value, eq + 1, len - (size_t)(eq + 1 - text));
-	value[len - (size_t)(eq + 1 - text)] = '\0';
-	if ((size_t)(eq - text) == 4 && memcmp(text, "seed", 4) == 0) {
-		f->rng = strtoull(value, &end, 0);
-		return *end == '\0';
-	}
+	memcpy(value, eq + 1, len - name - 1);
+	value[len - name - 1] = '\0';
+	for (uint32_t i = 0; i < CRPC_DIM(numbers); i++)
+		if (strlen(numbers[i].name) == name && memcmp(numbers[i].name, text, name) == 0) {
+			f->seeded |= numbers[i].to == &f->seed;
+			*numbers[i].to = strtoull(value, &end, 0);
+			return *end == '\0' && value[0] != '-';
+		}
 	p = strtod(value, &end);
 	if (*end != '\0' || !(p >= 0 && p <= 1))
 		return false;
-	for (uint32_t i = 0; i < CRPC_DIM(of); i++)
-		if (strlen(names[i]) == (size_t)(eq - text) &&
-			memcmp(names[i], text, (size_t)(eq - text)) == 0) {
-			*of[i] = (uint64_t)(p * 4294967296.0);
+	for (uint32_t i = 0; i < FAULTS; i++)
+		if (strlen(names[i]) == name && memcmp(names[i], text, name) == 0) {
+			f->of[i] = (uint64_t)(p * 4294967296.0);
 			return true;
 		}
 	return false;
 }
 
+static int
+parse(const char *text, struct faults *f)
+{
+	*f = (struct faults){0};
+	for (size_t len; *text != '\0'; text += len + (text[len] == ',')) {
+		len = strcspn(text, ",");
+		if (setting(f, text, len))
+			continue;
+		crpc_err(
+			"faults: '%.*s' is not seed=N, qp=N, slow=NANOSECONDS, dead=1 or one of "
+			"drop, corrupt, dup, delay, reorder, rnr, inval, access, op, prot, "
+			"badresp, cqfull =P with P from 0 to 1",
+			(int)len, text);
+		return EINVAL;
+	}
+	return 0;
+}
+
 int
 sm_fault_create(const char *text, uint32_t slot, struct sm_fault **fault)
 {
-	struct sm_fault *f;
+	struct faults on;
+	int rc;
 
 	*fault = NULL;
 	if (text == NULL || text[0] == '\0')
 		return 0;
-	f = calloc(1, sizeof(*f));
-	if (f == NULL)
+	rc = parse(text, &on);
+	if (rc != 0)
+		return rc;
+	*fault = calloc(1, sizeof(**fault));
+	if (*fault == NULL)
 		return ENOMEM;
-	f->rng = 1;
-	for (size_t len; *text != '\0'; text += len + (text[len] == ',')) {
-		len = strcspn(text, ",");
-		if (!setting(f, text, len)) {
-			crpc_err(
-				"faults: '%.*s' is not seed=N or one of drop, corrupt, dup, delay, "
-				"reorder, rnr =P with P from 0 to 1",
-				(int)len, text);
-			free(f);
-			return EINVAL;
-		}
-	}
-	f->rng += (uint64_t)slot << 32; /* Others have another fate. */
-	*fault = f;
+	(*fault)->on = on;
+	/* Others have another fate. */
+	(*fault)->rng = (on.seeded ? on.seed : 1) + ((uint64_t)slot << 32);
 	return 0;
+}
+
+bool
+sm_fault_local(const struct sm_fault *f)
+{
+	return f != NULL && f->on.of[PROT] != 0;
+}
+
+bool
+sm_fault_prot(struct sm_fault *f, const struct sm_qp *qp)
+{
+	return (f->on.qpn == 0 || f->on.qpn == qp->qpn) && happens(f, PROT);
+}
+
+bool
+sm_fault_stops(const struct sm_fault *f, uint64_t now)
+{
+	return f->on.dead != 0 || now < f->busy_until;
+}
+
+void
+sm_fault_begin(struct sm_nic *nic)
+{
+	const struct sm_fault *f = nic->fault;
+
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
+		if (nic->qps[i] != NULL)
+			sm_qp_way(nic, nic->qps[i]);
+	nic->stopping = f != NULL && (f->on.dead != 0 || f->on.slow_ns != 0);
+	nic->stopped = nic->stopping || nic->orphan || nic->vanished;
+	nic->alive_at = 0; /* The timers run from now on. */
+}
+
+int
+sm_nic_faults(struct sm_nic *nic, const char *text)
+{
+	struct faults on;
+	int rc = parse(text, &on);
+
+	if (rc == 0)
+		rc = sm_lock_live(nic);
+	if (rc != 0)
+		return rc;
+	if (nic->fault == NULL) {
+		nic->fault = calloc(1, sizeof(*nic->fault));
+		if (nic->fault == NULL) {
+			sm_unlock(nic);
+			return ENOMEM;
+		}
+		nic->fault->rng = 1 + ((uint64_t)nic->slot << 32);
+	}
+	nic->fault->on = on;
+	if (on.seeded)
+		nic->fault->rng = on.seed + ((uint64_t)nic->slot << 32);
+	sm_fault_begin(nic);
+	sm_unlock(nic);
+	return 0;
+}
+
+/* A pass of @p work was done: what it moved takes its time, and queues overrun. */
+void
+sm_fault_pass(struct sm_nic *nic, uint32_t work)
+{
+	struct sm_fault *f = nic->fault;
+	struct sm_cq *cq;
+
+	f->busy_until = nic->now + f->on.slow_ns * work;
+	if (work == 0 || !happens(f, CQFULL))
+		return;
+	TAILQ_FOREACH(cq, &nic->cqs, link)
+		if (cq->users != 0 && !cq->failed) {
+			sm_cq_overrun(nic, cq);
+			return;
+		}
+}
+
+void
+sm_fault_print(const struct sm_fault *f, FILE *out)
+{
+	fprintf(out, "\"packets\":%llu", (unsigned long long)(f == NULL ? 0 : f->packets));
+	for (uint32_t i = 0; f != NULL && i < FAULTS; i++)
+		if (f->on.of[i] != 0 || f->seen[i] != 0)
+			fprintf(out, ",\"%s\":{\"share\":%.6g,\"seen\":%llu}", names[i],
+				(double)f->on.of[i] / 4294967296.0,
+				(unsigned long long)f->seen[i]);
 }
 
 void
@@ -126,9 +256,9 @@ sm_fault_free(struct sm_fault *f)
 	if (f != NULL)
 		crpc_info("faults: %llu packets; lost %llu, corrupt %llu, twice %llu, late %llu, "
 			  "out of order %llu, RNR %llu", (unsigned long long)f->packets,
-			(unsigned long long)f->seen[0], (unsigned long long)f->seen[1],
-			(unsigned long long)f->seen[2], (unsigned long long)f->seen[3],
-			(unsigned long long)f->seen[4], (unsigned long long)f->seen[5]);
+			(unsigned long long)f->seen[DROP], (unsigned long long)f->seen[CORRUPT],
+			(unsigned long long)f->seen[DUP], (unsigned long long)f->seen[DELAY],
+			(unsigned long long)f->seen[REORDER], (unsigned long long)f->seen[RNR]);
 	free(f);
 }
 
@@ -184,25 +314,43 @@ sm_fault_forget(struct sm_nic *nic, const struct sm_peer *p)
 		}
 }
 
+/* Refuse a request as if the responder had found fault with it; true: done. */
+static bool
+refused(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *pkt, uint32_t head)
+{
+	struct sm_fault *f = nic->fault;
+
+	return (happens(f, RNR) && sm_resp_refuse(nic, p, pkt, head, SM_NAK_RNR)) ||
+		(happens(f, INVAL) && sm_resp_refuse(nic, p, pkt, head, SM_NAK_INVALID)) ||
+		(happens(f, ACCESS) && sm_resp_refuse(nic, p, pkt, head, SM_NAK_ACCESS)) ||
+		(happens(f, OP) && sm_resp_refuse(nic, p, pkt, head, SM_NAK_OP));
+}
+
 void
 sm_fault_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head)
 {
 	struct sm_fault *f = nic->fault;
+	uint32_t type = head >> 16 & 0xff;
 
 	f->packets++;
 	p->spoke++;
-	if (happens(f, f->drop, 0) || happens(f, f->corrupt, 1)) /* The ICRC tells. */
+	if (f->on.qpn != 0 && (crpc_load_relaxed(&pkt->dst) & SM_PSN_MASK) != f->on.qpn) {
+		sm_peer_packet(nic, p, pkt, head);
 		return;
-	if (happens(f, f->delay, 3) &&
-		hold(nic, p, pkt, head, 1 + fault_random(f) % DELAY_NS, 0))
+	}
+	if (happens(f, DROP) || happens(f, CORRUPT)) /* The ICRC tells. */
 		return;
-	if (happens(f, f->reorder, 4) &&
-		hold(nic, p, pkt, head, DELAY_NS, 1 + fault_random(f) % 4))
+	if (happens(f, DELAY) && hold(nic, p, pkt, head, 1 + fault_random(f) % DELAY_NS, 0))
 		return;
-	if (happens(f, f->dup, 2))
+	if (happens(f, REORDER) && hold(nic, p, pkt, head, DELAY_NS, 1 + fault_random(f) % 4))
+		return;
+	if (happens(f, DUP))
 		hold(nic, p, pkt, head, fault_random(f) % DELAY_NS, 1);
-	if (f->rnr != 0 && happens(f, f->rnr, 5) && sm_resp_rnr(nic, p, pkt, head))
+	if (refused(nic, p, pkt, head))
 		return;
+	/* The last packet of a response, and nothing in it. */
+	if ((type == SM_PKT_READ_RESP || type == SM_PKT_ATOMIC_RESP) && happens(f, BADRESP))
+		head = (head & 0xffff0000u) | (uint32_t)SM_PKT_LAST << 24;
 	sm_peer_packet(nic, p, pkt, head);
 }
 

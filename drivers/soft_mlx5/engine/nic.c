@@ -87,6 +87,8 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 		rc = sm_fault_create(attr->faults, nic->slot, &nic->fault);
 		if (rc != 0)
 			sm_wire_close(nic->wire);
+		else if (nic->fault != NULL)
+			sm_fault_begin(nic);
 	}
 	if (rc != 0) {
 		free(nic->qps);
@@ -186,10 +188,25 @@ sm_nic_fork_child(struct sm_nic *nic)
 	crpc_store_relaxed(&nic->waiters, 0);
 	if (nic->orphan)
 		return;
-	nic->orphan = true;
+	nic->orphan = nic->stopped = true;
 	TAILQ_INIT(&nic->answers);
 	sm_wire_fork_child(nic->wire);
 	nic->wire = NULL;
+}
+
+void
+sm_nic_vanish(struct sm_nic *nic)
+{
+	struct sm_qp *qp;
+
+	if (sm_lock_live(nic) != 0)
+		return;
+	nic->vanished = nic->stopped = true;
+	TAILQ_FOREACH(qp, &nic->answers, answer_link)
+		qp->answering = false;
+	TAILQ_INIT(&nic->answers);
+	sm_wire_vanish(nic->wire);
+	sm_unlock(nic);
 }
 
 /* The register's second word as we leave it, which is the second one of no WQE. */
@@ -527,6 +544,12 @@ progress_busy(struct sm_nic *nic)
 	return 0;
 }
 
+static crpc_noinline bool
+stands_still(struct sm_nic *nic, uint64_t now)
+{
+	return nic->orphan || nic->vanished || sm_fault_stops(nic->fault, now);
+}
+
 uint32_t
 sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 {
@@ -536,7 +559,7 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	if (crpc_unlikely(crpc_load_relaxed(&nic->waiters) != 0 ||
 			  crpc_exchange_acq_rel(&nic->lock, 1) != 0))
 		return progress_busy(nic);
-	if (crpc_unlikely(nic->orphan)) {
+	if (crpc_unlikely(nic->stopped) && stands_still(nic, now_ns)) {
 		sm_unlock(nic);
 		return 0;
 	}
@@ -547,6 +570,8 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	answer_pass(nic);
 	timer_pass(nic);
 	work += failed_pass(nic) + nic->work;
+	if (crpc_unlikely(nic->fault != NULL))
+		sm_fault_pass(nic, work);
 	event_pass(nic);
 	sm_unlock(nic);
 	return work;

@@ -386,6 +386,9 @@ struct sm_nic {
 	uint64_t alive_at;
 	struct sm_wire *wire;
 	bool orphan; /**< In a forked child. */
+	bool vanished; /**< Off the net for good. */
+	bool stopping; /**< By faults: it may have to stand still. */
+	bool stopped;  /**< Progress has to ask whether it may work: any of the above. */
 	uint32_t next_qp, next_cqn, next_srqn, next_pdn;
 	uint32_t free_key; /**< Head of the list of free keys, chained by len. */
 	TAILQ_HEAD(, sm_cq) cqs;
@@ -586,6 +589,8 @@ sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, struct sm_qp *qp, const struct 
 	return true;
 }
 
+/** The queue overran: it is in error, and nothing is written to it any more. */
+void sm_cq_overrun(struct sm_nic *nic, struct sm_cq *cq);
 /** Raise the event of an armed queue that has something. */
 void sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq);
 
@@ -632,6 +637,8 @@ sm_qp_find(const struct sm_nic *nic, uint32_t qpn)
 
 /** Where a context starts to number its queue pairs: elsewhere than the slot's last owner. */
 uint32_t sm_qp_number_first(uint32_t gen);
+/** Decide whether its WQEs may take the short way. */
+void sm_qp_way(const struct sm_nic *nic, struct sm_qp *qp);
 /** Enter ERR and flush; @p event: what to raise, or -1. */
 void sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event);
 /** Complete in error what was posted to a queue pair in ERR. */
@@ -680,8 +687,12 @@ bool sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp);
 /** Settle what is owed before the queue pair goes. */
 void sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp);
 
-/** Refuse a request that would use a receive WQE as if there were none; false: it is none. */
-bool sm_resp_rnr(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt, uint32_t head);
+/**
+ * Refuse a request as if there were @p why; false: it is none that can be refused so. RNR is for
+ * one that would use a receive WQE.
+ */
+bool sm_resp_refuse(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt,
+	uint32_t head, enum sm_nak why);
 /** The message at hand ends here: its receive WQE, if it has one, serves again. */
 void sm_recv_abandon(struct sm_qp *qp);
 
@@ -690,6 +701,17 @@ void sm_recv_abandon(struct sm_qp *qp);
 /** @p text: as SOFT_MLX5_FAULTS. 0, EINVAL or ENOMEM. */
 int sm_fault_create(const char *text, uint32_t slot, struct sm_fault **fault);
 void sm_fault_free(struct sm_fault *fault);
+/** The faults of a context were set: everything that depends on them follows. */
+void sm_fault_begin(struct sm_nic *nic);
+/** True if send WQEs may fail by faults: none may take the short way. */
+bool sm_fault_local(const struct sm_fault *fault);
+/** True: the send WQE that @p qp begins fails, as if its memory were not registered. */
+bool sm_fault_prot(struct sm_fault *fault, const struct sm_qp *qp);
+/** True: the card does nothing now, being dead or busy with a slow DMA. */
+bool sm_fault_stops(const struct sm_fault *fault, uint64_t now);
+void sm_fault_pass(struct sm_nic *nic, uint32_t work);
+/** What is on and what happened, as members of a JSON object. */
+void sm_fault_print(const struct sm_fault *fault, FILE *out);
 /** What becomes of a packet from a peer. */
 void sm_fault_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head);
 /** Late packets, and the retransmission timers. */

@@ -197,6 +197,12 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
 	qp->state = SM_QPS_RESET;
 }
 
+void
+sm_qp_way(const struct sm_nic *nic, struct sm_qp *qp)
+{
+	qp->simple_qpn = qp->with_av || sm_fault_local(nic->fault) ? ~0u : qp->qpn;
+}
+
 int
 sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp, uint32_t *qpn)
 {
@@ -231,7 +237,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 		return rc;
 	}
 	qp->qpn = nic->slot << 16 | i;
-	qp->simple_qpn = qp->with_av ? ~0u : qp->qpn;
+	sm_qp_way(nic, qp);
 	qp->peer = &nic->nowhere;
 	nic->qps[i] = qp;
 	if (qp->uar != NULL) {
@@ -562,4 +568,30 @@ sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event)
 		nic->async_event(qp->user, SM_EVENT_QP_LAST_WQE_REACHED);
 	qp->failed = true;
 	TAILQ_INSERT_TAIL(&nic->failed, qp, failed_link);
+}
+
+static bool
+is_connected(const struct sm_qp *qp)
+{
+	return qp != NULL && qp->state >= SM_QPS_RTR && qp->state != SM_QPS_ERR;
+}
+
+int
+sm_nic_break(struct sm_nic *nic, uint32_t which)
+{
+	uint32_t i, n = 0;
+	int rc = sm_lock_live(nic);
+
+	if (rc != 0)
+		return rc;
+	for (i = 0; i < SM_QPS_MAX; i++)
+		n += is_connected(nic->qps[i]);
+	which = n != 0 ? which % n : 0;
+	for (i = 0; i < SM_QPS_MAX; i++)
+		if (is_connected(nic->qps[i]) && which-- == 0)
+			break;
+	if (i != SM_QPS_MAX)
+		sm_qp_fail(nic, nic->qps[i], SM_EVENT_QP_FATAL);
+	sm_unlock(nic);
+	return i != SM_QPS_MAX ? 0 : ENOENT;
 }

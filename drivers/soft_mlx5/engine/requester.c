@@ -253,6 +253,10 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 			return step;
 	}
 	t->started = true;
+	if (crpc_unlikely(nic->fault != NULL) && sm_fault_prot(nic->fault, qp)) {
+		sm_sq_fail(nic, qp, SM_SYND_LOCAL_PROT);
+		return SM_STEP_BLOCKED;
+	}
 	total = sm_cursor_total(&t->cur);
 	t->swr.len = (uint32_t)total;
 	if (crpc_unlikely(total == UINT64_MAX ||

@@ -403,13 +403,16 @@ begun_otherwise(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, ui
 }
 
 bool
-sm_resp_rnr(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt, uint32_t head)
+sm_resp_refuse(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt, uint32_t head,
+	enum sm_nak why)
 {
 	uint32_t flags = head >> 24, type = head >> 16 & 0xff;
 	struct sm_qp *qp;
 	struct sm_hdr h;
 
-	if ((type != SM_PKT_SEND || (flags & SM_PKT_FIRST) == 0) &&
+	if (type < SM_PKT_SEND || type > SM_PKT_FETCH_ADD)
+		return false;
+	if (why == SM_NAK_RNR && (type != SM_PKT_SEND || (flags & SM_PKT_FIRST) == 0) &&
 		(type != SM_PKT_WRITE || (~flags & (SM_PKT_LAST | SM_PKT_IMM)) != 0))
 		return false;
 	sm_pkt_get((struct sm_pkt *)(uintptr_t)pkt, head, &h);
@@ -418,7 +421,7 @@ sm_resp_rnr(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt, 
 		qp->refusing || qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR ||
 		h.psn != qp->psn_rx)
 		return false;
-	refuse(nic, qp, &h, SM_NAK_RNR);
+	refuse(nic, qp, &h, why);
 	return true;
 }
 

@@ -258,6 +258,8 @@ struct sm_wire;
 /** Attach to net @p name; errors as sm_nic_create(). */
 int sm_wire_open(const char *name, struct sm_wire **wire, uint32_t *slot);
 void sm_wire_close(struct sm_wire *wire);
+/** Leave as a process leaves that is killed; only sm_wire_close() may follow. */
+void sm_wire_vanish(struct sm_wire *wire);
 /** In a forked child: drop the mapping and the descriptor, let the parent's slot be. */
 void sm_wire_fork_child(struct sm_wire *wire);
 /** Who holds @p slot now; 0: nobody (the word may lag behind a death). */

@@ -280,6 +280,11 @@ sm_wire_close(struct sm_wire *w)
 {
 	char path[160];
 
+	if (w->fd < 0) { /* Vanished: the place may be another one's. */
+		munmap(w->net, sizeof(*w->net));
+		free(w);
+		return;
+	}
 	lock_byte(w->fd, F_OFD_SETLKW, F_WRLCK, LOCK_REGISTRY, 1);
 	crpc_store_release(&w->net->slot[w->slot].gen, 0);
 	rings_sweep(w);
@@ -291,6 +296,14 @@ sm_wire_close(struct sm_wire *w)
 	munmap(w->net, sizeof(*w->net));
 	close(w->fd); /* Drops both locks. */
 	free(w);
+}
+
+void
+sm_wire_vanish(struct sm_wire *w)
+{
+	/* What the kernel does for a process that dies. The generation stays: its lock is gone. */
+	close(w->fd);
+	w->fd = -1;
 }
 
 void
