@@ -41,13 +41,10 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 	}
 	if (!rule(ep, "open calls", open, ep_open(ep)))
 		return false;
-	if (ep->err != -ENOTCONN &&
-			(!rule_most(ep, "room left for replies", ep->ring_size, ep->resv.left) ||
-					!rule_most(ep, "room left for owed", ep->ring_size,
-							ep->owed.left)))
-		return false;
-	if (ep->err != -ENOTCONN && !rule(ep, "bytes reserved for replies", sum,
-						    room_sum(&ep->resv, ep->ring_size)))
+	if (!rule_most(ep, "room left for replies", ep->ring_size, ep->resv.left) ||
+			!rule_most(ep, "room left for owed", ep->ring_size, ep->owed.left) ||
+			!rule(ep, "bytes reserved for replies", sum,
+					room_sum(&ep->resv, ep->ring_size)))
 		return false;
 	for (slot = ep->free; slot != NULL && listed <= usable; slot = slot->next)
 		listed++;
@@ -196,8 +193,6 @@ crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
 void
 crpc_copyrpc_ep_positions(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_positions *p)
 {
-	bool connected = ep->err != -ENOTCONN;
-
 	*p = (struct crpc_copyrpc_positions){
 		.requests_queued = lane_prod(&ep->tx[WIRE_REQ]),
 		.requests_sent = ep->tx[WIRE_REQ].sent,
@@ -207,9 +202,8 @@ crpc_copyrpc_ep_positions(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_
 		.requests_released = ep->released,
 		.released_told = ep->told,
 		.responses_arrived = ep->rx_pos[WIRE_RESP],
-		.reply_room_reserved =
-			connected ? room_sum(&ep->resv, ep->ring_size) - ep->hold : 0,
-		.reply_room_owed = connected ? room_sum(&ep->owed, ep->ring_size) : 0,
+		.reply_room_reserved = room_sum(&ep->resv, ep->ring_size) - ep->hold,
+		.reply_room_owed = room_sum(&ep->owed, ep->ring_size),
 	};
 }
 

@@ -168,6 +168,14 @@ mode_check(const struct crpc_copyrpc_ep_conf *conf)
 	return -EINVAL;
 }
 
+/* No reply is waited for or owed. From the start: an endpoint may break before it is connected. */
+static void
+rooms_init(struct crpc_copyrpc_ep *ep)
+{
+	room_reset(&ep->resv, ep->ring_size);
+	room_reset(&ep->owed, ep->ring_size);
+}
+
 struct crpc_copyrpc_ep *
 crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 {
@@ -213,6 +221,7 @@ crpc_copyrpc_ep_create_as(
 			.req_next = ctx->serial[id],
 			.req_tail = ctx->serial[id],
 	};
+	rooms_init(ep);
 	rc = rings_init(ep);
 	if (rc != 0)
 		goto err_ep;
@@ -369,6 +378,7 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	ep->done_seq = ep->flush_seq;
 	ep->reading = false;
 	ep->want_read = false;
+	rooms_init(ep);
 	qp = qp_make(ep);
 	if (qp == NULL)
 		return -errno;
@@ -481,8 +491,6 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 		ep->ctx->memory[ep->ctx->nmemory++] = ep->id;
 		ep->flags |= EP_MEMORY;
 	}
-	room_reset(&ep->resv, ep->ring_size);
-	room_reset(&ep->owed, ep->ring_size);
 	ep->peer_released = ours;
 	ep->released = wire.pos;
 	ep->told = wire.pos;

@@ -85,6 +85,28 @@ reset_goes_from_broken_to_fresh_only(void **state)
 	pair_fini(&p);
 }
 
+/* An endpoint that ends before it was ever connected, or again, is in order. */
+static void
+unconnected_endpoint_may_end(void **state)
+{
+	struct crpc_copyrpc_ep *ep;
+	struct pair p;
+	int i;
+
+	pair_init(&p, &small);
+	ep = crpc_copyrpc_ep_create(p.ctx[0], 7);
+	assert_non_null(ep);
+	for (i = 0; i < 2; i++) {
+		crpc_copyrpc_ep_shutdown(ep);
+		if (crpc_copyrpc_check(p.ctx[0], false) != 0)
+			fail_msg("%s", crpc_log_last());
+		pair_turn(&p, 0);
+		assert_int_equal(crpc_copyrpc_ep_reset(ep), 0);
+	}
+	works(&p);
+	pair_fini(&p);
+}
+
 /* Requests, tokens, held bytes and positions of one life mean nothing in the next. */
 static void
 nothing_of_the_old_life_is_taken(void **state)
@@ -274,6 +296,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(unconnected_endpoint_may_end),
 			cmocka_unit_test(reset_goes_from_broken_to_fresh_only),
 			cmocka_unit_test(nothing_of_the_old_life_is_taken),
 			cmocka_unit_test(calls_are_executed_at_most_once_over_many_lives),
