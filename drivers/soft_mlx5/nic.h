@@ -222,8 +222,8 @@ int sm_nic_faults(struct sm_nic *nic, const char *text);
 int sm_nic_break(struct sm_nic *nic, uint32_t which);
 
 /**
- * Leave the net as a process leaves it that is killed, and do nothing from now on. Commands go on to
- * work, so that objects can be destroyed.
+ * Leave the net as a process leaves it that is killed, and do nothing from now on. Commands go on
+ * to work, so that objects can be destroyed.
  */
 void sm_nic_vanish(struct sm_nic *nic);
 

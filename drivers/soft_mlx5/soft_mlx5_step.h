@@ -7,8 +7,8 @@
  * Step mode: the software ConnectX under a test's thumb.
  *
  * Any number of devices are open in one process, nothing moves by itself, and time is what the test
- * says. The program above (rdma-core, a driver, a protocol) is the real one, unchanged; the order in
- * which the cards work comes from a seed, so a failure can be run again.
+ * says. The program above (rdma-core, a driver, a protocol) is the real one, unchanged; the order
+ * in which the cards work comes from a seed, so a failure can be run again.
  *
  *     test thread                                cards (contexts), numbered as they were opened
  *     ----------------------------------         ---------------------------------------------
