@@ -301,7 +301,8 @@ sm_wire_close(struct sm_wire *w)
 void
 sm_wire_vanish(struct sm_wire *w)
 {
-	/* What the kernel does for a process that dies. The generation stays: its lock is gone. */
+	/* What the kernel does for a process that dies; the mapping alone would keep the lock. */
+	lock_byte(w->fd, F_OFD_SETLK, F_UNLCK, w->slot, 1);
 	close(w->fd);
 	w->fd = -1;
 }
