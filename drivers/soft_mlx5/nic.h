@@ -33,6 +33,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "soft_mlx5.h"
 
@@ -215,6 +216,12 @@ uint32_t sm_nic_progress(struct sm_nic *nic, uint64_t now_ns);
  */
 int sm_nic_faults(struct sm_nic *nic, const char *text);
 
+/** Have retransmission timers without faults of our own: a peer may lose packets. ENOMEM, EIO. */
+int sm_nic_timers(struct sm_nic *nic);
+
+/** Its place on the net. */
+uint32_t sm_nic_slot(const struct sm_nic *nic);
+
 /**
  * Let the @p which-th (modulo their number) of the connected queue pairs fail as by an error inside
  * the card: SM_EVENT_QP_FATAL. ENOENT: there is none.
@@ -229,6 +236,12 @@ void sm_nic_vanish(struct sm_nic *nic);
 
 /** The ledger of queue pair @p qpn, or of all if that is 0; ENOENT. */
 int sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out);
+
+/** Everything counted and every fault that is on, as the members of a JSON object; EIO. */
+int sm_nic_stat(struct sm_nic *nic, FILE *out);
+
+/** The state of queue pairs, completion queues and peers, as text for people; EIO. */
+int sm_nic_dump(struct sm_nic *nic, FILE *out);
 
 /** True if no WQE, packet or timer is pending that this nic could work on. */
 bool sm_nic_idle(struct sm_nic *nic);

@@ -20,12 +20,12 @@ EXPORT int soft_mlx5_step_break_qp(uint32_t number, uint32_t which);
 EXPORT int soft_mlx5_step_vanish(uint32_t number);
 
 static uint64_t rng;
-static uint32_t opened;
+static _Atomic uint32_t opened;
 
 uint32_t
 sm_step_number(void)
 {
-	return ++opened;
+	return atomic_fetch_add_explicit(&opened, 1u, memory_order_relaxed) + 1;
 }
 
 static uint64_t
@@ -39,29 +39,6 @@ step_random(void)
 	return z ^ z >> 31;
 }
 
-/* The open contexts, in the order of their numbers. */
-static uint32_t
-contexts(struct uv_ctx *list[SM_SLOTS])
-{
-	struct sm_file *file;
-	struct uv_ctx *ctx;
-	uint32_t i, n = 0;
-
-	sm_files_lock();
-	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next) {
-		if (file->kind != SM_FILE_DEVICE)
-			continue;
-		ctx = crpc_container_of(file, struct uv_ctx, file);
-		if (ctx->dead || ctx->vanished || uv_nic(ctx) == NULL)
-			continue;
-		for (i = n++; i > 0 && list[i - 1]->number > ctx->number; i--)
-			list[i] = list[i - 1];
-		list[i] = ctx;
-	}
-	sm_files_unlock();
-	return n;
-}
-
 /* The contexts that @p number names; 0 or an errno value. */
 static int
 named(uint32_t number, struct uv_ctx *list[SM_SLOTS], uint32_t *n)
@@ -70,7 +47,7 @@ named(uint32_t number, struct uv_ctx *list[SM_SLOTS], uint32_t *n)
 
 	if (!sm_progress_is_step())
 		return EPERM;
-	*n = contexts(list);
+	*n = uv_contexts(list);
 	if (number == SOFT_MLX5_STEP_ALL)
 		return *n != 0 ? 0 : ENOENT;
 	for (i = 0; i < *n; i++)
@@ -102,17 +79,17 @@ soft_mlx5_step_start(uint64_t seed)
 
 	if (!sm_progress_is_step())
 		return EPERM;
-	if (contexts(list) != 0)
+	if (uv_contexts(list) != 0)
 		return EBUSY;
 	rng = seed;
-	opened = 0;
+	crpc_store_relaxed(&opened, 0u);
 	return 0;
 }
 
 uint32_t
 soft_mlx5_step_last(void)
 {
-	return opened;
+	return crpc_load_relaxed(&opened);
 }
 
 int
@@ -154,7 +131,7 @@ soft_mlx5_step_idle(void)
 
 	if (!sm_progress_is_step())
 		return -EPERM;
-	n = contexts(list);
+	n = uv_contexts(list);
 	for (i = 0; i < n; i++)
 		if (!sm_nic_idle(uv_nic(list[i])))
 			return 0;

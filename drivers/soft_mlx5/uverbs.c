@@ -4,6 +4,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
+#include "control.h"
 #include "progress.h"
 #include "say.h"
 #include "sysfs.h"
@@ -107,6 +109,29 @@ net_name(void)
 	const char *net = getenv("SOFT_MLX5_NET");
 
 	return net != NULL && net[0] != '\0' ? net : "default";
+}
+
+uint32_t
+uv_contexts(struct uv_ctx *list[SM_SLOTS])
+{
+	struct sm_file *file;
+	struct uv_ctx *ctx;
+	uint32_t i, n = 0;
+
+	sm_files_lock();
+	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next) {
+		if (file->kind != SM_FILE_DEVICE)
+			continue;
+		ctx = crpc_container_of(file, struct uv_ctx, file);
+		/* A3 pairs with R3 in get_context */
+		if (ctx->dead || ctx->vanished || crpc_load_acquire(&ctx->nic) == NULL)
+			continue;
+		for (i = n++; i > 0 && list[i - 1]->number > ctx->number; i--)
+			list[i] = list[i - 1];
+		list[i] = ctx;
+	}
+	sm_files_unlock();
+	return n;
 }
 
 static int
@@ -206,8 +231,10 @@ get_context(struct uv_ctx *ctx, struct uv_call *call)
 	}
 	uv_chan_get(ctx->async);
 	ctx->number = sm_step_number();
+	snprintf(ctx->net, sizeof(ctx->net), "%s", net_name());
 	crpc_store_release(&ctx->nic, nic); /* R3 */
 	sm_progress_start();
+	sm_control_open();
 	drv.response_length = (uint32_t)crpc_min(call->uhw_out_len, sizeof(drv));
 	resp.async_fd = (uint32_t)fd;
 	uv_reply(call, &resp, sizeof(resp));
@@ -243,8 +270,11 @@ release_device(struct sm_file *file)
 	sm_drive_lock();
 	sm_drive_unlock();
 	/* First the engine, which knows the objects and their memory. */
-	if (uv_nic(ctx) != NULL)
+	if (uv_nic(ctx) != NULL) {
+		if (!ctx->dead)
+			sm_control_close();
 		sm_nic_free(uv_nic(ctx));
+	}
 	while ((obj = uv_objs_at_or_after(&ctx->objs, 1)) != NULL)
 		free_obj(ctx, obj);
 	uv_objs_fini(&ctx->objs);
@@ -272,6 +302,7 @@ fork_child(void)
 		ctx->dead = ctx->undriven = true;
 	}
 	sm_progress_fork_child();
+	sm_control_fork_child();
 	sm_files_fork_child();
 }
 

@@ -66,7 +66,8 @@ struct uv_ctx {
 	bool dead;            /**< Inherited by fork: every command is EIO. */
 	bool vanished;        /**< Step mode: cut off the net for good. */
 	bool undriven;        /**< Poll loops and the helper let it be: dead, or step mode. */
-	uint32_t number;      /**< Step mode: its number. */
+	uint32_t number;      /**< Contexts are listed by it; step mode shows it. */
+	char net[65];         /**< That it is on. */
 	pthread_mutex_t lock; /**< One command at a time. */
 	int fd;               /**< The descriptor of the present command. */
 	struct uv_objs objs;
@@ -171,6 +172,8 @@ typedef int (*uv_cmd_fn)(struct uv_ctx *ctx, struct uv_call *call);
 /** open() of the node of device @p n. A descriptor, or -1 with errno. */
 int uv_open(int n, int flags);
 int uv_device_number(struct sm_file *file);
+/** The open contexts that live, in the order in which they were opened; their number. */
+uint32_t uv_contexts(struct uv_ctx *list[SM_SLOTS]);
 /** 0 or the errno value of the ioctl. */
 int uv_ioctl(struct sm_file *file, int fd, const void *arg);
 /** Copy the request's start, zero what it lacks. */

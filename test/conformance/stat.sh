@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# The ledgers of running programs, as "soft-mlx5 stat" shows them: both sides of a stream agree on the
-# packets, and each message has its completions.
+# Running programs through their control sockets. "soft-mlx5 stat": both sides of a stream agree on the
+# packets, and each message has its completions. "faults": they come and go while the stream runs. "dump":
+# the queues are there. What processes leave that were killed is removed.
 . "$(dirname "$0")/lib.sh"
 need ib_send_bw python3
 
@@ -34,6 +35,57 @@ ok "both sides of a stream"
 [ "$(grep -c '^context' "$TMP/text.out")" -eq 2 ] && grep -q 'pcie_to_host' "$TMP/text.out" &&
 	grep -q '^ RC 0x' "$TMP/text.out" || fail "stat shows no table"
 ok "the table"
+
+sockets="/dev/shm/soft_mlx5-$(id -u)"
+[ "$(stat -c %a "$sockets")" = 700 ] || fail "$sockets is not private"
+"$SOFT_MLX5" dump >"$TMP/dump.out" 2>&1 || fail "dump ended with $?"
+[ "$(grep -c '^process .*context at slot' "$TMP/dump.out")" -eq 2 ] &&
+	grep -q 'qp 0x.* RC RTS to' "$TMP/dump.out" &&
+	grep -q '  cq .* entries' "$TMP/dump.out" && grep -q 'peer at slot' "$TMP/dump.out" || fail "dump lacks something"
+ok "dump"
+
+"$SOFT_MLX5" faults drop=0.01,dup=0.01,seed=3 >"$TMP/faults.out" 2>&1 || fail "faults ended with $?"
+grep -q '2 contexts' "$TMP/faults.out" || fail "faults did not reach both"
+for _ in $(seq 100); do
+	"$SOFT_MLX5" stat >"$TMP/text.out" 2>&1
+	[ "$(grep -c 'fault drop  *[1-9]' "$TMP/text.out")" -eq 2 ] && break
+	sleep 0.1
+done
+[ "$(grep -c 'fault drop  *[1-9]' "$TMP/text.out")" -eq 2 ] || fail "nothing was lost"
+"$SOFT_MLX5" faults drip=1 >"$TMP/bad.out" 2>&1 && fail "faults takes nonsense"
+grep -q "Invalid argument" "$TMP/bad.out" || fail "nonsense is not named"
+"$SOFT_MLX5" faults off >"$TMP/faults.out" 2>&1 || fail "faults off ended with $?"
+"$SOFT_MLX5" stat --json >"$TMP/before.json" 2>/dev/null
+sleep 1
+"$SOFT_MLX5" stat --json >"$TMP/after.json" 2>/dev/null
+python3 - "$TMP/before.json" "$TMP/after.json" >"$TMP/judge.out" 2>&1 <<'END' ||
+import json, sys
+before, after = ({c['slot']: c for c in json.load(open(f))} for f in sys.argv[1:])
+assert len(after) == 2
+for slot, now in after.items():
+    was = before[slot]
+    assert now['faults']['drop']['seen'] == was['faults']['drop']['seen'], (was, now)
+    assert now['total']['cqes'] > was['total']['cqes'], (was, now)
+END
+	fail "the stream did not go on, or still loses"
+ok "faults at run time"
+
+# Killed, both: their sockets are found dead, and their net goes when somebody opens a device anywhere.
+pids=$(python3 -c 'import json, sys; print(*(c["pid"] for c in json.load(sys.stdin)))' <"$TMP/after.json")
+for pid in $pids; do
+	kill -9 "$pid" || fail "no process $pid"
+done
+for _ in $(seq 50); do
+	"$SOFT_MLX5" stat >"$TMP/none.out" 2>&1 || grep -q 'nobody is on' "$TMP/none.out" && break
+	sleep 0.1
+done
+grep -q 'nobody is on' "$TMP/none.out" || fail "dead processes answer"
+net="/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET"
+[ -d "$net" ] || fail "no net was left to remove"
+SOFT_MLX5_NET=$SOFT_MLX5_NET.other on 40 ibv_devinfo >"$TMP/devinfo.out" 2>&1 || fail "ibv_devinfo ended with $?"
+[ ! -e "$net" ] || fail "the net of dead processes is still there"
+ok "what the dead left"
+
 SOFT_MLX5_NET=nobody.is.here "$SOFT_MLX5" stat >"$TMP/none.out" 2>&1 && fail "an empty net passes"
 grep -q 'nobody is on' "$TMP/none.out" || fail "an empty net is not named"
 ok "an empty net"

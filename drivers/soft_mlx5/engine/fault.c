@@ -196,6 +196,32 @@ sm_fault_begin(struct sm_nic *nic)
 	nic->alive_at = 0; /* The timers run from now on. */
 }
 
+/* With the lock: timers, and no fault yet. */
+static int
+fault_have(struct sm_nic *nic)
+{
+	if (nic->fault != NULL)
+		return 0;
+	nic->fault = calloc(1, sizeof(*nic->fault));
+	if (nic->fault == NULL)
+		return ENOMEM;
+	nic->fault->rng = 1 + ((uint64_t)nic->slot << 32);
+	sm_fault_begin(nic);
+	return 0;
+}
+
+int
+sm_nic_timers(struct sm_nic *nic)
+{
+	int rc = sm_lock_live(nic);
+
+	if (rc != 0)
+		return rc;
+	rc = fault_have(nic);
+	sm_unlock(nic);
+	return rc;
+}
+
 int
 sm_nic_faults(struct sm_nic *nic, const char *text)
 {
@@ -206,20 +232,15 @@ sm_nic_faults(struct sm_nic *nic, const char *text)
 		rc = sm_lock_live(nic);
 	if (rc != 0)
 		return rc;
-	if (nic->fault == NULL) {
-		nic->fault = calloc(1, sizeof(*nic->fault));
-		if (nic->fault == NULL) {
-			sm_unlock(nic);
-			return ENOMEM;
-		}
-		nic->fault->rng = 1 + ((uint64_t)nic->slot << 32);
+	rc = fault_have(nic);
+	if (rc == 0) {
+		nic->fault->on = on;
+		if (on.seeded)
+			nic->fault->rng = on.seed + ((uint64_t)nic->slot << 32);
+		sm_fault_begin(nic);
 	}
-	nic->fault->on = on;
-	if (on.seeded)
-		nic->fault->rng = on.seed + ((uint64_t)nic->slot << 32);
-	sm_fault_begin(nic);
 	sm_unlock(nic);
-	return 0;
+	return rc;
 }
 
 /* A pass of @p work was done: what it moved takes its time, and queues overrun. */

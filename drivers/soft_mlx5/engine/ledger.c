@@ -188,8 +188,8 @@ ledger_print(FILE *f, const struct soft_mlx5_ledger *l)
 	fprintf(f, "}");
 }
 
-static const char *
-type_name(const struct sm_qp *qp)
+const char *
+sm_qp_type_name(const struct sm_qp *qp)
 {
 	switch (qp->type) {
 	case SM_QPT_UC:
@@ -205,20 +205,17 @@ type_name(const struct sm_qp *qp)
 	}
 }
 
-void
-sm_ledger_answer(struct sm_nic *nic)
+/* All that is told of a context, as members of a JSON object. */
+static void
+context_print(const struct sm_nic *nic, FILE *f)
 {
 	struct soft_mlx5_ledger l;
 	uint32_t n = 0;
-	FILE *f;
 
-	nic->asked = sm_wire_asked(nic->wire);
-	f = sm_wire_answer(nic->wire);
-	if (f == NULL)
-		return;
 	ledger_total(nic, &l);
-	fprintf(f, "{\"ask\":%" PRIu32 ",\"pid\":%d,\"slot\":%" PRIu32 ",\"total\":", nic->asked,
-		(int)getpid(), nic->slot);
+	fprintf(f, "\"pid\":%d,\"slot\":%" PRIu32 ",\"faults\":{", (int)getpid(), nic->slot);
+	sm_fault_print(nic->fault, f);
+	fprintf(f, "},\"total\":");
 	ledger_print(f, &l);
 	fprintf(f, ",\"qps\":[");
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++) {
@@ -227,12 +224,23 @@ sm_ledger_answer(struct sm_nic *nic)
 		if (qp == NULL)
 			continue;
 		fprintf(f, "%s\n{\"qpn\":%" PRIu32 ",\"type\":\"%s\",\"state\":%u,\"dest\":%" PRIu32
-			",\"ledger\":", n++ == 0 ? "" : ",", qp->qpn, type_name(qp), qp->state,
-			qp->dest_qpn);
+			",\"ledger\":", n++ == 0 ? "" : ",", qp->qpn, sm_qp_type_name(qp),
+			qp->state, qp->dest_qpn);
 		ledger_of(qp, &l);
 		ledger_print(f, &l);
 		fprintf(f, "}");
 	}
-	fprintf(f, "]}\n");
-	sm_wire_answered(nic->wire, f);
+	fprintf(f, "]");
+}
+
+int
+sm_nic_stat(struct sm_nic *nic, FILE *out)
+{
+	int rc = sm_lock_live(nic);
+
+	if (rc != 0)
+		return rc;
+	context_print(nic, out);
+	sm_unlock(nic);
+	return 0;
 }

@@ -110,7 +110,6 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic->qpn_base = nic->slot << 16;
 	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
 	nic->rings = sm_wire_rings(nic->wire);
-	nic->asked = sm_wire_asked(nic->wire);
 	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
 	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot));
 	*nicp = nic;
@@ -178,6 +177,12 @@ sm_nic_free(struct sm_nic *nic)
 	free(nic->keys);
 	free(nic->qps);
 	free(nic);
+}
+
+uint32_t
+sm_nic_slot(const struct sm_nic *nic)
+{
+	return nic->slot;
 }
 
 void

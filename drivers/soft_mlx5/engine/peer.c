@@ -353,8 +353,6 @@ sm_peer_check(struct sm_nic *nic)
 	struct sm_peer *p, *next;
 
 	sm_peer_discover(nic); /* Rings for which there was no memory at first. */
-	if (crpc_unlikely(sm_wire_asked(nic->wire) != nic->asked))
-		sm_ledger_answer(nic);
 	for (p = TAILQ_FIRST(&nic->peers); p != NULL; p = next) {
 		next = TAILQ_NEXT(p, link);
 		if (p->self)

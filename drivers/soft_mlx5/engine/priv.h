@@ -17,6 +17,7 @@
  *     dc.c         which target a DCI is connected to, and a DCT's connections
  *     peer.c       the rings to and from another context
  *     ledger.c     what the work would have cost a card
+ *     dump.c       the state of everything, as text
  *     fault.c      a bad network, on request
  *     wire_shm.c   the net: slots, liveness, ring files
  *
@@ -367,7 +368,6 @@ struct sm_nic {
 	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams to nobody go. */
 	LIST_HEAD(, sm_qp) spare_conns;
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
-	uint32_t asked; /**< The request of the net that was answered last. */
 	struct sm_fault *fault; /**< NULL: the network is good. */
 	uint64_t check_at; /**< With faults: when peers are looked after. */
 	struct sm_uar **uars;
@@ -598,8 +598,8 @@ void sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq);
 
 /** A queue pair goes: keep what it counted. */
 void sm_ledger_keep(struct sm_nic *nic, const struct sm_qp *qp);
-/** Write the ledger for whoever asked on the net. */
-void sm_ledger_answer(struct sm_nic *nic);
+/** RC, UC and so on. */
+const char *sm_qp_type_name(const struct sm_qp *qp);
 
 /* ---- srq.c ---- */
 

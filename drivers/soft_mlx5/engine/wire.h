@@ -9,7 +9,6 @@
  *     /dev/shm/soft_mlx5.<uid>.<net>/         0700
  *         net                                 who holds which slot; rings that await their reader
  *         r.<src>.<gen>.<dst>.<gen>           a ring; unlinked as soon as its reader has mapped it
- *         ledger.<slot>.<gen>                 what a context has counted, if somebody asked
  *
  * A slot belongs to whoever holds the kernel's lock on its byte of the file `net`: the kernel drops
  * it when the process dies. A slot has a generation, and a ring is made for two (slot, generation)
@@ -272,12 +271,6 @@ int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen, struct
 const _Atomic uint32_t *sm_wire_rings(struct sm_wire *wire);
 /** Take the next ring made to us: its sender in @p src and @p gen. NULL: no more. */
 struct sm_ring *sm_wire_ring_take(struct sm_wire *wire, uint32_t *src, uint32_t *gen);
-/** A number that changes when somebody asks all contexts of the net for their ledgers. */
-uint32_t sm_wire_asked(struct sm_wire *wire);
-/** Begin our answer, a text; NULL: not now. */
-FILE *sm_wire_answer(struct sm_wire *wire);
-/** It is complete: show it to who asked. */
-void sm_wire_answered(struct sm_wire *wire, FILE *text);
 void sm_wire_ring_free(struct sm_ring *ring);
 
 #endif

@@ -31,8 +31,7 @@ struct net_file {
 	uint32_t slots;
 	uint32_t ring_bytes;
 	uint32_t next; /* Where the search for a free slot starts, so that numbers return late. */
-	_Atomic uint32_t ask; /* Changed by who wants the ledgers of all contexts. */
-	uint8_t guard[CRPC_CACHE_GUARD - 28];
+	uint8_t guard[CRPC_CACHE_GUARD - 24];
 	struct net_slot slot[SM_SLOTS];
 };
 _Static_assert(offsetof(struct net_file, slot) == 128, "the format of the wire");
@@ -65,10 +64,15 @@ slot_locked(int fd, uint32_t slot)
 }
 
 /* /dev/shm is where it belongs; containers without it have /tmp. */
+static const char *
+net_base(void)
+{
+	return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
 static int
 dir_make(const char *name, char *dir, size_t size)
 {
-	const char *base = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
 	struct stat st;
 
 	if (name[0] == '\0' || name[0] == '.' || strlen(name) > 64 ||
@@ -77,7 +81,7 @@ dir_make(const char *name, char *dir, size_t size)
 		crpc_err("net name '%s': use 1 to 64 letters, digits, '-', '_', '.'", name);
 		return EINVAL;
 	}
-	snprintf(dir, size, "%s/soft_mlx5.%u.%s", base, (unsigned int)geteuid(), name);
+	snprintf(dir, size, "%s/soft_mlx5.%u.%s", net_base(), (unsigned int)geteuid(), name);
 	if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
 		crpc_err("cannot create %s: %s", dir, strerror(errno));
 		return errno == EROFS || errno == EPERM ? EACCES : errno;
@@ -107,8 +111,7 @@ file_reserve(int fd, size_t size)
 	return rc == ENOSPC ? ENOMEM : rc;
 }
 
-/* Remove the rings of which one end is dead or of an earlier generation, and the ledgers of the
- * dead. Registry locked. */
+/* Remove the rings of which one end is dead or of an earlier generation. Registry locked. */
 static void
 rings_sweep(struct sm_wire *w)
 {
@@ -120,15 +123,65 @@ rings_sweep(struct sm_wire *w)
 	while ((e = readdir(d)) != NULL) {
 		unsigned int src, sgen, dst, dgen;
 
-		if (sscanf(e->d_name, "ledger.%u.%u", &src, &sgen) == 2) {
-			dst = src;
-			dgen = sgen;
-		} else if (sscanf(e->d_name, "r.%u.%u.%u.%u", &src, &sgen, &dst, &dgen) != 4) {
+		if (sscanf(e->d_name, "r.%u.%u.%u.%u", &src, &sgen, &dst, &dgen) != 4)
 			continue;
-		}
 		if (!sm_wire_alive(w, src, sgen) || !sm_wire_alive(w, dst, dgen))
 			unlinkat(dirfd(d), e->d_name, 0);
 	}
+	closedir(d);
+}
+
+/*
+ * Remove a net whose processes were all killed; whoever was the last one left could not. Under the
+ * registry's lock, which a newcomer waits for, to find that the file has no name any more and make
+ * another one.
+ */
+static void
+net_remove_dead(int base, const char *name)
+{
+	int dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = dir < 0 ? -1 : openat(dir, "net", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	struct dirent *e;
+	struct stat st;
+	DIR *d;
+
+	if (fd < 0 || !lock_byte(fd, F_OFD_SETLK, F_WRLCK, LOCK_REGISTRY, 1) ||
+		!lock_byte(fd, F_OFD_GETLK, F_WRLCK, 0, SM_SLOTS) || fstat(fd, &st) != 0 ||
+		st.st_nlink == 0 || st.st_uid != geteuid())
+		goto out;
+	d = fdopendir(dir);
+	if (d == NULL)
+		goto out;
+	while ((e = readdir(d)) != NULL)
+		unlinkat(dirfd(d), e->d_name, 0);
+	closedir(d);
+	dir = -1;
+	unlinkat(base, name, AT_REMOVEDIR);
+out:
+	if (fd >= 0)
+		close(fd);
+	if (dir >= 0)
+		close(dir);
+}
+
+/* All dead nets of this user, once in a process. */
+static void
+nets_sweep(void)
+{
+	static _Atomic uint32_t swept;
+	char prefix[32];
+	struct dirent *e;
+	DIR *d;
+
+	if (crpc_exchange_acq_rel(&swept, 1) != 0)
+		return;
+	d = opendir(net_base());
+	if (d == NULL)
+		return;
+	snprintf(prefix, sizeof(prefix), "soft_mlx5.%u.", (unsigned int)geteuid());
+	while ((e = readdir(d)) != NULL)
+		if (strncmp(e->d_name, prefix, strlen(prefix)) == 0)
+			net_remove_dead(dirfd(d), e->d_name);
 	closedir(d);
 }
 
@@ -258,6 +311,7 @@ sm_wire_open(const char *name, struct sm_wire **wire, uint32_t *slot)
 
 	if (w == NULL)
 		return rc;
+	nets_sweep();
 	/*
 	 * EAGAIN: the last one was just leaving. Each turn somebody made progress, but be bounded.
 	 */
@@ -454,46 +508,6 @@ sm_wire_ring_take(struct sm_wire *w, uint32_t *src, uint32_t *gen)
 		}
 	}
 	return NULL;
-}
-
-uint32_t
-sm_wire_asked(struct sm_wire *w)
-{
-	return crpc_load_relaxed(&w->net->ask);
-}
-
-static void
-ledger_path(const struct sm_wire *w, char *path, size_t size, const char *suffix)
-{
-	snprintf(path, size, "%s/ledger.%u.%u%s", w->dir, w->slot, w->gen, suffix);
-}
-
-FILE *
-sm_wire_answer(struct sm_wire *w)
-{
-	char path[192];
-	FILE *text;
-	int fd;
-
-	ledger_path(w, path, sizeof(path), ".new");
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return NULL;
-	text = fdopen(fd, "w");
-	if (text == NULL)
-		close(fd);
-	return text;
-}
-
-void
-sm_wire_answered(struct sm_wire *w, FILE *text)
-{
-	char from[192], to[192];
-
-	ledger_path(w, from, sizeof(from), ".new");
-	ledger_path(w, to, sizeof(to), "");
-	if (fclose(text) != 0 || rename(from, to) != 0)
-		unlink(from);
 }
 
 void

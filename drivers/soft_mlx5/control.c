@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "control.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "progress.h"
+#include "say.h"
+#include "sysfs.h"
+#include "uverbs.h"
+
+#define QUESTION_MAX 512
+#define PREFIX       "ctl."
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t users;    /* Open contexts. */
+static int listener = -1; /* The thread's; it closes it. */
+static struct sockaddr_un address;
+
+/* ---- answers ---- */
+
+struct question {
+	const char *verb;
+	const char *net;
+	const char *slot;
+	const char *text;
+};
+
+static bool
+is_meant(const struct uv_ctx *ctx, const struct question *q)
+{
+	return strcmp(ctx->net, q->net) == 0;
+}
+
+static void
+stat_all(struct uv_ctx *const *list, uint32_t n, const struct question *q, FILE *out)
+{
+	const char *between = "";
+	uint32_t i;
+
+	fprintf(out, "ok\n[");
+	for (i = 0; i < n; i++) {
+		if (!is_meant(list[i], q))
+			continue;
+		fprintf(out, "%s{\"device\":%d,", between, list[i]->device);
+		if (sm_nic_stat(uv_nic(list[i]), out) != 0)
+			fprintf(out, "\"slot\":-1");
+		fprintf(out, "}");
+		between = ",\n";
+	}
+	fprintf(out, "]\n");
+}
+
+static void
+dump_all(struct uv_ctx *const *list, uint32_t n, const struct question *q, FILE *out)
+{
+	uint32_t i;
+
+	fprintf(out, "ok\n");
+	for (i = 0; i < n; i++) {
+		if (!is_meant(list[i], q))
+			continue;
+		fprintf(out, "process %d, device %d: ", (int)getpid(), list[i]->device);
+		sm_nic_dump(uv_nic(list[i]), out);
+	}
+}
+
+/* A context that is not meant keeps what it has, but gets timers: a peer of it may lose packets. */
+static void
+faults_all(struct uv_ctx *const *list, uint32_t n, const struct question *q, FILE *out)
+{
+	const char *text = strcmp(q->text, "off") == 0 ? "" : q->text;
+	bool all = strcmp(q->slot, "*") == 0;
+	uint32_t i, slot = (uint32_t)strtoul(q->slot, NULL, 0), set = 0;
+	int err = 0;
+
+	for (i = 0; i < n && err == 0; i++) {
+		if (!is_meant(list[i], q))
+			continue;
+		if (all || sm_nic_slot(uv_nic(list[i])) == slot) {
+			err = sm_nic_faults(uv_nic(list[i]), text);
+			set++;
+		} else {
+			err = sm_nic_timers(uv_nic(list[i]));
+		}
+	}
+	if (err != 0)
+		fprintf(out, "error: '%s': %s\n", q->text, strerror(err));
+	else
+		fprintf(out, "ok\n%u\n", set);
+}
+
+static void
+answer(char *line, FILE *out)
+{
+	struct uv_ctx *list[SM_SLOTS];
+	struct question q;
+	char *save = NULL;
+	uint32_t n;
+
+	q.verb = strtok_r(line, " \n", &save);
+	q.net = strtok_r(NULL, " \n", &save);
+	q.slot = strtok_r(NULL, " \n", &save);
+	q.text = strtok_r(NULL, " \n", &save);
+	if (q.verb == NULL || q.net == NULL) {
+		fprintf(out, "error: ask stat NET, faults NET CONTEXT TEXT or dump NET\n");
+		return;
+	}
+	sm_drive_lock(); /* Contexts of the list stay. */
+	n = uv_contexts(list);
+	if (strcmp(q.verb, "stat") == 0)
+		stat_all(list, n, &q, out);
+	else if (strcmp(q.verb, "dump") == 0)
+		dump_all(list, n, &q, out);
+	else if (strcmp(q.verb, "faults") == 0 && q.text != NULL)
+		faults_all(list, n, &q, out);
+	else
+		fprintf(out, "error: '%s' is not stat, faults (with a context and a text) or "
+			"dump\n", q.verb);
+	sm_drive_unlock();
+}
+
+/* ---- the thread ---- */
+
+static void
+send_all(int fd, const char *text, size_t len)
+{
+	ssize_t n;
+
+	while (len != 0) {
+		n = send(fd, text, len, MSG_NOSIGNAL);
+		if (n <= 0)
+			return; /* It went, or does not read: its loss. */
+		text += n;
+		len -= (size_t)n;
+	}
+}
+
+/* A line of at most QUESTION_MAX bytes; false: it did not come. */
+static bool
+question_read(int fd, char line[QUESTION_MAX])
+{
+	size_t used = 0;
+	ssize_t n;
+
+	while (used < QUESTION_MAX - 1) {
+		n = recv(fd, line + used, QUESTION_MAX - 1 - used, 0);
+		if (n <= 0)
+			return false;
+		used += (size_t)n;
+		line[used] = '\0';
+		if (memchr(line, '\n', used) != NULL)
+			return true;
+	}
+	return false;
+}
+
+static void
+serve(int fd)
+{
+	struct timeval limit = {.tv_sec = 1};
+	char line[QUESTION_MAX], *text = NULL;
+	size_t len = 0;
+	FILE *out;
+
+	/* Who asks and then sleeps must not keep others waiting. */
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	if (!question_read(fd, line))
+		return;
+	out = open_memstream(&text, &len);
+	if (out == NULL)
+		return;
+	answer(line, out);
+	if (fclose(out) == 0)
+		send_all(fd, text, len);
+	free(text);
+}
+
+static void *
+serve_all(void *arg)
+{
+	int own = (int)(intptr_t)arg, fd;
+
+	for (;;) {
+		fd = accept4(own, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+			continue;
+		if (fd < 0)
+			break; /* Shut down by sm_control_close(), or no descriptor is left. */
+		serve(fd);
+		close(fd);
+	}
+	close(own);
+	return NULL;
+}
+
+static int
+start_thread(int fd)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	/* The program's signals are for the program's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, 256 * 1024);
+	err = pthread_create(&thread, &attr, serve_all, (void *)(intptr_t)fd);
+	if (err == 0)
+		pthread_setname_np(thread, "soft_mlx5_ctl");
+	pthread_attr_destroy(&attr);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return err;
+}
+
+/* ---- the socket ---- */
+
+/* The folder that is the user's alone: the device tree lies in it. */
+static bool
+folder(char *dir, size_t size)
+{
+	const char *root = sm_sysfs_root(), *slash = root != NULL ? strrchr(root, '/') : NULL;
+	size_t len = slash != NULL ? (size_t)(slash - root) : 0;
+
+	if (len == 0 || len >= size)
+		return false;
+	memcpy(dir, root, len);
+	dir[len] = '\0';
+	return true;
+}
+
+/* False, with errno, if the name is too long for a socket. */
+static bool
+name_make(struct sockaddr_un *a, const char *dir, const char *file)
+{
+	int n;
+
+	memset(a, 0, sizeof(*a));
+	a->sun_family = AF_UNIX;
+	n = snprintf(a->sun_path, sizeof(a->sun_path), "%s/%s", dir, file);
+	errno = ENAMETOOLONG;
+	return n > 0 && (size_t)n < sizeof(a->sun_path);
+}
+
+/* Sockets at which nobody listens: their processes ended without closing the device. */
+static void
+sweep(const char *dir)
+{
+	struct sockaddr_un a;
+	struct dirent *e;
+	DIR *d = opendir(dir);
+	int fd;
+
+	if (d == NULL)
+		return;
+	while ((e = readdir(d)) != NULL) {
+		if (strncmp(e->d_name, PREFIX, sizeof(PREFIX) - 1) != 0 ||
+				!name_make(&a, dir, e->d_name))
+			continue;
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (fd < 0)
+			break;
+		if (connect(fd, (const struct sockaddr *)&a, sizeof(a)) != 0 &&
+				errno == ECONNREFUSED)
+			unlink(a.sun_path);
+		close(fd);
+	}
+	closedir(d);
+}
+
+static int
+listen_at(const struct sockaddr_un *a)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
+
+	if (fd < 0)
+		return -1;
+	(void)fchmod(fd, 0600); /* Linux makes the file with these. */
+	unlink(a->sun_path); /* Of a dead process with our number. */
+	if (bind(fd, (const struct sockaddr *)a, sizeof(*a)) == 0 && listen(fd, 16) == 0)
+		return fd;
+	err = errno;
+	close(fd);
+	errno = err;
+	return -1;
+}
+
+static void
+socket_make(void)
+{
+	char dir[PATH_MAX], file[32];
+	int fd;
+
+	snprintf(file, sizeof(file), PREFIX "%d", (int)getpid());
+	if (!folder(dir, sizeof(dir)))
+		return;
+	sweep(dir);
+	fd = name_make(&address, dir, file) ? listen_at(&address) : -1;
+	if (fd < 0) {
+		sm_complain("no control socket %s/%s: %s; soft-mlx5 stat, faults and dump do not "
+			    "see this process", dir, file, strerror(errno));
+		return;
+	}
+	if (start_thread(fd) != 0) {
+		unlink(address.sun_path);
+		close(fd);
+		return;
+	}
+	listener = fd;
+}
+
+static bool
+is_wanted(void)
+{
+	const char *env = getenv("SOFT_MLX5_CONTROL");
+
+	return !sm_progress_is_step() && (env == NULL || strcmp(env, "off") != 0);
+}
+
+void
+sm_control_open(void)
+{
+	int saved = errno;
+
+	pthread_mutex_lock(&lock);
+	if (users++ == 0 && is_wanted())
+		socket_make();
+	pthread_mutex_unlock(&lock);
+	errno = saved;
+}
+
+void
+sm_control_close(void)
+{
+	int saved = errno;
+
+	pthread_mutex_lock(&lock);
+	if (--users == 0 && listener >= 0) {
+		unlink(address.sun_path);
+		shutdown(listener, SHUT_RDWR); /* accept() fails, the thread closes it and ends. */
+		listener = -1;
+	}
+	pthread_mutex_unlock(&lock);
+	errno = saved;
+}
+
+void
+sm_control_fork_child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	if (listener >= 0)
+		close(listener);
+	listener = -1;
+	users = 0;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_CONTROL_H
+#define SOFT_MLX5_CONTROL_H
+
+/**
+ * @file
+ * The control socket of a process: counters, faults and state while a program runs.
+ *
+ *     <folder>/soft_mlx5-<uid>/ctl.<pid>      0600, in a folder of the user's alone
+ *
+ * <folder> is where the device tree lies (SOFT_MLX5_DIR, sysfs.h). A stream socket, one question
+ * each: a line of words, answered by a line "ok" or "error: ..." and then the text, up to the end.
+ *
+ *     stat NET                    JSON: a list of one object per context
+ *     faults NET CONTEXT TEXT     as soft_mlx5_step.h's faults(); CONTEXT: a slot, or *; TEXT: off
+ *                                 ends them; every context of the net gets timers
+ *     dump NET                    text: queue pairs, completion queues, peers
+ *
+ * Contexts on other nets are passed over; a process that has none answers with nothing.
+ *
+ * A thread of its own sleeps in accept() and costs nothing else: questions are answered also by a
+ * program that drives nothing. In step mode there is none, nor with SOFT_MLX5_CONTROL=off. Sockets
+ * of dead processes go when the next process opens a device.
+ */
+
+/** A context was opened: have a socket. */
+void sm_control_open(void);
+/** A context was closed: with the last one the socket goes. */
+void sm_control_close(void);
+/** In a forked child, which has neither socket nor thread. */
+void sm_control_fork_child(void);
+
+#endif

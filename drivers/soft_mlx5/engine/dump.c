@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The state of a context as text: what stands where, for whoever wonders why nothing moves.
+ */
+#include <inttypes.h>
+
+#include "priv.h"
+
+static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+
+/* What a requester waits for. */
+static const char *
+sq_waits(const struct sm_qp *qp)
+{
+	if (qp->halted)
+		return "halted";
+	if (qp->waiting)
+		return qp->lost ? "waits: nobody answers there" : "waits: receiver not ready";
+	if (qp->active)
+		return "has more to send";
+	return qp->wr_done != qp->wr_tx ? "waits for acknowledgements" : "idle";
+}
+
+static void
+qp_dump(const struct sm_qp *qp, FILE *out)
+{
+	const struct sm_qp *c;
+
+	fprintf(out, "  qp 0x%x %s %s to 0x%x at slot %" PRIu32 "%s\n", qp->qpn,
+		sm_qp_type_name(qp), states[qp->state], qp->dest_qpn, qp->peer->slot,
+		qp->peer->dead ? " (dead)" : "");
+	if (qp->sq_nbb != 0)
+		fprintf(out,
+			"    send: %" PRIu32 " blocks, posted %u, taken %u; WQEs taken %" PRIu32
+			", completed %" PRIu32 "; psn next %" PRIu32 ", acknowledged %" PRIu32
+			"; epoch %u; retries left %u, RNR %u; %s\n",
+			qp->sq_nbb, qp->sq_head, qp->sq_tx, qp->wr_tx, qp->wr_done, qp->psn_tx,
+			qp->psn_acked, qp->epoch, qp->retries, qp->rnr_retries, sq_waits(qp));
+	if (qp->rd_head != qp->rd_tail)
+		fprintf(out, "    reads and atomics open: %" PRIu32 ", %" PRIu32
+			" bytes of the oldest are here\n", qp->rd_tail - qp->rd_head, qp->rd_off);
+	if (qp->type != SM_QPT_DCI)
+		fprintf(out,
+			"    receive: %" PRIu32 " WQEs, posted %u, used %u; psn expected %" PRIu32
+			"%s%s; answers owed %" PRIu32 "%s\n",
+			qp->rq_nwqe, qp->rq_head, qp->rq_tail, qp->psn_rx,
+			qp->rx.open ? ", within a message" : "", qp->refusing ? ", refusing" : "",
+			qp->ans_tail - qp->ans_head, qp->nak != 0 ? " and a NAK" : "");
+	LIST_FOREACH(c, &qp->conns, conn_link)
+		fprintf(out, "    connection from 0x%x at slot %" PRIu32 ", psn expected %" PRIu32
+			"\n", c->dest_qpn, c->peer->slot, c->psn_rx);
+}
+
+static void
+cq_dump(const struct sm_cq *cq, FILE *out)
+{
+	uint32_t ci = sm_dbrec(&cq->dbrec[0]) & SM_CQ_CI_MASK;
+
+	fprintf(out, "  cq %" PRIu32 ": %" PRIu32 " entries of %u bytes, written %" PRIu32
+		", read %" PRIu32 "%s%s\n", cq->cqn, cq->ncqe, 1u << cq->log_size,
+		cq->pi & SM_CQ_CI_MASK, ci, cq->failed ? ", overrun" : "",
+		cq->arm != crpc_load_relaxed(&cq->dbrec[1]) ? ", armed" : "");
+}
+
+static void
+peer_dump(const struct sm_nic *nic, const struct sm_peer *p, FILE *out)
+{
+	const struct sm_qp *qp;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH(qp, &p->qps, peer_link)
+		n++;
+	fprintf(out, "  peer at slot %" PRIu32 "%s%s: %" PRIu32 " queue pairs; sent to %" PRIu64
+		", room to %" PRIu64 "; read to %" PRIu64 "\n", p->slot, p->self ? " (we)" : "",
+		p->dead ? " (dead)" : "", n, p->tx.pos, p->tx.limit, p->rx.pos);
+}
+
+int
+sm_nic_dump(struct sm_nic *nic, FILE *out)
+{
+	const struct sm_srq *srq;
+	const struct sm_peer *p;
+	const struct sm_cq *cq;
+	int rc = sm_lock_live(nic);
+
+	if (rc != 0)
+		return rc;
+	fprintf(out, "context at slot %" PRIu32 ", time %" PRIu64 " ns; faults: {", nic->slot,
+		nic->now);
+	sm_fault_print(nic->fault, out);
+	fprintf(out, "}\n");
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
+		if (nic->qps[i] != NULL)
+			qp_dump(nic->qps[i], out);
+	TAILQ_FOREACH(cq, &nic->cqs, link)
+		cq_dump(cq, out);
+	TAILQ_FOREACH(srq, &nic->srqs, link)
+		fprintf(out, "  srq %" PRIu32 ": %" PRIu32 " WQEs, used %u of %u posted\n",
+			srq->srqn, srq->nwqe, srq->taken,
+			(uint16_t)sm_dbrec(&srq->dbrec[0]));
+	TAILQ_FOREACH(p, &nic->peers, link)
+		peer_dump(nic, p, out);
+	sm_unlock(nic);
+	return 0;
+}
