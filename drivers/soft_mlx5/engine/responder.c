@@ -418,8 +418,8 @@ sm_resp_refuse(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pk
 	sm_pkt_get((struct sm_pkt *)(uintptr_t)pkt, head, &h);
 	qp = sm_qp_find(nic, h.dst & SM_PSN_MASK);
 	if (qp == NULL || qp->type != SM_QPT_RC || qp->peer != peer || qp->dest_qpn != h.src ||
-		qp->refusing || qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR ||
-		h.psn != qp->psn_rx)
+		(qp->refusing && qp->refuse_epoch == h.dst >> 24) || qp->state < SM_QPS_RTR ||
+		qp->state == SM_QPS_ERR || h.psn != qp->psn_rx)
 		return false;
 	refuse(nic, qp, &h, why);
 	return true;
