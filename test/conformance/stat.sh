@@ -41,7 +41,8 @@ sockets="/dev/shm/soft_mlx5-$(id -u)"
 "$SOFT_MLX5" dump >"$TMP/dump.out" 2>&1 || fail "dump ended with $?"
 [ "$(grep -c '^process .*context at slot' "$TMP/dump.out")" -eq 2 ] &&
 	grep -q 'qp 0x.* RC RTS to' "$TMP/dump.out" &&
-	grep -q '  cq .* entries' "$TMP/dump.out" && grep -q 'peer at slot' "$TMP/dump.out" || fail "dump lacks something"
+	grep -q '  cq .* entries' "$TMP/dump.out" && grep -q 'peer at slot' "$TMP/dump.out" ||
+	fail "dump lacks something"
 ok "dump"
 
 "$SOFT_MLX5" faults drop=0.01,dup=0.01,seed=3 >"$TMP/faults.out" 2>&1 || fail "faults ended with $?"

@@ -270,8 +270,12 @@ rig_to_rts(struct rig_qp *q, uint32_t dest_qpn)
 	rig_init_mod(&m);
 	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
 	rig_rtr_mod(&m, dest_qpn);
+	if (q->type == SM_QPT_UC)
+		m.mask &= ~(uint32_t)(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
 	rig_rts_mod(&m);
+	if (q->type == SM_QPT_UC)
+		m.mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
 }
 
