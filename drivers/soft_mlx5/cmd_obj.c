@@ -178,6 +178,65 @@ uv_dereg_mr(struct uv_ctx *ctx, struct uv_call *call)
 	return 0;
 }
 
+/* ---- memory windows ---- */
+
+int
+uv_alloc_mw(struct uv_ctx *ctx, struct uv_call *call)
+{
+	const struct ib_uverbs_alloc_mw *req = uv_req(call);
+	struct uv_pd *pd = uv_get(ctx, req->pd_handle, UV_PD, uv_pd);
+	struct ib_uverbs_alloc_mw_resp resp = {0};
+	struct mlx5_ib_alloc_mw drv;
+	struct uv_mw *mw;
+	int err;
+
+	if (pd == NULL)
+		return EINVAL;
+	err = uv_driver_req(call, &drv, sizeof(drv), 0);
+	if (err != 0)
+		return err;
+	if (drv.comp_mask != 0 || drv.num_klms > 1 || drv.reserved1 != 0 || drv.reserved2 != 0)
+		return sm_refuse(EOPNOTSUPP, "a memory window with %u parts", drv.num_klms);
+	mw = calloc(1, sizeof(*mw));
+	if (mw == NULL)
+		return ENOMEM;
+	mw->pd = pd;
+	err = sm_mw_create(uv_nic(ctx), pd->pd, req->mw_type, &mw->mw, &resp.rkey);
+	if (err != 0)
+		goto err_free;
+	err = uv_objs_add(&ctx->objs, &mw->obj, UV_MW);
+	if (err != 0)
+		goto err_destroy;
+	pd->obj.users++;
+	resp.mw_handle = mw->obj.handle;
+	uv_reply(call, &resp, sizeof(resp));
+	return 0;
+
+err_destroy:
+	sm_mw_destroy(uv_nic(ctx), mw->mw);
+err_free:
+	free(mw);
+	return err;
+}
+
+int
+uv_dealloc_mw(struct uv_ctx *ctx, struct uv_call *call)
+{
+	const struct ib_uverbs_dealloc_mw *req = uv_req(call);
+	struct uv_mw *mw = uv_get(ctx, req->mw_handle, UV_MW, uv_mw);
+	int err;
+
+	if (mw == NULL)
+		return ENOENT;
+	err = sm_mw_destroy(uv_nic(ctx), mw->mw);
+	if (err != 0)
+		return err;
+	mw->pd->obj.users--;
+	uv_objs_del(&ctx->objs, &mw->obj);
+	free(mw);
+	return 0;
+}
+
 /* ---- completion channels and queues ---- */
 
 int

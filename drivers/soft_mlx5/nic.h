@@ -45,6 +45,7 @@
 struct sm_nic;
 struct sm_pd;
 struct sm_mr;
+struct sm_mw;
 struct sm_cq;
 struct sm_srq;
 struct sm_qp;
@@ -266,7 +267,16 @@ int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t 
 int sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *pd,
 	uint64_t start, uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey,
 	uint32_t *rkey);
+/** EBUSY while a window is bound to it; sm_mr_rereg(), too. */
 int sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr);
+
+/**
+ * A memory window of @p type 1 or 2, bound to nothing. It is bound and invalidated by WQEs; one of
+ * type 2 also by a peer's SEND WITH INVALIDATE, and it serves only the queue pair that bound it.
+ */
+int sm_mw_create(
+	struct sm_nic *nic, struct sm_pd *pd, uint8_t type, struct sm_mw **mw, uint32_t *rkey);
+int sm_mw_destroy(struct sm_nic *nic, struct sm_mw *mw);
 
 /** Poisons the arm word of the doorbell record, so that the first arm (which writes 0) is seen. */
 int sm_cq_create(

@@ -22,6 +22,7 @@ enum uv_type {
 	UV_SRQ,
 	UV_QP,
 	UV_UAR,
+	UV_MW,
 };
 
 struct uv_obj {

@@ -104,6 +104,12 @@ struct uv_mr {
 	struct sm_mr *mr;
 };
 
+struct uv_mw {
+	struct uv_obj obj;
+	struct uv_pd *pd;
+	struct sm_mw *mw;
+};
+
 /** Events of one queue, counted because a destroy must say how many the program has read. */
 struct uv_events {
 	struct uv_ctx *ctx;
@@ -198,6 +204,8 @@ int uv_dealloc_pd(struct uv_ctx *ctx, struct uv_call *call);
 int uv_reg_mr(struct uv_ctx *ctx, struct uv_call *call);
 int uv_rereg_mr(struct uv_ctx *ctx, struct uv_call *call);
 int uv_dereg_mr(struct uv_ctx *ctx, struct uv_call *call);
+int uv_alloc_mw(struct uv_ctx *ctx, struct uv_call *call);
+int uv_dealloc_mw(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_comp_channel(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_cq(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_cq_ex(struct uv_ctx *ctx, struct uv_call *call);

@@ -68,6 +68,7 @@ struct bench {
 	struct sm_nic *nic;
 	struct sm_pd *pd;
 	struct sm_mr *mr;
+	struct sm_mw *mw;
 	struct sm_srq *srq;
 	uint32_t key;
 	uint8_t *uar, *srq_buf, *mem;
@@ -93,10 +94,19 @@ memory(size_t n)
 static void
 region_make(struct bench *b)
 {
-	uint32_t lkey;
+	uint32_t lkey, rkey;
 
 	fuzz_check(sm_mr_create(b->nic, b->pd, (uintptr_t)b->mem + GUARD, REGION,
-			   (uintptr_t)b->mem + GUARD, 15, &b->mr, &lkey, &b->key) == 0);
+			   (uintptr_t)b->mem + GUARD, 31, &b->mr, &lkey, &b->key) == 0);
+	fuzz_check(sm_mw_create(b->nic, b->pd, 2, &b->mw, &rkey) == 0);
+}
+
+/* First the window: a region with one that is bound to it stays. */
+static void
+region_drop(struct bench *b)
+{
+	fuzz_check(sm_mw_destroy(b->nic, b->mw) == 0);
+	fuzz_check(sm_mr_destroy(b->nic, b->mr) == 0);
 }
 
 static void
@@ -251,7 +261,7 @@ bench_close(struct bench *b)
 		free(b->cq[i].dbrec);
 	}
 	fuzz_check(sm_srq_destroy(b->nic, b->srq) == 0);
-	fuzz_check(sm_mr_destroy(b->nic, b->mr) == 0);
+	region_drop(b);
 	sm_nic_free(b->nic);
 	free(b->srq_buf);
 	free(b->srq_dbrec);
@@ -310,6 +320,11 @@ do_wqe(struct bench *b, struct pair *e, uint8_t how, uint8_t blocks, const uint8
 		wqe[30] = 0;
 		wqe[31] = SM_LID;
 		at += wqe[24] & 0x80 ? 48 : 16;
+	}
+	if (wqe[3] == MLX5_OPCODE_UMR && how & TRUE_RADDR) { /* The part and the region of a bind. */
+		put64(wqe + 80, (uintptr_t)b->mem + GUARD);
+		put32(wqe + 132, b->key);
+		how &= ~(TRUE_RADDR | TRUE_DATA) & 0xff;
 	}
 	if (how & TRUE_RADDR) {
 		point(b, wqe + at, 0, 8);
@@ -434,7 +449,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		} else if (kind == STEP_STATE) {
 			end_state(&b, (int)(how & 1), (enum sm_qp_state)(far % 7));
 		} else {
-			fuzz_check(sm_mr_destroy(b.nic, b.mr) == 0);
+			region_drop(&b);
 			region_make(&b);
 		}
 		data += used;

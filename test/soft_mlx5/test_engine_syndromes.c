@@ -11,6 +11,7 @@
 static struct rig_host a, b;
 static struct rig_qp qa, qb;
 static struct rig_srq srq;
+static struct sm_mw *mw;
 
 #define NONE 0xff
 
@@ -232,6 +233,21 @@ card_fails(void)
 	assert_int_equal(sm_nic_break(a.nic, 0), 0);
 }
 
+/* The region does not allow windows. */
+static void
+bind_where_none_may(void)
+{
+	struct rig_wqe w;
+	uint32_t key;
+
+	assert_int_equal(sm_mw_create(a.nic, a.pd, 1, &mw, &key), 0);
+	rig_wqe(&w, MLX5_OPCODE_UMR, MLX5_WQE_CTRL_CQ_UPDATE, key);
+	w.b[w.len] = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
+	w.len += 48 + 64;
+	rig_wqe_data(&w, a.mem, 0, a.key);
+	post(&w);
+}
+
 /* The receiver's queue is one of shared receives, and goes below its limit. */
 static void
 below_the_limit(void)
@@ -268,6 +284,8 @@ static const struct row rows[] = {
 	{"a WQE that the card refuses", good, {"prot=1"}, 0x04, NONE, {ERR, RTS}, {-1, -1}},
 	{"ERR with work on both queues", to_error_with_work, {0}, 0x05, NONE, {ERR, RTS}, {-1, -1}},
 	{"ERR with a receive posted", receiver_to_error, {0}, NONE, 0x05, {RTS, ERR}, {-1, -1}},
+	{"a window on a region without that right", bind_where_none_may, {0}, 0x06, NONE,
+		{ERR, RTS}, {-1, -1}},
 	{"a response that is none", read_some, {"badresp=1"}, 0x10, NONE, {ERR, RTS}, {-1, -1}},
 	{"WRITE_IMM with a wrong key", write_imm_with_wrong_key, {0}, 0x13, 0x11, {ERR, ERR},
 		{-1, SM_EVENT_QP_ACCESS_ERR}},
@@ -333,6 +351,9 @@ close_all(const struct row *r)
 {
 	rig_qp_close(&qa);
 	rig_qp_close(&qb);
+	if (mw != NULL)
+		assert_int_equal(sm_mw_destroy(a.nic, mw), 0);
+	mw = NULL;
 	if (r->with_srq)
 		rig_srq_close(&b, &srq);
 	rig_host_close(&a);
@@ -408,8 +429,8 @@ run_row(const struct row *r, uint32_t *syndromes, uint32_t *events)
 static void
 every_cause_has_its_syndromes(void **state)
 {
-	static const uint8_t all[] = {0x01, 0x02, 0x04, 0x05, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15,
-		0x16};
+	static const uint8_t all[] = {0x01, 0x02, 0x04, 0x05, 0x06, 0x10, 0x11, 0x12, 0x13, 0x14,
+		0x15, 0x16};
 	static const uint8_t all_events[] = {SM_EVENT_CQ_ERR, SM_EVENT_QP_FATAL,
 		SM_EVENT_QP_REQ_ERR, SM_EVENT_QP_ACCESS_ERR, SM_EVENT_QP_LAST_WQE_REACHED,
 		SM_EVENT_SRQ_LIMIT_REACHED};

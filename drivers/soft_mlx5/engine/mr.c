@@ -46,6 +46,29 @@ keys_grow(struct sm_nic *nic)
 	return 0;
 }
 
+int
+sm_key_alloc(struct sm_nic *nic, uint32_t *index)
+{
+	int rc = nic->free_key == 0 ? keys_grow(nic) : 0;
+	struct sm_mkey *k;
+
+	if (rc != 0)
+		return rc;
+	*index = nic->free_key;
+	k = &nic->keys[*index];
+	nic->free_key = (uint32_t)k->len;
+	k->key = *index << 8 | ((k->key + 1) & 0xff);
+	return 0;
+}
+
+void
+sm_key_free(struct sm_nic *nic, uint32_t index)
+{
+	nic->keys[index].pd = NULL;
+	nic->keys[index].len = nic->free_key;
+	nic->free_key = index;
+}
+
 static int
 region_check(uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
 {
@@ -54,9 +77,8 @@ region_check(uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
 	if ((access & (SM_ACCESS_REMOTE_WRITE | SM_ACCESS_REMOTE_ATOMIC)) != 0 &&
 		(access & SM_ACCESS_LOCAL_WRITE) == 0)
 		return EINVAL;
-	if ((access & IBV_ACCESS_ON_DEMAND) != 0 || (access & IBV_ACCESS_MW_BIND) != 0) {
-		crpc_err("regions on demand and memory windows are not supported (access 0x%x)",
-			access);
+	if ((access & IBV_ACCESS_ON_DEMAND) != 0) {
+		crpc_err("regions on demand are not supported (access 0x%x)", access);
 		return EOPNOTSUPP;
 	}
 	return 0;
@@ -76,16 +98,13 @@ sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len,
 	if (m == NULL)
 		return ENOMEM;
 	sm_lock(nic);
-	rc = nic->orphan ? EIO : nic->free_key == 0 ? keys_grow(nic) : 0;
+	rc = nic->orphan ? EIO : sm_key_alloc(nic, &m->index);
 	if (rc != 0) {
 		sm_unlock(nic);
 		free(m);
 		return rc;
 	}
-	m->index = nic->free_key;
 	k = &nic->keys[m->index];
-	nic->free_key = (uint32_t)k->len;
-	k->key = m->index << 8 | ((k->key + 1) & 0xff);
 	k->pd = pd;
 	k->base = (uint8_t *)(uintptr_t)start;
 	k->len = len;
@@ -116,7 +135,9 @@ sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *
 	}
 	if ((flags & 4) == 0)
 		access = k->access;
-	rc = nic->orphan ? EIO : region_check(start, len, iova, access);
+	rc = nic->orphan                               ? EIO
+		: sm_mw_bound_to(nic, mr->index) ? EBUSY
+						 : region_check(start, len, iova, access);
 	if (rc == 0) {
 		if ((flags & 2) != 0) {
 			k->pd->users--;
@@ -136,15 +157,14 @@ sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *
 int
 sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr)
 {
-	struct sm_mkey *k;
-
 	if (sm_lock_live(nic) != 0)
 		return EIO;
-	k = &nic->keys[mr->index];
-	k->pd->users--;
-	k->pd = NULL;
-	k->len = nic->free_key;
-	nic->free_key = mr->index;
+	if (sm_mw_bound_to(nic, mr->index)) {
+		sm_unlock(nic);
+		return EBUSY;
+	}
+	nic->keys[mr->index].pd->users--;
+	sm_key_free(nic, mr->index);
 	sm_unlock(nic);
 	free(mr);
 	return 0;

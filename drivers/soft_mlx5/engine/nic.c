@@ -102,6 +102,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	TAILQ_INIT(&nic->peers);
 	TAILQ_INIT(&nic->hot);
 	TAILQ_INIT(&nic->cold);
+	TAILQ_INIT(&nic->mws);
 	TAILQ_INIT(&nic->cqs);
 	TAILQ_INIT(&nic->srqs);
 	TAILQ_INIT(&nic->pds);
@@ -142,6 +143,7 @@ objects_free(struct sm_nic *nic)
 			free(nic->qps[i]);
 		}
 	conns_free(nic->spare_conns.lh_first);
+	sm_mws_free(nic);
 	while ((cq = TAILQ_FIRST(&nic->cqs)) != NULL) {
 		TAILQ_REMOVE(&nic->cqs, cq, link);
 		free(cq);

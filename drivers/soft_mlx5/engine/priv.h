@@ -8,6 +8,7 @@
  *
  *     nic.c        life, lock, UAR pages, the progress pass
  *     mr.c         keys and the only way to application memory
+ *     window.c     keys to parts of regions, bound by WQEs
  *     cq.c         CQEs, overrun, arming
  *     srq.c        receive WQEs of RQs and SRQs
  *     qp.c         objects, state machine, flush
@@ -41,6 +42,7 @@ enum sm_syndrome {
 	SM_SYND_LOCAL_QP_OP = 0x02,
 	SM_SYND_LOCAL_PROT = 0x04,
 	SM_SYND_FLUSH = 0x05,
+	SM_SYND_MW_BIND = 0x06,
 	SM_SYND_BAD_RESP = 0x10,
 	SM_SYND_LOCAL_ACCESS = 0x11,
 	SM_SYND_REMOTE_INVAL = 0x12,
@@ -73,6 +75,7 @@ enum sm_wqe_op {
 	SM_OP_READ = 0x10,
 	SM_OP_ATOMIC_CS = 0x11,
 	SM_OP_ATOMIC_FA = 0x12,
+	SM_OP_UMR = 0x25, /**< Bind a memory window, or invalidate one. */
 };
 
 #define SM_WQEBB 64u
@@ -100,7 +103,7 @@ struct sm_mkey {
 	uint64_t iova;
 	uint64_t len;
 	uint8_t *base; /**< Memory at iova. */
-	struct sm_pd *pd; /**< NULL: free. */
+	struct sm_pd *pd; /**< NULL: free. Of a window: see window.c. */
 	uint32_t key;
 	uint32_t access;
 };
@@ -255,6 +258,7 @@ struct sm_qp {
 	bool active;    /**< On nic->active. */
 	bool answering; /**< On nic->answers. */
 	bool failed;    /**< On nic->failed: in state ERR. */
+	bool wakes;     /**< A WQE may wait until all before it are done: DCI, and for a UMR. */
 	bool with_av;   /**< UD, DCI: WQEs carry an address vector. */
 	bool connected; /**< DCI: CONNECT was sent to dest_qpn at peer. */
 	bool scatter_cqe; /**< What a SEND brings goes into the CQE if it fits. */
@@ -358,6 +362,7 @@ struct sm_nic {
 	_Atomic uint32_t busy;    /**< Calls of progress that found the lock taken. */
 	uint64_t now;
 	uint32_t work; /**< Things done in this pass. */
+	const struct sm_qp *serving; /**< The responder at work: windows of type 2 ask. */
 	uint32_t slot;
 	uint32_t qpn_base; /**< slot << 16. */
 	uint32_t rings_seen;
@@ -391,6 +396,7 @@ struct sm_nic {
 	bool stopped;  /**< Progress has to ask whether it may work: any of the above. */
 	uint32_t next_qp, next_cqn, next_srqn, next_pdn;
 	uint32_t free_key; /**< Head of the list of free keys, chained by len. */
+	TAILQ_HEAD(, sm_mw) mws;
 	TAILQ_HEAD(, sm_cq) cqs;
 	TAILQ_HEAD(, sm_srq) srqs;
 	TAILQ_HEAD(, sm_pd) pds;
@@ -490,6 +496,24 @@ void sm_unlock(struct sm_nic *nic);
 
 /* ---- mr.c ---- */
 
+/** A key that is free: its index, with the next variant. ENOMEM. */
+int sm_key_alloc(struct sm_nic *nic, uint32_t *index);
+void sm_key_free(struct sm_nic *nic, uint32_t index);
+
+/* ---- window.c ---- */
+
+/** As sm_mem(), where a key is none of a region of the domain. */
+void *sm_mem_window(const struct sm_nic *nic, const struct sm_pd *pd, const struct sm_mkey *k,
+	uint32_t key, uint64_t va, uint64_t len, uint32_t access);
+/** Whether a window is bound to the region with the key of that index. */
+bool sm_mw_bound_to(const struct sm_nic *nic, uint32_t index);
+/** A UMR WQE for the window @p key, by the @p units of 16 bytes behind ctrl: 0 or a syndrome. */
+uint32_t sm_mw_umr(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key, const uint8_t *umr,
+	uint32_t units);
+/** What a SEND WITH INVALIDATE asks for; false: that is no key of a bound window of type 2. */
+bool sm_mw_invalidate(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key);
+void sm_mws_free(struct sm_nic *nic);
+
 /**
  * The only way from a key to memory.
  *
@@ -506,7 +530,7 @@ sm_mem(const struct sm_nic *nic, const struct sm_pd *pd, uint32_t key, uint64_t 
 		return NULL;
 	k = &nic->keys[key >> 8];
 	if (crpc_unlikely(k->pd != pd || k->key != key || (k->access & access) != access))
-		return NULL;
+		return sm_mem_window(nic, pd, k, key, va, len, access);
 	if (crpc_unlikely(va < k->iova || len > k->len || va - k->iova > k->len - len))
 		return NULL;
 	return k->base + (va - k->iova);

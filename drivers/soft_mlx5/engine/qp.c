@@ -192,6 +192,7 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
 	qp->refusing = a->type == SM_QPT_UC;
 	qp->scatter_cqe = a->scatter_cqe && (a->type == SM_QPT_RC || a->type == SM_QPT_DCT);
 	qp->with_av = a->type == SM_QPT_UD || a->type == SM_QPT_DCI;
+	qp->wakes = a->type == SM_QPT_DCI;
 	qp->dc_key = a->dc_key;
 	qp->psn_acked = SM_PSN_MASK; /* Of DC, whose numbers begin at 0. */
 	qp->state = SM_QPS_RESET;

@@ -22,6 +22,9 @@ _Static_assert(offsetof(struct mlx5_wqe_av, rgid) == 32, "PRM");
  */
 #define LOST_PARTS 32u
 
+/* Units of 16 bytes of a UMR WQE that count: control, key, and the memory that it names. */
+#define UMR_UNITS 8u
+
 /* What an opcode becomes on the wire. */
 struct op {
 	uint8_t pkt;   /* enum sm_pkt_type; NONE: not an opcode of ours. */
@@ -33,7 +36,7 @@ struct op {
 	uint8_t spare[2]; /* To a power of two, by which an index is scaled at once. */
 };
 
-static const struct op ops[32] = {
+static const struct op ops[64] = {
 	[SM_OP_NOP] = {SM_PKT_PAD, 0, 0, SM_SWR_DONE, false, 0},
 	[SM_OP_SEND] = {SM_PKT_SEND, SM_PKT_LAST, 0, SM_SWR_ACK, true, SM_KIND_SEND},
 	[SM_OP_SEND_IMM] = {SM_PKT_SEND, SM_PKT_LAST | SM_PKT_IMM, 0, SM_SWR_ACK, true,
@@ -48,6 +51,7 @@ static const struct op ops[32] = {
 		SM_KIND_ATOMIC},
 	[SM_OP_ATOMIC_FA] = {SM_PKT_FETCH_ADD, SM_PKT_LAST, 2, SM_SWR_RESPONSE, false,
 		SM_KIND_ATOMIC},
+	[SM_OP_UMR] = {SM_PKT_PAD, 0, 0, SM_SWR_DONE, false, 0},
 };
 
 /* RNR timer codes, in units of 10 us (InfiniBand specification, table "RNR NAK timer"). */
@@ -138,7 +142,9 @@ op_allowed(const struct sm_qp *qp, uint8_t op)
 {
 	uint32_t can = qp->type == SM_QPT_UD ? CAN_UD : qp->type == SM_QPT_UC ? CAN_UC : ~0u;
 
-	return op < CRPC_DIM(ops) && ops[op].pkt != SM_PKT_NONE && (can & BIT(op)) != 0;
+	if (op >= 32)
+		return op == SM_OP_UMR && qp->type == SM_QPT_RC;
+	return ops[op].pkt != SM_PKT_NONE && (can & BIT(op)) != 0;
 }
 
 /* The address vector in @units at @bb; its first unit lies in the block of ctrl. */
@@ -226,6 +232,18 @@ sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 	sm_sq_complete(nic, qp);
 }
 
+/* Bind or invalidate a memory window: 0 or a syndrome. */
+static crpc_noinline uint32_t
+wqe_umr(struct sm_nic *nic, struct sm_qp *qp)
+{
+	uint8_t umr[UMR_UNITS * 16] = {0};
+	uint32_t units = (uint32_t)crpc_min(qp->tx.cur.left, UMR_UNITS);
+
+	for (uint32_t i = 0; i < units; i++)
+		memcpy(umr + (size_t)i * 16, sq_unit(qp, qp->sq_tx, 1 + i), 16);
+	return sm_mw_umr(nic, qp, __builtin_bswap32(qp->tx.imm), umr, units);
+}
+
 static enum sm_step
 wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 {
@@ -238,7 +256,21 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 	}
 	if (t->fence && qp->rd_head != qp->rd_tail)
 		return SM_STEP_BLOCKED;
-	if (t->pkt == SM_PKT_PAD) { /* NOP: completes in its turn, is not seen on the wire. */
+	if (crpc_unlikely(t->swr.op == SM_OP_UMR)) {
+		uint32_t synd;
+
+		if (qp->wr_done != qp->wr_tx) { /* So that it is never done again. */
+			qp->wakes = true;
+			return SM_STEP_BLOCKED;
+		}
+		synd = wqe_umr(nic, qp);
+		if (synd != 0) {
+			t->started = true;
+			sm_sq_fail(nic, qp, (uint8_t)synd);
+			return SM_STEP_BLOCKED;
+		}
+	}
+	if (t->pkt == SM_PKT_PAD) { /* Completes in its turn, is not seen on the wire. */
 		sm_sq_taken(qp);
 		sm_sq_complete(nic, qp);
 		return SM_STEP_ON;
@@ -512,7 +544,7 @@ sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 	qp->retries = qp->attr.retry_cnt;
 	qp->rnr_retries = qp->attr.rnr_retry;
 	sm_sq_complete(nic, qp);
-	if (crpc_unlikely(qp->type == SM_QPT_DCI)) /* It may have waited to go elsewhere. */
+	if (crpc_unlikely(qp->wakes)) /* It may have waited to go elsewhere, or to bind. */
 		sm_sq_activate(nic, qp);
 }
 

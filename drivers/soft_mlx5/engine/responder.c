@@ -77,7 +77,7 @@ recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_
 		.op = (uint8_t)op,
 		.solicited = (flags & SM_PKT_SE) != 0,
 		.counter = qp->rx.counter,
-		.imm = (flags & SM_PKT_IMM) != 0 ? h->imm : 0,
+		.imm = (flags & (SM_PKT_IMM | SM_PKT_INV)) != 0 ? h->imm : 0,
 		.len = qp->rx.len,
 		.src_qpn = qp->dest_qpn,
 		.data = data,
@@ -128,6 +128,14 @@ send_into_cqe(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 	return true;
 }
 
+static enum sm_cqe_op
+send_cqe_op(uint32_t flags)
+{
+	return (flags & SM_PKT_INV) != 0    ? SM_CQE_RESP_SEND_INV
+		: (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM
+					    : SM_CQE_RESP_SEND;
+}
+
 static void
 request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
 	uint32_t flags, const uint8_t *payload)
@@ -160,16 +168,18 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 		refuse(nic, qp, h, synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
 		return;
 	}
-	/* A key is invalidated through a memory window, and there are none. */
-	if (!message_step(rx, len, flags) || (flags & SM_PKT_INV) != 0) {
+	if (!message_step(rx, len, flags)) {
 		recv_error(nic, qp, SM_SYND_LOCAL_QP_OP);
-		refuse(nic, qp, h, (flags & SM_PKT_INV) != 0 ? SM_NAK_ACCESS : SM_NAK_INVALID);
+		refuse(nic, qp, h, SM_NAK_INVALID);
+		return;
+	}
+	if ((flags & SM_PKT_INV) != 0 && !sm_mw_invalidate(nic, qp, __builtin_bswap32(h->imm))) {
+		recv_error(nic, qp, SM_SYND_LOCAL_QP_OP);
+		refuse(nic, qp, h, SM_NAK_ACCESS);
 		return;
 	}
 	if ((flags & SM_PKT_LAST) != 0)
-		recv_done(nic, qp, h,
-			(flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND, flags,
-			NULL);
+		recv_done(nic, qp, h, send_cqe_op(flags), flags, NULL);
 }
 
 /* A piece of a WRITE that is more than one TLP, or nothing. */
@@ -438,6 +448,7 @@ sm_resp_request(
 		if (qp == NULL)
 			return;
 	}
+	nic->serving = qp;
 	if (crpc_unlikely(qp->refusing)) {
 		if (qp->type == SM_QPT_UC) {
 			if (!uc_resume(qp, h, type))
@@ -498,6 +509,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 
 	if (!sm_tx_room(tx, len, 0, &room))
 		return false;
+	nic->serving = qp;
 	if (rd->pkt == SM_PKT_READ_RESP && len != 0)
 		src = sm_mem(
 			nic, qp->pd, rd->rkey, rd->raddr + rd->off, len, SM_ACCESS_REMOTE_READ);
