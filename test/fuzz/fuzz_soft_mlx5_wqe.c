@@ -321,7 +321,7 @@ do_wqe(struct bench *b, struct pair *e, uint8_t how, uint8_t blocks, const uint8
 		wqe[31] = SM_LID;
 		at += wqe[24] & 0x80 ? 48 : 16;
 	}
-	if (wqe[3] == MLX5_OPCODE_UMR && how & TRUE_RADDR) { /* The part and the region of a bind. */
+	if (wqe[3] == MLX5_OPCODE_UMR && how & TRUE_RADDR) { /* What a bind names. */
 		put64(wqe + 80, (uintptr_t)b->mem + GUARD);
 		put32(wqe + 132, b->key);
 		how &= ~(TRUE_RADDR | TRUE_DATA) & 0xff;
