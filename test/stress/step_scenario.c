@@ -45,6 +45,7 @@
 #define MSG_ROOM  (64u << 10)
 #define REQ_HEAD  8u
 #define SOON_NS   UINT64_C(100000)
+#define SILENT_NS UINT64_C(10000000)
 #define LONG_NS   (UINT64_C(1) << 60)
 #define REST_TURN 400000
 #define OPS       64u  /* Gets and puts open at most, of one side of a link. */
@@ -132,7 +133,7 @@ static const char *program;
 /* What all seeds together have met. */
 static struct {
 	uint64_t calls, good, reset, late, cancelled, rejected, oneway, large, lives, restarts;
-	uint64_t sq_full, wraps, passes, puts, gets, sick;
+	uint64_t sq_full, wraps, lost, passes, puts, gets, sick;
 } met;
 
 /* ---- failure ---- */
@@ -268,6 +269,7 @@ node_close(struct node *n)
 	stats = crpc_copyrpc_stats(n->ctx);
 	met.sq_full += stats->sq_full;
 	met.wraps += stats->wraps;
+	met.lost += stats->peers_lost;
 	crpc_copyrpc_free(n->ctx);
 	crpc_rdma_mr_dereg(n->dev, &n->mr);
 	crpc_rdma_close(n->dev);
@@ -1004,6 +1006,8 @@ conf_make(void)
 		.max_msg = one_in(2) ? CRPC_COPYRPC_MSG_MAX(ring) : 16 + rnd(300),
 		.max_large = one_in(3) ? ring + rnd(MSG_ROOM - 64 - ring) : 0,
 		.timeout_ns = scene.timeouts ? SOON_NS << rnd(12) : LONG_NS,
+		/* Longer than the turns that a context may have to wait for. */
+		.peer_timeout_ns = scene.timeouts && one_in(2) ? SILENT_NS << rnd(4) : 0,
 	};
 
 	for (i = 0; i < scene.nnodes; i++) {
@@ -1103,17 +1107,18 @@ check_met(uint64_t seeds)
 	printf("%" PRIu64 " seeds: %" PRIu64 " calls (%" PRIu64 " good, %" PRIu64 " reset, %" PRIu64
 	       " late, %" PRIu64 " cancelled, %" PRIu64 " rejected, %" PRIu64 " large), %" PRIu64
 	       " one-way, %" PRIu64 " lives, %" PRIu64 " cards replaced, sq full %" PRIu64
-	       ", wraps %" PRIu64 ", puts %" PRIu64 ", gets %" PRIu64 ", queues lost %" PRIu64
+	       ", wraps %" PRIu64 ", peers lost %" PRIu64 ", puts %" PRIu64 ", gets %" PRIu64 ", queues lost %" PRIu64
 	       ", passes %" PRIu64 "\n",
 		seeds, met.calls, met.good, met.reset, met.late, met.cancelled, met.rejected,
 		met.large, met.oneway, met.lives, met.restarts, met.sq_full, met.wraps,
-		met.puts, met.gets, met.sick, met.passes);
+		met.lost, met.puts, met.gets, met.sick, met.passes);
 	if (seeds < 100)
 		return;
 	if (met.good == 0 || met.reset == 0 || met.late == 0 || met.cancelled == 0 ||
 			met.rejected == 0 || met.large == 0 || met.oneway == 0 ||
 			met.restarts == 0 || met.sick == 0 || met.puts == 0 || met.gets == 0 ||
-			met.sq_full == 0 || met.wraps == 0) {
+			met.sq_full == 0 || met.wraps == 0 ||
+			met.lost == 0) {
 		fprintf(stderr, "some of these never happened\n");
 		exit(1);
 	}
