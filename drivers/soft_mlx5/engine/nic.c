@@ -489,7 +489,7 @@ answer_pass(struct sm_nic *nic)
 }
 
 static void
-timer_pass(struct sm_nic *nic)
+timer_pass(struct sm_nic *nic, uint32_t work)
 {
 	struct sm_qp *qp, *next;
 
@@ -500,7 +500,8 @@ timer_pass(struct sm_nic *nic)
 	if (crpc_likely(nic->now < nic->alive_at))
 		return;
 	if (crpc_unlikely(nic->fault != NULL)) {
-		sm_fault_timers(nic); /* In each pass. */
+		sm_fault_pass(nic, work); /* In each pass, as the timers. */
+		sm_fault_timers(nic);
 		if (nic->now < nic->check_at)
 			return;
 		nic->check_at = nic->now + SM_ALIVE_NS;
@@ -575,10 +576,8 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	send_pass(nic);
 	work = doorbells(nic) + receive_pass(nic);
 	answer_pass(nic);
-	timer_pass(nic);
+	timer_pass(nic, work);
 	work += failed_pass(nic) + nic->work;
-	if (crpc_unlikely(nic->fault != NULL))
-		sm_fault_pass(nic, work);
 	event_pass(nic);
 	sm_unlock(nic);
 	return work;
