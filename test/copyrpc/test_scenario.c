@@ -360,7 +360,7 @@ run_one(uint64_t seed, uint32_t turns)
 	struct scenario *s = calloc(1, sizeof(*s));
 	struct fake_world w = {.rng = seed * 2654435761u + 12345};
 	struct crpc_copyrpc_conf conf[2];
-	struct crpc_copyrpc_ep_conf mode;
+	struct crpc_copyrpc_ep_conf mode = {0};
 	uint32_t i, ring = 4096u << (fake_rnd(&w) % 4 == 0 ? fake_rnd(&w) % 3 : 0);
 	int side;
 
