@@ -106,6 +106,33 @@
 /** Bytes of a session's address as ranks exchange it. */
 #define CRPC_UDRPC_ADDR_LEN 128
 
+/* ---- lib/bulk ---- */
+
+/** Devices, with their contexts, that one bulk object may use. */
+#define CRPC_BULK_PORTS_MAX 4
+/** Endpoints of one connection. */
+#define CRPC_BULK_RAILS_MAX 8
+/** Connections of one bulk object. */
+#define CRPC_BULK_CONNS_MAX 1024
+/** Sends, and receives, that one connection may have open. */
+#define CRPC_BULK_REQUESTS_MAX 256
+/** Chunks of one connection that may be on their way or not consumed. */
+#define CRPC_BULK_SLOTS_MAX 256
+/** Bytes of a chunk; a power of two. */
+#define CRPC_BULK_CHUNK_MIN 4096u
+#define CRPC_BULK_CHUNK_MAX (16u << 20)
+/** Pieces that a chunk is cut into at most, in bounce memory. */
+#define CRPC_BULK_PIECES_MAX 8
+/** Bytes of one message. */
+#define CRPC_BULK_LEN_MAX (UINT64_C(4) << 30)
+/** Bytes of a connection's address as ranks exchange it. */
+#define CRPC_BULK_ADDR_LEN (128 + CRPC_BULK_RAILS_MAX * CRPC_COPYRPC_ADDR_LEN)
+/** Unpack engines of a program, and descriptors of one job. */
+#define CRPC_UNPACK_ENGINES_MAX 16
+#define CRPC_UNPACK_DESCS_MAX 64
+/** Regions of one registration cache. */
+#define CRPC_MRCACHE_REGIONS_MAX 4096
+
 /* ---- lib/tensor, lib/tensor_rpc ---- */
 
 /** Dimensions of an array. */
@@ -128,5 +155,7 @@ _Static_assert((CRPC_COPYRPC_RING_MAX & (CRPC_COPYRPC_RING_MAX - 1)) == 0, "a po
 _Static_assert(CRPC_COPYRPC_ADDR_LEN > CRPC_RDMA_ADDR_LEN, "an endpoint's address holds a QP's");
 _Static_assert(CRPC_UDRPC_ADDR_LEN > CRPC_RDMA_ADDR_LEN, "a session's address holds a queue's");
 _Static_assert(CRPC_UDRPC_MSG_MAX / (CRPC_UDRPC_PKT_MIN - 28) < 65535, "pieces have 16 bits");
+_Static_assert(CRPC_BULK_CHUNK_MIN % (64 * CRPC_BULK_PIECES_MAX) == 0, "pieces are whole lines");
+_Static_assert(CRPC_BULK_PIECES_MAX <= CRPC_UNPACK_DESCS_MAX, "a chunk is one job");
 
 #endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_MRCACHE_H
+#define CRPC_MRCACHE_H
+
+/**
+ * @file
+ * A cache of memory registrations: a buffer that is sent again is not registered again.
+ *
+ *     get(addr, len)  -->  a region that covers it?  yes: one more user of it
+ *                                                    no:  register [addr, addr + len), aligned
+ *     put(mr)         -->  one user less; the region stays registered
+ *     invalidate(addr, len)   before the memory is unmapped or freed for good
+ *
+ * Regions of the cache do not overlap: where a new range overlaps old ones, one region that covers
+ * all takes their place. An old one that is in use goes when its last user puts it.
+ *
+ * Bounds: at most max_regions regions and max_bytes bytes; when one more would not fit, the least
+ * recently used region without users goes. If all are in use, get() is refused.
+ *
+ * Alignment: a range is widened to the pages that it lies in, of the size that the kernel backs it
+ * with (4 KiB, or the huge pages of hugetlbfs, as /proc/self/smaps tells), never beyond its
+ * mapping. So two buffers in one huge page are one region.
+ *
+ * Unmapping. The cache does not watch the address space: it hooks no function and needs no
+ * privilege. Who unmaps memory that has been transferred calls crpc_mrcache_invalidate() before. If
+ * it is forgotten, the region goes on naming the old pages (they stay pinned until it is evicted),
+ * so that memory mapped later at the same address would be read and written in its old place: wrong
+ * bytes, never another process's. Memory from malloc() that is freed and allocated again at the
+ * same address is safe as long as the allocator did not give it back to the kernel in between; long
+ * lived pools, EAL memory and segments of crpc_shm are.
+ *
+ * Segments: crpc_mrcache_add_shm() registers a whole segment of lib/shm, with its arenas, once;
+ * every buffer in it is then a hit. crpc_mrcache_add() does so for any range. Both stay until they
+ * are invalidated: they are not evicted.
+ *
+ * Trust: a peer that was told a key can read and write the whole region as long as it is
+ * registered, not the buffer alone.
+ *
+ * Threads: as the device's. get() on a hit is a search of max_regions at most, without a system
+ * call; a miss registers, which is one or more system calls.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "crpc_rdma.h"
+#include "crpc_shm.h"
+
+struct crpc_mrcache;
+
+/** How to make a cache. Zero fields take the default. */
+struct crpc_mrcache_conf {
+	struct crpc_rdma *dev; /**< It must outlive the cache. */
+	uint32_t max_regions;  /**< Default 128, at most CRPC_MRCACHE_REGIONS_MAX. */
+	uint64_t max_bytes;    /**< Registered at most; default: no limit. */
+};
+
+/** Counters since create; exact. */
+struct crpc_mrcache_stats {
+	uint64_t hits;
+	uint64_t misses;      /**< Registrations made by get(). */
+	uint64_t merges;      /**< Regions that a larger one took the place of. */
+	uint64_t evictions;   /**< Regions that went for want of room. */
+	uint64_t invalidated; /**< Regions that went by invalidate(). */
+	uint64_t failed;      /**< get() refused. */
+	uint32_t regions;     /**< Now registered, those that wait for their last user included. */
+	uint64_t bytes;       /**< Of them. */
+	uint32_t users;       /**< get() less put(). */
+};
+
+/**
+ * Make a cache.
+ *
+ * @return
+ *   The cache, or NULL with errno: EINVAL, ENOMEM.
+ */
+struct crpc_mrcache *crpc_mrcache_create(const struct crpc_mrcache_conf *conf);
+
+/** Deregister everything and free. No users are left. NULL is allowed. */
+void crpc_mrcache_free(struct crpc_mrcache *c);
+
+/**
+ * A region that covers a range.
+ *
+ * @param c
+ *   The cache.
+ * @param addr, len
+ *   The range, mapped; len at least 1.
+ * @param mr
+ *   Set on success; it stays valid, and registered, until crpc_mrcache_put().
+ * @return
+ *   0. -EINVAL (len, or a range that wraps). -ENOSPC: max_regions or max_bytes are in use. -ENOMEM
+ *   and others: as crpc_rdma_mr_reg().
+ */
+int crpc_mrcache_get(struct crpc_mrcache *c, const void *addr, uint64_t len,
+		const struct crpc_rdma_mr **mr);
+
+/** Give back what get() gave; the region stays registered for the next user. */
+void crpc_mrcache_put(struct crpc_mrcache *c, const struct crpc_rdma_mr *mr);
+
+/**
+ * Register a range now and keep it until it is invalidated.
+ *
+ * @return
+ *   As crpc_mrcache_get().
+ */
+int crpc_mrcache_add(struct crpc_mrcache *c, void *addr, uint64_t len);
+
+/**
+ * The same for a whole segment. Invalidate it before crpc_shm_detach() or crpc_shm_free().
+ *
+ * @return
+ *   As crpc_mrcache_get().
+ */
+int crpc_mrcache_add_shm(struct crpc_mrcache *c, struct crpc_shm *seg);
+
+/**
+ * Forget every region that overlaps a range, before it is unmapped.
+ *
+ * @return
+ *   0: all are deregistered. -EBUSY: some are in use; they are given to nobody any more and go with
+ *   their last user. Do not unmap yet: end the transfers, then call it again.
+ */
+int crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len);
+
+/** The counters. */
+const struct crpc_mrcache_stats *crpc_mrcache_stats(const struct crpc_mrcache *c);
+
+/**
+ * Audit what holds between any two calls: regions sorted and disjoint, counts equal to what is
+ * there. For tests.
+ *
+ * @return
+ *   0, or -EFAULT; the log names the rule.
+ */
+int crpc_mrcache_check(const struct crpc_mrcache *c);
+
+#endif
