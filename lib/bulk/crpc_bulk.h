@@ -53,8 +53,9 @@
  *       +------------------------------- test(), test_burst() ------------------------------+
  *
  * Every accepted request ends, with success or an errno, in bounded time: timeout_ns without
- * progress of its own ends it with -ETIMEDOUT, dead_ns without a word from the peer ends the
- * connection. Both ends of a transfer get the same verdict, unless the connection broke in between.
+ * progress of its own ends it with -ETIMEDOUT, and a peer that does not confirm an end within
+ * confirm_ns costs the connection. (To notice a lost peer sooner, set peer_timeout_ns of the
+ * contexts.) Both ends of a transfer get the same verdict, unless the connection broke in between.
  *
  * Tags. Messages of equal tags match in the order in which they were posted, at both ends. Data can
  * not be mixed up whatever the tags: chunks carry the transfer's id, which is unique, and their
@@ -163,9 +164,9 @@ struct crpc_bulk_conf {
 	uint64_t tx_bytes;       /**< The same in bytes; default tx_chunks x chunk. */
 	uint64_t rendezvous_min; /**< Default 256 KiB; UINT64_MAX: always eager. */
 	uint64_t timeout_ns;     /**< Default 30 s; UINT64_MAX: never. */
-	uint64_t dead_ns;        /**< Default 5 s; UINT64_MAX: never. */
-	/** The engine for what arrives, all connections; it must outlive the bulk object. NULL: one
-	 *  of the cpu kind of its own. */
+	uint64_t confirm_ns; /**< Default 1 s: for the peer, or the engine, to stop. */
+	/** The engine for what arrives, of all connections, and of nobody else; it must outlive the
+	 *  bulk object. NULL: one of the cpu kind of its own. */
 	struct crpc_unpack *engine;
 	/** Read for the times of stages; NULL: they are those of the turns, as exact as these. */
 	uint64_t (*clock_ns)(void);
@@ -183,7 +184,7 @@ struct crpc_bulk_result {
 	struct crpc_bulk_conn *conn;
 	/**
 	 * 0. -EMSGSIZE: the lengths differ. -EBADMSG: the checksum differs. -ECANCELED: by either
-	 * end. -ETIMEDOUT: no progress for timeout_ns, or the peer was silent for dead_ns.
+	 * end. -ETIMEDOUT: no progress for timeout_ns, or the peer did not confirm an end in time.
 	 * -ECONNRESET: the connection broke or was shut down. -EPROTO: it broke for what the peer
 	 * sent. -EOPNOTSUPP: no path that both allow, or a conversion that the engine lacks. -EIO
 	 * and others: the engine's, or of registering memory (-ENOMEM, -ENOSPC) at the receiver.
@@ -292,7 +293,7 @@ int crpc_bulk_conn_connect(struct crpc_bulk_conn *conn, const uint8_t peer[CRPC_
 
 /**
  * End a connection: its requests end with -ECONNRESET in the turns that follow. The peer notices by
- * its own queue pairs or dead_ns.
+ * its own queue pairs, or by peer_timeout_ns of its context.
  */
 void crpc_bulk_conn_shutdown(struct crpc_bulk_conn *conn);
 

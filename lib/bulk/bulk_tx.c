@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Chunks that our device moves: eager and written ones at the sender, read ones at the receiver.
+ */
+#include "bulk_pvt.h"
+#include "crpc_crc32c.h"
+
+/*
+ * Each so many chunks go to the next rail whatever its rate, so that a slow one is measured again.
+ */
+#define PROBE_CHUNKS 64
+#define TURN_MASK ((1u << 30) - 1)
+
+void
+__crpc_bulk_tx_init(struct crpc_bulk_conn *conn)
+{
+	const struct crpc_bulk_conf *conf = &conn->b->conf;
+	uint32_t i;
+
+	for (i = 0; i < conf->tx_chunks; i++) {
+		conn->op[i].req = NULL;
+		conn->op_free[i] = (uint16_t)(conf->tx_chunks - 1 - i);
+	}
+	conn->nop_free = conf->tx_chunks;
+	conn->unfinished = NULL;
+	conn->tx_bytes = 0;
+	memset(conn->tx_slot, 0, CRPC_BULK_SLOTS_MAX * sizeof(*conn->tx_slot));
+	for (i = 0; i < conn->peer_slots; i++)
+		conn->slot_free[i] = (uint16_t)(conn->peer_slots - 1 - i);
+	conn->nslot_free = conn->peer_slots;
+	conn->nunits = conn->peer_slots * CRPC_BULK_PIECES_MAX;
+	conn->nunits_free = conn->nunits;
+	conn->unit_at = 0;
+	memset(conn->unit_free, 0, sizeof(conn->unit_free));
+	for (i = 0; i < conn->nunits; i++)
+		conn->unit_free[i / 64] |= UINT64_C(1) << i % 64;
+	for (i = 0; i < conn->nrails; i++)
+		conn->rail[i] = (struct bulk_rail){.ep = conn->rail[i].ep};
+}
+
+/* ---- the receiver's bounce memory ---- */
+
+static void
+units_give(struct crpc_bulk_conn *conn, struct tx_slot *slot)
+{
+	uint32_t i, u, first, n;
+
+	for (i = 0; i < slot->npieces; i++) {
+		first = (uint32_t)((uint64_t)slot->piece[i].line * 64 / conn->peer_unit);
+		n = chunks_of(slot->piece[i].len, conn->peer_unit);
+		for (u = first; u < first + n; u++)
+			conn->unit_free[u / 64] |= UINT64_C(1) << u % 64;
+		conn->nunits_free += n;
+	}
+	slot->npieces = 0;
+}
+
+/* Take units for len bytes, which are free; neighbours are one piece. */
+static void
+units_take(struct crpc_bulk_conn *conn, struct tx_slot *slot, uint32_t len)
+{
+	struct bulk_wire_piece *piece = NULL;
+	uint32_t u = conn->unit_at, last = NONE, part;
+
+	slot->npieces = 0;
+	while (len != 0) {
+		if (u == conn->nunits) {
+			u = 0;
+			last = NONE; /* the end and the beginning are no neighbours */
+		}
+		if ((conn->unit_free[u / 64] >> u % 64 & 1) == 0) {
+			u++;
+			continue;
+		}
+		part = (uint32_t)crpc_min(len, conn->peer_unit);
+		if (piece == NULL || u != last + 1 || last == NONE) {
+			piece = &slot->piece[slot->npieces++];
+			piece->line = (uint32_t)((uint64_t)u * conn->peer_unit / 64);
+			piece->len = 0;
+		}
+		piece->len += part;
+		len -= part;
+		conn->unit_free[u / 64] &= ~(UINT64_C(1) << u % 64);
+		conn->nunits_free--;
+		last = u++;
+	}
+	conn->unit_at = u;
+}
+
+void
+__crpc_bulk_consumed_take(
+		struct crpc_bulk_conn *conn, const struct bulk_wire_consumed *consumed)
+{
+	struct crpc_bulk *b = conn->b;
+	struct tx_slot *slot;
+	struct bulk_req *req;
+	uint32_t i, at;
+
+	if (consumed->count == 0 || consumed->count > BULK_CONSUMED_MAX ||
+			consumed->head.len != offsetof(struct bulk_wire_consumed, slot) +
+							      4 * consumed->count) {
+		__crpc_bulk_proto(conn, "the count of consumed slots", 0, consumed->count,
+				BULK_CONSUMED_MAX);
+		return;
+	}
+	for (i = 0; i < consumed->count; i++) {
+		at = consumed->slot[i] & 0xff;
+		slot = &conn->tx_slot[at];
+		if (at >= conn->peer_slots || !slot->taken ||
+			slot->turn != consumed->slot[i] >> 8 ||
+			(conn->unfinished != NULL && conn->unfinished->slot == at)) {
+			__crpc_bulk_proto(conn, "a consumed slot", slot->id, consumed->slot[i],
+					slot->turn << 8 | at);
+			return;
+		}
+		units_give(conn, slot);
+		slot->taken = false;
+		conn->slot_free[conn->nslot_free++] = (uint16_t)at;
+		stage_add(&b->stats.wire, slot->post_ns, bulk_clock(b));
+		req = slot->req;
+		if (req->id == slot->id && req->handle != 0 &&
+			!window_has(&req->window, slot->index)) {
+			window_set(&req->window, slot->index);
+			req->landed++;
+			req->moved_ns = b->now;
+		}
+	}
+}
+
+/* ---- rails ---- */
+
+/* Where it is expected to be done first; a rail that was never measured counts as the best. */
+static uint32_t
+rail_choose(struct crpc_bulk_conn *conn, uint32_t len)
+{
+	double best = 0, t, fastest = 0;
+	uint32_t i, chosen = 0;
+
+	if (conn->nrails == 1)
+		return 0;
+	if (++conn->posts % PROBE_CHUNKS == 0)
+		return (uint32_t)(conn->posts / PROBE_CHUNKS % conn->nrails);
+	for (i = 0; i < conn->nrails; i++)
+		fastest = conn->rail[i].rate > fastest ? conn->rail[i].rate : fastest;
+	for (i = 0; i < conn->nrails; i++) {
+		t = (double)(conn->rail[i].under_way + len);
+		if (conn->rail[i].rate > 0)
+			t *= fastest / conn->rail[i].rate;
+		if (i == 0 || t < best) {
+			best = t;
+			chosen = i;
+		}
+	}
+	return chosen;
+}
+
+/* Bytes that were completed since the rail became busy, or since the last time. */
+static void
+rail_measure(struct crpc_bulk_conn *conn, struct bulk_rail *rail, uint32_t len)
+{
+	uint64_t now = bulk_clock(conn->b);
+	double rate;
+
+	rail->under_way -= len;
+	rail->acc += len;
+	conn->b->stats.rail_bytes[rail - conn->rail] += len;
+	if (now <= rail->acc_ns)
+		return;
+	rate = (double)rail->acc / (double)(now - rail->acc_ns);
+	rail->rate = rail->rate > 0 ? rail->rate + (rate - rail->rate) / 8 : rate;
+	rail->acc = 0;
+	rail->acc_ns = now;
+}
+
+/* ---- ops ---- */
+
+static void
+op_done(struct crpc_bulk_conn *conn, struct bulk_op *op)
+{
+	struct crpc_bulk *b = conn->b;
+	struct bulk_req *req = op->req;
+
+	rail_measure(conn, &conn->rail[op->rail], op->len);
+	conn->tx_bytes -= op->len;
+	req->ops--;
+	req->moved_ns = b->now;
+	if (op->slot == NONE) {
+		req->landed++;
+		stage_add(&b->stats.wire, op->post_ns, bulk_clock(b));
+	}
+	if (req->recv) {
+		b->stats.chunks_received++;
+		b->stats.bytes_received += op->len;
+	} else {
+		b->stats.bytes_sent += op->len;
+	}
+	op->req = NULL;
+	conn->op_free[conn->nop_free++] = (uint16_t)(op - conn->op);
+}
+
+void
+__crpc_bulk_op_take(struct crpc_bulk_conn *conn, uint32_t index, uint32_t turn)
+{
+	struct bulk_op *op;
+
+	if (index >= conn->b->conf.tx_chunks || conn->breaking)
+		return;
+	op = &conn->op[index];
+	if (op->req == NULL || (op->turn & TURN_MASK) != turn || op->puts == 0)
+		return;
+	if (--op->puts == 0 && op->complete)
+		op_done(conn, op);
+}
+
+static int
+data_send(struct crpc_bulk_conn *conn, struct bulk_op *op)
+{
+	const struct tx_slot *slot = &conn->tx_slot[op->slot];
+	const struct bulk_req *req = op->req;
+	uint32_t len = offsetof(struct bulk_wire_data, piece) + 8 * slot->npieces;
+	struct bulk_wire_data data = {.head = bulk_wire_head(BULK_DATA, len, req->id),
+			.index = op->index,
+			.len = op->len,
+			.slot = slot->turn << 8 | op->slot,
+			.npieces = slot->npieces};
+
+	if (req->flags & CRPC_BULK_CRC)
+		data.crc = crpc_crc32c(0, req->buf + chunk_off(req, op->index), op->len);
+	memcpy(data.piece, slot->piece, sizeof(data.piece));
+	return __crpc_bulk_msg(conn, op->rail, &data, len) ? 0 : -EAGAIN;
+}
+
+/* One get or put. */
+static int
+piece_post(struct crpc_bulk_conn *conn, struct bulk_op *op, uint64_t off, uint32_t len,
+		uint64_t raddr, uint32_t rkey)
+{
+	struct bulk_req *req = op->req;
+	struct crpc_copyrpc_ep *ep = conn->rail[op->rail].ep;
+	const struct crpc_rdma_mr *mr = req->mr[op->rail % conn->b->conf.nports];
+	uint64_t cookie = (uint64_t)CRPC_BULK_COOKIE << 48 | (uint64_t)conn->index << 38 |
+			  (uint64_t)(op - conn->op) << 30 | (op->turn & TURN_MASK);
+	int rc;
+
+	rc = req->recv ? crpc_copyrpc_get(ep, mr, req->buf + off, len, raddr, rkey, cookie)
+		       : crpc_copyrpc_put(ep, mr, req->buf + off, len, raddr, rkey, cookie);
+	if (rc == 0)
+		op->puts++;
+	else if (rc != -EAGAIN)
+		__crpc_bulk_conn_break(conn, rc == -EPROTO ? rc : -ECONNRESET);
+	return rc;
+}
+
+static int
+eager_post(struct crpc_bulk_conn *conn, struct bulk_op *op)
+{
+	const struct tx_slot *slot = &conn->tx_slot[op->slot];
+	uint64_t off = chunk_off(op->req, op->index);
+	uint32_t i;
+	int rc;
+
+	for (i = 0; i < op->posted; i++)
+		off += slot->piece[i].len;
+	for (; op->posted < slot->npieces; off += slot->piece[op->posted++].len) {
+		rc = piece_post(conn, op, off, slot->piece[op->posted].len,
+				conn->peer_bounce + (uint64_t)slot->piece[op->posted].line * 64,
+				conn->peer_rkey[op->rail % conn->peer_ports]);
+		if (rc != 0)
+			return rc;
+	}
+	return data_send(conn, op);
+}
+
+/* Post what is left of an op. False: the device's queue, or the control lane, is full. */
+static bool
+op_post(struct crpc_bulk_conn *conn, struct bulk_op *op)
+{
+	struct crpc_bulk *b = conn->b;
+	struct bulk_req *req = op->req;
+	uint64_t off = chunk_off(req, op->index);
+	int rc;
+
+	if (op->slot != NONE)
+		rc = eager_post(conn, op);
+	else
+		rc = piece_post(conn, op, off, op->len, req->raddr + off,
+				req->rkey[op->rail % conn->peer_ports]);
+	if (rc != 0) {
+		b->stats.blocked_queue++;
+		conn->unfinished = op;
+		return false;
+	}
+	conn->unfinished = NULL;
+	op->complete = true;
+	b->stats.chunks_sent += !req->recv;
+	b->stats.occupancy_sum += b->conf.tx_chunks - conn->nop_free;
+	stage_add(&b->stats.post, op->post_ns, bulk_clock(b));
+	if (op->puts == 0)
+		op_done(conn, op);
+	return true;
+}
+
+static void
+slot_take(struct crpc_bulk_conn *conn, struct bulk_op *op)
+{
+	struct tx_slot *slot;
+
+	op->slot = conn->slot_free[--conn->nslot_free];
+	slot = &conn->tx_slot[op->slot];
+	slot->taken = true;
+	slot->turn = (slot->turn + 1) & 0xffffff;
+	slot->req = op->req;
+	slot->id = op->req->id;
+	slot->index = op->index;
+	slot->post_ns = op->post_ns;
+	units_take(conn, slot, op->len);
+	conn->b->stats.pieces += slot->npieces;
+}
+
+/* Start the next chunk of a request. False: nothing more can be posted now. */
+static bool
+chunk_post(struct crpc_bulk_conn *conn, struct bulk_req *req)
+{
+	struct bulk_op *op = &conn->op[conn->op_free[--conn->nop_free]];
+	uint32_t len = chunk_len(req, req->next);
+	uint32_t rail = rail_choose(conn, len);
+
+	*op = (struct bulk_op){.req = req,
+			.turn = op->turn + 1,
+			.index = req->next++,
+			.len = len,
+			.slot = NONE,
+			.rail = (uint8_t)rail,
+			.post_ns = bulk_clock(conn->b)};
+	if (conn->rail[rail].under_way == 0) {
+		conn->rail[rail].acc = 0;
+		conn->rail[rail].acc_ns = op->post_ns;
+	}
+	conn->rail[rail].under_way += len;
+	conn->tx_bytes += len;
+	req->ops++;
+	if (req->state != CRPC_BULK_TRANSMITTING || req->first_ns == 0) {
+		req->state = CRPC_BULK_TRANSMITTING;
+		req->first_ns = op->post_ns;
+	}
+	if (!req->recv && req->path == CRPC_BULK_EAGER)
+		slot_take(conn, op);
+	else if (!req->recv && (req->flags & CRPC_BULK_CRC) != 0)
+		req->crc = crpc_crc32c(req->crc, req->buf + chunk_off(req, op->index), len);
+	return op_post(conn, op);
+}
+
+enum may {
+	MAY_POST,
+	MAY_NOT,     /* this one has nothing, or waits for its own */
+	MAY_NOBODY,  /* the window of all is full */
+};
+
+static enum may
+chunk_may(struct crpc_bulk_conn *conn, const struct bulk_req *req)
+{
+	struct crpc_bulk_stats *stats = &conn->b->stats;
+	uint32_t len;
+
+	if (req->stopping || req->next == req->nchunks || req->path == 0 ||
+			(req->recv ? req->path != CRPC_BULK_READ || !req->offered
+				   : req->path == CRPC_BULK_READ))
+		return MAY_NOT;
+	len = chunk_len(req, req->next);
+	if (conn->nop_free == 0 || conn->tx_bytes + len > conn->b->conf.tx_bytes) {
+		stats->blocked_window++;
+		return MAY_NOBODY;
+	}
+	if (req->path != CRPC_BULK_EAGER)
+		return MAY_POST;
+	if (conn->nslot_free == 0 || chunks_of(len, conn->peer_unit) > conn->nunits_free ||
+			req->next - req->window.low >= WINDOW_CHUNKS) {
+		stats->blocked_slots++;
+		return MAY_NOT;
+	}
+	return MAY_POST;
+}
+
+/* One chunk of each request of a list. False: nothing more can be posted now. */
+static bool
+list_post(struct crpc_bulk_conn *conn, struct bulk_reqs *list, bool *any)
+{
+	struct bulk_req *req;
+	enum may may;
+
+	TAILQ_FOREACH(req, list, link) {
+		may = chunk_may(conn, req);
+		if (may == MAY_NOBODY)
+			return false;
+		if (may == MAY_NOT)
+			continue;
+		*any = true;
+		if (!chunk_post(conn, req))
+			return false;
+	}
+	return true;
+}
+
+void
+__crpc_bulk_chunks_post(struct crpc_bulk_conn *conn)
+{
+	bool any = true;
+
+	if (conn->unfinished != NULL && !op_post(conn, conn->unfinished))
+		return;
+	while (any && conn->err == 0) {
+		any = false;
+		if (!list_post(conn, &conn->sends, &any) || !list_post(conn, &conn->recvs, &any))
+			return;
+	}
+}

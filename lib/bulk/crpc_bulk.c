@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The object, and the turn that drives everything.
+ */
+#include <stdlib.h>
+
+#include "bulk_pvt.h"
+
+/* Polls of one context in one turn. */
+#define POLLS 4
+
+/* A cookie: CRPC_BULK_COOKIE (16 bits), connection (10), op (8), turn (30). */
+#define COOKIE_TURN ((1u << 30) - 1)
+
+#define DEFAULT(field, value)                                                                      \
+	do {                                                                                       \
+		if ((field) == 0)                                                                  \
+			(field) = (value);                                                         \
+	} while (0)
+
+static bool
+range_bad(const char *name, uint64_t value, uint64_t lo, uint64_t hi)
+{
+	if (value >= lo && value <= hi)
+		return false;
+	crpc_err("conf.%s is %llu, expected %llu to %llu", name, (unsigned long long)value,
+			(unsigned long long)lo, (unsigned long long)hi);
+	return true;
+}
+
+static int
+conf_check(struct crpc_bulk_conf *conf)
+{
+	uint32_t i;
+
+	DEFAULT(conf->nports, 1);
+	DEFAULT(conf->max_conns, 16);
+	DEFAULT(conf->requests, 16);
+	DEFAULT(conf->chunk, 512u << 10);
+	DEFAULT(conf->slots, 16);
+	DEFAULT(conf->tx_chunks, 12);
+	DEFAULT(conf->tx_bytes, (uint64_t)conf->tx_chunks * conf->chunk);
+	DEFAULT(conf->rendezvous_min, 256u << 10);
+	DEFAULT(conf->timeout_ns, UINT64_C(30000000000));
+	DEFAULT(conf->confirm_ns, UINT64_C(1000000000));
+	if (range_bad("nports", conf->nports, 1, CRPC_BULK_PORTS_MAX) ||
+			range_bad("max_conns", conf->max_conns, 1, CRPC_BULK_CONNS_MAX) ||
+			range_bad("requests", conf->requests, 1, CRPC_BULK_REQUESTS_MAX) ||
+			range_bad("chunk", conf->chunk, CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX) ||
+			range_bad("slots", conf->slots, 1, CRPC_BULK_SLOTS_MAX) ||
+			range_bad("tx_chunks", conf->tx_chunks, 1, CRPC_BULK_SLOTS_MAX) ||
+			range_bad("tx_bytes", conf->tx_bytes, conf->chunk, UINT64_MAX))
+		return -EINVAL;
+	if (!crpc_is_pow2(conf->chunk)) {
+		crpc_err("conf.chunk is %u, expected a power of two", conf->chunk);
+		return -EINVAL;
+	}
+	for (i = 0; i < conf->nports; i++) {
+		if (conf->port[i].ctx == NULL || conf->port[i].dev == NULL) {
+			crpc_err(
+				"conf.port[%u] of %u has no context or no device", i, conf->nports);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+struct crpc_bulk *
+crpc_bulk_create(const struct crpc_bulk_conf *conf)
+{
+	struct crpc_bulk *b = calloc(1, sizeof(*b));
+	struct crpc_mrcache_conf cache = {0};
+	struct crpc_unpack_conf unpack = {0};
+	uint32_t i;
+
+	if (b == NULL)
+		return NULL;
+	b->conf = *conf;
+	TAILQ_INIT(&b->done);
+	TAILQ_INIT(&b->chunks);
+	if (conf_check(&b->conf) != 0) {
+		free(b);
+		errno = EINVAL;
+		return NULL;
+	}
+	unpack.max_jobs = CRPC_BULK_SLOTS_MAX;
+	b->engine = conf->engine != NULL ? conf->engine : crpc_unpack_create("cpu", &unpack);
+	if (b->engine == NULL)
+		goto err;
+	for (i = 0; i < b->conf.nports; i++) {
+		cache.dev = conf->port[i].dev;
+		b->cache[i] = conf->port[i].cache != NULL ? conf->port[i].cache
+							  : crpc_mrcache_create(&cache);
+		if (b->cache[i] == NULL)
+			goto err;
+	}
+	return b;
+err:
+	crpc_bulk_free(b);
+	errno = ENOMEM;
+	return NULL;
+}
+
+void
+crpc_bulk_free(struct crpc_bulk *b)
+{
+	uint32_t i;
+
+	if (b == NULL)
+		return;
+	for (i = 0; i < b->conns; i++)
+		crpc_bulk_conn_free(b->conn[i]);
+	for (i = 0; i < b->conf.nports; i++) {
+		if (b->conf.port[i].cache == NULL)
+			crpc_mrcache_free(b->cache[i]);
+	}
+	if (b->conf.engine == NULL)
+		crpc_unpack_free(b->engine);
+	free(b);
+}
+
+/* ---- what the contexts give ---- */
+
+uint16_t
+crpc_bulk_take_done(struct crpc_bulk *b, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	struct crpc_bulk_conn *conn;
+	uint16_t i, left = 0;
+	uint64_t cookie;
+	uint32_t index;
+
+	b->now = now_ns;
+	for (i = 0; i < n; i++) {
+		cookie = done[i].cookie;
+		if (cookie >> 48 != CRPC_BULK_COOKIE) {
+			done[left++] = done[i];
+			continue;
+		}
+		index = (uint32_t)(cookie >> 38 & 0x3ff);
+		conn = b->conn[index];
+		if (conn == NULL)
+			continue;
+		if (done[i].status != 0)
+			__crpc_bulk_conn_break(conn, -ECONNRESET);
+		else
+			__crpc_bulk_op_take(conn, (uint32_t)(cookie >> 30 & 0xff),
+					(uint32_t)(cookie & COOKIE_TURN));
+	}
+	return left;
+}
+
+/* One control message, copied from where the peer can write. */
+static void
+msg_take(struct crpc_bulk_conn *conn, const void *data, uint32_t len)
+{
+	union bulk_wire msg;
+
+	memset(&msg, 0, sizeof(msg));
+	memcpy(&msg, data, crpc_min(len, sizeof(msg)));
+	if (len < sizeof(msg.head) || len > sizeof(msg) || msg.head.len != len) {
+		__crpc_bulk_proto(conn, "the length of a message", 0, len, msg.head.len);
+		return;
+	}
+	if (msg.head.magic != BULK_WIRE_MAGIC || msg.head.version != BULK_WIRE_VERSION) {
+		__crpc_bulk_proto(conn, "magic and version",
+				msg.head.id, (uint32_t)msg.head.magic << 8 | msg.head.version,
+				BULK_WIRE_MAGIC << 8 | BULK_WIRE_VERSION);
+		return;
+	}
+	if (msg.head.type == BULK_OFFER && len == sizeof(msg.offer))
+		__crpc_bulk_offer_take(conn, &msg.offer);
+	else if (msg.head.type == BULK_ACCEPT && len == sizeof(msg.accept))
+		__crpc_bulk_accept_take(conn, &msg.accept);
+	else if (msg.head.type == BULK_DATA && len > offsetof(struct bulk_wire_data, piece))
+		__crpc_bulk_data_take(conn, &msg.data);
+	else if (msg.head.type == BULK_CONSUMED && len > offsetof(struct bulk_wire_consumed, slot))
+		__crpc_bulk_consumed_take(conn, &msg.consumed);
+	else if (msg.head.type == BULK_S_END && len == sizeof(msg.end))
+		__crpc_bulk_s_end_take(conn, &msg.end);
+	else if (msg.head.type == BULK_R_END && len == sizeof(msg.end))
+		__crpc_bulk_r_end_take(conn, &msg.end);
+	else
+		__crpc_bulk_proto(conn, "the type of a message, or its length", msg.head.id,
+				(uint64_t)msg.head.type << 32 | len, 0);
+}
+
+uint16_t
+crpc_bulk_take_req(struct crpc_bulk *b, uint32_t port, uint64_t now_ns, struct crpc_req *req,
+		uint16_t n)
+{
+	struct crpc_copyrpc *ctx = b->conf.port[port].ctx;
+	struct crpc_bulk_conn *conn;
+	uint16_t i, left = 0;
+
+	b->now = now_ns;
+	for (i = 0; i < n; i++) {
+		if (req[i].peer >> 16 != CRPC_BULK_USER_ID) {
+			req[left++] = req[i];
+			continue;
+		}
+		conn = b->conn[req[i].peer >> 3 & 0x3ff];
+		if (conn != NULL && conn->err == 0)
+			msg_take(conn, req[i].data, req[i].len);
+		/* a call, which bulk has none of, ends with -ECANCELED at its maker */
+		crpc_copyrpc_release(ctx, now_ns, req[i].token);
+	}
+	return left;
+}
+
+static void
+port_poll(struct crpc_bulk *b, uint32_t port)
+{
+	struct crpc_copyrpc *ctx = b->conf.port[port].ctx;
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct crpc_req req[CRPC_BURST_MAX];
+	uint16_t n, m, i, k;
+
+	for (i = 0; i < POLLS; i++) {
+		n = crpc_copyrpc_poll(ctx, b->now, done, CRPC_BURST_MAX);
+		crpc_bulk_take_done(b, b->now, done, n);
+		m = crpc_copyrpc_recv(ctx, req, CRPC_BURST_MAX);
+		k = crpc_bulk_take_req(b, port, b->now, req, m);
+		while (k-- != 0)
+			crpc_copyrpc_release(ctx, b->now, req[k].token);
+		if (n < CRPC_BURST_MAX && m < CRPC_BURST_MAX)
+			break;
+	}
+}
+
+/* The endpoints say so first if they broke. */
+static void
+rails_check(struct crpc_bulk_conn *conn)
+{
+	uint32_t i;
+	int rc;
+
+	for (i = 0; i < conn->nrails && conn->err == 0; i++) {
+		rc = crpc_copyrpc_ep_status(conn->rail[i].ep);
+		if (rc != 0) {
+			crpc_err("connection %u to peer %u: rail %u of %u broke (%d)", conn->index,
+					conn->user_id, i, conn->nrails, rc);
+			__crpc_bulk_conn_break(conn, rc == -EPROTO ? rc : -ECONNRESET);
+		}
+	}
+}
+
+static void
+conn_turn(struct crpc_bulk_conn *conn)
+{
+	if (conn->err == 0)
+		rails_check(conn);
+	if (conn->breaking) {
+		__crpc_bulk_conn_break_on(conn);
+		return;
+	}
+	if (conn->err != 0)
+		return;
+	__crpc_bulk_unpack_turn(conn);
+	__crpc_bulk_recvs_turn(conn);
+	__crpc_bulk_sends_turn(conn);
+	__crpc_bulk_chunks_post(conn);
+	__crpc_bulk_sweep(conn);
+}
+
+uint32_t
+crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
+{
+	uint32_t i;
+
+	b->now = now_ns;
+	for (i = 0; i < b->conf.nports && !b->conf.shared; i++)
+		port_poll(b, i);
+	for (i = 0; i < b->conns; i++) {
+		if (b->conn[i] != NULL)
+			conn_turn(b->conn[i]);
+	}
+	crpc_unpack_kick(b->engine);
+	if (b->stopping && crpc_unpack_stop(b->engine) == 0) {
+		b->stopping = false;
+		crpc_err("the engine %s did not come to an end in %llu ns: its jobs failed",
+				crpc_unpack_engine(b->engine)->name,
+				(unsigned long long)b->conf.confirm_ns);
+		__crpc_bulk_jobs_fail(b);
+	}
+	for (i = 0; i < b->conf.nports; i++)
+		crpc_copyrpc_flush(b->conf.port[i].ctx, now_ns);
+	return b->ndone;
+}
+
+/* ---- looking at it ---- */
+
+const struct crpc_bulk_stats *
+crpc_bulk_stats(const struct crpc_bulk *b)
+{
+	return &b->stats;
+}
+
+void
+crpc_bulk_stats_reset(struct crpc_bulk *b)
+{
+	memset(&b->stats, 0, sizeof(b->stats));
+}
+
+void
+crpc_bulk_memory(const struct crpc_bulk *b, uint64_t *bounce, uint64_t *other)
+{
+	uint32_t i;
+
+	*bounce = 0;
+	*other = sizeof(*b);
+	for (i = 0; i < b->conns; i++) {
+		if (b->conn[i] == NULL)
+			continue;
+		*bounce += (uint64_t)b->conf.slots * b->conf.chunk;
+		*other += b->conn[i]->bytes;
+	}
+}
