@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef BULK_RIG_H
+#define BULK_RIG_H
+
+/**
+ * @file
+ * Two bulk objects on fake devices, joined by one connection: the bench of the bulk tests, with a
+ * virtual clock and a seeded wire. Include it after cmocka.h.
+ *
+ * Also an engine, "test", that does its work when it is told to: late, never or wrongly.
+ */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bulk_pvt.h"
+#include "crpc_bulk.h"
+#include "crpc_log.h"
+#include "fake_rdma.h"
+
+#define RIG_PORTS 2
+/* Bytes beside a buffer that nobody may touch. */
+#define GUARD 64
+
+struct rig {
+	struct fake_world w;
+	struct crpc_bulk_conf conf[2];
+	struct crpc_rdma *dev[2][RIG_PORTS];
+	struct crpc_copyrpc *ctx[2][RIG_PORTS];
+	struct crpc_bulk *b[2];
+	struct crpc_bulk_conn *conn[2];
+	uint32_t rails, nports;
+};
+
+/* ---- the engine ---- */
+
+enum tool_mode {
+	TOOL_GOES,   /* one poll late */
+	TOOL_HOLDS,  /* nothing is done */
+	TOOL_FAILS,  /* jobs fail without work */
+	TOOL_REFUSES,
+	TOOL_FULL,   /* submit says -EAGAIN */
+	TOOL_SPOILS, /* a byte is wrong */
+};
+
+#define TOOL_JOBS 256
+
+struct tool_job {
+	uint64_t id; /* 0: free */
+	uint32_t n, polls;
+	struct crpc_unpack_desc desc[CRPC_UNPACK_DESCS_MAX];
+};
+
+struct tool {
+	enum tool_mode mode;
+	uint64_t next;
+	uint32_t stops;
+	struct tool_job job[TOOL_JOBS];
+};
+
+static struct tool tool;
+
+static int
+tool_create(const struct crpc_unpack_conf *conf, void **state)
+{
+	memset(&tool, 0, sizeof(tool));
+	*state = &tool;
+	return 0;
+}
+
+static void
+tool_free(void *state)
+{
+}
+
+static int
+tool_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_t *id)
+{
+	uint32_t i = 0;
+
+	if (tool.mode == TOOL_FULL)
+		return -EAGAIN;
+	if (tool.mode == TOOL_REFUSES)
+		return -EFAULT;
+	while (tool.job[i].id != 0)
+		i++;
+	tool.job[i] = (struct tool_job){.id = ++tool.next << 8 | i, .n = n};
+	memcpy(tool.job[i].desc, desc, n * sizeof(*desc));
+	*id = tool.job[i].id;
+	return 0;
+}
+
+static int
+tool_done(void *state, uint64_t id)
+{
+	struct tool_job *job = &tool.job[id & 0xff];
+	uint32_t i;
+
+	assert_int_equal(job->id, id);
+	if (tool.mode == TOOL_HOLDS || job->polls++ == 0)
+		return -EAGAIN;
+	job->id = 0;
+	if (tool.mode == TOOL_FAILS)
+		return -EIO;
+	for (i = 0; i < job->n; i++) {
+		memcpy(job->desc[i].dst, job->desc[i].src, job->desc[i].len);
+		if (tool.mode == TOOL_SPOILS)
+			*(uint8_t *)job->desc[i].dst ^= 1;
+	}
+	return 0;
+}
+
+static int
+tool_stop(void *state)
+{
+	uint32_t i;
+
+	tool.stops++;
+	for (i = 0; i < TOOL_JOBS; i++)
+		tool.job[i].id = 0;
+	return 0;
+}
+
+static const struct crpc_unpack_ops tool_ops = {"test", 0, tool_create, tool_free, tool_submit,
+		NULL, tool_done, tool_stop};
+
+/* ---- the pair ---- */
+
+static inline void
+rig_connect(struct rig *r)
+{
+	uint8_t addr[2][CRPC_BULK_ADDR_LEN];
+	int side;
+
+	for (side = 0; side < 2; side++)
+		crpc_bulk_conn_addr(r->conn[side], addr[side]);
+	for (side = 0; side < 2; side++) {
+		if (crpc_bulk_conn_connect(r->conn[side], addr[!side]) != 0)
+			fail_msg("connect: %s", crpc_log_last());
+	}
+}
+
+static inline void
+rig_init(struct rig *r, const struct crpc_bulk_conf *a, const struct crpc_bulk_conf *b,
+		uint32_t rails, uint32_t nports, uint64_t seed)
+{
+	struct crpc_copyrpc_conf conf = {.ring_size = 16384, .max_eps = 8};
+	uint32_t i;
+	int side;
+
+	memset(r, 0, sizeof(*r));
+	r->w.rng = seed * 2 + 1;
+	r->w.now_ns = 1000000;
+	r->conf[0] = *a;
+	r->conf[1] = *b;
+	r->rails = rails;
+	r->nports = nports;
+	for (side = 0; side < 2; side++) {
+		for (i = 0; i < nports; i++) {
+			r->dev[side][i] = fake_open(&r->w, 256);
+			assert_non_null(r->dev[side][i]);
+			conf.dev = r->dev[side][i];
+			r->ctx[side][i] = crpc_copyrpc_create(&conf);
+			assert_non_null(r->ctx[side][i]);
+			r->conf[side].port[i].ctx = r->ctx[side][i];
+			r->conf[side].port[i].dev = r->dev[side][i];
+		}
+		r->conf[side].nports = nports;
+		r->b[side] = crpc_bulk_create(&r->conf[side]);
+		if (r->b[side] == NULL)
+			fail_msg("create: %s", crpc_log_last());
+		r->conn[side] = crpc_bulk_conn_create(r->b[side], rails, 7);
+		if (r->conn[side] == NULL)
+			fail_msg("connection: %s", crpc_log_last());
+	}
+	rig_connect(r);
+}
+
+static inline void
+rig_fini(struct rig *r)
+{
+	uint32_t i;
+	int side;
+
+	for (side = 0; side < 2; side++) {
+		crpc_bulk_free(r->b[side]);
+		for (i = 0; i < r->nports; i++) {
+			crpc_copyrpc_free(r->ctx[side][i]);
+			crpc_rdma_close(r->dev[side][i]);
+		}
+	}
+}
+
+static inline void
+rig_check(struct rig *r, bool at_rest)
+{
+	int side;
+
+	for (side = 0; side < 2; side++) {
+		if (crpc_bulk_check(r->b[side], at_rest) != 0)
+			fail_msg("side %d: %s", side, crpc_log_last());
+	}
+}
+
+/* One side's turn; the wire does a few things of its choice before. */
+static inline void
+rig_turn(struct rig *r, int side)
+{
+	uint64_t n = fake_rnd(&r->w) % 16;
+
+	r->w.now_ns += 1000;
+	while (n-- != 0 && fake_step(&r->w))
+		;
+	crpc_bulk_progress(r->b[side], r->w.now_ns);
+}
+
+static inline void
+rig_turns(struct rig *r, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		rig_turn(r, i & 1);
+}
+
+/* Until both sides' requests have ended; their results. */
+static inline void
+rig_end(struct rig *r, uint64_t send, uint64_t recv, struct crpc_bulk_result result[2])
+{
+	uint64_t req[2] = {send, recv};
+	bool have[2] = {send == 0, recv == 0};
+	uint32_t i;
+	int side;
+
+	memset(result, 0, 2 * sizeof(*result));
+	for (i = 0; i < 2000000 && !(have[0] && have[1]); i++) {
+		side = i & 1;
+		rig_turn(r, side);
+		if (!have[side])
+			have[side] = crpc_bulk_test(r->b[side], req[side], &result[side]) == 0;
+	}
+	if (!have[0] || !have[1]) {
+		crpc_bulk_dump(r->b[0], stderr);
+		crpc_bulk_dump(r->b[1], stderr);
+		fail_msg("send ended: %d, receive ended: %d", have[0], have[1]);
+	}
+}
+
+/* Until nothing is left to tell. */
+static inline void
+rig_rest(struct rig *r)
+{
+	uint32_t i;
+
+	for (i = 0; i < 1000; i++) {
+		rig_turns(r, 20);
+		fake_run(&r->w);
+		if (crpc_bulk_check(r->b[0], true) == 0 && crpc_bulk_check(r->b[1], true) == 0)
+			return;
+	}
+	rig_check(r, true);
+}
+
+/* ---- buffers ---- */
+
+/* len bytes between guards. */
+static inline uint8_t *
+buf_make(uint64_t len)
+{
+	uint8_t *p = malloc(len + 2 * GUARD);
+
+	assert_non_null(p);
+	memset(p, 0xa5, len + 2 * GUARD);
+	return p + GUARD;
+}
+
+static inline void
+buf_fill(uint8_t *p, uint64_t len, uint64_t seed)
+{
+	uint64_t i, x = seed * 2654435761u + 1;
+
+	for (i = 0; i < len; i++) {
+		x = x * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		p[i] = (uint8_t)(x >> 56);
+	}
+}
+
+static inline void
+buf_guards(const uint8_t *p, uint64_t len)
+{
+	uint32_t i;
+
+	for (i = 1; i <= GUARD; i++) {
+		assert_int_equal(p[-(int)i], 0xa5);
+		assert_int_equal(p[len + i - 1], 0xa5);
+	}
+}
+
+static inline void
+buf_free(uint8_t *p)
+{
+	free(p - GUARD);
+}
+
+#endif

@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Bulk transfer on two fake devices: every path and size, the pool, tags, lengths, chunks that the
+ * user consumes, checksums, conversion, rails, memory. Content is compared in each.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "bulk_rig.h"
+#include "crpc_tensor_convert.h"
+
+#define CHUNK 4096u
+
+static const struct crpc_bulk_conf small = {.chunk = CHUNK, .slots = 8, .tx_chunks = 6};
+
+/* Send len bytes, receive them; both end with this status, and with 0 the bytes are right. */
+static void
+transfer(struct rig *r, uint64_t len, uint32_t send_flags, uint32_t recv_flags, uint8_t path)
+{
+	uint8_t *src = buf_make(len), *dst = buf_make(len);
+	struct crpc_bulk_result result[2];
+	uint64_t send, recv;
+
+	buf_fill(src, len, len);
+	assert_int_equal(crpc_bulk_isend(r->conn[0], r->w.now_ns, 5, src, len, send_flags, 11,
+					 &send), 0);
+	assert_int_equal(crpc_bulk_irecv(r->conn[1], r->w.now_ns, 5, dst, len, recv_flags, 22,
+					 &recv), 0);
+	rig_end(r, send, recv, result);
+	if (result[0].status != 0 || result[1].status != 0)
+		fail_msg("%llu bytes: %d, %d: %s", (unsigned long long)len, result[0].status,
+				result[1].status, crpc_log_last());
+	assert_int_equal(result[0].cookie, 11);
+	assert_int_equal(result[1].cookie, 22);
+	assert_int_equal(result[0].len, len);
+	assert_int_equal(result[1].len, len);
+	assert_int_equal(result[0].path, path);
+	assert_int_equal(result[1].path, path);
+	assert_true(result[1].recv && !result[0].recv);
+	assert_memory_equal(src, dst, len);
+	buf_guards(dst, len);
+	/* freed memory goes before the cache can give it to another buffer at the same place */
+	crpc_mrcache_invalidate(r->b[0]->cache[0], src, len);
+	crpc_mrcache_invalidate(r->b[1]->cache[0], dst, len);
+	buf_free(src);
+	buf_free(dst);
+}
+
+/* Every path moves every size, sizes around the borders of units and chunks included. */
+static void
+every_path_moves_every_size(void **state)
+{
+	static const uint64_t lens[] = {0, 1, 511, 512, 513, CHUNK - 1, CHUNK, CHUNK + 1,
+			3 * CHUNK + 77, 8 * CHUNK, 100 * CHUNK + 1};
+	static const uint32_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+	uint32_t p, i, crc;
+	struct rig r;
+
+	rig_init(&r, &small, &small, 1, 1, 3);
+	for (p = 0; p < 3; p++) {
+		for (i = 0; i < CRPC_DIM(lens); i++) {
+			for (crc = 0; crc < 2; crc++)
+				transfer(&r, lens[i], paths[p] | (crc ? CRPC_BULK_CRC : 0), 0,
+						(uint8_t)paths[p]);
+		}
+	}
+	rig_rest(&r);
+	rig_fini(&r);
+}
+
+/* The paths that both allow are used; with nothing said the length decides. */
+static void
+path_is_what_both_allow(void **state)
+{
+	struct crpc_bulk_conf conf = small;
+	struct crpc_bulk_result result[2];
+	uint8_t src[100] = {1}, dst[100];
+	uint64_t send, recv;
+	struct rig r;
+
+	conf.rendezvous_min = 20000;
+	rig_init(&r, &conf, &conf, 1, 1, 4);
+	transfer(&r, 19999, 0, 0, CRPC_BULK_EAGER);
+	transfer(&r, 20000, 0, 0, CRPC_BULK_WRITE);
+	transfer(&r, 20000, 0, CRPC_BULK_EAGER, CRPC_BULK_EAGER);
+	transfer(&r, 20000, 0, CRPC_BULK_UNREGISTERED, CRPC_BULK_EAGER);
+	transfer(&r, 20000, CRPC_BULK_READ | CRPC_BULK_EAGER, 0, CRPC_BULK_READ);
+	transfer(&r, 20000, CRPC_BULK_READ | CRPC_BULK_WRITE, 0, CRPC_BULK_WRITE);
+	assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, 100, CRPC_BULK_WRITE, 0,
+					 &send), 0);
+	assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, 100, CRPC_BULK_EAGER, 0,
+					 &recv), 0);
+	rig_end(&r, send, recv, result);
+	assert_int_equal(result[0].status, -EOPNOTSUPP);
+	assert_int_equal(result[1].status, -EOPNOTSUPP);
+	rig_rest(&r);
+	rig_fini(&r);
+}
+
+/* The first classic error: the 17th request of a pool of 16 is refused, and taken after one ended;
+ * sends and receives have pools of their own. */
+static void
+seventeenth_request_is_refused(void **state)
+{
+	static uint8_t src[17][64], dst[17][64];
+	struct crpc_bulk_result result[2];
+	uint64_t send[17], recv[17];
+	uint32_t i, free_sends, free_recvs;
+	struct rig r;
+
+	rig_init(&r, &small, &small, 1, 1, 5);
+	for (i = 0; i < 16; i++) {
+		buf_fill(src[i], 64, i);
+		assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i, src[i], 64, 0, i,
+						 &send[i]), 0);
+	}
+	assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, 16, src[16], 64, 0, 16, &send[16]),
+			-EAGAIN);
+	assert_int_equal(crpc_bulk_stats(r.b[0])->again, 1);
+	for (i = 0; i < 16; i++)
+		assert_int_equal(crpc_bulk_irecv(r.conn[0], r.w.now_ns, i, dst[i], 64, 0, i,
+						 &recv[i]), 0);
+	assert_int_equal(crpc_bulk_irecv(r.conn[0], r.w.now_ns, 16, dst[16], 64, 0, 0, &recv[16]),
+			-EAGAIN);
+	crpc_bulk_pool(r.conn[0], &free_sends, &free_recvs);
+	assert_int_equal(free_sends, 0);
+	assert_int_equal(free_recvs, 0);
+	/* an end alone frees nothing: the slot is free when test() has given it */
+	assert_int_equal(crpc_bulk_cancel(r.b[0], r.w.now_ns, recv[3]), 0);
+	assert_int_equal(crpc_bulk_irecv(r.conn[0], r.w.now_ns, 16, dst[16], 64, 0, 0, &recv[16]),
+			-EAGAIN);
+	assert_int_equal(crpc_bulk_test(r.b[0], recv[3], result), 0);
+	assert_int_equal(result[0].status, -ECANCELED);
+	assert_int_equal(crpc_bulk_irecv(r.conn[0], r.w.now_ns, 16, dst[16], 64, 0, 0, &recv[16]),
+			0);
+	assert_int_equal(crpc_bulk_test(r.b[0], recv[3], result), -ENOENT);
+	recv[3] = recv[16];
+	for (i = 0; i < 16; i++) {
+		assert_int_equal(crpc_bulk_cancel(r.b[0], r.w.now_ns, recv[i]), 0);
+		assert_int_equal(crpc_bulk_test(r.b[0], recv[i], result), 0);
+	}
+	/* all offers are there before the receives, which come backwards */
+	rig_turns(&r, 200);
+	for (i = 16; i-- != 0;)
+		assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, i, dst[i], 64, 0, i,
+						 &recv[i]), 0);
+	for (i = 0; i < 16; i++) {
+		rig_end(&r, send[i], recv[i], result);
+		assert_int_equal(result[0].status, 0);
+		assert_int_equal(result[1].status, 0);
+		assert_memory_equal(dst[i], src[i], 64);
+	}
+	rig_rest(&r);
+	rig_fini(&r);
+}
+
+/* The second: consumed before the engine has said done is refused, the memory stays the chunk's,
+ * and the sender gets no slot; after done it works, once. */
+static void
+early_consumed_is_refused(void **state)
+{
+	struct crpc_bulk_conf conf = small;
+	uint8_t *src = buf_make(20 * CHUNK), *dst = buf_make(20 * CHUNK);
+	struct crpc_bulk_chunk chunk[8], first;
+	struct crpc_bulk_result result[2];
+	uint64_t send, recv;
+	uint32_t i, n;
+	struct rig r;
+
+	conf.engine = crpc_unpack_create("test", NULL);
+	rig_init(&r, &small, &conf, 1, 1, 6);
+	tool.mode = TOOL_HOLDS;
+	buf_fill(src, 20 * CHUNK, 1);
+	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, 20 * CHUNK, CRPC_BULK_EAGER, 0, &send);
+	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, 20 * CHUNK, CRPC_BULK_MANUAL, 0, &recv);
+	rig_turns(&r, 3000);
+	/* all 8 slots are taken, and no more came */
+	n = crpc_bulk_chunks(r.b[1], chunk, 8);
+	assert_int_equal(n, 8);
+	assert_int_equal(crpc_bulk_stats(r.b[0])->chunks_sent, 8);
+	first = chunk[0];
+	for (i = 0; i < 8; i++) {
+		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[i].token), -EBUSY);
+		assert_memory_equal(chunk[i].piece[0].data, src + chunk[i].off,
+				chunk[i].piece[0].len);
+	}
+	rig_turns(&r, 3000);
+	assert_int_equal(crpc_bulk_stats(r.b[0])->chunks_sent, 8);
+	assert_int_equal(crpc_bulk_stats(r.b[1])->early_consumed, 8);
+	tool.mode = TOOL_GOES;
+	rig_turns(&r, 20);
+	assert_int_equal(crpc_bulk_stats(r.b[0])->chunks_sent, 8);
+	for (i = 0; i < 8; i++)
+		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[i].token), 0);
+	assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, first.token), -ENOENT);
+	while (crpc_bulk_state(r.b[1], recv) != CRPC_BULK_DONE) {
+		rig_turns(&r, 2);
+		n = crpc_bulk_chunks(r.b[1], chunk, 8);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(chunk[i].req, recv);
+			while (crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[i].token) == -EBUSY)
+				rig_turns(&r, 2);
+		}
+	}
+	rig_end(&r, send, recv, result);
+	assert_int_equal(result[0].status, 0);
+	assert_int_equal(result[1].status, 0);
+	assert_memory_equal(src, dst, 20 * CHUNK);
+	buf_guards(dst, 20 * CHUNK);
+	rig_rest(&r);
+	rig_fini(&r);
+	crpc_unpack_free(conf.engine);
+	buf_free(src);
+	buf_free(dst);
+}
+
+/* The third: messages of one tag match in their order, their chunks do not mix, whatever the wire
+ * and the other tags do. */
+static void
+equal_tags_match_in_order(void **state)
+{
+	static uint8_t src[12][5 * CHUNK], dst[12][5 * CHUNK];
+	static const uint32_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+	struct crpc_bulk_result result[2];
+	uint64_t send[12], recv[12];
+	uint32_t i, seed;
+	struct rig r;
+
+	for (seed = 1; seed <= 20; seed++) {
+		rig_init(&r, &small, &small, 1 + seed % 3, 1, seed);
+		for (i = 0; i < 12; i++)
+			buf_fill(src[i], sizeof(src[i]), 100 * seed + i);
+		memset(dst, 0, sizeof(dst));
+		for (i = 0; i < 12; i++) {
+			if (fake_rnd(&r.w) % 2)
+				rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 20));
+			assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i % 4 ? 7 : 8, src[i],
+							 sizeof(src[i]), paths[i % 3], i,
+							 &send[i]), 0);
+			if (fake_rnd(&r.w) % 2)
+				rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 20));
+			assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, i % 4 ? 7 : 8, dst[i],
+							 sizeof(dst[i]), 0, i, &recv[i]), 0);
+		}
+		for (i = 0; i < 12; i++) {
+			rig_end(&r, send[i], recv[i], result);
+			if (result[0].status != 0 || result[1].status != 0 ||
+					memcmp(src[i], dst[i], sizeof(src[i])) != 0)
+				fail_msg("seed %u, message %u: %d, %d", seed, i, result[0].status,
+						result[1].status);
+		}
+		rig_rest(&r);
+		rig_fini(&r);
+	}
+}
+
+/* The fourth: an engine's state is made once, for however many chunks and messages. */
+static void
+state_is_made_once(void **state)
+{
+	uint64_t before = crpc_unpack_states_made();
+	struct rig r;
+	uint32_t i;
+
+	rig_init(&r, &small, &small, 1, 1, 8);
+	for (i = 0; i < 20; i++)
+		transfer(&r, 50 * CHUNK, CRPC_BULK_EAGER, 0, CRPC_BULK_EAGER);
+	assert_int_equal(crpc_unpack_states_made() - before, 2);
+	assert_int_equal(crpc_bulk_stats(r.b[1])->chunks_received, 1000);
+	assert_int_equal(crpc_bulk_stats(r.b[1])->unpack.n, 1000);
+	rig_fini(&r);
+}
+
+/* Lengths that differ end both requests with -EMSGSIZE, and not a byte moves. */
+static void
+lengths_that_differ_are_refused(void **state)
+{
+	static const uint32_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+	struct crpc_bulk_result result[2];
+	uint8_t src[1000], *dst = buf_make(1000);
+	uint64_t send, recv;
+	struct rig r;
+	uint32_t i;
+
+	rig_init(&r, &small, &small, 1, 1, 9);
+	memset(src, 1, sizeof(src));
+	for (i = 0; i < 6; i++) {
+		crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, i % 2 ? 1000 : 998, paths[i / 2], 0,
+				&send);
+		crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, 999, i % 2 ? CRPC_BULK_UP_TO : 0, 0,
+				&recv);
+		rig_end(&r, send, recv, result);
+		assert_int_equal(result[0].status, -EMSGSIZE);
+		assert_int_equal(result[1].status, -EMSGSIZE);
+		assert_int_equal(dst[0], 0xa5);
+		buf_guards(dst, 1000);
+		/* shorter is fine if it was said */
+		crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, 700, paths[i / 2], 0, &send);
+		crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, 999, CRPC_BULK_UP_TO, 0, &recv);
+		rig_end(&r, send, recv, result);
+		assert_int_equal(result[0].status, 0);
+		assert_int_equal(result[1].status, 0);
+		assert_int_equal(result[1].len, 700);
+		assert_memory_equal(src, dst, 700);
+		assert_int_equal(dst[700], 0xa5);
+		memset(dst, 0xa5, 1000);
+	}
+	rig_rest(&r);
+	rig_fini(&r);
+	buf_free(dst);
+}
+
+/* Arguments that can not be right are refused at once. */
+static void
+bad_arguments_are_refused(void **state)
+{
+	struct crpc_bulk_conf bad = small;
+	uint64_t req = 0;
+	uint8_t buf[16];
+	struct rig r;
+
+	rig_init(&r, &small, &small, 1, 1, 10);
+	assert_int_equal(crpc_bulk_isend(r.conn[0], 0, 1, NULL, 1, 0, 0, &req), -EINVAL);
+	assert_int_equal(crpc_bulk_isend(r.conn[0], 0, 1, buf, 16, CRPC_BULK_MANUAL, 0, &req),
+			-EINVAL);
+	assert_int_equal(crpc_bulk_isend(r.conn[0], 0, 1, buf, CRPC_BULK_LEN_MAX + 1, 0, 0, &req),
+			-EMSGSIZE);
+	assert_int_equal(crpc_bulk_irecv(r.conn[0], 0, 1, buf, 16,
+					 CRPC_BULK_WRITE | CRPC_BULK_MANUAL, 0, &req), -EINVAL);
+	assert_int_equal(crpc_bulk_irecv(r.conn[0], 0, 1, buf, 16,
+					 CRPC_BULK_CONVERT(CRPC_UNPACK_OPS), 0, &req), -EINVAL);
+	assert_int_equal(crpc_bulk_irecv(r.conn[0], 0, 1, buf, 15,
+					 CRPC_BULK_CONVERT(CRPC_UNPACK_BF16_TO_F32), 0, &req),
+			-EINVAL);
+	assert_int_equal(crpc_bulk_cancel(r.b[0], 0, 12345), -ENOENT);
+	assert_int_equal(crpc_bulk_state(r.b[0], 12345), CRPC_BULK_FREE);
+	assert_int_equal(crpc_bulk_consumed(r.b[0], 0, 1 << 18), -ENOENT);
+	bad.port[0] = r.conf[0].port[0];
+	bad.chunk = 5000;
+	assert_null(crpc_bulk_create(&bad));
+	assert_int_equal(errno, EINVAL);
+	bad.chunk = CHUNK;
+	bad.port[0].dev = NULL;
+	assert_null(crpc_bulk_create(&bad));
+	assert_null(crpc_bulk_conn_create(r.b[0], CRPC_BULK_RAILS_MAX + 1, 0));
+	rig_check(&r, true);
+	rig_fini(&r);
+}
+
+/* Floats are narrowed and widened on the way, with the same bits as by the library. */
+static void
+floats_convert_on_the_way(void **state)
+{
+	static float src[5000], back[5000];
+	static uint16_t half[5000], expected[5000];
+	struct crpc_bulk_result result[2];
+	uint64_t send, recv;
+	struct rig r;
+	uint32_t i;
+
+	for (i = 0; i < 5000; i++)
+		src[i] = (float)i * 1.00123f - 2000.0f;
+	rig_init(&r, &small, &small, 1, 1, 11);
+	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, sizeof(src), CRPC_BULK_CRC | CRPC_BULK_EAGER,
+			0, &send);
+	assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, half, sizeof(src),
+					 CRPC_BULK_CONVERT(CRPC_UNPACK_F32_TO_BF16), 0, &recv), 0);
+	rig_end(&r, send, recv, result);
+	assert_int_equal(result[1].status, 0);
+	crpc_tensor_f32_to_bf16(expected, src, 5000);
+	assert_memory_equal(half, expected, sizeof(half));
+	crpc_bulk_isend(r.conn[0], r.w.now_ns, 2, half, sizeof(half), CRPC_BULK_EAGER, 0, &send);
+	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 2, back, sizeof(half),
+			CRPC_BULK_CONVERT(CRPC_UNPACK_BF16_TO_F32), 0, &recv);
+	rig_end(&r, send, recv, result);
+	assert_int_equal(result[1].status, 0);
+	for (i = 0; i < 5000; i++)
+		assert_true(back[i] == crpc_tensor_of_bf16(expected[i]));
+	rig_rest(&r);
+	rig_fini(&r);
+}
+
+/* Several rails and devices carry the chunks, the faster one more of them. */
+static void
+rails_share_the_chunks(void **state)
+{
+	const struct crpc_bulk_stats *stats;
+	uint32_t rails, i;
+	struct rig r;
+
+	for (rails = 2; rails <= 4; rails++) {
+		rig_init(&r, &small, &small, rails, RIG_PORTS, rails);
+		transfer(&r, 300 * CHUNK, CRPC_BULK_EAGER | CRPC_BULK_CRC, 0, CRPC_BULK_EAGER);
+		transfer(&r, 300 * CHUNK, CRPC_BULK_WRITE | CRPC_BULK_CRC, 0, CRPC_BULK_WRITE);
+		transfer(&r, 300 * CHUNK, CRPC_BULK_READ | CRPC_BULK_CRC, 0, CRPC_BULK_READ);
+		stats = crpc_bulk_stats(r.b[0]);
+		for (i = 0; i < rails; i++)
+			assert_true(stats->rail_bytes[i] > 10 * CHUNK);
+		/* what is known of them decides; fewer chunks than it takes for a probe */
+		crpc_bulk_stats_reset(r.b[0]);
+		r.conn[0]->rail[0].rate = 100;
+		for (i = 1; i < rails; i++)
+			r.conn[0]->rail[i].rate = 0.0001;
+		r.conn[0]->posts = 0;
+		transfer(&r, 50 * CHUNK, CRPC_BULK_EAGER, 0, CRPC_BULK_EAGER);
+		assert_int_equal(stats->rail_bytes[0], 50 * CHUNK);
+		rig_fini(&r);
+	}
+}
+
+/* Windows hold at every moment, and requests of both directions end together. */
+static void
+windows_hold_in_both_directions(void **state)
+{
+	struct crpc_bulk_conf conf = {.chunk = CHUNK, .slots = 5, .tx_chunks = 3};
+	uint64_t len = 200 * CHUNK + 5, req[2][2], ended = 0;
+	struct crpc_bulk_result result[4];
+	uint8_t *src[2], *dst[2];
+	struct rig r;
+	uint32_t i;
+	int side;
+
+	rig_init(&r, &conf, &small, 2, 1, 12);
+	for (side = 0; side < 2; side++) {
+		src[side] = buf_make(len);
+		dst[side] = buf_make(len);
+		buf_fill(src[side], len, 50 + (uint64_t)side);
+		crpc_bulk_isend(r.conn[side], r.w.now_ns, 1, src[side], len,
+				side ? CRPC_BULK_EAGER : CRPC_BULK_WRITE, 0, &req[side][0]);
+		crpc_bulk_irecv(r.conn[side], r.w.now_ns, 1, dst[side], len, 0, 0, &req[side][1]);
+	}
+	for (i = 0; i < 1000000 && ended < 4; i++) {
+		rig_turn(&r, i & 1);
+		rig_check(&r, false);
+		assert_true(r.conn[0]->tx_bytes <= 3 * CHUNK);
+		assert_true(r.conn[1]->tx_bytes <= 6 * CHUNK);
+		ended += crpc_bulk_test_burst(r.b[i & 1], result, 4);
+	}
+	assert_int_equal(ended, 4);
+	for (side = 0; side < 2; side++) {
+		assert_memory_equal(dst[side], src[!side], len);
+		buf_guards(dst[side], len);
+		buf_free(src[side]);
+		buf_free(dst[side]);
+	}
+	rig_rest(&r);
+	rig_fini(&r);
+}
+
+/* A context that is used for calls too: bulk takes what is its own and leaves the rest. */
+static void
+context_may_be_shared(void **state)
+{
+	struct crpc_bulk_conf conf = small;
+	uint8_t src[9000], dst[9000], addr[2][CRPC_COPYRPC_ADDR_LEN];
+	uint64_t req[2], calls = 0, made = 0, requests = 0, i, k;
+	struct crpc_copyrpc_ep *ep[2];
+	struct crpc_bulk_result result;
+	struct crpc_done done[16];
+	struct crpc_req in[16];
+	bool ended[2] = {0};
+	struct rig r;
+	uint16_t n;
+	int side;
+
+	conf.shared = true;
+	rig_init(&r, &conf, &conf, 1, 1, 13);
+	for (side = 0; side < 2; side++) {
+		ep[side] = crpc_copyrpc_ep_create(r.ctx[side][0], 1);
+		crpc_copyrpc_ep_addr(ep[side], addr[side]);
+	}
+	for (side = 0; side < 2; side++)
+		assert_int_equal(crpc_copyrpc_ep_connect(ep[side], addr[!side]), 0);
+	buf_fill(src, sizeof(src), 1);
+	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, sizeof(src), CRPC_BULK_EAGER, 0, &req[0]);
+	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, sizeof(dst), 0, 0, &req[1]);
+	for (i = 0; i < 100000 && !(ended[0] && ended[1] && calls == 50); i++) {
+		side = i & 1;
+		if (made < 50 && crpc_copyrpc_call(ep[0], r.w.now_ns, "x", 1, 1, made) == 0)
+			made++;
+		r.w.now_ns += 1000;
+		fake_run(&r.w);
+		n = crpc_copyrpc_poll(r.ctx[side][0], r.w.now_ns, done, 16);
+		calls += crpc_bulk_take_done(r.b[side], r.w.now_ns, done, n);
+		n = crpc_copyrpc_recv(r.ctx[side][0], in, 16);
+		n = crpc_bulk_take_req(r.b[side], 0, r.w.now_ns, in, n);
+		for (k = 0; k < n; k++, requests++)
+			crpc_copyrpc_reply(r.ctx[side][0], r.w.now_ns, in[k].token, "y", 1);
+		crpc_bulk_progress(r.b[side], r.w.now_ns);
+		if (!ended[side])
+			ended[side] = crpc_bulk_test(r.b[side], req[side], &result) == 0;
+	}
+	assert_int_equal(calls, 50);
+	assert_int_equal(requests, 50);
+	assert_memory_equal(src, dst, sizeof(src));
+	rig_fini(&r);
+}
+
+/* States as the diagram says, and their times in order. */
+static void
+states_follow_each_other(void **state)
+{
+	struct crpc_bulk_result result[2];
+	uint8_t src[3 * CHUNK], dst[3 * CHUNK];
+	uint64_t send, recv;
+	char *text;
+	size_t len;
+	struct rig r;
+	FILE *out;
+	uint32_t i;
+
+	rig_init(&r, &small, &small, 1, 1, 14);
+	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, sizeof(src), CRPC_BULK_EAGER, 0, &send);
+	rig_turns(&r, 100);
+	assert_int_equal(crpc_bulk_state(r.b[0], send), CRPC_BULK_POSTED);
+	assert_int_equal(crpc_bulk_test(r.b[0], send, result), -EAGAIN);
+	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, sizeof(dst), 0, 0, &recv);
+	assert_int_equal(crpc_bulk_state(r.b[1], recv), CRPC_BULK_ACTIVE);
+	for (i = 0; i < 1000 && crpc_bulk_state(r.b[1], recv) != CRPC_BULK_TRANSMITTING; i++)
+		rig_turn(&r, i & 1);
+	assert_int_equal(crpc_bulk_state(r.b[0], send), CRPC_BULK_TRANSMITTING);
+	out = open_memstream(&text, &len);
+	assert_int_equal(crpc_bulk_dump(r.b[0], out), 0);
+	fclose(out);
+	assert_non_null(strstr(text, "transmitting path 1"));
+	free(text);
+	rig_end(&r, send, recv, result);
+	assert_int_equal(crpc_bulk_state(r.b[0], send), CRPC_BULK_FREE);
+	for (i = 0; i < 2; i++) {
+		assert_true(result[i].posted_ns != 0 && result[i].posted_ns <= result[i].matched_ns);
+		assert_true(result[i].matched_ns <= result[i].first_ns);
+		assert_true(result[i].first_ns < result[i].done_ns);
+	}
+	rig_fini(&r);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(every_path_moves_every_size),
+			cmocka_unit_test(path_is_what_both_allow),
+			cmocka_unit_test(seventeenth_request_is_refused),
+			cmocka_unit_test(early_consumed_is_refused),
+			cmocka_unit_test(equal_tags_match_in_order),
+			cmocka_unit_test(state_is_made_once),
+			cmocka_unit_test(lengths_that_differ_are_refused),
+			cmocka_unit_test(bad_arguments_are_refused),
+			cmocka_unit_test(floats_convert_on_the_way),
+			cmocka_unit_test(rails_share_the_chunks),
+			cmocka_unit_test(windows_hold_in_both_directions),
+			cmocka_unit_test(context_may_be_shared),
+			cmocka_unit_test(states_follow_each_other),
+	};
+
+	crpc_unpack_register(&tool_ops);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
