@@ -303,12 +303,11 @@ req_sweep(struct bulk_req *req)
 		__crpc_bulk_req_stop(req, -ETIMEDOUT);
 		return true;
 	}
-	if (!req->stopping || !overdue(b->now, req->stop_ns, b->conf.confirm_ns))
-		return true;
-	if (req->recv && req->jobs != 0) {
+	/* an engine that hangs goes first: the peer waits for what it holds up */
+	if (req->stopping && req->jobs != 0 && overdue(b->now, req->stop_ns, b->conf.confirm_ns / 2))
 		b->stopping = true;
+	if (!req->stopping || req->jobs != 0 || !overdue(b->now, req->stop_ns, b->conf.confirm_ns))
 		return true;
-	}
 	return false;
 }
 

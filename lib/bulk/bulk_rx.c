@@ -311,15 +311,15 @@ slot_unpacked(struct rx_slot *slot, int rc)
 	slot->state = SLOT_UNPACKED;
 	req->jobs--;
 	req->moved_ns = conn->b->now;
-	if (rc != 0) {
+	if (rc != 0 && conn->err == 0) {
 		crpc_err("connection %u, tag 0x%llx, chunk %u: the engine %s failed (%d)",
 				conn->index, (unsigned long long)req->tag, slot->index,
 				crpc_unpack_engine(conn->b->engine)->name, rc);
 		__crpc_bulk_req_stop(req, rc);
-	} else if ((req->flags & CRPC_BULK_CRC) != 0 && !crc_in_bounce(slot)) {
+	} else if (rc == 0 && (req->flags & CRPC_BULK_CRC) != 0 && !crc_in_bounce(slot)) {
 		crc_fits(slot, desc, slot_descs(slot, desc));
 	}
-	if (req->stopping)
+	if (rc != 0 || req->stopping)
 		slot_release(slot);
 	else if ((req->flags & CRPC_BULK_MANUAL) == 0)
 		slot_consume(slot);

@@ -4,13 +4,17 @@
  * memcpy() of the same size runs in between. Prints one line per case: median of GB/s, its share of
  * the memcpy's, and the time per chunk beside copying.
  *
- *     usertools/soft-mlx5 --progress inline -- build/test/bulk/bench_bulk [MiB [rounds]]
+ *     usertools/soft-mlx5 --progress inline -- build/test/bulk/bench_bulk [MiB [rounds [one]]]
+ *
+ * With "one", one thread drives both ends and CPU time is counted: what all the work costs together,
+ * also on a machine that has other things to do.
  */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "crpc_bulk.h"
 #include "crpc_clock.h"
@@ -156,6 +160,62 @@ report(const struct point *p)
 	fflush(stdout);
 }
 
+static uint64_t
+cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Both ends by this thread. */
+static void
+one_thread(const struct point *p, uint32_t round)
+{
+	uint64_t start = cpu_ns(), req[2];
+	struct crpc_bulk_result result;
+	bool ended[2] = {false, false};
+	int i;
+
+	if (crpc_bulk_isend(side[0].conn, crpc_clock_ns(), 1, side[0].buf, len, p->flags, 0, &req[0]) ||
+			crpc_bulk_irecv(side[1].conn, crpc_clock_ns(), 1, side[1].buf, len, 0, 0, &req[1]))
+		die("request");
+	for (i = 0; !ended[0] || !ended[1]; i = !i) {
+		crpc_bulk_progress(side[i].b, crpc_clock_ns());
+		if (!ended[i])
+			ended[i] = crpc_bulk_test(side[i].b, req[i], &result) == 0;
+	}
+	if (result.status != 0 || memcmp(side[0].buf, side[1].buf, 4096) != 0)
+		die("transfer");
+	rate[0][round] = (double)len / (double)(cpu_ns() - start);
+	start = cpu_ns();
+	memcpy(side[1].buf + len, side[1].buf + 2 * len, len);
+	rate[1][round] = (double)len / (double)(cpu_ns() - start);
+}
+
+static void
+run_one(void)
+{
+	uint32_t i, r;
+
+	for (i = 0; i < CRPC_DIM(points); i++) {
+		side_open(&side[0], &points[i]);
+		side_open(&side[1], &points[i]);
+		if (crpc_bulk_conn_connect(side[0].conn, side[1].addr) != 0 ||
+				crpc_bulk_conn_connect(side[1].conn, side[0].addr) != 0)
+			die("connect");
+		one_thread(&points[i], 0);
+		crpc_bulk_stats_reset(side[0].b);
+		crpc_bulk_stats_reset(side[1].b);
+		for (r = 0; r < rounds; r++)
+			one_thread(&points[i], r);
+		report(&points[i]);
+		side_close(&side[0]);
+		side_close(&side[1]);
+	}
+}
+
 static void *
 run(void *arg)
 {
@@ -218,6 +278,10 @@ main(int argc, char **argv)
 		if (side[i].buf == NULL || rounds == 0)
 			return 1;
 		memset(side[i].buf, (int)i + 1, 3 * len);
+	}
+	if (argc > 3) {
+		run_one();
+		return 0;
 	}
 	for (i = 0; i < 2; i++)
 		pthread_create(&thread[i], NULL, run, &side[i]);

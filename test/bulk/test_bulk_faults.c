@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What goes wrong with a transfer, on two fake devices. In each case every request ends, with
+ * success or the error that is named, the pools are full again, and no byte of a buffer is touched
+ * after its request has ended.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "bulk_rig.h"
+
+#define CHUNK  4096u
+#define CHUNKS 151u
+#define LEN    ((CHUNKS - 1) * CHUNK + 100)
+
+/* In virtual time, of which a turn takes a microsecond. */
+static const struct crpc_bulk_conf quick = {.chunk = CHUNK,
+		.slots = 8,
+		.tx_chunks = 6,
+		.timeout_ns = 2000000,
+		.confirm_ns = 1000000};
+
+static const uint8_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+
+struct job {
+	uint8_t *src, *dst;
+	uint64_t send, recv;
+	struct crpc_bulk_result result[2];
+};
+
+static void
+job_start(struct rig *r, struct job *j, uint32_t send_flags, uint32_t recv_flags)
+{
+	j->src = buf_make(LEN);
+	j->dst = buf_make(LEN);
+	buf_fill(j->src, LEN, 77);
+	assert_int_equal(crpc_bulk_isend(r->conn[0], r->w.now_ns, 3, j->src, LEN, send_flags, 0,
+					 &j->send), 0);
+	assert_int_equal(crpc_bulk_irecv(r->conn[1], r->w.now_ns, 3, j->dst, LEN, recv_flags, 0,
+					 &j->recv), 0);
+}
+
+/* The transfer is going on: some chunks were posted, not all. */
+static void
+job_middle(struct rig *r, const struct job *j)
+{
+	uint32_t i;
+
+	for (i = 0; i < 10000; i++) {
+		rig_turn(r, i & 1);
+		if (crpc_bulk_state(r->b[0], j->send) == CRPC_BULK_TRANSMITTING &&
+				crpc_bulk_state(r->b[1], j->recv) >= CRPC_BULK_ACTIVE && i > 20)
+			return;
+	}
+	fail_msg("it does not begin");
+}
+
+/* Both have ended; then whatever still happens touches neither buffer. */
+static void
+job_end(struct rig *r, struct job *j)
+{
+	rig_end(r, j->send, j->recv, j->result);
+	buf_guards(j->dst, LEN);
+	memset(j->dst, 0x5a, LEN);
+	memset(j->src, 0x5a, LEN);
+}
+
+static void
+job_quiet(struct job *j)
+{
+	uint32_t i, touched = 0;
+
+	for (i = 0; i < LEN; i++)
+		touched += j->dst[i] != 0x5a || j->src[i] != 0x5a;
+	assert_int_equal(touched, 0);
+	buf_free(j->src);
+	buf_free(j->dst);
+}
+
+/* Broken connections come back and work. */
+static void
+back_to_work(struct rig *r)
+{
+	struct crpc_bulk_result result[2];
+	static uint8_t src[50000], dst[50000];
+	uint64_t send, recv;
+	uint32_t i;
+	int side;
+
+	for (side = 0; side < 2; side++)
+		crpc_bulk_conn_shutdown(r->conn[side]);
+	for (i = 0; i < 10000 && (crpc_bulk_conn_reset(r->conn[0]) != 0 ||
+				 crpc_bulk_conn_reset(r->conn[1]) != 0); i++)
+		rig_turn(r, i & 1);
+	assert_int_equal(crpc_bulk_conn_status(r->conn[0]), -ENOTCONN);
+	assert_int_equal(crpc_bulk_conn_status(r->conn[1]), -ENOTCONN);
+	rig_connect(r);
+	tool.mode = TOOL_GOES;
+	for (i = 0; i < 3; i++) {
+		buf_fill(src, sizeof(src), i + 1000);
+		assert_int_equal(crpc_bulk_isend(r->conn[0], r->w.now_ns, 1, src, sizeof(src),
+						 paths[i], 0, &send), 0);
+		assert_int_equal(crpc_bulk_irecv(r->conn[1], r->w.now_ns, 1, dst, sizeof(dst), 0, 0,
+						 &recv), 0);
+		rig_end(r, send, recv, result);
+		assert_int_equal(result[0].status, 0);
+		assert_int_equal(result[1].status, 0);
+		assert_memory_equal(src, dst, sizeof(src));
+	}
+	rig_rest(r);
+}
+
+/* The user never calls consumed: both ends time out, and the slots come back all the same. */
+static void
+receiver_stops_consuming(void **state)
+{
+	struct crpc_bulk_chunk chunk[8];
+	struct job j;
+	struct rig r;
+	uint16_t n;
+
+	rig_init(&r, &quick, &quick, 1, 1, 1);
+	job_start(&r, &j, CRPC_BULK_EAGER, CRPC_BULK_MANUAL);
+	rig_turns(&r, 200);
+	n = crpc_bulk_chunks(r.b[1], chunk, 8);
+	assert_int_equal(n, 8);
+	job_end(&r, &j);
+	assert_int_equal(j.result[0].status, -ETIMEDOUT);
+	assert_int_equal(j.result[1].status, -ETIMEDOUT);
+	/* its tokens ended with it */
+	while (n-- != 0)
+		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[n].token), -ENOENT);
+	rig_rest(&r);
+	assert_int_equal(crpc_bulk_conn_status(r.conn[0]), 0);
+	back_to_work(&r);
+	job_quiet(&j);
+	rig_fini(&r);
+}
+
+/* Nobody receives, or nobody sends: the one who waits times out alone. */
+static void
+nobody_is_there(void **state)
+{
+	struct crpc_bulk_result result[2];
+	uint8_t buf[100];
+	uint64_t req;
+	struct rig r;
+
+	rig_init(&r, &quick, &quick, 1, 1, 2);
+	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, buf, 100, 0, 0, &req);
+	rig_end(&r, req, 0, result);
+	assert_int_equal(result[0].status, -ETIMEDOUT);
+	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, buf, 100, 0, 0, &req);
+	rig_end(&r, 0, req, result);
+	assert_int_equal(result[1].status, -ETIMEDOUT);
+	rig_rest(&r);
+	rig_fini(&r);
+}
+
+/* The sender is gone in the middle, as by kill -9: the receiver ends in bounded time, and a new
+ * sender can connect. */
+static void
+sender_dies(void **state)
+{
+	struct crpc_copyrpc_conf conf = {.ring_size = 16384, .max_eps = 8};
+	struct crpc_bulk_result result;
+	struct crpc_bulk_conf bulk;
+	struct job j;
+	struct rig r;
+	uint32_t p, i;
+
+	for (p = 0; p < 3; p++) {
+		rig_init(&r, &quick, &quick, 2, 1, 10 + p);
+		job_start(&r, &j, paths[p], 0);
+		job_middle(&r, &j);
+		crpc_bulk_free(r.b[0]);
+		crpc_copyrpc_free(r.ctx[0][0]);
+		for (i = 0; i < 100000 && crpc_bulk_test(r.b[1], j.recv, &result) != 0; i++)
+			rig_turn(&r, 1);
+		if (result.status != -ETIMEDOUT && result.status != -ECONNRESET)
+			fail_msg("path %u: %d", paths[p], result.status);
+		memset(j.dst, 0x5a, LEN);
+		memset(j.src, 0x5a, LEN);
+		conf.dev = r.dev[0][0];
+		r.ctx[0][0] = crpc_copyrpc_create(&conf);
+		bulk = r.conf[0];
+		bulk.port[0].ctx = r.ctx[0][0];
+		r.b[0] = crpc_bulk_create(&bulk);
+		r.conn[0] = crpc_bulk_conn_create(r.b[0], 2, 7);
+		for (i = 0; i < 5000; i++)
+			rig_turn(&r, 1);
+		rig_check(&r, true);
+		back_to_work(&r);
+		job_quiet(&j);
+		rig_fini(&r);
+	}
+}
+
+/* A queue pair breaks at either end in the middle of each path. */
+static void
+queue_pair_breaks(void **state)
+{
+	struct fake_qp *qp;
+	struct job j;
+	struct rig r;
+	uint32_t p;
+
+	for (p = 0; p < 12; p++) {
+		rig_init(&r, &quick, &quick, 2, 1, 20 + p);
+		job_start(&r, &j, paths[p % 3], 0);
+		job_middle(&r, &j);
+		qp = fake_qp_find(r.dev[p & 1][0], p / 6);
+		assert_non_null(qp);
+		fake_qp_fail(qp);
+		job_end(&r, &j);
+		assert_int_equal(j.result[p & 1].status, -ECONNRESET);
+		if (j.result[!(p & 1)].status != -ECONNRESET &&
+				j.result[!(p & 1)].status != -ETIMEDOUT)
+			fail_msg("case %u: %d", p, j.result[!(p & 1)].status);
+		back_to_work(&r);
+		job_quiet(&j);
+		rig_fini(&r);
+	}
+}
+
+/* shutdown() ends all, of both kinds and in every state; the connection comes back. */
+static void
+shutdown_ends_all(void **state)
+{
+	struct crpc_bulk_result result[4];
+	uint64_t req;
+	uint8_t buf[64];
+	struct job j;
+	struct rig r;
+	uint32_t i, n = 0;
+
+	rig_init(&r, &quick, &quick, 1, 1, 30);
+	job_start(&r, &j, 0, 0);
+	crpc_bulk_irecv(r.conn[0], r.w.now_ns, 9, buf, 64, 0, 0, &req);
+	job_middle(&r, &j);
+	crpc_bulk_isend(r.conn[0], r.w.now_ns, 9, buf, 64, 0, 0, &req);
+	crpc_bulk_conn_shutdown(r.conn[0]);
+	assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, 9, buf, 64, 0, 0, &req),
+			-ECONNRESET);
+	assert_int_equal(crpc_bulk_conn_reset(r.conn[0]), -EBUSY);
+	for (i = 0; i < 100000 && n < 3; i++) {
+		rig_turn(&r, 0);
+		n += crpc_bulk_test_burst(r.b[0], result + n, (uint16_t)(4 - n));
+	}
+	assert_int_equal(n, 3);
+	while (n-- != 0)
+		assert_int_equal(result[n].status, -ECONNRESET);
+	rig_end(&r, 0, j.recv, j.result);
+	memset(j.dst, 0x5a, LEN);
+	memset(j.src, 0x5a, LEN);
+	back_to_work(&r);
+	job_quiet(&j);
+	rig_fini(&r);
+}
+
+/* An engine that fails, refuses, has no room, writes wrongly or hangs. */
+static void
+engine_goes_wrong(void **state)
+{
+	static const struct {
+		enum tool_mode mode;
+		int32_t status;
+	} cases[] = {{TOOL_FAILS, -EIO}, {TOOL_REFUSES, -EFAULT}, {TOOL_FULL, -ETIMEDOUT},
+			{TOOL_SPOILS, -EBADMSG}, {TOOL_HOLDS, -ETIMEDOUT}};
+	struct crpc_bulk_conf conf = quick;
+	struct job j;
+	struct rig r;
+	uint32_t i;
+
+	for (i = 0; i < CRPC_DIM(cases); i++) {
+		conf.engine = crpc_unpack_create("test", NULL);
+		rig_init(&r, &quick, &conf, 1, 1, 40 + i);
+		tool.mode = cases[i].mode;
+		job_start(&r, &j, CRPC_BULK_EAGER | CRPC_BULK_CRC, 0);
+		job_end(&r, &j);
+		if (j.result[0].status != cases[i].status || j.result[1].status != cases[i].status)
+			fail_msg("case %u: %d, %d", i, j.result[0].status, j.result[1].status);
+		assert_int_equal(tool.stops != 0, cases[i].mode == TOOL_HOLDS);
+		rig_rest(&r);
+		assert_int_equal(crpc_bulk_conn_status(r.conn[1]), 0);
+		back_to_work(&r);
+		job_quiet(&j);
+		rig_fini(&r);
+		crpc_unpack_free(conf.engine);
+	}
+}
+
+/* An engine that hangs while the connection breaks, or is freed: nothing ends before it stopped. */
+static void
+engine_hangs_in_a_break(void **state)
+{
+	struct crpc_bulk_conf conf = quick;
+	struct job j;
+	struct rig r;
+
+	conf.engine = crpc_unpack_create("test", NULL);
+	rig_init(&r, &quick, &conf, 1, 1, 50);
+	tool.mode = TOOL_HOLDS;
+	job_start(&r, &j, CRPC_BULK_EAGER, 0);
+	rig_turns(&r, 200);
+	assert_true(crpc_unpack_open_jobs(conf.engine) != 0);
+	crpc_bulk_conn_shutdown(r.conn[1]);
+	rig_turns(&r, 100);
+	assert_int_equal(crpc_bulk_state(r.b[1], j.recv), CRPC_BULK_TRANSMITTING);
+	job_end(&r, &j);
+	assert_int_equal(tool.stops, 1);
+	assert_int_equal(j.result[1].status, -ECONNRESET);
+	back_to_work(&r);
+	job_quiet(&j);
+
+	tool.mode = TOOL_HOLDS;
+	job_start(&r, &j, CRPC_BULK_EAGER, 0);
+	rig_turns(&r, 200);
+	crpc_bulk_conn_free(r.conn[1]);
+	assert_int_equal(tool.stops, 2);
+	assert_int_equal(crpc_unpack_open_jobs(conf.engine), 0);
+	buf_free(j.dst);
+	rig_fini(&r);
+	buf_free(j.src);
+	crpc_unpack_free(conf.engine);
+}
+
+static void
+flip(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
+{
+	uint32_t *left = w->mutate_arg;
+
+	if (len == CHUNK && *left != 0 && --*left == 0)
+		dst[100] ^= 4;
+}
+
+/* A byte changes on the way: the checksum finds it, wherever the chunk was. */
+static void
+byte_changes_on_the_way(void **state)
+{
+	struct job j;
+	struct rig r;
+	uint32_t p, left;
+
+	for (p = 0; p < 6; p++) {
+		rig_init(&r, &quick, &quick, 1, 1, 60 + p);
+		left = 1 + p * 7;
+		r.w.mutate = flip;
+		r.w.mutate_arg = &left;
+		job_start(&r, &j, paths[p % 2] | CRPC_BULK_CRC, 0);
+		job_end(&r, &j);
+		assert_int_equal(left, 0);
+		assert_int_equal(j.result[0].status, -EBADMSG);
+		assert_int_equal(j.result[1].status, -EBADMSG);
+		rig_rest(&r);
+		job_quiet(&j);
+		rig_fini(&r);
+	}
+}
+
+/* Either end gives up at any moment: both end with the same verdict. */
+static void
+cancel_at_any_moment(void **state)
+{
+	struct job j;
+	struct rig r;
+	uint32_t p, canceled = 0;
+	int side, rc;
+
+	for (p = 0; p < 240; p++) {
+		side = (int)(p / 3 & 1);
+		rig_init(&r, &quick, &quick, 1 + p % 2, 1, 100 + p);
+		job_start(&r, &j, paths[p % 3], 0);
+		rig_turns(&r, p / 2);
+		rc = crpc_bulk_cancel(r.b[side], r.w.now_ns, side ? j.recv : j.send);
+		if (rc != 0 && rc != -EALREADY)
+			fail_msg("case %u: %d", p, rc);
+		job_end(&r, &j);
+		if (j.result[0].status != j.result[1].status &&
+				j.result[!side].status != -ETIMEDOUT)
+			fail_msg("case %u: %d, %d", p, j.result[0].status, j.result[1].status);
+		canceled += j.result[0].status == -ECANCELED;
+		rig_rest(&r);
+		job_quiet(&j);
+		rig_fini(&r);
+	}
+	assert_true(canceled > 50);
+}
+
+/* ---- a peer that lies ---- */
+
+struct lie {
+	const char *what;
+	uint32_t len;
+	union bulk_wire msg;
+};
+
+static struct lie lies[40];
+static uint32_t nlies;
+
+static union bulk_wire *
+lie(const char *what, uint8_t type, uint32_t len, uint64_t id)
+{
+	struct lie *l = &lies[nlies++];
+
+	memset(l, 0, sizeof(*l));
+	l->what = what;
+	l->len = len;
+	l->msg.head = bulk_wire_head(type, len, id);
+	return &l->msg;
+}
+
+static union bulk_wire *
+lie_data(const char *what, uint64_t id)
+{
+	union bulk_wire *m = lie(what, BULK_DATA, 48, id);
+
+	m->data.index = 30;
+	m->data.len = CHUNK;
+	m->data.slot = 1 << 8 | 7;
+	m->data.npieces = 1;
+	m->data.piece[0] = (struct bulk_wire_piece){.line = 7 * CHUNK / 64, .len = CHUNK};
+	return m;
+}
+
+/*
+ * Of a transfer whose first chunks lie in the slots from 0 to 6; id is its true one.
+ */
+static void
+lies_make(uint64_t id)
+{
+	union bulk_wire *m;
+
+	nlies = 0;
+	lie("a type that is none", 99, 24, id);
+	lie("no body", BULK_OFFER, 16, id);
+	lie("wrong magic", BULK_S_END, 24, id)->head.magic = 1;
+	lie("wrong version", BULK_S_END, 24, id)->head.version = 2;
+	lie("wrong length", BULK_S_END, 24, id)->head.len = 25;
+	lie("a verdict on no message of ours", BULK_R_END, 24, id);
+	lie("an id that never was", BULK_S_END, 24, id + (5 << 16))->end.status = -5;
+	lie("an id beyond the pool", BULK_S_END, 24, id | 0xff)->end.status = -5;
+	lie("a positive status", BULK_S_END, 24, id)->end.status = 5;
+	lie("a huge status", BULK_S_END, 24, id)->end.status = -5000;
+	lie("an accept of nothing", BULK_ACCEPT, 48, id)->accept.path = 1;
+	lie("an offer in a taken slot", BULK_OFFER, 64, id + (1 << 16))->offer.flags = 1;
+	m = lie("an offer too long", BULK_OFFER, 64, id + (9 << 16) + 5);
+	m->offer.len = CRPC_BULK_LEN_MAX + 1;
+	m->offer.flags = 1;
+	lie("an offer without a path", BULK_OFFER, 64, id + (9 << 16) + 5);
+	lie("an offer with strange flags", BULK_OFFER, 64, id + (9 << 16) + 5)->offer.flags = 0x901;
+	m = lie("consumed, more than there are", BULK_CONSUMED, 24, 0);
+	m->consumed.count = 1000;
+	m = lie("consumed, not taken", BULK_CONSUMED, 24, 0);
+	m->consumed.count = 1;
+	m->consumed.slot[0] = 1 << 8 | 3;
+	m = lie("consumed, no slot", BULK_CONSUMED, 24, 0);
+	m->consumed.count = 1;
+	m->consumed.slot[0] = 255;
+	lie_data("no pieces", id)->data.npieces = 0;
+	lie_data("more pieces than bytes", id)->data.npieces = 8;
+	lie_data("a million pieces", id)->data.npieces = 1u << 20;
+	lie_data("a piece behind the memory", id)->data.piece[0].line = 8 * CHUNK / 64;
+	lie_data("a piece that ends behind it", id)->data.piece[0].line = (8 * CHUNK - 512) / 64;
+	lie_data("a piece far away", id)->data.piece[0].line = UINT32_MAX;
+	lie_data("a piece of 4 GiB", id)->data.piece[0].len = UINT32_MAX;
+	lie_data("an empty piece", id)->data.piece[0].len = 0;
+	lie_data("a piece between units", id)->data.piece[0].line++;
+	lie_data("a piece that is held", id)->data.piece[0].line = 0;
+	lie_data("a slot that is held", id)->data.slot = 1 << 8;
+	lie_data("a slot that is not there", id)->data.slot = 8;
+	m = lie_data("a chunk too short", id);
+	m->data.len = m->data.piece[0].len = 512;
+	lie_data("a sum that differs", id)->data.piece[0].len = 512;
+	lie_data("an index behind the end", id)->data.index = CHUNKS;
+	lie_data("an index far away", id)->data.index = UINT32_MAX;
+	lie_data("a chunk twice", id)->data.index = 0;
+	lie_data("a chunk of an id that never was", id + (5 << 16));
+	assert_true(nlies <= CRPC_DIM(lies));
+}
+
+/* Every lie breaks the connection with -EPROTO and its own text, and nothing else. */
+static void
+lies_break_the_connection(void **state)
+{
+	struct job j;
+	struct rig r;
+	struct crpc_bulk_chunk chunk[8];
+	uint32_t i, n = 1;
+
+	for (i = 0; i < n; i++) {
+		rig_init(&r, &quick, &quick, 1, 1, 400 + i);
+		job_start(&r, &j, CRPC_BULK_EAGER, CRPC_BULK_MANUAL);
+		rig_turns(&r, 200);
+		/* slot 7 is free, with its memory, for what the lies say */
+		assert_int_equal(crpc_bulk_chunks(r.b[1], chunk, 8), 8);
+		assert_int_equal(chunk[7].token & 0xff, 7);
+		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[7].token), 0);
+		while (r.conn[1]->rx_slot[7].untold)
+			rig_turn(&r, 1);
+		lies_make(TAILQ_FIRST(&r.conn[0]->sends)->id);
+		n = nlies;
+		crpc_log_clear();
+		assert_int_equal(crpc_copyrpc_send(r.conn[0]->rail[0].ep, r.w.now_ns, &lies[i].msg,
+						 lies[i].len), 0);
+		crpc_copyrpc_flush(r.ctx[0][0], r.w.now_ns);
+		fake_run(&r.w);
+		crpc_bulk_progress(r.b[1], r.w.now_ns);
+		if (crpc_bulk_conn_status(r.conn[1]) != -EPROTO || crpc_log_last()[0] == 0)
+			fail_msg("%s: status %d, \"%s\"", lies[i].what,
+					crpc_bulk_conn_status(r.conn[1]), crpc_log_last());
+		job_end(&r, &j);
+		assert_int_equal(j.result[1].status, -EPROTO);
+		back_to_work(&r);
+		job_quiet(&j);
+		rig_fini(&r);
+	}
+}
+
+/* Addresses that are none, or of another kind, are refused. */
+static void
+addresses_are_checked(void **state)
+{
+	struct bulk_wire_addr *a;
+	uint8_t addr[CRPC_BULK_ADDR_LEN] __attribute__((aligned(8)));
+	struct crpc_bulk_conn *conn;
+	struct rig r;
+	uint32_t i;
+
+	rig_init(&r, &quick, &quick, 1, 1, 70);
+	for (i = 0; i < 8; i++) {
+		conn = crpc_bulk_conn_create(r.b[0], 1, 9);
+		assert_non_null(conn);
+		crpc_bulk_conn_addr(r.conn[1], addr);
+		a = (struct bulk_wire_addr *)addr;
+		a->magic += i == 0;
+		a->version = (uint16_t)(a->version + (i == 1));
+		a->rails = (uint8_t)(a->rails + (i == 2));
+		a->nports = i == 3 ? 200 : a->nports;
+		a->requests = i == 4 ? 100000 : a->requests;
+		a->chunk = i == 5 ? 5000 : a->chunk;
+		a->slots = i == 6 ? 257 : a->slots;
+		a->slots = i == 7 ? 0 : a->slots;
+		assert_int_equal(crpc_bulk_conn_connect(conn, addr), -EPROTO);
+		crpc_bulk_conn_free(conn);
+	}
+	assert_int_equal(crpc_bulk_conn_connect(r.conn[0], addr), -EISCONN);
+	rig_fini(&r);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(receiver_stops_consuming),
+			cmocka_unit_test(nobody_is_there),
+			cmocka_unit_test(sender_dies),
+			cmocka_unit_test(queue_pair_breaks),
+			cmocka_unit_test(shutdown_ends_all),
+			cmocka_unit_test(engine_goes_wrong),
+			cmocka_unit_test(engine_hangs_in_a_break),
+			cmocka_unit_test(byte_changes_on_the_way),
+			cmocka_unit_test(cancel_at_any_moment),
+			cmocka_unit_test(lies_break_the_connection),
+			cmocka_unit_test(addresses_are_checked),
+	};
+
+	crpc_unpack_register(&tool_ops);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Seeded scenarios: random sizes of everything, random messages in both directions, of every path,
+ * canceled at random, with chunks that the user consumes late and connections that break. At every
+ * step the auditor holds; at the end every request has ended, the pools are full, and what ended
+ * with success has the right content. A failure prints its seed; SEED=n runs that one alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "bulk_rig.h"
+
+#define SEEDS    150
+#define MESSAGES 40
+#define LEN_MAX  200000u
+
+struct msg {
+	uint8_t *buf;
+	uint64_t req;
+	uint32_t len, tag;
+	bool recv, ended, sure; /* sure: its content tells its number */
+	int32_t status;
+};
+
+struct play {
+	struct rig r;
+	uint64_t seed;
+	struct msg msg[2][2 * MESSAGES];
+	uint32_t n[2], ended[2];
+	struct crpc_bulk_chunk late[2][64];
+	uint32_t nlate[2];
+	bool cancels, breaks;
+};
+
+static struct play play;
+
+static uint32_t
+rnd(struct play *p, uint32_t n)
+{
+	return (uint32_t)(fake_rnd(&p->r.w) % n);
+}
+
+static void
+fill(struct msg *m, uint32_t number, uint64_t seed)
+{
+	buf_fill(m->buf, m->len, seed * 1000 + number);
+	if (m->len >= 4)
+		memcpy(m->buf, &number, 4);
+}
+
+/* A send or a receive. The tag says how long it is, but for a few that lie. */
+static void
+start(struct play *p, int side)
+{
+	static const uint32_t sends[] = {0, 0, CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ,
+			CRPC_BULK_READ | CRPC_BULK_EAGER, CRPC_BULK_CRC,
+			CRPC_BULK_WRITE | CRPC_BULK_CRC, CRPC_BULK_READ | CRPC_BULK_CRC};
+	static const uint32_t recvs[] = {0, 0, 0, CRPC_BULK_EAGER, CRPC_BULK_MANUAL};
+	struct msg *m = &p->msg[side][p->n[side]];
+	struct crpc_bulk_conn *conn = p->r.conn[side];
+	int rc;
+
+	if (p->n[side] == 2 * MESSAGES)
+		return;
+	m->recv = p->n[side] % 2;
+	/* the same tags in the same order at both ends */
+	m->tag = p->n[side] / 2 % 5;
+	m->len = (uint32_t)((p->seed * 77773 + (uint64_t)m->tag * 131071) % LEN_MAX);
+	if (m->tag == 4)
+		m->len %= 100;
+	if (p->cancels && rnd(p, 20) == 0)
+		m->len += 1;
+	m->buf = buf_make(m->len);
+	if (!m->recv)
+		fill(m, p->n[side], p->seed);
+	rc = m->recv ? crpc_bulk_irecv(conn, p->r.w.now_ns, m->tag, m->buf, m->len,
+				       recvs[rnd(p, CRPC_DIM(recvs))], p->n[side], &m->req)
+		     : crpc_bulk_isend(conn, p->r.w.now_ns, m->tag, m->buf, m->len,
+				       sends[rnd(p, CRPC_DIM(sends))], p->n[side], &m->req);
+	if (rc == 0) {
+		p->n[side]++;
+		return;
+	}
+	buf_free(m->buf);
+	if (rc != -EAGAIN && !p->breaks)
+		fail_msg("seed %llu: %d", (unsigned long long)p->seed, rc);
+}
+
+/* What a receive with success holds is one of the peer's messages, whole. */
+static void
+content(struct play *p, int side, const struct msg *m)
+{
+	const struct msg *from;
+	uint32_t number;
+
+	if (m->len < 4)
+		return;
+	memcpy(&number, m->buf, 4);
+	if (number >= p->n[!side] || p->msg[!side][number].recv)
+		fail_msg("seed %llu: message %u", (unsigned long long)p->seed, number);
+	from = &p->msg[!side][number];
+	/* the sender's buffer is as it was until its own end, and longer here */
+	if (from->tag != m->tag || from->len != m->len || memcmp(from->buf, m->buf, m->len) != 0)
+		fail_msg("seed %llu: message %u is not itself", (unsigned long long)p->seed, number);
+}
+
+static void
+take(struct play *p, int side)
+{
+	struct crpc_bulk_result result[8];
+	struct msg *m;
+	uint16_t i, n = crpc_bulk_test_burst(p->r.b[side], result, 8);
+
+	for (i = 0; i < n; i++) {
+		m = &p->msg[side][result[i].cookie];
+		assert_false(m->ended);
+		assert_int_equal(m->req, result[i].req);
+		m->ended = true;
+		m->status = result[i].status;
+		p->ended[side]++;
+		if (m->status != 0 && !p->cancels && !p->breaks && m->status != -EOPNOTSUPP)
+			fail_msg("seed %llu: status %d", (unsigned long long)p->seed, m->status);
+		buf_guards(m->buf, m->len);
+		if (m->recv && m->status == 0)
+			content(p, side, m);
+	}
+}
+
+static void
+consume(struct play *p, int side)
+{
+	uint32_t i;
+	int rc;
+
+	p->nlate[side] += crpc_bulk_chunks(p->r.b[side], p->late[side] + p->nlate[side],
+			(uint16_t)(64 - p->nlate[side]));
+	if (p->nlate[side] == 0)
+		return;
+	i = rnd(p, p->nlate[side]);
+	rc = crpc_bulk_consumed(p->r.b[side], p->r.w.now_ns, p->late[side][i].token);
+	if (rc == -EBUSY)
+		return;
+	if (rc != 0 && !p->cancels && !p->breaks)
+		fail_msg("seed %llu: consumed: %d", (unsigned long long)p->seed, rc);
+	p->late[side][i] = p->late[side][--p->nlate[side]];
+}
+
+static void
+cancel(struct play *p, int side)
+{
+	struct msg *m = &p->msg[side][rnd(p, p->n[side] + 1)];
+	int rc;
+
+	if (m->req == 0)
+		return;
+	rc = crpc_bulk_cancel(p->r.b[side], p->r.w.now_ns, m->req);
+	if (rc != 0 && rc != -EALREADY && rc != -ENOENT)
+		fail_msg("seed %llu: cancel: %d", (unsigned long long)p->seed, rc);
+}
+
+static void
+step(struct play *p)
+{
+	int side = (int)rnd(p, 2);
+
+	switch (rnd(p, 8)) {
+	case 0:
+	case 1:
+		start(p, side);
+		break;
+	case 2:
+		if (p->cancels && rnd(p, 8) == 0)
+			cancel(p, side);
+		break;
+	case 3:
+		consume(p, side);
+		break;
+	case 4:
+		take(p, side);
+		break;
+	default:
+		rig_turn(&p->r, side);
+	}
+	if (p->breaks && rnd(p, 3000) == 0)
+		fake_qp_fail(p->r.w.qps[rnd(p, p->r.w.nqps)]);
+	if (rnd(p, 16) == 0)
+		rig_check(&p->r, false);
+}
+
+static void
+conf_random(struct play *p, struct crpc_bulk_conf *conf)
+{
+	*conf = (struct crpc_bulk_conf){.chunk = 4096u << rnd(p, 4),
+			.slots = 1 + rnd(p, 24),
+			.tx_chunks = 1 + rnd(p, 16),
+			.requests = 1 + rnd(p, 16),
+			.rendezvous_min = 1 + rnd(p, 200000),
+			.timeout_ns = 400000000,
+			.confirm_ns = 100000000};
+	conf->tx_bytes = conf->chunk + rnd(p, 200000);
+}
+
+static void
+play_end(struct play *p)
+{
+	uint32_t i, k;
+	int side;
+
+	for (i = 0; i < 3000000 && (p->ended[0] < p->n[0] || p->ended[1] < p->n[1] ||
+				   p->n[0] < 2 * MESSAGES || p->n[1] < 2 * MESSAGES); i++) {
+		step(p);
+		if (crpc_bulk_conn_status(p->r.conn[0]) != 0 && crpc_bulk_conn_status(p->r.conn[1]) != 0 &&
+				p->ended[0] == p->n[0] && p->ended[1] == p->n[1])
+			break;
+		/* when nothing new comes time may pass */
+		if (i > 200000)
+			p->r.w.now_ns += 10000;
+	}
+	if (p->ended[0] != p->n[0] || p->ended[1] != p->n[1]) {
+		crpc_bulk_dump(p->r.b[0], stderr);
+		crpc_bulk_dump(p->r.b[1], stderr);
+		fail_msg("seed %llu: %u of %u, %u of %u ended", (unsigned long long)p->seed,
+				p->ended[0], p->n[0], p->ended[1], p->n[1]);
+	}
+	rig_rest(&p->r);
+	for (side = 0; side < 2; side++) {
+		for (k = 0; k < p->n[side]; k++) {
+			if (!p->cancels && !p->breaks)
+				assert_true(p->msg[side][k].ended);
+			buf_free(p->msg[side][k].buf);
+		}
+	}
+}
+
+static void
+play_seed(uint64_t seed, bool cancels, bool breaks)
+{
+	struct crpc_bulk_conf conf[2];
+	struct play *p = &play;
+
+	memset(p, 0, sizeof(*p));
+	p->seed = seed;
+	p->cancels = cancels;
+	p->breaks = breaks;
+	p->r.w.rng = seed * 7919 + 1;
+	conf_random(p, &conf[0]);
+	conf_random(p, &conf[1]);
+	conf[1].engine = crpc_unpack_create(seed % 2 ? "test" : "cpu", NULL);
+	rig_init(&p->r, &conf[0], &conf[1], 1 + rnd(p, 3), 1 + rnd(p, 2), seed);
+	play_end(p);
+	rig_fini(&p->r);
+	crpc_unpack_free(conf[1].engine);
+}
+
+static void
+play_seeds(bool cancels, bool breaks)
+{
+	const char *one = getenv("SEED");
+	uint64_t seed;
+
+	if (one != NULL) {
+		play_seed(strtoull(one, NULL, 0), cancels, breaks);
+		return;
+	}
+	for (seed = 1; seed <= SEEDS; seed++)
+		play_seed(seed, cancels, breaks);
+}
+
+/* All goes well: every request ends with success, unless no path was allowed by both. */
+static void
+messages_of_every_kind(void **state)
+{
+	play_seeds(false, false);
+}
+
+/* Requests are canceled, lengths differ. */
+static void
+canceled_and_misfit(void **state)
+{
+	play_seeds(true, false);
+}
+
+/* Queue pairs break as well. */
+static void
+connections_break(void **state)
+{
+	play_seeds(true, true);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(messages_of_every_kind),
+			cmocka_unit_test(canceled_and_misfit),
+			cmocka_unit_test(connections_break),
+	};
+
+	crpc_unpack_register(&tool_ops);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
