@@ -172,6 +172,21 @@ __crpc_bulk_offer_take(struct crpc_bulk_conn *conn, const struct bulk_wire_offer
 	}
 }
 
+/* The verdict is told or will be, and nothing touches the buffer any more. */
+static void
+recv_end(struct bulk_req *req, struct bulk_peer *peer)
+{
+	struct crpc_bulk_conn *conn = req->conn;
+
+	__crpc_bulk_slots_drop(req);
+	peer->req = NULL;
+	if (peer->end_got && !peer->end_owed)
+		peer_free(peer, conn);
+	if (req->path == CRPC_BULK_WRITE && req->status == 0)
+		conn->b->stats.bytes_received += req->len;
+	__crpc_bulk_req_done(req, req->status);
+}
+
 void
 __crpc_bulk_s_end_take(struct crpc_bulk_conn *conn, const struct bulk_wire_end *end)
 {
@@ -197,7 +212,12 @@ __crpc_bulk_s_end_take(struct crpc_bulk_conn *conn, const struct bulk_wire_end *
 		if (status != 0)
 			__crpc_bulk_req_stop(peer->req, status);
 	}
-	if (peer->state == PEER_ENDED && !peer->end_owed && peer->req == NULL)
+	if (peer->state != PEER_ENDED || peer->end_owed)
+		return;
+	/* the sender may use its slot again at once */
+	if (peer->req != NULL)
+		recv_end(peer->req, peer);
+	else
 		peer_free(peer, conn);
 }
 
@@ -297,12 +317,7 @@ __crpc_bulk_recvs_turn(struct crpc_bulk_conn *conn)
 		/* a peer that writes into the buffer must have stopped */
 		if (req->path == CRPC_BULK_WRITE && req->offered && !req->end_got)
 			continue;
-		__crpc_bulk_slots_drop(req);
-		peer->req = NULL;
-		if (peer->end_got && !peer->end_owed)
-			peer_free(peer, conn);
-		conn->b->stats.bytes_received += req->path == CRPC_BULK_WRITE ? req->len : 0;
-		__crpc_bulk_req_done(req, req->status);
+		recv_end(req, peer);
 	}
 	if (conn->peers_owed != 0)
 		r_ends_send(conn);

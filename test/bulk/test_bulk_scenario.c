@@ -3,7 +3,7 @@
  * Seeded scenarios: random sizes of everything, random messages in both directions, of every path,
  * canceled at random, with chunks that the user consumes late and connections that break. At every
  * step the auditor holds; at the end every request has ended, the pools are full, and what ended
- * with success has the right content. A failure prints its seed; SEED=n runs that one alone.
+ * with success has the right content. A failure prints its seed; SEED=n runs that one alone, SEEDS=n so many.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 #include "bulk_rig.h"
 
-#define SEEDS    150
+#define SEEDS    40
 #define MESSAGES 40
 #define LEN_MAX  200000u
 
@@ -87,7 +87,7 @@ start(struct play *p, int side)
 	}
 	buf_free(m->buf);
 	if (rc != -EAGAIN && !p->breaks)
-		fail_msg("seed %llu: %d", (unsigned long long)p->seed, rc);
+		fail_msg("seed %llu: %d: %s", (unsigned long long)p->seed, rc, crpc_log_last());
 }
 
 /* What a receive with success holds is one of the peer's messages, whole. */
@@ -226,6 +226,11 @@ play_end(struct play *p)
 		fail_msg("seed %llu: %u of %u, %u of %u ended", (unsigned long long)p->seed,
 				p->ended[0], p->n[0], p->ended[1], p->n[1]);
 	}
+	/* who does not know yet that the other one broke would wait for its messages */
+	if (crpc_bulk_conn_status(p->r.conn[0]) != 0 || crpc_bulk_conn_status(p->r.conn[1]) != 0) {
+		crpc_bulk_conn_shutdown(p->r.conn[0]);
+		crpc_bulk_conn_shutdown(p->r.conn[1]);
+	}
 	rig_rest(&p->r);
 	for (side = 0; side < 2; side++) {
 		for (k = 0; k < p->n[side]; k++) {
@@ -259,14 +264,14 @@ play_seed(uint64_t seed, bool cancels, bool breaks)
 static void
 play_seeds(bool cancels, bool breaks)
 {
-	const char *one = getenv("SEED");
-	uint64_t seed;
+	const char *one = getenv("SEED"), *many = getenv("SEEDS");
+	uint64_t seed, seeds = many != NULL ? strtoull(many, NULL, 0) : SEEDS;
 
 	if (one != NULL) {
 		play_seed(strtoull(one, NULL, 0), cancels, breaks);
 		return;
 	}
-	for (seed = 1; seed <= SEEDS; seed++)
+	for (seed = 1; seed <= seeds; seed++)
 		play_seed(seed, cancels, breaks);
 }
 

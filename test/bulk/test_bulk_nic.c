@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Bulk transfer on a device and its driver: two objects of one process, every path, several rails,
+ * a peer that is killed, a connection that comes back, and how much memory all of it takes. Any RDMA
+ * device will do; the tests start it on the software one. Without a device it is skipped.
+ */
+#include <errno.h>
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "crpc_bulk.h"
+#include "crpc_clock.h"
+#include "crpc_log.h"
+
+#define WAIT_NS UINT64_C(30000000000)
+#define LEN     (9u * 1000 * 1000 + 1)
+
+struct end {
+	struct crpc_rdma *dev;
+	struct crpc_copyrpc *ctx;
+	struct crpc_bulk *b;
+	struct crpc_bulk_conn *conn;
+};
+
+static struct end end[2];
+
+static void
+connect_ends(void)
+{
+	uint8_t addr[2][CRPC_BULK_ADDR_LEN];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		crpc_bulk_conn_addr(end[i].conn, addr[i]);
+	for (i = 0; i < 2; i++) {
+		if (crpc_bulk_conn_connect(end[i].conn, addr[!i]) != 0)
+			fail_msg("%s", crpc_log_last());
+	}
+}
+
+static void
+make_device(struct end *e)
+{
+	struct crpc_rdma_conf rdma = {.gid_index = -1};
+	struct crpc_copyrpc_conf conf = {.ring_size = 16384};
+
+	e->dev = crpc_rdma_open(&rdma);
+	if (e->dev == NULL)
+		fail_msg("%s", crpc_log_last());
+	conf.dev = e->dev;
+	e->ctx = crpc_copyrpc_create(&conf);
+	assert_non_null(e->ctx);
+}
+
+static void
+make_bulk(struct end *e, const struct crpc_bulk_conf *conf, uint32_t rails)
+{
+	struct crpc_bulk_conf full = *conf;
+
+	full.port[0] = (struct crpc_bulk_port){.ctx = e->ctx, .dev = e->dev};
+	e->b = crpc_bulk_create(&full);
+	assert_non_null(e->b);
+	e->conn = crpc_bulk_conn_create(e->b, rails, 1);
+	if (e->conn == NULL)
+		fail_msg("%s", crpc_log_last());
+}
+
+static void
+make(const struct crpc_bulk_conf *conf, uint32_t rails)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		make_device(&end[i]);
+		make_bulk(&end[i], conf, rails);
+	}
+	connect_ends();
+}
+
+static void
+unmake(void)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		crpc_bulk_free(end[i].b);
+		crpc_copyrpc_free(end[i].ctx);
+		crpc_rdma_close(end[i].dev);
+	}
+}
+
+static void
+turn(void)
+{
+	crpc_bulk_progress(end[0].b, crpc_clock_ns());
+	crpc_bulk_progress(end[1].b, crpc_clock_ns());
+}
+
+/* One message from 0 to 1 of this path; both statuses. */
+static void
+transfer(const uint8_t *src, uint8_t *dst, uint64_t len, uint32_t flags, int32_t status[2])
+{
+	uint64_t until = crpc_clock_ns() + WAIT_NS, now = crpc_clock_ns(), req[2];
+	struct crpc_bulk_result result;
+	bool ended[2] = {false, false};
+	int i;
+
+	assert_int_equal(crpc_bulk_isend(end[0].conn, now, 1, src, len, flags, 0, &req[0]), 0);
+	assert_int_equal(crpc_bulk_irecv(end[1].conn, now, 1, dst, len, 0, 0, &req[1]), 0);
+	while (!ended[0] || !ended[1]) {
+		if (crpc_clock_ns() > until) {
+			crpc_bulk_dump(end[0].b, stderr);
+			crpc_bulk_dump(end[1].b, stderr);
+			fail_msg("no end");
+		}
+		turn();
+		for (i = 0; i < 2; i++) {
+			if (ended[i] || crpc_bulk_test(end[i].b, req[i], &result) != 0)
+				continue;
+			ended[i] = true;
+			status[i] = result.status;
+		}
+	}
+}
+
+static void
+at_rest(void)
+{
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+
+	while (crpc_bulk_check(end[0].b, true) != 0 || crpc_bulk_check(end[1].b, true) != 0) {
+		if (crpc_clock_ns() > until)
+			fail_msg("%s", crpc_log_last());
+		turn();
+	}
+}
+
+static uint8_t *src, *dst;
+
+static void
+check_paths(void)
+{
+	static const uint32_t flags[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ,
+			CRPC_BULK_EAGER | CRPC_BULK_CRC, CRPC_BULK_WRITE | CRPC_BULK_CRC,
+			CRPC_BULK_READ | CRPC_BULK_CRC};
+	int32_t status[2];
+	uint32_t i, k;
+
+	for (i = 0; i < CRPC_DIM(flags); i++) {
+		for (k = 0; k < LEN; k++)
+			src[k] = (uint8_t)(k * 31 + (k >> 9) + i);
+		memset(dst, 0xee, LEN);
+		transfer(src, dst, LEN - i, flags[i], status);
+		if (status[0] != 0 || status[1] != 0)
+			fail_msg("flags 0x%x: %d, %d: %s", flags[i], status[0], status[1],
+					crpc_log_last());
+		assert_memory_equal(src, dst, LEN - i);
+	}
+}
+
+static void
+every_path_keeps_the_content(void **state)
+{
+	static const struct crpc_bulk_conf confs[] = {
+			{.slots = 0}, {.chunk = 65536, .slots = 4}};
+	uint32_t i, rails;
+
+	for (i = 0; i < 2; i++) {
+		for (rails = 1; rails <= 3; rails += 2) {
+			make(&confs[i], rails);
+			check_paths();
+			at_rest();
+			unmake();
+		}
+	}
+}
+
+/* One end is freed in the middle, queue pairs and all; the other ends, and a new one connects. */
+static void
+peer_goes_and_comes_back(void **state)
+{
+	struct crpc_bulk_conf conf = {.chunk = 4096, .timeout_ns = 300000000,
+			.confirm_ns = 200000000};
+	uint64_t until, req[2];
+	struct crpc_bulk_result result;
+	uint32_t i, k;
+
+	for (i = 0; i < 3; i++) {
+		make(&conf, 2);
+		crpc_bulk_isend(end[0].conn, crpc_clock_ns(), 1, src, LEN,
+				CRPC_BULK_EAGER << i, 0, &req[0]);
+		crpc_bulk_irecv(end[1].conn, crpc_clock_ns(), 1, dst, LEN, 0, 0, &req[1]);
+		for (k = 0; k < 100; k++)
+			turn();
+		crpc_bulk_free(end[0].b);
+		until = crpc_clock_ns() + WAIT_NS;
+		while (crpc_bulk_test(end[1].b, req[1], &result) != 0) {
+			assert_true(crpc_clock_ns() < until);
+			crpc_bulk_progress(end[1].b, crpc_clock_ns());
+		}
+		assert_true(result.status == -ETIMEDOUT || result.status == -ECONNRESET);
+		memset(dst, 0xee, LEN);
+		make_bulk(&end[0], &conf, 2);
+		crpc_bulk_conn_shutdown(end[1].conn);
+		until = crpc_clock_ns() + WAIT_NS;
+		while (crpc_bulk_conn_reset(end[1].conn) != 0) {
+			assert_true(crpc_clock_ns() < until);
+			turn();
+		}
+		for (k = 0; k < LEN; k++)
+			assert_true(dst[k] == 0xee);
+		connect_ends();
+		check_paths();
+		at_rest();
+		unmake();
+	}
+}
+
+/* Beyond the users' buffers a connection takes slots x chunk and less than 1 MiB, its rails with
+ * their rings included, and a transfer takes nothing more. */
+static void
+memory_is_bounded(void **state)
+{
+	struct crpc_bulk_conf conf = {.slots = 0};
+	uint64_t bounce, other, before, made, after;
+	int32_t status[2];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		make_device(&end[i]);
+	before = mallinfo2().uordblks + mallinfo2().hblkhd;
+	for (i = 0; i < 2; i++)
+		make_bulk(&end[i], &conf, 1);
+	connect_ends();
+	made = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+	crpc_bulk_memory(end[0].b, &bounce, &other);
+	assert_int_equal(bounce, 16u << 19);
+	assert_true(other < 1u << 20);
+	print_message("per end: %llu KiB, of these bounce memory %llu KiB\n",
+			(unsigned long long)made / 2048, (unsigned long long)bounce / 1024);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	assert_true(made >= 2 * bounce);
+	assert_true(made / 2 <= bounce + (1u << 20));
+#endif
+	for (i = 0; i < 3; i++) {
+		transfer(src, dst, LEN, CRPC_BULK_EAGER << i, status);
+		assert_int_equal(status[1], 0);
+	}
+	after = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+	assert_true(after <= made + 65536);
+	unmake();
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(memory_is_bounded),
+			cmocka_unit_test(every_path_keeps_the_content),
+			cmocka_unit_test(peer_goes_and_comes_back),
+	};
+	struct crpc_rdma *dev;
+	int rc;
+
+	crpc_clock_init();
+	dev = crpc_rdma_open(&(struct crpc_rdma_conf){.gid_index = -1});
+	if (dev == NULL) {
+		print_message("skipped: %s\n", crpc_log_last());
+		return 77;
+	}
+	crpc_rdma_close(dev);
+	src = malloc(LEN);
+	dst = malloc(LEN);
+	memset(src, 1, LEN);
+	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	free(src);
+	free(dst);
+	return rc;
+}
