@@ -304,7 +304,8 @@ req_sweep(struct bulk_req *req)
 		return true;
 	}
 	/* an engine that hangs goes first: the peer waits for what it holds up */
-	if (req->stopping && req->jobs != 0 && overdue(b->now, req->stop_ns, b->conf.confirm_ns / 2))
+	if (req->stopping && req->jobs != 0 &&
+		overdue(b->now, req->stop_ns, b->conf.confirm_ns / 2))
 		b->stopping = true;
 	if (!req->stopping || req->jobs != 0 || !overdue(b->now, req->stop_ns, b->conf.confirm_ns))
 		return true;

@@ -6,8 +6,8 @@
  *
  *     usertools/soft-mlx5 --progress inline -- build/test/bulk/bench_bulk [MiB [rounds [one]]]
  *
- * With "one", one thread drives both ends and CPU time is counted: what all the work costs together,
- * also on a machine that has other things to do.
+ * With "one", one thread drives both ends and CPU time is counted: what all the work costs
+ * together, also on a machine that has other things to do.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -178,8 +178,9 @@ one_thread(const struct point *p, uint32_t round)
 	bool ended[2] = {false, false};
 	int i;
 
-	if (crpc_bulk_isend(side[0].conn, crpc_clock_ns(), 1, side[0].buf, len, p->flags, 0, &req[0]) ||
-			crpc_bulk_irecv(side[1].conn, crpc_clock_ns(), 1, side[1].buf, len, 0, 0, &req[1]))
+	if (crpc_bulk_isend(
+		    side[0].conn, crpc_clock_ns(), 1, side[0].buf, len, p->flags, 0, &req[0]) ||
+		crpc_bulk_irecv(side[1].conn, crpc_clock_ns(), 1, side[1].buf, len, 0, 0, &req[1]))
 		die("request");
 	for (i = 0; !ended[0] || !ended[1]; i = !i) {
 		crpc_bulk_progress(side[i].b, crpc_clock_ns());

@@ -238,13 +238,14 @@ equal_tags_match_in_order(void **state)
 		for (i = 0; i < 12; i++) {
 			if (fake_rnd(&r.w) % 2)
 				rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 20));
-			assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i % 4 ? 7 : 8, src[i],
-							 sizeof(src[i]), paths[i % 3], i,
-							 &send[i]), 0);
+			assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i % 4 ? 7 : 8,
+						 src[i], sizeof(src[i]), paths[i % 3], i, &send[i]),
+				0);
 			if (fake_rnd(&r.w) % 2)
 				rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 20));
-			assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, i % 4 ? 7 : 8, dst[i],
-							 sizeof(dst[i]), 0, i, &recv[i]), 0);
+			assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, i % 4 ? 7 : 8,
+						 dst[i], sizeof(dst[i]), 0, i, &recv[i]),
+				0);
 		}
 		for (i = 0; i < 12; i++) {
 			rig_end(&r, send[i], recv[i], result);
@@ -531,7 +532,8 @@ states_follow_each_other(void **state)
 	rig_end(&r, send, recv, result);
 	assert_int_equal(crpc_bulk_state(r.b[0], send), CRPC_BULK_FREE);
 	for (i = 0; i < 2; i++) {
-		assert_true(result[i].posted_ns != 0 && result[i].posted_ns <= result[i].matched_ns);
+		assert_true(
+			result[i].posted_ns != 0 && result[i].posted_ns <= result[i].matched_ns);
 		assert_true(result[i].matched_ns <= result[i].first_ns);
 		assert_true(result[i].first_ns < result[i].done_ns);
 	}

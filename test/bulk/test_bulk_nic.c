@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Bulk transfer on a device and its driver: two objects of one process, every path, several rails,
- * a peer that is killed, a connection that comes back, and how much memory all of it takes. Any RDMA
- * device will do; the tests start it on the software one. Without a device it is skipped.
+ * a peer that is killed, a connection that comes back, and how much memory all of it takes. Any
+ * RDMA device will do; the tests start it on the software one. Without a device it is skipped.
  */
 #include <errno.h>
 #include <malloc.h>

@@ -76,7 +76,9 @@ crc_is_the_same_by_both_codes(void **state)
 
 /* ---- engines ---- */
 
-/* Every code that this CPU has moves every length from and to every alignment, and nothing beside. */
+/*
+ * Every code that this CPU has moves every length from and to every alignment, and nothing beside.
+ */
 static void
 every_copy_copies(void **state)
 {
@@ -97,8 +99,8 @@ every_copy_copies(void **state)
 			memcpy(expected + to, src + from, len);
 			__crpc_unpack_copy[v]->stream(dst + to, src + from, len);
 			if (memcmp(dst, expected, sizeof(dst)) != 0)
-				fail_msg("%s: %u bytes from %u to %u", __crpc_unpack_copy[v]->name, len,
-						from, to);
+				fail_msg("%s: %u bytes from %u to %u", __crpc_unpack_copy[v]->name,
+					len, from, to);
 		}
 	}
 }
@@ -122,7 +124,8 @@ cpu_engine_gathers(void **state)
 		memset(dst, 0, sizeof(dst));
 		memset(expected, 0, sizeof(expected));
 		n = 1 + rnd(CRPC_UNPACK_DESCS_MAX);
-		for (i = 0, at = 0; i < n; i++, at += (uint32_t)crpc_align_up(out, 4) + 4 * rnd(3)) {
+		for (i = 0, at = 0; i < n;
+			i++, at += (uint32_t)crpc_align_up(out, 4) + 4 * rnd(3)) {
 			op = rnd(3) == 0 ? rnd(CRPC_UNPACK_OPS) : CRPC_UNPACK_COPY;
 			desc[i] = (struct crpc_unpack_desc){.src = src + rnd(90000),
 					.dst = dst + at,
@@ -376,8 +379,9 @@ cache_takes_segments(void **state)
 	cache_make(&k, 0, 0);
 	assert_int_equal(crpc_mrcache_add_shm(k.c, seg), 0);
 	for (i = 0; i < 100; i++) {
-		assert_int_equal(crpc_mrcache_get(k.c, crpc_shm_ptr(seg, 4096 + i * 9000, 9000), 9000,
-						 &mr), 0);
+		assert_int_equal(
+			crpc_mrcache_get(k.c, crpc_shm_ptr(seg, 4096 + i * 9000, 9000), 9000, &mr),
+			0);
 		crpc_mrcache_put(k.c, mr);
 	}
 	assert_int_equal(crpc_mrcache_stats(k.c)->misses, 1);

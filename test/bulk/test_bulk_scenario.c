@@ -3,7 +3,8 @@
  * Seeded scenarios: random sizes of everything, random messages in both directions, of every path,
  * canceled at random, with chunks that the user consumes late and connections that break. At every
  * step the auditor holds; at the end every request has ended, the pools are full, and what ended
- * with success has the right content. A failure prints its seed; SEED=n runs that one alone, SEEDS=n so many.
+ * with success has the right content. A failure prints its seed; SEED=n runs that one alone,
+ * SEEDS=n so many.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,7 +106,8 @@ content(struct play *p, int side, const struct msg *m)
 	from = &p->msg[!side][number];
 	/* the sender's buffer is as it was until its own end, and longer here */
 	if (from->tag != m->tag || from->len != m->len || memcmp(from->buf, m->buf, m->len) != 0)
-		fail_msg("seed %llu: message %u is not itself", (unsigned long long)p->seed, number);
+		fail_msg(
+			"seed %llu: message %u is not itself", (unsigned long long)p->seed, number);
 }
 
 static void
@@ -213,8 +215,9 @@ play_end(struct play *p)
 	for (i = 0; i < 3000000 && (p->ended[0] < p->n[0] || p->ended[1] < p->n[1] ||
 				   p->n[0] < 2 * MESSAGES || p->n[1] < 2 * MESSAGES); i++) {
 		step(p);
-		if (crpc_bulk_conn_status(p->r.conn[0]) != 0 && crpc_bulk_conn_status(p->r.conn[1]) != 0 &&
-				p->ended[0] == p->n[0] && p->ended[1] == p->n[1])
+		if (crpc_bulk_conn_status(p->r.conn[0]) != 0 &&
+			crpc_bulk_conn_status(p->r.conn[1]) != 0 && p->ended[0] == p->n[0] &&
+			p->ended[1] == p->n[1])
 			break;
 		/* when nothing new comes time may pass */
 		if (i > 200000)

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The control messages byte by byte against test/golden/bulk_v1.txt (`CRPC_GOLDEN_WRITE=1` writes
+ * it anew, after a change of version). They are taken from the wire: one end is a bulk object, the
+ * other one is this test, by hand. Addresses and keys, which differ from run to run, are zeroed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "bulk_rig.h"
+
+#define CHUNK 4096u
+
+static FILE *out, *in;
+
+/* One line with a name, then the bytes, 16 in a line. */
+static void
+golden(const char *name, const uint8_t *bytes, uint32_t len)
+{
+	char line[128];
+	unsigned int v;
+	uint32_t i;
+
+	if (out != NULL) {
+		fprintf(out, "%s\n", name);
+		for (i = 0; i < len; i++)
+			fprintf(out, "%02x%c", bytes[i], i % 16 == 15 || i == len - 1 ? '\n' : ' ');
+		return;
+	}
+	do {
+		if (fgets(line, sizeof(line), in) == NULL)
+			fail_msg("%s: the file ends before it", name);
+	} while (line[0] == '\n');
+	line[strcspn(line, "\n")] = 0;
+	assert_string_equal(line, name);
+	for (i = 0; i < len; i++) {
+		if (fscanf(in, "%2x", &v) != 1 || v != bytes[i])
+			fail_msg("%s: byte %u is %02x, expected %02x", name, i, bytes[i], v);
+	}
+}
+
+/* The next message that `side` has sent arrives at the other one, which is this test. */
+static union bulk_wire
+next(struct rig *r, int side, const char *name)
+{
+	struct crpc_copyrpc *ctx = r->ctx[!side][0];
+	struct crpc_done done[4];
+	union bulk_wire msg = {0};
+	struct crpc_req req;
+	uint32_t i, len;
+
+	for (i = 0; i < 100; i++) {
+		r->w.now_ns += 1000;
+		crpc_bulk_progress(r->b[side], r->w.now_ns);
+		fake_run(&r->w);
+		crpc_copyrpc_poll(ctx, r->w.now_ns, done, 4);
+		if (crpc_copyrpc_recv(ctx, &req, 1) == 0)
+			continue;
+		len = req.len;
+		memcpy(&msg, req.data, len);
+		crpc_copyrpc_release(ctx, r->w.now_ns, req.token);
+		if (msg.head.type == BULK_OFFER) {
+			assert_int_not_equal(msg.offer.raddr, 0);
+			msg.offer.raddr = 0;
+			memset(msg.offer.rkey, 0, sizeof(msg.offer.rkey));
+		} else if (msg.head.type == BULK_ACCEPT) {
+			assert_int_not_equal(msg.accept.raddr, 0);
+			msg.accept.raddr = 0;
+			memset(msg.accept.rkey, 0, sizeof(msg.accept.rkey));
+		}
+		golden(name, (const uint8_t *)&msg, len);
+		return msg;
+	}
+	fail_msg("%s did not come", name);
+	return msg;
+}
+
+static void
+say(struct rig *r, int side, const void *msg, uint32_t len)
+{
+	assert_int_equal(crpc_copyrpc_send(r->conn[side]->rail[0].ep, r->w.now_ns, msg, len), 0);
+	crpc_copyrpc_flush(r->ctx[side][0], r->w.now_ns);
+	fake_run(&r->w);
+}
+
+static void
+sender_says(struct rig *r)
+{
+	static uint8_t buf[5000];
+	struct bulk_wire_accept accept;
+	struct bulk_wire_end end;
+	union bulk_wire msg;
+	uint64_t req;
+
+	buf_fill(buf, sizeof(buf), 1);
+	assert_int_equal(crpc_bulk_isend(r->conn[0], r->w.now_ns, 0x1122334455667788, buf,
+					 sizeof(buf), CRPC_BULK_EAGER | CRPC_BULK_READ |
+					 CRPC_BULK_CRC, 0, &req), 0);
+	msg = next(r, 0, "offer of 5,000 bytes, eager or read, with checksum");
+	memset(&accept, 0, sizeof(accept));
+	accept.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), msg.head.id);
+	accept.path = CRPC_BULK_EAGER;
+	say(r, 1, &accept, sizeof(accept));
+	next(r, 0, "chunk 0 of 2, in one piece");
+	next(r, 0, "chunk 1 of 2");
+	next(r, 0, "end of the sender, success");
+	memset(&end, 0, sizeof(end));
+	end.head = bulk_wire_head(BULK_R_END, sizeof(end), msg.head.id);
+	say(r, 1, &end, sizeof(end));
+	crpc_bulk_progress(r->b[0], r->w.now_ns);
+	assert_int_equal(crpc_bulk_state(r->b[0], req), CRPC_BULK_DONE);
+}
+
+static void
+receiver_says(struct rig *r)
+{
+	static uint8_t buf[5000];
+	struct bulk_wire_offer offer;
+	struct bulk_wire_data data;
+	struct bulk_wire_end end;
+	uint64_t req[2], id = 7 << 16 | 3;
+	uint32_t i;
+
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(crpc_bulk_irecv(r->conn[1], r->w.now_ns, i, buf, 100,
+						 i ? 0 : CRPC_BULK_MANUAL, 0, &req[i]), 0);
+		memset(&offer, 0, sizeof(offer));
+		offer.head = bulk_wire_head(BULK_OFFER, sizeof(offer), id + i);
+		offer.tag = i;
+		offer.len = 100;
+		offer.flags = i ? CRPC_BULK_WRITE : CRPC_BULK_EAGER;
+		say(r, 0, &offer, sizeof(offer));
+	}
+	crpc_bulk_progress(r->b[1], r->w.now_ns);
+	/* the first one's accept has no address; next() wants one */
+	r->w.now_ns += 1000;
+	fake_run(&r->w);
+	{
+		struct crpc_done done[4];
+		struct crpc_req got;
+
+		crpc_copyrpc_poll(r->ctx[0][0], r->w.now_ns, done, 4);
+		assert_int_equal(crpc_copyrpc_recv(r->ctx[0][0], &got, 1), 1);
+		golden("accept, eager", got.data, got.len);
+		crpc_copyrpc_release(r->ctx[0][0], r->w.now_ns, got.token);
+	}
+	next(r, 1, "accept, written");
+	memset(&data, 0, sizeof(data));
+	data.head = bulk_wire_head(BULK_DATA, 48, id);
+	data.len = 100;
+	data.slot = 0x123402;
+	data.npieces = 1;
+	data.piece[0] = (struct bulk_wire_piece){.line = 64, .len = 100};
+	say(r, 0, &data, 48);
+	for (i = 0; i < 4; i++)
+		crpc_bulk_progress(r->b[1], r->w.now_ns);
+	{
+		struct crpc_bulk_chunk chunk;
+
+		assert_int_equal(crpc_bulk_chunks(r->b[1], &chunk, 1), 1);
+		assert_int_equal(crpc_bulk_consumed(r->b[1], r->w.now_ns, chunk.token), 0);
+	}
+	next(r, 1, "one slot consumed");
+	memset(&end, 0, sizeof(end));
+	end.head = bulk_wire_head(BULK_S_END, sizeof(end), id);
+	end.status = -ECANCELED;
+	say(r, 0, &end, sizeof(end));
+	next(r, 1, "verdict of the receiver: canceled");
+}
+
+static void
+messages_are_as_written_down(void **state)
+{
+	const struct crpc_bulk_conf conf = {.chunk = CHUNK, .slots = 8, .tx_chunks = 6};
+	uint8_t addr[CRPC_BULK_ADDR_LEN] __attribute__((aligned(8)));
+	struct bulk_wire_addr *head = (void *)addr;
+	const char *path = CRPC_GOLDEN_DIR "/bulk_v1.txt";
+	struct rig r;
+
+	if (getenv("CRPC_GOLDEN_WRITE") != NULL)
+		out = fopen(path, "w");
+	else
+		in = fopen(path, "r");
+	if (out == NULL && in == NULL)
+		fail_msg("%s can not be opened", path);
+	rig_init(&r, &conf, &conf, 1, 1, 1);
+	crpc_bulk_conn_addr(r.conn[0], addr);
+	assert_int_equal(head->bounce, (uintptr_t)r.conn[0]->bounce);
+	head->bounce = 0;
+	memset(head->rkey, 0, sizeof(head->rkey));
+	golden("address, without that of its rail", addr, sizeof(*head));
+	sender_says(&r);
+	receiver_says(&r);
+	rig_fini(&r);
+	fclose(out != NULL ? out : in);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(messages_are_as_written_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
