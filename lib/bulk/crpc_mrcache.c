@@ -13,7 +13,8 @@
 
 #include "crpc_log.h"
 
-#define PAGE UINT64_C(4096)
+#define PAGE      UINT64_C(4096)
+#define HUGE_PAGE (UINT64_C(2) << 20)
 
 struct region {
 	struct crpc_rdma_mr mr;
@@ -146,44 +147,45 @@ evict(struct crpc_mrcache *c)
 }
 
 /*
- * The mapping that an address lies in, and the size of its pages, as /proc/self/smaps tells. False:
- * it could not be found out.
+ * The bounds of the mapping that an address lies in, if it may be of huge pages: one of a file or
+ * of the kernel's anonymous huge pages, that begins and ends at multiples of them. Others may have
+ * grown together from several, whose owners unmap them one by one. /proc/self/smaps would tell the
+ * size of the pages, but walks through all of them.
  */
 static bool
-mapping_of(uint64_t addr, uint64_t *lo, uint64_t *hi, uint64_t *page)
+huge_mapping_of(uint64_t addr, uint64_t *lo, uint64_t *hi)
 {
-	unsigned long long a, b, kb;
-	bool inside = false, found = false;
+	unsigned long long a, b;
+	bool found = false;
 	char line[512];
-	FILE *f = fopen("/proc/self/smaps", "r");
+	FILE *f = fopen("/proc/self/maps", "r");
 
 	if (f == NULL)
 		return false;
 	while (!found && fgets(line, sizeof(line), f) != NULL) {
-		if (sscanf(line, "%llx-%llx ", &a, &b) == 2) {
-			inside = addr >= a && addr < b;
-			*lo = a;
-			*hi = b;
-		} else if (inside && sscanf(line, "KernelPageSize: %llu kB", &kb) == 1) {
-			*page = kb * 1024;
-			found = crpc_is_pow2(*page);
-		}
+		if (sscanf(line, "%llx-%llx ", &a, &b) != 2 || addr >= b)
+			continue;
+		if (addr < a || (a | b) % HUGE_PAGE != 0 || strchr(line, '/') == NULL)
+			break;
+		*lo = a;
+		*hi = b;
+		found = true;
 	}
 	fclose(f);
 	return found;
 }
 
-/* Widen a range to whole pages, within its mapping. */
+/* Widen a range to whole pages, to huge ones within their mapping. */
 static void
 widen(uint64_t *start, uint64_t *end)
 {
-	uint64_t lo, hi, page = PAGE;
-	bool known = mapping_of(*start, &lo, &hi, &page);
+	uint64_t lo, hi;
 
-	*start &= ~(page - 1);
-	*end = crpc_align_up(*end, page);
-	if (known && *end > hi && hi > *start)
-		*end = crpc_max(hi, *end - page + 1); /* it goes on in the next mapping */
+	if (huge_mapping_of(*start, &lo, &hi) && *end <= hi) {
+		*start &= ~(HUGE_PAGE - 1);
+		*end = crpc_align_up(*end, HUGE_PAGE);
+	}
+	*start &= ~(PAGE - 1);
 	*end = crpc_align_up(*end, PAGE);
 }
 

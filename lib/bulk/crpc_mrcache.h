@@ -17,9 +17,10 @@
  * Bounds: at most max_regions regions and max_bytes bytes; when one more would not fit, the least
  * recently used region without users goes. If all are in use, get() is refused.
  *
- * Alignment: a range is widened to the pages that it lies in, of the size that the kernel backs it
- * with (4 KiB, or the huge pages of hugetlbfs, as /proc/self/smaps tells), never beyond its
- * mapping. So two buffers in one huge page are one region.
+ * Alignment: a range is widened to the pages that it lies in: 4 KiB, or 2 MiB where the mapping is
+ * of a file or of anonymous huge pages and begins and ends at multiples of that, as those of huge
+ * pages do (/proc/self/maps tells). It never goes beyond its mapping. So buffers in one huge page
+ * are one region, and a device may use one entry for it.
  *
  * Unmapping. The cache does not watch the address space: it hooks no function and needs no
  * privilege. Who unmaps memory that has been transferred calls crpc_mrcache_invalidate() before. If

@@ -358,6 +358,36 @@ cache_forgets_what_is_unmapped(void **state)
 	cache_free(&k);
 }
 
+/* In a mapping that may be of huge pages all of a huge page is one region; in others it is not. */
+static void
+cache_widens_to_huge_pages(void **state)
+{
+	const uint64_t huge = 2u << 20;
+	const struct crpc_rdma_mr *mr;
+	uint8_t *place, *at;
+	struct cache k;
+	int fd, i;
+
+	fd = memfd_create("bulk_huge", 0);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)(2 * huge)), 0);
+	for (i = 0; i < 2; i++) {
+		cache_make(&k, 0, 0);
+		place = mmap(NULL, 4 * huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		assert_ptr_not_equal(place, MAP_FAILED);
+		at = (uint8_t *)(uintptr_t)crpc_align_up((uintptr_t)place, huge);
+		at = mmap(at, 2 * huge - (i ? 4096 : 0), PROT_READ | PROT_WRITE,
+				MAP_SHARED | MAP_FIXED, fd, 0);
+		assert_ptr_not_equal(at, MAP_FAILED);
+		assert_int_equal(crpc_mrcache_get(k.c, at + huge + 5000, 10, &mr), 0);
+		assert_ptr_equal(mr->addr, at + huge + (i ? 4096 : 0));
+		assert_int_equal(mr->len, i ? 4096 : huge);
+		cache_free(&k);
+		munmap(place, 4 * huge);
+	}
+	close(fd);
+}
+
 /* A segment is one region, and every buffer in it a hit. */
 static void
 cache_takes_segments(void **state)
@@ -437,6 +467,7 @@ main(void)
 			cmocka_unit_test(cache_finds_what_it_has),
 			cmocka_unit_test(cache_is_bounded),
 			cmocka_unit_test(cache_forgets_what_is_unmapped),
+			cmocka_unit_test(cache_widens_to_huge_pages),
 			cmocka_unit_test(cache_takes_segments),
 			cmocka_unit_test(cache_survives_random_use),
 	};
