@@ -194,7 +194,7 @@ struct crpc_bulk_conn {
 	struct tx_slot *tx_slot;
 	uint16_t *slot_free;
 	uint32_t nslot_free;
-	uint32_t nunits, nunits_free, unit_at;
+	uint32_t nunits, nunits_free;
 	uint64_t unit_free[UNITS_MAX / 64];
 	/* chunks that arrive */
 	uint8_t *bounce;

@@ -30,7 +30,6 @@ __crpc_bulk_tx_init(struct crpc_bulk_conn *conn)
 	conn->nslot_free = conn->peer_slots;
 	conn->nunits = conn->peer_slots * CRPC_BULK_PIECES_MAX;
 	conn->nunits_free = conn->nunits;
-	conn->unit_at = 0;
 	memset(conn->unit_free, 0, sizeof(conn->unit_free));
 	for (i = 0; i < conn->nunits; i++)
 		conn->unit_free[i / 64] |= UINT64_C(1) << i % 64;
@@ -55,36 +54,33 @@ units_give(struct crpc_bulk_conn *conn, struct tx_slot *slot)
 	slot->npieces = 0;
 }
 
-/* Take units for len bytes, which are free; neighbours are one piece. */
+/*
+ * Take units for len bytes, which are free; neighbours are one piece. The lowest ones first: they
+ * were used lately, and the caches of the receiver may still have them.
+ */
 static void
 units_take(struct crpc_bulk_conn *conn, struct tx_slot *slot, uint32_t len)
 {
 	struct bulk_wire_piece *piece = NULL;
-	uint32_t u = conn->unit_at, last = NONE, part;
+	uint32_t u, word = 0, last = NONE, part;
 
 	slot->npieces = 0;
 	while (len != 0) {
-		if (u == conn->nunits) {
-			u = 0;
-			last = NONE; /* the end and the beginning are no neighbours */
-		}
-		if ((conn->unit_free[u / 64] >> u % 64 & 1) == 0) {
-			u++;
-			continue;
-		}
+		while (conn->unit_free[word] == 0)
+			word++;
+		u = word * 64 + (uint32_t)__builtin_ctzll(conn->unit_free[word]);
 		part = (uint32_t)crpc_min(len, conn->peer_unit);
-		if (piece == NULL || u != last + 1 || last == NONE) {
+		if (piece == NULL || u != last + 1) {
 			piece = &slot->piece[slot->npieces++];
 			piece->line = (uint32_t)((uint64_t)u * conn->peer_unit / 64);
 			piece->len = 0;
 		}
 		piece->len += part;
 		len -= part;
-		conn->unit_free[u / 64] &= ~(UINT64_C(1) << u % 64);
+		conn->unit_free[word] &= conn->unit_free[word] - 1;
 		conn->nunits_free--;
-		last = u++;
+		last = u;
 	}
-	conn->unit_at = u;
 }
 
 void

@@ -521,6 +521,49 @@ lies_break_the_connection(void **state)
 	}
 }
 
+/* A random byte of a DATA, CONSUMED, S_END or R_END that passes by changes now and then. */
+static void
+garble(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
+{
+	struct bulk_wire_head head;
+	uint32_t i;
+
+	for (i = 0; len < CHUNK && i + sizeof(head) <= len; i += 16) {
+		memcpy(&head, dst + i, sizeof(head));
+		if (head.magic != BULK_WIRE_MAGIC || head.version != 1 || head.type < BULK_DATA ||
+				head.type > BULK_R_END || head.len > len - i ||
+				fake_rnd(w) % 40 != 0)
+			continue;
+		dst[i + fake_rnd(w) % head.len] ^= (uint8_t)(1u << fake_rnd(w) % 8);
+		++*(uint32_t *)w->mutate_arg;
+	}
+}
+
+/* Whatever such a message says then, every request ends and nothing is lost. */
+static void
+garbled_messages_do_no_harm(void **state)
+{
+	uint32_t seed, changes = 0, broken = 0;
+	struct job j;
+	struct rig r;
+
+	for (seed = 0; seed < 150; seed++) {
+		rig_init(&r, &quick, &quick, 1 + seed % 3, 1, 1000 + seed);
+		r.w.mutate = garble;
+		r.w.mutate_arg = &changes;
+		job_start(&r, &j, paths[seed % 3] | CRPC_BULK_CRC, 0);
+		job_end(&r, &j);
+		rig_check(&r, false);
+		broken += crpc_bulk_conn_status(r.conn[0]) != 0 ||
+			  crpc_bulk_conn_status(r.conn[1]) != 0;
+		r.w.mutate = NULL;
+		back_to_work(&r);
+		job_quiet(&j);
+		rig_fini(&r);
+	}
+	assert_true(changes > 50 && broken > 10);
+}
+
 /* Addresses that are none, or of another kind, are refused. */
 static void
 addresses_are_checked(void **state)
@@ -566,6 +609,7 @@ main(void)
 			cmocka_unit_test(byte_changes_on_the_way),
 			cmocka_unit_test(cancel_at_any_moment),
 			cmocka_unit_test(lies_break_the_connection),
+			cmocka_unit_test(garbled_messages_do_no_harm),
 			cmocka_unit_test(addresses_are_checked),
 	};
 
