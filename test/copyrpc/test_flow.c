@@ -117,7 +117,7 @@ static void
 both_ends_must_have_the_same_modes(void **state)
 {
 	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
-	struct crpc_copyrpc_ep_conf mode;
+	struct crpc_copyrpc_ep_conf mode = {0};
 	struct crpc_copyrpc_ep *ep[2];
 	struct pair p;
 	uint32_t i;
