@@ -16,6 +16,7 @@
  * exactly once.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include "crpc_clock.h"
@@ -427,8 +428,9 @@ dci_wait(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crpc
 	while (!crpc_mlx5_cq_has(&dev->cq, &dci->qp.dp, dci->newest)) {
 		if (crpc_clock_ns() > end)
 			return false;
-		if (dev->progress != NULL)
-			dev->progress(dev->context);
+		/* The other side may need this core to answer. */
+		if (dev->progress == NULL || dev->progress(dev->context) == 0)
+			sched_yield();
 	}
 	return true;
 }

@@ -53,6 +53,36 @@ golden_bytes(void **state)
 	assert_memory_equal(a.gid, sample.gid, 16);
 }
 
+/* The kinds with a key of their own, and no address of one is taken for another's. */
+static void
+kinds_are_told_apart(void **state)
+{
+	struct crpc_mlx5_addr a = sample, back;
+	uint8_t bytes[CRPC_RDMA_ADDR_LEN];
+	uint8_t kind, want;
+
+	for (kind = CRPC_MLX5_RC; kind <= CRPC_MLX5_DC; kind++) {
+		a.kind = kind;
+		a.key = kind == CRPC_MLX5_DC   ? 0xc0decafed00dbeef
+			: kind == CRPC_MLX5_UD ? 0x7fffffff
+					       : 0;
+		crpc_mlx5_addr_encode(&a, bytes);
+		for (want = CRPC_MLX5_RC; want <= CRPC_MLX5_DC; want++) {
+			assert_int_equal(crpc_mlx5_addr_decode(bytes, want, &back),
+				want == kind ? 0 : -EPROTO);
+			if (want == kind)
+				assert_true(back.key == a.key && back.kind == kind);
+		}
+	}
+	assert_int_equal(bytes[40], 0xef);
+	assert_int_equal(bytes[47], 0xc0);
+	/* A Q_Key with the highest bit would be the sender's own. */
+	a.kind = CRPC_MLX5_UD;
+	a.key = 0x80000000;
+	crpc_mlx5_addr_encode(&a, bytes);
+	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_UD, &back), -EPROTO);
+}
+
 static void
 damage_is_refused_and_named(void **state)
 {
@@ -129,6 +159,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden_bytes),
+		cmocka_unit_test(kinds_are_told_apart),
 		cmocka_unit_test(damage_is_refused_and_named),
 		cmocka_unit_test(table_finds_what_was_added_and_nothing_else),
 	};

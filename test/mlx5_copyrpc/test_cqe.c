@@ -542,6 +542,68 @@ odd_sessions(void **state)
 	free(p);
 }
 
+/* Datagrams on plain memory: which buffer is the completion's index, a buffer is the user's until
+ * the next poll, and the record moves once per poll, after the completion queue's. */
+static void
+datagram_buffers_are_lent_until_the_next_poll(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 8, 64);
+	static uint8_t buf[8 * 320] crpc_aligned(64);
+	struct crpc_mlx5_data wqe[8];
+	struct crpc_mlx5_ud ud = {.qp = &p->qp, .buf = buf, .stride = 320, .mask = 7, .mtu = 256};
+	struct crpc_rdma_cqe cqe[8];
+	uint32_t i, round;
+
+	p->qp.rq.ud = &ud;
+	crpc_mlx5_ud_prefill(wqe, sizeof(wqe[0]), &ud, 0x77);
+	assert_int_equal(be32toh(wqe[3].byte_count), 296);
+	assert_int_equal(be32toh(wqe[3].lkey), 0x77);
+	assert_int_equal(be64toh(wqe[3].addr), (uintptr_t)buf + 3 * 320 + 24);
+	p->qp_dbrec[0] = htobe32(8);
+	for (round = 0; round < 10000; round++) {
+		for (i = 0; i < 3; i++) {
+			struct crpc_mlx5_cqe *c =
+				plain_cqe(p, i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_RESP_SEND_IMM,
+					PLAIN_QPN, (uint16_t)(3 * round + i));
+
+			c->byte_cnt = htobe32(40 + i * 128);
+			c->imm = htobe32(round);
+		}
+		assert_int_equal(poll(p, cqe, 8), 3);
+		/* Of this poll's none is back, of the one before all are. */
+		assert_int_equal(posted_receives(p), (8 + 3 * round) & 0xffff);
+		for (i = 0; i < 3; i++) {
+			assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_DGRAM);
+			assert_int_equal(cqe[i].byte_len, i * 128);
+			assert_int_equal(cqe[i].imm, round);
+			assert_ptr_equal(cqe[i].data, buf + (3 * round + i) % 8 * 320 + 64);
+		}
+	}
+	assert_int_equal(poll(p, cqe, 8), 0);
+	assert_int_equal(posted_receives(p), (8 + 30000) & 0xffff);
+	/* Longer than a buffer, or shorter than its GRH: a device that lies is not read. */
+	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->byte_cnt = htobe32(297);
+	assert_int_equal(poll(p, cqe, 8), 0);
+	assert_int_equal(poll(p, cqe, 8), 1);
+	assert_int_equal(cqe[0].status, -EIO);
+	free(p);
+}
+
+/* A peer of a reliable connection that SENDs, which this driver never does, closes it. */
+static void
+send_to_a_connection_closes_it(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 8, 64);
+	struct crpc_rdma_cqe cqe[8];
+
+	plain_cqe(p, MLX5_CQE_RESP_SEND, PLAIN_QPN, 0)->byte_cnt = htobe32(50);
+	assert_int_equal(poll(p, cqe, 8), 0);
+	assert_int_equal(poll(p, cqe, 8), 1);
+	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
+	assert_int_equal(cqe[0].status, -EIO);
+	free(p);
+}
+
 static uint32_t progress_result;
 static unsigned int progress_calls;
 static struct plain *progress_plain;
@@ -599,6 +661,8 @@ main(void)
 		cmocka_unit_test(work_request_that_cannot_be_built_breaks_the_qp),
 		cmocka_unit_test(completion_that_makes_no_sense_breaks_the_qp),
 		cmocka_unit_test(completions_of_a_freed_qp_are_forgotten),
+		cmocka_unit_test(datagram_buffers_are_lent_until_the_next_poll),
+		cmocka_unit_test(send_to_a_connection_closes_it),
 		cmocka_unit_test(compressed_receives),
 		cmocka_unit_test(compressed_sends),
 		cmocka_unit_test(sessions_and_single_completions_alternate),

@@ -202,6 +202,100 @@ wqe_spanning_ring_end_equals_one_that_does_not(void **state)
 
 /* Regression: an inline limit that was a constant, and too large for the WQE. Here it follows from
  * the layout: the longest inline payload fills its blocks to the last byte and not one more. */
+/* Of a datagram: the address vector fills the block of the control segment. */
+static void
+golden_datagram(void **state)
+{
+	/* clang-format off */
+	static const uint8_t want[] = {
+		0x00, 0x00, 0x3f, 0x0b, 0x00, 0x12, 0x34, 0x05, 0, 0, 0, 0x08, 0x00, 0x00, 0x00, 0x2a,
+		0x11, 0x22, 0x33, 0x44, 0, 0, 0, 0, 0x80, 0xab, 0xcd, 0xef, 0x00, 0x00, 0x01, 0x02,
+		0, 0, 0, 0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0, 0x40, 0x40, 0, 0, 0,
+		0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x07,
+		0x80, 0x00, 0x00, 0x05, 0x00, 0x01, 0x02, 0x03, 0x04,
+	};
+	/* clang-format on */
+	struct plain *p = plain_new(64, 16, 92, 16, 64);
+	struct crpc_mlx5_ah ah;
+	struct crpc_rdma_dgram d = {.ah = &ah.base,
+		.flags = CRPC_RDMA_WR_INLINE,
+		.num_sge = 2,
+		.imm = 42,
+		.sge = {{.addr = payload, .len = 2}, {.addr = payload + 2, .len = 3}}};
+	char text[256];
+
+	memset(&ah, 0, sizeof(ah));
+	memcpy(&ah.av, want + 16, sizeof(ah.av));
+	/* The last block of the ring: the payload lies at its start. */
+	p->qp.sq.pi = 63;
+	assert_int_equal(crpc_mlx5_ud_wqe_build(&p->qp.sq, &d, 256, true), 5);
+	assert_memory_equal(p->sq + 63 * CRPC_MLX5_BB, want, 64);
+	assert_memory_equal(p->sq, want + 64, sizeof(want) - 64);
+	crpc_mlx5_wqe_text(p->sq, 64, 63, false, text, sizeof(text));
+	assert_string_equal(text,
+		"WQE 63 qp 0x1234 SEND_IMM ds 5 cqe imm 0x2a | to 0xabcdef lid 258 qkey 0x11223344 | "
+		"inline 5: 00010203 04");
+	/* One byte more than the MTU; nobody to send to. */
+	assert_int_equal(crpc_mlx5_ud_wqe_build(&p->qp.sq, &d, 5, true), 5);
+	assert_int_equal(crpc_mlx5_ud_wqe_build(&p->qp.sq, &d, 4, true), 0);
+	d.ah = NULL;
+	assert_int_equal(crpc_mlx5_ud_wqe_build(&p->qp.sq, &d, 256, true), 0);
+	free(p);
+}
+
+/* Of a DC initiator: with the whole address vector, the remote address starts the next block; with
+ * its short form all is in one. */
+static void
+golden_dynamic_connection(void **state)
+{
+	/* clang-format off */
+	static const uint8_t want[] = {
+		0x00, 0x00, 0x3f, 0x09, 0x00, 0x12, 0x34, 0x06, 0, 0, 0, 0, 0x00, 0x00, 0x00, 0x2a,
+		0xc0, 0xde, 0xca, 0xfe, 0xd0, 0x0d, 0xbe, 0xef, 0x80, 0xab, 0xcd, 0xef, 0, 0, 0x01, 0x02,
+		0, 0, 0, 0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0, 0x40, 0x40, 0, 0, 0,
+		0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x07,
+		0, 0, 0, 0, 0, 0, 0x10, 0x00, 0x00, 0x00, 0x00, 0x07, 0, 0, 0, 0,
+		0x00, 0x00, 0x00, 0x20, 0x00, 0x00, 0x01, 0x01, 0, 0, 0, 0, 0xaa, 0xaa, 0, 0x01,
+	};
+	/* clang-format on */
+	const struct crpc_rdma_wr wr = {
+		.op = CRPC_RDMA_WRITE_IMM,
+		.num_sge = 2,
+		.imm = 42,
+		.raddr = 0x1000,
+		.rkey = 7,
+		.sge = {{.addr = at(0x1), .len = 0, .lkey = 0x303},
+			{.addr = at(0xaaaa0001), .len = 32, .lkey = 0x101}},
+	};
+	struct plain *p = plain_new(64, 16, 92, 16, 64);
+	struct crpc_mlx5_dc dc;
+	char text[256];
+
+	memset(&dc, 0, sizeof(dc));
+	memcpy(&dc.av, want + 16, sizeof(dc.av));
+	dc.av_len = sizeof(dc.av);
+	p->qp.sq.pi = 63;
+	assert_int_equal(crpc_mlx5_dc_wqe_build(&p->qp.sq, &dc, &wr, false), 6);
+	assert_memory_equal(p->sq + 63 * CRPC_MLX5_BB, want, 64);
+	assert_memory_equal(p->sq, want + 64, 32);
+	crpc_mlx5_wqe_text(p->sq, 64, 63, true, text, sizeof(text));
+	assert_string_equal(text,
+		"WQE 63 qp 0x1234 RDMA_WRITE_IMM ds 6 imm 0x2a | to 0xabcdef lid 258 | raddr 0x1000 "
+		"rkey 0x7 | data 0xaaaa0001 len 32 lkey 0x101");
+
+	dc.av.dqp_dct = htobe32(0xabcdef);
+	dc.av_len = 16;
+	assert_int_equal(crpc_mlx5_dc_wqe_build(&p->qp.sq, &dc, &wr, true), 4);
+	assert_int_equal(p->sq[63 * CRPC_MLX5_BB + 7], 4);
+	assert_memory_equal(p->sq + 63 * CRPC_MLX5_BB + 16, want + 16, 8);
+	assert_memory_equal(p->sq + 63 * CRPC_MLX5_BB + 32, want + 64, 32);
+	crpc_mlx5_wqe_text(p->sq, 64, 63, true, text, sizeof(text));
+	assert_string_equal(text,
+		"WQE 63 qp 0x1234 RDMA_WRITE_IMM ds 4 cqe imm 0x2a | to 0xabcdef lid 258 compact | "
+		"raddr 0x1000 rkey 0x7 | data 0xaaaa0001 len 32 lkey 0x101");
+	free(p);
+}
+
 static void
 inline_limit_is_derived_from_layout(void **state)
 {
@@ -364,6 +458,8 @@ main(void)
 		cmocka_unit_test(golden_write_imm_without_payload),
 		cmocka_unit_test(golden_read),
 		cmocka_unit_test(wqe_spanning_ring_end_equals_one_that_does_not),
+		cmocka_unit_test(golden_datagram),
+		cmocka_unit_test(golden_dynamic_connection),
 		cmocka_unit_test(inline_limit_is_derived_from_layout),
 		cmocka_unit_test(what_cannot_be_built_is_refused),
 		cmocka_unit_test(one_doorbell_per_burst_with_the_newest_wqe),
