@@ -421,6 +421,7 @@ int crpc_mlx5_dci_start(struct crpc_mlx5_dci *dci);
 void crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc);
 
 /* mlx5_dci.c: initiators, the datapath. */
+/** Posts what is not a ready RC queue pair's: those of a ready DC one, or nothing. */
 uint16_t crpc_mlx5_dc_post(struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
 /** A good completion of an initiator; 1 if out was written. */
 uint16_t crpc_mlx5_dci_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint64_t tail,

@@ -80,7 +80,7 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 
 	owner_check(dev);
 	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
-		return qp->state == CRPC_MLX5_QP_DC_READY ? crpc_mlx5_dc_post(qp, wr, n) : 0;
+		return crpc_mlx5_dc_post(qp, wr, n);
 	if (n > room)
 		n = (uint16_t)room;
 	for (i = 0; i < n; i++) {

@@ -102,13 +102,16 @@ crpc_mlx5_dc_post(struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr, uint16
 {
 	struct crpc_mlx5_dc *dc = crpc_container_of(qp, struct crpc_mlx5_dc, qp.dp);
 	struct crpc_mlx5_dev *dev = crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
-	struct crpc_mlx5_dci *dci = dci_choose(dev, dc);
+	struct crpc_mlx5_dci *dci;
 	uint32_t room = qp->sq.depth - (qp->sq.posted - qp->sq.retired);
 	uint32_t start, most, ds, bb = 0;
 	const uint8_t *wqe = NULL;
 	struct crpc_mlx5_sq *sq;
 	uint16_t i;
 
+	if (qp->state != CRPC_MLX5_QP_DC_READY)
+		return 0;
+	dci = dci_choose(dev, dc);
 	if (crpc_unlikely(dci == NULL))
 		return 0;
 	sq = &dci->qp.dp.sq;

@@ -23,8 +23,8 @@ crpc_mlx5_seg_next(const struct crpc_mlx5_sq *sq, uint8_t *seg)
 	return crpc_unlikely(seg == sq->end) ? sq->buf : seg;
 }
 
-/** Copies the payload behind an inline header at @p seg; the number of segments, 0 if too long. */
-static inline uint32_t
+/** Copies the payload behind an inline header at @p seg; the number of segments, -1 if too long. */
+static inline int
 crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_sge *sge,
 	uint32_t num_sge, uint64_t len)
 {
@@ -34,7 +34,7 @@ crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct c
 	uint32_t i, n, room;
 
 	if (crpc_unlikely(len > sq->inline_max))
-		return 0;
+		return -1;
 	head->byte_count = htobe32(MLX5_INLINE_SEG | (uint32_t)len);
 	for (i = 0; i < num_sge; i++) {
 		src = sge[i].addr;
@@ -51,7 +51,7 @@ crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct c
 		memcpy(dst, src, n);
 		dst += n;
 	}
-	return ((uint32_t)(sizeof(*head) + len) + CRPC_MLX5_SEG - 1) / CRPC_MLX5_SEG;
+	return (int)(((uint32_t)(sizeof(*head) + len) + CRPC_MLX5_SEG - 1) / CRPC_MLX5_SEG);
 }
 
 /** Writes a data segment per element that is not empty; their number, or -1 if one is too long. */
@@ -88,16 +88,13 @@ crpc_mlx5_payload_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct 
 	uint32_t num_sge, bool inl)
 {
 	uint64_t len = 0;
-	uint32_t i, n;
+	uint32_t i;
 
 	if (!inl)
 		return crpc_mlx5_gather_put(sq, seg, sge, num_sge);
 	for (i = 0; i < num_sge; i++)
 		len += sge[i].len;
-	if (len == 0)
-		return 0;
-	n = crpc_mlx5_inline_put(sq, seg, sge, num_sge, len);
-	return n != 0 ? (int)n : -1;
+	return len != 0 ? crpc_mlx5_inline_put(sq, seg, sge, num_sge, len) : 0;
 }
 
 /** The opcode of a WR, or 0 (NOP, which no WR asks for) if there is none. */
