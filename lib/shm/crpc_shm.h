@@ -343,12 +343,13 @@ struct crpc_shm_info {
 int crpc_shm_inspect(const char *dir, const char *file, struct crpc_shm_info *info);
 
 /**
- * Remove a segment that nobody owns, and its socket. The leftover's lock is held meanwhile: a
- * segment that gets an owner at the same time is never the one that is removed.
+ * Remove a segment that nobody owns, and its socket. The leftover is locked meanwhile: a segment
+ * that gets an owner at the same time is never the one that is removed.
  *
  * @return
- *   0 (also if it was gone already), -EADDRINUSE (a living owner), -EEXIST (no segment of ours),
- *   -EACCES, -EINVAL (name), or what the kernel gave.
+ *   0 (also if it was gone already), -EADDRINUSE (a living owner), -EBUSY (another process removes
+ *   it at this moment), -EEXIST (no segment of ours), -EACCES, -EINVAL (name), or what the kernel
+ *   gave.
  */
 int crpc_shm_remove(const char *dir, const char *name);
 

@@ -5,6 +5,7 @@
 #include <mntent.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "crpc_crash.h"
@@ -13,6 +14,8 @@
 
 /* Rounds in which creators of one name may get into each other's way before one gives up. */
 #define CREATE_ROUNDS 16
+/* Between two looks at a leftover that somebody else removes. */
+#define BUSY_NS 1000000
 
 bool
 __crpc_shm_name_ok(const char *name)
@@ -96,7 +99,7 @@ __crpc_shm_is_ours(int fd, const struct stat *st, struct crpc_shm_header *h)
 	return h->magic == CRPC_SHM_MAGIC || h->magic == 0;
 }
 
-/* Remove the file, and before it a door's socket: both are of the dead owner whose lock we hold. */
+/* Remove the file, and before it a door's socket: both are of the dead owner whose byte we bar. */
 static int
 leftover_unlink(const char *path, const struct crpc_shm_header *h)
 {
@@ -119,9 +122,22 @@ say_no_lock(const char *path, int rc)
 }
 
 /*
- * Remove what a dead owner left at path. 0: the path is free, or somebody else was faster.
- * The leftover's own lock is held meanwhile, so two removers cannot remove each other's new file.
+ * Lock a leftover for its removal. Nobody becomes its owner meanwhile, and nobody who asks takes us
+ * for one: who attaches would find a living owner and a ready header. And there is one remover, so
+ * that a second cannot remove what comes to stand in its place. 0 or -errno, not said.
  */
+static int
+lock_leftover(int fd)
+{
+	int rc = __crpc_shm_fd_lock(fd, SHM_REMOVE_BYTE);
+
+	if (rc != 0)
+		return rc == -EAGAIN ? -EBUSY : rc;
+	rc = __crpc_shm_fd_bar(fd);
+	return rc == -EAGAIN ? -EADDRINUSE : rc;
+}
+
+/* Remove what a dead owner left at path. 0: the path is free, or somebody else was faster. */
 int
 __crpc_shm_leftover_remove(const char *path)
 {
@@ -143,13 +159,12 @@ __crpc_shm_leftover_remove(const char *path)
 		close(fd);
 		return -EEXIST;
 	}
-	rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE);
-	if (rc == -EAGAIN) {
-		rc = -EADDRINUSE;
+	rc = lock_leftover(fd);
+	if (rc == -EADDRINUSE) {
 		crpc_err("%s: belongs to a living process; stop it or use another name", path);
-	} else if (rc != 0) {
+	} else if (rc != 0 && rc != -EBUSY) {
 		say_no_lock(path, rc);
-	} else if (__crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
+	} else if (rc == 0 && __crpc_shm_same_file(path, st.st_dev, st.st_ino)) {
 		CRPC_CRASH_POINT("shm.remove.1");
 		rc = leftover_unlink(path, &h);
 		CRPC_CRASH_POINT("shm.remove.3");
@@ -164,6 +179,7 @@ __crpc_shm_leftover_remove(const char *path)
 int
 __crpc_shm_file_create(const char *path, mode_t mode)
 {
+	const struct timespec pause = {.tv_nsec = BUSY_NS};
 	struct stat st;
 	int fd, rc, round;
 
@@ -176,7 +192,9 @@ __crpc_shm_file_create(const char *path, mode_t mode)
 		}
 		if (fd < 0) {
 			rc = __crpc_shm_leftover_remove(path);
-			if (rc != 0)
+			if (rc == -EBUSY)
+				nanosleep(&pause, NULL);
+			else if (rc != 0)
 				return rc;
 			continue;
 		}

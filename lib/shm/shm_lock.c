@@ -26,10 +26,10 @@ struct crpc_shm_lock {
 	pid_t pid; /**< Who took it: a forked child has neither the lock nor the page. */
 };
 
-int
-__crpc_shm_fd_lock(int fd, uint32_t byte)
+static int
+lock_byte(int fd, uint32_t byte, short type)
 {
-	struct flock l = {.l_type = F_WRLCK,
+	struct flock l = {.l_type = type,
 			.l_whence = SEEK_SET,
 			.l_start = (off_t)byte,
 			.l_len = 1};
@@ -39,7 +39,22 @@ __crpc_shm_fd_lock(int fd, uint32_t byte)
 	return errno == EACCES ? -EAGAIN : -errno;
 }
 
-/* 1 if somebody else holds any of the bytes, 0 if not, or -errno. */
+int
+__crpc_shm_fd_lock(int fd, uint32_t byte)
+{
+	return lock_byte(fd, byte, F_WRLCK);
+}
+
+int
+__crpc_shm_fd_bar(int fd)
+{
+	return lock_byte(fd, SHM_OWNER_BYTE, F_RDLCK);
+}
+
+/*
+ * 1 if somebody else holds any of the bytes, 0 if not, or -errno. A read lock is no sign of life:
+ * see __crpc_shm_fd_bar().
+ */
 static int
 range_locked(int fd, uint32_t first, uint32_t last)
 {
@@ -50,7 +65,7 @@ range_locked(int fd, uint32_t first, uint32_t last)
 
 	if (fcntl(fd, F_OFD_GETLK, &l) != 0)
 		return -errno;
-	return l.l_type != F_UNLCK;
+	return l.l_type == F_WRLCK;
 }
 
 int

@@ -10,6 +10,8 @@
 
 /** The byte whose lock says that the owner lives. */
 #define SHM_OWNER_BYTE 0
+/** The byte that who removes a leftover locks, so that there is one. */
+#define SHM_REMOVE_BYTE (CRPC_SHM_USERS_LAST + 1)
 /** What a reader could not map anyway; keeps sums from wrapping. */
 #define SHM_SIZE_LIMIT (UINT64_C(1) << 46)
 /** The kind of a door, and the version of struct shm_door. */
@@ -95,7 +97,7 @@ int __crpc_shm_file_create(const char *path, mode_t mode);
 /** Whether the file may be removed: empty, cut off before its magic, or a segment. Fills @p h. */
 bool __crpc_shm_is_ours(int fd, const struct stat *st, struct crpc_shm_header *h);
 
-/** Remove what a dead owner left at @p path: crpc_shm_remove(). */
+/** Remove what a dead owner left at @p path: crpc_shm_remove(). -EBUSY is not said. */
 int __crpc_shm_leftover_remove(const char *path);
 
 /** Say that a field is not what it must be. -EPROTO. */
@@ -104,6 +106,12 @@ int __crpc_shm_wrong(
 
 /** Lock @p byte through @p fd's description. 0 or -errno; -EAGAIN if somebody else holds it. */
 int __crpc_shm_fd_lock(int fd, uint32_t byte);
+
+/**
+ * Lock the owner's byte against owners without being one: attach() and others who ask for the
+ * owner's life see no lock. 0 or -errno; -EAGAIN if the owner lives.
+ */
+int __crpc_shm_fd_bar(int fd);
 
 /** 1 if somebody other than @p fd's description holds @p byte, 0 if not, or -errno. */
 int __crpc_shm_fd_locked(int fd, uint32_t byte);

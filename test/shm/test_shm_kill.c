@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -63,6 +64,21 @@ need(bool ok)
 		_exit(3);
 }
 
+/* As fork(), but the child dies with its parent, and in a bounded time: no test hangs. */
+static pid_t
+fork_mortal(void)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent) /* it died before */
+			_exit(5);
+		alarm(60);
+	}
+	return pid;
+}
+
 /* Be served by the same process: connect, and let the answer lie. */
 static int
 knock(void)
@@ -98,7 +114,7 @@ live(bool memfd, bool end)
 static void
 leave_one(bool memfd)
 {
-	pid_t pid = fork();
+	pid_t pid = fork_mortal();
 	int status;
 
 	if (pid == 0) {
@@ -139,7 +155,7 @@ victim(uint32_t nth)
 static bool
 killed_at(uint32_t nth)
 {
-	pid_t pid = fork();
+	pid_t pid = fork_mortal();
 	int status;
 
 	assert_true(pid >= 0);
@@ -203,6 +219,66 @@ a_tool_removes_what_is_left(void **state)
 	}
 }
 
+/* ---- who comes while a leftover is removed ---- */
+
+static struct crpc_shm *old;
+static uint32_t came;
+
+/* What others do while the remover stands before, or behind, the removal. */
+static void
+nobody_lives_there(void)
+{
+	attach_is_refused(0);
+	assert_false(crpc_shm_owner_alive(old));
+	came++;
+}
+
+static void
+another_removes_too(void)
+{
+	nobody_lives_there();
+	assert_int_equal(crpc_shm_remove(dir, "a"), -EBUSY);
+}
+
+/* Not bytes that stand there tell that an owner lives but its lock: the remover has one, too. */
+static void
+who_comes_while_it_is_removed_finds_no_owner(void **state)
+{
+	const char *const points[] = {"shm.remove.1", "shm.remove.3"};
+	struct crpc_shm *seg;
+	uint32_t i;
+	int ready[2], pid, status;
+
+	for (i = 0; i < 4; i++) {
+		assert_int_equal(pipe(ready), 0);
+		pid = fork_mortal();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			live(false, false);
+			need(write(ready[1], "", 1) == 1);
+			for (;;)
+				pause();
+		}
+		assert_int_equal(read(ready[0], &status, 1), 1);
+		assert_non_null(old = crpc_shm_attach(dir, "a", KIND, 1, 0));
+		assert_true(crpc_shm_owner_alive(old));
+		kill(pid, SIGKILL);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		crpc_crash_call(points[i % 2], i == 0 ? another_removes_too : nobody_lives_there);
+		if (i < 2) {
+			assert_non_null(seg = create(false));
+			crpc_shm_free(seg);
+		} else {
+			assert_int_equal(crpc_shm_remove(dir, "a"), 0);
+		}
+		assert_int_equal(came, i + 1);
+		crpc_shm_detach(old);
+		close(ready[0]);
+		close(ready[1]);
+	}
+	assert_true(nothing_left());
+}
+
 static int
 make_dir(void **state)
 {
@@ -222,6 +298,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(the_name_can_be_taken_again),
 			cmocka_unit_test(a_tool_removes_what_is_left),
+			cmocka_unit_test(who_comes_while_it_is_removed_finds_no_owner),
 	};
 
 	return cmocka_run_group_tests_name("shm_kill", tests, make_dir, remove_dir);

@@ -176,7 +176,7 @@ clean_one(const struct opt *o, const char *dir, const struct crpc_shm_info *info
 	rc = crpc_shm_remove(dir, info->name);
 	if (rc == 0)
 		show(o, info, "removed");
-	if (rc == 0 || rc == -EADDRINUSE || rc == -EEXIST)
+	if (rc == 0 || rc == -EADDRINUSE || rc == -EBUSY || rc == -EEXIST)
 		return 0;
 	fprintf(stderr, "crpc-shm: %s\n", crpc_log_last());
 	return rc != -EACCES; /* another user's affair */
