@@ -8,12 +8,11 @@
  * Input: two bytes of sizes, then steps, each a byte and its arguments.
  */
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "crpc_ipc.h"
 #include "crpc_util.h"
 #include "fuzz.h"
+#include "fuzz_dir.h"
 #include "ipc_client.h"
 #include "ipc_server.h"
 
@@ -31,8 +30,6 @@ struct world {
 	uint32_t n_held;
 };
 
-static char dir[64];
-
 static uint64_t
 take(struct input *in, uint32_t bytes)
 {
@@ -42,20 +39,6 @@ take(struct input *in, uint32_t bytes)
 	memcpy(&v, in->p, crpc_min(bytes, left));
 	in->p += crpc_min(bytes, left);
 	return v;
-}
-
-static void
-clean_up(void)
-{
-	rmdir(dir);
-}
-
-static void
-set_up(void)
-{
-	strcpy(dir, "/dev/shm/fuzz_ipc.XXXXXX");
-	fuzz_check(mkdtemp(dir) != NULL);
-	atexit(clean_up);
 }
 
 /* Any 8 bytes of len bytes at base. */
@@ -219,7 +202,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint32_t i;
 
 	if (dir[0] == '\0')
-		set_up();
+		fuzz_dir_make("fuzz_ipc.");
 	conf.depth = 1 + (uint32_t)take(&in, 1) % 8;
 	conf.req_max = 56 + (uint32_t)take(&in, 1) % 4 * 40;
 	conf.resp_max = conf.req_max;

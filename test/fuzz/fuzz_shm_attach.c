@@ -14,6 +14,7 @@
 
 #include "crpc_shm.h"
 #include "fuzz.h"
+#include "fuzz_dir.h"
 
 #define KIND CRPC_SHM_KIND('F', 'U', 'Z', 'Z')
 
@@ -24,23 +25,13 @@ enum {
 	TAKE_OVER = 8,  /* Then a new owner comes. */
 };
 
-static char dir[64];
 static char path[128];
-
-static void
-clean_up(void)
-{
-	unlink(path);
-	rmdir(dir);
-}
 
 static void
 set_up(void)
 {
-	strcpy(dir, "/dev/shm/fuzz_attach.XXXXXX");
-	fuzz_check(mkdtemp(dir) != NULL);
+	fuzz_dir_make("fuzz_attach.");
 	snprintf(path, sizeof(path), "%s/crpc.f", dir);
-	atexit(clean_up);
 }
 
 /* The file as the input says; its descriptor holds the owner's lock if it is to be locked. */
