@@ -61,6 +61,11 @@ enum ipc_peer_state {
 	IPC_PEER_DROPPED,
 };
 
+/** Reaps after which the arena's dead are looked for, though no client is known to have died. */
+#define IPC_RECLAIM_REAPS 1024
+/** Places and units of the arena that one reap() looks at. */
+#define IPC_RECLAIM_BURST 64
+
 /** One client. The first line is what recv() and reply() touch. */
 struct ipc_peer {
 	struct ipc_slot *head; /**< Where its next request will be. */
@@ -113,6 +118,7 @@ struct crpc_ipc_server {
 	_Atomic uint64_t *beat;
 	uint32_t reap_pos;
 	uint32_t freed;    /**< Places taken back since the last reap(). */
+	uint32_t reclaims; /**< Passes of crpc_arena_reclaim() to be made. */
 	const void *owner; /**< Debug: the thread. */
 	uint64_t *tokens;  /**< All clients' tables. */
 	struct crpc_arena_cache *arena; /**< NULL: no blocks. */

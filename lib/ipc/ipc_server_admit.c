@@ -354,6 +354,14 @@ wipe(struct crpc_ipc_server *s, struct ipc_peer *p)
 	crpc_store_relaxed(&p->ctl->announced, 0);
 }
 
+/* Its blocks are to come back: by a pass of our own, behind the rest of one that began before. */
+static void
+note_death(struct crpc_ipc_server *s)
+{
+	s->stats.deaths++;
+	s->reclaims = 2;
+}
+
 /*
  * Free a place whose lock is free. A client takes the lock before it claims and gives it up after
  * it closed, so a claimed place without a lock is nobody's; and nobody claims it until it is FREE.
@@ -369,7 +377,7 @@ retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 		if ((uint32_t)claim == IPC_CLOSED || (uint32_t)claim == IPC_LEAVING)
 			s->stats.closes++;
 		else
-			s->stats.deaths++;
+			note_death(s);
 		kill_tokens(s, p);
 		free_blocks(s, p);
 		__crpc_ipc_deactivate(s, p);
@@ -384,6 +392,23 @@ retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 	crpc_store_release(&p->ctl->claim, IPC_CLAIM(p->gen, IPC_FREE));
 	CRPC_CRASH_POINT("ipc.retire.3");
 	s->freed++;
+}
+
+/*
+ * Give the blocks of the dead back, some at a time. The clients' locks do not tell all of them: one
+ * may have closed and died later, or its other lock may drop a moment behind; so now and then they
+ * are looked for anyway.
+ */
+static void
+reclaim(struct crpc_ipc_server *s)
+{
+	if (s->arena == NULL)
+		return;
+	if (s->reclaims == 0 && s->stats.reaps % IPC_RECLAIM_REAPS == 0)
+		s->reclaims = 1;
+	if (s->reclaims != 0 &&
+			crpc_arena_reclaim(crpc_arena_of(s->arena), IPC_RECLAIM_BURST, NULL) <= 0)
+		s->reclaims--;
 }
 
 uint32_t
@@ -402,6 +427,7 @@ crpc_ipc_server_reap(struct crpc_ipc_server *s)
 		s->reap_pos = s->reap_pos + 1 == s->lay.max_clients ? 0 : s->reap_pos + 1;
 		look_at(s, p, false);
 	}
+	reclaim(s);
 	freed = s->freed;
 	s->freed = 0;
 	return freed;

@@ -394,6 +394,12 @@ crpc_arena_member(const struct crpc_arena_cache *c)
 	return c->id;
 }
 
+struct crpc_arena *
+crpc_arena_of(const struct crpc_arena_cache *c)
+{
+	return c->a;
+}
+
 void
 crpc_arena_cache_stats(const struct crpc_arena_cache *c, struct crpc_arena_cache_stats *st)
 {

@@ -168,6 +168,9 @@ void crpc_arena_leave(struct crpc_arena_cache *c);
 /** The number under which others give blocks to this member: 1 to max_members. */
 uint32_t crpc_arena_member(const struct crpc_arena_cache *c);
 
+/** The arena that it is a member of. */
+struct crpc_arena *crpc_arena_of(const struct crpc_arena_cache *c);
+
 /**
  * Allocate a block of at least @p size bytes. Its contents are what was there.
  *

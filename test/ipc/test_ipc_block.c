@@ -375,6 +375,91 @@ client_process(void)
 	}
 }
 
+/* Reap until nobody but the server is a member, and nothing is allocated: in a bounded time. */
+static void
+reap_until_all_is_back(struct world *w)
+{
+	struct crpc_arena_report r;
+	uint32_t reaps;
+
+	for (reaps = 0; reaps < 2 * IPC_RECLAIM_REAPS; reaps++) {
+		crpc_ipc_server_reap(w->s);
+		assert_int_equal(crpc_arena_check(w->arena, &r), 0);
+		if (r.members == 1 && r.blocks_allocated + r.blocks_transit == 0)
+			break;
+	}
+	assert_int_equal(r.members, 1);
+	assert_int_equal(r.blocks_allocated + r.blocks_transit, 0);
+}
+
+/* Holds blocks that it never sends, and some that it did; says so, and waits. */
+static void
+hoarder(int ready, bool closes)
+{
+	struct crpc_ipc_client_conf cc = {.name = "t", .dir = test_dir, .timeout_ms = SOON_MS};
+	struct crpc_shm *seg = crpc_shm_attach(test_dir, "a", 0, 0, SOON_MS);
+	struct crpc_ipc_client *c;
+	uint64_t ref;
+	int i;
+
+	cc.arena = crpc_arena_join(crpc_arena_attach(seg, 4096), NULL);
+	c = crpc_ipc_client_connect(&cc);
+	for (i = 0; c != NULL && i < 9; i++)
+		if (crpc_arena_alloc(cc.arena, 64u << i, &ref) == NULL ||
+				(i < 3 && crpc_ipc_client_call_ref(c, ref, &i, 4, 0) != 0))
+			_exit(1);
+	if (closes)
+		crpc_ipc_client_close(c);
+	if (c == NULL || write(ready, "", 1) != 1)
+		_exit(2);
+	for (;;)
+		pause();
+}
+
+/* Who reaps gives a dead client's blocks back, whether it held, cached or sent them. */
+static void
+reap_gives_a_dead_clients_blocks_back(void **state)
+{
+	struct crpc_ipc_server_conf conf = {.name = "t", .dir = test_dir, .depth = DEPTH};
+	struct crpc_ipc_server_stats st;
+	struct crpc_req req[DEPTH];
+	struct world w = {0};
+	int ready[2], status;
+	uint32_t round, i;
+	char byte;
+	pid_t pid;
+
+	open_arena(&w);
+	conf.arena = w.sm;
+	assert_non_null(w.s = crpc_ipc_server_create(&conf));
+	assert_int_equal(pipe(ready), 0);
+	for (round = 0; round < 4; round++) {
+		pid = fork_mortal();
+		if (pid == 0)
+			hoarder(ready[1], round == 3);
+		assert_int_equal(read(ready[0], &byte, 1), 1);
+		/* One is open, one ended, one not yet received. */
+		while (round == 1 && crpc_ipc_server_recv(w.s, req, 2) == 0)
+			;
+		if (round == 1)
+			assert_int_equal(crpc_ipc_server_release(w.s, req[0].token), 0);
+		/* Living, it keeps them. */
+		for (i = 0; i < 20; i++)
+			crpc_ipc_server_reap(w.s);
+		crpc_ipc_server_stats(w.s, &st);
+		assert_int_equal(st.deaths, round);
+		kill(pid, SIGKILL);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		reap_until_all_is_back(&w);
+	}
+	close(ready[0]);
+	close(ready[1]);
+	crpc_ipc_server_free(w.s);
+	crpc_arena_leave(w.sm);
+	crpc_arena_detach(w.arena);
+	crpc_shm_free(w.seg);
+}
+
 /* Killed at any moment, again and again: every block comes back. */
 static void
 blocks_of_killed_clients_come_back(void **state)
@@ -385,7 +470,6 @@ blocks_of_killed_clients_come_back(void **state)
 			.depth = DEPTH,
 			.req_max = 200,
 			.resp_max = 200};
-	struct crpc_arena_report r;
 	struct crpc_req req[8];
 	struct world w;
 	uint64_t end, served = 0;
@@ -397,7 +481,7 @@ blocks_of_killed_clients_come_back(void **state)
 	conf.arena = w.sm;
 	assert_non_null(w.s = crpc_ipc_server_create(&conf));
 	for (round = 0; round < 60; round++) {
-		pid = fork();
+		pid = fork_mortal();
 		if (pid == 0)
 			client_process();
 		end = now_ms() + 4 + rng() % 6;
@@ -422,12 +506,8 @@ blocks_of_killed_clients_come_back(void **state)
 		assert_true(WIFSIGNALED(status));
 		while (crpc_ipc_server_recv(w.s, req, 8) != 0)
 			; /* left open */
-		for (i = 0; i < 3; i++)
-			crpc_ipc_server_reap(w.s);
-		assert_int_equal(crpc_arena_reclaim(w.arena, 0, NULL), 0);
+		reap_until_all_is_back(&w);
 		assert_holds(&w, w.sm, 0);
-		assert_int_equal(crpc_arena_check(w.arena, &r), 0);
-		assert_int_equal(r.blocks_allocated + r.blocks_transit, 0);
 	}
 	assert_true(served > 100);
 	crpc_ipc_server_free(w.s);
@@ -448,9 +528,8 @@ client_as(uid_t uid, gid_t gid)
 	struct crpc_ipc_client_conf conf = {.name = "m", .dir = test_dir, .timeout_ms = SOON_MS};
 	struct crpc_ipc_client *c;
 	char back[8];
-	pid_t pid = fork();
+	pid_t pid = fork_mortal();
 
-	assert_true(pid >= 0);
 	if (pid != 0)
 		return pid;
 	if (setgroups(0, NULL) != 0 || setgid(gid) != 0 || setuid(uid) != 0)
@@ -516,6 +595,7 @@ main(void)
 			cmocka_unit_test(a_taken_block_stays),
 			cmocka_unit_test(wrong_blocks_are_refused_and_stay),
 			cmocka_unit_test(nobodys_answer_leaks_no_block),
+			cmocka_unit_test(reap_gives_a_dead_clients_blocks_back),
 			cmocka_unit_test(blocks_of_killed_clients_come_back),
 			cmocka_unit_test(memory_is_given_to_those_on_the_list),
 	};

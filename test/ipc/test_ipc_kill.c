@@ -11,8 +11,6 @@
 #include "ipc_test.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "crpc_arena.h"
@@ -128,22 +126,6 @@ serve(struct crpc_ipc_server *s)
 	return n;
 }
 
-/* As fork(), but the child dies with its parent: a test that fails leaves nobody behind. */
-static pid_t
-fork_mortal(void)
-{
-	pid_t parent = getpid(), pid = fork();
-
-	assert_true(pid >= 0);
-	if (pid != 0)
-		return pid;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent) /* it died before */
-		_exit(5);
-	in_victim = true;
-	return 0;
-}
-
 /* Whether the child ended; it can still be waited for. */
 static bool
 has_ended(pid_t pid)
@@ -208,6 +190,7 @@ client_victim(const char *point, uint32_t nth)
 
 	if (pid != 0)
 		return pid;
+	in_victim = true;
 	m = crpc_arena_join(arena, NULL);
 	need(m != NULL);
 	if (point != NULL)
@@ -302,6 +285,7 @@ server_victim(const char *point, uint32_t nth)
 
 	if (pid != 0)
 		return pid;
+	in_victim = true;
 	m = crpc_arena_join(arena, NULL);
 	need(m != NULL);
 	if (point != NULL)

@@ -21,9 +21,8 @@
 static pid_t
 child(void (*fn)(void))
 {
-	pid_t pid = fork();
+	pid_t pid = fork_mortal();
 
-	assert_true(pid >= 0);
 	if (pid == 0) {
 		fn();
 		_exit(0);
@@ -435,15 +434,15 @@ static pid_t
 contained(void (*fn)(void))
 {
 	int status;
-	pid_t pid = fork(), inner;
+	pid_t pid = fork_mortal(), inner;
 
-	assert_true(pid >= 0);
 	if (pid != 0)
 		return pid;
 	if (unshare(CLONE_NEWPID) != 0)
 		_exit(77);
 	inner = fork();
 	if (inner == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getpid() != 1) /* it is indeed another namespace */
 			_exit(78);
 		fn();
@@ -531,7 +530,7 @@ another_user_is_denied(void **state)
 		skip();
 	assert_int_equal(chmod(test_dir, 0755), 0);
 	assert_non_null(s = new_server(1, 1, 8, 8));
-	pid = fork();
+	pid = fork_mortal();
 	if (pid == 0) {
 		if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
 			_exit(99);

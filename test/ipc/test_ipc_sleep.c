@@ -366,8 +366,7 @@ no_call_is_lost_between_processes(void **state)
 
 	assert_true(sh != MAP_FAILED);
 	for (int i = 0; i < 2; i++) {
-		pid = fork();
-		assert_true(pid >= 0);
+		pid = fork_mortal();
 		if (pid == 0) {
 			race_client(sh, (uint64_t)getpid() * 2654435761u);
 			_exit(crpc_load_relaxed(&sh->wrong) == 0 ? 0 : 1);
