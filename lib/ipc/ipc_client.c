@@ -61,7 +61,7 @@ put(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie, u
 static inline void
 put_lone(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie, uint64_t state)
 {
-	struct ipc_call *call = &c->calls[c->req_mask + 1];
+	struct ipc_call *call = c->lone_call;
 	struct ipc_slot *s = c->lone;
 
 	ipc_copy_small(s->data, buf, len);
@@ -73,7 +73,7 @@ put_lone(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cook
 	call->state = state;
 	c->lone_seq = (uint32_t)c->req_seq;
 	c->req_seq++;
-	c->lone_open = 1;
+	c->aside |= IPC_ASIDE_LONE;
 	c->open = 1;
 }
 
@@ -118,17 +118,25 @@ call_otherwise(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_
 	return 0;
 }
 
+/* call(), when others are open. */
+static crpc_noinline int
+call_plain(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie)
+{
+	if (crpc_unlikely(c->open >= c->room || len > c->small_max))
+		return call_otherwise(c, buf, len, cookie, IPC_CALL_OPEN, 0);
+	put(c, buf, len, cookie, IPC_CALL_OPEN, 0, true);
+	ring_if_asleep(c);
+	return 0;
+}
+
+/* The ways are functions of their own, so that neither saves registers for the other. */
 int
 crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie)
 {
 	IPC_OWNER_CHECK(c);
-	if (c->open == 0 && len < c->lone_end) {
-		put_lone(c, buf, len, cookie, IPC_CALL_OPEN);
-	} else {
-		if (crpc_unlikely(c->open >= c->room || len > c->small_max))
-			return call_otherwise(c, buf, len, cookie, IPC_CALL_OPEN, 0);
-		put(c, buf, len, cookie, IPC_CALL_OPEN, 0, true);
-	}
+	if (c->open != 0 || len >= c->lone_end)
+		return call_plain(c, buf, len, cookie);
+	put_lone(c, buf, len, cookie, IPC_CALL_OPEN);
 	ring_if_asleep(c);
 	return 0;
 }
@@ -204,16 +212,19 @@ crpc_ipc_client_call_timed(struct crpc_ipc_client *c, const void *buf, uint32_t 
 		uint64_t cookie, uint64_t timeout_us)
 {
 	uint32_t slot = c->next_slot;
+	bool lone = c->open == 0 && len < c->lone_end;
 	int rc;
 
 	IPC_OWNER_CHECK(c);
-	if (c->open == 0 && len < c->lone_end)
+	if (lone)
 		slot = c->req_mask + 1;
 	rc = call_otherwise(c, buf, len, cookie, IPC_CALL_OPEN | IPC_CALL_STAMPED, 0);
 	if (rc != 0)
 		return rc;
 	c->deadline[slot] = timeout_us == 0 ? UINT64_MAX : __crpc_ipc_now_ns() + timeout_us * 1000;
 	c->deadlines = true;
+	if (lone)
+		c->aside |= IPC_ASIDE_ODD;
 	return 0;
 }
 
@@ -299,7 +310,7 @@ take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size, const void 
 	call->state = state & IPC_CALL_OLD;
 	c->open--;
 	if (slot > c->req_mask) {
-		c->lone_open = 0;
+		c->aside &= IPC_ASIDE_HELD;
 		/* Its answer had no room there: the next calls save the detour. */
 		if (data != c->lone_data)
 			c->lone_end = 0;
@@ -377,42 +388,67 @@ lone_other(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
 }
 
 /*
- * The answer to the call that was alone, if it is there: as take_one(). Its bytes are copied, since
- * the next call may go to the same slot before the next poll.
+ * The size in the lone slot's word, or what is above IPC_SIZE_MAX: the word is not yet that of the
+ * answer.
  */
-static inline int
-poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
+static inline uint64_t
+lone_size(const struct crpc_ipc_client *c)
 {
 	/* A2 pairs with R2 in respond_lone(). */
 	uint64_t word = crpc_load_acquire(&c->lone->word);
-	struct ipc_call *call = &c->calls[c->req_mask + 1];
-	uint32_t size = ipc_word_size(word);
 
-	if ((word & ~(UINT64_C(0xffff) << 32)) != ipc_word(c->lone_seq, 0, IPC_SLOT_REPLY))
-		return 0;
-	c->lone_done++;
-	if (crpc_unlikely(size > c->lone_resp_max || call->state != IPC_CALL_OPEN))
-		return lone_other(c, size, done);
+	word ^= ipc_word(c->lone_seq, 0, IPC_SLOT_REPLY);
+	return word << 32 | word >> 32;
+}
+
+/*
+ * Take the answer to the call that was alone, a plain one: as take_one(). Its bytes are copied,
+ * since the next call may go to the same slot before the next poll.
+ */
+static inline void
+take_lone(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
+{
+	struct ipc_call *call = c->lone_call;
+
 	/* By the moves that wrote it: a wider load would wait for stores of our own core. */
 	ipc_copy_small(c->lone_data, c->lone->data, size);
-	call->state = 0;
-	c->lone_open = 0;
-	c->open--;
+	c->lone_done++;
 	done->cookie = call->cookie;
 	done->data = c->lone_data;
 	done->len = size;
 	done->status = 0;
+	call->state = 0;
+	c->aside &= IPC_ASIDE_HELD;
+	c->open--;
+}
+
+/* The answer to the call that was alone, if it is there: as take_one(). */
+static inline int
+poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
+{
+	uint64_t size = lone_size(c);
+
+	if (size > IPC_SIZE_MAX)
+		return 0;
+	if (crpc_unlikely(size > c->lone_resp_max || c->lone_call->state != IPC_CALL_OPEN)) {
+		c->lone_done++;
+		return lone_other(c, (uint32_t)size, done);
+	}
+	take_lone(c, (uint32_t)size, done);
 	return 1;
+}
+
+static inline bool
+ring_has_answer(const struct crpc_ipc_client *c)
+{
+	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq;
 }
 
 bool
 __crpc_ipc_has_answer(const struct crpc_ipc_client *c)
 {
-	uint64_t lone = crpc_load_acquire(&c->lone->word);
-
-	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq ||
-	       (c->lone_open != 0 && ipc_word_seq(lone) == c->lone_seq &&
-			       ipc_word_slot(lone) == IPC_SLOT_REPLY);
+	return ring_has_answer(c) ||
+	       ((c->aside & IPC_ASIDE_LONE) != 0 && lone_size(c) <= IPC_SIZE_MAX);
 }
 
 /* Take answers from the ring, up to n. Returns how many completions. */
@@ -455,7 +491,7 @@ poll_all(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 
 	if (crpc_unlikely(c->n_held != 0))
 		__crpc_ipc_free_held(c);
-	if (c->lone_open != 0 && n != 0) {
+	if ((c->aside & IPC_ASIDE_LONE) != 0 && n != 0) {
 		rc = poll_lone(c, done);
 		if (crpc_unlikely(rc < 0))
 			__crpc_ipc_bad_answer(c);
@@ -466,24 +502,6 @@ poll_all(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 	if (crpc_unlikely(--c->countdown == 0))
 		return __crpc_ipc_look_around(c, done, n, (uint16_t)got);
 	return (uint16_t)got;
-}
-
-/* poll(), when a call is in the lone slot, or blocks are held. It is most often alone. */
-static crpc_noinline uint16_t
-poll_aside(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
-{
-	int rc;
-
-	if (c->open != 1 || c->lone_open == 0 || c->n_held != 0 || n == 0)
-		return poll_all(c, done, n);
-	/* Its answer is in its slot or, too long for that, in the ring: where poll_all() looks. */
-	rc = poll_lone(c, done);
-	if (crpc_unlikely(rc < 0) || (rc == 0 && ipc_word_seq(crpc_load_relaxed(&c->head->word)) ==
-								(uint32_t)c->resp_seq))
-		return poll_all(c, done, n);
-	if (crpc_unlikely(--c->countdown == 0))
-		return __crpc_ipc_look_around(c, done, n, (uint16_t)rc);
-	return (uint16_t)rc;
 }
 
 /* poll(), when no call is in the lone slot. */
@@ -497,14 +515,28 @@ poll_plain(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 	return (uint16_t)got;
 }
 
-/* The ways are functions of their own, so that neither saves registers for the other. */
 uint16_t
 crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 {
+	uint64_t size;
+	uint16_t got = 0;
+
 	IPC_OWNER_CHECK(c);
-	if ((c->lone_open | c->n_held) != 0)
-		return poll_aside(c, done, n);
-	return poll_plain(c, done, n);
+	if (c->aside == 0)
+		return poll_plain(c, done, n);
+	if (c->aside != IPC_ASIDE_LONE || c->open != 1 || n == 0)
+		return poll_all(c, done, n);
+	/* Its answer is in its slot or, too long for that, in the ring. */
+	size = lone_size(c);
+	if (size <= c->lone_resp_max) {
+		take_lone(c, (uint32_t)size, done);
+		got = 1;
+	} else if (size <= IPC_SIZE_MAX || ring_has_answer(c)) {
+		return poll_all(c, done, n);
+	}
+	if (crpc_unlikely(--c->countdown == 0))
+		return __crpc_ipc_look_around(c, done, n, got);
+	return got;
 }
 
 int

@@ -25,6 +25,13 @@ enum ipc_call_state {
 	IPC_CALL_OLD = 16,
 };
 
+/** What a poll has to do beside looking at the ring. */
+enum ipc_aside {
+	IPC_ASIDE_LONE = 1, /**< A call is in the lone slot. */
+	IPC_ASIDE_ODD = 2,  /**< Its state is not just OPEN. */
+	IPC_ASIDE_HELD = 4, /**< There are blocks in `held`. */
+};
+
 /** A block that came with a completion of the last poll. */
 struct ipc_held {
 	const void *data; /**< Of that completion: no other has the same. */
@@ -55,14 +62,14 @@ struct crpc_ipc_client {
 	uint8_t *resp;
 	uint64_t resp_seq;
 	struct ipc_slot *lone;
+	struct ipc_call *lone_call; /**< Its entry in calls. */
 	uint32_t lone_seq;  /**< Of the call in the lone slot. */
-	uint32_t lone_open; /**< 1 while it has one. */
+	uint32_t aside;     /**< enum ipc_aside. */
 	uint32_t lone_end;  /**< Requests below so many bytes may go there; 0: none for now. */
 	uint32_t resp_max;
 	uint32_t lone_resp_max; /**< Bytes of an answer there. */
 	uint32_t resp_mask;
 	uint32_t countdown; /**< Polls until the next that looks around. */
-	uint32_t n_held;    /**< Blocks in `held`. */
 	/* Third line: the answer that came there, until the next poll. */
 	uint8_t lone_data[CRPC_CACHE_LINE] crpc_aligned(CRPC_CACHE_LINE);
 	uint32_t req_slot;  /**< Bytes of a request slot. */
@@ -77,6 +84,7 @@ struct crpc_ipc_client {
 	uint32_t aged;         /**< Low half of req_seq when free slots were last taken for old. */
 	uint32_t oneway;       /**< Places of one-way messages. */
 	uint32_t expired;      /**< Places of calls that timed out. */
+	uint32_t n_held;       /**< Blocks in `held`. */
 	bool deadlines;        /**< Some call has one. */
 	bool colocated;        /**< With its server, in one thread. */
 	struct ipc_header lay; /**< Private copy, checked. */

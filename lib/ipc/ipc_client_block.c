@@ -22,6 +22,7 @@ __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool 
 	done->data = (const uint8_t *)done->data + IPC_REF_LEN;
 	done->len -= IPC_REF_LEN;
 	/* No more than depth calls complete in one poll. */
+	c->aside |= IPC_ASIDE_HELD;
 	c->held[c->n_held++] = (struct ipc_held){.data = done->data, .block = block};
 	return true;
 }
@@ -35,6 +36,7 @@ __crpc_ipc_free_held(struct crpc_ipc_client *c)
 		if (c->held[i].block.ref != 0)
 			crpc_arena_free(c->arena, c->held[i].block.ref);
 	c->n_held = 0;
+	c->aside &= ~(uint32_t)IPC_ASIDE_HELD;
 }
 
 static struct ipc_held *

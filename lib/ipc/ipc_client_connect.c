@@ -122,6 +122,7 @@ place_init(struct crpc_ipc_client *c)
 	c->next = ipc_slot_at(c->req, 0, c->lay.req_slot);
 	c->head = ipc_slot_at(c->resp, 1 & (c->lay.resp_slots - 1), c->lay.resp_slot);
 	c->lone = (struct ipc_slot *)(void *)(c->req + c->lay.lone_off);
+	c->lone_call = &c->calls[c->lay.req_slots];
 	c->lone_resp_max = (uint32_t)crpc_min(c->lay.resp_max, CRPC_IPC_SMALL);
 	if (!c->colocated)
 		c->lone_want = 1 + (uint32_t)crpc_min(c->lay.req_max, CRPC_IPC_SMALL);

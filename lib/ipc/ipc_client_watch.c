@@ -128,7 +128,7 @@ fail_open(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 	/* Answers written before the server died come first; it writes no more now. */
 	if (c->status == -ECONNRESET && c->open != 0 && __crpc_ipc_has_answer(c))
 		return 0;
-	c->lone_open = 0;
+	c->aside &= IPC_ASIDE_HELD;
 	for (; got < n && c->fail_slot <= c->req_mask + 1; c->fail_slot++) {
 		if (is_waiting(c->calls[c->fail_slot].state))
 			done[got++] = (struct crpc_done){.cookie = c->calls[c->fail_slot].cookie,
@@ -165,6 +165,8 @@ expire(struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uint32_t
 			if (c->call_timeout_ns == 0)
 				continue;
 			call->state |= IPC_CALL_STAMPED;
+			if (call == c->lone_call)
+				c->aside |= IPC_ASIDE_ODD;
 			c->deadline[slot] = now + c->call_timeout_ns;
 		}
 		if (c->deadline[slot] > now)

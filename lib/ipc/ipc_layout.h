@@ -187,6 +187,8 @@ _Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 2");
 /** Bytes of a block's reference. */
 #define IPC_REF_LEN 8
 
+#define IPC_SIZE_MAX 0xffffu
+
 /** From here on the size field is a status: 0x8000 + errno. */
 #define IPC_SIZE_STATUS 0x8000u
 #define IPC_ERRNO_MAX   4095

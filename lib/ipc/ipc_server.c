@@ -67,29 +67,27 @@ drop_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t size)
 }
 
 /*
- * None of p's requests is open: the next may stand in the lone slot. Another word there than a
- * request's is an answer of ours, or nobody's.
+ * None of p's requests is open, and `word` of the lone slot has the number of the next. Other flags
+ * than a request's: it is an answer of ours, or nobody's.
  */
 static inline uint32_t
-recv_lone(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req)
+recv_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t word, struct crpc_req *req)
 {
-	struct ipc_slot *lone = ipc_lone(s, p);
-	/* A1 pairs with R1 in put_lone(). */
-	uint64_t word = crpc_load_acquire(&lone->word), *t = &p->tokens[s->req_mask + 1];
-	uint32_t size = ipc_word_size(word);
+	uint64_t *t = &p->tokens[s->lone_slot], token;
+	uint32_t size = (uint32_t)(word >> 32); /* and the flags above it */
 
-	if (ipc_word_seq(word) != (uint32_t)p->req_seq || ipc_word_slot(word) != 0)
-		return 0;
 	if (crpc_unlikely(size > s->req_lone_max))
-		return drop_lone(s, p, size);
-	*t = (*t & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
-	req->token = *t;
-	req->data = lone->data;
+		return ipc_word_slot(word) != 0 ? 0 : drop_lone(s, p, size);
+	token = (*t & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
+	*t = token;
+	req->token = token;
+	req->data = ipc_lone(s, p)->data;
 	req->len = size;
-	req->peer = p->id;
+	req->peer = ipc_token_client(token);
 	p->lone_seq = (uint32_t)p->req_seq;
 	p->req_seq++;
 	p->open = 1;
+	p->watch = p->head; /* while it is open, nothing comes there */
 	return 1;
 }
 
@@ -152,8 +150,9 @@ recv_plain(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, 
 		uint32_t *count, uint64_t *word)
 {
 	uint32_t seq = (uint32_t)p->req_seq, slot = p->head_slot, got = 0, next, size;
-	const uint32_t mask = s->req_mask, req_max = s->lay.req_max, id = p->id;
+	const uint32_t mask = s->req_mask, req_max = s->lay.req_max;
 	uint64_t *const tokens = p->tokens, w, token;
+	const uint32_t id = ipc_token_client(tokens[0]);
 	struct ipc_slot *head = p->head;
 	bool odd = false;
 
@@ -216,40 +215,89 @@ ring_has_one(const struct ipc_peer *p)
 }
 
 /*
- * Take what client p has sent, up to n, which is at least 1, as is the room that it has. There is
- * often one plain request and no more: that one is taken here.
+ * Take what client p has sent through the ring, where `word` of the head has the number of the
+ * next: up to n, which is at least 1, as is the room that it has. There is often one plain request
+ * and no more: that one is taken here.
  */
 static inline uint32_t
-recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+recv_ring(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t word, struct crpc_req *req,
+		uint32_t n)
 {
-	/* A1, as in recv_plain() */
-	uint64_t word = crpc_load_acquire(&p->head->word);
-	uint32_t slot = p->head_slot, next = ipc_opaque((slot + 1) & s->req_mask);
+	uint32_t slot = p->head_slot, next = ipc_opaque((slot + 1) & s->req_mask), k;
+	uint64_t token;
 
-	if (ipc_word_seq(word) != (uint32_t)p->req_seq)
-		return 0;
 	if (crpc_unlikely(ipc_word_slot(word) != next || ipc_word_size(word) > s->lay.req_max ||
-			    (p->tokens[next] & IPC_TOKEN_FREE) == 0))
-		return recv_many(s, p, req, n);
-	req->token = open_request(p, slot);
+			    (p->tokens[next] & IPC_TOKEN_FREE) == 0)) {
+		k = recv_many(s, p, req, n);
+		p->watch = p->head;
+		return k;
+	}
+	token = open_request(p, slot);
+	req->token = token;
 	req->data = p->head->data;
 	req->len = ipc_word_size(word);
-	req->peer = p->id;
+	req->peer = ipc_token_client(token);
 	p->req_seq++;
 	p->head_slot = (uint16_t)next;
 	p->head = ipc_slot_at(p->req, next, s->lay.req_slot);
-	if (n == 1 || p->open == p->limit || !ring_has_one(p))
-		return 1;
-	return 1 + recv_many(s, p, req + 1, n - 1);
+	k = 1;
+	if (n > 1 && p->open < p->limit && ring_has_one(p))
+		k += recv_many(s, p, req + 1, n - 1);
+	p->watch = p->head;
+	return k;
 }
 
-uint16_t
-crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
+/* Requests that were made while one in the lone slot was open are in the ring. */
+static inline uint32_t
+recv_lone_and_more(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t word,
+		struct crpc_req *req, uint32_t n)
+{
+	uint32_t k = recv_lone(s, p, word, req);
+
+	if (crpc_likely(!ring_has_one(p)) || n <= k || p->open >= p->limit)
+		return k;
+	k += recv_many(s, p, req + k, n - k);
+	p->watch = p->head;
+	return k;
+}
+
+/*
+ * Nothing is where client p's next request is looked for first: look in the other place.
+ */
+static inline uint32_t
+recv_elsewhere(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+{
+	bool ring = p->watch != p->head;
+	uint64_t word;
+
+	if (!ring && p->open != 0)
+		return 0;
+	/* A1, as below */
+	word = crpc_load_acquire(ring ? &p->head->word : &ipc_lone(s, p)->word);
+	if (crpc_likely(ipc_word_seq(word) != (uint32_t)p->req_seq) || p->open >= p->limit)
+		return 0;
+	return ring ? recv_ring(s, p, word, req, n) : recv_lone_and_more(s, p, word, req, n);
+}
+
+/* A visit found nothing. True: the client left the list. */
+static inline bool
+count_idle(struct crpc_ipc_server *s, struct ipc_peer *p)
+{
+	if (crpc_likely(++p->idle < s->sleep_visits) && crpc_likely(p->limit != 0))
+		return false;
+	if (p->limit != 0)
+		return __crpc_ipc_doze(s, p);
+	__crpc_ipc_deactivate(s, p);
+	return true;
+}
+
+static crpc_noinline uint16_t
+recv_all(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
 {
 	uint32_t left, pos, room, got = 0, k;
-	struct ipc_peer *p, *ahead;
+	struct ipc_peer *p;
+	uint64_t word;
 
-	IPC_OWNER_CHECK(s);
 	s->stats.recvs++;
 	/* A6 in __crpc_ipc_answer_bell() is the acquire: here is only whether to go there. */
 	if (crpc_unlikely((crpc_load_relaxed(&s->bell->summary) | s->rung) != 0))
@@ -260,30 +308,68 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n
 			pos = 0;
 		p = s->active[pos++];
 		/* Past the end stands somebody who left, or nobody: a hint needs no more. */
-		ahead = s->active[pos + IPC_PREFETCH - 1];
-		crpc_prefetch(ahead->head);
-		crpc_prefetch(ahead->req + s->lone_off);
-		if (p->open >= p->limit) {
-			if (crpc_unlikely(p->limit == 0)) {
-				__crpc_ipc_deactivate(s, p);
-				pos--;
-			}
-			continue;
-		}
+		crpc_prefetch(s->active[pos + IPC_PREFETCH - 1]->watch);
 		room = n - got;
 		room = room < QUANTUM ? room : QUANTUM;
-		k = p->open == 0 ? recv_lone(s, p, req + got) : 0;
-		if (k < room && p->open < p->limit)
-			k += recv_peer(s, p, req + got + k, room - k);
+		/* A1 pairs with R1 in put_lone() and put(). */
+		word = crpc_load_acquire(&p->watch->word);
+		if (ipc_word_seq(word) != (uint32_t)p->req_seq || p->open >= p->limit)
+			k = recv_elsewhere(s, p, req + got, room);
+		else if (p->watch == p->head)
+			k = recv_ring(s, p, word, req + got, room);
+		else
+			k = recv_lone_and_more(s, p, word, req + got, room);
 		got += k;
 		if (k != 0)
 			p->idle = 0;
-		else if (crpc_unlikely(++p->idle >= s->sleep_visits) && __crpc_ipc_doze(s, p))
+		else if (crpc_unlikely(count_idle(s, p)))
 			pos--;
 	}
 	s->scan = pos;
 	s->stats.requests += got;
 	return (uint16_t)got;
+}
+
+/*
+ * As recv_all(), when one client is awake that makes one call at a time, and there is its call or
+ * nothing. Anything else is left to that, and nothing is done before it is known. *n is set.
+ */
+static inline bool
+recv_only_lone(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t *n)
+{
+	struct ipc_peer *p = s->active[0];
+	struct ipc_slot *lone = p->watch;
+	uint32_t seq = (uint32_t)p->req_seq, ahead;
+	uint64_t word;
+
+	if (s->n_active != 1 || lone == p->head || *n == 0 ||
+			(crpc_load_relaxed(&s->bell->summary) | s->rung) != 0)
+		return false;
+	word = crpc_load_acquire(&lone->word); /* A1 pairs with R1 in put_lone(). */
+	ahead = ipc_word_seq(crpc_load_relaxed(&p->head->word));
+	if (ipc_word_seq(word) != seq) {
+		if (ahead == seq || p->idle + 1u >= s->sleep_visits)
+			return false;
+		p->idle++;
+		*n = 0;
+	} else {
+		if (crpc_unlikely(ahead == seq + 1 || word >> 32 > s->req_lone_max))
+			return false;
+		*n = (uint16_t)recv_lone(s, p, word, req);
+		p->idle = 0;
+		s->stats.requests++;
+	}
+	s->stats.recvs++;
+	return true;
+}
+
+uint16_t
+crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
+{
+	IPC_OWNER_CHECK(s);
+	if (recv_only_lone(s, req, &n))
+		return n;
+	return recv_all(s, req, n);
 }
 
 /* ---- reply ---- */
@@ -353,30 +439,56 @@ respond_lone_long(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token,
 	respond(s, p, token, buf, len, len, false);
 }
 
-/* Answer in the lone slot, over the request. What buf holds may lie in it too. */
+/* The answer is in the lone slot: send it. `token` is the request's, in the table at *t. */
 static inline void
-respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
-		uint32_t len, uint32_t size)
+send_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t *t, uint64_t token, uint32_t size)
 {
 	struct ipc_slot *lone = ipc_lone(s, p);
 
-	if (crpc_unlikely((uintptr_t)buf - (uintptr_t)lone->data < CRPC_IPC_SMALL))
-		copy_within(lone->data, buf, len);
-	else
-		ipc_copy_small(lone->data, buf, len);
-	p->tokens[s->req_mask + 1] = token | IPC_TOKEN_FREE;
-	p->open--;
+	*t = token | IPC_TOKEN_FREE;
 	s->stats.replies++;
 	CRPC_CRASH_POINT("ipc.reply_lone.1");
-	/* R2 pairs with A2 in poll_lone(): the answer, and our reads of the request. */
+	/* R2 pairs with A2 in lone_size(): the answer, and our reads of the request. */
 	crpc_store_release(&lone->word, ipc_word(p->lone_seq, size, IPC_SLOT_REPLY));
 	CRPC_CRASH_POINT("ipc.reply_lone.2");
+	if (--p->open == 0)
+		p->watch = lone; /* the next will probably be there, too */
+}
+
+/* Answer in the lone slot, over the request. What buf holds may lie in it too. */
+static void
+respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
+		uint32_t len, uint32_t size)
+{
+	copy_within(ipc_lone(s, p)->data, buf, len);
+	send_lone(s, p, &p->tokens[s->lone_slot], token, size);
 }
 
 static inline bool
 is_lone(const struct crpc_ipc_server *s, uint64_t token)
 {
-	return ((uint32_t)token & IPC_TOKEN_SLOT_MASK) == s->req_mask + 1;
+	return ((uint32_t)token & IPC_TOKEN_SLOT_MASK) == s->lone_slot;
+}
+
+/*
+ * Answer an open request of the lone slot with an answer that has room there, and lies where it
+ * belongs or apart from it. False: nothing was done.
+ */
+static inline bool
+reply_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
+		uint32_t len)
+{
+	uint8_t *data = ipc_lone(s, p)->data;
+
+	if (len > s->reply_lone_max)
+		return false;
+	if (buf != data) {
+		if (crpc_unlikely((uintptr_t)buf - (uintptr_t)data < CRPC_IPC_SMALL))
+			return false;
+		ipc_copy_small(data, buf, len);
+	}
+	send_lone(s, p, &p->tokens[token & s->token_mask], token, len);
+	return true;
 }
 
 /*
@@ -450,10 +562,8 @@ crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf
 
 	IPC_OWNER_CHECK(s);
 	/* The lone slot's tokens have no flags. */
-	if (p != NULL && is_lone(s, token) && len <= s->reply_lone_max) {
-		respond_lone(s, p, token, buf, len, len);
+	if (p != NULL && is_lone(s, token) && reply_lone(s, p, token, buf, len))
 		return 0;
-	}
 	if (crpc_unlikely(p == NULL || is_lone(s, token) || len > s->small_max ||
 			    (token & IPC_TOKEN_FLAGS) != 0))
 		return respond_otherwise(s, token, buf, len, len);

@@ -68,7 +68,9 @@ enum ipc_peer_state {
 
 /** One client. The first line is what recv() and reply() touch. */
 struct ipc_peer {
-	struct ipc_slot *head; /**< Where its next request will be. */
+	/** Where its next request is looked for first: head, or the lone slot if none is open. */
+	struct ipc_slot *watch;
+	struct ipc_slot *head;  /**< Where its next request will be, if not in the lone slot. */
 	uint64_t *tokens;      /**< Per request slot and for the lone one, as above. */
 	uint8_t *resp;         /**< Its response ring. */
 	uint8_t *req;          /**< Its request slots. */
@@ -78,9 +80,9 @@ struct ipc_peer {
 	uint16_t limit;        /**< depth while served, else 0: so many open, and it is skipped. */
 	uint16_t head_slot;    /**< Index of head. */
 	uint16_t idle;         /**< Visits in a row that found nothing. */
+	/* Second line: what calls through the ring do not touch. */
 	uint32_t id;
-	uint32_t lone_seq;     /**< Of the request in the lone slot. */
-	/* Second line. */
+	uint32_t lone_seq;   /**< Of the request in the lone slot. */
 	uint32_t active_pos; /**< Its place in the list of active clients, or IPC_NOT_ACTIVE. */
 	uint32_t state;      /**< enum ipc_peer_state. */
 	uint32_t gen;        /**< Of its claim. */
@@ -93,7 +95,7 @@ struct ipc_peer {
 
 #define IPC_NOT_ACTIVE UINT32_MAX
 
-_Static_assert(offsetof(struct ipc_peer, active_pos) == CRPC_CACHE_LINE, "one datapath line");
+_Static_assert(offsetof(struct ipc_peer, id) == CRPC_CACHE_LINE, "one datapath line");
 _Static_assert(2 * CRPC_IPC_DEPTH_MAX <= UINT16_MAX, "open, limit, head_slot");
 
 struct crpc_ipc_server {
@@ -108,6 +110,7 @@ struct crpc_ipc_server {
 	uint32_t req_lone_max;   /**< Bytes of a request in the lone slot. */
 	uint32_t reply_lone_max; /**< And of an answer there. */
 	uint32_t token_mask;     /**< Of an index into a client's table of tokens. */
+	uint32_t lone_slot;      /**< The lone slot's index there: req_slots. */
 	uint32_t lone_off;     /**< Of the lone slot in a client's request region. */
 	uint32_t run_end;      /**< Answers below so many bytes may travel in runs; 0: none. */
 	uint16_t sleep_visits; /**< IPC_SLEEP_VISITS; tests set others. */
@@ -141,6 +144,13 @@ static inline uint32_t
 ipc_token_slot(uint64_t token)
 {
 	return (uint32_t)token & IPC_TOKEN_SLOT_MASK;
+}
+
+/** The client of a token, of a free one too. */
+static inline uint32_t
+ipc_token_client(uint64_t token)
+{
+	return ((uint32_t)(token >> IPC_TOKEN_ID_SHIFT) & (CRPC_IPC_CLIENTS_MAX * 2 - 1)) - 1;
 }
 
 /**

@@ -38,6 +38,7 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 			s->seg, s->lay.resp_off + id * s->lay.resp_stride, s->lay.resp_stride);
 	p->ctl = crpc_shm_ptr(s->seg, IPC_CTL_OFF + id * sizeof(*p->ctl), sizeof(*p->ctl));
 	p->head = (struct ipc_slot *)(void *)p->req;
+	p->watch = p->head; /* not looked at, but prefetched */
 	if (s->blocks != NULL)
 		p->blocks = s->blocks + (size_t)id * s->lay.req_slots;
 	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(0, 0, IPC_SLOT_REPLY));
@@ -113,6 +114,7 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	s->req_lone_max = (uint32_t)crpc_min(s->lay.req_max, CRPC_IPC_SMALL);
 	s->reply_lone_max = (uint32_t)crpc_min(s->lay.resp_max, CRPC_IPC_SMALL);
 	s->token_mask = 2 * s->lay.req_slots - 1;
+	s->lone_slot = s->lay.req_slots;
 	s->lone_off = (uint32_t)s->lay.lone_off;
 	if (s->lay.resp_slot == CRPC_CACHE_LINE)
 		s->run_end = 1 + (uint32_t)crpc_min(s->lay.resp_max, IPC_RUN_SIZE);
@@ -197,6 +199,7 @@ admit_peer(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t gen)
 	p->gen = gen;
 	p->head_slot = 0;
 	p->head = (struct ipc_slot *)(void *)p->req;
+	p->watch = p->head;
 	p->req_seq = 1;
 	p->resp_seq = 1;
 	p->open = 0;
@@ -336,6 +339,7 @@ kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 	p->resp_seq = 1;
 	p->open = 0;
 	p->limit = 0;
+	p->watch = p->head;
 }
 
 /* As new for the next client: no word of an old one can look like a word of its own. */
