@@ -149,29 +149,31 @@ static inline void
 put_burst(struct crpc_ipc_client *c, const uint8_t *msgs, const uint64_t *cookies, uint32_t n,
 		uint32_t len, uint32_t stride)
 {
-	uint32_t slot = c->next_slot, seq = (uint32_t)c->req_seq, next, i;
-	struct ipc_call *const calls = c->calls;
+	uint32_t seq = (uint32_t)c->req_seq, next = c->next_slot, i;
+	struct ipc_call *const calls = c->calls, *call = &calls[next], *after;
 	const uint32_t mask = c->req_mask;
 	uint8_t *const req = c->req;
-	struct ipc_slot *s;
+	struct ipc_slot *s = c->next;
 
 	for (i = 0; i < n; i++, seq++, msgs += len) {
-		s = ipc_slot_at(req, slot, stride);
-		next = (slot + 1) & mask;
-		calls[slot].cookie = cookies[i];
-		calls[slot].state = IPC_CALL_OPEN;
-		if (crpc_unlikely(calls[next].state != 0)) {
+		next = (next + 1) & mask;
+		after = &calls[next];
+		call->cookie = cookies[i];
+		call->state = IPC_CALL_OPEN;
+		if (crpc_unlikely(after->state != 0)) {
 			c->req_seq = seq; /* its low half is all that step_over() reads */
 			next = step_over(c, next);
+			after = &calls[next];
 		}
 		ipc_copy_small(s->data, msgs, len);
 		CRPC_CRASH_POINT("ipc.burst.1");
 		crpc_store_release(&s->word, ipc_word(seq, len, next)); /* C1, R1 */
 		CRPC_CRASH_POINT("ipc.burst.2");
-		slot = next;
+		call = after;
+		s = ipc_slot_at(req, next, stride);
 	}
-	c->next = ipc_slot_at(req, slot, stride);
-	c->next_slot = slot;
+	c->next = s;
+	c->next_slot = next;
 }
 
 uint16_t
@@ -345,6 +347,33 @@ take_one(struct crpc_ipc_client *c, uint32_t slot, uint32_t size, const void *da
 }
 
 /*
+ * Take up to n answers of a run that are plain, as take_one(). size is a constant where it is
+ * instantiated for speed. Returns how many.
+ */
+static inline uint32_t
+take_plain(struct crpc_ipc_client *c, const _Atomic uint16_t *slots, uint32_t size,
+		const uint8_t *data, struct crpc_done *done, uint32_t n)
+{
+	struct ipc_call *const calls = c->calls, *call;
+	const uint32_t mask = c->req_mask;
+	uint32_t i, slot;
+
+	for (i = 0; i < n; i++, data += ipc_run_stride(size)) {
+		slot = crpc_load_relaxed(&slots[i]);
+		call = &calls[slot];
+		if (crpc_unlikely(slot > mask || call->state != IPC_CALL_OPEN))
+			break;
+		call->state = 0;
+		done[i].cookie = call->cookie;
+		done[i].data = data;
+		done[i].len = size;
+		done[i].status = 0;
+	}
+	c->open -= i;
+	return i;
+}
+
+/*
  * Take answers from the run that the response `word` at the head is, up to n; run_at is how far
  * earlier polls came. Returns how many completions, or -1 with what take_other() says.
  *
@@ -355,19 +384,32 @@ static crpc_noinline int
 poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint32_t n)
 {
 	uint32_t k = ipc_word_slot(word) & IPC_SLOT_MASK, size = ipc_word_size(word), i;
-	uint32_t place = (uint32_t)c->resp_seq & c->resp_mask, got = 0;
-	const uint16_t *slots = (const uint16_t *)(const void *)c->head->data;
-	const uint8_t *data;
-	int rc = 0;
+	uint32_t place = (uint32_t)c->resp_seq & c->resp_mask, got = 0, m;
+	const _Atomic uint16_t *slots = (const _Atomic uint16_t *)(const void *)c->head->data;
+	const uint8_t *data, *at;
+	int rc;
 
 	if (k < IPC_RUN_MIN || k > IPC_RUN_MAX || k > c->resp_mask + 1 - place || k <= c->run_at ||
-			size > IPC_RUN_SIZE || c->resp_slot != CRPC_CACHE_LINE)
+			size > IPC_RUN_SIZE || size > c->resp_max ||
+			c->resp_slot != CRPC_CACHE_LINE)
 		return -1;
 	data = (const uint8_t *)c->head + ipc_run_data(k, size);
-	for (i = c->run_at; i < k && got < n; i++, got += (uint32_t)rc) {
-		rc = take_one(c, slots[i], size, data + i * ipc_run_stride(size), &done[got]);
+	for (i = c->run_at; i < k && got < n; got += (uint32_t)rc) {
+		m = k - i < n - got ? k - i : n - got;
+		at = data + i * ipc_run_stride(size);
+		if (size == IPC_RUN_SIZE)
+			m = take_plain(c, slots + i, IPC_RUN_SIZE, at, &done[got], m);
+		else
+			m = take_plain(c, slots + i, size, at, &done[got], m);
+		got += m;
+		i += m;
+		if (i == k || got == n)
+			break;
+		rc = take_other(c, crpc_load_relaxed(&slots[i]), size,
+				data + i * ipc_run_stride(size), &done[got]);
 		if (rc < 0)
 			return -1;
+		i++;
 	}
 	c->run_at = i < k ? i : 0;
 	if (i == k) {
@@ -397,8 +439,7 @@ lone_size(const struct crpc_ipc_client *c)
 	/* A2 pairs with R2 in respond_lone(). */
 	uint64_t word = crpc_load_acquire(&c->lone->word);
 
-	word ^= ipc_word(c->lone_seq, 0, IPC_SLOT_REPLY);
-	return word << 32 | word >> 32;
+	return ipc_word_differs(word, ipc_word(c->lone_seq, 0, IPC_SLOT_REPLY));
 }
 
 /*

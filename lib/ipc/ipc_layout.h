@@ -175,6 +175,8 @@ _Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 2");
 
 /* A slot's word: sequence number, size, a slot's index, and flags above the index. */
 
+#define IPC_SIZE_MAX 0xffffu
+
 /** The message starts with the 8-byte reference of a block. */
 #define IPC_SLOT_BLOCK 0x4000u
 /** In a request: nobody waits for an answer. */
@@ -187,7 +189,6 @@ _Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 2");
 /** Bytes of a block's reference. */
 #define IPC_REF_LEN 8
 
-#define IPC_SIZE_MAX 0xffffu
 
 /** From here on the size field is a status: 0x8000 + errno. */
 #define IPC_SIZE_STATUS 0x8000u
@@ -219,6 +220,17 @@ static inline uint32_t
 ipc_word_slot(uint64_t word)
 {
 	return (uint32_t)(word >> 48);
+}
+
+/**
+ * The size in a word of which all else is as in @p expected, whose size is 0; or a number above
+ * IPC_SIZE_MAX.
+ */
+static inline uint64_t
+ipc_word_differs(uint64_t word, uint64_t expected)
+{
+	word ^= expected;
+	return word << 32 | word >> 32;
 }
 
 /**

@@ -142,41 +142,40 @@ recv_closer(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t word, struct
 /*
  * Take the plain requests that client p has sent. The word is copied once, and only the copy is
  * used; an open slot can never be named again, so a request that is being served is never taken
- * twice. The next slot is taken to be the next in order until the word says otherwise: see
- * ipc_opaque(). True: the one at the head is there and is not plain; *word is its word.
+ * twice. The next slot is taken to be the next in order until the word says otherwise, so that no
+ * load waits for the one before. stride is a constant where it is instantiated for speed. True: the
+ * one at the head is there and is not plain; *word is its word.
  */
 static inline bool
 recv_plain(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n,
-		uint32_t *count, uint64_t *word)
+		uint32_t stride, uint32_t *count, uint64_t *word)
 {
-	uint32_t seq = (uint32_t)p->req_seq, slot = p->head_slot, got = 0, next, size;
+	uint32_t seq = (uint32_t)p->req_seq, slot = p->head_slot, got = 0, next;
 	const uint32_t mask = s->req_mask, req_max = s->lay.req_max;
-	uint64_t *const tokens = p->tokens, w, token;
+	uint64_t *const tokens = p->tokens, w, token, size;
 	const uint32_t id = ipc_token_client(tokens[0]);
 	struct ipc_slot *head = p->head;
+	uint8_t *const base = p->req;
 	bool odd = false;
 
 	for (; got < n; got++, seq++) {
 		/* A1 pairs with R1 in put(). */
 		w = crpc_load_acquire(&head->word);
-		if (ipc_word_seq(w) != seq)
-			break;
-		size = ipc_word_size(w);
-		next = ipc_opaque((slot + 1) & mask);
-		if (crpc_unlikely(ipc_word_slot(w) != next || size > req_max ||
-				    (tokens[next] & IPC_TOKEN_FREE) == 0)) {
+		next = (slot + 1) & mask;
+		size = ipc_word_differs(w, ipc_word(seq, 0, next));
+		if (size > req_max || (tokens[next] & IPC_TOKEN_FREE) == 0) {
 			*word = w;
-			odd = true;
+			odd = ipc_word_seq(w) == seq;
 			break;
 		}
 		token = (tokens[slot] & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
 		tokens[slot] = token;
 		req[got].token = token;
 		req[got].data = head->data;
-		req[got].len = size;
+		req[got].len = (uint32_t)size;
 		req[got].peer = id;
 		slot = next;
-		head = ipc_slot_at(p->req, slot, s->lay.req_slot);
+		head = ipc_slot_at(base, slot, stride);
 	}
 	p->head = head;
 	p->head_slot = (uint16_t)slot;
@@ -192,13 +191,17 @@ recv_many(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, u
 {
 	uint32_t room = (uint32_t)(p->limit - p->open), got = 0, k;
 	uint64_t word;
+	bool odd;
 
 	n = n < room ? n : room;
 	while (got < n) {
-		k = 0;
-		if (crpc_likely(!recv_plain(s, p, req + got, n - got, &k, &word)))
-			return got + k;
+		if (s->lay.req_slot == CRPC_CACHE_LINE)
+			odd = recv_plain(s, p, req + got, n - got, CRPC_CACHE_LINE, &k, &word);
+		else
+			odd = recv_plain(s, p, req + got, n - got, s->lay.req_slot, &k, &word);
 		got += k;
+		if (crpc_likely(!odd))
+			break;
 		k = recv_closer(s, p, word, req + got);
 		if (k == 0)
 			break;
@@ -576,15 +579,19 @@ static inline uint32_t
 count_plain(const struct crpc_ipc_server *s, const struct ipc_peer *p, const struct crpc_req *req,
 		uint32_t n)
 {
-	const uint64_t same = ~UINT64_C(0) << IPC_TOKEN_ID_SHIFT | IPC_TOKEN_FLAGS;
-	const uint64_t who = (uint64_t)(p->id + 1) << IPC_TOKEN_ID_SHIFT;
-	const uint32_t mask = s->req_mask & IPC_TOKEN_SLOT_MASK;
-	const uint64_t *tokens = p->tokens;
+	const uint64_t *tokens = p->tokens, odd = IPC_TOKEN_FREE | IPC_TOKEN_FLAGS;
+	const uint32_t mask = s->req_mask;
+	uint64_t token;
 	uint32_t i;
 
-	for (i = 0; i < n; i++)
-		if ((req[i].token & same) != who || tokens[req[i].token & mask] != req[i].token)
+	/*
+	 * Whose a token is stands in it, and in p's table stand p's; those of the lone slot do not.
+	 */
+	for (i = 0; i < n; i++) {
+		token = req[i].token;
+		if (tokens[token & mask] != token || (token & odd) != 0)
 			break;
+	}
 	return i;
 }
 
