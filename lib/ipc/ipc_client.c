@@ -373,34 +373,43 @@ take_plain(struct crpc_ipc_client *c, const _Atomic uint16_t *slots, uint32_t si
 	return i;
 }
 
+/* Where the answers of the run of k at the head begin. */
+static inline const uint8_t *
+run_data(const struct crpc_ipc_client *c, uint32_t k, uint32_t size)
+{
+	return (const uint8_t *)c->head + ipc_run_data(k, size);
+}
+
+static inline const _Atomic uint16_t *
+run_slots(const struct crpc_ipc_client *c)
+{
+	return (const _Atomic uint16_t *)(const void *)c->head->data;
+}
+
+/* All k answers at the head are taken. */
+static inline void
+step_head(struct crpc_ipc_client *c, uint32_t k)
+{
+	c->resp_seq += k;
+	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
+}
+
 /*
- * Take answers from the run that the response `word` at the head is, up to n; run_at is how far
+ * Take up to n answers from the run of k at the head, from the one at run_at on, which is how far
  * earlier polls came. Returns how many completions, or -1 with what take_other() says.
- *
- * Everything that the server may have written is checked: the run lies within the ring, its answers
- * in the run. It may change while it is read; each slot is read once.
  */
 static crpc_noinline int
-poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint32_t n)
+poll_run_rest(struct crpc_ipc_client *c, uint32_t k, uint32_t size, struct crpc_done *done,
+		uint32_t n)
 {
-	uint32_t k = ipc_word_slot(word) & IPC_SLOT_MASK, size = ipc_word_size(word), i;
-	uint32_t place = (uint32_t)c->resp_seq & c->resp_mask, got = 0, m;
-	const _Atomic uint16_t *slots = (const _Atomic uint16_t *)(const void *)c->head->data;
-	const uint8_t *data, *at;
+	const _Atomic uint16_t *slots = run_slots(c);
+	const uint8_t *data = run_data(c, k, size);
+	uint32_t i = c->run_at, got = 0, m;
 	int rc;
 
-	if (k < IPC_RUN_MIN || k > IPC_RUN_MAX || k > c->resp_mask + 1 - place || k <= c->run_at ||
-			size > IPC_RUN_SIZE || size > c->resp_max ||
-			c->resp_slot != CRPC_CACHE_LINE)
-		return -1;
-	data = (const uint8_t *)c->head + ipc_run_data(k, size);
-	for (i = c->run_at; i < k && got < n; got += (uint32_t)rc) {
+	while (i < k && got < n) {
 		m = k - i < n - got ? k - i : n - got;
-		at = data + i * ipc_run_stride(size);
-		if (size == IPC_RUN_SIZE)
-			m = take_plain(c, slots + i, IPC_RUN_SIZE, at, &done[got], m);
-		else
-			m = take_plain(c, slots + i, size, at, &done[got], m);
+		m = take_plain(c, slots + i, size, data + i * ipc_run_stride(size), &done[got], m);
 		got += m;
 		i += m;
 		if (i == k || got == n)
@@ -409,14 +418,50 @@ poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint3
 				data + i * ipc_run_stride(size), &done[got]);
 		if (rc < 0)
 			return -1;
+		got += (uint32_t)rc;
 		i++;
 	}
 	c->run_at = i < k ? i : 0;
-	if (i == k) {
-		c->resp_seq += k;
-		c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
-	}
+	if (i == k)
+		step_head(c, k);
 	return (int)got;
+}
+
+/* poll_run() took m plain ones, and here is one that is not. */
+static crpc_noinline int
+poll_run_odd(struct crpc_ipc_client *c, uint32_t k, uint32_t m, struct crpc_done *done, uint32_t n)
+{
+	int rc;
+
+	c->run_at = m;
+	rc = poll_run_rest(c, k, IPC_RUN_SIZE, done + m, n - m);
+	return rc < 0 ? rc : rc + (int)m;
+}
+
+/*
+ * Take answers from the run that the response `word` at the head is, up to n: as poll_run_rest().
+ * Most often all of them are plain, and there is room.
+ *
+ * Everything that the server may have written is checked: the run lies within the ring, its answers
+ * in the run. It may change while it is read; each slot is read once.
+ */
+static crpc_noinline int
+poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint32_t n)
+{
+	uint32_t k = ipc_word_slot(word) & IPC_SLOT_MASK, size = ipc_word_size(word), m;
+	uint32_t place = (uint32_t)c->resp_seq & c->resp_mask;
+
+	if (k < IPC_RUN_MIN || k > IPC_RUN_MAX || k > c->resp_mask + 1 - place || k <= c->run_at ||
+			size > IPC_RUN_SIZE || size > c->resp_max ||
+			c->resp_slot != CRPC_CACHE_LINE)
+		return -1;
+	if (size != IPC_RUN_SIZE || k > n || c->run_at != 0)
+		return poll_run_rest(c, k, size, done, n);
+	m = take_plain(c, run_slots(c), IPC_RUN_SIZE, run_data(c, k, IPC_RUN_SIZE), done, k);
+	if (crpc_unlikely(m != k))
+		return poll_run_odd(c, k, m, done, n);
+	step_head(c, k);
+	return (int)k;
 }
 
 /* The answer to the call that was alone is a status, or late, or too long: as take_other(). */
@@ -451,8 +496,10 @@ take_lone(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
 {
 	struct ipc_call *call = c->lone_call;
 
-	/* By the moves that wrote it: a wider load would wait for stores of our own core. */
-	ipc_copy_small(c->lone_data, c->lone->data, size);
+	/* What is behind the answer comes along: that takes fewer moves and questions. */
+	memcpy(c->lone_data, c->lone->data, 32);
+	if (crpc_unlikely(size > 32))
+		memcpy(c->lone_data + 32, c->lone->data + 32, CRPC_IPC_SMALL - 32);
 	c->lone_done++;
 	done->cookie = call->cookie;
 	done->data = c->lone_data;
