@@ -9,7 +9,7 @@
 #include "ipc_client.h"
 
 /** Polls between two looks around; every few of them it looks at the server too. */
-#define IPC_LOOK_POLLS 32
+#define IPC_LOOK_POLLS 64
 /** Calls after which a word in a slot is old; far fewer than sequence numbers. */
 #define IPC_AGE_CALLS (UINT32_C(1) << 30)
 /** Polls that a synchronous call spins before it gives the core away at each. */

@@ -84,8 +84,7 @@ recv_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t word, struct c
 	req->data = ipc_lone(s, p)->data;
 	req->len = size;
 	req->peer = ipc_token_client(token);
-	p->lone_seq = (uint32_t)p->req_seq;
-	p->req_seq++;
+	p->lone_seq = (uint32_t)p->req_seq++;
 	p->open = 1;
 	p->watch = p->head; /* while it is open, nothing comes there */
 	return 1;
@@ -140,40 +139,34 @@ recv_closer(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t word, struct
 }
 
 /*
- * Take the plain requests that client p has sent. The word is copied once, and only the copy is
- * used; an open slot can never be named again, so a request that is being served is never taken
- * twice. The next slot is taken to be the next in order until the word says otherwise, so that no
- * load waits for the one before. stride is a constant where it is instantiated for speed. True: the
- * one at the head is there and is not plain; *word is its word.
+ * Take the plain requests that client p has sent, up to n. The word is copied once, and only the
+ * copy is used; an open slot can never be named again, so a request that is being served is never
+ * taken twice. The next slot is taken to be the next in order until the word says otherwise, so
+ * that no load waits for the one before. stride is a constant where it is instantiated for speed.
  */
-static inline bool
-recv_plain(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n,
-		uint32_t stride, uint32_t *count, uint64_t *word)
+static inline uint32_t
+recv_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n,
+		uint32_t stride)
 {
-	uint32_t seq = (uint32_t)p->req_seq, slot = p->head_slot, got = 0, next;
+	uint32_t seq = (uint32_t)p->req_seq, slot = p->head_slot, got, next;
 	const uint32_t mask = s->req_mask, req_max = s->lay.req_max;
-	uint64_t *const tokens = p->tokens, w, token, size;
-	const uint32_t id = ipc_token_client(tokens[0]);
+	uint64_t *const tokens = p->tokens, token, size;
 	struct ipc_slot *head = p->head;
 	uint8_t *const base = p->req;
-	bool odd = false;
 
-	for (; got < n; got++, seq++) {
-		/* A1 pairs with R1 in put(). */
-		w = crpc_load_acquire(&head->word);
+	for (got = 0; got < n; got++, seq++, req++) {
 		next = (slot + 1) & mask;
-		size = ipc_word_differs(w, ipc_word(seq, 0, next));
-		if (size > req_max || (tokens[next] & IPC_TOKEN_FREE) == 0) {
-			*word = w;
-			odd = ipc_word_seq(w) == seq;
+		/* A1 pairs with R1 in put(). */
+		size = ipc_word_differs(
+				crpc_load_acquire(&head->word), ipc_word(seq, 0, next));
+		if (size > req_max || (tokens[next] & IPC_TOKEN_FREE) == 0)
 			break;
-		}
 		token = (tokens[slot] & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
 		tokens[slot] = token;
-		req[got].token = token;
-		req[got].data = head->data;
-		req[got].len = (uint32_t)size;
-		req[got].peer = id;
+		req->token = token;
+		req->data = head->data;
+		req->len = (uint32_t)size;
+		req->peer = ipc_token_client(token);
 		slot = next;
 		head = ipc_slot_at(base, slot, stride);
 	}
@@ -181,26 +174,39 @@ recv_plain(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, 
 	p->head_slot = (uint16_t)slot;
 	p->req_seq += got;
 	p->open = (uint16_t)(p->open + got);
-	*count = got;
-	return odd;
+	return got;
+}
+
+/* Functions of their own: there are registers enough for these loops alone. */
+static crpc_noinline uint32_t
+recv_lines(const struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+{
+	return recv_plain(s, p, req, n, CRPC_CACHE_LINE);
+}
+
+static crpc_noinline uint32_t
+recv_slots(const struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+{
+	return recv_plain(s, p, req, n, s->lay.req_slot);
 }
 
 /* Take what client p has sent, up to n. */
-static crpc_noinline uint32_t
+static uint32_t
 recv_many(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
 {
 	uint32_t room = (uint32_t)(p->limit - p->open), got = 0, k;
 	uint64_t word;
-	bool odd;
 
 	n = n < room ? n : room;
-	while (got < n) {
+	for (;;) {
 		if (s->lay.req_slot == CRPC_CACHE_LINE)
-			odd = recv_plain(s, p, req + got, n - got, CRPC_CACHE_LINE, &k, &word);
+			got += recv_lines(s, p, req + got, n - got);
 		else
-			odd = recv_plain(s, p, req + got, n - got, s->lay.req_slot, &k, &word);
-		got += k;
-		if (crpc_likely(!odd))
+			got += recv_slots(s, p, req + got, n - got);
+		if (got == n)
+			break;
+		word = crpc_load_acquire(&p->head->word); /* A1 */
+		if (crpc_likely(ipc_word_seq(word) != (uint32_t)p->req_seq))
 			break;
 		k = recv_closer(s, p, word, req + got);
 		if (k == 0)
@@ -444,10 +450,9 @@ respond_lone_long(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token,
 
 /* The answer is in the lone slot: send it. `token` is the request's, in the table at *t. */
 static inline void
-send_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t *t, uint64_t token, uint32_t size)
+send_lone(struct crpc_ipc_server *s, struct ipc_peer *p, struct ipc_slot *lone, uint64_t *t,
+		uint64_t token, uint32_t size)
 {
-	struct ipc_slot *lone = ipc_lone(s, p);
-
 	*t = token | IPC_TOKEN_FREE;
 	s->stats.replies++;
 	CRPC_CRASH_POINT("ipc.reply_lone.1");
@@ -463,8 +468,10 @@ static void
 respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
 		uint32_t len, uint32_t size)
 {
-	copy_within(ipc_lone(s, p)->data, buf, len);
-	send_lone(s, p, &p->tokens[s->lone_slot], token, size);
+	struct ipc_slot *lone = ipc_lone(s, p);
+
+	copy_within(lone->data, buf, len);
+	send_lone(s, p, lone, &p->tokens[s->lone_slot], token, size);
 }
 
 static inline bool
@@ -481,7 +488,9 @@ static inline bool
 reply_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
 		uint32_t len)
 {
-	uint8_t *data = ipc_lone(s, p)->data;
+	uint64_t *t = &p->tokens[token & s->token_mask];
+	struct ipc_slot *lone = ipc_lone(s, p);
+	uint8_t *data = lone->data;
 
 	if (len > s->reply_lone_max)
 		return false;
@@ -490,7 +499,7 @@ reply_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const 
 			return false;
 		ipc_copy_small(data, buf, len);
 	}
-	send_lone(s, p, &p->tokens[token & s->token_mask], token, len);
+	send_lone(s, p, lone, t, token, len);
 	return true;
 }
 
