@@ -69,12 +69,14 @@ struct crpc_ipc_client {
 	uint32_t resp_max;
 	uint32_t lone_resp_max; /**< Bytes of an answer there. */
 	uint32_t resp_mask;
+	/* Third line: poll(), too, and bursts. */
 	uint32_t countdown; /**< Polls until the next that looks around. */
-	/* Third line: the answer that came there, until the next poll. */
-	uint8_t lone_data[CRPC_CACHE_LINE] crpc_aligned(CRPC_CACHE_LINE);
+	uint32_t run_at;    /**< Answers taken from the run at the head. */
 	uint32_t req_slot;  /**< Bytes of a request slot. */
 	uint32_t resp_slot;
-	uint32_t run_at;    /**< Answers taken from the run at the head. */
+	uint64_t lone_done; /**< Answers that came in the lone slot. */
+	/* Fourth line: the answer that came there, until the next poll. */
+	uint8_t lone_data[CRPC_CACHE_LINE] crpc_aligned(CRPC_CACHE_LINE);
 	/* slow path */
 	int32_t status;        /**< 0, or the final error. */
 	uint32_t looks;        /**< Times that it looked around since the server was looked at. */
@@ -92,7 +94,6 @@ struct crpc_ipc_client {
 	uint32_t gen;
 	uint64_t *deadline; /**< Per request slot: CLOCK_MONOTONIC ns. */
 	uint64_t call_timeout_ns;
-	uint64_t lone_done; /**< Answers that came in the lone slot. */
 	uint64_t swallowed; /**< Answers that were no completions. */
 	uint64_t probe_ns;
 	uint64_t probed_ns; /**< When the kernel was last asked. */
@@ -109,6 +110,8 @@ struct crpc_ipc_client {
 };
 
 _Static_assert(offsetof(struct crpc_ipc_client, head) == CRPC_CACHE_LINE, "a line for call()");
+_Static_assert(
+	offsetof(struct crpc_ipc_client, countdown) == 2 * CRPC_CACHE_LINE, "one for poll()");
 
 /** Ring for the client in place @p id: it came, went, or called while asleep. */
 void __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id);
