@@ -583,25 +583,45 @@ crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf
 	return 0;
 }
 
-/* How many of the requests, from the first on, are open plain ones of client p. */
+/*
+ * End the requests, from the first on, that are open plain ones of client p, and list their slots.
+ * Returns how many.
+ */
 static inline uint32_t
-count_plain(const struct crpc_ipc_server *s, const struct ipc_peer *p, const struct crpc_req *req,
-		uint32_t n)
+end_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, const struct crpc_req *req,
+		uint16_t *slots, uint32_t n)
 {
-	const uint64_t *tokens = p->tokens, odd = IPC_TOKEN_FREE | IPC_TOKEN_FLAGS;
+	const uint64_t odd = IPC_TOKEN_FREE | IPC_TOKEN_FLAGS;
+	uint64_t *const tokens = p->tokens, token;
 	const uint32_t mask = s->req_mask;
-	uint64_t token;
-	uint32_t i;
+	uint32_t i, slot;
 
 	/*
-	 * Whose a token is stands in it, and in p's table stand p's; those of the lone slot do not.
+	 * Whose a token is stands in it, and in p's table stand p's; none of the lone slot's does.
 	 */
 	for (i = 0; i < n; i++) {
 		token = req[i].token;
-		if (tokens[token & mask] != token || (token & odd) != 0)
+		slot = (uint32_t)token & mask;
+		if (tokens[slot] != token || (token & odd) != 0)
 			break;
+		tokens[slot] = token | IPC_TOKEN_FREE;
+		slots[i] = (uint16_t)slot;
 	}
+	p->open = (uint16_t)(p->open - i);
 	return i;
+}
+
+/* Undo the end of k requests: they are not answered by a run. */
+static crpc_noinline uint32_t
+reopen_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, const struct crpc_req *req,
+		uint32_t k)
+{
+	uint32_t i;
+
+	for (i = 0; i < k; i++)
+		p->tokens[(uint32_t)req[i].token & s->req_mask] = req[i].token;
+	p->open = (uint16_t)(p->open + k);
+	return 0;
 }
 
 /* True if a line of the k places, from `from` bytes on, could be taken for a word some day. */
@@ -620,18 +640,16 @@ looks_like_word(const struct ipc_slot *head, uint32_t place, uint32_t from, uint
 }
 
 /*
- * Answer k open plain requests of client p by one run: see ipc_layout.h. size is a constant where
- * it is instantiated for speed. False: that cannot be done with these answers.
+ * Publish the answers of k requests of client p that were ended, whose slots stand at the place of
+ * the next response, as one run: see ipc_layout.h. size is a constant where it is instantiated for
+ * speed. False: that cannot be done with these answers.
  */
 static inline bool
-reply_run(struct ipc_peer *p, uint32_t mask, const struct crpc_req *req, const uint8_t *msgs,
-		uint32_t k, uint32_t size)
+put_run(struct ipc_peer *p, uint32_t mask, const uint8_t *msgs, uint32_t k, uint32_t size)
 {
-	uint32_t place = (uint32_t)p->resp_seq & mask, from = ipc_run_data(k, size), i, slot;
+	uint32_t place = (uint32_t)p->resp_seq & mask, from = ipc_run_data(k, size), i;
 	struct ipc_slot *head = ipc_slot_at(p->resp, place, CRPC_CACHE_LINE);
-	uint16_t *slots = (uint16_t *)(void *)head->data;
 	uint8_t *to = (uint8_t *)head + from;
-	uint64_t *const tokens = p->tokens;
 
 	for (i = 0; i < k; i++, to += ipc_run_stride(size), msgs += size)
 		ipc_copy_small(to, msgs, size);
@@ -640,12 +658,6 @@ reply_run(struct ipc_peer *p, uint32_t mask, const struct crpc_req *req, const u
 			ipc_spoil(ipc_slot_at(p->resp, place + i, CRPC_CACHE_LINE), place + i);
 		return false;
 	}
-	for (i = 0; i < k; i++) {
-		slot = (uint32_t)req[i].token & IPC_TOKEN_SLOT_MASK;
-		slots[i] = (uint16_t)slot;
-		tokens[slot] = req[i].token | IPC_TOKEN_FREE;
-	}
-	p->open = (uint16_t)(p->open - k);
 	CRPC_CRASH_POINT("ipc.run.1");
 	/* R2, as in respond() */
 	crpc_store_release(&head->word, ipc_word((uint32_t)p->resp_seq, size, IPC_SLOT_RUN | k));
@@ -659,26 +671,26 @@ static inline uint32_t
 reply_some(struct crpc_ipc_server *s, const struct crpc_req *req, const uint8_t *msgs,
 		uint32_t len, uint32_t n)
 {
-	uint32_t id = (uint32_t)(req->token >> IPC_TOKEN_ID_SHIFT) - 1, k;
-	bool done;
+	uint32_t id = (uint32_t)(req->token >> IPC_TOKEN_ID_SHIFT) - 1, place, k;
+	struct ipc_slot *head;
+	bool done = false;
 	struct ipc_peer *p;
 
 	if (crpc_unlikely(id >= s->lay.max_clients || len >= s->run_end))
 		return 0;
 	p = &s->peers[id];
-	k = s->resp_mask + 1 - ((uint32_t)p->resp_seq & s->resp_mask); /* to the end of the ring */
+	place = (uint32_t)p->resp_seq & s->resp_mask;
+	k = s->resp_mask + 1 - place; /* to the end of the ring */
 	k = k < IPC_RUN_MAX ? k : IPC_RUN_MAX;
 	k = k < n ? k : n;
 	if (k < IPC_RUN_MIN || (p->resp_seq & (IPC_RUN_EPOCH - 1)) <= s->resp_mask)
 		return 0;
-	k = count_plain(s, p, req, k);
-	if (k < IPC_RUN_MIN)
-		return 0;
-	if (len == IPC_RUN_SIZE)
-		done = reply_run(p, s->resp_mask, req, msgs, k, IPC_RUN_SIZE);
-	else
-		done = reply_run(p, s->resp_mask, req, msgs, k, len);
-	return done ? k : 0;
+	head = ipc_slot_at(p->resp, place, CRPC_CACHE_LINE);
+	k = end_plain(s, p, req, (uint16_t *)(void *)head->data, k);
+	if (k >= IPC_RUN_MIN)
+		done = len == IPC_RUN_SIZE ? put_run(p, s->resp_mask, msgs, k, IPC_RUN_SIZE)
+					   : put_run(p, s->resp_mask, msgs, k, len);
+	return crpc_likely(done) ? k : reopen_plain(s, p, req, k);
 }
 
 uint16_t

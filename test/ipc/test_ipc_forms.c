@@ -230,6 +230,46 @@ answers_do_not_look_like_words(void **state)
 	crpc_ipc_server_free(s);
 }
 
+/* One token twice in a burst is one request: the second is refused as reply() would. */
+static void
+a_burst_answers_a_request_once(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 16, 32, 32);
+	struct crpc_ipc_client *c = new_colocated_client(s);
+	struct crpc_req req[16], twice[16];
+	struct crpc_ipc_server_stats st;
+	uint64_t msgs[16][4] = {0}, cookies[16] = {0};
+	struct crpc_done done[16];
+	uint32_t at, i;
+
+	assert_non_null(c);
+	for (i = 0; i < 4; i++) { /* past the lap without runs */
+		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 32, cookies, 16), 16);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 16), 16);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 32, 16), 16);
+		assert_int_equal(crpc_ipc_client_poll(c, done, 16), 16);
+	}
+	for (at = 1; at < 16; at++) {
+		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 32, cookies, 16), 16);
+		assert_int_equal(crpc_ipc_server_recv(s, req, 16), 16);
+		memcpy(twice, req, sizeof(twice));
+		twice[at] = req[rng() % at];
+		assert_int_equal(crpc_ipc_server_reply_burst(s, twice, msgs, 32, 16), at);
+		assert_int_equal(crpc_ipc_server_reply_burst(
+						 s, req + at, msgs, 32, (uint16_t)(16 - at)),
+				16 - at);
+		crpc_ipc_server_stats(s, &st);
+		assert_int_equal(st.open, 0);
+		assert_int_equal(st.stale, at);
+		for (i = 0; i < 16;)
+			i += crpc_ipc_client_poll(c, done, 16);
+		assert_int_equal(i, 16);
+		assert_int_equal(crpc_ipc_client_status(c), 0);
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
 struct liar {
 	struct crpc_ipc_server *s;
 	_Atomic uint32_t stop;
@@ -633,6 +673,7 @@ main(void)
 			cmocka_unit_test(bursts_step_over_a_slow_call),
 			cmocka_unit_test(an_old_slot_does_not_speak_again),
 			cmocka_unit_test(answers_do_not_look_like_words),
+			cmocka_unit_test(a_burst_answers_a_request_once),
 			cmocka_unit_test(a_poller_at_work_is_not_fooled),
 			cmocka_unit_test(completions_of_runs_stay_until_the_next_poll),
 			cmocka_unit_test(an_epoch_starts_with_a_lap_without_runs),
