@@ -465,6 +465,7 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.ah_create = crpc_mlx5_ah_create,
 	.ah_free = crpc_mlx5_ah_free,
 	.list = dev_list,
+	.card_get = crpc_mlx5_card_get,
 	.dump = crpc_mlx5_dump,
 };
 

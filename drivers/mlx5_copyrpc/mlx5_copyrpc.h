@@ -450,6 +450,9 @@ void crpc_mlx5_ah_free(struct crpc_rdma_ah *ah);
 /** Writes the receives of a whole queue, each with the buffer of its number. */
 void crpc_mlx5_ud_prefill(void *buf, uint32_t stride, const struct crpc_mlx5_ud *ud, uint32_t lkey);
 
+/* mlx5_ledger.c */
+int crpc_mlx5_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
+
 /* mlx5_addr.c */
 void crpc_mlx5_addr_encode(const struct crpc_mlx5_addr *a, uint8_t out[CRPC_RDMA_ADDR_LEN]);
 /** 0, or -EPROTO (no address of that kind) with the reason in the log. */

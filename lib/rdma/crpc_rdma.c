@@ -177,6 +177,12 @@ crpc_rdma_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats)
 }
 
 int
+crpc_rdma_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card)
+{
+	return dev->ops->card_get == NULL ? -EOPNOTSUPP : dev->ops->card_get(dev, card);
+}
+
+int
 crpc_rdma_dump(const struct crpc_rdma *dev, FILE *out)
 {
 	if (dev->ops->dump == NULL)

@@ -223,6 +223,19 @@ struct crpc_rdma_stats {
 };
 
 /**
+ * What the card itself did since open, where it tells: a software NIC does, as a card would have
+ * done it.
+ */
+struct crpc_rdma_card {
+	uint64_t doorbells;  /**< BlueFlame ones included. */
+	uint64_t wqebbs;     /**< 64-byte blocks of send WQEs that it fetched. */
+	uint64_t cqes;       /**< That it wrote. */
+	uint64_t pcie_bytes; /**< In both directions, framing included. */
+	uint64_t packets;    /**< Sent. */
+	uint64_t wire_bytes; /**< Of these, headers included. */
+};
+
+/**
  * Open a device.
  *
  * @param conf
@@ -251,6 +264,14 @@ void crpc_rdma_info_get(const struct crpc_rdma *dev, struct crpc_rdma_info *info
 
 /** Copy the counters. */
 void crpc_rdma_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats);
+
+/**
+ * Ask what the card did. Not for the timed part of a loop.
+ *
+ * @return
+ *   0, -EOPNOTSUPP (the card does not tell).
+ */
+int crpc_rdma_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
 
 /**
  * Register memory for local access and for writes and reads of the peers.

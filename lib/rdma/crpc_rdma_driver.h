@@ -13,8 +13,9 @@
 #include "crpc_rdma.h"
 
 /**
- * The operations of one driver; every slot but list, dump and the five of datagrams is set.
- * Arguments were checked by lib/rdma, and zero fields of the configurations have their defaults.
+ * The operations of one driver; every slot but list, dump, card_get and the five of datagrams is
+ * set. Arguments were checked by lib/rdma, and zero fields of the configurations have their
+ * defaults.
  */
 struct crpc_rdma_ops {
 	const char *name;
@@ -43,6 +44,8 @@ struct crpc_rdma_ops {
 	/** Write the names of the devices that are there, with blanks between them, for the error
 	 *  text of an open that found none. May be NULL. */
 	void (*list)(char *buf, size_t len);
+	/** 0 or -EOPNOTSUPP. May be NULL. */
+	int (*card_get)(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
 	/** Write the state of all queues. May be NULL. */
 	void (*dump)(const struct crpc_rdma *dev, FILE *out);
 };
