@@ -11,8 +11,12 @@
 #define UAR_CQ_ARM 0x20u
 #define UAR_BF 0x800u
 #define UAR_BF_STEP 0x100u
-/* All queue pairs of a page are looked at when it is quiet, or after this many doorbells. */
+/*
+ * All queue pairs of a page are looked at when it is quiet, or after this many doorbells; a few a
+ * pass, so that a thousand idle ones cost a busy one little.
+ */
 #define UAR_SWEEP_RUNG 16u
+#define UAR_SWEEP_STEP 2u
 /* Messages for which an acknowledgement may wait while they keep coming. */
 #define ACK_HOLD 16u
 /*
@@ -312,15 +316,19 @@ sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd)
 	return 0;
 }
 
-/* All queue pairs of a page: a doorbell can overwrite another one in the same register. */
+/* All queue pairs of a page, in turn: a doorbell can overwrite another one in the same register. */
 static void
 uar_sweep(struct sm_nic *nic, struct sm_uar *u)
 {
-	struct sm_qp *qp, *next;
+	struct sm_qp *qp;
 
-	u->rung = 0;
-	for (qp = TAILQ_FIRST(&u->qps); qp != NULL; qp = next) {
-		next = TAILQ_NEXT(qp, uar_link);
+	if (u->sweep == NULL) {
+		u->rung = 0;
+		u->sweep = TAILQ_FIRST(&u->qps);
+	}
+	for (uint32_t i = 0; i < UAR_SWEEP_STEP && u->sweep != NULL; i++) {
+		qp = u->sweep;
+		u->sweep = TAILQ_NEXT(qp, uar_link);
 		sm_sq_ring(nic, qp);
 	}
 }
@@ -354,7 +362,7 @@ uar_poll(struct sm_nic *nic, struct sm_uar *u)
 		(crpc_load_relaxed(uar_reg(u, 1)) ^ u->seen[1]) |
 		(crpc_load_relaxed(uar_reg(u, 2)) ^ u->seen[2]) |
 		(crpc_load_relaxed(uar_reg(u, 3)) ^ u->seen[3]);
-	if (crpc_likely(changed == 0 && u->rung == 0))
+	if (crpc_likely(changed == 0 && u->rung == 0 && u->sweep == NULL))
 		return 0;
 	for (uint32_t i = 0; i < SM_BF_REGS; i++) {
 		/* The doorbell record was written before. */
@@ -375,7 +383,7 @@ uar_poll(struct sm_nic *nic, struct sm_uar *u)
 		sm_sq_ring(nic, qp);
 	}
 	u->rung += n;
-	if (u->rung != 0 && (n == 0 || u->rung >= UAR_SWEEP_RUNG))
+	if (u->sweep != NULL || (u->rung != 0 && (n == 0 || u->rung >= UAR_SWEEP_RUNG)))
 		uar_sweep(nic, u);
 	return n;
 }
@@ -591,7 +599,7 @@ uar_quiet(const struct sm_uar *u)
 	for (uint32_t i = 0; i < SM_BF_REGS; i++)
 		if (crpc_load_relaxed(uar_reg(u, i)) != u->seen[i])
 			return false;
-	return u->rung == 0;
+	return u->rung == 0 && u->sweep == NULL;
 }
 
 bool

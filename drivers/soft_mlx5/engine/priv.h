@@ -229,7 +229,8 @@ struct sm_uar {
 	/** What each register held last: another value is a doorbell. */
 	uint64_t seen[SM_BF_REGS];
 	uint32_t nqps;
-	uint32_t rung;  /**< Passes with a doorbell since all QPs were looked at. */
+	uint32_t rung;  /**< Doorbells since a look at all QPs began. */
+	struct sm_qp *sweep; /**< Where that look goes on; NULL: none is under way. */
 	TAILQ_HEAD(, sm_qp) qps;
 };
 

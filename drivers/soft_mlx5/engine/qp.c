@@ -313,6 +313,8 @@ sm_qp_destroy(struct sm_nic *nic, struct sm_qp *qp)
 	sm_ledger_keep(nic, qp);
 	nic->qps[qp->qpn & (SM_QPS_MAX - 1)] = NULL;
 	if (qp->uar != NULL) {
+		if (qp->uar->sweep == qp)
+			qp->uar->sweep = TAILQ_NEXT(qp, uar_link);
 		TAILQ_REMOVE(&qp->uar->qps, qp, uar_link);
 		qp->uar->nqps--;
 	}
