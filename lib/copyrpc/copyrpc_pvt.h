@@ -225,8 +225,9 @@ struct crpc_copyrpc_ep {
 	struct crpc_rdma_qp *qp;
 	uint64_t peer_released;
 	uint64_t queued_ns;  /**< When the oldest pending message was queued. */
-	uint32_t flush_seq;  /**< Flushes with a signal so far: their wr_id. */
-	uint32_t done_seq;   /**< The newest that completed. */
+	uint32_t flush_seq;  /**< CLOCKED: flushes so far; the wr_id of those with a signal. */
+	uint32_t done_seq;   /**< The newest that is known to have arrived. */
+	uint32_t req_seq;    /**< The newest that had requests. */
 	uint32_t batch_sent; /**< Number of the newest request batch that was sent. */
 	uint32_t rkey;
 	uint32_t stage_lkey;

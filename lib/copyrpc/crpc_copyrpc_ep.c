@@ -375,7 +375,7 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	ep->large.served = 0;
 	ep->large.held = 0;
 	ep->batch_sent = ep->kind.batch;
-	ep->done_seq = ep->flush_seq;
+	ep->done_seq = ep->req_seq = ep->flush_seq;
 	ep->reading = false;
 	ep->want_read = false;
 	rooms_init(ep);

@@ -441,6 +441,9 @@ response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, 
 		return -1;
 	}
 	run_end(ep->ctx, run, now_ns, done);
+	/* what was sent before the newest requests has arrived, as they have */
+	if (batch == ep->batch_sent && (int32_t)(ep->req_seq - ep->done_seq) > 0)
+		ep->done_seq = ep->req_seq;
 	run->call_ns = slot->call_ns;
 	run->kind = kind_word(&slot->kind);
 	run->resp_max = resp_max;

@@ -229,26 +229,28 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 {
 	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
 	struct tx_lane *lane = &ep->tx[which];
-	uint32_t bucket = 31 - (uint32_t)__builtin_clz(lane->pend[0].count);
+	uint32_t count = lane->pend[0].count, len = lane->pend[0].len;
+	uint32_t bucket = 31 - (uint32_t)__builtin_clz(count);
 
 	stats->batches_sent++;
-	stats->messages_sent += lane->pend[0].count;
-	stats->bytes_sent += lane->pend[0].len;
+	stats->messages_sent += count;
+	stats->bytes_sent += len;
 	stats->batch_size[crpc_min(bucket, CRPC_COPYRPC_BATCH_BUCKETS - 1)]++;
-	lane->sent = lane->pend[0].pos + lane->pend[0].len;
-	if (lane->npend == 1)
-		lane->next += ep->trailer;
+	lane->sent = lane->pend[0].pos + len;
 	if (which == WIRE_REQ) {
 		ep_count_calls(ep);
 		ep->batch_sent++;
 		ep->batch_ns[ep->batch_sent & (BATCH_TIMES - 1)] = now_ns;
 	} else {
-		stats->replies += lane->pend[0].count;
+		stats->replies += count;
 		room_sub(&ep->owed, lane->pend[0].owed);
 		if (room_sum(&ep->owed, ep->ring_size) == 0)
 			room_reset(&ep->owed, ep->ring_size);
 	}
-	lane->pend[0] = lane->pend[1];
+	if (crpc_likely(lane->npend == 1))
+		lane->next += ep->trailer;
+	else
+		lane->pend[0] = lane->pend[1];
 	lane->npend--;
 	lane->limit = NULL; /* until the next message opens a batch or asks where it may go on */
 }
@@ -284,12 +286,39 @@ hold_adapt(struct crpc_copyrpc *ctx, uint32_t messages, uint64_t now_ns)
 }
 
 /*
- * Responses go first: a peer waits for them. All WRs go down in one post, so one doorbell rings.
- * The last one asks for a completion: the clock of the next flush. If the send queue cuts the list
- * short, nothing of the rest has moved, and the endpoint stays in the dirty list.
+ * CLOCKED: the flush after which the endpoint may not send asks for a completion: the clock of the
+ * next one. Those before it need none, as completions are in order; the answer to a request says as
+ * much. Over DC each flush asks, so that its initiator is soon known to be free for others.
  */
-uint32_t
-__crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
+static inline void
+flush_signal(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *last)
+{
+	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
+
+	if (conf->flush == CRPC_COPYRPC_CLOCKED &&
+			(ep_outstanding(ep) + 1 >= conf->max_outstanding ||
+					ep->transport == CRPC_RDMA_DC))
+		last->flags |= CRPC_RDMA_WR_SIGNAL;
+}
+
+/* All of a flush is at the device. */
+static inline void
+flush_count(struct crpc_copyrpc_ep *ep, bool has_requests)
+{
+	if (ep->ctx->conf.flush != CRPC_COPYRPC_CLOCKED)
+		return;
+	ep->flush_seq++;
+	if (has_requests)
+		ep->req_seq = ep->flush_seq;
+}
+
+/*
+ * Responses go first: a peer waits for them. All WRs go down in one post, so one doorbell rings. If
+ * the send queue cuts the list short, nothing of the rest has moved, and the endpoint stays in the
+ * dirty list.
+ */
+static crpc_noinline uint32_t
+post_all(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
 	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
 	uint32_t resps = ep->tx[WIRE_RESP].npend, reqs = ep->tx[WIRE_REQ].npend;
@@ -305,17 +334,15 @@ __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		batch_wr(ep, WIRE_REQ, &ep->tx[WIRE_REQ].pend[i], &wr[n++]);
 	if (n == 0 || (ep->flow == CRPC_COPYRPC_FLOW_NOTIFY && ep->told != ep->released))
 		update_wr(ep, &wr[n++]);
-	if (ep->ctx->conf.flush == CRPC_COPYRPC_CLOCKED)
-		wr[n - 1].flags |= CRPC_RDMA_WR_SIGNAL;
+	flush_signal(ep, &wr[n - 1]);
 	posted = crpc_rdma_post(ep->qp, wr, n);
-	if (crpc_unlikely(posted != n)) {
+	if (posted == n)
+		flush_count(ep, reqs != 0);
+	else
 		stats->sq_full++;
-		if (posted == 0)
-			return 0;
-	} else if (wr[n - 1].flags & CRPC_RDMA_WR_SIGNAL) {
-		ep->flush_seq++;
-	}
-	if (ep->ctx->conf.flush == CRPC_COPYRPC_HOLD && n > 0)
+	if (posted == 0)
+		return 0;
+	if (ep->ctx->conf.flush == CRPC_COPYRPC_HOLD)
 		hold_adapt(ep->ctx, resps != 0 ? ep->tx[WIRE_RESP].count : 1, now_ns);
 	for (i = 0; i < posted && i < resps; i++)
 		batch_sent(ep, WIRE_RESP, now_ns);
@@ -326,6 +353,38 @@ __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	if (ep->flow != CRPC_COPYRPC_FLOW_NOTIFY || posted != i)
 		ep->told = ep->released;
 	return 1;
+}
+
+/* The same for one batch and nothing beside it. */
+static inline uint32_t
+post_one(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
+{
+	struct tx_lane *lane = &ep->tx[which];
+	struct crpc_rdma_wr wr;
+
+	lane_close(ep, lane);
+	batch_wr(ep, which, &lane->pend[0], &wr);
+	flush_signal(ep, &wr);
+	if (crpc_unlikely(crpc_rdma_post(ep->qp, &wr, 1) != 1)) {
+		ep->ctx->stats.sq_full++;
+		return 0;
+	}
+	flush_count(ep, which == WIRE_REQ);
+	batch_sent(ep, which, now_ns);
+	ep->ctx->stats.flushes++;
+	ep->told = ep->released;
+	return 1;
+}
+
+uint32_t
+__crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
+{
+	uint32_t resps = ep->tx[WIRE_RESP].npend, reqs = ep->tx[WIRE_REQ].npend;
+
+	if (crpc_unlikely(resps + reqs != 1 || ep->flow == CRPC_COPYRPC_FLOW_NOTIFY ||
+			    ep->ctx->conf.flush == CRPC_COPYRPC_HOLD))
+		return post_all(ep, now_ns);
+	return resps != 0 ? post_one(ep, WIRE_RESP, now_ns) : post_one(ep, WIRE_REQ, now_ns);
 }
 
 /* Whether news of released room should not wait for a batch that carries it. */
