@@ -16,6 +16,8 @@
 static const struct rpb_layer *const layers[] = {
 	&rpb_layer_ipc,
 	&rpb_layer_tensor,
+	&rpb_layer_net,
+	&rpb_layer_raw,
 };
 
 static _Atomic int interrupted;
@@ -112,12 +114,16 @@ first_cpu(unsigned int lcore)
 }
 
 static int
-lcores_find(struct rpb *rpb)
+lcores_find(struct rpb *rpb, bool two)
 {
 	unsigned int second = rte_get_next_lcore(-1U, 1, 0);
 
 	rpb->cpu[0] = first_cpu(rte_get_main_lcore());
 	rpb->cpu[1] = second == RTE_MAX_LCORE ? rpb->cpu[0] : first_cpu(second);
+	if (second == RTE_MAX_LCORE && !two) {
+		snprintf(rpb->lcores, sizeof(rpb->lcores), "%d", rpb->cpu[0]);
+		return 0;
+	}
 	if (rpb->cpu[0] == rpb->cpu[1])
 		return app_fail(
 			"one core (%d) was found and two lcores are needed; give two before "
@@ -138,13 +144,59 @@ signals(void)
 	sigaction(SIGPIPE, &off, NULL);
 }
 
+/* The two cores of this rank, of those that it may use. */
 static int
-layer_run(const struct rpb_layer *layer, const struct app_args *args)
+ranks_open(struct rpb *rpb, cpu_set_t *set)
+{
+	int rc = app_boot_open(&rpb->boot);
+
+	if (rc != 0)
+		return rc;
+	if (rpb->boot.size > 2)
+		rc = app_fail_once("%u ranks; give one, or two", rpb->boot.size);
+	else if (rpb->boot.size == 2 && app_lcore_choose(&rpb->boot, 1, set) != 0)
+		rc = app_fail_once("the ranks could not tell each other their cores");
+	if (rc != 0)
+		app_boot_close(&rpb->boot);
+	return rc;
+}
+
+static int
+layer_run_ranks(const struct rpb_layer *layer, const struct app_args *args)
 {
 	struct rpb rpb = {0};
 	cpu_set_t set;
 	int rc;
 
+	cores_default(&set);
+	rc = ranks_open(&rpb, &set);
+	if (rc != 0)
+		return rc;
+	rc = app_eal_start(args, &set);
+	if (rc != 0)
+		goto end_ranks;
+	signals();
+	rc = lcores_find(&rpb, false);
+	app_eal_lcores(2, &set);
+	if (rc == 0 && app_lcore_shared(&rpb.boot, &set, &rpb.shared) != 0)
+		rc = app_fail_once("the ranks could not tell each other their lcores");
+	if (rc == 0)
+		rc = layer->run(&rpb);
+	app_eal_stop();
+end_ranks:
+	app_boot_close(&rpb.boot);
+	return rc;
+}
+
+static int
+layer_run(const struct rpb_layer *layer, const struct app_args *args)
+{
+	struct rpb rpb = {.boot = {.size = 1}};
+	cpu_set_t set;
+	int rc;
+
+	if (layer->ranks)
+		return layer_run_ranks(layer, args);
 	if (layer->pair) {
 		rpb.pair = rpb_pair_start();
 		if (rpb.pair == NULL)
@@ -155,7 +207,7 @@ layer_run(const struct rpb_layer *layer, const struct app_args *args)
 	if (rc != 0)
 		goto end_pair;
 	signals();
-	rc = lcores_find(&rpb);
+	rc = lcores_find(&rpb, true);
 	if (rc == 0 && rpb.pair != NULL && rpb_pair_pin(rpb.pair, rpb.cpu[1]) != 0)
 		rc = app_fail("the second process: %s", rpb_pair_why(rpb.pair));
 	if (rc == 0)

@@ -12,13 +12,15 @@
  *     pair.c      the second process
  *     ipc*.c      layer ipc: options, slices, results; lane_*.c: what it compares
  *     tensor*.c   layer tensor
+ *     net*.c      layers net and raw
  *
  * A layer parses its options before anything is started, then runs on the first lcore, which is the
- * calling thread, with a second process for the second lcore if it wants one.
+ * calling thread, with a second process for the second lcore if it wants one, or in two ranks.
  */
 
 #include <stdio.h>
 
+#include "app_boot.h"
 #include "crpc_util.h"
 #include "pair.h"
 
@@ -28,6 +30,8 @@ struct rpb {
 	/** Of the first lcore, to which the caller is pinned; the second. */
 	int cpu[2];
 	char lcores[32];       /**< Both, as text. */
+	struct app_boot boot;  /**< The ranks, if the layer may have two; else one. */
+	bool shared;           /**< The other rank uses one of our cores, too. */
 };
 
 /** A layer of rpcbench. */
@@ -35,6 +39,7 @@ struct rpb_layer {
 	const char *name;
 	const char *what; /**< One line of the help. */
 	bool pair;        /**< Wants the second process. */
+	bool ranks;       /**< May run as two ranks, and on one lcore. */
 	void (*help)(FILE *out);
 	/** Parse the options: 0, or an exit code after one line on stderr. */
 	int (*parse)(int argc, char **argv);
@@ -44,6 +49,8 @@ struct rpb_layer {
 
 extern const struct rpb_layer rpb_layer_ipc;
 extern const struct rpb_layer rpb_layer_tensor;
+extern const struct rpb_layer rpb_layer_net;
+extern const struct rpb_layer rpb_layer_raw;
 
 /** True after SIGINT or SIGTERM: finish the slice, tell what is known, leave. */
 bool rpb_interrupted(void);
