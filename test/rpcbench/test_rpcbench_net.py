@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""rpcbench net and raw from outside, on the software ConnectX: bad input ends with one line and code 2;
+every transport, mode and operation moves verified messages, with both ends on one lcore, on two, and in
+two ranks; each result line has the keys that readers count on; what a call asks of the NIC is no more
+than test/golden/rpcbench_ledger.json says.
+
+  test_rpcbench_net.py RPCBENCH SOFT_MLX5 LIBRARY PLOT [--ledger] [--update]
+
+With --ledger only what a call asks of the NIC is looked at. Counts are taken with both ends on one lcore,
+in turn: then they do not depend on what else the machine does. --update writes them; the limits in the
+file, which are what has to be reached, stay.
+"""
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'golden', 'rpcbench_ledger.json')
+TOLERANCE = 0.25
+NET = f'test.rpcbench_net.{os.getpid()}'
+KEYS = ['app', 'version', 'commit', 'cpu', 'lcores', 'state', 'steal_pct', 'noisy', 'repeats', 'layer', 'transport',
+        'clients', 'endpoints', 'active', 'depth', 'size', 'mode', 'stage', 'ratio_line', 'ledger', 'ledger_client',
+        'ledger_server']
+COUNTS = ['doorbells', 'wqebb', 'cqes', 'pcie_bytes', 'packets']
+RATES = {'write_imm', 'send', 'send_blueflame', 'ud_send'}
+LATENCIES = {'write_imm_lat', 'send_lat', 'ud_lat'}
+BULK = {'write', 'read', 'write_relaxed', 'read_relaxed'}
+BAD = [(['net', '--frobnicate'], '--frobnicate'), (['net', '--endpoints', '2049'], 'give 1 to 2048'),
+       (['net', '--depth', '0'], 'give 1 to 1024'), (['net', '--size', '12'], 'not a multiple of 8'),
+       (['net', '--flush', 'sometimes'], 'clocked'), (['net', '--flow', 'x'], 'window'),
+       (['net', '--arrival', 'x'], 'memory'), (['net', '--ring', '5000'], 'not a power of two'),
+       (['net', '--transport', 'carrier_pigeon'], 'copyrpc_rc'), (['net', '--preset', 'best'], 'targets'),
+       (['net', '--json', '/no/such/file'], '/no/such/file'), (['raw', '--transport', 'x'], 'write_imm'),
+       (['raw', '--size', '512'], 'give 8 to 256')]
+SHORT = ['--slice-ms', '4', '--repeat', '2']
+problems = []
+
+
+def problem(text):
+    problems.append(text)
+    print('PROBLEM:', text)
+
+
+class Bench:
+    def __init__(self, program, soft, lib):
+        self.program, self.soft, self.lib = program, soft, lib
+        cores = sorted(os.sched_getaffinity(0))
+        self.one, self.two = str(cores[0]), ','.join(map(str, cores[:2]))
+
+    def command(self, args, lcores=None):
+        eal = ['-l', lcores] if lcores else []
+        return [self.soft, '--net', NET, '--progress', 'inline', '--lib', self.lib, '--', self.program, '--no-huge',
+                *eal, '--', *args]
+
+    def run(self, args, lcores=None):
+        return subprocess.run(self.command(args, lcores), capture_output=True, text=True, timeout=120)
+
+    def ranks(self, args):
+        env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
+        return subprocess.run(['mpirun', '-np', '2', '--oversubscribe', *self.command(args)], capture_output=True,
+                              text=True, timeout=120, env=env)
+
+
+def bad_input(bench):
+    for args, said in BAD:
+        r = bench.run(args)
+        if r.returncode != 2 or said not in r.stderr or r.stderr.count('\n') != 1 or r.stdout:
+            problem(f'{args}: code {r.returncode}, stderr {r.stderr!r}')
+    for layer in ('net', 'raw'):
+        r = bench.run([layer, '--help'])
+        if r.returncode != 0 or 'usage: rpcbench' not in r.stdout:
+            problem(f'{layer} --help: code {r.returncode}, {r.stdout!r} {r.stderr!r}')
+    r = subprocess.run([bench.program, '--no-huge', '-l', bench.one, '--', 'net', *SHORT], capture_output=True,
+                       text=True, timeout=60)
+    if not os.path.exists('/sys/class/infiniband') and (r.returncode != 1 or 'no RDMA device' not in r.stderr):
+        problem(f'without a device: code {r.returncode}, {r.stderr!r}')
+
+
+def measure(bench, folder, args, lcores=None, ranks=False, short=True):
+    """The result lines, each of them complete."""
+    out = os.path.join(folder, 'out.jsonl')
+    if os.path.exists(out):
+        os.unlink(out)
+    args = args + ['--json', out] + (SHORT if short else [])
+    r = bench.ranks(args) if ranks else bench.run(args, lcores)
+    if r.returncode != 0 or 'runtime error' in r.stderr or 'Sanitizer' in r.stderr:
+        problem(f'{args}: code {r.returncode}, {r.stdout[-2000:]} {r.stderr[-2000:]}')
+        return []
+    rows = [json.loads(line) for line in open(out)]
+    for row in rows:
+        if 'target' in row:
+            continue
+        figure = row.get('latency') or row.get('rate')
+        lacking = [k for k in KEYS if k not in row] + \
+            [f'{side} {k}' for side in ('ledger', 'ledger_client', 'ledger_server') for k in COUNTS
+             if not isinstance(row[side].get(k), float)]
+        if lacking or not figure or not 0 < figure['min'] <= figure['median'] <= figure['max']:
+            problem(f'{args}: incomplete, {lacking} {row}')
+    return [row for row in rows if 'target' not in row] + [row for row in rows if 'target' in row]
+
+
+def seen(rows, what, expected, keys):
+    got = {tuple(row.get(k) for k in keys) for row in rows}
+    for want in expected:
+        if want not in got:
+            problem(f'{what}: no result for {want}')
+
+
+def modes(bench, folder):
+    """Every flush, flow and arrival of copyrpc; sizes and endpoints; one way under the smallest ring."""
+    rows = measure(bench, folder, ['net', '--check', '--transport', 'copyrpc_rc', '--endpoints', '3', '--depth', '5',
+                                   '--flush', 'all'], bench.one)
+    seen(rows, 'flush', [(f,) for f in ('clocked', 'immediate', 'deferred', 'hold')], ['flush'])
+    rows = measure(bench, folder, ['net', '--check', '--transport', 'copyrpc_rc', '--endpoints', '2', '--depth', '9',
+                                   '--flow', 'all', '--arrival', 'all'], bench.one)
+    seen(rows, 'flow', [(f, a) for f in ('window', 'read', 'notify') for a in ('imm', 'memory')], ['flow', 'arrival'])
+    rows = measure(bench, folder, ['net', '--check', '--endpoints', '1,40', '--depth', '4', '--size', '8,2000'],
+                   bench.two)
+    seen(rows, 'sizes', [('copyrpc_rc', e, s) for e in (1, 40) for s in (8, 2000)], ['transport', 'endpoints', 'size'])
+    rows = measure(bench, folder, ['net', '--transport', 'copyrpc_rc', '--endpoints', '2', '--depth', '64', '--ring',
+                                   '4096', '--oneway', '--flow', 'window,read'], bench.one)
+    reads = {row['flow']: row['ledger']['reads'] for row in rows}
+    if len(reads) != 2 or reads['window'] != 0 or reads['read'] == 0:
+        problem(f'READs one way under a ring of 4 KiB: {reads}')
+    return rows
+
+
+def raw(bench, folder):
+    rows = measure(bench, folder, ['raw'], bench.two)
+    seen(rows, 'raw', [(t,) for t in RATES | LATENCIES | BULK], ['transport'])
+    for row in rows:
+        unit = (row.get('latency') or row['rate'])['unit']
+        want = 'Mops/s' if row['transport'] in RATES else 'ns' if row['transport'] in LATENCIES else 'GB/s'
+        if unit != want:
+            problem(f'{row["transport"]}: in {unit}')
+    bf = [row for row in rows if row['transport'] == 'send_blueflame']
+    if not bf or abs(bf[0]['ledger_client']['doorbells'] - 1) > 0.01:
+        problem(f'BlueFlame: not a doorbell each, {bf}')
+
+
+def ledger(bench, folder, update):
+    """No more of the NIC than was kept, and than has to be reached."""
+    golden = json.load(open(GOLDEN)) if os.path.exists(GOLDEN) else {'most': {}}
+    rows = measure(bench, folder, ['net', '--transport', 'copyrpc_rc', '--slice-ms', '30', '--repeat', '3'], bench.one,
+                   short=False)
+    now = {f'{row["endpoints"]}x{row["depth"]}':
+           {k: round(row['ledger'][k], 4) for k in COUNTS} |
+           {'pcie_bytes_per_side': round(max(row[s]['pcie_bytes'] for s in ('ledger_client', 'ledger_server')), 1)}
+           for row in rows}
+    if update:
+        golden['per_call'] = now
+        with open(GOLDEN, 'w') as f:
+            json.dump(golden, f, indent=2)
+            f.write('\n')
+    for case, limits in golden['most'].items():
+        for what, most in limits.items():
+            value = now.get(case, {}).get(what)
+            if value is None or value > most:
+                problem(f'{case}: {what} {value} per call, at most {most} allowed')
+    for case, kept in golden.get('per_call', {}).items():
+        for what, was in kept.items():
+            value = now.get(case, {}).get(what)
+            print(f'{case:6} {what:20} {value} kept {was}')
+            if value is None or value > was * (1 + TOLERANCE):
+                problem(f'{case}: {what} {value} per call, {was} were kept')
+
+
+def ranks(bench, folder):
+    if shutil.which('mpirun') is None:
+        print('no mpirun here: two ranks are not tested')
+        return
+    rows = measure(bench, folder, ['net', '--check', '--endpoints', '2', '--depth', '8'], ranks=True)
+    seen(rows, 'ranks', [('copyrpc_rc', 2)], ['transport', 'endpoints'])
+    rows = measure(bench, folder, ['raw', '--transport', 'write_imm,ud_send,read'], ranks=True)
+    seen(rows, 'ranks', [('write_imm',), ('ud_send',), ('read',)], ['transport'])
+
+
+def interrupted(bench):
+    """SIGINT: the slices so far are told, and it ends with code 0."""
+    p = subprocess.Popen(bench.command(['net', '--endpoints', '1', '--depth', '8', '--repeat', '1000', '--slice-ms',
+                                        '20'], bench.one), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p.stdout.readline()
+    time.sleep(1)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    if p.returncode != 0 or 'interrupted' not in err or 'copyrpc_rc' not in out:
+        problem(f'SIGINT: code {p.returncode}, {out!r} {err!r}')
+
+
+def targets(bench, folder, plot):
+    rows = measure(bench, folder, ['net', '--preset', 'targets'], bench.two)
+    verdicts = {row['target']: row['verdict'] for row in rows if 'target' in row}
+    if len(verdicts) != 11 or not set(verdicts.values()) <= {'pass', 'miss', 'noisy', 'not measured'}:
+        problem(f'verdicts: {verdicts}')
+    for what, verdict in verdicts.items():
+        counted = ('doorbells', 'WQE blocks', 'CQEs', 'PCIe', 'READs', 'usable part')
+        if what.startswith(counted) and verdict != 'pass':
+            problem(f'{what}: {verdict}')
+    if shutil.which('gnuplot') and rows:
+        subprocess.run([plot, os.path.join(folder, 'out.jsonl'), folder], check=True, stdout=subprocess.DEVNULL)
+        pictures = glob.glob(os.path.join(folder, '*.svg'))
+        if not pictures or any(os.path.getsize(p) < 1000 for p in pictures):
+            problem(f'pictures: {pictures}')
+
+
+def main():
+    bench, plot = Bench(*sys.argv[1:4]), sys.argv[4]
+    if len(os.sched_getaffinity(0)) < 2:
+        print('two cores are needed')
+        return 77
+    with tempfile.TemporaryDirectory() as tmp:
+        if '--ledger' in sys.argv:
+            ledger(bench, tmp, '--update' in sys.argv)
+        else:
+            bad_input(bench)
+            modes(bench, tmp)
+            raw(bench, tmp)
+            ranks(bench, tmp)
+            targets(bench, tmp, plot)
+            interrupted(bench)
+    for path in glob.glob(f'/dev/shm/soft_mlx5.*.{NET}'):
+        shutil.rmtree(path, ignore_errors=True)
+    print(f'{len(problems)} problems')
+    return 1 if problems else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
