@@ -171,7 +171,7 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 	c = conn_find(dct, peer, h->src);
 	/* On a bad network what was sent before may come after. Only the connection knows which
 	 * number is next, so it stays. */
-	if (!connect && nic->fault != NULL)
+	if (!connect && nic->lossy)
 		return;
 	if (c != NULL && (!connect || c->dc_life != h->imm || h->raddr != dct->dc_key)) {
 		sm_dct_conn_free(nic, c);
@@ -193,9 +193,9 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 		c->psn_rx = h->psn & SM_PSN_MASK;
 	} else if (sm_psn_diff(h->psn, c->psn_rx) > 0) {
 		c->psn_rx = h->psn & SM_PSN_MASK; /* Others got the messages between. */
+		sm_recv_abandon(c);
 	}
 	c->n.rx.kind[SM_KIND_CONTROL]++;
-	sm_recv_abandon(c);
 	c->refusing = false;
 	c->nak = 0;
 }

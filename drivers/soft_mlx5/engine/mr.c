@@ -214,6 +214,30 @@ sm_cursor_total(const struct sm_cursor *cur)
 	return total;
 }
 
+bool
+sm_cursor_skip(struct sm_cursor *c, uint32_t n)
+{
+	while (n != 0) {
+		uint32_t count, units = 1, part;
+
+		if (c->left == 0)
+			return false;
+		count = sm_be32(c->seg);
+		if ((count & MLX5_INLINE_SEG) != 0) {
+			count &= 0x3ff;
+			units = inline_units(count);
+			if (units > c->left)
+				return false;
+		}
+		part = (uint32_t)crpc_min(n, count - c->off);
+		n -= part;
+		c->off += part;
+		if (c->off == count)
+			cursor_next(c, units);
+	}
+	return true;
+}
+
 /* Inline data may go round the end of the queue at any byte. */
 static void
 inline_copy(const struct sm_cursor *c, uint8_t *dst, uint32_t n)

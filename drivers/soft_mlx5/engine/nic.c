@@ -113,6 +113,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic->comp_event = attr->comp_event != NULL ? attr->comp_event : event_nobody;
 	nic->async_event = attr->async_event != NULL ? attr->async_event : async_nobody;
 	nic->qpn_base = nic->slot << 16;
+	nic->lossy = nic->fault != NULL;
 	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
 	nic->rings = sm_wire_rings(nic->wire);
 	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;

@@ -162,7 +162,7 @@ enum sm_swr_wait {
 
 /** A send WQE between transmission and completion; in a ring by WQE number. */
 struct sm_swr {
-	uint32_t psn;
+	uint32_t psn; /**< Of its last packet. */
 	uint32_t len;
 	uint16_t bb;     /**< WQEBB index where it starts. */
 	uint8_t op;
@@ -202,7 +202,7 @@ struct sm_send {
 struct sm_rd {
 	uint8_t pkt; /**< SM_PKT_READ_RESP or SM_PKT_ATOMIC_RESP. */
 	uint8_t epoch;
-	uint32_t psn;
+	uint32_t psn; /**< Of its first packet. */
 	uint32_t rkey;
 	uint32_t len;
 	uint32_t off;
@@ -215,7 +215,7 @@ struct sm_recv {
 	bool open;
 	bool spare;    /**< The WQE that was taken last, of an SRQ, is to be used again. */
 	uint8_t pkt;
-	uint32_t len;  /**< Announced. */
+	uint32_t len;  /**< Of a WRITE, as announced; a SEND has what comes. */
 	uint32_t off;
 	uint64_t raddr;
 	uint32_t rkey;
@@ -245,7 +245,7 @@ struct sm_qp {
 	uint16_t sq_tx;   /**< Taken. */
 	uint32_t wr_tx;   /**< WQEs taken ... */
 	uint32_t wr_done; /**< ... and completed. */
-	uint32_t psn_tx;  /**< Of the next message. */
+	uint32_t psn_tx;  /**< Of the next packet. */
 	uint32_t psn_acked;
 	uint32_t qpn;
 	uint32_t simple_qpn; /**< qpn if WQEs may take the short way, else what no WQE holds. */
@@ -256,6 +256,7 @@ struct sm_qp {
 	bool halted;    /**< A WQE failed: nothing more is sent. */
 	bool waiting;   /**< For `retry_at`. */
 	bool lost;      /**< It waits because nobody was there, not for a receive WQE. */
+	bool gap;       /**< A response went missing: asked again, until one comes that fits. */
 	bool active;    /**< On nic->active. */
 	bool answering; /**< On nic->answers. */
 	bool failed;    /**< On nic->failed: in state ERR. */
@@ -275,6 +276,7 @@ struct sm_qp {
 
 	/* Responder. */
 	uint32_t psn_rx; /**< Expected. */
+	uint32_t msn;    /**< Messages completed, as acknowledgements tell. */
 	uint32_t unacked; /**< Messages received since the last acknowledgement. */
 	uint32_t held;    /**< How many there were when it was last put off. */
 	uint8_t nak;     /**< enum sm_nak to be sent. */
@@ -314,6 +316,7 @@ struct sm_qp {
 	uint32_t rto_spoke, rto_silent;
 	uint8_t mtu_shift; /**< Of the path's MTU, in bytes. */
 	uint8_t headers;   /**< Bytes of headers that each packet has on the wire. */
+	uint32_t resume; /**< Packets of the next WQE that the far side has: it goes on behind them. */
 	uint64_t retry_at;
 	void *user;
 	TAILQ_ENTRY(sm_qp) active_link;
@@ -375,6 +378,7 @@ struct sm_nic {
 	LIST_HEAD(, sm_qp) spare_conns;
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
 	struct sm_fault *fault; /**< NULL: the network is good. */
+	bool lossy; /**< Packets may not come, so who waits for an answer has a timer. */
 	uint64_t check_at; /**< With faults: when peers are looked after. */
 	struct sm_uar **uars;
 	uint32_t nuars;
@@ -479,11 +483,26 @@ sm_copy(void *dst, const void *src, uint32_t n)
 	de[-4] = se[-4];
 }
 
-/** a - b of message numbers. */
+/** a - b of packet numbers. */
 static inline int32_t
 sm_psn_diff(uint32_t a, uint32_t b)
 {
 	return (int32_t)((a - b) << 8) >> 8;
+}
+
+/** How many packets of the path's MTU, at least one, hold @p len bytes. */
+static inline uint32_t
+sm_psn_packets(const struct sm_qp *qp, uint32_t len)
+{
+	/* No MTU is smaller than a TLP. */
+	return crpc_unlikely(len > SM_TLP_PAYLOAD) ? 1 + sm_count_more(len, qp->mtu_shift) : 1;
+}
+
+/** The number of the first packet of a send WQE. */
+static inline uint32_t
+sm_swr_first(const struct sm_qp *qp, const struct sm_swr *w)
+{
+	return (w->psn - (sm_psn_packets(qp, w->len) - 1)) & SM_PSN_MASK;
 }
 
 /* ---- nic.c ---- */
@@ -539,6 +558,8 @@ sm_mem(const struct sm_nic *nic, const struct sm_pd *pd, uint32_t key, uint64_t 
 
 /** Bytes of all segments from @p cur on; UINT64_MAX: an inline segment runs out of its WQE. */
 uint64_t sm_cursor_total(const struct sm_cursor *cur);
+/** Go @p n bytes on; false: there are not so many. */
+bool sm_cursor_skip(struct sm_cursor *cur, uint32_t n);
 /** Copy @p n bytes out of the memory that a send WQE's segments name; 0 or a syndrome. */
 uint32_t sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst,
 	uint32_t n);

@@ -286,6 +286,10 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	qp->sq_head = qp->sq_tx = 0;
 	qp->wr_tx = qp->wr_done = 0;
 	qp->rd_head = qp->rd_tail = qp->rd_off = 0;
+	qp->resume = 0;
+	qp->simple_qpn = qp->with_av ? ~0u : qp->qpn;
+	qp->gap = false;
+	qp->msn = 0;
 	qp->rq_head = qp->rq_tail = 0;
 	qp->ans_head = qp->ans_tail = 0;
 	qp->unacked = qp->held = 0;

@@ -244,6 +244,22 @@ wqe_umr(struct sm_nic *nic, struct sm_qp *qp)
 	return sm_mw_umr(nic, qp, __builtin_bswap32(qp->tx.imm), umr, units);
 }
 
+/* The far side has the first packets of the WQE at hand; false: it has changed since. */
+static crpc_noinline bool
+wqe_resume(struct sm_qp *qp)
+{
+	struct sm_send *t = &qp->tx;
+	uint64_t off = (uint64_t)qp->resume << qp->mtu_shift;
+
+	t->swr.psn = (t->swr.psn - qp->resume) & SM_PSN_MASK;
+	qp->resume = 0;
+	qp->simple_qpn = qp->with_av ? ~0u : qp->qpn;
+	if (off >= t->swr.len)
+		return false;
+	t->off = (uint32_t)off;
+	return sm_cursor_skip(&t->cur, t->off);
+}
+
 static enum sm_step
 wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 {
@@ -294,11 +310,16 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 	if (crpc_unlikely(total == UINT64_MAX ||
 		(t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic == 0)))
 		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
+	else if (crpc_unlikely(qp->resume != 0 && !wqe_resume(qp)))
+		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
 	else if (crpc_unlikely(total > (qp->type == SM_QPT_UD ? SM_MTU_BYTES : SM_MSG_MAX) ||
 		(t->pkt == SM_PKT_CMP_SWAP && total != 8) ||
 		(t->pkt == SM_PKT_FETCH_ADD && total != 8)))
 		sm_sq_fail(nic, qp, SM_SYND_LOCAL_LENGTH);
-	return qp->halted ? SM_STEP_BLOCKED : SM_STEP_ON;
+	if (qp->halted)
+		return SM_STEP_BLOCKED;
+	t->swr.psn = (t->swr.psn + sm_psn_packets(qp, t->swr.len) - 1) & SM_PSN_MASK;
+	return SM_STEP_ON;
 }
 
 /* Payload of the next packet of the WQE at hand. */
@@ -335,22 +356,28 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 		memcpy(room.payload, t->atomic, sizeof(t->atomic));
 	}
 	if (!data || t->off == t->swr.len)
-		flags |= t->last;
+		flags |= t->last | (data ? 0 : SM_PKT_FIRST);
 	h.dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
 	h.src = qp->qpn;
 	h.psn = qp->psn_tx;
 	h.raddr = t->raddr;
-	h.rkey = (flags & SM_PKT_FIRST) != 0 ? t->rkey : t->off - len;
+	h.rkey = t->rkey;
 	h.imm = data && (flags & SM_PKT_LAST) != 0 ? t->imm : t->swr.len;
+	if (!data && t->off != 0) { /* The rest of a READ. */
+		h.raddr += t->off;
+		h.imm -= t->off;
+	}
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, t->pkt, flags);
 	sm_count_piece(&qp->n.tx, data ? len : 0, ops[t->swr.op].kind,
 		(flags & SM_PKT_FIRST) != 0, qp->mtu_shift);
-	if ((flags & SM_PKT_LAST) == 0)
+	if ((flags & SM_PKT_LAST) == 0) {
+		qp->psn_tx = (qp->psn_tx + sm_psn_packets(qp, len)) & SM_PSN_MASK;
 		return SM_STEP_ON;
+	}
 	if (!data)
 		qp->rd_wr[qp->rd_tail++ % SM_RD_MAX] = qp->wr_tx;
-	qp->psn_tx = (qp->psn_tx + 1) & SM_PSN_MASK;
+	qp->psn_tx = (t->swr.psn + 1) & SM_PSN_MASK;
 	sm_sq_taken(qp);
 	return SM_STEP_ON;
 }
@@ -382,7 +409,7 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	const uint8_t *wqe = sq_wqe(qp, qp->sq_tx);
 	const uint8_t *end = qp->sq + (size_t)qp->sq_nbb * SM_WQEBB;
 	uint32_t w0 = sm_be32(wqe), w1 = sm_be32(wqe + 4), ds = w1 & 0x3f, len, flags;
-	uint32_t nbb = (ds + 3) / 4;
+	uint32_t nbb = (ds + 3) / 4, more;
 	const struct op *op = &ops[w0 & (CRPC_DIM(ops) - 1)];
 	struct sm_pkt_room room;
 	struct sm_swr *swr;
@@ -413,18 +440,21 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(&qp->peer->tx, &room, len, op->pkt, flags);
 	swr = &qp->swr[qp->wr_tx++ & (qp->sq_nbb - 1)];
-	swr->psn = qp->psn_tx;
+	qp->n.tx.kind[w0 & 3]++; /* enum sm_kind */
+	qp->n.tx.payload += len;
+	if (crpc_unlikely(len > SM_TLP_PAYLOAD)) {
+		more = sm_count_more(len, qp->mtu_shift);
+		qp->n.tx.packets += more;
+		h.psn += more;
+	}
+	swr->psn = h.psn;
+	qp->psn_tx = (h.psn + 1) & SM_PSN_MASK;
 	swr->len = len;
 	swr->bb = qp->sq_tx;
 	swr->op = (uint8_t)w0;
 	swr->wait = SM_SWR_ACK;
 	swr->syndrome = 0;
 	swr->signaled = (fm & MLX5_WQE_CTRL_CQ_UPDATE) != 0;
-	qp->n.tx.kind[w0 & 3]++; /* enum sm_kind */
-	qp->n.tx.payload += len;
-	if (crpc_unlikely(len > SM_TLP_PAYLOAD))
-		qp->n.tx.packets += sm_count_more(len, qp->mtu_shift);
-	qp->psn_tx = (qp->psn_tx + 1) & SM_PSN_MASK;
 	qp->sq_tx = (uint16_t)(qp->sq_tx + nbb);
 	return true;
 }
@@ -533,7 +563,8 @@ sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 		return;
 	if (qp->rd_head != qp->rd_tail) { /* An open READ is acknowledged by its response alone. */
 		uint32_t wr = qp->rd_wr[qp->rd_head % SM_RD_MAX];
-		uint32_t rd = qp->swr[wr & (qp->sq_nbb - 1)].psn;
+		uint32_t rd = sm_swr_first(qp, &qp->swr[wr & (qp->sq_nbb - 1)]) +
+			(qp->rd_off >> qp->mtu_shift);
 
 		if (sm_psn_diff(psn, rd) >= 0)
 			psn = (rd - 1) & SM_PSN_MASK;
@@ -548,7 +579,15 @@ sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 		sm_sq_activate(nic, qp);
 }
 
-/* Go back to the oldest message that was not acknowledged. */
+/* The next WQE goes on behind its first @packets. */
+static void
+rewind_into(struct sm_qp *qp, uint32_t packets)
+{
+	qp->resume = packets;
+	qp->simple_qpn = packets != 0 || qp->with_av ? ~0u : qp->qpn;
+}
+
+/* Go back to the oldest packet that was not acknowledged. */
 static void
 sq_rewind(struct sm_qp *qp)
 {
@@ -561,16 +600,26 @@ sq_rewind(struct sm_qp *qp)
 			break;
 	}
 	if (wr != qp->wr_tx) {
+		uint32_t next = (qp->psn_acked + 1) & SM_PSN_MASK, first;
+
 		w = &qp->swr[wr & (qp->sq_nbb - 1)];
+		first = sm_swr_first(qp, w);
+		rewind_into(qp, sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0);
 		qp->sq_tx = w->bb;
-		qp->psn_tx = w->psn;
+		qp->psn_tx = (first + qp->resume) & SM_PSN_MASK;
 		qp->wr_tx = wr;
 		qp->halted = false;
+	} else if (qp->tx.started) { /* It is the one of which the last packets are not sent. */
+		uint32_t first = sm_swr_first(qp, &qp->tx.swr);
+		uint32_t next = (qp->psn_acked + 1) & SM_PSN_MASK;
+
+		rewind_into(qp, sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0);
+		qp->psn_tx = (first + qp->resume) & SM_PSN_MASK;
 	}
 	while (qp->rd_tail != qp->rd_head &&
 		(int32_t)(qp->rd_wr[(qp->rd_tail - 1) % SM_RD_MAX] - qp->wr_tx) >= 0)
 		qp->rd_tail--;
-	if (qp->rd_head == qp->rd_tail)
+	if (qp->rd_head == qp->rd_tail && qp->resume == 0)
 		qp->rd_off = 0;
 	qp->tx.started = false;
 	qp->connected = false;
@@ -662,6 +711,8 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	if (qp->type == SM_QPT_UC)
 		return;
 	if (h->imm == SM_NAK_SEQUENCE) {
+		if (sm_psn_diff(h->psn, qp->psn_acked) <= 0 || sm_psn_diff(h->psn, qp->psn_tx) > 0)
+			return;
 		sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
 		if (qp->state == SM_QPS_RTS) {
 			sq_rewind(qp);
@@ -686,6 +737,8 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	}
 	if (sm_psn_diff(h->psn, qp->psn_acked) <= 0 || sm_psn_diff(h->psn, qp->psn_tx) > 0)
 		return;
+	if (h->imm == SM_NAK_RNR && qp->waiting) /* It came twice. */
+		return;
 	sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
 	if (qp->state == SM_QPS_ERR)
 		return;
@@ -705,6 +758,20 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	sq_wait(nic, qp, rnr_units[h->rkey & 31] * UINT64_C(10000));
 }
 
+/*
+ * A response @ahead of the one that is expected: that one, or the answer to what was asked before,
+ * is lost. Behind it: it comes again.
+ */
+static crpc_noinline void
+response_missed(struct sm_nic *nic, struct sm_qp *qp, int32_t ahead)
+{
+	if (!nic->lossy || ahead < 0 || qp->gap || qp->waiting)
+		return;
+	qp->gap = true;
+	sq_rewind(qp);
+	sm_sq_activate(nic, qp);
+}
+
 /* A packet of the response to the oldest READ or atomic. */
 static void
 answer_response(
@@ -716,9 +783,14 @@ answer_response(
 	if (qp->rd_head == qp->rd_tail)
 		return;
 	w = &qp->swr[qp->rd_wr[qp->rd_head % SM_RD_MAX] & (qp->sq_nbb - 1)];
-	psn = w->psn;
-	if (psn != h->psn || len > w->len - qp->rd_off || h->raddr != qp->rd_off)
+	psn = (sm_swr_first(qp, w) + (qp->rd_off >> qp->mtu_shift)) & SM_PSN_MASK;
+	if (crpc_unlikely(psn != h->psn)) {
+		response_missed(nic, qp, sm_psn_diff(h->psn, psn));
 		return;
+	}
+	if (len > w->len - qp->rd_off)
+		return;
+	qp->gap = false;
 	if (qp->rd_off == 0) {
 		const uint8_t *wqe = sq_wqe(qp, w->bb);
 		uint32_t ds = sm_be32(wqe + 4) & 0x3f;
@@ -731,15 +803,19 @@ answer_response(
 		qp->mtu_shift);
 	synd = sm_scatter(nic, qp, qp->pd, &qp->rd_cur, payload, len);
 	qp->rd_off += len;
-	if (synd == 0 && (flags & SM_PKT_LAST) != 0 && qp->rd_off != w->len)
+	if (synd == 0 && ((flags & SM_PKT_LAST) != 0
+				? qp->rd_off != w->len
+				: len == 0 || (len & ((1u << qp->mtu_shift) - 1)) != 0))
 		synd = SM_SYND_BAD_RESP;
-	if (synd == 0 && (flags & SM_PKT_LAST) == 0)
+	if (synd == 0 && (flags & SM_PKT_LAST) == 0) {
+		sm_sq_acked(nic, qp, (psn + sm_psn_packets(qp, len) - 1) & SM_PSN_MASK);
 		return;
+	}
 	qp->rd_off = 0;
 	qp->rd_head++;
 	w->wait = SM_SWR_DONE;
 	w->syndrome = (uint8_t)synd;
-	sm_sq_acked(nic, qp, psn);
+	sm_sq_acked(nic, qp, w->psn & SM_PSN_MASK);
 	sm_sq_complete(nic, qp);
 	sm_sq_activate(nic, qp); /* It may have waited for this one. */
 }
@@ -757,8 +833,9 @@ sm_sq_answer(
 	}
 	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
 		return;
-	/* What answers something sent before the last rewind is answered again. */
-	if (h->dst >> 24 != qp->epoch)
+	/* What answers something sent before the last rewind is answered again; where packets get
+	 * lost their numbers alone tell. */
+	if (!nic->lossy && h->dst >> 24 != qp->epoch)
 		return;
 	if (type == SM_PKT_NAK) {
 		qp->n.rx.kind[SM_KIND_ACK]++;

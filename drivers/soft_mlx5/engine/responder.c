@@ -38,11 +38,15 @@ answer_later(struct sm_nic *nic, struct sm_qp *qp)
 	TAILQ_INSERT_TAIL(&nic->answers, qp, answer_link);
 }
 
-/* Refuse the message at hand: nothing of it or behind it counts until the requester rewinds. */
+/*
+ * Refuse the packet at hand: nothing behind it counts until the requester goes back to it. What
+ * came of its message stays, unless it is refused for good.
+ */
 static crpc_noinline void
 refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak)
 {
-	sm_recv_abandon(qp);
+	if (qp->type == SM_QPT_UC || (nak >= SM_NAK_INVALID && nak <= SM_NAK_OP))
+		sm_recv_abandon(qp);
 	if (qp->type == SM_QPT_UC) { /* The rest is dropped: nobody is told. */
 		if (nak == SM_NAK_OP)
 			sm_qp_fail(nic, qp, -1);
@@ -59,13 +63,26 @@ refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak
 						       : -1);
 }
 
+/* The last @packets of a message were received. */
 static inline void
-message_done(struct sm_nic *nic, struct sm_qp *qp)
+message_done(struct sm_nic *nic, struct sm_qp *qp, uint32_t packets)
 {
 	qp->rx.open = false;
-	qp->psn_rx = (qp->psn_rx + 1) & SM_PSN_MASK;
+	qp->psn_rx = (qp->psn_rx + packets) & SM_PSN_MASK;
+	qp->msn++;
 	qp->unacked++;
 	answer_later(nic, qp);
+}
+
+/* A piece of a message was received that others follow. */
+static inline void
+piece_done(struct sm_nic *nic, struct sm_qp *qp, uint32_t len)
+{
+	qp->psn_rx = (qp->psn_rx + sm_psn_packets(qp, len)) & SM_PSN_MASK;
+	if (nic->lossy) { /* The requester need not send again what is here. */
+		qp->unacked++;
+		answer_later(nic, qp);
+	}
 }
 
 /* The message completed a receive WQE. */
@@ -78,7 +95,7 @@ recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_
 		.solicited = (flags & SM_PKT_SE) != 0,
 		.counter = qp->rx.counter,
 		.imm = (flags & (SM_PKT_IMM | SM_PKT_INV)) != 0 ? h->imm : 0,
-		.len = qp->rx.len,
+		.len = qp->rx.off,
 		.src_qpn = qp->dest_qpn,
 		.data = data,
 	};
@@ -88,25 +105,24 @@ recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_
 		refuse(nic, qp, h, SM_NAK_OP);
 		return;
 	}
-	message_done(nic, qp);
+	message_done(nic, qp, sm_psn_packets(qp, h->head & 0xffff));
 }
 
-/* Account a packet of @len bytes to the message; false: the lengths contradict each other. */
-static bool
-message_step(struct sm_recv *rx, uint32_t len, uint32_t flags)
+/*
+ * Account a packet of @len bytes to the message, which has @total, or, if not @exact, at most so
+ * many; false: the lengths contradict each other, or the two sides differ about the path's MTU.
+ */
+static inline bool
+message_step(struct sm_qp *qp, uint32_t len, uint32_t flags, uint32_t total, bool exact)
 {
-	if (len > rx->len - rx->off)
+	struct sm_recv *rx = &qp->rx;
+
+	if (crpc_unlikely(len > total - rx->off))
 		return false;
 	rx->off += len;
-	return (flags & SM_PKT_LAST) == 0 || rx->off == rx->len;
-}
-
-/* A piece of a message came twice, or one before it did not come. */
-static crpc_noinline void
-piece_missed(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
-{
-	if (h->rkey > qp->rx.off)
-		refuse(nic, qp, h, nic->fault != NULL ? SM_NAK_SEQUENCE : SM_NAK_INVALID);
+	if (crpc_likely((flags & SM_PKT_LAST) != 0))
+		return !exact || rx->off == total;
+	return len != 0 && (len & ((1u << qp->mtu_shift) - 1)) == 0;
 }
 
 /* A SEND that fits into its CQE, from where the driver copies it; false: it does not. */
@@ -123,6 +139,7 @@ send_into_cqe(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 		(flags & (SM_PKT_FIRST | SM_PKT_LAST | SM_PKT_INV)) != (SM_PKT_FIRST | SM_PKT_LAST))
 		return false;
 	memcpy(data, payload, len);
+	qp->rx.off = len;
 	recv_done(nic, qp, h, (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND,
 		flags, data);
 	return true;
@@ -152,10 +169,6 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 		rx->open = true;
 		rx->pkt = SM_PKT_SEND;
 		rx->off = 0;
-		rx->len = (flags & SM_PKT_LAST) != 0 ? len : h->imm;
-	} else if (h->rkey != rx->off) {
-		piece_missed(nic, qp, h);
-		return;
 	}
 	sm_count_piece(&qp->n.rx, len,
 		(flags & SM_PKT_IMM) != 0 ? SM_KIND_SEND_IMM : SM_KIND_SEND,
@@ -168,7 +181,7 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 		refuse(nic, qp, h, synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
 		return;
 	}
-	if (!message_step(rx, len, flags)) {
+	if (!message_step(qp, len, flags, SM_MSG_MAX, false)) {
 		recv_error(nic, qp, SM_SYND_LOCAL_QP_OP);
 		refuse(nic, qp, h, SM_NAK_INVALID);
 		return;
@@ -180,6 +193,8 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 	}
 	if ((flags & SM_PKT_LAST) != 0)
 		recv_done(nic, qp, h, send_cqe_op(flags), flags, NULL);
+	else
+		piece_done(nic, qp, len);
 }
 
 /* A piece of a WRITE that is more than one TLP, or nothing. */
@@ -190,6 +205,18 @@ write_count_long(struct sm_qp *qp, uint32_t len)
 	qp->n.rx.packets += sm_count_more(len, qp->mtu_shift);
 	if (len == 0)
 		qp->n.write_pieces--; /* Only its message is counted. */
+}
+
+/* No receive WQE for an immediate: its packet, the last one, comes again. Writing twice is
+ * harmless. */
+static crpc_noinline void
+write_unready(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
+	uint32_t flags)
+{
+	qp->rx.off -= len;
+	if ((flags & SM_PKT_FIRST) != 0)
+		qp->rx.open = false;
+	refuse(nic, qp, h, SM_NAK_RNR);
 }
 
 static inline void
@@ -210,9 +237,6 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 		if ((flags & SM_PKT_LAST) == 0)
 			ok = sm_mem(nic, qp->pd, rx->rkey, rx->raddr, rx->len,
 				     SM_ACCESS_REMOTE_WRITE) != NULL;
-	} else if (crpc_unlikely(h->rkey != rx->off)) {
-		piece_missed(nic, qp, h);
-		return;
 	}
 	if (len != 0)
 		dst = sm_mem(nic, qp->pd, rx->rkey, rx->raddr + rx->off, len,
@@ -224,7 +248,7 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 		refuse(nic, qp, h, SM_NAK_ACCESS);
 		return;
 	}
-	if (crpc_unlikely(!message_step(rx, len, flags))) {
+	if (crpc_unlikely(!message_step(qp, len, flags, rx->len, true))) {
 		refuse(nic, qp, h, SM_NAK_INVALID);
 		return;
 	}
@@ -236,22 +260,23 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 	if ((flags & SM_PKT_LAST) == 0) {
 		qp->n.rx.packets++; /* And a piece written; the last one is its message's. */
 		qp->n.write_pieces++;
+		piece_done(nic, qp, len);
 		return;
 	}
 	qp->n.rx.kind[(flags & SM_PKT_IMM) / SM_PKT_IMM]++; /* enum sm_kind */
 	if ((flags & SM_PKT_IMM) == 0)
-		message_done(nic, qp);
-	else if (sm_recv_take(nic, qp))
+		message_done(nic, qp, sm_psn_packets(qp, len));
+	else if (crpc_likely(sm_recv_take(nic, qp)))
 		recv_done(nic, qp, h, SM_CQE_RESP_WR_IMM, flags, NULL);
 	else
-		refuse(nic, qp, h, SM_NAK_RNR); /* The data is written again: harmless. */
+		write_unready(nic, qp, h, len, flags);
 }
 
 /* Answers to what came twice, or before the requester went back, fill the queue: it asks again. */
 static bool
 answers_full(const struct sm_nic *nic, const struct sm_qp *qp)
 {
-	return nic->fault != NULL &&
+	return nic->lossy &&
 		qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic;
 }
 
@@ -282,7 +307,7 @@ request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	};
 	qp->n.rx.kind[SM_KIND_READ]++;
 	qp->ans_tail++;
-	message_done(nic, qp);
+	message_done(nic, qp, sm_psn_packets(qp, h->imm));
 }
 
 static void
@@ -324,7 +349,7 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, boo
 	sm_count_read(&qp->n, sizeof(rd->value));
 	sm_count_write(&qp->n, sizeof(rd->value));
 	qp->ans_tail++;
-	message_done(nic, qp);
+	message_done(nic, qp, 1);
 }
 
 /*
@@ -382,34 +407,16 @@ respond_again(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 static crpc_noinline void
 out_of_order(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
 {
-	if (nic->fault == NULL) {
+	if (!nic->lossy) {
 		refuse(nic, qp, h, SM_NAK_LOST);
 	} else if (sm_psn_diff(h->psn, qp->psn_rx) > 0) {
 		refuse(nic, qp, h, SM_NAK_SEQUENCE);
 	} else if (type != SM_PKT_SEND && type != SM_PKT_WRITE) {
 		respond_again(nic, qp, h, type);
-	} else if ((h->head >> 24 & SM_PKT_LAST) != 0) {
+	} else {
 		qp->unacked++;
 		answer_later(nic, qp);
 	}
-}
-
-/* A message begins while one is open, or goes on while none is. True: it may. */
-static crpc_noinline bool
-begun_otherwise(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
-{
-	bool first = (h->head >> 24 & SM_PKT_FIRST) != 0;
-
-	if (nic->fault == NULL || (!first && qp->rx.open)) {
-		refuse(nic, qp, h, SM_NAK_INVALID);
-		return false;
-	}
-	if (!first) {
-		refuse(nic, qp, h, SM_NAK_SEQUENCE);
-		return false;
-	}
-	sm_recv_abandon(qp); /* The requester began it anew. */
-	return true;
 }
 
 bool
@@ -435,6 +442,22 @@ sm_resp_refuse(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pk
 	return true;
 }
 
+/*
+ * After a refusal: true if the requester has not gone back yet. Where packets come late it may go
+ * back further than it was told, to what is only to be acknowledged.
+ */
+static crpc_noinline bool
+still_refused(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
+{
+	if (!nic->lossy)
+		qp->refusing = qp->refuse_epoch == h->dst >> 24;
+	else if (h->psn == qp->psn_rx)
+		qp->refusing = false;
+	else
+		return sm_psn_diff(h->psn, qp->psn_rx) > 0;
+	return qp->refusing;
+}
+
 void
 sm_resp_request(
 	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, const uint8_t *payload)
@@ -454,9 +477,8 @@ sm_resp_request(
 			if (!uc_resume(qp, h, type))
 				return;
 		} else {
-			if (qp->refuse_epoch == h->dst >> 24)
+			if (still_refused(nic, qp, h))
 				return;
-			qp->refusing = false;
 		}
 	}
 	if (crpc_unlikely(qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR)) {
@@ -468,9 +490,10 @@ sm_resp_request(
 		return;
 	}
 	if (crpc_unlikely((flags & SM_PKT_FIRST) ? qp->rx.open
-						 : !qp->rx.open || qp->rx.pkt != type) &&
-		!begun_otherwise(nic, qp, h, type))
+						 : !qp->rx.open || qp->rx.pkt != type)) {
+		refuse(nic, qp, h, SM_NAK_INVALID); /* Begun twice, or not at all. */
 		return;
+	}
 	if (type == SM_PKT_WRITE)
 		request_write(nic, qp, h, len, flags, payload);
 	else if (type == SM_PKT_SEND)
@@ -514,7 +537,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 		src = sm_mem(
 			nic, qp->pd, rd->rkey, rd->raddr + rd->off, len, SM_ACCESS_REMOTE_READ);
 	if (src == NULL) { /* The region went while the response was under way. */
-		qp->psn_rx = rd->psn;
+		qp->psn_rx = (rd->psn + (rd->off >> qp->mtu_shift)) & SM_PSN_MASK;
 		qp->ans_tail = qp->ans_head;
 		refuse(nic, qp, &(struct sm_hdr){.dst = (uint32_t)rd->epoch << 24}, SM_NAK_ACCESS);
 		return true;
@@ -525,15 +548,16 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	last = rd->off == rd->len;
 	h.dst = qp->dest_qpn | (uint32_t)rd->epoch << 24;
 	h.src = qp->qpn;
-	h.psn = rd->psn;
+	h.psn = (rd->psn + ((rd->off - len) >> qp->mtu_shift)) & SM_PSN_MASK;
 	h.raddr = rd->off - len;
+	h.imm = qp->msn;
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(tx, &room, len, rd->pkt, last ? SM_PKT_LAST : 0);
 	if (!last)
 		return true;
 	qp->ans_head++;
 	/* A response acknowledges its request and all before it. */
-	if (rd->psn == ((qp->psn_rx - 1) & SM_PSN_MASK))
+	if (((rd->psn + sm_psn_packets(qp, rd->len)) & SM_PSN_MASK) == qp->psn_rx)
 		qp->unacked = qp->held = 0;
 	return true;
 }
@@ -582,7 +606,7 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 	h.dst = qp->dest_qpn | (uint32_t)qp->refuse_epoch << 24;
 	h.src = qp->qpn;
 	h.psn = qp->nak != 0 ? qp->psn_rx : (qp->psn_rx - 1) & SM_PSN_MASK;
-	h.raddr = 0;
+	h.raddr = qp->msn;
 	h.rkey = qp->attr.min_rnr_timer;
 	h.imm = qp->nak;
 	sm_pkt_put(room.pkt, &h);

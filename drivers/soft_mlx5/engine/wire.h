@@ -29,9 +29,9 @@
 #include "nic.h"
 
 #define SM_WIRE_MAGIC UINT64_C(0x35786c6d74666f73) /* "softmlx5" */
-#define SM_WIRE_VERSION 2u
+#define SM_WIRE_VERSION 3u
 #define SM_RING_BYTES (256u << 10)
-/** Payload bytes of one packet; longer messages go in several. */
+/** Payload bytes of one packet, a multiple of every MTU; longer messages go in several. */
 #define SM_FRAG 8192u
 /** Ring bytes that requests leave to acknowledgements and responses. */
 #define SM_RING_RESERVE (SM_RING_BYTES / 8)
@@ -78,11 +78,17 @@ struct sm_hdr {
 	uint32_t head; /**< payload bytes | type << 16 | flags << 24. */
 	uint32_t dst;  /**< QPN of the receiver | epoch << 24. */
 	uint32_t src;  /**< QPN of the sender. */
-	uint32_t psn;  /**< Number of the message, 24 bits. */
-	/** CONNECT: the key of the DCT. DATAGRAM: see SM_GRH_PRESENT. READ_RESP: bytes before. */
+	uint32_t psn;  /**< Number of its first packet of the path's MTU, 24 bits. */
+	/**
+	 * CONNECT: the key of the DCT. DATAGRAM: see SM_GRH_PRESENT. READ_RESP: bytes before. ACK,
+	 * NAK: messages completed.
+	 */
 	uint64_t raddr;
-	uint32_t rkey; /**< DATAGRAM: Q_Key. SEND and WRITE, not FIRST: bytes before. */
-	/** LAST: immediate or key, big endian as in the WQE; else the message's bytes. */
+	uint32_t rkey; /**< DATAGRAM: Q_Key. */
+	/**
+	 * SEND and WRITE, LAST: immediate or key, big endian as in the WQE; READ, and WRITE that is
+	 * FIRST and not LAST: the bytes of all. READ_RESP, ATOMIC_RESP: messages completed.
+	 */
 	uint32_t imm;
 };
 
