@@ -95,6 +95,16 @@ struct sm_nic_attr {
 	 */
 	const char *faults;
 	/**
+	 * IPv4 address of ours over which packets go, as RoCEv2 over UDP; 0: through shared memory.
+	 * The net then only gives numbers to the contexts that share the address.
+	 */
+	uint32_t udp_addr;
+	uint8_t mtu;             /**< enum ibv_mtu: the largest of a path; 0: 4096 bytes. */
+	uint32_t device, devices; /**< Which of how many devices of the host; 0 of 0: the only one. */
+	/** File that gets what is sent (over UDP also what is received) as RoCEv2; NULL: none. */
+	const char *pcap;
+	uint64_t pcap_epoch_ns;  /**< What to add to times to have those of day. */
+	/**
 	 * A completion queue that was armed has something. Called with the nic's lock held: must
 	 * not call back into the nic. @p user is sm_cq_attr.user.
 	 */
@@ -181,7 +191,8 @@ struct sm_qp_mod {
  *   Filled.
  * @return
  *   0, ENOMEM, EINVAL (the faults), ENOSPC (all SM_SLOTS slots are held by living processes),
- *   EACCES, EPROTO (the net's shared memory is of another version).
+ *   EACCES, EPROTO (the net's shared memory is of another version), EADDRINUSE, EADDRNOTAVAIL
+ *   (the UDP address), EEXIST (the capture is some other file), or why it cannot be opened.
  */
 int sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nic);
 

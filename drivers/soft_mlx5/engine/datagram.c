@@ -5,27 +5,17 @@
  * are sent. Nobody there, no receive WQE, another Q_Key: nobody hears of it.
  */
 #include "priv.h"
+#include "roce.h"
 
 #define GRH_VERSION 6u
 #define GRH_NEXT_IBA 0x1bu
-
-/* Whom the address vector means; NULL: nobody. */
-static struct sm_peer *
-datagram_peer(struct sm_nic *nic, const struct sm_av *av)
-{
-	/* Every context of a host has the same LID and GID: at others there is nobody. */
-	if ((av->grh & SM_GRH_PRESENT) != 0
-			? memcmp(av->dgid, nic->gid, sizeof(nic->gid)) != 0
-			: av->dlid != SM_LID)
-		return NULL;
-	return sm_peer_at(nic, av->qpn >> 16);
-}
+#define SM_IPV4_BYTES 20u
 
 enum sm_step
 sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_send *t = &qp->tx;
-	struct sm_peer *peer = datagram_peer(nic, &t->av);
+	struct sm_peer *peer = sm_peer_av(nic, &t->av);
 	struct sm_pkt_room room = {.payload = nic->waste};
 	struct sm_hdr h;
 	uint32_t synd;
@@ -70,6 +60,14 @@ grh_make(const struct sm_nic *nic, const struct sm_hdr *h, uint8_t grh[SM_GRH_BY
 	memset(grh, 0, SM_GRH_BYTES);
 	if ((h->raddr & SM_GRH_PRESENT) == 0)
 		return;
+	if ((h->raddr & SM_GRH_IPV4) != 0) { /* RoCEv2: the header of IPv4 lies at the end. */
+		struct sm_roce_path path = {(uint32_t)h->raddr, nic->addr, 0, 0};
+		uint8_t headers[SM_ROCE_IP_UDP];
+
+		sm_roce_ip_udp(&path, len, headers);
+		memcpy(grh + SM_GRH_BYTES - SM_IPV4_BYTES, headers, SM_IPV4_BYTES);
+		return;
+	}
 	grh[0] = (uint8_t)(first >> 24);
 	grh[1] = (uint8_t)(first >> 16);
 	grh[2] = (uint8_t)(first >> 8);

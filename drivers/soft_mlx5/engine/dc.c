@@ -71,9 +71,7 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 		sm_dci_leave(nic, qp);
 	}
 	if (qp->peer == &nic->nowhere) {
-		bool here = (av->grh & SM_GRH_PRESENT) != 0 || av->dlid == SM_LID;
-
-		peer = here ? sm_peer_at(nic, av->qpn >> 16) : NULL;
+		peer = sm_peer_av(nic, av);
 		if (peer == NULL) {
 			sm_sq_fail(nic, qp, SM_SYND_RETRY_EXC);
 			return SM_STEP_BLOCKED;

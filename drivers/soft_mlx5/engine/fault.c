@@ -3,10 +3,6 @@
 /*
  * A bad network, on request: what a context receives is lost, comes twice, late or in another
  * order, and receive queues look empty, each with its probability, from a seed.
- *
- * The wire itself loses nothing, so a requester waits for answers without a clock. Where it is to
- * be bad, each requester has the retransmission timer of a card: after the timeout without progress
- * it goes back to the oldest message that was not acknowledged, as often as retry_cnt allows.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,17 +13,13 @@
 #define HELD_MAX 64u
 /* How late a packet may come. */
 #define DELAY_NS UINT64_C(500000)
-/* How often the retransmission timers are looked at. */
-#define TIMERS_NS UINT64_C(50000)
-/* Timeouts of a silent peer that count as one. */
-#define SILENT_TIMEOUTS 8u
 
 struct held {
 	struct sm_peer *peer; /* NULL: free. */
-	uint32_t head;
+	struct sm_hdr hdr;
 	uint64_t due;
 	uint64_t passed; /* Packets that must have passed it. */
-	uint8_t packet[sizeof(struct sm_pkt) + SM_FRAG];
+	uint8_t payload[SM_FRAG];
 };
 
 /* What can go wrong, each with its probability. */
@@ -63,7 +55,6 @@ struct faults {
 struct sm_fault {
 	struct faults on;
 	uint64_t rng;
-	uint64_t timers_at;
 	uint64_t packets;
 	uint64_t busy_until; /* Slow DMA. */
 	uint64_t seen[FAULTS];
@@ -188,6 +179,7 @@ sm_fault_begin(struct sm_nic *nic)
 {
 	const struct sm_fault *f = nic->fault;
 
+	nic->lossy |= f != NULL;
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
 		if (nic->qps[i] != NULL)
 			sm_qp_way(nic, nic->qps[i]);
@@ -285,8 +277,8 @@ sm_fault_free(struct sm_fault *f)
 
 /* Keep a copy for later; false: no place. */
 static bool
-hold(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *pkt, uint32_t head, uint64_t ns,
-	uint64_t packets)
+hold(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *hdr, const uint8_t *payload,
+	uint64_t ns, uint64_t packets)
 {
 	struct sm_fault *f = nic->fault;
 
@@ -296,30 +288,30 @@ hold(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *pkt, uint32_t h
 		if (h->peer != NULL)
 			continue;
 		h->peer = p;
-		h->head = head;
+		h->hdr = *hdr;
 		h->due = nic->now + ns;
 		h->passed = packets != 0 ? f->packets + packets : UINT64_MAX;
-		memcpy(h->packet, (const void *)pkt, sizeof(*pkt) + (head & 0xffff));
+		if ((hdr->head & 0xffff) != 0)
+			memcpy(h->payload, payload, hdr->head & 0xffff);
 		f->nheld++;
 		return true;
 	}
 	return false;
 }
 
-/* Deliver what is due of a peer's. */
-static void
-release_due(struct sm_nic *nic, struct sm_peer *p)
+void
+sm_fault_release(struct sm_nic *nic, struct sm_peer *p)
 {
 	struct sm_fault *f = nic->fault;
 
-	for (uint32_t i = 0; i < HELD_MAX && f->nheld != 0; i++) {
+	for (uint32_t i = 0; f != NULL && i < HELD_MAX && f->nheld != 0; i++) {
 		struct held *h = &f->held[i];
 
 		if (h->peer != p || (nic->now < h->due && f->packets < h->passed))
 			continue;
 		h->peer = NULL;
 		f->nheld--;
-		sm_peer_packet(nic, p, (struct sm_pkt *)(void *)h->packet, h->head);
+		sm_peer_packet(nic, p, &h->hdr, h->payload);
 	}
 }
 
@@ -337,90 +329,44 @@ sm_fault_forget(struct sm_nic *nic, const struct sm_peer *p)
 
 /* Refuse a request as if the responder had found fault with it; true: done. */
 static bool
-refused(struct sm_nic *nic, struct sm_peer *p, const struct sm_pkt *pkt, uint32_t head)
+refused(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h)
 {
 	struct sm_fault *f = nic->fault;
 
-	return (happens(f, RNR) && sm_resp_refuse(nic, p, pkt, head, SM_NAK_RNR)) ||
-		(happens(f, INVAL) && sm_resp_refuse(nic, p, pkt, head, SM_NAK_INVALID)) ||
-		(happens(f, ACCESS) && sm_resp_refuse(nic, p, pkt, head, SM_NAK_ACCESS)) ||
-		(happens(f, OP) && sm_resp_refuse(nic, p, pkt, head, SM_NAK_OP));
+	return (happens(f, RNR) && sm_resp_refuse(nic, p, h, SM_NAK_RNR)) ||
+		(happens(f, INVAL) && sm_resp_refuse(nic, p, h, SM_NAK_INVALID)) ||
+		(happens(f, ACCESS) && sm_resp_refuse(nic, p, h, SM_NAK_ACCESS)) ||
+		(happens(f, OP) && sm_resp_refuse(nic, p, h, SM_NAK_OP));
 }
 
 void
-sm_fault_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head)
+sm_fault_packet(
+	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
 	struct sm_fault *f = nic->fault;
-	uint32_t type = head >> 16 & 0xff;
+	uint32_t type = h->head >> 16 & 0xff;
+	struct sm_hdr bad = *h;
 
 	f->packets++;
 	p->spoke++;
-	if (f->on.qpn != 0 && (crpc_load_relaxed(&pkt->dst) & SM_PSN_MASK) != f->on.qpn) {
-		sm_peer_packet(nic, p, pkt, head);
+	if (f->on.qpn != 0 && (h->dst & SM_PSN_MASK) != f->on.qpn) {
+		sm_peer_packet(nic, p, h, payload);
 		return;
 	}
 	if (happens(f, DROP) || happens(f, CORRUPT)) /* The ICRC tells. */
 		return;
-	if (happens(f, DELAY) && hold(nic, p, pkt, head, 1 + fault_random(f) % DELAY_NS, 0))
+	if (happens(f, DELAY) && hold(nic, p, h, payload, 1 + fault_random(f) % DELAY_NS, 0))
 		return;
-	if (happens(f, REORDER) && hold(nic, p, pkt, head, DELAY_NS, 1 + fault_random(f) % 4))
+	if (happens(f, REORDER) && hold(nic, p, h, payload, DELAY_NS, 1 + fault_random(f) % 4))
 		return;
 	if (happens(f, DUP))
-		hold(nic, p, pkt, head, fault_random(f) % DELAY_NS, 1);
-	if (refused(nic, p, pkt, head))
+		hold(nic, p, h, payload, fault_random(f) % DELAY_NS, 1);
+	if (refused(nic, p, h))
 		return;
 	/* The last packet of a response, and nothing in it. */
-	if ((type == SM_PKT_READ_RESP || type == SM_PKT_ATOMIC_RESP) && happens(f, BADRESP))
-		head = (head & 0xffff0000u) | (uint32_t)SM_PKT_LAST << 24;
-	sm_peer_packet(nic, p, pkt, head);
-}
-
-static uint64_t
-timeout_ns(const struct sm_qp *qp)
-{
-	return qp->attr.timeout == 0 ? UINT64_C(10000000) : UINT64_C(4096) << qp->attr.timeout;
-}
-
-static void
-timer(struct sm_nic *nic, struct sm_qp *qp)
-{
-	uint64_t mark = (uint64_t)qp->psn_acked << 32 ^ (uint64_t)qp->rd_head << 16 ^ qp->rd_off;
-
-	if (qp->wr_done == qp->wr_tx || qp->waiting || mark != qp->rto_mark || qp->rto_at == 0) {
-		qp->rto_mark = mark;
-		qp->rto_at = nic->now + timeout_ns(qp);
-		return;
+	if ((type == SM_PKT_READ_RESP || type == SM_PKT_ATOMIC_RESP) && happens(f, BADRESP)) {
+		bad.head = (h->head & 0xffff0000u) | (uint32_t)SM_PKT_LAST << 24;
+		h = &bad;
 	}
-	if (nic->now < qp->rto_at)
-		return;
-	qp->rto_at = nic->now + timeout_ns(qp);
-	/* A peer that says nothing at all may wait for a core: it gets more time. */
-	if (qp->peer->spoke != qp->rto_spoke)
-		qp->rto_silent = 0;
-	else
-		qp->rto_silent++;
-	qp->rto_spoke = qp->peer->spoke;
-	sm_sq_timeout(nic, qp, qp->rto_silent % SILENT_TIMEOUTS == 0);
-}
-
-void
-sm_fault_timers(struct sm_nic *nic)
-{
-	struct sm_peer *p;
-	struct sm_qp *qp, *next;
-
-	if (nic->now < nic->fault->timers_at)
-		return;
-	nic->fault->timers_at = nic->now + TIMERS_NS;
-	TAILQ_FOREACH(p, &nic->peers, link) {
-		if (p->dead)
-			continue;
-		release_due(nic, p);
-		for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
-			next = TAILQ_NEXT(qp, peer_link);
-			if (qp->dct == NULL && qp->type != SM_QPT_UC &&
-				(qp->state == SM_QPS_RTS || qp->state == SM_QPS_SQD))
-				timer(nic, qp);
-		}
-	}
+	sm_peer_packet(nic, p, h, payload);
 }

@@ -25,6 +25,8 @@
 #define PEERS_HOT 8u
 #define PEER_QUIET 1000u
 #define PEERS_COLD 2u
+/* enum ibv_mtu */
+#define MTU_4096 5u
 /* Calls that find the lock taken before the core is offered to its holder. */
 #define BUSY_YIELD 64u
 
@@ -58,6 +60,15 @@ sm_lock_live(struct sm_nic *nic)
 }
 
 void
+sm_nic_flush(struct sm_nic *nic)
+{
+	if (nic->udp != NULL)
+		sm_udp_send(nic);
+	if (nic->pcap != NULL)
+		sm_pcap_pass(nic);
+}
+
+void
 sm_unlock(struct sm_nic *nic)
 {
 	/* L0: everything done under the lock; pairs with L1 and L2. */
@@ -74,6 +85,43 @@ async_nobody(void *user, enum sm_async_type type)
 {
 }
 
+static void
+wires_close(struct sm_nic *nic)
+{
+	if (nic->wire != NULL)
+		sm_wire_close(nic->wire);
+	sm_udp_close(nic->udp);
+	sm_pcap_close(nic->pcap, nic->orphan);
+	sm_fault_free(nic->fault);
+}
+
+/* The net, which gives us a slot whatever the wire is, and what the packets go through. */
+static int
+wires_open(struct sm_nic *nic, const struct sm_nic_attr *attr)
+{
+	int rc = sm_wire_open(attr->net, &nic->wire, &nic->slot);
+
+	if (rc != 0)
+		return rc;
+	rc = sm_fault_create(attr->faults, nic->slot, &nic->fault);
+	if (rc == 0 && attr->udp_addr != 0)
+		rc = sm_udp_open(attr->udp_addr, nic->slot, &nic->udp);
+	if (rc == 0)
+		rc = sm_pcap_open(attr->pcap, attr->pcap_epoch_ns, &nic->pcap);
+	if (rc != 0) {
+		wires_close(nic);
+		return rc;
+	}
+	nic->addr = attr->udp_addr;
+	nic->paced = nic->udp != NULL;
+	nic->watched = nic->udp != NULL || nic->pcap != NULL;
+	nic->lossy = nic->fault != NULL || nic->udp != NULL;
+	nic->mtu = attr->mtu != 0 ? attr->mtu : MTU_4096;
+	nic->device = attr->device;
+	nic->devices = attr->devices != 0 ? attr->devices : 1;
+	return 0;
+}
+
 int
 sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 {
@@ -86,14 +134,9 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	if (nic == NULL)
 		return ENOMEM;
 	nic->qps = calloc(SM_QPS_MAX, sizeof(struct sm_qp *));
-	rc = nic->qps == NULL ? ENOMEM : sm_wire_open(attr->net, &nic->wire, &nic->slot);
-	if (rc == 0) {
-		rc = sm_fault_create(attr->faults, nic->slot, &nic->fault);
-		if (rc != 0)
-			sm_wire_close(nic->wire);
-		else if (nic->fault != NULL)
-			sm_fault_begin(nic);
-	}
+	rc = nic->qps == NULL ? ENOMEM : wires_open(nic, attr);
+	if (rc == 0 && nic->fault != NULL)
+		sm_fault_begin(nic);
 	if (rc != 0) {
 		free(nic->qps);
 		free(nic);
@@ -113,7 +156,6 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic->comp_event = attr->comp_event != NULL ? attr->comp_event : event_nobody;
 	nic->async_event = attr->async_event != NULL ? attr->async_event : async_nobody;
 	nic->qpn_base = nic->slot << 16;
-	nic->lossy = nic->fault != NULL;
 	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
 	nic->rings = sm_wire_rings(nic->wire);
 	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
@@ -172,14 +214,14 @@ sm_nic_free(struct sm_nic *nic)
 	/* What was received is acknowledged, or the other side would see a failure. */
 	TAILQ_FOREACH(qp, &nic->answers, answer_link)
 		sm_resp_settle(nic, qp);
+	if (!nic->orphan)
+		sm_nic_flush(nic);
 	while ((p = TAILQ_FIRST(&nic->peers)) != NULL)
 		sm_peer_free(nic, p);
-	if (!nic->orphan)
-		sm_wire_close(nic->wire);
+	wires_close(nic);
 	objects_free(nic);
 	for (uint32_t i = 0; i < nic->nuars; i++)
 		free(nic->uars[i]);
-	sm_fault_free(nic->fault);
 	free(nic->uars);
 	free(nic->keys);
 	free(nic->qps);
@@ -454,6 +496,8 @@ receive_pass(struct sm_nic *nic)
 		nic->rings_seen = rings;
 		sm_peer_discover(nic);
 	}
+	if (crpc_unlikely(nic->udp != NULL))
+		n += sm_udp_receive(nic);
 	for (p = TAILQ_FIRST(&nic->hot); p != NULL; p = next) {
 		next = TAILQ_NEXT(p, poll_link);
 		n += sm_peer_poll(nic, p);
@@ -508,9 +552,10 @@ timer_pass(struct sm_nic *nic, uint32_t work)
 	}
 	if (crpc_likely(nic->now < nic->alive_at))
 		return;
-	if (crpc_unlikely(nic->fault != NULL)) {
-		sm_fault_pass(nic, work); /* In each pass, as the timers. */
-		sm_fault_timers(nic);
+	if (crpc_unlikely(nic->lossy)) {
+		if (nic->fault != NULL)
+			sm_fault_pass(nic, work); /* In each pass, as the timers. */
+		sm_retry_timers(nic);
 		if (nic->now < nic->check_at)
 			return;
 		nic->check_at = nic->now + SM_ALIVE_NS;
@@ -587,6 +632,8 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	answer_pass(nic);
 	timer_pass(nic, work);
 	work += failed_pass(nic) + nic->work;
+	if (crpc_unlikely(nic->watched))
+		sm_nic_flush(nic);
 	event_pass(nic);
 	sm_unlock(nic);
 	return work;
@@ -617,10 +664,13 @@ sm_nic_idle(struct sm_nic *nic)
 			nic->rings_seen == crpc_load_acquire(nic->rings));
 	for (uint32_t i = 0; idle && !nic->orphan && i < nic->nuars; i++)
 		idle = uar_quiet(nic->uars[i]);
-	TAILQ_FOREACH(p, &nic->peers, link)
-		if (idle && !nic->orphan && !p->dead && p->rx.ring != NULL &&
-			(p->nlate != 0 || sm_rx_peek(&p->rx, &head) != NULL))
+	TAILQ_FOREACH(p, &nic->peers, link) {
+		struct sm_rx *rx = p->rx.ring != NULL ? &p->rx : &p->out;
+
+		if (idle && !nic->orphan && !p->dead && rx->ring != NULL &&
+			(p->nlate != 0 || sm_rx_peek(rx, &head) != NULL))
 			idle = false;
+	}
 	sm_unlock(nic);
 	return idle;
 }

@@ -23,10 +23,13 @@ ring_local(void)
 
 /* Our own ring is empty: go on in the lines that are in the cache. */
 static void
-ring_restart(struct sm_peer *p)
+ring_restart(struct sm_nic *nic, struct sm_peer *p)
 {
+	if (crpc_unlikely(p->tx.watched))
+		sm_pcap_ring(nic, p);
 	p->tx.pos = p->rx.pos = p->rx.told = 0;
 	p->tx.limit = SM_RING_BYTES;
+	p->tx.seen = 0;
 	crpc_store_relaxed(&p->tx.ring->taken, 0);
 	crpc_store_relaxed(&sm_ring_at(p->tx.ring, 0)->head, 0);
 }
@@ -59,13 +62,17 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 
 	if (p->tx.ring != NULL || p->dead)
 		return 0;
-	if (p->self) {
+	if (p->self || nic->udp != NULL) {
 		p->tx.ring = ring_local();
 		if (p->tx.ring == NULL)
 			return ENOMEM;
+		p->out.ring = p->tx.ring;
+	}
+	p->tx.watched = nic->pcap != NULL && (p->self || nic->udp == NULL);
+	if (p->self) {
 		p->rx.ring = p->tx.ring;
 		sm_peer_polled(nic, p, SM_POLLED_HOT);
-	} else {
+	} else if (nic->udp == NULL) {
 		rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, &p->tx.ring);
 		if (rc != 0)
 			return rc;
@@ -74,23 +81,41 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 	return 0;
 }
 
-/* Find or make the peer of a (slot, generation), with or without a ring to it; NULL: no memory. */
+/* True for who holds a slot; over UDP for whom packets could reach. */
+static bool
+is_alive(const struct sm_nic *nic, uint32_t slot, uint32_t gen)
+{
+	if (nic->udp == NULL)
+		return sm_wire_alive(nic->wire, slot, gen);
+	return slot < SM_SLOTS && gen >> 24 != 0 && gen >> 28 < 14; /* No multicast. */
+}
+
+/*
+ * Find or make the peer of a (slot, generation), with or without a ring to it; NULL: no memory. Over
+ * UDP the place of the generation has the host's address.
+ */
 static struct sm_peer *
 peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen)
 {
-	struct sm_peer *p;
+	struct sm_peer *p = slot < SM_SLOTS ? nic->by_slot[slot] : NULL;
 
+	if (p != NULL && p->gen == gen)
+		return p;
 	TAILQ_FOREACH(p, &nic->peers, link)
 		if (p->slot == slot && p->gen == gen)
 			break;
 	if (p == NULL) {
+		if (nic->udp != NULL && !sm_udp_room(nic))
+			return NULL;
 		p = calloc(1, sizeof(*p));
 		if (p == NULL)
 			return NULL;
+		if (nic->udp != NULL)
+			sm_udp_peers(nic, 1);
 		p->slot = slot;
 		p->gen = gen;
-		p->self = slot == nic->slot;
-		p->dead = !p->self && !sm_wire_alive(nic->wire, slot, gen);
+		p->self = slot == nic->slot && (nic->udp == NULL || gen == nic->addr);
+		p->dead = !p->self && !is_alive(nic, slot, gen);
 		TAILQ_INIT(&p->qps);
 		TAILQ_INSERT_TAIL(&nic->peers, p, link);
 		if (slot < SM_SLOTS)
@@ -118,11 +143,49 @@ peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
 	return 0;
 }
 
-int
-sm_peer_get(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer)
+/* The address in an IPv4-mapped GID; 0: it is none. */
+static uint32_t
+gid_addr(const uint8_t gid[16])
 {
-	return peer_of(
-		nic, slot, slot < SM_SLOTS ? sm_wire_gen(nic->wire, slot) : 0, peer);
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	return memcmp(gid, mapped, sizeof(mapped)) == 0 ? sm_be32(gid + 12) : 0;
+}
+
+int
+sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer)
+{
+	uint32_t slot = m->dest_qpn >> 16 & (SM_SLOTS - 1);
+
+	if (nic->udp != NULL)
+		return peer_of(nic, slot, m->is_global ? gid_addr(m->dgid) : 0, peer);
+	/* At another LID than the host's there is nobody. */
+	if (!m->is_global && m->dlid != 0 && !sm_lid_here(nic, m->dlid))
+		return peer_of(nic, SM_SLOTS, 0, peer);
+	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), peer);
+}
+
+struct sm_peer *
+sm_peer_av(struct sm_nic *nic, const struct sm_av *av)
+{
+	uint32_t slot = av->qpn >> 16 & (SM_SLOTS - 1);
+	bool global = (av->grh & SM_GRH_PRESENT) != 0;
+
+	if (nic->udp != NULL)
+		return global ? sm_peer_from(nic, slot, gid_addr(av->dgid), true) : NULL;
+	if (global ? !sm_gid_here(nic, av->dgid) : !sm_lid_here(nic, av->dlid))
+		return NULL;
+	return sm_peer_at(nic, slot);
+}
+
+struct sm_peer *
+sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool answer)
+{
+	struct sm_peer *p = slot < SM_SLOTS ? peer_make(nic, slot, addr) : NULL;
+
+	if (p == NULL || p->dead || (answer && peer_tx_open(nic, p) != 0))
+		return NULL;
+	return p;
 }
 
 struct sm_peer *
@@ -145,7 +208,9 @@ sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 	sm_fault_forget(nic, p);
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	TAILQ_REMOVE(&nic->peers, p, link);
-	if (p->self) {
+	if (nic->udp != NULL)
+		sm_udp_peers(nic, -1);
+	if (p->self || nic->udp != NULL) {
 		free(p->tx.ring);
 	} else {
 		if (p->tx.ring != NULL)
@@ -248,37 +313,38 @@ packet_other(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, cons
 }
 
 static inline __attribute__((always_inline)) void
-packet_take(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head)
+packet_take(
+	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
-	const uint8_t *payload = (const uint8_t *)pkt + sizeof(*pkt);
-	uint32_t type = head >> 16 & 0xff;
-	struct sm_hdr h;
+	uint32_t type = h->head >> 16 & 0xff;
 	struct sm_qp *qp;
 
-	sm_pkt_get(pkt, head, &h);
 	if (crpc_likely(type - SM_PKT_SEND <= SM_PKT_FETCH_ADD - SM_PKT_SEND)) {
-		sm_resp_request(nic, p, &h, payload);
+		sm_resp_request(nic, p, h, payload);
 	} else if (crpc_likely(type - SM_PKT_ACK <= SM_PKT_ATOMIC_RESP - SM_PKT_ACK)) {
-		qp = sm_qp_find(nic, h.dst & SM_PSN_MASK);
-		if (qp != NULL && qp->peer == p && qp->dest_qpn == h.src)
-			sm_sq_answer(nic, qp, &h, payload);
+		qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
+		if (qp != NULL && qp->peer == p && qp->dest_qpn == h->src)
+			sm_sq_answer(nic, qp, h, payload);
 	} else {
-		packet_other(nic, p, &h, payload);
+		packet_other(nic, p, h, payload);
 	}
 }
 
 void
-sm_peer_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head)
+sm_peer_packet(
+	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
-	packet_take(nic, p, pkt, head);
+	packet_take(nic, p, h, payload);
 }
 
-static void
-late_send(struct sm_peer *p)
+void
+sm_peer_late(struct sm_peer *p)
 {
 	struct sm_pkt_room room;
 	uint32_t i = 0;
 
+	if (p->nlate == 0)
+		return;
 	for (; i < p->nlate && sm_tx_room(&p->tx, 0, 0, &room); i++) {
 		sm_pkt_put(room.pkt, &p->late[i]);
 		sm_tx_commit(&p->tx, &room, 0, SM_PKT_NAK, 0);
@@ -293,10 +359,11 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 	bool faults = nic->fault != NULL;
 	struct sm_rx *rx = &p->rx;
 	struct sm_pkt *pkt;
+	struct sm_hdr h;
 	uint32_t n, head;
 
 	if (crpc_unlikely(p->nlate != 0 && !p->dead))
-		late_send(p);
+		sm_peer_late(p);
 	for (n = 0; n < POLL_PACKETS && rx->ring != NULL; n++) {
 		pkt = sm_rx_peek(rx, &head);
 		if (pkt == NULL)
@@ -307,14 +374,15 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		}
 		/* The next line is on its way from the other core while this packet is handled. */
 		crpc_prefetch(sm_ring_at(rx->ring, rx->pos + sm_pkt_bytes(head & 0xffff)));
+		sm_pkt_get(pkt, head, &h);
 		if (crpc_unlikely(faults))
-			sm_fault_packet(nic, p, pkt, head);
+			sm_fault_packet(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		else
-			packet_take(nic, p, pkt, head);
+			packet_take(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		sm_rx_done(rx, head & 0xffff);
 	}
 	if (p->self && n != 0 && rx->pos == p->tx.pos)
-		ring_restart(p);
+		ring_restart(nic, p);
 	p->was_busy = p->busy;
 	p->busy = n != 0;
 	p->heard |= p->busy;
@@ -344,7 +412,7 @@ sm_peer_nak(struct sm_peer *p, const struct sm_hdr *h, enum sm_nak why)
 		p->late_room = n;
 	}
 	p->late[p->nlate++] = nak;
-	late_send(p);
+	sm_peer_late(p);
 }
 
 void
@@ -359,7 +427,12 @@ sm_peer_check(struct sm_nic *nic)
 			continue;
 		if (p->rx.ring != NULL && p->polled == SM_POLLED_NEVER)
 			peer_listen(nic, p);
-		if (!p->dead && !p->heard && !sm_wire_alive(nic->wire, p->slot, p->gen)) {
+		p->checks = p->heard ? 0 : p->checks + 1;
+		if (nic->udp != NULL && sm_udp_forgettable(p)) {
+			sm_peer_free(nic, p);
+			continue;
+		}
+		if (!p->dead && !p->heard && !is_alive(nic, p->slot, p->gen)) {
 			/* What it sent before it died still counts. */
 			while (!p->dead && sm_peer_poll(nic, p) != 0)
 				;

@@ -19,12 +19,19 @@
  *     peer.c       the rings to and from another context
  *     ledger.c     what the work would have cost a card
  *     dump.c       the state of everything, as text
+ *     retry.c      timers of requesters, where packets may get lost
  *     fault.c      a bad network, on request
  *     wire_shm.c   the net: slots, liveness, ring files
+ *     wire_udp.c   instead of rings to others: RoCEv2 over UDP
+ *     roce.c       the form of RoCEv2's packets
+ *     pcap.c       captures of either wire
  *
  * One progress pass:
  *
  *     active QPs, doorbells: send -> rings in: requests, responses -> answers out -> timers, events
+ *
+ * Over UDP a peer's ring is private: sockets are read where rings are, and what was written to
+ * rings is sent at the end of the pass, so that all system calls are there.
  *
  * Everything below sm_nic_progress() runs with the nic's lock held.
  */
@@ -339,10 +346,13 @@ struct sm_peer {
 	bool heard;    /**< Since the last check for life. */
 	struct sm_tx tx; /**< ring NULL: none yet. */
 	struct sm_rx rx;
+	struct sm_rx out; /**< UDP: reads what tx wrote, to send it. */
+	uint32_t piece;   /**< UDP: packets that were made of the oldest one there. */
+	uint32_t checks;  /**< UDP: for life, since it was heard. */
 	struct sm_hdr *late; /**< NAKs of no queue pair that found the ring full. */
 	uint32_t nlate, late_room;
 	uint32_t quiet;   /**< Polls in a row that found nothing. */
-	uint32_t spoke;   /**< With faults: packets that came, lost ones too. */
+	uint32_t spoke;   /**< On a lossy wire: packets that came, lost ones too. */
 	uint8_t polled;   /**< enum sm_polled. */
 	TAILQ_HEAD(, sm_qp) qps;
 	TAILQ_ENTRY(sm_peer) link;
@@ -379,6 +389,14 @@ struct sm_nic {
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
 	struct sm_fault *fault; /**< NULL: the network is good. */
 	bool lossy; /**< Packets may not come, so who waits for an answer has a timer. */
+	bool watched; /**< Rings are looked at behind their writers: UDP, captures. */
+	bool paced; /**< Who does not get acknowledgements stops after PACE packets. */
+	uint8_t mtu; /**< enum ibv_mtu: the largest of a path. */
+	uint32_t device, devices; /**< Which one of the host's this is. */
+	uint32_t addr;        /**< IPv4, over UDP; else 0. */
+	struct sm_udp *udp;   /**< NULL: the wire is shared memory. */
+	struct sm_pcap *pcap; /**< NULL: nothing is captured. */
+	uint64_t retry_timers_at;
 	uint64_t check_at; /**< With faults: when peers are looked after. */
 	struct sm_uar **uars;
 	uint32_t nuars;
@@ -513,6 +531,8 @@ int sm_lock_live(struct sm_nic *nic);
 /** Forget what the doorbell registers held, before a queue pair starts to count from 0. */
 void sm_uar_forget(struct sm_uar *uar);
 void sm_unlock(struct sm_nic *nic);
+/** What was written to rings is captured, and goes out if the wire is UDP. */
+void sm_nic_flush(struct sm_nic *nic);
 
 /* ---- mr.c ---- */
 
@@ -737,8 +757,8 @@ void sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp);
  * Refuse a request as if there were @p why; false: it is none that can be refused so. RNR is for
  * one that would use a receive WQE.
  */
-bool sm_resp_refuse(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt,
-	uint32_t head, enum sm_nak why);
+bool sm_resp_refuse(
+	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why);
 /** The message at hand ends here: its receive WQE, if it has one, serves again. */
 void sm_recv_abandon(struct sm_qp *qp);
 
@@ -759,11 +779,51 @@ void sm_fault_pass(struct sm_nic *nic, uint32_t work);
 /** What is on and what happened, as members of a JSON object. */
 void sm_fault_print(const struct sm_fault *fault, FILE *out);
 /** What becomes of a packet from a peer. */
-void sm_fault_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head);
-/** Late packets, and the retransmission timers. */
-void sm_fault_timers(struct sm_nic *nic);
+void sm_fault_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
+	const uint8_t *payload);
+/** Deliver what is due of a peer's late packets. */
+void sm_fault_release(struct sm_nic *nic, struct sm_peer *p);
 /** The peer goes, and its late packets with it. */
 void sm_fault_forget(struct sm_nic *nic, const struct sm_peer *p);
+
+/* ---- retry.c ---- */
+
+/** Requesters that wait too long, and late packets. */
+void sm_retry_timers(struct sm_nic *nic);
+
+/* ---- wire_udp.c, pcap.c ---- */
+
+struct sm_roce;
+struct sm_roce_path;
+
+/** ENOMEM, or why the port of @p slot of @p addr cannot be had. */
+int sm_udp_open(uint32_t addr, uint32_t slot, struct sm_udp **udp);
+void sm_udp_close(struct sm_udp *udp);
+/** Read what came, a bounded amount; number of packets. */
+uint32_t sm_udp_receive(struct sm_nic *nic);
+/** Handle what came in a datagram, from BTH to ICRC; false: it is nothing, or for nobody. */
+bool sm_udp_packet(
+	struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t *bytes, uint32_t n);
+/** Send what lies in the rings. */
+void sm_udp_send(struct sm_nic *nic);
+/** One more peer may be made. */
+bool sm_udp_room(struct sm_nic *nic);
+void sm_udp_peers(struct sm_nic *nic, int more);
+/** Nobody needs this peer any more. */
+bool sm_udp_forgettable(const struct sm_peer *peer);
+
+/** Begin, or go on with, a capture; no @p path: none. */
+int sm_pcap_open(const char *path, uint64_t epoch_ns, struct sm_pcap **pcap);
+/** @p drop: what is not written yet belongs to somebody else. */
+void sm_pcap_close(struct sm_pcap *pcap, bool drop);
+void sm_pcap_packet(
+	struct sm_pcap *pcap, uint64_t now, uint32_t src, uint32_t dst, const struct sm_roce *p);
+/** What was written to a ring since the last time. */
+void sm_pcap_ring(struct sm_nic *nic, struct sm_peer *p);
+/** The same for all rings, and write it to the file. */
+void sm_pcap_pass(struct sm_nic *nic);
+/** The transport, an enum sm_roce_transport, of what we send, and its MTU. */
+uint8_t sm_roce_of(const struct sm_nic *nic, const struct sm_hdr *h, uint32_t *mtu_shift);
 
 /* ---- datagram.c ---- */
 
@@ -786,12 +846,33 @@ void sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *conn);
 
 /* ---- peer.c ---- */
 
-/** The peer at @p slot, made if need be; SM_SLOTS: one that is dead. */
-int sm_peer_get(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer);
+/** Whom a connected queue pair's address means, made if need be; nobody: one that is dead. */
+int sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer);
+/** Whom an address vector means, if somebody lives there, else NULL. */
+struct sm_peer *sm_peer_av(struct sm_nic *nic, const struct sm_av *av);
+/** UDP: who sent from a slot of a host; with a way back if @p answer. NULL: no more are heard. */
+struct sm_peer *sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool answer);
+/** Send the NAKs that found the ring full. */
+void sm_peer_late(struct sm_peer *peer);
 void sm_peer_join(struct sm_peer *peer, struct sm_qp *qp);
 void sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp);
 /** Read what a peer sent, a bounded amount; number of packets. */
 uint32_t sm_peer_poll(struct sm_nic *nic, struct sm_peer *peer);
+/** The LID or GID is of one of the host's devices. */
+static inline bool
+sm_lid_here(const struct sm_nic *nic, uint32_t lid)
+{
+	return lid - SM_LID < nic->devices;
+}
+
+static inline bool
+sm_gid_here(const struct sm_nic *nic, const uint8_t gid[16])
+{
+	uint64_t base = sm_be64(nic->gid + 8) - nic->device;
+
+	return memcmp(gid, nic->gid, 8) == 0 && sm_be64(gid + 8) - base < nic->devices;
+}
+
 /** The peer in a slot if somebody lives there, else NULL. */
 struct sm_peer *sm_peer_look(struct sm_nic *nic, uint32_t slot);
 
@@ -813,6 +894,7 @@ void sm_peer_check(struct sm_nic *nic);
 void sm_peer_nak(struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why);
 void sm_peer_free(struct sm_nic *nic, struct sm_peer *peer);
 /** Handle a packet. */
-void sm_peer_packet(struct sm_nic *nic, struct sm_peer *p, struct sm_pkt *pkt, uint32_t head);
+void sm_peer_packet(
+	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload);
 
 #endif

@@ -201,7 +201,9 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
 void
 sm_qp_way(const struct sm_nic *nic, struct sm_qp *qp)
 {
-	qp->simple_qpn = qp->with_av || sm_fault_local(nic->fault) ? ~0u : qp->qpn;
+	qp->simple_qpn = qp->with_av || qp->resume != 0 || nic->paced || sm_fault_local(nic->fault)
+		? ~0u
+		: qp->qpn;
 }
 
 int
@@ -262,6 +264,7 @@ static void
 qp_quiesce(struct sm_nic *nic, struct sm_qp *qp)
 {
 	sm_resp_settle(nic, qp);
+	sm_nic_flush(nic); /* Packets say of which queue pair they are. */
 	if (qp->active)
 		TAILQ_REMOVE(&nic->active, qp, active_link);
 	if (qp->answering)
@@ -287,7 +290,7 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	qp->wr_tx = qp->wr_done = 0;
 	qp->rd_head = qp->rd_tail = qp->rd_off = 0;
 	qp->resume = 0;
-	qp->simple_qpn = qp->with_av ? ~0u : qp->qpn;
+	sm_qp_way(nic, qp);
 	qp->gap = false;
 	qp->msn = 0;
 	qp->rq_head = qp->rq_tail = 0;
@@ -352,7 +355,7 @@ transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
 }
 
 static int
-values_check(const struct sm_qp_mod *m)
+values_check(const struct sm_nic *nic, const struct sm_qp_mod *m)
 {
 	if ((m->mask & IBV_QP_PORT) != 0 && m->port != 1)
 		return EINVAL;
@@ -361,7 +364,7 @@ values_check(const struct sm_qp_mod *m)
 	if ((m->mask & IBV_QP_PKEY_INDEX) != 0 && m->pkey_index != 0)
 		return EINVAL;
 	if ((m->mask & IBV_QP_PATH_MTU) != 0 &&
-		(m->path_mtu < IBV_MTU_256 || m->path_mtu > IBV_MTU_4096))
+		(m->path_mtu < IBV_MTU_256 || m->path_mtu > nic->mtu))
 		return EINVAL;
 	if ((m->mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && m->max_rd_atomic > SM_RD_MAX)
 		return EINVAL;
@@ -428,7 +431,7 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 	int rc = transition_check(qp, m, to);
 
 	if (rc == 0)
-		rc = values_check(m);
+		rc = values_check(nic, m);
 	if (rc != 0)
 		return rc;
 	if (to == SM_QPS_RESET) {
@@ -444,11 +447,7 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 		(qp->type == SM_QPT_RC || qp->type == SM_QPT_UC)) {
 		struct sm_peer *peer;
 
-		/* Every context of the host has the same LID: at another one there is nobody. */
-		bool here = m->is_global || m->dlid == 0 || m->dlid == SM_LID;
-
-		rc = sm_peer_get(nic, here ? (m->dest_qpn >> 16) & (SM_SLOTS - 1) : SM_SLOTS,
-			&peer);
+		rc = sm_peer_get(nic, m, &peer);
 		if (rc != 0)
 			return rc;
 		qp->peer = peer;

@@ -16,6 +16,8 @@ _Static_assert(offsetof(struct mlx5_wqe_av, rgid) == 32, "PRM");
 #define SERVE_PACKETS 32u
 /* How often a requester tries again whose timeout attribute is 0, "for ever". */
 #define RETRY_FOREVER_NS UINT64_C(10000000)
+/* Packets that a requester has open where they overflow somewhere: of a socket here. */
+#define PACE 64
 /*
  * Who finds nobody asks so often within one timeout: the far side is most often about to be ready,
  * and a card's timeouts of tenths of a second are meant for networks.
@@ -246,14 +248,14 @@ wqe_umr(struct sm_nic *nic, struct sm_qp *qp)
 
 /* The far side has the first packets of the WQE at hand; false: it has changed since. */
 static crpc_noinline bool
-wqe_resume(struct sm_qp *qp)
+wqe_resume(const struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_send *t = &qp->tx;
 	uint64_t off = (uint64_t)qp->resume << qp->mtu_shift;
 
 	t->swr.psn = (t->swr.psn - qp->resume) & SM_PSN_MASK;
 	qp->resume = 0;
-	qp->simple_qpn = qp->with_av ? ~0u : qp->qpn;
+	sm_qp_way(nic, qp);
 	if (off >= t->swr.len)
 		return false;
 	t->off = (uint32_t)off;
@@ -310,9 +312,9 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 	if (crpc_unlikely(total == UINT64_MAX ||
 		(t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic == 0)))
 		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
-	else if (crpc_unlikely(qp->resume != 0 && !wqe_resume(qp)))
+	else if (crpc_unlikely(qp->resume != 0 && !wqe_resume(nic, qp)))
 		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
-	else if (crpc_unlikely(total > (qp->type == SM_QPT_UD ? SM_MTU_BYTES : SM_MSG_MAX) ||
+	else if (crpc_unlikely(total > (qp->type == SM_QPT_UD ? 128u << nic->mtu : SM_MSG_MAX) ||
 		(t->pkt == SM_PKT_CMP_SWAP && total != 8) ||
 		(t->pkt == SM_PKT_FETCH_ADD && total != 8)))
 		sm_sq_fail(nic, qp, SM_SYND_LOCAL_LENGTH);
@@ -482,6 +484,10 @@ wqe_long(struct sm_nic *nic, struct sm_qp *qp)
 {
 	enum sm_step step = SM_STEP_ON;
 
+	/* On till it hears of them. */
+	if (crpc_unlikely(nic->paced) && qp->type != SM_QPT_UC && qp->type != SM_QPT_UD &&
+		sm_psn_diff(qp->psn_tx, qp->psn_acked) > PACE)
+		return SM_STEP_BLOCKED;
 	if (!qp->tx.started)
 		step = wqe_begin(nic, qp);
 	if (step != SM_STEP_ON || !qp->tx.started)
@@ -575,21 +581,22 @@ sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 	qp->retries = qp->attr.retry_cnt;
 	qp->rnr_retries = qp->attr.rnr_retry;
 	sm_sq_complete(nic, qp);
-	if (crpc_unlikely(qp->wakes)) /* It may have waited to go elsewhere, or to bind. */
+	/* It may have waited for this, or to go elsewhere, or to bind. */
+	if (crpc_unlikely(qp->wakes || nic->paced))
 		sm_sq_activate(nic, qp);
 }
 
 /* The next WQE goes on behind its first @packets. */
 static void
-rewind_into(struct sm_qp *qp, uint32_t packets)
+rewind_into(const struct sm_nic *nic, struct sm_qp *qp, uint32_t packets)
 {
 	qp->resume = packets;
-	qp->simple_qpn = packets != 0 || qp->with_av ? ~0u : qp->qpn;
+	sm_qp_way(nic, qp);
 }
 
 /* Go back to the oldest packet that was not acknowledged. */
 static void
-sq_rewind(struct sm_qp *qp)
+sq_rewind(const struct sm_nic *nic, struct sm_qp *qp)
 {
 	uint32_t wr = qp->wr_done;
 	const struct sm_swr *w;
@@ -604,7 +611,7 @@ sq_rewind(struct sm_qp *qp)
 
 		w = &qp->swr[wr & (qp->sq_nbb - 1)];
 		first = sm_swr_first(qp, w);
-		rewind_into(qp, sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0);
+		rewind_into(nic, qp, sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0);
 		qp->sq_tx = w->bb;
 		qp->psn_tx = (first + qp->resume) & SM_PSN_MASK;
 		qp->wr_tx = wr;
@@ -613,7 +620,7 @@ sq_rewind(struct sm_qp *qp)
 		uint32_t first = sm_swr_first(qp, &qp->tx.swr);
 		uint32_t next = (qp->psn_acked + 1) & SM_PSN_MASK;
 
-		rewind_into(qp, sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0);
+		rewind_into(nic, qp, sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0);
 		qp->psn_tx = (first + qp->resume) & SM_PSN_MASK;
 	}
 	while (qp->rd_tail != qp->rd_head &&
@@ -631,7 +638,7 @@ static void
 sq_fail_oldest(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 {
 	sm_sq_unwait(nic, qp);
-	sq_rewind(qp);
+	sq_rewind(nic, qp);
 	if (qp->sq_tx != qp->sq_head)
 		sm_sq_fail(nic, qp, synd);
 }
@@ -695,7 +702,7 @@ sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp, bool counts)
 		}
 		qp->retries--;
 	}
-	sq_rewind(qp);
+	sq_rewind(nic, qp);
 	sm_sq_activate(nic, qp);
 }
 
@@ -715,20 +722,20 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 			return;
 		sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
 		if (qp->state == SM_QPS_RTS) {
-			sq_rewind(qp);
+			sq_rewind(nic, qp);
 			sm_sq_activate(nic, qp);
 		}
 		return;
 	}
 	if (h->imm == SM_NAK_RECONNECT) {
 		if (qp->type == SM_QPT_DCI) {
-			sq_rewind(qp);
+			sq_rewind(nic, qp);
 			sm_sq_activate(nic, qp);
 		}
 		return;
 	}
 	if (h->imm == SM_NAK_LOST) {
-		sq_rewind(qp);
+		sq_rewind(nic, qp);
 		qp->lost = true;
 		sq_wait(nic, qp, qp->attr.timeout == 0
 				? RETRY_FOREVER_NS
@@ -753,7 +760,7 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	}
 	if (qp->rnr_retries != 7)
 		qp->rnr_retries--;
-	sq_rewind(qp);
+	sq_rewind(nic, qp);
 	qp->lost = false;
 	sq_wait(nic, qp, rnr_units[h->rkey & 31] * UINT64_C(10000));
 }
@@ -768,7 +775,7 @@ response_missed(struct sm_nic *nic, struct sm_qp *qp, int32_t ahead)
 	if (!nic->lossy || ahead < 0 || qp->gap || qp->waiting)
 		return;
 	qp->gap = true;
-	sq_rewind(qp);
+	sq_rewind(nic, qp);
 	sm_sq_activate(nic, qp);
 }
 

@@ -420,25 +420,23 @@ out_of_order(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8
 }
 
 bool
-sm_resp_refuse(struct sm_nic *nic, struct sm_peer *peer, const struct sm_pkt *pkt, uint32_t head,
-	enum sm_nak why)
+sm_resp_refuse(
+	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why)
 {
-	uint32_t flags = head >> 24, type = head >> 16 & 0xff;
+	uint32_t flags = h->head >> 24, type = h->head >> 16 & 0xff;
 	struct sm_qp *qp;
-	struct sm_hdr h;
 
 	if (type < SM_PKT_SEND || type > SM_PKT_FETCH_ADD)
 		return false;
 	if (why == SM_NAK_RNR && (type != SM_PKT_SEND || (flags & SM_PKT_FIRST) == 0) &&
 		(type != SM_PKT_WRITE || (~flags & (SM_PKT_LAST | SM_PKT_IMM)) != 0))
 		return false;
-	sm_pkt_get((struct sm_pkt *)(uintptr_t)pkt, head, &h);
-	qp = sm_qp_find(nic, h.dst & SM_PSN_MASK);
-	if (qp == NULL || qp->type != SM_QPT_RC || qp->peer != peer || qp->dest_qpn != h.src ||
-		(qp->refusing && qp->refuse_epoch == h.dst >> 24) || qp->state < SM_QPS_RTR ||
-		qp->state == SM_QPS_ERR || h.psn != qp->psn_rx)
+	qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
+	/* After a refusal, the one that was refused comes again: with the number that is expected. */
+	if (qp == NULL || qp->type != SM_QPT_RC || qp->peer != peer || qp->dest_qpn != h->src ||
+		qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR || h->psn != qp->psn_rx)
 		return false;
-	refuse(nic, qp, &h, why);
+	refuse(nic, qp, h, why);
 	return true;
 }
 
@@ -599,7 +597,7 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 			return false;
 	if (qp->nak == 0 && qp->unacked == 0)
 		return true;
-	if (qp->peer->self && qp->nak == 0 && ack_own(nic, qp))
+	if (qp->peer->self && qp->nak == 0 && nic->pcap == NULL && ack_own(nic, qp))
 		return true;
 	if (!sm_tx_room(&qp->peer->tx, 0, 0, &room))
 		return false;

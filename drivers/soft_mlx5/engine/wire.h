@@ -94,6 +94,8 @@ struct sm_hdr {
 
 /** A datagram's raddr: what the receiver's GRH is made of. */
 #define SM_GRH_PRESENT (UINT64_C(1) << 63)
+/** Over UDP: the sender's IPv4 address in the lower half, and nothing else. */
+#define SM_GRH_IPV4 (UINT64_C(1) << 62)
 #define SM_GRH_HOPS(w) ((uint8_t)((w) >> 32))
 #define SM_GRH_CLASS_FLOW(w) ((uint32_t)(w)) /**< Traffic class << 20 | flow label. */
 #define SM_GRH_BYTES 40u
@@ -134,6 +136,8 @@ struct sm_tx {
 	struct sm_ring *ring;
 	uint64_t pos;
 	uint64_t limit; /**< Writing up to here overwrites nothing unread. */
+	uint64_t seen;  /**< Captured up to here. */
+	bool watched;   /**< What was not captured is not overwritten. */
 };
 
 /** The reader's view. */
@@ -197,6 +201,8 @@ sm_tx_room(struct sm_tx *tx, uint32_t len, uint32_t keep, struct sm_pkt_room *ro
 	if (crpc_unlikely(end > tx->limit)) {
 		/* T1 pairs with T0 in sm_rx_done(). */
 		tx->limit = crpc_load_acquire(&tx->ring->taken) + SM_RING_BYTES;
+		if (crpc_unlikely(tx->watched))
+			tx->limit = crpc_min(tx->limit, tx->seen + SM_RING_BYTES);
 		if (end > tx->limit)
 			return false;
 	}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Captures: what a context sends, and over UDP also what it receives, as RoCEv2 frames in a file of
+ * pcap with nanoseconds, which any number of contexts may share: each appends whole records.
+ *
+ * A ring is looked at behind its writer, at the end of a pass. What was not shown yet counts as not
+ * taken, so nothing is overwritten before.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "crpc_log.h"
+#include "priv.h"
+#include "roce.h"
+
+#define PCAP_MAGIC_NS 0xa1b23c4du
+#define PCAP_ETHERNET 1u
+#define ETHERNET 14u
+#define RECORD 16u
+#define BUFFER (128u << 10)
+#define FRAME_MAX (ETHERNET + SM_ROCE_IP_UDP + SM_ROCE_BYTES)
+/* Contexts of one host have no addresses: each slot gets one of those for benchmarks. */
+#define SHM_ADDR 0xc6120000u /* 198.18.0.0 */
+
+struct sm_pcap {
+	int fd;
+	bool broken;
+	uint64_t epoch;
+	uint32_t fill;
+	uint8_t buf[BUFFER];
+};
+
+struct pcap_head {
+	uint32_t magic;
+	uint16_t major, minor;
+	uint32_t zone, accuracy, longest, link;
+};
+
+/* The file with its header, which one of those who open it writes. */
+static int
+pcap_file(const char *path, int *fdp)
+{
+	struct pcap_head head = {PCAP_MAGIC_NS, 2, 4, 0, 0, FRAME_MAX, PCAP_ETHERNET}, found;
+	int rc = 0, fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	struct stat st;
+
+	if (fd < 0)
+		return errno;
+	while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
+		;
+	if (fstat(fd, &st) != 0)
+		rc = errno;
+	else if (st.st_size == 0)
+		rc = write(fd, &head, sizeof(head)) == (ssize_t)sizeof(head) ? 0 : EIO;
+	else if (S_ISREG(st.st_mode) && (pread(fd, &found, sizeof(found), 0) != sizeof(found) ||
+					  memcmp(&found, &head, sizeof(head)) != 0))
+		rc = EEXIST;
+	flock(fd, LOCK_UN);
+	if (rc != 0)
+		close(fd);
+	*fdp = fd;
+	return rc;
+}
+
+int
+sm_pcap_open(const char *path, uint64_t epoch_ns, struct sm_pcap **pcap)
+{
+	struct sm_pcap *c;
+	int rc;
+
+	*pcap = NULL;
+	if (path == NULL || path[0] == '\0')
+		return 0;
+	c = calloc(1, sizeof(*c));
+	if (c == NULL)
+		return ENOMEM;
+	sm_roce_init();
+	c->epoch = epoch_ns;
+	rc = pcap_file(path, &c->fd);
+	if (rc != 0) {
+		crpc_err("capture %s: %s", path,
+			rc == EEXIST ? "the file is there and is none of ours: remove it"
+				     : strerror(rc));
+		free(c);
+		return rc;
+	}
+	*pcap = c;
+	return 0;
+}
+
+static void
+pcap_flush(struct sm_pcap *c)
+{
+	if (c->fill == 0)
+		return;
+	/* One call for whole records: those of others come before or behind. */
+	if (!c->broken && write(c->fd, c->buf, c->fill) != (ssize_t)c->fill) {
+		crpc_err("capture: cannot write %u bytes: it ends here", c->fill);
+		c->broken = true;
+	}
+	c->fill = 0;
+}
+
+void
+sm_pcap_close(struct sm_pcap *c, bool drop)
+{
+	if (c == NULL)
+		return;
+	if (!drop)
+		pcap_flush(c);
+	close(c->fd);
+	free(c);
+}
+
+void
+sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, const struct sm_roce *p)
+{
+	/* As a card chooses it: constant for a pair of queue pairs, so that a flow keeps its path. */
+	struct sm_roce_path path = {src, dst,
+		(uint16_t)(0xc000 | ((p->dst ^ p->dst >> 14) & 0x3fff)), SM_ROCE_PORT};
+	uint8_t *frame, *ib;
+	uint32_t n, record[4];
+
+	if (c->fill + RECORD + FRAME_MAX > BUFFER)
+		pcap_flush(c);
+	frame = c->buf + c->fill + RECORD;
+	ib = frame + ETHERNET + SM_ROCE_IP_UDP;
+	n = sm_roce_put(p, ib);
+	if (n == 0)
+		return;
+	sm_roce_icrc(&path, ib, n, ib + n);
+	n += SM_ROCE_ICRC;
+	sm_roce_ip_udp(&path, n, frame + ETHERNET);
+	memset(frame, 0, ETHERNET);
+	frame[0] = frame[6] = 0x02; /* Administered locally. */
+	for (uint32_t i = 0; i < 4; i++) {
+		frame[2 + i] = (uint8_t)(dst >> (24 - 8 * i));
+		frame[8 + i] = (uint8_t)(src >> (24 - 8 * i));
+	}
+	frame[12] = 0x08; /* IPv4. */
+	n += ETHERNET + SM_ROCE_IP_UDP;
+	now += c->epoch;
+	record[0] = (uint32_t)(now / 1000000000u);
+	record[1] = (uint32_t)(now % 1000000000u);
+	record[2] = record[3] = n;
+	memcpy(c->buf + c->fill, record, RECORD);
+	c->fill += RECORD + n;
+}
+
+uint8_t
+sm_roce_of(const struct sm_nic *nic, const struct sm_hdr *h, uint32_t *mtu_shift)
+{
+	uint32_t type = h->head >> 16 & 0xff;
+	const struct sm_qp *qp = sm_qp_find(nic, h->src & SM_PSN_MASK);
+
+	*mtu_shift = qp != NULL ? qp->mtu_shift : 12;
+	if (type == SM_PKT_DATAGRAM)
+		return SM_ROCE_UD;
+	if (type >= SM_PKT_CONNECT)
+		return SM_ROCE_DC;
+	if (qp == NULL || qp->type == SM_QPT_RC)
+		return SM_ROCE_RC;
+	return qp->type == SM_QPT_UC ? SM_ROCE_UC : SM_ROCE_DC;
+}
+
+/* A packet of a ring, in pieces of the path's MTU. */
+static void
+packet_show(struct sm_nic *nic, const struct sm_peer *p, const struct sm_hdr *h,
+	const uint8_t *payload)
+{
+	uint32_t shift, src = nic->addr != 0 ? nic->addr : SHM_ADDR | nic->slot;
+	uint32_t dst = p->self ? src : SHM_ADDR | p->slot;
+	enum sm_roce_transport transport = (enum sm_roce_transport)sm_roce_of(nic, h, &shift);
+	struct sm_roce roce;
+
+	for (uint32_t i = 0; sm_roce_piece(h, payload, shift, transport, i, &roce); i++)
+		sm_pcap_packet(nic->pcap, nic->now, src, dst, &roce);
+}
+
+void
+sm_pcap_ring(struct sm_nic *nic, struct sm_peer *p)
+{
+	struct sm_tx *tx = &p->tx;
+
+	while (tx->seen != tx->pos) {
+		struct sm_pkt *pkt = sm_ring_at(tx->ring, tx->seen);
+		uint32_t head = crpc_load_relaxed(&pkt->head), len = head & 0xffff;
+		uint32_t left = SM_RING_BYTES - (uint32_t)(tx->seen & (SM_RING_BYTES - 1));
+		struct sm_hdr h;
+
+		if ((head >> 16 & 0xff) == SM_PKT_PAD) {
+			tx->seen += left;
+			continue;
+		}
+		if (len > SM_FRAG || sm_pkt_bytes(len) > left) { /* Its reader wrote there. */
+			tx->seen = tx->pos;
+			break;
+		}
+		sm_pkt_get(pkt, head, &h);
+		packet_show(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
+		tx->seen += sm_pkt_bytes(len);
+	}
+}
+
+void
+sm_pcap_pass(struct sm_nic *nic)
+{
+	struct sm_peer *p;
+
+	TAILQ_FOREACH(p, &nic->peers, link)
+		if (p->tx.watched)
+			sm_pcap_ring(nic, p);
+	pcap_flush(nic->pcap);
+}

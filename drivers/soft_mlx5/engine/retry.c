@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Retransmission. The wire of shared memory loses nothing, so a requester waits for answers without
+ * a clock. Over UDP, and where the network is to be bad, each requester has the timer of a card:
+ * after the timeout without progress it goes back to the oldest packet that was not acknowledged,
+ * as often as retry_cnt allows.
+ */
+#include "priv.h"
+
+/* How often the timers are looked at. */
+#define TIMERS_NS UINT64_C(50000)
+/* Timeouts of a silent peer that count as one. */
+#define SILENT_TIMEOUTS 8u
+
+static uint64_t
+timeout_ns(const struct sm_qp *qp)
+{
+	return qp->attr.timeout == 0 ? UINT64_C(10000000) : UINT64_C(4096) << qp->attr.timeout;
+}
+
+static void
+timer(struct sm_nic *nic, struct sm_qp *qp)
+{
+	uint64_t mark = (uint64_t)qp->psn_acked << 32 ^ (uint64_t)qp->rd_head << 16 ^ qp->rd_off;
+
+	bool open = ((qp->psn_acked + 1) & SM_PSN_MASK) != qp->psn_tx;
+
+	if (!open || qp->waiting || mark != qp->rto_mark || qp->rto_at == 0) {
+		qp->rto_mark = mark;
+		qp->rto_at = nic->now + timeout_ns(qp);
+		return;
+	}
+	if (nic->now < qp->rto_at)
+		return;
+	qp->rto_at = nic->now + timeout_ns(qp);
+	/* A peer that says nothing at all may wait for a core: it gets more time. */
+	if (qp->peer->spoke != qp->rto_spoke)
+		qp->rto_silent = 0;
+	else
+		qp->rto_silent++;
+	qp->rto_spoke = qp->peer->spoke;
+	sm_sq_timeout(nic, qp, qp->rto_silent % SILENT_TIMEOUTS == 0);
+}
+
+void
+sm_retry_timers(struct sm_nic *nic)
+{
+	struct sm_peer *p;
+	struct sm_qp *qp, *next;
+
+	if (nic->now < nic->retry_timers_at)
+		return;
+	nic->retry_timers_at = nic->now + TIMERS_NS;
+	TAILQ_FOREACH(p, &nic->peers, link) {
+		if (p->dead)
+			continue;
+		sm_fault_release(nic, p);
+		for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
+			next = TAILQ_NEXT(qp, peer_link);
+			if (qp->dct == NULL && qp->type != SM_QPT_UC &&
+				(qp->state == SM_QPS_RTS || qp->state == SM_QPS_SQD))
+				timer(nic, qp);
+		}
+	}
+}

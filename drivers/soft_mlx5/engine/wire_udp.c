@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The wire between hosts: RoCEv2 over UDP.
+ *
+ *     queue pairs --> private ring of each peer --> sm_udp_send(): packets of the MTU --> sendmmsg
+ *     recvmmsg --> sm_udp_receive(): ICRC, form, queue pair, sender --> as from a ring
+ *
+ * A peer is an address and a slot there; slot n of a host has port 4791 + n, so that the first
+ * context of a host speaks on the port that RoCEv2 has, and no context forwards for another.
+ *
+ * Everything that comes is hostile. Nothing is told to who sends what nobody asked for.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "crpc_log.h"
+#include "priv.h"
+#include "roce.h"
+
+/* Packets of one system call. */
+#define BATCH 32u
+/* Packets that are received, and sent, in one pass. */
+#define RECEIVE_CALLS 4u
+#define SEND_CALLS 8u
+/* What the kernel is asked to hold: bursts come while this process does not run. */
+#define SOCKET_BYTES (4 << 20)
+/* Peers; who is not known and comes beyond that is not heard. */
+#define PEERS_MAX 4096u
+/* Checks for life after which a peer without queue pairs and packets is forgotten. */
+#define PEER_CHECKS 50u
+
+struct sm_udp {
+	int fd;
+	uint32_t addr;
+	uint64_t bad; /* Packets that were none. */
+	uint32_t npeers;
+	/* Encoded, and not yet taken by the kernel: from..to. */
+	uint32_t from, to;
+	struct mmsghdr tx[BATCH], rx[BATCH];
+	struct iovec tx_iov[BATCH], rx_iov[BATCH];
+	struct sockaddr_in tx_addr[BATCH], rx_addr[BATCH];
+	uint8_t tx_bytes[BATCH][SM_ROCE_BYTES];
+	uint8_t rx_bytes[BATCH][SM_ROCE_BYTES];
+};
+
+static void
+buffers_init(struct sm_udp *u)
+{
+	for (uint32_t i = 0; i < BATCH; i++) {
+		u->tx_iov[i].iov_base = u->tx_bytes[i];
+		u->rx_iov[i] = (struct iovec){u->rx_bytes[i], SM_ROCE_BYTES};
+		u->tx_addr[i].sin_family = AF_INET;
+		u->tx[i].msg_hdr = (struct msghdr){.msg_name = &u->tx_addr[i],
+			.msg_namelen = sizeof(u->tx_addr[i]),
+			.msg_iov = &u->tx_iov[i],
+			.msg_iovlen = 1};
+		u->rx[i].msg_hdr = (struct msghdr){
+			.msg_name = &u->rx_addr[i], .msg_iov = &u->rx_iov[i], .msg_iovlen = 1};
+	}
+}
+
+static int
+socket_open(uint32_t addr, uint32_t slot)
+{
+	struct sockaddr_in sin = {.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)(SM_ROCE_PORT + slot)),
+		.sin_addr.s_addr = htonl(addr)};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int whole = IP_PMTUDISC_DO, bytes = SOCKET_BYTES;
+
+	if (fd < 0)
+		return -1;
+	/* The ICRC covers the identification and the flags of IPv4: with this they are known. */
+	if (setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof(whole)) != 0 ||
+		bind(fd, (struct sockaddr *)&sin, sizeof(sin)) != 0) {
+		int rc = errno;
+
+		close(fd);
+		errno = rc;
+		return -1;
+	}
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0)
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0)
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+	return fd;
+}
+
+int
+sm_udp_open(uint32_t addr, uint32_t slot, struct sm_udp **udp)
+{
+	struct sm_udp *u = calloc(1, sizeof(*u));
+	int rc;
+
+	if (u == NULL)
+		return ENOMEM;
+	sm_roce_init();
+	u->addr = addr;
+	u->fd = socket_open(addr, slot);
+	if (u->fd < 0) {
+		rc = errno;
+		crpc_err("cannot bind UDP port %u of %u.%u.%u.%u: %s", SM_ROCE_PORT + slot,
+			addr >> 24, addr >> 16 & 0xff, addr >> 8 & 0xff, addr & 0xff,
+			strerror(rc));
+		free(u);
+		return rc;
+	}
+	buffers_init(u);
+	*udp = u;
+	return 0;
+}
+
+void
+sm_udp_close(struct sm_udp *u)
+{
+	if (u == NULL)
+		return;
+	if (u->bad != 0)
+		crpc_info("udp: %llu packets were none (ICRC, form, or nobody's)",
+			(unsigned long long)u->bad);
+	close(u->fd);
+	free(u);
+}
+
+/* ---- out ---- */
+
+/* Give the kernel what is encoded; false: it takes no more now. */
+static bool
+batch_send(struct sm_udp *u)
+{
+	while (u->from != u->to) {
+		int n = sendmmsg(u->fd, u->tx + u->from, u->to - u->from, MSG_DONTWAIT);
+
+		if (n > 0)
+			u->from += (uint32_t)n;
+		else if (errno == EAGAIN || errno == ENOBUFS || errno == EINTR)
+			return false;
+		else
+			u->from++; /* No way there, or too long for it: lost, as on a network. */
+	}
+	u->from = u->to = 0;
+	return true;
+}
+
+static void
+packet_encode(struct sm_nic *nic, const struct sm_peer *p, const struct sm_roce *roce)
+{
+	struct sm_udp *u = nic->udp;
+	struct sm_roce_path path = {u->addr, p->gen, (uint16_t)(SM_ROCE_PORT + nic->slot),
+		(uint16_t)(SM_ROCE_PORT + p->slot)};
+	uint8_t *to = u->tx_bytes[u->to];
+	uint32_t n = sm_roce_put(roce, to);
+
+	if (n == 0)
+		return;
+	sm_roce_icrc(&path, to, n, to + n);
+	u->tx_iov[u->to].iov_len = n + SM_ROCE_ICRC;
+	u->tx_addr[u->to].sin_addr.s_addr = htonl(p->gen);
+	u->tx_addr[u->to].sin_port = htons(path.dport);
+	u->to++;
+	if (crpc_unlikely(nic->pcap != NULL))
+		sm_pcap_packet(nic->pcap, nic->now, u->addr, p->gen, roce);
+}
+
+/* What lies in the ring to a peer; false: the kernel takes no more. */
+static bool
+peer_send(struct sm_nic *nic, struct sm_peer *p, uint32_t *calls)
+{
+	struct sm_udp *u = nic->udp;
+	struct sm_pkt *pkt;
+	uint32_t head;
+
+	while ((pkt = sm_rx_peek(&p->out, &head)) != NULL) {
+		const uint8_t *payload = (const uint8_t *)pkt + sizeof(*pkt);
+		enum sm_roce_transport transport;
+		struct sm_roce roce;
+		struct sm_hdr h;
+		uint32_t shift;
+
+		sm_pkt_get(pkt, head, &h);
+		transport = (enum sm_roce_transport)sm_roce_of(nic, &h, &shift);
+		while (sm_roce_piece(&h, payload, shift, transport, p->piece, &roce)) {
+			if (u->to == BATCH && ((*calls)++ == SEND_CALLS || !batch_send(u)))
+				return false;
+			packet_encode(nic, p, &roce);
+			p->piece++;
+		}
+		p->piece = 0;
+		sm_rx_done(&p->out, head & 0xffff);
+		nic->work++;
+	}
+	return true;
+}
+
+void
+sm_udp_send(struct sm_nic *nic)
+{
+	uint32_t calls = 0;
+	struct sm_peer *p;
+
+	if (!batch_send(nic->udp))
+		return;
+	TAILQ_FOREACH(p, &nic->peers, link) {
+		if (p->self || p->tx.ring == NULL)
+			continue;
+		sm_peer_late(p);
+		if (!peer_send(nic, p, &calls))
+			break;
+	}
+	batch_send(nic->udp);
+}
+
+/* ---- in ---- */
+
+static bool
+transport_fits(const struct sm_qp *qp, uint8_t opcode)
+{
+	switch (opcode & 0xe0) {
+	case SM_ROCE_RC:
+		return qp->type == SM_QPT_RC;
+	case SM_ROCE_UC:
+		return qp->type == SM_QPT_UC;
+	case SM_ROCE_UD:
+		return qp->type == SM_QPT_UD;
+	default:
+		return qp->type == SM_QPT_DCI || qp->type == SM_QPT_DCT;
+	}
+}
+
+/* Whom a packet is from; NULL: from nobody whom its queue pair would listen to. */
+static struct sm_peer *
+sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce, uint32_t addr)
+{
+	struct sm_peer *p = qp->peer;
+
+	/* These name their sender; its port is that of its slot. */
+	if (qp->type == SM_QPT_UD || qp->type == SM_QPT_DCT)
+		return sm_peer_from(nic, roce->src >> 16, addr, qp->type == SM_QPT_DCT);
+	return p != &nic->nowhere && p->gen == addr && !p->dead ? p : NULL;
+}
+
+bool
+sm_udp_packet(struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t *bytes, uint32_t n)
+{
+	uint8_t icrc[SM_ROCE_ICRC];
+	struct sm_roce roce;
+	struct sm_peer *p;
+	struct sm_hdr h;
+	struct sm_qp *qp;
+
+	if (n <= SM_ROCE_ICRC || n > SM_ROCE_BYTES)
+		return false;
+	n -= SM_ROCE_ICRC;
+	if (!sm_roce_get(bytes, n, &roce))
+		return false;
+	sm_roce_icrc(path, bytes, n, icrc);
+	if (memcmp(icrc, bytes + n, sizeof(icrc)) != 0)
+		return false;
+	if (crpc_unlikely(nic->pcap != NULL))
+		sm_pcap_packet(nic->pcap, nic->now, path->src, path->dst, &roce);
+	qp = sm_qp_find(nic, roce.dst);
+	if (qp == NULL || !transport_fits(qp, roce.opcode) || !sm_roce_hdr(&roce, &h))
+		return false;
+	p = sender_of(nic, qp, &roce, path->src);
+	if (p == NULL)
+		return false;
+	if (qp->type == SM_QPT_UD)
+		h.raddr = SM_GRH_PRESENT | SM_GRH_IPV4 | path->src;
+	else if (qp->type != SM_QPT_DCT)
+		h.src = qp->dest_qpn;
+	p->heard = p->busy = true;
+	if (crpc_unlikely(nic->fault != NULL)) {
+		sm_fault_packet(nic, p, &h, roce.payload);
+	} else {
+		p->spoke++;
+		sm_peer_packet(nic, p, &h, roce.payload);
+	}
+	return true;
+}
+
+uint32_t
+sm_udp_receive(struct sm_nic *nic)
+{
+	struct sm_udp *u = nic->udp;
+	struct sm_peer *p;
+	uint32_t sum = 0;
+
+	TAILQ_FOREACH(p, &nic->peers, link) {
+		p->was_busy = p->busy;
+		p->busy = false;
+	}
+	for (uint32_t calls = 0; calls < RECEIVE_CALLS; calls++) {
+		int n;
+
+		for (uint32_t i = 0; i < BATCH; i++)
+			u->rx[i].msg_hdr.msg_namelen = sizeof(u->rx_addr[i]);
+		n = recvmmsg(u->fd, u->rx, BATCH, MSG_DONTWAIT, NULL);
+		for (int i = 0; i < n; i++) {
+			const struct sockaddr_in *sin = &u->rx_addr[i];
+			struct sm_roce_path path = {ntohl(sin->sin_addr.s_addr), u->addr,
+				ntohs(sin->sin_port), (uint16_t)(SM_ROCE_PORT + nic->slot)};
+
+			if ((u->rx[i].msg_hdr.msg_flags & MSG_TRUNC) != 0 ||
+				!sm_udp_packet(nic, &path, u->rx_bytes[i], u->rx[i].msg_len))
+				u->bad++;
+		}
+		if (n > 0)
+			sum += (uint32_t)n;
+		if (n < (int)BATCH)
+			break;
+	}
+	return sum;
+}
+
+bool
+sm_udp_room(struct sm_nic *nic)
+{
+	return nic->udp->npeers < PEERS_MAX;
+}
+
+void
+sm_udp_peers(struct sm_nic *nic, int more)
+{
+	nic->udp->npeers += (uint32_t)more;
+}
+
+bool
+sm_udp_forgettable(const struct sm_peer *p)
+{
+	return TAILQ_EMPTY(&p->qps) && p->nlate == 0 && p->checks > PEER_CHECKS &&
+		(p->tx.ring == NULL || p->out.pos == p->tx.pos);
+}
