@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "port.h"
 #include "sysfs.h"
 
 /* What the NIC can do, and not more: a program reads here what it may ask for. */
@@ -81,21 +82,23 @@ int
 uv_query_port(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_query_port *req = uv_req(call);
+	const struct sm_port *port = sm_port((uint32_t)ctx->device);
 	struct ib_uverbs_query_port_resp resp = {
 			.max_msg_sz = SM_MSG_MAX,
 			.gid_tbl_len = SM_GIDS,
 			.pkey_tbl_len = SM_PKEYS,
-			.lid = SM_LID,
-			.sm_lid = SM_LID,
+			.lid = port->lid,
+			.sm_lid = port->ethernet ? 0 : SM_LID,
 			.state = IBV_PORT_ACTIVE,
 			.max_mtu = IBV_MTU_4096,
-			.active_mtu = IBV_MTU_4096,
+			.active_mtu = port->mtu,
 			.max_vl_num = 4,
 			.subnet_timeout = 18,
 			.active_width = 2,  /* 4X */
 			.active_speed = 32, /* EDR */
 			.phys_state = 5,    /* LinkUp */
-			.link_layer = IBV_LINK_LAYER_INFINIBAND,
+			.link_layer = port->ethernet ? IBV_LINK_LAYER_ETHERNET
+						     : IBV_LINK_LAYER_INFINIBAND,
 	};
 
 	if (req->port_num != 1)

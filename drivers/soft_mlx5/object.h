@@ -23,6 +23,7 @@ enum uv_type {
 	UV_QP,
 	UV_UAR,
 	UV_MW,
+	UV_AH,
 };
 
 struct uv_obj {

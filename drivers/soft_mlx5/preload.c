@@ -35,6 +35,7 @@
 #include "crpc_util.h"
 #include "file.h"
 #include "real.h"
+#include "port.h"
 #include "sysfs.h"
 #include "uverbs.h"
 
@@ -140,7 +141,7 @@ device_node(const char *path)
 	if (path[0] < '0' || path[0] > '9' || path[1] != '\0')
 		return -1;
 	n = path[0] - '0';
-	return n < SM_DEVICES ? n : -1;
+	return n < (int)sm_ports() ? n : -1;
 }
 
 static void

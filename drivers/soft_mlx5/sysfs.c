@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "sysfs.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,6 +16,7 @@
 
 #include "crpc_util.h"
 #include "nic.h"
+#include "port.h"
 #include "say.h"
 
 #define TEXT_MAX 256
@@ -144,32 +146,38 @@ walk_uverbs(struct walk *w, int n)
 static void
 walk_port(struct walk *w, int n)
 {
-	char name[32], guid[20];
+	const struct sm_port *port = sm_port((uint32_t)n);
+	char name[32], gid[2][20];
+	uint64_t half[2];
 	int i;
+
+	memcpy(half, port->gid, sizeof(half));
+	for (i = 0; i < 2; i++)
+		guid_text(gid[i], be64toh(half[i]));
 
 	in_dir(w, "devices/pci0000:00/0000:%02x:00.0/infiniband/" SM_DEVICE_NAME "%d/ports/1/",
 			n + 1, n);
 	file(w, "state", "4: ACTIVE\n");
 	file(w, "phys_state", "5: LinkUp\n");
-	file(w, "link_layer", "InfiniBand\n");
-	file(w, "lid", "0x%x\n", SM_LID);
+	file(w, "link_layer", port->ethernet ? "Ethernet\n" : "InfiniBand\n");
+	file(w, "lid", "0x%x\n", port->lid);
 	file(w, "lid_mask_count", "0\n");
-	file(w, "sm_lid", "0x%x\n", SM_LID);
+	file(w, "sm_lid", "0x%x\n", port->ethernet ? 0 : SM_LID);
 	file(w, "sm_sl", "0\n");
 	file(w, "rate", "100 Gb/sec (4X EDR)\n");
 	file(w, "cap_mask", "0x00000000\n");
 	for (i = 0; i < SM_GIDS; i++) {
 		snprintf(name, sizeof(name), "gids/%d", i);
 		if (i == 0)
-			file(w, name, "fe80:0000:0000:0000:%s\n",
-					guid_text(guid, SM_NODE_GUID + (uint64_t)n));
+			file(w, name, "%s:%s\n", gid[0], gid[1]);
 		else
 			file(w, name, "0000:0000:0000:0000:0000:0000:0000:0000\n");
 		/* A real IB port has these two only for entries in use; empty ones read as "". */
 		snprintf(name, sizeof(name), "gid_attrs/types/%d", i);
-		file(w, name, "%s", i == 0 ? "IB/RoCE v1\n" : "");
+		file(w, name, "%s", i != 0 ? "" : port->ethernet ? "RoCE v2\n" : "IB/RoCE v1\n");
 		snprintf(name, sizeof(name), "gid_attrs/ndevs/%d", i);
-		file(w, name, "%s", "");
+		file(w, name, "%s%s", i == 0 ? port->netdev : "",
+				i == 0 && port->ethernet ? "\n" : "");
 	}
 	for (i = 0; i < SM_PKEYS; i++) {
 		snprintf(name, sizeof(name), "pkeys/%d", i);
@@ -205,7 +213,7 @@ sm_sysfs_walk(sm_sysfs_visit visit, void *arg)
 	struct walk w = {.visit = visit, .arg = arg};
 	int n;
 
-	for (n = 0; n < SM_DEVICES; n++) {
+	for (n = 0; n < (int)sm_ports(); n++) {
 		walk_pci(&w, n);
 		walk_uverbs(&w, n);
 		walk_device(&w, n);

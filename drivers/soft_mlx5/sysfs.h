@@ -6,7 +6,8 @@
  * @file
  * The part of /sys and /dev in which programs look for RDMA devices, as a real directory tree.
  *
- * The tree is constant for a version of the library and private to the user. It is made by the
+ * The tree is constant for a version of the library, its devices and their addresses (port.h), and
+ * private to the user. It is made by the
  * first process that looks for a device and stays: /dev/shm/soft_mlx5-<uid>/<hash of its
  * content>/. A lock file keeps makers apart, a mark that is made last says that the tree is
  * whole, and a tree of which something was removed is made good by the next process.
@@ -16,7 +17,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SM_DEVICES     1 /**< Software adapters of a host. */
 #define SM_DEVICE_NAME "mlx5_soft"
 #define SM_GIDS        8 /**< Entries of the port's GID table; all but the first are empty. */
 #define SM_PKEYS       1

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -15,6 +16,7 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #include "control.h"
+#include "port.h"
 #include "progress.h"
 #include "say.h"
 #include "sysfs.h"
@@ -103,12 +105,29 @@ uv_nic(struct uv_ctx *ctx)
 
 /* ---- context ---- */
 
-static const char *
-net_name(void)
+/* The net; over UDP one for each address, since it numbers the contexts of that alone. */
+static void
+net_name(const struct sm_port *port, char *name, size_t size)
 {
 	const char *net = getenv("SOFT_MLX5_NET");
+	uint32_t a = port->addr;
 
-	return net != NULL && net[0] != '\0' ? net : "default";
+	snprintf(name, size, "%s", net != NULL && net[0] != '\0' ? net : "default");
+	if (a != 0)
+		snprintf(name + strlen(name), size - strlen(name), ".%u.%u.%u.%u", a >> 24,
+				a >> 16 & 0xff, a >> 8 & 0xff, a & 0xff);
+}
+
+/* What makes the time of day of the clock that drives the NIC. */
+static uint64_t
+day_epoch(void)
+{
+	struct timespec day, run;
+
+	clock_gettime(CLOCK_REALTIME, &day);
+	clock_gettime(CLOCK_MONOTONIC, &run);
+	return (uint64_t)(day.tv_sec - run.tv_sec) * 1000000000u +
+			(uint64_t)(day.tv_nsec - run.tv_nsec);
 }
 
 uint32_t
@@ -137,20 +156,34 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 static int
 make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 {
+	const struct sm_port *port = sm_port((uint32_t)ctx->device);
+	char net[256];
 	struct sm_nic_attr attr = {
-			.net = net_name(),
+			.net = net,
 			.faults = getenv("SOFT_MLX5_FAULTS"),
+			.udp_addr = port->addr,
+			.mtu = port->mtu,
+			.device = (uint32_t)ctx->device,
+			.devices = sm_ports(),
+			.pcap = getenv("SOFT_MLX5_PCAP"),
+			.pcap_epoch_ns = day_epoch(),
 			.comp_event = uv_comp_event,
 			.async_event = uv_async_event,
 	};
-	uint64_t gid[2] = {htobe64(SM_GID_PREFIX),
-			htobe64(SM_NODE_GUID + (uint64_t)ctx->device)};
 	int err;
 
-	memcpy(attr.gid, gid, sizeof(attr.gid));
+	if (port->ethernet && port->addr == 0)
+		return EADDRNOTAVAIL; /* Which was said. */
+	net_name(port, net, sizeof(net));
+	memcpy(attr.gid, port->gid, sizeof(attr.gid));
 	err = sm_nic_create(&attr, nic);
-
-	if (err == ENOSPC)
+	if (err == EADDRINUSE || err == EADDRNOTAVAIL)
+		sm_complain("%s: cannot take a UDP port of RoCEv2 there: %s", port->netdev,
+				strerror(err));
+	else if (err == EEXIST)
+		sm_complain("SOFT_MLX5_PCAP is '%s', which is there and is no capture of ours: "
+			    "remove it", attr.pcap);
+	else if (err == ENOSPC)
 		sm_complain("net '%s': all %d places are taken by living processes; close some, or "
 			    "use "
 			    "another net (SOFT_MLX5_NET)",
@@ -201,7 +234,8 @@ get_context(struct uv_ctx *ctx, struct uv_call *call)
 			.max_srq_recv_wr = UV_SRQ_WR_MAX,
 			.num_ports = 1,
 			.cqe_version = 1,
-			.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
+			.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE |
+					MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
 			.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
 			.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET,
 			.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
@@ -231,7 +265,7 @@ get_context(struct uv_ctx *ctx, struct uv_call *call)
 	}
 	uv_chan_get(ctx->async);
 	ctx->number = sm_step_number();
-	snprintf(ctx->net, sizeof(ctx->net), "%s", net_name());
+	net_name(sm_port((uint32_t)ctx->device), ctx->net, sizeof(ctx->net));
 	crpc_store_release(&ctx->nic, nic); /* R3 */
 	sm_progress_start();
 	sm_control_open();
@@ -498,10 +532,12 @@ attr_value(const struct attrs *set, uint16_t id)
 static struct ib_uverbs_gid_entry
 gid_entry(const struct uv_ctx *ctx)
 {
-	struct ib_uverbs_gid_entry entry = {.port_num = 1, .gid_type = IBV_GID_TYPE_IB};
+	const struct sm_port *port = sm_port((uint32_t)ctx->device);
+	struct ib_uverbs_gid_entry entry = {.port_num = 1,
+			.gid_type = port->ethernet ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB,
+			.netdev_ifindex = port->ifindex};
 
-	entry.gid[0] = htobe64(SM_GID_PREFIX);
-	entry.gid[1] = htobe64(SM_NODE_GUID + (uint64_t)ctx->device);
+	memcpy(entry.gid, port->gid, sizeof(port->gid));
 	return entry;
 }
 
@@ -582,6 +618,10 @@ static const struct uv_cmd commands[] = {
 				struct ib_uverbs_rereg_mr_resp, uv_rereg_mr),
 		CMD(IB_USER_VERBS_CMD_DEREG_MR, struct ib_uverbs_dereg_mr, struct uv_nothing,
 				uv_dereg_mr),
+		CMD(IB_USER_VERBS_CMD_CREATE_AH, struct ib_uverbs_create_ah,
+				struct ib_uverbs_create_ah_resp, uv_create_ah),
+		CMD(IB_USER_VERBS_CMD_DESTROY_AH, struct ib_uverbs_destroy_ah, struct uv_nothing,
+				uv_destroy_ah),
 		CMD(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, struct ib_uverbs_create_comp_channel,
 				struct ib_uverbs_create_comp_channel_resp, uv_create_comp_channel),
 		CMD(IB_USER_VERBS_CMD_CREATE_CQ, struct ib_uverbs_create_cq,
@@ -618,8 +658,6 @@ static const struct uv_cmd commands[] = {
 				uv_create_qp_ex, "CREATE_QP_EX"},
 		{EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), sizeof(struct ib_uverbs_modify_qp), 0,
 				uv_modify_qp_ex, "MODIFY_QP_EX"},
-		REFUSED(IB_USER_VERBS_CMD_CREATE_AH),
-		REFUSED(IB_USER_VERBS_CMD_DESTROY_AH),
 		REFUSED(IB_USER_VERBS_CMD_ATTACH_MCAST),
 		REFUSED(IB_USER_VERBS_CMD_DETACH_MCAST),
 		REFUSED(IB_USER_VERBS_CMD_OPEN_XRCD),

@@ -10,6 +10,7 @@
  *              cmd_dev.c   device and port
  *              cmd_obj.c   PD, MR, CQ, completion channel
  *              cmd_qp.c    SRQ, QP
+ *              cmd_ah.c    address handles
  *              event.c     completion channels and asynchronous events
  *              clock.c     the device's clock
  *              memory.c    is this range mapped?
@@ -156,6 +157,12 @@ struct uv_uar {
 	void *page;
 };
 
+/** An address handle, which libmlx5 has the kernel make on Ethernet alone. */
+struct uv_ah {
+	struct uv_obj obj;
+	struct uv_pd *pd;
+};
+
 /** One command: what came in, copied; and where the answer goes. */
 struct uv_call {
 	union {
@@ -206,6 +213,8 @@ int uv_rereg_mr(struct uv_ctx *ctx, struct uv_call *call);
 int uv_dereg_mr(struct uv_ctx *ctx, struct uv_call *call);
 int uv_alloc_mw(struct uv_ctx *ctx, struct uv_call *call);
 int uv_dealloc_mw(struct uv_ctx *ctx, struct uv_call *call);
+int uv_create_ah(struct uv_ctx *ctx, struct uv_call *call);
+int uv_destroy_ah(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_comp_channel(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_cq(struct uv_ctx *ctx, struct uv_call *call);
 int uv_create_cq_ex(struct uv_ctx *ctx, struct uv_call *call);

@@ -151,7 +151,8 @@ op_allowed(const struct sm_qp *qp, uint8_t op)
 
 /* The address vector in @units at @bb; its first unit lies in the block of ctrl. */
 static void
-av_parse(const struct sm_qp *qp, uint16_t bb, uint32_t units, struct sm_av *av)
+av_parse(const struct sm_nic *nic, const struct sm_qp *qp, uint16_t bb, uint32_t units,
+	struct sm_av *av)
 {
 	const uint8_t *base = sq_wqe(qp, bb) + 16, *more = sq_unit(qp, bb, 2);
 	uint32_t flow;
@@ -169,7 +170,8 @@ av_parse(const struct sm_qp *qp, uint16_t bb, uint32_t units, struct sm_av *av)
 	if (units != 3)
 		return;
 	flow = sm_be32(more + 12);
-	if (flow >> 30 == 0)
+	/* On Ethernet there is always one, and no bit for it. */
+	if (flow >> 30 == 0 && nic->udp == NULL)
 		return;
 	av->grh = SM_GRH_PRESENT | (uint64_t)more[11] << 32 | (uint32_t)more[10] << 20 |
 		(flow & 0xfffff);
@@ -178,7 +180,7 @@ av_parse(const struct sm_qp *qp, uint16_t bb, uint32_t units, struct sm_av *av)
 
 /* Read the ctrl segment of the next WQE into qp->tx; false: it is malformed. */
 static bool
-wqe_parse(struct sm_qp *qp)
+wqe_parse(const struct sm_nic *nic, struct sm_qp *qp)
 {
 	const uint8_t *wqe = sq_wqe(qp, qp->sq_tx), *seg;
 	struct sm_send *t = &qp->tx;
@@ -208,7 +210,7 @@ wqe_parse(struct sm_qp *qp)
 	units = av + ops[op].units;
 	sq_cursor(qp, qp->sq_tx, units, ds - 1 - units, &t->cur);
 	if (av != 0)
-		av_parse(qp, qp->sq_tx, av, &t->av);
+		av_parse(nic, qp, qp->sq_tx, av, &t->av);
 	if (ops[op].units != 0) {
 		seg = sq_unit(qp, qp->sq_tx, 1 + av);
 		t->raddr = sm_be64(seg);
@@ -226,7 +228,7 @@ void
 sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 {
 	if (!qp->tx.started)
-		wqe_parse(qp);
+		wqe_parse(nic, qp);
 	qp->tx.swr.wait = SM_SWR_DONE;
 	qp->tx.swr.syndrome = synd;
 	qp->halted = true;
@@ -268,7 +270,7 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_send *t = &qp->tx;
 	uint64_t total;
 
-	if (crpc_unlikely(!wqe_parse(qp))) {
+	if (crpc_unlikely(!wqe_parse(nic, qp))) {
 		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
 		return SM_STEP_BLOCKED;
 	}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_PORT_H
+#define SOFT_MLX5_PORT_H
+
+/**
+ * @file
+ * Which devices this process sees, and what their ports are, as the environment says:
+ *
+ *     SOFT_MLX5_DEVICES=2                  how many, mlx5_soft0 and on
+ *     SOFT_MLX5_WIRE=udp                   RoCEv2 between hosts; else shared memory on this one
+ *     SOFT_MLX5_ADDR=10.0.0.1,10.0.1.1     the devices' IPv4 addresses, or
+ *     SOFT_MLX5_NETDEV=eth0,eth1           the interfaces whose first ones they are
+ *
+ * Without addresses it is the first interface that is up and no loopback. It is read once.
+ */
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SM_DEVICES_MAX 8
+
+struct sm_port {
+	bool ethernet;
+	uint8_t mtu;  /**< enum ibv_mtu. */
+	uint16_t lid; /**< 0 on Ethernet. */
+	uint32_t addr; /**< IPv4; 0: none, on InfiniBand or because none was found. */
+	uint32_t ifindex;
+	uint8_t gid[16];
+	char netdev[IF_NAMESIZE];
+};
+
+/** How many devices there are. */
+uint32_t sm_ports(void);
+/** The port of device @p n, below sm_ports(). */
+const struct sm_port *sm_port(uint32_t n);
+
+#endif
