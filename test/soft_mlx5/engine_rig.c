@@ -13,6 +13,9 @@
 
 uint64_t rig_now = 1;
 uint8_t rig_retry = 2, rig_rnr_retry = 3;
+bool rig_udp;
+const char *rig_pcap;
+uint8_t rig_mtu = IBV_MTU_4096;
 const char *rig_faults;
 const uint8_t rig_gid[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 1, 0};
 
@@ -73,6 +76,22 @@ rig_net(void)
 	return net;
 }
 
+/* Which address has the queue pairs of a slot. */
+static uint32_t addr_of[SM_SLOTS];
+
+static void
+rig_gid_of(uint32_t addr, uint8_t gid[16])
+{
+	uint32_t be = htobe32(addr);
+
+	memcpy(gid, rig_gid, 16);
+	if (addr == 0)
+		return;
+	memset(gid, 0, 10);
+	gid[10] = gid[11] = 0xff;
+	memcpy(gid + 12, &be, sizeof(be));
+}
+
 /* The callbacks get the user pointer of the object; the rig passes its host everywhere. */
 static void
 on_comp(void *user)
@@ -91,12 +110,19 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 {
 	struct sm_nic_attr attr = {.net = net,
 		.faults = rig_faults,
+		.pcap = rig_pcap,
 		.comp_event = on_comp,
 		.async_event = on_async};
 	uint32_t pdn, rkey;
 
 	memset(h, 0, sizeof(*h));
-	memcpy(attr.gid, rig_gid, sizeof(attr.gid));
+	if (rig_udp) {
+		static uint32_t n;
+
+		h->addr = 0x7f000000 | ((uint32_t)getpid() & 0xffff) << 8 | (n++ % 250 + 1);
+		attr.udp_addr = h->addr;
+	}
+	rig_gid_of(h->addr, attr.gid);
 	assert_int_equal(sm_nic_create(&attr, &h->nic), 0);
 	h->uar = page_alloc(4096);
 	h->uar_id = 7;
@@ -202,6 +228,7 @@ rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf
 	attr.uar_page = c.uar_id != 0 ? c.uar_id : h->uar_id;
 	attr.scatter_cqe = c.scatter_cqe;
 	assert_int_equal(sm_qp_create(h->nic, &attr, &q->qp, &q->qpn), 0);
+	addr_of[q->qpn >> 16] = h->addr;
 }
 
 void
@@ -239,12 +266,16 @@ rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn)
 		.state = SM_QPS_RTR,
 		.dlid = SM_LID,
 		.port = 1,
-		.path_mtu = IBV_MTU_4096,
+		.path_mtu = rig_mtu,
 		.dest_qpn = dest_qpn,
 		.rq_psn = 0xfffff0, /* Goes round 24 bits soon. */
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 1,
 	};
+	if (rig_udp) {
+		m->is_global = true;
+		rig_gid_of(addr_of[dest_qpn >> 16 & (SM_SLOTS - 1)], m->dgid);
+	}
 }
 
 void
@@ -346,9 +377,14 @@ wqe_room(struct rig_wqe *w, uint32_t bytes)
 void
 rig_wqe_av(struct rig_wqe *w, uint64_t key, uint32_t qpn, uint16_t dlid, const uint8_t *dgid)
 {
-	struct mlx5_wqe_av av = {.dqp_dct = htobe32(qpn | (dgid != NULL ? 1u << 31 : 0)),
-		.rlid = htobe16(dlid)};
+	struct mlx5_wqe_av av = {.rlid = htobe16(dlid)};
+	uint8_t gid[16];
 
+	if (rig_udp) {
+		rig_gid_of(addr_of[qpn >> 16 & (SM_SLOTS - 1)], gid);
+		dgid = gid;
+	}
+	av.dqp_dct = htobe32(qpn | (dgid != NULL ? 1u << 31 : 0));
 	if (key >> 32 == 0)
 		av.key.qkey.qkey = htobe32((uint32_t)key);
 	else

@@ -32,6 +32,7 @@ struct rig_host {
 	uint32_t bytes;
 	uint32_t key;
 	uint32_t uar_id;
+	uint32_t addr; /* IPv4, over UDP. */
 	uint32_t comp_events;
 	uint32_t async[32]; /* By type. */
 };
@@ -85,7 +86,10 @@ struct rig_wqe {
 extern uint64_t rig_now;
 extern uint8_t rig_retry, rig_rnr_retry;
 extern const char *rig_faults; /* Of hosts that are opened from now on. */
-/* Of every host. */
+extern bool rig_udp;           /* Likewise: each has an address of its own in 127/8. */
+extern const char *rig_pcap;   /* Likewise. */
+extern uint8_t rig_mtu;        /* enum ibv_mtu: of paths from now on. */
+/* Of every host, but over UDP. */
 extern const uint8_t rig_gid[16];
 
 /* A net of this process alone; the first call sweeps. */
@@ -110,7 +114,8 @@ void rig_ready(struct rig_qp *q, uint32_t qkey);
 void rig_set_state(struct rig_qp *q, enum sm_qp_state state);
 
 void rig_wqe(struct rig_wqe *w, uint8_t op, uint8_t fm_ce_se, uint32_t imm);
-/* An address vector: key and number, 48 bytes long with a GRH to dgid if that is not NULL. */
+/* An address vector: key and number, 48 bytes long with a GRH to dgid if that is not NULL. Over UDP
+ * dgid is that of the host which has the number. */
 void rig_wqe_av(struct rig_wqe *w, uint64_t key, uint32_t qpn, uint16_t dlid, const uint8_t *dgid);
 void rig_wqe_raddr(struct rig_wqe *w, const void *raddr, uint32_t rkey);
 void rig_wqe_atomic(struct rig_wqe *w, uint64_t swap_add, uint64_t compare);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A bad network: packets are lost, corrupt, late, double, in another order, receive queues look
- * empty. What is reliable arrives exactly once, in order, whole; what is not arrives whole or not.
+ * empty. What is reliable arrives exactly once, in order, whole; what is not arrives whole or not. On
+ * either wire, and over UDP also without faults of ours.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -48,6 +49,7 @@ good_again(void)
 	rig_faults = NULL;
 	rig_retry = 2;
 	rig_rnr_retry = 3;
+	rig_mtu = IBV_MTU_4096;
 }
 
 /* Payloads begin at a place that their number tells. */
@@ -128,6 +130,7 @@ rc_exactly_once(void **state)
 
 	for (uint32_t round = 0; round < 6; round++) {
 		memset(&f, 0, sizeof(f));
+		rig_mtu = (uint8_t)(IBV_MTU_256 + round % 5); /* Messages of up to 47 packets. */
 		bad_hosts(round % 2 == 0 ? BAD : "drop=0.03,dup=0.05,reorder=0.03,rnr=0.05");
 		rig_qp_open(&a, &f.x, NULL);
 		rig_qp_open(&b, &f.y, NULL);
@@ -285,6 +288,22 @@ bad_settings(void **state)
 	}
 }
 
+static int
+over_udp(void **state)
+{
+	rig_udp = true;
+	return 0;
+}
+
+static int
+over_rings(void **state)
+{
+	rig_udp = false;
+	return 0;
+}
+
+#define UDP(test) {#test "_udp", test, over_udp, over_rings, NULL}
+
 int
 main(int argc, char **argv)
 {
@@ -294,6 +313,10 @@ main(int argc, char **argv)
 		cmocka_unit_test(ud_whole_or_not),
 		cmocka_unit_test(all_is_lost),
 		cmocka_unit_test(bad_settings),
+		UDP(rc_exactly_once),
+		UDP(dc_exactly_once),
+		UDP(ud_whole_or_not),
+		UDP(all_is_lost),
 	};
 
 	seed = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
