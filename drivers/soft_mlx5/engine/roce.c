@@ -227,8 +227,8 @@ sm_roce_ip_udp(const struct sm_roce_path *path, uint32_t n, uint8_t to[SM_ROCE_I
 }
 
 void
-sm_roce_icrc(
-	const struct sm_roce_path *path, const uint8_t *packet, uint32_t n, uint8_t icrc[SM_ROCE_ICRC])
+sm_roce_icrc_behind(const uint8_t ip_udp[SM_ROCE_IP_UDP], const uint8_t *packet, uint32_t n,
+	uint8_t icrc[SM_ROCE_ICRC])
 {
 	uint8_t head[8 + SM_ROCE_IP_UDP + BTH];
 	uint8_t *ip = head + 8, *bth = ip + SM_ROCE_IP_UDP;
@@ -236,7 +236,7 @@ sm_roce_icrc(
 
 	/* What a switch may change counts as ones, and so does the LRH, which is not there. */
 	memset(head, 0xff, 8);
-	sm_roce_ip_udp(path, n + SM_ROCE_ICRC, ip);
+	memcpy(ip, ip_udp, SM_ROCE_IP_UDP);
 	ip[1] = ip[8] = 0xff;
 	memset(ip + 10, 0xff, 2);
 	memset(ip + IP_BYTES + 6, 0xff, 2);
@@ -246,6 +246,16 @@ sm_roce_icrc(
 	crc = ~crc_add(crc, packet + BTH, n - BTH);
 	for (uint32_t i = 0; i < SM_ROCE_ICRC; i++)
 		icrc[i] = (uint8_t)(crc >> 8 * i);
+}
+
+void
+sm_roce_icrc(
+	const struct sm_roce_path *path, const uint8_t *packet, uint32_t n, uint8_t icrc[SM_ROCE_ICRC])
+{
+	uint8_t headers[SM_ROCE_IP_UDP];
+
+	sm_roce_ip_udp(path, n + SM_ROCE_ICRC, headers);
+	sm_roce_icrc_behind(headers, packet, n, icrc);
 }
 
 /* ---- bytes ---- */
