@@ -35,7 +35,7 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 		h.dst = t->av.qpn;
 		h.src = qp->qpn;
 		h.psn = qp->psn_tx;
-		h.raddr = t->av.grh;
+		h.raddr = t->av.grh | (uint64_t)nic->device << SM_GRH_DEVICE_SHIFT;
 		h.rkey = (uint32_t)t->av.key;
 		h.imm = t->imm;
 		sm_pkt_put(room.pkt, &h);
@@ -52,6 +52,7 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 static void
 grh_make(const struct sm_nic *nic, const struct sm_hdr *h, uint8_t grh[SM_GRH_BYTES])
 {
+	uint64_t guid;
 	uint32_t first = GRH_VERSION << 28 | SM_GRH_CLASS_FLOW(h->raddr);
 	/* BTH, DETH, payload and ICRC. */
 	uint32_t len = 12 + 8 + ((h->head >> 24 & SM_PKT_IMM) != 0 ? 4 : 0) +
@@ -76,7 +77,9 @@ grh_make(const struct sm_nic *nic, const struct sm_hdr *h, uint8_t grh[SM_GRH_BY
 	grh[5] = (uint8_t)len;
 	grh[6] = GRH_NEXT_IBA;
 	grh[7] = SM_GRH_HOPS(h->raddr);
-	memcpy(grh + 8, nic->gid, sizeof(nic->gid));
+	memcpy(grh + 8, nic->gid, 8);
+	guid = __builtin_bswap64(sm_be64(nic->gid + 8) - nic->device + SM_GRH_DEVICE(h->raddr));
+	memcpy(grh + 16, &guid, sizeof(guid));
 	memcpy(grh + 24, nic->gid, sizeof(nic->gid));
 }
 

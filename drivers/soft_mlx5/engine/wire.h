@@ -97,6 +97,8 @@ struct sm_hdr {
 /** Over UDP: the sender's IPv4 address in the lower half, and nothing else. */
 #define SM_GRH_IPV4 (UINT64_C(1) << 62)
 #define SM_GRH_HOPS(w) ((uint8_t)((w) >> 32))
+#define SM_GRH_DEVICE_SHIFT 40 /**< Which of the host's devices sent it. */
+#define SM_GRH_DEVICE(w) ((uint8_t)((w) >> SM_GRH_DEVICE_SHIFT))
 #define SM_GRH_CLASS_FLOW(w) ((uint32_t)(w)) /**< Traffic class << 20 | flow label. */
 #define SM_GRH_BYTES 40u
 
