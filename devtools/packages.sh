@@ -25,6 +25,7 @@ test_packages=(
 	python3-pyverbs             # rdma-core's own test suite, which runs on the software NIC
 	valgrind                    # counts instructions, which no clock disturbs
 	clang-format                # devtools/wrap-lines.py
+	iproute2 tshark             # two hosts as network namespaces; captures of the software NIC's wire
 )
 peers_packages=(                # what the benchmarks compare with; each is left out where missing
 	g++ libck-dev libboost-dev libreaderwriterqueue-dev libatomic-queue-dev

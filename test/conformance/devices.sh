@@ -67,5 +67,9 @@ on 10 sh -c 'cat /proc/version; ls /usr/include/rdma /sys/class; stat -c %F /dev
 [ $? -eq 7 ] || fail "sh has another exit status under the preload"
 sh -c 'cat /proc/version; ls /usr/include/rdma /sys/class; stat -c %F /dev/null' >"$TMP/bare.out" 2>&1
 cmp -s "$TMP/plain.out" "$TMP/bare.out" || fail "sh says something else under the preload"
+printf '#!/bin/sh\necho script $1; exit 3\n' >"$TMP/script"
+chmod +x "$TMP/script"
+on 10 "$TMP/script" runs >"$TMP/script.out" 2>&1
+[ "$? $(cat "$TMP/script.out")" = '3 script runs' ] || fail "a script does not run: $(cat "$TMP/script.out")"
 ok "programs without RDMA"
 finish
