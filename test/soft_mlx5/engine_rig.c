@@ -116,6 +116,8 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 	uint32_t pdn, rkey;
 
 	memset(h, 0, sizeof(*h));
+	if (getenv("RIG_UDP") != NULL)
+		rig_udp = true;
 	if (rig_udp) {
 		static uint32_t n;
 

@@ -86,7 +86,7 @@ struct rig_wqe {
 extern uint64_t rig_now;
 extern uint8_t rig_retry, rig_rnr_retry;
 extern const char *rig_faults; /* Of hosts that are opened from now on. */
-extern bool rig_udp;           /* Likewise: each has an address of its own in 127/8. */
+extern bool rig_udp;           /* Likewise: each has an address in 127/8. So if RIG_UDP is set. */
 extern const char *rig_pcap;   /* Likewise. */
 extern uint8_t rig_mtu;        /* enum ibv_mtu: of paths from now on. */
 /* Of every host, but over UDP. */

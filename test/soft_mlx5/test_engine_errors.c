@@ -405,7 +405,8 @@ no_such_queue_pair(void **state)
 	rig_wqe_inline(&w, "x", 1);
 	rig_post(&x, &w);
 	expect_error(&x.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0);
-	assert_in_range(rig_now - t0, 3 * 4096 << 8, 4 * 4096 << 8);
+	/* Over UDP nothing comes back, and silence counts for less. */
+	assert_in_range(rig_now - t0, 3 * 4096 << 8, (rig_udp ? 8 : 1) * 4 * 4096 << 8);
 	/* A peer that comes to RTR a little late loses nothing. */
 	rig_set_state(&x, SM_QPS_RESET);
 	rig_to_rts(&x, y.qpn);
@@ -429,6 +430,8 @@ no_such_queue_pair(void **state)
 static void
 no_such_place(void **state)
 {
+	if (rig_udp) /* Has neither. */
+		skip();
 	for (uint32_t i = 0; i < 2; i++) {
 		struct sm_qp_mod m;
 		struct rig_wqe w;

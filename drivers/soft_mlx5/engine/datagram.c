@@ -35,7 +35,9 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 		h.dst = t->av.qpn;
 		h.src = qp->qpn;
 		h.psn = qp->psn_tx;
-		h.raddr = t->av.grh | (uint64_t)nic->device << SM_GRH_DEVICE_SHIFT;
+		h.raddr = nic->udp != NULL /* To ourselves. */
+			? SM_GRH_PRESENT | SM_GRH_IPV4 | nic->addr
+			: t->av.grh | (uint64_t)nic->device << SM_GRH_DEVICE_SHIFT;
 		h.rkey = (uint32_t)t->av.key;
 		h.imm = t->imm;
 		sm_pkt_put(room.pkt, &h);
