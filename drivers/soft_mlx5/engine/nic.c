@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "crpc_idle.h"
 #include "priv.h"
@@ -159,7 +160,9 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
 	nic->rings = sm_wire_rings(nic->wire);
 	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
-	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot));
+	/* Other hosts do not see our generation: a net that is made anew begins elsewhere, too. */
+	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot) +
+		(nic->udp != NULL ? (uint32_t)getpid() : 0));
 	*nicp = nic;
 	return 0;
 }
