@@ -100,7 +100,8 @@ struct sm_nic_attr {
 	 */
 	uint32_t udp_addr;
 	uint8_t mtu;             /**< enum ibv_mtu: the largest of a path; 0: 4096 bytes. */
-	uint32_t device, devices; /**< Which of how many devices of the host; 0 of 0: the only one. */
+	/** Which of how many devices of the host; 0 of 0: the only one. */
+	uint32_t device, devices;
 	/** File that gets what is sent (over UDP also what is received) as RoCEv2; NULL: none. */
 	const char *pcap;
 	uint64_t pcap_epoch_ns;  /**< What to add to times to have those of day. */

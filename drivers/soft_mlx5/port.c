@@ -64,7 +64,9 @@ path_mtu(const char *netdev)
 	return code;
 }
 
-/* An address of ours that @addr and @netdev, if any, allow; what is up and no loopback by itself. */
+/*
+ * An address of ours that @addr and @netdev, if any, allow; what is up and no loopback by itself.
+ */
 static bool
 find_addr(const char *addr, const char *netdev, struct sm_port *port)
 {
@@ -151,7 +153,8 @@ read_once(void)
 	unsigned long n = env != NULL && env[0] != '\0' ? strtoul(env, &end, 10) : 1;
 
 	if ((end != NULL && *end != '\0') || n == 0 || n > SM_DEVICES_MAX) {
-		sm_complain("SOFT_MLX5_DEVICES is '%s', not 1 to %d; taking 1", env, SM_DEVICES_MAX);
+		sm_complain(
+			"SOFT_MLX5_DEVICES is '%s', not 1 to %d; taking 1", env, SM_DEVICES_MAX);
 		n = 1;
 	}
 	nports = (uint32_t)n;

@@ -23,7 +23,8 @@ if ! ip netns add "$A" 2>"$TMP/netns.err"; then
 	echo "skip: no network namespaces here: $(head -1 "$TMP/netns.err")"
 	exit 77
 fi
-if ! { ip netns add "$B" && ip link add "va$$" netns "$A" type veth peer name "vb$$" netns "$B"; } 2>"$TMP/veth.err"; then
+if ! { ip netns add "$B" && ip link add "va$$" netns "$A" type veth peer name "vb$$" netns "$B"; } \
+	2>"$TMP/veth.err"; then
 	echo "skip: no veth pairs here: $(head -1 "$TMP/veth.err")"
 	exit 77
 fi
@@ -109,7 +110,8 @@ fi
 # Two devices of a host, each with an address.
 ip -n "$A" addr add 10.77.1.1/24 dev "va$$" && ip -n "$B" addr add 10.77.1.2/24 dev "vb$$" ||
 	fail "cannot add addresses"
-SOFT_MLX5_DEVICES=2 SOFT_MLX5_ADDR=10.77.0.1,10.77.1.1 on_host "$A" 10 ibv_devinfo -d mlx5_soft1 -v >"$TMP/second.out" 2>&1
+SOFT_MLX5_DEVICES=2 SOFT_MLX5_ADDR=10.77.0.1,10.77.1.1 on_host "$A" 10 ibv_devinfo -d mlx5_soft1 -v \
+	>"$TMP/second.out" 2>&1
 grep -q '::ffff:10.77.1.1, RoCE v2' "$TMP/second.out" || fail "the second device has another address"
 SOFT_MLX5_ADDR=10.99.0.1 on_host "$A" 10 ibv_devinfo >"$TMP/nobody.out" 2>&1
 grep -q '^soft_mlx5: device 0 has no address' "$TMP/nobody.out" || fail "an address that is not ours is not named"
@@ -138,6 +140,7 @@ PIDS="$PIDS $CLIENT"
 sleep 2
 ip -n "$A" link set "va$$" down
 wait "$CLIENT" && fail "nobody noticed that the link is down"
-grep -qi 'syndrom\|failed status\|Completion with error' "$TMP/client.out" || fail "the client did not see an error completion"
+grep -qi 'syndrom\|failed status\|Completion with error' "$TMP/client.out" ||
+	fail "the client did not see an error completion"
 ok 'a link that is down ends in an error'
 finish

@@ -123,8 +123,8 @@ adapter_open(void)
 	attr.net = net;
 	fuzz_check(sm_nic_create(&attr, &f.nic) == 0);
 	fuzz_check(sm_uar_add(f.nic, 1, f.uar) == 0 && sm_pd_create(f.nic, &pd, &id) == 0);
-	fuzz_check(sm_mr_create(f.nic, pd, (uintptr_t)f.memory, MEMORY, (uintptr_t)f.memory, 15, &f.mr,
-			   &f.key, &rkey) == 0);
+	fuzz_check(sm_mr_create(f.nic, pd, (uintptr_t)f.memory, MEMORY, (uintptr_t)f.memory, 15,
+			   &f.mr, &f.key, &rkey) == 0);
 	fuzz_check(sm_cq_create(f.nic, &cqa, &cq, &id) == 0);
 	sa.pd = pd;
 	fuzz_check(sm_srq_create(f.nic, &sa, &srq, &id) == 0);
@@ -217,7 +217,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	adapter_open();
 	for (uint32_t i = 0; i < PACKETS && size >= 2; i++) {
 		uint32_t want = (uint32_t)data[0] << 8 | data[1];
-		uint32_t n = crpc_min(want & ~KEEP_ICRC, (uint32_t)crpc_min(size - 2, sizeof(packet)));
+		uint32_t n =
+			crpc_min(want & ~KEEP_ICRC, (uint32_t)crpc_min(size - 2, sizeof(packet)));
 
 		data += 2;
 		size -= 2;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A bad network: packets are lost, corrupt, late, double, in another order, receive queues look
- * empty. What is reliable arrives exactly once, in order, whole; what is not arrives whole or not. On
- * either wire, and over UDP also without faults of ours.
+ * empty. What is reliable arrives exactly once, in order, whole; what is not arrives whole or not.
+ * On either wire, and over UDP also without faults of ours.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Packets of the path's MTU: each has its number, on either wire; who has to send again begins where
- * the other side stopped, not with the message; two sides with different MTUs do not agree.
+ * Packets of the path's MTU: each has its number, on either wire; who has to send again begins
+ * where the other side stopped, not with the message; two sides with different MTUs do not agree.
  */
 #include <errno.h>
 
@@ -74,7 +74,8 @@ numbers(void **state)
 	static const uint8_t ops[] = {MLX5_OPCODE_SEND, MLX5_OPCODE_RDMA_WRITE,
 		MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_FA,
 		MLX5_OPCODE_NOP};
-	static const uint32_t lens[] = {0, 1, 256, 257, 1024, 4096, 4097, 8192, 8193, 30000, 200000};
+	static const uint32_t lens[] = {
+		0, 1, 256, 257, 1024, 4096, 4097, 8192, 8193, 30000, 200000};
 	uint32_t psn = FIRST_PSN, sent, expected;
 
 	rig_set_state(&qa, SM_QPS_RESET);

@@ -74,7 +74,8 @@ icrc_of_a_card(void **state)
 	uint8_t icrc[SM_ROCE_ICRC];
 
 	sm_roce_init();
-	sm_roce_icrc_behind(frame, frame + SM_ROCE_IP_UDP, sizeof(frame) - SM_ROCE_IP_UDP - 4, icrc);
+	sm_roce_icrc_behind(
+		frame, frame + SM_ROCE_IP_UDP, sizeof(frame) - SM_ROCE_IP_UDP - 4, icrc);
 	assert_memory_equal(icrc, frame + sizeof(frame) - 4, 4);
 }
 
@@ -139,7 +140,8 @@ there_and_back(void **state)
 			assert_int_equal(n, headers_of(opcodes[i]) + p.len + pad);
 			assert_int_equal(bytes[0], opcodes[i]);
 			assert_int_equal(bytes[1], 0x80 | 0x40 | pad << 4);
-			assert_memory_equal(bytes + 2, "\xff\xff\x00\x12\x34\x56\x80\xab\xcd\xef", 10);
+			assert_memory_equal(
+				bytes + 2, "\xff\xff\x00\x12\x34\x56\x80\xab\xcd\xef", 10);
 			exact = malloc(n);
 			assert_non_null(exact);
 			memcpy(exact, bytes, n);
@@ -206,10 +208,16 @@ pieces(void **state)
 	for (uint32_t shift = 8; shift <= 12; shift++) {
 		for (uint32_t len = 0; len <= SM_FRAG; len += len < 5 ? 1 : 509) {
 			struct sm_hdr in = {.head = len | (uint32_t)SM_PKT_WRITE << 16 |
-					(uint32_t)(SM_PKT_FIRST | SM_PKT_LAST | SM_PKT_IMM | SM_PKT_SE)
-						<< 24,
-				.dst = 7, .src = 9, .psn = 0xfffffe, .raddr = 0x1000, .rkey = 5,
-				.imm = 0x01020304}, out;
+						      (uint32_t)(SM_PKT_FIRST | SM_PKT_LAST |
+							      SM_PKT_IMM | SM_PKT_SE)
+							      << 24,
+					      .dst = 7,
+					      .src = 9,
+					      .psn = 0xfffffe,
+					      .raddr = 0x1000,
+					      .rkey = 5,
+					      .imm = 0x01020304},
+				      out;
 			uint32_t n = 0, sum = 0;
 			struct sm_roce p, q;
 

@@ -120,7 +120,9 @@ sm_pcap_close(struct sm_pcap *c, bool drop)
 void
 sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, const struct sm_roce *p)
 {
-	/* As a card chooses it: constant for a pair of queue pairs, so that a flow keeps its path. */
+	/*
+	 * As a card chooses it: constant for a pair of queue pairs, so that a flow keeps its path.
+	 */
 	struct sm_roce_path path = {src, dst,
 		(uint16_t)(0xc000 | ((p->dst ^ p->dst >> 14) & 0x3fff)), SM_ROCE_PORT};
 	uint8_t *frame, *ib;

@@ -91,8 +91,8 @@ is_alive(const struct sm_nic *nic, uint32_t slot, uint32_t gen)
 }
 
 /*
- * Find or make the peer of a (slot, generation), with or without a ring to it; NULL: no memory. Over
- * UDP the place of the generation has the host's address.
+ * Find or make the peer of a (slot, generation), with or without a ring to it; NULL: no memory.
+ * Over UDP the place of the generation has the host's address.
  */
 static struct sm_peer *
 peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen)

@@ -40,6 +40,7 @@
 
 #include <infiniband/mlx5dv.h>
 
+#include "bytes.h"
 #include "count.h"
 #include "wire.h"
 
@@ -86,6 +87,14 @@ enum sm_wqe_op {
 };
 
 #define SM_WQEBB 64u
+_Static_assert((int)MLX5_OPCODE_RDMA_WRITE_IMM == SM_OP_WRITE_IMM, "PRM");
+_Static_assert((int)MLX5_OPCODE_ATOMIC_FA == SM_OP_ATOMIC_FA, "PRM");
+_Static_assert(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && MLX5_SEND_WQE_BB == SM_WQEBB, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se) == 11, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_raddr_seg, rkey) == 8, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_av, rlid) == 14, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_av, hop_limit) == 16 + 11, "PRM");
+_Static_assert(offsetof(struct mlx5_wqe_av, rgid) == 32, "PRM");
 #define SM_ACCESS_LOCAL_WRITE 1u
 #define SM_ACCESS_REMOTE_WRITE 2u
 #define SM_ACCESS_REMOTE_READ 4u
@@ -323,7 +332,8 @@ struct sm_qp {
 	uint32_t rto_spoke, rto_silent;
 	uint8_t mtu_shift; /**< Of the path's MTU, in bytes. */
 	uint8_t headers;   /**< Bytes of headers that each packet has on the wire. */
-	uint32_t resume; /**< Packets of the next WQE that the far side has: it goes on behind them. */
+	/** Packets of the next WQE that the far side has: it goes on behind them. */
+	uint32_t resume;
 	uint64_t retry_at;
 	void *user;
 	TAILQ_ENTRY(sm_qp) active_link;
@@ -426,80 +436,6 @@ struct sm_nic {
 	void (*comp_event)(void *user);
 	void (*async_event)(void *user, enum sm_async_type type);
 };
-
-/* ---- big endian words in application memory ---- */
-
-static inline uint16_t
-sm_be16(const void *p)
-{
-	uint16_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return __builtin_bswap16(v);
-}
-
-static inline uint32_t
-sm_be32(const void *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return __builtin_bswap32(v);
-}
-
-static inline uint64_t
-sm_be64(const void *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return __builtin_bswap64(v);
-}
-
-static inline uint32_t
-sm_dbrec(_Atomic uint32_t *word)
-{
-	/* The program's store follows its WQEs by a barrier; see crpc_dma_wmb(). */
-	return __builtin_bswap32(crpc_load_acquire(word));
-}
-
-/* 16 bytes that one instruction moves, at any address. */
-typedef uint64_t sm_wide __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint64_t sm_word __attribute__((aligned(1), may_alias));
-
-/** memcpy(), never expanded in place: what a compiler makes of it there is slow to start. */
-void sm_copy_any(void *dst, const void *src, uint32_t n);
-
-/** memcpy() that moves 8 to 128 bytes, the payload of a small packet, without a call or a loop. */
-static inline void
-sm_copy(void *dst, const void *src, uint32_t n)
-{
-	const sm_wide *s = src, *se = (const void *)((const uint8_t *)src + n);
-	sm_wide *d = dst, *de = (void *)((uint8_t *)dst + n);
-
-	if (crpc_unlikely(n - 8 > 120)) {
-		sm_copy_any(dst, src, n);
-		return;
-	}
-	if (n < 16) {
-		*(sm_word *)dst = *(const sm_word *)src;
-		*((sm_word *)(void *)de - 1) = *((const sm_word *)(const void *)se - 1);
-		return;
-	}
-	/* From both ends to the middle, where they may overlap. */
-	d[0] = s[0];
-	de[-1] = se[-1];
-	if (n <= 32)
-		return;
-	d[1] = s[1];
-	de[-2] = se[-2];
-	if (n <= 64)
-		return;
-	d[2] = s[2];
-	d[3] = s[3];
-	de[-3] = se[-3];
-	de[-4] = se[-4];
-}
 
 /** a - b of packet numbers. */
 static inline int32_t
@@ -788,6 +724,8 @@ void sm_fault_forget(struct sm_nic *nic, const struct sm_peer *p);
 
 /* ---- retry.c ---- */
 
+/** How long an RNR timer's code means. */
+uint64_t sm_retry_rnr_ns(uint32_t code);
 /** Requesters that wait too long, and late packets. */
 void sm_retry_timers(struct sm_nic *nic);
 

@@ -1,16 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <infiniband/mlx5dv.h>
-
 #include "priv.h"
-
-_Static_assert((int)MLX5_OPCODE_RDMA_WRITE_IMM == SM_OP_WRITE_IMM, "PRM");
-_Static_assert((int)MLX5_OPCODE_ATOMIC_FA == SM_OP_ATOMIC_FA, "PRM");
-_Static_assert(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && MLX5_SEND_WQE_BB == SM_WQEBB, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se) == 11, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_raddr_seg, rkey) == 8, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_av, rlid) == 14, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_av, hop_limit) == 16 + 11, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_av, rgid) == 32, "PRM");
 
 /* Packets that one queue pair sends in one pass before another has its turn. */
 #define SERVE_PACKETS 32u
@@ -55,11 +44,6 @@ static const struct op ops[64] = {
 		SM_KIND_ATOMIC},
 	[SM_OP_UMR] = {SM_PKT_PAD, 0, 0, SM_SWR_DONE, false, 0},
 };
-
-/* RNR timer codes, in units of 10 us (InfiniBand specification, table "RNR NAK timer"). */
-static const uint32_t rnr_units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
-	192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576,
-	32768, 49152};
 
 /* What a type of queue pair can send, a bit for each opcode. */
 #define BIT(op) (1u << (op))
@@ -588,11 +572,14 @@ sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 		sm_sq_activate(nic, qp);
 }
 
-/* The next WQE goes on behind its first @packets. */
+/* The WQE @w is the next one, and goes on behind what the far side acknowledged of it. */
 static void
-rewind_into(const struct sm_nic *nic, struct sm_qp *qp, uint32_t packets)
+rewind_into(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_swr *w)
 {
-	qp->resume = packets;
+	uint32_t next = (qp->psn_acked + 1) & SM_PSN_MASK, first = sm_swr_first(qp, w);
+
+	qp->resume = sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0;
+	qp->psn_tx = (first + qp->resume) & SM_PSN_MASK;
 	sm_qp_way(nic, qp);
 }
 
@@ -609,21 +596,12 @@ sq_rewind(const struct sm_nic *nic, struct sm_qp *qp)
 			break;
 	}
 	if (wr != qp->wr_tx) {
-		uint32_t next = (qp->psn_acked + 1) & SM_PSN_MASK, first;
-
-		w = &qp->swr[wr & (qp->sq_nbb - 1)];
-		first = sm_swr_first(qp, w);
-		rewind_into(nic, qp, sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0);
 		qp->sq_tx = w->bb;
-		qp->psn_tx = (first + qp->resume) & SM_PSN_MASK;
 		qp->wr_tx = wr;
 		qp->halted = false;
+		rewind_into(nic, qp, w);
 	} else if (qp->tx.started) { /* It is the one of which the last packets are not sent. */
-		uint32_t first = sm_swr_first(qp, &qp->tx.swr);
-		uint32_t next = (qp->psn_acked + 1) & SM_PSN_MASK;
-
-		rewind_into(nic, qp, sm_psn_diff(next, first) > 0 ? (next - first) & SM_PSN_MASK : 0);
-		qp->psn_tx = (first + qp->resume) & SM_PSN_MASK;
+		rewind_into(nic, qp, &qp->tx.swr);
 	}
 	while (qp->rd_tail != qp->rd_head &&
 		(int32_t)(qp->rd_wr[(qp->rd_tail - 1) % SM_RD_MAX] - qp->wr_tx) >= 0)
@@ -764,7 +742,7 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 		qp->rnr_retries--;
 	sq_rewind(nic, qp);
 	qp->lost = false;
-	sq_wait(nic, qp, rnr_units[h->rkey & 31] * UINT64_C(10000));
+	sq_wait(nic, qp, sm_retry_rnr_ns(h->rkey));
 }
 
 /*

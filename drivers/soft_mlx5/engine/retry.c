@@ -13,6 +13,17 @@
 /* Timeouts of a silent peer that count as one. */
 #define SILENT_TIMEOUTS 8u
 
+/* RNR timer codes, in units of 10 us (InfiniBand specification, table "RNR NAK timer"). */
+static const uint32_t rnr_units[32] = {65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
+	192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576,
+	32768, 49152};
+
+uint64_t
+sm_retry_rnr_ns(uint32_t code)
+{
+	return rnr_units[code & 31] * UINT64_C(10000);
+}
+
 static uint64_t
 timeout_ns(const struct sm_qp *qp)
 {

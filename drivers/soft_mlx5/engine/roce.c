@@ -249,8 +249,8 @@ sm_roce_icrc_behind(const uint8_t ip_udp[SM_ROCE_IP_UDP], const uint8_t *packet,
 }
 
 void
-sm_roce_icrc(
-	const struct sm_roce_path *path, const uint8_t *packet, uint32_t n, uint8_t icrc[SM_ROCE_ICRC])
+sm_roce_icrc(const struct sm_roce_path *path, const uint8_t *packet, uint32_t n,
+	uint8_t icrc[SM_ROCE_ICRC])
 {
 	uint8_t headers[SM_ROCE_IP_UDP];
 
