@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/* This file is long because it has the table of all commands and what it needs around it. */
 #include "uverbs.h"
 
 #include <endian.h>

@@ -4,7 +4,8 @@
 
 /**
  * @file
- * The engine's objects, and which file does what.
+ * The engine's objects, and which file does what. This file is long because they name each other,
+ * and what is inline on the paths needs all of them.
  *
  *     nic.c        life, lock, UAR pages, the progress pass
  *     mr.c         keys and the only way to application memory

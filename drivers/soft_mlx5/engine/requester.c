@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/* This file is long because sending, answers and going back share the state of a send queue. */
 #include "priv.h"
 
 /* Packets that one queue pair sends in one pass before another has its turn. */

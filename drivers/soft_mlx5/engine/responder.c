@@ -432,7 +432,7 @@ sm_resp_refuse(
 		(type != SM_PKT_WRITE || (~flags & (SM_PKT_LAST | SM_PKT_IMM)) != 0))
 		return false;
 	qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
-	/* After a refusal, the one that was refused comes again: with the number that is expected. */
+	/* After a refusal the same comes again, with the number that is expected. */
 	if (qp == NULL || qp->type != SM_QPT_RC || qp->peer != peer || qp->dest_qpn != h->src ||
 		qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR || h->psn != qp->psn_rx)
 		return false;
