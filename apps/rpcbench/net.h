@@ -167,6 +167,10 @@ struct net_far {
 	struct net_end *end; /**< Served now; NET_SAME, NET_LCORE. */
 	uint32_t index;      /**< Its lane. */
 	_Atomic uint32_t ready, stop;
+	/* What the second lcore is to do, and has done: net_far.c. */
+	void (*work)(struct net_far *far, void *arg);
+	void *arg;
+	_Atomic uint32_t posted, done;
 	uint64_t away_ns; /**< Of the served slice. */
 	char why[224];
 };

@@ -267,10 +267,43 @@ net_far_serve(struct rpb *rpb)
 
 /* ---- the second lcore ---- */
 
+static unsigned int
+worker(void)
+{
+	return rte_get_next_lcore(-1U, 1, 0);
+}
+
 static int
-worker_serve(void *arg)
+worker_main(void *arg)
 {
 	struct net_far *far = arg;
+
+	crpc_load_acquire(&far->posted); /* A62 pairs with R62 */
+	far->work(far, far->arg);
+	crpc_store_release(&far->done, 1); /* R63 */
+	return 0;
+}
+
+/* Have the second lcore do something: 0 or -EBUSY. */
+static int
+worker_start(struct net_far *far, void (*work)(struct net_far *far, void *arg), void *arg)
+{
+	far->work = work;
+	far->arg = arg;
+	crpc_store_release(&far->posted, 1); /* R62 */
+	return rte_eal_remote_launch(worker_main, far, worker()) == 0 ? 0 : -EBUSY;
+}
+
+static void
+worker_wait(struct net_far *far)
+{
+	rte_eal_wait_lcore(worker());
+	crpc_load_acquire(&far->done); /* A63 pairs with R63 */
+}
+
+static void
+worker_serve(struct net_far *far, void *arg)
+{
 	struct net_end *e = far->end;
 	uint64_t before = app_measure_away_ns();
 	uint32_t i;
@@ -280,20 +313,18 @@ worker_serve(void *arg)
 		for (i = 0; i < TURNS; i++)
 			e->ops->step(e, crpc_clock_ns(), true);
 	far->away_ns = app_measure_away_ns() - before;
-	return 0;
 }
 
-static int
-worker_pong(void *arg)
+static void
+worker_pong(struct net_far *far, void *arg)
 {
 	app_court_pong(arg);
-	return 0;
 }
 
-static unsigned int
-worker(void)
+static void
+worker_do(struct net_far *far, void *arg)
 {
-	return rte_get_next_lcore(-1U, 1, 0);
+	far_do(arg);
 }
 
 double
@@ -304,10 +335,10 @@ net_far_line_ns(struct net_far *far)
 	if (far->place != NET_LCORE)
 		return 0;
 	app_court_reset(far->court);
-	if (rte_eal_remote_launch(worker_pong, far->court, worker()) != 0)
+	if (worker_start(far, worker_pong, far->court) != 0)
 		return APP_COURT_LATE_NS;
 	ns = app_court_ping(far->court);
-	rte_eal_wait_lcore(worker());
+	worker_wait(far);
 	return ns;
 }
 
@@ -340,13 +371,6 @@ net_far_close(struct net_far *far)
 	free(far->court);
 }
 
-static int
-worker_do(void *arg)
-{
-	far_do(arg);
-	return 0;
-}
-
 /* Where the far end lives, because all that it has belongs to one thread. */
 static int
 far_ask(struct net_far *far, struct net_msg *m)
@@ -355,8 +379,8 @@ far_ask(struct net_far *far, struct net_msg *m)
 		return link_ask(far, m);
 	if (far->place == NET_SAME)
 		far_do(m);
-	else if (rte_eal_remote_launch(worker_do, m, worker()) == 0)
-		rte_eal_wait_lcore(worker());
+	else if (worker_start(far, worker_do, m) == 0)
+		worker_wait(far);
 	else
 		m->rc = -EBUSY;
 	snprintf(far->why, sizeof(far->why), "%s", m->why);
@@ -405,7 +429,7 @@ net_far_start(struct net_far *far, uint32_t index)
 		return 0;
 	crpc_store_relaxed(&far->ready, 0);
 	crpc_store_relaxed(&far->stop, 0);
-	if (rte_eal_remote_launch(worker_serve, far, worker()) != 0)
+	if (worker_start(far, worker_serve, NULL) != 0)
 		return -EBUSY;
 	while (crpc_load_acquire(&far->ready) == 0) /* A60 pairs with R60 */
 		crpc_pause();
@@ -420,7 +444,7 @@ net_far_stop(struct net_far *far, struct net_ledger *ledger)
 
 	if (far->place == NET_LCORE) {
 		crpc_store_release(&far->stop, 1); /* R61 */
-		rte_eal_wait_lcore(worker());
+		worker_wait(far);
 	}
 	rc = far_ask(far, &m);
 	*ledger = m.ledger;
