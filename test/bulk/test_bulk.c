@@ -422,7 +422,7 @@ windows_hold_in_both_directions(void **state)
 	struct crpc_bulk_result result[4];
 	uint8_t *src[2], *dst[2];
 	struct rig r;
-	uint32_t i;
+	uint32_t i, n;
 	int side;
 
 	rig_init(&r, &conf, &small, 2, 1, 12);
@@ -439,12 +439,15 @@ windows_hold_in_both_directions(void **state)
 		rig_check(&r, false);
 		assert_true(r.conn[0]->tx_bytes <= 3 * CHUNK);
 		assert_true(r.conn[1]->tx_bytes <= 6 * CHUNK);
-		ended += crpc_bulk_test_burst(r.b[i & 1], result, 4);
+		for (n = crpc_bulk_test_burst(r.b[i & 1], result, 4); n > 0; ended++)
+			assert_int_equal(result[--n].status, 0);
 	}
 	assert_int_equal(ended, 4);
 	for (side = 0; side < 2; side++) {
 		assert_memory_equal(dst[side], src[!side], len);
 		buf_guards(dst[side], len);
+	}
+	for (side = 0; side < 2; side++) {
 		buf_free(src[side]);
 		buf_free(dst[side]);
 	}
