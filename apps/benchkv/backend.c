@@ -12,6 +12,7 @@ static const struct kv_backend kv_copyrpc = {.name = "copyrpc", .passes = true, 
 
 static const struct kv_backend *const backends[] = {
 	&kv_copyrpc,
+	&kv_backend_direct,
 };
 
 _Static_assert(CRPC_DIM(backends) == KV_BACKENDS, "in the order of kv_backend_names");
@@ -67,8 +68,9 @@ open_end(struct kv_wire *w, struct kv_end_conf *conf, uint32_t self, bool server
 
 	conf->server = server;
 	conf->self = self;
-	conf->peers = w->backend->passes ? (server ? w->links : w->daemons)
-					 : (server ? w->links_all : w->boot->size * w->daemons);
+	conf->rank = w->boot->rank;
+	conf->owners = w->backend->passes ? w->daemons : w->boot->size * w->daemons;
+	conf->peers = !server ? conf->owners : w->backend->passes ? w->links : w->links_all;
 	crpc_log_clear();
 	end = w->backend->open(conf, rc);
 	if (end != NULL)

@@ -55,6 +55,8 @@ struct kv_end_conf {
 	struct kv_fate *fate;  /**< Where to tell that a rank is lost. */
 	bool server;           /**< A port; else a link. */
 	uint32_t self;         /**< Our number: of a port among owners, of a link among links. */
+	uint32_t rank;
+	uint32_t owners;       /**< Ports that a link is connected to. */
 	uint32_t peers;        /**< Ends of the other kind that we are connected to. */
 	uint32_t calls;        /**< Calls that one link has open at most; the same for all. */
 	uint32_t req_max;      /**< Bytes of the largest request and response. */
@@ -102,11 +104,15 @@ struct kv_backend {
 	void (*flush)(struct kv_end *end, uint64_t now);
 	/** Every millisecond or two: is everybody there? */
 	void (*watch)(struct kv_end *end, uint64_t now);
+	/** The device that it uses, for the map; NULL or empty: none. */
+	const char *(*device)(const struct kv_end *end);
 	/** The measured window begins. */
 	void (*measure)(struct kv_end *end);
 	/** Add what was counted in it. */
 	void (*counts)(const struct kv_end *end, struct kv_net_counts *counts);
 };
+
+extern const struct kv_backend kv_backend_direct;
 
 /** Bytes of an address at most. */
 #define KV_ADDRESS_MAX (256 * 1024)

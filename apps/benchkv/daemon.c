@@ -449,44 +449,15 @@ kv_daemon_measure(struct kv_daemon *d)
 	crpc_rdma_stats_get(d->net->dev, &d->rdma_begin);
 }
 
-static void
-freeze_net(struct kv_daemon *d)
-{
-	const struct crpc_copyrpc_stats *c = crpc_copyrpc_stats(d->net->ctx);
-	struct crpc_rdma_stats r;
-	uint32_t i;
-
-	crpc_rdma_stats_get(d->net->dev, &r);
-	d->net_counts = (struct kv_net_counts){
-		.calls = c->calls,
-		.messages = c->messages_sent,
-		.batches = c->batches_sent,
-		.updates = c->updates_sent,
-		.bytes = c->bytes_sent,
-		.doorbells = r.doorbells - d->rdma_begin.doorbells,
-		.wqes = r.wqes - d->rdma_begin.wqes,
-		.wqebbs = r.wqebbs - d->rdma_begin.wqebbs,
-		.send_cqes = r.send_cqes - d->rdma_begin.send_cqes,
-		.recv_cqes = r.recv_cqes - d->rdma_begin.recv_cqes,
-		.queue = c->queue,
-		.wire = c->wire,
-		.peer = c->peer,
-		.again = c->again_window + c->again_reply + c->again_inflight,
-	};
-	for (i = 0; i < KV_BATCH_BUCKETS; i++)
-		d->net_counts.batch_size[i] = c->batch_size[i];
-}
-
 void
 kv_daemon_freeze(struct kv_daemon *d)
 {
 	const struct kv_daemon_stats *s = &d->stats, *b = &d->begin;
 	uint32_t i;
 
+	d->net_counts = (struct kv_net_counts){0};
 	if (d->net != NULL)
-		freeze_net(d);
-	else
-		d->net_counts = (struct kv_net_counts){0};
+		kv_net_count(d->net->ctx, d->net->dev, &d->rdma_begin, &d->net_counts);
 	if (d->port != NULL)
 		d->port->backend->counts(d->port, &d->net_counts);
 	d->net_counts.waited = kv_daemon_waited(d) - d->waited_begin;

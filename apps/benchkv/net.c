@@ -15,8 +15,8 @@ cq_depth(uint32_t eps, uint32_t sq_depth, uint32_t rq_depth)
 }
 
 /* A ring that holds what the clients of this rank can have open, without waste at small sizes. */
-static uint32_t
-ring_size(const struct kv_net_conf *conf)
+uint32_t
+kv_net_ring_size(const struct kv_net_conf *conf)
 {
 	uint64_t msg = crpc_max(conf->req_max, conf->resp_max) + 64;
 	uint64_t want = crpc_pow2_ceil(crpc_max(conf->max_inflight, 64) * msg * 2);
@@ -24,8 +24,9 @@ ring_size(const struct kv_net_conf *conf)
 	return (uint32_t)crpc_min(crpc_max(want, 64 * 1024), 4 * 1024 * 1024);
 }
 
-static int
-open_device(struct kv_net *net, const struct kv_net_conf *conf, uint32_t eps)
+int
+kv_net_open_device(
+	const struct kv_net_conf *conf, uint32_t eps, struct crpc_rdma **dev, char name[64])
 {
 	struct crpc_rdma_conf rdma = {
 		.device = conf->device,
@@ -35,15 +36,15 @@ open_device(struct kv_net *net, const struct kv_net_conf *conf, uint32_t eps)
 	struct crpc_rdma_info info;
 
 	crpc_log_clear();
-	net->dev = crpc_rdma_open(&rdma);
-	if (net->dev == NULL)
+	*dev = crpc_rdma_open(&rdma);
+	if (*dev == NULL)
 		return app_fail(
 			"cannot use RDMA device %s: %s (%s); give an active mlx5 device with "
 			"--device, or start under usertools/soft-mlx5, the software one",
 			conf->device == NULL ? "(any)" : conf->device, strerror(errno),
 			crpc_log_last());
-	crpc_rdma_info_get(net->dev, &info);
-	memcpy(net->device, info.name, sizeof(net->device));
+	crpc_rdma_info_get(*dev, &info);
+	memcpy(name, info.name, 64);
 	return 0;
 }
 
@@ -97,7 +98,7 @@ open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 	struct crpc_copyrpc_conf c = {
 		.dev = net->dev,
 		.max_eps = net->peers,
-		.ring_size = ring_size(conf),
+		.ring_size = kv_net_ring_size(conf),
 		.max_inflight = kv_net_inflight(conf->max_inflight),
 		.flush = conf->flush,
 		.timeout_ns = KV_NET_TIMEOUT_NS,
@@ -128,7 +129,7 @@ kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net
 		.daemons = conf->daemons,
 		.fate = conf->fate,
 	};
-	rc = open_device(net, conf, (boot->size - 1) * each);
+	rc = kv_net_open_device(conf, (boot->size - 1) * each, &net->dev, net->device);
 	if (rc != 0 || boot->size == 1)
 		return rc;
 	net->peer = calloc((boot->size - 1) * each, sizeof(*net->peer));
@@ -326,18 +327,23 @@ kv_net_pop_lost(struct kv_net *net, uint64_t *token)
 	return false;
 }
 
-/* The first daemon of the rank that finds it says so. */
+void
+kv_fate_lose(struct kv_fate *fate, uint32_t self, uint32_t rank, const char *why)
+{
+	if (crpc_exchange_acq_rel(&fate->gone[rank], 1) != 0)
+		return;
+	crpc_fetch_add_acq_rel(&fate->lost, 1);
+	app_note("rank %u: lost rank %u (%s); operations on its keys fail from now on, all "
+		 "others go on",
+		self, rank, why);
+}
+
 static void
 lose(struct kv_net *net, uint32_t rank, const char *why)
 {
 	uint32_t i;
 
-	if (crpc_exchange_acq_rel(&net->fate->gone[rank], 1) == 0) {
-		crpc_fetch_add_acq_rel(&net->fate->lost, 1);
-		app_note("rank %u: lost rank %u (%s); operations on its keys fail from now on, all "
-			 "others go on",
-			net->rank, rank, why);
-	}
+	kv_fate_lose(net->fate, net->rank, rank, why);
 	for (i = 0; i < net->peers; i++) {
 		if (net->peer[i].rank != rank || net->peer[i].lost)
 			continue;
@@ -406,4 +412,31 @@ kv_net_tell_stop(struct kv_net *net, uint64_t now)
 		if (!net->peer[i].lost)
 			crpc_copyrpc_call(net->peer[i].ep, now, msg, len,
 				sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN + KV_OWNERS_MAX + i);
+}
+
+void
+kv_net_count(const struct crpc_copyrpc *ctx, struct crpc_rdma *dev,
+	const struct crpc_rdma_stats *begin, struct kv_net_counts *counts)
+{
+	const struct crpc_copyrpc_stats *c = crpc_copyrpc_stats(ctx);
+	struct crpc_rdma_stats r;
+	uint32_t i;
+
+	crpc_rdma_stats_get(dev, &r);
+	counts->calls += c->calls;
+	counts->messages += c->messages_sent;
+	counts->batches += c->batches_sent;
+	counts->updates += c->updates_sent;
+	counts->bytes += c->bytes_sent;
+	counts->doorbells += r.doorbells - begin->doorbells;
+	counts->wqes += r.wqes - begin->wqes;
+	counts->wqebbs += r.wqebbs - begin->wqebbs;
+	counts->send_cqes += r.send_cqes - begin->send_cqes;
+	counts->recv_cqes += r.recv_cqes - begin->recv_cqes;
+	counts->again += c->again_window + c->again_reply + c->again_inflight;
+	for (i = 0; i < KV_BATCH_BUCKETS; i++)
+		counts->batch_size[i] += c->batch_size[i];
+	crpc_hist_merge(&counts->queue, &c->queue);
+	crpc_hist_merge(&counts->wire, &c->wire);
+	crpc_hist_merge(&counts->peer, &c->peer);
 }

@@ -28,6 +28,7 @@
 #include "crpc_atomic.h"
 #include "crpc_copyrpc.h"
 #include "crpc_kv_proto.h"
+#include "result.h"
 
 /** How long the exchange of addresses may take. */
 #define KV_NET_EXCHANGE_MS 30000
@@ -100,6 +101,27 @@ kv_net_inflight(uint32_t max_inflight)
 {
 	return (uint32_t)crpc_min(max_inflight + 4, CRPC_COPYRPC_INFLIGHT_MAX);
 }
+
+/** Bytes of a lane that holds what max_inflight calls need, without waste at small sizes. */
+uint32_t kv_net_ring_size(const struct kv_net_conf *conf);
+
+/**
+ * Open a device for this many endpoints.
+ *
+ * @param name
+ *   64 bytes; what it is called.
+ * @return
+ *   0, or APP_EXIT_USAGE after one line.
+ */
+int kv_net_open_device(
+	const struct kv_net_conf *conf, uint32_t eps, struct crpc_rdma **dev, char name[64]);
+
+/** Add what a context and its device counted since their measured window began. */
+void kv_net_count(const struct crpc_copyrpc *ctx, struct crpc_rdma *dev,
+	const struct crpc_rdma_stats *begin, struct kv_net_counts *counts);
+
+/** Rank @p self found that another is lost; the first daemon or lcore that finds it says so. */
+void kv_fate_lose(struct kv_fate *fate, uint32_t self, uint32_t rank, const char *why);
 
 /**
  * Open the device and make the endpoints.

@@ -17,7 +17,7 @@ static const char *const flushes[] = {"clocked", "immediate", "deferred", NULL};
 static const char *const idles[] = {"auto", "poll", "yield", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
-const char *const kv_backend_names[KV_BACKENDS + 1] = {"copyrpc", NULL};
+const char *const kv_backend_names[KV_BACKENDS + 1] = {"copyrpc", "direct", NULL};
 static const char *const presets[] = {"none", "seed001", NULL};
 
 _Static_assert(
@@ -146,8 +146,9 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			"16 clients, QD 1, 1024 keys per rank, half reads, uniform, 8-byte values; "
 			"other options override it",
 			&o->preset, 0, 0, presets},
-		{"backend", APP_OPT_CHOICE, "copyrpc", "how requests reach the stores (README.md)",
-			&o->backend, 0, 0, kv_backend_names},
+		{"backend", APP_OPT_CHOICE, "copyrpc|direct",
+			"how requests reach the stores (README.md)", &o->backend, 0, 0,
+			kv_backend_names},
 		{"daemons", APP_OPT_UINT, "N",
 			"daemons of each rank, each with its part of the keys and clients",
 			&o->daemons, 1, KV_DAEMONS_MAX, NULL},

@@ -19,6 +19,7 @@ enum kv_idle {
 /** Backends (backend.h), in the order of kv_backend_names. */
 enum kv_backend_number {
 	KV_BACKEND_COPYRPC,
+	KV_BACKEND_DIRECT,
 	KV_BACKENDS,
 };
 

@@ -629,6 +629,9 @@ open_wire(struct kv_rank *r)
 		r->daemon[i]->link_first = r->backend->passes ? 0 : r->wire.first_link;
 		r->daemon[i]->links = r->wire.links;
 	}
+	if (rc == 0 && r->backend->device != NULL)
+		snprintf(r->device, sizeof(r->device), "%s",
+			r->backend->device(r->wire.port[0]));
 	return rc == 0 ? kv_backend_connect(&r->wire) : rc;
 }
 
