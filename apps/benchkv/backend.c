@@ -10,9 +10,14 @@
 
 static const struct kv_backend kv_copyrpc = {.name = "copyrpc", .passes = true, .ipc = true};
 
+#ifndef KV_HAVE_UCX
+const struct kv_backend kv_backend_ucx = {.name = "ucx", .package = "libucx-dev"};
+#endif
+
 static const struct kv_backend *const backends[] = {
 	&kv_copyrpc,
 	&kv_backend_direct,
+	&kv_backend_ucx,
 };
 
 _Static_assert(CRPC_DIM(backends) == KV_BACKENDS, "in the order of kv_backend_names");

@@ -113,6 +113,7 @@ struct kv_backend {
 };
 
 extern const struct kv_backend kv_backend_direct;
+extern const struct kv_backend kv_backend_ucx;
 
 /** Bytes of an address at most. */
 #define KV_ADDRESS_MAX (256 * 1024)

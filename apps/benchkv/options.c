@@ -17,7 +17,7 @@ static const char *const flushes[] = {"clocked", "immediate", "deferred", NULL};
 static const char *const idles[] = {"auto", "poll", "yield", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
-const char *const kv_backend_names[KV_BACKENDS + 1] = {"copyrpc", "direct", NULL};
+const char *const kv_backend_names[KV_BACKENDS + 1] = {"copyrpc", "direct", "ucx", NULL};
 static const char *const presets[] = {"none", "seed001", NULL};
 
 _Static_assert(
@@ -83,7 +83,7 @@ apply_ycsb(struct kv_options *o, const char *name)
 	}
 }
 
-#define OPTS_MAX 56
+#define OPTS_MAX 64
 
 /* Both programs. */
 static size_t
@@ -146,7 +146,7 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			"16 clients, QD 1, 1024 keys per rank, half reads, uniform, 8-byte values; "
 			"other options override it",
 			&o->preset, 0, 0, presets},
-		{"backend", APP_OPT_CHOICE, "copyrpc|direct",
+		{"backend", APP_OPT_CHOICE, "copyrpc|direct|ucx",
 			"how requests reach the stores (README.md)", &o->backend, 0, 0,
 			kv_backend_names},
 		{"daemons", APP_OPT_UINT, "N",
@@ -175,6 +175,9 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			KV_VALUE_MIN, KV_VALUE_MAX, NULL},
 		{"device", APP_OPT_STRING, "NAME", "RDMA device; without it the first that fits",
 			&o->device, 0, 0, NULL},
+		{"ucx-tls", APP_OPT_STRING, "LIST",
+			"backend ucx: its transports, for instance posix,self or rc_v,self",
+			&o->ucx_tls, 0, 0, NULL},
 		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred",
 			"when messages to other ranks leave", &o->flush, 0, 0, flushes},
 		{"colocate", APP_OPT_FLAG, NULL,

@@ -20,6 +20,7 @@ enum kv_idle {
 enum kv_backend_number {
 	KV_BACKEND_COPYRPC,
 	KV_BACKEND_DIRECT,
+	KV_BACKEND_UCX,
 	KV_BACKENDS,
 };
 
@@ -67,6 +68,7 @@ struct kv_options {
 	unsigned int ycsb;
 	uint64_t seed;
 	unsigned int backend; /**< enum kv_backend_number. */
+	const char *ucx_tls; /**< Transports of UCX; NULL: as it chooses. */
 	const char *device;
 	unsigned int flush; /**< enum crpc_copyrpc_flush_policy. */
 	unsigned int idle;  /**< enum kv_idle. */

@@ -416,6 +416,14 @@ kv_rank_open(struct kv_rank *r)
 
 	r->daemons = (uint32_t)r->opt.daemons;
 	r->backend = kv_backend(r->opt.backend);
+	if (r->backend->package != NULL)
+		return app_fail("backend %s is not built in; install %s, set the build folder up "
+				"again and build, or choose another --backend",
+			r->backend->name, r->backend->package);
+	if (!r->backend->ipc && r->opt.serve != 0)
+		return app_fail("--serve: clients of other processes need ipc, which backend %s "
+				"does not have; take --backend copyrpc",
+			r->backend->name);
 	take_seats(r);
 	used = 1 + r->boot.size * (uint32_t)r->opt.clients;
 	part = r->opt.serve == 0 ? 0 : (KV_WRITERS_MAX - used) / owners(r);

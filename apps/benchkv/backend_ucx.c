@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ucx: active messages of UCX, one worker for each lcore, and an endpoint from every link to every
+ * daemon and back. Messages are eager and leave at once: UCX gathers nothing, and neither do we.
+ *
+ *     request    active message 0: head {sender, cookie}, then the message
+ *     answer     active message 1: head {status, cookie}, then the message
+ *
+ * The bytes of an active message are UCX's again when its handler returns, so they are copied once.
+ * A message that UCX cannot send now is read later: so each call, and each answer, has a place of
+ * its own. A request's place also takes its answer.
+ *
+ * UCX says nothing of a peer that dies where its transport cannot find out, as shared memory: calls
+ * to it stay open, and the run ends with lost calls.
+ */
+#include <stdlib.h>
+
+#include <ucp/api/ucp.h>
+
+#include "app_fail.h"
+#include "backend.h"
+#include "crpc_kv_proto.h"
+
+#define AM_CALL  0
+#define AM_REPLY 1
+/* Looks at the transports in one turn, while they bring something. */
+#define PROGRESS_MAX 8
+#define CLOSE_TURNS  100000
+
+/* Before each message. */
+struct ucx_head {
+	int32_t status; /* Of an answer; a request has the link's number here. */
+	uint32_t zero;
+	uint64_t cookie;
+};
+
+/* One message. Its head and bytes follow. */
+struct ucx_place {
+	struct ucx_place *next;
+	struct ucx *owner;
+	uint64_t cookie;
+	uint32_t peer, len;
+	int32_t status;
+	uint32_t serial; /* Of a port: makes tokens unique. */
+};
+
+/* First in, first out. */
+struct ucx_queue {
+	struct ucx_place *first, **last;
+	uint32_t n;
+};
+
+/* A port or a link. */
+struct ucx {
+	struct kv_end end;
+	ucp_context_h context;
+	ucp_worker_h worker;
+	struct ucx *beside; /* Whose context and worker ours are; NULL: our own. */
+	bool server;
+	uint32_t self, peers, qd;
+	uint32_t msg_max;  /* Of what we take. */
+	uint32_t place_size, places;
+	uint64_t sent, sent_bytes, again;
+	struct ucx_queue queue;  /* Came, and not given yet. */
+	struct ucx_place *free;
+	struct ucx_place *given; /* Link: given by the last poll. */
+	uint8_t *mem;            /* The places. */
+	uint8_t *call_mem;       /* Link: a place for each call. */
+	ucp_ep_h ep[];
+};
+
+static struct ucx_head *
+place_head(struct ucx_place *p)
+{
+	return (struct ucx_head *)(p + 1);
+}
+
+static uint8_t *
+place_msg(struct ucx_place *p)
+{
+	return (uint8_t *)(place_head(p) + 1);
+}
+
+static struct ucx_place *
+place_at(const struct ucx *u, uint8_t *mem, uint64_t i)
+{
+	return (struct ucx_place *)(void *)(mem + i * u->place_size);
+}
+
+static void
+queue_push(struct ucx_queue *q, struct ucx_place *p)
+{
+	p->next = NULL;
+	*q->last = p;
+	q->last = &p->next;
+	q->n++;
+}
+
+static struct ucx_place *
+queue_pop(struct ucx_queue *q)
+{
+	struct ucx_place *p = q->first;
+
+	q->first = p->next;
+	if (q->first == NULL)
+		q->last = &q->first;
+	q->n--;
+	return p;
+}
+
+static void
+place_put(struct ucx *u, struct ucx_place *p)
+{
+	p->next = u->free;
+	u->free = p;
+}
+
+/* ---- what comes ---- */
+
+/* An active message: its bytes into a place of ours. */
+static ucs_status_t
+take(struct ucx *u, const void *data, size_t len, uint32_t sender_max)
+{
+	struct ucx_place *p = u->free;
+	struct ucx_head head;
+
+	if (crpc_unlikely(len < sizeof(head) || len - sizeof(head) > u->msg_max || p == NULL))
+		return UCS_OK;
+	memcpy(&head, data, sizeof(head));
+	if (crpc_unlikely(u->server && (uint32_t)head.status >= sender_max))
+		return UCS_OK;
+	u->free = p->next;
+	p->cookie = head.cookie;
+	p->peer = (uint32_t)head.status;
+	p->status = head.status;
+	p->len = (uint32_t)(len - sizeof(head));
+	memcpy(place_msg(p), (const uint8_t *)data + sizeof(head), p->len);
+	queue_push(&u->queue, p);
+	return UCS_OK;
+}
+
+static ucs_status_t
+on_message(void *arg, const void *header, size_t header_len, void *data, size_t len,
+	const ucp_am_recv_param_t *param)
+{
+	struct ucx *u = arg;
+
+	return take(u, data, len, u->peers);
+}
+
+static void
+progress(struct ucx *u)
+{
+	uint32_t i;
+
+	for (i = 0; i < PROGRESS_MAX && u->queue.n < CRPC_BURST_MAX; i++)
+		if (ucp_worker_progress(u->worker) == 0)
+			break;
+}
+
+/* ---- what goes ---- */
+
+/* An answer has left: its place is free. */
+static void
+reply_gone(void *request, ucs_status_t status, void *arg)
+{
+	struct ucx_place *p = arg;
+
+	place_put(p->owner, p);
+	ucp_request_free(request);
+}
+
+/* A call has left; one that could not completes with an error. */
+static void
+call_gone(void *request, ucs_status_t status, void *arg)
+{
+	struct ucx_place *p = arg, *done = p->owner->free;
+
+	ucp_request_free(request);
+	if (status == UCS_OK || done == NULL)
+		return;
+	p->owner->free = done->next;
+	done->cookie = p->cookie;
+	done->status = -EHOSTUNREACH;
+	queue_push(&p->owner->queue, done);
+}
+
+/* @return UCS_OK: gone; UCS_INPROGRESS: gone() comes later; else an error. */
+static inline ucs_status_t
+am_send(struct ucx *u, uint32_t peer, unsigned int am, struct ucx_place *p, uint32_t len,
+	ucp_send_nbx_callback_t gone)
+{
+	const ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
+			UCP_OP_ATTR_FIELD_USER_DATA,
+		.flags = UCP_AM_SEND_FLAG_EAGER,
+		.cb.send = gone,
+		.user_data = p};
+	ucs_status_ptr_t rc = ucp_am_send_nbx(u->ep[peer], am, NULL, 0, place_head(p),
+		sizeof(struct ucx_head) + len, &param);
+
+	u->sent++;
+	u->sent_bytes += sizeof(struct ucx_head) + len;
+	return UCS_PTR_IS_PTR(rc) ? UCS_INPROGRESS : UCS_PTR_STATUS(rc);
+}
+
+static int
+ucx_call(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32_t len,
+	uint32_t resp_max, uint64_t cookie)
+{
+	struct ucx *u = (struct ucx *)end;
+	uint64_t i = cookie == KV_COOKIE_NONE ? 0 : 1 + (cookie >> 8) * u->qd + (cookie & 0xff);
+	struct ucx_place *p = place_at(u, u->call_mem, i);
+	ucs_status_t rc;
+
+	p->cookie = cookie;
+	*place_head(p) = (struct ucx_head){.status = (int32_t)u->self, .cookie = cookie};
+	memcpy(place_msg(p), msg, len);
+	rc = am_send(u, to, AM_CALL, p, len, call_gone);
+	return rc == UCS_OK || rc == UCS_INPROGRESS ? 0 : -EHOSTUNREACH;
+}
+
+/* Answer from the request's own place. */
+static void
+answer(struct ucx *u, struct ucx_place *p, int status, uint32_t len)
+{
+	p->serial++;
+	*place_head(p) = (struct ucx_head){.status = status, .cookie = p->cookie};
+	if (am_send(u, p->peer, AM_REPLY, p, len, reply_gone) != UCS_INPROGRESS)
+		place_put(u, p);
+}
+
+/* The open request of a token. */
+static struct ucx_place *
+by_token(struct ucx *u, uint64_t token)
+{
+	struct ucx_place *p = place_at(u, u->mem, (uint32_t)token);
+
+	return p->serial == token >> 32 ? p : NULL;
+}
+
+static int
+ucx_reply(struct kv_end *end, uint64_t now, uint64_t token, const void *msg, uint32_t len)
+{
+	struct ucx *u = (struct ucx *)end;
+	struct ucx_place *p = by_token(u, token);
+
+	if (crpc_unlikely(p == NULL))
+		return -ENOENT;
+	memcpy(place_msg(p), msg, len);
+	answer(u, p, 0, len);
+	return 0;
+}
+
+static void
+ucx_fail(struct kv_end *end, uint64_t now, uint64_t token, int status)
+{
+	struct ucx_place *p = by_token((struct ucx *)end, token);
+
+	if (p != NULL)
+		answer((struct ucx *)end, p, status, 0);
+}
+
+static uint32_t
+ucx_poll(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n)
+{
+	struct ucx *u = (struct ucx *)end;
+	struct ucx_place *p;
+	uint32_t i;
+
+	while (u->given != NULL) {
+		p = u->given;
+		u->given = p->next;
+		place_put(u, p);
+	}
+	/* The port beside us has looked in this turn already, and may have found enough. */
+	if (u->beside == NULL || u->queue.n == 0)
+		progress(u);
+	for (i = 0; i < n && u->queue.n != 0; i++) {
+		p = queue_pop(&u->queue);
+		done[i] = (struct crpc_done){.cookie = p->cookie, .status = p->status};
+		if (p->status == 0) {
+			done[i].data = place_msg(p);
+			done[i].len = p->len;
+		}
+		p->next = u->given;
+		u->given = p;
+	}
+	return i;
+}
+
+static uint32_t
+ucx_recv(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n)
+{
+	struct ucx *u = (struct ucx *)end;
+	struct ucx_place *p;
+	uint32_t i;
+
+	progress(u);
+	for (i = 0; i < n && u->queue.n != 0; i++) {
+		p = queue_pop(&u->queue);
+		req[i] = (struct crpc_req){
+			.token = (uint64_t)p->serial << 32 |
+				(uint64_t)((uint8_t *)p - u->mem) / u->place_size,
+			.data = place_msg(p),
+			.len = p->len,
+			.peer = p->peer,
+		};
+	}
+	return i;
+}
+
+/* ---- set-up ---- */
+
+static void
+close_endpoints(struct ucx *u)
+{
+	const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+		.flags = UCP_EP_CLOSE_FLAG_FORCE};
+	ucs_status_ptr_t rc;
+	uint32_t i, k;
+
+	for (i = 0; i < u->peers; i++) {
+		if (u->ep[i] == NULL)
+			continue;
+		rc = ucp_ep_close_nbx(u->ep[i], &force);
+		if (!UCS_PTR_IS_PTR(rc))
+			continue;
+		for (k = 0; k < CLOSE_TURNS && ucp_request_check_status(rc) == UCS_INPROGRESS; k++)
+			ucp_worker_progress(u->worker);
+		ucp_request_free(rc);
+	}
+}
+
+static void
+ucx_close(struct kv_end *end)
+{
+	struct ucx *u = (struct ucx *)end;
+
+	close_endpoints(u);
+	if (u->worker != NULL && u->beside == NULL)
+		ucp_worker_destroy(u->worker);
+	if (u->context != NULL && u->beside == NULL)
+		ucp_cleanup(u->context);
+	free(u->mem);
+	free(u->call_mem);
+	free(u);
+}
+
+static int
+open_worker(struct ucx *u, const char *tls, uint32_t eps)
+{
+	const ucp_params_t params = {
+		.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+		.features = UCP_FEATURE_AM,
+		.estimated_num_eps = eps};
+	const ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+		.thread_mode = UCS_THREAD_MODE_SINGLE};
+	ucp_config_t *config;
+	ucs_status_t rc;
+
+	rc = ucp_config_read(NULL, NULL, &config);
+	if (rc == UCS_OK) {
+		if (tls != NULL)
+			rc = ucp_config_modify(config, "TLS", tls);
+		if (rc == UCS_OK)
+			rc = ucp_init(&params, config, &u->context);
+		ucp_config_release(config);
+	}
+	if (rc == UCS_OK)
+		rc = ucp_worker_create(u->context, &worker, &u->worker);
+	if (rc == UCS_OK)
+		return 0;
+	return app_fail("UCX does not start with transports '%s': %s; ucx_info -d lists those of "
+			"this machine (--ucx-tls)",
+		tls == NULL ? "all" : tls, ucs_status_string(rc));
+}
+
+static int
+set_handler(struct ucx *u)
+{
+	const ucp_am_handler_param_t param = {
+		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+			UCP_AM_HANDLER_PARAM_FIELD_ARG,
+		.id = u->server ? AM_CALL : AM_REPLY,
+		.cb = on_message,
+		.arg = u};
+
+	return ucp_worker_set_am_recv_handler(u->worker, &param) == UCS_OK ? 0 : -EIO;
+}
+
+/*
+ * A port: each call that can be open has a place for its request, and one more while the answer of
+ * the call before has not left yet. A link: one for each answer, and one for each that the client
+ * looks at.
+ */
+static int
+make_places(struct ucx *u, const struct kv_end_conf *conf)
+{
+	uint64_t calls = (uint64_t)conf->calls * (u->server ? u->peers : 1), i;
+	struct ucx_place *p;
+
+	u->place_size = (uint32_t)crpc_align_up(sizeof(struct ucx_place) + sizeof(struct ucx_head) +
+			crpc_max(conf->req_max, conf->resp_max), CRPC_CACHE_LINE);
+	u->places = (uint32_t)(2 * calls + CRPC_BURST_MAX);
+	u->mem = calloc(u->places, u->place_size);
+	u->call_mem = u->server ? NULL : calloc(calls + 1, u->place_size);
+	if (u->mem == NULL || (!u->server && u->call_mem == NULL))
+		return -ENOMEM;
+	for (i = 0; i < u->places; i++) {
+		p = place_at(u, u->mem, i);
+		p->owner = u;
+		place_put(u, p);
+	}
+	for (i = 0; !u->server && i <= calls; i++)
+		place_at(u, u->call_mem, i)->owner = u;
+	return 0;
+}
+
+static struct kv_end *
+ucx_open(const struct kv_end_conf *conf, int *rc)
+{
+	struct ucx *u = calloc(1, sizeof(*u) + conf->peers * sizeof(u->ep[0]));
+
+	*rc = -ENOMEM;
+	if (u == NULL)
+		return NULL;
+	u->server = conf->server;
+	u->self = conf->self;
+	u->peers = conf->peers;
+	u->qd = (uint32_t)conf->opt->qd;
+	u->msg_max = conf->server ? conf->req_max : conf->resp_max;
+	u->queue.last = &u->queue.first;
+	u->beside = (struct ucx *)conf->beside;
+	*rc = make_places(u, conf);
+	if (*rc == 0 && u->beside != NULL) {
+		u->context = u->beside->context;
+		u->worker = u->beside->worker;
+	} else if (*rc == 0) {
+		*rc = open_worker(u, conf->opt->ucx_tls, conf->peers + conf->owners);
+	}
+	if (*rc == 0)
+		*rc = set_handler(u);
+	if (*rc == 0)
+		return &u->end;
+	ucx_close(&u->end);
+	return NULL;
+}
+
+static size_t
+ucx_address(struct kv_end *end, void *buf, size_t max)
+{
+	struct ucx *u = (struct ucx *)end;
+	ucp_address_t *addr;
+	size_t len;
+
+	if (ucp_worker_get_address(u->worker, &addr, &len) != UCS_OK)
+		return 0;
+	if (len <= max)
+		memcpy(buf, addr, len);
+	ucp_worker_release_address(u->worker, addr);
+	return len <= max ? len : 0;
+}
+
+static int
+ucx_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t len)
+{
+	struct ucx *u = (struct ucx *)end;
+	const ucp_ep_params_t params = {
+		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = addr};
+	ucs_status_t rc = ucp_ep_create(u->worker, &params, &u->ep[peer]);
+
+	if (rc == UCS_OK)
+		return 0;
+	app_note("UCX reaches peer %u by none of its transports: %s", peer, ucs_status_string(rc));
+	return -EHOSTUNREACH;
+}
+
+static void
+ucx_nothing(struct kv_end *end, uint64_t now)
+{
+}
+
+static void
+ucx_measure(struct kv_end *end)
+{
+	struct ucx *u = (struct ucx *)end;
+
+	u->sent = 0;
+	u->sent_bytes = 0;
+}
+
+static void
+ucx_counts(const struct kv_end *end, struct kv_net_counts *counts)
+{
+	const struct ucx *u = (const struct ucx *)end;
+
+	counts->calls += u->server ? 0 : u->sent;
+	counts->messages += u->sent;
+	counts->batches += u->sent;
+	counts->bytes += u->sent_bytes;
+}
+
+const struct kv_backend kv_backend_ucx = {
+	.name = "ucx",
+	.open = ucx_open,
+	.address = ucx_address,
+	.connect = ucx_connect,
+	.close = ucx_close,
+	.call = ucx_call,
+	.poll = ucx_poll,
+	.recv = ucx_recv,
+	.reply = ucx_reply,
+	.fail = ucx_fail,
+	.flush = ucx_nothing,
+	.watch = ucx_nothing,
+	.measure = ucx_measure,
+	.counts = ucx_counts,
+};
