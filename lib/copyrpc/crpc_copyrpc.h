@@ -153,6 +153,8 @@ struct crpc_copyrpc_conf {
 	uint32_t sq_depth; /**< Send queue of each QP, work requests; default 64, at least 8. */
 	uint32_t rq_depth; /**< Receive queue of each QP; default 128. */
 	uint64_t age_ns;   /**< CLOCKED: oldest that a queued message gets; default 50 us. */
+	/** HOLD: how long replies are held at most, always; default 0: by the rate of late. */
+	uint64_t hold_ns;
 	/** Freed request room is told to the peer within this time, if no batch took the news
 	 *  before; default 20 us. */
 	uint64_t update_ns;

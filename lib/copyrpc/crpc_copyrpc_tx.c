@@ -279,6 +279,11 @@ hold_adapt(struct crpc_copyrpc *ctx, uint32_t messages, uint64_t now_ns)
 	uint64_t gap = (now_ns - ctx->hold_last_ns) / crpc_max(messages, 1);
 
 	ctx->hold_gap_ns = (ctx->hold_gap_ns * 7 + gap) / 8;
+	if (ctx->conf.hold_ns != 0) {
+		ctx->hold_ns = ctx->conf.hold_ns;
+		/* And hold_off stays false: the fixed hold does not look at the last batch. */
+		return;
+	}
 	ctx->hold_ns = crpc_min(
 		crpc_max(ctx->neps * ctx->hold_gap_ns, HOLD_NS_MIN), HOLD_NS_MAX);
 	ctx->hold_last_ns = now_ns;
