@@ -16,6 +16,7 @@ const struct kv_backend kv_backend_ucx = {.name = "ucx", .package = "libucx-dev"
 
 static const struct kv_backend *const backends[] = {
 	&kv_copyrpc,
+	&kv_backend_delegation,
 	&kv_backend_direct,
 	&kv_backend_ucx,
 };

@@ -113,6 +113,7 @@ struct kv_backend {
 };
 
 extern const struct kv_backend kv_backend_direct;
+extern const struct kv_backend kv_backend_delegation;
 extern const struct kv_backend kv_backend_ucx;
 
 /** Bytes of an address at most. */

@@ -44,6 +44,7 @@ open_context(struct direct *d, const struct kv_end_conf *conf)
 		.ring_size = kv_net_ring_size(&net),
 		.max_inflight = kv_net_inflight(conf->calls),
 		.flush = (enum crpc_copyrpc_flush_policy)conf->opt->flush,
+		.hold_ns = (uint64_t)(conf->opt->hold_us * 1e3),
 		.timeout_ns = KV_NET_TIMEOUT_NS,
 	};
 	int rc = kv_net_open_device(&net, eps, &d->dev, d->name);

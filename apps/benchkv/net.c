@@ -101,6 +101,7 @@ open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 		.ring_size = kv_net_ring_size(conf),
 		.max_inflight = kv_net_inflight(conf->max_inflight),
 		.flush = conf->flush,
+		.hold_ns = conf->hold_ns,
 		.timeout_ns = KV_NET_TIMEOUT_NS,
 	};
 	uint32_t i;

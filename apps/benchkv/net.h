@@ -51,6 +51,7 @@ struct kv_fate {
 struct kv_net_conf {
 	const char *device; /**< NULL: the first that fits. */
 	enum crpc_copyrpc_flush_policy flush;
+	uint64_t hold_ns;      /**< As copyrpc's. */
 	uint32_t daemon;       /**< Which of this rank we are. */
 	uint32_t daemons;      /**< Of each rank. */
 	bool by_number;        /**< Endpoints to one daemon of each rank only. */

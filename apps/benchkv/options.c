@@ -13,15 +13,17 @@
 
 static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
 static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "f", NULL};
-static const char *const flushes[] = {"clocked", "immediate", "deferred", NULL};
+const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", NULL};
 static const char *const idles[] = {"auto", "poll", "yield", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
-const char *const kv_backend_names[KV_BACKENDS + 1] = {"copyrpc", "direct", "ucx", NULL};
+const char *const kv_backend_names[KV_BACKENDS + 1] = {
+	"copyrpc", "delegation", "direct", "ucx", NULL};
 static const char *const presets[] = {"none", "seed001", NULL};
 
 _Static_assert(
-	CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 && CRPC_COPYRPC_DEFERRED == 2,
+	CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 && CRPC_COPYRPC_DEFERRED == 2 &&
+		CRPC_COPYRPC_HOLD == 3,
 	"names of flush policies are in this order");
 _Static_assert(APP_DIST_UNIFORM == 0 && APP_DIST_ZIPF == 1 && APP_DIST_LATEST == 2,
 	"names of distributions likewise");
@@ -146,7 +148,7 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			"16 clients, QD 1, 1024 keys per rank, half reads, uniform, 8-byte values; "
 			"other options override it",
 			&o->preset, 0, 0, presets},
-		{"backend", APP_OPT_CHOICE, "copyrpc|direct|ucx",
+		{"backend", APP_OPT_CHOICE, "copyrpc|delegation|direct|ucx",
 			"how requests reach the stores (README.md)", &o->backend, 0, 0,
 			kv_backend_names},
 		{"daemons", APP_OPT_UINT, "N",
@@ -178,8 +180,11 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 		{"ucx-tls", APP_OPT_STRING, "LIST",
 			"backend ucx: its transports, for instance posix,self or rc_v,self",
 			&o->ucx_tls, 0, 0, NULL},
-		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred",
-			"when messages to other ranks leave", &o->flush, 0, 0, flushes},
+		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred|hold",
+			"when messages to other ranks leave", &o->flush, 0, 0, kv_flush_names},
+		{"hold-us", APP_OPT_REAL, "T",
+			"flush hold: how long answers wait for company; 0: it adapts itself",
+			&o->hold_us, 0, 10000, NULL},
 		{"colocate", APP_OPT_FLAG, NULL,
 			"clients on their daemon's lcore (always so without more lcores than daemons)",
 			&o->colocate, 0, 0, NULL},

@@ -19,10 +19,14 @@ enum kv_idle {
 /** Backends (backend.h), in the order of kv_backend_names. */
 enum kv_backend_number {
 	KV_BACKEND_COPYRPC,
+	KV_BACKEND_DELEGATION,
 	KV_BACKEND_DIRECT,
 	KV_BACKEND_UCX,
 	KV_BACKENDS,
 };
+
+/** Names of enum crpc_copyrpc_flush_policy; ends with NULL. */
+extern const char *const kv_flush_names[];
 
 /** Their names; ends with NULL. */
 extern const char *const kv_backend_names[KV_BACKENDS + 1];
@@ -71,6 +75,7 @@ struct kv_options {
 	const char *ucx_tls; /**< Transports of UCX; NULL: as it chooses. */
 	const char *device;
 	unsigned int flush; /**< enum crpc_copyrpc_flush_policy. */
+	double hold_us;     /**< Flush hold: the longest; 0: it adapts itself. */
 	unsigned int idle;  /**< enum kv_idle. */
 	unsigned int route;    /**< enum kv_route. */
 	unsigned int delegate; /**< enum kv_delegate. */

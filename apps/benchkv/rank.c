@@ -296,6 +296,7 @@ open_net(struct kv_rank *r, uint32_t daemon)
 	struct kv_net_conf conf = {
 		.device = r->opt.device,
 		.flush = (enum crpc_copyrpc_flush_policy)r->opt.flush,
+		.hold_ns = (uint64_t)(r->opt.hold_us * 1e3),
 		.daemon = daemon,
 		.daemons = r->daemons,
 		.by_number = r->opt.delegate == KV_DELEGATE_FLUX,

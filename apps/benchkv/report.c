@@ -38,7 +38,6 @@ void
 kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions *cond,
 	const struct kv_result *r, uint32_t ranks)
 {
-	static const char *const flushes[] = {"clocked", "immediate", "deferred"};
 	char cpu[128];
 
 	app_env_cpu(cpu, sizeof(cpu));
@@ -52,7 +51,7 @@ kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions
 		(unsigned int)o->keys, (unsigned int)o->key_size, (unsigned int)o->value_size,
 		o->read_ratio, o->delete_ratio, dists[o->dist]);
 	if (r->device[0] != '\0')
-		fprintf(out, ", %s, %s flush", r->device, flushes[o->flush]);
+		fprintf(out, ", %s, %s flush", r->device, kv_flush_names[o->flush]);
 	fprintf(out, "%s\n", o->verify ? ", every answer verified" : "");
 	fflush(out);
 }
