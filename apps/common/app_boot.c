@@ -152,9 +152,20 @@ app_boot_close(struct app_boot *boot)
 	boot->launched = false;
 }
 
+/* The key of this round. */
+static const char *
+round_key(const struct app_boot *boot, const char *key, char name[PMIX_MAX_KEYLEN + 1])
+{
+	if (boot->round == 0)
+		return key;
+	snprintf(name, PMIX_MAX_KEYLEN + 1, "%u/%s", boot->round, key);
+	return name;
+}
+
 int
 app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len)
 {
+	char name[PMIX_MAX_KEYLEN + 1];
 	pmix_value_t v;
 	pmix_status_t rc;
 
@@ -167,7 +178,7 @@ app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len
 		return -EIO;
 	memcpy(v.data.bo.bytes, buf, len);
 	v.data.bo.size = len;
-	rc = PMIx_Put(PMIX_GLOBAL, key, &v);
+	rc = PMIx_Put(PMIX_GLOBAL, round_key(boot, key, name), &v);
 	free(v.data.bo.bytes);
 	if (rc == PMIX_SUCCESS)
 		rc = PMIx_Commit();
@@ -208,13 +219,15 @@ app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, 
 {
 	uint64_t deadline = crpc_clock_ns() + (uint64_t)timeout_ms * 1000000;
 	struct boot_wait *w = wait_new();
+	char name[PMIX_MAX_KEYLEN + 1];
 	pmix_proc_t proc;
 	int rc = 0;
 
 	if (w == NULL)
 		return -ENOMEM;
 	PMIX_PROC_LOAD(&proc, boot_self.nspace, rank);
-	if (PMIx_Get_nb(&proc, key, NULL, 0, get_answer, w) != PMIX_SUCCESS) {
+	if (PMIx_Get_nb(&proc, round_key(boot, key, name), NULL, 0, get_answer, w) !=
+		PMIX_SUCCESS) {
 		wait_put(w);
 		wait_put(w);
 		return -ENOENT;

@@ -32,6 +32,11 @@ struct app_boot {
 	uint32_t local_rank; /**< Among the ranks of this host. */
 	uint32_t local_size;
 	char job[64];  /**< Same text on all ranks of a run, unique on this host. */
+	/**
+	 * Keys of the exchange belong to a round, since none can be put twice: raise it, on all
+	 * ranks, to start again.
+	 */
+	uint32_t round;
 	bool launched; /**< PMIx is there; else this is the only rank. */
 	void *fence;   /**< The fence in progress. */
 };
