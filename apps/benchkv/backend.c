@@ -44,6 +44,8 @@ exchange_links(struct kv_wire *w, struct links *mine)
 	void *buf;
 	int rc = app_boot_put(w->boot, "kv.links", mine, sizeof(*mine));
 
+	if (rc == 0)
+		rc = app_boot_fence(w->boot, EXCHANGE_MS);
 	for (r = 0; r < w->boot->size && rc == 0; r++) {
 		w->rank_links[r] = mine->links;
 		if (r == w->boot->rank) {

@@ -242,8 +242,13 @@ handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 int
 kv_live_start(uint32_t rank, uint32_t daemons)
 {
+	static bool registered;
+
 	live_rank = rank;
 	crpc_store_release(&live_daemons, daemons); /* R1 */
+	if (registered) /* The next run of a sweep. */
+		return 0;
+	registered = true;
 	return rte_telemetry_register_cmd("/crpc/benchkv/stats", handle_stats,
 		"Counters of this rank's daemons. Parameters: [daemon]");
 }

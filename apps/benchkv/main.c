@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "app_eal.h"
 #include "app_env.h"
@@ -8,12 +9,14 @@
 #include "app_lcore.h"
 #include "crpc_clock.h"
 #include "map.h"
+#include "plot.h"
 #include "report.h"
 
 /* How long the reporter waits for the figures of a rank. */
 #define GATHER_MS             3000
 #define GATHER_INTERRUPTED_MS 300
 #define FENCE_MS              30000
+#define RETRY_US              5000
 
 /* What main keeps beside the rank. */
 struct kv_main {
@@ -23,10 +26,12 @@ struct kv_main {
 	struct app_steal steal;
 	double line_ns;
 	FILE *json;
+	struct kv_sweep sweep;
+	uint32_t run_number;
 	bool eal;
 };
 
-/* Steps up to the point where all ranks know that all can run. */
+/* What is done once, however many runs follow: lcores, files, the EAL. */
 static int
 start(struct kv_main *m)
 {
@@ -47,8 +52,6 @@ start(struct kv_main *m)
 		rc = app_eal_start(&m->args, &r->cores);
 	m->eal = rc == 0;
 	kv_run_catch_signals();
-	if (rc == 0)
-		rc = kv_rank_open(r);
 	rc = app_boot_agree(&r->boot, "kv.start", rc);
 	if (rc != 0)
 		return rc;
@@ -57,6 +60,20 @@ start(struct kv_main *m)
 	if (app_lcore_shared(&r->boot, &r->cores, &r->shared) != 0)
 		return app_fail_once(
 			"the ranks could not tell each other their lcores; start again");
+	return 0;
+}
+
+/* Up to the point where all ranks know that all can run. */
+static int
+open_run(struct kv_main *m)
+{
+	struct kv_rank *r = &m->rank;
+	int rc;
+
+	app_fail_hold(true);
+	rc = app_boot_agree(&r->boot, "kv.open", kv_rank_open(r));
+	if (rc != 0)
+		return rc;
 	app_fail_hold(true);
 	rc = kv_rank_connect(r);
 	return app_boot_agree(&r->boot, "kv.connect", rc);
@@ -74,6 +91,26 @@ reporter(const struct kv_rank *r)
 	return i;
 }
 
+/*
+ * What a rank publishes at its end, which may come a little later than ours. PMIx answers at once
+ * where a key is not there yet.
+ */
+static int
+await(struct kv_rank *r, uint32_t rank, const char *key, void **buf, size_t *len)
+{
+	uint32_t ms = r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS;
+	uint64_t end = crpc_clock_ns() + (uint64_t)ms * 1000000;
+	int rc = -ENOENT;
+
+	while (crpc_load_acquire(&r->fate.gone[rank]) == 0) {
+		rc = app_boot_get(&r->boot, rank, key, buf, len, ms);
+		if (rc != -ENOENT || crpc_clock_ns() > end)
+			break;
+		usleep(RETRY_US);
+	}
+	return rc;
+}
+
 /* The figures of another rank; NULL if it has none. */
 static struct kv_result *
 fetch(struct kv_rank *r, uint32_t rank)
@@ -82,9 +119,7 @@ fetch(struct kv_rank *r, uint32_t rank)
 	void *buf;
 	size_t len;
 
-	if (crpc_load_acquire(&r->fate.gone[rank]) != 0 ||
-		app_boot_get(&r->boot, rank, "kv.result", &buf, &len,
-			r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS) != 0)
+	if (await(r, rank, "kv.result", &buf, &len) != 0)
 		return NULL;
 	res = buf;
 	if (len == sizeof(*res) && res->size == sizeof(*res))
@@ -106,6 +141,8 @@ report_rank(struct kv_main *m, struct kv_result *total, const struct kv_result *
 		res->lcores);
 	snprintf(total->device, sizeof(total->device), "%s", res->device);
 	snprintf(label, sizeof(label), "rank %u (lcores %s)", res->rank, res->lcores);
+	if (m->cond.point != NULL) /* Of a sweep only the totals are told. */
+		return 0;
 	kv_report_block(stdout, label, res, m->rank.opt.verify);
 	if (m->json == NULL)
 		return 0;
@@ -118,9 +155,16 @@ report_rank(struct kv_main *m, struct kv_result *total, const struct kv_result *
 static int
 report_total(struct kv_main *m, const struct kv_result *total)
 {
+	bool noisy = kv_result_noisy(total, m->cond.state);
 	char label[96];
 	int rc = 0;
 
+	if (m->cond.point != NULL) {
+		kv_sweep_note(&m->sweep, m->run_number, total, noisy, stdout);
+		return m->json == NULL
+			? 0
+			: kv_report_json(m->json, &m->cond, &m->rank.opt, "total", total);
+	}
 	snprintf(label, sizeof(label), "total of %u rank%s%s%s", total->ranks,
 		total->ranks == 1 ? "" : "s",
 		total->ranks == m->rank.boot.size ? "" : " (the others gave no results)",
@@ -129,7 +173,7 @@ report_total(struct kv_main *m, const struct kv_result *total)
 	printf("  machine         %.2f %% of the time stolen, %.2f %% taken by others, "
 	       "cores %s%s\n",
 		total->steal_pct, total->away_pct, m->cond.state,
-		kv_result_noisy(total, m->cond.state) ? ": noisy, no verdict" : "");
+		noisy ? ": noisy, no verdict" : "");
 	fflush(stdout);
 	if (m->json != NULL)
 		rc = kv_report_json(m->json, &m->cond, &m->rank.opt, "total", total);
@@ -149,7 +193,7 @@ report(struct kv_main *m, const struct kv_result *mine)
 
 	if (total == NULL)
 		return -ENOMEM;
-	if (r->opt.json != NULL)
+	if (r->opt.json != NULL && m->json == NULL)
 		m->json = app_json_open("json", r->opt.json);
 	m->cond.state = app_env_state(m->line_ns, app_env_line_ns());
 	for (i = 0; i < r->boot.size; i++) {
@@ -184,7 +228,7 @@ measure(struct kv_main *m)
 	/* The other ranks sleep at the fence meanwhile. */
 	m->line_ns = r->boot.rank == 0 ? app_env_line_ns() : -1;
 	kv_rank_result(r, res);
-	if (r->boot.rank == 0) {
+	if (r->boot.rank == 0 && m->run_number == 0) {
 		kv_report_head(stdout, &r->opt, &m->cond, res, r->boot.size);
 		kv_map_print(r, stdout);
 	}
@@ -220,9 +264,107 @@ measure(struct kv_main *m)
 static int
 run(struct kv_main *m)
 {
-	int rc = start(m);
+	struct kv_rank *r = &m->rank;
+	int rc;
 
-	return rc != 0 ? rc : measure(m);
+	m->cond.backend = r->boot.size > 1 || r->opt.backend != KV_BACKEND_COPYRPC
+		? kv_backend_names[r->opt.backend]
+		: "none";
+	rc = open_run(m);
+	if (rc == 0)
+		rc = measure(m);
+	kv_rank_close(r);
+	return rc;
+}
+
+/*
+ * The ranks tell each other whether they can go on with the next run of a sweep: none of them was
+ * interrupted, or lost one.
+ */
+static bool
+may_go_on(struct kv_main *m, bool mine)
+{
+	struct app_boot *boot = &m->rank.boot;
+	uint8_t word = mine, theirs;
+	uint32_t i;
+	size_t len;
+	void *buf;
+
+	if (app_boot_put(boot, "kv.next", &word, sizeof(word)) != 0 ||
+		app_boot_fence(boot, mine ? FENCE_MS : GATHER_INTERRUPTED_MS) != 0)
+		return false;
+	for (i = 0; i < boot->size; i++) {
+		if (i == boot->rank)
+			continue;
+		if (app_boot_get(boot, i, "kv.next", &buf, &len, GATHER_MS) != 0)
+			return false;
+		theirs = len == sizeof(theirs) ? *(uint8_t *)buf : 0;
+		free(buf);
+		mine &= theirs != 0;
+	}
+	return mine;
+}
+
+static int
+run_sweep(struct kv_main *m)
+{
+	struct kv_rank *r = &m->rank;
+	struct kv_sweep_point p;
+	bool go_on = true;
+	int rc = 0, one;
+
+	m->cond.point = &p;
+	for (; m->run_number < m->sweep.runs && go_on; m->run_number++) {
+		kv_sweep_point(&m->sweep, m->run_number, &p);
+		r->boot.round = m->run_number + 1;
+		one = kv_sweep_options(&p, m->args.argc, m->args.argv, &r->opt);
+		r->opt.quiet = true;
+		if (one == 0)
+			one = run(m);
+		rc = one != 0 ? one : rc;
+		go_on = may_go_on(m,
+			one != APP_EXIT_USAGE && crpc_load_relaxed(&kv_run_signal) == 0 &&
+				crpc_load_relaxed(&r->fate.stop) == 0 &&
+				crpc_load_relaxed(&r->fate.lost) == 0);
+	}
+	if (r->boot.rank == 0) {
+		kv_sweep_table(&m->sweep, stdout);
+		if (m->run_number < m->sweep.runs)
+			printf("interrupted after %u of %u runs\n", m->run_number, m->sweep.runs);
+	}
+	return rc;
+}
+
+/* Pictures of what was written, by the tool for it. */
+static int
+draw(const struct kv_main *m)
+{
+	const struct kv_options *o = &m->rank.opt;
+
+	if (o->plot == NULL || m->rank.boot.rank != 0)
+		return 0;
+	return kv_plot(o->json, o->plot);
+}
+
+static int
+run_all(struct kv_main *m)
+{
+	int rc = 0;
+
+	if (m->rank.opt.sweep != NULL)
+		rc = kv_sweep_parse(&m->sweep, m->rank.opt.sweep, (uint32_t)m->rank.opt.passes,
+			m->args.argc, m->args.argv, m->rank.boot.size, &m->rank.opt);
+	else
+		rc = kv_options_check_ranks(&m->rank.opt, m->rank.boot.size);
+	if (rc == 0)
+		rc = start(m);
+	if (rc != 0)
+		return rc;
+	rc = m->rank.opt.sweep != NULL ? run_sweep(m) : run(m);
+	if (m->json != NULL && fclose(m->json) != 0)
+		rc = APP_EXIT_RUN;
+	m->json = NULL;
+	return rc != 0 ? rc : draw(m);
 }
 
 int
@@ -246,14 +388,8 @@ main(int argc, char **argv)
 	rc = app_boot_open(&r->boot);
 	if (rc != 0)
 		return rc;
-	if (r->boot.size > 1 || r->opt.backend != KV_BACKEND_COPYRPC)
-		m.cond.backend = kv_backend_names[r->opt.backend];
-	rc = kv_options_check_ranks(&r->opt, r->boot.size);
-	if (rc == 0)
-		rc = run(&m);
-	kv_rank_close(r);
-	if (m.json != NULL)
-		fclose(m.json);
+	rc = run_all(&m);
+	kv_sweep_fini(&m.sweep);
 	if (m.eal)
 		app_eal_stop();
 	app_boot_close(&r->boot);

@@ -33,10 +33,30 @@ say(struct text *t, const char *fmt, ...)
 	t->used += n > 0 ? (size_t)n : 0;
 }
 
+unsigned int
+kv_map_cpu(unsigned int lcore)
+{
+	rte_cpuset_t set = rte_lcore_cpuset(lcore);
+	unsigned int cpu;
+
+	for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			return cpu;
+	return lcore;
+}
+
+unsigned int
+kv_map_node(unsigned int lcore)
+{
+	int node = numa_available() < 0 ? -1 : numa_node_of_cpu((int)kv_map_cpu(lcore));
+
+	return node < 0 ? 0 : (unsigned int)node;
+}
+
 void
 kv_map_near(unsigned int lcore)
 {
-	int node = (int)rte_lcore_to_socket_id(lcore);
+	int node = (int)kv_map_node(lcore);
 
 	if (numa_available() >= 0 && numa_max_node() > 0 && node <= numa_max_node())
 		numa_set_preferred(node);
@@ -84,7 +104,7 @@ static uint32_t
 apart(struct text *t, const struct kv_rank *r, uint32_t daemon, const char *what, int node)
 {
 	unsigned int lcore = kv_rank_lcore(r, daemon);
-	int poller = (int)rte_lcore_to_socket_id(lcore);
+	int poller = (int)kv_map_node(lcore);
 
 	if (node < 0 || node == poller)
 		return 0;
@@ -122,9 +142,8 @@ kv_map_write(const struct kv_rank *r, char *buf, size_t len)
 	buf[0] = '\0';
 	for (i = 0; i < r->seats; i++) {
 		place = &r->place[i];
-		say(&t, "  rank %u  lcore %u (core %d, node %u)", r->boot.rank, r->lcore[i],
-			rte_lcore_to_cpu_id((int)r->lcore[i]),
-			rte_lcore_to_socket_id(r->lcore[i]));
+		say(&t, "  rank %u  lcore %u (core %u, node %u)", r->boot.rank, r->lcore[i],
+			kv_map_cpu(r->lcore[i]), kv_map_node(r->lcore[i]));
 		for (k = place->daemon_from; k < place->daemon_to; k++)
 			say_daemon(&t, r, k);
 		if (place->client_to > place->client_from)

@@ -16,6 +16,10 @@
 /** Bytes of one rank's part. */
 #define KV_MAP_MAX 16384
 
+/** The CPU that a lcore runs on, and its NUMA node; the lcore's number is just a name. */
+unsigned int kv_map_cpu(unsigned int lcore);
+unsigned int kv_map_node(unsigned int lcore);
+
 /** From now on memory that this thread touches first comes from the node of a lcore, if it can. */
 void kv_map_near(unsigned int lcore);
 

@@ -39,6 +39,7 @@ static const struct kv_options defaults = {
 	.skew = 0.99,
 	.seconds = 10,
 	.warmup = 1,
+	.passes = 2,
 	.seed = 1,
 	.history_ops = 1000000,
 	.history_keys = KV_KEYS_MAX,
@@ -202,6 +203,13 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			&o->restore, 0, 0, NULL},
 		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
 			0, 1024, NULL},
+		{"sweep", APP_OPT_STRING, "AXES",
+			"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx",
+			&o->sweep, 0, 0, NULL},
+		{"passes", APP_OPT_UINT, "N", "over the sweep, rising and falling in turn",
+			&o->passes, 1, 100, NULL},
+		{"plot", APP_OPT_STRING, "FOLDER", "draw the results there (gnuplot); needs --json",
+			&o->plot, 0, 0, NULL},
 		{"serve", APP_OPT_UINT, "N",
 			"each daemon also serves up to N clients of other processes", &o->serve, 0,
 			KV_CLIENTS_MAX, NULL},
@@ -246,6 +254,12 @@ check(const struct kv_options *o, enum kv_program program)
 		return app_fail_once(
 			"--history knows all that happens to a key only without --ttl-ms, --restore, "
 			"--empty and --serve; leave one of them out");
+	if (o->plot != NULL && o->json == NULL)
+		return app_fail_once("--plot draws what --json writes; give --json FILE too");
+	if (o->sweep != NULL &&
+		(o->hgrm != NULL || o->serve != 0 || o->history != NULL || o->snapshot != NULL))
+		return app_fail_once("--sweep makes many runs: --hgrm, --serve, --history and "
+				     "--snapshot do not go with it");
 	if (program == KV_PROGRAM_CLIENT && o->name == NULL)
 		return app_fail_once(
 			"no daemon was named; give --attach NAME, the name that benchkv "

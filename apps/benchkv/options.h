@@ -83,6 +83,9 @@ struct kv_options {
 	bool counters; /**< The CPU's, of the lcores in the measured window. */
 	bool colocate;
 	bool quiet;
+	const char *sweep; /**< Axes of a sweep (sweep.h); NULL: one run. */
+	uint64_t passes;   /**< Over them, rising and falling in turn. */
+	const char *plot;  /**< Folder for pictures. */
 	const char *json;
 	const char *hgrm;
 	unsigned int preset;

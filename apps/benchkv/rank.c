@@ -137,7 +137,7 @@ create_store(struct kv_store_conf *conf, unsigned int lcore)
 {
 	struct kv_store *s;
 
-	conf->socket = (int)rte_lcore_to_socket_id(lcore);
+	conf->socket = (int)kv_map_node(lcore);
 	s = kv_store_create(conf);
 	if (s != NULL || conf->socket == SOCKET_ID_ANY)
 		return s;
@@ -415,6 +415,7 @@ kv_rank_open(struct kv_rank *r)
 	uint32_t used, part, i;
 	int rc = 0;
 
+	memset(&r->fate, 0, sizeof(r->fate));
 	r->daemons = (uint32_t)r->opt.daemons;
 	r->backend = kv_backend(r->opt.backend);
 	if (r->backend->package != NULL)
@@ -695,8 +696,8 @@ add_daemons(const struct kv_rank *r, struct kv_result *out)
 		c = r->daemon[i]->counts;
 		lcore = kv_rank_lcore(r, i);
 		c.lcore = lcore;
-		c.cpu = (uint32_t)rte_lcore_to_cpu_id((int)lcore);
-		c.node = (int32_t)rte_lcore_to_socket_id(lcore);
+		c.cpu = kv_map_cpu(lcore);
+		c.node = (int32_t)kv_map_node(lcore);
 		c.clients = kv_home_first(i + 1, r->run.clients, r->daemons) -
 			kv_home_first(i, r->run.clients, r->daemons);
 		c.keys = r->daemon[i]->keys;
@@ -758,4 +759,12 @@ kv_rank_close(struct kv_rank *r)
 		free(r->daemon[i]);
 	}
 	crpc_flux_free(r->flux);
+	/*
+	 * As before kv_rank_open(), for the next run of a sweep; what happened to it can be asked.
+	 */
+	memset(r->daemon, 0, sizeof(r->daemon));
+	r->flux = NULL;
+	r->work = (struct kv_work){0};
+	memset(&r->run, 0, sizeof(r->run));
+	r->daemons = 0;
 }

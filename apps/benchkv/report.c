@@ -269,6 +269,55 @@ json_counts(const uint64_t *n, uint32_t len)
 	return o;
 }
 
+/* Latencies of all ways: pairs of the most that a bucket holds, us, and its count. */
+static json_t *
+json_hist(const struct kv_counts *c)
+{
+	json_t *o = json_array();
+	uint64_t n;
+	uint32_t i, k;
+
+	for (i = 0; i < CRPC_HIST_BUCKETS; i++) {
+		for (n = 0, k = 0; k < KV_PATHS; k++)
+			n += c->lat[k].bucket[i];
+		if (n == 0)
+			continue;
+		json_array_append_new(o, json_real((double)crpc_hist_bucket_max(i) / 1e3));
+		json_array_append_new(o, json_integer((json_int_t)n));
+	}
+	return o;
+}
+
+static json_t *
+json_slices(const struct kv_result *r)
+{
+	json_t *o = json_array();
+	uint64_t i;
+
+	for (i = 0; i < r->slices && i < KV_SLICES_MAX; i++)
+		json_array_append_new(o, json_integer((json_int_t)r->slice[i]));
+	return o;
+}
+
+/* Where in a sweep this run is. */
+static json_t *
+json_point(const struct kv_sweep_point *p)
+{
+	json_t *o = json_object(), *at = json_object();
+	const struct kv_axis *axis;
+	uint32_t i;
+
+	for (i = 0; i < p->sweep->axes; i++) {
+		axis = &p->sweep->axis[i];
+		json_object_set_new(at, axis->option + 2, json_string(axis->value[p->at[i]]));
+	}
+	json_object_set_new(o, "axis", json_string(p->sweep->axis[0].option + 2));
+	json_object_set_new(o, "at", at);
+	json_object_set_new(o, "pass", json_integer(p->pass));
+	json_object_set_new(o, "rising", json_boolean(p->rising));
+	return o;
+}
+
 static json_t *
 json_net(const struct kv_net_counts *n)
 {
@@ -420,6 +469,13 @@ kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_opti
 	set_uint(o, "daemons", r->daemons);
 	json_object_set_new(o, "requests", json_requests(&r->sum));
 	json_object_set_new(o, "loop", json_loop(&r->sum));
+	if (strcmp(scope, "total") == 0) {
+		json_object_set_new(o, "flush", json_string(kv_flush_names[opt->flush]));
+		json_object_set_new(o, "lat_hist_us", json_hist(&r->counts));
+		json_object_set_new(o, "slice_ops_per_s", json_slices(r));
+		if (cond->point != NULL)
+			json_object_set_new(o, "sweep", json_point(cond->point));
+	}
 	return app_json_write(out, o);
 }
 

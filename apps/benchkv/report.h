@@ -11,12 +11,14 @@
 
 #include "options.h"
 #include "result.h"
+#include "sweep.h"
 
 /** Conditions of the run that the results do not carry. */
 struct kv_conditions {
 	const char *app;     /**< "benchkv". */
 	const char *backend; /**< How ranks reach each other: "copyrpc", or "none" for one rank. */
 	const char *state;   /**< app_env_state(). */
+	const struct kv_sweep_point *point; /**< Of a sweep; NULL: a run of its own. */
 };
 
 /** What the run is, in one line, before it starts. */

@@ -179,6 +179,8 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->slice_min += r->slice_min;
 	total->slice_max += r->slice_max;
 	total->slices = crpc_max(total->slices, r->slices);
+	for (f = 0; f < KV_SLICES_MAX; f++)
+		total->slice[f] += r->slice[f];
 	total->rss_kib += r->rss_kib;
 	total->yields += r->yields;
 	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
@@ -215,7 +217,11 @@ cmp_double(const void *a, const void *b)
 void
 kv_result_slices(struct kv_result *r, double *slice, uint64_t n)
 {
+	uint64_t i;
+
 	r->slices = n;
+	for (i = 0; i < n && i < KV_SLICES_MAX; i++)
+		r->slice[i] = (float)slice[i];
 	if (n == 0)
 		return;
 	qsort(slice, n, sizeof(*slice), cmp_double);

@@ -12,6 +12,8 @@
 
 /** Buckets of the histogram of requests per turn: bucket i counts 2^i to 2^(i+1)-1. */
 #define KV_TAKEN_BUCKETS 7
+/** Slices of a run's time line that are kept. */
+#define KV_SLICES_MAX 1024
 /** Buckets of the histogram of messages per batch, likewise. */
 #define KV_BATCH_BUCKETS 16
 
@@ -81,6 +83,7 @@ struct kv_result {
 	struct kv_daemon_counts sum;                     /**< Of all of them. */
 	double slice_median, slice_min, slice_max; /**< Operations per second in slices. */
 	uint64_t slices;
+	float slice[KV_SLICES_MAX]; /**< The first of them, in order. */
 	uint64_t rss_kib;
 	uint64_t yields;
 	double steal_pct;
