@@ -167,9 +167,9 @@ call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struc
 	unsigned int mode)
 {
 	const struct kv_work *work = loop->work;
-	uint32_t draw = (uint32_t)app_rng(&c->rng);
+	uint32_t draw;
 
-	call->key = app_keys_next(&work->keys, &c->rng);
+	call->key = app_keys_next_with(&work->keys, &c->rng, &draw);
 	call->op = (uint8_t)(KV_GET + (draw >= work->read_below) + (draw >= work->delete_from));
 	if ((mode & MODE_EXTRA) != 0) {
 		if (work->latest)

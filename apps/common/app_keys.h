@@ -73,16 +73,31 @@ int app_keys_init(
 /** Free the table. */
 void app_keys_fini(struct app_keys *keys);
 
-/** Draw a key: 0..n-1. */
+/**
+ * Draw a key, 0..n-1, and 32 random bits beside it, which cost nothing where the keys are drawn
+ * evenly: a key takes half of a random word.
+ */
 static inline uint32_t
-app_keys_next(const struct app_keys *keys, uint64_t *rng)
+app_keys_next_with(const struct app_keys *keys, uint64_t *rng, uint32_t *also)
 {
 	uint64_t r = app_rng(rng);
 	uint32_t k = (uint32_t)(((r >> 32) * keys->n) >> 32);
 
-	if (keys->col == NULL)
+	if (keys->col == NULL) {
+		*also = (uint32_t)r;
 		return k;
+	}
+	*also = (uint32_t)app_rng(rng);
 	return (uint32_t)r < keys->col[k].keep ? k : keys->col[k].alias;
+}
+
+/** Draw a key: 0..n-1. */
+static inline uint32_t
+app_keys_next(const struct app_keys *keys, uint64_t *rng)
+{
+	uint32_t also;
+
+	return app_keys_next_with(keys, rng, &also);
 }
 
 #endif
