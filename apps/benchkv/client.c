@@ -23,7 +23,8 @@ int
 kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
 {
 	loop->work = work;
-	loop->plain = !(work->gap_ns > 0) && !work->latest && !work->rmw && work->ttl_ms == 0;
+	loop->plain = !(work->gap_ns > 0) && !work->latest && !work->rmw && work->ttl_ms == 0 &&
+		kv_sizes_fixed(&work->sizes);
 	if (n == 0)
 		return 0;
 	loop->client = aligned_alloc(CRPC_CACHE_GUARD, n * sizeof(*loop->client));
@@ -51,6 +52,7 @@ kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf
 	if (kv_history_init(&c->history, work->verify ? work->keys.n : 1, work->value_size, writer,
 		    work->writers, work->may_miss) != 0)
 		return -ENOMEM;
+	c->history.sizes = &work->sizes;
 	c->history.restored = work->restored;
 	for (k = 0; k < conns; k++) {
 		c->ipc[k] = crpc_ipc_client_connect(&conf[k]);
@@ -126,10 +128,11 @@ call_write_with(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
 {
 	const struct kv_work *work = loop->work;
 	uint32_t flags = (work->cas ? KV_EXPECT : 0) | (work->ttl_ms != 0 ? KV_TTL : 0);
-	uint32_t len = kv_req_write_with(loop->msg, KV_PUT, work->key_size, work->value_size,
-		flags, call->version, work->ttl_ms);
+	uint32_t size = kv_sizes_of(&work->sizes, call->word);
+	uint32_t len = kv_req_write_with(loop->msg, KV_PUT, work->key_size, size, flags,
+		call->version, work->ttl_ms);
 
-	kv_value_fill(loop->msg + len - work->value_size, work->value_size, call->word);
+	kv_value_fill(loop->msg + len - size, size, call->word);
 	if (work->verify)
 		kv_history_prefetch(&c->history, call->key);
 	return len;
@@ -152,7 +155,9 @@ call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, stru
 	kv_key_write(key, work->key_size, call->key);
 	*way = route(loop, c, call, key, mode);
 	call->word = kv_history_put_if(&c->history, call->key, put);
-	fill = work->value_size > 8 && put ? work->value_size : 8;
+	if ((mode & MODE_EXTRA) != 0 && put)
+		value_len = kv_sizes_of(&work->sizes, call->word);
+	fill = value_len > 8 ? value_len : 8;
 	if ((mode & MODE_EXTRA) != 0 && put && (work->cas || work->ttl_ms != 0))
 		return call_write_with(loop, c, call);
 	kv_value_fill(key + work->key_size, fill, call->word);

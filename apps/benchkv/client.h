@@ -33,6 +33,7 @@
 #include "crpc_hist.h"
 #include "crpc_ipc.h"
 #include "record.h"
+#include "sizes.h"
 #include "verify.h"
 
 struct kv_end;
@@ -48,7 +49,8 @@ struct kv_work {
 	uint32_t first;   /**< The first of this rank, among all owners. */
 	uint32_t daemons; /**< Of this rank. */
 	uint32_t key_size;
-	uint32_t value_size;
+	uint32_t value_size; /**< Of the largest. */
+	struct kv_sizes sizes;
 	uint32_t qd;
 	uint32_t writers;
 	uint64_t read_below;  /**< Of 2^32: an operation whose draw is below this is a get. */

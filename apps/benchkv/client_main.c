@@ -66,6 +66,7 @@ fill_work(struct kv_work *work, const struct kv_options *o, const struct kv_info
 		.daemons = info->daemons,
 		.key_size = info->key_size,
 		.value_size = info->value_size,
+		.sizes = {.min = info->value_size, .max = info->value_size},
 		.qd = (uint32_t)o->qd,
 		.writers = info->writers,
 		.seed = o->seed,

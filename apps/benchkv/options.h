@@ -8,6 +8,7 @@
  */
 
 #include "crpc_util.h"
+#include "sizes.h"
 
 /** When idle loops give their core away. */
 enum kv_idle {
@@ -53,7 +54,9 @@ struct kv_options {
 	uint64_t memory_mib; /**< That the stores of a rank may take; 0: any. */
 	bool empty;          /**< The stores begin without keys. */
 	uint64_t key_size;
-	uint64_t value_size;
+	uint64_t value_size;     /**< Of the largest. */
+	const char *value_sizes; /**< Their distribution; NULL: all have value_size. */
+	struct kv_sizes sizes;   /**< The same. */
 	double read_ratio;
 	double delete_ratio;
 	unsigned int dist; /**< enum app_dist. */

@@ -71,7 +71,7 @@ static int
 load_stores(struct kv_rank *r)
 {
 	uint8_t key[KV_KEY_MAX], value[KV_VALUE_MAX];
-	uint32_t id, len = (uint32_t)r->opt.value_size;
+	uint32_t id, len;
 	struct kv_daemon *d;
 	int rc = 0;
 
@@ -80,6 +80,7 @@ load_stores(struct kv_rank *r)
 		d = owner_of(r, key);
 		if (d == NULL)
 			continue;
+		len = kv_sizes_of(&r->opt.sizes, kv_word(id, 0, 1));
 		kv_value_fill(value, len, kv_word(id, 0, 1));
 		rc = kv_store_load(d->store, key, value, len);
 	}
@@ -464,6 +465,7 @@ fill_work(struct kv_rank *r)
 		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
 		.value_size = (uint32_t)o->value_size,
+		.sizes = o->sizes,
 		.qd = (uint32_t)o->qd,
 		.writers = r->daemon[0]->info.writers,
 		.seed = o->seed,

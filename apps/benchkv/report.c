@@ -382,6 +382,8 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	set_uint(o, "keys", opt->keys);
 	set_uint(o, "key_size", opt->key_size);
 	set_uint(o, "value_size", opt->value_size);
+	if (opt->value_sizes != NULL)
+		json_object_set_new(o, "value_sizes", json_string(opt->value_sizes));
 	json_object_set_new(o, "read_ratio", json_real(opt->read_ratio));
 	json_object_set_new(o, "dist", json_string(dists[opt->dist]));
 	json_object_set_new(o, "rmw", json_boolean(opt->rmw));

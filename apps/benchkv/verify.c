@@ -58,10 +58,14 @@ check_value(const struct kv_history *h, const struct kv_answer *a, uint64_t *wor
 {
 	uint32_t ahead;
 
-	if (a->hdr.value_len != h->value_size)
+	bool fixed = h->sizes == NULL || kv_sizes_fixed(h->sizes);
+
+	if (a->hdr.value_len > h->value_size || (fixed && a->hdr.value_len != h->value_size))
 		return KV_FAULT_LENGTH;
 	if (!kv_value_whole(a->value, a->hdr.value_len, word))
 		return KV_FAULT_TORN;
+	if (!fixed && a->hdr.value_len != kv_sizes_of(h->sizes, *word))
+		return KV_FAULT_LENGTH;
 	if (kv_word_key(*word) != a->key)
 		return KV_FAULT_FOREIGN;
 	if (kv_word_writer(*word) >= h->writers)

@@ -24,6 +24,7 @@
  */
 
 #include "crpc_kv_proto.h"
+#include "sizes.h"
 
 #define KV_WORD_KEY_BITS    24
 #define KV_WORD_WRITER_BITS 16
@@ -63,6 +64,7 @@ struct kv_history {
 	struct kv_seen *seen; /**< One per key of all ranks. */
 	uint32_t keys;
 	uint32_t value_size;
+	const struct kv_sizes *sizes; /**< Of values; NULL: all have value_size. */
 	uint32_t writer;  /**< Ours. */
 	uint32_t writers; /**< Ids are below this. */
 	uint32_t seq;     /**< Of our newest put. */

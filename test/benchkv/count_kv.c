@@ -133,9 +133,16 @@ open_clients(struct rig *r)
 	struct crpc_ipc_client_conf conf[2] = {0};
 	uint32_t i, home;
 
-	r->work = (struct kv_work){.owners = r->c->daemons, .daemons = r->c->daemons,
-		.key_size = 8, .value_size = r->c->value_size, .qd = 1, .writers = CLIENTS + 1,
-		.seed = 1, .verify = r->c->verify, .gap_ns = r->c->gap_ns};
+	r->work = (struct kv_work){.owners = r->c->daemons,
+		.daemons = r->c->daemons,
+		.key_size = 8,
+		.value_size = r->c->value_size,
+		.sizes = {.min = r->c->value_size, .max = r->c->value_size},
+		.qd = 1,
+		.writers = CLIENTS + 1,
+		.seed = 1,
+		.verify = r->c->verify,
+		.gap_ns = r->c->gap_ns};
 	kv_work_ratios(&r->work, 0.5, 0.5);
 	must(app_keys_init(&r->work.keys, APP_DIST_UNIFORM, KEYS, 0, 1) == 0, "keys");
 	must(kv_loop_init(&r->loop, &r->work, CLIENTS) == 0, "clients");

@@ -50,7 +50,7 @@ rig_open(struct kv_work work, enum app_dist dist, uint32_t qd)
 	assert_non_null(rig->ipc);
 	client.server = rig->ipc;
 	work.owners = work.daemons = 1;
-	work.key_size = work.value_size = 8;
+	work.key_size = work.value_size = work.sizes.min = work.sizes.max = 8;
 	work.qd = qd;
 	work.writers = 2;
 	work.seed = SEED;

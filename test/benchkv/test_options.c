@@ -3,6 +3,7 @@
  * Options: every mistake ends with exit code 2 and exactly one line that names the option; presets
  * are what they say and give way to other options; limits are the first and last values that work.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -178,6 +179,50 @@ preset_gives_way(void **state)
 	assert_int_equal(o.clients, 16);
 	assert_int_equal(o.qd, 4);
 	assert_int_equal(o.value_size, 64);
+	taken("--preset seed000", 2, &o);
+	assert_int_equal(o.daemons, 2);
+	assert_int_equal(o.clients, 8);
+	assert_int_equal(o.qd, 4);
+	taken("--preset paper --clients 8", 2, &o);
+	assert_int_equal(o.backend, KV_BACKEND_DELEGATION);
+	assert_int_equal(o.clients, 8);
+	assert_true(o.hold_us == 10);
+}
+
+/* Sizes come as often as was asked, never others, and always the same for the same word. */
+static void
+sizes_as_asked(void **state)
+{
+	static const char *const bad[] = {"", "8-", "7-9", "9-8", "8-5000", "8:1,", "8:0", "8:1,x",
+		"8", "8:1,7:1", "8;9", "8:1,16:1,24:1,32:1,40:1,48:1,56:1,64:1,72:1"};
+	uint32_t i, n, large = 0, seen[1025] = {0};
+	struct kv_options o;
+	struct kv_sizes s;
+
+	taken("--value-sizes 8-1024", 1, &o);
+	assert_int_equal(o.value_size, 1024);
+	for (i = 0; i < 1000000; i++) {
+		n = kv_sizes_of(&o.sizes, i * UINT64_C(0x10001));
+		assert_true(n >= 8 && n <= 1024);
+		assert_int_equal(n, kv_sizes_of(&o.sizes, i * UINT64_C(0x10001)));
+		seen[n]++;
+	}
+	/* About 983 of each: six standard deviations are 188. */
+	for (i = 8; i <= 1024; i++)
+		assert_true(seen[i] > 795 && seen[i] < 1171);
+	taken("--value-sizes 8:9,1000:1", 1, &o);
+	assert_int_equal(o.value_size, 1000);
+	for (i = 0; i < 1000000; i++) {
+		n = kv_sizes_of(&o.sizes, i);
+		assert_true(n == 8 || n == 1000);
+		large += n == 1000;
+	}
+	assert_true(large > 98000 && large < 102000);
+	for (i = 0; i < CRPC_DIM(bad); i++)
+		if (strcmp(bad[i], "8") != 0 && kv_sizes_parse(&s, bad[i], 8, 4096) != -EINVAL)
+			fail_msg("'%s' was taken", bad[i]);
+	assert_int_equal(kv_sizes_parse(&s, "8", 8, 4096), 0);
+	assert_true(kv_sizes_fixed(&s));
 }
 
 static void
@@ -203,6 +248,7 @@ main(void)
 		cmocka_unit_test(mistakes_get_one_line_and_code_2),
 		cmocka_unit_test(limits_are_taken),
 		cmocka_unit_test(preset_gives_way),
+		cmocka_unit_test(sizes_as_asked),
 		cmocka_unit_test(ycsb_gives_way),
 	};
 
