@@ -318,6 +318,8 @@ struct crpc_copyrpc {
 	uint32_t nmemory, memory_at;
 	uint16_t memory[CRPC_COPYRPC_EPS_MAX];
 
+	bool untimed; /**< Round trips are not recorded. */
+
 	/* HOLD: mean time between messages and how long replies are held by it */
 	uint64_t hold_gap_ns, hold_ns, hold_last_ns;
 	bool hold_off; /**< The last batch was as large as holding could make it. */

@@ -133,6 +133,12 @@ crpc_copyrpc_stats(const struct crpc_copyrpc *ctx)
 }
 
 void
+crpc_copyrpc_stats_round_trips(struct crpc_copyrpc *ctx, bool on)
+{
+	ctx->untimed = !on;
+}
+
+void
 crpc_copyrpc_stats_reset(struct crpc_copyrpc *ctx)
 {
 	memset(&ctx->stats, 0, sizeof(ctx->stats));

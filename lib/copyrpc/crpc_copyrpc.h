@@ -575,6 +575,12 @@ uint32_t crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
 /** The counters, live; read them from the context's thread or after it stopped. */
 const struct crpc_copyrpc_stats *crpc_copyrpc_stats(const struct crpc_copyrpc *ctx);
 
+/**
+ * Whether round trips are recorded in the histograms queue, wire and peer, as they are from the
+ * start; to find out what that costs. The counters are always kept.
+ */
+void crpc_copyrpc_stats_round_trips(struct crpc_copyrpc *ctx, bool on);
+
 /** Zero the counters and histograms. */
 void crpc_copyrpc_stats_reset(struct crpc_copyrpc *ctx);
 

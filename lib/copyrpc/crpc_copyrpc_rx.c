@@ -372,7 +372,7 @@ run_end(struct crpc_copyrpc *ctx, struct run *run, uint64_t now_ns, const struct
 
 	run->first = end;
 	run->hold += n * run->worst;
-	if (n != 0 && run->timed) {
+	if (n != 0 && run->timed && !ctx->untimed) {
 		crpc_hist_record_n(&ctx->stats.queue, ours, n);
 		crpc_hist_record_n(&ctx->stats.peer, turn, n);
 		crpc_hist_record_n(&ctx->stats.wire,
