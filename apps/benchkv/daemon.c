@@ -305,7 +305,7 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 	n = front_recv(d);
 	kv_batch_reset(b);
 	for (i = 0; i < n; i++) {
-		if (crpc_likely(d->port == NULL))
+		if (crpc_likely(d->port == NULL && !d->blind))
 			d->active[d->req[i].peer] = 1;
 		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
 			ipc_other(d, d->req[i].token, 0);
@@ -332,7 +332,7 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 	}
 	d->stats.path[KV_LOCAL] += b->n - strangers;
 	d->stats.ranks += strangers;
-	if (n != 0)
+	if (n != 0 && !d->blind)
 		d->stats.taken[31 - (uint32_t)__builtin_clz(n)]++;
 	return n;
 }
@@ -378,7 +378,7 @@ kv_daemon_turn(struct kv_daemon *d, uint64_t now)
 	uint64_t since = 0;
 
 	d->now = now;
-	if (crpc_unlikely((d->stats.turns & (KV_PHASE_SAMPLE - 1)) == 0)) {
+	if (crpc_unlikely((d->stats.turns & (KV_PHASE_SAMPLE - 1)) == 0) && !d->blind) {
 		since = crpc_clock_ns();
 		d->stats.timed++;
 	}
@@ -405,6 +405,14 @@ kv_daemon_turn(struct kv_daemon *d, uint64_t now)
 }
 
 void
+kv_daemon_insight(struct kv_daemon *d, bool on)
+{
+	d->blind = !on;
+	if (d->net != NULL)
+		crpc_copyrpc_stats_round_trips(d->net->ctx, on);
+}
+
+void
 kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 {
 	struct kv_answered lost;
@@ -415,7 +423,8 @@ kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 	else
 		d->port->backend->watch(d->port, now);
 	kv_store_tick(d->store, now);
-	kv_live_publish(d);
+	if (!d->blind)
+		kv_live_publish(d);
 	while (d->hop != NULL && kv_hop_pop_lost(d->hop, &lost)) {
 		if (lost.origin == KV_FROM_CLIENT)
 			ipc_fail(d, lost.token, lost.status);

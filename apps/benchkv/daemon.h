@@ -64,6 +64,7 @@ struct kv_daemon {
 	struct crpc_ipc_server *ipc;
 	struct kv_end *port; /**< Instead of ipc; NULL: ipc. */
 	uint64_t now;        /**< Of this turn; for the port. */
+	bool blind;          /**< Without insight: nothing that only is to be looked at. */
 	uint32_t link_first, links; /**< Peers of the port that are of this rank. */
 	struct kv_store *store;
 	struct kv_net *net; /**< NULL: no other rank. */
@@ -99,6 +100,9 @@ struct kv_daemon {
 
 /** One turn. @return how many things were done. */
 uint32_t kv_daemon_turn(struct kv_daemon *d, uint64_t now);
+
+/** Look into what it does, or not, from now on. */
+void kv_daemon_insight(struct kv_daemon *d, bool on);
 
 /** Look after clients and peers; every millisecond or two. */
 void kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers);

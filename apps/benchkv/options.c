@@ -19,6 +19,7 @@ static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
 const char *const kv_backend_names[KV_BACKENDS + 1] = {
 	"copyrpc", "delegation", "direct", "ucx", NULL};
+static const char *const insights[] = {"on", "off", "ab", NULL};
 static const char *const presets[] = {"none", "seed000", "seed001", "paper", NULL};
 
 _Static_assert(
@@ -223,6 +224,9 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			&o->restore, 0, 0, NULL},
 		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
 			0, 1024, NULL},
+		{"insight", APP_OPT_CHOICE, "on|off|ab",
+			"times of phases, histograms and telemetry; ab: in turn, and what they cost",
+			&o->insight, 0, 0, insights},
 		{"sweep", APP_OPT_STRING, "AXES",
 			"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx",
 			&o->sweep, 0, 0, NULL},

@@ -44,6 +44,13 @@ enum kv_delegate {
 	KV_DELEGATE_FLUX, /**< They come to the daemon with the sender's number, which passes on. */
 };
 
+/** Whether the run is looked into: times of phases, histograms, telemetry. */
+enum kv_insight {
+	KV_INSIGHT_ON,
+	KV_INSIGHT_OFF,
+	KV_INSIGHT_AB, /**< On and off in turn, slice by slice, to tell what it costs. */
+};
+
 /** All options; the defaults stand in options.c. */
 struct kv_options {
 	uint64_t daemons; /**< Of each rank. */
@@ -82,6 +89,7 @@ struct kv_options {
 	unsigned int idle;  /**< enum kv_idle. */
 	unsigned int route;    /**< enum kv_route. */
 	unsigned int delegate; /**< enum kv_delegate. */
+	unsigned int insight; /**< enum kv_insight. */
 	bool verify;
 	bool counters; /**< The CPU's, of the lcores in the measured window. */
 	bool colocate;

@@ -737,6 +737,8 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 		if (run->seat[i].perf_rc != 0)
 			out->counters_rc = run->seat[i].perf_rc;
 	}
+	if (r->opt.insight == KV_INSIGHT_AB && run->slice != NULL)
+		kv_result_insight(out, run->slice, run->slice_seen, run->slices);
 	kv_result_slices(out, run->slice, run->slices);
 }
 
@@ -749,6 +751,7 @@ kv_rank_close(struct kv_rank *r)
 		kv_loop_fini(&r->run.seat[i].loop);
 	free(r->run.seat);
 	free(r->run.slice);
+	free(r->run.slice_seen);
 	app_keys_fini(&r->work.keys);
 	kv_backend_close(&r->wire);
 	for (i = 0; i < r->daemons; i++) {

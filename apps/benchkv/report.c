@@ -216,6 +216,12 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 	print_loop(out, r);
 	print_daemons(out, r);
 	print_counters(out, r);
+	if (r->insight_pairs != 0)
+		fprintf(out,
+			"  insight         costs %.2f %% (quarters %.2f and %.2f) over %llu pairs of "
+			"slices\n",
+			r->insight_pct, r->insight_min_pct, r->insight_max_pct,
+			(unsigned long long)r->insight_pairs);
 	if (r->in_flight > 0)
 		fprintf(out, "  Little's law    X * R / N = %.4f over %.2f s: %s\n",
 			kv_result_little(r), (double)r->window_ns / 1e9,
@@ -471,6 +477,11 @@ kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_opti
 	set_uint(o, "daemons", r->daemons);
 	json_object_set_new(o, "requests", json_requests(&r->sum));
 	json_object_set_new(o, "loop", json_loop(&r->sum));
+	if (r->insight_pairs != 0) {
+		app_json_figure(o, "insight_pct", r->insight_pct, r->insight_min_pct,
+			r->insight_max_pct, "%");
+		set_uint(o, "insight_pairs", r->insight_pairs);
+	}
 	if (strcmp(scope, "total") == 0) {
 		json_object_set_new(o, "flush", json_string(kv_flush_names[opt->flush]));
 		json_object_set_new(o, "lat_hist_us", json_hist(&r->counts));

@@ -181,6 +181,11 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->slices = crpc_max(total->slices, r->slices);
 	for (f = 0; f < KV_SLICES_MAX; f++)
 		total->slice[f] += r->slice[f];
+	/* The mean of the ranks, as they come. */
+	total->insight_pct += (r->insight_pct - total->insight_pct) / total->ranks;
+	total->insight_min_pct += (r->insight_min_pct - total->insight_min_pct) / total->ranks;
+	total->insight_max_pct += (r->insight_max_pct - total->insight_max_pct) / total->ranks;
+	total->insight_pairs += r->insight_pairs;
 	total->rss_kib += r->rss_kib;
 	total->yields += r->yields;
 	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
@@ -212,6 +217,27 @@ cmp_double(const void *a, const void *b)
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
+}
+
+void
+kv_result_insight(struct kv_result *r, const double *slice, const uint8_t *seen, uint64_t n)
+{
+	double *pct = calloc(n + 1, sizeof(*pct)), without;
+	uint64_t i, k = 0;
+
+	for (i = 1; pct != NULL && i + 1 < n; i++) {
+		without = (slice[i - 1] + slice[i + 1]) / 2;
+		if (seen[i] && !seen[i - 1] && !seen[i + 1] && without > 0)
+			pct[k++] = 100 * (without - slice[i]) / without;
+	}
+	r->insight_pairs = k;
+	if (k != 0) {
+		qsort(pct, k, sizeof(*pct), cmp_double);
+		r->insight_min_pct = pct[k / 4];
+		r->insight_pct = pct[k / 2];
+		r->insight_max_pct = pct[k * 3 / 4];
+	}
+	free(pct);
 }
 
 void

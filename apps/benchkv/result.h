@@ -84,6 +84,9 @@ struct kv_result {
 	double slice_median, slice_min, slice_max; /**< Operations per second in slices. */
 	uint64_t slices;
 	float slice[KV_SLICES_MAX]; /**< The first of them, in order. */
+	/** --insight ab: what it costs, per cent, from pairs of slices that follow each other. */
+	double insight_pct, insight_min_pct, insight_max_pct;
+	uint64_t insight_pairs;
 	uint64_t rss_kib;
 	uint64_t yields;
 	double steal_pct;
@@ -120,6 +123,12 @@ double kv_result_little(const struct kv_result *r);
 
 /** True if the machine was not quiet: the figures are no verdict. */
 bool kv_result_noisy(const struct kv_result *r, const char *state);
+
+/**
+ * What insight costs: each slice with it against the mean of the slices without it that stand
+ * before and after; the median of these, and the quarters beside it. Before kv_result_slices().
+ */
+void kv_result_insight(struct kv_result *r, const double *slice, const uint8_t *seen, uint64_t n);
 
 /** Median, least and most of the slices of a run. */
 void kv_result_slices(struct kv_result *r, double *slice, uint64_t n);

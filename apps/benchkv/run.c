@@ -143,6 +143,19 @@ seat_turn(struct kv_seat *s, uint64_t now)
 }
 
 static void
+seat_insight(struct kv_seat *s)
+{
+	bool blind = crpc_load_relaxed(&s->run->blind) != 0;
+	uint32_t i;
+
+	if (blind == s->blind)
+		return;
+	s->blind = blind;
+	for (i = 0; i < s->daemons; i++)
+		kv_daemon_insight(s->daemon[i], !blind);
+}
+
+static void
 seat_watch(struct kv_seat *s, uint64_t now)
 {
 	bool ask = crpc_load_relaxed(&s->run->leaving) == 0;
@@ -155,6 +168,7 @@ seat_watch(struct kv_seat *s, uint64_t now)
 			requests += s->daemon[i]->stats.path[k];
 	}
 	crpc_store_relaxed(&s->requests_pub, requests);
+	seat_insight(s);
 	if (s->loop.link == NULL)
 		return;
 	s->loop.link->backend->watch(s->loop.link, now);
@@ -210,6 +224,12 @@ begin_measure(struct kv_run *run, uint64_t now)
 	run->stop_at = now + (uint64_t)(run->opt->seconds * 1e9);
 	run->slice_at = now + SLICE_NS;
 	run->slice_ops = served(run);
+	run->slice_whole = true;
+	if (run->opt->insight == KV_INSIGHT_AB) {
+		/* Slices of all ranks of a host begin together, so that they are of one kind. */
+		run->slice_at = (now / SLICE_NS + 1) * SLICE_NS;
+		run->slice_whole = false;
+	}
 	crpc_store_release(&run->phase, KV_MEASURE); /* R1 */
 }
 
@@ -228,10 +248,18 @@ take_slice(struct kv_run *run, uint64_t now)
 
 	if (now < run->slice_at || run->slices == run->slices_max)
 		return;
-	run->slice[run->slices++] =
-		(double)(ops - run->slice_ops) * 1e9 / (double)(now - run->slice_at + SLICE_NS);
+	if (run->slice_whole) {
+		run->slice_seen[run->slices] = crpc_load_relaxed(&run->blind) == 0;
+		run->slice[run->slices++] = (double)(ops - run->slice_ops) * 1e9 /
+			(double)(now - run->slice_at + SLICE_NS);
+	}
 	run->slice_ops = ops;
 	run->slice_at = now + SLICE_NS;
+	if (run->opt->insight != KV_INSIGHT_AB)
+		return;
+	run->slice_whole = true;
+	run->slice_at = (now / SLICE_NS + 1) * SLICE_NS;
+	crpc_store_relaxed(&run->blind, now / SLICE_NS % 2 == 0);
 }
 
 static void
@@ -412,8 +440,10 @@ kv_run_loop(struct kv_run *run)
 
 	run->slices_max = (uint64_t)(run->opt->seconds * 1e9 / SLICE_NS) + 1;
 	run->slice = calloc(run->slices_max, sizeof(*run->slice));
-	if (run->slice == NULL)
+	run->slice_seen = calloc(run->slices_max, 1);
+	if (run->slice == NULL || run->slice_seen == NULL)
 		return -ENOMEM;
+	crpc_store_relaxed(&run->blind, run->opt->insight == KV_INSIGHT_OFF);
 	for (i = 1; i < run->seats; i++)
 		rte_eal_remote_launch(seat_main, &run->seat[i], run->seat[i].lcore);
 	loop(run);

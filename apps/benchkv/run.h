@@ -37,6 +37,7 @@ struct kv_seat {
 	struct crpc_idle idle;
 	enum kv_phase phase;
 	bool told_stop;
+	bool blind; /**< Its daemons were told to do without insight. */
 	unsigned int lcore;
 	uint64_t measure_from, cpu_begin; /**< Begin of the window; CPU time of the thread then. */
 	double away_pct;      /**< Part of the window in which the thread did not run. */
@@ -68,6 +69,10 @@ struct kv_run {
 	bool interrupted;
 	uint32_t lost_at_end; /**< Peers lost before the window's end was reached by all. */
 	double *slice;
+	uint8_t *slice_seen; /**< Of each slice: with insight. */
+	_Atomic int blind;   /**< Daemons do without insight now. */
+	/** The one that has begun counts: with insight ab it began on time. */
+	bool slice_whole;
 	uint64_t slices, slices_max, slice_at, slice_ops;
 	uint64_t progress_at, progress_ops;
 };
