@@ -94,6 +94,14 @@ answer_write(uint8_t *msg, const struct kv_served *served)
 	return (uint32_t)(sizeof(struct kv_resp_hdr) + served->value_len);
 }
 
+/* The caller reserved less than it asked for, or its connection broke. */
+static crpc_noinline void
+net_refuse(struct kv_daemon *d, uint64_t now, uint64_t token)
+{
+	d->stats.failed++;
+	crpc_copyrpc_reject(d->net->ctx, now, token, -EMSGSIZE);
+}
+
 /* The answer is written straight into the batch that goes out. */
 static void
 net_reply(struct kv_daemon *d, uint64_t now, uint64_t token, const struct kv_served *served)
@@ -102,9 +110,7 @@ net_reply(struct kv_daemon *d, uint64_t now, uint64_t token, const struct kv_ser
 	void *msg;
 
 	if (crpc_unlikely(crpc_copyrpc_reply_reserve(d->net->ctx, token, len, &msg) != 0)) {
-		/* The caller reserved less than it asked for, or its connection broke. */
-		d->stats.failed++;
-		crpc_copyrpc_reject(d->net->ctx, now, token, -EMSGSIZE);
+		net_refuse(d, now, token);
 		return;
 	}
 	answer_write(msg, served);
@@ -130,6 +136,32 @@ relay(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, uint32_t hash
 	return true;
 }
 
+/*
+ * A plain request of a key that the store has at hand: its answer is written at once, without a
+ * batch. Its bytes are loaded once, so what is checked is what is served. @return bytes of the
+ * answer in d->msg; 0: it is not that simple.
+ */
+static inline uint32_t
+serve_quick(struct kv_daemon *d, const struct crpc_req *r)
+{
+	const uint8_t *msg = r->data;
+	uint64_t head, key;
+	uint32_t hash;
+
+	if (crpc_unlikely(r->len < sizeof(head) + sizeof(key)))
+		return 0;
+	memcpy(&head, msg, sizeof(head));
+	memcpy(&key, msg + sizeof(head), sizeof(key));
+	if (((uint32_t)head != KV_QUICK_PUT && head != KV_QUICK_GET) ||
+		r->len - sizeof(head) - sizeof(key) != head >> 32)
+		return 0;
+	hash = kv_hash8(key);
+	if (d->owners > 1 && kv_owner(hash, d->owners) != d->self)
+		return 0;
+	return kv_store_quick(
+		d->store, head, key, hash, msg + sizeof(head) + sizeof(key), d->msg);
+}
+
 /* Phase 2: requests of other ranks, as one batch of lookups. */
 static uint32_t
 serve_ranks(struct kv_daemon *d, uint64_t now)
@@ -137,11 +169,22 @@ serve_ranks(struct kv_daemon *d, uint64_t now)
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
 	struct kv_req req;
-	uint32_t i, n, hash;
+	uint32_t i, n, hash, len;
 
 	n = crpc_copyrpc_recv(d->net->ctx, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
+	/* A reply's time less its request's is the turnaround that the caller is told. */
+	if (n != 0)
+		now = crpc_clock_ns();
 	for (i = 0; i < n; i++) {
+		/* What comes behind one that waits in the batch waits too. */
+		len = b->n == 0 ? serve_quick(d, &d->req[i]) : 0;
+		if (crpc_likely(len != 0)) {
+			if (crpc_unlikely(crpc_copyrpc_reply(d->net->ctx, now, d->req[i].token,
+						  d->msg, len) == -EMSGSIZE))
+				net_refuse(d, now, d->req[i].token);
+			continue;
+		}
 		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
 			net_other(d, now, d->req[i].token, 0);
 			continue;
@@ -155,9 +198,6 @@ serve_ranks(struct kv_daemon *d, uint64_t now)
 			d->index[kv_batch_add(b, &req, hash)] = i;
 	}
 	kv_store_lookup(d->store, b);
-	/* A reply's time less its request's is the turnaround that the caller is told. */
-	if (b->n != 0)
-		now = crpc_clock_ns();
 	for (i = 0; i < b->n; i++) {
 		/* The copy of the key decides: the bytes of the message may have changed since. */
 		if (crpc_unlikely(
@@ -300,13 +340,20 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
 	struct kv_req req;
-	uint32_t i, n, hash, owner = d->self, strangers = 0;
+	uint32_t i, n, hash, owner = d->self, strangers = 0, quick = 0, len;
+	bool may = d->port == NULL;
 
 	n = front_recv(d);
 	kv_batch_reset(b);
 	for (i = 0; i < n; i++) {
 		if (crpc_likely(d->port == NULL && !d->blind))
 			d->active[d->req[i].peer] = 1;
+		len = may ? serve_quick(d, &d->req[i]) : 0;
+		if (crpc_likely(len != 0)) {
+			front_reply(d, d->req[i].token, d->msg, len);
+			quick++;
+			continue;
+		}
 		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
 			ipc_other(d, d->req[i].token, 0);
 			continue;
@@ -318,10 +365,12 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 		hash = kv_hash(req.key, req.key_len);
 		if (d->owners > 1)
 			owner = kv_owner(hash, d->owners);
-		if (owner == d->self)
+		if (owner == d->self) {
 			d->index[kv_batch_add(b, &req, hash)] = i;
-		else
+			may = false; /* What comes behind it waits for its turn. */
+		} else {
 			pass_on(d, now, &d->req[i], &req, owner);
+		}
 	}
 	kv_store_lookup(d->store, b);
 	for (i = 0; d->port != NULL && i < b->n; i++)
@@ -330,7 +379,7 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 		kv_store_exec(d->store, b, i, &served);
 		ipc_reply(d, d->req[d->index[i]].token, &served);
 	}
-	d->stats.path[KV_LOCAL] += b->n - strangers;
+	d->stats.path[KV_LOCAL] += b->n + quick - strangers;
 	d->stats.ranks += strangers;
 	if (n != 0 && !d->blind)
 		d->stats.taken[31 - (uint32_t)__builtin_clz(n)]++;

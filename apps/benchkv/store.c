@@ -427,6 +427,38 @@ kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_serv
 	}
 }
 
+uint32_t
+kv_store_quick(struct kv_store *s, uint64_t head, uint64_t key, uint32_t hash, const void *value,
+	void *resp)
+{
+	uint32_t len = (uint32_t)(head >> 32);
+	const struct kv_near *near;
+	struct kv_slot *slot;
+
+	if (crpc_unlikely(s->near == NULL || s->mortal != 0))
+		return 0;
+	near = near_at(s, hash);
+	if (crpc_unlikely(near->key != key || near->pos < 0))
+		return 0;
+	slot = slot_at(s, near->pos);
+	if (head == KV_QUICK_GET) {
+		s->stats.gets++;
+		len = slot->len;
+		kv_resp_write(resp, KV_OK, KV_GET, len, slot->version);
+		if (len == 8)
+			memcpy((uint8_t *)resp + sizeof(struct kv_resp_hdr), slot + 1, 8);
+		else
+			memcpy((uint8_t *)resp + sizeof(struct kv_resp_hdr), slot + 1, len);
+		return (uint32_t)sizeof(struct kv_resp_hdr) + len;
+	}
+	if (crpc_unlikely(len < KV_VALUE_MIN || len > s->value_max))
+		return 0;
+	s->stats.puts++;
+	slot_write(s, slot, value, len);
+	kv_resp_write(resp, KV_OK, KV_PUT, 0, s->version);
+	return (uint32_t)sizeof(struct kv_resp_hdr);
+}
+
 void
 kv_store_tick(struct kv_store *s, uint64_t now_ns)
 {

@@ -115,6 +115,26 @@ void kv_store_lookup(struct kv_store *s, struct kv_batch *b);
 /** Serve request @p i of the batch. */
 void kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out);
 
+/**
+ * Serve one get or put without extras of a key that was found here lately, from its message
+ * straight into its answer. Only where nothing waits in a batch, or their order would change.
+ *
+ * @param head
+ *   The first 8 bytes of the request: KV_QUICK_GET, or KV_QUICK_PUT and the value's length above.
+ * @param key
+ *   Of 8 bytes.
+ * @param hash
+ *   Its kv_hash().
+ * @param value
+ *   Of a put.
+ * @param resp
+ *   Filled with the whole answer.
+ * @return
+ *   Bytes of the answer; 0: it is not that simple, nothing was done.
+ */
+uint32_t kv_store_quick(struct kv_store *s, uint64_t head, uint64_t key, uint32_t hash,
+	const void *value, void *resp);
+
 /** Put one key, outside of any batch: to load the store. @return 0 or -ENOSPC. */
 int kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len);
 

@@ -199,6 +199,23 @@ kv_key_write(void *key, uint32_t len, uint64_t id)
 		memcpy(p, &w, len);
 }
 
+/**
+ * Head of a plain request with a key of 8 bytes; a put has its value's length in the upper half.
+ */
+#define KV_QUICK_GET (KV_GET | UINT64_C(8) << 16)
+#define KV_QUICK_PUT (KV_PUT | UINT64_C(8) << 16)
+
+/** kv_hash() of a key of 8 bytes. */
+static inline uint32_t
+kv_hash8(uint64_t key)
+{
+	uint64_t h = (8 ^ key) * UINT64_C(0xff51afd7ed558ccd);
+
+	h ^= h >> 33;
+	h *= UINT64_C(0xc4ceb9fe1a85ec53);
+	return (uint32_t)(h >> 32);
+}
+
 /** Write a request's head; the key and the value follow it. @return bytes of the whole request. */
 static inline uint32_t
 kv_req_write(void *msg, enum kv_op op, uint32_t key_len, uint32_t value_len)

@@ -489,6 +489,65 @@ sizes_out_of_range_are_refused(void **state)
 	kv_store_free(NULL);
 }
 
+/* Serve requests without a batch as far as the store does that. @return how many it did. */
+static uint32_t
+serve_quickly(struct rig *r)
+{
+	uint8_t resp[KV_RESP_MAX], *at;
+	struct kv_served served;
+	struct kv_resp_hdr hdr;
+	uint64_t head, key;
+	uint32_t len, n = 0;
+
+	while (r->batch.n != 0) {
+		/* One by one: what is not quick is served before the next. */
+		at = r->msg[0];
+		memcpy(&head, at, 8);
+		memcpy(&key, at + 8, 8);
+		assert_int_equal(kv_hash8(key), kv_hash(&key, 8));
+		len = r->batch.req[0].op == KV_DELETE
+			? 0
+			: kv_store_quick(r->store, head, key, kv_hash8(key), at + 16, resp);
+		if (len == 0) {
+			kv_store_lookup(r->store, &r->batch);
+			kv_store_exec(r->store, &r->batch, 0, &served);
+		} else {
+			n++;
+			memcpy(&hdr, resp, sizeof(hdr));
+			assert_int_equal(len, sizeof(hdr) + hdr.value_len);
+			served = (struct kv_served){.status = hdr.status,
+				.op = hdr.op,
+				.value_len = hdr.value_len,
+				.version = hdr.version,
+				.value = resp + sizeof(hdr)};
+		}
+		compare(r, 0, &served);
+		kv_batch_reset(&r->batch);
+	}
+	return n;
+}
+
+/* What is served without a batch matches the model as what is served with one, deletes between. */
+static void
+quick_ones_match_the_model(void **state)
+{
+	static const uint32_t sizes[] = {8, 100};
+	static const enum kv_op ops[] = {KV_GET, KV_PUT, KV_GET, KV_PUT, KV_GET, KV_GET, KV_DELETE};
+	uint32_t i, k, quick = 0;
+	struct rig *r;
+
+	for (k = 0; k < CRPC_DIM(sizes); k++) {
+		r = rig_new(8, sizes[k], KEYS);
+		for (i = 0; i < 200000; i++) {
+			add(r, ops[app_rng(&r->rng) % CRPC_DIM(ops)],
+				(uint32_t)app_rng(&r->rng) % KEYS);
+			quick += serve_quickly(r);
+		}
+		rig_free(r);
+	}
+	assert_true(quick > 100000);
+}
+
 int
 main(void)
 {
@@ -497,6 +556,7 @@ main(void)
 		(char[]){"--log-level=lib.*:3"}, (char[]){"--file-prefix=crpc_test_store"}};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_bursts_match_a_model),
+		cmocka_unit_test(quick_ones_match_the_model),
 		cmocka_unit_test(a_burst_that_moves_keys_serves_on),
 		cmocka_unit_test(every_key_of_the_capacity_fits),
 		cmocka_unit_test(a_full_store_refuses_and_keeps_what_it_has),
