@@ -82,16 +82,15 @@ node_of(void *p)
 	return node;
 }
 
-/* The NUMA node of the NIC; below 0: not known. */
-static int
-node_of_device(const char *device)
+int
+kv_map_device_node(const char *device)
 {
 	char path[128];
 	int node = -1;
 	FILE *f;
 
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/numa_node", device);
-	f = device[0] == '\0' ? NULL : fopen(path, "r");
+	f = device == NULL || device[0] == '\0' ? NULL : fopen(path, "r");
 	if (f == NULL)
 		return -1;
 	if (fscanf(f, "%d", &node) != 1)
@@ -136,7 +135,7 @@ kv_map_write(const struct kv_rank *r, char *buf, size_t len)
 {
 	struct text t = {.buf = buf, .len = len};
 	const struct kv_place *place;
-	int nic = node_of_device(r->device);
+	int nic = kv_map_device_node(r->device);
 	uint32_t i, k, warnings = 0;
 
 	buf[0] = '\0';

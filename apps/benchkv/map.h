@@ -20,6 +20,9 @@
 unsigned int kv_map_cpu(unsigned int lcore);
 unsigned int kv_map_node(unsigned int lcore);
 
+/** The NUMA node of a NIC; below 0: not known. */
+int kv_map_device_node(const char *device);
+
 /** From now on memory that this thread touches first comes from the node of a lcore, if it can. */
 void kv_map_near(unsigned int lcore);
 

@@ -222,6 +222,9 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			NULL},
 		{"restore", APP_OPT_STRING, "PATH", "begin with the stores of such a snapshot",
 			&o->restore, 0, 0, NULL},
+		{"numa-isolate", APP_OPT_FLAG, NULL,
+			"clients on other NUMA nodes than the NIC and the daemons",
+			&o->numa_isolate, 0, 0, NULL},
 		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
 			0, 1024, NULL},
 		{"insight", APP_OPT_CHOICE, "on|off|ab",
@@ -282,6 +285,10 @@ check(const struct kv_options *o, enum kv_program program)
 		return app_fail_once(
 			"--value-sizes: clients of other processes know one size only; "
 			"give --value-size, or leave --serve out");
+	if (o->numa_isolate && o->colocate)
+		return app_fail_once(
+			"--numa-isolate parts clients from daemons, --colocate puts them "
+			"together; leave one out");
 	if (o->plot != NULL && o->json == NULL)
 		return app_fail_once("--plot draws what --json writes; give --json FILE too");
 	if (o->sweep != NULL &&

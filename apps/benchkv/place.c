@@ -41,3 +41,41 @@ kv_place(struct kv_place *place, uint32_t lcores, uint32_t daemons, uint32_t cli
 		};
 	return seats + loops;
 }
+
+static void
+swap(unsigned int *lcore, int *node, uint32_t i, uint32_t k)
+{
+	unsigned int l = lcore[i];
+	int at = node[i];
+
+	lcore[i] = lcore[k];
+	node[i] = node[k];
+	lcore[k] = l;
+	node[k] = at;
+}
+
+/* Bring those whose node is (not) `want` to the front of from..n, in the order they have. */
+static void
+gather(unsigned int *lcore, int *node, uint32_t from, uint32_t n, int want, bool is)
+{
+	uint32_t i, k;
+
+	for (i = from; i < n; i++) {
+		if ((node[i] == want) != is)
+			continue;
+		for (k = i; k > from; k--)
+			swap(lcore, node, k, k - 1);
+		from++;
+	}
+}
+
+void
+kv_place_order(unsigned int *lcore, int *node, uint32_t n, int nic, uint32_t seats,
+	uint32_t daemons, bool isolate)
+{
+	int near = nic < 0 ? node[0] : nic;
+
+	gather(lcore, node, 1, n, near, true);
+	if (isolate && seats > daemons)
+		gather(lcore, node, daemons, n, near, false);
+}

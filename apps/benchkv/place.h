@@ -61,4 +61,20 @@ uint32_t kv_home_first(uint32_t daemon, uint32_t clients, uint32_t daemons);
 uint32_t kv_place(struct kv_place *place, uint32_t lcores, uint32_t daemons, uint32_t clients,
 	bool colocate);
 
+/**
+ * Bring lcores into the order in which kv_place() takes them: those on the NIC's NUMA node first,
+ * so that daemons get them, then clients on the node of the daemons before others.
+ *
+ * @param lcore, node
+ *   Lcores and their nodes; reordered. The first is the main lcore and stays.
+ * @param nic
+ *   The NIC's node; below 0: unknown, that of the main lcore counts.
+ * @param seats
+ *   How many are used, of which the first daemons are for daemons.
+ * @param isolate
+ *   Clients take lcores of other nodes first, away from the daemons' memory and NIC.
+ */
+void kv_place_order(unsigned int *lcore, int *node, uint32_t n, int nic, uint32_t seats,
+	uint32_t daemons, bool isolate);
+
 #endif

@@ -399,15 +399,28 @@ create_daemon(struct kv_rank *r, uint32_t i, uint32_t part)
 static void
 take_seats(struct kv_rank *r)
 {
-	uint32_t n = 0;
+	uint32_t n = 0, i;
+	int node[KV_SEATS_MAX];
 	unsigned int id;
 
 	r->lcore[n++] = rte_get_main_lcore();
 	RTE_LCORE_FOREACH_WORKER(id)
 	if (n < KV_SEATS_MAX)
 		r->lcore[n++] = id;
+	for (i = 0; i < n; i++)
+		node[i] = (int)kv_map_node(r->lcore[i]);
 	r->seats = kv_place(
 		r->place, n, r->daemons, (uint32_t)r->opt.clients, r->opt.colocate);
+	kv_place_order(r->lcore, node, n, kv_map_device_node(r->opt.device), r->seats, r->daemons,
+		r->opt.numa_isolate);
+	if (!r->opt.numa_isolate)
+		return;
+	for (i = r->daemons; i < r->seats && node[i] != node[0]; i++)
+		;
+	if (i < r->seats || r->seats <= r->daemons)
+		app_note("rank %u: --numa-isolate: too few lcores on other NUMA nodes than the "
+			 "daemons'; give more with -l",
+			r->boot.rank);
 }
 
 int
