@@ -158,7 +158,45 @@ table_load(struct kv_options *o, struct app_opt *t)
 	return CRPC_DIM(load);
 }
 
-/* The daemon's own. */
+/* The daemon's: where it runs, what becomes of a run. */
+static size_t
+table_run(struct kv_options *o, struct app_opt *t)
+{
+	const struct app_opt run[] = {
+		{"history", APP_OPT_STRING, "PATH",
+			"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck",
+			&o->history, 0, 0, NULL},
+		{"history-ops", APP_OPT_UINT, "N", "room for so many per lcore, 64 bytes each",
+			&o->history_ops, 1, 1u << 30, NULL},
+		{"history-keys", APP_OPT_UINT, "N", "only those of the first N keys",
+			&o->history_keys, 1, KV_KEYS_MAX, NULL},
+		{"snapshot", APP_OPT_STRING, "PATH",
+			"write the stores to PATH.OWNER when the run has ended", &o->snapshot, 0, 0,
+			NULL},
+		{"restore", APP_OPT_STRING, "PATH", "begin with the stores of such a snapshot",
+			&o->restore, 0, 0, NULL},
+		{"numa-isolate", APP_OPT_FLAG, NULL,
+			"clients on other NUMA nodes than the NIC and the daemons",
+			&o->numa_isolate, 0, 0, NULL},
+		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
+			0, 1024, NULL},
+		{"insight", APP_OPT_CHOICE, "on|off|ab",
+			"times of phases, histograms and telemetry; ab: in turn, and what they cost",
+			&o->insight, 0, 0, insights},
+		{"sweep", APP_OPT_STRING, "AXES",
+			"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx",
+			&o->sweep, 0, 0, NULL},
+		{"passes", APP_OPT_UINT, "N", "over the sweep, rising and falling in turn",
+			&o->passes, 1, 100, NULL},
+		{"plot", APP_OPT_STRING, "FOLDER", "draw the results there (gnuplot); needs --json",
+			&o->plot, 0, 0, NULL},
+	};
+
+	memcpy(t, run, sizeof(run));
+	return CRPC_DIM(run);
+}
+
+/* The daemon's: what is served, and how. */
 static size_t
 table_daemon(struct kv_options *o, struct app_opt *t)
 {
@@ -210,33 +248,6 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 		{"colocate", APP_OPT_FLAG, NULL,
 			"clients on their daemon's lcore (always so without more lcores than daemons)",
 			&o->colocate, 0, 0, NULL},
-		{"history", APP_OPT_STRING, "PATH",
-			"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck",
-			&o->history, 0, 0, NULL},
-		{"history-ops", APP_OPT_UINT, "N", "room for so many per lcore, 64 bytes each",
-			&o->history_ops, 1, 1u << 30, NULL},
-		{"history-keys", APP_OPT_UINT, "N", "only those of the first N keys",
-			&o->history_keys, 1, KV_KEYS_MAX, NULL},
-		{"snapshot", APP_OPT_STRING, "PATH",
-			"write the stores to PATH.OWNER when the run has ended", &o->snapshot, 0, 0,
-			NULL},
-		{"restore", APP_OPT_STRING, "PATH", "begin with the stores of such a snapshot",
-			&o->restore, 0, 0, NULL},
-		{"numa-isolate", APP_OPT_FLAG, NULL,
-			"clients on other NUMA nodes than the NIC and the daemons",
-			&o->numa_isolate, 0, 0, NULL},
-		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
-			0, 1024, NULL},
-		{"insight", APP_OPT_CHOICE, "on|off|ab",
-			"times of phases, histograms and telemetry; ab: in turn, and what they cost",
-			&o->insight, 0, 0, insights},
-		{"sweep", APP_OPT_STRING, "AXES",
-			"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx",
-			&o->sweep, 0, 0, NULL},
-		{"passes", APP_OPT_UINT, "N", "over the sweep, rising and falling in turn",
-			&o->passes, 1, 100, NULL},
-		{"plot", APP_OPT_STRING, "FOLDER", "draw the results there (gnuplot); needs --json",
-			&o->plot, 0, 0, NULL},
 		{"serve", APP_OPT_UINT, "N",
 			"each daemon also serves up to N clients of other processes", &o->serve, 0,
 			KV_CLIENTS_MAX, NULL},
@@ -245,7 +256,7 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 	};
 
 	memcpy(t, daemon, sizeof(daemon));
-	return CRPC_DIM(daemon);
+	return CRPC_DIM(daemon) + table_run(o, t + CRPC_DIM(daemon));
 }
 
 static size_t
