@@ -19,6 +19,7 @@ static const struct kv_backend *const backends[] = {
 	&kv_backend_delegation,
 	&kv_backend_direct,
 	&kv_backend_ucx,
+	&kv_backend_erpc,
 };
 
 _Static_assert(CRPC_DIM(backends) == KV_BACKENDS, "in the order of kv_backend_names");

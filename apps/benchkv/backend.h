@@ -11,6 +11,7 @@
  *     delegation   client -ring-> its daemon -copyrpc-> the owner's daemon
  *     direct       client -copyrpc--------------------> the owner's daemon
  *     ucx          client -UCX active messages--------> the owner's daemon
+ *     erpc         client -udrpc datagrams------------> the owner's daemon
  *
  * copyrpc is the one that the program is about: its clients are connections of ipc, which client.c
  * and daemon.c use without a table between. The others bring two kinds of ends:
@@ -115,6 +116,7 @@ struct kv_backend {
 extern const struct kv_backend kv_backend_direct;
 extern const struct kv_backend kv_backend_delegation;
 extern const struct kv_backend kv_backend_ucx;
+extern const struct kv_backend kv_backend_erpc;
 
 /** Bytes of an address at most. */
 #define KV_ADDRESS_MAX (256 * 1024)

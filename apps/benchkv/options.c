@@ -18,7 +18,7 @@ static const char *const idles[] = {"auto", "poll", "yield", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
 const char *const kv_backend_names[KV_BACKENDS + 1] = {
-	"copyrpc", "delegation", "direct", "ucx", NULL};
+	"copyrpc", "delegation", "direct", "ucx", "erpc", NULL};
 static const char *const insights[] = {"on", "off", "ab", NULL};
 static const char *const presets[] = {"none", "seed000", "seed001", "paper", NULL};
 
@@ -205,7 +205,7 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			"16 clients, QD 1, 1024 keys per rank, half reads, uniform, 8-byte values; "
 			"other options override it",
 			&o->preset, 0, 0, presets},
-		{"backend", APP_OPT_CHOICE, "copyrpc|delegation|direct|ucx",
+		{"backend", APP_OPT_CHOICE, "copyrpc|delegation|direct|ucx|erpc",
 			"how requests reach the stores (README.md)", &o->backend, 0, 0,
 			kv_backend_names},
 		{"daemons", APP_OPT_UINT, "N",

@@ -23,7 +23,7 @@ run() { # NAME BACKEND ARG...
 	check "$name" "$backend"
 }
 
-backends="delegation direct"
+backends="delegation direct erpc"
 if one 30 --backend ucx --ucx-tls posix,self --clients 1 --seconds 0.1 --quiet >"$TMP/u.out" 2>"$TMP/u.err"; then
 	backends="$backends ucx"
 else
