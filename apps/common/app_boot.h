@@ -61,14 +61,14 @@ void app_boot_close(struct app_boot *boot);
 int app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len);
 
 /**
- * Fetch what a rank published; waits for it.
+ * Fetch what a rank published; before a fence that follows app_boot_put() it may not be there yet.
  *
  * @param buf
  *   Set to memory that the caller frees.
  * @param timeout_ms
  *   Limit of the wait.
  * @return
- *   0, -ETIMEDOUT, -ENOENT (the rank is gone, or never published it), -ENOMEM.
+ *   0, -ETIMEDOUT, -ENOENT (the rank is gone, or has not published it), -ENOMEM.
  */
 int app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, size_t *len,
 	uint32_t timeout_ms);
