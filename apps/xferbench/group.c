@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One group: lanes opened side by side, then slice after slice, each lane in turn, with a line
+ * ping-pong before and after.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app_fail.h"
+#include "crpc_clock.h"
+#include "xb.h"
+
+/* Both sides go on this long after a slice, so that the last words arrive. */
+#define LINGER_NS   300000u
+#define PROGRESS_NS 200000000u
+/* No message ended for so long. */
+#define STUCK_NS UINT64_C(60000000000)
+/* Messages of the first slice, which tells how many a slice has. */
+#define FIRST_MESSAGES 2
+
+/* ---- one slice ---- */
+
+/* True while the slice must go on for this side; the other is looked at, too. */
+static bool
+slice_stuck(struct xb_lane *l, int side, uint64_t now)
+{
+	if (now - l->begin_ns[side] < STUCK_NS)
+		return false;
+	xb_lane_fail(l, -ETIMEDOUT, "side %d: %" PRIu64 " messages are not done after %d s", side,
+		l->messages, (int)(STUCK_NS / 1000000000u));
+	return true;
+}
+
+/* After a side's part: its messages' last words, until the other side is over as well. */
+static int
+side_linger(struct xb_lane *l, int side)
+{
+	uint64_t until = 0, now;
+	int rc = 0;
+
+	crpc_store_release(&l->over[side], 1); /* R72 */
+	do {
+		rc = l->ops->turn(l, side);
+		now = crpc_clock_ns();
+		/* A72 pairs with R72: nobody waits for us any more. */
+		if (until == 0 && crpc_load_acquire(&l->over[!side]) != 0)
+			until = now + LINGER_NS;
+	} while (rc >= 0 && (until == 0 || now < until) && crpc_load_relaxed(&l->failed) == 0);
+	return rc < 0 ? rc : 0;
+}
+
+/* Two lcores: each its side. */
+static int
+side_slice(void *arg, int side)
+{
+	struct xb_lane *l = arg;
+	uint64_t away = app_measure_away_ns();
+	uint32_t turns = 0;
+	int rc;
+
+	rc = l->ops->start(l, side);
+	xb_team_barrier(l->team);
+	l->begin_ns[side] = crpc_clock_ns();
+	while (rc == 0) {
+		rc = l->ops->turn(l, side);
+		if (crpc_load_relaxed(&l->failed) != 0)
+			rc = -EIO;
+		else if (++turns % 4096 == 0 && slice_stuck(l, side, crpc_clock_ns()))
+			rc = -ETIMEDOUT;
+	}
+	l->end_ns[side] = crpc_clock_ns();
+	l->away_ns[side] = app_measure_away_ns() - away;
+	if (xb_copies(l->point.transport))
+		return 0;
+	if (rc >= 0)
+		rc = side_linger(l, side);
+	return rc < 0 ? rc : 0;
+}
+
+/* One lcore: the sides take turns. */
+static int
+both_slice(struct xb_lane *l)
+{
+	int rc[XB_SIDES] = {0, 0}, side;
+	uint64_t away = app_measure_away_ns(), until;
+	uint32_t turns = 0;
+
+	for (side = 0; side < XB_SIDES && rc[0] == 0; side++)
+		rc[0] = l->ops->start(l, side);
+	l->begin_ns[0] = l->begin_ns[1] = crpc_clock_ns();
+	for (side = 0; rc[0] >= 0 && rc[1] >= 0 && !(rc[0] == 1 && rc[1] == 1); side = !side) {
+		rc[side] = l->ops->turn(l, side);
+		if (++turns % 4096 == 0 && slice_stuck(l, 0, crpc_clock_ns()))
+			rc[side] = -ETIMEDOUT;
+	}
+	l->end_ns[0] = l->end_ns[1] = until = crpc_clock_ns();
+	l->away_ns[0] = app_measure_away_ns() - away;
+	l->away_ns[1] = 0;
+	if (xb_copies(l->point.transport))
+		return 0;
+	while (rc[0] >= 0 && rc[1] >= 0 && crpc_clock_ns() - until < LINGER_NS)
+		for (side = 0; side < XB_SIDES; side++)
+			rc[side] = l->ops->turn(l, side);
+	return rc[0] < 0 ? rc[0] : rc[1] < 0 ? rc[1] : 0;
+}
+
+/* Move n messages each way, or a few more so that every place has as many: 0 sets the elapsed time. */
+static int
+slice_run(struct xb_lane *l, uint64_t n, double *ns)
+{
+	uint64_t begin, end;
+	int rc;
+
+	l->messages = (n + l->point.depth - 1) / l->point.depth * l->point.depth;
+	crpc_store_relaxed(&l->over[0], 0);
+	crpc_store_relaxed(&l->over[1], 0);
+	rc = xb_team_two(l->team) ? xb_team_both(l->team, side_slice, l) : both_slice(l);
+	if (rc != 0)
+		return xb_lane_fail(l, rc, "%s", strerror(-rc));
+	begin = crpc_min(l->begin_ns[0], l->begin_ns[1]);
+	end = crpc_max(l->end_ns[0], l->end_ns[1]);
+	*ns = (double)(end - begin + (end == begin));
+	return 0;
+}
+
+/* ---- content ---- */
+
+static void
+content_make(struct xb_lane *l, uint64_t seed)
+{
+	uint64_t len = l->point.size * l->point.depth;
+	int side;
+
+	for (side = 0; side < XB_SIDES; side++) {
+		if (xb_sends(l, side) != 0)
+			xb_fill(l->mem[side].send, len, seed + (uint64_t)side);
+		if (xb_recvs(l, side) != 0)
+			memset(l->mem[side].recv, 0x5a, len);
+	}
+}
+
+static int
+content_check(struct xb_lane *l, uint64_t seed)
+{
+	uint64_t len = l->point.size * l->point.depth, at;
+	int side;
+
+	for (side = 0; side < XB_SIDES; side++) {
+		if (xb_recvs(l, side) == 0)
+			continue;
+		at = xb_compare(l->mem[side].recv, len, seed + (uint64_t)!side);
+		if (at != 0)
+			return xb_lane_fail(l, -EBADMSG,
+				"what arrived differs from what was sent, from byte %" PRIu64 " on",
+				at - 1);
+	}
+	return 0;
+}
+
+/* A slice whose content is proved. */
+static int
+slice_verified(struct xb_lane *l, uint64_t n, double *ns)
+{
+	static uint64_t seed;
+	int rc;
+
+	seed += 2;
+	l->messages = n;
+	content_make(l, seed);
+	l->prove = true;
+	rc = slice_run(l, n, ns);
+	l->prove = false;
+	return rc != 0 ? rc : content_check(l, seed);
+}
+
+/* ---- lanes ---- */
+
+static int
+side_open(void *arg, int side)
+{
+	struct xb_lane *l = arg;
+
+	return l->ops->open(l, side);
+}
+
+static int
+side_meet(void *arg, int side)
+{
+	struct xb_lane *l = arg;
+
+	return l->ops->meet == NULL ? 0 : l->ops->meet(l, side);
+}
+
+static int
+side_close(void *arg, int side)
+{
+	struct xb_lane *l = arg;
+
+	l->ops->close(l, side);
+	l->state[side] = NULL;
+	return 0;
+}
+
+static void
+lane_close(struct xb_lane *l)
+{
+	if (!l->open)
+		return;
+	xb_team_both(l->team, side_close, l);
+	if (l->ops->unmake != NULL)
+		l->ops->unmake(l);
+	l->open = false;
+}
+
+static void
+lane_lost(struct xb_group *g, struct xb_lane *l)
+{
+	app_note("%s, %s, %" PRIu64 " bytes: %s; it is left out", l->name,
+		xb_path_names[l->point.path], l->point.size, l->why);
+	g->run->failed++;
+	lane_close(l);
+}
+
+/* Opened, met, and its first messages proved. How many messages a slice has is known then. */
+static uint64_t
+lane_begin(struct xb_group *g, struct xb_lane *l)
+{
+	double ns = 0, want = (double)g->run->opt->slice_ms * 1e6;
+	int rc = 0;
+
+	l->open = true;
+	if (l->ops->make != NULL)
+		rc = l->ops->make(l);
+	if (rc == 0)
+		rc = xb_team_both(l->team, side_open, l);
+	if (rc == 0)
+		rc = xb_team_both(l->team, side_meet, l);
+	if (rc == 0)
+		rc = slice_verified(l, FIRST_MESSAGES, &ns);
+	if (rc == 0)
+		rc = slice_run(l, FIRST_MESSAGES, &ns);
+	/* Small messages: the first few tell little. */
+	if (rc == 0 && ns * 8 < want)
+		rc = slice_run(l, (uint64_t)(FIRST_MESSAGES * want / ns / 8) + 1, &ns);
+	if (rc != 0) {
+		lane_lost(g, l);
+		return 0;
+	}
+	if (l->point.transport == XB_BULK)
+		xb_bulk_stats_reset(l);
+	return crpc_max((uint64_t)((double)l->messages * want / ns), 1);
+}
+
+static void
+lane_keep(struct xb_lane *l, double ns, const double line[2])
+{
+	struct app_slice s = {.line_ns = {line[0], line[1]}, .ns = ns,
+		.away_ns = l->away_ns[0] + l->away_ns[1]};
+	uint64_t moved = l->messages * l->point.size;
+	double stage_us[XB_STAGES];
+	uint32_t i;
+
+	if (l->point.both)
+		moved *= 2;
+	s.value = (double)moved / ns;
+	app_series_add(&l->rate, &s);
+	if (l->point.transport != XB_BULK)
+		return;
+	xb_bulk_stats(l, stage_us);
+	for (i = 0; i < XB_STAGES; i++) {
+		s.value = stage_us[i];
+		if (stage_us[i] >= 0)
+			app_series_add(&l->stage[i], &s);
+	}
+}
+
+static void
+lane_slice(struct xb_group *g, struct xb_lane *l, uint64_t n, double line[2])
+{
+	double ns = 0;
+	int rc;
+
+	rc = g->run->opt->verify ? slice_verified(l, n, &ns) : slice_run(l, n, &ns);
+	if (rc != 0) {
+		lane_lost(g, l);
+		return;
+	}
+	line[1] = xb_team_line_ns(l->team);
+	lane_keep(l, ns, line);
+	line[0] = line[1];
+}
+
+/* ---- the group ---- */
+
+/* A line on a terminal that is overwritten. */
+static void
+progress(const struct xb_group *g, uint64_t done, uint64_t all)
+{
+	static uint64_t last;
+	uint64_t now = crpc_clock_ns();
+
+	if (!isatty(STDERR_FILENO) || (done != all && now - last < PROGRESS_NS))
+		return;
+	last = now;
+	if (done == all)
+		fprintf(stderr, "\r%60s\r", "");
+	else
+		fprintf(stderr, "\r%" PRIu64 " bytes, %u lanes: round %" PRIu64 " of %" PRIu64,
+			g->lane[0].point.size, g->n, done, all);
+	fflush(stderr);
+}
+
+static void
+judge(struct xb_group *g)
+{
+	struct app_series all[XB_LANES_MAX];
+	uint32_t i, slices = 0, disturbed = 0;
+
+	for (i = 0; i < g->n; i++)
+		all[i] = g->lane[i].rate;
+	g->state = app_series_state(all, g->n, g->count);
+	for (i = 0; i < g->n; i++) {
+		if (g->lane[i].ops->sleeps)
+			continue;
+		slices += all[i].n;
+		disturbed += app_series_disturbed(&all[i]);
+	}
+	g->noisy = g->steal_pct > APP_STEAL_PCT_NOISY || g->state == APP_STATE_MIXED ||
+		disturbed * 4 > slices;
+}
+
+int
+xb_group_measure(struct xb_group *g)
+{
+	uint64_t n[XB_LANES_MAX] = {0}, done, all = g->run->opt->repeat;
+	struct app_steal before, after;
+	double line[2];
+	uint32_t i;
+
+	for (i = 0; i < g->n && !xb_interrupted(); i++)
+		n[i] = lane_begin(g, &g->lane[i]);
+	line[0] = xb_team_line_ns(g->run->team);
+	app_env_steal(&before);
+	for (done = 0; done < all && !xb_interrupted(); done++) {
+		progress(g, done, all);
+		for (i = 0; i < g->n && !xb_interrupted(); i++)
+			if (g->lane[i].open && n[i] != 0)
+				lane_slice(g, &g->lane[i], n[i], line);
+	}
+	app_env_steal(&after);
+	progress(g, all, all);
+	g->steal_pct = app_env_steal_pct(&before, &after);
+	judge(g);
+	for (i = 0; i < g->n; i++)
+		lane_close(&g->lane[i]);
+	return 0;
+}
+
+bool
+xb_group_add(struct xb_group *g, const struct xb_point *p)
+{
+	const struct xb_lane_ops *ops = xb_lane_ops[p->transport];
+	static bool told[XB_TRANSPORTS]; /* What is missing, once each. */
+	struct xb_lane *l;
+
+	if (!ops->built && !told[p->transport])
+		app_note("%s is not in this build; install %s and build again",
+			xb_transport_names[p->transport], ops->package);
+	told[p->transport] = !ops->built;
+	if (!ops->built || g->n == XB_LANES_MAX)
+		return false;
+	l = &g->lane[g->n++];
+	memset(l, 0, sizeof(*l));
+	l->point = *p;
+	/* The limit is one copy, whatever is compared with it. */
+	l->point.both &= !xb_copies(p->transport);
+	l->ops = ops;
+	l->opt = g->run->opt;
+	l->team = g->run->team;
+	l->mem = g->run->mem;
+	snprintf(l->name, sizeof(l->name), "%s", xb_transport_names[p->transport]);
+	return true;
+}
+
+void
+xb_group_fini(struct xb_group *g)
+{
+	uint32_t i, k;
+
+	for (i = 0; i < g->n; i++) {
+		app_series_fini(&g->lane[i].rate);
+		for (k = 0; k < XB_STAGES; k++)
+			app_series_fini(&g->lane[i].stage[k]);
+	}
+	g->n = 0;
+}
+
+void
+xb_figure(const struct xb_group *g, const struct app_series *s, struct app_figure *f)
+{
+	app_series_figure(s, g->state, f);
+}
+
+static bool
+counts(const struct xb_group *g, const struct app_slice *s)
+{
+	return g->state == APP_STATE_MIXED ||
+		app_state_of(s->line_ns[0], s->line_ns[1]) == g->state;
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double
+xb_ratio(const struct xb_group *g, const struct app_series *a, const struct app_series *b)
+{
+	uint32_t i, n = 0, most = (uint32_t)crpc_min(a->n, b->n);
+	double *q = calloc(most + 1, sizeof(*q)), median;
+
+	for (i = 0; q != NULL && i < most; i++)
+		if (counts(g, &a->slice[i]) && counts(g, &b->slice[i]) && b->slice[i].value > 0)
+			q[n++] = a->slice[i].value / b->slice[i].value;
+	if (n > 1)
+		qsort(q, n, sizeof(*q), by_value);
+	median = n == 0 ? 0 : n % 2 == 1 ? q[n / 2] : (q[n / 2 - 1] + q[n / 2]) / 2;
+	free(q);
+	return median;
+}
+
+const struct xb_lane *
+xb_group_find(const struct xb_group *g, enum xb_transport t)
+{
+	uint32_t i;
+
+	for (i = 0; i < g->n; i++)
+		if (g->lane[i].point.transport == t && g->lane[i].rate.n != 0)
+			return &g->lane[i];
+	return NULL;
+}

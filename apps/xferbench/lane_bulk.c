@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lib/bulk: a device, a context and a bulk object for each side, and one connection. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crpc_bulk.h"
+#include "crpc_clock.h"
+#include "crpc_log.h"
+#include "xb.h"
+
+/* Control messages are small. */
+#define RING_SIZE 65536
+/* What was not polled while other lanes had their turn must not count as lost. */
+#define PATIENCE_NS UINT64_C(60000000000)
+#define RESULTS 16
+
+struct end {
+	struct crpc_rdma *dev;
+	struct crpc_copyrpc *ctx;
+	struct crpc_unpack *engine;
+	struct crpc_bulk *b;
+	struct crpc_bulk_conn *conn;
+	uint8_t addr[CRPC_BULK_ADDR_LEN];
+	uint64_t to_send, to_recv; /* Of this slice: not posted yet. */
+	uint64_t sent, received;   /* Posted so far, over all slices: places, and tags. */
+	uint32_t sends, recvs;     /* Open. */
+};
+
+static int
+end_engine(struct xb_lane *l, struct end *e)
+{
+	const struct crpc_unpack_conf conf = {
+		.arg = l->point.engine == XB_DMADEV ? l->opt->dma : NULL};
+
+	e->engine = crpc_unpack_create(xb_engine_names[l->point.engine], &conf);
+	if (e->engine == NULL)
+		return xb_lane_fail(l, -errno, "engine: %s", crpc_log_last());
+	return 0;
+}
+
+static int
+end_bulk(struct xb_lane *l, struct end *e)
+{
+	const struct xb_point *p = &l->point;
+	const struct crpc_copyrpc_conf rpc = {
+		.dev = e->dev, .ring_size = RING_SIZE, .timeout_ns = PATIENCE_NS};
+	struct crpc_bulk_conf conf = {.chunk = p->chunk,
+		.slots = p->window,
+		/* As many more at the receiver as are consumed but not told yet. */
+		.tx_chunks = crpc_max(p->window * 3 / 4, 1),
+		.timeout_ns = PATIENCE_NS,
+		.engine = e->engine,
+		.clock_ns = crpc_clock_ns};
+
+	e->ctx = crpc_copyrpc_create(&rpc);
+	if (e->ctx == NULL)
+		return xb_lane_fail(l, -errno, "context: %s", crpc_log_last());
+	conf.port[0] = (struct crpc_bulk_port){.ctx = e->ctx, .dev = e->dev};
+	e->b = crpc_bulk_create(&conf);
+	if (e->b == NULL)
+		return xb_lane_fail(l, -errno, "bulk: %s", crpc_log_last());
+	e->conn = crpc_bulk_conn_create(e->b, p->rails, 0);
+	if (e->conn == NULL)
+		return xb_lane_fail(l, -errno, "connection: %s", crpc_log_last());
+	crpc_bulk_conn_addr(e->conn, e->addr);
+	return 0;
+}
+
+static int
+bulk_open(struct xb_lane *l, int side)
+{
+	const struct crpc_rdma_conf rdma = {.device = l->opt->device, .gid_index = -1};
+	struct end *e = calloc(1, sizeof(*e));
+	int rc;
+
+	l->state[side] = e;
+	if (e == NULL)
+		return xb_lane_fail(l, -ENOMEM, "no memory");
+	e->dev = crpc_rdma_open(&rdma);
+	if (e->dev == NULL)
+		return xb_lane_fail(l, -errno,
+			"%s; usertools/soft-mlx5 starts a program on a software device",
+			crpc_log_last());
+	rc = end_engine(l, e);
+	return rc != 0 ? rc : end_bulk(l, e);
+}
+
+static int
+bulk_meet(struct xb_lane *l, int side)
+{
+	struct end *e = l->state[side], *other = l->state[!side];
+	uint64_t bounce, more;
+	int rc = crpc_bulk_conn_connect(e->conn, other->addr);
+
+	if (rc != 0)
+		return xb_lane_fail(l, rc, "connect: %s", crpc_log_last());
+	if (side == 0) {
+		crpc_bulk_memory(e->b, &bounce, &more);
+		l->memory = bounce + more;
+		l->engine = crpc_unpack_engine(e->engine)->name;
+	}
+	return 0;
+}
+
+static int
+bulk_start(struct xb_lane *l, int side)
+{
+	struct end *e = l->state[side];
+
+	e->to_send = xb_sends(l, side);
+	e->to_recv = xb_recvs(l, side);
+	return 0;
+}
+
+static uint32_t
+path_flag(enum xb_path path)
+{
+	static const uint32_t flag[XB_PATHS] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+
+	return flag[path];
+}
+
+static int
+post_one(struct xb_lane *l, int side, uint64_t now, bool recv)
+{
+	struct end *e = l->state[side];
+	uint64_t tag = recv ? e->received : e->sent, req;
+	const struct xb_mem *mem = &l->mem[side];
+	int rc;
+
+	if (recv)
+		rc = crpc_bulk_irecv(e->conn, now, tag, xb_place(l, mem->recv, tag), l->point.size,
+			path_flag(l->point.path), 0, &req);
+	else
+		rc = crpc_bulk_isend(e->conn, now, tag, xb_place(l, mem->send, tag), l->point.size,
+			path_flag(l->point.path), 0, &req);
+	if (rc == 0)
+		(*(recv ? &e->received : &e->sent))++;
+	return rc;
+}
+
+/* Keep depth requests open each way. */
+static int
+post(struct xb_lane *l, int side, uint64_t now)
+{
+	struct end *e = l->state[side];
+	int rc = 0;
+
+	while (rc == 0 && e->to_recv != 0 && e->recvs < l->point.depth) {
+		rc = post_one(l, side, now, true);
+		if (rc == 0) {
+			e->to_recv--;
+			e->recvs++;
+		}
+	}
+	while (rc == 0 && e->to_send != 0 && e->sends < l->point.depth) {
+		rc = post_one(l, side, now, false);
+		if (rc == 0) {
+			e->to_send--;
+			e->sends++;
+		}
+	}
+	return rc == -EAGAIN ? 0 : rc;
+}
+
+static int
+bulk_turn(struct xb_lane *l, int side)
+{
+	struct crpc_bulk_result result[RESULTS];
+	struct end *e = l->state[side];
+	uint64_t now = crpc_clock_ns();
+	uint16_t i, n;
+	int rc = post(l, side, now);
+
+	if (rc != 0)
+		return xb_lane_fail(l, rc, "request: %s: %s", strerror(-rc), crpc_log_last());
+	if (crpc_bulk_progress(e->b, now) == 0)
+		return e->to_send + e->to_recv + e->sends + e->recvs == 0;
+	n = crpc_bulk_test_burst(e->b, result, RESULTS);
+	for (i = 0; i < n; i++) {
+		if (result[i].status != 0)
+			return xb_lane_fail(l, result[i].status, "a %s ended with %s: %s",
+				result[i].recv ? "receive" : "send", strerror(-result[i].status),
+				crpc_log_last());
+		(*(result[i].recv ? &e->recvs : &e->sends))--;
+	}
+	return e->to_send + e->to_recv + e->sends + e->recvs == 0;
+}
+
+static void
+bulk_close(struct xb_lane *l, int side)
+{
+	struct end *e = l->state[side];
+
+	if (e == NULL)
+		return;
+	crpc_bulk_free(e->b);
+	crpc_unpack_free(e->engine);
+	crpc_copyrpc_free(e->ctx);
+	crpc_rdma_close(e->dev);
+	free(e);
+}
+
+static double
+mean_us(const struct crpc_bulk_stage *a, const struct crpc_bulk_stage *b)
+{
+	uint64_t n = a->n + b->n;
+
+	return n == 0 ? -1 : (double)(a->sum_ns + b->sum_ns) / (double)n / 1e3;
+}
+
+/* Whoever posts chunks knows the first two stages, whoever gets them by the eager path the others. */
+void
+xb_bulk_stats(struct xb_lane *l, double stage_us[XB_STAGES])
+{
+	const struct end *e[XB_SIDES] = {l->state[0], l->state[1]};
+	const struct crpc_bulk_stats *a = crpc_bulk_stats(e[0]->b), *b = crpc_bulk_stats(e[1]->b);
+
+	stage_us[XB_POST] = mean_us(&a->post, &b->post);
+	stage_us[XB_WIRE] = mean_us(&a->wire, &b->wire);
+	stage_us[XB_UNPACK] = mean_us(&a->unpack, &b->unpack);
+	stage_us[XB_CONSUME] = mean_us(&a->consume, &b->consume);
+	l->counts.chunks += a->post.n + b->post.n;
+	l->counts.occupancy += a->occupancy_sum + b->occupancy_sum;
+	l->counts.blocked_window += a->blocked_window + b->blocked_window;
+	l->counts.blocked_slots += a->blocked_slots + b->blocked_slots;
+	l->counts.blocked_queue += a->blocked_queue + b->blocked_queue;
+	xb_bulk_stats_reset(l);
+}
+
+void
+xb_bulk_stats_reset(struct xb_lane *l)
+{
+	int side;
+
+	for (side = 0; side < XB_SIDES; side++)
+		crpc_bulk_stats_reset(((struct end *)l->state[side])->b);
+}
+
+const struct xb_lane_ops xb_lane_bulk = {
+	.built = true,
+	.open = bulk_open,
+	.meet = bulk_meet,
+	.start = bulk_start,
+	.turn = bulk_turn,
+	.close = bulk_close,
+};

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which chunk and window to take: first chunks beside each other at the given window, then windows
+ * at the chunk that won. Of those whose rate is next to the best, the one that needs least memory
+ * wins. Why is told from what its neighbours did.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "xb.h"
+
+/* A rate that is as good as the best one. */
+#define NEXT_TO 0.97
+
+static const uint32_t chunks[] = {16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20,
+	2 << 20, 4 << 20};
+static const uint32_t windows[] = {1, 2, 4, 8, 12, 16, 32, 64};
+
+/* What varies, ascending in memory. */
+struct scale {
+	const char *name;
+	const uint32_t *value;
+	uint32_t n;
+	bool chunk;
+};
+
+static const struct scale scales[] = {
+	{"chunk", chunks, CRPC_DIM(chunks), true},
+	{"window", windows, CRPC_DIM(windows), false},
+};
+
+static double
+rate(const struct xb_group *g, int i)
+{
+	struct app_figure f;
+
+	if (i < 0 || i >= (int)g->n || g->lane[i].rate.n == 0)
+		return 0;
+	xb_figure(g, &g->lane[i].rate, &f);
+	return f.median;
+}
+
+/* The lane that needs least of those next to the best one; -1 without figures. */
+static int
+pick(const struct xb_group *g)
+{
+	double best = 0;
+	int i;
+
+	for (i = 0; i < (int)g->n; i++)
+		best = crpc_max(best, rate(g, i));
+	for (i = 0; i < (int)g->n && best > 0; i++)
+		if (rate(g, i) >= NEXT_TO * best)
+			return i;
+	return -1;
+}
+
+static uint32_t
+value_of(const struct scale *s, const struct xb_group *g, int i)
+{
+	const struct xb_point *p = &g->lane[i].point;
+
+	return s->chunk ? p->chunk >> 10 : p->window;
+}
+
+/* One neighbour: what it gave, and what stopped it. */
+static size_t
+why_neighbour(const struct scale *s, const struct xb_group *g, int best, int i, char *buf, size_t len)
+{
+	double r = rate(g, i), mine = rate(g, best);
+	char text[96];
+	int n;
+
+	if (!(r > 0))
+		return 0;
+	n = snprintf(buf, len, "; %" PRIu32 "%s: %+.0f %%%s%s", value_of(s, g, i),
+		s->chunk ? " KiB" : "", 100 * (r / mine - 1), i < best ? ", bound by " : "",
+		i < best ? xb_bound(&g->lane[i], text, sizeof(text)) : " for more memory");
+	return n > 0 ? crpc_min((size_t)n, len - 1) : 0;
+}
+
+/* What a chunk costs beside its bytes: from the best one and the smallest. */
+static void
+why_chunk(const struct xb_group *g, int best, char *buf, size_t len)
+{
+	double small = rate(g, 0), mine = rate(g, best), size = (double)g->lane[0].point.size, us;
+
+	if (best == 0 || !(small > 0))
+		return;
+	us = size * (1 / small - 1 / mine) / 1e3 /
+		(size / g->lane[0].point.chunk - size / g->lane[best].point.chunk);
+	if (us > 0)
+		snprintf(buf, len, "; a chunk costs %.2f us beside its bytes", us);
+}
+
+static int
+tell(const struct scale *s, const struct xb_group *g, int best)
+{
+	char why[512] = "", what[640], bound[96];
+	size_t used;
+
+	used = why_neighbour(s, g, best, best - 1, why, sizeof(why));
+	used += why_neighbour(s, g, best, best + 1, why + used, sizeof(why) - used);
+	if (s->chunk)
+		why_chunk(g, best, why + used, sizeof(why) - used);
+	snprintf(what, sizeof(what), "%s, %s %" PRIu32 "%s", xb_path_names[g->lane[best].point.path],
+		s->name, value_of(s, g, best), s->chunk ? " KiB" : "");
+	printf("tuned: %s: %.2f GB/s, bound by %s%s%s\n", what, rate(g, best),
+		xb_bound(&g->lane[best], bound, sizeof(bound)), why,
+		g->noisy ? " (noisy: measure again)" : "");
+	return xb_out_target(g, what, rate(g, best), NEXT_TO, false,
+		g->noisy ? "noisy" : why[0] != '\0' ? why + 2 : "alone");
+}
+
+/* Vary one thing of a case: set it to what is best. */
+static int
+tune_one(struct xb_run *run, const struct scale *s, struct xb_point *p)
+{
+	struct xb_group *g = calloc(1, sizeof(*g));
+	struct xb_point q = *p;
+	uint32_t i;
+	int best, rc;
+
+	if (g == NULL)
+		return -ENOMEM;
+	g->run = run;
+	for (i = 0; i < s->n; i++) {
+		*(s->chunk ? &q.chunk : &q.window) = s->value[i];
+		/* A chunk larger than the message is the message. */
+		if (!s->chunk || i == 0 || s->value[i] <= p->size)
+			xb_group_add(g, &q);
+	}
+	rc = xb_group_measure(g);
+	best = pick(g);
+	if (rc == 0)
+		rc = xb_out_group(g);
+	if (rc == 0 && best >= 0 && !xb_interrupted()) {
+		*(s->chunk ? &p->chunk : &p->window) =
+			s->chunk ? g->lane[best].point.chunk : g->lane[best].point.window;
+		rc = tell(s, g, best);
+	} else if (best < 0) {
+		rc = rc != 0 ? rc : -ENODATA;
+	}
+	fflush(stdout);
+	xb_group_fini(g);
+	free(g);
+	return rc;
+}
+
+int
+xb_tune(struct xb_run *run)
+{
+	const struct xb_opt *o = run->opt;
+	struct xb_point p;
+	uint32_t i, k;
+	int rc = 0;
+
+	for (i = 0; i < o->paths.n && rc == 0; i++) {
+		p = xb_options_point(o);
+		p.path = (enum xb_path)o->paths.v[i];
+		for (k = 0; k < CRPC_DIM(scales) && rc == 0 && !xb_interrupted(); k++)
+			rc = tune_one(run, &scales[k], &p);
+		if (rc == 0 && !xb_interrupted())
+			printf("%s, %" PRIu64 " bytes: take --chunk %" PRIu32 " --window %" PRIu32 "\n",
+				xb_path_names[p.path], p.size, p.chunk, p.window);
+	}
+	return rc;
+}
