@@ -194,7 +194,7 @@ xb_out_group(const struct xb_group *g)
 
 int
 xb_out_target(const struct xb_group *g, const char *what, double value, double bound, bool at_most,
-	const char *verdict)
+	const char *verdict, const char *why)
 {
 	json_t *obj;
 
@@ -206,5 +206,26 @@ xb_out_target(const struct xb_group *g, const char *what, double value, double b
 	json_object_set_new(obj, "bound", json_real(bound));
 	json_object_set_new(obj, "at_most", json_boolean(at_most));
 	json_object_set_new(obj, "verdict", json_string(verdict));
+	json_object_set_new(obj, "why", json_string(why));
+	return app_json_write(g->run->json, obj);
+}
+
+int
+xb_out_tuned(const struct xb_group *g, const char *name, const struct xb_lane *l, const char *why)
+{
+	struct app_figure f;
+	json_t *obj;
+
+	if (g->run->json == NULL)
+		return 0;
+	xb_figure(g, &l->rate, &f);
+	obj = object(g, l->rate.n);
+	json_object_set_new(obj, "tuned", json_string(name));
+	json_object_set_new(obj, "path", json_string(xb_path_names[l->point.path]));
+	json_object_set_new(obj, "size", json_integer((json_int_t)l->point.size));
+	json_object_set_new(obj, "chunk", json_integer(l->point.chunk));
+	json_object_set_new(obj, "window", json_integer(l->point.window));
+	app_json_figure(obj, "best", f.median, f.min, f.max, "GB/s");
+	json_object_set_new(obj, "why", json_string(why));
 	return app_json_write(g->run->json, obj);
 }

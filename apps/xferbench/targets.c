@@ -151,7 +151,7 @@ tell(const struct xb_group *g, const struct line *l)
 		snprintf(value, sizeof(value), "%.2f", l->value);
 	printf("  %-46s %8s %s %-4.4g %-3s  %-12s %s\n", l->what, value, l->at_most ? "<=" : ">=",
 		l->bound, l->unit, v, l->why);
-	return xb_out_target(g, l->what, l->value, l->bound, l->at_most, v);
+	return xb_out_target(g, l->what, l->value, l->bound, l->at_most, v, l->why);
 }
 
 static int

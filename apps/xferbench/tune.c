@@ -98,20 +98,19 @@ why_chunk(const struct xb_group *g, int best, char *buf, size_t len)
 static int
 tell(const struct scale *s, const struct xb_group *g, int best)
 {
-	char why[512] = "", what[640], bound[96];
+	char why[512] = "", bound[96];
 	size_t used;
 
 	used = why_neighbour(s, g, best, best - 1, why, sizeof(why));
 	used += why_neighbour(s, g, best, best + 1, why + used, sizeof(why) - used);
 	if (s->chunk)
 		why_chunk(g, best, why + used, sizeof(why) - used);
-	snprintf(what, sizeof(what), "%s, %s %" PRIu32 "%s", xb_path_names[g->lane[best].point.path],
-		s->name, value_of(s, g, best), s->chunk ? " KiB" : "");
-	printf("tuned: %s: %.2f GB/s, bound by %s%s%s\n", what, rate(g, best),
+	printf("tuned: %s, %s %" PRIu32 "%s: %.2f GB/s, bound by %s%s%s\n",
+		xb_path_names[g->lane[best].point.path], s->name, value_of(s, g, best),
+		s->chunk ? " KiB" : "", rate(g, best),
 		xb_bound(&g->lane[best], bound, sizeof(bound)), why,
 		g->noisy ? " (noisy: measure again)" : "");
-	return xb_out_target(g, what, rate(g, best), NEXT_TO, false,
-		g->noisy ? "noisy" : why[0] != '\0' ? why + 2 : "alone");
+	return xb_out_tuned(g, s->name, &g->lane[best], why[0] != '\0' ? why + 2 : "");
 }
 
 /* Vary one thing of a case: set it to what is best. */

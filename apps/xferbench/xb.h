@@ -224,9 +224,11 @@ const char *xb_bound(const struct xb_lane *l, char *buf, size_t len);
 /** Print a group and append its lines of JSON: 0, or -EIO. */
 int xb_out_group(const struct xb_group *g);
 void xb_out_head(const struct xb_run *run);
-/** A line of JSON for a target or a choice. */
+/** A line of JSON for a target. */
 int xb_out_target(const struct xb_group *g, const char *what, double value, double bound,
-	bool at_most, const char *verdict);
+	bool at_most, const char *verdict, const char *why);
+/** A line of JSON for what the tuner chose: a "chunk" or a "window", that of a lane. */
+int xb_out_tuned(const struct xb_group *g, const char *name, const struct xb_lane *l, const char *why);
 
 /* ---- targets.c, tune.c ---- */
 
