@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Proves that xferbench refuses what it cannot do in one line, that every path, direction, engine and
+transport keeps the content on the software device with two lcores and with one, that results have the
+keys they must have, that the targets and the tuner tell what they promise, that an interrupted run
+ends cleanly, and that its results become pictures.
+
+Arguments: the program, the root of the source tree, libsoft_mlx5.so.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SHARED = ['app', 'version', 'commit', 'cpu', 'lcores', 'state', 'steal_pct', 'noisy', 'repeats']
+KEYS = ['size', 'chunk', 'window', 'rails', 'engine', 'path', 'transport', 'stage', 'ratio_memcpy']
+BAD = [(['--size', '100'], '4096 to'), (['--chunk', '5000'], 'not a power of two'),
+       (['--window', '257'], '1 to 256'), (['--path', 'fast'], "'fast'"), (['--json', '/nowhere/x'], '/nowhere/x'),
+       (['--tune', '--preset', 'targets'], 'exclude')]
+QUICK = ['--repeat', '2', '--slice-ms', '2']
+
+failures = 0
+
+
+def check(what, ok, detail=''):
+    global failures
+    if not ok:
+        failures += 1
+    print(('ok: ' if ok else 'FAIL: ') + what, detail if not ok else '', flush=True)
+
+
+def command(lcores, args):
+    soft = [os.path.join(source, 'usertools', 'soft-mlx5'), '--net', f'xferbench{os.getpid()}', '--lib', library, '--']
+    return soft + [program, '-l', lcores, '--no-huge', '--'] + args
+
+
+def run(lcores, args):
+    return subprocess.run(command(lcores, args), capture_output=True, text=True, timeout=240)
+
+
+def results(what, lcores, args):
+    out = os.path.join(tmp, 'out.jsonl')
+    if os.path.exists(out):
+        os.remove(out)
+    r = run(lcores, args + ['--json', out])
+    check(what, r.returncode == 0 and r.stderr == '', f'{r.returncode}: {r.stdout[-2000:]} {r.stderr}')
+    rows = [json.loads(line) for line in open(out)] if os.path.exists(out) else []
+    with open(os.path.join(tmp, 'all.jsonl'), 'a') as f:
+        f.writelines(json.dumps(row) + '\n' for row in rows)
+    return r.stdout, rows
+
+
+def bad_options():
+    for args, said in BAD:
+        r = subprocess.run([program, '--'] + args, capture_output=True, text=True, timeout=60)
+        check(f'{args} is refused', r.returncode == 2 and said in r.stderr and r.stderr.count('\n') == 1, r.stderr)
+    r = subprocess.run([program, '--help'], capture_output=True, text=True, timeout=60)
+    check('--help', r.returncode == 0 and '--tune' in r.stdout)
+
+
+def content():
+    """Everything, proved slice by slice."""
+    for lcores in ('0,1', '0'):
+        _, rows = results(f'lcores {lcores}: content', lcores, QUICK + [
+            '--verify', '--size', '4Ki,3000000', '--chunk', '64Ki', '--rails', '1,3', '--direction', 'one,both',
+            '--path', 'eager,rendezvous,rendezvous_read', '--depth', '3'])
+        bad = [r for r in rows if any(k not in r for k in SHARED + KEYS)]
+        check('  keys', rows and not bad, bad[:1])
+        totals = [r for r in rows if r['stage'] == 'total']
+        ours = {(r['size'], r['rails'], r['path'], r['both_directions']) for r in totals if r['transport'] == 'bulk'}
+        check('  every case', len(ours) == 2 * 2 * 3 * 2, len(ours))
+        check('  figures', all(0 < r['rate']['min'] <= r['rate']['median'] <= r['rate']['max'] for r in totals))
+        stages = {(r['path'], r['stage']) for r in rows if r['transport'] == 'bulk'}
+        check('  stages', ('eager', 'unpack') in stages and ('rendezvous', 'wire') in stages and
+              ('rendezvous', 'unpack') not in stages, stages)
+
+
+def targets():
+    out, rows = results('targets', '0,1', ['--preset', 'targets', '--repeat', '2', '--slice-ms', '1'])
+    told = [r for r in rows if 'target' in r]
+    check('  a verdict for each', len(told) == 9 and out.count('>=') + out.count('<=') == 9, told)
+    memory = [r for r in told if r['target'].startswith('memory')]
+    check('  memory is within its bound', memory and memory[0]['verdict'] == 'pass', memory)
+
+
+def tune():
+    out, rows = results('tune', '0,1', QUICK + ['--tune', '--size', '2Mi', '--path', 'eager'])
+    check('  a chunk and a window', 'take --chunk' in out and out.count('tuned:') == 2, out[-1500:])
+    check('  of rates that were measured', len([r for r in rows if r.get('stage') == 'total']) >= 14, len(rows))
+
+
+def interrupted():
+    out = os.path.join(tmp, 'int.jsonl')
+    p = subprocess.Popen(command('0,1', ['--repeat', '1000', '--size', '1Mi', '--json', out]),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p.stdout.readline()
+    time.sleep(3)
+    p.send_signal(signal.SIGINT)
+    stdout, stderr = p.communicate(timeout=60)
+    rows = open(out).read().count('\n') if os.path.exists(out) else 0
+    check('Ctrl-C ends it with the results so far', p.returncode == 0 and 'interrupted' in stderr and rows > 0,
+          f'{p.returncode} {stdout} {stderr}')
+
+
+def pictures():
+    plot = os.path.join(source, 'usertools', 'plot-xferbench')
+    for args in ([], ['/nowhere'], [program], ['--frobnicate']):
+        r = subprocess.run([plot] + args, capture_output=True, text=True, errors='replace')
+        check(f'plot-xferbench refuses {args[:1]}', r.returncode != 0 and r.stdout == '', r.stderr)
+    if shutil.which('gnuplot') is None:
+        print('no gnuplot: no pictures')
+        return
+    r = subprocess.run([plot, os.path.join(tmp, 'all.jsonl'), tmp], capture_output=True, text=True)
+    check('plot-xferbench draws', r.returncode == 0, r.stderr)
+    for name in ('size', 'chunk', 'window', 'stages', 'targets'):
+        path = os.path.join(tmp, f'xferbench-{name}.svg')
+        check(f'  {name}', os.path.exists(path) and '</svg>' in open(path).read())
+
+
+program, source, library = sys.argv[1:]
+with tempfile.TemporaryDirectory() as tmp:
+    for step in (bad_options, content, targets, tune, interrupted, pictures):
+        step()
+print(f'{failures} failures')
+sys.exit(1 if failures else 0)

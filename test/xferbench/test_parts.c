@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Parts of xferbench: the pattern that proves content, ratios of slices, what bounds a lane, the
+ * options, and a group with one lane that does its work and one that spoils a byte.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "app_fail.h"
+#include "crpc_clock.h"
+#include "xb.h"
+
+#define SIZE 10000u /* no multiple of a word's eight bytes and more */
+
+bool
+xb_interrupted(void)
+{
+	return false;
+}
+
+/* Any byte that differs is found, and its word named; another message's bytes are found at once. */
+static void
+pattern_shows_each_byte(void **state)
+{
+	static uint8_t buf[SIZE - 3];
+	uint32_t i;
+
+	xb_fill(buf, sizeof(buf), 7);
+	assert_int_equal(xb_compare(buf, sizeof(buf), 7), 0);
+	assert_int_equal(xb_compare(buf, sizeof(buf), 8), 1);
+	for (i = 0; i < sizeof(buf); i++) {
+		buf[i] ^= 0x10;
+		assert_int_equal(xb_compare(buf, sizeof(buf), 7), i / 8 * 8 + 1);
+		buf[i] ^= 0x10;
+	}
+	/* A chunk at the place of another one. */
+	memmove(buf, buf + 4096, 4096);
+	assert_int_equal(xb_compare(buf, sizeof(buf), 7), 1);
+}
+
+static void
+add(struct app_series *s, double value, double line_ns)
+{
+	const struct app_slice slice = {.value = value, .line_ns = {line_ns, line_ns}, .ns = 1};
+
+	assert_int_equal(app_series_add(s, &slice), 0);
+}
+
+/* Only slices that stood beside each other in the group's state are divided. */
+static void
+ratio_is_of_one_state(void **state)
+{
+	struct app_series a = {0}, b = {0};
+	struct xb_group g = {.state = APP_STATE_NEAR};
+	uint32_t i;
+
+	assert_true(xb_ratio(&g, &a, &b) == 0);
+	for (i = 0; i < 3; i++) {
+		add(&a, 6 + i, 100);
+		add(&b, 2, 100);
+		add(&a, 1, 500);
+		add(&b, 100, 500);
+	}
+	assert_true(xb_ratio(&g, &a, &b) > 3.49 && xb_ratio(&g, &a, &b) < 3.51);
+	g.state = APP_STATE_FAR;
+	assert_true(xb_ratio(&g, &a, &b) < 0.011);
+	app_series_fini(&a);
+	app_series_fini(&b);
+}
+
+static void
+bound_names_what_stopped_most(void **state)
+{
+	struct xb_lane l = {.point = {.path = XB_WRITE}, .counts = {.chunks = 1000}};
+	char text[96];
+
+	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "post"));
+	l.counts.blocked_window = 400;
+	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "wire: the window"));
+	l.counts.blocked_queue = 500;
+	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "queue"));
+	l.counts.blocked_slots = 600;
+	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "slots"));
+}
+
+static int
+parse(struct xb_opt *o, const char *a, const char *b)
+{
+	char text[2][64], *argv[2] = {text[0], text[1]};
+
+	snprintf(text[0], sizeof(text[0]), "%s", a);
+	snprintf(text[1], sizeof(text[1]), "%s", b);
+	return xb_options_parse(o, b[0] != '\0' ? 2 : a[0] != '\0', argv);
+}
+
+static void
+options_have_defaults_and_ranges(void **state)
+{
+	static const char *const bad[][2] = {{"--size", "4095"}, {"--size", "2Gi"},
+		{"--chunk", "5000"}, {"--chunk", "2048"}, {"--window", "0"}, {"--window", "257"},
+		{"--rails", "9"}, {"--path", "fast"}, {"--engine", "fpga"}, {"--depth", "17"},
+		{"--json", "/nowhere/x"}, {"--frobnicate", "1"}};
+	struct xb_opt o;
+	uint32_t i;
+
+	assert_int_equal(parse(&o, "", ""), 0);
+	assert_int_equal(o.sizes.v[0], 64 << 20);
+	assert_int_equal(o.chunks.v[0], 512 << 10);
+	assert_int_equal(o.windows.v[0], 16);
+	assert_int_equal(o.paths.n, 2);
+	assert_true(o.transports.n >= 3);
+	assert_int_equal(parse(&o, "--size=4Ki,1Gi", ""), 0);
+	assert_int_equal(xb_options_memory(&o), 1u << 30);
+	app_fail_hold(true);
+	for (i = 0; i < CRPC_DIM(bad); i++)
+		if (parse(&o, bad[i][0], bad[i][1]) != APP_EXIT_USAGE)
+			fail_msg("%s %s was taken", bad[i][0], bad[i][1]);
+	app_fail_hold(false);
+}
+
+/* ---- a group ---- */
+
+static int
+spoil_turn(struct xb_lane *l, int side)
+{
+	if (side == 1)
+		memcpy(l->mem[1].recv, l->mem[0].send, l->point.size);
+	l->mem[1].recv[l->point.size - 1] ^= 1;
+	return 1;
+}
+
+static int
+late_turn(struct xb_lane *l, int side)
+{
+	return xb_lane_fail(l, -EIO, "side %d has had enough", side);
+}
+
+static void
+group_leaves_out_what_fails(void **state)
+{
+	struct xb_lane_ops spoils = *xb_lane_ops[XB_MEMCPY], fails = *xb_lane_ops[XB_MEMCPY];
+	static struct xb_team team = {.second = UINT_MAX};
+	struct xb_opt o = {.repeat = 3, .slice_ms = 1, .verify = true};
+	struct xb_run run = {.opt = &o, .team = &team};
+	static struct xb_group g;
+	struct xb_point p = {.transport = XB_MEMCPY, .size = SIZE, .depth = 1};
+	uint8_t *mem = malloc(2 * SIZE);
+
+	assert_non_null(mem);
+	run.mem[0].send = mem;
+	run.mem[1].recv = mem + SIZE;
+	spoils.turn = spoil_turn;
+	fails.turn = late_turn;
+	g.run = &run;
+	assert_true(xb_group_add(&g, &p));
+	assert_true(xb_group_add(&g, &p));
+	assert_true(xb_group_add(&g, &p));
+	p.transport = XB_MEMCPY_TWO;
+	assert_true(xb_group_add(&g, &p));
+	g.lane[1].ops = &spoils;
+	g.lane[2].ops = &fails;
+	assert_int_equal(xb_group_measure(&g), 0);
+	assert_int_equal(run.failed, 2);
+	assert_int_equal(g.lane[0].rate.n, 3);
+	assert_true(g.lane[0].rate.slice[0].value > 0);
+	assert_int_equal(g.lane[1].rate.n, 0);
+	assert_non_null(strstr(g.lane[1].why, "differs"));
+	assert_int_equal(g.lane[2].rate.n, 0);
+	assert_non_null(strstr(g.lane[2].why, "has had enough"));
+	assert_int_equal(g.lane[3].rate.n, 3);
+	assert_ptr_equal(xb_group_find(&g, XB_MEMCPY), &g.lane[0]);
+	assert_null(xb_group_find(&g, XB_UCX));
+	xb_group_fini(&g);
+	free(mem);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pattern_shows_each_byte),
+		cmocka_unit_test(ratio_is_of_one_state),
+		cmocka_unit_test(bound_names_what_stopped_most),
+		cmocka_unit_test(options_have_defaults_and_ranges),
+		cmocka_unit_test(group_leaves_out_what_fails),
+	};
+
+	crpc_clock_init();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
