@@ -31,6 +31,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_rdma_driver.h"
+#include "crpc_tel.h"
 #include "mlx5_prm.h"
 
 /** Sends between two completions that the driver asks for by itself, at most. */
@@ -180,7 +181,7 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
 	/** Not 0: one of these two is not empty, or telemetry asks. That is another thread's. */
 	_Atomic uint32_t attention;
-	struct crpc_mlx5_tel *tel;
+	struct crpc_tel_box *tel;
 	uint32_t num_dcis;
 	struct crpc_mlx5_dci *dci[CRPC_RDMA_DCIS_MAX];
 	crpc_mlx5_progress progress; /**< NULL on a real card. */

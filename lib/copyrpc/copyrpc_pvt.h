@@ -41,6 +41,7 @@
 
 #include "copyrpc_wire.h"
 #include "crpc_log.h"
+#include "crpc_tel.h"
 
 /** No endpoint. */
 #define NIL 0xffffu
@@ -283,12 +284,9 @@ struct ep_list {
 	uint32_t n;
 };
 
-struct copyrpc_tel;
-
 struct crpc_copyrpc {
 	struct crpc_rdma *dev;
-	_Atomic uint32_t *tel_state; /**< 0: telemetry asks nothing. */
-	struct copyrpc_tel *tel;
+	struct crpc_tel_box *tel;
 	struct crpc_copyrpc_conf conf;
 	uint32_t inline_max;
 	uint32_t slot_mask;

@@ -683,7 +683,7 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
 		k += __crpc_copyrpc_sweep(ctx, now_ns, done + k, n - k);
 	if (ctx->dirty.n != 0)
 		__crpc_copyrpc_flush(ctx, now_ns);
-	if (crpc_unlikely(crpc_load_relaxed(ctx->tel_state) != 0))
+	if (crpc_unlikely(crpc_tel_asked(ctx->tel)))
 		__crpc_copyrpc_tel_answer(ctx);
 	return k;
 }

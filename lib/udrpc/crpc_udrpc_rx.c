@@ -149,8 +149,7 @@ crpc_udrpc_poll(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_done *done,
 
 	__crpc_udrpc_owner_check(ctx);
 	ctx->now_ns = now_ns;
-	/* a hint: the answer has the ordering */
-	if (crpc_unlikely(crpc_load_relaxed(ctx->tel_state) != 0))
+	if (crpc_unlikely(crpc_tel_asked(ctx->tel)))
 		__crpc_udrpc_tel_answer(ctx);
 	__crpc_udrpc_tx_post(ctx);
 	/* no packet is looked at before all that ended has been told: it could free a slot */

@@ -42,6 +42,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_log.h"
+#include "crpc_tel.h"
 #include "crpc_udrpc.h"
 #include "udrpc_timely.h"
 #include "udrpc_wheel.h"
@@ -157,7 +158,7 @@ struct crpc_udrpc {
 	uint64_t now_ns;
 	uint64_t busy_ns;   /**< Since when every poll was full and timers wait; 0: they do not. */
 	int32_t err;        /**< The queue broke. */
-	_Atomic uint32_t *tel_state;
+	struct crpc_tel_box *tel;
 
 	uint32_t nbatch;
 	uint32_t inline_max;
@@ -176,7 +177,6 @@ struct crpc_udrpc {
 
 	struct crpc_udrpc_conf conf;
 	const void *owner; /**< Debug: the thread. */
-	struct udrpc_tel *tel;
 	struct crpc_rdma_mr mr;
 	uint8_t *tx_mem, *rx_mem; /**< Request and response bytes to be sent, and received. */
 	struct udrpc_call *calls;
