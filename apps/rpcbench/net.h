@@ -11,9 +11,9 @@
  *     net_group.c opens, connects, measures --> net_far.c: on the same lcore, on the second one,
  *         step() turn by turn in slices             or in another rank; step() turn by turn
  *
- * What is compared is a lane: net_copyrpc.c, net_raw.c (work requests of lib/rdma), net_verbs.c
- * (what lib/rdma has not). net.c reads options and plans groups, net_out.c tells a group,
- * net_targets.c is the table of what has to be reached.
+ * What is compared is a lane: net_copyrpc.c and net_udrpc.c (net_calls.h is in both), net_raw.c
+ * (work requests of lib/rdma), net_verbs.c (what lib/rdma has not). net.c reads options and plans
+ * groups, net_out.c tells a group, net_targets.c is the table of what has to be reached.
  *
  * An end belongs to one thread, which opens, connects, steps and closes it.
  */

@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Lane copyrpc: clients keep depth calls open on each active endpoint; the server echoes. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#define PROTOCOL crpc_copyrpc
+#include "net_calls.h"
 
-#include "crpc_log.h"
-#include "lane.h"
-#include "net.h"
-
-/* Requests and answers of one turn at most. */
-#define BURST 256
 /* A batch is gathered up to this, or a quarter of the ring. */
 #define RING_MIN 16384u
 #define RING_MAX 1048576u
-#define TIMEOUT_NS UINT64_C(20000000000)
-
-struct net_copyrpc {
-	struct crpc_rdma *dev;
-	struct crpc_copyrpc *ctx;
-	struct crpc_copyrpc_ep **ep;
-	uint64_t *seq;   /* By endpoint: calls made. */
-	uint64_t *again; /* By endpoint: calls to make. */
-	uint64_t missing; /* Their sum. */
-	uint64_t msg[NET_SIZE_MAX / 8];
-};
 
 /* A ring that holds every open request of an endpoint twice. */
 static uint32_t
@@ -40,46 +22,13 @@ ring_size(const struct net_conf *c)
 }
 
 static int
-device_open(struct net_end *e, struct net_copyrpc *s, uint32_t sq, uint32_t rq)
-{
-	uint64_t cq = 64 + (uint64_t)e->conf.endpoints * (sq + rq);
-	struct crpc_rdma_conf conf = {.gid_index = -1,
-		.cq_depth = (uint32_t)crpc_min(crpc_max(cq, 4096), CRPC_RDMA_CQ_DEPTH_MAX)};
-
-	s->dev = crpc_rdma_open(&conf);
-	if (s->dev != NULL)
-		return 0;
-	net_why(e, "%s", crpc_log_last());
-	return -errno;
-}
-
-static void
-copyrpc_close(struct net_end *e)
-{
-	struct net_copyrpc *s = e->priv;
-
-	crpc_copyrpc_free(s->ctx);
-	crpc_rdma_close(s->dev);
-	free(s->again);
-	free(s->seq);
-	free(s->ep);
-	free(s);
-}
-
-static int
-endpoints_open(struct net_end *e, struct net_copyrpc *s, const struct crpc_copyrpc_conf *conf)
+endpoints_open(struct net_end *e, struct net_calls *s)
 {
 	const struct crpc_copyrpc_ep_conf mode = {.flow = (enum crpc_copyrpc_flow)e->conf.flow,
 		.arrival = (enum crpc_copyrpc_arrival)e->conf.arrival,
 		.transport = e->conf.transport == NET_COPYRPC_DC ? CRPC_RDMA_DC : CRPC_RDMA_RC};
 	uint32_t i;
 
-	s->ctx = crpc_copyrpc_create(conf);
-	s->ep = calloc(e->conf.endpoints, sizeof(*s->ep));
-	s->seq = calloc(e->conf.endpoints, sizeof(*s->seq));
-	s->again = calloc(e->conf.endpoints, sizeof(*s->again));
-	if (s->ctx == NULL || s->ep == NULL || s->seq == NULL || s->again == NULL)
-		return -ENOMEM;
 	for (i = 0; i < e->conf.endpoints; i++) {
 		s->ep[i] = crpc_copyrpc_ep_create_as(s->ctx, i, &mode);
 		if (s->ep[i] == NULL)
@@ -99,110 +48,18 @@ copyrpc_open(struct net_end *e)
 		.sq_depth = many ? 16 : 64,
 		.rq_depth = many ? 32 : 256,
 		.timeout_ns = TIMEOUT_NS};
-	struct net_copyrpc *s = calloc(1, sizeof(*s));
-	uint32_t i;
-	int rc;
+	uint64_t cq = 64 + (uint64_t)e->conf.endpoints * (conf.sq_depth + conf.rq_depth);
+	struct crpc_rdma_conf dev = {.gid_index = -1,
+		.cq_depth = (uint32_t)crpc_min(crpc_max(cq, 4096), CRPC_RDMA_CQ_DEPTH_MAX)};
 
-	if (s == NULL)
-		return -ENOMEM;
-	e->priv = s;
-	rc = device_open(e, s, conf.sq_depth, conf.rq_depth);
-	conf.dev = s->dev;
-	if (rc == 0) {
-		rc = endpoints_open(e, s, &conf);
-		if (rc != 0)
-			net_why(e, "%s", crpc_log_last());
-	}
-	if (rc != 0) {
-		copyrpc_close(e);
-		return rc;
-	}
-	for (i = 0; i < e->conf.active && !e->server; i++)
-		s->again[i] = e->conf.depth;
-	s->missing = e->server ? 0 : e->conf.active * e->conf.depth;
-	return 0;
-}
-
-static void
-copyrpc_addr(const struct net_end *e, uint32_t i, uint8_t addr[NET_ADDR_LEN])
-{
-	const struct net_copyrpc *s = e->priv;
-
-	crpc_copyrpc_ep_addr(s->ep[i], addr);
-}
-
-static int
-copyrpc_connect(struct net_end *e, uint32_t i, const uint8_t addr[NET_ADDR_LEN])
-{
-	struct net_copyrpc *s = e->priv;
-	int rc = crpc_copyrpc_ep_connect(s->ep[i], addr);
-
-	if (rc != 0)
-		net_why(e, "%s", crpc_log_last());
-	return rc;
-}
-
-/* Make the calls that an endpoint lacks, as far as it takes them. */
-static void
-refill(struct net_end *e, struct net_copyrpc *s, uint32_t i, uint64_t now)
-{
-	uint32_t size = e->conf.size;
-	int rc;
-
-	while (s->again[i] != 0) {
-		lane_fill(s->msg, size, lane_word(i, s->seq[i]));
-		rc = crpc_copyrpc_call(s->ep[i], now, s->msg, size, size, lane_word(i, s->seq[i]));
-		if (rc == -EAGAIN)
-			return;
-		if (rc != 0) {
-			net_break(e, "a call was refused: %s", strerror(-rc));
-			return;
-		}
-		s->seq[i]++;
-		s->again[i]--;
-		s->missing--;
-		e->open++;
-	}
-}
-
-static uint32_t
-client_step(struct net_end *e, uint64_t now, bool more)
-{
-	struct net_copyrpc *s = e->priv;
-	uint32_t ended = 0, size = e->conf.size, i;
-	struct crpc_done done[BURST];
-	uint16_t n, k;
-
-	do {
-		n = crpc_copyrpc_poll(s->ctx, now, done, BURST);
-		for (k = 0; k < n; k++) {
-			i = lane_word_client(done[k].cookie);
-			if (crpc_unlikely(done[k].status != 0 || done[k].len != size)) {
-				net_break(e, "a call ended with %d, %u bytes", done[k].status,
-					done[k].len);
-				return ended;
-			}
-			e->bad += lane_read(done[k].data, size, e->conf.check, done[k].cookie);
-			s->again[i]++;
-			s->missing++;
-			e->open--;
-			if (more)
-				refill(e, s, i, now);
-		}
-		ended += n;
-	} while (n == BURST);
-	if (crpc_unlikely(more && s->missing != 0))
-		for (i = 0; i < e->conf.active; i++)
-			refill(e, s, i, now);
-	crpc_copyrpc_flush(s->ctx, now);
-	return ended;
+	return calls_open(e, &dev, &conf);
 }
 
 /* One-way: as many as the flow control lets through; what is known to be released has ended. */
 static uint32_t
 oneway_step(struct net_end *e, uint64_t now, bool more)
 {
-	struct net_copyrpc *s = e->priv;
+	struct net_calls *s = e->priv;
 	struct crpc_copyrpc_positions at;
 	struct crpc_done done[BURST];
 	uint32_t i, k, n = 0;
@@ -233,7 +90,7 @@ oneway_step(struct net_end *e, uint64_t now, bool more)
 static uint32_t
 server_step(struct net_end *e, uint64_t now)
 {
-	struct net_copyrpc *s = e->priv;
+	struct net_calls *s = e->priv;
 	struct crpc_done done[BURST];
 	struct crpc_req req[BURST];
 	uint32_t served = 0;
@@ -271,7 +128,7 @@ copyrpc_step(struct net_end *e, uint64_t now, bool more)
 double
 net_copyrpc_ring_part(const struct net_end *e)
 {
-	const struct net_copyrpc *s = e->priv;
+	const struct net_calls *s = e->priv;
 	struct crpc_copyrpc_positions at;
 
 	crpc_copyrpc_ep_positions(s->ep[0], &at);
@@ -282,7 +139,7 @@ net_copyrpc_ring_part(const struct net_end *e)
 static void
 copyrpc_ledger(const struct net_end *e, struct net_ledger *l)
 {
-	const struct net_copyrpc *s = e->priv;
+	const struct net_calls *s = e->priv;
 	const struct crpc_copyrpc_stats *stats = crpc_copyrpc_stats(s->ctx);
 
 	*l = (struct net_ledger){.reads = stats->reads_sent, .batches = stats->batches_sent,
@@ -296,9 +153,9 @@ copyrpc_ledger(const struct net_end *e, struct net_ledger *l)
 		.unit = NET_RATE,                                                                  \
 		.built = true,                                                                     \
 		.open = copyrpc_open,                                                              \
-		.close = copyrpc_close,                                                            \
-		.addr = copyrpc_addr,                                                              \
-		.connect = copyrpc_connect,                                                        \
+		.close = calls_close,                                                              \
+		.addr = calls_addr,                                                                \
+		.connect = calls_connect,                                                          \
 		.step = copyrpc_step,                                                              \
 		.ledger = copyrpc_ledger,                                                          \
 	}

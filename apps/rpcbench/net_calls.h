@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef NET_CALLS_H
+#define NET_CALLS_H
+
+/**
+ * @file
+ * What lanes of calls have in common: clients keep depth calls open on each active endpoint.
+ * net_copyrpc.c and net_udrpc.c include it, once with each protocol, so that no call goes through
+ * one more pointer. PROTOCOL, defined before, is the prefix of the protocol's functions, and the
+ * name of its context; endpoints_open(), behind, makes a context's endpoints.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crpc_log.h"
+#include "lane.h"
+#include "net.h"
+
+#define CALLS_PASTE(a, b) a##_##b
+#define CALLS_NAME(a, b)  CALLS_PASTE(a, b)
+#define API(name)         CALLS_NAME(PROTOCOL, name)
+
+/* Requests and answers of one turn at most. */
+#define BURST 256
+#define TIMEOUT_NS UINT64_C(20000000000)
+
+struct net_calls {
+	struct crpc_rdma *dev;
+	struct PROTOCOL *ctx;
+	struct API(ep) **ep;
+	uint64_t *seq;   /* By endpoint: calls made. */
+	uint64_t *again; /* By endpoint: calls to make. */
+	uint64_t missing; /* Their sum. */
+	uint64_t msg[NET_SIZE_MAX / 8];
+};
+
+/* Make all endpoints of the context: 0 or -errno. */
+static int endpoints_open(struct net_end *e, struct net_calls *s);
+
+static void
+calls_close(struct net_end *e)
+{
+	struct net_calls *s = e->priv;
+
+	API(free)(s->ctx);
+	crpc_rdma_close(s->dev);
+	free(s->again);
+	free(s->seq);
+	free(s->ep);
+	free(s);
+}
+
+/* Make the end: a device, the context and what belongs to each endpoint. */
+static int
+calls_open(struct net_end *e, struct crpc_rdma_conf *dev, struct API(conf) *conf)
+{
+	struct net_calls *s = calloc(1, sizeof(*s));
+	uint32_t i;
+	int rc;
+
+	if (s == NULL)
+		return -ENOMEM;
+	e->priv = s;
+	s->dev = crpc_rdma_open(dev);
+	rc = s->dev == NULL ? -errno : 0;
+	conf->dev = s->dev;
+	if (rc == 0) {
+		s->ctx = API(create)(conf);
+		s->ep = calloc(e->conf.endpoints, sizeof(*s->ep));
+		s->seq = calloc(e->conf.endpoints, sizeof(*s->seq));
+		s->again = calloc(e->conf.endpoints, sizeof(*s->again));
+		if (s->ctx == NULL || s->ep == NULL || s->seq == NULL || s->again == NULL)
+			rc = -ENOMEM;
+		else
+			rc = endpoints_open(e, s);
+	}
+	if (rc != 0) {
+		net_why(e, "%s", crpc_log_last());
+		calls_close(e);
+		return rc;
+	}
+	for (i = 0; i < e->conf.active && !e->server; i++)
+		s->again[i] = e->conf.depth;
+	s->missing = e->server ? 0 : e->conf.active * e->conf.depth;
+	return 0;
+}
+
+static void
+calls_addr(const struct net_end *e, uint32_t i, uint8_t addr[NET_ADDR_LEN])
+{
+	const struct net_calls *s = e->priv;
+
+	API(ep_addr)(s->ep[i], addr);
+}
+
+static int
+calls_connect(struct net_end *e, uint32_t i, const uint8_t addr[NET_ADDR_LEN])
+{
+	struct net_calls *s = e->priv;
+	int rc = API(ep_connect)(s->ep[i], addr);
+
+	if (rc != 0)
+		net_why(e, "%s", crpc_log_last());
+	return rc;
+}
+
+/* Make the calls that an endpoint lacks, as far as it takes them. */
+static void
+refill(struct net_end *e, struct net_calls *s, uint32_t i, uint64_t now)
+{
+	uint32_t size = e->conf.size;
+	int rc;
+
+	while (s->again[i] != 0) {
+		lane_fill(s->msg, size, lane_word(i, s->seq[i]));
+		rc = API(call)(s->ep[i], now, s->msg, size, size, lane_word(i, s->seq[i]));
+		if (rc == -EAGAIN)
+			return;
+		if (rc != 0) {
+			net_break(e, "a call was refused: %s", strerror(-rc));
+			return;
+		}
+		s->seq[i]++;
+		s->again[i]--;
+		s->missing--;
+		e->open++;
+	}
+}
+
+static uint32_t
+client_step(struct net_end *e, uint64_t now, bool more)
+{
+	struct net_calls *s = e->priv;
+	uint32_t ended = 0, size = e->conf.size, i;
+	struct crpc_done done[BURST];
+	uint16_t n, k;
+
+	do {
+		n = API(poll)(s->ctx, now, done, BURST);
+		for (k = 0; k < n; k++) {
+			i = lane_word_client(done[k].cookie);
+			if (crpc_unlikely(done[k].status != 0 || done[k].len != size)) {
+				net_break(e, "a call ended with %d, %u bytes", done[k].status,
+					done[k].len);
+				return ended;
+			}
+			e->bad += lane_read(done[k].data, size, e->conf.check, done[k].cookie);
+			s->again[i]++;
+			s->missing++;
+			e->open--;
+			if (more)
+				refill(e, s, i, now);
+		}
+		ended += n;
+	} while (n == BURST);
+	if (crpc_unlikely(more && s->missing != 0))
+		for (i = 0; i < e->conf.active; i++)
+			refill(e, s, i, now);
+	API(flush)(s->ctx, now);
+	return ended;
+}
+
+#endif
