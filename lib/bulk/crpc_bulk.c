@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "crpc_conf.h"
 #include "bulk_pvt.h"
 
 /* Polls of one context in one turn. */
@@ -12,44 +13,29 @@
 /* A cookie: CRPC_BULK_COOKIE (16 bits), connection (10), op (8), turn (30). */
 #define COOKIE_TURN ((1u << 30) - 1)
 
-#define DEFAULT(field, value)                                                                      \
-	do {                                                                                       \
-		if ((field) == 0)                                                                  \
-			(field) = (value);                                                         \
-	} while (0)
-
-static bool
-range_bad(const char *name, uint64_t value, uint64_t lo, uint64_t hi)
-{
-	if (value >= lo && value <= hi)
-		return false;
-	crpc_err("conf.%s is %llu, expected %llu to %llu", name, (unsigned long long)value,
-			(unsigned long long)lo, (unsigned long long)hi);
-	return true;
-}
-
 static int
 conf_check(struct crpc_bulk_conf *conf)
 {
 	uint32_t i;
 
-	DEFAULT(conf->nports, 1);
-	DEFAULT(conf->max_conns, 16);
-	DEFAULT(conf->requests, 16);
-	DEFAULT(conf->chunk, 512u << 10);
-	DEFAULT(conf->slots, 16);
-	DEFAULT(conf->tx_chunks, 12);
-	DEFAULT(conf->tx_bytes, (uint64_t)conf->tx_chunks * conf->chunk);
-	DEFAULT(conf->rendezvous_min, 256u << 10);
-	DEFAULT(conf->timeout_ns, UINT64_C(30000000000));
-	DEFAULT(conf->confirm_ns, UINT64_C(1000000000));
-	if (range_bad("nports", conf->nports, 1, CRPC_BULK_PORTS_MAX) ||
-			range_bad("max_conns", conf->max_conns, 1, CRPC_BULK_CONNS_MAX) ||
-			range_bad("requests", conf->requests, 1, CRPC_BULK_REQUESTS_MAX) ||
-			range_bad("chunk", conf->chunk, CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX) ||
-			range_bad("slots", conf->slots, 1, CRPC_BULK_SLOTS_MAX) ||
-			range_bad("tx_chunks", conf->tx_chunks, 1, CRPC_BULK_SLOTS_MAX) ||
-			range_bad("tx_bytes", conf->tx_bytes, conf->chunk, UINT64_MAX))
+	CRPC_CONF_DEFAULT(conf->nports, 1);
+	CRPC_CONF_DEFAULT(conf->max_conns, 16);
+	CRPC_CONF_DEFAULT(conf->requests, 16);
+	CRPC_CONF_DEFAULT(conf->chunk, 512u << 10);
+	CRPC_CONF_DEFAULT(conf->slots, 16);
+	CRPC_CONF_DEFAULT(conf->tx_chunks, 12);
+	CRPC_CONF_DEFAULT(conf->tx_bytes, (uint64_t)conf->tx_chunks * conf->chunk);
+	CRPC_CONF_DEFAULT(conf->rendezvous_min, 256u << 10);
+	CRPC_CONF_DEFAULT(conf->timeout_ns, UINT64_C(30000000000));
+	CRPC_CONF_DEFAULT(conf->confirm_ns, UINT64_C(1000000000));
+	if (crpc_conf_range("nports", conf->nports, 1, CRPC_BULK_PORTS_MAX) ||
+			crpc_conf_range("max_conns", conf->max_conns, 1, CRPC_BULK_CONNS_MAX) ||
+			crpc_conf_range("requests", conf->requests, 1, CRPC_BULK_REQUESTS_MAX) ||
+			crpc_conf_range("chunk", conf->chunk, CRPC_BULK_CHUNK_MIN,
+					CRPC_BULK_CHUNK_MAX) ||
+			crpc_conf_range("slots", conf->slots, 1, CRPC_BULK_SLOTS_MAX) ||
+			crpc_conf_range("tx_chunks", conf->tx_chunks, 1, CRPC_BULK_SLOTS_MAX) ||
+			crpc_conf_range("tx_bytes", conf->tx_bytes, conf->chunk, UINT64_MAX))
 		return -EINVAL;
 	if (!crpc_is_pow2(conf->chunk)) {
 		crpc_err("conf.chunk is %u, expected a power of two", conf->chunk);

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "crpc_conf.h"
 #include "copyrpc_pvt.h"
 
 /*
@@ -12,55 +13,37 @@
  */
 #define INLINE_MAX 220
 
-#define DEFAULT(field, value)                                                                      \
-	do {                                                                                       \
-		if ((field) == 0)                                                                  \
-			(field) = (value);                                                         \
-	} while (0)
-
-/* One line for whatever size is out of range. */
-static int
-range_check(const char *name, uint64_t value, uint64_t min, uint64_t max)
-{
-	if (value >= min && value <= max)
-		return 0;
-	crpc_err("conf.%s: expected %llu to %llu, found %llu", name, (unsigned long long)min,
-			(unsigned long long)max, (unsigned long long)value);
-	return -EINVAL;
-}
-
 /* Put the defaults in, then check each size and how they relate. */
 static int
 conf_complete(struct crpc_copyrpc_conf *conf)
 {
-	DEFAULT(conf->max_eps, 16);
-	DEFAULT(conf->ring_size, 256u << 10);
+	CRPC_CONF_DEFAULT(conf->max_eps, 16);
+	CRPC_CONF_DEFAULT(conf->ring_size, 256u << 10);
 	if (!crpc_is_pow2(conf->ring_size)) {
 		crpc_err("conf.ring_size: expected a power of two, found %u", conf->ring_size);
 		return -EINVAL;
 	}
-	if (range_check("ring_size", conf->ring_size, CRPC_COPYRPC_RING_MIN, CRPC_COPYRPC_RING_MAX))
+	if (crpc_conf_range("ring_size", conf->ring_size, CRPC_COPYRPC_RING_MIN,
+			CRPC_COPYRPC_RING_MAX))
 		return -EINVAL;
-	DEFAULT(conf->max_msg, conf->ring_size / 4);
-	DEFAULT(conf->max_inflight, 256);
-	DEFAULT(conf->max_outstanding, 2);
-	DEFAULT(conf->batch_max, conf->ring_size / 4);
-	DEFAULT(conf->sq_depth, 64);
-	DEFAULT(conf->rq_depth, 128);
-	DEFAULT(conf->age_ns, 50000);
-	DEFAULT(conf->update_ns, 20000);
-	DEFAULT(conf->timeout_ns, 1000000000);
-	if (range_check("max_eps", conf->max_eps, 1, CRPC_COPYRPC_EPS_MAX) ||
-			range_check("max_msg", conf->max_msg, 1,
-					CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
-			range_check("max_inflight", conf->max_inflight, 1,
-					CRPC_COPYRPC_INFLIGHT_MAX) ||
-			range_check("max_large", conf->max_large, 0, CRPC_COPYRPC_LARGE_MAX) ||
-			range_check("flush", conf->flush, CRPC_COPYRPC_CLOCKED,
-					CRPC_COPYRPC_HOLD) ||
-			range_check("max_outstanding", conf->max_outstanding, 1, conf->sq_depth) ||
-			range_check("sq_depth", conf->sq_depth, 8, 32768) ||
-			range_check("rq_depth", conf->rq_depth, 1, 32768))
+	CRPC_CONF_DEFAULT(conf->max_msg, conf->ring_size / 4);
+	CRPC_CONF_DEFAULT(conf->max_inflight, 256);
+	CRPC_CONF_DEFAULT(conf->max_outstanding, 2);
+	CRPC_CONF_DEFAULT(conf->batch_max, conf->ring_size / 4);
+	CRPC_CONF_DEFAULT(conf->sq_depth, 64);
+	CRPC_CONF_DEFAULT(conf->rq_depth, 128);
+	CRPC_CONF_DEFAULT(conf->age_ns, 50000);
+	CRPC_CONF_DEFAULT(conf->update_ns, 20000);
+	CRPC_CONF_DEFAULT(conf->timeout_ns, 1000000000);
+	if (crpc_conf_range("max_eps", conf->max_eps, 1, CRPC_COPYRPC_EPS_MAX) ||
+		crpc_conf_range(
+			"max_msg", conf->max_msg, 1, CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
+		crpc_conf_range("max_inflight", conf->max_inflight, 1, CRPC_COPYRPC_INFLIGHT_MAX) ||
+		crpc_conf_range("max_large", conf->max_large, 0, CRPC_COPYRPC_LARGE_MAX) ||
+		crpc_conf_range("flush", conf->flush, CRPC_COPYRPC_CLOCKED, CRPC_COPYRPC_HOLD) ||
+		crpc_conf_range("max_outstanding", conf->max_outstanding, 1, conf->sq_depth) ||
+		crpc_conf_range("sq_depth", conf->sq_depth, 8, 32768) ||
+		crpc_conf_range("rq_depth", conf->rq_depth, 1, 32768))
 		return -EINVAL;
 	if (conf->initial_pos % WIRE_UNIT != 0) {
 		crpc_err("conf.initial_pos: expected a multiple of %u, found %llu", WIRE_UNIT,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "crpc_conf.h"
 #include "udrpc_pvt.h"
 
 /*
@@ -19,52 +20,35 @@
 #define PACE_TICK_NS 1024u
 #define PAGE         4096u
 
-#define DEFAULT(field, value)                                                                      \
-	do {                                                                                       \
-		if ((field) == 0)                                                                  \
-			(field) = (value);                                                         \
-	} while (0)
-
-/* One line for whatever size is out of range. */
-static int
-range_check(const char *name, uint64_t value, uint64_t min, uint64_t max)
-{
-	if (value >= min && value <= max)
-		return 0;
-	crpc_err("conf.%s: expected %llu to %llu, found %llu", name, (unsigned long long)min,
-		(unsigned long long)max, (unsigned long long)value);
-	return -EINVAL;
-}
-
 /* Put the defaults in, then check each size. */
 static int
 conf_complete(struct crpc_udrpc_conf *conf, const struct crpc_rdma_info *info)
 {
-	DEFAULT(conf->max_eps, 16);
-	DEFAULT(conf->slots, 8);
-	DEFAULT(conf->credits, 32);
-	DEFAULT(conf->max_msg, 16u << 10);
-	DEFAULT(conf->pkt_max, info->mtu);
-	DEFAULT(conf->sq_depth, 256);
-	DEFAULT(conf->retries, 100);
-	DEFAULT(conf->rto_ns, 5000000);
-	DEFAULT(conf->timeout_ns, 1000000000);
-	DEFAULT(conf->link_bytes_per_s, UINT64_C(12500000000));
-	DEFAULT(conf->t_low_ns, 50000);
-	DEFAULT(conf->t_high_ns, 1000000);
-	if (range_check("max_eps", conf->max_eps, 1, CRPC_UDRPC_EPS_MAX) ||
-		range_check("slots", conf->slots, 1, CRPC_UDRPC_SLOTS_MAX) ||
-		range_check("credits", conf->credits, 1, CRPC_UDRPC_CREDITS_MAX))
+	CRPC_CONF_DEFAULT(conf->max_eps, 16);
+	CRPC_CONF_DEFAULT(conf->slots, 8);
+	CRPC_CONF_DEFAULT(conf->credits, 32);
+	CRPC_CONF_DEFAULT(conf->max_msg, 16u << 10);
+	CRPC_CONF_DEFAULT(conf->pkt_max, info->mtu);
+	CRPC_CONF_DEFAULT(conf->sq_depth, 256);
+	CRPC_CONF_DEFAULT(conf->retries, 100);
+	CRPC_CONF_DEFAULT(conf->rto_ns, 5000000);
+	CRPC_CONF_DEFAULT(conf->timeout_ns, 1000000000);
+	CRPC_CONF_DEFAULT(conf->link_bytes_per_s, UINT64_C(12500000000));
+	CRPC_CONF_DEFAULT(conf->t_low_ns, 50000);
+	CRPC_CONF_DEFAULT(conf->t_high_ns, 1000000);
+	if (crpc_conf_range("max_eps", conf->max_eps, 1, CRPC_UDRPC_EPS_MAX) ||
+		crpc_conf_range("slots", conf->slots, 1, CRPC_UDRPC_SLOTS_MAX) ||
+		crpc_conf_range("credits", conf->credits, 1, CRPC_UDRPC_CREDITS_MAX))
 		return -EINVAL;
-	DEFAULT(conf->rq_depth,
+	CRPC_CONF_DEFAULT(conf->rq_depth,
 		(uint32_t)crpc_max(512,
 			crpc_min(2048,
 				crpc_pow2_ceil(2ull * conf->credits * conf->max_eps))));
-	if (range_check("max_msg", conf->max_msg, 1, CRPC_UDRPC_MSG_MAX) ||
-		range_check("pkt_max", conf->pkt_max, CRPC_UDRPC_PKT_MIN, info->mtu) ||
-		range_check("sq_depth", conf->sq_depth, 8, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
-		range_check("rq_depth", conf->rq_depth, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
-		range_check("t_high_ns", conf->t_high_ns, conf->t_low_ns, UINT64_MAX))
+	if (crpc_conf_range("max_msg", conf->max_msg, 1, CRPC_UDRPC_MSG_MAX) ||
+		crpc_conf_range("pkt_max", conf->pkt_max, CRPC_UDRPC_PKT_MIN, info->mtu) ||
+		crpc_conf_range("sq_depth", conf->sq_depth, 8, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		crpc_conf_range("rq_depth", conf->rq_depth, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		crpc_conf_range("t_high_ns", conf->t_high_ns, conf->t_low_ns, UINT64_MAX))
 		return -EINVAL;
 	return 0;
 }
