@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <pthread.h>
 
+#include "bytes.h"
 #include "roce.h"
 
 #define BTH 12u
@@ -96,24 +97,6 @@ put64(uint8_t *p, uint64_t v)
 {
 	v = __builtin_bswap64(v);
 	memcpy(p, &v, sizeof(v));
-}
-
-static inline uint32_t
-get32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return __builtin_bswap32(v);
-}
-
-static inline uint64_t
-get64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return __builtin_bswap64(v);
 }
 
 /* The headers of an opcode; false: none that we know. */
@@ -338,41 +321,41 @@ sm_roce_get(const uint8_t *from, uint32_t n, struct sm_roce *p)
 		return false;
 	p->opcode = from[0];
 	p->solicited = (from[1] & 0x80) != 0;
-	p->dst = get32(from + 4) & 0xffffff;
+	p->dst = sm_be32(from + 4) & 0xffffff;
 	p->ack_req = (from[8] & 0x80) != 0;
-	p->psn = get32(from + 8) & 0xffffff;
+	p->psn = sm_be32(from + 8) & 0xffffff;
 	if ((s.has & HAS_DCETH) != 0) {
-		p->key = get64(at);
-		p->src = get32(at + 8) & 0xffffff;
-		p->life = get32(at + 12);
+		p->key = sm_be64(at);
+		p->src = sm_be32(at + 8) & 0xffffff;
+		p->life = sm_be32(at + 12);
 		at += 16;
 	}
 	if ((s.has & HAS_DETH) != 0) {
-		p->qkey = get32(at);
-		p->src = get32(at + 4) & 0xffffff;
+		p->qkey = sm_be32(at);
+		p->src = sm_be32(at + 4) & 0xffffff;
 		at += 8;
 	}
 	if ((s.has & (HAS_RETH | HAS_ATOMIC)) != 0) {
-		p->va = get64(at);
-		p->rkey = get32(at + 8);
+		p->va = sm_be64(at);
+		p->rkey = sm_be32(at + 8);
 		at += 12;
 	}
 	if ((s.has & HAS_RETH) != 0) {
-		p->dma_len = get32(at);
+		p->dma_len = sm_be32(at);
 		at += 4;
 	}
 	if ((s.has & HAS_ATOMIC) != 0) {
-		p->word[0] = get64(at);
-		p->word[1] = get64(at + 8);
+		p->word[0] = sm_be64(at);
+		p->word[1] = sm_be64(at + 8);
 		at += 16;
 	}
 	if ((s.has & HAS_AETH) != 0) {
 		p->syndrome = at[0];
-		p->msn = get32(at) & 0xffffff;
+		p->msn = sm_be32(at) & 0xffffff;
 		at += 4;
 	}
 	if ((s.has & HAS_ATOMIC_ACK) != 0) {
-		p->word[0] = get64(at);
+		p->word[0] = sm_be64(at);
 		at += 8;
 	}
 	if ((s.has & HAS_IMM) != 0)
