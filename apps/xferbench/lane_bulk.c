@@ -27,15 +27,19 @@ struct end {
 	uint32_t sends, recvs;     /* Open. */
 };
 
+/* A side that receives nothing needs none, and devices are few. */
 static int
-end_engine(struct xb_lane *l, struct end *e)
+end_engine(struct xb_lane *l, struct end *e, int side)
 {
-	const struct crpc_unpack_conf conf = {
-		.arg = l->point.engine == XB_DMADEV ? l->opt->dma : NULL};
+	bool needed = l->point.path == XB_EAGER && (side == 1 || l->point.both);
+	enum xb_engine which = needed ? l->point.engine : XB_CPU;
+	const struct crpc_unpack_conf conf = {.arg = which == XB_DMADEV ? l->opt->dma : NULL};
 
-	e->engine = crpc_unpack_create(xb_engine_names[l->point.engine], &conf);
+	e->engine = crpc_unpack_create(xb_engine_names[which], &conf);
 	if (e->engine == NULL)
 		return xb_lane_fail(l, -errno, "engine: %s", crpc_log_last());
+	if (side == 1)
+		l->engine = xb_engine_names[which];
 	return 0;
 }
 
@@ -82,7 +86,7 @@ bulk_open(struct xb_lane *l, int side)
 		return xb_lane_fail(l, -errno,
 			"%s; usertools/soft-mlx5 starts a program on a software device",
 			crpc_log_last());
-	rc = end_engine(l, e);
+	rc = end_engine(l, e, side);
 	return rc != 0 ? rc : end_bulk(l, e);
 }
 
@@ -98,7 +102,6 @@ bulk_meet(struct xb_lane *l, int side)
 	if (side == 0) {
 		crpc_bulk_memory(e->b, &bounce, &more);
 		l->memory = bounce + more;
-		l->engine = crpc_unpack_engine(e->engine)->name;
 	}
 	return 0;
 }

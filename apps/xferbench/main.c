@@ -14,6 +14,7 @@
 #include "app_fail.h"
 #include "app_json.h"
 #include "crpc_clock.h"
+#include "crpc_unpack_dmadev.h"
 #include "xb.h"
 
 #define HUGE (UINT64_C(2) << 20)
@@ -250,6 +251,7 @@ main(int argc, char **argv)
 	for (i = 1; i < argc; i++)
 		if (strcmp(argv[i], "--") == 0)
 			app_args_split(&args, argc, argv);
+	crpc_unpack_dmadev_register();
 	rc = xb_options_parse(&o, args.argc, args.argv);
 	if (rc != 0)
 		return rc;

@@ -33,13 +33,13 @@ def check(what, ok, detail=''):
     print(('ok: ' if ok else 'FAIL: ') + what, detail if not ok else '', flush=True)
 
 
-def command(lcores, args):
+def command(lcores, args, eal=()):
     soft = [os.path.join(source, 'usertools', 'soft-mlx5'), '--net', f'xferbench{os.getpid()}', '--lib', library, '--']
-    return soft + [program, '-l', lcores, '--no-huge', '--'] + args
+    return soft + [program, '-l', lcores, '--no-huge', *eal, '--'] + args
 
 
-def run(lcores, args):
-    return subprocess.run(command(lcores, args), capture_output=True, text=True, timeout=240)
+def run(lcores, args, eal=()):
+    return subprocess.run(command(lcores, args, eal), capture_output=True, text=True, timeout=240)
 
 
 def results(what, lcores, args):
@@ -77,6 +77,18 @@ def content():
         stages = {(r['path'], r['stage']) for r in rows if r['transport'] == 'bulk'}
         check('  stages', ('eager', 'unpack') in stages and ('rendezvous', 'wire') in stages and
               ('rendezvous', 'unpack') not in stages, stages)
+
+
+def dma():
+    """The engine on DPDK's software DMA device, where DPDK has it; without a device it is refused."""
+    args = QUICK + ['--verify', '--size', '1Mi', '--chunk', '64Ki', '--path', 'eager', '--transport', 'bulk,memcpy']
+    r = run('0,1', args + ['--engine', 'dmadev'])
+    check('dmadev without a device', r.returncode == 1 and 'dma_skeleton' in r.stderr, r.stderr)
+    r = run('0,1', args + ['--engine', 'cpu,dmadev'], ['--vdev=dma_skeleton'])
+    if 'no free DMA device' in r.stderr:
+        print('DPDK has no dma_skeleton: not tested')
+        return
+    check('dmadev with one', r.returncode == 0 and ' dmadev ' in r.stdout, r.stdout[-1000:] + r.stderr)
 
 
 def targets():
@@ -123,7 +135,7 @@ def pictures():
 
 program, source, library = sys.argv[1:]
 with tempfile.TemporaryDirectory() as tmp:
-    for step in (bad_options, content, targets, tune, interrupted, pictures):
+    for step in (bad_options, content, dma, targets, tune, interrupted, pictures):
         step()
 print(f'{failures} failures')
 sys.exit(1 if failures else 0)
