@@ -108,7 +108,9 @@ both_slice(struct xb_lane *l)
 	return rc[0] < 0 ? rc[0] : rc[1] < 0 ? rc[1] : 0;
 }
 
-/* Move n messages each way, or a few more so that every place has as many: 0 sets the elapsed time. */
+/*
+ * Move n messages each way, or a few more so that every place has as many: 0 sets the elapsed time.
+ */
 static int
 slice_run(struct xb_lane *l, uint64_t n, double *ns)
 {

@@ -213,7 +213,9 @@ mean_us(const struct crpc_bulk_stage *a, const struct crpc_bulk_stage *b)
 	return n == 0 ? -1 : (double)(a->sum_ns + b->sum_ns) / (double)n / 1e3;
 }
 
-/* Whoever posts chunks knows the first two stages, whoever gets them by the eager path the others. */
+/*
+ * Whoever posts chunks knows the first two stages, whoever gets them by the eager path the others.
+ */
 void
 xb_bulk_stats(struct xb_lane *l, double stage_us[XB_STAGES])
 {

@@ -242,7 +242,8 @@ main(int argc, char **argv)
 {
 	static struct xb_team team;
 	static struct xb_opt o;
-	struct app_args args = {.eal_argc = 1, .eal_argv = argv, .argc = argc - 1, .argv = argv + 1};
+	struct app_args args = {
+		.eal_argc = 1, .eal_argv = argv, .argc = argc - 1, .argv = argv + 1};
 	char lcores[32];
 	cpu_set_t set;
 	int rc, i;

@@ -96,8 +96,8 @@ print_group(const struct xb_group *g)
 		p->size, p->both ? "both directions" : "one direction", p->depth,
 		g->lane[0].rate.n, g->count[APP_STATE_NEAR], g->count[APP_STATE_FAR],
 		g->count[APP_STATE_MIXED], g->steal_pct, g->noisy ? ": noisy, no verdict" : "");
-	printf("  %-10s %-15s %6s %4s %2s %-6s %7s %7s %7s  %s\n", "transport", "path", "KiB", "wind",
-		"rl", "engine", "GB/s", "min", "max", "of memcpy");
+	printf("  %-10s %-15s %6s %4s %2s %-6s %7s %7s %7s  %s\n", "transport", "path", "KiB",
+		"wind", "rl", "engine", "GB/s", "min", "max", "of memcpy");
 	for (i = 0; i < g->n; i++)
 		if (g->lane[i].rate.n != 0)
 			print_lane(g, &g->lane[i]);

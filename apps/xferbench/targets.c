@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What has to be reached, measured in one group: each line is a figure with a bound and a verdict. */
+/*
+ * What has to be reached, measured in one group: each line is a figure with a bound and a verdict.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +16,19 @@
 #define BOUNDED 0.85
 
 /* The lanes, in this order. */
-enum { RENDEZVOUS, EAGER, RENDEZVOUS_1, EAGER_1, RENDEZVOUS_SMALL, EAGER_SMALL, COPY, COPY_TWO, UCX, ZMQ,
-	LANES };
+enum {
+	RENDEZVOUS,
+	EAGER,
+	RENDEZVOUS_1,
+	EAGER_1,
+	RENDEZVOUS_SMALL,
+	EAGER_SMALL,
+	COPY,
+	COPY_TWO,
+	UCX,
+	ZMQ,
+	LANES
+};
 
 /* What a line tells; below 0: not measured. */
 struct line {
@@ -44,11 +57,15 @@ static const struct {
 	[ZMQ] = {XB_ZMQ, XB_EAGER, 0, 0},
 };
 
-/* The lane of this number; NULL if it has no figures. Lanes that are not built are not in the group. */
+/*
+ * The lane of this number; NULL if it has no figures. Lanes that are not built are not in the
+ * group.
+ */
 static const struct xb_lane *
 lane(const struct xb_group *g, const int *index, int which)
 {
-	return index[which] >= 0 && g->lane[index[which]].rate.n != 0 ? &g->lane[index[which]] : NULL;
+	return index[which] >= 0 && g->lane[index[which]].rate.n != 0 ? &g->lane[index[which]]
+								      : NULL;
 }
 
 static double
@@ -60,8 +77,9 @@ ratio(const struct xb_group *g, const struct xb_lane *a, const struct xb_lane *b
 }
 
 /*
- * The software NIC copies each byte into a ring and out of it, and an engine once more. Both cores at
- * once copy so much in this run; a transfer that comes close to its share of that is bounded by it.
+ * The software NIC copies each byte into a ring and out of it, and an engine once more. Both cores
+ * at once copy so much in this run; a transfer that comes close to its share of that is bounded by
+ * it.
  */
 static void
 line_bounded(struct line *line, const struct xb_group *g, const int *index, int which)
@@ -163,7 +181,8 @@ tell_all(const struct xb_group *g, const int *index)
 
 	line_ratio(&line[0], g, index, "64 MiB, rendezvous / memcpy", RENDEZVOUS, COPY, 0.6);
 	line_ratio(&line[1], g, index, "64 MiB, eager with cpu unpack / memcpy", EAGER, COPY, 0.35);
-	line_ratio(&line[2], g, index, "64 MiB, rendezvous / UCX, rendezvous", RENDEZVOUS, UCX, 1.2);
+	line_ratio(
+		&line[2], g, index, "64 MiB, rendezvous / UCX, rendezvous", RENDEZVOUS, UCX, 1.2);
 	line_ratio(&line[3], g, index, "64 MiB, rendezvous / ZeroMQ tcp", RENDEZVOUS, ZMQ, 5);
 	line_ratio(&line[4], g, index, "window of 16 / window of 1, rendezvous", RENDEZVOUS,
 		RENDEZVOUS_1, 2);

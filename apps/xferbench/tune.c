@@ -67,7 +67,8 @@ value_of(const struct scale *s, const struct xb_group *g, int i)
 
 /* One neighbour: what it gave, and what stopped it. */
 static size_t
-why_neighbour(const struct scale *s, const struct xb_group *g, int best, int i, char *buf, size_t len)
+why_neighbour(
+	const struct scale *s, const struct xb_group *g, int best, int i, char *buf, size_t len)
 {
 	double r = rate(g, i), mine = rate(g, best);
 	char text[96];
@@ -162,7 +163,8 @@ xb_tune(struct xb_run *run)
 		for (k = 0; k < CRPC_DIM(scales) && rc == 0 && !xb_interrupted(); k++)
 			rc = tune_one(run, &scales[k], &p);
 		if (rc == 0 && !xb_interrupted())
-			printf("%s, %" PRIu64 " bytes: take --chunk %" PRIu32 " --window %" PRIu32 "\n",
+			printf("%s, %" PRIu64 " bytes: take --chunk %" PRIu32 " --window %" PRIu32
+			       "\n",
 				xb_path_names[p.path], p.size, p.chunk, p.window);
 	}
 	return rc;

@@ -16,8 +16,8 @@
  *     targets.c   what has to be reached; tune.c: which chunk and window are best, and why
  *     out.c       a table for people, a line of JSON for each figure
  *
- * A lane has two sides; each belongs to one lcore. A slice moves a fixed number of messages, so both
- * sides know when it is over. With one lcore the sides take turns on it.
+ * A lane has two sides; each belongs to one lcore. A slice moves a fixed number of messages, so
+ * both sides know when it is over. With one lcore the sides take turns on it.
  */
 
 #include <stdio.h>
@@ -85,7 +85,9 @@ typedef int (*xb_side_fn)(void *arg, int side);
 
 /** True with two lcores. */
 bool xb_team_two(const struct xb_team *t);
-/** Run fn for both sides: on two lcores at once, or one after the other. The first error of both. */
+/**
+ * Run fn for both sides: on two lcores at once, or one after the other. The first error of both.
+ */
 int xb_team_both(struct xb_team *t, xb_side_fn fn, void *arg);
 /** Wait for the other lcore, which does the same. */
 void xb_team_barrier(struct xb_team *t);
@@ -228,7 +230,8 @@ void xb_out_head(const struct xb_run *run);
 int xb_out_target(const struct xb_group *g, const char *what, double value, double bound,
 	bool at_most, const char *verdict, const char *why);
 /** A line of JSON for what the tuner chose: a "chunk" or a "window", that of a lane. */
-int xb_out_tuned(const struct xb_group *g, const char *name, const struct xb_lane *l, const char *why);
+int xb_out_tuned(
+	const struct xb_group *g, const char *name, const struct xb_lane *l, const char *why);
 
 /* ---- targets.c, tune.c ---- */
 

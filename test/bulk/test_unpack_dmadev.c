@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The engine on a DPDK DMA device, with the software one of DPDK's skeleton driver: content, a ring
- * that is full, jobs that are given up, and a transfer by bulk that unpacks through it. Skipped where
- * DPDK has no such driver.
+ * that is full, jobs that are given up, and a transfer by bulk that unpacks through it. Skipped
+ * where DPDK has no such driver.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -86,7 +86,10 @@ jobs_move_each_byte(void **state)
 	free(want);
 }
 
-/* More copies than the ring has room for are refused, nothing of them is taken, and room comes back. */
+/*
+ * More copies than the ring has room for are refused, nothing of them is taken, and room comes
+ * back.
+ */
 static void
 full_ring_is_told(void **state)
 {
@@ -172,7 +175,8 @@ what_it_can_not_do(void **state)
 static void
 bulk_unpacks_through_it(void **state)
 {
-	struct crpc_bulk_conf conf[2] = {{.chunk = 16384, .slots = 4}, {.chunk = 16384, .slots = 4}};
+	struct crpc_bulk_conf conf[2] = {
+		{.chunk = 16384, .slots = 4}, {.chunk = 16384, .slots = 4}};
 	struct crpc_bulk_result result[2];
 	uint8_t *src = buf_make(LEN), *dst = buf_make(LEN);
 	uint64_t req[2], until = crpc_clock_ns() + WAIT_NS;
@@ -219,9 +223,9 @@ main(int argc, char **argv)
 			cmocka_unit_test(what_it_can_not_do),
 			cmocka_unit_test(bulk_unpacks_through_it),
 	};
-	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-pci"}, (char[]){"--no-shconf"},
-			(char[]){"-m64"}, (char[]){"--no-telemetry"}, (char[]){"--log-level=4"},
-			(char[]){"--vdev=dma_skeleton"}, NULL};
+	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-pci"},
+		(char[]){"--no-shconf"}, (char[]){"-m64"}, (char[]){"--no-telemetry"},
+		(char[]){"--log-level=4"}, (char[]){"--vdev=dma_skeleton"}, NULL};
 	struct crpc_unpack *u;
 	int rc;
 
