@@ -11,6 +11,8 @@
 struct job {
 	xb_side_fn fn;
 	void *arg;
+	int rc;
+	_Atomic uint32_t ended;
 };
 
 bool
@@ -22,27 +24,32 @@ xb_team_two(const struct xb_team *t)
 static int
 second_run(void *arg)
 {
-	const struct job *job = arg;
+	struct job *job = arg;
 
-	return job->fn(job->arg, 1);
+	job->rc = job->fn(job->arg, 1);
+	crpc_store_release(&job->ended, 1); /* R74 */
+	return 0;
 }
 
 int
 xb_team_both(struct xb_team *t, xb_side_fn fn, void *arg)
 {
-	struct job job = {fn, arg};
-	int first, second;
+	struct job job = {.fn = fn, .arg = arg};
+	int first, rc;
 
 	if (!xb_team_two(t)) {
 		first = fn(arg, 0);
 		return first != 0 ? first : fn(arg, 1);
 	}
-	second = rte_eal_remote_launch(second_run, &job, t->second);
-	if (second != 0)
-		return second;
+	rc = rte_eal_remote_launch(second_run, &job, t->second);
+	if (rc != 0)
+		return rc;
 	first = fn(arg, 0);
-	second = rte_eal_wait_lcore(t->second);
-	return first != 0 ? first : second;
+	/* A74 pairs with R74: what the other side did. */
+	while (crpc_load_acquire(&job.ended) == 0)
+		crpc_pause();
+	rte_eal_wait_lcore(t->second);
+	return first != 0 ? first : job.rc;
 }
 
 void
