@@ -52,9 +52,10 @@ need() {
 	done
 }
 
-# Files that processes of this test left: segments, DPDK's runtime folders.
+# Files that processes of this test left: segments, the wires of software adapters, DPDK's runtime folders.
 leftovers() {
 	ls "/dev/shm/crpc.$SEGMENT"* 2>/dev/null
+	ls -d "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET"* 2>/dev/null
 	ls -d "$RUNTIME_DIRECTORY"/dpdk/* 2>/dev/null
 }
 
@@ -150,6 +151,14 @@ wait_for() { # SECONDS FILE TEXT: until the text is in the file
 		sleep 0.05
 	done
 	fail "'$3' did not appear in $2 within $1 s"
+}
+
+# The loss of a rank is told within 2 s; a machine that has more to do than cores lets both sides wait.
+told_in_time() { # MS
+	local limit=2000 load
+	read -r load _ </proc/loadavg
+	[ "${load%.*}" -le $((2 * $(nproc))) ] || limit=4000
+	[ "$1" -le $limit ] || fail "the loss was told after $1 ms"
 }
 
 need python3 pgrep

@@ -1,16 +1,34 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Rounds of kill -9 at random times: a rank, or a client process of one, under random loads and numbers of
-# daemons. Whoever survives has no verification error, an answer to every call, and says what died within 2 s;
-# the next round starts clean. ROUNDS=200 SEED=n for more of them.
+# benchkv_rounds.sh [--rounds N] [--seed S] [--kinds "KIND..."]: kill -9 at random times, under random loads and numbers of
+# daemons, the kinds below in turn. Whoever survives has no verification error, an answer to every call, and
+# says what died within 2 s; the next run starts clean and leaves nothing behind.
+#
+#     ranks    a rank
+#     history  a rank; what all clients saw, the dead one's too, is linearizable, and the survivor's store at
+#              the end, read from its snapshot, has every write that was acknowledged
+#     clients  a client process of a rank with two daemons, while another one works
+#     served   a rank that serves client processes; those of the other go on, its own are told
+#     start    a rank at any time from its start on, without recovery: the launcher ends the other
 . "$(dirname "$0")/benchkv_lib.sh"
 need mpirun
 
-ROUNDS=${ROUNDS:-5}
+ROUNDS=${ROUNDS:-6}
 SEED=${SEED:-$$}
+KINDS=(ranks history clients served start)
+while [ $# -gt 1 ]; do
+	case $1 in
+	--rounds) ROUNDS=$2 ;;
+	--seed) SEED=$2 ;;
+	--kinds) read -ra KINDS <<<"$2" ;;
+	*) fail "unknown option $1" ;;
+	esac
+	shift 2
+done
 RANDOM=$((SEED % 32768))
-trap 'echo "seed $SEED, round $round"; cleanup' EXIT
+trap 'echo "seed $SEED, round $round of kind $kind: ${ARGS[*]}"; cleanup' EXIT
+worst=0
 
 # Adds "OPTION WORD" with one of the words to ARGS. Not by $(...), whose RANDOM would not go on here.
 ARGS=()
@@ -21,10 +39,50 @@ pick() { # OPTION WORD...
 	ARGS+=("$option" "$1")
 }
 
-round_of_ranks() {
-	local victim=$((RANDOM % 2)) survivor mpi t0 took
-	survivor=$((1 - victim))
+nap() { # LEAST_MS SPAN_MS: a random time
+	local ms=$(($1 + RANDOM % $2))
+	sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))"
+}
+
+# Starts two ranks with the options and ARGS, in the background: MPI.
+start_two() { # OPTION...
 	MPIRUN_ARGS=--enable-recovery
+	two 90 --quiet "${ARGS[@]}" "$@" >"$TMP/round.out" 2>"$TMP/round.err" &
+	MPI=$!
+	MPIRUN_ARGS=
+	BACKGROUND="$BACKGROUND $MPI"
+}
+
+# Kills a rank of them; the other one says so in time, and once.
+kill_one() { # VICTIM
+	local survivor=$((1 - $1)) t0
+	t0=$(date +%s%N)
+	kill -9 "$(ranks_pids "$1")" || fail "rank $1 does not run"
+	wait_for 6 "$TMP/round.err" "rank $survivor: lost rank $1"
+	TOOK=$((($(date +%s%N) - t0) / 1000000))
+	told_in_time $TOOK
+	[ "$TOOK" -le "$worst" ] || worst=$TOOK
+	[ "$(grep -c 'lost rank' "$TMP/round.err")" = 1 ] || fail "the loss was told more than once"
+}
+
+survivor_ended() { # SURVIVOR
+	wait "$MPI"
+	[ "$(rank_rc "$1")" = 1 ] || fail "the survivor ended with $(rank_rc "$1"), not 1"
+}
+
+# The next run: it takes the names of the dead over, and leaves nothing.
+next_run() {
+	local i args=(--clients 2)
+	for i in "${!ARGS[@]}"; do
+		[ "${ARGS[i]}" != --daemons ] || args+=(--daemons "${ARGS[i + 1]}")
+	done
+	two 60 "${args[@]}" --verify --seconds 0.2 --warmup 0 --quiet >"$TMP/round.next" 2>&1 ||
+		fail "the next run ended with $?: $(cat "$TMP/round.next")"
+	nothing_left "the next run"
+}
+
+round_ranks() {
+	local victim=$((RANDOM % 2))
 	pick --clients 4 8 16
 	pick --qd 1 4
 	pick --daemons 1 2 3
@@ -32,26 +90,79 @@ round_of_ranks() {
 	pick --route daemon client
 	pick --value-size 8 100 1000
 	pick --delete-ratio 0 0.2
-	two 60 "${ARGS[@]}" --verify --warmup 0.1 --seconds 2.5 --json "$TMP/round.jsonl" >"$TMP/round.out" \
-		2>"$TMP/round.err" &
-	mpi=$!
-	BACKGROUND="$BACKGROUND $mpi"
+	start_two --verify --warmup 0.1 --seconds 2.5 --json "$TMP/round.jsonl"
 	wait_for 30 "$TMP/round.out" 'clients x QD'
-	sleep "$(printf '0.%03d' $((RANDOM % 1000)))"
-	t0=$(date +%s%N)
-	kill -9 "$(ranks_pids $victim)" || fail "rank $victim does not run"
-	wait_for 4 "$TMP/round.err" "rank $survivor: lost rank $victim"
-	took=$((($(date +%s%N) - t0) / 1000000))
-	[ $took -le 2000 ] || fail "the loss was told after $took ms"
-	wait $mpi
-	[ "$(rank_rc $survivor)" = 1 ] || fail "the survivor ended with $(rank_rc $survivor), not 1"
-	[ "$(grep -c 'lost rank' "$TMP/round.err")" = 1 ] || fail "the loss was told more than once"
+	nap 0 1000
+	kill_one $victim
+	survivor_ended $((1 - victim))
 	check_json "$TMP/round.jsonl" 'len(k) == 1' 'k[0]["lost_peers"] == 1' 'k[0]["verify_errors"] == 0' \
 		'k[0]["sent"] == k[0]["answered"]'
-	MPIRUN_ARGS=
+	next_run
 }
 
-round_of_clients() {
+# Adds to a history what the snapshots of the survivor have, as gets after everything else; with "stale" a
+# key's first value instead, as if all writes to it had been lost.
+read_at_end() { # OUT good|stale SNAPSHOT... -- HISTORY...
+	python3 - "$@" <<'EOF2'
+import struct, sys
+out, how = sys.argv[1:3]
+cut = sys.argv.index("--")
+first, last, written = {}, 0, {}
+for name in sys.argv[cut + 1:]:
+    h = open(name, "rb").read()
+    for i in range(struct.unpack_from("<Q", h, 16)[0]):
+        key, call, ret, value, _, _, _, kind, state = struct.unpack_from("<QQQQQQIBB", h, 64 + 64 * i)
+        last = max(last, call, ret)
+        if kind in (0, 3) and state == 1:
+            written[key] = written.get(key, 0) + 1
+            if key not in first or call < first[key][0]:
+                first[key] = (call, value)
+ops, stale = [], False
+for name in sys.argv[3:cut]:
+    s, at = open(name, "rb").read(), 64
+    for _ in range(struct.unpack_from("<Q", s, 24)[0]):
+        _, length, _, key, value = struct.unpack_from("<QIIQQ", s, at)
+        at += 16 + 8 + length
+        if how == "stale" and not stale and written.get(key, 0) > 2 and value != first[key][1]:
+            value, stale = first[key][1], True
+        ops.append(struct.pack("<QQQQQQIBBHQ", key, last + 1, last + 2, 0, 0, value, 99999, 1, 1, 0, 0))
+if not ops or (how == "stale" and not stale):
+    sys.exit("nothing to read at the end")
+with open(out, "wb") as f:
+    f.write(struct.pack("<QIIQQ32x", 0x5453494843505243, 1, 64, len(ops), 0) + b"".join(ops))
+EOF2
+}
+
+round_history() {
+	local victim=$((RANDOM % 2)) survivor i daemons snaps=()
+	survivor=$((1 - victim))
+	pick --daemons 1 2 3
+	daemons=${ARGS[-1]}
+	pick --clients 4 8
+	pick --delegate none flux
+	pick --route daemon client
+	pick --delete-ratio 0 0.1
+	[ $((RANDOM % 2)) = 0 ] || ARGS+=(--cas)
+	start_two --keys 5 --read-ratio 0.4 --rate 10000 --warmup 0.1 --seconds 2.5 --verify --seed $RANDOM \
+		--history "$TMP/round.h" --history-ops 300k --snapshot "$TMP/round.snap" --json "$TMP/round.jsonl"
+	wait_for 30 "$TMP/round.out" 'clients x QD'
+	nap 0 1000
+	kill_one $victim
+	survivor_ended $survivor
+	check_json "$TMP/round.jsonl" 'len(k) == 1' 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"]'
+	for i in $(seq $((survivor * daemons)) $((survivor * daemons + daemons - 1))); do
+		snaps+=("$TMP/round.snap.$i")
+	done
+	read_at_end "$TMP/round.end" good "${snaps[@]}" -- "$TMP"/round.h.* || fail "no snapshot to read"
+	"$LINCHECK" "$TMP"/round.h.* "$TMP/round.end" >"$TMP/round.lincheck" 2>&1 ||
+		fail "not linearizable: $(cat "$TMP/round.lincheck")"
+	read_at_end "$TMP/round.end" stale "${snaps[@]}" -- "$TMP"/round.h.* || fail "no snapshot to read"
+	"$LINCHECK" "$TMP"/round.h.* "$TMP/round.end" >"$TMP/round.stale" 2>&1
+	[ $? = 1 ] || fail "lost writes were not found: $(cat "$TMP/round.stale")"
+	next_run
+}
+
+round_clients() {
 	local daemon witness victim
 	pick --value-size 8 1000
 	timeout -k 2 60 "$BENCHKV" --no-huge -- --name "$SEGMENT" --daemons 2 --clients 0 --serve 4 --seconds 50 \
@@ -62,10 +173,10 @@ round_of_clients() {
 	timeout -k 2 30 "$BENCHKV_CLIENT" --attach "$SEGMENT.0.0" --clients 2 --qd 4 --verify --warmup 0.1 \
 		--delete-ratio 0.2 --seconds 1.5 --json "$TMP/round.jsonl" >"$TMP/witness.out" 2>&1 &
 	witness=$!
-	E2E_ID=victim timeout -k 2 30 "$BENCHKV_CLIENT" --attach "$SEGMENT.0.$((RANDOM % 2))" --clients 2 \
+	E2E_ID=victim.$$ timeout -k 2 30 "$BENCHKV_CLIENT" --attach "$SEGMENT.0.$((RANDOM % 2))" --clients 2 \
 		--qd $((1 + RANDOM % 8)) --warmup 0 --seconds 20 >"$TMP/victim.out" 2>&1 &
 	victim=$!
-	sleep "0.3$((RANDOM % 100))"
+	nap 200 400
 	kill -9 "$(pgrep -P $victim)" || fail "the victim does not run"
 	wait $victim 2>/dev/null
 	wait $witness || fail "the clients that live ended with $?"
@@ -76,21 +187,75 @@ round_of_clients() {
 		>"$TMP/after.out" 2>&1 || fail "four places are not free: $?"
 	kill -INT "$(ranks_pids)"
 	wait $daemon || fail "the daemons ended with $?"
-	# Those of a killed rank stay until a run with as many daemons takes their names.
-	ls "/dev/shm/crpc.$SEGMENT".0.[01] >"$TMP/round.left" 2>/dev/null && fail "segments are left"
+	nothing_left "the daemons"
+}
+
+attach() { # RANK FILE SECONDS ARG...: in the background; CLIENT
+	local name=$SEGMENT.$1 file=$2 seconds=$3
+	shift 3
+	[ "$DAEMONS" = 1 ] || name=$name.$((RANDOM % DAEMONS))
+	timeout -k 2 40 "$BENCHKV_CLIENT" --attach "$name" --clients 2 --verify --warmup 0.1 --seconds "$seconds" \
+		"$@" >"$TMP/$file.out" 2>"$TMP/$file.err" &
+	CLIENT=$!
+	BACKGROUND="$BACKGROUND $CLIENT"
+}
+
+round_served() {
+	local victim=$((RANDOM % 2)) survivor theirs ours
+	survivor=$((1 - victim))
+	pick --daemons 1 2
+	DAEMONS=${ARGS[-1]}
+	pick --value-size 8 1000
+	start_two --clients 0 --serve 4 --seconds 50
+	wait_for 30 "$TMP/round.out" "benchkv-client --attach $SEGMENT.0"
+	wait_for 30 "$TMP/round.out" "benchkv-client --attach $SEGMENT.1"
+	wait_for 30 "$TMP/round.out" 'clients x QD'
+	attach $victim theirs 20 --qd $((1 + RANDOM % 8))
+	theirs=$CLIENT
+	attach $survivor ours 3.5 --qd $((1 + RANDOM % 8)) --delete-ratio 0.1 --json "$TMP/round.jsonl"
+	ours=$CLIENT
+	nap 300 700
+	kill_one $victim
+	wait $theirs
+	[ $? = 1 ] || fail "the dead rank's client did not end with 1"
+	grep -q 'has ended' "$TMP/theirs.err" || fail "the dead rank's client was not told"
+	wait $ours
+	check_json "$TMP/round.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' \
+		'k[0]["sent"] == k[0]["answered"] > 100'
+	kill -INT "$(ranks_pids $survivor)"
+	survivor_ended $survivor
+	next_run
+}
+
+round_start() {
+	local victim=$((RANDOM % 2)) mpi pid='' t0
+	pick --daemons 1 2 3
+	two 60 --quiet "${ARGS[@]}" --clients 4 --verify --warmup 0.1 --seconds 20 >"$TMP/round.out" \
+		2>"$TMP/round.err" &
+	mpi=$!
+	BACKGROUND="$BACKGROUND $mpi"
+	for _ in $(seq 400); do
+		pid=$(ranks_pids $victim)
+		[ -z "$pid" ] || break
+		sleep 0.02
+	done
+	nap 0 800
+	t0=$(date +%s%N)
+	kill -9 "$pid" || fail "rank $victim does not run"
+	wait $mpi && fail "mpirun ended with 0"
+	TOOK=$((($(date +%s%N) - t0) / 1000000))
+	[ $TOOK -le 10000 ] || fail "the launcher ended after $TOOK ms"
+	grep -q "lost rank $victim\|137\|signal 9" "$TMP/round.err" "$TMP/round.out" || fail "nobody said what died"
+	next_run
 }
 
 for round in $(seq "$ROUNDS"); do
 	rm -f "$TMP"/round.*
 	ARGS=()
-	if [ $((RANDOM % 3)) = 0 ]; then
-		round_of_clients
-	else
-		round_of_ranks
-	fi
-	ok "round $round: ${ARGS[*]}"
+	TOOK=
+	kind=${KINDS[round % ${#KINDS[@]}]}
+	"round_$kind"
+	ok "round $round, $kind${TOOK:+, $TOOK ms}: ${ARGS[*]}"
 done
-two 60 --clients 4 --daemons 3 --verify --seconds 0.5 --warmup 0.1 --quiet >"$TMP/last.out" 2>"$TMP/last.err" ||
-	fail "the run after the rounds ended with $?"
-ok "a run after the rounds"
+echo "the longest that a lost rank was not told: $worst ms"
 finish

@@ -300,6 +300,37 @@ too_many_configurations_are_undecided(void **state)
 	assert_int_equal(wgl_check(op, 40, 1000, &report), WGL_UNDECIDED);
 }
 
+/* What a lost peer leaves: thousands of calls without an answer, most of which nobody saw. */
+static void
+many_lost_calls_are_no_more_work(void **state)
+{
+	enum { LOST = 3000, EACH = 3, N = LOST * EACH };
+	struct hist_op *op = calloc(N, sizeof(*op)), *seen, *read;
+	struct wgl_report report;
+	uint64_t i;
+
+	(void)state;
+	assert_non_null(op);
+	for (i = 0; i < LOST; i++) {
+		op[EACH * i] = (struct hist_op){.call = 10 * i,
+			.kind = i % 5 == 0 ? HIST_GET : HIST_PUT,
+			.value = 100000 + i};
+		op[EACH * i + 1] = (struct hist_op){.call = 10 * i + 1, .ret = 10 * i + 3,
+			.kind = HIST_PUT, .value = 1 + i, .done = true, .ok = true};
+		op[EACH * i + 2] = (struct hist_op){.call = 10 * i + 4, .ret = 10 * i + 6,
+			.kind = HIST_GET, .found = 1 + i, .done = true, .ok = true};
+	}
+	/* One of them was seen, late. */
+	seen = &op[EACH * 501];
+	read = &op[EACH * 2000 + 2];
+	read->found = seen->value;
+	assert_int_equal(wgl_check(op, N, 5 * N, &report), WGL_YES);
+	/* Seen twice, with another write between: not so. */
+	op[EACH * 2002 + 2].found = seen->value;
+	assert_int_equal(wgl_check(op, N, 5 * N, &report), WGL_NO);
+	free(op);
+}
+
 int
 main(void)
 {
@@ -309,6 +340,7 @@ main(void)
 		cmocka_unit_test(random_histories_get_the_verdict_of_all_orders),
 		cmocka_unit_test(long_histories_pass_and_one_wrong_answer_shows),
 		cmocka_unit_test(too_many_configurations_are_undecided),
+		cmocka_unit_test(many_lost_calls_are_no_more_work),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

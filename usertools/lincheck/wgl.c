@@ -235,16 +235,67 @@ by_time(const void *a, const void *b)
 	return x->op < y->op ? -1 : x->op > y->op;
 }
 
+static int
+by_value(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/*
+ * The values that any operation has found or must have found, sorted. All of them would be seen, so
+ * SIZE_MAX is returned, where a delete has found something: it does not say what.
+ */
+static size_t
+values_seen(const struct hist_op *op, size_t n, uint64_t *seen)
+{
+	size_t i, k = 0;
+
+	for (i = 0; i < n; i++) {
+		if (op[i].kind == HIST_DEL && op[i].done && op[i].ok)
+			return SIZE_MAX;
+		if (op[i].kind == HIST_CAS)
+			seen[k++] = op[i].expected;
+		if (op[i].done && (op[i].kind == HIST_GET || (op[i].kind == HIST_CAS && !op[i].ok)))
+			seen[k++] = op[i].found;
+	}
+	qsort(seen, k, sizeof(*seen), by_value);
+	return k;
+}
+
+/*
+ * Can an operation without an answer help to explain the others? Not if it writes nothing, or what
+ * nobody saw: an order with it is one without it, too. A lost peer leaves thousands of them, each
+ * of which would double the orders to try.
+ */
+static bool
+may_matter(const struct hist_op *op, const uint64_t *seen, size_t n)
+{
+	if (op->done || op->kind == HIST_DEL)
+		return true;
+	if (op->kind == HIST_GET)
+		return false;
+	return n == SIZE_MAX || bsearch(&op->value, seen, n, sizeof(*seen), by_value) != NULL;
+}
+
 /* The list of all calls and answers. Returns how many answers, or SIZE_MAX without memory. */
 static size_t
 events_make(struct search *s, const struct hist_op *op, size_t n)
 {
 	struct event **call = calloc(n, sizeof(*call));
-	size_t i, k = 1, answers = 0;
+	uint64_t *seen = calloc(2 * n, sizeof(*seen));
+	size_t i, k = 1, answers = 0, values;
 
-	if (call == NULL)
+	if (call == NULL || seen == NULL) {
+		free(call);
+		free(seen);
 		return SIZE_MAX;
+	}
+	values = values_seen(op, n, seen);
 	for (i = 0; i < n; i++) {
+		if (!may_matter(&op[i], seen, values))
+			continue;
 		s->event[k++] = (struct event){.op = i, .time = op[i].call, .is_call = true};
 		if (op[i].done) {
 			s->event[k++] = (struct event){.op = i, .time = op[i].ret};
@@ -261,6 +312,7 @@ events_make(struct search *s, const struct hist_op *op, size_t n)
 			call[s->event[i].op]->answer = &s->event[i];
 	}
 	free(call);
+	free(seen);
 	return answers;
 }
 
