@@ -211,6 +211,31 @@ remove_dir(int parent, const char *name)
 	unlinkat(parent, name, AT_REMOVEDIR);
 }
 
+/*
+ * Dead, or dead and not waited for, which it stays where the first process of a container does not
+ * wait for orphans.
+ */
+static bool
+is_dead(pid_t pid)
+{
+	char path[32], line[256], state = '?';
+	const char *p;
+	FILE *f;
+
+	if (kill(pid, 0) != 0)
+		return errno == ESRCH;
+	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	f = fopen(path, "re");
+	if (f == NULL)
+		return false;
+	/* The name in parentheses may hold anything, also parentheses. */
+	p = fgets(line, sizeof(line), f) == NULL ? NULL : strrchr(line, ')');
+	if (p != NULL && p[1] == ' ')
+		state = p[2];
+	fclose(f);
+	return state == 'Z' || state == 'X';
+}
+
 /* Our own folder, and those of processes that were killed. */
 static void
 remove_runtime_dirs(bool own)
@@ -233,8 +258,7 @@ remove_runtime_dirs(bool own)
 		if (strncmp(e->d_name, RUNTIME_PREFIX, strlen(RUNTIME_PREFIX)) != 0)
 			continue;
 		pid = atol(e->d_name + strlen(RUNTIME_PREFIX));
-		if (pid <= 0 ||
-			(pid == getpid() ? !own : kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+		if (pid <= 0 || (pid == getpid() ? !own : !is_dead((pid_t)pid)))
 			continue;
 		remove_dir(dirfd(dir), e->d_name);
 	}
