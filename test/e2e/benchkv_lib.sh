@@ -19,7 +19,7 @@ export RUNTIME_DIRECTORY=$TMP/run
 mkdir "$RUNTIME_DIRECTORY"
 
 cleanup() {
-	for pid in $BACKGROUND $(ranks_pids); do
+	for pid in $BACKGROUND $(ranks_pids) $(pids_of benchkv-client); do
 		kill -9 "$pid" 2>/dev/null
 	done
 	rm -rf "$TMP" "/dev/shm/crpc.$SEGMENT"*
