@@ -77,13 +77,13 @@ hosts_make() { # N
 			E2E_ID="\$E2E_ID" bash -c "\$*"
 	EOT
 	chmod +x "$HOST_AGENT"
-	# As many cores as there are: a daemon that polls wants its own. The launcher of a host cannot know
-	# of the others.
-	# The launcher's way for what a rank says ends with the cable, so it is kept here, too.
+	# Hosts share this machine's cores, which their launchers cannot know: ranks take one each. What a rank
+	# says reaches mpirun by the cable, so it is kept here, too.
 	cat >"$TMP/host_rank.sh" <<-EOT
 		#!/bin/bash
 		hostname >"\$E2E_TMP/host.\$PMIX_RANK"
-		exec taskset -c \$((PMIX_RANK % $(nproc))) "$TMP/rank.sh" "\$@" 2> >(tee "\$E2E_TMP/err.\$PMIX_RANK" >&2)
+		exec taskset -c \$((PMIX_RANK % $(nproc))) "$TMP/rank.sh" "\$@" \\
+			2> >(tee "\$E2E_TMP/err.\$PMIX_RANK" >&2)
 	EOT
 	chmod +x "$TMP/host_rank.sh"
 }
