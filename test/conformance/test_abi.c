@@ -203,10 +203,14 @@ contexts_do_not_leak(void **state)
 {
 	struct ibv_context *ctx = open_dev();
 	struct ibv_comp_channel *channel;
-	int before, i;
+	int before = count_fds() - 8, i;
 
+	/* What answers questions of tools closes its socket a little later, in a thread. */
 	ibv_close_device(ctx);
-	before = count_fds();
+	for (i = 0; i < 500 && before != count_fds(); i++) {
+		before = count_fds();
+		usleep(20000);
+	}
 	/* More than there are places on a net, with objects left behind in each. */
 	for (i = 0; i < 300; i++) {
 		ctx = open_dev();
@@ -216,7 +220,9 @@ contexts_do_not_leak(void **state)
 		ibv_close_device(ctx);
 		close(channel->fd);
 	}
-	assert_int_equal(count_fds(), before);
+	for (i = 0; i < 500 && count_fds() > before; i++)
+		usleep(20000);
+	assert_in_range(count_fds(), 0, before);
 }
 
 static void
