@@ -388,6 +388,12 @@ crpc_arena_ref(const struct crpc_arena_cache *c, const void *ptr, uint64_t *ref)
 	return 0;
 }
 
+void
+crpc_arena_hand_over(struct crpc_arena_cache *c)
+{
+	c->owner = NULL;
+}
+
 uint32_t
 crpc_arena_member(const struct crpc_arena_cache *c)
 {

@@ -165,6 +165,9 @@ struct crpc_arena_cache *crpc_arena_join(struct crpc_arena *a,
  */
 void crpc_arena_leave(struct crpc_arena_cache *c);
 
+/** The next thread that uses the cache owns it, not this one: nothing but debug checks know. */
+void crpc_arena_hand_over(struct crpc_arena_cache *c);
+
 /** The number under which others give blocks to this member: 1 to max_members. */
 uint32_t crpc_arena_member(const struct crpc_arena_cache *c);
 
