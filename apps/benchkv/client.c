@@ -23,7 +23,8 @@ int
 kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
 {
 	loop->work = work;
-	loop->plain = !(work->gap_ns > 0) && !work->latest && !work->rmw && work->ttl_ms == 0 &&
+	loop->with = work->cas || work->ttl_ms != 0 || work->value_size > KV_VALUE_INLINE;
+	loop->plain = !loop->with && !(work->gap_ns > 0) && !work->latest && !work->rmw &&
 		kv_sizes_fixed(&work->sizes);
 	if (n == 0)
 		return 0;
@@ -58,6 +59,7 @@ kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf
 		c->ipc[k] = crpc_ipc_client_connect(&conf[k]);
 		if (c->ipc[k] == NULL)
 			return -errno;
+		c->arena[k] = conf[k].arena;
 		c->conns++;
 	}
 	return 0;
@@ -68,12 +70,17 @@ kv_loop_fini(struct kv_loop *loop)
 {
 	uint32_t i, k;
 
+	for (k = 0; k < KV_DAEMONS_MAX; k++)
+		if (loop->blocks[k].cache != NULL) /* The thread that ran the loop had it. */
+			crpc_arena_hand_over(loop->blocks[k].cache);
 	for (i = 0; i < loop->n; i++) {
 		for (k = 0; k < loop->client[i].conns; k++)
 			crpc_ipc_client_close(loop->client[i].ipc[k]);
 		kv_history_fini(&loop->client[i].history);
 	}
 	free(loop->client);
+	for (k = 0; k < KV_DAEMONS_MAX; k++)
+		crpc_kv_blocks_close(&loop->blocks[k]);
 	loop->client = NULL;
 	loop->n = 0;
 }
@@ -122,17 +129,37 @@ recent(const struct kv_work *work, struct kv_client *c, uint32_t age, bool put)
 	return c->newest >= age ? c->newest - age : c->newest + work->keys.n - age;
 }
 
-/* A put with extras behind its key. @return its length. */
+/* A block for a large request; NULL: there is none now. */
+static void *
+block_for(struct kv_loop *loop, const struct kv_client *c, const struct way *way, uint32_t len)
+{
+	uint32_t k = 0;
+
+	while (k + 1 < c->conns && c->ipc[k] != way->conn)
+		k++;
+	return c->arena[k] == NULL ? NULL : crpc_arena_alloc(c->arena[k], len, &loop->block);
+}
+
+/* A put with extras behind its key, or a large value. @return its length; 0: not now. */
 static crpc_noinline uint32_t
-call_write_with(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
+call_write_with(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
+	const struct way *way)
 {
 	const struct kv_work *work = loop->work;
 	uint32_t flags = (work->cas ? KV_EXPECT : 0) | (work->ttl_ms != 0 ? KV_TTL : 0);
 	uint32_t size = kv_sizes_of(&work->sizes, call->word);
-	uint32_t len = kv_req_write_with(loop->msg, KV_PUT, work->key_size, size, flags,
-		call->version, work->ttl_ms);
+	uint32_t head = (uint32_t)sizeof(struct kv_req_hdr) + work->key_size, len;
+	uint8_t *msg = loop->msg;
 
-	kv_value_fill(loop->msg + len - size, size, call->word);
+	if (size > KV_VALUE_INLINE) {
+		msg = block_for(loop, c, way, head + KV_EXTRAS_MAX + size);
+		if (msg == NULL)
+			return 0;
+		memcpy(msg, loop->msg, head); /* the key */
+	}
+	len = kv_req_write_with(
+		msg, KV_PUT, work->key_size, size, flags, call->version, work->ttl_ms);
+	kv_value_fill(msg + len - size, size, call->word);
 	if (work->verify)
 		kv_history_prefetch(&c->history, call->key);
 	return len;
@@ -158,8 +185,8 @@ call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, stru
 	if ((mode & MODE_EXTRA) != 0 && put)
 		value_len = kv_sizes_of(&work->sizes, call->word);
 	fill = value_len > 8 ? value_len : 8;
-	if ((mode & MODE_EXTRA) != 0 && put && (work->cas || work->ttl_ms != 0))
-		return call_write_with(loop, c, call);
+	if ((mode & MODE_EXTRA) != 0 && put && loop->with)
+		return call_write_with(loop, c, call, way);
 	kv_value_fill(key + work->key_size, fill, call->word);
 	if ((mode & MODE_VERIFY) != 0)
 		kv_history_prefetch(&c->history, call->key);
@@ -212,13 +239,37 @@ link_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len
 	return rc == 0;
 }
 
+/* A request in a block, which is the daemon's from then on. */
+static crpc_noinline int
+block_send(struct kv_loop *loop, const struct kv_client *c, uint32_t slot, uint64_t len,
+	struct crpc_ipc_client *conn)
+{
+	uint64_t block = loop->block;
+	uint32_t k = 0;
+	int rc;
+
+	if (len == 0)
+		return -EAGAIN;
+	loop->block = 0;
+	rc = crpc_ipc_client_call_ref(conn, block, &len, sizeof(len), slot);
+	while (k + 1 < c->conns && c->ipc[k] != conn)
+		k++;
+	if (rc != 0)
+		crpc_arena_free(c->arena[k], block);
+	return rc;
+}
+
 /* By a connection of the client's own. */
 INLINE bool
 ipc_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len,
-	struct crpc_ipc_client *conn)
+	struct crpc_ipc_client *conn, unsigned int mode)
 {
-	int rc = crpc_ipc_client_call(conn, loop->msg, len, slot);
+	int rc;
 
+	if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(len == 0 || loop->block != 0))
+		rc = block_send(loop, c, slot, len, conn);
+	else
+		rc = crpc_ipc_client_call(conn, loop->msg, len, slot);
 	if (crpc_likely(rc == 0))
 		return true;
 	c->dead = rc != -EAGAIN;
@@ -264,7 +315,7 @@ call_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len
 	if (records)
 		call_record(loop, c, &c->call[slot]);
 	if ((mode & MODE_LINK) != 0 ? !link_send(loop, c, slot, len, way->to, now)
-				    : !ipc_send(loop, c, slot, len, way->conn)) {
+				    : !ipc_send(loop, c, slot, len, way->conn, mode)) {
 		if (records)
 			kv_records_undo(loop->records, c->call[slot].record);
 		return false;
@@ -490,6 +541,8 @@ client_poll(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsign
 			note_floors(c);
 			c->fresh_n = 0;
 		}
+		if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(c->arena[conn] != NULL))
+			crpc_kv_blocks_answers(c->ipc[conn], done, n);
 		for (k = 0; k < n; k++)
 			client_done(loop, c, &done[k], turn, mode);
 		work += n;

@@ -32,6 +32,7 @@
 #include "crpc_atomic.h"
 #include "crpc_hist.h"
 #include "crpc_ipc.h"
+#include "crpc_kv_blocks.h"
 #include "record.h"
 #include "sizes.h"
 #include "verify.h"
@@ -110,6 +111,8 @@ struct kv_client {
 	uint8_t free[KV_QD_MAX];
 	uint8_t fresh[KV_QD_MAX];  /**< Calls made since the last completion. */
 	uint8_t again[KV_QD_MAX];  /**< rmw: calls that have read and are to write. */
+	/** Of each connection, for values above KV_VALUE_INLINE; NULL: there are none. */
+	struct crpc_arena_cache *arena[KV_DAEMONS_MAX];
 } crpc_aligned(CRPC_CACHE_GUARD);
 
 /** What was counted in the measured window. */
@@ -140,6 +143,7 @@ struct kv_loop {
 	struct kv_end *link; /**< Of all of them; NULL: each has connections of its own. */
 	bool passes;         /**< The daemon that is asked passes on what other ranks own. */
 	enum kv_phase phase;
+	bool with;  /**< Puts have extras, or may be large. */
 	bool plain; /**< A closed loop, one connection per client, nothing out of the ordinary. */
 	uint64_t measure_from;
 	uint32_t dead;   /**< Clients whose daemon is gone. */
@@ -147,6 +151,9 @@ struct kv_loop {
 	uint64_t served; /**< Answered by a store since the begin. */
 	struct kv_counts counts;
 	_Atomic uint64_t served_pub crpc_aligned(CRPC_CACHE_GUARD); /**< For the progress line. */
+	uint64_t block; /**< The request was written to this block instead of msg; 0: it was not. */
+	/** The memberships in the arenas of the rank's daemons, where values may be large. */
+	struct crpc_kv_blocks blocks[KV_DAEMONS_MAX];
 	uint8_t msg[KV_REQ_MAX] crpc_aligned(CRPC_CACHE_LINE);
 };
 

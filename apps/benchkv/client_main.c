@@ -115,6 +115,9 @@ join(struct kv_loop *loop, struct kv_work *work, const struct kv_options *o)
 			"have no place left (its --serve)",
 			o->name, strerror(-rc));
 	rc = kv_loop_init(loop, work, (uint32_t)o->clients);
+	if (rc == 0 && info.value_size > KV_VALUE_INLINE)
+		rc = crpc_kv_blocks_attach(&loop->blocks[0], NULL, o->name, CONNECT_MS);
+	conf.arena = loop->blocks[0].cache;
 	for (i = 0; rc == 0 && i < loop->n; i++) {
 		rc = kv_loop_join(
 			loop, i, &conf, 1, work->first + info.daemon, info.writer);

@@ -32,6 +32,60 @@ ipc_fail(struct kv_daemon *d, uint64_t token, int status)
 		d->port->backend->fail(d->port, d->now, token, status);
 }
 
+/* Requests that came in blocks become the messages in those; none, where a block has none. */
+static crpc_noinline void
+blocks_open(struct kv_daemon *d, uint32_t n)
+{
+	struct crpc_ipc_block block;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		if (!crpc_ipc_token_block(d->req[i].token) ||
+			crpc_ipc_server_block(d->ipc, d->req[i].token, &block) != 0)
+			continue;
+		if (!crpc_kv_block_read(&block, &d->req[i].data, &d->req[i].len))
+			d->req[i].len = 0;
+	}
+}
+
+/* A block for an answer of len bytes; NULL: the request has failed. */
+static void *
+block_alloc(struct kv_daemon *d, uint64_t token, uint64_t len, uint64_t *ref)
+{
+	void *msg = d->blocks.cache == NULL ? NULL : crpc_arena_alloc(d->blocks.cache, len, ref);
+
+	if (msg == NULL)
+		ipc_fail(d, token, d->blocks.cache == NULL ? -EPROTO : -ENOMEM);
+	return msg;
+}
+
+/* Answer with what stands in a block, which is gone afterwards. */
+static void
+block_reply(struct kv_daemon *d, uint64_t token, uint64_t ref, uint64_t len)
+{
+	int rc = crpc_ipc_server_reply_ref(d->ipc, token, ref, &len, sizeof(len));
+
+	if (rc == 0)
+		return;
+	crpc_arena_free(d->blocks.cache, ref);
+	/* -ECONNRESET: the client has gone. Else: it came without an arena. */
+	if (rc != -ECONNRESET)
+		ipc_fail(d, token, -EPROTO);
+}
+
+/* An answer that is too large for ipc. */
+static crpc_noinline void
+ipc_pass_large(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
+{
+	uint64_t ref;
+	void *msg = block_alloc(d, token, len, &ref);
+
+	if (msg == NULL)
+		return;
+	memcpy(msg, data, len);
+	block_reply(d, token, ref, len);
+}
+
 /* An answer of another daemon goes to the client that waits for it, as the bytes it is. */
 static void
 ipc_pass(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
@@ -40,7 +94,7 @@ ipc_pass(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
 
 	/* -ECONNRESET: the client has gone, and nobody waits. */
 	if (crpc_unlikely(rc == -EMSGSIZE))
-		ipc_fail(d, token, -EPROTO);
+		ipc_pass_large(d, token, data, len);
 }
 
 /* Phase 1: answers of other ranks. */
@@ -308,6 +362,34 @@ ipc_reply(struct kv_daemon *d, uint64_t token, const struct kv_served *served)
 	front_reply(d, token, d->msg, answer_write(d->msg, served));
 }
 
+/* Serve the batch of clients' requests where values may be large. */
+static crpc_noinline void
+serve_batch_large(struct kv_daemon *d)
+{
+	struct crpc_ipc_block block;
+	struct kv_served served;
+	uint64_t token, ref;
+	uint32_t i;
+	void *msg;
+
+	for (i = 0; i < d->batch.n; i++) {
+		token = d->req[d->index[i]].token;
+		if (!crpc_ipc_token_block(token) ||
+			crpc_ipc_server_block(d->ipc, token, &block) != 0)
+			kv_store_exec(d->store, &d->batch, i, &served);
+		else if (kv_store_exec_block(d->store, &d->batch, i, &served, &block))
+			crpc_ipc_server_take(d->ipc, token, &block);
+		if (served.value_len <= KV_VALUE_INLINE) {
+			ipc_reply(d, token, &served);
+			continue;
+		}
+		msg = block_alloc(
+			d, token, sizeof(struct kv_resp_hdr) + served.value_len, &ref);
+		if (msg != NULL)
+			block_reply(d, token, ref, answer_write(msg, &served));
+	}
+}
+
 /* A client's request whose key another daemon owns. */
 static void
 pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, const struct kv_req *req,
@@ -345,6 +427,8 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 
 	n = front_recv(d);
 	kv_batch_reset(b);
+	if (crpc_unlikely(d->blocks.cache != NULL))
+		blocks_open(d, n);
 	for (i = 0; i < n; i++) {
 		if (crpc_likely(d->port == NULL && !d->blind))
 			d->active[d->req[i].peer] = 1;
@@ -375,7 +459,9 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 	kv_store_lookup(d->store, b);
 	for (i = 0; d->port != NULL && i < b->n; i++)
 		strangers += d->req[d->index[i]].peer - d->link_first >= d->links;
-	for (i = 0; i < b->n; i++) {
+	if (crpc_unlikely(d->blocks.cache != NULL))
+		serve_batch_large(d);
+	for (i = 0; d->blocks.cache == NULL && i < b->n; i++) {
 		kv_store_exec(d->store, b, i, &served);
 		ipc_reply(d, d->req[d->index[i]].token, &served);
 	}

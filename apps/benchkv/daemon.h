@@ -28,12 +28,17 @@
  * back. A request is passed on, and a response handed on, as the bytes they are. Every key has one
  * owner, so each store has one user.
  *
+ * A value above KV_VALUE_INLINE comes from a client in a block of the daemon's arena, as its whole
+ * request; the store keeps that block, and a get is answered with a copy in another one. All others
+ * take and give such messages as they do small ones, in one piece.
+ *
  * Every millisecond or two, outside of the phases, kv_daemon_watch() does what may cost a system
  * call.
  */
 
 #include "backend.h"
 #include "crpc_ipc.h"
+#include "crpc_kv_blocks.h"
 #include "hop.h"
 #include "live.h"
 #include "net.h"
@@ -67,6 +72,8 @@ struct kv_daemon {
 	bool blind;          /**< Without insight: nothing that only is to be looked at. */
 	uint32_t link_first, links; /**< Peers of the port that are of this rank. */
 	struct kv_store *store;
+	/** Of values above KV_VALUE_INLINE; zeroed: there are none. */
+	struct crpc_kv_blocks blocks;
 	struct kv_net *net; /**< NULL: no other rank. */
 	struct kv_hop *hop; /**< NULL: no other daemon in this rank. */
 	struct kv_fate *fate;

@@ -58,9 +58,10 @@ kv_hop_open(struct kv_hop *hop, const struct kv_hop_conf *conf)
 	hop->pool = aligned_alloc(CRPC_CACHE_LINE, (size_t)conf->calls * hop->place);
 	if (hop->pool == NULL)
 		return -ENOMEM;
-	memset(hop->pool, 0, (size_t)conf->calls * hop->place);
+	/* The bytes behind stay untouched until they are used: there may be a MiB of them. */
 	for (i = 0; i < conf->calls; i++) {
 		rec = record_at(hop, i);
+		memset(rec, 0, sizeof(*rec));
 		rec->next = hop->free;
 		hop->free = rec;
 	}

@@ -18,7 +18,8 @@ cq_depth(uint32_t eps, uint32_t sq_depth, uint32_t rq_depth)
 uint32_t
 kv_net_ring_size(const struct kv_net_conf *conf)
 {
-	uint64_t msg = crpc_max(conf->req_max, conf->resp_max) + 64;
+	/* What is larger does not go through the ring. */
+	uint64_t msg = crpc_min(crpc_max(conf->req_max, conf->resp_max), KV_REQ_MAX) + 64;
 	uint64_t want = crpc_pow2_ceil(crpc_max(conf->max_inflight, 64) * msg * 2);
 
 	return (uint32_t)crpc_min(crpc_max(want, 64 * 1024), 4 * 1024 * 1024);
@@ -103,6 +104,7 @@ open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 		.flush = conf->flush,
 		.hold_ns = conf->hold_ns,
 		.timeout_ns = KV_NET_TIMEOUT_NS,
+		.max_large = conf->large ? (uint32_t)KV_REQ_LARGE : 0,
 	};
 	uint32_t i;
 

@@ -58,6 +58,7 @@ struct kv_net_conf {
 	uint32_t max_inflight; /**< Calls that clients of this daemon can have open. */
 	uint32_t req_max;      /**< Bytes of the largest request and response of this run. */
 	uint32_t resp_max;
+	bool large; /**< They may not fit the rings: one such call at a time and endpoint. */
 	struct kv_fate *fate; /**< The rank's. */
 };
 

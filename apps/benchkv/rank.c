@@ -10,22 +10,6 @@
 #include "app_lcore.h"
 #include "crpc_log.h"
 #include "map.h"
-#include "snapshot.h"
-
-/* Runs on one host at a time that need not be named. */
-#define SEGMENT_ATTEMPTS 64
-
-static uint32_t
-keys_total(const struct kv_rank *r)
-{
-	return (uint32_t)(r->opt.keys * r->boot.size);
-}
-
-static uint32_t
-owners(const struct kv_rank *r)
-{
-	return r->boot.size * r->daemons;
-}
 
 /* Calls that a client may have open; it is not known of those in other processes. */
 static uint32_t
@@ -42,108 +26,9 @@ homed(const struct kv_rank *r)
 }
 
 static uint32_t
-req_max(const struct kv_rank *r)
-{
-	bool extras = r->opt.cas || r->opt.ttl_ms != 0 || r->opt.serve != 0;
-
-	return (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size) +
-		(extras ? KV_EXTRAS_MAX : 0);
-}
-
-static uint32_t
 resp_max(const struct kv_rank *r)
 {
 	return (uint32_t)(sizeof(struct kv_resp_hdr) + r->opt.value_size);
-}
-
-/* The daemon of ours that owns a key; NULL: another rank's. */
-static struct kv_daemon *
-owner_of(const struct kv_rank *r, const void *key)
-{
-	uint32_t owner = kv_owner(kv_hash(key, (uint32_t)r->opt.key_size), owners(r));
-	uint32_t mate = owner - r->boot.rank * r->daemons;
-
-	return mate < r->daemons ? r->daemon[mate] : NULL;
-}
-
-/* Every key exists from the start: written by writer 0. */
-static int
-load_stores(struct kv_rank *r)
-{
-	uint8_t key[KV_KEY_MAX], value[KV_VALUE_MAX];
-	uint32_t id, len;
-	struct kv_daemon *d;
-	int rc = 0;
-
-	for (id = 0; id < keys_total(r) && rc == 0; id++) {
-		kv_key_write(key, (uint32_t)r->opt.key_size, id);
-		d = owner_of(r, key);
-		if (d == NULL)
-			continue;
-		len = kv_sizes_of(&r->opt.sizes, kv_word(id, 0, 1));
-		kv_value_fill(value, len, kv_word(id, 0, 1));
-		rc = kv_store_load(d->store, key, value, len);
-	}
-	return rc;
-}
-
-static struct kv_snapshot
-snapshot_of(const struct kv_rank *r, const char *path, uint32_t daemon)
-{
-	return (struct kv_snapshot){
-		.path = path,
-		.owner = r->boot.rank * r->daemons + daemon,
-		.owners = owners(r),
-		.key_size = (uint32_t)r->opt.key_size,
-	};
-}
-
-/* What an earlier run ended with. */
-static int
-restore_stores(struct kv_rank *r)
-{
-	struct kv_snapshot snap;
-	uint32_t i;
-
-	for (i = 0; i < r->daemons; i++) {
-		snap = snapshot_of(r, r->opt.restore, i);
-		if (kv_snapshot_read(&snap, r->daemon[i]->store) < 0)
-			return app_fail("--restore: %s", crpc_log_last());
-	}
-	return 0;
-}
-
-int
-kv_rank_snapshot(const struct kv_rank *r)
-{
-	struct kv_snapshot snap;
-	int64_t keys;
-	uint32_t i;
-
-	for (i = 0; i < r->daemons && r->opt.snapshot != NULL; i++) {
-		snap = snapshot_of(r, r->opt.snapshot, i);
-		keys = kv_snapshot_write(&snap, r->daemon[i]->store);
-		if (keys < 0)
-			return app_fail_once("--snapshot: %s", crpc_log_last());
-		if (!r->opt.quiet)
-			printf("snapshot %s.%u: %lld keys\n", snap.path, snap.owner,
-				(long long)keys);
-	}
-	return 0;
-}
-
-/* On the lcore's NUMA node if the EAL has memory there, else anywhere: the map tells. */
-static struct kv_store *
-create_store(struct kv_store_conf *conf, unsigned int lcore)
-{
-	struct kv_store *s;
-
-	conf->socket = (int)kv_map_node(lcore);
-	s = kv_store_create(conf);
-	if (s != NULL || conf->socket == SOCKET_ID_ANY)
-		return s;
-	conf->socket = SOCKET_ID_ANY;
-	return kv_store_create(conf);
 }
 
 unsigned int
@@ -157,78 +42,9 @@ kv_rank_lcore(const struct kv_rank *r, uint32_t daemon)
 	return rte_get_main_lcore();
 }
 
-/*
- * Keys that a daemon's store takes: what it begins with; half more for clients of other processes,
- * who may bring new keys; what was asked for; or as many as the memory allows.
- */
-static int
-choose_capacity(const struct kv_rank *r, const struct kv_daemon *d, struct kv_store_conf *conf)
-{
-	uint64_t keys = crpc_max(d->keys, 1), limit = (r->opt.memory_mib << 20) / r->daemons;
-	uint64_t asked = r->opt.capacity / r->daemons;
-	uint32_t step;
-
-	if (r->opt.serve != 0)
-		keys += keys / 2;
-	conf->capacity = (uint32_t)crpc_max(r->opt.empty && asked != 0 ? 1 : keys, asked);
-	if (limit == 0)
-		return 0;
-	if (kv_store_bytes(conf) > limit)
-		return app_fail(
-			"--memory-limit %llu: the stores of %u daemons with %u keys each take "
-			"about %llu MiB; give more, or fewer --keys",
-			(unsigned long long)r->opt.memory_mib, r->daemons, conf->capacity,
-			(unsigned long long)(kv_store_bytes(conf) * r->daemons >> 20) + 1);
-	for (step = 1u << 30; step != 0 && asked == 0; step /= 2) {
-		conf->capacity += step;
-		if (conf->capacity > KV_KEYS_MAX || kv_store_bytes(conf) > limit)
-			conf->capacity -= step;
-	}
-	return 0;
-}
-
-static int
-open_stores(struct kv_rank *r)
-{
-	uint8_t key[KV_KEY_MAX];
-	struct kv_store_conf conf = {
-		.key_size = (uint32_t)r->opt.key_size,
-		.value_max = (uint32_t)r->opt.value_size,
-	};
-	uint64_t bytes = 0;
-	struct kv_daemon *d;
-	char name[32];
-	uint32_t id, i;
-
-	for (id = 0; id < keys_total(r); id++) {
-		kv_key_write(key, conf.key_size, id);
-		d = owner_of(r, key);
-		if (d != NULL)
-			d->keys++;
-	}
-	conf.name = name;
-	for (i = 0; i < r->daemons; i++) {
-		d = r->daemon[i];
-		snprintf(name, sizeof(name), "kv.%u", i);
-		if (choose_capacity(r, d, &conf) != 0)
-			return APP_EXIT_USAGE;
-		bytes += kv_store_bytes(&conf);
-		d->store = create_store(&conf, kv_rank_lcore(r, i));
-		if (d->store == NULL)
-			break;
-	}
-	if (i == r->daemons && r->opt.restore != NULL)
-		return restore_stores(r);
-	if (i == r->daemons && (r->opt.empty || load_stores(r) == 0))
-		return 0;
-	return app_fail(
-		"the store of %u keys takes about %llu MiB of EAL memory and did not get "
-		"it; give more with -m MIB before the --, or fewer --keys",
-		conf.capacity, (unsigned long long)(bytes >> 20) + 1);
-}
-
-static void
-segment_name(const struct kv_rank *r, uint32_t attempt, uint32_t daemon, char *buf, size_t len)
+void
+kv_rank_segment_name(
+	const struct kv_rank *r, uint32_t attempt, uint32_t daemon, char *buf, size_t len)
 {
 	size_t used;
 
@@ -251,10 +67,10 @@ create_segment(struct kv_rank *r, uint32_t daemon, struct crpc_ipc_server_conf *
 	size_t len)
 {
 	struct crpc_ipc_server *ipc;
-	uint32_t i, attempts = r->opt.name == NULL ? SEGMENT_ATTEMPTS : 1;
+	uint32_t i, attempts = r->opt.name == NULL ? KV_SEGMENT_ATTEMPTS : 1;
 
 	for (i = 0; i < attempts; i++) {
-		segment_name(r, i, daemon, name, len);
+		kv_rank_segment_name(r, i, daemon, name, len);
 		crpc_log_clear();
 		ipc = crpc_ipc_server_create(conf);
 		if (ipc != NULL || (errno != EADDRINUSE && errno != EACCES))
@@ -272,9 +88,10 @@ open_segment(struct kv_rank *r, uint32_t daemon)
 		.name = name,
 		.max_clients = all ? (uint32_t)(r->opt.clients + r->opt.serve) : homed(r),
 		.depth = depth(r),
-		.req_max = req_max(r),
-		.resp_max = (uint32_t)crpc_max(
-			resp_max(r), sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)),
+		.req_max = (uint32_t)crpc_min(kv_rank_req_max(r), KV_REQ_MAX),
+		.resp_max = (uint32_t)crpc_max(crpc_min(resp_max(r), KV_RESP_MAX),
+			sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)),
+		.arena = r->daemon[daemon]->blocks.cache,
 	};
 
 	r->daemon[daemon]->ipc = create_segment(r, daemon, &conf, name, sizeof(name));
@@ -302,8 +119,9 @@ open_net(struct kv_rank *r, uint32_t daemon)
 		.daemons = r->daemons,
 		.by_number = r->opt.delegate == KV_DELEGATE_FLUX,
 		.max_inflight = homed(r) * depth(r),
-		.req_max = req_max(r),
+		.req_max = kv_rank_req_max(r),
 		.resp_max = resp_max(r),
+		.large = kv_rank_large(r),
 		.fate = &r->fate,
 	};
 	int rc;
@@ -325,7 +143,8 @@ open_net(struct kv_rank *r, uint32_t daemon)
 static int
 open_hops(struct kv_rank *r)
 {
-	uint32_t calls = homed(r) * depth(r), i, msg = (uint32_t)crpc_max(req_max(r), resp_max(r));
+	uint32_t calls = homed(r) * depth(r), i,
+		 msg = (uint32_t)crpc_max(kv_rank_req_max(r), resp_max(r));
 	struct crpc_flux_attr attr;
 	struct kv_hop_conf conf = {.daemons = r->daemons, .msg_max = msg};
 	int rc = 0;
@@ -369,7 +188,7 @@ create_daemon(struct kv_rank *r, uint32_t i, uint32_t part)
 		.self = self,
 		.first = r->boot.rank * r->daemons,
 		.daemons = r->daemons,
-		.owners = owners(r),
+		.owners = kv_rank_owners(r),
 		.relay = r->opt.delegate == KV_DELEGATE_FLUX && r->daemons > 1,
 		.key_size = (uint32_t)r->opt.key_size,
 		.value_size = (uint32_t)r->opt.value_size,
@@ -384,11 +203,11 @@ create_daemon(struct kv_rank *r, uint32_t i, uint32_t part)
 		.rank = r->boot.rank,
 		.daemons = r->daemons,
 		.daemon = i,
-		.keys = keys_total(r),
+		.keys = kv_rank_keys(r),
 		.key_size = d->key_size,
 		.value_size = d->value_size,
 		.writer = 1 + ranks * (uint32_t)r->opt.clients + self * part,
-		.writers = 1 + ranks * (uint32_t)r->opt.clients + owners(r) * part,
+		.writers = 1 + ranks * (uint32_t)r->opt.clients + kv_rank_owners(r) * part,
 		.preloaded = r->opt.restore == NULL && r->opt.ttl_ms == 0 && !r->opt.empty,
 	};
 	d->writer_end = d->info.writer + part;
@@ -440,9 +259,17 @@ kv_rank_open(struct kv_rank *r)
 		return app_fail("--serve: clients of other processes need ipc, which backend %s "
 				"does not have; take --backend copyrpc",
 			r->backend->name);
+	if (!r->backend->ipc && kv_rank_large(r))
+		return app_fail("--value-size: values above %d bytes need ipc, which backend %s "
+				"does not have; take --backend copyrpc",
+			KV_VALUE_INLINE, r->backend->name);
+	if (kv_rank_large(r) && r->opt.serve != 0 && r->opt.name == NULL)
+		return app_fail("--serve with values above %d bytes needs a --name, by which "
+				"clients find them",
+			KV_VALUE_INLINE);
 	take_seats(r);
 	used = 1 + r->boot.size * (uint32_t)r->opt.clients;
-	part = r->opt.serve == 0 ? 0 : (KV_WRITERS_MAX - used) / owners(r);
+	part = r->opt.serve == 0 ? 0 : (KV_WRITERS_MAX - used) / kv_rank_owners(r);
 	for (i = 0; i < r->daemons && rc == 0; i++) {
 		kv_map_near(kv_rank_lcore(r, i));
 		r->daemon[i] = create_daemon(r, i, part);
@@ -453,12 +280,14 @@ kv_rank_open(struct kv_rank *r)
 	if (rc == 0)
 		rc = open_hops(r);
 	if (rc == 0)
-		rc = open_stores(r);
+		rc = kv_rank_open_stores(r);
 	for (i = 0; i < r->daemons && rc == 0 && r->backend->ipc; i++) {
 		kv_map_near(kv_rank_lcore(r, i));
 		rc = open_segment(r, i);
 	}
 	kv_map_near_end();
+	for (i = 0; i < r->daemons && rc == 0 && kv_rank_large(r); i++)
+		crpc_arena_hand_over(r->daemon[i]->blocks.cache); /* to its lcore */
 	if (rc == 0 && kv_live_start(r->boot.rank, r->daemons) != 0)
 		app_note("rank %u: telemetry refused /crpc/benchkv/stats; the run goes on without",
 			r->boot.rank);
@@ -473,7 +302,7 @@ fill_work(struct kv_rank *r)
 
 	r->work = (struct kv_work){
 		.rank = r->boot.rank,
-		.owners = owners(r),
+		.owners = kv_rank_owners(r),
 		.first = r->boot.rank * r->daemons,
 		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
@@ -493,10 +322,10 @@ fill_work(struct kv_rank *r)
 		.restored = o->restore != NULL,
 	};
 	kv_work_ratios(&r->work, o->read_ratio, puts);
-	if (app_keys_init(&r->work.keys, (enum app_dist)o->dist, keys_total(r), o->skew, o->seed) !=
-		0)
+	if (app_keys_init(
+		    &r->work.keys, (enum app_dist)o->dist, kv_rank_keys(r), o->skew, o->seed) != 0)
 		return app_fail("no memory for the distribution of %u keys; give fewer --keys",
-			keys_total(r));
+			kv_rank_keys(r));
 	return 0;
 }
 
@@ -526,6 +355,7 @@ join_client(struct kv_rank *r, const struct kv_place *place, struct kv_loop *loo
 
 	for (k = 0; k < r->daemons; k++) {
 		conf[k].server = r->daemon[k]->ipc;
+		conf[k].arena = loop->blocks[k].cache;
 		conf[k].colocated = k >= place->daemon_from && k < place->daemon_to;
 	}
 	conns = r->opt.route == KV_ROUTE_CLIENT ? r->daemons : 1;
@@ -546,7 +376,7 @@ record_load(const struct kv_rank *r, struct kv_records *records)
 	static const struct kv_resp_hdr done = {.status = KV_OK};
 	struct app_history_op op = {.kind = APP_HISTORY_PUT};
 
-	for (op.key = 0; op.key < keys_total(r) && op.key < records->keys; op.key++) {
+	for (op.key = 0; op.key < kv_rank_keys(r) && op.key < records->keys; op.key++) {
 		op.value = kv_word((uint32_t)op.key, 0, 1);
 		kv_records_answer(records, kv_records_call(records, &op), &done, 0);
 	}
@@ -610,6 +440,11 @@ fill_seat(struct kv_rank *r, struct kv_seat *s, const struct kv_place *place)
 	if (kv_loop_init(&s->loop, &r->work, n) != 0)
 		return app_fail("no memory for the clients; give fewer --clients");
 	rc = open_records(r, s);
+	for (i = 0; i < r->daemons && n != 0 && rc == 0 && kv_rank_large(r); i++)
+		if (crpc_kv_blocks_join(&s->loop.blocks[i], &r->daemon[i]->blocks) != 0)
+			rc = app_fail("the clients of lcore %u cannot join the arena of daemon "
+				      "%u: %s (%s)",
+				s->lcore, i, strerror(errno), crpc_log_last());
 	for (i = 0; i < n && rc == 0; i++)
 		rc = join_client(r, place, &s->loop, i);
 	return rc;
@@ -640,7 +475,7 @@ open_wire(struct kv_rank *r)
 	struct kv_end_conf conf = {
 		.opt = &r->opt,
 		.fate = &r->fate,
-		.req_max = req_max(r),
+		.req_max = kv_rank_req_max(r),
 		.resp_max = resp_max(r),
 	};
 	uint32_t i;
@@ -770,8 +605,11 @@ kv_rank_close(struct kv_rank *r)
 	for (i = 0; i < r->daemons; i++) {
 		if (r->daemon[i] == NULL)
 			continue;
+		if (r->daemon[i]->blocks.cache != NULL)
+			crpc_arena_hand_over(r->daemon[i]->blocks.cache);
 		crpc_ipc_server_free(r->daemon[i]->ipc);
 		kv_store_free(r->daemon[i]->store);
+		crpc_kv_blocks_close(&r->daemon[i]->blocks);
 		kv_hop_close(&r->hop[i]);
 		kv_net_close(&r->net[i]);
 		free(r->daemon[i]);

@@ -36,6 +36,47 @@ struct kv_rank {
 	struct kv_run run;
 };
 
+/** Runs on one host at a time that need not be named. */
+#define KV_SEGMENT_ATTEMPTS 64
+
+/** Keys of all ranks. */
+static inline uint32_t
+kv_rank_keys(const struct kv_rank *r)
+{
+	return (uint32_t)(r->opt.keys * r->boot.size);
+}
+
+/** Daemons of all ranks. */
+static inline uint32_t
+kv_rank_owners(const struct kv_rank *r)
+{
+	return r->boot.size * r->daemons;
+}
+
+/** Bytes of the largest request. */
+static inline uint32_t
+kv_rank_req_max(const struct kv_rank *r)
+{
+	bool extras = r->opt.cas || r->opt.ttl_ms != 0 || r->opt.serve != 0;
+
+	return (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size) +
+		(extras ? KV_EXTRAS_MAX : 0);
+}
+
+/** Whether there are values that do not fit ipc's slots. */
+static inline bool
+kv_rank_large(const struct kv_rank *r)
+{
+	return r->opt.value_size > KV_VALUE_INLINE;
+}
+
+/** What a daemon's segment is called, at an attempt to make it. */
+void kv_rank_segment_name(
+	const struct kv_rank *r, uint32_t attempt, uint32_t daemon, char *buf, size_t len);
+
+/** Make and fill the stores; part of kv_rank_open(). @return as that. */
+int kv_rank_open_stores(struct kv_rank *r);
+
 /** Build all that needs no other rank. @return 0, or APP_EXIT_USAGE after app_fail(). */
 int kv_rank_open(struct kv_rank *r);
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <rte_hash_crc.h>
@@ -192,9 +193,10 @@ is_whole(FILE *file, uint64_t bytes)
 
 /* The items of a file that is whole; their lengths are checked all the same. */
 static int
-items_get(struct stream *st, struct kv_store *s, const struct head *head, const char *path)
+items_get(struct stream *st, struct kv_store *s, const struct head *head, const char *path,
+	uint8_t *value)
 {
-	uint8_t key[KV_KEY_MAX], value[KV_VALUE_MAX];
+	uint8_t key[KV_KEY_MAX];
 	struct kv_item it = {.key = key, .value = value};
 	struct item item;
 	uint64_t i;
@@ -229,6 +231,7 @@ file_read(const struct kv_snapshot *snap, struct kv_store *s, FILE *file, const 
 {
 	struct stream st = {.file = file};
 	struct head head;
+	uint8_t *value;
 	long bytes;
 	int rc;
 
@@ -250,7 +253,9 @@ file_read(const struct kv_snapshot *snap, struct kv_store *s, FILE *file, const 
 	}
 	if (fseek(file, sizeof(head), SEEK_SET) != 0)
 		return -EIO;
-	rc = items_get(&st, s, &head, path);
+	value = malloc(KV_VALUE_MAX);
+	rc = value == NULL ? -ENOMEM : items_get(&st, s, &head, path, value);
+	free(value);
 	return rc == 0 ? (int64_t)head.items : rc;
 }
 

@@ -11,6 +11,13 @@ struct kv_slot {
 	uint32_t end_ms; /* When its life ends; 0: never. */
 };
 
+/* A value above KV_VALUE_INLINE: it stands in its place instead of the value. */
+struct kv_large {
+	uint64_t ref;
+	uint64_t size; /* of the block */
+	void *value;
+};
+
 /*
  * Where a key was found last, in a table that a key's hash points into: for 8-byte keys a look-up
  * is then one comparison instead of a walk of buckets, signatures and keys, 20 instructions instead
@@ -37,9 +44,12 @@ struct kv_store {
 	uint32_t key_size;
 	uint32_t capacity;
 	uint32_t now_ms;   /* Since the first tick. */
-	uint32_t mortal;   /* Keys with an end of their life. */
+	uint32_t mortal;   /* Keys with an end of their life; with an arena one more. */
 	uint32_t sweep_at; /* Where the search for ended ones goes on. */
 	uint64_t tick0_ns;
+	struct crpc_arena_cache *arena;
+	uint64_t block_bytes, block_limit;
+	struct crpc_ipc_block offer; /* What the request came in. */
 	struct kv_store_stats stats;
 };
 
@@ -59,7 +69,7 @@ hash_entries(uint32_t capacity)
 static uint32_t
 slot_size(uint32_t value_max)
 {
-	uint32_t size = (uint32_t)sizeof(struct kv_slot) + value_max;
+	uint32_t size = (uint32_t)sizeof(struct kv_slot) + crpc_min(value_max, KV_VALUE_INLINE);
 
 	return size <= 32 ? 32 : (uint32_t)crpc_align_up(size, CRPC_CACHE_LINE);
 }
@@ -134,7 +144,8 @@ kv_store_create(const struct kv_store_conf *conf)
 	uint64_t bytes;
 
 	if (conf->capacity == 0 || conf->key_size < KV_KEY_MIN || conf->key_size > KV_KEY_MAX ||
-		conf->value_max < KV_VALUE_MIN || conf->value_max > KV_VALUE_MAX) {
+		conf->value_max < KV_VALUE_MIN || conf->value_max > KV_VALUE_MAX ||
+		(conf->value_max > KV_VALUE_INLINE && conf->arena == NULL)) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -145,6 +156,9 @@ kv_store_create(const struct kv_store_conf *conf)
 	s->key_size = conf->key_size;
 	s->capacity = conf->capacity;
 	s->now_ms = 1;
+	s->arena = conf->value_max > KV_VALUE_INLINE ? conf->arena : NULL;
+	s->mortal = s->arena != NULL; /* no short cuts */
+	s->block_limit = conf->block_bytes != 0 ? conf->block_bytes : UINT64_MAX;
 	s->slot_size = slot_size(conf->value_max);
 	bytes = (uint64_t)params.entries * s->slot_size;
 	s->slots = rte_zmalloc_socket("kv_slots", bytes, CRPC_CACHE_LINE, conf->socket);
@@ -262,6 +276,87 @@ slot_write(struct kv_store *s, struct kv_slot *slot, const void *value, uint32_t
 		memcpy(slot + 1, value, len);
 }
 
+static inline struct kv_large *
+large_at(struct kv_slot *slot)
+{
+	return (struct kv_large *)(void *)(slot + 1);
+}
+
+static const void *
+value_at(struct kv_slot *slot)
+{
+	return slot->len > KV_VALUE_INLINE ? large_at(slot)->value : (const void *)(slot + 1);
+}
+
+/* The value that stood here goes. */
+static void
+slot_clear(struct kv_store *s, struct kv_slot *slot)
+{
+	if (slot->len > KV_VALUE_INLINE) {
+		s->block_bytes -= large_at(slot)->size;
+		crpc_arena_free(s->arena, large_at(slot)->ref);
+	}
+	slot->len = 0;
+}
+
+/* A block that was not made for this value would waste what it has more. */
+static bool
+is_kept(const struct kv_store *s, uint32_t len)
+{
+	return s->offer.ref != 0 &&
+		s->offer.size <= 2 * crpc_arena_block_size(crpc_arena_of(s->arena), len);
+}
+
+/*
+ * A block with a value, as it came or a copy; the one that it replaces stays for now. False: there
+ * is no room.
+ */
+static bool
+large_make(struct kv_store *s, const void *value, uint32_t len, uint64_t replaced,
+	struct kv_large *to)
+{
+	struct crpc_arena *arena = crpc_arena_of(s->arena);
+
+	if (is_kept(s, len)) {
+		*to = (struct kv_large){.ref = s->offer.ref,
+			.size = s->offer.size,
+			.value = (void *)(uintptr_t)value};
+		return s->block_bytes - replaced + to->size <= s->block_limit;
+	}
+	to->size = crpc_arena_block_size(arena, len);
+	if (s->block_bytes - replaced + to->size > s->block_limit)
+		return false;
+	to->value = crpc_arena_alloc(s->arena, len, &to->ref);
+	if (to->value == NULL)
+		return false;
+	memcpy(to->value, value, len);
+	return true;
+}
+
+/* Write a value of any size; false: there is no room, and nothing has changed. */
+static bool
+slot_replace(struct kv_store *s, struct kv_slot *slot, const void *value, uint32_t len)
+{
+	uint64_t replaced = slot->len > KV_VALUE_INLINE ? large_at(slot)->size : 0;
+	struct kv_large large;
+
+	if (len <= KV_VALUE_INLINE) {
+		slot_clear(s, slot);
+		slot_write(s, slot, value, len);
+		return true;
+	}
+	if (!large_make(s, value, len, replaced, &large))
+		return false;
+	slot_clear(s, slot);
+	if (large.ref == s->offer.ref)
+		s->offer.ref = 0;
+	s->block_bytes += large.size;
+	slot->version = ++s->version;
+	slot->len = len;
+	*large_at(slot) = large;
+	return true;
+}
+
 /* Take a key out. Its place is as good as new. */
 static void
 key_remove(struct kv_store *s, const void *key, hash_sig_t hash, int32_t pos)
@@ -270,6 +365,7 @@ key_remove(struct kv_store *s, const void *key, hash_sig_t hash, int32_t pos)
 
 	s->mortal -= slot->end_ms != 0;
 	slot->end_ms = 0;
+	slot_clear(s, slot);
 	if (s->near != NULL && near_at(s, hash)->pos == pos)
 		near_at(s, hash)->pos = -1;
 	rte_hash_del_key_with_hash(s->hash, key, hash);
@@ -300,6 +396,14 @@ found(const struct kv_slot *slot, struct kv_served *out)
 	out->value = slot + 1;
 }
 
+/* The same for a value of any size. */
+static void
+found_any(struct kv_slot *slot, struct kv_served *out)
+{
+	found(slot, out);
+	out->value = value_at(slot);
+}
+
 /* Whether the key has the version that the request depends on; if not, *out says what it has. */
 static bool
 is_expected(struct kv_store *s, const struct kv_req *req, int32_t pos, struct kv_served *out)
@@ -312,7 +416,7 @@ is_expected(struct kv_store *s, const struct kv_req *req, int32_t pos, struct kv
 		return false;
 	}
 	out->status = KV_MISMATCH;
-	found(slot_at(s, pos), out);
+	found_any(slot_at(s, pos), out);
 	return false;
 }
 
@@ -335,17 +439,24 @@ exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct
 {
 	const struct kv_req *req = &b->req[i];
 	struct kv_slot *slot;
+	bool fresh = pos < 0;
 
 	s->stats.puts++;
-	if (pos < 0) {
+	if (fresh) {
 		pos = put_new(s, b, i, out);
 		if (pos < 0)
 			return;
 	}
 	slot = slot_at(s, pos);
+	if (!slot_replace(s, slot, req->value, req->value_len)) {
+		if (fresh)
+			key_remove(s, b->key[i], b->hash[i], pos);
+		s->stats.refused++;
+		out->status = KV_NO_SPACE;
+		return;
+	}
 	if ((slot->end_ms | req->flags) != 0)
 		life_write(s, slot, req->flags & KV_TTL ? (uint32_t)req->extras.ttl_ms : 0);
-	slot_write(s, slot, req->value, req->value_len);
 	out->version = s->version;
 }
 
@@ -392,7 +503,7 @@ exec_any(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *o
 		if (pos < 0)
 			not_found(s, out);
 		else
-			found(slot_at(s, pos), out);
+			found_any(slot_at(s, pos), out);
 	} else if (req->op == KV_PUT && req->value_len >= KV_VALUE_MIN &&
 		req->value_len <= s->value_max) {
 		exec_put(s, b, i, pos, out);
@@ -425,6 +536,19 @@ kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_serv
 	} else {
 		exec_any(s, b, i, out);
 	}
+}
+
+bool
+kv_store_exec_block(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out,
+	const struct crpc_ipc_block *block)
+{
+	bool kept;
+
+	s->offer = *block;
+	kv_store_exec(s, b, i, out);
+	kept = s->offer.ref == 0;
+	s->offer.ref = 0;
+	return kept;
 }
 
 uint32_t
@@ -470,7 +594,7 @@ kv_store_tick(struct kv_store *s, uint64_t now_ns)
 	if (s->tick0_ns == 0)
 		s->tick0_ns = now_ns;
 	s->now_ms = (uint32_t)((now_ns - s->tick0_ns) / 1000000) + 1;
-	for (i = 0; i < SWEEP_KEYS && s->mortal != 0; i++) {
+	for (i = 0; i < SWEEP_KEYS && s->mortal != (s->arena != NULL); i++) {
 		pos = rte_hash_iterate(s->hash, &key, &data, &s->sweep_at);
 		if (pos < 0) {
 			s->sweep_at = 0;
@@ -487,7 +611,7 @@ kv_store_tick(struct kv_store *s, uint64_t now_ns)
 bool
 kv_store_each(const struct kv_store *s, uint32_t *at, struct kv_item *item)
 {
-	const struct kv_slot *slot;
+	struct kv_slot *slot;
 	int32_t pos;
 	void *data;
 
@@ -497,7 +621,7 @@ kv_store_each(const struct kv_store *s, uint32_t *at, struct kv_item *item)
 			return false;
 		slot = slot_at(s, pos);
 	} while (has_ended(s, slot));
-	item->value = slot + 1;
+	item->value = value_at(slot);
 	item->len = slot->len;
 	item->version = slot->version;
 	item->ttl_ms = slot->end_ms == 0 ? 0 : slot->end_ms - s->now_ms;
@@ -515,8 +639,11 @@ kv_store_restore(struct kv_store *s, const struct kv_item *item)
 	pos = key_add(s, item->key, kv_hash(item->key, s->key_size));
 	if (pos < 0)
 		return -ENOSPC;
+	if (!slot_replace(s, slot_at(s, pos), item->value, item->len)) {
+		key_remove(s, item->key, kv_hash(item->key, s->key_size), pos);
+		return -ENOSPC;
+	}
 	life_write(s, slot_at(s, pos), item->ttl_ms);
-	slot_write(s, slot_at(s, pos), item->value, item->len);
 	slot_at(s, pos)->version = item->version;
 	kv_store_version_raise(s, item->version);
 	return 0;
@@ -541,8 +668,13 @@ kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t l
 
 	if (pos < 0 || len > s->value_max)
 		return -ENOSPC;
-	slot_write(s, slot_at(s, pos), value, len);
-	return 0;
+	return slot_replace(s, slot_at(s, pos), value, len) ? 0 : -ENOSPC;
+}
+
+uint64_t
+kv_store_block_bytes(const struct kv_store *s)
+{
+	return s->block_bytes;
 }
 
 void *

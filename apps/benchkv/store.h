@@ -19,11 +19,15 @@
  * some keys at a time. A key whose life has ended is not found, whether it was taken out or not.
  *
  * All memory is taken at creation, from the EAL; `capacity` keys fit, and a put of one more is
- * refused. Belongs to one thread.
+ * refused. Values above KV_VALUE_INLINE are the exception: each lies in a block of an arena, which
+ * is the very one that the put came in, where it can be; a put for which there is no room is
+ * refused, and what was there stays. Belongs to one thread.
  */
 
 #include <rte_hash.h>
 
+#include "crpc_arena.h"
+#include "crpc_ipc.h"
 #include "crpc_kv_proto.h"
 
 #define KV_BATCH_MAX CRPC_BURST_MAX
@@ -31,10 +35,13 @@ _Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes 
 
 /** How to make a store. */
 struct kv_store_conf {
+	/** Where values above KV_VALUE_INLINE lie, by the daemon's own membership; NULL: none. */
+	struct crpc_arena_cache *arena;
+	uint64_t block_bytes; /**< Of their blocks at most; 0: as the arena has. */
 	const char *name;   /**< Unique in this process. */
 	uint32_t capacity;  /**< Keys at most. */
 	uint32_t key_size;  /**< KV_KEY_MIN..KV_KEY_MAX. */
-	uint32_t value_max; /**< KV_VALUE_MIN..KV_VALUE_MAX. */
+	uint32_t value_max; /**< KV_VALUE_MIN..KV_VALUE_MAX, or KV_VALUE_INLINE without arena. */
 	int socket;         /**< NUMA node, or SOCKET_ID_ANY. */
 };
 
@@ -116,6 +123,15 @@ void kv_store_lookup(struct kv_store *s, struct kv_batch *b);
 void kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out);
 
 /**
+ * Serve request @p i, which came in a block of the store's own member.
+ *
+ * @return
+ *   True: its value is stored in that block, which is the store's from now on.
+ */
+bool kv_store_exec_block(struct kv_store *s, struct kv_batch *b, uint32_t i,
+	struct kv_served *out, const struct crpc_ipc_block *block);
+
+/**
  * Serve one get or put without extras of a key that was found here lately, from its message
  * straight into its answer. Only where nothing waits in a batch, or their order would change.
  *
@@ -173,6 +189,9 @@ uint64_t kv_store_version(const struct kv_store *s);
 
 /** Give out none below this. */
 void kv_store_version_raise(struct kv_store *s, uint64_t version);
+
+/** Bytes of the blocks that it holds. */
+uint64_t kv_store_block_bytes(const struct kv_store *s);
 
 /** Where the values lie. */
 void *kv_store_memory(const struct kv_store *s);

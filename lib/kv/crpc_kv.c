@@ -4,12 +4,14 @@
 
 #include "crpc_ipc.h"
 #include "crpc_kv.h"
+#include "crpc_kv_blocks.h"
 #include "crpc_log.h"
 
 #define DEFAULT_TIMEOUT_US 2000000
 
 struct crpc_kv {
 	struct crpc_ipc_client *ipc;
+	struct crpc_kv_blocks blocks; /* of values above KV_VALUE_INLINE, if the service has them */
 	struct kv_info info;
 	uint8_t msg[KV_REQ_MAX];
 };
@@ -48,6 +50,26 @@ info_ask(struct crpc_kv *kv)
 	return rc < 0 ? rc : info_take(kv, answer, (uint32_t)rc);
 }
 
+/* Connect; and anew with the blocks of large values, once the service is known to have them. */
+static int
+connect_all(struct crpc_kv *kv, struct crpc_ipc_client_conf *conf)
+{
+	int rc;
+
+	kv->ipc = crpc_ipc_client_connect(conf);
+	rc = kv->ipc == NULL ? -errno : info_ask(kv);
+	if (rc != 0 || kv->info.value_size <= KV_VALUE_INLINE)
+		return rc;
+	crpc_ipc_client_close(kv->ipc);
+	kv->ipc = NULL;
+	rc = crpc_kv_blocks_attach(&kv->blocks, conf->dir, conf->name, conf->timeout_ms);
+	if (rc != 0)
+		return rc;
+	conf->arena = kv->blocks.cache;
+	kv->ipc = crpc_ipc_client_connect(conf);
+	return kv->ipc == NULL ? -errno : 0;
+}
+
 struct crpc_kv *
 crpc_kv_connect(const struct crpc_kv_conf *conf)
 {
@@ -64,8 +86,7 @@ crpc_kv_connect(const struct crpc_kv_conf *conf)
 		return NULL;
 	if (ipc.call_timeout_us == 0)
 		ipc.call_timeout_us = DEFAULT_TIMEOUT_US;
-	kv->ipc = crpc_ipc_client_connect(&ipc);
-	rc = kv->ipc == NULL ? -errno : info_ask(kv);
+	rc = connect_all(kv, &ipc);
 	if (rc == 0)
 		return kv;
 	crpc_kv_close(kv);
@@ -79,6 +100,7 @@ crpc_kv_close(struct crpc_kv *kv)
 	if (kv == NULL)
 		return;
 	crpc_ipc_client_close(kv->ipc);
+	crpc_kv_blocks_close(&kv->blocks);
 	free(kv);
 }
 
@@ -94,23 +116,44 @@ crpc_kv_depth(const struct crpc_kv *kv)
 	return crpc_ipc_client_depth(kv->ipc);
 }
 
+/* Send a request that stands in a block. */
+static int
+send_block(struct crpc_kv *kv, uint64_t ref, uint64_t len, uint64_t cookie)
+{
+	int rc = crpc_ipc_client_call_ref(kv->ipc, ref, &len, sizeof(len), cookie);
+
+	if (rc != 0)
+		crpc_arena_free(kv->blocks.cache, ref);
+	return rc;
+}
+
 /* Write a request and send it. */
 static int
 ask(struct crpc_kv *kv, enum kv_op op, const void *key, const void *value, uint32_t value_len,
 	const struct crpc_kv_how *how, uint64_t cookie)
 {
 	static const struct crpc_kv_how plain;
+	uint8_t *msg = kv->msg;
 	uint32_t flags, len;
+	uint64_t ref = 0;
 
 	how = how != NULL ? how : &plain;
 	if (how->ttl_ms > KV_TTL_MAX_MS)
 		return -EINVAL;
 	flags = (how->if_version ? KV_EXPECT : 0) | (how->ttl_ms != 0 ? KV_TTL : 0);
-	len = kv_req_write_with(kv->msg, op, kv->info.key_size, value_len, flags, how->version,
-		how->ttl_ms);
-	memcpy(kv->msg + sizeof(struct kv_req_hdr), key, kv->info.key_size);
+	if (value_len > KV_VALUE_INLINE)
+		msg = crpc_arena_alloc(kv->blocks.cache,
+			sizeof(struct kv_req_hdr) + kv->info.key_size + KV_EXTRAS_MAX + value_len,
+			&ref);
+	if (msg == NULL)
+		return crpc_ipc_client_open(kv->ipc) != 0 ? -EAGAIN : -ENOSPC;
+	len = kv_req_write_with(
+		msg, op, kv->info.key_size, value_len, flags, how->version, how->ttl_ms);
+	memcpy(msg + sizeof(struct kv_req_hdr), key, kv->info.key_size);
 	if (value_len != 0)
-		memcpy(kv->msg + len - value_len, value, value_len);
+		memcpy(msg + len - value_len, value, value_len);
+	if (ref != 0)
+		return send_block(kv, ref, len, cookie);
 	return crpc_ipc_client_call(kv->ipc, kv->msg, len, cookie);
 }
 
@@ -182,6 +225,8 @@ crpc_kv_poll(struct crpc_kv *kv, struct crpc_kv_done *done, uint16_t n)
 	uint16_t i, k;
 
 	k = crpc_ipc_client_poll(kv->ipc, ipc, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
+	if (kv->blocks.cache != NULL)
+		crpc_kv_blocks_answers(kv->ipc, ipc, k);
 	for (i = 0; i < k; i++)
 		done_take(&done[i], &ipc[i]);
 	return k;

@@ -20,9 +20,10 @@
  *     crpc_kv_close(kv)
  *
  * Keys all have the size that the service was started with, values up to the size that it was
- * started with, 8 bytes at least (crpc_kv_info()). One copy of each key exists, at its owner; what
- * is acknowledged is seen by every get that begins afterwards, of any client. Calls of one client
- * that are open together are not ordered among themselves.
+ * started with, 8 bytes at least and 1 MiB at most (crpc_kv_info()). A value above 4 KiB is copied
+ * into a block of the daemon's memory, which then is where it is stored. One copy of each key
+ * exists, at its owner; what is acknowledged is seen by every get that begins afterwards, of any
+ * client. Calls of one client that are open together are not ordered among themselves.
  *
  * Versions: every change of a key gets a number that its owner has not given before. A put or
  * delete can be made to depend on it (struct crpc_kv_how), which is compare-and-swap:
@@ -131,7 +132,9 @@ int crpc_kv_get(struct crpc_kv *kv, const void *key, uint64_t cookie);
  * @param cookie
  *   Comes back with the completion.
  * @return
- *   As crpc_kv_get(), or -EINVAL: len, or ttl_ms above KV_TTL_MAX_MS.
+ *   As crpc_kv_get(), or -EINVAL: len, or ttl_ms above KV_TTL_MAX_MS. Of a value above
+ *   KV_VALUE_INLINE also -EAGAIN while all blocks are in use, and -ENOSPC if no call is open that
+ *   could give one back.
  */
 int crpc_kv_put(struct crpc_kv *kv, const void *key, const void *value, uint32_t len,
 	const struct crpc_kv_how *how, uint64_t cookie);

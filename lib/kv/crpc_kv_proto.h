@@ -16,6 +16,8 @@
  * A request may have extras of 8 bytes each, one per flag: KV_EXPECT makes a put or a delete depend
  * on the version that the key has (compare-and-swap), KV_TTL ends a value's life.
  *
+ * A message with a value above KV_VALUE_INLINE has the same bytes, in a block of shared memory.
+ *
  * Every successful put or delete gets a version from the owner's counter, which never goes back; a
  * response carries the version of what it read or wrote, and "not found" carries the counter
  * itself. So the versions that one client sees of one key never decrease.
@@ -29,9 +31,14 @@
 #define KV_KEY_MIN   8
 #define KV_KEY_MAX   64
 #define KV_VALUE_MIN 8
-#define KV_VALUE_MAX 4096
-#define KV_REQ_MAX   (sizeof(struct kv_req_hdr) + KV_KEY_MAX + KV_EXTRAS_MAX + KV_VALUE_MAX)
-#define KV_RESP_MAX  (sizeof(struct kv_resp_hdr) + KV_VALUE_MAX)
+#define KV_VALUE_MAX (1u << 20)
+/** A larger value is stored in a block, and its messages travel in blocks (crpc_kv_blocks.h). */
+#define KV_VALUE_INLINE 4096
+/** Bytes of a message in an ipc slot, at most. */
+#define KV_REQ_MAX   (sizeof(struct kv_req_hdr) + KV_KEY_MAX + KV_EXTRAS_MAX + KV_VALUE_INLINE)
+#define KV_RESP_MAX  (sizeof(struct kv_resp_hdr) + KV_VALUE_INLINE)
+/** And of one in a block. */
+#define KV_REQ_LARGE (sizeof(struct kv_req_hdr) + KV_KEY_MAX + KV_EXTRAS_MAX + KV_VALUE_MAX)
 
 /** What is asked. */
 enum kv_op {

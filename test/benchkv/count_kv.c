@@ -109,7 +109,7 @@ open_daemons(struct rig *r)
 {
 	struct crpc_flux_attr attr =
 		kv_hop_flux_attr(r->c->daemons, CLIENTS, 16 + 8 + r->c->value_size);
-	uint8_t key[8], value[KV_VALUE_MAX];
+	uint8_t key[8], value[KV_VALUE_INLINE];
 	uint32_t i, owner;
 
 	if (r->c->daemons > 1)

@@ -482,7 +482,7 @@ sizes_out_of_range_are_refused(void **state)
 	conf.value_max = KV_VALUE_MAX + 1;
 	assert_null(kv_store_create(&conf));
 	assert_int_equal(errno, EINVAL);
-	conf.value_max = KV_VALUE_MAX;
+	conf.value_max = KV_VALUE_INLINE;
 	conf.capacity = 1u << 20;
 	assert_null(kv_store_create(&conf));
 	assert_int_equal(errno, ENOMEM);

@@ -18,7 +18,7 @@
 
 struct rig {
 	struct kv_history h;
-	uint8_t value[KV_VALUE_MAX];
+	uint8_t value[KV_VALUE_INLINE];
 };
 
 static void
@@ -119,7 +119,7 @@ static void
 torn_value_is_caught_at_every_byte(void **state)
 {
 	static const uint32_t sizes[] = {9, 12, 15, 16, 17, 24, 64, 100, 1024, 4096};
-	uint8_t other[KV_VALUE_MAX];
+	uint8_t other[KV_VALUE_INLINE];
 	struct kv_answer a;
 	struct rig r;
 	size_t s;

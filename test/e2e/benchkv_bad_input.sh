@@ -33,7 +33,7 @@ refused_by_ranks() { # TEXT ARG...
 B=("$BENCHKV" --no-huge --)
 refused "--frobnicate" "${B[@]}" --frobnicate
 refused "0 to 512" "${B[@]}" --clients 513
-refused "8 to 4096" "${B[@]}" --value-size 1M
+refused "8 to 1048576" "${B[@]}" --value-size 2M
 refused "seed001" "${B[@]}" --preset seed002
 refused "no/such" "${B[@]}" --json /no/such/file
 refused "no/such" "${B[@]}" --hgrm /no/such/file

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The stores of a rank: their sizes, what they begin with, and what is kept of them. */
+#include <stdlib.h>
+
+#include "app_fail.h"
+#include "crpc_log.h"
+#include "map.h"
+#include "rank.h"
+#include "snapshot.h"
+
+/* The daemon of ours that owns a key; NULL: another rank's. */
+static struct kv_daemon *
+owner_of(const struct kv_rank *r, const void *key)
+{
+	uint32_t owner = kv_owner(kv_hash(key, (uint32_t)r->opt.key_size), kv_rank_owners(r));
+	uint32_t mate = owner - r->boot.rank * r->daemons;
+
+	return mate < r->daemons ? r->daemon[mate] : NULL;
+}
+
+/* Every key exists from the start: written by writer 0. */
+static int
+load_stores(struct kv_rank *r)
+{
+	uint8_t key[KV_KEY_MAX], *value = malloc(r->opt.value_size);
+	uint32_t id, len;
+	struct kv_daemon *d;
+	int rc = value == NULL ? -ENOMEM : 0;
+
+	for (id = 0; id < kv_rank_keys(r) && rc == 0; id++) {
+		kv_key_write(key, (uint32_t)r->opt.key_size, id);
+		d = owner_of(r, key);
+		if (d == NULL)
+			continue;
+		len = kv_sizes_of(&r->opt.sizes, kv_word(id, 0, 1));
+		kv_value_fill(value, len, kv_word(id, 0, 1));
+		rc = kv_store_load(d->store, key, value, len);
+	}
+	free(value);
+	return rc;
+}
+
+static struct kv_snapshot
+snapshot_of(const struct kv_rank *r, const char *path, uint32_t daemon)
+{
+	return (struct kv_snapshot){
+		.path = path,
+		.owner = r->boot.rank * r->daemons + daemon,
+		.owners = kv_rank_owners(r),
+		.key_size = (uint32_t)r->opt.key_size,
+	};
+}
+
+/* What an earlier run ended with. */
+static int
+restore_stores(struct kv_rank *r)
+{
+	struct kv_snapshot snap;
+	uint32_t i;
+
+	for (i = 0; i < r->daemons; i++) {
+		snap = snapshot_of(r, r->opt.restore, i);
+		if (kv_snapshot_read(&snap, r->daemon[i]->store) < 0)
+			return app_fail("--restore: %s", crpc_log_last());
+	}
+	return 0;
+}
+
+int
+kv_rank_snapshot(const struct kv_rank *r)
+{
+	struct kv_snapshot snap;
+	int64_t keys;
+	uint32_t i;
+
+	for (i = 0; i < r->daemons && r->opt.snapshot != NULL; i++) {
+		snap = snapshot_of(r, r->opt.snapshot, i);
+		keys = kv_snapshot_write(&snap, r->daemon[i]->store);
+		if (keys < 0)
+			return app_fail_once("--snapshot: %s", crpc_log_last());
+		if (!r->opt.quiet)
+			printf("snapshot %s.%u: %lld keys\n", snap.path, snap.owner,
+				(long long)keys);
+	}
+	return 0;
+}
+
+/* On the lcore's NUMA node if the EAL has memory there, else anywhere: the map tells. */
+static struct kv_store *
+create_store(struct kv_store_conf *conf, unsigned int lcore)
+{
+	struct kv_store *s;
+
+	conf->socket = (int)kv_map_node(lcore);
+	s = kv_store_create(conf);
+	if (s != NULL || conf->socket == SOCKET_ID_ANY)
+		return s;
+	conf->socket = SOCKET_ID_ANY;
+	return kv_store_create(conf);
+}
+
+/*
+ * Keys that a daemon's store takes: what it begins with; half more for clients of other processes,
+ * who may bring new keys; what was asked for; or as many as the memory allows.
+ */
+static int
+choose_capacity(const struct kv_rank *r, const struct kv_daemon *d, struct kv_store_conf *conf)
+{
+	uint64_t keys = crpc_max(d->keys, 1), limit = (r->opt.memory_mib << 20) / r->daemons;
+	uint64_t asked = r->opt.capacity / r->daemons;
+	uint32_t step;
+
+	if (r->opt.serve != 0)
+		keys += keys / 2;
+	conf->capacity = (uint32_t)crpc_max(r->opt.empty && asked != 0 ? 1 : keys, asked);
+	if (limit == 0)
+		return 0;
+	if (kv_store_bytes(conf) > limit)
+		return app_fail(
+			"--memory-limit %llu: the stores of %u daemons with %u keys each take "
+			"about %llu MiB; give more, or fewer --keys",
+			(unsigned long long)r->opt.memory_mib, r->daemons, conf->capacity,
+			(unsigned long long)(kv_store_bytes(conf) * r->daemons >> 20) + 1);
+	if (kv_rank_large(r)) {
+		conf->block_bytes = crpc_max(limit - kv_store_bytes(conf), 1u);
+		return 0;
+	}
+	for (step = 1u << 30; step != 0 && asked == 0; step /= 2) {
+		conf->capacity += step;
+		if (conf->capacity > KV_KEYS_MAX || kv_store_bytes(conf) > limit)
+			conf->capacity -= step;
+	}
+	return 0;
+}
+
+/*
+ * Calls with blocks that clients of this daemon can have open: all those of our own; of other
+ * processes as many as is sensible, they are told when there are no more.
+ */
+static uint64_t
+large_calls(const struct kv_rank *r)
+{
+	return r->opt.clients * r->opt.qd + crpc_min(r->opt.serve * 8, KV_QD_MAX);
+}
+
+/*
+ * The arena of a daemon's large values: all that the store may have, what travels, and a quarter
+ * more, as blocks of many sizes do not fill it evenly. As with segments: the first free number,
+ * unless the user gave a name.
+ */
+static int
+open_blocks(struct kv_rank *r, uint32_t i, struct kv_store_conf *conf)
+{
+	/* Classes of blocks are at most a quarter apart. */
+	uint64_t msg = kv_rank_req_max(r) + KV_EXTRAS_MAX;
+	uint64_t block = crpc_align_up(msg + msg / 4, 1u << 16), bytes;
+	uint64_t stored = (uint64_t)conf->capacity * (r->opt.value_size + r->opt.value_size / 2);
+	uint32_t at, attempts = r->opt.name == NULL ? KV_SEGMENT_ATTEMPTS : 1;
+	struct kv_daemon *d = r->daemon[i];
+	char name[256];
+	int rc = -1;
+
+	if (conf->block_bytes != 0)
+		stored = crpc_min(stored, conf->block_bytes);
+	bytes = stored + stored / 4 + (2 * large_calls(r) + 4) * block;
+	for (at = 0; at < attempts && rc != 0; at++) {
+		kv_rank_segment_name(r, at, i, name, sizeof(name));
+		crpc_log_clear();
+		rc = crpc_kv_blocks_create(&d->blocks, name, bytes, block,
+			(uint32_t)(r->opt.serve + r->seats + 16));
+		if (rc != 0 && rc != -EADDRINUSE && rc != -EACCES)
+			break;
+	}
+	conf->arena = d->blocks.cache;
+	if (rc == 0)
+		return 0;
+	return app_fail("cannot make a segment of %llu MiB for values in /dev/shm: %s (%s); give "
+			"fewer --keys, a --memory-limit, or free space there",
+		(unsigned long long)(bytes >> 20), strerror(-rc), crpc_log_last());
+}
+
+int
+kv_rank_open_stores(struct kv_rank *r)
+{
+	uint8_t key[KV_KEY_MAX];
+	struct kv_store_conf conf = {
+		.key_size = (uint32_t)r->opt.key_size,
+		.value_max = (uint32_t)r->opt.value_size,
+	};
+	uint64_t bytes = 0;
+	struct kv_daemon *d;
+	char name[32];
+	uint32_t id, i;
+
+	for (id = 0; id < kv_rank_keys(r); id++) {
+		kv_key_write(key, conf.key_size, id);
+		d = owner_of(r, key);
+		if (d != NULL)
+			d->keys++;
+	}
+	conf.name = name;
+	for (i = 0; i < r->daemons; i++) {
+		d = r->daemon[i];
+		snprintf(name, sizeof(name), "kv.%u", i);
+		if (choose_capacity(r, d, &conf) != 0)
+			return APP_EXIT_USAGE;
+		bytes += kv_store_bytes(&conf);
+		if (kv_rank_large(r) && open_blocks(r, i, &conf) != 0)
+			return APP_EXIT_USAGE;
+		d->store = create_store(&conf, kv_rank_lcore(r, i));
+		if (d->store == NULL)
+			break;
+	}
+	if (i == r->daemons && r->opt.restore != NULL)
+		return restore_stores(r);
+	if (i == r->daemons && (r->opt.empty || load_stores(r) == 0))
+		return 0;
+	if (i == r->daemons && kv_rank_large(r))
+		return app_fail("the values of %u keys do not fit --memory-limit %llu; give more, "
+				"fewer --keys, or --empty",
+			conf.capacity, (unsigned long long)r->opt.memory_mib);
+	return app_fail(
+		"the store of %u keys takes about %llu MiB of EAL memory and did not get "
+		"it; give more with -m MIB before the --, or fewer --keys",
+		conf.capacity, (unsigned long long)(bytes >> 20) + 1);
+}
