@@ -1,0 +1,108 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Values up to 1 MiB, every answer verified: one rank, several daemons, two ranks, a mix of sizes, with
+# versions and ends of life, a restart from a snapshot, a full store, and a client that is killed with
+# its hands full.
+. "$(dirname "$0")/benchkv_lib.sh"
+need mpirun
+MIB=1048576
+BASE=(--verify --quiet --warmup 0 --cooldown 0)
+GOOD=('all(x["verify_errors"] == 0 for x in k)' 't["sent"] == t["answered"] > 4' 't["failed"] == 0')
+
+alone() { # NAME ARG...
+	local name=$1
+	shift
+	one 60 "${BASE[@]}" --json "$TMP/$name.jsonl" "$@" >"$TMP/$name.out" 2>"$TMP/$name.err" ||
+		fail "$name: benchkv ended with $?"
+	check_json "$TMP/$name.jsonl" "${GOOD[@]}"
+	nothing_left "$name"
+	ok "$name"
+}
+
+pair() { # NAME ARG...
+	local name=$1
+	shift
+	two 90 "${BASE[@]}" --json "$TMP/$name.jsonl" "$@" >"$TMP/$name.out" 2>"$TMP/$name.err" ||
+		fail "$name: mpirun ended with $?"
+	[ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "$name: ranks ended with $(rank_rc 0) $(rank_rc 1)"
+	check_json "$TMP/$name.jsonl" "${GOOD[@]}" 't["lost_peers"] == 0' \
+		'all(x["remote_ops_per_s"] > 0 and x["local_ops_per_s"] > 0 for x in k)'
+	nothing_left "$name"
+	ok "$name"
+}
+
+alone one --clients 2 --qd 2 --keys 32 --value-size $MIB --seconds 1
+alone edge --clients 2 --qd 4 --keys 100 --value-size 4097 --key-size 13 --seconds 0.5
+alone mixed --clients 4 --qd 4 --keys 64 --value-sizes 64-$MIB --delete-ratio 0.1 --seconds 1
+alone cas --clients 4 --qd 2 --keys 16 --value-sizes 64-100000 --cas --ttl-ms 50 --seconds 1
+alone mates --daemons 2 --clients 4 --qd 2 --keys 32 --value-sizes 64-$MIB --seconds 1
+alone route --daemons 2 --clients 4 --qd 2 --keys 32 --value-size $MIB --route client --seconds 1
+pair two --clients 2 --qd 2 --keys 32 --value-size $MIB --seconds 1
+pair two_mixed --clients 4 --qd 4 --keys 64 --value-sizes 64-$MIB --seconds 1
+pair two_daemons --daemons 2 --clients 4 --qd 2 --keys 16 --value-sizes 64-$MIB --seconds 1
+pair relayed --daemons 2 --clients 4 --qd 2 --keys 16 --value-sizes 64-$MIB --delegate flux --seconds 1
+
+# Two ranks and a record of every operation: a single copy of each key explains all answers.
+two 90 --quiet --warmup 0 --cooldown 0 --clients 4 --qd 2 --keys 5 --value-sizes 64-$MIB --cas --delete-ratio 0.1 \
+	--rate 500 --seconds 1 --history "$TMP/run" >"$TMP/history.out" 2>"$TMP/history.err" ||
+	fail "history: mpirun ended with $?"
+"$LINCHECK" "$TMP"/run.* >"$TMP/lincheck.out" 2>"$TMP/lincheck.err" || fail "history: lincheck ended with $?"
+nothing_left "history"
+ok "history"
+
+alone save --clients 2 --qd 2 --keys 16 --value-sizes 64-$MIB --seconds 0.5 --snapshot "$TMP/snap"
+alone load --clients 2 --qd 2 --keys 16 --value-sizes 64-$MIB --seconds 0.5 --restore "$TMP/snap"
+
+one 30 --backend direct --value-size $MIB --keys 16 --seconds 1 >"$TMP/direct.out" 2>"$TMP/direct.err" &&
+	fail "direct: took large values"
+grep -q -- "--backend copyrpc" "$TMP/direct.err" || fail "direct: does not say what to do"
+ok "a backend without ipc refuses them"
+
+# 32 keys of 1 MiB do not fit: puts of new keys are refused at some point, those that are there go on.
+one 60 --quiet --warmup 0 --cooldown 0 --clients 2 --qd 2 --keys 32 --value-size $MIB --memory-limit 16 \
+	>"$TMP/limit.out" 2>"$TMP/limit.err" && fail "limit: 32 MiB went into 16"
+grep -q -- "--memory-limit 16" "$TMP/limit.err" || fail "limit: does not name the option"
+ok "a store that cannot begin within --memory-limit is refused"
+
+# Clients of other processes; one is killed at random with blocks in its hands, again and again.
+one 120 --clients 0 --serve 4 --keys 32 --value-size $MIB --seconds 100 --quiet >"$TMP/serve.out" \
+	2>"$TMP/serve.err" &
+BACKGROUND+=" $!"
+SERVER=$!
+wait_for 20 "$TMP/serve.out" "benchkv-client --attach"
+for check in sizes hostile; do
+	timeout 60 "$KV_LARGE" "$SEGMENT" $check >"$TMP/$check.out" 2>"$TMP/$check.err" ||
+		fail "kv_large $check ended with $?"
+	ok "lib/kv: $check"
+done
+for round in 1 2 3 4 5 6 7 8; do
+	"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 2 --qd 8 --quiet --seconds 60 >"$TMP/victim.out" \
+		2>"$TMP/victim.err" &
+	VICTIM=$!
+	BACKGROUND+=" $VICTIM"
+	sleep "0.$((RANDOM % 3 + 2))"
+	kill -9 $VICTIM || fail "round $round: the client ended by itself"
+	wait $VICTIM 2>/dev/null
+done
+"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 2 --qd 8 --quiet --verify --warmup 0 --cooldown 0 \
+	--seconds 1 --json "$TMP/after.jsonl" >"$TMP/after.out" 2>"$TMP/after.err" ||
+	fail "after the kills: benchkv-client ended with $?"
+check_json "$TMP/after.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
+	'k[0]["sent"] == k[0]["answered"] > 4'
+kill -INT "$(ranks_pids)"
+wait $SERVER
+nothing_left "kills"
+ok "what killed clients held came back"
+
+one 120 --clients 0 --serve 1 --empty --capacity 100 --memory-limit 16 --value-size $MIB --seconds 100 \
+	--quiet >"$TMP/full_serve.out" 2>"$TMP/full_serve.err" &
+BACKGROUND+=" $!"
+SERVER=$!
+wait_for 20 "$TMP/full_serve.out" "benchkv-client --attach"
+timeout 60 "$KV_LARGE" "$SEGMENT" full >"$TMP/full.out" 2>"$TMP/full.err" || fail "kv_large full ended with $?"
+kill -INT "$(ranks_pids)"
+wait $SERVER
+nothing_left "full"
+ok "a full store refuses and keeps what it has"
+finish
