@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -73,13 +74,35 @@ app_json_figure(
 	json_object_set_new(obj, key, fig);
 }
 
+/*
+ * At once: a rank that was taken for lost, and whoever took it for that, may append to one file,
+ * and what stdio writes in pieces would be mixed.
+ */
+static int
+line_write(FILE *out, const char *line, size_t len)
+{
+	int fd = fileno(out);
+
+	if (fd < 0) /* Memory. */
+		return fwrite(line, 1, len, out) == len && fflush(out) == 0 ? 0 : -EIO;
+	if (fflush(out) != 0 || write(fd, line, len) != (ssize_t)len)
+		return -EIO;
+	return 0;
+}
+
 int
 app_json_write(FILE *out, json_t *obj)
 {
-	int rc = json_dumpf(obj, out, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(9);
+	size_t len = json_dumpb(obj, NULL, 0, flags);
+	char *line = malloc(len + 1);
+	int rc = -ENOMEM;
 
+	if (line != NULL && len != 0 && json_dumpb(obj, line, len, flags) == len) {
+		line[len] = '\n';
+		rc = line_write(out, line, len + 1);
+	}
+	free(line);
 	json_decref(obj);
-	if (rc != 0 || fputc('\n', out) == EOF || fflush(out) != 0)
-		return -EIO;
-	return 0;
+	return rc;
 }

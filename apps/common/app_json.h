@@ -49,10 +49,10 @@ void app_json_figure(
 	json_t *obj, const char *key, double median, double min, double max, const char *unit);
 
 /**
- * Append the object as one line, and drop it.
+ * Append the object as one line, and drop it. Lines of several processes do not mix.
  *
  * @return
- *   0, or -EIO.
+ *   0, -EIO or -ENOMEM.
  */
 int app_json_write(FILE *out, json_t *obj);
 

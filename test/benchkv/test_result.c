@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Results: Little's law holds where it must and not where calls were lost, sums over ranks are
- * sums, and the JSON line has every key that readers rely on.
+ * sums, and the JSON line has every key that readers rely on and is whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
 
 #include "app_env.h"
+#include "app_json.h"
 #include "report.h"
 
 static struct kv_result *
@@ -276,10 +279,54 @@ total_is_noisy_if_one_rank_was(void **state)
 	free(r);
 }
 
+/* Two ranks that lost each other both report: each line is whole, however long it is. */
+static void
+lines_of_several_processes_do_not_mix(void **state)
+{
+	enum { WRITERS = 4, LINES = 50, LENGTH = 30000 };
+	char path[] = "/tmp/test_result.XXXXXX", text[LENGTH + 1], line[LENGTH + 64];
+	uint32_t w, i, seen[WRITERS] = {0};
+	int status;
+	json_t *obj;
+	FILE *f;
+
+	assert_true(close(mkstemp(path)) == 0);
+	for (w = 0; w < WRITERS; w++) {
+		if (fork() != 0)
+			continue;
+		f = app_json_open("json", path);
+		memset(text, (int)('a' + w), LENGTH);
+		text[LENGTH] = '\0';
+		for (i = 0; f != NULL && i < LINES; i++) {
+			obj = json_object();
+			json_object_set_new(obj, "text", json_string(text));
+			if (app_json_write(f, obj) != 0)
+				break;
+		}
+		_exit(i != LINES);
+	}
+	for (w = 0; w < WRITERS; w++) {
+		assert_true(wait(&status) > 0);
+		assert_int_equal(status, 0);
+	}
+	f = fopen(path, "r");
+	for (i = 0; fgets(line, sizeof(line), f) != NULL; i++) {
+		obj = json_loads(line, 0, NULL);
+		assert_non_null(obj);
+		seen[json_string_value(json_object_get(obj, "text"))[LENGTH - 1] - 'a']++;
+		json_decref(obj);
+	}
+	fclose(f);
+	unlink(path);
+	for (w = 0; w < WRITERS; w++)
+		assert_int_equal(seen[w], LINES);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lines_of_several_processes_do_not_mix),
 		cmocka_unit_test(little_tells_lost_calls),
 		cmocka_unit_test(open_loop_is_summed),
 		cmocka_unit_test(total_is_the_sum),
