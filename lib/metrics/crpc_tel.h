@@ -81,6 +81,10 @@ void crpc_tel_end(struct crpc_tel_box *box);
 /**
  * Ask the owner of object number @p id, and wait for its answer.
  *
+ * @param tel
+ *   The objects of one library.
+ * @param id
+ *   Which of them.
  * @param want
  *   What the question is about, for the box; the library's affair.
  * @return
@@ -99,6 +103,8 @@ void crpc_tel_done(struct crpc_tel *tel);
  *   Where it begins; moved behind the comma that follows, or to NULL at the end.
  * @param base
  *   As strtoul() takes it. A sign or a space is no number.
+ * @param value
+ *   The number; set only if there is one.
  * @return
  *   false: there is no number of 32 bits.
  */
