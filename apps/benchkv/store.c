@@ -21,8 +21,7 @@ struct kv_large {
 /*
  * Where a key was found last, in a table that a key's hash points into: for 8-byte keys a look-up
  * is then one comparison instead of a walk of buckets, signatures and keys, 20 instructions instead
- * of
- * 130. Only what rte_hash would say stands here: a key that leaves it leaves this too.
+ * of 130. Only what rte_hash would say stands here: a key that leaves it leaves this too.
  */
 struct kv_near {
 	uint64_t key;

@@ -243,6 +243,13 @@ app_series_disturbed(const struct app_series *s)
 	return n;
 }
 
+bool
+app_measure_noisy(double steal_pct, enum app_state state, uint64_t slices, uint64_t disturbed)
+{
+	return steal_pct > APP_STEAL_PCT_NOISY || state == APP_STATE_MIXED ||
+		disturbed * 4 > slices;
+}
+
 uint64_t
 app_measure_away_ns(void)
 {

@@ -124,6 +124,21 @@ double app_series_line_ns(const struct app_series *s, enum app_state state);
 /** Slices of which something else had a core for more than APP_AWAY_PCT_NOISY of the time. */
 uint32_t app_series_disturbed(const struct app_series *s);
 
+/**
+ * Whether a group of series allows no verdict.
+ *
+ * @param steal_pct
+ *   Time that the host took, in percent.
+ * @param state
+ *   What app_series_state() said.
+ * @param slices
+ *   Of all series that count: those whose peers sleep by design do not.
+ * @param disturbed
+ *   Of these: app_series_disturbed().
+ */
+bool app_measure_noisy(
+	double steal_pct, enum app_state state, uint64_t slices, uint64_t disturbed);
+
 /** Involuntary context away_ns of the calling thread so far. */
 uint64_t app_measure_away_ns(void);
 

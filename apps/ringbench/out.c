@@ -270,8 +270,7 @@ rb_out_case(struct rb_out *out, const struct rb_case *c, double steal_pct)
 	int rc = 0;
 
 	slices = count[0] + count[1] + count[2];
-	noisy = steal_pct > APP_STEAL_PCT_NOISY || state == APP_STATE_MIXED ||
-		disturbed(out) * 4 > slices;
+	noisy = app_measure_noisy(steal_pct, state, slices, disturbed(out));
 	printf("\n%s, %u bytes, burst %u, %u in flight", rb_pattern_names[c->pattern], c->size,
 		c->burst, c->inflight);
 	if (c->pattern >= RB_FLUX)

@@ -382,8 +382,7 @@ judge(struct ipc_group *g)
 		slices += all[i].n;
 		disturbed += app_series_disturbed(&all[i]);
 	}
-	g->noisy = g->steal_pct > APP_STEAL_PCT_NOISY || g->state == APP_STATE_MIXED ||
-		   disturbed * 4 > slices;
+	g->noisy = app_measure_noisy(g->steal_pct, g->state, slices, disturbed);
 }
 
 int

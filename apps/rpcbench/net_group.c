@@ -232,8 +232,7 @@ judge(struct net_group *g)
 		disturbed += app_series_disturbed(&all[i]);
 	}
 	g->state = app_series_state(all, g->n, g->count);
-	g->noisy = g->steal_pct > APP_STEAL_PCT_NOISY || g->state == APP_STATE_MIXED ||
-		   disturbed * 4 > slices;
+	g->noisy = app_measure_noisy(g->steal_pct, g->state, slices, disturbed);
 }
 
 int

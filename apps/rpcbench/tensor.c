@@ -198,8 +198,7 @@ judge(struct tensor_run *run)
 		slices += all[i].n;
 		disturbed += app_series_disturbed(&all[i]);
 	}
-	run->noisy = run->steal_pct > APP_STEAL_PCT_NOISY || run->state == APP_STATE_MIXED ||
-		     disturbed * 4 > slices;
+	run->noisy = app_measure_noisy(run->steal_pct, run->state, slices, disturbed);
 }
 
 static void
