@@ -9,19 +9,15 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-#include <jansson.h>
-#include <rte_eal.h>
 
 #include "pair.h"
+#include "tel_ask.h"
 
 static struct pair pair;
 static _Atomic bool stop, paused;
-static int fd = -1;
 
 /* The owner of both contexts: polls all the time, but when it is paused. */
 static void *
@@ -43,38 +39,6 @@ owner(void *arg)
 			crpc_copyrpc_reply(pair.ctx[1], pair.w.now_ns, req[n].token, "x", 1);
 	}
 	return NULL;
-}
-
-/* The answer to one command, or JSON null. */
-static json_t *
-ask(const char *command, const char *params)
-{
-	static char text[1 << 16];
-	char line[128];
-	json_t *all, *part;
-	ssize_t len;
-
-	snprintf(line, sizeof(line), "%s%s%s", command, params[0] == '\0' ? "" : ",", params);
-	assert_int_equal(write(fd, line, strlen(line)), (ssize_t)strlen(line));
-	len = read(fd, text, sizeof(text) - 1);
-	assert_true(len > 0);
-	text[len] = '\0';
-	all = json_loads(text, 0, NULL);
-	assert_non_null(all);
-	part = json_incref(json_object_get(all, command));
-	json_decref(all);
-	assert_non_null(part);
-	return part;
-}
-
-static json_int_t
-number(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	if (!json_is_integer(value))
-		fail_msg("%s is not there", key);
-	return json_integer_value(value);
 }
 
 static void
@@ -150,11 +114,9 @@ setup(void **state)
 {
 	static const struct crpc_copyrpc_conf conf = {
 			.max_eps = PAIR_EPS, .ring_size = 4096, .max_msg = 512, .max_inflight = 8};
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	struct crpc_done done[4];
 	struct crpc_req req[4];
 	static pthread_t thread;
-	char hello[1024];
 	int i;
 
 	pair_init2(&pair, &conf, &conf, 2, 1);
@@ -175,12 +137,7 @@ setup(void **state)
 #endif
 	assert_int_equal(pthread_create(&thread, NULL, owner, NULL), 0);
 	*state = &thread;
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/dpdk_telemetry.v2",
-			rte_eal_get_runtime_dir());
-	fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-	assert_true(fd >= 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-	assert_true(read(fd, hello, sizeof(hello)) > 0);
+	tel_connect();
 	return 0;
 }
 
@@ -194,7 +151,7 @@ teardown(void **state)
 	FILE *out;
 	int i;
 
-	close(fd);
+	close(tel_fd);
 	crpc_store_release(&stop, true);
 	pthread_join(**(pthread_t **)state, NULL);
 #ifdef CRPC_DEBUG

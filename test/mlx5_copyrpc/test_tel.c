@@ -12,18 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-#include <jansson.h>
-#include <rte_eal.h>
 
 #include "crpc_atomic.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_rdma.h"
+#include "tel_ask.h"
 
 #define SENDS 10
 
@@ -32,7 +29,6 @@ static struct crpc_rdma_qp *qp[4]; /* Two of RC, connected; two of DC. */
 static struct crpc_rdma_ud *ud;
 static struct crpc_rdma_ah *ah;
 static _Atomic bool stop, paused, ready;
-static int fd = -1;
 
 /* The owner of the device: posts once, then polls all the time, but when it is paused. */
 static void *
@@ -57,38 +53,6 @@ owner(void *arg)
 			crpc_store_release(&ready, true);
 	}
 	return NULL;
-}
-
-/* The answer to one command, or JSON null. */
-static json_t *
-ask(const char *command, const char *params)
-{
-	static char text[1 << 16];
-	char line[128];
-	json_t *all, *part;
-	ssize_t len;
-
-	snprintf(line, sizeof(line), "%s%s%s", command, params[0] == '\0' ? "" : ",", params);
-	assert_int_equal(write(fd, line, strlen(line)), (ssize_t)strlen(line));
-	len = read(fd, text, sizeof(text) - 1);
-	assert_true(len > 0);
-	text[len] = '\0';
-	all = json_loads(text, 0, NULL);
-	assert_non_null(all);
-	part = json_incref(json_object_get(all, command));
-	json_decref(all);
-	assert_non_null(part);
-	return part;
-}
-
-static json_int_t
-number(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	if (!json_is_integer(value))
-		fail_msg("%s is not there", key);
-	return json_integer_value(value);
 }
 
 static const char *
@@ -248,10 +212,8 @@ objects_make(void)
 static int
 setup(void **state)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	uint64_t until = crpc_clock_ns() + 10000000000ull;
 	static pthread_t thread;
-	char hello[1024];
 
 	objects_make();
 	assert_int_equal(pthread_create(&thread, NULL, owner, NULL), 0);
@@ -260,12 +222,7 @@ setup(void **state)
 		assert_true(crpc_clock_ns() < until);
 		usleep(1000);
 	}
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/dpdk_telemetry.v2",
-		rte_eal_get_runtime_dir());
-	fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-	assert_true(fd >= 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-	assert_true(read(fd, hello, sizeof(hello)) > 0);
+	tel_connect();
 	return 0;
 }
 
@@ -274,7 +231,7 @@ teardown(void **state)
 {
 	uint32_t i;
 
-	close(fd);
+	close(tel_fd);
 	crpc_store_release(&stop, true);
 	pthread_join(**(pthread_t **)state, NULL);
 	crpc_rdma_ah_free(ah);
