@@ -20,6 +20,8 @@
 struct boot_wait {
 	_Atomic int refs;
 	_Atomic int done;
+	uint32_t round; /* A value of another one is not there yet. */
+	pmix_info_t fresh; /* PMIx reads it while it looks. */
 	pmix_status_t status;
 	void *buf;
 	size_t len;
@@ -152,20 +154,9 @@ app_boot_close(struct app_boot *boot)
 	boot->launched = false;
 }
 
-/* The key of this round. */
-static const char *
-round_key(const struct app_boot *boot, const char *key, char name[PMIX_MAX_KEYLEN + 1])
-{
-	if (boot->round == 0)
-		return key;
-	snprintf(name, PMIX_MAX_KEYLEN + 1, "%u/%s", boot->round, key);
-	return name;
-}
-
 int
 app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len)
 {
-	char name[PMIX_MAX_KEYLEN + 1];
 	pmix_value_t v;
 	pmix_status_t rc;
 
@@ -173,16 +164,35 @@ app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len
 		return 0;
 	PMIX_VALUE_CONSTRUCT(&v);
 	v.type = PMIX_BYTE_OBJECT;
-	v.data.bo.bytes = malloc(len);
+	v.data.bo.size = sizeof(boot->round) + len;
+	v.data.bo.bytes = malloc(v.data.bo.size);
 	if (v.data.bo.bytes == NULL)
 		return -EIO;
-	memcpy(v.data.bo.bytes, buf, len);
-	v.data.bo.size = len;
-	rc = PMIx_Put(PMIX_GLOBAL, round_key(boot, key, name), &v);
+	memcpy(v.data.bo.bytes, &boot->round, sizeof(boot->round));
+	memcpy(v.data.bo.bytes + sizeof(boot->round), buf, len);
+	rc = PMIx_Put(PMIX_GLOBAL, key, &v);
 	free(v.data.bo.bytes);
 	if (rc == PMIX_SUCCESS)
 		rc = PMIx_Commit();
 	return rc == PMIX_SUCCESS ? 0 : -EIO;
+}
+
+/* A value is the number of its round, then the blob. */
+static pmix_status_t
+take_value(struct boot_wait *w, const pmix_value_t *v)
+{
+	uint32_t round;
+
+	if (v == NULL || v->type != PMIX_BYTE_OBJECT || v->data.bo.size < sizeof(round))
+		return PMIX_ERR_NOT_FOUND;
+	memcpy(&round, v->data.bo.bytes, sizeof(round));
+	if (round != w->round)
+		return PMIX_ERR_NOT_FOUND;
+	w->len = v->data.bo.size - sizeof(round);
+	w->buf = malloc(w->len == 0 ? 1 : w->len);
+	if (w->buf != NULL)
+		memcpy(w->buf, v->data.bo.bytes + sizeof(round), w->len);
+	return PMIX_SUCCESS;
 }
 
 static void
@@ -191,13 +201,7 @@ get_answer(pmix_status_t status, pmix_value_t *v, void *arg)
 	struct boot_wait *w = arg;
 
 	(void)crpc_load_acquire(&w->refs); /* A3 pairs with R3 */
-	w->status = status;
-	if (status == PMIX_SUCCESS && v != NULL && v->type == PMIX_BYTE_OBJECT) {
-		w->buf = malloc(v->data.bo.size);
-		w->len = v->data.bo.size;
-		if (w->buf != NULL)
-			memcpy(w->buf, v->data.bo.bytes, w->len);
-	}
+	w->status = status == PMIX_SUCCESS ? take_value(w, v) : status;
 	crpc_store_release(&w->done, 1); /* R1 */
 	wait_put(w);
 }
@@ -219,14 +223,17 @@ app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, 
 {
 	uint64_t deadline = crpc_clock_ns() + (uint64_t)timeout_ms * 1000000;
 	struct boot_wait *w = wait_new();
-	char name[PMIX_MAX_KEYLEN + 1];
 	pmix_proc_t proc;
+	bool yes = true;
 	int rc = 0;
 
 	if (w == NULL)
 		return -ENOMEM;
+	w->round = boot->round;
 	PMIX_PROC_LOAD(&proc, boot_self.nspace, rank);
-	if (PMIx_Get_nb(&proc, round_key(boot, key, name), NULL, 0, get_answer, w) !=
+	PMIX_INFO_LOAD(&w->fresh, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
+	/* Only later rounds can find an old value, and only they pay for asking the server. */
+	if (PMIx_Get_nb(&proc, key, &w->fresh, boot->round != 0, get_answer, w) !=
 		PMIX_SUCCESS) {
 		wait_put(w);
 		wait_put(w);

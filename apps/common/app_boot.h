@@ -33,8 +33,9 @@ struct app_boot {
 	uint32_t local_size;
 	char job[64];  /**< Same text on all ranks of a run, unique on this host. */
 	/**
-	 * Keys of the exchange belong to a round, since none can be put twice: raise it, on all
-	 * ranks, to start again.
+	 * What is put belongs to a round: raise it, on all ranks, to use the same keys again. A new
+	 * value takes the place of the old one, since a launcher never forgets a key and handles
+	 * all of them at each exchange.
 	 */
 	uint32_t round;
 	bool launched; /**< PMIx is there; else this is the only rank. */
