@@ -234,6 +234,8 @@ struct crpc_copyrpc_ep {
 	uint32_t stage_lkey;
 	uint32_t peer_epoch;
 	uint32_t trailer; /**< Bytes behind the messages of a batch: its seal, or none. */
+	uint8_t lone[WIRE_LANES]; /**< CLOCKED: batches of one message since a larger one. */
+	uint64_t lone_ns[WIRE_LANES]; /**< The turn in which one was sent at once. */
 	uint8_t flow;     /**< enum crpc_copyrpc_flow. */
 	uint8_t transport; /**< enum crpc_rdma_transport. */
 	bool memory;      /**< Arrivals are noticed in memory. */

@@ -115,6 +115,16 @@ crpc_copyrpc_stats(const struct crpc_copyrpc *ctx)
 	return &ctx->stats;
 }
 
+int
+crpc_copyrpc_flush_set(struct crpc_copyrpc *ctx, enum crpc_copyrpc_flush_policy flush)
+{
+	copyrpc_owner_check(ctx);
+	if (flush > CRPC_COPYRPC_HOLD)
+		return -EINVAL;
+	ctx->conf.flush = flush;
+	return 0;
+}
+
 void
 crpc_copyrpc_stats_round_trips(struct crpc_copyrpc *ctx, bool on)
 {

@@ -78,7 +78,8 @@ struct crpc_copyrpc_ep; /**< One connection to one peer. */
 enum crpc_copyrpc_flush_policy {
 	/** poll() and flush() send for an endpoint if fewer than max_outstanding of its batches
 	 *  wait for their completion, or its oldest queued message is older than age_ns, or the
-	 *  batch is full. So batches grow with load by themselves. The default. */
+	 *  batch is full. So batches grow with load by themselves. Where every batch of late had
+	 *  one message, the next one goes in call() or reply() already. The default. */
 	CRPC_COPYRPC_CLOCKED,
 	/** call() and reply() send at once: one batch per message. */
 	CRPC_COPYRPC_IMMEDIATE,
@@ -571,6 +572,19 @@ int crpc_copyrpc_reject(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t toke
  *   Flushes made (doorbells).
  */
 uint32_t crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
+
+/**
+ * Go on with another flush policy, from the next call() or flush() on; to compare them in one run.
+ * What is queued or outstanding stays so.
+ *
+ * @param ctx
+ *   The context.
+ * @param flush
+ *   The policy.
+ * @return
+ *   0, or -EINVAL: there is no such policy.
+ */
+int crpc_copyrpc_flush_set(struct crpc_copyrpc *ctx, enum crpc_copyrpc_flush_policy flush);
 
 /** The counters, live; read them from the context's thread or after it stopped. */
 const struct crpc_copyrpc_stats *crpc_copyrpc_stats(const struct crpc_copyrpc *ctx);

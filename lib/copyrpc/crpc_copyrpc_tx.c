@@ -83,12 +83,37 @@ __crpc_copyrpc_lane_put(struct crpc_copyrpc_ep *ep, struct tx_lane *lane, const 
 	ep_mark_dirty(ep);
 }
 
+/* So many batches of one message are taken for a sign that the next one is too. */
+#define LONE_BATCHES 8
+
+/*
+ * CLOCKED: whether a message may go at once, as flush() would send it at the end of the turn and,
+ * by what came of late, nothing will join it until then. A second one in the turn shows that this
+ * was wrong.
+ */
+static bool
+lone_due(struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, uint64_t now_ns)
+{
+	uint32_t which = (uint32_t)(lane - ep->tx);
+
+	if (ep->lone[which] < LONE_BATCHES)
+		return false;
+	if (ep->lone_ns[which] == now_ns) {
+		ep->lone[which] = 0;
+		return false;
+	}
+	ep->lone_ns[which] = now_ns;
+	return ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend == 1 &&
+	       ep_outstanding(ep) < ep->ctx->conf.max_outstanding;
+}
+
 crpc_noinline void
 __crpc_copyrpc_ep_queued(struct crpc_copyrpc_ep *ep, const struct tx_lane *lane, uint64_t now_ns)
 {
 	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
 
-	if (conf->flush != CRPC_COPYRPC_IMMEDIATE) {
+	if (conf->flush != CRPC_COPYRPC_IMMEDIATE &&
+			!(conf->flush == CRPC_COPYRPC_CLOCKED && lone_due(ep, lane, now_ns))) {
 		if (lane_queued(lane) < conf->batch_max)
 			return;
 		ep->ctx->stats.full_flushes++;
@@ -375,6 +400,10 @@ post_one(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 		return 0;
 	}
 	flush_count(ep, which == WIRE_REQ);
+	if (lane->count != 1)
+		ep->lone[which] = 0;
+	else if (ep->lone[which] < LONE_BATCHES)
+		ep->lone[which]++;
 	batch_sent(ep, which, now_ns);
 	ep->ctx->stats.flushes++;
 	ep->told = ep->released;

@@ -88,6 +88,41 @@ clocked_sends_at_the_age_limit(void **state)
 	pair_fini(&p);
 }
 
+/* A call that is like many before it, alone in its turn, does not wait for the turn's end. */
+static void
+clocked_sends_at_once_what_will_be_alone(void **state)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &base);
+	for (i = 0; i < 20; i++) {
+		p.w.now_ns += 1000;
+		call_n(&p, 1);
+		assert_int_equal(batches(&p, 0), i < 8 ? i : i + 1);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		assert_int_equal(batches(&p, 0), i + 1);
+		while (crpc_copyrpc_recv(p.ctx[1], req, 1) == 0)
+			pair_turn(&p, 1);
+		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "x", 1);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		while (pair_poll(&p, 0, done, 4) == 0)
+			;
+	}
+	/* two in one turn: the first one went, the others wait, and so do those of the next turn */
+	p.w.now_ns += 1000;
+	call_n(&p, 3);
+	assert_int_equal(batches(&p, 0), 21);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	assert_int_equal(batches(&p, 0), 22);
+	p.w.now_ns += 1000;
+	call_n(&p, 1);
+	assert_int_equal(batches(&p, 0), 22);
+	pair_fini(&p);
+}
+
 static void
 clocked_sends_a_full_batch_at_once(void **state)
 {
@@ -163,6 +198,49 @@ deferred_sends_all_at_flush_whatever_is_outstanding(void **state)
 		assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns), 1);
 	}
 	assert_int_equal(batches(&p, 0), 10);
+	pair_fini(&p);
+}
+
+/* What was outstanding under one policy does not disturb another, nor the first when it is back. */
+static void
+policy_changes_while_calls_are_open(void **state)
+{
+	static const enum crpc_copyrpc_flush_policy turn[] = {CRPC_COPYRPC_CLOCKED,
+		CRPC_COPYRPC_IMMEDIATE, CRPC_COPYRPC_DEFERRED, CRPC_COPYRPC_HOLD};
+	struct crpc_done done[64];
+	struct crpc_req req[64];
+	uint64_t before;
+	uint32_t i, k, n, answered = 0;
+	struct pair p;
+
+	pair_init(&p, &base);
+	assert_int_equal(crpc_copyrpc_flush_set(p.ctx[0],
+				 (enum crpc_copyrpc_flush_policy)(CRPC_COPYRPC_HOLD + 1)),
+		-EINVAL);
+	for (i = 0; i < 400; i++) {
+		for (k = 0; k < 2; k++)
+			assert_int_equal(
+				crpc_copyrpc_flush_set(p.ctx[k], turn[(i / 3) % CRPC_DIM(turn)]),
+				0);
+		before = batches(&p, 0);
+		call_n(&p, 2);
+		if (turn[(i / 3) % CRPC_DIM(turn)] == CRPC_COPYRPC_IMMEDIATE)
+			assert_true(batches(&p, 0) > before);
+		pair_turn(&p, 1);
+		n = crpc_copyrpc_recv(p.ctx[1], req, 64);
+		for (k = 0; k < n; k++)
+			crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[k].token, "x", 1);
+		answered += pair_poll(&p, 0, done, 64);
+	}
+	for (i = 0; i < 100; i++) {
+		pair_turn(&p, 1);
+		n = crpc_copyrpc_recv(p.ctx[1], req, 64);
+		for (k = 0; k < n; k++)
+			crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[k].token, "x", 1);
+		answered += pair_poll(&p, 0, done, 64);
+	}
+	assert_int_equal(answered, 800);
+	pair_at_rest(&p);
 	pair_fini(&p);
 }
 
@@ -308,9 +386,11 @@ main(void)
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(clocked_waits_for_a_completion),
 			cmocka_unit_test(clocked_sends_at_the_age_limit),
+			cmocka_unit_test(clocked_sends_at_once_what_will_be_alone),
 			cmocka_unit_test(clocked_sends_a_full_batch_at_once),
 			cmocka_unit_test(immediate_sends_in_call_and_reply),
 			cmocka_unit_test(deferred_sends_all_at_flush_whatever_is_outstanding),
+			cmocka_unit_test(policy_changes_while_calls_are_open),
 			cmocka_unit_test(both_lanes_go_down_in_one_post),
 			cmocka_unit_test(small_batches_go_inline),
 			cmocka_unit_test(recv_is_fair_over_endpoints_and_fifo_within),
