@@ -548,6 +548,13 @@ kv_daemon_insight(struct kv_daemon *d, bool on)
 }
 
 void
+kv_daemon_flush(struct kv_daemon *d, enum crpc_copyrpc_flush_policy policy)
+{
+	if (d->net != NULL)
+		crpc_copyrpc_flush_set(d->net->ctx, policy);
+}
+
+void
 kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 {
 	struct kv_answered lost;

@@ -111,6 +111,9 @@ uint32_t kv_daemon_turn(struct kv_daemon *d, uint64_t now);
 /** Look into what it does, or not, from now on. */
 void kv_daemon_insight(struct kv_daemon *d, bool on);
 
+/** Go on with this flush policy towards other ranks. */
+void kv_daemon_flush(struct kv_daemon *d, enum crpc_copyrpc_flush_policy policy);
+
 /** Look after clients and peers; every millisecond or two. */
 void kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers);
 

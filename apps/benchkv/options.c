@@ -13,7 +13,7 @@
 
 static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
 static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "f", NULL};
-const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", NULL};
+const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", "compare", NULL};
 static const char *const idles[] = {"auto", "poll", "yield", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
@@ -226,8 +226,8 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			&o->capacity, 0, KV_KEYS_MAX, NULL},
 		{"memory-limit", APP_OPT_UINT, "MIB", "that the stores of a rank may take",
 			&o->memory_mib, 0, 1u << 20, NULL},
-		{"empty", APP_OPT_FLAG, NULL, "begin without keys, as a service does", &o->empty,
-			0, 0, NULL},
+		{"empty", APP_OPT_FLAG, NULL, "begin without keys, as a service does", &o->empty, 0,
+			0, NULL},
 		{"key-size", APP_OPT_UINT, "BYTES", "length of every key", &o->key_size, KV_KEY_MIN,
 			KV_KEY_MAX, NULL},
 		{"value-size", APP_OPT_UINT, "BYTES", "length of every value", &o->value_size,
@@ -240,8 +240,9 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 		{"ucx-tls", APP_OPT_STRING, "LIST",
 			"backend ucx: its transports, for instance posix,self or rc_v,self",
 			&o->ucx_tls, 0, 0, NULL},
-		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred|hold",
-			"when messages to other ranks leave", &o->flush, 0, 0, kv_flush_names},
+		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred|hold|compare",
+			"when messages to other ranks leave; compare: the first three in turn",
+			&o->flush, 0, 0, kv_flush_names},
 		{"hold-us", APP_OPT_REAL, "T",
 			"flush hold: how long answers wait for company; 0: it adapts itself",
 			&o->hold_us, 0, 10000, NULL},
@@ -300,6 +301,11 @@ check(const struct kv_options *o, enum kv_program program)
 		return app_fail_once(
 			"--numa-isolate parts clients from daemons, --colocate puts them "
 			"together; leave one out");
+	if (o->flush == KV_FLUSH_COMPARE &&
+		(o->insight == KV_INSIGHT_AB || o->backend != KV_BACKEND_COPYRPC))
+		return app_fail_once(
+			"--flush compare: slices differ by the policy of the daemons, so "
+			"only with --backend copyrpc and without --insight ab");
 	if (o->plot != NULL && o->json == NULL)
 		return app_fail_once("--plot draws what --json writes; give --json FILE too");
 	if (o->sweep != NULL &&

@@ -27,7 +27,10 @@ enum kv_backend_number {
 	KV_BACKENDS,
 };
 
-/** Names of enum crpc_copyrpc_flush_policy; ends with NULL. */
+/** --flush compare: clocked, immediate and deferred in turn, slice by slice. */
+#define KV_FLUSH_COMPARE (CRPC_COPYRPC_HOLD + 1)
+
+/** Names of enum crpc_copyrpc_flush_policy and of the comparison; ends with NULL. */
 extern const char *const kv_flush_names[];
 
 /** Their names; ends with NULL. */
@@ -85,7 +88,7 @@ struct kv_options {
 	unsigned int backend; /**< enum kv_backend_number. */
 	const char *ucx_tls; /**< Transports of UCX; NULL: as it chooses. */
 	const char *device;
-	unsigned int flush; /**< enum crpc_copyrpc_flush_policy. */
+	unsigned int flush; /**< enum crpc_copyrpc_flush_policy, or KV_FLUSH_COMPARE. */
 	double hold_us;     /**< Flush hold: the longest; 0: it adapts itself. */
 	unsigned int idle;  /**< enum kv_idle. */
 	unsigned int route;    /**< enum kv_route. */

@@ -113,7 +113,9 @@ open_net(struct kv_rank *r, uint32_t daemon)
 {
 	struct kv_net_conf conf = {
 		.device = r->opt.device,
-		.flush = (enum crpc_copyrpc_flush_policy)r->opt.flush,
+		.flush = r->opt.flush == KV_FLUSH_COMPARE
+			? CRPC_COPYRPC_CLOCKED
+			: (enum crpc_copyrpc_flush_policy)r->opt.flush,
 		.hold_ns = (uint64_t)(r->opt.hold_us * 1e3),
 		.daemon = daemon,
 		.daemons = r->daemons,
@@ -585,8 +587,8 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 		if (run->seat[i].perf_rc != 0)
 			out->counters_rc = run->seat[i].perf_rc;
 	}
-	if (r->opt.insight == KV_INSIGHT_AB && run->slice != NULL)
-		kv_result_insight(out, run->slice, run->slice_seen, run->slices);
+	if (run->slice != NULL && kv_run_compares(run->opt))
+		kv_result_compare(out, run->slice, run->slice_kind, run->slices);
 	kv_result_slices(out, run->slice, run->slices);
 }
 
@@ -599,7 +601,7 @@ kv_rank_close(struct kv_rank *r)
 		kv_loop_fini(&r->run.seat[i].loop);
 	free(r->run.seat);
 	free(r->run.slice);
-	free(r->run.slice_seen);
+	free(r->run.slice_kind);
 	app_keys_fini(&r->work.keys);
 	kv_backend_close(&r->wire);
 	for (i = 0; i < r->daemons; i++) {

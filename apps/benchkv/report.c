@@ -14,6 +14,13 @@ static const char *const dists[] = {"uniform", "zipf", "latest"};
 static const char *const paths[KV_PATHS] = {
 	[KV_LOCAL] = "local", [KV_FORWARDED] = "forwarded", [KV_REMOTE] = "remote"};
 
+/* What of the rate is missing, per cent. */
+static double
+cost_pct(double share)
+{
+	return 100 * (1 - share);
+}
+
 static double
 mops(uint64_t ops, const struct kv_result *r)
 {
@@ -194,6 +201,39 @@ print_faults(FILE *out, const struct kv_result *r)
 				kv_fault_name(f));
 }
 
+/* Only --flush compare has slices of a third kind. */
+static bool
+is_flush(const struct kv_compared *c)
+{
+	return c->ops[2] > 0;
+}
+
+/* Clocked against the better of the two others. */
+static const struct kv_share *
+of_better(const struct kv_compared *c)
+{
+	return &c->of[c->of[1].median < c->of[2].median ? 1 : 2];
+}
+
+static void
+print_compared(FILE *out, const struct kv_compared *c)
+{
+	const struct kv_share *clocked = of_better(c);
+
+	if (is_flush(c))
+		fprintf(out,
+			"  flush           clocked %.3f, immediate %.3f, deferred %.3f M ops/s; "
+			"clocked / the better %.3f (quarters %.3f and %.3f), %llu pairs of slices\n",
+			c->ops[0] / 1e6, c->ops[1] / 1e6, c->ops[2] / 1e6, clocked->median,
+			clocked->low, clocked->high, (unsigned long long)c->pairs);
+	else
+		fprintf(out,
+			"  insight         costs %.2f %% (quarters %.2f and %.2f) over %llu pairs of "
+			"slices\n",
+			cost_pct(c->of[1].median), cost_pct(c->of[1].high),
+			cost_pct(c->of[1].low), (unsigned long long)c->pairs);
+}
+
 void
 kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool verify)
 {
@@ -216,12 +256,8 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 	print_loop(out, r);
 	print_daemons(out, r);
 	print_counters(out, r);
-	if (r->insight_pairs != 0)
-		fprintf(out,
-			"  insight         costs %.2f %% (quarters %.2f and %.2f) over %llu pairs of "
-			"slices\n",
-			r->insight_pct, r->insight_min_pct, r->insight_max_pct,
-			(unsigned long long)r->insight_pairs);
+	if (r->compared.pairs != 0)
+		print_compared(out, &r->compared);
 	if (r->in_flight > 0)
 		fprintf(out, "  Little's law    X * R / N = %.4f over %.2f s: %s\n",
 			kv_result_little(r), (double)r->window_ns / 1e9,
@@ -442,6 +478,27 @@ json_loop(const struct kv_daemon_counts *c)
 	return o;
 }
 
+static void
+json_add_compared(json_t *o, const struct kv_compared *c)
+{
+	json_t *rates;
+	uint32_t i;
+
+	if (!is_flush(c)) {
+		app_json_figure(o, "insight_pct", cost_pct(c->of[1].median),
+			cost_pct(c->of[1].high), cost_pct(c->of[1].low), "%");
+		set_uint(o, "insight_pairs", c->pairs);
+		return;
+	}
+	app_json_figure(o, "clocked_of_better", of_better(c)->median, of_better(c)->low,
+		of_better(c)->high, "ratio");
+	set_uint(o, "clocked_pairs", c->pairs);
+	rates = json_object();
+	for (i = 0; i < 3; i++)
+		json_object_set_new(rates, kv_flush_names[i], json_real(c->ops[i]));
+	json_object_set_new(o, "flush_ops_per_s", rates);
+}
+
 int
 kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_options *opt,
 	const char *scope, const struct kv_result *r)
@@ -477,11 +534,8 @@ kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_opti
 	set_uint(o, "daemons", r->daemons);
 	json_object_set_new(o, "requests", json_requests(&r->sum));
 	json_object_set_new(o, "loop", json_loop(&r->sum));
-	if (r->insight_pairs != 0) {
-		app_json_figure(o, "insight_pct", r->insight_pct, r->insight_min_pct,
-			r->insight_max_pct, "%");
-		set_uint(o, "insight_pairs", r->insight_pairs);
-	}
+	if (r->compared.pairs != 0)
+		json_add_compared(o, &r->compared);
 	if (strcmp(scope, "total") == 0) {
 		json_object_set_new(o, "flush", json_string(kv_flush_names[opt->flush]));
 		json_object_set_new(o, "lat_hist_us", json_hist(&r->counts));

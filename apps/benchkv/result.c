@@ -152,6 +152,21 @@ kv_result_add_daemon(
 	r->served += counts->ranks + counts->mates;
 }
 
+/* Shares: the mean of the ranks, as they come. Rates: the sum. */
+static void
+compared_add(struct kv_compared *total, const struct kv_compared *c, uint32_t ranks)
+{
+	uint32_t i;
+
+	total->pairs += c->pairs;
+	for (i = 0; i < KV_KINDS_MAX; i++) {
+		total->of[i].median += (c->of[i].median - total->of[i].median) / ranks;
+		total->of[i].low += (c->of[i].low - total->of[i].low) / ranks;
+		total->of[i].high += (c->of[i].high - total->of[i].high) / ranks;
+		total->ops[i] += c->ops[i];
+	}
+}
+
 void
 kv_result_add(struct kv_result *total, const struct kv_result *r)
 {
@@ -181,11 +196,7 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->slices = crpc_max(total->slices, r->slices);
 	for (f = 0; f < KV_SLICES_MAX; f++)
 		total->slice[f] += r->slice[f];
-	/* The mean of the ranks, as they come. */
-	total->insight_pct += (r->insight_pct - total->insight_pct) / total->ranks;
-	total->insight_min_pct += (r->insight_min_pct - total->insight_min_pct) / total->ranks;
-	total->insight_max_pct += (r->insight_max_pct - total->insight_max_pct) / total->ranks;
-	total->insight_pairs += r->insight_pairs;
+	compared_add(&total->compared, &r->compared, total->ranks);
 	total->rss_kib += r->rss_kib;
 	total->yields += r->yields;
 	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
@@ -219,25 +230,39 @@ cmp_double(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-void
-kv_result_insight(struct kv_result *r, const double *slice, const uint8_t *seen, uint64_t n)
+/* Sorts @v. */
+static struct kv_share
+quarters(double *v, uint64_t n)
 {
-	double *pct = calloc(n + 1, sizeof(*pct)), without;
-	uint64_t i, k = 0;
+	if (n == 0)
+		return (struct kv_share){0};
+	qsort(v, n, sizeof(*v), cmp_double);
+	return (struct kv_share){.low = v[n / 4], .median = v[n / 2], .high = v[n * 3 / 4]};
+}
 
-	for (i = 1; pct != NULL && i + 1 < n; i++) {
-		without = (slice[i - 1] + slice[i + 1]) / 2;
-		if (seen[i] && !seen[i - 1] && !seen[i + 1] && without > 0)
-			pct[k++] = 100 * (without - slice[i]) / without;
+void
+kv_result_compare(struct kv_result *r, const double *slice, const uint8_t *kind, uint64_t n)
+{
+	double *v = calloc(2 * n + 1, sizeof(*v));
+	struct kv_compared *c = &r->compared;
+	uint64_t i, k;
+	uint8_t what;
+
+	for (what = 0; v != NULL && what < KV_KINDS_MAX; what++) {
+		for (i = k = 0; i < n; i++)
+			if (kind[i] == what)
+				v[k++] = slice[i];
+		c->ops[what] = quarters(v, k).median;
+		for (i = k = 0; what != 0 && i + 1 < n; i++) {
+			if (kind[i] == 0 && kind[i + 1] == what && slice[i + 1] > 0)
+				v[k++] = slice[i] / slice[i + 1];
+			if (kind[i] == what && kind[i + 1] == 0 && slice[i] > 0)
+				v[k++] = slice[i + 1] / slice[i];
+		}
+		c->of[what] = quarters(v, k);
+		c->pairs += k;
 	}
-	r->insight_pairs = k;
-	if (k != 0) {
-		qsort(pct, k, sizeof(*pct), cmp_double);
-		r->insight_min_pct = pct[k / 4];
-		r->insight_pct = pct[k / 2];
-		r->insight_max_pct = pct[k * 3 / 4];
-	}
-	free(pct);
+	free(v);
 }
 
 void

@@ -60,6 +60,24 @@ struct kv_daemon_counts {
 	uint32_t peers;   /**< Endpoints to other ranks. */
 };
 
+/** Kinds of slices that a run can compare. */
+#define KV_KINDS_MAX 4
+
+/** Median and quarters. */
+struct kv_share {
+	double median, low, high;
+};
+
+/**
+ * Slices of kind 0 against those before and after, which are of other kinds, so that the moods of
+ * the machine cancel out.
+ */
+struct kv_compared {
+	uint64_t pairs;
+	struct kv_share of[KV_KINDS_MAX]; /**< Rate in kind 0 / in neighbours of that kind. */
+	double ops[KV_KINDS_MAX];         /**< Of each kind: the median per second. */
+};
+
 /** One rank, or all of them. About 150 KiB. */
 struct kv_result {
 	uint64_t size; /**< Of this struct: another build is refused. */
@@ -84,9 +102,7 @@ struct kv_result {
 	double slice_median, slice_min, slice_max; /**< Operations per second in slices. */
 	uint64_t slices;
 	float slice[KV_SLICES_MAX]; /**< The first of them, in order. */
-	/** --insight ab: what it costs, per cent, from pairs of slices that follow each other. */
-	double insight_pct, insight_min_pct, insight_max_pct;
-	uint64_t insight_pairs;
+	struct kv_compared compared; /**< --insight ab, --flush compare. */
 	uint64_t rss_kib;
 	uint64_t yields;
 	double steal_pct;
@@ -124,11 +140,8 @@ double kv_result_little(const struct kv_result *r);
 /** True if the machine was not quiet: the figures are no verdict. */
 bool kv_result_noisy(const struct kv_result *r, const char *state);
 
-/**
- * What insight costs: each slice with it against the mean of the slices without it that stand
- * before and after; the median of these, and the quarters beside it. Before kv_result_slices().
- */
-void kv_result_insight(struct kv_result *r, const double *slice, const uint8_t *seen, uint64_t n);
+/** Compare the kinds of slices; before kv_result_slices(), which puts them in another order. */
+void kv_result_compare(struct kv_result *r, const double *slice, const uint8_t *kind, uint64_t n);
 
 /** Median, least and most of the slices of a run. */
 void kv_result_slices(struct kv_result *r, double *slice, uint64_t n);

@@ -142,17 +142,41 @@ seat_turn(struct kv_seat *s, uint64_t now)
 	return work + kv_loop_turn(&s->loop, now);
 }
 
-static void
-seat_insight(struct kv_seat *s)
+/* Kinds of slices. Insight: 0 with it, 1 without. Flush: these. */
+static const enum crpc_copyrpc_flush_policy flush_kinds[] = {
+	CRPC_COPYRPC_CLOCKED, CRPC_COPYRPC_IMMEDIATE, CRPC_COPYRPC_DEFERRED};
+#define KIND_BLIND 1
+
+bool
+kv_run_compares(const struct kv_options *opt)
 {
-	bool blind = crpc_load_relaxed(&s->run->blind) != 0;
+	return opt->insight == KV_INSIGHT_AB || opt->flush == KV_FLUSH_COMPARE;
+}
+
+/* Of the host's n-th slice. Every other one is of kind 0, which so has neighbours of all others. */
+static int
+kind_of(const struct kv_options *opt, uint64_t n)
+{
+	if (n % 2 == 0)
+		return 0;
+	return opt->flush == KV_FLUSH_COMPARE ? 1 + (int)(n / 2 % 2) : KIND_BLIND;
+}
+
+static void
+seat_kind(struct kv_seat *s)
+{
+	int kind = crpc_load_relaxed(&s->run->kind);
 	uint32_t i;
 
-	if (blind == s->blind)
+	if (crpc_likely(kind == s->kind))
 		return;
-	s->blind = blind;
-	for (i = 0; i < s->daemons; i++)
-		kv_daemon_insight(s->daemon[i], !blind);
+	s->kind = kind;
+	for (i = 0; i < s->daemons; i++) {
+		if (s->run->opt->flush == KV_FLUSH_COMPARE)
+			kv_daemon_flush(s->daemon[i], flush_kinds[kind]);
+		else
+			kv_daemon_insight(s->daemon[i], kind != KIND_BLIND);
+	}
 }
 
 static void
@@ -168,7 +192,7 @@ seat_watch(struct kv_seat *s, uint64_t now)
 			requests += s->daemon[i]->stats.path[k];
 	}
 	crpc_store_relaxed(&s->requests_pub, requests);
-	seat_insight(s);
+	seat_kind(s);
 	if (s->loop.link == NULL)
 		return;
 	s->loop.link->backend->watch(s->loop.link, now);
@@ -225,7 +249,7 @@ begin_measure(struct kv_run *run, uint64_t now)
 	run->slice_at = now + SLICE_NS;
 	run->slice_ops = served(run);
 	run->slice_whole = true;
-	if (run->opt->insight == KV_INSIGHT_AB) {
+	if (kv_run_compares(run->opt)) {
 		/* Slices of all ranks of a host begin together, so that they are of one kind. */
 		run->slice_at = (now / SLICE_NS + 1) * SLICE_NS;
 		run->slice_whole = false;
@@ -249,17 +273,17 @@ take_slice(struct kv_run *run, uint64_t now)
 	if (now < run->slice_at || run->slices == run->slices_max)
 		return;
 	if (run->slice_whole) {
-		run->slice_seen[run->slices] = crpc_load_relaxed(&run->blind) == 0;
+		run->slice_kind[run->slices] = (uint8_t)crpc_load_relaxed(&run->kind);
 		run->slice[run->slices++] = (double)(ops - run->slice_ops) * 1e9 /
 			(double)(now - run->slice_at + SLICE_NS);
 	}
 	run->slice_ops = ops;
 	run->slice_at = now + SLICE_NS;
-	if (run->opt->insight != KV_INSIGHT_AB)
+	if (!kv_run_compares(run->opt))
 		return;
 	run->slice_whole = true;
 	run->slice_at = (now / SLICE_NS + 1) * SLICE_NS;
-	crpc_store_relaxed(&run->blind, now / SLICE_NS % 2 == 0);
+	crpc_store_relaxed(&run->kind, kind_of(run->opt, now / SLICE_NS));
 }
 
 static void
@@ -440,10 +464,10 @@ kv_run_loop(struct kv_run *run)
 
 	run->slices_max = (uint64_t)(run->opt->seconds * 1e9 / SLICE_NS) + 1;
 	run->slice = calloc(run->slices_max, sizeof(*run->slice));
-	run->slice_seen = calloc(run->slices_max, 1);
-	if (run->slice == NULL || run->slice_seen == NULL)
+	run->slice_kind = calloc(run->slices_max, 1);
+	if (run->slice == NULL || run->slice_kind == NULL)
 		return -ENOMEM;
-	crpc_store_relaxed(&run->blind, run->opt->insight == KV_INSIGHT_OFF);
+	crpc_store_relaxed(&run->kind, run->opt->insight == KV_INSIGHT_OFF ? KIND_BLIND : 0);
 	for (i = 1; i < run->seats; i++)
 		rte_eal_remote_launch(seat_main, &run->seat[i], run->seat[i].lcore);
 	loop(run);

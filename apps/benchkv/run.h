@@ -37,7 +37,7 @@ struct kv_seat {
 	struct crpc_idle idle;
 	enum kv_phase phase;
 	bool told_stop;
-	bool blind; /**< Its daemons were told to do without insight. */
+	int kind; /**< Of the slice, as its daemons were told. */
 	unsigned int lcore;
 	uint64_t measure_from, cpu_begin; /**< Begin of the window; CPU time of the thread then. */
 	double away_pct;      /**< Part of the window in which the thread did not run. */
@@ -69,9 +69,9 @@ struct kv_run {
 	bool interrupted;
 	uint32_t lost_at_end; /**< Peers lost before the window's end was reached by all. */
 	double *slice;
-	uint8_t *slice_seen; /**< Of each slice: with insight. */
-	_Atomic int blind;   /**< Daemons do without insight now. */
-	/** The one that has begun counts: with insight ab it began on time. */
+	uint8_t *slice_kind; /**< Of each slice, where kinds are compared (run.c). */
+	_Atomic int kind;    /**< Of this slice. */
+	/** The one that has begun counts: where slices are compared it began on time. */
 	bool slice_whole;
 	uint64_t slices, slices_max, slice_at, slice_ops;
 	uint64_t progress_at, progress_ops;
@@ -79,6 +79,9 @@ struct kv_run {
 
 /** Set by the signal handler. */
 extern _Atomic int kv_run_signal;
+
+/** Slices of several kinds take turns, to be compared. */
+bool kv_run_compares(const struct kv_options *opt);
 
 /** Catch SIGINT and SIGTERM: a clean stop. */
 void kv_run_catch_signals(void);

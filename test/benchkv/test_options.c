@@ -107,6 +107,8 @@ mistakes_get_one_line_and_code_2(void **state)
 		{"--seconds 1e9", "--seconds"},
 		{"--warmup -1", "--warmup"},
 		{"--flush never", "clocked, immediate, deferred"},
+		{"--flush compare --insight ab", "--flush compare"},
+		{"--flush compare --backend direct", "--flush compare"},
 		{"--idle sleep", "auto, poll, yield"},
 		{"--preset seed002", "seed001"},
 		{"--ycsb e", "a, b, c, d, f"},
