@@ -270,6 +270,12 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 			(double)c->lag_ns / 1e3,
 			keeps_up(r) ? ""
 				    : ": does NOT keep up, latency is that of a growing queue");
+	if (r->offered > 0)
+		fprintf(out,
+			"  pauses          the lcores stood still: 1 of 100 operations that need %s "
+			"waits %g us and more for that alone\n",
+			r->ranks > 1 ? "all ranks" : "one",
+			app_env_pause_floor(r->pause_over, 0.01));
 	fprintf(out, "  operations      %llu sent, %llu answered", (unsigned long long)r->sent,
 		(unsigned long long)r->answered);
 	if (c->failed != 0)
@@ -415,6 +421,19 @@ json_counters(const struct kv_result *r)
 	return o;
 }
 
+/* Pairs: us, and the part of all moments that wait longer. */
+static json_t *
+json_pauses(const struct kv_result *r)
+{
+	json_t *a = json_array();
+	uint32_t i;
+
+	for (i = 0; i < APP_PAUSES; i++)
+		json_array_append_new(
+			a, json_pack("[f, f]", app_pause_us[i], r->pause_over[i]));
+	return a;
+}
+
 static void
 json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r)
 {
@@ -429,6 +448,8 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	json_object_set_new(o, "read_ratio", json_real(opt->read_ratio));
 	json_object_set_new(o, "dist", json_string(dists[opt->dist]));
 	json_object_set_new(o, "rmw", json_boolean(opt->rmw));
+	if (r->offered > 0)
+		json_object_set_new(o, "pauses", json_pauses(r));
 	json_object_set_new(o, "offered_ops_per_s", json_real(r->offered));
 	json_object_set_new(o, "lag_us", json_real((double)r->counts.lag_ns / 1e3));
 	json_object_set_new(o, "verify", json_boolean(opt->verify));

@@ -196,6 +196,8 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->slices = crpc_max(total->slices, r->slices);
 	for (f = 0; f < KV_SLICES_MAX; f++)
 		total->slice[f] += r->slice[f];
+	for (f = 0; f < APP_PAUSES; f++)
+		total->pause_over[f] += r->pause_over[f];
 	compared_add(&total->compared, &r->compared, total->ranks);
 	total->rss_kib += r->rss_kib;
 	total->yields += r->yields;

@@ -7,6 +7,7 @@
  * What one rank measured, as one block of bytes that the ranks exchange, and the sum over ranks.
  */
 
+#include "app_env.h"
 #include "app_perf.h"
 #include "client.h"
 
@@ -102,6 +103,7 @@ struct kv_result {
 	double slice_median, slice_min, slice_max; /**< Operations per second in slices. */
 	uint64_t slices;
 	float slice[KV_SLICES_MAX]; /**< The first of them, in order. */
+	double pause_over[APP_PAUSES]; /**< Open loop: app_env_pauses(), summed over the ranks. */
 	struct kv_compared compared; /**< --insight ab, --flush compare. */
 	uint64_t rss_kib;
 	uint64_t yields;

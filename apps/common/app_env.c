@@ -196,3 +196,35 @@ app_env_state(double before_ns, double after_ns)
 		return "mixed";
 	return before_ns < APP_LINE_NEAR_NS ? "near" : "far";
 }
+
+const double app_pause_us[APP_PAUSES] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000};
+
+void
+app_env_pauses(double seconds, double over[APP_PAUSES])
+{
+	uint64_t begin = crpc_clock_ns(), end = begin + (uint64_t)(seconds * 1e9), last = begin,
+		 now;
+	uint32_t i;
+	double gap;
+
+	memset(over, 0, APP_PAUSES * sizeof(*over));
+	do {
+		now = crpc_clock_ns();
+		gap = (double)(now - last) / 1e3;
+		for (i = 0; i < APP_PAUSES && gap > app_pause_us[i]; i++)
+			over[i] += gap - app_pause_us[i];
+		last = now;
+	} while (now < end);
+	for (i = 0; i < APP_PAUSES; i++)
+		over[i] *= 1e3 / (double)(now - begin);
+}
+
+double
+app_env_pause_floor(const double over[APP_PAUSES], double part)
+{
+	uint32_t i;
+
+	for (i = 0; i < APP_PAUSES && over[i] >= part; i++)
+		;
+	return i == 0 ? 0 : app_pause_us[i - 1];
+}

@@ -54,6 +54,33 @@ double app_env_steal_pct(const struct app_steal *begin, const struct app_steal *
  */
 double app_env_line_ns(void);
 
+/** Waits that app_env_pauses() tells of. */
+#define APP_PAUSES 12
+
+/** They, in us. */
+extern const double app_pause_us[APP_PAUSES];
+
+/**
+ * Find out how long the machine makes a polling thread stand still: interrupts, other threads, the
+ * host. Reads the clock for some time and looks for gaps.
+ *
+ * @param seconds
+ *   How long.
+ * @param over
+ *   Of all moments of that time, the part at which the thread's next instruction was further away
+ *   than app_pause_us[i]. Whatever a request does, it waits that long with that probability at each
+ *   core that it needs; behind it the queue that has formed meanwhile.
+ */
+void app_env_pauses(double seconds, double over[APP_PAUSES]);
+
+/**
+ * The longest of app_pause_us that is exceeded in @p part of all cases or more.
+ *
+ * @return
+ *   us; 0 if not even the first one is.
+ */
+double app_env_pause_floor(const double over[APP_PAUSES], double part);
+
 /**
  * "near", "far" or "mixed" from the ping-pongs before and after. Mixed also where one got no
  * answer: the machine was not quiet. A single core is near to itself.

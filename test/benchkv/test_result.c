@@ -15,6 +15,7 @@
 
 #include "app_env.h"
 #include "app_json.h"
+#include "crpc_clock.h"
 #include "report.h"
 
 static struct kv_result *
@@ -350,6 +351,25 @@ slices_are_compared_with_their_neighbours(void **state)
 	assert_float_equal(total.compared.ops[0], 2 * 90 * 800, 720);
 }
 
+/* What is told of the machine's pauses is a part of time, less for longer waits. */
+static void
+pauses_are_a_part_of_the_time(void **state)
+{
+	static const double known[APP_PAUSES] = {0.5, 0.2, 0.05, 0.02, 0.009};
+	double over[APP_PAUSES];
+	uint32_t i;
+
+	crpc_clock_init();
+	app_env_pauses(0.02, over);
+	for (i = 0; i < APP_PAUSES; i++) {
+		assert_true(over[i] >= 0 && over[i] <= 1);
+		assert_true(i == 0 || over[i] <= over[i - 1]);
+	}
+	assert_float_equal(app_env_pause_floor(known, 0.01), 10, 0);
+	assert_float_equal(app_env_pause_floor(known, 0.3), 1, 0);
+	assert_float_equal(app_env_pause_floor(known, 0.6), 0, 0);
+}
+
 int
 main(void)
 {
@@ -362,6 +382,7 @@ main(void)
 		cmocka_unit_test(daemon_line_has_every_key),
 		cmocka_unit_test(slices_give_median_and_range),
 		cmocka_unit_test(slices_are_compared_with_their_neighbours),
+		cmocka_unit_test(pauses_are_a_part_of_the_time),
 		cmocka_unit_test(json_line_has_every_key),
 		cmocka_unit_test(total_is_noisy_if_one_rank_was),
 	};
