@@ -94,7 +94,7 @@ bounce_init(struct crpc_bulk_conn *conn)
 		if (rc != 0)
 			return rc;
 	}
-	return 0;
+	return crpc_unpack_attach(conn->b->engine, conn->bounce, len);
 }
 
 static void
@@ -103,6 +103,7 @@ bounce_fini(struct crpc_bulk_conn *conn)
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
 	uint32_t i;
 
+	crpc_unpack_detach(conn->b->engine, conn->bounce);
 	for (i = 0; i < conf->nports; i++) {
 		if (conn->bounce_mr[i].addr != NULL)
 			crpc_rdma_mr_dereg(conf->port[i].dev, &conn->bounce_mr[i]);

@@ -29,7 +29,8 @@ int
 crpc_unpack_register(const struct crpc_unpack_ops *ops)
 {
 	if (ops == NULL || ops->name == NULL || ops->create == NULL || ops->free == NULL ||
-			ops->submit == NULL || ops->done == NULL || ops->stop == NULL)
+			ops->submit == NULL || ops->done == NULL || ops->stop == NULL ||
+			(ops->attach == NULL) != (ops->detach == NULL))
 		return -EINVAL;
 	if (crpc_unpack_find(ops->name) != NULL)
 		return -EEXIST;
@@ -110,6 +111,21 @@ crpc_unpack_free(struct crpc_unpack *u)
 		;
 	u->ops->free(u->state);
 	free(u);
+}
+
+int
+crpc_unpack_attach(struct crpc_unpack *u, void *mem, uint64_t len)
+{
+	if (len == 0 || (uintptr_t)mem > UINTPTR_MAX - len)
+		return -EINVAL;
+	return u->ops->attach != NULL ? u->ops->attach(u->state, mem, len) : 0;
+}
+
+void
+crpc_unpack_detach(struct crpc_unpack *u, void *mem)
+{
+	if (u->ops->detach != NULL)
+		u->ops->detach(u->state, mem);
 }
 
 static int

@@ -17,6 +17,7 @@
  *
  *     crpc_unpack_register(&engine)               at start; "cpu" is always there
  *     u = crpc_unpack_create("cpu", &conf)
+ *     crpc_unpack_attach(u, mem, len)             memory that descriptors will name; see there
  *     loop:
  *             crpc_unpack_submit(u, desc, n, &job)     0, or -EAGAIN: later
  *             crpc_unpack_kick(u)                      once per turn, behind the submits
@@ -66,9 +67,6 @@ struct crpc_unpack_conf {
 	/** Jobs from this many written bytes on go around the caches, if the engine is the CPU;
 	 *  default CRPC_UNPACK_STREAM_BYTES. UINT64_MAX: never. */
 	uint64_t stream_bytes;
-	/** The memory that sources lie in, for engines that must know it before (0: unknown). */
-	void *bounce;
-	uint64_t bounce_len;
 	/** The engine's own argument: a device's name, a number; its documentation says. */
 	const char *arg;
 };
@@ -101,6 +99,10 @@ struct crpc_unpack_ops {
 	/** Give up all open jobs. 0: none of their memory is touched any more, and all their
 	 *  numbers name nothing. -EAGAIN: not yet, ask again. Must come to 0 in bounded time. */
 	int (*stop)(void *state);
+	/** Make memory usable for the device, and forget it. NULL, both: any memory is. detach() of
+	 *  what is not attached does nothing. */
+	int (*attach)(void *state, void *mem, uint64_t len);
+	void (*detach)(void *state, void *mem);
 };
 
 /** A state of an engine. */
@@ -150,6 +152,20 @@ struct crpc_unpack *crpc_unpack_create(const char *name, const struct crpc_unpac
 void crpc_unpack_free(struct crpc_unpack *u);
 
 /**
+ * Announce memory that descriptors will name, source or destination, to an engine whose device must
+ * know it before. Not for a datapath: it may lock pages. lib/bulk does it for its bounce memory,
+ * the user for destinations; with an engine that takes any memory (cpu, dmadev) it does nothing.
+ *
+ * @return
+ *   0. -EEXIST: part of it is attached. -ENOSPC: too many regions. -ENOMEM: the device can not
+ *   reach it (the log says why). -EINVAL: len is 0, or goes past the end of addresses.
+ */
+int crpc_unpack_attach(struct crpc_unpack *u, void *mem, uint64_t len);
+
+/** Take back what was attached at mem; no open job may name it. Before it is freed or unmapped. */
+void crpc_unpack_detach(struct crpc_unpack *u, void *mem);
+
+/**
  * Start a job. Returns at once; the work may have been done in it (cpu), or is still to come.
  *
  * @param u
@@ -163,7 +179,7 @@ void crpc_unpack_free(struct crpc_unpack *u);
  * @return
  *   0. -EAGAIN: max_jobs are open or the engine is full; ask done(), then retry. -EINVAL: n, an op,
  *   or a len that is not whole elements. -EOPNOTSUPP: a conversion that the engine can not do.
- *   Others: the engine's.
+ *   -EFAULT: memory that the engine must know, but was not attached. Others: the engine's.
  */
 int crpc_unpack_submit(struct crpc_unpack *u, const struct crpc_unpack_desc *desc, uint32_t n,
 		uint64_t *job);

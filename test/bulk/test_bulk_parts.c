@@ -187,6 +187,12 @@ bad_stop(void *state)
 	return 0;
 }
 
+static int
+bad_attach(void *state, void *mem, uint64_t len)
+{
+	return -EIO;
+}
+
 /* Names are unique and found; what can not be done is refused. */
 static void
 engines_have_names(void **state)
@@ -196,12 +202,15 @@ engines_have_names(void **state)
 	static const struct crpc_unpack_ops half = {.name = "half", .create = bad_create};
 	static const struct crpc_unpack_ops cpu = {"cpu", 0, bad_create, bad_free, bad_submit, NULL,
 			bad_done, bad_stop};
+	static const struct crpc_unpack_ops one_way = {"one way", 0, bad_create, bad_free,
+		bad_submit, NULL, bad_done, bad_stop, bad_attach};
 	struct crpc_unpack_desc desc = {.len = 2, .op = CRPC_UNPACK_F32_TO_F16};
 	struct crpc_unpack_conf conf = {.max_jobs = 2};
 	struct crpc_unpack *u;
 	uint64_t job[3];
 
 	assert_int_equal(crpc_unpack_register(&half), -EINVAL);
+	assert_int_equal(crpc_unpack_register(&one_way), -EINVAL);
 	assert_int_equal(crpc_unpack_register(&cpu), -EEXIST);
 	assert_int_equal(crpc_unpack_register(&ops), 0);
 	assert_string_equal(crpc_unpack_name(0), "cpu");
@@ -214,6 +223,10 @@ engines_have_names(void **state)
 	assert_null(crpc_unpack_create("bad", NULL));
 	assert_int_equal(errno, ENODEV);
 	u = crpc_unpack_create("cpu", &conf);
+	/* Any memory will do for the CPU. */
+	assert_int_equal(crpc_unpack_attach(u, &desc, sizeof(desc)), 0);
+	assert_int_equal(crpc_unpack_attach(u, &desc, 0), -EINVAL);
+	crpc_unpack_detach(u, &desc);
 	assert_int_equal(crpc_unpack_submit(u, &desc, 1, &job[0]), -EINVAL);
 	desc.op = CRPC_UNPACK_OPS;
 	assert_int_equal(crpc_unpack_submit(u, &desc, 1, &job[0]), -EINVAL);
