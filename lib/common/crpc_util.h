@@ -23,6 +23,12 @@
 #define crpc_noinline __attribute__((noinline))
 /** A function that is part of its caller, whose state it then keeps in registers. */
 #define crpc_inline static inline __attribute__((always_inline))
+/** A function that the code of a GPU may call too, where nvcc compiles it. */
+#ifdef __CUDACC__
+#define crpc_gpu_too __host__ __device__
+#else
+#define crpc_gpu_too
+#endif
 #define crpc_printf(fmt, args) __attribute__((format(printf, fmt, args)))
 
 #define CRPC_DIM(a) (sizeof(a) / sizeof((a)[0]))

@@ -52,7 +52,7 @@ void crpc_tensor_f16_to_f32(float *dst, const uint16_t *src, size_t n);
 const char *crpc_tensor_convert_name(void);
 
 /** The bits of a float. */
-static inline uint32_t
+crpc_gpu_too static inline uint32_t
 crpc_tensor_f32_bits(float f)
 {
 	uint32_t u;
@@ -62,7 +62,7 @@ crpc_tensor_f32_bits(float f)
 }
 
 /** The float of these bits. */
-static inline float
+crpc_gpu_too static inline float
 crpc_tensor_f32_of_bits(uint32_t u)
 {
 	float f;
@@ -72,7 +72,7 @@ crpc_tensor_f32_of_bits(uint32_t u)
 }
 
 /** One f32 as bf16. */
-static inline uint16_t
+crpc_gpu_too static inline uint16_t
 crpc_tensor_bf16_of(float f)
 {
 	uint32_t u = crpc_tensor_f32_bits(f);
@@ -83,14 +83,14 @@ crpc_tensor_bf16_of(float f)
 }
 
 /** One bf16 as f32. */
-static inline float
+crpc_gpu_too static inline float
 crpc_tensor_of_bf16(uint16_t h)
 {
 	return crpc_tensor_f32_of_bits((uint32_t)h << 16);
 }
 
 /** One f32 as f16. */
-static inline uint16_t
+crpc_gpu_too static inline uint16_t
 crpc_tensor_f16_of(float f)
 {
 	uint32_t u = crpc_tensor_f32_bits(f);
@@ -115,7 +115,7 @@ crpc_tensor_f16_of(float f)
 }
 
 /** One f16 as f32. */
-static inline float
+crpc_gpu_too static inline float
 crpc_tensor_of_f16(uint16_t h)
 {
 	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 0x1f, mant = h & 0x3ff;
