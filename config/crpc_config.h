@@ -130,6 +130,9 @@
 /** Unpack engines of a program, and descriptors of one job. */
 #define CRPC_UNPACK_ENGINES_MAX 16
 #define CRPC_UNPACK_DESCS_MAX 64
+/** Of the engine gpudev: launches under way, and regions of memory that it knows. */
+#define CRPC_GPUDEV_WAVES 32
+#define CRPC_GPUDEV_REGIONS_MAX 1024
 /** Regions of one registration cache. */
 #define CRPC_MRCACHE_REGIONS_MAX 4096
 
