@@ -7,6 +7,7 @@
 #include "crpc_bulk.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
+#include "crpc_unpack_gpudev.h"
 #include "xb.h"
 
 /* Control messages are small. */
@@ -19,6 +20,8 @@ struct end {
 	struct crpc_rdma *dev;
 	struct crpc_copyrpc *ctx;
 	struct crpc_unpack *engine;
+	uint8_t *device; /* Memory of a GPU that messages end in; NULL: they end in ours. */
+	bool proved;     /* What it has was copied to ours. */
 	struct crpc_bulk *b;
 	struct crpc_bulk_conn *conn;
 	uint8_t addr[CRPC_BULK_ADDR_LEN];
@@ -27,20 +30,79 @@ struct end {
 	uint32_t sends, recvs;     /* Open. */
 };
 
+/* ---- a GPU ---- */
+
+#ifdef XB_HAVE_GPUDEV
+static uint64_t
+end_len(const struct xb_lane *l)
+{
+	return l->point.size * l->point.depth;
+}
+
+static int
+end_device(struct xb_lane *l, struct end *e)
+{
+	int rc;
+
+	e->device = crpc_unpack_gpudev_alloc(l->opt->gpu, end_len(l));
+	if (e->device == NULL)
+		return xb_lane_fail(l, -errno, "device memory: %s", crpc_log_last());
+	rc = crpc_unpack_attach(e->engine, e->device, end_len(l));
+	return rc == 0 ? 0 : xb_lane_fail(l, rc, "device memory: %s", crpc_log_last());
+}
+
+static int
+end_prove(struct xb_lane *l, struct end *e, int side)
+{
+	int rc = crpc_unpack_gpudev_read(l->opt->gpu, l->mem[side].recv, e->device, end_len(l));
+
+	e->proved = true;
+	return rc == 0 ? 0 : xb_lane_fail(l, rc, "device memory: %s", crpc_log_last());
+}
+
+static void
+end_device_free(struct xb_lane *l, struct end *e)
+{
+	crpc_unpack_gpudev_free(l->opt->gpu, e->device);
+}
+#else
+/* There is no such engine, so nobody comes here. */
+static int
+end_device(struct xb_lane *l, struct end *e)
+{
+	return -ENODEV;
+}
+
+static int
+end_prove(struct xb_lane *l, struct end *e, int side)
+{
+	return -ENODEV;
+}
+
+static void
+end_device_free(struct xb_lane *l, struct end *e)
+{
+}
+#endif
+
+/* ---- opening ---- */
+
 /* A side that receives nothing needs none, and devices are few. */
 static int
 end_engine(struct xb_lane *l, struct end *e, int side)
 {
 	bool needed = l->point.path == XB_EAGER && (side == 1 || l->point.both);
 	enum xb_engine which = needed ? l->point.engine : XB_CPU;
-	const struct crpc_unpack_conf conf = {.arg = which == XB_DMADEV ? l->opt->dma : NULL};
+	const struct crpc_unpack_conf conf = {.arg = which == XB_DMADEV ? l->opt->dma
+			: which == XB_GPUDEV                            ? l->opt->gpu
+									: NULL};
 
 	e->engine = crpc_unpack_create(xb_engine_names[which], &conf);
 	if (e->engine == NULL)
 		return xb_lane_fail(l, -errno, "engine: %s", crpc_log_last());
 	if (side == 1)
 		l->engine = xb_engine_names[which];
-	return 0;
+	return which == XB_GPUDEV ? end_device(l, e) : 0;
 }
 
 static int
@@ -113,6 +175,7 @@ bulk_start(struct xb_lane *l, int side)
 
 	e->to_send = xb_sends(l, side);
 	e->to_recv = xb_recvs(l, side);
+	e->proved = e->device == NULL || !l->prove || e->to_recv == 0;
 	return 0;
 }
 
@@ -130,10 +193,11 @@ post_one(struct xb_lane *l, int side, uint64_t now, bool recv)
 	struct end *e = l->state[side];
 	uint64_t tag = recv ? e->received : e->sent, req;
 	const struct xb_mem *mem = &l->mem[side];
+	uint8_t *to = e->device != NULL ? e->device : mem->recv;
 	int rc;
 
 	if (recv)
-		rc = crpc_bulk_irecv(e->conn, now, tag, xb_place(l, mem->recv, tag), l->point.size,
+		rc = crpc_bulk_irecv(e->conn, now, tag, xb_place(l, to, tag), l->point.size,
 			path_flag(l->point.path), 0, &req);
 	else
 		rc = crpc_bulk_isend(e->conn, now, tag, xb_place(l, mem->send, tag), l->point.size,
@@ -188,7 +252,10 @@ bulk_turn(struct xb_lane *l, int side)
 				crpc_log_last());
 		(*(result[i].recv ? &e->recvs : &e->sends))--;
 	}
-	return e->to_send + e->to_recv + e->sends + e->recvs == 0;
+	if (e->to_send + e->to_recv + e->sends + e->recvs != 0)
+		return 0;
+	rc = e->proved ? 0 : end_prove(l, e, side);
+	return rc != 0 ? rc : 1;
 }
 
 static void
@@ -200,6 +267,7 @@ bulk_close(struct xb_lane *l, int side)
 		return;
 	crpc_bulk_free(e->b);
 	crpc_unpack_free(e->engine);
+	end_device_free(l, e);
 	crpc_copyrpc_free(e->ctx);
 	crpc_rdma_close(e->dev);
 	free(e);

@@ -15,6 +15,7 @@
 #include "app_json.h"
 #include "crpc_clock.h"
 #include "crpc_unpack_dmadev.h"
+#include "crpc_unpack_gpudev.h"
 #include "xb.h"
 
 #define HUGE (UINT64_C(2) << 20)
@@ -253,6 +254,9 @@ main(int argc, char **argv)
 		if (strcmp(argv[i], "--") == 0)
 			app_args_split(&args, argc, argv);
 	crpc_unpack_dmadev_register();
+#ifdef XB_HAVE_GPUDEV
+	crpc_unpack_gpudev_register();
+#endif
 	rc = xb_options_parse(&o, args.argc, args.argv);
 	if (rc != 0)
 		return rc;

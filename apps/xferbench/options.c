@@ -17,7 +17,7 @@ const char *const xb_stage_names[] = {"post", "wire", "unpack", "consume"};
 static const char *const directions[] = {"one", "both", NULL};
 static const char *const presets[] = {"none", "targets", NULL};
 
-#define OPTIONS 19
+#define OPTIONS 20
 
 static size_t
 table(struct xb_opt *o, struct app_opt *t)
@@ -49,6 +49,9 @@ table(struct xb_opt *o, struct app_opt *t)
 		{"device", APP_OPT_STRING, "NAME", "RDMA device (the first one)", &o->device},
 		{"dma", APP_OPT_STRING, "NAME", "DMA device of the engine dmadev (the first one)",
 			&o->dma},
+		{"gpu", APP_OPT_STRING, "GPU",
+			"GPU of the engine gpudev, a number or a PCI address (the first one)",
+			&o->gpu},
 		{"slice-ms", APP_OPT_UINT, "MS", "length of a slice; at least one message",
 			&o->slice_ms, 1, 10000},
 		{"repeat", APP_OPT_UINT, "N", "rounds over all lanes of a case", &o->repeat, 1,
@@ -116,9 +119,9 @@ check(const struct xb_opt *o)
 	}
 	for (i = 0; i < o->engines.n; i++)
 		if (crpc_unpack_find(xb_engine_names[o->engines.v[i]]) == NULL)
-			return app_fail("--engine %s is not in this build; give cpu%s",
-				xb_engine_names[o->engines.v[i]],
-				crpc_unpack_find("dmadev") != NULL ? " or dmadev" : "");
+			return app_fail("--engine %s is not in this build, which was made without "
+					"nvcc; install CUDA and build again, or give cpu or dmadev",
+				xb_engine_names[o->engines.v[i]]);
 	if (o->tune && o->preset != XB_NONE)
 		return app_fail("--tune and --preset exclude each other; give one");
 	if (4 * xb_options_memory(o) > XB_MEMORY_MAX)

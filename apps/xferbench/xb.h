@@ -65,7 +65,7 @@ struct xb_opt {
 	uint64_t depth, repeat, slice_ms;
 	bool verify, tune, help;
 	unsigned int preset;
-	const char *json, *ucx_tls, *dma, *device;
+	const char *json, *ucx_tls, *dma, *gpu, *device;
 };
 
 enum xb_preset { XB_NONE, XB_TARGETS };

@@ -5,7 +5,7 @@ transport keeps the content on the software device with two lcores and with one,
 keys they must have, that the targets and the tuner tell what they promise, that an interrupted run
 ends cleanly, and that its results become pictures.
 
-Arguments: the program, the root of the source tree, libsoft_mlx5.so.
+Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcuda.so.1 of test/bulk.
 """
 import json
 import os
@@ -38,8 +38,9 @@ def command(lcores, args, eal=()):
     return soft + [program, '-l', lcores, '--no-huge', *eal, '--'] + args
 
 
-def run(lcores, args, eal=()):
-    return subprocess.run(command(lcores, args, eal), capture_output=True, text=True, timeout=240)
+def run(lcores, args, eal=(), **env):
+    return subprocess.run(command(lcores, args, eal), capture_output=True, text=True, timeout=240,
+                          env={**os.environ, **env})
 
 
 def results(what, lcores, args):
@@ -91,6 +92,21 @@ def dma():
     check('dmadev with one', r.returncode == 0 and ' dmadev ' in r.stdout, r.stdout[-1000:] + r.stderr)
 
 
+def gpu():
+    """The engine on a GPU, by the tests' driver; without a driver, or not built, it says what is missing."""
+    args = QUICK + ['--verify', '--size', '1Mi', '--chunk', '64Ki', '--path', 'eager', '--transport', 'bulk,memcpy',
+                    '--direction', 'one,both', '--depth', '2']
+    r = run('0,1', args + ['--engine', 'gpudev'])
+    if r.returncode == 2:
+        check('gpudev is not built', 'nvcc' in r.stderr and r.stderr.count('\n') == 1, r.stderr)
+        return
+    check('gpudev without a driver, or with a GPU',
+          (r.returncode == 1 and 'libcuda.so.1' in r.stderr) or
+          (r.returncode == 0 and ' gpudev ' in r.stdout), r.stdout[-1000:] + r.stderr)
+    r = run('0,1', args + ['--engine', 'cpu,gpudev', '--gpu', '0'], LD_LIBRARY_PATH=os.path.dirname(fake_cuda))
+    check('gpudev', r.returncode == 0 and ' gpudev ' in r.stdout, r.stdout[-1000:] + r.stderr)
+
+
 def targets():
     out, rows = results('targets', '0,1', ['--preset', 'targets', '--repeat', '2', '--slice-ms', '1'])
     told = [r for r in rows if 'target' in r]
@@ -136,9 +152,9 @@ def pictures():
         check(f'  {name}', os.path.exists(path) and '</svg>' in open(path).read())
 
 
-program, source, library = sys.argv[1:]
+program, source, library, fake_cuda = sys.argv[1:]
 with tempfile.TemporaryDirectory() as tmp:
-    for step in (bad_options, content, dma, targets, tune, interrupted, pictures):
+    for step in (bad_options, content, dma, gpu, targets, tune, interrupted, pictures):
         step()
 print(f'{failures} failures')
 sys.exit(1 if failures else 0)
