@@ -74,6 +74,12 @@ app_json_figure(
 	json_object_set_new(obj, key, fig);
 }
 
+void
+app_json_ratio(json_t *obj, const char *key, double ratio)
+{
+	json_object_set_new(obj, key, ratio > 0 ? json_real(ratio) : json_null());
+}
+
 /*
  * At once: a rank that was taken for lost, and whoever took it for that, may append to one file,
  * and what stdio writes in pieces would be mixed.

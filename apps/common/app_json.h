@@ -48,6 +48,9 @@ json_t *app_json_new(const struct app_json_base *base);
 void app_json_figure(
 	json_t *obj, const char *key, double median, double min, double max, const char *unit);
 
+/** Add key: a ratio, or null where it is 0, because one of its two figures is missing. */
+void app_json_ratio(json_t *obj, const char *key, double ratio);
+
 /**
  * Append the object as one line, and drop it. Lines of several processes do not mix.
  *

@@ -41,10 +41,11 @@ by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The median of some: v is sorted. */
-static double
-median_of(double *v, uint32_t n)
+double
+app_median(double *v, uint32_t n)
 {
+	if (n == 0)
+		return 0;
 	qsort(v, n, sizeof(*v), by_value);
 	return n % 2 != 0 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
@@ -70,7 +71,7 @@ app_court_ping(struct app_court *c)
 		batch[n++] = (double)(now - then) / PING_BATCH;
 		then = now;
 	}
-	return median_of(batch, n);
+	return app_median(batch, n);
 }
 
 void
@@ -210,7 +211,7 @@ figure_of(const struct app_series *s, enum app_state state, bool line, struct ap
 			v[n++] = line ? (s->slice[i].line_ns[0] + s->slice[i].line_ns[1]) / 2
 				      : s->slice[i].value;
 	if (n > 0) {
-		figure->median = median_of(v, n);
+		figure->median = app_median(v, n);
 		figure->min = v[0];
 		figure->max = v[n - 1];
 		figure->n = n;
@@ -222,6 +223,21 @@ void
 app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure)
 {
 	figure_of(s, state, false, figure);
+}
+
+double
+app_series_ratio(const struct app_series *a, const struct app_series *b, enum app_state state)
+{
+	uint32_t i, n = 0, most = (uint32_t)crpc_min(a->n, b->n);
+	double *q = calloc((size_t)most + 1, sizeof(*q)), median;
+
+	for (i = 0; q != NULL && i < most; i++)
+		if (counts(&a->slice[i], state) && counts(&b->slice[i], state) &&
+			b->slice[i].value > 0)
+			q[n++] = a->slice[i].value / b->slice[i].value;
+	median = app_median(q, n);
+	free(q);
+	return median;
 }
 
 double
@@ -248,6 +264,30 @@ app_measure_noisy(double steal_pct, enum app_state state, uint64_t slices, uint6
 {
 	return steal_pct > APP_STEAL_PCT_NOISY || state == APP_STATE_MIXED ||
 		disturbed * 4 > slices;
+}
+
+void
+app_trial_begin(struct app_trial *t)
+{
+	app_env_steal(&t->before);
+}
+
+void
+app_trial_end(struct app_trial *t, const struct app_series *s, uint32_t n)
+{
+	uint32_t i, slices = 0, disturbed = 0;
+	struct app_steal after;
+
+	app_env_steal(&after);
+	t->steal_pct = app_env_steal_pct(&t->before, &after);
+	t->state = app_series_state(s, n, t->count);
+	for (i = 0; i < n; i++) {
+		if (s[i].sleeps)
+			continue;
+		slices += s[i].n;
+		disturbed += app_series_disturbed(&s[i]);
+	}
+	t->noisy = app_measure_noisy(t->steal_pct, t->state, slices, disturbed);
 }
 
 uint64_t

@@ -10,10 +10,11 @@
  * APP_LINE_NEAR_NS the cores are near, else far; a slice between one of each is mixed. What is
  * compared alternates slice by slice, and only slices of one state are compared.
  *
+ *     app_trial_begin(&trial)
  *     for each round, for each subject
  *             run a slice; app_series_add(&series[i], &slice)
- *     state = app_series_state(series, n, count)     of which all subjects have most slices
- *     app_series_figure(&series[i], state, &figure)
+ *     app_trial_end(&trial, series, n)               which state, and whether it was quiet
+ *     app_series_figure(&series[i], trial.state, &figure)
  *
  * The court is where two cores play the ping-pong: in memory that both reach, threads of one
  * process or not. Sources: none; the ping-pong is what every such probe does.
@@ -87,6 +88,8 @@ struct app_series {
 	struct app_slice *slice;
 	uint32_t n;
 	uint32_t size;
+	/** Its threads give their cores away by design: that they were away tells nothing. */
+	bool sleeps;
 };
 
 /** Median and spread. */
@@ -104,6 +107,9 @@ void app_series_clear(struct app_series *s);
 /** Free the memory. */
 void app_series_fini(struct app_series *s);
 
+/** The middle of some, which are put in order; 0 if there is none. */
+double app_median(double *v, uint32_t n);
+
 /**
  * The state that the series are compared in: that of which the one with fewest slices has most.
  * Series without any slice do not count.
@@ -117,6 +123,13 @@ enum app_state app_series_state(const struct app_series *s, uint32_t n, uint32_t
 
 /** Median and spread of the slices in a state; APP_STATE_MIXED: of all slices. */
 void app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure);
+
+/**
+ * Median of the quotients a / b of slices that stand beside each other, both in a state, so that
+ * what changed from round to round cancels; 0 without any.
+ */
+double app_series_ratio(
+	const struct app_series *a, const struct app_series *b, enum app_state state);
 
 /** Median ping-pong around the slices in a state, ns; APP_STATE_MIXED: of all; 0 without any. */
 double app_series_line_ns(const struct app_series *s, enum app_state state);
@@ -139,7 +152,22 @@ uint32_t app_series_disturbed(const struct app_series *s);
 bool app_measure_noisy(
 	double steal_pct, enum app_state state, uint64_t slices, uint64_t disturbed);
 
-/** Involuntary context away_ns of the calling thread so far. */
+/** Series that are measured side by side, and what that allows to say of them. */
+struct app_trial {
+	struct app_steal before;
+	double steal_pct;           /**< Time that the host took. */
+	enum app_state state;       /**< What the figures are of. */
+	uint32_t count[APP_STATES]; /**< Slices in each. */
+	bool noisy;                 /**< No verdict. */
+};
+
+/** The slices follow. */
+void app_trial_begin(struct app_trial *t);
+
+/** The slices are there: app_series_state() and app_measure_noisy() of them. */
+void app_trial_end(struct app_trial *t, const struct app_series *s, uint32_t n);
+
+/** Time that the calling thread waited for a core so far. */
 uint64_t app_measure_away_ns(void);
 
 #endif

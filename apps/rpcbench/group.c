@@ -19,7 +19,6 @@
 #define DRAIN_NS 100000000u
 #define DRAIN_TRIES 200
 #define JOIN_MS 10000
-#define PROGRESS_NS 200000000u
 #define SLICE_TRIES 10
 
 /* ---- second process ---- */
@@ -268,24 +267,6 @@ lane_hello(struct ipc_group *g, struct ipc_lane *l)
 	}
 }
 
-/* A line on a terminal that is overwritten. */
-static void
-progress(const struct ipc_group *g, uint64_t done, uint64_t all)
-{
-	static uint64_t last;
-	uint64_t now = crpc_clock_ns();
-
-	if (!isatty(STDERR_FILENO) || (done != all && now - last < PROGRESS_NS))
-		return;
-	last = now;
-	if (done == all)
-		fprintf(stderr, "\r%60s\r", "");
-	else
-		fprintf(stderr, "\r%s: slice %lu of %lu", g->lane[0].ops->name, (unsigned long)done,
-			(unsigned long)all);
-	fflush(stderr);
-}
-
 /*
  * A slice that counts, between two ping-pongs. One in which something else had a core all the time
  * and no call was answered is tried again.
@@ -367,31 +348,13 @@ lane_round(struct ipc_group *g, struct ipc_lane *l, double ns, double line[2])
 		lane_slice_counted(g, l, ns);
 }
 
-static void
-judge(struct ipc_group *g)
-{
-	struct app_series all[LANE_MAX];
-	uint32_t i, slices = 0, disturbed = 0;
-
-	for (i = 0; i < g->n; i++)
-		all[i] = g->lane[i].value;
-	g->state = app_series_state(all, g->n, g->count);
-	for (i = 0; i < g->n; i++) {
-		if (g->lane[i].ops->sleeps)
-			continue;
-		slices += all[i].n;
-		disturbed += app_series_disturbed(&all[i]);
-	}
-	g->noisy = app_measure_noisy(g->steal_pct, g->state, slices, disturbed);
-}
-
 int
 ipc_group_measure(struct ipc_group *g)
 {
 	const struct ipc_opt *o = g->run->opt;
 	double ns = (double)o->slice_ms * 1e6, line[2];
 	uint64_t slices = (uint64_t)(o->seconds * 1e9 / ns + 0.5), done, all;
-	struct app_steal before, after;
+	struct app_series value[LANE_MAX];
 	uint32_t i;
 
 	for (i = 0; i < g->n && !rpb_interrupted(); i++) {
@@ -401,18 +364,18 @@ ipc_group_measure(struct ipc_group *g)
 	}
 	all = o->repeat * crpc_max(slices, 1);
 	line[0] = rpb_pair_line_ns(g->run->rpb->pair);
-	app_env_steal(&before);
+	app_trial_begin(&g->trial);
 	for (done = 0; done < all && !rpb_interrupted(); done++) {
-		progress(g, done, all);
+		app_out_progress(g->lane[0].ops->name, done, all);
 		for (i = 0; i < g->n && !rpb_interrupted(); i++)
 			lane_round(g, &g->lane[i], ns, line);
 	}
-	app_env_steal(&after);
-	progress(g, all, all);
-	g->steal_pct = app_env_steal_pct(&before, &after);
-	judge(g);
-	for (i = 0; i < g->n; i++)
+	app_out_progress("", all, all);
+	for (i = 0; i < g->n; i++) {
+		value[i] = g->lane[i].value;
 		lane_end(g, &g->lane[i]);
+	}
+	app_trial_end(&g->trial, value, g->n);
 	return rpb_pair_alive(g->run->rpb->pair) ? 0 : -EIO;
 }
 
@@ -431,7 +394,8 @@ ipc_group_add(struct ipc_group *g, const struct lane_conf *conf)
 		told[conf->transport] = true;
 	if (!ops->built || g->n == LANE_MAX || (conf->mode == LANE_ONEWAY && !ops->oneway))
 		return false;
-	g->lane[g->n++] = (struct ipc_lane){.conf = *conf, .ops = ops};
+	g->lane[g->n++] = (struct ipc_lane){
+		.conf = *conf, .ops = ops, .value.sleeps = ops->sleeps};
 	return true;
 }
 
@@ -452,7 +416,7 @@ ipc_group_fini(struct ipc_group *g)
 void
 ipc_lane_figure(const struct ipc_group *g, const struct app_series *s, struct app_figure *figure)
 {
-	app_series_figure(s, g->state, figure);
+	app_series_figure(s, g->trial.state, figure);
 }
 
 bool
@@ -462,7 +426,7 @@ ipc_lane_hist(const struct ipc_group *g, const struct ipc_lane *l, struct crpc_h
 
 	crpc_hist_reset(hist);
 	for (i = 0; l->hist != NULL && i < APP_STATES; i++)
-		if (g->state == APP_STATE_MIXED || i == (uint32_t)g->state)
+		if (g->trial.state == APP_STATE_MIXED || i == (uint32_t)g->trial.state)
 			crpc_hist_merge(hist, &l->hist[i]);
 	return hist->count != 0;
 }

@@ -8,8 +8,8 @@
  * targets.c is the table of what has to be reached.
  */
 
-#include "app_json.h"
 #include "app_opt.h"
+#include "app_out.h"
 #include "app_perf.h"
 #include "lane.h"
 #include "rpb.h"
@@ -64,10 +64,7 @@ struct ipc_group {
 	struct ipc_lane lane[LANE_MAX];
 	uint32_t n;
 	bool clocked; /**< The server counts its turns. */
-	double steal_pct;
-	enum app_state state; /**< What the figures are of. */
-	uint32_t count[APP_STATES];
-	bool noisy;
+	struct app_trial trial;
 };
 
 /* ---- group.c ---- */

@@ -9,10 +9,7 @@ static const char *const mode_names[LANE_MODES] = {"sync", "async", "oneway"};
 void
 ipc_out_limits(const struct ipc_run *run)
 {
-	char cpu[128];
-
-	app_env_cpu(cpu, sizeof(cpu));
-	printf("%s, lcores %s, commit %s\n", cpu, run->rpb->lcores, app_env_commit());
+	app_out_machine("lcores", run->rpb->lcores);
 	printf("machine: line ping-pong %.0f ns round trip (%s), %.0f M lines/s one way\n",
 		run->line_ns, run->line_ns < APP_LINE_NEAR_NS ? "near" : "far", run->line_rate);
 	fflush(stdout);
@@ -57,7 +54,7 @@ ratio_ipc(const struct ipc_group *g, const struct app_figure *f, enum lane_mode 
 static double
 ratio_line(const struct ipc_group *g, const struct ipc_lane *l, const struct app_figure *f)
 {
-	double line = app_series_line_ns(&l->value, g->state);
+	double line = app_series_line_ns(&l->value, g->trial.state);
 
 	return l->conf.mode == LANE_SYNC && line > 0 ? f->median / line : 0;
 }
@@ -100,12 +97,6 @@ print_lane(const struct ipc_group *g, const struct ipc_lane *l)
 	if (l->conf.mode != g->lane[0].conf.mode)
 		printf("  %s", mode_names[l->conf.mode]);
 	printf("\n");
-}
-
-static void
-json_ratio(json_t *obj, const char *key, double ratio)
-{
-	json_object_set_new(obj, key, ratio > 0 ? json_real(ratio) : json_null());
 }
 
 static void
@@ -158,14 +149,13 @@ json_lane(const struct ipc_group *g, const struct ipc_lane *l)
 {
 	const struct ipc_run *run = g->run;
 	const struct lane_conf *c = &l->conf;
-	struct app_json_base base = {.app = "rpcbench", .lcores = run->rpb->lcores,
-		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy};
 	static struct crpc_hist hist;
+	struct app_json_base base;
 	struct app_figure f;
 	json_t *obj;
 
 	ipc_lane_figure(g, &l->value, &f);
-	base.repeats = f.n;
+	base = app_out_base(&g->trial, "rpcbench", run->rpb->lcores, f.n);
 	obj = app_json_new(&base);
 	json_object_set_new(obj, "layer", json_string("ipc"));
 	json_object_set_new(obj, "transport", json_string(l->ops->name));
@@ -182,9 +172,10 @@ json_lane(const struct ipc_group *g, const struct ipc_lane *l)
 		app_json_figure(obj, "latency", f.median, f.min, f.max, "ns");
 	else
 		app_json_figure(obj, "rate", f.median, f.min, f.max, "Mops/s");
-	json_ratio(obj, "ratio_ipc", ratio_ipc(g, &f, c->mode));
-	json_ratio(obj, "ratio_line", ratio_line(g, l, &f));
-	json_object_set_new(obj, "line_ns", json_real(app_series_line_ns(&l->value, g->state)));
+	app_json_ratio(obj, "ratio_ipc", ratio_ipc(g, &f, c->mode));
+	app_json_ratio(obj, "ratio_line", ratio_line(g, l, &f));
+	json_object_set_new(
+		obj, "line_ns", json_real(app_series_line_ns(&l->value, g->trial.state)));
 	json_object_set_new(obj, "line_rate_mlps", json_real(run->line_rate));
 	if (l->cost.n != 0) {
 		ipc_lane_figure(g, &l->cost, &f);
@@ -209,9 +200,8 @@ ipc_out_group(const struct ipc_group *g)
 	printf("\n%s, depth %u, ", mode_names[c->mode], c->depth);
 	if (c->mode != LANE_SYNC)
 		printf("burst %u, ", c->burst);
-	printf("%u bytes: slices near %u, far %u, mixed %u; stolen %.2f %%; %s\n", c->size,
-		g->count[APP_STATE_NEAR], g->count[APP_STATE_FAR], g->count[APP_STATE_MIXED],
-		g->steal_pct, g->noisy ? "NOISY: no verdict" : app_state_names[g->state]);
+	printf("%u bytes: ", c->size);
+	app_out_trial(&g->trial);
 	printf("  %-12s %9s %10s %10s %10s %6s %8s\n", "transport", "clients",
 		c->mode == LANE_SYNC ? "ns" : "Mops/s", "min", "max", "slices",
 		c->mode == LANE_SYNC ? "it/ipc" : "ipc/it");

@@ -18,9 +18,8 @@
  * An end belongs to one thread, which opens, connects, steps and closes it.
  */
 
-#include "app_json.h"
-#include "app_measure.h"
 #include "app_opt.h"
+#include "app_out.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
 #include "rpb.h"
@@ -200,10 +199,7 @@ struct net_group {
 	struct net_run *run;
 	struct net_lane lane[NET_LANES_MAX];
 	uint32_t n;
-	double steal_pct;
-	enum app_state state; /**< What the figures are of. */
-	uint32_t count[APP_STATES];
-	bool noisy;
+	struct app_trial trial;
 };
 
 /* ---- net_group.c ---- */

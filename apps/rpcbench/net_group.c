@@ -220,26 +220,11 @@ lane_slice(struct net_group *g, struct net_lane *l, uint64_t ns, double *line)
 	app_series_add(&l->value, &s);
 }
 
-static void
-judge(struct net_group *g)
-{
-	struct app_series all[NET_LANES_MAX];
-	uint32_t i, slices = 0, disturbed = 0;
-
-	for (i = 0; i < g->n; i++) {
-		all[i] = g->lane[i].value;
-		slices += all[i].n;
-		disturbed += app_series_disturbed(&all[i]);
-	}
-	g->state = app_series_state(all, g->n, g->count);
-	g->noisy = app_measure_noisy(g->steal_pct, g->state, slices, disturbed);
-}
-
 int
 net_group_measure(struct net_group *g)
 {
 	const struct net_opt *o = g->run->opt;
-	struct app_steal before, after;
+	struct app_series value[NET_LANES_MAX];
 	uint64_t round;
 	double line;
 	uint32_t i;
@@ -250,15 +235,18 @@ net_group_measure(struct net_group *g)
 			lane_hello(g, &g->lane[i]);
 	}
 	line = net_far_line_ns(&g->run->far);
-	app_env_steal(&before);
-	for (round = 0; round < o->repeat && !rpb_interrupted(); round++)
+	app_trial_begin(&g->trial);
+	for (round = 0; round < o->repeat && !rpb_interrupted(); round++) {
+		app_out_progress(g->run->layer, round, o->repeat);
 		for (i = 0; i < g->n && !rpb_interrupted(); i++)
 			lane_slice(g, &g->lane[i], o->slice_ms * 1000000, &line);
-	app_env_steal(&after);
-	g->steal_pct = app_env_steal_pct(&before, &after);
-	judge(g);
-	for (i = 0; i < g->n; i++)
+	}
+	app_out_progress("", o->repeat, o->repeat);
+	for (i = 0; i < g->n; i++) {
+		value[i] = g->lane[i].value;
 		lane_end(g, &g->lane[i]);
+	}
+	app_trial_end(&g->trial, value, g->n);
 	return 0;
 }
 
@@ -291,5 +279,5 @@ net_group_fini(struct net_group *g)
 void
 net_lane_figure(const struct net_group *g, const struct net_lane *l, struct app_figure *f)
 {
-	app_series_figure(&l->value, g->state, f);
+	app_series_figure(&l->value, g->trial.state, f);
 }

@@ -15,11 +15,8 @@ net_out_limits(struct net_run *run)
 	static const char *const places[] = {
 		"both ends on lcore", "lcores", "two ranks, ours on lcore"};
 	double line = net_far_line_ns(&run->far);
-	char cpu[128];
 
-	app_env_cpu(cpu, sizeof(cpu));
-	printf("%s, %s %s, commit %s\n", cpu, places[run->far.place], run->far.rpb->lcores,
-		app_env_commit());
+	app_out_machine(places[run->far.place], run->far.rpb->lcores);
 	if (run->far.place == NET_LCORE)
 		printf("machine: line ping-pong %.0f ns round trip (%s)\n", line,
 			line < APP_LINE_NEAR_NS ? "near" : "far");
@@ -125,13 +122,12 @@ json_lane(const struct net_group *g, const struct net_lane *l)
 {
 	const struct net_run *run = g->run;
 	const struct net_conf *c = &l->conf;
-	struct app_json_base base = {.app = "rpcbench", .lcores = run->far.rpb->lcores,
-		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy};
+	struct app_json_base base;
 	struct app_figure f;
 	json_t *obj;
 
 	net_lane_figure(g, l, &f);
-	base.repeats = f.n;
+	base = app_out_base(&g->trial, "rpcbench", run->far.rpb->lcores, f.n);
 	obj = app_json_new(&base);
 	json_object_set_new(obj, "layer", json_string(run->layer));
 	json_object_set_new(obj, "transport", json_string(l->ops->name));
@@ -161,10 +157,8 @@ net_out_group(const struct net_group *g)
 	uint32_t i;
 	int rc = 0;
 
-	printf("\n%s, %u bytes: slices near %u, far %u, mixed %u; stolen %.2f %%; %s\n",
-		g->run->layer, g->lane[0].conf.size, g->count[APP_STATE_NEAR],
-		g->count[APP_STATE_FAR], g->count[APP_STATE_MIXED], g->steal_pct,
-		g->noisy ? "NOISY: no verdict" : app_state_names[g->state]);
+	printf("\n%s, %u bytes: ", g->run->layer, g->lane[0].conf.size);
+	app_out_trial(&g->trial);
 	printf("  %-15s %-36s %10s %10s %10s %-6s %s\n", "transport", "endpoints x depth", "median",
 		"min", "max", "", "slices");
 	for (i = 0; i < g->n; i++) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What has to be reached: each line is a figure of one group, with a bound and a verdict. */
 #include <errno.h>
-#include <string.h>
 
 #include "app_fail.h"
 #include "net.h"
@@ -17,7 +16,7 @@ enum target_of {
 	OF_RATE,     /* Rate of the first / of the other. */
 	OF_LATENCY,  /* Round trip of the first, which is one call at a time, / of the other. */
 	OF_COST,     /* Time per call of the other / of the first. */
-	OF_DOORBELL, /* Of both ends together, per call; */
+	OF_DOORBELL, /* From here on counts. Of both ends together, per call; */
 	OF_WQEBB,
 	OF_CQE,
 	OF_PCIE, /* of the dearer end; */
@@ -154,49 +153,21 @@ target_value(const struct net_group *g, const struct target *t)
 	}
 }
 
-/* Counts do not depend on whether the machine is quiet. */
-static bool
-is_counted(const struct target *t)
-{
-	return t->of >= OF_DOORBELL;
-}
-
-static const char *
-verdict_of(const struct net_group *g, const struct target *t, double value)
-{
-	if (value < 0)
-		return "not measured";
-	if (g->noisy && !is_counted(t))
-		return "noisy";
-	return (t->at_most ? value <= t->bound : value >= t->bound) ? "pass" : "miss";
-}
-
 static int
 target_tell(const struct net_group *g, const struct target *t)
 {
-	double value = target_value(g, t);
-	const char *verdict = verdict_of(g, t, value);
-	struct app_json_base base = {.app = "rpcbench", .lcores = g->run->far.rpb->lcores,
-		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy,
-		.repeats = g->n > 0 ? g->lane[0].value.n : 1};
-	char text[32] = "-";
-	json_t *obj;
+	struct app_json_base base = app_out_base(&g->trial, "rpcbench", g->run->far.rpb->lcores,
+		g->n > 0 ? g->lane[0].value.n : 1);
+	const struct app_target target = {.what = t->what,
+		.value = target_value(g, t),
+		.bound = t->bound,
+		.at_most = t->at_most,
+		.counted = t->of >= OF_DOORBELL};
+	json_t *obj = g->run->json != NULL ? app_json_new(&base) : NULL;
 
-	if (value >= 0)
-		snprintf(text, sizeof(text), "%.4g", value);
-	printf("  %-56s %10s  %s %-7.4g %s\n", t->what, text, t->at_most ? "<=" : ">=", t->bound,
-		verdict);
-	if (g->run->json == NULL)
-		return 0;
-	obj = app_json_new(&base);
-	json_object_set_new(obj, "layer", json_string("net"));
-	json_object_set_new(
-		obj, "target", json_string(t->what + strspn(t->what, " ")));
-	json_object_set_new(obj, "value", value < 0 ? json_null() : json_real(value));
-	json_object_set_new(obj, "bound", json_real(t->bound));
-	json_object_set_new(obj, "at_most", json_boolean(t->at_most));
-	json_object_set_new(obj, "verdict", json_string(verdict));
-	return app_json_write(g->run->json, obj);
+	if (obj != NULL)
+		json_object_set_new(obj, "layer", json_string("net"));
+	return app_out_target(&target, g->trial.noisy, obj, g->run->json);
 }
 
 /* Measure all, then tell: the verdicts stand together at the end. */
@@ -226,7 +197,7 @@ net_targets(struct net_run *run)
 				rc = -EIO;
 		net_group_fini(&g[i]);
 	}
-	printf("  %-56s %10s  <= %-7d tests copyrpc_instructions, copyrpc_instructions_nic\n",
+	printf("  %-56s %10s     <= %-7d tests copyrpc_instructions, copyrpc_instructions_nic\n",
 		"8 x 256: instructions of our own code per call", "counted", 200);
 	fflush(stdout);
 	return rc;

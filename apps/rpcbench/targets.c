@@ -82,7 +82,7 @@ target_value(const struct ipc_group *g, const struct target *t)
 		return -1;
 	switch (t->of) {
 	case OF_LINE:
-		line = app_series_line_ns(&mine->value, g->state);
+		line = app_series_line_ns(&mine->value, g->trial.state);
 		return line > 0 ? value / line : -1;
 	case OF_VALUE:
 		return value;
@@ -99,42 +99,21 @@ target_value(const struct ipc_group *g, const struct target *t)
 	return -1;
 }
 
-static const char *
-verdict_of(const struct ipc_group *g, const struct target *t, double value)
-{
-	if (value < 0)
-		return t->of == OF_PEER ? "no peer" : "not measured";
-	if (g->noisy)
-		return "noisy";
-	return (t->at_most ? value <= t->bound : value >= t->bound) ? "pass" : "miss";
-}
-
 static int
 target_tell(const struct ipc_group *g, const struct target *t)
 {
-	double value = target_value(g, t);
-	const char *verdict = verdict_of(g, t, value);
-	struct app_json_base base = {.app = "rpcbench", .lcores = g->run->rpb->lcores,
-		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy,
-		.repeats = g->n > 0 ? g->lane[0].value.n : 0};
-	json_t *obj;
+	struct app_json_base base = app_out_base(&g->trial, "rpcbench", g->run->rpb->lcores,
+		g->n > 0 ? g->lane[0].value.n : 0);
+	const struct app_target target = {.what = t->what,
+		.value = target_value(g, t),
+		.bound = t->bound,
+		.at_most = t->at_most,
+		.unmeasured = t->of == OF_PEER ? "no peer" : NULL};
+	json_t *obj = g->run->json != NULL ? app_json_new(&base) : NULL;
 
-	if (value < 0)
-		printf("  %-56s %10s  %s %-6g  %s\n", t->what, "-", t->at_most ? "<=" : ">=",
-			t->bound, verdict);
-	else
-		printf("  %-56s %10.2f  %s %-6g  %s\n", t->what, value, t->at_most ? "<=" : ">=",
-			t->bound, verdict);
-	if (g->run->json == NULL)
-		return 0;
-	obj = app_json_new(&base);
-	json_object_set_new(obj, "layer", json_string("ipc"));
-	json_object_set_new(obj, "target", json_string(t->what));
-	json_object_set_new(obj, "value", value < 0 ? json_null() : json_real(value));
-	json_object_set_new(obj, "bound", json_real(t->bound));
-	json_object_set_new(obj, "at_most", json_boolean(t->at_most));
-	json_object_set_new(obj, "verdict", json_string(verdict));
-	return app_json_write(g->run->json, obj);
+	if (obj != NULL)
+		json_object_set_new(obj, "layer", json_string("ipc"));
+	return app_out_target(&target, g->trial.noisy, obj, g->run->json);
 }
 
 /* Measure all, then tell: the verdicts stand together at the end. */

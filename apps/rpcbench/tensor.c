@@ -171,6 +171,7 @@ rounds(struct tensor_run *run)
 	memset(from, 1, bytes);
 	memset(to, 1, bytes);
 	for (round = 0; round < opt.repeat && !rpb_interrupted(); round++) {
+		app_out_progress("tensor", round, opt.repeat);
 		for (i = 0; i < opt.transports.n && !rpb_interrupted(); i++)
 			if (!run->lost[opt.transports.v[i]] && rpb_pair_alive(run->rpb->pair))
 				way_slice(run, (enum tensor_way_id)opt.transports.v[i], line);
@@ -178,27 +179,24 @@ rounds(struct tensor_run *run)
 		s.value = copy_rate(to, from);
 		app_series_add(&run->copy, &s);
 	}
+	app_out_progress("", opt.repeat, opt.repeat);
 	free(from);
 	free(to);
 	return 0;
 }
 
+/* Of each way, its total counts. */
 static void
 judge(struct tensor_run *run)
 {
-	struct app_series all[TENSOR_WAYS];
-	uint32_t i, slices = 0, disturbed = 0;
+	struct app_series total[TENSOR_WAYS];
+	uint32_t i;
 
-	for (i = 0; i < TENSOR_WAYS; i++)
-		all[i] = run->series[i][TENSOR_TOTAL];
-	run->state = app_series_state(all, TENSOR_WAYS, run->count);
 	for (i = 0; i < TENSOR_WAYS; i++) {
-		if (tensor_ways[i]->sleeps)
-			continue;
-		slices += all[i].n;
-		disturbed += app_series_disturbed(&all[i]);
+		total[i] = run->series[i][TENSOR_TOTAL];
+		total[i].sleeps = tensor_ways[i]->sleeps;
 	}
-	run->noisy = app_measure_noisy(run->steal_pct, run->state, slices, disturbed);
+	app_trial_end(&run->trial, total, TENSOR_WAYS);
 }
 
 static void
@@ -216,7 +214,6 @@ static int
 tensor_layer_run(struct rpb *rpb)
 {
 	static struct tensor_run run;
-	struct app_steal before, after;
 	int rc;
 
 	run.opt = &opt;
@@ -226,10 +223,8 @@ tensor_layer_run(struct rpb *rpb)
 		if (run.json == NULL)
 			return APP_EXIT_USAGE;
 	}
-	app_env_steal(&before);
+	app_trial_begin(&run.trial);
 	rc = rounds(&run);
-	app_env_steal(&after);
-	run.steal_pct = app_env_steal_pct(&before, &after);
 	judge(&run);
 	if (rc == 0 && tensor_out(&run) != 0) {
 		app_note("a result could not be written to %s", opt.json);

@@ -30,8 +30,8 @@
 
 #include <stdio.h>
 
-#include "app_json.h"
 #include "app_opt.h"
+#include "app_out.h"
 #include "crpc_clock.h"
 #include "rpb.h"
 
@@ -155,10 +155,7 @@ struct tensor_run {
 	struct app_series copy; /**< GB/s read and written by memcpy() of arrays of that size. */
 	bool lost[TENSOR_WAYS]; /**< Failed: left out. */
 	uint32_t failed;
-	double steal_pct;
-	enum app_state state;
-	uint32_t count[APP_STATES];
-	bool noisy;
+	struct app_trial trial;
 };
 
 /**

@@ -12,7 +12,7 @@
 static void
 figure_of(const struct tensor_run *run, uint32_t way, uint32_t stage, struct app_figure *f)
 {
-	app_series_figure(&run->series[way][stage], run->state, f);
+	app_series_figure(&run->series[way][stage], run->trial.state, f);
 }
 
 static bool
@@ -42,7 +42,7 @@ ratio_memcpy(const struct tensor_run *run, uint32_t way, uint32_t stage)
 	if (way != TENSOR_BF16 || (stage != TENSOR_SERIALIZE && stage != TENSOR_DESERIALIZE))
 		return 0;
 	figure_of(run, way, stage, &f);
-	app_series_figure(&run->copy, run->state, &copy);
+	app_series_figure(&run->copy, run->trial.state, &copy);
 	gbps = f.median > 0 ? HALF_TRAFFIC * (double)run->opt->size / (f.median * 1e3) : 0;
 	return copy.median > 0 ? gbps / copy.median : 0;
 }
@@ -66,9 +66,13 @@ print_way(const struct tensor_run *run, uint32_t way)
 static void
 print_verdicts(const struct tensor_run *run)
 {
+	struct app_target target = {.what = "the array in place, total",
+		.bound = TARGET_US,
+		.at_most = true,
+		.unit = "us"};
 	struct app_figure f;
 
-	app_series_figure(&run->copy, run->state, &f);
+	app_series_figure(&run->copy, run->trial.state, &f);
 	printf("\nmemcpy of that array: %.1f GB/s read and written\n", f.median);
 	if (measured(run, TENSOR_BF16))
 		printf("bf16: narrowing moves bytes at %.2f of memcpy's rate, widening at %.2f\n",
@@ -77,25 +81,14 @@ print_verdicts(const struct tensor_run *run)
 	if (!measured(run, TENSOR_F32))
 		return;
 	figure_of(run, TENSOR_F32, TENSOR_TOTAL, &f);
-	printf("the array in place, total: %.2f us; to reach: %.1f us: %s\n", f.median, TARGET_US,
-		run->noisy ? "NOISY, no verdict" : f.median <= TARGET_US ? "pass" : "miss");
-}
-
-static void
-json_ratio(json_t *obj, const char *key, double ratio)
-{
-	json_object_set_new(obj, key, ratio > 0 ? json_real(ratio) : json_null());
+	target.value = f.median;
+	app_out_target(&target, run->trial.noisy, NULL, NULL);
 }
 
 static json_t *
 json_begin(const struct tensor_run *run, const char *transport, const char *stage, uint32_t n)
 {
-	const struct app_json_base base = {.app = "rpcbench",
-		.lcores = run->rpb->lcores,
-		.state = app_state_names[run->state],
-		.steal_pct = run->steal_pct,
-		.noisy = run->noisy,
-		.repeats = n};
+	struct app_json_base base = app_out_base(&run->trial, "rpcbench", run->rpb->lcores, n);
 	json_t *obj = app_json_new(&base);
 
 	json_object_set_new(obj, "layer", json_string("tensor"));
@@ -121,12 +114,12 @@ json_way(const struct tensor_run *run, uint32_t way)
 
 	for (stage = 0; stage < TENSOR_STAGES && rc == 0; stage++) {
 		figure_of(run, way, stage, &f);
-		line = app_series_line_ns(&run->series[way][stage], run->state);
+		line = app_series_line_ns(&run->series[way][stage], run->trial.state);
 		obj = json_begin(run, tensor_ways[way]->name, tensor_stage_names[stage], f.n);
 		app_json_figure(obj, "latency", f.median, f.min, f.max, "us");
-		json_ratio(obj, "ratio_tensor", ratio_of(run, way, stage));
-		json_ratio(obj, "ratio_line", line > 0 ? f.median * 1e3 / line : 0);
-		json_ratio(obj, "ratio_memcpy", ratio_memcpy(run, way, stage));
+		app_json_ratio(obj, "ratio_tensor", ratio_of(run, way, stage));
+		app_json_ratio(obj, "ratio_line", line > 0 ? f.median * 1e3 / line : 0);
+		app_json_ratio(obj, "ratio_memcpy", ratio_memcpy(run, way, stage));
 		rc = app_json_write(run->json, obj);
 	}
 	return rc;
@@ -138,7 +131,7 @@ json_memcpy(const struct tensor_run *run)
 	struct app_figure f;
 	json_t *obj;
 
-	app_series_figure(&run->copy, run->state, &f);
+	app_series_figure(&run->copy, run->trial.state, &f);
 	obj = json_begin(run, "memcpy", "total", f.n);
 	app_json_figure(obj, "rate", f.median, f.min, f.max, "GB/s");
 	return app_json_write(run->json, obj);
@@ -147,16 +140,12 @@ json_memcpy(const struct tensor_run *run)
 int
 tensor_out(const struct tensor_run *run)
 {
-	char cpu[128];
 	uint32_t i;
 	int rc = 0;
 
-	app_env_cpu(cpu, sizeof(cpu));
-	printf("%s, lcores %s, commit %s\n", cpu, run->rpb->lcores, app_env_commit());
-	printf("\narray of %lu bytes, us: slices near %u, far %u, mixed %u; stolen %.2f %%; %s\n",
-		(unsigned long)run->opt->size, run->count[APP_STATE_NEAR],
-		run->count[APP_STATE_FAR], run->count[APP_STATE_MIXED], run->steal_pct,
-		run->noisy ? "NOISY: no verdict" : app_state_names[run->state]);
+	app_out_machine("lcores", run->rpb->lcores);
+	printf("\narray of %lu bytes, us: ", (unsigned long)run->opt->size);
+	app_out_trial(&run->trial);
 	printf("  %-25s", "way");
 	for (i = 0; i < TENSOR_STAGES; i++)
 		printf(" %11s", tensor_stage_names[i]);

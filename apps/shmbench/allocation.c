@@ -112,7 +112,7 @@ kernel_slice(struct allocation *a, uint64_t n)
 	}
 	for (i = 0; i < CALLS && rc == 0; i++)
 		if (a->call[i] != NULL)
-			sb_series_put(a->call[i], sb_median(a->sample[i], a->n));
+			sb_series_put(a->call[i], app_median(a->sample[i], a->n));
 	return rc;
 }
 
@@ -146,8 +146,8 @@ arena_slice(struct allocation *a, uint64_t batches)
 		a->sample[0][a->n] = ns_between(t[0], t[1]) / (double)batch;
 		a->sample[1][a->n] = ns_between(t[1], t[2]) / (double)batch;
 	}
-	sb_series_put(a->arena_alloc, sb_median(a->sample[0], a->n));
-	sb_series_put(a->arena_free, sb_median(a->sample[1], a->n));
+	sb_series_put(a->arena_alloc, app_median(a->sample[0], a->n));
+	sb_series_put(a->arena_free, app_median(a->sample[1], a->n));
 	return 0;
 }
 
@@ -177,7 +177,7 @@ private_slice(struct allocation *a, struct sb_series *s, uint64_t batches)
 		}
 		a->sample[0][a->n] = ns_between(t0, t1) / (double)batch;
 	}
-	sb_series_put(s, sb_median(a->sample[0], a->n));
+	sb_series_put(s, app_median(a->sample[0], a->n));
 	return 0;
 }
 
@@ -212,9 +212,9 @@ mmap_slice(struct allocation *a, uint64_t n)
 	}
 	close(fd);
 	shm_unlink(a->name);
-	sb_series_put(a->call[MAP], sb_median(a->sample[MAP], a->n));
+	sb_series_put(a->call[MAP], app_median(a->sample[MAP], a->n));
 	if (a->call[CLEANUP] != NULL)
-		sb_series_put(a->call[CLEANUP], sb_median(a->sample[CLEANUP], a->n));
+		sb_series_put(a->call[CLEANUP], app_median(a->sample[CLEANUP], a->n));
 	return 0;
 }
 
@@ -268,7 +268,7 @@ size_run(struct allocation *a, struct sb_out *out, uint64_t size)
 	/* The first round warms the caches of the kernel, the arena and the heaps. */
 	rc = round_run(a);
 	for (round = 0; round < a->point.nseries; round++)
-		a->point.series[round].n = 0;
+		app_series_clear(&a->point.series[round].value);
 	for (round = 0; round < a->o->repeat && rc == 0 && crpc_load_relaxed(&sb_stop) == 0;
 		round++)
 		rc = round_run(a);
@@ -277,7 +277,7 @@ size_run(struct allocation *a, struct sb_out *out, uint64_t size)
 	kernel = a->call[a->o->mmap_only ? MAP : THREE];
 	a->arena_alloc->ratio_key = a->o->mmap_only ? "ratio_mmap" : "ratio_three_calls";
 	a->arena_alloc->ratio = sb_series_ratio(kernel, a->arena_alloc);
-	return a->arena_alloc->n != 0 ? sb_point_end(&a->point, out) : 0;
+	return a->arena_alloc->value.n != 0 ? sb_point_end(&a->point, out) : 0;
 }
 
 /* A segment whose arena has room for a batch of the largest blocks, all of them in our cache. */

@@ -25,23 +25,6 @@ cpu_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static int
-by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-double
-sb_median(double *value, uint32_t n)
-{
-	if (n == 0)
-		return 0;
-	qsort(value, n, sizeof(*value), by_value);
-	return n % 2 == 1 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
-}
-
 struct sb_out *
 sb_out_open(const struct sb_opt *o, const char *lcores)
 {
@@ -93,7 +76,7 @@ sb_point_add(struct sb_point *p, const char *method, const char *place)
 
 	s->method = method;
 	s->place = place;
-	s->n = 0;
+	app_series_clear(&s->value);
 	s->ratio = 0;
 	s->ratio_key = NULL;
 	return s;
@@ -102,35 +85,32 @@ sb_point_add(struct sb_point *p, const char *method, const char *place)
 void
 sb_series_put(struct sb_series *s, double value)
 {
-	if (s->n < SB_REPEAT_MAX)
-		s->value[s->n++] = value;
-}
+	const struct app_slice slice = {.value = value};
 
-double
-sb_series_median(const struct sb_series *s)
-{
-	double copy[SB_REPEAT_MAX];
-
-	memcpy(copy, s->value, s->n * sizeof(copy[0]));
-	return sb_median(copy, s->n);
+	app_series_add(&s->value, &slice);
 }
 
 double
 sb_series_ratio(const struct sb_series *a, const struct sb_series *b)
 {
-	double quotient[SB_REPEAT_MAX];
-	uint32_t i, n = 0;
+	return app_series_ratio(&a->value, &b->value, APP_STATE_MIXED);
+}
 
-	for (i = 0; i < a->n && i < b->n; i++)
-		if (b->value[i] > 0)
-			quotient[n++] = a->value[i] / b->value[i];
-	return sb_median(quotient, n);
+/* One thread's: what two cores are apart does not matter. */
+static struct app_figure
+figure_of(const struct sb_series *s)
+{
+	struct app_figure f;
+
+	app_series_figure(&s->value, APP_STATE_MIXED, &f);
+	return f;
 }
 
 static int
 json_row(struct sb_out *out, const struct sb_point *p, const struct sb_series *s,
 	const struct app_json_base *base)
 {
+	struct app_figure f = figure_of(s);
 	json_t *obj = app_json_new(base);
 
 	json_object_set_new(obj, "bench", json_string(sb_bench_names[p->bench]));
@@ -141,8 +121,8 @@ json_row(struct sb_out *out, const struct sb_point *p, const struct sb_series *s
 		json_object_set_new(obj, "place", json_string(s->place));
 	if (p->page_size != 0)
 		json_object_set_new(obj, "page_size", json_integer((json_int_t)p->page_size));
-	app_json_figure(obj, p->rate ? "rate" : "time", sb_series_median(s), s->value[0],
-		s->value[s->n - 1], p->rate ? "GB/s" : "ns");
+	app_json_figure(obj, p->rate ? "rate" : "time", f.median, f.min, f.max,
+		p->rate ? "GB/s" : "ns");
 	if (s->ratio_key != NULL)
 		json_object_set_new(obj, s->ratio_key, json_real(s->ratio));
 	return app_json_write(out->json, obj);
@@ -151,12 +131,13 @@ json_row(struct sb_out *out, const struct sb_point *p, const struct sb_series *s
 static void
 print_row(const struct sb_point *p, const struct sb_series *s)
 {
+	struct app_figure f = figure_of(s);
 	char name[64];
 
 	snprintf(name, sizeof(name), "%s%s%s", s->method, s->place != NULL ? ", " : "",
 		s->place != NULL ? s->place : "");
-	printf("  %-28s %12.2f %12.2f %12.2f %s", name, sb_series_median(s), s->value[0],
-		s->value[s->n - 1], p->rate ? "GB/s" : "ns");
+	printf("  %-28s %12.2f %12.2f %12.2f %s", name, f.median, f.min, f.max,
+		p->rate ? "GB/s" : "ns");
 	if (s->ratio_key != NULL)
 		printf("  %s %.2f", s->ratio_key, s->ratio);
 	printf("\n");
@@ -167,7 +148,7 @@ sb_point_end(struct sb_point *p, struct sb_out *out)
 {
 	uint64_t wall = crpc_clock_ns() - p->wall_ns, cpu = cpu_ns() - p->cpu_ns;
 	struct app_json_base base = {
-		.app = "shmbench", .lcores = out->lcores, .repeats = p->series[0].n};
+		.app = "shmbench", .lcores = out->lcores, .repeats = p->series[0].value.n};
 	struct app_steal now;
 	double away = wall > cpu ? 100.0 * (double)(wall - cpu) / (double)wall : 0;
 	uint32_t i;
@@ -182,12 +163,11 @@ sb_point_end(struct sb_point *p, struct sb_out *out)
 	}
 	printf("%lu bytes, %lu segment%s: %u rounds, cores %s, %.2f %% stolen, %.2f %% away%s\n",
 		(unsigned long)p->size, (unsigned long)p->segments, p->segments == 1 ? "" : "s",
-		p->series[0].n, base.state, base.steal_pct, away,
+		p->series[0].value.n, base.state, base.steal_pct, away,
 		base.noisy ? ": noisy, no verdict" : "");
 	for (i = 0; i < p->nseries; i++) {
-		if (p->series[i].n == 0)
+		if (p->series[i].value.n == 0)
 			continue;
-		qsort(p->series[i].value, p->series[i].n, sizeof(double), by_value);
 		print_row(p, &p->series[i]);
 		if (out->json != NULL && json_row(out, p, &p->series[i], &base) != 0) {
 			app_fail("--json: cannot append to '%s': %s", out->o->json,

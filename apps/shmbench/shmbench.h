@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "app_env.h"
+#include "app_measure.h"
 #include "crpc_atomic.h"
 #include "crpc_clock.h"
 #include "crpc_util.h"
@@ -60,8 +60,7 @@ extern _Atomic int sb_stop;
 struct sb_series {
 	const char *method;
 	const char *place; /* Where the bytes are; NULL: does not matter. */
-	double value[SB_REPEAT_MAX];
-	uint32_t n;
+	struct app_series value;
 	double ratio; /* To what ratio_key says; 0: none. */
 	const char *ratio_key;
 };
@@ -91,11 +90,8 @@ void sb_point_begin(struct sb_point *p, const struct sb_opt *o, uint64_t size, u
 /* Add a method, and later its figures. */
 struct sb_series *sb_point_add(struct sb_point *p, const char *method, const char *place);
 void sb_series_put(struct sb_series *s, double value);
-double sb_series_median(const struct sb_series *s);
-/* Middle of the quotients a / b, round by round: what changed between rounds cancels. 0: none. */
+/* a / b, round by round; 0: none. */
 double sb_series_ratio(const struct sb_series *a, const struct sb_series *b);
-/* Middle of n values, which are put in order. 0 if there is none. */
-double sb_median(double *value, uint32_t n);
 /* Tell it: table and JSON. 0 or APP_EXIT_RUN. */
 int sb_point_end(struct sb_point *p, struct sb_out *out);
 

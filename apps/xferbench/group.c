@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "app_fail.h"
 #include "crpc_clock.h"
@@ -16,7 +15,6 @@
 
 /* Both sides go on this long after a slice, so that the last words arrive. */
 #define LINGER_NS   300000u
-#define PROGRESS_NS 200000000u
 /* No message ended for so long. */
 #define STUCK_NS UINT64_C(60000000000)
 /* Messages of the first slice, which tells how many a slice has. */
@@ -298,66 +296,30 @@ lane_slice(struct xb_group *g, struct xb_lane *l, uint64_t n, double line[2])
 
 /* ---- the group ---- */
 
-/* A line on a terminal that is overwritten. */
-static void
-progress(const struct xb_group *g, uint64_t done, uint64_t all)
-{
-	static uint64_t last;
-	uint64_t now = crpc_clock_ns();
-
-	if (!isatty(STDERR_FILENO) || (done != all && now - last < PROGRESS_NS))
-		return;
-	last = now;
-	if (done == all)
-		fprintf(stderr, "\r%60s\r", "");
-	else
-		fprintf(stderr, "\r%" PRIu64 " bytes, %u lanes: round %" PRIu64 " of %" PRIu64,
-			g->lane[0].point.size, g->n, done, all);
-	fflush(stderr);
-}
-
-static void
-judge(struct xb_group *g)
-{
-	struct app_series all[XB_LANES_MAX];
-	uint32_t i, slices = 0, disturbed = 0;
-
-	for (i = 0; i < g->n; i++)
-		all[i] = g->lane[i].rate;
-	g->state = app_series_state(all, g->n, g->count);
-	for (i = 0; i < g->n; i++) {
-		if (g->lane[i].ops->sleeps)
-			continue;
-		slices += all[i].n;
-		disturbed += app_series_disturbed(&all[i]);
-	}
-	g->noisy = app_measure_noisy(g->steal_pct, g->state, slices, disturbed);
-}
-
 int
 xb_group_measure(struct xb_group *g)
 {
 	uint64_t n[XB_LANES_MAX] = {0}, done, all = g->run->opt->repeat;
-	struct app_steal before, after;
+	struct app_series rate[XB_LANES_MAX];
 	double line[2];
 	uint32_t i;
 
 	for (i = 0; i < g->n && !xb_interrupted(); i++)
 		n[i] = lane_begin(g, &g->lane[i]);
 	line[0] = xb_team_line_ns(g->run->team);
-	app_env_steal(&before);
+	app_trial_begin(&g->trial);
 	for (done = 0; done < all && !xb_interrupted(); done++) {
-		progress(g, done, all);
+		app_out_progress("xferbench", done, all);
 		for (i = 0; i < g->n && !xb_interrupted(); i++)
 			if (g->lane[i].open && n[i] != 0)
 				lane_slice(g, &g->lane[i], n[i], line);
 	}
-	app_env_steal(&after);
-	progress(g, all, all);
-	g->steal_pct = app_env_steal_pct(&before, &after);
-	judge(g);
-	for (i = 0; i < g->n; i++)
+	app_out_progress("", all, all);
+	for (i = 0; i < g->n; i++) {
+		rate[i] = g->lane[i].rate;
 		lane_close(&g->lane[i]);
+	}
+	app_trial_end(&g->trial, rate, g->n);
 	return 0;
 }
 
@@ -380,6 +342,7 @@ xb_group_add(struct xb_group *g, const struct xb_point *p)
 	/* The limit is one copy, whatever is compared with it. */
 	l->point.both &= !xb_copies(p->transport);
 	l->ops = ops;
+	l->rate.sleeps = ops->sleeps;
 	l->opt = g->run->opt;
 	l->team = g->run->team;
 	l->mem = g->run->mem;
@@ -403,38 +366,13 @@ xb_group_fini(struct xb_group *g)
 void
 xb_figure(const struct xb_group *g, const struct app_series *s, struct app_figure *f)
 {
-	app_series_figure(s, g->state, f);
-}
-
-static bool
-counts(const struct xb_group *g, const struct app_slice *s)
-{
-	return g->state == APP_STATE_MIXED ||
-		app_state_of(s->line_ns[0], s->line_ns[1]) == g->state;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
+	app_series_figure(s, g->trial.state, f);
 }
 
 double
 xb_ratio(const struct xb_group *g, const struct app_series *a, const struct app_series *b)
 {
-	uint32_t i, n = 0, most = (uint32_t)crpc_min(a->n, b->n);
-	double *q = calloc(most + 1, sizeof(*q)), median;
-
-	for (i = 0; q != NULL && i < most; i++)
-		if (counts(g, &a->slice[i]) && counts(g, &b->slice[i]) && b->slice[i].value > 0)
-			q[n++] = a->slice[i].value / b->slice[i].value;
-	if (n > 1)
-		qsort(q, n, sizeof(*q), by_value);
-	median = n == 0 ? 0 : n % 2 == 1 ? q[n / 2] : (q[n / 2 - 1] + q[n / 2]) / 2;
-	free(q);
-	return median;
+	return app_series_ratio(a, b, g->trial.state);
 }
 
 const struct xb_lane *

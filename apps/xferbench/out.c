@@ -4,17 +4,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "app_json.h"
 #include "xb.h"
 
 void
 xb_out_head(const struct xb_run *run)
 {
-	char cpu[128];
-
-	app_env_cpu(cpu, sizeof(cpu));
-	printf("%s, lcores %s, commit %s\n", cpu, run->lcores, app_env_commit());
-	fflush(stdout);
+	app_out_machine("lcores", run->lcores);
 }
 
 static double
@@ -91,11 +86,9 @@ print_group(const struct xb_group *g)
 	const struct xb_point *p = &g->lane[0].point;
 	uint32_t i;
 
-	printf("%" PRIu64 " bytes, %s, %u open, %u rounds; slices: %u near, %u far, %u mixed; "
-	       "%.2f %% stolen%s\n",
-		p->size, p->both ? "both directions" : "one direction", p->depth,
-		g->lane[0].rate.n, g->count[APP_STATE_NEAR], g->count[APP_STATE_FAR],
-		g->count[APP_STATE_MIXED], g->steal_pct, g->noisy ? ": noisy, no verdict" : "");
+	printf("%" PRIu64 " bytes, %s, %u open, %u rounds; ", p->size,
+		p->both ? "both directions" : "one direction", p->depth, g->lane[0].rate.n);
+	app_out_trial(&g->trial);
 	printf("  %-10s %-15s %6s %4s %2s %-6s %7s %7s %7s  %s\n", "transport", "path", "KiB",
 		"wind", "rl", "engine", "GB/s", "min", "max", "of memcpy");
 	for (i = 0; i < g->n; i++)
@@ -109,9 +102,8 @@ print_group(const struct xb_group *g)
 static json_t *
 object(const struct xb_group *g, uint64_t repeats)
 {
-	const struct app_json_base base = {.app = "xferbench", .lcores = g->run->lcores,
-		.state = app_state_names[g->state], .steal_pct = g->steal_pct, .noisy = g->noisy,
-		.repeats = repeats};
+	struct app_json_base base =
+		app_out_base(&g->trial, "xferbench", g->run->lcores, repeats);
 
 	return app_json_new(&base);
 }
@@ -148,8 +140,8 @@ json_total(const struct xb_group *g, const struct xb_lane *l)
 
 	xb_figure(g, &l->rate, &f);
 	app_json_figure(obj, "rate", f.median, f.min, f.max, "GB/s");
-	json_object_set_new(obj, "ratio_memcpy",
-		limit != NULL ? json_real(xb_ratio(g, &l->rate, &limit->rate)) : json_null());
+	app_json_ratio(obj, "ratio_memcpy",
+		limit != NULL ? xb_ratio(g, &l->rate, &limit->rate) : 0);
 	if (l->point.transport == XB_BULK) {
 		json_object_set_new(obj, "occupancy", json_real(occupancy(l)));
 		json_object_set_new(
@@ -193,21 +185,11 @@ xb_out_group(const struct xb_group *g)
 }
 
 int
-xb_out_target(const struct xb_group *g, const char *what, double value, double bound, bool at_most,
-	const char *verdict, const char *why)
+xb_out_target(const struct xb_group *g, const struct app_target *t)
 {
-	json_t *obj;
+	json_t *obj = g->run->json != NULL ? object(g, g->n > 0 ? g->lane[0].rate.n : 0) : NULL;
 
-	if (g->run->json == NULL)
-		return 0;
-	obj = object(g, g->n > 0 ? g->lane[0].rate.n : 0);
-	json_object_set_new(obj, "target", json_string(what));
-	json_object_set_new(obj, "value", value < 0 ? json_null() : json_real(value));
-	json_object_set_new(obj, "bound", json_real(bound));
-	json_object_set_new(obj, "at_most", json_boolean(at_most));
-	json_object_set_new(obj, "verdict", json_string(verdict));
-	json_object_set_new(obj, "why", json_string(why));
-	return app_json_write(g->run->json, obj);
+	return app_out_target(t, g->trial.noisy, obj, g->run->json);
 }
 
 int

@@ -30,13 +30,9 @@ enum {
 	LANES
 };
 
-/* What a line tells; below 0: not measured. */
+/* What a line tells, and the text of its why. */
 struct line {
-	const char *what;
-	double value, bound;
-	bool at_most;
-	const char *unit;
-	bool bounded; /* It is the copies that keep it from more: see why. */
+	struct app_target t;
 	char why[128];
 };
 
@@ -90,7 +86,7 @@ line_bounded(struct line *line, const struct xb_group *g, const int *index, int 
 
 	if (share < 0)
 		return;
-	line->bounded = share >= BOUNDED;
+	line->t.bounded = share >= BOUNDED;
 	snprintf(line->why + used, sizeof(line->why) - used,
 		"%s%.0f %% of what both cores copy at once / %.0f copies", used != 0 ? "; " : "",
 		100 * share, copies);
@@ -102,8 +98,8 @@ line_ratio(struct line *line, const struct xb_group *g, const int *index, const 
 {
 	const struct xb_lane *peer = lane(g, index, b);
 
-	*line = (struct line){.what = what, .bound = bound, .unit = ""};
-	line->value = ratio(g, lane(g, index, a), peer);
+	*line = (struct line){.t = {.what = what, .bound = bound}};
+	line->t.value = ratio(g, lane(g, index, a), peer);
 	if (peer != NULL && b == UCX)
 		snprintf(line->why, sizeof(line->why), "%s", peer->name);
 	line_bounded(line, g, index, a);
@@ -118,7 +114,8 @@ line_chunk(struct line *line, const struct xb_group *g, const int *index, const 
 	double chunks, us;
 	struct app_figure f[2];
 
-	*line = (struct line){.what = what, .value = -1, .bound = 2, .at_most = true, .unit = "us"};
+	*line = (struct line){
+		.t = {.what = what, .value = -1, .bound = 2, .at_most = true, .unit = "us"}};
 	if (a == NULL || b == NULL)
 		return;
 	xb_figure(g, &a->rate, &f[0]);
@@ -127,7 +124,7 @@ line_chunk(struct line *line, const struct xb_group *g, const int *index, const 
 		return;
 	chunks = (double)TARGET_SIZE * (1.0 / SMALL_CHUNK - 1.0 / a->point.chunk);
 	us = (double)TARGET_SIZE * (1 / f[1].median - 1 / f[0].median) / 1e3 / chunks;
-	line->value = crpc_max(us, 0.0);
+	line->t.value = crpc_max(us, 0.0);
 	snprintf(line->why, sizeof(line->why), "4 KiB chunks beside 512 KiB; all of one: %.2f us",
 		SMALL_CHUNK / f[1].median / 1e3);
 }
@@ -137,39 +134,12 @@ line_memory(struct line *line, const struct xb_group *g, const int *index)
 {
 	const struct xb_lane *l = lane(g, index, EAGER);
 
-	*line = (struct line){.what = "memory beyond the user's buffers", .value = -1,
-		.at_most = true, .unit = "MiB"};
+	*line = (struct line){.t = {.what = "memory beyond the user's buffers",
+		.value = -1, .at_most = true, .counted = true, .unit = "MiB"}};
 	if (l == NULL)
 		return;
-	line->bound = (double)l->point.window * l->point.chunk / MIB + 1;
-	line->value = (double)l->memory / MIB;
-}
-
-static const char *
-verdict(const struct xb_group *g, const struct line *l)
-{
-	bool timed = l->unit[0] != 'M';
-
-	if (l->value < 0)
-		return "not measured";
-	if (timed && g->noisy)
-		return "noisy";
-	if (l->at_most ? l->value <= l->bound : l->value >= l->bound)
-		return "pass";
-	return l->bounded ? "bounded" : "miss";
-}
-
-static int
-tell(const struct xb_group *g, const struct line *l)
-{
-	const char *v = verdict(g, l);
-	char value[16] = "-";
-
-	if (l->value >= 0)
-		snprintf(value, sizeof(value), "%.2f", l->value);
-	printf("  %-46s %8s %s %-4.4g %-3s  %-12s %s\n", l->what, value, l->at_most ? "<=" : ">=",
-		l->bound, l->unit, v, l->why);
-	return xb_out_target(g, l->what, l->value, l->bound, l->at_most, v, l->why);
+	line->t.bound = (double)l->point.window * l->point.chunk / MIB + 1;
+	line->t.value = (double)l->memory / MIB;
 }
 
 static int
@@ -192,8 +162,10 @@ tell_all(const struct xb_group *g, const int *index)
 		RENDEZVOUS_SMALL);
 	line_chunk(&line[8], g, index, "time per chunk outside copying, eager", EAGER, EAGER_SMALL);
 	printf("\ntargets\n");
-	for (i = 0; i < CRPC_DIM(line) && rc == 0; i++)
-		rc = tell(g, &line[i]);
+	for (i = 0; i < CRPC_DIM(line) && rc == 0; i++) {
+		line[i].t.why = line[i].why;
+		rc = xb_out_target(g, &line[i].t);
+	}
 	fflush(stdout);
 	return rc;
 }

@@ -110,7 +110,7 @@ tell(const struct scale *s, const struct xb_group *g, int best)
 		xb_path_names[g->lane[best].point.path], s->name, value_of(s, g, best),
 		s->chunk ? " KiB" : "", rate(g, best),
 		xb_bound(&g->lane[best], bound, sizeof(bound)), why,
-		g->noisy ? " (noisy: measure again)" : "");
+		g->trial.noisy ? " (noisy: measure again)" : "");
 	return xb_out_tuned(g, s->name, &g->lane[best], why[0] != '\0' ? why + 2 : "");
 }
 

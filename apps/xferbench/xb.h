@@ -22,8 +22,8 @@
 
 #include <stdio.h>
 
-#include "app_measure.h"
 #include "app_opt.h"
+#include "app_out.h"
 #include "crpc_atomic.h"
 #include "crpc_util.h"
 
@@ -195,10 +195,7 @@ struct xb_group {
 	struct xb_run *run;
 	struct xb_lane lane[XB_LANES_MAX];
 	uint32_t n;
-	enum app_state state;
-	uint32_t count[APP_STATES];
-	double steal_pct;
-	bool noisy;
+	struct app_trial trial;
 };
 
 /** Add a lane; says so if its transport is not built. */
@@ -226,9 +223,8 @@ const char *xb_bound(const struct xb_lane *l, char *buf, size_t len);
 /** Print a group and append its lines of JSON: 0, or -EIO. */
 int xb_out_group(const struct xb_group *g);
 void xb_out_head(const struct xb_run *run);
-/** A line of JSON for a target. */
-int xb_out_target(const struct xb_group *g, const char *what, double value, double bound,
-	bool at_most, const char *verdict, const char *why);
+/** A figure against its bound, as a line and one of JSON. */
+int xb_out_target(const struct xb_group *g, const struct app_target *t);
 /** A line of JSON for what the tuner chose: a "chunk" or a "window", that of a lane. */
 int xb_out_tuned(
 	const struct xb_group *g, const char *name, const struct xb_lane *l, const char *why);

@@ -58,7 +58,7 @@ static void
 ratio_is_of_one_state(void **state)
 {
 	struct app_series a = {0}, b = {0};
-	struct xb_group g = {.state = APP_STATE_NEAR};
+	struct xb_group g = {.trial.state = APP_STATE_NEAR};
 	uint32_t i;
 
 	assert_true(xb_ratio(&g, &a, &b) == 0);
@@ -69,7 +69,7 @@ ratio_is_of_one_state(void **state)
 		add(&b, 100, 500);
 	}
 	assert_true(xb_ratio(&g, &a, &b) > 3.49 && xb_ratio(&g, &a, &b) < 3.51);
-	g.state = APP_STATE_FAR;
+	g.trial.state = APP_STATE_FAR;
 	assert_true(xb_ratio(&g, &a, &b) < 0.011);
 	app_series_fini(&a);
 	app_series_fini(&b);
