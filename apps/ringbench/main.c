@@ -17,6 +17,7 @@
 #include <rte_lcore.h>
 #include <rte_malloc.h>
 
+#include "app_fail.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "rb.h"
@@ -150,15 +151,12 @@ transport_run(struct rb_case *c, bool check, double ns, double *line, struct rb_
 	s->c.ticks = ticks_of(ns);
 	rc = slice_run(s, line);
 	if (rc != 0) {
-		fprintf(stderr, "ringbench: %s: %s\n", rb_transport_names[c->transport],
+		app_note("%s: %s", rb_transport_names[c->transport],
 			crpc_log_last()[0] != '\0' ? crpc_log_last() : strerror(-rc));
 	} else if (s->r.bad != 0) {
-		fprintf(stderr,
-				"ringbench: %s, %s, %u bytes, burst %u: %lu wrong of %lu "
-				"messages\n",
-				rb_transport_names[c->transport], rb_pattern_names[c->pattern],
-				c->size, c->burst, (unsigned long)s->r.bad,
-				(unsigned long)s->r.messages);
+		app_note("%s, %s, %u bytes, burst %u: %lu wrong of %lu messages",
+			rb_transport_names[c->transport], rb_pattern_names[c->pattern], c->size,
+			c->burst, (unsigned long)s->r.bad, (unsigned long)s->r.messages);
 		rc = -EBADMSG;
 	} else if (!check &&
 			s->r.messages != 0) { /* none: something else had a core all the time */
@@ -174,7 +172,7 @@ case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
 {
 	uint32_t slices = (uint32_t)(o->seconds * 1e9 / SLICE_NS + 0.5), round, i, k;
 	double line = rb_env_line_ns(lcore_id[1]), ns = SLICE_NS;
-	struct app_steal before, after;
+	struct app_trial trial;
 	const char *why;
 	int rc = 0;
 
@@ -182,11 +180,11 @@ case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
 		slices = 1;
 		ns = o->seconds * 1e9;
 	}
-	app_env_steal(&before);
+	app_trial_begin(&trial);
 	for (round = 0; round < o->repeat && rc == 0 && !interrupted; round++)
 		for (k = 0; k < slices && rc == 0 && !interrupted; k++)
-			for (i = 0; i < o->ntransport && rc == 0; i++) {
-				c->transport = o->transport[i];
+			for (i = 0; i < o->transports.n && rc == 0; i++) {
+				c->transport = (enum rb_transport)o->transports.v[i];
 				if (!rb_transport_usable(c->transport, c->pattern, c->size, &why)) {
 					if (round == 0 && k == 0)
 						printf("%s %s\n", rb_transport_names[c->transport],
@@ -199,29 +197,30 @@ case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
 				if (rc == 0)
 					rc = transport_run(c, false, ns, &line, out);
 			}
-	app_env_steal(&after);
 	if (rc == 0)
-		rc = rb_out_case(out, c, app_env_steal_pct(&before, &after));
+		rc = rb_out_case(out, c, &trial);
 	return rc;
 }
 
 static int
 all_run(const struct rb_opt *o, struct rb_out *out)
 {
-	struct rb_case c = {.depth = o->depth, .nodes = o->nodes, .counters = o->counters};
+	struct rb_case c = {.depth = (uint32_t)o->depth, .counters = o->counters};
 	uint32_t p, m, b;
 	int rc = 0;
 
-	for (p = 0; p < o->npattern; p++)
-		for (m = 0; m < o->nsize; m++)
-			for (b = 0; b < o->nburst && rc == 0 && !interrupted; b++) {
-				c.pattern = o->pattern[p];
-				c.size = o->size[m];
-				c.burst = c.pattern == RB_LATENCY ? 1 : o->burst[b];
-				c.inflight = c.pattern == RB_LATENCY ? 1 : o->inflight;
-				if (c.pattern == RB_LATENCY && b > 0)
-					continue;
-				rc = case_run(o, &c, out);
+	c.nodes = o->nodes != 0 ? (uint32_t)o->nodes : lcore_count;
+	for (p = 0; p < o->patterns.n; p++)
+		for (m = 0; m < o->sizes.n; m++)
+			for (b = 0; b < o->bursts.n && rc == 0 && !interrupted; b++) {
+				bool one = o->patterns.v[p] == RB_LATENCY;
+
+				c.pattern = (enum rb_pattern)o->patterns.v[p];
+				c.size = (uint32_t)o->sizes.v[m];
+				c.burst = one ? 1 : (uint32_t)o->bursts.v[b];
+				c.inflight = one ? 1 : (uint32_t)o->inflight;
+				if (!one || b == 0)
+					rc = case_run(o, &c, out);
 			}
 	return rc;
 }
@@ -244,40 +243,34 @@ lcores_find(char *text, size_t len)
 int
 main(int argc, char **argv)
 {
+	const struct rb_opt *o;
 	char lcores[64] = "";
 	struct rb_out *out;
-	struct rb_opt o;
 	int n, rc;
 
+	app_fail_name("ringbench");
 	n = rte_eal_init(argc, argv);
-	if (n < 0) {
-		fprintf(stderr, "ringbench: the EAL does not start; without hugepages give "
-				"--no-huge --no-shconf -m 256 --no-pci\n");
-		return 2;
-	}
-	rc = rb_opt_parse(&o, argc - n, argv + n);
-	if (rc != 0) {
-		rc = rc == 1 ? 0 : rc; /* help */
+	if (n < 0)
+		return app_fail("the EAL does not start; without hugepages give "
+				"--no-huge --no-shconf -m 256 --no-pci");
+	rc = rb_opt_parse(&o, argc - n - 1, argv + n + 1);
+	if (rc != 0 || o->help)
 		goto cleanup;
-	}
 	lcores_find(lcores, sizeof(lcores));
 	if (lcore_count < 2) {
-		fprintf(stderr, "ringbench: one lcore (%s); two are needed: -l 0,1\n", lcores);
-		rc = 2;
+		rc = app_fail("one lcore (%s); two are needed: -l 0,1", lcores);
 		goto cleanup;
 	}
-	if (o.nodes == 0)
-		o.nodes = lcore_count;
 	crpc_clock_init();
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
-	out = rb_out_open(&o, lcores);
+	out = rb_out_open(o, lcores);
 	if (out == NULL) {
-		rc = 2;
+		rc = APP_EXIT_USAGE;
 		goto cleanup;
 	}
 	rb_out_limits(out, rb_env_line_ns(lcore_id[1]), rb_env_line_rate(lcore_id[1]));
-	rc = all_run(&o, out) == 0 ? 0 : 1;
+	rc = all_run(o, out) == 0 ? APP_EXIT_OK : APP_EXIT_RUN;
 	rb_out_close(out);
 cleanup:
 	rte_eal_cleanup();

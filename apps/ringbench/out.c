@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app_json.h"
+#include "app_out.h"
 #include "crpc_clock.h"
 #include "rb.h"
 
@@ -35,9 +35,8 @@ rb_out_open(const struct rb_opt *o, const char *lcores)
 	out->o = o;
 	snprintf(out->lcores, sizeof(out->lcores), "%s", lcores);
 	if (o->json != NULL) {
-		out->json = fopen(o->json, "a");
+		out->json = app_json_open("json", o->json);
 		if (out->json == NULL) {
-			fprintf(stderr, "ringbench: --json %s: %s\n", o->json, strerror(errno));
 			rb_out_close(out);
 			return NULL;
 		}
@@ -60,12 +59,9 @@ rb_out_close(struct rb_out *out)
 void
 rb_out_limits(struct rb_out *out, double line_ns, double line_rate)
 {
-	char cpu[128];
-
 	out->line_ns = line_ns;
 	out->line_rate = line_rate;
-	app_env_cpu(cpu, sizeof(cpu));
-	printf("%s, lcores %s, commit %s\n", cpu, out->lcores, app_env_commit());
+	app_out_machine("lcores", out->lcores);
 	printf("machine: line ping-pong %.0f ns round trip (%s), %.0f M lines/s one way\n", line_ns,
 		line_ns < APP_LINE_NEAR_NS ? "near" : "far", line_rate);
 }
@@ -99,18 +95,6 @@ cycles_of(const struct rb_case *c, double value)
 
 	/* mult is ns per tick, times 2^32 */
 	return ns * 4294967296.0 / (double)crpc_clock.mult;
-}
-
-/* The state in which all transports are compared. */
-static enum app_state
-state_of(const struct rb_out *out, uint32_t count[APP_STATES])
-{
-	struct app_series all[RB_TRANSPORTS];
-	uint32_t i;
-
-	for (i = 0; i < RB_TRANSPORTS; i++)
-		all[i] = out->bucket[i].value;
-	return app_series_state(all, RB_TRANSPORTS, count);
 }
 
 static double
@@ -159,19 +143,14 @@ struct row {
 	double ratio_rte;
 	double ratio_line;
 	double line_ns;
-	enum app_state state;
-	double steal_pct;
-	bool noisy;
 };
 
 static int
-json_row(struct rb_out *out, const struct row *w)
+json_row(struct rb_out *out, const struct row *w, const struct app_trial *trial)
 {
 	const struct rb_case *c = w->c;
 	bool latency = c->pattern == RB_LATENCY, nodes = c->pattern >= RB_FLUX;
-	const struct app_json_base base = {.app = "ringbench", .lcores = out->lcores,
-		.state = app_state_names[w->state], .steal_pct = w->steal_pct, .noisy = w->noisy,
-		.repeats = w->value.n};
+	struct app_json_base base = app_out_base(trial, "ringbench", out->lcores, w->value.n);
 	json_t *obj = app_json_new(&base);
 
 	json_object_set_new(obj, "pattern", json_string(rb_pattern_names[c->pattern]));
@@ -185,10 +164,8 @@ json_row(struct rb_out *out, const struct row *w)
 		w->value.max, latency ? "ns" : "Mops/s");
 	app_json_figure(obj, "cycles_per_msg", w->cycles.median, w->cycles.min, w->cycles.max,
 		"cycles");
-	json_object_set_new(
-		obj, "ratio_rte_ring", w->ratio_rte > 0 ? json_real(w->ratio_rte) : json_null());
-	json_object_set_new(
-		obj, "ratio_line", w->ratio_line > 0 ? json_real(w->ratio_line) : json_null());
+	app_json_ratio(obj, "ratio_rte_ring", w->ratio_rte);
+	app_json_ratio(obj, "ratio_line", w->ratio_line);
 	json_object_set_new(obj, "line_ns", json_real(w->line_ns));
 	json_object_set_new(obj, "line_rate_mlps", json_real(out->line_rate));
 	if (out->bucket[w->t].counted)
@@ -209,16 +186,6 @@ print_counters(const struct bucket *b)
 	}
 }
 
-static uint32_t
-disturbed(const struct rb_out *out)
-{
-	uint32_t i, n = 0;
-
-	for (i = 0; i < RB_TRANSPORTS; i++)
-		n += app_series_disturbed(&out->bucket[i].value);
-	return n;
-}
-
 static void
 print_row(const struct row *w)
 {
@@ -235,17 +202,17 @@ print_row(const struct row *w)
 
 /* The figures of one transport. */
 static void
-row_fill(const struct rb_out *out, struct row *w, double rte)
+row_fill(const struct rb_out *out, struct row *w, enum app_state state, double rte)
 {
 	const struct app_series *s = &out->bucket[w->t].value;
 	bool latency = w->c->pattern == RB_LATENCY;
 	struct app_figure *f = &w->value;
 
-	app_series_figure(s, w->state, f);
+	app_series_figure(s, state, f);
 	w->cycles = (struct app_figure){.median = cycles_of(w->c, f->median),
 		.min = cycles_of(w->c, latency ? f->min : f->max),
 		.max = cycles_of(w->c, latency ? f->max : f->min)};
-	w->line_ns = app_series_line_ns(s, w->state);
+	w->line_ns = app_series_line_ns(s, state);
 	if (rte > 0 && f->median > 0)
 		w->ratio_rte = latency ? rte / f->median : f->median / rte;
 	if (latency && w->line_ns > 0)
@@ -261,36 +228,37 @@ bucket_clear(struct bucket *b)
 }
 
 int
-rb_out_case(struct rb_out *out, const struct rb_case *c, double steal_pct)
+rb_out_case(struct rb_out *out, const struct rb_case *c, struct app_trial *trial)
 {
-	bool latency = c->pattern == RB_LATENCY, noisy;
-	uint32_t count[APP_STATES], i, slices;
-	enum app_state state = state_of(out, count);
-	double rte = rte_best(out, c, state);
+	bool latency = c->pattern == RB_LATENCY;
+	struct app_series all[RB_TRANSPORTS];
+	double rte;
+	uint32_t i;
 	int rc = 0;
 
-	slices = count[0] + count[1] + count[2];
-	noisy = app_measure_noisy(steal_pct, state, slices, disturbed(out));
+	for (i = 0; i < RB_TRANSPORTS; i++)
+		all[i] = out->bucket[i].value;
+	app_trial_end(trial, all, RB_TRANSPORTS);
+	rte = rte_best(out, c, trial->state);
 	printf("\n%s, %u bytes, burst %u, %u in flight", rb_pattern_names[c->pattern], c->size,
 		c->burst, c->inflight);
 	if (c->pattern >= RB_FLUX)
 		printf(", %u nodes", c->nodes);
-	printf(": slices near %u, far %u, mixed %u; stolen %.2f %%; %s\n", count[0], count[1],
-		count[2], steal_pct, noisy ? "NOISY: no verdict" : app_state_names[state]);
+	printf(": ");
+	app_out_trial(trial);
 	printf("  %-13s %9s %9s %9s %9s %6s %8s\n", "transport", latency ? "ns" : "Mops/s", "min",
 		"max", "cycles", "slices", latency ? "rte/it" : "it/rte");
 	for (i = 0; i < RB_TRANSPORTS; i++) {
-		struct row w = {.c = c, .t = (enum rb_transport)i, .state = state,
-			.steal_pct = steal_pct, .noisy = noisy};
+		struct row w = {.c = c, .t = (enum rb_transport)i};
 
 		if (out->bucket[i].value.n == 0)
 			continue;
-		row_fill(out, &w, rte);
+		row_fill(out, &w, trial->state, rte);
 		print_row(&w);
 		if (out->bucket[i].counted)
 			print_counters(&out->bucket[i]);
 		if (out->json != NULL && rc == 0)
-			rc = json_row(out, &w);
+			rc = json_row(out, &w, trial);
 		bucket_clear(&out->bucket[i]);
 	}
 	fflush(stdout);

@@ -13,43 +13,37 @@
 #include <stdio.h>
 
 #include "app_measure.h"
+#include "app_opt.h"
 #include "app_perf.h"
 #include "crpc_atomic.h"
 #include "crpc_util.h"
 #include "rb_transport.h"
 
-#define RB_LIST_MAX 16
 #define RB_LCORES_MAX 16
 
 enum rb_pattern { RB_STREAM, RB_RPC, RB_LATENCY, RB_FLUX, RB_MESH, RB_PATTERNS };
 
-extern const char *const rb_transport_names[RB_TRANSPORTS];
-extern const char *const rb_pattern_names[RB_PATTERNS];
+extern const char *const rb_transport_names[RB_TRANSPORTS + 1];
+extern const char *const rb_pattern_names[RB_PATTERNS + 1];
 
 /* False where this build, or this pattern, lacks the transport; why says which. */
 bool rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const char **why);
 
 struct rb_opt {
-	enum rb_transport transport[RB_TRANSPORTS];
-	uint32_t ntransport;
-	enum rb_pattern pattern[RB_PATTERNS];
-	uint32_t npattern;
-	uint32_t size[RB_LIST_MAX];
-	uint32_t nsize;
-	uint32_t burst[RB_LIST_MAX];
-	uint32_t nburst;
-	uint32_t inflight;
-	uint32_t depth;
-	uint32_t nodes;
-	uint32_t repeat;
+	struct app_list transports, patterns, sizes, bursts;
+	uint64_t inflight;
+	uint64_t depth;
+	uint64_t nodes;
+	uint64_t repeat;
 	double seconds;
 	const char *json;
 	bool check;
 	bool counters;
+	bool help;
 };
 
-/* 0; or 2 after one line on stderr; 1 after help. */
-int rb_opt_parse(struct rb_opt *o, int argc, char **argv);
+/* 0, also after help; or an exit code after one line on stderr. */
+int rb_opt_parse(const struct rb_opt **o, int argc, char **argv);
 
 /* One timed slice of one transport. */
 struct rb_case {
@@ -125,8 +119,8 @@ struct rb_out;
 struct rb_out *rb_out_open(const struct rb_opt *o, const char *lcores);
 void rb_out_limits(struct rb_out *out, double line_ns, double line_rate);
 void rb_out_slice(struct rb_out *out, const struct rb_case *c, const struct rb_result *r);
-/* Table and JSON of one pattern, size and burst; forgets its slices. 0 or -EIO. */
-int rb_out_case(struct rb_out *out, const struct rb_case *c, double steal_pct);
+/* Ends the trial: table and JSON of one pattern, size and burst; forgets its slices. 0 or -EIO. */
+int rb_out_case(struct rb_out *out, const struct rb_case *c, struct app_trial *trial);
 void rb_out_close(struct rb_out *out);
 
 #endif

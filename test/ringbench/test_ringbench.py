@@ -13,10 +13,10 @@ KEYS = ['app', 'version', 'commit', 'cpu', 'lcores', 'state', 'steal_pct', 'nois
         'transport', 'msg_size', 'burst', 'inflight', 'nodes', 'ratio_rte_ring', 'ratio_line', 'cycles_per_msg']
 BAD = [(['--depth', '12'], 'not a power of two'),
        (['--depth', '1024', '--inflight', '1024'], 'not below the --depth 1024'),
-       (['--inflight', '9999'], 'from 1 to 4096'), (['--transport', 'zmq'], 'zmq: unknown'),
-       (['--msg-size', '12'], '--msg-size 12'), (['--burst', '65'], 'from 1 to 64'),
-       (['--seconds', 'x'], 'expected 0.001'), (['left'], 'unexpected argument left'),
-       (['--json', '/nowhere/x'], '/nowhere/x: No such file')]
+       (['--inflight', '9999'], 'give 1 to 4096'), (['--transport', 'zmq'], "'zmq' is unknown"),
+       (['--msg-size', '12'], '--msg-size 12'), (['--burst', '65'], 'give 1 to 64'),
+       (['--seconds', 'x'], 'give 0.001'), (['left'], "unknown option 'left'"),
+       (['--json', '/nowhere/x'], "'/nowhere/x': No such file")]
 
 
 def run(program, lcores, args):
