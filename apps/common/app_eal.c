@@ -350,6 +350,31 @@ app_eal_stop(void)
 }
 
 void
+app_eal_cores_default(int n, cpu_set_t *set)
+{
+	cpu_set_t mine;
+	int cpu;
+
+	CPU_ZERO(set);
+	if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
+		CPU_ZERO(&mine);
+	for (cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(set) < n; cpu++)
+		if (CPU_ISSET(cpu, &mine))
+			CPU_SET(cpu, set);
+}
+
+int
+app_eal_core_of(unsigned int lcore)
+{
+	cpu_set_t set = rte_lcore_cpuset(lcore);
+	int cpu;
+
+	for (cpu = 0; cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set); cpu++)
+		;
+	return cpu;
+}
+
+void
 app_eal_lcores(uint32_t max, cpu_set_t *set)
 {
 	cpu_set_t one;

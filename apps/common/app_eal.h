@@ -46,6 +46,12 @@ int app_eal_start(const struct app_args *args, const cpu_set_t *set);
 /** End the EAL and remove its runtime folder: before anything that may hang at a launcher's end. */
 void app_eal_stop(void);
 
+/** The first @p n cores that this process may use: for app_eal_start(). */
+void app_eal_cores_default(int n, cpu_set_t *set);
+
+/** The first core of an lcore. */
+int app_eal_core_of(unsigned int lcore);
+
 /** Cores of the EAL's enabled lcores, at most @p max of them, the main one first. */
 void app_eal_lcores(uint32_t max, cpu_set_t *set);
 

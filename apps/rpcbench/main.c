@@ -86,40 +86,13 @@ layer_refused(const char *name)
 	return app_fail("layer '%s' is unknown; give one of: %s", name, list);
 }
 
-/* The first two cores that we may use: the EAL's lcores unless the user chose. */
-static void
-cores_default(cpu_set_t *set)
-{
-	cpu_set_t mine;
-	int cpu;
-
-	CPU_ZERO(set);
-	if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
-		CPU_ZERO(&mine);
-	for (cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(set) < 2; cpu++)
-		if (CPU_ISSET(cpu, &mine))
-			CPU_SET(cpu, set);
-}
-
-static int
-first_cpu(unsigned int lcore)
-{
-	cpu_set_t set = rte_lcore_cpuset(lcore);
-	int cpu;
-
-	for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET(cpu, &set))
-			return cpu;
-	return -1;
-}
-
 static int
 lcores_find(struct rpb *rpb, bool two)
 {
 	unsigned int second = rte_get_next_lcore(-1U, 1, 0);
 
-	rpb->cpu[0] = first_cpu(rte_get_main_lcore());
-	rpb->cpu[1] = second == RTE_MAX_LCORE ? rpb->cpu[0] : first_cpu(second);
+	rpb->cpu[0] = app_eal_core_of(rte_get_main_lcore());
+	rpb->cpu[1] = second == RTE_MAX_LCORE ? rpb->cpu[0] : app_eal_core_of(second);
 	if (second == RTE_MAX_LCORE && !two) {
 		snprintf(rpb->lcores, sizeof(rpb->lcores), "%d", rpb->cpu[0]);
 		return 0;
@@ -168,7 +141,7 @@ layer_run_ranks(const struct rpb_layer *layer, const struct app_args *args)
 	cpu_set_t set;
 	int rc;
 
-	cores_default(&set);
+	app_eal_cores_default(2, &set);
 	rc = ranks_open(&rpb, &set);
 	if (rc != 0)
 		return rc;
@@ -202,7 +175,7 @@ layer_run(const struct rpb_layer *layer, const struct app_args *args)
 		if (rpb.pair == NULL)
 			return app_fail("no second process: %s", strerror(errno));
 	}
-	cores_default(&set);
+	app_eal_cores_default(2, &set);
 	rc = app_eal_start(args, &set);
 	if (rc != 0)
 		goto end_pair;

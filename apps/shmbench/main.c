@@ -11,6 +11,8 @@
 
 #include "app_eal.h"
 #include "app_fail.h"
+#include "app_lcore.h"
+#include "app_out.h"
 #include "shmbench.h"
 
 _Atomic int sb_stop;
@@ -50,7 +52,6 @@ run(const struct sb_opt *o, const char *lcores)
 		sb_allocation, sb_lookup, sb_transfer};
 	struct sigaction act = {.sa_handler = on_signal};
 	struct sb_out *out;
-	char cpu[128];
 	int rc;
 
 	sigaction(SIGINT, &act, NULL);
@@ -59,9 +60,7 @@ run(const struct sb_opt *o, const char *lcores)
 	out = sb_out_open(o, lcores);
 	if (out == NULL)
 		return APP_EXIT_USAGE;
-	app_env_cpu(cpu, sizeof(cpu));
-	printf("%s, lcore %s, commit %s\n", cpu, lcores, app_env_commit());
-	fflush(stdout);
+	app_out_machine("lcore", lcores);
 	rc = benches[o->bench](o, out);
 	sb_out_close(out);
 	if (crpc_load_relaxed(&sb_stop) != 0)
@@ -77,7 +76,7 @@ main(int argc, char **argv)
 	bool eal = has_divider(argc, argv);
 	char lcores[32];
 	cpu_set_t set;
-	int rc, cpu;
+	int rc;
 
 	app_fail_name("shmbench");
 	if (eal)
@@ -97,9 +96,7 @@ main(int argc, char **argv)
 			return rc;
 		app_eal_lcores(1, &set);
 	}
-	for (cpu = 0; cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set); cpu++)
-		;
-	snprintf(lcores, sizeof(lcores), "%d", cpu);
+	app_lcore_text(&set, lcores, sizeof(lcores));
 	rc = run(&o, lcores);
 	if (eal)
 		app_eal_stop();

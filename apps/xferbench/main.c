@@ -197,45 +197,19 @@ run(const struct xb_opt *o, struct xb_team *team, const char *lcores)
 
 /* ---- start ---- */
 
-/* The first two cores that we may use: the EAL's lcores unless the user chose. */
-static void
-cores_default(cpu_set_t *set)
-{
-	cpu_set_t mine;
-	int cpu;
-
-	CPU_ZERO(set);
-	if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
-		CPU_ZERO(&mine);
-	for (cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(set) < XB_SIDES; cpu++)
-		if (CPU_ISSET(cpu, &mine))
-			CPU_SET(cpu, set);
-}
-
-static int
-first_cpu(unsigned int lcore)
-{
-	cpu_set_t set = rte_lcore_cpuset(lcore);
-	int cpu;
-
-	for (cpu = 0; cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set); cpu++)
-		;
-	return cpu;
-}
-
 static void
 team_make(struct xb_team *team, char *lcores, size_t len)
 {
 	unsigned int second = rte_get_next_lcore(-1U, 1, 0);
-	int cpu = first_cpu(rte_get_main_lcore());
+	int cpu = app_eal_core_of(rte_get_main_lcore());
 
 	memset(team, 0, sizeof(*team));
 	team->second = UINT_MAX;
 	snprintf(lcores, len, "%d", cpu);
-	if (second == RTE_MAX_LCORE || first_cpu(second) == cpu)
+	if (second == RTE_MAX_LCORE || app_eal_core_of(second) == cpu)
 		return;
 	team->second = second;
-	snprintf(lcores, len, "%d,%d", cpu, first_cpu(second));
+	snprintf(lcores, len, "%d,%d", cpu, app_eal_core_of(second));
 }
 
 int
@@ -264,7 +238,7 @@ main(int argc, char **argv)
 		xb_options_help();
 		return APP_EXIT_OK;
 	}
-	cores_default(&set);
+	app_eal_cores_default(XB_SIDES, &set);
 	rc = app_eal_start(&args, &set);
 	if (rc != 0)
 		return rc;
