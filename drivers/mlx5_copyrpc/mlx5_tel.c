@@ -192,6 +192,7 @@ tel_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 
 	if (tel == NULL)
 		return -EINVAL;
+	rte_tel_data_start_dict(d);
 	crpc_tel_put_counters(d, counters, CRPC_DIM(counters), &tel->stats);
 	crpc_tel_done(&devices);
 	return 0;

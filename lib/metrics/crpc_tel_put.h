@@ -41,7 +41,7 @@ struct crpc_tel_counter {
 #counter, offsetof(type, counter)                                                          \
 	}
 
-/** @p n counters of the struct at @p stats, as a dictionary: the whole answer. */
+/** @p n counters of the struct at @p stats, into a dictionary that was started. */
 static inline void
 crpc_tel_put_counters(struct rte_tel_data *d, const struct crpc_tel_counter *counters, size_t n,
 	const void *stats)
@@ -49,7 +49,6 @@ crpc_tel_put_counters(struct rte_tel_data *d, const struct crpc_tel_counter *cou
 	uint64_t value;
 	size_t i;
 
-	rte_tel_data_start_dict(d);
 	for (i = 0; i < n; i++) {
 		memcpy(&value, (const char *)stats + counters[i].at, sizeof(value));
 		crpc_tel_add_dict_uint(d, counters[i].name, value);
