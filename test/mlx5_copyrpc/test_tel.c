@@ -147,42 +147,17 @@ commands_tell_every_kind_of_queue(void **state)
 static void
 bad_parameters_get_no_answer(void **state)
 {
-	static const char *const bad[] = {
-		"", "x", "-1", "99", "0x", "0,", "0,x", "0,3", "0,,", "4294967296"};
 	static const char *const commands[] = {"/crpc/mlx5_copyrpc/info",
 		"/crpc/mlx5_copyrpc/stats", "/crpc/mlx5_copyrpc/queues",
 		"/crpc/mlx5_copyrpc/queue"};
-	json_t *answer;
-	size_t i, k;
 
-	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		for (k = 0; k < 4; k++) {
-			/* What follows a device's number is of interest to one of them. */
-			if (strncmp(bad[i], "0,", 2) == 0 && k != 3)
-				continue;
-			answer = ask(commands[k], bad[i]);
-			if (!json_is_null(answer))
-				fail_msg("%s,%s was answered", commands[k], bad[i]);
-			json_decref(answer);
-		}
-	}
+	tel_refuses(commands, 4);
 }
 
-/* A device that nobody polls is told by null, in time, and answers again when it is polled. */
 static void
 device_that_is_not_polled_gives_no_answer(void **state)
 {
-	json_t *answer;
-
-	crpc_store_relaxed(&paused, true);
-	usleep(50000);
-	answer = ask("/crpc/mlx5_copyrpc/stats", "0");
-	assert_true(json_is_null(answer));
-	json_decref(answer);
-	crpc_store_relaxed(&paused, false);
-	answer = ask("/crpc/mlx5_copyrpc/stats", "0");
-	assert_int_equal(number(answer, "wqes"), 3 * SENDS);
-	json_decref(answer);
+	tel_waits_for_poll(&paused, "/crpc/mlx5_copyrpc/stats", "wqes", 3 * SENDS);
 }
 
 static void
@@ -245,10 +220,6 @@ teardown(void **state)
 int
 main(int argc, char **argv)
 {
-	static char prefix[64];
-	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-shconf"},
-		(char[]){"--no-pci"}, (char[]){"-m"}, (char[]){"64"}, prefix,
-		(char[]){"--log-level=4"}, NULL};
 	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1, .dcis = 2};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(commands_tell_the_device),
@@ -256,18 +227,12 @@ main(int argc, char **argv)
 		cmocka_unit_test(bad_parameters_get_no_answer),
 		cmocka_unit_test(device_that_is_not_polled_gives_no_answer),
 	};
-	int rc;
 
-	snprintf(prefix, sizeof(prefix), "--file-prefix=mlx5_tel_%d", (int)getpid());
-	if (rte_eal_init((int)(sizeof(eal) / sizeof(eal[0])) - 1, eal) < 0)
-		return 77;
 	crpc_clock_init();
 	dev = crpc_rdma_open(&conf);
 	if (dev == NULL) {
 		fprintf(stderr, "skipped: %s\n", crpc_log_last());
 		return 77;
 	}
-	rc = cmocka_run_group_tests_name("mlx5_tel", tests, setup, teardown);
-	rte_eal_cleanup();
-	return rc;
+	return tel_run(argv[0], tests, 4, setup, teardown);
 }

@@ -44,12 +44,9 @@ owner(void *arg)
 static void
 every_command_answers(void **state)
 {
-	static const char *const bad[] = {
-			"", "x", "-1", "99", "0x", "0,", "0,x", "0,99", "0,0,0", "4294967296"};
 	static const char *const commands[] = {"/crpc/udrpc/stats", "/crpc/udrpc/latency",
 			"/crpc/udrpc/endpoints", "/crpc/udrpc/endpoint"};
 	json_t *answer;
-	size_t i, k;
 
 	answer = ask("/crpc/udrpc/list", "");
 	assert_int_equal(json_array_size(answer), 2);
@@ -76,34 +73,13 @@ every_command_answers(void **state)
 	assert_int_equal(number(answer, "credits_at_home"), 32);
 	assert_true(number(answer, "rate_bytes_per_s") > 0);
 	json_decref(answer);
-	for (i = 0; i < CRPC_DIM(bad); i++) {
-		for (k = 0; k < CRPC_DIM(commands); k++) {
-			/* what follows a context's number is of no interest to some */
-			if (bad[i][0] == '0' && k != 3)
-				continue;
-			answer = ask(commands[k], bad[i]);
-			if (!json_is_null(answer))
-				fail_msg("%s,%s was answered", commands[k], bad[i]);
-			json_decref(answer);
-		}
-	}
+	tel_refuses(commands, CRPC_DIM(commands));
 }
 
-/* A context that nobody polls is told by null, in time, and answers again when it is polled. */
 static void
 context_that_is_not_polled_gives_no_answer(void **state)
 {
-	json_t *answer;
-
-	crpc_store_relaxed(&paused, true);
-	usleep(50000);
-	answer = ask("/crpc/udrpc/stats", "0");
-	assert_true(json_is_null(answer));
-	json_decref(answer);
-	crpc_store_relaxed(&paused, false);
-	answer = ask("/crpc/udrpc/stats", "0");
-	assert_int_equal(number(answer, "calls"), 3);
-	json_decref(answer);
+	tel_waits_for_poll(&paused, "/crpc/udrpc/stats", "calls", 3);
 }
 
 static int
@@ -171,20 +147,10 @@ teardown(void **state)
 int
 main(int argc, char **argv)
 {
-	static char prefix[64];
-	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-shconf"},
-		(char[]){"--no-pci"}, (char[]){"-m"}, (char[]){"64"}, prefix,
-		(char[]){"--log-level=4"}, NULL};
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(every_command_answers),
-			cmocka_unit_test(context_that_is_not_polled_gives_no_answer),
+		cmocka_unit_test(every_command_answers),
+		cmocka_unit_test(context_that_is_not_polled_gives_no_answer),
 	};
-	int rc;
 
-	snprintf(prefix, sizeof(prefix), "--file-prefix=udrpc_tel_%d", (int)getpid());
-	if (rte_eal_init((int)CRPC_DIM(eal) - 1, eal) < 0)
-		return 77;
-	rc = cmocka_run_group_tests(tests, setup, teardown);
-	rte_eal_cleanup();
-	return rc;
+	return tel_run(argv[0], tests, CRPC_DIM(tests), setup, teardown);
 }
