@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "copy_nic.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "crpc_rdma_driver.h"
+#include "copy_dev.h"
 
 #define QPS 16384
 
@@ -57,30 +56,6 @@ copy_nic_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *cqe, uint16_t n)
 	while (k < n && nic->head != nic->tail)
 		cqe[k++] = nic->cq[nic->head++ % COPY_NIC_CQ];
 	return k;
-}
-
-static void
-copy_close(struct crpc_rdma *dev)
-{
-	free(dev);
-}
-
-static void
-copy_info(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
-{
-	info->inline_max = 220;
-}
-
-static int
-copy_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
-{
-	*mr = (struct crpc_rdma_mr){.addr = addr, .len = len, .lkey = 1, .rkey = 1, .priv = addr};
-	return 0;
-}
-
-static void
-copy_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
-{
 }
 
 static struct crpc_rdma_qp *

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "copy_ud.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "crpc_rdma_driver.h"
+#include "copy_dev.h"
 
 #define DEVS 2
 #define CQ   8192u
-#define MTU  4096u
 
 struct copy_ud {
 	struct crpc_rdma base;
@@ -16,7 +14,7 @@ struct copy_ud {
 	uint32_t index;
 	uint32_t head, tail;
 	struct crpc_rdma_cqe cq[CQ];
-	uint8_t buf[CQ][MTU];
+	uint8_t buf[CQ][COPY_MTU];
 };
 
 struct copy_ah {
@@ -68,31 +66,6 @@ copy_ud_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *cqe, uint16_t n)
 	if (wrs != 0)
 		cqe[k++] = (struct crpc_rdma_cqe){.type = CRPC_RDMA_CQE_SEND, .wrs = wrs};
 	return k;
-}
-
-static void
-copy_close(struct crpc_rdma *dev)
-{
-	free(dev);
-}
-
-static void
-copy_info(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
-{
-	info->inline_max = 220;
-	info->mtu = MTU;
-}
-
-static int
-copy_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
-{
-	*mr = (struct crpc_rdma_mr){.addr = addr, .len = len, .lkey = 1, .rkey = 1, .priv = addr};
-	return 0;
-}
-
-static void
-copy_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
-{
 }
 
 static struct crpc_rdma_ud *
