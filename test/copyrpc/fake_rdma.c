@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "crpc_rdma_driver.h"
+#include "rnd.h"
 
 /* One WR in its queue pair; inline data is copied at post, other data read when carried out. */
 struct fake_wr {
@@ -43,10 +44,7 @@ struct fake_dev {
 uint64_t
 fake_rnd(struct fake_world *w)
 {
-	w->rng ^= w->rng << 13;
-	w->rng ^= w->rng >> 7;
-	w->rng ^= w->rng << 17;
-	return w->rng * UINT64_C(0x2545f4914f6cdd1d) >> 16;
+	return rnd(&w->rng) * UINT64_C(0x2545f4914f6cdd1d) >> 16;
 }
 
 static void

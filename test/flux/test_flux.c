@@ -19,18 +19,10 @@
 #include "crpc_atomic.h"
 #include "crpc_flux.h"
 #include "crpc_log.h"
+#include "rnd.h"
 
 #define NODES_MAX 6
 #define HELD_MAX 512
-
-static uint64_t
-rnd(uint64_t *s)
-{
-	*s ^= *s >> 12;
-	*s ^= *s << 25;
-	*s ^= *s >> 27;
-	return *s * UINT64_C(0x2545f4914f6cdd1d);
-}
 
 /* What a request from one node to another carries, and what comes back. */
 struct payload {

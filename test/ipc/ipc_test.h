@@ -22,6 +22,7 @@
 
 #include "crpc_ipc.h"
 #include "crpc_log.h"
+#include "rnd.h"
 
 static char test_dir[64];
 static uint64_t rng_state;
@@ -29,10 +30,7 @@ static uint64_t rng_state;
 static inline uint64_t
 rng(void)
 {
-	rng_state ^= rng_state << 13;
-	rng_state ^= rng_state >> 7;
-	rng_state ^= rng_state << 17;
-	return rng_state;
+	return rnd(&rng_state);
 }
 
 /** The seed is printed, and IPC_TEST_SEED repeats a run. */

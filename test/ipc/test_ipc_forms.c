@@ -292,9 +292,7 @@ wordy_thread(void *arg)
 		seq = l->s->peers[0].resp_seq;
 		for (i = 0; i < n; i++) {
 			for (k = 0; k < 3; k++) {
-				r ^= r << 13;
-				r ^= r >> 7;
-				r ^= r << 17;
+				rnd(&r);
 				msgs[i][k] = ipc_word((uint32_t)(seq + r % 24), 8, r >> 40 & 15);
 			}
 			msgs[i][3] = *(const uint64_t *)req[i].data;

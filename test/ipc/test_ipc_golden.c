@@ -5,22 +5,9 @@
  * incarnation) is zeroed in the copy. A mismatch prints what was found.
  */
 #include "ipc_test.h"
+#include "golden.h"
 #include "ipc_client.h"
 #include "ipc_server.h"
-
-static void
-print_bytes(FILE *f, const char *what, uint64_t off, const uint8_t *p, size_t len)
-{
-	size_t i, k;
-
-	fprintf(f, "%s\n", what);
-	for (i = 0; i < len; i += 16) {
-		fprintf(f, "%06llx:", (unsigned long long)(off + i));
-		for (k = i; k < i + 16 && k < len; k++)
-			fprintf(f, " %02x", p[k]);
-		fprintf(f, "\n");
-	}
-}
 
 static void
 print_slot(FILE *f, const char *what, struct crpc_ipc_server *s, uint64_t off)
@@ -28,7 +15,7 @@ print_slot(FILE *f, const char *what, struct crpc_ipc_server *s, uint64_t off)
 	uint8_t copy[16];
 
 	memcpy(copy, crpc_shm_ptr(s->seg, off, sizeof(copy)), sizeof(copy));
-	print_bytes(f, what, off, copy, sizeof(copy));
+	golden_bytes(f, what, off, copy, sizeof(copy));
 }
 
 /* Answers of 5 bytes to 4 requests that are not alone. */
@@ -51,9 +38,9 @@ print_run(FILE *f, struct crpc_ipc_server *s, struct crpc_ipc_client *c)
 	c->head = ipc_slot_at(c->resp, 4, c->resp_slot);
 	assert_int_equal(crpc_ipc_server_reply_burst(s, req, "aaaaabbbbbcccccddddd", 5, 4), 4);
 	memcpy(copy, c->head, sizeof(copy));
-	print_bytes(f, "client 0: run of 4 answers", s->lay.resp_off + 4 * s->lay.resp_slot, copy,
+	golden_bytes(f, "client 0: run of 4 answers", s->lay.resp_off + 4 * s->lay.resp_slot, copy,
 			16);
-	print_bytes(f, "client 0: their bytes", s->lay.resp_off + 7 * s->lay.resp_slot,
+	golden_bytes(f, "client 0: their bytes", s->lay.resp_off + 7 * s->lay.resp_slot,
 			copy + ipc_run_data(4, 5), 32);
 	assert_int_equal(crpc_ipc_client_poll(c, done, 8), 4);
 }
@@ -79,7 +66,7 @@ describe(void)
 	h->owner_uid = 0;
 	h->owner_start = 0;
 	h->incarnation = 0;
-	print_bytes(f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
+	golden_bytes(f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
 
 	assert_non_null(c = new_client(s));
 	assert_int_equal(crpc_ipc_client_call(c, "alone", 5, 9), 0);
@@ -107,27 +94,16 @@ describe(void)
 static void
 layout_version_2_has_these_bytes(void **state)
 {
-	static char want[16384];
-	FILE *f = fopen(GOLDEN_FILE, "r");
 	char *found, *pid;
-	size_t n = 0;
 
 	if (sysconf(_SC_PAGESIZE) != 4096)
 		skip(); /* the file's size is whole pages */
-	if (f != NULL) {
-		n = fread(want, 1, sizeof(want) - 1, f);
-		fclose(f);
-	}
-	want[n] = '\0';
 	found = describe();
 	/* The claim is 8 bytes; the pid behind it is a process's. */
 	pid = strstr(found, "client 0: claim\n");
 	assert_non_null(pid);
 	memcpy(pid + strlen("client 0: claim\n000280:") + 8 * 3, " 00 00 00 00", 12);
-	if (strcmp(found, want) != 0)
-		printf("found, instead of %s:\n%s", GOLDEN_FILE, found);
-	assert_string_equal(found, want);
-	free(found);
+	golden_text(GOLDEN_FILE, found);
 }
 
 int

@@ -307,10 +307,7 @@ race_client(struct shared *sh, uint64_t seed)
 		return;
 	}
 	for (i = 0; i < RACE_CALLS; i++) {
-		r ^= r << 13;
-		r ^= r >> 7;
-		r ^= r << 17;
-		for (pause = r % 64; pause > 0; pause--)
+		for (pause = rnd(&r) % 64; pause > 0; pause--)
 			crpc_pause();
 		if (crpc_ipc_client_call(c, &i, 8, i) != 0)
 			crpc_fetch_add_relaxed(&sh->wrong, 1);

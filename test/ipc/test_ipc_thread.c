@@ -12,6 +12,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_idle.h"
+#include "rnd.h"
 
 #define THREADS 3
 #define ROUNDS  40
@@ -25,15 +26,6 @@ struct shared {
 	_Atomic uint32_t wrong;
 };
 
-static uint64_t
-mix(uint64_t *x)
-{
-	*x ^= *x << 13;
-	*x ^= *x >> 7;
-	*x ^= *x << 17;
-	return *x;
-}
-
 static void *
 server_thread(void *arg)
 {
@@ -46,8 +38,8 @@ server_thread(void *arg)
 	while (crpc_load_acquire(&sh->left) != 0) {
 		got = crpc_ipc_server_recv(sh->s, held + n, (uint16_t)(HELD - n));
 		n += got;
-		if (n > 0 && mix(&seed) % 3 != 0) {
-			k = (uint32_t)(mix(&seed) % n);
+		if (n > 0 && rnd(&seed) % 3 != 0) {
+			k = (uint32_t)(rnd(&seed) % n);
 			crpc_ipc_server_reply(sh->s, held[k].token, held[k].data, held[k].len);
 			held[k] = held[--n];
 			got++;
@@ -78,7 +70,7 @@ one_life(struct shared *sh, uint64_t *seed)
 	while (done_n < CALLS) {
 		for (i = 0; i < 20; i++)
 			msg[i] = sent + i;
-		if (sent < CALLS && crpc_ipc_client_call(c, msg, (uint32_t)(8 + mix(seed) % 153),
+		if (sent < CALLS && crpc_ipc_client_call(c, msg, (uint32_t)(8 + rnd(seed) % 153),
 						    sent) == 0)
 			sent++;
 		n = crpc_ipc_client_poll(c, done, 4);
@@ -93,7 +85,7 @@ one_life(struct shared *sh, uint64_t *seed)
 		crpc_idle_turn(&idle, n);
 	}
 	/* Some leave with a call open. */
-	if (mix(seed) % 2 == 0)
+	if (rnd(seed) % 2 == 0)
 		crpc_ipc_client_call(c, msg, 8, 0);
 	crpc_ipc_client_close(c);
 }

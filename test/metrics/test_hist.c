@@ -12,17 +12,9 @@
 #include <cmocka.h>
 
 #include "crpc_hist.h"
+#include "rnd.h"
 
 static uint64_t rng_state = 42;
-
-static uint64_t
-rng(void)
-{
-	rng_state ^= rng_state << 13;
-	rng_state ^= rng_state >> 7;
-	rng_state ^= rng_state << 17;
-	return rng_state;
-}
 
 static void
 buckets_tile_without_gap(void **state)
@@ -55,7 +47,7 @@ quantiles_are_within_bound(void **state)
 
 	assert_non_null(h);
 	for (i = 0; i < CRPC_DIM(v); i++) {
-		v[i] = rng() >> (rng() % 40 + 24);
+		v[i] = rnd(&rng_state) >> (rnd(&rng_state) % 40 + 24);
 		crpc_hist_record(h, v[i]);
 	}
 	qsort(v, CRPC_DIM(v), sizeof(v[0]), cmp_u64);
@@ -79,7 +71,7 @@ merge_equals_recording_in_one(void **state)
 
 	assert_non_null(h);
 	for (i = 0; i < 1000; i++) {
-		v = rng() % 100000;
+		v = rnd(&rng_state) % 100000;
 		crpc_hist_record(&h[i & 1], v);
 		crpc_hist_record(&h[2], v);
 	}

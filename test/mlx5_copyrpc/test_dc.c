@@ -19,6 +19,7 @@
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_rdma.h"
+#include "rnd.h"
 
 #define PAIRS   24
 #define BUF_LEN 65536
@@ -44,15 +45,6 @@ struct end {
 
 static struct end end[2];
 static uint64_t seed;
-
-static uint32_t
-rnd(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)((seed >> 20) % n);
-}
 
 static void
 qp_make(int who, uint32_t i, uint32_t depth)
@@ -132,13 +124,13 @@ send(int who, uint32_t i, uint8_t flags, uint32_t lkey_off)
 	struct side *s = &end[who].side[i];
 	struct crpc_rdma_wr wr = {
 		.op = CRPC_RDMA_WRITE_IMM,
-		.flags = (uint8_t)(flags | (rnd(2) ? CRPC_RDMA_WR_INLINE : 0)),
+		.flags = (uint8_t)(flags | (rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0)),
 		.imm = i << 24 | s->posted,
 		.wr_id = s->posted,
 		.raddr = (uintptr_t)end[!who].buf + i * 64,
 		.rkey = end[!who].mr.rkey,
 		.num_sge = 1,
-		.sge = {{end[who].buf, 1 + rnd(60), end[who].mr.lkey + lkey_off}},
+		.sge = {{end[who].buf, 1 + rnd_below(&seed, 60), end[who].mr.lkey + lkey_off}},
 	};
 	uint16_t n;
 
@@ -251,10 +243,10 @@ pairs_do_not_mix(void **state)
 		seed = 0x5eed0021 + k;
 		setup(PAIRS, dcis[k], 4);
 		for (round = 0; round < 20000; round++) {
-			who = rnd(2);
-			i = rnd(PAIRS);
-			shorts += send((int)who, i, rnd(4) ? 0 : CRPC_RDMA_WR_SIGNAL, 0) == 0;
-			if (rnd(8) == 0)
+			who = rnd_below(&seed, 2);
+			i = rnd_below(&seed, PAIRS);
+			shorts += send((int)who, i, rnd_below(&seed, 4) ? 0 : CRPC_RDMA_WR_SIGNAL, 0) == 0;
+			if (rnd_below(&seed, 8) == 0)
 				turn();
 		}
 		settle(0, PAIRS);
@@ -392,8 +384,8 @@ freed_with_sends_outstanding(void **state)
 	for (round = 0; round < 40; round++) {
 		pairs = round % 2 ? 1 : 5;
 		setup(pairs, 1, 32);
-		for (i = 0; i < 5 + rnd(40); i++)
-			send(0, i % pairs, rnd(3) ? 0 : CRPC_RDMA_WR_SIGNAL, 0);
+		for (i = 0; i < 5 + rnd_below(&seed, 40); i++)
+			send(0, i % pairs, rnd_below(&seed, 3) ? 0 : CRPC_RDMA_WR_SIGNAL, 0);
 		crpc_rdma_qp_free(end[0].side[0].qp);
 		memset(&end[0].side[0], 0, sizeof(end[0].side[0]));
 		settle(1, pairs);
@@ -494,7 +486,7 @@ remake(uint32_t i)
 static void
 step_random(uint32_t i, uint32_t *gone)
 {
-	uint32_t what = rnd(40);
+	uint32_t what = rnd_below(&seed, 40);
 
 	if (what == 0) {
 		send(0, i, 0, 0x5500);
@@ -506,11 +498,11 @@ step_random(uint32_t i, uint32_t *gone)
 	} else if (what == 2) {
 		remake(i);
 	} else {
-		send(0, i, rnd(4) ? 0 : CRPC_RDMA_WR_SIGNAL, 0);
+		send(0, i, rnd_below(&seed, 4) ? 0 : CRPC_RDMA_WR_SIGNAL, 0);
 	}
 	if (end[0].side[i].errors != 0)
 		remake(i);
-	if (rnd(6) == 0)
+	if (rnd_below(&seed, 6) == 0)
 		turn();
 }
 
@@ -529,9 +521,9 @@ random_breaks(void **state)
 		first = seed = 0x5eed1000 + round * 7919;
 		/* Each costs the time of all retries. */
 		gone = round < 2;
-		setup(pairs, 1 + rnd(2), 16);
+		setup(pairs, 1 + rnd_below(&seed, 2), 16);
 		for (step = 0; step < 150; step++)
-			step_random(rnd(pairs), &gone);
+			step_random(rnd_below(&seed, pairs), &gone);
 		until = crpc_clock_ns() + WAIT_NS;
 		do {
 			turn();

@@ -26,6 +26,8 @@
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_rdma.h"
+#include "device.h"
+#include "rnd.h"
 
 #define BUF_LEN (1u << 20)
 /* Nothing here takes longer, but the retries to a peer that is gone. */
@@ -41,15 +43,6 @@ struct end {
 
 static uint64_t seed;
 static uint8_t transport; /* Of every queue pair. */
-
-static uint32_t
-rnd(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)((seed >> 20) % n);
-}
 
 static struct crpc_rdma_qp *
 qp_new(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
@@ -152,18 +145,18 @@ fill(uint8_t *p, uint32_t len)
 	uint32_t i;
 
 	for (i = 0; i < len; i++)
-		p[i] = (uint8_t)rnd(256);
+		p[i] = (uint8_t)rnd_below(&seed, 256);
 }
 
 /* Cuts [src, src + len) into up to four elements, some of them empty. */
 static uint16_t
 cut(struct crpc_rdma_sge *sge, const uint8_t *src, uint32_t len, uint32_t lkey)
 {
-	uint16_t i, n = (uint16_t)(1 + rnd(CRPC_RDMA_SGE_MAX));
+	uint16_t i, n = (uint16_t)(1 + rnd_below(&seed, CRPC_RDMA_SGE_MAX));
 	uint32_t part;
 
 	for (i = 0; i < n; i++) {
-		part = i + 1 == n ? len : rnd(len + 1);
+		part = i + 1 == n ? len : rnd_below(&seed, len + 1);
 		sge[i] = (struct crpc_rdma_sge){.addr = src, .len = part, .lkey = lkey};
 		src += part;
 		len -= part;
@@ -188,14 +181,14 @@ ping_pong_keeps_data(void **state)
 		a = &e[round & 1];
 		b = &e[!(round & 1)];
 		memset(&wr, 0, sizeof(wr));
-		wr.flags = CRPC_RDMA_WR_SIGNAL | (rnd(2) ? CRPC_RDMA_WR_INLINE : 0);
-		len = wr.flags & CRPC_RDMA_WR_INLINE ? rnd(201) : rnd(rnd(20) ? 4096 : 65536);
-		src = rnd(BUF_LEN / 2 - len);
-		dst = BUF_LEN / 2 + 1 + rnd(BUF_LEN / 2 - len - 2);
+		wr.flags = CRPC_RDMA_WR_SIGNAL | (rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0);
+		len = wr.flags & CRPC_RDMA_WR_INLINE ? rnd_below(&seed, 201) : rnd_below(&seed, rnd_below(&seed, 20) ? 4096 : 65536);
+		src = rnd_below(&seed, BUF_LEN / 2 - len);
+		dst = BUF_LEN / 2 + 1 + rnd_below(&seed, BUF_LEN / 2 - len - 2);
 		fill(a->buf + src, len);
 		b->buf[dst - 1] = b->buf[dst + len] = 0xa5;
 		wr.op = CRPC_RDMA_WRITE_IMM;
-		wr.imm = rnd(UINT32_MAX);
+		wr.imm = rnd_below(&seed, UINT32_MAX);
 		wr.wr_id = round;
 		wr.raddr = (uintptr_t)(b->buf + dst);
 		wr.rkey = b->mr.rkey;
@@ -223,7 +216,7 @@ read_fetches_what_the_peer_has(void **state)
 	seed = 0x5eed0002;
 	pair_open(e, &conf);
 	for (round = 0; round < 500; round++) {
-		len = 1 + rnd(round % 10 ? 64 : 50000);
+		len = 1 + rnd_below(&seed, round % 10 ? 64 : 50000);
 		fill(e[1].buf, len);
 		struct crpc_rdma_wr wr = {
 			.op = CRPC_RDMA_READ,
@@ -259,13 +252,13 @@ send_queue_full_gives_short_counts_and_recovers(void **state)
 	pair_open(e, &conf);
 	while (arrived < 60000) {
 		memset(wr, 0, sizeof(wr));
-		n = 1 + rnd(40);
+		n = 1 + rnd_below(&seed, 40);
 		for (i = 0; i < n; i++) {
 			wr[i].op = CRPC_RDMA_WRITE_IMM;
 			wr[i].imm = sent + i;
 			wr[i].raddr = (uintptr_t)e[1].buf;
 			wr[i].rkey = e[1].mr.rkey;
-			wr[i].num_sge = cut(wr[i].sge, e[0].buf, rnd(100), e[0].mr.lkey);
+			wr[i].num_sge = cut(wr[i].sge, e[0].buf, rnd_below(&seed, 100), e[0].mr.lkey);
 		}
 		got = crpc_rdma_post(e[0].qp, wr, (uint16_t)n);
 		sent += got;
@@ -604,7 +597,7 @@ queue_pairs_come_and_go(void **state)
 	seed = 0x5eed0004;
 	pair_open(e, &conf);
 	for (round = 0; round < 6; round++) {
-		n = 1 + rnd(MANY);
+		n = 1 + rnd_below(&seed, MANY);
 		for (i = 0; i < n; i++) {
 			many.id = round * 100 + i;
 			qp[0][i] = qp_new(e[0].dev, &many);
@@ -716,20 +709,6 @@ bench_one(uint32_t burst, bool inl)
 		inl ? "inline " : "gather ", burst, (double)ns / arrived,
 		(double)arrived * 1e3 / (double)ns, (double)s.doorbells / arrived);
 	pair_close(e);
-}
-
-static int
-device_missing(void)
-{
-	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
-	struct crpc_rdma *dev = crpc_rdma_open(&conf);
-
-	if (dev == NULL) {
-		fprintf(stderr, "skipped: %s\n", crpc_log_last());
-		return 1;
-	}
-	crpc_rdma_close(dev);
-	return 0;
 }
 
 int

@@ -18,6 +18,8 @@
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_rdma.h"
+#include "device.h"
+#include "rnd.h"
 
 #define BUF_LEN 65536
 #define WAIT_NS 30000000000ull
@@ -35,15 +37,6 @@ struct end {
 
 static uint64_t seed;
 
-static uint32_t
-rnd(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)((seed >> 20) % n);
-}
-
 static void
 end_open(struct end *e, const struct crpc_rdma_ud_conf *conf)
 {
@@ -60,7 +53,7 @@ end_open(struct end *e, const struct crpc_rdma_ud_conf *conf)
 	e->buf = aligned_alloc(4096, BUF_LEN);
 	assert_non_null(e->buf);
 	for (i = 0; i < BUF_LEN; i++)
-		e->buf[i] = (uint8_t)rnd(256);
+		e->buf[i] = (uint8_t)rnd_below(&seed, 256);
 	assert_int_equal(crpc_rdma_mr_reg(e->dev, e->buf, BUF_LEN, &e->mr), 0);
 	e->ud = crpc_rdma_ud_create(e->dev, conf);
 	if (e->ud == NULL)
@@ -116,12 +109,12 @@ wait_type(struct end e[2], int who, uint8_t type, struct crpc_rdma_cqe *cqe)
 static void
 cut(struct crpc_rdma_dgram *d, const struct end *e, uint32_t len)
 {
-	const uint8_t *src = e->buf + rnd(BUF_LEN - len);
+	const uint8_t *src = e->buf + rnd_below(&seed, BUF_LEN - len);
 	uint32_t i, part;
 
-	d->num_sge = (uint16_t)(1 + rnd(CRPC_RDMA_SGE_MAX));
+	d->num_sge = (uint16_t)(1 + rnd_below(&seed, CRPC_RDMA_SGE_MAX));
 	for (i = 0; i < d->num_sge; i++) {
-		part = i + 1u == d->num_sge ? len : rnd(len + 1);
+		part = i + 1u == d->num_sge ? len : rnd_below(&seed, len + 1);
 		d->sge[i] = (struct crpc_rdma_sge){src, part, e->mr.lkey};
 		src += part;
 		len -= part;
@@ -146,9 +139,9 @@ datagrams_keep_their_data(void **state)
 		a = &e[round & 1];
 		memset(&d, 0, sizeof(d));
 		d.ah = a->ah;
-		d.flags = rnd(2) ? CRPC_RDMA_WR_INLINE : 0;
-		len = d.flags & CRPC_RDMA_WR_INLINE ? rnd(101) : rnd(rnd(20) ? 256 : a->mtu + 1);
-		d.imm = rnd(UINT32_MAX);
+		d.flags = rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0;
+		len = d.flags & CRPC_RDMA_WR_INLINE ? rnd_below(&seed, 101) : rnd_below(&seed, rnd_below(&seed, 20) ? 256 : a->mtu + 1);
+		d.imm = rnd_below(&seed, UINT32_MAX);
 		cut(&d, a, len);
 		assert_int_equal(crpc_rdma_ud_post(a->ud, &d, 1), 1);
 		if (!wait_type(e, !(round & 1), CRPC_RDMA_CQE_DGRAM, &cqe) || cqe.imm != d.imm ||
@@ -180,13 +173,13 @@ bursts_arrive_in_order(void **state)
 		for (i = 0; i < 8; i++) {
 			d[i].ah = e[who].ah;
 			d[i].imm = sent[who] + i;
-			cut(&d[i], &e[who], rnd(64));
+			cut(&d[i], &e[who], rnd_below(&seed, 64));
 		}
 		/* Never more on the way than the receiver has buffers: not even those it holds. */
-		n = (uint32_t)crpc_min(1 + rnd(8), (uint64_t)24 - (sent[who] - arrived[!who]));
+		n = (uint32_t)crpc_min(1 + rnd_below(&seed, 8), (uint64_t)24 - (sent[who] - arrived[!who]));
 		i = crpc_rdma_ud_post(e[who].ud, d, (uint16_t)n);
 		sent[who] += i;
-		n = crpc_rdma_poll(e[who].dev, cqe, (uint16_t)(1 + rnd(8)));
+		n = crpc_rdma_poll(e[who].dev, cqe, (uint16_t)(1 + rnd_below(&seed, 8)));
 		for (i = 0; i < n; i++) {
 			assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_DGRAM);
 			assert_int_equal(cqe[i].imm, arrived[who]++);
@@ -430,20 +423,6 @@ limits_and_frees(void **state)
 	e[0].ud = NULL;
 	assert_int_equal(crpc_rdma_poll(e[0].dev, &cqe, 1), 0);
 	pair_close(e);
-}
-
-static int
-device_missing(void)
-{
-	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
-	struct crpc_rdma *dev = crpc_rdma_open(&conf);
-
-	if (dev == NULL) {
-		fprintf(stderr, "skipped: %s\n", crpc_log_last());
-		return 1;
-	}
-	crpc_rdma_close(dev);
-	return 0;
 }
 
 int

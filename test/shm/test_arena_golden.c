@@ -7,6 +7,7 @@
 #include "arena_test.h"
 
 #include "crpc_util.h"
+#include "golden.h"
 #include "shm_arena.h"
 
 #define DATA (4 * 65536u)
@@ -103,22 +104,7 @@ describe(void)
 static void
 layout_version_1_has_these_bytes(void **state)
 {
-	static char want[32768];
-	FILE *f = fopen(GOLDEN_FILE, "r");
-	char *found;
-	size_t n = 0;
-
-	(void)state;
-	if (f != NULL) {
-		n = fread(want, 1, sizeof(want) - 1, f);
-		fclose(f);
-	}
-	want[n] = '\0';
-	found = describe();
-	if (strcmp(found, want) != 0)
-		printf("found, instead of %s:\n%s", GOLDEN_FILE, found);
-	assert_string_equal(found, want);
-	free(found);
+	golden_text(GOLDEN_FILE, describe());
 }
 
 int

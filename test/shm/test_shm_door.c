@@ -31,6 +31,7 @@
 #include "crpc_atomic.h"
 #include "crpc_log.h"
 #include "crpc_shm.h"
+#include "golden.h"
 
 #define KIND   CRPC_SHM_KIND('T', 'E', 'S', 'T')
 #define SIZE   10000
@@ -590,21 +591,6 @@ a_shared_directory_is_enough(void **state)
 
 /* ---- tests: the format ---- */
 
-static void
-print_bytes(FILE *f, const char *what, const void *p, size_t len)
-{
-	const uint8_t *b = p;
-	size_t i, k;
-
-	fprintf(f, "%s\n", what);
-	for (i = 0; i < len; i += 16) {
-		fprintf(f, "%06zx:", i);
-		for (k = i; k < i + 16 && k < len; k++)
-			fprintf(f, " %02x", b[k]);
-		fprintf(f, "\n");
-	}
-}
-
 /* What differs by process is zeroed in the copy. */
 static void
 print_header(FILE *f, const char *what, const void *p, size_t len)
@@ -620,7 +606,7 @@ print_header(FILE *f, const char *what, const void *p, size_t len)
 	h->owner_uid = 0;
 	h->owner_start = 0;
 	h->incarnation = 0;
-	print_bytes(f, what, copy, len);
+	golden_bytes(f, what, 0, copy, len);
 }
 
 static char *
@@ -650,7 +636,7 @@ describe(void)
 	close(sock);
 	assert_true(a.incarnation == crpc_shm_header(seg)->incarnation);
 	a.incarnation = 0;
-	print_bytes(f, "answer", &a, sizeof(a));
+	golden_bytes(f, "answer", 0, &a, sizeof(a));
 	fclose(f);
 	crpc_shm_free(seg);
 	return text;
@@ -659,23 +645,9 @@ describe(void)
 static void
 version_1_has_these_bytes(void **state)
 {
-	static char want[16384];
-	FILE *f = fopen(GOLDEN_FILE, "r");
-	char *found;
-	size_t n = 0;
-
 	if (sysconf(_SC_PAGESIZE) != 4096)
 		skip(); /* sizes are whole pages */
-	if (f != NULL) {
-		n = fread(want, 1, sizeof(want) - 1, f);
-		fclose(f);
-	}
-	want[n] = '\0';
-	found = describe();
-	if (strcmp(found, want) != 0)
-		printf("found, instead of %s:\n%s", GOLDEN_FILE, found);
-	assert_string_equal(found, want);
-	free(found);
+	golden_text(GOLDEN_FILE, describe());
 }
 
 /* ---- tests: users ---- */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "crpc_spsc.h"
+#include "rnd.h"
 
 struct ring {
 	void *mem;
@@ -72,16 +73,6 @@ msg_good(const void *msg, uint32_t esize, uint64_t seq)
 		if (w[i] != word_of(seq, i))
 			return 0;
 	return 1;
-}
-
-/* xorshift64*: seeds are printed, so any failure can be run again. */
-static inline uint64_t
-rnd(uint64_t *s)
-{
-	*s ^= *s >> 12;
-	*s ^= *s << 25;
-	*s ^= *s >> 27;
-	return *s * UINT64_C(0x2545f4914f6cdd1d);
 }
 
 #endif

@@ -18,6 +18,8 @@
 
 #include "crpc_log.h"
 #include "crpc_tensor.h"
+#include "golden.h"
+#include "rnd.h"
 
 #define SIZE 4096
 
@@ -31,15 +33,6 @@ static const struct crpc_tensor_segment segments[] = {
 static const struct crpc_tensor_space space = {segments, CRPC_DIM(segments)};
 
 static uint64_t seed = 20261121;
-
-static uint64_t
-rng(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed;
-}
 
 /* The i-th element in row-major order: its offset in the segment. */
 static uint64_t
@@ -249,7 +242,7 @@ tricky(void)
 			UINT64_C(1) << 32, CRPC_TENSOR_ELEMS_MAX, CRPC_TENSOR_ELEMS_MAX + 1,
 			UINT64_C(1) << 61, UINT64_C(1) << 62, INT64_MAX, UINT64_C(1) << 63,
 			UINT64_MAX};
-	uint64_t r = rng();
+	uint64_t r = rnd(&seed);
 
 	switch (r & 3) {
 	case 0:
@@ -257,7 +250,7 @@ tricky(void)
 	case 1:
 		return pool[(r >> 8) % CRPC_DIM(pool)] + (r >> 40) % 5 - 2;
 	case 2:
-		return rng() >> (r >> 8) % 64;
+		return rnd(&seed) >> (r >> 8) % 64;
 	default:
 		return (r >> 8) % 6;
 	}
@@ -275,18 +268,18 @@ random_descriptors_are_judged_as_by_the_model(void **state)
 		memset(&t, 0, sizeof(t));
 		t.magic = CRPC_TENSOR_MAGIC;
 		t.version = CRPC_TENSOR_VERSION;
-		t.dtype = (uint8_t)(rng() % 14);
-		t.rank = (uint8_t)(rng() % 10);
+		t.dtype = (uint8_t)(rnd(&seed) % 14);
+		t.rank = (uint8_t)(rnd(&seed) % 10);
 		t.offset = tricky();
-		if (rng() % 4 != 0)
+		if (rnd(&seed) % 4 != 0)
 			t.offset &= ~UINT64_C(7);
 		for (k = 0; k < t.rank && k < 8; k++) {
-			t.shape[k] = rng() % 3 ? rng() % 4 : tricky();
-			t.stride[k] = (int64_t)(rng() % 3 ? rng() % 40 : tricky());
+			t.shape[k] = rnd(&seed) % 3 ? rnd(&seed) % 4 : tricky();
+			t.stride[k] = (int64_t)(rnd(&seed) % 3 ? rnd(&seed) % 40 : tricky());
 		}
 		/* The right length where there is one, so that the last checks are reached. */
 		t.length = tricky();
-		if (rng() % 8 != 0) {
+		if (rnd(&seed) % 8 != 0) {
 			struct crpc_tensor right;
 
 			if (t.rank <= 8 && crpc_tensor_init_strided(&right,
@@ -316,15 +309,15 @@ accepted_arrays_stay_inside_and_apart(void **state)
 	bool apart;
 
 	for (i = 0; i < 20000; i++) {
-		rank = (uint32_t)(rng() % 5);
-		dtype = (uint32_t)(rng() % 12 + 1);
+		rank = (uint32_t)(rnd(&seed) % 5);
+		dtype = (uint32_t)(rnd(&seed) % 12 + 1);
 		for (k = 0; k < rank; k++) {
-			shape[k] = rng() % 5;
-			stride[k] = (int64_t)(rng() % 30);
+			shape[k] = rnd(&seed) % 5;
+			stride[k] = (int64_t)(rnd(&seed) % 30);
 		}
 		size = crpc_tensor_dtype_size(dtype);
 		if (crpc_tensor_init_strided(&t, (enum crpc_tensor_dtype)dtype, rank, shape, stride,
-				    0, rng() % SIZE / size * size) != 0 ||
+				    0, rnd(&seed) % SIZE / size * size) != 0 ||
 				crpc_tensor_check(&t, &space, 0) != 0)
 			continue;
 		memset(touched, 0, sizeof(touched));
@@ -490,7 +483,7 @@ random_edit(struct crpc_tensor *t, struct listed *l, bool transpose)
 
 	if (transpose) {
 		for (d = l->rank; d-- > 1;) {
-			k = (uint32_t)(rng() % (d + 1));
+			k = (uint32_t)(rnd(&seed) % (d + 1));
 			swap = perm[d];
 			perm[d] = perm[k];
 			perm[k] = swap;
@@ -499,10 +492,10 @@ random_edit(struct crpc_tensor *t, struct listed *l, bool transpose)
 			l->shape[d] = from.shape[perm[d]];
 		assert_int_equal(crpc_tensor_transpose(t, t, perm), 0);
 	} else {
-		d = (uint32_t)(rng() % l->rank);
-		step[d] = rng() % 3 + 1;
-		first[d] = rng() % l->shape[d];
-		l->shape[d] = rng() % ((l->shape[d] - 1 - first[d]) / step[d] + 1) + 1;
+		d = (uint32_t)(rnd(&seed) % l->rank);
+		step[d] = rnd(&seed) % 3 + 1;
+		first[d] = rnd(&seed) % l->shape[d];
+		l->shape[d] = rnd(&seed) % ((l->shape[d] - 1 - first[d]) / step[d] + 1) + 1;
 		assert_int_equal(
 				crpc_tensor_slice(t, t, d, first[d], l->shape[d], step[d]), 0);
 	}
@@ -518,14 +511,14 @@ slices_of_transposes_of_slices_are_the_right_elements(void **state)
 	uint32_t round, d, k;
 
 	for (round = 0; round < 3000; round++) {
-		l.rank = (uint32_t)(rng() % 4 + 1);
+		l.rank = (uint32_t)(rnd(&seed) % 4 + 1);
 		for (d = 0; d < l.rank; d++)
-			l.shape[d] = rng() % 4 + 1;
-		t = make(CRPC_TENSOR_I32, l.rank, l.shape, 4 * (rng() % 100));
+			l.shape[d] = rnd(&seed) % 4 + 1;
+		t = make(CRPC_TENSOR_I32, l.rank, l.shape, 4 * (rnd(&seed) % 100));
 		for (i = 0; i < count_of(&l); i++)
 			l.off[i] = t.offset + 4 * i;
 		for (k = 0; k < 4; k++) {
-			random_edit(&t, &l, rng() % 2);
+			random_edit(&t, &l, rnd(&seed) % 2);
 			assert_int_equal(crpc_tensor_check(&t, &space, CRPC_TENSOR_WRITE), 0);
 			assert_int_equal(crpc_tensor_elems(&t), count_of(&l));
 			for (i = 0; i < count_of(&l); i++) {
@@ -706,20 +699,7 @@ describe(void)
 static void
 format_version_1_has_these_bytes(void **state)
 {
-	static char want[16384];
-	FILE *f = fopen(GOLDEN_FILE, "r");
-	char *found = describe();
-	size_t n = 0;
-
-	if (f != NULL) {
-		n = fread(want, 1, sizeof(want) - 1, f);
-		fclose(f);
-	}
-	want[n] = '\0';
-	if (strcmp(found, want) != 0)
-		printf("found, instead of %s:\n%s", GOLDEN_FILE, found);
-	assert_string_equal(found, want);
-	free(found);
+	golden_text(GOLDEN_FILE, describe());
 }
 
 int

@@ -20,6 +20,8 @@
 #include "crpc_atomic.h"
 #include "crpc_log.h"
 #include "crpc_tensor_batch.h"
+#include "golden.h"
+#include "rnd.h"
 
 #define SIZE  4096
 #define GUARD 256
@@ -39,15 +41,6 @@ static struct crpc_tensor_call seen;
 static uint32_t calls;
 static int answer;
 static uint64_t seed = 4711;
-
-static uint64_t
-rng(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed;
-}
 
 static int
 look(void *ctx, const struct crpc_tensor_call *call)
@@ -401,15 +394,15 @@ damaged_batches_stay_in_the_block(void **state)
 	int rc;
 
 	for (i = 0; i < 20000; i++) {
-		crpc_tensor_batch_init(&batch, (uint32_t)(rng() % 2));
+		crpc_tensor_batch_init(&batch, (uint32_t)(rnd(&seed) % 2));
 		for (k = 0; k < 6; k++)
-			vector(rng() % 4 == 0, rng() % 64 * 4, rng() % 16 + 1);
+			vector(rnd(&seed) % 4 == 0, rnd(&seed) % 64 * 4, rnd(&seed) % 16 + 1);
 		for (k = 0; k < 8; k++)
-			add((uint32_t)(rng() % 8 == 0 ? 256 : rng() % 4 + 1), (uint8_t)(rng() % 2),
-					1, (int)(rng() % 6), (int)(rng() % 6), (int)(rng() % 6));
-		n = (uint32_t)(rng() % 4);
+			add((uint32_t)(rnd(&seed) % 8 == 0 ? 256 : rnd(&seed) % 4 + 1), (uint8_t)(rnd(&seed) % 2),
+					1, (int)(rnd(&seed) % 6), (int)(rnd(&seed) % 6), (int)(rnd(&seed) % 6));
+		n = (uint32_t)(rnd(&seed) % 4);
 		for (k = 0; k < n; k++)
-			batch.bytes[rng() % batch.len] = (uint8_t)rng();
+			batch.bytes[rnd(&seed) % batch.len] = (uint8_t)rnd(&seed);
 		rc = run();
 		if (rc != 8 && rc != -EPROTO)
 			fail_msg("seed %llu, round %u: %d", (unsigned long long)start, i, rc);
@@ -514,20 +507,7 @@ describe(void)
 static void
 format_version_1_has_these_bytes(void **state)
 {
-	static char want[16384];
-	FILE *f = fopen(GOLDEN_FILE, "r");
-	char *found = describe();
-	size_t n = 0;
-
-	if (f != NULL) {
-		n = fread(want, 1, sizeof(want) - 1, f);
-		fclose(f);
-	}
-	want[n] = '\0';
-	if (strcmp(found, want) != 0)
-		printf("found, instead of %s:\n%s", GOLDEN_FILE, found);
-	assert_string_equal(found, want);
-	free(found);
+	golden_text(GOLDEN_FILE, describe());
 }
 
 int

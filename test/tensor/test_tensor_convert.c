@@ -23,6 +23,7 @@
 #endif
 
 #include "crpc_tensor_convert.h"
+#include "rnd.h"
 #include "tensor_convert.h"
 
 /* A format of 16 bits. */
@@ -49,15 +50,6 @@ static struct format formats[] = {
 };
 
 static uint64_t seed = 1121;
-
-static uint64_t
-rng(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed;
-}
 
 /* value = mantissa * 2^exponent, as IEEE 754 defines it. */
 static void
@@ -190,12 +182,12 @@ edges_and_random_floats_as_the_reference(void **state)
 	}
 	print_message("seed %llu\n", (unsigned long long)start);
 	for (i = 0; i < 1000000; i++) {
-		uint32_t u = (uint32_t)rng();
+		uint32_t u = (uint32_t)rnd(&seed);
 
 		check_narrow(&formats[0], crpc_tensor_f32_of_bits(u));
 		/* Most floats are no f16: half of these have one of its exponents. */
 		if (i % 2)
-			u = (u & 0x807fffff) | (uint32_t)(rng() % 48 + 96) << 23;
+			u = (u & 0x807fffff) | (uint32_t)(rnd(&seed) % 48 + 96) << 23;
 		check_narrow(&formats[1], crpc_tensor_f32_of_bits(u));
 	}
 }
@@ -212,12 +204,12 @@ fill_floats(float *x, size_t n)
 	size_t i;
 
 	for (i = 0; i < n; i++) {
-		uint32_t u = (uint32_t)rng();
+		uint32_t u = (uint32_t)rnd(&seed);
 
 		if (i % 3 == 0)
 			u = edges[u % CRPC_DIM(edges)];
 		else if (i % 3 == 1)
-			u = (u & 0x807fffff) | (uint32_t)(rng() % 48 + 96) << 23;
+			u = (u & 0x807fffff) | (uint32_t)(rnd(&seed) % 48 + 96) << 23;
 		x[i] = crpc_tensor_f32_of_bits(u);
 	}
 }
@@ -233,7 +225,7 @@ check_variant(const struct tensor_convert *v, size_t n, size_t dst_at, size_t sr
 
 	fill_floats(f + src_at, n);
 	for (i = 0; i < n; i++)
-		h[src_at + i] = (uint16_t)rng();
+		h[src_at + i] = (uint16_t)rnd(&seed);
 	for (kind = 0; kind < 2; kind++) {
 		memset(out_h, 0xee, sizeof(out_h));
 		memset(out_f, 0xee, sizeof(out_f));

@@ -16,6 +16,7 @@
 
 #include "crpc_tensor_convert.h"
 #include "crpc_tensor_math.h"
+#include "rnd.h"
 
 #define SIZE 65536
 
@@ -23,15 +24,6 @@ static crpc_aligned(64) uint8_t memory[2][SIZE];
 static const struct crpc_tensor_segment segments[] = {{memory[0], SIZE}, {memory[1], SIZE}};
 static const struct crpc_tensor_space space = {segments, 2};
 static uint64_t seed = 77;
-
-static uint64_t
-rng(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed;
-}
 
 /* The address of the i-th element in row-major order. */
 static void *
@@ -52,12 +44,12 @@ random_array(uint32_t dtype, uint32_t rank, const uint64_t *shape, uint32_t segm
 	uint64_t big[CRPC_TENSOR_RANK_MAX] = {0};
 	uint32_t perm[CRPC_TENSOR_RANK_MAX], undo[CRPC_TENSOR_RANK_MAX], d, k, swap;
 	struct crpc_tensor t;
-	bool gaps = rng() % 2, shuffle = rng() % 2;
+	bool gaps = rnd(&seed) % 2, shuffle = rnd(&seed) % 2;
 
 	for (d = 0; d < rank; d++)
 		perm[d] = d;
 	for (d = rank; shuffle && d-- > 1;) {
-		k = (uint32_t)(rng() % (d + 1));
+		k = (uint32_t)(rnd(&seed) % (d + 1));
 		swap = perm[d];
 		perm[d] = perm[k];
 		perm[k] = swap;
@@ -67,11 +59,11 @@ random_array(uint32_t dtype, uint32_t rank, const uint64_t *shape, uint32_t segm
 		undo[perm[d]] = d;
 	}
 	assert_int_equal(crpc_tensor_init(&t, (enum crpc_tensor_dtype)dtype, rank, big, segment,
-					 64 + 8 * (rng() % 8)),
+					 64 + 8 * (rnd(&seed) % 8)),
 			0);
 	for (d = 0; d < rank && gaps; d++)
-		assert_int_equal(crpc_tensor_slice(&t, &t, d, rng() % 2, shape[perm[d]],
-						 rng() % 2 + 1),
+		assert_int_equal(crpc_tensor_slice(&t, &t, d, rnd(&seed) % 2, shape[perm[d]],
+						 rnd(&seed) % 2 + 1),
 				0);
 	assert_int_equal(crpc_tensor_transpose(&t, &t, undo), 0);
 	assert_int_equal(crpc_tensor_check(&t, &space, CRPC_TENSOR_WRITE), 0);
@@ -81,10 +73,10 @@ random_array(uint32_t dtype, uint32_t rank, const uint64_t *shape, uint32_t segm
 static uint32_t
 random_shape(uint64_t *shape)
 {
-	uint32_t rank = (uint32_t)(rng() % 5), d;
+	uint32_t rank = (uint32_t)(rnd(&seed) % 5), d;
 
 	for (d = 0; d < rank; d++)
-		shape[d] = rng() % 7 == 0 ? 0 : rng() % 4 + 1;
+		shape[d] = rnd(&seed) % 7 == 0 ? 0 : rnd(&seed) % 4 + 1;
 	return rank;
 }
 
@@ -94,7 +86,7 @@ fill_random(uint8_t *p, size_t n)
 	size_t i;
 
 	for (i = 0; i < n; i++)
-		p[i] = (uint8_t)rng();
+		p[i] = (uint8_t)rnd(&seed);
 }
 
 /* What copying one element makes, by the scalar functions. */
@@ -132,12 +124,12 @@ copies_of_any_strides_and_types_are_right(void **state)
 	const uint8_t *pair;
 
 	for (round = 0; round < 2000; round++) {
-		pair = pairs[rng() % CRPC_DIM(pairs)];
+		pair = pairs[rnd(&seed) % CRPC_DIM(pairs)];
 		rank = random_shape(shape);
 		src = random_array(pair[0], rank, shape, 0);
 		dst = random_array(pair[1], rank, shape, 1);
-		if (rng() % 8 == 0 && rank != 0) { /* a repeated dimension */
-			src.stride[rng() % rank] = 0;
+		if (rnd(&seed) % 8 == 0 && rank != 0) { /* a repeated dimension */
+			src.stride[rnd(&seed) % rank] = 0;
 			assert_int_equal(crpc_tensor_init_strided(&src,
 							 (enum crpc_tensor_dtype)pair[0], rank,
 							 shape, src.stride, 0, src.offset),
@@ -182,7 +174,7 @@ scale_and_axpy_of_any_strides_are_right(void **state)
 	uint32_t round, rank, dtype;
 
 	for (round = 0; round < 1000; round++) {
-		dtype = rng() % 2 ? CRPC_TENSOR_F32 : CRPC_TENSOR_F64;
+		dtype = rnd(&seed) % 2 ? CRPC_TENSOR_F32 : CRPC_TENSOR_F64;
 		rank = random_shape(shape);
 		x = random_array(dtype, rank, shape, 0);
 		y = random_array(dtype, rank, shape, 1);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "crpc_rdma_driver.h"
+#include "rnd.h"
 
 #define MTU_MAX  4096
 #define INLINE   256
@@ -49,10 +50,7 @@ struct fake_dev {
 uint64_t
 fake_rnd(struct fake_world *w)
 {
-	w->rng ^= w->rng << 13;
-	w->rng ^= w->rng >> 7;
-	w->rng ^= w->rng << 17;
-	return w->rng * UINT64_C(0x2545f4914f6cdd1d) >> 16;
+	return rnd(&w->rng) * UINT64_C(0x2545f4914f6cdd1d) >> 16;
 }
 
 static bool

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "golden.h"
 #include "pair.h"
 
 #define MTU   256
@@ -48,30 +49,6 @@ tap(struct fake_world *w, const uint8_t *data, uint32_t len)
 {
 	/* the token is of the seed, the time that the server took of the test's clock */
 	line(data, (uint32_t)crpc_min(len, SHOWN));
-}
-
-/* What was traced must be the file's text; or becomes it. */
-static void
-golden(const char *name, const char *found)
-{
-	char path[512], text[4096];
-	size_t len;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", CRPC_GOLDEN_DIR, name);
-	if (getenv("CRPC_GOLDEN_WRITE") != NULL) {
-		f = fopen(path, "w");
-		assert_non_null(f);
-		fputs(found, f);
-		fclose(f);
-	}
-	f = fopen(path, "r");
-	if (f == NULL)
-		fail_msg("%s: no such file", path);
-	len = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	text[len] = '\0';
-	assert_string_equal(found, text);
 }
 
 /* A call of two pieces each way; one that is rejected; a drain; a goodbye. */
@@ -114,8 +91,7 @@ packets_are_byte_by_byte_as_specified(void **state)
 	crpc_udrpc_ep_shutdown(p.ep[0][1]);
 	fake_run(&p.w);
 	fclose(trace);
-	golden("udrpc_v1_packets.hex", text);
-	free(text);
+	golden_text(CRPC_GOLDEN_DIR "/udrpc_v1_packets.hex", text);
 	p.w.tap = NULL;
 	pair_fini(&p);
 }
@@ -137,8 +113,7 @@ address_is_byte_by_byte_as_specified(void **state)
 	for (i = 0; i < CRPC_UDRPC_ADDR_LEN; i += 16)
 		line(addr + i, 16);
 	fclose(trace);
-	golden("udrpc_v1_address.hex", text);
-	free(text);
+	golden_text(CRPC_GOLDEN_DIR "/udrpc_v1_address.hex", text);
 	pair_fini(&p);
 }
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "history.h"
+#include "rnd.h"
 #include "wgl.h"
 
 #define MAX UINT64_C(10000000)
@@ -126,10 +127,7 @@ what_is_no_history_is_refused(void **state)
 static uint32_t
 draw(uint64_t *rng, uint32_t below)
 {
-	*rng ^= *rng << 13;
-	*rng ^= *rng >> 7;
-	*rng ^= *rng << 17;
-	return (uint32_t)((*rng >> 32) * below >> 32);
+	return (uint32_t)((rnd(rng) >> 32) * below >> 32);
 }
 
 /* A random history of few operations, times and values: about half of them are right. */

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef DEVICE_H
+#define DEVICE_H
+
+/** @file Tests that want an RDMA device: the one that DEVICE names, or the first. */
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "crpc_log.h"
+#include "crpc_rdma.h"
+
+/** Says so if there is none: the test is skipped with status 77. */
+static inline bool
+device_missing(void)
+{
+	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	struct crpc_rdma *dev = crpc_rdma_open(&conf);
+
+	if (dev == NULL) {
+		fprintf(stderr, "skipped: %s\n", crpc_log_last());
+		return true;
+	}
+	crpc_rdma_close(dev);
+	return false;
+}
+
+#endif
