@@ -249,6 +249,49 @@ rig_qp_close(struct rig_qp *q)
 }
 
 void
+rig_pair_open(struct rig_qp *qa, struct rig_host *a, struct rig_qp *qb, struct rig_host *b,
+	uint32_t bytes, const struct rig_qp_conf *conf)
+{
+	const char *net = rig_net();
+
+	rig_host_open(a, net, bytes);
+	rig_host_open(b, net, bytes);
+	rig_qp_open(a, qa, conf);
+	rig_qp_open(b, qb, conf);
+}
+
+void
+rig_pair_close(struct rig_qp *qa, struct rig_qp *qb)
+{
+	struct rig_host *a = qa->host, *b = qb->host;
+
+	rig_qp_close(qa);
+	rig_qp_close(qb);
+	rig_host_close(a);
+	rig_host_close(b);
+}
+
+void
+rig_reconnect(struct rig_qp *a, struct rig_qp *b)
+{
+	while (rig_poll(&a->scq) != NULL || rig_poll(&b->scq) != NULL ||
+		rig_poll(&a->rcq) != NULL || rig_poll(&b->rcq) != NULL)
+		;
+	rig_set_state(a, SM_QPS_RESET);
+	rig_set_state(b, SM_QPS_RESET);
+	rig_connect(a, b);
+}
+
+enum sm_qp_state
+rig_state(struct rig_qp *q)
+{
+	struct sm_qp_mod m;
+
+	assert_int_equal(sm_qp_query(q->host->nic, q->qp, &m), 0);
+	return m.state;
+}
+
+void
 rig_init_mod(struct sm_qp_mod *m)
 {
 	*m = (struct sm_qp_mod){

@@ -103,15 +103,23 @@ void rig_srq_close(struct rig_host *h, struct rig_srq *s);
 /* Zeros in conf are replaced by defaults; conf NULL: all of them. */
 void rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf);
 void rig_qp_close(struct rig_qp *q);
+/* Two hosts of a net of their own, each with a queue pair, not connected yet. */
+void rig_pair_open(struct rig_qp *qa, struct rig_host *a, struct rig_qp *qb, struct rig_host *b,
+	uint32_t bytes, const struct rig_qp_conf *conf);
+/* Queue pairs and hosts. */
+void rig_pair_close(struct rig_qp *qa, struct rig_qp *qb);
 void rig_init_mod(struct sm_qp_mod *m);
 void rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn);
 void rig_rts_mod(struct sm_qp_mod *m);
 /* To RTS, both ways. */
 void rig_connect(struct rig_qp *a, struct rig_qp *b);
+/* Forget all CQEs, reset both, connect again. */
+void rig_reconnect(struct rig_qp *a, struct rig_qp *b);
 void rig_to_rts(struct rig_qp *q, uint32_t dest_qpn);
 /* UD, DCI and DCT, which have no far side: ready to send, or a DCT to receive. */
 void rig_ready(struct rig_qp *q, uint32_t qkey);
 void rig_set_state(struct rig_qp *q, enum sm_qp_state state);
+enum sm_qp_state rig_state(struct rig_qp *q);
 
 void rig_wqe(struct rig_wqe *w, uint8_t op, uint8_t fm_ce_se, uint32_t imm);
 /* An address vector: key and number, 48 bytes long with a GRH to dgid if that is not NULL. Over UDP

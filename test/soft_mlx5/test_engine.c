@@ -13,12 +13,7 @@ static struct rig_qp qa, qb;
 static int
 pair_open(void **state)
 {
-	const char *net = rig_net();
-
-	rig_host_open(&a, net, 4 << 20);
-	rig_host_open(&b, net, 4 << 20);
-	rig_qp_open(&a, &qa, NULL);
-	rig_qp_open(&b, &qb, NULL);
+	rig_pair_open(&qa, &a, &qb, &b, 4 << 20, NULL);
 	rig_connect(&qa, &qb);
 	return 0;
 }
@@ -26,10 +21,7 @@ pair_open(void **state)
 static int
 pair_close(void **state)
 {
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&qa, &qb);
 	return 0;
 }
 

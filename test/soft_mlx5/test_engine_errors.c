@@ -12,12 +12,7 @@ static struct rig_qp qa, qb;
 static int
 pair_open(void **state)
 {
-	const char *net = rig_net();
-
-	rig_host_open(&a, net, 1 << 20);
-	rig_host_open(&b, net, 1 << 20);
-	rig_qp_open(&a, &qa, NULL);
-	rig_qp_open(&b, &qb, NULL);
+	rig_pair_open(&qa, &a, &qb, &b, 1 << 20, NULL);
 	rig_connect(&qa, &qb);
 	return 0;
 }
@@ -25,31 +20,8 @@ pair_open(void **state)
 static int
 pair_close(void **state)
 {
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&qa, &qb);
 	return 0;
-}
-
-static void
-again(void)
-{
-	while (rig_poll(&qa.scq) != NULL || rig_poll(&qb.scq) != NULL ||
-		rig_poll(&qa.rcq) != NULL || rig_poll(&qb.rcq) != NULL)
-		;
-	rig_set_state(&qa, SM_QPS_RESET);
-	rig_set_state(&qb, SM_QPS_RESET);
-	rig_connect(&qa, &qb);
-}
-
-static enum sm_qp_state
-state_of(struct rig_qp *q)
-{
-	struct sm_qp_mod m;
-
-	assert_int_equal(sm_qp_query(q->host->nic, q->qp, &m), 0);
-	return m.state;
 }
 
 static void
@@ -70,7 +42,7 @@ expect_send_error(struct rig_wqe *w, uint8_t synd)
 	uint16_t at = rig_post(&qa, w);
 
 	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, synd, at);
-	assert_int_equal(state_of(&qa), SM_QPS_ERR);
+	assert_int_equal(rig_state(&qa), SM_QPS_ERR);
 	rig_run(&a, &b);
 }
 
@@ -112,13 +84,13 @@ local_keys(void **state)
 		rig_wqe_raddr(&w, b.mem, b.key);
 		rig_wqe_data(&w, a.mem, 8, lkeys[i] == a.key ? 0 : lkeys[i]);
 		expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-		again();
+		rig_reconnect(&qa, &qb);
 	}
 	/* One byte over the end, and a READ into memory that may not be written. */
 	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
 	rig_wqe_data(&w, a.mem + a.bytes - 8, 9, a.key);
 	expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-	again();
+	rig_reconnect(&qa, &qb);
 	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
 	rig_wqe_data(&w, (void *)(UINTPTR_MAX - 3), 8, a.key);
 	expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
@@ -174,14 +146,14 @@ remote_keys(void **state)
 			rig_recv(&qb, NULL, 0, 0);
 			write_to(&w, ops[i], bad[k].addr, bad[k].key, bad[k].len);
 			expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-			assert_int_equal(state_of(&qb), SM_QPS_ERR);
+			assert_int_equal(rig_state(&qb), SM_QPS_ERR);
 			assert_int_equal(b.async[SM_EVENT_QP_ACCESS_ERR], before + 1);
 			/* Its receive: used up by a WRITE_IMM of one packet, else flushed. */
 			expect_error(&qb.rcq, MLX5_CQE_RESP_ERR,
 				ops[i] == MLX5_OPCODE_RDMA_WRITE_IMM && bad[k].len < 9000
 					? MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR
 					: MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
-			again();
+			rig_reconnect(&qa, &qb);
 		}
 	}
 	assert_int_equal(sm_pd_destroy(b.nic, pd), EBUSY);
@@ -211,7 +183,7 @@ qp_access_flags(void **state)
 			rig_wqe_atomic(&w, 1, 0);
 		rig_wqe_data(&w, a.mem, 8, a.key);
 		expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-		again();
+		rig_reconnect(&qa, &qb);
 	}
 }
 
@@ -226,7 +198,7 @@ bad_receive_buffers(void **state)
 	rig_wqe_inline(&w, "x", 1);
 	expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
 	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
-	again();
+	rig_reconnect(&qa, &qb);
 	/* Length, in the first and in a later packet. */
 	for (uint32_t len = 8; len < 20000; len += 10000) {
 		rig_recv(&qb, b.mem, len - 1, b.key);
@@ -234,8 +206,8 @@ bad_receive_buffers(void **state)
 		rig_wqe_data(&w, a.mem, len, a.key);
 		expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
 		expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0);
-		assert_int_equal(state_of(&qb), SM_QPS_ERR);
-		again();
+		assert_int_equal(rig_state(&qb), SM_QPS_ERR);
+		rig_reconnect(&qa, &qb);
 	}
 	/* There are no memory windows that a SEND_INV could name. */
 	rig_recv(&qb, b.mem, 64, b.key);
@@ -273,8 +245,8 @@ malformed_wqes(void **state)
 		}
 		rig_ring(&qa);
 		expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, 0);
-		assert_int_equal(state_of(&qa), SM_QPS_ERR);
-		again();
+		assert_int_equal(rig_state(&qa), SM_QPS_ERR);
+		rig_reconnect(&qa, &qb);
 	}
 }
 
@@ -290,7 +262,7 @@ insane_doorbell_record(void **state)
 	rig_ring(&qa);
 	rig_run(&a, &b);
 	assert_int_equal(a.async[SM_EVENT_QP_FATAL], 1);
-	assert_int_equal(state_of(&qa), SM_QPS_ERR);
+	assert_int_equal(rig_state(&qa), SM_QPS_ERR);
 }
 
 /* The failed WQE first, then everything behind it in order, receives too, and what comes later. */
@@ -387,7 +359,7 @@ rnr_exhausted(void **state)
 	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
 	rig_wqe_inline(&w, "x", 1);
 	expect_send_error(&w, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
-	assert_int_equal(state_of(&qb), SM_QPS_RTS);
+	assert_int_equal(rig_state(&qb), SM_QPS_RTS);
 }
 
 /* The peer is alive and the queue pair is not: retries by the timeout attribute, then the error. */
@@ -490,7 +462,7 @@ cq_overrun(void **state)
 	rig_run(&a, &b);
 	assert_int_equal(a.async[SM_EVENT_CQ_ERR], 1);
 	assert_int_equal(a.async[SM_EVENT_QP_FATAL], 1);
-	assert_int_equal(state_of(&x), SM_QPS_ERR);
+	assert_int_equal(rig_state(&x), SM_QPS_ERR);
 	for (uint32_t i = 0; i < 4; i++)
 		assert_int_equal(be16toh(rig_poll(&x.scq)->wqe_counter), i);
 	rig_run(&a, &b);

@@ -18,12 +18,8 @@ static int
 pair_open(void **state)
 {
 	struct rig_qp_conf conf = {.rq_shift = 4};
-	const char *net = rig_net();
 
-	rig_host_open(&a, net, 1 << 20);
-	rig_host_open(&b, net, 1 << 20);
-	rig_qp_open(&a, &qa, &conf);
-	rig_qp_open(&b, &qb, &conf);
+	rig_pair_open(&qa, &a, &qb, &b, 1 << 20, &conf);
 	rig_connect(&qa, &qb);
 	return 0;
 }
@@ -31,10 +27,7 @@ pair_open(void **state)
 static int
 pair_close(void **state)
 {
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&qa, &qb);
 	return 0;
 }
 

@@ -17,12 +17,7 @@ static struct rig_qp qa, qb;
 static int
 pair_open(void **state)
 {
-	const char *net = rig_net();
-
-	rig_host_open(&a, net, 1 << 20);
-	rig_host_open(&b, net, 1 << 20);
-	rig_qp_open(&a, &qa, NULL);
-	rig_qp_open(&b, &qb, NULL);
+	rig_pair_open(&qa, &a, &qb, &b, 1 << 20, NULL);
 	for (uint32_t i = 0; i < a.bytes; i++)
 		a.mem[i] = (uint8_t)(i * 13 + (i >> 9));
 	return 0;
@@ -31,10 +26,7 @@ pair_open(void **state)
 static int
 pair_close(void **state)
 {
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&qa, &qb);
 	rig_mtu = IBV_MTU_4096;
 	rig_rnr_retry = 3;
 	return 0;

@@ -14,6 +14,7 @@
 #include "crpc_atomic.h"
 #include "engine/priv.h"
 #include "engine_rig.h"
+#include "rnd.h"
 
 #define PAIRS 4u
 #define OPS 3000u          /* Per queue pair. */
@@ -49,15 +50,6 @@ struct flow {
 	struct expect want[OPS];  /* What the far side must receive. */
 	_Atomic uint32_t wants;   /* Their number; released before the doorbell. */
 };
-
-static uint64_t
-rnd(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s;
-}
 
 static uint32_t
 some_len(uint64_t *s)

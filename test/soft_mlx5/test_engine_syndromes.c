@@ -391,15 +391,6 @@ expect(const struct row *r, const char *what, int found, int expected)
 			(unsigned int)expected);
 }
 
-static enum sm_qp_state
-state_of(struct rig_qp *q)
-{
-	struct sm_qp_mod m;
-
-	assert_int_equal(sm_qp_query(q->host->nic, q->qp, &m), 0);
-	return m.state;
-}
-
 static void
 run_row(const struct row *r, uint32_t *syndromes, uint32_t *events)
 {
@@ -413,8 +404,8 @@ run_row(const struct row *r, uint32_t *syndromes, uint32_t *events)
 	recv = first_of(&qb.rcq);
 	expect(r, "the sender's syndrome", send, r->send);
 	expect(r, "the receiver's syndrome", recv, r->recv);
-	expect(r, "the sender's state", (int)state_of(&qa), (int)r->state[0]);
-	expect(r, "the receiver's state", (int)state_of(&qb), (int)r->state[1]);
+	expect(r, "the sender's state", (int)rig_state(&qa), (int)r->state[0]);
+	expect(r, "the receiver's state", (int)rig_state(&qb), (int)r->state[1]);
 	for (int side = 0; side < 2; side++)
 		for (int type = 0; type < 32; type++)
 			expect(r, "an event", host[side]->async[type] != 0,

@@ -44,15 +44,6 @@ type_open(struct rig_host *h, struct rig_qp *q, enum sm_qp_type type)
 	rig_qp_open(h, q, &conf);
 }
 
-static enum sm_qp_state
-state_of(struct rig_qp *q)
-{
-	struct sm_qp_mod m;
-
-	assert_int_equal(sm_qp_query(q->host->nic, q->qp, &m), 0);
-	return m.state;
-}
-
 static void
 expect_ok(struct rig_cq *cq, uint8_t op)
 {
@@ -221,7 +212,7 @@ ud_errors(void **state)
 		rig_wqe_data(&w, a.mem, bad[i].len, bad[i].lkey);
 		rig_post(&qa, &w);
 		expect_error(&qa.scq, MLX5_CQE_REQ_ERR, bad[i].synd);
-		assert_int_equal(state_of(&qa), SM_QPS_ERR);
+		assert_int_equal(rig_state(&qa), SM_QPS_ERR);
 		rig_qp_close(&qa);
 	}
 	type_open(&a, &qa, SM_QPT_UD);
@@ -230,7 +221,7 @@ ud_errors(void **state)
 	ud_send(&qa, qb.qpn, QKEY, NULL, 100);
 	expect_ok(&qa.scq, MLX5_CQE_REQ);
 	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
-	assert_int_equal(state_of(&qb), SM_QPS_ERR);
+	assert_int_equal(rig_state(&qb), SM_QPS_ERR);
 	rig_qp_close(&qa);
 	rig_qp_close(&qb);
 }
@@ -295,7 +286,7 @@ uc_arrives_or_not(void **state)
 	}
 	uc_op(&qa, MLX5_OPCODE_RDMA_READ, 0, b.mem, b.key, 8);
 	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
-	assert_int_equal(state_of(&qb), SM_QPS_RTS);
+	assert_int_equal(rig_state(&qb), SM_QPS_RTS);
 	rig_qp_close(&qa);
 	rig_qp_close(&qb);
 }
@@ -467,7 +458,7 @@ dc_remote_errors(void **state)
 		expect_ok(&q.scq, MLX5_CQE_REQ);
 		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
 	}
-	assert_int_equal(state_of(&d.qp), SM_QPS_RTR);
+	assert_int_equal(rig_state(&d.qp), SM_QPS_RTR);
 	rig_qp_close(&q);
 	dct_close(&b, &d);
 }

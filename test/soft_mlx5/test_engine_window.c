@@ -19,14 +19,10 @@ static uint32_t lkey; /* Of b's second region, which windows can be bound to. */
 static int
 pair_open(void **state)
 {
-	const char *net = rig_net();
 	uint32_t rkey;
 
 	rig_retry = 7;
-	rig_host_open(&a, net, 1 << 16);
-	rig_host_open(&b, net, 1 << 16);
-	rig_qp_open(&a, &qa, NULL);
-	rig_qp_open(&b, &qb, NULL);
+	rig_pair_open(&qa, &a, &qb, &b, 1 << 16, NULL);
 	rig_connect(&qa, &qb);
 	return sm_mr_create(b.nic, b.pd, (uintptr_t)b.mem, 4096, (uintptr_t)b.mem,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND, &mr, &lkey, &rkey);
@@ -36,10 +32,7 @@ static int
 pair_close(void **state)
 {
 	assert_int_equal(sm_mr_destroy(b.nic, mr), 0);
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&qa, &qb);
 	return 0;
 }
 
@@ -102,21 +95,10 @@ write_to(const void *raddr, uint32_t rkey)
 }
 
 static void
-again(void)
-{
-	while (rig_poll(&qa.scq) != NULL || rig_poll(&qb.scq) != NULL ||
-		rig_poll(&qa.rcq) != NULL || rig_poll(&qb.rcq) != NULL)
-		;
-	rig_set_state(&qa, SM_QPS_RESET);
-	rig_set_state(&qb, SM_QPS_RESET);
-	rig_connect(&qa, &qb);
-}
-
-static void
 denied(uint8_t op, const void *raddr, uint32_t rkey)
 {
 	assert_int_equal(access_by(&qa, op, raddr, rkey), 0x13);
-	again();
+	rig_reconnect(&qa, &qb);
 }
 
 static void
@@ -149,7 +131,7 @@ a_window_shows_its_part(void **state)
 			rig_wqe_data(&w, b.mem + 100, 8, next);
 			rig_post(&qb, &w);
 			assert_int_equal(outcome(rig_expect(&a, &b, &qb.scq)), 0x04);
-			again();
+			rig_reconnect(&qa, &qb);
 		}
 		assert_int_equal(sm_mw_destroy(b.nic, mw), 0);
 		denied(MLX5_OPCODE_RDMA_WRITE, b.mem + 100, next);
@@ -202,7 +184,7 @@ type_2_is_invalidated(void **state)
 	assert_int_equal(access_by(&xa, MLX5_OPCODE_RDMA_WRITE, b.mem, key + 1), 0x13);
 	assert_int_equal(write_to(b.mem, key + 1), 0);
 	assert_int_equal(outcome(umr(&qb, key + 1, key + 2, lkey, b.mem, 64, REMOTE_WRITE)), 0x06);
-	again();
+	rig_reconnect(&qa, &qb);
 	assert_int_equal(outcome(umr(&qb, key + 1, 0, 0, NULL, 0, 0)), 0);
 	denied(MLX5_OPCODE_RDMA_WRITE, b.mem, key + 1);
 	assert_int_equal(outcome(umr(&qb, key + 1, key + 2, lkey, b.mem, 64, REMOTE_WRITE)), 0);
@@ -262,15 +244,15 @@ binds_that_fail(void **state)
 	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_int_equal(outcome(umr(&qb, key, key + 1, bad[i].of, b.mem + bad[i].off,
 					 bad[i].len, REMOTE_WRITE)), 0x06);
-		again();
+		rig_reconnect(&qa, &qb);
 	}
 	/* No window: a region's key, another's, none at all. */
 	assert_int_equal(outcome(umr(&qb, lkey, lkey + 1, lkey, b.mem, 8, 0)), 0x06);
-	again();
+	rig_reconnect(&qa, &qb);
 	assert_int_equal(outcome(umr(&qb, key + 0x100, 0, lkey, b.mem, 8, 0)), 0x06);
-	again();
+	rig_reconnect(&qa, &qb);
 	assert_int_equal(outcome(umr(&qb, UINT32_MAX, 0, lkey, b.mem, 8, 0)), 0x06);
-	again();
+	rig_reconnect(&qa, &qb);
 	assert_int_equal(sm_mw_destroy(b.nic, mw), 0);
 }
 

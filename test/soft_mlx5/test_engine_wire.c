@@ -15,6 +15,7 @@
 
 #include "engine/wire.h"
 #include "engine_rig.h"
+#include "rnd.h"
 
 static char dir[160];
 
@@ -355,15 +356,6 @@ many_peers(void **state)
 	assert_true(sm_nic_idle(hub.nic));
 	rig_host_close(&hub);
 	assert_false(exists(""));
-}
-
-static uint64_t
-rnd(uint64_t *s)
-{
-	*s ^= *s << 13;
-	*s ^= *s >> 7;
-	*s ^= *s << 17;
-	return *s;
 }
 
 /* One packet of rubbish: mostly near the truth, so that it gets far. */
