@@ -1,192 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* A segment of another process: attach, detach; and what both sides ask of one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>
-#include <numa.h>
-#include <numaif.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "crpc_atomic.h"
-#include "crpc_crash.h"
 #include "crpc_log.h"
 #include "shm_private.h"
 
 /* Between two tries to attach. */
 #define RETRY_NS 1000000
 
-/* ---- create ---- */
-
-/* Field 22 of /proc/self/stat; 0 where there is no /proc. The name in field 2 may hold anything. */
-static uint64_t
-own_start_time(void)
-{
-	char text[1024], *p;
-	unsigned long long start = 0;
-	FILE *f = fopen("/proc/self/stat", "re");
-	size_t n;
-	int field;
-
-	if (f == NULL)
-		return 0;
-	n = fread(text, 1, sizeof(text) - 1, f);
-	fclose(f);
-	text[n] = '\0';
-	p = strrchr(text, ')');
-	for (field = 2; p != NULL && field < 22; field++) {
-		p = strchr(p, ' ');
-		if (p != NULL)
-			p++;
-	}
-	if (p != NULL)
-		start = strtoull(p, NULL, 10);
-	return start;
-}
-
-/* Which directory, and what a page is there. */
-static int
-conf_path(const struct crpc_shm_conf *conf, char *path)
-{
-	char dir[CRPC_SHM_PATH_MAX] = SHM_DEFAULT_DIR;
-	int rc = __crpc_shm_name_check(conf->name);
-
-	if (rc != 0)
-		return rc;
-	if (conf->size < sizeof(struct crpc_shm_header) || conf->size > SHM_SIZE_LIMIT) {
-		crpc_err("segment %s: size is %" PRIu64 "; expected %zu to %" PRIu64, conf->name,
-				conf->size, sizeof(struct crpc_shm_header), SHM_SIZE_LIMIT);
-		return -EINVAL;
-	}
-	if (conf->dir == NULL && conf->huge && !conf->memfd &&
-			__crpc_shm_huge_dir(dir, sizeof(dir)) != 0) {
-		crpc_err("segment %s: huge pages wanted and no hugetlbfs is mounted; mount one "
-			 "(mount -t hugetlbfs none DIR) or do without",
-				conf->name);
-		return -ENOENT;
-	}
-	return __crpc_shm_path(
-			path, CRPC_SHM_PATH_MAX, conf->dir == NULL ? dir : conf->dir, conf->name);
-}
-
-/* Bind the whole mapping before its pages are allocated; the policy belongs to the file then. */
-static int
-bind_node(const struct crpc_shm *seg, const struct crpc_shm_conf *conf)
-{
-	struct bitmask *mask;
-	int rc = 0;
-
-	if (!conf->numa_bind || numa_available() < 0 || numa_max_node() == 0)
-		return 0;
-	if (conf->numa_node > (uint32_t)numa_max_node()) {
-		crpc_err("%s: NUMA node %u; expected 0 to %d", seg->path, conf->numa_node,
-				numa_max_node());
-		return -EINVAL;
-	}
-	mask = numa_allocate_nodemask();
-	if (mask == NULL)
-		return -ENOMEM;
-	numa_bitmask_setbit(mask, conf->numa_node);
-	/* numa_tonode_memory() would print its error and keep it. */
-	if (mbind(seg->hdr, seg->size, MPOL_BIND, mask->maskp, mask->size + 1, 0) != 0) {
-		rc = -errno;
-		crpc_err("%s: cannot bind it to NUMA node %u: %s", seg->path, conf->numa_node,
-				strerror(errno));
-	}
-	numa_bitmask_free(mask);
-	return rc;
-}
-
-/* Bytes that the machine can still give, without those that it would have to write out first. */
-static uint64_t
-memory_available(void)
-{
-	unsigned long long kib = UINT64_MAX / 1024;
-	FILE *f = fopen("/proc/meminfo", "re");
-	char line[128];
-
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-			break;
-	if (f != NULL)
-		fclose(f);
-	return kib * 1024;
-}
-
-/* Bytes that the file's file system can still give; *memory says whether they are the machine's. */
-static uint64_t
-room(int fd, bool *memory)
-{
-	struct statfs fs;
-	uint64_t left;
-
-	*memory = false;
-	if (fstatfs(fd, &fs) != 0)
-		return 0;
-	left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
-	if (fs.f_type != TMPFS_MAGIC)
-		return left;
-	*memory = true;
-	return fs.f_blocks == 0 ? memory_available() : crpc_min(left, memory_available());
-}
-
-static int
-no_room(const struct crpc_shm *seg, uint64_t left, int rc)
-{
-	crpc_err("%s: cannot reserve %" PRIu64 " bytes, %" PRIu64 " are free there: %s; make room, "
-		 "enlarge the file system or use fewer clients, depth or bytes per message",
-			seg->path, seg->size, left, strerror(-rc));
-	return rc;
-}
-
-/* Where memory has no limit but the machine's, asking for too much ends processes: look first. */
-static int
-check_room(const struct crpc_shm *seg)
-{
-	bool memory;
-	uint64_t left = room(seg->fd, &memory);
-
-	return memory && seg->size > left ? no_room(seg, left, -ENOSPC) : 0;
-}
-
-/* Take every page now: a page that is missing at the first use would be a SIGBUS. */
-static int
-reserve(const struct crpc_shm *seg)
-{
-	bool memory;
-	int rc;
-
-	do
-		rc = fallocate(seg->fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
-	while (rc == -EINTR);
-	if (rc == -EOPNOTSUPP)
-		rc = -posix_fallocate(seg->fd, 0, (off_t)seg->size);
-	return rc == 0 ? 0 : no_room(seg, room(seg->fd, &memory), rc);
-}
-
-static void
-prefault(const struct crpc_shm *seg)
-{
-	_Atomic uint8_t *p = (_Atomic uint8_t *)seg->hdr;
-	uint64_t off;
-
-#ifdef MADV_POPULATE_WRITE
-	if (madvise(seg->hdr, seg->size, MADV_POPULATE_WRITE) == 0)
-		return;
-#endif
-	for (off = 0; off < seg->size; off += seg->page_size)
-		crpc_fetch_add_relaxed(&p[off], 0);
-}
+/* ---- of both sides ---- */
 
 /* Page size of the file's file system, and whether it is what the caller asked for. */
-static int
-check_fs(struct crpc_shm *seg, int fd, bool huge)
+int
+__crpc_shm_check_fs(struct crpc_shm *seg, int fd, bool huge)
 {
 	struct statfs fs;
 
@@ -205,8 +41,8 @@ check_fs(struct crpc_shm *seg, int fd, bool huge)
 	return 0;
 }
 
-static int
-map(struct crpc_shm *seg)
+int
+__crpc_shm_map(struct crpc_shm *seg)
 {
 	void *p = mmap(NULL, seg->size, PROT_READ | PROT_WRITE, MAP_SHARED, seg->fd, 0);
 
@@ -217,256 +53,6 @@ map(struct crpc_shm *seg)
 	}
 	seg->hdr = p;
 	return 0;
-}
-
-static void
-fill_header(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
-{
-	struct crpc_shm_header *h = seg->hdr;
-
-	h->version = CRPC_SHM_VERSION;
-	h->header_size = sizeof(*h);
-	h->total_size = seg->size;
-	h->kind = conf->kind;
-	h->kind_version = conf->kind_version;
-	h->owner_pid = (uint32_t)getpid();
-	h->owner_uid = (uint32_t)geteuid();
-	h->owner_start = own_start_time();
-	if (getrandom(&h->incarnation, sizeof(h->incarnation), 0) != sizeof(h->incarnation))
-		h->incarnation = (uint64_t)seg->ino;
-	h->page_size = (uint32_t)seg->page_size;
-	memcpy(h->name, conf->name, strlen(conf->name)); /* checked: it fits with its zero */
-	CRPC_CRASH_POINT("shm.create.5");
-	h->magic = CRPC_SHM_MAGIC;
-}
-
-/* From an open, locked, empty file to a mapped segment. */
-static int
-build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
-{
-	int rc = check_fs(seg, seg->fd, conf->huge);
-
-	if (rc != 0)
-		return rc;
-	seg->size = crpc_align_up(conf->size, seg->page_size);
-	rc = check_room(seg);
-	if (rc != 0)
-		return rc;
-	if (ftruncate(seg->fd, (off_t)seg->size) != 0) {
-		rc = -errno;
-		crpc_err("%s: cannot set its size to %" PRIu64 ": %s", seg->path, seg->size,
-				strerror(errno));
-		return rc;
-	}
-	CRPC_CRASH_POINT("shm.create.3");
-	rc = map(seg);
-	if (rc != 0)
-		return rc;
-	rc = bind_node(seg, conf);
-	if (rc == 0)
-		rc = reserve(seg);
-	if (rc != 0)
-		return rc;
-	CRPC_CRASH_POINT("shm.create.4");
-	if (conf->prefault)
-		prefault(seg);
-	fill_header(seg, conf);
-	CRPC_CRASH_POINT("shm.create.6");
-	return 0;
-}
-
-/*
- * A second description of the memory whose lock data_fd holds. The data are mapped through it, and
- * it asks about locks: both may outlive the owner's lock or be inherited by a child, and it holds
- * none.
- */
-static int
-open_again(struct crpc_shm *seg, int name_fd, int data_fd)
-{
-	struct stat st;
-
-	if (fstat(name_fd, &st) != 0)
-		return -errno;
-	seg->dev = st.st_dev;
-	seg->ino = st.st_ino;
-	if (seg->memfd) {
-		seg->fd = __crpc_shm_fd_reopen(data_fd);
-		return seg->fd < 0 ? seg->fd : 0;
-	}
-	seg->fd = open(seg->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (seg->fd < 0)
-		return -errno;
-	if (fstat(seg->fd, &st) == 0 && st.st_dev == seg->dev && st.st_ino == seg->ino)
-		return 0;
-	return -ESTALE;
-}
-
-/* Keep the caller's list: it may be gone when somebody comes. */
-static int
-copy_allow(struct crpc_shm *seg, const struct crpc_shm_allow *allow)
-{
-	if (allow == NULL)
-		return 0;
-	if (!seg->memfd || allow->uid_count > CRPC_SHM_ALLOW_MAX ||
-			allow->gid_count > CRPC_SHM_ALLOW_MAX) {
-		crpc_err("%s: list of %u users and %u groups; expected at most %d of each, and a "
-			 "memfd",
-				seg->path, allow->uid_count, allow->gid_count, CRPC_SHM_ALLOW_MAX);
-		return -EINVAL;
-	}
-	if (allow->uid_count != 0)
-		memcpy(seg->uids, allow->uids, allow->uid_count * sizeof(seg->uids[0]));
-	if (allow->gid_count != 0)
-		memcpy(seg->gids, allow->gids, allow->gid_count * sizeof(seg->gids[0]));
-	seg->allow = (struct crpc_shm_allow){
-			seg->uids, seg->gids, allow->uid_count, allow->gid_count};
-	return 0;
-}
-
-/* Hand the lock of *fd to a mapping; *fd is -1 then. */
-static int
-hold(const struct crpc_shm *seg, int *fd, struct crpc_shm_lock **lock)
-{
-	int rc;
-
-	*lock = __crpc_shm_lock_hold(*fd, seg->page_size);
-	if (*lock != NULL) {
-		*fd = -1;
-		return 0;
-	}
-	rc = -errno;
-	crpc_err("%s: cannot map a page to hold the owner's lock: %s", seg->path, strerror(errno));
-	return rc;
-}
-
-/* From a locked file at the path, and for a memfd locked memory beside it, to a segment. */
-static int
-create_locked(struct crpc_shm *seg, const struct crpc_shm_conf *conf, int *name_fd, int *data_fd)
-{
-	int rc = open_again(seg, *name_fd, *data_fd);
-
-	if (rc != 0) {
-		crpc_err("%s: cannot open it again: %s", seg->path, strerror(-rc));
-		return rc;
-	}
-	rc = build(seg, conf);
-	if (rc == 0 && seg->memfd)
-		rc = __crpc_shm_seal(seg);
-	if (rc == 0 && seg->memfd)
-		rc = __crpc_shm_door_open(seg, *name_fd);
-	if (rc == 0 && seg->memfd)
-		rc = hold(seg, data_fd, &seg->owner);
-	CRPC_CRASH_POINT("shm.create.7");
-	if (rc == 0)
-		rc = hold(seg, name_fd, seg->memfd ? &seg->name : &seg->owner);
-	CRPC_CRASH_POINT("shm.create.8");
-	return rc;
-}
-
-/* Undo what create_locked() did, as far as it came; the file goes while it is still locked. */
-static void
-create_undo(struct crpc_shm *seg, int name_fd, int data_fd)
-{
-	__crpc_shm_door_close(seg);
-	unlink(seg->path);
-	if (seg->hdr != NULL)
-		munmap(seg->hdr, seg->size);
-	if (seg->fd >= 0)
-		close(seg->fd);
-	crpc_shm_lock_drop(seg->owner);
-	if (name_fd >= 0)
-		close(name_fd);
-	if (data_fd >= 0)
-		close(data_fd);
-}
-
-struct crpc_shm *
-crpc_shm_create(const struct crpc_shm_conf *conf)
-{
-	struct crpc_shm *seg = calloc(1, sizeof(*seg));
-	int name_fd, data_fd = -1, rc;
-
-	if (seg == NULL)
-		return NULL;
-	seg->fd = -1;
-	seg->listen_fd = -1;
-	seg->memfd = conf->memfd;
-	seg->uid = geteuid();
-	seg->pid = getpid();
-	rc = conf_path(conf, seg->path);
-	if (rc == 0)
-		rc = copy_allow(seg, conf->allow);
-	if (rc != 0)
-		goto err;
-	name_fd = __crpc_shm_file_create(
-			seg->path, conf->mode == 0 || conf->memfd ? 0600 : conf->mode);
-	rc = name_fd;
-	if (name_fd < 0)
-		goto err;
-	if (conf->memfd)
-		data_fd = __crpc_shm_memfd(conf->name, conf->huge);
-	rc = conf->memfd && data_fd < 0 ? data_fd : create_locked(seg, conf, &name_fd, &data_fd);
-	if (rc != 0) {
-		create_undo(seg, name_fd, data_fd);
-		goto err;
-	}
-	crpc_store_relaxed(&seg->refs, 1);
-	return seg;
-
-err:
-	free(seg);
-	errno = -rc;
-	return NULL;
-}
-
-void
-crpc_shm_ready(struct crpc_shm *seg)
-{
-	/* R0 pairs with A0 in attach_fd(): the header and the owner's layout before the state. */
-	CRPC_CRASH_POINT("shm.ready.1");
-	crpc_store_release(&seg->hdr->state, CRPC_SHM_READY);
-	CRPC_CRASH_POINT("shm.ready.2");
-	if (seg->memfd)
-		__crpc_shm_door_state(seg, CRPC_SHM_READY);
-}
-
-/* A forked child lets go of what it inherited. The segment is its parent's. */
-static void
-free_inherited(struct crpc_shm *seg)
-{
-	if (seg->listen_fd >= 0)
-		close(seg->listen_fd);
-	crpc_shm_lock_drop(seg->name);
-	crpc_shm_lock_drop(seg->owner);
-	crpc_shm_detach(seg);
-}
-
-void
-crpc_shm_free(struct crpc_shm *seg)
-{
-	if (seg == NULL)
-		return;
-	if (seg->pid != getpid()) {
-		free_inherited(seg);
-		return;
-	}
-	/* R1 pairs with A1 in crpc_shm_owner_alive(): what the owner wrote, before its farewell. */
-	CRPC_CRASH_POINT("shm.free.1");
-	crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);
-	CRPC_CRASH_POINT("shm.free.2");
-	__crpc_shm_door_close(seg);
-	CRPC_CRASH_POINT("shm.free.4");
-	/* Removed while still locked: a successor's file cannot be the one at this path. */
-	if (__crpc_shm_same_file(seg->path, seg->dev, seg->ino) && unlink(seg->path) != 0)
-		crpc_err("%s: cannot remove it: %s", seg->path, strerror(errno));
-	CRPC_CRASH_POINT("shm.free.5");
-	crpc_shm_lock_drop(seg->name);
-	CRPC_CRASH_POINT("shm.free.6");
-	crpc_shm_lock_drop(seg->owner);
-	CRPC_CRASH_POINT("shm.free.7");
-	seg->name = NULL;
-	seg->owner = NULL;
-	crpc_shm_detach(seg);
 }
 
 /* ---- attach ---- */
@@ -550,9 +136,9 @@ attach_fd(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 	if ((rc == 0 || rc == -EAGAIN) && owned == 0)
 		return -ECONNREFUSED;
 	if (rc == 0)
-		rc = check_fs(seg, seg->fd, false);
+		rc = __crpc_shm_check_fs(seg, seg->fd, false);
 	if (rc == 0)
-		rc = map(seg);
+		rc = __crpc_shm_map(seg);
 	if (rc != 0)
 		return rc;
 	/* A0 pairs with R0 in crpc_shm_ready(). */

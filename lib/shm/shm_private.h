@@ -100,6 +100,12 @@ bool __crpc_shm_is_ours(int fd, const struct stat *st, struct crpc_shm_header *h
 /** Remove what a dead owner left at @p path: crpc_shm_remove(). -EBUSY is not said. */
 int __crpc_shm_leftover_remove(const char *path);
 
+/** Set the page size of the file's file system; 0, or -errno, said: it has no huge pages, ... */
+int __crpc_shm_check_fs(struct crpc_shm *seg, int fd, bool huge);
+
+/** Map seg->size bytes of seg->fd. 0 or -errno, said. */
+int __crpc_shm_map(struct crpc_shm *seg);
+
 /** Say that a field is not what it must be. -EPROTO. */
 int __crpc_shm_wrong(
 		const struct crpc_shm *seg, const char *field, uint64_t expected, uint64_t found);
