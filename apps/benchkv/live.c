@@ -43,12 +43,6 @@ static const char *const names[KV_LIVE_WORDS] = {
 	[KV_LIVE_NET + 10] = "net_timeouts",
 };
 
-const struct kv_live *
-kv_live_of(uint32_t daemon)
-{
-	return &live[daemon];
-}
-
 static void
 net_words(const struct kv_daemon *d, uint64_t word[KV_LIVE_NET_WORDS])
 {

@@ -76,7 +76,4 @@ void kv_live_carry(struct kv_daemon *d);
 /** Publish; every millisecond or two, the daemon's thread. */
 void kv_live_publish(struct kv_daemon *d);
 
-/** What daemon number @p daemon of this rank has published. For tests and for the command. */
-const struct kv_live *kv_live_of(uint32_t daemon);
-
 #endif

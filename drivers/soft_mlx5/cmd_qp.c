@@ -391,7 +391,6 @@ uv_create_qp_ex(struct uv_ctx *ctx, struct uv_call *call)
 
 /* ---- queue pairs: modify, query, destroy ---- */
 
-#define QP_REFUSED  (IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT)
 #define QP_MASK_ALL 0x3ffffffu /* up to IBV_QP_RATE_LIMIT */
 
 static int

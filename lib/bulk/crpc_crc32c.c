@@ -118,8 +118,6 @@ usable(void)
 	return __builtin_cpu_supports("sse4.2");
 }
 
-#define CPU_NAME "sse4.2"
-
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 
 #include <arm_acle.h>
@@ -142,12 +140,9 @@ usable(void)
 	return true;
 }
 
-#define CPU_NAME "armv8"
-
 #else
 
 #define run_cpu run_table
-#define CPU_NAME "table"
 
 static bool
 usable(void)
@@ -183,10 +178,4 @@ uint32_t
 crpc_crc32c_table(uint32_t crc, const void *data, size_t len)
 {
 	return ~run_table(~crc, data, len);
-}
-
-const char *
-crpc_crc32c_name(void)
-{
-	return use_cpu() ? CPU_NAME : "table";
 }

@@ -21,7 +21,4 @@ uint32_t crpc_crc32c(uint32_t crc, const void *data, size_t len);
 /** The same from a table: what runs where there is no instruction. For tests. */
 uint32_t crpc_crc32c_table(uint32_t crc, const void *data, size_t len);
 
-/** The code chosen for this CPU: "sse4.2", "armv8" or "table". */
-const char *crpc_crc32c_name(void);
-
 #endif

@@ -64,12 +64,6 @@ call_here(const struct crpc_crash_point *point)
 	fn();
 }
 
-uint32_t
-crpc_crash_passes(void)
-{
-	return crpc_load_relaxed(&passes);
-}
-
 void
 crpc_crash_here(struct crpc_crash_point *point)
 {

@@ -51,9 +51,6 @@ void crpc_crash_arm_nth(uint32_t nth);
  */
 void crpc_crash_call(const char *name, void (*fn)(void));
 
-/** Passes of any point since the last arming, by which a test learns how far nth may go. */
-uint32_t crpc_crash_passes(void);
-
 /**
  * All points of the program.
  *

@@ -19,7 +19,6 @@
 #define crpc_constant(x) __builtin_constant_p(x)
 
 #define crpc_aligned(n) __attribute__((aligned(n)))
-#define crpc_packed __attribute__((packed))
 #define crpc_noinline __attribute__((noinline))
 /** A function that is part of its caller, whose state it then keeps in registers. */
 #define crpc_inline static inline __attribute__((always_inline))

@@ -8,7 +8,7 @@
  * holds examples. All words are little endian.
  *
  * Whoever reads these structs reads memory that the peer can still write: wire_batch_load() and
- * wire_msg_load() read every word once, and only the copy is checked and used.
+ * wire_word() read every word once, and only the copy is checked and used.
  */
 
 #include <string.h>
@@ -77,8 +77,7 @@ struct wire_seal {
 _Static_assert(sizeof(struct wire_seal) == WIRE_UNIT, "one unit");
 
 /** In wire_addr.flags: how positions come back, and how batches are noticed. */
-#define WIRE_FLAG_FLOW_MASK 0x3u
-#define WIRE_FLAG_MEMORY    0x4u
+#define WIRE_FLAG_MEMORY 0x4u
 
 /** Behind the two rings: the position that the owner has released, for the peer to read ... */
 #define WIRE_WORD_RELEASED 0u
@@ -201,17 +200,6 @@ wire_batch_load(const void *p)
 
 	memcpy(&h, w, sizeof(h));
 	return h;
-}
-
-static inline struct wire_msg
-wire_msg_load(const void *p)
-{
-	const uint8_t *b = p;
-	uint64_t w[2] = {wire_word(b), wire_word(b + 8)};
-	struct wire_msg m;
-
-	memcpy(&m, w, sizeof(m));
-	return m;
 }
 
 #endif

@@ -329,9 +329,6 @@ int crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep);
  */
 int crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep);
 
-/** The user_id of ep_create. */
-uint32_t crpc_copyrpc_ep_user_id(const struct crpc_copyrpc_ep *ep);
-
 /** Calls of this endpoint that are open: accepted, and not yet given by poll(). */
 uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
 

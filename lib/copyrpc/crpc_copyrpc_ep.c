@@ -182,18 +182,13 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 	return crpc_copyrpc_ep_create_as(ctx, user_id, &(struct crpc_copyrpc_ep_conf){0});
 }
 
-struct crpc_copyrpc_ep *
-crpc_copyrpc_ep_create_as(
-	struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf)
+/* The bare endpoint, in the first place that is free; NULL with errno. */
+static struct crpc_copyrpc_ep *
+ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf)
 {
 	struct crpc_copyrpc_ep *ep;
 	uint32_t id = 0;
-	int rc;
 
-	if (mode_check(conf) != 0) {
-		errno = EINVAL;
-		return NULL;
-	}
 	while (id < ctx->conf.max_eps && ctx->eps[id] != NULL)
 		id++;
 	if (id == ctx->conf.max_eps) {
@@ -222,6 +217,23 @@ crpc_copyrpc_ep_create_as(
 			.req_tail = ctx->serial[id],
 	};
 	rooms_init(ep);
+	return ep;
+}
+
+struct crpc_copyrpc_ep *
+crpc_copyrpc_ep_create_as(
+	struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf)
+{
+	struct crpc_copyrpc_ep *ep;
+	int rc;
+
+	if (mode_check(conf) != 0) {
+		errno = EINVAL;
+		return NULL;
+	}
+	ep = ep_alloc(ctx, user_id, conf);
+	if (ep == NULL)
+		return NULL;
 	rc = rings_init(ep);
 	if (rc != 0)
 		goto err_ep;
@@ -236,8 +248,8 @@ crpc_copyrpc_ep_create_as(
 		rc = -errno;
 		goto err_tables;
 	}
-	ctx->eps[id] = ep;
-	ctx->by_token[id] = ep;
+	ctx->eps[ep->id] = ep;
+	ctx->by_token[ep->id] = ep;
 	ctx->neps++;
 	return ep;
 err_tables:
@@ -553,12 +565,6 @@ int
 crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep)
 {
 	return ep->err;
-}
-
-uint32_t
-crpc_copyrpc_ep_user_id(const struct crpc_copyrpc_ep *ep)
-{
-	return ep->user_id;
 }
 
 uint32_t

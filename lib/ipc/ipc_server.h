@@ -47,8 +47,6 @@
 #define IPC_TOKEN_ID_SHIFT  52
 #define IPC_TOKEN_FREE      (UINT64_C(1) << 63)
 #define IPC_TOKEN_FLAGS     (CRPC_IPC_TOKEN_ONEWAY | CRPC_IPC_TOKEN_BLOCK)
-/** What the next token of a slot keeps of the one before. */
-#define IPC_TOKEN_KEEP (~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD | IPC_TOKEN_FLAGS))
 
 _Static_assert(CRPC_IPC_CLIENTS_MAX < 1 << (63 - IPC_TOKEN_ID_SHIFT), "a client fits a token");
 _Static_assert(2 * CRPC_IPC_DEPTH_MAX < 1 << IPC_TOKEN_SLOT_BITS, "a slot's index fits a token");

@@ -227,9 +227,6 @@ void crpc_udrpc_ep_shutdown(struct crpc_udrpc_ep *ep);
  */
 int crpc_udrpc_ep_status(const struct crpc_udrpc_ep *ep);
 
-/** The user_id of ep_create. */
-uint32_t crpc_udrpc_ep_user_id(const struct crpc_udrpc_ep *ep);
-
 /** Calls of this endpoint that are open: accepted, and not yet given by poll(). */
 uint32_t crpc_udrpc_ep_open_calls(const struct crpc_udrpc_ep *ep);
 

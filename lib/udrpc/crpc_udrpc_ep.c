@@ -240,12 +240,6 @@ crpc_udrpc_ep_status(const struct crpc_udrpc_ep *ep)
 }
 
 uint32_t
-crpc_udrpc_ep_user_id(const struct crpc_udrpc_ep *ep)
-{
-	return ep->user_id;
-}
-
-uint32_t
 crpc_udrpc_ep_open_calls(const struct crpc_udrpc_ep *ep)
 {
 	return ep->open;
