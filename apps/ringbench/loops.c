@@ -17,7 +17,6 @@
 #include <rte_ring_peek_zc.h>
 
 #include "crpc_clock.h"
-#include "crpc_log.h"
 #include "crpc_spsc.h"
 #include "crpc_spsc_fastforward.h"
 #include "crpc_spsc_lamport.h"

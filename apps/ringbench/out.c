@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From slices to medians within one state of the machine; a table and JSON lines. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,8 +3,6 @@
  * One group: lanes opened side by side, then slice after slice, each lane in turn, with a line
  * ping-pong before and after where there are two lcores.
  */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "app_fail.h"

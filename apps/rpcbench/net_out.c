@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Figures of a group: a table for people, a line of JSON for each lane. */
-#include <errno.h>
 
 #include "net.h"
 

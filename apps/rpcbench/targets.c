@@ -2,7 +2,6 @@
 /* What has to be reached: each line is a figure of one group, with a bound and a verdict. */
 #include <errno.h>
 
-#include "app_fail.h"
 #include "ipc.h"
 
 /* Calls open where one client is to be as fast as it can: two bursts, which stay in the caches. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Figures of the ways: a table for people, a line of JSON for each way and stage. */
-#include <errno.h>
 
 #include "tensor.h"
 

@@ -5,8 +5,6 @@
  */
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "app_eal.h"

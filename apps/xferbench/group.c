@@ -5,8 +5,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "app_fail.h"

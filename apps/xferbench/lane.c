@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "crpc_clock.h"
 #include "xb.h"
 
 int

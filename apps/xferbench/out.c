@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From slices to figures: a table for people, a line of JSON for each figure. */
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
  * one that comes first is told.
  */
 #include <errno.h>
-#include <inttypes.h>
 
 #include "crpc_log.h"
 #include "mlx5_copyrpc.h"

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crpc_util.h"
-
 #define FIRST_SIZE 64
 
 static int

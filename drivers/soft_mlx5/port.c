@@ -15,7 +15,6 @@
 
 #include <infiniband/verbs.h>
 
-#include "crpc_util.h"
 #include "nic.h"
 #include "say.h"
 #include "sysfs.h"

@@ -4,7 +4,6 @@
 
 #include "crpc_kv_blocks.h"
 #include "crpc_log.h"
-#include "crpc_util.h"
 
 #define BLOCKS_KIND    CRPC_SHM_KIND('K', 'V', 'B', 'L')
 #define BLOCKS_VERSION 1u

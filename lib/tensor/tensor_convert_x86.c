@@ -9,7 +9,6 @@
  * storing around the caches requires.
  */
 #include "crpc_dma.h"
-#include "crpc_tensor_convert.h"
 #include "tensor_convert.h"
 
 #if defined(__x86_64__)

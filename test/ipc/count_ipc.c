@@ -5,7 +5,6 @@
  * test/golden/instructions.py divides by the calls.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -17,7 +17,6 @@
 #include "crpc_crash.h"
 #include "crpc_idle.h"
 #include "crpc_shm.h"
-#include "crpc_util.h"
 #include "ipc_client.h"
 #include "ipc_server.h"
 

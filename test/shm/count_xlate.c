@@ -5,7 +5,6 @@
  * must not depend on the number of segments.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -6,7 +6,6 @@
  */
 #include "arena_test.h"
 
-#include "crpc_util.h"
 #include "golden.h"
 #include "shm_arena.h"
 

@@ -9,7 +9,6 @@
  */
 #include "arena_work.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>

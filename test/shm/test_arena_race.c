@@ -8,7 +8,6 @@
 #include "arena_work.h"
 
 #include "crpc_crash.h"
-#include "crpc_util.h"
 #include "shm_arena.h"
 
 #define BIG   (64 * KIB) /* the span that is looked at: one block */

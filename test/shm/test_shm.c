@@ -24,7 +24,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "crpc_atomic.h"
 #include "crpc_log.h"
 #include "crpc_shm.h"
 

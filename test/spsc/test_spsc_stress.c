@@ -5,7 +5,6 @@
  * requests with replies over two rings, where onesided gets its credit from the replies. Every
  * payload is verified. The thread sanitizer sees every ordering here.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>

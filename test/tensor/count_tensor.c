@@ -5,7 +5,6 @@
  * elements as one.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "crpc_tensor_batch.h"

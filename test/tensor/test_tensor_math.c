@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "crpc_tensor_convert.h"

@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -22,8 +21,6 @@
 #include <unistd.h>
 
 #include "crpc_arena.h"
-#include "crpc_log.h"
-#include "crpc_tensor_convert.h"
 #include "crpc_tensor_rpc.h"
 
 #define KIND      CRPC_SHM_KIND('T', 'E', 'S', 'T')
