@@ -83,6 +83,8 @@ enum sm_async_type {
 	SM_EVENT_SRQ_LIMIT_REACHED = 15,
 };
 
+#define SM_DCT_CONNS 1024u /**< See sm_nic_attr.dct_conns. */
+
 /** How to attach a nic to its host's wire. */
 struct sm_nic_attr {
 	/** Name of the wire: contexts of the same net (and user) see each other. */
@@ -105,6 +107,8 @@ struct sm_nic_attr {
 	/** File that gets what is sent (over UDP also what is received) as RoCEv2; NULL: none. */
 	const char *pcap;
 	uint64_t pcap_epoch_ns;  /**< What to add to times to have those of day. */
+	/** Connections of a DCT, where packets get lost, at most; 0: SM_DCT_CONNS. */
+	uint32_t dct_conns;
 	/**
 	 * A completion queue that was armed has something. Called with the nic's lock held: must
 	 * not call back into the nic. @p user is sm_cq_attr.user.

@@ -47,6 +47,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #define SOFT_MLX5_STEP_ALL 0u /**< As a context's number: all that are open. */
@@ -115,6 +116,13 @@ struct soft_mlx5_step {
 	 *   0, ENOENT, EPERM.
 	 */
 	int (*vanish)(uint32_t number);
+	/**
+	 * Write the state of a context's queues, regions and peers, as soft-mlx5 dump does.
+	 *
+	 * @return
+	 *   0, ENOENT, EPERM.
+	 */
+	int (*dump)(uint32_t number, FILE *out);
 };
 
 /**
@@ -130,7 +138,8 @@ soft_mlx5_step_find(struct soft_mlx5_step *s)
 {
 	static const char *const names[] = {"soft_mlx5_step_start", "soft_mlx5_step_last",
 		"soft_mlx5_step_step", "soft_mlx5_step_pass", "soft_mlx5_step_idle",
-		"soft_mlx5_step_faults", "soft_mlx5_step_break_qp", "soft_mlx5_step_vanish"};
+		"soft_mlx5_step_faults", "soft_mlx5_step_break_qp", "soft_mlx5_step_vanish",
+		"soft_mlx5_step_dump"};
 	size_t i;
 
 	_Static_assert(sizeof(*s) == sizeof(names), "one name for each function");

@@ -18,6 +18,7 @@ EXPORT int soft_mlx5_step_idle(void);
 EXPORT int soft_mlx5_step_faults(uint32_t number, const char *text);
 EXPORT int soft_mlx5_step_break_qp(uint32_t number, uint32_t which);
 EXPORT int soft_mlx5_step_vanish(uint32_t number);
+EXPORT int soft_mlx5_step_dump(uint32_t number, FILE *out);
 
 static uint64_t rng;
 static _Atomic uint32_t opened;
@@ -171,5 +172,17 @@ soft_mlx5_step_vanish(uint32_t number)
 		sm_nic_vanish(uv_nic(list[i]));
 		list[i]->vanished = true;
 	}
+	return err;
+}
+
+int
+soft_mlx5_step_dump(uint32_t number, FILE *out)
+{
+	struct uv_ctx *list[SM_SLOTS];
+	uint32_t i, n;
+	int err = named(number, list, &n);
+
+	for (i = 0; err == 0 && i < n; i++)
+		sm_nic_dump(uv_nic(list[i]), out);
 	return err;
 }

@@ -14,6 +14,7 @@
 uint64_t rig_now = 1;
 uint8_t rig_retry = 2, rig_rnr_retry = 3;
 bool rig_udp;
+uint32_t rig_dct_conns;
 const char *rig_pcap;
 uint8_t rig_mtu = IBV_MTU_4096;
 const char *rig_faults;
@@ -111,6 +112,7 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 	struct sm_nic_attr attr = {.net = net,
 		.faults = rig_faults,
 		.pcap = rig_pcap,
+		.dct_conns = rig_dct_conns,
 		.comp_event = on_comp,
 		.async_event = on_async};
 	uint32_t pdn, rkey;

@@ -117,7 +117,7 @@ some_packet(struct sm_roce *p, uint8_t opcode, const uint8_t *payload, uint32_t 
 		.syndrome = 0x1f, .dst = 0x123456, .psn = 0xabcdef, .src = 0x654321,
 		.qkey = 0x11111111, .va = UINT64_C(0x0102030405060708), .rkey = 0x090a0b0c,
 		.dma_len = 0x0d0e0f10, .imm = 0x55667788, .msn = 0x998877,
-		.key = UINT64_C(0x7172737475767778), .life = 0x79,
+		.key = UINT64_C(0x7172737475767778), .life = 0x79, .age = 0x7a,
 		.word = {UINT64_C(0x2122232425262728), UINT64_C(0x3132333435363738)},
 		.payload = payload, .len = has_payload(opcode) ? len : 0};
 }
@@ -147,6 +147,8 @@ there_and_back(void **state)
 			memcpy(exact, bytes, n);
 			assert_true(sm_roce_get(exact, n, &q));
 			assert_int_equal(q.len, p.len);
+			if (opcodes[i] == 0xd8) /* CONNECT. */
+				assert_int_equal(q.age, p.age);
 			if (p.len != 0)
 				assert_memory_equal(q.payload, payload, p.len);
 			assert_int_equal(sm_roce_put(&q, again), n);

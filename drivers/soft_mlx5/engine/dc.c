@@ -13,15 +13,37 @@
  * A DCI is an RC requester whose far side changes. A DCT makes a responder of its own, a struct
  * sm_qp that no number leads to, for each DCI that is connected. What it refuses fails the DCI and
  * not the DCT.
+ *
+ * Where packets get lost, DISCONNECT cannot end a connection: what was sent before may come after,
+ * and the connection alone knows what was done already. So it stays, and a DCT would collect one of
+ * every DCI that ever was. Hence there is a limit, beyond which the one that was silent longest
+ * goes, if that was long enough. A DCI whose connection was forgotten makes it anew. It may have
+ * sent what was done, but not acknowledged, and then nobody knows any more: CONNECT tells since
+ * when something may be without acknowledgement, and if that is longer than what a connection is
+ * kept for at least, it is refused for good. Nothing is done twice.
+ *
+ *     0         1 s            5 s                   10 s          silence, or age of a CONNECT
+ *     |          |              |                     |
+ *     |          |              |                     +-- the connection may go
+ *     |          |              +-- too old for a DCT that has forgotten any
+ *     |          +-- a DCI to whom all was acknowledged connects again before it goes on
  */
 #include <stdlib.h>
 
 #include "priv.h"
 
+#define NS_PER_S UINT64_C(1000000000)
+#define FRESH_NS NS_PER_S
+#define OLD_S 5u
+#define IDLE_NS (10 * NS_PER_S)
+/* Seconds in a CONNECT: all that a packet of the wire between hosts has room for. */
+#define AGE_MAX_S 255u
+
 /* CONNECT or DISCONNECT; false: no room. */
 static bool
-control_send(struct sm_qp *qp, enum sm_pkt_type type)
+control_send(const struct sm_nic *nic, struct sm_qp *qp, enum sm_pkt_type type)
 {
+	uint64_t age = (nic->now - qp->dc_at) / NS_PER_S;
 	struct sm_pkt_room room;
 	struct sm_hdr h;
 
@@ -31,7 +53,7 @@ control_send(struct sm_qp *qp, enum sm_pkt_type type)
 	h.src = qp->qpn;
 	h.psn = qp->psn_tx;
 	h.raddr = qp->dc_key;
-	h.rkey = 0;
+	h.rkey = (uint32_t)crpc_min(age, AGE_MAX_S);
 	h.imm = qp->dc_life;
 	sm_pkt_put(room.pkt, &h);
 	sm_tx_commit(&qp->peer->tx, &room, 0, type, 0);
@@ -43,7 +65,7 @@ void
 sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp)
 {
 	if (qp->connected && !qp->peer->dead)
-		control_send(qp, SM_PKT_DISCONNECT); /* If not, the next CONNECT finds the rest. */
+		control_send(nic, qp, SM_PKT_DISCONNECT); /* If not, the next CONNECT finds the rest. */
 	qp->connected = false;
 	sm_peer_leave(nic, qp);
 	qp->dest_qpn = 0;
@@ -56,6 +78,13 @@ is_quiet(const struct sm_qp *qp)
 	return qp->rd_head == qp->rd_tail && qp->psn_acked == ((qp->psn_tx - 1) & SM_PSN_MASK);
 }
 
+/* All was acknowledged, and the last CONNECT says little of what is sent from now on. */
+static bool
+is_stale(const struct sm_nic *nic, const struct sm_qp *qp)
+{
+	return nic->lossy && nic->now - qp->dc_at >= FRESH_NS && is_quiet(qp);
+}
+
 enum sm_step
 sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 {
@@ -63,8 +92,12 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_peer *peer;
 
 	if (crpc_likely(qp->dest_qpn == av->qpn && qp->dc_key == av->key)) {
-		if (crpc_likely(qp->connected))
+		if (crpc_likely(qp->connected && !is_stale(nic, qp)))
 			return SM_STEP_ON;
+		if (qp->connected) {
+			qp->connected = false;
+			qp->dc_at = nic->now;
+		}
 	} else {
 		if (!is_quiet(qp))
 			return SM_STEP_BLOCKED;
@@ -80,21 +113,26 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 		sm_peer_join(peer, qp);
 		qp->dest_qpn = av->qpn;
 		qp->dc_key = av->key;
+		qp->dc_at = nic->now;
 	}
-	if (!control_send(qp, SM_PKT_CONNECT))
+	if (!control_send(nic, qp, SM_PKT_CONNECT))
 		return SM_STEP_FULL;
 	qp->connected = true;
 	return SM_STEP_ON;
 }
 
+/* The connection of a DCI, or NULL; then, if there is any, the one that was silent longest. */
 static struct sm_qp *
-conn_find(struct sm_qp *dct, const struct sm_peer *peer, uint32_t src)
+conn_find(struct sm_qp *dct, const struct sm_peer *peer, uint32_t src, struct sm_qp **last)
 {
 	struct sm_qp *c;
 
-	LIST_FOREACH(c, &dct->conns, conn_link)
+	*last = NULL;
+	LIST_FOREACH(c, &dct->conns, conn_link) {
 		if (c->dest_qpn == src && c->peer == peer)
 			break;
+		*last = c;
+	}
 	if (c != NULL && c != LIST_FIRST(&dct->conns)) {
 		LIST_REMOVE(c, conn_link);
 		LIST_INSERT_HEAD(&dct->conns, c, conn_link);
@@ -111,6 +149,7 @@ sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *c)
 		TAILQ_REMOVE(&nic->answers, c, answer_link);
 	sm_peer_leave(nic, c);
 	sm_count_add(&c->dct->n, &c->n);
+	c->dct->nconns--;
 	LIST_REMOVE(c, conn_link);
 	LIST_INSERT_HEAD(&nic->spare_conns, c, conn_link);
 }
@@ -120,6 +159,34 @@ sm_dct_drop(struct sm_nic *nic, struct sm_qp *dct)
 {
 	while (!LIST_EMPTY(&dct->conns))
 		sm_dct_conn_free(nic, LIST_FIRST(&dct->conns));
+}
+
+void
+sm_dct_silent(struct sm_nic *nic, struct sm_peer *peer)
+{
+	struct sm_qp *qp, *next;
+
+	for (qp = TAILQ_FIRST(&peer->qps); qp != NULL; qp = next) {
+		next = TAILQ_NEXT(qp, peer_link);
+		if (qp->dct == NULL)
+			continue;
+		qp->dct->forgot = true;
+		sm_dct_conn_free(nic, qp);
+	}
+}
+
+/* Whether there is room for one more connection; the one that was silent longest may go for it. */
+static bool
+conn_room(struct sm_nic *nic, struct sm_qp *dct, struct sm_qp *last)
+{
+	/* Without loss DISCONNECT and the peer's end are known: there are as many as DCIs. */
+	if (!nic->lossy || dct->nconns < nic->dct_conns)
+		return true;
+	if (nic->now - last->dc_at < IDLE_NS)
+		return false;
+	dct->forgot = true;
+	sm_dct_conn_free(nic, last);
+	return true;
 }
 
 static struct sm_qp *
@@ -152,13 +219,24 @@ conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t 
 	c->headers = dct->headers;
 	sm_peer_join(peer, c);
 	LIST_INSERT_HEAD(&dct->conns, c, conn_link);
+	dct->nconns++;
 	return c;
+}
+
+/*
+ * A CONNECT that the DCI sent before its last RESET, and that comes late. A DCI of another process,
+ * which had its address before or has it now, differs in the upper bits.
+ */
+static bool
+is_earlier(uint32_t life, uint32_t than)
+{
+	return (life ^ than) >> 16 == 0 && (int16_t)(life - than) < 0;
 }
 
 void
 sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 {
-	struct sm_qp *dct = sm_qp_find(nic, h->dst & SM_PSN_MASK), *c;
+	struct sm_qp *dct = sm_qp_find(nic, h->dst & SM_PSN_MASK), *c, *last;
 	bool connect = (h->head >> 16 & 0xff) == SM_PKT_CONNECT;
 
 	if (dct == NULL || dct->type != SM_QPT_DCT || dct->state != SM_QPS_RTR) {
@@ -166,10 +244,12 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 			sm_peer_nak(peer, h, SM_NAK_LOST);
 		return;
 	}
-	c = conn_find(dct, peer, h->src);
+	c = conn_find(dct, peer, h->src, &last);
 	/* On a bad network what was sent before may come after. Only the connection knows which
 	 * number is next, so it stays. */
 	if (!connect && nic->lossy)
+		return;
+	if (c != NULL && is_earlier(h->imm, c->dc_life))
 		return;
 	if (c != NULL && (!connect || c->dc_life != h->imm || h->raddr != dct->dc_key)) {
 		sm_dct_conn_free(nic, c);
@@ -182,7 +262,11 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 		return;
 	}
 	if (c == NULL) {
-		c = conn_make(nic, dct, peer, h->src);
+		if (dct->forgot && h->rkey >= OLD_S) { /* What it sends may have been done. */
+			sm_peer_nak(peer, h, SM_NAK_OP);
+			return;
+		}
+		c = conn_room(nic, dct, last) ? conn_make(nic, dct, peer, h->src) : NULL;
 		if (c == NULL) {
 			sm_peer_nak(peer, h, SM_NAK_LOST);
 			return;
@@ -193,18 +277,21 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 		c->psn_rx = h->psn & SM_PSN_MASK; /* Others got the messages between. */
 		sm_recv_abandon(c);
 	}
+	c->dc_at = nic->now;
 	c->n.rx.kind[SM_KIND_CONTROL]++;
 	c->refusing = false;
 	c->nak = 0;
 }
 
 struct sm_qp *
-sm_dct_conn(struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h)
+sm_dct_conn(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h)
 {
 	bool ready = dct != NULL && dct->type == SM_QPT_DCT && dct->state == SM_QPS_RTR;
-	struct sm_qp *c = ready ? conn_find(dct, peer, h->src) : NULL;
+	struct sm_qp *last, *c = ready ? conn_find(dct, peer, h->src, &last) : NULL;
 
 	if (crpc_unlikely(c == NULL))
 		sm_peer_nak(peer, h, ready ? SM_NAK_RECONNECT : SM_NAK_LOST);
+	else
+		c->dc_at = nic->now;
 	return c;
 }

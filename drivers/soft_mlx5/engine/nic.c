@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -120,6 +121,10 @@ wires_open(struct sm_nic *nic, const struct sm_nic_attr *attr)
 	nic->mtu = attr->mtu != 0 ? attr->mtu : MTU_4096;
 	nic->device = attr->device;
 	nic->devices = attr->devices != 0 ? attr->devices : 1;
+	nic->dct_conns = attr->dct_conns != 0 ? attr->dct_conns : SM_DCT_CONNS;
+	/* Another host cannot tell us from who had our address and numbers before, but by this. */
+	if (nic->udp != NULL && getrandom(&nic->dc_lives, sizeof(nic->dc_lives), 0) < 0)
+		nic->dc_lives = (uint32_t)getpid() << 16;
 	return 0;
 }
 

@@ -10,6 +10,9 @@
 /* NAKs that wait for room; a peer that makes more and reads none has itself to blame. */
 #define LATE_MAX 65536u
 
+/* Checks for life after which a silent peer of another host loses its dynamic connections: 30 s. */
+#define SILENT_CHECKS 1500u
+
 /* A ring of this process to itself. */
 static struct sm_ring *
 ring_local(void)
@@ -428,6 +431,8 @@ sm_peer_check(struct sm_nic *nic)
 		if (p->rx.ring != NULL && p->polled == SM_POLLED_NEVER)
 			peer_listen(nic, p);
 		p->checks = p->heard ? 0 : p->checks + 1;
+		if (nic->udp != NULL && p->checks == SILENT_CHECKS)
+			sm_dct_silent(nic, p);
 		if (nic->udp != NULL && sm_udp_forgettable(p)) {
 			sm_peer_free(nic, p);
 			continue;

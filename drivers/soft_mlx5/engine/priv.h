@@ -319,7 +319,10 @@ struct sm_qp {
 
 	/* DC. */
 	uint64_t dc_key;          /**< DCT: its own. DCI: that of the target. */
-	uint32_t dc_life;         /**< DCI: counts RESETs; connection: the DCI's. */
+	uint32_t dc_life;         /**< DCI: another after each RESET; connection: the DCI's. */
+	bool forgot;              /**< DCT: it dropped a connection that was silent. */
+	uint32_t nconns;          /**< DCT. */
+	uint64_t dc_at; /**< DCI: when all was acknowledged; connection: when it was heard. */
 	struct sm_qp *dct;        /**< Connection: whose it is. NULL: this is a queue pair. */
 	LIST_HEAD(, sm_qp) conns; /**< DCT: its connections, the last one used first. */
 	LIST_ENTRY(sm_qp) conn_link;
@@ -397,6 +400,8 @@ struct sm_nic {
 	uint8_t gid[16];
 	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams to nobody go. */
 	LIST_HEAD(, sm_qp) spare_conns;
+	uint32_t dct_conns; /**< Connections of a DCT at most. */
+	uint32_t dc_lives;  /**< Of DCIs so far: no two have the same. */
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
 	struct sm_fault *fault; /**< NULL: the network is good. */
 	bool lossy; /**< Packets may not come, so who waits for an answer has a timer. */
@@ -779,7 +784,10 @@ void sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp);
 /** CONNECT or DISCONNECT. */
 void sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h);
 /** The connection that a request to @p dct belongs to; NULL: none, and it was refused. */
-struct sm_qp *sm_dct_conn(struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h);
+struct sm_qp *sm_dct_conn(
+	struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h);
+/** A peer was not heard for so long that what it was connected to may be forgotten. */
+void sm_dct_silent(struct sm_nic *nic, struct sm_peer *peer);
 void sm_dct_drop(struct sm_nic *nic, struct sm_qp *dct);
 void sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *conn);
 

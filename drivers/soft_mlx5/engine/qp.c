@@ -242,6 +242,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	qp->qpn = nic->slot << 16 | i;
 	sm_qp_way(nic, qp);
 	qp->peer = &nic->nowhere;
+	qp->dc_life = nic->dc_lives++;
 	nic->qps[i] = qp;
 	if (qp->uar != NULL) {
 		TAILQ_INSERT_TAIL(&qp->uar->qps, qp, uar_link);
@@ -305,7 +306,7 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	qp->access = 0;
 	qp->psn_tx = 0;
 	qp->psn_acked = SM_PSN_MASK;
-	qp->dc_life++;
+	qp->dc_life = nic->dc_lives++;
 	qp->state = SM_QPS_RESET;
 	if (qp->uar != NULL)
 		sm_uar_forget(qp->uar);

@@ -465,7 +465,7 @@ sm_resp_request(
 	uint8_t type = h->head >> 16 & 0xff;
 
 	if (crpc_unlikely(qp == NULL || qp->peer != peer || qp->dest_qpn != h->src)) {
-		qp = sm_dct_conn(qp, peer, h);
+		qp = sm_dct_conn(nic, qp, peer, h);
 		if (qp == NULL)
 			return;
 	}

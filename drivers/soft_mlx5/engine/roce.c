@@ -259,7 +259,7 @@ sm_roce_put(const struct sm_roce *p, uint8_t *to)
 	put32(to + 8, (p->ack_req ? UINT32_C(1) << 31 : 0) | (p->psn & 0xffffff));
 	if ((s.has & HAS_DCETH) != 0) {
 		put64(at, p->key);
-		put32(at + 8, p->src & 0xffffff);
+		put32(at + 8, (uint32_t)p->age << 24 | (p->src & 0xffffff));
 		put32(at + 12, p->life);
 		at += 16;
 	}
@@ -326,6 +326,7 @@ sm_roce_get(const uint8_t *from, uint32_t n, struct sm_roce *p)
 	p->psn = sm_be32(from + 8) & 0xffffff;
 	if ((s.has & HAS_DCETH) != 0) {
 		p->key = sm_be64(at);
+		p->age = at[8];
 		p->src = sm_be32(at + 8) & 0xffffff;
 		p->life = sm_be32(at + 12);
 		at += 16;
@@ -450,6 +451,7 @@ sm_roce_piece(const struct sm_hdr *h, const uint8_t *payload, uint32_t mtu_shift
 	if (type >= SM_PKT_CONNECT) { /* A request's connection knows them. */
 		p->key = h->raddr;
 		p->life = h->imm;
+		p->age = (uint8_t)h->rkey;
 	}
 	if (type == SM_PKT_ACK || type == SM_PKT_NAK) {
 		p->syndrome = syndrome_of(h);
@@ -509,6 +511,7 @@ sm_roce_hdr(struct sm_roce *p, struct sm_hdr *h)
 	case SM_PKT_CONNECT:
 	case SM_PKT_DISCONNECT:
 		h->raddr = p->key;
+		h->rkey = p->age;
 		h->imm = p->life;
 		break;
 	case SM_PKT_READ:

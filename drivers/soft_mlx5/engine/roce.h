@@ -49,6 +49,7 @@ struct sm_roce {
 	uint32_t msn;     /**< AETH. */
 	uint64_t key;     /**< DCETH: of the DCT. */
 	uint32_t life;    /**< DCETH: of the DCI. */
+	uint8_t age;      /**< DCETH: seconds that something may be without acknowledgement. */
 	uint64_t word[2]; /**< AtomicETH: swap or add, compare; AtomicAckETH. */
 	const uint8_t *payload;
 	uint32_t len;

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a DCT remembers of those that were connected to it over UDP: not more than its limit, nothing
+ * of who was silent for long, and never so little that something is done twice or not at all.
+ */
+#include <stdio.h>
+
+#include "crpc_util.h"
+#include "engine_rig.h"
+
+#define DC_KEY   UINT64_C(0x0badc0de12345678)
+#define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
+#define LIMIT    4u
+#define NDCI     10u
+#define SECOND   UINT64_C(1000000000)
+#define NUMBERS  0x10000u /* Of queue pairs of a context. */
+
+static struct rig_host a, b;
+static struct rig_srq srq;
+static struct rig_qp dct, dci[NDCI];
+static uint32_t posted;       /* Receives. */
+static uint32_t sent[NDCI];   /* Messages of each. */
+static uint32_t came[NDCI];
+
+static void
+recv_post(void)
+{
+	uint32_t i = posted++ % 64;
+
+	rig_srq_recv(&srq, i, (i + 1) % 64, b.mem, 4096, b.key);
+}
+
+static void
+dci_open(struct rig_qp *q)
+{
+	struct rig_qp_conf conf = {.type = SM_QPT_DCI};
+
+	rig_qp_open(&a, q, &conf);
+	rig_ready(q, 0);
+}
+
+static int
+open_all(void **state)
+{
+	struct rig_qp_conf conf = {.type = SM_QPT_DCT, .dc_key = DC_KEY, .srq = &srq};
+	const char *net = rig_net();
+
+	rig_udp = true;
+	rig_retry = 7;
+	rig_dct_conns = LIMIT;
+	rig_host_open(&a, net, 1 << 20);
+	rig_host_open(&b, net, 1 << 20);
+	rig_srq_open(&b, &srq, 64, 5);
+	rig_qp_open(&b, &dct, &conf);
+	rig_ready(&dct, 0);
+	for (uint32_t i = 0; i < NDCI; i++)
+		dci_open(&dci[i]);
+	for (posted = 0; posted < 32;)
+		recv_post();
+	memset(sent, 0, sizeof(sent));
+	memset(came, 0, sizeof(came));
+	return 0;
+}
+
+static int
+close_all(void **state)
+{
+	for (uint32_t i = 0; i < NDCI; i++)
+		rig_qp_close(&dci[i]);
+	rig_qp_close(&dct);
+	rig_srq_close(&b, &srq);
+	rig_host_close(&a);
+	rig_host_close(&b);
+	return 0;
+}
+
+static void
+send(uint32_t i)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, i << 16 | sent[i]++);
+	rig_wqe_av(&w, DC_KEY, dct.qpn, SM_LID, rig_gid);
+	rig_wqe_data(&w, a.mem, 100, a.key);
+	rig_post(&dci[i], &w);
+}
+
+/* What arrived: of each in order, none twice, none left out. */
+static void
+drain(void)
+{
+	struct mlx5_cqe64 *c;
+
+	while ((c = rig_poll(&dct.rcq)) != NULL) {
+		uint32_t imm = be32toh(c->imm_inval_pkey), from = imm >> 16;
+
+		assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
+		assert_true(from < NDCI);
+		assert_int_equal(imm & 0xffff, came[from]++);
+		recv_post();
+	}
+}
+
+static void
+send_ok(uint32_t i)
+{
+	send(i);
+	assert_int_equal(rig_expect(&a, &b, &dci[i].scq)->op_own >> 4, MLX5_CQE_REQ);
+	drain();
+	assert_int_equal(came[i], sent[i]);
+}
+
+/* Let so much time pass, with checks for life. */
+static void
+pass(uint64_t ns)
+{
+	uint64_t end = rig_now + ns;
+
+	for (; rig_now < end; rig_now += 20000000) {
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now);
+	}
+}
+
+static uint32_t
+connections(void)
+{
+	char *text = NULL, *at;
+	uint32_t n = 0;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	assert_non_null(f);
+	assert_int_equal(sm_nic_dump(b.nic, f), 0);
+	fclose(f);
+	for (at = text; (at = strstr(at, "connection from")) != NULL; at++)
+		n++;
+	free(text);
+	return n;
+}
+
+/* Who comes back after its connection went makes it anew, goes on with its numbers, and nothing is
+ * lost or doubled by it. */
+static void
+the_longest_silent_goes(void **state)
+{
+	for (uint32_t round = 0; round < 4; round++)
+		for (uint32_t i = 0; i < NDCI; i++) {
+			send_ok(i);
+			send_ok(i);
+			assert_in_range(connections(), 1, LIMIT);
+			pass(11 * SECOND / LIMIT + SECOND);
+		}
+	assert_int_equal(connections(), LIMIT);
+}
+
+/* Those that speak are kept: one more is not heard until one of them is silent. */
+static void
+who_speaks_stays(void **state)
+{
+	for (uint32_t i = 0; i < LIMIT; i++)
+		send_ok(i);
+	for (uint32_t n = 0; n < 12; n++) {
+		pass(SECOND);
+		for (uint32_t i = 0; i < LIMIT; i++)
+			send_ok(i);
+	}
+	send(LIMIT);
+	pass(SECOND / 2);
+	assert_int_equal(came[LIMIT], 0);
+	for (uint32_t i = 0; i < LIMIT; i++)
+		send_ok(i);
+	pass(2 * SECOND);
+	assert_int_equal(connections(), LIMIT);
+	assert_null(rig_poll(&dci[LIMIT].scq));
+}
+
+/* All connections of a host that is silent for half a minute go, and so the host is forgotten. */
+static void
+a_silent_host_is_forgotten(void **state)
+{
+	for (uint32_t i = 0; i < LIMIT; i++)
+		send_ok(i);
+	for (uint32_t s = 0; s < 25; s++)
+		pass(SECOND);
+	assert_int_equal(connections(), LIMIT);
+	for (uint32_t s = 0; s < 10; s++)
+		pass(SECOND);
+	assert_int_equal(connections(), 0);
+	for (uint32_t i = 0; i < NDCI / 2; i++)
+		pass(11 * SECOND), send_ok(i);
+}
+
+/*
+ * A message is done, its acknowledgement lost, and its connection forgotten before it is sent again: it must
+ * not be done twice. Its sender fails, and works again after its RESET; others do not notice.
+ */
+static void
+what_was_done_is_not_done_again(void **state)
+{
+	struct mlx5_cqe64 *c;
+
+	send_ok(0);
+	assert_int_equal(sm_nic_faults(a.nic, "drop=1"), 0);
+	send(0);
+	for (uint32_t i = 0; i < 10; i++, rig_now += 1000) {
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now);
+	}
+	drain();
+	assert_int_equal(came[0], 2);
+	sm_nic_progress(a.nic, rig_now); /* The acknowledgement is lost. */
+	assert_int_equal(sm_nic_faults(a.nic, ""), 0);
+	/* Its host stands still for a minute. */
+	for (uint64_t end = rig_now + 60 * SECOND; rig_now < end; rig_now += 20000000)
+		sm_nic_progress(b.nic, rig_now);
+	assert_int_equal(connections(), 0);
+	c = rig_expect(&a, &b, &dci[0].scq);
+	assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ_ERR);
+	assert_int_equal(RIG_SYND(c), MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+	drain();
+	assert_int_equal(came[0], 2);
+	send_ok(1);
+	rig_set_state(&dci[0], SM_QPS_RESET);
+	rig_ready(&dci[0], 0);
+	send_ok(0);
+}
+
+/* The same, while its connection is remembered: acknowledged, not done again, however late. */
+static void
+what_is_remembered_goes_on(void **state)
+{
+	send_ok(0);
+	assert_int_equal(sm_nic_faults(a.nic, "drop=1"), 0);
+	send(0);
+	for (uint32_t i = 0; i < 10; i++, rig_now += 1000) {
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now);
+	}
+	assert_int_equal(sm_nic_faults(a.nic, ""), 0);
+	for (uint64_t end = rig_now + 20 * SECOND; rig_now < end; rig_now += 20000000)
+		sm_nic_progress(b.nic, rig_now);
+	assert_int_equal(connections(), 1);
+	assert_int_equal(rig_expect(&a, &b, &dci[0].scq)->op_own >> 4, MLX5_CQE_REQ);
+	drain();
+	assert_int_equal(came[0], 2);
+	send_ok(0);
+}
+
+/* A new DCI that has the number of an old one is not taken for it: numbers come back in time, and a
+ * process that is started again may begin with those it had. */
+static void
+a_number_comes_back(void **state)
+{
+	struct sm_qp_attr attr = {.type = SM_QPT_DCI, .pd = a.pd};
+	uint32_t qpn, want = dci[0].qpn;
+	struct sm_qp *qp;
+	struct rig_qp cqs;
+
+	for (uint32_t i = 0; i < 5; i++)
+		send_ok(0);
+	rig_qp_open(&a, &cqs, NULL);
+	attr.send_cq = attr.recv_cq = cqs.scq.cq;
+	attr.dbrec = cqs.dbrec;
+	attr.uar_page = a.uar_id;
+	rig_qp_close(&dci[0]);
+	for (uint32_t i = 0; i < NUMBERS; i++) {
+		assert_int_equal(sm_qp_create(a.nic, &attr, &qp, &qpn), 0);
+		assert_int_equal(sm_qp_destroy(a.nic, qp), 0);
+		if (qpn == want - 1)
+			break;
+	}
+	dci_open(&dci[0]);
+	assert_int_equal(dci[0].qpn, want);
+	for (uint32_t i = 0; i < 5; i++)
+		send_ok(0);
+	rig_qp_close(&cqs);
+}
+
+int
+main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, open_all, close_all)
+	const struct CMUnitTest tests[] = {
+		T(the_longest_silent_goes),
+		T(who_speaks_stays),
+		T(a_silent_host_is_forgotten),
+		T(what_was_done_is_not_done_again),
+		T(what_is_remembered_goes_on),
+		T(a_number_comes_back),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
