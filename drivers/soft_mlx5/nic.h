@@ -260,7 +260,7 @@ int sm_nic_stat(struct sm_nic *nic, FILE *out);
 /** The state of queue pairs, completion queues and peers, as text for people; EIO. */
 int sm_nic_dump(struct sm_nic *nic, FILE *out);
 
-/** True if no WQE, packet or timer is pending that this nic could work on. */
+/** True if no WQE or packet is pending that this nic could work on now: timers may be. */
 bool sm_nic_idle(struct sm_nic *nic);
 
 /** The GID, LID and MTU that all contexts of the net share; constant per host. */

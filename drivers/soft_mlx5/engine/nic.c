@@ -668,7 +668,6 @@ sm_nic_idle(struct sm_nic *nic)
 	sm_lock(nic);
 	idle = nic->orphan ||
 		(TAILQ_EMPTY(&nic->active) && TAILQ_EMPTY(&nic->answers) &&
-			TAILQ_EMPTY(&nic->waiting) &&
 			nic->rings_seen == crpc_load_acquire(nic->rings));
 	for (uint32_t i = 0; idle && !nic->orphan && i < nic->nuars; i++)
 		idle = uar_quiet(nic->uars[i]);

@@ -194,8 +194,21 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
 	qp->with_av = a->type == SM_QPT_UD || a->type == SM_QPT_DCI;
 	qp->wakes = a->type == SM_QPT_DCI;
 	qp->dc_key = a->dc_key;
-	qp->psn_acked = SM_PSN_MASK; /* Of DC, whose numbers begin at 0. */
 	qp->state = SM_QPS_RESET;
+}
+
+/*
+ * A send queue begins with the number @p psn. That of a DCI begins elsewhere in each life, whatever
+ * it was told: a packet of an earlier one that comes late must not be the one that is expected. (RC
+ * leaves that to the program, which connects both sides.)
+ */
+static void
+psn_begin(struct sm_qp *qp, uint32_t psn)
+{
+	if (qp->type == SM_QPT_DCI)
+		psn += qp->dc_life * UINT32_C(0x9e3779b1) >> 8;
+	qp->psn_tx = psn & SM_PSN_MASK;
+	qp->psn_acked = (qp->psn_tx - 1) & SM_PSN_MASK;
 }
 
 void
@@ -243,6 +256,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	sm_qp_way(nic, qp);
 	qp->peer = &nic->nowhere;
 	qp->dc_life = nic->dc_lives++;
+	psn_begin(qp, 0);
 	nic->qps[i] = qp;
 	if (qp->uar != NULL) {
 		TAILQ_INSERT_TAIL(&qp->uar->qps, qp, uar_link);
@@ -304,9 +318,8 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	memset(&qp->rx, 0, sizeof(qp->rx));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->access = 0;
-	qp->psn_tx = 0;
-	qp->psn_acked = SM_PSN_MASK;
 	qp->dc_life = nic->dc_lives++;
+	psn_begin(qp, 0);
 	qp->state = SM_QPS_RESET;
 	if (qp->uar != NULL)
 		sm_uar_forget(qp->uar);
@@ -417,10 +430,8 @@ attrs_take(struct sm_qp *qp, const struct sm_qp_mod *m)
 		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
 	if ((m->mask & IBV_QP_RQ_PSN) != 0)
 		qp->psn_rx = m->rq_psn & SM_PSN_MASK;
-	if ((m->mask & IBV_QP_SQ_PSN) != 0) {
-		qp->psn_tx = m->sq_psn & SM_PSN_MASK;
-		qp->psn_acked = (qp->psn_tx - 1) & SM_PSN_MASK;
-	}
+	if ((m->mask & IBV_QP_SQ_PSN) != 0)
+		psn_begin(qp, m->sq_psn);
 	qp->retries = a->retry_cnt;
 	qp->rnr_retries = a->rnr_retry;
 }
