@@ -4,6 +4,7 @@
 #include "app_fail.h"
 #include "backend.h"
 #include "crpc_log.h"
+#include "net.h"
 
 #define EXCHANGE_MS 30000
 #define KEY_LEN     64
@@ -101,6 +102,7 @@ kv_backend_open(struct kv_wire *w, struct app_boot *boot, const struct kv_end_co
 	uint32_t i, clients, n = 0;
 	int rc;
 
+	conf.timeout_ns = kv_net_timeout_ns(boot);
 	w->backend = kv_backend(conf.opt->backend);
 	w->boot = boot;
 	w->daemons = (uint32_t)conf.opt->daemons;

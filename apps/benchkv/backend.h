@@ -53,7 +53,9 @@ struct kv_end {
 /** How to make an end. */
 struct kv_end_conf {
 	const struct kv_options *opt;
-	struct kv_fate *fate;  /**< Where to tell that a rank is lost. */
+	/** Where to tell that a rank is lost, and to learn it: watch(). */
+	struct kv_fate *fate;
+	uint64_t timeout_ns;   /**< Deadline of a call. */
 	bool server;           /**< A port; else a link. */
 	uint32_t self;         /**< Our number: of a port among owners, of a link among links. */
 	uint32_t rank;
@@ -103,7 +105,11 @@ struct kv_backend {
 	void (*fail)(struct kv_end *end, uint64_t now, uint64_t token, int status);
 	/** End of a turn. */
 	void (*flush)(struct kv_end *end, uint64_t now);
-	/** Every millisecond or two: is everybody there? */
+	/**
+	 * Every millisecond or two: is everybody there? A link ends all calls to a rank that
+	 * kv_fate_gone() calls lost with an error, and refuses new ones with -EHOSTUNREACH or
+	 * another final error.
+	 */
 	void (*watch)(struct kv_end *end, uint64_t now);
 	/** The device that it uses, for the map; NULL or empty: none. */
 	const char *(*device)(const struct kv_end *end);

@@ -21,7 +21,8 @@ own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 		.max_inflight = kv_net_inflight(conf->calls),
 		.flush = (enum crpc_copyrpc_flush_policy)conf->opt->flush,
 		.hold_ns = (uint64_t)(conf->opt->hold_us * 1e3),
-		.timeout_ns = KV_NET_TIMEOUT_NS,
+		.timeout_ns = conf->timeout_ns,
+		.peer_timeout_ns = conf->timeout_ns,
 	};
 	int rc = kv_net_open_device(&net, eps, &d->dev, d->name);
 

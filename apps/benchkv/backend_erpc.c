@@ -12,6 +12,8 @@
 
 /* Endpoints that a device is opened for at least: its queue of datagrams is one for all. */
 #define DEVICE_EPS 32
+/* A peer is given up when it was silent for as long as a call may take. */
+#define RTO_NS UINT64_C(5000000)
 
 static int
 own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
@@ -21,7 +23,9 @@ own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 		.max_eps = eps,
 		.slots = (uint32_t)crpc_min(conf->calls, CRPC_UDRPC_SLOTS_MAX),
 		.max_msg = (uint32_t)crpc_max(conf->req_max, conf->resp_max),
-		.timeout_ns = KV_NET_TIMEOUT_NS,
+		.timeout_ns = conf->timeout_ns,
+		.rto_ns = RTO_NS,
+		.retries = (uint32_t)(conf->timeout_ns / RTO_NS),
 		.seed = conf->opt->seed * 4096 + conf->self * 2 + conf->server + 1,
 	};
 	int rc = kv_net_open_device(

@@ -184,10 +184,16 @@ own_watch(struct kv_end *end, uint64_t now)
 {
 	struct own *d = (struct own *)end;
 	uint32_t i, rank;
+	int rc;
 
 	for (i = 0; i < d->peers && !d->server; i++) {
 		rank = i / d->daemons;
-		if (rank != d->rank && API(ep_status)(d->ep[i]) != 0)
+		if (rank == d->rank)
+			continue;
+		rc = API(ep_status)(d->ep[i]);
+		if (rc == 0 && kv_fate_gone(d->fate, rank))
+			API(ep_shutdown)(d->ep[i]);
+		else if (rc != 0)
 			kv_fate_lose(d->fate, d->rank, rank, "its connection broke");
 	}
 }

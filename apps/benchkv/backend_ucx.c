@@ -10,8 +10,10 @@
  * A message that UCX cannot send now is read later: so each call, and each answer, has a place of
  * its own. A request's place also takes its answer.
  *
- * UCX says nothing of a peer that dies where its transport cannot find out, as shared memory: calls
- * to it stay open, and the run ends with lost calls.
+ * UCX says nothing of a peer that dies where its transport cannot find out, as shared memory, and
+ * takes no call back that it could not send yet. So when a rank is lost, a link ends the calls that
+ * are open to it by itself, and leaves the memory that they stand in to UCX: from then on calls use
+ * other places, and the serial number in the cookie tells whose answer an answer is.
  */
 #include <stdlib.h>
 
@@ -20,6 +22,7 @@
 #include "app_fail.h"
 #include "backend.h"
 #include "crpc_kv_proto.h"
+#include "net.h"
 
 #define AM_CALL  0
 #define AM_REPLY 1
@@ -41,7 +44,14 @@ struct ucx_place {
 	uint64_t cookie;
 	uint32_t peer, len;
 	int32_t status;
-	uint32_t serial; /* Of a port: makes tokens unique. */
+	uint32_t serial; /* Makes tokens, and the cookies of calls, unique. */
+	bool open;       /* A call without an answer. */
+};
+
+/* Places of calls that UCX may still read. */
+struct ucx_left {
+	struct ucx_left *next;
+	uint8_t *mem;
 };
 
 /* First in, first out. */
@@ -58,6 +68,14 @@ struct ucx {
 	struct ucx *beside; /* Whose context and worker ours are; NULL: our own. */
 	bool server;
 	uint32_t self, peers, qd;
+	uint32_t daemons;       /* Of each rank. */
+	uint32_t calls;         /* Link: places for calls, the first of them for KV_COOKIE_NONE. */
+	struct kv_fate *fate;
+	struct ucx_left *left;
+	bool lost[APP_RANKS_MAX]; /* Link: calls to this rank have been ended. */
+	bool tells;                /* Its transports say when a peer has gone. */
+	bool broke[APP_RANKS_MAX]; /* An endpoint to this rank did. */
+	uint32_t rank;
 	uint32_t msg_max;  /* Of what we take. */
 	uint32_t place_size, places;
 	uint64_t sent, sent_bytes, again;
@@ -117,11 +135,36 @@ place_put(struct ucx *u, struct ucx_place *p)
 
 /* ---- what comes ---- */
 
+/* The place of the call with this cookie. */
+static uint64_t
+call_index(const struct ucx *u, uint64_t cookie)
+{
+	return cookie == KV_COOKIE_NONE ? 0 : 1 + (cookie >> 8) * u->qd + (cookie & 0xff);
+}
+
+/*
+ * The call that an answer's cookie, {serial, index}, is for; NULL: there is none, or no longer. It
+ * is not open any more.
+ */
+static struct ucx_place *
+call_ended(struct ucx *u, uint64_t cookie)
+{
+	struct ucx_place *call;
+
+	if (crpc_unlikely((uint32_t)cookie >= u->calls))
+		return NULL;
+	call = place_at(u, u->call_mem, (uint32_t)cookie);
+	if (crpc_unlikely(!call->open || call->serial != cookie >> 32))
+		return NULL;
+	call->open = false;
+	return call;
+}
+
 /* An active message: its bytes into a place of ours. */
 static ucs_status_t
 take(struct ucx *u, const void *data, size_t len, uint32_t sender_max)
 {
-	struct ucx_place *p = u->free;
+	struct ucx_place *p = u->free, *call;
 	struct ucx_head head;
 
 	if (crpc_unlikely(len < sizeof(head) || len - sizeof(head) > u->msg_max || p == NULL))
@@ -129,6 +172,12 @@ take(struct ucx *u, const void *data, size_t len, uint32_t sender_max)
 	memcpy(&head, data, sizeof(head));
 	if (crpc_unlikely(u->server && (uint32_t)head.status >= sender_max))
 		return UCS_OK;
+	if (!u->server) {
+		call = call_ended(u, head.cookie);
+		if (crpc_unlikely(call == NULL))
+			return UCS_OK;
+		head.cookie = call->cookie;
+	}
 	u->free = p->next;
 	p->cookie = head.cookie;
 	p->peer = (uint32_t)head.status;
@@ -170,19 +219,32 @@ reply_gone(void *request, ucs_status_t status, void *arg)
 	ucp_request_free(request);
 }
 
+/* A call ends without an answer. */
+static void
+call_fail(struct ucx *u, const struct ucx_place *call)
+{
+	struct ucx_place *done = u->free;
+
+	if (done == NULL)
+		return;
+	u->free = done->next;
+	done->cookie = call->cookie;
+	done->status = -EHOSTDOWN;
+	queue_push(&u->queue, done);
+}
+
 /* A call has left; one that could not completes with an error. */
 static void
 call_gone(void *request, ucs_status_t status, void *arg)
 {
-	struct ucx_place *p = arg, *done = p->owner->free;
+	struct ucx_place *p = arg, *call;
 
 	ucp_request_free(request);
-	if (status == UCS_OK || done == NULL)
+	if (status == UCS_OK)
 		return;
-	p->owner->free = done->next;
-	done->cookie = p->cookie;
-	done->status = -EHOSTUNREACH;
-	queue_push(&p->owner->queue, done);
+	call = call_ended(p->owner, place_head(p)->cookie);
+	if (call != NULL)
+		call_fail(p->owner, call);
 }
 
 /* @return UCS_OK: gone; UCS_INPROGRESS: gone() comes later; else an error. */
@@ -209,15 +271,24 @@ ucx_call(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32_
 	uint32_t resp_max, uint64_t cookie)
 {
 	struct ucx *u = (struct ucx *)end;
-	uint64_t i = cookie == KV_COOKIE_NONE ? 0 : 1 + (cookie >> 8) * u->qd + (cookie & 0xff);
+	uint64_t i = call_index(u, cookie);
 	struct ucx_place *p = place_at(u, u->call_mem, i);
 	ucs_status_t rc;
 
+	if (crpc_unlikely(u->left != NULL && u->lost[to / u->daemons]))
+		return -EHOSTUNREACH;
 	p->cookie = cookie;
-	*place_head(p) = (struct ucx_head){.status = (int32_t)u->self, .cookie = cookie};
+	p->peer = to;
+	p->open = true;
+	p->serial++;
+	*place_head(p) = (struct ucx_head){
+		.status = (int32_t)u->self, .cookie = (uint64_t)p->serial << 32 | i};
 	memcpy(place_msg(p), msg, len);
 	rc = am_send(u, to, AM_CALL, p, len, call_gone);
-	return rc == UCS_OK || rc == UCS_INPROGRESS ? 0 : -EHOSTUNREACH;
+	if (crpc_likely(rc == UCS_OK || rc == UCS_INPROGRESS))
+		return 0;
+	p->open = false;
+	return -EHOSTUNREACH;
 }
 
 /* Answer from the request's own place. */
@@ -310,6 +381,63 @@ ucx_recv(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n)
 	return i;
 }
 
+/* ---- who is lost ---- */
+
+/* New places for all calls; UCX keeps those that it may still read. @return false: no memory. */
+static bool
+calls_move(struct ucx *u)
+{
+	struct ucx_left *left = malloc(sizeof(*left));
+	uint8_t *mem = calloc(u->calls, u->place_size);
+	uint32_t i;
+
+	if (left == NULL || mem == NULL) {
+		free(left);
+		free(mem);
+		return false;
+	}
+	for (i = 0; i < u->calls; i++)
+		*place_at(u, mem, i) = *place_at(u, u->call_mem, i);
+	*left = (struct ucx_left){.next = u->left, .mem = u->call_mem};
+	u->left = left;
+	u->call_mem = mem;
+	return true;
+}
+
+static void
+calls_end(struct ucx *u, uint32_t rank)
+{
+	struct ucx_place *call;
+	uint32_t i;
+
+	for (i = 0; i < u->calls; i++) {
+		call = place_at(u, u->call_mem, i);
+		if (!call->open || call->peer / u->daemons != rank)
+			continue;
+		call->open = false;
+		if (i != 0) /* That one's answer nobody waits for. */
+			call_fail(u, call);
+	}
+}
+
+static void
+ucx_watch(struct kv_end *end, uint64_t now)
+{
+	struct ucx *u = (struct ucx *)end;
+	uint32_t rank;
+
+	if (u->server || (!u->tells && crpc_load_relaxed(&u->fate->lost) == 0))
+		return;
+	for (rank = 0; rank < u->peers / u->daemons; rank++) {
+		if (u->broke[rank])
+			kv_fate_lose(u->fate, u->rank, rank, "its connection broke");
+		if (u->lost[rank] || !kv_fate_gone(u->fate, rank) || !calls_move(u))
+			continue;
+		u->lost[rank] = true;
+		calls_end(u, rank);
+	}
+}
+
 /* ---- set-up ---- */
 
 static void
@@ -336,12 +464,19 @@ static void
 ucx_close(struct kv_end *end)
 {
 	struct ucx *u = (struct ucx *)end;
+	struct ucx_left *left;
 
 	close_endpoints(u);
 	if (u->worker != NULL && u->beside == NULL)
 		ucp_worker_destroy(u->worker);
 	if (u->context != NULL && u->beside == NULL)
 		ucp_cleanup(u->context);
+	while (u->left != NULL) {
+		left = u->left;
+		u->left = left->next;
+		free(left->mem);
+		free(left);
+	}
 	free(u->mem);
 	free(u->call_mem);
 	free(u);
@@ -404,7 +539,8 @@ make_places(struct ucx *u, const struct kv_end_conf *conf)
 			crpc_max(conf->req_max, conf->resp_max), CRPC_CACHE_LINE);
 	u->places = (uint32_t)(2 * calls + CRPC_BURST_MAX);
 	u->mem = calloc(u->places, u->place_size);
-	u->call_mem = u->server ? NULL : calloc(calls + 1, u->place_size);
+	u->calls = u->server ? 0 : (uint32_t)calls + 1;
+	u->call_mem = u->server ? NULL : calloc(u->calls, u->place_size);
 	if (u->mem == NULL || (!u->server && u->call_mem == NULL))
 		return -ENOMEM;
 	for (i = 0; i < u->places; i++) {
@@ -412,9 +548,31 @@ make_places(struct ucx *u, const struct kv_end_conf *conf)
 		p->owner = u;
 		place_put(u, p);
 	}
-	for (i = 0; !u->server && i <= calls; i++)
+	for (i = 0; i < u->calls; i++)
 		place_at(u, u->call_mem, i)->owner = u;
 	return 0;
+}
+
+/*
+ * Whether an endpoint is to survive its peer, and to tell: without that, a transport that finds its
+ * peer gone ends this process. Those of shared memory do not find out.
+ */
+static bool
+tls_tell(const char *tls)
+{
+	static const char *const mute[] = {"posix", "sysv", "self", "mm", "shm", "sm"};
+	size_t i, len;
+
+	while (tls != NULL && *tls != '\0') {
+		len = strcspn(tls, ",");
+		for (i = 0; i < CRPC_DIM(mute); i++)
+			if (strlen(mute[i]) == len && strncmp(mute[i], tls, len) == 0)
+				break;
+		if (i == CRPC_DIM(mute))
+			return true;
+		tls += len + (tls[len] == ',');
+	}
+	return tls == NULL;
 }
 
 static struct kv_end *
@@ -428,6 +586,10 @@ ucx_open(const struct kv_end_conf *conf, int *rc)
 	u->server = conf->server;
 	u->self = conf->self;
 	u->peers = conf->peers;
+	u->daemons = (uint32_t)conf->opt->daemons;
+	u->fate = conf->fate;
+	u->rank = conf->rank;
+	u->tells = tls_tell(conf->opt->ucx_tls);
 	u->qd = (uint32_t)conf->opt->qd;
 	u->msg_max = conf->server ? conf->req_max : conf->resp_max;
 	u->queue.last = &u->queue.first;
@@ -462,14 +624,34 @@ ucx_address(struct kv_end *end, void *buf, size_t max)
 	return len <= max ? len : 0;
 }
 
+/* The peer of an endpoint has gone; watch() tells, or not, at the end of a run. */
+static void
+on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+	struct ucx *u = arg;
+	uint32_t i;
+
+	for (i = 0; i < u->peers && !u->server; i++)
+		if (u->ep[i] == ep && i / u->daemons != u->rank)
+			u->broke[i / u->daemons] = true;
+}
+
 static int
 ucx_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t len)
 {
 	struct ucx *u = (struct ucx *)end;
-	const ucp_ep_params_t params = {
+	ucp_ep_params_t params = {
 		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = addr};
-	ucs_status_t rc = ucp_ep_create(u->worker, &params, &u->ep[peer]);
+	ucs_status_t rc;
 
+	if (u->tells) {
+		params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+			UCP_EP_PARAM_FIELD_ERR_HANDLER;
+		params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+		params.err_handler.cb = on_error;
+		params.err_handler.arg = u;
+	}
+	rc = ucp_ep_create(u->worker, &params, &u->ep[peer]);
 	if (rc == UCS_OK)
 		return 0;
 	app_note("UCX reaches peer %u by none of its transports: %s", peer, ucs_status_string(rc));
@@ -513,7 +695,7 @@ const struct kv_backend kv_backend_ucx = {
 	.reply = ucx_reply,
 	.fail = ucx_fail,
 	.flush = ucx_nothing,
-	.watch = ucx_nothing,
+	.watch = ucx_watch,
 	.measure = ucx_measure,
 	.counts = ucx_counts,
 };

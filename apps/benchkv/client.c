@@ -422,6 +422,14 @@ answer_extra(struct kv_loop *loop, struct kv_call *call, struct kv_resp_hdr hdr,
 		memcpy(&call->read, value, sizeof(call->read));
 }
 
+/* No store answered. */
+static crpc_noinline void
+answer_failed(struct kv_loop *loop, const struct kv_call *call, int32_t status)
+{
+	if (loop->records != NULL && status == -EHOSTUNREACH)
+		kv_records_refuse(loop->records, call->record);
+}
+
 /* Check an answer. @return true if a store gave it; *status is what it said. */
 INLINE bool
 answer_check(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
@@ -431,8 +439,11 @@ answer_check(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 	const uint8_t *value;
 
 	*status = KV_OK;
-	if (crpc_unlikely(done->status != 0))
+	if (crpc_unlikely(done->status != 0)) {
+		if ((mode & MODE_EXTRA) != 0)
+			answer_failed(loop, call, done->status);
 		return false;
+	}
 	if (crpc_unlikely(kv_resp_read(done->data, done->len, &hdr, &value) != 0)) {
 		kv_history_fault(&c->history, KV_FAULT_MALFORMED);
 		return true;

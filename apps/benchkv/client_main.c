@@ -17,7 +17,8 @@
 
 #define CONNECT_MS 2000
 #define ANSWER_NS  UINT64_C(2000000000)
-#define DRAIN_NS   UINT64_C(2500000000)
+/* Longer than a daemon waits for another rank. */
+#define DRAIN_NS UINT64_C(6500000000)
 
 static _Atomic int stop_signal;
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "app_fail.h"
 #include "crpc_clock.h"
 #include "daemon.h"
 
@@ -107,7 +108,7 @@ pass_answer(struct kv_daemon *d, const struct crpc_done *done)
 		ipc_pass(d, done->cookie, done->data, done->len);
 	else
 		ipc_fail(d, done->cookie,
-			done->status == -ECONNRESET ? -EHOSTUNREACH : done->status);
+			done->status == -ECONNRESET ? -EHOSTDOWN : done->status);
 }
 
 static void
@@ -547,6 +548,21 @@ kv_daemon_insight(struct kv_daemon *d, bool on)
 		crpc_copyrpc_stats_round_trips(d->net->ctx, on);
 }
 
+/* Places came back: of clients that left, which is nobody's business, or of such that died. */
+static void
+tell_deaths(struct kv_daemon *d)
+{
+	struct crpc_ipc_server_stats ipc;
+
+	crpc_ipc_server_stats(d->ipc, &ipc);
+	if (ipc.deaths == d->deaths)
+		return;
+	app_note("rank %u: %llu clients of daemon %u died with their process; their places are free "
+		 "again",
+		d->info.rank, (unsigned long long)(ipc.deaths - d->deaths), d->info.daemon);
+	d->deaths = ipc.deaths;
+}
+
 void
 kv_daemon_flush(struct kv_daemon *d, enum crpc_copyrpc_flush_policy policy)
 {
@@ -560,10 +576,10 @@ kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 	struct kv_answered lost;
 	uint64_t token;
 
-	if (d->port == NULL)
-		crpc_ipc_server_reap(d->ipc);
-	else
+	if (d->port != NULL)
 		d->port->backend->watch(d->port, now);
+	else if (crpc_ipc_server_reap(d->ipc) != 0)
+		tell_deaths(d);
 	kv_store_tick(d->store, now);
 	if (!d->blind)
 		kv_live_publish(d);

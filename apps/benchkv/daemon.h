@@ -93,6 +93,7 @@ struct kv_daemon {
 	struct kv_answered answered[CRPC_BURST_MAX];
 	uint8_t active[CRPC_IPC_CLIENTS_MAX]; /**< 1: this client asked something lately. */
 	uint32_t watches;
+	uint64_t deaths; /**< Of client processes, that were told. */
 	uint32_t index[CRPC_BURST_MAX]; /**< Batch entry i came with req[index[i]]. */
 	uint8_t msg[KV_RESP_MAX] crpc_aligned(CRPC_CACHE_LINE);
 

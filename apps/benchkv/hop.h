@@ -28,8 +28,8 @@
 #include "crpc_flux.h"
 #include "crpc_kv_proto.h"
 
-/** Deadline of a call to another daemon of the rank. */
-#define KV_HOP_TIMEOUT_NS UINT64_C(1400000000)
+/** Deadline of a call to another daemon of the rank, which lives and dies with us. */
+#define KV_HOP_TIMEOUT_NS UINT64_C(4000000000)
 
 /** Who waits for the answer. */
 enum kv_origin {

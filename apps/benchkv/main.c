@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "app_eal.h"
 #include "app_env.h"
@@ -16,7 +15,6 @@
 #define GATHER_MS             3000
 #define GATHER_INTERRUPTED_MS 300
 #define FENCE_MS              30000
-#define RETRY_US              5000
 /* Enough to see pauses that one operation in a hundred meets. */
 #define PAUSES_S 0.3
 
@@ -41,6 +39,15 @@ start(struct kv_main *m)
 	struct kv_rank *r = &m->rank;
 	int rc;
 
+	rc = app_boot_watch(&r->boot);
+	if (rc != 0)
+		return app_fail_once("the ranks did not all come to the start: %s; one has died, "
+				     "or its host is too busy: start again",
+			strerror(-rc));
+	if (!r->boot.watched && r->boot.rank == 0)
+		app_note("rank %u cannot be watched from here, for want of a TCP connection to "
+			 "its host: if it dies, that is found when it does not answer",
+			r->boot.unwatched);
 	rc = app_lcore_choose(&r->boot, (uint32_t)(r->opt.daemons + r->opt.clients), &r->cores);
 	if (rc != 0)
 		return app_fail_once(
@@ -94,35 +101,16 @@ reporter(const struct kv_rank *r)
 	return i;
 }
 
-/*
- * What a rank publishes at its end, which may come a little later than ours. PMIx answers at once
- * where a key is not there yet.
- */
-static int
-await(struct kv_rank *r, uint32_t rank, const char *key, void **buf, size_t *len)
-{
-	uint32_t ms = r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS;
-	uint64_t end = crpc_clock_ns() + (uint64_t)ms * 1000000;
-	int rc = -ENOENT;
-
-	while (crpc_load_acquire(&r->fate.gone[rank]) == 0) {
-		rc = app_boot_get(&r->boot, rank, key, buf, len, ms);
-		if (rc != -ENOENT || crpc_clock_ns() > end)
-			break;
-		usleep(RETRY_US);
-	}
-	return rc;
-}
-
 /* The figures of another rank; NULL if it has none. */
 static struct kv_result *
 fetch(struct kv_rank *r, uint32_t rank)
 {
+	uint32_t ms = r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS;
 	struct kv_result *res;
 	void *buf;
 	size_t len;
 
-	if (await(r, rank, "kv.result", &buf, &len) != 0)
+	if (app_boot_get(&r->boot, rank, "kv.result", &buf, &len, ms) != 0)
 		return NULL;
 	res = buf;
 	if (len == sizeof(*res) && res->size == sizeof(*res))
@@ -218,6 +206,17 @@ report(struct kv_main *m, const struct kv_result *mine)
 	return rc;
 }
 
+/* Whom the run has lost nobody waits for any more. */
+static void
+lose_ranks(struct kv_rank *r)
+{
+	uint32_t i;
+
+	for (i = 0; i < r->boot.size; i++)
+		if (crpc_load_acquire(&r->fate.gone[i]) != 0)
+			app_boot_lose(&r->boot, i);
+}
+
 static int
 measure(struct kv_main *m)
 {
@@ -248,6 +247,7 @@ measure(struct kv_main *m)
 			"no memory for %g s of results; give fewer --seconds", r->opt.seconds);
 	}
 	app_env_steal(&end);
+	lose_ranks(r);
 	kv_rank_result(r, res);
 	res->steal_pct = app_env_steal_pct(&m->steal, &end);
 	memcpy(res->pause_over, m->pause_over, sizeof(res->pause_over));

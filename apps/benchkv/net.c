@@ -103,8 +103,9 @@ open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 		.max_inflight = kv_net_inflight(conf->max_inflight),
 		.flush = conf->flush,
 		.hold_ns = conf->hold_ns,
-		.timeout_ns = KV_NET_TIMEOUT_NS,
-		.max_large = conf->large ? (uint32_t)KV_REQ_LARGE : 0,
+		.timeout_ns = net->timeout_ns,
+		.max_large =
+			conf->large ? (uint32_t)crpc_max(conf->req_max, conf->resp_max) : 0,
 	};
 	uint32_t i;
 
@@ -131,6 +132,7 @@ kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net
 		.daemon = conf->daemon,
 		.daemons = conf->daemons,
 		.fate = conf->fate,
+		.timeout_ns = kv_net_timeout_ns(boot),
 	};
 	rc = kv_net_open_device(conf, (boot->size - 1) * each, &net->dev, net->device);
 	if (rc != 0 || boot->size == 1)
@@ -359,12 +361,15 @@ void
 kv_net_own_done(struct kv_net *net, const struct crpc_done *done)
 {
 	uint64_t id = done->cookie - KV_NET_COOKIE_OWN;
+	char why[64];
 
 	if (id >= net->peers) /* the answer to a stop: nobody waits for it */
 		return;
 	net->peer[id].ping_open = false;
-	if (done->status == -ETIMEDOUT)
-		lose(net, net->peer[id].rank, "it did not answer for 1.4 s");
+	if (done->status != -ETIMEDOUT)
+		return;
+	snprintf(why, sizeof(why), "it did not answer for %.1f s", (double)net->timeout_ns / 1e9);
+	lose(net, net->peer[id].rank, why);
 }
 
 static void
@@ -395,11 +400,11 @@ kv_net_watch(struct kv_net *net, uint64_t now, bool ask)
 		if (p->lost)
 			continue;
 		rc = crpc_copyrpc_ep_status(p->ep);
-		if (rc != 0)
+		if (kv_fate_gone(net->fate, p->rank))
+			lose(net, p->rank, "it was told already");
+		else if (rc != 0)
 			lose(net, p->rank,
 				rc == -EPROTO ? "it broke the protocol" : "its connection broke");
-		else if (crpc_load_relaxed(&net->fate->gone[p->rank]) != 0)
-			lose(net, p->rank, "another daemon found it");
 		else
 			ping(net, now, i);
 	}

@@ -15,11 +15,13 @@
  * first in, first out; so nothing ever spins for room inside a handler. There are at most as many
  * waiting requests as ipc calls can be open, and the pool has a place for each.
  *
- * Every KV_NET_PING_NS each peer is asked whether it is there. A rank is lost when an endpoint to
- * it breaks, which a NIC mostly tells within milliseconds, or when an answer does not come within
- * KV_NET_TIMEOUT_NS. A call ends at most a quarter later: the user is told within 2 s in any case,
- * and a peer that only was not given its core for a second is not called dead. A lost rank stays
- * lost, for all daemons of the rank that lost it (struct kv_fate).
+ * A rank is lost when its process, or its host, is found dead (app_watch.h), which is known at once
+ * and for all backends in the same way; when an endpoint to it breaks; or when an answer does not
+ * come in time: every KV_NET_PING_NS each peer is asked whether it is there, and a call ends at most
+ * a quarter after its deadline. Where every rank is watched, this deadline is for one that hangs: it
+ * is long, so that a peer which only was not given a core is not called dead. Where one cannot be
+ * watched, the deadline is what finds it dead, and the user is told within 2 s all the same. A lost
+ * rank stays lost, for all daemons of the rank that lost it (struct kv_fate).
  *
  * Belongs to the daemon's thread.
  */
@@ -34,9 +36,17 @@
 #define KV_NET_EXCHANGE_MS 30000
 /** Time between two questions to a peer. */
 #define KV_NET_PING_NS UINT64_C(100000000)
-/** Deadline of every call. */
-#define KV_NET_TIMEOUT_NS UINT64_C(1400000000)
-_Static_assert(KV_NET_PING_NS + KV_NET_TIMEOUT_NS * 5 / 4 < 2000000000, "the user is told in time");
+/** Deadline of every call, where not every rank is watched. */
+#define KV_NET_TIMEOUT_NS UINT64_C(1200000000)
+_Static_assert(KV_NET_PING_NS + KV_NET_TIMEOUT_NS * 5 / 4 < 1700000000, "the user is told in time");
+/** And where every rank is. */
+#define KV_NET_PATIENCE_NS UINT64_C(4000000000)
+/** Every call has ended after that, whatever happened. */
+#define KV_NET_LONGEST_NS (KV_NET_PATIENCE_NS * 5 / 4)
+/** Endpoints to one daemon, in a run with large values. */
+#define KV_NET_LANES 4
+/** Endpoints of one daemon at most. */
+#define KV_NET_PEERS_MAX (KV_OWNERS_MAX * KV_NET_LANES)
 /** Cookies of our own calls; those of ipc tokens are below (KV_NET_COOKIE_OWN is never a token). */
 #define KV_NET_COOKIE_OWN (UINT64_MAX - 2 * KV_OWNERS_MAX)
 
@@ -46,6 +56,20 @@ struct kv_fate {
 	_Atomic uint32_t lost;               /**< Ranks that are lost. */
 	_Atomic uint8_t gone[APP_RANKS_MAX]; /**< Which. */
 };
+
+/** Deadline of a call to another rank. */
+static inline uint64_t
+kv_net_timeout_ns(const struct app_boot *boot)
+{
+	return boot->watched ? KV_NET_PATIENCE_NS : KV_NET_TIMEOUT_NS;
+}
+
+/** Whether a rank is lost; for watch(). */
+static inline bool
+kv_fate_gone(const struct kv_fate *fate, uint32_t rank)
+{
+	return crpc_load_relaxed(&fate->gone[rank]) != 0;
+}
 
 /** How to make it. */
 struct kv_net_conf {
@@ -87,6 +111,7 @@ struct kv_net {
 	struct crpc_rdma *dev;
 	struct crpc_copyrpc *ctx;
 	struct kv_fate *fate;
+	uint64_t timeout_ns;
 	struct kv_peer *peer;      /**< Array of peers. */
 	struct kv_peer **by_owner; /**< Through whom an owner is reached; NULL for our rank. */
 	uint32_t peers;
@@ -146,7 +171,7 @@ void kv_net_close(struct kv_net *net);
  *
  * @return
  *   0: it completes through crpc_copyrpc_poll() with the token as cookie; -EHOSTUNREACH: that rank
- *   is lost; -ENOBUFS: more waiting than calls can be open; or another final error.
+ *   is lost, and was not asked; -ENOBUFS: more waiting than calls can be open; or another final error.
  */
 int kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t token);

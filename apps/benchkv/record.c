@@ -113,6 +113,15 @@ state_of(const struct app_history_op *op, uint8_t status)
 }
 
 void
+kv_records_refuse(struct kv_records *r, uint64_t number)
+{
+	if (number == KV_NO_RECORD)
+		return;
+	r->op[number].ret = shared_ns();
+	r->op[number].state = APP_HISTORY_REFUSED;
+}
+
+void
 kv_records_answer(
 	struct kv_records *r, uint64_t number, const struct kv_resp_hdr *hdr, uint64_t found)
 {

@@ -54,6 +54,9 @@ uint64_t kv_records_close(struct kv_records *r);
  */
 uint64_t kv_records_call(struct kv_records *r, const struct app_history_op *op);
 
+/** It ended without having had any effect: its owner was lost before it was asked. */
+void kv_records_refuse(struct kv_records *r, uint64_t number);
+
 /** It was not made after all; no other was noted since. */
 void kv_records_undo(struct kv_records *r, uint64_t number);
 

@@ -11,10 +11,10 @@
 #define WATCH_NS    1000000
 #define SLICE_NS    100000000
 #define PROGRESS_NS 1000000000
-/* Calls end within 1.75 s, whatever happened to the peer. */
-#define DRAIN_NS UINT64_C(2500000000)
+/* How long the calls that are open may take to end. */
+#define DRAIN_NS (KV_NET_LONGEST_NS + UINT64_C(1500000000))
 /* How long the ranks may differ in coming to the end. */
-#define LINGER_NS UINT64_C(5000000000)
+#define LINGER_NS (DRAIN_NS + UINT64_C(1500000000))
 /* When a launcher ends a run it kills soon after: results first. */
 #define LINGER_INTERRUPTED_NS 300000000
 #define LINGER_LOST_NS        500000000
@@ -195,7 +195,8 @@ seat_watch(struct kv_seat *s, uint64_t now)
 	seat_kind(s);
 	if (s->loop.link == NULL)
 		return;
-	s->loop.link->backend->watch(s->loop.link, now);
+	if (ask)
+		s->loop.link->backend->watch(s->loop.link, now);
 	if (crpc_load_relaxed(&s->run->tell_stop) != 0 && !s->told_stop) {
 		s->told_stop = true;
 		kv_loop_tell_stop(&s->loop, now);
@@ -225,6 +226,24 @@ seat_main(void *arg)
 	}
 	crpc_store_release(&s->left, 1); /* R5 */
 	return 0;
+}
+
+/*
+ * Other ranks that have died. Not once ranks may leave without harm: the first lost one, or a
+ * signal, makes them leave when they like.
+ */
+static void
+watch_ranks(struct kv_run *run, uint64_t now)
+{
+	uint32_t i;
+
+	app_boot_look(run->boot, now);
+	if (run->interrupted ||
+		(crpc_load_relaxed(&run->leaving) != 0 && run->lost_at_end != 0))
+		return;
+	for (i = 0; i < run->boot->size; i++)
+		if (i != run->boot->rank && app_boot_gone(run->boot, i))
+			kv_fate_lose(run->fate, run->boot->rank, i, "its process has ended");
 }
 
 /* What the clients of this rank got answered; without any, what others' clients asked. */
@@ -397,6 +416,11 @@ step_linger(struct kv_run *run, uint64_t now)
 {
 	if (run->lost_at_end == 0 && app_boot_fence_done(run->boot) != -EAGAIN)
 		return STEP_END;
+	if (run->lost_at_end == 0) { /* It will never come. */
+		run->lost_at_end = crpc_load_acquire(&run->fate->lost);
+		if (run->lost_at_end != 0)
+			return STEP_END;
+	}
 	if (now < run->deadline)
 		return STEP_LINGER;
 	if (run->lost_at_end == 0 && !run->interrupted) {
@@ -439,6 +463,7 @@ loop(struct kv_run *run)
 		if (seat_follow(s, now))
 			crpc_store_release(&s->drained, 1); /* R3 */
 		if (crpc_unlikely(now >= watch_at)) {
+			watch_ranks(run, now);
 			seat_watch(s, now);
 			at = step(run, at, now);
 			watch_at = now + WATCH_NS;

@@ -10,6 +10,7 @@
 
 #include "app_boot.h"
 #include "app_fail.h"
+#include "app_watch.h"
 #include "crpc_atomic.h"
 #include "crpc_clock.h"
 
@@ -29,6 +30,10 @@ struct boot_wait {
 
 /* Start-up of a rank takes well below this, also on a busy host. */
 #define BOOT_TIMEOUT_MS 30000
+/* What a rank published before it died may take so long to come; so may the end of a fence. */
+#define GONE_MS 300
+/* PMIx answers at once where a key is not there yet: time between two questions. */
+#define ASK_US 2000
 
 static pmix_proc_t boot_self;
 
@@ -53,11 +58,55 @@ wait_put(struct boot_wait *w)
 }
 
 static void
-nap(void)
+nap(long us)
 {
-	const struct timespec ts = {.tv_nsec = 100000};
+	const struct timespec ts = {.tv_nsec = us * 1000};
 
 	nanosleep(&ts, NULL);
+}
+
+/* A wait for one rank, or for all of them. */
+struct patience {
+	uint64_t deadline;
+	uint32_t rank; /* UINT32_MAX: all. */
+	bool gone;     /* It will not come; what is on its way still may. */
+	bool asked;    /* PMIx, before. */
+};
+
+static struct patience
+patience_of(uint32_t rank, uint32_t timeout_ms)
+{
+	return (struct patience){
+		.deadline = crpc_clock_ns() + (uint64_t)timeout_ms * 1000000, .rank = rank};
+}
+
+static bool
+any_gone(const struct app_boot *boot, uint32_t rank)
+{
+	uint32_t i;
+
+	if (rank != UINT32_MAX)
+		return app_boot_gone(boot, rank);
+	for (i = 0; i < boot->size; i++)
+		if (app_boot_gone(boot, i))
+			return true;
+	return false;
+}
+
+/* 0: go on waiting. */
+static int
+patience_left(struct app_boot *boot, struct patience *p)
+{
+	uint64_t now = crpc_clock_ns();
+
+	app_boot_look(boot, now);
+	if (!p->gone && any_gone(boot, p->rank)) {
+		p->gone = true;
+		p->deadline = crpc_min(p->deadline, now + GONE_MS * UINT64_C(1000000));
+	}
+	if (now <= p->deadline)
+		return 0;
+	return p->gone ? -EHOSTDOWN : -ETIMEDOUT;
 }
 
 /* Numbers come in the width that the server likes. */
@@ -149,9 +198,77 @@ app_boot_close(struct app_boot *boot)
 	if (boot->fence != NULL)
 		wait_put(boot->fence);
 	boot->fence = NULL;
+	app_watch_free(boot->watch);
+	boot->watch = NULL;
 	if (boot->launched)
 		PMIx_Finalize(NULL, 0);
 	boot->launched = false;
+}
+
+static int
+watch_one(struct app_boot *boot, uint32_t rank)
+{
+	struct app_watch_card card;
+	void *buf;
+	size_t len;
+	int rc = app_boot_get(boot, rank, "boot.watch", &buf, &len, BOOT_TIMEOUT_MS);
+
+	if (rc != 0)
+		return rc;
+	rc = len == sizeof(card) ? 0 : -EIO;
+	if (rc == 0)
+		memcpy(&card, buf, sizeof(card));
+	free(buf);
+	if (rc == 0 && app_watch_add(boot->watch, rank, &card) != 0) {
+		boot->watched = false;
+		boot->unwatched = rank;
+	}
+	return rc;
+}
+
+int
+app_boot_watch(struct app_boot *boot)
+{
+	struct app_watch_card card;
+	uint32_t i;
+	int rc;
+
+	boot->watched = true;
+	if (boot->size == 1)
+		return 0;
+	boot->watch = app_watch_create(boot->size);
+	if (boot->watch == NULL)
+		return -ENOMEM;
+	app_watch_card(boot->watch, &card);
+	rc = app_boot_put(boot, "boot.watch", &card, sizeof(card));
+	for (i = 0; i < boot->size && rc == 0; i++)
+		if (i != boot->rank)
+			rc = watch_one(boot, i);
+	/*
+	 * Who is here now was so when its pid was opened: it belongs to no later process. And
+	 * nobody leaves before all others watch it.
+	 */
+	return rc == 0 ? app_boot_fence(boot, BOOT_TIMEOUT_MS) : rc;
+}
+
+void
+app_boot_look(struct app_boot *boot, uint64_t now_ns)
+{
+	if (boot->watch != NULL)
+		app_watch_look(boot->watch, now_ns);
+}
+
+bool
+app_boot_gone(const struct app_boot *boot, uint32_t rank)
+{
+	return boot->lost[rank] != 0 ||
+		(boot->watch != NULL && app_watch_gone(boot->watch, rank));
+}
+
+void
+app_boot_lose(struct app_boot *boot, uint32_t rank)
+{
+	boot->lost[rank] = 1;
 }
 
 int
@@ -217,34 +334,36 @@ op_answer(pmix_status_t status, void *arg)
 	wait_put(w);
 }
 
-int
-app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, size_t *len,
-	uint32_t timeout_ms)
+/* Ask PMIx once. -ENOENT: it has no such key yet. */
+static int
+get_once(struct app_boot *boot, struct patience *p, const char *key, void **buf, size_t *len)
 {
-	uint64_t deadline = crpc_clock_ns() + (uint64_t)timeout_ms * 1000000;
 	struct boot_wait *w = wait_new();
 	pmix_proc_t proc;
-	bool yes = true;
+	bool yes = true, fresh;
 	int rc = 0;
 
 	if (w == NULL)
 		return -ENOMEM;
 	w->round = boot->round;
-	PMIX_PROC_LOAD(&proc, boot_self.nspace, rank);
+	PMIX_PROC_LOAD(&proc, boot_self.nspace, p->rank);
 	PMIX_INFO_LOAD(&w->fresh, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
-	/* Only later rounds can find an old value, and only they pay for asking the server. */
-	if (PMIx_Get_nb(&proc, key, &w->fresh, boot->round != 0, get_answer, w) !=
+	/* Only there can an old answer be found, and only there the server is asked in any case. */
+	fresh = boot->round != 0 || p->asked;
+	p->asked = true;
+	if (PMIx_Get_nb(&proc, key, &w->fresh, fresh, get_answer, w) !=
 		PMIX_SUCCESS) {
 		wait_put(w);
 		wait_put(w);
 		return -ENOENT;
 	}
 	while (crpc_load_acquire(&w->done) == 0) { /* A1 pairs with R1 */
-		if (crpc_clock_ns() > deadline) {
+		rc = patience_left(boot, p);
+		if (rc != 0) {
 			wait_put(w);
-			return -ETIMEDOUT;
+			return rc;
 		}
-		nap();
+		nap(100);
 	}
 	if (w->status != PMIX_SUCCESS) {
 		rc = -ENOENT;
@@ -257,6 +376,25 @@ app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, 
 	}
 	wait_put(w);
 	return rc;
+}
+
+int
+app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, size_t *len,
+	uint32_t timeout_ms)
+{
+	struct patience p = patience_of(rank, timeout_ms);
+	int rc, left;
+
+	while (boot->lost[rank] == 0) {
+		rc = get_once(boot, &p, key, buf, len);
+		if (rc != -ENOENT)
+			return rc;
+		left = patience_left(boot, &p);
+		if (left != 0)
+			return left;
+		nap(ASK_US);
+	}
+	return -EHOSTDOWN;
 }
 
 int
@@ -299,15 +437,16 @@ app_boot_fence_done(struct app_boot *boot)
 int
 app_boot_fence(struct app_boot *boot, uint32_t timeout_ms)
 {
-	uint64_t deadline = crpc_clock_ns() + (uint64_t)timeout_ms * 1000000;
-	int rc = app_boot_fence_start(boot);
+	struct patience p = patience_of(UINT32_MAX, timeout_ms);
+	int rc = app_boot_fence_start(boot), left;
 
 	if (rc != 0)
 		return rc;
 	while ((rc = app_boot_fence_done(boot)) == -EAGAIN) {
-		if (crpc_clock_ns() > deadline)
-			return -ETIMEDOUT;
-		nap();
+		left = patience_left(boot, &p);
+		if (left != 0)
+			return left;
+		nap(100);
 	}
 	return rc;
 }

@@ -7,15 +7,18 @@
  * Who the ranks of a run are, and the exchange of small blobs between them, through PMIx.
  *
  *     app_boot_open(&boot)              rank and size; alone it is rank 0 of 1
+ *     app_boot_watch(&boot)             from now on a rank that dies is noticed
  *     app_boot_put(&boot, "addr", blob, len)
- *     app_boot_fence(&boot, 10000)      everybody has put
- *     app_boot_get(&boot, peer, "addr", &blob, &len, 2000)
+ *     app_boot_get(&boot, peer, "addr", &blob, &len, 2000)      waits until the peer has put it
+ *     app_boot_fence(&boot, 10000)      everybody is here
+ *     every millisecond or so: app_boot_look(&boot, now); app_boot_gone(&boot, peer)
  *     ...
  *     app_boot_close(&boot)
  *
  * mpirun and srun --mpi=pmix start PMIx; a program started by neither runs alone. Every wait has a
- * limit, because a rank that died answers nothing. A poll loop that must not block uses the
- * fence_start/fence_done pair and keeps polling between.
+ * limit, because a rank that died answers nothing, and ends at once where it is known that a rank
+ * died (app_watch.h). A poll loop that must not block uses the fence_start/fence_done pair and keeps
+ * polling between.
  *
  * Threads: one. PMIx has a thread of its own, which sleeps when nothing is exchanged.
  */
@@ -39,7 +42,11 @@ struct app_boot {
 	 */
 	uint32_t round;
 	bool launched; /**< PMIx is there; else this is the only rank. */
+	bool watched;  /**< Every other rank is watched: its death will be known. */
+	uint32_t unwatched; /**< If not: one of those that are not. */
 	void *fence;   /**< The fence in progress. */
+	struct app_watch *watch;     /**< Of the other ranks; NULL: not yet. */
+	uint8_t lost[APP_RANKS_MAX]; /**< Nothing more is expected of this rank. */
 };
 
 /**
@@ -54,6 +61,24 @@ int app_boot_open(struct app_boot *boot);
 void app_boot_close(struct app_boot *boot);
 
 /**
+ * Watch the other ranks from now on; all ranks call it. One that cannot be watched is no error:
+ * boot->watched says so, and boot->unwatched names one.
+ *
+ * @return
+ *   0, -ETIMEDOUT, -EIO, -ENOMEM.
+ */
+int app_boot_watch(struct app_boot *boot);
+
+/** Look after the other ranks, if it is time; every millisecond or so. */
+void app_boot_look(struct app_boot *boot, uint64_t now_ns);
+
+/** Whether a rank is known to have died, or app_boot_lose() was told so. */
+bool app_boot_gone(const struct app_boot *boot, uint32_t rank);
+
+/** We know better that a rank is lost: no wait is for it any more. */
+void app_boot_lose(struct app_boot *boot, uint32_t rank);
+
+/**
  * Publish a blob under a key; visible to the others after this returns.
  *
  * @return
@@ -62,14 +87,14 @@ void app_boot_close(struct app_boot *boot);
 int app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len);
 
 /**
- * Fetch what a rank published; before a fence that follows app_boot_put() it may not be there yet.
+ * Fetch what a rank publishes; waits, asleep, until it has done so.
  *
  * @param buf
  *   Set to memory that the caller frees.
  * @param timeout_ms
  *   Limit of the wait.
  * @return
- *   0, -ETIMEDOUT, -ENOENT (the rank is gone, or has not published it), -ENOMEM.
+ *   0; -ETIMEDOUT: it has not published it in time; -EHOSTDOWN: nor will it, it is lost; -ENOMEM.
  */
 int app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, size_t *len,
 	uint32_t timeout_ms);
@@ -77,14 +102,17 @@ int app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **b
 /** Begin a fence over all ranks: 0 or -EIO. */
 int app_boot_fence_start(struct app_boot *boot);
 
-/** 0 when everybody is at the fence, -EAGAIN before, -EIO if it failed. */
+/**
+ * 0 when everybody is at the fence, -EAGAIN before, -EIO if it failed. A rank that dies never comes:
+ * app_boot_gone().
+ */
 int app_boot_fence_done(struct app_boot *boot);
 
 /**
  * Wait, asleep, until every rank is here.
  *
  * @return
- *   0, -ETIMEDOUT, -EIO.
+ *   0; -ETIMEDOUT; -EHOSTDOWN: a rank is lost and will not come; -EIO.
  */
 int app_boot_fence(struct app_boot *boot, uint32_t timeout_ms);
 

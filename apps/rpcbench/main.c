@@ -127,7 +127,8 @@ ranks_open(struct rpb *rpb, cpu_set_t *set)
 		return rc;
 	if (rpb->boot.size > 2)
 		rc = app_fail_once("%u ranks; give one, or two", rpb->boot.size);
-	else if (rpb->boot.size == 2 && app_lcore_choose(&rpb->boot, 1, set) != 0)
+	else if (rpb->boot.size == 2 &&
+		(app_boot_watch(&rpb->boot) != 0 || app_lcore_choose(&rpb->boot, 1, set) != 0))
 		rc = app_fail_once("the ranks could not tell each other their cores");
 	if (rc != 0)
 		app_boot_close(&rpb->boot);

@@ -139,8 +139,6 @@ link_meet(struct net_link *l, struct app_boot *boot)
 	crpc_copyrpc_ep_addr(l->ep, addr);
 	rc = app_boot_put(boot, "net.link", addr, sizeof(addr));
 	if (rc == 0)
-		rc = app_boot_fence(boot, MEET_MS);
-	if (rc == 0)
 		rc = app_boot_get(boot, 1 - boot->rank, "net.link", &theirs, &len, MEET_MS);
 	if (rc == 0)
 		rc = len == sizeof(addr) ? crpc_copyrpc_ep_connect(l->ep, theirs) : -EPROTO;

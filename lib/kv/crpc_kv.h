@@ -67,7 +67,8 @@ struct crpc_kv_done {
 	 * -ESTALE: it has another version, which is told, with the value.
 	 * -ENOSPC: the store is full.
 	 * -EINVAL: the service refuses the request: sizes, or a key that it does not own.
-	 * -EHOSTUNREACH: the rank that owns the key is lost.
+	 * -EHOSTUNREACH: the rank that owns the key is lost; it was not asked any more.
+	 * -EHOSTDOWN: that rank was lost before it answered; the change may have been made.
 	 * -ETIMEDOUT: no answer in time; the change may have been made, or be made yet.
 	 * -ECONNRESET: the daemon has gone; likewise.
 	 * -EPROTO: the answer is none.

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef APP_WATCH_H
+#define APP_WATCH_H
+
+/**
+ * @file
+ * Which of the other processes of a run have died, whatever they do with each other.
+ *
+ *     the same host       a pidfd, which the kernel makes readable when the process ends
+ *     another host        a TCP connection to it, which its kernel breaks when the process ends; if
+ *                         the host itself or the way to it has gone, what we send every
+ *                         APP_WATCH_BEACON_MS stays unanswered for APP_WATCH_HOST_MS
+ *
+ * In every case a kernel answers, not the process: one that only was not given a core for a while is
+ * not taken for dead, and one that is dead is found at the next look.
+ *
+ *     w = app_watch_create(peers)
+ *     app_watch_card(w, &card)              exchanged by the application; then
+ *     app_watch_add(w, peer, &their_card)   for each other process
+ *     app_watch_look(w, now)                every millisecond or so
+ *     app_watch_gone(w, peer)
+ *
+ * "The same host" is the same kernel, pid namespace and network namespace. A connection is only ever
+ * made to an address that is not one of our own host's: two hosts may both have the address of a
+ * bridge for containers.
+ *
+ * Threads: one, and no thread of its own. app_watch_look() makes a system call every APP_WATCH_MS.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define APP_WATCH_MS        10
+#define APP_WATCH_BEACON_MS 200
+#define APP_WATCH_HOST_MS   1000
+/** Addresses of a host that are told. */
+#define APP_WATCH_ADDRS 8
+
+/** What a process tells of itself. */
+struct app_watch_card {
+	uint8_t boot_id[40];    /**< Of the kernel. */
+	uint64_t pid_ns, net_ns; /**< Inodes of its namespaces. */
+	int32_t pid;
+	uint16_t port;          /**< Of its listener, in network order; 0: it has none. */
+	uint16_t addrs;
+	uint32_t addr[APP_WATCH_ADDRS]; /**< IPv4, in network order. */
+};
+
+struct app_watch;
+
+/** Make one for this many processes, ourselves included. @return NULL: ENOMEM. */
+struct app_watch *app_watch_create(uint32_t peers);
+
+/** NULL is allowed. */
+void app_watch_free(struct app_watch *w);
+
+/** What the others must know of us. */
+void app_watch_card(const struct app_watch *w, struct app_watch_card *card);
+
+/**
+ * Watch a process from now on.
+ *
+ * @return
+ *   0; -EHOSTUNREACH: it is on another host, and none of its addresses takes our connection;
+ *   -ESRCH: it has ended already; or another -errno. Then it is not watched.
+ */
+int app_watch_add(struct app_watch *w, uint32_t peer, const struct app_watch_card *card);
+
+/** Look after all of them, if it is time. */
+void app_watch_look(struct app_watch *w, uint64_t now_ns);
+
+/** Whether a process that is watched has died. */
+bool app_watch_gone(const struct app_watch *w, uint32_t peer);
+
+#endif
