@@ -25,7 +25,7 @@ kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
 	loop->work = work;
 	loop->with = work->cas || work->ttl_ms != 0 || work->value_size > KV_VALUE_INLINE;
 	loop->plain = !loop->with && !(work->gap_ns > 0) && !work->latest && !work->rmw &&
-		kv_sizes_fixed(&work->sizes);
+		kv_sizes_fixed(&work->sizes) && kv_sizes_fixed(&work->key_sizes);
 	if (n == 0)
 		return 0;
 	loop->client = aligned_alloc(CRPC_CACHE_GUARD, n * sizeof(*loop->client));
@@ -94,7 +94,7 @@ struct way {
 /* Find the key's owner: whom its call goes to, and how it travels from there. */
 INLINE struct way
 route(const struct kv_loop *loop, const struct kv_client *c, struct kv_call *call, const void *key,
-	unsigned int mode)
+	uint32_t key_len, unsigned int mode)
 {
 	const struct kv_work *work = loop->work;
 	struct way way = {.conn = c->ipc[0], .to = c->home};
@@ -104,7 +104,7 @@ route(const struct kv_loop *loop, const struct kv_client *c, struct kv_call *cal
 		call->path = KV_LOCAL;
 		return way;
 	}
-	owner = kv_owner(kv_hash(key, work->key_size), work->owners);
+	owner = kv_owner(kv_hash(key, key_len), work->owners);
 	if ((mode & MODE_LINK) != 0 && !loop->passes) {
 		way.to = owner;
 		call->path = owner - work->first < work->daemons ? KV_LOCAL : KV_REMOTE;
@@ -143,12 +143,12 @@ block_for(struct kv_loop *loop, const struct kv_client *c, const struct way *way
 /* A put with extras behind its key, or a large value. @return its length; 0: not now. */
 static crpc_noinline uint32_t
 call_write_with(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
-	const struct way *way)
+	const struct way *way, uint32_t key_len)
 {
 	const struct kv_work *work = loop->work;
 	uint32_t flags = (work->cas ? KV_EXPECT : 0) | (work->ttl_ms != 0 ? KV_TTL : 0);
 	uint32_t size = kv_sizes_of(&work->sizes, call->word);
-	uint32_t head = (uint32_t)sizeof(struct kv_req_hdr) + work->key_size, len;
+	uint32_t head = (uint32_t)sizeof(struct kv_req_hdr) + key_len, len;
 	uint8_t *msg = loop->msg;
 
 	if (size > KV_VALUE_INLINE) {
@@ -158,11 +158,18 @@ call_write_with(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 		memcpy(msg, loop->msg, head); /* the key */
 	}
 	len = kv_req_write_with(
-		msg, KV_PUT, work->key_size, size, flags, call->version, work->ttl_ms);
+		msg, KV_PUT, key_len, size, flags, call->version, work->ttl_ms);
 	kv_value_fill(msg + len - size, size, call->word);
 	if (work->verify)
 		kv_history_prefetch(&c->history, call->key);
 	return len;
+}
+
+/* `sized` is 0 in code for keys of one size, which then needs no register for it. */
+static inline uint32_t
+key_len(const struct kv_work *work, uint32_t sized)
+{
+	return sized != 0 ? sized : work->key_size;
 }
 
 /*
@@ -171,26 +178,44 @@ call_write_with(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
  * case. @return its length.
  */
 INLINE uint32_t
-call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
-	unsigned int mode)
+call_write_key(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
+	uint32_t sized, unsigned int mode)
 {
 	const struct kv_work *work = loop->work;
 	uint8_t *key = loop->msg + sizeof(struct kv_req_hdr);
 	bool put = call->op == KV_PUT;
 	uint32_t value_len = -(uint32_t)put & work->value_size, fill;
 
-	kv_key_write(key, work->key_size, call->key);
-	*way = route(loop, c, call, key, mode);
+	kv_key_write(key, key_len(work, sized), call->key);
+	*way = route(loop, c, call, key, key_len(work, sized), mode);
 	call->word = kv_history_put_if(&c->history, call->key, put);
 	if ((mode & MODE_EXTRA) != 0 && put)
 		value_len = kv_sizes_of(&work->sizes, call->word);
 	fill = value_len > 8 ? value_len : 8;
 	if ((mode & MODE_EXTRA) != 0 && put && loop->with)
-		return call_write_with(loop, c, call, way);
-	kv_value_fill(key + work->key_size, fill, call->word);
+		return call_write_with(loop, c, call, way, key_len(work, sized));
+	kv_value_fill(key + key_len(work, sized), fill, call->word);
 	if ((mode & MODE_VERIFY) != 0)
 		kv_history_prefetch(&c->history, call->key);
-	return kv_req_write(loop->msg, call->op, work->key_size, value_len);
+	return kv_req_write(loop->msg, call->op, key_len(work, sized), value_len);
+}
+
+/* The same where keys have different sizes: a copy of its own, so that it costs others nothing. */
+static crpc_noinline uint32_t
+call_write_sized(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
+	unsigned int mode)
+{
+	return call_write_key(
+		loop, c, call, way, kv_sizes_of(&loop->work->key_sizes, call->key), mode);
+}
+
+INLINE uint32_t
+call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
+	unsigned int mode)
+{
+	if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(!kv_sizes_fixed(&loop->work->key_sizes)))
+		return call_write_sized(loop, c, call, way, mode);
+	return call_write_key(loop, c, call, way, 0, mode);
 }
 
 /* Draw the next operation and write its request. @return its length. */

@@ -49,7 +49,8 @@ struct kv_work {
 	uint32_t owners;  /**< Daemons of all ranks. */
 	uint32_t first;   /**< The first of this rank, among all owners. */
 	uint32_t daemons; /**< Of this rank. */
-	uint32_t key_size;
+	uint32_t key_size; /**< Of the longest. */
+	struct kv_sizes key_sizes; /**< A key's follows from its number. */
 	uint32_t value_size; /**< Of the largest. */
 	struct kv_sizes sizes;
 	uint32_t qd;

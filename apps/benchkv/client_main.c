@@ -66,6 +66,7 @@ fill_work(struct kv_work *work, const struct kv_options *o, const struct kv_info
 		.first = info->rank * info->daemons,
 		.daemons = info->daemons,
 		.key_size = info->key_size,
+		.key_sizes = {.min = info->key_size, .max = info->key_size},
 		.value_size = info->value_size,
 		.sizes = {.min = info->value_size, .max = info->value_size},
 		.qd = (uint32_t)o->qd,

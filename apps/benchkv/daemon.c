@@ -134,7 +134,8 @@ net_other(struct kv_daemon *d, uint64_t now, uint64_t token, uint8_t op)
 static bool
 is_store_op(const struct kv_daemon *d, const struct kv_req *req)
 {
-	return req->op >= KV_GET && req->op <= KV_DELETE && req->key_len == d->key_size;
+	return req->op >= KV_GET && req->op <= KV_DELETE &&
+		req->key_len - d->key_min <= d->key_size - d->key_min;
 }
 
 /* Write an answer. @return its length. */
@@ -256,7 +257,8 @@ serve_ranks(struct kv_daemon *d, uint64_t now)
 	for (i = 0; i < b->n; i++) {
 		/* The copy of the key decides: the bytes of the message may have changed since. */
 		if (crpc_unlikely(
-			    kv_owner(kv_hash(b->key[i], d->key_size), d->owners) != d->self)) {
+			    kv_owner(kv_hash(b->key[i], b->req[i].key_len), d->owners) !=
+			    d->self)) {
 			net_other(d, now, d->req[d->index[i]].token, b->req[i].op);
 			continue;
 		}

@@ -83,7 +83,8 @@ struct kv_daemon {
 	uint32_t owners;  /**< Of all ranks. */
 	uint32_t keys;    /**< That it owned at the start. */
 	bool relay;       /**< Other ranks may send what another daemon of ours owns. */
-	uint32_t key_size, value_size;
+	uint32_t key_min, key_size; /**< Of the shortest and the longest key. */
+	uint32_t value_size;
 	struct kv_info info; /**< Answer to KV_INFO; .writer is the next one. */
 	uint32_t writer_end; /**< Writer ids for client processes end here. */
 	struct kv_daemon_stats stats;

@@ -230,6 +230,9 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 			0, NULL},
 		{"key-size", APP_OPT_UINT, "BYTES", "length of every key", &o->key_size, KV_KEY_MIN,
 			KV_KEY_MAX, NULL},
+		{"key-sizes", APP_OPT_STRING, "SIZES",
+			"a range as 8-64, or a mix of sizes and weights as 8:9,64:1",
+			&o->key_sizes_text, 0, 0, NULL},
 		{"value-size", APP_OPT_UINT, "BYTES", "length of every value", &o->value_size,
 			KV_VALUE_MIN, KV_VALUE_MAX, NULL},
 		{"value-sizes", APP_OPT_STRING, "SIZES",
@@ -293,10 +296,12 @@ check(const struct kv_options *o, enum kv_program program)
 		return app_fail_once(
 			"--history knows all that happens to a key only without --ttl-ms, --restore, "
 			"--empty and --serve; leave one of them out");
-	if (o->value_sizes != NULL && o->serve != 0)
+	if ((o->value_sizes != NULL || o->key_sizes_text != NULL) && o->serve != 0)
 		return app_fail_once(
-			"--value-sizes: clients of other processes know one size only; "
-			"give --value-size, or leave --serve out");
+			"%s: clients of other processes know one size only; give %s, or leave "
+			"--serve out",
+			o->value_sizes != NULL ? "--value-sizes" : "--key-sizes",
+			o->value_sizes != NULL ? "--value-size" : "--key-size");
 	if (o->numa_isolate && o->colocate)
 		return app_fail_once(
 			"--numa-isolate parts clients from daemons, --colocate puts them "
@@ -327,6 +332,21 @@ check(const struct kv_options *o, enum kv_program program)
 	return 0;
 }
 
+/* A distribution of sizes, or without one all have *size, which is that of the largest after. */
+static int
+sizes_read(const char *option, const char *text, uint32_t min, uint32_t max, uint64_t *size,
+	struct kv_sizes *sizes)
+{
+	sizes->min = sizes->max = (uint32_t)*size;
+	if (text != NULL && kv_sizes_parse(sizes, text, min, max) != 0)
+		return app_fail_once("%s '%s': give a range as %u-%u, or a mix of sizes and "
+				     "weights as %u:9,%u:1, of %u to %u bytes",
+			option, text, min, (uint32_t)crpc_min(max, 1024u), min,
+			(uint32_t)crpc_min(max, 1024u), min, max);
+	*size = sizes->max;
+	return 0;
+}
+
 int
 kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *const *argv)
 {
@@ -345,14 +365,11 @@ kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *
 	if (rc != 0 || o->help)
 		return rc;
 	o->rmw |= o->cas;
-	o->sizes.min = o->sizes.max = (uint32_t)o->value_size;
-	if (o->value_sizes != NULL &&
-		kv_sizes_parse(&o->sizes, o->value_sizes, KV_VALUE_MIN, KV_VALUE_MAX) != 0)
-		return app_fail_once(
-			"--value-sizes '%s': give a range as 8-1024, or a mix of sizes "
-			"and weights as 8:9,1024:1, of %d to %d bytes",
-			o->value_sizes, KV_VALUE_MIN, KV_VALUE_MAX);
-	o->value_size = o->sizes.max;
+	if (sizes_read("--value-sizes", o->value_sizes, KV_VALUE_MIN, KV_VALUE_MAX,
+		    &o->value_size, &o->sizes) != 0 ||
+		sizes_read("--key-sizes", o->key_sizes_text, KV_KEY_MIN, KV_KEY_MAX, &o->key_size,
+			&o->key_sizes) != 0)
+		return APP_EXIT_USAGE;
 	return check(o, program);
 }
 

@@ -193,6 +193,7 @@ create_daemon(struct kv_rank *r, uint32_t i, uint32_t part)
 		.owners = kv_rank_owners(r),
 		.relay = r->opt.delegate == KV_DELEGATE_FLUX && r->daemons > 1,
 		.key_size = (uint32_t)r->opt.key_size,
+		.key_min = r->opt.key_sizes.min,
 		.value_size = (uint32_t)r->opt.value_size,
 		.fate = &r->fate,
 	};
@@ -308,6 +309,7 @@ fill_work(struct kv_rank *r)
 		.first = r->boot.rank * r->daemons,
 		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
+		.key_sizes = o->key_sizes,
 		.value_size = (uint32_t)o->value_size,
 		.sizes = o->sizes,
 		.qd = (uint32_t)o->qd,

@@ -63,6 +63,13 @@ kv_rank_req_max(const struct kv_rank *r)
 		(extras ? KV_EXTRAS_MAX : 0);
 }
 
+/** Bytes of the shortest key; 0: all have one size. */
+static inline uint32_t
+kv_rank_key_min(const struct kv_rank *r)
+{
+	return kv_sizes_fixed(&r->opt.key_sizes) ? 0 : r->opt.key_sizes.min;
+}
+
 /** Whether there are values that do not fit ipc's slots. */
 static inline bool
 kv_rank_large(const struct kv_rank *r)

@@ -2,17 +2,29 @@
 /* The stores of a rank: their sizes, what they begin with, and what is kept of them. */
 #include <stdlib.h>
 
+#include <rte_hash_crc.h>
+
 #include "app_fail.h"
 #include "crpc_log.h"
 #include "map.h"
 #include "rank.h"
 #include "snapshot.h"
 
+/* Write a key. @return its length, which follows from its number. */
+static uint32_t
+key_write(const struct kv_rank *r, void *key, uint32_t id)
+{
+	uint32_t len = kv_sizes_of(&r->opt.key_sizes, id);
+
+	kv_key_write(key, len, id);
+	return len;
+}
+
 /* The daemon of ours that owns a key; NULL: another rank's. */
 static struct kv_daemon *
-owner_of(const struct kv_rank *r, const void *key)
+owner_of(const struct kv_rank *r, const void *key, uint32_t key_len)
 {
-	uint32_t owner = kv_owner(kv_hash(key, (uint32_t)r->opt.key_size), kv_rank_owners(r));
+	uint32_t owner = kv_owner(kv_hash(key, key_len), kv_rank_owners(r));
 	uint32_t mate = owner - r->boot.rank * r->daemons;
 
 	return mate < r->daemons ? r->daemon[mate] : NULL;
@@ -23,21 +35,34 @@ static int
 load_stores(struct kv_rank *r)
 {
 	uint8_t key[KV_KEY_MAX], *value = malloc(r->opt.value_size);
-	uint32_t id, len;
+	uint32_t id, len, key_len;
 	struct kv_daemon *d;
 	int rc = value == NULL ? -ENOMEM : 0;
 
 	for (id = 0; id < kv_rank_keys(r) && rc == 0; id++) {
-		kv_key_write(key, (uint32_t)r->opt.key_size, id);
-		d = owner_of(r, key);
+		key_len = key_write(r, key, id);
+		d = owner_of(r, key, key_len);
 		if (d == NULL)
 			continue;
 		len = kv_sizes_of(&r->opt.sizes, kv_word(id, 0, 1));
 		kv_value_fill(value, len, kv_word(id, 0, 1));
-		rc = kv_store_load(d->store, key, value, len);
+		rc = kv_store_load(d->store, key, key_len, value, len);
 	}
 	free(value);
 	return rc;
+}
+
+/* Tells which key has which size; 0: all have one. */
+static uint32_t
+key_mix(const struct kv_rank *r)
+{
+	uint32_t crc = 0, id, len;
+
+	for (id = 0; id < 1024 && kv_rank_key_min(r) != 0; id++) {
+		len = kv_sizes_of(&r->opt.key_sizes, id);
+		crc = rte_hash_crc_4byte(len, crc);
+	}
+	return crc;
 }
 
 static struct kv_snapshot
@@ -48,6 +73,8 @@ snapshot_of(const struct kv_rank *r, const char *path, uint32_t daemon)
 		.owner = r->boot.rank * r->daemons + daemon,
 		.owners = kv_rank_owners(r),
 		.key_size = (uint32_t)r->opt.key_size,
+		.key_min = kv_rank_key_min(r),
+		.key_mix = key_mix(r),
 	};
 }
 
@@ -185,6 +212,7 @@ kv_rank_open_stores(struct kv_rank *r)
 	uint8_t key[KV_KEY_MAX];
 	struct kv_store_conf conf = {
 		.key_size = (uint32_t)r->opt.key_size,
+		.key_min = kv_rank_key_min(r),
 		.value_max = (uint32_t)r->opt.value_size,
 	};
 	uint64_t bytes = 0;
@@ -193,8 +221,7 @@ kv_rank_open_stores(struct kv_rank *r)
 	uint32_t id, i;
 
 	for (id = 0; id < kv_rank_keys(r); id++) {
-		kv_key_write(key, conf.key_size, id);
-		d = owner_of(r, key);
+		d = owner_of(r, key, key_write(r, key, id));
 		if (d != NULL)
 			d->keys++;
 	}
@@ -210,6 +237,7 @@ kv_rank_open_stores(struct kv_rank *r)
 		d->store = create_store(&conf, kv_rank_lcore(r, i));
 		if (d->store == NULL)
 			break;
+		kv_batch_init(&d->batch, d->store);
 	}
 	if (i == r->daemons && r->opt.restore != NULL)
 		return restore_stores(r);

@@ -442,6 +442,8 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	set_uint(o, "qd", r->qd);
 	set_uint(o, "keys", opt->keys);
 	set_uint(o, "key_size", opt->key_size);
+	if (opt->key_sizes_text != NULL)
+		json_object_set_new(o, "key_sizes", json_string(opt->key_sizes_text));
 	set_uint(o, "value_size", opt->value_size);
 	if (opt->value_sizes != NULL)
 		json_object_set_new(o, "value_sizes", json_string(opt->value_sizes));

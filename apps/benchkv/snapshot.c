@@ -12,6 +12,8 @@
 
 #define SNAPSHOT_MAGIC   UINT64_C(0x5453564b43505243) /* "CRPCKVST" */
 #define SNAPSHOT_VERSION 1u
+/* Of a store whose keys have different sizes. */
+#define SNAPSHOT_VERSION_SIZES 2u
 
 /* Head of the file; the items follow it, and the checksum of all of it is the end. */
 struct head {
@@ -23,7 +25,9 @@ struct head {
 	uint64_t items;
 	uint64_t newest; /* version that was given out */
 	uint64_t bytes;  /* of the whole file */
-	uint64_t zero[2];
+	uint32_t key_min; /* 0: all keys have key_size */
+	uint32_t key_mix; /* 0 likewise; else a hash of which keys have which size */
+	uint32_t zero[2];
 };
 _Static_assert(sizeof(struct head) == 64, "file format");
 
@@ -66,8 +70,9 @@ name_of(const struct kv_snapshot *snap, char path[PATH_MAX])
 }
 
 static void
-items_put(struct stream *st, const struct kv_store *s, uint32_t key_size)
+items_put(struct stream *st, const struct kv_store *s)
 {
+	uint32_t key_bytes = kv_store_key_bytes(s);
 	struct kv_item it;
 	struct item head;
 	uint32_t at = 0;
@@ -75,7 +80,7 @@ items_put(struct stream *st, const struct kv_store *s, uint32_t key_size)
 	while (kv_store_each(s, &at, &it)) {
 		head = (struct item){.version = it.version, .len = it.len, .ttl_ms = it.ttl_ms};
 		put(st, &head, sizeof(head));
-		put(st, it.key, key_size);
+		put(st, it.key, key_bytes);
 		put(st, it.value, it.len);
 	}
 }
@@ -90,7 +95,7 @@ measure(const struct kv_store *s, struct head *head)
 	head->bytes = sizeof(*head) + sizeof(uint32_t);
 	while (kv_store_each(s, &at, &it)) {
 		head->items++;
-		head->bytes += sizeof(struct item) + head->key_size + it.len;
+		head->bytes += sizeof(struct item) + kv_store_key_bytes(s) + it.len;
 	}
 }
 
@@ -109,7 +114,7 @@ file_write(const struct kv_snapshot *snap, const struct kv_store *s, struct head
 	if (st.file == NULL)
 		return -errno;
 	put(&st, head, sizeof(*head));
-	items_put(&st, s, snap->key_size);
+	items_put(&st, s);
 	crc = st.crc;
 	put(&st, &crc, sizeof(crc));
 	if (st.bad || fflush(st.file) != 0 || fsync(fileno(st.file)) != 0)
@@ -123,12 +128,20 @@ file_write(const struct kv_snapshot *snap, const struct kv_store *s, struct head
 	return rc;
 }
 
+static uint32_t
+version_of(const struct kv_snapshot *snap)
+{
+	return snap->key_min == 0 ? SNAPSHOT_VERSION : SNAPSHOT_VERSION_SIZES;
+}
+
 int64_t
 kv_snapshot_write(const struct kv_snapshot *snap, const struct kv_store *s)
 {
 	struct head head = {.magic = SNAPSHOT_MAGIC,
-		.version = SNAPSHOT_VERSION,
+		.version = version_of(snap),
 		.key_size = snap->key_size,
+		.key_min = snap->key_min,
+		.key_mix = snap->key_mix,
 		.owner = snap->owner,
 		.owners = snap->owners,
 		.newest = kv_store_version(s)};
@@ -154,9 +167,10 @@ head_check(const struct kv_snapshot *snap, const struct head *head, uint64_t byt
 		crpc_err("snapshot %s: this is none", path);
 		return -EBADMSG;
 	}
-	if (head->version != SNAPSHOT_VERSION) {
-		crpc_err("snapshot %s: expected version %u, found %u", path, SNAPSHOT_VERSION,
-			head->version);
+	if (head->version != version_of(snap)) {
+		crpc_err("snapshot %s: expected version %u, found %u; 2 is that of keys of "
+			 "different sizes (--key-sizes)",
+			path, version_of(snap), head->version);
 		return -EPROTO;
 	}
 	if (head->bytes != bytes) {
@@ -165,12 +179,14 @@ head_check(const struct kv_snapshot *snap, const struct head *head, uint64_t byt
 			path, head->bytes, bytes);
 		return -EBADMSG;
 	}
-	if (head->key_size != snap->key_size || head->owner != snap->owner ||
-		head->owners != snap->owners) {
-		crpc_err("snapshot %s: expected keys of %u bytes and daemon %u of %u, found %u, %u "
-			 "of %u; start with the sizes and numbers of the run that wrote it",
-			path, snap->key_size, snap->owner, snap->owners, head->key_size,
-			head->owner, head->owners);
+	if (head->key_size != snap->key_size || head->key_min != snap->key_min ||
+		head->key_mix != snap->key_mix || head->owner != snap->owner || head->owners != snap->owners) {
+		crpc_err("snapshot %s: expected keys of %u bytes (at least %u, mix %08x) and "
+			 "daemon %u of %u, found %u (%u, %08x), %u of %u; start with the sizes and "
+			 "numbers of the run that wrote it",
+			path, snap->key_size, snap->key_min, snap->key_mix, snap->owner,
+			snap->owners, head->key_size, head->key_min, head->key_mix, head->owner,
+			head->owners);
 		return -EXDEV;
 	}
 	return 0;
@@ -196,7 +212,7 @@ static int
 items_get(struct stream *st, struct kv_store *s, const struct head *head, const char *path,
 	uint8_t *value)
 {
-	uint8_t key[KV_KEY_MAX];
+	uint8_t key[KV_KEY_STORED_MAX];
 	struct kv_item it = {.key = key, .value = value};
 	struct item item;
 	uint64_t i;
@@ -208,7 +224,7 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 			crpc_err("snapshot %s: item %" PRIu64 " is not in order", path, i);
 			return -EBADMSG;
 		}
-		get(st, key, head->key_size);
+		get(st, key, kv_store_key_bytes(s));
 		get(st, value, item.len);
 		it.len = item.len;
 		it.ttl_ms = item.ttl_ms;

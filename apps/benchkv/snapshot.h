@@ -19,6 +19,8 @@ struct kv_snapshot {
 	uint32_t owner;
 	uint32_t owners;
 	uint32_t key_size;
+	uint32_t key_min; /**< As the store's. */
+	uint32_t key_mix; /**< Which numbers have keys of which size: any hash of it. */
 };
 
 /**

@@ -40,7 +40,8 @@ struct kv_store {
 	uint64_t version; /* The newest given out. */
 	uint32_t slot_size;
 	uint32_t value_max;
-	uint32_t key_size;
+	uint32_t key_size, key_min;
+	uint32_t key_bytes; /* As stored. */
 	uint32_t capacity;
 	uint32_t now_ms;   /* Since the first tick. */
 	uint32_t mortal;   /* Keys with an end of their life; with an arena one more. */
@@ -73,13 +74,48 @@ slot_size(uint32_t value_max)
 	return size <= 32 ? 32 : (uint32_t)crpc_align_up(size, CRPC_CACHE_LINE);
 }
 
+static uint32_t
+key_bytes(const struct kv_store_conf *conf)
+{
+	return conf->key_min == 0 ? conf->key_size
+				  : (uint32_t)crpc_align_up(conf->key_size, 8) + 8;
+}
+
+void
+kv_key_spread(void *to, uint32_t bytes, const void *key, uint32_t len)
+{
+	uint64_t length = len;
+
+	memset(to, 0, bytes - sizeof(length));
+	memcpy(to, key, len);
+	memcpy((uint8_t *)to + bytes - sizeof(length), &length, sizeof(length));
+}
+
+/* The length of a stored key. */
+static uint32_t
+key_len(const struct kv_store *s, const void *key)
+{
+	uint64_t length;
+
+	if (s->key_min == 0)
+		return s->key_size;
+	memcpy(&length, (const uint8_t *)key + s->key_bytes - sizeof(length), sizeof(length));
+	return (uint32_t)crpc_min(length, s->key_bytes);
+}
+
+static uint32_t
+key_hash(const struct kv_store *s, const void *key)
+{
+	return kv_hash(key, key_len(s, key));
+}
+
 /* Slots of the table in front of the hash; 0: there is none. */
 static uint32_t
 near_entries(const struct kv_store_conf *conf)
 {
 	uint64_t n = crpc_pow2_ceil((uint64_t)hash_entries(conf->capacity) * 4);
 
-	return conf->key_size == 8 && n <= NEAR_MAX ? (uint32_t)n : 0;
+	return key_bytes(conf) == 8 && n <= NEAR_MAX ? (uint32_t)n : 0;
 }
 
 uint64_t
@@ -92,7 +128,7 @@ kv_store_bytes(const struct kv_store_conf *conf)
 	 * 4.
 	 */
 	return near_entries(conf) * sizeof(struct kv_near) +
-		entries * (slot_size(conf->value_max) + crpc_align_up(conf->key_size + 8, 16)) +
+		entries * (slot_size(conf->value_max) + crpc_align_up(key_bytes(conf) + 8, 16)) +
 		crpc_pow2_ceil(entries) * 12 * 2;
 }
 
@@ -107,6 +143,7 @@ cmp_key8(const void *a, const void *b, size_t len)
 	return x != y;
 }
 
+/* Every call brings the hash along. */
 static uint32_t
 hash_key(const void *key, uint32_t len, uint32_t init_val)
 {
@@ -134,7 +171,7 @@ kv_store_create(const struct kv_store_conf *conf)
 	struct rte_hash_parameters params = {
 		.name = conf->name,
 		.entries = hash_entries(conf->capacity),
-		.key_len = conf->key_size,
+		.key_len = key_bytes(conf),
 		.hash_func = hash_key,
 		.socket_id = conf->socket,
 		.extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
@@ -143,6 +180,8 @@ kv_store_create(const struct kv_store_conf *conf)
 	uint64_t bytes;
 
 	if (conf->capacity == 0 || conf->key_size < KV_KEY_MIN || conf->key_size > KV_KEY_MAX ||
+		(conf->key_min != 0 &&
+			(conf->key_min < KV_KEY_MIN || conf->key_min > conf->key_size)) ||
 		conf->value_max < KV_VALUE_MIN || conf->value_max > KV_VALUE_MAX ||
 		(conf->value_max > KV_VALUE_INLINE && conf->arena == NULL)) {
 		errno = EINVAL;
@@ -153,6 +192,8 @@ kv_store_create(const struct kv_store_conf *conf)
 		goto err;
 	s->value_max = conf->value_max;
 	s->key_size = conf->key_size;
+	s->key_min = conf->key_min;
+	s->key_bytes = key_bytes(conf);
 	s->capacity = conf->capacity;
 	s->now_ms = 1;
 	s->arena = conf->value_max > KV_VALUE_INLINE ? conf->arena : NULL;
@@ -164,7 +205,7 @@ kv_store_create(const struct kv_store_conf *conf)
 	s->hash = rte_hash_create(&params);
 	if (s->slots == NULL || s->hash == NULL)
 		goto err;
-	if (conf->key_size == 8)
+	if (s->key_bytes == 8)
 		rte_hash_set_cmp_func(s->hash, cmp_key8);
 	if (!near_create(s, conf))
 		goto err;
@@ -601,7 +642,7 @@ kv_store_tick(struct kv_store *s, uint64_t now_ns)
 		}
 		if (!has_ended(s, slot_at(s, pos)))
 			continue;
-		key_remove(s, key, kv_hash(key, s->key_size), pos);
+		key_remove(s, key, key_hash(s, key), pos);
 		s->stats.expired++;
 		s->version++;
 	}
@@ -627,19 +668,50 @@ kv_store_each(const struct kv_store *s, uint32_t *at, struct kv_item *item)
 	return true;
 }
 
+/* Whether these bytes are a key as this store has them. */
+static bool
+is_key(const struct kv_store *s, const void *key)
+{
+	uint8_t spread[KV_KEY_STORED_MAX];
+	uint32_t len = key_len(s, key);
+
+	if (s->key_min == 0)
+		return true;
+	if (len < s->key_min || len > s->key_size)
+		return false;
+	kv_key_spread(spread, s->key_bytes, key, len);
+	return memcmp(spread, key, s->key_bytes) == 0;
+}
+
+uint32_t
+kv_store_key_bytes(const struct kv_store *s)
+{
+	return s->key_bytes;
+}
+
+void
+kv_batch_init(struct kv_batch *b, const struct kv_store *s)
+{
+	b->spread = s->key_min == 0 ? 0 : s->key_bytes;
+	kv_batch_reset(b);
+}
+
 int
 kv_store_restore(struct kv_store *s, const struct kv_item *item)
 {
+	uint32_t hash;
 	int32_t pos;
 
-	if (item->len > s->value_max || item->ttl_ms > KV_TTL_MAX_MS ||
-		rte_hash_lookup(s->hash, item->key) >= 0)
+	if (item->len > s->value_max || item->ttl_ms > KV_TTL_MAX_MS || !is_key(s, item->key))
 		return -EINVAL;
-	pos = key_add(s, item->key, kv_hash(item->key, s->key_size));
+	hash = key_hash(s, item->key);
+	if (rte_hash_lookup_with_hash(s->hash, item->key, hash) >= 0)
+		return -EINVAL;
+	pos = key_add(s, item->key, hash);
 	if (pos < 0)
 		return -ENOSPC;
 	if (!slot_replace(s, slot_at(s, pos), item->value, item->len)) {
-		key_remove(s, item->key, kv_hash(item->key, s->key_size), pos);
+		key_remove(s, item->key, hash, pos);
 		return -ENOSPC;
 	}
 	life_write(s, slot_at(s, pos), item->ttl_ms);
@@ -661,10 +733,15 @@ kv_store_version_raise(struct kv_store *s, uint64_t version)
 }
 
 int
-kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len)
+kv_store_load(struct kv_store *s, const void *key, uint32_t key_len, const void *value,
+	uint32_t len)
 {
-	int32_t pos = key_add(s, key, kv_hash(key, s->key_size));
+	uint8_t spread[KV_KEY_STORED_MAX];
+	int32_t pos;
 
+	if (s->key_min != 0)
+		kv_key_spread(spread, s->key_bytes, key, key_len);
+	pos = key_add(s, s->key_min != 0 ? spread : key, kv_hash(key, key_len));
 	if (pos < 0 || len > s->value_max)
 		return -ENOSPC;
 	return slot_replace(s, slot_at(s, pos), value, len) ? 0 : -ENOSPC;

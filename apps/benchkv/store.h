@@ -11,8 +11,9 @@
  *     for each: kv_store_exec(s, b, i, &served)                in order; use it before the next
  *
  * A batch hides the misses of a lookup behind each other: buckets, keys and slots of all its
- * requests are fetched before the first is served. Keys have one fixed size, values up to value_max
- * bytes.
+ * requests are fetched before the first is served. Values have up to value_max bytes. Keys have one
+ * size, or, with key_min, any from that to key_size: then a key is stored, and compared, with zeros
+ * behind it up to key_size and its length in 8 bytes more (kv_key_spread()).
  *
  * A put or a delete can depend on the version that its key has (compare-and-swap). A value can
  * have an end of its life; kv_store_tick() tells the store the time, and takes what has ended out,
@@ -31,6 +32,8 @@
 #include "crpc_kv_proto.h"
 
 #define KV_BATCH_MAX CRPC_BURST_MAX
+/** Bytes of a key as it is stored, at most. */
+#define KV_KEY_STORED_MAX (KV_KEY_MAX + 8)
 _Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes a batch");
 
 /** How to make a store. */
@@ -41,6 +44,7 @@ struct kv_store_conf {
 	const char *name;   /**< Unique in this process. */
 	uint32_t capacity;  /**< Keys at most. */
 	uint32_t key_size;  /**< KV_KEY_MIN..KV_KEY_MAX. */
+	uint32_t key_min;   /**< 0: all have key_size; else of the shortest. */
 	uint32_t value_max; /**< KV_VALUE_MIN..KV_VALUE_MAX, or KV_VALUE_INLINE without arena. */
 	int socket;         /**< NUMA node, or SOCKET_ID_ANY. */
 };
@@ -58,12 +62,13 @@ struct kv_store;
 struct kv_batch {
 	uint32_t n;
 	bool moved; /**< A key came or went since the lookup: its positions are no longer sure. */
+	uint32_t spread; /**< Bytes of a key as stored, if not as it came; kv_batch_init(). */
 	struct kv_req req[KV_BATCH_MAX];
 	hash_sig_t hash[KV_BATCH_MAX];
 	int32_t pos[KV_BATCH_MAX];
 	const void *key_ptr[KV_BATCH_MAX];
-	uint8_t key[KV_BATCH_MAX][KV_KEY_MAX] crpc_aligned(
-		8); /**< Copies: the client can still write. */
+	/** Copies: the client can still write. */
+	uint8_t key[KV_BATCH_MAX][KV_KEY_STORED_MAX] crpc_aligned(8);
 };
 
 /**
@@ -91,6 +96,12 @@ void kv_store_free(struct kv_store *s);
 /** Bytes of EAL memory that a store of this size takes, roughly. */
 uint64_t kv_store_bytes(const struct kv_store_conf *conf);
 
+/** A batch for this store from now on; a zeroed one is for one whose keys have one size. */
+void kv_batch_init(struct kv_batch *b, const struct kv_store *s);
+
+/** Write a key as it is stored where keys have different sizes: in @p bytes bytes. */
+void kv_key_spread(void *to, uint32_t bytes, const void *key, uint32_t len);
+
 static inline void
 kv_batch_reset(struct kv_batch *b)
 {
@@ -98,7 +109,7 @@ kv_batch_reset(struct kv_batch *b)
 	b->moved = false;
 }
 
-/** Add a request whose key has the store's size, kv_hash() being known. @return its index. */
+/** Add a request whose key has a size that the store takes, kv_hash() being known. @return its index. */
 static inline uint32_t
 kv_batch_add(struct kv_batch *b, const struct kv_req *req, uint32_t hash)
 {
@@ -109,7 +120,9 @@ kv_batch_add(struct kv_batch *b, const struct kv_req *req, uint32_t hash)
 		b->req[i].extras = req->extras;
 	b->hash[i] = hash;
 	b->key_ptr[i] = b->key[i];
-	if (req->key_len == 8)
+	if (crpc_unlikely(b->spread != 0))
+		kv_key_spread(b->key[i], b->spread, req->key, req->key_len);
+	else if (req->key_len == 8)
 		memcpy(b->key[i], req->key, 8);
 	else
 		memcpy(b->key[i], req->key, req->key_len);
@@ -152,7 +165,8 @@ uint32_t kv_store_quick(struct kv_store *s, uint64_t head, uint64_t key, uint32_
 	const void *value, void *resp);
 
 /** Put one key, outside of any batch: to load the store. @return 0 or -ENOSPC. */
-int kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len);
+int kv_store_load(struct kv_store *s, const void *key, uint32_t key_len, const void *value,
+	uint32_t len);
 
 /**
  * Tell the time, and take out some of the keys whose life has ended; every millisecond or two.
@@ -164,7 +178,7 @@ void kv_store_tick(struct kv_store *s, uint64_t now_ns);
 
 /** One key as kv_store_each() gives it. */
 struct kv_item {
-	const void *key;
+	const void *key; /**< As stored: kv_store_key_bytes(). */
 	const void *value;
 	uint32_t len;
 	uint32_t ttl_ms; /**< That are left; 0: no end. */
@@ -180,6 +194,9 @@ struct kv_item {
  *   False: that was all.
  */
 bool kv_store_each(const struct kv_store *s, uint32_t *at, struct kv_item *item);
+
+/** Bytes of a key as it is stored. */
+uint32_t kv_store_key_bytes(const struct kv_store *s);
 
 /** Put a key back as it was, into a store that does not have it. @return 0, -ENOSPC or -EINVAL. */
 int kv_store_restore(struct kv_store *s, const struct kv_item *item);

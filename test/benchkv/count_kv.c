@@ -92,7 +92,7 @@ open_daemon(struct rig *r, uint32_t i)
 	store.name = ipc.name = name;
 	d->self = i;
 	d->daemons = d->owners = r->c->daemons;
-	d->key_size = 8;
+	d->key_min = d->key_size = 8;
 	d->value_size = r->c->value_size;
 	d->fate = &r->fate;
 	d->store = kv_store_create(&store);
@@ -122,7 +122,7 @@ open_daemons(struct rig *r)
 		kv_key_write(key, 8, i);
 		kv_value_fill(value, r->c->value_size, kv_word(i, 0, 1));
 		owner = kv_owner(kv_hash(key, 8), r->c->daemons);
-		must(kv_store_load(r->daemon[owner]->store, key, value, r->c->value_size) == 0,
+		must(kv_store_load(r->daemon[owner]->store, key, 8, value, r->c->value_size) == 0,
 			"load");
 	}
 }
@@ -136,6 +136,7 @@ open_clients(struct rig *r)
 	r->work = (struct kv_work){.owners = r->c->daemons,
 		.daemons = r->c->daemons,
 		.key_size = 8,
+		.key_sizes = {.min = 8, .max = 8},
 		.value_size = r->c->value_size,
 		.sizes = {.min = r->c->value_size, .max = r->c->value_size},
 		.qd = 1,

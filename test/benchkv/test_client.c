@@ -51,6 +51,7 @@ rig_open(struct kv_work work, enum app_dist dist, uint32_t qd)
 	client.server = rig->ipc;
 	work.owners = work.daemons = 1;
 	work.key_size = work.value_size = work.sizes.min = work.sizes.max = 8;
+	work.key_sizes = work.sizes;
 	work.qd = qd;
 	work.writers = 2;
 	work.seed = SEED;

@@ -121,6 +121,9 @@ mistakes_get_one_line_and_code_2(void **state)
 		{"--route none", "daemon, client"},
 		{"--delegate all", "none, flux"},
 		{"--verify=yes", "--verify"},
+		{"--key-sizes 8-65", "8 to 64"},
+		{"--key-sizes 7-8", "8 to 64"},
+		{"--key-sizes 8-64 --serve 1", "--key-size,"},
 		{"--json=", "--json"},
 		{"--ranks 3", "mpirun"},
 		{"--ranks 1025", "--ranks"},
@@ -223,6 +226,18 @@ sizes_as_asked(void **state)
 	for (i = 0; i < CRPC_DIM(bad); i++)
 		if (strcmp(bad[i], "8") != 0 && kv_sizes_parse(&s, bad[i], 8, 4096) != -EINVAL)
 			fail_msg("'%s' was taken", bad[i]);
+	taken("--key-sizes 8-64", 1, &o);
+	assert_int_equal(o.key_size, 64);
+	for (i = 0; i < 1000; i++) {
+		n = kv_sizes_of(&o.key_sizes, i);
+		assert_true(n >= 8 && n <= 64);
+	}
+	taken("--key-sizes 9:1,33:2 --value-sizes 8-9", 1, &o);
+	assert_int_equal(o.key_size, 33);
+	assert_int_equal(o.key_sizes.min, 9);
+	taken("--key-size 40", 1, &o);
+	assert_true(kv_sizes_fixed(&o.key_sizes));
+	assert_int_equal(o.key_sizes.max, 40);
 	assert_int_equal(kv_sizes_parse(&s, "8", 8, 4096), 0);
 	assert_true(kv_sizes_fixed(&s));
 }

@@ -32,7 +32,7 @@ struct model {
 
 struct rig {
 	struct kv_store *store;
-	uint32_t key_size, value_size;
+	uint32_t key_min, key_size, value_size;
 	struct model model;
 	uint64_t rng;
 	struct kv_batch batch;
@@ -42,8 +42,9 @@ struct rig {
 	uint32_t seq;
 };
 
+/* Keys of key_min to key_size bytes; 0: all of key_size. */
 static struct rig *
-rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
+rig_new_sizes(uint32_t key_min, uint32_t key_size, uint32_t value_size, uint32_t capacity)
 {
 	static uint32_t number;
 	char name[16];
@@ -51,6 +52,7 @@ rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
 		.name = name,
 		.capacity = capacity,
 		.key_size = key_size,
+		.key_min = key_min,
 		.value_max = value_size,
 		.socket = SOCKET_ID_ANY,
 	};
@@ -61,10 +63,24 @@ rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
 	memset(r, 0, sizeof(*r));
 	r->store = kv_store_create(&conf);
 	assert_non_null(r->store);
+	kv_batch_init(&r->batch, r->store);
+	r->key_min = key_min;
 	r->key_size = key_size;
 	r->value_size = value_size;
 	r->rng = key_size * 4099 + value_size;
 	return r;
+}
+
+static struct rig *
+rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
+{
+	return rig_new_sizes(0, key_size, value_size, capacity);
+}
+
+static uint32_t
+key_len(const struct rig *r, uint32_t id)
+{
+	return r->key_min == 0 ? r->key_size : r->key_min + id % (r->key_size - r->key_min + 1);
 }
 
 static void
@@ -79,16 +95,17 @@ add(struct rig *r, enum kv_op op, uint32_t id)
 {
 	uint32_t i = r->batch.n, len = op == KV_PUT ? r->value_size : 0;
 	uint8_t *key = r->msg[i] + sizeof(struct kv_req_hdr);
+	uint32_t size = key_len(r, id);
 	struct kv_req req;
 
-	len = kv_req_write(r->msg[i], op, r->key_size, len);
-	kv_key_write(key, r->key_size, id);
+	len = kv_req_write(r->msg[i], op, size, len);
+	kv_key_write(key, size, id);
 	r->id[i] = id;
 	r->word[i] = kv_word(id, 1, (uint32_t)app_rng(&r->rng));
 	if (op == KV_PUT)
-		kv_value_fill(key + r->key_size, r->value_size, r->word[i]);
+		kv_value_fill(key + size, r->value_size, r->word[i]);
 	assert_int_equal(kv_req_read(r->msg[i], len, &req), 0);
-	assert_int_equal(kv_batch_add(&r->batch, &req, kv_hash(key, r->key_size)), i);
+	assert_int_equal(kv_batch_add(&r->batch, &req, kv_hash(key, size)), i);
 }
 
 /* One request against the model. */
@@ -139,15 +156,15 @@ serve(struct rig *r)
 static void
 random_bursts_match_a_model(void **state)
 {
-	static const uint32_t sizes[][2] = {
-		{8, 8}, {8, 4096}, {9, 9}, {16, 8}, {33, 100}, {64, 4096}};
+	static const uint32_t sizes[][3] = {{8, 8}, {8, 4096}, {9, 9}, {16, 8}, {33, 100},
+		{64, 4096}, {64, 100, 8}, {13, 8, 9}, {8, 8, 8}};
 	uint32_t n, present, i;
 	struct rig *r;
 	size_t s;
 	int round;
 
 	for (s = 0; s < CRPC_DIM(sizes); s++) {
-		r = rig_new(sizes[s][0], sizes[s][1], KEYS);
+		r = rig_new_sizes(sizes[s][2], sizes[s][0], sizes[s][1], KEYS);
 		for (round = 0; round < 3000; round++) {
 			for (n = 1 + (uint32_t)(app_rng(&r->rng) % KV_BATCH_MAX); n > 0; n--)
 				add(r, KV_GET + (uint32_t)(app_rng(&r->rng) % 3),
@@ -159,6 +176,40 @@ random_bursts_match_a_model(void **state)
 		assert_int_equal(kv_store_count(r->store), present);
 		rig_free(r);
 	}
+}
+
+/* Keys that are the same but for zeros at their end are different ones. */
+static void
+a_key_is_its_length_too(void **state)
+{
+	struct rig *r = rig_new_sizes(8, 24, 8, KEYS);
+	const uint8_t zeros[24] = {0};
+	struct kv_served served;
+	struct kv_req req;
+	uint32_t len, size, pass;
+	uint64_t word;
+
+	for (pass = 0; pass < 2; pass++) {
+		for (size = 8; size <= 24; size++) {
+			kv_batch_reset(&r->batch);
+			len = kv_req_write(r->msg[0], pass == 0 ? KV_PUT : KV_GET, size,
+				pass == 0 ? 8 : 0);
+			memcpy(r->msg[0] + sizeof(struct kv_req_hdr), zeros, size);
+			if (pass == 0)
+				kv_value_fill(r->msg[0] + len - 8, 8, size);
+			assert_int_equal(kv_req_read(r->msg[0], len, &req), 0);
+			kv_batch_add(&r->batch, &req, kv_hash(zeros, size));
+			kv_store_lookup(r->store, &r->batch);
+			kv_store_exec(r->store, &r->batch, 0, &served);
+			assert_int_equal(served.status, KV_OK);
+			if (pass == 0)
+				continue;
+			memcpy(&word, served.value, sizeof(word));
+			assert_int_equal(word, size);
+		}
+	}
+	assert_int_equal(kv_store_count(r->store), 17);
+	rig_free(r);
 }
 
 /*
@@ -201,7 +252,7 @@ every_key_of_the_capacity_fits(void **state)
 		r = rig_new(8, 8, capacities[c]);
 		for (i = 0; i < capacities[c]; i++) {
 			kv_key_write(key, 8, i);
-			assert_int_equal(kv_store_load(r->store, key, value, 8), 0);
+			assert_int_equal(kv_store_load(r->store, key, r->key_size, value, 8), 0);
 		}
 		assert_int_equal(kv_store_count(r->store), capacities[c]);
 		rig_free(r);
@@ -218,7 +269,7 @@ a_full_store_refuses_and_keeps_what_it_has(void **state)
 
 	do {
 		kv_key_write(key, 8, n);
-	} while (kv_store_load(r->store, key, value, 8) == 0 && ++n < 10000);
+	} while (kv_store_load(r->store, key, r->key_size, value, 8) == 0 && ++n < 10000);
 	assert_true(n >= 64 && n < 10000);
 	add(r, KV_PUT, n);
 	kv_store_lookup(r->store, &r->batch);
@@ -276,12 +327,12 @@ one(struct rig *r, enum kv_op op, uint32_t id, uint32_t flags, uint64_t expect, 
 	struct kv_served served;
 	struct kv_req req;
 
-	len = kv_req_write_with(r->msg[0], op, r->key_size, value, flags, expect, ttl_ms);
-	kv_key_write(r->msg[0] + sizeof(struct kv_req_hdr), r->key_size, id);
+	len = kv_req_write_with(r->msg[0], op, key_len(r, id), value, flags, expect, ttl_ms);
+	kv_key_write(r->msg[0] + sizeof(struct kv_req_hdr), key_len(r, id), id);
 	kv_value_fill(r->msg[0] + len - value, r->value_size, kv_word(id, 1, ++r->seq));
 	assert_int_equal(kv_req_read(r->msg[0], len, &req), 0);
 	kv_batch_reset(&r->batch);
-	kv_batch_add(&r->batch, &req, kv_hash(req.key, r->key_size));
+	kv_batch_add(&r->batch, &req, kv_hash(req.key, key_len(r, id)));
 	kv_store_lookup(r->store, &r->batch);
 	kv_store_exec(r->store, &r->batch, 0, &served);
 	kv_batch_reset(&r->batch);
@@ -373,11 +424,12 @@ capacity_is_a_limit(void **state)
 
 /* What a snapshot has of a store, the next store has: values, versions, what is left of lives. */
 static void
-a_snapshot_brings_a_store_back(void **state)
+snapshot_and_back(uint32_t key_min)
 {
 	char path[] = "/tmp/test_store.XXXXXX", file[64];
-	struct rig *a = rig_new(16, 100, KEYS), *b;
-	struct kv_snapshot snap = {.path = path, .owner = 3, .owners = 8, .key_size = 16};
+	struct rig *a = rig_new_sizes(key_min, 16, 100, KEYS), *b;
+	struct kv_snapshot snap = {
+		.path = path, .owner = 3, .owners = 8, .key_size = 16, .key_min = key_min};
 	struct kv_served was, is;
 	uint8_t copy[100];
 	uint32_t i;
@@ -389,7 +441,7 @@ a_snapshot_brings_a_store_back(void **state)
 	one(a, KV_DELETE, 4, 0, 0, 0);
 	kv_store_tick(a->store, 11 * MS); /* some have ended and are still in */
 	assert_int_equal(kv_snapshot_write(&snap, a->store), 100 - 1 - 17);
-	b = rig_new(16, 100, KEYS);
+	b = rig_new_sizes(key_min, 16, 100, KEYS);
 	kv_store_tick(b->store, 500 * MS);
 	assert_int_equal(kv_snapshot_read(&snap, b->store), 100 - 1 - 17);
 	for (i = 0; i < 110; i++) {
@@ -413,6 +465,13 @@ a_snapshot_brings_a_store_back(void **state)
 	unlink(path);
 	rig_free(a);
 	rig_free(b);
+}
+
+static void
+a_snapshot_brings_a_store_back(void **state)
+{
+	snapshot_and_back(0);
+	snapshot_and_back(9);
 }
 
 /* Each byte of a snapshot counts: one that is changed, missing or too many is found. */
@@ -457,6 +516,9 @@ a_bad_snapshot_is_refused(void **state)
 	other.key_size = 9;
 	assert_int_equal(kv_snapshot_read(&other, b->store), -EXDEV);
 	other = snap;
+	other.key_min = 8; /* That is another version. */
+	assert_int_equal(kv_snapshot_read(&other, b->store), -EPROTO);
+	other = snap;
 	other.owners = 2;
 	assert_int_equal(kv_snapshot_read(&other, b->store), -EXDEV);
 	rig_free(b);
@@ -479,6 +541,10 @@ sizes_out_of_range_are_refused(void **state)
 	assert_null(kv_store_create(&conf));
 	assert_int_equal(errno, EINVAL);
 	conf.key_size = 8;
+	conf.key_min = 9;
+	assert_null(kv_store_create(&conf));
+	assert_int_equal(errno, EINVAL);
+	conf.key_min = 0;
 	conf.value_max = KV_VALUE_MAX + 1;
 	assert_null(kv_store_create(&conf));
 	assert_int_equal(errno, EINVAL);
@@ -557,6 +623,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_bursts_match_a_model),
 		cmocka_unit_test(quick_ones_match_the_model),
+		cmocka_unit_test(a_key_is_its_length_too),
 		cmocka_unit_test(a_burst_that_moves_keys_serves_on),
 		cmocka_unit_test(every_key_of_the_capacity_fits),
 		cmocka_unit_test(a_full_store_refuses_and_keeps_what_it_has),
