@@ -72,24 +72,23 @@ pool_init(struct kv_net *net, const struct kv_net_conf *conf)
 static void
 choose_peers(struct kv_net *net, bool by_number)
 {
-	uint32_t r, d, via;
-	struct kv_peer *p;
+	uint32_t r, d, k, to = by_number ? 1 : net->daemons;
+	struct kv_peer *first, *p;
 
 	for (r = 0; r < net->ranks; r++) {
 		if (r == net->rank)
 			continue;
-		for (d = 0; d < net->daemons; d++) {
-			if (by_number && d != net->daemon)
-				continue;
+		first = &net->peer[net->peers];
+		for (k = 0; k < to * net->lanes; k++) {
 			p = &net->peer[net->peers++];
 			p->rank = r;
-			p->daemon = d;
+			p->daemon = by_number ? net->daemon : k / net->lanes;
+			p->lane = k % net->lanes;
 			p->last = &p->first;
 		}
-		for (d = 0; d < net->daemons; d++) {
-			via = by_number ? net->peers - 1 : net->peers - net->daemons + d;
-			net->by_owner[r * net->daemons + d] = &net->peer[via];
-		}
+		for (d = 0; d < net->daemons; d++)
+			net->by_owner[r * net->daemons + d] =
+				by_number ? first : first + d * net->lanes;
 	}
 }
 
@@ -123,7 +122,8 @@ open_endpoints(struct kv_net *net, const struct kv_net_conf *conf)
 int
 kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net_conf *conf)
 {
-	uint32_t each = conf->by_number ? 1 : conf->daemons, owners = boot->size * conf->daemons;
+	uint32_t owners = boot->size * conf->daemons, lanes = conf->large ? KV_NET_LANES : 1;
+	uint32_t eps = (boot->size - 1) * (conf->by_number ? 1 : conf->daemons) * lanes;
 	int rc;
 
 	*net = (struct kv_net){
@@ -131,13 +131,14 @@ kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net
 		.ranks = boot->size,
 		.daemon = conf->daemon,
 		.daemons = conf->daemons,
+		.lanes = lanes,
 		.fate = conf->fate,
 		.timeout_ns = kv_net_timeout_ns(boot),
 	};
-	rc = kv_net_open_device(conf, (boot->size - 1) * each, &net->dev, net->device);
+	rc = kv_net_open_device(conf, eps, &net->dev, net->device);
 	if (rc != 0 || boot->size == 1)
 		return rc;
-	net->peer = calloc((boot->size - 1) * each, sizeof(*net->peer));
+	net->peer = calloc(eps, sizeof(*net->peer));
 	net->by_owner = calloc(owners, sizeof(*net->by_owner));
 	rc = net->peer == NULL || net->by_owner == NULL ? -ENOMEM : pool_init(net, conf);
 	if (rc == 0) {
@@ -147,16 +148,15 @@ kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net
 	if (rc != 0)
 		return app_fail("cannot make %u endpoints to %u ranks on %s: %s (%s); start fewer "
 				"ranks, daemons or clients, or raise the memlock limit",
-			(boot->size - 1) * each, net->ranks - 1, net->device, strerror(-rc),
-			crpc_log_last());
+			eps, net->ranks - 1, net->device, strerror(-rc), crpc_log_last());
 	return 0;
 }
 
 /* Name of the address that daemon `from` of a rank publishes for daemon `to` of rank `rank`. */
 static void
-address_key(char *key, uint32_t from, uint32_t rank, uint32_t to)
+address_key(char *key, uint32_t from, uint32_t rank, uint32_t to, uint32_t lane)
 {
-	snprintf(key, NET_KEY_LEN, "kv.addr.%u.%u.%u", from, rank, to);
+	snprintf(key, NET_KEY_LEN, "kv.addr.%u.%u.%u.%u", from, rank, to, lane);
 }
 
 int
@@ -171,7 +171,7 @@ kv_net_publish(struct kv_net *net, struct app_boot *boot)
 	for (i = 0; i < net->peers && rc == 0; i++) {
 		p = &net->peer[i];
 		crpc_copyrpc_ep_addr(p->ep, addr);
-		address_key(key, net->daemon, p->rank, p->daemon);
+		address_key(key, net->daemon, p->rank, p->daemon, p->lane);
 		rc = app_boot_put(boot, key, addr, sizeof(addr));
 	}
 	return rc;
@@ -185,7 +185,7 @@ connect_one(struct kv_net *net, struct app_boot *boot, struct kv_peer *p)
 	size_t len;
 	int rc;
 
-	address_key(key, p->daemon, net->rank, net->daemon);
+	address_key(key, p->daemon, net->rank, net->daemon, p->lane);
 	rc = app_boot_get(boot, p->rank, key, &addr, &len, KV_NET_EXCHANGE_MS);
 	if (rc != 0)
 		return rc;
@@ -271,6 +271,19 @@ call_later(struct kv_net *net, struct kv_peer *p, const void *msg, uint32_t len,
 	return 0;
 }
 
+/* A daemon's first endpoint has no room: one of its others may. */
+static crpc_noinline int
+call_other(struct kv_net *net, const struct kv_peer *first, uint64_t now, const void *msg,
+	uint32_t len, uint32_t resp_max, uint64_t token)
+{
+	uint32_t k;
+	int rc = -EAGAIN;
+
+	for (k = 1; k < net->lanes && rc == -EAGAIN; k++)
+		rc = crpc_copyrpc_call(first[k].ep, now, msg, len, resp_max, token);
+	return rc;
+}
+
 int
 kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t token)
@@ -285,6 +298,10 @@ kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg, u
 	rc = crpc_copyrpc_call(p->ep, now, msg, len, resp_max, token);
 	if (crpc_likely(rc == 0))
 		return 0;
+	if (rc == -EAGAIN && net->lanes > 1)
+		rc = call_other(net, p, now, msg, len, resp_max, token);
+	if (rc == 0)
+		return 0;
 	if (rc == -EAGAIN)
 		return call_later(net, p, msg, len, resp_max, token);
 	return rc == -ECONNRESET || rc == -EPROTO ? -EHOSTUNREACH : rc;
@@ -296,17 +313,21 @@ kv_net_drain(struct kv_net *net, uint64_t now)
 	struct kv_waiting *w;
 	struct kv_peer *p;
 	uint32_t i, sent = 0;
+	int rc;
 
 	for (i = 0; i < net->peers && net->waiting != 0; i++) {
 		p = &net->peer[i];
 		while (p->first != NULL && !p->lost && sent < CRPC_BURST_MAX) {
 			w = p->first;
+			rc = crpc_copyrpc_call(p->ep, now, w + 1, w->len, w->resp_max, w->token);
+			if (rc == -EAGAIN)
+				rc = call_other(
+					net, p, now, w + 1, w->len, w->resp_max, w->token);
 			/*
 			 * An endpoint that broke keeps the request until watch() declares the peer
 			 * lost.
 			 */
-			if (crpc_copyrpc_call(p->ep, now, w + 1, w->len, w->resp_max, w->token) !=
-				0)
+			if (rc != 0)
 				break;
 			pool_put(net, backlog_pop(net, p));
 			sent++;
@@ -419,7 +440,8 @@ kv_net_tell_stop(struct kv_net *net, uint64_t now)
 	for (i = 0; i < net->peers; i++)
 		if (!net->peer[i].lost)
 			crpc_copyrpc_call(net->peer[i].ep, now, msg, len,
-				sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN + KV_OWNERS_MAX + i);
+				sizeof(struct kv_resp_hdr),
+				KV_NET_COOKIE_OWN + KV_NET_PEERS_MAX + i);
 }
 
 void

@@ -11,6 +11,10 @@
  *     by number    an endpoint to one daemon of every other rank, the one with our own number,
  *                  which forwards by flux what it does not own: fewer connections, one hop more
  *
+ * Where values may not fit the rings there are KV_NET_LANES endpoints to each of these daemons, and
+ * a request takes the first that has room: an endpoint carries one large request and one large reply
+ * at a time, and the next one should be on its way while that is copied.
+ *
  * A request that copyrpc cannot take now (-EAGAIN) waits in the peer's backlog, a copy of its own,
  * first in, first out; so nothing ever spins for room inside a handler. There are at most as many
  * waiting requests as ipc calls can be open, and the pool has a place for each.
@@ -48,7 +52,7 @@ _Static_assert(KV_NET_PING_NS + KV_NET_TIMEOUT_NS * 5 / 4 < 1700000000, "the use
 /** Endpoints of one daemon at most. */
 #define KV_NET_PEERS_MAX (KV_OWNERS_MAX * KV_NET_LANES)
 /** Cookies of our own calls; those of ipc tokens are below (KV_NET_COOKIE_OWN is never a token). */
-#define KV_NET_COOKIE_OWN (UINT64_MAX - 2 * KV_OWNERS_MAX)
+#define KV_NET_COOKIE_OWN (UINT64_MAX - 2 * KV_NET_PEERS_MAX)
 
 /** What the daemons of a rank learn about the run, each for all: words that only ever rise. */
 struct kv_fate {
@@ -82,7 +86,7 @@ struct kv_net_conf {
 	uint32_t max_inflight; /**< Calls that clients of this daemon can have open. */
 	uint32_t req_max;      /**< Bytes of the largest request and response of this run. */
 	uint32_t resp_max;
-	bool large; /**< They may not fit the rings: one such call at a time and endpoint. */
+	bool large; /**< They may not fit the rings. */
 	struct kv_fate *fate; /**< The rank's. */
 };
 
@@ -94,13 +98,14 @@ struct kv_waiting {
 	uint32_t resp_max;
 };
 
-/** One daemon of another rank. */
+/** One endpoint to one daemon of another rank. */
 struct kv_peer {
 	struct crpc_copyrpc_ep *ep;
-	struct kv_waiting *first, **last;
+	struct kv_waiting *first, **last; /**< Of a daemon's first endpoint: for all of them. */
 	uint64_t ping_ns; /**< When it was asked last. */
 	uint32_t rank;
 	uint32_t daemon;
+	uint32_t lane; /**< Which of those to this daemon. */
 	bool ping_open;
 	bool lost;
 };
@@ -115,6 +120,7 @@ struct kv_net {
 	struct kv_peer *peer;      /**< Array of peers. */
 	struct kv_peer **by_owner; /**< Through whom an owner is reached; NULL for our rank. */
 	uint32_t peers;
+	uint32_t lanes; /**< Consecutive ones that lead to the same daemon. */
 	uint32_t waiting; /**< In all backlogs. */
 	uint8_t *pool;
 	struct kv_waiting *pool_free;
