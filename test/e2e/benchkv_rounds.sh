@@ -6,9 +6,11 @@
 # to every call, and says what died within 2 s; the next run starts clean and leaves nothing behind.
 #
 #     ranks    a rank
+#     backends a rank, of a run with another backend than copyrpc
 #     history  a rank; what all clients saw, the dead one's too, is linearizable, and the survivor's store at
 #              the end, read from its snapshot, has every write that was acknowledged
-#     clients  a client process of a rank with two daemons, while another one works
+#     clients  a client process of a rank with two daemons, which says so, while another one works
+#     hung     a rank that is stopped: it lives, so it is lost only when it does not answer for long
 #     served   a rank that serves client processes; those of the other go on, its own are told
 #     start    a rank at any time from its start on, without recovery: the launcher ends the other
 . "$(dirname "$0")/benchkv_lib.sh"
@@ -16,7 +18,7 @@ need mpirun
 
 ROUNDS=${ROUNDS:-6}
 SEED=${SEED:-$$}
-KINDS=(ranks history clients served start)
+KINDS=(ranks history clients served start backends) # and hung, which takes its time
 while [ $# -gt 1 ]; do
 	case $1 in
 	--rounds) ROUNDS=$2 ;;
@@ -178,6 +180,7 @@ round_clients() {
 	victim=$!
 	nap 200 400
 	kill -9 "$(pgrep -P $victim)" || fail "the victim does not run"
+	wait_for 4 "$TMP/round.err" 'died with their process'
 	wait $victim 2>/dev/null
 	wait $witness || fail "the clients that live ended with $?"
 	check_json "$TMP/round.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
@@ -228,6 +231,42 @@ round_served() {
 		'k[0]["sent"] == k[0]["answered"] > 100'
 	kill -INT "$(ranks_pids $survivor)"
 	survivor_ended $survivor
+	next_run
+}
+
+round_backends() {
+	local victim=$((RANDOM % 2))
+	pick --backend delegation direct erpc
+	pick --clients 4 8 16
+	pick --qd 1 4
+	pick --daemons 1 2
+	pick --value-size 8 1000
+	pick --delete-ratio 0 0.2
+	start_two --verify --warmup 0.1 --seconds 2.5 --json "$TMP/round.jsonl"
+	wait_for 30 "$TMP/round.out" 'clients x QD'
+	nap 0 1000
+	kill_one $victim
+	survivor_ended $((1 - victim))
+	check_json "$TMP/round.jsonl" 'len(k) == 1' 'k[0]["lost_peers"] == 1' 'k[0]["verify_errors"] == 0' \
+		'k[0]["sent"] == k[0]["answered"]'
+	next_run
+}
+
+round_hung() {
+	local victim=$((RANDOM % 2)) survivor
+	survivor=$((1 - victim))
+	pick --backend copyrpc delegation direct erpc
+	pick --clients 4 8
+	start_two --verify --warmup 0.1 --seconds 8 --json "$TMP/round.jsonl"
+	wait_for 30 "$TMP/round.out" 'clients x QD'
+	nap 0 1000
+	kill -STOP "$(ranks_pids $victim)" || fail "rank $victim does not run"
+	sleep 2
+	! grep -q 'lost rank' "$TMP/round.err" || fail "a rank that lives was called lost"
+	wait_for 6 "$TMP/round.err" "rank $survivor: lost rank $victim"
+	kill -9 "$(ranks_pids $victim)"
+	survivor_ended $survivor
+	check_json "$TMP/round.jsonl" 'len(k) == 1' 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"]'
 	next_run
 }
 
