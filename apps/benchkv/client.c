@@ -55,6 +55,7 @@ kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf
 		return -ENOMEM;
 	c->history.sizes = &work->sizes;
 	c->history.restored = work->restored;
+	c->history.may_refuse = work->may_refuse;
 	for (k = 0; k < conns; k++) {
 		c->ipc[k] = crpc_ipc_client_connect(&conf[k]);
 		if (c->ipc[k] == NULL)
@@ -525,6 +526,15 @@ note_lat(struct kv_counts *counts, struct turn *turn, uint32_t path, uint64_t la
 	same->n++;
 }
 
+/* An answer that is not "ok". */
+static crpc_noinline void
+count_other(struct kv_counts *counts, uint8_t status)
+{
+	counts->misses += status == KV_NOT_FOUND;
+	counts->conflicts += status == KV_MISMATCH;
+	counts->refused += status == KV_NO_SPACE;
+}
+
 INLINE void
 client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *done,
 	struct turn *turn, unsigned int mode)
@@ -560,8 +570,8 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	} else {
 		note_lat(counts, turn, call->path, lat);
 	}
-	counts->misses += status == KV_NOT_FOUND;
-	counts->conflicts += status == KV_MISMATCH;
+	if (crpc_unlikely(status != KV_OK))
+		count_other(counts, status);
 }
 
 /* What the connections of one client brought. */

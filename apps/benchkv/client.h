@@ -65,6 +65,7 @@ struct kv_work {
 	uint64_t ttl_ms; /**< Of what puts write; 0: it stays. */
 	bool verify;
 	bool may_miss;
+	bool may_refuse; /**< The stores may be full. */
 	bool restored; /**< The stores began with what an earlier run left. */
 };
 
@@ -122,6 +123,7 @@ struct kv_counts {
 	uint64_t failed;        /**< Ended with an error: its owner is lost. */
 	uint64_t misses;        /**< Of the answered: not found. */
 	uint64_t conflicts;     /**< Of the answered: a value had changed since it was read. */
+	uint64_t refused;       /**< Of the answered: the store was full. */
 	uint64_t lat_sum;       /**< Of all, ns. */
 	uint64_t window_ns;
 	uint64_t lag_ns; /**< Open loop: how late the most belated client was at the end. */

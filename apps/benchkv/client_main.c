@@ -79,6 +79,7 @@ fill_work(struct kv_work *work, const struct kv_options *o, const struct kv_info
 		.ttl_ms = o->ttl_ms,
 		.verify = o->verify,
 		.may_miss = true,
+		.may_refuse = true,
 	};
 	if (info->ranks == 0 || info->ranks > KV_OWNERS_MAX || info->rank >= info->ranks ||
 		info->daemons == 0 || info->daemons > KV_DAEMONS_MAX ||

@@ -323,6 +323,8 @@ fill_work(struct kv_rank *r)
 		.verify = o->verify,
 		.may_miss = o->delete_ratio > 0 || o->serve > 0 || o->ttl_ms > 0 || o->empty ||
 			o->restore != NULL,
+		.may_refuse = o->serve > 0 || o->empty || o->capacity != 0 || o->memory_mib != 0 ||
+			o->restore != NULL || o->value_size > KV_VALUE_INLINE,
 		.restored = o->restore != NULL,
 	};
 	kv_work_ratios(&r->work, o->read_ratio, puts);

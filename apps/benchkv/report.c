@@ -234,6 +234,14 @@ print_compared(FILE *out, const struct kv_compared *c)
 			cost_pct(c->of[1].low), (unsigned long long)c->pairs);
 }
 
+/* Operations that ended in another way than most. */
+static void
+print_other(FILE *out, uint64_t n, const char *what)
+{
+	if (n != 0)
+		fprintf(out, ", %llu %s", (unsigned long long)n, what);
+}
+
 void
 kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool verify)
 {
@@ -278,8 +286,10 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 			app_env_pause_floor(r->pause_over, 0.01));
 	fprintf(out, "  operations      %llu sent, %llu answered", (unsigned long long)r->sent,
 		(unsigned long long)r->answered);
-	if (c->failed != 0)
-		fprintf(out, ", %llu failed (lost rank)", (unsigned long long)c->failed);
+	print_other(out, c->failed, "failed (lost rank)");
+	print_other(out, c->misses, "not found");
+	print_other(out, c->conflicts, "conflicts");
+	print_other(out, c->refused, "refused (no space)");
 	if (verify || kv_result_faults(r) != 0)
 		fprintf(out, "; %llu verification errors", (unsigned long long)kv_result_faults(r));
 	print_faults(out, r);
@@ -459,6 +469,9 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	json_object_set_new(o, "interrupted", json_boolean(r->interrupted != 0));
 	set_uint(o, "lost_peers", r->lost_peers);
 	set_uint(o, "failed", r->counts.failed);
+	set_uint(o, "not_found", r->counts.misses);
+	set_uint(o, "conflicts", r->counts.conflicts);
+	set_uint(o, "no_space", r->counts.refused);
 	set_uint(o, "sent", r->sent);
 	set_uint(o, "answered", r->answered);
 	set_uint(o, "rss_kib", r->rss_kib);

@@ -59,6 +59,7 @@ counts_add(struct kv_counts *to, const struct kv_counts *from)
 	}
 	to->failed += from->failed;
 	to->misses += from->misses;
+	to->refused += from->refused;
 	to->conflicts += from->conflicts;
 	to->lat_sum += from->lat_sum;
 	to->window_ns = crpc_max(to->window_ns, from->window_ns);

@@ -101,6 +101,13 @@ check_answer(const struct kv_history *h, const struct kv_answer *a, uint64_t *wo
 	return KV_FAULT_NONE;
 }
 
+static bool
+is_refusal(const struct kv_history *h, const struct kv_answer *a)
+{
+	return a->hdr.status == KV_NO_SPACE && h->may_refuse && a->op == KV_PUT &&
+		a->hdr.op == KV_PUT && a->hdr.value_len == 0;
+}
+
 enum kv_fault
 kv_history_check(struct kv_history *h, const struct kv_answer *a)
 {
@@ -109,6 +116,8 @@ kv_history_check(struct kv_history *h, const struct kv_answer *a)
 	enum kv_fault fault = check_answer(h, a, &word);
 	bool missed = a->hdr.status == KV_NOT_FOUND;
 
+	if (crpc_unlikely(is_refusal(h, a))) /* It says nothing about the key. */
+		return KV_FAULT_NONE;
 	if (crpc_unlikely(fault != KV_FAULT_NONE))
 		return kv_history_fault(h, fault);
 	/* A key absent at version v can be seen again from v + 1 on. */

@@ -97,6 +97,23 @@ right_history_passes(void **state)
 	kv_history_fini(&r.h);
 }
 
+/* "No space" says nothing about a key, but only a put gets it, and only where a store may be full. */
+static void
+a_full_store_may_refuse_a_put(void **state)
+{
+	struct rig r;
+
+	rig_init(&r, 8, false);
+	expect(&r, got(&r, 3, 3, 0, 1, 10), KV_FAULT_NONE);
+	expect(&r, answered(&r, 3, KV_PUT, KV_NO_SPACE, 0), KV_FAULT_STATUS);
+	r.h.may_refuse = true;
+	expect(&r, answered(&r, 3, KV_PUT, KV_NO_SPACE, 0), KV_FAULT_NONE);
+	expect(&r, answered(&r, 3, KV_GET, KV_NO_SPACE, 0), KV_FAULT_STATUS);
+	expect(&r, got(&r, 3, 3, 0, 1, 10), KV_FAULT_NONE);
+	expect(&r, got(&r, 3, 3, 1, 77, 9), KV_FAULT_STALE);
+	kv_history_fini(&r.h);
+}
+
 /* Two calls open at once may complete in either order: only what completed before counts. */
 static void
 reordered_completions_pass(void **state)
@@ -253,6 +270,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(right_history_passes),
+		cmocka_unit_test(a_full_store_may_refuse_a_put),
 		cmocka_unit_test(reordered_completions_pass),
 		cmocka_unit_test(torn_value_is_caught_at_every_byte),
 		cmocka_unit_test(foreign_value_is_caught),

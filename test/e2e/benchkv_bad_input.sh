@@ -46,6 +46,9 @@ refused "ess with -m" "$BENCHKV" --no-huge -m 100000000 -- --clients 1
 refused "segment name" "${B[@]}" --name a/b
 refused "no_such_device" "${B[@]}" --device no_such_device
 refused "mlx5_soft0" "$SOFT_MLX5" "${B[@]}" --device no_such_device
+refused "--rate" "${B[@]}" --rate 1e10
+refused "8 to 64 bytes" "${B[@]}" --key-sizes 4-64
+refused "--memory-limit 1" "${B[@]}" --memory-limit 1 --keys 100000
 refused "--attach" "$BENCHKV_CLIENT" --clients 1
 refused "no_such_daemon" "$BENCHKV_CLIENT" --attach no_such_daemon
 if [ "$(awk '/HugePages_Free/ {print $2}' /proc/meminfo)" = 0 ]; then
@@ -61,6 +64,7 @@ server=$!
 BACKGROUND="$BACKGROUND $server"
 wait_for 30 "$TMP/serve.out" "benchkv-client --attach $SEGMENT"
 BEFORE=$(leftovers)
+refused "larger --serve" "$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 3
 refused "$SEGMENT" "${B[@]}" --name "$SEGMENT"
 cp "/dev/shm/crpc.$SEGMENT" "/dev/shm/crpc.$SEGMENT.old"
 printf '\377' | dd of="/dev/shm/crpc.$SEGMENT.old" bs=1 seek=8 conv=notrunc status=none
@@ -71,6 +75,13 @@ BEFORE=
 kill -INT $server
 wait $server || fail "the daemon ended with $?"
 nothing_left "the daemon"
+
+# A store that is full refuses new keys, says so, and keeps what it has.
+one 30 --empty --capacity 10 --keys 100 --clients 2 --seconds 0.3 --warmup 0 --verify --quiet \
+	--json "$TMP/full.jsonl" >"$TMP/full.out" 2>"$TMP/full.err" || fail "a run with a full store ended with $?"
+check_json "$TMP/full.jsonl" 't["no_space"] > 0' 't["verify_errors"] == 0' 't["sent"] == t["answered"] > 100'
+grep -q 'refused (no space)' "$TMP/full.out" || fail "the report does not say that the store was full"
+ok "$(grep -o '[0-9]* refused (no space)' "$TMP/full.out" | tail -1)"
 
 if command -v mpirun >/dev/null; then
 	refused_by_ranks "--frobnicate" "${B[@]}" --frobnicate
