@@ -41,6 +41,9 @@
 #define SM_QPS_MAX 65536       /**< QPs of one context: 16 bits of a QPN. */
 #define SM_MSG_MAX (1u << 30)  /**< Bytes of one message, as a ConnectX allows. */
 #define SM_INLINE_SCATTER_MAX 32
+/** From where on a payload is worth the way past the ring; shorter ones never take it. */
+#define SM_DIRECT_DEFAULT 16384u
+#define SM_DIRECT_LEAST 8193u
 
 struct sm_nic;
 struct sm_pd;
@@ -102,6 +105,11 @@ struct sm_nic_attr {
 	 */
 	uint32_t udp_addr;
 	uint8_t mtu;             /**< enum ibv_mtu: the largest of a path; 0: 4096 bytes. */
+	/**
+	 * Payloads of so many bytes and more are copied straight from their source where that can
+	 * be; 0: none is. None is with faults, captures and over UDP, which look at packets.
+	 */
+	uint32_t direct;
 	/** Which of how many devices of the host; 0 of 0: the only one. */
 	uint32_t device, devices;
 	/** File that gets what is sent (over UDP also what is received) as RoCEv2; NULL: none. */

@@ -155,6 +155,29 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 	return n;
 }
 
+/*
+ * From how many bytes on payloads go straight from source to destination; 0: never. In step mode a
+ * seed stands for an order of packets, which are those of the ring.
+ */
+static uint32_t
+direct_from(void)
+{
+	const char *env = getenv("SOFT_MLX5_DIRECT");
+	unsigned long n;
+	char *end;
+
+	if (sm_progress_is_step() || (env != NULL && strcmp(env, "off") == 0))
+		return 0;
+	if (env == NULL || env[0] == '\0')
+		return SM_DIRECT_DEFAULT;
+	n = strtoul(env, &end, 10);
+	if (*end == '\0' && n >= SM_DIRECT_LEAST && n <= SM_MSG_MAX)
+		return (uint32_t)n;
+	sm_complain("SOFT_MLX5_DIRECT is '%s', not off or bytes from %u to %u; taking %u", env,
+			SM_DIRECT_LEAST, SM_MSG_MAX, SM_DIRECT_DEFAULT);
+	return SM_DIRECT_DEFAULT;
+}
+
 static int
 make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 {
@@ -169,6 +192,7 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 			.devices = sm_ports(),
 			.pcap = getenv("SOFT_MLX5_PCAP"),
 			.pcap_epoch_ns = day_epoch(),
+			.direct = direct_from(),
 			.comp_event = uv_comp_event,
 			.async_event = uv_async_event,
 	};

@@ -16,6 +16,7 @@ uint8_t rig_retry = 2, rig_rnr_retry = 3;
 bool rig_udp;
 uint32_t rig_dct_conns;
 const char *rig_pcap;
+uint32_t rig_direct;
 uint8_t rig_mtu = IBV_MTU_4096;
 const char *rig_faults;
 const uint8_t rig_gid[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 1, 0};
@@ -120,6 +121,9 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 	memset(h, 0, sizeof(*h));
 	if (getenv("RIG_UDP") != NULL)
 		rig_udp = true;
+	if (getenv("RIG_DIRECT") != NULL)
+		rig_direct = SM_DIRECT_LEAST;
+	attr.direct = rig_direct;
 	if (rig_udp) {
 		static uint32_t n;
 

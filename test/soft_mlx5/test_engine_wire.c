@@ -389,6 +389,7 @@ hostile_peer(void **state)
 	const char *net = rig_net();
 	uint64_t seed = 0x9e3779b97f4a7c15u;
 	struct sm_tx tx = {.limit = SM_RING_BYTES};
+	struct sm_ring_from from = {0};
 	struct sm_pkt_room room;
 	struct sm_wire *wire;
 	uint32_t slot, taken = 0;
@@ -405,7 +406,7 @@ hostile_peer(void **state)
 		rig_qp_open(&h, &q, NULL);
 		if (tx.ring == NULL)
 			assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
-				sm_wire_gen(wire, q.qpn >> 16), &tx.ring), 0);
+				sm_wire_gen(wire, q.qpn >> 16), &from, &tx.ring), 0);
 		rig_to_rts(&q, slot << 16 | 0x2345);
 		for (uint32_t i = 0; i < 8; i++)
 			rig_recv(&q, h.mem, 4096, h.key);

@@ -91,6 +91,39 @@ sm_count_write(struct sm_count *n, uint32_t len)
 		n->write_tlps += sm_count_more(len, 8);
 }
 
+/*
+ * A piece that was copied in one go counts as the packets of a ring would that bring so much: of
+ * 1 << SM_COUNT_FRAG bytes, whose bounds are those of the message.
+ */
+#define SM_COUNT_FRAG 13u
+
+/** As sm_count_read(), of a long piece that lies @p at bytes behind the begin of its message. */
+static inline void
+sm_count_reads(struct sm_count *n, uint32_t at, uint32_t len)
+{
+	while (len != 0) {
+		uint32_t room = (1u << SM_COUNT_FRAG) - (at & ((1u << SM_COUNT_FRAG) - 1));
+		uint32_t part = len < room ? len : room;
+
+		sm_count_read(n, part);
+		at += part;
+		len -= part;
+	}
+}
+
+static inline void
+sm_count_writes(struct sm_count *n, uint32_t at, uint32_t len)
+{
+	while (len != 0) {
+		uint32_t room = (1u << SM_COUNT_FRAG) - (at & ((1u << SM_COUNT_FRAG) - 1));
+		uint32_t part = len < room ? len : room;
+
+		sm_count_write(n, part);
+		at += part;
+		len -= part;
+	}
+}
+
 /** A piece of a message, with the message's @p kind if it is the one that counts it. */
 static inline void
 sm_count_piece(struct sm_way *w, uint32_t len, enum sm_kind kind, bool counts, uint32_t mtu_shift)

@@ -145,6 +145,7 @@ sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *c)
 {
 	if (!c->peer->dead)
 		sm_resp_settle(nic, c);
+	sm_direct_withdraw(nic, c);
 	if (c->answering)
 		TAILQ_REMOVE(&nic->answers, c, answer_link);
 	sm_peer_leave(nic, c);

@@ -180,6 +180,7 @@ sm_fault_begin(struct sm_nic *nic)
 	const struct sm_fault *f = nic->fault;
 
 	nic->lossy |= f != NULL;
+	sm_direct_off(nic);
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
 		if (nic->qps[i] != NULL)
 			sm_qp_way(nic, nic->qps[i]);

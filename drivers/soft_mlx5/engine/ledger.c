@@ -215,7 +215,9 @@ context_print(const struct sm_nic *nic, FILE *f)
 	ledger_total(nic, &l);
 	fprintf(f, "\"pid\":%d,\"slot\":%" PRIu32 ",\"faults\":{", (int)getpid(), nic->slot);
 	sm_fault_print(nic->fault, f);
-	fprintf(f, "},\"total\":");
+	fprintf(f, "},");
+	sm_direct_print(nic, f);
+	fprintf(f, ",\"total\":");
 	ledger_print(f, &l);
 	fprintf(f, ",\"qps\":[");
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++) {

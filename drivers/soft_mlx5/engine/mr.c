@@ -139,6 +139,7 @@ sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *
 		: sm_mw_bound_to(nic, mr->index) ? EBUSY
 						 : region_check(start, len, iova, access);
 	if (rc == 0) {
+		sm_direct_withdraw_key(nic, mr->index);
 		if ((flags & 2) != 0) {
 			k->pd->users--;
 			k->pd = pd;
@@ -163,6 +164,7 @@ sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr)
 		sm_unlock(nic);
 		return EBUSY;
 	}
+	sm_direct_withdraw_key(nic, mr->index);
 	nic->keys[mr->index].pd->users--;
 	sm_key_free(nic, mr->index);
 	sm_unlock(nic);
@@ -296,38 +298,112 @@ sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *
 	return 0;
 }
 
-uint32_t
-sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd, struct sm_cursor *cur,
-	const uint8_t *src, uint32_t n)
+bool
+sm_gather_refs(const struct sm_nic *nic, const struct sm_qp *qp, struct sm_cursor *cur,
+	struct sm_grant *g)
 {
-	while (n != 0) {
-		uint32_t count, lkey, part;
-		void *dst;
+	uint32_t n = g->len;
 
-		if (cur->left == 0)
-			return SM_SYND_LOCAL_LENGTH;
-		count = sm_be32(cur->seg);
-		lkey = sm_be32(cur->seg + 4);
-		if (count == 0) {
-			if (lkey == MLX5_INVALID_LKEY) /* Ends a list that is not full. */
-				return SM_SYND_LOCAL_LENGTH;
-			cursor_next(cur, 1);
-			continue;
-		}
-		if (crpc_unlikely(cur->off > count))
-			return SM_SYND_LOCAL_LENGTH;
+	while (n != 0) {
+		uint32_t count = cur->left != 0 ? sm_be32(cur->seg) : MLX5_INLINE_SEG, part;
+		const void *src;
+
+		if ((count & MLX5_INLINE_SEG) != 0 || cur->off > count)
+			return false;
 		part = (uint32_t)crpc_min(n, count - cur->off);
-		dst = sm_mem(nic, pd, lkey, sm_be64(cur->seg + 8) + cur->off, part,
-			SM_ACCESS_LOCAL_WRITE);
-		if (crpc_unlikely(dst == NULL))
-			return SM_SYND_LOCAL_PROT;
-		sm_count_write(&qp->n, part);
-		memcpy(dst, src, part);
-		src += part;
+		if (part != 0) {
+			src = sm_mem(nic, qp->pd, sm_be32(cur->seg + 4),
+				sm_be64(cur->seg + 8) + cur->off, part, 0);
+			if (src == NULL || g->nseg == SM_GRANT_SEGS)
+				return false;
+			g->key[g->nseg] = sm_be32(cur->seg + 4) >> 8;
+			g->seg[g->nseg++] = (struct sm_seg){(uintptr_t)src, part};
+		}
 		n -= part;
 		cur->off += part;
 		if (cur->off == count)
 			cursor_next(cur, 1);
+	}
+	return true;
+}
+
+/*
+ * The next place for @n bytes, and how many of them it takes, maybe 0: then the next one. 0 or a
+ * syndrome.
+ */
+static inline __attribute__((always_inline)) uint32_t
+scatter_next(const struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor *cur, uint32_t n,
+	void **dst, uint32_t *part)
+{
+	uint32_t count, lkey;
+
+	*part = 0;
+	if (cur->left == 0)
+		return SM_SYND_LOCAL_LENGTH;
+	count = sm_be32(cur->seg);
+	lkey = sm_be32(cur->seg + 4);
+	if (count == 0) {
+		if (lkey == MLX5_INVALID_LKEY) /* Ends a list that is not full. */
+			return SM_SYND_LOCAL_LENGTH;
+		cursor_next(cur, 1);
+		return 0;
+	}
+	if (crpc_unlikely(cur->off > count))
+		return SM_SYND_LOCAL_LENGTH;
+	*part = (uint32_t)crpc_min(n, count - cur->off);
+	*dst = sm_mem(nic, pd, lkey, sm_be64(cur->seg + 8) + cur->off, *part,
+		SM_ACCESS_LOCAL_WRITE);
+	if (crpc_unlikely(*dst == NULL))
+		return SM_SYND_LOCAL_PROT;
+	cur->off += *part;
+	if (cur->off == count)
+		cursor_next(cur, 1);
+	return 0;
+}
+
+uint32_t
+sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd, struct sm_cursor *cur,
+	const uint8_t *src, uint32_t n)
+{
+	uint32_t part;
+	void *dst;
+
+	for (; n != 0; n -= part, src += part) {
+		uint32_t synd = scatter_next(nic, pd, cur, n, &dst, &part);
+
+		if (crpc_unlikely(synd != 0))
+			return synd;
+		if (crpc_unlikely(part == 0))
+			continue;
+		sm_count_write(&qp->n, part);
+		memcpy(dst, src, part);
+	}
+	return 0;
+}
+
+uint32_t
+sm_scatter_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
+	struct sm_cursor *cur, struct sm_pull *pull, uint32_t at)
+{
+	struct iovec to[SM_PULL_PLACES];
+	uint32_t n = pull->ref.len, k = 0, part, synd;
+	void *dst;
+
+	while (n != 0) {
+		synd = scatter_next(nic, pd, cur, n, &dst, &part);
+		if (synd != 0)
+			return synd;
+		if (part == 0)
+			continue;
+		sm_count_writes(&qp->n, at, part);
+		to[k++] = (struct iovec){dst, part};
+		at += part;
+		n -= part;
+		if (k < SM_PULL_PLACES && n != 0)
+			continue;
+		if (!sm_pull_to(pull, to, k))
+			return 0;
+		k = 0;
 	}
 	return 0;
 }

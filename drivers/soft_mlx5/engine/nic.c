@@ -118,6 +118,7 @@ wires_open(struct sm_nic *nic, const struct sm_nic_attr *attr)
 	nic->paced = nic->udp != NULL;
 	nic->watched = nic->udp != NULL || nic->pcap != NULL;
 	nic->lossy = nic->fault != NULL || nic->udp != NULL;
+	nic->direct_min = nic->lossy || nic->watched ? 0 : attr->direct;
 	nic->mtu = attr->mtu != 0 ? attr->mtu : MTU_4096;
 	nic->device = attr->device;
 	nic->devices = attr->devices != 0 ? attr->devices : 1;
@@ -252,6 +253,7 @@ sm_nic_fork_child(struct sm_nic *nic)
 		return;
 	nic->orphan = nic->stopped = true;
 	TAILQ_INIT(&nic->answers);
+	sm_direct_fork_child(nic);
 	sm_wire_fork_child(nic->wire);
 	nic->wire = NULL;
 }

@@ -61,10 +61,12 @@ sm_peer_polled(struct sm_nic *nic, struct sm_peer *p, enum sm_polled polled)
 static int
 peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 {
+	struct sm_ring_from from;
 	int rc;
 
 	if (p->tx.ring != NULL || p->dead)
 		return 0;
+	sm_direct_open(nic, p, &from);
 	if (p->self || nic->udp != NULL) {
 		p->tx.ring = ring_local();
 		if (p->tx.ring == NULL)
@@ -74,11 +76,14 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 	p->tx.watched = nic->pcap != NULL && (p->self || nic->udp == NULL);
 	if (p->self) {
 		p->rx.ring = p->tx.ring;
+		sm_direct_attach(nic, p);
 		sm_peer_polled(nic, p, SM_POLLED_HOT);
 	} else if (nic->udp == NULL) {
-		rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, &p->tx.ring);
-		if (rc != 0)
+		rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, &from, &p->tx.ring);
+		if (rc != 0) {
+			sm_direct_close(nic, p);
 			return rc;
+		}
 	}
 	p->tx.limit = SM_RING_BYTES;
 	return 0;
@@ -209,6 +214,7 @@ sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 	if (p->slot < SM_SLOTS && nic->by_slot[p->slot] == p)
 		nic->by_slot[p->slot] = NULL;
 	sm_fault_forget(nic, p);
+	sm_direct_close(nic, p);
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	TAILQ_REMOVE(&nic->peers, p, link);
 	if (nic->udp != NULL)
@@ -261,6 +267,7 @@ sm_peer_discover(struct sm_nic *nic)
 			continue;
 		}
 		p->rx.ring = ring;
+		sm_direct_attach(nic, p);
 		peer_listen(nic, p);
 	}
 }
@@ -298,24 +305,35 @@ packet_sane(const struct sm_rx *rx, uint32_t head)
 	return len <= SM_FRAG && sm_pkt_bytes(len) <= left;
 }
 
-/* Packets that are neither requests nor answers of a connection. */
-static crpc_noinline void
+/* Packets that are neither requests nor answers with bytes; false: it is another peer's turn. */
+static crpc_noinline bool
 packet_other(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
 	switch (h->head >> 16 & 0xff) {
 	case SM_PKT_DATAGRAM:
 		sm_datagram_receive(nic, h, payload);
-		return;
+		return true;
 	case SM_PKT_CONNECT:
 	case SM_PKT_DISCONNECT:
 		sm_dct_control(nic, p, h);
-		return;
+		return true;
+	case SM_PKT_SEND_REF:
+	case SM_PKT_WRITE_REF:
+	case SM_PKT_READ_RESP_REF:
+		if (!sm_direct_packet(nic, p, h, payload))
+			break;
+		if (p->rx.run < SM_DIRECT_PIECE)
+			return true;
+		p->rx.run = 0;
+		return false;
 	default:
-		peer_corrupt(nic, p, h->head);
+		break;
 	}
+	peer_corrupt(nic, p, h->head);
+	return false;
 }
 
-static inline __attribute__((always_inline)) void
+static inline __attribute__((always_inline)) bool
 packet_take(
 	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
@@ -329,8 +347,9 @@ packet_take(
 		if (qp != NULL && qp->peer == p && qp->dest_qpn == h->src)
 			sm_sq_answer(nic, qp, h, payload);
 	} else {
-		packet_other(nic, p, h, payload);
+		return packet_other(nic, p, h, payload);
 	}
+	return true;
 }
 
 void
@@ -359,7 +378,7 @@ sm_peer_late(struct sm_peer *p)
 uint32_t
 sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 {
-	bool faults = nic->fault != NULL;
+	bool faults = nic->fault != NULL, more = true;
 	struct sm_rx *rx = &p->rx;
 	struct sm_pkt *pkt;
 	struct sm_hdr h;
@@ -367,7 +386,7 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 
 	if (crpc_unlikely(p->nlate != 0 && !p->dead))
 		sm_peer_late(p);
-	for (n = 0; n < POLL_PACKETS && rx->ring != NULL; n++) {
+	for (n = 0; n < POLL_PACKETS && more && rx->ring != NULL; n++) {
 		pkt = sm_rx_peek(rx, &head);
 		if (pkt == NULL)
 			break;
@@ -378,10 +397,11 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		/* The next line is on its way from the other core while this packet is handled. */
 		crpc_prefetch(sm_ring_at(rx->ring, rx->pos + sm_pkt_bytes(head & 0xffff)));
 		sm_pkt_get(pkt, head, &h);
-		if (crpc_unlikely(faults))
+		/* References that were sent before the faults began are spared. */
+		if (crpc_unlikely(faults) && (head >> 16 & 0xff) < SM_PKT_SEND_REF)
 			sm_fault_packet(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		else
-			packet_take(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
+			more = packet_take(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		sm_rx_done(rx, head & 0xffff);
 	}
 	if (p->self && n != 0 && rx->pos == p->tx.pos)

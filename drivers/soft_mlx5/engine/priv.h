@@ -18,6 +18,7 @@
  *     datagram.c   UD: both ways
  *     dc.c         which target a DCI is connected to, and a DCT's connections
  *     peer.c       the rings to and from another context
+ *     direct.c     large payloads past the rings
  *     ledger.c     what the work would have cost a card
  *     dump.c       the state of everything, as text
  *     retry.c      timers of requesters, where packets may get lost
@@ -43,6 +44,7 @@
 
 #include "bytes.h"
 #include "count.h"
+#include "direct.h"
 #include "wire.h"
 
 /** Syndromes of error CQEs, as in the PRM. */
@@ -435,6 +437,9 @@ struct sm_nic {
 	bool stopped;  /**< Progress has to ask whether it may work: any of the above. */
 	uint32_t next_qp, next_cqn, next_srqn, next_pdn;
 	uint32_t free_key; /**< Head of the list of free keys, chained by len. */
+	uint32_t direct_min; /**< Payloads from here on are referred to; 0: none. */
+	bool settling; /**< What is sent now outlives the queue pair: no references to memory. */
+	struct sm_direct_count direct;
 	TAILQ_HEAD(, sm_mw) mws;
 	TAILQ_HEAD(, sm_cq) cqs;
 	TAILQ_HEAD(, sm_srq) srqs;
@@ -525,9 +530,18 @@ bool sm_cursor_skip(struct sm_cursor *cur, uint32_t n);
 /** Copy @p n bytes out of the memory that a send WQE's segments name; 0 or a syndrome. */
 uint32_t sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst,
 	uint32_t n);
+/** Name that memory in @p g, of len bytes, instead; false: not so. */
+bool sm_gather_refs(const struct sm_nic *nic, const struct sm_qp *qp, struct sm_cursor *cur,
+	struct sm_grant *g);
 /** Copy @p n bytes into the segments' memory; 0 or a syndrome (LOCAL_LENGTH: does not fit). */
 uint32_t sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
 	struct sm_cursor *cur, const uint8_t *src, uint32_t n);
+/**
+ * The same with the bytes that a reference names, which begin @p at bytes behind their message.
+ * With 0 see also its syndrome.
+ */
+uint32_t sm_scatter_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
+	struct sm_cursor *cur, struct sm_pull *pull, uint32_t at);
 
 /* ---- cq.c ---- */
 
@@ -681,6 +695,8 @@ void sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn);
 /** An acknowledgement or response. */
 void sm_sq_answer(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h,
 	const uint8_t *payload);
+/** A response that refers to its bytes. */
+void sm_sq_answer_direct(struct sm_nic *nic, const struct sm_hdr *h, struct sm_pull *pull);
 void sm_sq_unwait(struct sm_nic *nic, struct sm_qp *qp);
 /** No answer in time: once more, or, if it @p counts and was the last time, the end. */
 void sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp, bool counts);
@@ -690,6 +706,9 @@ void sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp, bool counts);
 /** A request packet. */
 void sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h,
 	const uint8_t *payload);
+/** A request that refers to its bytes. */
+void sm_resp_direct(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h,
+	struct sm_pull *pull);
 /** Send what is owed; true: nothing is left. */
 bool sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp);
 /** Settle what is owed before the queue pair goes. */

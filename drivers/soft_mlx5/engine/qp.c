@@ -279,6 +279,7 @@ static void
 qp_quiesce(struct sm_nic *nic, struct sm_qp *qp)
 {
 	sm_resp_settle(nic, qp);
+	sm_direct_withdraw(nic, qp);
 	sm_nic_flush(nic); /* Packets say of which queue pair they are. */
 	if (qp->active)
 		TAILQ_REMOVE(&nic->active, qp, active_link);
@@ -565,6 +566,7 @@ sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event)
 	if (was == SM_QPS_ERR)
 		return;
 	qp->state = SM_QPS_ERR;
+	sm_direct_withdraw(nic, qp);
 	if (qp->type == SM_QPT_DCT)
 		sm_dct_drop(nic, qp);
 	qp->halted = true;

@@ -323,19 +323,57 @@ packet_len(const struct sm_send *t)
 	return (uint32_t)crpc_min(t->swr.len - t->off, SM_FRAG);
 }
 
+/*
+ * A grant for the next piece of the WQE at hand, and its segments behind that piece; NULL, and not
+ * @full: its bytes go through the ring, which also finds out what may be wrong with them.
+ */
+static struct sm_grant *
+wqe_grant(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, bool *full)
+{
+	struct sm_grant *g = sm_direct_begin(nic, qp, qp->tx.swr.len - qp->tx.off, full);
+
+	*cur = qp->tx.cur;
+	return g != NULL && sm_gather_refs(nic, qp, cur, g) ? g : NULL;
+}
+
+static void
+wqe_grant_put(
+	struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *payload, uint32_t bytes)
+{
+	uint32_t at = qp->tx.off;
+
+	for (uint32_t i = 0; i < g->nseg; i++) {
+		sm_count_reads(&qp->n, at, (uint32_t)g->seg[i].len);
+		at += (uint32_t)g->seg[i].len;
+	}
+	sm_direct_put(nic, qp, g, payload, bytes);
+}
+
 static enum sm_step
 wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_send *t = &qp->tx;
 	struct sm_tx *tx = &qp->peer->tx;
-	uint32_t len = packet_len(t), flags = t->off == 0 ? SM_PKT_FIRST : 0, synd;
-	bool data = t->pkt == SM_PKT_SEND || t->pkt == SM_PKT_WRITE;
+	uint32_t len = packet_len(t), flags = t->off == 0 ? SM_PKT_FIRST : 0, synd, bytes = len;
+	bool data = t->pkt == SM_PKT_SEND || t->pkt == SM_PKT_WRITE, full = false;
+	struct sm_grant *g = NULL;
+	struct sm_cursor cur;
 	struct sm_pkt_room room;
 	struct sm_hdr h;
 
-	if (!sm_tx_room(tx, len, SM_RING_RESERVE, &room))
+	if (data)
+		g = wqe_grant(nic, qp, &cur, &full);
+	if (g != NULL) {
+		len = g->len;
+		bytes = sm_direct_bytes(qp->peer, g);
+	}
+	if (full || !sm_tx_room(tx, bytes, SM_RING_RESERVE, &room))
 		return SM_STEP_FULL;
-	if (data) {
+	if (g != NULL) {
+		wqe_grant_put(nic, qp, g, room.payload, bytes);
+		t->cur = cur;
+		t->off += len;
+	} else if (data) {
 		synd = sm_gather(nic, qp, &t->cur, room.payload, len);
 		if (crpc_unlikely(synd != 0)) {
 			sm_sq_fail(nic, qp, (uint8_t)synd);
@@ -358,7 +396,10 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 		h.imm -= t->off;
 	}
 	sm_pkt_put(room.pkt, &h);
-	sm_tx_commit(tx, &room, len, t->pkt, flags);
+	sm_tx_commit(tx, &room, bytes,
+		g == NULL                   ? t->pkt
+			: t->pkt == SM_PKT_SEND ? SM_PKT_SEND_REF
+						: SM_PKT_WRITE_REF, flags);
 	sm_count_piece(&qp->n.tx, data ? len : 0, ops[t->swr.op].kind,
 		(flags & SM_PKT_FIRST) != 0, qp->mtu_shift);
 	if ((flags & SM_PKT_LAST) == 0) {
@@ -538,6 +579,7 @@ sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp)
 		if (crpc_unlikely(w->syndrome != 0)) {
 			wc.op = SM_CQE_REQ_ERR;
 			wc.syndrome = w->syndrome;
+			sm_direct_withdraw(nic, qp); /* Now its memory is the program's. */
 			sm_cq_push(nic, qp->send_cq, qp, &wc);
 			sm_qp_fail(nic, qp, -1);
 			return;
@@ -699,11 +741,11 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 
 	if (qp->type == SM_QPT_UC)
 		return;
-	if (h->imm == SM_NAK_SEQUENCE) {
+	if (h->imm == SM_NAK_SEQUENCE || h->imm == SM_NAK_STALE) {
 		if (sm_psn_diff(h->psn, qp->psn_acked) <= 0 || sm_psn_diff(h->psn, qp->psn_tx) > 0)
 			return;
 		sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
-		if (qp->state == SM_QPS_RTS) {
+		if (qp->state != SM_QPS_ERR) {
 			sq_rewind(nic, qp);
 			sm_sq_activate(nic, qp);
 		}
@@ -761,12 +803,12 @@ response_missed(struct sm_nic *nic, struct sm_qp *qp, int32_t ahead)
 	sm_sq_activate(nic, qp);
 }
 
-/* A packet of the response to the oldest READ or atomic. */
-static void
-answer_response(
-	struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, const uint8_t *payload)
+/* A packet of the response to the oldest READ or atomic, or what refers to its bytes. */
+static inline __attribute__((always_inline)) void
+answer_any(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
+	const uint8_t *payload, struct sm_pull *pull)
 {
-	uint32_t len = h->head & 0xffff, flags = h->head >> 24, synd, psn;
+	uint32_t flags = h->head >> 24, synd, psn;
 	struct sm_swr *w;
 
 	if (qp->rd_head == qp->rd_tail)
@@ -790,7 +832,12 @@ answer_response(
 	sm_count_piece(&qp->n.rx, w->op == SM_OP_READ ? len : 0,
 		w->op == SM_OP_READ ? SM_KIND_READ_RESP : SM_KIND_ATOMIC_RESP, qp->rd_off == 0,
 		qp->mtu_shift);
-	synd = sm_scatter(nic, qp, qp->pd, &qp->rd_cur, payload, len);
+	if (pull == NULL)
+		synd = sm_scatter(nic, qp, qp->pd, &qp->rd_cur, payload, len);
+	else
+		synd = sm_scatter_pull(nic, qp, qp->pd, &qp->rd_cur, pull, qp->rd_off);
+	if (pull != NULL && synd == 0)
+		synd = pull->syndrome;
 	qp->rd_off += len;
 	if (synd == 0 && ((flags & SM_PKT_LAST) != 0
 				? qp->rd_off != w->len
@@ -807,6 +854,25 @@ answer_response(
 	sm_sq_acked(nic, qp, w->psn & SM_PSN_MASK);
 	sm_sq_complete(nic, qp);
 	sm_sq_activate(nic, qp); /* It may have waited for this one. */
+}
+
+static void
+answer_response(
+	struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, const uint8_t *payload)
+{
+	answer_any(nic, qp, h, h->head & 0xffff, payload, NULL);
+}
+
+void
+sm_sq_answer_direct(struct sm_nic *nic, const struct sm_hdr *h, struct sm_pull *pull)
+{
+	struct sm_qp *qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
+
+	if (qp == NULL || qp->peer != pull->peer || qp->dest_qpn != h->src ||
+		(qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD) ||
+		(!nic->lossy && h->dst >> 24 != qp->epoch))
+		return;
+	answer_any(nic, qp, h, pull->ref.len, NULL, pull);
 }
 
 void

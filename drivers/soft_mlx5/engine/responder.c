@@ -87,8 +87,8 @@ piece_done(struct sm_nic *nic, struct sm_qp *qp, uint32_t len)
 
 /* The message completed a receive WQE. */
 static inline void
-recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_cqe_op op,
-	uint32_t flags, const uint8_t *data)
+recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
+	enum sm_cqe_op op, uint32_t flags, const uint8_t *data)
 {
 	struct sm_wc wc = {
 		.op = (uint8_t)op,
@@ -105,7 +105,7 @@ recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_
 		refuse(nic, qp, h, SM_NAK_OP);
 		return;
 	}
-	message_done(nic, qp, sm_psn_packets(qp, h->head & 0xffff));
+	message_done(nic, qp, sm_psn_packets(qp, len));
 }
 
 /*
@@ -140,8 +140,8 @@ send_into_cqe(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 		return false;
 	memcpy(data, payload, len);
 	qp->rx.off = len;
-	recv_done(nic, qp, h, (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND,
-		flags, data);
+	recv_done(nic, qp, h, len,
+		(flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND, flags, data);
 	return true;
 }
 
@@ -153,11 +153,25 @@ send_cqe_op(uint32_t flags)
 					    : SM_CQE_RESP_SEND;
 }
 
-static void
-request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	uint32_t flags, const uint8_t *payload)
+/*
+ * The bytes that a packet refers to are not to be had: as if it had not come. The requester sends
+ * them again, and through the ring if that was the reason, or finds out what became of its memory.
+ */
+static crpc_noinline void
+refuse_stale(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
+{
+	if ((h->head >> 24 & SM_PKT_FIRST) != 0)
+		sm_recv_abandon(qp);
+	refuse(nic, qp, h, SM_NAK_STALE);
+}
+
+/* A packet with its bytes, or one that refers to them: each caller has one of both, a constant. */
+static inline __attribute__((always_inline)) void
+send_any(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
+	uint32_t flags, const uint8_t *payload, struct sm_pull *pull)
 {
 	struct sm_recv *rx = &qp->rx;
+	struct sm_cursor before;
 	uint32_t synd;
 
 	if ((flags & SM_PKT_FIRST) != 0) {
@@ -173,9 +187,19 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 	sm_count_piece(&qp->n.rx, len,
 		(flags & SM_PKT_IMM) != 0 ? SM_KIND_SEND_IMM : SM_KIND_SEND,
 		(flags & SM_PKT_LAST) != 0, qp->mtu_shift);
-	if (qp->scatter_cqe && send_into_cqe(nic, qp, h, len, flags, payload))
+	if (pull == NULL && qp->scatter_cqe && send_into_cqe(nic, qp, h, len, flags, payload))
 		return;
-	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, payload, len);
+	if (pull == NULL) {
+		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, payload, len);
+	} else {
+		before = rx->cur;
+		synd = sm_scatter_pull(nic, qp, sm_recv_pd(qp), &rx->cur, pull, rx->off);
+		if (crpc_unlikely(synd == 0 && pull->syndrome != 0)) {
+			rx->cur = before;
+			refuse_stale(nic, qp, h);
+			return;
+		}
+	}
 	if (crpc_unlikely(synd != 0)) {
 		recv_error(nic, qp, (uint8_t)synd);
 		refuse(nic, qp, h, synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
@@ -192,9 +216,16 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint3
 		return;
 	}
 	if ((flags & SM_PKT_LAST) != 0)
-		recv_done(nic, qp, h, send_cqe_op(flags), flags, NULL);
+		recv_done(nic, qp, h, len, send_cqe_op(flags), flags, NULL);
 	else
 		piece_done(nic, qp, len);
+}
+
+static void
+request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
+	uint32_t flags, const uint8_t *payload)
+{
+	send_any(nic, qp, h, len, flags, payload, NULL);
 }
 
 /* A piece of a WRITE that is more than one TLP, or nothing. */
@@ -219,9 +250,28 @@ write_unready(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 	refuse(nic, qp, h, SM_NAK_RNR);
 }
 
-static inline void
-request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	uint32_t flags, const uint8_t *payload)
+/* Of a WRITE's piece, what it refers to; false: not to be had, and refused. */
+static bool
+write_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, void *dst,
+	struct sm_pull *pull)
+{
+	uint32_t len = pull->ref.len, more = sm_count_more(len, SM_COUNT_FRAG);
+
+	if (crpc_unlikely(!sm_pull_to(pull, &(struct iovec){dst, len}, 1))) {
+		qp->rx.off -= len;
+		refuse_stale(nic, qp, h);
+		return false;
+	}
+	/* As the packets of a ring that bring so much: each begins a write of its own. */
+	qp->n.write_pieces += more;
+	qp->n.write_tlps -= more;
+	return true;
+}
+
+/* As send_any(). */
+static inline __attribute__((always_inline)) void
+write_any(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
+	uint32_t flags, const uint8_t *payload, struct sm_pull *pull)
 {
 	struct sm_recv *rx = &qp->rx;
 	void *dst = NULL;
@@ -252,8 +302,12 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 		refuse(nic, qp, h, SM_NAK_INVALID);
 		return;
 	}
-	if (len != 0)
+	if (pull != NULL) {
+		if (!write_pull(nic, qp, h, dst, pull))
+			return;
+	} else if (len != 0) {
 		sm_copy(dst, payload, len);
+	}
 	qp->n.write_payload += len;
 	if (crpc_unlikely(len - 1 >= SM_TLP_PAYLOAD)) /* Or 0. */
 		write_count_long(qp, len);
@@ -267,9 +321,16 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 	if ((flags & SM_PKT_IMM) == 0)
 		message_done(nic, qp, sm_psn_packets(qp, len));
 	else if (crpc_likely(sm_recv_take(nic, qp)))
-		recv_done(nic, qp, h, SM_CQE_RESP_WR_IMM, flags, NULL);
+		recv_done(nic, qp, h, len, SM_CQE_RESP_WR_IMM, flags, NULL);
 	else
 		write_unready(nic, qp, h, len, flags);
+}
+
+static inline void
+request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
+	uint32_t flags, const uint8_t *payload)
+{
+	write_any(nic, qp, h, len, flags, payload, NULL);
 }
 
 /* Answers to what came twice, or before the requester went back, fill the queue: it asks again. */
@@ -456,42 +517,70 @@ still_refused(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h
 	return qp->refusing;
 }
 
-void
-sm_resp_request(
-	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, const uint8_t *payload)
+/* The responder of a request that may be done now, or NULL: it was answered, or is dropped. */
+static inline __attribute__((always_inline)) struct sm_qp *
+request_admit(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, uint8_t type)
 {
 	struct sm_qp *qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
-	uint32_t len = h->head & 0xffff, flags = h->head >> 24;
-	uint8_t type = h->head >> 16 & 0xff;
+	uint32_t flags = h->head >> 24;
 
 	if (crpc_unlikely(qp == NULL || qp->peer != peer || qp->dest_qpn != h->src)) {
 		qp = sm_dct_conn(nic, qp, peer, h);
 		if (qp == NULL)
-			return;
+			return NULL;
 	}
 	nic->serving = qp;
 	if (crpc_unlikely(qp->refusing)) {
 		if (qp->type == SM_QPT_UC) {
 			if (!uc_resume(qp, h, type))
-				return;
+				return NULL;
 		} else {
 			if (still_refused(nic, qp, h))
-				return;
+				return NULL;
 		}
 	}
 	if (crpc_unlikely(qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR)) {
 		sm_peer_nak(peer, h, SM_NAK_LOST);
-		return;
+		return NULL;
 	}
 	if (crpc_unlikely(h->psn != qp->psn_rx)) {
 		out_of_order(nic, qp, h, type);
-		return;
+		return NULL;
 	}
 	if (crpc_unlikely((flags & SM_PKT_FIRST) ? qp->rx.open
 						 : !qp->rx.open || qp->rx.pkt != type)) {
 		refuse(nic, qp, h, SM_NAK_INVALID); /* Begun twice, or not at all. */
-		return;
+		return NULL;
 	}
+	return qp;
+}
+
+void
+sm_resp_direct(
+	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, struct sm_pull *pull)
+{
+	uint32_t len = pull->ref.len, flags = h->head >> 24;
+	uint8_t type = h->head >> 16 & 0xff;
+	struct sm_qp *qp = request_admit(nic, peer, h, type);
+
+	if (qp == NULL)
+		return;
+	if (type == SM_PKT_WRITE)
+		write_any(nic, qp, h, len, flags, NULL, pull);
+	else
+		send_any(nic, qp, h, len, flags, NULL, pull);
+}
+
+void
+sm_resp_request(
+	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, const uint8_t *payload)
+{
+	uint32_t len = h->head & 0xffff, flags = h->head >> 24;
+	uint8_t type = h->head >> 16 & 0xff;
+	struct sm_qp *qp = request_admit(nic, peer, h, type);
+
+	if (crpc_unlikely(qp == NULL))
+		return;
 	if (type == SM_PKT_WRITE)
 		request_write(nic, qp, h, len, flags, payload);
 	else if (type == SM_PKT_SEND)
@@ -513,7 +602,29 @@ response_count(struct sm_qp *qp, const struct sm_rd *rd, uint32_t len)
 	}
 	sm_count_piece(&qp->n.tx, len, SM_KIND_READ_RESP, rd->off == 0, qp->mtu_shift);
 	if (len != 0)
-		sm_count_read(&qp->n, len);
+		sm_count_reads(&qp->n, rd->off, len);
+}
+
+/* A grant for the next piece of a READ's response; NULL, and not @full: through the ring. */
+static struct sm_grant *
+response_grant(struct sm_nic *nic, struct sm_qp *qp, const struct sm_rd *rd, bool *full)
+{
+	const struct sm_mkey *k;
+	struct sm_grant *g;
+
+	*full = false;
+	if (rd->pkt != SM_PKT_READ_RESP || rd->rkey >> 8 >= nic->nkeys)
+		return NULL;
+	k = &nic->keys[rd->rkey >> 8];
+	if (k->pd != qp->pd || k->key != rd->rkey) /* A window: it may go without a word. */
+		return NULL;
+	g = sm_direct_begin(nic, qp, rd->len - rd->off, full);
+	if (g == NULL)
+		return NULL;
+	g->key[0] = rd->rkey >> 8;
+	g->seg[0].len = g->len;
+	g->nseg = 1;
+	return g;
 }
 
 /* One packet of the oldest open response; false: no room. */
@@ -521,14 +632,19 @@ static bool
 response_send(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_rd *rd = &qp->ans[qp->ans_head % SM_RD_MAX];
-	uint32_t len = (uint32_t)crpc_min(rd->len - rd->off, SM_FRAG);
+	uint32_t len = (uint32_t)crpc_min(rd->len - rd->off, SM_FRAG), bytes;
 	struct sm_tx *tx = &qp->peer->tx;
 	const void *src = &rd->value;
 	struct sm_pkt_room room;
 	struct sm_hdr h = {0};
-	bool last;
+	struct sm_grant *g;
+	bool last, full;
 
-	if (!sm_tx_room(tx, len, 0, &room))
+	g = response_grant(nic, qp, rd, &full);
+	if (g != NULL)
+		len = g->len;
+	bytes = g != NULL ? sm_direct_bytes(qp->peer, g) : len;
+	if (full || !sm_tx_room(tx, bytes, 0, &room))
 		return false;
 	nic->serving = qp;
 	if (rd->pkt == SM_PKT_READ_RESP && len != 0)
@@ -540,7 +656,12 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 		refuse(nic, qp, &(struct sm_hdr){.dst = (uint32_t)rd->epoch << 24}, SM_NAK_ACCESS);
 		return true;
 	}
-	sm_copy(room.payload, src, len);
+	if (g != NULL) {
+		g->seg[0].addr = (uintptr_t)src;
+		sm_direct_put(nic, qp, g, room.payload, bytes);
+	} else {
+		sm_copy(room.payload, src, len);
+	}
 	response_count(qp, rd, len);
 	rd->off += len;
 	last = rd->off == rd->len;
@@ -550,7 +671,8 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	h.raddr = rd->off - len;
 	h.imm = qp->msn;
 	sm_pkt_put(room.pkt, &h);
-	sm_tx_commit(tx, &room, len, rd->pkt, last ? SM_PKT_LAST : 0);
+	sm_tx_commit(tx, &room, bytes, g != NULL ? SM_PKT_READ_RESP_REF : rd->pkt,
+		last ? SM_PKT_LAST : 0);
 	if (!last)
 		return true;
 	qp->ans_head++;
@@ -620,8 +742,14 @@ void
 sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_hdr h = {.src = qp->dest_qpn, .dst = qp->qpn};
+	bool settled;
 
-	if (!qp->answering || qp->peer == &nic->nowhere || sm_resp_serve(nic, qp))
+	if (!qp->answering || qp->peer == &nic->nowhere)
+		return;
+	nic->settling = true;
+	settled = sm_resp_serve(nic, qp);
+	nic->settling = false;
+	if (settled)
 		return;
 	/* No room: let the requester find out by asking again. */
 	h.dst |= (uint32_t)(qp->ans_head != qp->ans_tail ? qp->ans[qp->ans_head % SM_RD_MAX].epoch

@@ -29,7 +29,7 @@
 #include "nic.h"
 
 #define SM_WIRE_MAGIC UINT64_C(0x35786c6d74666f73) /* "softmlx5" */
-#define SM_WIRE_VERSION 3u
+#define SM_WIRE_VERSION 4u
 #define SM_RING_BYTES (256u << 10)
 /** Payload bytes of one packet, a multiple of every MTU; longer messages go in several. */
 #define SM_FRAG 8192u
@@ -51,6 +51,9 @@ enum sm_pkt_type {
 	SM_PKT_DATAGRAM,
 	SM_PKT_CONNECT,    /**< What follows is for a DCT: begin to receive at psn. */
 	SM_PKT_DISCONNECT, /**< Everything was acknowledged, nothing follows. */
+	SM_PKT_SEND_REF,   /**< As without _REF, and the payload tells where the bytes are. */
+	SM_PKT_WRITE_REF,
+	SM_PKT_READ_RESP_REF,
 };
 
 enum sm_pkt_flag {
@@ -71,6 +74,15 @@ enum sm_nak {
 	SM_NAK_OP,
 	SM_NAK_RECONNECT, /**< The DCT knows of no connection: make it anew. */
 	SM_NAK_SEQUENCE,  /**< Something before it is missing: again from psn on. */
+	SM_NAK_STALE,     /**< What it refers to could not be read: again from psn on. */
+};
+
+/** How a ring's reader takes payloads that the writer only refers to; direct.h. */
+enum sm_direct {
+	SM_DIRECT_UNSAID,
+	SM_DIRECT_MEMORY, /**< It is in the writer's process. */
+	SM_DIRECT_KERNEL, /**< process_vm_readv(). */
+	SM_DIRECT_NO,     /**< Not at all; with an errno value << 8 that says why, or 0: not wanted. */
 };
 
 /** A packet's header as it is used: a copy, which its writer cannot change any more. */
@@ -125,13 +137,25 @@ struct sm_ring {
 	uint32_t bytes;
 	uint32_t src_slot, src_gen;
 	uint32_t dst_slot, dst_gen;
-	uint8_t guard0[CRPC_CACHE_GUARD - 32];
+	uint64_t cookie;    /**< 0: the writer sends no references. */
+	uint64_t cookie_at; /**< Where it lies in the writer's process, ... */
+	uint32_t pid;       /**< ... whose number this is. */
+	uint8_t guard0[CRPC_CACHE_GUARD - 52];
 	_Atomic uint64_t taken; /**< Bytes that the reader is done with. Written by the reader. */
-	uint8_t guard1[CRPC_CACHE_GUARD - 8];
+	_Atomic uint64_t pulled; /**< References that it is done with. */
+	_Atomic uint32_t direct; /**< enum sm_direct. */
+	uint8_t guard1[CRPC_CACHE_GUARD - 20];
 	uint8_t data[SM_RING_BYTES];
 };
-_Static_assert(offsetof(struct sm_ring, taken) == 128 && offsetof(struct sm_ring, data) == 256,
-	"the format of the wire");
+_Static_assert(offsetof(struct sm_ring, cookie) == 32 && offsetof(struct sm_ring, pid) == 48 &&
+	offsetof(struct sm_ring, taken) == 128 && offsetof(struct sm_ring, direct) == 144 &&
+	offsetof(struct sm_ring, data) == 256, "the format of the wire");
+
+/** What a ring's writer tells of itself when it makes the ring. */
+struct sm_ring_from {
+	uint64_t cookie, cookie_at;
+	uint32_t pid;
+};
 
 /** The writer's view. */
 struct sm_tx {
@@ -140,6 +164,10 @@ struct sm_tx {
 	uint64_t limit; /**< Writing up to here overwrites nothing unread. */
 	uint64_t seen;  /**< Captured up to here. */
 	bool watched;   /**< What was not captured is not overwritten. */
+	struct sm_grants *grants; /**< NULL: no references. */
+	uint64_t refs;      /**< References written ... */
+	uint64_t reclaimed; /**< ... and known to be done with. */
+	uint32_t open_bytes; /**< Of those between. */
 };
 
 /** The reader's view. */
@@ -147,6 +175,11 @@ struct sm_rx {
 	struct sm_ring *ring;
 	uint64_t pos;
 	uint64_t told;
+	uint64_t pulled; /**< References that we are done with. */
+	struct sm_grants *grants; /**< Of a writer in this process; NULL: in another one, or none. */
+	int pid;         /**< Of a writer in another process that can be read, else 0. */
+	uint32_t direct; /**< enum sm_direct, as it stands in the ring. */
+	uint32_t run;    /**< Bytes copied since the last poll ended for their number. */
 };
 
 static inline void
@@ -279,8 +312,11 @@ void sm_wire_fork_child(struct sm_wire *wire);
 uint32_t sm_wire_gen(struct sm_wire *wire, uint32_t slot);
 /** True if generation @p gen of @p slot is held by a living process. A system call. */
 bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
+/** Our own generation. */
+uint32_t sm_wire_gen_own(const struct sm_wire *wire);
 /** Make the ring from us to (dst, gen) and tell its reader. */
-int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen, struct sm_ring **ring);
+int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen,
+	const struct sm_ring_from *from, struct sm_ring **ring);
 /** A number that changes when somebody made a ring to us; R1 pairs with R0, its release. */
 const _Atomic uint32_t *sm_wire_rings(struct sm_wire *wire);
 /** Take the next ring made to us: its sender in @p src and @p gen. NULL: no more. */

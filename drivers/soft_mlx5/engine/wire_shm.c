@@ -401,8 +401,15 @@ ring_map(int fd)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+uint32_t
+sm_wire_gen_own(const struct sm_wire *w)
+{
+	return w->gen;
+}
+
 int
-sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen, struct sm_ring **ring)
+sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen,
+	const struct sm_ring_from *from, struct sm_ring **ring)
 {
 	uint32_t id[4] = {w->slot, w->gen, dst, gen};
 	struct net_slot *s = &w->net->slot[dst];
@@ -431,6 +438,9 @@ sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen, struct sm_rin
 	r->src_gen = id[1];
 	r->dst_slot = id[2];
 	r->dst_gen = id[3];
+	r->cookie = from->cookie;
+	r->cookie_at = from->cookie_at;
+	r->pid = from->pid;
 	crpc_fetch_or_acq_rel(&s->from[w->slot / 64], UINT64_C(1) << w->slot % 64);
 	/* R0: the ring and the bit come before; pairs with R1 in receive_pass(). */
 	atomic_fetch_add_explicit(&s->rings, 1, memory_order_release);

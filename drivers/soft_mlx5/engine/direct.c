@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Large payloads straight from their source; see direct.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "crpc_idle.h"
+#include "crpc_log.h"
+#include "priv.h"
+
+#define REF_HEAD offsetof(struct sm_ref, seg)
+#define CLAIMED UINT64_C(1)
+
+_Static_assert(REF_HEAD + SM_GRANT_SEGS * sizeof(struct sm_seg) <= SM_FRAG, "it is one packet");
+_Static_assert(SM_DIRECT_PIECE % SM_FRAG == 0 && SM_DIRECT_PIECE <= SM_DIRECT_AHEAD, "wire.h");
+
+/* ---- which rings begin and end in this process ---- */
+
+static LIST_HEAD(, sm_grants) list = LIST_HEAD_INITIALIZER(list);
+static _Atomic uint32_t list_lock;
+
+static void
+list_enter(void)
+{
+	/* L3 pairs with L4. Held for moments only, by control calls. */
+	while (crpc_exchange_acq_rel(&list_lock, 1) != 0)
+		sched_yield();
+}
+
+static void
+list_leave(void)
+{
+	crpc_store_release(&list_lock, 0); /* L4 */
+}
+
+static void
+grants_drop(struct sm_grants **gp)
+{
+	struct sm_grants *g = *gp;
+	bool last;
+
+	*gp = NULL;
+	if (g == NULL)
+		return;
+	list_enter();
+	last = --g->users == 0;
+	if (last && g->listed)
+		LIST_REMOVE(g, link);
+	list_leave();
+	if (last)
+		free(g);
+}
+
+/* The grants behind a ring to us, if its writer lives in this process: one user more. */
+static struct sm_grants *
+grants_find(const struct sm_ring *r)
+{
+	const uint32_t id[4] = {r->src_slot, r->src_gen, r->dst_slot, r->dst_gen};
+	struct sm_grants *g;
+
+	list_enter();
+	LIST_FOREACH(g, &list, link)
+		if (g->pid == getpid() && memcmp(g->id, id, sizeof(id)) == 0)
+			break;
+	if (g != NULL)
+		g->users++;
+	list_leave();
+	return g;
+}
+
+/* A number that neither another process nor another ring has; even. */
+static uint64_t
+cookie_make(const void *where)
+{
+	struct timespec ts;
+	uint64_t z;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	/* SplitMix64 (Steele, Lea, Flood 2014). */
+	z = (uint64_t)ts.tv_nsec << 20 ^ (uint64_t)ts.tv_sec << 50 ^ (uintptr_t)where ^
+		(uint64_t)getpid() << 32;
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return ((z ^ z >> 31) & ~UINT64_C(1)) | UINT64_C(1) << 63;
+}
+
+void
+sm_direct_open(struct sm_nic *nic, struct sm_peer *p, struct sm_ring_from *from)
+{
+	struct sm_grants *g;
+
+	*from = (struct sm_ring_from){0};
+	if (nic->direct_min == 0)
+		return;
+	g = calloc(1, sizeof(*g));
+	if (g == NULL)
+		return;
+	g->cookie = cookie_make(g);
+	g->users = 1;
+	g->pid = getpid();
+	g->id[0] = nic->slot;
+	g->id[1] = sm_wire_gen_own(nic->wire);
+	g->id[2] = p->slot;
+	g->id[3] = p->gen;
+	*from = (struct sm_ring_from){g->cookie, (uintptr_t)&g->cookie, (uint32_t)g->pid};
+	p->tx.grants = g;
+	if (p->self)
+		return;
+	list_enter();
+	g->listed = true;
+	LIST_INSERT_HEAD(&list, g, link);
+	list_leave();
+}
+
+/* ---- how to reach who writes a ring ---- */
+
+const char *
+sm_direct_name(uint32_t direct)
+{
+	switch (direct & 0xff) {
+	case SM_DIRECT_UNSAID:
+		return "unsaid";
+	case SM_DIRECT_MEMORY:
+		return "memcpy";
+	case SM_DIRECT_KERNEL:
+		return "process_vm_readv";
+	default:
+		return "ring";
+	}
+}
+
+void
+sm_direct_print(const struct sm_nic *nic, FILE *out)
+{
+	const struct sm_direct_count *n = &nic->direct;
+	const struct sm_peer *p;
+	const char *between = "";
+
+	fprintf(out, "\"direct\":{\"from\":%" PRIu32 ",\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
+		",\"memcpy_bytes\":%" PRIu64 ",\"process_vm_readv_bytes\":%" PRIu64
+		",\"withdrawn\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"peers\":[", nic->direct_min,
+		n->sent, n->sent_bytes, n->memory_bytes, n->kernel_bytes, n->withdrawn, n->failed);
+	TAILQ_FOREACH(p, &nic->peers, link) {
+		if (p->tx.ring == NULL || p->dead)
+			continue;
+		fprintf(out, "%s{\"slot\":%" PRIu32 ",\"to\":\"%s\",\"from\":\"%s\"}", between,
+			p->slot, sm_direct_name(crpc_load_relaxed(&p->tx.ring->direct)),
+			sm_direct_name(p->rx.direct));
+		between = ",";
+	}
+	fprintf(out, "]}");
+}
+
+static void
+direct_say(struct sm_peer *p, uint32_t direct)
+{
+	int why = (int)(direct >> 8);
+
+	p->rx.direct = direct;
+	/* D0: what decides lies in memory of ours; pairs with D1 in sm_direct_begin(). */
+	crpc_store_release(&p->rx.ring->direct, direct);
+	if (why != 0)
+		crpc_notice("payloads of slot %u come through the ring: process %d is not to be "
+			    "read: %s (see ptrace(2) on who may, and kernel.yama.ptrace_scope)",
+			p->slot, p->rx.pid, strerror(why));
+	else
+		crpc_info("payloads of slot %u: %s", p->slot, sm_direct_name(direct));
+}
+
+/* 0, or why the memory of the ring's writer cannot be read. */
+static int
+kernel_probe(const struct sm_ring *r)
+{
+	uint64_t want = r->cookie, got = 0;
+	struct iovec to = {&got, sizeof(got)};
+	struct iovec from = {(void *)(uintptr_t)r->cookie_at, sizeof(got)};
+	ssize_t n = process_vm_readv((pid_t)r->pid, &to, 1, &from, 1, 0);
+
+	if (n < 0)
+		return errno;
+	/* Another one of that number: of another namespace. */
+	return n == sizeof(got) && got == want ? 0 : ESRCH;
+}
+
+void
+sm_direct_attach(struct sm_nic *nic, struct sm_peer *p)
+{
+	struct sm_ring *r = p->rx.ring;
+	int rc;
+
+	if (p->self) {
+		p->rx.grants = p->tx.grants;
+		if (p->rx.grants == NULL)
+			return;
+		p->rx.grants->users++;
+		direct_say(p, SM_DIRECT_MEMORY);
+		return;
+	}
+	if (nic->direct_min == 0 || r->cookie == 0) {
+		direct_say(p, SM_DIRECT_NO);
+		return;
+	}
+	p->rx.grants = grants_find(r);
+	if (p->rx.grants != NULL) {
+		direct_say(p, SM_DIRECT_MEMORY);
+		return;
+	}
+	rc = kernel_probe(r);
+	p->rx.pid = (int)r->pid;
+	direct_say(p, rc == 0 ? SM_DIRECT_KERNEL : SM_DIRECT_NO | (uint32_t)rc << 8);
+	if (rc != 0)
+		p->rx.pid = 0;
+}
+
+void
+sm_direct_off(struct sm_nic *nic)
+{
+	struct sm_peer *p;
+
+	if (nic->direct_min == 0)
+		return;
+	nic->direct_min = 0;
+	TAILQ_FOREACH(p, &nic->peers, link)
+		if (p->rx.ring != NULL) /* What is on its way is taken yet. */
+			direct_say(p, SM_DIRECT_NO);
+}
+
+/* ---- grants ---- */
+
+static struct sm_grant *
+grant_at(const struct sm_tx *tx, uint64_t ref)
+{
+	return &tx->grants->grant[ref % SM_GRANTS];
+}
+
+/* Forget the references that the reader is done with; false: it says nonsense. */
+static bool
+reclaim(struct sm_tx *tx)
+{
+	/* D2 pairs with D3 in pull_close(). */
+	uint64_t pulled = crpc_load_acquire(&tx->ring->pulled);
+
+	if (pulled - tx->reclaimed > tx->refs - tx->reclaimed)
+		return false;
+	for (; tx->reclaimed != pulled; tx->reclaimed++)
+		tx->open_bytes -= grant_at(tx, tx->reclaimed)->len;
+	return true;
+}
+
+struct sm_grant *
+sm_direct_begin(struct sm_nic *nic, struct sm_qp *qp, uint32_t left, bool *full)
+{
+	struct sm_tx *tx = &qp->peer->tx;
+	struct sm_grant *g;
+	uint32_t direct;
+
+	*full = false;
+	if (nic->direct_min == 0 || left < nic->direct_min || tx->grants == NULL ||
+		qp->type == SM_QPT_UC || nic->settling)
+		return NULL;
+	direct = crpc_load_acquire(&tx->ring->direct); /* D1 pairs with D0. */
+	if ((direct != SM_DIRECT_MEMORY && direct != SM_DIRECT_KERNEL) || !reclaim(tx))
+		return NULL;
+	g = grant_at(tx, tx->refs);
+	left = (uint32_t)crpc_min(left, SM_DIRECT_PIECE);
+	*full = tx->refs - tx->reclaimed == SM_GRANTS ||
+		tx->open_bytes + left > SM_DIRECT_AHEAD ||
+		(crpc_load_relaxed(&g->state) & CLAIMED) != 0;
+	if (*full)
+		return NULL;
+	crpc_store_relaxed(&g->state, 0);
+	g->qp = qp;
+	g->len = left;
+	g->nseg = 0;
+	return g;
+}
+
+/* True if the reader finds the pieces in the grant. */
+static bool
+is_shared(const struct sm_peer *p)
+{
+	return crpc_load_relaxed(&p->tx.ring->direct) == SM_DIRECT_MEMORY;
+}
+
+uint32_t
+sm_direct_bytes(const struct sm_peer *p, const struct sm_grant *g)
+{
+	return (uint32_t)(REF_HEAD + (is_shared(p) ? 0 : g->nseg * sizeof(struct sm_seg)));
+}
+
+void
+sm_direct_put(struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *payload, uint32_t bytes)
+{
+	struct sm_tx *tx = &qp->peer->tx;
+	struct sm_ref ref = {
+		.state = tx->grants->cookie + 2 * tx->refs,
+		.at = (uintptr_t)&g->state,
+		.len = g->len,
+		.nseg = (uint32_t)((bytes - REF_HEAD) / sizeof(struct sm_seg)),
+	};
+
+	memcpy(payload, &ref, REF_HEAD);
+	memcpy((uint8_t *)payload + REF_HEAD, g->seg, bytes - REF_HEAD);
+	tx->refs++;
+	tx->open_bytes += g->len;
+	nic->direct.sent++;
+	nic->direct.sent_bytes += g->len;
+	/* D4: the grant is whole; pairs with D5 in pull_memory(). */
+	crpc_store_release(&g->state, ref.state);
+}
+
+static void
+grant_withdraw(struct sm_grant *g)
+{
+	uint64_t state = crpc_load_acquire(&g->state);
+	uint32_t tries = 0;
+
+	while (state != 0) {
+		/* D6 pairs with D7: what was copied under a claim was copied before. */
+		if ((state & CLAIMED) == 0 && crpc_cas_acq_rel(&g->state, &state, 0))
+			return;
+		if ((state & CLAIMED) == 0)
+			continue;
+		/* A thread of ours copies, which takes microseconds, unless it lost its core. */
+		if (++tries < 100)
+			crpc_pause();
+		else
+			sched_yield();
+		state = crpc_load_acquire(&g->state);
+	}
+}
+
+void
+sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp)
+{
+	struct sm_tx *tx = &qp->peer->tx;
+
+	if (tx->grants == NULL)
+		return;
+	for (uint64_t i = tx->reclaimed; i != tx->refs; i++)
+		if (grant_at(tx, i)->qp == qp)
+			grant_withdraw(grant_at(tx, i));
+}
+
+static bool
+has_key(const struct sm_grant *g, uint32_t index)
+{
+	for (uint32_t i = 0; i < g->nseg; i++)
+		if (g->key[i] == index)
+			return true;
+	return false;
+}
+
+void
+sm_direct_withdraw_key(struct sm_nic *nic, uint32_t index)
+{
+	struct sm_peer *p;
+
+	TAILQ_FOREACH(p, &nic->peers, link)
+		for (uint64_t i = p->tx.reclaimed; i != p->tx.refs; i++)
+			if (has_key(grant_at(&p->tx, i), index))
+				grant_withdraw(grant_at(&p->tx, i));
+}
+
+void
+sm_direct_close(struct sm_nic *nic, struct sm_peer *p)
+{
+	if (p->tx.grants != NULL && !nic->orphan)
+		for (uint32_t i = 0; i < SM_GRANTS; i++)
+			grant_withdraw(&p->tx.grants->grant[i]);
+	grants_drop(&p->tx.grants);
+	grants_drop(&p->rx.grants);
+}
+
+void
+sm_direct_fork_child(struct sm_nic *nic)
+{
+	struct sm_peer *p;
+
+	/* Who held the lock does not exist here, and what is listed are the parent's rings. */
+	crpc_store_relaxed(&list_lock, 0);
+	LIST_INIT(&list);
+	TAILQ_FOREACH(p, &nic->peers, link) {
+		if (p->tx.grants != NULL)
+			p->tx.grants->listed = false;
+		if (p->rx.grants != NULL)
+			p->rx.grants->listed = false;
+		grants_drop(&p->tx.grants);
+		grants_drop(&p->rx.grants);
+	}
+}
+
+/* ---- references that come ---- */
+
+/* Copy it out of the ring and check it; false: no writer of ours made it. */
+static bool
+pull_open(struct sm_pull *pull, const struct sm_hdr *h, const uint8_t *payload)
+{
+	const struct sm_rx *rx = &pull->peer->rx;
+	struct sm_ref *ref = &pull->ref;
+	uint32_t bytes = h->head & 0xffff;
+	uint64_t sum = 0;
+
+	if (bytes < REF_HEAD || bytes > sizeof(*ref))
+		return false;
+	memcpy(ref, payload, bytes);
+	if (ref->len == 0 || ref->len > SM_DIRECT_PIECE || ref->nseg > SM_GRANT_SEGS ||
+		bytes != REF_HEAD + ref->nseg * sizeof(struct sm_seg))
+		return false;
+	if (ref->nseg == 0)
+		return rx->grants != NULL;
+	for (uint32_t i = 0; i < ref->nseg; i++) {
+		if (ref->seg[i].len > ref->len)
+			return false;
+		sum += ref->seg[i].len;
+	}
+	return rx->grants == NULL && rx->pid != 0 && sum == ref->len;
+}
+
+/* Whatever became of it: the grant is the writer's again. */
+static void
+pull_close(struct sm_pull *pull)
+{
+	struct sm_rx *rx = &pull->peer->rx;
+
+	rx->pulled++;
+	rx->run += pull->ref.len;
+	crpc_store_release(&rx->ring->pulled, rx->pulled); /* D3 */
+}
+
+/* The place of byte @pos in the pieces, and how many bytes lie there. */
+static const uint8_t *
+seg_at(const struct sm_seg *seg, uint32_t nseg, uint32_t pos, uint32_t *len)
+{
+	for (uint32_t i = 0; i < nseg; i++) {
+		if (pos < seg[i].len) {
+			*len = (uint32_t)(seg[i].len - pos);
+			return (const uint8_t *)(uintptr_t)(seg[i].addr + pos);
+		}
+		pos -= (uint32_t)seg[i].len;
+	}
+	*len = 0;
+	return NULL;
+}
+
+static void
+gather(const struct sm_grant *g, uint32_t pos, const struct iovec *to, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t *dst = to[i].iov_base;
+		size_t left = to[i].iov_len;
+
+		while (left != 0) {
+			uint32_t have, part;
+			const uint8_t *src = seg_at(g->seg, g->nseg, pos, &have);
+
+			part = (uint32_t)crpc_min(left, have);
+			memcpy(dst, src, part);
+			dst += part;
+			left -= part;
+			pos += part;
+		}
+	}
+}
+
+/* In one process. False: it was withdrawn. */
+static bool
+pull_memory(struct sm_pull *pull, const struct iovec *to, uint32_t n, uint32_t bytes)
+{
+	struct sm_grants *all = pull->peer->rx.grants;
+	uint64_t state = pull->ref.state;
+	struct sm_grant *g = &all->grant[(state - all->cookie) / 2 % SM_GRANTS];
+	bool ok;
+
+	/* D5 pairs with D4. */
+	if (!crpc_cas_acq_rel(&g->state, &state, state | CLAIMED))
+		return false;
+	ok = pull->ref.len == g->len && bytes <= g->len - pull->pos;
+	if (ok)
+		gather(g, pull->pos, to, n);
+	crpc_store_release(&g->state, pull->ref.state); /* D7 */
+	pull->nic->direct.memory_bytes += ok ? bytes : 0;
+	return ok;
+}
+
+/* From another process: 0, ECANCELED (it was withdrawn), or why not. */
+static int
+pull_kernel(struct sm_pull *pull, const struct iovec *to, uint32_t n, uint32_t bytes)
+{
+	struct iovec from[SM_GRANT_SEGS + 1], into[SM_PULL_PLACES + 1];
+	const struct sm_ref *ref = &pull->ref;
+	uint32_t m = 0, pos = pull->pos, left = bytes, have;
+	uint64_t state = 0;
+	ssize_t got;
+
+	for (; left != 0 && m < SM_GRANT_SEGS; m++) {
+		from[m].iov_base = (void *)(uintptr_t)seg_at(ref->seg, ref->nseg, pos, &have);
+		from[m].iov_len = crpc_min(left, have);
+		pos += (uint32_t)from[m].iov_len;
+		left -= (uint32_t)from[m].iov_len;
+	}
+	memcpy(into, to, n * sizeof(*to));
+	/* Behind the bytes, and read behind them: if it still holds they were valid. */
+	from[m] = (struct iovec){(void *)(uintptr_t)ref->at, sizeof(state)};
+	into[n] = (struct iovec){&state, sizeof(state)};
+	got = process_vm_readv(pull->peer->rx.pid, into, n + 1, from, m + 1, 0);
+	if (got < 0)
+		return errno;
+	if ((size_t)got != bytes + sizeof(state))
+		return EFAULT;
+	pull->nic->direct.kernel_bytes += bytes;
+	return state == ref->state ? 0 : ECANCELED;
+}
+
+bool
+sm_pull_to(struct sm_pull *pull, const struct iovec *to, uint32_t n)
+{
+	struct sm_peer *p = pull->peer;
+	uint32_t bytes = 0;
+	int rc;
+
+	for (uint32_t i = 0; i < n; i++)
+		bytes += (uint32_t)to[i].iov_len;
+	if (p->rx.grants != NULL)
+		rc = pull_memory(pull, to, n, bytes) ? 0 : ECANCELED;
+	else
+		rc = pull_kernel(pull, to, n, bytes);
+	pull->pos += bytes;
+	if (crpc_likely(rc == 0))
+		return true;
+	if (rc == ECANCELED) {
+		pull->nic->direct.withdrawn++;
+		pull->syndrome = SM_SYND_REMOTE_ACCESS;
+		return false;
+	}
+	pull->nic->direct.failed++;
+	pull->syndrome = rc == ESRCH ? SM_SYND_RETRY_EXC : SM_SYND_REMOTE_OP;
+	if (rc != ESRCH) /* Dead: that shows by itself. */
+		direct_say(p, SM_DIRECT_NO | (uint32_t)rc << 8);
+	return false;
+}
+
+bool
+sm_direct_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
+	const uint8_t *payload)
+{
+	uint32_t type = h->head >> 16 & 0xff;
+	struct sm_pull pull;
+	struct sm_hdr plain = *h;
+
+	pull.nic = nic;
+	pull.peer = p;
+	pull.pos = 0;
+	pull.syndrome = 0;
+	if (!pull_open(&pull, h, payload))
+		return false;
+	type = type == SM_PKT_SEND_REF ? SM_PKT_SEND
+		: type == SM_PKT_WRITE_REF ? SM_PKT_WRITE
+					   : SM_PKT_READ_RESP;
+	plain.head = (h->head & 0xff000000u) | type << 16;
+	if (type == SM_PKT_READ_RESP)
+		sm_sq_answer_direct(nic, &plain, &pull);
+	else
+		sm_resp_direct(nic, p, &plain, &pull);
+	pull_close(&pull);
+	return true;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_ENGINE_DIRECT_H
+#define SOFT_MLX5_ENGINE_DIRECT_H
+
+/**
+ * @file
+ * Large payloads go straight from their source: a packet of the ring names the memory, and whoever
+ * receives it copies, once.
+ *
+ *     who sends (sm_tx)                                   who receives (sm_rx)
+ *     sm_direct_begin() -> a grant, to be filled
+ *     sm_direct_put()
+ *           SEND_REF, WRITE_REF, READ_RESP_REF -------->  sm_direct_packet(): sm_pull_to()
+ *           `pulled` of the ring  <---------------------  one reference more is done with
+ *     sm_direct_withdraw...(): the memory is the program's again
+ *
+ * How to reach the source is found out once, by the reader when it maps the ring, and stands in
+ * the ring's word `direct`: in one process by memcpy(), between processes of a user by
+ * process_vm_readv(), or not at all, and then the bytes go through the ring as short ones do.
+ *
+ * A grant is the right to read the memory that one packet names. It lies in the sender's memory:
+ *
+ *          put                    claimed, in one process, while bytes are copied
+ *     FREE ----> OFFERED <------------------------------------------> CLAIMED
+ *       ^           |
+ *       +-----------+  withdrawn; or put again, the reader being done with it
+ *
+ * Nothing is copied after the grant was withdrawn: in one process a claim and a withdrawal exclude
+ * each other, and who withdraws waits for the copy under way, of SM_DIRECT_PIECE at most. Another
+ * process only reads, and reads the state again behind the bytes, in the same system call: if it
+ * has changed, or there is another process in that place, the bytes count for nothing.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/uio.h>
+
+#include "crpc_atomic.h"
+#include "wire.h"
+
+struct sm_nic;
+struct sm_peer;
+struct sm_qp;
+
+/** What one packet refers to at most, which bounds a pass of the receiver, too. */
+#define SM_DIRECT_PIECE (256u << 10)
+/** What the references in one ring come to at most: a short message waits behind so much. */
+#define SM_DIRECT_AHEAD (1u << 20)
+/** References in one ring. */
+#define SM_GRANTS 64u
+/** Pieces of memory of one reference. */
+#define SM_GRANT_SEGS 16u
+/** Places that one copy fills at most. */
+#define SM_PULL_PLACES 32u
+
+/** A piece of memory of the sender. */
+struct sm_seg {
+	uint64_t addr;
+	uint64_t len;
+};
+
+/** The payload of a packet that refers. */
+struct sm_ref {
+	uint64_t state; /**< What the grant's state is while it is valid; never 0. */
+	uint64_t at;    /**< Where that state lies in the sender's process. */
+	uint32_t len;   /**< Bytes in all. */
+	uint32_t nseg;  /**< 0: the reader is in the sender's process and finds them in the grant. */
+	struct sm_seg seg[SM_GRANT_SEGS];
+};
+
+struct sm_grant {
+	_Atomic uint64_t state; /**< 0: free; number << 1; with bit 0: claimed. */
+	const struct sm_qp *qp; /**< Whose packet it was. */
+	uint32_t len;
+	uint32_t nseg;
+	uint32_t key[SM_GRANT_SEGS]; /**< Indexes of the regions' keys. */
+	struct sm_seg seg[SM_GRANT_SEGS];
+};
+
+/** The grants of one ring, which a reader in the same process shares. */
+struct sm_grants {
+	uint64_t cookie; /**< Tells this process and ring from all others; the first number. */
+	uint32_t users;  /**< Under the lock of the list. */
+	int pid;
+	uint32_t id[4];  /**< Slot and generation of the sender, of the reader. */
+	bool listed;
+	LIST_ENTRY(sm_grants) link;
+	struct sm_grant grant[SM_GRANTS];
+};
+
+/** What a context did so, for people. */
+struct sm_direct_count {
+	uint64_t sent, sent_bytes;
+	uint64_t memory_bytes; /**< Received by memcpy(). */
+	uint64_t kernel_bytes; /**< Received by process_vm_readv(). */
+	uint64_t withdrawn;    /**< References that were invalid when they came. */
+	uint64_t failed;       /**< References that could not be read. */
+};
+
+/** A reference under way at its receiver. */
+struct sm_pull {
+	struct sm_nic *nic;
+	struct sm_peer *peer;
+	struct sm_ref ref;
+	uint32_t pos;     /**< Bytes copied. */
+	uint8_t syndrome; /**< Not 0: failed, as a READ completes then. */
+};
+
+/** Make ready to send references in the ring that is about to be made, if they are on. */
+void sm_direct_open(struct sm_nic *nic, struct sm_peer *p, struct sm_ring_from *from);
+/** The ring of a peer was mapped, or is our own: find out how to reach its writer. */
+void sm_direct_attach(struct sm_nic *nic, struct sm_peer *p);
+/** The peer goes. */
+void sm_direct_close(struct sm_nic *nic, struct sm_peer *p);
+/** No references from now on, neither sent nor asked for: faults, captures. */
+void sm_direct_off(struct sm_nic *nic);
+/** In a forked child: what is shared is the parent's. */
+void sm_direct_fork_child(struct sm_nic *nic);
+
+/** What became of large payloads, as a member of a JSON object. */
+void sm_direct_print(const struct sm_nic *nic, FILE *out);
+/** How payloads come to the reader of a ring, as its word `direct` says. */
+const char *sm_direct_name(uint32_t direct);
+
+/**
+ * A grant for the next piece of @p left bytes of a message of @p qp, to be filled (len, nseg, seg,
+ * key) and put.
+ *
+ * @return
+ *   NULL: the bytes go through the ring, unless @p full: again in the next pass.
+ */
+struct sm_grant *sm_direct_begin(struct sm_nic *nic, struct sm_qp *qp, uint32_t left, bool *full);
+/** Payload bytes of the packet. */
+uint32_t sm_direct_bytes(const struct sm_peer *p, const struct sm_grant *g);
+/** Make it valid and write the packet's payload of @p bytes. */
+void sm_direct_put(struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *payload,
+	uint32_t bytes);
+
+/** A queue pair leaves its connection: nobody reads what it sent any more. */
+void sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp);
+/** The same of a region, by the index of its key. */
+void sm_direct_withdraw_key(struct sm_nic *nic, uint32_t index);
+
+/** A packet that refers; false: it is malformed. */
+bool sm_direct_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
+	const uint8_t *payload);
+/** Copy the next bytes of a reference to @p n places; false: failed, see `syndrome`. */
+bool sm_pull_to(struct sm_pull *pull, const struct iovec *to, uint32_t n);
+
+#endif

@@ -1,0 +1,969 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Large payloads past the rings: every byte where it belongs and none beside it, and no memory read
+ * that is the program's again.
+ *
+ *     test_engine_direct [seed]
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/capability.h>
+
+#include "crpc_atomic.h"
+#include "engine/priv.h"
+#include "engine_rig.h"
+
+#define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
+#define FROM 16384u
+#define MEM (8u << 20)
+#define GUARD 64u
+#define DST (4u << 20) /* Where things land in either memory. */
+
+static uint64_t seed;
+static struct rig_host a, b;
+static struct rig_qp qa, qb;
+
+static uint64_t
+rnd(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed;
+}
+
+static void
+fill(uint8_t *p, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		p[i] = (uint8_t)rnd();
+}
+
+static void
+pair_connect(void)
+{
+	/* Room for a receive WQE of four segments. */
+	struct rig_qp_conf conf = {.rq_shift = 6};
+
+	rig_qp_open(&a, &qa, &conf);
+	rig_qp_open(&b, &qb, &conf);
+	rig_connect(&qa, &qb);
+	rig_run(&a, &b); /* Rings are mapped, and say how. */
+}
+
+static int
+pair_open(void **state)
+{
+	const char *net = rig_net();
+
+	rig_direct = FROM;
+	rig_host_open(&a, net, MEM);
+	rig_host_open(&b, net, MEM);
+	fill(a.mem, DST);
+	pair_connect();
+	return 0;
+}
+
+static int
+pair_close(void **state)
+{
+	rig_qp_close(&qa);
+	rig_qp_close(&qb);
+	rig_host_close(&a);
+	rig_host_close(&b);
+	rig_direct = 0;
+	return 0;
+}
+
+/* No reference of @h is open: none would be read any more. */
+static void
+nothing_open(struct rig_host *h)
+{
+	struct sm_peer *p;
+
+	TAILQ_FOREACH(p, &h->nic->peers, link)
+		for (uint32_t i = 0; p->tx.grants != NULL && i < SM_GRANTS; i++)
+			if (crpc_load_acquire(&p->tx.grants->grant[i].state) != 0)
+				assert_true(p->tx.ring->pulled == p->tx.refs);
+}
+
+static void
+write_wqe(struct rig_wqe *w, uint8_t op, uint8_t *dst, uint32_t rkey)
+{
+	rig_wqe(w, op, SIGNALED, 0x1234);
+	if (op != MLX5_OPCODE_SEND && op != MLX5_OPCODE_SEND_IMM)
+		rig_wqe_raddr(w, dst, rkey);
+}
+
+/* @len bytes from @src in @n segments of random lengths. */
+static void
+add_segs(struct rig_wqe *w, const uint8_t *src, uint32_t len, uint32_t n, uint32_t key)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t part = i == n - 1 ? len : (uint32_t)(rnd() % (len + 1));
+
+		rig_wqe_data(w, src, part, key);
+		src += part;
+		len -= part;
+	}
+}
+
+static void
+guards_set(uint8_t *dst, uint32_t len)
+{
+	memset(dst - GUARD, 0x5a, len + 2 * GUARD);
+}
+
+static void
+guards_check(const uint8_t *dst, uint32_t len)
+{
+	for (uint32_t i = 0; i < GUARD; i++)
+		assert_true(dst[-1 - (int)i] == 0x5a && dst[len + i] == 0x5a);
+}
+
+/* One message of @op with @len bytes in @segs segments, checked to the byte. */
+static void
+one(uint8_t op, uint32_t len, uint32_t segs)
+{
+	struct rig_host *dst_host = op == MLX5_OPCODE_RDMA_READ ? &a : &b;
+	struct rig_host *src_host = op == MLX5_OPCODE_RDMA_READ ? &b : &a;
+	uint8_t *src = src_host->mem + rnd() % 4096, *dst = dst_host->mem + DST + GUARD + rnd() % 128;
+	struct mlx5_cqe64 *c;
+	struct rig_wqe w;
+
+	memcpy(src, a.mem + 4096, len < 4096 ? len : 4096); /* Some other bytes each time. */
+	guards_set(dst, len);
+	if (op == MLX5_OPCODE_SEND_IMM)
+		rig_recv(&qb, dst, len, b.key);
+	else if (op == MLX5_OPCODE_RDMA_WRITE_IMM)
+		rig_recv(&qb, NULL, 0, 0);
+	write_wqe(&w, op, op == MLX5_OPCODE_RDMA_READ ? src : dst, b.key);
+	add_segs(&w, op == MLX5_OPCODE_RDMA_READ ? dst : src, len, segs, a.key);
+	rig_post(&qa, &w);
+	c = rig_expect(&a, &b, &qa.scq);
+	assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ);
+	assert_memory_equal(dst, src, len);
+	guards_check(dst, len);
+	if (op == MLX5_OPCODE_SEND_IMM || op == MLX5_OPCODE_RDMA_WRITE_IMM) {
+		c = rig_poll(&qb.rcq);
+		assert_non_null(c);
+		assert_int_equal(be32toh(c->byte_cnt), len);
+		assert_int_equal(be32toh(c->imm_inval_pkey), 0x1234);
+	}
+	nothing_open(src_host);
+}
+
+static const uint8_t all_ops[] = {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM,
+	MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_RDMA_READ};
+
+/* Around every bound of a length, in one piece of memory and in several, at odd addresses. */
+static void
+edges(void **state)
+{
+	static const uint32_t lens[] = {1, FROM - 1, FROM, FROM + 1, SM_DIRECT_PIECE - 1,
+		SM_DIRECT_PIECE, SM_DIRECT_PIECE + 1, SM_DIRECT_PIECE + FROM - 1,
+		SM_DIRECT_PIECE + FROM, 3 * SM_DIRECT_PIECE + 4097, 3u << 20};
+	static const uint32_t segs[] = {1, 2, 4, 20};
+
+	print_message("seed %llu\n", (unsigned long long)seed);
+	for (uint32_t o = 0; o < sizeof(all_ops); o++)
+		for (uint32_t i = 0; i < CRPC_DIM(lens); i++)
+			for (uint32_t s = 0; s < CRPC_DIM(segs); s++) {
+				uint64_t was = b.nic->direct.memory_bytes + a.nic->direct.memory_bytes;
+
+				one(all_ops[o], lens[i], segs[s]);
+				was = b.nic->direct.memory_bytes + a.nic->direct.memory_bytes - was;
+				if (lens[i] < FROM)
+					assert_int_equal(was, 0);
+				else if (segs[s] == 1) /* A short rest goes through the ring. */
+					assert_in_range(was, lens[i] - FROM + 1, lens[i]);
+			}
+}
+
+/* A receive of many segments, more than one copy fills. */
+static void
+many_places(void **state)
+{
+	enum { N = 40, LEN = 9000 };
+	struct rig_qp_conf conf = {.rq_shift = 10, .rq_nwqe = 4};
+	struct rig_wqe w;
+	struct mlx5_wqe_data_seg *d;
+
+	rig_qp_close(&qa);
+	rig_qp_close(&qb);
+	rig_qp_open(&a, &qa, NULL);
+	rig_qp_open(&b, &qb, &conf);
+	rig_connect(&qa, &qb);
+	d = (void *)qb.rq;
+	for (uint32_t i = 0; i < N; i++)
+		d[i] = (struct mlx5_wqe_data_seg){htobe32(LEN), htobe32(b.key),
+			htobe64((uintptr_t)b.mem + (uint64_t)(N - 1 - i) * LEN)};
+	d[N] = (struct mlx5_wqe_data_seg){0, htobe32(MLX5_INVALID_LKEY), 0};
+	crpc_store_release((_Atomic uint32_t *)&qb.dbrec[0], htobe32(1));
+	rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
+	rig_wqe_data(&w, a.mem, N * LEN, a.key);
+	rig_post(&qa, &w);
+	assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+	for (uint32_t i = 0; i < N; i++)
+		assert_memory_equal(b.mem + (size_t)(N - 1 - i) * LEN, a.mem + (size_t)i * LEN, LEN);
+	assert_true(b.nic->direct.memory_bytes > 0);
+}
+
+/* Both queue pairs in one context. */
+static void
+alone(void **state)
+{
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&a, &y, NULL);
+	rig_connect(&x, &y);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+	rig_wqe_raddr(&w, a.mem + DST, a.key);
+	rig_wqe_data(&w, a.mem + 3, 3u << 20, a.key);
+	rig_post(&x, &w);
+	assert_int_equal(rig_expect(&a, NULL, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	assert_memory_equal(a.mem + DST, a.mem + 3, 3u << 20);
+	assert_int_equal(a.nic->direct.memory_bytes, 3u << 20);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
+/* A pass copies a bounded amount, and a short message of another queue pair overtakes. */
+static void
+bounded_pass(void **state)
+{
+	struct rig_qp x, y;
+	struct rig_wqe w;
+	uint64_t was;
+
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_connect(&x, &y);
+	for (uint32_t i = 0; i < 16; i++) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+		rig_wqe_raddr(&w, b.mem + DST, b.key);
+		rig_wqe_data(&w, a.mem, 2u << 20, a.key);
+		rig_queue(&qa, &w);
+	}
+	rig_ring(&qa);
+	sm_nic_progress(a.nic, rig_now);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+	rig_wqe_raddr(&w, b.mem, b.key);
+	rig_wqe_data(&w, a.mem, 8, a.key);
+	rig_post(&x, &w);
+	for (uint32_t i = 0; rig_poll(&x.scq) == NULL; i++) {
+		sm_nic_progress(a.nic, rig_now);
+		was = b.nic->direct.memory_bytes;
+		sm_nic_progress(b.nic, rig_now);
+		assert_true(b.nic->direct.memory_bytes - was < 2 * SM_DIRECT_PIECE);
+		assert_true(i < 16); /* Not behind 32 MiB. */
+	}
+	for (uint32_t i = 0; i < 16; i++)
+		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
+/* What a card would have done is the same on either way. */
+static void
+same_ledger(void **state)
+{
+	static const uint32_t lens[] = {FROM, 100000, SM_DIRECT_PIECE + 5, 1u << 20};
+	struct soft_mlx5_ledger l[2][2];
+
+	for (uint32_t way = 0; way < 2; way++) {
+		uint64_t s = seed;
+
+		for (uint32_t o = 0; o < sizeof(all_ops); o++)
+			for (uint32_t i = 0; i < CRPC_DIM(lens); i++)
+				one(all_ops[o], lens[i], 1 + i % 3);
+		rig_run(&a, &b);
+		assert_int_equal(sm_nic_ledger(a.nic, 0, &l[way][0]), 0);
+		assert_int_equal(sm_nic_ledger(b.nic, 0, &l[way][1]), 0);
+		assert_int_equal(a.nic->direct.sent == 0, way == 1);
+		pair_close(state);
+		pair_open(state);
+		if (way == 0)
+			sm_direct_off(a.nic), sm_direct_off(b.nic);
+		seed = s;
+	}
+	assert_memory_equal(l[0], l[1], sizeof(l[0]));
+}
+
+/* Refused by key or by bounds: the requester learns it, and nothing is copied. */
+static void
+refused(void **state)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		bool read = i == 2;
+		struct rig_wqe w;
+
+		memset(b.mem, 7, 4u << 20);
+		rig_wqe(&w, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+		rig_wqe_raddr(&w, i == 1 ? b.mem + MEM - FROM : b.mem, i == 1 ? b.key : b.key + 1);
+		rig_wqe_data(&w, a.mem, 4u << 20, a.key);
+		rig_post(&qa, &w);
+		assert_int_equal(RIG_SYND(rig_expect(&a, &b, &qa.scq)),
+			MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+		for (uint32_t k = 0; k < 4u << 20; k++)
+			if (b.mem[k] != 7)
+				fail_msg("byte %u was written", k);
+		assert_int_equal(b.nic->direct.memory_bytes, 0);
+		rig_run(&a, &b);
+		nothing_open(&a);
+		rig_qp_close(&qa);
+		rig_qp_close(&qb);
+		pair_connect();
+	}
+}
+
+/* Memory of its own, so that it can go. */
+static uint8_t *
+source(struct rig_host *h, uint32_t len, struct sm_mr **mr, uint32_t *key)
+{
+	uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint32_t rkey;
+
+	assert_true(p != MAP_FAILED);
+	memset(p, 0x33, len);
+	assert_int_equal(sm_mr_create(h->nic, h->pd, (uintptr_t)p, len, (uintptr_t)p, 15, mr, key,
+		&rkey), 0);
+	return p;
+}
+
+/* The source's region goes between post and copy, and its memory with it. */
+static void
+source_gone(void **state)
+{
+	enum { LEN = 1 << 20 };
+	struct sm_mr *mr;
+	struct rig_wqe w;
+	uint32_t key;
+	uint8_t *p = source(&a, LEN, &mr, &key);
+
+	/* The one before lies elsewhere: it is not concerned. */
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+	rig_wqe_raddr(&w, b.mem + DST, b.key);
+	rig_wqe_data(&w, a.mem, SM_DIRECT_PIECE, a.key);
+	rig_queue(&qa, &w);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+	rig_wqe_raddr(&w, b.mem, b.key);
+	rig_wqe_data(&w, p, LEN, key);
+	rig_post(&qa, &w);
+	for (uint32_t i = 0; i < 4; i++)
+		sm_nic_progress(a.nic, rig_now);
+	assert_true(a.nic->direct.sent > 1);
+	assert_int_equal(sm_mr_destroy(a.nic, mr), 0);
+	munmap(p, LEN);
+	assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+	assert_memory_equal(b.mem + DST, a.mem, SM_DIRECT_PIECE);
+	assert_int_equal(RIG_SYND(rig_expect(&a, &b, &qa.scq)), MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+	assert_int_equal(b.nic->direct.withdrawn, 1);
+}
+
+/* The same of what a READ asks for. */
+static void
+read_source_gone(void **state)
+{
+	enum { LEN = 1 << 20 };
+	struct sm_mr *mr;
+	struct rig_wqe w;
+	uint32_t key;
+	uint8_t *p = source(&b, LEN, &mr, &key);
+
+	rig_wqe(&w, MLX5_OPCODE_RDMA_READ, SIGNALED, 0);
+	rig_wqe_raddr(&w, p, key);
+	rig_wqe_data(&w, a.mem + DST, LEN, a.key);
+	rig_post(&qa, &w);
+	sm_nic_progress(a.nic, rig_now);
+	for (uint32_t i = 0; i < 4; i++)
+		sm_nic_progress(b.nic, rig_now);
+	assert_true(b.nic->direct.sent > 1);
+	assert_int_equal(sm_mr_destroy(b.nic, mr), 0);
+	munmap(p, LEN);
+	assert_int_equal(RIG_SYND(rig_expect(&a, &b, &qa.scq)),
+		MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+}
+
+/* Faults begin while references are under way: they arrive, and what follows goes by the ring. */
+static void
+faults_begin(void **state)
+{
+	struct rig_wqe w;
+	uint64_t sent;
+
+	for (uint32_t i = 0; i < 4; i++) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+		rig_wqe_raddr(&w, b.mem + DST, b.key);
+		rig_wqe_data(&w, a.mem, 1u << 20, a.key);
+		rig_queue(&qa, &w);
+	}
+	rig_ring(&qa);
+	sm_nic_progress(a.nic, rig_now);
+	sent = a.nic->direct.sent;
+	assert_true(sent != 0);
+	assert_int_equal(sm_nic_faults(b.nic, "seed=5,dup=0.05,reorder=0.05"), 0);
+	assert_int_equal(sm_nic_faults(a.nic, ""), 0);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+	assert_memory_equal(b.mem + DST, a.mem, 1u << 20);
+	assert_int_equal(a.nic->direct.sent, sent);
+}
+
+/* ---- threads ---- */
+
+static _Atomic uint32_t stop;
+
+static void *
+drive(void *arg)
+{
+	struct rig_host *h = arg;
+
+	while (crpc_load_acquire(&stop) == 0)
+		if (sm_nic_progress(h->nic, 1) == 0)
+			sched_yield();
+	return NULL;
+}
+
+/* The three ways in which a queue pair's memory becomes the program's again at once. */
+static void
+leave(struct rig_qp *q, uint32_t how)
+{
+	if (how == 0)
+		rig_set_state(q, SM_QPS_ERR);
+	else if (how == 1)
+		rig_set_state(q, SM_QPS_RESET);
+	else
+		rig_qp_close(q);
+}
+
+/*
+ * A queue pair goes, in each way, while a thread copies from its memory; then the memory goes. A
+ * byte read too late is a crash. WRITEs, and READs, whose source is on the far side.
+ */
+static void
+gone_in_the_middle(void **state)
+{
+	enum { LEN = 2 << 20, ROUNDS = 60 };
+	pthread_t thread;
+	struct timespec ts;
+
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		bool read = round % 2 == 1;
+		struct rig_host *own = read ? &b : &a; /* Of the source. */
+		struct sm_mr *mr;
+		struct rig_wqe w;
+		uint32_t key, how = round / 2 % 3;
+		uint8_t *p = source(own, LEN, &mr, &key);
+
+		rig_wqe(&w, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+		rig_wqe_raddr(&w, read ? p : b.mem, read ? key : b.key);
+		rig_wqe_data(&w, read ? a.mem : p, LEN, read ? a.key : key);
+		crpc_store_release(&stop, 0);
+		assert_int_equal(pthread_create(&thread, NULL, drive, read ? &a : &b), 0);
+		rig_post(&qa, &w);
+		ts = (struct timespec){.tv_nsec = (long)(rnd() % 200000)};
+		for (uint32_t i = 0, n = (uint32_t)(rnd() % 20); i < n; i++)
+			sm_nic_progress(own->nic, 1);
+		nanosleep(&ts, NULL);
+		leave(read ? &qb : &qa, how);
+		memset(p, 0x77, LEN);
+		munmap(p, LEN);
+		assert_int_equal(sm_mr_destroy(own->nic, mr), 0);
+		for (uint32_t i = 0; i < 20; i++)
+			sm_nic_progress(own->nic, 1);
+		crpc_store_release(&stop, 1);
+		pthread_join(thread, NULL);
+		if (!read && how != 2)
+			rig_qp_close(&qa);
+		if (read && how != 2)
+			rig_qp_close(&qb);
+		rig_qp_close(read ? &qa : &qb);
+		pair_connect();
+	}
+	print_message("%llu references withdrawn in time\n", (unsigned long long)
+		(a.nic->direct.withdrawn + b.nic->direct.withdrawn));
+}
+
+/* A stream with a thread on each side: bytes are seen as their doorbells order them. */
+static void
+two_threads(void **state)
+{
+	enum { LEN = 256 << 10, N = 400 };
+	pthread_t thread;
+
+	crpc_store_release(&stop, 0);
+	assert_int_equal(pthread_create(&thread, NULL, drive, &b), 0);
+	for (uint32_t i = 0; i < N; i++) {
+		uint8_t *src = a.mem + (i % 4) * LEN;
+		struct rig_wqe w;
+
+		if (i >= 4) /* Its buffer was used. */
+			assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+		memset(src, (int)i, LEN);
+		rig_recv(&qb, NULL, 0, 0);
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED, i);
+		rig_wqe_raddr(&w, b.mem + (i % 8) * LEN, b.key);
+		rig_wqe_data(&w, src, LEN, a.key);
+		rig_post(&qa, &w);
+		for (struct mlx5_cqe64 *c; (c = rig_poll(&qb.rcq)) != NULL;) {
+			uint32_t k = be32toh(c->imm_inval_pkey);
+
+			assert_true(b.mem[(k % 8) * LEN] == (uint8_t)k &&
+				b.mem[(k % 8) * LEN + LEN - 1] == (uint8_t)k);
+		}
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+	crpc_store_release(&stop, 1);
+	pthread_join(thread, NULL);
+	assert_int_equal(b.nic->direct.memory_bytes, (uint64_t)N * LEN);
+}
+
+/* ---- two processes ---- */
+
+struct far { /* What a child tells. */
+	uint32_t qpn, key;
+	uint64_t mem;
+};
+
+static int up[2], down[2];
+
+static void
+tell(int fd, const void *p, size_t n)
+{
+	if (write(fd, p, n) != (ssize_t)n)
+		_exit(3);
+}
+
+static void
+hear(int fd, void *p, size_t n)
+{
+	if (read(fd, p, n) != (ssize_t)n)
+		_exit(4);
+}
+
+/*
+ * We may not read another process any more: ptrace(2) asks for the real user, and root for a right.
+ * Files are still ours. Who is not root is refused by a parent that cannot be dumped.
+ */
+static void
+become_stranger(void)
+{
+	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct d[2];
+
+	if (geteuid() != 0)
+		return;
+	if (syscall(SYS_capget, &h, d) != 0)
+		_exit(5);
+	d[0].effective &= ~(1u << CAP_SYS_PTRACE);
+	d[0].permitted &= ~(1u << CAP_SYS_PTRACE);
+	if (setresuid(65534, 0, 0) != 0 || syscall(SYS_capset, &h, d) != 0)
+		_exit(5);
+}
+
+/* The child: a passive target that drives; commands are bytes on a pipe. */
+static void
+target(const char *net)
+{
+	static struct rig_host h;
+	static struct rig_qp q;
+	struct far far;
+	uint32_t peer;
+	char c;
+
+	rig_host_open(&h, net, MEM);
+	rig_qp_open(&h, &q, NULL);
+	hear(down[0], &peer, sizeof(peer));
+	rig_to_rts(&q, peer);
+	far = (struct far){q.qpn, h.key, (uintptr_t)h.mem};
+	tell(up[1], &far, sizeof(far));
+	(void)fcntl(down[0], F_SETFL, O_NONBLOCK);
+	for (;;) {
+		uint64_t told[2];
+
+		if (sm_nic_progress(h.nic, rig_now += 1000) == 0)
+			sched_yield();
+		if (read(down[0], &c, 1) != 1)
+			continue;
+		if (c == 'r')
+			rig_recv(&q, h.mem, MEM / 2, h.key);
+		if (c == 's')
+			become_stranger();
+		if (c == 'c') {
+			told[0] = h.nic->direct.kernel_bytes;
+			told[1] = h.nic->direct.failed;
+			tell(up[1], told, sizeof(told));
+		}
+		if (c == 'q')
+			_exit(0);
+		if (c == 'r' || c == 's')
+			tell(up[1], &c, 1);
+	}
+}
+
+static void
+command(char c)
+{
+	char back;
+
+	tell(down[1], &c, 1);
+	hear(up[0], &back, 1);
+	assert_int_equal(back, c);
+}
+
+static pid_t
+target_start(struct far *far)
+{
+	const char *net = rig_net();
+	pid_t pid;
+
+	rig_direct = FROM;
+	assert_int_equal(pipe(up) | pipe(down), 0);
+	pid = fork();
+	if (pid == 0)
+		target(net);
+	rig_host_open(&a, net, MEM);
+	fill(a.mem, DST);
+	rig_qp_open(&a, &qa, NULL);
+	tell(down[1], &qa.qpn, sizeof(qa.qpn));
+	hear(up[0], far, sizeof(*far));
+	return pid;
+}
+
+static void
+target_end(pid_t pid, bool killed)
+{
+	int status;
+
+	if (!killed)
+		tell(down[1], "q", 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (!killed)
+		assert_int_equal(status, 0);
+	rig_qp_close(&qa);
+	rig_host_close(&a);
+	for (uint32_t i = 0; i < 2; i++) {
+		close(up[i]);
+		close(down[i]);
+	}
+	rig_direct = 0;
+}
+
+static void
+do_write(const struct far *far, uint32_t from, uint32_t len, uint32_t segs)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+	rig_wqe_raddr(&w, (void *)(uintptr_t)far->mem, far->key);
+	add_segs(&w, a.mem + from, len, segs, a.key);
+	rig_post(&qa, &w);
+	assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+}
+
+static void
+do_read_back(const struct far *far, uint32_t from, uint32_t len)
+{
+	struct rig_wqe w;
+
+	memset(a.mem + DST, 0, len);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_READ, SIGNALED, 0);
+	rig_wqe_raddr(&w, (void *)(uintptr_t)far->mem, far->key);
+	rig_wqe_data(&w, a.mem + DST, len / 3, a.key);
+	rig_wqe_data(&w, a.mem + DST + len / 3, len - len / 3, a.key);
+	rig_post(&qa, &w);
+	assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+	assert_memory_equal(a.mem + DST, a.mem + from, len);
+}
+
+/* The kernel may refuse it to everybody: then there is nothing to prove. */
+static bool
+kernel_allows(void)
+{
+	char c = 'x', d = 0;
+	struct iovec to = {&d, 1}, from = {&c, 1};
+	char pass;
+	int p[2], status;
+	pid_t pid;
+
+	assert_int_equal(pipe(p), 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(read(p[0], &pass, 1) == 1 &&
+			process_vm_readv(getppid(), &to, 1, &from, 1, 0) == 1 && d == 'x' ? 0 : 1);
+	tell(p[1], "x", 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	close(p[0]);
+	close(p[1]);
+	return status == 0;
+}
+
+static void
+two_processes(void **state)
+{
+	static const uint32_t lens[] = {FROM - 1, FROM, FROM + 1, SM_DIRECT_PIECE,
+		SM_DIRECT_PIECE + 1, 3u << 20};
+	bool allowed = kernel_allows();
+	struct far far;
+	pid_t pid = target_start(&far);
+	uint64_t told[2];
+	struct rig_wqe w;
+
+	rig_to_rts(&qa, far.qpn);
+	do_write(&far, 0, 64, 1); /* They know each other now. */
+	for (uint32_t i = 0; i < CRPC_DIM(lens); i++) {
+		uint32_t from = 1 + (uint32_t)(rnd() % 5000);
+
+		do_write(&far, from, lens[i], 1 + i % 4);
+		do_read_back(&far, from, lens[i]);
+		command('r');
+		rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
+		add_segs(&w, a.mem + from + 7, lens[i], 1 + i % 3, a.key);
+		rig_post(&qa, &w);
+		assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
+		do_read_back(&far, from + 7, lens[i]);
+	}
+	tell(down[1], "c", 1);
+	hear(up[0], told, sizeof(told));
+	if (allowed) {
+		assert_true(told[0] > 6u << 20); /* WRITEs and SENDs. */
+		assert_true(a.nic->direct.kernel_bytes > 6u << 20); /* READs. */
+		assert_int_equal(told[1] + a.nic->direct.failed, 0);
+	}
+	target_end(pid, false);
+}
+
+/* The kernel refuses from the start, or in the middle: the bytes come through the ring. */
+static void
+kernel_refuses(void **state)
+{
+	for (uint32_t late = 0; late < 2; late++) {
+		bool allowed = kernel_allows();
+		struct far far;
+		pid_t pid = target_start(&far);
+		uint64_t told[2];
+
+		if (geteuid() != 0) /* Whoever is not root is refused by this. */
+			assert_int_equal(prctl(PR_SET_DUMPABLE, late != 0), 0);
+		if (late == 0)
+			command('s');
+		rig_to_rts(&qa, far.qpn);
+		do_write(&far, 0, 64, 1);
+		do_write(&far, 3, 1u << 20, 1);
+		if (late != 0) {
+			command('s');
+			if (geteuid() != 0)
+				assert_int_equal(prctl(PR_SET_DUMPABLE, 0), 0);
+			do_write(&far, 5, 3u << 20, 3);
+			do_write(&far, 5, 3u << 20, 3);
+		}
+		assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
+		tell(down[1], "c", 1);
+		hear(up[0], told, sizeof(told));
+		if (late == 0)
+			assert_int_equal(a.nic->direct.sent, 0);
+		else if (allowed)
+			assert_in_range(told[1], 1, SM_GRANTS);
+		assert_int_equal(told[0], late != 0 && allowed ? 1u << 20 : 0);
+		target_end(pid, false);
+	}
+}
+
+/* Who receives is killed in the middle of a stream: the requester fails as of any dead peer. */
+static void
+reader_killed(void **state)
+{
+	struct far far;
+	pid_t pid = target_start(&far);
+	struct mlx5_cqe64 *c;
+	struct rig_wqe w;
+	uint32_t n = 0;
+
+	rig_to_rts(&qa, far.qpn);
+	do_write(&far, 0, 64, 1);
+	do {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+		rig_wqe_raddr(&w, (void *)(uintptr_t)far.mem, far.key);
+		rig_wqe_data(&w, a.mem, 3u << 20, a.key);
+		rig_post(&qa, &w);
+		if (++n == 10)
+			kill(pid, SIGKILL);
+		c = rig_expect(&a, NULL, &qa.scq);
+	} while (c->op_own >> 4 == MLX5_CQE_REQ && n < 1000);
+	assert_int_equal(RIG_SYND(c), MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+	target_end(pid, true);
+}
+
+/* In a child: writes to @peer for ever. */
+static void
+writer(const char *net)
+{
+	static struct rig_host h;
+	static struct rig_qp q;
+	struct rig_wqe w;
+	struct far far;
+
+	rig_host_open(&h, net, MEM);
+	rig_qp_open(&h, &q, NULL);
+	tell(up[1], &q.qpn, sizeof(q.qpn));
+	hear(down[0], &far, sizeof(far));
+	rig_to_rts(&q, far.qpn);
+	for (;;) {
+		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+		rig_wqe_raddr(&w, (void *)(uintptr_t)far.mem, far.key);
+		rig_wqe_data(&w, h.mem, 3u << 20, h.key);
+		rig_post(&q, &w);
+		rig_expect(&h, NULL, &q.scq);
+	}
+}
+
+/* Who sends is killed in the middle: the receiver goes on with others. */
+static void
+writer_killed(void **state)
+{
+	const char *net = rig_net();
+	uint64_t was;
+	struct far far;
+	uint32_t qpn;
+	pid_t pid;
+
+	assert_int_equal(pipe(up) | pipe(down), 0);
+	rig_direct = FROM;
+	pid = fork();
+	if (pid == 0)
+		writer(net);
+	rig_host_open(&a, net, MEM);
+	rig_qp_open(&a, &qa, NULL);
+	hear(up[0], &qpn, sizeof(qpn));
+	far = (struct far){qa.qpn, a.key, (uintptr_t)a.mem};
+	rig_to_rts(&qa, qpn);
+	tell(down[1], &far, sizeof(far));
+	for (uint32_t i = 0; i < 2000; i++) {
+		if (sm_nic_progress(a.nic, rig_now += 1000) == 0)
+			sched_yield();
+	}
+	was = a.nic->direct.kernel_bytes;
+	kill(pid, SIGKILL);
+	for (uint32_t i = 0; i < 2000 && a.nic->direct.kernel_bytes - was < 1u << 20; i++)
+		sm_nic_progress(a.nic, rig_now += 1000);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	rig_now += 100000000;
+	rig_run(&a, NULL);
+	rig_qp_close(&qa);
+	/* It serves somebody else. */
+	rig_host_open(&b, net, MEM);
+	pair_connect();
+	one(MLX5_OPCODE_RDMA_WRITE, 1u << 20, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		close(up[i]);
+		close(down[i]);
+	}
+	pair_close(state);
+}
+
+/* References that nobody of ours would write: checked, refused by the kernel, or the peer is cut. */
+static void
+hostile_references(void **state)
+{
+	const char *net = rig_net();
+	uint64_t cookie = 0x1122334455667788u;
+	struct sm_ring_from from = {cookie, (uintptr_t)&cookie, (uint32_t)getpid()};
+	struct sm_pkt_room room;
+	struct sm_wire *wire;
+	struct rig_host h;
+	uint32_t slot;
+
+	print_message("seed %llu\n", (unsigned long long)seed);
+	rig_direct = FROM;
+	rig_host_open(&h, net, MEM);
+	for (uint32_t round = 0; round < 200; round++) {
+		struct sm_tx tx = {.limit = SM_RING_BYTES};
+		struct rig_qp q;
+
+		assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
+		rig_qp_open(&h, &q, NULL);
+		assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
+			sm_wire_gen(wire, q.qpn >> 16), &from, &tx.ring), 0);
+		rig_to_rts(&q, slot << 16 | 0x2345);
+		rig_recv(&q, h.mem, MEM / 2, h.key);
+		for (uint32_t i = 0; i < 8; i++) {
+			struct sm_hdr hdr = {.dst = q.qpn, .src = slot << 16 | 0x2345,
+				.psn = 0xfffff0, .raddr = (uintptr_t)h.mem, .rkey = h.key};
+			struct sm_ref ref = {.state = cookie, .at = (uintptr_t)&cookie};
+			uint32_t bytes;
+
+			ref.len = rnd() % 4 == 0 ? (uint32_t)rnd() : (uint32_t)(rnd() % 70000);
+			ref.nseg = rnd() % 8 == 0 ? (uint32_t)rnd() : (uint32_t)(rnd() % 3);
+			bytes = rnd() % 8 == 0 ? (uint32_t)(rnd() % sizeof(ref))
+					       : 24 + (ref.nseg % 16) * 16;
+			for (uint32_t k = 0; k < SM_GRANT_SEGS; k++) {
+				ref.seg[k].addr = rnd() % 2 == 0 ? rnd() : (uintptr_t)h.mem;
+				ref.seg[k].len = rnd() % 2 == 0 ? ref.len : rnd() % (ref.len + 1ull);
+			}
+			hdr.imm = ref.len;
+			if (!sm_tx_room(&tx, bytes, 0, &room))
+				break;
+			memcpy(room.payload, &ref, bytes);
+			sm_pkt_put(room.pkt, &hdr);
+			sm_tx_commit(&tx, &room, bytes,
+				(enum sm_pkt_type)(SM_PKT_SEND_REF + rnd() % 3), (uint32_t)rnd() % 8);
+			sm_nic_progress(h.nic, rig_now += 1000);
+			while (rig_poll(&q.rcq) != NULL || rig_poll(&q.scq) != NULL)
+				;
+		}
+		sm_nic_progress(h.nic, rig_now += 1000);
+		rig_qp_close(&q);
+		sm_wire_ring_free(tx.ring);
+		sm_wire_close(wire);
+		sm_nic_progress(h.nic, rig_now += 100000000);
+	}
+	print_message("%llu bytes read, %llu failed, %llu stale\n",
+		(unsigned long long)h.nic->direct.kernel_bytes,
+		(unsigned long long)h.nic->direct.failed,
+		(unsigned long long)h.nic->direct.withdrawn);
+	rig_host_close(&h);
+	rig_direct = 0;
+}
+
+int
+main(int argc, char **argv)
+{
+#define PAIR(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
+	const struct CMUnitTest tests[] = {
+		PAIR(edges),
+		PAIR(many_places),
+		PAIR(alone),
+		PAIR(bounded_pass),
+		PAIR(same_ledger),
+		PAIR(refused),
+		PAIR(source_gone),
+		PAIR(read_source_gone),
+		PAIR(faults_begin),
+		PAIR(gone_in_the_middle),
+		PAIR(two_threads),
+		cmocka_unit_test(two_processes),
+		cmocka_unit_test(kernel_refuses),
+		cmocka_unit_test(reader_killed),
+		cmocka_unit_test(writer_killed),
+		cmocka_unit_test(hostile_references),
+	};
+
+	signal(SIGPIPE, SIG_IGN);
+	seed = argc > 1 ? strtoull(argv[1], NULL, 0) | 1 : (uint64_t)time(NULL) << 1 | 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
