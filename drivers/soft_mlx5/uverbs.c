@@ -156,25 +156,32 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 }
 
 /*
- * From how many bytes on payloads go straight from source to destination; 0: never. In step mode a
- * seed stands for an order of packets, which are those of the ring.
+ * From how many bytes on payloads go straight from source to destination; 0: never. @alone: copied
+ * by the receiver without the sender's help. In step mode a seed stands for an order of packets,
+ * which are those of the ring.
  */
 static uint32_t
-direct_from(void)
+direct_from(bool *alone)
 {
 	const char *env = getenv("SOFT_MLX5_DIRECT");
-	unsigned long n;
-	char *end;
+	unsigned long n = SM_DIRECT_DEFAULT;
+	char *end = NULL;
 
+	*alone = false;
 	if (sm_progress_is_step() || (env != NULL && strcmp(env, "off") == 0))
 		return 0;
 	if (env == NULL || env[0] == '\0')
 		return SM_DIRECT_DEFAULT;
+	*alone = strcmp(env, "alone") == 0;
+	if (*alone)
+		return SM_DIRECT_DEFAULT;
 	n = strtoul(env, &end, 10);
-	if (*end == '\0' && n >= SM_DIRECT_LEAST && n <= SM_MSG_MAX)
+	*alone = strcmp(end, ",alone") == 0;
+	if ((*end == '\0' || *alone) && n >= SM_DIRECT_LEAST && n <= SM_MSG_MAX)
 		return (uint32_t)n;
-	sm_complain("SOFT_MLX5_DIRECT is '%s', not off or bytes from %u to %u; taking %u", env,
-			SM_DIRECT_LEAST, SM_MSG_MAX, SM_DIRECT_DEFAULT);
+	sm_complain("SOFT_MLX5_DIRECT is '%s', not off, bytes from %u to %u, alone, or "
+		    "bytes,alone; taking %u", env, SM_DIRECT_LEAST, SM_MSG_MAX, SM_DIRECT_DEFAULT);
+	*alone = false;
 	return SM_DIRECT_DEFAULT;
 }
 
@@ -192,7 +199,6 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 			.devices = sm_ports(),
 			.pcap = getenv("SOFT_MLX5_PCAP"),
 			.pcap_epoch_ns = day_epoch(),
-			.direct = direct_from(),
 			.comp_event = uv_comp_event,
 			.async_event = uv_async_event,
 	};
@@ -200,6 +206,7 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 
 	if (port->ethernet && port->addr == 0)
 		return EADDRNOTAVAIL; /* Which was said. */
+	attr.direct = direct_from(&attr.direct_alone);
 	net_name(port, net, sizeof(net));
 	memcpy(attr.gid, port->gid, sizeof(attr.gid));
 	err = sm_nic_create(&attr, nic);

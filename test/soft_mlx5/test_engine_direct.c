@@ -438,6 +438,56 @@ drive(void *arg)
 	return NULL;
 }
 
+static struct sm_share share;
+
+static void *
+help(void *arg)
+{
+	uint64_t *sum = arg;
+
+	while (crpc_load_acquire(&stop) == 0) {
+		uint32_t n = sm_share_help(&share);
+
+		*sum += n;
+		if (n == 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+/* Two threads help a third one: each byte is copied, none later than the copy ends. */
+static void
+shared_copy(void **state)
+{
+	enum { N = 600, MOST = 600000 };
+	uint8_t *src = malloc(MOST + 1), *dst = malloc(MOST + 2 * GUARD);
+	uint64_t sum[2] = {0, 0};
+	pthread_t thread[2];
+
+	fill(src, MOST + 1);
+	memset((void *)&share, 0, sizeof(share));
+	crpc_store_release(&stop, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, help, &sum[i]), 0);
+	for (uint32_t i = 0; i < N; i++) {
+		uint32_t len = (uint32_t)(rnd() % MOST), from = i & 1;
+
+		guards_set(dst + GUARD, len);
+		sm_share_copy(&share, dst + GUARD, src + from, len);
+		assert_memory_equal(dst + GUARD, src + from, len);
+		guards_check(dst + GUARD, len);
+		if (i % 64 == 0)
+			sched_yield();
+	}
+	crpc_store_release(&stop, 1);
+	for (uint32_t i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	print_message("helped with %llu and %llu KiB\n", (unsigned long long)sum[0] >> 10,
+		(unsigned long long)sum[1] >> 10);
+	free(src);
+	free(dst);
+}
+
 /* The three ways in which a queue pair's memory becomes the program's again at once. */
 static void
 leave(struct rig_qp *q, uint32_t how)
@@ -956,6 +1006,7 @@ main(int argc, char **argv)
 		PAIR(faults_begin),
 		PAIR(gone_in_the_middle),
 		PAIR(two_threads),
+		cmocka_unit_test(shared_copy),
 		cmocka_unit_test(two_processes),
 		cmocka_unit_test(kernel_refuses),
 		cmocka_unit_test(reader_killed),

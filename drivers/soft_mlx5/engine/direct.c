@@ -96,9 +96,10 @@ sm_direct_open(struct sm_nic *nic, struct sm_peer *p, struct sm_ring_from *from)
 	*from = (struct sm_ring_from){0};
 	if (nic->direct_min == 0)
 		return;
-	g = calloc(1, sizeof(*g));
+	g = aligned_alloc(CRPC_CACHE_GUARD, sizeof(*g));
 	if (g == NULL)
 		return;
+	memset((void *)g, 0, sizeof(*g));
 	g->cookie = cookie_make(g);
 	g->users = 1;
 	g->pid = getpid();
@@ -142,8 +143,9 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 
 	fprintf(out, "\"direct\":{\"from\":%" PRIu32 ",\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
 		",\"memcpy_bytes\":%" PRIu64 ",\"process_vm_readv_bytes\":%" PRIu64
-		",\"withdrawn\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"peers\":[", nic->direct_min,
-		n->sent, n->sent_bytes, n->memory_bytes, n->kernel_bytes, n->withdrawn, n->failed);
+		",\"helped_bytes\":%" PRIu64 ",\"withdrawn\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"peers\":[", nic->direct_min,
+		n->sent, n->sent_bytes, n->memory_bytes, n->kernel_bytes, n->helped_bytes,
+		n->withdrawn, n->failed);
 	TAILQ_FOREACH(p, &nic->peers, link) {
 		if (p->tx.ring == NULL || p->dead)
 			continue;
@@ -251,6 +253,27 @@ reclaim(struct sm_tx *tx)
 	return true;
 }
 
+static void
+grant_withdraw(struct sm_grant *g)
+{
+	uint64_t state = crpc_load_acquire(&g->state);
+	uint32_t tries = 0;
+
+	while (state != 0) {
+		/* D6 pairs with D7: what was copied under a claim was copied before. */
+		if ((state & CLAIMED) == 0 && crpc_cas_acq_rel(&g->state, &state, 0))
+			return;
+		if ((state & CLAIMED) == 0)
+			continue;
+		/* A thread of ours copies, which takes microseconds, unless it lost its core. */
+		if (++tries < 100)
+			crpc_pause();
+		else
+			sched_yield();
+		state = crpc_load_acquire(&g->state);
+	}
+}
+
 struct sm_grant *
 sm_direct_begin(struct sm_nic *nic, struct sm_qp *qp, uint32_t left, bool *full)
 {
@@ -268,11 +291,10 @@ sm_direct_begin(struct sm_nic *nic, struct sm_qp *qp, uint32_t left, bool *full)
 	g = grant_at(tx, tx->refs);
 	left = (uint32_t)crpc_min(left, SM_DIRECT_PIECE);
 	*full = tx->refs - tx->reclaimed == SM_GRANTS ||
-		tx->open_bytes + left > SM_DIRECT_AHEAD ||
-		(crpc_load_relaxed(&g->state) & CLAIMED) != 0;
+		tx->open_bytes + left > SM_DIRECT_AHEAD;
 	if (*full)
 		return NULL;
-	crpc_store_relaxed(&g->state, 0);
+	grant_withdraw(g); /* Of a reader that dropped it, if it is not free. */
 	g->qp = qp;
 	g->len = left;
 	g->nseg = 0;
@@ -309,29 +331,9 @@ sm_direct_put(struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *pa
 	tx->open_bytes += g->len;
 	nic->direct.sent++;
 	nic->direct.sent_bytes += g->len;
+	nic->helping |= nic->direct_help && bytes == REF_HEAD && !qp->peer->self;
 	/* D4: the grant is whole; pairs with D5 in pull_memory(). */
 	crpc_store_release(&g->state, ref.state);
-}
-
-static void
-grant_withdraw(struct sm_grant *g)
-{
-	uint64_t state = crpc_load_acquire(&g->state);
-	uint32_t tries = 0;
-
-	while (state != 0) {
-		/* D6 pairs with D7: what was copied under a claim was copied before. */
-		if ((state & CLAIMED) == 0 && crpc_cas_acq_rel(&g->state, &state, 0))
-			return;
-		if ((state & CLAIMED) == 0)
-			continue;
-		/* A thread of ours copies, which takes microseconds, unless it lost its core. */
-		if (++tries < 100)
-			crpc_pause();
-		else
-			sched_yield();
-		state = crpc_load_acquire(&g->state);
-	}
 }
 
 void
@@ -344,6 +346,24 @@ sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp)
 	for (uint64_t i = tx->reclaimed; i != tx->refs; i++)
 		if (grant_at(tx, i)->qp == qp)
 			grant_withdraw(grant_at(tx, i));
+}
+
+void
+sm_direct_help(struct sm_nic *nic)
+{
+	struct sm_peer *p;
+	uint32_t n;
+
+	nic->helping = false;
+	TAILQ_FOREACH(p, &nic->peers, link) {
+		if (p->self || p->tx.reclaimed == p->tx.refs || !reclaim(&p->tx) ||
+			p->tx.reclaimed == p->tx.refs)
+			continue;
+		n = sm_share_help(&p->tx.grants->share);
+		nic->direct.helped_bytes += n;
+		nic->work += n != 0;
+		nic->helping = true;
+	}
 }
 
 static bool
@@ -448,7 +468,8 @@ seg_at(const struct sm_seg *seg, uint32_t nseg, uint32_t pos, uint32_t *len)
 }
 
 static void
-gather(const struct sm_grant *g, uint32_t pos, const struct iovec *to, uint32_t n)
+gather(struct sm_grants *all, const struct sm_grant *g, uint32_t pos, const struct iovec *to,
+	uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint8_t *dst = to[i].iov_base;
@@ -459,7 +480,7 @@ gather(const struct sm_grant *g, uint32_t pos, const struct iovec *to, uint32_t 
 			const uint8_t *src = seg_at(g->seg, g->nseg, pos, &have);
 
 			part = (uint32_t)crpc_min(left, have);
-			memcpy(dst, src, part);
+			sm_share_copy(&all->share, dst, src, part);
 			dst += part;
 			left -= part;
 			pos += part;
@@ -481,7 +502,7 @@ pull_memory(struct sm_pull *pull, const struct iovec *to, uint32_t n, uint32_t b
 		return false;
 	ok = pull->ref.len == g->len && bytes <= g->len - pull->pos;
 	if (ok)
-		gather(g, pull->pos, to, n);
+		gather(all, g, pull->pos, to, n);
 	crpc_store_release(&g->state, pull->ref.state); /* D7 */
 	pull->nic->direct.memory_bytes += ok ? bytes : 0;
 	return ok;

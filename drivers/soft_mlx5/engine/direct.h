@@ -25,6 +25,9 @@
  *       ^           |
  *       +-----------+  withdrawn; or put again, the reader being done with it
  *
+ * In one process the sender, which often only waits, copies blocks of what the receiver is at:
+ * sm_direct_help(), share.h. A receiver alone is bound by what one core can copy.
+ *
  * Nothing is copied after the grant was withdrawn: in one process a claim and a withdrawal exclude
  * each other, and who withdraws waits for the copy under way, of SM_DIRECT_PIECE at most. Another
  * process only reads, and reads the state again behind the bytes, in the same system call: if it
@@ -37,6 +40,7 @@
 #include <sys/uio.h>
 
 #include "crpc_atomic.h"
+#include "share.h"
 #include "wire.h"
 
 struct sm_nic;
@@ -87,6 +91,7 @@ struct sm_grants {
 	bool listed;
 	LIST_ENTRY(sm_grants) link;
 	struct sm_grant grant[SM_GRANTS];
+	crpc_aligned(CRPC_CACHE_GUARD) struct sm_share share; /**< The copy that is under way. */
 };
 
 /** What a context did so, for people. */
@@ -94,6 +99,7 @@ struct sm_direct_count {
 	uint64_t sent, sent_bytes;
 	uint64_t memory_bytes; /**< Received by memcpy(). */
 	uint64_t kernel_bytes; /**< Received by process_vm_readv(). */
+	uint64_t helped_bytes; /**< Copied for a receiver that was at it. */
 	uint64_t withdrawn;    /**< References that were invalid when they came. */
 	uint64_t failed;       /**< References that could not be read. */
 };
@@ -142,6 +148,8 @@ void sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp);
 /** The same of a region, by the index of its key. */
 void sm_direct_withdraw_key(struct sm_nic *nic, uint32_t index);
 
+/** Readers in this process that copy from here may have our core, too. */
+void sm_direct_help(struct sm_nic *nic);
 /** A packet that refers; false: it is malformed. */
 bool sm_direct_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
 	const uint8_t *payload);
