@@ -87,6 +87,54 @@ check_tx(const struct crpc_bulk_conn *conn)
 	return 0;
 }
 
+static uint32_t
+sents_count(const struct bulk_sents *list)
+{
+	const struct bulk_sent *sent;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH(sent, list, link)
+		n++;
+	return n;
+}
+
+/* Chunks and messages of each rail, and those that wait for another one. */
+static int
+check_rails(const struct crpc_bulk_conn *conn)
+{
+	uint32_t i, up = 0, closing = 0, again = 0, sent = 0;
+	uint64_t under_way[CRPC_BULK_RAILS_MAX] = {0};
+	const struct bulk_op *op;
+
+	for (i = 0; i < conn->b->conf.tx_chunks; i++) {
+		op = &conn->op[i];
+		if (op->req == NULL)
+			continue;
+		again += op->again;
+		if (!op->again)
+			under_way[op->rail] += op->len;
+	}
+	for (i = 0; i < conn->nrails; i++) {
+		up += conn->rail[i].state == RAIL_UP;
+		closing += conn->rail[i].state == RAIL_CLOSING;
+		sent += sents_count(&conn->rail[i].sent);
+		if (under_way[i] != conn->rail[i].under_way)
+			return wrong(conn, "bytes under way on a rail", conn->rail[i].under_way,
+					under_way[i]);
+	}
+	sent += sents_count(&conn->again);
+	if (up != conn->nup || closing != conn->nclosing || again != conn->nagain)
+		return wrong(conn, "rails up and closing, chunks to go again",
+				up << 16 | closing << 8 | again,
+				conn->nup << 16 | conn->nclosing << 8 | conn->nagain);
+	if (up == 0 || conn->rail[conn->lead].state != RAIL_UP)
+		return wrong(conn, "the rail for messages is not up", conn->lead, up);
+	if (conn->sent != NULL && (sents_count(&conn->sent_free) != conn->nsent_free ||
+						  sent + conn->nsent_free != conn->nsent))
+		return wrong(conn, "messages kept and free", sent + conn->nsent_free, conn->nsent);
+	return 0;
+}
+
 static int
 check_rx(const struct crpc_bulk_conn *conn)
 {
@@ -133,6 +181,8 @@ check_rest(const struct crpc_bulk_conn *conn)
 		return wrong(conn, "slots free", conn->nslot_free, conn->peer_slots);
 	if (conn->nconsumed != 0 || units_count(conn->unit_held) != 0)
 		return wrong(conn, "units held", units_count(conn->unit_held), 0);
+	if (conn->nclosing != 0 || !TAILQ_EMPTY(&conn->again))
+		return wrong(conn, "rails closing", conn->nclosing, 0);
 	if (conn->peers_busy != 0 || conn->peers_owed != 0)
 		return wrong(conn, "transfers of the peer", conn->peers_busy, 0);
 	return 0;
@@ -152,6 +202,8 @@ crpc_bulk_check(const struct crpc_bulk *b, bool at_rest)
 		rc = check_requests(conn);
 		if (rc == 0 && conn->err == 0)
 			rc = check_tx(conn);
+		if (rc == 0 && conn->err == 0)
+			rc = check_rails(conn);
 		if (rc == 0)
 			rc = check_rx(conn);
 		if (rc == 0 && at_rest)
@@ -184,6 +236,22 @@ dump_req(const struct bulk_req *req, FILE *out)
 }
 
 static void
+dump_rail(const struct crpc_bulk_conn *conn, uint32_t i, FILE *out)
+{
+	static const char *const states[] = {"up", "closing", "down", "meeting", "joined"};
+	const struct bulk_rail *rail = &conn->rail[i];
+
+	fprintf(out, "  rail %u%s: %s%s%s, life %u, status %d, %llu bytes under way, %.3f GB/s, "
+		     "messages %llu, taken %llu\n",
+			i, i == conn->lead ? " (for messages)" : "", states[rail->state],
+			rail->told || (rail->state == RAIL_CLOSING && rail->down_via != NONE)
+					? ", told" : "", rail->heard ? ", heard" : "", rail->life,
+			crpc_copyrpc_ep_status(rail->ep), (unsigned long long)rail->under_way,
+			rail->rate, (unsigned long long)rail->nsent,
+			(unsigned long long)rail->ntaken);
+}
+
+static void
 dump_conn(const struct crpc_bulk_conn *conn, FILE *out)
 {
 	const struct bulk_req *req;
@@ -197,9 +265,7 @@ dump_conn(const struct crpc_bulk_conn *conn, FILE *out)
 			(unsigned long long)conn->tx_bytes, conn->nslot_free, conn->peer_slots,
 			conn->nunits_free, conn->nunits, conn->nconsumed);
 	for (i = 0; i < conn->nrails; i++)
-		fprintf(out, "  rail %u: status %d, %llu bytes under way, %.3f GB/s\n", i,
-				crpc_copyrpc_ep_status(conn->rail[i].ep),
-				(unsigned long long)conn->rail[i].under_way, conn->rail[i].rate);
+		dump_rail(conn, i, out);
 	TAILQ_FOREACH(req, &conn->sends, link)
 		dump_req(req, out);
 	TAILQ_FOREACH(req, &conn->posted, link)

@@ -111,32 +111,6 @@ bounce_fini(struct crpc_bulk_conn *conn)
 	free(conn->bounce);
 }
 
-static void
-rails_fini(struct crpc_bulk_conn *conn)
-{
-	uint32_t i;
-
-	for (i = 0; i < conn->nrails; i++) {
-		crpc_copyrpc_ep_free(conn->rail[i].ep);
-		conn->rail[i].ep = NULL;
-	}
-}
-
-static int
-rails_init(struct crpc_bulk_conn *conn)
-{
-	const struct crpc_bulk_conf *conf = &conn->b->conf;
-	uint32_t i, id;
-
-	for (i = 0; i < conn->nrails; i++) {
-		id = CRPC_BULK_USER_ID << 16 | conn->index << 3 | i;
-		conn->rail[i].ep = crpc_copyrpc_ep_create(conf->port[i % conf->nports].ctx, id);
-		if (conn->rail[i].ep == NULL)
-			return -errno;
-	}
-	return 0;
-}
-
 static struct crpc_bulk_conn *
 conn_place(struct crpc_bulk *b, uint32_t rails)
 {
@@ -183,9 +157,9 @@ crpc_bulk_conn_create(struct crpc_bulk *b, uint32_t rails, uint32_t user_id)
 	if (rc == 0)
 		rc = bounce_init(conn);
 	if (rc == 0)
-		rc = rails_init(conn);
+		rc = __crpc_bulk_rails_init(conn);
 	if (rc != 0) {
-		rails_fini(conn);
+		__crpc_bulk_rails_fini(conn);
 		bounce_fini(conn);
 		tables_fini(conn);
 		free(conn);
@@ -242,7 +216,7 @@ crpc_bulk_conn_free(struct crpc_bulk_conn *conn)
 	if (conn == NULL)
 		return;
 	b = conn->b;
-	rails_fini(conn);
+	__crpc_bulk_rails_fini(conn);
 	jobs_wait(conn);
 	for (i = 0; i < b->conf.slots; i++) {
 		if (conn->rx_slot[i].in_chunks)
@@ -331,7 +305,6 @@ crpc_bulk_conn_connect(struct crpc_bulk_conn *conn, const uint8_t peer[CRPC_BULK
 				__crpc_bulk_conn_break(conn, -ECONNRESET);
 			return rc;
 		}
-		conn->rail[i].gone = false;
 	}
 	conn->peer_ports = a.nports;
 	conn->peer_requests = a.requests;
@@ -340,6 +313,7 @@ crpc_bulk_conn_connect(struct crpc_bulk_conn *conn, const uint8_t peer[CRPC_BULK
 	conn->peer_bounce = a.bounce;
 	memcpy(conn->peer_rkey, a.rkey, sizeof(a.rkey));
 	conn->eager_chunk = (uint32_t)crpc_min(a.chunk, conn->b->conf.chunk);
+	__crpc_bulk_rails_up(conn);
 	__crpc_bulk_tx_init(conn);
 	__crpc_bulk_rx_init(conn);
 	conn->err = 0;
@@ -359,8 +333,10 @@ __crpc_bulk_conn_break(struct crpc_bulk_conn *conn, int status)
 	conn->breaking = true;
 	conn->break_ns = conn->b->now;
 	conn->b->stats.conn_errors++;
-	for (i = 0; i < conn->nrails; i++)
+	for (i = 0; i < conn->nrails; i++) {
+		conn->rail[i].gone = false;
 		crpc_copyrpc_ep_shutdown(conn->rail[i].ep);
+	}
 }
 
 void
@@ -460,21 +436,4 @@ crpc_bulk_pool(const struct crpc_bulk_conn *conn, uint32_t *sends, uint32_t *rec
 {
 	*sends = conn->nsend_free;
 	*recvs = conn->nrecv_free;
-}
-
-bool
-__crpc_bulk_msg(struct crpc_bulk_conn *conn, uint32_t rail, const void *msg, uint32_t len)
-{
-	int rc;
-
-	if (conn->err != 0)
-		return false;
-	rc = crpc_copyrpc_send(conn->rail[rail].ep, conn->b->now, msg, len);
-	if (rc == 0) {
-		conn->b->stats.messages++;
-		return true;
-	}
-	if (rc != -EAGAIN)
-		__crpc_bulk_conn_break(conn, rc == -EPROTO ? rc : -ECONNRESET);
-	return false;
 }

@@ -235,7 +235,7 @@ r_ends_send(struct crpc_bulk_conn *conn)
 			continue;
 		end.head = bulk_wire_head(BULK_R_END, sizeof(end), peer->id);
 		end.status = peer->status;
-		if (!__crpc_bulk_msg(conn, 0, &end, sizeof(end)))
+		if (!__crpc_bulk_msg(conn, &end, sizeof(end)))
 			return;
 		peer->end_owed = false;
 		conn->peers_owed--;
@@ -258,7 +258,7 @@ accept_send(struct bulk_req *req)
 		for (i = 0; i < conn->b->conf.nports && req->mr[i] != NULL; i++)
 			accept.rkey[i] = req->mr[i]->rkey;
 	}
-	req->offered = __crpc_bulk_msg(conn, 0, &accept, sizeof(accept));
+	req->offered = __crpc_bulk_msg(conn, &accept, sizeof(accept));
 	return req->offered;
 }
 
@@ -408,7 +408,7 @@ offer_send(struct bulk_req *req)
 		for (i = 0; i < conn->b->conf.nports && req->mr[i] != NULL; i++)
 			offer.rkey[i] = req->mr[i]->rkey;
 	}
-	req->offered = __crpc_bulk_msg(conn, 0, &offer, sizeof(offer));
+	req->offered = __crpc_bulk_msg(conn, &offer, sizeof(offer));
 	return req->offered;
 }
 
@@ -417,7 +417,7 @@ static bool
 s_end_due(struct bulk_req *req)
 {
 	const struct bulk_op *unfinished = req->conn->unfinished;
-	bool posted = unfinished == NULL || unfinished->req != req;
+	bool posted = (unfinished == NULL || unfinished->req != req) && req->again == 0;
 
 	if (req->stopping)
 		return req->path == CRPC_BULK_EAGER ? posted : req->ops == 0;
@@ -438,7 +438,7 @@ s_end_send(struct bulk_req *req)
 			.status = req->stopping ? req->status : 0,
 			.crc = req->path != CRPC_BULK_EAGER ? req->crc : 0};
 
-	req->end_sent = __crpc_bulk_msg(req->conn, 0, &end, sizeof(end));
+	req->end_sent = __crpc_bulk_msg(req->conn, &end, sizeof(end));
 	if (req->end_sent)
 		req->moved_ns = req->conn->b->now;
 }

@@ -31,8 +31,24 @@
  *     slot at the receiver   FREE -> ARRIVED (DATA) -> UNPACKING (submit) -> UNPACKED (done)
  *                                 -> FREE (consumed, or its request ended)
  *
- * A connection that breaks: err is set, its endpoints are shut down; when each could be reset,
- * which destroys the queue pair, and the engine has no job of it, its requests end.
+ * A rail, of which a connection has one or more:
+ *
+ *     UP --error, or the peer's RAIL_DOWN--> CLOSING --destroyed, told, heard--> DOWN
+ *      ^                                        ^  ^                              |
+ *      +--READY-- JOINED <--ADDR of the peer-- MEETING <--ADDR is told, in time---+
+ *                    +------- as UP ------------+
+ *
+ * Messages that were sent on a rail are kept until the peer has released them. In DOWN nothing of
+ * the rail can happen any more at either end, and it is known what the peer has taken from it: so
+ * the messages that it has not, and the chunks that were under way, go again over other rails, each
+ * once. While a rail is CLOSING nothing else is sent, so that messages keep their order.
+ *
+ * RAIL_DOWN itself does not wait for that, as two rails may each have lost the news of the other:
+ * it is sent anew at once when the rail that it went by breaks, and taken once.
+ *
+ * A connection that breaks, with its last rail that was up: err is set, its endpoints are shut
+ * down; when each could be reset, which destroys the queue pair, and the engine has no job of it,
+ * its requests end.
  */
 
 #include <errno.h>
@@ -74,6 +90,7 @@ struct bulk_req {
 	uint32_t next;   /**< The next chunk to post. */
 	uint32_t landed; /**< Chunks that are where they belong. */
 	uint32_t ops;    /**< Of our device, open. */
+	uint32_t again;  /**< Of these, to be posted again. */
 	uint32_t jobs;   /**< Of the engine, open. */
 	uint32_t crc, peer_crc;
 	uint64_t crc_at; /**< Bytes in crc. */
@@ -119,8 +136,21 @@ struct bulk_op {
 	uint8_t rail;
 	uint8_t posted;  /**< Pieces. */
 	bool complete;   /**< All is posted, eager: DATA sent. */
+	bool again;      /**< Its rail broke: to be posted again. */
+	bool counted;    /**< In the statistics of posting. */
 	uint64_t post_ns;
 };
+
+/** A control message that the peer may not have taken; of connections with several rails. */
+struct bulk_sent {
+	TAILQ_ENTRY(bulk_sent) link; /**< Of a rail's, conn->again or conn->sent_free. */
+	uint64_t number;             /**< Among those of its rail, from 1. */
+	uint64_t end;                /**< Position behind it in its endpoint's lane. */
+	struct bulk_op *op;          /**< DATA: of this chunk, */
+	uint32_t turn;               /**< if it is still the same. */
+	union bulk_wire msg;
+};
+TAILQ_HEAD(bulk_sents, bulk_sent);
 
 /** Sender: one of the receiver's slots. */
 struct tx_slot {
@@ -159,7 +189,22 @@ struct bulk_rail {
 	uint64_t acc;       /**< Bytes completed since acc_ns. */
 	uint64_t acc_ns;
 	double rate; /**< Bytes per ns; 0: not known. */
+	enum { RAIL_UP, RAIL_CLOSING, RAIL_DOWN, RAIL_MEETING, RAIL_JOINED } state;
 	bool gone;   /**< Its queue pair is destroyed. */
+	bool told;   /**< MEETING: our address was sent; JOINED: READY. */
+	bool heard;  /**< CLOSING: RAIL_DOWN has come; JOINED: READY. */
+	uint32_t life;
+	uint32_t fails; /**< Lives that ended without a chunk. */
+	uint64_t since_ns; /**< Entry to the state. */
+	/* the RAIL_DOWN of its last life that has ended; life 0: there is none */
+	uint32_t down_life;
+	uint32_t down_via; /**< The rail that it went by; NONE: it is to be sent. */
+	uint64_t down_taken;
+	/* control messages of this life */
+	uint64_t nsent, ntaken;
+	uint64_t nknown; /**< Of ours, known to be taken by the peer. */
+	struct bulk_sents sent;
+	uint8_t addr[CRPC_COPYRPC_ADDR_LEN]; /**< MEETING: the peer's, once heard. */
 };
 
 struct crpc_bulk_conn {
@@ -169,6 +214,14 @@ struct crpc_bulk_conn {
 	bool breaking;
 	uint64_t break_ns;
 	struct bulk_rail rail[CRPC_BULK_RAILS_MAX];
+	uint32_t lead;     /**< The rail that takes control messages. */
+	uint32_t nup;      /**< Rails that are UP. */
+	uint32_t nclosing; /**< Rails that are CLOSING. */
+	struct bulk_sent *sent; /**< Pool; NULL: there is one rail. */
+	struct bulk_sents sent_free;
+	uint32_t nsent, nsent_free;
+	struct bulk_sents again; /**< To be sent again, before anything new. */
+	uint32_t nagain;         /**< Chunks to be posted again. */
 	/* the peer's */
 	uint32_t peer_ports, peer_requests, peer_slots, peer_unit;
 	uint64_t peer_bounce;
@@ -292,8 +345,28 @@ void __crpc_bulk_conn_break_on(struct crpc_bulk_conn *conn);
 /** Break it for what the peer sent. */
 void __crpc_bulk_proto(struct crpc_bulk_conn *conn, const char *what, uint64_t id,
 		uint64_t found, uint64_t expected);
-/** Send a control message. False: not now, or the connection broke. */
-bool __crpc_bulk_msg(struct crpc_bulk_conn *conn, uint32_t rail, const void *msg, uint32_t len);
+
+/* ---- bulk_rail.c ---- */
+/** Send a control message by the rail that takes them. False: not now, or the connection broke. */
+bool __crpc_bulk_msg(struct crpc_bulk_conn *conn, const void *msg, uint32_t len);
+/** The same for DATA of a chunk, by its rail. */
+bool __crpc_bulk_data_msg(
+		struct crpc_bulk_conn *conn, struct bulk_op *op, const void *msg, uint32_t len);
+/** A rail does not work any more; it may be the last one. */
+void __crpc_bulk_rail_break(struct crpc_bulk_conn *conn, uint32_t rail, int status);
+/** What the peer says of a rail. */
+void __crpc_bulk_rail_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg);
+/** Look at all rails, and go on with those that break or come back. */
+void __crpc_bulk_rails_turn(struct crpc_bulk_conn *conn);
+/** The rail on which a chunk is expected to be done first. */
+uint32_t __crpc_bulk_rail_choose(struct crpc_bulk_conn *conn, uint32_t len);
+/** A chunk is given to a rail; it is complete, or it goes elsewhere. */
+void __crpc_bulk_rail_load(struct crpc_bulk_conn *conn, uint32_t rail, uint32_t len);
+void __crpc_bulk_rail_unload(struct crpc_bulk_conn *conn, uint32_t rail, uint32_t len, bool done);
+int __crpc_bulk_rails_init(struct crpc_bulk_conn *conn);
+void __crpc_bulk_rails_fini(struct crpc_bulk_conn *conn);
+/** All are connected, as new. */
+void __crpc_bulk_rails_up(struct crpc_bulk_conn *conn);
 
 /* ---- bulk_req.c ---- */
 /** The request is over and nothing touches its buffer. */
@@ -325,6 +398,8 @@ void __crpc_bulk_chunks_post(struct crpc_bulk_conn *conn);
 void __crpc_bulk_op_take(struct crpc_bulk_conn *conn, uint32_t op, uint32_t turn);
 void __crpc_bulk_consumed_take(
 		struct crpc_bulk_conn *conn, const struct bulk_wire_consumed *consumed);
+/** A rail is gone at both ends: its chunks are there, or go again. */
+void __crpc_bulk_ops_again(struct crpc_bulk_conn *conn, uint32_t rail);
 /** Windows as at the beginning. */
 void __crpc_bulk_tx_init(struct crpc_bulk_conn *conn);
 

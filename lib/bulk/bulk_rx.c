@@ -109,7 +109,7 @@ consumed_send(struct crpc_bulk_conn *conn)
 		len = (uint32_t)offsetof(struct bulk_wire_consumed, slot) + 4 * msg.count;
 		msg.head = bulk_wire_head(BULK_CONSUMED, len, 0);
 		memcpy(msg.slot, &conn->consumed[conn->nconsumed - msg.count], 4 * msg.count);
-		if (!__crpc_bulk_msg(conn, 0, &msg, len))
+		if (!__crpc_bulk_msg(conn, &msg, len))
 			return;
 		conn->nconsumed -= msg.count;
 		for (i = 0; i < msg.count; i++)

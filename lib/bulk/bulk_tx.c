@@ -5,10 +5,6 @@
 #include "bulk_pvt.h"
 #include "crpc_crc32c.h"
 
-/*
- * Each so many chunks go to the next rail whatever its rate, so that a slow one is measured again.
- */
-#define PROBE_CHUNKS 64
 #define TURN_MASK ((1u << 30) - 1)
 
 void
@@ -33,8 +29,6 @@ __crpc_bulk_tx_init(struct crpc_bulk_conn *conn)
 	memset(conn->unit_free, 0, sizeof(conn->unit_free));
 	for (i = 0; i < conn->nunits; i++)
 		conn->unit_free[i / 64] |= UINT64_C(1) << i % 64;
-	for (i = 0; i < conn->nrails; i++)
-		conn->rail[i] = (struct bulk_rail){.ep = conn->rail[i].ep};
 }
 
 /* ---- the receiver's bounce memory ---- */
@@ -52,6 +46,14 @@ units_give(struct crpc_bulk_conn *conn, struct tx_slot *slot)
 		conn->nunits_free += n;
 	}
 	slot->npieces = 0;
+}
+
+static void
+slot_give(struct crpc_bulk_conn *conn, struct tx_slot *slot)
+{
+	units_give(conn, slot);
+	slot->taken = false;
+	conn->slot_free[conn->nslot_free++] = (uint16_t)(slot - conn->tx_slot);
 }
 
 /*
@@ -109,9 +111,7 @@ __crpc_bulk_consumed_take(
 					slot->turn << 8 | at);
 			return;
 		}
-		units_give(conn, slot);
-		slot->taken = false;
-		conn->slot_free[conn->nslot_free++] = (uint16_t)at;
+		slot_give(conn, slot);
 		stage_add(&b->stats.wire, slot->post_ns, bulk_clock(b));
 		req = slot->req;
 		if (req->id == slot->id && req->handle != 0 &&
@@ -123,63 +123,26 @@ __crpc_bulk_consumed_take(
 	}
 }
 
-/* ---- rails ---- */
-
-/* Where it is expected to be done first; a rail that was never measured counts as the best. */
-static uint32_t
-rail_choose(struct crpc_bulk_conn *conn, uint32_t len)
-{
-	double best = 0, t, fastest = 0;
-	uint32_t i, chosen = 0;
-
-	if (conn->nrails == 1)
-		return 0;
-	if (++conn->posts % PROBE_CHUNKS == 0)
-		return (uint32_t)(conn->posts / PROBE_CHUNKS % conn->nrails);
-	for (i = 0; i < conn->nrails; i++)
-		fastest = conn->rail[i].rate > fastest ? conn->rail[i].rate : fastest;
-	for (i = 0; i < conn->nrails; i++) {
-		t = (double)(conn->rail[i].under_way + len);
-		if (conn->rail[i].rate > 0)
-			t *= fastest / conn->rail[i].rate;
-		if (i == 0 || t < best) {
-			best = t;
-			chosen = i;
-		}
-	}
-	return chosen;
-}
-
-/* Bytes that were completed since the rail became busy, or since the last time. */
-static void
-rail_measure(struct crpc_bulk_conn *conn, struct bulk_rail *rail, uint32_t len)
-{
-	uint64_t now = bulk_clock(conn->b);
-	double rate;
-
-	rail->under_way -= len;
-	rail->acc += len;
-	conn->b->stats.rail_bytes[rail - conn->rail] += len;
-	if (now <= rail->acc_ns)
-		return;
-	rate = (double)rail->acc / (double)(now - rail->acc_ns);
-	rail->rate = rail->rate > 0 ? rail->rate + (rate - rail->rate) / 8 : rate;
-	rail->acc = 0;
-	rail->acc_ns = now;
-}
-
 /* ---- ops ---- */
 
+static void
+op_free(struct crpc_bulk_conn *conn, struct bulk_op *op)
+{
+	conn->tx_bytes -= op->len;
+	op->req->ops--;
+	op->req->moved_ns = conn->b->now;
+	op->req = NULL;
+	conn->op_free[conn->nop_free++] = (uint16_t)(op - conn->op);
+}
+
+/* The chunk is where it belongs. */
 static void
 op_done(struct crpc_bulk_conn *conn, struct bulk_op *op)
 {
 	struct crpc_bulk *b = conn->b;
 	struct bulk_req *req = op->req;
 
-	rail_measure(conn, &conn->rail[op->rail], op->len);
-	conn->tx_bytes -= op->len;
-	req->ops--;
-	req->moved_ns = b->now;
+	__crpc_bulk_rail_unload(conn, op->rail, op->len, true);
 	if (op->slot == NONE) {
 		req->landed++;
 		stage_add(&b->stats.wire, op->post_ns, bulk_clock(b));
@@ -190,8 +153,7 @@ op_done(struct crpc_bulk_conn *conn, struct bulk_op *op)
 	} else {
 		b->stats.bytes_sent += op->len;
 	}
-	op->req = NULL;
-	conn->op_free[conn->nop_free++] = (uint16_t)(op - conn->op);
+	op_free(conn, op);
 }
 
 void
@@ -223,7 +185,7 @@ data_send(struct crpc_bulk_conn *conn, struct bulk_op *op)
 	if (req->flags & CRPC_BULK_CRC)
 		data.crc = crpc_crc32c(0, req->buf + chunk_off(req, op->index), op->len);
 	memcpy(data.piece, slot->piece, sizeof(data.piece));
-	return __crpc_bulk_msg(conn, op->rail, &data, len) ? 0 : -EAGAIN;
+	return __crpc_bulk_data_msg(conn, op, &data, len) ? 0 : -EAGAIN;
 }
 
 /* One get or put. */
@@ -243,7 +205,7 @@ piece_post(struct crpc_bulk_conn *conn, struct bulk_op *op, uint64_t off, uint32
 	if (rc == 0)
 		op->puts++;
 	else if (rc != -EAGAIN)
-		__crpc_bulk_conn_break(conn, rc == -EPROTO ? rc : -ECONNRESET);
+		__crpc_bulk_rail_break(conn, op->rail, rc);
 	return rc;
 }
 
@@ -283,14 +245,18 @@ op_post(struct crpc_bulk_conn *conn, struct bulk_op *op)
 				req->rkey[op->rail % conn->peer_ports]);
 	if (rc != 0) {
 		b->stats.blocked_queue++;
-		conn->unfinished = op;
+		/* what a rail that broke has begun is begun anew */
+		conn->unfinished = conn->rail[op->rail].state == RAIL_UP ? op : NULL;
 		return false;
 	}
 	conn->unfinished = NULL;
 	op->complete = true;
-	b->stats.chunks_sent += !req->recv;
-	b->stats.occupancy_sum += b->conf.tx_chunks - conn->nop_free;
-	stage_add(&b->stats.post, op->post_ns, bulk_clock(b));
+	if (!op->counted) {
+		op->counted = true;
+		b->stats.chunks_sent += !req->recv;
+		b->stats.occupancy_sum += b->conf.tx_chunks - conn->nop_free;
+		stage_add(&b->stats.post, op->post_ns, bulk_clock(b));
+	}
 	if (op->puts == 0)
 		op_done(conn, op);
 	return true;
@@ -319,7 +285,7 @@ chunk_post(struct crpc_bulk_conn *conn, struct bulk_req *req)
 {
 	struct bulk_op *op = &conn->op[conn->op_free[--conn->nop_free]];
 	uint32_t len = chunk_len(req, req->next);
-	uint32_t rail = rail_choose(conn, len);
+	uint32_t rail = __crpc_bulk_rail_choose(conn, len);
 
 	*op = (struct bulk_op){.req = req,
 			.turn = op->turn + 1,
@@ -328,11 +294,7 @@ chunk_post(struct crpc_bulk_conn *conn, struct bulk_req *req)
 			.slot = NONE,
 			.rail = (uint8_t)rail,
 			.post_ns = bulk_clock(conn->b)};
-	if (conn->rail[rail].under_way == 0) {
-		conn->rail[rail].acc = 0;
-		conn->rail[rail].acc_ns = op->post_ns;
-	}
-	conn->rail[rail].under_way += len;
+	__crpc_bulk_rail_load(conn, rail, len);
 	conn->tx_bytes += len;
 	req->ops++;
 	if (req->state != CRPC_BULK_TRANSMITTING || req->first_ns == 0) {
@@ -344,6 +306,73 @@ chunk_post(struct crpc_bulk_conn *conn, struct bulk_req *req)
 	else if (!req->recv && (req->flags & CRPC_BULK_CRC) != 0)
 		req->crc = crpc_crc32c(req->crc, req->buf + chunk_off(req, op->index), len);
 	return op_post(conn, op);
+}
+
+/* ---- ops of a rail that broke ---- */
+
+/* It is not wanted any more, and nobody knows of it. */
+static void
+op_drop(struct crpc_bulk_conn *conn, struct bulk_op *op)
+{
+	if (op->slot != NONE)
+		slot_give(conn, &conn->tx_slot[op->slot]);
+	op->req->again--;
+	conn->nagain--;
+	op->again = false;
+	op_free(conn, op);
+}
+
+void
+__crpc_bulk_ops_again(struct crpc_bulk_conn *conn, uint32_t rail)
+{
+	struct bulk_op *op;
+	uint32_t i;
+
+	for (i = 0; i < conn->b->conf.tx_chunks; i++) {
+		op = &conn->op[i];
+		if (op->req == NULL || op->again || op->rail != rail)
+			continue;
+		/* its DATA was taken, so all of it was there before */
+		if (op->slot != NONE && op->complete) {
+			op_done(conn, op);
+			continue;
+		}
+		__crpc_bulk_rail_unload(conn, rail, op->len, false);
+		op->turn++; /* completions of before are not its own */
+		op->puts = 0;
+		op->posted = 0;
+		op->complete = false;
+		op->again = true;
+		op->req->again++;
+		conn->nagain++;
+	}
+}
+
+/* Post them anew. False: nothing more can be posted now. */
+static bool
+again_post(struct crpc_bulk_conn *conn)
+{
+	struct bulk_op *op;
+	uint32_t i;
+
+	for (i = 0; i < conn->b->conf.tx_chunks && conn->nagain != 0; i++) {
+		op = &conn->op[i];
+		if (op->req == NULL || !op->again)
+			continue;
+		if (op->req->stopping) {
+			op_drop(conn, op);
+			continue;
+		}
+		op->again = false;
+		op->req->again--;
+		conn->nagain--;
+		op->rail = (uint8_t)__crpc_bulk_rail_choose(conn, op->len);
+		__crpc_bulk_rail_load(conn, op->rail, op->len);
+		conn->b->stats.chunks_again++;
+		if (!op_post(conn, op))
+			return false;
+	}
+	return true;
 }
 
 enum may {
@@ -402,9 +431,14 @@ __crpc_bulk_chunks_post(struct crpc_bulk_conn *conn)
 {
 	bool any = true;
 
+	/* no message may go, so no chunk begins */
+	if (conn->nclosing != 0)
+		return;
 	if (conn->unfinished != NULL && !op_post(conn, conn->unfinished))
 		return;
-	while (any && conn->err == 0) {
+	if (conn->nagain != 0 && !again_post(conn))
+		return;
+	while (any && conn->err == 0 && conn->nclosing == 0) {
 		any = false;
 		if (!list_post(conn, &conn->sends, &any) || !list_post(conn, &conn->recvs, &any))
 			return;

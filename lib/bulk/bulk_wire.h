@@ -4,7 +4,7 @@
 
 /**
  * @file
- * The bytes of doc/protocol/bulk_wire.md, version 1. All little endian. Control messages are
+ * The bytes of doc/protocol/bulk_wire.md, version 2. All little endian. Control messages are
  * one-way requests of lib/copyrpc.
  */
 
@@ -14,7 +14,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are written as 
 
 #define BULK_WIRE_MAGIC      0x4b42u     /* "BK" */
 #define BULK_WIRE_ADDR_MAGIC 0x4b4c5542u /* "BULK" */
-#define BULK_WIRE_VERSION    1u
+#define BULK_WIRE_VERSION    2u
 
 enum bulk_wire_type {
 	BULK_OFFER = 1, /**< Sender: there is a message. */
@@ -23,6 +23,9 @@ enum bulk_wire_type {
 	BULK_CONSUMED,  /**< Receiver: slots are free again. */
 	BULK_S_END,     /**< Sender: it has nothing more under way for this message. */
 	BULK_R_END,     /**< Receiver: the verdict. */
+	BULK_RAIL_DOWN,  /**< Both: our queue pair of a rail is gone. */
+	BULK_RAIL_ADDR,  /**< Both: the address of a new one in its place. */
+	BULK_RAIL_READY, /**< Both: it is connected. */
 };
 
 struct bulk_wire_head {
@@ -30,7 +33,8 @@ struct bulk_wire_head {
 	uint8_t version;
 	uint8_t type;
 	uint32_t len; /**< Of the message, head included. */
-	uint64_t id;  /**< The transfer: serial << 16 | slot at the sender; CONSUMED: 0. */
+	uint64_t id;  /**< The transfer: serial << 16 | slot at the sender; CONSUMED and
+	               those of rails: 0. */
 };
 
 struct bulk_wire_offer {
@@ -81,6 +85,21 @@ struct bulk_wire_end {
 	uint32_t crc;   /**< S_END with status 0 of a written or read message with CRC. */
 };
 
+/** RAIL_DOWN and RAIL_READY. */
+struct bulk_wire_rail {
+	struct bulk_wire_head head;
+	uint32_t rail;
+	uint32_t life;  /**< Its queue pairs are counted, from 1. */
+	uint64_t taken; /**< RAIL_DOWN: control messages that were taken from it; else 0. */
+};
+
+struct bulk_wire_rail_addr {
+	struct bulk_wire_head head;
+	uint32_t rail;
+	uint32_t life;
+	uint8_t addr[CRPC_COPYRPC_ADDR_LEN];
+};
+
 /** In front of the rails' own addresses. */
 struct bulk_wire_addr {
 	uint32_t magic;
@@ -96,14 +115,16 @@ struct bulk_wire_addr {
 	uint8_t zero[128 - 48];
 };
 
-_Static_assert(sizeof(struct bulk_wire_head) == 16, "version 1");
-_Static_assert(sizeof(struct bulk_wire_offer) == 64, "version 1");
-_Static_assert(sizeof(struct bulk_wire_accept) == 48, "version 1");
-_Static_assert(sizeof(struct bulk_wire_data) == 40 + 8 * CRPC_BULK_PIECES_MAX, "version 1");
-_Static_assert(sizeof(struct bulk_wire_end) == 24, "version 1");
-_Static_assert(sizeof(struct bulk_wire_addr) == 128, "version 1");
-_Static_assert(offsetof(struct bulk_wire_data, piece) == 40, "version 1");
-_Static_assert(offsetof(struct bulk_wire_consumed, slot) == 20, "version 1");
+_Static_assert(sizeof(struct bulk_wire_head) == 16, "version 2");
+_Static_assert(sizeof(struct bulk_wire_offer) == 64, "version 2");
+_Static_assert(sizeof(struct bulk_wire_accept) == 48, "version 2");
+_Static_assert(sizeof(struct bulk_wire_data) == 40 + 8 * CRPC_BULK_PIECES_MAX, "version 2");
+_Static_assert(sizeof(struct bulk_wire_end) == 24, "version 2");
+_Static_assert(sizeof(struct bulk_wire_rail) == 32, "version 2");
+_Static_assert(sizeof(struct bulk_wire_rail_addr) == 24 + CRPC_COPYRPC_ADDR_LEN, "version 2");
+_Static_assert(sizeof(struct bulk_wire_addr) == 128, "version 2");
+_Static_assert(offsetof(struct bulk_wire_data, piece) == 40, "version 2");
+_Static_assert(offsetof(struct bulk_wire_consumed, slot) == 20, "version 2");
 
 /** Any control message. */
 union bulk_wire {
@@ -113,6 +134,8 @@ union bulk_wire {
 	struct bulk_wire_data data;
 	struct bulk_wire_consumed consumed;
 	struct bulk_wire_end end;
+	struct bulk_wire_rail rail;
+	struct bulk_wire_rail_addr rail_addr;
 };
 
 static inline struct bulk_wire_head

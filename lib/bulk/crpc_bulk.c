@@ -28,6 +28,7 @@ conf_check(struct crpc_bulk_conf *conf)
 	CRPC_CONF_DEFAULT(conf->rendezvous_min, 256u << 10);
 	CRPC_CONF_DEFAULT(conf->timeout_ns, UINT64_C(30000000000));
 	CRPC_CONF_DEFAULT(conf->confirm_ns, UINT64_C(1000000000));
+	CRPC_CONF_DEFAULT(conf->rail_retry_ns, UINT64_C(1000000000));
 	if (crpc_conf_range("nports", conf->nports, 1, CRPC_BULK_PORTS_MAX) ||
 			crpc_conf_range("max_conns", conf->max_conns, 1, CRPC_BULK_CONNS_MAX) ||
 			crpc_conf_range("requests", conf->requests, 1, CRPC_BULK_REQUESTS_MAX) ||
@@ -126,9 +127,8 @@ crpc_bulk_take_done(struct crpc_bulk *b, uint64_t now_ns, struct crpc_done *done
 		conn = b->conn[index];
 		if (conn == NULL)
 			continue;
-		if (done[i].status != 0)
-			__crpc_bulk_conn_break(conn, -ECONNRESET);
-		else
+		/* an endpoint that broke says so itself */
+		if (done[i].status == 0)
 			__crpc_bulk_op_take(conn, (uint32_t)(cookie >> 30 & 0xff),
 					(uint32_t)(cookie & COOKIE_TURN));
 	}
@@ -165,9 +165,24 @@ msg_take(struct crpc_bulk_conn *conn, const void *data, uint32_t len)
 		__crpc_bulk_s_end_take(conn, &msg.end);
 	else if (msg.head.type == BULK_R_END && len == sizeof(msg.end))
 		__crpc_bulk_r_end_take(conn, &msg.end);
+	else if ((msg.head.type == BULK_RAIL_DOWN || msg.head.type == BULK_RAIL_READY) &&
+			len == sizeof(msg.rail))
+		__crpc_bulk_rail_take(conn, &msg);
+	else if (msg.head.type == BULK_RAIL_ADDR && len == sizeof(msg.rail_addr))
+		__crpc_bulk_rail_take(conn, &msg);
 	else
 		__crpc_bulk_proto(conn, "the type of a message, or its length", msg.head.id,
 				(uint64_t)msg.head.type << 32 | len, 0);
+}
+
+/* Is a message that has come by a rail to be taken? What it had when it broke will come again. */
+static bool
+rail_takes(struct bulk_rail *rail)
+{
+	if (rail->state != RAIL_UP && rail->state != RAIL_JOINED)
+		return false;
+	rail->ntaken++;
+	return true;
 }
 
 uint16_t
@@ -185,7 +200,8 @@ crpc_bulk_take_req(struct crpc_bulk *b, uint32_t port, uint64_t now_ns, struct c
 			continue;
 		}
 		conn = b->conn[req[i].peer >> 3 & 0x3ff];
-		if (conn != NULL && conn->err == 0)
+		if (conn != NULL && conn->err == 0 &&
+				rail_takes(&conn->rail[req[i].peer & 7]))
 			msg_take(conn, req[i].data, req[i].len);
 		/* a call, which bulk has none of, ends with -ECANCELED at its maker */
 		crpc_copyrpc_release(ctx, now_ns, req[i].token);
@@ -213,28 +229,11 @@ port_poll(struct crpc_bulk *b, uint32_t port)
 	}
 }
 
-/* The endpoints say so first if they broke. */
-static void
-rails_check(struct crpc_bulk_conn *conn)
-{
-	uint32_t i;
-	int rc;
-
-	for (i = 0; i < conn->nrails && conn->err == 0; i++) {
-		rc = crpc_copyrpc_ep_status(conn->rail[i].ep);
-		if (rc != 0) {
-			crpc_err("connection %u to peer %u: rail %u of %u broke (%d)", conn->index,
-					conn->user_id, i, conn->nrails, rc);
-			__crpc_bulk_conn_break(conn, rc == -EPROTO ? rc : -ECONNRESET);
-		}
-	}
-}
-
 static void
 conn_turn(struct crpc_bulk_conn *conn)
 {
 	if (conn->err == 0)
-		rails_check(conn);
+		__crpc_bulk_rails_turn(conn);
 	if (conn->breaking) {
 		__crpc_bulk_conn_break_on(conn);
 		return;

@@ -83,12 +83,19 @@
  *
  * Rails. A connection has one or more endpoints; those of one index are a pair, and rail i lies on
  * port i % nports at each end. Each chunk goes to the rail on which it is expected to be done
- * first, by the rate measured there and what is under way. If one rail breaks, the connection does.
+ * first, by the rate measured there and what is under way.
+ *
+ * If a rail breaks the others take over: when both ends have destroyed its queue pair and said so,
+ * what was under way on it goes again over the others; until then no request that it had chunks of
+ * ends. The connection breaks with its last rail, or if the peer does not say so within confirm_ns
+ * (which must be longer than the device itself goes on trying). After rail_retry_ns the rail is
+ * connected anew, over the others; one that does not carry a chunk then is tried again after twice
+ * the time, up to 64 times.
  *
  * Threads: a bulk object, its connections, contexts and engine belong to one thread (lcore). Time
  * comes in as nanoseconds of any monotonic clock. isend() and irecv() register memory that the
  * cache does not have yet, which is a system call; nothing else allocates or makes one but create,
- * free, connect and the end of a broken connection.
+ * free, connect, and the end or the return of a connection or rail that broke.
  *
  * Hostile peers: every control message is copied once and checked; what the protocol forbids (a
  * descriptor beyond the bounce memory, a piece that is taken, a chunk twice, an id that never was)
@@ -165,6 +172,8 @@ struct crpc_bulk_conf {
 	uint64_t rendezvous_min; /**< Default 256 KiB; UINT64_MAX: always eager. */
 	uint64_t timeout_ns;     /**< Default 30 s; UINT64_MAX: never. */
 	uint64_t confirm_ns; /**< Default 1 s: for the peer, or the engine, to stop. */
+	/** How long a rail that broke is left alone; default 1 s; UINT64_MAX: for ever. */
+	uint64_t rail_retry_ns;
 	/** The engine for what arrives, of all connections, and of nobody else; it must outlive the
 	 *  bulk object. NULL: one of the cpu kind of its own. */
 	struct crpc_unpack *engine;
@@ -229,6 +238,10 @@ struct crpc_bulk_stats {
 	uint64_t messages;         /**< Control messages sent. */
 	uint64_t early_consumed;   /**< consumed() refused with -EBUSY. */
 	uint64_t conn_errors;      /**< Connections that broke. */
+	uint64_t rails_broken;     /**< Rails that broke without their connection. */
+	uint64_t rails_back;       /**< Rails that came back. */
+	uint64_t chunks_again;     /**< Chunks posted again after their rail broke. */
+	uint64_t messages_again;   /**< Control messages sent again for that. */
 	uint64_t rail_bytes[CRPC_BULK_RAILS_MAX];
 	/**
 	 * Why a turn that had chunks left to send stopped: the sender's window, the receiver's
@@ -463,6 +476,26 @@ void crpc_bulk_stats_reset(struct crpc_bulk *b);
 /** Bytes of memory that the object and its connections have: bounce memory and all else. What the
  *  contexts, caches and the engine have is theirs. */
 void crpc_bulk_memory(const struct crpc_bulk *b, uint64_t *bounce, uint64_t *other);
+
+/** State of a rail. */
+enum crpc_bulk_rail_state {
+	CRPC_BULK_RAIL_UP,
+	CRPC_BULK_RAIL_CLOSING, /**< It broke; the peer has not confirmed it yet. */
+	CRPC_BULK_RAIL_DOWN,
+	CRPC_BULK_RAIL_COMING,  /**< It is being connected anew. */
+};
+
+/** What is known of a rail. */
+struct crpc_bulk_rail {
+	enum crpc_bulk_rail_state state;
+	uint32_t life;      /**< Its queue pairs since the connection was made. */
+	uint64_t under_way; /**< Bytes of chunks. */
+	double rate;        /**< Measured, bytes per ns; 0: not known. */
+};
+
+/** Look at a rail. 0, or -ENOENT: there is none of this index. */
+int crpc_bulk_rail_get(
+	const struct crpc_bulk_conn *conn, uint32_t index, struct crpc_bulk_rail *rail);
 
 /** Requests of a connection that are free: sends and receives. */
 void crpc_bulk_pool(const struct crpc_bulk_conn *conn, uint32_t *sends, uint32_t *recvs);

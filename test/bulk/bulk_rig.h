@@ -202,6 +202,16 @@ rig_check(struct rig *r, bool at_rest)
 	}
 }
 
+/* The queue pair of a rail at one end. */
+static inline struct fake_qp *
+rig_rail_qp(struct rig *r, int side, uint32_t rail)
+{
+	struct fake_qp *qp = fake_qp_find(r->dev[side][rail % r->nports], rail / r->nports);
+
+	assert_non_null(qp);
+	return qp;
+}
+
 /* One side's turn; the wire does a few things of its choice before. */
 static inline void
 rig_turn(struct rig *r, int side)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Seeded scenarios: random sizes of everything, random messages in both directions, of every path,
- * canceled at random, with chunks that the user consumes late and connections that break. At every
+ * canceled at random, with chunks that the user consumes late, with connections that break, and
+ * with rails that break and come back while others are left, which no request may notice. At every
  * step the auditor holds; at the end every request has ended, the pools are full, and what ended
  * with success has the right content. A failure prints its seed; SEED=n runs that one alone,
  * SEEDS=n so many.
@@ -15,7 +16,7 @@
 
 #include "bulk_rig.h"
 
-#define SEEDS    40
+#define SEEDS    24
 #define MESSAGES 40
 #define LEN_MAX  200000u
 
@@ -34,10 +35,12 @@ struct play {
 	uint32_t n[2], ended[2];
 	struct crpc_bulk_chunk late[2][64];
 	uint32_t nlate[2];
-	bool cancels, breaks;
+	bool cancels, breaks, rails;
+	uint32_t cut[CRPC_BULK_RAILS_MAX]; /* the last life of the rail that was cut */
 };
 
 static struct play play;
+static uint64_t cuts;
 
 static uint32_t
 rnd(struct play *p, uint32_t n)
@@ -164,6 +167,26 @@ cancel(struct play *p, int side)
 		fail_msg("seed %llu: cancel: %d", (unsigned long long)p->seed, rc);
 }
 
+/* Break a rail at one end, if both ends know of another one. */
+static void
+cut(struct play *p)
+{
+	uint32_t up[CRPC_BULK_RAILS_MAX], n = 0, i;
+
+	for (i = 0; i < p->r.rails; i++) {
+		if (p->r.conn[0]->rail[i].state == RAIL_UP &&
+				p->r.conn[1]->rail[i].state == RAIL_UP &&
+				p->cut[i] != p->r.conn[0]->rail[i].life)
+			up[n++] = i;
+	}
+	if (n < 2)
+		return;
+	i = up[rnd(p, n)];
+	p->cut[i] = p->r.conn[0]->rail[i].life;
+	fake_qp_fail(rig_rail_qp(&p->r, (int)rnd(p, 2), i));
+	cuts++;
+}
+
 static void
 step(struct play *p)
 {
@@ -189,6 +212,8 @@ step(struct play *p)
 	}
 	if (p->breaks && rnd(p, 3000) == 0)
 		fake_qp_fail(p->r.w.qps[rnd(p, p->r.w.nqps)]);
+	if (p->rails && rnd(p, 300) == 0)
+		cut(p);
 	if (rnd(p, 16) == 0)
 		rig_check(&p->r, false);
 }
@@ -202,7 +227,8 @@ conf_random(struct play *p, struct crpc_bulk_conf *conf)
 			.requests = 1 + rnd(p, 16),
 			.rendezvous_min = 1 + rnd(p, 200000),
 			.timeout_ns = 400000000,
-			.confirm_ns = 100000000};
+			.confirm_ns = 100000000,
+			.rail_retry_ns = rnd(p, 4) == 0 ? UINT64_MAX : 1000 + rnd(p, 1000000)};
 	conf->tx_bytes = conf->chunk + rnd(p, 200000);
 }
 
@@ -245,7 +271,7 @@ play_end(struct play *p)
 }
 
 static void
-play_seed(uint64_t seed, bool cancels, bool breaks)
+play_seed(uint64_t seed, bool cancels, bool breaks, bool rails)
 {
 	struct crpc_bulk_conf conf[2];
 	struct play *p = &play;
@@ -254,49 +280,67 @@ play_seed(uint64_t seed, bool cancels, bool breaks)
 	p->seed = seed;
 	p->cancels = cancels;
 	p->breaks = breaks;
+	p->rails = rails;
 	p->r.w.rng = seed * 7919 + 1;
 	conf_random(p, &conf[0]);
 	conf_random(p, &conf[1]);
 	conf[1].engine = crpc_unpack_create(seed % 2 ? "test" : "cpu", NULL);
-	rig_init(&p->r, &conf[0], &conf[1], 1 + rnd(p, 3), 1 + rnd(p, 2), seed);
+	rig_init(&p->r, &conf[0], &conf[1], rails ? 2 + rnd(p, 4) : 1 + rnd(p, 3), 1 + rnd(p, 2),
+			seed);
 	play_end(p);
 	rig_fini(&p->r);
 	crpc_unpack_free(conf[1].engine);
 }
 
 static void
-play_seeds(bool cancels, bool breaks)
+play_seeds(bool cancels, bool breaks, bool rails)
 {
 	const char *one = getenv("SEED"), *many = getenv("SEEDS");
 	uint64_t seed, seeds = many != NULL ? strtoull(many, NULL, 0) : SEEDS;
 
 	if (one != NULL) {
-		play_seed(strtoull(one, NULL, 0), cancels, breaks);
+		play_seed(strtoull(one, NULL, 0), cancels, breaks, rails);
 		return;
 	}
 	for (seed = 1; seed <= seeds; seed++)
-		play_seed(seed, cancels, breaks);
+		play_seed(seed, cancels, breaks, rails);
 }
 
 /* All goes well: every request ends with success, unless no path was allowed by both. */
 static void
 messages_of_every_kind(void **state)
 {
-	play_seeds(false, false);
+	play_seeds(false, false, false);
 }
 
 /* Requests are canceled, lengths differ. */
 static void
 canceled_and_misfit(void **state)
 {
-	play_seeds(true, false);
+	play_seeds(true, false, false);
 }
 
 /* Queue pairs break as well. */
 static void
 connections_break(void **state)
 {
-	play_seeds(true, true);
+	play_seeds(true, true, false);
+}
+
+/* Rails break and come back: no request notices. */
+static void
+rails_break(void **state)
+{
+	play_seeds(false, false, true);
+	if (getenv("SEED") == NULL)
+		assert_true(cuts > 2 * SEEDS);
+}
+
+/* The same, and requests are canceled. */
+static void
+rails_break_and_canceled(void **state)
+{
+	play_seeds(true, false, true);
 }
 
 int
@@ -306,6 +350,8 @@ main(void)
 			cmocka_unit_test(messages_of_every_kind),
 			cmocka_unit_test(canceled_and_misfit),
 			cmocka_unit_test(connections_break),
+			cmocka_unit_test(rails_break),
+			cmocka_unit_test(rails_break_and_canceled),
 	};
 
 	crpc_unpack_register(&tool_ops);

@@ -352,8 +352,10 @@ fake_qp_free(struct crpc_rdma_qp *base)
 		if (qp->dev->cq[i % FAKE_CQ].qp_id == base->id)
 			qp->dev->cq[i % FAKE_CQ].qp_id = UINT32_MAX;
 	}
-	if (qp->peer != NULL)
-		qp->peer->peer = NULL;
+	for (i = 0; i < qp->dev->world->nqps; i++) {
+		if (qp->dev->world->qps[i] != NULL && qp->dev->world->qps[i]->peer == qp)
+			qp->dev->world->qps[i]->peer = NULL;
+	}
 	free(qp->sq);
 	free(qp);
 }
@@ -373,6 +375,8 @@ fake_qp_connect(struct crpc_rdma_qp *base, const uint8_t addr[CRPC_RDMA_ADDR_LEN
 	memcpy(&index, addr, sizeof(index));
 	if (index >= qp->dev->world->nqps || qp->dev->world->qps[index] == NULL)
 		return -EPROTO;
+	if (qp->broken)
+		return -EIO;
 	qp->peer = qp->dev->world->qps[index];
 	return 0;
 }

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rails that break and come back, on two fake devices: as long as one is left, every request ends
+ * with success and the right content, each chunk and each message is taken once, and nothing
+ * touches a buffer after its request has ended. SEEDS=n in the environment: so many of each;
+ * SEED=n: begin with this one.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "bulk_rig.h"
+
+#define CHUNK  4096u
+#define CHUNKS 151u
+#define LEN    ((CHUNKS - 1) * CHUNK + 100)
+
+/* In virtual time, of which a turn takes a microsecond. */
+static const struct crpc_bulk_conf quick = {.chunk = CHUNK,
+		.slots = 8,
+		.tx_chunks = 6,
+		.timeout_ns = 20000000,
+		.confirm_ns = 5000000,
+		.rail_retry_ns = UINT64_MAX};
+
+static const uint8_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+
+static uint64_t
+first(void)
+{
+	const char *one = getenv("SEED");
+
+	return one != NULL ? strtoull(one, NULL, 0) : 0;
+}
+
+static uint64_t
+seeds(uint64_t few)
+{
+	const char *many = getenv("SEEDS");
+
+	return first() + (many != NULL ? strtoull(many, NULL, 0) : few);
+}
+
+static uint8_t src[LEN];
+
+/* One message from 0 to 1, that goes on while a rail breaks. */
+struct job {
+	uint8_t *src, *dst;
+	uint64_t send, recv;
+	struct crpc_bulk_result result[2];
+};
+
+static void
+job_start(struct rig *r, struct job *j, uint32_t flags)
+{
+	j->src = buf_make(LEN);
+	j->dst = buf_make(LEN);
+	memcpy(j->src, src, LEN);
+	assert_int_equal(crpc_bulk_isend(r->conn[0], r->w.now_ns, 3, j->src, LEN, flags, 0,
+					 &j->send), 0);
+	assert_int_equal(crpc_bulk_irecv(r->conn[1], r->w.now_ns, 3, j->dst, LEN, 0, 0, &j->recv),
+			0);
+}
+
+static void
+job_end(struct rig *r, struct job *j)
+{
+	rig_end(r, j->send, j->recv, j->result);
+	buf_guards(j->dst, LEN);
+}
+
+/* Whatever still happens touches neither buffer. */
+static void
+job_quiet(struct rig *r, struct job *j)
+{
+	uint32_t i, touched = 0;
+
+	memset(j->dst, 0x5a, LEN);
+	memset(j->src, 0x5a, LEN);
+	rig_rest(r);
+	for (i = 0; i < LEN; i++)
+		touched += j->dst[i] != 0x5a || j->src[i] != 0x5a;
+	assert_int_equal(touched, 0);
+	buf_free(j->src);
+	buf_free(j->dst);
+}
+
+/* Any rail, also that of the messages, at either end, at any moment of each path. */
+static void
+others_take_over(void **state)
+{
+	uint64_t seed, n = seeds(300);
+	uint64_t again = 0, messages = 0;
+	struct job j;
+	struct rig r;
+	int side;
+
+	for (seed = first(); seed < n; seed++) {
+		rig_init(&r, &quick, &quick, 2 + seed % 3, 1 + seed % 2, 7000 + seed);
+		job_start(&r, &j, paths[seed % 3] | (seed & 8 ? CRPC_BULK_CRC : 0));
+		rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 100));
+		fake_qp_fail(rig_rail_qp(&r, (int)(seed / 3 & 1),
+				(uint32_t)(fake_rnd(&r.w) % r.rails)));
+		job_end(&r, &j);
+		if (j.result[0].status != 0 || j.result[1].status != 0)
+			fail_msg("seed %llu: %d, %d", (unsigned long long)seed, j.result[0].status,
+					j.result[1].status);
+		if (memcmp(j.dst, src, LEN) != 0)
+			fail_msg("seed %llu: content", (unsigned long long)seed);
+		job_quiet(&r, &j);
+		for (side = 0; side < 2; side++) {
+			assert_int_equal(crpc_bulk_conn_status(r.conn[side]), 0);
+			assert_int_equal(r.conn[side]->nup, r.rails - 1);
+			again += crpc_bulk_stats(r.b[side])->chunks_again;
+			messages += crpc_bulk_stats(r.b[side])->messages_again;
+		}
+		rig_fini(&r);
+	}
+	print_message("%llu chunks and %llu messages went again\n", (unsigned long long)again,
+			(unsigned long long)messages);
+	/* chunks and messages were under way in many of them */
+	assert_true(again > n / 4 && messages > n / 10);
+}
+
+/*
+ * Each end loses the rail by which the other one tells of the rail that it lost: so both hear of it
+ * by the third one only.
+ */
+static void
+each_loses_the_others_news(void **state)
+{
+	struct job j;
+	struct rig r;
+	uint32_t p;
+
+	for (p = 0; p < 12; p++) {
+		rig_init(&r, &quick, &quick, 3, 1, 7600 + p);
+		job_start(&r, &j, paths[p % 3]);
+		rig_turns(&r, 10 + p);
+		fake_qp_fail(rig_rail_qp(&r, 0, 0));
+		fake_qp_fail(rig_rail_qp(&r, 1, 1));
+		job_end(&r, &j);
+		assert_int_equal(j.result[0].status, 0);
+		assert_int_equal(j.result[1].status, 0);
+		assert_memory_equal(j.dst, src, LEN);
+		job_quiet(&r, &j);
+		assert_int_equal(r.conn[0]->nup, 1);
+		assert_int_equal(r.conn[1]->nup, 1);
+		rig_fini(&r);
+	}
+}
+
+/* One rail after the other, until the last one takes the connection down. */
+static void
+last_rail_breaks_the_connection(void **state)
+{
+	struct job j;
+	struct rig r;
+	uint32_t i, p;
+
+	for (p = 0; p < 3; p++) {
+		rig_init(&r, &quick, &quick, 4, 2, 7700 + p);
+		job_start(&r, &j, paths[p]);
+		for (i = 0; i < 4; i++) {
+			assert_int_equal(crpc_bulk_conn_status(r.conn[i & 1]), 0);
+			rig_turns(&r, 8);
+			fake_qp_fail(rig_rail_qp(&r, (int)i & 1, i));
+		}
+		job_end(&r, &j);
+		if (j.result[1].status != -ECONNRESET)
+			fail_msg("path %u: %d", paths[p], j.result[1].status);
+		assert_true(j.result[0].status == -ECONNRESET ||
+				j.result[0].status == -ETIMEDOUT);
+		job_quiet(&r, &j);
+		rig_fini(&r);
+	}
+}
+
+/* All at once. */
+static void
+all_rails_break(void **state)
+{
+	struct job j;
+	struct rig r;
+	uint32_t i, p;
+
+	for (p = 0; p < 6; p++) {
+		rig_init(&r, &quick, &quick, 3, 1, 7800 + p);
+		job_start(&r, &j, paths[p % 3]);
+		rig_turns(&r, 40);
+		for (i = 0; i < 3; i++)
+			fake_qp_fail(rig_rail_qp(&r, (int)(p / 3), i));
+		job_end(&r, &j);
+		assert_int_equal(j.result[p / 3].status, -ECONNRESET);
+		job_quiet(&r, &j);
+		rig_fini(&r);
+	}
+}
+
+/* The rail comes back after its time, takes chunks again, and may break again. */
+static void
+rail_comes_back(void **state)
+{
+	struct crpc_bulk_conf conf = quick;
+	struct crpc_bulk_rail rail;
+	struct job j;
+	struct rig r;
+	uint32_t i, k, life;
+	uint64_t before;
+
+	conf.rail_retry_ns = 50000;
+	rig_init(&r, &conf, &conf, 2, 1, 7900);
+	for (life = 1; life < 8; life++) {
+		before = crpc_bulk_stats(r.b[0])->rail_bytes[life & 1];
+		job_start(&r, &j, paths[life % 3]);
+		rig_turns(&r, 50);
+		fake_qp_fail(rig_rail_qp(&r, (int)life & 1, 1));
+		job_end(&r, &j);
+		assert_int_equal(j.result[1].status, 0);
+		assert_memory_equal(j.dst, src, LEN);
+		for (i = 0; i < 100000; i++) {
+			rig_turn(&r, i & 1);
+			for (k = 0; k < 2; k++) {
+				assert_int_equal(crpc_bulk_rail_get(r.conn[k], 1, &rail), 0);
+				if (rail.state != CRPC_BULK_RAIL_UP || rail.life != life + 1)
+					break;
+			}
+			if (k == 2)
+				break;
+		}
+		assert_int_equal(k, 2);
+		assert_int_equal(r.conn[0]->nup, 2);
+		assert_true(crpc_bulk_stats(r.b[0])->rail_bytes[life & 1] > before ||
+				life % 3 == 2);
+		job_quiet(&r, &j);
+	}
+	assert_int_equal(crpc_bulk_stats(r.b[0])->rails_back, 7);
+	assert_int_equal(crpc_bulk_rail_get(r.conn[0], 2, &rail), -ENOENT);
+	rig_fini(&r);
+}
+
+/* A rail breaks again and again while it comes back, also in the middle of the introduction. */
+static void
+rails_flap(void **state)
+{
+	struct crpc_bulk_conf conf = quick;
+	uint64_t seed, n = seeds(60), back = 0;
+	struct job j;
+	struct rig r;
+	uint32_t i;
+
+	conf.rail_retry_ns = 2000;
+	for (seed = first(); seed < n; seed++) {
+		rig_init(&r, &conf, &conf, 3, 1, 8000 + seed);
+		job_start(&r, &j, paths[seed % 3]);
+		for (i = 0; i < 1500; i++) {
+			rig_turn(&r, (int)(fake_rnd(&r.w) & 1));
+			/* rail 0 stays, so none of it ends the connection */
+			if (fake_rnd(&r.w) % 40 == 0)
+				fake_qp_fail(rig_rail_qp(&r, (int)(fake_rnd(&r.w) & 1),
+						1 + (uint32_t)(fake_rnd(&r.w) % 2)));
+			if (i % 16 == 0)
+				rig_check(&r, false);
+		}
+		job_end(&r, &j);
+		if (j.result[0].status != 0 || j.result[1].status != 0)
+			fail_msg("seed %llu: %d, %d: %s", (unsigned long long)seed,
+					j.result[0].status, j.result[1].status, crpc_log_last());
+		assert_memory_equal(j.dst, src, LEN);
+		back += crpc_bulk_stats(r.b[0])->rails_back;
+		job_quiet(&r, &j);
+		rig_fini(&r);
+	}
+	assert_true(back > 3 * n);
+}
+
+/* A peer that never says that its end is closed: the connection breaks, in bounded time. */
+static void
+peer_does_not_confirm(void **state)
+{
+	struct job j;
+	struct rig r;
+	uint32_t i;
+
+	rig_init(&r, &quick, &quick, 2, 1, 8500);
+	job_start(&r, &j, CRPC_BULK_WRITE);
+	rig_turns(&r, 30);
+	fake_qp_fail(rig_rail_qp(&r, 0, 1));
+	for (i = 0; i < 20000 && crpc_bulk_conn_status(r.conn[0]) == 0; i++)
+		rig_turn(&r, 0);
+	assert_int_equal(crpc_bulk_conn_status(r.conn[0]), -ETIMEDOUT);
+	assert_non_null(strstr(crpc_log_last(), "confirm"));
+	job_end(&r, &j);
+	assert_int_equal(j.result[0].status, -ETIMEDOUT);
+	job_quiet(&r, &j);
+	rig_fini(&r);
+}
+
+/* Requests are canceled while a rail closes: they end, and chunks that nobody wants do not go. */
+static void
+canceled_while_a_rail_closes(void **state)
+{
+	uint64_t seed, n = seeds(120);
+	struct job j;
+	struct rig r;
+	int side, rc;
+
+	for (seed = first(); seed < n; seed++) {
+		rig_init(&r, &quick, &quick, 2 + seed % 2, 1, 8600 + seed);
+		job_start(&r, &j, paths[seed % 3]);
+		rig_turns(&r, 30 + (uint32_t)(fake_rnd(&r.w) % 100));
+		fake_qp_fail(rig_rail_qp(&r, (int)(seed / 3 & 1),
+				(uint32_t)(fake_rnd(&r.w) % r.rails)));
+		rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 12));
+		side = (int)(seed / 6 & 1);
+		rc = crpc_bulk_cancel(r.b[side], r.w.now_ns, side ? j.recv : j.send);
+		assert_true(rc == 0 || rc == -EALREADY);
+		job_end(&r, &j);
+		if (j.result[0].status != j.result[1].status ||
+				(j.result[0].status != 0 && j.result[0].status != -ECANCELED))
+			fail_msg("seed %llu: %d, %d", (unsigned long long)seed, j.result[0].status,
+					j.result[1].status);
+		job_quiet(&r, &j);
+		assert_int_equal(crpc_bulk_conn_status(r.conn[0]), 0);
+		rig_fini(&r);
+	}
+}
+
+/* ---- a peer that lies about rails ---- */
+
+static void
+lie(uint32_t seed, const char *what, uint8_t type, uint32_t rail, uint32_t life, uint64_t taken,
+		bool breaks)
+{
+	union bulk_wire msg = {0};
+	uint32_t len = type == BULK_RAIL_ADDR ? sizeof(msg.rail_addr) : sizeof(msg.rail);
+	struct job j;
+	struct rig r;
+
+	rig_init(&r, &quick, &quick, 2, 1, 9000 + seed);
+	job_start(&r, &j, CRPC_BULK_WRITE);
+	rig_turns(&r, 60);
+	msg.head = bulk_wire_head(type, len, 0);
+	msg.rail.rail = rail;
+	msg.rail.life = life;
+	if (type != BULK_RAIL_ADDR)
+		msg.rail.taken = taken;
+	crpc_log_clear();
+	assert_int_equal(crpc_copyrpc_send(r.conn[0]->rail[0].ep, r.w.now_ns, &msg, len), 0);
+	crpc_copyrpc_flush(r.ctx[0][0], r.w.now_ns);
+	fake_run(&r.w);
+	crpc_bulk_progress(r.b[1], r.w.now_ns);
+	if ((crpc_bulk_conn_status(r.conn[1]) == -EPROTO) != breaks)
+		fail_msg("%s: %d", what, crpc_bulk_conn_status(r.conn[1]));
+	job_end(&r, &j);
+	if (breaks)
+		assert_int_equal(j.result[1].status, -EPROTO);
+	job_quiet(&r, &j);
+	rig_fini(&r);
+}
+
+static void
+lies_about_rails_break_the_connection(void **state)
+{
+	lie(0, "a rail that is not there", BULK_RAIL_DOWN, 2, 1, 0, true);
+	lie(1, "a rail far away", BULK_RAIL_DOWN, UINT32_MAX, 1, 0, true);
+	lie(2, "a life to come", BULK_RAIL_DOWN, 1, 2, 0, true);
+	lie(3, "a life that never was", BULK_RAIL_DOWN, 1, 0, 0, true);
+	lie(4, "more messages than were sent", BULK_RAIL_DOWN, 1, 1, 1000000, true);
+	lie(5, "an address of a rail that works", BULK_RAIL_ADDR, 1, 1, 0, true);
+	lie(6, "an address of a life to come", BULK_RAIL_ADDR, 1, 2, 0, true);
+	lie(7, "ready, but it works", BULK_RAIL_READY, 1, 1, 0, true);
+	lie(8, "ready in a life to come", BULK_RAIL_READY, 1, 5, 0, true);
+	lie(9, "ready in a life that has ended", BULK_RAIL_READY, 1, 0, 0, false);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+			cmocka_unit_test(others_take_over),
+			cmocka_unit_test(each_loses_the_others_news),
+			cmocka_unit_test(last_rail_breaks_the_connection),
+			cmocka_unit_test(all_rails_break),
+			cmocka_unit_test(rail_comes_back),
+			cmocka_unit_test(rails_flap),
+			cmocka_unit_test(peer_does_not_confirm),
+			cmocka_unit_test(canceled_while_a_rail_closes),
+			cmocka_unit_test(lies_about_rails_break_the_connection),
+	};
+
+	buf_fill(src, LEN, 77);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
