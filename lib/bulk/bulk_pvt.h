@@ -58,6 +58,7 @@
 #include "bulk_wire.h"
 #include "crpc_bulk.h"
 #include "crpc_log.h"
+#include "crpc_tel.h"
 
 /** Chunks of a transfer between the oldest that is missing and the newest. */
 #define WINDOW_CHUNKS 256u
@@ -275,6 +276,7 @@ struct crpc_bulk {
 	struct crpc_bulk_conn *conn[CRPC_BULK_CONNS_MAX];
 	uint32_t conns; /**< Highest index in use, plus 1. */
 	struct crpc_bulk_stats stats;
+	struct crpc_tel_box *tel;
 };
 
 /* ---- small things ---- */
@@ -345,6 +347,13 @@ void __crpc_bulk_conn_break_on(struct crpc_bulk_conn *conn);
 /** Break it for what the peer sent. */
 void __crpc_bulk_proto(struct crpc_bulk_conn *conn, const char *what, uint64_t id,
 		uint64_t found, uint64_t expected);
+
+/* ---- bulk_tel.c ---- */
+/** A mailbox for telemetry. 0, or -ENOMEM. */
+int __crpc_bulk_tel_open(struct crpc_bulk *b);
+void __crpc_bulk_tel_close(struct crpc_bulk *b);
+/** Answer what telemetry asks. */
+void __crpc_bulk_tel_answer(struct crpc_bulk *b);
 
 /* ---- bulk_rail.c ---- */
 /** Send a control message by the rail that takes them. False: not now, or the connection broke. */

@@ -81,6 +81,8 @@ crpc_bulk_create(const struct crpc_bulk_conf *conf)
 		if (b->cache[i] == NULL)
 			goto err;
 	}
+	if (__crpc_bulk_tel_open(b) != 0)
+		goto err;
 	return b;
 err:
 	crpc_bulk_free(b);
@@ -95,6 +97,7 @@ crpc_bulk_free(struct crpc_bulk *b)
 
 	if (b == NULL)
 		return;
+	__crpc_bulk_tel_close(b);
 	for (i = 0; i < b->conns; i++)
 		crpc_bulk_conn_free(b->conn[i]);
 	for (i = 0; i < b->conf.nports; i++) {
@@ -269,6 +272,8 @@ crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
 	}
 	for (i = 0; i < b->conf.nports; i++)
 		crpc_copyrpc_flush(b->conf.port[i].ctx, now_ns);
+	if (crpc_unlikely(crpc_tel_asked(b->tel)))
+		__crpc_bulk_tel_answer(b);
 	return b->ndone;
 }
 

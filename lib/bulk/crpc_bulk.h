@@ -101,6 +101,9 @@
  * descriptor beyond the bounce memory, a piece that is taken, a chunk twice, an id that never was)
  * breaks the connection with -EPROTO, and the log says what was expected and found.
  *
+ * A program with an EAL also has telemetry: /crpc/bulk/list, stats, connections, connection. The
+ * handlers ask, and progress() answers.
+ *
  * The bytes on the wire are in doc/protocol/bulk_wire.md.
  *
  * Sources: chunks, slots, bounce memory and the rule of consumed are those of GPUDirect-TCPX (the
