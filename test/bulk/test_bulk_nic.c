@@ -223,6 +223,69 @@ peer_goes_and_comes_back(void **state)
 	}
 }
 
+/* What a transfer asked of the devices of both ends, without window updates and empty polls. */
+struct ledger {
+	double doorbells, wqebbs, cqes;
+};
+
+static void
+ledger_add(struct ledger *l, double sign)
+{
+	struct crpc_rdma_stats s;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		crpc_rdma_stats_get(end[i].dev, &s);
+		l->doorbells += sign * (double)s.doorbells;
+		l->wqebbs += sign * (double)s.wqebbs;
+		l->cqes += sign * (double)(s.send_cqes + s.recv_cqes);
+	}
+}
+
+/*
+ * Doorbells, blocks of WQEs and CQEs of both devices per chunk, message and all: counts, so they do
+ * not depend on the machine but for how often the ends take turns. A put or get is one of each; an
+ * eager chunk has a DATA and its part of a CONSUMED beside it.
+ */
+static void
+chunks_cost_the_device_little(void **state)
+{
+	static const struct {
+		uint32_t path;
+		double doorbells, wqebbs, cqes;
+	} most[] = {{CRPC_BULK_EAGER, 1.8, 2.5, 2.5}, {CRPC_BULK_WRITE, 1.1, 1.2, 1.1},
+			{CRPC_BULK_READ, 1.1, 1.2, 1.1}};
+	struct crpc_bulk_conf conf = {.chunk = 4096};
+	uint32_t i, chunks = 256;
+	struct ledger l;
+	int32_t status[2];
+
+	make(&conf, 1);
+	for (i = 0; i < CRPC_DIM(most); i++) {
+		/* registration and the like are no part of it */
+		transfer(src, dst, chunks * 4096, most[i].path, status);
+		at_rest();
+		l = (struct ledger){0};
+		ledger_add(&l, -1);
+		transfer(src, dst, chunks * 4096, most[i].path, status);
+		ledger_add(&l, 1);
+		assert_int_equal(status[1], 0);
+		l.doorbells /= chunks;
+		l.wqebbs /= chunks;
+		l.cqes /= chunks;
+		print_message("path %u, per chunk: %.2f doorbells, %.2f WQE blocks, %.2f CQEs\n",
+				most[i].path, l.doorbells, l.wqebbs, l.cqes);
+		if (l.doorbells > most[i].doorbells || l.wqebbs > most[i].wqebbs ||
+				l.cqes > most[i].cqes)
+			fail_msg("at most %.2f, %.2f, %.2f are allowed", most[i].doorbells,
+					most[i].wqebbs, most[i].cqes);
+		/* nor can it be less than the chunks themselves */
+		assert_true(l.wqebbs >= 1 && l.doorbells > 0.2);
+	}
+	at_rest();
+	unmake();
+}
+
 /* Beyond the users' buffers a connection takes slots x chunk and less than 1 MiB, its rails with
  * their rings included, and a transfer takes nothing more. */
 static void
@@ -265,6 +328,7 @@ main(void)
 			cmocka_unit_test(memory_is_bounded),
 			cmocka_unit_test(every_path_keeps_the_content),
 			cmocka_unit_test(peer_goes_and_comes_back),
+			cmocka_unit_test(chunks_cost_the_device_little),
 	};
 	struct crpc_rdma *dev;
 	int rc;

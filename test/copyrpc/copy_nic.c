@@ -38,9 +38,13 @@ copy_nic_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t
 
 	for (i = 0; i < n; i++) {
 		len = wr[i].num_sge != 0 ? wr[i].sge[0].len : 0;
-		if (len != 0)
+		if (len != 0 && wr[i].op == CRPC_RDMA_READ)
+			memcpy((void *)(uintptr_t)wr[i].sge[0].addr,
+					(const void *)(uintptr_t)wr[i].raddr, len);
+		else if (len != 0)
 			memcpy((void *)(uintptr_t)wr[i].raddr, wr[i].sge[0].addr, len);
-		push(qp->peer, CRPC_RDMA_CQE_RECV, wr[i].imm, len, 0);
+		if (wr[i].op == CRPC_RDMA_WRITE_IMM)
+			push(qp->peer, CRPC_RDMA_CQE_RECV, wr[i].imm, len, 0);
 		if (wr[i].flags & CRPC_RDMA_WR_SIGNAL)
 			push(qp, CRPC_RDMA_CQE_SEND, 0, 0, wr[i].wr_id);
 	}
