@@ -76,6 +76,7 @@ crpc_bulk_create(const struct crpc_bulk_conf *conf)
 		goto err;
 	for (i = 0; i < b->conf.nports; i++) {
 		cache.dev = conf->port[i].dev;
+		cache.watch = conf->watch_memory;
 		b->cache[i] = conf->port[i].cache != NULL ? conf->port[i].cache
 							  : crpc_mrcache_create(&cache);
 		if (b->cache[i] == NULL)
@@ -258,6 +259,8 @@ crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
 	b->now = now_ns;
 	for (i = 0; i < b->conf.nports && !b->conf.shared; i++)
 		port_poll(b, i);
+	for (i = 0; i < b->conf.nports; i++)
+		crpc_mrcache_progress(b->cache[i]);
 	for (i = 0; i < b->conns; i++) {
 		if (b->conn[i] != NULL)
 			conn_turn(b->conn[i]);

@@ -182,6 +182,9 @@ struct crpc_bulk_conf {
 	struct crpc_unpack *engine;
 	/** Read for the times of stages; NULL: they are those of the turns, as exact as these. */
 	uint64_t (*clock_ns)(void);
+	/** Caches of its own learn from the kernel what is unmapped, if it allows that; see
+	 *  crpc_mrcache.h. */
+	bool watch_memory;
 	/** The contexts are used for other things too: progress() does not poll them, and the user
 	 *  gives what concerns bulk to crpc_bulk_take_done() and crpc_bulk_take_req(). */
 	bool shared;

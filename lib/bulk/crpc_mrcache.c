@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "crpc_log.h"
+#include "mrcache_watch.h"
 
 #define PAGE      UINT64_C(4096)
 #define HUGE_PAGE (UINT64_C(2) << 20)
@@ -21,7 +22,8 @@ struct region {
 	uint64_t used; /* The cache's clock when it was last given. */
 	uint32_t users;
 	bool listed;
-	bool kept; /* by add() */
+	bool kept;    /* by add() */
+	bool watched; /* the kernel tells when it is unmapped */
 };
 
 struct crpc_mrcache {
@@ -31,7 +33,36 @@ struct crpc_mrcache {
 	struct region *region; /* mr.addr NULL: free */
 	struct region **list;
 	uint32_t n;
+	struct mrwatch *watch; /* NULL: nobody tells */
 };
+
+/* The kernel tells of whole pages. */
+static uint64_t
+page_of(uint64_t addr)
+{
+	return addr & ~(PAGE - 1);
+}
+
+static void
+watch_join(struct crpc_mrcache *c)
+{
+	static _Atomic bool said;
+	int rc;
+
+	c->watch = calloc(1, sizeof(*c->watch));
+	rc = c->watch != NULL ? __crpc_mrwatch_join(c->watch) : -ENOMEM;
+	if (rc == 0)
+		return;
+	free(c->watch);
+	c->watch = NULL;
+	if (crpc_exchange_acq_rel(&said, true))
+		return;
+	crpc_warn("cache of registrations: userfaultfd is not allowed here (%s), so nobody tells "
+		  "it what is unmapped: call crpc_mrcache_invalidate() before; or set "
+		  "vm.unprivileged_userfaultfd to 1, or give CAP_SYS_PTRACE or read and write "
+		  "permission on /dev/userfaultfd, and in a container allow the system call",
+			strerror(-rc));
+}
 
 struct crpc_mrcache *
 crpc_mrcache_create(const struct crpc_mrcache_conf *conf)
@@ -60,23 +91,9 @@ crpc_mrcache_create(const struct crpc_mrcache_conf *conf)
 		errno = ENOMEM;
 		return NULL;
 	}
+	if (conf->watch)
+		watch_join(c);
 	return c;
-}
-
-void
-crpc_mrcache_free(struct crpc_mrcache *c)
-{
-	uint32_t i;
-
-	if (c == NULL)
-		return;
-	for (i = 0; c->region != NULL && i < c->conf.max_regions; i++) {
-		if (c->region[i].mr.addr != NULL)
-			crpc_rdma_mr_dereg(c->conf.dev, &c->region[i].mr);
-	}
-	free(c->region);
-	free(c->list);
-	free(c);
 }
 
 static uint64_t
@@ -110,10 +127,33 @@ place_of(const struct crpc_mrcache *c, uint64_t addr)
 static void
 region_dereg(struct crpc_mrcache *c, struct region *r)
 {
+	uint64_t start = page_of(start_of(r)), end = crpc_align_up(end_of(r), PAGE);
+
 	c->stats.regions--;
 	c->stats.bytes -= r->mr.len;
 	crpc_rdma_mr_dereg(c->conf.dev, &r->mr);
+	if (r->watched)
+		__crpc_mrwatch_remove(start, end);
 	memset(r, 0, sizeof(*r));
+}
+
+void
+crpc_mrcache_free(struct crpc_mrcache *c)
+{
+	uint32_t i;
+
+	if (c == NULL)
+		return;
+	for (i = 0; c->region != NULL && i < c->conf.max_regions; i++) {
+		if (c->region[i].mr.addr != NULL)
+			region_dereg(c, &c->region[i]);
+	}
+	if (c->watch != NULL)
+		__crpc_mrwatch_leave(c->watch);
+	free(c->watch);
+	free(c->region);
+	free(c->list);
+	free(c);
 }
 
 /* Give it to nobody any more. */
@@ -222,11 +262,17 @@ region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept, stru
 				(unsigned long long)c->conf.max_bytes);
 		return -ENOSPC;
 	}
+	/* first it is watched: what is unmapped from here on will be told */
+	r->watched = c->watch != NULL &&
+		__crpc_mrwatch_add(page_of(start), crpc_align_up(end, PAGE)) == 0;
 	rc = crpc_rdma_mr_reg(c->conf.dev, (void *)(uintptr_t)start, end - start, &r->mr);
 	if (rc != 0) {
+		if (r->watched)
+			__crpc_mrwatch_remove(page_of(start), crpc_align_up(end, PAGE));
 		memset(r, 0, sizeof(*r));
 		return rc;
 	}
+	c->stats.unwatched += c->watch != NULL && !r->watched;
 	r->listed = true;
 	r->kept = kept;
 	c->stats.regions++;
@@ -277,6 +323,60 @@ region_make(struct crpc_mrcache *c, uint64_t addr, uint64_t len, bool kept, stru
 	return rc;
 }
 
+/* Regions that overlap a range are given to nobody any more. */
+static uint32_t
+forget(struct crpc_mrcache *c, uint64_t start, uint64_t end)
+{
+	uint32_t at = place_of(c, start), n = 0;
+
+	for (; at < c->n && start_of(c->list[at]) < end; n++)
+		region_retire(c, at);
+	return n;
+}
+
+/*
+ * What was unmapped until now. A region goes here, in its owner's thread; deregistering may itself
+ * unmap something, which is news again.
+ */
+static void
+news_take(struct crpc_mrcache *c)
+{
+	struct mrwatch *w = c->watch;
+	uint64_t start, end;
+	uint32_t head;
+
+	while (mrwatch_any(w)) {
+		if (crpc_load_relaxed(&w->lost) != 0) {
+			(void)crpc_exchange_acq_rel(&w->lost, 0);
+			c->stats.unmapped += forget(c, 0, UINT64_MAX);
+		}
+		head = crpc_load_relaxed(&w->head);
+		if (crpc_load_acquire(&w->tail) == head)
+			continue;
+		start = w->range[head % MRWATCH_NEWS].start;
+		end = w->range[head % MRWATCH_NEWS].end;
+		/* release: pairs with the watcher's acquire */
+		crpc_store_release(&w->head, head + 1);
+		c->stats.unmapped += forget(c, start, end);
+	}
+}
+
+void
+crpc_mrcache_progress(struct crpc_mrcache *c)
+{
+	if (c->watch == NULL)
+		return;
+	__crpc_mrwatch_settle();
+	if (crpc_unlikely(mrwatch_any(c->watch)))
+		news_take(c);
+}
+
+bool
+crpc_mrcache_watches(const struct crpc_mrcache *c)
+{
+	return c->watch != NULL;
+}
+
 static struct region *
 lookup(const struct crpc_mrcache *c, uint64_t addr, uint64_t len)
 {
@@ -296,6 +396,7 @@ get(struct crpc_mrcache *c, uint64_t addr, uint64_t len, bool kept, struct regio
 		c->stats.failed++;
 		return -EINVAL;
 	}
+	crpc_mrcache_progress(c);
 	*out = lookup(c, addr, len);
 	if (*out != NULL) {
 		c->stats.hits++;
@@ -331,10 +432,20 @@ crpc_mrcache_put(struct crpc_mrcache *c, const struct crpc_rdma_mr *mr)
 {
 	struct region *r = &c->region[(const struct region *)(const void *)mr - c->region];
 
+	uint32_t at;
+
 	r->users--;
 	c->stats.users--;
-	if (r->users == 0 && !r->listed)
+	if (r->users != 0)
+		return;
+	if (!r->listed) {
 		region_dereg(c, r);
+	} else if (c->watch != NULL && !r->watched && !r->kept) {
+		/* nobody would tell when it is unmapped */
+		for (at = place_of(c, start_of(r)); c->list[at] != r; at++)
+			;
+		region_retire(c, at);
+	}
 }
 
 int
@@ -355,13 +466,10 @@ int
 crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len)
 {
 	uint64_t start = (uintptr_t)addr, end = start + len;
-	uint32_t i, at = place_of(c, start);
+	uint32_t i;
 	int rc = 0;
 
-	while (at < c->n && start_of(c->list[at]) < end) {
-		c->stats.invalidated++;
-		region_retire(c, at);
-	}
+	c->stats.invalidated += forget(c, start, end);
 	for (i = 0; i < c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr != NULL && start_of(&c->region[i]) < end &&
 				end_of(&c->region[i]) > start)

@@ -22,13 +22,30 @@
  * pages do (/proc/self/maps tells). It never goes beyond its mapping. So buffers in one huge page
  * are one region, and a device may use one entry for it.
  *
- * Unmapping. The cache does not watch the address space: it hooks no function and needs no
- * privilege. Who unmaps memory that has been transferred calls crpc_mrcache_invalidate() before. If
- * it is forgotten, the region goes on naming the old pages (they stay pinned until it is evicted),
- * so that memory mapped later at the same address would be read and written in its old place: wrong
- * bytes, never another process's. Memory from malloc() that is freed and allocated again at the
- * same address is safe as long as the allocator did not give it back to the kernel in between; long
- * lived pools, EAL memory and segments of crpc_shm are.
+ * Unmapping. A region that outlives its mapping goes on naming the old pages (they stay pinned
+ * until it is evicted), so that memory mapped later at the same address would be read and written
+ * in its old place: wrong bytes, never another process's. There are two ways to avoid that:
+ *
+ *   - The user calls crpc_mrcache_invalidate() before it unmaps. Memory from malloc() that is freed
+ *     and allocated again at the same address is safe as long as the allocator did not give it back
+ *     to the kernel in between; long lived pools, EAL memory and segments of crpc_shm are.
+ *
+ *   - conf.watch: the kernel tells of munmap(), mremap(), mapping over it, madvise(MADV_DONTNEED)
+ *     and brk(), by userfaultfd, and a thread of the process reads it (mrcache_watch.h has the
+ *     picture). The call that unmaps waits until the thread has read that, some 10 us, but for
+ *     nothing else; so it never waits for the cache's owner, and the owner may unmap, too. The next
+ *     get(), add() or progress() then gives the region to nobody any more, and deregisters it with
+ *     its last user. A get() after the call returned never gives an old region. Page faults are not
+ *     concerned: no page is protected, so none waits. Memory that can not be watched (before Linux
+ *     6.7 mappings of files) stays registered only as long as it has users, or was given to add().
+ *
+ *     It needs no privilege, but a container may forbid the system call, and kernels before 5.11
+ *     want vm.unprivileged_userfaultfd = 1 or CAP_SYS_PTRACE. Where it is refused, the log says so
+ *     once, crpc_mrcache_watches() is false, and the first way remains.
+ *
+ *     Not told: pages that a file loses while it is mapped (ftruncate(), fallocate() of a hole).
+ *     A mapping that another userfaultfd watches counts as one that can not be watched. After
+ *     fork() the child must not use the cache.
  *
  * Segments: crpc_mrcache_add_shm() registers a whole segment of lib/shm, with its arenas, once;
  * every buffer in it is then a hit. crpc_mrcache_add() does so for any range. Both stay until they
@@ -37,8 +54,8 @@
  * Trust: a peer that was told a key can read and write the whole region as long as it is
  * registered, not the buffer alone.
  *
- * Threads: as the device's. get() on a hit is a search of max_regions at most, without a system
- * call; a miss registers, which is one or more system calls.
+ * Threads: as the device's; anybody may unmap. get() on a hit is a search of max_regions at most,
+ * without a system call; a miss registers, which is one or more system calls.
  */
 
 #include <stdbool.h>
@@ -54,6 +71,7 @@ struct crpc_mrcache_conf {
 	struct crpc_rdma *dev; /**< It must outlive the cache. */
 	uint32_t max_regions;  /**< Default 128, at most CRPC_MRCACHE_REGIONS_MAX. */
 	uint64_t max_bytes;    /**< Registered at most; default: no limit. */
+	bool watch;            /**< Have the kernel tell what is unmapped, if it allows that. */
 };
 
 /** Counters since create; exact. */
@@ -63,6 +81,8 @@ struct crpc_mrcache_stats {
 	uint64_t merges;      /**< Regions that a larger one took the place of. */
 	uint64_t evictions;   /**< Regions that went for want of room. */
 	uint64_t invalidated; /**< Regions that went by invalidate(). */
+	uint64_t unmapped;    /**< Regions that went because the kernel told so. */
+	uint64_t unwatched;   /**< Registrations of memory that can not be watched. */
 	uint64_t failed;      /**< get() refused. */
 	uint32_t regions;     /**< Now registered, those that wait for their last user included. */
 	uint64_t bytes;       /**< Of them. */
@@ -123,6 +143,15 @@ int crpc_mrcache_add_shm(struct crpc_mrcache *c, struct crpc_shm *seg);
  *   their last user. Do not unmap yet: end the transfers, then call it again.
  */
 int crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len);
+
+/**
+ * Deregister what was unmapped, with conf.watch. get() and add() do it too; this is for who has no
+ * need of them but wants the memory back: two loads if there is nothing.
+ */
+void crpc_mrcache_progress(struct crpc_mrcache *c);
+
+/** Whether the kernel tells what is unmapped: conf.watch, and it was allowed. */
+bool crpc_mrcache_watches(const struct crpc_mrcache *c);
 
 /** The counters. */
 const struct crpc_mrcache_stats *crpc_mrcache_stats(const struct crpc_mrcache *c);
