@@ -11,45 +11,19 @@ always(void)
 	return true;
 }
 
-static void
-plain_f32_to_bf16(uint16_t *restrict dst, const float *restrict src, size_t n, bool stream)
-{
-	size_t i;
+#define PLAIN(name, to, from, one)                                                                 \
+	static void name(to *restrict dst, const from *restrict src, size_t n, bool stream)        \
+	{                                                                                          \
+		size_t i;                                                                          \
+                                                                                                   \
+		for (i = 0; i < n; i++)                                                            \
+			dst[i] = one(src[i]);                                                      \
+	}
 
-	(void)stream;
-	for (i = 0; i < n; i++)
-		dst[i] = crpc_tensor_bf16_of(src[i]);
-}
-
-static void
-plain_bf16_to_f32(float *restrict dst, const uint16_t *restrict src, size_t n, bool stream)
-{
-	size_t i;
-
-	(void)stream;
-	for (i = 0; i < n; i++)
-		dst[i] = crpc_tensor_of_bf16(src[i]);
-}
-
-static void
-plain_f32_to_f16(uint16_t *restrict dst, const float *restrict src, size_t n, bool stream)
-{
-	size_t i;
-
-	(void)stream;
-	for (i = 0; i < n; i++)
-		dst[i] = crpc_tensor_f16_of(src[i]);
-}
-
-static void
-plain_f16_to_f32(float *restrict dst, const uint16_t *restrict src, size_t n, bool stream)
-{
-	size_t i;
-
-	(void)stream;
-	for (i = 0; i < n; i++)
-		dst[i] = crpc_tensor_of_f16(src[i]);
-}
+PLAIN(plain_f32_to_bf16, uint16_t, float, crpc_tensor_bf16_of)
+PLAIN(plain_bf16_to_f32, float, uint16_t, crpc_tensor_of_bf16)
+PLAIN(plain_f32_to_f16, uint16_t, float, crpc_tensor_f16_of)
+PLAIN(plain_f16_to_f32, float, uint16_t, crpc_tensor_of_f16)
 
 const struct tensor_convert __crpc_tensor_convert_plain = {
 		.name = "plain",

@@ -74,6 +74,22 @@ end_stream(bool stream)
 		crpc_dma_wc_flush();
 }
 
+/*
+ * A conversion, all of it but its step: `step` elements from any address to an aligned one. The
+ * rest is done element by element.
+ */
+#define CONVERT(isa, name, plain, to, from, align, step, convert)                                  \
+	isa static void name(to *dst, const from *src, size_t n, bool stream)                      \
+	{                                                                                          \
+		size_t i = to_aligned(dst, sizeof(*dst), align, n);                                \
+                                                                                                   \
+		__crpc_tensor_convert_plain.plain(dst, src, i, false);                             \
+		for (; i + (step) <= n; i += (step))                                               \
+			convert(dst + i, src + i, stream);                                         \
+		end_stream(stream);                                                                \
+		__crpc_tensor_convert_plain.plain(dst + i, src + i, n - i, false);                 \
+	}
+
 /* ---- AVX2 ---- */
 
 /* Eight floats as bf16, each in the low half of 32 bits. */
@@ -92,67 +108,43 @@ bf16_8(const float *src)
 	return _mm256_blendv_epi8(rounded, quiet, nan);
 }
 
-AVX2 static void
-avx2_f32_to_bf16(uint16_t *dst, const float *src, size_t n, bool stream)
+AVX2 static inline void
+avx2_16_to_bf16(uint16_t *dst, const float *src, bool stream)
 {
-	size_t i = to_aligned(dst, sizeof(*dst), 32, n);
-	__m256i v;
+	/* pack works within halves of 128 bits: put the quarters in order again */
+	__m256i v = _mm256_packus_epi32(bf16_8(src), bf16_8(src + 8));
 
-	__crpc_tensor_convert_plain.f32_to_bf16(dst, src, i, false);
-	for (; i + 16 <= n; i += 16) {
-		/* pack works within halves of 128 bits: put the quarters in order again */
-		v = _mm256_packus_epi32(bf16_8(src + i), bf16_8(src + i + 8));
-		put256(dst + i, _mm256_permute4x64_epi64(v, 0xd8), stream);
-	}
-	end_stream(stream);
-	__crpc_tensor_convert_plain.f32_to_bf16(dst + i, src + i, n - i, false);
+	put256(dst, _mm256_permute4x64_epi64(v, 0xd8), stream);
 }
+CONVERT(AVX2, avx2_f32_to_bf16, f32_to_bf16, uint16_t, float, 32, 16, avx2_16_to_bf16)
 
-AVX2 static void
-avx2_bf16_to_f32(float *dst, const uint16_t *src, size_t n, bool stream)
+AVX2 static inline void
+avx2_8_of_bf16(float *dst, const uint16_t *src, bool stream)
 {
-	size_t i = to_aligned(dst, sizeof(*dst), 32, n);
-	__m256i v;
+	__m256i v = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)src));
 
-	__crpc_tensor_convert_plain.bf16_to_f32(dst, src, i, false);
-	for (; i + 8 <= n; i += 8) {
-		v = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(src + i)));
-		put256(dst + i, _mm256_slli_epi32(v, 16), stream);
-	}
-	end_stream(stream);
-	__crpc_tensor_convert_plain.bf16_to_f32(dst + i, src + i, n - i, false);
+	put256(dst, _mm256_slli_epi32(v, 16), stream);
 }
+CONVERT(AVX2, avx2_bf16_to_f32, bf16_to_f32, float, uint16_t, 32, 8, avx2_8_of_bf16)
 
-AVX2 static void
-avx2_f32_to_f16(uint16_t *dst, const float *src, size_t n, bool stream)
+AVX2 static inline void
+avx2_16_to_f16(uint16_t *dst, const float *src, bool stream)
 {
-	size_t i = to_aligned(dst, sizeof(*dst), 32, n);
-	__m128i low, high;
+	__m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(src), ROUND);
+	__m128i high = _mm256_cvtps_ph(_mm256_loadu_ps(src + 8), ROUND);
 
-	__crpc_tensor_convert_plain.f32_to_f16(dst, src, i, false);
-	for (; i + 16 <= n; i += 16) {
-		low = _mm256_cvtps_ph(_mm256_loadu_ps(src + i), ROUND);
-		high = _mm256_cvtps_ph(_mm256_loadu_ps(src + i + 8), ROUND);
-		put256(dst + i, _mm256_set_m128i(high, low), stream);
-	}
-	end_stream(stream);
-	__crpc_tensor_convert_plain.f32_to_f16(dst + i, src + i, n - i, false);
+	put256(dst, _mm256_set_m128i(high, low), stream);
 }
+CONVERT(AVX2, avx2_f32_to_f16, f32_to_f16, uint16_t, float, 32, 16, avx2_16_to_f16)
 
-AVX2 static void
-avx2_f16_to_f32(float *dst, const uint16_t *src, size_t n, bool stream)
+AVX2 static inline void
+avx2_8_of_f16(float *dst, const uint16_t *src, bool stream)
 {
-	size_t i = to_aligned(dst, sizeof(*dst), 32, n);
-	__m256 v;
+	__m256 v = _mm256_cvtph_ps(_mm_loadu_si128((const void *)src));
 
-	__crpc_tensor_convert_plain.f16_to_f32(dst, src, i, false);
-	for (; i + 8 <= n; i += 8) {
-		v = _mm256_cvtph_ps(_mm_loadu_si128((const void *)(src + i)));
-		put256(dst + i, _mm256_castps_si256(v), stream);
-	}
-	end_stream(stream);
-	__crpc_tensor_convert_plain.f16_to_f32(dst + i, src + i, n - i, false);
+	put256(dst, _mm256_castps_si256(v), stream);
 }
+CONVERT(AVX2, avx2_f16_to_f32, f16_to_f32, float, uint16_t, 32, 8, avx2_8_of_f16)
 
 const struct tensor_convert __crpc_tensor_convert_avx2 = {
 		.name = "avx2",
@@ -187,63 +179,40 @@ join(__m256i low, __m256i high)
 	return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-AVX512 static void
-avx512_f32_to_bf16(uint16_t *dst, const float *src, size_t n, bool stream)
+AVX512 static inline void
+avx512_32_to_bf16(uint16_t *dst, const float *src, bool stream)
 {
-	size_t i = to_aligned(dst, sizeof(*dst), 64, n);
-
-	__crpc_tensor_convert_plain.f32_to_bf16(dst, src, i, false);
-	for (; i + 32 <= n; i += 32)
-		put512(dst + i, join(bf16_16(src + i), bf16_16(src + i + 16)), stream);
-	end_stream(stream);
-	__crpc_tensor_convert_plain.f32_to_bf16(dst + i, src + i, n - i, false);
+	put512(dst, join(bf16_16(src), bf16_16(src + 16)), stream);
 }
+CONVERT(AVX512, avx512_f32_to_bf16, f32_to_bf16, uint16_t, float, 64, 32, avx512_32_to_bf16)
 
-AVX512 static void
-avx512_bf16_to_f32(float *dst, const uint16_t *src, size_t n, bool stream)
+AVX512 static inline void
+avx512_16_of_bf16(float *dst, const uint16_t *src, bool stream)
 {
-	size_t i = to_aligned(dst, sizeof(*dst), 64, n);
-	__m512i v;
+	__m512i v = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)src));
 
-	__crpc_tensor_convert_plain.bf16_to_f32(dst, src, i, false);
-	for (; i + 16 <= n; i += 16) {
-		v = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(src + i)));
-		put512(dst + i, _mm512_slli_epi32(v, 16), stream);
-	}
-	end_stream(stream);
-	__crpc_tensor_convert_plain.bf16_to_f32(dst + i, src + i, n - i, false);
+	put512(dst, _mm512_slli_epi32(v, 16), stream);
 }
+CONVERT(AVX512, avx512_bf16_to_f32, bf16_to_f32, float, uint16_t, 64, 16, avx512_16_of_bf16)
 
-AVX512 static void
-avx512_f32_to_f16(uint16_t *dst, const float *src, size_t n, bool stream)
+AVX512 static inline void
+avx512_32_to_f16(uint16_t *dst, const float *src, bool stream)
 {
-	size_t i = to_aligned(dst, sizeof(*dst), 64, n);
-	__m256i low, high;
+	__m256i low = _mm512_cvtps_ph(_mm512_loadu_ps(src), ROUND);
+	__m256i high = _mm512_cvtps_ph(_mm512_loadu_ps(src + 16), ROUND);
 
-	__crpc_tensor_convert_plain.f32_to_f16(dst, src, i, false);
-	for (; i + 32 <= n; i += 32) {
-		low = _mm512_cvtps_ph(_mm512_loadu_ps(src + i), ROUND);
-		high = _mm512_cvtps_ph(_mm512_loadu_ps(src + i + 16), ROUND);
-		put512(dst + i, join(low, high), stream);
-	}
-	end_stream(stream);
-	__crpc_tensor_convert_plain.f32_to_f16(dst + i, src + i, n - i, false);
+	put512(dst, join(low, high), stream);
 }
+CONVERT(AVX512, avx512_f32_to_f16, f32_to_f16, uint16_t, float, 64, 32, avx512_32_to_f16)
 
-AVX512 static void
-avx512_f16_to_f32(float *dst, const uint16_t *src, size_t n, bool stream)
+AVX512 static inline void
+avx512_16_of_f16(float *dst, const uint16_t *src, bool stream)
 {
-	size_t i = to_aligned(dst, sizeof(*dst), 64, n);
-	__m512 v;
+	__m512 v = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)src));
 
-	__crpc_tensor_convert_plain.f16_to_f32(dst, src, i, false);
-	for (; i + 16 <= n; i += 16) {
-		v = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(src + i)));
-		put512(dst + i, _mm512_castps_si512(v), stream);
-	}
-	end_stream(stream);
-	__crpc_tensor_convert_plain.f16_to_f32(dst + i, src + i, n - i, false);
+	put512(dst, _mm512_castps_si512(v), stream);
 }
+CONVERT(AVX512, avx512_f16_to_f32, f16_to_f32, float, uint16_t, 64, 16, avx512_16_of_f16)
 
 const struct tensor_convert __crpc_tensor_convert_avx512 = {
 		.name = "avx512",
