@@ -211,6 +211,7 @@ tel_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 	tel = ask(params, &rest, false);
 	if (tel == NULL)
 		return -EINVAL;
+	rte_tel_data_start_dict(d);
 	crpc_tel_put_counters(d, counters, CRPC_DIM(counters), &tel->stats);
 	crpc_tel_add_dict_uint(d, "memory_bounce", tel->bounce);
 	crpc_tel_add_dict_uint(d, "memory_other", tel->other);
