@@ -20,18 +20,10 @@
 #include "crpc_tensor_convert.h"
 #include "crpc_unpack.h"
 #include "fake_rdma.h"
+#include "rnd.h"
 #include "unpack_cpu.h"
 
 static uint64_t seed = 88172645463325252u;
-
-static uint32_t
-rnd(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (uint32_t)((seed >> 20) % n);
-}
 
 /* ---- checksum ---- */
 
@@ -62,11 +54,11 @@ crc_is_the_same_by_both_codes(void **state)
 	uint32_t i, len, at, cut, crc;
 
 	for (i = 0; i < sizeof(buf); i++)
-		buf[i] = (uint8_t)rnd(256);
+		buf[i] = (uint8_t)rnd_below(&seed, 256);
 	for (i = 0; i < 3000; i++) {
-		len = i < 1000 ? i : rnd(60000);
-		at = rnd(64);
-		cut = rnd(len + 1);
+		len = i < 1000 ? i : rnd_below(&seed, 60000);
+		at = rnd_below(&seed, 64);
+		cut = rnd_below(&seed, len + 1);
 		crc = crpc_crc32c_table(0, buf + at, len);
 		assert_int_equal(crpc_crc32c(0, buf + at, len), crc);
 		assert_int_equal(crpc_crc32c(crpc_crc32c(0, buf + at, cut), buf + at + cut,
@@ -86,14 +78,14 @@ every_copy_copies(void **state)
 	uint32_t v, i, len, from, to;
 
 	for (i = 0; i < sizeof(src); i++)
-		src[i] = (uint8_t)rnd(256);
+		src[i] = (uint8_t)rnd_below(&seed, 256);
 	for (v = 0; __crpc_unpack_copy[v] != NULL; v++) {
 		if (!__crpc_unpack_copy[v]->usable())
 			continue;
 		for (i = 0; i < 4000; i++) {
-			len = i < 300 ? i : rnd(8000);
-			from = rnd(200);
-			to = rnd(200);
+			len = i < 300 ? i : rnd_below(&seed, 8000);
+			from = rnd_below(&seed, 200);
+			to = rnd_below(&seed, 200);
 			memset(dst, 0x77, sizeof(dst));
 			memset(expected, 0x77, sizeof(expected));
 			memcpy(expected + to, src + from, len);
@@ -119,17 +111,18 @@ cpu_engine_gathers(void **state)
 
 	assert_non_null(u);
 	for (i = 0; i < 100000; i++)
-		src[i] = (float)rnd(1000) - 500.5f;
+		src[i] = (float)rnd_below(&seed, 1000) - 500.5f;
 	for (round = 0; round < 300; round++) {
 		memset(dst, 0, sizeof(dst));
 		memset(expected, 0, sizeof(expected));
-		n = 1 + rnd(CRPC_UNPACK_DESCS_MAX);
+		n = 1 + rnd_below(&seed, CRPC_UNPACK_DESCS_MAX);
 		for (i = 0, at = 0; i < n;
-			i++, at += (uint32_t)crpc_align_up(out, 4) + 4 * rnd(3)) {
-			op = rnd(3) == 0 ? rnd(CRPC_UNPACK_OPS) : CRPC_UNPACK_COPY;
-			desc[i] = (struct crpc_unpack_desc){.src = src + rnd(90000),
+			i++, at += (uint32_t)crpc_align_up(out, 4) + 4 * rnd_below(&seed, 3)) {
+			op = rnd_below(&seed, 3) == 0 ? rnd_below(&seed, CRPC_UNPACK_OPS)
+						      : CRPC_UNPACK_COPY;
+			desc[i] = (struct crpc_unpack_desc){.src = src + rnd_below(&seed, 90000),
 					.dst = dst + at,
-					.len = rnd(1000) * 4,
+					.len = rnd_below(&seed, 1000) * 4,
 					.op = op};
 			out = crpc_unpack_out_len(op, desc[i].len);
 			if (op == CRPC_UNPACK_COPY)
@@ -444,18 +437,21 @@ cache_survives_random_use(void **state)
 
 	cache_make(&k, 12, 700 << 10);
 	for (i = 0; i < 4000; i++) {
-		at = rnd(MEM - 1);
-		len = 1 + rnd((uint32_t)crpc_min(MEM - at, rnd(4) ? 20000 : 200000));
-		if (n < 64 && rnd(2) && crpc_mrcache_get(k.c, k.mem + at, len, &mr[n]) == 0) {
+		at = rnd_below(&seed, MEM - 1);
+		len = 1 +
+			rnd_below(&seed,
+				(uint32_t)crpc_min(MEM - at, rnd_below(&seed, 4) ? 20000 : 200000));
+		if (n < 64 && rnd_below(&seed, 2) &&
+			crpc_mrcache_get(k.c, k.mem + at, len, &mr[n]) == 0) {
 			assert_true((uint8_t *)mr[n]->addr <= k.mem + at);
 			assert_true((uint8_t *)mr[n]->addr + mr[n]->len >= k.mem + at + len);
 			n++;
 		} else if (n != 0) {
-			victim = rnd(n);
+			victim = rnd_below(&seed, n);
 			crpc_mrcache_put(k.c, mr[victim]);
 			mr[victim] = mr[--n];
 		}
-		if (rnd(50) == 0)
+		if (rnd_below(&seed, 50) == 0)
 			crpc_mrcache_invalidate(k.c, k.mem + at, len);
 		if (crpc_mrcache_check(k.c) != 0)
 			fail_msg("step %u: %s", i, crpc_log_last());

@@ -46,12 +46,9 @@ text(const json_t *object, const char *key)
 static void
 every_command_answers(void **state)
 {
-	static const char *const bad[] = {"", "x", "-1", "99", "0x", "0,", "0,x", "0,99", "0,0,0",
-			"4294967296"};
 	static const char *const commands[] = {"/crpc/bulk/stats", "/crpc/bulk/connections",
 			"/crpc/bulk/connection"};
 	json_t *answer;
-	size_t i, k;
 
 	answer = ask("/crpc/bulk/list", "");
 	assert_int_equal(json_array_size(answer), 2);
@@ -69,17 +66,7 @@ every_command_answers(void **state)
 	answer = ask("/crpc/bulk/connections", "1");
 	assert_int_equal(json_array_size(answer), 1);
 	json_decref(answer);
-	for (i = 0; i < CRPC_DIM(bad); i++) {
-		for (k = 0; k < CRPC_DIM(commands); k++) {
-			/* what follows an object's number is of no interest to some */
-			if (bad[i][0] == '0' && k != 2)
-				continue;
-			answer = ask(commands[k], bad[i]);
-			if (!json_is_null(answer))
-				fail_msg("%s,%s was answered", commands[k], bad[i]);
-			json_decref(answer);
-		}
-	}
+	tel_refuses(commands, CRPC_DIM(commands));
 }
 
 /* A transfer whose user does not consume: what stands where, at both ends. */
@@ -111,21 +98,10 @@ connection_tells_what_it_waits_for(void **state)
 	json_decref(answer);
 }
 
-/* An object that nobody drives is told by null, in time, and answers again when it is driven. */
 static void
 object_that_stands_still_gives_no_answer(void **state)
 {
-	json_t *answer;
-
-	crpc_store_relaxed(&paused, true);
-	usleep(50000);
-	answer = ask("/crpc/bulk/stats", "0");
-	assert_true(json_is_null(answer));
-	json_decref(answer);
-	crpc_store_relaxed(&paused, false);
-	answer = ask("/crpc/bulk/stats", "0");
-	assert_int_equal(number(answer, "sends"), 2);
-	json_decref(answer);
+	tel_waits_for_poll(&paused, "/crpc/bulk/stats", "sends", 2);
 }
 
 static void
@@ -181,21 +157,11 @@ teardown(void **state)
 int
 main(int argc, char **argv)
 {
-	static char prefix[64];
-	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-shconf"},
-		(char[]){"--no-pci"}, (char[]){"-m"}, (char[]){"64"}, prefix,
-		(char[]){"--log-level=4"}, NULL};
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(every_command_answers),
-			cmocka_unit_test(connection_tells_what_it_waits_for),
-			cmocka_unit_test(object_that_stands_still_gives_no_answer),
+		cmocka_unit_test(every_command_answers),
+		cmocka_unit_test(connection_tells_what_it_waits_for),
+		cmocka_unit_test(object_that_stands_still_gives_no_answer),
 	};
-	int rc;
 
-	snprintf(prefix, sizeof(prefix), "--file-prefix=bulk_tel_%d", (int)getpid());
-	if (rte_eal_init((int)CRPC_DIM(eal) - 1, eal) < 0)
-		return 77;
-	rc = cmocka_run_group_tests(tests, setup, teardown);
-	rte_eal_cleanup();
-	return rc;
+	return tel_run(argv[0], tests, CRPC_DIM(tests), setup, teardown);
 }

@@ -23,6 +23,7 @@
 #include "crpc_atomic.h"
 #include "engine/priv.h"
 #include "engine_rig.h"
+#include "rnd.h"
 
 #define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
 #define FROM 16384u
@@ -34,20 +35,11 @@ static uint64_t seed;
 static struct rig_host a, b;
 static struct rig_qp qa, qb;
 
-static uint64_t
-rnd(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed;
-}
-
 static void
 fill(uint8_t *p, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		p[i] = (uint8_t)rnd();
+		p[i] = (uint8_t)rnd(&seed);
 }
 
 static void
@@ -111,7 +103,7 @@ static void
 add_segs(struct rig_wqe *w, const uint8_t *src, uint32_t len, uint32_t n, uint32_t key)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t part = i == n - 1 ? len : (uint32_t)(rnd() % (len + 1));
+		uint32_t part = i == n - 1 ? len : (uint32_t)(rnd(&seed) % (len + 1));
 
 		rig_wqe_data(w, src, part, key);
 		src += part;
@@ -138,7 +130,8 @@ one(uint8_t op, uint32_t len, uint32_t segs)
 {
 	struct rig_host *dst_host = op == MLX5_OPCODE_RDMA_READ ? &a : &b;
 	struct rig_host *src_host = op == MLX5_OPCODE_RDMA_READ ? &b : &a;
-	uint8_t *src = src_host->mem + rnd() % 4096, *dst = dst_host->mem + DST + GUARD + rnd() % 128;
+	uint8_t *src = src_host->mem + rnd(&seed) % 4096,
+		*dst = dst_host->mem + DST + GUARD + rnd(&seed) % 128;
 	struct mlx5_cqe64 *c;
 	struct rig_wqe w;
 
@@ -180,7 +173,8 @@ edges(void **state)
 	for (uint32_t o = 0; o < sizeof(all_ops); o++)
 		for (uint32_t i = 0; i < CRPC_DIM(lens); i++)
 			for (uint32_t s = 0; s < CRPC_DIM(segs); s++) {
-				uint64_t was = b.nic->direct.memory_bytes + a.nic->direct.memory_bytes;
+				uint64_t was =
+					b.nic->direct.memory_bytes + a.nic->direct.memory_bytes;
 
 				one(all_ops[o], lens[i], segs[s]);
 				was = b.nic->direct.memory_bytes + a.nic->direct.memory_bytes - was;
@@ -216,7 +210,8 @@ many_places(void **state)
 	rig_post(&qa, &w);
 	assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 	for (uint32_t i = 0; i < N; i++)
-		assert_memory_equal(b.mem + (size_t)(N - 1 - i) * LEN, a.mem + (size_t)i * LEN, LEN);
+		assert_memory_equal(
+			b.mem + (size_t)(N - 1 - i) * LEN, a.mem + (size_t)i * LEN, LEN);
 	assert_true(b.nic->direct.memory_bytes > 0);
 }
 
@@ -470,7 +465,7 @@ shared_copy(void **state)
 	for (uint32_t i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, help, &sum[i]), 0);
 	for (uint32_t i = 0; i < N; i++) {
-		uint32_t len = (uint32_t)(rnd() % MOST), from = i & 1;
+		uint32_t len = (uint32_t)(rnd(&seed) % MOST), from = i & 1;
 
 		guards_set(dst + GUARD, len);
 		sm_share_copy(&share, dst + GUARD, src + from, len);
@@ -525,8 +520,8 @@ gone_in_the_middle(void **state)
 		crpc_store_release(&stop, 0);
 		assert_int_equal(pthread_create(&thread, NULL, drive, read ? &a : &b), 0);
 		rig_post(&qa, &w);
-		ts = (struct timespec){.tv_nsec = (long)(rnd() % 200000)};
-		for (uint32_t i = 0, n = (uint32_t)(rnd() % 20); i < n; i++)
+		ts = (struct timespec){.tv_nsec = (long)(rnd(&seed) % 200000)};
+		for (uint32_t i = 0, n = (uint32_t)(rnd(&seed) % 20); i < n; i++)
 			sm_nic_progress(own->nic, 1);
 		nanosleep(&ts, NULL);
 		leave(read ? &qb : &qa, how);
@@ -777,7 +772,7 @@ two_processes(void **state)
 	rig_to_rts(&qa, far.qpn);
 	do_write(&far, 0, 64, 1); /* They know each other now. */
 	for (uint32_t i = 0; i < CRPC_DIM(lens); i++) {
-		uint32_t from = 1 + (uint32_t)(rnd() % 5000);
+		uint32_t from = 1 + (uint32_t)(rnd(&seed) % 5000);
 
 		do_write(&far, from, lens[i], 1 + i % 4);
 		do_read_back(&far, from, lens[i]);
@@ -926,7 +921,9 @@ writer_killed(void **state)
 	pair_close(state);
 }
 
-/* References that nobody of ours would write: checked, refused by the kernel, or the peer is cut. */
+/*
+ * References that nobody of ours would write: checked, refused by the kernel, or the peer is cut.
+ */
 static void
 hostile_references(void **state)
 {
@@ -957,13 +954,18 @@ hostile_references(void **state)
 			struct sm_ref ref = {.state = cookie, .at = (uintptr_t)&cookie};
 			uint32_t bytes;
 
-			ref.len = rnd() % 4 == 0 ? (uint32_t)rnd() : (uint32_t)(rnd() % 70000);
-			ref.nseg = rnd() % 8 == 0 ? (uint32_t)rnd() : (uint32_t)(rnd() % 3);
-			bytes = rnd() % 8 == 0 ? (uint32_t)(rnd() % sizeof(ref))
+			ref.len = rnd(&seed) % 4 == 0 ? (uint32_t)rnd(&seed)
+						      : (uint32_t)(rnd(&seed) % 70000);
+			ref.nseg = rnd(&seed) % 8 == 0 ? (uint32_t)rnd(&seed)
+						       : (uint32_t)(rnd(&seed) % 3);
+			bytes = rnd(&seed) % 8 == 0 ? (uint32_t)(rnd(&seed) % sizeof(ref))
 					       : 24 + (ref.nseg % 16) * 16;
 			for (uint32_t k = 0; k < SM_GRANT_SEGS; k++) {
-				ref.seg[k].addr = rnd() % 2 == 0 ? rnd() : (uintptr_t)h.mem;
-				ref.seg[k].len = rnd() % 2 == 0 ? ref.len : rnd() % (ref.len + 1ull);
+				ref.seg[k].addr =
+					rnd(&seed) % 2 == 0 ? rnd(&seed) : (uintptr_t)h.mem;
+				ref.seg[k].len = rnd(&seed) % 2 == 0
+					? ref.len
+					: rnd(&seed) % (ref.len + 1ull);
 			}
 			hdr.imm = ref.len;
 			if (!sm_tx_room(&tx, bytes, 0, &room))
@@ -971,7 +973,8 @@ hostile_references(void **state)
 			memcpy(room.payload, &ref, bytes);
 			sm_pkt_put(room.pkt, &hdr);
 			sm_tx_commit(&tx, &room, bytes,
-				(enum sm_pkt_type)(SM_PKT_SEND_REF + rnd() % 3), (uint32_t)rnd() % 8);
+				(enum sm_pkt_type)(SM_PKT_SEND_REF + rnd(&seed) % 3),
+				(uint32_t)rnd(&seed) % 8);
 			sm_nic_progress(h.nic, rig_now += 1000);
 			while (rig_poll(&q.rcq) != NULL || rig_poll(&q.scq) != NULL)
 				;
