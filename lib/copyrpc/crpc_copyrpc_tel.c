@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Telemetry: crpc_tel.h says how the owner answers, crpc_tel_rpc.h what the commands are. */
+#include <stdlib.h>
+
 #include "copyrpc_pvt.h"
 #include "crpc_tel_rpc.h"
 
@@ -88,13 +90,20 @@ static struct crpc_tel_rpc tel_rpc = {.contexts = CRPC_TEL_INIT,
 int
 __crpc_copyrpc_tel_open(struct crpc_copyrpc *ctx)
 {
-	return crpc_tel_rpc_open(&ctx->tel, ctx->conf.max_eps);
+	struct crpc_tel_rpc_box *b = calloc(1, crpc_tel_rpc_size(ctx->conf.max_eps));
+
+	if (b == NULL)
+		return -ENOMEM;
+	ctx->tel = &b->box;
+	crpc_tel_open(&tel_rpc.contexts, ctx->tel);
+	return 0;
 }
 
 void
 __crpc_copyrpc_tel_close(struct crpc_copyrpc *ctx)
 {
-	crpc_tel_rpc_close(ctx->tel);
+	crpc_tel_close(&tel_rpc.contexts, ctx->tel);
+	free(ctx->tel);
 }
 
 crpc_noinline void

@@ -9,7 +9,7 @@
  *
  *     static struct crpc_tel_rpc tel_rpc = {.contexts = CRPC_TEL_INIT, .counters = ..., ...};
  *
- *     context made:  crpc_tel_rpc_open(&ctx->tel, max_eps)     freed: crpc_tel_rpc_close(ctx->tel)
+ *     context made:  crpc_tel_rpc_size(max_eps) bytes; crpc_tel_open(&tel_rpc.contexts, ...)
  *     asked:         b = crpc_tel_rpc_begin(ctx->tel, &ctx->stats)    NULL: given up
  *                    for each endpoint: *crpc_tel_rpc_ep_add(b) = what it is now
  *                    crpc_tel_end(&b->box)
@@ -19,10 +19,8 @@
  */
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "crpc_tel_put.h"
-#include "crpc_util.h"
 
 /** What is told; all contexts of the library. */
 struct crpc_tel_rpc {
@@ -64,25 +62,11 @@ crpc_tel_rpc_ep_at(struct crpc_tel_rpc_box *b, uint32_t i)
 	return (char *)(b + 1) + tel_rpc.stats_size + i * tel_rpc.ep_size;
 }
 
-/** Make a context's mailbox: 0 or -ENOMEM. */
-static inline int
-crpc_tel_rpc_open(struct crpc_tel_box **box, uint32_t max_eps)
+/** Bytes of the mailbox of a context with so many endpoints at most; zero them. */
+static inline size_t
+crpc_tel_rpc_size(uint32_t max_eps)
 {
-	struct crpc_tel_rpc_box *b;
-
-	b = calloc(1, sizeof(*b) + tel_rpc.stats_size + max_eps * tel_rpc.ep_size);
-	if (b == NULL)
-		return -ENOMEM;
-	*box = &b->box;
-	crpc_tel_open(&tel_rpc.contexts, *box);
-	return 0;
-}
-
-static inline void
-crpc_tel_rpc_close(struct crpc_tel_box *box)
-{
-	crpc_tel_close(&tel_rpc.contexts, box);
-	free(box);
+	return sizeof(struct crpc_tel_rpc_box) + tel_rpc.stats_size + max_eps * tel_rpc.ep_size;
 }
 
 /** Owner: begin an answer with the counters; NULL: nothing is asked. */

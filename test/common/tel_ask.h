@@ -113,8 +113,9 @@ tel_run(char *program, const struct CMUnitTest *tests, size_t n, CMFixtureFuncti
 	CMFixtureFunction teardown)
 {
 	static char prefix[64];
-	char *eal[] = {program, (char[]){"--no-huge"}, (char[]){"--no-shconf"}, (char[]){"--no-pci"},
-		(char[]){"-m"}, (char[]){"64"}, prefix, (char[]){"--log-level=4"}, NULL};
+	char *eal[] = {program, (char[]){"--no-huge"}, (char[]){"--no-shconf"},
+		(char[]){"--no-pci"}, (char[]){"-m"}, (char[]){"64"}, prefix,
+		(char[]){"--log-level=4"}, NULL};
 	int rc;
 
 	snprintf(prefix, sizeof(prefix), "--file-prefix=crpc_tel_%d", (int)getpid());

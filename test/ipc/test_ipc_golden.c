@@ -66,7 +66,8 @@ describe(void)
 	h->owner_uid = 0;
 	h->owner_start = 0;
 	h->incarnation = 0;
-	golden_bytes(f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
+	golden_bytes(
+		f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
 
 	assert_non_null(c = new_client(s));
 	assert_int_equal(crpc_ipc_client_call(c, "alone", 5, 9), 0);

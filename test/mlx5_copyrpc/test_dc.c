@@ -245,7 +245,8 @@ pairs_do_not_mix(void **state)
 		for (round = 0; round < 20000; round++) {
 			who = rnd_below(&seed, 2);
 			i = rnd_below(&seed, PAIRS);
-			shorts += send((int)who, i, rnd_below(&seed, 4) ? 0 : CRPC_RDMA_WR_SIGNAL, 0) == 0;
+			shorts += send((int)who, i, rnd_below(&seed, 4) ? 0 : CRPC_RDMA_WR_SIGNAL,
+					  0) == 0;
 			if (rnd_below(&seed, 8) == 0)
 				turn();
 		}

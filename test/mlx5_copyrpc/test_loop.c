@@ -182,7 +182,9 @@ ping_pong_keeps_data(void **state)
 		b = &e[!(round & 1)];
 		memset(&wr, 0, sizeof(wr));
 		wr.flags = CRPC_RDMA_WR_SIGNAL | (rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0);
-		len = wr.flags & CRPC_RDMA_WR_INLINE ? rnd_below(&seed, 201) : rnd_below(&seed, rnd_below(&seed, 20) ? 4096 : 65536);
+		len = wr.flags & CRPC_RDMA_WR_INLINE
+			? rnd_below(&seed, 201)
+			: rnd_below(&seed, rnd_below(&seed, 20) ? 4096 : 65536);
 		src = rnd_below(&seed, BUF_LEN / 2 - len);
 		dst = BUF_LEN / 2 + 1 + rnd_below(&seed, BUF_LEN / 2 - len - 2);
 		fill(a->buf + src, len);
@@ -258,7 +260,8 @@ send_queue_full_gives_short_counts_and_recovers(void **state)
 			wr[i].imm = sent + i;
 			wr[i].raddr = (uintptr_t)e[1].buf;
 			wr[i].rkey = e[1].mr.rkey;
-			wr[i].num_sge = cut(wr[i].sge, e[0].buf, rnd_below(&seed, 100), e[0].mr.lkey);
+			wr[i].num_sge =
+				cut(wr[i].sge, e[0].buf, rnd_below(&seed, 100), e[0].mr.lkey);
 		}
 		got = crpc_rdma_post(e[0].qp, wr, (uint16_t)n);
 		sent += got;

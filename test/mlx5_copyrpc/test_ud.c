@@ -139,7 +139,9 @@ datagrams_keep_their_data(void **state)
 		memset(&d, 0, sizeof(d));
 		d.ah = a->ah;
 		d.flags = rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0;
-		len = d.flags & CRPC_RDMA_WR_INLINE ? rnd_below(&seed, 101) : rnd_below(&seed, rnd_below(&seed, 20) ? 256 : a->mtu + 1);
+		len = d.flags & CRPC_RDMA_WR_INLINE
+			? rnd_below(&seed, 101)
+			: rnd_below(&seed, rnd_below(&seed, 20) ? 256 : a->mtu + 1);
 		d.imm = rnd_below(&seed, UINT32_MAX);
 		cut(&d, a, len);
 		assert_int_equal(crpc_rdma_ud_post(a->ud, &d, 1), 1);
@@ -175,7 +177,8 @@ bursts_arrive_in_order(void **state)
 			cut(&d[i], &e[who], rnd_below(&seed, 64));
 		}
 		/* Never more on the way than the receiver has buffers: not even those it holds. */
-		n = (uint32_t)crpc_min(1 + rnd_below(&seed, 8), (uint64_t)24 - (sent[who] - arrived[!who]));
+		n = (uint32_t)crpc_min(
+			1 + rnd_below(&seed, 8), (uint64_t)24 - (sent[who] - arrived[!who]));
 		i = crpc_rdma_ud_post(e[who].ud, d, (uint16_t)n);
 		sent[who] += i;
 		n = crpc_rdma_poll(e[who].dev, cqe, (uint16_t)(1 + rnd_below(&seed, 8)));

@@ -397,8 +397,9 @@ damaged_batches_stay_in_the_block(void **state)
 		for (k = 0; k < 6; k++)
 			vector(rnd(&seed) % 4 == 0, rnd(&seed) % 64 * 4, rnd(&seed) % 16 + 1);
 		for (k = 0; k < 8; k++)
-			add((uint32_t)(rnd(&seed) % 8 == 0 ? 256 : rnd(&seed) % 4 + 1), (uint8_t)(rnd(&seed) % 2),
-					1, (int)(rnd(&seed) % 6), (int)(rnd(&seed) % 6), (int)(rnd(&seed) % 6));
+			add((uint32_t)(rnd(&seed) % 8 == 0 ? 256 : rnd(&seed) % 4 + 1),
+				(uint8_t)(rnd(&seed) % 2), 1, (int)(rnd(&seed) % 6),
+				(int)(rnd(&seed) % 6), (int)(rnd(&seed) % 6));
 		n = (uint32_t)(rnd(&seed) % 4);
 		for (k = 0; k < n; k++)
 			batch.bytes[rnd(&seed) % batch.len] = (uint8_t)rnd(&seed);
