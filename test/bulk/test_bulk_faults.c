@@ -294,6 +294,42 @@ engine_goes_wrong(void **state)
 	}
 }
 
+/* An engine that is slow, and for a while does nothing, holds chunks up but spoils none. */
+static void
+slow_engine_succeeds(void **state)
+{
+	struct crpc_bulk_conf conf = quick;
+	uint8_t *src = buf_make(LEN);
+	struct job j;
+	struct rig r;
+	uint32_t i;
+
+	conf.engine = crpc_unpack_create("test", NULL);
+	rig_init(&r, &quick, &conf, 1, 1, 48);
+	job_start(&r, &j, CRPC_BULK_EAGER | CRPC_BULK_CRC, 0);
+	memcpy(src, j.src, LEN);
+	for (i = 0; i < 12; i++) {
+		tool.mode = i % 3 == 0 ? TOOL_FULL : TOOL_HOLDS;
+		rig_turns(&r, 500);
+		assert_true(crpc_bulk_state(r.b[1], j.recv) == CRPC_BULK_TRANSMITTING);
+		/* what is not unpacked holds its slot */
+		assert_true(r.conn[0]->nslot_free == 0 || i == 0);
+		tool.mode = TOOL_GOES;
+		rig_turns(&r, 4);
+	}
+	rig_end(&r, j.send, j.recv, j.result);
+	assert_int_equal(j.result[0].status, 0);
+	assert_int_equal(j.result[1].status, 0);
+	assert_memory_equal(j.dst, src, LEN);
+	assert_int_equal(tool.stops, 0);
+	rig_rest(&r);
+	buf_free(src);
+	buf_free(j.src);
+	buf_free(j.dst);
+	rig_fini(&r);
+	crpc_unpack_free(conf.engine);
+}
+
 /* An engine that hangs while the connection breaks, or is freed: nothing ends before it stopped. */
 static void
 engine_hangs_in_a_break(void **state)
@@ -605,6 +641,7 @@ main(void)
 			cmocka_unit_test(queue_pair_breaks),
 			cmocka_unit_test(shutdown_ends_all),
 			cmocka_unit_test(engine_goes_wrong),
+			cmocka_unit_test(slow_engine_succeeds),
 			cmocka_unit_test(engine_hangs_in_a_break),
 			cmocka_unit_test(byte_changes_on_the_way),
 			cmocka_unit_test(cancel_at_any_moment),

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "bulk_pvt.h"
 #include "crpc_bulk.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
@@ -30,6 +31,7 @@ struct end {
 };
 
 static struct end end[2];
+static uint32_t ring_size = 16384;
 
 static void
 connect_ends(void)
@@ -49,7 +51,7 @@ static void
 make_device(struct end *e)
 {
 	struct crpc_rdma_conf rdma = {.gid_index = -1};
-	struct crpc_copyrpc_conf conf = {.ring_size = 16384};
+	struct crpc_copyrpc_conf conf = {.ring_size = ring_size};
 
 	e->dev = crpc_rdma_open(&rdma);
 	if (e->dev == NULL)
@@ -289,7 +291,7 @@ chunks_cost_the_device_little(void **state)
 /* Beyond the users' buffers a connection takes slots x chunk and less than 1 MiB, its rails with
  * their rings included, and a transfer takes nothing more. */
 static void
-memory_is_bounded(void **state)
+memory_of(uint32_t rails)
 {
 	struct crpc_bulk_conf conf = {.slots = 0};
 	uint64_t bounce, other, before, made, after;
@@ -300,13 +302,13 @@ memory_is_bounded(void **state)
 		make_device(&end[i]);
 	before = mallinfo2().uordblks + mallinfo2().hblkhd;
 	for (i = 0; i < 2; i++)
-		make_bulk(&end[i], &conf, 1);
+		make_bulk(&end[i], &conf, rails);
 	connect_ends();
 	made = mallinfo2().uordblks + mallinfo2().hblkhd - before;
 	crpc_bulk_memory(end[0].b, &bounce, &other);
 	assert_int_equal(bounce, 16u << 19);
 	assert_true(other < 1u << 20);
-	print_message("per end: %llu KiB, of these bounce memory %llu KiB\n",
+	print_message("%u rails, per end: %llu KiB, of these bounce memory %llu KiB\n", rails,
 			(unsigned long long)made / 2048, (unsigned long long)bounce / 1024);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	assert_true(made >= 2 * bounce);
@@ -321,6 +323,83 @@ memory_is_bounded(void **state)
 	unmake();
 }
 
+static void
+memory_is_bounded(void **state)
+{
+	memory_of(1);
+	memory_of(2);
+	memory_of(4);
+	ring_size = 4096; /* so many are within the limit with smaller rings */
+	memory_of(8);
+	ring_size = 16384;
+}
+
+/* A write that no key allows: the device breaks the queue pair at both ends. */
+static void
+rail_fail(int side, uint32_t rail)
+{
+	static uint8_t bytes[64];
+	struct crpc_rdma_mr mr = {.addr = bytes, .len = sizeof(bytes)};
+
+	assert_int_equal(crpc_rdma_mr_reg(end[side].dev, bytes, sizeof(bytes), &mr), 0);
+	while (crpc_copyrpc_put(end[side].conn->rail[rail].ep, &mr, bytes, 8, 4096, 0xdeadbeef,
+			       1) == -EAGAIN)
+		turn();
+	/* its entry is needed until the rail has broken */
+	while (end[side].conn->rail[rail].state == RAIL_UP)
+		turn();
+	crpc_rdma_mr_dereg(end[side].dev, &mr);
+}
+
+/*
+ * Queue pairs of the device break in the middle of transfers, also the one of the messages: the
+ * others take over, and each comes back and is used again.
+ */
+static void
+rails_break_and_come_back(void **state)
+{
+	struct crpc_bulk_conf conf = {.chunk = 4096, .rail_retry_ns = 1000000};
+	uint64_t until, req[2];
+	struct crpc_bulk_result result[2];
+	struct crpc_bulk_rail rail;
+	uint32_t i, k;
+
+	make(&conf, 3);
+	for (k = 0; k < LEN; k++)
+		src[k] = (uint8_t)(k * 7 + (k >> 11));
+	for (i = 0; i < 6; i++) {
+		memset(dst, 0xee, LEN);
+		crpc_bulk_isend(end[0].conn, crpc_clock_ns(), 1, src, LEN,
+				CRPC_BULK_EAGER << i % 3, 0, &req[0]);
+		crpc_bulk_irecv(end[1].conn, crpc_clock_ns(), 1, dst, LEN, 0, 0, &req[1]);
+		for (k = 0; k < 100; k++)
+			turn();
+		rail_fail((int)(i / 3), i % 2);
+		until = crpc_clock_ns() + WAIT_NS;
+		for (k = 0; k < 2; k++) {
+			while (crpc_bulk_test(end[k].b, req[k], &result[k]) != 0) {
+				assert_true(crpc_clock_ns() < until);
+				turn();
+			}
+			assert_int_equal(result[k].status, 0);
+		}
+		assert_memory_equal(src, dst, LEN);
+		for (k = 0; k < 2; k++) {
+			do {
+				assert_true(crpc_clock_ns() < until);
+				turn();
+				crpc_bulk_rail_get(end[k].conn, i % 2, &rail);
+			} while (rail.state != CRPC_BULK_RAIL_UP || rail.life != i / 2 + 2);
+		}
+	}
+	for (k = 0; k < 2; k++) {
+		assert_int_equal(crpc_bulk_conn_status(end[k].conn), 0);
+		assert_int_equal(crpc_bulk_stats(end[k].b)->rails_back, 6);
+	}
+	at_rest();
+	unmake();
+}
+
 int
 main(void)
 {
@@ -328,6 +407,7 @@ main(void)
 			cmocka_unit_test(memory_is_bounded),
 			cmocka_unit_test(every_path_keeps_the_content),
 			cmocka_unit_test(peer_goes_and_comes_back),
+			cmocka_unit_test(rails_break_and_come_back),
 			cmocka_unit_test(chunks_cost_the_device_little),
 	};
 	struct crpc_rdma *dev;

@@ -329,6 +329,53 @@ canceled_while_a_rail_closes(void **state)
 	}
 }
 
+/* The contexts are polled by somebody else, who hands over what he got one turn late. */
+static void
+contexts_may_be_shared(void **state)
+{
+	struct crpc_bulk_conf conf = quick;
+	struct crpc_done done[16];
+	struct crpc_req in[2][16];
+	uint16_t n[2] = {0, 0}, k;
+	struct job j;
+	struct rig r;
+	uint32_t i, p;
+	bool ended[2];
+	int side;
+
+	conf.shared = true;
+	for (p = 0; p < 30; p++) {
+		rig_init(&r, &conf, &conf, 2, 1, 8900 + p);
+		job_start(&r, &j, paths[p % 3]);
+		ended[0] = ended[1] = false;
+		for (i = 0; i < 400 || (i < 100000 && !(ended[0] && ended[1])); i++) {
+			side = i & 1;
+			if (i == 20 + 2 * p)
+				fake_qp_fail(rig_rail_qp(&r, (int)(p / 3 & 1), p / 6 % 2));
+			r.w.now_ns += 1000;
+			for (k = 0; k < 8; k++)
+				fake_step(&r.w);
+			crpc_bulk_take_req(r.b[side], 0, r.w.now_ns, in[side], n[side]);
+			k = crpc_copyrpc_poll(r.ctx[side][0], r.w.now_ns, done, 16);
+			crpc_bulk_take_done(r.b[side], r.w.now_ns, done, k);
+			n[side] = crpc_copyrpc_recv(r.ctx[side][0], in[side], 16);
+			crpc_bulk_progress(r.b[side], r.w.now_ns);
+			if (!ended[side])
+				ended[side] = crpc_bulk_test(r.b[side], side ? j.recv : j.send,
+							      &j.result[side]) == 0;
+		}
+		assert_true(ended[0] && ended[1]);
+		assert_int_equal(j.result[0].status, 0);
+		assert_int_equal(j.result[1].status, 0);
+		assert_memory_equal(j.dst, src, LEN);
+		assert_int_equal(r.conn[0]->nup, 1);
+		rig_fini(&r);
+		buf_free(j.src);
+		buf_free(j.dst);
+		n[0] = n[1] = 0;
+	}
+}
+
 /* ---- a peer that lies about rails ---- */
 
 static void
@@ -389,6 +436,7 @@ main(void)
 			cmocka_unit_test(rails_flap),
 			cmocka_unit_test(peer_does_not_confirm),
 			cmocka_unit_test(canceled_while_a_rail_closes),
+			cmocka_unit_test(contexts_may_be_shared),
 			cmocka_unit_test(lies_about_rails_break_the_connection),
 	};
 
