@@ -459,7 +459,8 @@ uint16_t crpc_bulk_take_done(
  * @param now_ns
  *   The time.
  * @param req
- *   Requests; those of bulk's endpoints are ended by it.
+ *   Requests, given soon: a rail that breaks and comes back in between, which takes rail_retry_ns,
+ *   must not find old ones. Those of bulk's endpoints are ended by it.
  * @param n
  *   Their number.
  * @return

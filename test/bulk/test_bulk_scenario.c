@@ -187,6 +187,22 @@ cut(struct play *p)
 	cuts++;
 }
 
+/* The devices are bad for a while: no completions, nothing moves, or their queues are full. */
+static void
+devices(struct play *p, bool good)
+{
+	uint32_t i;
+	int side;
+
+	p->r.w.hold_acks = !good && rnd(p, 4) == 0;
+	p->r.w.frozen = !good && rnd(p, 8) == 0;
+	for (side = 0; side < 2; side++) {
+		for (i = 0; i < p->r.nports; i++)
+			fake_post_limit(p->r.dev[side][i],
+					good || rnd(p, 4) != 0 ? UINT32_MAX : rnd(p, 5));
+	}
+}
+
 static void
 step(struct play *p)
 {
@@ -214,6 +230,8 @@ step(struct play *p)
 		fake_qp_fail(p->r.w.qps[rnd(p, p->r.w.nqps)]);
 	if (p->rails && rnd(p, 300) == 0)
 		cut(p);
+	if (p->rails && rnd(p, 100) == 0)
+		devices(p, p->n[0] == 2 * MESSAGES && p->n[1] == 2 * MESSAGES);
 	if (rnd(p, 16) == 0)
 		rig_check(&p->r, false);
 }
@@ -255,6 +273,7 @@ play_end(struct play *p)
 		fail_msg("seed %llu: %u of %u, %u of %u ended", (unsigned long long)p->seed,
 				p->ended[0], p->n[0], p->ended[1], p->n[1]);
 	}
+	devices(p, true);
 	/* who does not know yet that the other one broke would wait for its messages */
 	if (crpc_bulk_conn_status(p->r.conn[0]) != 0 || crpc_bulk_conn_status(p->r.conn[1]) != 0) {
 		crpc_bulk_conn_shutdown(p->r.conn[0]);
