@@ -55,6 +55,7 @@ own_count(const struct own *d, struct kv_net_counts *counts)
 	counts->send_cqes += r.send_cqes - d->begin.send_cqes;
 	counts->recv_cqes += r.recv_cqes - d->begin.recv_cqes;
 	counts->again += c->again_slots;
+	counts->repeated += c->repeated;
 	crpc_hist_merge(&counts->wire, &c->wire);
 	crpc_hist_merge(&counts->peer, &c->peer);
 }

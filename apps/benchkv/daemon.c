@@ -559,8 +559,9 @@ tell_deaths(struct kv_daemon *d)
 	crpc_ipc_server_stats(d->ipc, &ipc);
 	if (ipc.deaths == d->deaths)
 		return;
-	app_note("rank %u: %llu clients of daemon %u died with their process; their places are free "
-		 "again",
+	app_note(
+		"rank %u: %llu clients of daemon %u died with their process; their places are free "
+		"again",
 		d->info.rank, (unsigned long long)(ipc.deaths - d->deaths), d->info.daemon);
 	d->deaths = ipc.deaths;
 }

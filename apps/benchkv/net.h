@@ -12,8 +12,8 @@
  *                  which forwards by flux what it does not own: fewer connections, one hop more
  *
  * Where values may not fit the rings there are KV_NET_LANES endpoints to each of these daemons, and
- * a request takes the first that has room: an endpoint carries one large request and one large reply
- * at a time, and the next one should be on its way while that is copied.
+ * a request takes the first that has room: an endpoint carries one large request and one large
+ * reply at a time, and the next one should be on its way while that is copied.
  *
  * A request that copyrpc cannot take now (-EAGAIN) waits in the peer's backlog, a copy of its own,
  * first in, first out; so nothing ever spins for room inside a handler. There are at most as many
@@ -21,11 +21,11 @@
  *
  * A rank is lost when its process, or its host, is found dead (app_watch.h), which is known at once
  * and for all backends in the same way; when an endpoint to it breaks; or when an answer does not
- * come in time: every KV_NET_PING_NS each peer is asked whether it is there, and a call ends at most
- * a quarter after its deadline. Where every rank is watched, this deadline is for one that hangs: it
- * is long, so that a peer which only was not given a core is not called dead. Where one cannot be
- * watched, the deadline is what finds it dead, and the user is told within 2 s all the same. A lost
- * rank stays lost, for all daemons of the rank that lost it (struct kv_fate).
+ * come in time: every KV_NET_PING_NS each peer is asked whether it is there, and a call ends at
+ * most a quarter after its deadline. Where every rank is watched, this deadline is for one that
+ * hangs: it is long, so that a peer which only was not given a core is not called dead. Where one
+ * cannot be watched, the deadline is what finds it dead, and the user is told within 2 s all the
+ * same. A lost rank stays lost, for all daemons of the rank that lost it (struct kv_fate).
  *
  * Belongs to the daemon's thread.
  */
@@ -177,7 +177,8 @@ void kv_net_close(struct kv_net *net);
  *
  * @return
  *   0: it completes through crpc_copyrpc_poll() with the token as cookie; -EHOSTUNREACH: that rank
- *   is lost, and was not asked; -ENOBUFS: more waiting than calls can be open; or another final error.
+ *   is lost, and was not asked; -ENOBUFS: more waiting than calls can be open; or another final
+ *   error.
  */
 int kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t token);

@@ -393,6 +393,7 @@ json_net(const struct kv_net_counts *n)
 	set_uint(o, "recv_cqes", n->recv_cqes);
 	set_uint(o, "waited", n->waited);
 	set_uint(o, "again", n->again);
+	set_uint(o, "repeated", n->repeated);
 	json_object_set_new(o, "batch_size", json_counts(n->batch_size, KV_BATCH_BUCKETS));
 	return o;
 }

@@ -105,6 +105,7 @@ net_add(struct kv_net_counts *to, const struct kv_net_counts *from)
 	to->recv_cqes += from->recv_cqes;
 	to->waited += from->waited;
 	to->again += from->again;
+	to->repeated += from->repeated;
 	for (i = 0; i < KV_BATCH_BUCKETS; i++)
 		to->batch_size[i] += from->batch_size[i];
 	crpc_hist_merge(&to->queue, &from->queue);

@@ -24,6 +24,7 @@ struct kv_net_counts {
 	uint64_t doorbells, wqes, wqebbs, send_cqes, recv_cqes;
 	uint64_t waited;                    /**< Requests that waited in a backlog. */
 	uint64_t again; /**< Calls that were refused for now and made again later. */
+	uint64_t repeated; /**< Backend erpc: packets that were sent again. */
 	uint64_t batch_size[KV_BATCH_BUCKETS];
 	struct crpc_hist queue, wire, peer; /**< Round trips in three parts, ns. */
 };

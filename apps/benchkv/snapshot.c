@@ -180,7 +180,8 @@ head_check(const struct kv_snapshot *snap, const struct head *head, uint64_t byt
 		return -EBADMSG;
 	}
 	if (head->key_size != snap->key_size || head->key_min != snap->key_min ||
-		head->key_mix != snap->key_mix || head->owner != snap->owner || head->owners != snap->owners) {
+		head->key_mix != snap->key_mix || head->owner != snap->owner ||
+		head->owners != snap->owners) {
 		crpc_err("snapshot %s: expected keys of %u bytes (at least %u, mix %08x) and "
 			 "daemon %u of %u, found %u (%u, %08x), %u of %u; start with the sizes and "
 			 "numbers of the run that wrote it",

@@ -109,7 +109,10 @@ kv_batch_reset(struct kv_batch *b)
 	b->moved = false;
 }
 
-/** Add a request whose key has a size that the store takes, kv_hash() being known. @return its index. */
+/**
+ * Add a request whose key has a size that the store takes, kv_hash() being known. @return its
+ * index.
+ */
 static inline uint32_t
 kv_batch_add(struct kv_batch *b, const struct kv_req *req, uint32_t hash)
 {

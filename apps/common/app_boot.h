@@ -17,8 +17,8 @@
  *
  * mpirun and srun --mpi=pmix start PMIx; a program started by neither runs alone. Every wait has a
  * limit, because a rank that died answers nothing, and ends at once where it is known that a rank
- * died (app_watch.h). A poll loop that must not block uses the fence_start/fence_done pair and keeps
- * polling between.
+ * died (app_watch.h). A poll loop that must not block uses the fence_start/fence_done pair and
+ * keeps polling between.
  *
  * Threads: one. PMIx has a thread of its own, which sleeps when nothing is exchanged.
  */
@@ -103,8 +103,8 @@ int app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **b
 int app_boot_fence_start(struct app_boot *boot);
 
 /**
- * 0 when everybody is at the fence, -EAGAIN before, -EIO if it failed. A rank that dies never comes:
- * app_boot_gone().
+ * 0 when everybody is at the fence, -EAGAIN before, -EIO if it failed. A rank that dies never
+ * comes: app_boot_gone().
  */
 int app_boot_fence_done(struct app_boot *boot);
 

@@ -11,8 +11,8 @@
  *                         the host itself or the way to it has gone, what we send every
  *                         APP_WATCH_BEACON_MS stays unanswered for APP_WATCH_HOST_MS
  *
- * In every case a kernel answers, not the process: one that only was not given a core for a while is
- * not taken for dead, and one that is dead is found at the next look.
+ * In every case a kernel answers, not the process: one that only was not given a core for a while
+ * is not taken for dead, and one that is dead is found at the next look.
  *
  *     w = app_watch_create(peers)
  *     app_watch_card(w, &card)              exchanged by the application; then
@@ -20,9 +20,9 @@
  *     app_watch_look(w, now)                every millisecond or so
  *     app_watch_gone(w, peer)
  *
- * "The same host" is the same kernel, pid namespace and network namespace. A connection is only ever
- * made to an address that is not one of our own host's: two hosts may both have the address of a
- * bridge for containers.
+ * "The same host" is the same kernel, pid namespace and network namespace. A connection is only
+ * ever made to an address that is not one of our own host's: two hosts may both have the address of
+ * a bridge for containers.
  *
  * Threads: one, and no thread of its own. app_watch_look() makes a system call every APP_WATCH_MS.
  */

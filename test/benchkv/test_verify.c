@@ -97,7 +97,9 @@ right_history_passes(void **state)
 	kv_history_fini(&r.h);
 }
 
-/* "No space" says nothing about a key, but only a put gets it, and only where a store may be full. */
+/*
+ * "No space" says nothing about a key, but only a put gets it, and only where a store may be full.
+ */
 static void
 a_full_store_may_refuse_a_put(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * app_watch: a process that is killed is found dead, one that only does not run is not; by its pidfd
- * and, as if it were on another host, by its connection. What cannot be watched is refused.
+ * app_watch: a process that is killed is found dead, one that only does not run is not; by its
+ * pidfd and, as if it were on another host, by its connection. What cannot be watched is refused.
  *
  * Each test forks a process that does nothing, and kills it.
  */
@@ -72,7 +72,9 @@ found_dead(struct app_watch *w, uint64_t limit_ms)
 	return app_watch_gone(w, 1);
 }
 
-/* Stopped for longer than its host is given to answer: it lives all the same. Killed: it is dead. */
+/*
+ * Stopped for longer than its host is given to answer: it lives all the same. Killed: it is dead.
+ */
 static void
 stopped_is_not_dead(struct other *o)
 {

@@ -9,7 +9,8 @@
 need mpirun
 
 [ $# -gt 0 ] || set -- copyrpc delegation direct erpc ucx:posix,self ucx:rc_v,self
-if ! one 30 --backend ucx --ucx-tls posix,self --clients 1 --seconds 0.1 --warmup 0 --quiet >"$TMP/u.out" 2>"$TMP/u.err"; then
+if ! one 30 --backend ucx --ucx-tls posix,self --clients 1 --seconds 0.1 --warmup 0 --quiet \
+	>"$TMP/u.out" 2>"$TMP/u.err"; then
 	grep -q 'libucx-dev' "$TMP/u.err" || fail "backend ucx neither runs nor says what it needs: $(cat "$TMP/u.err")"
 	mapfile -t rest < <(printf '%s\n' "$@" | grep -v '^ucx')
 	set -- "${rest[@]}"
