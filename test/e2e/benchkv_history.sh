@@ -58,6 +58,16 @@ MPIRUN_ARGS=
 [ "$(ls "$TMP"/h.* | wc -l)" = 2 ] || fail "a history is missing"
 linearizable "$TMP"/h.*
 ok "a rank killed: $(cat "$TMP/lincheck.out")"
+python3 - "$TMP"/h.0.* <<'EOF' || fail "what came after the loss does not stand as refused"
+import struct, sys
+d = open(sys.argv[1], "rb").read()
+n = struct.unpack_from("<Q", d, 16)[0]
+states = [d[64 + 64 * i + 53] for i in range(n)]
+print(states.count(0), "open,", states.count(4), "refused of", n)
+# 8 clients with a call open each; all later ones were refused, without effect
+sys.exit(not (states.count(0) <= 8 < states.count(4)))
+EOF
+ok "calls to a rank that was lost before are refused"
 
 one 30 --clients 1 --keys 1 --seconds 0.3 --history "$TMP/full" --history-ops 100 --quiet \
 	>"$TMP/full.out" 2>"$TMP/full.err"
