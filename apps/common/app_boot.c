@@ -271,44 +271,82 @@ app_boot_lose(struct app_boot *boot, uint32_t rank)
 	boot->lost[rank] = 1;
 }
 
-int
-app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len)
+/*
+ * PMIx loses a key whose value is replaced by one of another size. So each of its keys has one size:
+ * a blob that fits stands behind its head; a larger one in a key of its own, named after the next
+ * power of two, and the head alone says so.
+ */
+struct value_head {
+	uint32_t round;
+	uint32_t len; /* Of the blob. */
+};
+#define VALUE_SIZE 256
+#define VALUE_BLOB (VALUE_SIZE - (uint32_t)sizeof(struct value_head))
+
+static uint32_t
+large_key(char name[PMIX_MAX_KEYLEN + 1], const char *key, size_t len)
+{
+	uint32_t size = (uint32_t)crpc_pow2_ceil(sizeof(struct value_head) + len);
+
+	snprintf(name, PMIX_MAX_KEYLEN + 1, "%s/%u", key, size);
+	return size;
+}
+
+/* Put a head, and what of the blob goes with it. */
+static int
+put_value(const char *key, struct value_head head, const void *buf, size_t len, size_t size)
 {
 	pmix_value_t v;
 	pmix_status_t rc;
 
-	if (!boot->launched)
-		return 0;
 	PMIX_VALUE_CONSTRUCT(&v);
 	v.type = PMIX_BYTE_OBJECT;
-	v.data.bo.size = sizeof(boot->round) + len;
-	v.data.bo.bytes = malloc(v.data.bo.size);
+	v.data.bo.size = size;
+	v.data.bo.bytes = calloc(1, size);
 	if (v.data.bo.bytes == NULL)
 		return -EIO;
-	memcpy(v.data.bo.bytes, &boot->round, sizeof(boot->round));
-	memcpy(v.data.bo.bytes + sizeof(boot->round), buf, len);
+	memcpy(v.data.bo.bytes, &head, sizeof(head));
+	if (len != 0)
+		memcpy(v.data.bo.bytes + sizeof(head), buf, len);
 	rc = PMIx_Put(PMIX_GLOBAL, key, &v);
 	free(v.data.bo.bytes);
-	if (rc == PMIX_SUCCESS)
-		rc = PMIx_Commit();
 	return rc == PMIX_SUCCESS ? 0 : -EIO;
 }
 
-/* A value is the number of its round, then the blob. */
+int
+app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t len)
+{
+	const struct value_head head = {.round = boot->round, .len = (uint32_t)len};
+	bool fits = len <= VALUE_BLOB;
+	char name[PMIX_MAX_KEYLEN + 1];
+	uint32_t size;
+	int rc;
+
+	if (!boot->launched)
+		return 0;
+	rc = put_value(key, head, buf, fits ? len : 0, VALUE_SIZE);
+	if (rc == 0 && !fits) {
+		size = large_key(name, key, len);
+		rc = put_value(name, head, buf, len, size);
+	}
+	return rc == 0 && PMIx_Commit() == PMIX_SUCCESS ? 0 : -EIO;
+}
+
+/* A value of this round; its blob, unless that stands in a key of its own. */
 static pmix_status_t
 take_value(struct boot_wait *w, const pmix_value_t *v)
 {
-	uint32_t round;
+	struct value_head head;
 
-	if (v == NULL || v->type != PMIX_BYTE_OBJECT || v->data.bo.size < sizeof(round))
+	if (v == NULL || v->type != PMIX_BYTE_OBJECT || v->data.bo.size < sizeof(head))
 		return PMIX_ERR_NOT_FOUND;
-	memcpy(&round, v->data.bo.bytes, sizeof(round));
-	if (round != w->round)
+	memcpy(&head, v->data.bo.bytes, sizeof(head));
+	if (head.round != w->round)
 		return PMIX_ERR_NOT_FOUND;
-	w->len = v->data.bo.size - sizeof(round);
-	w->buf = malloc(w->len == 0 ? 1 : w->len);
-	if (w->buf != NULL)
-		memcpy(w->buf, v->data.bo.bytes + sizeof(round), w->len);
+	w->len = head.len;
+	w->buf = calloc(1, w->len == 0 ? 1 : w->len);
+	if (w->buf != NULL && w->len <= v->data.bo.size - sizeof(head))
+		memcpy(w->buf, v->data.bo.bytes + sizeof(head), w->len);
 	return PMIX_SUCCESS;
 }
 
@@ -383,10 +421,16 @@ app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, 
 	uint32_t timeout_ms)
 {
 	struct patience p = patience_of(rank, timeout_ms);
+	char name[PMIX_MAX_KEYLEN + 1];
 	int rc, left;
 
 	while (boot->lost[rank] == 0) {
 		rc = get_once(boot, &p, key, buf, len);
+		if (rc == 0 && *len > VALUE_BLOB) {
+			free(*buf);
+			large_key(name, key, *len);
+			rc = get_once(boot, &p, name, buf, len);
+		}
 		if (rc != -ENOENT)
 			return rc;
 		left = patience_left(boot, &p);
