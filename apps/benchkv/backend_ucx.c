@@ -28,7 +28,6 @@
 #define AM_REPLY 1
 /* Looks at the transports in one turn, while they bring something. */
 #define PROGRESS_MAX 8
-#define CLOSE_TURNS  100000
 
 /* Before each message. */
 struct ucx_head {
@@ -441,32 +440,12 @@ ucx_watch(struct kv_end *end, uint64_t now)
 /* ---- set-up ---- */
 
 static void
-close_endpoints(struct ucx *u)
-{
-	const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-		.flags = UCP_EP_CLOSE_FLAG_FORCE};
-	ucs_status_ptr_t rc;
-	uint32_t i, k;
-
-	for (i = 0; i < u->peers; i++) {
-		if (u->ep[i] == NULL)
-			continue;
-		rc = ucp_ep_close_nbx(u->ep[i], &force);
-		if (!UCS_PTR_IS_PTR(rc))
-			continue;
-		for (k = 0; k < CLOSE_TURNS && ucp_request_check_status(rc) == UCS_INPROGRESS; k++)
-			ucp_worker_progress(u->worker);
-		ucp_request_free(rc);
-	}
-}
-
-static void
 ucx_close(struct kv_end *end)
 {
 	struct ucx *u = (struct ucx *)end;
 	struct ucx_left *left;
 
-	close_endpoints(u);
+	/* Endpoints end with their worker: what they have not sent yet may be to a dead peer. */
 	if (u->worker != NULL && u->beside == NULL)
 		ucp_worker_destroy(u->worker);
 	if (u->context != NULL && u->beside == NULL)
@@ -555,7 +534,8 @@ make_places(struct ucx *u, const struct kv_end_conf *conf)
 
 /*
  * Whether an endpoint is to survive its peer, and to tell: without that, a transport that finds its
- * peer gone ends this process. Those of shared memory do not find out.
+ * peer gone ends this process. Those of shared memory do not find out. Where UCX is to choose, it
+ * would choose others for that.
  */
 static bool
 tls_tell(const char *tls)
@@ -572,7 +552,7 @@ tls_tell(const char *tls)
 			return true;
 		tls += len + (tls[len] == ',');
 	}
-	return tls == NULL;
+	return false;
 }
 
 static struct kv_end *
