@@ -16,7 +16,8 @@
  */
 
 #define CONNECT_MS 2000
-#define ANSWER_NS  UINT64_C(2000000000)
+/* A daemon that has died is told of at once; this is for one that gets no core. */
+#define ANSWER_NS UINT64_C(10000000000)
 /* Longer than a daemon waits for another rank. */
 #define DRAIN_NS UINT64_C(6500000000)
 
