@@ -186,22 +186,36 @@ op_read(const struct app_history_op *in, struct hist_op *op, bool *skip)
 	static const uint8_t kind_of[] = {[APP_HISTORY_PUT] = HIST_PUT,
 		[APP_HISTORY_GET] = HIST_GET, [APP_HISTORY_DEL] = HIST_DEL,
 		[APP_HISTORY_CAS] = HIST_CAS};
+#define BIT(state) (1u << APP_HISTORY_##state)
+	/* What can come of each. */
+	static const uint8_t states_of[] = {
+		[APP_HISTORY_PUT] = BIT(OPEN) | BIT(OK) | BIT(REFUSED),
+		[APP_HISTORY_GET] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(REFUSED),
+		[APP_HISTORY_DEL] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(REFUSED),
+		[APP_HISTORY_CAS] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(FAILED) | BIT(REFUSED),
+	};
+#undef BIT
+	bool finds = in->kind == APP_HISTORY_GET || in->kind == APP_HISTORY_CAS;
 
 	if (in->kind > APP_HISTORY_CAS || in->state > APP_HISTORY_REFUSED)
 		return "the operation is none";
+	if ((states_of[in->kind] >> in->state & 1) == 0)
+		return "the answer is none to such an operation";
 	*skip = in->state == APP_HISTORY_REFUSED;
 	*op = (struct hist_op){.key = in->key,
 		.call = in->call,
 		.ret = in->state == APP_HISTORY_OPEN ? UINT64_MAX : in->ret,
 		.expected = in->expected,
 		.value = in->value,
-		.found = in->found,
+		.found = finds ? in->found : HIST_NONE,
 		.client = in->client,
 		.kind = kind_of[in->kind],
 		.done = in->state != APP_HISTORY_OPEN,
 		.ok = in->state == APP_HISTORY_OK};
 	if (op->ret < op->call)
 		return "the answer is before the call";
+	if (op->done && op->ret == UINT64_MAX)
+		return "the answer came at the time that stands for never";
 	if ((in->kind == APP_HISTORY_PUT || in->kind == APP_HISTORY_CAS) && in->value == HIST_NONE)
 		return "it writes no value";
 	if (in->kind == APP_HISTORY_GET && op->done && op->ok != (in->found != HIST_NONE))
