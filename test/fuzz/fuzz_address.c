@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Addresses that a peer gives us through whatever the application exchanges them by: that of an
- * endpoint of copyrpc, and that of a queue pair of the mlx5 driver within. The first is refused, or the endpoint then calls, polls
- * and answers without leaving its own memory, whatever the address said. The second is refused, or
- * says the same after it was written again.
+ * endpoint of copyrpc, and that of a queue pair of the mlx5 driver within. The first is refused, or
+ * the endpoint then calls, polls and answers without leaving its own memory, whatever the address
+ * said. The second is refused, or says the same after it was written again.
  *
- * Input: a byte that says how, the address, then a byte of what to do per turn; or a byte with bit 7
- * and the address of a queue pair.
+ * Input: a byte that says how, the address, then a byte of what to do per turn; or a byte with bit
+ * 7 and the address of a queue pair.
  */
 #include <string.h>
 
@@ -117,7 +117,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	crpc_copyrpc_ep_addr(ep[0], (uint8_t *)&good);
 	if (crpc_copyrpc_ep_connect(ep[0], (const uint8_t *)&addr) == 0) {
 		fuzz_check(crpc_copyrpc_ep_connect(ep[1], (const uint8_t *)&good) == 0);
-		for (size -= 1 + sizeof(addr), data += 1 + sizeof(addr); size != 0; size--, data++) {
+		for (size -= 1 + sizeof(addr), data += 1 + sizeof(addr); size != 0;
+			size--, data++) {
 			turn(&w, ctx[0], ep[0], *data);
 			turn(&w, ctx[1], ep[1], (uint8_t)(*data >> 2));
 		}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a DCT remembers of those that were connected to it over UDP: not more than its limit, nothing
- * of who was silent for long, and never so little that something is done twice or not at all.
+ * What a DCT remembers of those that were connected to it over UDP: not more than its limit,
+ * nothing of who was silent for long, and never so little that something is done twice or not at
+ * all.
  */
 #include <stdio.h>
 
@@ -192,8 +193,9 @@ a_silent_host_is_forgotten(void **state)
 }
 
 /*
- * A message is done, its acknowledgement lost, and its connection forgotten before it is sent again: it must
- * not be done twice. Its sender fails, and works again after its RESET; others do not notice.
+ * A message is done, its acknowledgement lost, and its connection forgotten before it is sent
+ * again: it must not be done twice. Its sender fails, and works again after its RESET; others do
+ * not notice.
  */
 static void
 what_was_done_is_not_done_again(void **state)

@@ -2,10 +2,10 @@
 /*
  * Random scenarios through the whole stack: copyrpc, its mlx5 driver and rdma-core, on software
  * cards that are stepped by hand (soft_mlx5_step.h). Two or three contexts of one process, several
- * connections between them, reliable or dynamic; random calls, gets and puts, one-way sends, replies, sizes, flow, arrival and flush
- * modes, short queues; a network that loses, doubles, delays and corrupts; queue pairs that fail in
- * any state, completion queues that overrun, cards that vanish, and connections that come back
- * under a new epoch.
+ * connections between them, reliable or dynamic; random calls, gets and puts, one-way sends,
+ * replies, sizes, flow, arrival and flush modes, short queues; a network that loses, doubles,
+ * delays and corrupts; queue pairs that fail in any state, completion queues that overrun, cards
+ * that vanish, and connections that come back under a new epoch.
  *
  * What must hold, whatever happens:
  *
@@ -184,6 +184,10 @@ dynamic_make(void)
 	/* On a card that is dead the driver waits in vain, and for seconds, where it cannot tell
 	 * what others have on an initiator: there each has its own. */
 	scene.dcis = (scene.troubles & DEATHS) != 0 ? LINKS * 2 + 1 : 1 + (uint32_t)(h & 3);
+	/* And where endpoints share one, a peer whose target failed keeps the others waiting until
+	 * all tries are over: that must not be taken for their peers' silence. */
+	for (i = 0; i < scene.nnodes && scene.dcis <= 4; i++)
+		scene.conf[i].peer_timeout_ns *= 64;
 }
 
 static void

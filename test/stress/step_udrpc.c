@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Random scenarios of udrpc on the same cards: datagrams that get lost, doubled and late, cards that
- * vanish, queue pairs that fail, sessions that end at one side and begin anew. What must hold is
- * what must hold of copyrpc's calls (step_scenario.c).
+ * Random scenarios of udrpc on the same cards: datagrams that get lost, doubled and late, cards
+ * that vanish, queue pairs that fail, sessions that end at one side and begin anew. What must hold
+ * is what must hold of copyrpc's calls (step_scenario.c).
  */
 #include <errno.h>
 

@@ -65,7 +65,8 @@ void
 sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp)
 {
 	if (qp->connected && !qp->peer->dead)
-		control_send(nic, qp, SM_PKT_DISCONNECT); /* If not, the next CONNECT finds the rest. */
+		/* If not, the next CONNECT finds the rest. */
+		control_send(nic, qp, SM_PKT_DISCONNECT);
 	qp->connected = false;
 	sm_peer_leave(nic, qp);
 	qp->dest_qpn = 0;
