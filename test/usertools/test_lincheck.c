@@ -135,13 +135,16 @@ static size_t
 random_history(uint64_t *rng, struct hist_op *op)
 {
 	size_t n = 1 + draw(rng, 6), i;
+	uint32_t answers;
 
+	/* In some histories half have no answer. */
+	answers = draw(rng, 3) == 0 ? 2 : 6;
 	for (i = 0; i < n; i++) {
 		op[i] = (struct hist_op){.call = draw(rng, 12), .kind = (uint8_t)draw(rng, 4),
-			.done = draw(rng, 6) != 0, .ret = UINT64_MAX, .client = (uint32_t)i};
+			.done = draw(rng, answers) != 0, .ret = UINT64_MAX, .client = (uint32_t)i};
 		if (op[i].done)
 			op[i].ret = op[i].call + draw(rng, 6);
-		op[i].value = 1 + draw(rng, 2);
+		op[i].value = draw(rng, 4) == 0 ? 8 + i : 1 + draw(rng, 2); /* Seen by nobody. */
 		op[i].expected = draw(rng, 3);
 		op[i].found = draw(rng, 3);
 		op[i].ok = op[i].kind == HIST_PUT || draw(rng, 2) != 0;
@@ -329,6 +332,40 @@ many_lost_calls_are_no_more_work(void **state)
 	free(op);
 }
 
+/*
+ * Lost deletes are alike, and so are lost puts that nobody saw: hundreds of each, among deletes that
+ * found something, are no more work either. Each explains one answer, and no two.
+ */
+static void
+lost_calls_that_are_alike_are_taken_in_turn(void **state)
+{
+	enum { LOST = 300, EACH = 4, N = LOST * EACH };
+	struct hist_op *op = calloc(N, sizeof(*op));
+	struct wgl_report report;
+	uint64_t i, t;
+
+	(void)state;
+	assert_non_null(op);
+	for (i = 0; i < LOST; i++) {
+		t = 10 * i;
+		op[EACH * i] = (struct hist_op){.call = t, .ret = UINT64_MAX,
+			.kind = i % 2 == 0 ? HIST_DEL : HIST_PUT, .value = 100000 + i};
+		op[EACH * i + 1] = (struct hist_op){.call = t + 1, .ret = t + 2,
+			.kind = HIST_PUT, .value = 1 + i, .done = true, .ok = true};
+		op[EACH * i + 2] = (struct hist_op){.call = t + 3, .ret = t + 4,
+			.kind = HIST_GET, .found = 1 + i, .done = true, .ok = true};
+		/* Every second time a lost delete was faster. */
+		op[EACH * i + 3] = (struct hist_op){.call = t + 5, .ret = t + 6,
+			.kind = HIST_DEL, .done = true, .ok = i % 2 == 0};
+	}
+	assert_int_equal(wgl_check(op, N, UINT64_C(100) * N, &report), WGL_YES);
+	/* More deletes have found nothing than lost ones were faster. */
+	for (i = 0; i < 20; i++)
+		op[EACH * i + 3].ok = false;
+	assert_int_equal(wgl_check(op, EACH * 20, UINT64_C(100) * N, &report), WGL_NO);
+	free(op);
+}
+
 int
 main(void)
 {
@@ -339,6 +376,7 @@ main(void)
 		cmocka_unit_test(long_histories_pass_and_one_wrong_answer_shows),
 		cmocka_unit_test(too_many_configurations_are_undecided),
 		cmocka_unit_test(many_lost_calls_are_no_more_work),
+		cmocka_unit_test(lost_calls_that_are_alike_are_taken_in_turn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,12 +9,26 @@
 
 #include "wgl.h"
 
+/*
+ * Operations without an answer that do the same as others of their kind, whoever asked: all deletes,
+ * and all puts of a value that nobody saw. Each is taken after those that were called before it, as
+ * an order with a later one in its place is one with it, too.
+ */
+enum alike {
+	ALIKE_NONE,
+	ALIKE_DELETES,
+	ALIKE_PUTS,
+	ALIKES,
+};
+
 /* A call or an answer. */
 struct event {
 	struct event *prev, *next;
 	struct event *answer; /* of a call; NULL: none came */
 	size_t op;
 	uint64_t time;
+	size_t turn;   /* of a call of a kind: how many were called before it */
+	uint8_t alike; /* enum alike */
 	bool is_call;
 };
 
@@ -42,6 +56,7 @@ struct search {
 	size_t depth, answered; /* calls taken; those of them that have an answer */
 	uint64_t value;
 	uint64_t hash[2];
+	size_t alike[ALIKES]; /* taken */
 	struct memo memo;
 };
 
@@ -156,6 +171,7 @@ take(struct search *s, struct event *call, uint64_t next)
 {
 	s->step[s->depth++] = (struct step){.call = call, .value = s->value};
 	s->answered += call->answer != NULL;
+	s->alike[call->alike]++;
 	s->value = next;
 	toggle(s, call->op);
 	take_out(call);
@@ -170,6 +186,7 @@ give_back(struct search *s)
 	struct event *call = s->step[--s->depth].call;
 
 	s->answered -= call->answer != NULL;
+	s->alike[call->alike]--;
 	s->value = s->step[s->depth].value;
 	toggle(s, call->op);
 	if (call->answer != NULL)
@@ -188,6 +205,17 @@ note_stuck(struct search *s, const struct event *answer, struct wgl_report *repo
 	report->value = s->value;
 }
 
+/* Whether this call can be the next one; the value that it leaves. */
+static bool
+may_be_next(const struct search *s, const struct event *call, uint64_t *next)
+{
+	if (!apply(&s->op[call->op], s->value, next))
+		return false;
+	if (call->answer == NULL && *next == s->value)
+		return false; /* It helps nobody. */
+	return call->alike == ALIKE_NONE || call->turn == s->alike[call->alike];
+}
+
 static enum wgl_verdict
 search(struct search *s, size_t answers, uint64_t max, struct wgl_report *report)
 {
@@ -197,7 +225,7 @@ search(struct search *s, size_t answers, uint64_t max, struct wgl_report *report
 
 	while (s->answered != answers) {
 		if (e != NULL && e->is_call) {
-			if (apply(&s->op[e->op], s->value, &next)) {
+			if (may_be_next(s, e, &next)) {
 				configuration(s, e->op, next, hash);
 				fresh = memo_add(&s->memo, hash);
 				if (fresh < 0)
@@ -243,25 +271,34 @@ by_value(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/*
- * The values that any operation has found or must have found, sorted. All of them would be seen, so
- * SIZE_MAX is returned, where a delete has found something: it does not say what.
- */
-static size_t
-values_seen(const struct hist_op *op, size_t n, uint64_t *seen)
+/* The values that operations have found or must have found. */
+struct seen {
+	uint64_t *value; /* sorted */
+	size_t n;
+	bool any; /* a delete has found one, and does not say which */
+};
+
+static void
+values_seen(const struct hist_op *op, size_t n, struct seen *seen)
 {
+	uint64_t *value = seen->value;
 	size_t i, k = 0;
 
 	for (i = 0; i < n; i++) {
-		if (op[i].kind == HIST_DEL && op[i].done && op[i].ok)
-			return SIZE_MAX;
+		seen->any |= op[i].kind == HIST_DEL && op[i].done && op[i].ok;
 		if (op[i].kind == HIST_CAS)
-			seen[k++] = op[i].expected;
+			value[k++] = op[i].expected;
 		if (op[i].done && (op[i].kind == HIST_GET || (op[i].kind == HIST_CAS && !op[i].ok)))
-			seen[k++] = op[i].found;
+			value[k++] = op[i].found;
 	}
-	qsort(seen, k, sizeof(*seen), by_value);
-	return k;
+	qsort(value, k, sizeof(*value), by_value);
+	seen->n = k;
+}
+
+static bool
+is_seen(const struct seen *seen, uint64_t value)
+{
+	return bsearch(&value, seen->value, seen->n, sizeof(value), by_value) != NULL;
 }
 
 /*
@@ -270,13 +307,32 @@ values_seen(const struct hist_op *op, size_t n, uint64_t *seen)
  * of which would double the orders to try.
  */
 static bool
-may_matter(const struct hist_op *op, const uint64_t *seen, size_t n)
+may_matter(const struct hist_op *op, const struct seen *seen)
 {
 	if (op->done || op->kind == HIST_DEL)
 		return true;
 	if (op->kind == HIST_GET)
 		return false;
-	return n == SIZE_MAX || bsearch(&op->value, seen, n, sizeof(*seen), by_value) != NULL;
+	return seen->any || is_seen(seen, op->value);
+}
+
+/* Which of the operations without an answer are alike, in the order of their calls. */
+static void
+turns_give(struct search *s, const struct seen *seen, struct event *event, size_t n)
+{
+	size_t turn[ALIKES] = {0}, i;
+
+	for (i = 0; i < n; i++) {
+		const struct hist_op *op = &s->op[event[i].op];
+
+		if (!event[i].is_call || op->done)
+			continue;
+		if (op->kind == HIST_DEL)
+			event[i].alike = ALIKE_DELETES;
+		else if (op->kind == HIST_PUT && !is_seen(seen, op->value))
+			event[i].alike = ALIKE_PUTS;
+		event[i].turn = turn[event[i].alike]++;
+	}
 }
 
 /* The list of all calls and answers. Returns how many answers, or SIZE_MAX without memory. */
@@ -284,17 +340,17 @@ static size_t
 events_make(struct search *s, const struct hist_op *op, size_t n)
 {
 	struct event **call = calloc(n, sizeof(*call));
-	uint64_t *seen = calloc(2 * n, sizeof(*seen));
-	size_t i, k = 1, answers = 0, values;
+	struct seen seen = {.value = calloc(2 * n, sizeof(*seen.value))};
+	size_t i, k = 1, answers = 0;
 
-	if (call == NULL || seen == NULL) {
+	if (call == NULL || seen.value == NULL) {
 		free(call);
-		free(seen);
+		free(seen.value);
 		return SIZE_MAX;
 	}
-	values = values_seen(op, n, seen);
+	values_seen(op, n, &seen);
 	for (i = 0; i < n; i++) {
-		if (!may_matter(&op[i], seen, values))
+		if (!may_matter(&op[i], &seen))
 			continue;
 		s->event[k++] = (struct event){.op = i, .time = op[i].call, .is_call = true};
 		if (op[i].done) {
@@ -303,6 +359,7 @@ events_make(struct search *s, const struct hist_op *op, size_t n)
 		}
 	}
 	qsort(s->event + 1, k - 1, sizeof(*s->event), by_time);
+	turns_give(s, &seen, s->event + 1, k - 1);
 	for (i = 1; i < k; i++) {
 		s->event[i].prev = &s->event[i - 1];
 		s->event[i - 1].next = &s->event[i];
@@ -312,7 +369,7 @@ events_make(struct search *s, const struct hist_op *op, size_t n)
 			call[s->event[i].op]->answer = &s->event[i];
 	}
 	free(call);
-	free(seen);
+	free(seen.value);
 	return answers;
 }
 
