@@ -52,6 +52,17 @@ xb_compare(const uint8_t *p, uint64_t len, uint64_t seed)
 	return 0;
 }
 
+void
+xb_ops_expect(const struct xb_lane *l, uint8_t *p)
+{
+	float *y = (float *)(void *)p;
+	uint32_t i, k;
+
+	for (i = 0; i < l->point.ops; i++)
+		for (k = 0; k < XB_OP_ELEMS; k++)
+			y[i * XB_OP_ELEMS + k] = (float)xb_op_value(i);
+}
+
 /* ---- memcpy ---- */
 
 static int
@@ -60,28 +71,36 @@ copy_open(struct xb_lane *l, int side)
 	return 0;
 }
 
-/* The receiving side copies, the other one waits: that is the limit of one core. */
+/*
+ * The receiving side copies, the other one waits: that is the limit of one core. Ranks prove
+ * theirs.
+ */
 static int
 copy_turn(struct xb_lane *l, int side)
 {
+	bool copies = side == 1 || (l->prove && l->team->link != NULL);
 	uint64_t i;
 
-	for (i = 0; side == 1 && i < l->messages; i++)
+	for (i = 0; copies && i < l->messages; i++)
 		memcpy(xb_place(l, l->mem[1].recv, i), xb_place(l, l->mem[0].send, i),
 			l->point.size);
 	return 1;
 }
 
-/* Each side copies its half of every message. */
+/* Each side copies its half of every message. Ranks do it in memory of their own, and prove all. */
 static int
 copy_two_turn(struct xb_lane *l, int side)
 {
 	uint64_t half = l->point.size / 2, from = side == 0 ? 0 : half, i;
+	uint64_t len = side == 0 ? half : l->point.size - half;
 
+	if (l->prove && l->team->link != NULL) {
+		from = 0;
+		len = l->point.size;
+	}
 	for (i = 0; i < l->messages; i++)
 		memcpy(xb_place(l, l->mem[1].recv, i) + from,
-			xb_place(l, l->mem[0].send, i) + from,
-			side == 0 ? half : l->point.size - half);
+			xb_place(l, l->mem[0].send, i) + from, len);
 	return 1;
 }
 
@@ -106,7 +125,7 @@ static const struct xb_lane_ops lane_memcpy_two = {
 	.close = copy_close,
 };
 
-extern const struct xb_lane_ops xb_lane_bulk;
+extern const struct xb_lane_ops xb_lane_bulk, xb_lane_tensor;
 
 #ifdef XB_HAVE_UCX
 extern const struct xb_lane_ops xb_lane_ucx;
@@ -118,6 +137,11 @@ extern const struct xb_lane_ops xb_lane_zmq;
 #else
 static const struct xb_lane_ops xb_lane_zmq = {.package = "libzmq3-dev"};
 #endif
+#ifdef XB_HAVE_MSGPACK
+extern const struct xb_lane_ops xb_lane_msgpack;
+#else
+static const struct xb_lane_ops xb_lane_msgpack = {.package = "libzmq3-dev libmsgpack-dev"};
+#endif
 
 const struct xb_lane_ops *const xb_lane_ops[XB_TRANSPORTS] = {
 	[XB_BULK] = &xb_lane_bulk,
@@ -125,4 +149,7 @@ const struct xb_lane_ops *const xb_lane_ops[XB_TRANSPORTS] = {
 	[XB_MEMCPY_TWO] = &lane_memcpy_two,
 	[XB_UCX] = &xb_lane_ucx,
 	[XB_ZMQ] = &xb_lane_zmq,
+	[XB_TENSOR] = &xb_lane_tensor,
+	[XB_TENSOR_BF16] = &xb_lane_tensor,
+	[XB_MSGPACK] = &xb_lane_msgpack,
 };

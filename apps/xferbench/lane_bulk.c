@@ -24,7 +24,7 @@ struct end {
 	bool proved;     /* What it has was copied to ours. */
 	struct crpc_bulk *b;
 	struct crpc_bulk_conn *conn;
-	uint8_t addr[CRPC_BULK_ADDR_LEN];
+	const char *unpacks; /* Name of the engine. */
 	uint64_t to_send, to_recv; /* Of this slice: not posted yet. */
 	uint64_t sent, received;   /* Posted so far, over all slices: places, and tags. */
 	uint32_t sends, recvs;     /* Open. */
@@ -100,13 +100,12 @@ end_engine(struct xb_lane *l, struct end *e, int side)
 	e->engine = crpc_unpack_create(xb_engine_names[which], &conf);
 	if (e->engine == NULL)
 		return xb_lane_fail(l, -errno, "engine: %s", crpc_log_last());
-	if (side == 1)
-		l->engine = xb_engine_names[which];
+	e->unpacks = xb_engine_names[which];
 	return which == XB_GPUDEV ? end_device(l, e) : 0;
 }
 
 static int
-end_bulk(struct xb_lane *l, struct end *e)
+end_bulk(struct xb_lane *l, struct end *e, int side)
 {
 	const struct xb_point *p = &l->point;
 	const struct crpc_copyrpc_conf rpc = {
@@ -129,7 +128,8 @@ end_bulk(struct xb_lane *l, struct end *e)
 	e->conn = crpc_bulk_conn_create(e->b, p->rails, 0);
 	if (e->conn == NULL)
 		return xb_lane_fail(l, -errno, "connection: %s", crpc_log_last());
-	crpc_bulk_conn_addr(e->conn, e->addr);
+	crpc_bulk_conn_addr(e->conn, l->addr[side].bytes);
+	l->addr[side].len = CRPC_BULK_ADDR_LEN;
 	return 0;
 }
 
@@ -149,23 +149,18 @@ bulk_open(struct xb_lane *l, int side)
 			"%s; usertools/soft-mlx5 starts a program on a software device",
 			crpc_log_last());
 	rc = end_engine(l, e, side);
-	return rc != 0 ? rc : end_bulk(l, e);
+	return rc != 0 ? rc : end_bulk(l, e, side);
 }
 
 static int
 bulk_meet(struct xb_lane *l, int side)
 {
-	struct end *e = l->state[side], *other = l->state[!side];
-	uint64_t bounce, more;
-	int rc = crpc_bulk_conn_connect(e->conn, other->addr);
+	struct end *e = l->state[side];
+	int rc = -EPROTO;
 
-	if (rc != 0)
-		return xb_lane_fail(l, rc, "connect: %s", crpc_log_last());
-	if (side == 0) {
-		crpc_bulk_memory(e->b, &bounce, &more);
-		l->memory = bounce + more;
-	}
-	return 0;
+	if (l->addr[!side].len == CRPC_BULK_ADDR_LEN)
+		rc = crpc_bulk_conn_connect(e->conn, l->addr[!side].bytes);
+	return rc == 0 ? 0 : xb_lane_fail(l, rc, "connect: %s", crpc_log_last());
 }
 
 static int
@@ -273,42 +268,36 @@ bulk_close(struct xb_lane *l, int side)
 	free(e);
 }
 
-static double
-mean_us(const struct crpc_bulk_stage *a, const struct crpc_bulk_stage *b)
+static struct xb_sum
+sum_of(const struct crpc_bulk_stage *s)
 {
-	uint64_t n = a->n + b->n;
-
-	return n == 0 ? -1 : (double)(a->sum_ns + b->sum_ns) / (double)n / 1e3;
+	return (struct xb_sum){.n = s->n, .ns = s->sum_ns};
 }
 
 /*
  * Whoever posts chunks knows the first two stages, whoever gets them by the eager path the others.
  */
-void
-xb_bulk_stats(struct xb_lane *l, double stage_us[XB_STAGES])
+static void
+bulk_report(struct xb_lane *l, int side)
 {
-	const struct end *e[XB_SIDES] = {l->state[0], l->state[1]};
-	const struct crpc_bulk_stats *a = crpc_bulk_stats(e[0]->b), *b = crpc_bulk_stats(e[1]->b);
+	const struct end *e = l->state[side];
+	const struct crpc_bulk_stats *s = crpc_bulk_stats(e->b);
+	struct xb_report *r = &l->report[side];
+	uint64_t bounce, more;
 
-	stage_us[XB_POST] = mean_us(&a->post, &b->post);
-	stage_us[XB_WIRE] = mean_us(&a->wire, &b->wire);
-	stage_us[XB_UNPACK] = mean_us(&a->unpack, &b->unpack);
-	stage_us[XB_CONSUME] = mean_us(&a->consume, &b->consume);
-	l->counts.chunks += a->post.n + b->post.n;
-	l->counts.occupancy += a->occupancy_sum + b->occupancy_sum;
-	l->counts.blocked_window += a->blocked_window + b->blocked_window;
-	l->counts.blocked_slots += a->blocked_slots + b->blocked_slots;
-	l->counts.blocked_queue += a->blocked_queue + b->blocked_queue;
-	xb_bulk_stats_reset(l);
-}
-
-void
-xb_bulk_stats_reset(struct xb_lane *l)
-{
-	int side;
-
-	for (side = 0; side < XB_SIDES; side++)
-		crpc_bulk_stats_reset(((struct end *)l->state[side])->b);
+	r->stage[XB_POST] = sum_of(&s->post);
+	r->stage[XB_WIRE] = sum_of(&s->wire);
+	r->stage[XB_UNPACK] = sum_of(&s->unpack);
+	r->stage[XB_CONSUME] = sum_of(&s->consume);
+	r->chunks = s->post.n;
+	r->occupancy = s->occupancy_sum;
+	r->blocked_window = s->blocked_window;
+	r->blocked_slots = s->blocked_slots;
+	r->blocked_queue = s->blocked_queue;
+	crpc_bulk_stats_reset(e->b);
+	crpc_bulk_memory(e->b, &bounce, &more);
+	r->memory = bounce + more;
+	snprintf(r->engine, sizeof(r->engine), "%s", e->unpacks);
 }
 
 const struct xb_lane_ops xb_lane_bulk = {
@@ -317,5 +306,6 @@ const struct xb_lane_ops xb_lane_bulk = {
 	.meet = bulk_meet,
 	.start = bulk_start,
 	.turn = bulk_turn,
+	.report = bulk_report,
 	.close = bulk_close,
 };

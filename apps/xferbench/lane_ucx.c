@@ -68,14 +68,18 @@ ucx_open(struct xb_lane *l, int side)
 		return xb_lane_fail(l, -ENOMEM, "no memory");
 	rc = context_new(l, s, tls);
 	if (rc != UCS_OK && l->opt->ucx_tls == NULL) {
-		tls = "posix";
+		tls = l->team->link == NULL || l->team->one_host ? "posix" : "tcp";
 		rc = context_new(l, s, tls);
 	}
 	if (rc == UCS_OK)
 		rc = ucp_worker_get_address(s->worker, &s->address, &len);
 	if (rc != UCS_OK)
 		return xb_lane_fail(l, -EIO, "UCX over %s: %s", tls, ucs_status_string(rc));
-	if (side == 0)
+	if (len > sizeof(l->addr[side].bytes))
+		return xb_lane_fail(l, -EMSGSIZE, "UCX: an address of %zu bytes", len);
+	memcpy(l->addr[side].bytes, s->address, len);
+	l->addr[side].len = (uint32_t)len;
+	if (side == 0 || l->team->link != NULL)
 		snprintf(l->name, sizeof(l->name), "ucx_%.20s", tls);
 	return 0;
 }
@@ -83,9 +87,9 @@ ucx_open(struct xb_lane *l, int side)
 static int
 ucx_meet(struct xb_lane *l, int side)
 {
-	struct ucx_side *s = l->state[side], *other = l->state[!side];
+	struct ucx_side *s = l->state[side];
 	const ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-		.address = other->address};
+		.address = (const ucp_address_t *)(const void *)l->addr[!side].bytes};
 	ucs_status_t rc = ucp_ep_create(s->worker, &params, &s->ep);
 
 	if (rc != UCS_OK)

@@ -11,13 +11,12 @@
 
 #include <zmq.h>
 
-#include "xb.h"
+#include "xb_zmq.h"
 
 #define WAIT_MS 1
 
 struct zmq_side {
 	void *context, *push, *pull;
-	char address[64];
 	zmq_msg_t last; /* The message that came last. */
 	bool have;
 	uint64_t to_send, to_recv, sent, received;
@@ -43,30 +42,24 @@ static int
 zmq_lane_open(struct xb_lane *l, int side)
 {
 	struct zmq_side *s = calloc(1, sizeof(*s));
-	size_t len;
 
 	l->state[side] = s;
 	if (s == NULL)
 		return xb_lane_fail(l, -ENOMEM, "no memory");
-	len = sizeof(s->address);
 	s->context = zmq_ctx_new();
 	s->pull = s->context == NULL ? NULL : socket_new(s, ZMQ_PULL);
 	s->push = s->pull == NULL ? NULL : socket_new(s, ZMQ_PUSH);
-	if (s->push == NULL || zmq_bind(s->pull, "tcp://127.0.0.1:*") != 0 ||
-		zmq_getsockopt(s->pull, ZMQ_LAST_ENDPOINT, s->address, &len) != 0)
+	if (s->push == NULL)
 		return xb_lane_fail(l, -EIO, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
-	return 0;
+	return xb_zmq_bind(l, side, s->pull);
 }
 
 static int
 zmq_lane_meet(struct xb_lane *l, int side)
 {
-	struct zmq_side *s = l->state[side], *other = l->state[!side];
+	struct zmq_side *s = l->state[side];
 
-	if (zmq_connect(s->push, other->address) != 0)
-		return xb_lane_fail(
-			l, -EIO, "ZeroMQ: %s: %s", other->address, zmq_strerror(zmq_errno()));
-	return 0;
+	return xb_zmq_connect(l, side, s->push);
 }
 
 static int

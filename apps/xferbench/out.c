@@ -8,7 +8,13 @@
 void
 xb_out_head(const struct xb_run *run)
 {
-	app_out_machine("lcores", run->lcores);
+	app_out_machine(run->team->link == NULL   ? "lcores"
+			: run->team->one_host ? "lcores of two ranks"
+					      : "lcores of two ranks on two hosts",
+		run->lcores);
+	if (run->line_gbps > 0)
+		printf("the device's port: %.2f GB/s\n", run->line_gbps);
+	fflush(stdout);
 }
 
 static double
@@ -45,6 +51,27 @@ xb_bound(const struct xb_lane *l, char *buf, size_t len)
 	return buf;
 }
 
+/* What the ports of two hosts carry at most, GB/s. */
+static double
+line_of(const struct xb_group *g, const struct xb_point *p)
+{
+	return g->run->line_gbps * (p->both ? 2 : 1);
+}
+
+/* Lanes on lib/bulk. */
+static bool
+has_chunks(const struct xb_point *p)
+{
+	return p->transport == XB_BULK || p->transport == XB_TENSOR ||
+		p->transport == XB_TENSOR_BF16;
+}
+
+static const char *
+engine_of(const struct xb_lane *l)
+{
+	return l->engine[0] != '\0' ? l->engine : xb_engine_names[XB_CPU];
+}
+
 /* ---- for people ---- */
 
 static void
@@ -60,15 +87,22 @@ print_lane(const struct xb_group *g, const struct xb_lane *l)
 	xb_figure(g, &l->rate, &f);
 	if (limit != NULL && limit != l)
 		ratio = xb_ratio(g, &l->rate, &limit->rate);
-	printf("  %-10s %-15s", l->name, xb_copies(p->transport) ? "" : xb_path_names[p->path]);
-	if (p->transport == XB_BULK)
+	printf("  %-15s %-15s", l->name, xb_copies(p->transport) ? "" : xb_path_names[p->path]);
+	if (has_chunks(p))
 		printf(" %6u %4u %2u %-6s", p->chunk >> 10, p->window, p->rails,
-			p->path == XB_EAGER ? l->engine : "-");
+			p->path == XB_EAGER ? engine_of(l) : "-");
 	else
 		printf(" %6s %4s %2s %-6s", "-", "-", "-", "-");
 	printf(" %7.2f %7.2f %7.2f", f.median, f.min, f.max);
+	xb_figure(g, &l->each, &f);
+	printf(" %10.2f", f.median);
+	xb_figure(g, &l->rate, &f);
 	if (ratio > 0)
-		printf("  %5.2f", ratio);
+		printf("  %9.2f", ratio);
+	if (g->run->line_gbps > 0 && !xb_copies(p->transport))
+		printf("%s  %7.2f", ratio > 0 ? "" : "           ", f.median / line_of(g, p));
+	if (p->transport >= XB_PLAIN)
+		printf("  %u operations%s", p->ops, p->separate ? ", one by one" : "");
 	printf("\n");
 	if (p->transport != XB_BULK)
 		return;
@@ -87,9 +121,13 @@ print_group(const struct xb_group *g)
 
 	printf("%" PRIu64 " bytes, %s, %u open, %u rounds; ", p->size,
 		p->both ? "both directions" : "one direction", p->depth, g->lane[0].rate.n);
-	app_out_trial(&g->trial);
-	printf("  %-10s %-15s %6s %4s %2s %-6s %7s %7s %7s  %s\n", "transport", "path", "KiB",
-		"wind", "rl", "engine", "GB/s", "min", "max", "of memcpy");
+	if (xb_team_plays_line(g->run->team))
+		app_out_trial(&g->trial);
+	else
+		printf("stolen %.2f %%%s\n", g->trial.steal_pct, g->trial.noisy ? "; NOISY" : "");
+	printf("  %-15s %-15s %6s %4s %2s %-6s %7s %7s %7s %10s  %s%s\n", "transport", "path",
+		"KiB", "wind", "rl", "engine", "GB/s", "min", "max", "us each", "of memcpy",
+		g->run->line_gbps > 0 ? "  of port" : "");
 	for (i = 0; i < g->n; i++)
 		if (g->lane[i].rate.n != 0)
 			print_lane(g, &g->lane[i]);
@@ -104,14 +142,19 @@ object(const struct xb_group *g, uint64_t repeats)
 	struct app_json_base base =
 		app_out_base(&g->trial, "xferbench", g->run->lcores, repeats);
 
-	return app_json_new(&base);
+	json_t *obj = app_json_new(&base);
+	const struct xb_team *t = g->run->team;
+
+	json_object_set_new(obj, "ranks", json_integer(t->link != NULL ? 2 : 1));
+	json_object_set_new(obj, "hosts", json_integer(t->link != NULL && !t->one_host ? 2 : 1));
+	return obj;
 }
 
 static json_t *
 lane_object(const struct xb_group *g, const struct xb_lane *l, const char *stage)
 {
 	const struct xb_point *p = &l->point;
-	bool ours = p->transport == XB_BULK;
+	bool arrays = p->transport >= XB_PLAIN, ours = has_chunks(p);
 	json_t *obj = object(g, l->rate.n);
 
 	json_object_set_new(obj, "transport", json_string(l->name));
@@ -120,11 +163,13 @@ lane_object(const struct xb_group *g, const struct xb_lane *l, const char *stage
 	json_object_set_new(obj, "window", ours ? json_integer(p->window) : json_null());
 	json_object_set_new(obj, "rails", ours ? json_integer(p->rails) : json_null());
 	json_object_set_new(obj, "engine",
-		ours && p->path == XB_EAGER ? json_string(l->engine) : json_null());
+		ours && p->path == XB_EAGER ? json_string(engine_of(l)) : json_null());
 	json_object_set_new(obj, "path",
 		xb_copies(p->transport) ? json_null() : json_string(xb_path_names[p->path]));
 	json_object_set_new(obj, "both_directions", json_boolean(p->both));
 	json_object_set_new(obj, "depth", json_integer(p->depth));
+	json_object_set_new(obj, "ops", arrays ? json_integer(p->ops) : json_null());
+	json_object_set_new(obj, "fused", arrays ? json_boolean(!p->separate) : json_null());
 	json_object_set_new(obj, "stage", json_string(stage));
 	return obj;
 }
@@ -134,13 +179,19 @@ json_total(const struct xb_group *g, const struct xb_lane *l)
 {
 	const struct xb_lane *limit = xb_group_find(g, XB_MEMCPY);
 	json_t *obj = lane_object(g, l, "total");
-	struct app_figure f;
+	struct app_figure f, each;
 	char text[96];
 
 	xb_figure(g, &l->rate, &f);
 	app_json_figure(obj, "rate", f.median, f.min, f.max, "GB/s");
+	xb_figure(g, &l->each, &each);
+	app_json_figure(obj, "each", each.median, each.min, each.max, "us");
 	app_json_ratio(obj, "ratio_memcpy",
 		limit != NULL ? xb_ratio(g, &l->rate, &limit->rate) : 0);
+	app_json_ratio(obj, "ratio_port",
+		g->run->line_gbps > 0 && !xb_copies(l->point.transport)
+			? f.median / line_of(g, &l->point)
+			: 0);
 	if (l->point.transport == XB_BULK) {
 		json_object_set_new(obj, "occupancy", json_real(occupancy(l)));
 		json_object_set_new(

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two lcores side by side, or one that plays both ends. */
+/* Two lcores side by side, one that plays both ends, or two ranks. */
+#include <errno.h>
 #include <limits.h>
+#include <string.h>
 
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
+#include "app_fail.h"
 #include "crpc_idle.h"
 #include "xb.h"
 
@@ -18,7 +21,7 @@ struct job {
 bool
 xb_team_two(const struct xb_team *t)
 {
-	return t->second != UINT_MAX;
+	return t->second != UINT_MAX || t->link != NULL;
 }
 
 static int
@@ -37,6 +40,8 @@ xb_team_both(struct xb_team *t, xb_side_fn fn, void *arg)
 	struct job job = {.fn = fn, .arg = arg};
 	int first, rc;
 
+	if (t->link != NULL)
+		return fn(arg, t->side);
 	if (!xb_team_two(t)) {
 		first = fn(arg, 0);
 		return first != 0 ? first : fn(arg, 1);
@@ -52,19 +57,53 @@ xb_team_both(struct xb_team *t, xb_side_fn fn, void *arg)
 	return first != 0 ? first : job.rc;
 }
 
-void
+int
+xb_team_swap(struct xb_team *t, const void *mine, void *theirs, size_t len)
+{
+	int rc = t->stop ? -ECANCELED : xb_link_tell(t->link, mine, len);
+
+	if (rc != 0)
+		return rc;
+	while ((rc = xb_link_take(t->link, theirs, len)) == -EAGAIN)
+		xb_link_idle(t->link);
+	return rc == 0 ? 0 : xb_team_lost(t, rc);
+}
+
+int
+xb_team_lost(struct xb_team *t, int rc)
+{
+	if (!t->stop)
+		app_note("rank %d is lost: %s", !t->side, strerror(-rc));
+	t->stop = true;
+	return rc;
+}
+
+int
 xb_team_barrier(struct xb_team *t)
 {
-	uint32_t phase = crpc_load_relaxed(&t->phase);
+	uint32_t phase = crpc_load_relaxed(&t->phase), other;
 
+	if (t->link != NULL)
+		return xb_team_swap(t, &phase, &other, sizeof(phase));
 	/* AR70 pairs with itself: what either did before is seen by both behind. */
 	if (crpc_fetch_add_acq_rel(&t->arrived, 1) == 1) {
 		crpc_store_relaxed(&t->arrived, 0);
 		crpc_store_release(&t->phase, phase + 1); /* R71 */
-		return;
+		return 0;
 	}
 	while (crpc_load_acquire(&t->phase) == phase) /* A71 pairs with R71 */
 		crpc_pause();
+	return 0;
+}
+
+double
+xb_team_max(struct xb_team *t, double mine)
+{
+	double theirs = mine;
+
+	if (t->link != NULL && xb_team_swap(t, &mine, &theirs, sizeof(mine)) != 0)
+		return mine;
+	return crpc_max(mine, theirs);
 }
 
 static int
@@ -79,9 +118,17 @@ play(void *arg, int side)
 	return 0;
 }
 
+bool
+xb_team_plays_line(const struct xb_team *t)
+{
+	return t->link != NULL ? t->segment != NULL : xb_team_two(t);
+}
+
 double
 xb_team_line_ns(struct xb_team *t)
 {
+	if (t->link != NULL)
+		return xb_court_line_ns(t);
 	if (!xb_team_two(t))
 		return 0;
 	app_court_reset(&t->court);

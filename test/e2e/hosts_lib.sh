@@ -88,8 +88,8 @@ hosts_make() { # N
 	chmod +x "$TMP/host_rank.sh"
 }
 
-# One rank on each of the first N hosts.
-hosts() { # N SECONDS ARG...
+# CMD as one rank on each of the first N hosts.
+hosts_run() { # N SECONDS CMD...
 	local list limit=$2 n=$1 name x=()
 	shift 2
 	list=$(seq -s, -f "$HOST_NET.%g" "$n")
@@ -100,8 +100,14 @@ hosts() { # N SECONDS ARG...
 	# shellcheck disable=SC2086 # a list
 	on_host 1 timeout -k 2 "$limit" mpirun -np "$n" --host "$list" --map-by node --bind-to none \
 		--mca plm rsh --mca plm_rsh_agent "$HOST_AGENT" --mca oob_tcp_if_include "$HOST_NET.0/24" \
-		$MPIRUN_ARGS "${x[@]}" -x SOFT_MLX5_WIRE=udp "$TMP/host_rank.sh" "$SOFT_MLX5" "$BENCHKV" \
-		--no-huge -- --name "$SEGMENT" "$@"
+		$MPIRUN_ARGS "${x[@]}" -x SOFT_MLX5_WIRE=udp "$TMP/host_rank.sh" "$SOFT_MLX5" "$@"
+}
+
+# benchkv as one rank on each of the first N hosts.
+hosts() { # N SECONDS ARG...
+	local n=$1 limit=$2
+	shift 2
+	hosts_run "$n" "$limit" "$BENCHKV" --no-huge -- --name "$SEGMENT" "$@"
 }
 
 # No segment and no wire is left on any host, and no runtime folder.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Proves that xferbench refuses what it cannot do in one line, that every path, direction, engine and
-transport keeps the content on the software device with two lcores and with one, that results have the
-keys they must have, that the targets and the tuner tell what they promise, that an interrupted run
-ends cleanly, and that its results become pictures.
+transport keeps the content on the software device with two lcores, with one and in two ranks, that results
+have the keys they must have, that the targets, the tuner and the arrays tell what they promise, that an
+interrupted run and one that loses a rank end cleanly, and that its results become pictures.
 
 Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcuda.so.1 of test/bulk.
 """
@@ -22,6 +22,8 @@ BAD = [(['--size', '100'], '4096 to'), (['--chunk', '5000'], 'not a power of two
        (['--window', '257'], '1 to 256'), (['--path', 'fast'], "'fast'"), (['--json', '/nowhere/x'], '/nowhere/x'),
        (['--tune', '--preset', 'targets'], 'exclude')]
 QUICK = ['--repeat', '2', '--slice-ms', '2']
+RANKS = ('ranks',) if shutil.which('mpirun') else ()
+MPI_ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
 
 failures = 0
 
@@ -43,11 +45,24 @@ def run(lcores, args, eal=(), **env):
                           env={**os.environ, **env})
 
 
+def ranks_command(args, ranks=2, recovery=()):
+    """One core each; what a launcher's daemon needs."""
+    soft = command('0', args)
+    del soft[soft.index('-l'):soft.index('-l') + 2]
+    bind = ['--map-by', 'core', '--bind-to', 'core'] if os.cpu_count() >= ranks else ['--bind-to', 'none']
+    return ['mpirun', '-np', str(ranks), '--oversubscribe', *bind, *recovery, *soft]
+
+
+def run_ranks(args, ranks=2):
+    return subprocess.run(ranks_command(args, ranks), capture_output=True, text=True, timeout=240, env=MPI_ENV)
+
+
 def results(what, lcores, args):
     out = os.path.join(tmp, 'out.jsonl')
     if os.path.exists(out):
         os.remove(out)
-    r = run(lcores, args + ['--json', out])
+    args = args + ['--json', out]
+    r = run_ranks(args) if lcores == 'ranks' else run(lcores, args)
     check(what, r.returncode == 0 and r.stderr == '', f'{r.returncode}: {r.stdout[-2000:]} {r.stderr}')
     rows = [json.loads(line) for line in open(out)] if os.path.exists(out) else []
     with open(os.path.join(tmp, 'all.jsonl'), 'a') as f:
@@ -65,19 +80,74 @@ def bad_options():
 
 def content():
     """Everything, proved slice by slice."""
-    for lcores in ('0,1', '0'):
+    for lcores in ('0,1', '0') + RANKS:
+        sizes = ['4Ki', '3000000'] if lcores != 'ranks' else ['3000000']
         _, rows = results(f'lcores {lcores}: content', lcores, QUICK + [
-            '--verify', '--size', '4Ki,3000000', '--chunk', '64Ki', '--rails', '1,3', '--direction', 'one,both',
+            '--verify', '--size', ','.join(sizes), '--chunk', '64Ki', '--rails', '1,3', '--direction', 'one,both',
             '--path', 'eager,rendezvous,rendezvous_read', '--depth', '3'])
         bad = [r for r in rows if any(k not in r for k in SHARED + KEYS)]
         check('  keys', rows and not bad, bad[:1])
         totals = [r for r in rows if r['stage'] == 'total']
         ours = {(r['size'], r['rails'], r['path'], r['both_directions']) for r in totals if r['transport'] == 'bulk'}
-        check('  every case', len(ours) == 2 * 2 * 3 * 2, len(ours))
+        check('  every case', len(ours) == len(sizes) * 2 * 3 * 2, len(ours))
         check('  figures', all(0 < r['rate']['min'] <= r['rate']['median'] <= r['rate']['max'] for r in totals))
         stages = {(r['path'], r['stage']) for r in rows if r['transport'] == 'bulk'}
         check('  stages', ('eager', 'unpack') in stages and ('rendezvous', 'wire') in stages and
               ('rendezvous', 'unpack') not in stages, stages)
+
+
+def arrays_content():
+    """Arrays with operations, proved slice by slice: several open, both ways, fused."""
+    for lcores in ('0',) + (RANKS or ('0,1',)):
+        _, rows = results(f'lcores {lcores}: arrays', lcores, QUICK + [
+            '--verify', '--size', '4Ki,1000004', '--chunk', '64Ki', '--direction', 'one,both', '--ops', '3',
+            '--transport', 'tensor_net,tensor_net_bf16,msgpack_zmq_tcp', '--depth', '3'])
+        ours = {(r['size'], r['transport'], r['path'], r['both_directions']) for r in rows if r['ops'] == 3}
+        check('  every case', len([c for c in ours if c[1] != 'msgpack_zmq_tcp']) == 2 * 2 * 3, ours)
+
+
+def arrays():
+    out, rows = results('arrays', '0,1', ['--preset', 'arrays', '--size', '64Ki', '--repeat', '2', '--slice-ms', '1'])
+    check('  beside bulk', out.count('add ') == 2, out[-2000:])
+    fused = {(r['ops'], r['fused']) for r in rows if r['transport'] == 'tensor_net'}
+    check('  fused and one by one', fused == {(1, True), *((n, f) for n in (2, 4, 8) for f in (True, False))}, fused)
+    check('  a time of each', all(r['each']['median'] > 0 for r in rows if r['stage'] == 'total'))
+
+
+def rank_pids(number):
+    """Ranks of this test with that number."""
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            env = open(f'/proc/{pid}/environ', 'rb').read().split(b'\0')
+            name = os.readlink(f'/proc/{pid}/exe')
+        except OSError:
+            continue
+        if b'PMIX_RANK=%d' % number in env and f'SOFT_MLX5_NET=xferbench{os.getpid()}'.encode() in env and \
+                name == os.path.realpath(program):
+            yield int(pid)
+
+
+def ranks():
+    """What only two ranks have: the loss of one, an interruption of one, too many of them."""
+    if not RANKS:
+        print('no mpirun: two ranks are not tested')
+        return
+    r = run_ranks(QUICK, 3)
+    check('three ranks are refused', '3 ranks; give one, or two' in r.stderr and r.returncode != 0, r.stderr)
+    r = run_ranks(['--window', '0'])
+    check('a bad option is told once', r.stderr.count('--window') == 1 and r.returncode != 0, r.stderr)
+    for sig, said in ((signal.SIGKILL, 'rank 1 is lost'), (signal.SIGTERM, 'interrupted: results so far')):
+        p = subprocess.Popen(ranks_command(['--repeat', '1000', '--size', '1Mi', '--transport', 'bulk,memcpy'],
+                                           recovery=['--enable-recovery']),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=MPI_ENV)
+        p.stdout.readline()
+        time.sleep(2)
+        for pid in rank_pids(1):
+            os.kill(pid, sig)
+        out, err = p.communicate(timeout=120)
+        check(f'{sig.name} of rank 1 is told by rank 0', err.count(said) == 1, err)
+        if sig == signal.SIGTERM:
+            check('  and both end well, with results', p.returncode == 0 and 'rendezvous' in out, f'{out} {err}')
 
 
 def dma():
@@ -147,14 +217,16 @@ def pictures():
         return
     r = subprocess.run([plot, os.path.join(tmp, 'all.jsonl'), tmp], capture_output=True, text=True)
     check('plot-xferbench draws', r.returncode == 0, r.stderr)
-    for name in ('size', 'chunk', 'window', 'stages', 'targets'):
+    for name in ('size', 'chunk', 'window', 'stages', 'targets', 'arrays', 'operations'):
         path = os.path.join(tmp, f'xferbench-{name}.svg')
         check(f'  {name}', os.path.exists(path) and '</svg>' in open(path).read())
 
 
 program, source, library, fake_cuda = sys.argv[1:]
 with tempfile.TemporaryDirectory() as tmp:
-    for step in (bad_options, content, dma, gpu, targets, tune, interrupted, pictures):
+    for step in (bad_options, content, arrays_content, dma, gpu, targets, tune, arrays, ranks, interrupted, pictures):
+        began = time.monotonic()
         step()
+        print(f'{step.__name__}: {time.monotonic() - began:.1f} s')
 print(f'{failures} failures')
 sys.exit(1 if failures else 0)

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef XB_ZMQ_H
+#define XB_ZMQ_H
+
+/**
+ * @file
+ * What the lanes over ZeroMQ share: how two sides find each other over tcp, on one host by its
+ * loopback, on two by the first address of the other one that answers.
+ */
+
+#include "xb.h"
+
+/** Bind a socket to a free port; l->addr[side] tells where. 0, or -EIO. */
+int xb_zmq_bind(struct xb_lane *l, int side, void *sock);
+/** Connect a socket to where the other side's is: 0, or -EIO, -EHOSTUNREACH. */
+int xb_zmq_connect(struct xb_lane *l, int side, void *sock);
+
+#endif
