@@ -3,6 +3,7 @@
  * What has to be reached, measured in one group: each line is a figure with a bound and a verdict.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,7 +125,7 @@ line_chunk(struct line *line, const struct xb_group *g, const int *index, const 
 		return;
 	chunks = (double)TARGET_SIZE * (1.0 / SMALL_CHUNK - 1.0 / a->point.chunk);
 	us = (double)TARGET_SIZE * (1 / f[1].median - 1 / f[0].median) / 1e3 / chunks;
-	line->t.value = crpc_max(us, 0.0);
+	line->t.value = fmax(us, 0);
 	snprintf(line->why, sizeof(line->why), "4 KiB chunks beside 512 KiB; all of one: %.2f us",
 		SMALL_CHUNK / f[1].median / 1e3);
 }

@@ -2,6 +2,7 @@
 /* Two lcores side by side, one that plays both ends, or two ranks. */
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include <rte_launch.h>
@@ -103,7 +104,7 @@ xb_team_max(struct xb_team *t, double mine)
 
 	if (t->link != NULL && xb_team_swap(t, &mine, &theirs, sizeof(mine)) != 0)
 		return mine;
-	return crpc_max(mine, theirs);
+	return fmax(mine, theirs);
 }
 
 static int

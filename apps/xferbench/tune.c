@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +51,7 @@ pick(const struct xb_group *g)
 	int i;
 
 	for (i = 0; i < (int)g->n; i++)
-		best = crpc_max(best, rate(g, i));
+		best = fmax(best, rate(g, i));
 	for (i = 0; i < (int)g->n && best > 0; i++)
 		if (rate(g, i) >= NEXT_TO * best)
 			return i;

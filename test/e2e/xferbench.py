@@ -181,6 +181,8 @@ def targets():
     out, rows = results('targets', '0,1', ['--preset', 'targets', '--repeat', '2', '--slice-ms', '1'])
     told = [r for r in rows if 'target' in r]
     check('  a verdict for each', len(told) == 9 and out.count('>=') + out.count('<=') == 9, told)
+    values = [r['value'] for r in told if r['value'] is not None]
+    check('  figures that can be', all(0 <= v < 1e6 for v in values), values)
     memory = [r for r in told if r['target'].startswith('memory')]
     check('  memory is within its bound', memory and memory[0]['verdict'] == 'pass', memory)
 
@@ -188,6 +190,11 @@ def targets():
 def tune():
     out, rows = results('tune', '0,1', QUICK + ['--tune', '--size', '2Mi', '--path', 'eager'])
     check('  a chunk and a window', 'take --chunk' in out and out.count('tuned:') == 2, out[-1500:])
+    for what, other in (('chunk', 'window'), ('window', 'chunk')):
+        won = [r for r in rows if r.get('tuned') == what]
+        rates = [r['rate']['median'] for r in rows if r.get('stage') == 'total' and won and
+                 r[other] == won[0][other] and r['transport'] == 'bulk']
+        check(f'  the {what} is next to the best', won and won[0]['best']['median'] >= 0.97 * max(rates), (won, rates))
     check('  of rates that were measured', len([r for r in rows if r.get('stage') == 'total']) >= 14, len(rows))
 
 
