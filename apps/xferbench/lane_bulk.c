@@ -14,6 +14,8 @@
 #define RING_SIZE 65536
 /* What was not polled while other lanes had their turn must not count as lost. */
 #define PATIENCE_NS UINT64_C(60000000000)
+/* The other end may be away from its core. */
+#define CONFIRM_NS UINT64_C(10000000000)
 #define RESULTS 16
 
 struct end {
@@ -115,6 +117,7 @@ end_bulk(struct xb_lane *l, struct end *e, int side)
 		/* As many more at the receiver as are consumed but not told yet. */
 		.tx_chunks = crpc_max(p->window * 3 / 4, 1),
 		.timeout_ns = PATIENCE_NS,
+		.confirm_ns = CONFIRM_NS,
 		.engine = e->engine,
 		.clock_ns = crpc_clock_ns};
 

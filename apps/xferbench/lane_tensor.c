@@ -19,6 +19,8 @@
 
 #define RING_SIZE   65536
 #define PATIENCE_NS UINT64_C(60000000000)
+/* The other end may be away from its core. */
+#define CONFIRM_NS UINT64_C(10000000000)
 #define DONES       16
 /* Of the endpoint for heads. */
 #define HEADS 1
@@ -85,6 +87,7 @@ end_bulk(struct xb_lane *l, struct end *e)
 		.tx_chunks = crpc_max(p->window * 3 / 4, 1),
 		.rendezvous_min = p->path == XB_EAGER ? UINT64_MAX : 1,
 		.timeout_ns = PATIENCE_NS,
+		.confirm_ns = CONFIRM_NS,
 		.shared = true};
 
 	e->ctx = crpc_copyrpc_create(&rpc);

@@ -97,7 +97,8 @@ xb_link_open(struct xb_team *t, struct app_boot *boot, const char *device)
 			link_free(k);
 		return rc;
 	}
-	k->idle.policy = t->shared ? CRPC_IDLE_YIELD : CRPC_IDLE_POLL;
+	/* Nothing is measured while ranks wait for each other. */
+	k->idle.policy = CRPC_IDLE_YIELD;
 	t->link = k;
 	t->side = (int)boot->rank;
 	return 0;

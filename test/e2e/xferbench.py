@@ -5,7 +5,8 @@ transport keeps the content on the software device with two lcores, with one and
 have the keys they must have, that the targets, the tuner and the arrays tell what they promise, that an
 interrupted run and one that loses a rank end cleanly, and that its results become pictures.
 
-Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcuda.so.1 of test/bulk.
+Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcuda.so.1 of test/bulk; "ends", or
+"ranks" for two ranks and arrays.
 """
 import json
 import os
@@ -80,16 +81,15 @@ def bad_options():
 
 def content():
     """Everything, proved slice by slice."""
-    for lcores in ('0,1', '0') + RANKS:
-        sizes = ['4Ki', '3000000'] if lcores != 'ranks' else ['3000000']
+    for lcores in ('0,1', '0'):
         _, rows = results(f'lcores {lcores}: content', lcores, QUICK + [
-            '--verify', '--size', ','.join(sizes), '--chunk', '64Ki', '--rails', '1,3', '--direction', 'one,both',
+            '--verify', '--size', '4Ki,3000000', '--chunk', '64Ki', '--rails', '1,3', '--direction', 'one,both',
             '--path', 'eager,rendezvous,rendezvous_read', '--depth', '3'])
         bad = [r for r in rows if any(k not in r for k in SHARED + KEYS)]
         check('  keys', rows and not bad, bad[:1])
         totals = [r for r in rows if r['stage'] == 'total']
         ours = {(r['size'], r['rails'], r['path'], r['both_directions']) for r in totals if r['transport'] == 'bulk'}
-        check('  every case', len(ours) == len(sizes) * 2 * 3 * 2, len(ours))
+        check('  every case', len(ours) == 2 * 2 * 3 * 2, len(ours))
         check('  figures', all(0 < r['rate']['min'] <= r['rate']['median'] <= r['rate']['max'] for r in totals))
         stages = {(r['path'], r['stage']) for r in rows if r['transport'] == 'bulk'}
         check('  stages', ('eager', 'unpack') in stages and ('rendezvous', 'wire') in stages and
@@ -97,13 +97,30 @@ def content():
 
 
 def arrays_content():
-    """Arrays with operations, proved slice by slice: several open, both ways, fused."""
-    for lcores in ('0',) + (RANKS or ('0,1',)):
-        _, rows = results(f'lcores {lcores}: arrays', lcores, QUICK + [
-            '--verify', '--size', '4Ki,1000004', '--chunk', '64Ki', '--direction', 'one,both', '--ops', '3',
+    """Arrays with operations, proved slice by slice: several open, one way and both, fused."""
+    for direction in ('one', 'both'):
+        _, rows = results(f'{direction} direction: arrays', '0', QUICK + [
+            '--verify', '--size', '4Ki,1000004', '--chunk', '64Ki', '--direction', direction, '--ops', '3',
             '--transport', 'tensor_net,tensor_net_bf16,msgpack_zmq_tcp', '--depth', '3'])
-        ours = {(r['size'], r['transport'], r['path'], r['both_directions']) for r in rows if r['ops'] == 3}
-        check('  every case', len([c for c in ours if c[1] != 'msgpack_zmq_tcp']) == 2 * 2 * 3, ours)
+        ours = {(r['size'], r['transport'], r['path']) for r in rows if r['ops'] == 3}
+        check('  every case', len([c for c in ours if c[1] != 'msgpack_zmq_tcp']) == 2 * 3, ours)
+
+
+def ranks_content():
+    """Every transport between two ranks, proved slice by slice; the lines are those of one process."""
+    if not RANKS:
+        print('no mpirun: two ranks are not tested')
+        return
+    _, rows = results('two ranks: content', 'ranks', QUICK + [
+        '--verify', '--size', '300004', '--chunk', '64Ki', '--direction', 'both', '--transport', 'all',
+        '--path', 'eager,rendezvous,rendezvous_read', '--depth', '3', '--ops', '2'])
+    check('  keys', rows and not [r for r in rows if any(k not in r for k in SHARED + KEYS)], rows[:1])
+    check('  two of one host', all(r['ranks'] == 2 and r['hosts'] == 1 for r in rows))
+    ours = {(r['transport'], r['path']) for r in rows if r['stage'] == 'total'}
+    check('  every lane', len([t for t, _ in ours if t in ('bulk', 'tensor_net')]) == 6 and
+          {t for t, _ in ours} >= {'memcpy', 'memcpy_two', 'tensor_net_bf16'}, ours)
+    stages = {r['stage'] for r in rows if r['path'] == 'eager'}
+    check("  both sides' stages", stages >= {'post', 'wire', 'unpack', 'consume'}, stages)
 
 
 def arrays():
@@ -214,7 +231,7 @@ def interrupted():
           f'{p.returncode} {stdout} {stderr}')
 
 
-def pictures():
+def pictures(names=('size', 'chunk', 'window', 'stages', 'targets')):
     plot = os.path.join(source, 'usertools', 'plot-xferbench')
     for args in ([], ['/nowhere'], [program], ['--frobnicate']):
         r = subprocess.run([plot] + args, capture_output=True, text=True, errors='replace')
@@ -224,14 +241,20 @@ def pictures():
         return
     r = subprocess.run([plot, os.path.join(tmp, 'all.jsonl'), tmp], capture_output=True, text=True)
     check('plot-xferbench draws', r.returncode == 0, r.stderr)
-    for name in ('size', 'chunk', 'window', 'stages', 'targets', 'arrays', 'operations'):
+    for name in names:
         path = os.path.join(tmp, f'xferbench-{name}.svg')
         check(f'  {name}', os.path.exists(path) and '</svg>' in open(path).read())
 
 
-program, source, library, fake_cuda = sys.argv[1:]
+def pictures_of_arrays():
+    pictures(('arrays', 'operations'))
+
+
+ENDS = (bad_options, content, dma, gpu, targets, tune, interrupted, pictures)
+ARRAYS = (arrays_content, arrays, ranks_content, ranks, pictures_of_arrays)
+program, source, library, fake_cuda, part = sys.argv[1:]
 with tempfile.TemporaryDirectory() as tmp:
-    for step in (bad_options, content, arrays_content, dma, gpu, targets, tune, arrays, ranks, interrupted, pictures):
+    for step in {'ends': ENDS, 'ranks': ARRAYS}[part]:
         began = time.monotonic()
         step()
         print(f'{step.__name__}: {time.monotonic() - began:.1f} s')
