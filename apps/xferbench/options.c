@@ -147,8 +147,9 @@ check(const struct xb_opt *o)
 	}
 	for (i = 0; i < o->engines.n; i++)
 		if (crpc_unpack_find(xb_engine_names[o->engines.v[i]]) == NULL)
-			return app_fail_once("--engine %s is not in this build, which was made without "
-					     "nvcc; install CUDA and build again, or give cpu or dmadev",
+			return app_fail_once("--engine %s is not in this build, which was made "
+					     "without nvcc; install CUDA and build again, or give "
+					     "cpu or dmadev",
 				xb_engine_names[o->engines.v[i]]);
 	if (o->tune && o->preset != XB_NONE)
 		return app_fail_once("--tune and --preset exclude each other; give one");
