@@ -307,6 +307,9 @@ uint32_t crpc_ipc_server_reap(struct crpc_ipc_server *s);
 /** The counters. */
 void crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_stats *stats);
 
+/** Requests received from the client with this id since it connected; 0: there is none. */
+uint64_t crpc_ipc_server_requests(const struct crpc_ipc_server *s, uint32_t peer);
+
 /** Write the server, its counters and its clients as text. */
 void crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out);
 

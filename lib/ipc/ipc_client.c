@@ -12,8 +12,8 @@
  * The slot after the one in use is taken, or old: the next that is free. There are more slots than
  * depth, so there is one.
  */
-static crpc_noinline uint32_t
-step_over(struct crpc_ipc_client *c, uint32_t slot)
+crpc_noinline uint32_t
+__crpc_ipc_step_over(struct crpc_ipc_client *c, uint32_t slot)
 {
 	struct ipc_call *call = &c->calls[slot];
 
@@ -34,57 +34,22 @@ static inline void
 put(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie, uint64_t state,
 		uint32_t flags, bool small)
 {
-	uint32_t slot = c->next_slot, next = (slot + 1) & c->req_mask, skip = 0;
-	struct ipc_slot *s = c->next;
+	/* Of a block the reference is there already. */
+	uint32_t skip = (flags & IPC_SLOT_BLOCK) != 0 ? IPC_REF_LEN : 0;
 
-	c->calls[slot].cookie = cookie;
-	c->calls[slot].state = state;
-	c->open++;
-	if (crpc_unlikely(c->calls[next].state != 0))
-		next = step_over(c, next);
-	if ((flags & IPC_SLOT_BLOCK) != 0) /* its reference is there already */
-		skip = IPC_REF_LEN;
 	if (small)
-		ipc_copy_small(s->data + skip, buf, len);
+		ipc_copy_small(c->next->data + skip, buf, len);
 	else if (len != 0)
-		memcpy(s->data + skip, buf, len);
-	CRPC_CRASH_POINT("ipc.call.1");
-	/* C1, and R1 pairs with A1 in recv_plain(): the message, and our reads of responses. */
-	crpc_store_release(&s->word, ipc_word((uint32_t)c->req_seq, len + skip, next | flags));
-	CRPC_CRASH_POINT("ipc.call.2");
-	c->req_seq++;
-	c->next_slot = next;
-	c->next = ipc_slot_at(c->req, next, c->req_slot);
+		memcpy(c->next->data + skip, buf, len);
+	ipc_send(c, len + skip, cookie, state, flags);
 }
 
 /* Put one short request into the lone slot. No place is in use. */
 static inline void
 put_lone(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie, uint64_t state)
 {
-	struct ipc_call *call = c->lone_call;
-	struct ipc_slot *s = c->lone;
-
-	ipc_copy_small(s->data, buf, len);
-	CRPC_CRASH_POINT("ipc.lone.1");
-	/* C1, and R1 pairs with A1 in recv_lone(). */
-	crpc_store_release(&s->word, ipc_word((uint32_t)c->req_seq, len, 0));
-	CRPC_CRASH_POINT("ipc.lone.2");
-	call->cookie = cookie;
-	call->state = state;
-	c->lone_seq = (uint32_t)c->req_seq;
-	c->req_seq++;
-	c->aside |= IPC_ASIDE_LONE;
-	c->open = 1;
-}
-
-/* C2 */
-static inline void
-ring_if_asleep(struct crpc_ipc_client *c)
-{
-	uint32_t sleep = crpc_load_relaxed(c->sleep);
-
-	if (crpc_unlikely(sleep != c->sleep_seen))
-		__crpc_ipc_ring(c, sleep);
+	ipc_copy_small(c->lone->data, buf, len);
+	ipc_send_lone(c, len, cookie, state);
 }
 
 /* 0 if a request of len bytes can be taken now. */
@@ -114,7 +79,7 @@ call_otherwise(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_
 		put_lone(c, buf, len, cookie, state);
 	else
 		put(c, buf, len, cookie, state, flags, false);
-	ring_if_asleep(c);
+	ipc_ring_if_asleep(c);
 	return 0;
 }
 
@@ -125,7 +90,7 @@ call_plain(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t co
 	if (crpc_unlikely(c->open >= c->room || len > c->small_max))
 		return call_otherwise(c, buf, len, cookie, IPC_CALL_OPEN, 0);
 	put(c, buf, len, cookie, IPC_CALL_OPEN, 0, true);
-	ring_if_asleep(c);
+	ipc_ring_if_asleep(c);
 	return 0;
 }
 
@@ -137,7 +102,7 @@ crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t len, u
 	if (c->open != 0 || len >= c->lone_end)
 		return call_plain(c, buf, len, cookie);
 	put_lone(c, buf, len, cookie, IPC_CALL_OPEN);
-	ring_if_asleep(c);
+	ipc_ring_if_asleep(c);
 	return 0;
 }
 
@@ -161,8 +126,8 @@ put_burst(struct crpc_ipc_client *c, const uint8_t *msgs, const uint64_t *cookie
 		call->cookie = cookies[i];
 		call->state = IPC_CALL_OPEN;
 		if (crpc_unlikely(after->state != 0)) {
-			c->req_seq = seq; /* its low half is all that step_over() reads */
-			next = step_over(c, next);
+			c->req_seq = seq; /* its low half is all that step_over reads */
+			next = __crpc_ipc_step_over(c, next);
 			after = &calls[next];
 		}
 		ipc_copy_small(s->data, msgs, len);
@@ -205,7 +170,7 @@ crpc_ipc_client_call_burst(struct crpc_ipc_client *c, const void *msgs, uint32_t
 		put_burst(c, m, cookies, n, len, c->req_slot);
 	c->req_seq = seq + n;
 	c->open += n;
-	ring_if_asleep(c);
+	ipc_ring_if_asleep(c);
 	return n;
 }
 
@@ -264,7 +229,7 @@ crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t ref, const void *bu
 	CRPC_CRASH_POINT("ipc.ref.1");
 	memcpy(c->next->data, &ref, sizeof(ref));
 	put(c, buf, len, cookie, IPC_CALL_OPEN, IPC_SLOT_BLOCK, false);
-	ring_if_asleep(c);
+	ipc_ring_if_asleep(c);
 	return 0;
 }
 
@@ -337,12 +302,7 @@ take_one(struct crpc_ipc_client *c, uint32_t slot, uint32_t size, const void *da
 	if (crpc_unlikely(slot > c->req_mask || size > c->resp_max ||
 			    call->state != IPC_CALL_OPEN))
 		return take_other(c, slot, size, data, done);
-	call->state = 0;
-	c->open--;
-	done->cookie = call->cookie;
-	done->data = data;
-	done->len = size;
-	done->status = 0;
+	ipc_take(c, call, size, data, done);
 	return 1;
 }
 
@@ -386,14 +346,6 @@ run_slots(const struct crpc_ipc_client *c)
 	return (const _Atomic uint16_t *)(const void *)c->head->data;
 }
 
-/* All k answers at the head are taken. */
-static inline void
-step_head(struct crpc_ipc_client *c, uint32_t k)
-{
-	c->resp_seq += k;
-	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
-}
-
 /*
  * Take up to n answers from the run of k at the head, from the one at run_at on, which is how far
  * earlier polls came. Returns how many completions, or -1 with what take_other() says.
@@ -423,7 +375,7 @@ poll_run_rest(struct crpc_ipc_client *c, uint32_t k, uint32_t size, struct crpc_
 	}
 	c->run_at = i < k ? i : 0;
 	if (i == k)
-		step_head(c, k);
+		ipc_step_head(c, k);
 	return (int)got;
 }
 
@@ -460,7 +412,7 @@ poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint3
 	m = take_plain(c, run_slots(c), IPC_RUN_SIZE, run_data(c, k, IPC_RUN_SIZE), done, k);
 	if (crpc_unlikely(m != k))
 		return poll_run_odd(c, k, m, done, n);
-	step_head(c, k);
+	ipc_step_head(c, k);
 	return (int)k;
 }
 
@@ -474,47 +426,11 @@ lone_other(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
 	return take_other(c, c->req_mask + 1, size, c->lone_data, done);
 }
 
-/*
- * The size in the lone slot's word, or what is above IPC_SIZE_MAX: the word is not yet that of the
- * answer.
- */
-static inline uint64_t
-lone_size(const struct crpc_ipc_client *c)
-{
-	/* A2 pairs with R2 in respond_lone(). */
-	uint64_t word = crpc_load_acquire(&c->lone->word);
-
-	return ipc_word_differs(word, ipc_word(c->lone_seq, 0, IPC_SLOT_REPLY));
-}
-
-/*
- * Take the answer to the call that was alone, a plain one: as take_one(). Its bytes are copied,
- * since the next call may go to the same slot before the next poll.
- */
-static inline void
-take_lone(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
-{
-	struct ipc_call *call = c->lone_call;
-
-	/* What is behind the answer comes along: that takes fewer moves and questions. */
-	memcpy(c->lone_data, c->lone->data, 32);
-	if (crpc_unlikely(size > 32))
-		memcpy(c->lone_data + 32, c->lone->data + 32, CRPC_IPC_SMALL - 32);
-	c->lone_done++;
-	done->cookie = call->cookie;
-	done->data = c->lone_data;
-	done->len = size;
-	done->status = 0;
-	call->state = 0;
-	c->aside &= IPC_ASIDE_HELD;
-	c->open--;
-}
-
 /* The answer to the call that was alone, if it is there: as take_one(). */
 static inline int
 poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
 {
-	uint64_t size = lone_size(c);
+	uint64_t size = ipc_lone_size(c);
 
 	if (size > IPC_SIZE_MAX)
 		return 0;
@@ -522,21 +438,15 @@ poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
 		c->lone_done++;
 		return lone_other(c, (uint32_t)size, done);
 	}
-	take_lone(c, (uint32_t)size, done);
+	ipc_take_lone(c, (uint32_t)size, done);
 	return 1;
-}
-
-static inline bool
-ring_has_answer(const struct crpc_ipc_client *c)
-{
-	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq;
 }
 
 bool
 __crpc_ipc_has_answer(const struct crpc_ipc_client *c)
 {
-	return ring_has_answer(c) ||
-	       ((c->aside & IPC_ASIDE_LONE) != 0 && lone_size(c) <= IPC_SIZE_MAX);
+	return ipc_ring_has_answer(c) ||
+	       ((c->aside & IPC_ASIDE_LONE) != 0 && ipc_lone_size(c) <= IPC_SIZE_MAX);
 }
 
 /* Take answers from the ring, up to n. Returns how many completions. */
@@ -548,7 +458,7 @@ poll_ring(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 	int rc;
 
 	while (got < n) {
-		/* A2 pairs with R2 in respond(). Copied once; then only the copy is used. */
+		/* A2 pairs with R2 in ipc_publish(). Copied once; then only the copy is used. */
 		word = crpc_load_acquire(&c->head->word);
 		if (ipc_word_seq(word) != (uint32_t)c->resp_seq)
 			break;
@@ -557,9 +467,7 @@ poll_ring(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 			rc = poll_run(c, word, &done[got], n - got);
 		} else {
 			rc = take_one(c, slot, ipc_word_size(word), c->head->data, &done[got]);
-			c->resp_seq++;
-			c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask,
-					c->resp_slot);
+			ipc_step_head(c, 1);
 		}
 		if (crpc_unlikely(rc < 0)) {
 			__crpc_ipc_bad_answer(c);
@@ -615,11 +523,11 @@ crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t
 	if (c->aside != IPC_ASIDE_LONE || c->open != 1 || n == 0)
 		return poll_all(c, done, n);
 	/* Its answer is in its slot or, too long for that, in the ring. */
-	size = lone_size(c);
+	size = ipc_lone_size(c);
 	if (size <= c->lone_resp_max) {
-		take_lone(c, (uint32_t)size, done);
+		ipc_take_lone(c, (uint32_t)size, done);
 		got = 1;
-	} else if (size <= IPC_SIZE_MAX || ring_has_answer(c)) {
+	} else if (size <= IPC_SIZE_MAX || ipc_ring_has_answer(c)) {
 		return poll_all(c, done, n);
 	}
 	if (crpc_unlikely(--c->countdown == 0))

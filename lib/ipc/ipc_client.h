@@ -5,6 +5,7 @@
 /** @file The client's private memory. */
 
 #include "crpc_ipc.h"
+#include "crpc_util.h"
 #include "ipc_layout.h"
 
 /**
@@ -113,10 +114,130 @@ _Static_assert(offsetof(struct crpc_ipc_client, head) == CRPC_CACHE_LINE, "a lin
 _Static_assert(
 	offsetof(struct crpc_ipc_client, countdown) == 2 * CRPC_CACHE_LINE, "one for poll()");
 
+/**
+ * The slot after the one in use is taken, or old: the next that is free. There are more slots than
+ * depth, so there is one.
+ */
+uint32_t __crpc_ipc_step_over(struct crpc_ipc_client *c, uint32_t slot);
+
+/** The server's word `sleep` has a value that was not acted on yet: if it is odd, ring. */
+void __crpc_ipc_ring(struct crpc_ipc_client *c, uint32_t sleep);
+
 /** Ring for the client in place @p id: it came, went, or called while asleep. */
 void __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id);
 
 /** CLOCK_MONOTONIC. */
 uint64_t __crpc_ipc_now_ns(void);
+
+/** Send the request that stands in the promised slot, and promise the next. There is room. */
+static inline void
+ipc_send(struct crpc_ipc_client *c, uint32_t len, uint64_t cookie, uint64_t state, uint32_t flags)
+{
+	uint32_t slot = c->next_slot, next = (slot + 1) & c->req_mask;
+
+	c->calls[slot].cookie = cookie;
+	c->calls[slot].state = state;
+	c->open++;
+	if (crpc_unlikely(c->calls[next].state != 0))
+		next = __crpc_ipc_step_over(c, next);
+	CRPC_CRASH_POINT("ipc.call.1");
+	/* C1, and R1 pairs with A1 in recv_plain(): the message, and our reads of responses. */
+	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, len, next | flags));
+	CRPC_CRASH_POINT("ipc.call.2");
+	c->req_seq++;
+	c->next_slot = next;
+	c->next = ipc_slot_at(c->req, next, c->req_slot);
+}
+
+/** Send the request that stands in the lone slot. No place is in use. */
+static inline void
+ipc_send_lone(struct crpc_ipc_client *c, uint32_t len, uint64_t cookie, uint64_t state)
+{
+	struct ipc_call *call = c->lone_call;
+
+	CRPC_CRASH_POINT("ipc.lone.1");
+	/* C1, and R1 pairs with A1 in recv_lone(). */
+	crpc_store_release(&c->lone->word, ipc_word((uint32_t)c->req_seq, len, 0));
+	CRPC_CRASH_POINT("ipc.lone.2");
+	call->cookie = cookie;
+	call->state = state;
+	c->lone_seq = (uint32_t)c->req_seq;
+	c->req_seq++;
+	c->aside |= IPC_ASIDE_LONE;
+	c->open = 1;
+}
+
+/** C2 */
+static inline void
+ipc_ring_if_asleep(struct crpc_ipc_client *c)
+{
+	uint32_t sleep = crpc_load_relaxed(c->sleep);
+
+	if (crpc_unlikely(sleep != c->sleep_seen))
+		__crpc_ipc_ring(c, sleep);
+}
+
+/** Complete a call that is just open with a plain answer. */
+static inline void
+ipc_take(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t size, const void *data,
+		struct crpc_done *done)
+{
+	call->state = 0;
+	c->open--;
+	done->cookie = call->cookie;
+	done->data = data;
+	done->len = size;
+	done->status = 0;
+}
+
+/**
+ * The size in the lone slot's word, or what is above IPC_SIZE_MAX: the word is not yet that of the
+ * answer.
+ */
+static inline uint64_t
+ipc_lone_size(const struct crpc_ipc_client *c)
+{
+	/* A2 pairs with R2 in ipc_publish_lone(). */
+	uint64_t word = crpc_load_acquire(&c->lone->word);
+
+	return ipc_word_differs(word, ipc_word(c->lone_seq, 0, IPC_SLOT_REPLY));
+}
+
+/**
+ * Complete the call that was alone with its plain answer. Its bytes are copied,
+ * since the next call may go to the same slot before the next poll.
+ */
+static inline void
+ipc_take_lone(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
+{
+	struct ipc_call *call = c->lone_call;
+
+	/* What is behind the answer comes along: that takes fewer moves and questions. */
+	memcpy(c->lone_data, c->lone->data, 32);
+	if (crpc_unlikely(size > 32))
+		memcpy(c->lone_data + 32, c->lone->data + 32, CRPC_IPC_SMALL - 32);
+	c->lone_done++;
+	done->cookie = call->cookie;
+	done->data = c->lone_data;
+	done->len = size;
+	done->status = 0;
+	call->state = 0;
+	c->aside &= IPC_ASIDE_HELD;
+	c->open--;
+}
+
+static inline bool
+ipc_ring_has_answer(const struct crpc_ipc_client *c)
+{
+	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq;
+}
+
+/** All k answers at the head are taken. */
+static inline void
+ipc_step_head(struct crpc_ipc_client *c, uint32_t k)
+{
+	c->resp_seq += k;
+	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
+}
 
 #endif

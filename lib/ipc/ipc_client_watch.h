@@ -17,9 +17,6 @@
 
 _Static_assert(CRPC_IPC_CHECK_POLLS % IPC_LOOK_POLLS == 0, "every so many looks");
 
-/** The server's word `sleep` has a value that was not acted on yet: if it is odd, ring. */
-void __crpc_ipc_ring(struct crpc_ipc_client *c, uint32_t sleep);
-
 /** Make sure that the server looks at all that was published: steps C3 to C5. */
 void __crpc_ipc_announce(struct crpc_ipc_client *c);
 

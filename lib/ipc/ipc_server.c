@@ -300,12 +300,77 @@ count_idle(struct crpc_ipc_server *s, struct ipc_peer *p)
 	return true;
 }
 
+/* A visit at which there is not just a plain request at the head. */
+static crpc_noinline uint32_t
+visit_head(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+{
+	uint32_t room = n < QUANTUM ? n : QUANTUM;
+	uint64_t word = crpc_load_acquire(&p->head->word); /* A1 pairs with R1 in ipc_send(). */
+
+	if (ipc_word_seq(word) != (uint32_t)p->req_seq || p->open >= p->limit)
+		return recv_elsewhere(s, p, req, room);
+	return recv_ring(s, p, word, req, room);
+}
+
+/* A visit to the lone slot. */
+static inline uint32_t
+visit_lone(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+{
+	/* A1 pairs with R1 in ipc_send_lone() */
+	uint64_t word = crpc_load_acquire(&p->watch->word);
+	uint32_t room = n < QUANTUM ? n : QUANTUM;
+
+	if (ipc_word_seq(word) != (uint32_t)p->req_seq || p->open >= p->limit)
+		return recv_elsewhere(s, p, req, room);
+	return recv_lone_and_more(s, p, word, req, room);
+}
+
+/*
+ * Most visits find one plain request at the head, and that is all: as recv_ring(). False: it is
+ * otherwise, nothing was done.
+ */
+static inline bool
+visit_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req)
+{
+	uint32_t slot = p->head_slot, next = ipc_opaque((slot + 1) & s->req_mask);
+	struct ipc_slot *head = p->head;
+	uint64_t size, token;
+
+	/* A1 pairs with R1 in ipc_send(). */
+	size = ipc_word_differs(
+			crpc_load_acquire(&head->word), ipc_word((uint32_t)p->req_seq, 0, next));
+	if (size > s->lay.req_max || p->open >= p->limit ||
+			(p->tokens[next] & IPC_TOKEN_FREE) == 0)
+		return false;
+	token = open_request(p, slot);
+	req->token = token;
+	req->data = head->data;
+	req->len = (uint32_t)size;
+	req->peer = ipc_token_client(token);
+	head = ipc_slot_at(p->req, next, s->lay.req_slot);
+	p->req_seq++;
+	p->head_slot = (uint16_t)next;
+	p->head = head;
+	p->watch = head;
+	p->idle = 0;
+	return true;
+}
+
+/* And there are more. */
+static crpc_noinline uint32_t
+visit_rest(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, uint32_t n)
+{
+	uint32_t k = recv_many(s, p, req, n < QUANTUM ? n : QUANTUM - 1);
+
+	p->watch = p->head;
+	return k;
+}
+
 static crpc_noinline uint16_t
 recv_all(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
 {
-	uint32_t left, pos, room, got = 0, k;
+	uint32_t left, pos, got = 0, k;
 	struct ipc_peer *p;
-	uint64_t word;
 
 	s->stats.recvs++;
 	/* A6 in __crpc_ipc_answer_bell() is the acquire: here is only whether to go there. */
@@ -318,16 +383,16 @@ recv_all(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
 		p = s->active[pos++];
 		/* Past the end stands somebody who left, or nobody: a hint needs no more. */
 		crpc_prefetch(s->active[pos + IPC_PREFETCH - 1]->watch);
-		room = n - got;
-		room = room < QUANTUM ? room : QUANTUM;
-		/* A1 pairs with R1 in put_lone() and put(). */
-		word = crpc_load_acquire(&p->watch->word);
-		if (ipc_word_seq(word) != (uint32_t)p->req_seq || p->open >= p->limit)
-			k = recv_elsewhere(s, p, req + got, room);
-		else if (p->watch == p->head)
-			k = recv_ring(s, p, word, req + got, room);
-		else
-			k = recv_lone_and_more(s, p, word, req + got, room);
+		if (p->watch != p->head) {
+			k = visit_lone(s, p, req + got, n - got);
+		} else if (crpc_likely(visit_plain(s, p, req + got))) {
+			got++;
+			if (crpc_unlikely(p->open < p->limit && got < n && ring_has_one(p)))
+				got += visit_rest(s, p, req + got, n - got);
+			continue;
+		} else {
+			k = visit_head(s, p, req + got, n - got);
+		}
 		got += k;
 		if (k != 0)
 			p->idle = 0;
@@ -407,21 +472,13 @@ static inline void
 respond(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
 		uint32_t len, uint32_t size, bool small)
 {
-	uint32_t slot = (uint32_t)token & IPC_TOKEN_SLOT_MASK;
-	struct ipc_slot *r = ipc_slot_at(
-			p->resp, (uint32_t)p->resp_seq & s->resp_mask, s->lay.resp_slot);
+	struct ipc_slot *r = ipc_resp_slot(s, p);
 
 	if (small)
 		ipc_copy_small(r->data, buf, len);
 	else if (len != 0)
 		memcpy(r->data, buf, len);
-	p->tokens[slot] = token | IPC_TOKEN_FREE;
-	p->open--;
-	CRPC_CRASH_POINT("ipc.reply.1");
-	/* R2 pairs with A2 in crpc_ipc_client_poll(): the answer, and our reads of the request. */
-	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, size, slot));
-	CRPC_CRASH_POINT("ipc.reply.2");
-	p->resp_seq++;
+	ipc_publish(p, token, size, r);
 }
 
 /* Short bytes that may overlap. */
@@ -448,21 +505,6 @@ respond_lone_long(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token,
 	respond(s, p, token, buf, len, len, false);
 }
 
-/* The answer is in the lone slot: send it. `token` is the request's, in the table at *t. */
-static inline void
-send_lone(struct crpc_ipc_server *s, struct ipc_peer *p, struct ipc_slot *lone, uint64_t *t,
-		uint64_t token, uint32_t size)
-{
-	*t = token | IPC_TOKEN_FREE;
-	s->stats.replies++;
-	CRPC_CRASH_POINT("ipc.reply_lone.1");
-	/* R2 pairs with A2 in lone_size(): the answer, and our reads of the request. */
-	crpc_store_release(&lone->word, ipc_word(p->lone_seq, size, IPC_SLOT_REPLY));
-	CRPC_CRASH_POINT("ipc.reply_lone.2");
-	if (--p->open == 0)
-		p->watch = lone; /* the next will probably be there, too */
-}
-
 /* Answer in the lone slot, over the request. What buf holds may lie in it too. */
 static void
 respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
@@ -471,13 +513,7 @@ respond_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, cons
 	struct ipc_slot *lone = ipc_lone(s, p);
 
 	copy_within(lone->data, buf, len);
-	send_lone(s, p, lone, &p->tokens[s->lone_slot], token, size);
-}
-
-static inline bool
-is_lone(const struct crpc_ipc_server *s, uint64_t token)
-{
-	return ((uint32_t)token & IPC_TOKEN_SLOT_MASK) == s->lone_slot;
+	ipc_publish_lone(s, p, token, size, lone);
 }
 
 /*
@@ -488,7 +524,6 @@ static inline bool
 reply_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
 		uint32_t len)
 {
-	uint64_t *t = &p->tokens[token & s->token_mask];
 	struct ipc_slot *lone = ipc_lone(s, p);
 	uint8_t *data = lone->data;
 
@@ -499,7 +534,7 @@ reply_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const 
 			return false;
 		ipc_copy_small(data, buf, len);
 	}
-	send_lone(s, p, lone, t, token, len);
+	ipc_publish_lone(s, p, token, len, lone);
 	return true;
 }
 
@@ -525,8 +560,7 @@ void
 __crpc_ipc_respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint64_t ref,
 		const void *buf, uint32_t len)
 {
-	struct ipc_slot *r = ipc_slot_at(
-			p->resp, (uint32_t)p->resp_seq & s->resp_mask, s->lay.resp_slot);
+	struct ipc_slot *r = ipc_resp_slot(s, p);
 	uint32_t slot = ipc_token_slot(token);
 
 	memcpy(r->data, &ref, sizeof(ref));
@@ -558,9 +592,9 @@ respond_otherwise(struct crpc_ipc_server *s, uint64_t token, const void *buf, ui
 		return __crpc_ipc_refuse_token(s, token);
 	if ((token & IPC_TOKEN_FLAGS) != 0)
 		respond_flagged(s, p, token, buf, len, size);
-	else if (is_lone(s, token) && len > s->reply_lone_max)
+	else if (ipc_is_lone(s, token) && len > s->reply_lone_max)
 		respond_lone_long(s, p, token, buf, len);
-	else if (is_lone(s, token))
+	else if (ipc_is_lone(s, token))
 		respond_lone(s, p, token, buf, len, size);
 	else
 		respond(s, p, token, buf, len, size, false);
@@ -574,9 +608,9 @@ crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf
 
 	IPC_OWNER_CHECK(s);
 	/* The lone slot's tokens have no flags. */
-	if (p != NULL && is_lone(s, token) && reply_lone(s, p, token, buf, len))
+	if (p != NULL && ipc_is_lone(s, token) && reply_lone(s, p, token, buf, len))
 		return 0;
-	if (crpc_unlikely(p == NULL || is_lone(s, token) || len > s->small_max ||
+	if (crpc_unlikely(p == NULL || ipc_is_lone(s, token) || len > s->small_max ||
 			    (token & IPC_TOKEN_FLAGS) != 0))
 		return respond_otherwise(s, token, buf, len, len);
 	respond(s, p, token, buf, len, len, true);
@@ -659,7 +693,7 @@ put_run(struct ipc_peer *p, uint32_t mask, const uint8_t *msgs, uint32_t k, uint
 		return false;
 	}
 	CRPC_CRASH_POINT("ipc.run.1");
-	/* R2, as in respond() */
+	/* R2, as in ipc_publish() */
 	crpc_store_release(&head->word, ipc_word((uint32_t)p->resp_seq, size, IPC_SLOT_RUN | k));
 	CRPC_CRASH_POINT("ipc.run.2");
 	p->resp_seq += k;

@@ -19,6 +19,7 @@
  */
 
 #include "crpc_ipc.h"
+#include "crpc_util.h"
 #include "ipc_layout.h"
 
 /** Clients whose slots are prefetched ahead of the one that recv() looks at. */
@@ -164,6 +165,49 @@ ipc_find_peer(const struct crpc_ipc_server *s, uint64_t token)
 			    s->peers[id].tokens[token & s->token_mask] != token))
 		return NULL;
 	return &s->peers[id];
+}
+
+static inline bool
+ipc_is_lone(const struct crpc_ipc_server *s, uint64_t token)
+{
+	return ipc_token_slot(token) == s->lone_slot;
+}
+
+/** Where the next response of client p goes, if not to the lone slot. */
+static inline struct ipc_slot *
+ipc_resp_slot(const struct crpc_ipc_server *s, const struct ipc_peer *p)
+{
+	return ipc_slot_at(p->resp, (uint32_t)p->resp_seq & s->resp_mask, s->lay.resp_slot);
+}
+
+/** Send the response that stands in p's next slot, and so end its open request `token`. */
+static inline void
+ipc_publish(struct ipc_peer *p, uint64_t token, uint32_t size, struct ipc_slot *r)
+{
+	uint32_t slot = ipc_token_slot(token);
+
+	p->tokens[slot] = token | IPC_TOKEN_FREE;
+	p->open--;
+	CRPC_CRASH_POINT("ipc.reply.1");
+	/* R2 pairs with A2 in poll_ring(): the answer, and our reads of the request. */
+	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, size, slot));
+	CRPC_CRASH_POINT("ipc.reply.2");
+	p->resp_seq++;
+}
+
+/** The answer to the open request `token` is in the lone slot: send it. */
+static inline void
+ipc_publish_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint32_t size,
+		struct ipc_slot *lone)
+{
+	p->tokens[token & s->token_mask] = token | IPC_TOKEN_FREE;
+	s->stats.replies++;
+	CRPC_CRASH_POINT("ipc.reply_lone.1");
+	/* R2 pairs with A2 in lone_size(): the answer, and our reads of the request. */
+	crpc_store_release(&lone->word, ipc_word(p->lone_seq, size, IPC_SLOT_REPLY));
+	CRPC_CRASH_POINT("ipc.reply_lone.2");
+	if (--p->open == 0)
+		p->watch = lone; /* the next will probably be there, too */
 }
 
 /**

@@ -490,3 +490,11 @@ crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
 				p->resp_seq - 1, p->open);
 	}
 }
+
+uint64_t
+crpc_ipc_server_requests(const struct crpc_ipc_server *s, uint32_t peer)
+{
+	if (peer >= s->lay.max_clients || s->peers[peer].state == IPC_PEER_ABSENT)
+		return 0;
+	return s->peers[peer].req_seq - 1;
+}
