@@ -39,6 +39,9 @@ uint32_t soft_mlx5_progress(struct ibv_context *context);
  * headers, GRH if the path has one, ICRC and VCRC. Work that a program polls for in its own memory
  * costs a card nothing and is not here; nor is what a card prefetches in vain.
  *
+ * Large payloads that are copied straight from their source (SOFT_MLX5_DIRECT) count to the byte as
+ * those that go through the rings: what a card does with them is the same.
+ *
  * The software sees registers when it is driven: doorbells that were overwritten before that count
  * as one. A program that drives after each doorbell has them exactly.
  */

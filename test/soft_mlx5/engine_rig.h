@@ -89,7 +89,8 @@ extern const char *rig_faults; /* Of hosts that are opened from now on. */
 extern bool rig_udp;           /* Likewise: each has an address in 127/8. So if RIG_UDP is set. */
 extern const char *rig_pcap;   /* Likewise. */
 extern uint32_t rig_dct_conns; /* Likewise: sm_nic_attr.dct_conns. */
-extern uint32_t rig_direct;    /* Likewise: see sm_nic_attr; the least there is if RIG_DIRECT is set. */
+/* Likewise: see sm_nic_attr; the least there is if RIG_DIRECT is set. */
+extern uint32_t rig_direct;
 extern uint8_t rig_mtu;        /* enum ibv_mtu: of paths from now on. */
 /* Of every host, but over UDP. */
 extern const uint8_t rig_gid[16];

@@ -69,7 +69,8 @@ struct sm_ref {
 	uint64_t state; /**< What the grant's state is while it is valid; never 0. */
 	uint64_t at;    /**< Where that state lies in the sender's process. */
 	uint32_t len;   /**< Bytes in all. */
-	uint32_t nseg;  /**< 0: the reader is in the sender's process and finds them in the grant. */
+	/** 0: the reader is in the sender's process and finds them in the grant. */
+	uint32_t nseg;
 	struct sm_seg seg[SM_GRANT_SEGS];
 };
 

@@ -72,12 +72,11 @@ peer_dump(const struct sm_nic *nic, const struct sm_peer *p, FILE *out)
 	TAILQ_FOREACH(qp, &p->qps, peer_link)
 		n++;
 	fprintf(out, "  peer at slot %" PRIu32 "%s%s: %" PRIu32 " queue pairs; sent to %" PRIu64
-		", room to %" PRIu64 "; read to %" PRIu64 "; large payloads to it by %s, from it by "
-		"%s\n", p->slot, p->self ? " (we)" : "",
-		p->dead ? " (dead)" : "", n, p->tx.pos, p->tx.limit, p->rx.pos,
+		", room to %" PRIu64 "; read to %" PRIu64 "; large payloads to it by %s, from it "
+		"by %s\n", p->slot, p->self ? " (we)" : "", p->dead ? " (dead)" : "", n, p->tx.pos,
+		p->tx.limit, p->rx.pos,
 		sm_direct_name(p->tx.ring != NULL ? crpc_load_relaxed(&p->tx.ring->direct)
-						  : SM_DIRECT_UNSAID),
-		sm_direct_name(p->rx.direct));
+						  : SM_DIRECT_UNSAID), sm_direct_name(p->rx.direct));
 }
 
 int

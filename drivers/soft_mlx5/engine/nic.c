@@ -639,9 +639,9 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	nic->now = now_ns;
 	nic->work = 0;
 	send_pass(nic);
+	work = doorbells(nic) + receive_pass(nic);
 	if (crpc_unlikely(nic->helping))
 		sm_direct_help(nic);
-	work = doorbells(nic) + receive_pass(nic);
 	answer_pass(nic);
 	timer_pass(nic, work);
 	work += failed_pass(nic) + nic->work;

@@ -293,7 +293,9 @@ write_any(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t
 			SM_ACCESS_REMOTE_WRITE);
 	ok = ok && (len == 0 || dst != NULL) && (qp->access & SM_ACCESS_REMOTE_WRITE) != 0;
 	if (crpc_unlikely(!ok)) {
-		if ((flags & SM_PKT_IMM) != 0 && qp->type != SM_QPT_UC && sm_recv_take(nic, qp))
+		/* What refers is more than one packet, and the immediate came with the last one. */
+		if ((flags & SM_PKT_IMM) != 0 && (pull == NULL || (flags & SM_PKT_FIRST) == 0) &&
+			qp->type != SM_QPT_UC && sm_recv_take(nic, qp))
 			recv_error(nic, qp, SM_SYND_LOCAL_ACCESS);
 		refuse(nic, qp, h, SM_NAK_ACCESS);
 		return;

@@ -82,7 +82,8 @@ enum sm_direct {
 	SM_DIRECT_UNSAID,
 	SM_DIRECT_MEMORY, /**< It is in the writer's process. */
 	SM_DIRECT_KERNEL, /**< process_vm_readv(). */
-	SM_DIRECT_NO,     /**< Not at all; with an errno value << 8 that says why, or 0: not wanted. */
+	/** Not at all; with an errno value << 8 that says why, or 0: not wanted. */
+	SM_DIRECT_NO,
 };
 
 /** A packet's header as it is used: a copy, which its writer cannot change any more. */
@@ -176,7 +177,8 @@ struct sm_rx {
 	uint64_t pos;
 	uint64_t told;
 	uint64_t pulled; /**< References that we are done with. */
-	struct sm_grants *grants; /**< Of a writer in this process; NULL: in another one, or none. */
+	/** Of a writer in this process; NULL: in another one, or none. */
+	struct sm_grants *grants;
 	int pid;         /**< Of a writer in another process that can be read, else 0. */
 	uint32_t direct; /**< enum sm_direct, as it stands in the ring. */
 	uint32_t run;    /**< Bytes copied since the last poll ended for their number. */
