@@ -74,14 +74,13 @@ ratio(const struct xb_group *g, const struct xb_lane *a, const struct xb_lane *b
 }
 
 /*
- * The software NIC copies each byte into a ring and out of it, and an engine once more. Both cores
- * at once copy so much in this run; a transfer that comes close to its share of that is bounded by
- * it.
+ * The software NIC copies each byte once, and an engine once more. Both cores at once copy so much
+ * in this run; a transfer that comes close to its share of that is bounded by it.
  */
 static void
 line_bounded(struct line *line, const struct xb_group *g, const int *index, int which)
 {
-	double copies = lanes[which].path == XB_EAGER ? 3 : 2;
+	double copies = lanes[which].path == XB_EAGER ? 2 : 1;
 	double share = ratio(g, lane(g, index, which), lane(g, index, COPY_TWO)) * copies;
 	size_t used = strlen(line->why);
 
@@ -89,8 +88,8 @@ line_bounded(struct line *line, const struct xb_group *g, const int *index, int 
 		return;
 	line->t.bounded = share >= BOUNDED;
 	snprintf(line->why + used, sizeof(line->why) - used,
-		"%s%.0f %% of what both cores copy at once / %.0f copies", used != 0 ? "; " : "",
-		100 * share, copies);
+		"%s%.0f %% of what both cores copy at once%s", used != 0 ? "; " : "", 100 * share,
+		copies > 1 ? " / 2 copies" : "");
 }
 
 static void
