@@ -468,7 +468,7 @@ shared_copy(void **state)
 		uint32_t len = (uint32_t)(rnd(&seed) % MOST), from = i & 1;
 
 		guards_set(dst + GUARD, len);
-		sm_share_copy(&share, dst + GUARD, src + from, len);
+		sm_share_copy(&share, dst + GUARD, src + from, len, i % 3 == 0);
 		assert_memory_equal(dst + GUARD, src + from, len);
 		guards_check(dst + GUARD, len);
 		if (i % 64 == 0)

@@ -478,9 +478,29 @@ seg_at(const struct sm_seg *seg, uint32_t nseg, uint32_t pos, uint32_t *len)
 	return NULL;
 }
 
+/*
+ * True if @dst is best written past the caches: it was written longer ago than they remember, or is
+ * the next part of a long stretch. A card writes to memory, or to a small part of the caches.
+ */
+static bool
+is_far(struct sm_trail *t, const void *dst, uint32_t len)
+{
+	uint64_t at = (uintptr_t)dst, place = at >> SM_TRAIL_SHIFT, when;
+	bool known = t->at[place % SM_TRAIL].place == place;
+
+	when = t->at[place % SM_TRAIL].when;
+	t->at[place % SM_TRAIL].place = place;
+	t->at[place % SM_TRAIL].when = t->copied;
+	t->run = at == t->end ? t->run + len : len;
+	t->end = at + len;
+	t->copied += len;
+	return known && t->copied - when > 2 * len ? t->copied - when > SM_FAR_BYTES
+						   : t->run > SM_FAR_BYTES;
+}
+
 static void
-gather(struct sm_grants *all, const struct sm_grant *g, uint32_t pos, const struct iovec *to,
-	uint32_t n)
+gather(struct sm_trail *trail, struct sm_grants *all, const struct sm_grant *g, uint32_t pos,
+	const struct iovec *to, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint8_t *dst = to[i].iov_base;
@@ -491,7 +511,8 @@ gather(struct sm_grants *all, const struct sm_grant *g, uint32_t pos, const stru
 			const uint8_t *src = seg_at(g->seg, g->nseg, pos, &have);
 
 			part = (uint32_t)crpc_min(left, have);
-			sm_share_copy(&all->share, dst, src, part);
+			sm_share_copy(
+				&all->share, dst, src, part, is_far(trail, dst, part));
 			dst += part;
 			left -= part;
 			pos += part;
@@ -513,7 +534,7 @@ pull_memory(struct sm_pull *pull, const struct iovec *to, uint32_t n, uint32_t b
 		return false;
 	ok = pull->ref.len == g->len && bytes <= g->len - pull->pos;
 	if (ok)
-		gather(all, g, pull->pos, to, n);
+		gather(&pull->nic->trail, all, g, pull->pos, to, n);
 	crpc_store_release(&g->state, pull->ref.state); /* D7 */
 	pull->nic->direct.memory_bytes += ok ? bytes : 0;
 	return ok;

@@ -95,6 +95,23 @@ struct sm_grants {
 	crpc_aligned(CRPC_CACHE_GUARD) struct sm_share share; /**< The copy that is under way. */
 };
 
+/** Destinations are remembered by pieces of so many bytes. */
+#define SM_TRAIL_SHIFT 18
+#define SM_TRAIL 1024u
+/** What is overwritten after so many bytes is no more in a cache that is worth it. */
+#define SM_FAR_BYTES (4u << 20)
+
+/** Where a context copied to, lately: whether a destination may lie in the caches. */
+struct sm_trail {
+	uint64_t copied;  /**< Bytes in all. */
+	uint64_t end;     /**< Behind the newest destination ... */
+	uint64_t run;     /**< ... and how many bytes lie before it in one piece. */
+	struct {
+		uint64_t place; /**< Of 1 << SM_TRAIL_SHIFT bytes. */
+		uint64_t when;  /**< By copied. */
+	} at[SM_TRAIL];
+};
+
 /** What a context did so, for people. */
 struct sm_direct_count {
 	uint64_t sent, sent_bytes;

@@ -76,7 +76,8 @@ peer_dump(const struct sm_nic *nic, const struct sm_peer *p, FILE *out)
 		"by %s\n", p->slot, p->self ? " (we)" : "", p->dead ? " (dead)" : "", n, p->tx.pos,
 		p->tx.limit, p->rx.pos,
 		sm_direct_name(p->tx.ring != NULL ? crpc_load_relaxed(&p->tx.ring->direct)
-						  : SM_DIRECT_UNSAID), sm_direct_name(p->rx.direct));
+						  : SM_DIRECT_UNSAID),
+		sm_direct_name(p->rx.direct));
 }
 
 int

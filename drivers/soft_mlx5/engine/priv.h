@@ -443,6 +443,7 @@ struct sm_nic {
 	bool helping;     /**< A receiver in this process may be at something of ours. */
 	bool settling; /**< What is sent now outlives the queue pair: no references to memory. */
 	struct sm_direct_count direct;
+	struct sm_trail trail;
 	TAILQ_HEAD(, sm_mw) mws;
 	TAILQ_HEAD(, sm_cq) cqs;
 	TAILQ_HEAD(, sm_srq) srqs;

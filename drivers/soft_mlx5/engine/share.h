@@ -34,13 +34,14 @@ struct sm_share {
 	_Atomic uint64_t word;
 	_Atomic uint64_t dst, src; /**< Fixed while blocks are taken or being copied. */
 	_Atomic uint32_t len;
-	uint8_t guard0[CRPC_CACHE_GUARD - 28];
+	_Atomic uint32_t far;
+	uint8_t guard0[CRPC_CACHE_GUARD - 32];
 	_Atomic uint32_t helped; /**< Blocks that helpers are done with. */
 	uint8_t guard1[CRPC_CACHE_GUARD - 4];
 };
 
-/** memcpy(), maybe with help. */
-void sm_share_copy(struct sm_share *s, void *dst, const void *src, uint32_t len);
+/** memcpy(), maybe with help; past the caches if @p far. */
+void sm_share_copy(struct sm_share *s, void *dst, const void *src, uint32_t len, bool far);
 /** Help if there is a copy under way; number of bytes copied. */
 uint32_t sm_share_help(struct sm_share *s);
 
