@@ -156,33 +156,35 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 }
 
 /*
- * From how many bytes on payloads go straight from source to destination; 0: never. @alone: copied
- * by the receiver without the sender's help. In step mode a seed stands for an order of packets,
- * which are those of the ring.
+ * How payloads go straight from source to destination: words of SOFT_MLX5_DIRECT. In step mode a
+ * seed stands for an order of packets, which are those of the ring.
  */
-static uint32_t
-direct_from(bool *alone)
+static void
+direct_conf(struct sm_nic_attr *attr)
 {
-	const char *env = getenv("SOFT_MLX5_DIRECT");
-	unsigned long n = SM_DIRECT_DEFAULT;
-	char *end = NULL;
+	const char *env = getenv("SOFT_MLX5_DIRECT"), *word = env != NULL ? env : "";
+	size_t len;
 
-	*alone = false;
-	if (sm_progress_is_step() || (env != NULL && strcmp(env, "off") == 0))
-		return 0;
-	if (env == NULL || env[0] == '\0')
-		return SM_DIRECT_DEFAULT;
-	*alone = strcmp(env, "alone") == 0;
-	if (*alone)
-		return SM_DIRECT_DEFAULT;
-	n = strtoul(env, &end, 10);
-	*alone = strcmp(end, ",alone") == 0;
-	if ((*end == '\0' || *alone) && n >= SM_DIRECT_LEAST && n <= SM_MSG_MAX)
-		return (uint32_t)n;
-	sm_complain("SOFT_MLX5_DIRECT is '%s', not off, bytes from %u to %u, alone, or "
-		    "bytes,alone; taking %u", env, SM_DIRECT_LEAST, SM_MSG_MAX, SM_DIRECT_DEFAULT);
-	*alone = false;
-	return SM_DIRECT_DEFAULT;
+	attr->direct = SM_DIRECT_DEFAULT;
+	for (; *word != '\0'; word += len + (word[len] == ',')) {
+		unsigned long n = strtoul(word, NULL, 10);
+
+		len = strcspn(word, ",");
+		if (len == 3 && memcmp(word, "off", len) == 0)
+			attr->direct = 0;
+		else if (len == 5 && memcmp(word, "alone", len) == 0)
+			attr->direct_alone = true;
+		else if (len == 6 && memcmp(word, "kernel", len) == 0)
+			attr->direct_kernel = true;
+		else if (strspn(word, "0123456789") == len && n >= SM_DIRECT_LEAST &&
+				n <= SM_MSG_MAX)
+			attr->direct = (uint32_t)n;
+		else
+			sm_complain("SOFT_MLX5_DIRECT is '%s', not of: off, alone, kernel, bytes "
+				    "from %u to %u", env, SM_DIRECT_LEAST, SM_MSG_MAX);
+	}
+	if (sm_progress_is_step())
+		attr->direct = 0;
 }
 
 static int
@@ -206,7 +208,7 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 
 	if (port->ethernet && port->addr == 0)
 		return EADDRNOTAVAIL; /* Which was said. */
-	attr.direct = direct_from(&attr.direct_alone);
+	direct_conf(&attr);
 	net_name(port, net, sizeof(net));
 	memcpy(attr.gid, port->gid, sizeof(attr.gid));
 	err = sm_nic_create(&attr, nic);

@@ -140,6 +140,7 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 	const struct sm_direct_count *n = &nic->direct;
 	const struct sm_peer *p;
 	const char *between = "";
+	int why;
 
 	fprintf(out,
 		"\"direct\":{\"from\":%" PRIu32 ",\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
@@ -151,9 +152,10 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 	TAILQ_FOREACH(p, &nic->peers, link) {
 		if (p->tx.ring == NULL || p->dead)
 			continue;
-		fprintf(out, "%s{\"slot\":%" PRIu32 ",\"to\":\"%s\",\"from\":\"%s\"}", between,
-			p->slot, sm_direct_name(crpc_load_relaxed(&p->tx.ring->direct)),
-			sm_direct_name(p->rx.direct));
+		why = (int)(p->rx.direct >> 8);
+		fprintf(out, "%s{\"slot\":%" PRIu32 ",\"to\":\"%s\",\"from\":\"%s\",\"why\":\"%s\"}",
+			between, p->slot, sm_direct_name(crpc_load_relaxed(&p->tx.ring->direct)),
+			sm_direct_name(p->rx.direct), why != 0 ? strerror(why) : "");
 		between = ",";
 	}
 	fprintf(out, "]}");
@@ -211,6 +213,10 @@ sm_direct_attach(struct sm_nic *nic, struct sm_peer *p)
 	p->rx.grants = grants_find(r);
 	if (p->rx.grants != NULL) {
 		direct_say(p, SM_DIRECT_MEMORY);
+		return;
+	}
+	if (!nic->direct_kernel) {
+		direct_say(p, SM_DIRECT_NO);
 		return;
 	}
 	rc = kernel_probe(r);

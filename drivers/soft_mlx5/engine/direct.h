@@ -15,8 +15,9 @@
  *     sm_direct_withdraw...(): the memory is the program's again
  *
  * How to reach the source is found out once, by the reader when it maps the ring, and stands in
- * the ring's word `direct`: in one process by memcpy(), between processes of a user by
- * process_vm_readv(), or not at all, and then the bytes go through the ring as short ones do.
+ * the ring's word `direct`: in one process by memcpy(), between processes of a user, if that is
+ * wanted, by process_vm_readv(), or not at all, and then the bytes go through the ring as short
+ * ones do.
  *
  * A grant is the right to read the memory that one packet names. It lies in the sender's memory:
  *

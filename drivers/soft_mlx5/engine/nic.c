@@ -120,6 +120,7 @@ wires_open(struct sm_nic *nic, const struct sm_nic_attr *attr)
 	nic->lossy = nic->fault != NULL || nic->udp != NULL;
 	nic->direct_min = nic->lossy || nic->watched ? 0 : attr->direct;
 	nic->direct_help = !attr->direct_alone;
+	nic->direct_kernel = attr->direct_kernel;
 	nic->mtu = attr->mtu != 0 ? attr->mtu : MTU_4096;
 	nic->device = attr->device;
 	nic->devices = attr->devices != 0 ? attr->devices : 1;

@@ -440,6 +440,7 @@ struct sm_nic {
 	uint32_t free_key; /**< Head of the list of free keys, chained by len. */
 	uint32_t direct_min; /**< Payloads from here on are referred to; 0: none. */
 	bool direct_help; /**< And copied with the sender's help. */
+	bool direct_kernel; /**< Also from other processes. */
 	bool helping;     /**< A receiver in this process may be at something of ours. */
 	bool settling; /**< What is sent now outlives the queue pair: no references to memory. */
 	struct sm_direct_count direct;
