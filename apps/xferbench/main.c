@@ -250,6 +250,7 @@ team_lcores(char *lcores, size_t len)
 /* What a rank tells of itself. */
 struct card {
 	char host[64];
+	char commit[64];
 	int32_t cpu;
 };
 
@@ -271,8 +272,14 @@ team_ranks(struct app_boot *boot, const struct xb_opt *o, char *lcores, size_t l
 	memset(card, 0, sizeof(card));
 	gethostname(card[me].host, sizeof(card[me].host) - 1);
 	card[me].cpu = app_eal_core_of(rte_get_main_lcore());
+	snprintf(card[me].commit, sizeof(card[me].commit), "%s", app_env_commit());
 	if (xb_team_swap(&team, &card[me], &card[!me], sizeof(card[0])) != 0)
 		return APP_EXIT_RUN;
+	/* What they tell each other is for one build. */
+	if (memcmp(card[0].commit, card[1].commit, sizeof(card[0].commit)) != 0)
+		return app_fail_once("the ranks are of different builds, %.63s and %.63s; start "
+				     "the same one on both hosts",
+			card[0].commit, card[1].commit);
 	xb_court_open(&team);
 	if (team.one_host)
 		snprintf(lcores, len, "%d,%d", card[0].cpu, card[1].cpu);
