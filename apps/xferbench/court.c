@@ -23,6 +23,7 @@ xb_court_open(struct xb_team *t)
 		.name = "", .size = AT + sizeof(struct app_court), .kind = KIND, .kind_version = 1};
 	struct crpc_shm_conf named = conf;
 	struct court_card mine = {0}, theirs;
+	char path[80];
 
 	if (t->shared || !t->one_host)
 		return;
@@ -39,6 +40,10 @@ xb_court_open(struct xb_team *t)
 	/* Both play, or neither does. */
 	if (xb_team_swap(t, &mine, &theirs, sizeof(mine)) != 0 || theirs.made == 0)
 		xb_court_close(t);
+	/* Both have it: without a name nothing is left of it, however they end. */
+	snprintf(path, sizeof(path), "/dev/shm/crpc.%s", mine.name);
+	if (t->segment != NULL && t->side == 0)
+		unlink(path);
 }
 
 void
