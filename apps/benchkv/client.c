@@ -4,6 +4,7 @@
 
 #include "backend.h"
 #include "client.h"
+#include "crpc_ipc_inline.h"
 
 /*
  * The path of a call exists eight times, so that what is not asked for costs nothing on it: with
@@ -11,7 +12,7 @@
  * connections, latest, read-modify-write), by ipc or by a backend's link. Inlined by force, or the
  * compiler would decide for one copy: 18 of 359 instructions per operation.
  */
-#define INLINE     static inline __attribute__((always_inline))
+#define INLINE      crpc_inline
 #define MODE_VERIFY 1u
 #define MODE_EXTRA  2u
 #define MODE_LINK   4u
@@ -22,10 +23,18 @@
 int
 kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
 {
+	enum kv_op op;
+
 	loop->work = work;
 	loop->with = work->cas || work->ttl_ms != 0 || work->value_size > KV_VALUE_INLINE;
 	loop->plain = !loop->with && !(work->gap_ns > 0) && !work->latest && !work->rmw &&
 		kv_sizes_fixed(&work->sizes) && kv_sizes_fixed(&work->key_sizes);
+	for (op = KV_GET; op <= KV_DELETE; op++)
+		loop->form[op].len = kv_req_write(&loop->form[op].head, op, work->key_size,
+			op == KV_PUT ? work->value_size : 0);
+	/* A get's value is written too: see call_draw_plain(). */
+	loop->room = (uint32_t)sizeof(struct kv_req_hdr) + work->key_size +
+		(uint32_t)crpc_max(work->value_size, 8u);
 	if (n == 0)
 		return 0;
 	loop->client = aligned_alloc(CRPC_CACHE_GUARD, n * sizeof(*loop->client));
@@ -63,6 +72,7 @@ kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf
 		c->arena[k] = conf[k].arena;
 		c->conns++;
 	}
+	c->own = c->ipc[0];
 	return 0;
 }
 
@@ -86,11 +96,29 @@ kv_loop_fini(struct kv_loop *loop)
 	loop->n = 0;
 }
 
+/* What one turn measured. Latencies that are not counted yet: the last n[path] were lat[path]. */
+struct turn {
+	uint64_t now;
+	uint64_t lat[KV_PATHS];
+	uint64_t n[KV_PATHS];
+	uint32_t work; /* Calls that completed or were made. */
+};
+
 /* Where a call goes: to the daemon with this number among all owners. */
 struct way {
 	struct crpc_ipc_client *conn; /* By this connection, without a link. */
 	uint32_t to;
 };
+
+/* How a call travels that goes to its client's home. */
+INLINE uint8_t
+path_from_home(const struct kv_work *work, const struct kv_client *c, const void *key)
+{
+	if (work->owners == 1)
+		return KV_LOCAL;
+	return (uint8_t)kv_path(kv_owner(kv_hash(key, work->key_size), work->owners), c->home,
+		work->first, work->daemons);
+}
 
 /* Find the key's owner: whom its call goes to, and how it travels from there. */
 INLINE struct way
@@ -98,11 +126,11 @@ route(const struct kv_loop *loop, const struct kv_client *c, struct kv_call *cal
 	uint32_t key_len, unsigned int mode)
 {
 	const struct kv_work *work = loop->work;
-	struct way way = {.conn = c->ipc[0], .to = c->home};
+	struct way way = {.conn = c->own, .to = c->home};
 	uint32_t owner;
 
-	if (work->owners == 1) {
-		call->path = KV_LOCAL;
+	if ((mode & (MODE_LINK | MODE_EXTRA)) == 0 || work->owners == 1) {
+		call->path = path_from_home(work, c, key);
 		return way;
 	}
 	owner = kv_owner(kv_hash(key, key_len), work->owners);
@@ -166,61 +194,73 @@ call_write_with(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 	return len;
 }
 
-/* `sized` is 0 in code for keys of one size, which then needs no register for it. */
+/* Write the request of a call whose key and operation are known. @return its length. */
 static inline uint32_t
-key_len(const struct kv_work *work, uint32_t sized)
-{
-	return sized != 0 ? sized : work->key_size;
-}
-
-/*
- * Write the request of a call whose key and operation are known. Half of the draws of an even load
- * would be predicted wrongly, so nothing branches on them: a value's first word is written in any
- * case. @return its length.
- */
-INLINE uint32_t
-call_write_key(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
-	uint32_t sized, unsigned int mode)
+call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
+	unsigned int mode)
 {
 	const struct kv_work *work = loop->work;
 	uint8_t *key = loop->msg + sizeof(struct kv_req_hdr);
 	bool put = call->op == KV_PUT;
-	uint32_t value_len = -(uint32_t)put & work->value_size, fill;
+	uint32_t value_len = 0, key_len = work->key_size;
 
-	kv_key_write(key, key_len(work, sized), call->key);
-	*way = route(loop, c, call, key, key_len(work, sized), mode);
+	if (crpc_unlikely(!kv_sizes_fixed(&work->key_sizes)))
+		key_len = kv_sizes_of(&work->key_sizes, call->key);
+	kv_key_write(key, key_len, call->key);
+	*way = route(loop, c, call, key, key_len, mode);
 	call->word = kv_history_put_if(&c->history, call->key, put);
-	if ((mode & MODE_EXTRA) != 0 && put)
+	if (put)
 		value_len = kv_sizes_of(&work->sizes, call->word);
-	fill = value_len > 8 ? value_len : 8;
-	if ((mode & MODE_EXTRA) != 0 && put && loop->with)
-		return call_write_with(loop, c, call, way, key_len(work, sized));
-	kv_value_fill(key + key_len(work, sized), fill, call->word);
+	if (put && loop->with)
+		return call_write_with(loop, c, call, way, key_len);
+	if (put)
+		kv_value_fill(key + key_len, value_len, call->word);
 	if ((mode & MODE_VERIFY) != 0)
 		kv_history_prefetch(&c->history, call->key);
-	return kv_req_write(loop->msg, call->op, key_len(work, sized), value_len);
+	return kv_req_write(loop->msg, call->op, key_len, value_len);
 }
 
-/* The same where keys have different sizes: a copy of its own, so that it costs others nothing. */
-static crpc_noinline uint32_t
-call_write_sized(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
-	unsigned int mode)
+/* What a put writes behind the first word of a longer value. */
+static crpc_noinline void
+call_value_rest(const struct kv_work *work, uint8_t *value, uint32_t op, uint64_t word)
 {
-	return call_write_key(
-		loop, c, call, way, kv_sizes_of(&loop->work->key_sizes, call->key), mode);
+	if (op == KV_PUT)
+		kv_value_fill_rest(value + sizeof(word), work->value_size - 8, word);
 }
 
+/*
+ * Draw the next operation and write its request to msg, without anything out of the ordinary. Half
+ * of the draws of an even load would be predicted wrongly, so nothing branches on them: a value's
+ * first word is written in any case. @return its length.
+ */
 INLINE uint32_t
-call_write(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
-	unsigned int mode)
+call_draw_plain(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, uint8_t *msg,
+	struct way *way, unsigned int mode)
 {
-	if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(!kv_sizes_fixed(&loop->work->key_sizes)))
-		return call_write_sized(loop, c, call, way, mode);
-	return call_write_key(loop, c, call, way, 0, mode);
+	const struct kv_work *work = loop->work;
+	uint8_t *key = msg + sizeof(struct kv_req_hdr), *value = key + work->key_size;
+	uint32_t draw, number = app_keys_next_with(&work->keys, &c->rng, &draw);
+	uint32_t op = KV_GET + (draw >= work->read_below) + (draw >= work->delete_from);
+	const struct kv_form *form = &loop->form[op];
+	uint64_t word = kv_history_put_if(&c->history, number, op == KV_PUT);
+
+	memcpy(msg, &form->head, sizeof(form->head));
+	kv_key_write(key, work->key_size, number);
+	*way = route(loop, c, call, key, work->key_size, mode);
+	memcpy(value, &word, sizeof(word));
+	if (crpc_unlikely(work->value_size > sizeof(word)))
+		call_value_rest(work, value, op, word);
+	if (mode != 0) {
+		call->key = number;
+		call->op = (uint8_t)op;
+		call->word = word;
+		kv_history_prefetch(&c->history, number);
+	}
+	return (uint32_t)form->len;
 }
 
 /* Draw the next operation and write its request. @return its length. */
-INLINE uint32_t
+static inline uint32_t
 call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
 	unsigned int mode)
 {
@@ -229,13 +269,11 @@ call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struc
 
 	call->key = app_keys_next_with(&work->keys, &c->rng, &draw);
 	call->op = (uint8_t)(KV_GET + (draw >= work->read_below) + (draw >= work->delete_from));
-	if ((mode & MODE_EXTRA) != 0) {
-		if (work->latest)
-			call->key = recent(work, c, call->key, call->op == KV_PUT);
-		call->reads = work->rmw && call->op == KV_PUT;
-		if (call->reads)
-			call->op = KV_GET;
-	}
+	if (work->latest)
+		call->key = recent(work, c, call->key, call->op == KV_PUT);
+	call->reads = work->rmw && call->op == KV_PUT;
+	if (call->reads)
+		call->op = KV_GET;
 	return call_write(loop, c, call, way, mode);
 }
 
@@ -285,13 +323,17 @@ block_send(struct kv_loop *loop, const struct kv_client *c, uint32_t slot, uint6
 	return rc;
 }
 
-/* By a connection of the client's own. */
+/* By a connection of the client's own. What stands in place goes without a copy. */
 INLINE bool
-ipc_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len,
+conn_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint8_t *msg, uint32_t len,
 	struct crpc_ipc_client *conn, unsigned int mode)
 {
 	int rc;
 
+	if ((mode & MODE_EXTRA) == 0 && crpc_likely(msg != loop->msg)) {
+		crpc_ipc_client_commit(c->own, msg, len, slot);
+		return true;
+	}
 	if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(len == 0 || loop->block != 0))
 		rc = block_send(loop, c, slot, len, conn);
 	else
@@ -333,7 +375,7 @@ answer_record(struct kv_loop *loop, const struct kv_call *call, const struct kv_
 
 /* Send the request that was written. @return true if it was taken. */
 INLINE bool
-call_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len,
+call_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint8_t *msg, uint32_t len,
 	const struct way *way, uint64_t now, unsigned int mode)
 {
 	bool records = (mode & MODE_EXTRA) != 0 && loop->records != NULL;
@@ -341,12 +383,13 @@ call_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len
 	if (records)
 		call_record(loop, c, &c->call[slot]);
 	if ((mode & MODE_LINK) != 0 ? !link_send(loop, c, slot, len, way->to, now)
-				    : !ipc_send(loop, c, slot, len, way->conn, mode)) {
+				    : !conn_send(loop, c, slot, msg, len, way->conn, mode)) {
 		if (records)
 			kv_records_undo(loop->records, c->call[slot].record);
 		return false;
 	}
-	c->call[slot].open = true;
+	if (mode != 0)
+		c->call[slot].open = true;
 	if ((mode & MODE_VERIFY) != 0)
 		c->fresh[c->fresh_n++] = (uint8_t)slot;
 	c->sent++;
@@ -367,7 +410,7 @@ client_issue_again(struct kv_loop *loop, struct kv_client *c, uint64_t now, unsi
 		call->op = KV_PUT;
 		call->reads = false;
 		len = call_write(loop, c, call, &way, mode | MODE_EXTRA);
-		if (!call_send(loop, c, slot, len, &way, now, mode))
+		if (!call_send(loop, c, slot, loop->msg, len, &way, now, mode))
 			break;
 		c->again_n--;
 		made++;
@@ -394,26 +437,41 @@ is_due(const struct kv_work *work, struct kv_client *c, uint64_t now, uint64_t *
 	return true;
 }
 
-/* Make calls until qd are open, or none is due. @return how many. */
-INLINE uint32_t
-client_issue(struct kv_loop *loop, struct kv_client *c, uint64_t now, unsigned int mode)
+/* Where the next request is written. */
+INLINE uint8_t *
+call_room(struct kv_loop *loop, const struct kv_client *c, unsigned int mode)
 {
+	void *msg = NULL;
+
+	if ((mode & (MODE_EXTRA | MODE_LINK)) == 0)
+		msg = crpc_ipc_client_reserve(c->own, loop->room);
+	return msg != NULL ? msg : loop->msg;
+}
+
+/* Make calls until qd are open, or none is due. */
+INLINE void
+client_issue(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsigned int mode)
+{
+	uint64_t now = turn->now, start = now;
+	uint32_t len, slot;
 	struct way way;
-	uint32_t len, slot, made = 0;
-	uint64_t start = now;
+	uint8_t *msg;
 
 	while (c->free_n > 0 && !c->dead) {
 		slot = c->free[c->free_n - 1];
 		if ((mode & MODE_EXTRA) != 0 && !is_due(loop->work, c, now, &start))
 			break;
-		len = call_draw(loop, c, &c->call[slot], &way, mode);
+		msg = call_room(loop, c, mode);
+		if ((mode & MODE_EXTRA) != 0)
+			len = call_draw(loop, c, &c->call[slot], &way, mode);
+		else
+			len = call_draw_plain(loop, c, &c->call[slot], msg, &way, mode);
 		c->call[slot].start = start;
-		if (!call_send(loop, c, slot, len, &way, now, mode))
+		if (!call_send(loop, c, slot, msg, len, &way, now, mode))
 			break;
 		c->free_n--;
-		made++;
+		turn->work++;
 	}
-	return made;
 }
 
 /*
@@ -459,7 +517,7 @@ answer_failed(struct kv_loop *loop, const struct kv_call *call, int32_t status)
 /* Check an answer. @return true if a store gave it; *status is what it said. */
 INLINE bool
 answer_check(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
-	const struct crpc_done *done, uint8_t *status, unsigned int mode)
+	const struct crpc_done *done, uint32_t *status, unsigned int mode)
 {
 	struct kv_resp_hdr hdr;
 	const uint8_t *value;
@@ -489,46 +547,33 @@ answer_check(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 	return true;
 }
 
-/* Latencies that are not yet counted: the last n were the same. */
-struct same_lat {
-	uint64_t lat;
-	uint64_t n;
-};
-
-/* What one turn measured. */
-struct turn {
-	uint64_t now;
-	struct same_lat same[KV_PATHS];
-};
-
 static inline void
 count_lat(struct kv_counts *counts, const struct turn *turn, uint32_t path)
 {
-	const struct same_lat *same = &turn->same[path];
+	uint64_t lat = turn->lat[path], n = turn->n[path];
 
-	if (same->n == 0)
+	if (n == 0)
 		return;
-	counts->ops[path] += same->n;
-	counts->lat_sum += same->lat * same->n;
-	crpc_hist_record_n(&counts->lat[path], same->lat, same->n);
+	counts->ops[path] += n;
+	counts->lat_sum += lat * n;
+	crpc_hist_record_n(&counts->lat[path], lat, n);
 }
 
 /* Calls that end in one turn were often made in one turn too: those are counted together. */
 static inline void
 note_lat(struct kv_counts *counts, struct turn *turn, uint32_t path, uint64_t lat)
 {
-	struct same_lat *same = &turn->same[path];
-
-	if (lat != same->lat) {
+	if (lat != turn->lat[path]) {
 		count_lat(counts, turn, path);
-		*same = (struct same_lat){.lat = lat};
+		turn->lat[path] = lat;
+		turn->n[path] = 0;
 	}
-	same->n++;
+	turn->n[path]++;
 }
 
 /* An answer that is not "ok". */
 static crpc_noinline void
-count_other(struct kv_counts *counts, uint8_t status)
+count_other(struct kv_counts *counts, uint32_t status)
 {
 	counts->misses += status == KV_NOT_FOUND;
 	counts->conflicts += status == KV_MISMATCH;
@@ -542,12 +587,13 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 	struct kv_counts *counts = &loop->counts;
 	struct kv_call *call;
 	uint64_t lat;
-	uint8_t status;
+	uint32_t status;
 	bool served;
 
 	uint32_t slot = (uint32_t)done->cookie & ((mode & MODE_LINK) != 0 ? 0xff : UINT32_MAX);
 
-	if (crpc_unlikely(slot >= loop->work->qd || !c->call[slot].open)) {
+	/* That a cookie comes back once is proved where something else is, too. */
+	if (crpc_unlikely(slot >= loop->work->qd || (mode != 0 && !c->call[slot].open))) {
 		kv_history_fault(&c->history, KV_FAULT_MALFORMED);
 		return;
 	}
@@ -574,26 +620,56 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 		count_other(counts, status);
 }
 
-/* What the connections of one client brought. */
-INLINE uint32_t
-client_poll(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsigned int mode)
+/* Take a completion of a client's. */
+INLINE void
+client_take(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *done,
+	struct turn *turn, unsigned int mode)
+{
+	if ((mode & MODE_VERIFY) != 0 && c->fresh_n != 0) {
+		note_floors(c);
+		c->fresh_n = 0;
+	}
+	client_done(loop, c, done, turn, mode);
+}
+
+/* A connection brought something that did not come plainly. */
+static crpc_noinline void
+client_poll_all(struct kv_loop *loop, struct kv_client *c, uint32_t conn, struct turn *turn,
+	unsigned int mode)
 {
 	struct crpc_done done[KV_QD_MAX];
-	uint32_t k, n, conn = 0, work = 0;
+	uint32_t k, n = crpc_ipc_client_poll(c->ipc[conn], done, (uint16_t)loop->work->qd);
+
+	if (crpc_unlikely(c->arena[conn] != NULL))
+		crpc_kv_blocks_answers(c->ipc[conn], done, n);
+	for (k = 0; k < n; k++)
+		client_take(loop, c, &done[k], turn, mode);
+	turn->work += n;
+}
+
+/* What the connections of one client brought. */
+INLINE void
+client_poll(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsigned int mode)
+{
+	uint32_t conn = 0, n = loop->work->qd;
+	struct crpc_ipc_client *ipc = c->own;
+	struct crpc_done done;
+	int rc;
 
 	do {
-		n = crpc_ipc_client_poll(c->ipc[conn], done, (uint16_t)loop->work->qd);
-		if (n != 0 && (mode & MODE_VERIFY) != 0) {
-			note_floors(c);
-			c->fresh_n = 0;
+		if ((mode & MODE_EXTRA) != 0)
+			ipc = c->ipc[conn];
+		while (n-- != 0 && (rc = crpc_ipc_client_poll_plain(ipc, &done)) != 0) {
+			if (crpc_unlikely(rc < 0)) {
+				client_poll_all(loop, c, conn, turn, mode);
+				break;
+			}
+			client_take(loop, c, &done, turn, mode);
+			turn->work++;
 		}
-		if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(c->arena[conn] != NULL))
-			crpc_kv_blocks_answers(c->ipc[conn], done, n);
-		for (k = 0; k < n; k++)
-			client_done(loop, c, &done[k], turn, mode);
-		work += n;
+		if ((mode & MODE_EXTRA) != 0)
+			n = loop->work->qd;
 	} while ((mode & MODE_EXTRA) != 0 && ++conn < c->conns);
-	return work;
 }
 
 /* What the link brought to all clients. */
@@ -621,27 +697,27 @@ link_poll(struct kv_loop *loop, struct turn *turn, unsigned int mode)
 INLINE uint32_t
 loop_turn(struct kv_loop *loop, uint64_t now, unsigned int mode)
 {
+	struct kv_client *c, *end = loop->client + loop->n;
+	bool issues = loop->phase != KV_STOPPED;
 	struct turn turn = {.now = now};
-	uint32_t i, k, work = 0;
-	struct kv_client *c;
+	uint32_t k;
 
 	if ((mode & MODE_LINK) != 0)
-		work = link_poll(loop, &turn, mode);
-	for (i = 0; i < loop->n; i++) {
-		c = &loop->client[i];
+		turn.work = link_poll(loop, &turn, mode);
+	for (c = loop->client; c != end; c++) {
 		if ((mode & MODE_LINK) == 0)
-			work += client_poll(loop, c, &turn, mode);
+			client_poll(loop, c, &turn, mode);
 		if ((mode & MODE_EXTRA) != 0 && c->again_n != 0)
-			work += client_issue_again(loop, c, now, mode);
-		if (loop->phase != KV_STOPPED && c->free_n != 0)
-			work += client_issue(loop, c, now, mode);
+			turn.work += client_issue_again(loop, c, now, mode);
+		if (issues)
+			client_issue(loop, c, &turn, mode);
 	}
 	if ((mode & MODE_LINK) != 0)
 		loop->link->backend->flush(loop->link, now);
 	for (k = 0; k < KV_PATHS; k++)
 		count_lat(&loop->counts, &turn, k);
 	crpc_store_relaxed(&loop->served_pub, loop->served);
-	return work;
+	return turn.work;
 }
 
 /* The eight of them, each a function of its own. */

@@ -78,41 +78,48 @@ kv_work_ratios(struct kv_work *work, double gets, double puts)
 		puts + gets >= 1 ? UINT64_C(1) << 32 : (uint64_t)((gets + puts) * 4294967296.0);
 }
 
-/** One open call. */
+/** One open call. First what every call needs. */
 struct kv_call {
 	uint64_t start; /**< Time of the call, ns. */
-	uint64_t floor; /**< kv_history_floor() then. */
-	uint64_t word;
-	uint64_t version; /**< rmw: what was read: version ... */
-	uint64_t read;    /**< ... and first word; 0, 0: nothing. */
-	uint64_t record;  /**< Its number in the history. */
 	uint32_t key;
 	uint8_t op;
 	uint8_t path; /**< enum kv_path. */
 	bool reads;   /**< rmw: the first half of a put. */
 	bool open;
+	uint64_t floor; /**< kv_history_floor() then. */
+	uint64_t word;
+	uint64_t version; /**< rmw: what was read: version ... */
+	uint64_t read;    /**< ... and first word; 0, 0: nothing. */
+	uint64_t record;  /**< Its number in the history. */
+} crpc_aligned(CRPC_CACHE_LINE);
+
+/** What all plain requests of an operation have in common. */
+struct kv_form {
+	uint64_t head;
+	uint64_t len; /**< Bytes of the whole request. */
 };
 
-/** One client. */
+/** One client. Its first line and the first call are what a plain call needs of it. */
 struct kv_client {
-	/** To its home; where it chooses the owner itself, to each daemon of the rank. */
-	struct crpc_ipc_client *ipc[KV_DAEMONS_MAX];
-	uint32_t conns;
-	uint32_t home; /**< Its daemon's number among all owners. */
+	struct crpc_ipc_client *own; /**< ipc[0]. */
 	uint64_t rng;
 	uint64_t sent, answered; /**< Since connect. */
-	uint64_t due_ns;         /**< When the next call is due; 0: not known yet. */
+	uint32_t home;           /**< Its daemon's number among all owners. */
 	uint32_t number;         /**< In its loop. */
-	uint32_t newest;         /**< latest: the key that was put last. */
 	uint32_t free_n;
 	uint32_t fresh_n;
 	uint32_t again_n;
-	bool dead; /**< Its daemon is gone: makes no more calls. */
+	uint32_t newest; /**< latest: the key that was put last. */
+	bool dead;       /**< Its daemon is gone: makes no more calls. */
 	struct kv_history history;
-	struct kv_call call[KV_QD_MAX];
+	uint64_t due_ns; /**< When the next call is due; 0: not known yet. */
+	uint32_t conns;
 	uint8_t free[KV_QD_MAX];
-	uint8_t fresh[KV_QD_MAX];  /**< Calls made since the last completion. */
-	uint8_t again[KV_QD_MAX];  /**< rmw: calls that have read and are to write. */
+	uint8_t fresh[KV_QD_MAX]; /**< Calls made since the last completion. */
+	uint8_t again[KV_QD_MAX]; /**< rmw: calls that have read and are to write. */
+	struct kv_call call[KV_QD_MAX];
+	/** To its home; where it chooses the owner itself, to each daemon of the rank. */
+	struct crpc_ipc_client *ipc[KV_DAEMONS_MAX];
 	/** Of each connection, for values above KV_VALUE_INLINE; NULL: there are none. */
 	struct crpc_arena_cache *arena[KV_DAEMONS_MAX];
 } crpc_aligned(CRPC_CACHE_GUARD);
@@ -149,6 +156,8 @@ struct kv_loop {
 	bool with;  /**< Puts have extras, or may be large. */
 	bool plain; /**< A closed loop, one connection per client, nothing out of the ordinary. */
 	uint64_t measure_from;
+	uint32_t room;   /**< Bytes of the largest plain request, as it is written. */
+	struct kv_form form[KV_DELETE + 1]; /**< By operation. */
 	uint32_t dead;   /**< Clients whose daemon is gone. */
 	struct kv_records *records; /**< Where to note every call; NULL: nowhere. */
 	uint64_t served; /**< Answered by a store since the begin. */

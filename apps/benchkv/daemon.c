@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "app_fail.h"
 #include "crpc_clock.h"
+#include "crpc_ipc_inline.h"
 #include "daemon.h"
+#include "store_quick.h"
 
 _Static_assert(KV_BATCH_BUCKETS == CRPC_COPYRPC_BATCH_BUCKETS, "as copyrpc counts batches");
 _Static_assert(CRPC_BURST_MAX < 1 << KV_TAKEN_BUCKETS, "a bucket for every burst");
@@ -193,29 +195,31 @@ relay(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, uint32_t hash
 }
 
 /*
- * A plain request of a key that the store has at hand: its answer is written at once, without a
- * batch. Its bytes are loaded once, so what is checked is what is served. @return bytes of the
- * answer in d->msg; 0: it is not that simple.
+ * Serve a plain request of another rank whose key the store has at hand, without a batch. Its bytes
+ * are loaded once, so what is checked is what is served. @return false: it is not that simple.
  */
-static inline uint32_t
-serve_quick(struct kv_daemon *d, const struct crpc_req *r)
+static inline bool
+serve_rank_quick(struct kv_daemon *d, uint64_t now, const struct crpc_req *r)
 {
-	const uint8_t *msg = r->data;
-	uint64_t head, key;
-	uint32_t hash;
+	struct kv_slot *slot;
+	struct kv_quick q;
+	uint32_t hash, len;
 
-	if (crpc_unlikely(r->len < sizeof(head) + sizeof(key)))
-		return 0;
-	memcpy(&head, msg, sizeof(head));
-	memcpy(&key, msg + sizeof(head), sizeof(key));
-	if (((uint32_t)head != KV_QUICK_PUT && head != KV_QUICK_GET) ||
-		r->len - sizeof(head) - sizeof(key) != head >> 32)
-		return 0;
-	hash = kv_hash8(key);
+	if (!kv_quick_read(&q, r->data, r->len))
+		return false;
+	hash = kv_hash8(q.key);
 	if (d->owners > 1 && kv_owner(hash, d->owners) != d->self)
-		return 0;
-	return kv_store_quick(
-		d->store, head, key, hash, msg + sizeof(head) + sizeof(key), d->msg);
+		return false;
+	slot = kv_quick_find(d->store, &q, hash);
+	if (slot == NULL)
+		return false;
+	len = kv_quick_serve(d->store, slot, &q, d->msg);
+	if (crpc_unlikely(len == 0))
+		return false;
+	kv_quick_count(d->store, 1, q.put);
+	if (crpc_unlikely(crpc_copyrpc_reply(d->net->ctx, now, r->token, d->msg, len) == -EMSGSIZE))
+		net_refuse(d, now, r->token);
+	return true;
 }
 
 /* Phase 2: requests of other ranks, as one batch of lookups. */
@@ -225,7 +229,7 @@ serve_ranks(struct kv_daemon *d, uint64_t now)
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
 	struct kv_req req;
-	uint32_t i, n, hash, len;
+	uint32_t i, n, hash;
 
 	n = crpc_copyrpc_recv(d->net->ctx, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
@@ -234,13 +238,8 @@ serve_ranks(struct kv_daemon *d, uint64_t now)
 		now = crpc_clock_ns();
 	for (i = 0; i < n; i++) {
 		/* What comes behind one that waits in the batch waits too. */
-		len = b->n == 0 ? serve_quick(d, &d->req[i]) : 0;
-		if (crpc_likely(len != 0)) {
-			if (crpc_unlikely(crpc_copyrpc_reply(d->net->ctx, now, d->req[i].token,
-						  d->msg, len) == -EMSGSIZE))
-				net_refuse(d, now, d->req[i].token);
+		if (crpc_likely(b->n == 0 && serve_rank_quick(d, now, &d->req[i])))
 			continue;
-		}
 		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
 			net_other(d, now, d->req[i].token, 0);
 			continue;
@@ -299,6 +298,30 @@ mate_answer(struct kv_daemon *d, const struct crpc_req *r, const struct kv_serve
 	kv_hop_answer(d->hop, r, answer_write(kv_hop_answer_at(d->hop, r), served));
 }
 
+/* Serve such a request of another daemon of this rank, as serve_rank_quick(). */
+static inline bool
+serve_mate_quick(struct kv_daemon *d, const struct crpc_req *r)
+{
+	struct kv_slot *slot;
+	struct kv_quick q;
+	uint32_t hash, len;
+
+	if (!kv_quick_read(&q, r->data, r->len))
+		return false;
+	hash = kv_hash8(q.key);
+	if (crpc_unlikely(kv_owner(hash, d->owners) != d->self))
+		return false;
+	slot = kv_quick_find(d->store, &q, hash);
+	if (slot == NULL)
+		return false;
+	len = kv_quick_serve(d->store, slot, &q, kv_hop_answer_at(d->hop, r));
+	if (crpc_unlikely(len == 0))
+		return false;
+	kv_quick_count(d->store, 1, q.put);
+	kv_hop_answer(d->hop, r, len);
+	return true;
+}
+
 /* Phase 4: requests of other daemons of this rank; what is not ours they may not ask for. */
 static uint32_t
 serve_mates(struct kv_daemon *d)
@@ -312,6 +335,8 @@ serve_mates(struct kv_daemon *d)
 	n = kv_hop_recv(d->hop, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
 	for (i = 0; i < n; i++) {
+		if (b->n == 0 && serve_mate_quick(d, &d->req[i]))
+			continue;
 		hash = 0;
 		if (crpc_likely(kv_req_read(d->req[i].data, d->req[i].len, &req) == 0 &&
 			    is_store_op(d, &req)))
@@ -326,7 +351,8 @@ serve_mates(struct kv_daemon *d)
 		}
 		d->index[kv_batch_add(b, &req, hash)] = i;
 	}
-	kv_store_lookup(d->store, b);
+	if (b->n != 0)
+		kv_store_lookup(d->store, b);
 	for (i = 0; i < b->n; i++) {
 		kv_store_exec(d->store, b, i, &served);
 		mate_answer(d, &d->req[d->index[i]], &served);
@@ -393,16 +419,19 @@ serve_batch_large(struct kv_daemon *d)
 	}
 }
 
-/* A client's request whose key another daemon owns. */
+/*
+ * A client's request whose key another daemon owns. @param value_max: bytes of the value that its
+ * answer may have.
+ */
 static void
-pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, const struct kv_req *req,
-	uint32_t owner)
+pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, enum kv_op op,
+	uint32_t value_max, uint32_t owner)
 {
-	uint32_t resp_max, mate = owner - d->first;
+	uint32_t mate = owner - d->first;
 	int rc;
 
 	if (crpc_unlikely(d->port != NULL && !d->port->backend->passes)) {
-		ipc_other(d, r->token, req->op); /* They are to ask the owner. */
+		ipc_other(d, r->token, op); /* They are to ask the owner. */
 		return;
 	}
 	if (mate < d->daemons) {
@@ -410,55 +439,106 @@ pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, const struc
 		rc = kv_hop_call(d->hop, mate, r->data, r->len, KV_FROM_CLIENT, r->token);
 	} else {
 		d->stats.path[KV_REMOTE]++;
-		resp_max = (uint32_t)sizeof(struct kv_resp_hdr) +
-			(req->op == KV_GET || (req->flags & KV_EXPECT) ? d->value_size : 0);
-		rc = kv_net_call(d->net, now, owner, r->data, r->len, resp_max, r->token);
+		rc = kv_net_call(d->net, now, owner, r->data, r->len,
+			(uint32_t)sizeof(struct kv_resp_hdr) + value_max, r->token);
 	}
 	if (crpc_unlikely(rc != 0))
 		ipc_fail(d, r->token, rc);
 }
 
-/* Phase 5: requests of our clients; those of others' keys leave, the rest is one batch. */
-static uint32_t
-serve_clients(struct kv_daemon *d, uint64_t now)
+/*
+ * Values of other sizes, and answers without room in place. @return false: it is not that simple.
+ */
+static crpc_noinline bool
+serve_client_copy(struct kv_daemon *d, uint64_t token, struct kv_slot *slot, const uint8_t *value,
+	uint32_t len, uint32_t put)
+{
+	struct kv_quick q = {.value = value, .len = len, .put = put};
+
+	len = kv_quick_serve_any(d->store, slot, &q, d->msg);
+	if (len != 0)
+		crpc_ipc_server_reply(d->ipc, token, d->msg, len);
+	return len != 0;
+}
+
+/*
+ * Serve the plain requests of clients from number i of n on, or pass them on, as far as they are
+ * that simple; a function of its own, whose loop has registers enough. @return how far it came.
+ */
+static crpc_noinline uint32_t
+serve_clients_quick(struct kv_daemon *d, uint64_t now, uint32_t i, uint32_t n)
+{
+	uint32_t hash, owner, local = 0, puts = 0;
+	struct crpc_ipc_room room;
+	const struct crpc_req *r;
+	struct kv_slot *slot;
+	struct kv_quick q;
+
+	for (r = &d->req[i]; i < n; i++, r++) {
+		if (!kv_quick_read(&q, r->data, r->len))
+			break;
+		hash = kv_hash8(q.key);
+		if (d->owners > 1) {
+			owner = kv_owner(hash, d->owners);
+			if (owner != d->self) {
+				pass_on(d, now, r, KV_GET + q.put, q.put ? 0 : d->value_size,
+					owner);
+				continue;
+			}
+		}
+		slot = kv_quick_find(d->store, &q, hash);
+		if (crpc_unlikely(slot == NULL))
+			break;
+		room = (struct crpc_ipc_room){0};
+		if (crpc_likely(kv_quick_is_word(slot, &q)))
+			room = crpc_ipc_server_reply_reserve(d->ipc, r->token, KV_QUICK_ROOM);
+		if (crpc_likely(room.msg != NULL))
+			crpc_ipc_server_reply_commit(d->ipc, &room, r->token,
+				kv_quick_serve_word(d->store, slot, &q, room.msg));
+		else if (!serve_client_copy(d, r->token, slot, q.value, q.len, q.put))
+			break;
+		local++;
+		puts += q.put;
+	}
+	d->stats.path[KV_LOCAL] += local;
+	kv_quick_count(d->store, local, puts);
+	return i;
+}
+
+/* A client's request that is not: it leaves, or waits in the batch, or is refused. */
+static inline void
+serve_client(struct kv_daemon *d, uint64_t now, uint32_t i)
+{
+	const struct crpc_req *r = &d->req[i];
+	uint32_t hash, owner = d->self;
+	struct kv_req req;
+
+	if (crpc_unlikely(kv_req_read(r->data, r->len, &req) != 0)) {
+		ipc_other(d, r->token, 0);
+		return;
+	}
+	if (crpc_unlikely(!is_store_op(d, &req))) {
+		ipc_other(d, r->token, req.op);
+		return;
+	}
+	hash = kv_hash(req.key, req.key_len);
+	if (d->owners > 1)
+		owner = kv_owner(hash, d->owners);
+	if (owner == d->self)
+		d->index[kv_batch_add(&d->batch, &req, hash)] = i;
+	else
+		pass_on(d, now, r, (enum kv_op)req.op,
+			req.op == KV_GET || (req.flags & KV_EXPECT) ? d->value_size : 0, owner);
+}
+
+/* Serve the clients' requests that wait in the batch. */
+static void
+serve_batch(struct kv_daemon *d)
 {
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
-	struct kv_req req;
-	uint32_t i, n, hash, owner = d->self, strangers = 0, quick = 0, len;
-	bool may = d->port == NULL;
+	uint32_t i, strangers = 0;
 
-	n = front_recv(d);
-	kv_batch_reset(b);
-	if (crpc_unlikely(d->blocks.cache != NULL))
-		blocks_open(d, n);
-	for (i = 0; i < n; i++) {
-		if (crpc_likely(d->port == NULL && !d->blind))
-			d->active[d->req[i].peer] = 1;
-		len = may ? serve_quick(d, &d->req[i]) : 0;
-		if (crpc_likely(len != 0)) {
-			front_reply(d, d->req[i].token, d->msg, len);
-			quick++;
-			continue;
-		}
-		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
-			ipc_other(d, d->req[i].token, 0);
-			continue;
-		}
-		if (crpc_unlikely(!is_store_op(d, &req))) {
-			ipc_other(d, d->req[i].token, req.op);
-			continue;
-		}
-		hash = kv_hash(req.key, req.key_len);
-		if (d->owners > 1)
-			owner = kv_owner(hash, d->owners);
-		if (owner == d->self) {
-			d->index[kv_batch_add(b, &req, hash)] = i;
-			may = false; /* What comes behind it waits for its turn. */
-		} else {
-			pass_on(d, now, &d->req[i], &req, owner);
-		}
-	}
 	kv_store_lookup(d->store, b);
 	for (i = 0; d->port != NULL && i < b->n; i++)
 		strangers += d->req[d->index[i]].peer - d->link_first >= d->links;
@@ -468,9 +548,35 @@ serve_clients(struct kv_daemon *d, uint64_t now)
 		kv_store_exec(d->store, b, i, &served);
 		ipc_reply(d, d->req[d->index[i]].token, &served);
 	}
-	d->stats.path[KV_LOCAL] += b->n + quick - strangers;
+	d->stats.path[KV_LOCAL] += b->n - strangers;
 	d->stats.ranks += strangers;
-	if (n != 0 && !d->blind)
+}
+
+/* Phase 5: requests of our clients; those of others' keys leave, the rest is one batch. */
+static uint32_t
+serve_clients(struct kv_daemon *d, uint64_t now)
+{
+	bool quick = d->port == NULL && d->key_size == 8;
+	uint32_t i, n = front_recv(d);
+
+	if (n == 0)
+		return 0;
+	kv_batch_reset(&d->batch);
+	if (crpc_unlikely(d->blocks.cache != NULL))
+		blocks_open(d, n);
+	for (i = 0; i < n; i++) {
+		if (quick) {
+			i = serve_clients_quick(d, now, i, n);
+			if (i == n)
+				break;
+		}
+		serve_client(d, now, i);
+		/* What comes behind one that waits in the batch waits too. */
+		quick &= d->batch.n == 0;
+	}
+	if (d->batch.n != 0)
+		serve_batch(d);
+	if (crpc_likely(!d->blind))
 		d->stats.taken[31 - (uint32_t)__builtin_clz(n)]++;
 	return n;
 }

@@ -92,7 +92,7 @@ struct kv_daemon {
 	struct crpc_req req[CRPC_BURST_MAX];
 	struct crpc_done done[CRPC_BURST_MAX];
 	struct kv_answered answered[CRPC_BURST_MAX];
-	uint8_t active[CRPC_IPC_CLIENTS_MAX]; /**< 1: this client asked something lately. */
+	uint64_t asked[CRPC_IPC_CLIENTS_MAX]; /**< What each client had asked at the last look. */
 	uint32_t watches;
 	uint64_t deaths; /**< Of client processes, that were told. */
 	uint32_t index[CRPC_BURST_MAX]; /**< Batch entry i came with req[index[i]]. */

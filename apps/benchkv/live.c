@@ -94,10 +94,13 @@ static uint32_t
 take_active(struct kv_daemon *d)
 {
 	uint32_t i, n = 0;
+	uint64_t asked;
 
-	for (i = 0; i < CRPC_DIM(d->active); i++)
-		n += d->active[i];
-	memset(d->active, 0, sizeof(d->active));
+	for (i = 0; d->port == NULL && i < CRPC_DIM(d->asked); i++) {
+		asked = crpc_ipc_server_requests(d->ipc, i);
+		n += asked != d->asked[i];
+		d->asked[i] = asked;
+	}
 	return n;
 }
 

@@ -2,14 +2,7 @@
 #include <rte_errno.h>
 #include <rte_malloc.h>
 
-#include "store.h"
-
-/* A value in its place. The value follows. */
-struct kv_slot {
-	uint64_t version;
-	uint32_t len;
-	uint32_t end_ms; /* When its life ends; 0: never. */
-};
+#include "store_quick.h"
 
 /* A value above KV_VALUE_INLINE: it stands in its place instead of the value. */
 struct kv_large {
@@ -18,40 +11,26 @@ struct kv_large {
 	void *value;
 };
 
-/*
- * Where a key was found last, in a table that a key's hash points into: for 8-byte keys a look-up
- * is then one comparison instead of a walk of buckets, signatures and keys, 20 instructions instead
- * of 130. Only what rte_hash would say stands here: a key that leaves it leaves this too.
- */
-struct kv_near {
-	uint64_t key;
-	int32_t pos; /* Below 0: nothing stands here. */
-	uint32_t zero;
-};
-
 /* Larger stores do without: the table would not stay in a cache. */
 #define NEAR_MAX (1u << 16)
 
 struct kv_store {
+	struct kv_quick_store q; /* first: see store_quick.h */
 	struct rte_hash *hash;
-	struct kv_near *near; /* NULL: keys of another size, or too many. */
-	uint32_t near_mask;
-	uint8_t *slots;
-	uint64_t version; /* The newest given out. */
-	uint32_t slot_size;
-	uint32_t value_max;
 	uint32_t key_size, key_min;
 	uint32_t key_bytes; /* As stored. */
 	uint32_t capacity;
 	uint32_t now_ms;   /* Since the first tick. */
-	uint32_t mortal;   /* Keys with an end of their life; with an arena one more. */
 	uint32_t sweep_at; /* Where the search for ended ones goes on. */
 	uint64_t tick0_ns;
 	struct crpc_arena_cache *arena;
 	uint64_t block_bytes, block_limit;
 	struct crpc_ipc_block offer; /* What the request came in. */
 	struct kv_store_stats stats;
+	bool has_near;               /* 8-byte keys, and not too many. */
 };
+
+_Static_assert(offsetof(struct kv_store, q) == 0, "store_quick.h finds it there");
 
 /* Keys that one tick looks at. */
 #define SWEEP_KEYS 64
@@ -155,14 +134,15 @@ near_create(struct kv_store *s, const struct kv_store_conf *conf)
 {
 	uint32_t i, n = near_entries(conf);
 
+	s->has_near = n != 0;
 	if (n == 0)
-		return true;
-	s->near = rte_zmalloc_socket(
-		"kv_near", (uint64_t)n * sizeof(s->near[0]), CRPC_CACHE_LINE, conf->socket);
-	s->near_mask = n - 1;
-	for (i = 0; i < n && s->near != NULL; i++)
-		s->near[i].pos = -1;
-	return s->near != NULL;
+		n = 1;
+	s->q.near = rte_zmalloc_socket(
+		"kv_near", (uint64_t)n * sizeof(s->q.near[0]), CRPC_CACHE_LINE, conf->socket);
+	s->q.near_mask = n - 1;
+	for (i = 0; i < n && s->q.near != NULL; i++)
+		s->q.near[i].pos = -1;
+	return s->q.near != NULL;
 }
 
 struct kv_store *
@@ -190,20 +170,20 @@ kv_store_create(const struct kv_store_conf *conf)
 	s = rte_zmalloc_socket("kv_store", sizeof(*s), CRPC_CACHE_LINE, conf->socket);
 	if (s == NULL)
 		goto err;
-	s->value_max = conf->value_max;
+	s->q.value_max = conf->value_max;
 	s->key_size = conf->key_size;
 	s->key_min = conf->key_min;
 	s->key_bytes = key_bytes(conf);
 	s->capacity = conf->capacity;
 	s->now_ms = 1;
 	s->arena = conf->value_max > KV_VALUE_INLINE ? conf->arena : NULL;
-	s->mortal = s->arena != NULL; /* no short cuts */
+	s->q.mortal = s->arena != NULL; /* no short cuts */
 	s->block_limit = conf->block_bytes != 0 ? conf->block_bytes : UINT64_MAX;
-	s->slot_size = slot_size(conf->value_max);
-	bytes = (uint64_t)params.entries * s->slot_size;
-	s->slots = rte_zmalloc_socket("kv_slots", bytes, CRPC_CACHE_LINE, conf->socket);
+	s->q.slot_size = slot_size(conf->value_max);
+	bytes = (uint64_t)params.entries * s->q.slot_size;
+	s->q.slots = rte_zmalloc_socket("kv_slots", bytes, CRPC_CACHE_LINE, conf->socket);
 	s->hash = rte_hash_create(&params);
-	if (s->slots == NULL || s->hash == NULL)
+	if (s->q.slots == NULL || s->hash == NULL)
 		goto err;
 	if (s->key_bytes == 8)
 		rte_hash_set_cmp_func(s->hash, cmp_key8);
@@ -222,21 +202,21 @@ kv_store_free(struct kv_store *s)
 	if (s == NULL)
 		return;
 	rte_hash_free(s->hash);
-	rte_free(s->near);
-	rte_free(s->slots);
+	rte_free(s->q.near);
+	rte_free(s->q.slots);
 	rte_free(s);
 }
 
 static inline struct kv_slot *
 slot_at(const struct kv_store *s, int32_t pos)
 {
-	return (struct kv_slot *)(s->slots + (uint64_t)(uint32_t)pos * s->slot_size);
+	return (struct kv_slot *)(s->q.slots + (uint64_t)(uint32_t)pos * s->q.slot_size);
 }
 
 static inline struct kv_near *
 near_at(const struct kv_store *s, hash_sig_t hash)
 {
-	return &s->near[hash & s->near_mask];
+	return &s->q.near[hash & s->q.near_mask];
 }
 
 /* Not near: ask the hash, and remember what it said. */
@@ -279,7 +259,7 @@ kv_store_lookup(struct kv_store *s, struct kv_batch *b)
 	b->moved = false;
 	if (b->n == 0)
 		return;
-	if (s->near != NULL) {
+	if (s->has_near) {
 		lookup_near(s, b);
 		return;
 	}
@@ -299,8 +279,8 @@ has_ended(const struct kv_store *s, const struct kv_slot *slot)
 static void
 life_write(struct kv_store *s, struct kv_slot *slot, uint32_t ttl_ms)
 {
-	s->mortal -= slot->end_ms != 0;
-	s->mortal += ttl_ms != 0;
+	s->q.mortal -= slot->end_ms != 0;
+	s->q.mortal += ttl_ms != 0;
 	/* 0 means never, so one that would end then ends a millisecond later */
 	slot->end_ms = ttl_ms == 0 ? 0 : crpc_max(s->now_ms + ttl_ms, 1u);
 }
@@ -308,7 +288,7 @@ life_write(struct kv_store *s, struct kv_slot *slot, uint32_t ttl_ms)
 static inline void
 slot_write(struct kv_store *s, struct kv_slot *slot, const void *value, uint32_t len)
 {
-	slot->version = ++s->version;
+	slot->version = ++s->q.version;
 	slot->len = len;
 	if (len == 8)
 		memcpy(slot + 1, value, 8);
@@ -391,7 +371,7 @@ slot_replace(struct kv_store *s, struct kv_slot *slot, const void *value, uint32
 	if (large.ref == s->offer.ref)
 		s->offer.ref = 0;
 	s->block_bytes += large.size;
-	slot->version = ++s->version;
+	slot->version = ++s->q.version;
 	slot->len = len;
 	*large_at(slot) = large;
 	return true;
@@ -403,10 +383,10 @@ key_remove(struct kv_store *s, const void *key, hash_sig_t hash, int32_t pos)
 {
 	struct kv_slot *slot = slot_at(s, pos);
 
-	s->mortal -= slot->end_ms != 0;
+	s->q.mortal -= slot->end_ms != 0;
 	slot->end_ms = 0;
 	slot_clear(s, slot);
-	if (s->near != NULL && near_at(s, hash)->pos == pos)
+	if (s->has_near && near_at(s, hash)->pos == pos)
 		near_at(s, hash)->pos = -1;
 	rte_hash_del_key_with_hash(s->hash, key, hash);
 }
@@ -425,7 +405,7 @@ not_found(struct kv_store *s, struct kv_served *out)
 {
 	s->stats.misses++;
 	out->status = KV_NOT_FOUND;
-	out->version = s->version;
+	out->version = s->q.version;
 }
 
 static void
@@ -497,7 +477,7 @@ exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct
 	}
 	if ((slot->end_ms | req->flags) != 0)
 		life_write(s, slot, req->flags & KV_TTL ? (uint32_t)req->extras.ttl_ms : 0);
-	out->version = s->version;
+	out->version = s->q.version;
 }
 
 static void
@@ -510,7 +490,7 @@ exec_delete(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, str
 	}
 	key_remove(s, b->key[i], b->hash[i], pos);
 	b->moved = true;
-	out->version = ++s->version;
+	out->version = ++s->q.version;
 }
 
 /* The life of the value that stands there has ended: it is not there. */
@@ -519,7 +499,7 @@ expire(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos)
 {
 	key_remove(s, b->key[i], b->hash[i], pos);
 	s->stats.expired++;
-	s->version++; /* its end is a change as a delete is */
+	s->q.version++; /* its end is a change as a delete is */
 	b->moved = true;
 	return -1;
 }
@@ -545,7 +525,7 @@ exec_any(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *o
 		else
 			found_any(slot_at(s, pos), out);
 	} else if (req->op == KV_PUT && req->value_len >= KV_VALUE_MIN &&
-		req->value_len <= s->value_max) {
+		req->value_len <= s->q.value_max) {
 		exec_put(s, b, i, pos, out);
 	} else if (req->op == KV_DELETE && req->value_len == 0) {
 		exec_delete(s, b, i, pos, out);
@@ -563,16 +543,16 @@ kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_serv
 	struct kv_slot *slot = slot_at(s, b->pos[i]);
 	uint32_t put_len = req->value_len - KV_VALUE_MIN;
 
-	if (crpc_unlikely((s->mortal | req->flags | b->moved) != 0 || b->pos[i] < 0)) {
+	if (crpc_unlikely((s->q.mortal | req->flags | b->moved) != 0 || b->pos[i] < 0)) {
 		exec_any(s, b, i, out);
 	} else if (req->op == KV_GET && req->value_len == 0) {
 		s->stats.gets++;
 		*out = (struct kv_served){.status = KV_OK, .op = KV_GET};
 		found(slot, out);
-	} else if (req->op == KV_PUT && put_len <= s->value_max - KV_VALUE_MIN) {
+	} else if (req->op == KV_PUT && put_len <= s->q.value_max - KV_VALUE_MIN) {
 		s->stats.puts++;
 		slot_write(s, slot, req->value, req->value_len);
-		*out = (struct kv_served){.status = KV_OK, .op = KV_PUT, .version = s->version};
+		*out = (struct kv_served){.status = KV_OK, .op = KV_PUT, .version = s->q.version};
 	} else {
 		exec_any(s, b, i, out);
 	}
@@ -592,35 +572,31 @@ kv_store_exec_block(struct kv_store *s, struct kv_batch *b, uint32_t i, struct k
 }
 
 uint32_t
-kv_store_quick(struct kv_store *s, uint64_t head, uint64_t key, uint32_t hash, const void *value,
-	void *resp)
+kv_quick_serve_any(
+	struct kv_store *s, struct kv_slot *slot, const struct kv_quick *q, void *resp)
 {
-	uint32_t len = (uint32_t)(head >> 32);
-	const struct kv_near *near;
-	struct kv_slot *slot;
+	const uint8_t *value = q->value;
+	uint32_t len = q->len;
 
-	if (crpc_unlikely(s->near == NULL || s->mortal != 0))
-		return 0;
-	near = near_at(s, hash);
-	if (crpc_unlikely(near->key != key || near->pos < 0))
-		return 0;
-	slot = slot_at(s, near->pos);
-	if (head == KV_QUICK_GET) {
-		s->stats.gets++;
-		len = slot->len;
-		kv_resp_write(resp, KV_OK, KV_GET, len, slot->version);
-		if (len == 8)
-			memcpy((uint8_t *)resp + sizeof(struct kv_resp_hdr), slot + 1, 8);
-		else
-			memcpy((uint8_t *)resp + sizeof(struct kv_resp_hdr), slot + 1, len);
-		return (uint32_t)sizeof(struct kv_resp_hdr) + len;
+	if (q->put != 0) {
+		if (len < KV_VALUE_MIN || len > s->q.value_max)
+			return 0;
+		slot_write(s, slot, value, len);
+		kv_resp_write(resp, KV_OK, KV_PUT, 0, s->q.version);
+		return (uint32_t)sizeof(struct kv_resp_hdr);
 	}
-	if (crpc_unlikely(len < KV_VALUE_MIN || len > s->value_max))
+	if (len != 0)
 		return 0;
-	s->stats.puts++;
-	slot_write(s, slot, value, len);
-	kv_resp_write(resp, KV_OK, KV_PUT, 0, s->version);
-	return (uint32_t)sizeof(struct kv_resp_hdr);
+	kv_resp_write(resp, KV_OK, KV_GET, slot->len, slot->version);
+	memcpy((uint8_t *)resp + sizeof(struct kv_resp_hdr), slot + 1, slot->len);
+	return (uint32_t)sizeof(struct kv_resp_hdr) + slot->len;
+}
+
+void
+kv_quick_count(struct kv_store *s, uint32_t n, uint32_t puts)
+{
+	s->stats.gets += n - puts;
+	s->stats.puts += puts;
 }
 
 void
@@ -634,7 +610,7 @@ kv_store_tick(struct kv_store *s, uint64_t now_ns)
 	if (s->tick0_ns == 0)
 		s->tick0_ns = now_ns;
 	s->now_ms = (uint32_t)((now_ns - s->tick0_ns) / 1000000) + 1;
-	for (i = 0; i < SWEEP_KEYS && s->mortal != (s->arena != NULL); i++) {
+	for (i = 0; i < SWEEP_KEYS && s->q.mortal != (s->arena != NULL); i++) {
 		pos = rte_hash_iterate(s->hash, &key, &data, &s->sweep_at);
 		if (pos < 0) {
 			s->sweep_at = 0;
@@ -644,7 +620,7 @@ kv_store_tick(struct kv_store *s, uint64_t now_ns)
 			continue;
 		key_remove(s, key, key_hash(s, key), pos);
 		s->stats.expired++;
-		s->version++;
+		s->q.version++;
 	}
 }
 
@@ -702,7 +678,7 @@ kv_store_restore(struct kv_store *s, const struct kv_item *item)
 	uint32_t hash;
 	int32_t pos;
 
-	if (item->len > s->value_max || item->ttl_ms > KV_TTL_MAX_MS || !is_key(s, item->key))
+	if (item->len > s->q.value_max || item->ttl_ms > KV_TTL_MAX_MS || !is_key(s, item->key))
 		return -EINVAL;
 	hash = key_hash(s, item->key);
 	if (rte_hash_lookup_with_hash(s->hash, item->key, hash) >= 0)
@@ -723,13 +699,13 @@ kv_store_restore(struct kv_store *s, const struct kv_item *item)
 uint64_t
 kv_store_version(const struct kv_store *s)
 {
-	return s->version;
+	return s->q.version;
 }
 
 void
 kv_store_version_raise(struct kv_store *s, uint64_t version)
 {
-	s->version = crpc_max(s->version, version);
+	s->q.version = crpc_max(s->q.version, version);
 }
 
 int
@@ -742,7 +718,7 @@ kv_store_load(struct kv_store *s, const void *key, uint32_t key_len, const void 
 	if (s->key_min != 0)
 		kv_key_spread(spread, s->key_bytes, key, key_len);
 	pos = key_add(s, s->key_min != 0 ? spread : key, kv_hash(key, key_len));
-	if (pos < 0 || len > s->value_max)
+	if (pos < 0 || len > s->q.value_max)
 		return -ENOSPC;
 	return slot_replace(s, slot_at(s, pos), value, len) ? 0 : -ENOSPC;
 }
@@ -756,7 +732,7 @@ kv_store_block_bytes(const struct kv_store *s)
 void *
 kv_store_memory(const struct kv_store *s)
 {
-	return s->slots;
+	return s->q.slots;
 }
 
 uint32_t

@@ -15,6 +15,8 @@
  * size, or, with key_min, any from that to key_size: then a key is stored, and compared, with zeros
  * behind it up to key_size and its length in 8 bytes more (kv_key_spread()).
  *
+ * What most requests are goes a shorter way: store_quick.h.
+ *
  * A put or a delete can depend on the version that its key has (compare-and-swap). A value can
  * have an end of its life; kv_store_tick() tells the store the time, and takes what has ended out,
  * some keys at a time. A key whose life has ended is not found, whether it was taken out or not.
@@ -146,26 +148,6 @@ void kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv
  */
 bool kv_store_exec_block(struct kv_store *s, struct kv_batch *b, uint32_t i,
 	struct kv_served *out, const struct crpc_ipc_block *block);
-
-/**
- * Serve one get or put without extras of a key that was found here lately, from its message
- * straight into its answer. Only where nothing waits in a batch, or their order would change.
- *
- * @param head
- *   The first 8 bytes of the request: KV_QUICK_GET, or KV_QUICK_PUT and the value's length above.
- * @param key
- *   Of 8 bytes.
- * @param hash
- *   Its kv_hash().
- * @param value
- *   Of a put.
- * @param resp
- *   Filled with the whole answer.
- * @return
- *   Bytes of the answer; 0: it is not that simple, nothing was done.
- */
-uint32_t kv_store_quick(struct kv_store *s, uint64_t head, uint64_t key, uint32_t hash,
-	const void *value, void *resp);
 
 /** Put one key, outside of any batch: to load the store. @return 0 or -ENOSPC. */
 int kv_store_load(struct kv_store *s, const void *key, uint32_t key_len, const void *value,

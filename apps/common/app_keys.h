@@ -83,7 +83,7 @@ app_keys_next_with(const struct app_keys *keys, uint64_t *rng, uint32_t *also)
 	uint64_t r = app_rng(rng);
 	uint32_t k = (uint32_t)(((r >> 32) * keys->n) >> 32);
 
-	if (keys->col == NULL) {
+	if (crpc_likely(keys->col == NULL)) {
 		*also = (uint32_t)r;
 		return k;
 	}

@@ -196,14 +196,15 @@ kv_key_write(void *key, uint32_t len, uint64_t id)
 	uint8_t *p = key;
 	uint64_t w = id;
 
+	if (crpc_likely(len == 8)) {
+		memcpy(p, &w, 8);
+		return;
+	}
 	for (; len > 8; p += 8, len -= 8) {
 		memcpy(p, &w, 8);
 		w = (w + 1) * UINT64_C(0x9e3779b97f4a7c15);
 	}
-	if (len == 8)
-		memcpy(p, &w, 8);
-	else
-		memcpy(p, &w, len);
+	memcpy(p, &w, len);
 }
 
 /**
@@ -312,10 +313,12 @@ kv_req_read(const void *msg, uint32_t len, struct kv_req *req)
 static inline int
 kv_resp_read(const void *msg, uint32_t len, struct kv_resp_hdr *hdr, const uint8_t **value)
 {
-	if (crpc_unlikely(len < sizeof(*hdr)))
+	uint32_t value_len = len - (uint32_t)sizeof(*hdr);
+
+	if (crpc_unlikely(value_len > KV_VALUE_MAX)) /* or it is too short for a head */
 		return -EBADMSG;
 	memcpy(hdr, msg, sizeof(*hdr));
-	if (crpc_unlikely(hdr->value_len > KV_VALUE_MAX || len != sizeof(*hdr) + hdr->value_len))
+	if (crpc_unlikely(hdr->value_len != value_len))
 		return -EBADMSG;
 	*value = (const uint8_t *)msg + sizeof(*hdr);
 	return 0;

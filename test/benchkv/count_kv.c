@@ -25,11 +25,13 @@ struct kv_case {
 	uint32_t daemons, value_size, route; /* Connections of a client. */
 	bool verify;
 	double gap_ns;
+	bool apart; /* As clients on another lcore than their daemon. */
 };
 
 /* 16 clients with one call open each. */
 static const struct kv_case cases[] = {
 	{"kv_local", 1, 8, 1, false, 0},
+	{"kv_local_apart", 1, 8, 1, false, 0, true},
 	{"kv_local_verify", 1, 8, 1, true, 0},
 	{"kv_local_open_loop", 1, 8, 1, false, 1000},
 	{"kv_two_daemons", 2, 8, 1, false, 0},
@@ -148,7 +150,8 @@ open_clients(struct rig *r)
 	must(app_keys_init(&r->work.keys, APP_DIST_UNIFORM, KEYS, 0, 1) == 0, "keys");
 	must(kv_loop_init(&r->loop, &r->work, CLIENTS) == 0, "clients");
 	for (i = 0; i < r->c->daemons; i++)
-		conf[i].server = r->daemon[i]->ipc;
+		conf[i] = (struct crpc_ipc_client_conf){
+			.server = r->daemon[i]->ipc, .colocated = !r->c->apart};
 	for (i = 0; i < CLIENTS; i++) {
 		home = kv_home(i, CLIENTS, r->c->daemons);
 		must(kv_loop_join(&r->loop, i, r->c->route > 1 ? conf : &conf[home], r->c->route,
