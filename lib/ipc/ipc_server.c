@@ -325,27 +325,36 @@ visit_lone(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, 
 	return recv_lone_and_more(s, p, word, req, room);
 }
 
+enum found {
+	FOUND_NOTHING,
+	FOUND_PLAIN,
+	FOUND_OTHER,
+};
+
 /*
- * Most visits find one plain request at the head, and that is all: as recv_ring(). False: it is
- * otherwise, nothing was done.
+ * Most visits find one plain request at the head, and that is all: as recv_ring(). Where it finds
+ * anything else nothing was done.
  */
-static inline bool
+static inline enum found
 visit_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req)
 {
-	uint32_t slot = p->head_slot, next = ipc_opaque((slot + 1) & s->req_mask);
 	struct ipc_slot *head = p->head;
-	uint64_t size, token;
+	uint64_t word = crpc_load_acquire(&head->word); /* A1 pairs with R1 in ipc_send(). */
+	uint32_t slot, next, size;
+	uint64_t token;
 
-	/* A1 pairs with R1 in ipc_send(). */
-	size = ipc_word_differs(
-			crpc_load_acquire(&head->word), ipc_word((uint32_t)p->req_seq, 0, next));
+	if (ipc_word_seq(word) != (uint32_t)p->req_seq)
+		return FOUND_NOTHING;
+	slot = p->head_slot;
+	next = ipc_opaque((slot + 1) & s->req_mask);
+	size = (uint32_t)(word >> 32) ^ next << 16; /* if next is what stands above it */
 	if (size > s->lay.req_max || p->open >= p->limit ||
 			(p->tokens[next] & IPC_TOKEN_FREE) == 0)
-		return false;
+		return FOUND_OTHER;
 	token = open_request(p, slot);
 	req->token = token;
 	req->data = head->data;
-	req->len = (uint32_t)size;
+	req->len = size;
 	req->peer = ipc_token_client(token);
 	head = ipc_slot_at(p->req, next, s->lay.req_slot);
 	p->req_seq++;
@@ -353,7 +362,7 @@ visit_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req
 	p->head = head;
 	p->watch = head;
 	p->idle = 0;
-	return true;
+	return FOUND_PLAIN;
 }
 
 /* And there are more. */
@@ -371,6 +380,7 @@ recv_all(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
 {
 	uint32_t left, pos, got = 0, k;
 	struct ipc_peer *p;
+	enum found found;
 
 	s->stats.recvs++;
 	/* A6 in __crpc_ipc_answer_bell() is the acquire: here is only whether to go there. */
@@ -385,13 +395,19 @@ recv_all(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n)
 		crpc_prefetch(s->active[pos + IPC_PREFETCH - 1]->watch);
 		if (p->watch != p->head) {
 			k = visit_lone(s, p, req + got, n - got);
-		} else if (crpc_likely(visit_plain(s, p, req + got))) {
-			got++;
-			if (crpc_unlikely(p->open < p->limit && got < n && ring_has_one(p)))
-				got += visit_rest(s, p, req + got, n - got);
-			continue;
 		} else {
-			k = visit_head(s, p, req + got, n - got);
+			found = visit_plain(s, p, req + got);
+			if (found == FOUND_PLAIN) {
+				got++;
+				if (crpc_unlikely(p->open < p->limit && got < n && ring_has_one(p)))
+					got += visit_rest(s, p, req + got, n - got);
+				continue;
+			}
+			/* While one is open, the next does not come in the lone slot. */
+			if (crpc_likely(found == FOUND_NOTHING && p->open != 0))
+				k = 0;
+			else
+				k = visit_head(s, p, req + got, n - got);
 		}
 		got += k;
 		if (k != 0)
@@ -768,24 +784,6 @@ void
 crpc_ipc_server_flush(struct crpc_ipc_server *s)
 {
 	(void)s;
-}
-
-void
-crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_stats *stats)
-{
-	const struct ipc_peer *p;
-	uint32_t i;
-
-	*stats = s->stats;
-	stats->awake = s->n_active;
-	for (i = 0; i < s->lay.max_clients; i++) {
-		p = &s->peers[i];
-		if (p->state == IPC_PEER_ABSENT)
-			continue;
-		stats->clients++;
-		stats->open += p->open;
-		stats->replies += p->resp_seq - 1;
-	}
 }
 
 const char *

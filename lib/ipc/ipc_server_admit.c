@@ -498,3 +498,21 @@ crpc_ipc_server_requests(const struct crpc_ipc_server *s, uint32_t peer)
 		return 0;
 	return s->peers[peer].req_seq - 1;
 }
+
+void
+crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_stats *stats)
+{
+	const struct ipc_peer *p;
+	uint32_t i;
+
+	*stats = s->stats;
+	stats->awake = s->n_active;
+	for (i = 0; i < s->lay.max_clients; i++) {
+		p = &s->peers[i];
+		if (p->state == IPC_PEER_ABSENT)
+			continue;
+		stats->clients++;
+		stats->open += p->open;
+		stats->replies += p->resp_seq - 1;
+	}
+}
