@@ -789,25 +789,3 @@ kv_loop_tell_stop(struct kv_loop *loop, uint64_t now)
 		loop->link->backend->call(loop->link, now, i, msg, len, sizeof(struct kv_resp_hdr),
 			KV_COOKIE_NONE);
 }
-
-uint32_t
-kv_loop_open(const struct kv_loop *loop)
-{
-	uint32_t i, open = 0;
-
-	for (i = 0; i < loop->n; i++)
-		open += (uint32_t)(loop->client[i].sent - loop->client[i].answered);
-	return open;
-}
-
-void
-kv_loop_audit(struct kv_loop *loop)
-{
-	struct kv_client *c;
-	uint32_t i;
-
-	for (i = 0; i < loop->n; i++) {
-		c = &loop->client[i];
-		c->history.faults[KV_FAULT_LOST] += c->sent - c->answered;
-	}
-}

@@ -221,9 +221,27 @@ void kv_loop_stop(struct kv_loop *loop, uint64_t now);
 void kv_loop_tell_stop(struct kv_loop *loop, uint64_t now);
 
 /** Calls still open. */
-uint32_t kv_loop_open(const struct kv_loop *loop);
+static inline uint32_t
+kv_loop_open(const struct kv_loop *loop)
+{
+	uint32_t i, open = 0;
+
+	for (i = 0; i < loop->n; i++)
+		open += (uint32_t)(loop->client[i].sent - loop->client[i].answered);
+	return open;
+}
 
 /** Count calls that got no answer as faults; after the last turn. */
-void kv_loop_audit(struct kv_loop *loop);
+static inline void
+kv_loop_audit(struct kv_loop *loop)
+{
+	struct kv_client *c;
+	uint32_t i;
+
+	for (i = 0; i < loop->n; i++) {
+		c = &loop->client[i];
+		c->history.faults[KV_FAULT_LOST] += c->sent - c->answered;
+	}
+}
 
 #endif
