@@ -16,7 +16,7 @@
 
 #include "bulk_rig.h"
 
-#define SEEDS    24
+#define SEEDS    20
 #define MESSAGES 40
 #define LEN_MAX  200000u
 

@@ -215,13 +215,15 @@ news_that_is_lost_counts_for_all(void **state)
 
 /* ---- faults ---- */
 
+#define PAGES 1024u
+
 static void *
 toucher(void *arg)
 {
 	uint8_t *p = arg;
 	uint64_t i;
 
-	for (i = 0; i < 4096; i++)
+	for (i = 0; i < PAGES; i++)
 		p[i * PAGE] = (uint8_t)i;
 	return NULL;
 }
@@ -234,13 +236,13 @@ toucher(void *arg)
 static void
 faults_do_not_wait(void **state)
 {
-	uint64_t len = 4096 * PAGE, kind;
+	uint64_t len = PAGES * PAGE, kind;
 	struct crpc_mrcache *c = cache_make();
 	char name[] = "/tmp/mrcache_watch_XXXXXX";
-	int zero = open("/dev/zero", O_RDONLY), file = mkstemp(name), memfd, pages = 0;
+	int zero = open("/dev/zero", O_RDONLY), file = mkstemp(name), memfd;
 	pthread_t thread;
 	uint8_t *p;
-	uint32_t round;
+	uint32_t round, pages;
 
 	unlink(name);
 	memfd = memfd_create("watch", 0);
@@ -260,7 +262,7 @@ faults_do_not_wait(void **state)
 			assert_int_equal(pthread_create(&thread, NULL, toucher, p + 64), 0);
 			toucher(p);
 			pthread_join(thread, NULL);
-			for (pages = 0; pages < 4096; pages++)
+			for (pages = 0; pages < PAGES; pages++)
 				assert_true(p[(uint64_t)pages * PAGE] == (uint8_t)pages &&
 						p[(uint64_t)pages * PAGE + 64] == (uint8_t)pages);
 			assert_int_equal(madvise(p, len, MADV_DONTNEED), 0);
