@@ -282,7 +282,7 @@ faults_do_not_wait(void **state)
 static _Atomic uint32_t turn;
 static uint8_t *shared;
 
-#define ROUNDS 1500u
+#define ROUNDS 400u
 
 /* Unmaps and maps anew, then lets the owner look. */
 static void *
@@ -359,7 +359,7 @@ caches_come_and_go(void **state)
 
 	crpc_store_relaxed(&stop, false);
 	assert_int_equal(pthread_create(&thread, NULL, disturber, p), 0);
-	for (i = 0; i < 100; i++) {
+	for (i = 0; i < 40; i++) {
 		c = cache_make();
 		use(c, p, 2 * PAGE);
 		crpc_mrcache_progress(c);
