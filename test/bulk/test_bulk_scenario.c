@@ -264,7 +264,7 @@ play_end(struct play *p)
 			p->ended[1] == p->n[1])
 			break;
 		/* when nothing new comes time may pass */
-		if (i > 200000)
+		if (i > 60000)
 			p->r.w.now_ns += 10000;
 	}
 	if (p->ended[0] != p->n[0] || p->ended[1] != p->n[1]) {
