@@ -249,6 +249,35 @@ what_is_remembered_goes_on(void **state)
 	send_ok(0);
 }
 
+/*
+ * The first CONNECT after a RESET is lost, and what follows finds the connection of before: it must
+ * not be taken for what was done already, whatever the numbers were.
+ */
+static void
+a_lost_connect_is_noticed(void **state)
+{
+	for (uint32_t k = 1; k < 12; k++) {
+		for (uint32_t n = 0; n < k; n++)
+			send_ok(0);
+		rig_set_state(&dci[0], SM_QPS_RESET);
+		rig_ready(&dci[0], 0);
+		assert_int_equal(sm_nic_faults(b.nic, "drop=1"), 0);
+		send(0);
+		for (uint32_t i = 0; i < 4; i++, rig_now += 1000) {
+			sm_nic_progress(a.nic, rig_now);
+			sm_nic_progress(b.nic, rig_now);
+		}
+		assert_int_equal(sm_nic_faults(b.nic, ""), 0);
+		for (uint32_t i = 0; i < k; i++)
+			send(0);
+		for (uint32_t i = 0; i <= k; i++)
+			assert_int_equal(rig_expect(&a, &b, &dci[0].scq)->op_own >> 4,
+				MLX5_CQE_REQ);
+		drain();
+		assert_int_equal(came[0], sent[0]);
+	}
+}
+
 /* A new DCI that has the number of an old one is not taken for it: numbers come back in time, and a
  * process that is started again may begin with those it had. */
 static void
@@ -289,6 +318,7 @@ main(void)
 		T(a_silent_host_is_forgotten),
 		T(what_was_done_is_not_done_again),
 		T(what_is_remembered_goes_on),
+		T(a_lost_connect_is_noticed),
 		T(a_number_comes_back),
 	};
 

@@ -70,6 +70,9 @@ static const struct transition uc_transitions[] = {
 	{0},
 };
 
+/* Between the numbers of two lives of a DCI: more than it can have under way. */
+#define PSN_LIFE 0x10000u
+
 #define UD_INIT_ATTRS (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
 
 static const struct transition ud_transitions[] = {
@@ -198,15 +201,17 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
 }
 
 /*
- * A send queue begins with the number @p psn. That of a DCI begins elsewhere in each life, whatever
- * it was told: a packet of an earlier one that comes late must not be the one that is expected. (RC
- * leaves that to the program, which connects both sides.)
+ * A send queue begins with the number @p psn. That of a DCI goes on behind all that it sent in
+ * earlier lives, whatever it was told. A packet of one that comes late is then taken for what came
+ * before; and a packet of this one that finds the connection of an earlier one, as its CONNECT was
+ * lost, for what comes too early: neither is done, and neither is acknowledged without being done.
+ * (RC leaves that to the program, which connects both sides.)
  */
 static void
 psn_begin(struct sm_qp *qp, uint32_t psn)
 {
 	if (qp->type == SM_QPT_DCI)
-		psn += qp->dc_life * UINT32_C(0x9e3779b1) >> 8;
+		psn += qp->psn_tx;
 	qp->psn_tx = psn & SM_PSN_MASK;
 	qp->psn_acked = (qp->psn_tx - 1) & SM_PSN_MASK;
 }
@@ -256,7 +261,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	sm_qp_way(nic, qp);
 	qp->peer = &nic->nowhere;
 	qp->dc_life = nic->dc_lives++;
-	psn_begin(qp, 0);
+	psn_begin(qp, qp->dc_life * PSN_LIFE);
 	nic->qps[i] = qp;
 	if (qp->uar != NULL) {
 		TAILQ_INSERT_TAIL(&qp->uar->qps, qp, uar_link);
@@ -320,7 +325,7 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->access = 0;
 	qp->dc_life = nic->dc_lives++;
-	psn_begin(qp, 0);
+	psn_begin(qp, PSN_LIFE);
 	qp->state = SM_QPS_RESET;
 	if (qp->uar != NULL)
 		sm_uar_forget(qp->uar);
