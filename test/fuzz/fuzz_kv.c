@@ -95,6 +95,13 @@ kv_store_each(const struct kv_store *s, uint32_t *at, struct kv_item *item)
 	return false;
 }
 
+uint32_t
+kv_store_key_bytes(const struct kv_store *s)
+{
+	(void)s;
+	return KEY_SIZE;
+}
+
 uint64_t
 kv_store_version(const struct kv_store *s)
 {
