@@ -21,7 +21,8 @@ soft_mlx5_progress(struct ibv_context *context)
 		return 0;
 	scene.now += 200000;
 	(void)step.pass(SOFT_MLX5_STEP_ALL, scene.now, NULL); /* Or all have vanished. */
-	if (met.waits++ % 8 != 0)
+	met.waits++;
+	if (scene.nwaits++ % 8 != 0)
 		return 1;
 	scene.waits = NULL; /* The others' polls do not wait. */
 	for (i = 0; i < scene.nnodes; i++)

@@ -110,6 +110,7 @@ struct scene {
 	bool timeouts; /* Calls have deadlines that they may miss. */
 	/* Whose driver waits for its card inside a call: time and the others go on meanwhile. */
 	const struct node *waits;
+	uint32_t nwaits;
 	uint32_t nnodes, nlinks;
 	struct node node[NODES];
 	struct link link[LINKS];
