@@ -333,8 +333,8 @@ many_lost_calls_are_no_more_work(void **state)
 }
 
 /*
- * Lost deletes are alike, and so are lost puts that nobody saw: hundreds of each, among deletes that
- * found something, are no more work either. Each explains one answer, and no two.
+ * Lost deletes are alike, and so are lost puts that nobody saw: hundreds of each, among deletes
+ * that found something, are no more work either. Each explains one answer, and no two.
  */
 static void
 lost_calls_that_are_alike_are_taken_in_turn(void **state)

@@ -10,9 +10,9 @@
 #include "wgl.h"
 
 /*
- * Operations without an answer that do the same as others of their kind, whoever asked: all deletes,
- * and all puts of a value that nobody saw. Each is taken after those that were called before it, as
- * an order with a later one in its place is one with it, too.
+ * Operations without an answer that do the same as others of their kind, whoever asked: all
+ * deletes, and all puts of a value that nobody saw. Each is taken after those that were called
+ * before it, as an order with a later one in its place is one with it, too.
  */
 enum alike {
 	ALIKE_NONE,
