@@ -276,10 +276,50 @@ cooldown_counts_nothing(void **state)
 	rig_close(rig);
 }
 
+/*
+ * Clients draw for themselves: no two of them have a stretch of the same draws, as they would if
+ * one began some steps behind another in the same stream.
+ */
+static void
+clients_draw_streams_of_their_own(void **state)
+{
+	static struct kv_loop loop;
+	static const uint64_t seeds[] = {0, 1, 2, SEED};
+	struct kv_work work = {.qd = 1, .key_size = 8, .value_size = 8, .writers = 40};
+	uint64_t first[32], rng;
+	uint32_t i, k, other, same = 0;
+	size_t s;
+
+	work.sizes.min = work.sizes.max = 8;
+	work.key_sizes = work.sizes;
+	for (s = 0; s < CRPC_DIM(seeds); s++) {
+		work.seed = seeds[s];
+		assert_int_equal(kv_loop_init(&loop, &work, CRPC_DIM(first)), 0);
+		for (i = 0; i < CRPC_DIM(first); i++) {
+			assert_int_equal(kv_loop_join(&loop, i, NULL, 0, 0, 1 + i), 0);
+			rng = loop.client[i].rng;
+			first[i] = app_rng(&rng);
+		}
+		for (i = 0; i < CRPC_DIM(first); i++) {
+			rng = loop.client[i].rng;
+			for (k = 0; k < 1000; k++) {
+				uint64_t draw = app_rng(&rng);
+
+				for (other = 0; other < CRPC_DIM(first); other++)
+					same += other != i && draw == first[other];
+			}
+		}
+		kv_loop_fini(&loop);
+		memset(&loop, 0, sizeof(loop));
+	}
+	assert_int_equal(same, 0);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(clients_draw_streams_of_their_own),
 		cmocka_unit_test(open_loop_is_poisson),
 		cmocka_unit_test(open_loop_counts_the_wait),
 		cmocka_unit_test(open_loop_tells_its_lag),
