@@ -153,7 +153,8 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 		if (p->tx.ring == NULL || p->dead)
 			continue;
 		why = (int)(p->rx.direct >> 8);
-		fprintf(out, "%s{\"slot\":%" PRIu32 ",\"to\":\"%s\",\"from\":\"%s\",\"why\":\"%s\"}",
+		fprintf(out,
+			"%s{\"slot\":%" PRIu32 ",\"to\":\"%s\",\"from\":\"%s\",\"why\":\"%s\"}",
 			between, p->slot, sm_direct_name(crpc_load_relaxed(&p->tx.ring->direct)),
 			sm_direct_name(p->rx.direct), why != 0 ? strerror(why) : "");
 		between = ",";
