@@ -272,9 +272,9 @@ app_boot_lose(struct app_boot *boot, uint32_t rank)
 }
 
 /*
- * PMIx loses a key whose value is replaced by one of another size. So each of its keys has one size:
- * a blob that fits stands behind its head; a larger one in a key of its own, named after the next
- * power of two, and the head alone says so.
+ * PMIx loses a key whose value is replaced by one of another size. So each of its keys has one
+ * size: a blob that fits stands behind its head; a larger one in a key of its own, named after the
+ * next power of two, and the head alone says so.
  */
 struct value_head {
 	uint32_t round;
