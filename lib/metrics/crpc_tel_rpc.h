@@ -50,12 +50,14 @@ struct crpc_tel_rpc_box {
 	uint32_t neps;
 };
 
+/** Where the counters lie. */
 static inline void *
 crpc_tel_rpc_stats_of(struct crpc_tel_rpc_box *b)
 {
 	return b + 1;
 }
 
+/** Where the i-th endpoint lies. */
 static inline void *
 crpc_tel_rpc_ep_at(struct crpc_tel_rpc_box *b, uint32_t i)
 {
@@ -89,7 +91,7 @@ crpc_tel_rpc_ep_add(struct crpc_tel_rpc_box *b)
 	return crpc_tel_rpc_ep_at(b, b->neps++);
 }
 
-/*
+/**
  * The answer of the context that the parameters name; *rest is behind the first comma. NULL: no
  * such context, or its owner does not poll.
  */
