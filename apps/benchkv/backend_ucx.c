@@ -65,6 +65,7 @@ struct ucx {
 	ucp_context_h context;
 	ucp_worker_h worker;
 	struct ucx *beside; /* Whose context and worker ours are; NULL: our own. */
+	struct ucx *closed; /* Beside us, and closed: kept, as the worker ends what they sent. */
 	bool server;
 	uint32_t self, peers, qd;
 	uint32_t daemons;       /* Of each rank. */
@@ -440,16 +441,10 @@ ucx_watch(struct kv_end *end, uint64_t now)
 /* ---- set-up ---- */
 
 static void
-ucx_close(struct kv_end *end)
+ucx_free(struct ucx *u)
 {
-	struct ucx *u = (struct ucx *)end;
 	struct ucx_left *left;
 
-	/* Endpoints end with their worker: what they have not sent yet may be to a dead peer. */
-	if (u->worker != NULL && u->beside == NULL)
-		ucp_worker_destroy(u->worker);
-	if (u->context != NULL && u->beside == NULL)
-		ucp_cleanup(u->context);
 	while (u->left != NULL) {
 		left = u->left;
 		u->left = left->next;
@@ -459,6 +454,28 @@ ucx_close(struct kv_end *end)
 	free(u->mem);
 	free(u->call_mem);
 	free(u);
+}
+
+static void
+ucx_close(struct kv_end *end)
+{
+	struct ucx *u = (struct ucx *)end, *other;
+
+	if (u->beside != NULL) {
+		u->closed = u->beside->closed;
+		u->beside->closed = u;
+		return;
+	}
+	/* Endpoints end with their worker: what they have not sent yet may be to a dead peer. */
+	if (u->worker != NULL)
+		ucp_worker_destroy(u->worker);
+	if (u->context != NULL)
+		ucp_cleanup(u->context);
+	while ((other = u->closed) != NULL) {
+		u->closed = other->closed;
+		ucx_free(other);
+	}
+	ucx_free(u);
 }
 
 static int
