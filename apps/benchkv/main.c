@@ -15,8 +15,6 @@
 #define GATHER_MS             3000
 #define GATHER_INTERRUPTED_MS 300
 #define FENCE_MS              30000
-/* Enough to see pauses that one operation in a hundred meets. */
-#define PAUSES_S 0.3
 
 /* What main keeps beside the rank. */
 struct kv_main {
@@ -25,7 +23,6 @@ struct kv_main {
 	struct kv_conditions cond;
 	struct app_steal steal;
 	double line_ns;
-	double pause_over[APP_PAUSES];
 	FILE *json;
 	struct kv_sweep sweep;
 	uint32_t run_number;
@@ -234,8 +231,6 @@ measure(struct kv_main *m)
 		kv_report_head(stdout, &r->opt, &m->cond, res, r->boot.size);
 		kv_map_print(r, stdout);
 	}
-	if (r->opt.rate > 0)
-		app_env_pauses(PAUSES_S, m->pause_over);
 	if (app_boot_fence(&r->boot, FENCE_MS) != 0) {
 		free(res);
 		return app_fail_once("the ranks did not all come to the start; start again");
@@ -250,7 +245,6 @@ measure(struct kv_main *m)
 	lose_ranks(r);
 	kv_rank_result(r, res);
 	res->steal_pct = app_env_steal_pct(&m->steal, &end);
-	memcpy(res->pause_over, m->pause_over, sizeof(res->pause_over));
 	if (kv_rank_snapshot(r) != 0 || kv_rank_history_end(r) != 0)
 		rc = APP_EXIT_RUN;
 	app_boot_put(&r->boot, "kv.result", res, sizeof(*res));

@@ -584,6 +584,9 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 		if (r->wire.link[i] != NULL)
 			r->backend->counts(r->wire.link[i], &out->net);
 		out->yields += run->seat[i].idle.yields;
+		for (k = 0; k < APP_PAUSES && run->seat[i].daemons != 0; k++)
+			if (run->seat[i].pause_over[k] > out->pause_over[k])
+				out->pause_over[k] = run->seat[i].pause_over[k];
 		if (run->seat[i].daemons != 0 && run->seat[i].away_pct > out->away_pct)
 			out->away_pct = run->seat[i].away_pct;
 		for (k = 0; k < APP_COUNTERS; k++)

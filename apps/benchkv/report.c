@@ -461,8 +461,7 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	json_object_set_new(o, "read_ratio", json_real(opt->read_ratio));
 	json_object_set_new(o, "dist", json_string(dists[opt->dist]));
 	json_object_set_new(o, "rmw", json_boolean(opt->rmw));
-	if (r->offered > 0)
-		json_object_set_new(o, "pauses", json_pauses(r));
+	json_object_set_new(o, "pauses", json_pauses(r));
 	json_object_set_new(o, "offered_ops_per_s", json_real(r->offered));
 	json_object_set_new(o, "lag_us", json_real((double)r->counts.lag_ns / 1e3));
 	json_object_set_new(o, "verify", json_boolean(opt->verify));

@@ -104,7 +104,9 @@ struct kv_result {
 	double slice_median, slice_min, slice_max; /**< Operations per second in slices. */
 	uint64_t slices;
 	float slice[KV_SLICES_MAX]; /**< The first of them, in order. */
-	double pause_over[APP_PAUSES]; /**< Open loop: app_env_pauses(), summed over the ranks. */
+	/** Part of all moments at which a daemon's next turn was further away than
+	 *  app_pause_us[i]; the worst daemon of a rank, the sum over ranks. */
+	double pause_over[APP_PAUSES];
 	struct kv_compared compared; /**< --insight ab, --flush compare. */
 	uint64_t rss_kib;
 	uint64_t yields;

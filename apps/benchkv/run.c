@@ -9,6 +9,7 @@
 #include "run.h"
 
 #define WATCH_NS    1000000
+#define PAUSE_NS 20000
 #define SLICE_NS    100000000
 #define PROGRESS_NS 1000000000
 /* How long the calls that are open may take to end. */
@@ -91,6 +92,8 @@ seat_freeze(struct kv_seat *s, uint64_t now)
 		kv_daemon_freeze(s->daemon[i]);
 	kv_loop_freeze(&s->loop, now);
 	seat_counters(s);
+	for (i = 0; i < APP_PAUSES; i++)
+		s->pause_over[i] *= 1e3 / (double)(now - s->measure_from + 1);
 	s->away_pct = 100.0 -
 		100.0 * (double)(thread_cpu_ns() - s->cpu_begin) /
 			(double)(now - s->measure_from + 1);
@@ -179,6 +182,15 @@ seat_kind(struct kv_seat *s)
 	}
 }
 
+/* A turn ends. One that was longer than any work makes it was none of ours. */
+static inline void
+seat_pause(struct kv_seat *s, uint64_t now)
+{
+	if (crpc_unlikely(now - s->turn_at > PAUSE_NS) && s->phase == KV_MEASURE)
+		app_env_pause(s->pause_over, now - s->turn_at);
+	s->turn_at = now;
+}
+
 static void
 seat_watch(struct kv_seat *s, uint64_t now)
 {
@@ -214,6 +226,7 @@ seat_main(void *arg)
 	while (!end) {
 		crpc_idle_turn(&s->idle, seat_turn(s, now));
 		now = crpc_clock_ns();
+		seat_pause(s, now);
 		if (crpc_unlikely(now >= watch_at)) {
 			seat_watch(s, now);
 			watch_at = now + WATCH_NS;
@@ -460,6 +473,7 @@ loop(struct kv_run *run)
 	while (at != STEP_END) {
 		crpc_idle_turn(&s->idle, seat_turn(s, now));
 		now = crpc_clock_ns();
+		seat_pause(s, now);
 		if (seat_follow(s, now))
 			crpc_store_release(&s->drained, 1); /* R3 */
 		if (crpc_unlikely(now >= watch_at)) {

@@ -42,6 +42,8 @@ struct kv_seat {
 	uint64_t measure_from, cpu_begin; /**< Begin of the window; CPU time of the thread then. */
 	double away_pct;      /**< Part of the window in which the thread did not run. */
 	struct app_perf perf; /**< With --counters. */
+	uint64_t turn_at;     /**< When this turn began. */
+	double pause_over[APP_PAUSES]; /**< app_env_pause() in the window; then parts of it. */
 	int perf_rc;          /**< Why there are none; 0: there are some. */
 	uint64_t counter_begin[APP_COUNTERS], counter[APP_COUNTERS]; /**< In the window. */
 	_Atomic uint64_t requests_pub; /**< Of clients, to its daemons; for the progress line. */

@@ -197,26 +197,17 @@ app_env_state(double before_ns, double after_ns)
 	return before_ns < APP_LINE_NEAR_NS ? "near" : "far";
 }
 
-const double app_pause_us[APP_PAUSES] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000};
+const double app_pause_us[APP_PAUSES] = {
+	20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 5000, 10000};
 
 void
-app_env_pauses(double seconds, double over[APP_PAUSES])
+app_env_pause(double over[APP_PAUSES], uint64_t ns)
 {
-	uint64_t begin = crpc_clock_ns(), end = begin + (uint64_t)(seconds * 1e9), last = begin,
-		 now;
+	double us = (double)ns / 1e3;
 	uint32_t i;
-	double gap;
 
-	memset(over, 0, APP_PAUSES * sizeof(*over));
-	do {
-		now = crpc_clock_ns();
-		gap = (double)(now - last) / 1e3;
-		for (i = 0; i < APP_PAUSES && gap > app_pause_us[i]; i++)
-			over[i] += gap - app_pause_us[i];
-		last = now;
-	} while (now < end);
-	for (i = 0; i < APP_PAUSES; i++)
-		over[i] *= 1e3 / (double)(now - begin);
+	for (i = 0; i < APP_PAUSES && us > app_pause_us[i]; i++)
+		over[i] += us - app_pause_us[i];
 }
 
 double

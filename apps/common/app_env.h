@@ -54,24 +54,23 @@ double app_env_steal_pct(const struct app_steal *begin, const struct app_steal *
  */
 double app_env_line_ns(void);
 
-/** Waits that app_env_pauses() tells of. */
+/** Waits that app_env_pause() sorts by. */
 #define APP_PAUSES 12
 
-/** They, in us. */
+/** They, in us; a turn of a loop is shorter than the first. */
 extern const double app_pause_us[APP_PAUSES];
 
 /**
- * Find out how long the machine makes a polling thread stand still: interrupts, other threads, the
- * host. Reads the clock for some time and looks for gaps.
+ * A polling thread stood still: an interrupt, another thread, the host.
  *
- * @param seconds
- *   How long.
  * @param over
- *   Of all moments of that time, the part at which the thread's next instruction was further away
- *   than app_pause_us[i]. Whatever a request does, it waits that long with that probability at each
- *   core that it needs; behind it the queue that has formed meanwhile.
+ *   Sums, of us: at over[i] / time of all moments the thread's next turn was further away than
+ *   app_pause_us[i]. Whatever a request does, it waits that long with that probability at each
+ *   thread that it needs; behind it the queue that has formed meanwhile.
+ * @param ns
+ *   How long.
  */
-void app_env_pauses(double seconds, double over[APP_PAUSES]);
+void app_env_pause(double over[APP_PAUSES], uint64_t ns);
 
 /**
  * The longest of app_pause_us that is exceeded in @p part of all cases or more.
