@@ -30,20 +30,6 @@ struct zm_side {
 	uint32_t open;
 };
 
-static void *
-socket_new(struct zm_side *s)
-{
-	void *sock = zmq_socket(s->context, ZMQ_PAIR);
-	int zero = 0;
-
-	if (sock == NULL)
-		return NULL;
-	zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero));
-	zmq_setsockopt(sock, ZMQ_RCVHWM, &zero, sizeof(zero));
-	zmq_setsockopt(sock, ZMQ_LINGER, &zero, sizeof(zero));
-	return sock;
-}
-
 static int
 zm_open(struct xb_lane *l, int side)
 {
@@ -53,8 +39,8 @@ zm_open(struct xb_lane *l, int side)
 	if (s == NULL)
 		return xb_lane_fail(l, -ENOMEM, "no memory");
 	s->context = zmq_ctx_new();
-	s->serve = s->context == NULL ? NULL : socket_new(s);
-	s->call = s->serve == NULL ? NULL : socket_new(s);
+	s->serve = s->context == NULL ? NULL : xb_zmq_socket(s->context, ZMQ_PAIR);
+	s->call = s->serve == NULL ? NULL : xb_zmq_socket(s->context, ZMQ_PAIR);
 	if (s->call == NULL)
 		return xb_lane_fail(l, -EIO, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
 	return xb_zmq_bind(l, side, s->serve);

@@ -23,20 +23,6 @@ struct zmq_side {
 	_Atomic uint64_t gone; /* Sent messages whose buffer is ours again. */
 };
 
-static void *
-socket_new(struct zmq_side *s, int type)
-{
-	void *sock = zmq_socket(s->context, type);
-	int zero = 0;
-
-	if (sock == NULL)
-		return NULL;
-	zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero));
-	zmq_setsockopt(sock, ZMQ_RCVHWM, &zero, sizeof(zero));
-	zmq_setsockopt(sock, ZMQ_LINGER, &zero, sizeof(zero));
-	return sock;
-}
-
 /* The I/O thread starts with the first socket, on this side's core. */
 static int
 zmq_lane_open(struct xb_lane *l, int side)
@@ -47,8 +33,8 @@ zmq_lane_open(struct xb_lane *l, int side)
 	if (s == NULL)
 		return xb_lane_fail(l, -ENOMEM, "no memory");
 	s->context = zmq_ctx_new();
-	s->pull = s->context == NULL ? NULL : socket_new(s, ZMQ_PULL);
-	s->push = s->pull == NULL ? NULL : socket_new(s, ZMQ_PUSH);
+	s->pull = s->context == NULL ? NULL : xb_zmq_socket(s->context, ZMQ_PULL);
+	s->push = s->pull == NULL ? NULL : xb_zmq_socket(s->context, ZMQ_PUSH);
 	if (s->push == NULL)
 		return xb_lane_fail(l, -EIO, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
 	return xb_zmq_bind(l, side, s->pull);

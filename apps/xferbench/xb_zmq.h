@@ -10,6 +10,8 @@
 
 #include "xb.h"
 
+/** A socket that queues without bound and leaves nothing behind; NULL: it cannot be made. */
+void *xb_zmq_socket(void *context, int type);
 /** Bind a socket to a free port; l->addr[side] tells where. 0, or -EIO. */
 int xb_zmq_bind(struct xb_lane *l, int side, void *sock);
 /** Connect a socket to where the other side's is: 0, or -EIO, -EHOSTUNREACH. */

@@ -18,6 +18,20 @@
 #define LOOPBACK "127.0.0.1"
 #define KNOCK_MS 1000
 
+void *
+xb_zmq_socket(void *context, int type)
+{
+	void *sock = zmq_socket(context, type);
+	int zero = 0;
+
+	if (sock == NULL)
+		return NULL;
+	zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero));
+	zmq_setsockopt(sock, ZMQ_RCVHWM, &zero, sizeof(zero));
+	zmq_setsockopt(sock, ZMQ_LINGER, &zero, sizeof(zero));
+	return sock;
+}
+
 static bool
 two_hosts(const struct xb_lane *l)
 {
