@@ -97,13 +97,21 @@ sm_count_write(struct sm_count *n, uint32_t len)
  */
 #define SM_COUNT_FRAG 13u
 
+/** Of @p len bytes @p at bytes behind the begin of their message: those in the first packet. */
+static inline uint32_t
+sm_count_part(uint32_t at, uint32_t len)
+{
+	uint32_t room = (1u << SM_COUNT_FRAG) - (at & ((1u << SM_COUNT_FRAG) - 1));
+
+	return len < room ? len : room;
+}
+
 /** As sm_count_read(), of a long piece that lies @p at bytes behind the begin of its message. */
 static inline void
 sm_count_reads(struct sm_count *n, uint32_t at, uint32_t len)
 {
 	while (len != 0) {
-		uint32_t room = (1u << SM_COUNT_FRAG) - (at & ((1u << SM_COUNT_FRAG) - 1));
-		uint32_t part = len < room ? len : room;
+		uint32_t part = sm_count_part(at, len);
 
 		sm_count_read(n, part);
 		at += part;
@@ -115,8 +123,7 @@ static inline void
 sm_count_writes(struct sm_count *n, uint32_t at, uint32_t len)
 {
 	while (len != 0) {
-		uint32_t room = (1u << SM_COUNT_FRAG) - (at & ((1u << SM_COUNT_FRAG) - 1));
-		uint32_t part = len < room ? len : room;
+		uint32_t part = sm_count_part(at, len);
 
 		sm_count_write(n, part);
 		at += part;
