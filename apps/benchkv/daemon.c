@@ -195,28 +195,39 @@ relay(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, uint32_t hash
 }
 
 /*
- * Serve a plain request of another rank whose key the store has at hand, without a batch. Its bytes
- * are loaded once, so what is checked is what is served. @return false: it is not that simple.
+ * Write the answer to a plain request of another rank or daemon whose key the store has at hand,
+ * without a batch. Its bytes are loaded once, so what is checked is what is served. @return its
+ * length; 0: it is not that simple.
  */
-static inline bool
-serve_rank_quick(struct kv_daemon *d, uint64_t now, const struct crpc_req *r)
+static inline uint32_t
+quick_answer(struct kv_daemon *d, const struct crpc_req *r, void *msg)
 {
 	struct kv_slot *slot;
 	struct kv_quick q;
 	uint32_t hash, len;
 
 	if (!kv_quick_read(&q, r->data, r->len))
-		return false;
+		return 0;
 	hash = kv_hash8(q.key);
 	if (d->owners > 1 && kv_owner(hash, d->owners) != d->self)
-		return false;
+		return 0;
 	slot = kv_quick_find(d->store, &q, hash);
 	if (slot == NULL)
+		return 0;
+	len = kv_quick_serve(d->store, slot, &q, msg);
+	if (crpc_likely(len != 0))
+		kv_quick_count(d->store, 1, q.put);
+	return len;
+}
+
+/* @return false: it has to go into the batch. */
+static inline bool
+serve_rank_quick(struct kv_daemon *d, uint64_t now, const struct crpc_req *r)
+{
+	uint32_t len = quick_answer(d, r, d->msg);
+
+	if (len == 0)
 		return false;
-	len = kv_quick_serve(d->store, slot, &q, d->msg);
-	if (crpc_unlikely(len == 0))
-		return false;
-	kv_quick_count(d->store, 1, q.put);
 	if (crpc_unlikely(crpc_copyrpc_reply(d->net->ctx, now, r->token, d->msg, len) == -EMSGSIZE))
 		net_refuse(d, now, r->token);
 	return true;
@@ -298,26 +309,14 @@ mate_answer(struct kv_daemon *d, const struct crpc_req *r, const struct kv_serve
 	kv_hop_answer(d->hop, r, answer_write(kv_hop_answer_at(d->hop, r), served));
 }
 
-/* Serve such a request of another daemon of this rank, as serve_rank_quick(). */
+/* @return false: it has to go into the batch. */
 static inline bool
 serve_mate_quick(struct kv_daemon *d, const struct crpc_req *r)
 {
-	struct kv_slot *slot;
-	struct kv_quick q;
-	uint32_t hash, len;
+	uint32_t len = quick_answer(d, r, kv_hop_answer_at(d->hop, r));
 
-	if (!kv_quick_read(&q, r->data, r->len))
+	if (len == 0)
 		return false;
-	hash = kv_hash8(q.key);
-	if (crpc_unlikely(kv_owner(hash, d->owners) != d->self))
-		return false;
-	slot = kv_quick_find(d->store, &q, hash);
-	if (slot == NULL)
-		return false;
-	len = kv_quick_serve(d->store, slot, &q, kv_hop_answer_at(d->hop, r));
-	if (crpc_unlikely(len == 0))
-		return false;
-	kv_quick_count(d->store, 1, q.put);
 	kv_hop_answer(d->hop, r, len);
 	return true;
 }
