@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app_boot.h"
 #include "app_fail.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
@@ -26,6 +27,9 @@ struct xb_link {
 	struct crpc_copyrpc *ctx;
 	struct crpc_copyrpc_ep *ep;
 	struct crpc_idle idle;
+	struct app_boot *boot; /* Knows whether the other rank lives. */
+	uint32_t other;
+	uint64_t gone_ns; /* When it was seen dead; 0: it was not. */
 	bool told;  /* A call of ours is open. */
 	bool heard; /* The other rank's lies in `in`. */
 	uint32_t len;
@@ -99,6 +103,8 @@ xb_link_open(struct xb_team *t, struct app_boot *boot, const char *device)
 	}
 	/* Nothing is measured while ranks wait for each other. */
 	k->idle.policy = CRPC_IDLE_YIELD;
+	k->boot = boot;
+	k->other = 1 - boot->rank;
 	t->link = k;
 	t->side = (int)boot->rank;
 	return 0;
@@ -136,6 +142,21 @@ xb_link_tell(struct xb_link *k, const void *mine, size_t len)
 	return rc;
 }
 
+/*
+ * Whether we wait for a rank that has died. The device does not tell: what we sent was acknowledged
+ * before it died. What it sent itself is on its way for a moment.
+ */
+static bool
+link_deserted(struct xb_link *k, uint64_t now)
+{
+	app_boot_look(k->boot, now);
+	if ((k->heard && !k->told) || !app_boot_gone(k->boot, k->other))
+		return false;
+	if (k->gone_ns == 0)
+		k->gone_ns = now;
+	return now - k->gone_ns > LINGER_NS;
+}
+
 const void *
 xb_link_poll(struct xb_link *k, int *rc)
 {
@@ -159,7 +180,7 @@ xb_link_poll(struct xb_link *k, int *rc)
 			*rc = -EPROTO;
 		crpc_copyrpc_reply(k->ctx, now, req.token, NULL, 0);
 	}
-	if (crpc_copyrpc_ep_status(k->ep) != 0)
+	if (crpc_copyrpc_ep_status(k->ep) != 0 || link_deserted(k, now))
 		*rc = -ECONNRESET;
 	return k->heard ? k->in : NULL;
 }

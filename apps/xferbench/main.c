@@ -292,12 +292,14 @@ team_ranks(struct app_boot *boot, const struct xb_opt *o, char *lcores, size_t l
 	return 0;
 }
 
-/* The cores of this process, of those that it may use. */
+/* The other rank, and the cores of this one, of those that it may use. */
 static int
 cores_choose(struct app_boot *boot, cpu_set_t *set)
 {
 	if (boot->size > XB_SIDES)
 		return app_fail_once("%u ranks; give one, or two", boot->size);
+	if (app_boot_watch(boot) != 0)
+		return app_fail_once("the other rank did not come to the start; start both again");
 	app_eal_cores_default(XB_SIDES, set);
 	if (boot->size == XB_SIDES && app_lcore_choose(boot, 1, set) != 0)
 		return app_fail_once("the ranks could not tell each other their cores");

@@ -10,6 +10,7 @@ Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcud
 """
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -153,21 +154,35 @@ def ranks():
     check('three ranks are refused', '3 ranks; give one, or two' in r.stderr and r.returncode != 0, r.stderr)
     r = run_ranks(['--window', '0'])
     check('a bad option is told once', r.stderr.count('--window') == 1 and r.returncode != 0, r.stderr)
+    seed = random.randrange(1 << 32)
+    rnd = random.Random(seed)
+    for sig, wait_s in ((signal.SIGKILL, 2), *((signal.SIGKILL, rnd.random()) for _ in range(6)),
+                        (signal.SIGTERM, 2)):
+        lose_rank(sig, wait_s, seed)
+
+
+def lose_rank(sig, wait_s, seed):
+    """A rank may die anywhere, also between its answer to the other's call and its own."""
+    said = 'rank 1 is lost' if sig == signal.SIGKILL else 'interrupted: results so far'
     before = {name for name in os.listdir('/dev/shm') if name.startswith('crpc.xferbench.')}
-    for sig, said in ((signal.SIGKILL, 'rank 1 is lost'), (signal.SIGTERM, 'interrupted: results so far')):
-        p = subprocess.Popen(ranks_command(['--repeat', '1000', '--size', '1Mi', '--transport', 'bulk,memcpy'],
-                                           recovery=['--enable-recovery']),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=MPI_ENV)
-        p.stdout.readline()
-        time.sleep(2)
-        for pid in rank_pids(1):
-            os.kill(pid, sig)
-        out, err = p.communicate(timeout=120)
-        segments = {name for name in os.listdir('/dev/shm') if name.startswith('crpc.xferbench.')}
-        check(f'{sig.name} of rank 1 is told by rank 0', err.count(said) == 1, err)
-        check('  and no segment is left', not segments - before, segments - before)
-        if sig == signal.SIGTERM:
-            check('  and both end well', p.returncode == 0, f'{out} {err}')
+    p = subprocess.Popen(ranks_command(['--repeat', '1000', '--size', '1Mi', '--transport', 'bulk,memcpy'],
+                                       recovery=['--enable-recovery']),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=MPI_ENV)
+    p.stdout.readline()
+    time.sleep(wait_s)
+    for pid in rank_pids(1):
+        os.kill(pid, sig)
+    try:
+        out, err = p.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        p.terminate()
+        out, err = p.communicate()
+        err = f'seed {seed}: not ended 60 s after\n{err}'
+    segments = {name for name in os.listdir('/dev/shm') if name.startswith('crpc.xferbench.')}
+    check(f'{sig.name} of rank 1 after {wait_s:.3f} s is told by rank 0', err.count(said) == 1, err)
+    check('  and no segment is left', not segments - before, segments - before)
+    if sig == signal.SIGTERM:
+        check('  and both end well', p.returncode == 0, f'{out} {err}')
 
 
 def dma():
