@@ -7,7 +7,7 @@
 . "$(dirname "$0")/benchkv_lib.sh"
 
 # What holds for any run: d are the lines of the daemons, k of the ranks.
-COMMON=('t["verify_errors"] == 0' 't["sent"] == t["answered"] > 1000' 't["lost_peers"] == 0'
+COMMON=('t["verify_errors"] == 0' 't["sent"] == t["answered"] > (10 if t["noisy"] else 1000)' 't["lost_peers"] == 0'
 	'sum(x["keys"] for x in d) == t["ranks"] * t["keys"]' 'all(x["keys"] > 0 for x in d)'
 	'sum(x["clients"] for x in d) == t["clients"]'
 	'len({(x["rank"], x["daemon"]) for x in d}) == len(d) == t["daemons"]'
@@ -130,8 +130,8 @@ kill_rank() { # VICTIM ARG...
 	[ "$(grep -c 'lost rank' "$TMP/kill.err")" = 1 ] || fail "the loss was told more than once"
 	check_json "$TMP/kill.jsonl" 'len(k) == 1' 'k[0]["lost_peers"] == 1' \
 		'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' 'k[0]["sent"] == k[0]["answered"]' \
-		'k[0]["seconds"] > 3.5' 'k[0]["local_ops_per_s"] > 1000' \
-		'k[0]["forwarded_ops_per_s"] > 1000'
+		'k[0]["seconds"] > 3.5' 'k[0]["local_ops_per_s"] > (10 if k[0]["noisy"] else 1000)' \
+		'k[0]["forwarded_ops_per_s"] > (10 if k[0]["noisy"] else 1000)'
 	MPIRUN_ARGS=
 	ok "rank $victim killed: told once after $took ms, both daemons of the other went on"
 }

@@ -38,7 +38,7 @@ lost() { # VICTIM BACKEND[:TLS]
 	grep -q "rank $victim gave no results" "$TMP/$name.out" || fail "$2: the report does not say who died"
 	check_json "$TMP/$name.jsonl" 'len(k) == 1' "k[0][\"rank\"] == $survivor" 'k[0]["lost_peers"] == 1' \
 		'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' 'k[0]["sent"] == k[0]["answered"]' \
-		'k[0]["seconds"] > 1.9' 'k[0]["local_ops_per_s"] > 1000'
+		'k[0]["seconds"] > 1.9' 'k[0]["local_ops_per_s"] > (10 if k[0]["noisy"] else 1000)'
 	two 60 "${args[@]}" --clients 2 --verify --quiet --seconds 0.2 --warmup 0 >"$TMP/next.out" 2>"$TMP/next.err" ||
 		fail "$2: the next run ended with $?"
 	nothing_left "$2: next run"

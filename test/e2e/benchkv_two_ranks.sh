@@ -13,7 +13,7 @@ run() { # NAME ARG...
 		fail "$name: mpirun ended with $?"
 	[ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "$name: ranks ended with $(rank_rc 0) $(rank_rc 1)"
 	check_json "$TMP/$name.jsonl" 'len(r) == 3' 'len(k) == 2' '{x["rank"] for x in k} == {0, 1}' \
-		'all(x["verify_errors"] == 0 for x in r)' 't["sent"] == t["answered"] > 1000' \
+		'all(x["verify_errors"] == 0 for x in r)' 't["sent"] == t["answered"] > (10 if t["noisy"] else 1000)' \
 		't["failed"] == 0' 't["lost_peers"] == 0' 't["backend"] == "copyrpc"' \
 		'all(x["remote_ops_per_s"] > 0 and x["local_ops_per_s"] > 0 for x in r)'
 	nothing_left "$name"
