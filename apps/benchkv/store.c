@@ -233,6 +233,17 @@ lookup_far(struct kv_store *s, const void *key, hash_sig_t hash)
 	return pos;
 }
 
+struct kv_slot *
+kv_quick_far(struct kv_store *s, const struct kv_quick *q, uint32_t hash)
+{
+	int32_t pos;
+
+	if (!s->has_near || s->q.mortal != 0)
+		return NULL;
+	pos = lookup_far(s, &q->key, hash);
+	return pos < 0 ? NULL : slot_at(s, pos);
+}
+
 static void
 lookup_near(struct kv_store *s, struct kv_batch *b)
 {

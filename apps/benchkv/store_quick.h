@@ -82,15 +82,21 @@ kv_quick_is_word(const struct kv_slot *slot, const struct kv_quick *q)
 	return ((slot->len ^ 8) | (q->len ^ q->put * 8)) == 0;
 }
 
+/**
+ * kv_quick_find() where another key stands in the table, or none. One key is asked for so, and not
+ * the rest of its burst with it.
+ */
+struct kv_slot *kv_quick_far(struct kv_store *s, const struct kv_quick *q, uint32_t hash);
+
 /** The place of the key, whose kv_hash() is @p hash; NULL: it is not that simple. */
 static inline struct kv_slot *
-kv_quick_find(const struct kv_store *store, const struct kv_quick *q, uint32_t hash)
+kv_quick_find(struct kv_store *store, const struct kv_quick *q, uint32_t hash)
 {
 	const struct kv_quick_store *s = (const void *)store;
 	const struct kv_near *near = &s->near[hash & s->near_mask];
 
 	if (crpc_unlikely(near->key != q->key || near->pos < 0 || s->mortal != 0))
-		return NULL;
+		return kv_quick_far(store, q, hash);
 	return (void *)(s->slots + (uint64_t)(uint32_t)near->pos * s->slot_size);
 }
 
