@@ -17,6 +17,10 @@
 #define MODE_EXTRA  2u
 #define MODE_LINK   4u
 
+/* How many bits of a plain call's cookie say how it goes; the rest is when it was made. */
+#define PLAIN_PATH_BITS 2
+_Static_assert(KV_PATHS <= 1 << PLAIN_PATH_BITS, "a path fits");
+
 /* Completions of a link that are taken at once. */
 #define LINK_BURST 64
 
@@ -103,7 +107,8 @@ struct turn {
 	uint64_t now;
 	uint64_t lat[KV_PATHS];
 	uint64_t n[KV_PATHS];
-	uint32_t work; /* Calls that completed or were made. */
+	uint32_t work; /* Not 0: calls completed or were made. */
+	bool issues;   /* Calls are made. */
 };
 
 /* Where a call goes: to the daemon with this number among all owners. */
@@ -327,19 +332,19 @@ block_send(struct kv_loop *loop, const struct kv_client *c, uint32_t slot, uint6
 
 /* By a connection of the client's own. What stands in place goes without a copy. */
 INLINE bool
-conn_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint8_t *msg, uint32_t len,
+conn_send(struct kv_loop *loop, struct kv_client *c, uint64_t cookie, uint8_t *msg, uint32_t len,
 	struct crpc_ipc_client *conn, unsigned int mode)
 {
 	int rc;
 
 	if ((mode & MODE_EXTRA) == 0 && crpc_likely(msg != loop->msg)) {
-		crpc_ipc_client_commit(c->own, msg, len, slot);
+		crpc_ipc_client_commit(c->own, msg, len, cookie);
 		return true;
 	}
 	if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(len == 0 || loop->block != 0))
-		rc = block_send(loop, c, slot, len, conn);
+		rc = block_send(loop, c, (uint32_t)cookie, len, conn);
 	else
-		rc = crpc_ipc_client_call(conn, loop->msg, len, slot);
+		rc = crpc_ipc_client_call(conn, loop->msg, len, cookie);
 	if (crpc_likely(rc == 0))
 		return true;
 	c->dead = rc != -EAGAIN;
@@ -377,15 +382,16 @@ answer_record(struct kv_loop *loop, const struct kv_call *call, const struct kv_
 
 /* Send the request that was written. @return true if it was taken. */
 INLINE bool
-call_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint8_t *msg, uint32_t len,
+call_send(struct kv_loop *loop, struct kv_client *c, uint64_t cookie, uint8_t *msg, uint32_t len,
 	const struct way *way, uint64_t now, unsigned int mode)
 {
+	uint32_t slot = (uint32_t)cookie; /* But of a plain call. */
 	bool records = (mode & MODE_EXTRA) != 0 && loop->records != NULL;
 
 	if (records)
 		call_record(loop, c, &c->call[slot]);
 	if ((mode & MODE_LINK) != 0 ? !link_send(loop, c, slot, len, way->to, now)
-				    : !conn_send(loop, c, slot, msg, len, way->conn, mode)) {
+				    : !conn_send(loop, c, cookie, msg, len, way->conn, mode)) {
 		if (records)
 			kv_records_undo(loop->records, c->call[slot].record);
 		return false;
@@ -450,26 +456,40 @@ call_room(struct kv_loop *loop, const struct kv_client *c, unsigned int mode)
 	return msg != NULL ? msg : loop->msg;
 }
 
+/*
+ * Draw a call and make it. Of a plain call nothing is kept but when it was made and how it goes,
+ * which is its cookie: it needs no slot. @return true if it was taken.
+ */
+INLINE bool
+call_make(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint64_t start, uint64_t now,
+	unsigned int mode)
+{
+	struct kv_call plain, *call = mode == 0 ? &plain : &c->call[slot];
+	uint8_t *msg = call_room(loop, c, mode);
+	uint64_t cookie = slot;
+	struct way way;
+	uint32_t len;
+
+	if ((mode & MODE_EXTRA) != 0)
+		len = call_draw(loop, c, call, &way, mode);
+	else
+		len = call_draw_plain(loop, c, call, msg, &way, mode);
+	call->start = start;
+	if (mode == 0)
+		cookie = start << PLAIN_PATH_BITS | call->path;
+	return call_send(loop, c, cookie, msg, len, &way, now, mode);
+}
+
 /* Make calls until qd are open, or none is due. */
 INLINE void
 client_issue(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsigned int mode)
 {
 	uint64_t now = turn->now, start = now;
-	uint32_t len, slot;
-	struct way way;
-	uint8_t *msg;
 
 	while (c->free_n > 0 && !c->dead) {
-		slot = c->free[c->free_n - 1];
 		if ((mode & MODE_EXTRA) != 0 && !is_due(loop->work, c, now, &start))
 			break;
-		msg = call_room(loop, c, mode);
-		if ((mode & MODE_EXTRA) != 0)
-			len = call_draw(loop, c, &c->call[slot], &way, mode);
-		else
-			len = call_draw_plain(loop, c, &c->call[slot], msg, &way, mode);
-		c->call[slot].start = start;
-		if (!call_send(loop, c, slot, msg, len, &way, now, mode))
+		if (!call_make(loop, c, c->free[c->free_n - 1], start, now, mode))
 			break;
 		c->free_n--;
 		turn->work++;
@@ -582,36 +602,17 @@ count_other(struct kv_counts *counts, uint32_t status)
 	counts->refused += status == KV_NO_SPACE;
 }
 
-INLINE void
-client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *done,
-	struct turn *turn, unsigned int mode)
+/* A call has ended. */
+static inline void
+count_call(struct kv_loop *loop, const struct kv_call *call, struct turn *turn, bool served,
+	uint32_t status)
 {
 	struct kv_counts *counts = &loop->counts;
-	struct kv_call *call;
-	uint64_t lat;
-	uint32_t status;
-	bool served;
+	uint64_t lat = turn->now - call->start;
 
-	uint32_t slot = (uint32_t)done->cookie & ((mode & MODE_LINK) != 0 ? 0xff : UINT32_MAX);
-
-	/* That a cookie comes back once is proved where something else is, too. */
-	if (crpc_unlikely(slot >= loop->work->qd || (mode != 0 && !c->call[slot].open))) {
-		kv_history_fault(&c->history, KV_FAULT_MALFORMED);
-		return;
-	}
-	call = &c->call[slot];
-	call->open = false;
-	c->answered++;
-	served = answer_check(loop, c, call, done, &status, mode);
-	if ((mode & MODE_EXTRA) != 0 && call->reads && served && loop->phase != KV_STOPPED) {
-		c->again[c->again_n++] = (uint8_t)slot;
-		return;
-	}
-	c->free[c->free_n++] = (uint8_t)slot;
 	loop->served += served;
 	if (loop->phase >= KV_COOLDOWN)
 		return;
-	lat = turn->now - call->start;
 	if (crpc_unlikely(!served)) {
 		counts->failed++;
 		counts->lat_sum += lat;
@@ -622,16 +623,52 @@ client_done(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *d
 		count_other(counts, status);
 }
 
-/* Take a completion of a client's. */
+/* The call that this was the answer to, and its slot; or NULL. */
+INLINE struct kv_call *
+call_of(const struct kv_loop *loop, struct kv_client *c, uint64_t cookie, struct kv_call *plain,
+	uint32_t *slot, unsigned int mode)
+{
+	*slot = 0;
+	if (mode == 0) {
+		plain->path = cookie & ((1u << PLAIN_PATH_BITS) - 1);
+		plain->start = cookie >> PLAIN_PATH_BITS;
+		return plain;
+	}
+	*slot = (uint32_t)cookie & ((mode & MODE_LINK) != 0 ? 0xff : UINT32_MAX);
+	if (crpc_unlikely(*slot >= loop->work->qd || !c->call[*slot].open)) {
+		kv_history_fault(&c->history, KV_FAULT_MALFORMED);
+		return NULL;
+	}
+	c->call[*slot].open = false;
+	return &c->call[*slot];
+}
+
+/* Take a completion of a client's. In a plain loop the next call follows at once in its place. */
 INLINE void
 client_take(struct kv_loop *loop, struct kv_client *c, const struct crpc_done *done,
 	struct turn *turn, unsigned int mode)
 {
+	struct kv_call plain, *call;
+	uint32_t status, slot;
+	bool served;
+
 	if ((mode & MODE_VERIFY) != 0 && c->fresh_n != 0) {
 		note_floors(c);
 		c->fresh_n = 0;
 	}
-	client_done(loop, c, done, turn, mode);
+	call = call_of(loop, c, done->cookie, &plain, &slot, mode);
+	if (mode != 0 && call == NULL)
+		return;
+	c->answered++;
+	served = answer_check(loop, c, call, done, &status, mode);
+	if ((mode & MODE_EXTRA) != 0 && call->reads && served && loop->phase != KV_STOPPED) {
+		c->again[c->again_n++] = (uint8_t)slot;
+		return;
+	}
+	count_call(loop, call, turn, served, status);
+	if (mode != 0 || crpc_unlikely(!turn->issues || c->dead) ||
+		!call_make(loop, c, slot, turn->now, turn->now, mode))
+		c->free[c->free_n++] = (uint8_t)slot;
 }
 
 /* A connection brought something that did not come plainly. */
@@ -679,19 +716,13 @@ INLINE uint32_t
 link_poll(struct kv_loop *loop, struct turn *turn, unsigned int mode)
 {
 	struct crpc_done done[LINK_BURST];
-	struct kv_client *c;
 	uint32_t k, n;
 
 	n = loop->link->backend->poll(loop->link, turn->now, done, LINK_BURST);
 	for (k = 0; k < n; k++) {
 		if (crpc_unlikely(done[k].cookie >> 8 >= loop->n)) /* None of our calls. */
 			continue;
-		c = &loop->client[done[k].cookie >> 8];
-		if ((mode & MODE_VERIFY) != 0 && c->fresh_n != 0) {
-			note_floors(c);
-			c->fresh_n = 0;
-		}
-		client_done(loop, c, &done[k], turn, mode);
+		client_take(loop, &loop->client[done[k].cookie >> 8], &done[k], turn, mode);
 	}
 	return n;
 }
@@ -700,8 +731,7 @@ INLINE uint32_t
 loop_turn(struct kv_loop *loop, uint64_t now, unsigned int mode)
 {
 	struct kv_client *c, *end = loop->client + loop->n;
-	bool issues = loop->phase != KV_STOPPED;
-	struct turn turn = {.now = now};
+	struct turn turn = {.now = now, .issues = loop->phase != KV_STOPPED};
 	uint32_t k;
 
 	if ((mode & MODE_LINK) != 0)
@@ -711,7 +741,7 @@ loop_turn(struct kv_loop *loop, uint64_t now, unsigned int mode)
 			client_poll(loop, c, &turn, mode);
 		if ((mode & MODE_EXTRA) != 0 && c->again_n != 0)
 			turn.work += client_issue_again(loop, c, now, mode);
-		if (issues)
+		if (turn.issues && (mode != 0 || crpc_unlikely(c->free_n != 0)))
 			client_issue(loop, c, &turn, mode);
 	}
 	if ((mode & MODE_LINK) != 0)
