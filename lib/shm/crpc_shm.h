@@ -353,4 +353,17 @@ int crpc_shm_inspect(const char *dir, const char *file, struct crpc_shm_info *in
  */
 int crpc_shm_remove(const char *dir, const char *name);
 
+/**
+ * Remove all segments of this user that nobody owns and whose names begin alike: for a program that
+ * names its segments after itself and its pid, and may have been killed the last time.
+ *
+ * @param dir
+ *   As given to create; NULL: /dev/shm.
+ * @param prefix
+ *   What the names begin with.
+ * @return
+ *   How many were removed, or -errno of opendir.
+ */
+int crpc_shm_sweep(const char *dir, const char *prefix);
+
 #endif

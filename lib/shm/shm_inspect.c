@@ -2,6 +2,7 @@
 /*
  * Segments as seen from outside: what a directory's entry is, and the removal of what nobody owns.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -152,4 +153,26 @@ crpc_shm_remove(const char *dir, const char *name)
 	unlink(path);
 	close(fd);
 	return rc;
+}
+
+int
+crpc_shm_sweep(const char *dir, const char *prefix)
+{
+	const char *where = dir == NULL ? SHM_DEFAULT_DIR : dir;
+	DIR *d = opendir(where);
+	struct crpc_shm_info info;
+	struct dirent *e;
+	int n = 0;
+
+	if (d == NULL)
+		return -errno;
+	while ((e = readdir(d)) != NULL)
+		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 &&
+			strncmp(e->d_name + strlen(PREFIX), prefix, strlen(prefix)) == 0 &&
+			crpc_shm_inspect(where, e->d_name, &info) == 0 &&
+			info.living != 1 && info.uid == geteuid() &&
+			crpc_shm_remove(where, info.name) == 0)
+			n++;
+	closedir(d);
+	return n;
 }

@@ -36,9 +36,9 @@
 static char dir[64];
 
 static struct crpc_shm *
-create(bool memfd)
+create_named(const char *name, bool memfd)
 {
-	struct crpc_shm_conf conf = {.name = "a",
+	struct crpc_shm_conf conf = {.name = name,
 			.dir = dir,
 			.size = 4096,
 			.kind = KIND,
@@ -46,6 +46,12 @@ create(bool memfd)
 			.memfd = memfd};
 
 	return crpc_shm_create(&conf);
+}
+
+static struct crpc_shm *
+create(bool memfd)
+{
+	return create_named("a", memfd);
 }
 
 static bool
@@ -218,6 +224,29 @@ a_tool_removes_what_is_left(void **state)
 	}
 }
 
+/* Of names that begin as told; what lives, and what is called otherwise, stays. */
+static void
+a_sweep_removes_what_is_left(void **state)
+{
+	struct crpc_shm *other;
+	uint32_t nth;
+	bool left;
+	int n;
+
+	for (nth = 1; killed_at(nth); nth++) {
+		left = !nothing_left();
+		assert_non_null(other = create_named("ab", nth % 2 == 0));
+		crpc_shm_ready(other);
+		assert_int_equal(crpc_shm_sweep(dir, "b"), 0);
+		n = crpc_shm_sweep(dir, "a");
+		assert_true(n == left);
+		assert_true(crpc_shm_owner_alive(other));
+		crpc_shm_free(other);
+		assert_true(nothing_left());
+	}
+	assert_int_equal(crpc_shm_sweep("/dev/shm/not/there", "a"), -ENOENT);
+}
+
 /* ---- who comes while a leftover is removed ---- */
 
 static struct crpc_shm *old;
@@ -297,6 +326,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(the_name_can_be_taken_again),
 			cmocka_unit_test(a_tool_removes_what_is_left),
+			cmocka_unit_test(a_sweep_removes_what_is_left),
 			cmocka_unit_test(who_comes_while_it_is_removed_finds_no_owner),
 	};
 
