@@ -11,6 +11,7 @@
 #include "app_fail.h"
 #include "app_lcore.h"
 #include "app_out.h"
+#include "crpc_shm.h"
 #include "shmbench.h"
 
 _Atomic int sb_stop;
@@ -54,6 +55,7 @@ run(const struct sb_opt *o, const char *lcores)
 
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
+	crpc_shm_sweep(NULL, "shmbench."); /* Of runs that were killed. */
 	crpc_clock_init();
 	out = sb_out_open(o, lcores);
 	if (out == NULL)

@@ -27,6 +27,7 @@ xb_court_open(struct xb_team *t)
 
 	if (t->shared || !t->one_host)
 		return;
+	crpc_shm_sweep(NULL, "xferbench."); /* Of a run that was killed while it had a name. */
 	snprintf(mine.name, sizeof(mine.name), "xferbench.%ld", (long)getpid());
 	named.name = mine.name;
 	if (t->side == 0 && (t->segment = crpc_shm_create(&named)) != NULL)

@@ -131,6 +131,22 @@ def interrupted(out):
               f'code {p.returncode}: {stdout[-500:]} {stderr}')
 
 
+def killed():
+    """What a run that was killed left behind goes with the next start."""
+    p = subprocess.Popen([program, 'transfer', '--repeat', '1000'], stdout=subprocess.PIPE, text=True)
+    p.stdout.readline()
+    mine = f'/dev/shm/crpc.shmbench.{p.pid}'
+    for _ in range(300):
+        if os.path.exists(mine):
+            break
+        time.sleep(0.1)
+    check('there is something that a killed run could leave', os.path.exists(mine))
+    p.kill()
+    p.communicate(timeout=60)
+    r = run(['lookup', '--num-segments', '1', '--num-lookups', '10', '--repeat', '1'])
+    check('the next one removes it', r.returncode == 0 and not glob.glob(mine + '*'), glob.glob(mine + '*'))
+
+
 def pictures(out, source, tmp):
     plot = os.path.join(source, 'usertools', 'plot-shmbench')
     bad = os.path.join(tmp, 'bad')
@@ -164,6 +180,7 @@ def main():
             with_eal(out)
         os.remove(out)
         interrupted(out)
+        killed()
         pictures(all_out, sys.argv[2], tmp)
     left = leftovers() - before
     check('nothing is left', not left, left)
