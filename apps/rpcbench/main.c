@@ -11,6 +11,7 @@
 #include "app_lcore.h"
 #include "app_opt.h"
 #include "crpc_clock.h"
+#include "crpc_shm.h"
 #include "rpb.h"
 
 static const struct rpb_layer *const layers[] = {
@@ -172,6 +173,7 @@ layer_run(const struct rpb_layer *layer, const struct app_args *args)
 	if (layer->ranks)
 		return layer_run_ranks(layer, args);
 	if (layer->pair) {
+		crpc_shm_sweep(NULL, "rpcbench."); /* Of runs that were killed. */
 		rpb.pair = rpb_pair_start();
 		if (rpb.pair == NULL)
 			return app_fail("no second process: %s", strerror(errno));

@@ -59,9 +59,12 @@ rpb_pair_on_quit(void (*fn)(void))
 
 /* ---- the second process ---- */
 
+/* A SIGTERM to the whole group, as timeout(1) sends it, is for the first process too. */
 static void
 second_signal(int sig)
 {
+	if (getppid() == quitting->first)
+		return;
 	crpc_store_relaxed(&quit, 1);
 	rpb_pair_stop(quitting);
 }

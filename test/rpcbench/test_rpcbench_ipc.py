@@ -118,25 +118,45 @@ def measuring(p):
 
 
 def interrupted(program):
-    """SIGINT: the slices so far are told, and it ends with code 0."""
-    p = start(program, ['ipc', '--transport', 'ipc', '--mode', 'async', '--repeat', '1000', '--slice-ms', '20'])
-    measuring(p)
-    p.send_signal(signal.SIGINT)
-    out, err = p.communicate(timeout=30)
-    if p.returncode != 0 or 'interrupted' not in err or '  ipc ' not in out:
-        problem(f'SIGINT: code {p.returncode}, {out!r} {err!r}')
+    """SIGINT, or SIGTERM to both processes as timeout(1) sends it: the slices so far are told, and it
+    ends with code 0."""
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        for wait_s in (0, 2, 8):  # a busy machine may not have finished a slice
+            p = start(program, ['ipc', '--transport', 'ipc', '--mode', 'async', '--repeat', '1000', '--slice-ms', '20'])
+            measuring(p)
+            time.sleep(wait_s)
+            for pid in [*seconds(p), p.pid] if sig == signal.SIGTERM else [p.pid]:
+                os.kill(pid, sig)
+            out, err = p.communicate(timeout=60)
+            if p.returncode != 0 or '  ipc ' in out:
+                break
+        if p.returncode != 0 or err.count('\n') != 1 or 'interrupted' not in err or '  ipc ' not in out:
+            problem(f'{sig.name}: code {p.returncode}, {out!r} {err!r}')
+
+
+def seconds(p):
+    """Its second process."""
+    out = subprocess.run(['pgrep', '-P', str(p.pid)], capture_output=True, text=True).stdout
+    return [int(pid) for pid in out.split()]
 
 
 def killed(program):
     """A server that is killed ends the run with an error; a first process that is killed takes the
-    second with it, and its segment."""
-    for victim in ('second', 'first'):
+    second with it, and its segment; what both left when they were killed goes with the next start."""
+    for victim in ('second', 'first', 'both'):
         p = start(program, ['ipc', '--transport', 'ipc', '--mode', 'sync', '--repeat', '1000', '--slice-ms', '20'])
         measuring(p)
-        child = subprocess.run(['pgrep', '-P', str(p.pid)], capture_output=True, text=True).stdout.split()
+        child = seconds(p)
         if len(child) != 1:
             problem(f'{victim}: expected one second process, found {child}')
-        os.kill(int(child[0]) if victim == 'second' else p.pid, signal.SIGKILL)
+        if not left_behind():
+            problem(f'{victim}: no segment, which it could leave behind')
+        if victim == 'both':
+            os.kill(p.pid, signal.SIGSTOP)
+        if victim != 'first':
+            os.kill(child[0], signal.SIGKILL)
+        if victim != 'second':
+            os.kill(p.pid, signal.SIGKILL)
         out, err = p.communicate(timeout=60)
         if victim == 'second' and (p.returncode != 1 or 'signal 9' not in err):
             problem(f'second process killed: code {p.returncode}, {err!r}')
@@ -149,6 +169,10 @@ def killed(program):
                 problem('the second process outlives the first')
             if left_behind():
                 problem(f'left behind: {left_behind()}')
+        if victim == 'both':
+            run(program, ['ipc', '--transport', 'ipc', '--mode', 'sync'] + SHORT)
+            if left_behind():
+                problem(f'left behind at the next start: {left_behind()}')
 
 
 def main():
