@@ -93,6 +93,18 @@ any_gone(const struct app_boot *boot, uint32_t rank)
 	return false;
 }
 
+/* Of the ranks that fail for the same cause the first speaks; the first that lives, that is. */
+static void
+choose_speaker(const struct app_boot *boot)
+{
+	uint32_t i;
+
+	for (i = 0; i < boot->rank; i++)
+		if (!app_boot_gone(boot, i))
+			return;
+	app_fail_speak();
+}
+
 /* 0: go on waiting. */
 static int
 patience_left(struct app_boot *boot, struct patience *p)
@@ -102,6 +114,7 @@ patience_left(struct app_boot *boot, struct patience *p)
 	app_boot_look(boot, now);
 	if (!p->gone && any_gone(boot, p->rank)) {
 		p->gone = true;
+		choose_speaker(boot);
 		p->deadline = crpc_min(p->deadline, now + GONE_MS * UINT64_C(1000000));
 	}
 	if (now <= p->deadline)
@@ -168,6 +181,7 @@ app_boot_open(struct app_boot *boot)
 	pmix_status_t rc;
 
 	*boot = (struct app_boot){.size = 1, .local_size = 1};
+	crpc_clock_init(); /* Every wait has a limit: the clock must run. */
 	snprintf(boot->job, sizeof(boot->job), "%ld", (long)getpid());
 	if (getenv("PMIX_NAMESPACE") == NULL)
 		return refuse_launcher_without_pmix();
@@ -213,17 +227,27 @@ watch_one(struct app_boot *boot, uint32_t rank)
 	size_t len;
 	int rc = app_boot_get(boot, rank, "boot.watch", &buf, &len, BOOT_TIMEOUT_MS);
 
+	if (rc == -ETIMEDOUT)
+		app_boot_lose(boot, rank);
 	if (rc != 0)
 		return rc;
 	rc = len == sizeof(card) ? 0 : -EIO;
 	if (rc == 0)
 		memcpy(&card, buf, sizeof(card));
 	free(buf);
-	if (rc == 0 && app_watch_add(boot->watch, rank, &card) != 0) {
+	if (rc != 0)
+		return rc;
+	switch (app_watch_add(boot->watch, rank, &card)) {
+	case 0:
+		break;
+	case -ESRCH: /* It told us of itself, and died: whoever waits for it will be told. */
+		app_boot_lose(boot, rank);
+		break;
+	default:
 		boot->watched = false;
 		boot->unwatched = rank;
 	}
-	return rc;
+	return 0;
 }
 
 int
@@ -269,6 +293,7 @@ void
 app_boot_lose(struct app_boot *boot, uint32_t rank)
 {
 	boot->lost[rank] = 1;
+	choose_speaker(boot);
 }
 
 /*

@@ -14,6 +14,7 @@ static const char *fail_name = "copyrpc";
 static char fail_text[1024];
 static bool fail_hold;
 static bool fail_silent; /* Another rank says why we fail. */
+static bool fail_speaker; /* We say what rank 0 cannot say any more. */
 
 static void
 nap_at_exit(void)
@@ -89,13 +90,19 @@ app_fail(const char *fmt, ...)
 	return APP_EXIT_USAGE;
 }
 
+void
+app_fail_speak(void)
+{
+	fail_speaker = true;
+}
+
 int
 app_fail_once(const char *fmt, ...)
 {
 	const char *rank = getenv("PMIX_RANK");
 	va_list ap;
 
-	if (!fail_hold && rank != NULL && strcmp(rank, "0") != 0) {
+	if (!fail_hold && !fail_speaker && rank != NULL && strcmp(rank, "0") != 0) {
 		app_fail_let_speak();
 		return APP_EXIT_USAGE;
 	}

@@ -32,8 +32,11 @@ void app_fail_name(const char *name);
  */
 int app_fail(const char *fmt, ...) crpc_printf(1, 2);
 
-/** The same, but only rank 0 of a launched run says it. */
+/** The same, but only rank 0 of a launched run says it, or the one that app_fail_speak() chose. */
 int app_fail_once(const char *fmt, ...) crpc_printf(1, 2);
+
+/** Rank 0 is lost: from now on this rank says what all ranks could say. */
+void app_fail_speak(void);
 
 /**
  * From now on app_fail() and app_fail_once() keep their text instead of saying it; false: say it
