@@ -178,8 +178,8 @@ rank_slice(void *arg, int side)
 	l->end_ns[side] = crpc_clock_ns();
 	l->report[side].away_ns = app_measure_away_ns() - away;
 	over = rc < 0 ? rc : 0;
-	if (lost == 0)
-		lost = xb_link_tell(l->team->link, &over, sizeof(over));
+	if (lost == 0 && (lost = xb_link_tell(l->team->link, &over, sizeof(over))) != 0)
+		xb_team_lost(l->team, lost);
 	if (lost == 0)
 		lost = rank_linger(l, side, &rc);
 	return lost != 0 ? lost : rc < 0 ? rc : 0;

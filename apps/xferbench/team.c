@@ -61,10 +61,13 @@ xb_team_both(struct xb_team *t, xb_side_fn fn, void *arg)
 int
 xb_team_swap(struct xb_team *t, const void *mine, void *theirs, size_t len)
 {
-	int rc = t->stop ? -ECANCELED : xb_link_tell(t->link, mine, len);
+	int rc;
 
+	if (t->stop)
+		return -ECANCELED;
+	rc = xb_link_tell(t->link, mine, len);
 	if (rc != 0)
-		return rc;
+		return xb_team_lost(t, rc);
 	while ((rc = xb_link_take(t->link, theirs, len)) == -EAGAIN)
 		xb_link_idle(t->link);
 	return rc == 0 ? 0 : xb_team_lost(t, rc);
