@@ -145,6 +145,9 @@ net_remove_dead(int base, const char *name)
 	struct stat st;
 	DIR *d;
 
+	/* Killed before there was a net: a newcomer makes the folder again. */
+	if (dir >= 0 && fd < 0 && errno == ENOENT)
+		unlinkat(base, name, AT_REMOVEDIR);
 	if (fd < 0 || !lock_byte(fd, F_OFD_SETLK, F_WRLCK, LOCK_REGISTRY, 1) ||
 		!lock_byte(fd, F_OFD_GETLK, F_WRLCK, 0, SM_SLOTS) || fstat(fd, &st) != 0 ||
 		st.st_nlink == 0 || st.st_uid != geteuid())
