@@ -447,6 +447,14 @@ dev_mr_dereg(struct crpc_rdma *base, struct crpc_rdma_mr *mr)
 		dev->num_mrs--;
 }
 
+#ifdef CRPC_DEBUG
+static void
+dev_hand_over(struct crpc_rdma *base)
+{
+	crpc_mlx5_dev_ctl(base)->dp.owner = NULL;
+}
+#endif
+
 static const struct crpc_rdma_ops mlx5_ops = {
 	.name = "mlx5_copyrpc",
 	.open = dev_open,
@@ -465,6 +473,9 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.ah_create = crpc_mlx5_ah_create,
 	.ah_free = crpc_mlx5_ah_free,
 	.list = dev_list,
+#ifdef CRPC_DEBUG
+	.hand_over = dev_hand_over,
+#endif
 	.card_get = crpc_mlx5_card_get,
 	.dump = crpc_mlx5_dump,
 };

@@ -163,6 +163,13 @@ crpc_rdma_close(struct crpc_rdma *dev)
 }
 
 void
+crpc_rdma_hand_over(struct crpc_rdma *dev)
+{
+	if (dev->ops->hand_over != NULL)
+		dev->ops->hand_over(dev);
+}
+
+void
 crpc_rdma_info_get(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
 {
 	memset(info, 0, sizeof(*info));

@@ -251,6 +251,12 @@ struct crpc_rdma *crpc_rdma_open(const struct crpc_rdma_conf *conf);
 void crpc_rdma_close(struct crpc_rdma *dev);
 
 /**
+ * The thread that used the device has ended, or will not use it any more: the next one that posts
+ * or polls owns it. Matters to debug builds only, which check that there is one.
+ */
+void crpc_rdma_hand_over(struct crpc_rdma *dev);
+
+/**
  * Write the state of every queue of a device as text: the completion queue, and of each queue pair
  * what was posted, retired and handed to the device. For a look at a program that stands still.
  *

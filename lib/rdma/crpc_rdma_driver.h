@@ -46,6 +46,8 @@ struct crpc_rdma_ops {
 	void (*list)(char *buf, size_t len);
 	/** 0 or -EOPNOTSUPP. May be NULL. */
 	int (*card_get)(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
+	/** Forget which thread was the device's. May be NULL. */
+	void (*hand_over)(struct crpc_rdma *dev);
 	/** Write the state of all queues. May be NULL. */
 	void (*dump)(const struct crpc_rdma *dev, FILE *out);
 };

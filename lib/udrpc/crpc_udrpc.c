@@ -252,6 +252,7 @@ crpc_udrpc_free(struct crpc_udrpc *ctx)
 		if (ctx->eps[i].live)
 			crpc_udrpc_ep_free(&ctx->eps[i]);
 	}
+	crpc_rdma_hand_over(ctx->dev);
 	drain(ctx);
 	for (i = 0; i < ctx->conf.max_eps; i++)
 		crpc_rdma_ah_free(ctx->eps[i].ah);

@@ -52,7 +52,6 @@ crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id)
 	struct crpc_udrpc_ep *ep;
 	uint32_t i;
 
-	__crpc_udrpc_owner_check(ctx);
 	if (ctx->err != 0) {
 		crpc_err("ep_create: the datagram queue of the context is broken: free it");
 		errno = EIO;
@@ -128,7 +127,6 @@ crpc_udrpc_ep_connect(struct crpc_udrpc_ep *ep, const uint8_t peer[CRPC_UDRPC_AD
 	uint32_t i;
 	int rc;
 
-	__crpc_udrpc_owner_check(ep->ctx);
 	if (ep->err != -ENOTCONN)
 		return -EISCONN;
 	memcpy(&a, peer, sizeof(a));
@@ -220,7 +218,7 @@ crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 	if (ep == NULL)
 		return;
 	ctx = ep->ctx;
-	__crpc_udrpc_owner_check(ctx);
+	crpc_rdma_hand_over(ctx->dev); /* Who frees may be another thread. */
 	/* its completion also tells that all before it have left */
 	if (ep->ah != NULL)
 		__crpc_udrpc_tx_bye(ep);
