@@ -56,6 +56,7 @@ struct zmq_sender {
 	float *x;
 	void *context;
 	void *req;
+	struct rpb_pair *pair;
 #ifdef RPB_HAVE_MSGPACK
 	msgpack_sbuffer packed;
 #endif
@@ -91,6 +92,7 @@ sender_open(struct rpb_pair *p, const struct tensor_conf *c)
 #ifdef RPB_HAVE_MSGPACK
 	msgpack_sbuffer_init(&s->packed);
 #endif
+	s->pair = p;
 	s->form = form_of(c->way);
 	s->elems = c->elems;
 	s->x = aligned_alloc(CRPC_CACHE_LINE,
@@ -163,6 +165,8 @@ sender_wait(struct zmq_sender *s, struct tensor_answer *a)
 			return tensor_why(-EIO, "ZeroMQ: an answer of %d bytes", n);
 		if (zmq_errno() != EAGAIN && zmq_errno() != EINTR)
 			return tensor_why(-EIO, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
+		if (!rpb_pair_alive(s->pair)) /* ZeroMQ would go on trying. */
+			return tensor_why(-ECHILD, "%s", rpb_pair_why(s->pair));
 		if (crpc_clock_ns() > end)
 			return tensor_why(-ETIMEDOUT, "ZeroMQ: no answer in %d s",
 				TENSOR_MEET_MS / 1000);

@@ -125,6 +125,21 @@ def killed(program):
             problem(f'{victim} killed: left behind: {left_behind()}')
 
 
+def killed_far_end(program):
+    """ZeroMQ would wait for a dead process for ever; rpcbench ends long before its own limit of 20 s."""
+    p = subprocess.Popen(command(program, ['--transport', 'raw_zmq_tcp', '--repeat', '1000', '--size', '4000000']),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(3)  # most of the time is in passes; a busy machine may be at the start still
+    child = subprocess.run(['pgrep', '-P', str(p.pid)], capture_output=True, text=True).stdout.split()
+    for pid in child:
+        os.kill(int(pid), signal.SIGKILL)
+    begin = time.monotonic()
+    out, err = p.communicate(timeout=90)
+    took = time.monotonic() - begin
+    if not child or p.returncode == 0 or 'signal 9' not in err or took > 15:
+        problem(f'raw_zmq_tcp, second process killed: code {p.returncode} after {took:.1f} s, {err!r}')
+
+
 def main():
     program = sys.argv[1]
     if len(os.sched_getaffinity(0)) < 2:
@@ -139,6 +154,8 @@ def main():
     measure(program, OURS[:1], 10000000, ['--transport', OURS[0]])
     interrupted(program)
     killed(program)
+    if 'raw_zmq_tcp' in ways:
+        killed_far_end(program)
     if left_behind():
         problem(f'left behind: {left_behind()}')
     print(f'{len(problems)} problems; ways {ways}')
