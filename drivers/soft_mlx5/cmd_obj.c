@@ -83,6 +83,16 @@ check_mr(uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
 	return uv_check_range(start, len, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
 }
 
+/* What a region is now: a change of its access alone needs the same memory as before. */
+static void
+mr_note(struct uv_mr *mr, uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
+{
+	mr->start = start;
+	mr->len = len;
+	mr->iova = iova;
+	mr->access = access & MR_ACCESS;
+}
+
 int
 uv_reg_mr(struct uv_ctx *ctx, struct uv_call *call)
 {
@@ -109,6 +119,7 @@ uv_reg_mr(struct uv_ctx *ctx, struct uv_call *call)
 	err = uv_objs_add(&ctx->objs, &mr->obj, UV_MR);
 	if (err != 0)
 		goto err_destroy;
+	mr_note(mr, req->start, req->length, req->hca_va, req->access_flags);
 	pd->obj.users++;
 	resp.mr_handle = mr->obj.handle;
 	uv_reply(call, &resp, sizeof(resp));
@@ -131,6 +142,7 @@ uv_rereg_mr(struct uv_ctx *ctx, struct uv_call *call)
 	const struct ib_uverbs_rereg_mr *req = uv_req(call);
 	struct uv_mr *mr = uv_get(ctx, req->mr_handle, UV_MR, uv_mr);
 	struct ib_uverbs_rereg_mr_resp resp = {0};
+	struct uv_mr now;
 	struct uv_pd *pd;
 	int err;
 
@@ -143,16 +155,20 @@ uv_rereg_mr(struct uv_ctx *ctx, struct uv_call *call)
 		pd = uv_get(ctx, req->pd_handle, UV_PD, uv_pd);
 	if (pd == NULL)
 		return EINVAL;
-	if ((req->flags & REREG_TRANS) != 0) {
-		err = check_mr(req->start, req->length, req->hca_va,
-				(req->flags & REREG_ACCESS) != 0 ? req->access_flags : 0);
-		if (err != 0)
-			return err;
-	}
-	err = sm_mr_rereg(uv_nic(ctx), mr->mr, req->flags, pd->pd, req->start, req->length,
-			req->hca_va, req->access_flags & MR_ACCESS, &resp.lkey, &resp.rkey);
+	now = *mr;
+	if ((req->flags & REREG_TRANS) != 0)
+		mr_note(&now, req->start, req->length, req->hca_va, mr->access);
+	if ((req->flags & REREG_ACCESS) != 0)
+		now.access = req->access_flags;
+	/* What may be written now must be memory that can be. */
+	err = (req->flags & ~REREG_PD) == 0 ? 0
+					    : check_mr(now.start, now.len, now.iova, now.access);
+	if (err == 0)
+		err = sm_mr_rereg(uv_nic(ctx), mr->mr, req->flags, pd->pd, now.start, now.len,
+			now.iova, now.access & MR_ACCESS, &resp.lkey, &resp.rkey);
 	if (err != 0)
 		return err;
+	mr_note(mr, now.start, now.len, now.iova, now.access);
 	mr->pd->obj.users--;
 	mr->pd = pd;
 	pd->obj.users++;

@@ -103,6 +103,8 @@ struct uv_mr {
 	struct uv_obj obj;
 	struct uv_pd *pd;
 	struct sm_mr *mr;
+	uint64_t start, len, iova;
+	uint32_t access;
 };
 
 struct uv_mw {

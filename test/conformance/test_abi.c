@@ -649,6 +649,35 @@ rereg_moves_a_region(void **state)
 	loop_close(&l);
 }
 
+/* Neither a change of access nor one of memory lets the device write what may only be read. */
+static void
+rereg_checks_memory(void **state)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	size_t page = 4096;
+	char *map = mmap(
+			NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr[2];
+
+	assert_true(map != MAP_FAILED && mprotect(map, page, PROT_READ) == 0);
+	mr[0] = ibv_reg_mr(pd, map, page, 0);
+	mr[1] = ibv_reg_mr(pd, map + page, page, IBV_ACCESS_LOCAL_WRITE);
+	assert_true(mr[0] != NULL && mr[1] != NULL);
+	assert_int_not_equal(ibv_rereg_mr(mr[0], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+					     IBV_ACCESS_LOCAL_WRITE), 0);
+	assert_int_equal(errno, EFAULT);
+	assert_int_not_equal(ibv_rereg_mr(mr[1], IBV_REREG_MR_CHANGE_TRANSLATION, NULL, map, page,
+					     0), 0);
+	assert_int_equal(errno, EFAULT);
+	assert_int_equal(ibv_rereg_mr(mr[1], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), 0);
+	ibv_dereg_mr(mr[0]);
+	ibv_dereg_mr(mr[1]);
+	munmap(map, 2 * page);
+	ibv_dealloc_pd(pd);
+	ibv_close_device(ctx);
+}
+
 /* ---- descriptors and processes ---- */
 
 static void
@@ -827,6 +856,7 @@ main(void)
 			cmocka_unit_test(many_events_wait_for_room),
 			cmocka_unit_test(srq_limit_is_an_event),
 			cmocka_unit_test(rereg_moves_a_region),
+			cmocka_unit_test(rereg_checks_memory),
 			cmocka_unit_test(descriptors_may_be_duplicated),
 			cmocka_unit_test(numbers_are_not_trusted),
 			cmocka_unit_test(fork_leaves_the_parent_alone),

@@ -17,6 +17,7 @@ _Static_assert(MLX5_INVALID_LKEY >> 8 == 1, "index 1 stays free");
 
 struct sm_mr {
 	uint32_t index;
+	TAILQ_ENTRY(sm_mr) link;
 };
 
 _Static_assert(IBV_ACCESS_LOCAL_WRITE == SM_ACCESS_LOCAL_WRITE, "verbs");
@@ -111,6 +112,7 @@ sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len,
 	k->iova = iova;
 	k->access = access;
 	pd->users++;
+	TAILQ_INSERT_TAIL(&nic->mrs, m, link);
 	*lkey = *rkey = k->key;
 	*mr = m;
 	sm_unlock(nic);
@@ -166,10 +168,22 @@ sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr)
 	}
 	sm_direct_withdraw_key(nic, mr->index);
 	nic->keys[mr->index].pd->users--;
+	TAILQ_REMOVE(&nic->mrs, mr, link);
 	sm_key_free(nic, mr->index);
 	sm_unlock(nic);
 	free(mr);
 	return 0;
+}
+
+void
+sm_mrs_free(struct sm_nic *nic)
+{
+	struct sm_mr *mr;
+
+	while ((mr = TAILQ_FIRST(&nic->mrs)) != NULL) {
+		TAILQ_REMOVE(&nic->mrs, mr, link);
+		free(mr);
+	}
 }
 
 void

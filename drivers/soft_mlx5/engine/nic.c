@@ -159,6 +159,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	TAILQ_INIT(&nic->hot);
 	TAILQ_INIT(&nic->cold);
 	TAILQ_INIT(&nic->mws);
+	TAILQ_INIT(&nic->mrs);
 	TAILQ_INIT(&nic->cqs);
 	TAILQ_INIT(&nic->srqs);
 	TAILQ_INIT(&nic->pds);
@@ -202,6 +203,7 @@ objects_free(struct sm_nic *nic)
 		}
 	conns_free(nic->spare_conns.lh_first);
 	sm_mws_free(nic);
+	sm_mrs_free(nic);
 	while ((cq = TAILQ_FIRST(&nic->cqs)) != NULL) {
 		TAILQ_REMOVE(&nic->cqs, cq, link);
 		free(cq);

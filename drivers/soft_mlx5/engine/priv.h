@@ -446,6 +446,7 @@ struct sm_nic {
 	struct sm_direct_count direct;
 	struct sm_trail trail;
 	TAILQ_HEAD(, sm_mw) mws;
+	TAILQ_HEAD(, sm_mr) mrs;
 	TAILQ_HEAD(, sm_cq) cqs;
 	TAILQ_HEAD(, sm_srq) srqs;
 	TAILQ_HEAD(, sm_pd) pds;
@@ -505,6 +506,8 @@ uint32_t sm_mw_umr(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key, con
 /** What a SEND WITH INVALIDATE asks for; false: that is no key of a bound window of type 2. */
 bool sm_mw_invalidate(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key);
 void sm_mws_free(struct sm_nic *nic);
+/** Regions that the program left. */
+void sm_mrs_free(struct sm_nic *nic);
 
 /**
  * The only way from a key to memory.
