@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a local user can ask telemetry: each command that a library, the driver or a daemon
+ * registers, with any parameters, about objects that are there. It is answered or refused, and
+ * within bounds; the owners answer on this thread, whenever a handler waits for one.
+ *
+ * Input: questions with ends of lines between them; the first byte of each says which command.
+ */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include <rte_telemetry.h>
+
+#include "fuzz.h"
+
+#define assert_int_equal(a, b) fuzz_check((a) == (b))
+#define assert_non_null(p)     fuzz_check((p) != NULL)
+#define fail_msg(...)          fuzz_check(0)
+
+#include "crpc_bulk.h"
+#include "daemon.h"
+#include "fake_rdma.h"
+#include "mlx5_copyrpc.h"
+#include "udrpc_pvt.h"
+
+#define COMMANDS  64u
+#define QUESTIONS 32u
+#define PARAMS    1024u
+/* Above that of telemetry's type, which is its own affair. */
+#define DATA_LEN (1u << 18)
+#define LISTS    64u
+#define QPNS     3u
+
+static struct {
+	const char *name;
+	telemetry_cb fn;
+} commands[COMMANDS];
+static uint32_t ncommands;
+static void *lists[LISTS];
+static uint32_t nlists;
+
+static struct fake_world w;
+static struct crpc_copyrpc *ctx;
+static struct crpc_bulk *b;
+static struct crpc_udrpc udrpc;
+static struct crpc_udrpc_ep udrpc_eps[2];
+static struct crpc_mlx5_dev_ctl mlx5;
+static struct crpc_mlx5_qp_ctl mlx5_qps[QPNS];
+
+/* ---- in the places of others ---- */
+
+/* Handlers are called from here, without telemetry's own thread. */
+int
+rte_telemetry_register_cmd(const char *cmd, telemetry_cb fn, const char *help)
+{
+	if (strncmp(cmd, "/crpc/", 6) != 0) /* The EAL's own. */
+		return 0;
+	fuzz_check(ncommands < COMMANDS && help[0] != '\0');
+	commands[ncommands].name = cmd;
+	commands[ncommands++].fn = fn;
+	return 0;
+}
+
+/* What an answer contains; telemetry frees it when it is written. */
+struct rte_tel_data *
+rte_tel_data_alloc(void)
+{
+	fuzz_check(nlists < LISTS);
+	lists[nlists] = calloc(1, DATA_LEN);
+	fuzz_check(lists[nlists] != NULL);
+	return lists[nlists++];
+}
+
+/* A handler waits: the owners' turn. */
+int
+nanosleep(const struct timespec *want, struct timespec *left)
+{
+	struct crpc_done done;
+
+	(void)want, (void)left;
+	crpc_copyrpc_poll(ctx, ++w.now_ns, &done, 1);
+	crpc_bulk_progress(b, w.now_ns);
+	__crpc_udrpc_tel_answer(&udrpc);
+	if (crpc_exchange_acq_rel(&mlx5.dp.attention, 0) != 0)
+		crpc_mlx5_tel_answer(&mlx5.dp);
+	return 0;
+}
+
+const char *
+crpc_mlx5_kind_name(const struct crpc_mlx5_qp *qp)
+{
+	(void)qp;
+	return "RC";
+}
+
+const char *
+crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp)
+{
+	(void)qp;
+	return "up";
+}
+
+size_t
+crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len)
+{
+	(void)qp;
+	memset(text, 'x', len);
+	text[len - 1] = '\0';
+	return len;
+}
+
+uint64_t
+kv_daemon_waited(const struct kv_daemon *d)
+{
+	(void)d;
+	return 0;
+}
+
+uint32_t
+kv_store_count(const struct kv_store *s)
+{
+	(void)s;
+	return 0;
+}
+
+/* ---- objects ---- */
+
+static void
+mlx5_info(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
+{
+	(void)dev;
+	snprintf(info->name, sizeof(info->name), "fuzz");
+}
+
+static void
+mlx5_make(void)
+{
+	static const struct crpc_rdma_ops ops = {.name = "fuzz", .info_get = mlx5_info};
+	uint32_t i;
+
+	mlx5.dp.base.ops = &ops;
+	for (i = 0; i < QPNS; i++) {
+		mlx5_qps[i].dp.qpn = i * 0x111;
+		mlx5_qps[i].next = mlx5.qps;
+		mlx5.qps = &mlx5_qps[i];
+	}
+	fuzz_check(crpc_mlx5_tel_open(&mlx5) == 0);
+}
+
+static void
+objects_make(void)
+{
+	struct crpc_copyrpc_conf net = {.ring_size = 8192, .max_eps = 4};
+	struct crpc_bulk_conf bulk = {.chunk = 4096, .slots = 2, .shared = true};
+	uint32_t i;
+
+	w.rng = 1;
+	w.now_ns = 1;
+	net.dev = fake_open(&w, 256);
+	ctx = crpc_copyrpc_create(&net);
+	fuzz_check(ctx != NULL);
+	bulk.port[0].ctx = ctx;
+	bulk.port[0].dev = net.dev;
+	b = crpc_bulk_create(&bulk);
+	fuzz_check(b != NULL);
+	for (i = 0; i < 2; i++)
+		fuzz_check(crpc_bulk_conn_create(b, 1, i) != NULL);
+	udrpc.conf.max_eps = 2;
+	udrpc.eps = udrpc_eps;
+	udrpc_eps[1].live = true;
+	fuzz_check(__crpc_udrpc_tel_open(&udrpc) == 0);
+	mlx5_make();
+	fuzz_check(kv_live_start(3, 2) == 0);
+}
+
+/* ---- questions ---- */
+
+static void
+question(uint8_t which, const char *text, size_t len)
+{
+	static void *answer;
+	char *params = NULL;
+	int rc;
+
+	if (len != 0) { /* Without parameters there is no text. */
+		params = malloc(len + 1);
+		fuzz_check(params != NULL);
+		memcpy(params, text, len);
+		params[len] = '\0';
+	}
+	if (answer == NULL)
+		answer = calloc(1, DATA_LEN);
+	fuzz_check(answer != NULL);
+	rc = commands[which % ncommands].fn(commands[which % ncommands].name, params, answer);
+fuzz_check(rc == 0 || rc == -EINVAL);
+	free(params);
+	while (nlists != 0)
+		free(lists[--nlists]);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const uint8_t *end;
+	size_t len;
+	uint32_t i;
+
+	if (ctx == NULL)
+		objects_make();
+	for (i = 0; i < QUESTIONS && size != 0; i++) {
+		end = memchr(data + 1, '\n', size - 1);
+		len = end != NULL ? (size_t)(end - data) : size;
+		question(data[0], (const char *)data + 1, crpc_min(len - 1, PARAMS));
+		len += end != NULL;
+		data += len;
+		size -= len;
+	}
+	return 0;
+}
