@@ -174,6 +174,7 @@ port_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 
 	dev->port = conf->port;
 	dev->dcis = conf->dcis;
+	dev->dp.drain_ns = conf->drain_ns;
 	dev->signal_every = conf->signal_every;
 	dev->blueflame = conf->blueflame;
 	rc = ibv_query_port(context, conf->port, &dev->port_attr);
@@ -360,9 +361,11 @@ dev_close(struct crpc_rdma *base)
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base);
 	struct ibv_context *context = dev->dp.context;
 	struct crpc_mlx5_qp_ctl *qp, *next;
-
 	uint32_t i;
 
+	crpc_mlx5_dcis_stop(&dev->dp);
+	while (crpc_mlx5_ending_take(&dev->dp))
+		;
 	if (dev->num_qps != dev->dp.num_dcis || dev->num_mrs != 0 || dev->num_ahs != 0)
 		crpc_warn("close: device %s still has %u queue pairs, %u regions and %u addresses: "
 			  "free them first",
@@ -465,6 +468,7 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.mr_dereg = dev_mr_dereg,
 	.qp_create = crpc_mlx5_qp_create,
 	.qp_free = crpc_mlx5_qp_free,
+	.qp_drain = crpc_mlx5_qp_drain,
 	.qp_addr = crpc_mlx5_qp_addr,
 	.qp_connect = crpc_mlx5_qp_connect,
 	.ud_create = crpc_mlx5_ud_create,

@@ -20,6 +20,13 @@
  *
  *     create -> IDLE --connect--> READY --error CQE, or a WR that cannot be built--> ERROR -> free
  *
+ * One of the kind DC ends in RETIRED, from any state, while its initiator still has WRs of it. An
+ * initiator:
+ *
+ *     READY --a retired one's WRs are among others'--> DRAINING --all are done--> READY
+ *       |                                                 |
+ *       +--------- error CQE, or nothing moves -----------+--> ERROR --all came back--> READY
+ *
  * Everything here belongs to the one thread that uses the device. The only other party is the
  * device: it reads WQEs and doorbell records and writes CQEs.
  */
@@ -60,6 +67,8 @@ enum crpc_mlx5_qp_state {
 	CRPC_MLX5_QP_READY,
 	CRPC_MLX5_QP_ERROR,
 	CRPC_MLX5_QP_DC_READY, /**< READY of the kind DC, so that RC pays nothing for it. */
+	CRPC_MLX5_QP_RETIRED,  /**< A DC one that takes and tells nothing any more. */
+	CRPC_MLX5_QP_DRAINING, /**< An initiator that takes nothing until all of it is done. */
 };
 
 /** A doorbell (BlueFlame) register. QPs may share one, so the half in turn is kept with it. */
@@ -179,11 +188,14 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_table table;
 	struct crpc_mlx5_qp *faults; /**< QPs whose error has no CQE. */
 	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
-	/** Not 0: one of these two is not empty, or telemetry asks. That is another thread's. */
+	struct crpc_mlx5_dc *ending; /**< Freed, but the device still has WRs of theirs. */
+	/** Not 0: one of these three is not empty, an initiator drains, or telemetry asks. That is
+	 *  another thread's. */
 	_Atomic uint32_t attention;
 	struct crpc_tel_box *tel;
 	uint32_t num_dcis;
 	struct crpc_mlx5_dci *dci[CRPC_RDMA_DCIS_MAX];
+	uint64_t drain_ns;
 	crpc_mlx5_progress progress; /**< NULL on a real card. */
 	struct ibv_context *context;
 	struct crpc_rdma_stats stats;
@@ -206,6 +218,7 @@ struct crpc_mlx5_dev_ctl {
 	uint32_t cq_depth; /**< Completions that QPs may share out. */
 	uint32_t cq_used;
 	uint32_t num_qps;
+	uint32_t num_ending; /**< Of num_qps: freed by the user. */
 	uint32_t num_mrs;
 	uint32_t num_ahs;
 	uint32_t num_bfs;
@@ -251,6 +264,7 @@ struct crpc_mlx5_dc {
 	uint64_t key;
 	struct ibv_srq *srq;
 	struct ibv_ah *ibah;
+	struct crpc_mlx5_dc *next_ending; /**< In dev->ending. */
 };
 
 /**
@@ -275,6 +289,8 @@ struct crpc_mlx5_dci {
 	uint32_t signal_every;
 	uint32_t signals; /**< WRs that give a completion, ever. */
 	uint32_t resets;  /**< Times that it was taken out of an error. */
+	bool stopped;     /**< DRAINING took too long: it was stopped, and gives all back. */
+	uint64_t rest_by; /**< DRAINING: when the device must have done it, ns. */
 };
 
 /** Sizes of a queue pair to make. */
@@ -347,8 +363,6 @@ uint16_t crpc_mlx5_ud_post(
 /** Tells the device of n new WQEs: from block start on, the newest wqe, of bb blocks. */
 void crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n,
 	uint32_t start, const uint8_t *wqe, uint32_t bb);
-/** Whether an unread completion says that WQEs of @p sq up to number @p seq are over with. */
-bool crpc_mlx5_cq_has(const struct crpc_mlx5_cq *cq, const struct crpc_mlx5_qp *qp, uint32_t seq);
 /** Makes the unread completions of a destroyed QP belong to none: its QPN may come back. */
 void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
 
@@ -413,6 +427,10 @@ int crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
 struct crpc_rdma_qp *crpc_mlx5_dc_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 void crpc_mlx5_dc_free(struct crpc_rdma_qp *qp);
+/** See crpc_rdma_qp_drain(). */
+int crpc_mlx5_dc_drain(struct crpc_rdma_qp *qp);
+/** Frees what was freed by the user and is over now, some at a time; true: there may be more. */
+bool crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev);
 void crpc_mlx5_dc_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 int crpc_mlx5_dc_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 void crpc_mlx5_dci_free(struct crpc_mlx5_dci *dci);
@@ -425,18 +443,24 @@ void crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc);
 /** Posts what is not a ready RC queue pair's: those of a ready DC one, or nothing. */
 uint16_t crpc_mlx5_dc_post(struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
 /** A good completion of an initiator; 1 if out was written. */
-uint16_t crpc_mlx5_dci_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint64_t tail,
-	struct crpc_rdma_cqe *out);
+uint16_t crpc_mlx5_dci_take(struct crpc_mlx5_dci *dci, uint64_t tail, struct crpc_rdma_cqe *out);
 /** An error of an initiator; 1 if out was written. */
 uint16_t crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
-/** Waits until the device has done with what this queue pair posted, and disowns it. */
-void crpc_mlx5_dc_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc);
+/** Begins or goes on with the end of a queue pair; true: the device has no WR of it any more. */
+bool crpc_mlx5_dc_retire(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc);
+/** Whether all that the queue pair posted is over. */
+bool crpc_mlx5_dc_idle(const struct crpc_mlx5_dc *dc);
+/** Looks after the initiators that drain; true: there are some. */
+bool crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev);
+/** Stops all initiators at once: what they have outstanding is lost. */
+void crpc_mlx5_dcis_stop(struct crpc_mlx5_dev *dev);
 
 /* mlx5_qp.c */
 struct crpc_rdma_qp *crpc_mlx5_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 void crpc_mlx5_qp_free(struct crpc_rdma_qp *qp);
+int crpc_mlx5_qp_drain(struct crpc_rdma_qp *qp);
 void crpc_mlx5_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 int crpc_mlx5_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 

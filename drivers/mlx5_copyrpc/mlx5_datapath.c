@@ -154,7 +154,7 @@ send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint64_t tail,
 	if (crpc_unlikely(seq - sq->retired - 1 >= sq->posted - sq->retired)) {
 		if (qp->kind == CRPC_MLX5_DCI)
 			return crpc_mlx5_dci_take(
-				dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), tail, out);
+				crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), tail, out);
 		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion names a WQE that is not outstanding");
 		return 0;
 	}
@@ -252,12 +252,15 @@ static crpc_noinline uint16_t
 attend(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 {
 	uint16_t got;
+	bool again;
 
 	/* Acquire: pairs with the question's R2. First, as what comes later must stay. */
 	crpc_exchange_acq_rel(&dev->attention, 0);
 	held_return(dev);
 	got = crpc_mlx5_faults_take(dev, out, n);
-	if (dev->faults != NULL)
+	again = crpc_mlx5_dcis_turn(dev);
+	again |= crpc_mlx5_ending_take(dev);
+	if (again || dev->faults != NULL)
 		crpc_store_relaxed(&dev->attention, 1);
 	if (dev->tel != NULL)
 		crpc_mlx5_tel_answer(dev);
@@ -481,23 +484,4 @@ crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 		if (CRPC_MLX5_TAIL_QPN(tail) == qpn)
 			cqe->opcode_qpn = 0;
 	}
-}
-
-bool
-crpc_mlx5_cq_has(const struct crpc_mlx5_cq *cq, const struct crpc_mlx5_qp *qp, uint32_t seq)
-{
-	struct crpc_mlx5_cq walk = *cq;
-	uint32_t opcode, at;
-	uint64_t tail;
-
-	while (cqe_ahead(&walk, cq, &tail) != NULL) {
-		opcode = CRPC_MLX5_TAIL_OPCODE(tail);
-		at = CRPC_MLX5_TAIL_COUNTER(tail) & qp->sq.bb_mask;
-		if (CRPC_MLX5_TAIL_QPN(tail) == qp->qpn &&
-			(opcode == MLX5_CQE_REQ_ERR ||
-				(opcode == MLX5_CQE_REQ &&
-					(int32_t)(qp->sq.sent[at].seq - seq) >= 0)))
-			return true;
-	}
-	return false;
 }

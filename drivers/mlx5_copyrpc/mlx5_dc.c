@@ -23,6 +23,9 @@
 #define MIN_RNR_TIMER 5
 #define HOP_LIMIT     64
 
+/* Queue pairs freed by the user that one poll looks at. */
+#define ENDING_PER_POLL 8
+
 static struct ibv_qp *
 dc_ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct ibv_srq *srq, uint64_t key,
 	const struct crpc_mlx5_sizes *sizes)
@@ -356,19 +359,63 @@ crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc)
 	crpc_mlx5_cq_forget(&dev->dp.cq, dc->qp.dp.qpn);
 }
 
-void
-crpc_mlx5_dc_free(struct crpc_rdma_qp *base)
+/* The last step: the device has nothing of it. */
+static void
+dc_destroy(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_dc *dc)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
-	struct crpc_mlx5_dc *dc = crpc_container_of(base, struct crpc_mlx5_dc, qp.dp.base);
-
-	crpc_mlx5_dc_drain(&dev->dp, dc);
 	if (!crpc_mlx5_list_del(dev, &dc->qp))
 		return;
 	dc->qp.ibqp = NULL;
 	if (dc->ibah != NULL)
 		ibv_destroy_ah(dc->ibah);
 	dc_objects_free(dc);
+}
+
+int
+crpc_mlx5_dc_drain(struct crpc_rdma_qp *base)
+{
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
+	struct crpc_mlx5_dc *dc = crpc_container_of(base, struct crpc_mlx5_dc, qp.dp.base);
+
+	crpc_mlx5_dct_end(dc);
+	return crpc_mlx5_dc_retire(&dev->dp, dc) ? 0 : -EAGAIN;
+}
+
+void
+crpc_mlx5_dc_free(struct crpc_rdma_qp *base)
+{
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
+	struct crpc_mlx5_dc *dc = crpc_container_of(base, struct crpc_mlx5_dc, qp.dp.base);
+
+	if (crpc_mlx5_dc_drain(base) == 0) {
+		dc_destroy(dev, dc);
+		return;
+	}
+	/* Its completions still need their room, so it stays among the device's queue pairs. */
+	dc->next_ending = dev->dp.ending;
+	dev->dp.ending = dc;
+	dev->num_ending++;
+	crpc_store_relaxed(&dev->dp.attention, 1);
+}
+
+bool
+crpc_mlx5_ending_take(struct crpc_mlx5_dev *dp)
+{
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(&dp->base);
+	struct crpc_mlx5_dc **at = &dp->ending, *dc;
+	uint32_t i;
+
+	for (i = 0; i < ENDING_PER_POLL && *at != NULL; i++) {
+		dc = *at;
+		if (!crpc_mlx5_dc_idle(dc)) {
+			at = &dc->next_ending;
+			continue;
+		}
+		*at = dc->next_ending;
+		dev->num_ending--;
+		dc_destroy(dev, dc);
+	}
+	return dp->ending != NULL;
 }
 
 void

@@ -14,9 +14,14 @@
  * it, and those of others behind it were never sent: they are posted once more after the initiator
  * was reset. That happens when the device has given back the last of them, so each is executed
  * exactly once.
+ *
+ * Ends. The WRs of a queue pair that goes cannot be taken out of the initiator's ring. It takes no
+ * new ones until those that are there are done (DRAINING): others choose another initiator, unless
+ * they have something outstanding here, which waits behind the same target in any case. Nobody
+ * waits inside a call: the polls see the completions, and a target that takes nothing for drain_ns
+ * has the initiator stopped, which is one more error.
  */
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 
 #include "crpc_clock.h"
@@ -24,10 +29,8 @@
 #include "mlx5_doorbell.h"
 #include "mlx5_wqe.h"
 
-/* Blocks kept for the WR by which dc_drain() finds out how far the device is. */
+/* Blocks kept for the WR whose completion ends DRAINING. */
 #define DRAIN_BLOCKS 2
-/* How long qp_free waits for WRs that the device still works on: longer than all its retries. */
-#define DRAIN_NS UINT64_C(4000000000)
 
 static inline uint32_t
 blocks_used(const struct crpc_mlx5_dci *dci)
@@ -41,7 +44,7 @@ wrs_outstanding(const struct crpc_mlx5_dc *dc)
 	return dc->qp.dp.sq.posted - dc->qp.dp.sq.retired;
 }
 
-/* The initiator for the next WRs, or NULL if it is being reset. */
+/* The initiator for the next WRs, or NULL if it drains or is being reset. */
 static inline struct crpc_mlx5_dci *
 dci_choose(const struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc)
 {
@@ -171,6 +174,13 @@ wrs_to_tell(struct crpc_mlx5_dc *dc)
 	return wrs;
 }
 
+/* Whether the owner of a WR is to hear nothing of it. */
+static inline bool
+is_retired(const struct crpc_mlx5_dc *owner)
+{
+	return owner != NULL && owner->qp.dp.state == CRPC_MLX5_QP_RETIRED;
+}
+
 /* The device contradicts itself: nothing of what is outstanding can be known. */
 static void
 dci_give_up(struct crpc_mlx5_dci *dci, const char *why)
@@ -190,25 +200,23 @@ dci_give_up(struct crpc_mlx5_dci *dci, const char *why)
 	crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_ERR);
 }
 
-uint16_t
-crpc_mlx5_dci_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint64_t tail,
-	struct crpc_rdma_cqe *out)
+/* Retires all up to the WR that starts at block @seq; its owner, or NULL. */
+static inline struct crpc_mlx5_dc *
+retire_to(struct crpc_mlx5_dci *dci, uint32_t seq)
 {
-	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
-	uint32_t at = CRPC_MLX5_TAIL_COUNTER(tail) & sq->bb_mask;
-	const struct crpc_mlx5_sent *sent = &sq->sent[at];
 	struct crpc_mlx5_dc *owner;
 	bool last;
 
-	if (crpc_unlikely(!is_outstanding(dci, at) || dci->qp.dp.state != CRPC_MLX5_QP_READY)) {
-		if (dci->qp.dp.state == CRPC_MLX5_QP_READY)
-			dci_give_up(dci, "a completion names a WQE that is not outstanding");
-		return 0;
-	}
 	do {
-		last = dci->ci == sent->seq;
+		last = dci->ci == seq;
 		owner = retire_one(dci);
 	} while (!last);
+	return owner;
+}
+
+static inline uint16_t
+send_tell(struct crpc_mlx5_dc *owner, const struct crpc_mlx5_sent *sent, struct crpc_rdma_cqe *out)
+{
 	if (owner == NULL || !sent->user)
 		return 0;
 	*out = (struct crpc_rdma_cqe){
@@ -218,6 +226,38 @@ crpc_mlx5_dci_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint64_
 		.wrs = wrs_to_tell(owner),
 	};
 	return 1;
+}
+
+/* A completion of an initiator that is not simply ready, or one that cannot be. */
+static crpc_noinline uint16_t
+take_rare(struct crpc_mlx5_dci *dci, uint32_t at, struct crpc_rdma_cqe *out)
+{
+	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
+	struct crpc_mlx5_dc *owner;
+
+	if (dci->qp.dp.state == CRPC_MLX5_QP_ERROR)
+		return 0;
+	if (!is_outstanding(dci, at)) {
+		dci_give_up(dci, "a completion names a WQE that is not outstanding");
+		return 0;
+	}
+	owner = retire_to(dci, sq->sent[at].seq);
+	if (dci->ci == sq->pi)
+		dci->qp.dp.state = CRPC_MLX5_QP_READY;
+	if (is_retired(owner))
+		return 0;
+	return send_tell(owner, &sq->sent[at], out);
+}
+
+uint16_t
+crpc_mlx5_dci_take(struct crpc_mlx5_dci *dci, uint64_t tail, struct crpc_rdma_cqe *out)
+{
+	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
+	uint32_t at = CRPC_MLX5_TAIL_COUNTER(tail) & sq->bb_mask;
+
+	if (crpc_unlikely(!is_outstanding(dci, at) || dci->qp.dp.state != CRPC_MLX5_QP_READY))
+		return take_rare(dci, at, out);
+	return send_tell(retire_to(dci, sq->sent[at].seq), &sq->sent[at], out);
 }
 
 /* ---- errors ---- */
@@ -326,15 +366,11 @@ fault_first(struct crpc_mlx5_dci *dci, uint32_t at, const struct crpc_mlx5_cqe *
 {
 	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
 	struct crpc_mlx5_dc *owner;
-	bool last;
 
 	dci->qp.dp.state = CRPC_MLX5_QP_ERROR;
-	do {
-		last = dci->ci == sq->sent[at].seq;
-		owner = retire_one(dci);
-	} while (!last);
+	owner = retire_to(dci, sq->sent[at].seq);
 	dci->flushed = dci->ci;
-	if (owner == NULL)
+	if (owner == NULL || is_retired(owner))
 		return 0;
 	if (!owner->qp.dp.reported)
 		crpc_mlx5_error_log(&owner->qp.dp, sq, true, cqe);
@@ -357,6 +393,8 @@ fault_next(struct crpc_mlx5_dci *dci, uint32_t at, const struct crpc_mlx5_cqe *c
 		return 0;
 	s->owner = NULL;
 	owner->qp.dp.sq.retired++;
+	if (is_retired(owner))
+		return 0;
 	return error_tell(owner, cqe, sq->sent[at].wr_id, wrs_to_tell(owner), out);
 }
 
@@ -366,7 +404,7 @@ crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 {
 	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
 	uint32_t at = be16toh(cqe->wqe_counter) & sq->bb_mask;
-	bool first = dci->qp.dp.state == CRPC_MLX5_QP_READY;
+	bool first = dci->qp.dp.state != CRPC_MLX5_QP_ERROR;
 	uint16_t got;
 
 	if (cqe->op_own >> 4 != MLX5_CQE_REQ_ERR || !is_outstanding(dci, at) ||
@@ -383,9 +421,9 @@ crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 
 /* ---- the end of a queue pair ---- */
 
-/* Whether all that is outstanding on the initiator is this queue pair's. */
+/* Whether anything that is outstanding on the initiator is still wanted. */
 static bool
-is_alone(const struct crpc_mlx5_dci *dci, const struct crpc_mlx5_dc *dc)
+is_wanted(const struct crpc_mlx5_dci *dci)
 {
 	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
 	const struct crpc_mlx5_dc_sent *s;
@@ -393,10 +431,10 @@ is_alone(const struct crpc_mlx5_dci *dci, const struct crpc_mlx5_dc *dc)
 
 	for (i = dci->ci; i != sq->pi; i += s->bb) {
 		s = &dci->sent[i & sq->bb_mask];
-		if (s->owner != NULL && s->owner != dc)
-			return false;
+		if (s->owner != NULL && !is_retired(s->owner))
+			return true;
 	}
-	return true;
+	return false;
 }
 
 /* Empties an initiator by force. All that it has outstanding is lost. */
@@ -405,60 +443,111 @@ dci_empty(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
 	crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_RESET);
 	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.qpn);
-	dci->qp.dp.sq.pi = dci->ci;
+	while (dci->ci != dci->qp.dp.sq.pi)
+		retire_one(dci);
 	dci_restart(dev, dci);
 }
 
-/* Waits until the device has answered what was posted up to here. Nothing is polled: what arrives
- * stays in the completion queue, which has room for all of it. */
-static bool
-dci_wait(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crpc_mlx5_dc *dc)
+/* A write of nothing to the same peer comes back when all before it is over. */
+static void
+dci_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crpc_mlx5_dc *dc)
 {
 	const struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE};
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
-	uint64_t end = crpc_clock_ns() + DRAIN_NS;
 	uint32_t start = sq->pi, bb;
 
-	/* Without room the newest is such a write already. */
-	if (blocks_used(dci) + DRAIN_BLOCKS <= sq->bb_mask + 1) {
-		/* A write of nothing to the same peer: it comes back when all before it is over. */
-		bb = crpc_mlx5_ds_to_bb(crpc_mlx5_dc_wqe_build(sq, dc, &wr, true));
-		dc_sent_add(dci, NULL, 0, false, bb);
-		dci->signals++;
-		crpc_mlx5_sq_ring(dev, sq, 1, start,
-			sq->buf + (size_t)(start & sq->bb_mask) * CRPC_MLX5_BB, 0);
+	bb = crpc_mlx5_ds_to_bb(crpc_mlx5_dc_wqe_build(sq, dc, &wr, true));
+	dc_sent_add(dci, NULL, 0, false, bb);
+	dci->signals++;
+	dci->unsignalled = 0;
+	dci->qp.dp.state = CRPC_MLX5_QP_DRAINING;
+	dci->stopped = false;
+	dci->rest_by = crpc_clock_ns() + dev->drain_ns;
+	crpc_store_relaxed(&dev->attention, 1);
+	crpc_mlx5_sq_ring(dev, sq, 1, start,
+		sq->buf + (size_t)(start & sq->bb_mask) * CRPC_MLX5_BB, 0);
+}
+
+/* In ERROR the device has stopped, and gives everything back by itself. */
+static void
+disown(struct crpc_mlx5_dci *dci, struct crpc_mlx5_dc *dc)
+{
+	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
+	struct crpc_mlx5_dc_sent *s;
+	uint32_t i;
+
+	for (i = dci->ci; i != sq->pi; i += s->bb) {
+		s = &dci->sent[i & sq->bb_mask];
+		if (s->owner != dc)
+			continue;
+		s->owner = NULL;
+		dc->qp.dp.sq.retired++;
 	}
-	while (!crpc_mlx5_cq_has(&dev->cq, &dci->qp.dp, dci->newest)) {
-		if (crpc_clock_ns() > end)
-			return false;
-		/* The other side may need this core to answer. */
-		if (dev->progress == NULL || dev->progress(dev->context) == 0)
-			sched_yield();
+}
+
+bool
+crpc_mlx5_dc_idle(const struct crpc_mlx5_dc *dc)
+{
+	return wrs_outstanding(dc) == 0;
+}
+
+bool
+crpc_mlx5_dc_retire(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc)
+{
+	struct crpc_mlx5_dci *dci = dc->dci;
+
+	dc->qp.dp.state = CRPC_MLX5_QP_RETIRED;
+	if (wrs_outstanding(dc) == 0)
+		return true;
+	if (dci->qp.dp.state == CRPC_MLX5_QP_ERROR)
+		disown(dci, dc);
+	else if (!is_wanted(dci))
+		dci_empty(dev, dci);
+	else if (dci->qp.dp.state == CRPC_MLX5_QP_READY)
+		dci_drain(dev, dci, dc);
+	return wrs_outstanding(dc) == 0;
+}
+
+/* The time is over: the device gives back what it has, or is used no more. */
+static void
+dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
+{
+	if (dci->stopped) {
+		dci_give_up(dci, "it was stopped and gives nothing back");
+		return;
 	}
-	return true;
+	crpc_warn("DC initiator 0x%x: %llu ms after a queue pair was freed a target still takes "
+		  "nothing: it is stopped, and who waits for that target breaks",
+		dci->qp.dp.qpn, (unsigned long long)(dev->drain_ns / 1000000));
+	dci->stopped = true;
+	dci->rest_by = crpc_clock_ns() + dev->drain_ns;
+	if (crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_ERR) != 0)
+		dci_give_up(dci, "it cannot be stopped");
+}
+
+bool
+crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev)
+{
+	bool some = false;
+	uint32_t i;
+
+	for (i = 0; i < dev->num_dcis; i++) {
+		if (dev->dci[i]->qp.dp.state != CRPC_MLX5_QP_DRAINING)
+			continue;
+		some = true;
+		if (crpc_clock_ns() > dev->dci[i]->rest_by)
+			dci_overdue(dev, dev->dci[i]);
+	}
+	return some;
 }
 
 void
-crpc_mlx5_dc_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc)
+crpc_mlx5_dcis_stop(struct crpc_mlx5_dev *dev)
 {
-	struct crpc_mlx5_dci *dci = dc->dci;
-	const struct crpc_mlx5_sq *sq;
 	uint32_t i;
 
-	if (dci == NULL || wrs_outstanding(dc) == 0)
-		return;
-	sq = &dci->qp.dp.sq;
-	if (is_alone(dci, dc)) {
-		dci_empty(dev, dci);
-		return;
-	}
-	/* In ERROR the device has stopped, and gives everything back by itself. */
-	if (dci->qp.dp.state == CRPC_MLX5_QP_READY && !dci_wait(dev, dci, dc))
-		crpc_warn("qp_free: DC initiator 0x%x does not come to rest: what qp 0x%x (id %u) "
-			  "posted may still be read",
-			dci->qp.dp.qpn, dc->qp.dp.qpn, dc->qp.dp.base.id);
-	for (i = dci->ci; i != sq->pi; i += dci->sent[i & sq->bb_mask].bb) {
-		if (dci->sent[i & sq->bb_mask].owner == dc)
-			dci->sent[i & sq->bb_mask].owner = NULL;
+	for (i = 0; i < dev->num_dcis; i++) {
+		if (blocks_used(dev->dci[i]) != 0)
+			dci_empty(dev, dev->dci[i]);
 	}
 }

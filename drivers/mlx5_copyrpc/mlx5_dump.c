@@ -209,7 +209,8 @@ crpc_mlx5_kind_name(const struct crpc_mlx5_qp *qp)
 const char *
 crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp)
 {
-	static const char *const names[] = {"idle", "ready", "error", "ready"};
+	static const char *const names[] = {
+		"idle", "ready", "error", "ready", "retired", "draining"};
 
 	return names[qp->state];
 }

@@ -82,6 +82,8 @@ crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint
 		qp = dev->faults;
 		dev->faults = qp->next_fault;
 		crpc_mlx5_qp_to_error(qp);
+		if (qp->state == CRPC_MLX5_QP_RETIRED)
+			continue;
 		out[got++] = (struct crpc_rdma_cqe){
 			.type = CRPC_RDMA_CQE_ERROR,
 			.status = qp->fault,

@@ -136,6 +136,14 @@ crpc_mlx5_qp_free(struct crpc_rdma_qp *base)
 		free(qp);
 }
 
+int
+crpc_mlx5_qp_drain(struct crpc_rdma_qp *base)
+{
+	struct crpc_mlx5_qp_ctl *qp = crpc_mlx5_qp_ctl(base);
+
+	return qp->dp.kind == CRPC_MLX5_DC ? crpc_mlx5_dc_drain(base) : 0;
+}
+
 void
 crpc_mlx5_qp_addr(const struct crpc_rdma_qp *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {

@@ -167,7 +167,9 @@ crpc_mlx5_list_del(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 		crpc_err("qp_free: qp 0x%x: %s: its memory stays", qp->dp.qpn, strerror(rc));
 		return false;
 	}
-	crpc_mlx5_cq_forget(&dev->dp.cq, qp->dp.qpn);
+	/* The number of one that was destroyed before may be another's by now. */
+	if (qp->ibqp != NULL)
+		crpc_mlx5_cq_forget(&dev->dp.cq, qp->dp.qpn);
 	while (*at != qp)
 		at = &(*at)->next;
 	*at = qp->next;

@@ -265,7 +265,9 @@ struct crpc_copyrpc_ep *crpc_copyrpc_ep_create_as(
 
 /**
  * Free an endpoint, connected or not. Its open calls get no completion and its requests' tokens and
- * data end here; crpc_copyrpc_ep_shutdown() and polling before it gives every call its end. NULL is
+ * data end here; crpc_copyrpc_ep_shutdown() and polling before it gives every call its end. It does
+ * not wait for the peer. So over DC a get or put that is still open may go on until the region of
+ * its memory is deregistered; a crpc_copyrpc_ep_reset() that gave 0 before ends that, too. NULL is
  * allowed.
  */
 void crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep);
@@ -312,7 +314,10 @@ void crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep);
  *   The endpoint; after crpc_copyrpc_ep_shutdown() if it still works.
  * @return
  *   0 (also if it was never connected). -EISCONN: it works. -EBUSY: poll() has not given the ends
- *   of all its calls yet. -ENOMEM, -ENOSPC, -EINVAL: no queue pair; it may be tried again.
+ *   of all its calls yet, or (over DC) the device is not done with what it was given for a peer
+ *   that may be dead; poll, and try again: it takes as long as the retries towards that peer, at
+ *   most a little more than crpc_rdma_conf.drain_ns. -ENOMEM, -ENOSPC, -EINVAL: no queue pair; it
+ *   may be tried again.
  */
 int crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep);
 

@@ -375,7 +375,9 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 		return -EISCONN;
 	if (ep_open(ep) != 0 || (ep->flags & EP_BROKEN))
 		return -EBUSY;
-	/* first the old one goes: then nobody writes into our rings any more */
+	/* first the old one goes: then nobody reads or writes our rings any more */
+	if (crpc_rdma_qp_drain(ep->qp) != 0)
+		return -EBUSY;
 	crpc_rdma_qp_free(ep->qp);
 	ep->qp = NULL;
 	ep_detach(ep);

@@ -17,6 +17,7 @@
 #define DEFAULT_UD_SQ    256
 #define DEFAULT_UD_RQ    512
 #define DEFAULT_DCIS     4
+#define DEFAULT_DRAIN_NS UINT64_C(4000000000)
 #define FOUND_LEN        256
 
 /* In order of registration. Written by constructors, before main, and only read afterwards. */
@@ -138,6 +139,8 @@ crpc_rdma_open(const struct crpc_rdma_conf *conf)
 		filled.cq_depth = DEFAULT_CQ_DEPTH;
 	if (filled.dcis == 0)
 		filled.dcis = DEFAULT_DCIS;
+	if (filled.drain_ns == 0)
+		filled.drain_ns = DEFAULT_DRAIN_NS;
 
 	dev = ask_drivers(&filled, &err);
 	if (dev != NULL)
@@ -253,6 +256,14 @@ crpc_rdma_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 		return NULL;
 	}
 	return dev->ops->qp_create(dev, &filled);
+}
+
+int
+crpc_rdma_qp_drain(struct crpc_rdma_qp *qp)
+{
+	if (qp == NULL || qp->dev->ops->qp_drain == NULL)
+		return 0;
+	return qp->dev->ops->qp_drain(qp);
 }
 
 void

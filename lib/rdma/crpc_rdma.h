@@ -71,6 +71,10 @@ struct crpc_rdma_conf {
 	/** DC initiators that the device's DC queue pairs share; default 4, at most
 	 *  CRPC_RDMA_DCIS_MAX. Made with the first such queue pair. */
 	uint32_t dcis;
+	/** How long the end of a DC queue pair waits for a target that answers but takes nothing,
+	 *  in ns; default 4 s, which is longer than all retries towards a dead one. Then the queue
+	 *  pair that keeps the initiator busy breaks. */
+	uint64_t drain_ns;
 	/** Sends of one queue between two completions that the driver asks for by itself, at most;
 	 *  never more than its depth. Default: a quarter of the depth, at most 64. Fewer
 	 *  completions cost less, but a queue's room comes back in larger pieces. */
@@ -313,7 +317,32 @@ void crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
 struct crpc_rdma_qp *crpc_rdma_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 
-/** Destroy a queue pair; what is outstanding on it gets no completion. NULL is allowed. */
+/**
+ * End a queue pair without waiting: it takes no request any more, nothing arrives, and what is
+ * outstanding on it gets no completion. It is good for crpc_rdma_qp_free() only then.
+ *
+ * A queue pair with a send queue of its own (RC) is stopped by crpc_rdma_qp_free() itself. One that
+ * shares it (DC) cannot be: the device goes on with its requests until they are over, or have
+ * failed. Who wants to use their memory again asks here until it is so.
+ *
+ * @param qp
+ *   The queue pair. NULL is allowed.
+ * @return
+ *   0: once crpc_rdma_qp_free() has returned, the device reads and writes no memory of its
+ *   requests. -EAGAIN: it still may; poll the device, and ask again. That ends when the peer has
+ *   acknowledged or the retries are over, at the latest a little after conf.drain_ns.
+ */
+int crpc_rdma_qp_drain(struct crpc_rdma_qp *qp);
+
+/**
+ * Destroy a queue pair, in time that does not depend on the peer; what is outstanding on it gets no
+ * completion. NULL is allowed.
+ *
+ * Unless crpc_rdma_qp_drain() gave 0 before, the device may go on with the requests of a DC queue
+ * pair for a while. The polls of the device see to their end. Until then they keep their room in
+ * the completion queue, and their memory must stay mapped until its region is deregistered: after
+ * that the device does not touch it.
+ */
 void crpc_rdma_qp_free(struct crpc_rdma_qp *qp);
 
 /**

@@ -13,9 +13,9 @@
 #include "crpc_rdma.h"
 
 /**
- * The operations of one driver; every slot but list, dump, card_get and the five of datagrams is
- * set. Arguments were checked by lib/rdma, and zero fields of the configurations have their
- * defaults.
+ * The operations of one driver; every slot but qp_drain, list, dump, card_get and the five of
+ * datagrams is set. Arguments were checked by lib/rdma, and zero fields of the configurations have
+ * their defaults.
  */
 struct crpc_rdma_ops {
 	const char *name;
@@ -31,6 +31,8 @@ struct crpc_rdma_ops {
 	struct crpc_rdma_qp *(*qp_create)(
 		struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 	void (*qp_free)(struct crpc_rdma_qp *qp);
+	/** 0 or -EAGAIN. May be NULL: qp_free stops the device by itself, and at once. */
+	int (*qp_drain)(struct crpc_rdma_qp *qp);
 	void (*qp_addr)(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 	int (*qp_connect)(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 	/** Datagrams: all five and fp.ud_post, or none. */

@@ -81,7 +81,7 @@ static const struct {
 	{"send queues full", &met.sq_full, RPC},
 	{"wraps", &met.wraps, RPC},
 	{"packets repeated", &met.repeated, 1u << KIND_UD},
-	{"waits inside calls", &met.waits, 1u << KIND_DC},
+	{"ends that took several polls", &met.busy, 1u << KIND_DC},
 	{"passes", &met.passes, ALL},
 };
 

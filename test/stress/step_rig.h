@@ -108,9 +108,7 @@ struct scene {
 	uint32_t dcis; /* Initiators of a card. */
 	bool onesided; /* Gets and puts, too. */
 	bool timeouts; /* Calls have deadlines that they may miss. */
-	/* Whose driver waits for its card inside a call: time and the others go on meanwhile. */
-	const struct node *waits;
-	uint32_t nwaits;
+	bool waits; /* Inside the end of a context: time goes on meanwhile. */
 	uint32_t nnodes, nlinks;
 	struct node node[NODES];
 	struct link link[LINKS];
@@ -124,7 +122,7 @@ struct scene {
 /* What all seeds together have met. */
 struct met {
 	uint64_t calls, good, reset, late, cancelled, rejected, oneway, large, lives, restarts;
-	uint64_t sq_full, wraps, lost, passes, puts, gets, sick, dynamic, waits, repeated;
+	uint64_t sq_full, wraps, lost, passes, puts, gets, sick, dynamic, busy, repeated;
 };
 
 extern struct soft_mlx5_step step;

@@ -181,12 +181,10 @@ dynamic_make(void)
 
 	for (i = 0; i < scene.nlinks; i++)
 		scene.mode[i].transport = (h >> (8 + 2 * i) & 3) != 0 ? CRPC_RDMA_DC : CRPC_RDMA_RC;
-	/* On a card that is dead the driver waits in vain, and for seconds, where it cannot tell
-	 * what others have on an initiator: there each has its own. */
-	scene.dcis = (scene.troubles & DEATHS) != 0 ? LINKS * 2 + 1 : 1 + (uint32_t)(h & 3);
-	/* And where endpoints share one, a peer whose target failed keeps the others waiting until
-	 * all tries are over: that must not be taken for their peers' silence. */
-	for (i = 0; i < scene.nnodes && scene.dcis <= 4; i++)
+	scene.dcis = 1 + (uint32_t)(h & 3);
+	/* A peer whose target failed keeps others on the same initiator waiting until all tries are
+	 * over: that must not be taken for their peers' silence. */
+	for (i = 0; i < scene.nnodes; i++)
 		scene.conf[i].peer_timeout_ns *= 64;
 }
 

@@ -71,9 +71,9 @@ host_close(struct host *h)
 	const struct crpc_udrpc_stats *stats = crpc_udrpc_stats(h->ctx);
 
 	met.repeated += stats->repeated;
-	scene.waits = &scene.node[h - ud.host];
+	scene.waits = true;
 	crpc_udrpc_free(h->ctx);
-	scene.waits = NULL;
+	scene.waits = false;
 	crpc_rdma_close(dev_of(h));
 	h->ctx = NULL;
 }
