@@ -461,3 +461,54 @@ __crpc_bulk_sends_turn(struct crpc_bulk_conn *conn)
 		}
 	}
 }
+
+/* ---- news of progress ---- */
+
+void
+__crpc_bulk_moves_take(struct crpc_bulk_conn *conn, const struct bulk_wire_head *head)
+{
+	bool sender = head->type == BULK_S_MOVES;
+	struct bulk_peer *peer = sender ? __crpc_bulk_peer_find(conn, head->id) : NULL;
+	struct bulk_req *req = sender ? NULL : send_find(conn, head->id);
+
+	if (conn->err != 0 || (sender && peer == NULL))
+		return;
+	if (sender ? peer->state == PEER_OFFERED : req->path == 0) {
+		__crpc_bulk_proto(conn, "progress of what was not accepted, id", head->id, head->id,
+				0);
+		return;
+	}
+	if (sender)
+		req = peer->req;
+	if (req != NULL)
+		req->moved_ns = conn->b->now;
+}
+
+/*
+ * Only the end that works tells, and not of what it was told itself, so that two ends at which
+ * nothing moves do not keep each other waiting.
+ */
+static bool
+moves_tells(const struct bulk_req *req)
+{
+	if (req->stopping || req->judged || !req->offered)
+		return false;
+	if (req->recv)
+		return req->path == CRPC_BULK_READ || req->end_got;
+	return req->path != 0 && req->path != CRPC_BULK_READ && !req->end_sent;
+}
+
+void
+__crpc_bulk_moves_tell(struct bulk_req *req)
+{
+	const struct crpc_bulk_conf *conf = &req->conn->b->conf;
+	uint64_t now = req->conn->b->now, last = crpc_max(req->told_ns, req->posted_ns);
+	struct bulk_wire_head msg;
+
+	if (req->moved_ns <= last ||
+		now - last < crpc_min(conf->timeout_ns / 4, conf->confirm_ns) || !moves_tells(req))
+		return;
+	msg = bulk_wire_head(req->recv ? BULK_R_MOVES : BULK_S_MOVES, sizeof(msg), req->id);
+	if (__crpc_bulk_msg(req->conn, &msg, sizeof(msg)))
+		req->told_ns = now;
+}

@@ -38,6 +38,11 @@
  *      +--READY-- JOINED <--ADDR of the peer-- MEETING <--ADDR is told, in time---+
  *                    +------- as UP ------------+
  *
+ * Progress. A request's moved_ns is when something of its own moved last; the sweep ends it when
+ * that is long ago. The end whose device does not move the chunks of a written or read message sees
+ * none of them: the other one tells it by S_MOVES or R_MOVES, now and then. A request that waits
+ * for the window while chunks of others move is not late either.
+ *
  * Messages that were sent on a rail are kept until the peer has released them. In DOWN nothing of
  * the rail can happen any more at either end, and it is known what the peer has taken from it: so
  * the messages that it has not, and the chunks that were under way, go again over other rails, each
@@ -107,6 +112,7 @@ struct bulk_req {
 	bool end_got;
 	int32_t status;
 	uint64_t moved_ns; /**< Last progress. */
+	uint64_t told_ns;  /**< When the peer was told of it by *_MOVES. */
 	uint64_t stop_ns;  /**< Since when it is stopping. */
 	uint64_t posted_ns, matched_ns, first_ns, done_ns;
 };
@@ -391,6 +397,10 @@ void __crpc_bulk_offer_take(struct crpc_bulk_conn *conn, const struct bulk_wire_
 void __crpc_bulk_accept_take(struct crpc_bulk_conn *conn, const struct bulk_wire_accept *accept);
 void __crpc_bulk_s_end_take(struct crpc_bulk_conn *conn, const struct bulk_wire_end *end);
 void __crpc_bulk_r_end_take(struct crpc_bulk_conn *conn, const struct bulk_wire_end *end);
+/** News of *_MOVES. */
+void __crpc_bulk_moves_take(struct crpc_bulk_conn *conn, const struct bulk_wire_head *head);
+/** Tell the peer that a transfer goes on, if it cannot see that and was not told lately. */
+void __crpc_bulk_moves_tell(struct bulk_req *req);
 /** A receive was posted: match it if its offer is there. */
 void __crpc_bulk_match(struct bulk_req *req);
 /** The entry of an id that the peer names; NULL: of a transfer that is over, or it was no id and
@@ -403,6 +413,8 @@ void __crpc_bulk_recvs_turn(struct crpc_bulk_conn *conn);
 /* ---- bulk_tx.c ---- */
 /** Post chunks, as far as the windows allow. */
 void __crpc_bulk_chunks_post(struct crpc_bulk_conn *conn);
+/** Has it chunks left that wait for the window, which is full of others'? */
+bool __crpc_bulk_waits_for_window(const struct bulk_req *req);
 /** One get or put is complete. */
 void __crpc_bulk_op_take(struct crpc_bulk_conn *conn, uint32_t op, uint32_t turn);
 void __crpc_bulk_consumed_take(

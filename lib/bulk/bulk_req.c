@@ -312,13 +312,43 @@ req_sweep(struct bulk_req *req)
 	return false;
 }
 
+/* The last progress of those that have chunks under way. */
+static uint64_t
+list_moved(const struct bulk_reqs *list, uint64_t last)
+{
+	const struct bulk_req *req;
+
+	TAILQ_FOREACH(req, list, link) {
+		if (req->ops != 0)
+			last = crpc_max(last, req->moved_ns);
+	}
+	return last;
+}
+
+/* Those that wait for the others' chunks are as late as these. */
+static bool
+list_sweep(const struct bulk_reqs *list, uint64_t moved_ns)
+{
+	struct bulk_req *req;
+	bool fine = true;
+
+	TAILQ_FOREACH(req, list, link) {
+		if (moved_ns > req->moved_ns && __crpc_bulk_waits_for_window(req))
+			req->moved_ns = moved_ns;
+		__crpc_bulk_moves_tell(req);
+		fine = req_sweep(req) && fine;
+	}
+	return fine;
+}
+
 void
 __crpc_bulk_sweep(struct crpc_bulk_conn *conn)
 {
 	struct crpc_bulk *b = conn->b;
+	uint64_t moved_ns;
 	struct bulk_req *req, *next;
-	bool fine = true;
 	uint32_t i;
+	bool fine;
 
 	if (b->now < conn->sweep_ns)
 		return;
@@ -328,10 +358,9 @@ __crpc_bulk_sweep(struct crpc_bulk_conn *conn)
 		if (overdue(b->now, req->moved_ns, b->conf.timeout_ns))
 			__crpc_bulk_req_done(req, -ETIMEDOUT);
 	}
-	TAILQ_FOREACH(req, &conn->sends, link)
-		fine = req_sweep(req) && fine;
-	TAILQ_FOREACH(req, &conn->recvs, link)
-		fine = req_sweep(req) && fine;
+	moved_ns = list_moved(&conn->recvs, list_moved(&conn->sends, 0));
+	fine = list_sweep(&conn->sends, moved_ns);
+	fine = list_sweep(&conn->recvs, moved_ns) && fine;
 	for (i = 0; i < CRPC_BULK_REQUESTS_MAX && conn->peers_busy != 0; i++)
 		fine = fine && (conn->peer[i].state != PEER_ENDED || conn->peer[i].end_got ||
 					       !overdue(b->now, conn->peer[i].ended_ns,

@@ -161,7 +161,8 @@ __crpc_bulk_op_take(struct crpc_bulk_conn *conn, uint32_t index, uint32_t turn)
 {
 	struct bulk_op *op;
 
-	if (index >= conn->b->conf.tx_chunks || conn->breaking)
+	/* of a connection that broke nothing is under way, whatever still comes */
+	if (index >= conn->b->conf.tx_chunks || conn->err != 0)
 		return;
 	op = &conn->op[index];
 	if (op->req == NULL || (op->turn & TURN_MASK) != turn || op->puts == 0)
@@ -381,18 +382,37 @@ enum may {
 	MAY_NOBODY,  /* the window of all is full */
 };
 
+/* Is it one whose chunks our device moves, with some left? */
+static bool
+has_chunks(const struct bulk_req *req)
+{
+	return !req->stopping && req->next != req->nchunks && req->path != 0 &&
+	       (req->recv ? req->path == CRPC_BULK_READ && req->offered
+			  : req->path != CRPC_BULK_READ);
+}
+
+static bool
+window_full(const struct crpc_bulk_conn *conn, uint32_t len)
+{
+	return conn->nop_free == 0 || conn->tx_bytes + len > conn->b->conf.tx_bytes;
+}
+
+bool
+__crpc_bulk_waits_for_window(const struct bulk_req *req)
+{
+	return has_chunks(req) && window_full(req->conn, chunk_len(req, req->next));
+}
+
 static enum may
 chunk_may(struct crpc_bulk_conn *conn, const struct bulk_req *req)
 {
 	struct crpc_bulk_stats *stats = &conn->b->stats;
 	uint32_t len;
 
-	if (req->stopping || req->next == req->nchunks || req->path == 0 ||
-			(req->recv ? req->path != CRPC_BULK_READ || !req->offered
-				   : req->path == CRPC_BULK_READ))
+	if (!has_chunks(req))
 		return MAY_NOT;
 	len = chunk_len(req, req->next);
-	if (conn->nop_free == 0 || conn->tx_bytes + len > conn->b->conf.tx_bytes) {
+	if (window_full(conn, len)) {
 		stats->blocked_window++;
 		return MAY_NOBODY;
 	}

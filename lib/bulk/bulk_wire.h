@@ -4,7 +4,7 @@
 
 /**
  * @file
- * The bytes of doc/protocol/bulk_wire.md, version 2. All little endian. Control messages are
+ * The bytes of doc/protocol/bulk_wire.md, version 3. All little endian. Control messages are
  * one-way requests of lib/copyrpc.
  */
 
@@ -14,7 +14,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are written as 
 
 #define BULK_WIRE_MAGIC      0x4b42u     /* "BK" */
 #define BULK_WIRE_ADDR_MAGIC 0x4b4c5542u /* "BULK" */
-#define BULK_WIRE_VERSION    2u
+#define BULK_WIRE_VERSION    3u
 
 enum bulk_wire_type {
 	BULK_OFFER = 1, /**< Sender: there is a message. */
@@ -26,6 +26,8 @@ enum bulk_wire_type {
 	BULK_RAIL_DOWN,  /**< Both: our queue pair of a rail is gone. */
 	BULK_RAIL_ADDR,  /**< Both: the address of a new one in its place. */
 	BULK_RAIL_READY, /**< Both: it is connected. */
+	BULK_S_MOVES,    /**< Sender: chunks have moved since the last such. */
+	BULK_R_MOVES,    /**< Receiver: the same. */
 };
 
 struct bulk_wire_head {
@@ -115,16 +117,16 @@ struct bulk_wire_addr {
 	uint8_t zero[128 - 48];
 };
 
-_Static_assert(sizeof(struct bulk_wire_head) == 16, "version 2");
-_Static_assert(sizeof(struct bulk_wire_offer) == 64, "version 2");
-_Static_assert(sizeof(struct bulk_wire_accept) == 48, "version 2");
-_Static_assert(sizeof(struct bulk_wire_data) == 40 + 8 * CRPC_BULK_PIECES_MAX, "version 2");
-_Static_assert(sizeof(struct bulk_wire_end) == 24, "version 2");
-_Static_assert(sizeof(struct bulk_wire_rail) == 32, "version 2");
-_Static_assert(sizeof(struct bulk_wire_rail_addr) == 24 + CRPC_COPYRPC_ADDR_LEN, "version 2");
-_Static_assert(sizeof(struct bulk_wire_addr) == 128, "version 2");
-_Static_assert(offsetof(struct bulk_wire_data, piece) == 40, "version 2");
-_Static_assert(offsetof(struct bulk_wire_consumed, slot) == 20, "version 2");
+_Static_assert(sizeof(struct bulk_wire_head) == 16, "version 3");
+_Static_assert(sizeof(struct bulk_wire_offer) == 64, "version 3");
+_Static_assert(sizeof(struct bulk_wire_accept) == 48, "version 3");
+_Static_assert(sizeof(struct bulk_wire_data) == 40 + 8 * CRPC_BULK_PIECES_MAX, "version 3");
+_Static_assert(sizeof(struct bulk_wire_end) == 24, "version 3");
+_Static_assert(sizeof(struct bulk_wire_rail) == 32, "version 3");
+_Static_assert(sizeof(struct bulk_wire_rail_addr) == 24 + CRPC_COPYRPC_ADDR_LEN, "version 3");
+_Static_assert(sizeof(struct bulk_wire_addr) == 128, "version 3");
+_Static_assert(offsetof(struct bulk_wire_data, piece) == 40, "version 3");
+_Static_assert(offsetof(struct bulk_wire_consumed, slot) == 20, "version 3");
 
 /** Any control message. */
 union bulk_wire {

@@ -169,6 +169,9 @@ msg_take(struct crpc_bulk_conn *conn, const void *data, uint32_t len)
 		__crpc_bulk_s_end_take(conn, &msg.end);
 	else if (msg.head.type == BULK_R_END && len == sizeof(msg.end))
 		__crpc_bulk_r_end_take(conn, &msg.end);
+	else if ((msg.head.type == BULK_S_MOVES || msg.head.type == BULK_R_MOVES) &&
+			len == sizeof(msg.head))
+		__crpc_bulk_moves_take(conn, &msg.head);
 	else if ((msg.head.type == BULK_RAIL_DOWN || msg.head.type == BULK_RAIL_READY) &&
 			len == sizeof(msg.rail))
 		__crpc_bulk_rail_take(conn, &msg);
