@@ -10,8 +10,9 @@
 #include "crpc_unpack_gpudev.h"
 #include "xb.h"
 
-/* Control messages are small. */
-#define RING_SIZE 65536
+/* Of a rail, for control messages, which are small. */
+#define RING_SIZE     65536u
+#define RING_SIZE_MIN 4096u
 /* What was not polled while other lanes had their turn must not count as lost. */
 #define PATIENCE_NS UINT64_C(60000000000)
 /* The other end may be away from its core. */
@@ -106,12 +107,23 @@ end_engine(struct xb_lane *l, struct end *e, int side)
 	return which == XB_GPUDEV ? end_device(l, e) : 0;
 }
 
+/* All rails together take what one would: memory beyond the buffers has a limit. */
+static uint32_t
+ring_size(uint32_t rails)
+{
+	uint32_t size = RING_SIZE;
+
+	while (size * rails > RING_SIZE)
+		size /= 2;
+	return rails > 4 ? RING_SIZE_MIN : size;
+}
+
 static int
 end_bulk(struct xb_lane *l, struct end *e, int side)
 {
 	const struct xb_point *p = &l->point;
 	const struct crpc_copyrpc_conf rpc = {
-		.dev = e->dev, .ring_size = RING_SIZE, .timeout_ns = PATIENCE_NS};
+		.dev = e->dev, .ring_size = ring_size(p->rails), .timeout_ns = PATIENCE_NS};
 	struct crpc_bulk_conf conf = {.chunk = p->chunk,
 		.slots = p->window,
 		/* As many more at the receiver as are consumed but not told yet. */

@@ -300,14 +300,18 @@ crpc_bulk_stats_reset(struct crpc_bulk *b)
 void
 crpc_bulk_memory(const struct crpc_bulk *b, uint64_t *bounce, uint64_t *other)
 {
-	uint32_t i;
+	const struct crpc_bulk_conn *conn;
+	uint32_t i, k;
 
 	*bounce = 0;
 	*other = sizeof(*b);
 	for (i = 0; i < b->conns; i++) {
-		if (b->conn[i] == NULL)
+		conn = b->conn[i];
+		if (conn == NULL)
 			continue;
 		*bounce += (uint64_t)b->conf.slots * b->conf.chunk;
-		*other += b->conn[i]->bytes;
+		*other += conn->bytes;
+		for (k = 0; k < conn->nrails; k++)
+			*other += crpc_copyrpc_ep_memory(conn->rail[k].ep);
 	}
 }

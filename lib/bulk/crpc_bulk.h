@@ -150,7 +150,9 @@ enum crpc_bulk_state {
 
 /** One device with its context. */
 struct crpc_bulk_port {
-	struct crpc_copyrpc *ctx; /**< With room for its rails in max_eps. */
+	/** With room for its rails in max_eps. Each takes five times ring_size, of which 16 KiB are
+	 *  enough; beyond 4 rails 4 KiB keep all of them below 1 MiB. */
+	struct crpc_copyrpc *ctx;
 	struct crpc_rdma *dev;    /**< The device of ctx. */
 	/** Of that device; NULL: one of its own. A shared one must outlive the bulk object. */
 	struct crpc_mrcache *cache;
@@ -482,8 +484,8 @@ const struct crpc_bulk_stats *crpc_bulk_stats(const struct crpc_bulk *b);
 /** Zero the counters. */
 void crpc_bulk_stats_reset(struct crpc_bulk *b);
 
-/** Bytes of memory that the object and its connections have: bounce memory and all else. What the
- *  contexts, caches and the engine have is theirs. */
+/** Bytes of memory that the object and its connections have: bounce memory, and all else with the
+ *  endpoints of the rails. What the contexts, caches, devices and the engine have is theirs. */
 void crpc_bulk_memory(const struct crpc_bulk *b, uint64_t *bounce, uint64_t *other);
 
 /** State of a rail. */

@@ -134,7 +134,7 @@ struct crpc_copyrpc_conf {
 	/** Endpoints at most; default 16, at most CRPC_COPYRPC_EPS_MAX. */
 	uint32_t max_eps;
 	/** Bytes of one lane; a power of two; default 256 KiB; the same at both ends. An endpoint
-	 *  takes four of them. */
+	 *  takes four of them, and a table of requests that is as large as one. */
 	uint32_t ring_size;
 	/** Bytes of the largest request or reply; default ring_size / 4, at most
 	 *  CRPC_COPYRPC_MSG_MAX(ring_size). */
@@ -626,6 +626,10 @@ struct crpc_copyrpc_positions {
 /** Fill in where an endpoint stands. */
 void crpc_copyrpc_ep_positions(
 	const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_positions *positions);
+
+/** Bytes of memory that an endpoint has: rings, tables, areas of large messages. What the device
+ *  has for its queue pair is not in it. */
+uint64_t crpc_copyrpc_ep_memory(const struct crpc_copyrpc_ep *ep);
 
 /**
  * Compare both ends of a connection at rest, when nothing is queued, under way or open: what one

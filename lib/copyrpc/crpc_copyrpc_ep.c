@@ -116,6 +116,14 @@ tables_init(struct crpc_copyrpc_ep *ep)
 	return 0;
 }
 
+uint64_t
+crpc_copyrpc_ep_memory(const struct crpc_copyrpc_ep *ep)
+{
+	return sizeof(*ep) + 2 * half_size(ep->ring_size) +
+	       (ep->ctx->slot_mask + 1) * sizeof(*ep->slots) +
+	       (ep->req_mask + 1) * sizeof(*ep->reqs) + 4 * wire_area(ep->ctx->conf.max_large);
+}
+
 int
 __crpc_copyrpc_nobody_init(struct crpc_copyrpc *ctx)
 {
