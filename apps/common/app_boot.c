@@ -542,25 +542,60 @@ agree_one(struct app_boot *boot, uint32_t rank, const char *step, struct boot_ve
 	return len == sizeof(*v) ? 0 : -EIO;
 }
 
+/* A rank has died: the first one that lives says so. */
+static int
+agree_lost(const struct app_boot *boot, const char *step)
+{
+	uint32_t dead = 0;
+
+	while (dead + 1 < boot->size && !app_boot_gone(boot, dead))
+		dead++;
+	return app_fail_once("rank %u has died before the end of '%s'; start again", dead, step);
+}
+
+/* Publish ours, and wait for all: 0, -EHOSTDOWN, or another -errno. */
+static int
+agree_tell(struct app_boot *boot, const char *step, const struct boot_verdict *mine)
+{
+	struct patience p;
+	int rc = app_boot_put(boot, step, mine, sizeof(*mine));
+
+	if (rc == 0)
+		rc = app_boot_fence(boot, BOOT_TIMEOUT_MS);
+	if (rc != -EIO)
+		return rc;
+	/* PMIx may know of a death before we do */
+	p = patience_of(UINT32_MAX, GONE_MS);
+	while (!p.gone && patience_left(boot, &p) == 0)
+		nap(ASK_US);
+	return p.gone ? -EHOSTDOWN : rc;
+}
+
 int
 app_boot_agree(struct app_boot *boot, const char *step, int rc)
 {
 	struct boot_verdict mine = {.rc = rc}, theirs;
 	uint32_t rank;
+	int told;
 
 	app_fail_hold(false);
 	snprintf(mine.text, sizeof(mine.text), "%s", app_fail_held());
 	if (boot->size == 1)
 		return rc == 0 ? 0 : (app_fail("%s", mine.text), rc);
-	if (app_boot_put(boot, step, &mine, sizeof(mine)) != 0 ||
-		app_boot_fence(boot, BOOT_TIMEOUT_MS) != 0)
+	told = agree_tell(boot, step, &mine);
+	if (told == -EHOSTDOWN)
+		return agree_lost(boot, step);
+	if (told != 0)
 		return app_fail_once(
 			"the ranks did not all come to '%s' within %d s; one has died, or "
 			"its host is too busy: start again",
 			step, BOOT_TIMEOUT_MS / 1000);
 	for (rank = 0; rank < boot->size; rank++) {
 		theirs = mine;
-		if (rank != boot->rank && agree_one(boot, rank, step, &theirs) != 0)
+		told = rank == boot->rank ? 0 : agree_one(boot, rank, step, &theirs);
+		if (told == -EHOSTDOWN)
+			return agree_lost(boot, step);
+		if (told != 0)
 			return app_fail(
 				"rank %u did not say how '%s' went; start again", rank, step);
 		if (theirs.rc == 0)

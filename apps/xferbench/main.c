@@ -254,6 +254,13 @@ struct card {
 	int32_t cpu;
 };
 
+/* If the other rank is dead this one has to say it. */
+static int
+ranks_fail(const struct app_boot *boot, const char *why)
+{
+	return app_boot_gone(boot, 1 - boot->rank) ? app_fail("%s", why) : app_fail_once("%s", why);
+}
+
 /* Each rank one side, on its first lcore: 0, or an exit code. */
 static int
 team_ranks(struct app_boot *boot, const struct xb_opt *o, char *lcores, size_t len)
@@ -264,7 +271,7 @@ team_ranks(struct app_boot *boot, const struct xb_opt *o, char *lcores, size_t l
 
 	app_eal_lcores(1, &set);
 	if (app_lcore_shared(boot, &set, &team.shared) != 0)
-		return app_fail_once("the ranks could not tell each other their lcores");
+		return ranks_fail(boot, "the ranks could not tell each other their lcores");
 	team.one_host = boot->local_size == 2;
 	rc = xb_link_open(&team, boot, o->device);
 	if (rc != 0)
@@ -299,10 +306,11 @@ cores_choose(struct app_boot *boot, cpu_set_t *set)
 	if (boot->size > XB_SIDES)
 		return app_fail_once("%u ranks; give one, or two", boot->size);
 	if (app_boot_watch(boot) != 0)
-		return app_fail_once("the other rank did not come to the start; start both again");
+		return ranks_fail(
+			boot, "the other rank did not come to the start; start both again");
 	app_eal_cores_default(XB_SIDES, set);
 	if (boot->size == XB_SIDES && app_lcore_choose(boot, 1, set) != 0)
-		return app_fail_once("the ranks could not tell each other their cores");
+		return ranks_fail(boot, "the ranks could not tell each other their cores");
 	return 0;
 }
 

@@ -154,11 +154,43 @@ def ranks():
     check('three ranks are refused', '3 ranks; give one, or two' in r.stderr and r.returncode != 0, r.stderr)
     r = run_ranks(['--window', '0'])
     check('a bad option is told once', r.stderr.count('--window') == 1 and r.returncode != 0, r.stderr)
+    lose_rank_at_start()
     seed = random.randrange(1 << 32)
     rnd = random.Random(seed)
     for sig, wait_s in ((signal.SIGKILL, 2), *((signal.SIGKILL, rnd.random()) for _ in range(6)),
                         (signal.SIGTERM, 2)):
         lose_rank(sig, wait_s, seed)
+
+
+def lose_rank_at_start():
+    """A rank that dies while it starts the EAL is known to be dead at once, and the other one says so."""
+    for number in (0, 1):
+        p = subprocess.Popen(ranks_command(QUICK, recovery=['--enable-recovery']),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=MPI_ENV)
+        until = time.monotonic() + 60
+        killed = []
+        while not killed and time.monotonic() < until:
+            killed = [pid for pid in rank_pids(number) if in_eal(pid)]
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        try:
+            _, err = p.communicate(timeout=40)
+        except subprocess.TimeoutExpired:
+            p.terminate()
+            _, err = p.communicate()
+        check(f'rank {number} dies at the start: the other one ends', killed and time.monotonic() - began < 20,
+              f'{time.monotonic() - began:.1f} s {err}')
+        check('  and says so', err.count('xferbench: ') == 1 and 'rank' in err, err)
+
+
+def in_eal(pid):
+    """Whether a process has the threads of the EAL."""
+    tasks = f'/proc/{pid}/task'
+    try:
+        return any('eal-intr' in open(f'{tasks}/{task}/comm').read() for task in os.listdir(tasks))
+    except OSError:
+        return False
 
 
 def lose_rank(sig, wait_s, seed):
