@@ -126,8 +126,7 @@ end_bulk(struct xb_lane *l, struct end *e, int side)
 		.dev = e->dev, .ring_size = ring_size(p->rails), .timeout_ns = PATIENCE_NS};
 	struct crpc_bulk_conf conf = {.chunk = p->chunk,
 		.slots = p->window,
-		/* As many more at the receiver as are consumed but not told yet. */
-		.tx_chunks = crpc_max(p->window * 3 / 4, 1),
+		.tx_chunks = xb_tx_chunks(p),
 		.timeout_ns = PATIENCE_NS,
 		.confirm_ns = CONFIRM_NS,
 		.engine = e->engine,

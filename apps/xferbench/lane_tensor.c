@@ -84,7 +84,7 @@ end_bulk(struct xb_lane *l, struct end *e)
 		.dev = e->dev, .ring_size = RING_SIZE, .timeout_ns = PATIENCE_NS};
 	struct crpc_bulk_conf conf = {.chunk = p->chunk,
 		.slots = p->window,
-		.tx_chunks = crpc_max(p->window * 3 / 4, 1),
+		.tx_chunks = xb_tx_chunks(p),
 		.rendezvous_min = p->path == XB_EAGER ? UINT64_MAX : 1,
 		.timeout_ns = PATIENCE_NS,
 		.confirm_ns = CONFIRM_NS,

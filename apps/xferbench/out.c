@@ -32,13 +32,23 @@ occupancy(const struct xb_lane *l)
 	return l->counts.chunks == 0 ? 0 : (double)l->counts.occupancy / (double)l->counts.chunks;
 }
 
+/*
+ * A turn that was stopped counts once, however many chunks it had posted before. A window that is
+ * always full may be emptied, and filled by one turn, each time.
+ */
+static bool
+found_room(const struct xb_lane *l, uint64_t stopped)
+{
+	return stopped * crpc_max(20u, 2 * xb_tx_chunks(&l->point)) < l->counts.chunks;
+}
+
 const char *
 xb_bound(const struct xb_lane *l, char *buf, size_t len)
 {
 	const struct xb_counts *c = &l->counts;
 	uint64_t most = crpc_max(c->blocked_window, crpc_max(c->blocked_slots, c->blocked_queue));
 
-	if (c->chunks == 0 || most * 20 < c->chunks)
+	if (c->chunks == 0 || found_room(l, most))
 		snprintf(buf, len, "post: the sender found room for each chunk");
 	else if (most == c->blocked_queue)
 		snprintf(buf, len, "wire: the device's queue was full");

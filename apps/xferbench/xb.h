@@ -261,6 +261,14 @@ struct xb_lane {
 
 extern const struct xb_lane_ops *const xb_lane_ops[XB_TRANSPORTS];
 
+/** Chunks that a sender has under way at most; the other slots of the receiver are for what is
+ *  consumed but not told yet. */
+static inline uint32_t
+xb_tx_chunks(const struct xb_point *p)
+{
+	return crpc_max(p->window * 3 / 4, 1u);
+}
+
 /** Keep why, unless there is a cause already. Returns rc. */
 int xb_lane_fail(struct xb_lane *l, int rc, const char *fmt, ...) crpc_printf(3, 4);
 /** What a side sends and receives in a slice. */

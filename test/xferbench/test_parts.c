@@ -94,6 +94,12 @@ bound_names_what_stopped_most(void **state)
 	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "queue"));
 	l.counts.blocked_slots = 600;
 	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "slots"));
+	/* a turn that fills an empty window of 192 is stopped once in 192 chunks */
+	l.counts = (struct xb_counts){.chunks = 192000, .blocked_window = 1000};
+	l.point.window = 256;
+	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "wire: the window"));
+	l.point.window = 4;
+	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "found room"));
 }
 
 static int
