@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -315,6 +317,57 @@ lengths_that_differ_are_refused(void **state)
 	buf_free(dst);
 }
 
+/* Memory of len bytes that is the same `part` bytes over and over. */
+static uint8_t *
+folded_map(uint64_t len, uint64_t part)
+{
+	int fd = memfd_create("test_bulk", MFD_CLOEXEC);
+	uint8_t *p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t at;
+
+	assert_true(fd >= 0 && p != MAP_FAILED && ftruncate(fd, (off_t)part) == 0);
+	for (at = 0; at < len; at += part)
+		assert_ptr_equal(mmap(p + at, part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+					 fd, 0), p + at);
+	close(fd);
+	return p;
+}
+
+/* The longest message there may be, whose length has more than 32 bits, by each path. */
+static void
+longest_message_arrives(void **state)
+{
+	static const struct crpc_bulk_conf conf = {.chunk = 1u << 20, .slots = 2, .tx_chunks = 2};
+	static const uint8_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+	const uint64_t len = CRPC_BULK_LEN_MAX, part = conf.chunk;
+	uint8_t *src = folded_map(len, part), *dst = folded_map(len, part);
+	struct crpc_bulk_result result[2];
+	uint64_t send, recv;
+	struct rig r;
+	uint32_t i;
+
+	rig_init(&r, &conf, &conf, 1, 1, 77);
+	for (i = 0; i < 3; i++) {
+		buf_fill(src, part, i + 1);
+		crpc_bulk_stats_reset(r.b[0]);
+		crpc_bulk_stats_reset(r.b[1]);
+		assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i, src, len, paths[i], 0,
+						 &send), 0);
+		assert_int_equal(
+			crpc_bulk_irecv(r.conn[1], r.w.now_ns, i, dst, len, 0, 0, &recv), 0);
+		rig_end(&r, send, recv, result);
+		assert_int_equal(result[0].status, 0);
+		assert_int_equal(result[1].status, 0);
+		assert_true(result[0].len == len && result[1].len == len);
+		assert_true(crpc_bulk_stats(r.b[0])->bytes_sent == len);
+		assert_true(crpc_bulk_stats(r.b[1])->bytes_received == len);
+		assert_memory_equal(src, dst, part);
+	}
+	rig_fini(&r);
+	munmap(src, len);
+	munmap(dst, len);
+}
+
 /* Arguments that can not be right are refused at once. */
 static void
 bad_arguments_are_refused(void **state)
@@ -554,6 +607,7 @@ main(void)
 			cmocka_unit_test(equal_tags_match_in_order),
 			cmocka_unit_test(state_is_made_once),
 			cmocka_unit_test(lengths_that_differ_are_refused),
+			cmocka_unit_test(longest_message_arrives),
 			cmocka_unit_test(bad_arguments_are_refused),
 			cmocka_unit_test(floats_convert_on_the_way),
 			cmocka_unit_test(rails_share_the_chunks),
