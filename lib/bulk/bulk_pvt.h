@@ -41,7 +41,7 @@
  * Progress. A request's moved_ns is when something of its own moved last; the sweep ends it when
  * that is long ago. The end whose device does not move the chunks of a written or read message sees
  * none of them: the other one tells it by S_MOVES or R_MOVES, now and then. A request that waits
- * for the window while chunks of others move is not late either.
+ * for the window, or for slots, while the chunks of others that fill it move is not late either.
  *
  * Messages that were sent on a rail are kept until the peer has released them. In DOWN nothing of
  * the rail can happen any more at either end, and it is known what the peer has taken from it: so
@@ -413,8 +413,15 @@ void __crpc_bulk_recvs_turn(struct crpc_bulk_conn *conn);
 /* ---- bulk_tx.c ---- */
 /** Post chunks, as far as the windows allow. */
 void __crpc_bulk_chunks_post(struct crpc_bulk_conn *conn);
-/** Has it chunks left that wait for the window, which is full of others'? */
-bool __crpc_bulk_waits_for_window(const struct bulk_req *req);
+/** Has it chunks under way: with the device, or in slots that were not given back? */
+static inline bool
+has_under_way(const struct bulk_req *req)
+{
+	return req->ops != 0 || (!req->recv && req->landed != req->next);
+}
+
+/** Has it chunks left, none under way, and the window or the slots are full of others'? */
+bool __crpc_bulk_waits_for_others(const struct bulk_req *req);
 /** One get or put is complete. */
 void __crpc_bulk_op_take(struct crpc_bulk_conn *conn, uint32_t op, uint32_t turn);
 void __crpc_bulk_consumed_take(

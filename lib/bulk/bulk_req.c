@@ -319,7 +319,7 @@ list_moved(const struct bulk_reqs *list, uint64_t last)
 	const struct bulk_req *req;
 
 	TAILQ_FOREACH(req, list, link) {
-		if (req->ops != 0)
+		if (has_under_way(req))
 			last = crpc_max(last, req->moved_ns);
 	}
 	return last;
@@ -333,7 +333,7 @@ list_sweep(const struct bulk_reqs *list, uint64_t moved_ns)
 	bool fine = true;
 
 	TAILQ_FOREACH(req, list, link) {
-		if (moved_ns > req->moved_ns && __crpc_bulk_waits_for_window(req))
+		if (moved_ns > req->moved_ns && __crpc_bulk_waits_for_others(req))
 			req->moved_ns = moved_ns;
 		__crpc_bulk_moves_tell(req);
 		fine = req_sweep(req) && fine;

@@ -397,10 +397,22 @@ window_full(const struct crpc_bulk_conn *conn, uint32_t len)
 	return conn->nop_free == 0 || conn->tx_bytes + len > conn->b->conf.tx_bytes;
 }
 
-bool
-__crpc_bulk_waits_for_window(const struct bulk_req *req)
+static bool
+slots_full(const struct crpc_bulk_conn *conn, uint32_t len)
 {
-	return has_chunks(req) && window_full(req->conn, chunk_len(req, req->next));
+	return conn->nslot_free == 0 || chunks_of(len, conn->peer_unit) > conn->nunits_free;
+}
+
+bool
+__crpc_bulk_waits_for_others(const struct bulk_req *req)
+{
+	const struct crpc_bulk_conn *conn = req->conn;
+	uint32_t len;
+
+	if (!has_chunks(req) || has_under_way(req))
+		return false;
+	len = chunk_len(req, req->next);
+	return window_full(conn, len) || (req->path == CRPC_BULK_EAGER && slots_full(conn, len));
 }
 
 static enum may
@@ -418,8 +430,7 @@ chunk_may(struct crpc_bulk_conn *conn, const struct bulk_req *req)
 	}
 	if (req->path != CRPC_BULK_EAGER)
 		return MAY_POST;
-	if (conn->nslot_free == 0 || chunks_of(len, conn->peer_unit) > conn->nunits_free ||
-			req->next - req->window.low >= WINDOW_CHUNKS) {
+	if (slots_full(conn, len) || req->next - req->window.low >= WINDOW_CHUNKS) {
 		stats->blocked_slots++;
 		return MAY_NOT;
 	}

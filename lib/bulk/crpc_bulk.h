@@ -54,8 +54,8 @@
  *
  * Every accepted request ends, with success or an errno, in bounded time: timeout_ns without
  * progress ends it with -ETIMEDOUT. Progress is a match, a chunk of its own that moves, at either
- * end, or of others as long as it waits for the window that they fill; so a large message on a slow
- * wire does not time out, nor one behind it. A peer that does not confirm an end within
+ * end, or of others as long as it waits for the window or slots that they fill; so a large message
+ * on a slow wire does not time out, nor one behind it. A peer that does not confirm an end within
  * confirm_ns costs the connection. (To notice a lost peer sooner, set peer_timeout_ns of the
  * contexts.) Both ends of a transfer get the same verdict, unless the connection broke in between.
  *

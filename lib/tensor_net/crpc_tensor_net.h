@@ -131,9 +131,9 @@ void crpc_tensor_net_free(struct crpc_tensor_net *n);
  * @param cookie
  *   Comes back.
  * @return
- *   0. -EAGAIN: no place or room now, nothing was taken. -EINVAL (too many, types or lengths that
- *      do
- *   not fit), -EOPNOTSUPP (a conversion that there is not), -EMSGSIZE, or as crpc_copyrpc_call().
+ *   0. -EAGAIN: no place or room now, nothing was taken. -EINVAL: too many, or types or lengths
+ *   that do not fit. -EOPNOTSUPP: a conversion that there is not. -EMSGSIZE, or as
+ *   crpc_copyrpc_call().
  *   What fails behind that is told by poll().
  */
 int crpc_tensor_net_call(struct crpc_tensor_net *n, uint64_t now_ns,
