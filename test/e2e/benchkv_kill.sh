@@ -33,6 +33,23 @@ kill_rank() { # VICTIM
 	ok "rank $victim killed: told after $took ms, local work went on, results written"
 }
 
+# Killed before it has told the other one of itself, which can only ask the launcher then, and does not
+# wait for its own limit of 30 s. Rank 0 speaks for all, unless it is the one.
+kill_early() { # VICTIM
+	local victim=$1 t0=$SECONDS soft=$SOFT_MLX5
+	printf '#!/bin/bash\n[ "$PMIX_RANK" != %s ] || kill -9 $$\nexec "%s" "$@"\n' "$victim" "$soft" >"$TMP/early.sh"
+	chmod +x "$TMP/early.sh"
+	MPIRUN_ARGS=--enable-recovery
+	SOFT_MLX5=$TMP/early.sh
+	two 60 --seconds 1 >"$TMP/early.out" 2>"$TMP/early.err"
+	SOFT_MLX5=$soft
+	[ "$(rank_rc $((1 - victim)))" = 2 ] || fail "the survivor ended with $(rank_rc $((1 - victim))), not 2"
+	[ "$(grep -c 'did not all come to the start: Host is down' "$TMP/early.err")" = 1 ] ||
+		fail "the loss was not told once"
+	[ $((SECONDS - t0)) -lt 20 ] || fail "the loss was told after $((SECONDS - t0)) s"
+	ok "rank $victim killed before the start"
+}
+
 next_run() {
 	MPIRUN_ARGS=
 	two 60 --preset seed001 --verify --quiet --seconds 1 --warmup 0.2 >"$TMP/next.out" \
@@ -45,5 +62,8 @@ next_run() {
 kill_rank 1
 next_run
 kill_rank 0
+next_run
+kill_early 0
+kill_early 1
 next_run
 finish
