@@ -252,6 +252,9 @@ true_len(const struct step *s, union bulk_wire *msg)
 	case BULK_S_END:
 	case BULK_R_END:
 		return sizeof(msg->end);
+	case BULK_S_MOVES:
+	case BULK_R_MOVES:
+		return sizeof(msg->head);
 	default:
 		return sizeof(msg->rail);
 	}
@@ -262,7 +265,8 @@ true_id(const struct step *s, const union bulk_wire *msg)
 {
 	if (msg->head.type == BULK_OFFER)
 		return ++p.serial << 16 | s->slot % REQUESTS;
-	if (msg->head.type == BULK_DATA || msg->head.type == BULK_S_END)
+	if (msg->head.type == BULK_DATA || msg->head.type == BULK_S_END ||
+			msg->head.type == BULK_S_MOVES)
 		return p.offered[s->slot % KEPT];
 	return p.heard[s->slot % KEPT];
 }
@@ -315,6 +319,9 @@ true_place(const struct step *s, union bulk_wire *msg)
 	case BULK_R_END:
 		msg->end.status = -(int32_t)(s->len % 4096);
 		break;
+	case BULK_S_MOVES:
+	case BULK_R_MOVES:
+		break;
 	default:
 		msg->rail.rail = rail;
 		msg->rail.life = conn->rail[rail].life + s->count % 2;
@@ -338,7 +345,7 @@ say(const struct step *s, const uint8_t *data, size_t size)
 
 	memcpy(m.bytes, data, size);
 	if (how & TRUE_HEAD) {
-		m.msg.head = bulk_wire_head(s->type % BULK_RAIL_READY + 1, 0, m.msg.head.id);
+		m.msg.head = bulk_wire_head(s->type % BULK_R_MOVES + 1, 0, m.msg.head.id);
 		len = m.msg.head.len = true_len(s, &m.msg);
 	}
 	if (how & TRUE_ID)
