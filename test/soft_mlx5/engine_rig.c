@@ -14,6 +14,7 @@
 uint64_t rig_now = 1;
 uint8_t rig_retry = 2, rig_rnr_retry = 3;
 bool rig_udp;
+uint32_t rig_addr;
 uint32_t rig_dct_conns;
 const char *rig_pcap;
 uint32_t rig_direct;
@@ -129,6 +130,8 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 		static uint32_t n;
 
 		h->addr = 0x7f000000 | ((uint32_t)getpid() & 0xffff) << 8 | (n++ % 250 + 1);
+		if (rig_addr != 0)
+			h->addr = rig_addr;
 		attr.udp_addr = h->addr;
 	}
 	rig_gid_of(h->addr, attr.gid);

@@ -87,6 +87,7 @@ extern uint64_t rig_now;
 extern uint8_t rig_retry, rig_rnr_retry;
 extern const char *rig_faults; /* Of hosts that are opened from now on. */
 extern bool rig_udp;           /* Likewise: each has an address in 127/8. So if RIG_UDP is set. */
+extern uint32_t rig_addr;      /* Over UDP: of the next one; 0: one of its own. */
 extern const char *rig_pcap;   /* Likewise. */
 extern uint32_t rig_dct_conns; /* Likewise: sm_nic_attr.dct_conns. */
 /* Likewise: see sm_nic_attr; the least there is if RIG_DIRECT is set. */

@@ -5,8 +5,10 @@
  * all.
  */
 #include <stdio.h>
+#include <sys/random.h>
 
 #include "crpc_util.h"
+
 #include "engine_rig.h"
 
 #define DC_KEY   UINT64_C(0x0badc0de12345678)
@@ -22,6 +24,19 @@ static struct rig_qp dct, dci[NDCI];
 static uint32_t posted;       /* Receives. */
 static uint32_t sent[NDCI];   /* Messages of each. */
 static uint32_t came[NDCI];
+
+/* Where the next context's lives of DCIs begin. Those of one that comes to a number again differ in
+ * the upper half. */
+static uint32_t lives = 0x5eedff00;
+
+/* In the place of the library's: what tells a process from those before it is ours to say. */
+ssize_t
+getrandom(void *buf, size_t len, unsigned int flags)
+{
+	assert_int_equal(len, sizeof(lives));
+	memcpy(buf, &lives, len);
+	return (ssize_t)len;
+}
 
 static void
 recv_post(void)
@@ -278,34 +293,95 @@ a_lost_connect_is_noticed(void **state)
 	}
 }
 
-/* A new DCI that has the number of an old one is not taken for it: numbers come back in time, and a
- * process that is started again may begin with those it had. */
-static void
-a_number_comes_back(void **state)
+/*
+ * The first DCI is made with this number. Returns how many queue pairs its context had made before,
+ * each of which may have taken a life.
+ */
+static uint32_t
+dci_open_as(uint32_t want)
 {
 	struct sm_qp_attr attr = {.type = SM_QPT_DCI, .pd = a.pd};
-	uint32_t qpn, want = dci[0].qpn;
 	struct sm_qp *qp;
 	struct rig_qp cqs;
+	uint32_t qpn, made = 1;
 
-	for (uint32_t i = 0; i < 5; i++)
-		send_ok(0);
 	rig_qp_open(&a, &cqs, NULL);
+	while (want - cqs.qpn < 2) { /* In the way. */
+		rig_qp_close(&cqs);
+		rig_qp_open(&a, &cqs, NULL);
+		made++;
+	}
 	attr.send_cq = attr.recv_cq = cqs.scq.cq;
 	attr.dbrec = cqs.dbrec;
 	attr.uar_page = a.uar_id;
-	rig_qp_close(&dci[0]);
 	for (uint32_t i = 0; i < NUMBERS; i++) {
 		assert_int_equal(sm_qp_create(a.nic, &attr, &qp, &qpn), 0);
 		assert_int_equal(sm_qp_destroy(a.nic, qp), 0);
+		made++;
 		if (qpn == want - 1)
 			break;
 	}
 	dci_open(&dci[0]);
 	assert_int_equal(dci[0].qpn, want);
+	rig_qp_close(&cqs);
+	return made;
+}
+
+/* A new DCI that has the number of an old one is not taken for it: numbers come back in time, and a
+ * process that is started again may begin with those it had. */
+static void
+a_number_comes_back(void **state)
+{
+	uint32_t want = dci[0].qpn;
+
 	for (uint32_t i = 0; i < 5; i++)
 		send_ok(0);
-	rig_qp_close(&cqs);
+	rig_qp_close(&dci[0]);
+	dci_open_as(want);
+	for (uint32_t i = 0; i < 5; i++)
+		send_ok(0);
+}
+
+/*
+ * The initiator's process is started again at its address, and happens to get the same numbers,
+ * also those of packets. Its first CONNECT is lost: what follows finds the connection of before,
+ * which must not take it for what it has seen.
+ */
+static void
+a_restarted_process_is_not_taken_for_the_old_one(void **state)
+{
+	uint32_t want = dci[0].qpn, addr = a.addr, made;
+
+	send_ok(0);
+	send_ok(0);
+	for (uint32_t i = 0; i < NDCI; i++)
+		rig_qp_close(&dci[i]);
+	rig_host_close(&a);
+	rig_addr = addr;
+	lives += 0x12340000;
+	rig_host_open(&a, rig_net(), 1 << 20);
+	rig_addr = 0;
+	/* The first one of before had the first life. Packet numbers repeat after 256 of them. */
+	for (made = dci_open_as(want); made % 256 != 0; made++) {
+		rig_set_state(&dci[0], SM_QPS_RESET);
+		rig_ready(&dci[0], 0);
+	}
+	for (uint32_t i = 1; i < NDCI; i++)
+		dci_open(&dci[i]);
+	assert_int_equal(sm_nic_faults(b.nic, "drop=1"), 0);
+	send(0);
+	for (uint32_t i = 0; i < 4; i++, rig_now += 1000) {
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now);
+	}
+	assert_int_equal(sm_nic_faults(b.nic, ""), 0);
+	for (uint32_t i = 0; i < 3; i++)
+		send(0);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(
+			rig_expect(&a, &b, &dci[0].scq)->op_own >> 4, MLX5_CQE_REQ);
+	drain();
+	assert_int_equal(came[0], sent[0]);
 }
 
 int
@@ -320,6 +396,7 @@ main(void)
 		T(what_is_remembered_goes_on),
 		T(a_lost_connect_is_noticed),
 		T(a_number_comes_back),
+		T(a_restarted_process_is_not_taken_for_the_old_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -285,6 +285,19 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 	c->nak = 0;
 }
 
+bool
+sm_dct_knows(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h,
+	uint32_t life)
+{
+	struct sm_qp *last, *c = conn_find(dct, peer, h->src, &last);
+
+	if (c == NULL || c->dc_life == life)
+		return true;
+	if (!is_earlier(life, c->dc_life))
+		sm_peer_nak(peer, h, SM_NAK_RECONNECT);
+	return false;
+}
+
 struct sm_qp *
 sm_dct_conn(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h)
 {

@@ -416,6 +416,7 @@ struct sm_nic {
 	struct sm_udp *udp;   /**< NULL: the wire is shared memory. */
 	struct sm_pcap *pcap; /**< NULL: nothing is captured. */
 	uint64_t retry_timers_at;
+	uint64_t awake; /**< Time for them: what of it this process was there to see. */
 	uint64_t check_at; /**< With faults: when peers are looked after. */
 	struct sm_uar **uars;
 	uint32_t nuars;
@@ -810,6 +811,12 @@ enum sm_step sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp);
 void sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp);
 /** CONNECT or DISCONNECT. */
 void sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h);
+/**
+ * Whether a request that says of which life its DCI is may go on to its connection, or has none
+ * yet. If not it was answered, or comes late.
+ */
+bool sm_dct_knows(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer,
+	const struct sm_hdr *h, uint32_t life);
 /** The connection that a request to @p dct belongs to; NULL: none, and it was refused. */
 struct sm_qp *sm_dct_conn(
 	struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h);

@@ -431,35 +431,57 @@ uc_resume(struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
 	return type == SM_PKT_SEND || type == SM_PKT_WRITE;
 }
 
-/* The response to a request whose own was lost. A READ is made again, an atomic is remembered. */
+/* The response to a READ of which the packet @psn is a part, if it is under way; or NULL. */
+static struct sm_rd *
+response_of(struct sm_qp *qp, uint32_t psn)
+{
+	struct sm_rd *rd;
+	uint32_t i;
+
+	for (i = qp->ans_head; i != qp->ans_tail; i++) {
+		rd = &qp->ans[i % SM_RD_MAX];
+		if (rd->pkt == SM_PKT_READ_RESP &&
+			((psn - rd->psn) & SM_PSN_MASK) < sm_psn_packets(qp, rd->len))
+			return rd;
+	}
+	return NULL;
+}
+
+/*
+ * The response to a request whose own was lost. A READ is made again, an atomic is remembered. A
+ * response that is under way begins anew where it was asked for: its rest is of no use, and if it
+ * is long, the requester would not wait for what comes behind it.
+ */
 static void
 respond_again(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
 {
-	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
-	uint32_t i = 0;
-
-	if (qp->ans_tail - qp->ans_head >= SM_RD_MAX)
-		return;
-	*rd = (struct sm_rd){
+	struct sm_rd *rd = type == SM_PKT_READ ? response_of(qp, h->psn & SM_PSN_MASK) : NULL;
+	struct sm_rd again = {
 		.pkt = type == SM_PKT_READ ? SM_PKT_READ_RESP : SM_PKT_ATOMIC_RESP,
 		.epoch = (uint8_t)(h->dst >> 24),
 		.psn = h->psn & SM_PSN_MASK,
 		.rkey = h->rkey,
 		.raddr = h->raddr,
-		.len = type == SM_PKT_READ ? h->imm : sizeof(rd->value),
+		.len = type == SM_PKT_READ ? h->imm : sizeof(again.value),
 	};
+	uint32_t i = 0;
+
 	if (type != SM_PKT_READ) {
-		while (i < SM_RD_MAX && i < qp->natomics && qp->atomics[i].psn != rd->psn)
+		while (i < SM_RD_MAX && i < qp->natomics && qp->atomics[i].psn != again.psn)
 			i++;
 		if (i == SM_RD_MAX || i == qp->natomics)
 			return;
-		rd->value = qp->atomics[i].value;
+		again.value = qp->atomics[i].value;
 	} else if ((qp->access & SM_ACCESS_REMOTE_READ) == 0 || h->imm > SM_MSG_MAX ||
 		(h->imm != 0 && sm_mem(nic, qp->pd, h->rkey, h->raddr, h->imm,
 					SM_ACCESS_REMOTE_READ) == NULL)) {
 		return;
 	}
-	qp->ans_tail++;
+	if (rd == NULL && qp->ans_tail - qp->ans_head >= SM_RD_MAX)
+		return;
+	if (rd == NULL)
+		rd = &qp->ans[qp->ans_tail++ % SM_RD_MAX];
+	*rd = again;
 	answer_later(nic, qp);
 }
 

@@ -10,6 +10,12 @@
 
 /* How often the timers are looked at. */
 #define TIMERS_NS UINT64_C(50000)
+/*
+ * The most that counts of the time between two looks. Who had no core for longer did not see what
+ * came, and the other side, which may share the core, could not answer: on a busy machine both have
+ * more time in the same measure.
+ */
+#define AWAKE_NS UINT64_C(5000000)
 /* Timeouts of a silent peer that count as one. */
 #define SILENT_TIMEOUTS 8u
 
@@ -39,12 +45,12 @@ timer(struct sm_nic *nic, struct sm_qp *qp)
 
 	if (!open || qp->waiting || mark != qp->rto_mark || qp->rto_at == 0) {
 		qp->rto_mark = mark;
-		qp->rto_at = nic->now + timeout_ns(qp);
+		qp->rto_at = nic->awake + timeout_ns(qp);
 		return;
 	}
-	if (nic->now < qp->rto_at)
+	if (nic->awake < qp->rto_at)
 		return;
-	qp->rto_at = nic->now + timeout_ns(qp);
+	qp->rto_at = nic->awake + timeout_ns(qp);
 	/* A peer that says nothing at all may wait for a core: it gets more time. */
 	if (qp->peer->spoke != qp->rto_spoke)
 		qp->rto_silent = 0;
@@ -62,6 +68,7 @@ sm_retry_timers(struct sm_nic *nic)
 
 	if (nic->now < nic->retry_timers_at)
 		return;
+	nic->awake += crpc_min(nic->now - nic->retry_timers_at + TIMERS_NS, AWAKE_NS);
 	nic->retry_timers_at = nic->now + TIMERS_NS;
 	TAILQ_FOREACH(p, &nic->peers, link) {
 		if (p->dead)

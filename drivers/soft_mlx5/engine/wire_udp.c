@@ -147,6 +147,15 @@ batch_send(struct sm_udp *u)
 	return true;
 }
 
+/* A DCI's life, by which a DCT sees that its connection is not that of a DCI of before. */
+static uint32_t
+life_of(const struct sm_nic *nic, const struct sm_hdr *h)
+{
+	const struct sm_qp *qp = sm_qp_find(nic, h->src & SM_PSN_MASK);
+
+	return qp != NULL ? qp->dc_life : 0;
+}
+
 static void
 packet_encode(struct sm_nic *nic, const struct sm_peer *p, const struct sm_roce *roce)
 {
@@ -185,6 +194,8 @@ peer_send(struct sm_nic *nic, struct sm_peer *p, uint32_t *calls)
 		sm_pkt_get(pkt, head, &h);
 		transport = (enum sm_roce_transport)sm_roce_of(nic, &h, &shift);
 		while (sm_roce_piece(&h, payload, shift, transport, p->piece, &roce)) {
+			if (transport == SM_ROCE_DC && (head >> 16 & 0xff) < SM_PKT_ACK)
+				roce.life = life_of(nic, &h);
 			if (u->to == BATCH && ((*calls)++ == SEND_CALLS || !batch_send(u)))
 				return false;
 			packet_encode(nic, p, &roce);
@@ -274,6 +285,9 @@ sm_udp_packet(struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t
 	else if (qp->type != SM_QPT_DCT)
 		h.src = qp->dest_qpn;
 	p->heard = p->busy = true;
+	if (qp->type == SM_QPT_DCT && (h.head >> 16 & 0xff) < SM_PKT_ACK &&
+		!sm_dct_knows(nic, qp, p, &h, roce.life))
+		return true;
 	if (crpc_unlikely(nic->fault != NULL)) {
 		sm_fault_packet(nic, p, &h, roce.payload);
 	} else {
