@@ -425,12 +425,6 @@ crpc_bulk_conn_status(const struct crpc_bulk_conn *conn)
 	return conn->err;
 }
 
-uint32_t
-crpc_bulk_conn_user_id(const struct crpc_bulk_conn *conn)
-{
-	return conn->user_id;
-}
-
 void
 crpc_bulk_pool(const struct crpc_bulk_conn *conn, uint32_t *sends, uint32_t *recvs)
 {

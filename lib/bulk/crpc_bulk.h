@@ -332,9 +332,6 @@ int crpc_bulk_conn_reset(struct crpc_bulk_conn *conn);
 /** 0, -ENOTCONN (not connected yet), or why it broke: -ECONNRESET, -EPROTO, -ETIMEDOUT. */
 int crpc_bulk_conn_status(const struct crpc_bulk_conn *conn);
 
-/** The user_id of conn_create. */
-uint32_t crpc_bulk_conn_user_id(const struct crpc_bulk_conn *conn);
-
 /**
  * Send a message.
  *

@@ -377,34 +377,6 @@ crpc_flux_memory(struct crpc_flux *flux)
 	return len;
 }
 
-void
-crpc_flux_dump(const struct crpc_flux_node *node, FILE *out)
-{
-	const struct crpc_flux_stats *s = &node->stats;
-	const struct flux_chan *ch;
-	uint32_t i;
-
-	fprintf(out,
-			"node %u: calls %" PRIu64 " done %" PRIu64 " requests %" PRIu64
-			" replies %" PRIu64 " again %" PRIu64 " timeouts %" PRIu64 " late %" PRIu64
-			" resets %" PRIu64 " malformed %" PRIu64 "\n",
-			node->id, s->calls, s->done, s->requests, s->replies, s->again, s->timeouts,
-			s->late, s->resets, s->malformed);
-	for (i = 0; i < node->nout; i++) {
-		ch = node->out[i];
-		fprintf(out, "to %u: open %u of %u, timed out %u\n", ch->server,
-			flux_open(ch), ch->window, ch->nlate);
-		crpc_spsc_dump(&ch->req_p, &ch->resp_c, out);
-	}
-	for (i = 0; i < node->nin; i++) {
-		ch = node->in[i];
-		if (ch == NULL)
-			continue;
-		fprintf(out, "from %u:\n", ch->caller);
-		crpc_spsc_dump(&ch->resp_p, &ch->req_c, out);
-	}
-}
-
 static int crpc_printf(2, 3)
 say(FILE *out, const char *fmt, ...)
 {

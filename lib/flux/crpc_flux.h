@@ -243,9 +243,6 @@ const struct crpc_flux_stats *crpc_flux_node_stats(const struct crpc_flux_node *
 /** Bytes of all channels that are open now. Any thread. */
 size_t crpc_flux_memory(struct crpc_flux *flux);
 
-/** Write the node's channels and counters as text. */
-void crpc_flux_dump(const struct crpc_flux_node *node, FILE *out);
-
 /** Validate the node's tables; says violations on @p out (may be NULL) and returns their number. */
 int crpc_flux_check(const struct crpc_flux_node *node, FILE *out);
 

@@ -288,9 +288,6 @@ int crpc_ipc_server_release(struct crpc_ipc_server *s, uint64_t token);
  */
 int crpc_ipc_server_fail(struct crpc_ipc_server *s, uint64_t token, int32_t status);
 
-/** Nothing: reply() publishes at once. */
-void crpc_ipc_server_flush(struct crpc_ipc_server *s);
-
 /**
  * Look after the clients' lives; call it every few milliseconds from the server's loop.
  *
@@ -312,9 +309,6 @@ uint64_t crpc_ipc_server_requests(const struct crpc_ipc_server *s, uint32_t peer
 
 /** Write the server, its counters and its clients as text. */
 void crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out);
-
-/** Path of the segment. */
-const char *crpc_ipc_server_path(const struct crpc_ipc_server *s);
 
 /* ---- client ---- */
 

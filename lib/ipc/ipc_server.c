@@ -779,15 +779,3 @@ crpc_ipc_server_fail(struct crpc_ipc_server *s, uint64_t token, int32_t status)
 		return -EINVAL;
 	return respond_otherwise(s, token, NULL, 0, IPC_SIZE_STATUS + (uint32_t)-status);
 }
-
-void
-crpc_ipc_server_flush(struct crpc_ipc_server *s)
-{
-	(void)s;
-}
-
-const char *
-crpc_ipc_server_path(const struct crpc_ipc_server *s)
-{
-	return crpc_shm_path(s->seg);
-}
