@@ -264,6 +264,19 @@ what_is_remembered_goes_on(void **state)
 	send_ok(0);
 }
 
+/* A message of the first DCI, of which all packets are lost, its CONNECT, too. */
+static void
+send_lost(void)
+{
+	assert_int_equal(sm_nic_faults(b.nic, "drop=1"), 0);
+	send(0);
+	for (uint32_t i = 0; i < 4; i++, rig_now += 1000) {
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now);
+	}
+	assert_int_equal(sm_nic_faults(b.nic, ""), 0);
+}
+
 /*
  * The first CONNECT after a RESET is lost, and what follows finds the connection of before: it must
  * not be taken for what was done already, whatever the numbers were.
@@ -276,13 +289,7 @@ a_lost_connect_is_noticed(void **state)
 			send_ok(0);
 		rig_set_state(&dci[0], SM_QPS_RESET);
 		rig_ready(&dci[0], 0);
-		assert_int_equal(sm_nic_faults(b.nic, "drop=1"), 0);
-		send(0);
-		for (uint32_t i = 0; i < 4; i++, rig_now += 1000) {
-			sm_nic_progress(a.nic, rig_now);
-			sm_nic_progress(b.nic, rig_now);
-		}
-		assert_int_equal(sm_nic_faults(b.nic, ""), 0);
+		send_lost();
 		for (uint32_t i = 0; i < k; i++)
 			send(0);
 		for (uint32_t i = 0; i <= k; i++)
@@ -368,13 +375,7 @@ a_restarted_process_is_not_taken_for_the_old_one(void **state)
 	}
 	for (uint32_t i = 1; i < NDCI; i++)
 		dci_open(&dci[i]);
-	assert_int_equal(sm_nic_faults(b.nic, "drop=1"), 0);
-	send(0);
-	for (uint32_t i = 0; i < 4; i++, rig_now += 1000) {
-		sm_nic_progress(a.nic, rig_now);
-		sm_nic_progress(b.nic, rig_now);
-	}
-	assert_int_equal(sm_nic_faults(b.nic, ""), 0);
+	send_lost();
 	for (uint32_t i = 0; i < 3; i++)
 		send(0);
 	for (uint32_t i = 0; i < 4; i++)

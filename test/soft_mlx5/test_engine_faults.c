@@ -304,50 +304,48 @@ over_rings(void **state)
 
 #define UDP(test) {#test "_udp", test, over_udp, over_rings, NULL}
 
-/* One message of @len bytes from the second half of b's memory, or to it; its CQE. */
-static struct mlx5_cqe64 *
-long_message(struct rig_qp *x, uint8_t op, uint32_t len, uint64_t step_ns, uint32_t b_every)
+/* One message of @len bytes from the second half of b's memory, or to it, over a network that does
+ * @faults, in steps of so much time; b has every so manieth. */
+static void
+long_message(uint8_t op, uint32_t len, const char *faults, uint64_t step_ns, uint32_t b_every)
 {
 	uint64_t end = rig_now + UINT64_C(1000000000000);
 	struct mlx5_cqe64 *c;
+	struct rig_qp x, y;
 	struct rig_wqe w;
 
-	rig_wqe(&w, op, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem + b.bytes / 2, b.key);
-	rig_wqe_data(&w, a.mem + a.bytes / 2, len, a.key);
-	rig_post(x, &w);
-	for (uint32_t i = 0; (c = rig_poll(&x->scq)) == NULL; i++) {
-		assert_true(rig_now < end);
-		sm_nic_progress(a.nic, rig_now += step_ns);
-		if (i % b_every == 0)
-			sm_nic_progress(b.nic, rig_now);
-	}
-	return c;
-}
-
-/*
- * A READ whose response takes longer than all retries lasts, when packets of it are lost: what is
- * asked for again comes at once, not behind the rest of the response that is of no use any more.
- */
-static void
-a_long_read_outlives_losses(void **state)
-{
-	const uint32_t len = 32u << 20;
-	struct rig_qp x, y;
-
-	rig_faults = "seed=3,drop=0.002";
+	rig_faults = faults;
 	rig_retry = 7;
 	rig_pair_open(&x, &a, &y, &b, 2 * len, NULL);
 	rig_connect(&x, &y);
 	for (uint32_t i = 0; i < len; i++)
 		b.mem[len + i] = (uint8_t)(i * 13 + i / 509);
-	/* At 5 ms a pass and at most the ring's 256 KiB in each it takes 640 ms and more. */
-	assert_int_equal(long_message(&x, MLX5_OPCODE_RDMA_READ, len, 5000000, 1)->op_own >> 4,
-		MLX5_CQE_REQ);
+	rig_wqe(&w, op, SIGNALED, 0);
+	rig_wqe_raddr(&w, b.mem + len, b.key);
+	rig_wqe_data(&w, a.mem + len, len, a.key);
+	rig_post(&x, &w);
+	for (uint32_t i = 0; (c = rig_poll(&x.scq)) == NULL; i++) {
+		assert_true(rig_now < end);
+		sm_nic_progress(a.nic, rig_now += step_ns);
+		if (i % b_every == 0)
+			sm_nic_progress(b.nic, rig_now);
+	}
+	assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ);
 	assert_memory_equal(a.mem + len, b.mem + len, len);
 	rig_pair_close(&x, &y);
 	rig_faults = NULL;
 	rig_retry = 2;
+}
+
+/*
+ * A READ whose response takes longer than all retries last, when packets of it are lost: what is
+ * asked for again comes at once, not behind the rest of the response that is of no use any more.
+ * At 5 ms a pass and at most the ring's 256 KiB in each it takes 640 ms and more.
+ */
+static void
+a_long_read_outlives_losses(void **state)
+{
+	long_message(MLX5_OPCODE_RDMA_READ, 32u << 20, "seed=3,drop=0.002", 5000000, 1);
 }
 
 /*
@@ -357,20 +355,7 @@ a_long_read_outlives_losses(void **state)
 static void
 no_core_is_not_silence(void **state)
 {
-	const uint32_t len = 64u << 10;
-	struct rig_qp x, y;
-
-	rig_faults = "seed=3,drop=0";
-	rig_retry = 7;
-	rig_pair_open(&x, &a, &y, &b, 2 * len, NULL);
-	rig_connect(&x, &y);
-	memset(a.mem + len, 0x5a, len);
-	assert_int_equal(long_message(&x, MLX5_OPCODE_RDMA_WRITE, len, 500000000, 200)->op_own >> 4,
-		MLX5_CQE_REQ);
-	assert_memory_equal(a.mem + len, b.mem + len, len);
-	rig_pair_close(&x, &y);
-	rig_faults = NULL;
-	rig_retry = 2;
+	long_message(MLX5_OPCODE_RDMA_WRITE, 64u << 10, "seed=3,drop=0", 500000000, 200);
 }
 
 int

@@ -107,29 +107,10 @@ done_take(struct node *n, const struct crpc_done *d)
 	r->open = false;
 	check(l->node[r->side] == n - scene.node);
 	link_look(l);
-	switch (d->status) {
-	case 0:
+	if (d->status == 0)
 		done_good(r, id, d);
-		break;
-	case -EUCLEAN:
-		met.rejected++;
-		check(is_rejected(id) && r->executed == 1);
-		break;
-	case -ECANCELED:
-		met.cancelled++;
-		check(r->cancelled || (is_released(id) && r->executed == 1));
-		break;
-	case -ECONNRESET:
-		met.reset++;
-		check(l->broken || r->life != l->life);
-		break;
-	case -ETIMEDOUT:
-		met.late++;
-		check(scene.timeouts);
-		break;
-	default:
-		fail("call %u ends with %d", id, d->status);
-	}
+	else
+		done_bad(r, id, d->status, l->broken || r->life != l->life, scene.timeouts);
 	if (d->status != -ECONNRESET && r->life != l->life)
 		fail("call %u of life %u ends with %d in life %u", id, r->life, d->status, l->life);
 }

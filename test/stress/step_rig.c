@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdarg.h>
 
+#include <errno.h>
+
 #include "step_rig.h"
 
 struct soft_mlx5_step step;
@@ -113,5 +115,30 @@ do_steps(uint32_t n)
 	while (n-- != 0) {
 		scene.now += rnd(1500);
 		met.passes += step.step(scene.now, NULL) == 0; /* Or all have vanished. */
+	}
+}
+
+void
+done_bad(const struct record *r, uint32_t id, int status, bool broken, bool late)
+{
+	switch (status) {
+	case -EUCLEAN:
+		met.rejected++;
+		check(is_rejected(id) && r->executed == 1);
+		break;
+	case -ECANCELED:
+		met.cancelled++;
+		check(r->cancelled || (is_released(id) && r->executed == 1));
+		break;
+	case -ECONNRESET:
+		met.reset++;
+		check(broken);
+		break;
+	case -ETIMEDOUT:
+		met.late++;
+		check(late);
+		break;
+	default:
+		fail("call %u ends with %d", id, status);
 	}
 }

@@ -161,6 +161,8 @@ bool bytes_are(const uint8_t *p, uint32_t len, uint64_t key);
 bool is_rejected(uint32_t id);
 bool is_released(uint32_t id);
 uint32_t reply_len(uint32_t id, uint32_t resp_max);
+/* A call ended with an error: the errors that may be; broken, late: whether these two may. */
+void done_bad(const struct record *r, uint32_t id, int status, bool broken, bool late);
 /* Let the cards work, up to n passes. */
 void do_steps(uint32_t n);
 

@@ -255,29 +255,10 @@ done_take(const struct crpc_done *d)
 		fail("call %u completes twice, or was never made (status %d)", id, d->status);
 	r->open = false;
 	session_look(s);
-	switch (d->status) {
-	case 0:
+	if (d->status == 0)
 		answer_good(r, id, d);
-		break;
-	case -EUCLEAN:
-		met.rejected++;
-		check(is_rejected(id) && r->executed == 1);
-		break;
-	case -ECANCELED:
-		met.cancelled++;
-		check(r->cancelled || (is_released(id) && r->executed == 1));
-		break;
-	case -ECONNRESET:
-		met.reset++;
-		check(s->broken);
-		break;
-	case -ETIMEDOUT:
-		met.late++;
-		check(scene.timeouts || s->broken);
-		break;
-	default:
-		fail("call %u ends with %d", id, d->status);
-	}
+	else
+		done_bad(r, id, d->status, s->broken, scene.timeouts || s->broken);
 	check(r->life == s->life);
 }
 
