@@ -15,6 +15,7 @@ uint64_t rig_now = 1;
 uint8_t rig_retry = 2, rig_rnr_retry = 3;
 bool rig_udp;
 uint32_t rig_addr;
+uint8_t rig_timeout = 8;
 uint32_t rig_dct_conns;
 const char *rig_pcap;
 uint32_t rig_direct;
@@ -340,7 +341,7 @@ rig_rts_mod(struct sm_qp_mod *m)
 		.mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
 		.state = SM_QPS_RTS,
-		.timeout = 8, /* About a millisecond. */
+		.timeout = rig_timeout,
 		.retry_cnt = rig_retry,
 		.rnr_retry = rig_rnr_retry,
 		.sq_psn = 0xfffff0,

@@ -85,6 +85,7 @@ struct rig_wqe {
 
 extern uint64_t rig_now;
 extern uint8_t rig_retry, rig_rnr_retry;
+extern uint8_t rig_timeout;    /* As in verbs; about a millisecond. */
 extern const char *rig_faults; /* Of hosts that are opened from now on. */
 extern bool rig_udp;           /* Likewise: each has an address in 127/8. So if RIG_UDP is set. */
 extern uint32_t rig_addr;      /* Over UDP: of the next one; 0: one of its own. */
