@@ -408,6 +408,7 @@ call_send(struct kv_loop *loop, struct kv_client *c, uint64_t cookie, uint8_t *m
 static crpc_noinline uint32_t
 client_issue_again(struct kv_loop *loop, struct kv_client *c, uint64_t now, unsigned int mode)
 {
+	uint64_t ended;
 	struct way way;
 	struct kv_call *call;
 	uint32_t len, slot, made = 0;
@@ -418,10 +419,14 @@ client_issue_again(struct kv_loop *loop, struct kv_client *c, uint64_t now, unsi
 		call->op = KV_PUT;
 		call->reads = false;
 		len = call_write(loop, c, call, &way, mode | MODE_EXTRA);
-		if (!call_send(loop, c, slot, loop->msg, len, &way, now, mode))
+		ended = c->answered;
+		if (call_send(loop, c, slot, loop->msg, len, &way, now, mode))
+			made++;
+		else if (c->answered != ended) /* Refused for good: that ends it. */
+			c->free[c->free_n++] = (uint8_t)slot;
+		else
 			break;
 		c->again_n--;
-		made++;
 	}
 	return made;
 }
@@ -484,13 +489,17 @@ call_make(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint64_t sta
 INLINE void
 client_issue(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsigned int mode)
 {
-	uint64_t now = turn->now, start = now;
+	uint64_t now = turn->now, start = now, ended = c->answered;
 
 	while (c->free_n > 0 && !c->dead) {
 		if ((mode & MODE_EXTRA) != 0 && !is_due(loop->work, c, now, &start))
 			break;
-		if (!call_make(loop, c, c->free[c->free_n - 1], start, now, mode))
+		if (!call_make(loop, c, c->free[c->free_n - 1], start, now, mode)) {
+			/* What could not be taken now is still due when it was. */
+			if ((mode & MODE_EXTRA) != 0 && c->due_ns != 0 && c->answered == ended)
+				c->due_ns = start;
 			break;
+		}
 		c->free_n--;
 		turn->work++;
 	}

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "backend.h"
 #include "client.h"
 
 #define SEED    20260103
@@ -120,6 +121,95 @@ pass(struct rig *rig, uint64_t ns, bool answer)
 		if (answer)
 			serve(rig);
 	}
+}
+
+/* A link of a backend that takes every other call, or refuses what is asked of owner 1 for good. */
+struct fake_link {
+	struct kv_end end;
+	struct rig *rig;
+	bool busy, turn;
+	uint64_t taken, refused;
+	uint32_t n;
+	uint64_t cookie[KV_QD_MAX];
+	uint8_t msg[KV_QD_MAX][32];
+};
+
+static int
+fake_call(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32_t len,
+	uint32_t resp_max, uint64_t cookie)
+{
+	struct fake_link *f = (struct fake_link *)end;
+	struct kv_req req = {0};
+
+	assert_int_equal(kv_req_read(msg, len, &req), 0);
+	f->turn = !f->turn;
+	if (f->busy && f->turn)
+		return -EAGAIN;
+	if (!f->busy && req.op == KV_PUT && to == 1) {
+		f->refused++;
+		return -EHOSTUNREACH;
+	}
+	assert_true(f->n < KV_QD_MAX);
+	kv_resp_write(f->msg[f->n], KV_OK, req.op, req.op == KV_GET ? 8 : 0, ++f->rig->version);
+	f->cookie[f->n++] = cookie;
+	f->taken++;
+	return 0;
+}
+
+static uint32_t
+fake_poll(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n)
+{
+	struct fake_link *f = (struct fake_link *)end;
+	uint32_t i;
+
+	for (i = 0; i < f->n; i++)
+		done[i] = (struct crpc_done){
+			.cookie = f->cookie[i], .data = f->msg[i], .len = f->msg[i][1] == KV_GET ? 24 : 16};
+	f->n = 0;
+	return i;
+}
+
+static void
+fake_flush(struct kv_end *end, uint64_t now)
+{
+}
+
+static const struct kv_backend fake = {
+	.name = "fake", .call = fake_call, .poll = fake_poll, .flush = fake_flush};
+
+/* A link that is busy makes calls late, not fewer: none that was due is forgotten. */
+static void
+open_loop_forgets_nothing(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.gap_ns = 2000, .read_below = 1ull << 32,
+		.delete_from = 1ull << 32}, APP_DIST_UNIFORM, 8);
+	struct fake_link link = {.end = {.backend = &fake}, .rig = rig, .busy = true};
+
+	rig->loop.link = &link.end;
+	pass(rig, 10000000, false); /* 5000 are due, with a deviation of 71 */
+	assert_in_range(link.taken, 4600, 5400);
+	rig_close(rig);
+}
+
+/* The owner of half the keys is lost between a read and its write: operations on the others go on. */
+static void
+rmw_ends_where_the_owner_is_lost(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.rmw = true, .delete_from = 1ull << 32},
+		APP_DIST_UNIFORM, 4);
+	struct fake_link link = {.end = {.backend = &fake}, .rig = rig};
+	uint64_t taken;
+
+	rig->work.owners = 2;
+	rig->loop.link = &link.end;
+	pass(rig, 20000, false);
+	taken = link.taken;
+	assert_true(link.refused > 0);
+	pass(rig, 200000, false);
+	assert_true(link.taken > taken + 1000);
+	assert_int_equal(rig->loop.counts.failed, link.refused);
+	assert_true(link.refused < link.taken);
+	rig_close(rig);
 }
 
 /* 10 ms at a call per 2 us: their number and its variance per 100 us are those of Poisson. */
@@ -321,6 +411,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(clients_draw_streams_of_their_own),
 		cmocka_unit_test(open_loop_is_poisson),
+		cmocka_unit_test(open_loop_forgets_nothing),
+		cmocka_unit_test(rmw_ends_where_the_owner_is_lost),
 		cmocka_unit_test(open_loop_counts_the_wait),
 		cmocka_unit_test(open_loop_tells_its_lag),
 		cmocka_unit_test(closed_loop_keeps_calls_open),
