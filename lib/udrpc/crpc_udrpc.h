@@ -56,7 +56,8 @@
  *
  * Threads: a context, its endpoints and its device belong to one thread (lcore). With
  * -Ddebug_checks=true this is checked from the first call, poll or recv on; another thread may make
- * and connect them before, and free them once that one has ended. Time comes in as nanoseconds of any monotonic clock.
+ * and connect them before, and free them once that one has ended. Time comes in as nanoseconds of
+ * any monotonic clock.
  *
  * Nothing here allocates or makes a system call but create and free of a context and the log lines
  * of errors; the memory of all endpoints is made and registered with the context.

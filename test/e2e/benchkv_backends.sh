@@ -42,8 +42,9 @@ for b in $backends; do
 	}
 	# Clients on a lcore of their own, if there are two: what is made here is used there, and freed here.
 	# shellcheck disable=SC2086
-	timeout -k 2 60 "$SOFT_MLX5" "$BENCHKV" --no-huge -- --name "$SEGMENT" --backend "$b" --clients 4 --verify --quiet \
-		--seconds 0.2 --warmup 0.1 ${tls:+--ucx-tls posix,self} >"$TMP/$b.one.out" 2>"$TMP/$b.one.err" ||
+	timeout -k 2 60 "$SOFT_MLX5" "$BENCHKV" --no-huge -- --name "$SEGMENT" --backend "$b" --clients 4 \
+		--verify --quiet --seconds 0.2 --warmup 0.1 ${tls:+--ucx-tls posix,self} \
+		>"$TMP/$b.one.out" 2>"$TMP/$b.one.err" ||
 		fail "$b: one rank: it ended with $?"
 	check_json "$TMP/$b.1.jsonl" '0.45 < t["remote_ops_per_s"] / t["ops_per_s"] < 0.55'
 	ok "backend $b"

@@ -37,7 +37,11 @@ kill_rank() { # VICTIM
 # wait for its own limit of 30 s. Rank 0 speaks for all, unless it is the one.
 kill_early() { # VICTIM
 	local victim=$1 t0=$SECONDS soft=$SOFT_MLX5
-	printf '#!/bin/bash\n[ "$PMIX_RANK" != %s ] || kill -9 $$\nexec "%s" "$@"\n' "$victim" "$soft" >"$TMP/early.sh"
+	cat >"$TMP/early.sh" <<-EOT
+		#!/bin/bash
+		[ "\$PMIX_RANK" != $victim ] || kill -9 \$\$
+		exec "$soft" "\$@"
+	EOT
 	chmod +x "$TMP/early.sh"
 	MPIRUN_ARGS=--enable-recovery
 	SOFT_MLX5=$TMP/early.sh
