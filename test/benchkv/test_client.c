@@ -123,7 +123,7 @@ pass(struct rig *rig, uint64_t ns, bool answer)
 	}
 }
 
-/* A link of a backend that takes every other call, or refuses what is asked of owner 1 for good. */
+/* A link that takes every other call, or refuses for good what is asked of owner 1. */
 struct fake_link {
 	struct kv_end end;
 	struct rig *rig;
@@ -164,7 +164,9 @@ fake_poll(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n)
 
 	for (i = 0; i < f->n; i++)
 		done[i] = (struct crpc_done){
-			.cookie = f->cookie[i], .data = f->msg[i], .len = f->msg[i][1] == KV_GET ? 24 : 16};
+			.cookie = f->cookie[i],
+			.data = f->msg[i],
+			.len = f->msg[i][1] == KV_GET ? 24 : 16};
 	f->n = 0;
 	return i;
 }
@@ -191,7 +193,7 @@ open_loop_forgets_nothing(void **state)
 	rig_close(rig);
 }
 
-/* The owner of half the keys is lost between a read and its write: operations on the others go on. */
+/* An owner is lost between a read and its write: operations on the keys of others go on. */
 static void
 rmw_ends_where_the_owner_is_lost(void **state)
 {
