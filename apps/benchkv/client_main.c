@@ -166,9 +166,22 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 	return dead;
 }
 
-static int
-tell(const struct kv_options *o, const struct kv_loop *loop, struct kv_result *res)
+/* What the daemon told goes into the results, not what was not asked for here. */
+static struct kv_options
+as_told(const struct kv_options *asked, const struct kv_work *work)
 {
+	struct kv_options o = *asked;
+
+	o.keys = work->keys.n / (work->owners / work->daemons); /* of each rank */
+	o.key_size = work->key_size;
+	o.value_size = work->value_size;
+	return o;
+}
+
+static int
+tell(const struct kv_options *asked, const struct kv_loop *loop, struct kv_result *res)
+{
+	struct kv_options told = as_told(asked, loop->work), *o = &told;
 	struct kv_conditions cond = {.app = "benchkv-client", .backend = "ipc", .state = "mixed"};
 	FILE *json;
 	int rc = 0;
