@@ -41,6 +41,37 @@ little_holds(const struct kv_result *r)
 	return l > 1 - LITTLE_TOLERANCE && l < 1 + LITTLE_TOLERANCE;
 }
 
+/* What a plain run has not. */
+static void
+print_mix(FILE *out, const struct kv_options *o)
+{
+	if (o->key_sizes_text != NULL)
+		fprintf(out, ", key sizes %s", o->key_sizes_text);
+	if (o->value_sizes != NULL)
+		fprintf(out, ", value sizes %s", o->value_sizes);
+	if (o->rmw)
+		fprintf(out, ", writes %s", o->cas ? "compare and swap" : "after a read");
+	if (o->ttl_ms != 0)
+		fprintf(out, ", values live %llu ms", (unsigned long long)o->ttl_ms);
+	if (o->rate > 0)
+		fprintf(out, ", open loop of %g ops/s each", o->rate);
+}
+
+/* How requests travel; the flush policy is copyrpc's. */
+static void
+print_backend(FILE *out, const struct kv_options *o, const struct kv_result *r, uint32_t ranks)
+{
+	if (ranks == 1 && o->backend == KV_BACKEND_COPYRPC && r->device[0] == '\0')
+		return;
+	fprintf(out, ", backend %s", kv_backend_names[o->backend]);
+	if (o->backend == KV_BACKEND_UCX)
+		fprintf(out, " over %s", o->ucx_tls == NULL ? "what UCX chooses" : o->ucx_tls);
+	if (r->device[0] != '\0')
+		fprintf(out, " on %s", r->device);
+	if (r->device[0] != '\0' && o->backend != KV_BACKEND_ERPC)
+		fprintf(out, ", %s flush", kv_flush_names[o->flush]);
+}
+
 void
 kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions *cond,
 	const struct kv_result *r, uint32_t ranks)
@@ -57,8 +88,8 @@ kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions
 		o->daemons == 1 ? "" : "s", (unsigned int)o->clients, (unsigned int)o->qd,
 		(unsigned int)o->keys, (unsigned int)o->key_size, (unsigned int)o->value_size,
 		o->read_ratio, o->delete_ratio, dists[o->dist]);
-	if (r->device[0] != '\0')
-		fprintf(out, ", %s, %s flush", r->device, kv_flush_names[o->flush]);
+	print_mix(out, o);
+	print_backend(out, o, r, ranks);
 	fprintf(out, "%s\n", o->verify ? ", every answer verified" : "");
 	fflush(out);
 }
@@ -88,17 +119,22 @@ print_net(FILE *out, const struct kv_result *r)
 
 	if (n->batches == 0)
 		return;
-	fprintf(out,
-		"  round trip      call to flush %.2f  flush to completion %.2f  turnaround at the "
-		"peer %.2f us (means)\n",
-		crpc_hist_mean(&n->queue) / 1e3, crpc_hist_mean(&n->wire) / 1e3,
-		crpc_hist_mean(&n->peer) / 1e3);
-	fprintf(out,
-		"  network         %.2f messages per batch; per remote operation: %.3f doorbells, "
-		"%.3f WQE blocks, %.3f CQEs\n",
-		ratio(n->messages, n->batches), ratio(n->doorbells, r->counts.ops[KV_REMOTE]),
-		ratio(n->wqebbs, r->counts.ops[KV_REMOTE]),
-		ratio(n->send_cqes + n->recv_cqes, r->counts.ops[KV_REMOTE]));
+	/* Backends that do not tell either have none to show. */
+	if (n->wire.count != 0)
+		fprintf(out,
+			"  round trip      call to flush %.2f  flush to completion %.2f  turnaround "
+			"at the peer %.2f us (means)\n",
+			crpc_hist_mean(&n->queue) / 1e3, crpc_hist_mean(&n->wire) / 1e3,
+			crpc_hist_mean(&n->peer) / 1e3);
+	fprintf(out, "  network         %.2f messages per batch",
+		ratio(n->messages, n->batches));
+	if (n->doorbells != 0)
+		fprintf(out,
+			"; per remote operation: %.3f doorbells, %.3f WQE blocks, %.3f CQEs",
+			ratio(n->doorbells, r->counts.ops[KV_REMOTE]),
+			ratio(n->wqebbs, r->counts.ops[KV_REMOTE]),
+			ratio(n->send_cqes + n->recv_cqes, r->counts.ops[KV_REMOTE]));
+	fputc('\n', out);
 }
 
 /* Requests of clients in a turn that took at least one. */

@@ -20,6 +20,8 @@ run() { # NAME BACKEND ARG...
 	two 90 --backend "$backend" --verify --quiet --seconds 0.5 --warmup 0.1 --json "$TMP/$name.jsonl" "$@" \
 		>"$TMP/$name.out" 2>"$TMP/$name.err" || fail "$name: mpirun ended with $?: $(cat "$TMP/$name.err")"
 	[ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "$name: ranks ended with $(rank_rc 0) $(rank_rc 1)"
+	grep -q ", backend $backend" "$TMP/$name.out" ||
+		fail "$name: the head does not name the backend"
 	check "$name" "$backend"
 }
 
