@@ -541,13 +541,17 @@ uar_destroy(struct uv_ctx *ctx, const struct attrs *set)
 {
 	const struct ib_uverbs_attr *handle = find_attr(set, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
 	struct uv_uar *uar;
+	int err;
 
 	if (handle == NULL)
 		return EINVAL;
 	uar = uv_get(ctx, (uint32_t)handle->data, UV_UAR, uv_uar);
 	if (uar == NULL)
 		return ENOENT;
-	sm_uar_del(uv_nic(ctx), uar->page_id);
+	/* Not while a queue pair rings there: EBUSY. */
+	err = sm_uar_del(uv_nic(ctx), uar->page_id);
+	if (err != 0)
+		return err;
 	ctx->uar_used[uar->page_id - 1] = false;
 	ctx->uars--;
 	free_obj(ctx, &uar->obj);
