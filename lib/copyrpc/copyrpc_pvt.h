@@ -226,7 +226,7 @@ struct crpc_copyrpc_ep {
 	struct crpc_rdma_qp *qp;
 	uint64_t peer_released;
 	uint64_t queued_ns;  /**< When the oldest pending message was queued. */
-	uint32_t flush_seq;  /**< CLOCKED: flushes so far; the wr_id of those with a signal. */
+	uint32_t flush_seq;  /**< CLOCKED: flushes that count; the wr_id of those with a signal. */
 	uint32_t done_seq;   /**< The newest that is known to have arrived. */
 	uint32_t req_seq;    /**< The newest that had requests. */
 	uint32_t batch_sent; /**< Number of the newest request batch that was sent. */

@@ -28,7 +28,7 @@ conf_complete(struct crpc_copyrpc_conf *conf)
 		return -EINVAL;
 	CRPC_CONF_DEFAULT(conf->max_msg, conf->ring_size / 4);
 	CRPC_CONF_DEFAULT(conf->max_inflight, 256);
-	CRPC_CONF_DEFAULT(conf->max_outstanding, 2);
+	CRPC_CONF_DEFAULT(conf->max_outstanding, 4);
 	CRPC_CONF_DEFAULT(conf->batch_max, conf->ring_size / 4);
 	CRPC_CONF_DEFAULT(conf->sq_depth, 64);
 	CRPC_CONF_DEFAULT(conf->rq_depth, 128);

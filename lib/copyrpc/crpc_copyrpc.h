@@ -76,10 +76,11 @@ struct crpc_copyrpc_ep; /**< One connection to one peer. */
 
 /** When queued messages are sent. */
 enum crpc_copyrpc_flush_policy {
-	/** poll() and flush() send for an endpoint if fewer than max_outstanding of its batches
-	 *  wait for their completion, or its oldest queued message is older than age_ns, or the
-	 *  batch is full. So batches grow with load by themselves. Where every batch of late had
-	 *  one message, the next one goes in call() or reply() already. The default. */
+	/** poll() and flush() send replies, and requests along with them; requests alone if fewer
+	 *  than max_outstanding flushes with requests wait for their completion or an answer, or
+	 *  the oldest that is queued is older than age_ns, or the batch is full. So batches grow
+	 *  with load by themselves. Where every batch of late had one message, the next one goes
+	 *  in call() or reply() already. The default. */
 	CRPC_COPYRPC_CLOCKED,
 	/** call() and reply() send at once: one batch per message. */
 	CRPC_COPYRPC_IMMEDIATE,
@@ -147,7 +148,8 @@ struct crpc_copyrpc_conf {
 	 *  CRPC_COPYRPC_INFLIGHT_MAX. */
 	uint32_t max_inflight;
 	enum crpc_copyrpc_flush_policy flush; /**< Default CLOCKED. */
-	/** CLOCKED: flushes per endpoint that wait for their completion; default 2. */
+	/** CLOCKED: flushes with requests per endpoint that wait for their completion or an answer;
+	 *  default 4. */
 	uint32_t max_outstanding;
 	/** Queued bytes of a lane that count as a full batch; default ring_size / 4. */
 	uint32_t batch_max;

@@ -316,17 +316,27 @@ hold_adapt(struct crpc_copyrpc *ctx, uint32_t messages, uint64_t now_ns)
 }
 
 /*
- * CLOCKED: the flush after which the endpoint may not send asks for a completion: the clock of the
+ * CLOCKED: whether a flush is one that the next may have to wait for. Responses alone are not: they
+ * come in batches because the requests did, and nothing would tell of their arrival but a
+ * completion for each. Over DC every flush is, since each asks for a completion.
+ */
+static inline bool
+flush_counts(const struct crpc_copyrpc_ep *ep, bool has_requests)
+{
+	return ep->ctx->conf.flush == CRPC_COPYRPC_CLOCKED &&
+	       (has_requests || ep->transport == CRPC_RDMA_DC);
+}
+
+/*
+ * CLOCKED: the flush after which requests may not be sent asks for a completion: the clock of the
  * next one. Those before it need none, as completions are in order; the answer to a request says as
  * much. Over DC each flush asks, so that its initiator is soon known to be free for others.
  */
 static inline void
-flush_signal(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *last)
+flush_signal(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *last, bool has_requests)
 {
-	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
-
-	if (conf->flush == CRPC_COPYRPC_CLOCKED &&
-			(ep_outstanding(ep) + 1 >= conf->max_outstanding ||
+	if (flush_counts(ep, has_requests) &&
+			(ep_outstanding(ep) + 1 >= ep->ctx->conf.max_outstanding ||
 					ep->transport == CRPC_RDMA_DC))
 		last->flags |= CRPC_RDMA_WR_SIGNAL;
 }
@@ -335,7 +345,7 @@ flush_signal(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *last)
 static inline void
 flush_count(struct crpc_copyrpc_ep *ep, bool has_requests)
 {
-	if (ep->ctx->conf.flush != CRPC_COPYRPC_CLOCKED)
+	if (!flush_counts(ep, has_requests))
 		return;
 	ep->flush_seq++;
 	if (has_requests)
@@ -364,7 +374,7 @@ post_all(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		batch_wr(ep, WIRE_REQ, &ep->tx[WIRE_REQ].pend[i], &wr[n++]);
 	if (n == 0 || (ep->flow == CRPC_COPYRPC_FLOW_NOTIFY && ep->told != ep->released))
 		update_wr(ep, &wr[n++]);
-	flush_signal(ep, &wr[n - 1]);
+	flush_signal(ep, &wr[n - 1], reqs != 0);
 	posted = crpc_rdma_post(ep->qp, wr, n);
 	if (posted == n)
 		flush_count(ep, reqs != 0);
@@ -394,7 +404,7 @@ post_one(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 
 	lane_close(ep, lane);
 	batch_wr(ep, which, &lane->pend[0], &wr);
-	flush_signal(ep, &wr);
+	flush_signal(ep, &wr, which == WIRE_REQ);
 	if (crpc_unlikely(crpc_rdma_post(ep->qp, &wr, 1) != 1)) {
 		ep->ctx->stats.sq_full++;
 		return 0;
@@ -448,11 +458,11 @@ ep_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	if (ep_pending(ep)) {
 		if (conf->flush == CRPC_COPYRPC_HOLD)
 			return hold_due(ep, now_ns);
-		if (conf->flush != CRPC_COPYRPC_CLOCKED ||
+		/* requests go along with responses: that is one doorbell */
+		if (conf->flush != CRPC_COPYRPC_CLOCKED || ep->tx[WIRE_RESP].npend != 0 ||
 				ep_outstanding(ep) < conf->max_outstanding)
 			return true;
-		if (lane_queued(&ep->tx[WIRE_REQ]) >= conf->batch_max ||
-				lane_queued(&ep->tx[WIRE_RESP]) >= conf->batch_max) {
+		if (lane_queued(&ep->tx[WIRE_REQ]) >= conf->batch_max) {
 			ep->ctx->stats.full_flushes++;
 			return true;
 		}

@@ -216,6 +216,7 @@ fake_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 		dev->post_limit -= dev->post_limit != UINT32_MAX;
 		slot = &qp->sq[qp->posted++ % qp->sq_depth];
 		slot->wr = wr[i];
+		dev->counts.asked += (wr[i].flags & CRPC_RDMA_WR_SIGNAL) != 0;
 		slot->signal = (wr[i].flags & CRPC_RDMA_WR_SIGNAL) ||
 			       ++qp->unsignalled >= qp->sq_depth / 2;
 		if (slot->signal)

@@ -61,9 +61,9 @@ void fake_qp_fail(struct fake_qp *qp);
 /** Announce a forged WRITE WITH IMMEDIATE to the owner of a queue pair; its data lies there. */
 void fake_forge(struct fake_qp *qp, uint32_t imm, uint32_t byte_len);
 
-/** WRs of every kind posted since open. */
+/** WRs of every kind posted since open; asked: those whose completion was asked for. */
 struct fake_counts {
-	uint64_t writes, write_imms, reads, posts, inlined, wrs_max;
+	uint64_t writes, write_imms, reads, posts, inlined, wrs_max, asked;
 };
 const struct fake_counts *fake_counts(const struct crpc_rdma *dev);
 

@@ -19,6 +19,7 @@ static const struct crpc_copyrpc_conf base = {
 		.max_inflight = 512,
 		.batch_max = 4096,
 		.sq_depth = 32,
+		.max_outstanding = 2,
 };
 
 static uint64_t
@@ -85,6 +86,37 @@ clocked_sends_at_the_age_limit(void **state)
 	assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns + 4000), 1);
 	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->age_flushes, 1);
 	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->messages_sent, 4);
+	pair_fini(&p);
+}
+
+/* Replies leave with each flush and ask for no completion; waiting requests go along with them. */
+static void
+clocked_replies_wait_for_nothing(void **state)
+{
+	struct crpc_req req[8];
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &base);
+	call_n(&p, 6);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 8), 6);
+	p.w.frozen = true;
+	for (i = 0; i < 5; i++) {
+		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, "x", 1);
+		assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 1);
+	}
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "q", 1, 8, i), 0);
+		assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), i < 2 ? 1 : 0);
+	}
+	assert_int_equal(batches(&p, 1), 7);
+	crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[5].token, "x", 1);
+	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 1);
+	assert_int_equal(batches(&p, 1), 9);
+	/* that of the second flush with requests, and of what went beyond the two */
+	assert_int_equal(fake_counts(p.dev[1])->asked, 2);
 	pair_fini(&p);
 }
 
@@ -386,6 +418,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(clocked_waits_for_a_completion),
 			cmocka_unit_test(clocked_sends_at_the_age_limit),
+			cmocka_unit_test(clocked_replies_wait_for_nothing),
 			cmocka_unit_test(clocked_sends_at_once_what_will_be_alone),
 			cmocka_unit_test(clocked_sends_a_full_batch_at_once),
 			cmocka_unit_test(immediate_sends_in_call_and_reply),
