@@ -28,7 +28,8 @@ kill_rank() { # VICTIM
 	[ "$(grep -c 'lost rank' "$TMP/kill$victim.err")" = 1 ] || fail "the loss was told more than once"
 	check_json "$TMP/kill$victim.jsonl" 'len(k) == 1' "k[0][\"rank\"] == $survivor" \
 		'k[0]["lost_peers"] == 1' 'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' \
-		'k[0]["sent"] == k[0]["answered"]' 'k[0]["seconds"] > 2.8' 'k[0]["local_ops_per_s"] > (10 if k[0]["noisy"] else 1000)'
+		'k[0]["sent"] == k[0]["answered"]' 'k[0]["seconds"] > 2.8' \
+		'k[0]["local_ops_per_s"] > (10 if k[0]["noisy"] else 1000)'
 	grep -q '^#\[Max ' "$TMP/kill$victim.hgrm" || fail "the survivor wrote no latencies"
 	ok "rank $victim killed: told after $took ms, local work went on, results written"
 }

@@ -12,7 +12,8 @@ load() { # NAME ARG...
 		2>"$TMP/$name.err" || fail "$name ended with $?"
 	[ ! -s "$TMP/$name.err" ] || fail "$name said something on stderr"
 	check_json "$TMP/$name.jsonl" 'len(r) == 2' 't["verify_errors"] == 0' \
-		't["sent"] == t["answered"] > (10 if t["noisy"] else 1000)' 't["failed"] == 0' 't["backend"] == "none"' \
+		't["sent"] == t["answered"] > (10 if t["noisy"] else 1000)' 't["failed"] == 0' \
+		't["backend"] == "none"' \
 		't["ops_per_s"] > 0 or t["noisy"]' 't["remote_ops_per_s"] == 0' \
 		'0.5 < t["little_ratio"] < 1.5 or t["noisy"]' \
 		't["lat_us"]["local"]["p50"] <= t["lat_us"]["local"]["p999"] <= t["lat_us"]["local"]["max"]'
