@@ -41,6 +41,12 @@ static const char *const names[KV_LIVE_WORDS] = {
 	[KV_LIVE_NET + 8] = "net_send_queue_full",
 	[KV_LIVE_NET + 9] = "net_age_flushes",
 	[KV_LIVE_NET + 10] = "net_timeouts",
+	[KV_LIVE_NET + 11] = "net_again_large",
+	[KV_LIVE_NET + 12] = "net_resets",
+	[KV_LIVE_NET + 13] = "net_round_trips",
+	[KV_LIVE_NET + 14] = "net_queue_ns",
+	[KV_LIVE_NET + 15] = "net_wire_ns",
+	[KV_LIVE_NET + 16] = "net_peer_ns",
 };
 
 static void
@@ -59,6 +65,13 @@ net_words(const struct kv_daemon *d, uint64_t word[KV_LIVE_NET_WORDS])
 	word[8] = c->sq_full;
 	word[9] = c->age_flushes;
 	word[10] = c->timeouts;
+	word[11] = c->again_large;
+	word[12] = c->resets;
+	/* A round trip is recorded in all three parts at once, so they have one count. */
+	word[13] = c->queue.count;
+	word[14] = c->queue.sum;
+	word[15] = c->wire.sum;
+	word[16] = c->peer.sum;
 }
 
 void

@@ -48,7 +48,7 @@ enum kv_live_word {
 	KV_LIVE_NET, /**< From here on: of copyrpc, KV_LIVE_NET_WORDS. */
 };
 
-#define KV_LIVE_NET_WORDS 11
+#define KV_LIVE_NET_WORDS 17
 #define KV_LIVE_WORDS     (KV_LIVE_NET + KV_LIVE_NET_WORDS)
 
 /** What one daemon publishes. */

@@ -45,7 +45,8 @@ find_socket() { # PID
 STATS=/crpc/benchkv/stats
 WORDS='["ops", "local", "forwarded", "remote", "of_daemons", "of_ranks", "failed", "bad", "turns",
 	"empty_turns", "clients", "active_clients", "open", "waiting", "waited", "timed_turns", "keys",
-	"net_batches", "net_again_window"]'
+	"net_batches", "net_again_window", "net_again_large", "net_resets", "net_round_trips", "net_queue_ns",
+	"net_wire_ns", "net_peer_ns"]'
 
 one 60 --daemons 2 --clients 6 --qd 2 --verify --seconds 50 --warmup 0.1 --json "$TMP/one.jsonl" \
 	>"$TMP/one.out" 2>"$TMP/one.err" &
@@ -124,7 +125,10 @@ holds 'all(x["rank"] == 1 and x["daemons"] == 1 for x in a)' \
 	'a[1]["net_batches"] > a[0]["net_batches"] > 0' 'a[1]["net_calls"] >= a[0]["net_calls"]' \
 	'sum(a[1]["net_batch_size"]) > sum(a[0]["net_batch_size"]) > 0' \
 	'abs(sum(a[1]["net_batch_size"]) - a[1]["net_batches"]) <= 0.01 * a[1]["net_batches"] + 2' \
-	'a[1]["phase_mean_ns"]["net_poll"] > 0'
+	'a[1]["phase_mean_ns"]["net_poll"] > 0' \
+	'a[1]["net_round_trips"] > a[0]["net_round_trips"] > 0' \
+	'a[1]["net_calls"] - a[1]["net_round_trips"] < 0.5 * a[1]["net_calls"]' \
+	'all(a[1][w] > a[0][w] > 0 for w in ["net_queue_ns", "net_wire_ns", "net_peer_ns"])'
 ok "rank 1 of two: the network's counters go on over the start of the measured window"
 kill -INT "$(ranks_pids 0)"
 wait $run
