@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <rte_telemetry.h>
 
 #include "daemon.h"
+#include "place.h"
 
 /* Static: telemetry's thread lives as long as the process, and may look at any time. */
 static struct kv_live live[KV_DAEMONS_MAX];
+static struct kv_live_load load[KV_SEATS_MAX];
 static uint32_t live_rank;
 static _Atomic uint32_t live_daemons;
 
@@ -47,6 +51,14 @@ static const char *const names[KV_LIVE_WORDS] = {
 	[KV_LIVE_NET + 14] = "net_queue_ns",
 	[KV_LIVE_NET + 15] = "net_wire_ns",
 	[KV_LIVE_NET + 16] = "net_peer_ns",
+};
+
+static const char *const load_names[KV_LOAD_WORDS] = {
+	[KV_LOAD_OPS] = "client_ops",
+	[KV_LOAD_FAILED] = "client_failed",
+	[KV_LOAD_LAT_NS] = "client_lat_ns",
+	[KV_LOAD_OPEN_NS] = "client_open_ns",
+	[KV_LOAD_CALLS] = "client_calls",
 };
 
 static void
@@ -160,6 +172,53 @@ kv_live_publish(struct kv_daemon *d)
 		crpc_store_relaxed(&l->taken[i], s->taken[i]);
 }
 
+/* What the loop has counted since it forgot the last time. */
+static void
+load_words(const struct kv_live_load *l, const struct kv_loop *loop, uint64_t now,
+	uint64_t word[KV_LOAD_WORDS])
+{
+	const struct kv_counts *c = &loop->counts;
+
+	/* What is counted ends with the window. */
+	if (loop->phase >= KV_COOLDOWN)
+		now = loop->measure_from + c->window_ns;
+	word[KV_LOAD_OPS] = kv_counts_ops(c);
+	word[KV_LOAD_FAILED] = c->failed;
+	word[KV_LOAD_LAT_NS] = c->lat_sum;
+	word[KV_LOAD_CALLS] =
+		loop->work->gap_ns > 0 ? 0 : (uint64_t)loop->n * loop->work->qd;
+	word[KV_LOAD_OPEN_NS] = word[KV_LOAD_CALLS] * (now - l->from);
+}
+
+void
+kv_live_load(uint32_t seat, const struct kv_loop *loop, uint64_t now)
+{
+	struct kv_live_load *l = &load[seat];
+	uint64_t word[KV_LOAD_WORDS];
+	uint32_t i;
+
+	if (l->from == 0)
+		l->from = now;
+	load_words(l, loop, now, word);
+	for (i = 0; i < KV_LOAD_WORDS; i++)
+		crpc_store_relaxed(&l->word[i], l->before[i] + word[i]);
+}
+
+void
+kv_live_load_carry(uint32_t seat, const struct kv_loop *loop, uint64_t now)
+{
+	struct kv_live_load *l = &load[seat];
+	uint64_t word[KV_LOAD_WORDS];
+	uint32_t i;
+
+	if (l->from == 0)
+		l->from = now;
+	load_words(l, loop, now, word);
+	for (i = 0; i < KV_LOAD_CALLS; i++) /* But for that gauge. */
+		l->before[i] += word[i];
+	l->from = now;
+}
+
 static void
 add_words(uint64_t *sum, const _Atomic uint64_t *word, uint32_t n)
 {
@@ -220,6 +279,27 @@ parse_daemon(const char *params, uint32_t daemons, uint32_t *from, uint32_t *to)
 	return 0;
 }
 
+/* The rank's own clients; which daemon an operation was for they do not tell apart. */
+static void
+add_load(struct rte_tel_data *d)
+{
+	uint64_t word[KV_LOAD_WORDS] = {0};
+	char text[64] = "-";
+	double little;
+	uint32_t i;
+
+	for (i = 0; i < KV_SEATS_MAX; i++)
+		add_words(word, load[i].word, KV_LOAD_WORDS);
+	for (i = 0; i < KV_LOAD_WORDS; i++)
+		rte_tel_data_add_dict_u64(d, load_names[i], word[i]);
+	if (word[KV_LOAD_OPEN_NS] != 0) {
+		little = (double)word[KV_LOAD_LAT_NS] / (double)word[KV_LOAD_OPEN_NS];
+		snprintf(text, sizeof(text), "%.4f: %s", little,
+			kv_little_holds(little) ? "holds" : "does NOT hold");
+	}
+	rte_tel_data_add_dict_string(d, "little", text);
+}
+
 static int
 handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 {
@@ -242,6 +322,8 @@ handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 		word[KV_LIVE_LOCAL] + word[KV_LIVE_FORWARDED] + word[KV_LIVE_REMOTE]);
 	for (i = 0; i < KV_LIVE_WORDS; i++)
 		rte_tel_data_add_dict_u64(d, names[i], word[i]);
+	if (to - from == daemons)
+		add_load(d);
 	add_phases(d, "phase_ns", ns, 1);
 	add_phases(d, "phase_mean_ns", ns, word[KV_LIVE_TIMED]);
 	add_histogram(d, "taken_per_turn", taken, KV_TAKEN_BUCKETS);
@@ -253,7 +335,14 @@ int
 kv_live_start(uint32_t rank, uint32_t daemons)
 {
 	static bool registered;
+	uint32_t i, k;
 
+	for (i = 0; i < KV_SEATS_MAX; i++) { /* Another run of a sweep has other seats. */
+		for (k = 0; k < KV_LOAD_WORDS; k++)
+			crpc_store_relaxed(&load[i].word[k], 0);
+		memset(load[i].before, 0, sizeof(load[i].before));
+		load[i].from = 0;
+	}
 	live_rank = rank;
 	crpc_store_release(&live_daemons, daemons); /* R1 */
 	if (registered) /* The next run of a sweep. */

@@ -4,11 +4,15 @@
 
 /**
  * @file
- * Counters of the daemons that can be read while they run: DPDK telemetry, /crpc/benchkv/stats.
+ * Counters of the daemons, and of the rank's own clients, that can be read while they run: DPDK
+ * telemetry, /crpc/benchkv/stats.
  *
  *     daemon's lcore                                    telemetry's thread
  *     counts as it goes, plain words
  *     every millisecond: kv_live_publish()  -- words -> /crpc/benchkv/stats[,daemon]
+ *
+ *     lcore with clients
+ *     every millisecond: kv_live_load()     -- words -> /crpc/benchkv/stats
  *
  * The datapath knows nothing of this: no lock, no system call, no shared line. A reader gets each
  * counter as it was a millisecond ago; two counters of one answer may differ by that much. Counters
@@ -65,6 +69,28 @@ struct kv_live_carry {
 	uint64_t batch[CRPC_COPYRPC_BATCH_BUCKETS];
 };
 
+/**
+ * Words that the clients of one lcore publish, for Little's law while they run. Names stand in
+ * live.c.
+ */
+enum kv_load_word {
+	KV_LOAD_OPS,    /**< Answered by a store. */
+	KV_LOAD_FAILED, /**< Ended with an error. */
+	KV_LOAD_LAT_NS, /**< Sum of the latencies of both. */
+	/** Closed loop: calls open x time; the law says it is the same. Open loop: 0. */
+	KV_LOAD_OPEN_NS,
+	KV_LOAD_CALLS, /**< Gauge. Closed loop: calls open all the time. Open loop: 0. */
+	KV_LOAD_WORDS,
+};
+
+/** What the clients of one lcore publish. */
+struct kv_live_load {
+	_Atomic uint64_t word[KV_LOAD_WORDS];
+	/* Of the lcore alone: what had been counted when the loop forgot it, and when that was. */
+	uint64_t before[KV_LOAD_WORDS];
+	uint64_t from;
+} crpc_aligned(CRPC_CACHE_GUARD);
+
 struct kv_daemon;
 
 /** Register the commands, before rte_eal_init() of this rank ends or later. @return 0 or -errno. */
@@ -75,5 +101,11 @@ void kv_live_carry(struct kv_daemon *d);
 
 /** Publish; every millisecond or two, the daemon's thread. */
 void kv_live_publish(struct kv_daemon *d);
+
+/** Publish what the clients of seat number @p seat count; every millisecond or two, its thread. */
+void kv_live_load(uint32_t seat, const struct kv_loop *loop, uint64_t now);
+
+/** Keep what they have counted, before kv_loop_measure() forgets it, at the same time. */
+void kv_live_load_carry(uint32_t seat, const struct kv_loop *loop, uint64_t now);
 
 #endif

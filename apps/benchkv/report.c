@@ -7,9 +7,6 @@
 #include "app_json.h"
 #include "report.h"
 
-/* Little's law holds if throughput times latency is within this of the calls in flight. */
-#define LITTLE_TOLERANCE 0.05
-
 static const char *const dists[] = {"uniform", "zipf", "latest"};
 static const char *const paths[KV_PATHS] = {
 	[KV_LOCAL] = "local", [KV_FORWARDED] = "forwarded", [KV_REMOTE] = "remote"};
@@ -31,14 +28,6 @@ static double
 ratio(uint64_t a, uint64_t b)
 {
 	return b == 0 ? 0 : (double)a / (double)b;
-}
-
-static bool
-little_holds(const struct kv_result *r)
-{
-	double l = kv_result_little(r);
-
-	return l > 1 - LITTLE_TOLERANCE && l < 1 + LITTLE_TOLERANCE;
 }
 
 /* What a plain run has not. */
@@ -98,7 +87,7 @@ kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions
 static bool
 keeps_up(const struct kv_result *r)
 {
-	return kv_result_ops(r) > r->offered * (1 - LITTLE_TOLERANCE);
+	return kv_result_ops(r) > r->offered * (1 - KV_LITTLE_TOLERANCE);
 }
 
 static void
@@ -305,7 +294,9 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 	if (r->in_flight > 0)
 		fprintf(out, "  Little's law    X * R / N = %.4f over %.2f s: %s\n",
 			kv_result_little(r), (double)r->window_ns / 1e9,
-			little_holds(r) ? "holds" : "does NOT hold; do not trust this run");
+			kv_little_holds(kv_result_little(r))
+				? "holds"
+				: "does NOT hold; do not trust this run");
 	if (r->offered > 0)
 		fprintf(out,
 			"  open loop       %.3f M ops/s offered, %.1f %% of them served; %.1f us behind at "

@@ -226,6 +226,12 @@ kv_result_little(const struct kv_result *r)
 	return (double)r->counts.lat_sum / (double)r->window_ns / r->in_flight;
 }
 
+bool
+kv_little_holds(double little)
+{
+	return little > 1 - KV_LITTLE_TOLERANCE && little < 1 + KV_LITTLE_TOLERANCE;
+}
+
 static int
 cmp_double(const void *a, const void *b)
 {

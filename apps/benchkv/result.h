@@ -11,6 +11,8 @@
 #include "app_perf.h"
 #include "client.h"
 
+/** Little's law holds if throughput times latency is within this of the calls in flight. */
+#define KV_LITTLE_TOLERANCE 0.05
 /** Buckets of the histogram of requests per turn: bucket i counts 2^i to 2^(i+1)-1. */
 #define KV_TAKEN_BUCKETS 7
 /** Slices of a run's time line that are kept. */
@@ -141,6 +143,9 @@ void kv_result_add(struct kv_result *total, const struct kv_result *r);
  * anything else means that calls or time were lost in the measurement. 0 if nothing was measured.
  */
 double kv_result_little(const struct kv_result *r);
+
+/** The verdict on such a ratio. */
+bool kv_little_holds(double little);
 
 /** True if the machine was not quiet: the figures are no verdict. */
 bool kv_result_noisy(const struct kv_result *r, const char *state);

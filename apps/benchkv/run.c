@@ -48,6 +48,12 @@ thread_cpu_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+static uint32_t
+seat_number(const struct kv_seat *s)
+{
+	return (uint32_t)(s - s->run->seat);
+}
+
 static void
 seat_measure(struct kv_seat *s, uint64_t now)
 {
@@ -55,6 +61,8 @@ seat_measure(struct kv_seat *s, uint64_t now)
 
 	for (i = 0; i < s->daemons; i++)
 		kv_daemon_measure(s->daemon[i]);
+	if (s->loop.n != 0)
+		kv_live_load_carry(seat_number(s), &s->loop, now);
 	kv_loop_measure(&s->loop, now);
 	if (s->loop.link != NULL)
 		s->loop.link->backend->measure(s->loop.link);
@@ -182,6 +190,13 @@ seat_kind(struct kv_seat *s)
 	}
 }
 
+/* Without insight: nothing that only is to be looked at. */
+static bool
+seat_blind(const struct kv_seat *s)
+{
+	return s->run->opt->flush != KV_FLUSH_COMPARE && s->kind == KIND_BLIND;
+}
+
 /* A turn ends. One that was longer than any work makes it was none of ours. */
 static inline void
 seat_pause(struct kv_seat *s, uint64_t now)
@@ -205,6 +220,8 @@ seat_watch(struct kv_seat *s, uint64_t now)
 	}
 	crpc_store_relaxed(&s->requests_pub, requests);
 	seat_kind(s);
+	if (s->loop.n != 0 && !seat_blind(s))
+		kv_live_load(seat_number(s), &s->loop, now);
 	if (s->loop.link == NULL)
 		return;
 	if (ask)

@@ -52,8 +52,12 @@ little_tells_lost_calls(void **state)
 	struct kv_result *r = sample(0);
 
 	assert_true(kv_result_little(r) > 0.999 && kv_result_little(r) < 1.001);
+	assert_true(kv_little_holds(kv_result_little(r)));
 	r->counts.lat_sum /= 2;
 	assert_true(kv_result_little(r) < 0.501);
+	assert_false(kv_little_holds(kv_result_little(r)));
+	assert_true(kv_little_holds(0.96) && kv_little_holds(1.04));
+	assert_false(kv_little_holds(0.94) || kv_little_holds(1.06));
 	r->window_ns = 0;
 	assert_true(kv_result_little(r) == 0);
 	free(r);

@@ -43,6 +43,9 @@ find_socket() { # PID
 }
 
 STATS=/crpc/benchkv/stats
+# X R / N of the time between two answers; others may have the cores now and then.
+LITTLE='(a[3]["client_lat_ns"] - a[0]["client_lat_ns"]) / (a[3]["client_open_ns"] - a[0]["client_open_ns"])'
+LOAD='["client_ops", "client_failed", "client_lat_ns", "client_open_ns", "client_calls"]'
 WORDS='["ops", "local", "forwarded", "remote", "of_daemons", "of_ranks", "failed", "bad", "turns",
 	"empty_turns", "clients", "active_clients", "open", "waiting", "waited", "timed_turns", "keys",
 	"net_batches", "net_again_window", "net_again_large", "net_resets", "net_round_trips", "net_queue_ns",
@@ -61,6 +64,11 @@ sleep 1
 ask "$socket" $STATS $STATS,2 $STATS,x $STATS,-1 $STATS,1,2 / >>"$TMP/told.jsonl" || fail "it does not answer"
 holds "all(type(x[w]) is int for x in a[:4] for w in $WORDS)" \
 	'all(x["rank"] == 0 and x["daemons"] == 2 for x in a[:4])' \
+	"all(type(x[w]) is int for x in (a[0], a[3]) for w in $LOAD)" \
+	"all(w not in x for x in a[1:3] for w in $LOAD)" \
+	'a[0]["client_calls"] == a[3]["client_calls"] == 12 and a[3]["client_failed"] == 0' \
+	'a[3]["client_ops"] > a[0]["client_ops"] > 0 and a[3]["client_lat_ns"] > a[0]["client_lat_ns"] > 0' \
+	"0.5 < $LITTLE < 1.5" 'a[3]["little"].split()[1] in ("holds", "does")' \
 	'a[0]["clients"] == 6 and a[1]["clients"] == 3 and a[2]["clients"] == 3' \
 	'0 < a[3]["active_clients"] <= 6' 'a[0]["keys"] == 1024 == a[1]["keys"] + a[2]["keys"]' \
 	'a[1]["ops"] + a[2]["ops"] >= a[0]["ops"] > 1000' \
