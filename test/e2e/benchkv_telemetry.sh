@@ -86,7 +86,10 @@ TOP=$(dirname "$SOFT_MLX5")/benchkv-top
 	fail "benchkv-top ended with $?"
 holds '[(x["rank"], x["daemon"]) for x in a] == [(0, 0), (0, 1)]' 'sum(x["ops"] for x in a) > 100' \
 	'all(x["clients"] == 3 and x["clients_ns"] > 0 and 0 <= x["empty_pct"] <= 100 for x in a)' \
-	'all(abs(x["ops"] - x["local"] - x["forwarded"]) <= 0.001 * x["ops"] + 1 for x in a)'
+	'all(abs(x["ops"] - x["local"] - x["forwarded"]) <= 0.001 * x["ops"] + 1 for x in a)' \
+	'all(x["little"] is None and x["little_holds"] is None and x["wire_us"] == 0 for x in a)'
+"$TOP" --once --json --interval 1 >"$TMP/told.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
+holds 'len(a) == 1 and 0.5 < a[0]["little"] < 1.5' 'a[0]["little_holds"] == (abs(a[0]["little"] - 1) < 0.05)'
 # On a terminal: it draws, and q ends it.
 timeout 20 python3 - "$TOP" >"$TMP/top.out" 2>&1 <<'EOF' || fail "benchkv-top on a terminal ended with $?"
 import os, pty, sys
@@ -137,6 +140,12 @@ holds 'all(x["rank"] == 1 and x["daemons"] == 1 for x in a)' \
 	'a[1]["net_round_trips"] > a[0]["net_round_trips"] > 0' \
 	'a[1]["net_calls"] - a[1]["net_round_trips"] < 0.5 * a[1]["net_calls"]' \
 	'all(a[1][w] > a[0][w] > 0 for w in ["net_queue_ns", "net_wire_ns", "net_peer_ns"])'
+"$TOP" --once --json --interval 1 >"$TMP/told.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
+holds 'sorted(x["rank"] for x in a) == [0, 1]' 'all(0.5 < x["little"] < 1.5 for x in a)' \
+	'all(x["queue_us"] >= 0 and x["wire_us"] > 0 and x["peer_us"] > 0 for x in a)'
+"$TOP" --once --interval 0.3 >"$TMP/top.out" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
+grep -q 'QUEUE *WIRE *PEER *X\*R/N *LITTLE' "$TMP/top.out" || fail "benchkv-top does not show the split"
+[ "$(grep -cE ' holds | does not hold ' "$TMP/top.out")" = 2 ] || fail "benchkv-top has no verdict"
 ok "rank 1 of two: the network's counters go on over the start of the measured window"
 kill -INT "$(ranks_pids 0)"
 wait $run
