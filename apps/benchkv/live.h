@@ -16,7 +16,8 @@
  *
  * The datapath knows nothing of this: no lock, no system call, no shared line. A reader gets each
  * counter as it was a millisecond ago; two counters of one answer may differ by that much. Counters
- * only grow, from the start of the program on; gauges say what is now.
+ * only grow, from the start of the run on, which in a sweep is one of several; gauges say what is
+ * now.
  *
  * The time of each phase of the loop is measured in one turn of KV_PHASE_SAMPLE.
  */
