@@ -55,9 +55,11 @@
  * Every accepted request ends, with success or an errno, in bounded time: timeout_ns without
  * progress ends it with -ETIMEDOUT. Progress is a match, a chunk of its own that moves, at either
  * end, or of others as long as it waits for the window or slots that they fill; so a large message
- * on a slow wire does not time out, nor one behind it. A peer that does not confirm an end within
- * confirm_ns costs the connection. (To notice a lost peer sooner, set peer_timeout_ns of the
- * contexts.) Both ends of a transfer get the same verdict, unless the connection broke in between.
+ * on a slow wire does not time out, nor one behind it. That chunks move at the other end is what
+ * the peer says: one that lies keeps a request open until cancel(). A peer that does not confirm an
+ * end within confirm_ns costs the connection, after cancel() too. (To notice a lost peer sooner,
+ * set peer_timeout_ns of the contexts.) Both ends of a transfer get the same verdict, unless the
+ * connection broke in between.
  *
  * Tags. Messages of equal tags match in the order in which they were posted, at both ends. Data can
  * not be mixed up whatever the tags: chunks carry the transfer's id, which is unique, and their
