@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +130,24 @@ file_write(const struct kv_snapshot *snap, const struct kv_store *s, struct head
 	return rc;
 }
 
+/* A file's new name lasts when its folder does. */
+static int
+folder_sync(const char *path)
+{
+	char copy[PATH_MAX];
+	int fd, rc = 0;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	/* Some file systems have nothing to sync there, and say so. */
+	if (fsync(fd) != 0 && errno != EINVAL)
+		rc = -errno;
+	close(fd);
+	return rc;
+}
+
 static uint32_t
 version_of(const struct kv_snapshot *snap)
 {
@@ -151,11 +171,19 @@ kv_snapshot_write(const struct kv_snapshot *snap, const struct kv_store *s)
 	name_of(snap, path);
 	measure(s, &head);
 	rc = file_write(snap, s, &head, path);
-	if (rc == 0)
-		return (int64_t)head.items;
-	crpc_err("snapshot %s: cannot be written: %s; what was there before is unchanged", path,
-		strerror(-rc));
-	return rc;
+	if (rc != 0) {
+		crpc_err("snapshot %s: cannot be written: %s; what was there before is unchanged",
+			path, strerror(-rc));
+		return rc;
+	}
+	rc = folder_sync(path);
+	if (rc != 0) {
+		crpc_err("snapshot %s: is written, but its folder cannot be synced: %s; it may be "
+			 "missing after a power failure, so write it again",
+			path, strerror(-rc));
+		return rc;
+	}
+	return (int64_t)head.items;
 }
 
 /* The head: of this version, of this store, and of a file of this length. */

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -422,6 +423,52 @@ capacity_is_a_limit(void **state)
 	rig_free(r);
 }
 
+/* Syncs of a folder; what they give. */
+static uint32_t folder_syncs;
+static int folder_errno;
+
+/* In place of libc's. */
+int
+fsync(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	if (S_ISDIR(st.st_mode)) {
+		folder_syncs++;
+		errno = folder_errno;
+		return folder_errno != 0 ? -1 : 0;
+	}
+	return fdatasync(fd);
+}
+
+/* The new name is in the folder, which is synced after; a failure of that is told. */
+static void
+a_snapshot_outlasts_a_power_failure(void **state)
+{
+	char folder[] = "/tmp/test_store.XXXXXX", path[64], file[72];
+	struct kv_snapshot snap = {.path = path, .owner = 1, .owners = 2, .key_size = 8};
+	struct rig *r = rig_new(8, 8, KEYS);
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/snap", folder);
+	snprintf(file, sizeof(file), "%s.1", path);
+	one(r, KV_PUT, 1, 0, 0, 0);
+	folder_syncs = 0;
+	assert_int_equal(kv_snapshot_write(&snap, r->store), 1);
+	assert_int_equal(folder_syncs, 1);
+	folder_errno = EINVAL; /* A file system that has nothing to sync. */
+	assert_int_equal(kv_snapshot_write(&snap, r->store), 1);
+	folder_errno = EIO;
+	assert_int_equal(kv_snapshot_write(&snap, r->store), -EIO);
+	folder_errno = 0;
+	assert_int_equal(folder_syncs, 3);
+	assert_int_equal(access(file, R_OK), 0);
+	unlink(file);
+	rmdir(folder);
+	rig_free(r);
+}
+
 /* What a snapshot has of a store, the next store has: values, versions, what is left of lives. */
 static void
 snapshot_and_back(uint32_t key_min)
@@ -652,6 +699,7 @@ main(void)
 		cmocka_unit_test(puts_and_deletes_depend_on_the_version),
 		cmocka_unit_test(values_end_when_their_time_has_come),
 		cmocka_unit_test(capacity_is_a_limit),
+		cmocka_unit_test(a_snapshot_outlasts_a_power_failure),
 		cmocka_unit_test(a_snapshot_brings_a_store_back),
 		cmocka_unit_test(a_bad_snapshot_is_refused),
 		cmocka_unit_test(sizes_out_of_range_are_refused),
