@@ -3,6 +3,7 @@
 #include <rte_malloc.h>
 
 #include "store_quick.h"
+#include "store_size.h"
 
 /* A value above KV_VALUE_INLINE: it stands in its place instead of the value. */
 struct kv_large {
@@ -11,17 +12,16 @@ struct kv_large {
 	void *value;
 };
 
-/* Larger stores do without: the table would not stay in a cache. */
-#define NEAR_MAX (1u << 16)
-
 struct kv_store {
 	struct kv_quick_store q; /* first: see store_quick.h */
 	struct rte_hash *hash;
 	uint32_t key_size, key_min;
 	uint32_t key_bytes; /* As stored. */
 	uint32_t capacity;
-	uint32_t now_ms;   /* Since the first tick. */
-	uint32_t sweep_at; /* Where the search for ended ones goes on. */
+	uint32_t entries;    /* Slots. */
+	uint32_t now_ms;     /* Since the first tick. */
+	uint32_t sweep_at;   /* The slot where the search for ended ones goes on. */
+	uint32_t room_slots; /* That puts may still look at before the next tick. */
 	uint64_t tick0_ns;
 	struct crpc_arena_cache *arena;
 	uint64_t block_bytes, block_limit;
@@ -32,33 +32,14 @@ struct kv_store {
 
 _Static_assert(offsetof(struct kv_store, q) == 0, "store_quick.h finds it there");
 
-/* Keys that one tick looks at. */
-#define SWEEP_KEYS 64
-
+/* Slots that one tick looks at for keys whose life has ended. */
+#define SWEEP_SLOTS 128
 /*
- * Spare places: a cuckoo table filled to the last place walks long chains. With the extendable
- * flag it takes every key all the same.
+ * Slots that a put looks at when it finds no place; all puts between two ticks look at so many, or
+ * those that a store of living keys refuses would keep its daemon busy.
  */
-static uint32_t
-hash_entries(uint32_t capacity)
-{
-	return (uint32_t)crpc_min((uint64_t)capacity + capacity / 4 + 64, RTE_HASH_ENTRIES_MAX);
-}
-
-static uint32_t
-slot_size(uint32_t value_max)
-{
-	uint32_t size = (uint32_t)sizeof(struct kv_slot) + crpc_min(value_max, KV_VALUE_INLINE);
-
-	return size <= 32 ? 32 : (uint32_t)crpc_align_up(size, CRPC_CACHE_LINE);
-}
-
-static uint32_t
-key_bytes(const struct kv_store_conf *conf)
-{
-	return conf->key_min == 0 ? conf->key_size
-				  : (uint32_t)crpc_align_up(conf->key_size, 8) + 8;
-}
+#define ROOM_SLOTS      256u
+#define ROOM_SLOTS_TICK 4096u
 
 void
 kv_key_spread(void *to, uint32_t bytes, const void *key, uint32_t len)
@@ -88,26 +69,19 @@ key_hash(const struct kv_store *s, const void *key)
 	return kv_hash(key, key_len(s, key));
 }
 
-/* Slots of the table in front of the hash; 0: there is none. */
-static uint32_t
-near_entries(const struct kv_store_conf *conf)
-{
-	uint64_t n = crpc_pow2_ceil((uint64_t)hash_entries(conf->capacity) * 4);
-
-	return key_bytes(conf) == 8 && n <= NEAR_MAX ? (uint32_t)n : 0;
-}
-
 uint64_t
 kv_store_bytes(const struct kv_store_conf *conf)
 {
-	uint64_t entries = hash_entries(conf->capacity);
+	uint64_t entries = kv_size_entries(conf->capacity);
 
 	/*
 	 * A key slot has 8 bytes beside the key; a bucket entry takes 8 and the ring of free slots
 	 * 4.
 	 */
-	return near_entries(conf) * sizeof(struct kv_near) +
-		entries * (slot_size(conf->value_max) + crpc_align_up(key_bytes(conf) + 8, 16)) +
+	return kv_size_near(conf) * sizeof(struct kv_near) +
+		entries *
+			(kv_size_slot(conf->value_max) +
+				crpc_align_up(kv_size_key(conf) + 8, 16)) +
 		crpc_pow2_ceil(entries) * 12 * 2;
 }
 
@@ -122,17 +96,27 @@ cmp_key8(const void *a, const void *b, size_t len)
 	return x != y;
 }
 
-/* Every call brings the hash along. */
+/* Nearly every call brings the hash along. */
 static uint32_t
 hash_key(const void *key, uint32_t len, uint32_t init_val)
 {
 	return kv_hash(key, len);
 }
 
+/* Of a key that stands with its length behind it. */
+static uint32_t
+hash_spread(const void *key, uint32_t len, uint32_t init_val)
+{
+	uint64_t length;
+
+	memcpy(&length, (const uint8_t *)key + len - sizeof(length), sizeof(length));
+	return kv_hash(key, (uint32_t)crpc_min(length, len));
+}
+
 static bool
 near_create(struct kv_store *s, const struct kv_store_conf *conf)
 {
-	uint32_t i, n = near_entries(conf);
+	uint32_t i, n = kv_size_near(conf);
 
 	s->has_near = n != 0;
 	if (n == 0)
@@ -150,9 +134,9 @@ kv_store_create(const struct kv_store_conf *conf)
 {
 	struct rte_hash_parameters params = {
 		.name = conf->name,
-		.entries = hash_entries(conf->capacity),
-		.key_len = key_bytes(conf),
-		.hash_func = hash_key,
+		.entries = kv_size_entries(conf->capacity),
+		.key_len = kv_size_key(conf),
+		.hash_func = conf->key_min == 0 ? hash_key : hash_spread,
 		.socket_id = conf->socket,
 		.extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
 	};
@@ -173,13 +157,14 @@ kv_store_create(const struct kv_store_conf *conf)
 	s->q.value_max = conf->value_max;
 	s->key_size = conf->key_size;
 	s->key_min = conf->key_min;
-	s->key_bytes = key_bytes(conf);
+	s->key_bytes = kv_size_key(conf);
 	s->capacity = conf->capacity;
+	s->entries = params.entries;
 	s->now_ms = 1;
 	s->arena = conf->value_max > KV_VALUE_INLINE ? conf->arena : NULL;
 	s->q.mortal = s->arena != NULL; /* no short cuts */
 	s->block_limit = conf->block_bytes != 0 ? conf->block_bytes : UINT64_MAX;
-	s->q.slot_size = slot_size(conf->value_max);
+	s->q.slot_size = kv_size_slot(conf->value_max);
 	bytes = (uint64_t)params.entries * s->q.slot_size;
 	s->q.slots = rte_zmalloc_socket("kv_slots", bytes, CRPC_CACHE_LINE, conf->socket);
 	s->hash = rte_hash_create(&params);
@@ -402,11 +387,51 @@ key_remove(struct kv_store *s, const void *key, hash_sig_t hash, int32_t pos)
 	rte_hash_del_key_with_hash(s->hash, key, hash);
 }
 
+/*
+ * Go on through the slots, so many at most, to the next key whose life has ended, and take it out.
+ * @return false: there was none.
+ */
+static bool
+sweep(struct kv_store *s, uint32_t *slots)
+{
+	void *key;
+	int32_t pos;
+
+	while (*slots != 0 && s->q.mortal != (s->arena != NULL)) {
+		(*slots)--;
+		pos = (int32_t)s->sweep_at;
+		s->sweep_at = s->sweep_at + 1 < s->entries ? s->sweep_at + 1 : 0;
+		/* A slot without a key has no end. */
+		if (!has_ended(s, slot_at(s, pos)) ||
+			rte_hash_get_key_with_position(s->hash, pos, &key) != 0)
+			continue;
+		key_remove(s, key, key_hash(s, key), pos);
+		s->stats.expired++;
+		s->q.version++; /* its end is a change as a delete is */
+		return true;
+	}
+	return false;
+}
+
+/* There is no room for a put: a key whose life has ended makes some, if one is near. */
+static crpc_noinline bool
+make_room(struct kv_store *s, uint32_t *slots)
+{
+	uint32_t may = crpc_min(*slots, s->room_slots), left = may;
+	bool found = sweep(s, &left);
+
+	*slots -= may - left;
+	s->room_slots -= may - left;
+	return found;
+}
+
 /* A place for a new key, or -1: the store is full. */
 static int32_t
 key_add(struct kv_store *s, const void *key, hash_sig_t hash)
 {
-	if (kv_store_count(s) >= s->capacity)
+	uint32_t slots = ROOM_SLOTS;
+
+	if (kv_store_count(s) >= s->capacity && !make_room(s, &slots))
 		return -1;
 	return rte_hash_add_key_with_hash(s->hash, key, hash);
 }
@@ -465,6 +490,21 @@ put_new(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *ou
 	return pos;
 }
 
+/* slot_replace(), with the room of keys whose life has ended if there is no other. */
+static bool
+put_value(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_slot *slot)
+{
+	const struct kv_req *req = &b->req[i];
+	uint32_t slots = ROOM_SLOTS;
+
+	while (!slot_replace(s, slot, req->value, req->value_len)) {
+		if (!make_room(s, &slots))
+			return false;
+		b->moved = true;
+	}
+	return true;
+}
+
 static void
 exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct kv_served *out)
 {
@@ -479,7 +519,7 @@ exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct
 			return;
 	}
 	slot = slot_at(s, pos);
-	if (!slot_replace(s, slot, req->value, req->value_len)) {
+	if (!put_value(s, b, i, slot)) {
 		if (fresh)
 			key_remove(s, b->key[i], b->hash[i], pos);
 		s->stats.refused++;
@@ -613,26 +653,14 @@ kv_quick_count(struct kv_store *s, uint32_t n, uint32_t puts)
 void
 kv_store_tick(struct kv_store *s, uint64_t now_ns)
 {
-	const void *key;
-	int32_t pos;
-	void *data;
-	uint32_t i;
+	uint32_t slots = SWEEP_SLOTS;
 
 	if (s->tick0_ns == 0)
 		s->tick0_ns = now_ns;
 	s->now_ms = (uint32_t)((now_ns - s->tick0_ns) / 1000000) + 1;
-	for (i = 0; i < SWEEP_KEYS && s->q.mortal != (s->arena != NULL); i++) {
-		pos = rte_hash_iterate(s->hash, &key, &data, &s->sweep_at);
-		if (pos < 0) {
-			s->sweep_at = 0;
-			return;
-		}
-		if (!has_ended(s, slot_at(s, pos)))
-			continue;
-		key_remove(s, key, key_hash(s, key), pos);
-		s->stats.expired++;
-		s->q.version++;
-	}
+	s->room_slots = ROOM_SLOTS_TICK;
+	while (sweep(s, &slots))
+		;
 }
 
 bool

@@ -19,7 +19,8 @@
  *
  * A put or a delete can depend on the version that its key has (compare-and-swap). A value can
  * have an end of its life; kv_store_tick() tells the store the time, and takes what has ended out,
- * some keys at a time. A key whose life has ended is not found, whether it was taken out or not.
+ * some keys at a time. A key whose life has ended is not found, whether it was taken out or not. A
+ * put that finds no room looks for such keys itself, at some hundred slots at most.
  *
  * All memory is taken at creation, from the EAL; `capacity` keys fit, and a put of one more is
  * refused. Values above KV_VALUE_INLINE are the exception: each lies in a block of an arena, which

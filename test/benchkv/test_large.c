@@ -33,12 +33,12 @@ struct rig {
 };
 
 static struct rig *
-rig_new(uint64_t limit)
+rig_new_keys(uint64_t limit, uint32_t keys)
 {
 	static uint32_t number;
 	struct rig *r = aligned_alloc(64, crpc_align_up(sizeof(*r), 64));
 	struct kv_store_conf conf = {
-		.capacity = KEYS, .key_size = 8, .value_max = MIB, .socket = SOCKET_ID_ANY};
+		.capacity = keys, .key_size = 8, .value_max = MIB, .socket = SOCKET_ID_ANY};
 	char name[40];
 
 	assert_non_null(r);
@@ -53,6 +53,12 @@ rig_new(uint64_t limit)
 	assert_non_null(r->store = kv_store_create(&conf));
 	r->rng = 42;
 	return r;
+}
+
+static struct rig *
+rig_new(uint64_t limit)
+{
+	return rig_new_keys(limit, KEYS);
 }
 
 /* All that the store held is back: nothing is allocated when it is empty. */
@@ -275,6 +281,41 @@ lives_end_and_snapshots_restore(void **state)
 	rig_free(b);
 }
 
+/* Blocks whose values' lives have ended make room at once, not when a tick comes to them. */
+static void
+ended_blocks_make_room(void **state)
+{
+	struct rig *r = rig_new_keys(4 * MIB, 1000);
+	struct kv_item item = {.len = MIB, .ttl_ms = 5};
+	uint8_t key[8];
+	uint32_t id;
+
+	kv_store_tick(r->store, 1000000000);
+	for (id = 0; id < 600; id++) /* in the first slots, which a tick looks at first */
+		put(r, id, 8, 1);
+	for (; id < 604; id++) {
+		kv_key_write(key, 8, id);
+		item.key = key;
+		item.value = r->value;
+		assert_int_equal(kv_store_restore(r->store, &item), 0);
+	}
+	put(r, 700, MIB, 1);
+	assert_int_equal(r->served.status, KV_NO_SPACE);
+	kv_store_tick(r->store, 1010000000);
+	assert_int_equal(kv_store_stats(r->store)->expired, 0);
+	put(r, 700, MIB, 2);
+	assert_int_equal(r->served.status, KV_OK);
+	assert_int_equal(kv_store_stats(r->store)->expired, 1);
+	assert_value(r, 700, MIB, 2);
+	assert_held(r, 4 * MIB);
+	put(r, 3, MIB, 3); /* also for a key that is there */
+	assert_int_equal(r->served.status, KV_OK);
+	assert_int_equal(kv_store_count(r->store), 600 + 1 + 2);
+	for (id = 0; id < 600; id++)
+		assert_value(r, id, id == 3 ? MIB : 8, id == 3 ? 3 : 1);
+	rig_free(r);
+}
+
 /* What stands beside a block's ref is what another process wrote. */
 static void
 lengths_beside_blocks_are_checked(void **state)
@@ -321,6 +362,7 @@ main(void)
 		cmocka_unit_test(the_limit_refuses_and_nothing_is_lost),
 		cmocka_unit_test(a_full_arena_refuses_and_nothing_is_lost),
 		cmocka_unit_test(lives_end_and_snapshots_restore),
+		cmocka_unit_test(ended_blocks_make_room),
 		cmocka_unit_test(lengths_beside_blocks_are_checked),
 		cmocka_unit_test(a_store_of_large_values_needs_an_arena),
 	};
