@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,6 +252,58 @@ app_opt_has(const char *name, int argc, char *const *argv)
 	return false;
 }
 
+/* The values that a list has. */
+static void
+help_list(const struct app_opt *opt, const char *before, FILE *out)
+{
+	const struct app_list *list = opt->dest;
+	uint32_t i;
+
+	for (i = 0; i < list->n; i++) {
+		fputs(i == 0 ? before : ",", out);
+		if (opt->type == APP_OPT_CHOICES)
+			fputs(opt->choices[list->v[i]], out);
+		else
+			fprintf(out, "%" PRIu64, list->v[i]);
+	}
+}
+
+/* Range and default, or what of them there is. */
+static void
+help_values(const struct app_opt *opt, FILE *out)
+{
+	uint64_t n;
+
+	switch (opt->type) {
+	case APP_OPT_UINT:
+		n = *(const uint64_t *)opt->dest;
+		fprintf(out, " (%.0f to %.0f", opt->min, opt->max);
+		if ((double)n >= opt->min && (double)n <= opt->max)
+			fprintf(out, "; default %" PRIu64, n);
+		break;
+	case APP_OPT_REAL:
+		fprintf(out, " (%g to %g; default %g", opt->min, opt->max,
+			*(const double *)opt->dest);
+		break;
+	case APP_OPT_UINTS:
+		fprintf(out, " (%.0f to %.0f", opt->min, opt->max);
+		help_list(opt, "; default ", out);
+		break;
+	case APP_OPT_CHOICE:
+		fprintf(out, " (default %s", opt->choices[*(const unsigned int *)opt->dest]);
+		break;
+	case APP_OPT_CHOICES:
+		if (((const struct app_list *)opt->dest)->n == 0)
+			return;
+		help_list(opt, " (default ", out);
+		break;
+	case APP_OPT_FLAG:
+	case APP_OPT_STRING:
+		return;
+	}
+	fputc(')', out);
+}
+
 void
 app_opt_help(const struct app_opt *opts, size_t n, FILE *out)
 {
@@ -261,10 +314,7 @@ app_opt_help(const struct app_opt *opts, size_t n, FILE *out)
 		snprintf(left, sizeof(left), "--%s %s", opts[i].name,
 			opts[i].arg == NULL ? "" : opts[i].arg);
 		fprintf(out, "  %-28s %s", left, opts[i].help);
-		if (opts[i].type == APP_OPT_UINT || opts[i].type == APP_OPT_UINTS)
-			fprintf(out, " (%.0f to %.0f)", opts[i].min, opts[i].max);
-		else if (opts[i].type == APP_OPT_REAL)
-			fprintf(out, " (%g to %g)", opts[i].min, opts[i].max);
+		help_values(&opts[i], out);
 		fputc('\n', out);
 	}
 }

@@ -76,7 +76,10 @@ const char *app_opt_find(const char *name, int argc, char *const *argv);
 /** True if `--name` occurs. */
 bool app_opt_has(const char *name, int argc, char *const *argv);
 
-/** Print one line per option. */
+/**
+ * Print one line per option, with its range and its default: what its dest has, so ask before
+ * anything is parsed. A number that is out of its range stands for none, and is not told.
+ */
 void app_opt_help(const struct app_opt *opts, size_t n, FILE *out);
 
 #endif

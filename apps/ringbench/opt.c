@@ -37,14 +37,14 @@ static const struct app_opt opts[] = {
 	{"transport", APP_OPT_CHOICES, "LIST",
 		"some of fastforward, lamport, onesided, duplex, rte_ring,\n"
 		"                               rte_ring_zc, rte_ring_rts, rte_ring_hts, ck_ring,\n"
-		"                               boost_spsc, moodycamel, atomic_queue, or all; without\n"
-		"                               it ours, rte_ring and rte_ring_zc",
+		"                               boost_spsc, moodycamel, atomic_queue, or all\n"
+		"                              ",
 		&opt.transports, 0, 0, rb_transport_names},
 	{"pattern", APP_OPT_CHOICES, "LIST", "some of stream, rpc, latency, flux, mesh, or all",
 		&opt.patterns, 0, 0, rb_pattern_names},
 	{"msg-size", APP_OPT_UINTS, "LIST", "bytes of a message, a power of two", &opt.sizes, 8,
 		256, NULL},
-	{"burst", APP_OPT_UINTS, "LIST", "messages per call; without it 1,8,32", &opt.bursts, 1, 64,
+	{"burst", APP_OPT_UINTS, "LIST", "messages per call", &opt.bursts, 1, 64,
 		NULL},
 	{"inflight", APP_OPT_UINT, "N", "open requests, per pair of nodes", &opt.inflight, 1,
 		CRPC_FLUX_WINDOW_MAX, NULL},
@@ -90,12 +90,15 @@ check(void)
 int
 rb_opt_parse(const struct rb_opt **o, int argc, char **argv)
 {
-	int rc = app_opt_parse(opts, CRPC_DIM(opts), argc, argv);
+	int rc;
 
 	*o = &opt;
-	if (rc == 0 && opt.help) {
+	if (app_opt_has("help", argc, argv)) { /* Before: it tells the defaults. */
 		printf("ringbench [EAL arguments] -- [options]\n\n");
 		app_opt_help(opts, CRPC_DIM(opts), stdout);
+		opt.help = true;
+		return 0;
 	}
-	return rc != 0 || opt.help ? rc : check();
+	rc = app_opt_parse(opts, CRPC_DIM(opts), argc, argv);
+	return rc != 0 ? rc : check();
 }

@@ -29,7 +29,7 @@ static const struct app_opt opts[] = {
 		"ipc, unix_socket, pipe, ucx_posix, zmq_ipc, zmq_tcp, or all (all that are built)",
 		&opt.transports, 0, 0, transports},
 	{"mode", APP_OPT_CHOICES, "LIST",
-		"sync: round trips; async: rate; oneway: rate without answers (sync,async)",
+		"sync: round trips; async: rate; oneway: rate without answers",
 		&opt.modes, 0, 0, modes},
 	{"clients", APP_OPT_UINTS, "LIST", "clients, on one lcore", &opt.clients, 1,
 		LANE_CLIENTS_MAX, NULL},

@@ -169,6 +169,45 @@ lists_are_taken_in_order_and_once(void **state)
 	assert_true(names.n == 3 && names.v[0] == 1 && names.v[1] == 0 && names.v[2] == 2);
 }
 
+/* The help tells ranges and defaults: of numbers, of choices and of lists of both. */
+static void
+the_help_tells_ranges_and_defaults(void **state)
+{
+	static const char *const choices[] = {"red", "green", "blue", NULL};
+	uint64_t n = 7, none = 0;
+	double real = 0.25;
+	unsigned int choice = 2;
+	struct app_list some = {2, {3, 9}}, colours = {2, {1, 0}}, empty = {0};
+	const struct app_opt opts[] = {
+		{"n", APP_OPT_UINT, "N", "a", &n, 1, 9, NULL},
+		{"none", APP_OPT_UINT, "N", "b; without it all", &none, 1, 9, NULL},
+		{"real", APP_OPT_REAL, "R", "c", &real, 0, 1, NULL},
+		{"choice", APP_OPT_CHOICE, "COLOUR", "d", &choice, 0, 0, choices},
+		{"some", APP_OPT_UINTS, "LIST", "e", &some, 1, 9, NULL},
+		{"colours", APP_OPT_CHOICES, "LIST", "f", &colours, 0, 0, choices},
+		{"empty", APP_OPT_CHOICES, "LIST", "g", &empty, 0, 0, choices},
+		{"flag", APP_OPT_FLAG, NULL, "h", &none, 0, 0, NULL},
+	};
+	static const char expected[] =
+		"  --n N                        a (1 to 9; default 7)\n"
+		"  --none N                     b; without it all (1 to 9)\n"
+		"  --real R                     c (0 to 1; default 0.25)\n"
+		"  --choice COLOUR              d (default blue)\n"
+		"  --some LIST                  e (1 to 9; default 3,9)\n"
+		"  --colours LIST               f (default green,red)\n"
+		"  --empty LIST                 g\n"
+		"  --flag                       h\n";
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	assert_non_null(out);
+	app_opt_help(opts, CRPC_DIM(opts), out);
+	fclose(out);
+	assert_string_equal(text, expected);
+	free(text);
+}
+
 static void
 lists_are_refused_with_the_value_and_the_range(void **state)
 {
@@ -205,6 +244,7 @@ main(void)
 		cmocka_unit_test(a_series_grows),
 		cmocka_unit_test(a_partner_that_comes_is_timed_and_one_that_does_not_is_late),
 		cmocka_unit_test(lists_are_taken_in_order_and_once),
+		cmocka_unit_test(the_help_tells_ranges_and_defaults),
 		cmocka_unit_test(lists_are_refused_with_the_value_and_the_range),
 	};
 
