@@ -5,6 +5,7 @@
 #include "backend.h"
 #include "client.h"
 #include "crpc_ipc_inline.h"
+#include "scan.h"
 
 /*
  * The path of a call exists eight times, so that what is not asked for costs nothing on it: with
@@ -74,17 +75,6 @@ route(const struct kv_loop *loop, const struct kv_client *c, struct kv_call *cal
 	}
 	call->path = (uint8_t)kv_path(owner, way.to, work->first, work->daemons);
 	return way;
-}
-
-/* latest: puts take the keys in turn, all others draw how long ago their key was put. */
-static inline uint32_t
-recent(const struct kv_work *work, struct kv_client *c, uint32_t age, bool put)
-{
-	if (put) {
-		c->newest = c->newest + 1 < work->keys.n ? c->newest + 1 : 0;
-		return c->newest;
-	}
-	return c->newest >= age ? c->newest - age : c->newest + work->keys.n - age;
 }
 
 /* A block for a large request; NULL: there is none now. */
@@ -188,6 +178,15 @@ call_draw_plain(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 	return (uint32_t)form->len;
 }
 
+/* The same for a load with scans; apart, so that others pay one branch for it. */
+static crpc_noinline uint32_t
+call_draw_scan(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
+	unsigned int mode)
+{
+	kv_scan_draw(loop, c, call);
+	return call_write(loop, c, call, way, mode);
+}
+
 /* Draw the next operation and write its request. @return its length. */
 static inline uint32_t
 call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struct way *way,
@@ -196,10 +195,12 @@ call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struc
 	const struct kv_work *work = loop->work;
 	uint32_t draw;
 
+	if (crpc_unlikely(work->scan != 0))
+		return call_draw_scan(loop, c, call, way, mode);
 	call->key = app_keys_next_with(&work->keys, &c->rng, &draw);
 	call->op = (uint8_t)(KV_GET + (draw >= work->read_below) + (draw >= work->delete_from));
 	if (work->latest)
-		call->key = recent(work, c, call->key, call->op == KV_PUT);
+		call->key = kv_recent(work, c, call->key, call->op == KV_PUT);
 	call->reads = work->rmw && call->op == KV_PUT;
 	if (call->reads)
 		call->op = KV_GET;
@@ -420,6 +421,8 @@ client_issue(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsig
 			/* What could not be taken now is still due when it was. */
 			if ((mode & MODE_EXTRA) != 0 && c->due_ns != 0 && c->answered == ended)
 				c->due_ns = start;
+			if ((mode & MODE_EXTRA) != 0)
+				c->put_off = c->answered == ended;
 			break;
 		}
 		c->free_n--;

@@ -41,6 +41,7 @@ struct kv_end;
 
 #define KV_QD_MAX      64
 #define KV_CLIENTS_MAX 512
+#define KV_SCAN_MAX    10000
 
 /** What the clients do; shared, read-only. */
 struct kv_work {
@@ -60,6 +61,7 @@ struct kv_work {
 	uint64_t seed;
 	double gap_ns; /**< Mean time between two calls of a client; 0: closed loop. */
 	bool latest;   /**< keys draws ages: puts go round the keys, gets want recent ones. */
+	uint32_t scan; /**< Reads are scans of 1 to so many keys (scan.h); 0: they are not. */
 	bool rmw;      /**< A put reads its key first: one operation of two calls. */
 	bool cas;      /**< And takes place only if its key is still what was read. */
 	uint64_t ttl_ms; /**< Of what puts write; 0: it stays. */
@@ -109,11 +111,13 @@ struct kv_client {
 	uint32_t free_n;
 	uint32_t fresh_n;
 	uint32_t again_n;
-	uint32_t newest; /**< latest: the key that was put last. */
+	uint32_t newest; /**< latest, scan: the key that was put last. */
 	bool dead;       /**< Its daemon is gone: makes no more calls. */
 	struct kv_history history;
 	uint64_t due_ns; /**< When the next call is due; 0: not known yet. */
 	uint32_t conns;
+	uint32_t scan_key, scan_left; /**< The key that its scan is at, and how many from it on. */
+	bool put_off; /**< The call that was drawn last was not taken, for now. */
 	uint8_t free[KV_QD_MAX];
 	uint8_t fresh[KV_QD_MAX]; /**< Calls made since the last completion. */
 	uint8_t again[KV_QD_MAX]; /**< rmw: calls that have read and are to write. */
@@ -131,6 +135,7 @@ struct kv_counts {
 	uint64_t misses;        /**< Of the answered: not found. */
 	uint64_t conflicts;     /**< Of the answered: a value had changed since it was read. */
 	uint64_t refused;       /**< Of the answered: the store was full. */
+	uint64_t scans;         /**< All of whose keys were asked for. */
 	uint64_t lat_sum;       /**< Of all, ns. */
 	uint64_t window_ns;
 	uint64_t lag_ns; /**< Open loop: how late the most belated client was at the end. */

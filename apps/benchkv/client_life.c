@@ -13,7 +13,7 @@ kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
 	loop->work = work;
 	loop->with = work->cas || work->ttl_ms != 0 || work->value_size > KV_VALUE_INLINE;
 	loop->plain = !loop->with && !(work->gap_ns > 0) && !work->latest && !work->rmw &&
-		kv_sizes_fixed(&work->sizes) && kv_sizes_fixed(&work->key_sizes);
+		work->scan == 0 && kv_sizes_fixed(&work->sizes) && kv_sizes_fixed(&work->key_sizes);
 	for (op = KV_GET; op <= KV_DELETE; op++)
 		loop->form[op].len = kv_req_write(&loop->form[op].head, op, work->key_size,
 			op == KV_PUT ? work->value_size : 0);

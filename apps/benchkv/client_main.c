@@ -75,6 +75,7 @@ fill_work(struct kv_work *work, const struct kv_options *o, const struct kv_info
 		.seed = o->seed,
 		.gap_ns = o->rate > 0 ? (double)o->clients * 1e9 / o->rate : 0,
 		.latest = o->dist == APP_DIST_LATEST,
+		.scan = (uint32_t)o->scan,
 		.rmw = o->rmw,
 		.cas = o->cas,
 		.ttl_ms = o->ttl_ms,

@@ -12,7 +12,7 @@
 #define VERIFY_BYTES_MAX (UINT64_C(4) << 30)
 
 static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
-static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "f", NULL};
+static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "e", "f", NULL};
 const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", "compare", NULL};
 static const char *const idles[] = {"auto", "poll", "yield", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
@@ -76,7 +76,7 @@ apply_preset(struct kv_options *o, const char *name)
 	}
 }
 
-/* The core workloads of YCSB (Cooper et al., SoCC 2010), but for E, whose scans a hash has not. */
+/* The core workloads of YCSB (Cooper et al., SoCC 2010); E with what a hash has for scans. */
 static void
 apply_ycsb(struct kv_options *o, const char *name)
 {
@@ -85,12 +85,14 @@ apply_ycsb(struct kv_options *o, const char *name)
 		double read_ratio;
 		enum app_dist dist;
 		bool rmw;
+		uint32_t scan;
 	} mixes[] = {
-		{"a", 0.5, APP_DIST_ZIPF, false},
-		{"b", 0.95, APP_DIST_ZIPF, false},
-		{"c", 1, APP_DIST_ZIPF, false},
-		{"d", 0.95, APP_DIST_LATEST, false},
-		{"f", 0.5, APP_DIST_ZIPF, true},
+		{"a", 0.5, APP_DIST_ZIPF, false, 0},
+		{"b", 0.95, APP_DIST_ZIPF, false, 0},
+		{"c", 1, APP_DIST_ZIPF, false, 0},
+		{"d", 0.95, APP_DIST_LATEST, false, 0},
+		{"e", 0.95, APP_DIST_ZIPF, false, 100},
+		{"f", 0.5, APP_DIST_ZIPF, true, 0},
 	};
 	size_t i;
 
@@ -100,6 +102,7 @@ apply_ycsb(struct kv_options *o, const char *name)
 		o->read_ratio = mixes[i].read_ratio;
 		o->dist = mixes[i].dist;
 		o->rmw = mixes[i].rmw;
+		o->scan = mixes[i].scan;
 		o->skew = 0.99;
 	}
 }
@@ -111,7 +114,8 @@ static size_t
 table_load(struct kv_options *o, struct app_opt *t)
 {
 	const struct app_opt load[] = {
-		{"clients", APP_OPT_UINT, "N", "closed-loop clients of each rank", &o->clients, 0,
+		{"clients", APP_OPT_UINT, "N",
+			"clients of each rank; a closed loop without --rate", &o->clients, 0,
 			KV_CLIENTS_MAX, NULL},
 		{"qd", APP_OPT_UINT, "N", "calls that each client keeps open", &o->qd, 1, KV_QD_MAX,
 			NULL},
@@ -121,13 +125,16 @@ table_load(struct kv_options *o, struct app_opt *t)
 			&o->delete_ratio, 0, 1, NULL},
 		{"dist", APP_OPT_CHOICE, "uniform|zipf|latest", "which keys are drawn", &o->dist, 0,
 			0, dists},
+		{"scan", APP_OPT_UINT, "N",
+			"reads are scans: gets of 1 to N keys in a row, each an operation; 0: not",
+			&o->scan, 0, KV_SCAN_MAX, NULL},
 		{"rmw", APP_OPT_FLAG, NULL, "writes read their key first", &o->rmw, 0, 0, NULL},
 		{"cas", APP_OPT_FLAG, NULL,
 			"as --rmw, and a write fails if its key was written meanwhile", &o->cas, 0,
 			0, NULL},
 		{"ttl-ms", APP_OPT_UINT, "MS", "life of every value that is written; 0: it stays",
 			&o->ttl_ms, 0, KV_TTL_MAX_MS, NULL},
-		{"ycsb", APP_OPT_CHOICE, "a|b|c|d|f",
+		{"ycsb", APP_OPT_CHOICE, "a|b|c|d|e|f",
 			"ratios and keys of a YCSB workload; other options override it", &o->ycsb,
 			0, 0, ycsbs},
 		{"rate", APP_OPT_REAL, "OPS",
@@ -202,8 +209,9 @@ table_daemon(struct kv_options *o, struct app_opt *t)
 {
 	const struct app_opt daemon[] = {
 		{"preset", APP_OPT_CHOICE, "seed000|seed001|paper",
-			"16 clients, QD 1, 1024 keys per rank, half reads, uniform, 8-byte values; "
-			"other options override it",
+			"1024 keys per rank, half reads, uniform, 8-byte values, and seed001: 16 "
+			"clients, QD 1; seed000: 2 daemons, 8 clients, QD 4; paper: 46 clients, QD 1, "
+			"backend delegation, hold of 10 us; other options override it",
 			&o->preset, 0, 0, presets},
 		{"backend", APP_OPT_CHOICE, "copyrpc|delegation|direct|ucx|erpc",
 			"how requests reach the stores (README.md)", &o->backend, 0, 0,

@@ -78,6 +78,7 @@ struct kv_options {
 	double warmup;
 	double cooldown;
 	double rate;  /**< Operations per second of each rank's clients; 0: closed loop. */
+	uint64_t scan; /**< Keys of the longest scan, which reads are then; 0: they are not. */
 	bool rmw;     /**< Writes read their key first. */
 	bool cas;     /**< And take place only if nobody else wrote meanwhile. */
 	uint64_t ttl_ms; /**< Life of what is written; 0: it stays. */

@@ -38,6 +38,8 @@ print_mix(FILE *out, const struct kv_options *o)
 		fprintf(out, ", key sizes %s", o->key_sizes_text);
 	if (o->value_sizes != NULL)
 		fprintf(out, ", value sizes %s", o->value_sizes);
+	if (o->scan != 0)
+		fprintf(out, ", reads scan 1 to %llu keys", (unsigned long long)o->scan);
 	if (o->rmw)
 		fprintf(out, ", writes %s", o->cas ? "compare and swap" : "after a read");
 	if (o->ttl_ms != 0)
@@ -314,6 +316,7 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 	fprintf(out, "  operations      %llu sent, %llu answered", (unsigned long long)r->sent,
 		(unsigned long long)r->answered);
 	print_other(out, c->failed, "failed (lost rank)");
+	print_other(out, c->scans, "scans");
 	print_other(out, c->misses, "not found");
 	print_other(out, c->conflicts, "conflicts");
 	print_other(out, c->refused, "refused (no space)");
@@ -488,6 +491,7 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	json_object_set_new(o, "read_ratio", json_real(opt->read_ratio));
 	json_object_set_new(o, "dist", json_string(dists[opt->dist]));
 	json_object_set_new(o, "rmw", json_boolean(opt->rmw));
+	set_uint(o, "scan", opt->scan);
 	json_object_set_new(o, "pauses", json_pauses(r));
 	json_object_set_new(o, "offered_ops_per_s", json_real(r->offered));
 	json_object_set_new(o, "lag_us", json_real((double)r->counts.lag_ns / 1e3));
@@ -496,6 +500,7 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	json_object_set_new(o, "interrupted", json_boolean(r->interrupted != 0));
 	set_uint(o, "lost_peers", r->lost_peers);
 	set_uint(o, "failed", r->counts.failed);
+	set_uint(o, "scans", r->counts.scans);
 	set_uint(o, "not_found", r->counts.misses);
 	set_uint(o, "conflicts", r->counts.conflicts);
 	set_uint(o, "no_space", r->counts.refused);

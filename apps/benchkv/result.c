@@ -61,6 +61,7 @@ counts_add(struct kv_counts *to, const struct kv_counts *from)
 	to->misses += from->misses;
 	to->refused += from->refused;
 	to->conflicts += from->conflicts;
+	to->scans += from->scans;
 	to->lat_sum += from->lat_sum;
 	to->window_ns = crpc_max(to->window_ns, from->window_ns);
 	to->lag_ns = crpc_max(to->lag_ns, from->lag_ns);

@@ -3,7 +3,7 @@
  * The load, under a clock of its own and with a server that does what the test says: an open loop
  * is a Poisson process whose latencies count from the due time, also while nobody answers; a closed
  * loop keeps its calls open; read-modify-write is one operation of two calls; latest follows the
- * puts; the cool-down counts nothing.
+ * puts; a scan asks for keys in a row; the cool-down counts nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -128,7 +128,9 @@ struct fake_link {
 	struct kv_end end;
 	struct rig *rig;
 	bool busy, turn;
+	bool lost; /* Owner 1 refuses gets too. */
 	uint64_t taken, refused;
+	uint64_t last, breaks; /* The last key that was asked for; how often it was not the next. */
 	uint32_t n;
 	uint64_t cookie[KV_QD_MAX];
 	uint8_t msg[KV_QD_MAX][32];
@@ -140,15 +142,19 @@ fake_call(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32
 {
 	struct fake_link *f = (struct fake_link *)end;
 	struct kv_req req = {0};
+	uint64_t key;
 
 	assert_int_equal(kv_req_read(msg, len, &req), 0);
 	f->turn = !f->turn;
 	if (f->busy && f->turn)
 		return -EAGAIN;
-	if (!f->busy && req.op == KV_PUT && to == 1) {
+	if (!f->busy && (req.op == KV_PUT || f->lost) && to == 1) {
 		f->refused++;
 		return -EHOSTUNREACH;
 	}
+	memcpy(&key, req.key, sizeof(key));
+	f->breaks += key != (f->last + 1) % KEYS;
+	f->last = key;
 	assert_true(f->n < KV_QD_MAX);
 	kv_resp_write(f->msg[f->n], KV_OK, req.op, req.op == KV_GET ? 8 : 0, ++f->rig->version);
 	f->cookie[f->n++] = cookie;
@@ -211,6 +217,86 @@ rmw_ends_where_the_owner_is_lost(void **state)
 	assert_true(link.taken > taken + 1000);
 	assert_int_equal(rig->loop.counts.failed, link.refused);
 	assert_true(link.refused < link.taken);
+	rig_close(rig);
+}
+
+/* A scan leaves no key out where the link is busy, and ends also where an owner is lost. */
+static void
+scans_go_on(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.scan = 100, .read_below = 1ull << 32,
+		.delete_from = 1ull << 32}, APP_DIST_UNIFORM, 4);
+	struct fake_link link = {.end = {.backend = &fake}, .rig = rig, .busy = true};
+	uint64_t taken, scans;
+
+	rig->loop.link = &link.end;
+	pass(rig, 2000000, false);
+	assert_true(link.taken > 10000);
+	assert_true(rig->loop.counts.scans > 100);
+	/* Each scan begins somewhere; the last one may not have ended. */
+	assert_true(link.breaks <= rig->loop.counts.scans + 1);
+	link.busy = false;
+	link.lost = true;
+	rig->work.owners = 2;
+	taken = link.taken;
+	scans = rig->loop.counts.scans;
+	pass(rig, 2000000, false);
+	assert_true(link.refused > 1000 && link.taken > taken + 1000);
+	assert_true(rig->loop.counts.scans > scans + 100);
+	assert_int_equal(rig->loop.counts.failed, link.refused);
+	rig_close(rig);
+}
+
+/*
+ * YCSB E: 95 % of the draws begin a scan, of 1 to 100 keys that follow each other, each length as
+ * often as the others, from a key that zipf drew; the rest are puts, of all keys in turn.
+ */
+static void
+scans_ask_for_keys_in_a_row(void **state)
+{
+	struct rig *rig = rig_open((struct kv_work){.scan = 100,
+		.read_below = (uint64_t)(0.95 * 4294967296.0), .delete_from = 1ull << 32},
+		APP_DIST_ZIPF, 1);
+	uint32_t left, len, most = 0, seen[101] = {0}, starts[KEYS] = {0};
+	struct kv_client *c = &rig->loop.client[0];
+	uint64_t gets, puts, key, put_key = 0, scans = 0, sum = 0;
+
+	kv_loop_measure(&rig->loop, rig->now);
+	while (scans < 20000) {
+		left = c->scan_left;
+		key = rig->last_get;
+		gets = rig->asked[KV_GET];
+		puts = rig->asked[KV_PUT];
+		pass(rig, STEP_NS, true);
+		assert_int_equal(rig->asked[KV_GET] + rig->asked[KV_PUT], gets + puts + 1);
+		if (left > 1) {
+			assert_int_equal(rig->asked[KV_GET], gets + 1);
+			assert_int_equal(rig->last_get, (key + 1) % KEYS);
+			assert_int_equal(c->scan_left, left - 1);
+		} else if (rig->asked[KV_GET] != gets) {
+			len = c->scan_left;
+			assert_in_range(len, 1, 100);
+			seen[len]++;
+			starts[rig->last_get]++;
+			sum += len;
+			scans++;
+		} else {
+			put_key = (put_key + 1) % KEYS;
+			assert_int_equal(rig->put_at[put_key], puts + 1);
+		}
+	}
+	/* The last scan has only begun. */
+	assert_in_range(rig->loop.counts.scans, scans - 1, scans);
+	/* 200 of each length, 50.5 in the mean: within six standard deviations. */
+	for (len = 1; len <= 100; len++)
+		assert_in_range(seen[len], 115, 285);
+	assert_in_range(sum, (uint64_t)(scans * 49.27), (uint64_t)(scans * 51.73));
+	/* 5 % of all draws: 1053 puts beside so many scans, with a deviation of 33. */
+	assert_in_range(rig->asked[KV_PUT], 853, 1253);
+	/* The key that zipf likes best: 20.7 %. */
+	for (len = 0; len < KEYS; len++)
+		most = crpc_max(most, starts[len]);
+	assert_in_range(most, 3600, 4700);
 	rig_close(rig);
 }
 
@@ -420,6 +506,8 @@ main(void)
 		cmocka_unit_test(closed_loop_keeps_calls_open),
 		cmocka_unit_test(rmw_reads_then_writes),
 		cmocka_unit_test(latest_follows_the_puts),
+		cmocka_unit_test(scans_ask_for_keys_in_a_row),
+		cmocka_unit_test(scans_go_on),
 		cmocka_unit_test(cooldown_counts_nothing),
 	};
 

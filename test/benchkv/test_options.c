@@ -111,7 +111,8 @@ mistakes_get_one_line_and_code_2(void **state)
 		{"--flush compare --backend direct", "--flush compare"},
 		{"--idle sleep", "auto, poll, yield"},
 		{"--preset seed002", "seed001"},
-		{"--ycsb e", "a, b, c, d, f"},
+		{"--ycsb g", "a, b, c, d, e, f"},
+		{"--scan 10001", "0 to 10000"},
 		{"--ycsb", "--ycsb"},
 		{"--rate -1", "--rate"},
 		{"--rate 1e10", "--rate"},
@@ -254,8 +255,48 @@ ycsb_gives_way(void **state)
 	assert_int_equal(o.clients, 16);
 	taken("--read-ratio 0.2 --ycsb f --skew 1.2", 1, &o);
 	assert_true(o.read_ratio == 0.2 && o.skew == 1.2 && o.rmw);
+	taken("--ycsb e", 1, &o);
+	assert_true(o.read_ratio == 0.95 && o.dist == APP_DIST_ZIPF && o.scan == 100 && !o.rmw);
+	taken("--ycsb e --scan 0 --read-ratio 0.5", 1, &o);
+	assert_true(o.read_ratio == 0.5 && o.scan == 0);
 	taken("--ycsb c --dist uniform --rate 1.5e6 --cooldown 0.5", 1, &o);
 	assert_true(o.read_ratio == 1 && o.dist == APP_DIST_UNIFORM && o.rate == 1.5e6);
+}
+
+/* The help tells what a run without options does, also of choices, and ranges. */
+static void
+the_help_tells_defaults(void **state)
+{
+	static const char *const lines[] = {"--clients N", "(0 to 512; default 1)", "--qd N",
+		"(1 to 64; default 1)", "--dist uniform|zipf|latest", "(default uniform)",
+		"--seconds T", "(0.1 to 86400; default 10)", "--read-ratio R",
+		"(0 to 1; default 0.5)", "--ycsb a|b|c|d|e|f", "(default none)"};
+	int fd = memfd_create("stdout", 0), old = dup(STDOUT_FILENO);
+	char text[16384], *line, *end;
+	ssize_t n;
+	size_t i;
+
+	assert_true(fd >= 0 && old >= 0);
+	fflush(stdout);
+	dup2(fd, STDOUT_FILENO);
+	kv_options_help(KV_PROGRAM_DAEMON);
+	fflush(stdout);
+	dup2(old, STDOUT_FILENO);
+	n = pread(fd, text, sizeof(text) - 1, 0);
+	close(fd);
+	close(old);
+	assert_true(n > 0 && n < (ssize_t)sizeof(text) - 1);
+	text[n] = '\0';
+	for (i = 0; i < CRPC_DIM(lines); i += 2) {
+		line = strstr(text, lines[i]);
+		assert_non_null(line);
+		end = strchr(line, '\n');
+		assert_non_null(end);
+		*end = '\0';
+		if (strstr(line, lines[i + 1]) == NULL)
+			fail_msg("'%s' has no '%s'", line, lines[i + 1]);
+		*end = '\n';
+	}
 }
 
 int
@@ -267,6 +308,7 @@ main(void)
 		cmocka_unit_test(preset_gives_way),
 		cmocka_unit_test(sizes_as_asked),
 		cmocka_unit_test(ycsb_gives_way),
+		cmocka_unit_test(the_help_tells_defaults),
 	};
 
 	return cmocka_run_group_tests_name("benchkv_options", tests, NULL, NULL);

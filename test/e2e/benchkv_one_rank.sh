@@ -35,9 +35,10 @@ grep -Eq '^  counters +([0-9.]+ instructions.* per operation|this machine has no
 	fail "the table tells no counters"
 check_json "$TMP/counted.jsonl" 'isinstance(t["counters_per_op"], dict)'
 load single --clients 1 --keys 1 --seconds 0.5
-for mix in a b c d f; do
+for mix in a b c d e f; do
 	load ycsb_$mix --ycsb $mix --clients 4 --qd 4 --seconds 0.3 --keys 500
 done
+check_json "$TMP/ycsb_e.jsonl" 't["scans"] > 0 or t["noisy"]' 't["scan"] == 100'
 load readonly --clients 2 --read-ratio 1 --idle yield --seconds 0.5
 # Open loop: what was due was served; there is no Little's law to hold.
 load_open() {
