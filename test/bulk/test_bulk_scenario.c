@@ -311,11 +311,19 @@ play_seed(uint64_t seed, bool cancels, bool breaks, bool rails)
 	crpc_unpack_free(conf[1].engine);
 }
 
+static uint64_t
+many_seeds(void)
+{
+	const char *many = getenv("SEEDS");
+
+	return many != NULL ? strtoull(many, NULL, 0) : SEEDS;
+}
+
 static void
 play_seeds(bool cancels, bool breaks, bool rails)
 {
-	const char *one = getenv("SEED"), *many = getenv("SEEDS");
-	uint64_t seed, seeds = many != NULL ? strtoull(many, NULL, 0) : SEEDS;
+	const char *one = getenv("SEED");
+	uint64_t seed, seeds = many_seeds();
 
 	if (one != NULL) {
 		play_seed(strtoull(one, NULL, 0), cancels, breaks, rails);
@@ -352,7 +360,7 @@ rails_break(void **state)
 {
 	play_seeds(false, false, true);
 	if (getenv("SEED") == NULL)
-		assert_true(cuts > 2 * SEEDS);
+		assert_true(cuts > 2 * many_seeds());
 }
 
 /* The same, and requests are canceled. */
