@@ -333,13 +333,20 @@ folded_map(uint64_t len, uint64_t part)
 	return p;
 }
 
-/* The longest message there may be, whose length has more than 32 bits, by each path. */
+/*
+ * The longest message there may be, whose length has more than 32 bits, by each path. Shorter under
+ * the thread sanitizer, which keeps four bytes for each byte of addresses, folded or not.
+ */
 static void
 longest_message_arrives(void **state)
 {
 	static const struct crpc_bulk_conf conf = {.chunk = 1u << 20, .slots = 2, .tx_chunks = 2};
 	static const uint8_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+#ifdef __SANITIZE_THREAD__
+	const uint64_t len = UINT64_C(64) << 20, part = conf.chunk;
+#else
 	const uint64_t len = CRPC_BULK_LEN_MAX, part = conf.chunk;
+#endif
 	uint8_t *src = folded_map(len, part), *dst = folded_map(len, part);
 	struct crpc_bulk_result result[2];
 	uint64_t send, recv;
