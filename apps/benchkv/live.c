@@ -173,12 +173,14 @@ kv_live_publish(struct kv_daemon *d)
 }
 
 /* What the loop has counted since it forgot the last time. */
-static void
-load_words(const struct kv_live_load *l, const struct kv_loop *loop, uint64_t now,
-	uint64_t word[KV_LOAD_WORDS])
+static struct kv_live_load *
+load_words(uint32_t seat, const struct kv_loop *loop, uint64_t now, uint64_t word[KV_LOAD_WORDS])
 {
 	const struct kv_counts *c = &loop->counts;
+	struct kv_live_load *l = &load[seat];
 
+	if (l->from == 0)
+		l->from = now;
 	/* What is counted ends with the window. */
 	if (loop->phase >= KV_COOLDOWN)
 		now = loop->measure_from + c->window_ns;
@@ -188,18 +190,16 @@ load_words(const struct kv_live_load *l, const struct kv_loop *loop, uint64_t no
 	word[KV_LOAD_CALLS] =
 		loop->work->gap_ns > 0 ? 0 : (uint64_t)loop->n * loop->work->qd;
 	word[KV_LOAD_OPEN_NS] = word[KV_LOAD_CALLS] * (now - l->from);
+	return l;
 }
 
 void
 kv_live_load(uint32_t seat, const struct kv_loop *loop, uint64_t now)
 {
-	struct kv_live_load *l = &load[seat];
 	uint64_t word[KV_LOAD_WORDS];
+	struct kv_live_load *l = load_words(seat, loop, now, word);
 	uint32_t i;
 
-	if (l->from == 0)
-		l->from = now;
-	load_words(l, loop, now, word);
 	for (i = 0; i < KV_LOAD_WORDS; i++)
 		crpc_store_relaxed(&l->word[i], l->before[i] + word[i]);
 }
@@ -207,13 +207,10 @@ kv_live_load(uint32_t seat, const struct kv_loop *loop, uint64_t now)
 void
 kv_live_load_carry(uint32_t seat, const struct kv_loop *loop, uint64_t now)
 {
-	struct kv_live_load *l = &load[seat];
 	uint64_t word[KV_LOAD_WORDS];
+	struct kv_live_load *l = load_words(seat, loop, now, word);
 	uint32_t i;
 
-	if (l->from == 0)
-		l->from = now;
-	load_words(l, loop, now, word);
 	for (i = 0; i < KV_LOAD_CALLS; i++) /* But for that gauge. */
 		l->before[i] += word[i];
 	l->from = now;

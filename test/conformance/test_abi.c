@@ -269,16 +269,23 @@ reg_errno(struct ibv_pd *pd, void *addr, size_t len, int access)
 	return 0;
 }
 
+static char *
+map_pages(size_t len)
+{
+	char *map = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(map != MAP_FAILED);
+	return map;
+}
+
 static void
 regions_must_be_mapped_memory(void **state)
 {
 	struct ibv_context *ctx = open_dev();
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	size_t page = 4096;
-	char *map = mmap(
-			NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *map = map_pages(4 * page);
 
-	assert_true(map != MAP_FAILED);
 	assert_int_equal(reg_errno(pd, map, 4 * page, IBV_ACCESS_LOCAL_WRITE), 0);
 	assert_int_equal(munmap(map + 2 * page, page), 0); /* a hole */
 	assert_int_equal(reg_errno(pd, map, 4 * page, IBV_ACCESS_LOCAL_WRITE), EFAULT);
@@ -656,11 +663,10 @@ rereg_checks_memory(void **state)
 	struct ibv_context *ctx = open_dev();
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	size_t page = 4096;
-	char *map = mmap(
-			NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *map = map_pages(2 * page);
 	struct ibv_mr *mr[2];
 
-	assert_true(map != MAP_FAILED && mprotect(map, page, PROT_READ) == 0);
+	assert_true(mprotect(map, page, PROT_READ) == 0);
 	mr[0] = ibv_reg_mr(pd, map, page, 0);
 	mr[1] = ibv_reg_mr(pd, map + page, page, IBV_ACCESS_LOCAL_WRITE);
 	assert_true(mr[0] != NULL && mr[1] != NULL);

@@ -126,6 +126,16 @@ send_ok(uint32_t i)
 	assert_int_equal(came[i], sent[i]);
 }
 
+/* Both cards work, so many times, a microsecond apart. */
+static void
+both_progress(uint32_t n)
+{
+	for (; n != 0; n--, rig_now += 1000) {
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now);
+	}
+}
+
 /* Let so much time pass, with checks for life. */
 static void
 pass(uint64_t ns)
@@ -220,10 +230,7 @@ what_was_done_is_not_done_again(void **state)
 	send_ok(0);
 	assert_int_equal(sm_nic_faults(a.nic, "drop=1"), 0);
 	send(0);
-	for (uint32_t i = 0; i < 10; i++, rig_now += 1000) {
-		sm_nic_progress(a.nic, rig_now);
-		sm_nic_progress(b.nic, rig_now);
-	}
+	both_progress(10);
 	drain();
 	assert_int_equal(came[0], 2);
 	sm_nic_progress(a.nic, rig_now); /* The acknowledgement is lost. */
@@ -250,10 +257,7 @@ what_is_remembered_goes_on(void **state)
 	send_ok(0);
 	assert_int_equal(sm_nic_faults(a.nic, "drop=1"), 0);
 	send(0);
-	for (uint32_t i = 0; i < 10; i++, rig_now += 1000) {
-		sm_nic_progress(a.nic, rig_now);
-		sm_nic_progress(b.nic, rig_now);
-	}
+	both_progress(10);
 	assert_int_equal(sm_nic_faults(a.nic, ""), 0);
 	for (uint64_t end = rig_now + 20 * SECOND; rig_now < end; rig_now += 20000000)
 		sm_nic_progress(b.nic, rig_now);
@@ -270,10 +274,7 @@ send_lost(void)
 {
 	assert_int_equal(sm_nic_faults(b.nic, "drop=1"), 0);
 	send(0);
-	for (uint32_t i = 0; i < 4; i++, rig_now += 1000) {
-		sm_nic_progress(a.nic, rig_now);
-		sm_nic_progress(b.nic, rig_now);
-	}
+	both_progress(4);
 	assert_int_equal(sm_nic_faults(b.nic, ""), 0);
 }
 
