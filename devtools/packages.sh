@@ -30,6 +30,7 @@ test_packages=(
 peers_packages=(                # what the benchmarks compare with; each is left out where missing
 	g++ libck-dev libboost-dev libreaderwriterqueue-dev libatomic-queue-dev
 	libucx-dev libzmq3-dev libmsgpack-dev
+	ucx-utils                   # ucx_perftest: a program that polls without libibverbs
 )
 docs_packages=(
 	doxygen
