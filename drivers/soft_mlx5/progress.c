@@ -37,6 +37,16 @@
 #define RT_SLEEP_US 50
 /* Times that the helper, having worked, leaves its core and looks again before it sleeps. */
 #define EMPTY_YIELDS 32
+/*
+ * A yield that takes longer was to a thread that spins and kept the core for a tick of the
+ * scheduler; a sleeper gets the core back when its timer expires. So the helper only sleeps for a
+ * while: at first the short time, twice as long after each further long yield, up to the long one,
+ * and the short one again after yields were short for YIELD_CALM_NS.
+ */
+#define YIELD_LONG_NS    (500 * USEC)
+#define YIELD_OFF_NS     (50 * MSEC)
+#define YIELD_OFF_MAX_NS (3000 * MSEC)
+#define YIELD_CALM_NS    (1000 * MSEC)
 /* Polls of an inline driver between two looks at the clock: timers are of ten microseconds and
  * more, and the clock costs as much as an idle look at the NIC. */
 #define CLOCK_EVERY 16
@@ -379,6 +389,31 @@ is_driven(struct uv_ctx *ctx, uint64_t now, bool hot)
 	return now - ctx->quiet_since_ns < (hot ? GRACE_HOT_NS : GRACE_NS);
 }
 
+/* Of the helper thread alone, under the drive lock. */
+static struct {
+	uint64_t off_until_ns;
+	uint64_t off_ns;
+} yields;
+
+/* Leaves the core to others for a moment; false: that would take too long now. */
+static bool
+helper_yield(void)
+{
+	uint64_t from = clock_ns(), to;
+
+	if (from < yields.off_until_ns)
+		return false;
+	sched_yield();
+	to = clock_ns();
+	if (crpc_unlikely(to - from > YIELD_LONG_NS)) {
+		yields.off_ns = from - yields.off_until_ns > YIELD_CALM_NS
+				? YIELD_OFF_NS
+				: crpc_min(2 * yields.off_ns, YIELD_OFF_MAX_NS);
+		yields.off_until_ns = to + yields.off_ns;
+	}
+	return true;
+}
+
 static uint32_t
 help(struct uv_ctx *ctx, uint64_t now)
 {
@@ -394,9 +429,7 @@ help(struct uv_ctx *ctx, uint64_t now)
 		n = nic_progress(nic, now);
 		sum += n;
 		/* In a stream the next packet is about to come: a sleep would take far longer. */
-		if (n == 0 && sum != 0 && ++empty < EMPTY_YIELDS)
-			sched_yield();
-		else if (n == 0)
+		if (n == 0 && (sum == 0 || ++empty == EMPTY_YIELDS || !helper_yield()))
 			break;
 		now = clock_ns();
 	} while (now < end && crpc_load_relaxed(&ctx->calls) == ctx->seen_calls);
