@@ -189,8 +189,8 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_qp *faults; /**< QPs whose error has no CQE. */
 	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
 	struct crpc_mlx5_dc *ending; /**< Freed, but the device still has WRs of theirs. */
-	/** Not 0: one of these three is not empty, an initiator drains, or telemetry asks. That is
-	 *  another thread's. */
+	/** Not 0: one of these three is not empty, an initiator drains or failed, or telemetry
+	 *  asks. That is another thread's. */
 	_Atomic uint32_t attention;
 	struct crpc_tel_box *tel;
 	uint32_t num_dcis;
@@ -290,7 +290,8 @@ struct crpc_mlx5_dci {
 	uint32_t signals; /**< WRs that give a completion, ever. */
 	uint32_t resets;  /**< Times that it was taken out of an error. */
 	bool stopped;     /**< DRAINING took too long: it was stopped, and gives all back. */
-	uint64_t rest_by; /**< DRAINING: when the device must have done it, ns. */
+	uint64_t rest_ns; /**< DRAINING, ERROR: time that the device has to give all back. */
+	uint64_t looked_ns; /**< When some of that was counted. */
 };
 
 /** Sizes of a queue pair to make. */
@@ -334,6 +335,13 @@ crpc_mlx5_table_find(const struct crpc_mlx5_table *t, uint32_t qpn)
 		if (t->slot[i].qpn == 0)
 			return NULL;
 	}
+}
+
+/** Whether an initiator was given up: it never sends again. */
+static inline bool
+crpc_mlx5_dci_is_gone(const struct crpc_mlx5_dci *dci)
+{
+	return dci->qp.dp.state == CRPC_MLX5_QP_ERROR && dci->ci == dci->qp.dp.sq.pi;
 }
 
 static inline struct crpc_mlx5_dev_ctl *
@@ -433,7 +441,8 @@ int crpc_mlx5_dc_drain(struct crpc_rdma_qp *qp);
 bool crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev);
 void crpc_mlx5_dc_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 int crpc_mlx5_dc_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
-void crpc_mlx5_dci_free(struct crpc_mlx5_dci *dci);
+/** False: the device does not let go of it, and its memory stays. */
+bool crpc_mlx5_dci_free(struct crpc_mlx5_dci *dci);
 /** Takes an initiator to the state in which it sends; 0 or a positive errno. */
 int crpc_mlx5_dci_start(struct crpc_mlx5_dci *dci);
 /** Ends the target of a DC queue pair: nothing is received any more. */
@@ -451,7 +460,7 @@ uint16_t crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dc
 bool crpc_mlx5_dc_retire(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc);
 /** Whether all that the queue pair posted is over. */
 bool crpc_mlx5_dc_idle(const struct crpc_mlx5_dc *dc);
-/** Looks after the initiators that drain; true: there are some. */
+/** Looks after the initiators that drain or failed; true: there are some. */
 bool crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev);
 /** Stops all initiators at once: what they have outstanding is lost. */
 void crpc_mlx5_dcis_stop(struct crpc_mlx5_dev *dev);

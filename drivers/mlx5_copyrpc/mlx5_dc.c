@@ -175,12 +175,37 @@ dci_create(struct crpc_mlx5_dev_ctl *dev)
 	return 0;
 }
 
-void
+bool
 crpc_mlx5_dci_free(struct crpc_mlx5_dci *dci)
 {
 	if (!crpc_mlx5_list_del(crpc_mlx5_dev_ctl(dci->qp.dp.base.dev), &dci->qp))
-		return;
+		return false;
 	dci_memory_free(dci);
+	return true;
+}
+
+/* Frees what was given up. No queue pair has anything outstanding there. */
+static void
+dcis_gone_free(struct crpc_mlx5_dev_ctl *dev)
+{
+	struct crpc_mlx5_qp_ctl *qp;
+	struct crpc_mlx5_dci *dci;
+	uint32_t i = 0;
+
+	while (i < dev->dp.num_dcis) {
+		dci = dev->dp.dci[i];
+		if (!crpc_mlx5_dci_is_gone(dci) || !crpc_mlx5_dci_free(dci)) {
+			i++;
+			continue;
+		}
+		dev->dp.dci[i] = dev->dp.dci[--dev->dp.num_dcis];
+		for (qp = dev->qps; qp != NULL; qp = qp->next) {
+			struct crpc_mlx5_dc *dc = crpc_container_of(qp, struct crpc_mlx5_dc, qp);
+
+			if (qp->dp.kind == CRPC_MLX5_DC && dc->dci == dci)
+				dc->dci = NULL;
+		}
+	}
 }
 
 /* The pool is made as a whole, or what there is of it stays for the next try. */
@@ -189,6 +214,7 @@ dcis_create(struct crpc_mlx5_dev_ctl *dev)
 {
 	int rc = 0;
 
+	dcis_gone_free(dev);
 	while (rc == 0 && dev->dp.num_dcis < dev->dcis)
 		rc = dci_create(dev);
 	return rc;

@@ -20,6 +20,10 @@
  * they have something outstanding here, which waits behind the same target in any case. Nobody
  * waits inside a call: the polls see the completions, and a target that takes nothing for drain_ns
  * has the initiator stopped, which is one more error.
+ *
+ * An initiator that the device does not take out of an error is given up. Queue pairs use the
+ * others; once all are given up each breaks when it posts. crpc_mlx5_dc_create() replaces those
+ * that were given up: no control command of it runs inside a poll.
  */
 #include <errno.h>
 #include <string.h>
@@ -31,6 +35,8 @@
 
 /* Blocks kept for the WR whose completion ends DRAINING. */
 #define DRAIN_BLOCKS 2
+/* Polls, at least, before the device is overdue. */
+#define REST_LOOKS 16
 
 static inline uint32_t
 blocks_used(const struct crpc_mlx5_dci *dci)
@@ -65,6 +71,19 @@ dci_choose(const struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc)
 	if (best != NULL)
 		dc->dci = best;
 	return best;
+}
+
+/* Without an initiator that will ever be ready again a queue pair breaks. */
+static crpc_noinline void
+post_refuse(const struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint32_t wr_id)
+{
+	uint32_t i;
+
+	for (i = 0; i < dev->num_dcis; i++) {
+		if (!crpc_mlx5_dci_is_gone(dev->dci[i]))
+			return;
+	}
+	crpc_mlx5_qp_fault(qp, -EIO, wr_id, "the device's DC initiators were all given up");
 }
 
 /* Whether this WR has to give a completion. */
@@ -115,8 +134,11 @@ crpc_mlx5_dc_post(struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr, uint16
 	if (qp->state != CRPC_MLX5_QP_DC_READY)
 		return 0;
 	dci = dci_choose(dev, dc);
-	if (crpc_unlikely(dci == NULL))
+	if (crpc_unlikely(dci == NULL)) {
+		if (n != 0)
+			post_refuse(dev, qp, wr->wr_id);
 		return 0;
+	}
 	sq = &dci->qp.dp.sq;
 	start = sq->pi;
 	most = sq->bb_mask + 1 - DRAIN_BLOCKS - dc->wqebb_max;
@@ -181,7 +203,7 @@ is_retired(const struct crpc_mlx5_dc *owner)
 	return owner != NULL && owner->qp.dp.state == CRPC_MLX5_QP_RETIRED;
 }
 
-/* The device contradicts itself: nothing of what is outstanding can be known. */
+/* Nothing of what is outstanding can be known, and nothing will be taken. */
 static void
 dci_give_up(struct crpc_mlx5_dci *dci, const char *why)
 {
@@ -258,6 +280,31 @@ crpc_mlx5_dci_take(struct crpc_mlx5_dci *dci, uint64_t tail, struct crpc_rdma_cq
 	if (crpc_unlikely(!is_outstanding(dci, at) || dci->qp.dp.state != CRPC_MLX5_QP_READY))
 		return take_rare(dci, at, out);
 	return send_tell(retire_to(dci, sq->sent[at].seq), &sq->sent[at], out);
+}
+
+/* The device has drain_ns to give back what is outstanding. */
+static void
+rest_wait(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
+{
+	dci->rest_ns = dev->drain_ns;
+	dci->looked_ns = crpc_clock_ns();
+	crpc_store_relaxed(&dev->attention, 1);
+}
+
+/* Whether that time is over. Of the time between two polls a part counts: a device in software
+ * does nothing in it, and what a card gave back meanwhile is not read yet. */
+static bool
+rest_is_overdue(const struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
+{
+	uint64_t now = crpc_clock_ns();
+	uint64_t ns = crpc_min(now - dci->looked_ns, dev->drain_ns / REST_LOOKS + 1);
+
+	dci->looked_ns = now;
+	if (ns < dci->rest_ns) {
+		dci->rest_ns -= ns;
+		return false;
+	}
+	return true;
 }
 
 /* ---- errors ---- */
@@ -416,6 +463,8 @@ crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 	got = first ? fault_first(dci, at, cqe, out) : fault_next(dci, at, cqe, out);
 	if (dci->flushed == sq->pi)
 		dci_restart(dev, dci);
+	else if (first)
+		rest_wait(dev, dci);
 	return got;
 }
 
@@ -462,8 +511,7 @@ dci_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crp
 	dci->unsignalled = 0;
 	dci->qp.dp.state = CRPC_MLX5_QP_DRAINING;
 	dci->stopped = false;
-	dci->rest_by = crpc_clock_ns() + dev->drain_ns;
-	crpc_store_relaxed(&dev->attention, 1);
+	rest_wait(dev, dci);
 	crpc_mlx5_sq_ring(dev, sq, 1, start,
 		sq->buf + (size_t)(start & sq->bb_mask) * CRPC_MLX5_BB, 0);
 }
@@ -512,15 +560,15 @@ crpc_mlx5_dc_retire(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc)
 static void
 dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	if (dci->stopped) {
-		dci_give_up(dci, "it was stopped and gives nothing back");
+	if (dci->stopped || dci->qp.dp.state == CRPC_MLX5_QP_ERROR) {
+		dci_give_up(dci, "it has stopped and gives nothing back");
 		return;
 	}
 	crpc_warn("DC initiator 0x%x: %llu ms after a queue pair was freed a target still takes "
 		  "nothing: it is stopped, and who waits for that target breaks",
 		dci->qp.dp.qpn, (unsigned long long)(dev->drain_ns / 1000000));
 	dci->stopped = true;
-	dci->rest_by = crpc_clock_ns() + dev->drain_ns;
+	rest_wait(dev, dci);
 	if (crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_ERR) != 0)
 		dci_give_up(dci, "it cannot be stopped");
 }
@@ -528,15 +576,17 @@ dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 bool
 crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev)
 {
+	struct crpc_mlx5_dci *dci;
 	bool some = false;
 	uint32_t i;
 
 	for (i = 0; i < dev->num_dcis; i++) {
-		if (dev->dci[i]->qp.dp.state != CRPC_MLX5_QP_DRAINING)
+		dci = dev->dci[i];
+		if (dci->qp.dp.state == CRPC_MLX5_QP_READY || crpc_mlx5_dci_is_gone(dci))
 			continue;
 		some = true;
-		if (crpc_clock_ns() > dev->dci[i]->rest_by)
-			dci_overdue(dev, dev->dci[i]);
+		if (rest_is_overdue(dev, dci))
+			dci_overdue(dev, dci);
 	}
 	return some;
 }

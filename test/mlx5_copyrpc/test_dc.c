@@ -19,6 +19,7 @@
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_rdma.h"
+#include "mlx5_copyrpc.h"
 #include "rnd.h"
 
 #define PAIRS   24
@@ -45,6 +46,38 @@ struct end {
 
 static struct end end[2];
 static uint64_t seed;
+static uint64_t drain_ns; /* 0: the default. */
+
+/* ---- a device that fails the driver: the linker puts these before the real ones ---- */
+
+int __real_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+uint16_t __real_crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
+	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+uint16_t __wrap_crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
+	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+
+static bool no_resets;    /* The device refuses to take a queue pair to RESET. */
+static uint32_t no_flush; /* 1: after the next error it flushes nothing; 2: so it is. */
+
+int
+__wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	if (no_resets && (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET)
+		return EIO;
+	return __real_ibv_modify_qp(qp, attr, mask);
+}
+
+uint16_t
+__wrap_crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
+	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
+{
+	if (no_flush == 2)
+		return 0;
+	if (no_flush == 1)
+		no_flush = 2;
+	return __real_crpc_mlx5_dci_error(dev, dci, cqe, out);
+}
 
 static void
 qp_make(int who, uint32_t i, uint32_t depth)
@@ -81,7 +114,8 @@ static void
 setup(uint32_t pairs, uint32_t dcis, uint32_t depth)
 {
 	const struct crpc_rdma_conf conf = {
-		.device = getenv("DEVICE"), .gid_index = -1, .dcis = dcis, .cq_depth = 8192};
+		.device = getenv("DEVICE"), .gid_index = -1, .dcis = dcis, .cq_depth = 8192,
+		.drain_ns = drain_ns};
 	uint32_t i;
 	int who;
 
@@ -541,6 +575,94 @@ random_breaks(void **state)
 	}
 }
 
+/* Every pair of end 0 breaks, each at the latest when it sends; then each is made again. */
+static void
+all_break_and_come_again(uint32_t pairs)
+{
+	uint32_t i;
+
+	for (i = 0; i < pairs; i++) {
+		if (end[0].side[i].errors == 0)
+			assert_int_equal(send(0, i, 0, 0), 0);
+		wait_errors(0, i, 1);
+		assert_int_equal(send(0, i, 0, 0), 0);
+	}
+	for (i = 0; i < pairs; i++)
+		assert_int_equal(end[0].side[i].status, i == 2 ? -EACCES : -EIO);
+	no_resets = false;
+	no_flush = 0;
+	for (i = 0; i < pairs; i++)
+		remake(i);
+	for (i = 0; i < 200; i++) {
+		send(0, i % pairs, 0, 0);
+		turn();
+	}
+	settle(0, pairs);
+	for (i = 0; i < pairs; i++)
+		assert_int_equal(end[0].side[i].errors, 0);
+}
+
+/*
+ * The device does not take the only initiator out of its error. Pairs with and without something
+ * outstanding break, as nothing would ever leave them. New ones have an initiator again.
+ */
+static void
+an_initiator_that_cannot_be_reset_is_replaced(void **state)
+{
+	uint32_t round;
+
+	seed = 0x5eed002b;
+	setup(4, 1, 64);
+	for (round = 0; round < 3; round++) {
+		no_resets = true;
+		assert_int_equal(send(0, 2, 0, 0x5500), 1);
+		send(0, 1, 0, 0);
+		wait_errors(0, 2, 1);
+		all_break_and_come_again(4);
+	}
+	teardown();
+}
+
+/* The same where the device stops at an error and gives nothing back that was behind it. */
+static void
+an_initiator_that_gives_nothing_back_is_replaced(void **state)
+{
+	seed = 0x5eed002c;
+	drain_ns = 200000000;
+	setup(4, 1, 64);
+	no_flush = 1;
+	assert_int_equal(send(0, 2, 0, 0x5500), 1);
+	send(0, 1, 0, 0);
+	wait_errors(0, 1, 1);
+	all_break_and_come_again(4);
+	teardown();
+	drain_ns = 0;
+}
+
+/* Of two initiators one is given up: its pairs break, and others go on with what is left. */
+static void
+one_of_two_initiators_is_enough(void **state)
+{
+	uint32_t i, broken = 0;
+
+	seed = 0x5eed002d;
+	setup(4, 2, 64);
+	no_resets = true;
+	assert_int_equal(send(0, 2, 0, 0x5500), 1);
+	wait_errors(0, 2, 1);
+	no_resets = false;
+	for (i = 0; i < 400; i++) {
+		send(0, i % 4 == 2 ? 3 : i % 4, 0, 0);
+		turn();
+	}
+	settle(0, 2);
+	settle(3, 4);
+	for (i = 0; i < 4; i++)
+		broken += end[0].side[i].errors != 0;
+	assert_int_equal(broken, 1);
+	teardown();
+}
+
 static int
 device_missing(void)
 {
@@ -569,6 +691,9 @@ main(void)
 		cmocka_unit_test(an_early_write_waits_for_connect),
 		cmocka_unit_test(keys_and_kinds_are_checked),
 		cmocka_unit_test(random_breaks),
+		cmocka_unit_test(an_initiator_that_cannot_be_reset_is_replaced),
+		cmocka_unit_test(an_initiator_that_gives_nothing_back_is_replaced),
+		cmocka_unit_test(one_of_two_initiators_is_enough),
 	};
 
 	crpc_clock_init();
