@@ -34,8 +34,8 @@
  * in the same way. A DC one is a target of its own for what arrives, and sends through one of the
  * device's few initiators (conf.dcis), which all its DC queue pairs share; it keeps to one of them
  * while it has something outstanding, so its own order holds. If the device fails all initiators a
- * DC queue pair gets a CRPC_RDMA_CQE_ERROR of status -EIO, at the latest after its next post; making
- * a DC queue pair replaces them.
+ * DC queue pair gets a CRPC_RDMA_CQE_ERROR of status -EIO, at the latest after its next post;
+ * making a DC queue pair replaces them.
  *
  * Datagrams (UD) have a queue of their own, for protocols that bring their own reliability:
  *
