@@ -98,16 +98,21 @@ reporter(const struct kv_rank *r)
 	return i;
 }
 
+static uint32_t
+gather_ms(const struct kv_rank *r)
+{
+	return r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS;
+}
+
 /* The figures of another rank; NULL if it has none. */
 static struct kv_result *
 fetch(struct kv_rank *r, uint32_t rank)
 {
-	uint32_t ms = r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS;
 	struct kv_result *res;
 	void *buf;
 	size_t len;
 
-	if (app_boot_get(&r->boot, rank, "kv.result", &buf, &len, ms) != 0)
+	if (app_boot_get(&r->boot, rank, "kv.result", &buf, &len, gather_ms(r)) != 0)
 		return NULL;
 	res = buf;
 	if (len == sizeof(*res) && res->size == sizeof(*res))
@@ -248,6 +253,9 @@ measure(struct kv_main *m)
 	if (kv_rank_snapshot(r) != 0 || kv_rank_history_end(r) != 0)
 		rc = APP_EXIT_RUN;
 	app_boot_put(&r->boot, "kv.result", res, sizeof(*res));
+	/* Slurm delivers the new value of a key at a fence only, and a lost rank reaches none. */
+	if (res->lost_peers == 0)
+		app_boot_fence(&r->boot, gather_ms(r));
 	if (reporter(r) == r->boot.rank && report(m, res) != 0)
 		rc = APP_EXIT_RUN;
 	if (kv_result_faults(res) != 0 || res->lost_peers != 0)

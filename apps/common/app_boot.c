@@ -22,7 +22,7 @@ struct boot_wait {
 	_Atomic int refs;
 	_Atomic int done;
 	uint32_t round; /* A value of another one is not there yet. */
-	pmix_info_t fresh; /* PMIx reads it while it looks. */
+	pmix_info_t info; /* PMIx reads it until it answers. */
 	pmix_status_t status;
 	void *buf;
 	size_t len;
@@ -492,11 +492,11 @@ get_once(struct app_boot *boot, struct patience *p, const char *key, void **buf,
 		return -ENOMEM;
 	w->round = boot->round;
 	PMIX_PROC_LOAD(&proc, boot_self.nspace, p->rank);
-	PMIX_INFO_LOAD(&w->fresh, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
+	PMIX_INFO_LOAD(&w->info, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
 	/* Only there can an old answer be found, and only there the server is asked in any case. */
 	fresh = boot->round != 0 || p->asked;
 	p->asked = true;
-	if (PMIx_Get_nb(&proc, key, &w->fresh, fresh, get_answer, w) !=
+	if (PMIx_Get_nb(&proc, key, &w->info, fresh, get_answer, w) !=
 		PMIX_SUCCESS) {
 		wait_put(w);
 		wait_put(w);
@@ -553,13 +553,16 @@ app_boot_fence_start(struct app_boot *boot)
 {
 	struct boot_wait *w;
 	pmix_status_t rc;
+	bool yes = true;
 
 	if (!boot->launched)
 		return 0;
 	w = wait_new();
 	if (w == NULL)
 		return -EIO;
-	rc = PMIx_Fence_nb(NULL, 0, NULL, 0, op_answer, w);
+	/* Without this Slurm's tree fence completes before all ranks are there. */
+	PMIX_INFO_LOAD(&w->info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+	rc = PMIx_Fence_nb(NULL, 0, &w->info, 1, op_answer, w);
 	if (rc != PMIX_SUCCESS) {
 		wait_put(w);
 		wait_put(w);
