@@ -212,7 +212,8 @@ struct crpc_copyrpc_ep {
 	uint32_t ended;
 	uint32_t counted;
 	uint16_t id;
-	uint32_t hold; /**< Part of resv: completions that the user may read until the next poll. */
+	uint32_t hold; /**< Part of resv: of the last poll's completions, which the user may read
+	                    until the next one, and of late replies among them. */
 	uint32_t flags;
 	/* reply, recv */
 	struct req_entry *reqs;

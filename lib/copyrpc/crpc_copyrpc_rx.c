@@ -393,9 +393,12 @@ slot_is_sent(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot)
 	return (int32_t)(ep->batch_sent - slot->kind.batch) >= 0;
 }
 
-/* A response to no open call: late, unknown, or a second one. */
+/*
+ * A response to no open call: late, unknown, or a second one. The bytes of a late one lie between
+ * completions that the user may read, so its room is free with theirs and not before.
+ */
 static void
-response_drop(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t id)
+response_drop(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t id, struct run *run)
 {
 	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
 
@@ -404,7 +407,7 @@ response_drop(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t id)
 		return;
 	}
 	stats->late_responses++;
-	room_sub(&ep->resv, ep_worst(ep, slot->kind.resp_max));
+	run->hold += (uint32_t)ep_worst(ep, slot->kind.resp_max);
 	__crpc_copyrpc_large_end(ep, slot, 0);
 	slot_free(ep, slot);
 }
@@ -424,7 +427,7 @@ response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, 
 	int32_t status = (int32_t)(uint32_t)w1;
 
 	if (slot->id != (uint32_t)w0 || !slot_is_open(slot)) {
-		response_drop(ep, slot, (uint32_t)w0);
+		response_drop(ep, slot, (uint32_t)w0, run);
 		return 0;
 	}
 	if (!slot_is_sent(ep, slot)) {

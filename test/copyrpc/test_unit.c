@@ -648,6 +648,141 @@ completion_stays_readable_until_the_next_poll(void **state)
 	pair_fini(&p);
 }
 
+/* What one poll gave, and a copy of it. */
+struct given {
+	struct crpc_done done[CRPC_BURST_MAX];
+	uint8_t bytes[CRPC_BURST_MAX][1024];
+	uint16_t n;
+};
+
+static void
+given_poll(struct pair *p, struct given *g, uint16_t room)
+{
+	uint16_t i;
+
+	g->n = pair_poll(p, 0, g->done, room);
+	for (i = 0; i < g->n; i++)
+		if (g->done[i].len != 0)
+			memcpy(g->bytes[i], g->done[i].data, g->done[i].len);
+}
+
+static void
+given_check(const struct given *g)
+{
+	uint16_t i;
+
+	for (i = 0; i < g->n; i++)
+		if (g->done[i].len != 0)
+			assert_memory_equal(g->done[i].data, g->bytes[i], g->done[i].len);
+}
+
+/* Answer all there is, each reply full of a byte of its own. */
+static void
+answer_all(struct pair *p, uint8_t *mark)
+{
+	struct crpc_req req[CRPC_BURST_MAX];
+	uint8_t reply[1024];
+	uint16_t n, i;
+
+	pair_turn(p, 1);
+	while ((n = crpc_copyrpc_recv(p->ctx[1], req, CRPC_BURST_MAX)) != 0) {
+		for (i = 0; i < n; i++) {
+			memset(reply, ++*mark, sizeof(reply));
+			assert_int_equal(crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, req[i].token,
+							 reply,
+							 (uint32_t)crpc_copyrpc_reply_max(
+								 p->ctx[1], req[i].token)),
+					0);
+		}
+	}
+	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
+	fake_run(&p->w);
+}
+
+/* Make so many calls of 1,000 bytes, from this cookie on. */
+static void
+thousands_call(struct pair *p, uint64_t from, uint32_t n)
+{
+	for (; n != 0; n--, from++)
+		assert_int_equal(crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, "x", 1, 1000, from),
+				0);
+	crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
+}
+
+/*
+ * Late replies lie among those that were just given. Their room is not free before the next poll
+ * either: replies to new calls must not pass them and reach what the user still reads.
+ */
+static void
+late_replies_do_not_shorten_the_life_of_completions(void **state)
+{
+	struct crpc_copyrpc_conf conf = {.ring_size = 65536, .max_inflight = 256};
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct given given;
+	uint8_t mark = 0;
+	uint32_t n, i;
+	struct pair p;
+
+	pair_init(&p, &conf);
+	thousands_call(&p, 1, 61);
+	for (i = 2; i <= 51; i++)
+		assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], i), 1);
+	assert_int_equal(pair_poll(&p, 0, done, CRPC_BURST_MAX), 50);
+	answer_all(&p, &mark);
+	given_poll(&p, &given, CRPC_BURST_MAX);
+	assert_int_equal(given.n, 11);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->late_responses, 50);
+	for (n = 0; crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 1000, n) == 0;)
+		n++;
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	answer_all(&p, &mark);
+	given_check(&given);
+	assert_int_equal(crpc_copyrpc_check(p.ctx[0], false), 0);
+	/* with the next poll all of it is free */
+	for (i = 0; i < n; i += given.n)
+		given_poll(&p, &given, CRPC_BURST_MAX);
+	pair_turn(&p, 0);
+	thousands_call(&p, 100, 61);
+	pair_fini(&p);
+}
+
+/* The same with any mixture of sizes, cancels, deadlines and full arrays, from a seed. */
+static void
+completions_keep_their_bytes_whatever_is_given_up(void **state)
+{
+	struct crpc_copyrpc_conf conf = {.ring_size = 8192, .max_inflight = 64};
+	struct given given;
+	uint64_t cookie, seed;
+	uint32_t turn, i;
+	uint8_t mark = 0;
+	struct pair p;
+
+	conf.max_msg = 1000;
+	conf.timeout_ns = 5000;
+	for (seed = 1; seed <= 20; seed++) {
+		pair_init2(&p, &conf, &conf, 1, seed);
+		for (cookie = 0, turn = 0; turn < 1000; turn++) {
+			given_poll(&p, &given, (uint16_t)(1 + fake_rnd(&p.w) % 32));
+			for (i = (uint32_t)(fake_rnd(&p.w) % 16); i != 0; i--)
+				crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1,
+						(uint32_t)(fake_rnd(&p.w) % 1001), cookie++);
+			crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+			if (fake_rnd(&p.w) % 4 == 0)
+				for (i = 0; i < 8; i++)
+					crpc_copyrpc_cancel(p.ep[0][0],
+							cookie - fake_rnd(&p.w) % 32);
+			if (fake_rnd(&p.w) % 3 == 0)
+				answer_all(&p, &mark);
+			if (crpc_copyrpc_check(p.ctx[0], false) != 0)
+				fail_msg("seed %u: %s", (uint32_t)seed, crpc_log_last());
+			given_check(&given);
+		}
+		assert_true(crpc_copyrpc_stats(p.ctx[0])->late_responses > 100);
+		assert_true(crpc_copyrpc_stats(p.ctx[0])->completions > 1000);
+		pair_fini(&p);
+	}
+}
+
 /*
  * Deadlines: -ETIMEDOUT once, between 1 and 1.25 timeouts; the late reply is dropped, its room
  * returns.
@@ -759,6 +894,8 @@ main(void)
 			cmocka_unit_test(request_held_over_a_full_ring_cycle_keeps_its_bytes),
 			cmocka_unit_test(one_way_traffic_returns_its_window_by_updates),
 			cmocka_unit_test(completion_stays_readable_until_the_next_poll),
+			cmocka_unit_test(late_replies_do_not_shorten_the_life_of_completions),
+			cmocka_unit_test(completions_keep_their_bytes_whatever_is_given_up),
 			cmocka_unit_test(call_times_out_once_and_its_late_reply_is_dropped),
 			cmocka_unit_test(broken_queue_pair_fails_each_open_call_once),
 	};
