@@ -266,11 +266,11 @@ struct crpc_copyrpc_ep *crpc_copyrpc_ep_create_as(
 	struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf);
 
 /**
- * Free an endpoint, connected or not. Its open calls get no completion and its requests' tokens and
- * data end here; crpc_copyrpc_ep_shutdown() and polling before it gives every call its end. It does
- * not wait for the peer. So over DC a get or put that is still open may go on until the region of
- * its memory is deregistered; a crpc_copyrpc_ep_reset() that gave 0 before ends that, too. NULL is
- * allowed.
+ * Free an endpoint, connected or not. Its open calls get no completion, and its requests' tokens
+ * and data and the data of its last completions end here; crpc_copyrpc_ep_shutdown() and polling
+ * before it gives every call its end. It does not wait for the peer. So over DC a get or put that
+ * is still open may go on until the region of its memory is deregistered; a crpc_copyrpc_ep_reset()
+ * that gave 0 before ends that, too. NULL is allowed.
  */
 void crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep);
 
@@ -309,16 +309,18 @@ void crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep);
  * at its own time. It keeps its memory, user_id and counters.
  *
  * No call is ever made again by the library: a call is executed at most once, also across this.
- * Requests of the old life that were not taken by recv() are never given, and tokens of it name
- * nothing any more. What was written for the old epoch can not arrive: its queue pair is gone.
+ * Requests of the old life that were not taken by recv() are never given; the tokens and the data
+ * of those that were end here. What was written for the old epoch can not arrive: its queue pair
+ * is gone.
  *
  * @param ep
  *   The endpoint; after crpc_copyrpc_ep_shutdown() if it still works.
  * @return
  *   0 (also if it was never connected). -EISCONN: it works. -EBUSY: poll() has not given the ends
- *   of all its calls yet, or (over DC) the device is not done with what it was given for a peer
- *   that may be dead; poll, and try again: it takes as long as the retries towards that peer, at
- *   most a little more than crpc_rdma_conf.drain_ns. -ENOMEM, -ENOSPC, -EINVAL: no queue pair; it
+ *   of all its calls yet, the replies that the last poll() gave are still readable, or (over DC)
+ *   the device is not done with what it was given for a peer that may be dead; poll, and try again:
+ *   it takes as long as the retries towards that peer, at most a little more than
+ *   crpc_rdma_conf.drain_ns. -ENOMEM, -ENOSPC, -EINVAL: no queue pair; it
  *   may be tried again.
  */
 int crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep);

@@ -381,7 +381,7 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 		return 0;
 	if (ep->err == 0)
 		return -EISCONN;
-	if (ep_open(ep) != 0 || (ep->flags & EP_BROKEN))
+	if (ep_open(ep) != 0 || (ep->flags & EP_BROKEN) || (ep->hold | ep->large.held) != 0)
 		return -EBUSY;
 	/* first the old one goes: then nobody reads or writes our rings any more */
 	if (crpc_rdma_qp_drain(ep->qp) != 0)

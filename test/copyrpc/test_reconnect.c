@@ -105,6 +105,41 @@ unconnected_endpoint_may_end(void **state)
 	pair_fini(&p);
 }
 
+/*
+ * A reply that comes with the poll in which the endpoint breaks stays readable until the next poll:
+ * only then may a new connection use the rings.
+ */
+static void
+last_completion_outlives_its_connection(void **state)
+{
+	struct crpc_done done[4];
+	struct crpc_req req;
+	struct pair p;
+
+	pair_init(&p, &small);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "hello", 5, 8, 7), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "last", 4), 0);
+	crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+	fake_run(&p.w);
+	fake_qp_fail(fake_qp_find(p.dev[0], 0));
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), -EBUSY);
+	assert_memory_equal(done[0].data, "last", 4);
+	pair_turn(&p, 0);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), 0);
+	crpc_copyrpc_ep_shutdown(p.ep[1][0]);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[1][0]), 0);
+	reconnect(&p);
+	works(&p);
+	pair_at_rest(&p);
+	pair_fini(&p);
+}
+
 /* Requests, tokens, held bytes and positions of one life mean nothing in the next. */
 static void
 nothing_of_the_old_life_is_taken(void **state)
@@ -299,6 +334,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(unconnected_endpoint_may_end),
+			cmocka_unit_test(last_completion_outlives_its_connection),
 			cmocka_unit_test(reset_goes_from_broken_to_fresh_only),
 			cmocka_unit_test(nothing_of_the_old_life_is_taken),
 			cmocka_unit_test(calls_are_executed_at_most_once_over_many_lives),
