@@ -172,7 +172,7 @@ struct large {
 /** Flags of an endpoint. */
 #define EP_DIRTY  0x1u /* in the list of those with something to send */
 #define EP_READY  0x2u /* in the list of those with requests for recv() */
-#define EP_BROKEN 0x4u /* in the list of those whose open calls must fail */
+#define EP_BROKEN 0x4u /* in the list of those whose open calls, gets and puts must fail */
 #define EP_MEMORY 0x8u /* in the table of those whose rings are looked at */
 /* the peer is to be asked whether it is there, or to be told that we are; one after the other */
 #define EP_ALIVE_SHIFT 4
@@ -224,7 +224,7 @@ struct crpc_copyrpc_ep {
 	struct tx_lane tx[WIRE_LANES] crpc_aligned(CRPC_CACHE_LINE);
 	int32_t err;
 	uint32_t ring_size;
-	struct crpc_rdma_qp *qp;
+	struct crpc_rdma_qp *qp; /**< NULL: a broken endpoint whose gets and puts have ended. */
 	uint64_t peer_released;
 	uint64_t queued_ns;  /**< When the oldest pending message was queued. */
 	uint32_t flush_seq;  /**< CLOCKED: flushes that count; the wr_id of those with a signal. */
@@ -515,6 +515,8 @@ slot_free(struct crpc_copyrpc_ep *ep, struct call_slot *slot)
 
 /** An endpoint breaks: nothing more is sent or taken, its open calls fail in the next polls. */
 void __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err);
+/** Put a broken endpoint behind the others whose open calls, gets and puts must fail. */
+void __crpc_copyrpc_ep_broken(struct crpc_copyrpc_ep *ep);
 /** The peer broke the protocol; says which rule once and breaks the endpoint with -EPROTO. */
 void __crpc_copyrpc_ep_lie(
 	struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_t found);

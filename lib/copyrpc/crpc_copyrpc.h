@@ -53,7 +53,8 @@
  * this is checked. Time comes in as nanoseconds of any monotonic clock; the library reads none.
  *
  * Nothing here allocates or makes a system call but the functions of the control path (create,
- * free, ep_create, ep_connect, ep_free, dump, check).
+ * free, ep_create, ep_connect, ep_reset, ep_free, dump, check), and a poll() that ends gets and
+ * puts of an endpoint that broke: it destroys the queue pair.
  *
  * A program with an EAL also has telemetry: /crpc/copyrpc/list, stats, latency, endpoints,
  * endpoint. The handlers ask, and poll() answers, so they need a context that is polled.
@@ -420,8 +421,10 @@ uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t cookie);
 
 /**
  * Read memory of the peer. It is done when poll() gives the cookie, with buf and len as its data;
- * with -ECONNRESET if the endpoint broke. A key or bound that is wrong breaks the endpoint. At most
- * 64 gets and puts of an endpoint are open; they have no deadline but the queue pair's own.
+ * with -ECONNRESET if the endpoint broke. In either case the device has done with buf. A key or
+ * bound that is wrong breaks the endpoint. At most 64 gets and puts of an endpoint are open; they
+ * have no deadline but the queue pair's own. Over DC the device may need as long for those of a
+ * broken endpoint as crpc_copyrpc_ep_reset() says, also if the peer is alive.
  *
  * @param ep
  *   A connected endpoint.

@@ -5,43 +5,77 @@
  */
 #include "copyrpc_pvt.h"
 
-/* Fail the open calls of broken endpoints, as far as done[] has room. */
+/* One more that ends because its endpoint broke. */
+static inline struct crpc_done
+reset_done(uint64_t cookie)
+{
+	return (struct crpc_done){.cookie = cookie, .status = -ECONNRESET};
+}
+
+/* End the open calls of a broken endpoint, at most n; fail_at is where the next time begins. */
+static uint16_t
+calls_fail(struct crpc_copyrpc_ep *ep, struct crpc_done *done, uint16_t n)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+	struct call_slot *slot;
+	uint16_t k = 0;
+
+	for (; ep->fail_at <= ctx->conf.max_inflight; ep->fail_at++) {
+		slot = &ep->slots[ep->fail_at];
+		if (slot->call_ns == SLOT_FREE)
+			continue;
+		if (slot_is_open(slot)) {
+			if (k == n)
+				return k;
+			done[k++] = reset_done(slot->cookie);
+			ep->ended++;
+			ctx->stats.completions++;
+			ctx->stats.resets++;
+		}
+		room_sub(&ep->resv, ep_worst(ep, slot->kind.resp_max));
+		__crpc_copyrpc_large_end(ep, slot, 0);
+		slot_free(ep, slot);
+	}
+	return k;
+}
+
+/*
+ * End its gets and puts, at most n. The queue pair may work as well as ever, so it goes first: with
+ * it the device lets go of their memory.
+ */
+static uint16_t
+onesided_fail(struct crpc_copyrpc_ep *ep, struct crpc_done *done, uint16_t n)
+{
+	uint16_t k;
+
+	if (ep->op_head == ep->op_tail || (ep->qp != NULL && crpc_rdma_qp_drain(ep->qp) != 0))
+		return 0;
+	crpc_rdma_qp_free(ep->qp);
+	ep->qp = NULL;
+	for (k = 0; k < n && ep->op_head != ep->op_tail; k++) {
+		__crpc_copyrpc_onesided_take(ep, &done[k]);
+		done[k] = reset_done(done[k].cookie);
+	}
+	return k;
+}
+
+/* What is open of broken endpoints ends, as far as done[] has room; each has its turn. */
 uint16_t
 __crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 {
 	struct crpc_copyrpc_ep *ep;
-	struct call_slot *slot;
+	uint32_t left;
 	uint16_t k = 0;
 
-	while (ctx->broken.n != 0) {
+	for (left = ctx->broken.n; left != 0 && k < n; left--) {
 		ep = ctx->eps[ctx->broken.head];
-		for (; ep->op_head != ep->op_tail; k++) {
-			if (k == n)
-				return k;
-			__crpc_copyrpc_onesided_take(ep, &done[k]);
-			done[k] = (struct crpc_done){
-					.cookie = done[k].cookie, .status = -ECONNRESET};
-		}
-		for (; ep->fail_at <= ctx->conf.max_inflight; ep->fail_at++) {
-			slot = &ep->slots[ep->fail_at];
-			if (slot_is_open(slot)) {
-				if (k == n)
-					return k;
-				done[k++] = (struct crpc_done){
-						.cookie = slot->cookie, .status = -ECONNRESET};
-				ep->ended++;
-				ctx->stats.completions++;
-				ctx->stats.resets++;
-			} else if (slot->call_ns == SLOT_FREE) {
-				continue;
-			}
-			room_sub(&ep->resv, ep_worst(ep, slot->kind.resp_max));
-			__crpc_copyrpc_large_end(ep, slot, 0);
-			slot_free(ep, slot);
-		}
-		ep->flags &= ~EP_BROKEN;
 		ctx->broken.head = ep->broken_next;
 		ctx->broken.n--;
+		ep->flags &= ~EP_BROKEN;
+		k += calls_fail(ep, done + k, n - k);
+		k += onesided_fail(ep, done + k, n - k);
+		if (ep->fail_at <= ctx->conf.max_inflight || ep->op_head != ep->op_tail)
+			__crpc_copyrpc_ep_broken(ep);
 	}
 	return k;
 }

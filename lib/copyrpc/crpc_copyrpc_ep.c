@@ -434,7 +434,7 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 			.large_raddr = (uint64_t)(uintptr_t)ep->large.mem,
 	};
 
-	if (ep->qp != NULL) /* there is none after a reset that failed */
+	if (ep->qp != NULL) /* there is none of a broken endpoint, or after a reset that failed */
 		crpc_rdma_qp_addr(ep->qp, wire.qp);
 	memcpy(addr, &wire, sizeof(wire));
 }
@@ -522,6 +522,20 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 }
 
 void
+__crpc_copyrpc_ep_broken(struct crpc_copyrpc_ep *ep)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+
+	ep->flags |= EP_BROKEN;
+	ep->broken_next = NIL;
+	if (ctx->broken.n++ == 0)
+		ctx->broken.head = ep->id;
+	else
+		ctx->eps[ctx->broken.tail]->broken_next = ep->id;
+	ctx->broken.tail = ep->id;
+}
+
+void
 __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err)
 {
 	struct crpc_copyrpc *ctx = ep->ctx;
@@ -543,13 +557,7 @@ __crpc_copyrpc_ep_break(struct crpc_copyrpc_ep *ep, int err)
 		ctx->cur = NULL;
 	ep->fail_at = 0;
 	ep->flags &= ~EP_ALIVE_MASK;
-	ep->flags |= EP_BROKEN;
-	ep->broken_next = NIL;
-	if (ctx->broken.n++ == 0)
-		ctx->broken.head = ep->id;
-	else
-		ctx->eps[ctx->broken.tail]->broken_next = ep->id;
-	ctx->broken.tail = ep->id;
+	__crpc_copyrpc_ep_broken(ep);
 }
 
 void

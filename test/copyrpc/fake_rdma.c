@@ -342,6 +342,12 @@ fake_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf)
 	return &qp->base;
 }
 
+static int
+fake_qp_drain(struct crpc_rdma_qp *base)
+{
+	return ((struct fake_qp *)base)->dev->world->undrained ? -EAGAIN : 0;
+}
+
 static void
 fake_qp_free(struct crpc_rdma_qp *base)
 {
@@ -391,6 +397,7 @@ static const struct crpc_rdma_ops fake_ops = {
 		.mr_dereg = fake_mr_dereg,
 		.qp_create = fake_qp_create,
 		.qp_free = fake_qp_free,
+		.qp_drain = fake_qp_drain,
 		.qp_addr = fake_qp_addr,
 		.qp_connect = fake_qp_connect,
 };

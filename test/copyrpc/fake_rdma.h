@@ -29,6 +29,7 @@ struct fake_world {
 	bool autorun;    /**< An empty poll carries everything out (no step() needed). */
 	bool frozen;     /**< fake_step() does nothing: the wire is cut. */
 	bool hold_acks;  /**< Writes are carried out, their completions wait. */
+	bool undrained;  /**< crpc_rdma_qp_drain() gives -EAGAIN, as of a shared send queue. */
 	struct fake_qp *qps[FAKE_QPS];
 	uint32_t nqps;
 	/** May change what arrives: the memory written, the immediate, the bytes reported. */

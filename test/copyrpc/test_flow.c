@@ -314,6 +314,121 @@ gets_and_puts_complete_in_order(void **state)
 	pair_fini(&p);
 }
 
+/* Regions of both ends for gets and puts. */
+struct regions {
+	uint8_t ours[256], theirs[256];
+	struct crpc_rdma_mr mr[2];
+};
+
+static void
+regions_open(struct pair *p, struct regions *r)
+{
+	memset(r->ours, 1, sizeof(r->ours));
+	memset(r->theirs, 2, sizeof(r->theirs));
+	assert_int_equal(crpc_rdma_mr_reg(p->dev[0], r->ours, sizeof(r->ours), &r->mr[0]), 0);
+	assert_int_equal(crpc_rdma_mr_reg(p->dev[1], r->theirs, sizeof(r->theirs), &r->mr[1]), 0);
+}
+
+static void
+regions_close(struct pair *p, struct regions *r)
+{
+	crpc_rdma_mr_dereg(p->dev[0], &r->mr[0]);
+	crpc_rdma_mr_dereg(p->dev[1], &r->mr[1]);
+}
+
+/* A get into the first half and a put from the second one. */
+static void
+regions_use(struct pair *p, struct regions *r)
+{
+	assert_int_equal(crpc_copyrpc_get(p->ep[0][0], &r->mr[0], r->ours, 128,
+					 (uintptr_t)r->theirs, r->mr[1].rkey, 1),
+			0);
+	assert_int_equal(crpc_copyrpc_put(p->ep[0][0], &r->mr[0], r->ours + 128, 128,
+					 (uintptr_t)r->theirs + 128, r->mr[1].rkey, 2),
+			0);
+}
+
+/* What ends an endpoint whose queue pair works. */
+static void
+end_by(struct pair *p, int how)
+{
+	if (how == 0)
+		crpc_copyrpc_ep_shutdown(p->ep[0][0]);
+	else
+		fake_forge(fake_qp_find(p->dev[0], 0), wire_imm(WIRE_IMM_REQ, 80), 1);
+}
+
+/*
+ * Memory of a get or put is the user's with its completion, also if that is -ECONNRESET while the
+ * queue pair works and the device has only begun: nothing is read from it or written to it then.
+ */
+static void
+memory_of_gets_and_puts_is_left_alone_after_their_end(void **state)
+{
+	static uint8_t ones[256];
+	struct crpc_done done[4];
+	struct regions r;
+	struct pair p;
+	int how, i;
+
+	memset(ones, 1, sizeof(ones));
+	for (how = 0; how < 2; how++) {
+		init_mode(&p, CRPC_COPYRPC_FLOW_WINDOW, CRPC_COPYRPC_IMM);
+		regions_open(&p, &r);
+		p.w.frozen = true;
+		regions_use(&p, &r);
+		end_by(&p, how);
+		assert_int_equal(pair_poll(&p, 0, done, 4), 2);
+		for (i = 0; i < 2; i++)
+			assert_int_equal(done[i].status, -ECONNRESET);
+		memset(r.ours + 128, 9, 128);
+		p.w.frozen = false;
+		fake_run(&p.w);
+		assert_memory_equal(r.ours, ones, 128);
+		assert_int_equal(r.theirs[128], 2);
+		assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), 0);
+		regions_close(&p, &r);
+		pair_fini(&p);
+	}
+}
+
+/* A device that cannot stop at once: calls end, gets and puts when it has done with them. */
+static void
+gets_and_puts_end_when_the_device_has_let_go(void **state)
+{
+	struct crpc_done done[4];
+	struct regions r;
+	struct pair p;
+	int i;
+
+	init_mode(&p, CRPC_COPYRPC_FLOW_WINDOW, CRPC_COPYRPC_IMM);
+	regions_open(&p, &r);
+	p.w.frozen = true;
+	p.w.undrained = true;
+	regions_use(&p, &r);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 3), 0);
+	crpc_copyrpc_ep_shutdown(p.ep[0][0]);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(done[0].cookie, 3);
+	assert_int_equal(done[0].status, -ECONNRESET);
+	for (i = 0; i < 5; i++)
+		pair_turn(&p, 0);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), -EBUSY);
+	p.w.frozen = false;
+	fake_run(&p.w);
+	assert_int_equal(r.ours[0], 2);
+	p.w.undrained = false;
+	for (i = 1; i <= 2; i++) {
+		assert_int_equal(pair_poll(&p, 0, done, 1), 1);
+		assert_int_equal(done[0].cookie, i);
+		assert_int_equal(done[0].status, -ECONNRESET);
+	}
+	pair_turn(&p, 0);
+	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), 0);
+	regions_close(&p, &r);
+	pair_fini(&p);
+}
+
 int
 main(void)
 {
@@ -325,6 +440,8 @@ main(void)
 			cmocka_unit_test(lies_in_memory_close_the_endpoint),
 			cmocka_unit_test(held_replies_go_when_there_is_no_more_to_wait_for),
 			cmocka_unit_test(gets_and_puts_complete_in_order),
+			cmocka_unit_test(memory_of_gets_and_puts_is_left_alone_after_their_end),
+			cmocka_unit_test(gets_and_puts_end_when_the_device_has_let_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
