@@ -307,6 +307,9 @@ struct crpc_copyrpc {
 	uint32_t sweep_ep; /**< Where the sweep is. */
 	uint32_t sweep_slot;
 	bool sweeping;
+	uint8_t sweeps;   /**< To be ended at once, as calls were given up: this one, the next. */
+	bool ends_filled; /**< The last poll was full of calls that ended without a reply. */
+	uint64_t full_ns; /**< Since when every poll was full; 0: the last one was not. */
 
 	struct crpc_copyrpc_ep *put_ep; /**< Of reply_reserve, for its commit. */
 	struct req_entry *put_req;
@@ -317,6 +320,7 @@ struct crpc_copyrpc {
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
 	/* endpoints whose rings are looked at, and where we are among them */
 	uint32_t nmemory, memory_at;
+	bool memory_first; /**< Before completions of the device. */
 	uint16_t memory[CRPC_COPYRPC_EPS_MAX];
 
 	bool untimed; /**< Round trips are not recorded. */
@@ -535,11 +539,16 @@ uint32_t __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 /** crpc_copyrpc_flush() from inside. */
 uint32_t __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
 
-/* crpc_copyrpc_end.c: up to n calls that end without a reply; how many. */
+/* crpc_copyrpc_end.c */
 
-uint16_t __crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n);
-uint16_t __crpc_copyrpc_sweep(
+/** Up to n calls that end without a reply; how many. */
+uint16_t __crpc_copyrpc_ends_take(
 	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
+/** The same if it is time to, before replies are taken: those have filled the last polls. */
+uint16_t __crpc_copyrpc_ends_starved(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
+/** A call is to end with the next sweep. */
+void __crpc_copyrpc_sweep_ask(struct crpc_copyrpc *ctx);
 
 /* crpc_copyrpc_tel.c */
 

@@ -471,7 +471,8 @@ int crpc_copyrpc_put(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, 
  *   crpc_copyrpc_reject().
  * @param n
  *   Room in it, at least 1; what does not fit comes with the next poll(), and until then nothing
- *   newer is taken from the NIC.
+ *   newer is taken from the NIC. Calls that end without a reply have their turn also while replies
+ *   fill every poll().
  * @return
  *   How many; 0 is normal.
  */

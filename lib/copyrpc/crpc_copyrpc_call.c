@@ -267,11 +267,7 @@ crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t cookie)
 		slot->call_ns = SLOT_CANCELED;
 		found++;
 	}
-	if (found != 0) {
-		/* the next poll begins a sweep, which gives them */
-		ctx->sweeping = true;
-		ctx->sweep_ep = 0;
-		ctx->sweep_slot = 0;
-	}
+	if (found != 0)
+		__crpc_copyrpc_sweep_ask(ctx);
 	return found;
 }

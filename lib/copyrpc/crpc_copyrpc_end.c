@@ -60,8 +60,8 @@ onesided_fail(struct crpc_copyrpc_ep *ep, struct crpc_done *done, uint16_t n)
 }
 
 /* What is open of broken endpoints ends, as far as done[] has room; each has its turn. */
-uint16_t
-__crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
+static uint16_t
+broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uint16_t n)
 {
 	struct crpc_copyrpc_ep *ep;
 	uint32_t left;
@@ -119,13 +119,30 @@ sweep_period(const struct crpc_copyrpc_conf *conf)
 	return crpc_min(conf->timeout_ns, peer) / 8;
 }
 
+static void
+sweep_start(struct crpc_copyrpc *ctx)
+{
+	ctx->sweep_ep = 0;
+	ctx->sweep_slot = 0;
+	ctx->sweeping = true;
+}
+
+void
+__crpc_copyrpc_sweep_ask(struct crpc_copyrpc *ctx)
+{
+	/* one that has begun goes on: it is due to those that it has not seen yet */
+	ctx->sweeps = ctx->sweeping ? 2 : 1;
+	if (!ctx->sweeping)
+		sweep_start(ctx);
+}
+
 /*
  * Deadlines: every eighth of the timeout a sweep over the slots of endpoints with open calls
  * starts, and each poll carries it on by a bounded number of slots. So a call costs nothing for its
  * deadline. The same sweep looks whether the peers are still there.
  */
-uint16_t
-__crpc_copyrpc_sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+static uint16_t
+sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
 	uint32_t budget = SWEEP_SLOTS, seen;
 	struct crpc_copyrpc_ep *ep;
@@ -133,9 +150,7 @@ __crpc_copyrpc_sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done
 
 	if (!ctx->sweeping) {
 		ctx->sweep_ns = now_ns + sweep_period(&ctx->conf);
-		ctx->sweep_ep = 0;
-		ctx->sweep_slot = 0;
-		ctx->sweeping = true;
+		sweep_start(ctx);
 	}
 	while (ctx->sweep_ep < ctx->conf.max_eps) {
 		if (budget == 0 || k == n)
@@ -155,5 +170,39 @@ __crpc_copyrpc_sweep(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done
 		ctx->sweep_slot = 0;
 	}
 	ctx->sweeping = false;
+	if (ctx->sweeps != 0 && --ctx->sweeps != 0)
+		sweep_start(ctx);
+	return k;
+}
+
+uint16_t
+__crpc_copyrpc_ends_take(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	uint16_t k = 0;
+
+	if (ctx->broken.n != 0)
+		k = broken_take(ctx, done, n);
+	if (k < n && (ctx->sweeping || (int64_t)(now_ns - ctx->sweep_ns) >= 0))
+		k += sweep(ctx, now_ns, done + k, n - k);
+	return k;
+}
+
+/*
+ * Replies have filled every poll since full_ns. So now the ends go first, and after a poll that
+ * they fill, replies do. For deadlines that is only when replies have come for a while: who was
+ * away takes what waits for it first, as it may be the reply to a call whose time is over.
+ */
+uint16_t
+__crpc_copyrpc_ends_starved(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	bool turn = !ctx->ends_filled;
+	uint16_t k = 0;
+
+	if (turn && (ctx->broken.n != 0 || ctx->sweeps != 0 ||
+				    now_ns - ctx->full_ns >= sweep_period(&ctx->conf) / 2))
+		k = __crpc_copyrpc_ends_take(ctx, now_ns, done, n);
+	ctx->ends_filled = k == n;
 	return k;
 }

@@ -629,7 +629,19 @@ cqe_take(struct crpc_copyrpc *ctx, const struct crpc_rdma_cqe *cqe, uint64_t now
 	return 0;
 }
 
-/* Work through the device's completions, in their order, as long as done[] has room. */
+/* done[] is full. Rings that were not looked at are first the next time; then completions are. */
+static void
+device_full(struct crpc_copyrpc *ctx)
+{
+	ctx->memory_first = ctx->memory_at != ctx->nmemory;
+	if (!ctx->memory_first)
+		ctx->memory_at = 0;
+}
+
+/*
+ * Work through the device's completions, in their order, and the rings that are looked at, as long
+ * as done[] has room.
+ */
 static uint16_t
 device_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
@@ -639,19 +651,23 @@ device_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, u
 	for (;;) {
 		if (ctx->cur != NULL)
 			k += responses_take(ctx, now_ns, done + k, n - k);
-		if (k == n)
+		if (k == n) {
+			device_full(ctx);
 			return k;
+		}
 		if (ctx->cqe_i == ctx->cqe_n && !polled) {
 			polled = true;
 			ctx->cqe_i = 0;
 			ctx->cqe_n = crpc_rdma_poll(ctx->dev, ctx->cqe, CRPC_BURST_MAX);
 		}
-		if (ctx->cqe_i != ctx->cqe_n) {
+		if (ctx->cqe_i != ctx->cqe_n &&
+				(!ctx->memory_first || ctx->memory_at == ctx->nmemory)) {
 			k += cqe_take(ctx, &ctx->cqe[ctx->cqe_i++], now_ns, done + k);
 		} else if (ctx->memory_at < ctx->nmemory) {
 			memory_take(ctx->eps[ctx->memory[ctx->memory_at++]], now_ns);
 		} else {
 			ctx->memory_at = 0;
+			ctx->memory_first = false;
 			return k;
 		}
 	}
@@ -672,18 +688,33 @@ holds_end(struct crpc_copyrpc *ctx)
 	}
 }
 
+/* There is room for calls that end without a reply. */
+static inline uint16_t
+ends_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	ctx->full_ns = 0;
+	if (crpc_likely(ctx->broken.n == 0 && !ctx->sweeping &&
+			    (int64_t)(now_ns - ctx->sweep_ns) < 0))
+		return 0;
+	return __crpc_copyrpc_ends_take(ctx, now_ns, done, n);
+}
+
 uint16_t
 crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
-	uint16_t k;
+	uint16_t k = 0;
 
 	copyrpc_owner_check(ctx);
 	holds_end(ctx);
-	k = device_take(ctx, now_ns, done, n);
-	if (crpc_unlikely(ctx->broken.n != 0))
-		k += __crpc_copyrpc_broken_take(ctx, done + k, n - k);
-	if (k < n && (ctx->sweeping || (int64_t)(now_ns - ctx->sweep_ns) >= 0))
-		k += __crpc_copyrpc_sweep(ctx, now_ns, done + k, n - k);
+	if (crpc_unlikely(ctx->full_ns != 0))
+		k = __crpc_copyrpc_ends_starved(ctx, now_ns, done, n);
+	if (crpc_likely(k < n)) {
+		k += device_take(ctx, now_ns, done + k, n - k);
+		if (crpc_unlikely(k == n))
+			ctx->full_ns = ctx->full_ns != 0 ? ctx->full_ns : now_ns | 1;
+		else
+			k += ends_take(ctx, now_ns, done + k, n - k);
+	}
 	if (ctx->dirty.n != 0)
 		__crpc_copyrpc_flush(ctx, now_ns);
 	if (crpc_unlikely(crpc_tel_asked(ctx->tel)))

@@ -136,6 +136,70 @@ questions_are_checked_and_answered_once(void **state)
 	}
 }
 
+/* A third context, whose end of a connection with the first one is never polled. */
+struct mute {
+	struct crpc_rdma *dev;
+	struct crpc_copyrpc *ctx;
+	struct crpc_copyrpc_ep *ours, *theirs;
+};
+
+static void
+mute_join(struct pair *p, struct mute *m, struct crpc_copyrpc_ep_conf mode)
+{
+	struct crpc_copyrpc_conf conf = watch;
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+
+	m->dev = conf.dev = fake_open(&p->w, 256);
+	m->ctx = crpc_copyrpc_create(&conf);
+	m->ours = crpc_copyrpc_ep_create_as(p->ctx[0], 1, &mode);
+	m->theirs = crpc_copyrpc_ep_create_as(m->ctx, 1, &mode);
+	crpc_copyrpc_ep_addr(m->ours, addr[0]);
+	crpc_copyrpc_ep_addr(m->theirs, addr[1]);
+	assert_int_equal(crpc_copyrpc_ep_connect(m->ours, addr[1]), 0);
+	assert_int_equal(crpc_copyrpc_ep_connect(m->theirs, addr[0]), 0);
+}
+
+/* Another peer has more to say than a poll can give: the silent one is noticed in the same time. */
+static void
+a_silent_peer_is_noticed_beside_a_busy_one(void **state)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[64];
+	uint64_t stopped;
+	struct mute m;
+	struct pair p;
+	uint16_t n, i;
+
+	pair_init2(&p, &watch, &watch, 1, 1);
+	mute_join(&p, &m, (struct crpc_copyrpc_ep_conf){0});
+	assert_int_equal(crpc_copyrpc_call(m.ours, p.w.now_ns, "x", 1, 8, 77), 0);
+	for (stopped = p.w.now_ns;;) {
+		assert_true(p.w.now_ns - stopped < 2 * LIMIT);
+		while (crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 0) == 0)
+			;
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_turn(&p, 1);
+		while ((n = crpc_copyrpc_recv(p.ctx[1], req, 64)) != 0)
+			for (i = 0; i < n; i++)
+				crpc_copyrpc_reply(
+					p.ctx[1], p.w.now_ns, req[i].token, "y", 1);
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		p.w.now_ns += STEP;
+		n = pair_poll(&p, 0, done, 4);
+		assert_int_equal(n, 4);
+		for (i = 0; i < n && done[i].cookie != 77; i++)
+			;
+		if (i != n)
+			break;
+	}
+	assert_in_range(p.w.now_ns - stopped, LIMIT, LIMIT + LIMIT / 4 + 4 * STEP);
+	assert_int_equal(done[i].status, -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_ep_status(m.ours), -ECONNRESET);
+	crpc_copyrpc_free(m.ctx);
+	crpc_rdma_close(m.dev);
+	pair_fini(&p);
+}
+
 int
 main(void)
 {
@@ -145,6 +209,7 @@ main(void)
 			cmocka_unit_test(who_was_away_itself_asks_before_it_gives_up),
 			cmocka_unit_test(nothing_is_asked_by_default),
 			cmocka_unit_test(questions_are_checked_and_answered_once),
+			cmocka_unit_test(a_silent_peer_is_noticed_beside_a_busy_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

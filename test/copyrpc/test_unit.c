@@ -827,6 +827,198 @@ call_times_out_once_and_its_late_reply_is_dropped(void **state)
 	pair_fini(&p);
 }
 
+#define LIMIT_NS 1000000u /* the deadline of calls to a busy context */
+#define TURN_NS  5000u
+
+/* A peer that answers what came over the first endpoint, and nothing else. */
+static void
+first_answer(struct pair *p)
+{
+	struct crpc_req req[CRPC_BURST_MAX];
+	uint16_t n, i;
+
+	pair_turn(p, 1);
+	while ((n = crpc_copyrpc_recv(p->ctx[1], req, CRPC_BURST_MAX)) != 0)
+		for (i = 0; i < n; i++)
+			if (req[i].peer == 100)
+				crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, req[i].token, "y", 1);
+	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
+}
+
+/*
+ * One turn in which as many replies are there as a poll can give, and more. Returns the last
+ * completion with this cookie; status 1 if there was none.
+ */
+static struct crpc_done
+busy_turn(struct pair *p, uint16_t room, uint64_t cookie)
+{
+	struct crpc_done done[CRPC_BURST_MAX], found = {.status = 1};
+	uint16_t n, i;
+
+	while (crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, "x", 1, 8, 0) == 0)
+		;
+	crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
+	first_answer(p);
+	p->w.now_ns += TURN_NS;
+	n = pair_poll(p, 0, done, room);
+	assert_int_equal(n, room);
+	for (i = 0; i < n; i++)
+		if (done[i].cookie == cookie)
+			found = done[i];
+	return found;
+}
+
+static void
+busy_init(struct pair *p)
+{
+	struct crpc_copyrpc_conf conf = {.max_eps = PAIR_EPS, .ring_size = 65536,
+			.max_inflight = 128, .timeout_ns = LIMIT_NS};
+
+	pair_init2(p, &conf, &conf, 2, 5);
+	assert_int_equal(crpc_copyrpc_call(p->ep[0][1], p->w.now_ns, "x", 1, 8, 77), 0);
+	crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
+}
+
+/* Replies that fill every poll keep no call waiting whose time is over. */
+static void
+deadlines_are_kept_while_replies_fill_every_poll(void **state)
+{
+	static const uint16_t rooms[] = {1, 4, 64};
+	struct crpc_done done;
+	struct pair p;
+	uint64_t start;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(rooms); i++) {
+		busy_init(&p);
+		start = p.w.now_ns;
+		do {
+			done = busy_turn(&p, rooms[i], 77);
+			assert_true(p.w.now_ns - start < 2 * LIMIT_NS);
+		} while (done.status == 1);
+		assert_int_equal(done.status, -ETIMEDOUT);
+		assert_in_range(p.w.now_ns - start, LIMIT_NS, LIMIT_NS + LIMIT_NS / 4);
+		assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->timeouts, 1);
+		pair_fini(&p);
+	}
+}
+
+/* Nor one that was given up, or whose endpoint broke: these end in the next few polls. */
+static void
+given_up_calls_end_while_replies_fill_every_poll(void **state)
+{
+	static const uint16_t rooms[] = {1, 4, 64};
+	struct crpc_done done;
+	uint32_t turns, broken;
+	struct pair p;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(rooms); i++) {
+		for (broken = 0; broken < 2; broken++) {
+			busy_init(&p);
+			for (turns = 0; turns < 3; turns++)
+				busy_turn(&p, rooms[i], 77);
+			if (broken)
+				crpc_copyrpc_ep_shutdown(p.ep[0][1]);
+			else
+				assert_int_equal(crpc_copyrpc_cancel(p.ep[0][1], 77), 1);
+			for (turns = 0, done.status = 1; done.status == 1; turns++) {
+				assert_true(turns < 8);
+				done = busy_turn(&p, rooms[i], 77);
+			}
+			assert_int_equal(done.status, broken ? -ECONNRESET : -ECANCELED);
+			pair_fini(&p);
+		}
+	}
+}
+
+/* Replies that arrived while we were away are given, though their time was over before we came. */
+static void
+replies_that_wait_for_us_are_no_timeouts(void **state)
+{
+	struct crpc_done done[4];
+	uint32_t got = 0;
+	struct pair p;
+	uint16_t n;
+
+	busy_init(&p);
+	thousands_call(&p, 0, 60);
+	first_answer(&p);
+	p.w.now_ns += 10 * LIMIT_NS;
+	while (got < 60) {
+		n = pair_poll(&p, 0, done, 4);
+		assert_int_equal(n, 4);
+		for (got += n; n != 0; n--)
+			assert_int_equal(done[n - 1].status, 0);
+	}
+	pair_fini(&p);
+}
+
+/* Giving a call up in every turn does not keep those that come after it from their deadlines. */
+static void
+cancels_do_not_hold_up_deadlines(void **state)
+{
+	struct crpc_copyrpc_conf conf = {.max_eps = PAIR_EPS, .ring_size = 65536,
+			.max_inflight = 1024, .timeout_ns = LIMIT_NS};
+	struct crpc_done done[CRPC_BURST_MAX];
+	uint32_t canceled = 0, i;
+	uint64_t start;
+	struct pair p;
+	uint16_t n;
+
+	pair_init2(&p, &conf, &conf, 2, 6);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][1], p.w.now_ns, "x", 1, 8, 77), 0);
+	start = p.w.now_ns;
+	do {
+		assert_true(p.w.now_ns - start < 2 * LIMIT_NS);
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 1), 0);
+		assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], 1), 1);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		p.w.now_ns += TURN_NS;
+		n = crpc_copyrpc_poll(p.ctx[0], p.w.now_ns, done, CRPC_BURST_MAX);
+		for (i = 0; i < n && done[i].cookie == 1; i++)
+			canceled += done[i].status == -ECANCELED;
+		first_answer(&p);
+	} while (i == n);
+	assert_int_equal(done[i].cookie, 77);
+	assert_int_equal(done[i].status, -ETIMEDOUT);
+	assert_in_range(p.w.now_ns - start, LIMIT_NS, LIMIT_NS + LIMIT_NS / 4);
+	assert_true(canceled > 10);
+	pair_fini(&p);
+}
+
+/* Completions of the device that fill every poll keep no endpoint waiting that has none. */
+static void
+memory_is_looked_at_while_completions_fill_every_poll(void **state)
+{
+	struct crpc_copyrpc_conf conf = {
+			.max_eps = PAIR_EPS, .ring_size = 65536, .max_inflight = 128};
+	static const uint16_t rooms[] = {1, 4};
+	struct crpc_done done;
+	uint8_t mark = 0;
+	uint32_t turns;
+	struct pair p;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(rooms); i++) {
+		pair_init(&p, &conf);
+		p.mode.arrival = CRPC_COPYRPC_MEMORY;
+		pair_connect(&p, 1);
+		for (turns = 0; turns < 3; turns++)
+			busy_turn(&p, rooms[i], 77);
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][1], p.w.now_ns, "x", 1, 8, 77), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		answer_all(&p, &mark);
+		/* behind the batch that is being given, which has all calls of the busy one */
+		for (turns = 0, done.status = 1; done.status == 1; turns++) {
+			assert_true(turns < 128u / rooms[i] + 8);
+			done = busy_turn(&p, rooms[i], 77);
+		}
+		assert_int_equal(done.status, 0);
+		pair_fini(&p);
+	}
+}
+
 /*
  * A broken queue pair ends every open call once, a few per poll; the endpoint refuses from then on.
  */
@@ -897,6 +1089,11 @@ main(void)
 			cmocka_unit_test(late_replies_do_not_shorten_the_life_of_completions),
 			cmocka_unit_test(completions_keep_their_bytes_whatever_is_given_up),
 			cmocka_unit_test(call_times_out_once_and_its_late_reply_is_dropped),
+			cmocka_unit_test(deadlines_are_kept_while_replies_fill_every_poll),
+			cmocka_unit_test(given_up_calls_end_while_replies_fill_every_poll),
+			cmocka_unit_test(replies_that_wait_for_us_are_no_timeouts),
+			cmocka_unit_test(cancels_do_not_hold_up_deadlines),
+			cmocka_unit_test(memory_is_looked_at_while_completions_fill_every_poll),
 			cmocka_unit_test(broken_queue_pair_fails_each_open_call_once),
 	};
 
