@@ -42,12 +42,14 @@ static pmix_proc_t boot_self;
 static struct boot_wait *
 wait_new(void)
 {
-	struct boot_wait *w = calloc(1, sizeof(*w));
+	return calloc(1, sizeof(struct boot_wait));
+}
 
-	/* The hand-over to PMIx's thread does not lean on what PMIx does inside. */
-	if (w != NULL)
-		crpc_store_release(&w->refs, 2); /* R3 */
-	return w;
+/* The last step before PMIx gets it. The hand-over does not lean on what PMIx does inside. */
+static void
+wait_share(struct boot_wait *w)
+{
+	crpc_store_release(&w->refs, 2); /* R3 */
 }
 
 static void
@@ -274,6 +276,7 @@ rank_ended(uint32_t rank)
 	if (job.value.type != PMIX_STRING)
 		PMIX_INFO_LOAD(&job, PMIX_NSPACE, boot_self.nspace, PMIX_STRING);
 	w->round = rank;
+	wait_share(w);
 	if (PMIx_Query_info_nb(&query, 1, table_answer, w) != PMIX_SUCCESS) {
 		wait_put(w);
 		wait_put(w);
@@ -496,6 +499,7 @@ get_once(struct app_boot *boot, struct patience *p, const char *key, void **buf,
 	/* Only there can an old answer be found, and only there the server is asked in any case. */
 	fresh = boot->round != 0 || p->asked;
 	p->asked = true;
+	wait_share(w);
 	if (PMIx_Get_nb(&proc, key, &w->info, fresh, get_answer, w) !=
 		PMIX_SUCCESS) {
 		wait_put(w);
@@ -562,12 +566,15 @@ app_boot_fence_start(struct app_boot *boot)
 		return -EIO;
 	/* Without this Slurm's tree fence completes before all ranks are there. */
 	PMIX_INFO_LOAD(&w->info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+	wait_share(w);
 	rc = PMIx_Fence_nb(NULL, 0, &w->info, 1, op_answer, w);
 	if (rc != PMIX_SUCCESS) {
 		wait_put(w);
 		wait_put(w);
 		return -EIO;
 	}
+	if (boot->fence != NULL) /* One that timed out. */
+		wait_put(boot->fence);
 	boot->fence = w;
 	return 0;
 }
