@@ -43,7 +43,7 @@ stride_of(const struct crpc_xlate *x)
 static uintptr_t
 slot_of(const struct crpc_xlate *x, uint32_t id)
 {
-	return x->window + ((uintptr_t)id << x->shift);
+	return x->window + ((uintptr_t)(id - 1) << x->shift);
 }
 
 /* Addresses for all slots, at a multiple of a slot's size. */
@@ -63,7 +63,7 @@ reserve(struct xlate *x)
 		return -errno;
 	}
 	x->reserved = p;
-	x->pub.window = (uintptr_t)crpc_align_up((uintptr_t)p, stride) - stride;
+	x->pub.window = (uintptr_t)crpc_align_up((uintptr_t)p, stride);
 	return 0;
 }
 

@@ -62,7 +62,7 @@ struct crpc_xlate_seg {
 /** A table. Only the inline functions below look into it. */
 struct crpc_xlate {
 	struct crpc_xlate_seg *seg; /**< By number; 0 is never used. */
-	uintptr_t window;           /**< Where slot 0 would be; the first one is 1. */
+	uintptr_t window;           /**< Start of slot 1, the first one. */
 	uint32_t shift;             /**< log2 of a slot's size. */
 	uint32_t slots;             /**< One more than the highest number. */
 };
@@ -150,16 +150,16 @@ crpc_xlate_ptr(const struct crpc_xlate *x, uint64_t ref, uint64_t len)
 static inline uint64_t
 crpc_xlate_ref(const struct crpc_xlate *x, const void *ptr, uint64_t len)
 {
-	uint64_t at = (uintptr_t)ptr - x->window, id = at >> x->shift, off, size;
+	uint64_t at = (uintptr_t)ptr - x->window, slot = at >> x->shift, id = slot + 1, off, size;
 
 	if (crpc_unlikely(id >= x->slots))
 		return crpc_xlate_ref_tree(x, ptr, len);
 	/*
-	 * A21 pairs with R21 in publish(). Memory outside the window has a number too; its slot is
-	 * empty. What is loaded is only compared: the answer does not wait for it.
+	 * A21 pairs with R21 in publish(). What is loaded is only compared: the answer does not
+	 * wait for it.
 	 */
 	size = crpc_load_acquire(&x->seg[id].window);
-	off = at - (id << x->shift);
+	off = at - (slot << x->shift);
 	if (crpc_unlikely(off >= size || len > size - off))
 		return 0;
 	return id << CRPC_XLATE_OFF_BITS | off;

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@
 
 #define KIND CRPC_SHM_KIND('T', 'E', 'S', 'T')
 #define SEGS 100u
+#define WINDOW_STRIDE (64u << 20)
 #define REF(id, off) ((uint64_t)(id) << CRPC_XLATE_OFF_BITS | (off))
 
 static char dir[64];
@@ -174,6 +176,50 @@ memory_outside_the_window(void **state)
 	crpc_xlate_free(x);
 	crpc_shm_free(seg);
 	free(mem);
+}
+
+/* A page that is not ours yet, as near below the window as there is one. */
+static void *
+page_below(uint8_t *window)
+{
+	uint32_t i;
+	void *p;
+
+	for (i = 1; i <= WINDOW_STRIDE / 4096; i++) {
+		p = mmap(window - i * 4096, 4096, PROT_NONE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		if (p != MAP_FAILED)
+			return p;
+	}
+	fail_msg("no free page in the %u bytes below the window", WINDOW_STRIDE);
+	return NULL;
+}
+
+/*
+ * Memory that is registered within one slot's size of the window's start is found as all other
+ * memory outside is. Numbers start at 1, so these addresses once were those of a slot 0.
+ */
+static void
+memory_just_below_the_window(void **state)
+{
+	struct crpc_xlate *x = crpc_xlate_create(3, WINDOW_STRIDE);
+	struct crpc_shm *seg = create(1, 8192);
+	uint8_t *first, *page;
+
+	assert_non_null(x);
+	first = crpc_xlate_map(x, 1, seg);
+	assert_non_null(first);
+	page = page_below(first);
+	check_ref(x, page, 1, 0);
+	assert_int_equal(crpc_xlate_add(x, 2, page, 4096), 0);
+	check_ref(x, page, 4096, REF(2, 0));
+	check_ref(x, page + 4095, 1, REF(2, 4095));
+	check_ref(x, page + 4095, 2, 0);
+	check_ref(x, first - 1, 1, first - 1 == page + 4095 ? REF(2, 4095) : 0);
+	check_ref(x, first, 1, REF(1, 0));
+	crpc_xlate_free(x);
+	munmap(page, 4096);
+	crpc_shm_free(seg);
 }
 
 static void
@@ -370,6 +416,7 @@ main(void)
 			cmocka_unit_test(both_ways_over_many_segments),
 			cmocka_unit_test(hostile_references_give_null),
 			cmocka_unit_test(memory_outside_the_window),
+			cmocka_unit_test(memory_just_below_the_window),
 			cmocka_unit_test(numbers_and_sizes_are_checked),
 			cmocka_unit_test(as_a_simple_model),
 			cmocka_unit_test(references_mean_the_same_everywhere),
