@@ -27,7 +27,7 @@
  * An eager chunk has a slot beside it, at both ends, which outlives op and request: the receiver
  * gives it back.
  *
- *     slot at the sender     free -> taken (DATA) -> free (CONSUMED)
+ *     slot at the sender     free -> taken -> announced (DATA) -> free (CONSUMED)
  *     slot at the receiver   FREE -> ARRIVED (DATA) -> UNPACKING (submit) -> UNPACKED (done)
  *                                 -> FREE (consumed, or its request ended)
  *
@@ -164,6 +164,7 @@ struct tx_slot {
 	struct bulk_req *req; /**< NULL: free, or the request has ended. */
 	uint64_t id;
 	bool taken;
+	bool announced; /**< DATA was sent: the receiver may give it back. */
 	uint32_t turn;
 	uint32_t index;
 	uint32_t npieces;
@@ -426,6 +427,11 @@ bool __crpc_bulk_waits_for_others(const struct bulk_req *req);
 void __crpc_bulk_op_take(struct crpc_bulk_conn *conn, uint32_t op, uint32_t turn);
 void __crpc_bulk_consumed_take(
 		struct crpc_bulk_conn *conn, const struct bulk_wire_consumed *consumed);
+/**
+ * The peer did not take the DATA of this chunk, whose slot is therefore still the chunk's. False:
+ * the peer has given the slot back, and the connection broke.
+ */
+bool __crpc_bulk_op_unannounce(struct crpc_bulk_conn *conn, struct bulk_op *op);
 /** A rail is gone at both ends: its chunks are there, or go again. */
 void __crpc_bulk_ops_again(struct crpc_bulk_conn *conn, uint32_t rail);
 /** Windows as at the beginning. */

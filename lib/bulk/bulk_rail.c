@@ -339,7 +339,8 @@ rail_down(struct crpc_bulk_conn *conn, uint32_t i)
 		/* of a chunk that is posted again, DATA is made anew */
 		if (sent->op == NULL || sent->op->req == NULL || sent->op->turn != sent->turn)
 			continue;
-		sent->op->complete = false;
+		if (!__crpc_bulk_op_unannounce(conn, sent->op))
+			return;
 		sent_give(conn, &rail->sent, sent);
 	}
 	TAILQ_CONCAT(&rail->sent, &conn->again, link);

@@ -52,7 +52,7 @@ static void
 slot_give(struct crpc_bulk_conn *conn, struct tx_slot *slot)
 {
 	units_give(conn, slot);
-	slot->taken = false;
+	slot->taken = slot->announced = false;
 	conn->slot_free[conn->nslot_free++] = (uint16_t)(slot - conn->tx_slot);
 }
 
@@ -104,9 +104,8 @@ __crpc_bulk_consumed_take(
 	for (i = 0; i < consumed->count; i++) {
 		at = consumed->slot[i] & 0xff;
 		slot = &conn->tx_slot[at];
-		if (at >= conn->peer_slots || !slot->taken ||
-			slot->turn != consumed->slot[i] >> 8 ||
-			(conn->unfinished != NULL && conn->unfinished->slot == at)) {
+		if (at >= conn->peer_slots || !slot->announced ||
+				slot->turn != consumed->slot[i] >> 8) {
 			__crpc_bulk_proto(conn, "a consumed slot", slot->id, consumed->slot[i],
 					slot->turn << 8 | at);
 			return;
@@ -174,7 +173,7 @@ __crpc_bulk_op_take(struct crpc_bulk_conn *conn, uint32_t index, uint32_t turn)
 static int
 data_send(struct crpc_bulk_conn *conn, struct bulk_op *op)
 {
-	const struct tx_slot *slot = &conn->tx_slot[op->slot];
+	struct tx_slot *slot = &conn->tx_slot[op->slot];
 	const struct bulk_req *req = op->req;
 	uint32_t len = offsetof(struct bulk_wire_data, piece) + 8 * slot->npieces;
 	struct bulk_wire_data data = {.head = bulk_wire_head(BULK_DATA, len, req->id),
@@ -186,7 +185,8 @@ data_send(struct crpc_bulk_conn *conn, struct bulk_op *op)
 	if (req->flags & CRPC_BULK_CRC)
 		data.crc = crpc_crc32c(0, req->buf + chunk_off(req, op->index), op->len);
 	memcpy(data.piece, slot->piece, sizeof(data.piece));
-	return __crpc_bulk_data_msg(conn, op, &data, len) ? 0 : -EAGAIN;
+	slot->announced = __crpc_bulk_data_msg(conn, op, &data, len);
+	return slot->announced ? 0 : -EAGAIN;
 }
 
 /* One get or put. */
@@ -321,6 +321,21 @@ op_drop(struct crpc_bulk_conn *conn, struct bulk_op *op)
 	conn->nagain--;
 	op->again = false;
 	op_free(conn, op);
+}
+
+bool
+__crpc_bulk_op_unannounce(struct crpc_bulk_conn *conn, struct bulk_op *op)
+{
+	struct tx_slot *slot = &conn->tx_slot[op->slot];
+
+	if (!slot->announced || slot->id != op->req->id || slot->index != op->index) {
+		__crpc_bulk_proto(conn, "a chunk that was consumed and not taken, index",
+				op->req->id, op->index, slot->index);
+		return false;
+	}
+	slot->announced = false;
+	op->complete = false;
+	return true;
 }
 
 void

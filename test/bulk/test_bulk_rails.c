@@ -424,6 +424,107 @@ lies_about_rails_break_the_connection(void **state)
 	lie(9, "ready in a life that has ended", BULK_RAIL_READY, 1, 0, 0, false);
 }
 
+/* ---- a receiver that gives slots back and denies that it took their chunks ---- */
+
+/* The receiver is this test. It has accepted a message, whose chunks the sender is to post next. */
+static uint64_t
+forger_init(struct rig *r, const struct crpc_bulk_conf *conf, uint64_t *send)
+{
+	struct bulk_wire_accept accept = {.path = CRPC_BULK_EAGER};
+	struct bulk_wire_head offer;
+	struct crpc_done done[4];
+	struct crpc_req req;
+
+	rig_init(r, conf, conf, 2, 1, 9500);
+	assert_int_equal(crpc_bulk_isend(r->conn[0], r->w.now_ns, 3, src, LEN, CRPC_BULK_EAGER, 0,
+					 send), 0);
+	crpc_bulk_progress(r->b[0], r->w.now_ns);
+	fake_run(&r->w);
+	crpc_copyrpc_poll(r->ctx[1][0], r->w.now_ns, done, 4);
+	assert_int_equal(crpc_copyrpc_recv(r->ctx[1][0], &req, 1), 1);
+	memcpy(&offer, req.data, sizeof(offer));
+	assert_int_equal(offer.type, BULK_OFFER);
+	crpc_copyrpc_release(r->ctx[1][0], r->w.now_ns, req.token);
+	accept.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), offer.id);
+	assert_int_equal(crpc_copyrpc_send(r->conn[1]->rail[0].ep, r->w.now_ns, &accept,
+					 sizeof(accept)), 0);
+	crpc_copyrpc_flush(r->ctx[1][0], r->w.now_ns);
+	fake_run(&r->w);
+	return offer.id;
+}
+
+/* Slots 0 to n - 1 are consumed for the first time, the message is canceled, rail 1 is down. */
+static void
+forger_lies(struct rig *r, uint64_t id, uint32_t n)
+{
+	struct bulk_wire_consumed consumed = {.count = n};
+	struct bulk_wire_rail down = {
+			.head = bulk_wire_head(BULK_RAIL_DOWN, sizeof(down), 0),
+			.rail = 1,
+			.life = 1};
+	struct bulk_wire_end end = {
+			.head = bulk_wire_head(BULK_R_END, sizeof(end), id), .status = -ECANCELED};
+	struct crpc_copyrpc_ep *ep = r->conn[1]->rail[0].ep;
+	uint32_t i, len = (uint32_t)offsetof(struct bulk_wire_consumed, slot) + 4 * n;
+
+	consumed.head = bulk_wire_head(BULK_CONSUMED, len, 0);
+	for (i = 0; i < n; i++)
+		consumed.slot[i] = 1 << 8 | i;
+	assert_int_equal(crpc_copyrpc_send(ep, r->w.now_ns, &consumed, len), 0);
+	assert_int_equal(crpc_copyrpc_send(ep, r->w.now_ns, &end, sizeof(end)), 0);
+	assert_int_equal(crpc_copyrpc_send(ep, r->w.now_ns, &down, sizeof(down)), 0);
+	crpc_copyrpc_flush(r->ctx[1][0], r->w.now_ns);
+	fake_run(&r->w);
+}
+
+/*
+ * Each slot of the sender is given back once, whatever the receiver says: that it consumed chunks
+ * that were never announced (announced false), or, with the completions of rail 1 outstanding, that
+ * it consumed chunks whose announcements it did not take. With all slots that a connection can
+ * have, a slot that is freed twice is one place behind the end of the list of free ones.
+ */
+static void
+forger_ends(bool announced)
+{
+	struct crpc_bulk_conf conf = quick;
+	struct crpc_bulk_result result;
+	uint64_t id, send;
+	struct rig r;
+	uint32_t i;
+
+	conf.slots = CRPC_BULK_SLOTS_MAX;
+	id = forger_init(&r, &conf, &send);
+	r.w.hold_acks = announced;
+	crpc_bulk_progress(r.b[0], r.w.now_ns);
+	if (announced)
+		fake_run(&r.w);
+	else
+		fake_qp_fail(rig_rail_qp(&r, 0, 1));
+	crpc_log_clear();
+	forger_lies(&r, id, conf.tx_chunks);
+	r.w.hold_acks = false;
+	for (i = 0; i < 100 && crpc_bulk_state(r.b[0], send) != CRPC_BULK_DONE; i++) {
+		rig_turn(&r, 0);
+		rig_check(&r, false);
+	}
+	assert_int_equal(crpc_bulk_conn_status(r.conn[0]), -EPROTO);
+	assert_int_equal(crpc_bulk_test(r.b[0], send, &result), 0);
+	assert_int_equal(result.status, -EPROTO);
+	rig_fini(&r);
+}
+
+static void
+consuming_a_chunk_not_announced_breaks_the_connection(void **state)
+{
+	forger_ends(false);
+}
+
+static void
+consuming_a_chunk_not_taken_breaks_the_connection(void **state)
+{
+	forger_ends(true);
+}
+
 int
 main(void)
 {
@@ -438,6 +539,8 @@ main(void)
 			cmocka_unit_test(canceled_while_a_rail_closes),
 			cmocka_unit_test(contexts_may_be_shared),
 			cmocka_unit_test(lies_about_rails_break_the_connection),
+			cmocka_unit_test(consuming_a_chunk_not_announced_breaks_the_connection),
+			cmocka_unit_test(consuming_a_chunk_not_taken_breaks_the_connection),
 	};
 
 	buf_fill(src, LEN, 77);
