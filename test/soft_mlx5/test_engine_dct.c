@@ -4,12 +4,17 @@
  * nothing of who was silent for long, and never so little that something is done twice or not at
  * all.
  */
+#include <arpa/inet.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "crpc_util.h"
 
 #include "engine_rig.h"
+#include "engine/roce.h"
 
 #define DC_KEY   UINT64_C(0x0badc0de12345678)
 #define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
@@ -33,8 +38,10 @@ static uint32_t lives = 0x5eedff00;
 ssize_t
 getrandom(void *buf, size_t len, unsigned int flags)
 {
-	assert_int_equal(len, sizeof(lives));
-	memcpy(buf, &lives, len);
+	if (len == sizeof(lives))
+		memcpy(buf, &lives, len);
+	else /* A secret. */
+		memset(buf, 0x5e, len);
 	return (ssize_t)len;
 }
 
@@ -91,7 +98,7 @@ close_all(void **state)
 }
 
 static void
-send(uint32_t i)
+message(uint32_t i)
 {
 	struct rig_wqe w;
 
@@ -120,7 +127,7 @@ drain(void)
 static void
 send_ok(uint32_t i)
 {
-	send(i);
+	message(i);
 	assert_int_equal(rig_expect(&a, &b, &dci[i].scq)->op_own >> 4, MLX5_CQE_REQ);
 	drain();
 	assert_int_equal(came[i], sent[i]);
@@ -191,7 +198,7 @@ who_speaks_stays(void **state)
 		for (uint32_t i = 0; i < LIMIT; i++)
 			send_ok(i);
 	}
-	send(LIMIT);
+	message(LIMIT);
 	pass(SECOND / 2);
 	assert_int_equal(came[LIMIT], 0);
 	for (uint32_t i = 0; i < LIMIT; i++)
@@ -229,7 +236,7 @@ what_was_done_is_not_done_again(void **state)
 
 	send_ok(0);
 	assert_int_equal(sm_nic_faults(a.nic, "drop=1"), 0);
-	send(0);
+	message(0);
 	both_progress(10);
 	drain();
 	assert_int_equal(came[0], 2);
@@ -256,7 +263,7 @@ what_is_remembered_goes_on(void **state)
 {
 	send_ok(0);
 	assert_int_equal(sm_nic_faults(a.nic, "drop=1"), 0);
-	send(0);
+	message(0);
 	both_progress(10);
 	assert_int_equal(sm_nic_faults(a.nic, ""), 0);
 	for (uint64_t end = rig_now + 20 * SECOND; rig_now < end; rig_now += 20000000)
@@ -273,7 +280,7 @@ static void
 send_lost(void)
 {
 	assert_int_equal(sm_nic_faults(b.nic, "drop=1"), 0);
-	send(0);
+	message(0);
 	both_progress(4);
 	assert_int_equal(sm_nic_faults(b.nic, ""), 0);
 }
@@ -292,7 +299,7 @@ a_lost_connect_is_noticed(void **state)
 		rig_ready(&dci[0], 0);
 		send_lost();
 		for (uint32_t i = 0; i < k; i++)
-			send(0);
+			message(0);
 		for (uint32_t i = 0; i <= k; i++)
 			assert_int_equal(rig_expect(&a, &b, &dci[0].scq)->op_own >> 4,
 				MLX5_CQE_REQ);
@@ -378,12 +385,89 @@ a_restarted_process_is_not_taken_for_the_old_one(void **state)
 		dci_open(&dci[i]);
 	send_lost();
 	for (uint32_t i = 0; i < 3; i++)
-		send(0);
+		message(0);
 	for (uint32_t i = 0; i < 4; i++)
 		assert_int_equal(
 			rig_expect(&a, &b, &dci[0].scq)->op_own >> 4, MLX5_CQE_REQ);
 	drain();
 	assert_int_equal(came[0], sent[0]);
+}
+
+/* A CONNECT with the right key that says it is of `slot` of the host at `from`. */
+static void
+connect_spoofed(uint32_t from, uint32_t slot)
+{
+	const struct sm_hdr h = {.head = SM_PKT_CONNECT << 16, .dst = dct.qpn,
+		.src = slot << 16 | 1, .psn = 7, .raddr = DC_KEY, .imm = from};
+	struct sm_roce_path path = {from, b.addr, (uint16_t)(SM_ROCE_PORT + slot),
+		(uint16_t)(SM_ROCE_PORT + (dct.qpn >> 16))};
+	struct sockaddr_in ours = {.sin_family = AF_INET, .sin_port = htons(path.sport),
+		.sin_addr.s_addr = htonl(from)};
+	struct sockaddr_in theirs = {.sin_family = AF_INET, .sin_port = htons(path.dport),
+		.sin_addr.s_addr = htonl(b.addr)};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), whole = IP_PMTUDISC_DO;
+	uint8_t bytes[SM_ROCE_BYTES];
+	struct sm_roce p;
+	uint32_t n;
+
+	assert_true(sm_roce_piece(&h, NULL, 10, SM_ROCE_DC, 0, &p));
+	n = sm_roce_put(&p, bytes);
+	sm_roce_icrc(&path, bytes, n, bytes + n);
+	assert_int_not_equal(fd, -1);
+	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof(whole)), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&ours, sizeof(ours)), 0);
+	assert_int_equal(sendto(fd, bytes, n + SM_ROCE_ICRC, 0, (struct sockaddr *)&theirs,
+				 sizeof(theirs)), n + SM_ROCE_ICRC);
+	close(fd);
+}
+
+/* Bytes of the heap, those in maps of their own included. */
+static size_t
+heap_bytes(void)
+{
+	struct mallinfo2 m = mallinfo2();
+
+	return m.uordblks + m.hblkhd;
+}
+
+/*
+ * CONNECTs that claim to come from more contexts than a context remembers, each of an address that
+ * hears no answer. They cost the receiver no memory, and who can be reached still connects.
+ */
+static void
+spoofed_connects_shut_nobody_out(void **state)
+{
+	const uint32_t hosts = 20, slots = 256;
+	struct rig_qp_conf conf = {.type = SM_QPT_DCI};
+	struct rig_host other;
+	struct rig_wqe w;
+	struct rig_qp q;
+	size_t before;
+
+	send_ok(0);
+	before = heap_bytes();
+	for (uint32_t host = 0; host < hosts; host++)
+		for (uint32_t slot = 0; slot < slots; slot++) {
+			connect_spoofed(0x7ff00001 + host, slot);
+			if (slot % 16 == 0)
+				sm_nic_progress(b.nic, rig_now += 1000);
+		}
+	sm_nic_progress(b.nic, rig_now += 1000);
+	assert_in_range(heap_bytes(), 0, before + (4 << 20));
+	assert_int_equal(connections(), 1);
+	send_ok(0);
+	rig_host_open(&other, rig_net(), 4096);
+	rig_qp_open(&other, &q, &conf);
+	rig_ready(&q, 0);
+	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, 1 << 16);
+	rig_wqe_av(&w, DC_KEY, dct.qpn, SM_LID, rig_gid);
+	rig_wqe_data(&w, other.mem, 100, other.key);
+	rig_post(&q, &w);
+	assert_int_equal(rig_expect(&other, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
+	drain();
+	assert_int_equal(came[1], 1);
+	rig_qp_close(&q);
+	rig_host_close(&other);
 }
 
 int
@@ -399,6 +483,7 @@ main(void)
 		T(a_lost_connect_is_noticed),
 		T(a_number_comes_back),
 		T(a_restarted_process_is_not_taken_for_the_old_one),
+		T(spoofed_connects_shut_nobody_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@
 static const uint8_t opcodes[] = {0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a,
 	0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14, 0x16, 0x17, 0x20, 0x21, 0x22,
 	0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2a, 0x2b, 0x64, 0x65, 0xc4, 0xca, 0xcc, 0xd0,
-	0xd1, 0xd3, 0xd8, 0xd9};
+	0xd1, 0xd3, 0xd8, 0xd9, 0xda};
 
 /* Headers of each, BTH included, from the specification's table of opcodes. */
 static uint32_t
@@ -39,8 +39,12 @@ headers_of(uint8_t opcode)
 		return 12 + 8; /* DETH. */
 	case 0x65:
 		return 12 + 8 + 4;
-	case 0xc4: case 0xd8: case 0xd9:
+	case 0xc4: case 0xd9:
 		return 12 + 16; /* DCETH. */
+	case 0xd8:
+		return 12 + 16 + 8; /* And a cookie. */
+	case 0xda:
+		return 12 + 8;
 	case 0xca: case 0xcc:
 		return 12 + 16 + 16;
 	case 0xd3:
@@ -253,6 +257,37 @@ pieces(void **state)
 	}
 }
 
+/* Only CONNECT and what answers it have a cookie, and both have it whole. */
+static void
+cookies(void **state)
+{
+	struct sm_hdr in = {.head = (uint32_t)SM_PKT_NAK << 16, .imm = SM_NAK_COOKIE, .dst = 3,
+		.src = 4, .psn = 77, .raddr = UINT64_C(0x0123456789abcdef)}, out;
+	uint8_t bytes[SM_ROCE_BYTES];
+	struct sm_roce p;
+
+	assert_false(sm_roce_piece(&in, NULL, 12, SM_ROCE_RC, 0, &p));
+	assert_true(sm_roce_piece(&in, NULL, 12, SM_ROCE_DC, 0, &p));
+	assert_int_equal(p.opcode, 0xda);
+	assert_false(sm_roce_is_connect(&p));
+	assert_int_equal(sm_roce_put(&p, bytes), 20);
+	assert_true(sm_roce_get(bytes, 20, &p));
+	assert_true(sm_roce_hdr(&p, &out));
+	assert_int_equal(out.head, in.head);
+	assert_int_equal(out.imm, in.imm);
+	assert_int_equal(out.raddr, in.raddr);
+	assert_int_equal(out.psn, in.psn);
+	in = (struct sm_hdr){.head = (uint32_t)SM_PKT_CONNECT << 16, .raddr = 5};
+	assert_true(sm_roce_piece(&in, NULL, 12, SM_ROCE_DC, 0, &p));
+	assert_true(sm_roce_is_connect(&p));
+	p.word[0] = UINT64_C(0x0123456789abcdef);
+	assert_int_equal(sm_roce_put(&p, bytes), 36);
+	/* Without it, as contexts sent it before there were cookies. */
+	assert_false(sm_roce_get(bytes, 28, &p));
+	assert_true(sm_roce_get(bytes, 36, &p));
+	assert_int_equal(p.word[0], UINT64_C(0x0123456789abcdef));
+}
+
 /* Acknowledgements: each reason has the syndrome of the specification, and comes back as itself. */
 static void
 syndromes(void **state)
@@ -303,6 +338,7 @@ main(void)
 		cmocka_unit_test(refused),
 		cmocka_unit_test(pieces),
 		cmocka_unit_test(syndromes),
+		cmocka_unit_test(cookies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,14 +13,14 @@
 /* Checks for life after which a silent peer of another host loses its dynamic connections: 30 s. */
 #define SILENT_CHECKS 1500u
 
-/* A ring of this process to itself. */
+/* A ring of this process to itself. Pages that are never written to stay without memory. */
 static struct sm_ring *
 ring_local(void)
 {
 	struct sm_ring *r = aligned_alloc(CRPC_CACHE_GUARD, sizeof(*r));
 
 	if (r != NULL)
-		memset((void *)r, 0, sizeof(*r));
+		memset((void *)r, 0, offsetof(struct sm_ring, data) + sizeof(struct sm_pkt));
 	return r;
 }
 
@@ -98,34 +98,51 @@ is_alive(const struct sm_nic *nic, uint32_t slot, uint32_t gen)
 	return slot < SM_SLOTS && gen >> 24 != 0 && gen >> 28 < 14; /* No multicast. */
 }
 
-/*
- * Find or make the peer of a (slot, generation), with or without a ring to it; NULL: no memory.
- * Over UDP the place of the generation has the host's address.
- */
-static struct sm_peer *
-peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen)
+/* The multiplier is 2^32 / golden ratio: hosts spread; slots of one are neighbours. */
+static struct sm_peer_bucket *
+bucket_of(struct sm_nic *nic, uint32_t slot, uint32_t gen)
+{
+	return &nic->by_name[((gen * 0x9e3779b1u >> 16) + slot) % SM_PEER_BUCKETS];
+}
+
+struct sm_peer *
+sm_peer_find(struct sm_nic *nic, uint32_t slot, uint32_t gen)
 {
 	struct sm_peer *p = slot < SM_SLOTS ? nic->by_slot[slot] : NULL;
 
 	if (p != NULL && p->gen == gen)
 		return p;
-	TAILQ_FOREACH(p, &nic->peers, link)
+	LIST_FOREACH(p, bucket_of(nic, slot, gen), name_link)
 		if (p->slot == slot && p->gen == gen)
 			break;
+	return p;
+}
+
+/*
+ * Find or make the peer of a (slot, generation), with or without a ring to it; NULL: no memory.
+ * Over UDP the place of the generation has the host's address. A guest is one that came by itself.
+ */
+static struct sm_peer *
+peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen, bool guest)
+{
+	struct sm_peer *p = sm_peer_find(nic, slot, gen);
+
 	if (p == NULL) {
-		if (nic->udp != NULL && !sm_udp_room(nic))
+		if (nic->udp != NULL && !sm_udp_room(nic, guest))
 			return NULL;
 		p = calloc(1, sizeof(*p));
 		if (p == NULL)
 			return NULL;
+		p->guest = guest;
 		if (nic->udp != NULL)
-			sm_udp_peers(nic, 1);
+			sm_udp_peers(nic, p, 1);
 		p->slot = slot;
 		p->gen = gen;
 		p->self = slot == nic->slot && (nic->udp == NULL || gen == nic->addr);
 		p->dead = !p->self && !is_alive(nic, slot, gen);
 		TAILQ_INIT(&p->qps);
 		TAILQ_INSERT_TAIL(&nic->peers, p, link);
+		LIST_INSERT_HEAD(bucket_of(nic, slot, gen), p, name_link);
 		if (slot < SM_SLOTS)
 			nic->by_slot[slot] = p;
 	}
@@ -136,7 +153,7 @@ peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen)
 static int
 peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
 {
-	struct sm_peer *p = peer_make(nic, slot, gen);
+	struct sm_peer *p = peer_make(nic, slot, gen, false);
 	int rc;
 
 	if (p == NULL)
@@ -180,18 +197,18 @@ sm_peer_av(struct sm_nic *nic, const struct sm_av *av)
 	bool global = (av->grh & SM_GRH_PRESENT) != 0;
 
 	if (nic->udp != NULL)
-		return global ? sm_peer_from(nic, slot, gid_addr(av->dgid), true) : NULL;
+		return global ? sm_peer_from(nic, slot, gid_addr(av->dgid), false) : NULL;
 	if (global ? !sm_gid_here(nic, av->dgid) : !sm_lid_here(nic, av->dlid))
 		return NULL;
 	return sm_peer_at(nic, slot);
 }
 
 struct sm_peer *
-sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool answer)
+sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool guest)
 {
-	struct sm_peer *p = slot < SM_SLOTS ? peer_make(nic, slot, addr) : NULL;
+	struct sm_peer *p = slot < SM_SLOTS ? peer_make(nic, slot, addr, guest) : NULL;
 
-	if (p == NULL || p->dead || (answer && peer_tx_open(nic, p) != 0))
+	if (p == NULL || p->dead || peer_tx_open(nic, p) != 0)
 		return NULL;
 	return p;
 }
@@ -217,8 +234,9 @@ sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 	sm_direct_close(nic, p);
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	TAILQ_REMOVE(&nic->peers, p, link);
+	LIST_REMOVE(p, name_link);
 	if (nic->udp != NULL)
-		sm_udp_peers(nic, -1);
+		sm_udp_peers(nic, p, -1);
 	if (p->self || nic->udp != NULL) {
 		free(p->tx.ring);
 	} else {
@@ -260,7 +278,7 @@ sm_peer_discover(struct sm_nic *nic)
 	uint32_t src, gen;
 
 	while ((ring = sm_wire_ring_take(nic->wire, &src, &gen)) != NULL) {
-		struct sm_peer *p = peer_make(nic, src, gen);
+		struct sm_peer *p = peer_make(nic, src, gen, true);
 
 		if (p == NULL || p->rx.ring != NULL) {
 			sm_wire_ring_free(ring);

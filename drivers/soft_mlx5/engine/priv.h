@@ -366,6 +366,8 @@ struct sm_peer {
 	struct sm_rx out; /**< UDP: reads what tx wrote, to send it. */
 	uint32_t piece;   /**< UDP: packets that were made of the oldest one there. */
 	uint32_t checks;  /**< UDP: for life, since it was heard. */
+	uint64_t cookie;  /**< UDP: what it wants to see in a CONNECT of ours. */
+	bool guest;       /**< UDP: it came by itself. */
 	struct sm_hdr *late; /**< NAKs of no queue pair that found the ring full. */
 	uint32_t nlate, late_room;
 	uint32_t quiet;   /**< Polls in a row that found nothing. */
@@ -374,6 +376,7 @@ struct sm_peer {
 	TAILQ_HEAD(, sm_qp) qps;
 	TAILQ_ENTRY(sm_peer) link;
 	TAILQ_ENTRY(sm_peer) poll_link;
+	LIST_ENTRY(sm_peer) name_link;
 };
 
 /** How often a peer's ring is looked at. */
@@ -384,6 +387,8 @@ enum sm_polled {
 };
 
 TAILQ_HEAD(sm_peer_list, sm_peer);
+LIST_HEAD(sm_peer_bucket, sm_peer);
+#define SM_PEER_BUCKETS 1024u
 
 TAILQ_HEAD(sm_qp_list, sm_qp);
 
@@ -399,6 +404,7 @@ struct sm_nic {
 	uint32_t rings_seen;
 	const _Atomic uint32_t *rings; /**< Counts rings made to us. */
 	struct sm_peer *by_slot[SM_SLOTS]; /**< The newest known in each slot. */
+	struct sm_peer_bucket by_name[SM_PEER_BUCKETS]; /**< All, by slot and generation. */
 	struct sm_peer nowhere; /**< Of queue pairs that have no connection (yet). */
 	uint8_t gid[16];
 	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams to nobody go. */
@@ -778,9 +784,11 @@ bool sm_udp_packet(
 	struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t *bytes, uint32_t n);
 /** Send what lies in the rings. */
 void sm_udp_send(struct sm_nic *nic);
-/** One more peer may be made. */
-bool sm_udp_room(struct sm_nic *nic);
-void sm_udp_peers(struct sm_nic *nic, int more);
+/** One more peer may be made; of those that came by themselves there are fewer. */
+bool sm_udp_room(const struct sm_nic *nic, bool guest);
+void sm_udp_peers(struct sm_nic *nic, const struct sm_peer *peer, int more);
+/** The word by which a context of another host shows that our packets reach it. */
+uint64_t sm_udp_cookie(const struct sm_nic *nic, uint32_t addr, uint32_t slot);
 /** Nobody needs this peer any more. */
 bool sm_udp_forgettable(const struct sm_peer *peer);
 
@@ -831,8 +839,10 @@ void sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *conn);
 int sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer);
 /** Whom an address vector means, if somebody lives there, else NULL. */
 struct sm_peer *sm_peer_av(struct sm_nic *nic, const struct sm_av *av);
-/** UDP: who sent from a slot of a host; with a way back if @p answer. NULL: no more are heard. */
-struct sm_peer *sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool answer);
+/** Who is known of a (slot, generation), or NULL. */
+struct sm_peer *sm_peer_find(struct sm_nic *nic, uint32_t slot, uint32_t gen);
+/** UDP: who lives in a slot of a host, with a way there, made if need be. NULL: no more can be. */
+struct sm_peer *sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool guest);
 /** Send the NAKs that found the ring full. */
 void sm_peer_late(struct sm_peer *peer);
 void sm_peer_join(struct sm_peer *peer, struct sm_qp *qp);

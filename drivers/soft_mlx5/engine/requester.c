@@ -751,11 +751,18 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 		}
 		return;
 	}
-	if (h->imm == SM_NAK_RECONNECT) {
-		if (qp->type == SM_QPT_DCI) {
-			sq_rewind(nic, qp);
-			sm_sq_activate(nic, qp);
-		}
+	if (h->imm == SM_NAK_RECONNECT || h->imm == SM_NAK_COOKIE) {
+		/* An earlier CONNECT's cookie may come late. */
+		bool late = h->imm == SM_NAK_COOKIE &&
+			(sm_psn_diff(h->psn, qp->psn_acked) <= 0 ||
+				sm_psn_diff(h->psn, qp->psn_tx) > 0);
+
+		if (qp->type != SM_QPT_DCI || late)
+			return;
+		if (h->imm == SM_NAK_COOKIE)
+			qp->peer->cookie = h->raddr;
+		sq_rewind(nic, qp);
+		sm_sq_activate(nic, qp);
 		return;
 	}
 	if (h->imm == SM_NAK_LOST) {

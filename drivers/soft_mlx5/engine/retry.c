@@ -70,6 +70,7 @@ sm_retry_timers(struct sm_nic *nic)
 		return;
 	nic->awake += crpc_min(nic->now - nic->retry_timers_at + TIMERS_NS, AWAKE_NS);
 	nic->retry_timers_at = nic->now + TIMERS_NS;
+	sm_fault_release(nic, &nic->nowhere);
 	TAILQ_FOREACH(p, &nic->peers, link) {
 		if (p->dead)
 			continue;

@@ -16,7 +16,7 @@ enum has {
 	HAS_RETH = 4,
 	HAS_ATOMIC = 8,
 	HAS_AETH = 16,
-	HAS_ATOMIC_ACK = 32,
+	HAS_WORD = 32, /* AtomicAckETH, or a cookie. */
 	HAS_IMM = 64, /* Or IETH. */
 	HAS_DATA = 128,
 };
@@ -28,7 +28,7 @@ enum op {
 	OP_WRITE_ONLY, OP_WRITE_ONLY_IMM, OP_READ, OP_RESP_FIRST, OP_RESP_MIDDLE, OP_RESP_LAST,
 	OP_RESP_ONLY, OP_ACK, OP_ATOMIC_ACK, OP_CMP_SWAP, OP_FETCH_ADD,
 	OP_SEND_LAST_INV = 0x16, OP_SEND_ONLY_INV,
-	OP_CONNECT, OP_DISCONNECT, /* DC. */
+	OP_CONNECT, OP_DISCONNECT, OP_COOKIE, /* DC. */
 	OPS = 32,
 };
 
@@ -59,13 +59,14 @@ static const struct shape {
 	[OP_RESP_LAST] = {SM_PKT_READ_RESP, L, HAS_AETH | HAS_DATA},
 	[OP_RESP_ONLY] = {SM_PKT_READ_RESP, F | L, HAS_AETH | HAS_DATA},
 	[OP_ACK] = {SM_PKT_ACK, 0, HAS_AETH},
-	[OP_ATOMIC_ACK] = {SM_PKT_ATOMIC_RESP, F | L, HAS_AETH | HAS_ATOMIC_ACK},
+	[OP_ATOMIC_ACK] = {SM_PKT_ATOMIC_RESP, F | L, HAS_AETH | HAS_WORD},
 	[OP_CMP_SWAP] = {SM_PKT_CMP_SWAP, F | L, HAS_ATOMIC},
 	[OP_FETCH_ADD] = {SM_PKT_FETCH_ADD, F | L, HAS_ATOMIC},
 	[OP_SEND_LAST_INV] = {SM_PKT_SEND, L | SM_PKT_INV, HAS_IMM | HAS_DATA},
 	[OP_SEND_ONLY_INV] = {SM_PKT_SEND, F | L | SM_PKT_INV, HAS_IMM | HAS_DATA},
-	[OP_CONNECT] = {SM_PKT_CONNECT, 0, 0},
+	[OP_CONNECT] = {SM_PKT_CONNECT, 0, HAS_WORD},
 	[OP_DISCONNECT] = {SM_PKT_DISCONNECT, 0, 0},
+	[OP_COOKIE] = {SM_PKT_NAK, 0, HAS_WORD},
 };
 
 /* AETH: what the upper three bits of the syndrome say, and the codes of a NAK. */
@@ -286,7 +287,7 @@ sm_roce_put(const struct sm_roce *p, uint8_t *to)
 		put32(at, (uint32_t)p->syndrome << 24 | (p->msn & 0xffffff));
 		at += 4;
 	}
-	if ((s.has & HAS_ATOMIC_ACK) != 0) {
+	if ((s.has & HAS_WORD) != 0) {
 		put64(at, p->word[0]);
 		at += 8;
 	}
@@ -355,7 +356,7 @@ sm_roce_get(const uint8_t *from, uint32_t n, struct sm_roce *p)
 		p->msn = sm_be32(at) & 0xffffff;
 		at += 4;
 	}
-	if ((s.has & HAS_ATOMIC_ACK) != 0) {
+	if ((s.has & HAS_WORD) != 0) {
 		p->word[0] = sm_be64(at);
 		at += 8;
 	}
@@ -367,6 +368,12 @@ sm_roce_get(const uint8_t *from, uint32_t n, struct sm_roce *p)
 }
 
 /* ---- packets of a ring ---- */
+
+bool
+sm_roce_is_connect(const struct sm_roce *p)
+{
+	return p->opcode == (SM_ROCE_DC | OP_CONNECT);
+}
 
 /* The opcode of a piece. */
 static uint8_t
@@ -453,6 +460,11 @@ sm_roce_piece(const struct sm_hdr *h, const uint8_t *payload, uint32_t mtu_shift
 		p->life = h->imm;
 		p->age = (uint8_t)h->rkey;
 	}
+	if (type == SM_PKT_NAK && h->imm == SM_NAK_COOKIE) {
+		p->opcode = SM_ROCE_DC | OP_COOKIE;
+		p->word[0] = h->raddr;
+		return transport == SM_ROCE_DC;
+	}
 	if (type == SM_PKT_ACK || type == SM_PKT_NAK) {
 		p->syndrome = syndrome_of(h);
 		return p->syndrome != 0xff;
@@ -508,6 +520,10 @@ sm_roce_hdr(struct sm_roce *p, struct sm_hdr *h)
 	switch (s.type) {
 	case SM_PKT_ACK:
 		return aeth_hdr(p, h);
+	case SM_PKT_NAK:
+		h->raddr = p->word[0];
+		h->imm = SM_NAK_COOKIE;
+		break;
 	case SM_PKT_CONNECT:
 	case SM_PKT_DISCONNECT:
 		h->raddr = p->key;

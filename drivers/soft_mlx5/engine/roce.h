@@ -50,7 +50,7 @@ struct sm_roce {
 	uint64_t key;     /**< DCETH: of the DCT. */
 	uint32_t life;    /**< DCETH: of the DCI. */
 	uint8_t age;      /**< DCETH: seconds that something may be without acknowledgement. */
-	uint64_t word[2]; /**< AtomicETH: swap or add, compare; AtomicAckETH. */
+	uint64_t word[2]; /**< AtomicETH: swap or add, compare; AtomicAckETH; a cookie. */
 	const uint8_t *payload;
 	uint32_t len;
 };
@@ -61,6 +61,8 @@ struct sm_roce_path {
 	uint16_t sport, dport;
 };
 
+/** True: a request for a connection to a DCT; word[0] is the sender's cookie. */
+bool sm_roce_is_connect(const struct sm_roce *p);
 /** Before the first use of sm_roce_icrc(). */
 void sm_roce_init(void);
 /** Piece @p i of the packet of a ring, which is one message or a part of it; false: no more. */

@@ -29,7 +29,7 @@
 #include "nic.h"
 
 #define SM_WIRE_MAGIC UINT64_C(0x35786c6d74666f73) /* "softmlx5" */
-#define SM_WIRE_VERSION 4u
+#define SM_WIRE_VERSION 5u
 #define SM_RING_BYTES (256u << 10)
 /** Payload bytes of one packet, a multiple of every MTU; longer messages go in several. */
 #define SM_FRAG 8192u
@@ -75,6 +75,7 @@ enum sm_nak {
 	SM_NAK_RECONNECT, /**< The DCT knows of no connection: make it anew. */
 	SM_NAK_SEQUENCE,  /**< Something before it is missing: again from psn on. */
 	SM_NAK_STALE,     /**< What it refers to could not be read: again from psn on. */
+	SM_NAK_COOKIE,    /**< UDP: connect again with the word in raddr, for we do not know you. */
 };
 
 /** How a ring's reader takes payloads that the writer only refers to; direct.h. */

@@ -9,12 +9,21 @@
  * A peer is an address and a slot there; slot n of a host has port 4791 + n, so that the first
  * context of a host speaks on the port that RoCEv2 has, and no context forwards for another.
  *
- * Everything that comes is hostile. Nothing is told to who sends what nobody asked for.
+ * Everything that comes is hostile, and says itself where it comes from. Memory is only for peers
+ * that this context connects to, and for those that have shown that they receive at their address:
+ *
+ *     DCI                                              DCT
+ *      | CONNECT, cookie 0 or of before ---------------> | not known: nothing is kept of it
+ *      | <------- COOKIE: MAC of the sender's address    |
+ *      | CONNECT, cookie ------------------------------> | a peer
+ *
+ * An answer is never longer than what it answers.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,8 +38,10 @@
 #define SEND_CALLS 8u
 /* What the kernel is asked to hold: bursts come while this process does not run. */
 #define SOCKET_BYTES (4 << 20)
-/* Peers; who is not known and comes beyond that is not heard. */
+/* Peers; who is not known and comes beyond that is not heard. Of those that came by themselves, a
+ * host can have SM_SLOTS. */
 #define PEERS_MAX 4096u
+#define GUESTS_MAX 2048u
 /* Checks for life after which a peer without queue pairs and packets is forgotten. */
 #define PEER_CHECKS 50u
 
@@ -38,7 +49,8 @@ struct sm_udp {
 	int fd;
 	uint32_t addr;
 	uint64_t bad; /* Packets that were none. */
-	uint32_t npeers;
+	uint32_t npeers, nguests;
+	uint64_t secret[2]; /* Of cookies. */
 	/* Encoded, and not yet taken by the kernel: from..to. */
 	uint32_t from, to;
 	struct mmsghdr tx[BATCH], rx[BATCH];
@@ -101,6 +113,11 @@ sm_udp_open(uint32_t addr, uint32_t slot, struct sm_udp **udp)
 		return ENOMEM;
 	sm_roce_init();
 	u->addr = addr;
+	if (getrandom(u->secret, sizeof(u->secret), 0) != sizeof(u->secret)) {
+		rc = errno;
+		free(u);
+		return rc;
+	}
 	u->fd = socket_open(addr, slot);
 	if (u->fd < 0) {
 		rc = errno;
@@ -156,12 +173,13 @@ life_of(const struct sm_nic *nic, const struct sm_hdr *h)
 	return qp != NULL ? qp->dc_life : 0;
 }
 
+/* To a slot of a host; there is room in the batch. */
 static void
-packet_encode(struct sm_nic *nic, const struct sm_peer *p, const struct sm_roce *roce)
+packet_encode(struct sm_nic *nic, uint32_t slot, uint32_t addr, const struct sm_roce *roce)
 {
 	struct sm_udp *u = nic->udp;
-	struct sm_roce_path path = {u->addr, p->gen, (uint16_t)(SM_ROCE_PORT + nic->slot),
-		(uint16_t)(SM_ROCE_PORT + p->slot)};
+	struct sm_roce_path path = {u->addr, addr, (uint16_t)(SM_ROCE_PORT + nic->slot),
+		(uint16_t)(SM_ROCE_PORT + slot)};
 	uint8_t *to = u->tx_bytes[u->to];
 	uint32_t n = sm_roce_put(roce, to);
 
@@ -169,11 +187,11 @@ packet_encode(struct sm_nic *nic, const struct sm_peer *p, const struct sm_roce 
 		return;
 	sm_roce_icrc(&path, to, n, to + n);
 	u->tx_iov[u->to].iov_len = n + SM_ROCE_ICRC;
-	u->tx_addr[u->to].sin_addr.s_addr = htonl(p->gen);
+	u->tx_addr[u->to].sin_addr.s_addr = htonl(addr);
 	u->tx_addr[u->to].sin_port = htons(path.dport);
 	u->to++;
 	if (crpc_unlikely(nic->pcap != NULL))
-		sm_pcap_packet(nic->pcap, nic->now, u->addr, p->gen, roce);
+		sm_pcap_packet(nic->pcap, nic->now, u->addr, addr, roce);
 }
 
 /* What lies in the ring to a peer; false: the kernel takes no more. */
@@ -196,9 +214,11 @@ peer_send(struct sm_nic *nic, struct sm_peer *p, uint32_t *calls)
 		while (sm_roce_piece(&h, payload, shift, transport, p->piece, &roce)) {
 			if (transport == SM_ROCE_DC && (head >> 16 & 0xff) < SM_PKT_ACK)
 				roce.life = life_of(nic, &h);
+			if ((head >> 16 & 0xff) == SM_PKT_CONNECT)
+				roce.word[0] = p->cookie;
 			if (u->to == BATCH && ((*calls)++ == SEND_CALLS || !batch_send(u)))
 				return false;
-			packet_encode(nic, p, &roce);
+			packet_encode(nic, p->slot, p->gen, &roce);
 			p->piece++;
 		}
 		p->piece = 0;
@@ -243,15 +263,81 @@ transport_fits(const struct sm_qp *qp, uint8_t opcode)
 	}
 }
 
+static uint64_t
+rotl(uint64_t v, uint32_t n)
+{
+	return v << n | v >> (64 - n);
+}
+
+static void
+sip_rounds(uint64_t v[4], uint32_t n)
+{
+	while (n-- != 0) {
+		v[0] += v[1];
+		v[2] += v[3];
+		v[1] = rotl(v[1], 13) ^ v[0];
+		v[3] = rotl(v[3], 16) ^ v[2];
+		v[0] = rotl(v[0], 32) + v[3];
+		v[2] += v[1];
+		v[3] = rotl(v[3], 21) ^ v[0];
+		v[1] = rotl(v[1], 17) ^ v[2];
+		v[2] = rotl(v[2], 32);
+	}
+}
+
+/* SipHash-2-4 (Aumasson and Bernstein 2012) of eight bytes. */
+uint64_t
+sm_udp_cookie(const struct sm_nic *nic, uint32_t addr, uint32_t slot)
+{
+	const uint64_t *k = nic->udp->secret, m[2] = {(uint64_t)addr << 32 | slot,
+		UINT64_C(8) << 56};
+	uint64_t v[4] = {k[0] ^ UINT64_C(0x736f6d6570736575), k[1] ^ UINT64_C(0x646f72616e646f6d),
+		k[0] ^ UINT64_C(0x6c7967656e657261), k[1] ^ UINT64_C(0x7465646279746573)};
+
+	for (uint32_t i = 0; i < 2; i++) {
+		v[3] ^= m[i];
+		sip_rounds(v, 2);
+		v[0] ^= m[i];
+	}
+	v[2] ^= 0xff;
+	sip_rounds(v, 4);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* A CONNECT of an unknown sender: its peer if it has our cookie, else it gets it, if it can. */
+static struct sm_peer *
+stranger(struct sm_nic *nic, const struct sm_roce *roce, uint32_t addr)
+{
+	uint32_t slot = roce->src >> 16;
+	const struct sm_hdr h = {.head = (uint32_t)SM_PKT_NAK << 16,
+		.dst = roce->src,
+		.src = roce->dst,
+		.psn = roce->psn,
+		.raddr = sm_udp_cookie(nic, addr, slot),
+		.imm = SM_NAK_COOKIE};
+	struct sm_roce answer;
+
+	if (roce->word[0] == h.raddr)
+		return sm_peer_from(nic, slot, addr, true);
+	if (nic->udp->to != BATCH && sm_roce_piece(&h, NULL, 0, SM_ROCE_DC, 0, &answer))
+		packet_encode(nic, slot, addr, &answer);
+	return NULL;
+}
+
 /* Whom a packet is from; NULL: from nobody whom its queue pair would listen to. */
 static struct sm_peer *
 sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce, uint32_t addr)
 {
 	struct sm_peer *p = qp->peer;
 
-	/* These name their sender; its port is that of its slot. */
-	if (qp->type == SM_QPT_UD || qp->type == SM_QPT_DCT)
-		return sm_peer_from(nic, roce->src >> 16, addr, qp->type == SM_QPT_DCT);
+	if (qp->type == SM_QPT_UD) /* Nothing is kept of who sends datagrams. */
+		return &nic->nowhere;
+	if (qp->type == SM_QPT_DCT) { /* It names its sender; the port is that of the slot. */
+		p = sm_peer_find(nic, roce->src >> 16, addr);
+		if (p == NULL)
+			return sm_roce_is_connect(roce) ? stranger(nic, roce, addr) : NULL;
+		return p->dead || p->tx.ring == NULL ? NULL : p;
+	}
 	return p != &nic->nowhere && p->gen == addr && !p->dead ? p : NULL;
 }
 
@@ -332,15 +418,17 @@ sm_udp_receive(struct sm_nic *nic)
 }
 
 bool
-sm_udp_room(struct sm_nic *nic)
+sm_udp_room(const struct sm_nic *nic, bool guest)
 {
-	return nic->udp->npeers < PEERS_MAX;
+	return nic->udp->npeers < PEERS_MAX && (!guest || nic->udp->nguests < GUESTS_MAX);
 }
 
 void
-sm_udp_peers(struct sm_nic *nic, int more)
+sm_udp_peers(struct sm_nic *nic, const struct sm_peer *peer, int more)
 {
 	nic->udp->npeers += (uint32_t)more;
+	if (peer->guest)
+		nic->udp->nguests += (uint32_t)more;
 }
 
 bool
