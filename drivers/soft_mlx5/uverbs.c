@@ -18,6 +18,7 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #include "control.h"
+#include "crpc_log.h"
 #include "port.h"
 #include "progress.h"
 #include "say.h"
@@ -211,6 +212,7 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 	direct_conf(&attr);
 	net_name(port, net, sizeof(net));
 	memcpy(attr.gid, port->gid, sizeof(attr.gid));
+	crpc_log_clear();
 	err = sm_nic_create(&attr, nic);
 	if (err == EADDRINUSE || err == EADDRNOTAVAIL)
 		sm_complain("%s: cannot take a UDP port of RoCEv2 there: %s", port->netdev,
@@ -233,7 +235,9 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 			    "dup=0.01,delay=0.01,reorder=0.01,rnr=0.01",
 				attr.faults);
 	else if (err != 0)
-		sm_complain("cannot attach to net '%s': %s", attr.net, strerror(err));
+		sm_complain("cannot attach to net '%s': %s", attr.net,
+				crpc_log_last()[0] != '\0' ? crpc_log_last() : strerror(err));
+	ctx->nic_err = err;
 	return err;
 }
 
@@ -283,6 +287,9 @@ get_context(struct uv_ctx *ctx, struct uv_call *call)
 
 	if (uv_nic(ctx) != NULL)
 		return EINVAL;
+	/* libmlx5 repeats a request that fails in the form of an older kernel. */
+	if (ctx->nic_err != 0)
+		return ctx->nic_err;
 	err = uv_driver_req(call, &req, sizeof(req), sizeof(struct mlx5_ib_alloc_ucontext_req));
 	if (err == 0)
 		err = check_context_req(&req);

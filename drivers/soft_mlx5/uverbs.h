@@ -78,6 +78,7 @@ struct uv_ctx {
 	bool uar_used[UV_UARS_MAX];
 	_Atomic uint64_t *clock; /**< The page that the program maps; big endian. */
 
+	int nic_err; /**< Why there is no NIC: the errno of a failed GET_CONTEXT, 0 before it. */
 	/** NULL before GET_CONTEXT. */
 	struct sm_nic *_Atomic nic;
 	/** CQs with an event that did not fit into its channel. */

@@ -28,4 +28,24 @@ SOFT_MLX5_PROGRESS=fast "$SOFT_MLX5" ibv_devices >"$TMP/mode.out" 2>&1
 [ $? -eq 127 ] || fail "a missing program is not 127"
 "$SOFT_MLX5" --help | grep -q SOFT_MLX5_PROGRESS || fail "--help does not tell the variables"
 ok "wrong settings"
+
+# A full /dev/shm is reported as that, once, and as nothing else.
+if unshare --mount true 2>/dev/null; then
+	unshare --mount bash -c 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"' bash \
+		"$SOFT_MLX5" ibv_devinfo >"$TMP/full.out" 2>&1 && fail "a device opens in a full /dev/shm"
+	[ "$(grep -c '^soft_mlx5: ' "$TMP/full.out")" = 1 ] &&
+		grep -q '^soft_mlx5: .*/dev/shm is full' "$TMP/full.out" ||
+		fail "a full /dev/shm is not reported"
+	ok "a full /dev/shm"
+fi
+
+# The library in a folder whose name has a space.
+mkdir "$TMP/a folder" && cp "$SOFT_MLX5_LIB" "$TMP/a folder/copy.so" || fail "no folder"
+on 10 --lib "$TMP/a folder/copy.so" -- ibv_devices >"$TMP/space.out" 2>&1 &&
+	grep -q mlx5_soft0 "$TMP/space.out" && ! grep -q 'cannot be preloaded' "$TMP/space.out" ||
+	fail "a folder with a space in its name"
+(eval "$("$SOFT_MLX5" --lib "$TMP/a folder/copy.so" --print-env)" && export LD_PRELOAD LD_LIBRARY_PATH &&
+	exec ibv_devices) >"$TMP/env.out" 2>&1 && grep -q mlx5_soft0 "$TMP/env.out" ||
+	fail "--print-env of a folder with a space in its name"
+ok "a folder with a space in its name"
 finish

@@ -106,8 +106,11 @@ file_reserve(int fd, size_t size)
 	do
 		rc = posix_fallocate(fd, 0, (off_t)size);
 	while (rc == EINTR);
-	if (rc != 0)
-		crpc_err("cannot reserve %zu bytes of shared memory: %s", size, strerror(rc));
+	if (rc == ENOSPC)
+		crpc_err("%s is full, %zu more bytes are needed: remove files there or enlarge it",
+			net_base(), size);
+	else if (rc != 0)
+		crpc_err("cannot reserve %zu bytes in %s: %s", size, net_base(), strerror(rc));
 	return rc == ENOSPC ? ENOMEM : rc;
 }
 
