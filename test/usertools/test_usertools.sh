@@ -44,6 +44,42 @@ missing = {"cores", "memory", "shm", "hugepages", "rdma", "launcher", "steal"} -
 assert not missing, missing
 EOF
 
+# The software NIC as doctor finds it: programs of the same names in a folder with a space in its name.
+mkdir "$tmp/a folder"
+cp "$tools/doctor" "$tmp/a folder/"
+soft_nic() { # TEXT COMMAND: doctor's line has the text if soft-mlx5 is COMMAND
+	printf '#!/bin/bash\n%s\n' "$2" >"$tmp/a folder/soft-mlx5"
+	chmod +x "$tmp/a folder/soft-mlx5"
+	"$tmp/a folder/doctor" | grep '^[a-z]* *soft-mlx5 ' >"$tmp/nic"
+	grep -q "$1" "$tmp/nic" || fail "doctor's soft-mlx5, expected '$1': $(cat "$tmp/nic")"
+}
+if command -v ibv_devices >/dev/null; then
+	soft_nic '^warn .*no answer within 20 s.*again' 'exit 124'
+	soft_nic '^fail .*build it' 'echo "soft-mlx5: libsoft_mlx5.so is not in x; build it" >&2; exit 2'
+	soft_nic '^fail .*out of order; run: ' 'echo out of order >&2; exit 1'
+fi
+
+# Two nodes of which one has hugepages, in a mount namespace of its own.
+sys=$tmp/sys
+mkdir -p "$sys"/mm/hugepages-2048kB "$sys"/node/node{0,1}/hugepages/hugepages-2048kB
+echo 128 | tee "$sys"/mm/hugepages-2048kB/{nr,free}_hugepages \
+	"$sys/node/node0/hugepages/hugepages-2048kB/nr_hugepages" >/dev/null
+echo 0 >"$sys/node/node1/hugepages/hugepages-2048kB/nr_hugepages"
+mkdir "$sys/pages"
+# shellcheck disable=SC2016 # for the inner shell
+nodes=(unshare --mount bash -c 'mount --bind "$1/mm" /sys/kernel/mm/hugepages &&
+	mount --bind "$1/node" /sys/devices/system/node && mount -t hugetlbfs none "$1/pages" &&
+	exec "$2"' bash "$sys")
+if "${nodes[@]}" true 2>/dev/null; then
+	"${nodes[@]}" "$tools/doctor" >"$tmp/out"
+	grep -q '^warn *hugepages .*none on node1' "$tmp/out" ||
+		fail "doctor on a node without hugepages: $(grep hugepages "$tmp/out")"
+	echo 128 >"$sys/node/node1/hugepages/hugepages-2048kB/nr_hugepages"
+	"${nodes[@]}" "$tools/doctor" >"$tmp/out"
+	grep -q '^ok *hugepages ' "$tmp/out" ||
+		fail "doctor on nodes with hugepages: $(grep hugepages "$tmp/out")"
+fi
+
 cat >"$tmp/a.hgrm" <<'EOF'
        Value     Percentile TotalCount 1/(1-Percentile)
 
