@@ -21,7 +21,7 @@ run_packages=(
 test_packages=(
 	ibverbs-utils perftest      # foreign programs that run on the software NIC
 	clang libclang-rt-14-dev llvm   # second compiler, its sanitizer runtimes, their symbolizer
-	python3 binutils
+	python3 binutils procps     # pgrep
 	python3-pyverbs             # rdma-core's own test suite, which runs on the software NIC
 	valgrind                    # counts instructions, which no clock disturbs
 	clang-format                # devtools/wrap-lines.py
@@ -35,13 +35,19 @@ peers_packages=(                # what the benchmarks compare with; each is left
 docs_packages=(
 	doxygen
 )
+launch_packages=(               # the suite "launch": two nodes of Slurm on this host
+	slurm-wlm munge
+)
+bare_packages=(                 # devtools/bare.sh
+	mmdebstrap git
+)
 
 usage() {
 	cat <<'EOF'
-usage: devtools/packages.sh [--list] [build|run|test|peers|docs]...
+usage: devtools/packages.sh [--list] [build|run|test|peers|docs|launch|bare]...
 
-Install the Debian packages that building, running and testing need (all groups by default).
-Nothing happens when everything is there. Needs root or sudo only when something is missing.
+Install the Debian packages that building, running and testing need (default: all groups but launch
+and bare). Nothing happens when everything is there. Needs root or sudo only when something is missing.
 
   --list   print the package names, one a line, and install nothing
 
@@ -60,7 +66,7 @@ for arg in "$@"; do
 	case $arg in
 	--list) list_only=1 ;;
 	-h | --help) usage; exit 0 ;;
-	build | run | test | peers | docs) groups+=("$arg") ;;
+	build | run | test | peers | docs | launch | bare) groups+=("$arg") ;;
 	*) usage >&2; echo "packages.sh: unknown argument '$arg'" >&2; exit 2 ;;
 	esac
 done

@@ -9,12 +9,14 @@ usage() {
 usage: devtools/test.sh [options] [TEST...]
 
 Without options: install missing packages, make the release build and run every test of the suites
-fast, fuzz and e2e. The last line is "N passed, N failed, N skipped"; the exit status is 0 if none
-failed.
+fast, fuzz and e2e. The last lines are the skipped tests with the reason of each, and "N passed,
+N failed, N skipped"; the exit status is 0 if none failed. A test that is skipped because something
+is not installed counts as failed, unless --no-packages is given.
 
   --sanitize address|thread  run the same tests on a build with ASan and UBSan, or with TSan
   --cc COMPILER              build with this compiler
-  --suite NAME               only this suite (fast, fuzz, e2e, stress); may be given more than once
+  --suite NAME               only this suite (fast, fuzz, e2e, stress, launch); may be given more than
+                             once
   --stress                   the suite stress too (minutes)
   --repeat N                 run everything N times
   --fail-fast                stop at the first failure
@@ -65,8 +67,8 @@ while [ $# -gt 0 ]; do
 done
 for suite in "${suites[@]}"; do
 	case $suite in
-	fast | fuzz | e2e | stress) ;;
-	*) bad_usage "--suite takes fast, fuzz, e2e or stress, not '$suite'" ;;
+	fast | fuzz | e2e | stress | launch) ;;
+	*) bad_usage "--suite takes fast, fuzz, e2e, stress or launch, not '$suite'" ;;
 	esac
 done
 case $sanitize in
@@ -77,8 +79,10 @@ esac
 passed=0
 failed=0
 skipped=0
+skips=()
 
 finish() {
+	[ ${#skips[@]} = 0 ] || printf 'skipped: %s\n' "${skips[@]}" | sort -u
 	[ $((passed + failed + skipped)) != 0 ] || echo "test.sh: there is no such test" >&2
 	echo "$passed passed, $failed failed, $skipped skipped"
 	[ "$failed" = 0 ] && [ "$passed" != 0 ]
@@ -92,7 +96,11 @@ cannot_start() {
 }
 
 if [ $packages = 1 ]; then
-	"$root/devtools/packages.sh" build run test ||
+	groups=(build run test peers)
+	case " ${suites[*]} " in
+	*" launch "*) groups+=(launch) ;;
+	esac
+	"$root/devtools/packages.sh" "${groups[@]}" ||
 		cannot_start "packages are missing (see above)"
 fi
 dir=$("$root/devtools/build.sh" "${build_args[@]}" --print-dir) || exit 2
@@ -122,6 +130,21 @@ thread)
 	fi ;;
 esac
 
+# One line for each skipped test of a log of meson: its name and its reason, the last line that it
+# printed.
+skips_of() { # LOG
+	python3 - "$1" <<-'EOF'
+		import json
+		import sys
+		for line in open(sys.argv[1]):
+		    test = json.loads(line)
+		    if test['result'] == 'SKIP':
+		        said = ((test.get('stdout') or '') + (test.get('stderr') or '')).strip().splitlines()
+		        reason = said[-1].removeprefix('skip: ') if said else 'no reason given'
+		        print(f"{test['name'].split(' / ')[-1]}: {reason}")
+	EOF
+}
+
 # Runs one part of the tests and adds what its log counts. A run that left no log has failed, unless
 # there was no such test.
 run_part() {
@@ -140,7 +163,7 @@ run_part() {
 		fi
 		return
 	fi
-	local total ok skip bad
+	local total ok skip bad missing these
 	total=$(grep -c '"result": "' "$log")
 	ok=$(grep -c '"result": "\(OK\|EXPECTEDFAIL\)"' "$log")
 	skip=$(grep -c '"result": "SKIP"' "$log")
@@ -148,6 +171,15 @@ run_part() {
 	if [ $bad = 0 ] && [ "$rc" != 0 ]; then
 		echo "test.sh: meson test stopped with status $rc though no test failed" >&2
 		bad=1
+	fi
+	mapfile -t these < <(skips_of "$log")
+	skips+=("${these[@]}")
+	if [ $packages = 1 ]; then
+		missing=$(printf '%s\n' "${these[@]}" | grep -c ' is not installed$')
+		[ "$missing" = 0 ] || echo "test.sh: $missing skipped tests count as failed: what they" \
+			"need is not in devtools/packages.sh" >&2
+		skip=$((skip - missing))
+		bad=$((bad + missing))
 	fi
 	passed=$((passed + ok))
 	skipped=$((skipped + skip))
@@ -157,7 +189,10 @@ run_part() {
 wanted() {
 	local suite
 	if [ ${#suites[@]} = 0 ]; then
-		[ "$1" != stress ] || [ $stress = 1 ]
+		case $1 in
+		stress) [ $stress = 1 ] ;;
+		launch) false ;;
+		esac
 		return
 	fi
 	for suite in "${suites[@]}" $([ $stress = 0 ] || echo stress); do
@@ -170,13 +205,15 @@ start=$SECONDS
 for ((round = 0; round < repeat; round++)); do
 	# A test outside every suite counts as fast, so that none is forgotten. The end-to-end and
 	# stress tests start several polling processes each: one at a time.
-	! wanted fast || run_part fast --no-suite fuzz --no-suite e2e --no-suite stress
+	! wanted fast ||
+		run_part fast --no-suite fuzz --no-suite e2e --no-suite stress --no-suite launch
 	case " ${meson_args[*]} " in
 	*" --maxfail "*) [ "$failed" = 0 ] || break ;;
 	esac
 	! wanted fuzz || run_part fuzz --suite fuzz
 	! wanted e2e || run_part e2e --suite e2e --num-processes 1
 	! wanted stress || run_part stress --suite stress --num-processes 1
+	! wanted launch || run_part launch --suite launch --num-processes 1
 done
 echo "tests took $((SECONDS - start)) s; logs in $dir/meson-logs"
 finish

@@ -7,6 +7,7 @@
 . "$(dirname "$0")/benchkv_lib.sh"
 . "$(dirname "$0")/hosts_lib.sh"
 need mpirun
+[ -z "${XFERBENCH_LACKS:-}" ] || { echo "skip: $XFERBENCH_LACKS is not installed"; exit 77; }
 
 hosts_make 2
 

@@ -67,7 +67,7 @@ def main():
     parser.add_argument('--cases', default='')
     args = parser.parse_args()
     if shutil.which('valgrind') is None:
-        print('no valgrind here: not counted')
+        print('skip: valgrind is not installed')
         return 77
     build = f'{args.compiler} -O{args.optimization}'
     path = os.path.join(HERE, args.file)

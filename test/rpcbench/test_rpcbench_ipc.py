@@ -180,6 +180,9 @@ def main():
     if len(os.sched_getaffinity(0)) < 2:
         print('two cores are needed')
         return 77
+    if shutil.which('pgrep') is None:
+        print('skip: pgrep is not installed')
+        return 77
     bad_input(program)
     built = missing_peers(program)
     with tempfile.TemporaryDirectory() as tmp:

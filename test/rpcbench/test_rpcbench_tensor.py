@@ -6,6 +6,7 @@ the stages add up; a signal and a killed second process end it in time; nothing 
 import glob
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,6 +145,9 @@ def main():
     program = sys.argv[1]
     if len(os.sched_getaffinity(0)) < 2:
         print('two cores are needed')
+        return 77
+    if shutil.which('pgrep') is None:
+        print('skip: pgrep is not installed')
         return 77
     for path in left_behind():
         os.unlink(path)

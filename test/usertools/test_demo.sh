@@ -7,6 +7,9 @@ set -u
 
 source=$1
 build=$2
+for program in mpirun gnuplot; do
+	command -v $program >/dev/null || { echo "skip: $program is not installed"; exit 77; }
+done
 out=$(mktemp -d) || exit 99
 trap 'rm -rf "$out"' EXIT
 
