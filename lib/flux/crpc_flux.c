@@ -170,7 +170,7 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	tracks = crpc_align_up(nslots * sizeof(struct flux_track), CRPC_CACHE_GUARD);
 	frees = crpc_align_up(nslots * sizeof(uint16_t), CRPC_CACHE_GUARD);
 	backs = crpc_align_up(a->window * sizeof(uint16_t), CRPC_CACHE_GUARD);
-	held = crpc_align_up(nslots * sizeof(uint32_t), CRPC_CACHE_GUARD);
+	held = crpc_align_up(nslots * sizeof(*ch->held), CRPC_CACHE_GUARD);
 	bufs = crpc_align_up((size_t)nslots * stride, CRPC_CACHE_GUARD);
 	off = crpc_align_up(sizeof(*ch), CRPC_CACHE_GUARD);
 	len = off + 2 * ring + slots + tracks + frees + backs + held + bufs;
@@ -196,13 +196,14 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	ch->tracks = a->deadline_ns != 0 || ra.caller_credit;
 	ch->free = (uint16_t *)(void *)((char *)ch->track + tracks);
 	ch->back = (uint16_t *)(void *)((char *)ch->free + frees);
-	ch->held = (uint32_t *)(void *)((char *)ch->back + backs);
+	ch->held = (uint64_t *)(void *)((char *)ch->back + backs);
 	ch->buf = (char *)ch->held + held;
 	for (i = 0; i < nslots; i++) {
-		ch->slot[i].id = i;
+		ch->slot[i].id = ID_CLOSED | flux->next_id | i;
 		ch->free[i] = (uint16_t)(nslots - 1 - i);
 	}
-	ch->nfree = nslots;
+	ch->nfree = ch->nstamped = nslots;
+	ch->token_hi = (uint64_t)caller << ID_BITS;
 	if (chan_rings(ch, mem + off, mem + off + ring, ring, &ra) != 0) {
 		a->release(mem, a->arg);
 		return NULL;
@@ -222,6 +223,21 @@ chan_put_locked(struct flux_chan *ch)
 		return;
 	flux->memory -= ch->len;
 	flux->attr.release(ch, flux->attr.arg);
+}
+
+/* Under the lock: the caller lets go of a channel. Its next one starts with higher ids. */
+static void
+chan_put_caller(struct flux_chan *ch)
+{
+	uint64_t id;
+	uint32_t i;
+
+	for (i = 0; i < ch->nslots; i++) {
+		id = ch->slot[i].id & ID_MASK & ~(uint64_t)ID_SLOT_MASK;
+		if (id > ch->flux->next_id)
+			ch->flux->next_id = id;
+	}
+	chan_put_locked(ch);
 }
 
 void
@@ -262,9 +278,9 @@ crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer)
 		goto unlock;
 	}
 	flux->memory += ch->len;
-	ch->inbox_next = crpc_load_relaxed(&other->inbox);
+	ch->next = crpc_load_relaxed(&other->inbox);
 	/* R22: the channel before the pointer to it. Pairs with A24. */
-	while (!crpc_cas_acq_rel(&other->inbox, &ch->inbox_next, ch))
+	while (!crpc_cas_acq_rel(&other->inbox, &ch->next, ch))
 		;
 	node->by_peer[peer] = ch;
 	node->out[node->nout++] = ch;
@@ -273,37 +289,63 @@ unlock:
 	return rc;
 }
 
+/* Take the inbox, whose newest is first, and append it to what arrives. */
+static void
+inbox_append(struct crpc_flux_node *node)
+{
+	/* A24 pairs with R22. */
+	struct flux_chan *ch = crpc_exchange_acq_rel(&node->inbox, NULL), *next, *oldest = NULL;
+	struct flux_chan **at = &node->arriving;
+
+	for (; ch != NULL; ch = next) {
+		next = ch->next;
+		ch->next = oldest;
+		oldest = ch;
+	}
+	while (*at != NULL)
+		at = &(*at)->next;
+	*at = oldest;
+}
+
 void
 __crpc_flux_inbox_take(struct crpc_flux_node *node)
 {
-	/* A24 pairs with R22. */
-	struct flux_chan *ch = crpc_exchange_acq_rel(&node->inbox, NULL), *next;
-	uint32_t i;
+	struct flux_chan **at = &node->arriving, *ch, *old;
 
-	for (; ch != NULL; ch = next) {
-		next = ch->inbox_next;
-		/* A caller that left and joined again may still lie here under its old channel. */
-		for (i = 0; i < node->nin; i++)
-			if (node->in[i] != NULL &&
-				(node->in[i]->caller == ch->caller ||
-					crpc_load_acquire(&node->in[i]->caller_gone) != 0))
-				__crpc_flux_in_drop(node, i);
-		for (i = 0; i < node->nin && node->in[i] != NULL; i++)
-			;
-		ch->index = i;
-		ch->token_hi = (uint64_t)i << 48 | (uint64_t)node->in_gen[i] << 32;
-		node->in[i] = ch;
-		if (i == node->nin)
-			node->nin++;
+	inbox_append(node);
+	while ((ch = *at) != NULL) {
+		/* The earlier channel of a caller that left and joined again is received first. */
+		old = node->from[ch->caller];
+		if (old != NULL && !flux_is_drained(old)) {
+			at = &ch->next;
+			continue;
+		}
+		if (old != NULL)
+			__crpc_flux_in_drop(node, old);
+		*at = ch->next;
+		ch->index = node->nin;
+		node->in[node->nin++] = ch;
+		node->from[ch->caller] = ch;
 	}
 }
 
 void
-__crpc_flux_in_drop(struct crpc_flux_node *node, uint32_t i)
+__crpc_flux_in_drop(struct crpc_flux_node *node, struct flux_chan *ch)
 {
-	__crpc_flux_chan_put(node->in[i]);
-	node->in[i] = NULL;
-	node->in_gen[i]++; /* its tokens name nothing any more */
+	struct flux_chan *last = node->in[--node->nin];
+	uint32_t i;
+
+	node->in[ch->index] = last;
+	last->index = ch->index;
+	node->from[ch->caller] = NULL;
+	for (i = 0; i < ch->nslots; i++)
+		ch->nheld += ch->held[i] != 0;
+	if (ch->nheld == 0) {
+		__crpc_flux_chan_put(ch);
+		return;
+	}
+	ch->next = node->departed;
+	node->departed = ch;
 }
 
 void
@@ -315,35 +357,46 @@ __crpc_flux_out_drop(struct crpc_flux_node *node, uint32_t i)
 	node->out[i] = node->out[--node->nout];
 	if (node->next_out >= node->nout)
 		node->next_out = 0;
-	__crpc_flux_chan_put(ch);
+	pthread_mutex_lock(&node->flux->lock);
+	chan_put_caller(ch);
+	pthread_mutex_unlock(&node->flux->lock);
+}
+
+/* Under the lock: the server lets go of the channels of a list. */
+static void
+leave_list(struct flux_chan *ch)
+{
+	struct flux_chan *next;
+
+	for (; ch != NULL; ch = next) {
+		next = ch->next;
+		/* R20: all that the server wrote before its leaving. Pairs with A20, A21, A23. */
+		crpc_store_release(&ch->server_gone, 1);
+		chan_put_locked(ch);
+	}
 }
 
 void
 crpc_flux_leave(struct crpc_flux_node *node)
 {
 	struct crpc_flux *flux = node->flux;
-	struct flux_chan *ch, *next;
 	uint32_t i;
 
 	crpc_flux_flush(node);
 	pthread_mutex_lock(&flux->lock);
 	flux->node[node->id] = NULL;
-	/* Nobody can push any more: connect finds the node under this lock. */
-	for (ch = crpc_exchange_acq_rel(&node->inbox, NULL); ch != NULL; ch = next) {
-		next = ch->inbox_next;
-		/* R20: all that the server wrote before its leaving. Pairs with A20, A21, A23. */
-		crpc_store_release(&ch->server_gone, 1);
-		chan_put_locked(ch);
+	/* No caller can push any more: connect finds the node under this lock. */
+	leave_list(crpc_exchange_acq_rel(&node->inbox, NULL));
+	leave_list(node->arriving);
+	leave_list(node->departed);
+	for (i = 0; i < node->nin; i++) {
+		crpc_store_release(&node->in[i]->server_gone, 1); /* R20 */
+		chan_put_locked(node->in[i]);
 	}
-	for (i = 0; i < node->nin; i++)
-		if (node->in[i] != NULL) {
-			crpc_store_release(&node->in[i]->server_gone, 1); /* R20 */
-			chan_put_locked(node->in[i]);
-		}
 	for (i = 0; i < node->nout; i++) {
 		/* R21: all that the caller wrote before its leaving. Pairs with A22. */
 		crpc_store_release(&node->out[i]->caller_gone, 1);
-		chan_put_locked(node->out[i]);
+		chan_put_caller(node->out[i]);
 	}
 	pthread_mutex_unlock(&flux->lock);
 	free(node);
@@ -400,10 +453,11 @@ crpc_flux_check(const struct crpc_flux_node *node, FILE *out)
 	for (i = 0; i < node->nout; i++) {
 		ch = node->out[i];
 		for (k = n_free = n_late = 0; k < ch->nslots; k++) {
-			n_free += ch->slot[k].open == 0 && ch->track[k].state == SLOT_NONE;
+			n_free += (ch->slot[k].id & ID_CLOSED) != 0 &&
+				ch->track[k].state == SLOT_NONE;
 			n_late += ch->track[k].state == SLOT_LATE;
 			if ((ch->slot[k].id & ID_SLOT_MASK) != k)
-				bad += say(out, "%u>%u slot %u has id 0x%x\n", ch->caller,
+				bad += say(out, "%u>%u slot %u has id 0x%" PRIx64 "\n", ch->caller,
 					ch->server, k, ch->slot[k].id);
 		}
 		if (n_free != ch->nfree + ch->nback || n_late != ch->nlate)

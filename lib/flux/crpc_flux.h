@@ -20,11 +20,13 @@
  *     crpc_flux_free(flux)                         when all nodes have left
  *
  * Threads: create and free are the setup thread's; join, connect and leave may be called while
- * others run (they lock, and are the only ones that do); everything that takes a node belongs to
- * the lcore that joined it. One lcore may own several nodes.
+ * others run (they lock; of the rest only what frees the channel of a peer that left does);
+ * everything that takes a node belongs to the lcore that joined it. One lcore may own several
+ * nodes.
  *
  * Ownership: a request's bytes stay readable until its reply or release, in whatever order replies
- * are given; a completion's until the next poll of that node. What was given to call or reply is
+ * are given and also if its caller leaves; a completion's until the next poll of that node. A token
+ * is used once. What was given to call or reply is
  * copied into the channel's slot of that call: the rings carry eight bytes per message, and the
  * answer overwrites its request, so that a payload's lines move once there and once back.
  *
@@ -36,9 +38,12 @@
  * Publication: calls and replies may be held back until a flush; poll and recv flush first. A loop
  * that polls therefore never leaves a message behind.
  *
- * Deadline: a call that is not answered in time completes with -ETIMEDOUT. Its place in the window
- * comes back when the late reply arrives or the peer leaves: until then the peer may still hold it.
- * A peer that left completes all its open calls with -ECONNRESET.
+ * Deadline: a call that is not answered in time, which counts from the first poll after it,
+ * completes with -ETIMEDOUT, at most a quarter of the deadline late if the node polls. A call whose
+ * answer waits to be polled does not time out. Its place in the window is free when the late reply
+ * arrives or the peer leaves: until then the peer may still hold it. A peer that left completes all
+ * its open calls with -ECONNRESET. Polls that return full bursts delay neither by more than the
+ * answers of a window.
  */
 
 #include <stdint.h>
@@ -104,6 +109,7 @@ struct crpc_flux_node *crpc_flux_join(struct crpc_flux *flux, uint32_t id);
 
 /**
  * Leave: peers' calls to this node end with -ECONNRESET, its own open calls end without completion.
+ * What it sent before is still received by peers that stay; requests that it holds end.
  *
  * @param node
  *   The node, invalid afterwards; the owner's thread.
@@ -167,7 +173,7 @@ int crpc_flux_notify(struct crpc_flux_node *node, uint32_t peer, const void *buf
  * @param done
  *   Takes them.
  * @param n
- *   Room in done.
+ *   Room in done; at most CRPC_BURST_MAX are given out.
  * @param now_ns
  *   The time, from any clock that does not go back; the same clock in every poll.
  * @return
@@ -177,16 +183,17 @@ uint32_t crpc_flux_poll(
 	struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, uint64_t now_ns);
 
 /**
- * Requests that arrived: per peer in order, peers in turns.
+ * Requests that arrived: per peer in order, peers in turns. Those of a peer that has left too.
  *
  * @param node
  *   The node.
  * @param req
  *   Takes them.
  * @param n
- *   Room in req.
+ *   Room in req; at most CRPC_BURST_MAX are given out.
  * @return
- *   How many. Each must be replied to or released, now or later.
+ *   How many. Each must be replied to or released, now or later: one that is not, of a caller that
+ *   left, keeps the memory of its channel.
  */
 uint32_t crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint32_t n);
 
@@ -203,7 +210,7 @@ uint32_t crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint3
  *   Its bytes.
  * @return
  *   0; -EMSGSIZE (len above msg_size; the request stays open); -ENOENT (no such request: answered
- *   already, or its caller left).
+ *   already; or its caller left: the request ends).
  */
 int crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len);
 
@@ -223,7 +230,7 @@ int crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf
  *   Their number.
  * @return
  *   How many were answered, from the first on; a short count ends at one that crpc_flux_reply()
- *   refuses.
+ *   refuses, which is ended where its caller left.
  */
 uint32_t crpc_flux_reply_burst(struct crpc_flux_node *node, const struct crpc_req *req,
 	const void *msgs, uint32_t len, uint32_t n);

@@ -6,23 +6,19 @@
 
 /* ---- calls ---- */
 
-/* Both words of a message as one store. */
-static inline void
-msg_put(struct flux_msg *m, uint32_t id, uint32_t len)
+static inline uint64_t
+msg_of(uint64_t id, uint32_t len)
 {
-	uint64_t both = (uint64_t)len << 32 | id;
-
-	memcpy(m, &both, sizeof(both));
+	return id << MSG_LEN_BITS | len;
 }
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "id first");
 
 /*
  * A run of calls into their slots and into the ring's messages at m; len is a constant where it
  * can.
  */
 crpc_inline void
-queue_run(struct flux_chan *ch, struct flux_msg *m, const char *msgs, uint32_t len,
-	const uint64_t *cookies, uint32_t run, enum slot_state state, uint64_t now)
+queue_run(struct flux_chan *ch, uint64_t *m, const char *msgs, uint32_t len,
+	const uint64_t *cookies, uint32_t run, enum slot_state state)
 {
 	/* Copies, since the stores below could be to the channel for all the compiler knows. */
 	const uint32_t stride = ch->stride, pos = ch->req_p.next;
@@ -30,22 +26,22 @@ queue_run(struct flux_chan *ch, struct flux_msg *m, const char *msgs, uint32_t l
 	struct flux_slot *const slot = ch->slot;
 	char *const buf = ch->buf;
 	struct flux_slot *s;
-	uint32_t i, k, id;
+	uint32_t i, k;
+	uint64_t id;
 
 	for (i = 0; i < run; i++) {
 		k = *(top - i);
 		s = &slot[k];
-		id = s->id + ID_STEP;
+		id = (s->id + ID_STEP) & ID_MASK;
 		if (crpc_unlikely(id < ID_STEP))
 			id += ID_STEP; /* 0 means none */
-		s->id = id;
-		s->open = state == SLOT_NONE ? id : 0;
+		s->id = state == SLOT_NONE ? id : id | ID_CLOSED;
 		s->cookie = cookies[i];
-		msg_put(&m[i], id, len);
+		m[i] = msg_of(id, len);
 		flux_copy(buf + (size_t)k * stride, msgs + (size_t)i * len, len);
 	}
 	for (i = 0; i < run && (ch->tracks || state != SLOT_NONE); i++)
-		ch->track[*(top - i)] = (struct flux_track){now, pos + i, state};
+		ch->track[*(top - i)] = (struct flux_track){.pos = pos + i, .state = state};
 	ch->nfree -= run;
 }
 
@@ -62,10 +58,9 @@ queue_calls(struct crpc_flux_node *node, struct flux_chan *ch, const char *msgs,
 		if (run == 0)
 			break;
 		if (len == 32 && state == SLOT_NONE)
-			queue_run(ch, first, msgs, 32, cookies + done, run, SLOT_NONE,
-				node->now_ns);
+			queue_run(ch, first, msgs, 32, cookies + done, run, SLOT_NONE);
 		else
-			queue_run(ch, first, msgs, len, cookies + done, run, state, node->now_ns);
+			queue_run(ch, first, msgs, len, cookies + done, run, state);
 		flux_commit(&ch->req_p, run);
 		msgs += (size_t)run * len;
 		done += run;
@@ -143,12 +138,12 @@ credit_requests(struct crpc_spsc_prod *p, uint32_t pos)
 
 /* An answer to something else than an open call: a late one, a release, or garbage. */
 static crpc_noinline void
-take_odd(struct crpc_flux_node *node, struct flux_chan *ch, uint32_t id, uint32_t len)
+take_odd(struct crpc_flux_node *node, struct flux_chan *ch, uint64_t id, uint32_t len)
 {
 	uint32_t at = id & ID_SLOT_MASK;
 	struct flux_track *t = &ch->track[at];
 
-	if (at >= ch->nslots || ch->slot[at].id != id || t->state == SLOT_NONE ||
+	if (at >= ch->nslots || ch->slot[at].id != (id | ID_CLOSED) || t->state == SLOT_NONE ||
 		len > ch->msg_size) {
 		node->stats.malformed++;
 		return;
@@ -157,13 +152,14 @@ take_odd(struct crpc_flux_node *node, struct flux_chan *ch, uint32_t id, uint32_
 	node->stats.late += t->state == SLOT_LATE;
 	t->state = SLOT_NONE;
 	ch->free[ch->nfree++] = (uint16_t)at;
+	ch->nstamped = ch->nfree;
 	if (flux_is_onesided(&ch->req_p))
 		credit_requests(&ch->req_p, t->pos);
 }
 
 /* The answers of one run; how many of them complete a call. */
 static inline uint32_t
-take_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_msg *at, uint32_t run,
+take_run(struct crpc_flux_node *node, struct flux_chan *ch, const uint64_t *at, uint32_t run,
 	struct crpc_done *done)
 {
 	const uint32_t mask = ch->nslots - 1, max = ch->msg_size, hints = ch->hints;
@@ -173,21 +169,20 @@ take_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_ms
 	uint16_t *back = ch->back + ch->nback;
 	char *const buf = ch->buf, *data;
 	struct crpc_done *d = done;
-	uint32_t i, k, id, len;
 	struct flux_slot *s;
-	uint64_t both;
+	uint32_t i, k, len;
+	uint64_t id;
 
 	for (i = 0; i < run; i++) {
-		memcpy(&both, &at[i], sizeof(both));
-		id = (uint32_t)both;
-		len = (uint32_t)(both >> 32);
+		id = at[i] >> MSG_LEN_BITS;
+		len = at[i] & MSG_LEN_MASK;
 		k = id & mask;
 		s = &slot[k];
-		if (crpc_unlikely(s->open != id || id == 0 || len > max)) {
+		if (crpc_unlikely(s->id != id || len > max)) {
 			take_odd(node, ch, id, len);
 			continue;
 		}
-		s->open = 0;
+		s->id = id | ID_CLOSED;
 		*back++ = (uint16_t)k;
 		if (one)
 			credit_requests(&ch->req_p, ch->track[k].pos);
@@ -218,24 +213,28 @@ take_answers(
 	return got;
 }
 
-/* The slots whose answers the last poll gave out are free now: the last is the hottest. */
+/*
+ * A poll begins: the time of the calls made since the last one counts from now on, and the slots
+ * whose answers that one gave out are free: the last is the hottest.
+ */
 static inline void
-free_back(struct flux_chan *ch)
+begin_poll(struct flux_chan *ch, uint64_t now, bool timed)
 {
 	uint32_t i, nfree = ch->nfree, nback = ch->nback;
 
+	for (i = nfree; timed && i < ch->nstamped; i++)
+		ch->track[ch->free[i]].since_ns = now;
 	for (i = 0; i < nback; i++)
 		ch->free[nfree + i] = ch->back[i];
-	ch->nfree = nfree + nback;
+	ch->nfree = ch->nstamped = nfree + nback;
 	ch->nback = 0;
 }
 
-/* Complete calls of one channel that are past their deadline, or all of one whose server left. */
-static crpc_noinline uint32_t
+/* Complete the calls of one channel that were made `limit` before `now`, or earlier. */
+static uint32_t
 fail_calls(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *done, uint32_t n,
-	int status)
+	int status, uint64_t now, uint64_t limit)
 {
-	uint64_t limit = ch->flux->attr.deadline_ns;
 	struct flux_slot *s;
 	struct flux_track *t;
 	uint32_t i, got = 0;
@@ -243,52 +242,91 @@ fail_calls(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *
 	for (i = 0; i < ch->nslots && got < n; i++) {
 		s = &ch->slot[i];
 		t = &ch->track[i];
-		if (s->open == 0 && t->state != SLOT_ONEWAY)
+		if ((s->id & ID_CLOSED) != 0 && t->state != SLOT_ONEWAY)
 			continue;
-		if (status == -ETIMEDOUT && node->now_ns - t->since_ns < limit)
+		if (limit != 0 && (now < t->since_ns || now - t->since_ns < limit))
 			continue;
-		if (s->open != 0) {
+		if ((s->id & ID_CLOSED) == 0) {
 			done[got++] = (struct crpc_done){.cookie = s->cookie, .status = status};
 			node->stats.timeouts += status == -ETIMEDOUT;
 			node->stats.resets += status == -ECONNRESET;
 		}
-		s->open = 0;
+		s->id |= ID_CLOSED;
 		t->state = SLOT_LATE;
 		ch->nlate++;
 	}
 	return got;
 }
 
-/* Deadlines and peers that left; looked at a few times per deadline, not at each poll. */
-static uint32_t
-fail_due(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n)
+/*
+ * The time at which calls are judged by their deadlines, or 0: not yet. A call whose answer waits
+ * in the ring is not late. So calls that are overdue while there are answers are judged when a
+ * window of those was taken: their own would have been among them.
+ */
+static uint64_t
+judge(struct flux_chan *ch, uint64_t now)
 {
-	uint64_t limit = node->flux->attr.deadline_ns;
-	uint32_t i, got = 0;
+	if (crpc_spsc_count(&ch->resp_c) == 0)
+		return now;
+	if (ch->judge_ns == 0) {
+		ch->judge_ns = now;
+		ch->judge_pos = ch->resp_c.next + ch->window;
+	}
+	return (int32_t)(ch->resp_c.next - ch->judge_pos) >= 0 ? ch->judge_ns : 0;
+}
 
-	if (limit == 0 || node->now_ns < node->next_scan_ns)
-		return 0;
-	for (i = 0; i < node->nout && got < n; i++)
-		got += fail_calls(node, node->out[i], done + got, n - got, -ETIMEDOUT);
-	if (got < n) /* else there may be more: go on at the next poll */
-		node->next_scan_ns = node->now_ns + limit / 4;
+/* Deadlines, looked at a few times in each, and servers that left. */
+static crpc_noinline uint32_t
+fail_some(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n)
+{
+	const uint64_t limit = node->flux->attr.deadline_ns;
+	uint32_t i, got = 0;
+	struct flux_chan *ch;
+	uint64_t at;
+
+	for (i = 0; i < node->nout && got < n; i++) {
+		ch = node->out[i];
+		/* A21 pairs with R20: all answers that the server gave are in the ring. */
+		if (crpc_load_acquire(&ch->server_gone) != 0) {
+			if (crpc_spsc_count(&ch->resp_c) != 0)
+				continue;
+			got += fail_calls(node, ch, done + got, n - got, -ECONNRESET, 0, 0);
+			if (ch->nlate + ch->nfree == ch->nslots)
+				__crpc_flux_out_drop(node, i--);
+		} else if (limit != 0 && node->now_ns >= ch->next_scan_ns &&
+			(at = judge(ch, node->now_ns)) != 0) {
+			got += fail_calls(node, ch, done + got, n - got, -ETIMEDOUT, at, limit);
+			if (got == n) /* there may be more: continue at the next poll */
+				break;
+			ch->judge_ns = 0;
+			ch->next_scan_ns = node->now_ns + limit / 4;
+		}
+	}
 	return got;
 }
 
 uint32_t
 crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, uint64_t now_ns)
 {
+	const bool timed = node->flux->attr.deadline_ns != 0;
 	uint32_t got = 0, i, k, turn, share;
 	struct flux_chan *ch;
+	bool attend = false;
 
+	n = (uint32_t)crpc_min(n, CRPC_BURST_MAX);
 	node->now_ns = now_ns;
-	for (i = 0; i < node->nout; i++)
-		free_back(node->out[i]);
+	for (i = 0; i < node->nout; i++) {
+		ch = node->out[i];
+		begin_poll(ch, now_ns, timed);
+		attend |= crpc_load_relaxed(&ch->server_gone) != 0 ||
+			(timed && now_ns >= ch->next_scan_ns);
+	}
 	crpc_flux_flush(node);
-	if (node->nout == 0)
-		return 0;
+	/* Before the answers, which may take all the room at every poll, and after them. */
+	if (crpc_unlikely(attend))
+		got = fail_some(node, done, n);
 	/* Two turns: an equal share each, then what is left to whoever has more. */
-	share = n / node->nout > 0 ? n / node->nout : 1;
+	share = node->nout != 0 && n / node->nout > 0 ? n / node->nout : 1;
 	for (turn = 0; turn < 2 && got < n; turn++, share = n)
 		for (k = 0, i = node->next_out; k < node->nout && got < n; k++) {
 			i = i < node->nout ? i : 0;
@@ -296,18 +334,8 @@ crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, 
 				share < n - got ? share : n - got);
 		}
 	node->next_out = node->next_out + 1 < node->nout ? node->next_out + 1 : 0;
-	for (i = 0; i < node->nout && got < n; i++) {
-		ch = node->out[i];
-		/* A21 pairs with R20: all answers that the server gave are in the ring. */
-		if (crpc_likely(crpc_load_acquire(&ch->server_gone) == 0))
-			continue;
-		if (crpc_spsc_count(&ch->resp_c) != 0)
-			continue;
-		got += fail_calls(node, ch, done + got, n - got, -ECONNRESET);
-		if (ch->nlate + ch->nfree == ch->nslots)
-			__crpc_flux_out_drop(node, i--);
-	}
-	got += fail_due(node, done + got, n - got);
+	if (crpc_unlikely(attend))
+		got += fail_some(node, done + got, n - got);
 	node->stats.done += got;
 	return got;
 }
@@ -316,23 +344,22 @@ crpc_flux_poll(struct crpc_flux_node *node, struct crpc_done *done, uint32_t n, 
 
 /* The requests of one run, which stay where they lie. How many are good. */
 static inline uint32_t
-hold_run(struct crpc_flux_node *node, struct flux_chan *ch, const struct flux_msg *at,
-	uint32_t run, struct crpc_req *req)
+hold_run(struct crpc_flux_node *node, struct flux_chan *ch, const uint64_t *at, uint32_t run,
+	struct crpc_req *req)
 {
 	const uint32_t nslots = ch->nslots, max = ch->msg_size, peer = ch->caller;
 	const uint32_t hints = ch->hints;
 	const uint64_t token_hi = ch->token_hi;
-	uint32_t *const held = ch->held;
+	uint64_t *const held = ch->held;
 	const size_t stride = ch->stride;
 	char *const buf = ch->buf, *data;
 	struct crpc_req *r = req;
-	uint32_t i, k, id, len;
-	uint64_t both;
+	uint32_t i, k, len;
+	uint64_t id;
 
 	for (i = 0; i < run; i++) {
-		memcpy(&both, &at[i], sizeof(both));
-		id = (uint32_t)both;
-		len = (uint32_t)(both >> 32);
+		id = at[i] >> MSG_LEN_BITS;
+		len = at[i] & MSG_LEN_MASK;
 		k = id & ID_SLOT_MASK;
 		if (crpc_unlikely(k >= nslots || len > max || id == 0 || held[k] != 0)) {
 			node->stats.malformed++;
@@ -378,66 +405,80 @@ crpc_flux_recv(struct crpc_flux_node *node, struct crpc_req *req, uint32_t n)
 	uint32_t got = 0, i, k, turn, share;
 	struct flux_chan *ch;
 
+	n = (uint32_t)crpc_min(n, CRPC_BURST_MAX);
 	crpc_flux_flush(node);
-	if (crpc_unlikely(crpc_load_relaxed(&node->inbox) != NULL))
+	if (crpc_unlikely(crpc_load_relaxed(&node->inbox) != NULL || node->arriving != NULL))
 		__crpc_flux_inbox_take(node);
 	if (node->nin == 0)
 		return 0;
 	share = n / node->nin > 0 ? n / node->nin : 1;
 	for (turn = 0; turn < 2 && got < n; turn++, share = n)
-		for (k = 0, i = node->next_in; k < node->nin && got < n; k++) {
+		for (k = 0, i = node->next_in; k < node->nin && got < n;) {
 			i = i < node->nin ? i : 0;
-			ch = node->in[i++];
-			if (crpc_unlikely(ch == NULL))
-				continue;
-			/* A22 pairs with R21. */
-			if (crpc_unlikely(crpc_load_acquire(&ch->caller_gone) != 0)) {
-				__crpc_flux_in_drop(node, i - 1);
+			ch = node->in[i];
+			if (flux_is_drained(ch)) {
+				__crpc_flux_in_drop(node, ch);
 				continue;
 			}
 			got += take_requests(
 				node, ch, req + got, share < n - got ? share : n - got);
+			i++;
+			k++;
 		}
 	node->next_in = node->next_in + 1 < node->nin ? node->next_in + 1 : 0;
 	node->stats.requests += got;
 	return got;
 }
 
-/* The channel that a token came through; NULL if it names none of now. */
+/* The channel that a token came through, or NULL: its caller left. */
 static inline struct flux_chan *
 chan_of(const struct crpc_flux_node *node, uint64_t token)
 {
-	uint32_t in = (uint32_t)(token >> 48);
-	struct flux_chan *ch = in < node->nin ? node->in[in] : NULL;
-
-	return ch != NULL && ((token ^ ch->token_hi) >> 32) == 0 ? ch : NULL;
+	return node->from[token >> ID_BITS];
 }
 
 static inline bool
-holds(const struct flux_chan *ch, uint32_t id)
+holds(const struct flux_chan *ch, uint64_t id)
 {
 	uint32_t at = id & ID_SLOT_MASK;
 
 	return at < ch->nslots && id != 0 && ch->held[at] == id;
 }
 
+/* No live channel holds the request. One of a caller that left may: this ends it. */
+static crpc_noinline int
+end_departed(struct crpc_flux_node *node, uint64_t token)
+{
+	struct flux_chan **at = &node->departed, *ch;
+	uint64_t id = token & ID_MASK;
+
+	while ((ch = *at) != NULL && !(ch->token_hi == (token & ~ID_MASK) && holds(ch, id)))
+		at = &ch->next;
+	if (ch == NULL)
+		return -ENOENT;
+	ch->held[id & ID_SLOT_MASK] = 0;
+	if (--ch->nheld == 0) {
+		*at = ch->next;
+		__crpc_flux_chan_put(ch);
+	}
+	return -ENOENT;
+}
+
 int
 crpc_flux_reply(struct crpc_flux_node *node, uint64_t token, const void *buf, uint32_t len)
 {
 	struct flux_chan *ch = chan_of(node, token);
-	uint32_t id = (uint32_t)token;
-	struct flux_msg *m;
+	uint64_t id = token & ID_MASK;
 	void *first;
 
 	if (crpc_unlikely(ch == NULL || !holds(ch, id)))
-		return -ENOENT;
+		return end_departed(node, token);
 	if (crpc_unlikely(len > ch->msg_size))
 		return -EMSGSIZE;
 	/* There is room for every answer (chan_rings()), unless the caller corrupted the ring. */
 	if (crpc_unlikely(flux_reserve(&ch->resp_p, 1, &first) == 0))
 		return -ENOENT;
-	m = first;
-	msg_put(m, id, len);
+	*(uint64_t *)first = msg_of(id, len);
 	flux_copy(flux_payload(ch, id & ID_SLOT_MASK), buf, len);
 	flux_commit(&ch->resp_p, 1);
 	ch->held[id & ID_SLOT_MASK] = 0;
@@ -455,22 +496,20 @@ answer_run(struct flux_chan *ch, const struct crpc_req *req, const char *msgs, u
 {
 	const uint32_t nslots = ch->nslots;
 	const uint64_t token_hi = ch->token_hi;
-	uint32_t *const held = ch->held;
-	uint32_t i, id, at, run;
-	struct flux_msg *m;
-	uint64_t token;
+	uint64_t *const held = ch->held;
+	uint32_t i, at, run;
+	uint64_t token, id, *m;
 	void *first;
 
 	run = flux_reserve(&ch->resp_p, n, &first);
 	for (i = 0, m = first; i < run; i++, m++) {
 		token = req[i].token;
-		id = (uint32_t)token;
+		id = token ^ token_hi;
 		at = id & ID_SLOT_MASK;
-		if (crpc_unlikely((token & ~(uint64_t)UINT32_MAX) != token_hi || at >= nslots ||
-			    id == 0 || held[at] != id))
+		if (crpc_unlikely(at >= nslots || id == 0 || held[at] != id))
 			break;
 		held[at] = 0;
-		msg_put(m, id, len);
+		*m = msg_of(id, len);
 		if (msgs != NULL)
 			flux_copy(flux_payload(ch, at), msgs + (size_t)i * len, len);
 	}
@@ -489,13 +528,19 @@ crpc_flux_reply_burst(struct crpc_flux_node *node, const struct crpc_req *req, c
 
 	while (done < n) {
 		ch = chan_of(node, req[done].token);
-		if (crpc_unlikely(ch == NULL || len > ch->msg_size))
+		if (crpc_unlikely(ch == NULL)) {
+			end_departed(node, req[done].token);
+			break;
+		}
+		if (crpc_unlikely(len > ch->msg_size))
 			break;
 		got = msg != NULL
 			? answer_run(ch, req + done, msg + (size_t)done * len, len, n - done)
 			: answer_run(ch, req + done, NULL, len, n - done);
-		if (crpc_unlikely(got == 0))
+		if (crpc_unlikely(got == 0)) {
+			end_departed(node, req[done].token);
 			break;
+		}
 		done += got;
 	}
 	node->stats.replies += done;
@@ -516,6 +561,5 @@ crpc_flux_flush(struct crpc_flux_node *node)
 	for (i = 0; i < node->nout; i++)
 		crpc_spsc_flush(&node->out[i]->req_p);
 	for (i = 0; i < node->nin; i++)
-		if (node->in[i] != NULL)
-			crpc_spsc_flush(&node->in[i]->resp_p);
+		crpc_spsc_flush(&node->in[i]->resp_p);
 }
