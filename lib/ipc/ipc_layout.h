@@ -4,7 +4,7 @@
 
 /**
  * @file
- * The bytes that server and clients share, layout version 2: doc/protocol/ipc_shm.md.
+ * The bytes that server and clients share, layout version 3: doc/protocol/ipc_shm.md.
  *
  *     0      struct crpc_shm_header        owner, before it is ready
  *     128    struct ipc_header             server, before it is ready
@@ -39,11 +39,11 @@
  *             word: size, RUN | k       not        k answers side by side,
  *             k slots of requests       used       each at a multiple of 8 bytes
  *
- * The answers stand at the end, so that none is in a place before its own, which the server may use
- * again earlier. Where a later response will be polled, no answer may look like its word: so a run
- * is not made if the first bytes of one of its lines, taken as a sequence number, would fall into
- * that very place. And at every 2^30th response one lap is made without runs, so that no word in a
- * place that runs pass over is ever old enough for its number to come round.
+ * The answers stand at the very end, so that no byte of one is in a place before its own, which the
+ * server may use again earlier. Where a later response will be polled, no answer may look like its
+ * word: so a run is not made if the first bytes of one of its lines, taken as a sequence number,
+ * would fall into that very place. And at every 2^30th response one lap is made without runs, so
+ * that no word in a place that runs pass over is ever old enough for its number to come round.
  */
 
 #include <stdint.h>
@@ -55,7 +55,7 @@
 #include "crpc_shm.h"
 
 #define IPC_KIND    CRPC_SHM_KIND('I', 'P', 'C', ' ')
-#define IPC_VERSION 2
+#define IPC_VERSION 3
 
 /** Read-only once the segment is ready. Everything follows from the first four numbers. */
 struct ipc_header {
@@ -151,24 +151,24 @@ struct ipc_slot {
 	uint8_t data[];
 };
 
-_Static_assert(sizeof(struct ipc_header) == 128, "layout version 2");
-_Static_assert(offsetof(struct ipc_header, req_off) == 32, "layout version 2");
-_Static_assert(offsetof(struct ipc_header, total_size) == 64, "layout version 2");
+_Static_assert(sizeof(struct ipc_header) == 128, "layout version 3");
+_Static_assert(offsetof(struct ipc_header, req_off) == 32, "layout version 3");
+_Static_assert(offsetof(struct ipc_header, total_size) == 64, "layout version 3");
 _Static_assert(sizeof(struct ipc_server_line) == CRPC_CACHE_GUARD, "a writer of its own");
-_Static_assert(sizeof(struct ipc_bell) == 2 * CRPC_CACHE_GUARD, "layout version 2");
+_Static_assert(sizeof(struct ipc_bell) == 2 * CRPC_CACHE_GUARD, "layout version 3");
 _Static_assert(CRPC_IPC_CLIENTS_MAX % 64 == 0 && IPC_BELL_WORDS <= 64, "a summary bit per word");
 _Static_assert(sizeof(struct ipc_ctl) == 2 * CRPC_CACHE_GUARD, "two writers");
 _Static_assert(offsetof(struct ipc_ctl, verdict) == CRPC_CACHE_GUARD, "two writers");
-_Static_assert(offsetof(struct ipc_ctl, announced) == 12, "layout version 2");
-_Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 2");
+_Static_assert(offsetof(struct ipc_ctl, announced) == 12, "layout version 3");
+_Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 3");
 
 #define IPC_HEADER_OFF sizeof(struct crpc_shm_header)
 #define IPC_SERVER_OFF (IPC_HEADER_OFF + sizeof(struct ipc_header))
 #define IPC_BELL_OFF   (IPC_SERVER_OFF + sizeof(struct ipc_server_line))
 #define IPC_CTL_OFF    (IPC_BELL_OFF + sizeof(struct ipc_bell))
 
-_Static_assert(IPC_HEADER_OFF == 128 && IPC_SERVER_OFF == 256, "layout version 2");
-_Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 2");
+_Static_assert(IPC_HEADER_OFF == 128 && IPC_SERVER_OFF == 256, "layout version 3");
+_Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 3");
 
 /** The kernel lock of client @p id: byte 0 is the server's. */
 #define IPC_LOCK_BYTE(id) (1 + (id))
@@ -275,9 +275,7 @@ ipc_run_stride(uint32_t size)
 static inline uint32_t
 ipc_run_data(uint32_t k, uint32_t size)
 {
-	uint32_t bytes = k * ipc_run_stride(size);
-
-	return k * CRPC_CACHE_LINE - ((bytes + CRPC_CACHE_LINE - 1) & ~(CRPC_CACHE_LINE - 1u));
+	return k * (CRPC_CACHE_LINE - ipc_run_stride(size));
 }
 
 /** Write what no reader takes for the word of number @p seq, nor of one in the same place. */

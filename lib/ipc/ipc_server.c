@@ -674,14 +674,14 @@ reopen_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, const struct c
 	return 0;
 }
 
-/* True if a line of the k places, from `from` bytes on, could be taken for a word some day. */
+/* True if the start of a line, from number `line` of k on, could be taken for a word some day. */
 static inline bool
-looks_like_word(const struct ipc_slot *head, uint32_t place, uint32_t from, uint32_t k,
+looks_like_word(const struct ipc_slot *head, uint32_t place, uint32_t line, uint32_t k,
 		uint32_t mask)
 {
-	uint32_t line, word;
+	uint32_t word;
 
-	for (line = from / CRPC_CACHE_LINE; line < k; line++) {
+	for (; line < k; line++) {
 		memcpy(&word, (const uint8_t *)head + line * CRPC_CACHE_LINE, sizeof(word));
 		if (((word ^ (place + line)) & mask) == 0)
 			return true;
@@ -698,13 +698,14 @@ static inline bool
 put_run(struct ipc_peer *p, uint32_t mask, const uint8_t *msgs, uint32_t k, uint32_t size)
 {
 	uint32_t place = (uint32_t)p->resp_seq & mask, from = ipc_run_data(k, size), i;
+	uint32_t line = (from + CRPC_CACHE_LINE - 1) / CRPC_CACHE_LINE;
 	struct ipc_slot *head = ipc_slot_at(p->resp, place, CRPC_CACHE_LINE);
 	uint8_t *to = (uint8_t *)head + from;
 
 	for (i = 0; i < k; i++, to += ipc_run_stride(size), msgs += size)
 		ipc_copy_small(to, msgs, size);
-	if (crpc_unlikely(looks_like_word(head, place, from, k, mask))) {
-		for (i = from / CRPC_CACHE_LINE; i < k; i++)
+	if (crpc_unlikely(looks_like_word(head, place, line, k, mask))) {
+		for (i = line; i < k; i++)
 			ipc_spoil(ipc_slot_at(p->resp, place + i, CRPC_CACHE_LINE), place + i);
 		return false;
 	}

@@ -368,6 +368,65 @@ completions_of_runs_stay_until_the_next_poll(void **state)
 	crpc_ipc_server_free(s);
 }
 
+/* Call and receive n requests of one byte. */
+static void
+open_calls(struct crpc_ipc_server *s, struct crpc_ipc_client *c, struct crpc_req *req, uint16_t n)
+{
+	static const uint8_t msgs[16];
+	static const uint64_t cookies[16];
+
+	assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 1, cookies, n), n);
+	assert_int_equal(crpc_ipc_server_recv(s, req, n), n);
+}
+
+/*
+ * Of k answers given together, one poll takes all but the last. The next takes that one and a
+ * window more, and all of them stay while the server answers another whole window. Each size that
+ * may travel in a run, each k.
+ */
+static void
+a_split_run_stays_while_a_window_is_answered(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 16, 32, 56);
+	struct crpc_ipc_client *c = new_colocated_client(s);
+	uint8_t first[16][32], other[56];
+	struct crpc_req req[16], more[16];
+	struct crpc_done done[16];
+	uint32_t len, k, i, round;
+
+	assert_non_null(c);
+	memset(other, 0xee, sizeof(other));
+	for (round = 0; round < 4; round++)
+		for (len = 1; len <= 32; len++)
+			for (k = 4; k <= 16; k++) {
+				for (i = 0; i < sizeof(first); i++)
+					((uint8_t *)first)[i] = (uint8_t)rng();
+				open_calls(s, c, req, 16);
+				assert_int_equal(crpc_ipc_server_reply_burst(
+							 s, req, first, len, (uint16_t)k),
+						k);
+				assert_int_equal(crpc_ipc_client_poll(c, done, (uint16_t)(k - 1)),
+						k - 1);
+				open_calls(s, c, more, (uint16_t)(k - 1));
+				for (i = k; i < 16; i++)
+					crpc_ipc_server_reply(s, req[i].token, other, 56);
+				for (i = 0; i < k - 1; i++)
+					crpc_ipc_server_reply(s, more[i].token, other, 56);
+				assert_int_equal(crpc_ipc_client_poll(c, done, 16), 16);
+				open_calls(s, c, req, 16);
+				for (i = 0; i < 16; i++)
+					crpc_ipc_server_reply(s, req[i].token, first, 56);
+				assert_int_equal(done[0].len, len);
+				assert_memory_equal(done[0].data, (uint8_t *)first + (k - 1) * len,
+						len);
+				for (i = 1; i < 16; i++)
+					assert_memory_equal(done[i].data, other, 56);
+				assert_int_equal(crpc_ipc_client_poll(c, done, 16), 16);
+			}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
 /* Once in 2^30 responses each place of the ring gets a word, whatever the pattern of runs is. */
 static void
 an_epoch_starts_with_a_lap_without_runs(void **state)
@@ -674,6 +733,7 @@ main(void)
 			cmocka_unit_test(a_burst_answers_a_request_once),
 			cmocka_unit_test(a_poller_at_work_is_not_fooled),
 			cmocka_unit_test(completions_of_runs_stay_until_the_next_poll),
+			cmocka_unit_test(a_split_run_stays_while_a_window_is_answered),
 			cmocka_unit_test(an_epoch_starts_with_a_lap_without_runs),
 			cmocka_unit_test(a_message_needs_no_answer),
 			cmocka_unit_test(messages_do_not_complete_when_the_server_goes),

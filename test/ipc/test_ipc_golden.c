@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The bytes of a fresh segment and of one call, against test/golden/ipc_shm_v2.txt: a change of
+ * The bytes of a fresh segment and of one call, against test/golden/ipc_shm_v3.txt: a change of
  * the layout is a new version, never an accident. What differs by process (pid, uid, start time,
  * incarnation) is zeroed in the copy. A mismatch prints what was found.
  */
@@ -40,7 +40,7 @@ print_run(FILE *f, struct crpc_ipc_server *s, struct crpc_ipc_client *c)
 	memcpy(copy, c->head, sizeof(copy));
 	golden_bytes(f, "client 0: run of 4 answers", s->lay.resp_off + 4 * s->lay.resp_slot, copy,
 			16);
-	golden_bytes(f, "client 0: their bytes", s->lay.resp_off + 7 * s->lay.resp_slot,
+	golden_bytes(f, "client 0: their bytes", s->lay.resp_off + 8 * s->lay.resp_slot - 32,
 			copy + ipc_run_data(4, 5), 32);
 	assert_int_equal(crpc_ipc_client_poll(c, done, 8), 4);
 }
@@ -93,7 +93,7 @@ describe(void)
 }
 
 static void
-layout_version_2_has_these_bytes(void **state)
+layout_version_3_has_these_bytes(void **state)
 {
 	char *found, *pid;
 
@@ -111,7 +111,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(layout_version_2_has_these_bytes),
+			cmocka_unit_test(layout_version_3_has_these_bytes),
 	};
 
 	return cmocka_run_group_tests_name("ipc_golden", tests, make_dir, remove_dir);
