@@ -53,6 +53,7 @@ uv_clock_open(struct uv_ctx *ctx)
 	if (ctx->clock == NULL)
 		return ENOMEM;
 	uv_clock_tick(ctx, info.cycles);
+	crpc_store_relaxed(&ctx->now_ns, info.cycles);
 	return 0;
 }
 

@@ -226,7 +226,9 @@ void sm_nic_fork_child(struct sm_nic *nic);
  * @param nic
  *   The nic.
  * @param now_ns
- *   Monotonic time in nanoseconds, for RNR and retry timers. The same clock at every call.
+ *   Monotonic time in nanoseconds, for RNR and retry timers. The same clock at every call. A
+ *   thread that read it and was delayed may come with an older time than another one: the newest
+ *   counts.
  * @return
  *   Number of WQEs, packets and completions handled; 0 if idle or if another thread is at it.
  */

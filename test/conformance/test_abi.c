@@ -494,6 +494,51 @@ loop_send(struct loop *l)
 	assert_string_equal(l->buf + BUF_LEN / 2, text);
 }
 
+static uint64_t
+monotonic_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* The time of the adapter is right from its first pass on, not only once it read the clock. */
+static void
+the_first_completion_has_the_present_time(void **state)
+{
+	uint64_t before = monotonic_ns(), stamp;
+	struct ibv_context *ctx = open_dev();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_cq_init_attr_ex cq_init = {
+			.cqe = 16, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(ctx, &cq_init);
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1,
+					.max_recv_sge = 1}};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+	struct ibv_poll_cq_attr poll = {0};
+	time_t end = time(NULL) + SECONDS_MAX;
+	struct ibv_qp *qp;
+
+	assert_non_null(cq);
+	init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(cq);
+	qp = ibv_create_qp(pd, &init);
+	assert_non_null(qp);
+	connect_to_self(qp);
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+	while (ibv_start_poll(cq, &poll) != 0)
+		assert_true(time(NULL) <= end);
+	stamp = ibv_wc_read_completion_ts(cq);
+	ibv_end_poll(cq);
+	assert_in_range(stamp, before, monotonic_ns());
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
 static bool
 readable(int fd, int ms)
 {
@@ -857,6 +902,7 @@ main(void)
 			cmocka_unit_test(objects_in_use_are_busy),
 			cmocka_unit_test(regions_must_be_mapped_memory),
 			cmocka_unit_test(limits_are_checked),
+			cmocka_unit_test(the_first_completion_has_the_present_time),
 			cmocka_unit_test(unread_events_do_not_block_destroy),
 			cmocka_unit_test(channels_are_shared),
 			cmocka_unit_test(many_events_wait_for_room),

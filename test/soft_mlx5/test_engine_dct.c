@@ -208,6 +208,25 @@ who_speaks_stays(void **state)
 	assert_null(rig_poll(&dci[LIMIT].scq));
 }
 
+/* Threads that read the clock and then wait for each other come with times that step back. */
+static void
+a_time_that_steps_back_makes_no_connection_old(void **state)
+{
+	for (uint32_t i = 0; i < LIMIT; i++)
+		send_ok(i);
+	message(LIMIT);
+	for (uint32_t i = 0; i < 200; i++, rig_now += 1000) {
+		sm_nic_progress(a.nic, rig_now);
+		sm_nic_progress(b.nic, rig_now - SECOND / 10);
+	}
+	drain();
+	assert_int_equal(came[LIMIT], 0);
+	for (uint32_t i = 0; i < LIMIT; i++)
+		send_ok(i);
+	pass(2 * SECOND);
+	assert_int_equal(connections(), LIMIT);
+}
+
 /* All connections of a host that is silent for half a minute go, and so the host is forgotten. */
 static void
 a_silent_host_is_forgotten(void **state)
@@ -477,6 +496,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		T(the_longest_silent_goes),
 		T(who_speaks_stays),
+		T(a_time_that_steps_back_makes_no_connection_old),
 		T(a_silent_host_is_forgotten),
 		T(what_was_done_is_not_done_again),
 		T(what_is_remembered_goes_on),

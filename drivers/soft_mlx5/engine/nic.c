@@ -639,7 +639,7 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 		sm_unlock(nic);
 		return 0;
 	}
-	nic->now = now_ns;
+	nic->now = crpc_max(nic->now, now_ns);
 	nic->work = 0;
 	send_pass(nic);
 	work = doorbells(nic) + receive_pass(nic);
