@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "crpc_util.h"
 #include "engine_rig.h"
 
 static struct rig_host a, b;
@@ -573,6 +574,39 @@ cq_events(void **state)
 	assert_int_equal(b.comp_events, 3);
 }
 
+/*
+ * However many CQEs were consumed since a queue was armed, also more than it has entries: the next
+ * one that the arm asks for raises its event.
+ */
+static void
+an_arm_outlasts_many_completions(void **state)
+{
+	struct rig_qp_conf conf = {.ncqe = 2};
+	static const uint32_t counts[] = {1, 2, 3, 4, 9, 1000};
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &x, &conf);
+	rig_qp_open(&b, &y, &conf);
+	rig_connect(&x, &y);
+	for (uint32_t k = 0; k < CRPC_DIM(counts); k++) {
+		b.comp_events = 0;
+		arm(&y.rcq, &b, k, MLX5_CQ_DB_REQ_NOT_SOL);
+		for (uint32_t i = 0; i <= counts[k]; i++) {
+			assert_int_equal(b.comp_events, 0);
+			rig_recv(&y, NULL, 0, 0);
+			rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE |
+				(i == counts[k] ? MLX5_WQE_CTRL_SOLICITED : 0), 0);
+			rig_post(&x, &w);
+			assert_non_null(rig_expect(&a, &b, &y.rcq));
+			assert_non_null(rig_expect(&a, &b, &x.scq));
+		}
+		assert_int_equal(b.comp_events, 1);
+	}
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+}
+
 /* In a CQE of 128 bytes the upper half counts. */
 static void
 cqe_128(void **state)
@@ -636,6 +670,7 @@ main(void)
 		T(loopback_read_ahead),
 		T(srq_order),
 		T(cq_events),
+		T(an_arm_outlasts_many_completions),
 		T(cqe_128),
 		T(reset_and_reuse),
 	};

@@ -150,21 +150,19 @@ void
 sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq)
 {
 	uint32_t arm = crpc_load_acquire(&cq->dbrec[1]);
-	uint32_t word, pending, consumed;
+	uint32_t word, left, behind;
 
 	if (crpc_likely(arm == cq->arm))
 		return;
 	word = __builtin_bswap32(arm);
 	/*
-	 * Who arms first and polls then has consumed more than the arm word says: no event for
-	 * that.
+	 * What is not consumed. Who arms first and polls then has consumed more than the arm word
+	 * says, maybe more than the queue has entries: no event for that.
 	 */
-	consumed = sm_dbrec(&cq->dbrec[0]);
-	if (((consumed - word) & SM_CQ_CI_MASK) > cq->ncqe)
-		consumed = word;
-	pending = (word & MLX5_CQ_DB_REQ_NOT_SOL) != 0 ? cq->solicited : cq->pi;
-	pending = (pending - consumed) & SM_CQ_CI_MASK;
-	if (pending == 0 || pending > cq->ncqe)
+	left = (uint32_t)crpc_min((cq->pi - sm_dbrec(&cq->dbrec[0])) & SM_CQ_CI_MASK,
+		(cq->pi - word) & SM_CQ_CI_MASK);
+	behind = (word & MLX5_CQ_DB_REQ_NOT_SOL) != 0 ? cq->pi - cq->solicited : 0;
+	if (behind >= left)
 		return;
 	cq->arm = arm; /* One event for one arm. */
 	nic->comp_event(cq->user);
