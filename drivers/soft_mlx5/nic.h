@@ -110,7 +110,6 @@ struct sm_nic_attr {
 	 * be; 0: none is. None is with faults, captures and over UDP, which look at packets.
 	 */
 	uint32_t direct;
-	bool direct_alone;  /**< By the receiver alone, without the sender's help. */
 	bool direct_kernel; /**< Also between processes, by the kernel. */
 	/** Which of how many devices of the host; 0 of 0: the only one. */
 	uint32_t device, devices;

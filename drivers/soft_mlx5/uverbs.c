@@ -173,15 +173,13 @@ direct_conf(struct sm_nic_attr *attr)
 		len = strcspn(word, ",");
 		if (len == 3 && memcmp(word, "off", len) == 0)
 			attr->direct = 0;
-		else if (len == 5 && memcmp(word, "alone", len) == 0)
-			attr->direct_alone = true;
 		else if (len == 6 && memcmp(word, "kernel", len) == 0)
 			attr->direct_kernel = true;
 		else if (strspn(word, "0123456789") == len && n >= SM_DIRECT_LEAST &&
 				n <= SM_MSG_MAX)
 			attr->direct = (uint32_t)n;
 		else
-			sm_complain("SOFT_MLX5_DIRECT is '%s', not of: off, alone, kernel, bytes "
+			sm_complain("SOFT_MLX5_DIRECT is '%s', not of: off, kernel, bytes "
 				    "from %u to %u", env, SM_DIRECT_LEAST, SM_MSG_MAX);
 	}
 	if (sm_progress_is_step())

@@ -433,52 +433,25 @@ drive(void *arg)
 	return NULL;
 }
 
-static struct sm_share share;
-
-static void *
-help(void *arg)
-{
-	uint64_t *sum = arg;
-
-	while (crpc_load_acquire(&stop) == 0) {
-		uint32_t n = sm_share_help(&share);
-
-		*sum += n;
-		if (n == 0)
-			sched_yield();
-	}
-	return NULL;
-}
-
-/* Two threads help a third one: each byte is copied, none later than the copy ends. */
+/* Copies of every kind move each byte and none beside it. */
 static void
-shared_copy(void **state)
+copies(void **state)
 {
-	enum { N = 200, MOST = 300000 };
-	uint8_t *src = malloc(MOST + 1), *dst = malloc(MOST + 2 * GUARD);
-	uint64_t sum[2] = {0, 0};
-	pthread_t thread[2];
+	enum { N = 3000, MOST = 300000 };
+	static void (*const copy[])(void *dst, const void *src, uint32_t n) = {
+		sm_copy, sm_copy_any, sm_copy_far};
+	uint8_t *src = malloc(MOST + 64), *dst = malloc(MOST + 64 + 2 * GUARD);
 
-	fill(src, MOST + 1);
-	memset((void *)&share, 0, sizeof(share));
-	crpc_store_release(&stop, 0);
-	for (uint32_t i = 0; i < 2; i++)
-		assert_int_equal(pthread_create(&thread[i], NULL, help, &sum[i]), 0);
+	fill(src, MOST + 64);
 	for (uint32_t i = 0; i < N; i++) {
-		uint32_t len = (uint32_t)(rnd(&seed) % MOST), from = i & 1;
+		uint32_t len = (uint32_t)(rnd(&seed) % (i % 16 == 0 ? MOST : 700));
+		uint8_t *to = dst + GUARD + rnd(&seed) % 64, *from = src + rnd(&seed) % 64;
 
-		guards_set(dst + GUARD, len);
-		sm_share_copy(&share, dst + GUARD, src + from, len, i % 3 == 0);
-		assert_memory_equal(dst + GUARD, src + from, len);
-		guards_check(dst + GUARD, len);
-		if (i % 64 == 0)
-			sched_yield();
+		guards_set(to, len);
+		copy[i % CRPC_DIM(copy)](to, from, len);
+		assert_memory_equal(to, from, len);
+		guards_check(to, len);
 	}
-	crpc_store_release(&stop, 1);
-	for (uint32_t i = 0; i < 2; i++)
-		pthread_join(thread[i], NULL);
-	print_message("helped with %llu and %llu KiB\n", (unsigned long long)sum[0] >> 10,
-		(unsigned long long)sum[1] >> 10);
 	free(src);
 	free(dst);
 }
@@ -1002,6 +975,7 @@ main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		PAIR(edges),
 		PAIR(many_places),
+		cmocka_unit_test(copies),
 		PAIR(alone),
 		PAIR(bounded_pass),
 		PAIR(same_ledger),
@@ -1011,7 +985,6 @@ main(int argc, char **argv)
 		PAIR(faults_begin),
 		PAIR(gone_in_the_middle),
 		PAIR(two_threads),
-		cmocka_unit_test(shared_copy),
 		cmocka_unit_test(two_processes),
 		cmocka_unit_test(kernel_refuses),
 		cmocka_unit_test(reader_killed),

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "crpc_atomic.h"
+#include "crpc_dma.h"
 #include "crpc_util.h"
 
 /* ---- big endian words in application memory ---- */
@@ -53,38 +54,40 @@ sm_dbrec(_Atomic uint32_t *word)
 typedef uint64_t sm_wide __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint64_t sm_word __attribute__((aligned(1), may_alias));
 
-/** memcpy(), never expanded in place: what a compiler makes of it there is slow to start. */
+/**
+ * Copies into memory that a program may poll, as a card's writes appear there: in increasing order
+ * of addresses, each byte once, and the last word, or what of it is aligned, by a store of its own
+ * that releases all the rest. A program that sees the end of a message sees the message.
+ *
+ * memcpy() has no order: what it copies by overlapping vectors appears from both ends.
+ */
 void sm_copy_any(void *dst, const void *src, uint32_t n);
 
-/** memcpy() that moves 8 to 128 bytes, the payload of a small packet, without a call or a loop. */
+/** The same past the caches. Its order is by blocks of 4 KiB, and the last line comes last. */
+void sm_copy_far(void *dst, const void *src, uint32_t n);
+
+/** sm_copy_any() that moves the payload of a small packet without a call or a loop. */
 static inline void
 sm_copy(void *dst, const void *src, uint32_t n)
 {
-	const sm_wide *s = src, *se = (const void *)((const uint8_t *)src + n);
-	sm_wide *d = dst, *de = (void *)((uint8_t *)dst + n);
+	const uint8_t *s = src;
+	uint8_t *d = dst;
+	sm_wide v;
 
-	if (crpc_unlikely(n - 8 > 120)) {
+	if (crpc_unlikely(((uintptr_t)dst & 7) != 0 || (n & 15) != 0 || n - 16 > 112)) {
 		sm_copy_any(dst, src, n);
 		return;
 	}
-	if (n < 16) {
-		*(sm_word *)dst = *(const sm_word *)src;
-		*((sm_word *)(void *)de - 1) = *((const sm_word *)(const void *)se - 1);
-		return;
+	n -= 16;
+	for (uint32_t i = 0; i != n; i += 16) {
+		*(sm_wide *)(void *)(d + i) = *(const sm_wide *)(const void *)(s + i);
+		crpc_dma_wmb();
 	}
-	/* From both ends to the middle, where they may overlap. */
-	d[0] = s[0];
-	de[-1] = se[-1];
-	if (n <= 32)
-		return;
-	d[1] = s[1];
-	de[-2] = se[-2];
-	if (n <= 64)
-		return;
-	d[2] = s[2];
-	d[3] = s[3];
-	de[-3] = se[-3];
-	de[-4] = se[-4];
+	/* Loaded at once, as what comes from another copy was stored. */
+	v = *(const sm_wide *)(const void *)(s + n);
+	*(sm_word *)(void *)(d + n) = v[0];
+	/* W0: pairs with the acquire of a program that polls the end of a message. */
+	crpc_store_release((_Atomic uint64_t *)(void *)(d + n + 8), v[1]);
 }
 
 #endif

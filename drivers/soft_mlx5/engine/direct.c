@@ -14,6 +14,10 @@
 
 #define REF_HEAD offsetof(struct sm_ref, seg)
 #define CLAIMED UINT64_C(1)
+/* Copies of less are not worth the way past the caches. */
+#define FAR_LEAST (96u << 10)
+/* What the kernel copies to a buffer of ours, so that it appears last: a line. */
+#define TAIL CRPC_CACHE_LINE
 
 _Static_assert(REF_HEAD + SM_GRANT_SEGS * sizeof(struct sm_seg) <= SM_FRAG, "it is one packet");
 _Static_assert(SM_DIRECT_PIECE % SM_FRAG == 0 && SM_DIRECT_PIECE <= SM_DIRECT_AHEAD, "wire.h");
@@ -145,10 +149,9 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 	fprintf(out,
 		"\"direct\":{\"from\":%" PRIu32 ",\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
 		",\"memcpy_bytes\":%" PRIu64 ",\"process_vm_readv_bytes\":%" PRIu64
-		",\"helped_bytes\":%" PRIu64 ",\"withdrawn\":%" PRIu64 ",\"failed\":%" PRIu64
-		",\"peers\":[",
+		",\"withdrawn\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"peers\":[",
 		nic->direct_min, n->sent, n->sent_bytes, n->memory_bytes, n->kernel_bytes,
-		n->helped_bytes, n->withdrawn, n->failed);
+		n->withdrawn, n->failed);
 	TAILQ_FOREACH(p, &nic->peers, link) {
 		if (p->tx.ring == NULL || p->dead)
 			continue;
@@ -349,7 +352,6 @@ sm_direct_put(
 	tx->open_bytes += g->len;
 	nic->direct.sent++;
 	nic->direct.sent_bytes += g->len;
-	nic->helping |= bytes == REF_HEAD && !qp->peer->self;
 	/* D4: the grant is whole; pairs with D5 in pull_memory(). */
 	crpc_store_release(&g->state, ref.state);
 }
@@ -364,24 +366,6 @@ sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp)
 	for (uint64_t i = tx->reclaimed; i != tx->refs; i++)
 		if (grant_at(tx, i)->qp == qp)
 			grant_withdraw(grant_at(tx, i));
-}
-
-void
-sm_direct_help(struct sm_nic *nic)
-{
-	struct sm_peer *p;
-	uint32_t n;
-
-	nic->helping = false;
-	TAILQ_FOREACH(p, &nic->peers, link) {
-		if (p->self || p->tx.reclaimed == p->tx.refs || !reclaim(&p->tx) ||
-			p->tx.reclaimed == p->tx.refs)
-			continue;
-		n = nic->direct_help ? sm_share_help(&p->tx.grants->share) : 0;
-		nic->direct.helped_bytes += n;
-		nic->work += n != 0;
-		nic->helping = true;
-	}
 }
 
 static bool
@@ -506,8 +490,8 @@ is_far(struct sm_trail *t, const void *dst, uint32_t len)
 }
 
 static void
-gather(struct sm_trail *trail, struct sm_grants *all, const struct sm_grant *g, uint32_t pos,
-	const struct iovec *to, uint32_t n)
+gather(struct sm_trail *trail, const struct sm_grant *g, uint32_t pos, const struct iovec *to,
+	uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint8_t *dst = to[i].iov_base;
@@ -518,8 +502,10 @@ gather(struct sm_trail *trail, struct sm_grants *all, const struct sm_grant *g, 
 			const uint8_t *src = seg_at(g->seg, g->nseg, pos, &have);
 
 			part = (uint32_t)crpc_min(left, have);
-			sm_share_copy(
-				&all->share, dst, src, part, is_far(trail, dst, part));
+			if (is_far(trail, dst, part) && part >= FAR_LEAST)
+				sm_copy_far(dst, src, part);
+			else
+				sm_copy(dst, src, part);
 			dst += part;
 			left -= part;
 			pos += part;
@@ -541,7 +527,7 @@ pull_memory(struct sm_pull *pull, const struct iovec *to, uint32_t n, uint32_t b
 		return false;
 	ok = pull->ref.len == g->len && bytes <= g->len - pull->pos;
 	if (ok)
-		gather(&pull->nic->trail, all, g, pull->pos, to, n);
+		gather(&pull->nic->trail, g, pull->pos, to, n);
 	crpc_store_release(&g->state, pull->ref.state); /* D7 */
 	pull->nic->direct.memory_bytes += ok ? bytes : 0;
 	return ok;
@@ -551,10 +537,12 @@ pull_memory(struct sm_pull *pull, const struct iovec *to, uint32_t n, uint32_t b
 static int
 pull_kernel(struct sm_pull *pull, const struct iovec *to, uint32_t n, uint32_t bytes)
 {
-	struct iovec from[SM_GRANT_SEGS + 1], into[SM_PULL_PLACES + 1];
-	const struct sm_ref *ref = &pull->ref;
+	struct iovec from[SM_GRANT_SEGS + 1], into[SM_PULL_PLACES + 2];
+	uint32_t tail = (uint32_t)crpc_min(to[n - 1].iov_len, TAIL);
 	uint32_t m = 0, pos = pull->pos, left = bytes, have;
+	const struct sm_ref *ref = &pull->ref;
 	uint64_t state = 0;
+	uint8_t last[TAIL];
 	ssize_t got;
 
 	for (; left != 0 && m < SM_GRANT_SEGS; m++) {
@@ -566,14 +554,19 @@ pull_kernel(struct sm_pull *pull, const struct iovec *to, uint32_t n, uint32_t b
 	memcpy(into, to, n * sizeof(*to));
 	/* Behind the bytes, and read behind them: if it still holds they were valid. */
 	from[m] = (struct iovec){(void *)(uintptr_t)ref->at, sizeof(state)};
-	into[n] = (struct iovec){&state, sizeof(state)};
-	got = process_vm_readv(pull->peer->rx.pid, into, n + 1, from, m + 1, 0);
+	into[n - 1].iov_len -= tail;
+	into[n] = (struct iovec){last, tail};
+	into[n + 1] = (struct iovec){&state, sizeof(state)};
+	got = process_vm_readv(pull->peer->rx.pid, into, n + 2, from, m + 1, 0);
 	if (got < 0)
 		return errno;
 	if ((size_t)got != bytes + sizeof(state))
 		return EFAULT;
 	pull->nic->direct.kernel_bytes += bytes;
-	return state == ref->state ? 0 : ECANCELED;
+	if (state != ref->state)
+		return ECANCELED;
+	sm_copy((uint8_t *)to[n - 1].iov_base + into[n - 1].iov_len, last, tail);
+	return 0;
 }
 
 bool

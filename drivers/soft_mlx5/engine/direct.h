@@ -15,7 +15,7 @@
  *     sm_direct_withdraw...(): the memory is the program's again
  *
  * How to reach the source is found out once, by the reader when it maps the ring, and stands in
- * the ring's word `direct`: in one process by memcpy(), between processes of a user, if that is
+ * the ring's word `direct`: in one process by a copy, between processes of a user, if that is
  * wanted, by process_vm_readv(), or not at all, and then the bytes go through the ring as short
  * ones do.
  *
@@ -25,9 +25,6 @@
  *     FREE ----> OFFERED <------------------------------------------> CLAIMED
  *       ^           |
  *       +-----------+  withdrawn; or put again, the reader being done with it
- *
- * In one process the sender, which often only waits, copies blocks of what the receiver is at:
- * sm_direct_help(), share.h. A receiver alone is bound by what one core can copy.
  *
  * Nothing is copied after the grant was withdrawn: in one process a claim and a withdrawal exclude
  * each other, and who withdraws waits for the copy under way, of SM_DIRECT_PIECE at most. Another
@@ -41,7 +38,6 @@
 #include <sys/uio.h>
 
 #include "crpc_atomic.h"
-#include "share.h"
 #include "wire.h"
 
 struct sm_nic;
@@ -93,7 +89,6 @@ struct sm_grants {
 	bool listed;
 	LIST_ENTRY(sm_grants) link;
 	struct sm_grant grant[SM_GRANTS];
-	crpc_aligned(CRPC_CACHE_GUARD) struct sm_share share; /**< The copy that is under way. */
 };
 
 /** Destinations are remembered by pieces of so many bytes. */
@@ -118,7 +113,6 @@ struct sm_direct_count {
 	uint64_t sent, sent_bytes;
 	uint64_t memory_bytes; /**< Received by memcpy(). */
 	uint64_t kernel_bytes; /**< Received by process_vm_readv(). */
-	uint64_t helped_bytes; /**< Copied for a receiver that was at it. */
 	uint64_t withdrawn;    /**< References that were invalid when they came. */
 	uint64_t failed;       /**< References that could not be read. */
 };
@@ -167,8 +161,6 @@ void sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp);
 /** The same of a region, by the index of its key. */
 void sm_direct_withdraw_key(struct sm_nic *nic, uint32_t index);
 
-/** Readers in this process that copy from here may have our core, too. */
-void sm_direct_help(struct sm_nic *nic);
 /** A packet that refers; false: it is malformed. */
 bool sm_direct_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
 	const uint8_t *payload);

@@ -186,12 +186,6 @@ sm_mrs_free(struct sm_nic *nic)
 	}
 }
 
-void
-sm_copy_any(void *dst, const void *src, uint32_t n)
-{
-	memcpy(dst, src, n);
-}
-
 /* Step to the next segment, over @units of 16 bytes. */
 static inline void
 cursor_next(struct sm_cursor *c, uint32_t units)
@@ -390,7 +384,7 @@ sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd, struct 
 		if (crpc_unlikely(part == 0))
 			continue;
 		sm_count_write(&qp->n, part);
-		memcpy(dst, src, part);
+		sm_copy(dst, src, part);
 	}
 	return 0;
 }

@@ -119,7 +119,6 @@ wires_open(struct sm_nic *nic, const struct sm_nic_attr *attr)
 	nic->watched = nic->udp != NULL || nic->pcap != NULL;
 	nic->lossy = nic->fault != NULL || nic->udp != NULL;
 	nic->direct_min = nic->lossy || nic->watched ? 0 : attr->direct;
-	nic->direct_help = !attr->direct_alone;
 	nic->direct_kernel = attr->direct_kernel;
 	nic->mtu = attr->mtu != 0 ? attr->mtu : MTU_4096;
 	nic->device = attr->device;
@@ -643,8 +642,6 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	nic->work = 0;
 	send_pass(nic);
 	work = doorbells(nic) + receive_pass(nic);
-	if (crpc_unlikely(nic->helping))
-		sm_direct_help(nic);
 	answer_pass(nic);
 	timer_pass(nic, work);
 	work += failed_pass(nic) + nic->work;

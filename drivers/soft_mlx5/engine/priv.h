@@ -19,7 +19,7 @@
  *     dc.c         which target a DCI is connected to, and a DCT's connections
  *     peer.c       the rings to and from another context
  *     direct.c     large payloads past the rings
- *     share.c      a copy by two threads
+ *     bytes.c      copies into application memory
  *     ledger.c     what the work would have cost a card
  *     dump.c       the state of everything, as text
  *     retry.c      timers of requesters, where packets may get lost
@@ -446,9 +446,7 @@ struct sm_nic {
 	uint32_t next_qp, next_cqn, next_srqn, next_pdn;
 	uint32_t free_key; /**< Head of the list of free keys, chained by len. */
 	uint32_t direct_min; /**< Payloads from here on are referred to; 0: none. */
-	bool direct_help; /**< And copied with the sender's help. */
 	bool direct_kernel; /**< Also from other processes. */
-	bool helping;     /**< A receiver in this process may be at something of ours. */
 	bool settling; /**< What is sent now outlives the queue pair: no references to memory. */
 	struct sm_direct_count direct;
 	struct sm_trail trail;
