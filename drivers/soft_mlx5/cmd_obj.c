@@ -452,11 +452,8 @@ uv_destroy_cq(struct uv_ctx *ctx, struct uv_call *call)
 	err = cq->obj.users != 0 ? EBUSY : sm_cq_destroy(uv_nic(ctx), cq->cq);
 	if (err != 0)
 		return err;
-	uv_unmark_late(cq);
-	resp.comp_events_reported = uv_events_read(
-			cq->chan, &cq->comp, sizeof(struct ib_uverbs_comp_event_desc));
-	resp.async_events_reported = uv_events_read(
-			ctx->async, &cq->async, sizeof(struct ib_uverbs_async_event_desc));
+	resp.comp_events_reported = uv_events_read(cq->chan, &cq->comp);
+	resp.async_events_reported = uv_events_read(ctx->async, &cq->async);
 	if (cq->chan != NULL)
 		uv_chan_put(cq->chan);
 	uv_objs_del(&ctx->objs, &cq->obj);

@@ -146,8 +146,7 @@ uv_destroy_srq(struct uv_ctx *ctx, struct uv_call *call)
 	err = srq->obj.users != 0 ? EBUSY : sm_srq_destroy(uv_nic(ctx), srq->srq);
 	if (err != 0)
 		return err;
-	resp.events_reported = uv_events_read(
-			ctx->async, &srq->async, sizeof(struct ib_uverbs_async_event_desc));
+	resp.events_reported = uv_events_read(ctx->async, &srq->async);
 	srq->pd->obj.users--;
 	uv_objs_del(&ctx->objs, &srq->obj);
 	free(srq);
@@ -559,8 +558,7 @@ uv_destroy_qp(struct uv_ctx *ctx, struct uv_call *call)
 	err = sm_qp_destroy(uv_nic(ctx), qp->qp);
 	if (err != 0)
 		return err;
-	resp.events_reported = uv_events_read(
-			ctx->async, &qp->async, sizeof(struct ib_uverbs_async_event_desc));
+	resp.events_reported = uv_events_read(ctx->async, &qp->async);
 	qp_hold(qp, -1u);
 	uv_objs_del(&ctx->objs, &qp->obj);
 	free(qp);

@@ -4,11 +4,16 @@
  * Event queues as socket pairs of type SEQPACKET: the program reads, polls and closes its end with
  * ordinary system calls, and one message is one event.
  *
+ *     NIC -- late[], what found no room, in order --> socket --> program
+ *
  * ibv_destroy_cq() waits until the program has acknowledged as many events as the kernel says it
  * read. So what was sent and not read is taken back at destroy and does not count.
+ *
+ * A channel's lock makes both one queue: whoever sends while something waits, waits behind it.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,6 +46,9 @@ uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd)
 	/* Best effort: a smaller buffer only makes uv_send_late() work more often. */
 	(void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	c->tx = pair[1];
+	c->msg_size = kind == SM_FILE_COMP ? sizeof(struct ib_uverbs_comp_event_desc)
+					   : sizeof(struct ib_uverbs_async_event_desc);
+	pthread_mutex_init(&c->lock, NULL);
 	atomic_init(&c->refs, 1);
 	c->file.kind = kind;
 	c->file.release = chan_release;
@@ -54,6 +62,7 @@ uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd)
 err_close:
 	close(pair[0]);
 	close(pair[1]);
+	pthread_mutex_destroy(&c->lock);
 err_free:
 	free(c);
 	return err;
@@ -71,54 +80,85 @@ uv_chan_put(struct uv_chan *chan)
 	if (atomic_fetch_sub_explicit(&chan->refs, 1u, memory_order_acq_rel) != 1)
 		return;
 	close(chan->tx);
+	pthread_mutex_destroy(&chan->lock);
+	free(chan->late);
 	free(chan);
 }
 
+/* One event, to who reads; false with EAGAIN: later, or with what else is wrong. */
 static bool
-chan_send(struct uv_chan *chan, const void *msg, size_t len)
+send_now(const struct uv_chan *chan, const uint64_t msg[2])
 {
-	return send(chan->tx, msg, len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)len;
-}
-
-/* Whether the event is out of our hands: read or to be read, or there is no reader any more. */
-static bool
-comp_send(struct uv_cq *cq)
-{
-	struct ib_uverbs_comp_event_desc desc = {.cq_handle = cq->comp.element};
-
-	/* Counted before it can be read: a destroy that runs at once must not count too few. */
-	crpc_fetch_add_relaxed(&cq->comp.sent, 1u);
-	if (chan_send(cq->chan, &desc, sizeof(desc)))
+	if (send(chan->tx, msg, chan->msg_size, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+			(ssize_t)chan->msg_size)
 		return true;
-	crpc_fetch_add_relaxed(&cq->comp.sent, -1u);
-	return errno != EAGAIN && errno != ENOBUFS;
+	if (errno == ENOBUFS)
+		errno = EAGAIN;
+	return false;
 }
 
-static void
-mark_late(struct uv_cq *cq)
+/* Room for so many more that wait. */
+static bool
+late_reserve(struct uv_chan *chan, uint32_t n)
 {
-	if (!atomic_exchange_explicit(&cq->late, true, memory_order_relaxed))
-		crpc_fetch_add_relaxed(&cq->comp.ctx->late_events, 1u);
-}
+	uint32_t room = chan->nlate + n;
+	void *late;
 
-bool
-uv_unmark_late(struct uv_cq *cq)
-{
-	if (!atomic_exchange_explicit(&cq->late, false, memory_order_relaxed))
+	if (room <= chan->late_room)
+		return true;
+	room = (uint32_t)crpc_pow2_ceil(crpc_max(room, 64));
+	late = realloc(chan->late, room * sizeof(*chan->late));
+	if (late == NULL)
 		return false;
-	crpc_fetch_add_relaxed(&cq->comp.ctx->late_events, -1u);
+	chan->late = late;
+	chan->late_room = room;
 	return true;
+}
+
+/* Under the channel's lock: sends what waits, as much as there is room for. */
+static void
+late_send(struct uv_ctx *ctx, struct uv_chan *chan)
+{
+	uint32_t i = 0;
+
+	/* Where nobody reads any more, it is out of our hands. */
+	while (i < chan->nlate && (send_now(chan, chan->late[i]) || errno != EAGAIN))
+		i++;
+	chan->nlate -= i;
+	if (i != 0 && chan->nlate != 0)
+		memmove(chan->late, chan->late + i, chan->nlate * sizeof(*chan->late));
+	crpc_fetch_add_relaxed(&ctx->late_events, -i);
+}
+
+/* An event of a queue to its channel, now or when there is room. */
+static void
+event_send(struct uv_chan *chan, struct uv_events *events, const uint64_t msg[2])
+{
+	int saved = errno;
+	bool sent;
+
+	pthread_mutex_lock(&chan->lock);
+	/* Counted before it can be read: a destroy that runs at once must not count too few. */
+	crpc_fetch_add_relaxed(&events->sent, 1u);
+	sent = chan->nlate == 0 && send_now(chan, msg);
+	if (!sent && (chan->nlate != 0 || errno == EAGAIN) && late_reserve(chan, 1)) {
+		memcpy(chan->late[chan->nlate++], msg, sizeof(*chan->late));
+		crpc_fetch_add_relaxed(&events->ctx->late_events, 1u);
+	} else if (!sent) {
+		crpc_fetch_add_relaxed(&events->sent, -1u);
+	}
+	pthread_mutex_unlock(&chan->lock);
+	errno = saved;
 }
 
 void
 uv_comp_event(void *user)
 {
 	struct uv_cq *cq = user;
-	int saved = errno;
+	const uint64_t msg[2] = {cq->comp.element};
 
-	if (cq->chan != NULL && !comp_send(cq))
-		mark_late(cq);
-	errno = saved;
+	if (cq->chan != NULL)
+		event_send(cq->chan, &cq->comp, msg);
 }
 
 void
@@ -126,57 +166,86 @@ uv_async_event(void *user, enum sm_async_type type)
 {
 	struct uv_events *ev = user;
 	struct ib_uverbs_async_event_desc desc = {.event_type = type};
-	int saved = errno;
+	uint64_t msg[2];
 
 	if (type == SM_EVENT_CQ_ERR)
 		ev = &((struct uv_cq *)user)->async;
 	else if (type == SM_EVENT_SRQ_LIMIT_REACHED) /* it fires once: the limit is off now */
 		crpc_store_relaxed(&crpc_container_of(ev, struct uv_srq, async)->limit, 0u);
 	desc.element = ev->element;
-	if (ev->ctx->async != NULL) {
-		crpc_fetch_add_relaxed(&ev->sent, 1u);
-		if (!chan_send(ev->ctx->async, &desc, sizeof(desc)))
-			crpc_fetch_add_relaxed(&ev->sent, -1u);
-	}
-	errno = saved;
+	memcpy(msg, &desc, sizeof(msg));
+	if (ev->ctx->async != NULL)
+		event_send(ev->ctx->async, ev, msg);
+}
+
+/* Drop the events of a queue from a list; the number of the others. */
+static uint32_t
+events_drop(uint64_t (*list)[2], uint32_t n, uint64_t element)
+{
+	uint32_t i, to = 0;
+
+	for (i = 0; i < n; i++)
+		if (list[i][0] != element)
+			memmove(list[to++], list[i], sizeof(*list));
+	return to;
 }
 
 uint32_t
-uv_events_read(struct uv_chan *chan, struct uv_events *events, size_t msg_size)
+uv_events_read(struct uv_chan *chan, struct uv_events *events)
 {
 	uint64_t keep[KEEP_MAX][2];
-	uint32_t i, n = 0, unread = 0;
+	uint32_t i, n = 0, got, late, unread;
 
 	if (chan == NULL || crpc_load_relaxed(&events->sent) == 0)
 		return 0;
+	pthread_mutex_lock(&chan->lock);
 	/* The program may have closed its end: then nobody will read the rest, and it counts as
 	 * read only if it was. */
 	while (n < KEEP_MAX && sm_file_find(chan->file.fd) == &chan->file &&
-			recv(chan->file.fd, keep[n], msg_size, MSG_DONTWAIT) == (ssize_t)msg_size) {
-		if (keep[n][0] == events->element)
-			unread++;
-		else
-			n++;
+			recv(chan->file.fd, keep[n], chan->msg_size, MSG_DONTWAIT) ==
+					(ssize_t)chan->msg_size)
+		n++;
+	got = n;
+	n = events_drop(keep, n, events->element);
+	late = chan->nlate;
+	chan->nlate = events_drop(chan->late, late, events->element);
+	unread = got - n + late - chan->nlate;
+	crpc_fetch_add_relaxed(&events->ctx->late_events, chan->nlate - late);
+	/* What others had unread stays the oldest. There is room: it was just there. */
+	for (i = 0; i < n && send_now(chan, keep[i]); i++)
+		;
+	if (i != n && late_reserve(chan, n - i)) {
+		memmove(chan->late + (n - i), chan->late, chan->nlate * sizeof(*chan->late));
+		memcpy(chan->late, keep + i, (n - i) * sizeof(*keep));
+		chan->nlate += n - i;
+		crpc_fetch_add_relaxed(&events->ctx->late_events, n - i);
 	}
-	for (i = 0; i < n; i++)
-		(void)chan_send(chan, keep[i], msg_size); /* there is room: it was just there */
+	late_send(events->ctx, chan);
+	pthread_mutex_unlock(&chan->lock);
 	return crpc_load_relaxed(&events->sent) - unread;
+}
+
+static void
+chan_send_late(struct uv_ctx *ctx, struct uv_chan *chan)
+{
+	if (chan == NULL)
+		return;
+	pthread_mutex_lock(&chan->lock);
+	late_send(ctx, chan);
+	pthread_mutex_unlock(&chan->lock);
 }
 
 void
 uv_send_late(struct uv_ctx *ctx)
 {
 	struct uv_obj *obj;
-	struct uv_cq *cq;
 	uint32_t h;
 
 	if (pthread_mutex_trylock(&ctx->lock) != 0)
 		return;
-	for (h = 1; (obj = uv_objs_at_or_after(&ctx->objs, h)) != NULL; h = obj->handle + 1) {
-		cq = crpc_container_of(obj, struct uv_cq, obj);
-		/* Unmarked first: an event that comes meanwhile marks it again. */
-		if (obj->type == UV_CQ && uv_unmark_late(cq) && !comp_send(cq))
-			mark_late(cq);
-	}
+	chan_send_late(ctx, ctx->async);
+	for (h = 1; (obj = uv_objs_at_or_after(&ctx->objs, h)) != NULL; h = obj->handle + 1)
+		if (obj->type == UV_CQ)
+			chan_send_late(ctx, crpc_container_of(obj, struct uv_cq, obj)->chan);
 	pthread_mutex_unlock(&ctx->lock);
 }

@@ -58,6 +58,10 @@ struct uv_chan {
 	struct sm_file file;
 	int tx;
 	_Atomic uint32_t refs; /**< The descriptor, and each queue that sends to it. */
+	size_t msg_size;
+	pthread_mutex_t lock; /**< Order of what is sent, and what follows. */
+	uint64_t (*late)[2];  /**< Events that did not fit into the socket. */
+	uint32_t nlate, late_room;
 };
 
 /** An open device node. */
@@ -81,7 +85,7 @@ struct uv_ctx {
 	int nic_err; /**< Why there is no NIC: the errno of a failed GET_CONTEXT, 0 before it. */
 	/** NULL before GET_CONTEXT. */
 	struct sm_nic *_Atomic nic;
-	/** CQs with an event that did not fit into its channel. */
+	/** Events that wait for room in their channel. */
 	_Atomic uint32_t late_events;
 
 	/* progress.c */
@@ -127,7 +131,6 @@ struct uv_cq {
 	struct uv_chan *chan; /**< NULL: no completion channel. */
 	struct uv_events comp;
 	struct uv_events async;
-	_Atomic bool late;
 };
 
 struct uv_srq {
@@ -246,9 +249,7 @@ void uv_comp_event(void *user);
 void uv_async_event(void *user, enum sm_async_type type);
 /** Under the context's lock, when the NIC no longer knows the queue: take its unread events back
  *  and return how many were read. */
-uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events, size_t msg_size);
-/** The event of a CQ that did not fit into its channel is sent or void. True if there was one. */
-bool uv_unmark_late(struct uv_cq *cq);
+uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events);
 /** Send again what did not fit. */
 void uv_send_late(struct uv_ctx *ctx);
 

@@ -658,6 +658,74 @@ many_events_wait_for_room(void **state)
 	loop_close(&l);
 }
 
+/*
+ * Each of a thousand queue pairs fails before any event is read, which is more than a socket holds.
+ * In their midst queues are destroyed: what they had unread is taken back, and nothing of the
+ * others. Every other event arrives, once.
+ */
+#define FAILING 1000
+#define ENDED   100
+
+static void
+every_failure_is_an_event(void **state)
+{
+	struct ibv_qp_init_attr init = {
+			.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_send_sge = 1}};
+	static struct ibv_qp *qp[FAILING];
+	static int seen[FAILING];
+	struct ibv_async_event ev;
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .num_sge = 1}, *bad;
+	struct ibv_cq *cq, *other;
+	struct ibv_sge sge;
+	struct loop l;
+	int i, round;
+
+	loop_open(&l);
+	sge = (struct ibv_sge){(uintptr_t)l.buf, 8, l.mr->lkey};
+	wr.sg_list = &sge;
+	wr.wr.rdma.remote_addr = (uintptr_t)l.buf; /* With a key that is none. */
+	cq = ibv_create_cq(l.ctx, 4 * FAILING, NULL, NULL, 0);
+	assert_non_null(cq);
+	init.send_cq = init.recv_cq = cq;
+	for (i = 0; i < FAILING; i++) {
+		init.qp_context = &seen[i];
+		qp[i] = ibv_create_qp(l.pd, &init);
+		assert_non_null(qp[i]);
+		connect_to_self(qp[i]);
+		assert_int_equal(ibv_post_send(qp[i], &wr, &bad), 0);
+	}
+	for (i = 0, round = 0; i < FAILING && round < 100000000; round++) {
+		struct ibv_wc wc;
+
+		i += ibv_poll_cq(cq, 1, &wc);
+	}
+	assert_int_equal(i, FAILING);
+	alarm(4 * SECONDS_MAX);
+	for (i = 0; i < ENDED; i++) {
+		other = ibv_create_cq(l.ctx, 16, NULL, l.channel, 0);
+		assert_int_equal(ibv_destroy_cq(other), 0);
+		assert_int_equal(ibv_destroy_qp(qp[i * (FAILING / ENDED)]), 0);
+		qp[i * (FAILING / ENDED)] = NULL;
+	}
+	alarm(0);
+	for (i = 0; i < FAILING - ENDED; i++) {
+		if (!readable(l.ctx->async_fd, SECONDS_MAX * 1000))
+			fail_msg("%d events of %d", i, FAILING - ENDED);
+		assert_int_equal(ibv_get_async_event(l.ctx, &ev), 0);
+		assert_int_equal(ev.event_type, IBV_EVENT_QP_ACCESS_ERR);
+		(*(int *)ev.element.qp->qp_context)++;
+		ibv_ack_async_event(&ev);
+	}
+	assert_false(readable(l.ctx->async_fd, 10));
+	for (i = 0; i < FAILING; i++) {
+		assert_int_equal(seen[i], i % (FAILING / ENDED) != 0);
+		if (qp[i] != NULL)
+			assert_int_equal(ibv_destroy_qp(qp[i]), 0);
+	}
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	loop_close(&l);
+}
+
 static void
 srq_limit_is_an_event(void **state)
 {
@@ -906,6 +974,7 @@ main(void)
 			cmocka_unit_test(unread_events_do_not_block_destroy),
 			cmocka_unit_test(channels_are_shared),
 			cmocka_unit_test(many_events_wait_for_room),
+			cmocka_unit_test(every_failure_is_an_event),
 			cmocka_unit_test(srq_limit_is_an_event),
 			cmocka_unit_test(rereg_moves_a_region),
 			cmocka_unit_test(rereg_checks_memory),
