@@ -250,13 +250,19 @@ measure(struct kv_main *m)
 	lose_ranks(r);
 	kv_rank_result(r, res);
 	res->steal_pct = app_env_steal_pct(&m->steal, &end);
-	if (kv_rank_snapshot(r) != 0 || kv_rank_history_end(r) != 0)
+	kv_rank_snapshot_start(r);
+	if (kv_rank_history_end(r) != 0)
 		rc = APP_EXIT_RUN;
 	app_boot_put(&r->boot, "kv.result", res, sizeof(*res));
 	/* Slurm delivers the new value of a key at a fence only, and a lost rank reaches none. */
 	if (res->lost_peers == 0)
 		app_boot_fence(&r->boot, gather_ms(r));
+	/* Results are not disturbed by the writing, unless the launcher is about to kill. */
+	if (kv_rank_snapshot_wait(r, false) != 0)
+		rc = APP_EXIT_RUN;
 	if (reporter(r) == r->boot.rank && report(m, res) != 0)
+		rc = APP_EXIT_RUN;
+	if (kv_rank_snapshot_wait(r, true) != 0)
 		rc = APP_EXIT_RUN;
 	if (kv_result_faults(res) != 0 || res->lost_peers != 0)
 		rc = APP_EXIT_RUN;

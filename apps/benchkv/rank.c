@@ -532,6 +532,8 @@ kv_rank_connect(struct kv_rank *r)
 	r->run.fate = &r->fate;
 	r->run.clients = (uint32_t)r->opt.clients;
 	if (rc == 0)
+		rc = kv_rank_restored(r);
+	if (rc == 0)
 		rc = connect_net(r);
 	if (rc == 0)
 		rc = open_wire(r);
@@ -622,6 +624,7 @@ kv_rank_close(struct kv_rank *r)
 		crpc_kv_blocks_close(&r->daemon[i]->blocks);
 		kv_hop_close(&r->hop[i]);
 		kv_net_close(&r->net[i]);
+		kv_snapshot_release(&r->snapshot[i]);
 		free(r->daemon[i]);
 	}
 	crpc_flux_free(r->flux);

@@ -10,6 +10,7 @@
 
 #include "backend.h"
 #include "run.h"
+#include "snapshot.h"
 
 /** One rank. */
 struct kv_rank {
@@ -32,6 +33,9 @@ struct kv_rank {
 	struct kv_fate fate;
 	struct kv_records records[KV_SEATS_MAX]; /**< --history. */
 	bool recorded_load;
+	struct kv_snapshot snapshot[KV_DAEMONS_MAX]; /**< --snapshot: what is to be written. */
+	pid_t writer;         /**< The process that writes them; -1: none could be made; 0: none. */
+	uint32_t unrestored; /**< --restore: daemons, a bit each, that have no file. */
 	struct kv_work work;
 	struct kv_run run;
 };
@@ -93,8 +97,22 @@ int kv_rank_connect(struct kv_rank *r);
 /** The lcore that runs a daemon. */
 unsigned int kv_rank_lcore(const struct kv_rank *r, uint32_t daemon);
 
-/** --snapshot: write the stores, after the run. @return 0, or an exit code after one line. */
-int kv_rank_snapshot(const struct kv_rank *r);
+/** --restore: daemons without a file begin without keys, if others have one. @return as open. */
+int kv_rank_restored(struct kv_rank *r);
+
+/**
+ * --snapshot: write the stores, after the run, in a process of its own: a launcher that ends a run
+ * kills its ranks a second later, whatever they are at.
+ */
+void kv_rank_snapshot_start(struct kv_rank *r);
+
+/**
+ * Wait until they are written; @p patient: a signal does not end that.
+ *
+ * @return
+ *   0, or an exit code after one line.
+ */
+int kv_rank_snapshot_wait(struct kv_rank *r, bool patient);
 
 /** --history: close it. @return 0, or an exit code after one line: it had too little room. */
 int kv_rank_history_end(struct kv_rank *r);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The stores of a rank: their sizes, what they begin with, and what is kept of them. */
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <rte_hash_crc.h>
 
@@ -8,7 +10,9 @@
 #include "crpc_log.h"
 #include "map.h"
 #include "rank.h"
-#include "snapshot.h"
+
+/* How long ranks may differ in reading their snapshots. */
+#define RESTORED_MS 30000
 
 /* Write a key. @return its length, which follows from its number. */
 static uint32_t
@@ -83,33 +87,133 @@ static int
 restore_stores(struct kv_rank *r)
 {
 	struct kv_snapshot snap;
+	int64_t rc;
 	uint32_t i;
 
+	r->unrestored = 0;
 	for (i = 0; i < r->daemons; i++) {
 		snap = snapshot_of(r, r->opt.restore, i);
-		if (kv_snapshot_read(&snap, r->daemon[i]->store) < 0)
+		rc = kv_snapshot_read(&snap, r->daemon[i]->store);
+		if (rc == -ENOENT)
+			r->unrestored |= UINT32_C(1) << i;
+		else if (rc < 0)
 			return app_fail("--restore: %s", crpc_log_last());
 	}
 	return 0;
 }
 
-int
-kv_rank_snapshot(const struct kv_rank *r)
+/* Whether any rank has restored something. */
+static bool
+any_restored(struct kv_rank *r)
 {
-	struct kv_snapshot snap;
-	int64_t keys;
+	uint8_t some = r->unrestored != (UINT32_C(1) << (r->daemons - 1) << 1) - 1;
+	uint32_t i;
+	size_t len;
+	void *buf;
+
+	if (app_boot_put(&r->boot, "kv.restored", &some, sizeof(some)) != 0)
+		return some != 0;
+	for (i = 0; i < r->boot.size && some == 0; i++) {
+		if (i == r->boot.rank ||
+			app_boot_get(&r->boot, i, "kv.restored", &buf, &len, RESTORED_MS) != 0)
+			continue;
+		some = len == sizeof(some) ? *(uint8_t *)buf : 0;
+		free(buf);
+	}
+	return some != 0;
+}
+
+int
+kv_rank_restored(struct kv_rank *r)
+{
+	uint32_t i;
+
+	if (r->opt.restore == NULL)
+		return 0;
+	if (!any_restored(r))
+		return app_fail("--restore: expected %s.N of at least one daemon N below %u, found "
+				"none; give the --snapshot path of an earlier run",
+			r->opt.restore, kv_rank_owners(r));
+	for (i = 0; i < r->daemons; i++)
+		if (r->unrestored & UINT32_C(1) << i)
+			app_note("--restore: %s.%u is missing: this daemon begins without keys; "
+				 "what it had is lost",
+				r->opt.restore, r->boot.rank * r->daemons + i);
+	return 0;
+}
+
+/* Before anything else is done for it: a path that cannot be written ends no long run. */
+static int
+claim_snapshots(struct kv_rank *r)
+{
 	uint32_t i;
 
 	for (i = 0; i < r->daemons && r->opt.snapshot != NULL; i++) {
-		snap = snapshot_of(r, r->opt.snapshot, i);
-		keys = kv_snapshot_write(&snap, r->daemon[i]->store);
-		if (keys < 0)
-			return app_fail_once("--snapshot: %s", crpc_log_last());
-		if (!r->opt.quiet)
-			printf("snapshot %s.%u: %lld keys\n", snap.path, snap.owner,
-				(long long)keys);
+		r->snapshot[i] = snapshot_of(r, r->opt.snapshot, i);
+		if (kv_snapshot_claim(&r->snapshot[i]) != 0)
+			return app_fail("--snapshot: %s", crpc_log_last());
 	}
 	return 0;
+}
+
+static int
+write_snapshots(const struct kv_rank *r)
+{
+	const struct kv_snapshot *snap;
+	int64_t keys;
+	uint32_t i;
+
+	for (i = 0; i < r->daemons; i++) {
+		snap = &r->snapshot[i];
+		keys = kv_snapshot_write(snap, r->daemon[i]->store);
+		if (keys < 0) {
+			app_fail("--snapshot: %s", crpc_log_last());
+			return APP_EXIT_RUN;
+		}
+		if (!r->opt.quiet)
+			printf("snapshot %s.%u: %lld keys\n", snap->path, snap->owner,
+				(long long)keys);
+		fflush(stdout);
+	}
+	return 0;
+}
+
+void
+kv_rank_snapshot_start(struct kv_rank *r)
+{
+	if (r->opt.snapshot == NULL)
+		return;
+	fflush(NULL);
+	r->writer = fork();
+	if (r->writer != 0)
+		return;
+	setsid(); /* A launcher kills the group of the rank. */
+	_exit(write_snapshots(r));
+}
+
+int
+kv_rank_snapshot_wait(struct kv_rank *r, bool patient)
+{
+	int status = 0;
+	pid_t pid;
+
+	while (r->writer > 0) {
+		if (!patient && crpc_load_relaxed(&kv_run_signal) != 0) {
+			app_note("rank %u: interrupted: the snapshot is completed by process %d, "
+				 "also if this one is killed",
+				r->boot.rank, (int)r->writer);
+			return 0;
+		}
+		pid = waitpid(r->writer, &status, 0);
+		if (pid == r->writer || errno != EINTR)
+			break;
+	}
+	pid = r->writer;
+	r->writer = 0;
+	/* No process, or memory that a device has and children do not: by ourselves, then. */
+	if (pid < 0 || WIFSIGNALED(status))
+		return write_snapshots(r);
+	return WEXITSTATUS(status);
 }
 
 /* On the lcore's NUMA node if the EAL has memory there, else anywhere: the map tells. */
@@ -220,6 +324,8 @@ kv_rank_open_stores(struct kv_rank *r)
 	char name[32];
 	uint32_t id, i;
 
+	if (claim_snapshots(r) != 0)
+		return APP_EXIT_USAGE;
 	for (id = 0; id < kv_rank_keys(r); id++) {
 		d = owner_of(r, key, key_write(r, key, id));
 		if (d != NULL)

@@ -5,10 +5,13 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <rte_hash_crc.h>
 
+#include "app_fail.h"
 #include "crpc_log.h"
 #include "snapshot.h"
 
@@ -48,11 +51,20 @@ struct stream {
 	bool bad;
 };
 
+/* A client can still write to a large value: what is summed up is what is written, a copy. */
 static void
 put(struct stream *st, const void *data, size_t len)
 {
-	st->crc = rte_hash_crc(data, (uint32_t)len, st->crc);
-	st->bad |= fwrite(data, 1, len, st->file) != len;
+	const uint8_t *from = data;
+	uint8_t copy[4096];
+	size_t n;
+
+	for (; len != 0; from += n, len -= n) {
+		n = crpc_min(len, sizeof(copy));
+		memcpy(copy, from, n);
+		st->bad |= fwrite(copy, 1, n, st->file) != n;
+		st->crc = rte_hash_crc(copy, (uint32_t)n, st->crc);
+	}
 }
 
 static void
@@ -69,6 +81,99 @@ static void
 name_of(const struct kv_snapshot *snap, char path[PATH_MAX])
 {
 	snprintf(path, PATH_MAX, "%s.%u", snap->path, snap->owner);
+}
+
+/* Beside its place. */
+static void
+fresh_name(const struct kv_snapshot *snap, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s.%u.new", snap->path, snap->owner);
+}
+
+/* Whether the name is still that of the open file. */
+static bool
+is_named(int fd, const char *path)
+{
+	struct stat file, name;
+
+	return fstat(fd, &file) == 0 && stat(path, &name) == 0 && file.st_dev == name.st_dev &&
+		file.st_ino == name.st_ino;
+}
+
+/*
+ * Open and lock the file that is, or was, written. The lock ends with the last process that has it.
+ * @return a descriptor, -EBUSY: another process writes it, -EAGAIN: one will, or another -errno.
+ */
+static int
+fresh_lock(const char *fresh, int flags)
+{
+	struct stat st = {0};
+	int fd, rc, tries;
+
+	for (tries = 0; tries < 10; tries++) {
+		fd = open(fresh, O_RDWR | O_CLOEXEC | flags, 0666);
+		if (fd < 0)
+			return -errno;
+		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+			rc = errno != EWOULDBLOCK ? -errno : -EAGAIN;
+			if (rc == -EAGAIN && fstat(fd, &st) == 0 && st.st_size != 0)
+				rc = -EBUSY;
+			close(fd);
+			return rc;
+		}
+		/* Its owner may have renamed or removed it before we had the lock. */
+		if (is_named(fd, fresh))
+			break;
+		close(fd);
+	}
+	if (tries == 10)
+		return -EAGAIN;
+	if (fstat(fd, &st) == 0 && st.st_size != 0)
+		app_note("%s: a run was killed while it wrote this snapshot; the unfinished file "
+			 "of %lld bytes is removed, the snapshot before it is used",
+			fresh, (long long)st.st_size);
+	return fd;
+}
+
+int
+kv_snapshot_claim(struct kv_snapshot *snap)
+{
+	char fresh[PATH_MAX], path[PATH_MAX];
+	int fd, rc = 0;
+
+	name_of(snap, path);
+	fresh_name(snap, fresh);
+	fd = fresh_lock(fresh, O_CREAT);
+	if (fd == -EBUSY || fd == -EAGAIN) {
+		crpc_err("snapshot %s: another run has it and is alive; wait for its end or give "
+			 "another path",
+			path);
+		return -EBUSY;
+	}
+	if (fd < 0 || ftruncate(fd, 0) != 0)
+		rc = fd < 0 ? fd : -errno;
+	snap->fresh = rc == 0 ? fdopen(fd, "wbe") : NULL;
+	if (snap->fresh != NULL)
+		return 0;
+	rc = rc == 0 ? -errno : rc;
+	crpc_err("snapshot %s: %s cannot be made: %s", path, fresh, strerror(-rc));
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+void
+kv_snapshot_release(struct kv_snapshot *snap)
+{
+	char fresh[PATH_MAX];
+
+	if (snap->fresh == NULL)
+		return;
+	fresh_name(snap, fresh);
+	if (is_named(fileno(snap->fresh), fresh))
+		unlink(fresh);
+	fclose(snap->fresh);
+	snap->fresh = NULL;
 }
 
 static void
@@ -106,28 +211,23 @@ static int
 file_write(const struct kv_snapshot *snap, const struct kv_store *s, struct head *head,
 	const char *path)
 {
-	char fresh[PATH_MAX + 8];
-	struct stream st = {.crc = UINT32_MAX};
+	struct stream st = {.file = snap->fresh, .crc = UINT32_MAX};
+	char fresh[PATH_MAX];
 	uint32_t crc;
-	int rc = 0;
 
-	snprintf(fresh, sizeof(fresh), "%s.new", path);
-	st.file = fopen(fresh, "wbe");
-	if (st.file == NULL)
+	fresh_name(snap, fresh);
+	errno = 0;
+	rewind(st.file);
+	if (ftruncate(fileno(st.file), 0) != 0)
 		return -errno;
 	put(&st, head, sizeof(*head));
 	items_put(&st, s);
 	crc = st.crc;
 	put(&st, &crc, sizeof(crc));
-	if (st.bad || fflush(st.file) != 0 || fsync(fileno(st.file)) != 0)
-		rc = errno != 0 ? -errno : -EIO;
-	if (fclose(st.file) != 0 && rc == 0)
-		rc = -errno;
-	if (rc == 0 && rename(fresh, path) != 0)
-		rc = -errno;
-	if (rc != 0)
-		unlink(fresh);
-	return rc;
+	if (st.bad || fflush(st.file) != 0 || fsync(fileno(st.file)) != 0 ||
+		rename(fresh, path) != 0)
+		return errno != 0 ? -errno : -EIO;
+	return 0;
 }
 
 /* A file's new name lasts when its folder does. */
@@ -307,11 +407,22 @@ file_read(const struct kv_snapshot *snap, struct kv_store *s, FILE *file, const 
 int64_t
 kv_snapshot_read(const struct kv_snapshot *snap, struct kv_store *s)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], fresh[PATH_MAX];
 	FILE *file;
 	int64_t rc;
+	int fd;
 
 	name_of(snap, path);
+	fresh_name(snap, fresh);
+	fd = fresh_lock(fresh, 0);
+	if (fd == -EBUSY) {
+		crpc_err("snapshot %s: a run writes a newer one now; wait for its end", path);
+		return -EBUSY;
+	}
+	if (fd >= 0) {
+		unlink(fresh);
+		close(fd);
+	}
 	file = fopen(path, "rbe");
 	if (file == NULL) {
 		rc = -errno;

@@ -3,6 +3,7 @@
  * Values in blocks: a store keeps the very block that a put came in, gives every block back when
  * its value goes, counts them, and refuses what does not fit without losing what is there.
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include <rte_eal.h>
 
 #include "app_keys.h"
+#include "crpc_atomic.h"
 #include "crpc_kv_blocks.h"
 #include "snapshot.h"
 #include "store.h"
@@ -257,7 +259,9 @@ lives_end_and_snapshots_restore(void **state)
 	close(fd);
 	for (id = 0; id < 10; id++)
 		put(a, id, 4000 + 20000 * id, id);
+	assert_int_equal(kv_snapshot_claim(&snap), 0);
 	assert_int_equal(kv_snapshot_write(&snap, a->store), 10);
+	kv_snapshot_release(&snap);
 	assert_int_equal(kv_snapshot_read(&snap, b->store), 10);
 	for (id = 0; id < 10; id++)
 		assert_value(b, id, 4000 + 20000 * id, id);
@@ -277,6 +281,57 @@ lives_end_and_snapshots_restore(void **state)
 		kv_store_tick(b->store, 1000000000 + id * UINT64_C(1000000));
 	assert_true(id > 5);
 	assert_held(b, 0);
+	rig_free(a);
+	rig_free(b);
+}
+
+struct scribbler {
+	uint8_t *at;
+	_Atomic uint32_t stop;
+};
+
+static void *
+scribble(void *arg)
+{
+	struct scribbler *s = arg;
+	uint32_t i;
+
+	for (i = 0; crpc_load_relaxed(&s->stop) == 0; i++)
+		__atomic_store_n(&s->at[i % MIB], (uint8_t)(i + (i >> 20)), __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* Who sent a value still has its block: a snapshot that is taken while it writes there is whole. */
+static void
+a_snapshot_of_values_that_change_can_be_read(void **state)
+{
+	struct rig *a = rig_new(0), *b = rig_new(0);
+	char path[] = "/tmp/test_large.XXXXXX", file[64];
+	struct kv_snapshot snap = {.path = path, .owners = 1, .key_size = 8};
+	struct scribbler s = {0};
+	struct kv_item item;
+	pthread_t thread;
+	uint32_t i, at = 0;
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	close(fd);
+	snprintf(file, sizeof(file), "%s.0", path);
+	put(a, 1, MIB, 1);
+	assert_true(kv_store_each(a->store, &at, &item));
+	s.at = (uint8_t *)(uintptr_t)item.value;
+	assert_int_equal(pthread_create(&thread, NULL, scribble, &s), 0);
+	for (i = 0; i < 20; i++) {
+		assert_int_equal(kv_snapshot_claim(&snap), 0);
+		assert_int_equal(kv_snapshot_write(&snap, a->store), 1);
+		kv_snapshot_release(&snap);
+		assert_int_equal(kv_snapshot_read(&snap, b->store), 1);
+		ask(b, KV_DELETE, 1, NULL, 0, NULL);
+	}
+	crpc_store_relaxed(&s.stop, 1);
+	pthread_join(thread, NULL);
+	unlink(file);
+	unlink(path);
 	rig_free(a);
 	rig_free(b);
 }
@@ -362,6 +417,7 @@ main(void)
 		cmocka_unit_test(the_limit_refuses_and_nothing_is_lost),
 		cmocka_unit_test(a_full_arena_refuses_and_nothing_is_lost),
 		cmocka_unit_test(lives_end_and_snapshots_restore),
+		cmocka_unit_test(a_snapshot_of_values_that_change_can_be_read),
 		cmocka_unit_test(ended_blocks_make_room),
 		cmocka_unit_test(lengths_beside_blocks_are_checked),
 		cmocka_unit_test(a_store_of_large_values_needs_an_arena),

@@ -481,6 +481,17 @@ fsync(int fd)
 	return fdatasync(fd);
 }
 
+static int64_t
+save(struct kv_snapshot *snap, const struct kv_store *s)
+{
+	int64_t rc;
+
+	assert_int_equal(kv_snapshot_claim(snap), 0);
+	rc = kv_snapshot_write(snap, s);
+	kv_snapshot_release(snap);
+	return rc;
+}
+
 /* The new name is in the folder, which is synced after; a failure of that is told. */
 static void
 a_snapshot_outlasts_a_power_failure(void **state)
@@ -494,18 +505,58 @@ a_snapshot_outlasts_a_power_failure(void **state)
 	snprintf(file, sizeof(file), "%s.1", path);
 	one(r, KV_PUT, 1, 0, 0, 0);
 	folder_syncs = 0;
-	assert_int_equal(kv_snapshot_write(&snap, r->store), 1);
+	assert_int_equal(save(&snap, r->store), 1);
 	assert_int_equal(folder_syncs, 1);
 	folder_errno = EINVAL; /* A file system that has nothing to sync. */
-	assert_int_equal(kv_snapshot_write(&snap, r->store), 1);
+	assert_int_equal(save(&snap, r->store), 1);
 	folder_errno = EIO;
-	assert_int_equal(kv_snapshot_write(&snap, r->store), -EIO);
+	assert_int_equal(save(&snap, r->store), -EIO);
 	folder_errno = 0;
 	assert_int_equal(folder_syncs, 3);
 	assert_int_equal(access(file, R_OK), 0);
 	unlink(file);
 	rmdir(folder);
 	rig_free(r);
+}
+
+/*
+ * Of two runs with one path the second is refused, and what the first writes is whole; what a run
+ * left that is gone is taken over.
+ */
+static void
+one_run_at_a_time_has_a_snapshots_path(void **state)
+{
+	char folder[] = "/tmp/test_store.XXXXXX", path[64], file[72], fresh[80];
+	struct kv_snapshot a = {.path = path, .owners = 1, .key_size = 8}, b = a;
+	struct rig *r = rig_new(8, 8, KEYS), *empty = rig_new(8, 8, KEYS);
+	FILE *left;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/snap", folder);
+	snprintf(file, sizeof(file), "%s.0", path);
+	snprintf(fresh, sizeof(fresh), "%s.new", file);
+	one(r, KV_PUT, 1, 0, 0, 0);
+	assert_int_equal(kv_snapshot_claim(&a), 0);
+	assert_int_equal(kv_snapshot_claim(&b), -EBUSY);
+	kv_snapshot_release(&b);
+	assert_int_equal(kv_snapshot_read(&a, empty->store), -ENOENT);
+	assert_int_equal(kv_snapshot_write(&a, r->store), 1);
+	/* It is written and has its name: the next run may have the path, and keeps its file. */
+	assert_int_equal(kv_snapshot_claim(&b), 0);
+	kv_snapshot_release(&a);
+	assert_int_equal(access(fresh, F_OK), 0);
+	kv_snapshot_release(&b);
+	assert_int_equal(access(fresh, F_OK), -1);
+
+	left = fopen(fresh, "wb");
+	assert_int_equal(fwrite("left", 1, 4, left), 4);
+	fclose(left);
+	assert_int_equal(kv_snapshot_read(&a, empty->store), 1);
+	assert_int_equal(access(fresh, F_OK), -1);
+	unlink(file);
+	rmdir(folder);
+	rig_free(r);
+	rig_free(empty);
 }
 
 /* What a snapshot has of a store, the next store has: values, versions, what is left of lives. */
@@ -526,7 +577,7 @@ snapshot_and_back(uint32_t key_min)
 		one(a, KV_PUT, i, i % 3 == 0 ? KV_TTL : 0, 0, i % 2 != 0 ? 5 : 1000);
 	one(a, KV_DELETE, 4, 0, 0, 0);
 	kv_store_tick(a->store, 11 * MS); /* some have ended and are still in */
-	assert_int_equal(kv_snapshot_write(&snap, a->store), 100 - 1 - 17);
+	assert_int_equal(save(&snap, a->store), 100 - 1 - 17);
 	b = rig_new_sizes(key_min, 16, 100, KEYS);
 	kv_store_tick(b->store, 500 * MS);
 	assert_int_equal(kv_snapshot_read(&snap, b->store), 100 - 1 - 17);
@@ -575,7 +626,7 @@ a_bad_snapshot_is_refused(void **state)
 	snprintf(file, sizeof(file), "%s.0", path);
 	for (i = 0; i < 10; i++)
 		one(a, KV_PUT, (uint32_t)i, 0, 0, 0);
-	assert_int_equal(kv_snapshot_write(&snap, a->store), 10);
+	assert_int_equal(save(&snap, a->store), 10);
 	f = fopen(file, "rb");
 	n = fread(bytes, 1, sizeof(bytes), f);
 	fclose(f);
@@ -612,7 +663,7 @@ a_bad_snapshot_is_refused(void **state)
 	assert_int_equal(kv_snapshot_read(&snap, b->store), -ENOSPC);
 	snap.path = "/nowhere/at/all";
 	assert_int_equal(kv_snapshot_read(&snap, b->store), -ENOENT);
-	assert_int_equal(kv_snapshot_write(&snap, b->store), -ENOENT);
+	assert_int_equal(kv_snapshot_claim(&snap), -ENOENT);
 	unlink(file);
 	unlink(path);
 	rig_free(a);
@@ -740,6 +791,7 @@ main(void)
 		cmocka_unit_test(ended_keys_make_room),
 		cmocka_unit_test(capacity_is_a_limit),
 		cmocka_unit_test(a_snapshot_outlasts_a_power_failure),
+		cmocka_unit_test(one_run_at_a_time_has_a_snapshots_path),
 		cmocka_unit_test(a_snapshot_brings_a_store_back),
 		cmocka_unit_test(a_bad_snapshot_is_refused),
 		cmocka_unit_test(sizes_out_of_range_are_refused),
