@@ -5,6 +5,7 @@
  *     sizes     put and get of sizes around every limit; compare-and-swap, time to live, delete
  *     full      an empty service with a --memory-limit: puts of new keys until there is no space;
  *               what is there stays whole, and what is deleted makes room
+ *     version   of a put to key 1, on stdout; of a service of small values
  *     hostile   blocks whose lengths lie, and requests that change after they were sent, for a
  *               while: the service answers or refuses each, and serves on
  */
@@ -136,6 +137,19 @@ full(struct crpc_kv *kv)
 	printf("%u values of 1 MiB\n", n);
 }
 
+static void
+version(struct crpc_kv *kv)
+{
+	struct crpc_kv_done done;
+	uint8_t key[8];
+
+	kv_key_write(key, 8, 1);
+	kv_value_fill(value, 8, kv_word(1, 1, 1));
+	MUST(crpc_kv_put(kv, key, value, 8, NULL, 0) == 0);
+	MUST(crpc_kv_wait(kv, &done) == 0);
+	printf("%llu\n", (unsigned long long)done.version);
+}
+
 /* Who writes to a block that is the daemon's already. */
 struct scribbler {
 	_Atomic uintptr_t at;
@@ -228,6 +242,8 @@ main(int argc, char **argv)
 		sizes(kv);
 	else if (strcmp(argv[2], "full") == 0)
 		full(kv);
+	else if (strcmp(argv[2], "version") == 0)
+		version(kv);
 	else if (strcmp(argv[2], "hostile") == 0)
 		hostile(kv, argv[1]);
 	else

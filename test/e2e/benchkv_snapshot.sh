@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Snapshots: a launcher that kills its ranks while they write, two runs with one path, what a killed writer
-# left, a folder that is missing, a rank without a file.
+# left, a folder that is missing, a rank without a file, and versions that rise over a kill.
 . "$(dirname "$0")/benchkv_lib.sh"
 need mpirun
 BASE=(--clients 2 --keys 2000 --quiet --warmup 0 --cooldown 0)
@@ -135,6 +135,28 @@ one_rank_without() {
 	ok "a rank without a snapshot begins without keys; without any the run is refused"
 }
 
+version_of_put() { # NAME ARG...: on a service that begins with them, and is killed
+	local name=$1
+	shift
+	one 60 --clients 0 --serve 2 --keys 2000 --quiet --seconds 50 "$@" >"$TMP/$name.out" 2>"$TMP/$name.err" &
+	BACKGROUND="$BACKGROUND $!"
+	wait_for 30 "$TMP/$name.out" 'benchkv-client --attach'
+	VERSION=$("$KV_LARGE" "$SEGMENT" version) || fail "$name: no version"
+	kill -9 "$(ranks_pids)"
+	wait $! 2>/dev/null
+}
+
+versions_rise() {
+	local before
+	version_of_put before
+	before=$VERSION
+	version_of_put after
+	[ "$VERSION" -gt "$before" ] || fail "a killed run's version $before, then $VERSION"
+	version_of_put restored --restore "$TMP/path"
+	[ "$VERSION" -gt "$before" ] || fail "a killed run's version $before, then $VERSION with --restore"
+	ok "versions rise over a kill"
+}
+
 interrupted INT
 interrupted TERM
 while_writing
@@ -143,5 +165,7 @@ killed claimed --snapshot
 killed restored --json
 no_folder
 one_rank_without
+versions_rise
+restores end 1 "$TMP/path" # takes over what the killed left
 nothing_left "snapshots"
 finish
