@@ -129,6 +129,7 @@ join(struct kv_loop *loop, struct kv_work *work, const struct kv_options *o)
 		if (rc == 0)
 			rc = ask_info(loop->client[i].ipc[0], &info);
 		loop->client[i].history.writer = info.writer;
+		loop->client[i].history.restored = info.generation != 0;
 	}
 	if (rc != 0)
 		return app_fail("cannot connect %u clients to daemon '%s': %s (%s); give fewer "

@@ -122,15 +122,20 @@ reply_head(struct kv_daemon *d, uint64_t now, uint64_t token, enum kv_status sta
 	crpc_copyrpc_reply(d->net->ctx, now, token, msg, sizeof(msg));
 }
 
-/* A request of another rank that is none for the store. */
+/*
+ * A request of another rank that is none for the store. What a client sent is passed on as bytes
+ * that may have changed meanwhile, but is never as short as a ping or a stop.
+ */
 static crpc_noinline void
-net_other(struct kv_daemon *d, uint64_t now, uint64_t token, uint8_t op)
+net_other(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, uint8_t op)
 {
-	if (op == KV_STOP)
+	bool ours = r->len == sizeof(struct kv_req_hdr) && (op == KV_STOP || op == KV_PING);
+
+	if (ours && op == KV_STOP)
 		crpc_store_relaxed(&d->fate->stop, 1);
-	else if (op != KV_PING)
+	else if (!ours)
 		d->stats.bad++;
-	reply_head(d, now, token, op == KV_STOP || op == KV_PING ? KV_OK : KV_BAD_REQUEST, op);
+	reply_head(d, now, r->token, ours ? KV_OK : KV_BAD_REQUEST, op);
 }
 
 static bool
@@ -252,26 +257,23 @@ serve_ranks(struct kv_daemon *d, uint64_t now)
 		if (crpc_likely(b->n == 0 && serve_rank_quick(d, now, &d->req[i])))
 			continue;
 		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
-			net_other(d, now, d->req[i].token, 0);
+			net_other(d, now, &d->req[i], 0);
 			continue;
 		}
 		if (crpc_unlikely(!is_store_op(d, &req))) {
-			net_other(d, now, d->req[i].token, req.op);
+			net_other(d, now, &d->req[i], req.op);
 			continue;
 		}
-		hash = kv_hash(req.key, req.key_len);
-		if (!d->relay || !relay(d, now, &d->req[i], hash))
+		hash = kv_batch_key(b, &req);
+		if (d->relay && relay(d, now, &d->req[i], hash))
+			continue;
+		if (crpc_unlikely(kv_owner(hash, d->owners) != d->self))
+			net_other(d, now, &d->req[i], req.op);
+		else
 			d->index[kv_batch_add(b, &req, hash)] = i;
 	}
 	kv_store_lookup(d->store, b);
 	for (i = 0; i < b->n; i++) {
-		/* The copy of the key decides: the bytes of the message may have changed since. */
-		if (crpc_unlikely(
-			    kv_owner(kv_hash(b->key[i], b->req[i].key_len), d->owners) !=
-			    d->self)) {
-			net_other(d, now, d->req[d->index[i]].token, b->req[i].op);
-			continue;
-		}
 		kv_store_exec(d->store, b, i, &served);
 		net_reply(d, now, d->req[d->index[i]].token, &served);
 	}
@@ -339,10 +341,10 @@ serve_mates(struct kv_daemon *d)
 		hash = 0;
 		if (crpc_likely(kv_req_read(d->req[i].data, d->req[i].len, &req) == 0 &&
 			    is_store_op(d, &req)))
-			hash = kv_hash(req.key, req.key_len);
+			hash = kv_batch_key(b, &req);
 		else
 			req.key_len = 0;
-		/* The key may have changed after its daemon looked: these bytes will not. */
+		/* The key may have changed after its daemon looked: this copy will not. */
 		if (crpc_unlikely(req.key_len == 0 || kv_owner(hash, d->owners) != d->self)) {
 			d->stats.bad++;
 			mate_answer(d, &d->req[i], &bad);
@@ -360,17 +362,53 @@ serve_mates(struct kv_daemon *d)
 	return n;
 }
 
+/* Whether a connected client was given this writer id last. */
+static bool
+writer_is_held(const struct kv_daemon *d, uint32_t id)
+{
+	uint32_t peer;
+
+	for (peer = 0; peer < CRPC_DIM(d->writer_of); peer++)
+		if (d->writer_of[peer] == id && crpc_ipc_server_requests(d->ipc, peer) != 0)
+			return true;
+	return false;
+}
+
+/* A writer id for a client, in turn, so that the one that is free for longest is next; 0: none. */
+static uint32_t
+writer_take(struct kv_daemon *d, uint32_t peer)
+{
+	uint32_t tries, id;
+
+	if (d->port != NULL || d->writer_first == d->writer_end)
+		return 0;
+	d->writer_of[peer] = 0;
+	for (tries = 0; tries <= CRPC_DIM(d->writer_of); tries++) {
+		if (d->info.writer == d->writer_end) {
+			d->info.writer = d->writer_first;
+			d->info.generation++;
+		}
+		id = d->info.writer++;
+		if (d->info.generation != 0 && writer_is_held(d, id))
+			continue;
+		d->writer_of[peer] = id;
+		return id;
+	}
+	return 0;
+}
+
 /* A client's request that is none for a store. */
 static crpc_noinline void
-ipc_other(struct kv_daemon *d, uint64_t token, uint8_t op)
+ipc_other(struct kv_daemon *d, const struct crpc_req *r, uint8_t op)
 {
 	uint8_t *value = d->msg + sizeof(struct kv_resp_hdr);
 	struct kv_info info;
-	uint32_t len = 0;
+	uint32_t len = 0, writer;
 
 	if (op == KV_INFO) {
+		writer = writer_take(d, r->peer);
 		info = d->info;
-		info.writer = info.writer < d->writer_end ? d->info.writer++ : 0;
+		info.writer = writer;
 		len = sizeof(info);
 		memcpy(value, &info, len);
 		kv_resp_write(d->msg, KV_OK, op, len, 0);
@@ -381,7 +419,7 @@ ipc_other(struct kv_daemon *d, uint64_t token, uint8_t op)
 		d->stats.bad++;
 		kv_resp_write(d->msg, KV_BAD_REQUEST, op, 0, 0);
 	}
-	front_reply(d, token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
+	front_reply(d, r->token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
 }
 
 static void
@@ -430,7 +468,7 @@ pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, enum kv_op 
 	int rc;
 
 	if (crpc_unlikely(d->port != NULL && !d->port->backend->passes)) {
-		ipc_other(d, r->token, op); /* They are to ask the owner. */
+		ipc_other(d, r, op); /* They are to ask the owner. */
 		return;
 	}
 	if (mate < d->daemons) {
@@ -513,14 +551,14 @@ serve_client(struct kv_daemon *d, uint64_t now, uint32_t i)
 	struct kv_req req;
 
 	if (crpc_unlikely(kv_req_read(r->data, r->len, &req) != 0)) {
-		ipc_other(d, r->token, 0);
+		ipc_other(d, r, 0);
 		return;
 	}
 	if (crpc_unlikely(!is_store_op(d, &req))) {
-		ipc_other(d, r->token, req.op);
+		ipc_other(d, r, req.op);
 		return;
 	}
-	hash = kv_hash(req.key, req.key_len);
+	hash = kv_batch_key(&d->batch, &req);
 	if (d->owners > 1)
 		owner = kv_owner(hash, d->owners);
 	if (owner == d->self)

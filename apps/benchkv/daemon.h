@@ -86,7 +86,8 @@ struct kv_daemon {
 	uint32_t key_min, key_size; /**< Of the shortest and the longest key. */
 	uint32_t value_size;
 	struct kv_info info; /**< Answer to KV_INFO; .writer is the next one. */
-	uint32_t writer_end; /**< Writer ids for client processes end here. */
+	uint32_t writer_first, writer_end; /**< Writer ids for client processes. */
+	uint32_t writer_of[CRPC_IPC_CLIENTS_MAX]; /**< That each client was given last. */
 	struct kv_daemon_stats stats;
 	struct kv_batch batch;
 	struct crpc_req req[CRPC_BURST_MAX];

@@ -213,6 +213,7 @@ create_daemon(struct kv_rank *r, uint32_t i, uint32_t part)
 		.writers = 1 + ranks * (uint32_t)r->opt.clients + kv_rank_owners(r) * part,
 		.preloaded = r->opt.restore == NULL && r->opt.ttl_ms == 0 && !r->opt.empty,
 	};
+	d->writer_first = d->info.writer;
 	d->writer_end = d->info.writer + part;
 	return d;
 }

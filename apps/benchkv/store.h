@@ -6,7 +6,8 @@
  * @file
  * The keys that one daemon owns: rte_hash from key to slot, and an array of slots.
  *
- *     kv_batch_reset(b);  kv_batch_add(b, &req, hash) ...      gather up to 64 requests
+ *     kv_batch_reset(b)                                        gather up to 64 requests:
+ *     hash = kv_batch_key(b, &req);  kv_batch_add(b, &req, hash) ...
  *     kv_store_lookup(s, b)                                    one bulk lookup, slots prefetched
  *     for each: kv_store_exec(s, b, i, &served)                in order; use it before the next
  *
@@ -113,9 +114,26 @@ kv_batch_reset(struct kv_batch *b)
 }
 
 /**
- * Add a request whose key has a size that the store takes, kv_hash() being known. @return its
- * index.
+ * Copy a request's key, of a size that the store takes, to where kv_batch_add() wants it.
+ *
+ * @return
+ *   kv_hash() of the copy, which the sender cannot change.
  */
+static inline uint32_t
+kv_batch_key(struct kv_batch *b, const struct kv_req *req)
+{
+	uint8_t *key = b->key[b->n];
+
+	if (crpc_unlikely(b->spread != 0))
+		kv_key_spread(key, b->spread, req->key, req->key_len);
+	else if (req->key_len == 8)
+		memcpy(key, req->key, 8);
+	else
+		memcpy(key, req->key, req->key_len);
+	return kv_hash(key, req->key_len);
+}
+
+/** Add a request after kv_batch_key() of it, which gave @p hash. @return its index. */
 static inline uint32_t
 kv_batch_add(struct kv_batch *b, const struct kv_req *req, uint32_t hash)
 {
@@ -126,12 +144,6 @@ kv_batch_add(struct kv_batch *b, const struct kv_req *req, uint32_t hash)
 		b->req[i].extras = req->extras;
 	b->hash[i] = hash;
 	b->key_ptr[i] = b->key[i];
-	if (crpc_unlikely(b->spread != 0))
-		kv_key_spread(b->key[i], b->spread, req->key, req->key_len);
-	else if (req->key_len == 8)
-		memcpy(b->key[i], req->key, 8);
-	else
-		memcpy(b->key[i], req->key, req->key_len);
 	return i;
 }
 

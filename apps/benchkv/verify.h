@@ -70,7 +70,7 @@ struct kv_history {
 	uint32_t seq;     /**< Of our newest put. */
 	bool may_miss;    /**< Somebody deletes: not found is an answer. */
 	bool may_refuse;  /**< The store may be full: no space is an answer to a put. */
-	bool restored;    /**< Words of an earlier run may stand there, also with our writer id. */
+	bool restored; /**< Words of an earlier run, or holder of our id, may stand there. */
 	uint64_t faults[KV_FAULTS];
 };
 

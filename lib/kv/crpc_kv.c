@@ -67,7 +67,7 @@ connect_all(struct crpc_kv *kv, struct crpc_ipc_client_conf *conf)
 		return rc;
 	conf->arena = kv->blocks.cache;
 	kv->ipc = crpc_ipc_client_connect(conf);
-	return kv->ipc == NULL ? -errno : 0;
+	return kv->ipc == NULL ? -errno : info_ask(kv); /* for a writer id of this connection */
 }
 
 struct crpc_kv *

@@ -97,10 +97,12 @@ struct kv_info {
 	uint32_t keys; /**< Of all ranks. */
 	uint32_t key_size;
 	uint32_t value_size;
-	/** A writer id for the client that asked, never given again; 0: none is left. */
+	/** A writer id that no other connected client has; 0: none is left. */
 	uint32_t writer;
 	uint32_t writers;   /**< Writer ids are below this. */
 	uint32_t preloaded; /**< 1: every key exists until somebody deletes it. */
+	/** From 1 on: the writer id had other holders, whose values may still be there. */
+	uint32_t generation;
 };
 
 _Static_assert(
@@ -111,7 +113,7 @@ _Static_assert(offsetof(struct kv_req_hdr, value_len) == 4, "wire format");
 _Static_assert(sizeof(struct kv_resp_hdr) == 16, "wire format");
 _Static_assert(offsetof(struct kv_resp_hdr, value_len) == 4, "wire format");
 _Static_assert(offsetof(struct kv_resp_hdr, version) == 8, "wire format");
-_Static_assert(sizeof(struct kv_info) == 40, "wire format");
+_Static_assert(sizeof(struct kv_info) == 44, "wire format");
 _Static_assert(KV_RESP_MAX <= CRPC_IPC_MSG_MAX && KV_REQ_MAX <= CRPC_IPC_MSG_MAX, "fits ipc");
 
 /** What the extras of a request say. */

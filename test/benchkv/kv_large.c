@@ -6,6 +6,7 @@
  *     full      an empty service with a --memory-limit: puts of new keys until there is no space;
  *               what is there stays whole, and what is deleted makes room
  *     version   of a put to key 1, on stdout; of a service of small values
+ *     writers   connects until the writer ids have begun again; of a service of small values
  *     hostile   blocks whose lengths lie, and requests that change after they were sent, for a
  *               while: the service answers or refuses each, and serves on
  */
@@ -150,6 +151,28 @@ version(struct crpc_kv *kv)
 	printf("%llu\n", (unsigned long long)done.version);
 }
 
+/* Each question gives an id of its own, and there are fewer than 2^16. */
+static void
+writers(struct crpc_kv *kv, const char *name)
+{
+	struct crpc_ipc_client_conf conf = {.name = name, .timeout_ms = 3000};
+	uint8_t answer[sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)];
+	uint8_t msg[sizeof(struct kv_req_hdr)];
+	uint32_t len = kv_req_write(msg, KV_INFO, 0, 0), i;
+	struct crpc_ipc_client *c;
+	struct kv_info info;
+
+	MUST((c = crpc_ipc_client_connect(&conf)) != NULL);
+	for (i = 0; i < KV_WRITERS_MAX; i++) {
+		MUST(crpc_ipc_client_call_sync(c, msg, len, answer, sizeof(answer), 0) ==
+			sizeof(answer));
+		memcpy(&info, answer + sizeof(struct kv_resp_hdr), sizeof(info));
+		MUST(info.writer != 0 && info.writer != crpc_kv_info(kv)->writer);
+	}
+	MUST(info.generation != 0);
+	crpc_ipc_client_close(c);
+}
+
 /* Who writes to a block that is the daemon's already. */
 struct scribbler {
 	_Atomic uintptr_t at;
@@ -244,6 +267,8 @@ main(int argc, char **argv)
 		full(kv);
 	else if (strcmp(argv[2], "version") == 0)
 		version(kv);
+	else if (strcmp(argv[2], "writers") == 0)
+		writers(kv, argv[1]);
 	else if (strcmp(argv[2], "hostile") == 0)
 		hostile(kv, argv[1]);
 	else

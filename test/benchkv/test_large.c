@@ -95,7 +95,7 @@ ask(struct rig *r, enum kv_op op, uint64_t id, const void *value, uint32_t len,
 
 	kv_key_write(key, 8, id);
 	kv_batch_reset(&r->batch);
-	kv_batch_add(&r->batch, &req, kv_hash(key, 8));
+	kv_batch_add(&r->batch, &req, kv_batch_key(&r->batch, &req));
 	kv_store_lookup(r->store, &r->batch);
 	if (block != NULL)
 		return kv_store_exec_block(r->store, &r->batch, 0, &r->served, block);

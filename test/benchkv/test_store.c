@@ -106,7 +106,7 @@ add(struct rig *r, enum kv_op op, uint32_t id)
 	if (op == KV_PUT)
 		kv_value_fill(key + size, r->value_size, r->word[i]);
 	assert_int_equal(kv_req_read(r->msg[i], len, &req), 0);
-	assert_int_equal(kv_batch_add(&r->batch, &req, kv_hash(key, size)), i);
+	assert_int_equal(kv_batch_add(&r->batch, &req, kv_batch_key(&r->batch, &req)), i);
 }
 
 /* One request against the model. */
@@ -199,7 +199,7 @@ a_key_is_its_length_too(void **state)
 			if (pass == 0)
 				kv_value_fill(r->msg[0] + len - 8, 8, size);
 			assert_int_equal(kv_req_read(r->msg[0], len, &req), 0);
-			kv_batch_add(&r->batch, &req, kv_hash(zeros, size));
+			kv_batch_add(&r->batch, &req, kv_batch_key(&r->batch, &req));
 			kv_store_lookup(r->store, &r->batch);
 			kv_store_exec(r->store, &r->batch, 0, &served);
 			assert_int_equal(served.status, KV_OK);
@@ -333,7 +333,7 @@ one(struct rig *r, enum kv_op op, uint32_t id, uint32_t flags, uint64_t expect, 
 	kv_value_fill(r->msg[0] + len - value, r->value_size, kv_word(id, 1, ++r->seq));
 	assert_int_equal(kv_req_read(r->msg[0], len, &req), 0);
 	kv_batch_reset(&r->batch);
-	kv_batch_add(&r->batch, &req, kv_hash(req.key, key_len(r, id)));
+	kv_batch_add(&r->batch, &req, kv_batch_key(&r->batch, &req));
 	kv_store_lookup(r->store, &r->batch);
 	kv_store_exec(r->store, &r->batch, 0, &served);
 	kv_batch_reset(&r->batch);

@@ -38,6 +38,13 @@ wait $victim 2>/dev/null
 attach 30 --clients 4 --seconds 0.5 >"$TMP/c5.out" 2>&1 || fail "four places are not free: $?"
 ok "one was killed, and its place is free again"
 
+# The store has values of the same writer ids by now.
+timeout 60 "$KV_LARGE" "$SEGMENT" writers >"$TMP/writers.out" 2>&1 || fail "writer ids ran out"
+attach 30 --clients 4 --seconds 0.5 --json "$TMP/c6.jsonl" >"$TMP/c6.out" 2>&1 ||
+	fail "clients after 65,536 others ended with $?"
+check_json "$TMP/c6.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"] > 100'
+ok "after 65,536 clients more are served"
+
 kill -0 $daemon 2>/dev/null || fail "the daemon did not survive it"
 kill -INT "$(ranks_pids)"
 wait $daemon || fail "the daemon ended with $?"
