@@ -31,7 +31,9 @@
  * Deadlines. A call that is not answered in `call_timeout_us` (the client's conf) or in its own
  * timeout completes with -ETIMEDOUT, once and for all; its place comes back when the late answer
  * arrives, because until then the server may still read it. Time is looked at once in
- * CRPC_IPC_CHECK_POLLS polls: a deadline may pass late by that, never early.
+ * CRPC_IPC_CHECK_POLLS polls: a deadline may pass late by that, never early. A call whose answer
+ * waits to be polled does not time out; so while polls return full bursts a deadline may pass late
+ * by `depth` answers more.
  *
  * Ownership. Request bytes are the server's to read until reply, release or fail of their token.
  * They change before that only if the client lies, or if it went and another took its place: who
@@ -172,7 +174,7 @@ void crpc_ipc_server_free(struct crpc_ipc_server *s);
  *   Filled from the front. `peer` is the client's id, below max_clients and reused after a client
  *   left.
  * @param n
- *   Room in it.
+ *   Room in it; at most CRPC_BURST_MAX are given out.
  * @return
  *   How many.
  */
@@ -408,7 +410,8 @@ uint16_t crpc_ipc_client_call_burst(struct crpc_ipc_client *c, const void *msgs,
  * @param c, buf, len, cookie
  *   As crpc_ipc_client_call().
  * @param timeout_us
- *   From now, in place of the client's call_timeout_us; 0: none.
+ *   From now, in place of the client's call_timeout_us; 0: none. One beyond the range of the clock
+ *   never comes.
  * @return
  *   As crpc_ipc_client_call().
  */
@@ -480,7 +483,7 @@ int crpc_ipc_client_call_sync(struct crpc_ipc_client *c, const void *buf, uint32
  *   yet), -ECONNRESET (the server died or closed: the request may have been served or not), -EPROTO
  *   (as call()), or what the server gave crpc_ipc_server_fail().
  * @param n
- *   Room in it.
+ *   Room in it; at most CRPC_BURST_MAX are given out.
  * @return
  *   How many.
  */

@@ -188,7 +188,8 @@ crpc_ipc_client_call_timed(struct crpc_ipc_client *c, const void *buf, uint32_t 
 	rc = call_otherwise(c, buf, len, cookie, IPC_CALL_OPEN | IPC_CALL_STAMPED, 0);
 	if (rc != 0)
 		return rc;
-	c->deadline[slot] = timeout_us == 0 ? UINT64_MAX : __crpc_ipc_now_ns() + timeout_us * 1000;
+	c->deadline[slot] = timeout_us == 0 ? UINT64_MAX
+					    : ipc_deadline(__crpc_ipc_now_ns(), timeout_us);
 	c->deadlines = true;
 	if (lone)
 		c->aside |= IPC_ASIDE_ODD;
@@ -277,7 +278,7 @@ take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size, const void 
 	call->state = state & IPC_CALL_OLD;
 	c->open--;
 	if (slot > c->req_mask) {
-		c->aside &= IPC_ASIDE_HELD;
+		c->aside &= IPC_ASIDE_STAY;
 		/* Its answer had no room there: the next calls save the detour. */
 		if (data != c->lone_data)
 			c->lone_end = 0;
@@ -478,7 +479,7 @@ poll_ring(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 	return got;
 }
 
-/* poll(), when a call is in the lone slot and others are not, or blocks are held. */
+/* poll(), when a call is in the lone slot and others are not, or blocks are held, or calls due. */
 static crpc_noinline uint16_t
 poll_all(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 {
@@ -487,12 +488,14 @@ poll_all(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 
 	if (crpc_unlikely(c->n_held != 0))
 		__crpc_ipc_free_held(c);
-	if ((c->aside & IPC_ASIDE_LONE) != 0 && n != 0) {
-		rc = poll_lone(c, done);
+	if (crpc_unlikely((c->aside & IPC_ASIDE_DUE) != 0))
+		got = __crpc_ipc_expire(c, 0, done, n);
+	if ((c->aside & IPC_ASIDE_LONE) != 0 && got < n) {
+		rc = poll_lone(c, done + got);
 		if (crpc_unlikely(rc < 0))
 			__crpc_ipc_bad_answer(c);
 		else
-			got = (uint32_t)rc;
+			got += (uint32_t)rc;
 	}
 	got += poll_ring(c, done + got, n - got);
 	if (crpc_unlikely(--c->countdown == 0))
@@ -518,6 +521,7 @@ crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t
 	uint16_t got = 0;
 
 	IPC_OWNER_CHECK(c);
+	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
 	if (c->aside == 0)
 		return poll_plain(c, done, n);
 	if (c->aside != IPC_ASIDE_LONE || c->open != 1 || n == 0)

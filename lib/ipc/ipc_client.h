@@ -31,7 +31,11 @@ enum ipc_aside {
 	IPC_ASIDE_LONE = 1, /**< A call is in the lone slot. */
 	IPC_ASIDE_ODD = 2,  /**< Its state is not just OPEN. */
 	IPC_ASIDE_HELD = 4, /**< There are blocks in `held`. */
+	IPC_ASIDE_DUE = 8,  /**< Calls are overdue, and the last poll had no room for them. */
 };
+
+/** What stays when the lone slot's call is complete. */
+#define IPC_ASIDE_STAY (IPC_ASIDE_HELD | IPC_ASIDE_DUE)
 
 /** A block that came with a completion of the last poll. */
 struct ipc_held {
@@ -93,8 +97,11 @@ struct crpc_ipc_client {
 	struct ipc_header lay; /**< Private copy, checked. */
 	uint32_t id;
 	uint32_t gen;
-	uint64_t *deadline; /**< Per request slot: CLOCK_MONOTONIC ns. */
-	uint64_t call_timeout_ns;
+	uint64_t *deadline; /**< Per request slot: CLOCK_MONOTONIC ns; UINT64_MAX: never. */
+	uint64_t call_timeout_us;
+	uint64_t due_ns;     /**< Calls that were overdue then have no answer. */
+	uint64_t mark_ns;    /**< The next due_ns, */
+	uint64_t mark_taken; /**< once so many answers were taken. */
 	uint64_t swallowed; /**< Answers that were no completions. */
 	uint64_t probe_ns;
 	uint64_t probed_ns; /**< When the kernel was last asked. */
@@ -222,7 +229,7 @@ ipc_take_lone(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
 	done->len = size;
 	done->status = 0;
 	call->state = 0;
-	c->aside &= IPC_ASIDE_HELD;
+	c->aside &= IPC_ASIDE_STAY;
 	c->open--;
 }
 

@@ -220,9 +220,9 @@ crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 		return NULL;
 	memset(c, 0, sizeof(*c));
 	c->colocated = conf->colocated;
-	c->call_timeout_ns = conf->call_timeout_us * 1000;
+	c->call_timeout_us = conf->call_timeout_us;
 	c->arena = conf->arena;
-	c->deadlines = c->call_timeout_ns != 0;
+	c->deadlines = c->call_timeout_us != 0;
 	c->probe_ns = (uint64_t)(conf->probe_ms == 0 ? DEFAULT_PROBE_MS : conf->probe_ms) * 1000000;
 	rc = attach_and_join(c, conf, __crpc_ipc_now_ns() + (uint64_t)conf->timeout_ms * 1000000);
 	if (rc == 0)

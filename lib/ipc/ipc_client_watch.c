@@ -147,38 +147,60 @@ fail_open(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 
 /* ---- deadlines ---- */
 
-/*
- * End the calls whose time is up, and start the clock of those that have none yet: their time
- * counts from here, which is after they were made.
- */
-static uint32_t
-expire(struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uint32_t n)
+uint32_t
+__crpc_ipc_expire(struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uint32_t n)
 {
 	struct ipc_call *call;
 	uint32_t slot, got = 0;
+	bool more = false;
 
-	for (slot = 0; slot <= c->req_mask + 1 && got < n; slot++) {
+	for (slot = 0; slot <= c->req_mask + 1; slot++) {
 		call = &c->calls[slot];
 		if (!is_waiting(call->state))
 			continue;
 		if ((call->state & IPC_CALL_STAMPED) == 0) {
-			if (c->call_timeout_ns == 0)
+			if (c->call_timeout_us == 0 || now == 0)
 				continue;
 			call->state |= IPC_CALL_STAMPED;
 			if (call == c->lone_call)
 				c->aside |= IPC_ASIDE_ODD;
-			c->deadline[slot] = now + c->call_timeout_ns;
+			c->deadline[slot] = ipc_deadline(now, c->call_timeout_us);
 		}
-		if (c->deadline[slot] > now)
+		if (c->deadline[slot] > c->due_ns)
+			continue;
+		more = got == n;
+		if (more)
 			continue;
 		call->state |= IPC_CALL_EXPIRED;
 		c->expired++;
 		done[got++] = (struct crpc_done){.cookie = call->cookie, .status = -ETIMEDOUT};
 	}
+	if (more)
+		c->aside |= IPC_ASIDE_DUE;
+	else
+		c->aside &= ~(uint32_t)IPC_ASIDE_DUE;
 	c->stats.timeouts += got;
 	c->stats.failed += got;
 	c->stats.completed += got;
 	return got;
+}
+
+/*
+ * A call whose answer waits to be polled is not late. So calls that are overdue while there are
+ * answers end when as many were taken as can wait: their own would have been among them.
+ */
+static uint32_t
+look_at_deadlines(struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uint32_t n)
+{
+	uint64_t taken = c->resp_seq + c->lone_done;
+	bool waiting = __crpc_ipc_has_answer(c);
+
+	if (!waiting || taken >= c->mark_taken) {
+		c->due_ns = waiting ? c->mark_ns : now;
+		c->mark_ns = now;
+		c->mark_taken = taken + c->lay.depth;
+	}
+	return __crpc_ipc_expire(c, now, done, n);
 }
 
 static uint32_t
@@ -201,7 +223,7 @@ look_around(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 			check_server(c, now);
 		}
 		if (c->status == 0)
-			return c->deadlines ? expire(c, now, done, n) : 0;
+			return c->deadlines ? look_at_deadlines(c, now, done, n) : 0;
 	}
 	c->countdown = 1;
 	return fail_open(c, done, n);

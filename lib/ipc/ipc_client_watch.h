@@ -27,6 +27,23 @@ void __crpc_ipc_announce(struct crpc_ipc_client *c);
 uint16_t __crpc_ipc_look_around(
 		struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n, uint16_t got);
 
+/** The time @p us after @p now_ns; UINT64_MAX, which never comes, where that is out of range. */
+static inline uint64_t
+ipc_deadline(uint64_t now_ns, uint64_t us)
+{
+	return us > (UINT64_MAX - now_ns) / 1000 ? UINT64_MAX : now_ns + us * 1000;
+}
+
+/**
+ * End the calls that were overdue at due_ns, and start the clock of those that have none yet:
+ * their time counts from @p now, which is after they were made; 0: not now.
+ *
+ * @return
+ *   Completions, up to @p n. If there are more, IPC_ASIDE_DUE is set.
+ */
+uint32_t __crpc_ipc_expire(
+		struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uint32_t n);
+
 /** Take the words in all slots for old: once in IPC_AGE_CALLS, and at first. */
 void __crpc_ipc_age_slots(struct crpc_ipc_client *c);
 

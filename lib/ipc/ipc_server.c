@@ -459,7 +459,7 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n
 	IPC_OWNER_CHECK(s);
 	if (recv_only_lone(s, req, &n))
 		return n;
-	return recv_all(s, req, n);
+	return recv_all(s, req, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
 }
 
 /* ---- reply ---- */

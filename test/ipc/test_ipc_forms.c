@@ -105,6 +105,37 @@ a_burst_stops_at_what_a_call_refuses(void **state)
 	crpc_ipc_server_free(s);
 }
 
+/* However large the array, poll and recv hand out at most CRPC_BURST_MAX. */
+static void
+bursts_are_bounded(void **state)
+{
+	struct crpc_ipc_server *s = new_server(2, 256, 8, 8);
+	struct crpc_ipc_client *c[2] = {new_client(s), new_client(s)};
+	static const uint8_t msgs[256 * 8];
+	static const uint64_t cookies[256];
+	struct crpc_done done[512];
+	struct crpc_req req[512];
+	uint32_t got, i;
+	uint16_t n;
+
+	assert_non_null(c[1]);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(crpc_ipc_client_call_burst(c[i], msgs, 8, cookies, 256), 256);
+	for (got = 0; got < 512; got += n) {
+		n = crpc_ipc_server_recv(s, req, 512);
+		assert_in_range(n, 1, CRPC_BURST_MAX);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 8, n), n);
+	}
+	for (i = 0; i < 2; i++) {
+		for (got = 0; got < 256; got += n) {
+			n = crpc_ipc_client_poll(c[i], done, 512);
+			assert_in_range(n, 1, CRPC_BURST_MAX);
+		}
+		crpc_ipc_client_close(c[i]);
+	}
+	crpc_ipc_server_free(s);
+}
+
 /* A call that stays open is stepped over by bursts too, through many laps. */
 static void
 bursts_step_over_a_slow_call(void **state)
@@ -657,6 +688,130 @@ idle_time_does_not_count(void **state)
 	crpc_ipc_server_free(s);
 }
 
+/*
+ * Each poll returns as many completions as it may, which others' answers see to. A call that the
+ * server holds ends in time all the same, and none that is answered times out.
+ */
+static void
+full_polls_do_not_delay_a_deadline(void **state)
+{
+	static const uint16_t sizes[] = {1, 2, 4, 16};
+	struct crpc_req held, req[DEPTH];
+	struct crpc_done done[32];
+	struct crpc_ipc_server *s;
+	struct crpc_ipc_client *c;
+	uint32_t k, i, n, late;
+	uint64_t t0;
+
+	for (k = 0; k < CRPC_DIM(sizes); k++) {
+		s = new_server(1, DEPTH, 16, 16);
+		c = client_with_deadline(s, 1000);
+		assert_non_null(c);
+		assert_int_equal(crpc_ipc_client_call(c, "held", 4, 1), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, &held, 1), 1);
+		for (late = 0, t0 = now_ms(); late == 0;) {
+			while (crpc_ipc_client_call(c, "x", 1, 2) == 0)
+				;
+			n = crpc_ipc_server_recv(s, req, DEPTH);
+			assert_int_equal(crpc_ipc_server_reply_burst(s, req, req, 8, (uint16_t)n),
+					n);
+			n = crpc_ipc_client_poll(c, done, sizes[k]);
+			assert_int_equal(n, sizes[k]);
+			for (i = 0; i < n; i++) {
+				assert_int_equal(done[i].status,
+						done[i].cookie == 1 ? -ETIMEDOUT : 0);
+				late += done[i].cookie == 1;
+			}
+			assert_true(now_ms() < t0 + 1000);
+		}
+		assert_int_equal(late, 1);
+		assert_true(now_ms() >= t0);
+		assert_int_equal(crpc_ipc_server_release(s, held.token), 0);
+		crpc_ipc_client_close(c);
+		crpc_ipc_server_free(s);
+	}
+}
+
+/* Once their time is up, calls end one after the other however short the array is. */
+static void
+overdue_calls_end_in_successive_polls(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, DEPTH, 16, 16);
+	struct crpc_ipc_client *c = client_with_deadline(s, 2000);
+	struct crpc_done done;
+	uint32_t i;
+
+	assert_non_null(c);
+	for (i = 0; i < DEPTH; i++)
+		assert_int_equal(crpc_ipc_client_call(c, "x", 1, i), 0);
+	assert_int_equal(poll_soon(c, &done, 1), 1);
+	for (i = 1; i < DEPTH; i++) {
+		assert_int_equal(done.status, -ETIMEDOUT);
+		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	}
+	assert_int_equal(crpc_ipc_client_open(c), 0);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* A client that does not poll for long finds its answers: those calls have not timed out. */
+static void
+answers_that_wait_are_not_late(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, DEPTH, 16, 16);
+	struct crpc_ipc_client *c = client_with_deadline(s, 2000);
+	struct crpc_done done[4];
+	uint32_t round, i, n, got;
+
+	assert_non_null(c);
+	for (round = 0; round < 8; round++) {
+		for (i = 0; i < DEPTH; i++)
+			assert_int_equal(crpc_ipc_client_call(c, "x", 1, i), 0);
+		for (i = 0; i < CRPC_IPC_CHECK_POLLS; i++) /* their clock starts */
+			if (crpc_ipc_client_poll(c, done, 4) != 0)
+				skip(); /* the host held us up for 2 ms */
+		while (serve(s) != 0)
+			;
+		usleep(4000);
+		for (got = 0; got < DEPTH; got += n) {
+			n = crpc_ipc_client_poll(c, done, (uint16_t)(round % 4 + 1));
+			assert_true(n > 0);
+			for (i = 0; i < n; i++)
+				assert_int_equal(done[i].status, 0);
+		}
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* However long a timeout is, it does not wrap to a short one. */
+static void
+timeouts_do_not_wrap(void **state)
+{
+	static const uint64_t us[] = {UINT64_MAX, UINT64_MAX / 1000, UINT64_MAX / 1000 + 1};
+	struct crpc_ipc_server *s = new_server(1, 4, 16, 16);
+	struct crpc_ipc_client *c;
+	struct crpc_done done[4];
+	uint64_t end;
+	uint32_t i;
+
+	for (i = 0; i < CRPC_DIM(us); i++) {
+		c = client_with_deadline(s, us[i]);
+		assert_non_null(c);
+		assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+		assert_int_equal(crpc_ipc_client_call_timed(c, "x", 1, 2, us[i]), 0);
+		for (end = now_ms() + 10; now_ms() < end;)
+			assert_int_equal(crpc_ipc_client_poll(c, done, 4), 0);
+		assert_int_equal(serve(s), 2);
+		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 2);
+		assert_int_equal(done[0].status, 0);
+		assert_int_equal(done[1].status, 0);
+		crpc_ipc_client_close(c);
+		crpc_ipc_server_reap(s);
+	}
+	crpc_ipc_server_free(s);
+}
+
 /* ---- synchronous ---- */
 
 struct echo {
@@ -727,6 +882,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(bursts_carry_what_single_calls_carry),
 			cmocka_unit_test(a_burst_stops_at_what_a_call_refuses),
+			cmocka_unit_test(bursts_are_bounded),
 			cmocka_unit_test(bursts_step_over_a_slow_call),
 			cmocka_unit_test(an_old_slot_does_not_speak_again),
 			cmocka_unit_test(answers_do_not_look_like_words),
@@ -740,6 +896,10 @@ main(void)
 			cmocka_unit_test(a_late_answer_only_gives_the_place_back),
 			cmocka_unit_test(a_call_may_have_its_own_deadline),
 			cmocka_unit_test(idle_time_does_not_count),
+			cmocka_unit_test(full_polls_do_not_delay_a_deadline),
+			cmocka_unit_test(overdue_calls_end_in_successive_polls),
+			cmocka_unit_test(answers_that_wait_are_not_late),
+			cmocka_unit_test(timeouts_do_not_wrap),
 			cmocka_unit_test(a_synchronous_call_waits_for_its_answer),
 	};
 
