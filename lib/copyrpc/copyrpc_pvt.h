@@ -81,7 +81,8 @@ _Static_assert(sizeof(struct call_slot) == 32, "two in a line");
 /** In call_slot.large: request, reply do not fit the ring and go through an area. */
 #define CALL_LARGE_REQ  (1u << WIRE_REQ)
 #define CALL_LARGE_RESP (1u << WIRE_RESP)
-/** In call_kind.batch of a call with a large request: no other call is of the same kind. */
+/** Inverted in call_kind.batch of a call with a large request: no other one made at that time is of
+ * the same kind. */
 #define BATCH_LARGE (1u << 31)
 
 /** Newest request batches whose time of sending is remembered; a power of two. */
@@ -377,6 +378,13 @@ kind_word(const struct call_kind *kind)
 
 	memcpy(&word, kind, sizeof(word));
 	return word;
+}
+
+/** Where counts of batches, flushes, lives of a call slot and requests start, too. */
+static inline uint32_t
+initial_count(const struct crpc_copyrpc_conf *conf)
+{
+	return (uint32_t)(conf->initial_pos / WIRE_UNIT);
 }
 
 /** Bytes of the response ring that a call reserves: a large reply needs those of a message. */

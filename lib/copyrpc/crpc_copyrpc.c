@@ -60,6 +60,7 @@ crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
 	struct crpc_copyrpc_conf full;
 	struct crpc_rdma_info info;
 	struct crpc_copyrpc *ctx;
+	uint32_t i;
 
 	if (conf == NULL || conf->dev == NULL) {
 		crpc_err("conf.dev: expected an open device, found NULL");
@@ -80,6 +81,8 @@ crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
 	ctx->inline_max = (uint32_t)crpc_min(info.inline_max, INLINE_MAX);
 	/* slot 0 is not used, so no id is 0: that is one-way */
 	ctx->slot_mask = 2 * full.max_inflight - 1;
+	for (i = 0; i < CRPC_COPYRPC_EPS_MAX; i++)
+		ctx->serial[i] = full.initial_pos / WIRE_UNIT;
 	if (__crpc_copyrpc_nobody_init(ctx) != 0)
 		goto err_ctx;
 	if (__crpc_copyrpc_tel_open(ctx) != 0)

@@ -173,8 +173,9 @@ struct crpc_copyrpc_conf {
 	 * than the peer may be away from its core.
 	 */
 	uint64_t peer_timeout_ns;
-	/** Where our lanes' positions start; a multiple of 16; default 0. For tests of what happens
-	 *  after 2^32 and 2^64 bytes. */
+	/** Where our lanes' positions start; a multiple of 16; default 0. All other numbers that
+	 *  run free start at a sixteenth of it. For tests of what happens after 2^32 and 2^64
+	 *  bytes, 2^31 batches, ... */
 	uint64_t initial_pos;
 };
 

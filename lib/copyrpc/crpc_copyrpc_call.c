@@ -112,7 +112,7 @@ call_put_large(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, uint
 	struct call_slot *slot = kind_take(ep, resp_max, now_ns, cookie);
 	const struct large_tx tx = {.len = len, .id = slot->id, .arg = resp_max};
 
-	slot->kind.batch |= BATCH_LARGE;
+	slot->kind.batch ^= BATCH_LARGE;
 	area_take(ep, slot, call_areas(ep, len, resp_max));
 	__crpc_copyrpc_large_start(ep, WIRE_REQ, &tx, now_ns);
 }

@@ -93,7 +93,7 @@ static int
 tables_init(struct crpc_copyrpc_ep *ep)
 {
 	uint32_t slots = ep->ctx->slot_mask + 1, reqs = ep->ring_size / WIRE_STRIDE_MIN, i;
-	uint32_t usable = ep->ctx->conf.max_inflight;
+	uint32_t usable = ep->ctx->conf.max_inflight, lives = initial_count(&ep->ctx->conf) + 1;
 
 	ep->slots = aligned_alloc(CRPC_CACHE_LINE,
 			crpc_align_up(slots * sizeof(*ep->slots), CRPC_CACHE_LINE));
@@ -106,7 +106,7 @@ tables_init(struct crpc_copyrpc_ep *ep)
 	reqs_init(ep->reqs, reqs);
 	memset(ep->slots, 0, slots * sizeof(*ep->slots));
 	for (i = 0; i < slots; i++) {
-		ep->slots[i].id = i + slots;
+		ep->slots[i].id = i + lives * slots;
 		ep->slots[i].call_ns = SLOT_FREE;
 		ep->slots[i].next = i < usable ? &ep->slots[i + 1] : NULL;
 	}
@@ -396,8 +396,6 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	ep->large.taken = 0;
 	ep->large.served = 0;
 	ep->large.held = 0;
-	ep->batch_sent = ep->kind.batch;
-	ep->done_seq = ep->req_seq = ep->flush_seq;
 	ep->reading = false;
 	ep->want_read = false;
 	rooms_init(ep);
@@ -500,6 +498,8 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 		ep->rx_pos[lane] = wire.pos;
 	}
 	ep->kind.resp_max = UINT32_MAX; /* of no call */
+	ep->kind.batch = ep->batch_sent = initial_count(&ep->ctx->conf);
+	ep->flush_seq = ep->done_seq = ep->req_seq = initial_count(&ep->ctx->conf);
 	ep->large.max = (uint32_t)crpc_min(wire.large_max, ep->ctx->conf.max_large);
 	if (ep->large.max <= ep->max_msg)
 		ep->large.max = 0;

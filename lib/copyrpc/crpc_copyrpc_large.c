@@ -114,7 +114,7 @@ announce(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	__crpc_copyrpc_lane_put(ep, lane, &p, WIRE_STRIDE_MIN, tx->owed, now_ns);
 	msg_put(p.at, tx->id, tx->len | WIRE_LARGE, tx->arg, tx->turn_ns);
 	if (which == WIRE_REQ)
-		ep->slots[tx->id & ep->ctx->slot_mask].kind.batch = ep->kind.batch | BATCH_LARGE;
+		ep->slots[tx->id & ep->ctx->slot_mask].kind.batch = ep->kind.batch ^ BATCH_LARGE;
 	tx->len = 0;
 	tx->owed = 0;
 	return true;

@@ -380,17 +380,26 @@ run_end(struct crpc_copyrpc *ctx, struct run *run, uint64_t now_ns, const struct
 	}
 }
 
-/* Whether the request of this slot is at the peer, so that a response may come. */
+/* Number of the batch with the request of this slot. */
+static inline uint32_t
+slot_batch(const struct call_slot *slot)
+{
+	return slot->kind.batch ^ (slot->large & CALL_LARGE_REQ ? BATCH_LARGE : 0);
+}
+
+/*
+ * Whether the request of this slot is at the peer, so that a response may come: whether its batch
+ * is older than those that wait. A call may be older than half of all numbers.
+ */
 static inline bool
 slot_is_sent(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot)
 {
-	if (slot->large & CALL_LARGE_REQ) {
-		/* its batch is known when it is announced */
-		if (ep->large.tx[WIRE_REQ].len != 0)
-			return false;
-		return (int32_t)(ep->batch_sent - (slot->kind.batch ^ BATCH_LARGE)) >= 0;
-	}
-	return (int32_t)(ep->batch_sent - slot->kind.batch) >= 0;
+	uint32_t newest = ep->kind.batch;
+
+	/* the batch of a large request is known when it is announced */
+	if ((slot->large & CALL_LARGE_REQ) && ep->large.tx[WIRE_REQ].len != 0)
+		return false;
+	return newest - slot_batch(slot) >= newest - ep->batch_sent;
 }
 
 /*
@@ -422,7 +431,7 @@ response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, 
 		struct run *run, uint64_t now_ns, struct crpc_done *done)
 {
 	uint32_t len = (uint32_t)(w0 >> 32), resp_max = slot->kind.resp_max;
-	uint32_t batch = slot->kind.batch & ~(slot->large & CALL_LARGE_REQ ? BATCH_LARGE : 0);
+	uint32_t batch = slot_batch(slot);
 	bool large = (len & WIRE_LARGE) != 0;
 	int32_t status = (int32_t)(uint32_t)w1;
 

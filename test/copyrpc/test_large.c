@@ -363,6 +363,59 @@ lies_about_large_replies_close_the_endpoint(void **state)
 	}
 }
 
+/*
+ * Batches are counted in 32 bits. Calls of all sizes go on where the count has its upper bit for
+ * the first time, and where it begins again; and a reply that comes 2^31 batches after its call was
+ * made is no other call's.
+ */
+static void
+any_number_of_batches_may_have_gone_before(void **state)
+{
+	static const uint32_t lens[] = {16, MSG, MSG + 1, 65537};
+	static const uint64_t starts[] = {(1u << 31) - 8, UINT32_MAX - 8};
+	uint8_t *buf[2] = {malloc(LARGE + 1), malloc(LARGE + 1)};
+	struct crpc_copyrpc_conf c = conf;
+	struct pair p;
+	size_t i, k;
+
+	for (i = 0; i < CRPC_DIM(starts); i++) {
+		c.initial_pos = starts[i] * WIRE_UNIT;
+		pair_init2(&p, &c, &c, 1, i);
+		for (k = 0; k < 32; k++)
+			round_trip(&p, buf, lens[k % 4], lens[k / 4 % 4], k % 2 != 0);
+		pair_at_rest(&p);
+		pair_fini(&p);
+	}
+	free(buf[0]);
+	free(buf[1]);
+}
+
+static void
+a_reply_to_a_very_old_call_is_taken(void **state)
+{
+	static const uint32_t ages[] = {(1u << 31) - 1, 1u << 31, UINT32_MAX - 8};
+	struct crpc_done done;
+	struct crpc_req req;
+	struct pair p;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(ages); i++) {
+		pair_init2(&p, &conf, &conf, 1, i);
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "old", 3, 8, 7), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		req = wait_request(&p);
+		/* so many batches in between */
+		p.ep[0][0]->kind.batch += ages[i];
+		p.ep[0][0]->batch_sent += ages[i];
+		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "yes", 3);
+		done = wait_done(&p);
+		assert_int_equal(done.cookie, 7);
+		assert_int_equal(done.status, 0);
+		pair_at_rest(&p);
+		pair_fini(&p);
+	}
+}
+
 int
 main(void)
 {
@@ -372,6 +425,8 @@ main(void)
 			cmocka_unit_test(one_large_message_of_a_kind_at_a_time),
 			cmocka_unit_test(large_reply_stays_readable_until_the_next_poll),
 			cmocka_unit_test(large_calls_end_as_others_do),
+			cmocka_unit_test(any_number_of_batches_may_have_gone_before),
+			cmocka_unit_test(a_reply_to_a_very_old_call_is_taken),
 			cmocka_unit_test(lies_about_large_requests_close_the_endpoint),
 			cmocka_unit_test(lies_about_large_replies_close_the_endpoint),
 	};
