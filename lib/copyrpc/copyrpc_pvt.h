@@ -256,6 +256,7 @@ struct crpc_copyrpc_ep {
 	uint8_t *rx[WIRE_LANES];
 	uint64_t rx_pos[WIRE_LANES]; /**< Where the next batch comes. */
 	uint64_t released;
+	uint64_t cleared;     /**< Arrivals in memory: up to here, responses are zero again. */
 	uint64_t told;        /**< What the peer knows of released. */
 	uint64_t released_ns; /**< When released passed told. */
 	uint64_t req_head;    /**< The oldest that is not gone. */
@@ -546,6 +547,12 @@ void __crpc_copyrpc_ep_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 uint32_t __crpc_copyrpc_ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 /** crpc_copyrpc_flush() from inside. */
 uint32_t __crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
+
+/* crpc_copyrpc_rx.c */
+
+/** Zero what has arrived from one position to another. */
+void __crpc_copyrpc_rx_clear(
+	const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t from, uint64_t to);
 
 /* crpc_copyrpc_end.c */
 

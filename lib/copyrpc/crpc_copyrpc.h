@@ -113,8 +113,9 @@ enum crpc_copyrpc_arrival {
 	/** By its immediate: a receive and a completion per batch. The default. */
 	CRPC_COPYRPC_IMM,
 	/** By looking at the ring's memory at each poll(): no receive, no completion, but a look at
-	 *  each such endpoint. It needs a device that writes the bytes of one WRITE in their order,
-	 *  the last one last, as ConnectX does into memory without relaxed ordering. */
+	 *  each such endpoint, and all that arrived is cleared once it was used. It needs a device
+	 *  that writes the bytes of one WRITE in their order, the last one last, as ConnectX does
+	 *  into memory without relaxed ordering. */
 	CRPC_COPYRPC_MEMORY,
 };
 

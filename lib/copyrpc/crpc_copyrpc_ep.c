@@ -392,6 +392,8 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	ep->req_head = ep->req_tail; /* tokens of the old life name nothing */
 	ep->req_next = ep->req_tail;
 	reqs_init(ep->reqs, ep->req_mask + 1);
+	if (ep->memory) /* no data of the old life is taken for a batch of the next */
+		memset(ep->rx[WIRE_REQ], 0, (size_t)WIRE_LANES * ep->ring_size);
 	memset(ep->large.tx, 0, sizeof(ep->large.tx));
 	ep->large.taken = 0;
 	ep->large.served = 0;
@@ -515,6 +517,7 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	}
 	ep->peer_released = ours;
 	ep->released = wire.pos;
+	ep->cleared = wire.pos;
 	ep->told = wire.pos;
 	ep->heard_ns = 0;
 	ep->err = 0;

@@ -1,8 +1,62 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The server's side of sending: tokens, replies, and requests that end without one.
+ * The server's side: requests in turns, tokens, replies, and requests that end without one.
  */
 #include "copyrpc_lane.h"
+
+/* Put the endpoint whose turn it was behind the others. */
+static inline void
+ready_next(struct crpc_copyrpc *ctx, struct crpc_copyrpc_ep *ep)
+{
+	ctx->ready.head = ep->ready_next;
+	ctx->ready.n--;
+	ep->flags &= ~EP_READY;
+	if (ep->req_next != ep->req_tail)
+		ep_mark_ready(ep);
+}
+
+/* Give the next requests of one endpoint, at most n. */
+static inline uint16_t
+recv_ep(struct crpc_copyrpc_ep *ep, struct crpc_req *req, uint16_t n)
+{
+	uint64_t token = token_make(ep->id, ep->req_next);
+	struct req_entry *entry = &ep->reqs[ep->req_next & ep->req_mask];
+	const struct req_entry *last = &ep->reqs[ep->req_mask];
+	const struct crpc_req *end;
+	uint32_t peer = ep->user_id;
+
+	for (end = req + n; req != end; req++) {
+		req->token = token;
+		req->data = entry->data;
+		req->len = entry->len;
+		req->peer = peer;
+		entry->token = token;
+		entry = entry == last ? ep->reqs : entry + 1;
+		token += 1u << TOKEN_EP_BITS; /* the caller stops before it wraps */
+	}
+	ep->req_next += n;
+	ep->turn += n;
+	return n;
+}
+
+uint16_t
+crpc_copyrpc_recv(struct crpc_copyrpc *ctx, struct crpc_req *req, uint16_t n)
+{
+	struct crpc_copyrpc_ep *ep;
+	uint64_t most;
+	uint16_t k = 0;
+
+	copyrpc_owner_check(ctx);
+	while (ctx->ready.n != 0 && k < n) {
+		ep = ctx->eps[ctx->ready.head];
+		most = crpc_min(RECV_TURN - ep->turn, ep->req_tail - ep->req_next);
+		most = crpc_min(most, TOKEN_SERIALS - (ep->req_next & (TOKEN_SERIALS - 1)));
+		k += recv_ep(ep, req + k, (uint16_t)crpc_min(most, (uint64_t)n - k));
+		if (ep->turn == RECV_TURN || ep->req_next == ep->req_tail)
+			ready_next(ctx, ep);
+	}
+	return k;
+}
 
 /* The open request of a token, or NULL. */
 static inline struct req_entry *

@@ -278,22 +278,42 @@ imm_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t n
 	batch_take(ep, (enum wire_lane)kind, units * WIRE_UNIT, byte_len, now_ns);
 }
 
+/* Bytes of the shortest batch with a seal. */
+#define MEMORY_BATCH_MIN (WIRE_HEAD + WIRE_STRIDE_MIN + (uint32_t)sizeof(struct wire_seal))
+
+void
+__crpc_copyrpc_rx_clear(
+	const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t from, uint64_t to)
+{
+	uint32_t off = (uint32_t)from & (ep->ring_size - 1);
+	uint64_t first = crpc_min(to - from, ep->ring_size - off);
+
+	memset(ep->rx[lane] + off, 0, first);
+	memset(ep->rx[lane], 0, to - from - first);
+}
+
 /*
  * Whether a whole batch lies at a position: the head is that of this position and life, and behind
  * the length it gives is the seal of the same. Anything else may still be on its way, so it is no
- * lie yet. Returns the length, or 0.
+ * lie yet. Nor is it looked for where the peer may not write yet: what lies there is what the user
+ * reads, and the rest of the ring is zero, so no data is taken for a batch. Returns the length, or
+ * 0.
  */
 static uint32_t
 memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
 {
 	uint32_t off = (uint32_t)pos & (ep->ring_size - 1);
-	struct wire_batch head = wire_batch_load(ep->rx[lane] + off);
+	uint64_t free = lane == WIRE_REQ ? ep->released : ep->cleared;
 	const uint8_t *seal;
+	struct wire_batch head;
 	uint64_t word;
 
+	if (pos - free > ep->ring_size - MEMORY_BATCH_MIN)
+		return 0;
+	head = wire_batch_load(ep->rx[lane] + off);
 	if (head.magic != WIRE_MAGIC || head.pos != pos || head.epoch != ep->epoch ||
 			head.len % WIRE_UNIT != 0 || head.len > ep->ring_size - off ||
-			head.len < WIRE_HEAD + WIRE_STRIDE_MIN + sizeof(struct wire_seal))
+			head.len < MEMORY_BATCH_MIN)
 		return 0;
 	seal = ep->rx[lane] + off + head.len - sizeof(struct wire_seal);
 	if (wire_word(seal) != pos)
@@ -313,7 +333,7 @@ memory_lane(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t now_ns)
 	uint64_t pos = ep->rx_pos[lane];
 	uint32_t tail = ep->ring_size - ((uint32_t)pos & (ep->ring_size - 1)), len = 0;
 
-	if (tail >= WIRE_HEAD + WIRE_STRIDE_MIN + sizeof(struct wire_seal))
+	if (tail >= MEMORY_BATCH_MIN)
 		len = memory_peek(ep, lane, pos);
 	if (len == 0 && tail != ep->ring_size)
 		len = memory_peek(ep, lane, pos + tail);
@@ -682,6 +702,18 @@ device_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, u
 	}
 }
 
+/* Of a ring that is looked at, what was given is cleared before the peer may write there again. */
+static crpc_noinline void
+responses_clear(struct crpc_copyrpc_ep *ep)
+{
+	uint64_t given = ep->rx_pos[WIRE_RESP];
+
+	if (ep->ctx->cur == ep)
+		given -= ep->ctx->cur_end + ep->trailer - ep->ctx->cur_off;
+	__crpc_copyrpc_rx_clear(ep, WIRE_RESP, ep->cleared, given);
+	ep->cleared = given;
+}
+
 /* The last poll's completions may be overwritten now: take their bytes out of the reservations. */
 static inline void
 holds_end(struct crpc_copyrpc *ctx)
@@ -692,6 +724,8 @@ holds_end(struct crpc_copyrpc *ctx)
 		ep = ctx->eps[ctx->held[--ctx->nheld]];
 		room_sub(&ep->resv, ep->hold);
 		ep->hold = 0;
+		if (crpc_unlikely(ep->memory))
+			responses_clear(ep);
 		ep->large.taken &= ~ep->large.held;
 		ep->large.held = 0;
 	}
@@ -728,59 +762,5 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
 		__crpc_copyrpc_flush(ctx, now_ns);
 	if (crpc_unlikely(crpc_tel_asked(ctx->tel)))
 		__crpc_copyrpc_tel_answer(ctx);
-	return k;
-}
-
-/* Put the endpoint whose turn it was behind the others. */
-static inline void
-ready_next(struct crpc_copyrpc *ctx, struct crpc_copyrpc_ep *ep)
-{
-	ctx->ready.head = ep->ready_next;
-	ctx->ready.n--;
-	ep->flags &= ~EP_READY;
-	if (ep->req_next != ep->req_tail)
-		ep_mark_ready(ep);
-}
-
-/* Give the next requests of one endpoint, at most n. */
-static inline uint16_t
-recv_ep(struct crpc_copyrpc_ep *ep, struct crpc_req *req, uint16_t n)
-{
-	uint64_t token = token_make(ep->id, ep->req_next);
-	struct req_entry *entry = &ep->reqs[ep->req_next & ep->req_mask];
-	const struct req_entry *last = &ep->reqs[ep->req_mask];
-	const struct crpc_req *end;
-	uint32_t peer = ep->user_id;
-
-	for (end = req + n; req != end; req++) {
-		req->token = token;
-		req->data = entry->data;
-		req->len = entry->len;
-		req->peer = peer;
-		entry->token = token;
-		entry = entry == last ? ep->reqs : entry + 1;
-		token += 1u << TOKEN_EP_BITS; /* the caller stops before it wraps */
-	}
-	ep->req_next += n;
-	ep->turn += n;
-	return n;
-}
-
-uint16_t
-crpc_copyrpc_recv(struct crpc_copyrpc *ctx, struct crpc_req *req, uint16_t n)
-{
-	struct crpc_copyrpc_ep *ep;
-	uint64_t most;
-	uint16_t k = 0;
-
-	copyrpc_owner_check(ctx);
-	while (ctx->ready.n != 0 && k < n) {
-		ep = ctx->eps[ctx->ready.head];
-		most = crpc_min(RECV_TURN - ep->turn, ep->req_tail - ep->req_next);
-		most = crpc_min(most, TOKEN_SERIALS - (ep->req_next & (TOKEN_SERIALS - 1)));
-		k += recv_ep(ep, req + k, (uint16_t)crpc_min(most, (uint64_t)n - k));
-		if (ep->turn == RECV_TURN || ep->req_next == ep->req_tail)
-			ready_next(ctx, ep);
-	}
 	return k;
 }

@@ -128,7 +128,7 @@ __crpc_copyrpc_ep_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	uint64_t head = ep->req_head, next = ep->req_next;
 
 	const struct req_entry *first = &ep->reqs[head & ep->req_mask], *req = first, *end;
-	uint32_t mask = ep->req_mask;
+	uint32_t mask = ep->req_mask, room;
 
 	if (crpc_unlikely(ep->large.served != 0))
 		__crpc_copyrpc_large_release(ep);
@@ -140,7 +140,10 @@ __crpc_copyrpc_ep_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		return;
 	if (ep->released == ep->told)
 		ep->released_ns = now_ns;
-	ep->released += req[-1].end - (uint32_t)ep->released;
+	room = req[-1].end - (uint32_t)ep->released;
+	if (crpc_unlikely(ep->memory))
+		__crpc_copyrpc_rx_clear(ep, WIRE_REQ, ep->released, ep->released + room);
+	ep->released += room;
 	ep->req_head = head + (uint64_t)(req - first);
 	if (req == end && ep->req_head != next) {
 		/* once more, from the table's start */

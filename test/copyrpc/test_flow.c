@@ -217,6 +217,179 @@ lies_in_memory_close_the_endpoint(void **state)
 	}
 }
 
+/* A whole batch of one message with 16 bytes, as it could come for an endpoint. */
+struct imitation {
+	struct wire_batch head;
+	struct wire_msg msg;
+	char data[16];
+	struct wire_seal seal;
+};
+
+#define BIG 448u /* bytes of data in a batch of 512, an eighth of the ring */
+
+/*
+ * A message of a batch at the ring's start: it holds what could be the second batch of the next
+ * lap, behind a first one of 80 bytes.
+ */
+static void
+imitate(uint8_t big[BIG], enum wire_lane lane, uint32_t epoch, uint64_t pos, uint32_t id)
+{
+	const struct imitation fake = {
+			.head = {.magic = WIRE_MAGIC,
+					.version = WIRE_VERSION,
+					.lane = (uint8_t)lane,
+					.epoch = epoch,
+					.len = sizeof(fake),
+					.count = 1,
+					.pos = pos},
+			.msg = {.id = id, .len = 16, .arg = lane == WIRE_REQ ? 16 : 0},
+			.data = "not what I sent",
+			.seal = {.pos = pos, .len = sizeof(fake), .epoch = epoch}};
+
+	_Static_assert(sizeof(fake) == 80, "as the first one");
+	memset(big, 0, BIG);
+	memcpy(big + 80 - WIRE_HEAD - sizeof(struct wire_msg), &fake, sizeof(fake));
+}
+
+/* One message to side 1, which takes and keeps it. */
+static struct crpc_req
+send_flush(struct pair *p, const void *data, uint32_t len)
+{
+	struct crpc_req req;
+
+	assert_int_equal(crpc_copyrpc_send(p->ep[0][0], p->w.now_ns, data, len), 0);
+	crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
+	pair_turn(p, 1);
+	pair_turn(p, 0);
+	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], &req, 1), 1);
+	assert_int_equal(req.len, len);
+	assert_memory_equal(req.data, data, len);
+	return req;
+}
+
+/* The same to its end, when its room is known to be free. */
+static void
+send_one(struct pair *p, const void *data, uint32_t len)
+{
+	struct crpc_req req = send_flush(p, data, len);
+
+	assert_int_equal(crpc_copyrpc_release(p->ctx[1], p->w.now_ns, req.token), 0);
+	p->w.now_ns += 100000;
+	pair_turn(p, 1);
+	pair_turn(p, 0);
+}
+
+static uint32_t
+epoch_of(const struct crpc_copyrpc_ep *ep)
+{
+	struct wire_addr addr;
+
+	crpc_copyrpc_ep_addr(ep, (uint8_t *)&addr);
+	return addr.epoch;
+}
+
+static void
+reconnect(struct pair *p)
+{
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	int side;
+
+	for (side = 0; side < 2; side++) {
+		crpc_copyrpc_ep_shutdown(p->ep[side][0]);
+		pair_turn(p, side);
+		assert_int_equal(crpc_copyrpc_ep_reset(p->ep[side][0]), 0);
+		crpc_copyrpc_ep_addr(p->ep[side][0], addr[side]);
+	}
+	for (side = 0; side < 2; side++)
+		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][0], addr[!side]), 0);
+}
+
+/* Data of an earlier lap, or of an earlier connection, that looks like the next batch is none. */
+static void
+data_that_looks_like_a_batch_of_requests_is_none(void **state)
+{
+	uint32_t flow, again, i;
+	struct crpc_req req;
+	uint8_t big[BIG];
+	struct pair p;
+
+	for (flow = CRPC_COPYRPC_FLOW_WINDOW; flow <= CRPC_COPYRPC_FLOW_NOTIFY; flow++) {
+		for (again = 0; again < 2; again++) {
+			init_mode(&p, flow, CRPC_COPYRPC_MEMORY);
+			imitate(big, WIRE_REQ, epoch_of(p.ep[1][0]) + again,
+					again ? 80 : RING + 80, 0);
+			for (i = 0; i < 8; i++) {
+				if (again)
+					send_flush(&p, big, BIG);
+				else
+					send_one(&p, big, BIG);
+			}
+			if (again)
+				reconnect(&p);
+			send_one(&p, "sixteen bytes...", 16);
+			pair_turn(&p, 1);
+			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 0);
+			assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
+			for (i = 0; i < 20; i++)
+				send_one(&p, big, BIG);
+			pair_fini(&p);
+		}
+	}
+}
+
+/* The server answers its oldest request with these bytes; the client is given them. */
+static void
+answer_one(struct pair *p, const void *data, uint32_t len)
+{
+	struct crpc_done done[2];
+	struct crpc_req req;
+
+	pair_turn(p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], &req, 1), 1);
+	assert_int_equal(crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, req.token, data, len), 0);
+	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
+	assert_int_equal(pair_poll(p, 0, done, 2), 1);
+	assert_int_equal(done[0].status, 0);
+	assert_int_equal(done[0].len, len);
+	assert_memory_equal(done[0].data, data, len);
+}
+
+static void
+ask(struct pair *p, uint64_t cookie)
+{
+	assert_int_equal(crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, "x", 1, BIG, cookie), 0);
+	crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
+}
+
+static void
+data_that_looks_like_a_batch_of_responses_is_none(void **state)
+{
+	struct crpc_done done;
+	uint8_t big[BIG];
+	struct pair p;
+	uint32_t i;
+
+	init_mode(&p, CRPC_COPYRPC_FLOW_WINDOW, CRPC_COPYRPC_MEMORY);
+	/* the first call of the second slot: one more is open then */
+	imitate(big, WIRE_RESP, epoch_of(p.ep[0][0]), RING + 80, 2 + 2 * small.max_inflight);
+	for (i = 0; i < 8; i++) {
+		ask(&p, i);
+		answer_one(&p, big, BIG);
+	}
+	ask(&p, 8);
+	ask(&p, 9);
+	answer_one(&p, "sixteen bytes...", 16);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(pair_poll(&p, 0, &done, 1), 0);
+	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 1);
+	answer_one(&p, "what was sent...", 16);
+	for (i = 0; i < 20; i++) {
+		ask(&p, i);
+		answer_one(&p, big, BIG);
+	}
+	pair_fini(&p);
+}
+
 /* HOLD: replies wait for each other, for the last request, or for the time; requests do not. */
 static void
 held_replies_go_when_there_is_no_more_to_wait_for(void **state)
@@ -438,6 +611,8 @@ main(void)
 			cmocka_unit_test(both_ends_must_have_the_same_modes),
 			cmocka_unit_test(batch_in_memory_counts_when_it_is_whole),
 			cmocka_unit_test(lies_in_memory_close_the_endpoint),
+			cmocka_unit_test(data_that_looks_like_a_batch_of_requests_is_none),
+			cmocka_unit_test(data_that_looks_like_a_batch_of_responses_is_none),
 			cmocka_unit_test(held_replies_go_when_there_is_no_more_to_wait_for),
 			cmocka_unit_test(gets_and_puts_complete_in_order),
 			cmocka_unit_test(memory_of_gets_and_puts_is_left_alone_after_their_end),
