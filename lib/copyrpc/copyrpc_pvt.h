@@ -395,6 +395,14 @@ ep_worst(const struct crpc_copyrpc_ep *ep, uint32_t resp_max)
 	return wire_worst((uint32_t)crpc_min(resp_max, ep->max_msg)) + ep->trailer;
 }
 
+/** The next call is of another kind, whatever reply it asks for: for this one there is no room. */
+static inline void
+kind_forget(struct crpc_copyrpc_ep *ep)
+{
+	ep->kind.resp_max = UINT32_MAX;
+	ep->kind_worst = UINT64_MAX;
+}
+
 static inline bool
 slot_is_open(const struct call_slot *slot)
 {

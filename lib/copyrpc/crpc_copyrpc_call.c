@@ -86,7 +86,7 @@ area_take(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t areas)
 {
 	slot->large = areas;
 	ep->large.taken |= areas;
-	ep->kind.resp_max = UINT32_MAX;
+	kind_forget(ep);
 }
 
 /* Take what call_place() found. */

@@ -499,7 +499,7 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 		ep->tx[lane].next = ep->tx[lane].stage + (ours & (ep->ring_size - 1));
 		ep->rx_pos[lane] = wire.pos;
 	}
-	ep->kind.resp_max = UINT32_MAX; /* of no call */
+	kind_forget(ep);
 	ep->kind.batch = ep->batch_sent = initial_count(&ep->ctx->conf);
 	ep->flush_seq = ep->done_seq = ep->req_seq = initial_count(&ep->ctx->conf);
 	ep->large.max = (uint32_t)crpc_min(wire.large_max, ep->ctx->conf.max_large);

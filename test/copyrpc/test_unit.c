@@ -496,6 +496,51 @@ message_larger_than_the_limit_is_refused_for_ever(void **state)
 	pair_fini(&p);
 }
 
+/* Whatever was called, sent or large before: a reply of 4 GiB is refused and takes nothing. */
+static void
+reply_of_any_impossible_size_is_refused(void **state)
+{
+	static const uint32_t sizes[] = {RING, INT32_MAX, UINT32_MAX - 1, UINT32_MAX};
+	struct crpc_copyrpc_conf conf = small;
+	struct crpc_done done[2];
+	struct crpc_req req;
+	struct pair p;
+	uint32_t what;
+	void *data;
+	size_t i;
+
+	conf.max_large = 20000;
+	for (what = 0; what < 4; what++) {
+		pair_init(&p, &conf);
+		if (what == 1)
+			assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, "x", 1), 0);
+		else if (what != 0)
+			assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1,
+							 what == 2 ? 8 : 20000, 7),
+					0);
+		for (i = 0; i < CRPC_DIM(sizes); i++) {
+			assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns,
+							 "0123456789abcdef", 16, RING * 8 | sizes[i],
+							 1),
+					-EMSGSIZE);
+			assert_int_equal(crpc_copyrpc_call_reserve(p.ep[0][0], 16,
+							 RING * 8 | sizes[i], &data),
+					-EMSGSIZE);
+		}
+		assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), what >= 2);
+		assert_int_equal(crpc_copyrpc_check(p.ctx[0], false), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		if (what != 0) {
+			req = recv_one(&p, 1);
+			assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req.token), 0);
+			crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+			assert_int_equal(pair_poll(&p, 0, done, 2), what >= 2);
+		}
+		pair_at_rest(&p);
+		pair_fini(&p);
+	}
+}
+
 /* Replies in reverse order, with calls refilled while the oldest stays open: cookies never mix. */
 static void
 out_of_order_response_frees_another_slot(void **state)
@@ -1082,6 +1127,7 @@ main(void)
 			cmocka_unit_test(traffic_beyond_4_gib_keeps_its_window),
 			cmocka_unit_test(stale_token_is_refused),
 			cmocka_unit_test(message_larger_than_the_limit_is_refused_for_ever),
+			cmocka_unit_test(reply_of_any_impossible_size_is_refused),
 			cmocka_unit_test(out_of_order_response_frees_another_slot),
 			cmocka_unit_test(request_held_over_a_full_ring_cycle_keeps_its_bytes),
 			cmocka_unit_test(one_way_traffic_returns_its_window_by_updates),
