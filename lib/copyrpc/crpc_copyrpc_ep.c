@@ -398,6 +398,7 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	ep->large.taken = 0;
 	ep->large.served = 0;
 	ep->large.held = 0;
+	ep->large.arrived = 0; /* of a batch that lied */
 	ep->reading = false;
 	ep->want_read = false;
 	rooms_init(ep);

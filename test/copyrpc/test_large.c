@@ -323,6 +323,45 @@ lies_about_large_requests_close_the_endpoint(void **state)
 	}
 }
 
+/* Connect the two ends anew. */
+static void
+reconnect(struct pair *p)
+{
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	int side;
+
+	for (side = 0; side < 2; side++) {
+		crpc_copyrpc_ep_shutdown(p->ep[side][0]);
+		pair_turn(p, side);
+		assert_int_equal(crpc_copyrpc_ep_reset(p->ep[side][0]), 0);
+		crpc_copyrpc_ep_addr(p->ep[side][0], addr[side]);
+	}
+	for (side = 0; side < 2; side++)
+		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][0], addr[!side]), 0);
+}
+
+/* A large request of a batch that lies is given neither at once nor on the next connection. */
+static void
+large_request_of_a_lie_is_forgotten(void **state)
+{
+	static const struct wire_msg lies[] = {
+			{.id = 1, .len = WIRE_LARGE | LARGE, .arg = 16},
+			{.id = 2, .len = MSG + 1, .arg = 16}};
+	struct crpc_req req;
+	struct pair p;
+
+	pair_init2(&p, &conf, &conf, 1, 8);
+	forge(&p, WIRE_REQ, lies, 2);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
+	reconnect(&p);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "hello", 5, 8, 7), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	req = wait_request(&p);
+	assert_int_equal(req.len, 5);
+	assert_memory_equal(req.data, "hello", 5);
+	pair_fini(&p);
+}
+
 static void
 lies_about_large_replies_close_the_endpoint(void **state)
 {
@@ -428,6 +467,7 @@ main(void)
 			cmocka_unit_test(any_number_of_batches_may_have_gone_before),
 			cmocka_unit_test(a_reply_to_a_very_old_call_is_taken),
 			cmocka_unit_test(lies_about_large_requests_close_the_endpoint),
+			cmocka_unit_test(large_request_of_a_lie_is_forgotten),
 			cmocka_unit_test(lies_about_large_replies_close_the_endpoint),
 	};
 
