@@ -370,18 +370,15 @@ memory_take(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
  */
 struct run {
 	uint64_t call_ns;
-	uint64_t w1; /* second word of the responses' heads: status 0 and the peer's part */
+	uint64_t w1; /* second word of the responses' heads: status and the peer's part */
 	uint64_t queue_ns;
 	uint64_t kind; /* struct call_kind */
 	const struct crpc_done *first; /* not yet recorded and held from here on */
-	uint32_t resp_max;
+	uint32_t resp_max; /* 0: no response goes on with it */
 	uint32_t worst;
 	uint32_t hold;
 	bool timed;
 };
-
-/* No response has this second word: its status is positive. */
-#define RUN_NONE 1
 
 /* Round trip in three: what we waited, what the peer needed, the rest. */
 static void
@@ -478,12 +475,12 @@ response_check(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint64_t w0, 
 		ep->done_seq = ep->req_seq;
 	run->call_ns = slot->call_ns;
 	run->kind = kind_word(&slot->kind);
-	run->resp_max = resp_max;
+	run->resp_max = status == 0 && !large ? resp_max : 0;
 	run->worst = (uint32_t)ep_worst(ep, resp_max);
 	/* only successes are timed; and not those of batches so old that their time is forgotten */
 	run->timed = status == 0 && ep->batch_sent - batch < BATCH_TIMES &&
 		     slot->call_ns != SLOT_CANCELED;
-	run->w1 = status == 0 && !large ? w1 : (w1 & ~(uint64_t)UINT32_MAX) | RUN_NONE;
+	run->w1 = w1;
 	run->queue_ns = ep->batch_ns[batch & (BATCH_TIMES - 1)] - slot->call_ns;
 	*done = (struct crpc_done){.cookie = slot->cookie, .status = status};
 	if (large) {
@@ -521,7 +518,7 @@ responses_parse(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *don
 	uint32_t left = ctx->cur_left, mask = ctx->slot_mask, chunk;
 	struct call_slot *slots = ep->slots, *free = ep->free;
 	struct crpc_done *d = done;
-	struct run run = {.w1 = RUN_NONE, .first = done};
+	struct run run = {.first = done};
 	struct call_slot *slot;
 	uint64_t w0, w1, len;
 	int rc;

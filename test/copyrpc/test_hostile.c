@@ -233,6 +233,35 @@ each_lie_of_a_response_batch_closes_the_endpoint(void **state)
 	}
 }
 
+/* A status that there is not, behind one that there is: it is no success like the ones before. */
+static void
+positive_status_behind_an_error_closes_the_endpoint(void **state)
+{
+	struct crpc_done done[4];
+	struct wire_msg second;
+	struct forged f;
+	struct pair p;
+
+	pair_init(&p, &small);
+	p.w.frozen = true;
+	assert_int_equal(crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1, 16, 8), 0);
+	open_call(&p);
+	f = forged_make(&p, WIRE_RESP);
+	f.head.len = f.byte_len = 96;
+	f.head.count = 2;
+	f.imm = wire_imm(WIRE_IMM_RESP, 96);
+	f.msg = (struct wire_msg){.id = p.ep[1][0]->slots[1].id, .arg = (uint32_t)-5};
+	second = (struct wire_msg){.id = p.ep[1][0]->slots[2].id, .len = 16, .arg = 1};
+	memcpy(p.ep[1][0]->rx[WIRE_RESP] + 64, &second, sizeof(second));
+	forged_send(&p, WIRE_RESP, &f);
+	assert_int_equal(pair_poll(&p, 1, done, 4), 2);
+	assert_int_equal(done[0].cookie, 8);
+	assert_int_equal(done[0].status, -5);
+	assert_int_equal(done[1].status, -ECONNRESET);
+	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
+	pair_fini(&p);
+}
+
 /*
  * A response for no call, for one that is not sent, or a second one for the same call changes
  * nothing.
@@ -489,6 +518,7 @@ main(void)
 			cmocka_unit_test(requests_beyond_the_window_close_the_endpoint),
 			cmocka_unit_test(replies_reserved_beyond_the_ring_close_the_endpoint),
 			cmocka_unit_test(each_lie_of_a_response_batch_closes_the_endpoint),
+			cmocka_unit_test(positive_status_behind_an_error_closes_the_endpoint),
 			cmocka_unit_test(duplicate_and_unknown_responses_are_counted_and_dropped),
 			cmocka_unit_test(repeated_and_old_window_news_change_nothing),
 			cmocka_unit_test(mutated_batches_never_lead_out_of_bounds),
