@@ -47,7 +47,9 @@
  *     the request --end of it: freed; or server_take(): the server's; or reply_ref(): the answer
  *     the answer --poll()--> the completion --next poll(): freed; or client_take(): the client's
  *
- * So who ignores blocks leaks none. What a dead process held goes back to the arena by reap().
+ * So who ignores blocks leaks none. What a dead process held goes back to the arena by reap(). A
+ * client that closes frees the blocks of calls that the server has not read; those of answers that
+ * it has not polled are freed by the reap() that notices.
  *
  * Idle clients. recv() looks at the clients that call; one that has been quiet for a while is put
  * to sleep and rings a doorbell with its next call, so a thousand silent clients cost nothing. That
@@ -439,7 +441,8 @@ int crpc_ipc_client_notify(struct crpc_ipc_client *c, const void *buf, uint32_t 
  *   Bytes beside it, 0 to req_max - 8.
  * @param cookie
  *   Comes back with the completion, whose status may be -EFAULT (not a block that the client owns)
- *   or -ENOBUFS (too many bytes of blocks in its open requests) beside those of any other.
+ *   or -ENOBUFS (too many bytes of blocks in its open requests, or the server's membership is at
+ *   its limit) beside those of any other.
  * @return
  *   As crpc_ipc_client_call(), or -ENOTSUP (no arena), or -EINVAL (not a block of the caller). On
  *   any error the block stays the caller's.
@@ -481,7 +484,8 @@ int crpc_ipc_client_call_sync(struct crpc_ipc_client *c, const void *buf, uint32
  * @param done
  *   Filled from the front. Status: 0, -ETIMEDOUT (the deadline passed; the request may be served
  *   yet), -ECONNRESET (the server died or closed: the request may have been served or not), -EPROTO
- *   (as call()), or what the server gave crpc_ipc_server_fail().
+ *   (as call()), -EDQUOT (the answer came with a block that `arena`'s limit has no room for; it is
+ *   freed), or what the server gave crpc_ipc_server_fail().
  * @param n
  *   Room in it; at most CRPC_BURST_MAX are given out.
  * @return

@@ -229,7 +229,8 @@ crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t ref, const void *bu
 		return -EINVAL;
 	CRPC_CRASH_POINT("ipc.ref.1");
 	memcpy(c->next->data, &ref, sizeof(ref));
-	put(c, buf, len, cookie, IPC_CALL_OPEN, IPC_SLOT_BLOCK, false);
+	c->refs[c->next_slot] = ref;
+	put(c, buf, len, cookie, IPC_CALL_OPEN | IPC_CALL_BLOCK, IPC_SLOT_BLOCK, false);
 	ipc_ring_if_asleep(c);
 	return 0;
 }
@@ -275,6 +276,8 @@ take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size, const void 
 	if (block && (c->arena == NULL || done->data == NULL || size < IPC_REF_LEN ||
 				     !__crpc_ipc_block_answer(c, done, wanted)))
 		return -1;
+	if ((state & IPC_CALL_BLOCK) != 0 && done->status != 0)
+		__crpc_ipc_block_back(c, slot);
 	call->state = state & IPC_CALL_OLD;
 	c->open--;
 	if (slot > c->req_mask) {

@@ -14,6 +14,8 @@
  *     0 --call()--> OPEN --poll()--> 0
  *     OPEN --deadline--> OPEN | EXPIRED --late answer--> 0
  *
+ * BLOCK beside OPEN: the call gave the block in `refs`, which is freed if the server never took it.
+ *
  * OLD beside any of them: its word may be of long ago, so that its sequence number may come round:
  * it is spoilt before the slot is promised. Calls that go past an open slot make it so, and all
  * slots are from time to time, since calls in the lone slot go past all of them.
@@ -24,6 +26,7 @@ enum ipc_call_state {
 	IPC_CALL_STAMPED = 4, /**< Its entry in `deadline` counts. */
 	IPC_CALL_EXPIRED = 8, /**< Its completion was given. */
 	IPC_CALL_OLD = 16,
+	IPC_CALL_BLOCK = 32,
 };
 
 /** What a poll has to do beside looking at the ring. */
@@ -111,6 +114,7 @@ struct crpc_ipc_client {
 	struct crpc_arena_cache *arena; /**< NULL: no blocks. */
 	uint32_t server_member;         /**< The server's number there; 0: it takes none. */
 	struct ipc_held *held;          /**< depth of them. */
+	uint64_t *refs;                 /**< Per request slot: the block of its call. */
 	const void *owner; /**< Debug: the thread. */
 	struct crpc_shm *seg;
 	struct crpc_shm_lock *lock;

@@ -10,9 +10,19 @@ __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool 
 {
 	struct crpc_ipc_block block;
 	uint64_t ref;
+	int rc;
 
 	memcpy(&ref, done->data, sizeof(ref)); /* once */
-	if (crpc_arena_take(c->arena, ref, c->server_member, &block.data, &block.size) != 0)
+	rc = crpc_arena_take(c->arena, ref, c->server_member, &block.data, &block.size);
+	if (rc == -EDQUOT) {
+		crpc_arena_drop(c->arena, ref, c->server_member, crpc_arena_member(c->arena));
+		done->data = NULL;
+		done->len = 0;
+		done->status = -EDQUOT;
+		c->stats.failed++;
+		return true;
+	}
+	if (rc != 0)
 		return false;
 	block.ref = ref;
 	if (!wanted) {
@@ -25,6 +35,12 @@ __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool 
 	c->aside |= IPC_ASIDE_HELD;
 	c->held[c->n_held++] = (struct ipc_held){.data = done->data, .block = block};
 	return true;
+}
+
+void
+__crpc_ipc_block_back(struct crpc_ipc_client *c, uint32_t slot)
+{
+	crpc_arena_drop(c->arena, c->refs[slot], crpc_arena_member(c->arena), c->server_member);
 }
 
 crpc_noinline void

@@ -111,9 +111,12 @@ place_init(struct crpc_ipc_client *c)
 {
 	c->calls = calloc(c->lay.req_slots + 1, sizeof(*c->calls));
 	c->deadline = calloc(c->lay.req_slots + 1, sizeof(*c->deadline));
-	if (c->arena != NULL)
+	if (c->arena != NULL) {
 		c->held = calloc(c->lay.depth, sizeof(*c->held));
-	if (c->calls == NULL || c->deadline == NULL || (c->arena != NULL && c->held == NULL))
+		c->refs = calloc(c->lay.req_slots, sizeof(*c->refs));
+	}
+	if (c->calls == NULL || c->deadline == NULL ||
+			(c->arena != NULL && (c->held == NULL || c->refs == NULL)))
 		return -ENOMEM;
 	c->req = crpc_shm_ptr(
 			c->seg, c->lay.req_off + c->id * c->lay.req_stride, c->lay.req_stride);
@@ -230,6 +233,7 @@ crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 	free(c->calls);
 	free(c->deadline);
 	free(c->held);
+	free(c->refs);
 	free(c);
 	errno = -rc;
 	return NULL;
@@ -238,11 +242,17 @@ crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 void
 crpc_ipc_client_close(struct crpc_ipc_client *c)
 {
+	uint32_t slot;
+
 	if (c == NULL)
 		return;
 	__crpc_ipc_free_held(c);
 	leave_place(c);
+	for (slot = 0; slot <= c->req_mask; slot++)
+		if ((c->calls[slot].state & IPC_CALL_BLOCK) != 0)
+			__crpc_ipc_block_back(c, slot);
 	crpc_shm_detach(c->seg);
+	free(c->refs);
 	free(c->held);
 	free(c->calls);
 	free(c->deadline);

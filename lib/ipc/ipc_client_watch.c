@@ -135,6 +135,8 @@ fail_open(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 					.status = c->status};
 		if (c->calls[c->fail_slot].state == 0)
 			continue;
+		if ((c->calls[c->fail_slot].state & IPC_CALL_BLOCK) != 0)
+			__crpc_ipc_block_back(c, c->fail_slot);
 		c->oneway -= (c->calls[c->fail_slot].state & IPC_CALL_ONEWAY) != 0;
 		c->expired -= (c->calls[c->fail_slot].state & IPC_CALL_EXPIRED) != 0;
 		c->open -= (c->calls[c->fail_slot].state & IPC_CALL_OPEN) != 0;

@@ -60,6 +60,9 @@ bool __crpc_ipc_has_answer(const struct crpc_ipc_client *c);
  */
 bool __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool wanted);
 
+/** The call in this slot, which gave a block, has ended: if the server did not take it, free it. */
+void __crpc_ipc_block_back(struct crpc_ipc_client *c, uint32_t slot);
+
 /** Free the blocks of the last poll that nobody took. */
 void __crpc_ipc_free_held(struct crpc_ipc_client *c);
 

@@ -90,6 +90,7 @@ struct ipc_peer {
 	struct ipc_ctl *ctl;
 	struct crpc_ipc_block *blocks; /**< Per request slot: what came with the open request. */
 	uint64_t block_bytes;          /**< Their sum. */
+	uint64_t *given; /**< Per response slot: the block of the last answer there that had one. */
 } crpc_aligned(CRPC_CACHE_LINE);
 
 #define IPC_NOT_ACTIVE UINT32_MAX
@@ -126,6 +127,7 @@ struct crpc_ipc_server {
 	struct crpc_arena_cache *arena; /**< NULL: no blocks. */
 	uint64_t client_block_bytes;    /**< One client's limit. */
 	struct crpc_ipc_block *blocks;  /**< All clients' blocks. */
+	uint64_t *given;                /**< And what they were given. */
 	uint64_t rung_word[IPC_BELL_WORDS];
 	/** The first n_active are awake; the rest is there to be prefetched from. */
 	struct ipc_peer *active[CRPC_IPC_CLIENTS_MAX + IPC_PREFETCH];
@@ -220,6 +222,12 @@ int __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t 
 
 /** Free the block of the request in p's slot, if it still has one. */
 void __crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot);
+
+/**
+ * p has gone: free the blocks of its requests that nobody ended, and those of answers that it did
+ * not take.
+ */
+void __crpc_ipc_blocks_end(struct crpc_ipc_server *s, struct ipc_peer *p);
 
 /** Answer an open request that is not one-way through the ring, with a reference in front. */
 void __crpc_ipc_respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token,

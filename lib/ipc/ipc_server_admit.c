@@ -39,8 +39,10 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 	p->ctl = crpc_shm_ptr(s->seg, IPC_CTL_OFF + id * sizeof(*p->ctl), sizeof(*p->ctl));
 	p->head = (struct ipc_slot *)(void *)p->req;
 	p->watch = p->head; /* not looked at, but prefetched */
-	if (s->blocks != NULL)
+	if (s->blocks != NULL) {
 		p->blocks = s->blocks + (size_t)id * s->lay.req_slots;
+		p->given = s->given + (size_t)id * s->lay.resp_slots;
+	}
 	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(0, 0, IPC_SLOT_REPLY));
 }
 
@@ -104,7 +106,9 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	if (s->arena != NULL) {
 		s->blocks = calloc((size_t)s->lay.max_clients * s->lay.req_slots,
 				sizeof(*s->blocks));
-		if (s->blocks == NULL)
+		s->given = calloc((size_t)s->lay.max_clients * s->lay.resp_slots,
+				sizeof(*s->given));
+		if (s->blocks == NULL || s->given == NULL)
 			goto err_peers;
 	}
 	rc = segment_create(s, conf);
@@ -132,6 +136,7 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	return s;
 
 err_peers:
+	free(s->given);
 	free(s->blocks);
 	free(s->peers);
 err_tokens:
@@ -142,26 +147,19 @@ err_server:
 	return NULL;
 }
 
-/* Of requests that nobody ended. */
-static void
-free_blocks(struct crpc_ipc_server *s, struct ipc_peer *p)
-{
-	uint32_t i;
-
-	for (i = 0; s->arena != NULL && i < s->lay.req_slots; i++)
-		__crpc_ipc_block_end(s, p, i);
-}
-
 void
 crpc_ipc_server_free(struct crpc_ipc_server *s)
 {
-	uint32_t i;
+	uint32_t i, slot;
 
 	if (s == NULL)
 		return;
+	/* What was given stays: its clients may still poll. */
 	for (i = 0; i < s->lay.max_clients; i++)
-		free_blocks(s, &s->peers[i]);
+		for (slot = 0; slot < s->lay.req_slots; slot++)
+			__crpc_ipc_block_end(s, &s->peers[i], slot);
 	crpc_shm_free(s->seg);
+	free(s->given);
 	free(s->blocks);
 	free(s->peers);
 	free(s->tokens);
@@ -383,7 +381,7 @@ retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 		else
 			note_death(s);
 		kill_tokens(s, p);
-		free_blocks(s, p);
+		__crpc_ipc_blocks_end(s, p);
 		__crpc_ipc_deactivate(s, p);
 		p->state = IPC_PEER_ABSENT;
 		p->sleep = 0;

@@ -11,9 +11,17 @@ __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot
 	struct crpc_ipc_block *b = &p->blocks[slot];
 	uint64_t size;
 	void *data;
+	int rc;
 
 	s->stats.bad_blocks++; /* until it is found good */
-	if (p->member == 0 || crpc_arena_take(s->arena, ref, p->member, &data, &size) != 0)
+	if (p->member == 0)
+		return EFAULT;
+	rc = crpc_arena_take(s->arena, ref, p->member, &data, &size);
+	if (rc == -EDQUOT) {
+		crpc_arena_drop(s->arena, ref, p->member, crpc_arena_member(s->arena));
+		return ENOBUFS;
+	}
+	if (rc != 0)
 		return EFAULT;
 	if (s->client_block_bytes != 0 &&
 		size > s->client_block_bytes - crpc_min(p->block_bytes, s->client_block_bytes)) {
@@ -49,6 +57,42 @@ __crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slo
 		return;
 	crpc_arena_free(s->arena, b->ref);
 	forget(p, b);
+}
+
+/*
+ * Forget what another connection of the same member was given too: it may be in transit there, and
+ * is freed with that one.
+ */
+static void
+forget_given_to(const struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_peer *other)
+{
+	uint32_t i, k;
+
+	for (i = 0; i < s->lay.resp_slots; i++)
+		for (k = 0; k < s->lay.resp_slots; k++)
+			if (p->given[i] == other->given[k])
+				p->given[i] = 0;
+}
+
+void
+__crpc_ipc_blocks_end(struct crpc_ipc_server *s, struct ipc_peer *p)
+{
+	uint32_t me, i;
+
+	if (s->arena == NULL)
+		return;
+	for (i = 0; i < s->lay.req_slots; i++)
+		__crpc_ipc_block_end(s, p, i);
+	for (i = 0; i < s->lay.max_clients; i++)
+		if (i != p->id && s->peers[i].member == p->member &&
+				s->peers[i].state != IPC_PEER_ABSENT)
+			forget_given_to(s, p, &s->peers[i]);
+	me = crpc_arena_member(s->arena);
+	for (i = 0; i < s->lay.resp_slots; i++) {
+		if (p->given[i] != 0)
+			crpc_arena_drop(s->arena, p->given[i], me, p->member);
+		p->given[i] = 0;
+	}
 }
 
 /* The block of an open request. 0, or what crpc_ipc_server_block() returns. */
@@ -118,6 +162,7 @@ crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t token, uint64_t re
 	/* It may be the request's own, which is then not freed with it. */
 	if (find_block(s, token, &p, &b) == 0 && b->ref == ref)
 		forget(p, b);
+	p->given[p->resp_seq & s->resp_mask] = ref;
 	__crpc_ipc_respond_ref(s, p, token, ref, buf, len);
 	__crpc_ipc_block_end(s, p, ipc_token_slot(token));
 	return 0;

@@ -261,16 +261,16 @@ crpc_arena_give(struct crpc_arena_cache *c, uint64_t ref, uint32_t to)
 	return 0;
 }
 
-/* Whether the word says that this member may take the block from @p from. 0, or why not. */
+/* Whether the word says that the block is in transit between these two. 0, or why not. */
 static int
-may_take(const struct crpc_arena_cache *c, uint64_t w, uint64_t ref, uint32_t from)
+is_between(uint64_t w, uint64_t ref, uint32_t from, uint32_t to)
 {
 	if (word_gen(w) != word_gen(ref) || word_state(w) != BLOCK_TRANSIT)
 		return -ESTALE;
-	if (word_arg(w) != c->id)
+	if (word_arg(w) != to)
 		return -EPERM;
 	/* A giver that left in good order has made the receiver the owner. */
-	return from == 0 || word_owner(w) == from || word_owner(w) == c->id ? 0 : -EPERM;
+	return from == 0 || word_owner(w) == from || word_owner(w) == to ? 0 : -EPERM;
 }
 
 /* Turn a block in transit into one of this member's. 0, or why not. */
@@ -312,7 +312,7 @@ crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, void **
 	/* Once more if its giver left meanwhile, which changes the owner and nothing else. */
 	for (again = 0; again < 2; again++) {
 		w = look(c->a, &at);
-		rc = may_take(c, w, ref, from);
+		rc = is_between(w, ref, from, c->id);
 		if (rc == 0)
 			rc = make_room(c, bytes);
 		if (rc != 0)
@@ -347,6 +347,37 @@ crpc_arena_revoke(struct crpc_arena_cache *c, uint64_t ref)
 	if (word_owner(w) != c->id)
 		return -EPERM;
 	return take_word(c, &at, w);
+}
+
+int
+crpc_arena_drop(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, uint32_t to)
+{
+	struct arena_place at;
+	uint32_t again;
+	uint64_t w;
+	int rc;
+
+	ARENA_OWNER_CHECK(c);
+	rc = locate(c->a, ref, &at);
+	if (rc != 0)
+		return rc;
+	/* Once more, as crpc_arena_take(). */
+	for (again = 0; again < 2; again++) {
+		w = look(c->a, &at);
+		rc = is_between(w, ref, from, to);
+		if (rc == 0 && to != c->id && word_owner(w) != c->id)
+			rc = -EPERM;
+		if (rc != 0)
+			return rc;
+		rc = take_word(c, &at, w);
+		if (rc == 0)
+			break;
+	}
+	if (rc == 0)
+		rc = crpc_arena_free(c, ref);
+	if (c->held > c->limit)
+		crpc_arena_flush(c);
+	return rc;
 }
 
 /* ---- looking ---- */

@@ -244,6 +244,19 @@ int crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, voi
 int crpc_arena_revoke(struct crpc_arena_cache *c, uint64_t ref);
 
 /**
+ * Free a block in transit that this member gave, or that was given to it. The limit does not apply.
+ *
+ * @param c, ref
+ *   The member, and the block.
+ * @param from, to
+ *   Who must have given it, and to whom: one of them is this member.
+ * @return
+ *   0; -EINVAL (no block), -ESTALE (it is not in transit any more), -EPERM (given by or to somebody
+ *   else).
+ */
+int crpc_arena_drop(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, uint32_t to);
+
+/**
  * The address of a block, by whomever it is held. Any thread.
  *
  * @param a, ref

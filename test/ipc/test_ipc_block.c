@@ -30,8 +30,9 @@ struct world {
 };
 
 static void
-open_arena(struct world *w)
+open_arena(struct world *w, uint64_t server_limit)
 {
+	const struct crpc_arena_join_conf jc = {.limit = server_limit};
 	const struct crpc_arena_conf ac = {.max_members = 8, .max_block = 65536};
 	struct crpc_shm_conf conf = {.name = "a", .dir = test_dir};
 	uint64_t len = crpc_arena_size(&ac, DATA_BYTES);
@@ -41,12 +42,15 @@ open_arena(struct world *w)
 	assert_int_equal(crpc_arena_format(w->seg, 4096, len, &ac), 0);
 	crpc_shm_ready(w->seg);
 	assert_non_null(w->arena = crpc_arena_attach(w->seg, 4096));
-	assert_non_null(w->sm = crpc_arena_join(w->arena, NULL));
+	assert_non_null(w->sm = crpc_arena_join(w->arena, &jc));
 }
 
+/* What each side may hold; 0: anything. */
 static void
-open_world(struct world *w, uint64_t client_bytes)
+open_limited_world(struct world *w, uint64_t client_bytes, uint64_t server_limit,
+		uint64_t client_limit)
 {
+	const struct crpc_arena_join_conf jc = {.limit = client_limit};
 	struct crpc_ipc_server_conf conf = {.name = "t",
 			.dir = test_dir,
 			.max_clients = 2,
@@ -56,13 +60,19 @@ open_world(struct world *w, uint64_t client_bytes)
 			.client_block_bytes = client_bytes};
 	struct crpc_ipc_client_conf cc = {.call_timeout_us = 3000};
 
-	open_arena(w);
+	open_arena(w, server_limit);
 	conf.arena = w->sm;
 	assert_non_null(w->s = crpc_ipc_server_create(&conf));
-	assert_non_null(w->cm = crpc_arena_join(w->arena, NULL));
+	assert_non_null(w->cm = crpc_arena_join(w->arena, &jc));
 	cc.server = w->s;
 	cc.arena = w->cm;
 	assert_non_null(w->c = crpc_ipc_client_connect(&cc));
+}
+
+static void
+open_world(struct world *w, uint64_t client_bytes)
+{
+	open_limited_world(w, client_bytes, 0, 0);
 }
 
 static void
@@ -346,6 +356,219 @@ nobodys_answer_leaks_no_block(void **state)
 	close_world(&w);
 }
 
+/* ---- an end that closes with blocks on their way ---- */
+
+/* The client closes and connects again; the server has noticed both. */
+static void
+reconnect(struct world *w)
+{
+	const struct crpc_ipc_client_conf cc = {.server = w->s, .arena = w->cm};
+
+	crpc_ipc_client_close(w->c);
+	crpc_ipc_server_reap(w->s);
+	assert_non_null(w->c = crpc_ipc_client_connect(&cc));
+}
+
+/*
+ * A client closes while the server has not read its calls, again and again, with more blocks than
+ * the arena has: close() gets them back. That of a call that timed out is no exception.
+ */
+static void
+close_frees_the_blocks_of_calls_that_were_not_read(void **state)
+{
+	struct crpc_done done;
+	struct world w;
+	uint32_t i, k;
+
+	open_world(&w, 0);
+	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
+		for (k = 0; k < DEPTH; k++)
+			assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 60000, i),
+							 NULL, 0, k),
+					0);
+		if (i == 0)
+			for (k = 0; k < DEPTH; k++) {
+				assert_int_equal(poll_soon(&w, &done), 1);
+				assert_int_equal(done.status, -ETIMEDOUT);
+			}
+		reconnect(&w);
+		assert_holds(&w, w.cm, 0);
+		assert_holds(&w, w.sm, 0);
+	}
+	close_world(&w);
+}
+
+/* The same as a client that leaves the arena at once, as one of the key-value service does. */
+static void
+blocks_of_unread_calls_are_free_after_close_and_leave(void **state)
+{
+	struct crpc_arena_report r;
+	struct world w;
+	uint32_t i;
+
+	open_world(&w, 0);
+	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
+		assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 60000, i), NULL, 0, 1),
+				0);
+		crpc_ipc_client_close(w.c);
+		crpc_arena_leave(w.cm);
+		assert_int_equal(crpc_arena_check(w.arena, &r), 0);
+		assert_int_equal(r.blocks_transit + r.blocks_allocated, 0);
+		crpc_ipc_server_reap(w.s);
+		w.c = NULL;
+		assert_non_null(w.cm = crpc_arena_join(w.arena, NULL));
+		reconnect(&w);
+	}
+	close_world(&w);
+}
+
+/* A client closes with answers unread: the server takes their blocks back. */
+static void
+blocks_of_answers_that_were_not_polled_are_freed(void **state)
+{
+	struct crpc_req req[DEPTH];
+	struct world w;
+	uint64_t ref;
+	uint32_t i, k;
+
+	open_world(&w, 0);
+	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
+		for (k = 0; k < DEPTH; k++)
+			assert_int_equal(crpc_ipc_client_call(w.c, &k, 4, k), 0);
+		assert_int_equal(crpc_ipc_server_recv(w.s, req, DEPTH), DEPTH);
+		for (k = 0; k < DEPTH; k++) {
+			assert_non_null(crpc_arena_alloc(w.sm, 60000, &ref));
+			assert_int_equal(crpc_ipc_server_reply_ref(
+							 w.s, req[k].token, ref, NULL, 0),
+					0);
+		}
+		reconnect(&w);
+		assert_holds(&w, w.sm, 0);
+		assert_holds(&w, w.cm, 0);
+	}
+	close_world(&w);
+}
+
+/*
+ * Two connections of one member. A block that went to and fro on the first one is in an unread
+ * answer of the second one when the first one closes: it stays there.
+ */
+static void
+closing_one_connection_leaves_the_answers_of_another(void **state)
+{
+	struct crpc_ipc_client_conf cc = {0};
+	struct crpc_ipc_client *first;
+	struct crpc_ipc_block b;
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+	uint64_t ref;
+
+	open_world(&w, 0);
+	ref = new_block(&w, 5000, 8);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, NULL, 0, 1), 0);
+	req = recv_one(&w);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, NULL, 0), 0);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	assert_int_equal(crpc_ipc_client_take(w.c, &done, &b), 0);
+	first = w.c;
+	cc.server = w.s;
+	cc.arena = w.cm;
+	assert_non_null(w.c = crpc_ipc_client_connect(&cc));
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, b.ref, NULL, 0, 2), 0);
+	req = recv_one(&w);
+	assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), 0);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, b.ref, NULL, 0), 0);
+	crpc_ipc_client_close(first);
+	crpc_ipc_server_reap(w.s);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	assert_int_equal(done.status, 0);
+	assert_int_equal(crpc_ipc_client_block(w.c, &done, &b), 0);
+	assert_filled(&b, 5000, 8);
+	close_world(&w);
+}
+
+/* A server that ends, or drops the client, has not read all calls: they fail, and free theirs. */
+static void
+calls_that_fail_unread_free_their_blocks(void **state)
+{
+	struct crpc_done done;
+	struct world w;
+	uint32_t k;
+
+	open_world(&w, 0);
+	for (k = 0; k < DEPTH; k++)
+		assert_int_equal(
+			crpc_ipc_client_call_ref(w.c, new_block(&w, 60000, k), NULL, 0, k), 0);
+	crpc_ipc_server_free(w.s);
+	w.s = NULL;
+	for (k = 0; k < DEPTH; k++) {
+		assert_int_equal(poll_soon(&w, &done), 1);
+		assert_true(done.status == -ECONNRESET || done.status == -ETIMEDOUT);
+	}
+	close_world(&w);
+}
+
+/* ---- members at their limits ---- */
+
+/* A server that may hold no more fails the call, frees its block, and serves on. */
+static void
+server_at_its_limit_frees_what_it_cannot_take(void **state)
+{
+	struct crpc_ipc_block b;
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+	uint32_t i;
+
+	open_limited_world(&w, 0, 40000, 0);
+	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
+		assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 60000, i), NULL, 0, i),
+				0);
+		assert_int_equal(crpc_ipc_server_recv(w.s, &req, 1), 0);
+		assert_int_equal(poll_soon(&w, &done), 1);
+		assert_int_equal(done.cookie, i);
+		assert_int_equal(done.status, -ENOBUFS);
+		assert_holds(&w, w.cm, 0);
+		assert_holds(&w, w.sm, 0);
+	}
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 30000, 1), NULL, 0, 1), 0);
+	req = recv_one(&w);
+	assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), 0);
+	assert_filled(&b, 30000, 1);
+	assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	close_world(&w);
+}
+
+/* A client that may hold no more completes that call with -EDQUOT, and stays connected. */
+static void
+client_at_its_limit_frees_what_it_cannot_take(void **state)
+{
+	struct crpc_ipc_block b;
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+	uint64_t ref;
+	uint32_t i;
+
+	open_limited_world(&w, 0, 0, 40000);
+	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
+		assert_int_equal(crpc_ipc_client_call(w.c, &i, 4, i), 0);
+		req = recv_one(&w);
+		assert_non_null(crpc_arena_alloc(w.sm, i % 2 != 0 ? 30000 : 60000, &ref));
+		assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, "x", 1), 0);
+		assert_int_equal(poll_soon(&w, &done), 1);
+		assert_int_equal(done.cookie, i);
+		assert_int_equal(done.status, i % 2 != 0 ? 0 : -EDQUOT);
+		assert_int_equal(done.len, i % 2 != 0 ? 1 : 0);
+		assert_int_equal(crpc_ipc_client_block(w.c, &done, &b), i % 2 != 0 ? 0 : -ENODATA);
+		assert_int_equal(crpc_ipc_client_status(w.c), 0);
+		assert_holds(&w, w.sm, 0);
+	}
+	close_world(&w);
+}
+
 /* ---- processes ---- */
 
 /* Calls with blocks until it is killed. */
@@ -429,7 +652,7 @@ reap_gives_a_dead_clients_blocks_back(void **state)
 	char byte;
 	pid_t pid;
 
-	open_arena(&w);
+	open_arena(&w, 0);
 	conf.arena = w.sm;
 	assert_non_null(w.s = crpc_ipc_server_create(&conf));
 	assert_int_equal(pipe(ready), 0);
@@ -477,7 +700,7 @@ blocks_of_killed_clients_come_back(void **state)
 	int status;
 	pid_t pid;
 
-	open_arena(&w);
+	open_arena(&w, 0);
 	conf.arena = w.sm;
 	assert_non_null(w.s = crpc_ipc_server_create(&conf));
 	for (round = 0; round < 60; round++) {
@@ -595,6 +818,13 @@ main(void)
 			cmocka_unit_test(a_taken_block_stays),
 			cmocka_unit_test(wrong_blocks_are_refused_and_stay),
 			cmocka_unit_test(nobodys_answer_leaks_no_block),
+			cmocka_unit_test(close_frees_the_blocks_of_calls_that_were_not_read),
+			cmocka_unit_test(blocks_of_unread_calls_are_free_after_close_and_leave),
+			cmocka_unit_test(blocks_of_answers_that_were_not_polled_are_freed),
+			cmocka_unit_test(closing_one_connection_leaves_the_answers_of_another),
+			cmocka_unit_test(calls_that_fail_unread_free_their_blocks),
+			cmocka_unit_test(server_at_its_limit_frees_what_it_cannot_take),
+			cmocka_unit_test(client_at_its_limit_frees_what_it_cannot_take),
 			cmocka_unit_test(reap_gives_a_dead_clients_blocks_back),
 			cmocka_unit_test(blocks_of_killed_clients_come_back),
 			cmocka_unit_test(memory_is_given_to_those_on_the_list),

@@ -291,6 +291,37 @@ a_block_goes_from_hand_to_hand(void **state)
 	crpc_arena_leave(c3);
 }
 
+/* Either end of a transfer may free the block, and nobody else; limits are no obstacle. */
+static void
+a_block_in_transit_is_dropped_by_either_end(void **state)
+{
+	struct crpc_arena_cache *c1 = test_join(0, 0), *c2 = test_join(64 * KIB, 0),
+				*c3 = test_join(0, 0);
+	uint32_t m1 = crpc_arena_member(c1), m2 = crpc_arena_member(c2),
+		 m3 = crpc_arena_member(c3), i;
+	struct crpc_arena_cache_stats st;
+	uint64_t ref;
+
+	(void)state;
+	for (i = 0; i < 40; i++) {
+		assert_non_null(crpc_arena_alloc(c1, 100 * KIB, &ref));
+		assert_int_equal(crpc_arena_drop(c1, ref, m1, m2), -ESTALE);
+		assert_int_equal(crpc_arena_give(c1, ref, m2), 0);
+		assert_int_equal(crpc_arena_take(c2, ref, m1, NULL, NULL), -EDQUOT);
+		assert_int_equal(crpc_arena_drop(c3, ref, m1, m2), -EPERM);
+		assert_int_equal(crpc_arena_drop(c1, ref, m1, m3), -EPERM);
+		assert_int_equal(crpc_arena_drop(c2, ref, m3, m2), -EPERM);
+		assert_int_equal(crpc_arena_drop(c2, 0, m1, m2), -EINVAL);
+		assert_int_equal(crpc_arena_drop(i % 2 == 0 ? c1 : c2, ref, m1, m2), 0);
+		assert_int_equal(crpc_arena_drop(i % 2 == 0 ? c2 : c1, ref, m1, m2), -ESTALE);
+		crpc_arena_cache_stats(c2, &st);
+		assert_true(st.held <= 64 * KIB);
+	}
+	crpc_arena_leave(c1);
+	crpc_arena_leave(c2);
+	crpc_arena_leave(c3);
+}
+
 static void
 leaving_gives_back_what_was_held_and_keeps_what_was_given(void **state)
 {
@@ -713,6 +744,7 @@ main(void)
 			T(foreign_refs_and_pointers_are_refused),
 			T(only_the_holder_frees_and_gives),
 			T(a_block_goes_from_hand_to_hand),
+			T(a_block_in_transit_is_dropped_by_either_end),
 			T(leaving_gives_back_what_was_held_and_keeps_what_was_given),
 			T(a_member_holds_no_more_than_its_limit),
 			T(a_cache_keeps_no_more_than_it_may),
