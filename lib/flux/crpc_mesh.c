@@ -31,8 +31,15 @@
 #define MSG_SIZE_DEFAULT 32u
 #define IDX_BITS 20
 #define IDX_MASK ((1u << IDX_BITS) - 1)
+/* A token is a hold and how often it was used: 2^43 uses until one comes again. */
+#define HOLD_BITS 21
+#define HOLD_MASK ((1u << HOLD_BITS) - 1)
+#define HOLD_USES (UINT64_C(1) << (64 - HOLD_BITS))
 #define NONE UINT32_MAX
+#define NOT_STAMPED UINT64_MAX
 _Static_assert(CRPC_FLUX_WINDOW_MAX * CRPC_FLUX_NODES_MAX <= 1u << IDX_BITS, "an id holds a slot");
+_Static_assert(2 * CRPC_FLUX_WINDOW_MAX * (CRPC_FLUX_NODES_MAX - 1) + BURST <= 1u << HOLD_BITS,
+	"a token holds a hold");
 _Static_assert(CRPC_FLUX_NODES_MAX <= 256, "from is a byte");
 
 enum mesh_kind { MESH_NOTIFY, MESH_REQUEST, MESH_RESPONSE };
@@ -58,7 +65,7 @@ enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_ANSWERED, SLOT_LATE };
 
 struct mesh_slot {
 	uint64_t cookie;
-	uint64_t since_ns;
+	uint64_t since_ns; /* of the first look at deadlines after the call, or NOT_STAMPED */
 	uint32_t id;
 	uint32_t next; /* in the free list or the list of the answered */
 	uint16_t state;
@@ -68,8 +75,9 @@ struct mesh_slot {
 };
 
 struct mesh_hold {
-	uint32_t gen;
+	uint64_t uses;
 	uint32_t next;
+	uint32_t epoch; /* the sender's incarnation; 0: it had left before */
 	bool given;
 	struct mesh_msg m;
 };
@@ -378,7 +386,7 @@ static void
 hold_free(struct crpc_mesh_node *node, uint32_t i)
 {
 	node->hold[i].given = false;
-	node->hold[i].gen++;
+	node->hold[i].uses = (node->hold[i].uses + 1) % HOLD_USES;
 	node->hold[i].next = node->free_hold;
 	node->free_hold = i;
 	node->holds_free++;
@@ -424,7 +432,7 @@ call_some(struct crpc_mesh_node *node, uint32_t peer, uint32_t epoch, const char
 		s->id += 1u << IDX_BITS;
 		s->state = SLOT_OPEN;
 		s->cookie = cookies[i];
-		s->since_ns = node->now_ns;
+		s->since_ns = NOT_STAMPED;
 		s->peer = peer;
 		s->peer_epoch = epoch;
 		m = (struct mesh_msg *)(void *)((char *)buf + (size_t)i * node->esize);
@@ -494,23 +502,37 @@ crpc_mesh_notify(struct crpc_mesh_node *node, uint32_t peer, const void *buf, ui
 	return send_to(node, peer, &e, 1) == 1 ? 0 : -EAGAIN;
 }
 
+/* Nothing waits for an answer: who asked has left. A31 pairs with R31. */
+static bool
+asker_left(const struct crpc_mesh_node *node, const struct mesh_hold *h)
+{
+	return crpc_load_acquire(&node->mesh->epoch[h->m.from]) != h->epoch;
+}
+
 void
 crpc_mesh_flush(struct crpc_mesh_node *node)
 {
+	struct list full;
 	uint32_t i;
 
 	if (node->flux != NULL) {
 		crpc_flux_flush(node->flux);
 		return;
 	}
-	/* Replies that found a full receiver; the first that still does ends the round. */
+	/* Replies that found a full receiver: what still does waits, the others do not for it. */
+	if (node->outbox.head == NONE)
+		return;
+	list_init(&full);
 	while ((i = node->outbox.head) != NONE) {
-		if (send_to(node, node->hold[i].m.from, node->hold_buf + (size_t)i * node->esize,
-				    1) == 0)
-			break;
 		node->outbox.head = node->hold[i].next;
-		hold_free(node, i);
+		if (asker_left(node, &node->hold[i]) ||
+			send_to(node, node->hold[i].m.from,
+				node->hold_buf + (size_t)i * node->esize, 1) == 1)
+			hold_free(node, i);
+		else
+			hold_append(node, &full, i);
 	}
+	node->outbox = full;
 }
 
 /* ---- receiving ---- */
@@ -518,9 +540,10 @@ crpc_mesh_flush(struct crpc_mesh_node *node)
 static void
 take_request(struct crpc_mesh_node *node, const struct mesh_msg *m)
 {
-	uint32_t i = node->free_hold;
+	uint32_t i = node->free_hold, epoch = crpc_load_acquire(&node->mesh->epoch[m->from]);
 
 	node->free_hold = node->hold[i].next;
+	node->hold[i].epoch = (epoch & 1) != 0 && (uint8_t)(epoch >> 1) == m->life ? epoch : 0;
 	node->holds_free--;
 	node->hold[i].m = *m;
 	memcpy(node->hold_buf + (size_t)i * node->esize + sizeof(*m), m + 1, m->len);
@@ -569,15 +592,17 @@ pump(struct crpc_mesh_node *node)
 	}
 }
 
-/* Calls past their deadline, and calls to a peer that left. */
+/*
+ * Calls past their deadline, and calls to a peer that left before the `changes`: none of them has
+ * an answer in the receiver, which was emptied since.
+ */
 static uint32_t
-fail_calls(struct crpc_mesh_node *node, struct crpc_done *done, uint32_t n)
+fail_calls(struct crpc_mesh_node *node, uint32_t changes, struct crpc_done *done, uint32_t n)
 {
 	uint64_t limit = node->mesh->attr.flux.deadline_ns;
-	/* A31 pairs with R31. */
-	uint32_t changes = crpc_load_acquire(&node->mesh->changes), i, got = 0;
 	bool due = limit != 0 && node->now_ns >= node->next_scan_ns, gone;
 	struct mesh_slot *s;
+	uint32_t i, got = 0;
 
 	if (!due && changes == node->changes)
 		return 0;
@@ -585,6 +610,8 @@ fail_calls(struct crpc_mesh_node *node, struct crpc_done *done, uint32_t n)
 		s = &node->slot[i];
 		if (s->state != SLOT_OPEN && s->state != SLOT_LATE)
 			continue;
+		if (due && s->since_ns == NOT_STAMPED)
+			s->since_ns = node->now_ns;
 		gone = crpc_load_relaxed(&node->mesh->epoch[s->peer]) != s->peer_epoch;
 		if (s->state == SLOT_OPEN &&
 				(gone || (due && node->now_ns - s->since_ns >= limit))) {
@@ -605,17 +632,21 @@ fail_calls(struct crpc_mesh_node *node, struct crpc_done *done, uint32_t n)
 uint32_t
 crpc_mesh_poll(struct crpc_mesh_node *node, struct crpc_done *done, uint32_t n, uint64_t now_ns)
 {
-	uint32_t got = 0, i;
+	uint32_t got, i, changes;
 	struct mesh_slot *s;
 
 	if (node->flux != NULL)
 		return crpc_flux_poll(node->flux, done, n, now_ns);
+	n = (uint32_t)crpc_min(n, CRPC_BURST_MAX);
 	node->now_ns = now_ns;
+	changes = crpc_load_acquire(&node->mesh->changes); /* A31 pairs with R31. */
 	while ((i = node->given.head) != NONE) {
 		node->given.head = node->slot[i].next;
 		slot_free(node, i);
 	}
 	pump(node);
+	/* Before the answers, which may take all the room at every poll. */
+	got = fail_calls(node, changes, done, n);
 	while (got < n && (i = node->answered.head) != NONE) {
 		s = &node->slot[i];
 		node->answered.head = s->next;
@@ -623,7 +654,7 @@ crpc_mesh_poll(struct crpc_mesh_node *node, struct crpc_done *done, uint32_t n, 
 			.data = node->slot_buf + (size_t)i * node->esize, .len = s->len};
 		slot_append(node, &node->given, i);
 	}
-	return got + fail_calls(node, done + got, n - got);
+	return got;
 }
 
 uint32_t
@@ -634,12 +665,13 @@ crpc_mesh_recv(struct crpc_mesh_node *node, struct crpc_req *req, uint32_t n)
 
 	if (node->flux != NULL)
 		return crpc_flux_recv(node->flux, req, n);
+	n = (uint32_t)crpc_min(n, CRPC_BURST_MAX);
 	pump(node);
 	while (got < n && (i = node->queued.head) != NONE) {
 		h = &node->hold[i];
 		node->queued.head = h->next;
 		h->given = true;
-		req[got++] = (struct crpc_req){.token = (uint64_t)h->gen << 32 | i,
+		req[got++] = (struct crpc_req){.token = h->uses << HOLD_BITS | i,
 			.data = node->hold_buf + (size_t)i * node->esize + sizeof(h->m),
 			.len = h->m.len, .peer = h->m.from};
 	}
@@ -649,14 +681,14 @@ crpc_mesh_recv(struct crpc_mesh_node *node, struct crpc_req *req, uint32_t n)
 int
 crpc_mesh_reply(struct crpc_mesh_node *node, uint64_t token, const void *buf, uint32_t len)
 {
-	uint32_t i = (uint32_t)token;
+	uint32_t i = token & HOLD_MASK;
 	struct mesh_hold *h;
 	struct mesh_elem e;
 
 	if (node->flux != NULL)
 		return crpc_flux_reply(node->flux, token, buf, len);
 	h = i < node->nholds ? &node->hold[i] : NULL;
-	if (h == NULL || !h->given || h->gen != token >> 32)
+	if (h == NULL || !h->given || h->uses != token >> HOLD_BITS)
 		return -ENOENT;
 	if (len > node->msg_size)
 		return -EMSGSIZE;
@@ -664,6 +696,10 @@ crpc_mesh_reply(struct crpc_mesh_node *node, uint64_t token, const void *buf, ui
 	if (h->m.kind == MESH_NOTIFY) {
 		hold_free(node, i);
 		return 0;
+	}
+	if (asker_left(node, h)) {
+		hold_free(node, i);
+		return -ENOENT;
 	}
 	e.m = (struct mesh_msg){
 		h->m.id, (uint8_t)len, MESH_RESPONSE, (uint8_t)node->id, h->m.life};

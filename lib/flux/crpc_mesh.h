@@ -18,7 +18,9 @@
  *   does not take fills its receiver, and answers to it stand behind.
  * - A full receiver is -EAGAIN to callers and notifiers. A reply that finds it full is kept and
  *   sent at a later poll, recv or flush: reply never fails for that.
- * - connect opens nothing and only tells whether the peer has joined.
+ * - connect opens nothing and only returns whether the peer has joined.
+ * - A call's time counts from the first look at deadlines after it: -ETIMEDOUT may be half of the
+ *   deadline late.
  *
  * A receiver cannot tell a notification from a call: what it releases is ended without an answer.
  */

@@ -162,6 +162,204 @@ reply_to_a_full_receiver(void **state)
 	crpc_mesh_free(mesh);
 }
 
+/* ---- for each backend: nodes that come and go, full polls ---- */
+
+static void
+send_word(struct crpc_mesh_node *node, uint32_t to, uint64_t word, bool one_way)
+{
+	uint64_t msg[2] = {word, ~word};
+
+	assert_int_equal(one_way ? crpc_mesh_notify(node, to, msg, 16)
+				 : crpc_mesh_call(node, to, msg, 16, word),
+		0);
+}
+
+/* What a node sent before it left is received, and before what its successor sends. */
+static void
+messages_sent_before_leave_arrive(void **state)
+{
+	enum crpc_mesh_backend b = (enum crpc_mesh_backend)(intptr_t)*state;
+	struct crpc_mesh *mesh = mesh_of(b, 2, 4, 0);
+	struct crpc_mesh_node *x, *y = crpc_mesh_join(mesh, 1);
+	struct crpc_req req;
+	uint64_t word = 0;
+	uint32_t life, i;
+
+	for (life = 0; life < 3; life++) {
+		x = crpc_mesh_join(mesh, 0);
+		assert_int_equal(crpc_mesh_connect(x, 1), 0);
+		for (i = 0; i < 4; i++)
+			send_word(x, 1, word++, i != 2);
+		crpc_mesh_leave(x);
+	}
+	for (i = 0; i < word; i++) {
+		assert_int_equal(crpc_mesh_recv(y, &req, 1), 1);
+		assert_int_equal(*(const uint64_t *)req.data, i);
+		crpc_mesh_release(y, req.token);
+	}
+	assert_int_equal(crpc_mesh_recv(y, &req, 1), 0);
+	crpc_mesh_leave(y);
+	crpc_mesh_free(mesh);
+}
+
+/* An answer to a call of a node that left does not reach its successor, not the 256th either. */
+static void
+answers_do_not_reach_a_successor(void **state)
+{
+	enum crpc_mesh_backend b = (enum crpc_mesh_backend)(intptr_t)*state;
+	struct crpc_mesh *mesh = mesh_of(b, 2, 4, 0);
+	struct crpc_mesh_node *x = crpc_mesh_join(mesh, 0), *y = crpc_mesh_join(mesh, 1);
+	struct crpc_req old, req;
+	struct crpc_done done[4];
+	uint32_t life;
+
+	assert_int_equal(crpc_mesh_connect(x, 1), 0);
+	send_word(x, 1, 1, false);
+	crpc_mesh_flush(x);
+	assert_int_equal(crpc_mesh_recv(y, &old, 1), 1);
+	for (life = 0; life < 256; life++) {
+		crpc_mesh_leave(x);
+		x = crpc_mesh_join(mesh, 0);
+	}
+	assert_int_equal(crpc_mesh_connect(x, 1), 0);
+	send_word(x, 1, 2, false);
+	crpc_mesh_flush(x);
+	assert_int_equal(crpc_mesh_recv(y, &req, 1), 1);
+	assert_int_equal(*(const uint64_t *)old.data, 1);
+	assert_int_equal(crpc_mesh_reply(y, old.token, "old old old old", 16), -ENOENT);
+	assert_int_equal(crpc_mesh_reply(y, old.token, "old old old old", 16), -ENOENT);
+	crpc_mesh_flush(y);
+	assert_int_equal(crpc_mesh_poll(x, done, 4, 1), 0);
+	assert_int_equal(crpc_mesh_reply(y, req.token, "new new new new", 16), 0);
+	crpc_mesh_flush(y);
+	assert_int_equal(crpc_mesh_poll(x, done, 4, 2), 1);
+	assert_memory_equal(done[0].data, "new new new new", 16);
+	crpc_mesh_leave(x);
+	crpc_mesh_leave(y);
+	crpc_mesh_free(mesh);
+}
+
+/*
+ * Answers of one peer fill each poll. Another does not answer, a third leaves: calls to them end in
+ * time all the same. The first call's time counts from the first poll.
+ */
+static void
+full_polls_do_not_delay_failures(void **state)
+{
+	enum { DEADLINE = 100000 };
+	enum crpc_mesh_backend b = (enum crpc_mesh_backend)(intptr_t)*state;
+	struct crpc_mesh *mesh = mesh_of(b, 4, 16, DEADLINE);
+	uint64_t now, t0 = UINT64_C(1) << 60, cookie = 3, timed_out = 0, reset = 0, msg[2] = {0};
+	struct crpc_mesh_node *node[4];
+	struct crpc_done done[1];
+	struct crpc_req req[16];
+	uint32_t i, n;
+
+	for (i = 0; i < 4; i++)
+		node[i] = crpc_mesh_join(mesh, i);
+	for (i = 1; i < 4; i++)
+		assert_int_equal(crpc_mesh_connect(node[0], i), 0);
+	send_word(node[0], 2, 1, false);
+	send_word(node[0], 3, 2, false);
+	for (now = t0; now < t0 + 3 * DEADLINE; now += 100) {
+		while (crpc_mesh_call(node[0], 1, msg, 16, cookie) == 0)
+			cookie++;
+		crpc_mesh_flush(node[0]);
+		while ((n = crpc_mesh_recv(node[1], req, 16)) != 0)
+			for (i = 0; i < n; i++)
+				assert_int_equal(crpc_mesh_reply(node[1], req[i].token, msg, 16), 0);
+		crpc_mesh_flush(node[1]);
+		if (now - t0 >= 1000 && node[3] != NULL) {
+			crpc_mesh_leave(node[3]);
+			node[3] = NULL;
+		}
+		assert_int_equal(crpc_mesh_poll(node[0], done, 1, now), 1);
+		if (done[0].status == -ETIMEDOUT) {
+			assert_int_equal(done[0].cookie, 1);
+			timed_out = now - t0;
+		} else if (done[0].status == -ECONNRESET) {
+			assert_int_equal(done[0].cookie, 2);
+			reset = now - t0;
+		} else {
+			assert_int_equal(done[0].status, 0);
+		}
+	}
+	assert_in_range(reset, 1000, 2000);
+	assert_in_range(timed_out, DEADLINE, 3 * DEADLINE / 2);
+	for (i = 0; i < 3; i++)
+		crpc_mesh_leave(node[i]);
+	crpc_mesh_free(mesh);
+}
+
+/* However large the array, poll and recv hand out at most CRPC_BURST_MAX. */
+static void
+bursts_are_bounded(void **state)
+{
+	enum crpc_mesh_backend b = (enum crpc_mesh_backend)(intptr_t)*state;
+	struct crpc_mesh *mesh = mesh_of(b, 2, 256, 0);
+	struct crpc_mesh_node *x = crpc_mesh_join(mesh, 0), *y = crpc_mesh_join(mesh, 1);
+	struct crpc_done done[256];
+	struct crpc_req req[256];
+	uint32_t got, n, i;
+
+	assert_int_equal(crpc_mesh_connect(x, 1), 0);
+	for (i = 0; i < 256; i++)
+		send_word(x, 1, i, false);
+	crpc_mesh_flush(x);
+	for (got = 0; got < 256; got += n) {
+		n = crpc_mesh_recv(y, req, 256);
+		assert_in_range(n, 1, CRPC_BURST_MAX);
+		for (i = 0; i < n; i++)
+			assert_int_equal(crpc_mesh_reply(y, req[i].token, req[i].data, 16), 0);
+		crpc_mesh_flush(y);
+	}
+	for (got = 0; got < 256; got += n) {
+		n = crpc_mesh_poll(x, done, 256, 1);
+		assert_in_range(n, 1, CRPC_BURST_MAX);
+	}
+	crpc_mesh_leave(x);
+	crpc_mesh_leave(y);
+	crpc_mesh_free(mesh);
+}
+
+/* A full receiver that nobody empties holds up no reply to another, nor does one that left. */
+static void
+a_full_receiver_delays_no_other(void **state)
+{
+	struct crpc_mesh *mesh = mesh_of(CRPC_MESH_RTE_RING, 3, 4, 0);
+	struct crpc_mesh_node *x, *y = crpc_mesh_join(mesh, 1), *z = crpc_mesh_join(mesh, 2);
+	uint64_t msg[2] = {1, 2};
+	struct crpc_req req[64];
+	struct crpc_done done;
+	uint32_t leaves, i, n;
+
+	for (leaves = 0; leaves < 2; leaves++) {
+		x = crpc_mesh_join(mesh, 0);
+		send_word(x, 1, 1, false);
+		send_word(z, 1, 2, false);
+		assert_int_equal(crpc_mesh_recv(y, req, 64), 2);
+		for (i = 0; i <= 2; i += 2)
+			while (crpc_mesh_notify(y, i, msg, 16) == 0)
+				;
+		assert_int_equal(crpc_mesh_reply(y, req[0].token, msg, 16), 0);
+		assert_int_equal(crpc_mesh_reply(y, req[1].token, msg, 16), 0);
+		if (leaves)
+			crpc_mesh_leave(x);
+		while ((n = crpc_mesh_recv(z, req, 64)) != 0)
+			for (i = 0; i < n; i++)
+				assert_int_equal(crpc_mesh_release(z, req[i].token), 0);
+		crpc_mesh_flush(y);
+		assert_int_equal(crpc_mesh_poll(z, &done, 1, 1), 1);
+		assert_int_equal(done.cookie, 2);
+		assert_int_equal(done.status, 0);
+		if (!leaves)
+			crpc_mesh_leave(x);
+	}
+	crpc_mesh_leave(y);
+	crpc_mesh_leave(z);
+	crpc_mesh_free(mesh);
+}
+
 struct worker {
 	struct crpc_mesh *mesh;
 	uint32_t id;
@@ -263,6 +461,23 @@ main(void)
 		FOR_BACKEND(one_thread, CRPC_MESH_RTE_RING_RTS),
 		FOR_BACKEND(one_thread, CRPC_MESH_RTE_RING_HTS),
 		cmocka_unit_test(reply_to_a_full_receiver),
+		cmocka_unit_test(a_full_receiver_delays_no_other),
+		FOR_BACKEND(messages_sent_before_leave_arrive, CRPC_MESH_FLUX),
+		FOR_BACKEND(messages_sent_before_leave_arrive, CRPC_MESH_RTE_RING),
+		FOR_BACKEND(messages_sent_before_leave_arrive, CRPC_MESH_RTE_RING_RTS),
+		FOR_BACKEND(messages_sent_before_leave_arrive, CRPC_MESH_RTE_RING_HTS),
+		FOR_BACKEND(answers_do_not_reach_a_successor, CRPC_MESH_FLUX),
+		FOR_BACKEND(answers_do_not_reach_a_successor, CRPC_MESH_RTE_RING),
+		FOR_BACKEND(answers_do_not_reach_a_successor, CRPC_MESH_RTE_RING_RTS),
+		FOR_BACKEND(answers_do_not_reach_a_successor, CRPC_MESH_RTE_RING_HTS),
+		FOR_BACKEND(full_polls_do_not_delay_failures, CRPC_MESH_FLUX),
+		FOR_BACKEND(full_polls_do_not_delay_failures, CRPC_MESH_RTE_RING),
+		FOR_BACKEND(full_polls_do_not_delay_failures, CRPC_MESH_RTE_RING_RTS),
+		FOR_BACKEND(full_polls_do_not_delay_failures, CRPC_MESH_RTE_RING_HTS),
+		FOR_BACKEND(bursts_are_bounded, CRPC_MESH_FLUX),
+		FOR_BACKEND(bursts_are_bounded, CRPC_MESH_RTE_RING),
+		FOR_BACKEND(bursts_are_bounded, CRPC_MESH_RTE_RING_RTS),
+		FOR_BACKEND(bursts_are_bounded, CRPC_MESH_RTE_RING_HTS),
 		FOR_BACKEND(threads, CRPC_MESH_FLUX),
 		FOR_BACKEND(threads, CRPC_MESH_RTE_RING),
 		FOR_BACKEND(threads, CRPC_MESH_RTE_RING_RTS),
