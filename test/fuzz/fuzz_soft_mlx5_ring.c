@@ -51,7 +51,7 @@ start(void)
 	rtr.dest_qpn = far = sm_nic_slot(theirs) << 16 | 77;
 	adapter_queues(&f, &rtr);
 	adapter_reads(&f, RC, 3);
-	way = sm_peer_look(theirs, sm_nic_slot(f.nic));
+	fuzz_check(sm_peer_look(theirs, sm_nic_slot(f.nic), &way) == 0);
 	fuzz_check(way != NULL && way->tx.ring != NULL);
 }
 

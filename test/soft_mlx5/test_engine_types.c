@@ -4,7 +4,9 @@
  * queues that change their size.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "crpc_util.h"
@@ -15,14 +17,14 @@
 #define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
 
 static struct rig_host a, b;
+static const char *host_net;
 
 static int
 hosts_open(void **state)
 {
-	const char *net = rig_net();
-
-	rig_host_open(&a, net, 1 << 20);
-	rig_host_open(&b, net, 1 << 20);
+	host_net = rig_net();
+	rig_host_open(&a, host_net, 1 << 20);
+	rig_host_open(&b, host_net, 1 << 20);
 	for (uint32_t i = 0; i < a.bytes; i++)
 		a.mem[i] = (uint8_t)(i * 7 + i / 251);
 	return 0;
@@ -224,6 +226,151 @@ ud_errors(void **state)
 	assert_int_equal(rig_state(&qb), SM_QPS_ERR);
 	rig_qp_close(&qa);
 	rig_qp_close(&qb);
+}
+
+/* Files, and so rings, may not be larger than this; RLIM_INFINITY: as they like. */
+static void
+limit_files(rlim_t bytes)
+{
+	struct rlimit limit;
+
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/*
+ * There is no shared memory for a ring to a context that lives, which was heard already or not: its
+ * sender learns that, and works once there is some.
+ */
+static void
+a_sender_without_a_ring_fails(void **state)
+{
+	struct rig_srq srq;
+	struct rig_qp_conf dct_conf = {.type = SM_QPT_DCT, .dc_key = DC_KEY, .srq = &srq};
+	struct rig_qp ud[2], dci, dct;
+	struct rig_wqe w;
+
+	if (rig_udp) /* Its rings are no files. */
+		return;
+	rig_srq_open(&b, &srq, 4, 5);
+	rig_qp_open(&b, &dct, &dct_conf);
+	rig_ready(&dct, 0);
+	type_open(&a, &ud[0], SM_QPT_UD);
+	type_open(&b, &ud[1], SM_QPT_UD);
+	type_open(&a, &dci, SM_QPT_DCI);
+	rig_ready(&ud[1], QKEY);
+	limit_files(4096);
+	for (uint32_t heard = 0; heard < 2; heard++) {
+		rig_ready(&ud[0], QKEY);
+		ud_send(&ud[0], ud[1].qpn, QKEY, NULL, 100);
+		expect_error(&ud[0].scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+		rig_set_state(&ud[0], SM_QPS_RESET);
+		rig_ready(&dci, 0);
+		rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
+		rig_wqe_av(&w, DC_KEY, dct.qpn, SM_LID, NULL);
+		rig_post(&dci, &w);
+		expect_error(&dci.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+		rig_set_state(&dci, SM_QPS_RESET);
+		limit_files(RLIM_INFINITY); /* The other one finds room for its ring. */
+		rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
+		rig_wqe_av(&w, QKEY, ud[0].qpn, SM_LID, NULL);
+		rig_post(&ud[1], &w);
+		sm_nic_progress(b.nic, rig_now);
+		limit_files(4096);
+		expect_ok(&ud[1].scq, MLX5_CQE_REQ);
+	}
+	limit_files(RLIM_INFINITY);
+	rig_ready(&ud[0], QKEY);
+	rig_recv(&ud[1], b.mem, 8192, b.key);
+	ud_send(&ud[0], ud[1].qpn, QKEY, NULL, 100);
+	expect_ok(&ud[0].scq, MLX5_CQE_REQ);
+	expect_ok(&ud[1].rcq, MLX5_CQE_RESP_SEND_IMM);
+	rig_qp_close(&ud[0]);
+	rig_qp_close(&ud[1]);
+	rig_qp_close(&dci);
+	rig_qp_close(&dct);
+	rig_srq_close(&b, &srq);
+}
+
+static uint64_t
+datagrams_dropped(struct rig_host *h)
+{
+	static const char name[] = "\"datagrams_dropped\":";
+	unsigned long long n;
+	char *text = NULL, *at;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	assert_non_null(f);
+	assert_int_equal(sm_nic_stat(h->nic, f), 0);
+	fclose(f);
+	at = strstr(text, name);
+	assert_non_null(at);
+	n = strtoull(at + strlen(name), NULL, 10);
+	free(text);
+	return n;
+}
+
+/* The next CQE, for 0.1 s at most, while @x works every 0.1 ms, and @y every @slow-th time. */
+static struct mlx5_cqe64 *
+expect_of(struct rig_host *x, struct rig_host *y, uint32_t slow, struct rig_cq *cq)
+{
+	struct mlx5_cqe64 *c = NULL;
+
+	for (uint32_t i = 1; i <= 1000 && c == NULL; i++, rig_now += 100000) {
+		sm_nic_progress(x->nic, rig_now);
+		if (i % slow == 0)
+			sm_nic_progress(y->nic, rig_now);
+		c = rig_poll(cq);
+	}
+	return c;
+}
+
+/*
+ * A context stands still, so that what is sent to it finds no room any more: that is dropped and
+ * counted, and others get theirs. To one that is slow nothing is lost.
+ */
+static void
+datagrams_to_one_that_stands_still_are_dropped(void **state)
+{
+	enum { N = 200, LEN = 4096 };
+	struct rig_host c;
+	struct rig_qp from, to_b, to_c;
+	uint64_t dropped;
+
+	rig_host_open(&c, host_net, 1 << 20);
+	type_open(&a, &from, SM_QPT_UD);
+	type_open(&b, &to_b, SM_QPT_UD);
+	type_open(&c, &to_c, SM_QPT_UD);
+	rig_ready(&from, QKEY);
+	rig_ready(&to_b, QKEY);
+	rig_ready(&to_c, QKEY);
+	for (uint32_t i = 0; i < N; i++) { /* Every 10 ms. */
+		ud_send(&from, to_b.qpn, QKEY, NULL, LEN);
+		assert_non_null(expect_of(&a, &b, 100, &from.scq));
+	}
+	assert_int_equal(datagrams_dropped(&a), 0);
+	for (uint32_t i = 0; i < N; i++) {
+		ud_send(&from, to_b.qpn, QKEY, NULL, LEN);
+		assert_non_null(expect_of(&a, &c, 1, &from.scq));
+	}
+	dropped = datagrams_dropped(&a);
+	if (!rig_udp)
+		assert_in_range(dropped, N / 2, N - 16);
+	rig_recv(&to_c, c.mem, 8192, c.key);
+	ud_send(&from, to_c.qpn, QKEY, NULL, LEN);
+	assert_non_null(expect_of(&a, &c, 1, &to_c.rcq));
+	rig_run(&a, &b); /* It goes on, */
+	rig_recv(&to_b, b.mem, 8192, b.key);
+	ud_send(&from, to_b.qpn, QKEY, NULL, LEN);
+	assert_non_null(expect_of(&a, &b, 1, &to_b.rcq)); /* and gets what is sent from then on. */
+	assert_int_equal(datagrams_dropped(&a), dropped);
+	rig_qp_close(&from);
+	rig_qp_close(&to_b);
+	rig_qp_close(&to_c);
+	rig_host_close(&c);
 }
 
 /* ---- UC ---- */
@@ -513,7 +660,7 @@ dc_target_leaves(void **state)
 	dct_open(&b, &d, DC_KEY);
 	dci_open(&a, &q, 0);
 	for (uint32_t i = 0; i < 3; i++) {
-		rig_host_open(&c, net, 1 << 20);
+		rig_host_open(&c, host_net, 1 << 20);
 		dct_open(&c, &dc, DC_KEY);
 		dct_recv(&dc, c.mem, 4096);
 		dc_send(&q, &dc, DC_KEY, i, 100);
@@ -722,6 +869,8 @@ main(void)
 		T(ud_arrives),
 		T(ud_is_lost_silently),
 		T(ud_errors),
+		T(a_sender_without_a_ring_fails),
+		T(datagrams_to_one_that_stands_still_are_dropped),
 		T(uc_arrives_or_not),
 		T(dc_operations),
 		T(dc_wrong_key),

@@ -3,6 +3,9 @@
 /*
  * Unreliable datagrams: one packet each, to whom the WQE's address vector names, complete when they
  * are sent. Nobody there, no receive WQE, another Q_Key: nobody hears of it.
+ *
+ * A ring that is full stands for a network that is: what is sent waits as long as its reader takes
+ * something now and then, and is dropped if it does not, so that others get theirs.
  */
 #include "priv.h"
 #include "roce.h"
@@ -11,17 +14,41 @@
 #define GRH_NEXT_IBA 0x1bu
 #define SM_IPV4_BYTES 20u
 
+/* How long a datagram waits for a reader that takes nothing. */
+#define FULL_NS SM_ALIVE_NS
+
+/* There is no room in the ring to @p peer: true if there was none for so long that it is lost. */
+static crpc_noinline bool
+is_lost(struct sm_nic *nic, struct sm_peer *peer)
+{
+	if (peer->full_limit != peer->tx.limit) {
+		peer->full_limit = peer->tx.limit;
+		peer->full_at = nic->now;
+	}
+	if (nic->now - peer->full_at < FULL_NS)
+		return false;
+	nic->datagrams_dropped++;
+	return true;
+}
+
 enum sm_step
 sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 {
 	struct sm_send *t = &qp->tx;
-	struct sm_peer *peer = sm_peer_av(nic, &t->av);
 	struct sm_pkt_room room = {.payload = nic->waste};
+	struct sm_peer *peer;
 	struct sm_hdr h;
 	uint32_t synd;
 
-	if (peer != NULL && !sm_tx_room(&peer->tx, t->swr.len, SM_RING_RESERVE, &room))
-		return SM_STEP_FULL;
+	if (crpc_unlikely(sm_peer_av(nic, &t->av, &peer) != 0)) {
+		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
+		return SM_STEP_BLOCKED;
+	}
+	if (peer != NULL && !sm_tx_room(&peer->tx, t->swr.len, SM_RING_RESERVE, &room)) {
+		if (!is_lost(nic, peer))
+			return SM_STEP_FULL;
+		peer = NULL;
+	}
 	synd = sm_gather(nic, qp, &t->cur, room.payload, t->swr.len);
 	if (crpc_unlikely(synd != 0)) {
 		sm_sq_fail(nic, qp, (uint8_t)synd);

@@ -91,6 +91,7 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 {
 	const struct sm_av *av = &qp->tx.av;
 	struct sm_peer *peer;
+	int rc;
 
 	if (crpc_likely(qp->dest_qpn == av->qpn && qp->dc_key == av->key)) {
 		if (crpc_likely(qp->connected && !is_stale(nic, qp)))
@@ -105,9 +106,9 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 		sm_dci_leave(nic, qp);
 	}
 	if (qp->peer == &nic->nowhere) {
-		peer = sm_peer_av(nic, av);
+		rc = sm_peer_av(nic, av, &peer);
 		if (peer == NULL) {
-			sm_sq_fail(nic, qp, SM_SYND_RETRY_EXC);
+			sm_sq_fail(nic, qp, rc != 0 ? SM_SYND_LOCAL_QP_OP : SM_SYND_RETRY_EXC);
 			return SM_STEP_BLOCKED;
 		}
 		qp->peer = peer;

@@ -217,7 +217,7 @@ context_print(const struct sm_nic *nic, FILE *f)
 	sm_fault_print(nic->fault, f);
 	fprintf(f, "},");
 	sm_direct_print(nic, f);
-	fprintf(f, ",\"total\":");
+	fprintf(f, ",\"datagrams_dropped\":%" PRIu64 ",\"total\":", nic->datagrams_dropped);
 	ledger_print(f, &l);
 	fprintf(f, ",\"qps\":[");
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++) {

@@ -32,6 +32,7 @@ ring_restart(struct sm_nic *nic, struct sm_peer *p)
 		sm_pcap_ring(nic, p);
 	p->tx.pos = p->rx.pos = p->rx.told = 0;
 	p->tx.limit = SM_RING_BYTES;
+	p->full_limit = 0;
 	p->tx.seen = 0;
 	crpc_store_relaxed(&p->tx.ring->taken, 0);
 	crpc_store_relaxed(&sm_ring_at(p->tx.ring, 0)->head, 0);
@@ -190,17 +191,25 @@ sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer
 	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), peer);
 }
 
-struct sm_peer *
-sm_peer_av(struct sm_nic *nic, const struct sm_av *av)
+int
+sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer)
 {
 	uint32_t slot = av->qpn >> 16 & (SM_SLOTS - 1);
 	bool global = (av->grh & SM_GRH_PRESENT) != 0;
 
-	if (nic->udp != NULL)
-		return global ? sm_peer_from(nic, slot, gid_addr(av->dgid), false) : NULL;
+	*peer = NULL;
+	if (nic->udp != NULL) {
+		if (global)
+			*peer = sm_peer_from(nic, slot, gid_addr(av->dgid), false);
+		return 0;
+	}
 	if (global ? !sm_gid_here(nic, av->dgid) : !sm_lid_here(nic, av->dlid))
-		return NULL;
-	return sm_peer_at(nic, slot);
+		return 0;
+	*peer = nic->by_slot[slot];
+	/* Of a peer that was heard and could not be answered there is the ring to us alone. */
+	if (crpc_likely(*peer != NULL && !(*peer)->dead && (*peer)->tx.ring != NULL))
+		return 0;
+	return sm_peer_look(nic, slot, peer);
 }
 
 struct sm_peer *
@@ -213,16 +222,20 @@ sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool guest)
 	return p;
 }
 
-struct sm_peer *
-sm_peer_look(struct sm_nic *nic, uint32_t slot)
+int
+sm_peer_look(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer)
 {
 	struct sm_peer *p = nic->by_slot[slot];
 	uint32_t gen = sm_wire_gen(nic->wire, slot);
+	int rc;
 
-	if (gen == 0 || (p != NULL && p->gen == gen && p->dead) ||
-		peer_of(nic, slot, gen, &p) != 0 || p->dead)
-		return NULL;
-	return p;
+	*peer = NULL;
+	if (gen == 0 || (p != NULL && p->gen == gen && p->dead))
+		return 0;
+	rc = peer_of(nic, slot, gen, &p);
+	if (rc == 0 && !p->dead)
+		*peer = p;
+	return rc;
 }
 
 void

@@ -363,6 +363,8 @@ struct sm_peer {
 	bool heard;    /**< Since the last check for life. */
 	struct sm_tx tx; /**< ring NULL: none yet. */
 	struct sm_rx rx;
+	uint64_t full_limit; /**< tx.limit when a datagram found no room last ... */
+	uint64_t full_at;    /**< ... and since when it is that. */
 	struct sm_rx out; /**< UDP: reads what tx wrote, to send it. */
 	uint32_t piece;   /**< UDP: packets that were made of the oldest one there. */
 	uint32_t checks;  /**< UDP: for life, since it was heard. */
@@ -449,6 +451,7 @@ struct sm_nic {
 	bool direct_kernel; /**< Also from other processes. */
 	bool settling; /**< What is sent now outlives the queue pair: no references to memory. */
 	struct sm_direct_count direct;
+	uint64_t datagrams_dropped; /**< For which a ring had no room. */
 	struct sm_trail trail;
 	TAILQ_HEAD(, sm_mw) mws;
 	TAILQ_HEAD(, sm_mr) mrs;
@@ -835,8 +838,11 @@ void sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *conn);
 
 /** Whom a connected queue pair's address means, made if need be; nobody: one that is dead. */
 int sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer);
-/** Whom an address vector means, if somebody lives there, else NULL. */
-struct sm_peer *sm_peer_av(struct sm_nic *nic, const struct sm_av *av);
+/**
+ * Whom an address vector means, with a ring to it; @p peer NULL: nobody lives there. Otherwise why
+ * there is no ring, as ENOMEM.
+ */
+int sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer);
 /** Who is known of a (slot, generation), or NULL. */
 struct sm_peer *sm_peer_find(struct sm_nic *nic, uint32_t slot, uint32_t gen);
 /** UDP: who lives in a slot of a host, with a way there, made if need be. NULL: no more can be. */
@@ -862,16 +868,8 @@ sm_gid_here(const struct sm_nic *nic, const uint8_t gid[16])
 	return memcmp(gid, nic->gid, 8) == 0 && sm_be64(gid + 8) - base < nic->devices;
 }
 
-/** The peer in a slot if somebody lives there, else NULL. */
-struct sm_peer *sm_peer_look(struct sm_nic *nic, uint32_t slot);
-
-static inline struct sm_peer *
-sm_peer_at(struct sm_nic *nic, uint32_t slot)
-{
-	struct sm_peer *p = nic->by_slot[slot & (SM_SLOTS - 1)];
-
-	return crpc_likely(p != NULL && !p->dead) ? p : sm_peer_look(nic, slot & (SM_SLOTS - 1));
-}
+/** The same for who lives in a slot. */
+int sm_peer_look(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer);
 
 /** Move a peer to another list of polled ones. */
 void sm_peer_polled(struct sm_nic *nic, struct sm_peer *peer, enum sm_polled polled);
