@@ -30,6 +30,21 @@ chan_release(struct sm_file *file)
 	uv_chan_put(crpc_container_of(file, struct uv_chan, file));
 }
 
+/* Another thread may have held its lock and been at its list. */
+static void
+chan_forget(struct sm_file *file)
+{
+}
+
+void
+uv_chan_fork_child(struct uv_chan *chan)
+{
+	if (chan->file.release == chan_forget)
+		return; /* Of a fork before. */
+	close(chan->tx);
+	chan->file.release = chan_forget;
+}
+
 int
 uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd)
 {

@@ -214,8 +214,9 @@ int sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nic);
 void sm_nic_free(struct sm_nic *nic);
 
 /**
- * In a forked child: drop everything inherited without touching the parent's slot. The nic stays
- * unusable (all commands return EIO); sm_nic_free() only frees memory.
+ * In a forked child: leave the net without touching the parent's slot. The nic stays unusable (all
+ * commands return EIO), and sm_nic_free() leaves its memory, which another thread of the parent may
+ * have been changing.
  */
 void sm_nic_fork_child(struct sm_nic *nic);
 

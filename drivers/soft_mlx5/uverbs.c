@@ -142,8 +142,10 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 
 	sm_files_lock();
 	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next) {
-		if (file->kind != SM_FILE_DEVICE)
+		if (file->kind != SM_FILE_DEVICE) {
+			uv_chan_fork_child(crpc_container_of(file, struct uv_chan, file));
 			continue;
+		}
 		ctx = crpc_container_of(file, struct uv_ctx, file);
 		/* A3 pairs with R3 in get_context */
 		if (ctx->dead || ctx->vanished || crpc_load_acquire(&ctx->nic) == NULL)
@@ -339,14 +341,18 @@ release_device(struct sm_file *file)
 	struct uv_ctx *ctx = crpc_container_of(file, struct uv_ctx, file);
 	struct uv_obj *obj;
 
+	if (ctx->dead) { /* Another thread may have been changing its objects at the fork. */
+		if (uv_nic(ctx) != NULL)
+			sm_nic_free(uv_nic(ctx));
+		return;
+	}
 	pthread_mutex_lock(&ctx->lock);
 	/* The helper may have found the context before it left the list. */
 	sm_drive_lock();
 	sm_drive_unlock();
 	/* First the engine, which knows the objects and their memory. */
 	if (uv_nic(ctx) != NULL) {
-		if (!ctx->dead)
-			sm_control_close();
+		sm_control_close();
 		sm_nic_free(uv_nic(ctx));
 	}
 	while ((obj = uv_objs_at_or_after(&ctx->objs, 1)) != NULL)

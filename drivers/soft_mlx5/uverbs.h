@@ -68,7 +68,7 @@ struct uv_chan {
 struct uv_ctx {
 	struct sm_file file;
 	int device;
-	bool dead;            /**< Inherited by fork: every command is EIO. */
+	bool dead;            /**< Inherited by fork: every command is EIO, its memory stays. */
 	bool vanished;        /**< Step mode: cut off the net for good. */
 	bool undriven;        /**< Poll loops and the helper let it be: dead, or step mode. */
 	uint32_t number;      /**< Contexts are listed by it; step mode shows it. */
@@ -243,6 +243,8 @@ int uv_destroy_qp(struct uv_ctx *ctx, struct uv_call *call);
 int uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd);
 void uv_chan_get(struct uv_chan *chan);
 void uv_chan_put(struct uv_chan *chan);
+/** In a forked child: the descriptor is all that is left of it. */
+void uv_chan_fork_child(struct uv_chan *chan);
 /** sm_nic_attr.comp_event; @p user is a struct uv_cq. */
 void uv_comp_event(void *user);
 /** sm_nic_attr.async_event; @p user is the struct uv_events of an SRQ or QP, or a struct uv_cq. */

@@ -15,6 +15,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -882,6 +885,95 @@ fork_leaves_the_parent_alone(void **state)
 	loop_close(&l);
 }
 
+static _Atomic bool churn_ends;
+static _Atomic uint32_t churned;
+
+/* Commands, events and traffic of contexts that come and go, so that at any time something of them
+ * is in the midst of a change. */
+static void *
+churn(void *arg)
+{
+	struct ibv_async_event ev;
+	struct loop l;
+
+	while (!atomic_load(&churn_ends)) {
+		loop_open(&l);
+		loop_send(&l);
+		loop_post(&l, 8);
+		loop_post(&l, BUF_LEN); /* Does not fit: the queue pair fails. */
+		assert_int_equal(ibv_get_async_event(l.ctx, &ev), 0);
+		ibv_ack_async_event(&ev);
+		loop_close(&l);
+		atomic_fetch_add(&churned, 1);
+	}
+	return NULL;
+}
+
+static void *
+send_always(void *arg)
+{
+	struct loop *l = arg;
+
+	while (!atomic_load(&churn_ends))
+		loop_send(l);
+	return NULL;
+}
+
+/* Bounded: contexts come and go in the parent. */
+static void
+churn_goes_on(void)
+{
+	uint32_t from = atomic_load(&churned);
+	time_t end = time(NULL) + 2 * SECONDS_MAX;
+
+	while (atomic_load(&churned) - from < 2) {
+		if (time(NULL) > end)
+			fail_msg("a child stops its parent");
+		usleep(1000);
+	}
+}
+
+/*
+ * Children of a program whose other threads are anywhere. Some close what they inherited and end;
+ * others keep it for as long as they live, which keeps no thread of the parent from anything.
+ */
+static void
+fork_while_others_work(void **state)
+{
+	pthread_t thread[2];
+	struct loop l;
+	pid_t pid;
+	int i;
+
+	loop_open(&l);
+	atomic_store(&churn_ends, false);
+	assert_int_equal(pthread_create(&thread[0], NULL, churn, NULL), 0);
+	assert_int_equal(pthread_create(&thread[1], NULL, send_always, &l), 0);
+	for (i = 0; i < 200; i++) {
+		pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			alarm(6 * SECONDS_MAX);
+			if (i % 2 != 0)
+				pause();
+			for (int fd = 3; fd < 200; fd++)
+				close(fd);
+			_exit(0);
+		}
+		if (i % 2 != 0) {
+			churn_goes_on();
+			kill(pid, SIGKILL);
+			assert_int_equal(wait_child(pid), 1000 + SIGKILL);
+		} else {
+			assert_int_equal(wait_child(pid), 0);
+		}
+	}
+	atomic_store(&churn_ends, true);
+	assert_int_equal(pthread_join(thread[0], NULL), 0);
+	assert_int_equal(pthread_join(thread[1], NULL), 0);
+	loop_close(&l);
+}
+
 static void *
 own_device(void *arg)
 {
@@ -981,6 +1073,7 @@ main(void)
 			cmocka_unit_test(descriptors_may_be_duplicated),
 			cmocka_unit_test(numbers_are_not_trusted),
 			cmocka_unit_test(fork_leaves_the_parent_alone),
+			cmocka_unit_test(fork_while_others_work),
 			cmocka_unit_test(threads_do_not_meet),
 			cmocka_unit_test(progress_is_found_by_name),
 	};

@@ -391,7 +391,7 @@ sm_direct_withdraw_key(struct sm_nic *nic, uint32_t index)
 void
 sm_direct_close(struct sm_nic *nic, struct sm_peer *p)
 {
-	if (p->tx.grants != NULL && !nic->orphan)
+	if (p->tx.grants != NULL)
 		for (uint32_t i = 0; i < SM_GRANTS; i++)
 			grant_withdraw(&p->tx.grants->grant[i]);
 	grants_drop(&p->tx.grants);
@@ -399,21 +399,11 @@ sm_direct_close(struct sm_nic *nic, struct sm_peer *p)
 }
 
 void
-sm_direct_fork_child(struct sm_nic *nic)
+sm_direct_fork_child(void)
 {
-	struct sm_peer *p;
-
 	/* Who held the lock does not exist here, and what is listed are the parent's rings. */
 	crpc_store_relaxed(&list_lock, 0);
 	LIST_INIT(&list);
-	TAILQ_FOREACH(p, &nic->peers, link) {
-		if (p->tx.grants != NULL)
-			p->tx.grants->listed = false;
-		if (p->rx.grants != NULL)
-			p->rx.grants->listed = false;
-		grants_drop(&p->tx.grants);
-		grants_drop(&p->rx.grants);
-	}
 }
 
 /* ---- references that come ---- */

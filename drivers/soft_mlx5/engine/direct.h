@@ -135,7 +135,7 @@ void sm_direct_close(struct sm_nic *nic, struct sm_peer *p);
 /** No references from now on, neither sent nor asked for: faults, captures. */
 void sm_direct_off(struct sm_nic *nic);
 /** In a forked child: what is shared is the parent's. */
-void sm_direct_fork_child(struct sm_nic *nic);
+void sm_direct_fork_child(void);
 
 /** What became of large payloads, as a member of a JSON object. */
 void sm_direct_print(const struct sm_nic *nic, FILE *out);

@@ -93,7 +93,7 @@ wires_close(struct sm_nic *nic)
 	if (nic->wire != NULL)
 		sm_wire_close(nic->wire);
 	sm_udp_close(nic->udp);
-	sm_pcap_close(nic->pcap, nic->orphan);
+	sm_pcap_close(nic->pcap, false);
 	sm_fault_free(nic->fault);
 }
 
@@ -223,11 +223,12 @@ sm_nic_free(struct sm_nic *nic)
 	struct sm_peer *p;
 	struct sm_qp *qp;
 
+	if (nic->orphan) /* See sm_nic_fork_child(). */
+		return;
 	/* What was received is acknowledged, or the other side would see a failure. */
 	TAILQ_FOREACH(qp, &nic->answers, answer_link)
 		sm_resp_settle(nic, qp);
-	if (!nic->orphan)
-		sm_nic_flush(nic);
+	sm_nic_flush(nic);
 	while ((p = TAILQ_FIRST(&nic->peers)) != NULL)
 		sm_peer_free(nic, p);
 	wires_close(nic);
@@ -249,16 +250,23 @@ sm_nic_slot(const struct sm_nic *nic)
 void
 sm_nic_fork_child(struct sm_nic *nic)
 {
-	/* The thread that held the lock, if one did, does not exist here. */
+	/*
+	 * The thread that held the lock, if one did, does not exist here, and what it was changing
+	 * stays half changed: no list is walked and no object freed. What is dropped was made with
+	 * the nic.
+	 */
 	crpc_store_relaxed(&nic->lock, 0);
 	crpc_store_relaxed(&nic->waiters, 0);
 	if (nic->orphan)
 		return;
 	nic->orphan = nic->stopped = true;
-	TAILQ_INIT(&nic->answers);
-	sm_direct_fork_child(nic);
+	sm_direct_fork_child();
 	sm_wire_fork_child(nic->wire);
+	sm_udp_close(nic->udp);
+	sm_pcap_close(nic->pcap, true);
 	nic->wire = NULL;
+	nic->udp = NULL;
+	nic->pcap = NULL;
 }
 
 void

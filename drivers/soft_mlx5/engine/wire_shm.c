@@ -57,6 +57,14 @@ lock_byte(int fd, int cmd, short type, off_t start, off_t len)
 	return rc == 0 && (cmd != F_OFD_GETLK || fl.l_type == F_UNLCK);
 }
 
+/* Unlocked first: a child of a fork may have the open file, too, and close() then drops no lock. */
+static void
+net_close(int fd)
+{
+	lock_byte(fd, F_OFD_SETLK, F_UNLCK, 0, 0);
+	close(fd);
+}
+
 static bool
 slot_locked(int fd, uint32_t slot)
 {
@@ -165,7 +173,7 @@ net_remove_dead(int base, const char *name)
 	unlinkat(base, name, AT_REMOVEDIR);
 out:
 	if (fd >= 0)
-		close(fd);
+		net_close(fd);
 	if (dir >= 0)
 		close(dir);
 }
@@ -206,11 +214,11 @@ net_open(struct sm_wire *w)
 		int rc = errno;
 
 		crpc_err("cannot lock %s: %s", path, strerror(rc));
-		close(w->fd);
+		net_close(w->fd);
 		return rc;
 	}
 	if (st.st_nlink == 0) { /* The last one to leave removed it between open and lock. */
-		close(w->fd);
+		net_close(w->fd);
 		return EAGAIN;
 	}
 	return 0;
@@ -303,7 +311,7 @@ wire_try_open(struct sm_wire *w, const char *name)
 			munmap(w->net, sizeof(*w->net));
 	}
 	if (rc != 0)
-		close(w->fd);
+		net_close(w->fd);
 	else
 		lock_byte(w->fd, F_OFD_SETLK, F_UNLCK, LOCK_REGISTRY, 1);
 	return rc;
@@ -354,7 +362,7 @@ sm_wire_close(struct sm_wire *w)
 		rmdir(w->dir);
 	}
 	munmap(w->net, sizeof(*w->net));
-	close(w->fd); /* Drops both locks. */
+	net_close(w->fd);
 	free(w);
 }
 
