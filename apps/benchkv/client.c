@@ -206,14 +206,29 @@ call_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call, struc
 	return call_write(loop, c, call, way, mode);
 }
 
+static crpc_noinline void
+count_failed(struct kv_counts *counts, int32_t status)
+{
+	enum kv_cause cause = KV_CAUSE_OTHER;
+
+	if (status == -EHOSTDOWN || status == -EHOSTUNREACH || status == -ECONNRESET)
+		cause = KV_CAUSE_LOST;
+	else if (status == -ETIMEDOUT)
+		cause = KV_CAUSE_TIME;
+	else if (status == -ENOMEM || status == -ENOBUFS)
+		cause = KV_CAUSE_MEMORY;
+	counts->failed++;
+	counts->failed_of[cause]++;
+}
+
 /* A link refused a call for good: its daemon is lost. That is the end of this call only. */
 static crpc_noinline void
-call_refused(struct kv_loop *loop, struct kv_client *c)
+call_refused(struct kv_loop *loop, struct kv_client *c, int status)
 {
 	c->sent++;
 	c->answered++;
 	if (loop->phase < KV_COOLDOWN)
-		loop->counts.failed++;
+		count_failed(&loop->counts, status);
 }
 
 /* By the link that all clients share: its cookie names the client too. */
@@ -228,7 +243,7 @@ link_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len
 		loop->msg, len, resp_max, (uint64_t)c->number << 8 | slot);
 
 	if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
-		call_refused(loop, c);
+		call_refused(loop, c, rc);
 	return rc == 0;
 }
 
@@ -469,7 +484,7 @@ answer_failed(struct kv_loop *loop, const struct kv_call *call, int32_t status)
 		kv_records_refuse(loop->records, call->record);
 }
 
-/* Check an answer. @return true if a store gave it; *status is what it said. */
+/* Check an answer. @return true if a store gave it; *status is what it said, else an errno. */
 INLINE bool
 answer_check(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 	const struct crpc_done *done, uint32_t *status, unsigned int mode)
@@ -479,6 +494,7 @@ answer_check(struct kv_loop *loop, struct kv_client *c, struct kv_call *call,
 
 	*status = KV_OK;
 	if (crpc_unlikely(done->status != 0)) {
+		*status = (uint32_t)done->status;
 		if ((mode & MODE_EXTRA) != 0)
 			answer_failed(loop, call, done->status);
 		return false;
@@ -547,7 +563,7 @@ count_call(struct kv_loop *loop, const struct kv_call *call, struct turn *turn, 
 	if (loop->phase >= KV_COOLDOWN)
 		return;
 	if (crpc_unlikely(!served)) {
-		counts->failed++;
+		count_failed(counts, (int32_t)status);
 		counts->lat_sum += lat;
 	} else {
 		note_lat(counts, turn, call->path, lat);

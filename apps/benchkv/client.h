@@ -128,10 +128,20 @@ struct kv_client {
 	struct crpc_arena_cache *arena[KV_DAEMONS_MAX];
 } crpc_aligned(CRPC_CACHE_GUARD);
 
+/** Why an operation failed. */
+enum kv_cause {
+	KV_CAUSE_LOST,   /**< Its owner, or its daemon, is lost. */
+	KV_CAUSE_TIME,   /**< No answer in time. */
+	KV_CAUSE_MEMORY, /**< No room for a large value on its way. */
+	KV_CAUSE_OTHER,
+	KV_CAUSES,
+};
+
 /** What was counted in the measured window. */
 struct kv_counts {
 	uint64_t ops[KV_PATHS]; /**< Answered by a store, by the way they went. */
-	uint64_t failed;        /**< Ended with an error: its owner is lost. */
+	uint64_t failed;        /**< Ended with an error ... */
+	uint64_t failed_of[KV_CAUSES]; /**< ... by its cause. */
 	uint64_t misses;        /**< Of the answered: not found. */
 	uint64_t conflicts;     /**< Of the answered: a value had changed since it was read. */
 	uint64_t refused;       /**< Of the answered: the store was full. */

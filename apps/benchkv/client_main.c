@@ -101,7 +101,7 @@ join(struct kv_loop *loop, struct kv_work *work, const struct kv_options *o)
 	struct crpc_ipc_client_conf conf = {.name = o->name, .timeout_ms = CONNECT_MS};
 	struct kv_info info = {0};
 	struct crpc_ipc_client *c;
-	uint32_t i;
+	uint32_t i, depth;
 	int rc;
 
 	crpc_log_clear();
@@ -111,9 +111,15 @@ join(struct kv_loop *loop, struct kv_work *work, const struct kv_options *o)
 				"--name %s, of the same version",
 			o->name, strerror(errno), crpc_log_last(), o->name);
 	rc = ask_info(c, &info);
+	depth = crpc_ipc_client_depth(c);
 	crpc_ipc_client_close(c);
 	if (rc == 0)
 		rc = fill_work(work, o, &info);
+	if (work->qd > depth) {
+		app_note("daemon '%s' admits %u open calls of a client: --qd %u is reduced to that",
+			o->name, depth, work->qd);
+		work->qd = depth;
+	}
 	if (rc != 0)
 		return app_fail(
 			"daemon '%s' did not tell how to be used: %s; it may have ended, or "
@@ -177,6 +183,7 @@ as_told(const struct kv_options *asked, const struct kv_work *work)
 	o.keys = work->keys.n / (work->owners / work->daemons); /* of each rank */
 	o.key_size = work->key_size;
 	o.value_size = work->value_size;
+	o.qd = work->qd;
 	return o;
 }
 
@@ -226,7 +233,8 @@ run(const struct kv_options *o)
 		}
 		app_env_steal(&end);
 		res.steal_pct = app_env_steal_pct(&begin, &end);
-		if (tell(o, &loop, &res) != 0 || kv_result_faults(&res) != 0)
+		if (tell(o, &loop, &res) != 0 || kv_result_faults(&res) != 0 ||
+			res.counts.failed != 0)
 			rc = APP_EXIT_RUN;
 	}
 	kv_loop_fini(&loop);

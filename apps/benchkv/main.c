@@ -264,7 +264,7 @@ measure(struct kv_main *m)
 		rc = APP_EXIT_RUN;
 	if (kv_rank_snapshot_wait(r, true) != 0)
 		rc = APP_EXIT_RUN;
-	if (kv_result_faults(res) != 0 || res->lost_peers != 0)
+	if (kv_result_faults(res) != 0 || res->lost_peers != 0 || res->counts.failed != 0)
 		rc = APP_EXIT_RUN;
 	/*
 	 * Who leaves early with an error makes the launcher end the others: let them finish first.

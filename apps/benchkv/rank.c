@@ -11,13 +11,6 @@
 #include "crpc_log.h"
 #include "map.h"
 
-/* Calls that a client may have open; it is not known of those in other processes. */
-static uint32_t
-depth(const struct kv_rank *r)
-{
-	return (uint32_t)(r->opt.serve != 0 ? KV_QD_MAX : r->opt.qd);
-}
-
 /* Clients that one daemon is home of, at most: the same for all, as all rings must be. */
 static uint32_t
 homed(const struct kv_rank *r)
@@ -87,7 +80,7 @@ open_segment(struct kv_rank *r, uint32_t daemon)
 	struct crpc_ipc_server_conf conf = {
 		.name = name,
 		.max_clients = all ? (uint32_t)(r->opt.clients + r->opt.serve) : homed(r),
-		.depth = depth(r),
+		.depth = kv_rank_depth(r),
 		.req_max = (uint32_t)crpc_min(kv_rank_req_max(r), KV_REQ_MAX),
 		.resp_max = (uint32_t)crpc_max(crpc_min(resp_max(r), KV_RESP_MAX),
 			sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)),
@@ -120,7 +113,7 @@ open_net(struct kv_rank *r, uint32_t daemon)
 		.daemon = daemon,
 		.daemons = r->daemons,
 		.by_number = r->opt.delegate == KV_DELEGATE_FLUX,
-		.max_inflight = homed(r) * depth(r),
+		.max_inflight = homed(r) * kv_rank_depth(r),
 		.req_max = kv_rank_req_max(r),
 		.resp_max = resp_max(r),
 		.large = kv_rank_large(r),
@@ -145,7 +138,7 @@ open_net(struct kv_rank *r, uint32_t daemon)
 static int
 open_hops(struct kv_rank *r)
 {
-	uint32_t calls = homed(r) * depth(r), i,
+	uint32_t calls = homed(r) * kv_rank_depth(r), i,
 		 msg = (uint32_t)crpc_max(kv_rank_req_max(r), resp_max(r));
 	struct crpc_flux_attr attr;
 	struct kv_hop_conf conf = {.daemons = r->daemons, .msg_max = msg};

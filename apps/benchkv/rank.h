@@ -81,6 +81,21 @@ kv_rank_large(const struct kv_rank *r)
 	return r->opt.value_size > KV_VALUE_INLINE;
 }
 
+/** Calls that a client of another process may have open where values are large. */
+#define KV_LARGE_DEPTH 8
+
+/**
+ * Calls that a client may have open; how many those of other processes want is not known. All of
+ * them may have a large value at once: there is room for as many as are admitted.
+ */
+static inline uint32_t
+kv_rank_depth(const struct kv_rank *r)
+{
+	if (r->opt.serve == 0)
+		return (uint32_t)r->opt.qd;
+	return kv_rank_large(r) ? (uint32_t)crpc_max(r->opt.qd, KV_LARGE_DEPTH) : KV_QD_MAX;
+}
+
 /** What a daemon's segment is called, at an attempt to make it. */
 void kv_rank_segment_name(
 	const struct kv_rank *r, uint32_t attempt, uint32_t daemon, char *buf, size_t len);

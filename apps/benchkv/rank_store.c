@@ -266,13 +266,14 @@ choose_capacity(const struct kv_rank *r, const struct kv_daemon *d, struct kv_st
 }
 
 /*
- * Calls with blocks that clients of this daemon can have open: all those of our own; of other
- * processes as many as is sensible, they are told when there are no more.
+ * Blocks that clients of this daemon can hold at once: of each call that may be open its request's,
+ * its answer's if it names a version that the key does not have, and the one before in its place,
+ * which a client has until its next poll. And each client makes one more than it can send.
  */
 static uint64_t
-large_calls(const struct kv_rank *r)
+large_blocks(const struct kv_rank *r)
 {
-	return r->opt.clients * r->opt.qd + crpc_min(r->opt.serve * 8, KV_QD_MAX);
+	return r->opt.clients * (3 * r->opt.qd + 1) + r->opt.serve * (3 * kv_rank_depth(r) + 1);
 }
 
 /*
@@ -294,7 +295,7 @@ open_blocks(struct kv_rank *r, uint32_t i, struct kv_store_conf *conf)
 
 	if (conf->block_bytes != 0)
 		stored = crpc_min(stored, conf->block_bytes);
-	bytes = stored + stored / 4 + (2 * large_calls(r) + 4) * block;
+	bytes = stored + stored / 4 + (large_blocks(r) + 4) * block;
 	for (at = 0; at < attempts && rc != 0; at++) {
 		kv_rank_segment_name(r, at, i, name, sizeof(name));
 		crpc_log_clear();
@@ -307,7 +308,7 @@ open_blocks(struct kv_rank *r, uint32_t i, struct kv_store_conf *conf)
 	if (rc == 0)
 		return 0;
 	return app_fail("cannot make a segment of %llu MiB for values in /dev/shm: %s (%s); give "
-			"fewer --keys, a --memory-limit, or free space there",
+			"fewer --keys, a --memory-limit, a smaller --serve, or free space there",
 		(unsigned long long)(bytes >> 20), strerror(-rc), crpc_log_last());
 }
 

@@ -315,7 +315,10 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 			app_env_pause_floor(r->pause_over, 0.01));
 	fprintf(out, "  operations      %llu sent, %llu answered", (unsigned long long)r->sent,
 		(unsigned long long)r->answered);
-	print_other(out, c->failed, "failed (lost rank)");
+	print_other(out, c->failed_of[KV_CAUSE_LOST], "failed (lost rank)");
+	print_other(out, c->failed_of[KV_CAUSE_TIME], "failed (no answer in time)");
+	print_other(out, c->failed_of[KV_CAUSE_MEMORY], "failed (no memory for the value)");
+	print_other(out, c->failed_of[KV_CAUSE_OTHER], "failed (other errors)");
 	print_other(out, c->scans, "scans");
 	print_other(out, c->misses, "not found");
 	print_other(out, c->conflicts, "conflicts");
@@ -500,6 +503,9 @@ json_add_load(json_t *o, const struct kv_options *opt, const struct kv_result *r
 	json_object_set_new(o, "interrupted", json_boolean(r->interrupted != 0));
 	set_uint(o, "lost_peers", r->lost_peers);
 	set_uint(o, "failed", r->counts.failed);
+	set_uint(o, "failed_lost", r->counts.failed_of[KV_CAUSE_LOST]);
+	set_uint(o, "failed_time", r->counts.failed_of[KV_CAUSE_TIME]);
+	set_uint(o, "failed_memory", r->counts.failed_of[KV_CAUSE_MEMORY]);
 	set_uint(o, "scans", r->counts.scans);
 	set_uint(o, "not_found", r->counts.misses);
 	set_uint(o, "conflicts", r->counts.conflicts);

@@ -58,6 +58,8 @@ counts_add(struct kv_counts *to, const struct kv_counts *from)
 		crpc_hist_merge(&to->lat[i], &from->lat[i]);
 	}
 	to->failed += from->failed;
+	for (i = 0; i < KV_CAUSES; i++)
+		to->failed_of[i] += from->failed_of[i];
 	to->misses += from->misses;
 	to->refused += from->refused;
 	to->conflicts += from->conflicts;

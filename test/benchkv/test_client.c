@@ -216,6 +216,7 @@ rmw_ends_where_the_owner_is_lost(void **state)
 	pass(rig, 200000, false);
 	assert_true(link.taken > taken + 1000);
 	assert_int_equal(rig->loop.counts.failed, link.refused);
+	assert_int_equal(rig->loop.counts.failed_of[KV_CAUSE_LOST], link.refused);
 	assert_true(link.refused < link.taken);
 	rig_close(rig);
 }

@@ -95,6 +95,22 @@ wait $SERVER
 nothing_left "kills"
 ok "what killed clients held came back"
 
+# As many calls as are admitted have room, however many a client would like to have open.
+one 120 --clients 0 --serve 16 --keys 64 --value-size 100000 --seconds 100 --quiet >"$TMP/deep_serve.out" \
+	2>"$TMP/deep_serve.err" &
+BACKGROUND+=" $!"
+SERVER=$!
+wait_for 20 "$TMP/deep_serve.out" "benchkv-client --attach"
+"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 16 --qd 64 --quiet --verify --warmup 0 --cooldown 0 --cas \
+	--seconds 2 --json "$TMP/deep.jsonl" >"$TMP/deep.out" 2>"$TMP/deep.err" ||
+	fail "deep: benchkv-client ended with $?"
+check_json "$TMP/deep.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
+	'k[0]["sent"] == k[0]["answered"] > 64'
+kill -INT "$(ranks_pids)"
+wait $SERVER
+nothing_left "deep"
+ok "16 clients with 64 calls each"
+
 one 120 --clients 0 --serve 1 --empty --capacity 100 --memory-limit 16 --value-size $MIB --seconds 100 \
 	--quiet >"$TMP/full_serve.out" 2>"$TMP/full_serve.err" &
 BACKGROUND+=" $!"

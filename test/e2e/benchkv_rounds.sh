@@ -226,7 +226,7 @@ round_served() {
 	2) grep -q 'the server died' "$TMP/theirs.err" || fail "the dead rank's client was refused" ;;
 	*) fail "the dead rank's client ended with another status than 1 and 2" ;;
 	esac
-	wait $ours
+	wait $ours && fail "operations failed, and their clients ended with 0"
 	check_json "$TMP/round.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' \
 		'k[0]["sent"] == k[0]["answered"] > 100'
 	kill -INT "$(ranks_pids $survivor)"
