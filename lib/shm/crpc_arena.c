@@ -291,8 +291,7 @@ make_room(struct crpc_arena_cache *c, uint64_t size)
 {
 	if (crpc_likely(c->held + size <= c->limit))
 		return 0;
-	crpc_arena_flush(c);
-	return c->held + size <= c->limit ? 0 : -EDQUOT;
+	return __crpc_arena_at_limit(c, size) ? -EDQUOT : 0;
 }
 
 int

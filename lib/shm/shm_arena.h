@@ -355,6 +355,9 @@ int __crpc_arena_layout(struct arena_layout *l, const char *path);
  */
 int __crpc_arena_fill(struct crpc_arena_cache *c, uint32_t cls);
 
+/** Give all cached blocks back. True: even so this member may hold no @p size bytes more. */
+bool __crpc_arena_at_limit(struct crpc_arena_cache *c, uint64_t size);
+
 /** Give the @p n oldest blocks of a bin back to the arena. */
 void __crpc_arena_flush_bin(struct crpc_arena_cache *c, uint32_t cls, uint32_t n);
 

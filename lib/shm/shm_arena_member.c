@@ -34,6 +34,16 @@ is_used(const struct crpc_arena *a, uint32_t id)
 	return id - 1 < a->l.h.max_members && crpc_load_acquire(&a->member[id].used) != 0;
 }
 
+/*
+ * Whose blocks and units are to be freed: those of the set, and of places that nobody has, which
+ * hold some only if somebody lied about his place.
+ */
+static bool
+is_gone(const struct crpc_arena *a, const uint64_t *set, uint32_t owner)
+{
+	return in_set(set, owner) || !is_used(a, owner);
+}
+
 /* What becomes of a block whose word is @p w; @p w itself: nothing. */
 static uint64_t
 word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum arena_sweep how)
@@ -44,7 +54,7 @@ word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum are
 	switch (word_state(w)) {
 	case BLOCK_CACHED:
 	case BLOCK_ALLOCATED:
-		return in_set(set, owner) ? free_now : w;
+		return is_gone(a, set, owner) ? free_now : w;
 	case BLOCK_TRANSIT:
 		/* Given to a place, or by one, that is nobody's any more: nobody will take it. */
 		if (!is_used(a, owner) || !is_used(a, to) || in_set(set, to))
@@ -137,7 +147,7 @@ __crpc_arena_sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set, e
 
 	if (ci != NULL)
 		sweep_span(&b, ci);
-	else if (word_state(w) == UNIT_CLAIM && in_set(set, word_owner(w)))
+	else if (word_state(w) == UNIT_CLAIM && is_gone(a, set, word_owner(w)))
 		sweep_claim(a, u, w, found);
 }
 

@@ -111,6 +111,16 @@ crpc_arena_flush(struct crpc_arena_cache *c)
 		__crpc_arena_flush_bin(c, cls, c->bin[cls].n);
 }
 
+bool
+__crpc_arena_at_limit(struct crpc_arena_cache *c, uint64_t size)
+{
+	crpc_arena_flush(c);
+	/* More was given back than was held: another process changed the class of a unit between. */
+	if ((int64_t)c->held < 0)
+		c->held = 0;
+	return c->held + size > c->limit;
+}
+
 /* ---- from a span with free blocks ---- */
 
 static void
@@ -432,9 +442,7 @@ how_many(struct crpc_arena_cache *c, const struct arena_bin *bin, uint32_t *want
 {
 	uint64_t n = crpc_max(bin->max / 2, 1), room;
 
-	if (c->held + bin->size > c->limit)
-		crpc_arena_flush(c);
-	if (c->held + bin->size > c->limit)
+	if (c->held + bin->size > c->limit && __crpc_arena_at_limit(c, bin->size))
 		return -EDQUOT;
 	n = crpc_min(n, (c->limit - c->held) / bin->size);
 	room = c->cached < c->cache_bytes ? c->cache_bytes - c->cached : 0;

@@ -399,12 +399,72 @@ an_overwritten_word_loses_its_block_only(void **state)
 	crpc_arena_detach(test_arena);
 }
 
+/*
+ * A unit whose word says a larger class while a block of it is freed: the member would have given
+ * back more than it holds. It goes on to allocate.
+ */
+static void
+a_size_changed_between_alloc_and_free_stops_nobody(void **state)
+{
+	struct crpc_arena_cache *c;
+	uint64_t ref, again, head;
+	arena_word *unit;
+
+	(void)state;
+	lay_out();
+	c = test_join(0, 64 * KIB);
+	assert_non_null(crpc_arena_alloc(c, 64 * KIB, &ref));
+	unit = &test_arena->unit[arena_ref_unit(test_arena, ref)];
+	head = crpc_load_relaxed(unit);
+	crpc_store_relaxed(unit, word_gen(head) | word_make(UNIT_HEAD, 0,
+			test_arena->l.raw_class[arena_raw_of(512 * KIB)]));
+	assert_int_equal(crpc_arena_free(c, ref), 0);
+	crpc_store_relaxed(unit, head);
+	assert_non_null(crpc_arena_alloc(c, 4096, &again));
+	assert_int_equal(crpc_arena_free(c, again), 0);
+	crpc_arena_leave(c);
+	crpc_arena_detach(test_arena);
+}
+
+/* A process that declares its own place free, holds blocks, and dies: the next sweep finds them. */
+static void
+blocks_in_the_name_of_a_free_place_come_back(void **state)
+{
+	struct crpc_arena_cache *c, *liar;
+	struct crpc_arena_report r;
+	uint64_t ref;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	lay_out();
+	c = test_join(0, 0);
+	pid = fork();
+	if (pid == 0) {
+		liar = crpc_arena_join(test_arena, NULL);
+		if (liar == NULL || crpc_arena_alloc(liar, 64 * KIB, &ref) == NULL ||
+				crpc_arena_alloc(liar, 100, &ref) == NULL)
+			_exit(1);
+		crpc_store_relaxed(&test_arena->member[crpc_arena_member(liar)].used, 0);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
+	crpc_arena_leave(c);
+	assert_int_equal(crpc_arena_check(test_arena, &r), 0);
+	assert_int_equal(r.blocks_allocated + r.blocks_cached, 0);
+	crpc_arena_detach(test_arena);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(a_header_with_one_wrong_bit_is_refused),
 			cmocka_unit_test(an_overwritten_word_loses_its_block_only),
+			cmocka_unit_test(a_size_changed_between_alloc_and_free_stops_nobody),
+			cmocka_unit_test(blocks_in_the_name_of_a_free_place_come_back),
 			cmocka_unit_test(damage_of_any_part_stays_inside),
 			cmocka_unit_test(damage_at_any_time_stays_inside),
 	};
