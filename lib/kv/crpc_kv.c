@@ -200,7 +200,7 @@ status_of(uint8_t status)
 }
 
 static void
-done_take(struct crpc_kv_done *to, const struct crpc_done *from)
+done_take(const struct crpc_kv *kv, struct crpc_kv_done *to, const struct crpc_done *from)
 {
 	struct kv_resp_hdr hdr;
 	const uint8_t *value;
@@ -208,7 +208,9 @@ done_take(struct crpc_kv_done *to, const struct crpc_done *from)
 	*to = (struct crpc_kv_done){.cookie = from->cookie, .status = from->status};
 	if (from->status != 0)
 		return;
-	if (kv_resp_read(from->data, from->len, &hdr, &value) != 0) {
+	/* Callers have room for the values that the service has, and no more. */
+	if (kv_resp_read(from->data, from->len, &hdr, &value) != 0 ||
+		hdr.value_len > kv->info.value_size) {
 		to->status = -EPROTO;
 		return;
 	}
@@ -228,7 +230,7 @@ crpc_kv_poll(struct crpc_kv *kv, struct crpc_kv_done *done, uint16_t n)
 	if (kv->blocks.cache != NULL)
 		crpc_kv_blocks_answers(kv->ipc, ipc, k);
 	for (i = 0; i < k; i++)
-		done_take(&done[i], &ipc[i]);
+		done_take(kv, &done[i], &ipc[i]);
 	return k;
 }
 

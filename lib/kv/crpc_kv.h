@@ -71,7 +71,7 @@ struct crpc_kv_done {
 	 * -EHOSTDOWN: that rank was lost before it answered; the change may have been made.
 	 * -ETIMEDOUT: no answer in time; the change may have been made, or be made yet.
 	 * -ECONNRESET: the daemon has gone; likewise.
-	 * -EPROTO: the answer is none.
+	 * -EPROTO: the answer is none, or its value is larger than value_size.
 	 */
 	int32_t status;
 	uint32_t len;      /**< Of the value: a get, -ESTALE. */

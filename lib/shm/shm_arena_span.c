@@ -115,7 +115,7 @@ bool
 __crpc_arena_at_limit(struct crpc_arena_cache *c, uint64_t size)
 {
 	crpc_arena_flush(c);
-	/* More was given back than was held: another process changed the class of a unit between. */
+	/* Another process changed a unit's class: more was given back than was held. */
 	if ((int64_t)c->held < 0)
 		c->held = 0;
 	return c->held + size > c->limit;

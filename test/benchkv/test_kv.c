@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * lib/kv against a service that lies: each call completes, and what a completion shows is within
+ * the sizes that the service gave when the client connected, for which callers have room.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "crpc_atomic.h"
+#include "crpc_ipc.h"
+#include "crpc_kv.h"
+
+#define VALUE_SIZE 64u
+
+static struct crpc_ipc_server *server;
+static _Atomic bool stop;
+static char name[40];
+
+/* Answers INFO as it should, and a get of a key with a value of as many bytes as the key says. */
+static void
+answer(const struct crpc_req *req)
+{
+	const struct kv_info info = {.ranks = 1,
+		.daemons = 1,
+		.keys = 1,
+		.key_size = 8,
+		.value_size = VALUE_SIZE,
+		.writers = 1};
+	static uint8_t msg[KV_RESP_MAX];
+	struct kv_req get;
+	uint64_t bytes;
+
+	assert_int_equal(kv_req_read(req->data, req->len, &get), 0);
+	if (get.op == KV_INFO) {
+		kv_resp_write(msg, KV_OK, KV_INFO, sizeof(info), 0);
+		memcpy(msg + sizeof(struct kv_resp_hdr), &info, sizeof(info));
+		crpc_ipc_server_reply(
+			server, req->token, msg, sizeof(struct kv_resp_hdr) + sizeof(info));
+		return;
+	}
+	memcpy(&bytes, get.key, 8);
+	kv_resp_write(msg, bytes % 2 != 0 ? KV_OK : KV_MISMATCH, get.op, bytes, 7);
+	crpc_ipc_server_reply(server, req->token, msg,
+		(uint32_t)sizeof(struct kv_resp_hdr) + (uint32_t)bytes);
+}
+
+static void *
+serve(void *arg)
+{
+	struct crpc_req req[8];
+	uint16_t i, n;
+
+	while (!crpc_load_relaxed(&stop)) {
+		n = crpc_ipc_server_recv(server, req, 8);
+		for (i = 0; i < n; i++)
+			answer(&req[i]);
+		crpc_ipc_server_reap(server);
+		sched_yield();
+	}
+	return arg;
+}
+
+static void
+values_longer_than_the_service_said_are_refused(void **state)
+{
+	const struct crpc_kv_conf conf = {.name = name, .connect_ms = 5000};
+	struct crpc_ipc_server_conf sc = {
+		.name = name, .req_max = KV_REQ_MAX, .resp_max = KV_RESP_MAX};
+	struct crpc_kv_done done;
+	struct crpc_kv *kv;
+	pthread_t thread;
+	uint64_t bytes;
+	int rc;
+
+	snprintf(name, sizeof(name), "test_kv.%d", (int)getpid());
+	assert_non_null(server = crpc_ipc_server_create(&sc));
+	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
+	assert_non_null(kv = crpc_kv_connect(&conf));
+	assert_int_equal(crpc_kv_info(kv)->value_size, VALUE_SIZE);
+	for (bytes = VALUE_SIZE - 8; bytes < VALUE_SIZE + 9; bytes++) {
+		assert_int_equal(crpc_kv_get(kv, &bytes, bytes), 0);
+		rc = crpc_kv_wait(kv, &done);
+		assert_int_equal(done.cookie, bytes);
+		assert_int_equal(rc, done.status);
+		if (bytes > VALUE_SIZE) {
+			assert_int_equal(done.status, -EPROTO);
+			assert_null(done.value);
+			assert_int_equal(done.len, 0);
+		} else {
+			assert_int_equal(done.status, bytes % 2 != 0 ? 0 : -ESTALE);
+			assert_int_equal(done.len, bytes);
+		}
+	}
+	crpc_kv_close(kv);
+	crpc_store_relaxed(&stop, true);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	crpc_ipc_server_free(server);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(values_longer_than_the_service_said_are_refused),
+	};
+
+	return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
+}
