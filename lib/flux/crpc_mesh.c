@@ -502,9 +502,9 @@ crpc_mesh_notify(struct crpc_mesh_node *node, uint32_t peer, const void *buf, ui
 	return send_to(node, peer, &e, 1) == 1 ? 0 : -EAGAIN;
 }
 
-/* Nothing waits for an answer: who asked has left. A31 pairs with R31. */
+/* True if the caller has left: the answer would reach its successor. A31 pairs with R31. */
 static bool
-asker_left(const struct crpc_mesh_node *node, const struct mesh_hold *h)
+caller_left(const struct crpc_mesh_node *node, const struct mesh_hold *h)
 {
 	return crpc_load_acquire(&node->mesh->epoch[h->m.from]) != h->epoch;
 }
@@ -525,7 +525,7 @@ crpc_mesh_flush(struct crpc_mesh_node *node)
 	list_init(&full);
 	while ((i = node->outbox.head) != NONE) {
 		node->outbox.head = node->hold[i].next;
-		if (asker_left(node, &node->hold[i]) ||
+		if (caller_left(node, &node->hold[i]) ||
 			send_to(node, node->hold[i].m.from,
 				node->hold_buf + (size_t)i * node->esize, 1) == 1)
 			hold_free(node, i);
@@ -697,7 +697,7 @@ crpc_mesh_reply(struct crpc_mesh_node *node, uint64_t token, const void *buf, ui
 		hold_free(node, i);
 		return 0;
 	}
-	if (asker_left(node, h)) {
+	if (caller_left(node, h)) {
 		hold_free(node, i);
 		return -ENOENT;
 	}

@@ -35,11 +35,10 @@
  * waits to be polled does not time out; so while polls return full bursts a deadline may pass late
  * by `depth` answers more.
  *
- * Ownership. Request bytes are the server's to read until reply, release or fail of their token.
- * They change before that only if the client lies, or if it went and another took its place: who
- * keeps a request beyond the next recv() and must not see it change copies it. Bytes of a
- * completion stay until the next poll() of the same client. buf is the caller's again on return of
- * call and reply.
+ * Ownership. Request bytes are the server's to read until reply, release or fail of their token,
+ * also if the client leaves or dies. They change before that only if the client lies: a server that
+ * must not see this copies them. Bytes of a completion stay until the next poll() of the same
+ * client. buf is the caller's again on return of call and reply.
  *
  * A block belongs to one process at a time:
  *
@@ -56,11 +55,12 @@
  * is invisible but for one rule: after notify() or call(), poll() or flush() now and then.
  *
  * Death. A client that died, or was killed, is found by reap() within
- * ceil(max_clients / CRPC_IPC_REAP_BURST) calls of it; its tokens go stale and its place is free
- * again. A server that died is found by poll(): at the latest after CRPC_IPC_CHECK_POLLS empty
- * polls and `probe_ms`, each open call completes with -ECONNRESET. Both ask a kernel lock that
- * drops with its process, so a stopped process (SIGSTOP, debugger) is slow but not dead, and
- * containers need to share the directory only. After -ECONNRESET close the client and connect anew.
+ * ceil(max_clients / CRPC_IPC_REAP_BURST) calls of it; its tokens go stale, and its place is free
+ * again once the server has ended all its requests. A server that died is found by poll(): at the
+ * latest after CRPC_IPC_CHECK_POLLS empty polls and `probe_ms`, each open call completes with
+ * -ECONNRESET. Both ask a kernel lock that drops with its process, so a stopped process (SIGSTOP,
+ * debugger) is slow but not dead, and containers need to share the directory only. After
+ * -ECONNRESET close the client and connect again.
  *
  * Trust. All processes that may open the segment can write all of it. Whatever a client writes, the
  * server stays inside its slots, does a bounded amount of work, and drops a client that broke the
@@ -196,7 +196,7 @@ uint16_t crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, u
  * @return
  *   0, or
  *   -EMSGSIZE: longer than resp_max; nothing was sent and the request is still open.
- *   -ECONNRESET: the client died, closed, or was dropped. The token is used up.
+ *   -ECONNRESET: the client died, closed, or was dropped. The request ends, the token is used up.
  *   -ENOENT: no such open request: the token is used up, or never was one.
  */
 int crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len);

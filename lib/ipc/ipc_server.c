@@ -468,15 +468,19 @@ crpc_noinline int
 __crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token)
 {
 	uint32_t id = (uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1, slot = ipc_token_slot(token);
+	struct ipc_peer *p;
 	uint64_t *t;
 
 	s->stats.stale++;
 	if (id >= s->lay.max_clients || slot > s->lay.req_slots)
 		return -ENOENT;
-	t = &s->peers[id].tokens[slot];
+	p = &s->peers[id];
+	t = &p->tokens[slot];
 	if (*t != ((token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE | IPC_TOKEN_DEAD))
 		return -ENOENT;
 	*t &= ~IPC_TOKEN_DEAD;
+	p->dead--;
+	__crpc_ipc_block_end(s, p, slot);
 	return -ECONNRESET;
 }
 

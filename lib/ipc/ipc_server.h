@@ -11,7 +11,9 @@
  *
  *     ABSENT --admit: claim is OPEN--> SERVED --broke the protocol--> DROPPED
  *        ^                                |                              |
- *        +------ lock is free: zero the slots, claim = FREE, gen + 1 ----+
+ *        |                                +------- lock is free ---------+--> LEFT
+ *        |                                                                     |
+ *        +-- no request is held: zero the slots, claim = FREE, gen + 1 --------+
  *
  * and within SERVED, by whether recv() looks at its slots:
  *
@@ -58,6 +60,7 @@ enum ipc_peer_state {
 	IPC_PEER_ABSENT,
 	IPC_PEER_SERVED,
 	IPC_PEER_DROPPED,
+	IPC_PEER_LEFT, /**< Gone, and the server has not ended all its requests. */
 };
 
 /** Reaps after which the arena's dead are looked for, though no client is known to have died. */
@@ -87,6 +90,7 @@ struct ipc_peer {
 	uint32_t gen;        /**< Of its claim. */
 	uint32_t sleep;      /**< Odd: asleep. */
 	uint32_t member;     /**< Its number in the arena; 0: none. */
+	uint32_t dead;       /**< Requests held since it was dropped or left. */
 	struct ipc_ctl *ctl;
 	struct crpc_ipc_block *blocks; /**< Per request slot: what came with the open request. */
 	uint64_t block_bytes;          /**< Their sum. */
@@ -223,11 +227,8 @@ int __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t 
 /** Free the block of the request in p's slot, if it still has one. */
 void __crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot);
 
-/**
- * p has gone: free the blocks of its requests that nobody ended, and those of answers that it did
- * not take.
- */
-void __crpc_ipc_blocks_end(struct crpc_ipc_server *s, struct ipc_peer *p);
+/** p has gone: free the blocks of answers that it did not take. */
+void __crpc_ipc_given_end(struct crpc_ipc_server *s, struct ipc_peer *p);
 
 /** Answer an open request that is not one-way through the ring, with a reference in front. */
 void __crpc_ipc_respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token,

@@ -321,7 +321,7 @@ __crpc_ipc_answer_bell(struct crpc_ipc_server *s)
 
 /* ---- who leaves ---- */
 
-/* Its open tokens go stale; the first use of each is told that the client is gone. */
+/* Its open tokens go stale; the first use of each returns that the client is gone. */
 static void
 kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
@@ -332,6 +332,7 @@ kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 		if ((p->tokens[i] & IPC_TOKEN_FREE) == 0)
 			p->tokens[i] |= IPC_TOKEN_FREE | IPC_TOKEN_DEAD;
 	}
+	p->dead += p->open;
 	s->stats.lost_calls += p->open;
 	s->stats.replies += p->resp_seq - 1; /* the living ones' are added by stats() */
 	p->resp_seq = 1;
@@ -364,28 +365,37 @@ note_death(struct crpc_ipc_server *s)
 	s->reclaims = 2;
 }
 
+static void
+note_leave(struct crpc_ipc_server *s, struct ipc_peer *p)
+{
+	uint32_t life = (uint32_t)crpc_load_relaxed(&p->ctl->claim);
+
+	if (life == IPC_CLOSED || life == IPC_LEAVING)
+		s->stats.closes++;
+	else
+		note_death(s);
+	kill_tokens(s, p);
+	__crpc_ipc_given_end(s, p);
+	__crpc_ipc_deactivate(s, p);
+	p->sleep = 0;
+	p->state = IPC_PEER_LEFT;
+}
+
 /*
- * Free a place whose lock is free. A client takes the lock before it claims and gives it up after
- * it closed, so a claimed place without a lock is nobody's; and nobody claims it until it is FREE.
+ * Free a place whose lock is free and none of whose requests is held. A client takes the lock
+ * before it claims and gives it up after it closed, so no client has a claimed place without a
+ * lock; and none claims it until it is FREE.
  */
 static void
 retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
-	uint64_t claim = crpc_load_relaxed(&p->ctl->claim);
-
 	if (crpc_shm_lock_held(s->seg, IPC_LOCK_BYTE(p->id)) != 0)
 		return;
-	if (p->state != IPC_PEER_ABSENT) {
-		if ((uint32_t)claim == IPC_CLOSED || (uint32_t)claim == IPC_LEAVING)
-			s->stats.closes++;
-		else
-			note_death(s);
-		kill_tokens(s, p);
-		__crpc_ipc_blocks_end(s, p);
-		__crpc_ipc_deactivate(s, p);
-		p->state = IPC_PEER_ABSENT;
-		p->sleep = 0;
-	}
+	if (p->state == IPC_PEER_SERVED || p->state == IPC_PEER_DROPPED)
+		note_leave(s, p);
+	if (p->dead != 0)
+		return;
+	p->state = IPC_PEER_ABSENT;
 	CRPC_CRASH_POINT("ipc.retire.1");
 	wipe(s, p);
 	p->gen++;
@@ -456,7 +466,7 @@ __crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_
 void
 crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
 {
-	static const char *const names[] = {"absent", "served", "dropped"};
+	static const char *const names[] = {"absent", "served", "dropped", "left"};
 	struct crpc_ipc_server_stats st;
 	const struct ipc_peer *p;
 	uint32_t i;
@@ -507,7 +517,7 @@ crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_st
 	stats->awake = s->n_active;
 	for (i = 0; i < s->lay.max_clients; i++) {
 		p = &s->peers[i];
-		if (p->state == IPC_PEER_ABSENT)
+		if (p->state == IPC_PEER_ABSENT || p->state == IPC_PEER_LEFT)
 			continue;
 		stats->clients++;
 		stats->open += p->open;

@@ -75,14 +75,12 @@ forget_given_to(const struct crpc_ipc_server *s, struct ipc_peer *p, const struc
 }
 
 void
-__crpc_ipc_blocks_end(struct crpc_ipc_server *s, struct ipc_peer *p)
+__crpc_ipc_given_end(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
 	uint32_t me, i;
 
 	if (s->arena == NULL)
 		return;
-	for (i = 0; i < s->lay.req_slots; i++)
-		__crpc_ipc_block_end(s, p, i);
 	for (i = 0; i < s->lay.max_clients; i++)
 		if (i != p->id && s->peers[i].member == p->member &&
 				s->peers[i].state != IPC_PEER_ABSENT)

@@ -267,7 +267,8 @@ full_polls_do_not_delay_failures(void **state)
 		crpc_mesh_flush(node[0]);
 		while ((n = crpc_mesh_recv(node[1], req, 16)) != 0)
 			for (i = 0; i < n; i++)
-				assert_int_equal(crpc_mesh_reply(node[1], req[i].token, msg, 16), 0);
+				assert_int_equal(
+					crpc_mesh_reply(node[1], req[i].token, msg, 16), 0);
 		crpc_mesh_flush(node[1]);
 		if (now - t0 >= 1000 && node[3] != NULL) {
 			crpc_mesh_leave(node[3]);
@@ -322,7 +323,7 @@ bursts_are_bounded(void **state)
 	crpc_mesh_free(mesh);
 }
 
-/* A full receiver that nobody empties holds up no reply to another, nor does one that left. */
+/* A full receiver that is not emptied delays no reply to another node, nor does one that left. */
 static void
 a_full_receiver_delays_no_other(void **state)
 {

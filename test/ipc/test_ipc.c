@@ -569,16 +569,17 @@ a_full_server_says_so_and_places_come_back(void **state)
 		if (i & 1) /* else it leaves with the call open */
 			assert_int_equal(crpc_ipc_server_reply(s, req.token, "y", 1), 0);
 		crpc_ipc_client_close(c[k]);
+		if ((i & 1) == 0) {
+			assert_int_equal(crpc_ipc_server_reap(s), 0);
+			assert_int_equal(crpc_ipc_server_reply(s, req.token, "z", 1), -ECONNRESET);
+		}
 		assert_int_equal(crpc_ipc_server_reap(s), 1);
 		assert_non_null(c[k] = new_client(i & 2 ? s : NULL));
 		assert_int_equal(crpc_ipc_client_id(c[k]), req.peer);
 		/* The new one in the old one's place is served, and the old one's token is not its.
 		 */
 		assert_int_equal(crpc_ipc_client_call(c[k], &i, 8, i), 0);
-		if ((i & 1) == 0) {
-			assert_int_equal(crpc_ipc_server_reply(s, req.token, "z", 1), -ECONNRESET);
-			assert_int_equal(crpc_ipc_server_reply(s, req.token, "z", 1), -ENOENT);
-		}
+		assert_int_equal(crpc_ipc_server_reply(s, req.token, "z", 1), -ENOENT);
 		req = recv_one(s);
 		assert_int_equal(*(const uint64_t *)req.data, i);
 		assert_int_equal(crpc_ipc_server_reply(s, req.token, &i, 8), 0);
@@ -593,6 +594,46 @@ a_full_server_says_so_and_places_come_back(void **state)
 	assert_int_equal(st.replies, 750);
 	for (k = 0; k < 3; k++)
 		crpc_ipc_client_close(c[k]);
+	crpc_ipc_server_free(s);
+}
+
+/*
+ * The bytes of a request stay until the server ends it, though its client has left: its place is
+ * free for another when the last of them ended. In the lone slot, and in the others.
+ */
+static void
+a_held_request_outlives_its_client(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 4, 56, 56);
+	struct crpc_ipc_client *c;
+	struct crpc_req req[3];
+	uint8_t msg[3][40];
+	uint32_t round, i, k;
+
+	for (round = 0; round < 20; round++) {
+		c = new_client(s);
+		assert_non_null(c);
+		for (i = 0; i < 3; i++) {
+			memset(msg[i], (int)(round * 3 + i + 1), sizeof(msg[i]));
+			assert_int_equal(crpc_ipc_client_call(c, msg[i], sizeof(msg[i]), i), 0);
+		}
+		for (k = 0; k < 3;)
+			k += crpc_ipc_server_recv(s, req + k, 3);
+		crpc_ipc_client_close(c);
+		for (i = 0; i < 3; i++) {
+			assert_int_equal(crpc_ipc_server_reap(s), 0);
+			c = new_client(s);
+			if (c != NULL)
+				crpc_ipc_client_call(c, "another's", 9, 0);
+			for (k = i; k < 3; k++)
+				assert_memory_equal(req[k].data, msg[k], sizeof(msg[k]));
+			assert_null(c);
+			assert_int_equal(crpc_ipc_server_reply(s, req[i].token, req[i].data, 40),
+					-ECONNRESET);
+			assert_int_equal(crpc_ipc_server_release(s, req[i].token), -ENOENT);
+		}
+		assert_int_equal(crpc_ipc_server_reap(s), 1);
+	}
 	crpc_ipc_server_free(s);
 }
 
@@ -736,6 +777,7 @@ main(void)
 			cmocka_unit_test(wrong_tokens_are_refused),
 			cmocka_unit_test(recv_is_fair),
 			cmocka_unit_test(a_full_server_says_so_and_places_come_back),
+			cmocka_unit_test(a_held_request_outlives_its_client),
 			cmocka_unit_test(the_bell_is_enough),
 			cmocka_unit_test(a_closing_server_fails_open_calls),
 			cmocka_unit_test(bad_configurations_are_named),
