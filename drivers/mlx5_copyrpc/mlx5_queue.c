@@ -267,7 +267,9 @@ crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5
 	struct ibv_ah_attr *ah)
 {
 	bool ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-	bool subnets_differ = dev->has_gid && peer->has_gid && memcmp(dev->gid.raw, peer->gid, 8);
+	bool lid_is_enough = !ethernet && peer->lid != 0 &&
+		(dev->port_attr.flags & IBV_QPF_GRH_REQUIRED) == 0 &&
+		!(dev->has_gid && peer->has_gid && memcmp(dev->gid.raw, peer->gid, 8) != 0);
 
 	if (peer->link_layer != dev->port_attr.link_layer) {
 		crpc_err("connect: the peer's port is %s and this one is %s",
@@ -277,7 +279,7 @@ crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5
 	}
 	ah->port_num = dev->port;
 	ah->dlid = peer->lid;
-	if (!ethernet && peer->lid != 0 && !subnets_differ)
+	if (lid_is_enough)
 		return 0;
 	if (!dev->has_gid || !peer->has_gid) {
 		crpc_err("connect: the route needs a GID, and %s has none: check gid_index",

@@ -154,6 +154,35 @@ table_finds_what_was_added_and_nothing_else(void **state)
 	}
 }
 
+/*
+ * Within a subnet the LID is enough, unless the port wants a global route header in everything, as
+ * virtual functions on InfiniBand do.
+ */
+static void
+ports_that_want_a_global_route_get_one(void **state)
+{
+	struct crpc_mlx5_dev_ctl *dev = calloc(1, sizeof(*dev));
+	struct crpc_mlx5_addr peer = {.link_layer = IBV_LINK_LAYER_INFINIBAND, .lid = 7,
+		.has_gid = true, .gid = {0xfe, 0x80, [15] = 9}};
+	struct ibv_ah_attr ah = {0};
+
+	assert_non_null(dev);
+	dev->port = 1;
+	dev->port_attr.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	dev->has_gid = true;
+	memcpy(dev->gid.raw, peer.gid, sizeof(peer.gid));
+	assert_int_equal(crpc_mlx5_route_fill(dev, &peer, &ah), 0);
+	assert_int_equal(ah.is_global, 0);
+	assert_int_equal(ah.dlid, 7);
+	dev->port_attr.flags = IBV_QPF_GRH_REQUIRED;
+	assert_int_equal(crpc_mlx5_route_fill(dev, &peer, &ah), 0);
+	assert_int_equal(ah.is_global, 1);
+	assert_memory_equal(ah.grh.dgid.raw, peer.gid, sizeof(peer.gid));
+	dev->has_gid = false;
+	assert_int_equal(crpc_mlx5_route_fill(dev, &peer, &ah), -EHOSTUNREACH);
+	free(dev);
+}
+
 int
 main(void)
 {
@@ -162,6 +191,7 @@ main(void)
 		cmocka_unit_test(kinds_are_told_apart),
 		cmocka_unit_test(damage_is_refused_and_named),
 		cmocka_unit_test(table_finds_what_was_added_and_nothing_else),
+		cmocka_unit_test(ports_that_want_a_global_route_get_one),
 	};
 
 	return cmocka_run_group_tests_name("mlx5_addr", tests, NULL, NULL);
