@@ -213,13 +213,16 @@ dci_give_up(struct crpc_mlx5_dci *dci, const char *why)
 	crpc_err("DC initiator 0x%x: %s: it is used no more, and what it had to send is lost",
 		dci->qp.dp.qpn, why);
 	dci->qp.dp.state = CRPC_MLX5_QP_ERROR;
+	/* Before memory counts as free: in RESET the device has let go of it, in ERR it may not
+	 * have. */
+	if (crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_RESET) != 0)
+		crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_ERR);
 	while (dci->ci != sq->pi) {
 		owner = retire_one(dci);
 		if (owner != NULL && owner->qp.dp.state == CRPC_MLX5_QP_DC_READY)
 			crpc_mlx5_qp_fault(&owner->qp.dp, -EIO, 0, why);
 	}
 	dci->flushed = dci->ci;
-	crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_ERR);
 }
 
 /* Retires all up to the WR that starts at block @seq; its owner, or NULL. */

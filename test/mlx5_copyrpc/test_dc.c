@@ -58,6 +58,7 @@ uint16_t __wrap_crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_
 	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
 
 static bool no_resets;    /* The device refuses to take a queue pair to RESET. */
+static uint32_t resets;   /* Those that it did. */
 static uint32_t no_flush; /* 1: after the next error it flushes nothing; 2: so it is. */
 
 int
@@ -65,6 +66,7 @@ __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	if (no_resets && (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET)
 		return EIO;
+	resets += (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET;
 	return __real_ibv_modify_qp(qp, attr, mask);
 }
 
@@ -623,7 +625,10 @@ an_initiator_that_cannot_be_reset_is_replaced(void **state)
 	teardown();
 }
 
-/* The same where the device stops at an error and gives nothing back that was behind it. */
+/*
+ * The same where the device stops at an error and gives nothing back that was behind it. Before the
+ * sends count as over it is told to let go of them.
+ */
 static void
 an_initiator_that_gives_nothing_back_is_replaced(void **state)
 {
@@ -631,9 +636,11 @@ an_initiator_that_gives_nothing_back_is_replaced(void **state)
 	drain_ns = 200000000;
 	setup(4, 1, 64);
 	no_flush = 1;
+	resets = 0;
 	assert_int_equal(send(0, 2, 0, 0x5500), 1);
 	send(0, 1, 0, 0);
 	wait_errors(0, 1, 1);
+	assert_int_equal(resets, 1);
 	all_break_and_come_again(4);
 	teardown();
 	drain_ns = 0;
