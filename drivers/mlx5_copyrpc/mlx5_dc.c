@@ -468,6 +468,13 @@ crpc_mlx5_dc_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_AD
 
 	if (crpc_mlx5_addr_decode(bytes, CRPC_MLX5_DC, &peer) != 0)
 		return -EPROTO;
+	/* Packets of one MTU are refused by a target of another one. */
+	if (peer.mtu != (uint8_t)dev->port_attr.active_mtu) {
+		crpc_err("connect: DC target 0x%x has an MTU of %u bytes, and the initiators of "
+			 "this port have %u: set the same MTU at both ports",
+			peer.qpn, 128u << peer.mtu, 128u << dev->port_attr.active_mtu);
+		return -EHOSTUNREACH;
+	}
 	dc->ibah = crpc_mlx5_av_make(dev, &peer, &dc->av, &full);
 	if (dc->ibah == NULL)
 		return -errno;

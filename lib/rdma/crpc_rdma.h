@@ -366,7 +366,7 @@ void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
  *   What crpc_rdma_qp_addr() gave at the peer. Untrusted: checked before use.
  * @return
  *   0, -EPROTO (not an address, or another version), -EISCONN, -EHOSTUNREACH (no route: the two
- *   ports' link layers differ, or there is no GID), -EIO.
+ *   ports' link layers differ, or for DC their MTUs, or there is no GID), -EIO.
  */
 int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 

@@ -473,7 +473,7 @@ keys_and_kinds_are_checked(void **state)
 {
 	const struct crpc_rdma_qp_conf rc_conf = {.id = 9};
 	struct crpc_rdma_qp_conf big = {.transport = CRPC_RDMA_DC};
-	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+	uint8_t addr[CRPC_RDMA_ADDR_LEN], mtu;
 	struct crpc_rdma_info info;
 	struct crpc_rdma_qp *rc;
 
@@ -494,6 +494,11 @@ keys_and_kinds_are_checked(void **state)
 	assert_int_equal(crpc_rdma_qp_connect(rc, addr), -EPROTO);
 	crpc_rdma_qp_free(rc);
 
+	/* Initiators have the MTU of their port: with another one nothing would arrive. */
+	mtu = addr[6];
+	addr[6] = mtu == IBV_MTU_256 ? IBV_MTU_512 : mtu - 1;
+	assert_int_equal(crpc_rdma_qp_connect(end[0].side[1].qp, addr), -EHOSTUNREACH);
+	addr[6] = mtu;
 	addr[40] ^= 1;
 	assert_int_equal(crpc_rdma_qp_connect(end[0].side[1].qp, addr), 0);
 	assert_int_equal(send(0, 1, 0, 0), 1);
