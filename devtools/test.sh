@@ -175,7 +175,7 @@ run_part() {
 	mapfile -t these < <(skips_of "$log")
 	skips+=("${these[@]}")
 	if [ $packages = 1 ]; then
-		missing=$(printf '%s\n' "${these[@]}" | grep -c ' is not installed$')
+		missing=$(printf '%s\n' "${these[@]}" | grep -c ' is not installed')
 		[ "$missing" = 0 ] || echo "test.sh: $missing skipped tests count as failed: what they" \
 			"need is not in devtools/packages.sh" >&2
 		skip=$((skip - missing))
