@@ -57,6 +57,7 @@ while [ $# -gt 0 ]; do
 	--no-huge) huge=0 ;;
 	--no-packages) packages=0 ;;
 	-h | --help) usage; exit 0 ;;
+	--version) echo "demo.sh $(cat "$root/VERSION")"; exit 0 ;;
 	--) shift; break ;;
 	*) bad_usage "unknown argument '$1' (options of benchkv stand after --)" ;;
 	esac

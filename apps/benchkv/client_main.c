@@ -5,6 +5,7 @@
 #include "app_env.h"
 #include "app_fail.h"
 #include "app_json.h"
+#include "app_opt.h"
 #include "crpc_clock.h"
 #include "crpc_idle.h"
 #include "crpc_log.h"
@@ -242,6 +243,12 @@ run(const struct kv_options *o)
 	return rc;
 }
 
+static void
+help(int argc, char *const *argv)
+{
+	kv_options_help(KV_PROGRAM_CLIENT);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -250,13 +257,11 @@ main(int argc, char **argv)
 	int rc = 0;
 
 	app_fail_name("benchkv-client");
+	if (app_opt_answer("benchkv-client", argc, argv, help))
+		return APP_EXIT_OK;
 	rc = kv_options_parse(&o, KV_PROGRAM_CLIENT, argc - 1, argv + 1);
 	if (rc != 0)
 		return rc;
-	if (o.help) {
-		kv_options_help(KV_PROGRAM_CLIENT);
-		return 0;
-	}
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
 	crpc_clock_init();

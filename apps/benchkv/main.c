@@ -381,6 +381,12 @@ run_all(struct kv_main *m)
 	return rc != 0 ? rc : draw(m);
 }
 
+static void
+help(int argc, char *const *argv)
+{
+	kv_options_help(KV_PROGRAM_DAEMON);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -390,14 +396,12 @@ main(int argc, char **argv)
 	int rc;
 
 	app_fail_name("benchkv");
+	if (app_args_answer("benchkv", argc, argv, help))
+		return APP_EXIT_OK;
 	app_args_split(&m.args, argc, argv);
 	rc = kv_options_parse(&r->opt, KV_PROGRAM_DAEMON, m.args.argc, m.args.argv);
 	if (rc != 0)
 		return rc;
-	if (r->opt.help) {
-		kv_options_help(KV_PROGRAM_DAEMON);
-		return 0;
-	}
 	crpc_clock_init();
 	rc = app_boot_open(&r->boot);
 	if (rc != 0)

@@ -158,7 +158,6 @@ table_load(struct kv_options *o, struct app_opt *t)
 		{"idle", APP_OPT_CHOICE, "auto|poll|yield", "what a loop without work does",
 			&o->idle, 0, 0, idles},
 		{"quiet", APP_OPT_FLAG, NULL, "no progress lines", &o->quiet, 0, 0, NULL},
-		{"help", APP_OPT_FLAG, NULL, "this text", &o->help, 0, 0, NULL},
 	};
 
 	memcpy(t, load, sizeof(load));
@@ -370,7 +369,7 @@ kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *
 	if (ycsb != NULL)
 		apply_ycsb(o, ycsb);
 	rc = app_opt_parse(t, table(o, program, t), argc, argv);
-	if (rc != 0 || o->help)
+	if (rc != 0)
 		return rc;
 	o->rmw |= o->cas;
 	if (sizes_read("--value-sizes", o->value_sizes, KV_VALUE_MIN, KV_VALUE_MAX,

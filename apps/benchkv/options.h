@@ -111,7 +111,6 @@ struct kv_options {
 	uint64_t ranks;   /**< 0: as many as the launcher started. */
 	uint64_t serve;   /**< Places for clients of other processes. */
 	const char *name; /**< Of the ipc segment; NULL: from the job and rank. */
-	bool help;
 };
 
 /** Which program parses. */

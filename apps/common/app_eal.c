@@ -17,6 +17,7 @@
 
 #include "app_eal.h"
 #include "app_fail.h"
+#include "app_opt.h"
 #include "crpc_log.h"
 
 #define EAL_ARGS_MAX 64
@@ -35,6 +36,25 @@ app_args_split(struct app_args *args, int argc, char **argv)
 		args->argv = argv + i + 1;
 		return;
 	}
+}
+
+bool
+app_args_answer(const char *name, int argc, char **argv,
+	void (*help)(int argc, char *const *argv))
+{
+	static char log[] = "--log-level=lib.eal:4", eal_help[] = "--help";
+	char *eal[] = {argv[0], log, eal_help, NULL};
+
+	if (app_opt_has("eal-help", argc - 1, argv + 1)) {
+		rte_eal_init(3, eal); /* Prints it and exits. */
+		return true;
+	}
+	if (!app_opt_answer(name, argc, argv, help))
+		return false;
+	if (app_opt_has("version", argc - 1, argv + 1))
+		return true;
+	printf("%s --eal-help lists the EAL arguments, which come before the --.\n", name);
+	return true;
 }
 
 /* True if one of the EAL's arguments is one of these names ("-l" also as "-l0", long with "="). */
@@ -316,12 +336,11 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 int
 app_eal_start(const struct app_args *args, const cpu_set_t *set)
 {
-	static const char *const help[] = {"-h", "--help", "-v", NULL};
 	static const char *const no_huge[] = {"--no-huge", NULL};
 	static char text[16384];
 	static struct eal_args eal; /* The EAL keeps pointers into it. */
 	struct capture capture;
-	bool captured = false;
+	bool captured;
 	int rc;
 
 	if (args->eal_argc > EAL_ARGS_MAX)
@@ -329,8 +348,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 			args->eal_argc - 1, EAL_ARGS_MAX - 1);
 	eal_complete(args, set, &eal);
 	atexit(remove_own_dir);
-	if (!eal_has(args, help))
-		captured = capture_begin(&capture);
+	captured = capture_begin(&capture);
 	rc = rte_eal_init(eal.argc, eal.argv);
 	if (captured)
 		capture_end(&capture, text, sizeof(text));

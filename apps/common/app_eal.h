@@ -28,6 +28,13 @@ struct app_args {
 /** Divide a command line. Without `--` all arguments are the EAL's. */
 void app_args_split(struct app_args *args, int argc, char **argv);
 
+/**
+ * As app_opt_answer(), for a program with an EAL: its help ends with how to see the EAL's, which
+ * `--eal-help` prints.
+ */
+bool app_args_answer(const char *name, int argc, char **argv,
+	void (*help)(int argc, char *const *argv));
+
 /** True if the user chose cores (-l, -c, --lcores, -s). */
 bool app_eal_has_lcores(const struct app_args *args);
 

@@ -11,11 +11,11 @@
 #include <signal.h>
 #include <string.h>
 
-#include <rte_eal.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_malloc.h>
 
+#include "app_eal.h"
 #include "app_fail.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
@@ -244,17 +244,22 @@ main(int argc, char **argv)
 {
 	const struct rb_opt *o;
 	char lcores[64] = "";
+	struct app_args args;
 	struct rb_out *out;
-	int n, rc;
+	cpu_set_t set;
+	int rc;
 
 	app_fail_name("ringbench");
-	n = rte_eal_init(argc, argv);
-	if (n < 0)
-		return app_fail("the EAL does not start; without hugepages give "
-				"--no-huge --no-shconf -m 256 --no-pci");
-	rc = rb_opt_parse(&o, argc - n - 1, argv + n + 1);
-	if (rc != 0 || o->help)
-		goto cleanup;
+	if (app_args_answer("ringbench", argc, argv, rb_opt_help))
+		return APP_EXIT_OK;
+	app_args_split(&args, argc, argv);
+	rc = rb_opt_parse(&o, args.argc, args.argv);
+	if (rc != 0)
+		return rc;
+	app_eal_cores_default(RB_LCORES_MAX, &set);
+	rc = app_eal_start(&args, &set);
+	if (rc != 0)
+		return rc;
 	lcores_find(lcores, sizeof(lcores));
 	if (lcore_count < 2) {
 		rc = app_fail("one lcore (%s); two are needed: -l 0,1", lcores);
@@ -272,6 +277,6 @@ main(int argc, char **argv)
 	rc = all_run(o, out) == 0 ? APP_EXIT_OK : APP_EXIT_RUN;
 	rb_out_close(out);
 cleanup:
-	rte_eal_cleanup();
+	app_eal_stop();
 	return rc;
 }

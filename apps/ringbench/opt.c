@@ -63,7 +63,6 @@ static const struct app_opt opts[] = {
 	{"counters", APP_OPT_FLAG, NULL,
 		"instructions, cycles and cache misses per message, where the CPU tells",
 		&opt.counters, 0, 0, NULL},
-	{"help", APP_OPT_FLAG, NULL, "show this", &opt.help, 0, 0, NULL},
 };
 
 static int
@@ -87,18 +86,21 @@ check(void)
 	return opt.json != NULL ? app_json_check("json", opt.json) : 0;
 }
 
+void
+rb_opt_help(int argc, char *const *argv)
+{
+	printf("usage: ringbench [EAL arguments] -- [options]\n\n"
+	       "What a message between two lcores costs, by ring and by pattern. Without hugepages "
+	       "give the\nEAL --no-huge; -l 0,1 chooses the two lcores.\n\n");
+	app_opt_help(opts, CRPC_DIM(opts), stdout);
+}
+
 int
 rb_opt_parse(const struct rb_opt **o, int argc, char **argv)
 {
 	int rc;
 
 	*o = &opt;
-	if (app_opt_has("help", argc, argv)) { /* Before: it tells the defaults. */
-		printf("ringbench [EAL arguments] -- [options]\n\n");
-		app_opt_help(opts, CRPC_DIM(opts), stdout);
-		opt.help = true;
-		return 0;
-	}
 	rc = app_opt_parse(opts, CRPC_DIM(opts), argc, argv);
 	return rc != 0 ? rc : check();
 }

@@ -39,10 +39,11 @@ struct rb_opt {
 	const char *json;
 	bool check;
 	bool counters;
-	bool help;
 };
 
-/* 0, also after help; or an exit code after one line on stderr. */
+void rb_opt_help(int argc, char *const *argv);
+
+/* 0, or an exit code after one line on stderr. */
 int rb_opt_parse(const struct rb_opt **o, int argc, char **argv);
 
 /* One timed slice of one transport. */

@@ -36,19 +36,6 @@ rpb_interrupted(void)
 	return crpc_load_relaxed(&interrupted) != 0;
 }
 
-static void
-help(void)
-{
-	size_t i;
-
-	printf("usage: rpcbench [EAL arguments] -- LAYER [options]\n\n"
-	       "What a call costs, layer by layer, beside what people use instead.\n\n");
-	for (i = 0; i < CRPC_DIM(layers); i++)
-		printf("  %-8s %s\n", layers[i]->name, layers[i]->what);
-	printf("\nLAYER --help lists the options of a layer. Without hugepages give the EAL "
-	       "--no-huge;\n-l 0,1 chooses the two lcores.\n");
-}
-
 static const struct rpb_layer *
 layer_find(const char *name)
 {
@@ -58,6 +45,29 @@ layer_find(const char *name)
 		if (strcmp(layers[i]->name, name) == 0)
 			return layers[i];
 	return NULL;
+}
+
+/* Of the layer that is named, or of all. */
+static void
+help(int argc, char *const *argv)
+{
+	const struct rpb_layer *layer = NULL;
+	size_t i;
+	int k;
+
+	for (k = 1; k < argc && layer == NULL; k++)
+		layer = layer_find(argv[k]);
+	if (layer != NULL) {
+		layer->help(stdout);
+		return;
+	}
+
+	printf("usage: rpcbench [EAL arguments] -- LAYER [options]\n\n"
+	       "What a call costs, layer by layer, beside what people use instead.\n\n");
+	for (i = 0; i < CRPC_DIM(layers); i++)
+		printf("  %-8s %s\n", layers[i]->name, layers[i]->what);
+	printf("\nLAYER --help lists the options of a layer. Without hugepages give the EAL "
+	       "--no-huge;\n-l 0,1 chooses the two lcores.\n");
 }
 
 /* Divide the command line; a layer may come first, without EAL arguments. */
@@ -202,19 +212,12 @@ main(int argc, char **argv)
 	int rc;
 
 	app_fail_name("rpcbench");
-	args_split(&args, argc, argv);
-	if (app_opt_has("help", argc > 1, argv + 1) ||
-		app_opt_has("help", args.argc > 0, args.argv)) {
-		help();
+	if (app_args_answer("rpcbench", argc, argv, help))
 		return APP_EXIT_OK;
-	}
+	args_split(&args, argc, argv);
 	layer = args.argc == 0 ? NULL : layer_find(args.argv[0]);
 	if (layer == NULL)
 		return layer_refused(args.argc == 0 ? NULL : args.argv[0]);
-	if (app_opt_has("help", args.argc - 1, args.argv + 1)) {
-		layer->help(stdout);
-		return APP_EXIT_OK;
-	}
 	rc = layer->parse(args.argc - 1, args.argv + 1);
 	if (rc != 0)
 		return rc;

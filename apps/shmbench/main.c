@@ -79,15 +79,13 @@ main(int argc, char **argv)
 	int rc;
 
 	app_fail_name("shmbench");
+	if (app_args_answer("shmbench", argc, argv, sb_options_help))
+		return APP_EXIT_OK;
 	if (eal)
 		app_args_split(&args, argc, argv);
 	rc = sb_options_parse(&o, args.argc, args.argv);
 	if (rc != 0)
 		return rc;
-	if (o.help) {
-		sb_options_help();
-		return 0;
-	}
 	pin(&set);
 	o.eal = eal;
 	if (eal) {

@@ -7,7 +7,7 @@
 #include "app_opt.h"
 #include "shmbench.h"
 
-#define COMMON 3
+#define COMMON 2
 
 const char *const sb_bench_names[SB_BENCHES + 1] = {"allocation", "lookup", "transfer", NULL};
 
@@ -19,7 +19,6 @@ table(struct sb_opt *o, enum sb_bench bench, struct app_opt *t)
 		{"repeat", APP_OPT_UINT, "N", "rounds; in each, all methods take turns", &o->repeat,
 			1, SB_REPEAT_MAX},
 		{"json", APP_OPT_STRING, "FILE", "append one object per result", &o->json},
-		{"help", APP_OPT_FLAG, NULL, "show this", &o->help},
 	};
 	const struct app_opt allocation[] = {
 		{"num-iterations", APP_OPT_UINT, "N", "allocations per method and size",
@@ -107,10 +106,6 @@ sb_options_parse(struct sb_opt *o, int argc, char **argv)
 	int rc;
 
 	defaults(o);
-	if (argc > 0 && strcmp(argv[0], "--help") == 0) {
-		o->help = true;
-		return 0;
-	}
 	for (i = 0; argc > 0 && i < SB_BENCHES; i++)
 		if (strcmp(argv[0], sb_bench_names[i]) == 0)
 			break;
@@ -120,11 +115,11 @@ sb_options_parse(struct sb_opt *o, int argc, char **argv)
 	o->bench = (enum sb_bench)i;
 	n = table(o, o->bench, t);
 	rc = app_opt_parse(t, n, argc - 1, argv + 1);
-	return rc != 0 || o->help ? rc : check(o);
+	return rc != 0 ? rc : check(o);
 }
 
 void
-sb_options_help(void)
+sb_options_help(int argc, char *const *argv)
 {
 	struct app_opt t[16];
 	struct sb_opt o;
@@ -132,7 +127,7 @@ sb_options_help(void)
 	size_t n;
 
 	defaults(&o);
-	printf("shmbench [EAL arguments --] BENCHMARK [options]\n\n"
+	printf("usage: shmbench [EAL arguments --] BENCHMARK [options]\n\n"
 	       "allocation  a block of shared memory: the system calls, beside the arena\n"
 	       "lookup      a pointer's segment among many: linear, tree, arithmetic\n"
 	       "transfer    copies inside a segment, beside the same in private memory\n\n"

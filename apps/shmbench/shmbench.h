@@ -26,7 +26,6 @@ struct sb_opt {
 	enum sb_bench bench;
 	const char *json;
 	uint64_t repeat;
-	bool help;
 	bool eal; /* The EAL runs: its allocator is measured too. */
 	/* allocation */
 	uint64_t iterations;
@@ -49,7 +48,7 @@ struct sb_opt {
 
 /* 0; APP_EXIT_USAGE after one line on stderr. */
 int sb_options_parse(struct sb_opt *o, int argc, char **argv);
-void sb_options_help(void);
+void sb_options_help(int argc, char *const *argv);
 
 /* Set by SIGINT and SIGTERM: finish the slice, tell what there is. */
 extern _Atomic int sb_stop;

@@ -371,6 +371,8 @@ main(int argc, char **argv)
 	int rc, i;
 
 	app_fail_name("xferbench");
+	if (app_args_answer("xferbench", argc, argv, xb_options_help))
+		return APP_EXIT_OK;
 	for (i = 1; i < argc; i++)
 		if (strcmp(argv[i], "--") == 0)
 			app_args_split(&args, argc, argv);
@@ -381,9 +383,5 @@ main(int argc, char **argv)
 	rc = xb_options_parse(&o, args.argc, args.argv);
 	if (rc != 0)
 		return rc;
-	if (o.help) {
-		xb_options_help();
-		return APP_EXIT_OK;
-	}
 	return run_ranks(&args, &o);
 }

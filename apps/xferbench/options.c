@@ -18,7 +18,7 @@ const char *const xb_stage_names[] = {"post", "wire", "unpack", "consume"};
 static const char *const directions[] = {"one", "both", NULL};
 static const char *const presets[] = {"none", "targets", "arrays", NULL};
 
-#define OPTIONS 21
+#define OPTIONS 20
 
 static size_t
 table(struct xb_opt *o, struct app_opt *t)
@@ -71,7 +71,6 @@ table(struct xb_opt *o, struct app_opt *t)
 		{"tune", APP_OPT_FLAG, NULL, "find the best chunk and window, and say why",
 			&o->tune},
 		{"json", APP_OPT_STRING, "FILE", "append one object per result", &o->json},
-		{"help", APP_OPT_FLAG, NULL, "show this", &o->help},
 	};
 	size_t i;
 
@@ -171,14 +170,14 @@ xb_options_parse(struct xb_opt *o, int argc, char **argv)
 	*o = (struct xb_opt){.depth = 1, .repeat = 7, .slice_ms = 60, .ops = 1};
 	n = table(o, t);
 	rc = app_opt_parse(t, n, argc, argv);
-	if (rc != 0 || o->help)
+	if (rc != 0)
 		return rc;
 	defaults(o);
 	return check(o);
 }
 
 void
-xb_options_help(void)
+xb_options_help(int argc, char *const *argv)
 {
 	struct xb_opt o = {.depth = 1, .repeat = 7, .slice_ms = 60, .ops = 1};
 	struct app_opt t[OPTIONS];

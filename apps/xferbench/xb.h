@@ -90,7 +90,7 @@ struct xb_mem {
 struct xb_opt {
 	struct app_list sizes, chunks, windows, rails, engines, paths, directions, transports;
 	uint64_t depth, repeat, slice_ms, ops;
-	bool verify, tune, help;
+	bool verify, tune;
 	unsigned int preset;
 	const char *json, *ucx_tls, *dma, *gpu, *device;
 };
@@ -370,7 +370,7 @@ int xb_arrays(struct xb_run *run);
 
 /** 0, or an exit code after one line. */
 int xb_options_parse(struct xb_opt *o, int argc, char **argv);
-void xb_options_help(void);
+void xb_options_help(int argc, char *const *argv);
 /** Bytes that the largest case needs in each buffer. */
 uint64_t xb_options_memory(const struct xb_opt *o);
 /** The default case. */

@@ -23,7 +23,7 @@ fail() {
 meson install -C "$build" --no-rebuild --destdir "$dest/root" >"$dest/log" 2>&1 ||
 	{ cat "$dest/log"; exit 1; }
 pc_dir=$(find "$dest/root" -type d -name pkgconfig)
-include_dir=$(find "$dest/root" -type d -name copyrpc)
+include_dir=$(find "$dest/root" -type d -path "*/include/copyrpc")
 bin_dir=$(find "$dest/root" -type d -name bin)
 [ -n "$pc_dir" ] && [ -n "$include_dir" ] || { echo "nothing was installed"; exit 1; }
 

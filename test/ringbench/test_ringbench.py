@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-EAL = ['--no-huge', '--no-shconf', '--no-pci', '--no-telemetry', '-m', '128', '--log-level=1']
+EAL = ['--no-huge']
 KEYS = ['app', 'version', 'commit', 'cpu', 'lcores', 'state', 'steal_pct', 'noisy', 'repeats', 'pattern',
         'transport', 'msg_size', 'burst', 'inflight', 'nodes', 'ratio_rte_ring', 'ratio_line', 'cycles_per_msg']
 BAD = [(['--depth', '12'], 'not a power of two'),
@@ -20,7 +20,7 @@ BAD = [(['--depth', '12'], 'not a power of two'),
 
 
 def run(program, lcores, args):
-    return subprocess.run([program, '-l', lcores, f'--file-prefix=rbtest{os.getpid()}'] + EAL + ['--'] + args,
+    return subprocess.run([program, '-l', lcores] + EAL + ['--'] + args,
                           capture_output=True, text=True, timeout=60)
 
 

@@ -64,7 +64,7 @@ def programs(build, tools, scratch):
         'benchkv ranks': ranks,
         'benchkv served': served,
         'ringbench': lambda rng, s: app(
-            'ringbench', '-l', '0,1', '--no-huge', '--no-shconf', '--no-pci', '-m', 256, '--',
+            'ringbench', '-l', '0,1', '--no-huge', '--',
             '--pattern', rng.choice(('rpc', 'stream', 'flux', 'mesh')), '--seconds', s / 20,
             '--repeat', 2),
         'rpcbench ipc': lambda rng, s: app('rpcbench', '-l', '0,1', '--no-huge', '--', 'ipc',

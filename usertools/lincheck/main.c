@@ -175,6 +175,10 @@ main(int argc, char **argv)
 	char *end;
 
 	for (i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--version") == 0) {
+			puts("crpc-lincheck " CRPC_VERSION);
+			return 0;
+		}
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
 			fputs(usage, stdout);
 			return 0;

@@ -62,6 +62,10 @@ parse(struct opt *o, int argc, char **argv)
 	if (argc < 2)
 		return bad_usage("say list or clean", "");
 	for (i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--version") == 0) {
+			puts("crpc-shm " CRPC_VERSION);
+			return 1;
+		}
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
 			fputs(usage, stdout);
 			return 1;

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tools in Python share: one line and status 2 for what is wrong, --version, results, gnuplot."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+NAME = os.path.basename(sys.argv[0])
+HERE = os.path.dirname(os.path.realpath(__file__))
+
+
+def fail(text):
+    print(f'{NAME}: {text}', file=sys.stderr)
+    sys.exit(2)
+
+
+def version():
+    for folder in (os.path.dirname(HERE), HERE):
+        path = os.path.join(folder, 'VERSION')
+        if os.path.exists(path):
+            with open(path) as f:
+                return f.read().strip()
+    return 'unknown'
+
+
+def run(main):
+    """Run main() and exit with its status; what goes wrong outside the program is one line."""
+    if '--version' in sys.argv[1:]:
+        print(NAME, version())
+        sys.exit(0)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        fail('interrupted')
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as e:
+        fail(f'{e.filename}: {e.strerror}' if e.filename else e)
+
+
+def load(path, app):
+    """The results of a program in a file of JSON lines."""
+    rows = []
+    with open(path, errors='replace') as f:
+        for number, line in enumerate(f, 1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                fail(f'{path}:{number}: not JSON')
+            if isinstance(row, dict) and row.get('app') == app:
+                rows.append(row)
+    if not rows:
+        fail(f'{path}: no results of {app}')
+    return rows
+
+
+def gnuplot(script, path, width=900):
+    """Draw one picture, by the lines of a script without terminal and output."""
+    head = [f'set terminal svg size {width},540 background "white" noenhanced', f'set output "{path}"',
+            'set grid ytics']
+    done = subprocess.run(['gnuplot'], input='\n'.join(head + script) + '\n', text=True, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        fail(f'{path}: gnuplot failed: {done.stderr.strip().splitlines()[-1:]}')
+    print(path)
+
+
+def plot(doc, app, draw):
+    """A plot tool: draw(rows, folder) makes the pictures."""
+    args = sys.argv[1:]
+    if '-h' in args or '--help' in args:
+        print(doc.strip())
+        return 0
+    if len(args) not in (1, 2) or args[0].startswith('-'):
+        fail(f'give the results and perhaps a folder: {NAME} RESULTS.jsonl [OUTPUT_FOLDER]')
+    rows = load(args[0], app)
+    if shutil.which('gnuplot') is None:
+        fail('gnuplot is not installed (apt-get install gnuplot-nox)')
+    folder = args[1] if len(args) == 2 else os.path.dirname(args[0]) or '.'
+    os.makedirs(folder, exist_ok=True)
+    try:
+        draw(rows, folder)
+    except KeyError as e:
+        fail(f'{args[0]}: results without {e}, of another version')
+    return 0
