@@ -519,9 +519,8 @@ reply_of_any_impossible_size_is_refused(void **state)
 							 what == 2 ? 8 : 20000, 7),
 					0);
 		for (i = 0; i < CRPC_DIM(sizes); i++) {
-			assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns,
-							 "0123456789abcdef", 16, RING * 8 | sizes[i],
-							 1),
+			assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, "0123456789abcdef", 16,
+							 RING * 8 | sizes[i], 1),
 					-EMSGSIZE);
 			assert_int_equal(crpc_copyrpc_call_reserve(p.ep[0][0], 16,
 							 RING * 8 | sizes[i], &data),
