@@ -228,7 +228,10 @@ drain(struct crpc_udrpc *ctx)
 	uint32_t turn;
 	uint16_t n, i;
 
-	for (turn = 0; turn < DRAIN_POLLS && ctx->err == 0 && ctx->retired != ctx->put; turn++) {
+	for (turn = 0; turn < DRAIN_POLLS && ctx->err == 0 &&
+			(ctx->retired != ctx->put || ctx->tx_list != NULL);
+		turn++) {
+		__crpc_udrpc_tx_run(ctx);
 		__crpc_udrpc_tx_post(ctx);
 		n = crpc_rdma_poll(ctx->dev, ctx->cqe, CRPC_BURST_MAX);
 		for (i = 0; i < n; i++) {

@@ -19,7 +19,7 @@ token_next(struct crpc_udrpc *ctx)
 static bool
 ep_usable(struct crpc_udrpc_ep *ep)
 {
-	if (ep->live || (ep->leaving && ep->ctx->retired < ep->tx_seq))
+	if (ep->live || (ep->leaving && (ep->bye || ep->ctx->retired < ep->tx_seq)))
 		return false;
 	if (ep->leaving) {
 		crpc_rdma_ah_free(ep->ah);
@@ -219,9 +219,6 @@ crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 		return;
 	ctx = ep->ctx;
 	crpc_rdma_hand_over(ctx->dev); /* Who frees may be another thread. */
-	/* its completion also tells that all before it have left */
-	if (ep->ah != NULL)
-		__crpc_udrpc_tx_bye(ep);
 	if (ep->err == 0)
 		__crpc_udrpc_ep_break(ep, -ECONNRESET);
 	lists_leave(ep);
@@ -229,6 +226,9 @@ crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 		ep->serves[i].state = SERVE_IDLE;
 	ep->live = false;
 	ep->leaving = ep->ah != NULL;
+	/* its completion also tells that all before it have left */
+	if (ep->leaving)
+		__crpc_udrpc_tx_bye(ep);
 }
 
 int

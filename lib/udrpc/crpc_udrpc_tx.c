@@ -86,6 +86,8 @@ __crpc_udrpc_tx_run(struct crpc_udrpc *ctx)
 	for (; ep != NULL; ep = next) {
 		next = ep->tx_next;
 		ep->in_tx = false;
+		if (crpc_unlikely(ep->bye))
+			__crpc_udrpc_tx_bye(ep);
 		if (!ep->live)
 			continue;
 		if (ep->err == 0)
@@ -141,6 +143,11 @@ __crpc_udrpc_tx_bye(struct crpc_udrpc_ep *ep)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
 
+	ep->bye = !tx_room(ctx);
+	if (ep->bye) {
+		__crpc_udrpc_tx_want(ep);
+		return;
+	}
 	signal_next(ctx);
 	__crpc_udrpc_tx_short(ep, WIRE_BYE, 0, 0, 0);
 	__crpc_udrpc_tx_post(ctx);

@@ -134,6 +134,7 @@ struct crpc_udrpc_ep {
 	uint64_t tx_seq;  /**< Last datagram put. */
 	bool live;        /**< Made, and not freed. */
 	bool leaving;     /**< Freed, not to be used again yet. */
+	bool bye;         /**< The peer is to be told of the end when there is room. */
 	bool heard;       /**< A packet came since the last look. */
 	uint32_t silent;  /**< Looks in a row with repetitions and nothing heard. */
 	uint32_t open;    /**< Calls whose users wait. */
@@ -255,7 +256,7 @@ void __crpc_udrpc_drain(struct crpc_udrpc_ep *ep, uint64_t seq);
 /** A packet without data. False: no room. */
 bool __crpc_udrpc_tx_short(struct crpc_udrpc_ep *ep, enum wire_type type, uint16_t slot,
 	uint32_t req, uint16_t pkt);
-/** Say goodbye and post it. */
+/** Say goodbye and post it; later, if there is no room. */
 void __crpc_udrpc_tx_bye(struct crpc_udrpc_ep *ep);
 /* client */
 

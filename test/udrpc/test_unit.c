@@ -416,6 +416,77 @@ a_shutdown_is_told_to_the_peer(void **state)
 	pair_fini(&p);
 }
 
+/* Fill side 0's batch and its send queue: it answers over one endpoint, and nothing leaves. */
+static void
+batch_fill(struct pair *p)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[64];
+	uint32_t i, n;
+
+	for (i = 0; i < 200; i++)
+		assert_int_equal(crpc_udrpc_call(p->ep[1][0], p->w.now_ns, bytes, 8, 8, i), 0);
+	crpc_udrpc_flush(p->ctx[1], p->w.now_ns);
+	fake_post_limit(p->dev[0], 0);
+	for (i = 0; i < 200; i += n) {
+		pair_poll(p, 0, done, 4);
+		n = crpc_udrpc_recv(p->ctx[0], req, 64);
+		for (uint32_t k = 0; k < n; k++)
+			assert_int_equal(crpc_udrpc_reply(p->ctx[0], p->w.now_ns, req[k].token,
+						 bytes, 8),
+				0);
+		pair_poll(p, 1, done, 4);
+		crpc_udrpc_flush(p->ctx[1], p->w.now_ns);
+	}
+}
+
+/* The end of an endpoint is told when there is room, if there is none at once. */
+static void
+an_end_is_told_though_the_send_queue_is_full(void **state)
+{
+	static const struct crpc_udrpc_conf conf = {
+		.max_eps = 2, .slots = 200, .credits = 256, .max_msg = 64, .sq_depth = 8};
+	struct crpc_done done[64];
+	struct pair p;
+	uint32_t how, i;
+
+	for (how = 0; how < 6; how++) {
+		pair_init(&p, &conf, 2, 1, 188, MTU);
+		batch_fill(&p);
+		/* of the endpoint that answers, or of one that is idle */
+		if (how / 2 == 0)
+			crpc_udrpc_ep_shutdown(p.ep[0][how % 2]);
+		else if (how / 2 == 1)
+			crpc_udrpc_ep_free(p.ep[0][how % 2]);
+		fake_post_limit(p.dev[0], UINT32_MAX);
+		if (how / 2 == 2) {
+			/* the queue is full, and then so is the batch behind it */
+			crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+			p.w.autorun = true;
+			crpc_udrpc_free(p.ctx[0]);
+			p.ctx[0] = NULL;
+		}
+		for (i = 0; i < 100; i++) {
+			if (p.ctx[0] != NULL) {
+				pair_poll(&p, 0, done, 64);
+				crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+			}
+			pair_poll(&p, 1, done, 64);
+		}
+		if (crpc_udrpc_ep_status(p.ep[1][how % 2]) != -ECONNRESET)
+			fail_msg("way %u: the end was not told", how);
+		assert_int_equal(crpc_udrpc_ep_status(p.ep[1][1 - how % 2]),
+			how / 2 == 2 ? -ECONNRESET : 0);
+		if (how / 2 == 1) {
+			p.ep[0][2] = crpc_udrpc_ep_create(p.ctx[0], 0);
+			assert_non_null(p.ep[0][2]);
+		}
+		if (p.ctx[0] == NULL)
+			crpc_rdma_close(p.dev[0]);
+		pair_fini(&p);
+	}
+}
+
 /* An endpoint can be made, used and freed for ever; packets of its earlier lives do not count. */
 static void
 endpoints_come_and_go(void **state)
@@ -637,6 +708,7 @@ main(void)
 		cmocka_unit_test(a_canceled_call_ends_once),
 		cmocka_unit_test(a_dead_peer_is_given_up),
 		cmocka_unit_test(a_shutdown_is_told_to_the_peer),
+		cmocka_unit_test(an_end_is_told_though_the_send_queue_is_full),
 		cmocka_unit_test(endpoints_come_and_go),
 		cmocka_unit_test(addresses_that_are_none_are_refused),
 		cmocka_unit_test(a_broken_queue_ends_all),
