@@ -336,6 +336,123 @@ a_call_past_its_deadline_ends_and_its_answer_is_dropped(void **state)
 	pair_fini(&p);
 }
 
+#define BUSY_SLOTS   128
+#define BUSY_LIMIT   20000000u
+#define BUSY_TURN_NS 20000u
+
+static void
+busy_init(struct pair *p)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 2, .slots = BUSY_SLOTS, .max_msg = 64,
+		.credits = BUSY_SLOTS, .timeout_ns = BUSY_LIMIT, .no_congestion_control = true};
+
+	pair_init(p, &conf, 2, 1, 188, MTU);
+	assert_int_equal(crpc_udrpc_call(p->ep[0][1], p->w.now_ns, bytes, 8, 8, 77), 0);
+}
+
+/*
+ * One turn in which as many answers to calls of the first endpoint are there as a poll can take;
+ * completions of sends are among what it takes. The status of the call with cookie 77, or 1 while
+ * it is open.
+ */
+static int
+busy_turn(struct pair *p, uint16_t room)
+{
+	struct crpc_done done[64];
+	struct crpc_req req[64];
+	int status = 1;
+	uint16_t n, i;
+
+	while (crpc_udrpc_call(p->ep[0][0], p->w.now_ns, bytes, 8, 8, 0) == 0)
+		;
+	crpc_udrpc_flush(p->ctx[0], p->w.now_ns);
+	pair_poll(p, 1, done, 64);
+	pair_poll(p, 1, done, 64);
+	while ((n = crpc_udrpc_recv(p->ctx[1], req, 64)) != 0)
+		for (i = 0; i < n; i++)
+			if (req[i].peer == 100)
+				crpc_udrpc_reply(
+					p->ctx[1], p->w.now_ns, req[i].token, bytes, 8);
+	crpc_udrpc_flush(p->ctx[1], p->w.now_ns);
+	p->w.now_ns += BUSY_TURN_NS;
+	n = pair_poll(p, 0, done, room);
+	for (i = 0; i < n; i++)
+		if (done[i].cookie == 77)
+			status = done[i].status;
+	return status;
+}
+
+/* Answers that fill every poll keep no deadline, cancel or end of an endpoint waiting. */
+static void
+calls_end_in_time_while_answers_fill_every_poll(void **state)
+{
+	static const uint16_t rooms[] = {1, 4, 64};
+	struct pair p;
+	uint64_t start;
+	uint32_t i, turns;
+	int how, status;
+
+	for (i = 0; i < CRPC_DIM(rooms); i++) {
+		for (how = 0; how < 3; how++) {
+			busy_init(&p);
+			for (turns = 0; turns < 3; turns++)
+				busy_turn(&p, rooms[i]);
+			start = p.w.now_ns;
+			if (how == 1)
+				assert_int_equal(crpc_udrpc_cancel(p.ep[0][1], 77), 1);
+			else if (how == 2)
+				crpc_udrpc_ep_shutdown(p.ep[0][1]);
+			do {
+				status = busy_turn(&p, rooms[i]);
+				if (p.w.now_ns - start > (how == 0 ? BUSY_LIMIT + 2 * RTO
+								   : 4 * BUSY_TURN_NS))
+					fail_msg("%u at a time, way %d: still open after %u us",
+						rooms[i], how,
+						(uint32_t)(p.w.now_ns - start) / 1000);
+			} while (status == 1);
+			assert_int_equal(status, how == 0	? -ETIMEDOUT
+						 : how == 1 ? -ECANCELED
+							    : -ECONNRESET);
+			if (how == 0)
+				assert_true(p.w.now_ns - start > BUSY_LIMIT - 4 * BUSY_TURN_NS);
+			pair_fini(&p);
+		}
+	}
+}
+
+/* Nor does a peer that is gone go unnoticed beside one that fills every poll. */
+static void
+a_dead_peer_is_given_up_beside_a_busy_one(void **state)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 3, .slots = BUSY_SLOTS, .max_msg = 64,
+		.credits = BUSY_SLOTS, .retries = 3, .no_congestion_control = true, .seed = 9};
+	struct crpc_udrpc_ep *ours, *theirs;
+	struct crpc_udrpc *ctx;
+	uint64_t start;
+	struct pair p;
+	int status;
+
+	pair_init(&p, &conf, 2, 1, 188, MTU);
+	conf.dev = fake_open(&p.w, 188, MTU);
+	ctx = crpc_udrpc_create(&conf);
+	ours = crpc_udrpc_ep_create(p.ctx[0], 5);
+	theirs = crpc_udrpc_ep_create(ctx, 5);
+	pair_join(ours, theirs);
+	fake_kill(conf.dev);
+	start = p.w.now_ns;
+	assert_int_equal(crpc_udrpc_call(ours, p.w.now_ns, bytes, 8, 8, 77), 0);
+	do {
+		status = busy_turn(&p, 4);
+		assert_true(p.w.now_ns - start < 3u * (conf.retries + 1) * RTO);
+	} while (status == 1);
+	assert_int_equal(status, -ETIMEDOUT);
+	assert_int_equal(crpc_udrpc_ep_status(ours), -ETIMEDOUT);
+	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), 0);
+	crpc_udrpc_free(ctx);
+	crpc_rdma_close(conf.dev);
+	pair_fini(&p);
+}
+
 static void
 a_canceled_call_ends_once(void **state)
 {
@@ -706,6 +823,8 @@ main(void)
 		cmocka_unit_test(a_slow_server_is_not_given_up),
 		cmocka_unit_test(a_call_past_its_deadline_ends_and_its_answer_is_dropped),
 		cmocka_unit_test(a_canceled_call_ends_once),
+		cmocka_unit_test(calls_end_in_time_while_answers_fill_every_poll),
+		cmocka_unit_test(a_dead_peer_is_given_up_beside_a_busy_one),
 		cmocka_unit_test(a_dead_peer_is_given_up),
 		cmocka_unit_test(a_shutdown_is_told_to_the_peer),
 		cmocka_unit_test(an_end_is_told_though_the_send_queue_is_full),
