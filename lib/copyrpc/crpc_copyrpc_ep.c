@@ -93,7 +93,7 @@ static int
 tables_init(struct crpc_copyrpc_ep *ep)
 {
 	uint32_t slots = ep->ctx->slot_mask + 1, reqs = ep->ring_size / WIRE_STRIDE_MIN, i;
-	uint32_t usable = ep->ctx->conf.max_inflight, lives = initial_count(&ep->ctx->conf) + 1;
+	uint32_t usable = ep->ctx->conf.max_inflight;
 
 	ep->slots = aligned_alloc(CRPC_CACHE_LINE,
 			crpc_align_up(slots * sizeof(*ep->slots), CRPC_CACHE_LINE));
@@ -106,7 +106,7 @@ tables_init(struct crpc_copyrpc_ep *ep)
 	reqs_init(ep->reqs, reqs);
 	memset(ep->slots, 0, slots * sizeof(*ep->slots));
 	for (i = 0; i < slots; i++) {
-		ep->slots[i].id = i + lives * slots;
+		ep->slots[i].id = i + slots;
 		ep->slots[i].call_ns = SLOT_FREE;
 		ep->slots[i].next = i < usable ? &ep->slots[i + 1] : NULL;
 	}
