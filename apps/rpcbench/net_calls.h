@@ -22,7 +22,7 @@
 #define API(name)         CALLS_NAME(PROTOCOL, name)
 
 /* Requests and answers of one turn at most. */
-#define BURST 256
+#define BURST CRPC_BURST_MAX
 #define TIMEOUT_NS UINT64_C(20000000000)
 
 struct net_calls {

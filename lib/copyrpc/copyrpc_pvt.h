@@ -49,6 +49,8 @@
 #define RECV_TURN 32
 /** Call slots that the deadline sweep looks at in one poll. */
 #define SWEEP_SLOTS 256
+/** Polls that give a whole burst, of which one sends. */
+#define BURSTS_JOINED 4
 /** Batches, both lanes, and one window update. */
 #define FLUSH_WRS 5
 
@@ -311,6 +313,7 @@ struct crpc_copyrpc {
 	bool sweeping;
 	uint8_t sweeps;   /**< To be ended at once, as calls were given up: this one, the next. */
 	bool ends_filled; /**< The last poll was full of calls that ended without a reply. */
+	uint8_t bursts;   /**< Whole ones in a row, given by polls that sent nothing. */
 	uint64_t full_ns; /**< Since when every poll was full; 0: the last one was not. */
 
 	struct crpc_copyrpc_ep *put_ep; /**< Of reply_reserve, for its commit. */
@@ -381,7 +384,7 @@ kind_word(const struct call_kind *kind)
 	return word;
 }
 
-/** Where counts of batches, flushes, lives of a call slot and requests start, too. */
+/** Where counts of batches, flushes and requests start, too. */
 static inline uint32_t
 initial_count(const struct crpc_copyrpc_conf *conf)
 {

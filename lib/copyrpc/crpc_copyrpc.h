@@ -174,9 +174,9 @@ struct crpc_copyrpc_conf {
 	 * than the peer may be away from its core.
 	 */
 	uint64_t peer_timeout_ns;
-	/** Where our lanes' positions start; a multiple of 16; default 0. All other numbers that
-	 *  run free start at a sixteenth of it. For tests of what happens after 2^32 and 2^64
-	 *  bytes, 2^31 batches, ... */
+	/** Where our lanes' positions start; a multiple of 16; default 0. The counts of batches,
+	 *  flushes and requests start at a sixteenth of it. For tests of what happens after 2^32
+	 *  and 2^64 bytes, 2^31 batches, ... */
 	uint64_t initial_pos;
 };
 
@@ -472,9 +472,10 @@ int crpc_copyrpc_put(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, 
  *   crpc_copyrpc_cancel(), or the server ended it by release(). Others: what the server gave to
  *   crpc_copyrpc_reject().
  * @param n
- *   Room in it, at least 1; what does not fit comes with the next poll(), and until then nothing
- *   newer is taken from the NIC. Calls that end without a reply have their turn also while replies
- *   fill every poll().
+ *   Room in it, at least 1; at most CRPC_BURST_MAX are given. What does not fit comes with the
+ *   next poll(), and until then nothing newer is taken from the NIC. A poll() that gives
+ *   CRPC_BURST_MAX leaves sending to flush() or to one of the next three polls. Calls that end
+ *   without a reply have their turn also while replies fill every poll().
  * @return
  *   How many; 0 is normal.
  */
@@ -490,7 +491,7 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
  * @param req
  *   Filled. Each one must be ended by reply(), release() or reject(), once.
  * @param n
- *   Room in it.
+ *   Room in it; at most CRPC_BURST_MAX are given.
  * @return
  *   How many; 0 is normal.
  */

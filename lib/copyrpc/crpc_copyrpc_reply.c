@@ -47,6 +47,7 @@ crpc_copyrpc_recv(struct crpc_copyrpc *ctx, struct crpc_req *req, uint16_t n)
 	uint16_t k = 0;
 
 	copyrpc_owner_check(ctx);
+	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
 	while (ctx->ready.n != 0 && k < n) {
 		ep = ctx->eps[ctx->ready.head];
 		most = crpc_min(RECV_TURN - ep->turn, ep->req_tail - ep->req_next);

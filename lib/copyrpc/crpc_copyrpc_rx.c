@@ -739,12 +739,26 @@ ends_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uin
 	return __crpc_copyrpc_ends_take(ctx, now_ns, done, n);
 }
 
+/*
+ * After a whole burst more is there: what the user makes of it goes in one batch with what it makes
+ * of the next bursts, of BURSTS_JOINED at most.
+ */
+static inline bool
+flush_waits(struct crpc_copyrpc *ctx, uint16_t k)
+{
+	if (k == CRPC_BURST_MAX && ++ctx->bursts < BURSTS_JOINED)
+		return true;
+	ctx->bursts = 0;
+	return false;
+}
+
 uint16_t
 crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
 	uint16_t k = 0;
 
 	copyrpc_owner_check(ctx);
+	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
 	holds_end(ctx);
 	if (crpc_unlikely(ctx->full_ns != 0))
 		k = __crpc_copyrpc_ends_starved(ctx, now_ns, done, n);
@@ -755,7 +769,7 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
 		else
 			k += ends_take(ctx, now_ns, done + k, n - k);
 	}
-	if (ctx->dirty.n != 0)
+	if (ctx->dirty.n != 0 && !flush_waits(ctx, k))
 		__crpc_copyrpc_flush(ctx, now_ns);
 	if (crpc_unlikely(crpc_tel_asked(ctx->tel)))
 		__crpc_copyrpc_tel_answer(ctx);

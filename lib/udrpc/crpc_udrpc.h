@@ -282,7 +282,8 @@ uint32_t crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t cookie);
  *   crpc_udrpc_cancel(), or the server ended it by release(). Others: what the server gave to
  *   crpc_udrpc_reject().
  * @param n
- *   Room in it, at least 1; no more than n packets are taken from the NIC.
+ *   Room in it, at least 1; at most CRPC_BURST_MAX are given, and no more than n packets are
+ *   taken from the NIC.
  * @return
  *   How many; 0 is normal.
  */
@@ -297,7 +298,7 @@ crpc_udrpc_poll(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_done *done,
  * @param req
  *   Filled. Each one must be ended by reply(), release() or reject(), once.
  * @param n
- *   Room in it.
+ *   Room in it; at most CRPC_BURST_MAX are given.
  * @return
  *   How many; 0 is normal.
  */

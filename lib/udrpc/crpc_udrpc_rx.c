@@ -101,10 +101,10 @@ queue_broke(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe)
 static uint16_t
 rx_run(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, bool *empty)
 {
-	uint16_t want = (uint16_t)crpc_min(n, CRPC_BURST_MAX), got, k = 0, i;
+	uint16_t got, k = 0, i;
 	const struct crpc_rdma_cqe *cqe = ctx->cqe;
 
-	got = crpc_rdma_poll(ctx->dev, ctx->cqe, want);
+	got = crpc_rdma_poll(ctx->dev, ctx->cqe, n);
 	for (i = 0; i < got; i++, cqe++) {
 		if (crpc_likely(cqe->type == CRPC_RDMA_CQE_DGRAM)) {
 			k += rx_packet(ctx, cqe, &done[k]);
@@ -114,7 +114,7 @@ rx_run(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, bool *empty)
 			ctx->retired += cqe->wrs;
 		}
 	}
-	*empty = got < want;
+	*empty = got < n;
 	return k;
 }
 
@@ -148,6 +148,7 @@ crpc_udrpc_poll(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_done *done,
 	bool empty;
 
 	__crpc_udrpc_owner_check(ctx);
+	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
 	ctx->now_ns = now_ns;
 	if (crpc_unlikely(crpc_tel_asked(ctx->tel)))
 		__crpc_udrpc_tel_answer(ctx);

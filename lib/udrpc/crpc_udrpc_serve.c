@@ -171,6 +171,7 @@ crpc_udrpc_recv(struct crpc_udrpc *ctx, struct crpc_req *req, uint16_t n)
 	uint16_t k;
 
 	__crpc_udrpc_owner_check(ctx);
+	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
 	for (k = 0; k < n && (s = ctx->ready) != NULL; k++) {
 		ctx->ready = s->next;
 		s->state = SERVE_OPEN;

@@ -7,8 +7,7 @@
 #include "count_rpc.h"
 
 static const struct count_case cases[CASES_MAX] = {
-	{"calls_8x256", 8, 8, 256, 256, 65536, 400000},
-	{"calls_8x256_bursts_of_64", 8, 8, 256, 64, 65536, 400000},
+	{"calls_8x256", 8, 8, 256, 64, 65536, 400000},
 	{"calls_8x16", 8, 8, 16, 64, 32768, 50000},
 	{"calls_1x1", 1, 1, 1, 64, 32768, 5000},
 	{"eps_8_active_8", 8, 8, 4, 64, 4096, 50000},

@@ -412,6 +412,43 @@ dump_tells_every_endpoint(void **state)
 	pair_fini(&p);
 }
 
+/*
+ * Polls that give a whole burst leave the calls that follow it to the next ones: four bursts' calls
+ * go in one batch. A poll that gives less sends all there is.
+ */
+static void
+calls_of_whole_bursts_go_together(void **state)
+{
+	struct crpc_copyrpc_conf conf = base;
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct crpc_req req[CRPC_BURST_MAX];
+	uint64_t before;
+	struct pair p;
+	uint16_t n, i;
+	int polls;
+
+	conf.flush = CRPC_COPYRPC_DEFERRED;
+	conf.ring_size = 65536;
+	conf.batch_max = 0;
+	pair_init(&p, &conf);
+	call_n(&p, 5 * CRPC_BURST_MAX + 8);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_turn(&p, 1);
+	while ((n = crpc_copyrpc_recv(p.ctx[1], req, CRPC_BURST_MAX)) != 0)
+		for (i = 0; i < n; i++)
+			crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, "y", 1);
+	crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+	before = batches(&p, 0);
+	for (polls = 1; polls <= 6; polls++) {
+		call_n(&p, 8);
+		n = pair_poll(&p, 0, done, CRPC_BURST_MAX);
+		assert_int_equal(n, polls < 6 ? CRPC_BURST_MAX : 8);
+		assert_int_equal(batches(&p, 0) - before, polls < 4 ? 0 : polls < 6 ? 1 : 2);
+	}
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->messages_sent, 5 * CRPC_BURST_MAX + 8 + 48);
+	pair_fini(&p);
+}
+
 int
 main(void)
 {
@@ -428,6 +465,7 @@ main(void)
 			cmocka_unit_test(small_batches_go_inline),
 			cmocka_unit_test(recv_is_fair_over_endpoints_and_fifo_within),
 			cmocka_unit_test(poll_with_little_room_loses_nothing),
+			cmocka_unit_test(calls_of_whole_bursts_go_together),
 			cmocka_unit_test(dump_tells_every_endpoint),
 	};
 

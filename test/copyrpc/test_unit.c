@@ -403,7 +403,10 @@ reply_larger_than_reserved_is_refused(void **state)
 	pair_fini(&p);
 }
 
-/* More than 4 GiB, and positions that pass 2^64: windows and wraps go on as before. */
+/*
+ * More than 4 GiB, and positions, counts, ids and tokens that begin again: windows and wraps go on
+ * as before.
+ */
 static void
 traffic_beyond_4_gib_keeps_its_window(void **state)
 {
@@ -420,6 +423,8 @@ traffic_beyond_4_gib_keeps_its_window(void **state)
 		conf[0].initial_pos = starts[i];
 		conf[1].initial_pos = starts[(i + 1) % CRPC_DIM(starts)];
 		pair_init2(&p, &conf[0], &conf[1], 1, i);
+		for (k = 1; k <= small.max_inflight; k++) /* eight calls before their end */
+			p.ep[0][0]->slots[k].id -= 8 * p.ep[0][0]->id_step;
 		for (k = 0; k < 300; k++) {
 			for (n = 0; crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, &conf, 100, 100, n) ==
 					0;)
@@ -1063,6 +1068,39 @@ memory_is_looked_at_while_completions_fill_every_poll(void **state)
 	}
 }
 
+/* More room than a burst has is not used: the rest comes with the next call. */
+static void
+no_call_gives_more_than_a_burst(void **state)
+{
+	struct crpc_copyrpc_conf conf = {.ring_size = 65536, .max_inflight = 128};
+	struct crpc_done done[2 * CRPC_BURST_MAX];
+	struct crpc_req req[2 * CRPC_BURST_MAX];
+	uint32_t i, k, way;
+	struct pair p;
+
+	for (way = 0; way < 2; way++) {
+		pair_init(&p, &conf);
+		for (i = 0; i < 128; i++)
+			assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, "x", 1, 8, i), 0);
+		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_turn(&p, 1);
+		for (k = 0; k < 2; k++) {
+			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, CRPC_DIM(req)),
+					CRPC_BURST_MAX);
+			for (i = 0; i < CRPC_BURST_MAX; i++)
+				crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, "y", 1);
+		}
+		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+		fake_run(&p.w);
+		if (way == 1)
+			crpc_copyrpc_ep_shutdown(p.ep[0][0]);
+		for (k = 0; k < 2; k++)
+			assert_int_equal(pair_poll(&p, 0, done, CRPC_DIM(done)), CRPC_BURST_MAX);
+		pair_turn(&p, 0);
+		pair_fini(&p);
+	}
+}
+
 /*
  * A broken queue pair ends every open call once, a few per poll; the endpoint refuses from then on.
  */
@@ -1139,6 +1177,7 @@ main(void)
 			cmocka_unit_test(replies_that_wait_for_us_are_no_timeouts),
 			cmocka_unit_test(cancels_do_not_hold_up_deadlines),
 			cmocka_unit_test(memory_is_looked_at_while_completions_fill_every_poll),
+			cmocka_unit_test(no_call_gives_more_than_a_burst),
 			cmocka_unit_test(broken_queue_pair_fails_each_open_call_once),
 	};
 

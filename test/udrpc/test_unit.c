@@ -453,6 +453,31 @@ a_dead_peer_is_given_up_beside_a_busy_one(void **state)
 	pair_fini(&p);
 }
 
+/* More room than a burst has is not used: the rest comes with the next call. */
+static void
+no_call_gives_more_than_a_burst(void **state)
+{
+	struct crpc_done done[2 * CRPC_BURST_MAX];
+	struct crpc_req req[2 * CRPC_BURST_MAX];
+	struct pair p;
+	uint32_t i, k;
+
+	busy_init(&p);
+	while (crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, 8, 8, 0) == 0)
+		;
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	for (i = 0; i < 4; i++)
+		pair_poll(&p, 1, done, CRPC_DIM(done));
+	for (i = 0; i < 2; i++)
+		assert_int_equal(
+			crpc_udrpc_recv(p.ctx[1], req, CRPC_DIM(req)), CRPC_BURST_MAX);
+	crpc_udrpc_ep_shutdown(p.ep[0][0]);
+	for (i = 0, k = 0; i < 2; i++, k += CRPC_BURST_MAX)
+		assert_int_equal(pair_poll(&p, 0, done, CRPC_DIM(done)), CRPC_BURST_MAX);
+	assert_int_equal(k, BUSY_SLOTS);
+	pair_fini(&p);
+}
+
 static void
 a_canceled_call_ends_once(void **state)
 {
@@ -822,6 +847,7 @@ main(void)
 		cmocka_unit_test(nothing_is_repeated_while_a_copy_is_in_the_send_queue),
 		cmocka_unit_test(a_slow_server_is_not_given_up),
 		cmocka_unit_test(a_call_past_its_deadline_ends_and_its_answer_is_dropped),
+		cmocka_unit_test(no_call_gives_more_than_a_burst),
 		cmocka_unit_test(a_canceled_call_ends_once),
 		cmocka_unit_test(calls_end_in_time_while_answers_fill_every_poll),
 		cmocka_unit_test(a_dead_peer_is_given_up_beside_a_busy_one),
