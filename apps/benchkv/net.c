@@ -133,6 +133,7 @@ kv_net_open(struct kv_net *net, const struct app_boot *boot, const struct kv_net
 		.daemons = conf->daemons,
 		.lanes = lanes,
 		.fate = conf->fate,
+		.req_max = conf->req_max,
 		.timeout_ns = kv_net_timeout_ns(boot),
 	};
 	rc = kv_net_open_device(conf, eps, &net->dev, net->device);
@@ -293,6 +294,8 @@ kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg, u
 
 	if (crpc_unlikely(p->lost))
 		return -EHOSTUNREACH;
+	if (crpc_unlikely(len > net->req_max)) /* A client's block may be larger. */
+		return -EMSGSIZE;
 	if (crpc_unlikely(p->first != NULL))
 		return call_later(net, p, msg, len, resp_max, token);
 	rc = crpc_copyrpc_call(p->ep, now, msg, len, resp_max, token);

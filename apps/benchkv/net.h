@@ -117,6 +117,7 @@ struct kv_net {
 	struct crpc_copyrpc *ctx;
 	struct kv_fate *fate;
 	uint64_t timeout_ns;
+	uint32_t req_max; /**< Bytes of a request that may wait. */
 	struct kv_peer *peer;      /**< Array of peers. */
 	struct kv_peer **by_owner; /**< Through whom an owner is reached; NULL for our rank. */
 	uint32_t peers;
@@ -177,8 +178,8 @@ void kv_net_close(struct kv_net *net);
  *
  * @return
  *   0: it completes through crpc_copyrpc_poll() with the token as cookie; -EHOSTUNREACH: that rank
- *   is lost, and was not asked; -ENOBUFS: more waiting than calls can be open; or another final
- *   error.
+ *   is lost, and was not asked; -ENOBUFS: more waiting than calls can be open; -EMSGSIZE: larger
+ *   than any request of this run; or another final error.
  */
 int kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t token);

@@ -7,6 +7,7 @@
  *               what is there stays whole, and what is deleted makes room
  *     version   of a put to key 1, on stdout; of a service of small values
  *     writers   connects until the writer ids have begun again; of a service of small values
+ *     beyond    puts to another rank's keys, larger than the service takes, behind some that wait
  *     hostile   blocks whose lengths lie, and requests that change after they were sent, for a
  *               while: the service answers or refuses each, and serves on
  */
@@ -173,6 +174,71 @@ writers(struct crpc_kv *kv, const char *name)
 	crpc_ipc_client_close(c);
 }
 
+/* A number, from *id on, of a key that the daemon passes on to another rank. */
+static uint64_t
+far_key(const struct kv_info *info, uint64_t *id)
+{
+	uint32_t owners = info->ranks * info->daemons;
+	uint8_t key[8];
+
+	do
+		kv_key_write(key, 8, (*id)++);
+	while (kv_owner(kv_hash(key, 8), owners) / info->daemons == info->rank);
+	return *id - 1;
+}
+
+/* A put of a value in a block, by ipc itself: lib/kv would refuse one that is too large. */
+static int
+put_block(struct crpc_ipc_client *c, struct crpc_kv_blocks *b, uint64_t id, uint32_t size)
+{
+	uint64_t ref, len = sizeof(struct kv_req_hdr) + 8 + size;
+	uint8_t *msg = crpc_arena_alloc(b->cache, len, &ref);
+
+	MUST(msg != NULL);
+	kv_req_write(msg, KV_PUT, 8, size);
+	kv_key_write(msg + 8, 8, id);
+	memset(msg + 16, 0xff, size);
+	return crpc_ipc_client_call_ref(c, ref, &len, sizeof(len), size);
+}
+
+static void
+beyond(struct crpc_kv *kv, const char *name)
+{
+	struct crpc_ipc_client_conf conf = {.name = name, .call_timeout_us = 5000000};
+	const struct kv_info *info = crpc_kv_info(kv);
+	uint32_t size = info->value_size, more = size + size / 5, i, n;
+	struct crpc_kv_blocks blocks;
+	struct crpc_ipc_client *c;
+	struct kv_resp_hdr hdr;
+	struct crpc_done done;
+	const uint8_t *rest;
+	uint64_t id = 0;
+
+	MUST(crpc_kv_blocks_attach(&blocks, NULL, name, 3000) == 0);
+	conf.arena = blocks.cache;
+	MUST((c = crpc_ipc_client_connect(&conf)) != NULL);
+	for (n = 0; n < 200; n++) {
+		for (i = 0; i < 8; i++)
+			MUST(put_block(c, &blocks, far_key(info, &id), i < 6 ? size : more) == 0);
+		for (i = 0; i < 8;) {
+			if (crpc_ipc_client_poll(c, &done, 1) == 0)
+				continue;
+			i++;
+			MUST(done.cookie == size || done.cookie == more);
+			if (done.cookie == more && done.status == -EMSGSIZE)
+				continue;
+			if (done.status != 0)
+				fprintf(stderr, "status %d\n", done.status);
+			MUST(done.status == 0);
+			MUST(kv_resp_read(done.data, done.len, &hdr, &rest) == 0);
+			MUST(hdr.status == (done.cookie == size ? KV_OK : KV_BAD_REQUEST));
+		}
+		id %= 30;
+	}
+	crpc_ipc_client_close(c);
+	crpc_kv_blocks_close(&blocks);
+}
+
 /* Who writes to a block that is the daemon's already. */
 struct scribbler {
 	_Atomic uintptr_t at;
@@ -269,6 +335,8 @@ main(int argc, char **argv)
 		version(kv);
 	else if (strcmp(argv[2], "writers") == 0)
 		writers(kv, argv[1]);
+	else if (strcmp(argv[2], "beyond") == 0)
+		beyond(kv, argv[1]);
 	else if (strcmp(argv[2], "hostile") == 0)
 		hostile(kv, argv[1]);
 	else

@@ -111,6 +111,20 @@ wait $SERVER
 nothing_left "deep"
 ok "16 clients with 64 calls each"
 
+# A value that no store of this run takes is refused, also where requests to its rank wait for room.
+two 120 --clients 0 --serve 2 --keys 16 --value-size 600000 --seconds 100 --quiet >"$TMP/beyond_serve.out" \
+	2>"$TMP/beyond_serve.err" &
+BACKGROUND+=" $!"
+SERVER=$!
+wait_for 20 "$TMP/beyond_serve.out" "benchkv-client --attach $SEGMENT.0"
+wait_for 20 "$TMP/beyond_serve.out" 'clients x QD'
+timeout 60 "$KV_LARGE" "$SEGMENT.0" beyond >"$TMP/beyond.out" 2>"$TMP/beyond.err" || fail "kv_large beyond ended with $?"
+kill -INT "$(ranks_pids 0)"
+wait $SERVER
+[ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "beyond: ranks ended with $(rank_rc 0) $(rank_rc 1)"
+nothing_left "beyond"
+ok "a value that is too large, behind a backlog"
+
 one 120 --clients 0 --serve 1 --empty --capacity 100 --memory-limit 16 --value-size $MIB --seconds 100 \
 	--quiet >"$TMP/full_serve.out" 2>"$TMP/full_serve.err" &
 BACKGROUND+=" $!"
