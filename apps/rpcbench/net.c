@@ -29,7 +29,10 @@ static struct net_opt opt = {
 
 /* What both layers have. */
 #define OPTS_COMMON                                                                                \
-	{"slice-ms", APP_OPT_UINT, "MS", "length of a slice", &opt.slice_ms, 1, 10000, NULL},      \
+	{"device", APP_OPT_STRING, "NAME", "RDMA device (the first one)", &opt.device, 0, 0,       \
+		NULL},                                                                             \
+		{"slice-ms", APP_OPT_UINT, "MS", "length of a slice", &opt.slice_ms, 1, 10000,     \
+			NULL},                                                                     \
 		{"repeat", APP_OPT_UINT, "N", "rounds over all lanes", &opt.repeat, 1, 1000,       \
 			NULL},                                                                     \
 		{"json", APP_OPT_STRING, "FILE", "append one object per result", &opt.json, 0, 0,  \
@@ -263,8 +266,10 @@ static int
 layer_run(struct rpb *rpb, const char *layer, int (*all)(struct net_run *run))
 {
 	struct net_run run = {.opt = &opt, .layer = layer};
-	int rc;
+	int rc = net_device_choose(opt.device);
 
+	if (rc != 0)
+		return rc;
 	if (rpb->boot.rank == 1)
 		return net_far_serve(rpb);
 	rc = net_far_open(&run.far, rpb);

@@ -126,6 +126,19 @@ struct net_ops {
 	void (*ledger)(const struct net_end *e, struct net_ledger *ledger);
 };
 
+/**
+ * Choose the device that all ends of this process open.
+ *
+ * @param name
+ *   NULL: the first that fits.
+ * @return
+ *   0, or APP_EXIT_USAGE after one line on stderr.
+ */
+int net_device_choose(const char *name);
+
+/** Its name. */
+const char *net_device(void);
+
 /** By enum net_transport. */
 extern const struct net_ops *const net_ops[NET_ALL];
 
@@ -143,6 +156,7 @@ struct net_opt {
 	uint64_t slice_ms;
 	uint64_t repeat;
 	const char *json;
+	const char *device;
 	unsigned int preset;
 	bool oneway;
 	bool check;

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app_fail.h"
+#include "crpc_log.h"
+#include "crpc_rdma.h"
 #include "net.h"
 
 extern const struct net_ops net_ops_copyrpc_rc, net_ops_copyrpc_dc;
@@ -36,6 +39,27 @@ const struct net_ops *const net_ops[NET_ALL] = {
 	[NET_WRITE_RELAXED] = &net_ops_write_relaxed,
 	[NET_READ_RELAXED] = &net_ops_read_relaxed,
 };
+
+static struct crpc_rdma_info device;
+
+int
+net_device_choose(const char *name)
+{
+	const struct crpc_rdma_conf conf = {.device = name, .gid_index = -1};
+	struct crpc_rdma *dev = crpc_rdma_open(&conf);
+
+	if (dev == NULL)
+		return app_fail("%s", crpc_log_last());
+	crpc_rdma_info_get(dev, &device);
+	crpc_rdma_close(dev);
+	return 0;
+}
+
+const char *
+net_device(void)
+{
+	return device.name;
+}
 
 struct net_end *
 net_end_open(const struct net_conf *conf, bool server, char *why, size_t len)

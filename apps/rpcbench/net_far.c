@@ -115,7 +115,7 @@ link_close(struct net_link *l)
 static int
 link_make(struct net_link *l)
 {
-	struct crpc_rdma_conf rdma = {.gid_index = -1};
+	struct crpc_rdma_conf rdma = {.device = net_device(), .gid_index = -1};
 	struct crpc_copyrpc_conf conf = {.timeout_ns = LINK_NS, .flush = CRPC_COPYRPC_IMMEDIATE};
 
 	l->dev = crpc_rdma_open(&rdma);

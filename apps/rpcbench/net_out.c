@@ -19,6 +19,7 @@ net_out_limits(struct net_run *run)
 	if (run->far.place == NET_LCORE)
 		printf("machine: line ping-pong %.0f ns round trip (%s)\n", line,
 			line < APP_LINE_NEAR_NS ? "near" : "far");
+	printf("machine: device %s\n", net_device());
 	fflush(stdout);
 }
 

@@ -52,7 +52,7 @@ raw_close(struct net_end *e)
 static int
 raw_make(struct net_end *e, struct net_raw *s)
 {
-	struct crpc_rdma_conf conf = {.gid_index = -1, .cq_depth = 8192};
+	struct crpc_rdma_conf conf = {.device = net_device(), .gid_index = -1, .cq_depth = 8192};
 	struct crpc_rdma_qp_conf qp = {.sq_depth = NET_DEPTH_MAX,
 		.rq_depth = 2 * NET_DEPTH_MAX,
 		.inline_max = e->conf.size <= 256 ? e->conf.size : 0};

@@ -89,12 +89,13 @@ verbs_close(struct net_end *e)
 static struct ibv_context *
 device_open(void)
 {
-	int n = 0;
-	struct ibv_device **list = ibv_get_device_list(&n);
+	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = NULL;
+	int i;
 
-	if (list != NULL && n > 0)
-		context = ibv_open_device(list[0]);
+	for (i = 0; list != NULL && list[i] != NULL && context == NULL; i++)
+		if (strcmp(ibv_get_device_name(list[i]), net_device()) == 0)
+			context = ibv_open_device(list[i]);
 	if (list != NULL)
 		ibv_free_device_list(list);
 	return context;

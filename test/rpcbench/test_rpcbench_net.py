@@ -37,6 +37,7 @@ BAD = [(['net', '--frobnicate'], '--frobnicate'), (['net', '--endpoints', '2049'
        (['net', '--arrival', 'x'], 'memory'), (['net', '--ring', '5000'], 'not a power of two'),
        (['net', '--transport', 'carrier_pigeon'], 'copyrpc_rc'), (['net', '--preset', 'best'], 'targets'),
        (['net', '--json', '/no/such/file'], '/no/such/file'), (['raw', '--transport', 'x'], 'write_imm'),
+       (['net', '--device', 'mlx5_7'], 'mlx5_7'), (['raw', '--device', 'mlx5_7'], 'mlx5_7'),
        (['raw', '--size', '512'], 'give 8 to 256')]
 SHORT = ['--slice-ms', '4', '--repeat', '2']
 problems = []
@@ -78,7 +79,7 @@ def bad_input(bench):
             problem(f'{layer} --help: code {r.returncode}, {r.stdout!r} {r.stderr!r}')
     r = subprocess.run([bench.program, '--no-huge', '-l', bench.one, '--', 'net', *SHORT], capture_output=True,
                        text=True, timeout=60)
-    if not os.path.exists('/sys/class/infiniband') and (r.returncode != 1 or 'no RDMA device' not in r.stderr):
+    if not os.path.exists('/sys/class/infiniband') and (r.returncode != 2 or 'no RDMA device' not in r.stderr):
         problem(f'without a device: code {r.returncode}, {r.stderr!r}')
 
 
