@@ -172,6 +172,8 @@ report_total(struct kv_main *m, const struct kv_result *total)
 		rc = kv_report_json(m->json, &m->cond, &m->rank.opt, "total", total);
 	if (m->rank.opt.hgrm != NULL && kv_report_hgrm(m->rank.opt.hgrm, total) != 0)
 		rc = -EIO;
+	if (kv_result_distrusted(total, m->cond.state))
+		rc = -EBADMSG;
 	return rc;
 }
 

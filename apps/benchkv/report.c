@@ -315,6 +315,7 @@ kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool ve
 			app_env_pause_floor(r->pause_over, 0.01));
 	fprintf(out, "  operations      %llu sent, %llu answered", (unsigned long long)r->sent,
 		(unsigned long long)r->answered);
+	print_other(out, r->served, "served by the daemons");
 	print_other(out, c->failed_of[KV_CAUSE_LOST], "failed (lost rank)");
 	print_other(out, c->failed_of[KV_CAUSE_TIME], "failed (no answer in time)");
 	print_other(out, c->failed_of[KV_CAUSE_MEMORY], "failed (no memory for the value)");

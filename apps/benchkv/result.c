@@ -235,6 +235,13 @@ kv_little_holds(double little)
 	return little > 1 - KV_LITTLE_TOLERANCE && little < 1 + KV_LITTLE_TOLERANCE;
 }
 
+bool
+kv_result_distrusted(const struct kv_result *r, const char *state)
+{
+	return r->in_flight > 0 && r->interrupted == 0 && r->lost_peers == 0 &&
+		!kv_result_noisy(r, state) && !kv_little_holds(kv_result_little(r));
+}
+
 static int
 cmp_double(const void *a, const void *b)
 {

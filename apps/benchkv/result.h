@@ -150,6 +150,12 @@ bool kv_little_holds(double little);
 /** True if the machine was not quiet: the figures are no verdict. */
 bool kv_result_noisy(const struct kv_result *r, const char *state);
 
+/**
+ * Whether a run that nothing disturbed lost or invented calls: Little's law does not hold. One that
+ * was interrupted is too short for a verdict.
+ */
+bool kv_result_distrusted(const struct kv_result *r, const char *state);
+
 /** Compare the kinds of slices; before kv_result_slices(), which puts them in another order. */
 void kv_result_compare(struct kv_result *r, const double *slice, const uint8_t *kind, uint64_t n);
 

@@ -56,6 +56,12 @@ little_tells_lost_calls(void **state)
 	r->counts.lat_sum /= 2;
 	assert_true(kv_result_little(r) < 0.501);
 	assert_false(kv_little_holds(kv_result_little(r)));
+	/* A quiet run of which the law does not hold is a failure; one that was disturbed is not. */
+	assert_true(kv_result_distrusted(r, "near"));
+	assert_false(kv_result_distrusted(r, "mixed"));
+	r->interrupted = 1;
+	assert_false(kv_result_distrusted(r, "near"));
+	r->interrupted = 0;
 	assert_true(kv_little_holds(0.96) && kv_little_holds(1.04));
 	assert_false(kv_little_holds(0.94) || kv_little_holds(1.06));
 	r->window_ns = 0;

@@ -48,8 +48,10 @@ ok "after 65,536 clients more are served"
 kill -0 $daemon 2>/dev/null || fail "the daemon did not survive it"
 kill -INT "$(ranks_pids)"
 wait $daemon || fail "the daemon ended with $?"
+served=$(grep -o '[0-9]* served by the daemons' "$TMP/serve.out" | tail -1)
+[ "${served%% *}" -gt 1000 ] || fail "the report does not count what was served: '$served'"
 nothing_left "the daemon"
-ok "the daemon ended cleanly"
+ok "the daemon ended cleanly, with $served"
 
 # The daemon is killed under a working client.
 one 60 --clients 0 --serve 4 --seconds 50 --quiet >"$TMP/serve.out" 2>"$TMP/serve.err" &
