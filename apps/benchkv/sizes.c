@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app_opt.h"
 #include "crpc_util.h"
 #include "sizes.h"
 
@@ -27,15 +28,12 @@ kv_sizes_of(const struct kv_sizes *s, uint64_t word)
 static int
 number(const char **at, uint32_t min, uint32_t max, uint32_t *out)
 {
-	unsigned long v;
-	char *end;
+	uint64_t v;
 
-	if (**at < '0' || **at > '9')
+	if (!app_opt_number(at, &v) || v < min || v > max)
 		return -EINVAL;
-	v = strtoul(*at, &end, 10);
-	*at = end;
 	*out = (uint32_t)v;
-	return v < min || v > max ? -EINVAL : 0;
+	return 0;
 }
 
 /* "8:9,1024:1" */

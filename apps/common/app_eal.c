@@ -142,8 +142,41 @@ capture_cause(char *text)
 	return *p == '\0' ? rte_strerror(rte_errno) : p;
 }
 
+/* The number in a line of /proc/meminfo; 0: there is no such line. */
+static uint64_t
+meminfo(const char *name)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	unsigned long long v = 0;
+	char line[128];
+
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+		if (strncmp(line, name, strlen(name)) == 0)
+			v = strtoull(line + strlen(name), NULL, 10);
+	if (f != NULL)
+		fclose(f);
+	return v;
+}
+
+/* Hugepages to reserve, so that as many are free as -m asks for; without it 256 MiB. */
+static uint64_t
+pages_wanted(const struct app_args *args)
+{
+	uint64_t page = crpc_max(meminfo("Hugepagesize:"), 1), kib = 256 << 10;
+	uint64_t used = meminfo("HugePages_Total:") - meminfo("HugePages_Free:");
+	const char *arg;
+	int i;
+
+	for (i = 1; i < args->eal_argc; i++) {
+		arg = args->eal_argv[i];
+		if (strncmp(arg, "-m", 2) == 0 && (arg[2] != '\0' || i + 1 < args->eal_argc))
+			kib = strtoull(arg[2] != '\0' ? arg + 2 : args->eal_argv[i + 1], NULL, 10) << 10;
+	}
+	return used + (kib + page - 1) / page;
+}
+
 static int
-eal_refused(char *text, bool no_huge)
+eal_refused(const struct app_args *args, char *text, bool no_huge)
 {
 	bool about_args = strstr(text, "Usage:") != NULL;
 	const char *cause;
@@ -159,9 +192,9 @@ eal_refused(char *text, bool no_huge)
 			"DPDK could not start with --no-huge: %s; free memory, or ask for "
 			"less with -m MIB before the --",
 			cause);
-	return app_fail_once("DPDK could not start: %s; reserve hugepages (as root: echo 128 > "
+	return app_fail_once("DPDK could not start: %s; reserve hugepages (as root: echo %llu > "
 			     "/proc/sys/vm/nr_hugepages), or give --no-huge before the --",
-		cause);
+		cause, (unsigned long long)pages_wanted(args));
 }
 
 /* Libraries say their errors here; --log-level=crpc.*:7 shows more, crpc.*:4 errors. */
@@ -353,7 +386,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 	if (captured)
 		capture_end(&capture, text, sizeof(text));
 	if (rc < 0)
-		return eal_refused(text, eal_has(args, no_huge));
+		return eal_refused(args, text, eal_has(args, no_huge));
 	remove_runtime_dirs(false);
 	crpc_log_set_sink(log_to_eal, CRPC_LOG_DEBUG);
 	return 0;

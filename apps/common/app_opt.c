@@ -25,35 +25,35 @@ opt_match(const char *arg, const char *name, const char **value)
 	return true;
 }
 
+bool
+app_opt_number(const char **at, uint64_t *v)
+{
+	static const char units[] = "kMG";
+	const char *unit;
+	uint64_t factor;
+	bool good;
+	char *end;
+
+	if (**at < '0' || **at > '9')
+		return false;
+	errno = 0;
+	*v = strtoull(*at, &end, 10);
+	good = errno == 0;
+	unit = *end == '\0' ? NULL : strchr(units, *end == 'K' ? 'k' : *end);
+	if (unit != NULL) {
+		factor = *++end == 'i' ? 1024 : 1000;
+		end += factor == 1024;
+		for (; unit >= units && good; unit--)
+			good = !__builtin_mul_overflow(*v, factor, v);
+	}
+	*at = end;
+	return good;
+}
+
 static bool
 parse_uint(const char *text, uint64_t *out)
 {
-	static const struct {
-		const char *suffix;
-		uint64_t factor;
-	} units[] = {
-		{"", 1},
-		{"k", 1000},
-		{"M", 1000000},
-		{"G", 1000000000},
-		{"Ki", 1u << 10},
-		{"Mi", 1u << 20},
-		{"Gi", 1u << 30},
-	};
-	unsigned long long v;
-	char *end;
-	size_t i;
-
-	if (text[0] < '0' || text[0] > '9')
-		return false;
-	errno = 0;
-	v = strtoull(text, &end, 10);
-	if (errno != 0)
-		return false;
-	for (i = 0; i < CRPC_DIM(units); i++)
-		if (strcmp(end, units[i].suffix) == 0)
-			return !__builtin_mul_overflow(v, units[i].factor, out);
-	return false;
+	return app_opt_number(&text, out) && *text == '\0';
 }
 
 static int

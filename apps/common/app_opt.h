@@ -22,7 +22,7 @@
 /** What an option takes. */
 enum app_opt_type {
 	APP_OPT_FLAG, /**< Nothing; `bool *` becomes true. */
-	/** Whole number within min..max, with k, M, G (1000) or Ki, Mi, Gi; `uint64_t *`. */
+	/** Whole number within min..max, with k, M, G (1000) or Ki, Mi, Gi (K is k); `uint64_t *`. */
 	APP_OPT_UINT,
 	APP_OPT_REAL,   /**< Number within min..max; `double *`. */
 	APP_OPT_STRING, /**< Anything that is not empty; `const char **`. */
@@ -72,6 +72,16 @@ int app_opt_parse(const struct app_opt *opts, size_t n, int argc, char *const *a
  *   The value; NULL if the option does not occur or has no value.
  */
 const char *app_opt_find(const char *name, int argc, char *const *argv);
+
+/**
+ * Read a whole number with such a unit.
+ *
+ * @param at
+ *   Text that starts with it; then what follows it.
+ * @return
+ *   False: no number is there, or it is too large.
+ */
+bool app_opt_number(const char **at, uint64_t *v);
 
 /** True if `--name` occurs. */
 bool app_opt_has(const char *name, int argc, char *const *argv);

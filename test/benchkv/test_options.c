@@ -151,6 +151,14 @@ limits_are_taken(void **state)
 	struct kv_options o;
 
 	taken("--clients 1 --qd 1 --keys 1 --key-size 8 --value-size 8", 1, &o);
+	/* One set of units for every number. */
+	taken("--keys 1K --value-sizes 64-1Ki", 1, &o);
+	assert_int_equal(o.keys, 1000);
+	assert_int_equal(o.sizes.max, 1024);
+	taken("--keys 2k --seed 3G --history-ops 1Gi", 1, &o);
+	assert_int_equal(o.keys, 2000);
+	assert_int_equal(o.seed, UINT64_C(3000000000));
+	assert_int_equal(o.history_ops, 1 << 30);
 	taken("--clients 512 --qd 64 --key-size 64 --value-size 4Ki", 1, &o);
 	assert_int_equal(o.value_size, 4096);
 	taken("--keys 16777216 --read-ratio 0 --delete-ratio 1", 1, &o);

@@ -54,6 +54,14 @@ refused "no_such_daemon" "$BENCHKV_CLIENT" --attach no_such_daemon
 if [ "$(awk '/HugePages_Free/ {print $2}' /proc/meminfo)" = 0 ]; then
 	refused "nr_hugepages" "$BENCHKV" -- --clients 1
 fi
+meminfo() { # NAME
+	awk -v name="$1:" '$1 == name {print $2}' /proc/meminfo
+}
+if [ -n "$(meminfo Hugepagesize)" ]; then
+	# As many free pages as -m needs, beside those that are in use.
+	used=$(($(meminfo HugePages_Total) - $(meminfo HugePages_Free)))
+	refused "echo $((used + 100000000 / ($(meminfo Hugepagesize) / 1024))) >" "$BENCHKV" -m 100000000 -- --clients 1
+fi
 OMPI_COMM_WORLD_SIZE=2 refused "PMIx" "${B[@]}" --clients 1
 PMIX_NAMESPACE=nobody PMIX_RANK=0 refused "PMIx" "${B[@]}" --clients 1
 
