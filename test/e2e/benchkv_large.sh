@@ -118,7 +118,8 @@ BACKGROUND+=" $!"
 SERVER=$!
 wait_for 20 "$TMP/beyond_serve.out" "benchkv-client --attach $SEGMENT.0"
 wait_for 20 "$TMP/beyond_serve.out" 'clients x QD'
-timeout 60 "$KV_LARGE" "$SEGMENT.0" beyond >"$TMP/beyond.out" 2>"$TMP/beyond.err" || fail "kv_large beyond ended with $?"
+timeout 60 "$KV_LARGE" "$SEGMENT.0" beyond >"$TMP/beyond.out" 2>"$TMP/beyond.err" ||
+	fail "kv_large beyond ended with $?"
 kill -INT "$(ranks_pids 0)"
 wait $SERVER
 [ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "beyond: ranks ended with $(rank_rc 0) $(rank_rc 1)"
