@@ -252,9 +252,9 @@ measure(struct kv_main *m)
 	lose_ranks(r);
 	kv_rank_result(r, res);
 	res->steal_pct = app_env_steal_pct(&m->steal, &end);
-	kv_rank_snapshot_start(r);
 	if (kv_rank_history_end(r) != 0)
 		rc = APP_EXIT_RUN;
+	kv_rank_snapshot_start(r);
 	app_boot_put(&r->boot, "kv.result", res, sizeof(*res));
 	/* Slurm delivers the new value of a key at a fence only, and a lost rank reaches none. */
 	if (res->lost_peers == 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,12 +26,18 @@ file_size(uint64_t ops)
 int
 kv_records_open(struct kv_records *r, const char *path, uint64_t max, uint32_t keys)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), rc = 0;
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), rc = 0;
 	void *mem = MAP_FAILED;
 
 	*r = (struct kv_records){0};
 	if (fd < 0)
 		return -errno;
+	/* A run that is alive may have it mapped. */
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0 || ftruncate(fd, 0) != 0) {
+		rc = errno == EWOULDBLOCK ? -EBUSY : -errno;
+		close(fd);
+		return rc;
+	}
 	/* Room first: a disk that is full while it runs would be a SIGBUS. */
 	rc = -posix_fallocate(fd, 0, (off_t)file_size(max));
 	if (rc == 0) {

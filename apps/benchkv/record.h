@@ -39,7 +39,7 @@ struct kv_records {
  * @param keys
  *   Keys below this are recorded.
  * @return
- *   0 or -errno.
+ *   0, -EBUSY (a run that is alive writes it) or another -errno.
  */
 int kv_records_open(struct kv_records *r, const char *path, uint64_t max, uint32_t keys);
 

@@ -494,6 +494,28 @@ clients_draw_streams_of_their_own(void **state)
 	assert_int_equal(same, 0);
 }
 
+/* A second run with the path of one that is alive would pull the file from under it. */
+static void
+a_history_has_one_run_at_a_time(void **state)
+{
+	const struct app_history_op op = {.key = 1, .kind = APP_HISTORY_GET};
+	char path[] = "/tmp/test_client.XXXXXX";
+	struct kv_records first, second;
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(kv_records_open(&first, path, 10, 5), 0);
+	assert_int_equal(kv_records_call(&first, &op), 0);
+	assert_int_equal(kv_records_open(&second, path, 10, 5), -EBUSY);
+	assert_int_equal(first.head->ops, 1);
+	assert_int_equal(kv_records_close(&first), 0);
+	assert_int_equal(kv_records_open(&second, path, 10, 5), 0);
+	assert_int_equal(second.head->ops, 0);
+	assert_int_equal(kv_records_close(&second), 0);
+	unlink(path);
+}
+
 int
 main(void)
 {
@@ -510,6 +532,7 @@ main(void)
 		cmocka_unit_test(scans_ask_for_keys_in_a_row),
 		cmocka_unit_test(scans_go_on),
 		cmocka_unit_test(cooldown_counts_nothing),
+		cmocka_unit_test(a_history_has_one_run_at_a_time),
 	};
 
 	return cmocka_run_group_tests_name("benchkv_client", tests, NULL, NULL);
