@@ -12,15 +12,16 @@
 /** A streamed copy appears in order by blocks of so many bytes. */
 #define STREAM_BLOCK 4096u
 /** From here on the wider vectors of AVX are worth the question whether the CPU has them. */
-#define WIDE_FROM 256u
+#define WIDE_FROM 128u
 
 /* The largest store, of a power of two, that can end a copy up to @end and is a single one. */
 static inline uint32_t
 last_bytes(const uint8_t *end, uint32_t n)
 {
-	uint32_t bytes = 8;
+	uint32_t bytes = (uint32_t)((uintptr_t)end | 8);
 
-	while (bytes > n || (uintptr_t)end % bytes != 0)
+	bytes &= -bytes; /* The alignment of the end, 8 at most. */
+	while (bytes > n)
 		bytes /= 2;
 	return bytes;
 }
@@ -29,17 +30,20 @@ last_bytes(const uint8_t *end, uint32_t n)
 static inline void
 last_store(void *dst, const void *src, uint32_t bytes)
 {
-	uint32_t word = 0;
+	uint32_t word;
+	uint16_t half;
 
-	memcpy(&word, src, crpc_min(bytes, sizeof(word)));
-	if (bytes == 8)
+	if (bytes == 8) {
 		crpc_store_release((_Atomic uint64_t *)dst, *(const sm_word *)src);
-	else if (bytes == 4)
+	} else if (bytes == 4) {
+		memcpy(&word, src, sizeof(word));
 		crpc_store_release((_Atomic uint32_t *)dst, word);
-	else if (bytes == 2)
-		crpc_store_release((_Atomic uint16_t *)dst, (uint16_t)word);
-	else
-		crpc_store_release((_Atomic uint8_t *)dst, (uint8_t)word);
+	} else if (bytes == 2) {
+		memcpy(&half, src, sizeof(half));
+		crpc_store_release((_Atomic uint16_t *)dst, half);
+	} else {
+		crpc_store_release((_Atomic uint8_t *)dst, *(const uint8_t *)src);
+	}
 }
 
 /* Copy without the last store; @n may be 0. */
@@ -59,9 +63,19 @@ forward(uint8_t *dst, const uint8_t *src, uint32_t n)
 		d[3] = v3;
 		crpc_dma_wmb();
 	}
-	for (; n >= 8; n -= 8, dst += 8, src += 8) {
+	for (; n >= 16; n -= 16, dst += 16, src += 16) {
+		*(sm_wide *)(void *)dst = *(const sm_wide *)(const void *)src;
+		crpc_dma_wmb();
+	}
+	if (n >= 8) {
 		*(sm_word *)(void *)dst = *(const sm_word *)(const void *)src;
 		crpc_dma_wmb();
+		n -= 8, dst += 8, src += 8;
+	}
+	if (n >= 4) {
+		memcpy(dst, src, 4);
+		crpc_dma_wmb();
+		n -= 4, dst += 4, src += 4;
 	}
 	for (; n != 0; n--) {
 		*dst++ = *src++;
@@ -89,6 +103,10 @@ forward_avx(uint8_t *dst, const uint8_t *src, uint32_t n)
 		d[2] = v2;
 		crpc_dma_wmb();
 		d[3] = v3;
+		crpc_dma_wmb();
+	}
+	for (; left >= 32; left -= 32, dst += 32, src += 32) {
+		*(wider *)(void *)dst = *(const wider *)(const void *)src;
 		crpc_dma_wmb();
 	}
 	return n - left;

@@ -74,7 +74,7 @@ sm_copy(void *dst, const void *src, uint32_t n)
 	uint8_t *d = dst;
 	sm_wide v;
 
-	if (crpc_unlikely(((uintptr_t)dst & 7) != 0 || (n & 15) != 0 || n - 16 > 112)) {
+	if (crpc_unlikely(((uintptr_t)dst & 7) != 0 || (n & 15) != 0 || n - 16 > 240)) {
 		sm_copy_any(dst, src, n);
 		return;
 	}
