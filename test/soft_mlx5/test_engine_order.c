@@ -162,6 +162,7 @@ bytes_of_a_write_appear_in_increasing_order_of_addresses(void **state)
 static struct {
 	_Atomic uint64_t len;  /* Of the messages that come; STOP: none. */
 	_Atomic uint64_t read; /* The newest that was read. */
+	_Atomic uint32_t idle; /* None come, and memory is not looked at. */
 	uint64_t torn;
 } reader;
 
@@ -175,8 +176,10 @@ read_messages(void *arg)
 		/* M1 pairs with M0 in send_and_read(). */
 		while ((len = crpc_load_acquire(&reader.len)) == 0 ||
 			(len != STOP && crpc_load_acquire(&word[len / 8 - 1]) != number))
-			if (len == 0)
+			if (len == 0) {
+				crpc_store_release(&reader.idle, 1); /* M4 */
 				sched_yield();
+			}
 		if (len == STOP)
 			return NULL;
 		words = len / 8;
@@ -196,6 +199,10 @@ send_and_read(uint32_t len, uint64_t from, uint32_t ms)
 	struct timespec start, now;
 	uint64_t number = from;
 
+	/* M5 pairs with M4: it does not look for the end of a shorter message in this one. */
+	crpc_store_release(&reader.idle, 0);
+	while (crpc_load_acquire(&reader.idle) == 0)
+		sched_yield();
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	do {
 		number++;

@@ -100,10 +100,9 @@ sm_direct_open(struct sm_nic *nic, struct sm_peer *p, struct sm_ring_from *from)
 	*from = (struct sm_ring_from){0};
 	if (nic->direct_min == 0)
 		return;
-	g = aligned_alloc(CRPC_CACHE_GUARD, sizeof(*g));
+	g = calloc(1, sizeof(*g));
 	if (g == NULL)
 		return;
-	memset((void *)g, 0, sizeof(*g));
 	g->cookie = cookie_make(g);
 	g->users = 1;
 	g->pid = getpid();
@@ -271,6 +270,12 @@ reclaim(struct sm_tx *tx)
 		tx->open_bytes -= g->len;
 	}
 	return true;
+}
+
+void
+sm_direct_reclaim(struct sm_peer *p)
+{
+	reclaim(&p->tx);
 }
 
 static void

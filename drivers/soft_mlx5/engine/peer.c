@@ -437,6 +437,8 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 	}
 	if (p->self && n != 0 && rx->pos == p->tx.pos)
 		ring_restart(nic, p);
+	if (crpc_unlikely(n != 0 && p->tx.reclaimed != p->tx.refs))
+		sm_direct_reclaim(p);
 	p->was_busy = p->busy;
 	p->busy = n != 0;
 	p->heard |= p->busy;
