@@ -138,7 +138,10 @@ a_key_that_changes_is_stored_once(void **state)
 	end = crpc_clock_ns() + UINT64_C(2000000000);
 	for (n = 0; crpc_clock_ns() < end && kv_store_count(r.d->store) <= 2; n++) {
 		msg = crpc_ipc_client_reserve(c, sizeof(struct kv_req_hdr) + KEY + 8);
-		assert_non_null(msg);
+		if (msg == NULL) {
+			fail_msg("no room for a request");
+			break;
+		}
 		len = kv_req_write(msg, KV_PUT, KEY, 8);
 		memset(msg + sizeof(struct kv_req_hdr), 0, KEY + 8);
 		msg[sizeof(struct kv_req_hdr)] = 1;
