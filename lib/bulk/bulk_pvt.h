@@ -212,6 +212,7 @@ struct bulk_rail {
 	uint64_t nsent, ntaken;
 	uint64_t nknown; /**< Of ours, known to be taken by the peer. */
 	struct bulk_sents sent;
+	bool invited; /**< DOWN: the peer's address of the next life is in addr. */
 	uint8_t addr[CRPC_COPYRPC_ADDR_LEN]; /**< MEETING: the peer's, once heard. */
 };
 

@@ -393,7 +393,9 @@ static void
 rail_meet(struct crpc_bulk_conn *conn, struct bulk_rail *rail)
 {
 	rail->state = RAIL_MEETING;
-	rail->told = rail->heard = false;
+	rail->told = false;
+	rail->heard = rail->invited;
+	rail->invited = false;
 	rail->life++;
 	rail->since_ns = conn->b->now;
 	rail->nsent = rail->ntaken = rail->nknown = 0;
@@ -425,10 +427,14 @@ ready_tell(struct crpc_bulk_conn *conn, uint32_t i)
 static void
 down_turn(struct crpc_bulk_conn *conn, struct bulk_rail *rail)
 {
-	uint64_t retry = conn->b->conf.rail_retry_ns;
+	uint64_t retry = conn->b->conf.rail_retry_ns, since = conn->b->now - rail->since_ns;
+	bool wait = retry == UINT64_MAX ||
+		    since < retry << crpc_min(rail->fails, RETRY_DOUBLINGS);
 
-	if (retry == UINT64_MAX || conn->b->now - rail->since_ns <
-					   retry << crpc_min(rail->fails, RETRY_DOUBLINGS))
+	/* An invitation is followed sooner, but each costs a queue pair: not at the peer's pace. */
+	if (rail->invited)
+		wait = retry != UINT64_MAX && since < retry;
+	if (wait)
 		return;
 	/* after a reset that failed there is no queue pair: try once more */
 	if (crpc_copyrpc_ep_reset(rail->ep) == 0)
@@ -551,12 +557,10 @@ addr_take(struct crpc_bulk_conn *conn, const struct bulk_wire_rail_addr *msg)
 {
 	struct bulk_rail *rail = &conn->rail[msg->rail];
 
-	if (rail->state == RAIL_DOWN && msg->life == rail->life + 1) {
-		rail_meet(conn, rail);
-		if (crpc_copyrpc_ep_reset(rail->ep) != 0) {
-			__crpc_bulk_rail_break(conn, msg->rail, -ECONNRESET);
-			return;
-		}
+	if (rail->state == RAIL_DOWN && msg->life == rail->life + 1 && !rail->invited) {
+		memcpy(rail->addr, msg->addr, sizeof(rail->addr));
+		rail->invited = true;
+		return;
 	}
 	if (life_ended(rail, msg->life))
 		return;

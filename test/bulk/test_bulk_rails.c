@@ -525,6 +525,56 @@ consuming_a_chunk_not_taken_breaks_the_connection(void **state)
 	forger_ends(true);
 }
 
+/*
+ * A peer that declares a rail down and invites to its next life, again and again: each life costs a
+ * queue pair, which takes long to make, so there is one in rail_retry_ns and no more.
+ */
+static void
+invitations_are_followed_once_in_the_retry_time(void **state)
+{
+	struct bulk_wire_rail down = {
+			.head = bulk_wire_head(BULK_RAIL_DOWN, sizeof(down), 0), .rail = 1};
+	struct bulk_wire_rail_addr addr = {
+			.head = bulk_wire_head(BULK_RAIL_ADDR, sizeof(addr), 0), .rail = 1};
+	struct crpc_bulk_conf conf = quick;
+	struct crpc_done done;
+	struct crpc_req req;
+	struct crpc_bulk_rail rail;
+	struct rig r;
+	uint32_t i, lives = 0;
+	uint64_t start;
+
+	conf.rail_retry_ns = 100000;
+	rig_init(&r, &conf, &conf, 2, 1, 9600);
+	start = r.w.now_ns;
+	for (i = 0; i < 4000 && crpc_bulk_conn_status(r.conn[0]) == 0; i++) {
+		assert_int_equal(crpc_bulk_rail_get(r.conn[0], 1, &rail), 0);
+		if (i % 20 == 0 && rail.life != lives) {
+			down.life = lives = rail.life;
+			addr.life = lives + 1;
+			assert_int_equal(crpc_copyrpc_send(r.conn[1]->rail[0].ep, r.w.now_ns, &down,
+							 sizeof(down)), 0);
+			crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
+		} else if (rail.state == CRPC_BULK_RAIL_DOWN && addr.life == rail.life + 1) {
+			crpc_copyrpc_ep_addr(r.conn[1]->rail[1].ep, addr.addr);
+			assert_int_equal(crpc_copyrpc_send(r.conn[1]->rail[0].ep, r.w.now_ns, &addr,
+							 sizeof(addr)), 0);
+			crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
+			addr.life = 0;
+		}
+		rig_turn(&r, 0);
+		fake_run(&r.w);
+		crpc_copyrpc_poll(r.ctx[1][0], r.w.now_ns, &done, 1);
+		if (crpc_copyrpc_recv(r.ctx[1][0], &req, 1) == 1)
+			crpc_copyrpc_release(r.ctx[1][0], r.w.now_ns, req.token);
+		crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
+	}
+	assert_int_equal(crpc_bulk_conn_status(r.conn[0]), 0);
+	assert_true(rail.life > 2);
+	assert_true(rail.life - 1 <= (r.w.now_ns - start) / conf.rail_retry_ns);
+	rig_fini(&r);
+}
+
 int
 main(void)
 {
@@ -540,6 +590,7 @@ main(void)
 			cmocka_unit_test(contexts_may_be_shared),
 			cmocka_unit_test(lies_about_rails_break_the_connection),
 			cmocka_unit_test(consuming_a_chunk_not_announced_breaks_the_connection),
+			cmocka_unit_test(invitations_are_followed_once_in_the_retry_time),
 			cmocka_unit_test(consuming_a_chunk_not_taken_breaks_the_connection),
 	};
 
