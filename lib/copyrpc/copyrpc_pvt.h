@@ -252,7 +252,8 @@ struct crpc_copyrpc_ep {
 	uint64_t alive_yes; /**< Answers to whether the peer is there. */
 	uint64_t heard;     /**< Sum of all that moves when something arrives, when ... */
 	uint64_t heard_ns;  /**< ... it was last seen to have moved. */
-	uint32_t asks;      /**< Questions since then. */
+	uint64_t asked_ns;  /**< When the last question was put. */
+	uint32_t asks;      /**< Questions since heard_ns. */
 
 	/* requests */
 	uint8_t *rx[WIRE_LANES];

@@ -7,8 +7,9 @@
 #include "copyrpc_pvt.h"
 
 /*
- * Questions without an answer before a peer is given up. We ask every eighth of the time, so there
- * are six by then; fewer mean that it was us who were away, and the peer was not asked in time.
+ * Questions without an answer before a peer is given up. We ask every eighth of the time (never
+ * faster than every tenth, whatever else has the slots swept), so there are six by then; fewer
+ * mean that it was us who were away, and the peer was not asked in time.
  */
 #define ASKS_MIN 4
 
@@ -40,8 +41,9 @@ __crpc_copyrpc_alive_check(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 				(unsigned long long)(limit / 1000000));
 		ctx->stats.peers_lost++;
 		__crpc_copyrpc_ep_break(ep, -ECONNRESET);
-	} else if (silent >= limit / 4) {
+	} else if (silent >= limit / 4 && now_ns - ep->asked_ns >= limit / 10) {
 		ep->asks++;
+		ep->asked_ns = now_ns;
 		ep->flags |= EP_ALIVE(WIRE_ALIVE_ASK);
 		ep_mark_dirty(ep);
 	}

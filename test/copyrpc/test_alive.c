@@ -99,6 +99,37 @@ who_was_away_itself_asks_before_it_gives_up(void **state)
 	pair_fini(&p);
 }
 
+/*
+ * Neither calls that are given up in every turn nor a deadline much shorter than the limit make
+ * questions follow each other faster, though both have the endpoints looked at more often.
+ */
+static void
+questions_keep_their_distance(void **state)
+{
+	struct crpc_copyrpc_conf conf = watch;
+	struct crpc_done done[4];
+	uint64_t asked, end;
+	struct pair p;
+	int cancels;
+
+	for (cancels = 0; cancels < 2; cancels++) {
+		conf.timeout_ns = cancels ? 0 : LIMIT / 100;
+		pair_init2(&p, &conf, &conf, 1, 1);
+		pass(&p, LIMIT, true, true);
+		asked = crpc_copyrpc_stats(p.ctx[0])->alive_sent;
+		p.w.now_ns += 100 * (uint64_t)LIMIT;
+		for (end = p.w.now_ns + LIMIT / 4; p.w.now_ns < end; p.w.now_ns += STEP) {
+			if (cancels &&
+				crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 7) == 0)
+				crpc_copyrpc_cancel(p.ep[0][0], 7);
+			pair_poll(&p, 0, done, 4);
+		}
+		assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), 0);
+		assert_in_range(crpc_copyrpc_stats(p.ctx[0])->alive_sent - asked, 1, 4);
+		pair_fini(&p);
+	}
+}
+
 static void
 nothing_is_asked_by_default(void **state)
 {
@@ -207,6 +238,7 @@ main(void)
 			cmocka_unit_test(an_idle_peer_that_polls_stays),
 			cmocka_unit_test(a_peer_that_stops_is_given_up_in_time),
 			cmocka_unit_test(who_was_away_itself_asks_before_it_gives_up),
+			cmocka_unit_test(questions_keep_their_distance),
 			cmocka_unit_test(nothing_is_asked_by_default),
 			cmocka_unit_test(questions_are_checked_and_answered_once),
 			cmocka_unit_test(a_silent_peer_is_noticed_beside_a_busy_one),
