@@ -329,10 +329,11 @@ kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 
 	for (i = 0; i <= s->lay.req_slots; i++) {
 		p->tokens[i] &= ~IPC_TOKEN_FLAGS;
-		if ((p->tokens[i] & IPC_TOKEN_FREE) == 0)
-			p->tokens[i] |= IPC_TOKEN_FREE | IPC_TOKEN_DEAD;
+		if ((p->tokens[i] & IPC_TOKEN_FREE) != 0)
+			continue;
+		p->tokens[i] |= IPC_TOKEN_FREE | IPC_TOKEN_DEAD;
+		p->dead++;
 	}
-	p->dead += p->open;
 	s->stats.lost_calls += p->open;
 	s->stats.replies += p->resp_seq - 1; /* the living ones' are added by stats() */
 	p->resp_seq = 1;
