@@ -169,8 +169,10 @@ pages_wanted(const struct app_args *args)
 
 	for (i = 1; i < args->eal_argc; i++) {
 		arg = args->eal_argv[i];
-		if (strncmp(arg, "-m", 2) == 0 && (arg[2] != '\0' || i + 1 < args->eal_argc))
-			kib = strtoull(arg[2] != '\0' ? arg + 2 : args->eal_argv[i + 1], NULL, 10) << 10;
+		if (strncmp(arg, "-m", 2) != 0)
+			continue;
+		arg = arg[2] == '\0' && i + 1 < args->eal_argc ? args->eal_argv[i + 1] : arg + 2;
+		kib = strtoull(arg, NULL, 10) << 10;
 	}
 	return used + (kib + page - 1) / page;
 }

@@ -22,7 +22,7 @@
 /** What an option takes. */
 enum app_opt_type {
 	APP_OPT_FLAG, /**< Nothing; `bool *` becomes true. */
-	/** Whole number within min..max, with k, M, G (1000) or Ki, Mi, Gi (K is k); `uint64_t *`. */
+	/** Whole number within min..max, with k or K, M, G (1000) or Ki, Mi, Gi; `uint64_t *`. */
 	APP_OPT_UINT,
 	APP_OPT_REAL,   /**< Number within min..max; `double *`. */
 	APP_OPT_STRING, /**< Anything that is not empty; `const char **`. */

@@ -32,7 +32,9 @@ udrpc_open(struct net_end *e)
 		.sq_depth = SQ_DEPTH,
 		.rq_depth = RQ_DEPTH,
 		.timeout_ns = TIMEOUT_NS};
-	struct crpc_rdma_conf dev = {.device = net_device(), .gid_index = -1, .cq_depth = 2 * (SQ_DEPTH + RQ_DEPTH)};
+	struct crpc_rdma_conf dev = {.device = net_device(),
+		.gid_index = -1,
+		.cq_depth = 2 * (SQ_DEPTH + RQ_DEPTH)};
 
 	if (e->conf.oneway) {
 		net_why(e, "it has no one-way requests");
