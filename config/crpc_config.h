@@ -2,6 +2,16 @@
 #ifndef CRPC_CONFIG_H
 #define CRPC_CONFIG_H
 
+/* Around declarations of functions, so that C++ programs can call them. */
+#ifdef __cplusplus
+#define _Static_assert static_assert
+#define CRPC_BEGIN_DECLS extern "C" {
+#define CRPC_END_DECLS }
+#else
+#define CRPC_BEGIN_DECLS
+#define CRPC_END_DECLS
+#endif
+
 /**
  * @file
  * Every compile-time limit of the project, and how the limits relate.

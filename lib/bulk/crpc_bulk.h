@@ -122,6 +122,8 @@
 #include "crpc_mrcache.h"
 #include "crpc_unpack.h"
 
+CRPC_BEGIN_DECLS
+
 struct crpc_bulk;      /**< The object: contexts, connections, an engine. */
 struct crpc_bulk_conn; /**< One connection to one peer. */
 
@@ -525,5 +527,7 @@ int crpc_bulk_dump(const struct crpc_bulk *b, FILE *out);
  *   0, or -EFAULT; the log names the connection, the rule, expected and found.
  */
 int crpc_bulk_check(const struct crpc_bulk *b, bool at_rest);
+
+CRPC_END_DECLS
 
 #endif

@@ -64,6 +64,8 @@
 #include "crpc_rdma.h"
 #include "crpc_shm.h"
 
+CRPC_BEGIN_DECLS
+
 struct crpc_mrcache;
 
 /** How to make a cache. Zero fields take the default. */
@@ -164,5 +166,7 @@ const struct crpc_mrcache_stats *crpc_mrcache_stats(const struct crpc_mrcache *c
  *   0, or -EFAULT; the log names the rule.
  */
 int crpc_mrcache_check(const struct crpc_mrcache *c);
+
+CRPC_END_DECLS
 
 #endif

@@ -42,6 +42,8 @@
 
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 /** What happens to the bytes on the way. */
 enum crpc_unpack_op {
 	CRPC_UNPACK_COPY,
@@ -232,5 +234,7 @@ crpc_unpack_out_len(uint32_t op, uint64_t len)
 {
 	return len / crpc_unpack_elem(op, true) * crpc_unpack_elem(op, false);
 }
+
+CRPC_END_DECLS
 
 #endif

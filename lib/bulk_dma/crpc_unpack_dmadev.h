@@ -28,6 +28,10 @@
  * Threads: a state belongs to one thread, as in crpc_unpack.h. The EAL is started before create.
  */
 
+#include "crpc_config.h"
+
+CRPC_BEGIN_DECLS
+
 /**
  * Make the engine "dmadev" known.
  *
@@ -35,5 +39,7 @@
  *   As crpc_unpack_register(); calling it again is -EEXIST and harmless.
  */
 int crpc_unpack_dmadev_register(void);
+
+CRPC_END_DECLS
 
 #endif

@@ -57,6 +57,10 @@
 
 #include <stdint.h>
 
+#include "crpc_config.h"
+
+CRPC_BEGIN_DECLS
+
 /**
  * Make the engine "gpudev" known. It looks for no GPU: crpc_unpack_create() does, with -ENODEV and
  * what is missing in the log.
@@ -87,5 +91,7 @@ int crpc_unpack_gpudev_read(const char *arg, void *host, const void *mem, uint64
 
 /** Free what crpc_unpack_gpudev_alloc() gave; it must be detached. NULL is allowed. */
 void crpc_unpack_gpudev_free(const char *arg, void *mem);
+
+CRPC_END_DECLS
 
 #endif

@@ -12,6 +12,9 @@
  * release it pairs with ("A1 pairs with R1").
  */
 
+#include "crpc_config.h"
+
+#ifndef __cplusplus
 #include <stdatomic.h>
 
 #define crpc_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
@@ -36,5 +39,24 @@
 #define crpc_cas_acq_rel(p, expected, v)                                                           \
 	atomic_compare_exchange_strong_explicit(                                                   \
 		(p), (expected), (v), memory_order_acq_rel, memory_order_acquire)
+
+#else
+/* C++ has no _Atomic: words of the same layout, and the builtins that C's accesses are made of. */
+#define _Atomic
+#define crpc_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define crpc_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define crpc_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define crpc_store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define crpc_fetch_add_relaxed(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define crpc_fetch_add_acq_rel(p, v) __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
+#define crpc_fetch_or_acq_rel(p, v) __atomic_fetch_or((p), (v), __ATOMIC_ACQ_REL)
+#define crpc_fetch_and_acq_rel(p, v) __atomic_fetch_and((p), (v), __ATOMIC_ACQ_REL)
+#define crpc_exchange_acq_rel(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
+#define crpc_load_seq_cst(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define crpc_exchange_seq_cst(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define crpc_cas_acq_rel(p, expected, v)                                                           \
+	__atomic_compare_exchange_n(                                                               \
+		(p), (expected), (v), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
+#endif
 
 #endif

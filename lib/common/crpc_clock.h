@@ -18,6 +18,10 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "crpc_config.h"
+
+CRPC_BEGIN_DECLS
+
 /** Written by crpc_clock_init(), read-only afterwards. */
 struct crpc_clock {
 	uint64_t base;  /**< Counter at init. */
@@ -61,5 +65,7 @@ crpc_clock_ns(void)
 {
 	return crpc_clock_ticks_to_ns(crpc_clock_ticks() - crpc_clock.base);
 }
+
+CRPC_END_DECLS
 
 #endif

@@ -25,12 +25,11 @@
  * compiler barriers; write-combining memory is outside that order and needs sfence.
  */
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 #if defined(__x86_64__)
-#define crpc_dma_wmb() atomic_signal_fence(memory_order_seq_cst)
-#define crpc_dma_rmb() atomic_signal_fence(memory_order_seq_cst)
+#define crpc_dma_wmb() __asm__ __volatile__("" ::: "memory")
+#define crpc_dma_rmb() __asm__ __volatile__("" ::: "memory")
 #define crpc_dma_doorbell_wmb() __asm__ __volatile__("sfence" ::: "memory")
 #define crpc_dma_wc_flush() __asm__ __volatile__("sfence" ::: "memory")
 #elif defined(__aarch64__)

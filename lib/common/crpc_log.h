@@ -18,6 +18,8 @@
 
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 #ifndef CRPC_LOG_TYPE
 #define CRPC_LOG_TYPE "crpc"
 #endif
@@ -62,5 +64,7 @@ void crpc_log(enum crpc_log_level level, const char *type, const char *fmt, ...)
 #define crpc_warn(...) crpc_log(CRPC_LOG_WARNING, CRPC_LOG_TYPE, __VA_ARGS__)
 #define crpc_notice(...) crpc_log(CRPC_LOG_NOTICE, CRPC_LOG_TYPE, __VA_ARGS__)
 #define crpc_info(...) crpc_log(CRPC_LOG_INFO, CRPC_LOG_TYPE, __VA_ARGS__)
+
+CRPC_END_DECLS
 
 #endif

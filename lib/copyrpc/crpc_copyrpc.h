@@ -72,6 +72,8 @@
 #include "crpc_rdma.h"
 #include "crpc_rpc.h"
 
+CRPC_BEGIN_DECLS
+
 struct crpc_copyrpc;    /**< A context: one device, its endpoints, its queues. */
 struct crpc_copyrpc_ep; /**< One connection to one peer. */
 
@@ -673,5 +675,7 @@ int crpc_copyrpc_positions_match(const struct crpc_copyrpc_positions *ours,
  *   0, or -EFAULT; the log names the endpoint, the rule, expected and found.
  */
 int crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest);
+
+CRPC_END_DECLS
 
 #endif

@@ -53,6 +53,8 @@
 #include "crpc_rpc.h"
 #include "crpc_spsc.h"
 
+CRPC_BEGIN_DECLS
+
 struct crpc_flux;
 struct crpc_flux_node;
 
@@ -252,5 +254,7 @@ size_t crpc_flux_memory(struct crpc_flux *flux);
 
 /** Validate the node's tables; says violations on @p out (may be NULL) and returns their number. */
 int crpc_flux_check(const struct crpc_flux_node *node, FILE *out);
+
+CRPC_END_DECLS
 
 #endif

@@ -27,6 +27,8 @@
 
 #include "crpc_flux.h"
 
+CRPC_BEGIN_DECLS
+
 /** What carries the messages. */
 enum crpc_mesh_backend {
 	CRPC_MESH_FLUX,
@@ -90,5 +92,7 @@ void crpc_mesh_flush(struct crpc_mesh_node *node);
 
 /** Calls of this node that are open. */
 uint32_t crpc_mesh_pending(const struct crpc_mesh_node *node);
+
+CRPC_END_DECLS
 
 #endif

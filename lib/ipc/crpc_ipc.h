@@ -81,6 +81,8 @@
 #include "crpc_config.h"
 #include "crpc_rpc.h"
 
+CRPC_BEGIN_DECLS
+
 /** Bytes that travel in one cache line together with their header. */
 #define CRPC_IPC_SMALL (CRPC_CACHE_LINE - 8)
 /** Clients whose life one crpc_ipc_server_reap() asks the kernel about, at most. */
@@ -529,5 +531,7 @@ uint32_t crpc_ipc_client_id(const struct crpc_ipc_client *c);
 
 /** The counters. */
 void crpc_ipc_client_stats(const struct crpc_ipc_client *c, struct crpc_ipc_client_stats *stats);
+
+CRPC_END_DECLS
 
 #endif

@@ -8,6 +8,8 @@
 #include "crpc_util.h"
 #include "ipc_layout.h"
 
+CRPC_BEGIN_DECLS
+
 /**
  * What a request slot is to its client.
  *
@@ -250,5 +252,7 @@ ipc_step_head(struct crpc_ipc_client *c, uint32_t k)
 	c->resp_seq += k;
 	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
 }
+
+CRPC_END_DECLS
 
 #endif

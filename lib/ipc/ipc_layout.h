@@ -54,6 +54,8 @@
 #include "crpc_crash.h"
 #include "crpc_shm.h"
 
+CRPC_BEGIN_DECLS
+
 #define IPC_KIND    CRPC_SHM_KIND('I', 'P', 'C', ' ')
 #define IPC_VERSION 3
 
@@ -305,8 +307,8 @@ ipc_move8(uint8_t *d, const uint8_t *s, uint32_t at)
 static inline void
 ipc_copy_small(void *dst, const void *src, uint32_t len)
 {
-	uint8_t *d = dst;
-	const uint8_t *s = src;
+	uint8_t *d = (uint8_t *)dst;
+	const uint8_t *s = (const uint8_t *)src;
 
 	if (len > 32) {
 		memcpy(d, s, 32);
@@ -352,5 +354,7 @@ int __crpc_ipc_layout(struct ipc_header *h, const char *name);
  *   0 with a private copy in *h, or -EPROTO, said.
  */
 int __crpc_ipc_layout_read(struct ipc_header *h, const struct crpc_shm *seg);
+
+CRPC_END_DECLS
 
 #endif

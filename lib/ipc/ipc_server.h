@@ -24,6 +24,8 @@
 #include "crpc_util.h"
 #include "ipc_layout.h"
 
+CRPC_BEGIN_DECLS
+
 /** Clients whose slots are prefetched ahead of the one that recv() looks at. */
 #define IPC_PREFETCH 3
 
@@ -256,5 +258,7 @@ struct ipc_breach {
 /** Stop serving a client that broke the protocol: what, expected and found are said. */
 void __crpc_ipc_drop(
 		struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_breach *breach);
+
+CRPC_END_DECLS
 
 #endif

@@ -43,6 +43,8 @@
 
 #include "crpc_kv_proto.h"
 
+CRPC_BEGIN_DECLS
+
 /** Whom to connect to. Zero it, then set what is wanted. */
 struct crpc_kv_conf {
 	const char *name;         /**< As given to benchkv --name. */
@@ -179,5 +181,7 @@ uint16_t crpc_kv_poll(struct crpc_kv *kv, struct crpc_kv_done *done, uint16_t n)
  *   Its status, or -EINVAL: no call is open.
  */
 int crpc_kv_wait(struct crpc_kv *kv, struct crpc_kv_done *done);
+
+CRPC_END_DECLS
 
 #endif

@@ -25,6 +25,8 @@
 #include "crpc_arena.h"
 #include "crpc_ipc.h"
 
+CRPC_BEGIN_DECLS
+
 /** A thread's membership of an arena, and what it holds open for it. */
 struct crpc_kv_blocks {
 	struct crpc_shm *owned;    /**< The daemon's. */
@@ -101,5 +103,7 @@ crpc_kv_block_read(const struct crpc_ipc_block *block, const void **data, uint32
 
 /** Replace completions that came with a block by the messages in them; no message: no bytes. */
 void crpc_kv_blocks_answers(const struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n);
+
+CRPC_END_DECLS
 
 #endif

@@ -28,6 +28,8 @@
 
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 #define KV_KEY_MIN   8
 #define KV_KEY_MAX   64
 #define KV_VALUE_MIN 8
@@ -137,7 +139,7 @@ struct kv_req {
 static inline uint32_t
 kv_hash(const void *key, uint32_t len)
 {
-	const uint8_t *p = key;
+	const uint8_t *p = (const uint8_t *)key;
 	uint64_t h = len, w;
 
 	for (; len > 8; p += 8, len -= 8) {
@@ -195,7 +197,7 @@ kv_path(uint32_t owner, uint32_t home, uint32_t first, uint32_t daemons)
 static inline void
 kv_key_write(void *key, uint32_t len, uint64_t id)
 {
-	uint8_t *p = key;
+	uint8_t *p = (uint8_t *)key;
 	uint64_t w = id;
 
 	if (crpc_likely(len == 8)) {
@@ -325,5 +327,7 @@ kv_resp_read(const void *msg, uint32_t len, struct kv_resp_hdr *hdr, const uint8
 	*value = (const uint8_t *)msg + sizeof(*hdr);
 	return 0;
 }
+
+CRPC_END_DECLS
 
 #endif

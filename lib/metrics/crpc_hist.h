@@ -20,6 +20,8 @@
 
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 #define CRPC_HIST_SUB_BITS 6
 /** Values from 2^CRPC_HIST_MAX_BITS on are counted in the last bucket; max stays exact. */
 #define CRPC_HIST_MAX_BITS 40
@@ -115,5 +117,7 @@ double crpc_hist_mean(const struct crpc_hist *h);
  *   0, or -EIO if a write failed.
  */
 int crpc_hist_print_hgrm(const struct crpc_hist *h, FILE *out, double scale);
+
+CRPC_END_DECLS
 
 #endif

@@ -33,6 +33,8 @@
 
 #include "crpc_atomic.h"
 
+CRPC_BEGIN_DECLS
+
 /** An object's mailbox; the library's own struct begins with it. Zero it before crpc_tel_open(). */
 struct crpc_tel_box {
 	_Atomic uint32_t state; /**< 0: nothing is asked. */
@@ -109,5 +111,7 @@ void crpc_tel_done(struct crpc_tel *tel);
  *   false: there is no number of 32 bits.
  */
 bool crpc_tel_number(const char **at, int base, uint32_t *value);
+
+CRPC_END_DECLS
 
 #endif

@@ -139,7 +139,7 @@ crpc_tel_rpc_latency(const char *cmd, const char *params, struct rte_tel_data *d
 
 	if (b == NULL)
 		return -EINVAL;
-	stats = crpc_tel_rpc_stats_of(b);
+	stats = (const char *)crpc_tel_rpc_stats_of(b);
 	rte_tel_data_start_dict(d);
 	for (i = 0; i < tel_rpc.num_hists; i++)
 		crpc_tel_put_hist(d, tel_rpc.hists[i].name,
@@ -160,7 +160,7 @@ crpc_tel_rpc_endpoints(const char *cmd, const char *params, struct rte_tel_data 
 		return -EINVAL;
 	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
 	for (i = 0; i < b->neps; i++) {
-		ep = crpc_tel_rpc_ep_at(b, i);
+		ep = (const struct crpc_tel_rpc_ep *)crpc_tel_rpc_ep_at(b, i);
 		rte_tel_data_add_array_int(d, (int)ep->id);
 	}
 	crpc_tel_done(&tel_rpc.contexts);
@@ -179,7 +179,7 @@ crpc_tel_rpc_endpoint(const char *cmd, const char *params, struct rte_tel_data *
 		return -EINVAL;
 	if (crpc_tel_number(&params, 10, &id) && params == NULL)
 		for (i = 0; i < b->neps && ep == NULL; i++) {
-			ep = crpc_tel_rpc_ep_at(b, i);
+			ep = (const struct crpc_tel_rpc_ep *)crpc_tel_rpc_ep_at(b, i);
 			ep = ep->id == id ? ep : NULL;
 		}
 	if (ep != NULL) {

@@ -56,6 +56,8 @@
 
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 struct crpc_rdma;    /**< An open device with its PD and CQ. */
 struct crpc_rdma_qp; /**< A queue pair, connected to one of a peer. */
 struct crpc_rdma_ud; /**< A datagram queue pair. */
@@ -501,5 +503,7 @@ crpc_rdma_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n)
 {
 	return dev->fp.poll(dev, cqe, n);
 }
+
+CRPC_END_DECLS
 
 #endif

@@ -12,6 +12,8 @@
 
 #include "crpc_rdma.h"
 
+CRPC_BEGIN_DECLS
+
 /**
  * The operations of one driver; every slot but qp_drain, list, dump, card_get and the five of
  * datagrams is set. Arguments were checked by lib/rdma, and zero fields of the configurations have
@@ -70,5 +72,7 @@ void crpc_rdma_driver_register(struct crpc_rdma_driver *driver);
 	{                                                                                          \
 		crpc_rdma_driver_register(&crpc_rdma_driver_##id);                                 \
 	}
+
+CRPC_END_DECLS
 
 #endif

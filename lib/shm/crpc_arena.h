@@ -81,6 +81,8 @@
 
 #include "crpc_shm.h"
 
+CRPC_BEGIN_DECLS
+
 /** An arena that this process has attached. */
 struct crpc_arena;
 /** A member: one thread's place in an arena, with its cache of free blocks. */
@@ -351,5 +353,7 @@ int crpc_arena_check(struct crpc_arena *a, struct crpc_arena_report *report);
 
 /** Write the arena's sizes, classes in use, members and what they hold, for people. */
 void crpc_arena_dump(struct crpc_arena *a, FILE *out);
+
+CRPC_END_DECLS
 
 #endif

@@ -42,12 +42,14 @@
  * segment. Nothing here needs EAL.
  */
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "crpc_atomic.h"
 #include "crpc_util.h"
+
+CRPC_BEGIN_DECLS
 
 /** "CRPCSHM1" in memory, on a little-endian machine. */
 #define CRPC_SHM_MAGIC UINT64_C(0x314d485343505243)
@@ -365,5 +367,7 @@ int crpc_shm_remove(const char *dir, const char *name);
  *   How many were removed, or -errno of opendir.
  */
 int crpc_shm_sweep(const char *dir, const char *prefix);
+
+CRPC_END_DECLS
 
 #endif

@@ -45,6 +45,8 @@
 #include "crpc_atomic.h"
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 struct crpc_shm;
 
 /** The offset's part of a reference. */
@@ -164,5 +166,7 @@ crpc_xlate_ref(const struct crpc_xlate *x, const void *ptr, uint64_t len)
 		return 0;
 	return id << CRPC_XLATE_OFF_BITS | off;
 }
+
+CRPC_END_DECLS
 
 #endif

@@ -28,6 +28,8 @@
 
 #include "crpc_spsc_base.h"
 
+CRPC_BEGIN_DECLS
+
 /** A variant's calls for one message size. */
 struct crpc_spsc_ops {
 	uint32_t (*enqueue_burst)(struct crpc_spsc_prod *p, const void *msgs, uint32_t n);
@@ -141,5 +143,7 @@ crpc_spsc_release(struct crpc_spsc_cons *c)
 {
 	c->ops->release(c);
 }
+
+CRPC_END_DECLS
 
 #endif

@@ -41,6 +41,8 @@
 #include "crpc_atomic.h"
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 /** How a ring tells its other end what is valid. */
 enum crpc_spsc_variant {
 	CRPC_SPSC_LAMPORT,	      /**< Head and tail words. */
@@ -99,8 +101,8 @@ struct crpc_spsc_hdr {
 #define CRPC_SPSC_DATA_OFFSET (3 * CRPC_CACHE_GUARD)
 
 _Static_assert(sizeof(struct crpc_spsc_hdr) <= CRPC_CACHE_LINE, "the header is one line");
-_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "positions are plain words in shared memory");
-_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "flags are plain words in shared memory");
+_Static_assert(__GCC_ATOMIC_INT_LOCK_FREE == 2, "positions are plain words in shared memory");
+_Static_assert(__GCC_ATOMIC_LLONG_LOCK_FREE == 2, "flags are plain words in shared memory");
 
 /** What this CPU can do with a line beside reading and writing it; bits of `hints`. */
 #define CRPC_SPSC_HINT_PREFETCHW 1u /**< Fetch a line to write it. */
@@ -271,5 +273,7 @@ uint32_t crpc_spsc_free_count(const struct crpc_spsc_prod *p);
 
 /** Messages that can be dequeued now, a lower bound; as crpc_spsc_free_count(). */
 uint32_t crpc_spsc_count(const struct crpc_spsc_cons *c);
+
+CRPC_END_DECLS
 
 #endif

@@ -188,7 +188,7 @@ __crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per
 	const void *msgs, uint32_t n)
 {
 	uint32_t done = 0, run, i;
-	const char *src = msgs;
+	const char *src = (const char *)msgs;
 	void *first;
 
 	/* A run of one is no loop: GCC would unroll it for many. */
@@ -300,7 +300,7 @@ __crpc_spsc_block_dequeue(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, void *msgs, uint32_t n)
 {
 	uint32_t done = 0, run, i;
-	char *dst = msgs;
+	char *dst = (char *)msgs;
 	void *first;
 
 	for (; per == 1 && done < n; done++, dst += esize) {

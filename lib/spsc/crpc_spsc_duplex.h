@@ -47,6 +47,8 @@
 
 #include "crpc_spsc_base.h"
 
+CRPC_BEGIN_DECLS
+
 /** Lines that an end fetches ahead of those it was given. */
 #define CRPC_SPSC_DUPLEX_AHEAD 16u
 
@@ -411,5 +413,7 @@ crpc_spsc_lone_answer(struct crpc_spsc_duplex_server *s)
 	/* R9: the reply before the word that says which it is. Pairs with A9. */
 	crpc_store_release(__crpc_spsc_lone_word(s->open), 2 * s->taken);
 }
+
+CRPC_END_DECLS
 
 #endif

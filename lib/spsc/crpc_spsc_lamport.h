@@ -109,7 +109,7 @@ crpc_spsc_lamport_enqueue_burst(
 	struct crpc_spsc_prod *p, uint32_t esize, const void *msgs, uint32_t n)
 {
 	uint32_t done = 0, run, i;
-	const char *src = msgs;
+	const char *src = (const char *)msgs;
 	void *first;
 
 	while (done < n) {
@@ -238,7 +238,7 @@ crpc_inline uint32_t
 crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *msgs, uint32_t n)
 {
 	uint32_t done = 0, run, i;
-	char *dst = msgs;
+	char *dst = (char *)msgs;
 	void *first;
 
 	while (done < n) {

@@ -49,6 +49,8 @@
 #include "crpc_config.h"
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 /** "TNSR" in memory, on a little-endian machine. */
 #define CRPC_TENSOR_MAGIC UINT32_C(0x52534e54)
 /** Version of struct crpc_tensor. */
@@ -269,5 +271,7 @@ const char *crpc_tensor_text(const struct crpc_tensor *t, char *buf, size_t len)
 
 /** Bytes that crpc_tensor_text() writes at most, with the terminating zero. */
 #define CRPC_TENSOR_TEXT_MAX 512
+
+CRPC_END_DECLS
 
 #endif

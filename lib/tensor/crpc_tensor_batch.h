@@ -37,6 +37,8 @@
 
 #include "crpc_tensor.h"
 
+CRPC_BEGIN_DECLS
+
 /** "TBAT" in memory, on a little-endian machine. */
 #define CRPC_TENSOR_BATCH_MAGIC UINT32_C(0x54414254)
 /** Version of the message. */
@@ -219,5 +221,7 @@ int crpc_tensor_runner_run(struct crpc_tensor_runner *r, const void *bytes, uint
 /** The counters. */
 void crpc_tensor_runner_stats(
 		const struct crpc_tensor_runner *r, struct crpc_tensor_runner_stats *stats);
+
+CRPC_END_DECLS
 
 #endif

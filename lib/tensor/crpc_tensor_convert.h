@@ -30,6 +30,8 @@
 
 #include "crpc_util.h"
 
+CRPC_BEGIN_DECLS
+
 /**
  * Bytes written from which on the stores go around the caches: several times what a core's own
  * cache holds. An array that goes to another process was last read there, and storing around the
@@ -131,5 +133,7 @@ crpc_tensor_of_f16(uint16_t h)
 	shift = (uint32_t)__builtin_clz(mant) - 21; /* its leading bit goes to bit 10 */
 	return crpc_tensor_f32_of_bits(sign | (113 - shift) << 23 | (mant << shift & 0x3ff) << 13);
 }
+
+CRPC_END_DECLS
 
 #endif

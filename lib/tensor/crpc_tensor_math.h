@@ -21,6 +21,8 @@
 
 #include "crpc_tensor.h"
 
+CRPC_BEGIN_DECLS
+
 /**
  * Copy the elements of one array to another of the same shape.
  *
@@ -46,5 +48,7 @@ int crpc_tensor_scale(const struct crpc_tensor *y, void *y_ptr, double a);
  */
 int crpc_tensor_axpy(const struct crpc_tensor *y, void *y_ptr, double a,
 		const struct crpc_tensor *x, const void *x_ptr);
+
+CRPC_END_DECLS
 
 #endif

@@ -59,6 +59,8 @@
 #include "crpc_bulk.h"
 #include "crpc_tensor_batch.h"
 
+CRPC_BEGIN_DECLS
+
 /** Calls open at a time, each way. */
 #define CRPC_TENSOR_NET_CALLS 8
 /** Arrays of one call. */
@@ -154,5 +156,7 @@ uint32_t crpc_tensor_net_poll(struct crpc_tensor_net *n, struct crpc_tensor_net_
 
 /** The counters. */
 const struct crpc_tensor_net_stats *crpc_tensor_net_stats(const struct crpc_tensor_net *n);
+
+CRPC_END_DECLS
 
 #endif

@@ -34,6 +34,8 @@
 #include "crpc_ipc.h"
 #include "crpc_tensor_batch.h"
 
+CRPC_BEGIN_DECLS
+
 /** Bytes of a request at most (req_max of the server's conf): so many arrays and operations. */
 #define CRPC_TENSOR_RPC_REQ_MAX(ntensors, nops) (8 + CRPC_TENSOR_BATCH_BYTES(ntensors, nops))
 /** Bytes of an answer at most (resp_max): so many operations. */
@@ -91,5 +93,7 @@ int crpc_tensor_rpc_status(const struct crpc_done *done, int32_t *status, uint32
  */
 int crpc_tensor_rpc_serve(struct crpc_ipc_server *s, const struct crpc_req *req,
 		struct crpc_tensor_runner *r);
+
+CRPC_END_DECLS
 
 #endif

@@ -77,6 +77,8 @@
 #include "crpc_rdma.h"
 #include "crpc_rpc.h"
 
+CRPC_BEGIN_DECLS
+
 struct crpc_udrpc;    /**< A context: one device, one datagram queue, its endpoints. */
 struct crpc_udrpc_ep; /**< One session with one peer. */
 
@@ -392,5 +394,7 @@ int crpc_udrpc_dump(const struct crpc_udrpc *ctx, FILE *out);
  *   0, or -EFAULT; the log names the endpoint, the rule, expected and found.
  */
 int crpc_udrpc_check(const struct crpc_udrpc *ctx, bool at_rest);
+
+CRPC_END_DECLS
 
 #endif

@@ -56,7 +56,7 @@ little_tells_lost_calls(void **state)
 	r->counts.lat_sum /= 2;
 	assert_true(kv_result_little(r) < 0.501);
 	assert_false(kv_little_holds(kv_result_little(r)));
-	/* A quiet run of which the law does not hold is a failure; one that was disturbed is not. */
+	/* A quiet run of which the law does not hold fails; one that was disturbed does not. */
 	assert_true(kv_result_distrusted(r, "near"));
 	assert_false(kv_result_distrusted(r, "mixed"));
 	r->interrupted = 1;
