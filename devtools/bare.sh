@@ -127,7 +127,8 @@ clone() {
 		git -C "$root/srv/copyrpc" checkout -q --detach "$(git -C "$source" rev-parse HEAD)"
 }
 
-# inside COMMAND: in the root, which is a mount point there, so that tests can make namespaces, too.
+# inside COMMAND: in the root, which is that of a mount namespace: what a test runs in namespaces of
+# its own would leave a root that is only changed.
 inside() {
 	set +m # one process group
 	# shellcheck disable=SC2016 # expanded by the inner shell
@@ -139,9 +140,12 @@ inside() {
 		mount --rbind /dev dev
 		mount -t tmpfs tmpfs dev/shm
 		mount -t tmpfs tmpfs tmp
+		pivot_root . mnt
+		cd /
+		umount -l mnt
 		exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/srv \
 			${http_proxy+"http_proxy=$http_proxy"} ${https_proxy+"https_proxy=$https_proxy"} \
-			chroot . bash -c "cd /srv/copyrpc && exec $2"
+			bash -c "cd /srv/copyrpc && exec $2"
 	' bash "$root" "$1" 2>&1 | tee "$work/log"
 }
 

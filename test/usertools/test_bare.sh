@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Proves that devtools/bare.sh runs the commands of HEAD in its root in the order asked for, fails when
-# one fails, and leaves neither processes nor files, also when it is interrupted. The root holds bash
-# alone, by an mmdebstrap of our own, and the commands are those of a small repository.
+# Proves that devtools/bare.sh runs the commands of HEAD, and namespaces of theirs, in its root and in
+# the order asked for, fails when one fails, and leaves neither processes nor files, also when it is
+# interrupted. The root holds a few programs, by an mmdebstrap of our own, and the commands are those of
+# a small repository.
 # Argument: source root.
 set -u
 
@@ -24,17 +25,19 @@ cat >"$tmp/bin/mmdebstrap" <<'EOF'
 #!/bin/bash
 # The root is the argument after the suite.
 while [ "$1" != bookworm ]; do shift; done
-mkdir -p "$2"/{bin,proc,sys,dev,tmp,srv,etc/apt}
-for file in /bin/bash $(ldd /bin/bash | grep -o '/[^ ]*'); do
+mkdir -p "$2"/{bin,proc,sys,dev,tmp,mnt,srv,etc/apt}
+for file in /bin/{bash,umount} $(ldd /bin/{bash,umount} | grep -o '^\s.*/[^ ]*' | grep -o '/[^ ]*'); do
 	mkdir -p "$2$(dirname "$file")" && cp -L "$file" "$2$file"
 done
-[ -e "$2/bin/bash" ] || cp /bin/bash "$2/bin/"
-cp /usr/bin/env "$2/bin/"
+cp /usr/bin/{env,nsenter} "$2/bin/"
 EOF
 cp "$1/devtools/bare.sh" "$tmp/repo/devtools/" || exit 99
 printf '#!/bin/bash\nexit 0\n' >"$tmp/repo/devtools/packages.sh"
-# shellcheck disable=SC2016 # for the scripts
-printf '#!/bin/bash\necho "demo ran as process $$"\n' >"$tmp/repo/usertools/demo.sh"
+cat >"$tmp/repo/usertools/demo.sh" <<'EOF'
+#!/bin/bash
+echo "demo ran as process $$"
+exec nsenter -t $$ -m bash -c ': </srv/copyrpc/usertools/demo.sh'
+EOF
 printf '#!/bin/bash\n: >/tmp/here || exit 1\necho "1 passed, 0 failed, 0 skipped"\n' >"$tmp/repo/devtools/test.sh"
 chmod +x "$tmp/bin"/* "$tmp"/repo/*/*
 export PATH=$tmp/bin:$PATH TMPDIR=$tmp/work
