@@ -130,8 +130,8 @@ thread)
 	fi ;;
 esac
 
-# One line for each skipped test of a log of meson: its name and its reason, the last line that it
-# printed.
+# One line for each skipped test of a log of meson: its name and its reason: what it printed after
+# "skip: ", else its last line.
 skips_of() { # LOG
 	python3 - "$1" <<-'EOF'
 		import json
@@ -140,6 +140,7 @@ skips_of() { # LOG
 		    test = json.loads(line)
 		    if test['result'] == 'SKIP':
 		        said = ((test.get('stdout') or '') + (test.get('stderr') or '')).strip().splitlines()
+		        said = [line for line in said if line.startswith('skip: ')] or said
 		        reason = said[-1].removeprefix('skip: ') if said else 'no reason given'
 		        print(f"{test['name'].split(' / ')[-1]}: {reason}")
 	EOF

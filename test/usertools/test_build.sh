@@ -34,7 +34,7 @@ EOF
 echo '@PEER@ @FLAVOUR@' >"$tree/found.in"
 echo 'int main(void) { return 0; }' >"$tree/always.c"
 printf '#!/bin/sh\nexit 0\n' >"$tree/pass.sh"
-printf '#!/bin/sh\necho skip: frob is not installed\nexit 77\n' >"$tree/lacks.sh"
+printf '#!/bin/sh\necho skip: frob is not installed\necho later >&2\nexit 77\n' >"$tree/lacks.sh"
 printf '#!/bin/sh\necho two cores are needed\nexit 77\n' >"$tree/cannot.sh"
 chmod +x "$tree"/*.sh
 
