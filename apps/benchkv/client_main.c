@@ -257,7 +257,7 @@ main(int argc, char **argv)
 	int rc = 0;
 
 	app_fail_name("benchkv-client");
-	if (app_opt_answer("benchkv-client", argc, argv, help))
+	if (app_env_answer("benchkv-client", argc, argv, help))
 		return APP_EXIT_OK;
 	rc = kv_options_parse(&o, KV_PROGRAM_CLIENT, argc - 1, argv + 1);
 	if (rc != 0)

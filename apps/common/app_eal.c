@@ -16,6 +16,7 @@
 #include <rte_log.h>
 
 #include "app_eal.h"
+#include "app_env.h"
 #include "app_fail.h"
 #include "app_opt.h"
 #include "crpc_log.h"
@@ -49,7 +50,7 @@ app_args_answer(const char *name, int argc, char **argv,
 		rte_eal_init(3, eal); /* Prints it and exits. */
 		return true;
 	}
-	if (!app_opt_answer(name, argc, argv, help))
+	if (!app_env_answer(name, argc, argv, help))
 		return false;
 	if (app_opt_has("version", argc - 1, argv + 1))
 		return true;

@@ -29,7 +29,7 @@ struct app_args {
 void app_args_split(struct app_args *args, int argc, char **argv);
 
 /**
- * As app_opt_answer(), for a program with an EAL: its help ends with how to see the EAL's, which
+ * As app_env_answer(), for a program with an EAL: its help ends with how to see the EAL's, which
  * `--eal-help` prints.
  */
 bool app_args_answer(const char *name, int argc, char **argv,

@@ -219,3 +219,23 @@ app_env_pause_floor(const double over[APP_PAUSES], double part)
 		;
 	return i == 0 ? 0 : app_pause_us[i - 1];
 }
+
+bool
+app_env_answer(const char *name, int argc, char *const *argv,
+	void (*help)(int argc, char *const *argv))
+{
+	int i;
+
+	for (i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--version") == 0) {
+			printf("%s %s (%s)\n", name, CRPC_VERSION, app_env_commit());
+			return true;
+		}
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+			help(argc, argv);
+			printf("\n%s --version prints the version.\n", name);
+			return true;
+		}
+	}
+	return false;
+}

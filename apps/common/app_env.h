@@ -86,4 +86,20 @@ double app_env_pause_floor(const double over[APP_PAUSES], double part);
  */
 const char *app_env_state(double before_ns, double after_ns);
 
+/**
+ * Answer `-h`, `--help` and `--version`, wherever they stand. The first call of main(), so that
+ * help() finds the defaults in the options.
+ *
+ * @param name
+ *   The program.
+ * @param argc, argv
+ *   Arguments of main().
+ * @param help
+ *   Prints the program's help.
+ * @return
+ *   True if there was one: the program ends with 0.
+ */
+bool app_env_answer(const char *name, int argc, char *const *argv,
+	void (*help)(int argc, char *const *argv));
+
 #endif

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app_env.h"
 #include "app_fail.h"
 #include "app_opt.h"
 
@@ -251,26 +250,6 @@ app_opt_has(const char *name, int argc, char *const *argv)
 	for (i = 0; i < argc; i++)
 		if (opt_match(argv[i], name, &value))
 			return true;
-	return false;
-}
-
-bool
-app_opt_answer(const char *name, int argc, char *const *argv,
-	void (*help)(int argc, char *const *argv))
-{
-	int i;
-
-	for (i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--version") == 0) {
-			printf("%s %s (%s)\n", name, CRPC_VERSION, app_env_commit());
-			return true;
-		}
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-			help(argc, argv);
-			printf("\n%s --version prints the version.\n", name);
-			return true;
-		}
-	}
 	return false;
 }
 

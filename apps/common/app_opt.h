@@ -87,22 +87,6 @@ bool app_opt_number(const char **at, uint64_t *v);
 bool app_opt_has(const char *name, int argc, char *const *argv);
 
 /**
- * Answer `-h`, `--help` and `--version`, wherever they stand. The first call of main(), so that
- * help() finds the defaults in the options.
- *
- * @param name
- *   The program.
- * @param argc, argv
- *   Arguments of main().
- * @param help
- *   Prints the program's help.
- * @return
- *   True if there was one: the program ends with 0.
- */
-bool app_opt_answer(const char *name, int argc, char *const *argv,
-	void (*help)(int argc, char *const *argv));
-
-/**
  * Print one line per option, with its range and its default: what its dest has, so ask before
  * anything is parsed. A number that is out of its range stands for none, and is not told.
  */
