@@ -142,10 +142,8 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 
 	sm_files_lock();
 	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next) {
-		if (file->kind != SM_FILE_DEVICE) {
-			uv_chan_fork_child(crpc_container_of(file, struct uv_chan, file));
+		if (file->kind != SM_FILE_DEVICE)
 			continue;
-		}
 		ctx = crpc_container_of(file, struct uv_ctx, file);
 		/* A3 pairs with R3 in get_context */
 		if (ctx->dead || ctx->vanished || crpc_load_acquire(&ctx->nic) == NULL)
@@ -373,8 +371,10 @@ fork_child(void)
 	struct uv_ctx *ctx;
 
 	for (file = sm_files_first(); file != NULL; file = file->next) {
-		if (file->kind != SM_FILE_DEVICE)
+		if (file->kind != SM_FILE_DEVICE) {
+			uv_chan_fork_child(crpc_container_of(file, struct uv_chan, file));
 			continue;
+		}
 		ctx = crpc_container_of(file, struct uv_ctx, file);
 		pthread_mutex_init(&ctx->lock, NULL);
 		if (!ctx->dead && uv_nic(ctx) != NULL)

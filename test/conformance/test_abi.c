@@ -18,12 +18,15 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -615,6 +618,57 @@ channels_are_shared(void **state)
 	loop_close(&l);
 }
 
+/* Connect to the control socket of this process; false: nobody listens. */
+static bool
+control_connect(int fd)
+{
+	const char *base = getenv("SOFT_MLX5_DIR");
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s/soft_mlx5-%u/ctl.%d",
+			base != NULL ? base : "/dev/shm", (unsigned int)geteuid(), (int)getpid());
+	return connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+}
+
+/* Ask by it how the contexts are; true if an answer comes in time. */
+static bool
+control_ask(int fd, int ms)
+{
+	const char *net = getenv("SOFT_MLX5_NET");
+	char text[256];
+	int n = snprintf(text, sizeof(text), "stat %s\n", net != NULL ? net : "default");
+	bool ok = send(fd, text, (size_t)n, MSG_NOSIGNAL) == n && readable(fd, ms) &&
+			recv(fd, text, 3, MSG_WAITALL) == 3 && memcmp(text, "ok\n", 3) == 0;
+
+	while (ok && recv(fd, text, sizeof(text), 0) > 0)
+		;
+	close(fd);
+	return ok;
+}
+
+/* Who looks into a process by its control socket takes no event from it. */
+static void
+events_arrive_after_a_look_into_the_process(void **state)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	struct ibv_cq *ev_cq;
+	struct loop l;
+	void *ev_ctx;
+
+	loop_open(&l);
+	assert_true(control_connect(fd));
+	assert_true(control_ask(fd, SECONDS_MAX * 1000));
+	assert_false(readable(l.channel->fd, 0));
+	assert_int_equal(ibv_req_notify_cq(l.cq, 0), 0);
+	loop_post(&l, 16);
+	assert_true(readable(l.channel->fd, SECONDS_MAX * 1000));
+	assert_int_equal(ibv_get_cq_event(l.channel, &ev_cq, &ev_ctx), 0);
+	assert_ptr_equal(ev_cq, l.cq);
+	ibv_ack_cq_events(l.cq, 1);
+	assert_int_equal(loop_poll(&l, 2), 2);
+	loop_close(&l);
+}
+
 /* More events than the kernel queues on a socket: none may get lost. */
 #define MANY 700
 
@@ -1065,6 +1119,7 @@ main(void)
 			cmocka_unit_test(the_first_completion_has_the_present_time),
 			cmocka_unit_test(unread_events_do_not_block_destroy),
 			cmocka_unit_test(channels_are_shared),
+			cmocka_unit_test(events_arrive_after_a_look_into_the_process),
 			cmocka_unit_test(many_events_wait_for_room),
 			cmocka_unit_test(every_failure_is_an_event),
 			cmocka_unit_test(srq_limit_is_an_event),
