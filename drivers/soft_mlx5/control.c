@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "progress.h"
@@ -194,10 +195,12 @@ serve_all(void *arg)
 
 	for (;;) {
 		fd = accept4(own, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+		if (fd < 0 && errno == EINVAL)
+			break; /* Shut down by sm_control_close(), which no longer knows it. */
+		if (fd < 0) { /* No descriptor is left: who asks waits until there is one. */
+			nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 			continue;
-		if (fd < 0)
-			break; /* Shut down by sm_control_close(), or no descriptor is left. */
+		}
 		serve(fd);
 		close(fd);
 	}

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -669,6 +670,28 @@ events_arrive_after_a_look_into_the_process(void **state)
 	loop_close(&l);
 }
 
+/* A process without a free descriptor is not looked into, but is again when it has one. */
+static void
+control_survives_a_lack_of_descriptors(void **state)
+{
+	int first = socket(AF_UNIX, SOCK_STREAM, 0), second = socket(AF_UNIX, SOCK_STREAM, 0);
+	struct rlimit old, none;
+	struct loop l;
+
+	loop_open(&l);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = (struct rlimit){.rlim_cur = 3, .rlim_max = old.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	/* A number may have been reserved for this one before; there is none behind it. */
+	if (control_connect(first))
+		control_ask(first, 300);
+	usleep(100000);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_true(control_connect(second));
+	assert_true(control_ask(second, SECONDS_MAX * 1000));
+	loop_close(&l);
+}
+
 /* More events than the kernel queues on a socket: none may get lost. */
 #define MANY 700
 
@@ -1120,6 +1143,7 @@ main(void)
 			cmocka_unit_test(unread_events_do_not_block_destroy),
 			cmocka_unit_test(channels_are_shared),
 			cmocka_unit_test(events_arrive_after_a_look_into_the_process),
+			cmocka_unit_test(control_survives_a_lack_of_descriptors),
 			cmocka_unit_test(many_events_wait_for_room),
 			cmocka_unit_test(every_failure_is_an_event),
 			cmocka_unit_test(srq_limit_is_an_event),
