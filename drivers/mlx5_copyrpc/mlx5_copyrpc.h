@@ -136,13 +136,18 @@ struct crpc_mlx5_ud {
 	uint8_t *buf;            /**< Buffers, stride bytes each; a payload starts at PAYLOAD. */
 	uint32_t stride;
 	uint32_t mask; /**< Receive WQEs - 1. */
-	uint32_t mtu;
+	uint32_t mtu;                   /**< Of what it sends. */
 	uint32_t held;                  /**< Buffers that the user reads until the next poll. */
 	struct crpc_mlx5_ud *next_held; /**< In dev->held. */
 };
 
 /** Where the payload lies in a receive buffer: the GRH before it, and it on a line of its own. */
 #define CRPC_MLX5_UD_PAYLOAD 64
+/**
+ * Room for a payload: the largest MTU there is. A port receives what fits its frames, which may be
+ * more than its own MTU, and a datagram that is longer than its buffer breaks the queue pair.
+ */
+#define CRPC_MLX5_UD_LEN_MAX 4096u
 
 /** To whom datagrams go. */
 struct crpc_mlx5_ah {

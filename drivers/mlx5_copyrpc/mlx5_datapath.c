@@ -207,7 +207,8 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc
 	uint32_t len = be32toh(cqe->byte_cnt);
 
 	dev->stats.recv_cqes++;
-	if (crpc_unlikely(ud == NULL || len < CRPC_MLX5_GRH || len > CRPC_MLX5_GRH + ud->mtu)) {
+	if (crpc_unlikely(ud == NULL || len < CRPC_MLX5_GRH ||
+			  len > CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX)) {
 		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion names a message of no known kind");
 		return 0;
 	}

@@ -265,7 +265,7 @@ kind_dump(const struct crpc_mlx5_qp *qp, FILE *out)
 
 	if (qp->kind == CRPC_MLX5_UD)
 		fprintf(out, "  datagrams: %u of %u buffers of %u bytes with the user\n", ud->held,
-			ud->mask + 1, ud->mtu);
+			ud->mask + 1, CRPC_MLX5_UD_LEN_MAX);
 	else if (dc->dci != NULL)
 		fprintf(out, "  DC target%s, %u receives; last sent through initiator 0x%x\n",
 			dc->qp.ibqp != NULL ? "" : " (ended)", dc->rq_depth, dc->dci->qp.dp.qpn);

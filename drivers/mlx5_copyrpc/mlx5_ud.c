@@ -2,7 +2,7 @@
 /*
  * Datagrams, the control path: the queue pair with its receive buffers, and address handles.
  *
- *     receive WQE i --> buffer i:  | 24 unused | GRH 40 | payload, up to the MTU |
+ *     receive WQE i --> buffer i:  | 24 unused | GRH 40 | payload, up to 4096 |
  *                                  0           24       64
  *
  * WQEs and buffers belong together for ever. The device takes receives in the order of the ring, so
@@ -22,7 +22,7 @@ void
 crpc_mlx5_ud_prefill(void *buf, uint32_t stride, const struct crpc_mlx5_ud *ud, uint32_t lkey)
 {
 	struct crpc_mlx5_data data = {
-		.byte_count = htobe32(CRPC_MLX5_GRH + ud->mtu),
+		.byte_count = htobe32(CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX),
 		.lkey = htobe32(lkey),
 	};
 	const struct crpc_mlx5_data none = {.lkey = htobe32(MLX5_INVALID_LKEY)};
@@ -77,7 +77,7 @@ buffers_init(
 	size_t len;
 
 	ud->mtu = 128u << dev->port_attr.active_mtu;
-	ud->stride = CRPC_MLX5_UD_PAYLOAD + ud->mtu;
+	ud->stride = CRPC_MLX5_UD_PAYLOAD + CRPC_MLX5_UD_LEN_MAX;
 	ud->mask = raw->rq.wqe_cnt - 1;
 	len = crpc_align_up((uint64_t)raw->rq.wqe_cnt * ud->stride, BUF_ALIGN);
 	ud->buf = aligned_alloc(BUF_ALIGN, len);

@@ -143,7 +143,8 @@ struct crpc_rdma_qp_conf {
 struct crpc_rdma_ud_conf {
 	uint32_t id;         /**< As of a queue pair; of the same number space. */
 	uint32_t sq_depth;   /**< Datagrams outstanding at most; default 256. */
-	uint32_t rq_depth;   /**< Receive buffers of one MTU each; default 512. */
+	/** Receive buffers, of the largest MTU there is (4096 bytes) each; default 512. */
+	uint32_t rq_depth;
 	uint32_t inline_max; /**< Inline bytes wanted per datagram; default 0. */
 };
 
@@ -209,7 +210,8 @@ struct crpc_rdma_cqe {
 	                         not build), -EIO. */
 	uint32_t qp_id;     /**< conf.id of the QP. */
 	uint32_t imm;       /**< RECV, DGRAM. */
-	uint32_t byte_len;  /**< RECV: bytes written. DGRAM: its payload. */
+	uint32_t byte_len;  /**< RECV: bytes written. DGRAM: its payload; of a port of a larger MTU
+	                         it may be longer than info.mtu. */
 	uint32_t wr_id;     /**< SEND, ERROR of a send. */
 	uint32_t wrs;       /**< SEND, ERROR of a send: WRs that this completion retires, itself
 	                         included; those before an ERROR succeeded. 0: not of a send. */

@@ -548,17 +548,17 @@ static void
 datagram_buffers_are_lent_until_the_next_poll(void **state)
 {
 	struct plain *p = plain_new(64, 16, 92, 8, 64);
-	static uint8_t buf[8 * 320] crpc_aligned(64);
+	static uint8_t buf[8 * 4160] crpc_aligned(64);
 	struct crpc_mlx5_data wqe[8];
-	struct crpc_mlx5_ud ud = {.qp = &p->qp, .buf = buf, .stride = 320, .mask = 7, .mtu = 256};
+	struct crpc_mlx5_ud ud = {.qp = &p->qp, .buf = buf, .stride = 4160, .mask = 7, .mtu = 256};
 	struct crpc_rdma_cqe cqe[8];
 	uint32_t i, round;
 
 	p->qp.rq.ud = &ud;
 	crpc_mlx5_ud_prefill(wqe, sizeof(wqe[0]), &ud, 0x77);
-	assert_int_equal(be32toh(wqe[3].byte_count), 296);
+	assert_int_equal(be32toh(wqe[3].byte_count), 4136);
 	assert_int_equal(be32toh(wqe[3].lkey), 0x77);
-	assert_int_equal(be64toh(wqe[3].addr), (uintptr_t)buf + 3 * 320 + 24);
+	assert_int_equal(be64toh(wqe[3].addr), (uintptr_t)buf + 3 * 4160 + 24);
 	p->qp_dbrec[0] = htobe32(8);
 	for (round = 0; round < 10000; round++) {
 		for (i = 0; i < 3; i++) {
@@ -576,16 +576,37 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 			assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_DGRAM);
 			assert_int_equal(cqe[i].byte_len, i * 128);
 			assert_int_equal(cqe[i].imm, round);
-			assert_ptr_equal(cqe[i].data, buf + (3 * round + i) % 8 * 320 + 64);
+			assert_ptr_equal(cqe[i].data, buf + (3 * round + i) % 8 * 4160 + 64);
 		}
 	}
 	assert_int_equal(poll(p, cqe, 8), 0);
 	assert_int_equal(posted_receives(p), (8 + 30000) & 0xffff);
 	/* Longer than a buffer, or shorter than its GRH: a device that lies is not read. */
-	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->byte_cnt = htobe32(297);
+	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->byte_cnt = htobe32(4137);
 	assert_int_equal(poll(p, cqe, 8), 0);
 	assert_int_equal(poll(p, cqe, 8), 1);
 	assert_int_equal(cqe[0].status, -EIO);
+	free(p);
+}
+
+/* A port of a larger MTU sends more than ours could: a queue whose buffers were too short for it
+ * would break, and with it all its peers. */
+static void
+datagrams_of_a_larger_mtu_are_received(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 8, 64);
+	static uint8_t buf[8 * 4160] crpc_aligned(64);
+	struct crpc_mlx5_data wqe[8];
+	struct crpc_mlx5_ud ud = {.qp = &p->qp, .buf = buf, .stride = 4160, .mask = 7, .mtu = 1024};
+	struct crpc_rdma_cqe cqe[8];
+
+	p->qp.rq.ud = &ud;
+	crpc_mlx5_ud_prefill(wqe, sizeof(wqe[0]), &ud, 0x77);
+	assert_int_equal(be32toh(wqe[0].byte_count), 40 + 4096);
+	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->byte_cnt = htobe32(40 + 4096);
+	assert_int_equal(poll(p, cqe, 8), 1);
+	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_DGRAM);
+	assert_int_equal(cqe[0].byte_len, 4096);
 	free(p);
 }
 
@@ -662,6 +683,7 @@ main(void)
 		cmocka_unit_test(completion_that_makes_no_sense_breaks_the_qp),
 		cmocka_unit_test(completions_of_a_freed_qp_are_forgotten),
 		cmocka_unit_test(datagram_buffers_are_lent_until_the_next_poll),
+		cmocka_unit_test(datagrams_of_a_larger_mtu_are_received),
 		cmocka_unit_test(send_to_a_connection_closes_it),
 		cmocka_unit_test(compressed_receives),
 		cmocka_unit_test(compressed_sends),
