@@ -151,12 +151,13 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	if (qp->kind == CRPC_MLX5_DCI)
 		return crpc_mlx5_dci_error(
 			dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), cqe, out);
-	qp->state = CRPC_MLX5_QP_ERROR;
 	if (!qp->reported)
 		crpc_mlx5_error_log(qp, &qp->sq, false, cqe);
-	/* A target may go on after an error. A queue pair does not. */
-	if (qp->kind == CRPC_MLX5_DC)
+	/* A target may go on after an error, and one of a datagram that is sent stops the send
+	 * queue only (SQER). A queue pair does not go on. */
+	if (qp->kind != CRPC_MLX5_RC && qp->state != CRPC_MLX5_QP_ERROR)
 		crpc_mlx5_qp_to_error(qp);
+	qp->state = CRPC_MLX5_QP_ERROR;
 	if (send)
 		wrs = error_retire(&qp->sq, cqe, &wr_id);
 	/* Told: the first one whatever it is, any cause, and every send that was flushed. */

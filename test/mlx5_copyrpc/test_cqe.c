@@ -610,6 +610,25 @@ datagrams_of_a_larger_mtu_are_received(void **state)
 	free(p);
 }
 
+/* After an error of a send a card goes on to receive datagrams: the driver ends that, once. */
+static void
+a_failed_datagram_ends_the_receives(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 8, 64);
+	struct crpc_rdma_wr wr[2] = {{.wr_id = 1}, {.wr_id = 2}};
+	struct crpc_rdma_cqe cqe[8];
+
+	to_error_calls = 0;
+	p->qp.kind = CRPC_MLX5_UD;
+	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 2);
+	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
+	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 1);
+	assert_int_equal(poll(p, cqe, 8), 2);
+	assert_int_equal(cqe[0].status, -EACCES);
+	assert_int_equal(to_error_calls, 1);
+	free(p);
+}
+
 /* A peer of a reliable connection that SENDs, which this driver never does, closes it. */
 static void
 send_to_a_connection_closes_it(void **state)
@@ -684,6 +703,7 @@ main(void)
 		cmocka_unit_test(completions_of_a_freed_qp_are_forgotten),
 		cmocka_unit_test(datagram_buffers_are_lent_until_the_next_poll),
 		cmocka_unit_test(datagrams_of_a_larger_mtu_are_received),
+		cmocka_unit_test(a_failed_datagram_ends_the_receives),
 		cmocka_unit_test(send_to_a_connection_closes_it),
 		cmocka_unit_test(compressed_receives),
 		cmocka_unit_test(compressed_sends),
