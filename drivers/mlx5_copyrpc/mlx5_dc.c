@@ -118,8 +118,10 @@ dci_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_dci *dci,
 	dci->copy = malloc((size_t)raw.sq.wqe_cnt * CRPC_MLX5_BB);
 	if (dci->sent == NULL || dci->again == NULL || dci->again_sent == NULL || dci->copy == NULL)
 		return -ENOMEM;
+	/* Some blocks are kept free, so the ring does not hold as many of the largest WQEs. */
 	dci->signal_every =
 		crpc_mlx5_signal_every(dev, CRPC_MLX5_DCI_DEPTH, CRPC_MLX5_DCI_SIGNAL_EVERY);
+	dci->signal_every = (uint32_t)crpc_min(dci->signal_every, CRPC_MLX5_DCI_DEPTH / 2);
 	rc = crpc_mlx5_dci_start(dci);
 	if (rc != 0) {
 		crpc_err("qp_create: DC initiator 0x%x on port %u: %s", qp->qpn, dev->port,

@@ -46,7 +46,9 @@ struct end {
 
 static struct end end[2];
 static uint64_t seed;
-static uint64_t drain_ns; /* 0: the default. */
+static uint64_t drain_ns;     /* 0: the default. */
+static uint32_t signal_every; /* 0: the default. */
+static uint32_t inline_max = 60;
 
 /* ---- a device that fails the driver: the linker puts these before the real ones ---- */
 
@@ -87,7 +89,7 @@ qp_make(int who, uint32_t i, uint32_t depth)
 	const struct crpc_rdma_qp_conf conf = {.id = i,
 		.sq_depth = depth,
 		.rq_depth = 64,
-		.inline_max = 60,
+		.inline_max = inline_max,
 		.transport = CRPC_RDMA_DC};
 	struct side *s = &end[who].side[i];
 
@@ -117,7 +119,7 @@ setup(uint32_t pairs, uint32_t dcis, uint32_t depth)
 {
 	const struct crpc_rdma_conf conf = {
 		.device = getenv("DEVICE"), .gid_index = -1, .dcis = dcis, .cq_depth = 8192,
-		.drain_ns = drain_ns};
+		.drain_ns = drain_ns, .signal_every = signal_every};
 	uint32_t i;
 	int who;
 
@@ -316,6 +318,36 @@ a_shared_queue_never_fills_for_good(void **state)
 	/* About one in 32, not one in 16 for each pair, nor for each WR. */
 	assert_in_range(s.send_cqes, sent / 40, sent / 20);
 	teardown();
+}
+
+/* Nor where completions are as rare as can be asked for and WQEs as large as they get, so that the
+ * initiator's ring is full before as many WRs are posted as it was made for. */
+static void
+rare_signals_and_large_requests_never_fill_it(void **state)
+{
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE,
+		.flags = CRPC_RDMA_WR_INLINE,
+		.num_sge = 1};
+	struct crpc_rdma_info info;
+	uint32_t sent = 0;
+
+	signal_every = UINT32_MAX;
+	inline_max = 400;
+	setup(1, 1, 256);
+	crpc_rdma_info_get(end[0].dev, &info);
+	wr.raddr = (uintptr_t)end[1].buf;
+	wr.rkey = end[1].mr.rkey;
+	wr.sge[0] = (struct crpc_rdma_sge){end[0].buf, info.inline_max_dc, 0};
+	while (sent < 1000) {
+		sent += crpc_rdma_post(end[0].side[0].qp, &wr, 1);
+		turn();
+		if (crpc_clock_ns() > until)
+			fail_msg("stuck after %u", sent);
+	}
+	teardown();
+	signal_every = 0;
+	inline_max = 60;
 }
 
 /* Whose peer is gone breaks alone: all its WRs come back, the first with the cause. What others had
@@ -696,6 +728,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pairs_do_not_mix),
 		cmocka_unit_test(a_shared_queue_never_fills_for_good),
+		cmocka_unit_test(rare_signals_and_large_requests_never_fill_it),
 		cmocka_unit_test(one_broken_peer_breaks_one_pair),
 		cmocka_unit_test(one_bad_key_breaks_one_pair),
 		cmocka_unit_test(a_bad_request_breaks_one_pair),
