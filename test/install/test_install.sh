@@ -85,6 +85,10 @@ service() {
 	"$bin_dir/benchkv" --no-huge -- --clients 0 --serve 4 --empty --name "$name" --seconds 30 \
 		--quiet >"$dest/service.out" 2>&1 &
 	pid=$!
+	for i in {1..200}; do
+		[ ! -e "/dev/shm/crpc.$name" ] || break
+		sleep 0.1
+	done
 	timeout 20 "$dest/kv_counter" "$name" 500 >"$dest/count.1" &
 	timeout 20 "$dest/kv_counter" "$name" 500 >"$dest/count.2" || fail "kv_counter ended with $?"
 	wait $! || fail "the first kv_counter ended with $?"
