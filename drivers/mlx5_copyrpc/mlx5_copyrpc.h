@@ -376,7 +376,8 @@ uint16_t crpc_mlx5_ud_post(
 /** Tells the device of n new WQEs: from block start on, the newest wqe, of bb blocks. */
 void crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n,
 	uint32_t start, const uint8_t *wqe, uint32_t bb);
-/** Makes the unread completions of a destroyed QP belong to none: its QPN may come back. */
+/** Takes the unread completions of a destroyed QP out of the queue: its QPN may come back, and its
+ *  room is given to others. The device may overwrite what was read before. */
 void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
 
 /* mlx5_error.c: the rare side of the datapath. */

@@ -455,34 +455,45 @@ crpc_mlx5_poll_zip(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n
 	return poll(base, out, n, cq_drain_zip);
 }
 
-/* The next unread completion of a look ahead, and on; sessions are written out on the way. */
-static struct crpc_mlx5_cqe *
-cqe_ahead(struct crpc_mlx5_cq *walk, const struct crpc_mlx5_cq *cq, uint64_t *tail)
+/* A look ahead: on behind the next unread completion; sessions are written out on the way. False:
+ * there is none. */
+static bool
+cqe_ahead(struct crpc_mlx5_cq *walk, const struct crpc_mlx5_cq *cq)
 {
-	struct crpc_mlx5_cqe *cqe;
+	uint64_t tail;
 
-	if (walk->ci - cq->ci > walk->mask)
-		return NULL;
-	cqe = cqe_next(walk, tail);
-	if (cqe == NULL)
-		return NULL;
+	if (walk->ci - cq->ci > walk->mask || cqe_next(walk, &tail) == NULL)
+		return false;
 	crpc_dma_rmb();
-	if ((*tail & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED &&
-		crpc_mlx5_cq_expand(walk))
-		*tail = be64toh(crpc_load_relaxed(&cqe->tail));
+	if ((tail & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED)
+		crpc_mlx5_cq_expand(walk);
 	walk->ci++;
-	return cqe;
+	return true;
 }
 
 void
 crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 {
 	struct crpc_mlx5_cq walk = *cq;
+	const struct crpc_mlx5_cqe *from;
 	struct crpc_mlx5_cqe *cqe;
-	uint64_t tail;
+	uint32_t to;
 
-	while ((cqe = cqe_ahead(&walk, cq, &tail)) != NULL) {
-		if (CRPC_MLX5_TAIL_QPN(tail) == qpn)
-			cqe->opcode_qpn = 0;
+	while (cqe_ahead(&walk, cq))
+		;
+	/* What others have is moved towards the newest, as rdma-core does it. */
+	for (to = walk.ci; walk.ci != cq->ci;) {
+		from = &cq->buf[--walk.ci & cq->mask];
+		if ((be32toh(from->opcode_qpn) & CRPC_MLX5_QPN_MASK) == qpn || --to == walk.ci)
+			continue;
+		cqe = &cq->buf[to & cq->mask];
+		*cqe = *from;
+		cqe->op_own = (uint8_t)((cqe->op_own & ~MLX5_CQE_OWNER_MASK) |
+			((to & (cq->mask + 1)) != 0));
 	}
+	if (to == cq->ci)
+		return;
+	cq->ci = to;
+	/* Release: as in refill_flush(). */
+	crpc_store_release(cq->dbrec, htobe32(to & CRPC_MLX5_CQE_CTR_MASK));
 }

@@ -136,8 +136,10 @@ error_retire(struct crpc_mlx5_sq *sq, const struct crpc_mlx5_cqe *cqe, uint32_t 
 
 crpc_noinline uint16_t
 crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
-	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
+	const struct crpc_mlx5_cqe *in, struct crpc_rdma_cqe *out)
 {
+	/* Its entry may go back to the device before we are done: crpc_mlx5_cq_forget(). */
+	const struct crpc_mlx5_cqe copy = *in, *cqe = &copy;
 	uint8_t opcode = cqe->op_own >> 4;
 	bool send = opcode == MLX5_CQE_REQ_ERR;
 	bool flushed = cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;

@@ -43,6 +43,7 @@ struct end {
 
 static uint64_t seed;
 static uint8_t transport; /* Of every queue pair. */
+static uint32_t cq_depth; /* Of every device. 0: the default. */
 
 static struct crpc_rdma_qp *
 qp_new(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
@@ -56,7 +57,11 @@ qp_new(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 static void
 end_open(struct end *e, const struct crpc_rdma_qp_conf *conf)
 {
-	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	/* Each initiator takes an entry of the completion queue. */
+	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"),
+		.gid_index = -1,
+		.cq_depth = cq_depth,
+		.dcis = cq_depth != 0};
 
 	memset(e, 0, sizeof(*e));
 	e->dev = crpc_rdma_open(&dev_conf);
@@ -634,6 +639,48 @@ queue_pairs_come_and_go(void **state)
 	pair_close(e);
 }
 
+/* A queue pair is freed with completions that nobody read, and the next one fills as much of the
+ * completion queue, which has room for one of them only. */
+static void
+unread_completions_take_no_room_of_the_next(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 64, .rq_depth = 62};
+	const struct crpc_rdma_qp_conf far = {.id = 2, .sq_depth = 1, .rq_depth = 62};
+	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM};
+	uint64_t end = crpc_clock_ns() + WAIT_NS;
+	struct crpc_rdma_cqe cqe;
+	uint32_t lap, i;
+	struct end e[2];
+
+	end_open(&e[0], &conf);
+	cq_depth = 64;
+	end_open(&e[1], &far);
+	cq_depth = 0;
+	for (lap = 0; lap < 4; lap++) {
+		connect_qps(e[0].qp, e[1].qp);
+		for (i = 0; i < 62; i++) {
+			wr.imm = lap * 100 + i;
+			wr.flags = i == 61 ? CRPC_RDMA_WR_SIGNAL : 0;
+			assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
+		}
+		/* Without room for a completion a poll only drives the device. */
+		while (crpc_rdma_poll(e[0].dev, &cqe, 1) == 0 && crpc_clock_ns() < end)
+			crpc_rdma_poll(e[1].dev, &cqe, 0);
+		assert_int_equal(cqe.type, CRPC_RDMA_CQE_SEND);
+		if (lap == 3)
+			break;
+		crpc_rdma_qp_free(e[0].qp);
+		crpc_rdma_qp_free(e[1].qp);
+		e[0].qp = qp_new(e[0].dev, &conf);
+		e[1].qp = qp_new(e[1].dev, &far);
+		assert_non_null(e[0].qp);
+		assert_non_null(e[1].qp);
+	}
+	for (i = 0; i < 62; i++)
+		assert_int_equal(wait_one(e, 1).imm, lap * 100 + i);
+	pair_close(e);
+}
+
 static void
 limits_and_bad_addresses_are_refused(void **state)
 {
@@ -731,6 +778,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(killed_peer_is_told_as_reset),
 		cmocka_unit_test(work_request_that_cannot_be_built_breaks_the_qp),
 		cmocka_unit_test(queue_pairs_come_and_go),
+		cmocka_unit_test(unread_completions_take_no_room_of_the_next),
 	};
 	uint32_t burst;
 
