@@ -2,6 +2,7 @@
 #include <rte_errno.h>
 #include <rte_malloc.h>
 
+#include "store_place.h"
 #include "store_quick.h"
 #include "store_size.h"
 
@@ -15,6 +16,7 @@ struct kv_large {
 struct kv_store {
 	struct kv_quick_store q; /* first: see store_quick.h */
 	struct rte_hash *hash;
+	uint32_t secret; /* of places in the table */
 	uint32_t key_size, key_min;
 	uint32_t key_bytes; /* As stored. */
 	uint32_t capacity;
@@ -96,21 +98,16 @@ cmp_key8(const void *a, const void *b, size_t len)
 	return x != y;
 }
 
-/* Nearly every call brings the hash along. */
-static uint32_t
-hash_key(const void *key, uint32_t len, uint32_t init_val)
+static inline hash_sig_t
+place_of(const struct kv_store *s, const void *key)
 {
-	return kv_hash(key, len);
+	return kv_place_of(key, key_len(s, key), s->secret);
 }
 
-/* Of a key that stands with its length behind it. */
-static uint32_t
-hash_spread(const void *key, uint32_t len, uint32_t init_val)
+static inline int32_t
+table_lookup(const struct kv_store *s, const void *key)
 {
-	uint64_t length;
-
-	memcpy(&length, (const uint8_t *)key + len - sizeof(length), sizeof(length));
-	return kv_hash(key, (uint32_t)crpc_min(length, len));
+	return rte_hash_lookup_with_hash(s->hash, key, place_of(s, key));
 }
 
 static bool
@@ -136,7 +133,8 @@ kv_store_create(const struct kv_store_conf *conf)
 		.name = conf->name,
 		.entries = kv_size_entries(conf->capacity),
 		.key_len = kv_size_key(conf),
-		.hash_func = conf->key_min == 0 ? hash_key : hash_spread,
+		.hash_func = conf->key_min == 0 ? kv_place_of_key : kv_place_of_spread,
+		.hash_func_init_val = kv_place_secret(),
 		.socket_id = conf->socket,
 		.extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
 	};
@@ -154,6 +152,7 @@ kv_store_create(const struct kv_store_conf *conf)
 	s = rte_zmalloc_socket("kv_store", sizeof(*s), CRPC_CACHE_LINE, conf->socket);
 	if (s == NULL)
 		goto err;
+	s->secret = params.hash_func_init_val;
 	s->q.value_max = conf->value_max;
 	s->key_size = conf->key_size;
 	s->key_min = conf->key_min;
@@ -208,7 +207,7 @@ near_at(const struct kv_store *s, hash_sig_t hash)
 static crpc_noinline int32_t
 lookup_far(struct kv_store *s, const void *key, hash_sig_t hash)
 {
-	int32_t pos = rte_hash_lookup_with_hash(s->hash, key, hash);
+	int32_t pos = table_lookup(s, key);
 	struct kv_near *near = near_at(s, hash);
 
 	if (pos < 0)
@@ -250,6 +249,7 @@ lookup_near(struct kv_store *s, struct kv_batch *b)
 void
 kv_store_lookup(struct kv_store *s, struct kv_batch *b)
 {
+	hash_sig_t place[KV_BATCH_MAX];
 	uint32_t i;
 
 	b->moved = false;
@@ -259,7 +259,9 @@ kv_store_lookup(struct kv_store *s, struct kv_batch *b)
 		lookup_near(s, b);
 		return;
 	}
-	rte_hash_lookup_with_hash_bulk(s->hash, b->key_ptr, b->hash, b->n, b->pos);
+	for (i = 0; i < b->n; i++)
+		place[i] = place_of(s, b->key[i]);
+	rte_hash_lookup_with_hash_bulk(s->hash, b->key_ptr, place, b->n, b->pos);
 	for (i = 0; i < b->n; i++)
 		if (b->pos[i] >= 0)
 			crpc_prefetch(slot_at(s, b->pos[i]));
@@ -384,7 +386,7 @@ key_remove(struct kv_store *s, const void *key, hash_sig_t hash, int32_t pos)
 	slot_clear(s, slot);
 	if (s->has_near && near_at(s, hash)->pos == pos)
 		near_at(s, hash)->pos = -1;
-	rte_hash_del_key_with_hash(s->hash, key, hash);
+	rte_hash_del_key_with_hash(s->hash, key, place_of(s, key));
 }
 
 /*
@@ -427,13 +429,13 @@ make_room(struct kv_store *s, uint32_t *slots)
 
 /* A place for a new key, or -1: the store is full. */
 static int32_t
-key_add(struct kv_store *s, const void *key, hash_sig_t hash)
+key_add(struct kv_store *s, const void *key)
 {
 	uint32_t slots = ROOM_SLOTS;
 
 	if (kv_store_count(s) >= s->capacity && !make_room(s, &slots))
 		return -1;
-	return rte_hash_add_key_with_hash(s->hash, key, hash);
+	return rte_hash_add_key_with_hash(s->hash, key, place_of(s, key));
 }
 
 static void
@@ -480,7 +482,7 @@ is_expected(struct kv_store *s, const struct kv_req *req, int32_t pos, struct kv
 static int32_t
 put_new(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *out)
 {
-	int32_t pos = key_add(s, b->key[i], b->hash[i]);
+	int32_t pos = key_add(s, b->key[i]);
 
 	b->moved = true;
 	if (pos < 0) {
@@ -563,7 +565,7 @@ exec_any(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *o
 	int32_t pos = b->pos[i];
 
 	if (b->moved)
-		pos = rte_hash_lookup_with_hash(s->hash, b->key[i], b->hash[i]);
+		pos = table_lookup(s, b->key[i]);
 	if (pos >= 0 && has_ended(s, slot_at(s, pos)))
 		pos = expire(s, b, i, pos);
 	*out = (struct kv_served){.status = KV_OK, .op = req->op};
@@ -714,19 +716,17 @@ kv_batch_init(struct kv_batch *b, const struct kv_store *s)
 int
 kv_store_restore(struct kv_store *s, const struct kv_item *item)
 {
-	uint32_t hash;
 	int32_t pos;
 
 	if (item->len > s->q.value_max || item->ttl_ms > KV_TTL_MAX_MS || !is_key(s, item->key))
 		return -EINVAL;
-	hash = key_hash(s, item->key);
-	if (rte_hash_lookup_with_hash(s->hash, item->key, hash) >= 0)
+	if (table_lookup(s, item->key) >= 0)
 		return -EINVAL;
-	pos = key_add(s, item->key, hash);
+	pos = key_add(s, item->key);
 	if (pos < 0)
 		return -ENOSPC;
 	if (!slot_replace(s, slot_at(s, pos), item->value, item->len)) {
-		key_remove(s, item->key, hash, pos);
+		key_remove(s, item->key, key_hash(s, item->key), pos);
 		return -ENOSPC;
 	}
 	life_write(s, slot_at(s, pos), item->ttl_ms);
@@ -756,7 +756,7 @@ kv_store_load(struct kv_store *s, const void *key, uint32_t key_len, const void 
 
 	if (s->key_min != 0)
 		kv_key_spread(spread, s->key_bytes, key, key_len);
-	pos = key_add(s, s->key_min != 0 ? spread : key, kv_hash(key, key_len));
+	pos = key_add(s, s->key_min != 0 ? spread : key);
 	if (pos < 0 || len > s->q.value_max)
 		return -ENOSPC;
 	return slot_replace(s, slot_at(s, pos), value, len) ? 0 : -ENOSPC;

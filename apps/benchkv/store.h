@@ -18,6 +18,9 @@
  *
  * What most requests are goes a shorter way: store_quick.h.
  *
+ * Places in the hash follow from a secret of the store, so a client cannot choose keys that slow
+ * the look-ups of others down.
+ *
  * A put or a delete can depend on the version that its key has (compare-and-swap). A value can
  * have an end of its life; kv_store_tick() tells the store the time, and takes what has ended out,
  * some keys at a time. A key whose life has ended is not found, whether it was taken out or not. A

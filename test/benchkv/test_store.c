@@ -18,6 +18,7 @@
 #include <rte_lcore.h>
 
 #include "app_keys.h"
+#include "crpc_clock.h"
 #include "crpc_log.h"
 #include "snapshot.h"
 #include "store_quick.h"
@@ -256,6 +257,82 @@ every_key_of_the_capacity_fits(void **state)
 			assert_int_equal(kv_store_load(r->store, key, r->key_size, value, 8), 0);
 		}
 		assert_int_equal(kv_store_count(r->store), capacities[c]);
+		rig_free(r);
+	}
+}
+
+/* The key of 8 bytes number @p i whose kv_hash() is 0: the hash is undone step by step. */
+static uint64_t
+key_of_hash_0(uint32_t i)
+{
+	uint64_t h = (uint64_t)i * UINT64_C(0xb3c2edf96a8bf34b); /* any low half will do */
+	const uint64_t mul[] = {UINT64_C(0xc4ceb9fe1a85ec53), UINT64_C(0xff51afd7ed558ccd)};
+	uint64_t inv;
+	int k, n;
+
+	h >>= 32;
+	for (k = 0; k < 2; k++) {
+		for (inv = mul[k], n = 0; n < 5; n++) /* Newton, mod 2^64 */
+			inv *= 2 - mul[k] * inv;
+		h *= inv;
+		if (k == 0)
+			h ^= h >> 33;
+	}
+	return h ^ 8;
+}
+
+/* The shortest of some runs of 64 gets of the key, ns. */
+static uint64_t
+gets_ns(struct rig *r, uint64_t key)
+{
+	uint64_t best = UINT64_MAX, start;
+	struct kv_served served;
+	struct kv_req req;
+	uint32_t i, len, run;
+
+	len = kv_req_write(r->msg[0], KV_GET, 8, 0);
+	memcpy(r->msg[0] + sizeof(struct kv_req_hdr), &key, 8);
+	assert_int_equal(kv_req_read(r->msg[0], len, &req), 0);
+	for (run = 0; run < 20; run++) {
+		start = crpc_clock_ns();
+		for (i = 0; i < KV_BATCH_MAX; i++)
+			kv_batch_add(&r->batch, &req, kv_batch_key(&r->batch, &req));
+		kv_store_lookup(r->store, &r->batch);
+		for (i = 0; i < KV_BATCH_MAX; i++)
+			kv_store_exec(r->store, &r->batch, i, &served);
+		kv_batch_reset(&r->batch);
+		best = crpc_min(best, crpc_clock_ns() - start);
+	}
+	return best;
+}
+
+/*
+ * One client puts many keys that have the same kv_hash(): gets that have to pass them cost what
+ * they cost before, with a table in front of the hash (small stores) and without.
+ */
+static void
+keys_of_one_hash_slow_no_get_down(void **state)
+{
+	static const uint32_t capacities[] = {10000, 40000};
+	uint64_t before, after, key;
+	uint8_t value[8] = {0};
+	struct rig *r;
+	uint32_t i;
+	size_t c;
+
+	crpc_clock_init();
+	for (c = 0; c < CRPC_DIM(capacities); c++) {
+		r = rig_new(8, 8, capacities[c]);
+		before = gets_ns(r, key_of_hash_0(0));
+		for (i = 1; i <= 4000; i++) {
+			key = key_of_hash_0(i);
+			assert_int_equal(kv_hash8(key), 0);
+			assert_int_equal(kv_store_load(r->store, &key, 8, value, 8), 0);
+		}
+		after = gets_ns(r, key_of_hash_0(0));
+		print_message("capacity %u: %llu ns before, %llu ns after\n", capacities[c],
+			(unsigned long long)before, (unsigned long long)after);
+		assert_true(after < 10 * before);
 		rig_free(r);
 	}
 }
@@ -784,6 +861,7 @@ main(void)
 		cmocka_unit_test(a_key_is_its_length_too),
 		cmocka_unit_test(a_burst_that_moves_keys_serves_on),
 		cmocka_unit_test(every_key_of_the_capacity_fits),
+		cmocka_unit_test(keys_of_one_hash_slow_no_get_down),
 		cmocka_unit_test(a_full_store_refuses_and_keeps_what_it_has),
 		cmocka_unit_test(bad_requests_change_nothing),
 		cmocka_unit_test(puts_and_deletes_depend_on_the_version),
