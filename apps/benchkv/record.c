@@ -26,7 +26,7 @@ file_size(uint64_t ops)
 int
 kv_records_open(struct kv_records *r, const char *path, uint64_t max, uint32_t keys)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644), rc = 0;
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), rc = 0;
 	void *mem = MAP_FAILED;
 
 	*r = (struct kv_records){0};

@@ -111,7 +111,8 @@ fresh_lock(const char *fresh, int flags)
 	int fd, rc, tries;
 
 	for (tries = 0; tries < 10; tries++) {
-		fd = open(fresh, O_RDWR | O_CLOEXEC | flags, 0666);
+		/* Others' links are not followed, and no other user can read or lock it. */
+		fd = open(fresh, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 		if (fd < 0)
 			return -errno;
 		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -516,6 +517,38 @@ a_history_has_one_run_at_a_time(void **state)
 	unlink(path);
 }
 
+/* A link in its place leads to no other file; what is written can be read by its owner alone. */
+static void
+a_history_is_its_owners_alone(void **state)
+{
+	char folder[] = "/tmp/test_client.XXXXXX", path[64], mine[64];
+	struct kv_records records;
+	mode_t mask = umask(0);
+	struct stat st;
+	FILE *f;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/history", folder);
+	snprintf(mine, sizeof(mine), "%s/mine", folder);
+	f = fopen(mine, "wb");
+	assert_non_null(f);
+	assert_int_equal(fwrite("mine", 1, 4, f), 4);
+	fclose(f);
+	assert_int_equal(symlink(mine, path), 0);
+	assert_int_equal(kv_records_open(&records, path, 10, 5), -ELOOP);
+	assert_int_equal(stat(mine, &st), 0);
+	assert_int_equal(st.st_size, 4);
+	unlink(path);
+	assert_int_equal(kv_records_open(&records, path, 10, 5), 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(kv_records_close(&records), 0);
+	umask(mask);
+	unlink(path);
+	unlink(mine);
+	rmdir(folder);
+}
+
 int
 main(void)
 {
@@ -533,6 +566,7 @@ main(void)
 		cmocka_unit_test(scans_go_on),
 		cmocka_unit_test(cooldown_counts_nothing),
 		cmocka_unit_test(a_history_has_one_run_at_a_time),
+		cmocka_unit_test(a_history_is_its_owners_alone),
 	};
 
 	return cmocka_run_group_tests_name("benchkv_client", tests, NULL, NULL);

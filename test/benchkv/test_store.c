@@ -636,6 +636,48 @@ one_run_at_a_time_has_a_snapshots_path(void **state)
 	rig_free(empty);
 }
 
+/*
+ * Another user of a common folder: a link in the snapshot's place leads to no other file, and what
+ * is written can be read, and locked, by its owner alone.
+ */
+static void
+a_snapshot_is_its_owners_alone(void **state)
+{
+	char folder[] = "/tmp/test_store.XXXXXX", path[64], file[72], fresh[80], mine[72];
+	struct kv_snapshot snap = {.path = path, .owners = 1, .key_size = 8};
+	struct rig *r = rig_new(8, 8, KEYS);
+	mode_t mask = umask(0);
+	struct stat st;
+	FILE *f;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/snap", folder);
+	snprintf(file, sizeof(file), "%s.0", path);
+	snprintf(fresh, sizeof(fresh), "%s.new", file);
+	snprintf(mine, sizeof(mine), "%s/mine", folder);
+	f = fopen(mine, "wb");
+	assert_int_equal(fwrite("mine", 1, 4, f), 4);
+	fclose(f);
+	assert_int_equal(symlink(mine, fresh), 0);
+	assert_int_equal(kv_snapshot_claim(&snap), -ELOOP);
+	assert_int_equal(kv_snapshot_read(&snap, r->store), -ENOENT);
+	assert_int_equal(stat(mine, &st), 0);
+	assert_int_equal(st.st_size, 4);
+	unlink(fresh);
+	assert_int_equal(kv_snapshot_claim(&snap), 0);
+	assert_int_equal(stat(fresh, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(kv_snapshot_write(&snap, r->store), 0);
+	kv_snapshot_release(&snap);
+	assert_int_equal(stat(file, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	umask(mask);
+	unlink(file);
+	unlink(mine);
+	rmdir(folder);
+	rig_free(r);
+}
+
 /* What a snapshot has of a store, the next store has: values, versions, what is left of lives. */
 static void
 snapshot_and_back(uint32_t key_min)
@@ -870,6 +912,7 @@ main(void)
 		cmocka_unit_test(capacity_is_a_limit),
 		cmocka_unit_test(a_snapshot_outlasts_a_power_failure),
 		cmocka_unit_test(one_run_at_a_time_has_a_snapshots_path),
+		cmocka_unit_test(a_snapshot_is_its_owners_alone),
 		cmocka_unit_test(a_snapshot_brings_a_store_back),
 		cmocka_unit_test(a_bad_snapshot_is_refused),
 		cmocka_unit_test(sizes_out_of_range_are_refused),
