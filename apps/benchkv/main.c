@@ -115,7 +115,7 @@ fetch(struct kv_rank *r, uint32_t rank)
 	if (app_boot_get(&r->boot, rank, "kv.result", &buf, &len, gather_ms(r)) != 0)
 		return NULL;
 	res = buf;
-	if (len == sizeof(*res) && res->size == sizeof(*res))
+	if (kv_result_take(res, len))
 		return res;
 	free(buf);
 	return NULL;

@@ -18,6 +18,16 @@ kv_turn_phase_name(uint32_t phase)
 	return phase < KV_TURN_PHASES ? names[phase] : "unknown";
 }
 
+bool
+kv_result_take(struct kv_result *r, size_t len)
+{
+	if (len != sizeof(*r) || r->size != sizeof(*r) || r->daemons > KV_DAEMONS_MAX)
+		return false;
+	r->lcores[sizeof(r->lcores) - 1] = '\0';
+	r->device[sizeof(r->device) - 1] = '\0';
+	return true;
+}
+
 uint64_t
 kv_result_faults(const struct kv_result *r)
 {

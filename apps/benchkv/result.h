@@ -119,6 +119,9 @@ struct kv_result {
 	int counters_rc;
 };
 
+/** Whether @p len bytes that another rank gave are a result that can be read. Ends its texts. */
+bool kv_result_take(struct kv_result *r, size_t len);
+
 /** Wrong answers of all kinds. */
 uint64_t kv_result_faults(const struct kv_result *r);
 

@@ -110,6 +110,27 @@ total_is_the_sum(void **state)
 	free(t);
 }
 
+/* What another rank sent: too many daemons, texts without an end, or fewer bytes. */
+static void
+results_of_other_ranks_are_checked(void **state)
+{
+	struct kv_result *r = sample(0);
+
+	assert_true(kv_result_take(r, sizeof(*r)));
+	assert_false(kv_result_take(r, sizeof(*r) - 1));
+	r->daemons = KV_DAEMONS_MAX + 1;
+	assert_false(kv_result_take(r, sizeof(*r)));
+	r->daemons = KV_DAEMONS_MAX;
+	memset(r->lcores, 'x', sizeof(r->lcores));
+	memset(r->device, 'x', sizeof(r->device));
+	assert_true(kv_result_take(r, sizeof(*r)));
+	assert_int_equal(strnlen(r->lcores, sizeof(r->lcores)), sizeof(r->lcores) - 1);
+	assert_int_equal(strnlen(r->device, sizeof(r->device)), sizeof(r->device) - 1);
+	r->size--;
+	assert_false(kv_result_take(r, sizeof(*r)));
+	free(r);
+}
+
 static double
 number(const json_t *o, const char *a, const char *b, const char *c)
 {
@@ -386,6 +407,7 @@ main(void)
 		cmocka_unit_test(little_tells_lost_calls),
 		cmocka_unit_test(open_loop_is_summed),
 		cmocka_unit_test(total_is_the_sum),
+		cmocka_unit_test(results_of_other_ranks_are_checked),
 		cmocka_unit_test(daemons_are_kept_and_summed),
 		cmocka_unit_test(daemon_line_has_every_key),
 		cmocka_unit_test(slices_give_median_and_range),
