@@ -41,7 +41,9 @@ ask_info(struct crpc_ipc_client *c, struct kv_info *info)
 	const uint8_t *value;
 	int rc;
 
-	rc = crpc_ipc_client_call(c, msg, kv_req_write(msg, KV_INFO, 0, 0), 0);
+	rc = crpc_kv_owner_check(crpc_ipc_client_owner_uid(c));
+	if (rc == 0)
+		rc = crpc_ipc_client_call(c, msg, kv_req_write(msg, KV_INFO, 0, 0), 0);
 	if (rc != 0)
 		return rc;
 	while (crpc_ipc_client_poll(c, &done, 1) == 0) {
@@ -123,9 +125,9 @@ join(struct kv_loop *loop, struct kv_work *work, const struct kv_options *o)
 	}
 	if (rc != 0)
 		return app_fail(
-			"daemon '%s' did not tell how to be used: %s; it may have ended, or "
+			"daemon '%s' did not tell how to be used: %s (%s); it may have ended, or "
 			"have no place left (its --serve)",
-			o->name, strerror(-rc));
+			o->name, strerror(-rc), crpc_log_last());
 	rc = kv_loop_init(loop, work, (uint32_t)o->clients);
 	if (rc == 0 && info.value_size > KV_VALUE_INLINE)
 		rc = crpc_kv_blocks_attach(&loop->blocks[0], NULL, o->name, CONNECT_MS);

@@ -613,6 +613,12 @@ crpc_ipc_client_id(const struct crpc_ipc_client *c)
 	return c->id;
 }
 
+uid_t
+crpc_ipc_client_owner_uid(const struct crpc_ipc_client *c)
+{
+	return crpc_shm_owner_uid(c->seg);
+}
+
 void
 crpc_ipc_client_stats(const struct crpc_ipc_client *c, struct crpc_ipc_client_stats *stats)
 {

@@ -45,8 +45,11 @@ info_ask(struct crpc_kv *kv)
 {
 	uint8_t answer[sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)];
 	uint32_t len = kv_req_write(kv->msg, KV_INFO, 0, 0);
-	int rc = crpc_ipc_client_call_sync(kv->ipc, kv->msg, len, answer, sizeof(answer), 0);
+	int rc = crpc_kv_owner_check(crpc_ipc_client_owner_uid(kv->ipc));
 
+	if (rc == 0)
+		rc = crpc_ipc_client_call_sync(
+			kv->ipc, kv->msg, len, answer, sizeof(answer), 0);
 	return rc < 0 ? rc : info_take(kv, answer, (uint32_t)rc);
 }
 

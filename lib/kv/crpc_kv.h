@@ -90,8 +90,9 @@ struct crpc_kv;
  *   Which.
  * @return
  *   The client, or NULL with errno: EINVAL, and those of crpc_ipc_client_connect(): ENOENT,
- *   ECONNREFUSED, EACCES, EUSERS (all its places are taken), EPROTO (also: no key-value service),
- *   ETIMEDOUT, ENOMEM. The cause is in crpc_log_last().
+ *   ECONNREFUSED, EACCES (also: it is the service of another user than us or root), EUSERS (all
+ *   its places are taken), EPROTO (also: no key-value service), ETIMEDOUT, ENOMEM. The cause is in
+ *   crpc_log_last().
  */
 struct crpc_kv *crpc_kv_connect(const struct crpc_kv_conf *conf);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "crpc_kv_blocks.h"
 #include "crpc_log.h"
@@ -77,6 +78,19 @@ crpc_kv_blocks_join(struct crpc_kv_blocks *b, const struct crpc_kv_blocks *of)
 }
 
 int
+crpc_kv_owner_check(uid_t owner)
+{
+	uid_t us = geteuid();
+
+	if (owner == us || owner == 0 || us == 0)
+		return 0;
+	crpc_err("the service's memory belongs to user %u; expected that of user %u, or root: "
+		 "somebody else took the name, give another one",
+		(unsigned int)owner, (unsigned int)us);
+	return -EACCES;
+}
+
+int
 crpc_kv_blocks_attach(
 	struct crpc_kv_blocks *b, const char *dir, const char *name, uint32_t timeout_ms)
 {
@@ -87,7 +101,9 @@ crpc_kv_blocks_attach(
 	if (rc != 0)
 		return rc;
 	b->attached = crpc_shm_attach(dir, values, BLOCKS_KIND, BLOCKS_VERSION, timeout_ms);
-	rc = b->attached == NULL ? -errno : arena_join(b, b->attached);
+	rc = b->attached == NULL ? -errno : crpc_kv_owner_check(crpc_shm_owner_uid(b->attached));
+	if (rc == 0)
+		rc = arena_join(b, b->attached);
 	if (rc != 0)
 		crpc_kv_blocks_close(b);
 	return rc;

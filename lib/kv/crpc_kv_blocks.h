@@ -68,10 +68,20 @@ int crpc_kv_blocks_join(struct crpc_kv_blocks *b, const struct crpc_kv_blocks *o
  * @param timeout_ms
  *   Wait so long for it to come up.
  * @return
- *   0, or -errno of crpc_shm_attach(), crpc_arena_attach() and crpc_arena_join().
+ *   0, or -errno of crpc_shm_attach(), crpc_kv_owner_check(), crpc_arena_attach() and
+ *   crpc_arena_join().
  */
 int crpc_kv_blocks_attach(
 	struct crpc_kv_blocks *b, const char *dir, const char *name, uint32_t timeout_ms);
+
+/**
+ * Whether a service that this user owns is one to talk to: it serves its own user alone, so a
+ * service of anybody else but root took its name to get what clients say. Root may use all.
+ *
+ * @return
+ *   0 or -EACCES.
+ */
+int crpc_kv_owner_check(uid_t owner);
 
 /** Leave; what was allocated is freed. The ipc that uses it is closed before. Zeroed is fine. */
 void crpc_kv_blocks_close(struct crpc_kv_blocks *b);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * lib/kv against a service that lies: each call completes, and what a completion shows is within
- * the sizes that the service gave when the client connected, for which callers have room.
+ * the sizes that the service gave when the client connected, for which callers have room; and
+ * against one that another user put in its place.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -12,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,6 +23,7 @@
 #include "crpc_kv.h"
 
 #define VALUE_SIZE 64u
+#define NOBODY     65534
 
 static struct crpc_ipc_server *server;
 static _Atomic bool stop;
@@ -107,11 +110,63 @@ values_longer_than_the_service_said_are_refused(void **state)
 	crpc_ipc_server_free(server);
 }
 
+/* Connect as a user that is not root. @return 0 or an errno. */
+static int
+connect_as_nobody(void)
+{
+	const struct crpc_kv_conf conf = {.name = name, .connect_ms = 5000};
+	struct crpc_kv *kv;
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (setuid(NOBODY) != 0)
+			_exit(EPERM);
+		kv = crpc_kv_connect(&conf);
+		status = kv == NULL ? errno : 0;
+		crpc_kv_close(kv);
+		_exit(status);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/*
+ * Anybody can take a name that is free, and let all attach: a client does not talk to a service
+ * that is another user's, so no keys and values go there.
+ */
+static void
+a_service_of_another_user_is_refused(void **state)
+{
+	struct crpc_ipc_server_conf sc = {
+		.name = name, .req_max = KV_REQ_MAX, .resp_max = KV_RESP_MAX, .mode = 0666};
+	char path[64];
+	pthread_t thread;
+
+	if (geteuid() != 0)
+		skip();
+	snprintf(name, sizeof(name), "test_kv.owner.%d", (int)getpid());
+	snprintf(path, sizeof(path), "/dev/shm/crpc.%s", name);
+	crpc_store_relaxed(&stop, false);
+	assert_non_null(server = crpc_ipc_server_create(&sc));
+	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
+	assert_int_equal(connect_as_nobody(), 0); /* root's */
+	assert_int_equal(chown(path, NOBODY, NOBODY), 0);
+	assert_int_equal(connect_as_nobody(), 0);
+	assert_int_equal(chown(path, 1, 1), 0);
+	assert_int_equal(connect_as_nobody(), EACCES);
+	crpc_store_relaxed(&stop, true);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	crpc_ipc_server_free(server);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_longer_than_the_service_said_are_refused),
+		cmocka_unit_test(a_service_of_another_user_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
