@@ -69,7 +69,7 @@ forget_given_to(const struct crpc_ipc_server *s, struct ipc_peer *p, const struc
 	uint32_t i, k;
 
 	for (i = 0; i < s->lay.resp_slots; i++)
-		for (k = 0; k < s->lay.resp_slots; k++)
+		for (k = 0; k < s->lay.resp_slots && p->given[i] != 0; k++)
 			if (p->given[i] == other->given[k])
 				p->given[i] = 0;
 }
