@@ -62,8 +62,8 @@
  * the blocks hold can be changed by anybody at any time: copy what is checked.
  *
  * Threads: a cache (member) belongs to one thread. An arena handle may be shared by all threads of
- * a process; join, leave, reclaim, check and dump take a lock in the handle. A child after fork()
- * must not use its parent's caches: it joins by itself.
+ * a process; join and reclaim take a lock in the handle. A child after fork() must not use its
+ * parent's caches: it joins by itself.
  *
  * Cost: alloc and free of a cached block are some 60 and 80 instructions, no system call, no
  * atomic read-modify-write. When the cache is empty, one search through words of the class's hint

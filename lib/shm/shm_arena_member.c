@@ -308,10 +308,14 @@ take_place_or_reclaim(struct crpc_arena *a, struct crpc_shm_lock **lock)
 {
 	struct crpc_arena_reclaimed found = {0};
 	int id = take_place(a, lock), rc;
+	bool begun = a->pass.member != 0;
 
 	if (id != 0)
 		return id;
 	rc = pass_go_on(a, 0, &found);
+	/* That was the rest of a pass, which may have looked at the dead while they lived. */
+	if (rc == 0 && begun)
+		rc = pass_go_on(a, 0, &found);
 	if (rc != 0)
 		return rc;
 	id = take_place(a, lock);

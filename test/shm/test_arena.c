@@ -5,6 +5,7 @@
  */
 #include "arena_test.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include "crpc_util.h"
@@ -527,6 +528,41 @@ join_makes_room_from_the_dead(void **state)
 	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
 }
 
+/* So it does while a pass is under way that has looked at the dead as they lived. */
+static void
+join_finds_the_dead_behind_a_pass_that_began_before(void **state)
+{
+	struct crpc_arena_cache *c[7];
+	int ready[2], status;
+	uint32_t i;
+	char byte;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		alarm(60); /* Whatever happens to the test, it ends. */
+		if (crpc_arena_join(test_arena, NULL) == NULL || write(ready[1], "", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	for (i = 0; i < 7; i++)
+		c[i] = test_join(0, 0);
+	assert_int_equal(crpc_arena_reclaim(test_arena, 4, NULL), 1);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	crpc_arena_leave(test_join(0, 0));
+	for (i = 0; i < 7; i++)
+		crpc_arena_leave(c[i]);
+	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
+	close(ready[0]);
+	close(ready[1]);
+}
+
 /* The living are not touched, however often anybody reclaims. */
 static void
 the_living_keep_what_they_hold(void **state)
@@ -751,6 +787,7 @@ main(void)
 			T(places_are_taken_and_given_back),
 			T(what_the_dead_held_comes_back),
 			T(join_makes_room_from_the_dead),
+			T(join_finds_the_dead_behind_a_pass_that_began_before),
 			T(the_living_keep_what_they_hold),
 			T(a_memory_file_has_members_too),
 			T(bad_layouts_are_refused),
