@@ -196,7 +196,8 @@ void crpc_shm_free(struct crpc_shm *seg);
  *   or the owner's list), ECONNREFUSED (it is a leftover: its owner is dead or closed it), EAGAIN
  *   (its owner is still laying it out), EPROTO (magic, version, kind or size is not what it must
  *   be, or a memfd is not sealed: both values are said), ETIMEDOUT (a memfd's owner lives and did
- *   not serve for a second or timeout_ms, whichever is longer), ENOMEM.
+ *   not serve for a second or timeout_ms, whichever is longer), EIO (a memfd's owner could not pass
+ *   its memory), ENOMEM, or what the kernel gave.
  */
 struct crpc_shm *crpc_shm_attach(const char *dir, const char *name, uint32_t kind,
 		uint32_t kind_version, uint32_t timeout_ms);

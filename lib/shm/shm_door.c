@@ -213,8 +213,12 @@ door_listen(struct crpc_shm *seg, const struct sockaddr_un *addr)
 	if (rc != 0)
 		return rc;
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
+	if (fd < 0) {
+		rc = -errno;
+		crpc_err("%s" SHM_SOCK_SUFFIX ": cannot make a socket: %s", seg->path,
+				strerror(-rc));
+		return rc;
+	}
 	/* The mode only spares strangers a refusal: the list is asked for each of them. */
 	rc = bind(fd, (const struct sockaddr *)addr, sizeof(*addr));
 	CRPC_CRASH_POINT("shm.door.2");
@@ -495,13 +499,15 @@ __crpc_shm_door_fetch(struct crpc_shm *seg, uid_t uid, uint64_t wait_ms)
 	if (owner_is_dead(seg))
 		return -ECONNREFUSED;
 	dir = sock_addr(seg->path, &addr);
-	if (dir < 0)
-		return dir;
-	p.fd = sock_connect(&addr);
-	close(dir);
+	p.fd = dir < 0 ? dir : sock_connect(&addr);
+	if (dir >= 0)
+		close(dir);
 	if (p.fd == -EACCES)
 		crpc_err("%s" SHM_SOCK_SUFFIX ": permission denied; let its owner allow this user",
 				seg->path);
+	else if (p.fd < 0 && p.fd != -ENOENT && p.fd != -ECONNREFUSED && p.fd != -EAGAIN)
+		crpc_err("%s" SHM_SOCK_SUFFIX ": cannot connect to it: %s", seg->path,
+				strerror(-p.fd));
 	if (p.fd < 0)
 		return p.fd;
 	/* Of a listener the kernel tells who called listen(). */

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -454,6 +455,58 @@ connecting_costs_the_owner_nothing(void **state)
 		close(fd[i]);
 	assert_int_equal(open_files(), before);
 	crpc_shm_free(seg);
+}
+
+/* Make or attach a segment with at most so many descriptors. NULL: its cause was said. */
+static struct crpc_shm *
+with_few_files(rlim_t most, bool owns)
+{
+	struct rlimit all, few;
+	struct crpc_shm *seg;
+	int rc;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few = all;
+	few.rlim_cur = most;
+	crpc_log_clear();
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	seg = owns ? create("b", NULL) : attach("a");
+	rc = errno;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+	if (seg != NULL)
+		return seg;
+	assert_int_equal(rc, EMFILE);
+	assert_non_null(strstr(crpc_log_last(), strerror(EMFILE)));
+	return NULL;
+}
+
+/* Whichever descriptor cannot be had, the cause is said, and nothing is left. */
+static void
+a_lack_of_descriptors_is_said(void **state)
+{
+	struct owner o = start_owner();
+	int first = dup(STDIN_FILENO), files;
+	struct crpc_shm *seg;
+	uint32_t k, made[2] = {0};
+
+	assert_true(first >= 0);
+	close(first);
+	files = open_files();
+	for (k = 0; k < 16; k++) {
+		seg = with_few_files((rlim_t)first + k / 2, k % 2 != 0);
+		made[k % 2] += seg != NULL;
+		if (k % 2 != 0)
+			crpc_shm_free(seg);
+		else
+			crpc_shm_detach(seg);
+		assert_int_equal(open_files(), files);
+		assert_false(exists("crpc.b"));
+		assert_false(exists("crpc.b.sock"));
+	}
+	assert_in_range(made[0], 1, 7);
+	assert_in_range(made[1], 1, 7);
+	kill_owner(&o);
+	crpc_shm_free(create("a", NULL));
 }
 
 static void
@@ -1117,6 +1170,7 @@ main(void)
 			cmocka_unit_test(a_door_gives_way_to_a_file),
 			cmocka_unit_test(a_silent_owner_is_told_from_a_dead_one),
 			cmocka_unit_test(connecting_costs_the_owner_nothing),
+			cmocka_unit_test(a_lack_of_descriptors_is_said),
 			cmocka_unit_test(a_long_directory_works),
 			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
 			cmocka_unit_test(huge_pages_work_where_there_are_some),
