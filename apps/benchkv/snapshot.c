@@ -217,6 +217,8 @@ file_write(const struct kv_snapshot *snap, const struct kv_store *s, struct head
 	uint32_t crc;
 
 	fresh_name(snap, fresh);
+	if (!is_named(fileno(st.file), fresh)) /* It was removed, or is another run's. */
+		return -ENOENT;
 	errno = 0;
 	rewind(st.file);
 	if (ftruncate(fileno(st.file), 0) != 0)
@@ -271,7 +273,8 @@ kv_snapshot_write(const struct kv_snapshot *snap, const struct kv_store *s)
 
 	name_of(snap, path);
 	measure(s, &head);
-	rc = file_write(snap, s, &head, path);
+	/* A child that wrote it and was killed after has given it its name: no byte may change. */
+	rc = is_named(fileno(snap->fresh), path) ? 0 : file_write(snap, s, &head, path);
 	if (rc != 0) {
 		crpc_err("snapshot %s: cannot be written: %s; what was there before is unchanged",
 			path, strerror(-rc));

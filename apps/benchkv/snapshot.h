@@ -45,7 +45,7 @@ int kv_snapshot_claim(struct kv_snapshot *snap);
 void kv_snapshot_release(struct kv_snapshot *snap);
 
 /**
- * Write a store to the file that was claimed.
+ * Write a store to the file that was claimed, if none of the processes that share the claim has.
  *
  * @return
  *   Keys written, or -errno; the cause is in crpc_log_last().

@@ -6,11 +6,13 @@
  * filled.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -678,6 +680,47 @@ a_snapshot_is_its_owners_alone(void **state)
 	rig_free(r);
 }
 
+/*
+ * A writer is killed after its file got its name, and its parent, which completes the work, writes
+ * it too: the file stays as it is.
+ */
+static void
+a_killed_writers_file_stays(void **state)
+{
+	char folder[] = "/tmp/test_store.XXXXXX", path[64], file[72];
+	struct kv_snapshot snap = {.path = path, .owners = 1, .key_size = 8};
+	struct rig *r = rig_new(8, 8, KEYS), *back = rig_new(8, 8, KEYS);
+	struct stat before, after;
+	int status;
+	pid_t pid;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/snap", folder);
+	snprintf(file, sizeof(file), "%s.0", path);
+	one(r, KV_PUT, 1, 0, 0, 0);
+	assert_int_equal(kv_snapshot_claim(&snap), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		if (kv_snapshot_write(&snap, r->store) == 1)
+			raise(SIGKILL);
+		_exit(1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(stat(file, &before), 0);
+	assert_int_equal(kv_snapshot_write(&snap, r->store), 1);
+	assert_int_equal(stat(file, &after), 0);
+	assert_int_equal(after.st_ino, before.st_ino);
+	assert_memory_equal(&after.st_mtim, &before.st_mtim, sizeof(before.st_mtim));
+	kv_snapshot_release(&snap);
+	assert_int_equal(kv_snapshot_read(&snap, back->store), 1);
+	unlink(file);
+	rmdir(folder);
+	rig_free(r);
+	rig_free(back);
+}
+
 /* What a snapshot has of a store, the next store has: values, versions, what is left of lives. */
 static void
 snapshot_and_back(uint32_t key_min)
@@ -913,6 +956,7 @@ main(void)
 		cmocka_unit_test(a_snapshot_outlasts_a_power_failure),
 		cmocka_unit_test(one_run_at_a_time_has_a_snapshots_path),
 		cmocka_unit_test(a_snapshot_is_its_owners_alone),
+		cmocka_unit_test(a_killed_writers_file_stays),
 		cmocka_unit_test(a_snapshot_brings_a_store_back),
 		cmocka_unit_test(a_bad_snapshot_is_refused),
 		cmocka_unit_test(sizes_out_of_range_are_refused),
