@@ -66,8 +66,8 @@ connect_all(struct crpc_kv *kv, struct crpc_ipc_client_conf *conf)
 	crpc_ipc_client_close(kv->ipc);
 	kv->ipc = NULL;
 	rc = crpc_kv_blocks_attach(&kv->blocks, conf->dir, conf->name, conf->timeout_ms);
-	if (rc != 0)
-		return rc;
+	if (rc != 0) /* A service that begins again now is not there yet. */
+		return rc == -EAGAIN ? -ECONNREFUSED : rc;
 	conf->arena = kv->blocks.cache;
 	kv->ipc = crpc_ipc_client_connect(conf);
 	return kv->ipc == NULL ? -errno : info_ask(kv); /* for a writer id of this connection */

@@ -68,6 +68,8 @@ struct crpc_kv_done {
 	 * -ENOENT: the key is not there; also of a put or delete that depends on a version.
 	 * -ESTALE: it has another version, which is told, with the value.
 	 * -ENOSPC: the store is full.
+	 * -ENOMEM, -ENOBUFS: the daemon has no room now for a large value on its way; nothing was
+	 * changed.
 	 * -EINVAL: the service refuses the request: sizes, or a key that it does not own.
 	 * -EHOSTUNREACH: the rank that owns the key is lost; it was not asked any more.
 	 * -EHOSTDOWN: that rank was lost before it answered; the change may have been made.

@@ -21,11 +21,13 @@
 #include "crpc_atomic.h"
 #include "crpc_ipc.h"
 #include "crpc_kv.h"
+#include "crpc_shm.h"
 
 #define VALUE_SIZE 64u
 #define NOBODY     65534
 
 static struct crpc_ipc_server *server;
+static uint32_t value_size = VALUE_SIZE;
 static _Atomic bool stop;
 static char name[40];
 
@@ -37,7 +39,7 @@ answer(const struct crpc_req *req)
 		.daemons = 1,
 		.keys = 1,
 		.key_size = 8,
-		.value_size = VALUE_SIZE,
+		.value_size = value_size,
 		.writers = 1};
 	static uint8_t msg[KV_RESP_MAX];
 	struct kv_req get;
@@ -161,12 +163,43 @@ a_service_of_another_user_is_refused(void **state)
 	crpc_ipc_server_free(server);
 }
 
+/* The segment of large values is there and not ready, as while a service begins again. */
+static void
+a_service_that_begins_again_refuses_the_connection(void **state)
+{
+	const struct crpc_kv_conf conf = {.name = name, .connect_ms = 50};
+	struct crpc_ipc_server_conf sc = {
+		.name = name, .req_max = KV_REQ_MAX, .resp_max = KV_RESP_MAX};
+	char text[CRPC_SHM_NAME_MAX];
+	struct crpc_shm_conf shm = {.name = text,
+		.size = 8192,
+		.kind = CRPC_SHM_KIND('K', 'V', 'B', 'L'),
+		.kind_version = 1};
+	struct crpc_shm *values;
+	pthread_t thread;
+
+	value_size = KV_VALUE_MAX;
+	snprintf(name, sizeof(name), "test_kv.again.%d", (int)getpid());
+	snprintf(text, sizeof(text), "%s.values", name);
+	crpc_store_relaxed(&stop, false);
+	assert_non_null(server = crpc_ipc_server_create(&sc));
+	assert_int_equal(pthread_create(&thread, NULL, serve, NULL), 0);
+	assert_non_null(values = crpc_shm_create(&shm));
+	assert_null(crpc_kv_connect(&conf));
+	assert_int_equal(errno, ECONNREFUSED);
+	crpc_shm_free(values);
+	crpc_store_relaxed(&stop, true);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	crpc_ipc_server_free(server);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_longer_than_the_service_said_are_refused),
 		cmocka_unit_test(a_service_of_another_user_is_refused),
+		cmocka_unit_test(a_service_that_begins_again_refuses_the_connection),
 	};
 
 	return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
