@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "app_env.h"
@@ -11,11 +12,13 @@
 int
 app_json_check(const char *option, const char *path)
 {
+	struct stat st;
 	char dir[4096];
 	char *slash;
 
-	if (access(path, F_OK) == 0) {
-		if (access(path, W_OK) == 0)
+	if (stat(path, &st) == 0) {
+		errno = EISDIR;
+		if (!S_ISDIR(st.st_mode) && access(path, W_OK) == 0)
 			return 0;
 	} else {
 		snprintf(dir, sizeof(dir), "%s", path);
@@ -91,14 +94,16 @@ line_write(FILE *out, const char *line, size_t len)
 
 	if (fd < 0) /* Memory. */
 		return fwrite(line, 1, len, out) == len && fflush(out) == 0 ? 0 : -EIO;
+	errno = ENOSPC; /* Of a line that is cut short. */
 	if (fflush(out) != 0 || write(fd, line, len) != (ssize_t)len)
-		return -EIO;
+		return -errno;
 	return 0;
 }
 
 int
 app_json_write(FILE *out, json_t *obj)
 {
+	static bool reported; /* What fails once fails for each line. */
 	size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(9);
 	size_t len = json_dumpb(obj, NULL, 0, flags);
 	char *line = malloc(len + 1);
@@ -110,5 +115,9 @@ app_json_write(FILE *out, json_t *obj)
 	}
 	free(line);
 	json_decref(obj);
+	if (rc != 0 && !reported)
+		app_fail("--json: a result cannot be written: %s; make room for it and run again",
+			strerror(-rc));
+	reported |= rc != 0;
 	return rc;
 }

@@ -55,7 +55,7 @@ void app_json_ratio(json_t *obj, const char *key, double ratio);
  * Append the object as one line, and drop it. Lines of several processes do not mix.
  *
  * @return
- *   0, -EIO or -ENOMEM.
+ *   0, or -errno, the first time after one line on stderr.
  */
 int app_json_write(FILE *out, json_t *obj);
 

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 #include "app_fail.h"
+#include "app_json.h"
 #include "app_keys.h"
 #include "options.h"
 
@@ -307,6 +309,38 @@ the_help_tells_defaults(void **state)
 	}
 }
 
+/* A folder where a file for results is asked for is found before the run, not at its end. */
+static void
+results_go_to_a_file(void **state)
+{
+	char folder[] = "/tmp/test_options.XXXXXX", file[64];
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(file, sizeof(file), "%s/results.jsonl", folder);
+	app_fail_hold(true);
+	assert_int_equal(app_json_check("json", file), 0);
+	assert_string_equal(app_fail_held(), "");
+	assert_int_equal(app_json_check("json", folder), APP_EXIT_USAGE);
+	assert_non_null(strstr(app_fail_held(), "Is a directory"));
+	app_fail_hold(false);
+	assert_int_equal(access(file, F_OK), -1);
+	rmdir(folder);
+}
+
+/* A result that cannot be written is an error that says so. */
+static void
+results_that_cannot_be_written_are_named(void **state)
+{
+	FILE *full = fopen("/dev/full", "a");
+
+	assert_non_null(full);
+	app_fail_hold(true);
+	assert_int_not_equal(app_json_write(full, json_pack("{s:i}", "a", 1)), 0);
+	assert_non_null(strstr(app_fail_held(), "No space left"));
+	app_fail_hold(false);
+	fclose(full);
+}
+
 int
 main(void)
 {
@@ -317,6 +351,8 @@ main(void)
 		cmocka_unit_test(sizes_as_asked),
 		cmocka_unit_test(ycsb_gives_way),
 		cmocka_unit_test(the_help_tells_defaults),
+		cmocka_unit_test(results_go_to_a_file),
+		cmocka_unit_test(results_that_cannot_be_written_are_named),
 	};
 
 	return cmocka_run_group_tests_name("benchkv_options", tests, NULL, NULL);
