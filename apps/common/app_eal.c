@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <rte_config.h>
@@ -292,6 +294,26 @@ is_dead(pid_t pid)
 	return state == 'Z' || state == 'X';
 }
 
+/*
+ * Whether a process serves the telemetry socket in a runtime folder. A pid says nothing of one
+ * in another pid namespace, such as a container that has this folder's parent too.
+ */
+static bool
+is_served(const char *parent, const char *name)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int n = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%s/dpdk_telemetry.v2", parent,
+		name);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	bool served = fd < 0 || n >= (int)sizeof(addr.sun_path) ||
+		connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) == 0 ||
+		(errno != ENOENT && errno != ECONNREFUSED);
+
+	if (fd >= 0)
+		close(fd);
+	return served;
+}
+
 /* Our own folder, and those of processes that were killed. */
 static void
 remove_runtime_dirs(bool own)
@@ -315,6 +337,8 @@ remove_runtime_dirs(bool own)
 			continue;
 		pid = atol(e->d_name + strlen(RUNTIME_PREFIX));
 		if (pid <= 0 || (pid == getpid() ? !own : !is_dead((pid_t)pid)))
+			continue;
+		if (pid != getpid() && is_served(parent, e->d_name))
 			continue;
 		remove_dir(dirfd(dir), e->d_name);
 	}

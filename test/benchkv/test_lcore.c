@@ -6,8 +6,14 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -80,6 +86,66 @@ arguments_divide_at_the_first_dashes(void **state)
 	assert_false(app_eal_has_lcores(&args));
 }
 
+/* A runtime folder of a process that has no pid here, and a socket that is served or not. */
+static int
+folder_of(pid_t pid, const char *runtime, char path[128], bool served)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	snprintf(path, 128, "%s/dpdk", runtime);
+	mkdir(path, 0700);
+	snprintf(path, 128, "%s/dpdk/crpc.%d", runtime, (int)pid);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%.80s/dpdk_telemetry.v2", path);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&addr, sizeof(addr)), 0);
+	if (served)
+		assert_int_equal(listen(fd, 4), 0);
+	return fd;
+}
+
+static pid_t
+dead_pid(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	return pid;
+}
+
+/*
+ * The runtime folder of a killed process is removed at the next start; that of one that lives in a
+ * container, where it has another pid, is not.
+ */
+static void
+runtime_folders_of_the_living_stay(void **state)
+{
+	char *argv[] = {(char[]){"p"}, (char[]){"--no-huge"}, (char[]){"--no-telemetry"}, NULL};
+	struct app_args args = {.eal_argc = 3, .eal_argv = argv};
+	char runtime[] = "/tmp/test_lcore.XXXXXX", living[128], killed[128], path[192];
+	cpu_set_t set;
+	int fd[2];
+
+	assert_non_null(mkdtemp(runtime));
+	setenv("RUNTIME_DIRECTORY", runtime, 1);
+	fd[0] = folder_of(dead_pid(), runtime, killed, false);
+	fd[1] = folder_of(dead_pid(), runtime, living, true);
+	app_eal_cores_default(1, &set);
+	assert_int_equal(app_eal_start(&args, &set), 0);
+	assert_int_equal(access(killed, F_OK), -1);
+	snprintf(path, sizeof(path), "%s/dpdk_telemetry.v2", living);
+	assert_int_equal(access(path, F_OK), 0);
+	close(fd[0]);
+	close(fd[1]);
+	app_eal_stop();
+	assert_int_equal(access(living, F_OK), -1);
+	snprintf(path, sizeof(path), "%s/dpdk", runtime);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(rmdir(runtime), 0);
+}
+
 int
 main(void)
 {
@@ -87,6 +153,7 @@ main(void)
 		cmocka_unit_test(alone_is_rank_0_of_1),
 		cmocka_unit_test(launcher_without_pmix_is_refused),
 		cmocka_unit_test(arguments_divide_at_the_first_dashes),
+		cmocka_unit_test(runtime_folders_of_the_living_stay),
 	};
 
 	return cmocka_run_group_tests_name("app_lcore", tests, NULL, NULL);
