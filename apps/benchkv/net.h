@@ -194,7 +194,7 @@ void kv_net_own_done(struct kv_net *net, const struct crpc_done *done);
  * Every few milliseconds: ask the peers, look at the endpoints.
  *
  * @param ask
- *   False at the end of a run, when peers may leave without harm: look, but ask nothing.
+ *   False at the end of a run, when peers may leave without harm: do nothing.
  */
 void kv_net_watch(struct kv_net *net, uint64_t now, bool ask);
 

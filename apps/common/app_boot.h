@@ -65,7 +65,7 @@ void app_boot_close(struct app_boot *boot);
  * boot->watched says so, and boot->unwatched names one.
  *
  * @return
- *   0, -ETIMEDOUT, -EIO, -ENOMEM.
+ *   0, -ETIMEDOUT, -EHOSTDOWN (a rank is lost), -EIO, -ENOMEM.
  */
 int app_boot_watch(struct app_boot *boot);
 
