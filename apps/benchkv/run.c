@@ -37,6 +37,9 @@ kv_run_catch_signals(void)
 	sigaction(SIGTERM, &sa, NULL);
 	sa.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &sa, NULL);
+	/* Who started us may ignore it: then a writer's status would be lost. */
+	sa.sa_handler = SIG_DFL;
+	sigaction(SIGCHLD, &sa, NULL);
 }
 
 static uint64_t

@@ -122,6 +122,24 @@ no_folder() {
 	ok "a folder that does not exist is refused at the start"
 }
 
+# The folder goes while it runs, whose parent ignores SIGCHLD: a process keeps that.
+folder_goes() {
+	local run rc
+	mkdir "$TMP/goes"
+	timeout -k 2 60 env --ignore-signal=CHLD "$BENCHKV" --no-huge -- --name "$SEGMENT" "${BASE[@]}" \
+		--seconds 50 --snapshot "$TMP/goes/snap" >"$TMP/goes.out" 2>"$TMP/goes.err" &
+	run=$!
+	BACKGROUND="$BACKGROUND $run"
+	wait_for 30 "$TMP/goes.out" 'clients x QD'
+	rm -r "$TMP/goes"
+	kill -INT "$(ranks_pids)"
+	wait $run
+	rc=$?
+	[ $rc = 1 ] || fail "a snapshot that could not be written: $rc"
+	[ "$(grep -c "snapshot $TMP/goes/snap.0: cannot be written" "$TMP/goes.err")" = 1 ] || fail "it did not say so"
+	ok "a snapshot that cannot be written fails the run"
+}
+
 one_rank_without() {
 	rm "$TMP/late.1"
 	restores lacking 2 "$TMP/late"
@@ -164,6 +182,7 @@ one_path
 killed claimed --snapshot
 killed restored --json
 no_folder
+folder_goes
 one_rank_without
 versions_rise
 restores end 1 "$TMP/path" # takes over what the killed left
