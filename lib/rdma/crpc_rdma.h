@@ -253,7 +253,8 @@ struct crpc_rdma_card {
  * @return
  *   The device, or NULL with errno: ENODEV (no such device, or none at all; the log lists what was
  *   found), ENOTSUP (no driver takes it), EACCES (no permission on the device file), ENETDOWN (the
- *   port is not active), EINVAL, ENOMEM.
+ *   port is not active), EINVAL, ENOMEM, EIO or another one of rdma-core (the device does not
+ *   open).
  */
 struct crpc_rdma *crpc_rdma_open(const struct crpc_rdma_conf *conf);
 
@@ -318,7 +319,7 @@ void crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
  *   that the completion queue cannot overrun.
  * @return
  *   The QP, or NULL with errno: EINVAL, ENOSPC (completion queue too small for one more), ENOMEM,
- *   EOPNOTSUPP (the device has no such transport).
+ *   EOPNOTSUPP (the device has no such transport), EIO (the device refuses a state).
  */
 struct crpc_rdma_qp *crpc_rdma_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
@@ -370,7 +371,7 @@ void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
  *   What crpc_rdma_qp_addr() gave at the peer. Untrusted: checked before use.
  * @return
  *   0, -EPROTO (not an address, or another version), -EISCONN, -EHOSTUNREACH (no route: the two
- *   ports' link layers differ, or for DC their MTUs, or there is no GID), -EIO.
+ *   ports' link layers differ, or for DC their MTUs, or there is no GID), -ENOMEM, -EIO.
  */
 int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
@@ -382,7 +383,8 @@ int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_A
  * @param conf
  *   Sizes; they count against cq_depth as those of qp_create.
  * @return
- *   The queue pair, or NULL with errno: EINVAL, ENOSPC, ENOMEM, EOPNOTSUPP (the driver has none).
+ *   The queue pair, or NULL with errno: EINVAL, ENOSPC, ENOMEM, EOPNOTSUPP (the driver has none),
+ *   EIO (the device refuses a state).
  */
 struct crpc_rdma_ud *crpc_rdma_ud_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
