@@ -851,6 +851,74 @@ memory_is_given_to_those_on_the_list(void **state)
 	crpc_ipc_server_free(s);
 }
 
+static uint64_t
+cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Connect and close a client; the least work of the reap() that notices, of some. */
+static uint64_t
+close_ns(struct world *w, const struct crpc_ipc_client_conf *cc)
+{
+	uint64_t best = UINT64_MAX, start;
+	struct crpc_ipc_client *c;
+	uint32_t i;
+
+	for (i = 0; i < 10; i++) {
+		assert_non_null(c = crpc_ipc_client_connect(cc));
+		crpc_ipc_server_reap(w->s);
+		crpc_ipc_client_close(c);
+		start = cpu_ns();
+		assert_int_equal(crpc_ipc_server_reap(w->s), 1);
+		best = crpc_min(best, cpu_ns() - start);
+	}
+	return best;
+}
+
+/*
+ * A process whose many connections share one membership opens and closes one of them all the time:
+ * the server's work for that does not grow with how many there are, so others are served.
+ */
+static void
+a_close_costs_the_same_beside_many_connections(void **state)
+{
+	struct crpc_ipc_server_conf conf = {.name = "t", .dir = test_dir, .max_clients = 300,
+			.depth = 64};
+	struct crpc_ipc_client_conf cc = {0};
+	struct crpc_ipc_client *others[299];
+	uint64_t alone, crowded;
+	struct world w;
+	uint32_t i;
+
+	open_arena(&w, 0);
+	conf.arena = w.sm;
+	assert_non_null(w.s = crpc_ipc_server_create(&conf));
+	assert_non_null(w.cm = crpc_arena_join(w.arena, NULL));
+	cc.server = w.s;
+	cc.arena = w.cm;
+	alone = close_ns(&w, &cc);
+	for (i = 0; i < CRPC_DIM(others); i++)
+		assert_non_null(others[i] = crpc_ipc_client_connect(&cc));
+	for (i = 0; i < CRPC_DIM(others); i++)
+		crpc_ipc_server_reap(w.s);
+	crowded = close_ns(&w, &cc);
+	print_message("%llu ns alone, %llu ns beside %zu others\n", (unsigned long long)alone,
+			(unsigned long long)crowded, CRPC_DIM(others));
+	/* The locks of so many take the kernel longer, too. */
+	assert_true(crowded < 100 * alone);
+	for (i = 0; i < CRPC_DIM(others); i++)
+		crpc_ipc_client_close(others[i]);
+	crpc_ipc_server_free(w.s);
+	crpc_arena_leave(w.cm);
+	crpc_arena_leave(w.sm);
+	crpc_arena_detach(w.arena);
+	crpc_shm_free(w.seg);
+}
+
 int
 main(void)
 {
@@ -871,6 +939,7 @@ main(void)
 			cmocka_unit_test(reap_gives_a_dead_clients_blocks_back),
 			cmocka_unit_test(blocks_of_killed_clients_come_back),
 			cmocka_unit_test(memory_is_given_to_those_on_the_list),
+			cmocka_unit_test(a_close_costs_the_same_beside_many_connections),
 	};
 
 	rng_init();
