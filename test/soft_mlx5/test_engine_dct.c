@@ -412,13 +412,11 @@ a_restarted_process_is_not_taken_for_the_old_one(void **state)
 	assert_int_equal(came[0], sent[0]);
 }
 
-/* A CONNECT with the right key that says it is of `slot` of the host at `from`. */
+/* The packet of a ring, as RoCEv2 from a port of a host to b's. */
 static void
-connect_spoofed(uint32_t from, uint32_t slot)
+packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t from, uint32_t port)
 {
-	const struct sm_hdr h = {.head = SM_PKT_CONNECT << 16, .dst = dct.qpn,
-		.src = slot << 16 | 1, .psn = 7, .raddr = DC_KEY, .imm = from};
-	struct sm_roce_path path = {from, b.addr, (uint16_t)(SM_ROCE_PORT + slot),
+	struct sm_roce_path path = {from, b.addr, (uint16_t)port,
 		(uint16_t)(SM_ROCE_PORT + (dct.qpn >> 16))};
 	struct sockaddr_in ours = {.sin_family = AF_INET, .sin_port = htons(path.sport),
 		.sin_addr.s_addr = htonl(from)};
@@ -429,7 +427,7 @@ connect_spoofed(uint32_t from, uint32_t slot)
 	struct sm_roce p;
 	uint32_t n;
 
-	assert_true(sm_roce_piece(&h, NULL, 10, SM_ROCE_DC, 0, &p));
+	assert_true(sm_roce_piece(h, NULL, 10, transport, 0, &p));
 	n = sm_roce_put(&p, bytes);
 	sm_roce_icrc(&path, bytes, n, bytes + n);
 	assert_int_not_equal(fd, -1);
@@ -438,6 +436,56 @@ connect_spoofed(uint32_t from, uint32_t slot)
 	assert_int_equal(sendto(fd, bytes, n + SM_ROCE_ICRC, 0, (struct sockaddr *)&theirs,
 				 sizeof(theirs)), n + SM_ROCE_ICRC);
 	close(fd);
+}
+
+/* A CONNECT with the right key that says it is of `slot` of the host at `from`. */
+static void
+connect_spoofed(uint32_t from, uint32_t slot)
+{
+	const struct sm_hdr h = {.head = SM_PKT_CONNECT << 16, .dst = dct.qpn,
+		.src = slot << 16 | 1, .psn = 7, .raddr = DC_KEY, .imm = from};
+
+	packet_send(&h, SM_ROCE_DC, from, SM_ROCE_PORT + slot);
+}
+
+/*
+ * A process on a peer's host, at another port of its address, sends what the peer would: to a
+ * connected queue pair, as a datagram, and to a DCT. Nothing of it is heard.
+ */
+static void
+other_ports_of_a_host_are_not_the_peer(void **state)
+{
+	const uint32_t port = SM_ROCE_PORT + SM_SLOTS + 1, once = SM_PKT_FIRST | SM_PKT_LAST;
+	struct rig_qp_conf ud = {.type = SM_QPT_UD};
+	struct rig_qp x, y, d;
+	struct rig_wqe w;
+
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	rig_qp_open(&b, &d, &ud);
+	rig_connect(&x, &y);
+	rig_ready(&d, 5);
+	rig_recv(&y, NULL, 0, 0);
+	rig_recv(&d, b.mem, 4096, b.key);
+	send_ok(0);
+	packet_send(&(struct sm_hdr){.head = SM_PKT_SEND << 16 | once << 24, .dst = y.qpn,
+		.src = x.qpn, .psn = 0xfffff0}, SM_ROCE_RC, a.addr, port);
+	packet_send(&(struct sm_hdr){.head = SM_PKT_DATAGRAM << 16 | once << 24, .dst = d.qpn,
+		.src = x.qpn, .rkey = 5}, SM_ROCE_UD, a.addr, port);
+	packet_send(&(struct sm_hdr){.head = SM_PKT_CONNECT << 16, .dst = dct.qpn,
+		.src = x.qpn, .psn = 7, .raddr = DC_KEY}, SM_ROCE_DC, a.addr, port);
+	both_progress(10);
+	assert_null(rig_poll(&y.rcq));
+	assert_null(rig_poll(&d.rcq));
+	assert_int_equal(connections(), 1);
+	rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
+	rig_post(&x, &w);
+	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	assert_non_null(rig_poll(&y.rcq));
+	send_ok(0);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_qp_close(&d);
 }
 
 /* Bytes of the heap, those in maps of their own included. */
@@ -504,6 +552,7 @@ main(void)
 		T(a_number_comes_back),
 		T(a_restarted_process_is_not_taken_for_the_old_one),
 		T(spoofed_connects_shut_nobody_out),
+		T(other_ports_of_a_host_are_not_the_peer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -326,13 +326,19 @@ stranger(struct sm_nic *nic, const struct sm_roce *roce, uint32_t addr)
 
 /* Whom a packet is from; NULL: from nobody whom its queue pair would listen to. */
 static struct sm_peer *
-sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce, uint32_t addr)
+sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce,
+	const struct sm_roce_path *path)
 {
+	bool named = qp->type == SM_QPT_UD || qp->type == SM_QPT_DCT;
 	struct sm_peer *p = qp->peer;
+	uint32_t addr = path->src;
 
+	/* The port is that of the slot: another one belongs to another process there. */
+	if (path->sport != SM_ROCE_PORT + (named ? roce->src >> 16 : p->slot))
+		return NULL;
 	if (qp->type == SM_QPT_UD) /* Nothing is kept of who sends datagrams. */
 		return &nic->nowhere;
-	if (qp->type == SM_QPT_DCT) { /* It names its sender; the port is that of the slot. */
+	if (qp->type == SM_QPT_DCT) {
 		p = sm_peer_find(nic, roce->src >> 16, addr);
 		if (p == NULL)
 			return sm_roce_is_connect(roce) ? stranger(nic, roce, addr) : NULL;
@@ -363,7 +369,7 @@ sm_udp_packet(struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t
 	qp = sm_qp_find(nic, roce.dst);
 	if (qp == NULL || !transport_fits(qp, roce.opcode) || !sm_roce_hdr(&roce, &h))
 		return false;
-	p = sender_of(nic, qp, &roce, path->src);
+	p = sender_of(nic, qp, &roce, path);
 	if (p == NULL)
 		return false;
 	if (qp->type == SM_QPT_UD)
