@@ -360,6 +360,95 @@ no_core_is_not_silence(void **state)
 	rig_timeout = 8;
 }
 
+/* A fetch-and-add of 1 to b's first word, of which the first response is lost if @lost: the old
+ * value. */
+static uint64_t
+fetch_add(struct rig_qp *q, bool lost)
+{
+	struct rig_wqe w;
+	uint64_t old;
+
+	rig_wqe(&w, MLX5_OPCODE_ATOMIC_FA, SIGNALED, 0);
+	rig_wqe_raddr(&w, b.mem, b.key);
+	rig_wqe_atomic(&w, 1, 0);
+	rig_wqe_data(&w, a.mem, 8, a.key);
+	rig_post(q, &w);
+	if (lost) {
+		assert_int_equal(sm_nic_faults(a.nic, "drop=1"), 0);
+		for (uint32_t i = 0; i < 20; i++, rig_now += 1000) {
+			sm_nic_progress(a.nic, rig_now);
+			sm_nic_progress(b.nic, rig_now);
+		}
+		assert_int_equal(sm_nic_faults(a.nic, ""), 0);
+		assert_null(rig_poll(&q->scq));
+	}
+	assert_int_equal(rig_expect(&a, &b, &q->scq)->op_own >> 4, MLX5_CQE_REQ);
+	memcpy(&old, a.mem, sizeof(old));
+	return old;
+}
+
+/*
+ * Goal: what a responder remembers of atomics ends with the connection. Method: a second connection
+ * has the numbers of the first, and the response to its atomic is lost: what comes instead is its
+ * own value, not that of the first connection's.
+ */
+static void
+an_atomic_after_reset_has_its_own_value(void **state)
+{
+	struct rig_qp x, y;
+
+	rig_retry = 7;
+	rig_pair_open(&x, &a, &y, &b, 4096, NULL);
+	assert_int_equal(sm_nic_timers(b.nic), 0);
+	rig_connect(&x, &y);
+	for (uint64_t i = 0; i < 3; i++) {
+		assert_int_equal(fetch_add(&x, i != 0), i);
+		rig_reconnect(&x, &y);
+	}
+	rig_pair_close(&x, &y);
+	rig_retry = 2;
+}
+
+/*
+ * Goal: a queue pair that is connected again waits for its answer as long as at first. Method: no
+ * retries; it fails, its peer is heard meanwhile, and it is connected again with the same numbers.
+ */
+static void
+a_new_connection_has_the_whole_timeout(void **state)
+{
+	struct rig_qp x, y;
+	struct rig_wqe w;
+
+	rig_retry = 0;
+	rig_timeout = 14;
+	rig_pair_open(&x, &a, &y, &b, 4096, NULL);
+	assert_int_equal(sm_nic_timers(a.nic) | sm_nic_timers(b.nic), 0);
+	rig_connect(&x, &y);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+	rig_wqe_raddr(&w, b.mem, b.key);
+	rig_wqe_data(&w, a.mem, 8, a.key);
+	rig_post(&x, &w);
+	while (rig_poll(&x.scq) == NULL)
+		sm_nic_progress(a.nic, rig_now += 1000000);
+	assert_int_equal(RIG_SYND(&x.scq.last), MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+	for (uint32_t i = 0; i < 200; i++) { /* It answers what it finds. */
+		sm_nic_progress(a.nic, rig_now += 1000000);
+		sm_nic_progress(b.nic, rig_now);
+	}
+	rig_reconnect(&x, &y);
+	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+	rig_wqe_raddr(&w, b.mem, b.key);
+	rig_wqe_data(&w, a.mem, 8, a.key);
+	rig_post(&x, &w);
+	for (uint32_t i = 0; i < 20; i++)
+		sm_nic_progress(a.nic, rig_now += 100000);
+	assert_null(rig_poll(&x.scq));
+	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	rig_pair_close(&x, &y);
+	rig_retry = 2;
+	rig_timeout = 8;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -370,11 +459,14 @@ main(int argc, char **argv)
 		cmocka_unit_test(all_is_lost),
 		cmocka_unit_test(bad_settings),
 		cmocka_unit_test(a_long_read_outlives_losses),
+		cmocka_unit_test(an_atomic_after_reset_has_its_own_value),
+		cmocka_unit_test(a_new_connection_has_the_whole_timeout),
 		UDP(rc_exactly_once),
 		UDP(dc_exactly_once),
 		UDP(ud_whole_or_not),
 		UDP(all_is_lost),
 		UDP(a_long_read_outlives_losses),
+		UDP(an_atomic_after_reset_has_its_own_value),
 		UDP(no_core_is_not_silence),
 	};
 

@@ -316,6 +316,8 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	qp->msn = 0;
 	qp->rq_head = qp->rq_tail = 0;
 	qp->ans_head = qp->ans_tail = 0;
+	qp->natomics = 0;
+	qp->rto_at = 0;
 	qp->unacked = qp->held = 0;
 	qp->nak = 0;
 	qp->halted = false;

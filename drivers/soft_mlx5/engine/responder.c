@@ -464,14 +464,15 @@ respond_again(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 		.raddr = h->raddr,
 		.len = type == SM_PKT_READ ? h->imm : sizeof(again.value),
 	};
-	uint32_t i = 0;
+	uint32_t i = 1, n = (uint32_t)crpc_min(qp->natomics, SM_RD_MAX);
 
 	if (type != SM_PKT_READ) {
-		while (i < SM_RD_MAX && i < qp->natomics && qp->atomics[i].psn != again.psn)
+		/* From the newest on: numbers come again. */
+		while (i <= n && qp->atomics[(qp->natomics - i) % SM_RD_MAX].psn != again.psn)
 			i++;
-		if (i == SM_RD_MAX || i == qp->natomics)
+		if (i > n)
 			return;
-		again.value = qp->atomics[i].value;
+		again.value = qp->atomics[(qp->natomics - i) % SM_RD_MAX].value;
 	} else if ((qp->access & SM_ACCESS_REMOTE_READ) == 0 || h->imm > SM_MSG_MAX ||
 		(h->imm != 0 && sm_mem(nic, qp->pd, h->rkey, h->raddr, h->imm,
 					SM_ACCESS_REMOTE_READ) == NULL)) {
