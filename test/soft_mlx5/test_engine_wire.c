@@ -487,6 +487,24 @@ answer_ring(char *path, size_t size)
 	assert_string_not_equal(path, "");
 }
 
+/* The net's only ring is that of x, which is connected to y: let none be made to answer it by, its
+ * name being taken, and send by it. */
+static void
+send_without_an_answer(struct rig_qp *x, const struct rig_qp *y, char *path, size_t size)
+{
+	struct rig_wqe w;
+	int fd;
+
+	rig_to_rts(x, y->qpn);
+	answer_ring(path, size);
+	fd = open(path, O_CREAT | O_EXCL, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, 7);
+	rig_post(x, &w);
+	rig_run(x->host, y->host);
+}
+
 /* A ring comes while none can be made to answer by: what is in it is not lost. */
 static void
 ring_comes_without_an_answer(void **state)
@@ -494,23 +512,14 @@ ring_comes_without_an_answer(void **state)
 	const char *net = rig_net();
 	struct rig_host a, b;
 	struct rig_qp x, y;
-	struct rig_wqe w;
 	char path[256];
-	int fd;
 
 	net_dir(net);
 	rig_host_open(&a, net, 4096);
 	rig_host_open(&b, net, 4096);
 	rig_qp_open(&a, &x, NULL);
 	rig_qp_open(&b, &y, NULL);
-	rig_to_rts(&x, y.qpn);
-	answer_ring(path, sizeof(path));
-	fd = open(path, O_CREAT | O_EXCL, 0600); /* Its name is taken. */
-	assert_true(fd >= 0);
-	close(fd);
-	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, 7);
-	rig_post(&x, &w);
-	rig_run(&a, &b);
+	send_without_an_answer(&x, &y, path, sizeof(path));
 	assert_int_equal(unlink(path), 0);
 	rig_now += 100000000;
 	rig_run(&a, &b);
@@ -518,6 +527,31 @@ ring_comes_without_an_answer(void **state)
 	rig_recv(&y, NULL, 0, 0);
 	assert_non_null(rig_expect(&a, &b, &y.rcq));
 	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_host_close(&a);
+	rig_host_close(&b);
+}
+
+/* The same, and its sender dies before there can be an answer: what it sent is read without one. */
+static void
+a_sender_dies_unanswered(void **state)
+{
+	const char *net = rig_net();
+	struct rig_host a, b;
+	struct rig_qp x, y;
+	char path[256];
+
+	net_dir(net);
+	rig_host_open(&a, net, 4096);
+	rig_host_open(&b, net, 4096);
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &y, NULL);
+	send_without_an_answer(&x, &y, path, sizeof(path));
+	sm_nic_vanish(a.nic);
+	for (uint32_t i = 0; i < 10; i++)
+		sm_nic_progress(b.nic, rig_now += 20000000);
+	assert_true(sm_nic_idle(b.nic));
 	rig_qp_close(&x);
 	rig_qp_close(&y);
 	rig_host_close(&a);
@@ -567,6 +601,7 @@ main(void)
 		cmocka_unit_test(hostile_peer),
 		cmocka_unit_test(ring_comes_without_descriptors),
 		cmocka_unit_test(ring_comes_without_an_answer),
+		cmocka_unit_test(a_sender_dies_unanswered),
 		cmocka_unit_test(dead_tests_are_swept),
 	};
 

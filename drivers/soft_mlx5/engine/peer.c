@@ -456,7 +456,7 @@ sm_peer_nak(struct sm_peer *p, const struct sm_hdr *h, enum sm_nak why)
 		.imm = why,
 	};
 
-	if (p->dead)
+	if (p->dead || p->tx.ring == NULL)
 		return;
 	if (p->nlate == p->late_room) {
 		uint32_t n = p->late_room == 0 ? 64 : p->late_room * 2;
