@@ -436,6 +436,63 @@ hostile_peer(void **state)
 	assert_false(exists(""));
 }
 
+/* A packet by hand into a ring. */
+static void
+raw_packet(struct sm_tx *tx, enum sm_pkt_type type, uint32_t flags, const struct sm_hdr *h,
+	uint32_t len)
+{
+	struct sm_pkt_room room = {0};
+
+	assert_true(sm_tx_room(tx, len, 0, &room));
+	memset(room.payload, 0x77, len);
+	sm_pkt_put(room.pkt, h);
+	sm_tx_commit(tx, &room, len, type, flags);
+}
+
+/* Who a DCI speaks to sends it requests: it answers to none and goes on. */
+static void
+an_initiator_takes_no_requests(void **state)
+{
+	static const enum sm_pkt_type types[] = {SM_PKT_SEND, SM_PKT_WRITE, SM_PKT_READ,
+		SM_PKT_CMP_SWAP, SM_PKT_FETCH_ADD};
+	struct rig_qp_conf conf = {.type = SM_QPT_DCI};
+	const char *net = rig_net();
+	struct sm_tx tx = {.limit = SM_RING_BYTES};
+	struct sm_ring_from from = {0};
+	struct sm_wire *wire;
+	struct sm_hdr hdr;
+	struct rig_host h;
+	struct rig_wqe w;
+	struct rig_qp q;
+	uint32_t slot;
+
+	rig_host_open(&h, net, 4096);
+	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
+	rig_qp_open(&h, &q, &conf);
+	rig_ready(&q, 0);
+	assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
+		sm_wire_gen(wire, q.qpn >> 16), &from, &tx.ring), 0);
+	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_wqe_av(&w, UINT64_C(0x7700000077), slot << 16 | 0x2345, SM_LID, NULL);
+	rig_wqe_data(&w, h.mem, 8, h.key);
+	rig_post(&q, &w);
+	rig_run(&h, NULL);
+	hdr = (struct sm_hdr){.src = slot << 16 | 0x2345,
+		.raddr = (uintptr_t)h.mem, .rkey = h.key};
+	for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+		hdr.dst = q.qpn | i << 24; /* Each as after another refusal. */
+		raw_packet(&tx, types[i], SM_PKT_FIRST | SM_PKT_LAST, &hdr, 16);
+		rig_run(&h, NULL);
+		assert_int_equal(rig_state(&q), SM_QPS_RTS);
+		assert_null(rig_poll(&q.scq));
+		assert_null(rig_poll(&q.rcq));
+	}
+	rig_qp_close(&q);
+	sm_wire_ring_free(tx.ring);
+	sm_wire_close(wire);
+	rig_host_close(&h);
+}
+
 /* No descriptor is left when a ring comes: it is taken once there is one, and nothing is lost. */
 static void
 ring_comes_without_descriptors(void **state)
@@ -599,6 +656,7 @@ main(void)
 		cmocka_unit_test(slots_run_out),
 		cmocka_unit_test(many_peers),
 		cmocka_unit_test(hostile_peer),
+		cmocka_unit_test(an_initiator_takes_no_requests),
 		cmocka_unit_test(ring_comes_without_descriptors),
 		cmocka_unit_test(ring_comes_without_an_answer),
 		cmocka_unit_test(a_sender_dies_unanswered),

@@ -300,7 +300,10 @@ struct sm_qp {
 	uint32_t unacked; /**< Messages received since the last acknowledgement. */
 	uint32_t held;    /**< How many there were when it was last put off. */
 	uint8_t nak;     /**< enum sm_nak to be sent. */
-	/** Everything of refuse_epoch is dropped. UC: always set: it sorts packets otherwise. */
+	/**
+	 * Everything of refuse_epoch is dropped. UC and DCI: always set: one sorts packets
+	 * otherwise, the other takes none.
+	 */
 	bool refusing;
 	uint8_t refuse_epoch;
 	uint16_t rq_head, rq_tail;

@@ -192,7 +192,7 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
 	qp->uidx = a->uidx;
 	qp->user = a->user;
 	qp->type = (uint8_t)a->type;
-	qp->refusing = a->type == SM_QPT_UC;
+	qp->refusing = a->type == SM_QPT_UC || a->type == SM_QPT_DCI;
 	qp->scatter_cqe = a->scatter_cqe && (a->type == SM_QPT_RC || a->type == SM_QPT_DCT);
 	qp->with_av = a->type == SM_QPT_UD || a->type == SM_QPT_DCI;
 	qp->wakes = a->type == SM_QPT_DCI;
@@ -321,7 +321,7 @@ qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 	qp->unacked = qp->held = 0;
 	qp->nak = 0;
 	qp->halted = false;
-	qp->refusing = qp->type == SM_QPT_UC;
+	qp->refusing = qp->type == SM_QPT_UC || qp->type == SM_QPT_DCI;
 	memset(&qp->tx, 0, sizeof(qp->tx));
 	memset(&qp->rx, 0, sizeof(qp->rx));
 	memset(&qp->attr, 0, sizeof(qp->attr));

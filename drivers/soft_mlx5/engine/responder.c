@@ -556,13 +556,10 @@ request_admit(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, 
 	}
 	nic->serving = qp;
 	if (crpc_unlikely(qp->refusing)) {
-		if (qp->type == SM_QPT_UC) {
-			if (!uc_resume(qp, h, type))
-				return NULL;
-		} else {
-			if (still_refused(nic, qp, h))
-				return NULL;
-		}
+		if (qp->type == SM_QPT_DCI)
+			return NULL;
+		if (qp->type == SM_QPT_UC ? !uc_resume(qp, h, type) : still_refused(nic, qp, h))
+			return NULL;
 	}
 	if (crpc_unlikely(qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR)) {
 		sm_peer_nak(peer, h, SM_NAK_LOST);
