@@ -493,6 +493,52 @@ an_initiator_takes_no_requests(void **state)
 	rig_host_close(&h);
 }
 
+/*
+ * Goal: one pass is a bounded amount of work, whatever a peer says it has taken. Method: one that
+ * asks for 32 MiB and says that it always has room.
+ */
+static void
+a_greedy_reader_gets_its_part_of_a_pass(void **state)
+{
+	const uint32_t bytes = 32u << 20;
+	const char *net = rig_net();
+	struct sm_tx tx = {.limit = SM_RING_BYTES};
+	struct sm_ring_from from = {0};
+	struct soft_mlx5_ledger l;
+	struct sm_wire *wire;
+	struct sm_ring *ring;
+	uint32_t slot, src, gen;
+	struct rig_host h;
+	struct rig_qp q;
+	uint64_t before;
+
+	rig_host_open(&h, net, bytes);
+	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
+	rig_qp_open(&h, &q, NULL);
+	rig_to_rts(&q, slot << 16 | 0x2345);
+	ring = sm_wire_ring_take(wire, &src, &gen);
+	assert_non_null(ring);
+	crpc_store_release(&ring->taken, UINT64_C(1) << 62);
+	assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
+		sm_wire_gen(wire, q.qpn >> 16), &from, &tx.ring), 0);
+	raw_packet(&tx, SM_PKT_READ, SM_PKT_FIRST | SM_PKT_LAST, &(struct sm_hdr){.dst = q.qpn,
+		.src = slot << 16 | 0x2345, .psn = 0xfffff0, .raddr = (uintptr_t)h.mem,
+		.rkey = h.key, .imm = bytes}, 0);
+	for (uint32_t i = 0; i < 8; i++) {
+		assert_int_equal(sm_nic_ledger(h.nic, 0, &l), 0);
+		before = l.dma_read_bytes;
+		sm_nic_progress(h.nic, rig_now += 1000);
+		assert_int_equal(sm_nic_ledger(h.nic, 0, &l), 0);
+		assert_in_range(l.dma_read_bytes - before, 0, 1 << 20);
+	}
+	assert_true(l.dma_read_bytes != 0);
+	rig_qp_close(&q);
+	sm_wire_ring_free(ring);
+	sm_wire_ring_free(tx.ring);
+	sm_wire_close(wire);
+	rig_host_close(&h);
+}
+
 /* No descriptor is left when a ring comes: it is taken once there is one, and nothing is lost. */
 static void
 ring_comes_without_descriptors(void **state)
@@ -657,6 +703,7 @@ main(void)
 		cmocka_unit_test(many_peers),
 		cmocka_unit_test(hostile_peer),
 		cmocka_unit_test(an_initiator_takes_no_requests),
+		cmocka_unit_test(a_greedy_reader_gets_its_part_of_a_pass),
 		cmocka_unit_test(ring_comes_without_descriptors),
 		cmocka_unit_test(ring_comes_without_an_answer),
 		cmocka_unit_test(a_sender_dies_unanswered),

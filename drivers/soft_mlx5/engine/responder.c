@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "priv.h"
 
+/* Packets of responses that one queue pair sends in one pass, however fast its requester is. */
+#define SERVE_PACKETS 32u
+
 /* Where a receive WQE exists that belongs to a refused message. */
 static crpc_noinline void
 recv_error(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
@@ -736,8 +739,8 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 		return true;
 	}
 	/* In the order of the requests: a READ is answered before anything behind it is. */
-	while (qp->ans_head != qp->ans_tail)
-		if (!response_send(nic, qp))
+	for (uint32_t i = 0; qp->ans_head != qp->ans_tail; i++)
+		if (i == SERVE_PACKETS || !response_send(nic, qp))
 			return false;
 	if (qp->nak == 0 && qp->unacked == 0)
 		return true;
