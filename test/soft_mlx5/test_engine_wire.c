@@ -539,6 +539,67 @@ a_greedy_reader_gets_its_part_of_a_pass(void **state)
 	rig_host_close(&h);
 }
 
+/*
+ * Goal: receive WQEs of an SRQ outlive senders that end within a message. Method: as many senders
+ * as there are WQEs, each killed in a long message; then short ones, which still find all WQEs.
+ */
+static void
+senders_that_die_take_no_receives_along(void **state)
+{
+	enum { N = 4 };
+	const uint64_t key = UINT64_C(0x7700000077);
+	const uint32_t len = 4u << 20;
+	const char *net = rig_net();
+	uint8_t posted[2 * N << 5];
+	struct rig_srq srq;
+	struct rig_qp_conf target = {.type = SM_QPT_DCT, .dc_key = key, .srq = &srq};
+	struct rig_qp_conf conf = {.type = SM_QPT_DCI};
+	struct rig_host a, b;
+	struct rig_qp q, dct;
+	struct rig_wqe w;
+
+	rig_host_open(&b, net, len);
+	rig_srq_open(&b, &srq, 2 * N, 5);
+	rig_qp_open(&b, &dct, &target);
+	rig_ready(&dct, 0);
+	for (uint32_t i = 0; i < N; i++)
+		rig_srq_recv(&srq, i, i + 1, b.mem, len, b.key);
+	memcpy(posted, srq.buf, sizeof(posted));
+	for (uint32_t i = 0; i <= N; i++) {
+		rig_host_open(&a, net, len);
+		rig_qp_open(&a, &q, &conf);
+		rig_ready(&q, 0);
+		for (uint32_t k = 0; k < (i < N ? 1 : N); k++) {
+			rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+			rig_wqe_av(&w, key, dct.qpn, SM_LID, NULL);
+			rig_wqe_data(&w, a.mem, i < N ? len : 8, a.key);
+			rig_post(&q, &w);
+		}
+		if (i < N) {
+			for (uint32_t k = 0; k < 4; k++) {
+				sm_nic_progress(a.nic, rig_now += 1000);
+				sm_nic_progress(b.nic, rig_now);
+			}
+			sm_nic_vanish(a.nic);
+			for (uint32_t k = 0; k < 20; k++)
+				sm_nic_progress(b.nic, rig_now += 10000000);
+			assert_null(rig_poll(&dct.rcq));
+		} else {
+			for (uint32_t k = 0; k < N; k++) {
+				rig_run(&a, &b);
+				assert_non_null(rig_poll(&dct.rcq));
+				assert_int_equal(be32toh(dct.rcq.last.byte_cnt), 8);
+			}
+		}
+		rig_qp_close(&q);
+		rig_host_close(&a);
+	}
+	assert_memory_equal(srq.buf, posted, sizeof(posted)); /* The program's: only read. */
+	rig_qp_close(&dct);
+	rig_srq_close(&b, &srq);
+	rig_host_close(&b);
+}
+
 /* No descriptor is left when a ring comes: it is taken once there is one, and nothing is lost. */
 static void
 ring_comes_without_descriptors(void **state)
@@ -704,6 +765,7 @@ main(void)
 		cmocka_unit_test(hostile_peer),
 		cmocka_unit_test(an_initiator_takes_no_requests),
 		cmocka_unit_test(a_greedy_reader_gets_its_part_of_a_pass),
+		cmocka_unit_test(senders_that_die_take_no_receives_along),
 		cmocka_unit_test(ring_comes_without_descriptors),
 		cmocka_unit_test(ring_comes_without_an_answer),
 		cmocka_unit_test(a_sender_dies_unanswered),

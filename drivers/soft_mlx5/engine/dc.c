@@ -147,6 +147,7 @@ sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *c)
 {
 	if (!c->peer->dead)
 		sm_resp_settle(nic, c);
+	sm_recv_abandon(c);
 	sm_direct_withdraw(nic, c);
 	if (c->answering)
 		TAILQ_REMOVE(&nic->answers, c, answer_link);

@@ -162,6 +162,8 @@ struct sm_srq {
 	uint32_t users;
 	void *user;
 	TAILQ_ENTRY(sm_srq) link;
+	uint32_t nback;
+	uint16_t back[]; /**< Taken and not used up: they go before next. */
 };
 
 /** A position in the segments of a WQE. */
@@ -233,7 +235,6 @@ struct sm_rd {
 /** The message that is being received. */
 struct sm_recv {
 	bool open;
-	bool spare;    /**< The WQE that was taken last, of an SRQ, is to be used again. */
 	uint8_t pkt;
 	uint32_t len;  /**< Of a WRITE, as announced; a SEND has what comes. */
 	uint32_t off;
@@ -646,6 +647,8 @@ const char *sm_qp_type_name(const struct sm_qp *qp);
 
 /** As sm_recv_take(), where its short way finds nothing. */
 bool sm_recv_more(struct sm_nic *nic, struct sm_qp *qp);
+/** The WQE that was taken as @p counter was not used up: another message gets it. */
+void sm_srq_return(struct sm_srq *srq, uint16_t counter);
 /** Point at the segments of the receive WQE that was taken. */
 void sm_recv_cursor(struct sm_qp *qp);
 

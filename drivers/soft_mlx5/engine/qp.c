@@ -284,6 +284,7 @@ static void
 qp_quiesce(struct sm_nic *nic, struct sm_qp *qp)
 {
 	sm_resp_settle(nic, qp);
+	sm_recv_abandon(qp);
 	sm_direct_withdraw(nic, qp);
 	sm_nic_flush(nic); /* Packets say of which queue pair they are. */
 	if (qp->active)
@@ -584,11 +585,11 @@ sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event)
 	qp->active = false;
 	if (event >= 0)
 		nic->async_event(qp->user, (enum sm_async_type)event);
-	if ((qp->rx.open && qp->rx.pkt == SM_PKT_SEND) || qp->rx.spare) { /* It holds a WQE. */
+	if (qp->rx.open && qp->rx.pkt == SM_PKT_SEND) { /* It holds a WQE. */
 		wc.counter = qp->rx.counter;
 		sm_cq_push(nic, qp->recv_cq, qp, &wc);
 	}
-	qp->rx.open = qp->rx.spare = false;
+	qp->rx.open = false;
 	if (was != SM_QPS_RESET)
 		sm_qp_flush(nic, qp);
 	if (qp->srq != NULL)

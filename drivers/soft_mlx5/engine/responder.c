@@ -27,7 +27,7 @@ sm_recv_abandon(struct sm_qp *qp)
 		if (qp->srq == NULL)
 			qp->rq_tail--;
 		else
-			qp->rx.spare = true;
+			sm_srq_return(qp->srq, qp->rx.counter);
 	}
 	qp->rx.open = false;
 }
@@ -48,7 +48,9 @@ answer_later(struct sm_nic *nic, struct sm_qp *qp)
 static crpc_noinline void
 refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak)
 {
-	if (qp->type == SM_QPT_UC || (nak >= SM_NAK_INVALID && nak <= SM_NAK_OP))
+	bool fatal = nak >= SM_NAK_INVALID && nak <= SM_NAK_OP;
+
+	if (qp->type == SM_QPT_UC || (fatal && qp->dct != NULL))
 		sm_recv_abandon(qp);
 	if (qp->type == SM_QPT_UC) { /* The rest is dropped: nobody is told. */
 		if (nak == SM_NAK_OP)
@@ -59,7 +61,7 @@ refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak
 	qp->refusing = true;
 	qp->refuse_epoch = (uint8_t)(h->dst >> 24);
 	answer_later(nic, qp);
-	if (nak >= SM_NAK_INVALID && nak <= SM_NAK_OP && qp->dct == NULL)
+	if (fatal && qp->dct == NULL)
 		sm_qp_fail(nic, qp,
 			nak == SM_NAK_INVALID         ? SM_EVENT_QP_REQ_ERR
 				: nak == SM_NAK_ACCESS ? SM_EVENT_QP_ACCESS_ERR

@@ -21,7 +21,7 @@ sm_srq_create(
 		!crpc_is_pow2(attr->nwqe) || attr->nwqe > 32768 || attr->wqe_shift < 5 ||
 		attr->wqe_shift > WQE_SHIFT_MAX)
 		return EINVAL;
-	s = calloc(1, sizeof(*s));
+	s = calloc(1, sizeof(*s) + attr->nwqe * sizeof(s->back[0]));
 	if (s == NULL)
 		return ENOMEM;
 	s->pd = attr->pd;
@@ -85,13 +85,20 @@ sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq)
 	return 0;
 }
 
+void
+sm_srq_return(struct sm_srq *s, uint16_t counter)
+{
+	if (crpc_likely(s->nback < s->nwqe)) /* Unless more were announced than there can be. */
+		s->back[s->nback++] = counter;
+}
+
 static bool
 srq_take(struct sm_nic *nic, struct sm_qp *qp, struct sm_srq *s)
 {
 	const uint8_t *wqe;
 
-	if (crpc_unlikely(qp->rx.spare)) { /* It took one that was not used up. */
-		qp->rx.spare = false;
+	if (crpc_unlikely(s->nback != 0)) {
+		qp->rx.counter = s->back[--s->nback];
 		return true;
 	}
 	if ((uint16_t)(sm_dbrec(&s->dbrec[0]) - s->taken) == 0)
