@@ -203,6 +203,9 @@ admit_peer(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t gen)
 	p->open = 0;
 	p->limit = (uint16_t)s->lay.depth;
 	p->member = p->ctl->member;
+	/* A lie: no reclaim would free what is in transit to ourselves. */
+	if (s->arena != NULL && p->member == crpc_arena_member(s->arena))
+		p->member = 0;
 	p->sleep = 0;
 	p->state = IPC_PEER_SERVED;
 	activate(s, p);

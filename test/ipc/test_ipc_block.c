@@ -851,6 +851,31 @@ memory_is_given_to_those_on_the_list(void **state)
 	crpc_ipc_server_free(s);
 }
 
+/*
+ * A client that says it is the server's member of the arena is given no block: it would be in
+ * transit from the server to the server, which lives, so no reclaim would free it.
+ */
+static void
+a_client_is_not_the_servers_member(void **state)
+{
+	struct crpc_done done;
+	struct crpc_req req;
+	struct world w;
+	uint64_t ref;
+
+	open_world(&w, 0);
+	w.s->peers[0].ctl->member = crpc_arena_member(w.sm);
+	assert_int_equal(crpc_ipc_client_call(w.c, "x", 1, 7), 0);
+	req = recv_one(&w);
+	assert_non_null(crpc_arena_alloc(w.sm, 100, &ref));
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, "x", 1), -ENOTSUP);
+	assert_int_equal(crpc_arena_free(w.sm, ref), 0);
+	assert_int_equal(crpc_ipc_server_reply(w.s, req.token, "y", 1), 0);
+	assert_int_equal(poll_soon(&w, &done), 1);
+	assert_int_equal(done.status, 0);
+	close_world(&w);
+}
+
 static uint64_t
 cpu_ns(void)
 {
@@ -939,6 +964,7 @@ main(void)
 			cmocka_unit_test(reap_gives_a_dead_clients_blocks_back),
 			cmocka_unit_test(blocks_of_killed_clients_come_back),
 			cmocka_unit_test(memory_is_given_to_those_on_the_list),
+			cmocka_unit_test(a_client_is_not_the_servers_member),
 			cmocka_unit_test(a_close_costs_the_same_beside_many_connections),
 	};
 
