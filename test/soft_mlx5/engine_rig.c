@@ -384,7 +384,10 @@ rig_ready(struct rig_qp *q, uint32_t qkey)
 	if (q->type == SM_QPT_DCT)
 		return;
 	rig_rts_mod(&m);
-	m.mask &= q->type == SM_QPT_UD ? IBV_QP_STATE | IBV_QP_SQ_PSN : ~IBV_QP_SQ_PSN;
+	if (q->type == SM_QPT_UD)
+		m.mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	else
+		m.sq_psn = 0; /* As drivers have it: the NIC chooses. */
 	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
 }
 

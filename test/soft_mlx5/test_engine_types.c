@@ -861,6 +861,43 @@ send_into_cqe(void **state)
 	}
 }
 
+/* A driver that passes here must pass on a card: what its kernel driver refuses is refused. */
+static void
+transitions_that_a_kernel_refuses(void **state)
+{
+	struct rig_srq srq;
+	struct rig_qp_conf dct_conf = {.type = SM_QPT_DCT, .dc_key = DC_KEY, .srq = &srq};
+	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = SM_QPS_ERR};
+	struct rig_qp dci, dct;
+
+	type_open(&a, &dci, SM_QPT_DCI);
+	/* To ERR from RESET. */
+	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), EINVAL);
+	/* A DCI to RTS without a packet number. */
+	rig_init_mod(&m);
+	m.mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), 0);
+	rig_rtr_mod(&m, 0);
+	m.mask = IBV_QP_STATE | IBV_QP_PATH_MTU;
+	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), 0);
+	rig_rts_mod(&m);
+	m.mask &= ~(uint32_t)IBV_QP_SQ_PSN;
+	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), EINVAL);
+	m.mask |= IBV_QP_SQ_PSN;
+	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), 0);
+	/* A DCT to any state behind RTR: it is destroyed. */
+	rig_srq_open(&b, &srq, 4, 5);
+	rig_qp_open(&b, &dct, &dct_conf);
+	rig_ready(&dct, 0);
+	m = (struct sm_qp_mod){.mask = IBV_QP_STATE, .state = SM_QPS_ERR};
+	assert_int_equal(sm_qp_modify(b.nic, dct.qp, &m), EINVAL);
+	m.state = SM_QPS_RESET;
+	assert_int_equal(sm_qp_modify(b.nic, dct.qp, &m), EINVAL);
+	rig_qp_close(&dci);
+	rig_qp_close(&dct);
+	rig_srq_close(&b, &srq);
+}
+
 int
 main(void)
 {
@@ -881,6 +918,7 @@ main(void)
 		T(refused_dc),
 		T(cq_resizes),
 		T(send_into_cqe),
+		T(transitions_that_a_kernel_refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

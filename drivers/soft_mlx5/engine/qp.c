@@ -93,8 +93,9 @@ static const struct transition dci_transitions[] = {
 	{SM_QPS_INIT, SM_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT},
 	{SM_QPS_INIT, SM_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
 	{SM_QPS_RTR, SM_QPS_RTS,
-		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
-		IBV_QP_SQ_PSN | IBV_QP_MIN_RNR_TIMER},
+		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+			IBV_QP_SQ_PSN,
+		IBV_QP_MIN_RNR_TIMER},
 	{SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER},
 	{0},
 };
@@ -366,7 +367,10 @@ transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
 
 	if ((m->mask & IBV_QP_CUR_STATE) != 0 && m->cur_state != qp->state)
 		return EINVAL;
-	if (to == SM_QPS_RESET || to == SM_QPS_ERR)
+	/* As mlx5_ib: nothing goes from RESET to ERR, and a target has no state behind RTR. */
+	if (to == SM_QPS_ERR && qp->state == SM_QPS_RESET)
+		return EINVAL;
+	if ((to == SM_QPS_RESET || to == SM_QPS_ERR) && qp->type != SM_QPT_DCT)
 		return (mask & ~(uint32_t)IBV_QP_CUR_STATE) == 0 ? 0 : EINVAL;
 	for (const struct transition *t = transitions_of(qp); t->to != SM_QPS_RESET; t++) {
 		if (t->from == qp->state && t->to == to)
