@@ -20,6 +20,8 @@
 #include <ucp/api/ucp.h>
 
 #include "app_fail.h"
+#include "app_room.h"
+#include "app_ucx.h"
 #include "backend.h"
 #include "crpc_kv_proto.h"
 #include "net.h"
@@ -28,6 +30,9 @@
 #define AM_REPLY 1
 /* Looks at the transports in one turn, while they bring something. */
 #define PROGRESS_MAX 8
+/* What a worker opens and maps; UCX aborts where it cannot. */
+#define UCX_FILES 32
+#define UCX_MIB   256
 
 /* Before each message. */
 struct ucx_head {
@@ -487,9 +492,12 @@ open_worker(struct ucx *u, const char *tls, uint32_t eps)
 		.estimated_num_eps = eps};
 	const ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
 		.thread_mode = UCS_THREAD_MODE_SINGLE};
+	const char *lacks = app_room_lacks(UCX_FILES, UCX_MIB);
 	ucp_config_t *config;
 	ucs_status_t rc;
 
+	if (lacks != NULL)
+		return app_fail("UCX: %s", lacks);
 	rc = ucp_config_read(NULL, NULL, &config);
 	if (rc == UCS_OK) {
 		if (tls != NULL)
@@ -549,29 +557,6 @@ make_places(struct ucx *u, const struct kv_end_conf *conf)
 	return 0;
 }
 
-/*
- * Whether an endpoint is to survive its peer, and to tell: without that, a transport that finds its
- * peer gone ends this process. Those of shared memory do not find out. Where UCX is to choose, it
- * would choose others for that.
- */
-static bool
-tls_tell(const char *tls)
-{
-	static const char *const mute[] = {"posix", "sysv", "self", "mm", "shm", "sm"};
-	size_t i, len;
-
-	while (tls != NULL && *tls != '\0') {
-		len = strcspn(tls, ",");
-		for (i = 0; i < CRPC_DIM(mute); i++)
-			if (strlen(mute[i]) == len && strncmp(mute[i], tls, len) == 0)
-				break;
-		if (i == CRPC_DIM(mute))
-			return true;
-		tls += len + (tls[len] == ',');
-	}
-	return false;
-}
-
 static struct kv_end *
 ucx_open(const struct kv_end_conf *conf, int *rc)
 {
@@ -586,7 +571,7 @@ ucx_open(const struct kv_end_conf *conf, int *rc)
 	u->daemons = (uint32_t)conf->opt->daemons;
 	u->fate = conf->fate;
 	u->rank = conf->rank;
-	u->tells = tls_tell(conf->opt->ucx_tls);
+	u->tells = app_ucx_reports(conf->opt->ucx_tls);
 	u->qd = (uint32_t)conf->opt->qd;
 	u->msg_max = conf->server ? conf->req_max : conf->resp_max;
 	u->queue.last = &u->queue.first;

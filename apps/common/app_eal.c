@@ -21,9 +21,13 @@
 #include "app_env.h"
 #include "app_fail.h"
 #include "app_opt.h"
+#include "app_room.h"
 #include "crpc_log.h"
 
 #define EAL_ARGS_MAX 64
+/* What the EAL opens and maps before it reports that something failed. */
+#define EAL_FILES 24
+#define EAL_MIB   128
 
 void
 app_args_split(struct app_args *args, int argc, char **argv)
@@ -400,9 +404,12 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 	static char text[16384];
 	static struct eal_args eal; /* The EAL keeps pointers into it. */
 	struct capture capture;
+	const char *lacks = app_room_lacks(EAL_FILES, EAL_MIB);
 	bool captured;
 	int rc;
 
+	if (lacks != NULL)
+		return app_fail_once("DPDK: %s", lacks);
 	if (args->eal_argc > EAL_ARGS_MAX)
 		return app_fail_once("%d EAL arguments were given; give at most %d",
 			args->eal_argc - 1, EAL_ARGS_MAX - 1);

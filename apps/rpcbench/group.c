@@ -110,6 +110,7 @@ static void
 lane_begin(struct ipc_group *g, struct ipc_lane *l)
 {
 	struct rpb_pair *p = g->run->rpb->pair;
+	char why[800];
 	int rc;
 
 	l->conf.index = (uint32_t)(l - g->lane);
@@ -126,8 +127,10 @@ lane_begin(struct ipc_group *g, struct ipc_lane *l)
 	rc = rpb_pair_join(p, LANE_MEET_MS + JOIN_MS);
 	if (rc == 0 && l->client != NULL)
 		return;
-	/* What the server says is the cause, if it failed too. */
-	lane_lost(g, l, rpb_pair_why(p)[0] != '\0' ? rpb_pair_why(p) : lane_why_take());
+	/* Either may have failed because of the other. */
+	snprintf(why, sizeof(why), "%s%s%s", lane_why_take(),
+		rpb_pair_why(p)[0] != '\0' ? "; the second process: " : "", rpb_pair_why(p));
+	lane_lost(g, l, why);
 	if (l->client != NULL)
 		l->ops->close(l->client);
 	l->client = NULL;

@@ -9,6 +9,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include "app_room.h"
 #include "lane.h"
 
 #define AM_CALL  0
@@ -16,6 +17,9 @@
 /* Progress calls between two looks at the clock of a client that waits for one answer. */
 #define WAIT_TURNS 1024
 #define CLOSE_TURNS 100000
+/* What UCX opens and maps; it aborts where it cannot. */
+#define UCX_FILES 32
+#define UCX_MIB   256
 
 /* A message in flight: UCX may read it until the send has completed. */
 struct ucx_one {
@@ -170,9 +174,13 @@ static struct ucx_side *
 ucx_new(struct rpb_pair *p, const struct lane_conf *c, enum rpb_side me, unsigned int am,
 	ucp_am_recv_callback_t fn, const char **why)
 {
-	struct ucx_side *s = calloc(1, sizeof(*s) + c->clients * sizeof(s->one[0]));
+	struct ucx_side *s;
 	ucs_status_t rc;
 
+	*why = app_room_lacks(UCX_FILES, UCX_MIB);
+	if (*why != NULL)
+		return NULL;
+	s = calloc(1, sizeof(*s) + c->clients * sizeof(s->one[0]));
 	*why = "no memory";
 	if (s == NULL)
 		return NULL;

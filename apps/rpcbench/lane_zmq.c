@@ -12,11 +12,16 @@
 
 #include <zmq.h>
 
+#include "app_room.h"
 #include "lane.h"
 
 /* A wait ends after this to look at the clock, ms. */
 #define WAIT_MS 20
 #define ID_MAX  256
+/* What ZeroMQ opens and maps, and for each client; it aborts where it cannot. */
+#define ZMQ_FILES     16
+#define ZMQ_FILES_ONE 3
+#define ZMQ_MIB       64
 
 /* ---- both sides ---- */
 
@@ -34,6 +39,12 @@ socket_new(void *context, int type)
 	zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof(zero));
 	zmq_setsockopt(s, ZMQ_RCVTIMEO, &wait, sizeof(wait));
 	return s;
+}
+
+static const char *
+zmq_lacks(const struct lane_conf *c)
+{
+	return app_room_lacks(ZMQ_FILES + c->clients * ZMQ_FILES_ONE, ZMQ_MIB);
 }
 
 static void *
@@ -71,10 +82,14 @@ zmq_serve_close(void *server)
 static int
 zmq_serve_open(struct rpb_pair *p, const struct lane_conf *c, void **server)
 {
-	struct zmq_server *s = calloc(1, sizeof(*s));
+	const char *lacks = zmq_lacks(c);
+	struct zmq_server *s;
 	char address[128] = "tcp://127.0.0.1:*";
 	size_t len = sizeof(address);
 
+	if (lacks != NULL)
+		return rpb_pair_fail(p, -EMFILE, "ZeroMQ: %s", lacks);
+	s = calloc(1, sizeof(*s));
 	if (s == NULL)
 		return rpb_pair_fail(p, -ENOMEM, "no memory");
 	s->size = c->size;
@@ -167,11 +182,17 @@ dealer_open(struct zmq_clients *cl, uint32_t i, const char *address)
 static struct lane_client *
 zmq_clients_open(struct rpb_pair *p, const struct lane_conf *c)
 {
-	struct zmq_clients *cl = calloc(1, sizeof(*cl) + c->clients * sizeof(cl->one[0]));
+	const char *lacks = zmq_lacks(c);
+	struct zmq_clients *cl;
 	char address[128] = "";
 	uint32_t i;
 	int rc = -ENOMEM;
 
+	if (lacks != NULL) {
+		lane_why("ZeroMQ: %s", lacks);
+		return NULL;
+	}
+	cl = calloc(1, sizeof(*cl) + c->clients * sizeof(cl->one[0]));
 	if (cl == NULL) {
 		lane_why("no memory");
 		return NULL;

@@ -300,7 +300,7 @@ static bool
 other_alive(struct rpb_pair *p, enum rpb_side me)
 {
 	if (me == RPB_SECOND)
-		return crpc_load_relaxed(&quit) == 0;
+		return crpc_load_relaxed(&quit) == 0 && !rpb_pair_stopped(p);
 	/* A function that has returned shows nothing any more. */
 	return rpb_pair_alive(p) && crpc_load_acquire(&p->ended) != p->begun; /* A52 */
 }

@@ -14,9 +14,13 @@
 #include <msgpack.h>
 #endif
 
+#include "app_room.h"
 #include "tensor.h"
 
 #define WAIT_MS 20
+/* What ZeroMQ opens and maps beside the arrays; it aborts where it cannot. */
+#define ZMQ_FILES 16
+#define ZMQ_MIB   64
 
 enum form { FORM_RAW, FORM_BIN, FORM_ELEMS };
 
@@ -32,6 +36,13 @@ static bool
 is_ipc(enum tensor_way_id way)
 {
 	return way == TENSOR_RAW_IPC || way == TENSOR_BIN_IPC || way == TENSOR_ELEMS_IPC;
+}
+
+/* An array as msgpack elements and its copies: 32 bytes for each element. */
+static const char *
+zmq_lacks(const struct tensor_conf *c)
+{
+	return app_room_lacks(ZMQ_FILES, ZMQ_MIB + ((uint64_t)c->elems * 32 >> 20));
 }
 
 /* A REQ or REP socket that waits WAIT_MS. */
@@ -81,10 +92,16 @@ sender_close(void *client)
 static void *
 sender_open(struct rpb_pair *p, const struct tensor_conf *c)
 {
-	struct zmq_sender *s = calloc(1, sizeof(*s));
+	const char *lacks = zmq_lacks(c);
+	struct zmq_sender *s;
 	char address[128] = "";
 	int rc;
 
+	if (lacks != NULL) {
+		tensor_why(-EMFILE, "ZeroMQ: %s", lacks);
+		return NULL;
+	}
+	s = calloc(1, sizeof(*s));
 	if (s == NULL) {
 		tensor_why(-ENOMEM, "no memory");
 		return NULL;
@@ -220,10 +237,16 @@ receiver_close(void *server)
 static void *
 receiver_open(struct rpb_pair *p, const struct tensor_conf *c)
 {
-	struct zmq_receiver *r = calloc(1, sizeof(*r));
+	const char *lacks = zmq_lacks(c);
+	struct zmq_receiver *r;
 	char address[128] = "tcp://127.0.0.1:*";
 	size_t len = sizeof(address);
 
+	if (lacks != NULL) {
+		rpb_pair_fail(p, -EMFILE, "ZeroMQ: %s", lacks);
+		return NULL;
+	}
+	r = calloc(1, sizeof(*r));
 	if (r == NULL) {
 		rpb_pair_fail(p, -ENOMEM, "no memory");
 		return NULL;

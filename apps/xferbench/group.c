@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "app_fail.h"
+#include "app_room.h"
 #include "crpc_clock.h"
 #include "xb.h"
 
@@ -393,6 +394,20 @@ lane_lost(struct xb_group *g, struct xb_lane *l)
 	lane_close(l);
 }
 
+/* Of the sides that this process plays, with the messages that they may copy. */
+static int
+lane_room(struct xb_lane *l)
+{
+	uint32_t sides = l->team->link == NULL ? XB_SIDES : 1;
+	uint64_t copies = (2 * l->point.size * l->point.depth) >> 20;
+	const char *lacks;
+
+	if (l->ops->files == 0)
+		return 0;
+	lacks = app_room_lacks(sides * l->ops->files, sides * (l->ops->mib + copies));
+	return lacks == NULL ? 0 : xb_lane_fail(l, -EMFILE, "%s", lacks);
+}
+
 /* Open both sides, and tell each of the other. */
 static int
 lane_open(struct xb_lane *l)
@@ -401,7 +416,10 @@ lane_open(struct xb_lane *l)
 	int rc;
 
 	l->open = true;
-	rc = lane_agree(l, xb_team_both(t, side_open, l));
+	rc = lane_room(l);
+	if (rc == 0)
+		rc = xb_team_both(t, side_open, l);
+	rc = lane_agree(l, rc);
 	if (rc == 0 && t->link != NULL && l->ops->meet != NULL)
 		rc = xb_team_swap(t, &l->addr[t->side], &l->addr[!t->side], sizeof(l->addr[0]));
 	if (rc == 0)

@@ -288,6 +288,8 @@ zm_close(struct xb_lane *l, int side)
 const struct xb_lane_ops xb_lane_msgpack = {
 	.package = "libzmq3-dev libmsgpack-dev",
 	.built = true,
+	.files = 16,
+	.mib = 64,
 	.sleeps = true,
 	.open = zm_open,
 	.meet = zm_meet,

@@ -165,6 +165,8 @@ zmq_lane_close(struct xb_lane *l, int side)
 const struct xb_lane_ops xb_lane_zmq = {
 	.package = "libzmq3-dev",
 	.built = true,
+	.files = 16,
+	.mib = 64,
 	.sleeps = true,
 	.open = zmq_lane_open,
 	.meet = zmq_lane_meet,

@@ -210,6 +210,8 @@ struct xb_lane_ops {
 	const char *package; /**< That it needs. */
 	bool built;
 	bool sleeps; /**< It gives its core away. */
+	/** Its library aborts where a side cannot have that many files, and MiB; 0: it does not. */
+	uint32_t files, mib;
 	/** Sets l->addr[side], if there is a meet(). */
 	int (*open)(struct xb_lane *l, int side);
 	/** Both are open, and l->addr[!side] is the other's. May be NULL. */

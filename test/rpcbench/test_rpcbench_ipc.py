@@ -6,6 +6,7 @@ readers count on; a signal and a lost server end it in time; nothing is left beh
 import glob
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -108,6 +109,33 @@ def measure(program, folder, args, expected):
                 figure['unit'] != ('ns' if row['mode'] == 'sync' else 'Mops/s'):
             problem(f'{args}: incomplete, {lacking} {row}')
     return rows
+
+
+def limits(program):
+    """Too few open files or too little memory is a line and an exit code, wherever it runs out: DPDK, UCX and
+    ZeroMQ would abort."""
+    text = open(program, 'rb').read()
+    if b'__asan_init' in text or b'__tsan_init' in text:
+        return  # sanitizers map more than any limit
+    mib = 1 << 20
+    for what, limit in [(resource.RLIMIT_NOFILE, n) for n in (12, 18, 26, 36, 48)] + \
+            [(resource.RLIMIT_AS, n * mib) for n in (140, 190, 240, 300, 400)]:
+        def lower():
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(what, (limit, limit))
+        for layer in (['ipc', '--mode', 'sync', '--size', '32', '--clients', '2'], ['tensor', '--size', '4096']):
+            p = subprocess.Popen(command(program, [*layer, *SHORT]), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True, preexec_fn=lower)
+            started.append(p.pid)
+            try:
+                _, err = p.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                _, err = p.communicate()
+            lines = err.splitlines()
+            if p.returncode not in (0, 1, 2) or (p.returncode != 0) != bool(lines) or \
+                    not all(line.startswith('rpcbench: ') for line in lines):
+                problem(f'{layer[0]}, limit {limit} of {what}: code {p.returncode}, {err[:500]!r}')
 
 
 def measuring(p):
@@ -214,6 +242,7 @@ def main():
         verdicts = [row['verdict'] for row in rows if 'target' in row]
         if len(verdicts) != 7 or not set(verdicts) <= {'pass', 'miss', 'noisy', 'no peer', 'not measured'}:
             problem(f'verdicts: {verdicts}')
+    limits(program)
     interrupted(program)
     killed(program)
     if left_behind():
