@@ -10,6 +10,8 @@
 
 #include <ucp/api/ucp.h>
 
+#include "app_ucx.h"
+#include "crpc_rdma.h"
 #include "xb.h"
 
 #define CLOSE_TURNS 100000
@@ -22,7 +24,28 @@ struct ucx_side {
 	uint64_t to_send, to_recv, sent, received;
 	uint32_t sends, recvs; /* Open. */
 	ucs_status_t failed;
+	bool reports; /* Its transports report the loss of a peer. */
 };
+
+/* The device that lib/bulk uses, unless the user chose: UCX would use all, or another one. */
+static ucs_status_t
+device_set(const struct xb_lane *l, ucp_config_t *config, const char *tls)
+{
+	const struct crpc_rdma_conf conf = {.device = l->opt->device, .gid_index = -1};
+	struct crpc_rdma_info info;
+	struct crpc_rdma *dev;
+	char name[96];
+
+	if (getenv("UCX_NET_DEVICES") != NULL || strstr(tls, "tcp") != NULL)
+		return UCS_OK;
+	dev = crpc_rdma_open(&conf);
+	if (dev == NULL) /* Shared memory needs none. */
+		return UCS_OK;
+	crpc_rdma_info_get(dev, &info);
+	snprintf(name, sizeof(name), "%s:%u", info.name, info.port);
+	crpc_rdma_close(dev);
+	return ucp_config_modify(config, "NET_DEVICES", name);
+}
 
 static ucs_status_t
 context_new(struct xb_lane *l, struct ucx_side *s, const char *tls)
@@ -37,6 +60,8 @@ context_new(struct xb_lane *l, struct ucx_side *s, const char *tls)
 	if (rc != UCS_OK)
 		return rc;
 	rc = ucp_config_modify(config, "TLS", tls);
+	if (rc == UCS_OK)
+		rc = device_set(l, config, tls);
 	if (rc == UCS_OK)
 		rc = ucp_config_modify(config, "RNDV_THRESH",
 			l->point.path == XB_EAGER ? "inf" : "1024");
@@ -71,6 +96,8 @@ ucx_open(struct xb_lane *l, int side)
 		tls = l->team->link == NULL || l->team->one_host ? "posix" : "tcp";
 		rc = context_new(l, s, tls);
 	}
+	/* "all" is for UCX to choose, too. */
+	s->reports = strcmp(tls, "all") != 0 && app_ucx_reports(tls);
 	if (rc == UCS_OK)
 		rc = ucp_worker_get_address(s->worker, &s->address, &len);
 	if (rc != UCS_OK)
@@ -84,14 +111,30 @@ ucx_open(struct xb_lane *l, int side)
 	return 0;
 }
 
+static void
+on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+	struct ucx_side *s = arg;
+
+	s->failed = status;
+}
+
 static int
 ucx_meet(struct xb_lane *l, int side)
 {
 	struct ucx_side *s = l->state[side];
-	const ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+	ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
 		.address = (const ucp_address_t *)(const void *)l->addr[!side].bytes};
-	ucs_status_t rc = ucp_ep_create(s->worker, &params, &s->ep);
+	ucs_status_t rc;
 
+	if (s->reports) {
+		params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+			UCP_EP_PARAM_FIELD_ERR_HANDLER;
+		params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+		params.err_handler.cb = on_error;
+		params.err_handler.arg = s;
+	}
+	rc = ucp_ep_create(s->worker, &params, &s->ep);
 	if (rc != UCS_OK)
 		return xb_lane_fail(l, -EIO, "UCX: %s", ucs_status_string(rc));
 	return 0;
@@ -224,6 +267,8 @@ ucx_close(struct xb_lane *l, int side)
 const struct xb_lane_ops xb_lane_ucx = {
 	.package = "libucx-dev",
 	.built = true,
+	.files = 32,
+	.mib = 256,
 	.open = ucx_open,
 	.meet = ucx_meet,
 	.start = ucx_start,

@@ -11,6 +11,8 @@ Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcud
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -244,6 +246,44 @@ def gpu():
     check('gpudev', r.returncode == 0 and ' gpudev ' in r.stdout, r.stdout[-1000:] + r.stderr)
 
 
+def ucx_loses_its_device():
+    """An RDMA device that fails under UCX ends the lane, not the program."""
+    r = run('0,1', QUICK + ['--size', '64Ki', '--transport', 'ucx,memcpy'], SOFT_MLX5_FAULTS='seed=1,access=1')
+    told = [line for line in r.stderr.splitlines() if line.startswith('xferbench: ')]
+    check('UCX on a device that fails is left out', r.returncode == 1 and told and 'memcpy' in r.stdout and
+          all('left out' in line for line in told), f'{r.returncode} {r.stderr[:1000]}')
+
+
+def ucx_uses_the_device():
+    """UCX is measured on the device that --device names, as lib/bulk is."""
+    r = run('0,1', QUICK + ['--size', '64Ki', '--transport', 'ucx', '--device', 'mlx5_soft1'],
+            SOFT_MLX5_DEVICES='2', UCX_LOG_LEVEL='info')
+    used = set(re.findall(r'rc_verbs/(\w+)', r.stdout + r.stderr))
+    check('UCX uses --device', r.returncode == 0 and used == {'mlx5_soft1'},
+          f'{r.returncode} {used} {r.stdout[-1000:]} {r.stderr[:1000]}')
+
+
+def limits():
+    """Too few open files or too little memory is a line and an exit code: DPDK, UCX and ZeroMQ would abort."""
+    text = open(program, 'rb').read()
+    if b'__asan_init' in text or b'__tsan_init' in text:
+        return  # sanitizers map more than any limit
+    for what, limit in [(resource.RLIMIT_NOFILE, n) for n in (12, 20, 44, 64, 96)] + \
+            [(resource.RLIMIT_AS, n << 20) for n in (200, 300, 450, 600, 900)]:
+        def lower():
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(what, (limit, limit))
+        p = subprocess.Popen(command('0,1', QUICK + ['--size', '64Ki', '--transport', 'all']), text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lower)
+        try:
+            _, err = p.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            _, err = p.communicate()
+        check(f'limit {limit} of {what} is no abort and no hang', p.returncode in (1, 2) and 'xferbench: ' in err,
+              f'{p.returncode} {err[:500]}')
+
+
 def targets():
     out, rows = results('targets', '0,1', ['--preset', 'targets', '--repeat', '2', '--slice-ms', '1'])
     told = [r for r in rows if 'target' in r]
@@ -304,7 +344,8 @@ def pictures_of_arrays():
     pictures(('arrays', 'operations'))
 
 
-ENDS = (bad_options, content, dma, gpu, targets, tune, interrupted, pictures)
+ENDS = (bad_options, ucx_loses_its_device, ucx_uses_the_device, limits, content, dma, gpu, targets, tune,
+        interrupted, pictures)
 ARRAYS = (arrays_content, arrays, ranks_content, ranks, pictures_of_arrays)
 program, source, library, fake_cuda, part = sys.argv[1:]
 if os.environ.get('XFERBENCH_LACKS'):
