@@ -341,7 +341,8 @@ struct crpc_shm_info {
  * @param info
  *   Set on success.
  * @return
- *   0, -ENOENT (it is gone), or -EINVAL (its name is no segment's, or its type is none).
+ *   0, -ENOENT (it is gone), -EINVAL (its name is no segment's, or its type is none), or what the
+ *   kernel gave.
  */
 int crpc_shm_inspect(const char *dir, const char *file, struct crpc_shm_info *info);
 

@@ -357,18 +357,20 @@ uint32_t
 crpc_shm_serve(struct crpc_shm *seg)
 {
 	uint32_t n = 0, tries;
-	int sock;
+	int sock, err;
 
 	if (seg->listen_fd < 0 || crpc_load_relaxed(&seg->hdr->state) != CRPC_SHM_READY)
 		return 0;
 	for (tries = 0; tries < SERVE_BURST; tries++) {
 		sock = accept4(seg->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-		if (sock < 0 && (errno == ECONNABORTED || errno == EINTR))
+		err = sock < 0 ? errno : 0;
+		if (err == ECONNABORTED || err == EINTR)
 			continue;
-		if (sock < 0 && errno != EAGAIN)
+		if (err != 0 && err != EAGAIN && err != seg->accept_errno)
 			crpc_err("%s" SHM_SOCK_SUFFIX ": cannot accept: %s", seg->path,
-					strerror(errno));
-		if (sock < 0)
+					strerror(err));
+		seg->accept_errno = err;
+		if (err != 0)
 			break;
 		CRPC_CRASH_POINT("shm.serve.1");
 		answer(seg, sock);

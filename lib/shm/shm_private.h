@@ -61,6 +61,7 @@ struct crpc_shm {
 	struct crpc_shm_lock *owner; /**< The owner's lock; NULL in others. */
 	struct crpc_shm_lock *name;  /**< memfd: the owner's lock of the door. */
 	int listen_fd;               /**< memfd: the owner's socket; else -1. */
+	int accept_errno;            /**< Its last accept's: what lasts is said once. */
 	pid_t pid;                   /**< The owner's process: not a child that it forked. */
 	struct crpc_shm_allow allow; /**< Points to what follows. */
 	uid_t uids[CRPC_SHM_ALLOW_MAX];

@@ -509,6 +509,45 @@ a_lack_of_descriptors_is_said(void **state)
 	crpc_shm_free(create("a", NULL));
 }
 
+static uint32_t lines;
+
+static void
+count_line(enum crpc_log_level level, const char *type, const char *line)
+{
+	lines++;
+}
+
+/* An owner that has no descriptor for who waits says so once, not at every look, and serves on. */
+static void
+a_lack_of_descriptors_is_said_once(void **state)
+{
+	struct crpc_shm *seg = create("a", NULL);
+	int sock, first, round, i;
+	struct rlimit all, few;
+
+	assert_non_null(seg);
+	crpc_shm_ready(seg);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few = all;
+	crpc_log_set_sink(count_line, CRPC_LOG_ERR);
+	for (round = 0; round < 2; round++) {
+		lines = 0;
+		assert_true((sock = sock_connect("a")) >= 0);
+		assert_true((first = dup(sock)) >= 0);
+		close(first);
+		few.rlim_cur = (rlim_t)first;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+		for (i = 0; i < 100; i++)
+			assert_int_equal(crpc_shm_serve(seg), 0);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+		assert_int_equal(lines, 1);
+		assert_int_equal(crpc_shm_serve(seg), 1);
+		close(sock);
+	}
+	crpc_log_set_sink(NULL, CRPC_LOG_ERR);
+	crpc_shm_free(seg);
+}
+
 static void
 a_long_directory_works(void **state)
 {
@@ -1171,6 +1210,7 @@ main(void)
 			cmocka_unit_test(a_silent_owner_is_told_from_a_dead_one),
 			cmocka_unit_test(connecting_costs_the_owner_nothing),
 			cmocka_unit_test(a_lack_of_descriptors_is_said),
+			cmocka_unit_test(a_lack_of_descriptors_is_said_once),
 			cmocka_unit_test(a_long_directory_works),
 			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
 			cmocka_unit_test(huge_pages_work_where_there_are_some),
