@@ -79,7 +79,7 @@ struct kv_hop {
 
 /** An answer that came back. */
 struct kv_answered {
-	const void *data; /**< Until the next poll; NULL if status is not 0. */
+	const void *data; /**< Until the next poll or call; NULL if status is not 0. */
 	uint32_t len;
 	int32_t status; /**< 0, or -ETIMEDOUT, -ECONNRESET. */
 	enum kv_origin origin;
