@@ -540,6 +540,54 @@ a_greedy_reader_gets_its_part_of_a_pass(void **state)
 }
 
 /*
+ * Goal: a capture stays within its buffer and ends, whatever a peer writes over the packets that
+ * are to be captured. Method: what was sent when the queue pair became ready lies in the ring until
+ * the next pass; its reader makes datagrams of it that are longer than any, and the last one longer
+ * than what was sent. Ends by SIGALRM if the capture does not.
+ */
+static void
+a_capture_survives_who_overwrites_it(void **state)
+{
+	enum { N = 30, LEN = 4096 };
+	const char *net = rig_net();
+	char path[] = "/tmp/soft_mlx5_capture.XXXXXX";
+	int fd = mkstemp(path);
+	struct sm_wire *wire;
+	struct sm_ring *ring;
+	uint32_t slot, src, gen;
+	struct rig_host h;
+	struct rig_wqe w;
+	struct rig_qp q;
+
+	assert_int_not_equal(fd, -1);
+	rig_pcap = path;
+	rig_host_open(&h, net, LEN);
+	rig_pcap = NULL;
+	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
+	rig_qp_open(&h, &q, NULL);
+	for (uint32_t i = 0; i < N; i++) {
+		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+		rig_wqe_data(&w, h.mem, LEN, h.key);
+		rig_post(&q, &w);
+	}
+	rig_to_rts(&q, slot << 16 | 0x2345);
+	ring = sm_wire_ring_take(wire, &src, &gen);
+	assert_non_null(ring);
+	for (uint32_t at = 0; at < N * sm_pkt_bytes(LEN); at += sm_pkt_bytes(SM_FRAG))
+		crpc_store_release(&sm_ring_at(ring, at)->head,
+			SM_FRAG | (uint32_t)SM_PKT_DATAGRAM << 16 | SM_PKT_LAST << 24);
+	alarm(20);
+	sm_nic_progress(h.nic, rig_now += 1000);
+	alarm(0);
+	rig_qp_close(&q);
+	sm_wire_ring_free(ring);
+	sm_wire_close(wire);
+	rig_host_close(&h);
+	close(fd);
+	unlink(path);
+}
+
+/*
  * Goal: receive WQEs of an SRQ outlive senders that end within a message. Method: as many senders
  * as there are WQEs, each killed in a long message; then short ones, which still find all WQEs.
  */
@@ -765,6 +813,7 @@ main(void)
 		cmocka_unit_test(hostile_peer),
 		cmocka_unit_test(an_initiator_takes_no_requests),
 		cmocka_unit_test(a_greedy_reader_gets_its_part_of_a_pass),
+		cmocka_unit_test(a_capture_survives_who_overwrites_it),
 		cmocka_unit_test(senders_that_die_take_no_receives_along),
 		cmocka_unit_test(ring_comes_without_descriptors),
 		cmocka_unit_test(ring_comes_without_an_answer),

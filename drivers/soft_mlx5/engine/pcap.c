@@ -193,19 +193,20 @@ sm_pcap_ring(struct sm_nic *nic, struct sm_peer *p)
 		struct sm_pkt *pkt = sm_ring_at(tx->ring, tx->seen);
 		uint32_t head = crpc_load_relaxed(&pkt->head), len = head & 0xffff;
 		uint32_t left = SM_RING_BYTES - (uint32_t)(tx->seen & (SM_RING_BYTES - 1));
+		bool pad = (head >> 16 & 0xff) == SM_PKT_PAD;
+		uint32_t bytes = pad ? left : sm_pkt_bytes(len);
 		struct sm_hdr h;
 
-		if ((head >> 16 & 0xff) == SM_PKT_PAD) {
-			tx->seen += left;
-			continue;
-		}
-		if (len > SM_FRAG || sm_pkt_bytes(len) > left) { /* Its reader wrote there. */
+		/* Its reader wrote there. */
+		if (len > SM_FRAG || bytes > left || bytes > tx->pos - tx->seen) {
 			tx->seen = tx->pos;
 			break;
 		}
-		sm_pkt_get(pkt, head, &h);
-		packet_show(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
-		tx->seen += sm_pkt_bytes(len);
+		if (!pad) {
+			sm_pkt_get(pkt, head, &h);
+			packet_show(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
+		}
+		tx->seen += bytes;
 	}
 }
 

@@ -251,7 +251,7 @@ sm_roce_put(const struct sm_roce *p, uint8_t *to)
 	uint8_t *at = to + BTH;
 	struct shape s;
 
-	if (!shape_of(p->opcode, &s))
+	if (!shape_of(p->opcode, &s) || p->len > SM_MTU_BYTES)
 		return 0;
 	to[0] = p->opcode;
 	to[1] = (uint8_t)((p->solicited ? 0x80 : 0) | MIG_REQ | pad << 4);

@@ -68,7 +68,7 @@ void sm_roce_init(void);
 /** Piece @p i of the packet of a ring, which is one message or a part of it; false: no more. */
 bool sm_roce_piece(const struct sm_hdr *h, const uint8_t *payload, uint32_t mtu_shift,
 	enum sm_roce_transport transport, uint32_t i, struct sm_roce *p);
-/** Write what @p p says, without the ICRC, to SM_ROCE_BYTES at @p to; its bytes. */
+/** Write what @p p says, without the ICRC, to SM_ROCE_BYTES at @p to; its bytes, 0: it is none. */
 uint32_t sm_roce_put(const struct sm_roce *p, uint8_t *to);
 /** Read @p n bytes, without the ICRC; false: no packet. The payload stays where it is. */
 bool sm_roce_get(const uint8_t *from, uint32_t n, struct sm_roce *p);
