@@ -509,41 +509,6 @@ calls_that_fail_unread_free_their_blocks(void **state)
 	close_world(&w);
 }
 
-/* However many clients without blocks there are, one that leaves costs its server little. */
-static void
-leaving_without_blocks_is_cheap(void **state)
-{
-	static struct crpc_ipc_client *c[256];
-	struct crpc_ipc_server_conf conf = {.name = "t",
-			.dir = test_dir,
-			.max_clients = CRPC_DIM(c),
-			.depth = 256};
-	struct crpc_ipc_client_conf cc = {0};
-	struct timespec from, to;
-	struct world w = {0};
-	uint32_t i;
-
-	open_arena(&w, 0);
-	assert_non_null(w.cm = crpc_arena_join(w.arena, NULL));
-	conf.arena = w.sm;
-	assert_non_null(w.s = crpc_ipc_server_create(&conf));
-	cc.server = w.s;
-	for (i = 0; i < CRPC_DIM(c); i++) {
-		assert_non_null(c[i] = crpc_ipc_client_connect(&cc));
-		crpc_ipc_server_reap(w.s);
-	}
-	for (i = 0; i < 4; i++)
-		crpc_ipc_client_close(c[i]);
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-	crpc_ipc_server_reap(w.s);
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-	assert_true((double)(to.tv_sec - from.tv_sec) * 1e3 +
-				(double)(to.tv_nsec - from.tv_nsec) / 1e6 < 20);
-	for (; i < CRPC_DIM(c); i++)
-		crpc_ipc_client_close(c[i]);
-	close_world(&w);
-}
-
 /* ---- members at their limits ---- */
 
 /* A server that may hold no more fails the call, frees its block, and serves on. */
@@ -958,7 +923,6 @@ main(void)
 			cmocka_unit_test(blocks_of_answers_that_were_not_polled_are_freed),
 			cmocka_unit_test(closing_one_connection_leaves_the_answers_of_another),
 			cmocka_unit_test(calls_that_fail_unread_free_their_blocks),
-			cmocka_unit_test(leaving_without_blocks_is_cheap),
 			cmocka_unit_test(server_at_its_limit_frees_what_it_cannot_take),
 			cmocka_unit_test(client_at_its_limit_frees_what_it_cannot_take),
 			cmocka_unit_test(reap_gives_a_dead_clients_blocks_back),
