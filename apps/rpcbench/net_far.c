@@ -250,7 +250,10 @@ net_far_serve(struct rpb *rpb)
 
 	if (rc != 0)
 		return rc;
-	while (!quit && !rpb_interrupted() && crpc_copyrpc_ep_status(l->ep) == 0) {
+	/* The device does not report a peer to which nothing is open, so its process is watched. */
+	while (!quit && !rpb_interrupted() && crpc_copyrpc_ep_status(l->ep) == 0 &&
+		!app_boot_gone(&rpb->boot, 0)) {
+		app_boot_look(&rpb->boot, crpc_clock_ns());
 		e = link_serve(l, e, &quit);
 		for (i = n = 0; e != NULL && i < LINK_EVERY; i++)
 			n += e->ops->step(e, crpc_clock_ns(), true);

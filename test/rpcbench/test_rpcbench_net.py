@@ -182,6 +182,47 @@ def ranks(bench, folder):
     seen(rows, 'ranks', [('write_imm',), ('ud_send',), ('read',)], ['transport'])
 
 
+def rank_pids(bench, rank):
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            env = open(f'/proc/{pid}/environ', 'rb').read().split(b'\0')
+            if os.path.samefile(f'/proc/{pid}/exe', bench.program) and f'PMIX_RANK={rank}'.encode() in env and \
+                    f'SOFT_MLX5_NET={NET}'.encode() in env:
+                yield int(pid)
+        except OSError:
+            continue
+
+
+def killed_rank(bench, folder):
+    """When either rank is killed, the other one reports it and ends with an error within seconds."""
+    if shutil.which('mpirun') is None:
+        return
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
+    args = bench.command(['net', '--endpoints', '1', '--depth', '8', '--repeat', '1000', '--slice-ms', '20'])
+    at = args.index(bench.program)
+    code = os.path.join(folder, 'code')
+    args[at:at] = ['sh', '-c', f'"$@"; echo $? >{code}.$PMIX_RANK', 'sh']
+    for victim in (0, 1):
+        p = subprocess.Popen(['mpirun', '-np', '2', '--oversubscribe', '--enable-recovery', *args], env=env, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        until = time.monotonic() + 60
+        while len(list(rank_pids(bench, 0)) + list(rank_pids(bench, 1))) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(4)
+        for pid in rank_pids(bench, victim):
+            os.kill(pid, signal.SIGKILL)
+        try:
+            _, err = p.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            for pid in rank_pids(bench, 1 - victim):
+                os.kill(pid, signal.SIGKILL)
+            _, err = p.communicate()
+        path = f'{code}.{1 - victim}'
+        rc = open(path).read().strip() if os.path.exists(path) else None
+        if rc not in ('1', '2') or 'lost' not in err:
+            problem(f'rank {victim} killed: the other one ended with {rc}, {err[-1000:]!r}')
+
+
 def interrupted(bench):
     """SIGINT: the slices so far are told, and it ends with code 0."""
     args = ['net', '--endpoints', '1', '--depth', '8', '--repeat', '1000', '--slice-ms', '20']
@@ -226,6 +267,7 @@ def main():
             modes(bench, tmp)
             raw(bench, tmp)
             ranks(bench, tmp)
+            killed_rank(bench, tmp)
             targets(bench, tmp, plot)
             interrupted(bench)
     for path in glob.glob(f'/dev/shm/soft_mlx5.*.{NET}'):
