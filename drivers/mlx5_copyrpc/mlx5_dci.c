@@ -519,7 +519,8 @@ dci_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crp
 		sq->buf + (size_t)(start & sq->bb_mask) * CRPC_MLX5_BB, 0);
 }
 
-/* In ERROR the device has stopped, and gives everything back by itself. */
+/* In ERROR the device has stopped. What it gave back is not posted again; what it will give back
+ * needs its room in the completion queue until then. */
 static void
 disown(struct crpc_mlx5_dci *dci, struct crpc_mlx5_dc *dc)
 {
@@ -527,7 +528,7 @@ disown(struct crpc_mlx5_dci *dci, struct crpc_mlx5_dc *dc)
 	struct crpc_mlx5_dc_sent *s;
 	uint32_t i;
 
-	for (i = dci->ci; i != sq->pi; i += s->bb) {
+	for (i = dci->ci; i != dci->flushed; i += s->bb) {
 		s = &dci->sent[i & sq->bb_mask];
 		if (s->owner != dc)
 			continue;

@@ -49,6 +49,7 @@ static uint64_t seed;
 static uint64_t drain_ns;     /* 0: the default. */
 static uint32_t signal_every; /* 0: the default. */
 static uint32_t inline_max = 60;
+static uint32_t cq_depth = 8192;
 
 /* ---- a device that fails the driver: the linker puts these before the real ones ---- */
 
@@ -118,7 +119,7 @@ static void
 setup(uint32_t pairs, uint32_t dcis, uint32_t depth)
 {
 	const struct crpc_rdma_conf conf = {
-		.device = getenv("DEVICE"), .gid_index = -1, .dcis = dcis, .cq_depth = 8192,
+		.device = getenv("DEVICE"), .gid_index = -1, .dcis = dcis, .cq_depth = cq_depth,
 		.drain_ns = drain_ns, .signal_every = signal_every};
 	uint32_t i;
 	int who;
@@ -475,6 +476,40 @@ freed_with_sends_outstanding(void **state)
 	}
 }
 
+/* A queue pair is freed while its flushed sends lie unread in the completion queue, which has no
+ * room for them and for another one: that one can be made when they were read. */
+static void
+flushed_sends_keep_their_room(void **state)
+{
+	const struct crpc_rdma_qp_conf conf = {.sq_depth = 32,
+		.rq_depth = 64,
+		.transport = CRPC_RDMA_DC};
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	struct side *s = &end[0].side[0];
+	struct crpc_rdma_cqe cqe;
+	uint32_t i;
+
+	seed = 0x5eed002b;
+	cq_depth = 128;
+	setup(1, 1, 32);
+	cq_depth = 8192;
+	for (i = 0; i < 20; i++)
+		assert_int_equal(send(0, 0, 0, i == 0 ? 0x5500 : 0), 1);
+	while (crpc_rdma_poll(end[0].dev, &cqe, 1) == 0 && crpc_clock_ns() < until)
+		;
+	assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
+	crpc_rdma_qp_free(s->qp);
+	s->qp = crpc_rdma_qp_create(end[0].dev, &conf);
+	assert_null(s->qp);
+	assert_int_equal(errno, ENOSPC);
+	while (s->qp == NULL && crpc_clock_ns() < until) {
+		assert_int_equal(crpc_rdma_poll(end[0].dev, &cqe, 1), 0);
+		s->qp = crpc_rdma_qp_create(end[0].dev, &conf);
+	}
+	assert_non_null(s->qp);
+	teardown();
+}
+
 /* A target can be reached before its end has connected. What comes so early waits. */
 static void
 an_early_write_waits_for_connect(void **state)
@@ -733,6 +768,7 @@ main(void)
 		cmocka_unit_test(one_bad_key_breaks_one_pair),
 		cmocka_unit_test(a_bad_request_breaks_one_pair),
 		cmocka_unit_test(freed_with_sends_outstanding),
+		cmocka_unit_test(flushed_sends_keep_their_room),
 		cmocka_unit_test(an_early_write_waits_for_connect),
 		cmocka_unit_test(keys_and_kinds_are_checked),
 		cmocka_unit_test(random_breaks),
