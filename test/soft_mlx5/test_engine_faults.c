@@ -449,6 +449,61 @@ a_new_connection_has_the_whole_timeout(void **state)
 	rig_timeout = 8;
 }
 
+/*
+ * Goal: over UDP a pass sends to others, too, where one peer gets more than a pass can send.
+ * Method: datagrams to b, in each pass more than go out, and meanwhile a message to a third host.
+ */
+static void
+a_flood_to_one_host_leaves_others_their_turn(void **state)
+{
+	enum { FLOODS = 12, EACH = 4096 };
+	static struct rig_qp flood[FLOODS];
+	struct rig_qp_conf ud = {.type = SM_QPT_UD};
+	struct rig_qp x, y, sink;
+	struct rig_host c;
+	struct rig_wqe w;
+	const char *net = rig_net();
+
+	rig_host_open(&a, net, 4096);
+	rig_host_open(&b, net, 4096);
+	rig_host_open(&c, net, 4096);
+	rig_qp_open(&a, &x, NULL);
+	rig_qp_open(&b, &sink, &ud);
+	rig_qp_open(&c, &y, NULL);
+	ud.sq_nbb = 2 * EACH;
+	for (uint32_t i = 0; i < FLOODS; i++) {
+		rig_qp_open(&a, &flood[i], &ud);
+		rig_ready(&flood[i], 5);
+		for (uint32_t k = 0; k < EACH; k++) {
+			rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
+			rig_wqe_av(&w, 5, sink.qpn, SM_LID, rig_gid);
+			rig_queue(&flood[i], &w);
+		}
+	}
+	for (uint32_t pass = 0; pass < 100 && rig_poll(&x.scq) == NULL; pass++) {
+		if (pass < FLOODS)
+			rig_ring(&flood[pass]);
+		if (pass == FLOODS) { /* Now they are all at it. */
+			rig_connect(&x, &y);
+			rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
+			rig_wqe_raddr(&w, c.mem, c.key);
+			rig_wqe_data(&w, a.mem, 8, a.key);
+			rig_post(&x, &w);
+		}
+		sm_nic_progress(a.nic, rig_now += 1000);
+		sm_nic_progress(c.nic, rig_now);
+	}
+	assert_int_equal(x.scq.ci, 1);
+	for (uint32_t i = 0; i < FLOODS; i++)
+		rig_qp_close(&flood[i]);
+	rig_qp_close(&x);
+	rig_qp_close(&y);
+	rig_qp_close(&sink);
+	rig_host_close(&a);
+	rig_host_close(&b);
+	rig_host_close(&c);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -467,6 +522,7 @@ main(int argc, char **argv)
 		UDP(all_is_lost),
 		UDP(a_long_read_outlives_losses),
 		UDP(an_atomic_after_reset_has_its_own_value),
+		UDP(a_flood_to_one_host_leaves_others_their_turn),
 		UDP(no_core_is_not_silence),
 	};
 

@@ -240,8 +240,11 @@ sm_udp_send(struct sm_nic *nic)
 		if (p->self || p->tx.ring == NULL)
 			continue;
 		sm_peer_late(p);
-		if (!peer_send(nic, p, &calls))
+		if (!peer_send(nic, p, &calls)) { /* The others are first in the next pass. */
+			TAILQ_REMOVE(&nic->peers, p, link);
+			TAILQ_INSERT_TAIL(&nic->peers, p, link);
 			break;
+		}
 	}
 	batch_send(nic->udp);
 }
