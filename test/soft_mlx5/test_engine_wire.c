@@ -539,6 +539,32 @@ a_greedy_reader_gets_its_part_of_a_pass(void **state)
 	rig_host_close(&h);
 }
 
+/* A context that speaks UDP has no use for rings, which its net has for others. */
+static void
+rings_to_a_context_over_udp_are_left(void **state)
+{
+	const char *net = rig_net();
+	struct sm_ring_from from = {0};
+	struct sm_ring *ring;
+	struct sm_wire *wire;
+	struct rig_host h;
+	uint32_t slot, to;
+
+	net_dir(net);
+	rig_udp = true;
+	rig_host_open(&h, net, 4096);
+	rig_udp = false;
+	to = sm_nic_slot(h.nic);
+	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
+	assert_int_equal(sm_wire_ring_create(wire, to, sm_wire_gen(wire, to), &from, &ring), 0);
+	for (uint32_t i = 0; i < 10; i++)
+		sm_nic_progress(h.nic, rig_now += 20000000);
+	assert_int_equal(ring_files(), 1);
+	sm_wire_ring_free(ring);
+	sm_wire_close(wire);
+	rig_host_close(&h);
+}
+
 /*
  * Goal: a capture stays within its buffer and ends, whatever a peer writes over the packets that
  * are to be captured. Method: what was sent when the queue pair became ready lies in the ring until
@@ -813,6 +839,7 @@ main(void)
 		cmocka_unit_test(hostile_peer),
 		cmocka_unit_test(an_initiator_takes_no_requests),
 		cmocka_unit_test(a_greedy_reader_gets_its_part_of_a_pass),
+		cmocka_unit_test(rings_to_a_context_over_udp_are_left),
 		cmocka_unit_test(a_capture_survives_who_overwrites_it),
 		cmocka_unit_test(senders_that_die_take_no_receives_along),
 		cmocka_unit_test(ring_comes_without_descriptors),

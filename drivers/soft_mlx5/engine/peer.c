@@ -290,7 +290,8 @@ sm_peer_discover(struct sm_nic *nic)
 	struct sm_ring *ring;
 	uint32_t src, gen;
 
-	while ((ring = sm_wire_ring_take(nic->wire, &src, &gen)) != NULL) {
+	/* Over UDP the net only gives slots, and peers are named otherwise. */
+	while (nic->udp == NULL && (ring = sm_wire_ring_take(nic->wire, &src, &gen)) != NULL) {
 		struct sm_peer *p = peer_make(nic, src, gen, true);
 
 		if (p == NULL || p->rx.ring != NULL) {
