@@ -325,12 +325,12 @@ struct crpc_rdma_qp *crpc_rdma_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 
 /**
- * End a queue pair without waiting: it takes no request any more, nothing arrives, and what is
+ * End a DC queue pair without waiting: it takes no request any more, nothing arrives, and what is
  * outstanding on it gets no completion. It is good for crpc_rdma_qp_free() only then.
  *
- * A queue pair with a send queue of its own (RC) is stopped by crpc_rdma_qp_free() itself. One that
- * shares it (DC) cannot be: the device goes on with its requests until they are over, or have
- * failed. Who wants to use their memory again asks here until it is so.
+ * A queue pair with a send queue of its own (RC) is stopped by crpc_rdma_qp_free() itself, and
+ * works until then. One that shares it (DC) cannot be: the device goes on with its requests until
+ * they are over, or have failed. Who wants to use their memory again asks here until it is so.
  *
  * @param qp
  *   The queue pair. NULL is allowed.
