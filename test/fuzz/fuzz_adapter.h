@@ -85,8 +85,7 @@ adapter_ready(struct adapter *a, uint32_t type, const struct sm_qp_mod *rtr)
 	m = (struct sm_qp_mod){.state = SM_QPS_RTS, .timeout = 8, .retry_cnt = 2, .rnr_retry = 2,
 		.max_rd_atomic = 4};
 	adapter_modify(a, type,
-		(type == DCI ? 0 : IBV_QP_SQ_PSN) |
-			(type == RC || type == DCI ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+		IBV_QP_SQ_PSN | (type == RC || type == DCI ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 						IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
 						: 0), m);
 }
