@@ -86,22 +86,28 @@ arguments_divide_at_the_first_dashes(void **state)
 	assert_false(app_eal_has_lcores(&args));
 }
 
-/* A runtime folder of a process that has no pid here, and a socket that is served or not. */
-static int
-folder_of(pid_t pid, const char *runtime, char path[128], bool served)
-{
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+/* A runtime folder, and the socket in it. */
+struct folder {
+	char path[128];
+	int fd;
+};
 
-	snprintf(path, 128, "%s/dpdk", runtime);
-	mkdir(path, 0700);
-	snprintf(path, 128, "%s/dpdk/crpc.%d", runtime, (int)pid);
-	assert_int_equal(mkdir(path, 0700), 0);
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%.80s/dpdk_telemetry.v2", path);
-	assert_int_equal(bind(fd, (const struct sockaddr *)&addr, sizeof(addr)), 0);
+/* That of a process that has no pid here; its socket is served or not. */
+static struct folder
+folder_of(pid_t pid, const char *runtime, bool served)
+{
+	struct folder f = {.fd = socket(AF_UNIX, SOCK_SEQPACKET, 0)};
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	snprintf(f.path, sizeof(f.path), "%s/dpdk", runtime);
+	mkdir(f.path, 0700);
+	snprintf(f.path, sizeof(f.path), "%s/dpdk/crpc.%d", runtime, (int)pid);
+	assert_int_equal(mkdir(f.path, 0700), 0);
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%.80s/dpdk_telemetry.v2", f.path);
+	assert_int_equal(bind(f.fd, (const struct sockaddr *)&addr, sizeof(addr)), 0);
 	if (served)
-		assert_int_equal(listen(fd, 4), 0);
-	return fd;
+		assert_int_equal(listen(f.fd, 4), 0);
+	return f;
 }
 
 static pid_t
@@ -124,23 +130,23 @@ runtime_folders_of_the_living_stay(void **state)
 {
 	char *argv[] = {(char[]){"p"}, (char[]){"--no-huge"}, (char[]){"--no-telemetry"}, NULL};
 	struct app_args args = {.eal_argc = 3, .eal_argv = argv};
-	char runtime[] = "/tmp/test_lcore.XXXXXX", living[128], killed[128], path[192];
+	char runtime[] = "/tmp/test_lcore.XXXXXX", path[192];
+	struct folder living, killed;
 	cpu_set_t set;
-	int fd[2];
 
 	assert_non_null(mkdtemp(runtime));
 	setenv("RUNTIME_DIRECTORY", runtime, 1);
-	fd[0] = folder_of(dead_pid(), runtime, killed, false);
-	fd[1] = folder_of(dead_pid(), runtime, living, true);
+	killed = folder_of(dead_pid(), runtime, false);
+	living = folder_of(dead_pid(), runtime, true);
 	app_eal_cores_default(1, &set);
 	assert_int_equal(app_eal_start(&args, &set), 0);
-	assert_int_equal(access(killed, F_OK), -1);
-	snprintf(path, sizeof(path), "%s/dpdk_telemetry.v2", living);
+	assert_int_equal(access(killed.path, F_OK), -1);
+	snprintf(path, sizeof(path), "%s/dpdk_telemetry.v2", living.path);
 	assert_int_equal(access(path, F_OK), 0);
-	close(fd[0]);
-	close(fd[1]);
+	close(killed.fd);
+	close(living.fd);
 	app_eal_stop();
-	assert_int_equal(access(living, F_OK), -1);
+	assert_int_equal(access(living.path, F_OK), -1);
 	snprintf(path, sizeof(path), "%s/dpdk", runtime);
 	assert_int_equal(rmdir(path), 0);
 	assert_int_equal(rmdir(runtime), 0);
