@@ -136,7 +136,7 @@ late_send(struct uv_ctx *ctx, struct uv_chan *chan)
 {
 	uint32_t i = 0;
 
-	/* Where nobody reads any more, it is out of our hands. */
+	/* Without a reader, an event is dropped. */
 	while (i < chan->nlate && (send_now(chan, chan->late[i]) || errno != EAGAIN))
 		i++;
 	chan->nlate -= i;

@@ -130,7 +130,7 @@ sweep_start(struct crpc_copyrpc *ctx)
 void
 __crpc_copyrpc_sweep_ask(struct crpc_copyrpc *ctx)
 {
-	/* one that has begun goes on: it is due to those that it has not seen yet */
+	/* a sweep under way continues: the endpoints that it has not seen yet are due */
 	ctx->sweeps = ctx->sweeping ? 2 : 1;
 	if (!ctx->sweeping)
 		sweep_start(ctx);

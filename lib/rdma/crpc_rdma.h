@@ -329,7 +329,7 @@ struct crpc_rdma_qp *crpc_rdma_qp_create(
  * outstanding on it gets no completion. It is good for crpc_rdma_qp_free() only then.
  *
  * A queue pair with a send queue of its own (RC) is stopped by crpc_rdma_qp_free() itself, and
- * works until then. One that shares it (DC) cannot be: the device goes on with its requests until
+ * works until then. One that shares it (DC) cannot be: the device continues its requests until
  * they are over, or have failed. Who wants to use their memory again asks here until it is so.
  *
  * @param qp

@@ -35,7 +35,7 @@ is_used(const struct crpc_arena *a, uint32_t id)
 }
 
 /*
- * Whose blocks and units are to be freed: those of the set, and of places that nobody has, which
+ * Whose blocks and units are to be freed: those of the set, and of free places, which
  * hold some only if somebody lied about his place.
  */
 static bool

@@ -226,7 +226,7 @@ crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 		ep->serves[i].state = SERVE_IDLE;
 	ep->live = false;
 	ep->leaving = ep->ah != NULL;
-	/* its completion also tells that all before it have left */
+	/* its completion also proves that all before it have left */
 	if (ep->leaving)
 		__crpc_udrpc_tx_bye(ep);
 }

@@ -134,7 +134,7 @@ struct crpc_udrpc_ep {
 	uint64_t tx_seq;  /**< Last datagram put. */
 	bool live;        /**< Made, and not freed. */
 	bool leaving;     /**< Freed, not to be used again yet. */
-	bool bye;         /**< The peer is to be told of the end when there is room. */
+	bool bye;         /**< The peer is notified of the end when there is room. */
 	bool heard;       /**< A packet came since the last look. */
 	uint32_t silent;  /**< Looks in a row with repetitions and nothing heard. */
 	uint32_t open;    /**< Calls whose users wait. */
