@@ -2,14 +2,21 @@
 #ifndef CRPC_CONFIG_H
 #define CRPC_CONFIG_H
 
-/* Around declarations of functions, so that C++ programs can call them. */
+/*
+ * Around declarations of functions: C++ programs can call them, and shared libraries export them.
+ * What is declared elsewhere is hidden (-fvisibility=hidden).
+ */
 #ifdef __cplusplus
 #define _Static_assert static_assert
-#define CRPC_BEGIN_DECLS extern "C" {
-#define CRPC_END_DECLS }
+#define CRPC_BEGIN_DECLS                                                                           \
+	_Pragma("GCC visibility push(default)")                                                    \
+	extern "C" {
+#define CRPC_END_DECLS                                                                             \
+	}                                                                                          \
+	_Pragma("GCC visibility pop")
 #else
-#define CRPC_BEGIN_DECLS
-#define CRPC_END_DECLS
+#define CRPC_BEGIN_DECLS _Pragma("GCC visibility push(default)")
+#define CRPC_END_DECLS   _Pragma("GCC visibility pop")
 #endif
 
 /**
@@ -146,7 +153,7 @@
 /** Regions of one registration cache. */
 #define CRPC_MRCACHE_REGIONS_MAX 4096
 
-/* ---- lib/tensor, lib/tensor_rpc ---- */
+/* ---- lib/tensor, lib/tensor_ipc ---- */
 
 /** Dimensions of an array. */
 #define CRPC_TENSOR_RANK_MAX 8

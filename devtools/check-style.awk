@@ -190,7 +190,7 @@ function check_include(	name) {
 	# The one file that measures verbs themselves.
 	if (name ~ /^infiniband\// && file !~ /^(drivers|test)\// && file != "apps/rpcbench/net_verbs.c")
 		report(FNR, "dependency", name " - only drivers/ know verbs")
-	if (name ~ /^rte_/ && file ~ /^lib\/(common|shm|ipc|spsc|tensor|tensor_rpc)\// &&
+	if (name ~ /^rte_/ && file ~ /^lib\/(common|shm|ipc|spsc|tensor|tensor_ipc)\// &&
 	    file != "lib/common/crpc_compat.h")
 		report(FNR, "dependency", name " - this library runs without DPDK")
 	if (name ~ /^rte_/ && file ~ /^drivers\/soft_mlx5\//)

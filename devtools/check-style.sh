@@ -15,7 +15,8 @@ Exit status: 0 nothing found, 1 findings, 2 bad usage.
   --build DIR  also check the symbols of the libraries built there: every global name of a static
                library starts with crpc_ or __crpc_; the software NIC exports no mlx5_ or rte_ name
 
-The rules are in devtools/check-style.awk, the forbidden tokens in devtools/forbidden_tokens.txt.
+The rules are in devtools/check-style.awk, the forbidden tokens in devtools/forbidden_tokens.txt, the
+words to avoid in devtools/unclear_words.txt.
 EOF
 }
 
@@ -60,7 +61,7 @@ while read -r name; do
 		esac ;;
 	esac
 	case $name in
-	*.svg | *.png | *.bin | LICENSE | devtools/check-style.* | test/style/*) ;;
+	*.svg | *.png | *.bin | LICENSE | devtools/check-style.* | devtools/unclear_words.txt | test/style/*) ;;
 	*) texts+=("$name") ;;
 	esac
 done < <(list_files)
@@ -76,6 +77,14 @@ LC_ALL=C awk -v tokens="$here/forbidden_tokens.txt" -f "$here/check-style.awk" "
 private='(^|[^A-Za-z0-9_./-])/(home|root|work|Users)/|\.\./shared|(^|[^A-Za-z0-9_])issues? #?[0-9]'
 grep -nEI "$private" "${texts[@]}" /dev/null |
 	sed -E 's/^([^:]*:[0-9]+): */\1: private reference: /' >>"$findings"
+
+# Words for which the field has better ones.
+while IFS=$'\t' read -r files words instead; do
+	[[ $files != '#'* && -n $words ]] || continue
+	mapfile -t found < <(printf '%s\n' "${texts[@]}" | grep -E "$files")
+	[ ${#found[@]} = 0 ] || grep -noEiwI "$words" "${found[@]}" /dev/null |
+		sed -E "s|^([^:]*:[0-9]+):(.*)|\\1: word: '\\2' - write: $instead|" >>"$findings"
+done <"$here/unclear_words.txt"
 
 for name in "${sources[@]}"; do
 	case $(head -n 1 "$name") in

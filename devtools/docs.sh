@@ -13,7 +13,7 @@ if ! command -v doxygen >/dev/null; then
 	exit 1
 fi
 headers=(config/crpc_config.h)
-for header in lib/*/crpc_*.h drivers/soft_mlx5/soft_mlx5.h; do
+for header in lib/*/crpc_*.h drivers/paper_nic/crpc_paper_nic.h drivers/soft_mlx5/soft_mlx5.h; do
 	case $header in
 	*_pvt.h | *_private.h) ;;
 	*) [ -f "$header" ] && headers+=("$header") ;;

@@ -31,7 +31,7 @@ kv_backend(unsigned int number)
 	return backends[number];
 }
 
-/* What each rank tells of its links. */
+/* What each rank publishes about its links. */
 struct links {
 	uint32_t links;
 	uint32_t calls; /* That one of them has open at most. */
@@ -115,7 +115,7 @@ kv_backend_open(struct kv_wire *w, struct app_boot *boot, const struct kv_end_co
 	w->links = mine.links;
 	rc = exchange_links(w, &mine);
 	if (rc != 0)
-		return app_fail("the ranks could not tell each other how many lcores have clients: "
+		return app_fail("the ranks could not exchange how many lcores have clients: "
 				"%s; start again with the same version on all",
 			strerror(-rc));
 	conf.calls = mine.calls;

@@ -42,7 +42,7 @@
 struct kv_backend;
 struct kv_fate;
 
-/** Cookie of a call whose answer nobody waits for. */
+/** Cookie of a call whose answer is ignored. */
 #define KV_COOKIE_NONE (UINT64_MAX >> 1)
 
 /** A link or a port; the backend's own struct begins with it. */
@@ -53,7 +53,7 @@ struct kv_end {
 /** How to make an end. */
 struct kv_end_conf {
 	const struct kv_options *opt;
-	/** Where to tell that a rank is lost, and to learn it: watch(). */
+	/** Where lost ranks are reported and found: watch(). */
 	struct kv_fate *fate;
 	uint64_t timeout_ns;   /**< Deadline of a call. */
 	bool server;           /**< A port; else a link. */
@@ -145,7 +145,7 @@ struct kv_wire {
 const struct kv_backend *kv_backend(unsigned int number);
 
 /**
- * Make all ends of this rank; the ranks tell each other how many they have.
+ * Make all ends of this rank; the ranks exchange how many they have.
  *
  * @param w
  *   Zeroed, filled.

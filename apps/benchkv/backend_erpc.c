@@ -45,7 +45,7 @@ own_count(const struct own *d, struct kv_net_counts *counts)
 	struct crpc_rdma_stats r;
 
 	crpc_rdma_stats_get(d->dev, &r);
-	counts->calls += c->calls;
+	counts->calls += c->rpc.calls;
 	counts->messages += c->packets_sent;
 	counts->batches += c->packets_sent;
 	counts->bytes += c->bytes_sent;
@@ -54,7 +54,7 @@ own_count(const struct own *d, struct kv_net_counts *counts)
 	counts->wqebbs += r.wqebbs - d->begin.wqebbs;
 	counts->send_cqes += r.send_cqes - d->begin.send_cqes;
 	counts->recv_cqes += r.recv_cqes - d->begin.recv_cqes;
-	counts->again += c->again_slots;
+	counts->again += c->rpc.again;
 	counts->repeated += c->repeated;
 	crpc_hist_merge(&counts->wire, &c->wire);
 	crpc_hist_merge(&counts->peer, &c->peer);

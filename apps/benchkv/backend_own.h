@@ -148,10 +148,10 @@ own_recv(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n)
 	struct own *d = (struct own *)end;
 	struct crpc_done done[4];
 
-	/* A port of its own calls nobody, so nothing completes. */
+	/* A port of its own makes no calls, so nothing completes. */
 	if (!d->shared)
 		API(poll)(d->ctx, now, done, CRPC_DIM(done));
-	return API(recv)(d->ctx, req, (uint16_t)n);
+	return API(recv)(d->ctx, now, req, (uint16_t)n);
 }
 
 static int
@@ -167,7 +167,7 @@ own_fail(struct kv_end *end, uint64_t now, uint64_t token, int status)
 {
 	struct own *d = (struct own *)end;
 
-	API(reject)(d->ctx, now, token, status);
+	API(fail)(d->ctx, now, token, status);
 }
 
 static void

@@ -13,7 +13,7 @@
  * UCX says nothing of a peer that dies where its transport cannot find out, as shared memory, and
  * takes no call back that it could not send yet. So when a rank is lost, a link ends the calls that
  * are open to it by itself, and leaves the memory that they stand in to UCX: from then on calls use
- * other places, and the serial number in the cookie tells whose answer an answer is.
+ * other places, and the serial number in the cookie identifies the call of an answer.
  */
 #include <stdlib.h>
 
@@ -78,7 +78,7 @@ struct ucx {
 	struct kv_fate *fate;
 	struct ucx_left *left;
 	bool lost[APP_RANKS_MAX]; /* Link: calls to this rank have been ended. */
-	bool tells;                /* Its transports say when a peer has gone. */
+	bool reports;              /* Its transports report a peer that has gone. */
 	bool broke[APP_RANKS_MAX]; /* An endpoint to this rank did. */
 	uint32_t rank;
 	uint32_t msg_max;  /* Of what we take. */
@@ -420,7 +420,7 @@ calls_end(struct ucx *u, uint32_t rank)
 		if (!call->open || call->peer / u->daemons != rank)
 			continue;
 		call->open = false;
-		if (i != 0) /* That one's answer nobody waits for. */
+		if (i != 0) /* That answer is ignored. */
 			call_fail(u, call);
 	}
 }
@@ -431,7 +431,7 @@ ucx_watch(struct kv_end *end, uint64_t now)
 	struct ucx *u = (struct ucx *)end;
 	uint32_t rank;
 
-	if (u->server || (!u->tells && crpc_load_relaxed(&u->fate->lost) == 0))
+	if (u->server || (!u->reports && crpc_load_relaxed(&u->fate->lost) == 0))
 		return;
 	for (rank = 0; rank < u->peers / u->daemons; rank++) {
 		if (u->broke[rank])
@@ -571,7 +571,7 @@ ucx_open(const struct kv_end_conf *conf, int *rc)
 	u->daemons = (uint32_t)conf->opt->daemons;
 	u->fate = conf->fate;
 	u->rank = conf->rank;
-	u->tells = app_ucx_reports(conf->opt->ucx_tls);
+	u->reports = app_ucx_reports(conf->opt->ucx_tls);
 	u->qd = (uint32_t)conf->opt->qd;
 	u->msg_max = conf->server ? conf->req_max : conf->resp_max;
 	u->queue.last = &u->queue.first;
@@ -606,7 +606,7 @@ ucx_address(struct kv_end *end, void *buf, size_t max)
 	return len <= max ? len : 0;
 }
 
-/* The peer of an endpoint has gone; watch() tells, or not, at the end of a run. */
+/* The peer of an endpoint has gone; watch() reports it, or not, at the end of a run. */
 static void
 on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
@@ -626,7 +626,7 @@ ucx_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t len)
 		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = addr};
 	ucs_status_t rc;
 
-	if (u->tells) {
+	if (u->reports) {
 		params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
 			UCP_EP_PARAM_FIELD_ERR_HANDLER;
 		params.err_mode = UCP_ERR_HANDLING_MODE_PEER;

@@ -3,7 +3,7 @@
 
 #include "backend.h"
 #include "client.h"
-#include "crpc_ipc_inline.h"
+#include "ipc_inline.h"
 #include "scan.h"
 
 /*
@@ -250,7 +250,7 @@ link_send(struct kv_loop *loop, struct kv_client *c, uint32_t slot, uint32_t len
 /* A request in a block, which is the daemon's from then on. */
 static crpc_noinline int
 block_send(struct kv_loop *loop, const struct kv_client *c, uint32_t slot, uint64_t len,
-	struct crpc_ipc_client *conn)
+	struct crpc_ipc_client *conn, uint64_t now)
 {
 	uint64_t block = loop->block;
 	uint32_t k = 0;
@@ -259,7 +259,8 @@ block_send(struct kv_loop *loop, const struct kv_client *c, uint32_t slot, uint6
 	if (len == 0)
 		return -EAGAIN;
 	loop->block = 0;
-	rc = crpc_ipc_client_call_ref(conn, block, &len, sizeof(len), slot);
+	rc = crpc_ipc_client_call_ref(
+		conn, now, block, &len, sizeof(len), sizeof(struct kv_resp_hdr), slot);
 	while (k + 1 < c->conns && c->ipc[k] != conn)
 		k++;
 	if (rc != 0)
@@ -270,18 +271,19 @@ block_send(struct kv_loop *loop, const struct kv_client *c, uint32_t slot, uint6
 /* By a connection of the client's own. What stands in place goes without a copy. */
 INLINE bool
 conn_send(struct kv_loop *loop, struct kv_client *c, uint64_t cookie, uint8_t *msg, uint32_t len,
-	struct crpc_ipc_client *conn, unsigned int mode)
+	const struct way *way, uint64_t now, unsigned int mode)
 {
 	int rc;
 
 	if ((mode & MODE_EXTRA) == 0 && crpc_likely(msg != loop->msg)) {
-		crpc_ipc_client_commit(c->own, msg, len, cookie);
+		crpc_ipc_client_call_commit(c->own, now, msg, len, cookie);
 		return true;
 	}
 	if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(len == 0 || loop->block != 0))
-		rc = block_send(loop, c, (uint32_t)cookie, len, conn);
+		rc = block_send(loop, c, (uint32_t)cookie, len, way->conn, now);
 	else
-		rc = crpc_ipc_client_call(conn, loop->msg, len, cookie);
+		rc = crpc_ipc_client_call(
+			way->conn, now, loop->msg, len, sizeof(struct kv_resp_hdr), cookie);
 	if (crpc_likely(rc == 0))
 		return true;
 	c->dead = rc != -EAGAIN;
@@ -328,7 +330,7 @@ call_send(struct kv_loop *loop, struct kv_client *c, uint64_t cookie, uint8_t *m
 	if (records)
 		call_record(loop, c, &c->call[slot]);
 	if ((mode & MODE_LINK) != 0 ? !link_send(loop, c, slot, len, way->to, now)
-				    : !conn_send(loop, c, cookie, msg, len, way->conn, mode)) {
+				    : !conn_send(loop, c, cookie, msg, len, way, now, mode)) {
 		if (records)
 			kv_records_undo(loop->records, c->call[slot].record);
 		return false;
@@ -394,7 +396,7 @@ call_room(struct kv_loop *loop, const struct kv_client *c, unsigned int mode)
 	void *msg = NULL;
 
 	if ((mode & (MODE_EXTRA | MODE_LINK)) == 0)
-		msg = crpc_ipc_client_reserve(c->own, loop->room);
+		msg = crpc_ipc_client_call_reserve(c->own, loop->room, sizeof(struct kv_resp_hdr));
 	return msg != NULL ? msg : loop->msg;
 }
 
@@ -626,8 +628,9 @@ client_poll_all(struct kv_loop *loop, struct kv_client *c, uint32_t conn, struct
 	unsigned int mode)
 {
 	struct crpc_done done[KV_QD_MAX];
-	uint32_t k, n = crpc_ipc_client_poll(c->ipc[conn], done, (uint16_t)loop->work->qd);
+	uint32_t k, n;
 
+	n = crpc_ipc_client_poll(c->ipc[conn], turn->now, done, (uint16_t)loop->work->qd);
 	if (crpc_unlikely(c->arena[conn] != NULL))
 		crpc_kv_blocks_answers(c->ipc[conn], done, n);
 	for (k = 0; k < n; k++)
@@ -647,7 +650,7 @@ client_poll(struct kv_loop *loop, struct kv_client *c, struct turn *turn, unsign
 	do {
 		if ((mode & MODE_EXTRA) != 0)
 			ipc = c->ipc[conn];
-		while (n-- != 0 && (rc = crpc_ipc_client_poll_plain(ipc, &done)) != 0) {
+		while (n-- != 0 && (rc = crpc_ipc_client_poll_plain(ipc, turn->now, &done)) != 0) {
 			if (crpc_unlikely(rc < 0)) {
 				client_poll_all(loop, c, conn, turn, mode);
 				break;

@@ -232,8 +232,8 @@ void kv_loop_freeze(struct kv_loop *loop, uint64_t now);
 /** No new calls; the measured window is over if it was not. */
 void kv_loop_stop(struct kv_loop *loop, uint64_t now);
 
-/** With a link that reaches all ranks: tell every daemon that the run was interrupted here. */
-void kv_loop_tell_stop(struct kv_loop *loop, uint64_t now);
+/** With a link that reaches all ranks: notify every daemon that the run was interrupted here. */
+void kv_loop_send_stop(struct kv_loop *loop, uint64_t now);
 
 /** Calls still open. */
 static inline uint32_t

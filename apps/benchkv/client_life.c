@@ -115,7 +115,7 @@ kv_loop_stop(struct kv_loop *loop, uint64_t now)
 }
 
 void
-kv_loop_tell_stop(struct kv_loop *loop, uint64_t now)
+kv_loop_send_stop(struct kv_loop *loop, uint64_t now)
 {
 	uint8_t msg[sizeof(struct kv_req_hdr)];
 	uint32_t i, len = kv_req_write(msg, KV_STOP, 0, 0);

@@ -17,7 +17,7 @@
  */
 
 #define CONNECT_MS 2000
-/* A daemon that has died is told of at once; this is for one that gets no core. */
+/* A daemon that has died is reported at once; this is for one that gets no core. */
 #define ANSWER_NS UINT64_C(10000000000)
 /* Longer than a daemon waits for another rank. */
 #define DRAIN_NS UINT64_C(6500000000)
@@ -43,10 +43,11 @@ ask_info(struct crpc_ipc_client *c, struct kv_info *info)
 
 	rc = crpc_kv_owner_check(crpc_ipc_client_owner_uid(c));
 	if (rc == 0)
-		rc = crpc_ipc_client_call(c, msg, kv_req_write(msg, KV_INFO, 0, 0), 0);
+		rc = crpc_ipc_client_call(c, crpc_clock_ns(), msg, kv_req_write(msg, KV_INFO, 0, 0),
+			sizeof(hdr) + sizeof(*info), 0);
 	if (rc != 0)
 		return rc;
-	while (crpc_ipc_client_poll(c, &done, 1) == 0) {
+	while (crpc_ipc_client_poll(c, crpc_clock_ns(), &done, 1) == 0) {
 		if (crpc_clock_ns() > deadline)
 			return -ETIMEDOUT;
 		sched_yield();
@@ -125,7 +126,7 @@ join(struct kv_loop *loop, struct kv_work *work, const struct kv_options *o)
 	}
 	if (rc != 0)
 		return app_fail(
-			"daemon '%s' did not tell how to be used: %s (%s); it may have ended, or "
+			"daemon '%s' did not report its options: %s (%s); it may have ended, or "
 			"have no place left (its --serve)",
 			o->name, strerror(-rc), crpc_log_last());
 	rc = kv_loop_init(loop, work, (uint32_t)o->clients);
@@ -177,9 +178,9 @@ work_loop(struct kv_loop *loop, const struct kv_options *o, uint64_t *yields)
 	return dead;
 }
 
-/* What the daemon told goes into the results, not what was not asked for here. */
+/* The daemon's options go into the results, not the defaults of this process. */
 static struct kv_options
-as_told(const struct kv_options *asked, const struct kv_work *work)
+as_daemon(const struct kv_options *asked, const struct kv_work *work)
 {
 	struct kv_options o = *asked;
 
@@ -191,9 +192,9 @@ as_told(const struct kv_options *asked, const struct kv_work *work)
 }
 
 static int
-tell(const struct kv_options *asked, const struct kv_loop *loop, struct kv_result *res)
+report(const struct kv_options *asked, const struct kv_loop *loop, struct kv_result *res)
 {
-	struct kv_options told = as_told(asked, loop->work), *o = &told;
+	struct kv_options daemon = as_daemon(asked, loop->work), *o = &daemon;
 	struct kv_conditions cond = {.app = "benchkv-client", .backend = "ipc", .state = "mixed"};
 	FILE *json;
 	int rc = 0;
@@ -236,7 +237,7 @@ run(const struct kv_options *o)
 		}
 		app_env_steal(&end);
 		res.steal_pct = app_env_steal_pct(&begin, &end);
-		if (tell(o, &loop, &res) != 0 || kv_result_faults(&res) != 0 ||
+		if (report(o, &loop, &res) != 0 || kv_result_faults(&res) != 0 ||
 			res.counts.failed != 0)
 			rc = APP_EXIT_RUN;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "app_fail.h"
 #include "crpc_clock.h"
-#include "crpc_ipc_inline.h"
+#include "ipc_inline.h"
 #include "daemon.h"
 #include "store_quick.h"
 
@@ -13,7 +13,7 @@ static inline uint32_t
 front_recv(struct kv_daemon *d)
 {
 	if (crpc_likely(d->port == NULL))
-		return crpc_ipc_server_recv(d->ipc, d->req, CRPC_BURST_MAX);
+		return crpc_ipc_server_recv(d->ipc, d->now, d->req, CRPC_BURST_MAX);
 	return d->port->backend->recv(d->port, d->now, d->req, CRPC_BURST_MAX);
 }
 
@@ -21,7 +21,7 @@ static inline int
 front_reply(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
 {
 	if (crpc_likely(d->port == NULL))
-		return crpc_ipc_server_reply(d->ipc, token, data, len);
+		return crpc_ipc_server_reply(d->ipc, d->now, token, data, len);
 	return d->port->backend->reply(d->port, d->now, token, data, len);
 }
 
@@ -30,7 +30,7 @@ ipc_fail(struct kv_daemon *d, uint64_t token, int status)
 {
 	d->stats.failed++;
 	if (d->port == NULL)
-		crpc_ipc_server_fail(d->ipc, token, status);
+		crpc_ipc_server_fail(d->ipc, d->now, token, status);
 	else
 		d->port->backend->fail(d->port, d->now, token, status);
 }
@@ -66,7 +66,7 @@ block_alloc(struct kv_daemon *d, uint64_t token, uint64_t len, uint64_t *ref)
 static void
 block_reply(struct kv_daemon *d, uint64_t token, uint64_t ref, uint64_t len)
 {
-	int rc = crpc_ipc_server_reply_ref(d->ipc, token, ref, &len, sizeof(len));
+	int rc = crpc_ipc_server_reply_ref(d->ipc, d->now, token, ref, &len, sizeof(len));
 
 	if (rc == 0)
 		return;
@@ -95,7 +95,7 @@ ipc_pass(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
 {
 	int rc = front_reply(d, token, data, len);
 
-	/* -ECONNRESET: the client has gone, and nobody waits. */
+	/* -ECONNRESET: the client has gone. */
 	if (crpc_unlikely(rc == -EMSGSIZE))
 		ipc_pass_large(d, token, data, len);
 }
@@ -162,7 +162,7 @@ static crpc_noinline void
 net_refuse(struct kv_daemon *d, uint64_t now, uint64_t token)
 {
 	d->stats.failed++;
-	crpc_copyrpc_reject(d->net->ctx, now, token, -EMSGSIZE);
+	crpc_copyrpc_fail(d->net->ctx, now, token, -EMSGSIZE);
 }
 
 /* The answer is written straight into the batch that goes out. */
@@ -172,7 +172,7 @@ net_reply(struct kv_daemon *d, uint64_t now, uint64_t token, const struct kv_ser
 	uint32_t len = (uint32_t)(sizeof(struct kv_resp_hdr) + served->value_len);
 	void *msg;
 
-	if (crpc_unlikely(crpc_copyrpc_reply_reserve(d->net->ctx, token, len, &msg) != 0)) {
+	if (crpc_unlikely(crpc_copyrpc_reply_reserve(d->net->ctx, now, token, len, &msg) != 0)) {
 		net_refuse(d, now, token);
 		return;
 	}
@@ -191,10 +191,10 @@ relay(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, uint32_t hash
 	if (mate == d->self - d->first || mate >= d->daemons)
 		return false;
 	d->stats.relayed++;
-	rc = kv_hop_call(d->hop, mate, r->data, r->len, KV_FROM_RANK, r->token);
+	rc = kv_hop_call(d->hop, now, mate, r->data, r->len, KV_FROM_RANK, r->token);
 	if (crpc_unlikely(rc != 0)) {
 		d->stats.failed++;
-		crpc_copyrpc_reject(d->net->ctx, now, r->token, rc);
+		crpc_copyrpc_fail(d->net->ctx, now, r->token, rc);
 	}
 	return true;
 }
@@ -247,9 +247,9 @@ serve_ranks(struct kv_daemon *d, uint64_t now)
 	struct kv_req req;
 	uint32_t i, n, hash;
 
-	n = crpc_copyrpc_recv(d->net->ctx, d->req, CRPC_BURST_MAX);
+	n = crpc_copyrpc_recv(d->net->ctx, now, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
-	/* A reply's time less its request's is the turnaround that the caller is told. */
+	/* A reply's time less its request's is the turnaround that the caller receives. */
 	if (n != 0)
 		now = crpc_clock_ns();
 	for (i = 0; i < n; i++) {
@@ -298,34 +298,35 @@ pass_answers_of_mates(struct kv_daemon *d, uint64_t now)
 				   crpc_copyrpc_reply(d->net->ctx, now, a->token, a->data,
 					   a->len) == -EMSGSIZE)) {
 			d->stats.failed++;
-			crpc_copyrpc_reject(d->net->ctx, now, a->token,
-				a->status != 0 ? a->status : -EMSGSIZE);
+			crpc_copyrpc_fail(
+				d->net->ctx, now, a->token, a->status != 0 ? a->status : -EMSGSIZE);
 		}
 	}
 	return n;
 }
 
 static void
-mate_answer(struct kv_daemon *d, const struct crpc_req *r, const struct kv_served *served)
+mate_answer(struct kv_daemon *d, uint64_t now, const struct crpc_req *r,
+	const struct kv_served *served)
 {
-	kv_hop_answer(d->hop, r, answer_write(kv_hop_answer_at(d->hop, r), served));
+	kv_hop_answer(d->hop, now, r, answer_write(kv_hop_answer_at(d->hop, r), served));
 }
 
 /* @return false: it has to go into the batch. */
 static inline bool
-serve_mate_quick(struct kv_daemon *d, const struct crpc_req *r)
+serve_mate_quick(struct kv_daemon *d, uint64_t now, const struct crpc_req *r)
 {
 	uint32_t len = quick_answer(d, r, kv_hop_answer_at(d->hop, r));
 
 	if (len == 0)
 		return false;
-	kv_hop_answer(d->hop, r, len);
+	kv_hop_answer(d->hop, now, r, len);
 	return true;
 }
 
 /* Phase 4: requests of other daemons of this rank; what is not ours they may not ask for. */
 static uint32_t
-serve_mates(struct kv_daemon *d)
+serve_mates(struct kv_daemon *d, uint64_t now)
 {
 	const struct kv_served bad = {.status = KV_BAD_REQUEST};
 	struct kv_batch *b = &d->batch;
@@ -333,10 +334,10 @@ serve_mates(struct kv_daemon *d)
 	struct kv_req req;
 	uint32_t i, n, hash;
 
-	n = kv_hop_recv(d->hop, d->req, CRPC_BURST_MAX);
+	n = kv_hop_recv(d->hop, now, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
 	for (i = 0; i < n; i++) {
-		if (b->n == 0 && serve_mate_quick(d, &d->req[i]))
+		if (b->n == 0 && serve_mate_quick(d, now, &d->req[i]))
 			continue;
 		hash = 0;
 		if (crpc_likely(kv_req_read(d->req[i].data, d->req[i].len, &req) == 0 &&
@@ -347,7 +348,7 @@ serve_mates(struct kv_daemon *d)
 		/* The key may have changed after its daemon looked: this copy will not. */
 		if (crpc_unlikely(req.key_len == 0 || kv_owner(hash, d->owners) != d->self)) {
 			d->stats.bad++;
-			mate_answer(d, &d->req[i], &bad);
+			mate_answer(d, now, &d->req[i], &bad);
 			continue;
 		}
 		d->index[kv_batch_add(b, &req, hash)] = i;
@@ -356,7 +357,7 @@ serve_mates(struct kv_daemon *d)
 		kv_store_lookup(d->store, b);
 	for (i = 0; i < b->n; i++) {
 		kv_store_exec(d->store, b, i, &served);
-		mate_answer(d, &d->req[d->index[i]], &served);
+		mate_answer(d, now, &d->req[d->index[i]], &served);
 	}
 	d->stats.mates += n;
 	return n;
@@ -473,7 +474,7 @@ pass_on(struct kv_daemon *d, uint64_t now, const struct crpc_req *r, enum kv_op 
 	}
 	if (mate < d->daemons) {
 		d->stats.path[KV_FORWARDED]++;
-		rc = kv_hop_call(d->hop, mate, r->data, r->len, KV_FROM_CLIENT, r->token);
+		rc = kv_hop_call(d->hop, now, mate, r->data, r->len, KV_FROM_CLIENT, r->token);
 	} else {
 		d->stats.path[KV_REMOTE]++;
 		rc = kv_net_call(d->net, now, owner, r->data, r->len,
@@ -494,7 +495,7 @@ serve_client_copy(struct kv_daemon *d, uint64_t token, struct kv_slot *slot, con
 
 	len = kv_quick_serve_any(d->store, slot, &q, d->msg);
 	if (len != 0)
-		crpc_ipc_server_reply(d->ipc, token, d->msg, len);
+		crpc_ipc_server_reply(d->ipc, d->now, token, d->msg, len);
 	return len != 0;
 }
 
@@ -506,10 +507,10 @@ static crpc_noinline uint32_t
 serve_clients_quick(struct kv_daemon *d, uint64_t now, uint32_t i, uint32_t n)
 {
 	uint32_t hash, owner, local = 0, puts = 0;
-	struct crpc_ipc_room room;
 	const struct crpc_req *r;
 	struct kv_slot *slot;
 	struct kv_quick q;
+	void *room;
 
 	for (r = &d->req[i]; i < n; i++, r++) {
 		if (!kv_quick_read(&q, r->data, r->len))
@@ -526,12 +527,12 @@ serve_clients_quick(struct kv_daemon *d, uint64_t now, uint32_t i, uint32_t n)
 		slot = kv_quick_find(d->store, &q, hash);
 		if (crpc_unlikely(slot == NULL))
 			break;
-		room = (struct crpc_ipc_room){0};
+		room = NULL;
 		if (crpc_likely(kv_quick_is_word(slot, &q)))
 			room = crpc_ipc_server_reply_reserve(d->ipc, r->token, KV_QUICK_ROOM);
-		if (crpc_likely(room.msg != NULL))
-			crpc_ipc_server_reply_commit(d->ipc, &room, r->token,
-				kv_quick_serve_word(d->store, slot, &q, room.msg));
+		if (crpc_likely(room != NULL))
+			crpc_ipc_server_reply_commit(d->ipc, now, r->token,
+				kv_quick_serve_word(d->store, slot, &q, room));
 		else if (!serve_client_copy(d, r->token, slot, q.value, q.len, q.put))
 			break;
 		local++;
@@ -626,8 +627,8 @@ send_waiting(struct kv_daemon *d, uint64_t now)
 
 	if (d->hop != NULL) {
 		if (crpc_unlikely(d->hop->waiting != 0))
-			work += kv_hop_drain(d->hop);
-		crpc_flux_flush(d->hop->node);
+			work += kv_hop_drain(d->hop, now);
+		crpc_flux_flush(d->hop->node, now);
 	}
 	if (d->net != NULL) {
 		if (crpc_unlikely(d->net->waiting != 0))
@@ -673,7 +674,7 @@ kv_daemon_turn(struct kv_daemon *d, uint64_t now)
 	}
 	if (d->hop != NULL) {
 		work += pass_answers_of_mates(d, now);
-		work += serve_mates(d);
+		work += serve_mates(d, now);
 		lap(d, &since, KV_TURN_MATES);
 	}
 	work += serve_clients(d, now);
@@ -693,9 +694,9 @@ kv_daemon_insight(struct kv_daemon *d, bool on)
 		crpc_copyrpc_stats_round_trips(d->net->ctx, on);
 }
 
-/* Places came back: of clients that left, which is nobody's business, or of such that died. */
+/* Places came back, of clients that left or died. Only deaths are reported. */
 static void
-tell_deaths(struct kv_daemon *d)
+report_deaths(struct kv_daemon *d)
 {
 	struct crpc_ipc_server_stats ipc;
 
@@ -725,15 +726,15 @@ kv_daemon_watch(struct kv_daemon *d, uint64_t now, bool ask_peers)
 	if (d->port != NULL)
 		d->port->backend->watch(d->port, now);
 	else if (crpc_ipc_server_reap(d->ipc) != 0)
-		tell_deaths(d);
+		report_deaths(d);
 	kv_store_tick(d->store, now);
 	if (!d->blind)
 		kv_live_publish(d);
-	while (d->hop != NULL && kv_hop_pop_lost(d->hop, &lost)) {
+	while (d->hop != NULL && kv_hop_pop_lost(d->hop, now, &lost)) {
 		if (lost.origin == KV_FROM_CLIENT)
 			ipc_fail(d, lost.token, lost.status);
 		else
-			crpc_copyrpc_reject(d->net->ctx, now, lost.token, lost.status);
+			crpc_copyrpc_fail(d->net->ctx, now, lost.token, lost.status);
 	}
 	if (d->net == NULL)
 		return;

@@ -95,7 +95,7 @@ struct kv_daemon {
 	struct kv_answered answered[CRPC_BURST_MAX];
 	uint64_t asked[CRPC_IPC_CLIENTS_MAX]; /**< What each client had asked at the last look. */
 	uint32_t watches;
-	uint64_t deaths; /**< Of client processes, that were told. */
+	uint64_t deaths; /**< Of client processes, that were reported. */
 	uint32_t index[CRPC_BURST_MAX]; /**< Batch entry i came with req[index[i]]. */
 	uint8_t msg[KV_RESP_MAX] crpc_aligned(CRPC_CACHE_LINE);
 

@@ -77,7 +77,7 @@ kv_hop_connect(struct kv_hop *hop, uint32_t daemon)
 
 	for (i = 0; i < hop->daemons && rc == 0; i++)
 		if (i != daemon)
-			rc = crpc_flux_connect(hop->node, i);
+			rc = crpc_flux_connect(hop->node, i, &hop->ep[i]);
 	return rc;
 }
 
@@ -94,11 +94,11 @@ kv_hop_close(struct kv_hop *hop)
 static crpc_noinline void
 take_back(struct kv_hop *hop)
 {
-	struct kv_record **at = &hop->lent, *rec;
+	struct kv_record **at = &hop->borrowed, *rec;
 
 	while ((rec = *at) != NULL) {
 		/* A1 pairs with R1: the owner is through with the bytes. */
-		if (crpc_load_acquire(&rec->lent) != 0) {
+		if (crpc_load_acquire(&rec->borrowed) != 0) {
 			at = &rec->next;
 			continue;
 		}
@@ -109,19 +109,19 @@ take_back(struct kv_hop *hop)
 }
 
 static int
-send(struct kv_hop *hop, uint32_t mate, struct kv_record *rec, const void *msg)
+send(struct kv_hop *hop, uint64_t now, uint32_t mate, struct kv_record *rec, const void *msg)
 {
 	struct by_address ref = {.rec = rec, .len = rec->len};
 	uint64_t cookie = record_index(hop, rec);
 
 	if (!hop->by_address)
-		return crpc_flux_call(hop->node, mate, msg, rec->len, cookie);
-	return crpc_flux_call(hop->node, mate, &ref, sizeof(ref), cookie);
+		return crpc_flux_call(hop->ep[mate], now, msg, rec->len, hop->msg_max, cookie);
+	return crpc_flux_call(hop->ep[mate], now, &ref, sizeof(ref), sizeof(ref), cookie);
 }
 
 int
-kv_hop_call(struct kv_hop *hop, uint32_t mate, const void *msg, uint32_t len, enum kv_origin origin,
-	uint64_t token)
+kv_hop_call(struct kv_hop *hop, uint64_t now, uint32_t mate, const void *msg, uint32_t len,
+	enum kv_origin origin, uint64_t token)
 {
 	struct kv_queue *q = &hop->queue[mate];
 	struct kv_record *rec;
@@ -139,10 +139,10 @@ kv_hop_call(struct kv_hop *hop, uint32_t mate, const void *msg, uint32_t len, en
 	rec->len = len;
 	if (hop->by_address) {
 		memcpy(rec + 1, msg, len);
-		crpc_store_relaxed(&rec->lent, 1);
+		crpc_store_relaxed(&rec->borrowed, 1);
 	}
 	if (crpc_likely(q->first == NULL))
-		rc = send(hop, mate, rec, msg);
+		rc = send(hop, now, mate, rec, msg);
 	if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
 		return rc;
 	hop->free = rec->next;
@@ -171,7 +171,7 @@ queue_pop(struct kv_hop *hop, struct kv_queue *q)
 }
 
 uint32_t
-kv_hop_drain(struct kv_hop *hop)
+kv_hop_drain(struct kv_hop *hop, uint64_t now)
 {
 	struct kv_queue *q;
 	uint32_t i, sent = 0;
@@ -180,7 +180,7 @@ kv_hop_drain(struct kv_hop *hop)
 		q = &hop->queue[i];
 		/* What flux refuses for good waits for kv_hop_pop_lost(). */
 		while (q->first != NULL && sent < CRPC_BURST_MAX &&
-			send(hop, i, q->first, q->first + 1) == 0) {
+			send(hop, now, i, q->first, q->first + 1) == 0) {
 			queue_pop(hop, q);
 			sent++;
 		}
@@ -189,12 +189,12 @@ kv_hop_drain(struct kv_hop *hop)
 }
 
 uint32_t
-kv_hop_recv(struct kv_hop *hop, struct crpc_req *req, uint32_t n)
+kv_hop_recv(struct kv_hop *hop, uint64_t now, struct crpc_req *req, uint32_t n)
 {
 	struct by_address ref;
 	uint32_t i;
 
-	n = crpc_flux_recv(hop->node, req, n);
+	n = crpc_flux_recv(hop->node, now, req, (uint16_t)n);
 	for (i = 0; hop->by_address && i < n; i++) {
 		memcpy(&ref, req[i].data, sizeof(ref));
 		req[i].data = ref.rec + 1;
@@ -204,27 +204,27 @@ kv_hop_recv(struct kv_hop *hop, struct crpc_req *req, uint32_t n)
 }
 
 void
-kv_hop_answer(struct kv_hop *hop, const struct crpc_req *req, uint32_t len)
+kv_hop_answer(struct kv_hop *hop, uint64_t now, const struct crpc_req *req, uint32_t len)
 {
 	struct by_address ref;
 	struct kv_record *rec;
 
 	if (!hop->by_address) {
-		crpc_flux_reply(hop->node, req->token, hop->msg, len);
+		crpc_flux_reply(hop->node, now, req->token, hop->msg, len);
 		return;
 	}
 	rec = (struct kv_record *)(uintptr_t)req->data - 1;
 	ref = (struct by_address){.rec = rec, .len = len};
 	/* R1: the bytes before the word that gives them back. Flux orders those of the answer. */
-	crpc_store_release(&rec->lent, 0);
-	crpc_flux_reply(hop->node, req->token, &ref, sizeof(ref));
+	crpc_store_release(&rec->borrowed, 0);
+	crpc_flux_reply(hop->node, now, req->token, &ref, sizeof(ref));
 }
 
 /* The record of an answer is free again, unless its owner may still write it. */
 static void
-record_put(struct kv_hop *hop, struct kv_record *rec, bool lent)
+record_put(struct kv_hop *hop, struct kv_record *rec, bool borrowed)
 {
-	struct kv_record **list = lent ? &hop->lent : &hop->free;
+	struct kv_record **list = borrowed ? &hop->borrowed : &hop->free;
 
 	rec->next = *list;
 	*list = rec;
@@ -238,7 +238,7 @@ kv_hop_poll(struct kv_hop *hop, uint64_t now, struct kv_answered *answer, uint32
 	struct kv_record *rec;
 	uint32_t i;
 
-	n = crpc_flux_poll(hop->node, done, (uint32_t)crpc_min(n, CRPC_BURST_MAX), now);
+	n = crpc_flux_poll(hop->node, now, done, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
 	for (i = 0; i < n; i++) {
 		rec = record_at(hop, done[i].cookie);
 		answer[i] = (struct kv_answered){
@@ -259,7 +259,7 @@ kv_hop_poll(struct kv_hop *hop, uint64_t now, struct kv_answered *answer, uint32
 }
 
 bool
-kv_hop_pop_lost(struct kv_hop *hop, struct kv_answered *answer)
+kv_hop_pop_lost(struct kv_hop *hop, uint64_t now, struct kv_answered *answer)
 {
 	struct kv_record *rec;
 	struct kv_queue *q;
@@ -270,7 +270,7 @@ kv_hop_pop_lost(struct kv_hop *hop, struct kv_answered *answer)
 		q = &hop->queue[i];
 		if (q->first == NULL)
 			continue;
-		rc = send(hop, i, q->first, q->first + 1);
+		rc = send(hop, now, i, q->first, q->first + 1);
 		if (rc == -EAGAIN)
 			continue;
 		rec = queue_pop(hop, q);

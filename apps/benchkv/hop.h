@@ -19,7 +19,7 @@
  *
  * A message of up to CRPC_FLUX_MSG_MAX bytes travels in flux's ring. Where the run's messages are
  * larger, the ring carries the record's address: the request lies in the record, and its answer
- * replaces it there. Such a record of a call that timed out is lent until the owner lets it go.
+ * replaces it there. After a timeout such a record is borrowed until the owner releases it.
  *
  * Belongs to the daemon's thread.
  */
@@ -43,7 +43,7 @@ struct kv_record {
 	uint64_t token;
 	uint32_t len;
 	uint8_t origin;
-	_Atomic uint8_t lent; /**< The owner may still touch the bytes. */
+	_Atomic uint8_t borrowed; /**< The owner may still access the bytes. */
 };
 
 /** What waits for one mate. */
@@ -63,17 +63,18 @@ struct kv_hop_conf {
 /** One daemon's view. */
 struct kv_hop {
 	struct crpc_flux_node *node;
-	uint8_t *pool; /**< Array of records. */
+	struct crpc_flux_ep *ep[KV_DAEMONS_MAX];
+	uint8_t *pool;  /**< Array of records. */
 	uint32_t place; /**< Bytes of each. */
 	uint32_t calls;
 	uint32_t msg_max;
 	bool by_address;
 	struct kv_record *free;
-	struct kv_record *lent; /**< Timed out, perhaps still in the owner's hands. */
+	struct kv_record *borrowed; /**< Timed out, the owner may still access them. */
 	struct kv_queue queue[KV_DAEMONS_MAX];
 	uint32_t daemons;
-	uint32_t waiting; /**< In all queues. */
-	uint64_t waited;  /**< Requests that ever waited. */
+	uint32_t waiting;                               /**< In all queues. */
+	uint64_t waited;                                /**< Requests that ever waited. */
 	uint8_t msg[CRPC_FLUX_MSG_MAX] crpc_aligned(8); /**< The answer in the making. */
 };
 
@@ -107,11 +108,11 @@ void kv_hop_close(struct kv_hop *hop);
  *   0: it comes back through kv_hop_poll(). -ENOBUFS: more are open than were planned for;
  *   -EHOSTDOWN: that daemon has stopped; or another final error.
  */
-int kv_hop_call(struct kv_hop *hop, uint32_t mate, const void *msg, uint32_t len,
+int kv_hop_call(struct kv_hop *hop, uint64_t now, uint32_t mate, const void *msg, uint32_t len,
 	enum kv_origin origin, uint64_t token);
 
 /** Give waiting requests to flux, as far as there is room. @return how many. */
-uint32_t kv_hop_drain(struct kv_hop *hop);
+uint32_t kv_hop_drain(struct kv_hop *hop, uint64_t now);
 
 /**
  * Requests of the others. Their data may be read until they are answered.
@@ -119,7 +120,7 @@ uint32_t kv_hop_drain(struct kv_hop *hop);
  * @return
  *   How many.
  */
-uint32_t kv_hop_recv(struct kv_hop *hop, struct crpc_req *req, uint32_t n);
+uint32_t kv_hop_recv(struct kv_hop *hop, uint64_t now, struct crpc_req *req, uint32_t n);
 
 /** Where the answer to a request goes: msg_max bytes. The request's own bytes may be there. */
 static inline void *
@@ -129,7 +130,7 @@ kv_hop_answer_at(struct kv_hop *hop, const struct crpc_req *req)
 }
 
 /** The answer is there: send it. */
-void kv_hop_answer(struct kv_hop *hop, const struct crpc_req *req, uint32_t len);
+void kv_hop_answer(struct kv_hop *hop, uint64_t now, const struct crpc_req *req, uint32_t len);
 
 /**
  * Answers that came.
@@ -145,6 +146,6 @@ uint32_t kv_hop_poll(struct kv_hop *hop, uint64_t now, struct kv_answered *answe
  * @return
  *   True if there was one.
  */
-bool kv_hop_pop_lost(struct kv_hop *hop, struct kv_answered *answer);
+bool kv_hop_pop_lost(struct kv_hop *hop, uint64_t now, struct kv_answered *answer);
 
 #endif

@@ -66,7 +66,7 @@ net_words(const struct kv_daemon *d, uint64_t word[KV_LIVE_NET_WORDS])
 {
 	const struct crpc_copyrpc_stats *c = crpc_copyrpc_stats(d->net->ctx);
 
-	word[0] = c->calls;
+	word[0] = c->rpc.calls;
 	word[1] = c->batches_sent;
 	word[2] = c->messages_sent;
 	word[3] = c->bytes_sent;
@@ -76,9 +76,9 @@ net_words(const struct kv_daemon *d, uint64_t word[KV_LIVE_NET_WORDS])
 	word[7] = c->again_inflight;
 	word[8] = c->sq_full;
 	word[9] = c->age_flushes;
-	word[10] = c->timeouts;
+	word[10] = c->rpc.timeouts;
 	word[11] = c->again_large;
-	word[12] = c->resets;
+	word[12] = c->rpc.resets;
 	/* A round trip is recorded in all three parts at once, so they have one count. */
 	word[13] = c->queue.count;
 	word[14] = c->queue.sum;
@@ -142,7 +142,7 @@ kv_live_publish(struct kv_daemon *d)
 	if (d->hop != NULL) {
 		waiting += d->hop->waiting;
 		crpc_store_relaxed(&l->word[KV_LIVE_FLUX_AGAIN],
-			crpc_flux_node_stats(d->hop->node)->again);
+			crpc_flux_node_stats(d->hop->node)->rpc.again);
 	}
 	if (d->net != NULL) {
 		waiting += d->net->waiting;
@@ -276,7 +276,7 @@ parse_daemon(const char *params, uint32_t daemons, uint32_t *from, uint32_t *to)
 	return 0;
 }
 
-/* The rank's own clients; which daemon an operation was for they do not tell apart. */
+/* The rank's own clients; they do not distinguish the daemons of operations. */
 static void
 add_load(struct rte_tel_data *d)
 {

@@ -48,7 +48,7 @@ start(struct kv_main *m)
 	rc = app_lcore_choose(&r->boot, (uint32_t)(r->opt.daemons + r->opt.clients), &r->cores);
 	if (rc != 0)
 		return app_fail_once(
-			"the ranks could not tell each other their cores; start again");
+			"the ranks could not exchange their cores; start again");
 	app_fail_hold(true);
 	/* Any rank may have to write them, if those before it are lost. */
 	if (r->opt.json != NULL)
@@ -66,7 +66,7 @@ start(struct kv_main *m)
 	app_lcore_text(&r->cores, r->lcores, sizeof(r->lcores));
 	if (app_lcore_shared(&r->boot, &r->cores, &r->shared) != 0)
 		return app_fail_once(
-			"the ranks could not tell each other their lcores; start again");
+			"the ranks could not exchange their lcores; start again");
 	return 0;
 }
 
@@ -86,7 +86,7 @@ open_run(struct kv_main *m)
 	return app_boot_agree(&r->boot, "kv.connect", rc);
 }
 
-/* The rank that tells: the lowest that is not lost. */
+/* The rank that reports: the lowest that is not lost. */
 static uint32_t
 reporter(const struct kv_rank *r)
 {
@@ -134,7 +134,7 @@ report_rank(struct kv_main *m, struct kv_result *total, const struct kv_result *
 		res->lcores);
 	snprintf(total->device, sizeof(total->device), "%s", res->device);
 	snprintf(label, sizeof(label), "rank %u (lcores %s)", res->rank, res->lcores);
-	if (m->cond.point != NULL) /* Of a sweep only the totals are told. */
+	if (m->cond.point != NULL) /* Of a sweep only the totals are printed. */
 		return 0;
 	kv_report_block(stdout, label, res, m->rank.opt.verify);
 	if (m->json == NULL)
@@ -177,7 +177,7 @@ report_total(struct kv_main *m, const struct kv_result *total)
 	return rc;
 }
 
-/* Gather all figures and tell them. */
+/* Gather all figures and print them. */
 static int
 report(struct kv_main *m, const struct kv_result *mine)
 {
@@ -210,7 +210,7 @@ report(struct kv_main *m, const struct kv_result *mine)
 	return rc;
 }
 
-/* Whom the run has lost nobody waits for any more. */
+/* Lost ranks are not waited for. */
 static void
 lose_ranks(struct kv_rank *r)
 {
@@ -294,7 +294,7 @@ run(struct kv_main *m)
 }
 
 /*
- * The ranks tell each other whether they can go on with the next run of a sweep: none of them was
+ * The ranks agree whether they can continue with the next run of a sweep: none of them was
  * interrupted, or lost one.
  */
 static bool

@@ -387,7 +387,7 @@ kv_net_own_done(struct kv_net *net, const struct crpc_done *done)
 	uint64_t id = done->cookie - KV_NET_COOKIE_OWN;
 	char why[64];
 
-	if (id >= net->peers) /* the answer to a stop: nobody waits for it */
+	if (id >= net->peers) /* the answer to a stop: ignored */
 		return;
 	net->peer[id].ping_open = false;
 	if (done->status != -ETIMEDOUT)
@@ -425,7 +425,7 @@ kv_net_watch(struct kv_net *net, uint64_t now, bool ask)
 			continue;
 		rc = crpc_copyrpc_ep_status(p->ep);
 		if (kv_fate_gone(net->fate, p->rank))
-			lose(net, p->rank, "it was told already");
+			lose(net, p->rank, "already reported");
 		else if (rc != 0)
 			lose(net, p->rank,
 				rc == -EPROTO ? "it broke the protocol" : "its connection broke");
@@ -435,7 +435,7 @@ kv_net_watch(struct kv_net *net, uint64_t now, bool ask)
 }
 
 void
-kv_net_tell_stop(struct kv_net *net, uint64_t now)
+kv_net_send_stop(struct kv_net *net, uint64_t now)
 {
 	uint8_t msg[sizeof(struct kv_req_hdr)];
 	uint32_t len = kv_req_write(msg, KV_STOP, 0, 0), i;
@@ -456,7 +456,7 @@ kv_net_count(const struct crpc_copyrpc *ctx, struct crpc_rdma *dev,
 	uint32_t i;
 
 	crpc_rdma_stats_get(dev, &r);
-	counts->calls += c->calls;
+	counts->calls += c->rpc.calls;
 	counts->messages += c->messages_sent;
 	counts->batches += c->batches_sent;
 	counts->updates += c->updates_sent;

@@ -24,7 +24,7 @@
  * come in time: every KV_NET_PING_NS each peer is asked whether it is there, and a call ends at
  * most a quarter after its deadline. Where every rank is watched, this deadline is for one that
  * hangs: it is long, so that a peer which only was not given a core is not called dead. Where one
- * cannot be watched, the deadline is what finds it dead, and the user is told within 2 s all the
+ * cannot be watched, the deadline finds it dead, and it is reported within 2 s all the
  * same. A lost rank stays lost, for all daemons of the rank that lost it (struct kv_fate).
  *
  * Belongs to the daemon's thread.
@@ -42,7 +42,7 @@
 #define KV_NET_PING_NS UINT64_C(100000000)
 /** Deadline of every call, where not every rank is watched. */
 #define KV_NET_TIMEOUT_NS UINT64_C(1200000000)
-_Static_assert(KV_NET_PING_NS + KV_NET_TIMEOUT_NS * 5 / 4 < 1700000000, "the user is told in time");
+_Static_assert(KV_NET_PING_NS + KV_NET_TIMEOUT_NS * 5 / 4 < 1700000000, "reported in time");
 /** And where every rank is. */
 #define KV_NET_PATIENCE_NS UINT64_C(4000000000)
 /** Every call has ended after that, whatever happened. */
@@ -56,7 +56,7 @@ _Static_assert(KV_NET_PING_NS + KV_NET_TIMEOUT_NS * 5 / 4 < 1700000000, "the use
 
 /** What the daemons of a rank learn about the run, each for all: words that only ever rise. */
 struct kv_fate {
-	_Atomic uint32_t stop;               /**< Another rank was interrupted and told us. */
+	_Atomic uint32_t stop;               /**< Another rank was interrupted. */
 	_Atomic uint32_t lost;               /**< Ranks that are lost. */
 	_Atomic uint8_t gone[APP_RANKS_MAX]; /**< Which. */
 };
@@ -198,8 +198,8 @@ void kv_net_own_done(struct kv_net *net, const struct crpc_done *done);
  */
 void kv_net_watch(struct kv_net *net, uint64_t now, bool ask);
 
-/** Tell every rank that the run was interrupted here. */
-void kv_net_tell_stop(struct kv_net *net, uint64_t now);
+/** Notify every rank that the run was interrupted here. */
+void kv_net_send_stop(struct kv_net *net, uint64_t now);
 
 /**
  * Take the oldest waiting request of a lost peer, to fail it.

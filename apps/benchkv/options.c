@@ -333,7 +333,7 @@ check(const struct kv_options *o, enum kv_program program)
 			"--clients 0: a client process needs one; give 1 to %d", KV_CLIENTS_MAX);
 	if (program == KV_PROGRAM_DAEMON && o->clients == 0 && o->serve == 0)
 		return app_fail_once(
-			"--clients 0 without --serve: nobody would call; give --clients "
+			"--clients 0 without --serve: there would be no load; give --clients "
 			"1 to %d, or --serve N and start benchkv-client",
 			KV_CLIENTS_MAX);
 	return 0;

@@ -52,7 +52,7 @@ enum kv_delegate {
 enum kv_insight {
 	KV_INSIGHT_ON,
 	KV_INSIGHT_OFF,
-	KV_INSIGHT_AB, /**< On and off in turn, slice by slice, to tell what it costs. */
+	KV_INSIGHT_AB, /**< On and off in turn, slice by slice, to measure what it costs. */
 };
 
 /** All options; the defaults stand in options.c. */
@@ -80,9 +80,9 @@ struct kv_options {
 	double rate;  /**< Operations per second of each rank's clients; 0: closed loop. */
 	uint64_t scan; /**< Keys of the longest scan, which reads are then; 0: they are not. */
 	bool rmw;     /**< Writes read their key first. */
-	bool cas;     /**< And take place only if nobody else wrote meanwhile. */
+	bool cas;     /**< And take place only if no other client wrote meanwhile. */
 	uint64_t ttl_ms; /**< Life of what is written; 0: it stays. */
-	const char *history; /**< File for what the clients asked and were told. */
+	const char *history; /**< File for the operations of the clients and their results. */
 	uint64_t history_ops, history_keys;
 	/** Files of the stores: to write at the end, to begin with. */
 	const char *snapshot, *restore;

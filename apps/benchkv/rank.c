@@ -123,7 +123,7 @@ open_net(struct kv_rank *r, uint32_t daemon)
 
 	if (!r->backend->passes)
 		return 0;
-	/* Alone there is nobody to talk to; a device that was named is looked at all the same. */
+	/* A single rank has no peer; a device that was named is checked all the same. */
 	if (r->boot.size == 1 && r->opt.device == NULL)
 		return 0;
 	rc = kv_net_open(&r->net[daemon], &r->boot, &conf);

@@ -57,7 +57,7 @@ load_stores(struct kv_rank *r)
 	return rc;
 }
 
-/* Tells which key has which size; 0: all have one. */
+/* Chooses the size of each key; 0: all have one. */
 static uint32_t
 key_mix(const struct kv_rank *r)
 {
@@ -217,7 +217,7 @@ kv_rank_snapshot_wait(struct kv_rank *r, bool patient)
 	return WEXITSTATUS(status);
 }
 
-/* On the lcore's NUMA node if the EAL has memory there, else anywhere: the map tells. */
+/* On the lcore's NUMA node if the EAL has memory there, else anywhere: see the map. */
 static struct kv_store *
 create_store(struct kv_store_conf *conf, unsigned int lcore)
 {

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * What the clients of one lcore asked, when, and what they were told: --history.
+ * The operations of the clients of one lcore, their times and results: --history.
  *
  * The file's pages are the memory, taken before the run. Where there are more operations than fit
  * the history can not be checked, and says so: later answers could depend on those left out. Only

@@ -110,7 +110,7 @@ print_net(FILE *out, const struct kv_result *r)
 
 	if (n->batches == 0)
 		return;
-	/* Backends that do not tell either have none to show. */
+	/* Backends that count neither have none to show. */
 	if (n->wire.count != 0)
 		fprintf(out,
 			"  round trip      call to flush %.2f  flush to completion %.2f  turnaround "
@@ -188,16 +188,16 @@ static void
 print_counters(FILE *out, const struct kv_result *r)
 {
 	double ops = (double)kv_counts_ops(&r->counts);
-	uint32_t i, told = 0;
+	uint32_t i, printed = 0;
 
 	if (r->counters_rc != 0)
 		fprintf(out, "  counters        this machine has none for us (%s)\n",
 			strerror(-r->counters_rc));
 	for (i = 0; i < APP_COUNTERS && ops > 0; i++)
 		if (r->counter[i] != 0)
-			fprintf(out, "%s%.1f %s", told++ == 0 ? "  counters        " : ", ",
+			fprintf(out, "%s%.1f %s", printed++ == 0 ? "  counters        " : ", ",
 				(double)r->counter[i] / ops, app_counter_names[i]);
-	if (told != 0)
+	if (printed != 0)
 		fprintf(out, " per operation, all lcores\n");
 }
 

@@ -167,7 +167,7 @@ kv_run_compares(const struct kv_options *opt)
 	return opt->insight == KV_INSIGHT_AB || opt->flush == KV_FLUSH_COMPARE;
 }
 
-/* Of the host's n-th slice. Every other one is of kind 0, which so has neighbours of all others. */
+/* Of the host's n-th slice. Every second one is of kind 0 and has neighbours of all others. */
 static int
 kind_of(const struct kv_options *opt, uint64_t n)
 {
@@ -229,9 +229,9 @@ seat_watch(struct kv_seat *s, uint64_t now)
 		return;
 	if (ask)
 		s->loop.link->backend->watch(s->loop.link, now);
-	if (crpc_load_relaxed(&s->run->tell_stop) != 0 && !s->told_stop) {
-		s->told_stop = true;
-		kv_loop_tell_stop(&s->loop, now);
+	if (crpc_load_relaxed(&s->run->send_stop) != 0 && !s->stop_sent) {
+		s->stop_sent = true;
+		kv_loop_send_stop(&s->loop, now);
 	}
 }
 
@@ -367,9 +367,9 @@ must_stop(struct kv_run *run, uint64_t now)
 		return false;
 	if (!run->interrupted && sig != 0) {
 		if (net != NULL)
-			kv_net_tell_stop(net, now);
+			kv_net_send_stop(net, now);
 		else
-			crpc_store_relaxed(&run->tell_stop, 1);
+			crpc_store_relaxed(&run->send_stop, 1);
 	}
 	run->interrupted = true;
 	return true;

@@ -36,8 +36,8 @@ struct kv_seat {
 	struct kv_loop loop; /**< Its clients; loop.n may be 0. */
 	struct crpc_idle idle;
 	enum kv_phase phase;
-	bool told_stop;
-	int kind; /**< Of the slice, as its daemons were told. */
+	bool stop_sent;
+	int kind; /**< Of the slice, as its daemons were notified. */
 	unsigned int lcore;
 	uint64_t measure_from, cpu_begin; /**< Begin of the window; CPU time of the thread then. */
 	double away_pct;      /**< Part of the window in which the thread did not run. */
@@ -62,7 +62,7 @@ struct kv_run {
 	uint32_t clients; /**< In all seats. */
 	_Atomic int phase;   /**< enum kv_phase for the seats. */
 	_Atomic int quit;    /**< Client loops end although calls are open. */
-	_Atomic int tell_stop; /**< Links are to tell every daemon that the run was interrupted. */
+	_Atomic int send_stop; /**< Links notify every daemon that the run was interrupted. */
 	_Atomic int leaving; /**< Peers may leave without harm: they are not asked any more. */
 	_Atomic int end;     /**< Daemons end too. */
 

@@ -22,8 +22,8 @@
  * the look-ups of others down.
  *
  * A put or a delete can depend on the version that its key has (compare-and-swap). A value can
- * have an end of its life; kv_store_tick() tells the store the time, and takes what has ended out,
- * some keys at a time. A key whose life has ended is not found, whether it was taken out or not. A
+ * have an end of its life; kv_store_tick() passes the time to the store and removes ended
+ * keys, some at a time. A key whose life has ended is not found, whether it was taken out or not. A
  * put that finds no room looks for such keys itself, at some hundred slots at most.
  *
  * All memory is taken at creation, from the EAL; `capacity` keys fit, and a put of one more is
@@ -170,7 +170,7 @@ int kv_store_load(struct kv_store *s, const void *key, uint32_t key_len, const v
 	uint32_t len);
 
 /**
- * Tell the time, and take out some of the keys whose life has ended; every millisecond or two.
+ * Pass the time, and remove some of the keys whose life has ended; every millisecond or two.
  *
  * @param now_ns
  *   Of a monotonic clock.

@@ -119,7 +119,7 @@ kv_quick_serve_word(
 	slot->version = version;
 	memcpy(slot + 1, &word, sizeof(word));
 	kv_resp_write(resp, KV_OK, KV_GET + q->put, len, version);
-	/* Behind the answer to a put stands what nobody reads. */
+	/* Bytes behind the answer to a put are not read. */
 	memcpy((uint8_t *)resp + sizeof(struct kv_resp_hdr), &word, sizeof(word));
 	return (uint32_t)(sizeof(struct kv_resp_hdr) + len);
 }

@@ -63,7 +63,7 @@ struct kv_sweep_point {
 };
 
 /**
- * Take a plan apart; each point is parsed once, so a value that does not fit is told before
+ * Take a plan apart; each point is parsed once, so a value that does not fit is reported before
  * anything runs.
  *
  * @param s

@@ -46,7 +46,7 @@ enum kv_fault {
 	KV_FAULT_STALE,     /**< An older version than seen before. */
 	KV_FAULT_FORKED,    /**< One version, two values. */
 	KV_FAULT_INVENTED,  /**< A value of ours that we have not written. */
-	KV_FAULT_MISSING,   /**< Not found, though nobody deletes. */
+	KV_FAULT_MISSING,   /**< Not found, though no client deletes. */
 	KV_FAULT_LOST,      /**< A call without an answer. */
 	KV_FAULTS,
 };

@@ -289,7 +289,7 @@ rank_ended(uint32_t rank)
 	return ended;
 }
 
-/* A rank that died before it told of itself can be watched by nobody: the launcher is asked. */
+/* A rank that died before it published its card cannot be watched: the launcher is asked. */
 static int
 card_get(struct app_boot *boot, uint32_t rank, void **buf, size_t *len)
 {
@@ -325,7 +325,7 @@ watch_one(struct app_boot *boot, uint32_t rank)
 	switch (app_watch_add(boot->watch, rank, &card)) {
 	case 0:
 		break;
-	case -ESRCH: /* It told us of itself, and died: whoever waits for it will be told. */
+	case -ESRCH: /* It published its card, and died: waits on it fail. */
 		app_boot_lose(boot, rank);
 		break;
 	default:
@@ -355,7 +355,7 @@ app_boot_watch(struct app_boot *boot)
 			rc = watch_one(boot, i);
 	/*
 	 * Who is here now was so when its pid was opened: it belongs to no later process. And
-	 * nobody leaves before all others watch it.
+	 * no rank leaves before all others watch it.
 	 */
 	return rc == 0 ? app_boot_fence(boot, BOOT_TIMEOUT_MS) : rc;
 }
@@ -647,7 +647,7 @@ agree_lost(const struct app_boot *boot, const char *step)
 
 /* Publish ours, and wait for all: 0, -EHOSTDOWN, or another -errno. */
 static int
-agree_tell(struct app_boot *boot, const char *step, const struct boot_verdict *mine)
+agree_publish(struct app_boot *boot, const char *step, const struct boot_verdict *mine)
 {
 	struct patience p;
 	int rc = app_boot_put(boot, step, mine, sizeof(*mine));
@@ -668,26 +668,26 @@ app_boot_agree(struct app_boot *boot, const char *step, int rc)
 {
 	struct boot_verdict mine = {.rc = rc}, theirs;
 	uint32_t rank;
-	int told;
+	int err;
 
 	app_fail_hold(false);
 	snprintf(mine.text, sizeof(mine.text), "%s", app_fail_held());
 	if (boot->size == 1)
 		return rc == 0 ? 0 : (app_fail("%s", mine.text), rc);
-	told = agree_tell(boot, step, &mine);
-	if (told == -EHOSTDOWN)
+	err = agree_publish(boot, step, &mine);
+	if (err == -EHOSTDOWN)
 		return agree_lost(boot, step);
-	if (told != 0)
+	if (err != 0)
 		return app_fail_once(
 			"the ranks did not all come to '%s' within %d s; one has died, or "
 			"its host is too busy: start again",
 			step, BOOT_TIMEOUT_MS / 1000);
 	for (rank = 0; rank < boot->size; rank++) {
 		theirs = mine;
-		told = rank == boot->rank ? 0 : agree_one(boot, rank, step, &theirs);
-		if (told == -EHOSTDOWN)
+		err = rank == boot->rank ? 0 : agree_one(boot, rank, step, &theirs);
+		if (err == -EHOSTDOWN)
 			return agree_lost(boot, step);
-		if (told != 0)
+		if (err != 0)
 			return app_fail(
 				"rank %u did not say how '%s' went; start again", rank, step);
 		if (theirs.rc == 0)

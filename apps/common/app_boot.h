@@ -72,7 +72,7 @@ int app_boot_watch(struct app_boot *boot);
 /** Look after the other ranks, if it is time; every millisecond or so. */
 void app_boot_look(struct app_boot *boot, uint64_t now_ns);
 
-/** Whether a rank is known to have died, or app_boot_lose() was told so. */
+/** Whether a rank is known to have died, or was given to app_boot_lose(). */
 bool app_boot_gone(const struct app_boot *boot, uint32_t rank);
 
 /** We know better that a rank is lost: no wait is for it any more. */

@@ -10,7 +10,7 @@
  * filled in so that several ranks fit one small host: the rank's cores, no shared configuration
  * files (so that nothing is left behind), no PCI scan (the NIC is opened through verbs), 64 MiB
  * where --no-huge is given. What the EAL prints while it starts is held back; if it fails, the
- * cause is told in one line.
+ * cause is printed in one line.
  */
 
 #include <sched.h>

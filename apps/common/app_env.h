@@ -9,7 +9,7 @@
  * A virtual core that the host takes away shows in /proc/stat as steal; a run with more than
  * APP_STEAL_PCT_NOISY per cent of it gives no verdict. Virtual cores can also move apart: the same
  * two may share a cache now and not a second later, and every figure between two cores then
- * changes by a factor. A short line ping-pong before and after a run tells which it was.
+ * changes by a factor. A short line ping-pong before and after a run shows which it was.
  */
 
 #include "crpc_util.h"

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * How a program tells its user that it cannot go on: one line, exit code 2.
+ * How a program reports that it cannot continue: one line, exit code 2.
  *
  * The line says what was wrong, what was tried and what to do. Every rank of a run finds the same
  * mistake in the arguments, so such a line is said by rank 0 alone (app_fail_once()). What only one

@@ -30,7 +30,7 @@ enum app_history_state {
 	APP_HISTORY_OK,      /**< Done; a get found something. */
 	APP_HISTORY_NONE,    /**< A delete or a get found nothing. */
 	APP_HISTORY_FAILED,  /**< A compare-and-swap found something else. */
-	APP_HISTORY_REFUSED, /**< It had no effect: no room, or nobody to ask. */
+	APP_HISTORY_REFUSED, /**< It had no effect: no room, or no daemon to ask. */
 };
 
 /** Head of a file. */

@@ -7,7 +7,7 @@
  * Which cores a rank runs on, and whether it shares them with another rank of the host.
  *
  * A launcher may bind each rank to cores of its own, or leave all ranks on all cores. The ranks
- * tell each other their affinity: where masks are disjoint each rank keeps its own; where several
+ * exchange their affinity: where masks are disjoint each rank keeps its own; where several
  * ranks have the same mask they divide it; where there are fewer cores than ranks they share, and
  * their loops must yield (crpc_idle.h).
  */
@@ -31,7 +31,7 @@
 int app_lcore_choose(struct app_boot *boot, uint32_t max, cpu_set_t *set);
 
 /**
- * Tell the other ranks which cores this one uses, and learn theirs.
+ * Exchange with the other ranks which cores each one uses.
  *
  * @param boot
  *   The ranks; all of them call this.

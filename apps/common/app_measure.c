@@ -12,8 +12,7 @@
 #define PING_BATCH 200u
 #define PING_BATCHES 20u
 #define PING_ALL (PING_WARM + PING_BATCH * PING_BATCHES)
-#define LINE_STEP   32u
-#define RATE_NS     20000000u
+#define LINE_STEP    32u
 
 const char *const app_state_names[APP_STATES] = {"near", "far", "mixed"};
 
@@ -22,9 +21,7 @@ const char *const app_state_names[APP_STATES] = {"near", "far", "mixed"};
 void
 app_court_reset(struct app_court *c)
 {
-	crpc_store_relaxed(&c->ball, 0);
-	crpc_store_relaxed(&c->ack, 0);
-	crpc_store_release(&c->over, 0);
+	crpc_store_release(&c->ball, 0);
 }
 
 static bool
@@ -87,42 +84,70 @@ app_court_pong(struct app_court *c)
 	}
 }
 
-/* Reads each line once, and tells how far it is every quarter of the court. */
 void
-app_court_read(struct app_court *c)
+app_lines_begin(struct app_lines *l, uint64_t ns)
 {
-	uint64_t at = 0, ready, sum = 0, w, t0 = crpc_clock_ns();
+	uint32_t i;
 
-	while (crpc_load_relaxed(&c->over) == 0 && !late(t0)) {
-		ready = crpc_load_acquire(&c->ball); /* A42 pairs with R42 */
-		for (; at < ready; at++) {
-			for (w = 0; w < CRPC_CACHE_LINE / 8; w++)
-				sum += c->line[at % APP_COURT_LINES][w];
-			if (at % (APP_COURT_LINES / 4) == APP_COURT_LINES / 4 - 1)
-				crpc_store_release(&c->ack, at + 1); /* R43 */
-		}
-	}
-	__asm__ __volatile__("" : : "r"(sum));
+	for (i = 0; i < APP_LINES_MAX; i++)
+		crpc_store_relaxed(&l->line[i].generation, 0);
+	crpc_store_relaxed(&l->freed, 0);
+	crpc_store_release(&l->end_ns, crpc_clock_ns() + ns);
 }
 
-double
-app_court_write(struct app_court *c)
+/* Write the next lines. */
+static void
+lines_write(struct app_lines *l, uint64_t at, uint32_t mask)
 {
-	uint64_t at = 0, seen = 0, t0 = crpc_clock_ns(), ns = 0, w, i;
+	uint32_t i, w;
 
-	while (ns < RATE_NS) {
-		if (at + LINE_STEP - seen > APP_COURT_LINES) {
-			seen = crpc_load_acquire(&c->ack); /* A43 pairs with R43 */
-		} else {
-			for (i = 0; i < LINE_STEP; i++, at++)
-				for (w = 0; w < CRPC_CACHE_LINE / 8; w++)
-					c->line[at % APP_COURT_LINES][w] = at;
-			crpc_store_release(&c->ball, at); /* R42 */
-		}
-		ns = crpc_clock_ns() - t0;
+	for (i = 0; i < LINE_STEP; i++, at++) {
+		for (w = 0; w < CRPC_DIM(l->line[0].word); w++)
+			l->line[at & mask].word[w] = at;
+		crpc_store_release(&l->line[at & mask].generation, at + 1); /* R42 */
 	}
-	crpc_store_release(&c->over, 1);
-	return (double)crpc_load_acquire(&c->ack) * 1e3 / (double)ns; /* A43 */
+}
+
+/* Read the lines that are there, a step at most. Returns their number. */
+static uint32_t
+lines_read(struct app_lines *l, uint64_t at, uint32_t mask, uint64_t *sum)
+{
+	uint32_t i, w;
+
+	for (i = 0; i < LINE_STEP; i++, at++) {
+		/* A42 pairs with R42 */
+		if (crpc_load_acquire(&l->line[at & mask].generation) != at + 1)
+			break;
+		for (w = 0; w < CRPC_DIM(l->line[0].word); w++)
+			*sum += l->line[at & mask].word[w];
+	}
+	return i;
+}
+
+void
+app_lines_move(struct app_lines *to, struct app_lines *from, uint32_t lines)
+{
+	uint64_t end = crpc_load_acquire(&(to != NULL ? to : from)->end_ns);
+	uint64_t written = 0, freed = 0, read = 0, published = 0, sum = 0;
+
+	while (crpc_clock_ns() < end) {
+		if (to != NULL && written + LINE_STEP - freed > lines) {
+			freed = crpc_load_acquire(&to->freed); /* A43 pairs with R43 */
+		} else if (to != NULL) {
+			lines_write(to, written, lines - 1);
+			written += LINE_STEP;
+		}
+		if (from == NULL)
+			continue;
+		read += lines_read(from, read, lines - 1, &sum);
+		if (read - published >= lines / 4) {
+			crpc_store_release(&from->freed, read); /* R43 */
+			published = read;
+		}
+	}
+	if (from != NULL)
+		crpc_store_release(&from->freed, read);
+	__asm__ __volatile__("" : : "r"(sum));
 }
 
 /* ---- slices ---- */

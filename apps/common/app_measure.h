@@ -27,18 +27,12 @@
 /** Stands for "no answer in time" in place of a round trip, ns. */
 #define APP_COURT_LATE_NS 100e6
 
-/** Lines of the court that a rate is measured over. */
-#define APP_COURT_LINES 1024
-
 /** Memory of a ping-pong; zero it, or app_court_reset(). */
 struct app_court {
 	_Atomic uint64_t ball crpc_aligned(CRPC_CACHE_GUARD);
-	_Atomic uint64_t ack crpc_aligned(CRPC_CACHE_GUARD);
-	_Atomic uint32_t over crpc_aligned(CRPC_CACHE_GUARD);
-	uint64_t line[APP_COURT_LINES][CRPC_CACHE_LINE / 8] crpc_aligned(CRPC_CACHE_GUARD);
 };
 
-/** As before the first game. Nobody plays. */
+/** As before the first game. No game is in progress. */
 void app_court_reset(struct app_court *c);
 
 /**
@@ -53,16 +47,33 @@ double app_court_ping(struct app_court *c);
 /** The other side of app_court_ping(). Returns after the game, or when it took too long. */
 void app_court_pong(struct app_court *c);
 
-/**
- * Write lines for 20 ms, for app_court_read() on another core.
- *
- * @return
- *   Millions of lines per second that it has read.
- */
-double app_court_write(struct app_court *c);
+/** Lines of a conveyor, at most; a power of two, as any number of them. */
+#define APP_LINES_MAX 16384
+/** How long a rate of lines is measured. */
+#define APP_LINES_NS 20000000u
 
-/** The other side of app_court_write(). */
-void app_court_read(struct app_court *c);
+/**
+ * Lines that one core writes and another one reads, each with a generation in its first word, as a
+ * ring of one-line messages moves them. How many are in flight decides from which cache they come.
+ */
+struct app_lines {
+	_Atomic uint64_t end_ns; /**< crpc_clock_ns() at which both sides stop. */
+	crpc_aligned(CRPC_CACHE_GUARD) _Atomic uint64_t freed; /**< Lines read. */
+	struct {
+		crpc_aligned(CRPC_CACHE_LINE) _Atomic uint64_t generation;
+		uint64_t word[CRPC_CACHE_LINE / 8 - 1];
+	} line[APP_LINES_MAX];
+};
+
+/** Before both sides call app_lines_move(), for @p ns. */
+void app_lines_begin(struct app_lines *l, uint64_t ns);
+
+/**
+ * One side: write lines to @p to and read those of @p from, either of which may be NULL, with at
+ * most @p lines in flight. The other side calls it with the two exchanged. The lines that were read
+ * are in `freed` afterwards.
+ */
+void app_lines_move(struct app_lines *to, struct app_lines *from, uint32_t lines);
 
 /** State of the two cores during a slice. */
 enum app_state { APP_STATE_NEAR, APP_STATE_FAR, APP_STATE_MIXED, APP_STATES };
@@ -71,7 +82,7 @@ enum app_state { APP_STATE_NEAR, APP_STATE_FAR, APP_STATE_MIXED, APP_STATES };
 extern const char *const app_state_names[APP_STATES];
 
 /**
- * State between two ping-pongs; mixed also where one got no answer in time, which tells nothing.
+ * State between two ping-pongs; mixed also where one got no answer in time, which shows nothing.
  */
 enum app_state app_state_of(double before_ns, double after_ns);
 
@@ -88,7 +99,7 @@ struct app_series {
 	struct app_slice *slice;
 	uint32_t n;
 	uint32_t size;
-	/** Its threads give their cores away by design: that they were away tells nothing. */
+	/** Its threads give their cores away by design: that they were away means nothing. */
 	bool sleeps;
 };
 

@@ -88,7 +88,7 @@ bool app_opt_has(const char *name, int argc, char *const *argv);
 
 /**
  * Print one line per option, with its range and its default: what its dest has, so ask before
- * anything is parsed. A number that is out of its range stands for none, and is not told.
+ * anything is parsed. A number that is out of its range stands for none, and is not reported.
  */
 void app_opt_help(const struct app_opt *opts, size_t n, FILE *out);
 

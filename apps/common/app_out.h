@@ -4,7 +4,7 @@
 
 /**
  * @file
- * What all programs that measure tell in the same way: the machine, how far they are, under which
+ * What all programs that measure print in the same way: the machine, how far they are, under which
  * conditions a trial stands, and how a figure stands to its target.
  */
 

@@ -310,7 +310,7 @@ app_watch_look(struct app_watch *w, uint64_t now_ns)
 		return;
 	w->look_ns = now_ns + APP_WATCH_MS * UINT64_C(1000000);
 	/*
-	 * Nobody ever writes on these connections towards us: what can be read is their end, as
+	 * No peer writes on these connections: what can be read is their end, as
 	 * that of a process.
 	 */
 	if (poll(w->fd, w->peers, 0) > 0)

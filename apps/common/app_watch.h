@@ -33,10 +33,10 @@
 #define APP_WATCH_MS        10
 #define APP_WATCH_BEACON_MS 200
 #define APP_WATCH_HOST_MS   1000
-/** Addresses of a host that are told. */
+/** Addresses of a host that are published. */
 #define APP_WATCH_ADDRS 8
 
-/** What a process tells of itself. */
+/** What a process publishes about itself. */
 struct app_watch_card {
 	uint8_t boot_id[40];    /**< Of the kernel. */
 	uint64_t pid_ns, net_ns; /**< Inodes of its namespaces. */

@@ -3,8 +3,8 @@
  * The timed loops of rpc and latency on the ring whose replies overwrite their requests.
  *
  * The server reads every word of a request and writes every word of its reply. The reply holds what
- * the request held, each word raised by one, so that a check tells a reply from a request left
- * alone.
+ * the request held, each word raised by one, so that a check distinguishes a reply from an
+ * untouched request.
  */
 #include <errno.h>
 
@@ -21,26 +21,22 @@ struct duplex {
 	struct crpc_spsc_duplex_server s;
 };
 
-static struct crpc_spsc_duplex_attr
-attr_of(const struct rb_case *c)
-{
-	return (struct crpc_spsc_duplex_attr){.depth = c->depth, .esize = c->size,
-		.lazy = rb_lazy(c->depth),
-		.lone = c->pattern == RB_LATENCY};
-}
-
 int
 rb_duplex_open(struct rb_slice *s)
 {
-	struct crpc_spsc_duplex_attr a = attr_of(&s->c);
+	const struct crpc_spsc_attr a = {
+		.variant = s->c.pattern == RB_LATENCY ? CRPC_SPSC_DUPLEX_LONE : CRPC_SPSC_DUPLEX,
+		.depth = s->c.depth,
+		.esize = s->c.size,
+		.lazy = rb_lazy(s->c.depth)};
 
-	s->len = (size_t)crpc_spsc_duplex_memsize(&a);
+	s->len = (size_t)crpc_spsc_memsize(&a);
 	s->to = rte_zmalloc(NULL, s->len, 4096);
 	if (s->to == NULL) {
 		crpc_err("no memory for a ring of %zu bytes; give the EAL more: -m", s->len);
 		return -ENOMEM;
 	}
-	return crpc_spsc_duplex_init(s->to, s->len, &a);
+	return crpc_spsc_init(s->to, s->len, &a);
 }
 
 /* ---- the loops: size, burst and check are constants where they are called ---- */
@@ -57,7 +53,7 @@ answer(void *msg, uint32_t esize)
 
 crpc_inline uint64_t
 client(struct rb_slice *s, struct crpc_spsc_duplex_client *c, uint32_t esize, uint32_t burst,
-		bool check, uint64_t end)
+	bool check, uint64_t end)
 {
 	uint32_t inflight = s->c.inflight, n, want, i, turn = 0;
 	uint64_t done = 0, sent = 0, bad = 0;
@@ -66,8 +62,11 @@ client(struct rb_slice *s, struct crpc_spsc_duplex_client *c, uint32_t esize, ui
 	do {
 		while (sent - done < inflight) {
 			want = inflight - (uint32_t)(sent - done);
-			n = crpc_spsc_duplex_reserve(
-				c, esize, burst == 1 ? 1 : want < burst ? want : burst, &first);
+			n = crpc_spsc_duplex_reserve(c, esize,
+				burst == 1             ? 1
+					: want < burst ? want
+						       : burst,
+				&first);
 			for (i = 0; i < n; i++)
 				rb_msg_fill((char *)first + (size_t)i * esize, esize, sent + i);
 			crpc_spsc_duplex_commit(c, n);
@@ -102,7 +101,7 @@ server(struct rb_slice *s, struct crpc_spsc_duplex_server *e, uint32_t esize, ui
 
 crpc_inline uint64_t
 lone_client(struct rb_slice *s, struct crpc_spsc_duplex_client *c, uint32_t esize, bool check,
-		uint64_t end)
+	uint64_t end)
 {
 	uint64_t done = 0, bad = 0;
 	uint32_t turn = 0;

@@ -581,7 +581,7 @@ rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const
 	if (t == RB_RTE_RING_RTS || t == RB_RTE_RING_HTS) {
 		if (p != RB_MESH)
 			*why = "is for many producers: mesh only";
-	} else if (nodes && t > RB_ONESIDED && !(p == RB_MESH && t == RB_RTE_RING)) {
+	} else if (nodes && t > RB_DUPLEX && !(p == RB_MESH && t == RB_RTE_RING)) {
 		*why = "carries no flux or mesh";
 	} else if (nodes && size > CRPC_FLUX_MSG_MAX) {
 		*why = "carries at most 248 bytes in flux and mesh";

@@ -23,11 +23,13 @@
 
 #define SLICE_NS 60e6
 #define CHECK_NS 10e6
+#define LINE_NS  5000000u
 
 static volatile sig_atomic_t interrupted;
 static unsigned int lcore_id[RB_LCORES_MAX];
 static uint32_t lcore_count;
-static bool counters_told;
+static bool counters_reported;
+static struct rb_limits limits;
 
 static void
 on_signal(int sig)
@@ -47,8 +49,8 @@ part_run(struct rb_slice *s, uint32_t index)
 	if (s->c.counters && index < 2) {
 		rc = app_perf_open(&perf);
 		counted = rc == 0;
-		if (rc != 0 && index == 0 && !counters_told) {
-			counters_told = true;
+		if (rc != 0 && index == 0 && !counters_reported) {
+			counters_reported = true;
 			printf("counters: this machine has none for us (%s)\n", strerror(-rc));
 		}
 	}
@@ -165,6 +167,21 @@ transport_run(struct rb_case *c, bool check, double ns, double *line, struct rb_
 	return rc;
 }
 
+/* A slice of the machine's line rate, in the direction or directions of the pattern. */
+static void
+line_run(const struct rb_case *c, double *line, struct rb_out *out)
+{
+	enum rb_ways ways = c->pattern == RB_STREAM ? RB_ONE_WAY : RB_BOTH_WAYS;
+	struct app_slice s = {.line_ns = {line[0]}, .ns = LINE_NS};
+	uint64_t before = app_measure_away_ns();
+
+	s.value = rb_env_line_rate(lcore_id[1], ways, rb_lags[limits.best[ways]], LINE_NS);
+	s.away_ns = app_measure_away_ns() - before;
+	line[0] = s.line_ns[1] = rb_env_line_ns(lcore_id[1]);
+	if (s.value > 0) /* else something else had a core all the time */
+		rb_out_line(out, &s);
+}
+
 /* All rounds of one pattern, size and burst. */
 static int
 case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
@@ -181,7 +198,8 @@ case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
 	}
 	app_trial_begin(&trial);
 	for (round = 0; round < o->repeat && rc == 0 && !interrupted; round++)
-		for (k = 0; k < slices && rc == 0 && !interrupted; k++)
+		for (k = 0; k < slices && rc == 0 && !interrupted; k++) {
+			line_run(c, &line, out);
 			for (i = 0; i < o->transports.n && rc == 0; i++) {
 				c->transport = (enum rb_transport)o->transports.v[i];
 				if (!rb_transport_usable(c->transport, c->pattern, c->size, &why)) {
@@ -196,6 +214,7 @@ case_run(const struct rb_opt *o, struct rb_case *c, struct rb_out *out)
 				if (rc == 0)
 					rc = transport_run(c, false, ns, &line, out);
 			}
+		}
 	if (rc == 0)
 		rc = rb_out_case(out, c, &trial);
 	return rc;
@@ -273,7 +292,8 @@ main(int argc, char **argv)
 		rc = APP_EXIT_USAGE;
 		goto cleanup;
 	}
-	rb_out_limits(out, rb_env_line_ns(lcore_id[1]), rb_env_line_rate(lcore_id[1]));
+	rb_env_limits(lcore_id[1], &limits);
+	rb_out_limits(out, &limits);
 	rc = all_run(o, out) == 0 ? APP_EXIT_OK : APP_EXIT_RUN;
 	rb_out_close(out);
 cleanup:

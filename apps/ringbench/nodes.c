@@ -26,11 +26,19 @@ release_dpdk(void *mem, void *arg)
 	rte_free(mem);
 }
 
-static enum crpc_spsc_variant
+static enum crpc_flux_variant
 variant_of(enum rb_transport t)
 {
-	return t == RB_FASTFORWARD ? CRPC_SPSC_FASTFORWARD
-	       : t == RB_ONESIDED ? CRPC_SPSC_ONESIDED : CRPC_SPSC_LAMPORT;
+	switch (t) {
+	case RB_LAMPORT:
+		return CRPC_FLUX_LAMPORT;
+	case RB_FASTFORWARD:
+		return CRPC_FLUX_FASTFORWARD;
+	case RB_ONESIDED:
+		return CRPC_FLUX_ONESIDED;
+	default:
+		return CRPC_FLUX_DUPLEX;
+	}
 }
 
 static enum crpc_mesh_backend
@@ -52,9 +60,12 @@ int
 rb_nodes_open(struct rb_slice *s)
 {
 	struct crpc_mesh_attr a = {.backend = backend_of(s->c.transport),
-		.flux = {.nodes = s->c.nodes, .variant = variant_of(s->c.transport),
-			.window = (uint32_t)crpc_pow2_ceil(s->c.inflight), .msg_size = s->c.size,
-			.alloc = alloc_dpdk, .release = release_dpdk}};
+		.flux = {.nodes = s->c.nodes,
+			.variant = variant_of(s->c.transport),
+			.window = (uint32_t)crpc_pow2_ceil(s->c.inflight),
+			.msg_size = s->c.size,
+			.alloc = alloc_dpdk,
+			.release = release_dpdk}};
 
 	if (s->c.pattern == RB_FLUX)
 		s->flux = crpc_flux_create(&a.flux);
@@ -76,6 +87,8 @@ rb_nodes_close(struct rb_slice *s)
 struct node {
 	struct crpc_flux_node *flux;
 	struct crpc_mesh_node *mesh;
+	struct crpc_flux_ep *flux_ep[NODES_MAX];
+	struct crpc_mesh_ep *mesh_ep[NODES_MAX];
 	uint32_t id;
 	uint32_t open[NODES_MAX];
 	uint64_t seq;
@@ -99,9 +112,10 @@ node_calls(struct node *n, const struct rb_case *c)
 				rb_msg_fill(msg + (size_t)i * (c->size / 8), c->size, n->seq + i);
 				cookie[i] = COOKIE(n->seq + i, peer);
 			}
-			i = n->flux != NULL
-				    ? crpc_flux_call_burst(n->flux, peer, msg, c->size, cookie, k)
-				    : crpc_mesh_call_burst(n->mesh, peer, msg, c->size, cookie, k);
+			i = n->flux != NULL ? crpc_flux_call_burst(n->flux_ep[peer], 1, msg,
+						      c->size, c->size, cookie, (uint16_t)k)
+					    : crpc_mesh_call_burst(n->mesh_ep[peer], 1, msg,
+						      c->size, c->size, cookie, (uint16_t)k);
 			n->seq += i;
 			n->open[peer] += i;
 			if (i < k)
@@ -120,18 +134,18 @@ node_answers(struct node *n, const struct rb_case *c)
 	uint64_t *to;
 	uint32_t k, i, w;
 
-	k = n->flux != NULL ? crpc_flux_recv(n->flux, req, BURST_MAX)
-			    : crpc_mesh_recv(n->mesh, req, BURST_MAX);
+	k = n->flux != NULL ? crpc_flux_recv(n->flux, 1, req, BURST_MAX)
+			    : crpc_mesh_recv(n->mesh, 1, req, BURST_MAX);
 	for (i = 0; i < k; i++) {
 		from = req[i].data;
 		to = n->flux != NULL ? (uint64_t *)(uintptr_t)from : msg;
 		for (w = 0; w < c->size / 8; w++)
 			to[w] = from[w] + 1;
 		if (n->flux == NULL)
-			n->bad += crpc_mesh_reply(n->mesh, req[i].token, msg, c->size) != 0;
+			n->bad += crpc_mesh_reply(n->mesh, 1, req[i].token, msg, c->size) != 0;
 	}
 	if (n->flux != NULL)
-		n->bad += crpc_flux_reply_burst(n->flux, req, NULL, c->size, k) != k;
+		n->bad += crpc_flux_reply_burst(n->flux, 1, req, NULL, c->size, (uint16_t)k) != k;
 }
 
 static void
@@ -142,8 +156,8 @@ node_polls(struct node *n, const struct rb_case *c)
 	const uint64_t *d;
 	uint64_t sum;
 
-	k = n->flux != NULL ? crpc_flux_poll(n->flux, done, BURST_MAX, 1)
-			    : crpc_mesh_poll(n->mesh, done, BURST_MAX, 1);
+	k = n->flux != NULL ? crpc_flux_poll(n->flux, 1, done, BURST_MAX)
+			    : crpc_mesh_poll(n->mesh, 1, done, BURST_MAX);
 	for (i = 0; i < k; i++) {
 		n->open[done[i].cookie & 0xff]--;
 		if (done[i].status != 0) {
@@ -197,9 +211,11 @@ rb_nodes_run(struct rb_slice *s, uint32_t lcore_index)
 	for (i = 0; i < n; i++)
 		for (k = 0; k < c->nodes; k++)
 			if (k != node[i].id)
-				node[i].bad += (node[i].flux != NULL
-							? crpc_flux_connect(node[i].flux, k)
-							: crpc_mesh_connect(node[i].mesh, k)) != 0;
+				node[i].bad +=
+					(node[i].flux != NULL ? crpc_flux_connect(node[i].flux, k,
+									&node[i].flux_ep[k])
+							      : crpc_mesh_connect(node[i].mesh, k,
+									&node[i].mesh_ep[k])) != 0;
 	end = crpc_clock_ticks() + c->ticks;
 	while (crpc_load_relaxed(&s->stop) == 0) {
 		for (i = 0; i < n; i++) {
@@ -210,7 +226,7 @@ rb_nodes_run(struct rb_slice *s, uint32_t lcore_index)
 		if (lcore_index == 0 && (++turn & 15) == 0 && crpc_clock_ticks() >= end)
 			crpc_store_relaxed(&s->stop, 1);
 	}
-	/* Nobody leaves while another still polls: that would complete its calls with an error. */
+	/* No node leaves while another still polls: that would complete its calls with an error. */
 	crpc_fetch_add_relaxed(&s->ready, 1);
 	while (crpc_load_acquire(&s->ready) < c->nodes + c->nlcores)
 		;

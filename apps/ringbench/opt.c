@@ -61,7 +61,7 @@ static const struct app_opt opts[] = {
 	{"check", APP_OPT_FLAG, NULL, "verify every payload, in slices of their own", &opt.check, 0,
 		0, NULL},
 	{"counters", APP_OPT_FLAG, NULL,
-		"instructions, cycles and cache misses per message, where the CPU tells",
+		"instructions, cycles and cache misses per message, where the CPU counts them",
 		&opt.counters, 0, 0, NULL},
 };
 

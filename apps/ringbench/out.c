@@ -19,8 +19,7 @@ struct rb_out {
 	const struct rb_opt *o;
 	char lcores[64];
 	FILE *json;
-	double line_ns;
-	double line_rate;
+	struct app_series line; /* M lines/s of the machine, in the rounds of this case */
 	struct bucket bucket[RB_TRANSPORTS];
 };
 
@@ -50,19 +49,35 @@ rb_out_close(struct rb_out *out)
 
 	for (i = 0; i < RB_TRANSPORTS; i++)
 		app_series_fini(&out->bucket[i].value);
+	app_series_fini(&out->line);
 	if (out->json != NULL)
 		fclose(out->json);
 	free(out);
 }
 
 void
-rb_out_limits(struct rb_out *out, double line_ns, double line_rate)
+rb_out_limits(struct rb_out *out, const struct rb_limits *limits)
 {
-	out->line_ns = line_ns;
-	out->line_rate = line_rate;
+	static const char *const names[RB_WAYS] = {"one way", "both ways"};
+	uint32_t i, ways;
+
 	app_out_machine("lcores", out->lcores);
-	printf("machine: line ping-pong %.0f ns round trip (%s), %.0f M lines/s one way\n", line_ns,
-		line_ns < APP_LINE_NEAR_NS ? "near" : "far", line_rate);
+	printf("machine: line ping-pong %.0f ns round trip (%s)\n  %-24s", limits->line_ns,
+		limits->line_ns < APP_LINE_NEAR_NS ? "near" : "far", "lines in flight");
+	for (i = 0; i < RB_LAGS; i++)
+		printf(" %7u", rb_lags[i]);
+	for (ways = 0; ways < RB_WAYS; ways++) {
+		printf("\n  M lines/s %-14s", names[ways]);
+		for (i = 0; i < RB_LAGS; i++)
+			printf(" %7.1f", limits->rate[ways][i]);
+	}
+	printf("\n");
+}
+
+void
+rb_out_line(struct rb_out *out, const struct app_slice *slice)
+{
+	app_series_add(&out->line, slice);
 }
 
 void
@@ -142,6 +157,8 @@ struct row {
 	double ratio_rte;
 	double ratio_line;
 	double line_ns;
+	double line_rate;
+	double share; /* of line_rate; 0: not between two lcores alone */
 };
 
 static int
@@ -166,7 +183,8 @@ json_row(struct rb_out *out, const struct row *w, const struct app_trial *trial)
 	app_json_ratio(obj, "ratio_rte_ring", w->ratio_rte);
 	app_json_ratio(obj, "ratio_line", w->ratio_line);
 	json_object_set_new(obj, "line_ns", json_real(w->line_ns));
-	json_object_set_new(obj, "line_rate_mlps", json_real(out->line_rate));
+	json_object_set_new(obj, "line_rate_mlps", json_real(w->line_rate));
+	app_json_ratio(obj, "ratio_line_rate", w->share);
 	if (out->bucket[w->t].counted)
 		json_counters(obj, &out->bucket[w->t]);
 	return app_json_write(out->json, obj);
@@ -196,7 +214,16 @@ print_row(const struct row *w)
 		printf("%8s", "-");
 	if (w->ratio_line > 0)
 		printf("  %5.2f of the line", w->ratio_line);
+	if (w->share > 0)
+		printf(" %7.0f %%", 100 * w->share);
 	printf("\n");
+}
+
+/* Lines that an operation moves at the least, both directions together: messages fill lines. */
+static double
+lines_of(const struct rb_case *c)
+{
+	return (c->pattern == RB_STREAM ? 1.0 : 2.0) * c->size / CRPC_CACHE_LINE;
 }
 
 /* The figures of one transport. */
@@ -205,7 +232,7 @@ row_fill(const struct rb_out *out, struct row *w, enum app_state state, double r
 {
 	const struct app_series *s = &out->bucket[w->t].value;
 	bool latency = w->c->pattern == RB_LATENCY;
-	struct app_figure *f = &w->value;
+	struct app_figure *f = &w->value, line;
 
 	app_series_figure(s, state, f);
 	w->cycles = (struct app_figure){.median = cycles_of(w->c, f->median),
@@ -216,6 +243,10 @@ row_fill(const struct rb_out *out, struct row *w, enum app_state state, double r
 		w->ratio_rte = latency ? rte / f->median : f->median / rte;
 	if (latency && w->line_ns > 0)
 		w->ratio_line = f->median / w->line_ns;
+	app_series_figure(&out->line, state, &line);
+	w->line_rate = line.median;
+	if (!latency && line.median > 0 && (w->c->pattern < RB_FLUX || w->c->nodes == 2))
+		w->share = f->median * lines_of(w->c) / line.median;
 }
 
 static void
@@ -230,14 +261,15 @@ int
 rb_out_case(struct rb_out *out, const struct rb_case *c, struct app_trial *trial)
 {
 	bool latency = c->pattern == RB_LATENCY;
-	struct app_series all[RB_TRANSPORTS];
+	struct app_series all[RB_TRANSPORTS + 1];
 	double rte;
 	uint32_t i;
 	int rc = 0;
 
 	for (i = 0; i < RB_TRANSPORTS; i++)
 		all[i] = out->bucket[i].value;
-	app_trial_end(trial, all, RB_TRANSPORTS);
+	all[RB_TRANSPORTS] = out->line;
+	app_trial_end(trial, all, RB_TRANSPORTS + 1);
 	rte = rte_best(out, c, trial->state);
 	printf("\n%s, %u bytes, burst %u, %u in flight", rb_pattern_names[c->pattern], c->size,
 		c->burst, c->inflight);
@@ -245,8 +277,9 @@ rb_out_case(struct rb_out *out, const struct rb_case *c, struct app_trial *trial
 		printf(", %u nodes", c->nodes);
 	printf(": ");
 	app_out_trial(trial);
-	printf("  %-13s %9s %9s %9s %9s %6s %8s\n", "transport", latency ? "ns" : "Mops/s", "min",
-		"max", "cycles", "slices", latency ? "rte/it" : "it/rte");
+	printf("  %-13s %9s %9s %9s %9s %6s %8s%s\n", "transport", latency ? "ns" : "Mops/s", "min",
+		"max", "cycles", "slices", latency ? "rte/it" : "it/rte",
+		latency ? "" : "  of lines");
 	for (i = 0; i < RB_TRANSPORTS; i++) {
 		struct row w = {.c = c, .t = (enum rb_transport)i};
 
@@ -260,6 +293,7 @@ rb_out_case(struct rb_out *out, const struct rb_case *c, struct app_trial *trial
 			rc = json_row(out, &w, trial);
 		bucket_clear(&out->bucket[i]);
 	}
+	app_series_clear(&out->line);
 	fflush(stdout);
 	return rc;
 }

@@ -3,7 +3,7 @@
 #define RB_H
 
 /*
- * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c tells
+ * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c prints
  * what a line costs, loops.c holds the timed loops of the rings, nodes.c those of flux and
  * mesh, out.c sums up.
  */
@@ -88,7 +88,7 @@ struct rb_slice {
 	_Atomic uint64_t away_ns;
 };
 
-/* Messages that our rings hold back at most: the other end starts before a window is full. */
+/* Messages that our rings hold back at most: the peer starts before a window is full. */
 static inline uint32_t
 rb_lazy(uint32_t depth)
 {
@@ -111,14 +111,31 @@ int rb_nodes_open(struct rb_slice *s);
 void rb_nodes_close(struct rb_slice *s);
 void rb_nodes_run(struct rb_slice *s, uint32_t lcore_index);
 
-/* env.c: between the main lcore, which calls, and another. */
-double rb_env_line_ns(unsigned int lcore);   /* line ping-pong, round trip */
-double rb_env_line_rate(unsigned int lcore); /* one way, million lines per second */
+/*
+ * env.c: what the machine moves between two lcores at most. How far the reader lags decides from
+ * which cache lines come, so a rate is measured with several numbers of lines in flight.
+ */
+enum rb_ways { RB_ONE_WAY, RB_BOTH_WAYS, RB_WAYS };
+#define RB_LAGS 5
+extern const uint32_t rb_lags[RB_LAGS]; /* lines in flight */
+
+struct rb_limits {
+	double line_ns;                /* line ping-pong, round trip */
+	double rate[RB_WAYS][RB_LAGS]; /* million lines per second, both directions together */
+	uint32_t best[RB_WAYS];        /* lag of the highest rate */
+};
+
+/* Between the main lcore, which calls, and another. */
+double rb_env_line_ns(unsigned int lcore);
+double rb_env_line_rate(unsigned int lcore, enum rb_ways ways, uint32_t lines, uint64_t ns);
+void rb_env_limits(unsigned int lcore, struct rb_limits *limits);
 
 /* out.c */
 struct rb_out;
 struct rb_out *rb_out_open(const struct rb_opt *o, const char *lcores);
-void rb_out_limits(struct rb_out *out, double line_ns, double line_rate);
+void rb_out_limits(struct rb_out *out, const struct rb_limits *limits);
+/* A slice of the machine's own line rate, beside which the transports of a case stand. */
+void rb_out_line(struct rb_out *out, const struct app_slice *slice);
 void rb_out_slice(struct rb_out *out, const struct rb_case *c, const struct rb_result *r);
 /* Ends the trial: table and JSON of one pattern, size and burst; forgets its slices. 0 or -EIO. */
 int rb_out_case(struct rb_out *out, const struct rb_case *c, struct app_trial *trial);

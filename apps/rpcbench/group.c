@@ -317,7 +317,7 @@ lane_slice_clocked(struct ipc_group *g, struct ipc_lane *l, double ns, double li
 static void
 lane_slice_counted(struct ipc_group *g, struct ipc_lane *l, double ns)
 {
-	static bool told;
+	static bool printed;
 	struct app_perf perf;
 	const struct slice_how counted = {.perf = &perf};
 	struct timed t;
@@ -328,9 +328,9 @@ lane_slice_counted(struct ipc_group *g, struct ipc_lane *l, double ns)
 		return;
 	rc = app_perf_open(&perf);
 	if (rc != 0) {
-		if (!told)
+		if (!printed)
 			app_note("counters: this machine has none for us (%s)", strerror(-rc));
-		told = true;
+		printed = true;
 		return;
 	}
 	if (slice_run(g, l, ns, counted, &t)) {
@@ -386,15 +386,16 @@ bool
 ipc_group_add(struct ipc_group *g, const struct lane_conf *conf)
 {
 	const struct lane_ops *ops = lane_ops[conf->transport];
-	static bool told[LANE_TRANSPORTS]; /* What is missing, once each. */
+	static bool reported[LANE_TRANSPORTS]; /* What is missing, once each. */
 
-	if (!ops->built && !told[conf->transport])
+	if (!ops->built && !reported[conf->transport])
 		app_note("%s is not in this build; install %s and build again", ops->name,
 			ops->package);
-	else if (ops->built && conf->mode == LANE_ONEWAY && !ops->oneway && !told[conf->transport])
+	else if (ops->built && conf->mode == LANE_ONEWAY && !ops->oneway &&
+		!reported[conf->transport])
 		app_note("%s has no one-way mode here; it is left out of that", ops->name);
 	if (!ops->built || (conf->mode == LANE_ONEWAY && !ops->oneway))
-		told[conf->transport] = true;
+		reported[conf->transport] = true;
 	if (!ops->built || g->n == LANE_MAX || (conf->mode == LANE_ONEWAY && !ops->oneway))
 		return false;
 	g->lane[g->n++] = (struct ipc_lane){

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Layer ipc: ipc.c reads options and plans groups, group.c measures one, ipc_out.c tells it,
+ * Layer ipc: ipc.c reads options and plans groups, group.c measures one, ipc_out.c prints it,
  * targets.c is the table of what has to be reached.
  */
 
@@ -72,7 +72,7 @@ struct ipc_group {
 /** Add a lane unless this build lacks it, which is said once: true if it was added. */
 bool ipc_group_add(struct ipc_group *g, const struct lane_conf *conf);
 
-/** Open, measure in slices, close. Lanes that fail are told and left out. 0, or -EIO. */
+/** Open, measure in slices, close. Lanes that fail are reported and left out. 0, or -EIO. */
 int ipc_group_measure(struct ipc_group *g);
 
 /** Free what the figures took. */

@@ -122,7 +122,7 @@ extern const struct lane_ops *const lane_ops[LANE_TRANSPORTS];
 /** First process: remember why open() fails. */
 void lane_why(const char *fmt, ...) crpc_printf(1, 2);
 
-/** What lane_why() was told last; forgets it. */
+/** The last lane_why(); forgets it. */
 const char *lane_why_take(void);
 
 /** Say that a lane broke while it was measured. */
@@ -173,7 +173,7 @@ lane_load(const void *msg, uint32_t i)
 	return v;
 }
 
-/** Read an answer: 1 if it is wrong, which only `check` can tell. */
+/** Read an answer: 1 if it is wrong, which only `check` can find. */
 LANE_INLINE uint64_t
 lane_read(const void *msg, uint32_t size, bool check, uint64_t word)
 {

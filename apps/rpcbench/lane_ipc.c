@@ -46,7 +46,7 @@ ipc_admit(struct rpb_pair *p, struct crpc_ipc_server *s, uint32_t clients)
 	struct crpc_req req;
 
 	do {
-		crpc_ipc_server_recv(s, &req, 1);
+		crpc_ipc_server_recv(s, crpc_clock_ns(), &req, 1);
 		crpc_ipc_server_reap(s);
 		crpc_ipc_server_stats(s, &st);
 		if (st.clients >= clients)
@@ -87,18 +87,19 @@ LANE_INLINE uint32_t
 ipc_turn(struct ipc_served *v, uint32_t size)
 {
 	struct crpc_req req[BURST];
-	uint16_t n = crpc_ipc_server_recv(v->s, req, BURST), i;
+	uint64_t now = crpc_clock_ns();
+	uint16_t n = crpc_ipc_server_recv(v->s, now, req, BURST), i;
 
 	if (n == 0)
 		return 0;
 	if (n == 1 || size > GATHER_MAX) {
 		for (i = 0; i < n; i++)
-			crpc_ipc_server_reply(v->s, req[i].token, req[i].data, size);
+			crpc_ipc_server_reply(v->s, now, req[i].token, req[i].data, size);
 		return n;
 	}
 	for (i = 0; i < n; i++)
 		memcpy(v->answers + (size_t)i * size, req[i].data, size);
-	crpc_ipc_server_reply_burst(v->s, req, v->answers, size, n);
+	crpc_ipc_server_reply_burst(v->s, now, req, v->answers, size, n);
 	return n;
 }
 
@@ -107,11 +108,12 @@ static uint64_t
 ipc_swallow(struct ipc_served *v)
 {
 	struct crpc_req req[BURST];
-	uint16_t n = crpc_ipc_server_recv(v->s, req, BURST), i;
+	uint64_t now = crpc_clock_ns();
+	uint16_t n = crpc_ipc_server_recv(v->s, now, req, BURST), i;
 
 	for (i = 0; i < n; i++) {
 		lane_read(req[i].data, v->size, false, 0);
-		crpc_ipc_server_release(v->s, req[i].token);
+		crpc_ipc_server_release(v->s, now, req[i].token);
 	}
 	return n;
 }
@@ -226,10 +228,10 @@ ipc_open(struct rpb_pair *p, const struct lane_conf *c)
 }
 
 LANE_INLINE uint64_t
-ipc_take(struct ipc_clients *cl, struct ipc_one *o, uint32_t size, bool check)
+ipc_take(struct ipc_clients *cl, struct ipc_one *o, uint64_t now, uint32_t size, bool check)
 {
 	struct crpc_done done[BURST];
-	uint16_t n = crpc_ipc_client_poll(o->c, done, BURST), i;
+	uint16_t n = crpc_ipc_client_poll(o->c, now, done, BURST), i;
 
 	for (i = 0; i < n; i++) {
 		if (crpc_unlikely(done[i].status != 0 || done[i].len != size)) {
@@ -244,7 +246,8 @@ ipc_take(struct ipc_clients *cl, struct ipc_one *o, uint32_t size, bool check)
 }
 
 LANE_INLINE void
-ipc_issue(struct ipc_clients *cl, struct ipc_one *o, uint32_t id, uint32_t size, uint32_t n)
+ipc_issue(struct ipc_clients *cl, struct ipc_one *o, uint64_t now, uint32_t id, uint32_t size,
+	uint32_t n)
 {
 	uint64_t cookie[BURST];
 	uint32_t i;
@@ -253,7 +256,7 @@ ipc_issue(struct ipc_clients *cl, struct ipc_one *o, uint32_t id, uint32_t size,
 		cookie[i] = lane_word(id, o->seq + i);
 		lane_fill(cl->msgs + (size_t)i * (size / 8), size, cookie[i]);
 	}
-	i = crpc_ipc_client_call_burst(o->c, cl->msgs, size, cookie, (uint16_t)n);
+	i = crpc_ipc_client_call_burst(o->c, now, cl->msgs, size, size, cookie, (uint16_t)n);
 	o->seq += i;
 	o->open += i;
 	if (crpc_unlikely(i != n && crpc_ipc_client_status(o->c) != 0))
@@ -265,14 +268,16 @@ ipc_async(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 {
 	uint32_t active = cl->base.conf.active, depth = cl->base.conf.depth;
 	uint32_t burst = cl->base.conf.burst, i, room, turn = 0;
-	uint64_t calls = 0;
+	uint64_t calls = 0, now;
 
 	do {
+		now = crpc_clock_ns();
 		for (i = 0; i < active; i++) {
-			calls += ipc_take(cl, &cl->one[i], size, check);
+			calls += ipc_take(cl, &cl->one[i], now, size, check);
 			room = depth - cl->one[i].open;
 			if (room != 0)
-				ipc_issue(cl, &cl->one[i], i, size, room < burst ? room : burst);
+				ipc_issue(
+					cl, &cl->one[i], now, i, size, room < burst ? room : burst);
 		}
 	} while (!lane_over(&turn, end) && !cl->base.broken);
 	return calls;
@@ -280,13 +285,13 @@ ipc_async(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 
 /* A single call, which has a way of its own in the library when no other is open. */
 LANE_INLINE void
-ipc_issue_one(struct ipc_clients *cl, struct ipc_one *o, uint32_t id, uint32_t size)
+ipc_issue_one(struct ipc_clients *cl, struct ipc_one *o, uint64_t now, uint32_t id, uint32_t size)
 {
 	uint64_t word = lane_word(id, o->seq);
 	int rc;
 
 	lane_fill(cl->msgs, size, word);
-	rc = crpc_ipc_client_call(o->c, cl->msgs, size, word);
+	rc = crpc_ipc_client_call(o->c, now, cl->msgs, size, size, word);
 	if (crpc_unlikely(rc != 0)) {
 		lane_break(&cl->base, "call: %s (%d)", strerror(-rc), rc);
 		return;
@@ -304,8 +309,9 @@ ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 
 	do {
 		if (cl->one[i].open == 0) /* Else one is left from before. */
-			ipc_issue_one(cl, &cl->one[i], i, size);
-		for (polls = 1; ipc_take(cl, &cl->one[i], size, check) == 0; polls++)
+			ipc_issue_one(cl, &cl->one[i], crpc_clock_ns(), i, size);
+		for (polls = 1; ipc_take(cl, &cl->one[i], crpc_clock_ns(), size, check) == 0;
+			polls++)
 			if (polls % WAIT_POLLS == 0 &&
 				(crpc_clock_ticks() >= end || cl->base.broken))
 				return calls;
@@ -323,15 +329,16 @@ ipc_oneway(struct ipc_clients *cl, uint64_t end)
 	uint32_t active = cl->base.conf.active, size = cl->base.conf.size, i, k, turn = 0;
 	struct crpc_done done;
 	struct ipc_one *o;
-	uint64_t calls = 0;
+	uint64_t calls = 0, now;
 	int rc = 0;
 
 	do {
+		now = crpc_clock_ns();
 		for (i = 0; i < active; i++) {
 			o = &cl->one[i];
 			for (k = 0; k < cl->base.conf.burst; k++) {
 				lane_fill(cl->msgs, size, lane_word(i, o->seq));
-				rc = crpc_ipc_client_notify(o->c, cl->msgs, size);
+				rc = crpc_ipc_client_notify(o->c, now, cl->msgs, size);
 				if (rc != 0)
 					break;
 				o->seq++;
@@ -339,7 +346,7 @@ ipc_oneway(struct ipc_clients *cl, uint64_t end)
 			calls += k;
 			if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
 				lane_break(&cl->base, "a message: %s (%d)", strerror(-rc), rc);
-			crpc_ipc_client_poll(o->c, &done, 1);
+			crpc_ipc_client_poll(o->c, now, &done, 1);
 		}
 	} while (!lane_over(&turn, end) && !cl->base.broken);
 	return calls;
@@ -386,7 +393,7 @@ ipc_drain(struct lane_client *base, uint64_t end)
 
 	for (i = 0; i < base->conf.active; i++)
 		while (cl->one[i].open != 0 && crpc_clock_ticks() < end)
-			ipc_take(cl, &cl->one[i], base->conf.size, false);
+			ipc_take(cl, &cl->one[i], crpc_clock_ns(), base->conf.size, false);
 	for (base->open = 0, i = 0; i < base->conf.active; i++)
 		base->open += cl->one[i].open;
 }

@@ -140,7 +140,7 @@ ranks_open(struct rpb *rpb, cpu_set_t *set)
 		rc = app_fail_once("%u ranks; give one, or two", rpb->boot.size);
 	else if (rpb->boot.size == 2 &&
 		(app_boot_watch(&rpb->boot) != 0 || app_lcore_choose(&rpb->boot, 1, set) != 0))
-		rc = app_fail_once("the ranks could not tell each other their cores");
+		rc = app_fail_once("the ranks could not exchange their cores");
 	if (rc != 0)
 		app_boot_close(&rpb->boot);
 	return rc;
@@ -164,7 +164,7 @@ layer_run_ranks(const struct rpb_layer *layer, const struct app_args *args)
 	rc = lcores_find(&rpb, false);
 	app_eal_lcores(2, &set);
 	if (rc == 0 && app_lcore_shared(&rpb.boot, &set, &rpb.shared) != 0)
-		rc = app_fail_once("the ranks could not tell each other their lcores");
+		rc = app_fail_once("the ranks could not exchange their lcores");
 	if (rc == 0)
 		rc = layer->run(&rpb);
 	app_eal_stop();

@@ -13,7 +13,7 @@
  *
  * What is compared is a lane: net_copyrpc.c and net_udrpc.c (net_calls.h is in both), net_raw.c
  * (work requests of lib/rdma), net_verbs.c (what lib/rdma has not). net.c reads options and plans
- * groups, net_out.c tells a group, net_targets.c is the table of what has to be reached.
+ * groups, net_out.c prints a group, net_targets.c is the table of what has to be reached.
  *
  * An end belongs to one thread, which opens, connects, steps and closes it.
  */
@@ -220,7 +220,7 @@ struct net_group {
 
 /** Add a lane: false if this build lacks it, which is said once. */
 bool net_group_add(struct net_group *g, const struct net_conf *conf);
-/** Open, measure in slices, close. Lanes that fail are told and left out. 0 or -EIO. */
+/** Open, measure in slices, close. Lanes that fail are reported and left out. 0 or -EIO. */
 int net_group_measure(struct net_group *g);
 void net_group_fini(struct net_group *g);
 /** Median and spread in the group's state. */
@@ -276,7 +276,7 @@ double net_copyrpc_ring_part(const struct net_end *e);
 
 /* ---- net_out.c ---- */
 
-/** "rc", "8 x 256": what tells a lane from others. */
+/** "rc", "8 x 256": what distinguishes a lane from others. */
 void net_out_case(const struct net_conf *c, char *buf, size_t len);
 void net_out_limits(struct net_run *run);
 /** A table, and lines of JSON: 0 or -EIO. */

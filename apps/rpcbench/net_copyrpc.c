@@ -70,7 +70,7 @@ oneway_step(struct net_end *e, uint64_t now, bool more)
 	for (i = 0; more && i < e->conf.active; i++)
 		for (k = 0; k < e->conf.depth; k++, n++) {
 			lane_fill(s->msg, e->conf.size, lane_word(i, s->seq[i]));
-			rc = crpc_copyrpc_send(s->ep[i], now, s->msg, e->conf.size);
+			rc = crpc_copyrpc_notify(s->ep[i], now, s->msg, e->conf.size);
 			if (rc != 0)
 				break;
 			s->seq[i]++;
@@ -99,7 +99,7 @@ server_step(struct net_end *e, uint64_t now)
 
 	crpc_copyrpc_poll(s->ctx, now, done, BURST);
 	do {
-		n = crpc_copyrpc_recv(s->ctx, req, BURST);
+		n = crpc_copyrpc_recv(s->ctx, now, req, BURST);
 		for (k = 0; k < n; k++) {
 			if (e->conf.oneway) {
 				lane_read(req[k].data, req[k].len, false, 0);

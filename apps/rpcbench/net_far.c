@@ -206,10 +206,10 @@ link_serve(struct net_link *l, struct net_end *now_served, bool *quit)
 	uint64_t now = crpc_clock_ns();
 
 	crpc_copyrpc_poll(l->ctx, now, &done, 1);
-	if (crpc_copyrpc_recv(l->ctx, &req, 1) == 0)
+	if (crpc_copyrpc_recv(l->ctx, now, &req, 1) == 0)
 		return now_served;
 	if (req.len != sizeof(m)) {
-		crpc_copyrpc_reject(l->ctx, now, req.token, -EPROTO);
+		crpc_copyrpc_fail(l->ctx, now, req.token, -EPROTO);
 		return now_served;
 	}
 	memcpy(&m, req.data, sizeof(m));

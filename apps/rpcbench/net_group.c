@@ -252,11 +252,11 @@ bool
 net_group_add(struct net_group *g, const struct net_conf *conf)
 {
 	const struct net_ops *ops = net_ops[conf->transport];
-	static bool told[NET_ALL]; /* What is missing, once each. */
+	static bool reported[NET_ALL]; /* What is missing, once each. */
 
-	if (!ops->built && !told[conf->transport]) {
+	if (!ops->built && !reported[conf->transport]) {
 		app_note("%s is not in this build", ops->name);
-		told[conf->transport] = true;
+		reported[conf->transport] = true;
 	}
 	if (!ops->built || g->n == NET_LANES_MAX)
 		return false;

@@ -18,7 +18,7 @@
 #define BURST  32
 #define CREDIT 256u
 
-/* What an end tells the other one. */
+/* What each end publishes to its peer. */
 struct raw_addr {
 	uint8_t qp[CRPC_RDMA_ADDR_LEN];
 	uint64_t raddr;
@@ -32,7 +32,7 @@ struct net_raw {
 	struct raw_addr peer;
 	uint64_t posted;
 	uint64_t ended;  /* Client: seen by the server. Server: seen, */
-	uint64_t told;   /* and said so. */
+	uint64_t credited; /* and reported to the peer. */
 	uint64_t *buf;
 };
 
@@ -155,13 +155,13 @@ rate_serve(struct net_end *e)
 
 	raw_poll(e, &sends, &recvs, &imm);
 	s->ended += recvs;
-	if (s->ended - s->told < CREDIT && (recvs != 0 || s->ended == s->told))
+	if (s->ended - s->credited < CREDIT && (recvs != 0 || s->ended == s->credited))
 		return recvs;
 	wr.num_sge = 0;
 	wr.flags = 0;
 	wr.imm = (uint32_t)s->ended;
 	if (crpc_rdma_post(s->qp, &wr, 1) == 1)
-		s->told = s->ended;
+		s->credited = s->ended;
 	return recvs;
 }
 

@@ -103,7 +103,7 @@ ledger_value(const struct net_lane *l, enum target_of of)
 	}
 }
 
-/* Fill a ring that nobody empties: the part that was taken before -EAGAIN, per cent; or -1. */
+/* Fill a ring that is not emptied: the part that was taken before -EAGAIN, per cent; or -1. */
 static double
 ring_part(const struct net_conf *conf)
 {
@@ -154,7 +154,7 @@ target_value(const struct net_group *g, const struct target *t)
 }
 
 static int
-target_tell(const struct net_group *g, const struct target *t)
+target_print(const struct net_group *g, const struct target *t)
 {
 	struct app_json_base base = app_out_base(&g->trial, "rpcbench", g->run->far.rpb->lcores,
 		g->n > 0 ? g->lane[0].value.n : 1);
@@ -170,7 +170,7 @@ target_tell(const struct net_group *g, const struct target *t)
 	return app_out_target(&target, g->trial.noisy, obj, g->run->json);
 }
 
-/* Measure all, then tell: the verdicts stand together at the end. */
+/* Measure all, then print: the verdicts stand together at the end. */
 int
 net_targets(struct net_run *run)
 {
@@ -193,7 +193,7 @@ net_targets(struct net_run *run)
 	for (i = 0; i < done; i++) {
 		for (k = 0; k < TARGETS; k++)
 			if (groups[i].target[k].what != NULL &&
-				target_tell(&g[i], &groups[i].target[k]) != 0)
+				target_print(&g[i], &groups[i].target[k]) != 0)
 				rc = -EIO;
 		net_group_fini(&g[i]);
 	}

@@ -37,7 +37,7 @@ udrpc_open(struct net_end *e)
 		.cq_depth = 2 * (SQ_DEPTH + RQ_DEPTH)};
 
 	if (e->conf.oneway) {
-		net_why(e, "it has no one-way requests");
+		net_why(e, "it measures calls only");
 		return -EOPNOTSUPP;
 	}
 	return calls_open(e, &dev, &conf);
@@ -55,7 +55,7 @@ server_step(struct net_end *e, uint64_t now)
 
 	crpc_udrpc_poll(s->ctx, now, done, BURST);
 	do {
-		n = crpc_udrpc_recv(s->ctx, req, BURST);
+		n = crpc_udrpc_recv(s->ctx, now, req, BURST);
 		for (k = 0; k < n; k++)
 			rc |= crpc_udrpc_reply(
 				s->ctx, now, req[k].token, req[k].data, req[k].len);

@@ -29,7 +29,7 @@
 #define PSN     0x123456u
 #define BF_OPEN 32u
 
-/* What an end tells the other one. */
+/* What each end publishes to its peer. */
 struct verbs_addr {
 	uint32_t qpn;
 	uint32_t rkey;
@@ -52,7 +52,7 @@ struct net_verbs {
 	int (*ledger)(struct ibv_context *context, uint32_t qpn, struct soft_mlx5_ledger *ledger,
 		uint64_t size);
 	struct verbs_addr peer;
-	uint64_t posted, ended, told; /* as in net_raw.c */
+	uint64_t posted, ended, credited; /* as in net_raw.c */
 	uint8_t *buf;   /* What is sent, or written and read. */
 	uint8_t *slots; /* Receives. */
 };
@@ -170,7 +170,7 @@ verbs_make(struct net_end *e, struct net_verbs *s)
 	s->context = device_open();
 	if (s->context == NULL)
 		return -ENODEV;
-	/* POSIX dlsym() has what ISO C lacks; on a card nobody has these names. */
+	/* POSIX dlsym() has what ISO C lacks; with a card these names do not exist. */
 	*(void **)&s->progress = dlsym(RTLD_DEFAULT, SOFT_MLX5_PROGRESS_SYMBOL);
 	*(void **)&s->ledger = dlsym(RTLD_DEFAULT, SOFT_MLX5_LEDGER_SYMBOL);
 	s->pd = ibv_alloc_pd(s->context);
@@ -359,11 +359,11 @@ send_serve(struct net_end *e)
 
 	verbs_poll(e, &sends, &recvs, &word);
 	s->ended += recvs;
-	if (s->ended - s->told < CREDIT && (recvs != 0 || s->ended == s->told))
+	if (s->ended - s->credited < CREDIT && (recvs != 0 || s->ended == s->credited))
 		return recvs;
 	lane_fill((uint64_t *)(void *)s->buf, 8, s->ended);
 	send_post(e, IBV_WR_SEND, 8, 1);
-	s->told = s->ended;
+	s->credited = s->ended;
 	return recvs;
 }
 

@@ -35,6 +35,7 @@ struct blob {
 struct rpb_pair {
 	struct rpb_flags flags;
 	struct app_court court;
+	struct app_lines lines;
 	_Atomic uint32_t ended; /* Number of the last function that returned. */
 	uint32_t begun;
 	rpb_pair_fn fn;
@@ -371,6 +372,9 @@ rpb_pair_take_fds(struct rpb_pair *p, int *fd, uint32_t n)
 
 /* ---- the machine's limits ---- */
 
+/* In flight while their rate is measured. */
+#define LINES 1024u
+
 static int
 pong(struct rpb_pair *p, void *arg)
 {
@@ -393,18 +397,18 @@ rpb_pair_line_ns(struct rpb_pair *p)
 static int
 line_reader(struct rpb_pair *p, void *arg)
 {
-	app_court_read(&p->court);
+	app_lines_move(NULL, &p->lines, LINES);
 	return 0;
 }
 
 double
 rpb_pair_line_rate(struct rpb_pair *p)
 {
-	double rate;
-
-	app_court_reset(&p->court);
+	app_lines_begin(&p->lines, APP_LINES_NS);
 	if (rpb_pair_run(p, line_reader, NULL, 0) != 0)
 		return -1;
-	rate = app_court_write(&p->court);
-	return rpb_pair_join(p, END_MS) == 0 ? rate : -1;
+	app_lines_move(&p->lines, NULL, LINES);
+	if (rpb_pair_join(p, END_MS) != 0)
+		return -1;
+	return (double)crpc_load_relaxed(&p->lines.freed) * 1e3 / APP_LINES_NS;
 }

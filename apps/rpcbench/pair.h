@@ -62,14 +62,14 @@ int rpb_pair_run(struct rpb_pair *p, rpb_pair_fn fn, const void *arg, size_t len
  * Wait until the function has returned.
  *
  * @return
- *   What it returned; or -ETIMEDOUT; or -ECHILD: the process is gone. rpb_pair_why() tells more.
+ *   What it returned; or -ETIMEDOUT; or -ECHILD: the process is gone. rpb_pair_why() has the cause.
  */
 int rpb_pair_join(struct rpb_pair *p, uint32_t timeout_ms);
 
 /** What the second process said about its error, or how it ended. */
 const char *rpb_pair_why(const struct rpb_pair *p);
 
-/** In the second process: tell why the function fails; returns rc. */
+/** In the second process: report why the function fails; returns rc. */
 int rpb_pair_fail(struct rpb_pair *p, int rc, const char *fmt, ...) crpc_printf(3, 4);
 
 /** In the second process: called before it ends, to remove what it made. */

@@ -52,7 +52,7 @@ extern const struct rpb_layer rpb_layer_tensor;
 extern const struct rpb_layer rpb_layer_net;
 extern const struct rpb_layer rpb_layer_raw;
 
-/** True after SIGINT or SIGTERM: finish the slice, tell what is known, leave. */
+/** True after SIGINT or SIGTERM: finish the slice, print what is known, exit. */
 bool rpb_interrupted(void);
 
 #endif

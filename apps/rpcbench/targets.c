@@ -99,7 +99,7 @@ target_value(const struct ipc_group *g, const struct target *t)
 }
 
 static int
-target_tell(const struct ipc_group *g, const struct target *t)
+target_print(const struct ipc_group *g, const struct target *t)
 {
 	struct app_json_base base = app_out_base(&g->trial, "rpcbench", g->run->rpb->lcores,
 		g->n > 0 ? g->lane[0].value.n : 0);
@@ -115,7 +115,7 @@ target_tell(const struct ipc_group *g, const struct target *t)
 	return app_out_target(&target, g->trial.noisy, obj, g->run->json);
 }
 
-/* Measure all, then tell: the verdicts stand together at the end. */
+/* Measure all, then print: the verdicts stand together at the end. */
 int
 ipc_targets(struct ipc_run *run)
 {
@@ -137,7 +137,7 @@ ipc_targets(struct ipc_run *run)
 	for (i = 0; i < done; i++) {
 		for (k = 0; k < TARGETS; k++)
 			if (groups[i].target[k].what != NULL &&
-				target_tell(&g[i], &groups[i].target[k]) != 0)
+				target_print(&g[i], &groups[i].target[k]) != 0)
 				rc = -EIO;
 		ipc_group_fini(&g[i]);
 	}

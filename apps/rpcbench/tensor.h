@@ -74,7 +74,7 @@ struct tensor_conf {
 	char name[40]; /**< Unique on this host, for addresses. */
 };
 
-/** What the second process tells of a pass; ticks of the counter. */
+/** What the second process reports of a pass; ticks of the counter. */
 struct tensor_answer {
 	uint64_t received;
 	uint64_t done;
@@ -134,7 +134,7 @@ extern const struct tensor_way *const tensor_ways[TENSOR_WAYS];
 /** First process: remember why a function fails; returns rc. */
 int tensor_why(int rc, const char *fmt, ...) crpc_printf(2, 3);
 
-/** What tensor_why() was told last. */
+/** The last tensor_why(). */
 const char *tensor_why_text(void);
 
 /** What the user asked for. */

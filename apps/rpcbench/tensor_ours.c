@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ours: lib/tensor_rpc. The array stays where it is, in a block of an arena; a batch with its
+ * Ours: lib/tensor_ipc. The array stays where it is, in a block of an arena; a batch with its
  * description goes to the server with the block, and the server checks it and uses the array in
  * place. bf16: the sender writes half the bytes into the block, the receiver widens them into
  * memory of its own.
@@ -14,19 +14,19 @@
 #include "crpc_log.h"
 #include "crpc_shm.h"
 #include "crpc_tensor_convert.h"
-#include "crpc_tensor_rpc.h"
+#include "crpc_tensor_ipc.h"
 #include "tensor.h"
 
 #define KIND      CRPC_SHM_KIND('R', 'P', 'B', 'T')
 #define ARENA_OFF 4096
-/* What the server tells of a pass lies before the arena: it is no part of the call. */
+/* The server's report of a pass lies before the arena: it is no part of the call. */
 #define TIMES_OFF 2048
 /* Of the arena, beside the block: what a member may cache. */
 #define SPARE (4u << 20)
 /* Operations of the server: use an array of f32 in place; make one of bf16. */
 #define OP_USE   CRPC_TENSOR_OP_USER
 #define OP_WIDEN (CRPC_TENSOR_OP_USER + 1)
-/* Longer than a run: the client asks nobody whether the server lives. This program does. */
+/* Longer than a run: the client does not check whether the server lives. This program does. */
 #define PROBE_MS 3600000
 /* Empty polls between two looks at the clock. */
 #define WAIT_POLLS 4096
@@ -148,12 +148,12 @@ sender_wait(struct ours_sender *s, struct tensor_answer *a)
 	int32_t status = 0;
 	int rc;
 
-	while (crpc_ipc_client_poll(s->c, &done, 1) == 0) {
+	while (crpc_ipc_client_poll(s->c, crpc_clock_ns(), &done, 1) == 0) {
 		crpc_pause();
 		if (++polls % WAIT_POLLS == 0 && crpc_clock_ns() > end)
 			return tensor_why(-ETIMEDOUT, "no answer in %d s", TENSOR_MEET_MS / 1000);
 	}
-	rc = crpc_tensor_rpc_status(&done, &status, 1);
+	rc = crpc_tensor_ipc_status(&done, &status, 1);
 	if (rc == 0)
 		rc = crpc_ipc_client_take(s->c, &done, &block);
 	if (rc != 0)
@@ -175,7 +175,7 @@ sender_pass(void *client, struct tensor_pass *t)
 	rc = serialize(s);
 	t->serialized = crpc_clock_ticks();
 	if (rc == 0)
-		rc = crpc_tensor_rpc_call(s->c, &s->batch, s->ref, 0);
+		rc = crpc_tensor_ipc_call(s->c, crpc_clock_ns(), &s->batch, s->ref, 0);
 	t->sent = crpc_clock_ticks();
 	return rc != 0 ? tensor_why(rc, "%s", crpc_log_last()) : sender_wait(s, &t->answer);
 }
@@ -284,8 +284,8 @@ receiver_open(struct rpb_pair *p, const struct tensor_conf *c)
 	struct crpc_ipc_server_conf ipc = {.name = name,
 		.max_clients = 1,
 		.depth = 1,
-		.req_max = CRPC_TENSOR_RPC_REQ_MAX(1, 1),
-		.resp_max = CRPC_TENSOR_RPC_RESP_MAX(1)};
+		.req_max = CRPC_TENSOR_IPC_REQ_MAX(1, 1),
+		.resp_max = CRPC_TENSOR_IPC_RESP_MAX(1)};
 	struct ours_receiver *r = calloc(1, sizeof(*r));
 
 	if (r == NULL) {
@@ -322,13 +322,13 @@ receiver_serve(void *server, struct tensor_user *u)
 	struct crpc_req req;
 	int n;
 
-	if (crpc_ipc_server_recv(r->s, &req, 1) == 0) {
+	if (crpc_ipc_server_recv(r->s, crpc_clock_ns(), &req, 1) == 0) {
 		crpc_pause();
 		return 0;
 	}
 	u->answer.received = crpc_clock_ticks();
 	r->user = u;
-	n = crpc_tensor_rpc_serve(r->s, &req, r->runner);
+	n = crpc_tensor_ipc_serve(r->s, crpc_clock_ns(), &req, r->runner);
 	return n < 0 ? n : 0;
 }
 

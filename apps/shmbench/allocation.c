@@ -4,8 +4,11 @@
  * of each page, and the way back), and from an arena. The figure of a slice is the middle of its
  * samples; a sample is one call of the kernel's, or a batch of allocations.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +49,25 @@ struct allocation {
 	void *block[BATCH_MAX];
 	uint64_t ref[BATCH_MAX];
 };
+
+void
+sb_allocation_sweep(void)
+{
+	DIR *d = opendir("/dev/shm");
+	char name[NAME_MAX + 2], end;
+	struct dirent *e;
+	int pid;
+
+	while (d != NULL && (e = readdir(d)) != NULL) {
+		if (sscanf(e->d_name, "shmbench.%d%c", &pid, &end) != 1 || pid <= 0)
+			continue;
+		snprintf(name, sizeof(name), "/%s", e->d_name);
+		if (kill(pid, 0) != 0 && errno == ESRCH)
+			shm_unlink(name);
+	}
+	if (d != NULL)
+		closedir(d);
+}
 
 static double
 ns_between(uint64_t begin, uint64_t end)
@@ -168,7 +190,7 @@ private_slice(struct allocation *a, struct sb_series *s, uint64_t batches)
 					"before the --",
 				s->method, (unsigned long)batch, (unsigned long)size);
 		for (i = 0; i < batch; i++) {
-			/* Nobody may find out that the block is not used. */
+			/* The compiler must not see that the block is not used. */
 			__asm__ __volatile__("" : : "r"(a->block[i]) : "memory");
 			if (dpdk)
 				rte_free(a->block[i]);

@@ -139,7 +139,7 @@ plan(uint32_t most, uint32_t *count)
 	return n;
 }
 
-/* The tables, each with its segments. The memory of all of them is the same: nobody touches it. */
+/* The tables, each with its segments. They share memory that is never accessed. */
 static int
 points_open(struct point *p, uint32_t n, uint64_t size)
 {

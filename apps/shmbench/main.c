@@ -56,6 +56,7 @@ run(const struct sb_opt *o, const char *lcores)
 	sigaction(SIGINT, &act, NULL);
 	sigaction(SIGTERM, &act, NULL);
 	crpc_shm_sweep(NULL, "shmbench."); /* Of runs that were killed. */
+	sb_allocation_sweep();
 	crpc_clock_init();
 	out = sb_out_open(o, lcores);
 	if (out == NULL)

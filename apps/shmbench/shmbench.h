@@ -4,7 +4,7 @@
 
 /*
  * shmbench: what its files share. main.c plans, options.c reads options, allocation.c, lookup.c and
- * transfer.c hold one benchmark each, copy.c the ways to copy, out.c sums up and tells.
+ * transfer.c hold one benchmark each, copy.c the ways to copy, out.c sums up and prints.
  */
 
 #include <stdbool.h>
@@ -50,7 +50,7 @@ struct sb_opt {
 int sb_options_parse(struct sb_opt *o, int argc, char **argv);
 void sb_options_help(int argc, char *const *argv);
 
-/* Set by SIGINT and SIGTERM: finish the slice, tell what there is. */
+/* Set by SIGINT and SIGTERM: finish the slice, print what there is. */
 extern _Atomic int sb_stop;
 
 /* ---- out.c ---- */
@@ -91,12 +91,14 @@ struct sb_series *sb_point_add(struct sb_point *p, const char *method, const cha
 void sb_series_put(struct sb_series *s, double value);
 /* a / b, round by round; 0: none. */
 double sb_series_ratio(const struct sb_series *a, const struct sb_series *b);
-/* Tell it: table and JSON. 0 or APP_EXIT_RUN. */
+/* Print it: table and JSON. 0 or APP_EXIT_RUN. */
 int sb_point_end(struct sb_point *p, struct sb_out *out);
 
 /* ---- the benchmarks: 0, or an exit code after one line on stderr ---- */
 
 int sb_allocation(const struct sb_opt *o, struct sb_out *out);
+/* Remove the kernel's blocks of runs that were killed while one had a name. */
+void sb_allocation_sweep(void);
 int sb_lookup(const struct sb_opt *o, struct sb_out *out);
 int sb_transfer(const struct sb_opt *o, struct sb_out *out);
 

@@ -63,7 +63,7 @@ static void
 tell_noise(const struct xb_group *g)
 {
 	if (g->trial.noisy)
-		printf("  noisy: what follows tells nothing\n");
+		printf("  noisy: what follows means nothing\n");
 }
 
 static int

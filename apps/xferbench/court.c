@@ -10,7 +10,7 @@
 #define AT        4096
 #define ATTACH_MS 5000
 
-/* What the ranks tell each other of it. */
+/* What the ranks exchange about it. */
 struct court_card {
 	char name[48];
 	uint32_t made;

@@ -19,7 +19,7 @@
 #define LINGER_NS   300000u
 /* No message ended for so long. */
 #define STUCK_NS UINT64_C(60000000000)
-/* Messages of the first slice, which tells how many a slice has. */
+/* Messages of the first slice, which decides how many a slice has. */
 #define FIRST_MESSAGES 2
 /* Turns between two looks at the other rank. */
 #define LINK_EVERY 64
@@ -48,7 +48,7 @@ side_linger(struct xb_lane *l, int side)
 	do {
 		rc = l->ops->turn(l, side);
 		now = crpc_clock_ns();
-		/* A72 pairs with R72: nobody waits for us any more. */
+		/* A72 pairs with R72: no thread waits for this one. */
 		if (until == 0 && crpc_load_acquire(&l->over[!side]) != 0)
 			until = now + LINGER_NS;
 	} while (rc >= 0 && (until == 0 || now < until) && crpc_load_relaxed(&l->failed) == 0);
@@ -204,7 +204,7 @@ lane_agree(struct xb_lane *l, int rc)
 	if (xb_team_swap(l->team, &mine, &theirs, sizeof(mine)) != 0)
 		return rc != 0 ? rc : xb_lane_fail(l, -ECONNRESET, "the other rank is lost");
 	theirs.why[sizeof(theirs.why) - 1] = '\0';
-	/* Ours may have failed only because the other one has. */
+	/* Ours may have failed only because the peer's has. */
 	if (theirs.rc != 0)
 		xb_lane_fail(l, theirs.rc, "%s", theirs.why);
 	return rc != 0 ? rc : theirs.rc;
@@ -212,7 +212,7 @@ lane_agree(struct xb_lane *l, int rc)
 
 /* ---- a slice, whoever plays it ---- */
 
-/* What both sides saw; of two ranks: tell each other. */
+/* What both sides saw; two ranks exchange it. */
 static int
 reports(struct xb_lane *l, int rc)
 {
@@ -408,7 +408,7 @@ lane_room(struct xb_lane *l)
 	return lacks == NULL ? 0 : xb_lane_fail(l, -EMFILE, "%s", lacks);
 }
 
-/* Open both sides, and tell each of the other. */
+/* Open both sides and exchange their addresses. */
 static int
 lane_open(struct xb_lane *l)
 {
@@ -438,7 +438,7 @@ lane_begin(struct xb_group *g, struct xb_lane *l)
 		rc = slice_verified(l, FIRST_MESSAGES, &ns);
 	if (rc == 0)
 		rc = slice_run(l, FIRST_MESSAGES, &ns);
-	/* Small messages: the first few tell little. */
+	/* Small messages: the first few mean little. */
 	if (rc == 0 && ns * 8 < want)
 		rc = slice_run(l, (uint64_t)(FIRST_MESSAGES * want / ns / 8) + 1, &ns);
 	if (rc != 0) {
@@ -541,13 +541,13 @@ bool
 xb_group_add(struct xb_group *g, const struct xb_point *p)
 {
 	const struct xb_lane_ops *ops = xb_lane_ops[p->transport];
-	static bool told[XB_TRANSPORTS]; /* What is missing, once each. */
+	static bool reported[XB_TRANSPORTS]; /* What is missing, once each. */
 	struct xb_lane *l;
 
-	if (!ops->built && !told[p->transport] && xb_team_plays(g->run->team, 0))
+	if (!ops->built && !reported[p->transport] && xb_team_plays(g->run->team, 0))
 		app_note("%s is not in this build; install %s and build again",
 			xb_transport_names[p->transport], ops->package);
-	told[p->transport] = !ops->built;
+	reported[p->transport] = !ops->built;
 	if (!ops->built || g->n == XB_LANES_MAX)
 		return false;
 	/* Cores of two hosts share no memory. */

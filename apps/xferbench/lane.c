@@ -72,7 +72,7 @@ copy_open(struct xb_lane *l, int side)
 }
 
 /*
- * The receiving side copies, the other one waits: that is the limit of one core. Ranks prove
+ * The receiving side copies, the sender waits: that is the limit of one core. Ranks prove
  * theirs.
  */
 static int

@@ -15,7 +15,7 @@
 #define RING_SIZE_MIN 4096u
 /* What was not polled while other lanes had their turn must not count as lost. */
 #define PATIENCE_NS UINT64_C(60000000000)
-/* The other end may be away from its core. */
+/* The peer may be away from its core. */
 #define CONFIRM_NS UINT64_C(10000000000)
 #define RESULTS 16
 
@@ -69,7 +69,7 @@ end_device_free(struct xb_lane *l, struct end *e)
 	crpc_unpack_gpudev_free(l->opt->gpu, e->device);
 }
 #else
-/* There is no such engine, so nobody comes here. */
+/* There is no such engine, so this is not reached. */
 static int
 end_device(struct xb_lane *l, struct end *e)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What lib/tensor_net is compared with: the same requests serialised with msgpack, over ZeroMQ's
+ * What lib/tensor_bulk is compared with: the same requests serialised with msgpack, over ZeroMQ's
  * tcp. A request is [place, array as binary or nil, [[first element, elements, value], ...]], its
  * answer [status, ...]. The array is copied into its place, as it is not aligned in the message.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lib/tensor_net: a message is an array of f32 that is put into the other side's memory, with
+ * lib/tensor_bulk: a message is an array of f32 that is put into the other side's memory, with
  * operations on it there; it is over when their statuses are back. Over the wire it is f32 or bf16,
- * which this side narrows and the other one's engine widens. Operations are fused into the request
+ * which this side narrows and the peer's engine widens. Operations are fused into the request
  * that brings the array, or each but the first is a request of its own, which waits for the one
  * before.
  */
@@ -14,12 +14,12 @@
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_tensor_convert.h"
-#include "crpc_tensor_net.h"
+#include "crpc_tensor_bulk.h"
 #include "xb.h"
 
 #define RING_SIZE   65536
 #define PATIENCE_NS UINT64_C(60000000000)
-/* The other end may be away from its core. */
+/* The peer may be away from its core. */
 #define CONFIRM_NS UINT64_C(10000000000)
 #define DONES       16
 /* Of the endpoint for heads. */
@@ -40,7 +40,7 @@ struct end {
 	struct crpc_bulk *b;
 	struct crpc_bulk_conn *conn;
 	struct crpc_tensor_runner *runner;
-	struct crpc_tensor_net *net;
+	struct crpc_tensor_bulk *net;
 	uint16_t *half; /* What is sent in place of f32. */
 	struct slot slot[XB_DEPTH_MAX];
 	struct crpc_tensor_batch batch;
@@ -106,7 +106,7 @@ static int
 end_net(struct xb_lane *l, struct end *e, int side)
 {
 	const struct crpc_tensor_runner_conf run = {0};
-	struct crpc_tensor_net_conf conf = {.ctx = e->ctx, .ep = e->ep, .bulk = e->b,
+	struct crpc_tensor_bulk_conf conf = {.ctx = e->ctx, .ep = e->ep, .bulk = e->b,
 		.conn = e->conn, .block = l->mem[side].recv};
 
 	if (conf.block != NULL)
@@ -116,7 +116,7 @@ end_net(struct xb_lane *l, struct end *e, int side)
 		crpc_tensor_runner_add(e->runner, OP_FILL, 0, 1, op_fill, NULL) != 0)
 		return xb_lane_fail(l, -ENOMEM, "no memory");
 	conf.runner = e->runner;
-	e->net = crpc_tensor_net_create(&conf);
+	e->net = crpc_tensor_bulk_create(&conf);
 	if (e->net == NULL)
 		return xb_lane_fail(l, -errno, "%s", crpc_log_last());
 	return 0;
@@ -177,7 +177,7 @@ tensor_close(struct xb_lane *l, int side)
 
 	if (e == NULL)
 		return;
-	crpc_tensor_net_free(e->net);
+	crpc_tensor_bulk_free(e->net);
 	crpc_bulk_free(e->b);
 	crpc_copyrpc_free(e->ctx);
 	crpc_rdma_close(e->dev);
@@ -195,7 +195,7 @@ tensor_start(struct xb_lane *l, int side)
 	uint64_t each = l->point.separate ? l->point.ops : 1;
 
 	e->to_send = xb_sends(l, side);
-	e->to_serve = crpc_tensor_net_stats(e->net)->served + xb_recvs(l, side) * each;
+	e->to_serve = crpc_tensor_bulk_stats(e->net)->served + xb_recvs(l, side) * each;
 	return 0;
 }
 
@@ -217,7 +217,7 @@ batch_op(struct xb_lane *l, struct end *e, const struct slot *s, uint32_t i)
 }
 
 static int
-put_make(struct xb_lane *l, int side, const struct slot *s, struct crpc_tensor_net_put *put)
+put_make(struct xb_lane *l, int side, const struct slot *s, struct crpc_tensor_bulk_put *put)
 {
 	struct end *e = l->state[side];
 	const uint8_t *from = xb_place(l, l->mem[side].send, s->message);
@@ -242,7 +242,7 @@ request(struct xb_lane *l, int side, struct slot *s)
 {
 	uint32_t first = s->op, last = l->point.separate ? first + 1 : l->point.ops, i;
 	struct end *e = l->state[side];
-	struct crpc_tensor_net_put put;
+	struct crpc_tensor_bulk_put put;
 	int rc = 0;
 
 	crpc_tensor_batch_init(&e->batch, 0);
@@ -251,7 +251,7 @@ request(struct xb_lane *l, int side, struct slot *s)
 	if (rc == 0 && first == 0)
 		rc = put_make(l, side, s, &put);
 	if (rc == 0)
-		rc = crpc_tensor_net_call(e->net, crpc_clock_ns(), first == 0 ? &put : NULL,
+		rc = crpc_tensor_bulk_call(e->net, crpc_clock_ns(), first == 0 ? &put : NULL,
 			first == 0, &e->batch, (uint64_t)(s - e->slot));
 	s->waits = rc == -EAGAIN;
 	if (rc == 0)
@@ -263,7 +263,7 @@ static int
 requests(struct xb_lane *l, int side)
 {
 	struct end *e = l->state[side];
-	uint32_t i, n = (uint32_t)crpc_min(l->point.depth, CRPC_TENSOR_NET_CALLS);
+	uint32_t i, n = (uint32_t)crpc_min(l->point.depth, CRPC_TENSOR_BULK_CALLS);
 	struct slot *s;
 	int rc = 0;
 
@@ -282,7 +282,7 @@ requests(struct xb_lane *l, int side)
 }
 
 static int
-done_take(struct xb_lane *l, int side, const struct crpc_tensor_net_done *done)
+done_take(struct xb_lane *l, int side, const struct crpc_tensor_bulk_done *done)
 {
 	struct end *e = l->state[side];
 	struct slot *s = &e->slot[done->cookie % XB_DEPTH_MAX];
@@ -305,21 +305,21 @@ done_take(struct xb_lane *l, int side, const struct crpc_tensor_net_done *done)
 static int
 tensor_turn(struct xb_lane *l, int side)
 {
-	struct crpc_tensor_net_done done[DONES];
+	struct crpc_tensor_bulk_done done[DONES];
 	struct end *e = l->state[side];
 	int rc = requests(l, side);
 	uint32_t i, n;
 
-	crpc_tensor_net_progress(e->net, crpc_clock_ns());
-	n = crpc_tensor_net_poll(e->net, done, DONES);
+	crpc_tensor_bulk_progress(e->net, crpc_clock_ns());
+	n = crpc_tensor_bulk_poll(e->net, done, DONES);
 	for (i = 0; i < n && rc == 0; i++)
 		rc = done_take(l, side, &done[i]);
 	if (rc != 0)
 		return xb_lane_fail(l, rc, "a request: %s: %s", strerror(-rc), crpc_log_last());
-	if (crpc_tensor_net_stats(e->net)->refused != 0)
+	if (crpc_tensor_bulk_stats(e->net)->refused != 0)
 		return xb_lane_fail(l, -EIO, "a request was refused: %s", crpc_log_last());
 	return e->to_send == 0 && e->open == 0 &&
-		crpc_tensor_net_stats(e->net)->served >= e->to_serve;
+		crpc_tensor_bulk_stats(e->net)->served >= e->to_serve;
 }
 
 /* What has to be there: narrowed and widened, and what the operations have made. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What two ranks tell each other: calls of copyrpc over a connection of their own. Both give and
+ * What two ranks exchange: calls of copyrpc over a connection of their own. Both give and
  * take in the same order, so neither is ever more than one ahead.
  */
 #include <errno.h>
@@ -30,7 +30,7 @@ struct xb_link {
 	struct app_boot *boot; /* Knows whether the other rank lives. */
 	uint32_t other;
 	uint64_t gone_ns; /* When it was seen dead; 0: it was not. */
-	bool told;  /* A call of ours is open. */
+	bool called; /* A call of ours is open. */
 	bool heard; /* The other rank's lies in `in`. */
 	uint32_t len;
 	uint8_t in[XB_SWAP_MAX] crpc_aligned(8);
@@ -138,19 +138,19 @@ xb_link_tell(struct xb_link *k, const void *mine, size_t len)
 {
 	int rc = crpc_copyrpc_call(k->ep, crpc_clock_ns(), mine, (uint32_t)len, 0, 0);
 
-	k->told = rc == 0;
+	k->called = rc == 0;
 	return rc;
 }
 
 /*
- * Whether we wait for a rank that has died. The device does not tell: what we sent was acknowledged
- * before it died. What it sent itself is on its way for a moment.
+ * Whether we wait for a rank that has died. The device does not report it: what we sent was
+ * acknowledged before it died. What it sent itself is on its way for a moment.
  */
 static bool
 link_deserted(struct xb_link *k, uint64_t now)
 {
 	app_boot_look(k->boot, now);
-	if ((k->heard && !k->told) || !app_boot_gone(k->boot, k->other))
+	if ((k->heard && !k->called) || !app_boot_gone(k->boot, k->other))
 		return false;
 	if (k->gone_ns == 0)
 		k->gone_ns = now;
@@ -166,12 +166,12 @@ xb_link_poll(struct xb_link *k, int *rc)
 	uint16_t i, n = crpc_copyrpc_poll(k->ctx, now, done, BURST);
 
 	for (i = 0; i < n; i++) {
-		k->told = false;
+		k->called = false;
 		if (done[i].status != 0)
 			*rc = done[i].status;
 	}
 	/* What comes next waits in the ring until this one is taken. */
-	if (!k->heard && crpc_copyrpc_recv(k->ctx, &req, 1) == 1) {
+	if (!k->heard && crpc_copyrpc_recv(k->ctx, now, &req, 1) == 1) {
 		k->heard = req.len <= sizeof(k->in);
 		k->len = req.len;
 		if (k->heard)
@@ -193,7 +193,7 @@ xb_link_take(struct xb_link *k, void *theirs, size_t len)
 	xb_link_poll(k, &rc);
 	if (rc != 0)
 		return rc;
-	if (!k->heard || k->told)
+	if (!k->heard || k->called)
 		return -EAGAIN;
 	k->heard = false;
 	if (k->len != len)
@@ -208,7 +208,7 @@ xb_link_idle(struct xb_link *k)
 	crpc_idle_turn(&k->idle, 0);
 }
 
-/* The kernel tells it as text: "100 Gb/sec (4X EDR)". */
+/* The kernel has it as text: "100 Gb/sec (4X EDR)". */
 double
 xb_link_line(const struct xb_link *k)
 {

@@ -247,7 +247,7 @@ team_lcores(char *lcores, size_t len)
 	snprintf(lcores, len, "%d,%d", cpu, app_eal_core_of(second));
 }
 
-/* What a rank tells of itself. */
+/* What a rank publishes about itself. */
 struct card {
 	char host[64];
 	char commit[64];
@@ -271,7 +271,7 @@ team_ranks(struct app_boot *boot, const struct xb_opt *o, char *lcores, size_t l
 
 	app_eal_lcores(1, &set);
 	if (app_lcore_shared(boot, &set, &team.shared) != 0)
-		return ranks_fail(boot, "the ranks could not tell each other their lcores");
+		return ranks_fail(boot, "the ranks could not exchange their lcores");
 	team.one_host = boot->local_size == 2;
 	rc = xb_link_open(&team, boot, o->device);
 	if (rc != 0)
@@ -282,7 +282,7 @@ team_ranks(struct app_boot *boot, const struct xb_opt *o, char *lcores, size_t l
 	snprintf(card[me].commit, sizeof(card[me].commit), "%s", app_env_commit());
 	if (xb_team_swap(&team, &card[me], &card[!me], sizeof(card[0])) != 0)
 		return APP_EXIT_RUN;
-	/* What they tell each other is for one build. */
+	/* The exchanged structures are those of one build. */
 	if (memcmp(card[0].commit, card[1].commit, sizeof(card[0].commit)) != 0)
 		return app_fail_once("the ranks are of different builds, %.63s and %.63s; start "
 				     "the same one on both hosts",
@@ -310,7 +310,7 @@ cores_choose(struct app_boot *boot, cpu_set_t *set)
 			boot, "the other rank did not come to the start; start both again");
 	app_eal_cores_default(XB_SIDES, set);
 	if (boot->size == XB_SIDES && app_lcore_choose(boot, 1, set) != 0)
-		return ranks_fail(boot, "the ranks could not tell each other their cores");
+		return ranks_fail(boot, "the ranks could not exchange their cores");
 	return 0;
 }
 

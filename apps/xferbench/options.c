@@ -188,7 +188,7 @@ xb_options_help(int argc, char *const *argv)
 	       "bounds them.\nEvery combination of the lists is a case; default in brackets. "
 	       "Without hugepages give the EAL\n--no-huge; -l 0,1 gives each end a core, -l 0 has "
 	       "both on one; mpirun -np 2, or srun\n--mpi=pmix -n 2, starts each end as a rank, on "
-	       "this host or on two, of which rank 0 tells\nthe results.\n\n");
+	       "this host or on two, of which rank 0 prints\nthe results.\n\n");
 	app_opt_help(t, table(&o, t), stdout);
 	for (i = 0; i < XB_TRANSPORTS; i++)
 		if (!xb_lane_ops[i]->built)

@@ -55,7 +55,7 @@ xb_bound(const struct xb_lane *l, char *buf, size_t len)
 	else if (most == c->blocked_slots)
 		snprintf(buf, len, "unpack: the receiver's slots were taken");
 	else if (l->point.path == XB_EAGER)
-		snprintf(buf, len, "unpack and wire: the window was full until news of consumed");
+		snprintf(buf, len, "unpack and wire: the window was full of unconsumed chunks");
 	else
 		snprintf(buf, len, "wire: the window was full");
 	return buf;

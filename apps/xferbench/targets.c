@@ -31,7 +31,7 @@ enum {
 	LANES
 };
 
-/* What a line tells, and the text of its why. */
+/* The result of a line, and the text of its cause. */
 struct line {
 	struct app_target t;
 	char why[128];

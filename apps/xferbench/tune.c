@@ -2,7 +2,7 @@
 /*
  * Which chunk and window to take: first chunks beside each other at the given window, then windows
  * at the chunk that won. Of those whose rate is next to the best, the one that needs least memory
- * wins. Why is told from what its neighbours did.
+ * wins. The reason follows from what its neighbours did.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -98,7 +98,7 @@ why_chunk(const struct xb_group *g, int best, char *buf, size_t len)
 }
 
 static int
-tell(const struct scale *s, const struct xb_group *g, int best)
+print_best(const struct scale *s, const struct xb_group *g, int best)
 {
 	char why[512] = "", bound[96];
 	size_t used;
@@ -140,7 +140,7 @@ tune_one(struct xb_run *run, const struct scale *s, struct xb_point *p)
 	if (rc == 0 && best >= 0 && !xb_interrupted()) {
 		*(s->chunk ? &p->chunk : &p->window) =
 			s->chunk ? g->lane[best].point.chunk : g->lane[best].point.window;
-		rc = tell(s, g, best);
+		rc = print_best(s, g, best);
 	} else if (best < 0) {
 		rc = rc != 0 ? rc : -ENODATA;
 	}

@@ -11,8 +11,8 @@
  *     main.c      the EAL, the two lcores or ranks, signals
  *     options.c   what is measured: every combination of the lists is a case
  *     team.c      two lcores side by side, one that plays both ends, or two ranks
- *     link.c      what two ranks tell each other; court.c: where those of one host play
- *     lane*.c     what moves messages: lib/bulk, memcpy, UCX, ZeroMQ; arrays: lib/tensor_net,
+ *     link.c      what two ranks exchange; court.c: where those of one host play
+ *     lane*.c     what moves messages: lib/bulk, memcpy, UCX, ZeroMQ; arrays: lib/tensor_bulk,
  *                 msgpack
  *     group.c     lanes that are compared, slice by slice in turn
  *     targets.c   what has to be reached; tune.c: which chunk and window are best, and why;
@@ -23,8 +23,8 @@
  * both sides know when it is over. With one lcore the sides take turns on it.
  *
  * Two ranks run the same program with the same options, each its side of the same slices. After
- * each they tell each other what they saw, and decide everything by what both know: which is the
- * same at both. So only rank 0 tells results.
+ * each they exchange what they saw, and decide everything by what both know, which is the
+ * same at both. So only rank 0 prints results.
  *
  *     rank 0: side 0                                    rank 1: side 1
  *     open, meet         <-- addresses, outcomes -->    open, meet
@@ -109,7 +109,7 @@ struct xb_team {
 	double line_ns; /**< Of the last game. */
 	_Atomic uint32_t arrived, phase;
 	/* Two ranks: */
-	struct xb_link *link; /**< To the other one; NULL: there is none. */
+	struct xb_link *link; /**< To the peer; NULL: there is none. */
 	int side;             /**< Ours. */
 	bool shared;          /**< The other rank is on our core, too. */
 	bool one_host;
@@ -136,7 +136,7 @@ int xb_team_both(struct xb_team *t, xb_side_fn fn, void *arg);
 /** Wait for the other lcore or rank, which does the same: 0, or -errno. */
 int xb_team_barrier(struct xb_team *t);
 /**
- * Two ranks: give the other one len bytes and take as many of it; both do it, in the same order.
+ * Two ranks: exchange len bytes with the peer; both do it, in the same order.
  *
  * @return
  *   0, or -errno: the other rank is lost, which ends the run.
@@ -264,7 +264,7 @@ struct xb_lane {
 extern const struct xb_lane_ops *const xb_lane_ops[XB_TRANSPORTS];
 
 /** Chunks that a sender has under way at most; the other slots of the receiver are for what is
- *  consumed but not told yet. */
+ *  consumed but not reported yet. */
 static inline uint32_t
 xb_tx_chunks(const struct xb_point *p)
 {

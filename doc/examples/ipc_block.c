@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <crpc_arena.h>
+#include <crpc_clock.h>
 #include <crpc_ipc.h>
 #include <crpc_log.h>
 #include <crpc_shm.h>
@@ -48,12 +49,12 @@ serve(struct crpc_ipc_server *server)
 	uint32_t i, len;
 
 	crpc_ipc_server_reap(server);
-	if (crpc_ipc_server_recv(server, &req, 1) == 0)
+	if (crpc_ipc_server_recv(server, crpc_clock_ns(), &req, 1) == 0)
 		return;
 	/* What another process says is copied once and checked. */
 	memcpy(&len, req.data, sizeof(len));
 	if (crpc_ipc_server_block(server, req.token, &block) != 0 || len > block.size) {
-		crpc_ipc_server_release(server, req.token);
+		crpc_ipc_server_release(server, crpc_clock_ns(), req.token);
 		return;
 	}
 	text = block.data;
@@ -62,7 +63,7 @@ serve(struct crpc_ipc_server *server)
 		text[i] = text[len - 1 - i];
 		text[len - 1 - i] = c;
 	}
-	crpc_ipc_server_reply_ref(server, req.token, block.ref, &len, sizeof(len));
+	crpc_ipc_server_reply_ref(server, crpc_clock_ns(), req.token, block.ref, &len, sizeof(len));
 }
 
 static int
@@ -79,9 +80,9 @@ call(struct crpc_ipc_client *client, struct crpc_arena_cache *member,
 		return fail("block");
 	memset(text, '.', BLOCK);
 	memcpy(text + BLOCK - 5, "olleh", 5);
-	if (crpc_ipc_client_call_ref(client, ref, &len, sizeof(len), 1) != 0)
+	if (crpc_ipc_client_call_ref(client, crpc_clock_ns(), ref, &len, sizeof(len), 0, 1) != 0)
 		return fail("call");
-	while (crpc_ipc_client_poll(client, &done, 1) == 0)
+	while (crpc_ipc_client_poll(client, crpc_clock_ns(), &done, 1) == 0)
 		serve(server);
 	if (done.status != 0 || crpc_ipc_client_block(client, &done, &block) != 0)
 		return fail("answer");
@@ -102,6 +103,7 @@ main(void)
 	struct crpc_shm *seg;
 	int rc;
 
+	crpc_clock_init();
 	snprintf(name, sizeof(name), "ipc_block_%d", (int)getpid());
 	snprintf(arena_name, sizeof(arena_name), "%s.arena", name);
 	arena = make_arena(&seg, arena_name);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <crpc_clock.h>
 #include <crpc_ipc.h>
 #include <crpc_log.h>
 
@@ -32,6 +33,7 @@ main(void)
 	char name[40];
 	int rc, answers = 0;
 
+	crpc_clock_init();
 	snprintf(name, sizeof(name), "ipc_echo_%d", (int)getpid());
 	server_conf.name = name;
 	server = crpc_ipc_server_create(&server_conf);
@@ -42,16 +44,17 @@ main(void)
 	if (client == NULL)
 		return fail("client");
 
-	rc = crpc_ipc_client_call(client, text, sizeof(text), 42);
+	rc = crpc_ipc_client_call(client, crpc_clock_ns(), text, sizeof(text), 0, 42);
 	if (rc != 0)
 		return fail("call");
 	while (answers == 0) {
 		/* The server's turn: a request stays readable until its reply. */
 		crpc_ipc_server_reap(server);
-		if (crpc_ipc_server_recv(server, &req, 1) == 1)
-			crpc_ipc_server_reply(server, req.token, req.data, req.len);
+		if (crpc_ipc_server_recv(server, crpc_clock_ns(), &req, 1) == 1)
+			crpc_ipc_server_reply(
+				server, crpc_clock_ns(), req.token, req.data, req.len);
 		/* The client's turn: a completion stays readable until the next poll. */
-		answers = crpc_ipc_client_poll(client, &done, 1);
+		answers = crpc_ipc_client_poll(client, crpc_clock_ns(), &done, 1);
 	}
 	if (done.status == 0)
 		printf("cookie %llu: %.*s\n", (unsigned long long)done.cookie, (int)done.len,

@@ -15,7 +15,7 @@
 #include <crpc_kv.h>
 #include <crpc_log.h>
 
-/* Read, add one, write if nobody else did meanwhile. Returns the new count, or -errno. */
+/* Read, add one, write if no other client did meanwhile. Returns the new count, or -errno. */
 static int64_t
 add_one(struct crpc_kv *kv, const void *key)
 {

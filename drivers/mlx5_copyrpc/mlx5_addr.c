@@ -113,26 +113,21 @@ crpc_mlx5_addr_decode(
 	const char *wrong;
 
 	memcpy(&w, in, sizeof(w));
-	if (le32toh(w.magic) != ADDR_MAGIC) {
-		crpc_err(
+	if (le32toh(w.magic) != ADDR_MAGIC)
+		return crpc_fail(-EPROTO,
 			"connect: the peer's address starts with 0x%08x, not 0x%08x: it is none of "
 			"this driver",
 			le32toh(w.magic), ADDR_MAGIC);
-		return -EPROTO;
-	}
-	if (w.version != ADDR_VERSION) {
-		crpc_err(
+	if (w.version != ADDR_VERSION)
+		return crpc_fail(-EPROTO,
 			"connect: the peer's address has version %u, this driver speaks %u: use the "
 			"same release on all ranks",
 			w.version, ADDR_VERSION);
-		return -EPROTO;
-	}
-	if (w.kind != kind) {
-		crpc_err("connect: the peer's address is of %s, needed is one of %s",
+	if (w.kind != kind)
+		return crpc_fail(-EPROTO,
+			"connect: the peer's address is of %s, needed is one of %s",
 			w.kind < CRPC_DIM(kind_names) ? kind_names[w.kind] : "an unknown kind",
 			kind_names[kind]);
-		return -EPROTO;
-	}
 	a.kind = kind;
 	a.key = le64toh(w.key);
 	a.qpn = le32toh(w.qpn);
@@ -144,10 +139,8 @@ crpc_mlx5_addr_decode(
 	a.has_gid = w.flags & ADDR_HAS_GID;
 	memcpy(a.gid, w.gid, sizeof(a.gid));
 	wrong = field_error(&w, &a);
-	if (wrong != NULL) {
-		crpc_err("connect: the peer's address is damaged: %s", wrong);
-		return -EPROTO;
-	}
+	if (wrong != NULL)
+		return crpc_fail(-EPROTO, "connect: the peer's address is damaged: %s", wrong);
 	*out = a;
 	return 0;
 }

@@ -12,7 +12,7 @@
 #include "crpc_log.h"
 #include "mlx5_copyrpc.h"
 
-/* A software NIC that is driven by its users exports this; on a card nobody does. */
+/* A software NIC that is driven by its users exports this; on a card it is missing. */
 #define PROGRESS_SYMBOL "soft_mlx5_progress"
 /* READs that a QP may have open, if the card allows that many. */
 #define RD_ATOMIC_MAX 16
@@ -39,7 +39,7 @@ dev_list(char *buf, size_t len)
 	ibv_free_device_list(list);
 }
 
-/* Opens by name. errno says why not; EACCES where the device file is not ours to open. */
+/* Opens by name. errno is the cause; EACCES where the device file cannot be opened. */
 static struct ibv_context *
 context_open(struct ibv_device *device)
 {
@@ -71,52 +71,40 @@ port_is_active(struct ibv_context *context, uint8_t port)
 	return ibv_query_port(context, port, &attr) == 0 && attr.state == IBV_PORT_ACTIVE;
 }
 
-/* The named device; errno ENODEV or ENOTSUP, or why it does not open. */
+/*
+ * The named device, or else the first mlx5 device whose port is active, or else the first one.
+ * errno: ENODEV or ENOTSUP, or why it does not open.
+ */
 static struct ibv_context *
-open_named(struct ibv_device **list, int num, const char *name)
-{
-	int i;
-
-	for (i = 0; i < num; i++) {
-		if (strcmp(ibv_get_device_name(list[i]), name) != 0)
-			continue;
-		if (mlx5dv_is_supported(list[i]))
-			return context_open(list[i]);
-		crpc_err(
-			"open: device %s is not a ConnectX that the mlx5 driver of rdma-core takes: "
-			"ConnectX-4 or newer is needed",
-			name);
-		errno = ENOTSUP;
-		return NULL;
-	}
-	errno = ENODEV;
-	return NULL;
-}
-
-/* The first mlx5 device whose port is active, or else the first one. */
-static struct ibv_context *
-open_first(struct ibv_device **list, int num, uint8_t port)
+open_listed(struct ibv_device **list, int num, const struct crpc_rdma_conf *conf)
 {
 	struct ibv_context *context, *fallback = NULL;
 	int i, err = ENODEV;
 
 	for (i = 0; i < num; i++) {
-		if (!mlx5dv_is_supported(list[i]))
+		if (conf->device != NULL && strcmp(ibv_get_device_name(list[i]), conf->device) != 0)
 			continue;
+		if (!mlx5dv_is_supported(list[i])) {
+			if (conf->device == NULL)
+				continue;
+			crpc_err("open: device %s is not a ConnectX that the mlx5 driver of "
+				 "rdma-core takes: ConnectX-4 or newer is needed",
+				conf->device);
+			errno = ENOTSUP;
+			return NULL;
+		}
 		context = context_open(list[i]);
 		if (context == NULL) {
 			err = errno;
-			continue;
-		}
-		if (port_is_active(context, port)) {
+		} else if (conf->device != NULL || port_is_active(context, conf->port)) {
 			if (fallback != NULL)
 				ibv_close_device(fallback);
 			return context;
-		}
-		if (fallback == NULL)
+		} else if (fallback == NULL) {
 			fallback = context;
-		else
+		} else {
 			ibv_close_device(context);
+		}
 	}
 	errno = err;
 	return fallback;
@@ -134,8 +122,7 @@ device_open(const struct crpc_rdma_conf *conf)
 		errno = errno == ENOMEM ? ENOMEM : ENODEV;
 		return NULL;
 	}
-	context = conf->device != NULL ? open_named(list, num, conf->device)
-				       : open_first(list, num, conf->port);
+	context = open_listed(list, num, conf);
 	err = errno;
 	ibv_free_device_list(list);
 	errno = err;
@@ -178,95 +165,36 @@ port_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 	dev->signal_every = conf->signal_every;
 	dev->blueflame = conf->blueflame;
 	rc = ibv_query_port(context, conf->port, &dev->port_attr);
-	if (rc != 0) {
-		crpc_err("open: device %s has no port %u: %s", ibv_get_device_name(context->device),
-			conf->port, strerror(rc));
-		return -EINVAL;
-	}
-	if (dev->port_attr.state != IBV_PORT_ACTIVE) {
-		crpc_err("open: device %s port %u is %s: bring the link up",
+	if (rc != 0)
+		return crpc_fail(-EINVAL, "open: device %s has no port %u: %s",
+			ibv_get_device_name(context->device), conf->port, strerror(rc));
+	if (dev->port_attr.state != IBV_PORT_ACTIVE)
+		return crpc_fail(-ENETDOWN, "open: device %s port %u is %s: bring the link up",
 			conf->device != NULL ? conf->device : ibv_get_device_name(context->device),
 			conf->port, ibv_port_state_str(dev->port_attr.state));
-		return -ENETDOWN;
-	}
 	dev->gid_index =
 		conf->gid_index >= 0 ? (uint32_t)conf->gid_index : gid_choose(context, dev);
 	dev->has_gid = ibv_query_gid(context, conf->port, (int)dev->gid_index, &dev->gid) == 0 &&
 		memcmp(&dev->gid, &none, sizeof(none)) != 0;
-	if (!dev->has_gid && dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		crpc_err("open: device %s port %u has no GID %u: give the interface an address, or "
-			 "another gid_index",
+	if (!dev->has_gid && dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET)
+		return crpc_fail(-EINVAL,
+			"open: device %s port %u has no GID %u: give the interface an address, or "
+			"another gid_index",
 			ibv_get_device_name(context->device), conf->port, dev->gid_index);
-		return -EINVAL;
-	}
 	return 0;
 }
 
-/* Whether the device can compress completions in the format that we read. */
-static bool
-can_compress(struct ibv_context *context)
+/* What belongs to the context, as far as it was made. */
+static void
+objects_fini(struct crpc_mlx5_dev_ctl *dev)
 {
-	struct mlx5dv_context attr = {.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION};
-
-	return mlx5dv_query_device(context, &attr) == 0 &&
-		(attr.comp_mask & MLX5DV_CONTEXT_MASK_CQE_COMPRESION) != 0 &&
-		attr.cqe_comp_caps.max_num > 1 &&
-		(attr.cqe_comp_caps.supported_format & MLX5DV_CQE_RES_FORMAT_HASH) != 0;
-}
-
-static int
-cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth, bool compressed)
-{
-	struct mlx5dv_cq_init_attr dv_attr = {
-		.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE,
-		.cqe_size = CRPC_MLX5_CQE,
-	};
-	/* rdma-core adds one before it rounds to a power of two. */
-	struct ibv_cq_init_attr_ex attr = {.cqe = depth > 1 ? depth - 1 : 1};
-	struct crpc_mlx5_cq *cq = &dev->dp.cq;
-	struct mlx5dv_cq raw = {0};
-	struct mlx5dv_obj obj = {.cq = {.out = &raw}};
-	struct ibv_cq_ex *ex;
-	uint32_t i;
-
-	dev->compressed = compressed && can_compress(dev->dp.context);
-	if (dev->compressed) {
-		dv_attr.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
-		dv_attr.cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_HASH;
-		dev->dp.base.fp.poll = crpc_mlx5_poll_zip;
-	} else if (compressed) {
-		crpc_notice("open: device %s does not compress completions",
-			ibv_get_device_name(dev->dp.context->device));
-	}
-	ex = mlx5dv_create_cq(dev->dp.context, &attr, &dv_attr);
-	if (ex == NULL) {
-		crpc_err("open: a completion queue of %u: %s", depth, strerror(errno));
-		return errno == EINVAL ? -EINVAL : -ENOMEM;
-	}
-	dev->cq = ibv_cq_ex_to_cq(ex);
-	obj.cq.in = dev->cq;
-	/* This also tells rdma-core to keep its hands off the queue when a QP is destroyed: its own
-	 * consumer index never moved, and it would write that one back. */
-	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ) != 0 || raw.cqe_size != CRPC_MLX5_CQE ||
-		!crpc_is_pow2(raw.cqe_cnt) || raw.cqe_cnt < depth) {
-		crpc_err(
-			"open: rdma-core gave a completion queue of %u entries of %u bytes, needed "
-			"are %u of %u",
-			raw.cqe_cnt, raw.cqe_size, depth, CRPC_MLX5_CQE);
+	if (dev->cq != NULL)
 		ibv_destroy_cq(dev->cq);
-		return -EINVAL;
-	}
-	cq->buf = raw.buf;
-	/* The first lap's owner is 0: what the device has not written yet must not have it. */
-	for (i = 0; i < raw.cqe_cnt; i++)
-		cq->buf[i].op_own |= MLX5_CQE_OWNER_MASK;
-	cq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[0];
-	cq->mask = raw.cqe_cnt - 1;
-	dev->cq_depth = depth;
-	return 0;
+	if (dev->pd != NULL)
+		ibv_dealloc_pd(dev->pd);
+	free(dev->dp.table.slot);
 }
 
-/* What hangs on the context. On failure nothing of it is left, but the context is. */
 static int
 objects_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 {
@@ -277,40 +205,18 @@ objects_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 	if (rc != 0)
 		return rc;
 	rc = ibv_query_device(dev->dp.context, &attr);
-	if (rc != 0) {
-		crpc_err("open: query of device %s: %s",
+	if (rc != 0)
+		return crpc_fail(-EIO, "open: query of device %s: %s",
 			ibv_get_device_name(dev->dp.context->device), strerror(rc));
-		return -EIO;
-	}
 	dev->rd_atomic = (uint8_t)crpc_min(RD_ATOMIC_MAX,
 		crpc_min((uint64_t)attr.max_qp_rd_atom, (uint64_t)attr.max_qp_init_rd_atom));
-	rc = crpc_mlx5_table_init(&dev->dp.table, 0);
-	if (rc != 0)
-		return rc;
 	dev->pd = ibv_alloc_pd(dev->dp.context);
-	if (dev->pd == NULL) {
-		crpc_err("open: a protection domain: %s", strerror(errno));
-		rc = -ENOMEM;
-		goto err_table;
-	}
-	rc = cq_init(dev, conf->cq_depth, conf->cqe_compression);
-	if (rc != 0)
-		goto err_pd;
-	return 0;
-
-err_pd:
-	ibv_dealloc_pd(dev->pd);
-err_table:
-	free(dev->dp.table.slot);
-	return rc;
-}
-
-static void
-objects_fini(struct crpc_mlx5_dev_ctl *dev)
-{
-	ibv_destroy_cq(dev->cq);
-	ibv_dealloc_pd(dev->pd);
-	free(dev->dp.table.slot);
+	if (dev->pd == NULL)
+		return crpc_fail(-ENOMEM, "open: a protection domain: %s", strerror(errno));
+	rc = crpc_mlx5_table_init(&dev->dp.table, 0);
+	if (rc == 0)
+		rc = crpc_mlx5_cq_init(dev, conf);
+	return rc != 0 ? rc : crpc_mlx5_tel_open(dev);
 }
 
 static struct crpc_rdma *
@@ -336,18 +242,14 @@ dev_open(const struct crpc_rdma_conf *conf)
 	dev->dp.context = context;
 	rc = objects_init(dev, conf);
 	if (rc != 0)
-		goto err_free;
+		goto err_objects;
 	/* ISO C has no conversion from an object pointer to a function pointer; POSIX dlsym()
 	 * does. */
 	*(void **)&dev->dp.progress = dlsym(RTLD_DEFAULT, PROGRESS_SYMBOL);
-	rc = crpc_mlx5_tel_open(dev);
-	if (rc != 0)
-		goto err_objects;
 	return &dev->dp.base;
 
 err_objects:
 	objects_fini(dev);
-err_free:
 	free(dev);
 err_context:
 	ibv_close_device(context);
@@ -374,7 +276,7 @@ dev_close(struct crpc_rdma *base)
 	for (qp = dev->qps; qp != NULL; qp = next) {
 		next = qp->next;
 		if (qp->dp.kind == CRPC_MLX5_UD)
-			crpc_mlx5_ud_free(&((struct crpc_mlx5_ud_ctl *)(void *)qp)->ud.base);
+			crpc_mlx5_ud_free(&((struct crpc_mlx5_ud *)(void *)qp)->base);
 		else if (qp->dp.kind != CRPC_MLX5_DCI)
 			crpc_mlx5_qp_free(&qp->dp.base);
 	}
@@ -418,14 +320,13 @@ dev_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, struct crpc_rdma_mr
 
 	ibmr = ibv_reg_mr(dev->pd, addr, len,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-	if (ibmr == NULL) {
-		crpc_err("mr_reg: %llu bytes at %p: %s%s", (unsigned long long)len, addr,
+	if (ibmr == NULL)
+		return crpc_fail(errno == EINVAL || errno == EFAULT ? -EINVAL : -ENOMEM,
+			"mr_reg: %llu bytes at %p: %s%s", (unsigned long long)len, addr,
 			strerror(errno),
 			errno == ENOMEM || errno == EAGAIN
 				? ": check the limit of locked memory (ulimit -l)"
 				: "");
-		return errno == EINVAL || errno == EFAULT ? -EINVAL : -ENOMEM;
-	}
 	*mr = (struct crpc_rdma_mr){
 		.addr = addr,
 		.len = len,

@@ -9,23 +9,28 @@
  *     crpc_mlx5_dev_ctl                        crpc_mlx5_qp_ctl
  *     +----------------------+                 +----------------------+
  *     | dp: crpc_mlx5_dev    | <-- base.dev -- | dp: crpc_mlx5_qp     |   datapath
- *     |   cq, qp table, bf   | -- by QPN ----> |   sq, rq             |
+ *     |   cq, qp table, bf   | -- by QPN ----> |   counts, own ring   |
  *     +----------------------+                 +----------------------+
- *     | context, pd, cq, ... |                 | ibv_qp, connected    |   control
+ *     | context, pd, cq, ... |                 | ibv_qp, keys, ...    |   control
  *     +----------------------+                 +----------------------+
  *
- * A datagram queue pair holds one of these, for its send queue, and has its own receive side.
+ * All kinds of queue pairs send in the same way: WQEs go into the ring that crpc_mlx5_qp.sq names,
+ * and each is recorded there with its owner. An RC or UD queue pair uses its own ring. DC queue
+ * pairs share the rings of the device's initiators:
  *
- * A queue pair's life (crpc_mlx5_qp.state):
+ *     blocks   | done | A A B A C C | free |        A, B, C: WQEs of queue pairs
+ *                     ci            pi
+ *
+ * States of a queue pair (crpc_mlx5_qp.state):
  *
  *     create -> IDLE --connect--> READY --error CQE, or a WR that cannot be built--> ERROR -> free
  *
- * One of the kind DC ends in RETIRED, from any state, while its initiator still has WRs of it. An
+ * A DC queue pair ends in RETIRED, from any state, while its initiator still has WQEs of it. An
  * initiator:
  *
- *     READY --a retired one's WRs are among others'--> DRAINING --all are done--> READY
- *       |                                                 |
- *       +--------- error CQE, or nothing moves -----------+--> ERROR --all came back--> READY
+ *     READY --WQEs of a retired one are among others'--> DRAINING --all are done--> READY
+ *       |                                                   |
+ *       +--------- error CQE, or no progress ---------------+--> ERROR --all flushed--> READY
  *
  * Everything here belongs to the one thread that uses the device. The only other party is the
  * device: it reads WQEs and doorbell records and writes CQEs.
@@ -41,9 +46,9 @@
 #include "crpc_tel.h"
 #include "mlx5_prm.h"
 
-/** Sends between two completions that the driver asks for by itself, at most. */
+/** WQEs between two completions that the driver requests by itself, at most. */
 #define CRPC_MLX5_SIGNAL_EVERY_MAX 64
-/** Registers (of one UAR page and of all pages of a context) that are told apart. */
+/** Registers (of one UAR page and of all pages of a context) that can be distinguished. */
 #define CRPC_MLX5_BF_MAX 64
 
 /** What a software NIC offers to poll loops; looked up by name when a device is opened. */
@@ -51,14 +56,14 @@ typedef uint32_t (*crpc_mlx5_progress)(struct ibv_context *context);
 
 /** Blocks of a DC initiator's send queue, as WRs of the largest WQE. */
 #define CRPC_MLX5_DCI_DEPTH 128
-/** Sends between two completions of a DC initiator, at most. */
+/** WQEs between two completions of a DC initiator, at most. */
 #define CRPC_MLX5_DCI_SIGNAL_EVERY 32
 
 /** What a queue pair is to the device; the first three have addresses, and are numbers there. */
 enum crpc_mlx5_kind {
 	CRPC_MLX5_RC,
 	CRPC_MLX5_UD,
-	CRPC_MLX5_DC,  /**< The user's: a DC target, and a place on an initiator. */
+	CRPC_MLX5_DC,  /**< The user's: a DC target, which receives; sends go to an initiator. */
 	CRPC_MLX5_DCI, /**< An initiator, the driver's own. */
 };
 
@@ -66,8 +71,7 @@ enum crpc_mlx5_qp_state {
 	CRPC_MLX5_QP_IDLE,
 	CRPC_MLX5_QP_READY,
 	CRPC_MLX5_QP_ERROR,
-	CRPC_MLX5_QP_DC_READY, /**< READY of the kind DC, so that RC pays nothing for it. */
-	CRPC_MLX5_QP_RETIRED,  /**< A DC one that takes and tells nothing any more. */
+	CRPC_MLX5_QP_RETIRED,  /**< A DC one that takes and reports nothing any more. */
 	CRPC_MLX5_QP_DRAINING, /**< An initiator that takes nothing until all of it is done. */
 };
 
@@ -78,14 +82,16 @@ struct crpc_mlx5_bf {
 	uint32_t offset; /**< Of the half to write next: 0 or size. */
 };
 
-/** What is remembered of a send WQE, by the index of its first block. */
+/** Record of a send WQE, by the index of its first block. */
 struct crpc_mlx5_sent {
+	struct crpc_mlx5_qp *owner; /**< NULL: none any more, or the driver itself. */
+	uint32_t start;             /**< First block, running free. */
 	uint32_t wr_id;
-	uint32_t seq; /**< Number of the WR on its QP, running free. */
-	uint8_t user; /**< The user asked for its completion. */
+	uint8_t bb; /**< Blocks. */
+	bool user;  /**< The user requested its completion. */
 };
 
-/** Send queue. The device reads buf and dbrec; the rest is the owner thread's. */
+/** A ring of send WQEs. The device reads buf and dbrec; the rest is the owner thread's. */
 struct crpc_mlx5_sq {
 	uint8_t *buf;
 	uint8_t *end;
@@ -94,17 +100,16 @@ struct crpc_mlx5_sq {
 	struct crpc_mlx5_bf *bf;
 	uint32_t bb_mask;     /**< Blocks - 1. */
 	uint32_t pi;          /**< Next block, running free. */
+	uint32_t ci;          /**< Oldest block that is not known to be done. */
+	uint32_t newest;      /**< First block of the newest WQE. */
+	uint32_t reserved;    /**< Blocks that a post leaves free. */
 	uint32_t qpn_shl8;    /**< QPN where qpn_ds has it. */
-	uint32_t depth;       /**< WRs outstanding at most. */
-	uint32_t posted;      /**< WRs ever posted, running free. */
-	uint32_t retired;     /**< Of these: known to be done. */
-	uint32_t reported;    /**< Of these: told to the user. */
-	uint32_t unsignalled; /**< WRs since the last one that gives a completion. */
+	uint32_t unsignalled; /**< WQEs since the last one that gives a completion. */
 	uint32_t signal_every;
-	uint32_t inline_max;
+	uint32_t signals; /**< WQEs that give a completion, ever. */
 };
 
-/** Receive queue: WQEs without a buffer, written once; a refill only moves the counter. */
+/** Receive queue: WQEs are written once; a refill only moves the counter. */
 struct crpc_mlx5_rq {
 	_Atomic uint32_t *dbrec;
 	uint32_t posted;         /**< Receives ever handed to the device, running free. */
@@ -115,30 +120,27 @@ struct crpc_mlx5_rq {
 /** A queue pair's datapath. */
 struct crpc_mlx5_qp {
 	struct crpc_rdma_qp base;
-	uint8_t state; /**< enum crpc_mlx5_qp_state. */
-	uint8_t kind;  /**< enum crpc_mlx5_kind. */
-	bool reported; /**< The cause of ERROR was told to the user. */
-	int16_t fault; /**< -errno that poll has to report before anything else; 0: none. */
+	uint8_t state;  /**< enum crpc_mlx5_qp_state. */
+	uint8_t kind;   /**< enum crpc_mlx5_kind. */
+	bool is_failed; /**< The cause of ERROR was reported to the user. */
+	int16_t fault;  /**< -errno that poll has to report before anything else; 0: none. */
 	uint32_t fault_wr_id;
 	uint32_t qpn;
-	struct crpc_mlx5_sq sq;
+	struct crpc_mlx5_sq *sq; /**< Where its WQEs go: own, or an initiator's. */
+	uint32_t depth;          /**< WRs outstanding at most. */
+	uint32_t posted;         /**< WRs ever posted, running free. */
+	uint32_t retired;        /**< Of these: known to be done. */
+	uint32_t reported;       /**< Of these: reported to the user. */
+	uint32_t unsignalled;    /**< WRs since the last completion that covers all of its own. */
+	uint32_t signal_every;
+	uint32_t signals; /**< sq->signals when unsignalled began to count. */
+	uint32_t inline_max;
+	uint32_t bb_max;        /**< Blocks of its largest WQE. */
+	uint32_t av_len;        /**< DC: 48, or 16 where the compact form will do; else 0. */
+	struct crpc_mlx5_av av; /**< DC: the peer's, as a WQE has it. */
 	struct crpc_mlx5_rq rq;
+	struct crpc_mlx5_sq own;         /**< Unused in a DC queue pair. */
 	struct crpc_mlx5_qp *next_fault; /**< In dev->faults. */
-};
-
-/**
- * A datagram queue pair. Its receives lie still: WQE i names buffer i, for ever, so handing
- * buffers back moves the counter only.
- */
-struct crpc_mlx5_ud {
-	struct crpc_rdma_ud base;
-	struct crpc_mlx5_qp *qp; /**< Its send queue, and what the table finds. */
-	uint8_t *buf;            /**< Buffers, stride bytes each; a payload starts at PAYLOAD. */
-	uint32_t stride;
-	uint32_t mask; /**< Receive WQEs - 1. */
-	uint32_t mtu;                   /**< Of what it sends. */
-	uint32_t held;                  /**< Buffers that the user reads until the next poll. */
-	struct crpc_mlx5_ud *next_held; /**< In dev->held. */
 };
 
 /** Where the payload lies in a receive buffer: the GRH before it, and it on a line of its own. */
@@ -148,21 +150,13 @@ struct crpc_mlx5_ud {
  * more than its own MTU, and a datagram that is longer than its buffer breaks the queue pair.
  */
 #define CRPC_MLX5_UD_LEN_MAX 4096u
+#define CRPC_MLX5_UD_STRIDE  (CRPC_MLX5_UD_PAYLOAD + CRPC_MLX5_UD_LEN_MAX)
 
-/** To whom datagrams go. */
+/** The receivers of datagrams. */
 struct crpc_mlx5_ah {
 	struct crpc_rdma_ah base;
 	struct crpc_mlx5_av av; /**< As a WQE has it. */
 	struct ibv_ah *ibah;
-};
-
-/**
- * What is remembered of a WQE of a DC initiator beside crpc_mlx5_sent, by the index of its first
- * block.
- */
-struct crpc_mlx5_dc_sent {
-	struct crpc_mlx5_dc *owner; /**< Whose WR; NULL: nobody's any more. */
-	uint32_t bb;                /**< Blocks of the WQE. */
 };
 
 /** Completion queue. The device writes buf and reads dbrec. */
@@ -193,7 +187,7 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_table table;
 	struct crpc_mlx5_qp *faults; /**< QPs whose error has no CQE. */
 	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
-	struct crpc_mlx5_dc *ending; /**< Freed, but the device still has WRs of theirs. */
+	struct crpc_mlx5_dc *ending; /**< Freed, but the device still has WQEs of theirs. */
 	/** Not 0: one of these three is not empty, an initiator drains or failed, or telemetry
 	 *  asks. That is another thread's. */
 	_Atomic uint32_t attention;
@@ -223,7 +217,6 @@ struct crpc_mlx5_dev_ctl {
 	uint32_t cq_depth; /**< Completions that QPs may share out. */
 	uint32_t cq_used;
 	uint32_t num_qps;
-	uint32_t num_ending; /**< Of num_qps: freed by the user. */
 	uint32_t num_mrs;
 	uint32_t num_ahs;
 	uint32_t num_bfs;
@@ -238,64 +231,48 @@ struct crpc_mlx5_dev_ctl {
 /** A queue pair. */
 struct crpc_mlx5_qp_ctl {
 	struct crpc_mlx5_qp dp;
-	struct ibv_qp *ibqp;
+	struct ibv_qp *ibqp; /**< DC: the target. */
+	uint64_t key;        /**< That a sender needs: Q_Key of datagrams, DC access key. */
 	uint32_t psn;
+	uint32_t rq_depth;
 	uint32_t cq_share; /**< Completions set aside for it. */
 	bool connected;
 	struct crpc_mlx5_qp_ctl *next;
 };
 
-/** A datagram queue pair with all that belongs to it. */
-struct crpc_mlx5_ud_ctl {
+/**
+ * A datagram queue pair. WQE i of its receive queue always names buffer i, so handing buffers back
+ * moves the counter only.
+ */
+struct crpc_mlx5_ud {
 	struct crpc_mlx5_qp_ctl qp;
-	struct crpc_mlx5_ud ud;
-	struct ibv_mr *mr; /**< Of the receive buffers. */
-	uint32_t qkey;
+	struct crpc_rdma_ud base;
+	uint8_t *buf; /**< Buffers, UD_STRIDE bytes each; a payload starts at UD_PAYLOAD. */
+	uint32_t lkey;
+	uint32_t mask;                  /**< Receive WQEs - 1. */
+	uint32_t mtu;                   /**< Of what it sends. */
+	uint32_t held;                  /**< Buffers that the user reads until the next poll. */
+	struct crpc_mlx5_ud *next_held; /**< In dev->held. */
+	struct ibv_mr *mr;              /**< Of the receive buffers. */
 };
 
-/**
- * A DC queue pair. ibqp is its target, which receives; sends go through an initiator. Of its send
- * queue only the counts of WRs are used.
- */
+/** A DC queue pair. */
 struct crpc_mlx5_dc {
 	struct crpc_mlx5_qp_ctl qp;
-	struct crpc_mlx5_dci *dci; /**< Where it has WRs outstanding, or had the last ones. */
-	struct crpc_mlx5_av av;    /**< The peer's, as a WQE has it. */
-	uint32_t av_len;           /**< 48, or 16 where the compact form will do. */
-	uint32_t wqebb_max;        /**< Blocks of its largest WQE. */
-	uint32_t inline_max;
-	uint32_t signals; /**< dci->signals when sq.unsignalled began to count. */
-	uint32_t rq_depth;
-	uint64_t key;
 	struct ibv_srq *srq;
 	struct ibv_ah *ibah;
 	struct crpc_mlx5_dc *next_ending; /**< In dev->ending. */
 };
 
-/**
- * A DC initiator: the send queue that many DC queue pairs share.
- *
- *     blocks   | done | A A B A C C | free |        A, B, C: WRs of queue pairs
- *                     ci            sq.pi
- *
- * Its own counts in sq stay 0, so its completions leave the path of the others where those check
- * them.
- */
+/** A DC initiator: the send ring that many DC queue pairs share. */
 struct crpc_mlx5_dci {
 	struct crpc_mlx5_qp_ctl qp;
-	struct crpc_mlx5_dc_sent *sent;  /**< One per block. */
-	struct crpc_mlx5_dc_sent *again; /**< Of the WRs to post again, in order, as sent[]. */
-	struct crpc_mlx5_sent *again_sent;
-	uint8_t *copy;        /**< Their WQEs. */
-	uint32_t ci;          /**< Oldest block that is not known to be done. */
-	uint32_t newest;      /**< First block of the newest WQE. */
-	uint32_t flushed;     /**< In ERROR: blocks up to here came back. */
-	uint32_t unsignalled; /**< WRs since the last one that gives a completion. */
-	uint32_t signal_every;
-	uint32_t signals; /**< WRs that give a completion, ever. */
-	uint32_t resets;  /**< Times that it was taken out of an error. */
-	bool stopped;     /**< DRAINING took too long: it was stopped, and gives all back. */
-	uint64_t rest_ns; /**< DRAINING, ERROR: time that the device has to give all back. */
+	struct crpc_mlx5_sent *again; /**< The WQEs to post again, in order, as own.sent[]. */
+	uint8_t *copy;                /**< Their bytes. */
+	uint32_t flushed;             /**< In ERROR: blocks up to here were flushed. */
+	uint32_t resets;              /**< Times that it was taken out of an error. */
+	bool stopped;       /**< DRAINING took too long: it was stopped, and flushes all. */
+	uint64_t rest_ns;   /**< DRAINING, ERROR: time that the device has to complete all. */
 	uint64_t looked_ns; /**< When some of that was counted. */
 };
 
@@ -303,8 +280,8 @@ struct crpc_mlx5_dci {
 struct crpc_mlx5_sizes {
 	uint32_t sq_depth;
 	uint32_t rq_depth;
-	uint32_t wqebb_max; /**< Blocks set aside per WR. */
 	uint32_t inline_max;
+	uint32_t bb_max; /**< Blocks set aside per WR. */
 };
 
 /** A queue pair's address, decoded. */
@@ -321,34 +298,6 @@ struct crpc_mlx5_addr {
 	uint64_t key; /**< UD: the Q_Key. DC: the access key. */
 };
 
-/** The first place to look for @p qpn. The multiplier is 2^32 / golden ratio: neighbours spread. */
-static inline uint32_t
-crpc_mlx5_table_home(const struct crpc_mlx5_table *t, uint32_t qpn)
-{
-	return (qpn * 0x9e3779b1u) >> t->shift;
-}
-
-/** The queue pair of @p qpn, or NULL (it was freed). */
-static inline struct crpc_mlx5_qp *
-crpc_mlx5_table_find(const struct crpc_mlx5_table *t, uint32_t qpn)
-{
-	uint32_t i = crpc_mlx5_table_home(t, qpn);
-
-	for (;; i = (i + 1) & t->mask) {
-		if (crpc_likely(t->slot[i].qpn == qpn))
-			return t->slot[i].qp;
-		if (t->slot[i].qpn == 0)
-			return NULL;
-	}
-}
-
-/** Whether an initiator was given up: it never sends again. */
-static inline bool
-crpc_mlx5_dci_is_gone(const struct crpc_mlx5_dci *dci)
-{
-	return dci->qp.dp.state == CRPC_MLX5_QP_ERROR && dci->ci == dci->qp.dp.sq.pi;
-}
-
 static inline struct crpc_mlx5_dev_ctl *
 crpc_mlx5_dev_ctl(struct crpc_rdma *dev)
 {
@@ -364,33 +313,40 @@ crpc_mlx5_qp_ctl(struct crpc_rdma_qp *qp)
 /* mlx5_datapath.c */
 uint16_t crpc_mlx5_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
 uint16_t crpc_mlx5_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
-/** The same where the device may compress completions. */
-uint16_t crpc_mlx5_poll_zip(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
+uint16_t crpc_mlx5_ud_post(
+	struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
+/** Notifies the device of @p n new WQEs, from block @p start on. */
+void crpc_mlx5_sq_ring(
+	struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start);
+
+/* mlx5_cq.c: the rare side of the completion queue. */
+int crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf);
 /**
  * Writes a compressed session that starts at cq->ci out as single entries, in place. False: it is
  * not one that a device writes.
  */
 bool crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq);
-uint16_t crpc_mlx5_ud_post(
-	struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
-/** Tells the device of n new WQEs: from block start on, the newest wqe, of bb blocks. */
-void crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n,
-	uint32_t start, const uint8_t *wqe, uint32_t bb);
-/** Takes the unread completions of a destroyed QP out of the queue: its QPN may come back, and its
- *  room is given to others. The device may overwrite what was read before. */
+/** Takes the unread completions of a destroyed QP out of the queue: its QPN may be given to another
+ *  one, as is its room. The device may overwrite what was read before. */
 void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
 
 /* mlx5_error.c: the rare side of the datapath. */
-/** The QP cannot go on and there is no CQE to say so: poll will. Says why in the log. */
+/** The QP cannot go on and no CQE reports it: poll will. Logs the cause. */
 void crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const char *why);
+/** The same for what a completion names, which may be an initiator: that is given up. */
+void crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why);
 /** Reports faults; how many completions were written. */
 uint16_t crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n);
-/** Decodes an error CQE; 1 if out was written, 0 if there is nothing new to tell. */
+/** Decodes an error CQE; 1 if out was written, 0 if there is nothing new to report. */
 uint16_t crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
-/** Logs an error of a queue pair in words, with the WQE of @p sq that it is about. */
-void crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq, bool dc,
+/** Logs the first error of a queue pair in words, with the WQE of @p sq that it is about. */
+void crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq,
 	const struct crpc_mlx5_cqe *cqe);
+/** Reports an error of a queue pair to the user, with all WRs that it retired; sent: NULL if it is
+ *  not of a send. 1. */
+uint16_t crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+	const struct crpc_mlx5_sent *sent, struct crpc_rdma_cqe *out);
 /** -errno that the user gets for a syndrome. */
 int16_t crpc_mlx5_syndrome_errno(uint8_t syndrome);
 /** A syndrome in words. */
@@ -400,30 +356,48 @@ const char *crpc_mlx5_syndrome_name(uint8_t syndrome);
 /** Blocks of the largest WQE with @p head bytes of headers and @p inline_max inline bytes or
  *  CRPC_RDMA_SGE_MAX elements. */
 uint32_t crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max);
-/** Sizes for WQEs with @p head bytes of headers; 0, or -EINVAL or -ENOSPC and why in the log. */
-int crpc_mlx5_sizes_init(const struct crpc_mlx5_dev_ctl *dev, size_t head, uint32_t sq_depth,
-	uint32_t rq_depth, uint32_t inline_max, struct crpc_mlx5_sizes *sizes);
-/** Sends of a queue of this depth between two completions. */
-uint32_t crpc_mlx5_signal_every(const struct crpc_mlx5_dev_ctl *dev, uint32_t depth, uint32_t most);
-/** Takes the send queue and the receive record of qp->ibqp over from rdma-core; *raw is filled. */
-int crpc_mlx5_queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
-	const struct crpc_mlx5_sizes *sizes, struct mlx5dv_qp *raw);
+/**
+ * Makes the verbs queue pair of a zeroed @p qp, and takes its queues over from rdma-core.
+ *
+ * @param sizes
+ *   Wanted; completed on success.
+ * @param srq
+ *   The receive queue of a DC target, else NULL.
+ * @param raw
+ *   Filled, but for a DC target.
+ * @return
+ *   0, or -EINVAL, -ENOSPC, -ENOMEM, -EOPNOTSUPP, -EIO with the cause in the log. In any case
+ *   crpc_mlx5_qp_unmake() undoes it.
+ */
+int crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint8_t kind,
+	uint32_t id, struct crpc_mlx5_sizes *sizes, struct ibv_srq *srq, struct mlx5dv_qp *raw);
+void crpc_mlx5_qp_unmake(struct crpc_mlx5_qp_ctl *qp);
+/** Logs that a verbs object could not be made, and why: errno. -EINVAL, -EOPNOTSUPP or -ENOMEM. */
+int crpc_mlx5_verbs_errno(const char *what);
+/** What the states of a queue pair set, where the peer does not matter. */
+struct ibv_qp_attr crpc_mlx5_attr(const struct crpc_mlx5_qp_ctl *qp);
+/** Moves a queue pair from state attr->qp_state to @p last, through those between; 0 or -EIO. */
+int crpc_mlx5_qp_move(
+	struct crpc_mlx5_qp_ctl *qp, struct ibv_qp_attr *attr, enum ibv_qp_state last);
+/** Moves a queue pair that was made to its first state of use, and adds it to the device's: 0,
+ *  -EIO, -ENOMEM. */
+int crpc_mlx5_qp_start(struct crpc_mlx5_qp_ctl *qp, enum ibv_qp_state last);
+/** Sets one state that needs nothing else; 0 or a positive errno. */
+int crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
+/** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
+void crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
 /** Hands the device its first receives: after INIT, on whose way rdma-core clears the records. */
-void crpc_mlx5_rq_start(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp *qp, uint32_t num);
-/** Writes the buffer-less receives of a whole queue. */
-void crpc_mlx5_rq_prefill(void *buf, uint32_t wqe_cnt, uint32_t stride);
-/** Puts a queue pair, with its base and ibqp set, among the device's; 0 or -ENOMEM. */
-int crpc_mlx5_list_add(
-	struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint32_t cq_share);
+void crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp);
+/** Writes the receives of a whole queue, which have no buffers but for UD. */
+void crpc_mlx5_rq_prefill(
+	uint8_t kind, const struct crpc_mlx5_ud *ud, void *buf, uint32_t num, uint32_t stride);
 /** Destroys the verbs queue pair and forgets ours; false: it could not be, its memory must stay. */
-bool crpc_mlx5_list_del(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp);
+bool crpc_mlx5_list_del(struct crpc_mlx5_qp_ctl *qp);
 /** Zeroed memory of the alignment that queue pairs need, or NULL. */
 void *crpc_mlx5_zalloc(size_t size);
-/** Fills the way to the peer; 0 or -EHOSTUNREACH. */
+/** Fills the route to the peer; 0 or -EHOSTUNREACH. */
 int crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_addr *peer,
 	struct ibv_ah_attr *ah);
-/** The parts of an address that are the port's. */
-void crpc_mlx5_addr_fill(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_addr *a);
 /** Makes an address handle for the peer, and copies its vector; full: a WQE needs all of it. NULL
  *  with errno. */
 struct ibv_ah *crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev,
@@ -431,11 +405,6 @@ struct ibv_ah *crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev,
 /** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
 int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
 void crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp);
-/** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
-void crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
-
-/** The state of a verbs queue pair; 0 or a positive errno. */
-int crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
 
 /* mlx5_dc.c: targets and initiators, the control path. */
 struct crpc_rdma_qp *crpc_mlx5_dc_create(
@@ -445,28 +414,25 @@ void crpc_mlx5_dc_free(struct crpc_rdma_qp *qp);
 int crpc_mlx5_dc_drain(struct crpc_rdma_qp *qp);
 /** Frees what was freed by the user and is over now, some at a time; true: there may be more. */
 bool crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev);
-void crpc_mlx5_dc_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
-int crpc_mlx5_dc_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
-/** False: the device does not let go of it, and its memory stays. */
+int crpc_mlx5_dc_connect(struct crpc_mlx5_dc *dc, const struct crpc_mlx5_addr *peer);
+/** False: the device does not release it, and its memory stays. */
 bool crpc_mlx5_dci_free(struct crpc_mlx5_dci *dci);
-/** Takes an initiator to the state in which it sends; 0 or a positive errno. */
-int crpc_mlx5_dci_start(struct crpc_mlx5_dci *dci);
 /** Ends the target of a DC queue pair: nothing is received any more. */
 void crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc);
 
 /* mlx5_dci.c: initiators, the datapath. */
-/** Posts what is not a ready RC queue pair's: those of a ready DC one, or nothing. */
-uint16_t crpc_mlx5_dc_post(struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
-/** A good completion of an initiator; 1 if out was written. */
-uint16_t crpc_mlx5_dci_take(struct crpc_mlx5_dci *dci, uint64_t tail, struct crpc_rdma_cqe *out);
+/** Chooses the initiator of the next WRs, the first of which is @p wr_id; false: none takes any. */
+bool crpc_mlx5_dci_choose(struct crpc_mlx5_qp *qp, uint32_t wr_id);
 /** An error of an initiator; 1 if out was written. */
 uint16_t crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
-/** Begins or goes on with the end of a queue pair; true: the device has no WR of it any more. */
-bool crpc_mlx5_dc_retire(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dc *dc);
-/** Whether all that the queue pair posted is over. */
-bool crpc_mlx5_dc_idle(const struct crpc_mlx5_dc *dc);
-/** Looks after the initiators that drain or failed; true: there are some. */
+/** Nothing that is outstanding can be known, and nothing more will be taken. */
+void crpc_mlx5_dci_give_up(struct crpc_mlx5_dci *dci, const char *why);
+/** Whether an initiator was given up: it never sends again. */
+bool crpc_mlx5_dci_is_gone(const struct crpc_mlx5_dci *dci);
+/** Begins or continues the end of a queue pair; true: the device has no WQE of it any more. */
+bool crpc_mlx5_dc_retire(struct crpc_mlx5_dc *dc);
+/** Attends to the initiators that drain or failed; true: there are some. */
 bool crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev);
 /** Stops all initiators at once: what they have outstanding is lost. */
 void crpc_mlx5_dcis_stop(struct crpc_mlx5_dev *dev);
@@ -487,8 +453,6 @@ void crpc_mlx5_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADD
 struct crpc_rdma_ah *crpc_mlx5_ah_create(
 	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 void crpc_mlx5_ah_free(struct crpc_rdma_ah *ah);
-/** Writes the receives of a whole queue, each with the buffer of its number. */
-void crpc_mlx5_ud_prefill(void *buf, uint32_t stride, const struct crpc_mlx5_ud *ud, uint32_t lkey);
 
 /* mlx5_ledger.c */
 int crpc_mlx5_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
@@ -516,6 +480,8 @@ size_t crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *text, size_t le
 /* mlx5_tel.c: the device's place among the commands of telemetry. */
 int crpc_mlx5_tel_open(struct crpc_mlx5_dev_ctl *dev);
 void crpc_mlx5_tel_close(struct crpc_mlx5_dev_ctl *dev);
+/** Writes the state of one queue pair, as telemetry has it, with its newest WQE. */
+void crpc_mlx5_queue_dump(const struct crpc_mlx5_qp *qp, FILE *out);
 /** The owner's part, at a poll. */
 void crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dev);
 

@@ -7,6 +7,8 @@
  * counters. A receive that is handed out again before the device knows that its completion was read
  * could overrun the CQ.
  */
+#include <errno.h>
+
 #include "crpc_log.h"
 #include "mlx5_doorbell.h"
 #include "mlx5_wqe.h"
@@ -30,148 +32,122 @@ owner_check(struct crpc_mlx5_dev *dev)
 #define owner_check(dev)
 #endif
 
-/* Notes what its completion will need to know, and counts the WQE in. */
-static inline void
-sent_add(struct crpc_mlx5_sq *sq, uint32_t wr_id, uint8_t flags, uint32_t bb)
-{
-	struct crpc_mlx5_sent *sent = &sq->sent[sq->pi & sq->bb_mask];
-
-	sent->wr_id = wr_id;
-	sent->seq = sq->posted++;
-	sent->user = flags & CRPC_RDMA_WR_SIGNAL;
-	sq->pi += bb;
-}
-
-/* As crpc_mlx5_sq_ring(), in place. */
-static inline void
-ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start,
-	const uint8_t *wqe, uint32_t bb)
+void
+crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start)
 {
 	dev->stats.wqes += n;
 	dev->stats.wqebbs += sq->pi - start;
 	dev->stats.doorbells++;
-	dev->stats.blueflame += crpc_mlx5_ring(sq, wqe, n == 1 ? bb : 0);
-	/*
-	 * A card acts on its doorbell at once; a NIC in software does with the time that it is
-	 * lent.
-	 */
+	dev->stats.blueflame +=
+		crpc_mlx5_ring(sq, crpc_mlx5_block(sq, sq->newest), n == 1 ? sq->pi - start : 0);
+	/* A card acts on its doorbell at once; a NIC in software uses the caller's time. */
 	if (dev->progress != NULL)
 		dev->progress(dev->context);
 }
 
-void
-crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start,
-	const uint8_t *wqe, uint32_t bb)
+/*
+ * Whether the next WQE has to give a completion. A completion retires all WQEs of the ring before
+ * it, so a queue pair requests one by itself only if there was none since its oldest outstanding
+ * WR: among as many as it may have outstanding there is always one that makes room again.
+ */
+static inline bool
+signal_due(struct crpc_mlx5_sq *sq, struct crpc_mlx5_qp *qp, bool wanted)
 {
-	ring(dev, sq, n, start, wqe, bb);
+	if (qp->signals != sq->signals) { /* Another queue pair's covers all of ours so far. */
+		qp->signals = sq->signals;
+		qp->unsignalled = 0;
+	}
+	if (!wanted && ++sq->unsignalled < sq->signal_every && ++qp->unsignalled < qp->signal_every)
+		return false;
+	sq->unsignalled = 0;
+	qp->unsignalled = 0;
+	qp->signals = ++sq->signals;
+	return true;
+}
+
+/* The loop of all kinds: requests are datagrams of ud, or else WRs of qp. */
+crpc_inline uint16_t
+post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *requests, uint16_t n)
+{
+	struct crpc_mlx5_dev *dev = crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
+	struct crpc_mlx5_sq *sq = qp->sq;
+	uint32_t most = sq->bb_mask + 1 - sq->reserved - qp->bb_max, start = sq->pi, ds;
+	struct crpc_mlx5_req req;
+	uint16_t i;
+	bool user;
+
+	owner_check(dev);
+	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
+		return 0;
+	n = (uint16_t)crpc_min(n, qp->depth - crpc_mlx5_outstanding(qp));
+	for (i = 0; i < n && crpc_mlx5_sq_used(sq) <= most; i++) {
+		req = ud != NULL
+			? crpc_mlx5_dgram_req(ud, (const struct crpc_rdma_dgram *)requests + i)
+			: crpc_mlx5_wr_req(qp, (const struct crpc_rdma_wr *)requests + i);
+		user = req.flags & CRPC_RDMA_WR_SIGNAL;
+		ds = crpc_mlx5_wqe_build(sq, &req, signal_due(sq, qp, user));
+		if (crpc_unlikely(ds == 0)) {
+			crpc_mlx5_qp_fault(qp, -EINVAL, req.wr_id, "a work request is not valid");
+			/* The completion that it would have given will not come. */
+			sq->unsignalled = sq->signal_every;
+			break;
+		}
+		crpc_mlx5_sent_add(sq, qp, req.wr_id, user, crpc_mlx5_ds_to_bb(ds));
+		qp->posted++;
+	}
+	if (crpc_likely(i != 0))
+		crpc_mlx5_sq_ring(dev, sq, i, start);
+	return i;
 }
 
 uint16_t
 crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 {
 	struct crpc_mlx5_qp *qp = crpc_container_of(base, struct crpc_mlx5_qp, base);
-	struct crpc_mlx5_dev *dev = crpc_container_of(base->dev, struct crpc_mlx5_dev, base);
-	struct crpc_mlx5_sq *sq = &qp->sq;
-	uint32_t room = sq->depth - (sq->posted - sq->retired);
-	uint32_t start = sq->pi, ds, bb = 0;
-	const uint8_t *wqe = NULL;
-	uint16_t i;
-	bool signal;
 
-	owner_check(dev);
-	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
-		return crpc_mlx5_dc_post(qp, wr, n);
-	if (n > room)
-		n = (uint16_t)room;
-	for (i = 0; i < n; i++) {
-		/* The last WR of a stretch is signalled, so among depth outstanding ones there is
-		 * always one whose completion makes room again. */
-		signal = (wr[i].flags & CRPC_RDMA_WR_SIGNAL) ||
-			sq->unsignalled + 1 >= sq->signal_every;
-		ds = crpc_mlx5_wqe_build(sq, &wr[i], signal);
-		if (crpc_unlikely(ds == 0)) {
-			crpc_mlx5_qp_fault(qp, -EINVAL, wr[i].wr_id, "a work request is not valid");
-			break;
-		}
-		sq->unsignalled = signal ? 0 : sq->unsignalled + 1;
-		wqe = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
-		bb = crpc_mlx5_ds_to_bb(ds);
-		sent_add(sq, wr[i].wr_id, wr[i].flags, bb);
-	}
-	if (crpc_unlikely(i == 0))
+	if (qp->kind == CRPC_MLX5_DC && (n == 0 || !crpc_mlx5_dci_choose(qp, wr->wr_id)))
 		return 0;
-	ring(dev, sq, i, start, wqe, bb);
-	return i;
+	return post(qp, NULL, wr, n);
 }
 
 uint16_t
 crpc_mlx5_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
 {
 	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, base);
-	struct crpc_mlx5_dev *dev = crpc_container_of(base->dev, struct crpc_mlx5_dev, base);
-	struct crpc_mlx5_sq *sq = &ud->qp->sq;
-	uint32_t room = sq->depth - (sq->posted - sq->retired);
-	uint32_t start = sq->pi, ds, bb = 0;
-	const uint8_t *wqe = NULL;
-	uint16_t i;
-	bool signal;
 
-	owner_check(dev);
-	if (crpc_unlikely(ud->qp->state != CRPC_MLX5_QP_READY))
-		return 0;
-	if (n > room)
-		n = (uint16_t)room;
-	for (i = 0; i < n; i++) {
-		signal = (dgram[i].flags & CRPC_RDMA_WR_SIGNAL) ||
-			sq->unsignalled + 1 >= sq->signal_every;
-		ds = crpc_mlx5_ud_wqe_build(sq, &dgram[i], ud->mtu, signal);
-		if (crpc_unlikely(ds == 0)) {
-			crpc_mlx5_qp_fault(
-				ud->qp, -EINVAL, dgram[i].wr_id, "a datagram is not valid");
-			break;
-		}
-		sq->unsignalled = signal ? 0 : sq->unsignalled + 1;
-		wqe = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
-		bb = crpc_mlx5_ds_to_bb(ds);
-		sent_add(sq, dgram[i].wr_id, dgram[i].flags, bb);
-	}
-	if (crpc_unlikely(i == 0))
-		return 0;
-	ring(dev, sq, i, start, wqe, bb);
-	return i;
+	return post(&ud->qp.dp, ud, dgram, n);
 }
 
-/* A send is done, and so are all before it. */
+/* A send is done, and so are all before it in the ring. */
 static inline uint16_t
 send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint64_t tail,
 	struct crpc_rdma_cqe *out)
 {
-	struct crpc_mlx5_sq *sq = &qp->sq;
-	const struct crpc_mlx5_sent *sent = &sq->sent[CRPC_MLX5_TAIL_COUNTER(tail) & sq->bb_mask];
-	uint32_t seq = sent->seq + 1;
+	struct crpc_mlx5_sq *sq = &qp->own;
+	uint32_t at = CRPC_MLX5_TAIL_COUNTER(tail) & sq->bb_mask;
+	const struct crpc_mlx5_sent *sent = &sq->sent[at];
+	struct crpc_mlx5_qp *owner;
 
 	dev->stats.send_cqes++;
-	if (crpc_unlikely(seq - sq->retired - 1 >= sq->posted - sq->retired)) {
-		if (qp->kind == CRPC_MLX5_DCI)
-			return crpc_mlx5_dci_take(
-				crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), tail, out);
-		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion names a WQE that is not outstanding");
+	if (crpc_unlikely(!crpc_mlx5_is_outstanding(sq, at))) {
+		crpc_mlx5_cqe_fault(qp, "a completion names a WQE that is not outstanding");
 		return 0;
 	}
-	sq->retired = seq;
-	if (!sent->user)
+	owner = crpc_mlx5_retire_to(sq, sent->start);
+	if (crpc_unlikely(qp->state == CRPC_MLX5_QP_DRAINING) && crpc_mlx5_sq_used(sq) == 0)
+		qp->state = CRPC_MLX5_QP_READY;
+	if (!sent->user || crpc_mlx5_is_silent(owner))
 		return 0;
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_SEND,
-		.qp_id = qp->base.id,
+		.qp_id = owner->base.id,
 		.wr_id = sent->wr_id,
-		.wrs = seq - sq->reported,
+		.wrs = crpc_mlx5_report_take(owner),
 	};
-	sq->reported = seq;
 	return 1;
 }
 
-/* One poll's receive queues that have to be told to the device. */
+/* Receive queues that one poll has to report to the device. */
 struct refill {
 	uint32_t num;
 	struct crpc_mlx5_qp *qp[CRPC_BURST_MAX];
@@ -208,8 +184,8 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc
 
 	dev->stats.recv_cqes++;
 	if (crpc_unlikely(ud == NULL || len < CRPC_MLX5_GRH ||
-			  len > CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX)) {
-		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion names a message of no known kind");
+		    len > CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX)) {
+		crpc_mlx5_cqe_fault(qp, "a completion names a message of no known kind");
 		return 0;
 	}
 	if (ud->held++ == 0) {
@@ -222,7 +198,8 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc
 		.qp_id = qp->base.id,
 		.imm = be32toh(cqe->imm),
 		.byte_len = len - CRPC_MLX5_GRH,
-		.data = ud->buf + (size_t)(CRPC_MLX5_TAIL_COUNTER(tail) & ud->mask) * ud->stride +
+		.data = ud->buf +
+			(size_t)(CRPC_MLX5_TAIL_COUNTER(tail) & ud->mask) * CRPC_MLX5_UD_STRIDE +
 			CRPC_MLX5_UD_PAYLOAD,
 	};
 	return 1;
@@ -238,7 +215,7 @@ held_return(struct crpc_mlx5_dev *dev)
 	/* Without it the device could write over a payload that is still being read. */
 	crpc_dma_wmb();
 	for (ud = dev->held; ud != NULL; ud = ud->next_held) {
-		rq = &ud->qp->rq;
+		rq = &ud->qp.dp.rq;
 		rq->posted += ud->held;
 		dev->stats.recv_posted += ud->held;
 		ud->held = 0;
@@ -306,74 +283,19 @@ refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
 	}
 }
 
-/* The next completion if the device has written it: its owner bit tells the lap, see PRM "CQE
- * Ownership". An entry never written has that of the lap before, by cq_init(). */
-static inline struct crpc_mlx5_cqe *
-cqe_next(const struct crpc_mlx5_cq *cq, uint64_t *tail)
-{
-	struct crpc_mlx5_cqe *cqe = &cq->buf[cq->ci & cq->mask];
-
-	/* Acquire: pairs with the device's store of the entry's last bytes, a release where the
-	 * device is a program. */
-	*tail = be64toh(crpc_load_acquire(&cqe->tail));
-	if (CRPC_MLX5_TAIL_OWNER(*tail) != !!(cq->ci & (cq->mask + 1)))
-		return NULL;
-	return cqe;
-}
-
-/* A session that cannot be read: what else it told is lost with it. */
+/* A session that cannot be read: what else it reports is lost with it. */
 static crpc_noinline void
 session_refuse(struct crpc_mlx5_dev *dev, uint64_t tail)
 {
 	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(&dev->table, CRPC_MLX5_TAIL_QPN(tail));
 
-	if (qp != NULL && qp->kind != CRPC_MLX5_DCI)
-		crpc_mlx5_qp_fault(qp, -EIO, 0, "a compressed completion has no count");
+	dev->cq.ci++;
+	if (qp != NULL)
+		crpc_mlx5_cqe_fault(qp, "a compressed completion has no count");
 }
 
-/* One completion of a session, as the device would have written it alone. */
-static void
-mini_write(const struct crpc_mlx5_cq *cq, uint32_t at, const struct crpc_mlx5_cqe *title,
-	const struct crpc_mlx5_mini_cqe *mini, uint32_t place)
-{
-	struct crpc_mlx5_cqe cqe = *title;
-	bool owner = (at & (cq->mask + 1)) != 0;
-
-	cqe.byte_cnt = mini->byte_cnt;
-	if (title->op_own >> 4 == MLX5_CQE_REQ) {
-		cqe.wqe_counter = mini->wqe_counter;
-		cqe.opcode_qpn = htobe32((be32toh(title->opcode_qpn) & CRPC_MLX5_QPN_MASK) |
-			(uint32_t)mini->wqe_opcode << 24);
-	} else {
-		cqe.wqe_counter = htobe16((uint16_t)(be16toh(title->wqe_counter) + place));
-	}
-	cqe.op_own = (uint8_t)((title->op_own & 0xf0) | owner);
-	cq->buf[at & cq->mask] = cqe;
-}
-
-crpc_noinline bool
-crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq)
-{
-	struct crpc_mlx5_mini_cqe mini[CRPC_MLX5_MINI_PER_CQE];
-	struct crpc_mlx5_cqe title = cq->buf[cq->ci & cq->mask];
-	uint32_t count = be32toh(title.byte_cnt), i, from;
-
-	if (count < 2 || count > cq->mask + 1)
-		return false;
-	for (i = 0; i < count; i++) {
-		if (i % CRPC_MLX5_MINI_PER_CQE == 0) {
-			/* Aside, as it lies where its own completions will. */
-			from = cq->ci + (i != 0 ? i : 1);
-			memcpy(mini, &cq->buf[from & cq->mask], sizeof(mini));
-		}
-		mini_write(cq, cq->ci + i, &title, &mini[i % CRPC_MLX5_MINI_PER_CQE], i);
-	}
-	return true;
-}
-
-/* Made twice, so that who has no compression does not look for it. */
-crpc_inline uint16_t
-drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n, bool zip)
+static uint16_t
+drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
 {
 	struct crpc_mlx5_cq *cq = &dev->cq;
 	const struct crpc_mlx5_cqe *cqe;
@@ -385,18 +307,17 @@ drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16
 	/* Entries without an outcome for the user do not fill the array; the index that the device
 	 * knows is only moved below, so there are never more of them than the ring has. */
 	while (got < n) {
-		cqe = cqe_next(cq, &tail);
+		cqe = crpc_mlx5_cqe_next(cq, &tail);
 		if (cqe == NULL)
 			break;
 		/* Without it the fields below could be read before the owner bit, and be old. */
 		crpc_dma_rmb();
-		if (zip && (tail & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED) {
+		if (crpc_unlikely(CRPC_MLX5_TAIL_IS_TITLE(tail))) {
 			if (!crpc_mlx5_cq_expand(cq)) {
 				session_refuse(dev, tail);
-				cq->ci++;
 				continue;
 			}
-			cqe_next(cq, &tail);
+			crpc_mlx5_cqe_next(cq, &tail);
 		}
 		cq->ci++;
 		got += cqe_take(dev, cqe, tail, &out[got], &refill);
@@ -406,21 +327,8 @@ drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16
 	return got;
 }
 
-static uint16_t
-cq_drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
-{
-	return drain(dev, out, got, n, false);
-}
-
-static uint16_t
-cq_drain_zip(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
-{
-	return drain(dev, out, got, n, true);
-}
-
-crpc_inline uint16_t
-poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n,
-	uint16_t (*const take)(struct crpc_mlx5_dev *, struct crpc_rdma_cqe *, uint16_t, uint16_t))
+uint16_t
+crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 {
 	struct crpc_mlx5_dev *dev = crpc_container_of(base, struct crpc_mlx5_dev, base);
 	uint32_t start = dev->cq.ci;
@@ -432,68 +340,13 @@ poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n,
 	dev->stats.polls++;
 	if (crpc_load_relaxed(&dev->attention) != 0)
 		got = attend(dev, out, n);
-	got = take(dev, out, got, n);
+	got = drain(dev, out, got, n);
 	/*
 	 * A NIC in software works on our time: whenever the queue ran dry, not only when it was
 	 * empty from the start. Under load it never is, and what was posted would wait for turns.
 	 */
 	if (dev->progress != NULL && got < n && dev->progress(dev->context) != 0)
-		got = take(dev, out, got, n);
+		got = drain(dev, out, got, n);
 	dev->stats.empty_polls += dev->cq.ci == start;
 	return got;
-}
-
-uint16_t
-crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
-{
-	return poll(base, out, n, cq_drain);
-}
-
-uint16_t
-crpc_mlx5_poll_zip(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
-{
-	return poll(base, out, n, cq_drain_zip);
-}
-
-/* A look ahead: on behind the next unread completion; sessions are written out on the way. False:
- * there is none. */
-static bool
-cqe_ahead(struct crpc_mlx5_cq *walk, const struct crpc_mlx5_cq *cq)
-{
-	uint64_t tail;
-
-	if (walk->ci - cq->ci > walk->mask || cqe_next(walk, &tail) == NULL)
-		return false;
-	crpc_dma_rmb();
-	if ((tail & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED)
-		crpc_mlx5_cq_expand(walk);
-	walk->ci++;
-	return true;
-}
-
-void
-crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
-{
-	struct crpc_mlx5_cq walk = *cq;
-	const struct crpc_mlx5_cqe *from;
-	struct crpc_mlx5_cqe *cqe;
-	uint32_t to;
-
-	while (cqe_ahead(&walk, cq))
-		;
-	/* What others have is moved towards the newest, as rdma-core does it. */
-	for (to = walk.ci; walk.ci != cq->ci;) {
-		from = &cq->buf[--walk.ci & cq->mask];
-		if ((be32toh(from->opcode_qpn) & CRPC_MLX5_QPN_MASK) == qpn || --to == walk.ci)
-			continue;
-		cqe = &cq->buf[to & cq->mask];
-		*cqe = *from;
-		cqe->op_own = (uint8_t)((cqe->op_own & ~MLX5_CQE_OWNER_MASK) |
-			((to & (cq->mask + 1)) != 0));
-	}
-	if (to == cq->ci)
-		return;
-	cq->ci = to;
-	/* Release: as in refill_flush(). */
-	crpc_store_release(cq->dbrec, htobe32(to & CRPC_MLX5_CQE_CTR_MASK));
 }

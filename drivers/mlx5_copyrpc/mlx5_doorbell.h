@@ -29,12 +29,10 @@ crpc_mlx5_bf_block(uint8_t *dst, const uint8_t *src)
 {
 	volatile crpc_mlx5_wide *d = (volatile crpc_mlx5_wide *)(void *)dst;
 	const crpc_mlx5_wide *s = (const crpc_mlx5_wide *)(const void *)src;
-	crpc_mlx5_wide a = s[0], b = s[1], c = s[2], e = s[3];
+	uint32_t i;
 
-	d[0] = a;
-	d[1] = b;
-	d[2] = c;
-	d[3] = e;
+	for (i = 0; i < CRPC_MLX5_BB / sizeof(*d); i++)
+		d[i] = s[i];
 }
 
 /**

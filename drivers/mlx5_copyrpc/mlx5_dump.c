@@ -36,45 +36,32 @@ put(struct text *t, const char *fmt, ...)
 static const char *
 opcode_name(uint32_t opcode)
 {
-	switch (opcode) {
-	case MLX5_OPCODE_NOP:
-		return "NOP";
-	case MLX5_OPCODE_RDMA_WRITE:
-		return "RDMA_WRITE";
-	case MLX5_OPCODE_RDMA_WRITE_IMM:
-		return "RDMA_WRITE_IMM";
-	case MLX5_OPCODE_SEND:
-		return "SEND";
-	case MLX5_OPCODE_SEND_IMM:
-		return "SEND_IMM";
-	case MLX5_OPCODE_RDMA_READ:
-		return "RDMA_READ";
-	default:
-		return "opcode?";
-	}
+	static const char *const names[] = {
+		[MLX5_OPCODE_NOP] = "NOP",
+		[MLX5_OPCODE_RDMA_WRITE] = "RDMA_WRITE",
+		[MLX5_OPCODE_RDMA_WRITE_IMM] = "RDMA_WRITE_IMM",
+		[MLX5_OPCODE_SEND] = "SEND",
+		[MLX5_OPCODE_SEND_IMM] = "SEND_IMM",
+		[MLX5_OPCODE_RDMA_READ] = "RDMA_READ",
+	};
+
+	return opcode < CRPC_DIM(names) && names[opcode] != NULL ? names[opcode] : "opcode?";
 }
 
 static const char *
 cqe_name(uint32_t opcode)
 {
-	switch (opcode) {
-	case MLX5_CQE_REQ:
-		return "REQ";
-	case MLX5_CQE_RESP_WR_IMM:
-		return "RESP_WR_IMM";
-	case MLX5_CQE_RESP_SEND:
-		return "RESP_SEND";
-	case MLX5_CQE_RESP_SEND_IMM:
-		return "RESP_SEND_IMM";
-	case MLX5_CQE_REQ_ERR:
-		return "REQ_ERR";
-	case MLX5_CQE_RESP_ERR:
-		return "RESP_ERR";
-	case MLX5_CQE_INVALID:
-		return "INVALID";
-	default:
-		return "cqe?";
-	}
+	static const char *const names[16] = {
+		[MLX5_CQE_REQ] = "REQ",
+		[MLX5_CQE_RESP_WR_IMM] = "RESP_WR_IMM",
+		[MLX5_CQE_RESP_SEND] = "RESP_SEND",
+		[MLX5_CQE_RESP_SEND_IMM] = "RESP_SEND_IMM",
+		[MLX5_CQE_REQ_ERR] = "REQ_ERR",
+		[MLX5_CQE_RESP_ERR] = "RESP_ERR",
+		[MLX5_CQE_INVALID] = "INVALID",
+	};
+
+	return names[opcode] != NULL ? names[opcode] : "cqe?";
 }
 
 /* Shows the first bytes of inline data that starts `at` bytes into the ring. */
@@ -107,8 +94,7 @@ put_payload(
 			put_inline(t, ring, ring_len,
 				at + (size_t)i * CRPC_MLX5_SEG + sizeof(struct crpc_mlx5_inline),
 				count);
-			n = (count + (uint32_t)sizeof(struct crpc_mlx5_inline) + CRPC_MLX5_SEG -
-				    1) /
+			n = (count + (uint32_t)sizeof(struct crpc_mlx5_inline) + 15) /
 				CRPC_MLX5_SEG;
 		} else {
 			put(t, " | data 0x%" PRIx64 " len %u lkey 0x%x", be64toh(data.addr), count,
@@ -209,8 +195,7 @@ crpc_mlx5_kind_name(const struct crpc_mlx5_qp *qp)
 const char *
 crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp)
 {
-	static const char *const names[] = {
-		"idle", "ready", "error", "ready", "retired", "draining"};
+	static const char *const names[] = {"idle", "ready", "error", "retired", "draining"};
 
 	return names[qp->state];
 }
@@ -218,77 +203,13 @@ crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp)
 size_t
 crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len)
 {
-	const struct crpc_mlx5_dci *dci = (const struct crpc_mlx5_dci *)(const void *)qp;
-	const struct crpc_mlx5_sq *sq = &qp->sq;
-	bool dc = qp->kind == CRPC_MLX5_DCI;
-	uint32_t i, at;
+	const struct crpc_mlx5_sq *sq = &qp->own;
 
 	text[0] = '\0';
-	/* It starts at most CRPC_MLX5_WQEBB_MAX blocks back. */
-	for (i = 1; i <= CRPC_MLX5_WQEBB_MAX && sq->pi != 0; i++) {
-		at = (sq->pi - i) & sq->bb_mask;
-		if (dc ? sq->pi - i == dci->newest : sq->sent[at].seq == sq->posted - 1)
-			return crpc_mlx5_wqe_text(sq->buf, sq->bb_mask + 1, at, dc, text, len);
-	}
-	return 0;
-}
-
-static void
-newest_dump(const struct crpc_mlx5_qp *qp, FILE *out)
-{
-	char text[256];
-
-	if (crpc_mlx5_newest_text(qp, text, sizeof(text)) != 0)
-		fprintf(out, "  newest: %s\n", text);
-}
-
-/* An initiator: how far it is, and for whom. */
-static void
-dci_dump(const struct crpc_mlx5_dci *dci, FILE *out)
-{
-	const struct crpc_mlx5_sq *sq = &dci->qp.dp.sq;
-
-	fprintf(out,
-		"DC initiator 0x%x: %s; blocks from %u to %u of %u outstanding, %u since a "
-		"signal, %u signals, %u resets\n",
-		dci->qp.dp.qpn, crpc_mlx5_state_name(&dci->qp.dp), dci->ci, sq->pi, sq->bb_mask + 1,
-		dci->unsignalled, dci->signals, dci->resets);
-	newest_dump(&dci->qp.dp, out);
-}
-
-/* Where what is particular to a kind lies. */
-static void
-kind_dump(const struct crpc_mlx5_qp *qp, FILE *out)
-{
-	const struct crpc_mlx5_ud *ud = qp->rq.ud;
-	const struct crpc_mlx5_dc *dc = (const struct crpc_mlx5_dc *)(const void *)qp;
-
-	if (qp->kind == CRPC_MLX5_UD)
-		fprintf(out, "  datagrams: %u of %u buffers of %u bytes with the user\n", ud->held,
-			ud->mask + 1, CRPC_MLX5_UD_LEN_MAX);
-	else if (dc->dci != NULL)
-		fprintf(out, "  DC target%s, %u receives; last sent through initiator 0x%x\n",
-			dc->qp.ibqp != NULL ? "" : " (ended)", dc->rq_depth, dc->dci->qp.dp.qpn);
-	else
-		fprintf(out, "  DC target%s, %u receives; nothing sent\n",
-			dc->qp.ibqp != NULL ? "" : " (ended)", dc->rq_depth);
-}
-
-/* One queue pair: what the device was given, what came back, and the newest WQE in words. */
-static void
-qp_dump(const struct crpc_mlx5_qp *qp, FILE *out)
-{
-	const struct crpc_mlx5_sq *sq = &qp->sq;
-
-	fprintf(out,
-		"qp 0x%x (id %u) %s: %s; send: posted %u, retired %u, reported %u of depth %u, "
-		"blocks to %u of %u, %u since a signal; receive: handed out %u\n",
-		qp->qpn, qp->base.id, crpc_mlx5_kind_name(qp), crpc_mlx5_state_name(qp), sq->posted,
-		sq->retired, sq->reported, sq->depth, sq->pi, sq->bb_mask + 1, sq->unsignalled,
-		qp->rq.posted);
-	if (qp->kind != CRPC_MLX5_RC)
-		kind_dump(qp, out);
-	newest_dump(qp, out);
+	if (sq->pi == 0)
+		return 0;
+	return crpc_mlx5_wqe_text(
+		sq->buf, sq->bb_mask + 1, sq->newest, qp->kind == CRPC_MLX5_DCI, text, len);
 }
 
 void
@@ -296,7 +217,6 @@ crpc_mlx5_dump(const struct crpc_rdma *base, FILE *out)
 {
 	const struct crpc_mlx5_dev_ctl *dev = (const struct crpc_mlx5_dev_ctl *)(const void *)base;
 	const struct crpc_mlx5_qp_ctl *qp;
-	uint32_t i;
 
 	fprintf(out,
 		"cq: %u read, %u entries, %u of %u set aside; %" PRIu64 " doorbells, %" PRIu64
@@ -304,10 +224,6 @@ crpc_mlx5_dump(const struct crpc_rdma *base, FILE *out)
 		dev->dp.cq.ci, dev->dp.cq.mask + 1, dev->cq_used, dev->cq_depth,
 		dev->dp.stats.doorbells, dev->dp.stats.wqes, dev->dp.stats.polls,
 		dev->dp.stats.empty_polls);
-	for (i = 0; i < dev->dp.num_dcis; i++)
-		dci_dump(dev->dp.dci[i], out);
-	for (qp = dev->qps; qp != NULL; qp = qp->next) {
-		if (qp->dp.kind != CRPC_MLX5_DCI)
-			qp_dump(&qp->dp, out);
-	}
+	for (qp = dev->qps; qp != NULL; qp = qp->next)
+		crpc_mlx5_queue_dump(&qp->dp, out);
 }

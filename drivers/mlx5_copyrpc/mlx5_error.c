@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Errors: syndromes in words, and what the user is told. Per broken QP the user gets the cause
+ * Errors: syndromes in words, and what is reported to the user. Per broken QP that is the cause
  * first, then each send that was still outstanding; receives hold nothing, so of their flushes only
- * one that comes first is told.
+ * one that comes first is reported.
  */
 #include <errno.h>
 
 #include "crpc_log.h"
-#include "mlx5_copyrpc.h"
+#include "mlx5_ring.h"
 
-static const struct {
+static const struct syndrome {
 	uint8_t syndrome;
 	int16_t status;
 	const char *name;
@@ -31,28 +31,29 @@ static const struct {
 	{MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR, -ECONNRESET, "remote aborted"},
 };
 
-int16_t
-crpc_mlx5_syndrome_errno(uint8_t syndrome)
+static const struct syndrome *
+syndrome_find(uint8_t syndrome)
 {
+	static const struct syndrome unknown = {0, -EIO, "unknown syndrome"};
 	size_t i;
 
 	for (i = 0; i < CRPC_DIM(syndromes); i++) {
 		if (syndromes[i].syndrome == syndrome)
-			return syndromes[i].status;
+			return &syndromes[i];
 	}
-	return -EIO;
+	return &unknown;
+}
+
+int16_t
+crpc_mlx5_syndrome_errno(uint8_t syndrome)
+{
+	return syndrome_find(syndrome)->status;
 }
 
 const char *
 crpc_mlx5_syndrome_name(uint8_t syndrome)
 {
-	size_t i;
-
-	for (i = 0; i < CRPC_DIM(syndromes); i++) {
-		if (syndromes[i].syndrome == syndrome)
-			return syndromes[i].name;
-	}
-	return "unknown syndrome";
+	return syndrome_find(syndrome)->name;
 }
 
 crpc_noinline void
@@ -70,6 +71,17 @@ crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const ch
 	qp->next_fault = dev->faults;
 	dev->faults = qp;
 	crpc_store_relaxed(&dev->attention, 1);
+}
+
+crpc_noinline void
+crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why)
+{
+	struct crpc_mlx5_dci *dci = crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp);
+
+	if (qp->kind != CRPC_MLX5_DCI)
+		crpc_mlx5_qp_fault(qp, -EIO, 0, why);
+	else if (!crpc_mlx5_dci_is_gone(dci))
+		crpc_mlx5_dci_give_up(dci, why);
 }
 
 crpc_noinline uint16_t
@@ -90,19 +102,21 @@ crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint
 			.qp_id = qp->base.id,
 			.wr_id = qp->fault_wr_id,
 		};
-		qp->reported = true;
+		qp->is_failed = true;
 	}
 	return got;
 }
 
 void
-crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq, bool dc,
+crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq,
 	const struct crpc_mlx5_cqe *cqe)
 {
 	bool send = cqe->op_own >> 4 == MLX5_CQE_REQ_ERR;
 	char text[256];
 	uint32_t counter = be16toh(cqe->wqe_counter);
 
+	if (qp->is_failed)
+		return;
 	if (cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
 		crpc_warn("qp 0x%x (id %u): %s flushed: the QP went to the error state", qp->qpn,
 			qp->base.id, send ? "a send was" : "receives were");
@@ -112,26 +126,27 @@ crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq
 			send ? "send WQE" : "receive", counter, cqe->syndrome, cqe->vendor_err);
 	crpc_mlx5_cqe_text(cqe, text, sizeof(text));
 	crpc_info("%s", text);
-	if (!send)
+	if (!send || sq->buf == NULL)
 		return;
-	crpc_mlx5_wqe_text(sq->buf, sq->bb_mask + 1, counter, dc, text, sizeof(text));
+	crpc_mlx5_wqe_text(
+		sq->buf, sq->bb_mask + 1, counter, qp->kind == CRPC_MLX5_DC, text, sizeof(text));
 	crpc_info("%s", text);
 }
 
-/* WRs that an error of a send retires, itself included; 0 if it names none that is outstanding. */
-static uint32_t
-error_retire(struct crpc_mlx5_sq *sq, const struct crpc_mlx5_cqe *cqe, uint32_t *wr_id)
+uint16_t
+crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+	const struct crpc_mlx5_sent *sent, struct crpc_rdma_cqe *out)
 {
-	const struct crpc_mlx5_sent *sent = &sq->sent[be16toh(cqe->wqe_counter) & sq->bb_mask];
-	uint32_t seq = sent->seq + 1, wrs;
-
-	if (seq - sq->retired - 1 >= sq->posted - sq->retired)
-		return 0;
-	wrs = seq - sq->reported;
-	sq->retired = seq;
-	sq->reported = seq;
-	*wr_id = sent->wr_id;
-	return wrs;
+	qp->is_failed = true;
+	*out = (struct crpc_rdma_cqe){
+		.type = CRPC_RDMA_CQE_ERROR,
+		.syndrome = cqe->syndrome,
+		.status = crpc_mlx5_syndrome_errno(cqe->syndrome),
+		.qp_id = qp->base.id,
+		.wr_id = sent != NULL ? sent->wr_id : 0,
+		.wrs = sent != NULL ? crpc_mlx5_report_take(qp) : 0,
+	};
+	return 1;
 }
 
 crpc_noinline uint16_t
@@ -141,38 +156,30 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	/* Its entry may go back to the device before we are done: crpc_mlx5_cq_forget(). */
 	const struct crpc_mlx5_cqe copy = *in, *cqe = &copy;
 	uint8_t opcode = cqe->op_own >> 4;
-	bool send = opcode == MLX5_CQE_REQ_ERR;
-	bool flushed = cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
-	uint32_t wrs = 0, wr_id = 0;
+	struct crpc_mlx5_sq *sq = &qp->own;
+	uint32_t at = be16toh(cqe->wqe_counter) & sq->bb_mask;
+	const struct crpc_mlx5_sent *sent = NULL;
 
 	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR) {
-		crpc_mlx5_qp_fault(qp, -EIO, 0, "a completion of a kind that was not asked for");
+		crpc_mlx5_cqe_fault(qp, "a completion of a kind that was not requested");
 		return 0;
 	}
 	dev->stats.error_cqes++;
 	if (qp->kind == CRPC_MLX5_DCI)
 		return crpc_mlx5_dci_error(
 			dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), cqe, out);
-	if (!qp->reported)
-		crpc_mlx5_error_log(qp, &qp->sq, false, cqe);
+	crpc_mlx5_error_log(qp, sq, cqe);
 	/* A target may go on after an error, and one of a datagram that is sent stops the send
 	 * queue only (SQER). A queue pair does not go on. */
 	if (qp->kind != CRPC_MLX5_RC && qp->state != CRPC_MLX5_QP_ERROR)
 		crpc_mlx5_qp_to_error(qp);
 	qp->state = CRPC_MLX5_QP_ERROR;
-	if (send)
-		wrs = error_retire(&qp->sq, cqe, &wr_id);
-	/* Told: the first one whatever it is, any cause, and every send that was flushed. */
-	if (qp->reported && flushed && wrs == 0)
+	if (opcode == MLX5_CQE_REQ_ERR && crpc_mlx5_is_outstanding(sq, at)) {
+		sent = &sq->sent[at];
+		crpc_mlx5_retire_to(sq, sent->start);
+	}
+	/* Reported: the first one whatever it is, any cause, and every send that was flushed. */
+	if (qp->is_failed && sent == NULL && cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
 		return 0;
-	qp->reported = true;
-	*out = (struct crpc_rdma_cqe){
-		.type = CRPC_RDMA_CQE_ERROR,
-		.syndrome = cqe->syndrome,
-		.status = crpc_mlx5_syndrome_errno(cqe->syndrome),
-		.qp_id = qp->base.id,
-		.wr_id = wr_id,
-		.wrs = wrs,
-	};
-	return 1;
+	return crpc_mlx5_error_report(qp, cqe, sent, out);
 }

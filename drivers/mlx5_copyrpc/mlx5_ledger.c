@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the card did: only a software NIC tells, by a function that is looked up by its name. */
+/* What the card did: only a software NIC counts it, in a function that is looked up by name. */
 #include <dlfcn.h>
 #include <errno.h>
 
@@ -7,7 +7,7 @@
 
 #define LEDGER_SYMBOL "soft_mlx5_ledger"
 
-/* The ledger of the software NIC; it writes no more of it than it is told to. */
+/* The ledger of the software NIC; it writes as many bytes as it is given. */
 struct ledger {
 	uint64_t doorbells;
 	uint64_t blueflame;

@@ -153,6 +153,8 @@ struct crpc_mlx5_mini_cqe {
 #define CRPC_MLX5_TAIL_COUNTER(tail) ((uint32_t)((tail) >> 16) & CRPC_MLX5_WQE_CTR_MASK)
 #define CRPC_MLX5_TAIL_OPCODE(tail)  ((uint32_t)((tail) >> 4) & 0xf)
 #define CRPC_MLX5_TAIL_OWNER(tail)   ((uint32_t)(tail)&MLX5_CQE_OWNER_MASK)
+#define CRPC_MLX5_TAIL_IS_TITLE(tail)                                                              \
+	(((tail)&CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED)
 
 #define CRPC_MLX5_SAME(ours, a, theirs, b)                                                         \
 	_Static_assert(offsetof(struct ours, a) == offsetof(struct theirs, b), #ours "." #a)

@@ -1,16 +1,90 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What all kinds of queue pairs share: how large their WQEs get, the memory taken over by
- * mlx5dv_init_obj(), the table from QPN to queue pair, and the way to a peer.
+ * What all kinds of queue pairs share: how they are made and moved through their states, the memory
+ * taken over by mlx5dv_init_obj(), the table from QPN to queue pair, and the route to a peer.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "crpc_log.h"
-#include "mlx5_copyrpc.h"
+#include "mlx5_ring.h"
 
 #define HOP_LIMIT 64
+/* Local acknowledge timeout 4.096 us << 14 = 67 ms, seven tries: a dead peer is detected within
+ * about half a second (a card may take up to four times that), a busy switch is not mistaken for
+ * one. */
+#define ACK_TIMEOUT 14
+#define RETRY_COUNT 7
+/* A sender waits for a receiver that polls too slowly; 7 is for ever, and deadlines are the
+ * protocol's. */
+#define RNR_RETRY 7
+/* Code of 60 us: how long a sender holds back when the peer had no receive. */
+#define MIN_RNR_TIMER 5
+/* Blocks kept for the WQE whose completion ends DRAINING. */
+#define DRAIN_BLOCKS 2
+
+#define OPS_REMOTE                                                                                 \
+	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
+#define INIT_COMMON (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
+#define RTS_REQUESTER                                                                              \
+	(IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |                    \
+		IBV_QP_MAX_QP_RD_ATOMIC)
+
+/* How the kinds of queue pairs differ where rdma-core makes them and moves their states. */
+static const struct shape {
+	const char *name;
+	size_t head; /* Bytes of a WQE before its payload. */
+	enum ibv_qp_type type;
+	enum mlx5dv_dc_type dc_type;
+	uint64_t dv_mask;
+	uint64_t ops;
+	int to[3]; /* What INIT, RTR and RTS set. */
+} shapes[] = {
+	[CRPC_MLX5_RC] =
+		{
+			.name = "reliable connection",
+			.head = CRPC_MLX5_RC_HEAD,
+			.type = IBV_QPT_RC,
+			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+			.ops = OPS_REMOTE,
+			.to = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
+				IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+				RTS_REQUESTER},
+		},
+	[CRPC_MLX5_UD] =
+		{
+			.name = "datagram queue pair",
+			.head = CRPC_MLX5_UD_HEAD,
+			.type = IBV_QPT_UD,
+			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+			.ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
+			.to = {INIT_COMMON | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN},
+		},
+	[CRPC_MLX5_DC] =
+		{
+			.name = "DC target",
+			.head = CRPC_MLX5_DC_HEAD,
+			.type = IBV_QPT_DRIVER,
+			.dc_type = MLX5DV_DCTYPE_DCT,
+			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
+			.to = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
+				IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU},
+		},
+	[CRPC_MLX5_DCI] =
+		{
+			.name = "DC initiator",
+			.head = CRPC_MLX5_DC_HEAD,
+			.type = IBV_QPT_DRIVER,
+			.dc_type = MLX5DV_DCTYPE_DCI,
+			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_DC |
+				MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+			.ops = OPS_REMOTE,
+			.to = {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER},
+		},
+};
 
 uint32_t
 crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max)
@@ -21,39 +95,80 @@ crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max)
 	return (uint32_t)(crpc_align_up(head + crpc_max(gather, inl), CRPC_MLX5_BB) / CRPC_MLX5_BB);
 }
 
-int
-crpc_mlx5_sizes_init(const struct crpc_mlx5_dev_ctl *dev, size_t head, uint32_t sq_depth,
-	uint32_t rq_depth, uint32_t inline_max, struct crpc_mlx5_sizes *sizes)
+/* Completes the sizes of a queue pair; 0, or -EINVAL or -ENOSPC. */
+static int
+sizes_init(struct crpc_mlx5_sizes *sizes, const struct crpc_mlx5_dev_ctl *dev, uint8_t kind,
+	uint32_t cq_share)
 {
-	uint32_t blocks;
+	size_t head = shapes[kind].head;
 
-	if (inline_max > CRPC_MLX5_INLINE_MAX_OF(head)) {
-		crpc_err("queue pair: inline_max %u is above %zu", inline_max,
-			CRPC_MLX5_INLINE_MAX_OF(head));
-		return -EINVAL;
-	}
-	if (dev->num_qps == CRPC_RDMA_QPS_MAX) {
-		crpc_err("queue pair: the device has %u already, the most there may be",
+	if (sizes->inline_max > CRPC_MLX5_INLINE_MAX_OF(head))
+		return crpc_fail(-EINVAL, "queue pair: inline_max %u is above %zu",
+			sizes->inline_max, CRPC_MLX5_INLINE_MAX_OF(head));
+	if (dev->num_qps == CRPC_RDMA_QPS_MAX)
+		return crpc_fail(-ENOSPC,
+			"queue pair: the device has %u already, the most there may be",
 			CRPC_RDMA_QPS_MAX);
-		return -ENOSPC;
-	}
-	if (sq_depth + rq_depth > dev->cq_depth - dev->cq_used) {
-		crpc_err("queue pair: sq_depth %u + rq_depth %u do not fit: %u of the %u "
-			 "completions of cq_depth are set aside already: open the device with a "
-			 "larger cq_depth",
-			sq_depth, rq_depth, dev->cq_used, dev->cq_depth);
-		return -ENOSPC;
-	}
-	blocks = crpc_mlx5_wqebb_max(head, inline_max);
-	*sizes = (struct crpc_mlx5_sizes){
-		.sq_depth = sq_depth,
-		.rq_depth = rq_depth,
-		.wqebb_max = blocks,
-		/* What fits behind the headers when a WQE uses all its blocks. */
-		.inline_max =
-			(uint32_t)(blocks * CRPC_MLX5_BB - head - sizeof(struct crpc_mlx5_inline)),
-	};
+	if (cq_share > dev->cq_depth - dev->cq_used)
+		return crpc_fail(-ENOSPC,
+			"queue pair: sq_depth %u + rq_depth %u do not fit: %u of the %u "
+			"completions of cq_depth are set aside already: open the device with a "
+			"larger cq_depth",
+			sizes->sq_depth, sizes->rq_depth, dev->cq_used, dev->cq_depth);
+	sizes->bb_max = crpc_mlx5_wqebb_max(head, sizes->inline_max);
+	/* What fits behind the headers when a WQE uses all its blocks. */
+	sizes->inline_max =
+		(uint32_t)(sizes->bb_max * CRPC_MLX5_BB - head - sizeof(struct crpc_mlx5_inline));
 	return 0;
+}
+
+int
+crpc_mlx5_verbs_errno(const char *what)
+{
+	int err = errno;
+
+	crpc_err("queue pair: no %s: %s%s", what, strerror(err),
+		err == EOPNOTSUPP ? ": the device has no such transport" : "");
+	return err == EINVAL || err == EOPNOTSUPP ? -err : -ENOMEM;
+}
+
+static int
+ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
+	const struct crpc_mlx5_sizes *sizes, struct ibv_srq *srq)
+{
+	const struct shape *shape = &shapes[qp->dp.kind];
+	struct mlx5dv_qp_init_attr dv_attr = {
+		.comp_mask = shape->dv_mask,
+		/* The bytes of a READ or a datagram must land in their memory, never in the CQE. */
+		.create_flags = srq == NULL ? MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE : 0,
+		.dc_init_attr = {.dc_type = shape->dc_type},
+	};
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = shape->type,
+		.send_cq = dev->cq,
+		.recv_cq = dev->cq,
+		.srq = srq,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = dev->pd,
+	};
+
+	if (srq != NULL) {
+		dv_attr.dc_init_attr.dct_access_key = qp->key;
+	} else {
+		attr.cap = (struct ibv_qp_cap){
+			.max_send_wr = sizes->sq_depth,
+			.max_recv_wr = sizes->rq_depth,
+			.max_send_sge = CRPC_RDMA_SGE_MAX,
+			.max_recv_sge = sizes->rq_depth != 0,
+			.max_inline_data = sizes->inline_max,
+		};
+		/* Without these rdma-core sizes the ring for memory window binds: twice as
+		 * large. */
+		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		attr.send_ops_flags = shape->ops;
+	}
+	qp->ibqp = mlx5dv_create_qp(dev->dp.context, &attr, &dv_attr);
+	return qp->ibqp != NULL ? 0 : crpc_mlx5_verbs_errno(shape->name);
 }
 
 void *
@@ -67,16 +182,32 @@ crpc_mlx5_zalloc(size_t size)
 }
 
 void
-crpc_mlx5_rq_prefill(void *buf, uint32_t wqe_cnt, uint32_t stride)
+crpc_mlx5_rq_prefill(
+	uint8_t kind, const struct crpc_mlx5_ud *ud, void *buf, uint32_t num, uint32_t stride)
 {
-	/* The list of a receive's buffers ends at this key: this one has none. */
+	/* The list of a receive's buffers ends at this key. */
 	const struct crpc_mlx5_data none = {.lkey = htobe32(MLX5_INVALID_LKEY)};
-	uint8_t *wqe = buf;
+	struct crpc_mlx5_data data = {.byte_count = htobe32(CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX)};
+	struct mlx5_wqe_srq_next_seg next = {0};
+	uint8_t *wqe = buf, *seg;
 	uint32_t i;
 
-	for (i = 0; i < wqe_cnt; i++, wqe += stride) {
+	for (i = 0; i < num; i++, wqe += stride) {
 		memset(wqe, 0, stride);
-		memcpy(wqe, &none, sizeof(none));
+		seg = wqe;
+		if (kind == CRPC_MLX5_DC) { /* A shared queue is a list; ours is a circle. */
+			next.next_wqe_index = htobe16((uint16_t)((i + 1) % num));
+			memcpy(seg, &next, sizeof(next));
+			seg += sizeof(next);
+		} else if (kind == CRPC_MLX5_UD) {
+			data.lkey = htobe32(ud->lkey);
+			data.addr = htobe64((uintptr_t)ud->buf + (uint64_t)i * CRPC_MLX5_UD_STRIDE +
+				CRPC_MLX5_UD_PAYLOAD - CRPC_MLX5_GRH);
+			memcpy(seg, &data, sizeof(data));
+			seg += sizeof(data);
+		}
+		if (seg + sizeof(none) <= wqe + stride)
+			memcpy(seg, &none, sizeof(none));
 	}
 }
 
@@ -84,12 +215,11 @@ int
 crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num)
 {
 	uint32_t slots = (uint32_t)crpc_pow2_ceil(crpc_max(2 * (uint64_t)num, 16));
+	struct crpc_mlx5_slot *slot = calloc(slots, sizeof(*slot));
 
-	t->slot = calloc(slots, sizeof(*t->slot));
-	if (t->slot == NULL)
+	if (slot == NULL)
 		return -ENOMEM;
-	t->mask = slots - 1;
-	t->shift = 32 - crpc_log2(slots);
+	*t = (struct crpc_mlx5_table){slot, slots - 1, 32 - crpc_log2(slots)};
 	return 0;
 }
 
@@ -103,71 +233,53 @@ crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp)
 	t->slot[i] = (struct crpc_mlx5_slot){.qpn = qp->qpn, .qp = qp};
 }
 
-/* Makes the table anew from the list: no tombstones, and it grows and shrinks with the QPs. */
-static int
-table_rebuild(struct crpc_mlx5_dev_ctl *dev)
+/* Makes the content of the table from the list, so there are no tombstones. */
+static void
+table_fill(struct crpc_mlx5_dev_ctl *dev)
 {
-	struct crpc_mlx5_table fresh;
+	struct crpc_mlx5_table *t = &dev->dp.table;
 	struct crpc_mlx5_qp_ctl *qp;
-	int rc;
 
-	rc = crpc_mlx5_table_init(&fresh, dev->num_qps);
-	if (rc != 0)
-		return rc;
+	memset(t->slot, 0, (t->mask + 1) * sizeof(*t->slot));
 	for (qp = dev->qps; qp != NULL; qp = qp->next) {
 		if (qp->ibqp != NULL)
-			crpc_mlx5_table_add(&fresh, &qp->dp);
+			crpc_mlx5_table_add(t, &qp->dp);
 	}
-	free(dev->dp.table.slot);
-	dev->dp.table = fresh;
-	return 0;
 }
 
-int
-crpc_mlx5_list_add(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint32_t cq_share)
+static int
+list_add(struct crpc_mlx5_qp_ctl *qp)
 {
-	int rc;
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
+	struct crpc_mlx5_slot *old = dev->dp.table.slot;
 
+	if (2 * (dev->num_qps + 1) > dev->dp.table.mask + 1) {
+		if (crpc_mlx5_table_init(&dev->dp.table, dev->num_qps + 1) != 0)
+			return -ENOMEM;
+		free(old);
+	}
 	qp->next = dev->qps;
 	dev->qps = qp;
 	dev->num_qps++;
-	rc = table_rebuild(dev);
-	if (rc != 0) {
-		dev->qps = qp->next;
-		dev->num_qps--;
-		return rc;
-	}
-	qp->cq_share = cq_share;
-	dev->cq_used += cq_share;
+	dev->cq_used += qp->cq_share;
+	table_fill(dev);
 	return 0;
 }
 
-static void
-faults_del(struct crpc_mlx5_dev *dev, const struct crpc_mlx5_qp *qp)
-{
-	struct crpc_mlx5_qp **at = &dev->faults;
-
-	while (*at != NULL && *at != qp)
-		at = &(*at)->next_fault;
-	if (*at == qp)
-		*at = qp->next_fault;
-}
-
 bool
-crpc_mlx5_list_del(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
+crpc_mlx5_list_del(struct crpc_mlx5_qp_ctl *qp)
 {
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
+	struct crpc_mlx5_qp **fault = &dev->dp.faults;
 	struct crpc_mlx5_qp_ctl **at = &dev->qps;
-	struct crpc_mlx5_slot *slot;
-	uint32_t i;
-	int rc;
+	int rc = qp->ibqp != NULL ? ibv_destroy_qp(qp->ibqp) : 0;
 
-	rc = qp->ibqp != NULL ? ibv_destroy_qp(qp->ibqp) : 0;
 	if (rc != 0) {
 		/* The device may still use the queues: what it may write to is not given back. */
 		crpc_err("qp_free: qp 0x%x: %s: its memory stays", qp->dp.qpn, strerror(rc));
 		return false;
 	}
-	/* The number of one that was destroyed before may be another's by now. */
+	/* The number of one that was destroyed before may be another one's by now. */
 	if (qp->ibqp != NULL)
 		crpc_mlx5_cq_forget(&dev->dp.cq, qp->dp.qpn);
 	while (*at != qp)
@@ -175,16 +287,12 @@ crpc_mlx5_list_del(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 	*at = qp->next;
 	dev->num_qps--;
 	dev->cq_used -= qp->cq_share;
-	faults_del(&dev->dp, &qp->dp);
-	free(qp->dp.sq.sent);
-	if (table_rebuild(dev) == 0)
-		return true;
-	/* No memory for a new table: leave the place taken, but by nobody, so chains stay whole. */
-	for (i = 0; i <= dev->dp.table.mask; i++) {
-		slot = &dev->dp.table.slot[i];
-		if (slot->qp == &qp->dp)
-			*slot = (struct crpc_mlx5_slot){.qpn = UINT32_MAX, .qp = NULL};
-	}
+	while (*fault != NULL && *fault != &qp->dp)
+		fault = &(*fault)->next_fault;
+	if (*fault != NULL)
+		*fault = qp->dp.next_fault;
+	free(qp->dp.own.sent);
+	table_fill(dev);
 	return true;
 }
 
@@ -207,59 +315,169 @@ bf_get(struct crpc_mlx5_dev_ctl *dev, void *reg, uint32_t size)
 	return &dev->bf[i];
 }
 
-uint32_t
-crpc_mlx5_signal_every(const struct crpc_mlx5_dev_ctl *dev, uint32_t depth, uint32_t most)
+/* Sends of a queue of this depth between two completions. */
+static uint32_t
+signal_every(const struct crpc_mlx5_dev_ctl *dev, uint32_t depth, uint32_t most)
 {
 	if (dev->signal_every != 0)
 		return (uint32_t)crpc_min(dev->signal_every, depth);
 	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), most);
 }
 
-int
-crpc_mlx5_queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
+/* Takes the send ring and the receive record of qp->ibqp over from rdma-core. */
+static int
+queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 	const struct crpc_mlx5_sizes *sizes, struct mlx5dv_qp *raw)
 {
 	struct mlx5dv_obj obj = {.qp = {.in = qp->ibqp, .out = raw}};
-	uint32_t blocks = sizes->sq_depth * sizes->wqebb_max;
-	struct crpc_mlx5_sq *sq = &qp->dp.sq;
+	uint32_t blocks = sizes->sq_depth * sizes->bb_max;
+	struct crpc_mlx5_sq *sq = &qp->dp.own;
 
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP) != 0 || raw->sq.stride != CRPC_MLX5_BB ||
 		!crpc_is_pow2(raw->sq.wqe_cnt) || raw->sq.wqe_cnt < blocks ||
 		(sizes->rq_depth != 0 &&
 			(!crpc_is_pow2(raw->rq.wqe_cnt) || raw->rq.wqe_cnt < sizes->rq_depth ||
-				raw->rq.stride < sizeof(struct crpc_mlx5_data)))) {
-		crpc_err("queue pair: rdma-core gave %u send blocks of %u and %u receives of %u "
-			 "bytes, needed are %u of 64 and %u: ask for shorter queues",
+				raw->rq.stride < sizeof(struct crpc_mlx5_data))))
+		return crpc_fail(-EINVAL,
+			"queue pair: rdma-core gave %u send blocks of %u and %u receives of %u "
+			"bytes, needed are %u of 64 and %u: use shorter queues",
 			raw->sq.wqe_cnt, raw->sq.stride, raw->rq.wqe_cnt, raw->rq.stride, blocks,
 			sizes->rq_depth);
-		return -EINVAL;
-	}
 	sq->bf = bf_get(dev, raw->bf.reg, raw->bf.size);
 	sq->sent = calloc(raw->sq.wqe_cnt, sizeof(*sq->sent));
-	if (sq->bf == NULL || sq->sent == NULL) {
-		crpc_err("queue pair: no %s for one more",
+	if (sq->bf == NULL || sq->sent == NULL)
+		return crpc_fail(-ENOMEM, "queue pair: no %s for one more",
 			sq->sent == NULL ? "memory" : "doorbell register");
-		return -ENOMEM;
-	}
 	sq->buf = raw->sq.buf;
 	sq->end = sq->buf + (size_t)raw->sq.wqe_cnt * CRPC_MLX5_BB;
 	sq->bb_mask = raw->sq.wqe_cnt - 1;
 	sq->dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_SND_DBR];
 	sq->qpn_shl8 = qp->ibqp->qp_num << 8;
-	sq->depth = sizes->sq_depth;
-	sq->signal_every = crpc_mlx5_signal_every(dev, sizes->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
-	sq->inline_max = sizes->inline_max;
+	sq->signal_every = qp->dp.signal_every;
+	if (qp->dp.kind == CRPC_MLX5_DCI) {
+		/* Some blocks are kept free, so the ring does not hold as many of the largest. */
+		sq->reserved = DRAIN_BLOCKS;
+		sq->signal_every = (uint32_t)crpc_min(CRPC_MLX5_DCI_DEPTH / 2,
+			signal_every(dev, CRPC_MLX5_DCI_DEPTH, CRPC_MLX5_DCI_SIGNAL_EVERY));
+	}
 	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_RCV_DBR];
-	qp->dp.qpn = qp->ibqp->qp_num;
 	return 0;
 }
 
-void
-crpc_mlx5_rq_start(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp *qp, uint32_t num)
+/* The key that a sender needs. With its highest bit a Q_Key would stand for the sender's own. */
+static int
+key_make(struct crpc_mlx5_qp_ctl *qp)
 {
-	qp->rq.posted = num;
-	dev->dp.stats.recv_posted += num;
-	crpc_store_release(qp->rq.dbrec, htobe32(num & CRPC_MLX5_WQE_CTR_MASK));
+	if (qp->dp.kind != CRPC_MLX5_UD && qp->dp.kind != CRPC_MLX5_DC)
+		return 0;
+	if (getrandom(&qp->key, sizeof(qp->key), 0) != sizeof(qp->key))
+		return -EIO;
+	if (qp->dp.kind == CRPC_MLX5_UD)
+		qp->key &= 0x7fffffff;
+	return 0;
+}
+
+int
+crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint8_t kind,
+	uint32_t id, struct crpc_mlx5_sizes *sizes, struct ibv_srq *srq, struct mlx5dv_qp *raw)
+{
+	int rc;
+
+	/* What an initiator has outstanding is set aside with the queue pairs that use it. */
+	qp->cq_share = kind == CRPC_MLX5_DCI ? 1 : sizes->sq_depth + sizes->rq_depth;
+	rc = sizes_init(sizes, dev, kind, qp->cq_share);
+	if (rc != 0)
+		return rc;
+	qp->rq_depth = sizes->rq_depth;
+	qp->dp.base = (struct crpc_rdma_qp){.dev = &dev->dp.base, .id = id};
+	qp->dp.kind = kind;
+	qp->dp.sq = &qp->dp.own;
+	qp->dp.depth = sizes->sq_depth;
+	qp->dp.bb_max = sizes->bb_max;
+	qp->dp.inline_max = sizes->inline_max;
+	qp->dp.signal_every = signal_every(dev, sizes->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
+	rc = key_make(qp);
+	if (rc == 0)
+		rc = ibqp_create(dev, qp, sizes, srq);
+	if (rc == 0 && kind != CRPC_MLX5_DC)
+		rc = queues_init(dev, qp, sizes, raw);
+	return rc;
+}
+
+void
+crpc_mlx5_qp_unmake(struct crpc_mlx5_qp_ctl *qp)
+{
+	if (qp->ibqp != NULL)
+		ibv_destroy_qp(qp->ibqp);
+	free(qp->dp.own.sent);
+}
+
+struct ibv_qp_attr
+crpc_mlx5_attr(const struct crpc_mlx5_qp_ctl *qp)
+{
+	const struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
+
+	return (struct ibv_qp_attr){
+		.port_num = dev->port,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+		.qkey = (uint32_t)qp->key,
+		.path_mtu = dev->port_attr.active_mtu,
+		.sq_psn = qp->psn,
+		.timeout = ACK_TIMEOUT,
+		.retry_cnt = RETRY_COUNT,
+		.rnr_retry = RNR_RETRY,
+		.min_rnr_timer = MIN_RNR_TIMER,
+		.max_rd_atomic = dev->rd_atomic,
+		.max_dest_rd_atomic = dev->rd_atomic,
+		.ah_attr =
+			{
+				.port_num = dev->port,
+				.is_global = dev->has_gid,
+				.grh = {.sgid_index = (uint8_t)dev->gid_index,
+					.hop_limit = HOP_LIMIT},
+			},
+	};
+}
+
+int
+crpc_mlx5_qp_move(struct crpc_mlx5_qp_ctl *qp, struct ibv_qp_attr *attr, enum ibv_qp_state last)
+{
+	const struct shape *shape = &shapes[qp->dp.kind];
+	int rc;
+
+	while (attr->qp_state < last) {
+		attr->qp_state++;
+		rc = ibv_modify_qp(
+			qp->ibqp, attr, IBV_QP_STATE | shape->to[attr->qp_state - IBV_QPS_INIT]);
+		if (rc != 0)
+			return crpc_fail(-EIO, "%s 0x%x to state %d on port %u: %s", shape->name,
+				qp->ibqp->qp_num, (int)attr->qp_state, attr->port_num,
+				strerror(rc));
+		if (attr->qp_state == IBV_QPS_INIT && qp->dp.kind <= CRPC_MLX5_UD)
+			crpc_mlx5_rq_start(qp);
+	}
+	return 0;
+}
+
+int
+crpc_mlx5_qp_start(struct crpc_mlx5_qp_ctl *qp, enum ibv_qp_state last)
+{
+	struct ibv_qp_attr attr = crpc_mlx5_attr(qp);
+	int rc = crpc_mlx5_qp_move(qp, &attr, last);
+
+	if (rc != 0)
+		return rc;
+	/* A DC target has its number only now. */
+	qp->dp.qpn = qp->ibqp->qp_num;
+	return list_add(qp);
+}
+
+void
+crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp)
+{
+	qp->dp.rq.posted = qp->rq_depth;
+	crpc_mlx5_dev_ctl(qp->dp.base.dev)->dp.stats.recv_posted += qp->rq_depth;
+	crpc_store_release(qp->dp.rq.dbrec, htobe32(qp->rq_depth & CRPC_MLX5_WQE_CTR_MASK));
 }
 
 int
@@ -271,36 +489,22 @@ crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5
 		(dev->port_attr.flags & IBV_QPF_GRH_REQUIRED) == 0 &&
 		!(dev->has_gid && peer->has_gid && memcmp(dev->gid.raw, peer->gid, 8) != 0);
 
-	if (peer->link_layer != dev->port_attr.link_layer) {
-		crpc_err("connect: the peer's port is %s and this one is %s",
+	if (peer->link_layer != dev->port_attr.link_layer)
+		return crpc_fail(-EHOSTUNREACH, "connect: the peer's port is %s and this one is %s",
 			peer->link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand",
 			ethernet ? "Ethernet" : "InfiniBand");
-		return -EHOSTUNREACH;
-	}
-	ah->port_num = dev->port;
-	ah->dlid = peer->lid;
+	*ah = (struct ibv_ah_attr){.port_num = dev->port, .dlid = peer->lid};
 	if (lid_is_enough)
 		return 0;
-	if (!dev->has_gid || !peer->has_gid) {
-		crpc_err("connect: the route needs a GID, and %s has none: check gid_index",
+	if (!dev->has_gid || !peer->has_gid)
+		return crpc_fail(-EHOSTUNREACH,
+			"connect: the route needs a GID, and %s has none: check gid_index",
 			dev->has_gid ? "the peer" : "this port");
-		return -EHOSTUNREACH;
-	}
 	ah->is_global = 1;
 	ah->grh.sgid_index = (uint8_t)dev->gid_index;
 	ah->grh.hop_limit = HOP_LIMIT;
 	memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));
 	return 0;
-}
-
-void
-crpc_mlx5_addr_fill(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_addr *a)
-{
-	a->lid = dev->port_attr.lid;
-	a->link_layer = dev->port_attr.link_layer;
-	a->mtu = (uint8_t)dev->port_attr.active_mtu;
-	a->has_gid = dev->has_gid;
-	memcpy(a->gid, dev->gid.raw, sizeof(a->gid));
 }
 
 struct ibv_ah *
@@ -316,7 +520,7 @@ crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_ad
 		errno = EHOSTUNREACH;
 		return NULL;
 	}
-	/* This also asks for the peer's MAC where the port is Ethernet. */
+	/* This also resolves the peer's MAC where the port is Ethernet. */
 	ah = ibv_create_ah(dev->pd, &attr);
 	if (ah == NULL) {
 		crpc_err("connect: no address handle for qp 0x%x: %s", peer->qpn, strerror(errno));

@@ -1,24 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Telemetry: crpc_tel.h says how the owner answers. A question shares the word by which a poll
- * learns that there is something to do first, so a poll pays nothing for it.
+ * Telemetry: crpc_tel.h describes how the owner answers. A question shares the word by which a poll
+ * detects that there is something to do first, so a poll pays nothing for it.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "crpc_tel_put.h"
 #include "mlx5_copyrpc.h"
 
-/* Characters of a queue's newest WQE that are told: what a string of telemetry holds. */
+/* Characters of a queue's newest WQE: what a string of telemetry holds. */
 #define TEXT_LEN RTE_TEL_MAX_STRING_LEN
 
-/* What the owner knows of one queue pair. */
+/* One queue pair, as its owner sees it. */
 struct tel_queue {
 	bool found;
 	const char *kind, *state;
-	uint32_t id, posted, retired, reported, depth, unsignalled, blocks, blocks_outstanding;
-	uint32_t recv_posted, buffers_held, initiator, signals, resets;
+	uint64_t id, depth, posted, retired, reported, unsignalled;
+	uint64_t blocks, blocks_outstanding, signals, resets, initiator;
+	uint64_t recv_posted, buffers_held;
 	char newest[TEXT_LEN];
+};
+
+#define NUMBER(name) CRPC_TEL_COUNTER(struct tel_queue, name)
+
+static const struct crpc_tel_counter queue_numbers[] = {
+	NUMBER(id),
+	NUMBER(depth),
+	NUMBER(posted),
+	NUMBER(retired),
+	NUMBER(reported),
+	NUMBER(unsignalled),
+	NUMBER(blocks),
+	NUMBER(blocks_outstanding),
+	NUMBER(signals),
+	NUMBER(resets),
+	NUMBER(initiator),
+	NUMBER(recv_posted),
+	NUMBER(buffers_held),
 };
 
 /* One device's mailbox. */
@@ -60,32 +81,44 @@ static void
 queue_fill(const struct crpc_mlx5_qp *qp, struct tel_queue *out)
 {
 	const struct crpc_mlx5_dci *dci = (const struct crpc_mlx5_dci *)(const void *)qp;
-	const struct crpc_mlx5_dc *dc = (const struct crpc_mlx5_dc *)(const void *)qp;
-	const struct crpc_mlx5_sq *sq = &qp->sq;
+	const struct crpc_mlx5_sq *sq = &qp->own;
+	bool shares = qp->kind == CRPC_MLX5_DC && qp->sq != sq;
 
 	*out = (struct tel_queue){
 		.found = true,
 		.kind = crpc_mlx5_kind_name(qp),
 		.state = crpc_mlx5_state_name(qp),
 		.id = qp->base.id,
-		.posted = sq->posted,
-		.retired = sq->retired,
-		.reported = sq->reported,
-		.depth = sq->depth,
-		.unsignalled = sq->unsignalled,
+		.posted = qp->posted,
+		.retired = qp->retired,
+		.reported = qp->reported,
+		.depth = qp->depth,
+		.unsignalled = sq->buf != NULL ? sq->unsignalled : qp->unsignalled,
 		.blocks = sq->buf != NULL ? sq->bb_mask + 1 : 0,
+		.blocks_outstanding = sq->pi - sq->ci,
+		.signals = sq->signals,
 		.recv_posted = qp->rq.posted,
 		.buffers_held = qp->rq.ud != NULL ? qp->rq.ud->held : 0,
+		.initiator = shares ? qp->sq->qpn_shl8 >> 8 : 0,
+		.resets = qp->kind == CRPC_MLX5_DCI ? dci->resets : 0,
 	};
-	if (qp->kind == CRPC_MLX5_DC && dc->dci != NULL)
-		out->initiator = dc->dci->qp.dp.qpn;
-	if (qp->kind == CRPC_MLX5_DCI) {
-		out->unsignalled = dci->unsignalled;
-		out->blocks_outstanding = sq->pi - dci->ci;
-		out->signals = dci->signals;
-		out->resets = dci->resets;
-	}
 	crpc_mlx5_newest_text(qp, out->newest, sizeof(out->newest));
+}
+
+void
+crpc_mlx5_queue_dump(const struct crpc_mlx5_qp *qp, FILE *out)
+{
+	struct tel_queue q;
+	uint64_t value;
+	size_t i;
+
+	queue_fill(qp, &q);
+	fprintf(out, "qp 0x%x %s: %s;", qp->qpn, q.kind, q.state);
+	for (i = 0; i < CRPC_DIM(queue_numbers); i++) {
+		memcpy(&value, (const char *)&q + queue_numbers[i].at, sizeof(value));
+		fprintf(out, " %s %" PRIu64, queue_numbers[i].name, value);
+	}
+	fprintf(out, "\n  newest: %s\n", q.newest);
 }
 
 crpc_noinline void
@@ -150,8 +183,7 @@ tel_info(const char *cmd, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_string(d, "name", tel->info.name);
 	crpc_tel_add_dict_uint(d, "port", tel->info.port);
 	rte_tel_data_add_dict_string(d, "link",
-		tel->info.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet"
-								: "InfiniBand");
+		tel->info.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand");
 	crpc_tel_add_dict_uint(d, "lid", tel->info.lid);
 	crpc_tel_add_dict_uint(d, "mtu", tel->info.mtu);
 	crpc_tel_add_dict_uint(d, "inline_max", tel->info.inline_max);
@@ -183,7 +215,7 @@ static const struct crpc_tel_counter counters[] = {
 };
 
 _Static_assert(sizeof(struct crpc_rdma_stats) == CRPC_DIM(counters) * sizeof(uint64_t),
-	"every counter is told");
+	"every counter is reported");
 
 static int
 tel_stats(const char *cmd, const char *params, struct rte_tel_data *d)
@@ -220,19 +252,7 @@ queue_put(struct rte_tel_data *d, const struct tel_queue *q)
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "kind", q->kind);
 	rte_tel_data_add_dict_string(d, "state", q->state);
-	crpc_tel_add_dict_uint(d, "id", q->id);
-	crpc_tel_add_dict_uint(d, "depth", q->depth);
-	crpc_tel_add_dict_uint(d, "posted", q->posted);
-	crpc_tel_add_dict_uint(d, "retired", q->retired);
-	crpc_tel_add_dict_uint(d, "reported", q->reported);
-	crpc_tel_add_dict_uint(d, "unsignalled", q->unsignalled);
-	crpc_tel_add_dict_uint(d, "blocks", q->blocks);
-	crpc_tel_add_dict_uint(d, "blocks_outstanding", q->blocks_outstanding);
-	crpc_tel_add_dict_uint(d, "signals", q->signals);
-	crpc_tel_add_dict_uint(d, "resets", q->resets);
-	crpc_tel_add_dict_uint(d, "initiator", q->initiator);
-	crpc_tel_add_dict_uint(d, "recv_posted", q->recv_posted);
-	crpc_tel_add_dict_uint(d, "buffers_held", q->buffers_held);
+	crpc_tel_put_counters(d, queue_numbers, CRPC_DIM(queue_numbers), q);
 	rte_tel_data_add_dict_string(d, "newest", q->newest);
 }
 

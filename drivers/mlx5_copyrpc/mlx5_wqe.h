@@ -13,7 +13,22 @@
 
 #include <string.h>
 
-#include "mlx5_copyrpc.h"
+#include "mlx5_ring.h"
+
+/** A request of either kind, as the builder takes it. */
+struct crpc_mlx5_req {
+	uint32_t opcode; /**< 0 (NOP, which none asks for): the request is not valid. */
+	uint32_t flags;
+	uint32_t imm;
+	uint32_t wr_id;
+	const struct crpc_mlx5_av *av; /**< To whom: of a datagram, and of a DC queue pair. */
+	uint32_t av_len;               /**< Bytes of it that the WQE needs; 0: none. */
+	uint32_t rkey;
+	uint64_t raddr; /**< Of all but datagrams. */
+	const struct crpc_rdma_sge *sge;
+	uint32_t num_sge;
+	uint32_t inline_max;
+};
 
 /** The segment after @p seg. */
 static inline uint8_t *
@@ -23,22 +38,36 @@ crpc_mlx5_seg_next(const struct crpc_mlx5_sq *sq, uint8_t *seg)
 	return crpc_unlikely(seg == sq->end) ? sq->buf : seg;
 }
 
+/** Bytes of all elements. */
+static inline uint64_t
+crpc_mlx5_sge_len(const struct crpc_rdma_sge *sge, uint32_t num_sge)
+{
+	uint64_t len = 0;
+	uint32_t i;
+
+	for (i = 0; i < num_sge; i++)
+		len += sge[i].len;
+	return len;
+}
+
 /** Copies the payload behind an inline header at @p seg; the number of segments, -1 if too long. */
 static inline int
-crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_sge *sge,
-	uint32_t num_sge, uint64_t len)
+crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_mlx5_req *req)
 {
 	struct crpc_mlx5_inline *head = (void *)seg;
+	uint64_t len = crpc_mlx5_sge_len(req->sge, req->num_sge);
 	uint8_t *dst = seg + sizeof(*head);
 	const uint8_t *src;
 	uint32_t i, n, room;
 
-	if (crpc_unlikely(len > sq->inline_max))
+	if (len == 0)
+		return 0;
+	if (crpc_unlikely(len > req->inline_max))
 		return -1;
 	head->byte_count = htobe32(MLX5_INLINE_SEG | (uint32_t)len);
-	for (i = 0; i < num_sge; i++) {
-		src = sge[i].addr;
-		n = sge[i].len;
+	for (i = 0; i < req->num_sge; i++) {
+		src = req->sge[i].addr;
+		n = req->sge[i].len;
 		if (n == 0)
 			continue;
 		room = (uint32_t)(sq->end - dst);
@@ -54,179 +83,138 @@ crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct c
 	return (int)(((uint32_t)(sizeof(*head) + len) + CRPC_MLX5_SEG - 1) / CRPC_MLX5_SEG);
 }
 
-/** Writes a data segment per element that is not empty; their number, or -1 if one is too long. */
+/**
+ * Writes the payload at @p seg, inline or as a data segment per element that is not empty. The
+ * number of segments, or -1 if it cannot be built.
+ */
 static inline int
-crpc_mlx5_gather_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_sge *sge,
-	uint32_t num_sge)
+crpc_mlx5_payload_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_mlx5_req *req)
 {
 	struct crpc_mlx5_data *data;
+	const struct crpc_rdma_sge *sge;
 	int n = 0;
-	uint32_t i;
 
-	for (i = 0; i < num_sge; i++) {
+	if (req->flags & CRPC_RDMA_WR_INLINE)
+		return crpc_mlx5_inline_put(sq, seg, req);
+	for (sge = req->sge; sge < req->sge + req->num_sge; sge++) {
 		/* A byte count of 0 would be read as 2^31. */
-		if (sge[i].len == 0)
+		if (sge->len == 0)
 			continue;
-		if (crpc_unlikely(sge[i].len > CRPC_MLX5_MSG_MAX))
+		if (crpc_unlikely(sge->len > CRPC_MLX5_MSG_MAX))
 			return -1;
 		data = (void *)seg;
-		data->byte_count = htobe32(sge[i].len);
-		data->lkey = htobe32(sge[i].lkey);
-		data->addr = htobe64((uintptr_t)sge[i].addr);
+		data->byte_count = htobe32(sge->len);
+		data->lkey = htobe32(sge->lkey);
+		data->addr = htobe64((uintptr_t)sge->addr);
 		seg = crpc_mlx5_seg_next(sq, seg);
 		n++;
 	}
 	return n;
 }
 
-/**
- * Writes the payload at @p seg, inline or as data segments. The number of segments, or -1 if it
- * cannot be built.
- */
-static inline int
-crpc_mlx5_payload_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_rdma_sge *sge,
-	uint32_t num_sge, bool inl)
-{
-	uint64_t len = 0;
-	uint32_t i;
-
-	if (!inl)
-		return crpc_mlx5_gather_put(sq, seg, sge, num_sge);
-	for (i = 0; i < num_sge; i++)
-		len += sge[i].len;
-	return len != 0 ? crpc_mlx5_inline_put(sq, seg, sge, num_sge, len) : 0;
-}
-
-/** The opcode of a WR, or 0 (NOP, which no WR asks for) if there is none. */
+/** The opcode of a WR, or 0 if there is none. */
 static inline uint32_t
 crpc_mlx5_opcode(const struct crpc_rdma_wr *wr)
 {
-	switch (wr->op) {
-	case CRPC_RDMA_WRITE_IMM:
-		return MLX5_OPCODE_RDMA_WRITE_IMM;
-	case CRPC_RDMA_WRITE:
-		return MLX5_OPCODE_RDMA_WRITE;
-	case CRPC_RDMA_READ:
-		return wr->flags & CRPC_RDMA_WR_INLINE ? 0 : MLX5_OPCODE_RDMA_READ;
-	default:
+	static const uint8_t opcodes[] = {
+		[CRPC_RDMA_WRITE] = MLX5_OPCODE_RDMA_WRITE,
+		[CRPC_RDMA_WRITE_IMM] = MLX5_OPCODE_RDMA_WRITE_IMM,
+		[CRPC_RDMA_READ] = MLX5_OPCODE_RDMA_READ,
+	};
+
+	if (wr->op >= CRPC_DIM(opcodes) || wr->num_sge > CRPC_RDMA_SGE_MAX ||
+		(wr->op == CRPC_RDMA_READ && wr->flags & CRPC_RDMA_WR_INLINE))
 		return 0;
-	}
+	return opcodes[wr->op];
+}
+
+/** A WR of an RC or DC queue pair. */
+crpc_inline struct crpc_mlx5_req
+crpc_mlx5_wr_req(const struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr)
+{
+	return (struct crpc_mlx5_req){
+		.opcode = crpc_mlx5_opcode(wr),
+		.flags = wr->flags,
+		.imm = wr->op == CRPC_RDMA_WRITE_IMM ? wr->imm : 0,
+		.wr_id = wr->wr_id,
+		.av = &qp->av,
+		.av_len = qp->av_len,
+		.rkey = wr->rkey,
+		.raddr = wr->raddr,
+		.sge = wr->sge,
+		.num_sge = wr->num_sge,
+		.inline_max = qp->inline_max,
+	};
+}
+
+/** A datagram. */
+crpc_inline struct crpc_mlx5_req
+crpc_mlx5_dgram_req(const struct crpc_mlx5_ud *ud, const struct crpc_rdma_dgram *dgram)
+{
+	const struct crpc_mlx5_ah *ah = (const struct crpc_mlx5_ah *)(const void *)dgram->ah;
+	bool valid = ah != NULL && dgram->num_sge <= CRPC_RDMA_SGE_MAX &&
+		crpc_mlx5_sge_len(dgram->sge, dgram->num_sge) <= ud->mtu;
+
+	return (struct crpc_mlx5_req){
+		.opcode = valid ? MLX5_OPCODE_SEND_IMM : 0,
+		.flags = dgram->flags,
+		.imm = dgram->imm,
+		.wr_id = dgram->wr_id,
+		.av = valid ? &ah->av : NULL,
+		.av_len = sizeof(ah->av),
+		.sge = dgram->sge,
+		.num_sge = dgram->num_sge,
+		.inline_max = ud->qp.dp.inline_max,
+	};
 }
 
 /**
- * Build one WQE at the queue's producer index. Does not move the index.
+ * Build one WQE at the ring's producer index. Does not move the index.
  *
  * @param sq
- *   The queue; room for the WQE was checked.
- * @param wr
+ *   The ring; room for the WQE was checked.
+ * @param req
  *   What to build.
  * @param signal
- *   Ask the device for a completion.
+ *   Request a completion from the device.
  * @return
- *   Segments of the WQE, or 0 if the WR cannot be built: unknown operation, too many elements, too
- *   long, an inline READ. The ring's content is then undefined at this index, and nothing reads it.
+ *   Segments of the WQE, or 0 if it cannot be built: a request that is not valid, or too long. The
+ *   ring's content is then undefined at this index, and nothing reads it.
  */
-static inline uint32_t
-crpc_mlx5_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_rdma_wr *wr, bool signal)
+crpc_inline uint32_t
+crpc_mlx5_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_mlx5_req *req, bool signal)
 {
-	uint8_t *at = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
-	struct crpc_mlx5_ctrl *ctrl = (void *)at;
-	/* A block holds both: only what follows them can lie behind the end. */
-	struct crpc_mlx5_raddr *raddr = (void *)(at + CRPC_MLX5_SEG);
-	uint8_t *seg = at + 2 * CRPC_MLX5_SEG;
-	uint32_t opcode = crpc_mlx5_opcode(wr);
-	uint32_t ds;
-	int segments;
-
-	if (crpc_unlikely(opcode == 0 || wr->num_sge > CRPC_RDMA_SGE_MAX))
-		return 0;
-	segments = crpc_mlx5_payload_put(
-		sq, seg, wr->sge, wr->num_sge, wr->flags & CRPC_RDMA_WR_INLINE);
-	if (crpc_unlikely(segments < 0))
-		return 0;
-	ds = 2 + (uint32_t)segments;
-	raddr->raddr = htobe64(wr->raddr);
-	raddr->rkey = htobe32(wr->rkey);
-	raddr->reserved = 0;
-	ctrl->opmod_idx_opcode = htobe32((sq->pi & CRPC_MLX5_WQE_CTR_MASK) << 8 | opcode);
-	ctrl->qpn_ds = htobe32(sq->qpn_shl8 | ds);
-	ctrl->flags = signal ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0;
-	ctrl->imm = opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htobe32(wr->imm) : 0;
-	return ds;
-}
-
-/**
- * Build the WQE of one datagram at the queue's producer index: as crpc_mlx5_wqe_build().
- *
- * @param mtu
- *   Bytes that a datagram may have.
- */
-static inline uint32_t
-crpc_mlx5_ud_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_rdma_dgram *dgram,
-	uint32_t mtu, bool signal)
-{
-	uint8_t *at = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
-	const struct crpc_mlx5_ah *ah = (const struct crpc_mlx5_ah *)(const void *)dgram->ah;
-	struct crpc_mlx5_ctrl *ctrl = (void *)at;
-	uint64_t len = 0;
-	int segments;
-	uint32_t ds, i;
-
-	if (crpc_unlikely(ah == NULL || dgram->num_sge > CRPC_RDMA_SGE_MAX))
-		return 0;
-	for (i = 0; i < dgram->num_sge; i++)
-		len += dgram->sge[i].len;
-	if (crpc_unlikely(len > mtu))
-		return 0;
-	/* Control and address fill the first block; what follows may lie behind the end. */
-	memcpy(at + CRPC_MLX5_SEG, &ah->av, sizeof(ah->av));
-	at += CRPC_MLX5_BB;
-	segments = crpc_mlx5_payload_put(sq, crpc_unlikely(at == sq->end) ? sq->buf : at,
-		dgram->sge, dgram->num_sge, dgram->flags & CRPC_RDMA_WR_INLINE);
-	if (crpc_unlikely(segments < 0))
-		return 0;
-	ds = CRPC_MLX5_BB / CRPC_MLX5_SEG + (uint32_t)segments;
-	ctrl->opmod_idx_opcode =
-		htobe32((sq->pi & CRPC_MLX5_WQE_CTR_MASK) << 8 | MLX5_OPCODE_SEND_IMM);
-	ctrl->qpn_ds = htobe32(sq->qpn_shl8 | ds);
-	ctrl->flags = signal ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0;
-	ctrl->imm = htobe32(dgram->imm);
-	return ds;
-}
-
-/**
- * Build one WQE of a DC queue pair at the producer index of its initiator's queue: as
- * crpc_mlx5_wqe_build().
- */
-static inline uint32_t
-crpc_mlx5_dc_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_mlx5_dc *dc,
-	const struct crpc_rdma_wr *wr, bool signal)
-{
-	uint8_t *at = sq->buf + (size_t)(sq->pi & sq->bb_mask) * CRPC_MLX5_BB;
-	struct crpc_mlx5_ctrl *ctrl = (void *)at;
-	uint8_t *seg = at + CRPC_MLX5_SEG + dc->av_len;
-	uint32_t opcode = crpc_mlx5_opcode(wr), ds;
+	struct crpc_mlx5_ctrl *ctrl = (void *)crpc_mlx5_block(sq, sq->pi);
+	bool remote = req->opcode != MLX5_OPCODE_SEND_IMM;
+	uint8_t *seg = (uint8_t *)ctrl + CRPC_MLX5_SEG;
 	struct crpc_mlx5_raddr *raddr;
 	int segments;
+	uint32_t ds;
 
-	if (crpc_unlikely(opcode == 0 || wr->num_sge > CRPC_RDMA_SGE_MAX))
+	if (crpc_unlikely(req->opcode == 0))
 		return 0;
-	memcpy(at + CRPC_MLX5_SEG, &dc->av, dc->av_len);
-	if (seg == sq->end)
-		seg = sq->buf;
-	raddr = (void *)seg;
-	segments = crpc_mlx5_payload_put(sq, crpc_mlx5_seg_next(sq, seg), wr->sge, wr->num_sge,
-		wr->flags & CRPC_RDMA_WR_INLINE);
+	if (req->av_len != 0) {
+		/* Control and vector fill at most one block: only what follows may be cut off. */
+		memcpy(seg, req->av, req->av_len);
+		seg += req->av_len;
+		if (crpc_unlikely(seg == sq->end))
+			seg = sq->buf;
+	}
+	if (remote) {
+		raddr = (void *)seg;
+		raddr->raddr = htobe64(req->raddr);
+		raddr->rkey = htobe32(req->rkey);
+		raddr->reserved = 0;
+		seg = crpc_mlx5_seg_next(sq, seg);
+	}
+	segments = crpc_mlx5_payload_put(sq, seg, req);
 	if (crpc_unlikely(segments < 0))
 		return 0;
-	ds = 2 + dc->av_len / CRPC_MLX5_SEG + (uint32_t)segments;
-	raddr->raddr = htobe64(wr->raddr);
-	raddr->rkey = htobe32(wr->rkey);
-	raddr->reserved = 0;
-	ctrl->opmod_idx_opcode = htobe32((sq->pi & CRPC_MLX5_WQE_CTR_MASK) << 8 | opcode);
+	ds = 1 + req->av_len / CRPC_MLX5_SEG + remote + (uint32_t)segments;
+	ctrl->opmod_idx_opcode = htobe32((sq->pi & CRPC_MLX5_WQE_CTR_MASK) << 8 | req->opcode);
 	ctrl->qpn_ds = htobe32(sq->qpn_shl8 | ds);
 	ctrl->flags = signal ? htobe32(MLX5_WQE_CTRL_CQ_UPDATE) : 0;
-	ctrl->imm = opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? htobe32(wr->imm) : 0;
+	ctrl->imm = htobe32(req->imm);
 	return ds;
 }
 

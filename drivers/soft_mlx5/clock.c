@@ -27,8 +27,8 @@ page_map(struct uv_ctx *ctx, uint64_t page)
 	return p;
 }
 
-static uint64_t
-clock_read(clockid_t id)
+uint64_t
+uv_clock_read(clockid_t id)
 {
 	struct timespec ts;
 
@@ -44,8 +44,8 @@ uv_clock_open(struct uv_ctx *ctx)
 
 	if (page == NULL)
 		return ENOMEM;
-	info.cycles = clock_read(CLOCK_MONOTONIC);
-	info.nsec = clock_read(CLOCK_REALTIME);
+	info.cycles = uv_clock_read(CLOCK_MONOTONIC);
+	info.nsec = uv_clock_read(CLOCK_REALTIME);
 	info.overflow_period = UINT64_MAX >> 1;
 	memcpy(page, &info, sizeof(info));
 	munmap(page, UV_PAGE);

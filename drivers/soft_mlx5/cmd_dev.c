@@ -48,8 +48,8 @@ device_attr(const struct uv_ctx *ctx)
 	return attr;
 }
 
-int
-uv_query_device(struct uv_ctx *ctx, struct uv_call *call)
+static int
+query_device(struct uv_ctx *ctx, struct uv_call *call)
 {
 	struct ib_uverbs_query_device_resp resp = device_attr(ctx);
 
@@ -57,8 +57,8 @@ uv_query_device(struct uv_ctx *ctx, struct uv_call *call)
 	return 0;
 }
 
-int
-uv_query_device_ex(struct uv_ctx *ctx, struct uv_call *call)
+static int
+query_device_ex(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_ex_query_device *req = uv_req(call);
 	struct ib_uverbs_ex_query_device_resp resp;
@@ -78,8 +78,8 @@ uv_query_device_ex(struct uv_ctx *ctx, struct uv_call *call)
 	return 0;
 }
 
-int
-uv_query_port(struct uv_ctx *ctx, struct uv_call *call)
+static int
+query_port(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_query_port *req = uv_req(call);
 	const struct sm_port *port = sm_port((uint32_t)ctx->device);
@@ -106,3 +106,12 @@ uv_query_port(struct uv_ctx *ctx, struct uv_call *call)
 	uv_reply(call, &resp, sizeof(resp));
 	return 0;
 }
+
+const struct uv_cmd uv_device_commands[] = {
+	UV_CMD(GET_CONTEXT, get_context, uv_get_context),
+	UV_CMD(QUERY_DEVICE, query_device, query_device),
+	UV_CMD(QUERY_PORT, query_port, query_port),
+	UV_CMD_EX(QUERY_DEVICE, sizeof(struct ib_uverbs_ex_query_device),
+		offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), query_device_ex),
+	{0},
+};

@@ -1,77 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Protection domains, memory regions, completion channels and completion queues. */
+/* Protection domains, memory regions and windows, address handles, completion queues. */
 #include "uverbs.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "port.h"
 #include "say.h"
+#include "sysfs.h"
 
-/* ---- protection domains ---- */
-
-int
-uv_alloc_pd(struct uv_ctx *ctx, struct uv_call *call)
+static int
+alloc_pd(struct uv_ctx *ctx, struct uv_call *call)
 {
+	struct uv_obj *pd = uv_obj_new(ctx, UV_PD, sizeof(*pd));
 	struct ib_uverbs_alloc_pd_resp resp;
 	struct mlx5_ib_alloc_pd_resp drv;
-	struct uv_pd *pd;
-	int err;
-
-	pd = calloc(1, sizeof(*pd));
-	if (pd == NULL)
-		return ENOMEM;
-	err = sm_pd_create(uv_nic(ctx), &pd->pd, &drv.pdn);
-	if (err != 0)
-		goto err_free;
-	err = uv_objs_add(&ctx->objs, &pd->obj, UV_PD);
-	if (err != 0)
-		goto err_destroy;
-	resp.pd_handle = pd->obj.handle;
-	uv_reply(call, &resp, sizeof(resp));
-	uv_reply_driver(call, &drv, sizeof(drv));
-	return 0;
-
-err_destroy:
-	sm_pd_destroy(uv_nic(ctx), pd->pd);
-err_free:
-	free(pd);
-	return err;
-}
-
-int
-uv_dealloc_pd(struct uv_ctx *ctx, struct uv_call *call)
-{
-	const struct ib_uverbs_dealloc_pd *req = uv_req(call);
-	struct uv_pd *pd = uv_get(ctx, req->pd_handle, UV_PD, uv_pd);
 	int err;
 
 	if (pd == NULL)
-		return ENOENT;
-	err = pd->obj.users != 0 ? EBUSY : sm_pd_destroy(uv_nic(ctx), pd->pd);
+		return errno;
+	err = uv_obj_made(ctx, pd, sm_pd_create(uv_nic(ctx), &pd->pd, &drv.pdn));
 	if (err != 0)
 		return err;
-	uv_objs_del(&ctx->objs, &pd->obj);
-	free(pd);
+	resp.pd_handle = pd->handle;
+	uv_reply(call, &resp, sizeof(resp));
+	uv_reply_driver(call, &drv, sizeof(drv));
 	return 0;
 }
 
 /* ---- memory regions ---- */
 
-#define MR_REMOTE_CHANGE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 #define MR_ACCESS                                                                                  \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND |                    \
-			IBV_ACCESS_HUGETLB | MR_REMOTE_CHANGE)
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |               \
+		IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB)
 
 static int
 check_mr(uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
 {
 	uint32_t refused = access & ~(uint32_t)(MR_ACCESS | IBV_ACCESS_OPTIONAL_RANGE);
 
-	if ((access & MR_REMOTE_CHANGE) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0)
-		return EINVAL;
 	if ((refused & IBV_ACCESS_ON_DEMAND) != 0)
 		return sm_refuse(EOPNOTSUPP, "a memory region with on-demand paging");
 	if ((refused & IBV_ACCESS_ZERO_BASED) != 0)
@@ -93,117 +62,75 @@ mr_note(struct uv_mr *mr, uint64_t start, uint64_t len, uint64_t iova, uint32_t 
 	mr->access = access & MR_ACCESS;
 }
 
-int
-uv_reg_mr(struct uv_ctx *ctx, struct uv_call *call)
+static int
+reg_mr(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_reg_mr *req = uv_req(call);
+	struct uv_obj *pd = uv_get(ctx, req->pd_handle, UV_PD);
 	struct ib_uverbs_reg_mr_resp resp = {0};
 	struct uv_mr *mr;
-	struct uv_pd *pd;
 	int err;
 
-	pd = uv_get(ctx, req->pd_handle, UV_PD, uv_pd);
 	if (pd == NULL)
 		return EINVAL;
 	err = check_mr(req->start, req->length, req->hca_va, req->access_flags);
 	if (err != 0)
 		return err;
-	mr = calloc(1, sizeof(*mr));
+	mr = uv_obj_new(ctx, UV_MR, sizeof(*mr));
 	if (mr == NULL)
-		return ENOMEM;
-	mr->pd = pd;
-	err = sm_mr_create(uv_nic(ctx), pd->pd, req->start, req->length, req->hca_va,
-			req->access_flags & MR_ACCESS, &mr->mr, &resp.lkey, &resp.rkey);
-	if (err != 0)
-		goto err_free;
-	err = uv_objs_add(&ctx->objs, &mr->obj, UV_MR);
-	if (err != 0)
-		goto err_destroy;
+		return errno;
 	mr_note(mr, req->start, req->length, req->hca_va, req->access_flags);
-	pd->obj.users++;
+	err = sm_mr_create(uv_nic(ctx), pd->pd, mr->start, mr->len, mr->iova, mr->access,
+		&mr->obj.mr, &resp.lkey, &resp.rkey);
+	if (uv_obj_made(ctx, &mr->obj, err) != 0)
+		return err;
 	resp.mr_handle = mr->obj.handle;
 	uv_reply(call, &resp, sizeof(resp));
 	return 0;
-
-err_destroy:
-	sm_mr_destroy(uv_nic(ctx), mr->mr);
-err_free:
-	free(mr);
-	return err;
 }
 
-#define REREG_TRANS  1u
-#define REREG_PD     2u
-#define REREG_ACCESS 4u
-
-int
-uv_rereg_mr(struct uv_ctx *ctx, struct uv_call *call)
+static int
+rereg_mr(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_rereg_mr *req = uv_req(call);
-	struct uv_mr *mr = uv_get(ctx, req->mr_handle, UV_MR, uv_mr);
+	struct uv_mr *mr = uv_get(ctx, req->mr_handle, UV_MR);
+	struct uv_obj *pd = uv_get(ctx, req->pd_handle, UV_PD);
 	struct ib_uverbs_rereg_mr_resp resp = {0};
 	struct uv_mr now;
-	struct uv_pd *pd;
-	int err;
+	int err = 0;
 
 	if (mr == NULL)
 		return ENOENT;
-	if (req->flags == 0 || (req->flags & ~(REREG_TRANS | REREG_PD | REREG_ACCESS)) != 0)
-		return EINVAL;
-	pd = mr->pd;
-	if ((req->flags & REREG_PD) != 0)
-		pd = uv_get(ctx, req->pd_handle, UV_PD, uv_pd);
-	if (pd == NULL)
+	if ((req->flags & SM_REREG_PD) != 0 && pd == NULL)
 		return EINVAL;
 	now = *mr;
-	if ((req->flags & REREG_TRANS) != 0)
+	if ((req->flags & SM_REREG_TRANS) != 0)
 		mr_note(&now, req->start, req->length, req->hca_va, mr->access);
-	if ((req->flags & REREG_ACCESS) != 0)
+	if ((req->flags & SM_REREG_ACCESS) != 0)
 		now.access = req->access_flags;
 	/* What may be written now must be memory that can be. */
-	err = (req->flags & ~REREG_PD) == 0 ? 0
-					    : check_mr(now.start, now.len, now.iova, now.access);
+	if ((req->flags & ~SM_REREG_PD) != 0)
+		err = check_mr(now.start, now.len, now.iova, now.access);
 	if (err == 0)
-		err = sm_mr_rereg(uv_nic(ctx), mr->mr, req->flags, pd->pd, now.start, now.len,
-			now.iova, now.access & MR_ACCESS, &resp.lkey, &resp.rkey);
+		err = sm_mr_rereg(uv_nic(ctx), mr->obj.mr, req->flags, pd != NULL ? pd->pd : NULL,
+			now.start, now.len, now.iova, now.access & MR_ACCESS, &resp.lkey,
+			&resp.rkey);
 	if (err != 0)
 		return err;
 	mr_note(mr, now.start, now.len, now.iova, now.access);
-	mr->pd->obj.users--;
-	mr->pd = pd;
-	pd->obj.users++;
 	uv_reply(call, &resp, sizeof(resp));
 	return 0;
 }
 
-int
-uv_dereg_mr(struct uv_ctx *ctx, struct uv_call *call)
-{
-	const struct ib_uverbs_dereg_mr *req = uv_req(call);
-	struct uv_mr *mr = uv_get(ctx, req->mr_handle, UV_MR, uv_mr);
-	int err;
+/* ---- memory windows, address handles ---- */
 
-	if (mr == NULL)
-		return ENOENT;
-	err = sm_mr_destroy(uv_nic(ctx), mr->mr);
-	if (err != 0)
-		return err;
-	mr->pd->obj.users--;
-	uv_objs_del(&ctx->objs, &mr->obj);
-	free(mr);
-	return 0;
-}
-
-/* ---- memory windows ---- */
-
-int
-uv_alloc_mw(struct uv_ctx *ctx, struct uv_call *call)
+static int
+alloc_mw(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_alloc_mw *req = uv_req(call);
-	struct uv_pd *pd = uv_get(ctx, req->pd_handle, UV_PD, uv_pd);
+	struct uv_obj *mw, *pd = uv_get(ctx, req->pd_handle, UV_PD);
 	struct ib_uverbs_alloc_mw_resp resp = {0};
 	struct mlx5_ib_alloc_mw drv;
-	struct uv_mw *mw;
 	int err;
 
 	if (pd == NULL)
@@ -213,50 +140,53 @@ uv_alloc_mw(struct uv_ctx *ctx, struct uv_call *call)
 		return err;
 	if (drv.comp_mask != 0 || drv.num_klms > 1 || drv.reserved1 != 0 || drv.reserved2 != 0)
 		return sm_refuse(EOPNOTSUPP, "a memory window with %u parts", drv.num_klms);
-	mw = calloc(1, sizeof(*mw));
+	mw = uv_obj_new(ctx, UV_MW, sizeof(*mw));
 	if (mw == NULL)
-		return ENOMEM;
-	mw->pd = pd;
+		return errno;
 	err = sm_mw_create(uv_nic(ctx), pd->pd, req->mw_type, &mw->mw, &resp.rkey);
-	if (err != 0)
-		goto err_free;
-	err = uv_objs_add(&ctx->objs, &mw->obj, UV_MW);
-	if (err != 0)
-		goto err_destroy;
-	pd->obj.users++;
-	resp.mw_handle = mw->obj.handle;
+	if (uv_obj_made(ctx, mw, err) != 0)
+		return err;
+	resp.mw_handle = mw->handle;
 	uv_reply(call, &resp, sizeof(resp));
 	return 0;
-
-err_destroy:
-	sm_mw_destroy(uv_nic(ctx), mw->mw);
-err_free:
-	free(mw);
-	return err;
 }
 
-int
-uv_dealloc_mw(struct uv_ctx *ctx, struct uv_call *call)
+/*
+ * On InfiniBand libmlx5 makes address handles by itself; on Ethernet the kernel finds the MAC
+ * address of the next hop, which the kernel's own UDP does again for every packet here.
+ */
+static int
+create_ah(struct uv_ctx *ctx, struct uv_call *call)
 {
-	const struct ib_uverbs_dealloc_mw *req = uv_req(call);
-	struct uv_mw *mw = uv_get(ctx, req->mw_handle, UV_MW, uv_mw);
+	const struct ib_uverbs_create_ah *req = uv_req(call);
+	struct mlx5_ib_create_ah_resp drv = {.response_length = sizeof(drv)};
+	struct ib_uverbs_create_ah_resp resp = {0};
+	struct uv_obj *ah, *pd = uv_get(ctx, req->pd_handle, UV_PD);
 	int err;
 
-	if (mw == NULL)
-		return ENOENT;
-	err = sm_mw_destroy(uv_nic(ctx), mw->mw);
+	if (pd == NULL || req->attr.port_num != 1 || req->attr.grh.sgid_index >= SM_GIDS ||
+		(sm_port((uint32_t)ctx->device)->ethernet && !req->attr.is_global))
+		return EINVAL;
+	ah = uv_obj_new(ctx, UV_AH, sizeof(*ah));
+	if (ah == NULL)
+		return errno;
+	ah->pd = pd->pd;
+	err = uv_obj_made(ctx, ah, sm_pd_hold(uv_nic(ctx), pd->pd, 1));
 	if (err != 0)
 		return err;
-	mw->pd->obj.users--;
-	uv_objs_del(&ctx->objs, &mw->obj);
-	free(mw);
+	resp.ah_handle = ah->handle;
+	/* As captures have it: local, and the address. */
+	drv.dmac[0] = 0x02;
+	memcpy(drv.dmac + 2, req->attr.grh.dgid + 12, 4);
+	uv_reply(call, &resp, sizeof(resp));
+	uv_reply_driver(call, &drv, sizeof(drv));
 	return 0;
 }
 
 /* ---- completion channels and queues ---- */
 
-int
-uv_create_comp_channel(struct uv_ctx *ctx, struct uv_call *call)
+static int
+create_comp_channel(struct uv_ctx *ctx, struct uv_call *call)
 {
 	struct ib_uverbs_create_comp_channel_resp resp;
 	struct uv_chan *chan;
@@ -270,24 +200,18 @@ uv_create_comp_channel(struct uv_ctx *ctx, struct uv_call *call)
 	return 0;
 }
 
-struct cq_params {
-	uint64_t user_handle;
-	uint32_t cqe;
-	uint32_t comp_vector;
-	int32_t comp_channel;
-	uint32_t flags;
-};
-
 static int
-cq_attr(const struct uv_call *call, const struct cq_params *p, struct sm_cq_attr *attr)
+cq_attr(const struct uv_call *call, const struct ib_uverbs_ex_create_cq *req,
+	struct sm_cq_attr *attr)
 {
 	struct mlx5_ib_create_cq drv;
 	int err;
 
-	if (p->comp_vector >= UV_COMP_VECTORS || p->cqe == 0 || p->cqe > UV_CQE_MAX)
+	if (req->comp_vector >= UV_COMP_VECTORS || req->cqe == 0 || req->cqe > UV_CQE_MAX ||
+		req->comp_mask != 0 || req->reserved != 0)
 		return EINVAL;
-	if ((p->flags & ~(uint32_t)(IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN |
-				IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)) != 0)
+	if ((req->flags & ~(uint32_t)(IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN |
+				  IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION)) != 0)
 		return EOPNOTSUPP;
 	err = uv_driver_req(call, &drv, sizeof(drv), offsetof(struct mlx5_ib_create_cq, flags));
 	if (err != 0)
@@ -296,16 +220,14 @@ cq_attr(const struct uv_call *call, const struct cq_params *p, struct sm_cq_attr
 		return sm_refuse(EOPNOTSUPP, "compression of completion entries");
 	if ((drv.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) != 0)
 		return sm_refuse(EOPNOTSUPP, "a completion queue with mlx5 flags 0x%x", drv.flags);
-	if ((drv.cqe_size != 64 && drv.cqe_size != 128) || (drv.buf_addr & 63) != 0 ||
-			(drv.db_addr & 7) != 0)
+	if (drv.cqe_size != 64 && drv.cqe_size != 128)
 		return EINVAL;
-	attr->ncqe = (uint32_t)crpc_pow2_ceil((uint64_t)p->cqe + 1);
+	attr->ncqe = (uint32_t)crpc_pow2_ceil((uint64_t)req->cqe + 1);
 	attr->cqe_size = drv.cqe_size;
 	attr->buf = (void *)(uintptr_t)drv.buf_addr;
 	attr->dbrec = (void *)(uintptr_t)drv.db_addr;
-	attr->ignore_overrun = (p->flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) != 0;
-	err = uv_check_range(drv.buf_addr, (uint64_t)attr->ncqe * attr->cqe_size, true);
-	return err != 0 ? err : uv_check_range(drv.db_addr, 8, true);
+	attr->ignore_overrun = (req->flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) != 0;
+	return uv_check_queue(drv.buf_addr, (uint64_t)attr->ncqe * attr->cqe_size, drv.db_addr);
 }
 
 /* The channel whose descriptor the program names; with a reference for the queue. */
@@ -314,7 +236,6 @@ cq_channel(int32_t fd, struct uv_chan **chan)
 {
 	struct sm_file *file;
 
-	*chan = NULL;
 	if (fd < 0)
 		return 0;
 	file = sm_file_find(fd);
@@ -326,95 +247,42 @@ cq_channel(int32_t fd, struct uv_chan **chan)
 }
 
 static int
-create_cq(struct uv_ctx *ctx, struct uv_call *call, const struct cq_params *p,
-		struct ib_uverbs_create_cq_resp *resp)
+create_cq(struct uv_ctx *ctx, struct uv_call *call)
 {
+	struct ib_uverbs_ex_create_cq_resp resp = {.response_length = sizeof(resp)};
 	struct mlx5_ib_create_cq_resp drv = {0};
+	struct ib_uverbs_ex_create_cq req;
 	struct sm_cq_attr attr = {0};
 	struct uv_cq *cq;
 	int err;
 
-	err = cq_attr(call, p, &attr);
+	uv_req_both(call, &req, sizeof(req), offsetof(struct ib_uverbs_ex_create_cq, comp_mask));
+	err = cq_attr(call, &req, &attr);
 	if (err != 0)
 		return err;
-	cq = calloc(1, sizeof(*cq));
+	cq = uv_obj_new(ctx, UV_CQ, sizeof(*cq));
 	if (cq == NULL)
-		return ENOMEM;
-	err = cq_channel(p->comp_channel, &cq->chan);
-	if (err != 0)
-		goto err_free;
-	cq->comp.ctx = ctx;
-	cq->comp.element = p->user_handle;
-	cq->async = cq->comp;
+		return errno;
 	attr.user = cq;
-	err = sm_cq_create(uv_nic(ctx), &attr, &cq->cq, &drv.cqn);
-	if (err != 0)
-		goto err_chan;
-	err = uv_objs_add(&ctx->objs, &cq->obj, UV_CQ);
-	if (err != 0)
-		goto err_destroy;
-	resp->cq_handle = cq->obj.handle;
-	resp->cqe = attr.ncqe - 1;
+	cq->comp = (struct uv_events){.ctx = ctx, .element = req.user_handle};
+	cq->queue.async = (struct uv_events){.ctx = ctx, .element = req.user_handle};
+	err = cq_channel(req.comp_channel, &cq->chan);
+	if (err == 0)
+		err = sm_cq_create(uv_nic(ctx), &attr, &cq->queue.obj.cq, &drv.cqn);
+	if (uv_obj_made(ctx, &cq->queue.obj, err) != 0)
+		return err;
+	resp.base.cq_handle = cq->queue.obj.handle;
+	resp.base.cqe = attr.ncqe - 1;
+	uv_reply(call, &resp, call->cmd->resp_min);
 	uv_reply_driver(call, &drv, sizeof(drv));
 	return 0;
-
-err_destroy:
-	sm_cq_destroy(uv_nic(ctx), cq->cq);
-err_chan:
-	if (cq->chan != NULL)
-		uv_chan_put(cq->chan);
-err_free:
-	free(cq);
-	return err;
 }
 
-int
-uv_create_cq(struct uv_ctx *ctx, struct uv_call *call)
-{
-	const struct ib_uverbs_create_cq *req = uv_req(call);
-	struct ib_uverbs_create_cq_resp resp = {0};
-	struct cq_params p = {
-			.user_handle = req->user_handle,
-			.cqe = req->cqe,
-			.comp_vector = req->comp_vector,
-			.comp_channel = req->comp_channel,
-	};
-	int err = create_cq(ctx, call, &p, &resp);
-
-	if (err == 0)
-		uv_reply(call, &resp, sizeof(resp));
-	return err;
-}
-
-int
-uv_create_cq_ex(struct uv_ctx *ctx, struct uv_call *call)
-{
-	const struct ib_uverbs_ex_create_cq *req = uv_req(call);
-	struct ib_uverbs_ex_create_cq_resp resp = {0};
-	struct cq_params p = {
-			.user_handle = req->user_handle,
-			.cqe = req->cqe,
-			.comp_vector = req->comp_vector,
-			.comp_channel = req->comp_channel,
-			.flags = req->flags,
-	};
-	int err;
-
-	if (req->comp_mask != 0 || req->reserved != 0)
-		return EINVAL;
-	err = create_cq(ctx, call, &p, &resp.base);
-	if (err != 0)
-		return err;
-	resp.response_length = sizeof(resp);
-	uv_reply(call, &resp, sizeof(resp));
-	return 0;
-}
-
-int
-uv_resize_cq(struct uv_ctx *ctx, struct uv_call *call)
+static int
+resize_cq(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_resize_cq *req = uv_req(call);
-	struct uv_cq *cq = uv_get(ctx, req->cq_handle, UV_CQ, uv_cq);
+	struct uv_obj *cq = uv_get(ctx, req->cq_handle, UV_CQ);
 	struct ib_uverbs_resize_cq_resp resp = {0};
 	struct mlx5_ib_resize_cq drv;
 	uint32_t ncqe;
@@ -426,12 +294,12 @@ uv_resize_cq(struct uv_ctx *ctx, struct uv_call *call)
 	if (err != 0)
 		return err;
 	ncqe = (uint32_t)crpc_pow2_ceil((uint64_t)req->cqe + 1);
-	if ((drv.cqe_size != 64 && drv.cqe_size != 128) || (drv.buf_addr & 63) != 0)
+	if (drv.cqe_size != 64 && drv.cqe_size != 128)
 		return EINVAL;
-	err = uv_check_range(drv.buf_addr, (uint64_t)ncqe * drv.cqe_size, true);
+	err = uv_check_queue(drv.buf_addr, (uint64_t)ncqe * drv.cqe_size, 0);
 	if (err == 0)
 		err = sm_cq_resize(uv_nic(ctx), cq->cq, (void *)(uintptr_t)drv.buf_addr, ncqe,
-				drv.cqe_size);
+			drv.cqe_size);
 	if (err != 0)
 		return err;
 	resp.cqe = ncqe - 1;
@@ -439,25 +307,22 @@ uv_resize_cq(struct uv_ctx *ctx, struct uv_call *call)
 	return 0;
 }
 
-int
-uv_destroy_cq(struct uv_ctx *ctx, struct uv_call *call)
-{
-	const struct ib_uverbs_destroy_cq *req = uv_req(call);
-	struct uv_cq *cq = uv_get(ctx, req->cq_handle, UV_CQ, uv_cq);
-	struct ib_uverbs_destroy_cq_resp resp;
-	int err;
-
-	if (cq == NULL)
-		return ENOENT;
-	err = cq->obj.users != 0 ? EBUSY : sm_cq_destroy(uv_nic(ctx), cq->cq);
-	if (err != 0)
-		return err;
-	resp.comp_events_reported = uv_events_read(cq->chan, &cq->comp);
-	resp.async_events_reported = uv_events_read(ctx->async, &cq->async);
-	if (cq->chan != NULL)
-		uv_chan_put(cq->chan);
-	uv_objs_del(&ctx->objs, &cq->obj);
-	free(cq);
-	uv_reply(call, &resp, sizeof(resp));
-	return 0;
-}
+const struct uv_cmd uv_object_commands[] = {
+	UV_CMD(ALLOC_PD, alloc_pd, alloc_pd),
+	UV_DESTROY(DEALLOC_PD, dealloc_pd, 0, UV_PD, pd_handle),
+	UV_CMD(REG_MR, reg_mr, reg_mr),
+	UV_CMD(REREG_MR, rereg_mr, rereg_mr),
+	UV_DESTROY(DEREG_MR, dereg_mr, 0, UV_MR, mr_handle),
+	UV_CMD(ALLOC_MW, alloc_mw, alloc_mw),
+	UV_DESTROY(DEALLOC_MW, dealloc_mw, 0, UV_MW, mw_handle),
+	UV_CMD(CREATE_AH, create_ah, create_ah),
+	UV_DESTROY(DESTROY_AH, destroy_ah, 0, UV_AH, ah_handle),
+	UV_CMD(CREATE_COMP_CHANNEL, create_comp_channel, create_comp_channel),
+	UV_CMD(CREATE_CQ, create_cq, create_cq),
+	UV_CMD_EX(CREATE_CQ, sizeof(struct ib_uverbs_ex_create_cq),
+		sizeof(struct ib_uverbs_ex_create_cq_resp), create_cq),
+	UV_CMD(RESIZE_CQ, resize_cq, resize_cq),
+	UV_DESTROY(DESTROY_CQ, destroy_cq, sizeof(struct ib_uverbs_destroy_cq_resp), UV_CQ,
+		cq_handle),
+	{0},
+};

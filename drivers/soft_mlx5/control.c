@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,40 +36,24 @@ struct question {
 	const char *text;
 };
 
-static bool
-is_meant(const struct uv_ctx *ctx, const struct question *q)
-{
-	return strcmp(ctx->net, q->net) == 0;
-}
-
 static void
-stat_all(struct uv_ctx *const *list, uint32_t n, const struct question *q, FILE *out)
+stat_all(struct uv_ctx *const *list, uint32_t n, FILE *out)
 {
-	const char *between = "";
-	uint32_t i;
-
 	fprintf(out, "ok\n[");
-	for (i = 0; i < n; i++) {
-		if (!is_meant(list[i], q))
-			continue;
-		fprintf(out, "%s{\"device\":%d,", between, list[i]->device);
+	for (uint32_t i = 0; i < n; i++) {
+		fprintf(out, "%s{\"device\":%d,", i == 0 ? "" : ",\n", list[i]->device);
 		if (sm_nic_stat(uv_nic(list[i]), out) != 0)
 			fprintf(out, "\"slot\":-1");
 		fprintf(out, "}");
-		between = ",\n";
 	}
 	fprintf(out, "]\n");
 }
 
 static void
-dump_all(struct uv_ctx *const *list, uint32_t n, const struct question *q, FILE *out)
+dump_all(struct uv_ctx *const *list, uint32_t n, FILE *out)
 {
-	uint32_t i;
-
 	fprintf(out, "ok\n");
-	for (i = 0; i < n; i++) {
-		if (!is_meant(list[i], q))
-			continue;
+	for (uint32_t i = 0; i < n; i++) {
 		fprintf(out, "process %d, device %d: ", (int)getpid(), list[i]->device);
 		sm_nic_dump(uv_nic(list[i]), out);
 	}
@@ -86,8 +69,6 @@ faults_all(struct uv_ctx *const *list, uint32_t n, const struct question *q, FIL
 	int err = 0;
 
 	for (i = 0; i < n && err == 0; i++) {
-		if (!is_meant(list[i], q))
-			continue;
 		if (all || sm_nic_slot(uv_nic(list[i])) == slot) {
 			err = sm_nic_faults(uv_nic(list[i]), text);
 			set++;
@@ -107,7 +88,7 @@ answer(char *line, FILE *out)
 	struct uv_ctx *list[SM_SLOTS];
 	struct question q;
 	char *save = NULL;
-	uint32_t n;
+	uint32_t all, n = 0;
 
 	q.verb = strtok_r(line, " \n", &save);
 	q.net = strtok_r(NULL, " \n", &save);
@@ -118,11 +99,14 @@ answer(char *line, FILE *out)
 		return;
 	}
 	sm_drive_lock(); /* Contexts of the list stay. */
-	n = uv_contexts(list);
+	all = uv_contexts(list);
+	for (uint32_t i = 0; i < all; i++)
+		if (strcmp(list[i]->net, q.net) == 0)
+			list[n++] = list[i];
 	if (strcmp(q.verb, "stat") == 0)
-		stat_all(list, n, &q, out);
+		stat_all(list, n, out);
 	else if (strcmp(q.verb, "dump") == 0)
-		dump_all(list, n, &q, out);
+		dump_all(list, n, out);
 	else if (strcmp(q.verb, "faults") == 0 && q.text != NULL)
 		faults_all(list, n, &q, out);
 	else
@@ -206,28 +190,6 @@ serve_all(void *arg)
 	}
 	close(own);
 	return NULL;
-}
-
-static int
-start_thread(int fd)
-{
-	sigset_t all, old;
-	pthread_attr_t attr;
-	pthread_t thread;
-	int err;
-
-	/* The program's signals are for the program's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, 256 * 1024);
-	err = pthread_create(&thread, &attr, serve_all, (void *)(intptr_t)fd);
-	if (err == 0)
-		pthread_setname_np(thread, "soft_mlx5_ctl");
-	pthread_attr_destroy(&attr);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return err;
 }
 
 /* ---- the socket ---- */
@@ -318,7 +280,7 @@ socket_make(void)
 			    "see this process", dir, file, strerror(errno));
 		return;
 	}
-	if (start_thread(fd) != 0) {
+	if (sm_thread_start(serve_all, (void *)(intptr_t)fd, "soft_mlx5_ctl") != 0) {
 		unlink(address.sun_path);
 		close(fd);
 		return;

@@ -179,18 +179,16 @@ uv_comp_event(void *user)
 void
 uv_async_event(void *user, enum sm_async_type type)
 {
-	struct uv_events *ev = user;
-	struct ib_uverbs_async_event_desc desc = {.event_type = type};
+	struct uv_queue *q = user;
+	struct ib_uverbs_async_event_desc desc = {
+		.element = q->async.element, .event_type = type};
 	uint64_t msg[2];
 
-	if (type == SM_EVENT_CQ_ERR)
-		ev = &((struct uv_cq *)user)->async;
-	else if (type == SM_EVENT_SRQ_LIMIT_REACHED) /* it fires once: the limit is off now */
-		crpc_store_relaxed(&crpc_container_of(ev, struct uv_srq, async)->limit, 0u);
-	desc.element = ev->element;
+	if (type == SM_EVENT_SRQ_LIMIT_REACHED) /* it fires once: the limit is off now */
+		crpc_store_relaxed(&crpc_container_of(q, struct uv_srq, queue)->limit, 0u);
 	memcpy(msg, &desc, sizeof(msg));
-	if (ev->ctx->async != NULL)
-		event_send(ev->ctx->async, ev, msg);
+	if (q->async.ctx->async != NULL)
+		event_send(q->async.ctx->async, &q->async, msg);
 }
 
 /* Drop the events of a queue from a list; the number of the others. */
@@ -261,6 +259,6 @@ uv_send_late(struct uv_ctx *ctx)
 	chan_send_late(ctx, ctx->async);
 	for (h = 1; (obj = uv_objs_at_or_after(&ctx->objs, h)) != NULL; h = obj->handle + 1)
 		if (obj->type == UV_CQ)
-			chan_send_late(ctx, crpc_container_of(obj, struct uv_cq, obj)->chan);
+			chan_send_late(ctx, ((struct uv_cq *)(void *)obj)->chan);
 	pthread_mutex_unlock(&ctx->lock);
 }

@@ -6,73 +6,46 @@
  * the engine later.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+#include <stdlib.h>
 
 #include "uverbs.h"
-
-struct range {
-	uint64_t next; /* everything below was found */
-	uint64_t end;
-	bool write;
-	bool gap;
-};
-
-/* One line of /proc/self/maps: "start-end perms ...". Lines come in ascending order. */
-static void
-take_line(struct range *r, const char *line)
-{
-	unsigned long lo, hi;
-	char perms[5];
-
-	if (sscanf(line, "%lx-%lx %4s", &lo, &hi, perms) != 3 || hi <= r->next)
-		return;
-	if (lo > r->next || perms[0] != 'r' || (r->write && perms[1] != 'w'))
-		r->gap = true;
-	else
-		r->next = hi;
-}
-
-/* The lines that are whole in buf; the number of bytes that they took. */
-static size_t
-take_lines(struct range *r, char *buf, size_t len)
-{
-	char *line = buf, *nl;
-
-	while (r->next < r->end && !r->gap &&
-			(nl = memchr(line, '\n', len - (size_t)(line - buf))) != NULL) {
-		*nl = '\0';
-		take_line(r, line);
-		line = nl + 1;
-	}
-	return (size_t)(line - buf);
-}
 
 int
 uv_check_range(uint64_t start, uint64_t len, bool write)
 {
-	struct range r = {.next = start, .end = start + len, .write = write};
-	char buf[8192];
-	size_t have = 0, done;
-	ssize_t n;
-	int fd;
+	uint64_t next = start, end = start + len; /* Everything below next was found. */
+	unsigned long lo, hi;
+	char *line = NULL, perms[5];
+	size_t room = 0;
+	FILE *maps;
 
-	if (len == 0 || r.end < start || start == 0)
+	if (len == 0 || end < start || start == 0)
 		return EFAULT;
-	fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	maps = fopen("/proc/self/maps", "re");
+	if (maps == NULL)
 		return errno;
-	while (r.next < r.end && !r.gap && have < sizeof(buf)) {
-		n = read(fd, buf + have, sizeof(buf) - have);
-		if (n <= 0)
+	/* "start-end perms ...", in ascending order. */
+	while (next < end && getline(&line, &room, maps) > 0) {
+		if (sscanf(line, "%lx-%lx %4s", &lo, &hi, perms) != 3 || hi <= next)
+			continue;
+		if (lo > next || perms[0] != 'r' || (write && perms[1] != 'w'))
 			break;
-		have += (size_t)n;
-		done = take_lines(&r, buf, have);
-		memmove(buf, buf + done, have - done);
-		have -= done;
+		next = hi;
 	}
-	close(fd);
-	return r.next >= r.end && !r.gap ? 0 : EFAULT;
+	free(line);
+	fclose(maps);
+	return next >= end ? 0 : EFAULT;
+}
+
+int
+uv_check_queue(uint64_t buf, uint64_t len, uint64_t dbrec)
+{
+	int err = 0;
+
+	if ((buf & 63) != 0 || (dbrec & 7) != 0)
+		return EINVAL;
+	if (len != 0)
+		err = uv_check_range(buf, len, true);
+	return err != 0 || dbrec == 0 ? err : uv_check_range(dbrec, 8, true);
 }

@@ -76,6 +76,15 @@ enum sm_qp_type {
 	SM_QPT_DCT = 0x41,
 };
 
+/** Types in a set of them. */
+enum sm_qp_bit {
+	SM_RC = 1,
+	SM_UC = 2,
+	SM_UD = 4,
+	SM_DCI = 8,
+	SM_DCT = 16,
+};
+
 /** Events that have no completion, numbered as in verbs (enum ibv_event_type). */
 enum sm_async_type {
 	SM_EVENT_CQ_ERR = 0,
@@ -140,8 +149,8 @@ struct sm_cq_attr {
 /** CREATE_SRQ. The SRQ buffer is a linked list of WQEs of 1 << wqe_shift bytes. */
 struct sm_srq_attr {
 	struct sm_pd *pd;
-	void *buf;
-	void *dbrec;
+	uint8_t *buf;
+	void *dbrec;        /**< A big-endian word: the receive counter. */
 	uint32_t nwqe;      /**< Entries, a power of two. */
 	uint32_t wqe_shift;
 	uint32_t max_sge;
@@ -156,8 +165,8 @@ struct sm_qp_attr {
 	struct sm_cq *send_cq;
 	struct sm_cq *recv_cq;
 	struct sm_srq *srq;     /**< NULL: the QP has its own RQ (or none, rq_nwqe 0). */
-	void *rq_buf;
-	void *sq_buf;
+	uint8_t *rq_buf;
+	uint8_t *sq_buf;
 	void *dbrec;            /**< Two big-endian words: receive counter, send counter. */
 	uint32_t sq_nwqebb;     /**< 64-byte blocks, a power of two; 0: no SQ. */
 	uint32_t rq_nwqe;       /**< Entries, a power of two. */
@@ -169,29 +178,34 @@ struct sm_qp_attr {
 	void *user;
 };
 
-/** What modify_qp may set; `mask` uses the bits of enum ibv_qp_attr_mask. */
+/**
+ * What modify_qp may set; `mask` uses the bits of enum ibv_qp_attr_mask. From qkey to rnr_retry it
+ * is as in struct ib_uverbs_modify_qp and struct ib_uverbs_query_qp_resp of the kernel.
+ */
 struct sm_qp_mod {
 	uint32_t mask;
-	enum sm_qp_state state;
-	enum sm_qp_state cur_state;
-	uint32_t access;         /**< IBV_ACCESS_REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8. */
-	uint32_t qkey;
-	uint32_t dest_qpn;
-	uint32_t rq_psn;
-	uint32_t sq_psn;
-	uint16_t pkey_index;
 	uint16_t dlid;
 	uint8_t dgid[16];
 	bool is_global;
 	uint8_t sgid_index;
-	uint8_t port;
+	uint32_t qkey;
+	uint32_t rq_psn;
+	uint32_t sq_psn;
+	uint32_t dest_qpn;
+	uint32_t access;         /**< IBV_ACCESS_REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8. */
+	uint16_t pkey_index, alt_pkey_index;
+	uint8_t state;           /**< enum sm_qp_state. */
+	uint8_t cur_state;
 	uint8_t path_mtu;        /**< enum ibv_mtu. */
+	uint8_t path_mig_state;
+	uint8_t sqd_notify;
+	uint8_t max_rd_atomic;
+	uint8_t max_dest_rd_atomic;
 	uint8_t min_rnr_timer;
+	uint8_t port;
 	uint8_t timeout;
 	uint8_t retry_cnt;
 	uint8_t rnr_retry;       /**< 7: for ever. */
-	uint8_t max_rd_atomic;
-	uint8_t max_dest_rd_atomic;
 };
 
 /**
@@ -283,15 +297,19 @@ int sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page);
 int sm_uar_del(struct sm_nic *nic, uint32_t page_id);
 
 int sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn);
-/** EBUSY while regions or queues use it. */
+/** EBUSY while regions or queues use it, or somebody holds it. */
 int sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd);
+/** @p more 1: keep it, for something that the NIC does not know; -1: no longer. */
+int sm_pd_hold(struct sm_nic *nic, struct sm_pd *pd, int more);
 
 /** @p access: verbs flags. EINVAL for remote write or atomic without local write. */
 int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len, uint64_t iova,
 	uint32_t access, struct sm_mr **mr, uint32_t *lkey, uint32_t *rkey);
-/**
- * rereg_mr: flags as IB_MR_REREG_TRANS 1, PD 2, ACCESS 4. The keys stay, as with a ConnectX.
- */
+/** What rereg_mr changes, as enum ib_mr_rereg_flags of the kernel. */
+#define SM_REREG_TRANS 1u
+#define SM_REREG_PD 2u
+#define SM_REREG_ACCESS 4u
+/** @p flags: of SM_REREG_*. The keys stay, as with a ConnectX. */
 int sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *pd,
 	uint64_t start, uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey,
 	uint32_t *rkey);

@@ -28,24 +28,20 @@ grow(struct uv_objs *objs)
 int
 uv_objs_add(struct uv_objs *objs, struct uv_obj *obj, enum uv_type type)
 {
-	uint32_t h;
-	int err;
-
 	/* A quarter stays free: the search is short, and handles come back late. */
-	if (objs->size == 0 || objs->used + 1 > objs->size - objs->size / 4) {
-		err = grow(objs);
-		if (err != 0)
-			return err;
-	}
-	h = objs->next;
-	while (h == 0 || objs->slot[h] != NULL)
+	bool full = objs->used + 1 > objs->size - objs->size / 4;
+	int err = full ? grow(objs) : 0;
+	uint32_t h;
+
+	if (err != 0)
+		return err;
+	for (h = objs->next; h == 0 || objs->slot[h] != NULL;)
 		h = (h + 1) & (objs->size - 1);
 	objs->next = (h + 1) & (objs->size - 1);
 	objs->slot[h] = obj;
 	objs->used++;
 	obj->type = type;
 	obj->handle = h;
-	obj->users = 0;
 	return 0;
 }
 

@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "nic.h"
+
 #define UV_HANDLES_MAX (1u << 20)
 
 enum uv_type {
@@ -29,7 +31,14 @@ enum uv_type {
 struct uv_obj {
 	enum uv_type type;
 	uint32_t handle;
-	uint32_t users; /**< Objects that need this one: while there are any, destroy is EBUSY. */
+	union { /**< What the NIC has for it. Of an AH: the domain that it keeps. */
+		struct sm_pd *pd;
+		struct sm_mr *mr;
+		struct sm_mw *mw;
+		struct sm_cq *cq;
+		struct sm_srq *srq;
+		struct sm_qp *qp;
+	};
 };
 
 struct uv_objs {

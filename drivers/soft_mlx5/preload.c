@@ -48,19 +48,6 @@
 	})
 #define REAL(fn) REAL_VERSION(fn, NULL)
 
-/* Not declared by headers of this C library; older binaries and fortified ones call them. */
-EXPORT int __open_2(const char *path, int flags);
-EXPORT int __open64_2(const char *path, int flags);
-EXPORT int __openat_2(int dir, const char *path, int flags);
-EXPORT int __openat64_2(int dir, const char *path, int flags);
-EXPORT int __xstat(int ver, const char *path, struct stat *st);
-EXPORT int __xstat64(int ver, const char *path, struct stat64 *st);
-EXPORT int __lxstat(int ver, const char *path, struct stat *st);
-EXPORT int __lxstat64(int ver, const char *path, struct stat64 *st);
-EXPORT int __fxstat(int ver, int fd, struct stat *st);
-EXPORT int __fxstat64(int ver, int fd, struct stat64 *st);
-EXPORT char *__realpath_chk(const char *path, char *out, size_t size);
-
 void *
 sm_real(void *_Atomic *cache, const char *name, const char *version)
 {
@@ -90,6 +77,8 @@ sm_real_in(void *_Atomic *cache, const char *soname, const char *name, const cha
 		if (lib != NULL)
 			fn = dlvsym(lib, name, version);
 	}
+	if (fn == NULL)
+		errno = ENOSYS;
 	crpc_store_release(cache, fn); /* R2 */
 	return fn;
 }
@@ -185,140 +174,72 @@ needs_mode(int flags)
 	return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
 
-#define OPEN_BODY(call, call_mode)                                                                 \
-	char buf[PATH_MAX];                                                                        \
-	int n_ = device_node(path);                                                                \
-	mode_t mode = 0;                                                                           \
-	va_list ap;                                                                                \
+#define OPEN_CALL(name, params, ...)                                                               \
+	EXPORT int name params                                                                     \
+	{                                                                                          \
+		char buf[PATH_MAX];                                                                \
+		int n = device_node(path);                                                         \
+		mode_t mode = 0;                                                                   \
+		va_list ap;                                                                        \
                                                                                                    \
-	if (n_ >= 0 && sm_sysfs_root() != NULL)                                                    \
-		return uv_open(n_, flags);                                                         \
-	if (!needs_mode(flags))                                                                    \
+		if (n >= 0 && sm_sysfs_root() != NULL)                                             \
+			return uv_open(n, flags);                                                  \
+		va_start(ap, flags);                                                               \
+		if (needs_mode(flags))                                                             \
+			mode = va_arg(ap, mode_t);                                                 \
+		va_end(ap);                                                                        \
+		return REAL(name)(__VA_ARGS__, flags, mode);                                       \
+	}
+
+OPEN_CALL(open, (const char *path, int flags, ...), redirect(path, buf))
+OPEN_CALL(open64, (const char *path, int flags, ...), redirect(path, buf))
+OPEN_CALL(openat, (int dir, const char *path, int flags, ...), dir, redirect(path, buf))
+OPEN_CALL(openat64, (int dir, const char *path, int flags, ...), dir, redirect(path, buf))
+
+/*
+ * The checked variants exist only for calls without O_CREAT. They are not declared by headers of
+ * this C library; older binaries and fortified ones call them.
+ */
+#define OPEN_CHECKED(name, params, call)                                                           \
+	EXPORT int name params;                                                                    \
+	int name params                                                                            \
+	{                                                                                          \
 		return call;                                                                       \
-	va_start(ap, flags);                                                                       \
-	mode = va_arg(ap, mode_t);                                                                 \
-	va_end(ap);                                                                                \
-	return call_mode
+	}
 
-EXPORT int
-open(const char *path, int flags, ...)
-{
-	OPEN_BODY(REAL(open)(redirect(path, buf), flags),
-			REAL(open)(redirect(path, buf), flags, mode));
-}
-
-EXPORT int
-open64(const char *path, int flags, ...)
-{
-	OPEN_BODY(REAL(open64)(redirect(path, buf), flags),
-			REAL(open64)(redirect(path, buf), flags, mode));
-}
-
-EXPORT int
-openat(int dir, const char *path, int flags, ...)
-{
-	OPEN_BODY(REAL(openat)(dir, redirect(path, buf), flags),
-			REAL(openat)(dir, redirect(path, buf), flags, mode));
-}
-
-EXPORT int
-openat64(int dir, const char *path, int flags, ...)
-{
-	OPEN_BODY(REAL(openat64)(dir, redirect(path, buf), flags),
-			REAL(openat64)(dir, redirect(path, buf), flags, mode));
-}
-
-/* The checked variants exist only for calls without O_CREAT. */
-EXPORT int
-__open_2(const char *path, int flags)
-{
-	return open(path, flags);
-}
-
-EXPORT int
-__open64_2(const char *path, int flags)
-{
-	return open64(path, flags);
-}
-
-EXPORT int
-__openat_2(int dir, const char *path, int flags)
-{
-	return openat(dir, path, flags);
-}
-
-EXPORT int
-__openat64_2(int dir, const char *path, int flags)
-{
-	return openat64(dir, path, flags);
-}
-
-EXPORT FILE *
-fopen(const char *path, const char *mode)
-{
-	char buf[PATH_MAX];
-
-	return REAL(fopen)(redirect(path, buf), mode);
-}
-
-EXPORT FILE *
-fopen64(const char *path, const char *mode)
-{
-	char buf[PATH_MAX];
-
-	return REAL(fopen64)(redirect(path, buf), mode);
-}
-
-EXPORT DIR *
-opendir(const char *path)
-{
-	char buf[PATH_MAX];
-
-	return REAL(opendir)(redirect(path, buf));
-}
-
-EXPORT int
-scandir(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
-		int (*compare)(const struct dirent **, const struct dirent **))
-{
-	char buf[PATH_MAX];
-
-	return REAL(scandir)(redirect(path, buf), list, filter, compare);
-}
+OPEN_CHECKED(__open_2, (const char *path, int flags), open(path, flags))
+OPEN_CHECKED(__open64_2, (const char *path, int flags), open64(path, flags))
+OPEN_CHECKED(__openat_2, (int dir, const char *path, int flags), openat(dir, path, flags))
+OPEN_CHECKED(__openat64_2, (int dir, const char *path, int flags), openat64(dir, path, flags))
 
 /* ---- look at a path ---- */
 
-EXPORT int
-access(const char *path, int how)
-{
-	char buf[PATH_MAX];
+#define PATH_CALL(type, name, params, ...)                                                         \
+	EXPORT type name params                                                                    \
+	{                                                                                          \
+		char buf[PATH_MAX];                                                                \
+                                                                                                   \
+		return REAL(name)(__VA_ARGS__);                                                    \
+	}
 
-	return REAL(access)(redirect(path, buf), how);
-}
+PATH_CALL(FILE *, fopen, (const char *path, const char *mode), redirect(path, buf), mode)
+PATH_CALL(FILE *, fopen64, (const char *path, const char *mode), redirect(path, buf), mode)
+PATH_CALL(DIR *, opendir, (const char *path), redirect(path, buf))
+PATH_CALL(int, scandir,
+	(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
+		int (*compare)(const struct dirent **, const struct dirent **)),
+	redirect(path, buf), list, filter, compare)
+PATH_CALL(int, access, (const char *path, int how), redirect(path, buf), how)
+PATH_CALL(int, faccessat, (int dir, const char *path, int how, int flags), dir,
+	redirect(path, buf), how, flags)
+PATH_CALL(ssize_t, readlink, (const char *path, char *out, size_t size), redirect(path, buf), out,
+	size)
+PATH_CALL(ssize_t, readlinkat, (int dir, const char *path, char *out, size_t size), dir,
+	redirect(path, buf), out, size)
 
-EXPORT int
-faccessat(int dir, const char *path, int how, int flags)
-{
-	char buf[PATH_MAX];
-
-	return REAL(faccessat)(dir, redirect(path, buf), how, flags);
-}
-
-EXPORT ssize_t
-readlink(const char *path, char *out, size_t size)
-{
-	char buf[PATH_MAX];
-
-	return REAL(readlink)(redirect(path, buf), out, size);
-}
-
-EXPORT ssize_t
-readlinkat(int dir, const char *path, char *out, size_t size)
-{
-	char buf[PATH_MAX];
-
-	return REAL(readlinkat)(dir, redirect(path, buf), out, size);
-}
+EXPORT char *__realpath_chk(const char *path, char *out, size_t size);
+PATH_CALL(char *, __realpath_chk, (const char *path, char *out, size_t size), redirect(path, buf),
+	out, size)
 
 /* Without the version the oldest definition would be found, which cannot allocate the result. */
 EXPORT char *
@@ -329,81 +250,31 @@ realpath(const char *path, char *out)
 	return REAL_VERSION(realpath, "GLIBC_2.3")(redirect(path, buf), out);
 }
 
-EXPORT char *
-__realpath_chk(const char *path, char *out, size_t size)
-{
-	char buf[PATH_MAX];
-
-	return REAL(__realpath_chk)(redirect(path, buf), out, size);
-}
-
-#define STAT_BODY(call)                                                                            \
-	char buf[PATH_MAX];                                                                        \
-	int rc = call;                                                                             \
+/* With a prototype: the versions with a number are not declared by headers of this C library. */
+#define STAT_CALL(name, params, ...)                                                               \
+	EXPORT int name params;                                                                    \
+	int name params                                                                            \
+	{                                                                                          \
+		char buf[PATH_MAX];                                                                \
+		int rc = REAL(name)(__VA_ARGS__);                                                  \
                                                                                                    \
-	if (rc == 0)                                                                               \
-		patch_path(path, (struct stat *)(void *)st);                                       \
-	return rc
+		if (rc == 0)                                                                       \
+			patch_path(path, (struct stat *)(void *)st);                               \
+		return rc;                                                                         \
+	}
 
-EXPORT int
-stat(const char *path, struct stat *st)
-{
-	STAT_BODY(REAL(stat)(redirect(path, buf), st));
-}
-
-EXPORT int
-stat64(const char *path, struct stat64 *st)
-{
-	STAT_BODY(REAL(stat64)(redirect(path, buf), st));
-}
-
-EXPORT int
-lstat(const char *path, struct stat *st)
-{
-	STAT_BODY(REAL(lstat)(redirect(path, buf), st));
-}
-
-EXPORT int
-lstat64(const char *path, struct stat64 *st)
-{
-	STAT_BODY(REAL(lstat64)(redirect(path, buf), st));
-}
-
-EXPORT int
-fstatat(int dir, const char *path, struct stat *st, int flags)
-{
-	STAT_BODY(REAL(fstatat)(dir, redirect(path, buf), st, flags));
-}
-
-EXPORT int
-fstatat64(int dir, const char *path, struct stat64 *st, int flags)
-{
-	STAT_BODY(REAL(fstatat64)(dir, redirect(path, buf), st, flags));
-}
-
-EXPORT int
-__xstat(int ver, const char *path, struct stat *st)
-{
-	STAT_BODY(REAL(__xstat)(ver, redirect(path, buf), st));
-}
-
-EXPORT int
-__xstat64(int ver, const char *path, struct stat64 *st)
-{
-	STAT_BODY(REAL(__xstat64)(ver, redirect(path, buf), st));
-}
-
-EXPORT int
-__lxstat(int ver, const char *path, struct stat *st)
-{
-	STAT_BODY(REAL(__lxstat)(ver, redirect(path, buf), st));
-}
-
-EXPORT int
-__lxstat64(int ver, const char *path, struct stat64 *st)
-{
-	STAT_BODY(REAL(__lxstat64)(ver, redirect(path, buf), st));
-}
+STAT_CALL(stat, (const char *path, struct stat *st), redirect(path, buf), st)
+STAT_CALL(stat64, (const char *path, struct stat64 *st), redirect(path, buf), st)
+STAT_CALL(lstat, (const char *path, struct stat *st), redirect(path, buf), st)
+STAT_CALL(lstat64, (const char *path, struct stat64 *st), redirect(path, buf), st)
+STAT_CALL(fstatat, (int dir, const char *path, struct stat *st, int flags), dir,
+	redirect(path, buf), st, flags)
+STAT_CALL(fstatat64, (int dir, const char *path, struct stat64 *st, int flags), dir,
+	redirect(path, buf), st, flags)
+STAT_CALL(__xstat, (int ver, const char *path, struct stat *st), ver, redirect(path, buf), st)
+STAT_CALL(__xstat64, (int ver, const char *path, struct stat64 *st), ver, redirect(path, buf), st)
+STAT_CALL(__lxstat, (int ver, const char *path, struct stat *st), ver, redirect(path, buf), st)
+STAT_CALL(__lxstat64, (int ver, const char *path, struct stat64 *st), ver, redirect(path, buf), st)
 
 EXPORT int
 statx(int dir, const char *path, int flags, unsigned int mask, struct statx *st)
@@ -423,42 +294,27 @@ statx(int dir, const char *path, int flags, unsigned int mask, struct statx *st)
 
 /* ---- descriptors ---- */
 
-#define FSTAT_BODY(call)                                                                           \
-	int rc = call;                                                                             \
-                                                                                                   \
-	if (rc == 0)                                                                               \
-		patch_fd((struct stat *)(void *)st);                                               \
-	return rc
-
 int
 sm_real_fstat(int fd, struct stat *st)
 {
 	return REAL(fstat)(fd, st);
 }
 
-EXPORT int
-fstat(int fd, struct stat *st)
-{
-	FSTAT_BODY(REAL(fstat)(fd, st));
-}
+#define FSTAT_CALL(name, params, ...)                                                              \
+	EXPORT int name params;                                                                    \
+	int name params                                                                            \
+	{                                                                                          \
+		int rc = REAL(name)(__VA_ARGS__);                                                  \
+                                                                                                   \
+		if (rc == 0)                                                                       \
+			patch_fd((struct stat *)(void *)st);                                       \
+		return rc;                                                                         \
+	}
 
-EXPORT int
-fstat64(int fd, struct stat64 *st)
-{
-	FSTAT_BODY(REAL(fstat64)(fd, st));
-}
-
-EXPORT int
-__fxstat(int ver, int fd, struct stat *st)
-{
-	FSTAT_BODY(REAL(__fxstat)(ver, fd, st));
-}
-
-EXPORT int
-__fxstat64(int ver, int fd, struct stat64 *st)
-{
-	FSTAT_BODY(REAL(__fxstat64)(ver, fd, st));
-}
+FSTAT_CALL(fstat, (int fd, struct stat *st), fd, st)
+FSTAT_CALL(fstat64, (int fd, struct stat64 *st), fd, st)
+FSTAT_CALL(__fxstat, (int ver, int fd, struct stat *st), ver, fd, st)
+FSTAT_CALL(__fxstat64, (int ver, int fd, struct stat64 *st), ver, fd, st)
 
 EXPORT int
 ioctl(int fd, unsigned long request, ...)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <infiniband/mlx5dv.h>
 
@@ -65,10 +66,7 @@ enum mode {
 static uint64_t
 clock_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return uv_clock_read(CLOCK_MONOTONIC);
 }
 
 static enum mode
@@ -155,7 +153,7 @@ ctx_of(const struct ibv_context *context)
 static uint32_t
 drive(struct uv_ctx *ctx)
 {
-	struct sm_nic *nic = crpc_load_acquire(&ctx->nic); /* A3 pairs with R3 in get_context */
+	struct sm_nic *nic = crpc_load_acquire(&ctx->nic); /* A3 pairs with R3 in uv_get_context */
 	uint32_t calls = crpc_load_relaxed(&ctx->calls) + 1;
 
 	if (crpc_unlikely(nic == NULL || ctx->undriven))
@@ -200,17 +198,20 @@ soft_mlx5_ledger(struct ibv_context *context, uint32_t qpn, struct soft_mlx5_led
 /* ---- hook ---- */
 
 /*
- * Nothing came and there was nothing to do. If the peer shares our core it cannot work until we
- * leave it, and a scheduler's time slice is a thousand times longer than a message takes.
+ * A poll found nothing; true: it may find something now. If there was nothing to do, and the peer
+ * shares our core, it cannot work until we leave it, and a scheduler's time slice is a thousand
+ * times longer than a message takes.
  */
-static void
-offer_core(struct uv_ctx *ctx)
+static inline bool
+drive_empty(struct uv_ctx *ctx)
 {
-	uint32_t empty = crpc_load_relaxed(&ctx->empty) + 1;
+	bool work = drive(ctx) != 0;
+	uint32_t empty = work ? 0 : crpc_load_relaxed(&ctx->empty) + 1;
 
 	crpc_store_relaxed(&ctx->empty, empty);
-	if (crpc_unlikely(empty % YIELD_EVERY == 0))
+	if (crpc_unlikely(!work && empty % YIELD_EVERY == 0))
 		sched_yield();
+	return work;
 }
 
 static int
@@ -222,14 +223,7 @@ poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	if (crpc_unlikely(ctx == NULL))
 		return -1; /* the program closed the device under the queue */
 	got = ctx->poll(cq, n, wc);
-	if (got != 0)
-		return got;
-	if (drive(ctx) == 0) {
-		offer_core(ctx);
-		return 0;
-	}
-	crpc_store_relaxed(&ctx->empty, 0u);
-	return ctx->poll(cq, n, wc);
+	return got == 0 && drive_empty(ctx) ? ctx->poll(cq, n, wc) : got;
 }
 
 /*
@@ -247,14 +241,8 @@ start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr, start_poll_fn re
 	struct uv_ctx *ctx = ctx_of(cq->context);
 	int err = real(cq, attr);
 
-	if (err != ENOENT || crpc_unlikely(ctx == NULL))
-		return err;
-	if (drive(ctx) == 0) {
-		offer_core(ctx);
-		return err;
-	}
-	crpc_store_relaxed(&ctx->empty, 0u);
-	return real(cq, attr);
+	return err == ENOENT && crpc_likely(ctx != NULL) && drive_empty(ctx) ? real(cq, attr)
+									      : err;
 }
 
 #define START_POLL(n)                                                                              \
@@ -327,49 +315,38 @@ hook(struct ibv_context *context)
 	return context;
 }
 
-/* These two are defined without a version, which satisfies references with one. */
+/* What a library has behind our definition; NULL, and errno: it has none. */
+#define NEXT(fn, soname, version)                                                                  \
+	({                                                                                         \
+		static void *_Atomic cache_;                                                       \
+		(__typeof__(&fn))sm_real_in(&cache_, soname, #fn, version);                        \
+	})
+
+/* These are defined without a version, which satisfies references with one. */
 
 EXPORT struct ibv_context *
 ibv_open_device(struct ibv_device *device)
 {
-	static void *_Atomic cache;
-	__typeof__(&ibv_open_device) fn = (__typeof__(fn))sm_real_in(
-			&cache, "libibverbs.so.1", "ibv_open_device", "IBVERBS_1.1");
+	__typeof__(&ibv_open_device) fn = NEXT(ibv_open_device, "libibverbs.so.1", "IBVERBS_1.1");
 
-	if (fn == NULL) {
-		errno = ENOSYS;
-		return NULL;
-	}
-	return hook(fn(device));
+	return fn != NULL ? hook(fn(device)) : NULL;
 }
 
 EXPORT struct ibv_context *
 mlx5dv_open_device(struct ibv_device *device, struct mlx5dv_context_attr *attr)
 {
-	static void *_Atomic cache;
-	__typeof__(&mlx5dv_open_device) fn = (__typeof__(fn))sm_real_in(
-			&cache, "libmlx5.so.1", "mlx5dv_open_device", "MLX5_1.7");
+	__typeof__(&mlx5dv_open_device) fn = NEXT(mlx5dv_open_device, "libmlx5.so.1", "MLX5_1.7");
 
-	if (fn == NULL) {
-		errno = ENOSYS;
-		return NULL;
-	}
-	return hook(fn(device, attr));
+	return fn != NULL ? hook(fn(device, attr)) : NULL;
 }
 
 EXPORT struct ibv_cq_ex *
 mlx5dv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr,
-		struct mlx5dv_cq_init_attr *mlx5_attr)
+	struct mlx5dv_cq_init_attr *mlx5_attr)
 {
-	static void *_Atomic cache;
-	__typeof__(&mlx5dv_create_cq) fn = (__typeof__(fn))sm_real_in(
-			&cache, "libmlx5.so.1", "mlx5dv_create_cq", "MLX5_1.1");
+	__typeof__(&mlx5dv_create_cq) fn = NEXT(mlx5dv_create_cq, "libmlx5.so.1", "MLX5_1.1");
 
-	if (fn == NULL) {
-		errno = ENOSYS;
-		return NULL;
-	}
-	return hook_cq(fn(context, attr, mlx5_attr));
+	return fn != NULL ? hook_cq(fn(context, attr, mlx5_attr)) : NULL;
 }
 
 /* ---- helper thread ---- */
@@ -417,7 +394,7 @@ helper_yield(void)
 static uint32_t
 help(struct uv_ctx *ctx, uint64_t now)
 {
-	struct sm_nic *nic = crpc_load_acquire(&ctx->nic); /* A3 pairs with R3 in get_context */
+	struct sm_nic *nic = crpc_load_acquire(&ctx->nic); /* A3 pairs with R3 in uv_get_context */
 	uint64_t end = now + WORK_NS;
 	uint32_t n, sum = 0, empty = 0;
 
@@ -491,15 +468,6 @@ help_all(bool hot, uint32_t *work)
 	return n != 0;
 }
 
-static void
-sleep_ns(uint64_t ns)
-{
-	struct timespec ts = {
-			.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-
-	nanosleep(&ts, NULL);
-}
-
 static uint64_t
 rt_sleep_ns(void)
 {
@@ -543,13 +511,13 @@ helper(void *arg)
 		if (work == 0 && !hot && since < HOT_FOR_NS)
 			since = HOT_FOR_NS; /* just started */
 		hot = since < HOT_FOR_NS;
-		sleep_ns(rt ? fixed : next_sleep(since));
+		usleep((useconds_t)((rt ? fixed : next_sleep(since)) / USEC));
 	}
 	return NULL;
 }
 
-static int
-start_helper(void)
+int
+sm_thread_start(void *(*fn)(void *arg), void *arg, const char *name)
 {
 	pthread_attr_t attr;
 	sigset_t all, old;
@@ -562,9 +530,9 @@ start_helper(void)
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, 512 * 1024);
-	err = pthread_create(&thread, &attr, helper, NULL);
+	err = pthread_create(&thread, &attr, fn, arg);
 	if (err == 0)
-		pthread_setname_np(thread, "soft_mlx5");
+		pthread_setname_np(thread, name);
 	pthread_attr_destroy(&attr);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return err;
@@ -580,7 +548,7 @@ sm_progress_start(void)
 	sm_files_lock();
 	if (!helper_runs) {
 		helper_runs = true;
-		err = start_helper();
+		err = sm_thread_start(helper, NULL, "soft_mlx5");
 		if (err != 0)
 			helper_runs = false;
 	}

@@ -41,4 +41,7 @@ void sm_drive_unlock(void);
 /** In a forked child, where the thread does not exist. */
 void sm_progress_fork_child(void);
 
+/** A thread of the library's own, detached and without signals: 0 or an errno value. */
+int sm_thread_start(void *(*fn)(void *arg), void *arg, const char *name);
+
 #endif

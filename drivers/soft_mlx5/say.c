@@ -71,37 +71,40 @@ err_name(int err)
 	return name != NULL ? name : "?";
 }
 
+/* Once for each text, or @always. */
+static crpc_printf(3, 0) void
+say(bool always, const char *tail, const char *fmt, va_list ap)
+{
+	char text[LINE_MAX_LEN];
+	int saved = errno;
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	if (always || first_time(text))
+		put_line(text, tail);
+	errno = saved;
+}
+
 int
 sm_refuse(int err, const char *fmt, ...)
 {
-	char text[LINE_MAX_LEN], tail[64];
-	int saved = errno;
+	char tail[64];
 	va_list ap;
 
+	snprintf(tail, sizeof(tail), " is not supported (%s)", err_name(err));
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	say(false, tail, fmt, ap);
 	va_end(ap);
-	if (first_time(text)) {
-		snprintf(tail, sizeof(tail), " is not supported (%s)", err_name(err));
-		put_line(text, tail);
-	}
-	errno = saved;
 	return err;
 }
 
 void
 sm_complain(const char *fmt, ...)
 {
-	char text[LINE_MAX_LEN];
-	int saved = errno;
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	say(false, "", fmt, ap);
 	va_end(ap);
-	if (first_time(text))
-		put_line(text, "");
-	errno = saved;
 }
 
 bool
@@ -120,13 +123,9 @@ sm_tracing(void)
 void
 sm_trace(const char *fmt, ...)
 {
-	char text[LINE_MAX_LEN];
-	int saved = errno;
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	say(true, "", fmt, ap);
 	va_end(ap);
-	put_line(text, "");
-	errno = saved;
 }

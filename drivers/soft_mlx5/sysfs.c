@@ -29,48 +29,25 @@ struct walk {
 	char dir[128]; /* what entry() puts before the name */
 };
 
-static void
-entry(struct walk *w, bool link, const char *name, const char *fmt, va_list ap) crpc_printf(4, 0);
-
-static void
-entry(struct walk *w, bool link, const char *name, const char *fmt, va_list ap)
+static crpc_printf(4, 5) void
+entry(struct walk *w, bool link, const char *name, const char *fmt, ...)
 {
 	char path[TEXT_MAX], text[TEXT_MAX];
+	va_list ap;
 
 	if (w->stopped)
 		return;
 	snprintf(path, sizeof(path), "%s%s", w->dir, name);
+	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
 	w->stopped = !w->visit(w->arg, path, text, link);
 }
 
-static void file(struct walk *w, const char *name, const char *fmt, ...) crpc_printf(3, 4);
+#define file(w, ...) entry(w, false, __VA_ARGS__)
+#define link_to(w, ...) entry(w, true, __VA_ARGS__)
 
-static void
-file(struct walk *w, const char *name, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	entry(w, false, name, fmt, ap);
-	va_end(ap);
-}
-
-static void link_to(struct walk *w, const char *name, const char *fmt, ...) crpc_printf(3, 4);
-
-static void
-link_to(struct walk *w, const char *name, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	entry(w, true, name, fmt, ap);
-	va_end(ap);
-}
-
-static void in_dir(struct walk *w, const char *fmt, ...) crpc_printf(2, 3);
-
-static void
+static crpc_printf(2, 3) void
 in_dir(struct walk *w, const char *fmt, ...)
 {
 	va_list ap;

@@ -6,11 +6,11 @@
  * @file
  * The uverbs character device: what the kernel's ib_uverbs and mlx5_ib do with an open device node.
  *
- *     ioctl -> uverbs.c    header, attributes, dispatch, UAR pages, context
+ *     ioctl -> uverbs.c    header, attributes, tables of commands, objects, UAR pages, GIDs
+ *              context.c   device nodes, contexts and their NICs, fork
  *              cmd_dev.c   device and port
- *              cmd_obj.c   PD, MR, CQ, completion channel
+ *              cmd_obj.c   PD, MR, MW, AH, CQ, completion channel
  *              cmd_qp.c    SRQ, QP
- *              cmd_ah.c    address handles
  *              event.c     completion channels and asynchronous events
  *              clock.c     the device's clock
  *              memory.c    is this range mapped?
@@ -25,6 +25,7 @@
  */
 
 #include <pthread.h>
+#include <time.h>
 
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -99,23 +100,10 @@ struct uv_ctx {
 	_Atomic uint64_t now_ns; /**< The time as the NIC was last told. */
 };
 
-struct uv_pd {
-	struct uv_obj obj;
-	struct sm_pd *pd;
-};
-
 struct uv_mr {
 	struct uv_obj obj;
-	struct uv_pd *pd;
-	struct sm_mr *mr;
 	uint64_t start, len, iova;
 	uint32_t access;
-};
-
-struct uv_mw {
-	struct uv_obj obj;
-	struct uv_pd *pd;
-	struct sm_mw *mw;
 };
 
 /** Events of one queue, counted because a destroy must say how many the program has read. */
@@ -125,36 +113,31 @@ struct uv_events {
 	_Atomic uint32_t sent;
 };
 
-struct uv_cq {
+/** A CQ, SRQ or QP: what asynchronous events are about. */
+struct uv_queue {
 	struct uv_obj obj;
-	struct sm_cq *cq;
+	struct uv_events async;
+};
+
+struct uv_cq {
+	struct uv_queue queue;
 	struct uv_chan *chan; /**< NULL: no completion channel. */
 	struct uv_events comp;
-	struct uv_events async;
 };
 
 struct uv_srq {
-	struct uv_obj obj;
-	struct sm_srq *srq;
-	struct uv_pd *pd;
+	struct uv_queue queue;
 	uint32_t max_wr;
 	uint32_t max_sge;
 	_Atomic uint32_t limit;
-	struct uv_events async;
 };
 
 struct uv_qp {
-	struct uv_obj obj;
-	struct sm_qp *qp;
-	struct uv_pd *pd;
-	struct uv_cq *send_cq;
-	struct uv_cq *recv_cq;
-	struct uv_srq *srq;
+	struct uv_queue queue;
 	struct ib_uverbs_create_qp_resp cap;
 	uint8_t sq_sig_all;
 	bool is_dct;
 	uint32_t qpn;
-	struct uv_events async;
 };
 
 struct uv_uar {
@@ -163,14 +146,43 @@ struct uv_uar {
 	void *page;
 };
 
-/** An address handle, which libmlx5 has the kernel make on Ethernet alone. */
-struct uv_ah {
-	struct uv_obj obj;
-	struct uv_pd *pd;
+struct uv_call;
+
+/** A row of the tables of commands, each of which ends with a row without a name. */
+struct uv_cmd {
+	uint32_t nr;
+	uint16_t req_min;
+	uint16_t resp_min;
+	int (*fn)(struct uv_ctx *ctx, struct uv_call *call); /**< NULL: refused by name. */
+	const char *name;
+	enum uv_type type;  /**< Of the object that is destroyed ... */
+	uint16_t handle_at; /**< ... and where its handle lies in the request. */
 };
+
+#define UV_EX IB_USER_VERBS_CMD_FLAG_EXTENDED
+#define UV_CMD(NR, word, fn)                                                                       \
+	{                                                                                          \
+		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word),                           \
+			sizeof(struct ib_uverbs_##word##_resp), fn, #NR                            \
+	}
+/** Without an answer. */
+#define UV_CMD_NO_RESP(NR, word, fn)                                                               \
+	{                                                                                          \
+		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), 0, fn, #NR                \
+	}
+#define UV_CMD_EX(NR, req_min, resp_min, fn)                                                       \
+	{                                                                                          \
+		UV_EX | IB_USER_VERBS_EX_CMD_##NR, req_min, resp_min, fn, #NR "_EX"                \
+	}
+#define UV_DESTROY(NR, word, resp_min, type, handle)                                               \
+	{                                                                                          \
+		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), resp_min, uv_destroy,     \
+			#NR, type, offsetof(struct ib_uverbs_##word, handle)                       \
+	}
 
 /** One command: what came in, copied; and where the answer goes. */
 struct uv_call {
+	const struct uv_cmd *cmd;
 	union {
 		uint8_t bytes[UV_REQ_MAX];
 		uint64_t align;
@@ -184,15 +196,17 @@ struct uv_call {
 	uint32_t uhw_out_len;
 };
 
-typedef int (*uv_cmd_fn)(struct uv_ctx *ctx, struct uv_call *call);
-
-/* ---- uverbs.c ---- */
+/* ---- context.c ---- */
 
 /** open() of the node of device @p n. A descriptor, or -1 with errno. */
 int uv_open(int n, int flags);
 int uv_device_number(struct sm_file *file);
 /** The open contexts that live, in the order in which they were opened; their number. */
 uint32_t uv_contexts(struct uv_ctx *list[SM_SLOTS]);
+int uv_get_context(struct uv_ctx *ctx, struct uv_call *call);
+
+/* ---- uverbs.c ---- */
+
 /** 0 or the errno value of the ioctl. */
 int uv_ioctl(struct sm_file *file, int fd, const void *arg);
 /** Copy the request's start, zero what it lacks. */
@@ -203,39 +217,26 @@ void uv_reply_driver(const struct uv_call *call, const void *resp, size_t len);
 /** The driver's part of the request, zero where short. EINVAL if below @p min bytes. */
 int uv_driver_req(const struct uv_call *call, void *req, size_t len, size_t min);
 struct sm_nic *uv_nic(struct uv_ctx *ctx);
-/** The object of a handle in a request, or NULL. */
-#define uv_get(ctx, handle, type, name)                                                            \
-	((struct name *)(void *)uv_objs_get(&(ctx)->objs, handle, type))
+/**
+ * The request of a command that has an older form, too: what both have is behind the answer's
+ * address there, @p common bytes, and the rest is 0.
+ */
+void uv_req_both(const struct uv_call *call, void *req, size_t len, size_t common);
+/** The object of a handle in a request, or NULL; of any kind, each of which begins with it. */
+#define uv_get(ctx, handle, type) ((void *)uv_objs_get(&(ctx)->objs, handle, type))
+/** An object of @p size bytes, zero, with a handle; NULL: see errno. */
+void *uv_obj_new(struct uv_ctx *ctx, enum uv_type type, size_t size);
+/** The NIC made it, or failed with @p err, and it goes; @p err. */
+int uv_obj_made(struct uv_ctx *ctx, struct uv_obj *obj, int err);
+void uv_obj_free(struct uv_ctx *ctx, struct uv_obj *obj);
+/** The commands DESTROY, DEALLOC and DEREG: ENOENT, EBUSY while another object needs it. */
+int uv_destroy(struct uv_ctx *ctx, struct uv_call *call);
 
 /* ---- commands ---- */
 
-int uv_query_device(struct uv_ctx *ctx, struct uv_call *call);
-int uv_query_device_ex(struct uv_ctx *ctx, struct uv_call *call);
-int uv_query_port(struct uv_ctx *ctx, struct uv_call *call);
-int uv_alloc_pd(struct uv_ctx *ctx, struct uv_call *call);
-int uv_dealloc_pd(struct uv_ctx *ctx, struct uv_call *call);
-int uv_reg_mr(struct uv_ctx *ctx, struct uv_call *call);
-int uv_rereg_mr(struct uv_ctx *ctx, struct uv_call *call);
-int uv_dereg_mr(struct uv_ctx *ctx, struct uv_call *call);
-int uv_alloc_mw(struct uv_ctx *ctx, struct uv_call *call);
-int uv_dealloc_mw(struct uv_ctx *ctx, struct uv_call *call);
-int uv_create_ah(struct uv_ctx *ctx, struct uv_call *call);
-int uv_destroy_ah(struct uv_ctx *ctx, struct uv_call *call);
-int uv_create_comp_channel(struct uv_ctx *ctx, struct uv_call *call);
-int uv_create_cq(struct uv_ctx *ctx, struct uv_call *call);
-int uv_create_cq_ex(struct uv_ctx *ctx, struct uv_call *call);
-int uv_resize_cq(struct uv_ctx *ctx, struct uv_call *call);
-int uv_destroy_cq(struct uv_ctx *ctx, struct uv_call *call);
-int uv_create_srq(struct uv_ctx *ctx, struct uv_call *call);
-int uv_modify_srq(struct uv_ctx *ctx, struct uv_call *call);
-int uv_query_srq(struct uv_ctx *ctx, struct uv_call *call);
-int uv_destroy_srq(struct uv_ctx *ctx, struct uv_call *call);
-int uv_create_qp(struct uv_ctx *ctx, struct uv_call *call);
-int uv_create_qp_ex(struct uv_ctx *ctx, struct uv_call *call);
-int uv_modify_qp(struct uv_ctx *ctx, struct uv_call *call);
-int uv_modify_qp_ex(struct uv_ctx *ctx, struct uv_call *call);
-int uv_query_qp(struct uv_ctx *ctx, struct uv_call *call);
-int uv_destroy_qp(struct uv_ctx *ctx, struct uv_call *call);
+extern const struct uv_cmd uv_device_commands[];
+extern const struct uv_cmd uv_object_commands[];
+extern const struct uv_cmd uv_queue_commands[];
 
 /* ---- event.c ---- */
 
@@ -247,7 +248,7 @@ void uv_chan_put(struct uv_chan *chan);
 void uv_chan_fork_child(struct uv_chan *chan);
 /** sm_nic_attr.comp_event; @p user is a struct uv_cq. */
 void uv_comp_event(void *user);
-/** sm_nic_attr.async_event; @p user is the struct uv_events of an SRQ or QP, or a struct uv_cq. */
+/** sm_nic_attr.async_event; @p user is a struct uv_queue. */
 void uv_async_event(void *user, enum sm_async_type type);
 /** Under the context's lock, when the NIC no longer knows the queue: take its unread events back
  *  and return how many were read. */
@@ -257,6 +258,8 @@ void uv_send_late(struct uv_ctx *ctx);
 
 /* ---- clock.c ---- */
 
+/** Nanoseconds. */
+uint64_t uv_clock_read(clockid_t id);
 int uv_clock_open(struct uv_ctx *ctx);
 void uv_clock_close(struct uv_ctx *ctx);
 
@@ -272,5 +275,7 @@ uv_clock_tick(struct uv_ctx *ctx, uint64_t now_ns)
 /** 0 if [start, start + len) is mapped readable, and writable if @p write; else EFAULT, or an errno
  *  value of reading the map. */
 int uv_check_range(uint64_t start, uint64_t len, bool write);
+/** The same of a queue's buffer and doorbell record (0: none); EINVAL: they are not aligned. */
+int uv_check_queue(uint64_t buf, uint64_t len, uint64_t dbrec);
 
 #endif

@@ -2,21 +2,32 @@
 /*
  * Control messages of a transfer: how its two requests find each other, and how they end together.
  */
-#include "bulk_pvt.h"
+#include "bulk_conn.h"
 #include "crpc_crc32c.h"
 
+/* Bytes that one turn makes a checksum of. */
+#define CRC_TURN (UINT64_C(1) << 20)
+
 /* ---- receiver: offers ---- */
+
+/* The entry in which an id of the peer belongs; NULL: there is none, and the connection broke. */
+static struct bulk_peer *
+peer_slot(struct crpc_bulk_conn *conn, uint64_t id)
+{
+	if ((id & 0xffff) < conn->peer_requests)
+		return &conn->peer[id & 0xffff];
+	__crpc_bulk_proto(conn, "the slot of an id", id, id & 0xffff, conn->peer_requests);
+	return NULL;
+}
 
 struct bulk_peer *
 __crpc_bulk_peer_find(struct crpc_bulk_conn *conn, uint64_t id)
 {
 	struct bulk_peer *peer;
 
-	if ((id & 0xffff) >= conn->peer_requests) {
-		__crpc_bulk_proto(conn, "the slot of an id", id, id & 0xffff, conn->peer_requests);
+	peer = peer_slot(conn, id);
+	if (peer == NULL)
 		return NULL;
-	}
-	peer = &conn->peer[id & 0xffff];
 	if (peer->id == id)
 		return peer->state != PEER_FREE ? peer : NULL;
 	if (id >> 16 > peer->id >> 16 || id >> 16 == 0)
@@ -32,7 +43,7 @@ peer_free(struct bulk_peer *peer, struct crpc_bulk_conn *conn)
 	conn->peers_busy--;
 }
 
-/* The verdict is to be told. */
+/* The verdict is to be sent. */
 static void
 peer_end(struct bulk_peer *peer, struct crpc_bulk_conn *conn, int32_t status)
 {
@@ -41,8 +52,8 @@ peer_end(struct bulk_peer *peer, struct crpc_bulk_conn *conn, int32_t status)
 	peer->state = PEER_ENDED;
 	peer->status = status;
 	peer->ended_ns = conn->b->now;
-	peer->end_owed = true;
-	conn->peers_owed++;
+	peer->end_due = true;
+	conn->ends_due++;
 }
 
 static struct bulk_peer *
@@ -66,16 +77,15 @@ path_choose(const struct bulk_req *req, const struct bulk_peer *peer)
 static int32_t
 match_check(struct bulk_req *req, const struct bulk_peer *peer)
 {
-	bool fits = (req->flags & CRPC_BULK_UP_TO) != 0 ? peer->len <= req->max
-							: peer->len == req->max;
+	bool fits =
+		(req->flags & CRPC_BULK_UP_TO) != 0 ? peer->len <= req->max : peer->len == req->max;
 	int rc;
 
-	if (!fits || peer->len % crpc_unpack_elem(req_op(req), true) != 0) {
-		crpc_err("connection %u, tag 0x%llx: a message of %llu bytes, expected %llu",
-				req->conn->index, (unsigned long long)req->tag,
-				(unsigned long long)peer->len, (unsigned long long)req->max);
-		return -EMSGSIZE;
-	}
+	if (!fits || peer->len % crpc_unpack_elem(req_op(req), true) != 0)
+		return crpc_fail(-EMSGSIZE,
+			"connection %u, tag 0x%llx: a message of %llu bytes, expected %llu",
+			req->conn->index, (unsigned long long)req->tag,
+			(unsigned long long)peer->len, (unsigned long long)req->max);
 	req->path = path_choose(req, peer);
 	if (req->path == CRPC_BULK_WRITE || req->path == CRPC_BULK_READ) {
 		rc = __crpc_bulk_req_register(req);
@@ -84,12 +94,11 @@ match_check(struct bulk_req *req, const struct bulk_peer *peer)
 		if (rc != 0)
 			req->path = CRPC_BULK_EAGER;
 	}
-	if (req->path == 0) {
-		crpc_err("connection %u, tag 0x%llx: paths 0x%x are offered, expected some of 0x%x",
-				req->conn->index, (unsigned long long)req->tag,
-				peer->flags & PATHS, req->flags & PATHS);
-		return -EOPNOTSUPP;
-	}
+	if (req->path == 0)
+		return crpc_fail(-EOPNOTSUPP,
+			"connection %u, tag 0x%llx: paths 0x%x are offered, expected some of 0x%x",
+			req->conn->index, (unsigned long long)req->tag, peer->flags & PATHS,
+			req->flags & PATHS);
 	return 0;
 }
 
@@ -109,12 +118,8 @@ match(struct bulk_req *req, struct bulk_peer *peer)
 	req->raddr = peer->raddr;
 	memcpy(req->rkey, peer->rkey, sizeof(req->rkey));
 	req->flags |= peer->flags & CRPC_BULK_CRC;
-	req->state = CRPC_BULK_ACTIVE;
-	req->matched_ns = bulk_clock(conn->b);
-	req->moved_ns = conn->b->now;
 	status = match_check(req, peer);
-	req->chunk = req->path == CRPC_BULK_EAGER ? conn->eager_chunk : conn->b->conf.chunk;
-	req->nchunks = chunks_of(req->len, req->chunk);
+	__crpc_bulk_req_activate(req, req->path);
 	if (status != 0)
 		__crpc_bulk_req_stop(req, status);
 }
@@ -124,7 +129,8 @@ __crpc_bulk_match(struct bulk_req *req)
 {
 	struct bulk_peer *peer;
 
-	TAILQ_FOREACH(peer, &req->conn->offers, link) {
+	TAILQ_FOREACH(peer, &req->conn->offers, link)
+	{
 		if (peer->tag == req->tag) {
 			match(req, peer);
 			return;
@@ -132,47 +138,43 @@ __crpc_bulk_match(struct bulk_req *req)
 	}
 }
 
-void
-__crpc_bulk_offer_take(struct crpc_bulk_conn *conn, const struct bulk_wire_offer *offer)
+bool
+__crpc_bulk_offer_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
 {
+	const struct bulk_wire_offer *offer = &msg->offer;
 	uint64_t id = offer->head.id;
-	struct bulk_peer *peer;
+	struct bulk_peer *peer = peer_slot(conn, id);
 	struct bulk_req *req;
 
-	if ((id & 0xffff) >= conn->peer_requests) {
-		__crpc_bulk_proto(conn, "the slot of an offer", id, id & 0xffff,
-				conn->peer_requests);
-		return;
-	}
-	peer = &conn->peer[id & 0xffff];
-	if (peer->state != PEER_FREE || id >> 16 <= peer->id >> 16) {
-		__crpc_bulk_proto(conn, "an offer in a slot whose id", id, peer->id, 0);
-		return;
-	}
-	if (offer->len > CRPC_BULK_LEN_MAX || (offer->flags & PATHS) == 0 ||
-			(offer->flags & ~(PATHS | CRPC_BULK_CRC)) != 0) {
-		__crpc_bulk_proto(conn, "the length or flags of an offer", id,
-				offer->len > CRPC_BULK_LEN_MAX ? offer->len : offer->flags, 0);
-		return;
-	}
+	if (peer == NULL)
+		return false;
+	if (peer->state != PEER_FREE || id >> 16 <= peer->id >> 16)
+		return __crpc_bulk_proto(conn, "an offer in a slot whose id", id, peer->id, 0);
+	if (offer->len > CRPC_BULK_LEN_MAX)
+		return __crpc_bulk_proto(
+			conn, "the length of an offer", id, offer->len, CRPC_BULK_LEN_MAX);
+	if ((offer->flags & PATHS) == 0 || (offer->flags & ~(PATHS | CRPC_BULK_CRC)) != 0)
+		return __crpc_bulk_proto(conn, "the flags of an offer", id, offer->flags, PATHS);
 	*peer = (struct bulk_peer){.state = PEER_OFFERED,
-			.id = id,
-			.tag = offer->tag,
-			.len = offer->len,
-			.raddr = offer->raddr,
-			.flags = offer->flags};
+		.id = id,
+		.tag = offer->tag,
+		.len = offer->len,
+		.raddr = offer->raddr,
+		.flags = offer->flags};
 	memcpy(peer->rkey, offer->rkey, sizeof(peer->rkey));
 	conn->peers_busy++;
 	TAILQ_INSERT_TAIL(&conn->offers, peer, link);
-	TAILQ_FOREACH(req, &conn->posted, link) {
+	TAILQ_FOREACH(req, &conn->posted, link)
+	{
 		if (req->tag == peer->tag) {
 			match(req, peer);
-			return;
+			break;
 		}
 	}
+	return true;
 }
 
-/* The verdict is told or will be, and nothing touches the buffer any more. */
+/* The verdict is sent or due, and nothing touches the buffer any more. */
 static void
 recv_end(struct bulk_req *req, struct bulk_peer *peer)
 {
@@ -180,48 +182,52 @@ recv_end(struct bulk_req *req, struct bulk_peer *peer)
 
 	__crpc_bulk_slots_drop(req);
 	peer->req = NULL;
-	if (peer->end_got && !peer->end_owed)
+	if (peer->end_got && !peer->end_due)
 		peer_free(peer, conn);
 	if (req->path == CRPC_BULK_WRITE && req->status == 0)
 		conn->b->stats.bytes_received += req->len;
 	__crpc_bulk_req_done(req, req->status);
 }
 
-void
-__crpc_bulk_s_end_take(struct crpc_bulk_conn *conn, const struct bulk_wire_end *end)
+/* Is it an end with a status that there is? */
+static bool
+end_check(struct crpc_bulk_conn *conn, const struct bulk_wire_end *end)
 {
-	struct bulk_peer *peer = __crpc_bulk_peer_find(conn, end->head.id);
-	int32_t status = end->status;
+	return (end->status <= 0 && end->status >= -4095) ||
+		__crpc_bulk_proto(
+			conn, "the status of an end", end->head.id, (uint32_t)end->status, 0);
+}
 
-	if (peer == NULL)
-		return;
-	if (status > 0 || status < -4095) {
-		__crpc_bulk_proto(conn, "the status of an end", peer->id, (uint32_t)status, 0);
-		return;
-	}
-	if (peer->state == PEER_OFFERED && status == 0) {
-		__crpc_bulk_proto(conn, "the end of what was not accepted", peer->id, 0, 1);
-		return;
-	}
+bool
+__crpc_bulk_s_end_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
+{
+	struct bulk_peer *peer = __crpc_bulk_peer_find(conn, msg->head.id);
+	int32_t status = msg->end.status;
+
+	if (peer == NULL || !end_check(conn, &msg->end))
+		return conn->err == 0;
+	if (peer->state == PEER_OFFERED && status == 0)
+		return __crpc_bulk_proto(conn, "the end of what was not accepted", peer->id, 0, 1);
 	peer->end_got = true;
 	if (peer->state == PEER_OFFERED) {
 		peer_end(peer, conn, status);
 	} else if (peer->req != NULL) {
 		peer->req->end_got = true;
-		peer->req->peer_crc = end->crc;
+		peer->req->peer_crc = msg->end.crc;
 		if (status != 0)
 			__crpc_bulk_req_stop(peer->req, status);
 	}
-	if (peer->state != PEER_ENDED || peer->end_owed)
-		return;
+	if (peer->state != PEER_ENDED || peer->end_due)
+		return true;
 	/* the sender may use its slot again at once */
 	if (peer->req != NULL)
 		recv_end(peer->req, peer);
 	else
 		peer_free(peer, conn);
+	return true;
 }
 
-/* Tell verdicts. */
+/* Send verdicts. */
 static void
 r_ends_send(struct crpc_bulk_conn *conn)
 {
@@ -229,36 +235,41 @@ r_ends_send(struct crpc_bulk_conn *conn)
 	struct bulk_peer *peer;
 	uint32_t i;
 
-	for (i = 0; i < conn->peer_requests && conn->peers_owed != 0; i++) {
+	for (i = 0; i < conn->peer_requests && conn->ends_due != 0; i++) {
 		peer = &conn->peer[i];
-		if (peer->state != PEER_ENDED || !peer->end_owed)
+		if (peer->state != PEER_ENDED || !peer->end_due)
 			continue;
 		end.head = bulk_wire_head(BULK_R_END, sizeof(end), peer->id);
 		end.status = peer->status;
-		if (!__crpc_bulk_msg(conn, &end, sizeof(end)))
+		if (!__crpc_bulk_msg(conn, NULL, &end.head))
 			return;
-		peer->end_owed = false;
-		conn->peers_owed--;
+		peer->end_due = false;
+		conn->ends_due--;
 		if (peer->end_got && peer->req == NULL)
 			peer_free(peer, conn);
 	}
 }
 
+/* Where the device of the peer may write or read a message. */
+static void
+keys_put(const struct bulk_req *req, uint64_t *raddr, uint32_t rkey[CRPC_BULK_PORTS_MAX])
+{
+	uint32_t i;
+
+	*raddr = (uintptr_t)req->buf;
+	for (i = 0; i < req->conn->b->conf.nports && req->mr[i] != NULL; i++)
+		rkey[i] = req->mr[i]->rkey;
+}
+
 static bool
 accept_send(struct bulk_req *req)
 {
-	struct crpc_bulk_conn *conn = req->conn;
 	struct bulk_wire_accept accept = {
-			.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), req->id),
-			.path = req->path};
-	uint32_t i;
+		.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), req->id), .path = req->path};
 
-	if (req->path == CRPC_BULK_WRITE) {
-		accept.raddr = (uintptr_t)req->buf;
-		for (i = 0; i < conn->b->conf.nports && req->mr[i] != NULL; i++)
-			accept.rkey[i] = req->mr[i]->rkey;
-	}
-	req->offered = __crpc_bulk_msg(conn, &accept, sizeof(accept));
+	if (req->path == CRPC_BULK_WRITE)
+		keys_put(req, &accept.raddr, accept.rkey);
+	req->offered = __crpc_bulk_msg(req->conn, NULL, &accept.head);
 	return req->offered;
 }
 
@@ -285,8 +296,8 @@ judge(struct bulk_req *req)
 			return;
 		if (req->crc != req->peer_crc) {
 			crpc_err("connection %u, tag 0x%llx: checksum 0x%x, expected 0x%x",
-					req->conn->index, (unsigned long long)req->tag, req->crc,
-					req->peer_crc);
+				req->conn->index, (unsigned long long)req->tag, req->crc,
+				req->peer_crc);
 			req->status = -EBADMSG;
 		}
 	}
@@ -319,7 +330,7 @@ __crpc_bulk_recvs_turn(struct crpc_bulk_conn *conn)
 			continue;
 		recv_end(req, peer);
 	}
-	if (conn->peers_owed != 0)
+	if (conn->ends_due != 0)
 		r_ends_send(conn);
 }
 
@@ -332,83 +343,69 @@ send_find(struct crpc_bulk_conn *conn, uint64_t id)
 	struct bulk_req *req = NULL;
 
 	if ((id & 0xffff) < conn->b->conf.requests)
-		req = &conn->send[id & 0xffff];
-	if (req == NULL || req->handle == 0 || req->id != id || !req->offered ||
-			req->state == CRPC_BULK_DONE) {
-		__crpc_bulk_proto(conn, "an id of ours", id, id, req != NULL ? req->id : 0);
-		return NULL;
-	}
-	return req;
+		req = &conn->req[id & 0xffff];
+	if (req != NULL && req->handle != 0 && req->id == id && req->offered &&
+		req->state != CRPC_BULK_DONE)
+		return req;
+	__crpc_bulk_proto(conn, "an id of ours", id, id, req != NULL ? req->id : 0);
+	return NULL;
 }
 
-void
-__crpc_bulk_accept_take(struct crpc_bulk_conn *conn, const struct bulk_wire_accept *accept)
+bool
+__crpc_bulk_accept_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
 {
-	struct bulk_req *req = send_find(conn, accept->head.id);
-	uint32_t path = accept->path;
+	struct bulk_req *req = send_find(conn, msg->head.id);
+	uint32_t path = msg->accept.path;
 
 	if (req == NULL)
-		return;
+		return false;
 	if (req->state != CRPC_BULK_POSTED || (path & req->flags & PATHS) == 0 ||
-			(path & (path - 1)) != 0) {
-		__crpc_bulk_proto(conn, "an accepted path", req->id, path, req->flags & PATHS);
-		return;
-	}
-	req->state = CRPC_BULK_ACTIVE;
-	req->path = (uint8_t)path;
-	req->chunk = path == CRPC_BULK_EAGER ? conn->eager_chunk : conn->b->conf.chunk;
-	req->nchunks = chunks_of(req->len, req->chunk);
-	req->raddr = accept->raddr;
-	memcpy(req->rkey, accept->rkey, sizeof(req->rkey));
-	req->matched_ns = bulk_clock(conn->b);
-	req->moved_ns = conn->b->now;
+		(path & (path - 1)) != 0)
+		return __crpc_bulk_proto(
+			conn, "an accepted path", req->id, path, req->flags & PATHS);
+	__crpc_bulk_req_activate(req, (uint8_t)path);
+	req->raddr = msg->accept.raddr;
+	memcpy(req->rkey, msg->accept.rkey, sizeof(req->rkey));
 	if (path == CRPC_BULK_READ)
 		req->state = CRPC_BULK_TRANSMITTING;
+	return true;
 }
 
-void
-__crpc_bulk_r_end_take(struct crpc_bulk_conn *conn, const struct bulk_wire_end *end)
+bool
+__crpc_bulk_r_end_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
 {
-	struct bulk_req *req = send_find(conn, end->head.id);
-	int32_t status = end->status;
+	struct bulk_req *req = send_find(conn, msg->head.id);
+	int32_t status = msg->end.status;
 
-	if (req == NULL)
-		return;
-	if (req->judged || status > 0 || status < -4095) {
-		__crpc_bulk_proto(conn, "the status of a verdict", req->id, (uint32_t)status, 0);
-		return;
-	}
-	if (status == 0 && (req->path == 0 || (req->path != CRPC_BULK_READ &&
-						      req->next != req->nchunks))) {
-		__crpc_bulk_proto(conn, "a verdict of success after chunks", req->id, req->next,
-				req->nchunks);
-		return;
-	}
+	if (req == NULL || !end_check(conn, &msg->end))
+		return false;
+	if (req->judged)
+		return __crpc_bulk_proto(
+			conn, "a second verdict", req->id, (uint32_t)status, (uint32_t)req->status);
+	if (status == 0 &&
+		(req->path == 0 || (req->path != CRPC_BULK_READ && req->next != req->nchunks)))
+		return __crpc_bulk_proto(conn, "a verdict of success after chunks", req->id,
+			req->next, req->nchunks);
 	if (!req->stopping) {
 		req->stopping = true;
 		req->stop_ns = conn->b->now;
 	}
 	req->judged = true;
 	req->status = status;
+	return true;
 }
 
 static bool
 offer_send(struct bulk_req *req)
 {
-	struct crpc_bulk_conn *conn = req->conn;
-	struct bulk_wire_offer offer = {
-			.head = bulk_wire_head(BULK_OFFER, sizeof(offer), req->id),
-			.tag = req->tag,
-			.len = req->len,
-			.flags = req->flags};
-	uint32_t i;
+	struct bulk_wire_offer offer = {.head = bulk_wire_head(BULK_OFFER, sizeof(offer), req->id),
+		.tag = req->tag,
+		.len = req->len,
+		.flags = req->flags};
 
-	if (req->flags & CRPC_BULK_READ) {
-		offer.raddr = (uintptr_t)req->buf;
-		for (i = 0; i < conn->b->conf.nports && req->mr[i] != NULL; i++)
-			offer.rkey[i] = req->mr[i]->rkey;
-	}
-	req->offered = __crpc_bulk_msg(conn, &offer, sizeof(offer));
+	if (req->flags & CRPC_BULK_READ)
+		keys_put(req, &offer.raddr, offer.rkey);
+	req->offered = __crpc_bulk_msg(req->conn, NULL, &offer.head);
 	return req->offered;
 }
 
@@ -416,7 +413,7 @@ offer_send(struct bulk_req *req)
 static bool
 s_end_due(struct bulk_req *req)
 {
-	const struct bulk_op *unfinished = req->conn->unfinished;
+	const struct bulk_op *unfinished = req->conn->tx.unfinished;
 	bool posted = (unfinished == NULL || unfinished->req != req) && req->again == 0;
 
 	if (req->stopping)
@@ -433,12 +430,11 @@ s_end_due(struct bulk_req *req)
 static void
 s_end_send(struct bulk_req *req)
 {
-	struct bulk_wire_end end = {
-			.head = bulk_wire_head(BULK_S_END, sizeof(end), req->id),
-			.status = req->stopping ? req->status : 0,
-			.crc = req->path != CRPC_BULK_EAGER ? req->crc : 0};
+	struct bulk_wire_end end = {.head = bulk_wire_head(BULK_S_END, sizeof(end), req->id),
+		.status = req->stopping ? req->status : 0,
+		.crc = req->path != CRPC_BULK_EAGER ? req->crc : 0};
 
-	req->end_sent = __crpc_bulk_msg(req->conn, &end, sizeof(end));
+	req->end_sent = __crpc_bulk_msg(req->conn, NULL, &end.head);
 	if (req->end_sent)
 		req->moved_ns = req->conn->b->now;
 }
@@ -462,34 +458,33 @@ __crpc_bulk_sends_turn(struct crpc_bulk_conn *conn)
 	}
 }
 
-/* ---- news of progress ---- */
+/* ---- reports of progress ---- */
 
-void
-__crpc_bulk_moves_take(struct crpc_bulk_conn *conn, const struct bulk_wire_head *head)
+bool
+__crpc_bulk_moves_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
 {
-	bool sender = head->type == BULK_S_MOVES;
-	struct bulk_peer *peer = sender ? __crpc_bulk_peer_find(conn, head->id) : NULL;
-	struct bulk_req *req = sender ? NULL : send_find(conn, head->id);
+	bool sender = msg->head.type == BULK_S_MOVES;
+	struct bulk_peer *peer = sender ? __crpc_bulk_peer_find(conn, msg->head.id) : NULL;
+	struct bulk_req *req = sender ? NULL : send_find(conn, msg->head.id);
 
 	if (conn->err != 0 || (sender && peer == NULL))
-		return;
-	if (sender ? peer->state == PEER_OFFERED : req->path == 0) {
-		__crpc_bulk_proto(conn, "progress of what was not accepted, id", head->id, head->id,
-				0);
-		return;
-	}
+		return conn->err == 0;
+	if (sender ? peer->state == PEER_OFFERED : req->path == 0)
+		return __crpc_bulk_proto(conn, "progress of what was not accepted, id",
+			msg->head.id, msg->head.id, 0);
 	if (sender)
 		req = peer->req;
 	if (req != NULL)
 		req->moved_ns = conn->b->now;
+	return true;
 }
 
 /*
- * Only the end that works tells, and not of what it was told itself, so that two ends at which
- * nothing moves do not keep each other waiting.
+ * Only the end that moves chunks reports, and not progress that was reported to it, so that two
+ * ends at which nothing moves do not keep each other waiting.
  */
 static bool
-moves_tells(const struct bulk_req *req)
+moves_reports(const struct bulk_req *req)
 {
 	if (req->stopping || req->judged || !req->offered)
 		return false;
@@ -499,16 +494,16 @@ moves_tells(const struct bulk_req *req)
 }
 
 void
-__crpc_bulk_moves_tell(struct bulk_req *req)
+__crpc_bulk_moves_report(struct bulk_req *req)
 {
 	const struct crpc_bulk_conf *conf = &req->conn->b->conf;
-	uint64_t now = req->conn->b->now, last = crpc_max(req->told_ns, req->posted_ns);
+	uint64_t now = req->conn->b->now, last = crpc_max(req->report_ns, req->posted_ns);
 	struct bulk_wire_head msg;
 
-	if (req->moved_ns <= last ||
-		now - last < crpc_min(conf->timeout_ns / 4, conf->confirm_ns) || !moves_tells(req))
+	if (req->moved_ns <= last || !moves_reports(req) ||
+		now - last < crpc_min(conf->timeout_ns / 4, conf->confirm_ns))
 		return;
 	msg = bulk_wire_head(req->recv ? BULK_R_MOVES : BULK_S_MOVES, sizeof(msg), req->id);
-	if (__crpc_bulk_msg(req->conn, &msg, sizeof(msg)))
-		req->told_ns = now;
+	if (__crpc_bulk_msg(req->conn, NULL, &msg))
+		req->report_ns = now;
 }

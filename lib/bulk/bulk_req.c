@@ -2,16 +2,9 @@
 /*
  * Requests: how they begin, and how they are over.
  */
-#include "bulk_pvt.h"
+#include "bulk_conn.h"
 
 /* A handle: serial (45 bits), connection (10), receive (1), slot (8). */
-static uint64_t
-handle_make(struct crpc_bulk_conn *conn, const struct bulk_req *req)
-{
-	return ++conn->b->serial << 19 | (uint64_t)conn->index << 9 | (uint64_t)req->recv << 8 |
-	       req->slot;
-}
-
 static struct bulk_req *
 handle_find(const struct crpc_bulk *b, uint64_t handle)
 {
@@ -20,33 +13,44 @@ handle_find(const struct crpc_bulk *b, uint64_t handle)
 
 	if (conn == NULL || handle == 0 || (handle & 0xff) >= b->conf.requests)
 		return NULL;
-	req = (handle >> 8 & 1) != 0 ? &conn->recv[handle & 0xff] : &conn->send[handle & 0xff];
+	req = &conn->req[(handle >> 8 & 1) * b->conf.requests + (handle & 0xff)];
 	return req->handle == handle ? req : NULL;
 }
 
-/* Only what a request must start with; the rest was zero or is set when it is matched. */
+/* Take a free one; the rest of it is set when it is matched. */
 static struct bulk_req *
-req_start(struct bulk_req *req, bool recv, uint64_t now_ns, uint64_t tag, uint8_t *buf,
-		uint64_t len, uint32_t flags, uint64_t cookie)
+req_take(struct crpc_bulk_conn *conn, bool recv, uint64_t now_ns, uint64_t tag, const void *buf,
+	uint64_t len, uint32_t flags, uint64_t cookie)
 {
-	struct crpc_bulk_conn *conn = req->conn;
-	uint16_t slot = req->slot;
+	struct bulk_req *req = TAILQ_FIRST(&conn->free[recv]);
 
+	TAILQ_REMOVE(&conn->free[recv], req, link);
+	conn->nfree[recv]--;
 	conn->b->now = now_ns;
 	*req = (struct bulk_req){.conn = conn,
-			.slot = slot,
-			.recv = recv,
-			.state = CRPC_BULK_POSTED,
-			.tag = tag,
-			.cookie = cookie,
-			.buf = buf,
-			.max = len,
-			.len = recv ? 0 : len,
-			.flags = flags,
-			.posted_ns = now_ns,
-			.moved_ns = now_ns};
-	req->handle = handle_make(conn, req);
+		.slot = req->slot,
+		.recv = recv,
+		.state = CRPC_BULK_POSTED,
+		.tag = tag,
+		.cookie = cookie,
+		.buf = (uint8_t *)(uintptr_t)buf,
+		.max = len,
+		.len = recv ? 0 : len,
+		.flags = flags,
+		.posted_ns = now_ns,
+		.moved_ns = now_ns};
+	req->handle = ++conn->b->serial << 19 | (uint64_t)conn->index << 9 | (uint64_t)recv << 8 |
+		req->slot;
 	return req;
+}
+
+static void
+req_free(struct bulk_req *req)
+{
+	req->handle = 0;
+	req->state = CRPC_BULK_FREE;
+	TAILQ_INSERT_HEAD(&req->conn->free[req->recv], req, link);
+	req->conn->nfree[req->recv]++;
 }
 
 static void
@@ -59,6 +63,18 @@ req_unregister(struct bulk_req *req)
 		if (req->mr[i] != NULL)
 			crpc_mrcache_put(b->cache[i], req->mr[i]);
 		req->mr[i] = NULL;
+	}
+}
+
+void
+__crpc_bulk_req_forget(struct bulk_req *req)
+{
+	struct crpc_bulk *b = req->conn->b;
+
+	req_unregister(req);
+	if (req->state == CRPC_BULK_DONE) {
+		TAILQ_REMOVE(&b->done, req, link);
+		b->ndone--;
 	}
 }
 
@@ -79,22 +95,22 @@ __crpc_bulk_req_register(struct bulk_req *req)
 	return 0;
 }
 
-static void
-req_free(struct bulk_req *req)
+void
+__crpc_bulk_req_activate(struct bulk_req *req, uint8_t path)
 {
 	struct crpc_bulk_conn *conn = req->conn;
 
-	req->handle = 0;
-	req->state = CRPC_BULK_FREE;
-	if (req->recv)
-		conn->recv_free[conn->nrecv_free++] = req;
-	else
-		conn->send_free[conn->nsend_free++] = req;
+	req->state = CRPC_BULK_ACTIVE;
+	req->path = path;
+	req->chunk = path == CRPC_BULK_EAGER ? conn->eager_chunk : conn->b->conf.chunk;
+	req->nchunks = (uint32_t)((req->len + req->chunk - 1) / req->chunk);
+	req->matched_ns = bulk_clock(conn->b);
+	req->moved_ns = conn->b->now;
 }
 
 static int
 begin_check(const struct crpc_bulk_conn *conn, const void *buf, uint64_t len, uint32_t flags,
-		uint32_t allowed, uint32_t nfree)
+	uint32_t allowed, uint32_t nfree)
 {
 	if ((flags & ~allowed) != 0 || (buf == NULL && len != 0))
 		return -EINVAL;
@@ -111,25 +127,23 @@ begin_check(const struct crpc_bulk_conn *conn, const void *buf, uint64_t len, ui
 
 int
 crpc_bulk_isend(struct crpc_bulk_conn *conn, uint64_t now_ns, uint64_t tag, const void *buf,
-		uint64_t len, uint32_t flags, uint64_t cookie, uint64_t *handle)
+	uint64_t len, uint32_t flags, uint64_t cookie, uint64_t *handle)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
 	struct bulk_req *req;
-	int rc = begin_check(conn, buf, len, flags, PATHS | CRPC_BULK_CRC, conn->nsend_free);
+	int rc = begin_check(conn, buf, len, flags, PATHS | CRPC_BULK_CRC, conn->nfree[0]);
 
 	if (rc != 0)
 		return rc;
 	if ((flags & PATHS) == 0)
 		flags |= len < conf->rendezvous_min ? CRPC_BULK_EAGER
 						    : CRPC_BULK_WRITE | CRPC_BULK_EAGER;
-	req = req_start(conn->send_free[conn->nsend_free - 1], false, now_ns, tag,
-			(uint8_t *)(uintptr_t)buf, len, flags, cookie);
+	req = req_take(conn, false, now_ns, tag, buf, len, flags, cookie);
 	rc = __crpc_bulk_req_register(req);
 	if (rc != 0) {
-		req->handle = 0;
+		req_free(req);
 		return rc;
 	}
-	conn->nsend_free--;
 	req->id = ++conn->serial << 16 | req->slot;
 	TAILQ_INSERT_TAIL(&conn->sends, req, link);
 	conn->b->stats.sends++;
@@ -137,7 +151,7 @@ crpc_bulk_isend(struct crpc_bulk_conn *conn, uint64_t now_ns, uint64_t tag, cons
 	return 0;
 }
 
-/* What the flags of a receive allow; 0: what they want can not be done. */
+/* What the flags of a receive allow; 0: they contradict each other. */
 static uint32_t
 recv_paths(uint32_t flags)
 {
@@ -150,15 +164,15 @@ recv_paths(uint32_t flags)
 
 int
 crpc_bulk_irecv(struct crpc_bulk_conn *conn, uint64_t now_ns, uint64_t tag, void *buf, uint64_t len,
-		uint32_t flags, uint64_t cookie, uint64_t *handle)
+	uint32_t flags, uint64_t cookie, uint64_t *handle)
 {
 	const struct crpc_unpack_ops *engine = crpc_unpack_engine(conn->b->engine);
 	uint32_t op = flags >> 8, paths = recv_paths(flags);
 	struct bulk_req *req;
 	int rc = begin_check(conn, buf, len, flags,
-			PATHS | CRPC_BULK_MANUAL | CRPC_BULK_UP_TO | CRPC_BULK_UNREGISTERED |
-					CRPC_BULK_CONVERT(0xff),
-			conn->nrecv_free);
+		PATHS | CRPC_BULK_MANUAL | CRPC_BULK_UP_TO | CRPC_BULK_UNREGISTERED |
+			CRPC_BULK_CONVERT(0xff),
+		conn->nfree[1]);
 
 	if (rc != 0)
 		return rc;
@@ -166,8 +180,7 @@ crpc_bulk_irecv(struct crpc_bulk_conn *conn, uint64_t now_ns, uint64_t tag, void
 		return -EINVAL;
 	if (op != CRPC_UNPACK_COPY && (engine->flags & CRPC_UNPACK_CAN_CONVERT) == 0)
 		return -EOPNOTSUPP;
-	req = req_start(conn->recv_free[--conn->nrecv_free], true, now_ns, tag, buf, len,
-			(flags & ~PATHS) | paths, cookie);
+	req = req_take(conn, true, now_ns, tag, buf, len, (flags & ~PATHS) | paths, cookie);
 	TAILQ_INSERT_TAIL(&conn->posted, req, link);
 	conn->b->stats.recvs++;
 	*handle = req->handle;
@@ -210,7 +223,7 @@ __crpc_bulk_req_stop(struct bulk_req *req, int32_t status)
 	if (req->recv)
 		req->judged = true;
 	else
-		req->end_sent = false; /* what was told before is no longer so */
+		req->end_sent = false; /* one with success is superseded */
 }
 
 int
@@ -234,19 +247,18 @@ static void
 result_take(struct crpc_bulk *b, struct bulk_req *req, struct crpc_bulk_result *result)
 {
 	*result = (struct crpc_bulk_result){.req = req->handle,
-			.cookie = req->cookie,
-			.tag = req->tag,
-			.len = req->len,
-			.conn = req->conn,
-			.status = req->status,
-			.path = req->path,
-			.recv = req->recv,
-			.posted_ns = req->posted_ns,
-			.matched_ns = req->matched_ns,
-			.first_ns = req->first_ns,
-			.done_ns = req->done_ns};
-	TAILQ_REMOVE(&b->done, req, link);
-	b->ndone--;
+		.cookie = req->cookie,
+		.tag = req->tag,
+		.len = req->len,
+		.conn = req->conn,
+		.status = req->status,
+		.path = req->path,
+		.recv = req->recv,
+		.posted_ns = req->posted_ns,
+		.matched_ns = req->matched_ns,
+		.first_ns = req->first_ns,
+		.done_ns = req->done_ns};
+	__crpc_bulk_req_forget(req);
 	req_free(req);
 }
 
@@ -297,19 +309,18 @@ req_sweep(struct bulk_req *req)
 
 	if (!req->stopping && overdue(b->now, req->moved_ns, b->conf.timeout_ns)) {
 		crpc_warn("connection %u: %s with tag 0x%llx had no progress for %llu ns, state %u",
-				req->conn->index, req->recv ? "receive" : "send",
-				(unsigned long long)req->tag,
-				(unsigned long long)b->conf.timeout_ns, req->state);
+			req->conn->index, req->recv ? "receive" : "send",
+			(unsigned long long)req->tag, (unsigned long long)b->conf.timeout_ns,
+			req->state);
 		__crpc_bulk_req_stop(req, -ETIMEDOUT);
 		return true;
 	}
-	/* an engine that hangs goes first: the peer waits for what it holds up */
+	/* an engine that hangs is stopped before: the peer waits for its jobs */
 	if (req->stopping && req->jobs != 0 &&
 		overdue(b->now, req->stop_ns, b->conf.confirm_ns / 2))
 		b->stopping = true;
-	if (!req->stopping || req->jobs != 0 || !overdue(b->now, req->stop_ns, b->conf.confirm_ns))
-		return true;
-	return false;
+	return !req->stopping || req->jobs != 0 ||
+		!overdue(b->now, req->stop_ns, b->conf.confirm_ns);
 }
 
 /* The last progress of those that have chunks under way. */
@@ -318,24 +329,26 @@ list_moved(const struct bulk_reqs *list, uint64_t last)
 {
 	const struct bulk_req *req;
 
-	TAILQ_FOREACH(req, list, link) {
+	TAILQ_FOREACH(req, list, link)
+	{
 		if (has_under_way(req))
 			last = crpc_max(last, req->moved_ns);
 	}
 	return last;
 }
 
-/* Those that wait for the others' chunks are as late as these. */
+/* Requests that wait for the chunks of others are as late as these. */
 static bool
 list_sweep(const struct bulk_reqs *list, uint64_t moved_ns)
 {
 	struct bulk_req *req;
 	bool fine = true;
 
-	TAILQ_FOREACH(req, list, link) {
+	TAILQ_FOREACH(req, list, link)
+	{
 		if (moved_ns > req->moved_ns && __crpc_bulk_waits_for_others(req))
 			req->moved_ns = moved_ns;
-		__crpc_bulk_moves_tell(req);
+		__crpc_bulk_moves_report(req);
 		fine = req_sweep(req) && fine;
 	}
 	return fine;
@@ -362,13 +375,12 @@ __crpc_bulk_sweep(struct crpc_bulk_conn *conn)
 	fine = list_sweep(&conn->sends, moved_ns);
 	fine = list_sweep(&conn->recvs, moved_ns) && fine;
 	for (i = 0; i < CRPC_BULK_REQUESTS_MAX && conn->peers_busy != 0; i++)
-		fine = fine && (conn->peer[i].state != PEER_ENDED || conn->peer[i].end_got ||
-					       !overdue(b->now, conn->peer[i].ended_ns,
-						       b->conf.confirm_ns));
+		fine = fine &&
+			(conn->peer[i].state != PEER_ENDED || conn->peer[i].end_got ||
+				!overdue(b->now, conn->peer[i].ended_ns, b->conf.confirm_ns));
 	if (!fine) {
 		crpc_err("connection %u to peer %u: the peer did not confirm an end in %llu ns",
-				conn->index, conn->user_id,
-				(unsigned long long)b->conf.confirm_ns);
+			conn->index, conn->user_id, (unsigned long long)b->conf.confirm_ns);
 		__crpc_bulk_conn_break(conn, -ETIMEDOUT);
 	}
 }

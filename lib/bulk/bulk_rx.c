@@ -2,67 +2,49 @@
 /*
  * Eager chunks that arrive: checked, unpacked, consumed, and their slots given back.
  */
-#include "bulk_pvt.h"
+#include "bulk_conn.h"
 #include "crpc_crc32c.h"
 
-/* Bytes that one turn submits, if the engine works in submit(): the NIC wants its turn too. */
+/* Bytes that one turn submits, if the engine works in submit(): devices have to be polled, too. */
 #define UNPACK_TURN (UINT64_C(1) << 20)
 
 void
 __crpc_bulk_rx_init(struct crpc_bulk_conn *conn)
 {
+	const struct crpc_bulk_conf *conf = &conn->b->conf;
+	struct bulk_rx *rx = &conn->rx;
 	uint32_t i;
 
-	TAILQ_INIT(&conn->waiting);
-	TAILQ_INIT(&conn->unpacking);
-	memset(conn->unit_held, 0, sizeof(conn->unit_held));
-	memset(conn->peer, 0, CRPC_BULK_REQUESTS_MAX * sizeof(*conn->peer));
-	conn->nconsumed = 0;
-	for (i = 0; i < conn->b->conf.slots; i++) {
-		conn->rx_slot[i].state = SLOT_FREE;
-		conn->rx_slot[i].untold = false;
-		conn->rx_slot[i].token = 0;
+	TAILQ_INIT(&rx->arrived);
+	TAILQ_INIT(&rx->unpacking);
+	TAILQ_INIT(&rx->consumed);
+	units_init(&rx->units, conf->chunk, conf->slots);
+	memset(conn->peer, 0, sizeof(conn->peer));
+	for (i = 0; i < conf->slots; i++) {
+		rx->slot[i].state = SLOT_FREE;
+		rx->slot[i].req = NULL;
+		rx->slot[i].token = 0;
 	}
 }
 
 /* ---- slots ---- */
 
-/* Mark the units of a piece. False: one is taken. */
-static bool
-units_mark(struct crpc_bulk_conn *conn, const struct bulk_wire_piece *piece, bool held)
-{
-	uint32_t u, first, n;
-
-	first = (uint32_t)((uint64_t)piece->line * 64 / conn->unit);
-	n = chunks_of(piece->len, conn->unit);
-	for (u = first; u < first + n; u++) {
-		if (held && (conn->unit_held[u / 64] >> u % 64 & 1) != 0)
-			return false;
-		if (held)
-			conn->unit_held[u / 64] |= UINT64_C(1) << u % 64;
-		else
-			conn->unit_held[u / 64] &= ~(UINT64_C(1) << u % 64);
-	}
-	return true;
-}
-
-/* It is the sender's again, as soon as it is told. */
+/* It is the sender's again, as soon as CONSUMED is sent. */
 static void
 slot_release(struct rx_slot *slot)
 {
-	struct crpc_bulk_conn *conn = slot->conn;
+	struct bulk_rx *rx = &slot->conn->rx;
 	uint32_t i;
 
 	for (i = 0; i < slot->npieces; i++)
-		units_mark(conn, &slot->piece[i], false);
+		units_mark(&rx->units, &slot->piece[i], false);
 	if (slot->in_chunks)
-		TAILQ_REMOVE(&conn->b->chunks, slot, given);
+		TAILQ_REMOVE(&slot->conn->b->chunks, slot, given);
 	slot->in_chunks = false;
 	slot->token = 0;
 	slot->req = NULL;
-	slot->state = SLOT_FREE;
-	slot->untold = true;
-	conn->consumed[conn->nconsumed++] = slot->turn << 8 | (uint32_t)(slot - conn->rx_slot);
+	slot->state = SLOT_CONSUMED;
+	TAILQ_INSERT_TAIL(&rx->consumed, slot, link);
 }
 
 static void
@@ -88,11 +70,11 @@ __crpc_bulk_slots_drop(struct bulk_req *req)
 	if (!req->recv || req->path != CRPC_BULK_EAGER || req->landed == req->nchunks)
 		return;
 	for (i = 0; i < conn->b->conf.slots; i++) {
-		slot = &conn->rx_slot[i];
-		if (slot->state == SLOT_FREE || slot->req != req)
+		slot = &conn->rx.slot[i];
+		if (slot->req != req)
 			continue;
 		if (slot->state == SLOT_ARRIVED)
-			TAILQ_REMOVE(&conn->waiting, slot, link);
+			TAILQ_REMOVE(&conn->rx.arrived, slot, link);
 		conn->b->stats.chunks_dropped++;
 		slot_release(slot);
 	}
@@ -101,19 +83,28 @@ __crpc_bulk_slots_drop(struct bulk_req *req)
 static void
 consumed_send(struct crpc_bulk_conn *conn)
 {
-	struct bulk_wire_consumed msg = {0};
-	uint32_t len, i;
+	struct bulk_rx *rx = &conn->rx;
+	struct bulk_wire_consumed msg;
+	struct rx_slot *slot;
+	uint32_t len;
 
-	while (conn->nconsumed != 0) {
-		msg.count = (uint32_t)crpc_min(conn->nconsumed, BULK_CONSUMED_MAX);
+	while (!TAILQ_EMPTY(&rx->consumed)) {
+		msg.count = 0;
+		TAILQ_FOREACH(slot, &rx->consumed, link)
+		{
+			if (msg.count == BULK_CONSUMED_MAX)
+				break;
+			msg.slot[msg.count++] = slot->turn << 8 | (uint32_t)(slot - rx->slot);
+		}
 		len = (uint32_t)offsetof(struct bulk_wire_consumed, slot) + 4 * msg.count;
 		msg.head = bulk_wire_head(BULK_CONSUMED, len, 0);
-		memcpy(msg.slot, &conn->consumed[conn->nconsumed - msg.count], 4 * msg.count);
-		if (!__crpc_bulk_msg(conn, &msg, len))
+		if (!__crpc_bulk_msg(conn, NULL, &msg.head))
 			return;
-		conn->nconsumed -= msg.count;
-		for (i = 0; i < msg.count; i++)
-			conn->rx_slot[msg.slot[i] & 0xff].untold = false;
+		while (msg.count-- != 0) {
+			slot = TAILQ_FIRST(&rx->consumed);
+			TAILQ_REMOVE(&rx->consumed, slot, link);
+			slot->state = SLOT_FREE;
+		}
 	}
 }
 
@@ -124,31 +115,24 @@ static bool
 pieces_take(struct crpc_bulk_conn *conn, const struct bulk_wire_data *data)
 {
 	uint64_t all = (uint64_t)conn->b->conf.slots * conn->b->conf.chunk, off, sum = 0;
+	uint64_t id = data->head.id;
 	const struct bulk_wire_piece *piece;
 	uint32_t i;
 
 	for (i = 0; i < data->npieces; i++) {
 		piece = &data->piece[i];
 		off = (uint64_t)piece->line * 64;
-		if (piece->len == 0 || off % conn->unit != 0 || off >= all ||
-				piece->len > all - off) {
-			__crpc_bulk_proto(conn, "the end of a piece in bounce memory",
-					data->head.id, off + piece->len, all);
-			return false;
-		}
-		if (!units_mark(conn, piece, true)) {
-			__crpc_bulk_proto(conn, "a piece in memory that is not consumed, at",
-					data->head.id, off, 0);
-			return false;
-		}
+		if (piece->len == 0 || off % conn->rx.units.size != 0 || off >= all ||
+			piece->len > all - off)
+			return __crpc_bulk_proto(conn, "the end of a piece in bounce memory", id,
+				off + piece->len, all);
+		if (!units_mark(&conn->rx.units, piece, true))
+			return __crpc_bulk_proto(
+				conn, "a piece in memory that is not consumed, at", id, off, 0);
 		sum += piece->len;
 	}
-	if (sum != data->len) {
-		__crpc_bulk_proto(conn, "the sum of a chunk's pieces", data->head.id, sum,
-				data->len);
-		return false;
-	}
-	return true;
+	return sum == data->len ||
+		__crpc_bulk_proto(conn, "the sum of a chunk's pieces", id, sum, data->len);
 }
 
 static bool
@@ -157,42 +141,29 @@ slot_check(struct crpc_bulk_conn *conn, const struct bulk_wire_data *data)
 	uint32_t at = data->slot & 0xff;
 
 	if (data->npieces == 0 || data->npieces > CRPC_BULK_PIECES_MAX ||
-			data->head.len != offsetof(struct bulk_wire_data, piece) +
-							  8 * data->npieces) {
-		__crpc_bulk_proto(conn, "the number of pieces", data->head.id, data->npieces,
-				CRPC_BULK_PIECES_MAX);
-		return false;
-	}
-	if (at >= conn->b->conf.slots || conn->rx_slot[at].state != SLOT_FREE ||
-			conn->rx_slot[at].untold) {
+		data->head.len != offsetof(struct bulk_wire_data, piece) + 8 * data->npieces)
+		return __crpc_bulk_proto(conn, "the number of pieces", data->head.id, data->npieces,
+			CRPC_BULK_PIECES_MAX);
+	return (at < conn->b->conf.slots && conn->rx.slot[at].state == SLOT_FREE) ||
 		__crpc_bulk_proto(conn, "a slot that is not free, or not there,", data->head.id, at,
-				conn->b->conf.slots);
-		return false;
-	}
-	return true;
+			conn->b->conf.slots);
 }
 
 /* Is it a chunk that its request waits for? */
 static bool
-chunk_check(struct crpc_bulk_conn *conn, const struct bulk_req *req,
-		const struct bulk_wire_data *data)
+chunk_check(
+	struct crpc_bulk_conn *conn, const struct bulk_req *req, const struct bulk_wire_data *data)
 {
-	if (req->path != CRPC_BULK_EAGER || !req->offered) {
-		__crpc_bulk_proto(conn, "a chunk for a path that was not accepted", req->id,
-				req->path, CRPC_BULK_EAGER);
-		return false;
-	}
+	if (req->path != CRPC_BULK_EAGER || !req->offered)
+		return __crpc_bulk_proto(conn, "a chunk for a path that was not accepted", req->id,
+			req->path, CRPC_BULK_EAGER);
 	if (data->index >= req->nchunks || window_has(&req->window, data->index) ||
-			data->index - req->window.low >= WINDOW_CHUNKS) {
-		__crpc_bulk_proto(conn, "a chunk's index", req->id, data->index, req->window.low);
-		return false;
-	}
-	if (data->len != chunk_len(req, data->index)) {
-		__crpc_bulk_proto(conn, "a chunk's length", req->id, data->len,
-				chunk_len(req, data->index));
-		return false;
-	}
-	return true;
+		data->index - req->window.low >= WINDOW_CHUNKS)
+		return __crpc_bulk_proto(
+			conn, "a chunk's index", req->id, data->index, req->window.low);
+	return data->len == chunk_len(req, data->index) ||
+		__crpc_bulk_proto(
+			conn, "a chunk's length", req->id, data->len, chunk_len(req, data->index));
 }
 
 static void
@@ -208,7 +179,7 @@ slot_arrive(struct rx_slot *slot, struct bulk_req *req, const struct bulk_wire_d
 	slot->crc = data->crc;
 	slot->at_ns = bulk_clock(b);
 	slot->state = SLOT_ARRIVED;
-	TAILQ_INSERT_TAIL(&conn->waiting, slot, link);
+	TAILQ_INSERT_TAIL(&conn->rx.arrived, slot, link);
 	req->moved_ns = b->now;
 	if (req->state != CRPC_BULK_TRANSMITTING) {
 		req->state = CRPC_BULK_TRANSMITTING;
@@ -216,39 +187,40 @@ slot_arrive(struct rx_slot *slot, struct bulk_req *req, const struct bulk_wire_d
 	}
 	if (req->flags & CRPC_BULK_MANUAL) {
 		slot->token = ++b->serial << 18 | (uint64_t)conn->index << 8 |
-			      (uint64_t)(slot - conn->rx_slot);
+			(uint64_t)(slot - conn->rx.slot);
 		slot->in_chunks = true;
 		TAILQ_INSERT_TAIL(&b->chunks, slot, given);
 	}
 }
 
-void
-__crpc_bulk_data_take(struct crpc_bulk_conn *conn, const struct bulk_wire_data *data)
+bool
+__crpc_bulk_data_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
 {
+	const struct bulk_wire_data *data = &msg->data;
 	struct bulk_peer *peer;
 	struct rx_slot *slot;
 
 	if (!slot_check(conn, data) || !pieces_take(conn, data))
-		return;
+		return false;
 	peer = __crpc_bulk_peer_find(conn, data->head.id);
 	if (conn->err != 0)
-		return;
-	slot = &conn->rx_slot[data->slot & 0xff];
+		return false;
+	if (peer != NULL && peer->state == PEER_OFFERED)
+		return __crpc_bulk_proto(
+			conn, "a chunk of what was not accepted, slot", peer->id, data->slot, 0);
+	slot = &conn->rx.slot[data->slot & 0xff];
 	slot->turn = data->slot >> 8;
 	slot->npieces = data->npieces;
 	memcpy(slot->piece, data->piece, sizeof(slot->piece));
-	if (peer != NULL && peer->state == PEER_OFFERED) {
-		__crpc_bulk_proto(conn, "a chunk of what was not accepted, slot", peer->id,
-				data->slot, 0);
-		return;
-	}
 	if (peer == NULL || peer->req == NULL || peer->req->judged) {
 		conn->b->stats.chunks_dropped++;
 		slot_release(slot);
-		return;
+		return true;
 	}
-	if (chunk_check(conn, peer->req, data))
-		slot_arrive(slot, peer->req, data);
+	if (!chunk_check(conn, peer->req, data))
+		return false;
+	slot_arrive(slot, peer->req, data);
+	return true;
 }
 
 /* ---- unpacking ---- */
@@ -262,10 +234,10 @@ slot_descs(const struct rx_slot *slot, struct crpc_unpack_desc *desc)
 
 	for (i = 0; i < slot->npieces; i++) {
 		desc[i] = (struct crpc_unpack_desc){
-				.src = slot->conn->bounce + (uint64_t)slot->piece[i].line * 64,
-				.dst = dst,
-				.len = slot->piece[i].len,
-				.op = op};
+			.src = slot->conn->rx.bounce + (uint64_t)slot->piece[i].line * 64,
+			.dst = dst,
+			.len = slot->piece[i].len,
+			.op = op};
 		dst += crpc_unpack_out_len(op, slot->piece[i].len);
 	}
 	return slot->npieces;
@@ -280,21 +252,29 @@ crc_in_bounce(const struct rx_slot *slot)
 	return req_op(slot->req) != CRPC_UNPACK_COPY || (ops->flags & CRPC_UNPACK_DEVICE_MEMORY);
 }
 
-static bool
-crc_fits(struct rx_slot *slot, const struct crpc_unpack_desc *desc, uint32_t n)
+/* The message can not be received any more. */
+static void
+slot_fail(struct rx_slot *slot, const char *cause, int rc)
+{
+	crpc_err("connection %u, tag 0x%llx, chunk %u: the engine %s %s (%d)", slot->conn->index,
+		(unsigned long long)slot->req->tag, slot->index,
+		crpc_unpack_engine(slot->conn->b->engine)->name, cause, rc);
+	__crpc_bulk_req_stop(slot->req, rc);
+}
+
+static void
+crc_check(struct rx_slot *slot, const struct crpc_unpack_desc *desc, uint32_t n)
 {
 	uint32_t i, crc = 0;
 
 	for (i = 0; i < n; i++)
-		crc = crpc_crc32c(crc, crc_in_bounce(slot) ? desc[i].src : desc[i].dst,
-				desc[i].len);
+		crc = crpc_crc32c(
+			crc, crc_in_bounce(slot) ? desc[i].src : desc[i].dst, desc[i].len);
 	if (crc == slot->crc)
-		return true;
+		return;
 	crpc_err("connection %u, tag 0x%llx, chunk %u: checksum 0x%x, expected 0x%x",
-			slot->conn->index, (unsigned long long)slot->req->tag, slot->index, crc,
-			slot->crc);
+		slot->conn->index, (unsigned long long)slot->req->tag, slot->index, crc, slot->crc);
 	__crpc_bulk_req_stop(slot->req, -EBADMSG);
-	return false;
 }
 
 static void
@@ -305,20 +285,16 @@ slot_unpacked(struct rx_slot *slot, int rc)
 	struct bulk_req *req = slot->req;
 	uint64_t now = bulk_clock(conn->b);
 
-	TAILQ_REMOVE(&conn->unpacking, slot, link);
+	TAILQ_REMOVE(&conn->rx.unpacking, slot, link);
 	stage_add(&conn->b->stats.unpack, slot->at_ns, now);
 	slot->at_ns = now;
 	slot->state = SLOT_UNPACKED;
 	req->jobs--;
 	req->moved_ns = conn->b->now;
-	if (rc != 0 && conn->err == 0) {
-		crpc_err("connection %u, tag 0x%llx, chunk %u: the engine %s failed (%d)",
-				conn->index, (unsigned long long)req->tag, slot->index,
-				crpc_unpack_engine(conn->b->engine)->name, rc);
-		__crpc_bulk_req_stop(req, rc);
-	} else if (rc == 0 && (req->flags & CRPC_BULK_CRC) != 0 && !crc_in_bounce(slot)) {
-		crc_fits(slot, desc, slot_descs(slot, desc));
-	}
+	if (rc != 0 && conn->err == 0)
+		slot_fail(slot, "failed", rc);
+	else if (rc == 0 && (req->flags & CRPC_BULK_CRC) != 0 && !crc_in_bounce(slot))
+		crc_check(slot, desc, slot_descs(slot, desc));
 	if (rc != 0 || req->stopping)
 		slot_release(slot);
 	else if ((req->flags & CRPC_BULK_MANUAL) == 0)
@@ -331,7 +307,7 @@ __crpc_bulk_jobs_turn(struct crpc_bulk_conn *conn)
 	struct rx_slot *slot, *next;
 	int rc;
 
-	for (slot = TAILQ_FIRST(&conn->unpacking); slot != NULL; slot = next) {
+	for (slot = TAILQ_FIRST(&conn->rx.unpacking); slot != NULL; slot = next) {
 		next = TAILQ_NEXT(slot, link);
 		rc = crpc_unpack_done(conn->b->engine, slot->job);
 		if (rc != -EAGAIN)
@@ -346,7 +322,8 @@ __crpc_bulk_jobs_fail(struct crpc_bulk *b)
 	uint32_t i;
 
 	for (i = 0; i < b->conns; i++) {
-		while (b->conn[i] != NULL && (slot = TAILQ_FIRST(&b->conn[i]->unpacking)) != NULL)
+		while (b->conn[i] != NULL &&
+			(slot = TAILQ_FIRST(&b->conn[i]->rx.unpacking)) != NULL)
 			slot_unpacked(slot, -EIO);
 	}
 }
@@ -362,25 +339,21 @@ slot_submit(struct rx_slot *slot)
 	int rc = 0;
 
 	if ((req->flags & CRPC_BULK_CRC) != 0 && crc_in_bounce(slot) && !req->stopping)
-		crc_fits(slot, desc, n);
+		crc_check(slot, desc, n);
 	slot->at_ns = bulk_clock(conn->b);
 	if (!req->stopping)
 		rc = crpc_unpack_submit(conn->b->engine, desc, n, &slot->job);
 	if (rc == -EAGAIN)
 		return false;
-	TAILQ_REMOVE(&conn->waiting, slot, link);
-	if (rc != 0) {
-		crpc_err("connection %u, tag 0x%llx, chunk %u: the engine %s refused (%d)",
-				conn->index, (unsigned long long)req->tag, slot->index,
-				crpc_unpack_engine(conn->b->engine)->name, rc);
-		__crpc_bulk_req_stop(req, rc);
-	}
+	TAILQ_REMOVE(&conn->rx.arrived, slot, link);
+	if (rc != 0)
+		slot_fail(slot, "refused", rc);
 	if (req->stopping) {
 		slot_release(slot);
 		return true;
 	}
 	slot->state = SLOT_UNPACKING;
-	TAILQ_INSERT_TAIL(&conn->unpacking, slot, link);
+	TAILQ_INSERT_TAIL(&conn->rx.unpacking, slot, link);
 	req->jobs++;
 	return true;
 }
@@ -392,14 +365,13 @@ __crpc_bulk_unpack_turn(struct crpc_bulk_conn *conn)
 	uint64_t bytes = 0;
 
 	while (bytes < UNPACK_TURN && !conn->b->stopping &&
-			(slot = TAILQ_FIRST(&conn->waiting)) != NULL) {
+		(slot = TAILQ_FIRST(&conn->rx.arrived)) != NULL) {
 		bytes += slot->len;
 		if (!slot_submit(slot))
 			break;
 	}
 	__crpc_bulk_jobs_turn(conn);
-	if (conn->nconsumed != 0)
-		consumed_send(conn);
+	consumed_send(conn);
 }
 
 /* ---- the user's part ---- */
@@ -415,14 +387,14 @@ crpc_bulk_chunks(struct crpc_bulk *b, struct crpc_bulk_chunk *chunk, uint16_t n)
 		TAILQ_REMOVE(&b->chunks, slot, given);
 		slot->in_chunks = false;
 		chunk[i] = (struct crpc_bulk_chunk){.token = slot->token,
-				.req = slot->req->handle,
-				.off = chunk_off(slot->req, slot->index),
-				.len = slot->len,
-				.index = slot->index,
-				.npieces = slot->npieces};
+			.req = slot->req->handle,
+			.off = chunk_off(slot->req, slot->index),
+			.len = slot->len,
+			.index = slot->index,
+			.npieces = slot->npieces};
 		for (p = 0; p < slot->npieces; p++) {
 			chunk[i].piece[p].data =
-				slot->conn->bounce + (uint64_t)slot->piece[p].line * 64;
+				slot->conn->rx.bounce + (uint64_t)slot->piece[p].line * 64;
 			chunk[i].piece[p].len = slot->piece[p].len;
 		}
 	}
@@ -437,7 +409,7 @@ crpc_bulk_consumed(struct crpc_bulk *b, uint64_t now_ns, uint64_t token)
 
 	if (token == 0 || conn == NULL || (token & 0xff) >= b->conf.slots)
 		return -ENOENT;
-	slot = &conn->rx_slot[token & 0xff];
+	slot = &conn->rx.slot[token & 0xff];
 	if (slot->token != token)
 		return -ENOENT;
 	if (slot->state != SLOT_UNPACKED) {

@@ -2,20 +2,19 @@
 /* Telemetry: crpc_tel.h says how the owner answers. */
 #include <stdlib.h>
 
-#include "bulk_pvt.h"
+#include "bulk_conn.h"
 #include "crpc_tel_put.h"
 
-/* What the owner knows of one connection. */
+/* What the owner answers about one connection: numbers, one word and the rails. */
 struct tel_conn {
 	bool found;
 	int32_t status;
-	uint32_t index, peer, nrails, lead;
-	uint32_t sends, recvs, posted; /* open */
-	uint32_t chunks, slots, slots_free, units, units_free, again;
-	uint64_t bytes;
-	uint32_t rx[4]; /* slots of ours per state */
-	uint32_t untold;
+	uint32_t nrails;
 	const char *blocked;
+	struct tel_number {
+		const char *name;
+		uint64_t value;
+	} number[24]; /* the last ones are empty */
 	struct crpc_bulk_rail rail[CRPC_BULK_RAILS_MAX];
 };
 
@@ -23,8 +22,6 @@ struct tel_conn {
 struct bulk_tel {
 	struct crpc_tel_box box;
 	struct crpc_bulk_stats stats;
-	uint32_t tx_chunks;
-	uint64_t tx_bytes;
 	uint64_t bounce, other;
 	struct tel_conn conn;
 	uint32_t nconns;
@@ -40,8 +37,6 @@ __crpc_bulk_tel_open(struct crpc_bulk *b)
 
 	if (tel == NULL)
 		return -ENOMEM;
-	tel->tx_chunks = b->conf.tx_chunks;
-	tel->tx_bytes = b->conf.tx_bytes;
 	b->tel = &tel->box;
 	crpc_tel_open(&objects, b->tel);
 	return 0;
@@ -62,59 +57,68 @@ __crpc_bulk_tel_close(struct crpc_bulk *b)
 static const char *
 blocked_by(const struct crpc_bulk_conn *conn)
 {
+	const struct bulk_tx *tx = &conn->tx;
 	const struct bulk_req *req;
 
 	if (conn->err != 0)
 		return "connection";
 	if (conn->nclosing != 0)
 		return "rail";
-	if (conn->unfinished != NULL)
+	if (conn->tx.unfinished != NULL)
 		return "queue";
-	if (conn->nop_free == 0)
+	if (conn->tx.nop_free == 0)
 		return "window";
-	TAILQ_FOREACH(req, &conn->sends, link) {
+	TAILQ_FOREACH(req, &conn->sends, link)
+	{
 		if (req->path == CRPC_BULK_EAGER && req->next != req->nchunks && !req->stopping)
-			return conn->nslot_free == 0 || conn->nunits_free == 0 ? "slots"
-									       : "nothing";
+			return tx->nslot_free == 0 || tx->units.used == tx->units.n ? "slots"
+										    : "nothing";
 	}
 	return "nothing";
+}
+
+static uint32_t
+reqs_count(const struct bulk_reqs *list)
+{
+	const struct bulk_req *req;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH(req, list, link)
+	n++;
+	return n;
 }
 
 static void
 conn_put(const struct crpc_bulk_conn *conn, struct tel_conn *out)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
-	const struct bulk_req *req;
-	uint32_t i;
+	const struct bulk_tx *tx = &conn->tx;
+	bool connected = conn->err != -ENOTCONN;
+	uint32_t i, rx[SLOT_CONSUMED + 1] = {0};
 
+	for (i = 0; i < conf->slots; i++)
+		rx[conn->rx.slot[i].state]++;
 	*out = (struct tel_conn){.found = true,
-			.status = conn->err,
-			.index = conn->index,
-			.peer = conn->user_id,
-			.nrails = conn->nrails,
-			.lead = conn->lead,
-			.again = conn->nagain,
-			.blocked = blocked_by(conn)};
-	TAILQ_FOREACH(req, &conn->sends, link)
-		out->sends++;
-	TAILQ_FOREACH(req, &conn->recvs, link)
-		out->recvs++;
-	TAILQ_FOREACH(req, &conn->posted, link)
-		out->posted++;
-	for (i = 0; i < conf->slots; i++) {
-		out->rx[conn->rx_slot[i].state]++;
-		out->untold += conn->rx_slot[i].untold;
-	}
+		.status = conn->err,
+		.nrails = conn->nrails,
+		.blocked = blocked_by(conn),
+		.number = {{"peer", conn->user_id}, {"sends_open", reqs_count(&conn->sends)},
+			{"receives_open", reqs_count(&conn->recvs)},
+			{"receives_not_matched", reqs_count(&conn->posted)},
+			{"window_chunks", connected ? conf->tx_chunks - tx->nop_free : 0},
+			{"window_chunks_max", conf->tx_chunks}, {"window_bytes", tx->bytes},
+			{"window_bytes_max", conf->tx_bytes}, {"chunks_to_go_again", tx->nagain},
+			{"peer_slots", tx->nslots}, {"peer_slots_free", tx->nslot_free},
+			{"peer_units", tx->units.n},
+			{"peer_units_free", tx->units.n - tx->units.used},
+			{"slots_free", rx[SLOT_FREE] + rx[SLOT_CONSUMED]},
+			{"slots_arrived", rx[SLOT_ARRIVED]},
+			{"slots_unpacking", rx[SLOT_UNPACKING]},
+			{"slots_not_consumed", rx[SLOT_UNPACKED]},
+			{"slots_to_be_told", rx[SLOT_CONSUMED]}, {"rails", conn->nrails},
+			{"rail_of_messages", conn->lead}}};
 	for (i = 0; i < conn->nrails; i++)
 		crpc_bulk_rail_get(conn, i, &out->rail[i]);
-	if (conn->err == -ENOTCONN)
-		return;
-	out->chunks = conf->tx_chunks - conn->nop_free;
-	out->bytes = conn->tx_bytes;
-	out->slots = conn->peer_slots;
-	out->slots_free = conn->nslot_free;
-	out->units = conn->nunits;
-	out->units_free = conn->nunits_free;
 }
 
 crpc_noinline void
@@ -166,41 +170,19 @@ tel_list(const char *cmd, const char *params, struct rte_tel_data *d)
 }
 
 #define COUNTER(name) CRPC_TEL_COUNTER(struct crpc_bulk_stats, name)
-#define STAGE(name)                                                                                \
-	{#name "_n", offsetof(struct crpc_bulk_stats, name.n)},                                    \
-			{#name "_sum_ns", offsetof(struct crpc_bulk_stats, name.sum_ns)},          \
+#define FIELD(stage, field)                                                                        \
 	{                                                                                          \
-		#name "_max_ns", offsetof(struct crpc_bulk_stats, name.max_ns)                     \
+#stage "_" #field, offsetof(struct crpc_bulk_stats, stage.field)                   \
 	}
+#define STAGE(stage) FIELD(stage, n), FIELD(stage, sum_ns), FIELD(stage, max_ns)
 
-static const struct crpc_tel_counter counters[] = {
-	COUNTER(sends),
-	COUNTER(recvs),
-	COUNTER(ended),
-	COUNTER(failed),
-	COUNTER(again),
-	COUNTER(chunks_sent),
-	COUNTER(chunks_received),
-	COUNTER(bytes_sent),
-	COUNTER(bytes_received),
-	COUNTER(pieces),
-	COUNTER(chunks_dropped),
-	COUNTER(messages),
-	COUNTER(early_consumed),
-	COUNTER(conn_errors),
-	COUNTER(rails_broken),
-	COUNTER(rails_back),
-	COUNTER(chunks_again),
-	COUNTER(messages_again),
-	COUNTER(blocked_window),
-	COUNTER(blocked_slots),
-	COUNTER(blocked_queue),
-	COUNTER(occupancy_sum),
-	STAGE(post),
-	STAGE(wire),
-	STAGE(unpack),
-	STAGE(consume),
-};
+static const struct crpc_tel_counter counters[] = {COUNTER(sends), COUNTER(recvs), COUNTER(ended),
+	COUNTER(failed), COUNTER(again), COUNTER(chunks_sent), COUNTER(chunks_received),
+	COUNTER(bytes_sent), COUNTER(bytes_received), COUNTER(pieces), COUNTER(chunks_dropped),
+	COUNTER(messages), COUNTER(early_consumed), COUNTER(conn_errors), COUNTER(rails_broken),
+	COUNTER(rails_back), COUNTER(chunks_again), COUNTER(messages_again),
+	COUNTER(blocked_window), COUNTER(blocked_slots), COUNTER(blocked_queue),
+	COUNTER(occupancy_sum), STAGE(post), STAGE(wire), STAGE(unpack), STAGE(consume)};
 
 static int
 tel_stats(const char *cmd, const char *params, struct rte_tel_data *d)
@@ -236,59 +218,37 @@ tel_connections(const char *cmd, const char *params, struct rte_tel_data *d)
 	return 0;
 }
 
-/* NUMBER of a rail: railI_NAME. */
-static void
-rail_number_put(struct rte_tel_data *d, uint32_t i, const char *name, uint64_t value)
-{
-	char key[RTE_TEL_MAX_STRING_LEN];
-
-	snprintf(key, sizeof(key), "rail%u_%s", i, name);
-	crpc_tel_add_dict_uint(d, key, value);
-}
-
 static void
 rail_put(struct rte_tel_data *d, uint32_t i, const struct crpc_bulk_rail *rail, uint64_t bytes)
 {
 	static const char *const states[] = {"up", "closing", "down", "coming"};
+	const struct tel_number numbers[] = {{"life", rail->life},
+		{"bytes_under_way", rail->under_way},
+		{"megabytes_per_s", (uint64_t)(rail->rate * 1e3)},
+		{"bytes_of_all_connections", bytes}};
 	char key[RTE_TEL_MAX_STRING_LEN];
+	uint32_t k;
 
 	snprintf(key, sizeof(key), "rail%u_state", i);
 	rte_tel_data_add_dict_string(d, key, states[rail->state]);
-	rail_number_put(d, i, "life", rail->life);
-	rail_number_put(d, i, "bytes_under_way", rail->under_way);
-	rail_number_put(d, i, "megabytes_per_s", (uint64_t)(rail->rate * 1e3));
-	rail_number_put(d, i, "bytes_of_all_connections", bytes);
+	for (k = 0; k < CRPC_DIM(numbers); k++) {
+		snprintf(key, sizeof(key), "rail%u_%s", i, numbers[k].name);
+		crpc_tel_add_dict_uint(d, key, numbers[k].value);
+	}
 }
 
 static void
 connection_put(struct rte_tel_data *d, const struct bulk_tel *tel)
 {
 	const struct tel_conn *conn = &tel->conn;
+	const struct tel_number *number;
 	uint32_t i;
 
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_int(d, "status", conn->status);
-	crpc_tel_add_dict_uint(d, "peer", conn->peer);
-	crpc_tel_add_dict_uint(d, "sends_open", conn->sends);
-	crpc_tel_add_dict_uint(d, "receives_open", conn->recvs);
-	crpc_tel_add_dict_uint(d, "receives_not_matched", conn->posted);
-	crpc_tel_add_dict_uint(d, "window_chunks", conn->chunks);
-	crpc_tel_add_dict_uint(d, "window_chunks_max", tel->tx_chunks);
-	crpc_tel_add_dict_uint(d, "window_bytes", conn->bytes);
-	crpc_tel_add_dict_uint(d, "window_bytes_max", tel->tx_bytes);
-	crpc_tel_add_dict_uint(d, "chunks_to_go_again", conn->again);
-	crpc_tel_add_dict_uint(d, "peer_slots", conn->slots);
-	crpc_tel_add_dict_uint(d, "peer_slots_free", conn->slots_free);
-	crpc_tel_add_dict_uint(d, "peer_units", conn->units);
-	crpc_tel_add_dict_uint(d, "peer_units_free", conn->units_free);
-	crpc_tel_add_dict_uint(d, "slots_free", conn->rx[SLOT_FREE]);
-	crpc_tel_add_dict_uint(d, "slots_arrived", conn->rx[SLOT_ARRIVED]);
-	crpc_tel_add_dict_uint(d, "slots_unpacking", conn->rx[SLOT_UNPACKING]);
-	crpc_tel_add_dict_uint(d, "slots_not_consumed", conn->rx[SLOT_UNPACKED]);
-	crpc_tel_add_dict_uint(d, "slots_to_be_told", conn->untold);
+	for (number = conn->number; number->name != NULL; number++)
+		crpc_tel_add_dict_uint(d, number->name, number->value);
 	rte_tel_data_add_dict_string(d, "blocked_by", conn->blocked);
-	crpc_tel_add_dict_uint(d, "rails", conn->nrails);
-	crpc_tel_add_dict_uint(d, "rail_of_messages", conn->lead);
 	for (i = 0; i < conn->nrails; i++)
 		rail_put(d, i, &conn->rail[i], tel->stats.rail_bytes[i]);
 }

@@ -17,12 +17,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are written as 
 #define BULK_WIRE_VERSION    3u
 
 enum bulk_wire_type {
-	BULK_OFFER = 1, /**< Sender: there is a message. */
-	BULK_ACCEPT,    /**< Receiver: it is matched, and moves like this. */
-	BULK_DATA,      /**< Sender: a chunk lies in bounce memory. */
-	BULK_CONSUMED,  /**< Receiver: slots are free again. */
-	BULK_S_END,     /**< Sender: it has nothing more under way for this message. */
-	BULK_R_END,     /**< Receiver: the verdict. */
+	BULK_OFFER = 1,  /**< Sender: there is a message. */
+	BULK_ACCEPT,     /**< Receiver: it is matched, and moves like this. */
+	BULK_DATA,       /**< Sender: a chunk lies in bounce memory. */
+	BULK_CONSUMED,   /**< Receiver: slots are free again. */
+	BULK_S_END,      /**< Sender: it has nothing more under way for this message. */
+	BULK_R_END,      /**< Receiver: the verdict. */
 	BULK_RAIL_DOWN,  /**< Both: our queue pair of a rail is gone. */
 	BULK_RAIL_ADDR,  /**< Both: the address of a new one in its place. */
 	BULK_RAIL_READY, /**< Both: it is connected. */
@@ -144,10 +144,10 @@ static inline struct bulk_wire_head
 bulk_wire_head(uint8_t type, uint32_t len, uint64_t id)
 {
 	return (struct bulk_wire_head){.magic = BULK_WIRE_MAGIC,
-			.version = BULK_WIRE_VERSION,
-			.type = type,
-			.len = len,
-			.id = id};
+		.version = BULK_WIRE_VERSION,
+		.type = type,
+		.len = len,
+		.id = id};
 }
 
 #endif

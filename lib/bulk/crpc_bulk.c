@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 
+#include "bulk_conn.h"
 #include "crpc_conf.h"
-#include "bulk_pvt.h"
 
 /* Polls of one context in one turn. */
 #define POLLS 4
@@ -30,24 +30,19 @@ conf_check(struct crpc_bulk_conf *conf)
 	CRPC_CONF_DEFAULT(conf->confirm_ns, UINT64_C(1000000000));
 	CRPC_CONF_DEFAULT(conf->rail_retry_ns, UINT64_C(1000000000));
 	if (crpc_conf_range("nports", conf->nports, 1, CRPC_BULK_PORTS_MAX) ||
-			crpc_conf_range("max_conns", conf->max_conns, 1, CRPC_BULK_CONNS_MAX) ||
-			crpc_conf_range("requests", conf->requests, 1, CRPC_BULK_REQUESTS_MAX) ||
-			crpc_conf_range("chunk", conf->chunk, CRPC_BULK_CHUNK_MIN,
-					CRPC_BULK_CHUNK_MAX) ||
-			crpc_conf_range("slots", conf->slots, 1, CRPC_BULK_SLOTS_MAX) ||
-			crpc_conf_range("tx_chunks", conf->tx_chunks, 1, CRPC_BULK_SLOTS_MAX) ||
-			crpc_conf_range("tx_bytes", conf->tx_bytes, conf->chunk, UINT64_MAX))
+		crpc_conf_range("max_conns", conf->max_conns, 1, CRPC_BULK_CONNS_MAX) ||
+		crpc_conf_range("requests", conf->requests, 1, CRPC_BULK_REQUESTS_MAX) ||
+		crpc_conf_range("chunk", conf->chunk, CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX) ||
+		crpc_conf_range("slots", conf->slots, 1, CRPC_BULK_SLOTS_MAX) ||
+		crpc_conf_range("tx_chunks", conf->tx_chunks, 1, CRPC_BULK_SLOTS_MAX) ||
+		crpc_conf_range("tx_bytes", conf->tx_bytes, conf->chunk, UINT64_MAX))
 		return -EINVAL;
-	if (!crpc_is_pow2(conf->chunk)) {
-		crpc_err("conf.chunk is %u, expected a power of two", conf->chunk);
-		return -EINVAL;
-	}
+	if (!crpc_is_pow2(conf->chunk))
+		return crpc_fail(-EINVAL, "conf.chunk is %u, expected a power of two", conf->chunk);
 	for (i = 0; i < conf->nports; i++) {
-		if (conf->port[i].ctx == NULL || conf->port[i].dev == NULL) {
-			crpc_err(
-				"conf.port[%u] of %u has no context or no device", i, conf->nports);
-			return -EINVAL;
-		}
+		if (conf->port[i].ctx == NULL || conf->port[i].dev == NULL)
+			return crpc_fail(-EINVAL, "conf.port[%u] of %u has no context or no device",
+				i, conf->nports);
 	}
 	return 0;
 }
@@ -110,7 +105,7 @@ crpc_bulk_free(struct crpc_bulk *b)
 	free(b);
 }
 
-/* ---- what the contexts give ---- */
+/* ---- completions and messages of the contexts ---- */
 
 uint16_t
 crpc_bulk_take_done(struct crpc_bulk *b, uint64_t now_ns, struct crpc_done *done, uint16_t n)
@@ -131,70 +126,72 @@ crpc_bulk_take_done(struct crpc_bulk *b, uint64_t now_ns, struct crpc_done *done
 		conn = b->conn[index];
 		if (conn == NULL)
 			continue;
-		/* an endpoint that broke says so itself */
+		/* an endpoint that broke is found by its status */
 		if (done[i].status == 0)
 			__crpc_bulk_op_take(conn, (uint32_t)(cookie >> 30 & 0xff),
-					(uint32_t)(cookie & COOKIE_TURN));
+				(uint32_t)(cookie & COOKIE_TURN));
 	}
 	return left;
 }
+
+/* Messages; those of DATA and CONSUMED have exactly the bytes of their entries. */
+static const struct {
+	uint32_t min, max; /* bytes */
+	bool (*take)(struct crpc_bulk_conn *conn, const union bulk_wire *msg);
+} messages[] = {
+#define FIXED(type) sizeof(struct type), sizeof(struct type)
+	[BULK_OFFER] = {FIXED(bulk_wire_offer), __crpc_bulk_offer_take},
+	[BULK_ACCEPT] = {FIXED(bulk_wire_accept), __crpc_bulk_accept_take},
+	[BULK_DATA] = {offsetof(struct bulk_wire_data, piece) + 1, sizeof(struct bulk_wire_data),
+		__crpc_bulk_data_take},
+	[BULK_CONSUMED] = {offsetof(struct bulk_wire_consumed, slot) + 1,
+		sizeof(struct bulk_wire_consumed), __crpc_bulk_consumed_take},
+	[BULK_S_END] = {FIXED(bulk_wire_end), __crpc_bulk_s_end_take},
+	[BULK_R_END] = {FIXED(bulk_wire_end), __crpc_bulk_r_end_take},
+	[BULK_RAIL_DOWN] = {FIXED(bulk_wire_rail), __crpc_bulk_rail_take},
+	[BULK_RAIL_ADDR] = {FIXED(bulk_wire_rail_addr), __crpc_bulk_rail_take},
+	[BULK_RAIL_READY] = {FIXED(bulk_wire_rail), __crpc_bulk_rail_take},
+	[BULK_S_MOVES] = {FIXED(bulk_wire_head), __crpc_bulk_moves_take},
+	[BULK_R_MOVES] = {FIXED(bulk_wire_head), __crpc_bulk_moves_take},
+};
 
 /* One control message, copied from where the peer can write. */
 static void
 msg_take(struct crpc_bulk_conn *conn, const void *data, uint32_t len)
 {
 	union bulk_wire msg;
+	uint8_t type;
 
 	memset(&msg, 0, sizeof(msg));
 	memcpy(&msg, data, crpc_min(len, sizeof(msg)));
-	if (len < sizeof(msg.head) || len > sizeof(msg) || msg.head.len != len) {
+	type = msg.head.type;
+	if (len < sizeof(msg.head) || len > sizeof(msg) || msg.head.len != len)
 		__crpc_bulk_proto(conn, "the length of a message", 0, len, msg.head.len);
-		return;
-	}
-	if (msg.head.magic != BULK_WIRE_MAGIC || msg.head.version != BULK_WIRE_VERSION) {
-		__crpc_bulk_proto(conn, "magic and version",
-				msg.head.id, (uint32_t)msg.head.magic << 8 | msg.head.version,
-				BULK_WIRE_MAGIC << 8 | BULK_WIRE_VERSION);
-		return;
-	}
-	if (msg.head.type == BULK_OFFER && len == sizeof(msg.offer))
-		__crpc_bulk_offer_take(conn, &msg.offer);
-	else if (msg.head.type == BULK_ACCEPT && len == sizeof(msg.accept))
-		__crpc_bulk_accept_take(conn, &msg.accept);
-	else if (msg.head.type == BULK_DATA && len > offsetof(struct bulk_wire_data, piece))
-		__crpc_bulk_data_take(conn, &msg.data);
-	else if (msg.head.type == BULK_CONSUMED && len > offsetof(struct bulk_wire_consumed, slot))
-		__crpc_bulk_consumed_take(conn, &msg.consumed);
-	else if (msg.head.type == BULK_S_END && len == sizeof(msg.end))
-		__crpc_bulk_s_end_take(conn, &msg.end);
-	else if (msg.head.type == BULK_R_END && len == sizeof(msg.end))
-		__crpc_bulk_r_end_take(conn, &msg.end);
-	else if ((msg.head.type == BULK_S_MOVES || msg.head.type == BULK_R_MOVES) &&
-			len == sizeof(msg.head))
-		__crpc_bulk_moves_take(conn, &msg.head);
-	else if ((msg.head.type == BULK_RAIL_DOWN || msg.head.type == BULK_RAIL_READY) &&
-			len == sizeof(msg.rail))
-		__crpc_bulk_rail_take(conn, &msg);
-	else if (msg.head.type == BULK_RAIL_ADDR && len == sizeof(msg.rail_addr))
-		__crpc_bulk_rail_take(conn, &msg);
-	else
+	else if (msg.head.magic != BULK_WIRE_MAGIC || msg.head.version != BULK_WIRE_VERSION)
+		__crpc_bulk_proto(conn, "magic and version", msg.head.id,
+			(uint32_t)msg.head.magic << 8 | msg.head.version,
+			BULK_WIRE_MAGIC << 8 | BULK_WIRE_VERSION);
+	else if (type == 0 || type >= CRPC_DIM(messages) || len < messages[type].min ||
+		len > messages[type].max)
 		__crpc_bulk_proto(conn, "the type of a message, or its length", msg.head.id,
-				(uint64_t)msg.head.type << 32 | len, 0);
+			(uint64_t)type << 32 | len, 0);
+	else
+		messages[type].take(conn, &msg);
 }
 
-/* Is a message that has come by a rail to be taken? What it had when it broke will come again. */
+/* A rail that broke takes no message any more: the peer sends what it carried again. */
 static bool
 rail_takes(struct bulk_rail *rail)
 {
-	if (rail->state != RAIL_UP && rail->state != RAIL_JOINED)
+	if (rail->state != RAIL_UP && rail->state != RAIL_JOINING)
 		return false;
 	rail->ntaken++;
 	return true;
 }
 
 uint16_t
-crpc_bulk_take_req(struct crpc_bulk *b, uint32_t port, uint64_t now_ns, struct crpc_req *req,
-		uint16_t n)
+crpc_bulk_take_req(
+	struct crpc_bulk *b, uint32_t port, uint64_t now_ns, struct crpc_req *req, uint16_t n)
 {
 	struct crpc_copyrpc *ctx = b->conf.port[port].ctx;
 	struct crpc_bulk_conn *conn;
@@ -207,10 +204,9 @@ crpc_bulk_take_req(struct crpc_bulk *b, uint32_t port, uint64_t now_ns, struct c
 			continue;
 		}
 		conn = b->conn[req[i].peer >> 3 & 0x3ff];
-		if (conn != NULL && conn->err == 0 &&
-				rail_takes(&conn->rail[req[i].peer & 7]))
+		if (conn != NULL && conn->err == 0 && rail_takes(&conn->rail[req[i].peer & 7]))
 			msg_take(conn, req[i].data, req[i].len);
-		/* a call, which bulk has none of, ends with -ECANCELED at its maker */
+		/* a call, which bulk has none of, completes without data at its caller */
 		crpc_copyrpc_release(ctx, now_ns, req[i].token);
 	}
 	return left;
@@ -227,7 +223,7 @@ port_poll(struct crpc_bulk *b, uint32_t port)
 	for (i = 0; i < POLLS; i++) {
 		n = crpc_copyrpc_poll(ctx, b->now, done, CRPC_BURST_MAX);
 		crpc_bulk_take_done(b, b->now, done, n);
-		m = crpc_copyrpc_recv(ctx, req, CRPC_BURST_MAX);
+		m = crpc_copyrpc_recv(ctx, b->now, req, CRPC_BURST_MAX);
 		k = crpc_bulk_take_req(b, port, b->now, req, m);
 		while (k-- != 0)
 			crpc_copyrpc_release(ctx, b->now, req[k].token);
@@ -272,8 +268,8 @@ crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
 	if (b->stopping && crpc_unpack_stop(b->engine) == 0) {
 		b->stopping = false;
 		crpc_err("the engine %s did not come to an end in %llu ns: its jobs failed",
-				crpc_unpack_engine(b->engine)->name,
-				(unsigned long long)b->conf.confirm_ns);
+			crpc_unpack_engine(b->engine)->name,
+			(unsigned long long)b->conf.confirm_ns);
 		__crpc_bulk_jobs_fail(b);
 	}
 	for (i = 0; i < b->conf.nports; i++)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "crpc_clock.h"
 
+#include <pthread.h>
+
 /* Long enough that the two clock reads' jitter (under 1 us) is below 1/10,000 of it. */
 #define CALIBRATE_NS UINT64_C(20000000)
 
@@ -15,19 +17,23 @@ monotonic_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-void
-crpc_clock_init(void)
+static void
+calibrate(void)
 {
-	uint64_t t0, t1, c0, c1;
+	uint64_t t0 = monotonic_ns(), t1, c0 = crpc_clock_ticks(), c1;
 
-	if (crpc_clock.mult != 0)
-		return;
-	t0 = monotonic_ns();
-	c0 = crpc_clock_ticks();
 	do {
 		t1 = monotonic_ns();
 		c1 = crpc_clock_ticks();
 	} while (t1 - t0 < CALIBRATE_NS);
 	crpc_clock.base = c0;
 	crpc_clock.mult = (uint64_t)(((unsigned __int128)(t1 - t0) << 32) / (c1 - c0));
+}
+
+void
+crpc_clock_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, calibrate);
 }

@@ -30,7 +30,7 @@ struct crpc_clock {
 
 extern struct crpc_clock crpc_clock;
 
-/** Calibrate. May be called again; the later calls do nothing. */
+/** Calibrate. May be called again, by any thread; the later calls do nothing. */
 void crpc_clock_init(void);
 
 /** The raw counter. */

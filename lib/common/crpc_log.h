@@ -61,6 +61,8 @@ void crpc_log_clear(void);
 void crpc_log(enum crpc_log_level level, const char *type, const char *fmt, ...) crpc_printf(3, 4);
 
 #define crpc_err(...) crpc_log(CRPC_LOG_ERR, CRPC_LOG_TYPE, __VA_ARGS__)
+/** Log an error and give its code: return crpc_fail(-EINVAL, "..."). */
+#define crpc_fail(rc, ...) (crpc_err(__VA_ARGS__), (rc))
 #define crpc_warn(...) crpc_log(CRPC_LOG_WARNING, CRPC_LOG_TYPE, __VA_ARGS__)
 #define crpc_notice(...) crpc_log(CRPC_LOG_NOTICE, CRPC_LOG_TYPE, __VA_ARGS__)
 #define crpc_info(...) crpc_log(CRPC_LOG_INFO, CRPC_LOG_TYPE, __VA_ARGS__)

@@ -50,7 +50,7 @@ struct wire_batch {
 
 /** Head of a message; its data follows, padded to WIRE_UNIT, at least one unit. */
 struct wire_msg {
-	uint32_t id;      /**< Call id of the caller; one-way request: 0. */
+	uint32_t id;      /**< Call id of the caller; notification: 0. */
 	uint32_t len;     /**< Bytes of data; with WIRE_LARGE: in the lane's area, none follow. */
 	uint32_t arg;     /**< Request: largest reply, or WIRE_ONEWAY; response: status, a negative
 	                       errno or 0. */
@@ -122,9 +122,8 @@ _Static_assert(CRPC_COPYRPC_LARGE_MAX < WIRE_LARGE, "a length leaves the flag al
 static inline size_t
 wire_stride(uint32_t len)
 {
-	size_t bytes = (sizeof(struct wire_msg) + WIRE_UNIT - 1 + len) & ~(size_t)(WIRE_UNIT - 1);
-
-	return bytes < WIRE_STRIDE_MIN ? WIRE_STRIDE_MIN : bytes;
+	return ((size_t)len + (len == 0) + sizeof(struct wire_msg) + WIRE_UNIT - 1) &
+		~(size_t)(WIRE_UNIT - 1);
 }
 
 /** Bytes that a reply of @p len data bytes takes at most: alone in its batch. */
@@ -155,7 +154,7 @@ enum wire_imm {
 	WIRE_IMM_ALIVE = 3,        /**< No bytes; enum wire_alive. */
 };
 
-/** What an immediate of kind WIRE_IMM_ALIVE says. */
+/** What an immediate of kind WIRE_IMM_ALIVE means. */
 enum wire_alive {
 	WIRE_ALIVE_YES, /**< I am there: the answer. */
 	WIRE_ALIVE_ASK, /**< Are you there? */
@@ -169,7 +168,7 @@ wire_imm(enum wire_imm kind, uint64_t bytes)
 }
 
 _Static_assert(CRPC_COPYRPC_RING_MAX / WIRE_UNIT <= WIRE_IMM_MASK / 4,
-		"a released position is told apart from any other within two rings");
+	"a released position is told apart from any other within two rings");
 
 /**
  * Where a batch of @p len bytes lies that comes after position @p pos: a batch never crosses the
@@ -200,6 +199,24 @@ wire_batch_load(const void *p)
 
 	memcpy(&h, w, sizeof(h));
 	return h;
+}
+
+static inline struct wire_msg
+wire_msg_load(const void *p)
+{
+	const uint8_t *b = p;
+	uint64_t w[2] = {wire_word(b), wire_word(b + 8)};
+	struct wire_msg m;
+
+	memcpy(&m, w, sizeof(m));
+	return m;
+}
+
+/** Bytes that a message takes in its batch: a large one has no data there. */
+static inline size_t
+wire_msg_bytes(const struct wire_msg *m)
+{
+	return m->len & WIRE_LARGE ? WIRE_STRIDE_MIN : wire_stride(m->len);
 }
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "crpc_conf.h"
-#include "copyrpc_pvt.h"
+#include "copyrpc_modes.h"
 
 /*
  * Batches up to this go inline: a WQE of four 64-byte blocks (control 16, remote address 16, inline
@@ -19,12 +19,11 @@ conf_complete(struct crpc_copyrpc_conf *conf)
 {
 	CRPC_CONF_DEFAULT(conf->max_eps, 16);
 	CRPC_CONF_DEFAULT(conf->ring_size, 256u << 10);
-	if (!crpc_is_pow2(conf->ring_size)) {
-		crpc_err("conf.ring_size: expected a power of two, found %u", conf->ring_size);
-		return -EINVAL;
-	}
-	if (crpc_conf_range("ring_size", conf->ring_size, CRPC_COPYRPC_RING_MIN,
-			CRPC_COPYRPC_RING_MAX))
+	if (!crpc_is_pow2(conf->ring_size))
+		return crpc_fail(-EINVAL, "conf.ring_size: expected a power of two, found %u",
+			conf->ring_size);
+	if (crpc_conf_range(
+		    "ring_size", conf->ring_size, CRPC_COPYRPC_RING_MIN, CRPC_COPYRPC_RING_MAX))
 		return -EINVAL;
 	CRPC_CONF_DEFAULT(conf->max_msg, conf->ring_size / 4);
 	CRPC_CONF_DEFAULT(conf->max_inflight, 256);
@@ -35,6 +34,7 @@ conf_complete(struct crpc_copyrpc_conf *conf)
 	CRPC_CONF_DEFAULT(conf->age_ns, 50000);
 	CRPC_CONF_DEFAULT(conf->update_ns, 20000);
 	CRPC_CONF_DEFAULT(conf->timeout_ns, 1000000000);
+	conf->timeout_ns = crpc_min(conf->timeout_ns, UINT64_MAX / 4); /* no deadline wraps */
 	if (crpc_conf_range("max_eps", conf->max_eps, 1, CRPC_COPYRPC_EPS_MAX) ||
 		crpc_conf_range(
 			"max_msg", conf->max_msg, 1, CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
@@ -45,11 +45,9 @@ conf_complete(struct crpc_copyrpc_conf *conf)
 		crpc_conf_range("sq_depth", conf->sq_depth, 8, 32768) ||
 		crpc_conf_range("rq_depth", conf->rq_depth, 1, 32768))
 		return -EINVAL;
-	if (conf->initial_pos % WIRE_UNIT != 0) {
-		crpc_err("conf.initial_pos: expected a multiple of %u, found %llu", WIRE_UNIT,
-				(unsigned long long)conf->initial_pos);
-		return -EINVAL;
-	}
+	if (conf->initial_pos % WIRE_UNIT != 0)
+		return crpc_fail(-EINVAL, "conf.initial_pos: expected a multiple of %u, found %llu",
+			WIRE_UNIT, (unsigned long long)conf->initial_pos);
 	conf->max_inflight = (uint32_t)crpc_pow2_ceil(conf->max_inflight);
 	return 0;
 }
@@ -79,19 +77,20 @@ crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
 	ctx->dev = full.dev;
 	ctx->conf = full;
 	ctx->inline_max = (uint32_t)crpc_min(info.inline_max, INLINE_MAX);
-	/* slot 0 is not used, so no id is 0: that is one-way */
-	ctx->slot_mask = 2 * full.max_inflight - 1;
+	ctx->flush = &__crpc_copyrpc_flushes[full.flush];
+	TAILQ_INIT(&ctx->dirty);
+	TAILQ_INIT(&ctx->ready);
+	TAILQ_INIT(&ctx->broken);
+	TAILQ_INIT(&ctx->held);
+	TAILQ_INIT(&ctx->memory);
+	ctx->sweep = (struct rpc_sweep){
+		.table = ctx->calls, .ntables = full.max_eps, .counts = &ctx->stats.rpc};
+	__crpc_sweep_expect(&ctx->sweep, 0, full.timeout_ns);
+	ctx->alive_ns = full.peer_timeout_ns != 0 ? 0 : UINT64_MAX;
 	for (i = 0; i < CRPC_COPYRPC_EPS_MAX; i++)
 		ctx->serial[i] = full.initial_pos / WIRE_UNIT;
-	if (__crpc_copyrpc_nobody_init(ctx) != 0)
-		goto err_ctx;
-	if (__crpc_copyrpc_tel_open(ctx) != 0)
-		goto err_nobody;
-	return ctx;
-err_nobody:
-	free(ctx->nobody->reqs);
-	free(ctx->nobody);
-err_ctx:
+	if (__crpc_copyrpc_tel_open(ctx) == 0)
+		return ctx;
 	free(ctx);
 	errno = ENOMEM;
 	return NULL;
@@ -107,8 +106,6 @@ crpc_copyrpc_free(struct crpc_copyrpc *ctx)
 	__crpc_copyrpc_tel_close(ctx);
 	for (i = 0; i < ctx->conf.max_eps; i++)
 		crpc_copyrpc_ep_free(ctx->eps[i]);
-	free(ctx->nobody->reqs);
-	free(ctx->nobody);
 	free(ctx);
 }
 
@@ -121,10 +118,11 @@ crpc_copyrpc_stats(const struct crpc_copyrpc *ctx)
 int
 crpc_copyrpc_flush_set(struct crpc_copyrpc *ctx, enum crpc_copyrpc_flush_policy flush)
 {
-	copyrpc_owner_check(ctx);
+	crpc_owner_check(&ctx->owner, "copyrpc context");
 	if (flush > CRPC_COPYRPC_HOLD)
 		return -EINVAL;
 	ctx->conf.flush = flush;
+	ctx->flush = &__crpc_copyrpc_flushes[flush];
 	return 0;
 }
 
@@ -139,20 +137,3 @@ crpc_copyrpc_stats_reset(struct crpc_copyrpc *ctx)
 {
 	memset(&ctx->stats, 0, sizeof(ctx->stats));
 }
-
-#ifdef CRPC_DEBUG
-/* The address of a thread-local object is a name of the thread that costs no system call. */
-static _Thread_local char thread_mark;
-
-void
-copyrpc_owner_check(struct crpc_copyrpc *ctx)
-{
-	if (ctx->owner == NULL)
-		ctx->owner = &thread_mark;
-	if (ctx->owner != &thread_mark) {
-		crpc_err("context %p: used by a second thread; a context belongs to one lcore",
-				(void *)ctx);
-		__builtin_trap();
-	}
-}
-#endif

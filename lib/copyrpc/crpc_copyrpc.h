@@ -25,7 +25,7 @@
  *     every turn of the loop:
  *             now = crpc_clock_ns()                          once per turn
  *             n = crpc_copyrpc_poll(ctx, now, done, 64)      completions; also drives the NIC
- *             m = crpc_copyrpc_recv(ctx, req, 64)            requests
+ *             m = crpc_copyrpc_recv(ctx, now, req, 64)       requests
  *             crpc_copyrpc_reply(ctx, now, token, buf, len)  now or in a later turn, in any order
  *             crpc_copyrpc_call(ep, now, buf, len, resp_max, cookie)
  *             crpc_copyrpc_flush(ctx, now)                   end of turn: queued batches go out
@@ -97,7 +97,7 @@ enum crpc_copyrpc_flush_policy {
 	CRPC_COPYRPC_HOLD,
 };
 
-/** How the news that request room is free again comes back to the sender. */
+/** How the position up to which request room is free again returns to the sender. */
 enum crpc_copyrpc_flow {
 	/** With every batch, and alone if there is none: the default. */
 	CRPC_COPYRPC_FLOW_WINDOW,
@@ -162,11 +162,14 @@ struct crpc_copyrpc_conf {
 	uint64_t age_ns;   /**< CLOCKED: oldest that a queued message gets; default 50 us. */
 	/** HOLD: how long replies are held at most, always; default 0: by the rate of late. */
 	uint64_t hold_ns;
-	/** Freed request room is told to the peer within this time, if no batch took the news
+	/** Freed request room is reported to the peer within this time, if no batch carried it
 	 *  before; default 20 us. */
 	uint64_t update_ns;
-	/** Deadline of every call; default 1 s. A call ends with -ETIMEDOUT between timeout_ns and
-	 *  1.25 times that, if poll() is called all the time. */
+	/**
+	 * Deadline of every call; default 1 s. A call ends with -ETIMEDOUT between timeout_ns and
+	 * 1.25 times that, if poll() is called all the time; where replies fill every poll(), it
+	 * may end later, by twice as many replies as calls are open on all endpoints.
+	 */
 	uint64_t timeout_ns;
 	/**
 	 * Silence after which a peer counts as lost and its endpoint breaks with -ECONNRESET;
@@ -190,16 +193,7 @@ struct crpc_copyrpc_conf {
 
 /** Counters of a context since create or the last crpc_copyrpc_stats_reset(). */
 struct crpc_copyrpc_stats {
-	uint64_t calls;             /**< Calls accepted, counted when their batch goes. */
-	uint64_t sends;             /**< One-way requests accepted. */
-	uint64_t completions;       /**< Calls completed, errors included. */
-	uint64_t timeouts;          /**< Of these: -ETIMEDOUT. */
-	uint64_t cancels;           /**< Of these: -ECANCELED by crpc_copyrpc_cancel(). */
-	uint64_t resets;            /**< Of these: the endpoint broke. */
-	uint64_t late_responses;    /**< Responses to calls that had timed out; dropped. */
-	uint64_t unknown_responses; /**< Responses to no call of ours; dropped. */
-	uint64_t requests;          /**< Requests that arrived. */
-	uint64_t replies;           /**< Replies sent, with those of release() and reject(). */
+	struct crpc_rpc_counts rpc; /**< What every layer counts. */
 	uint64_t flushes;           /**< crpc_rdma_post() calls that posted something: doorbells. */
 	uint64_t batches_sent;      /**< Batches posted: WQEs, without window updates. */
 	uint64_t messages_sent;     /**< Messages in them. */
@@ -211,8 +205,8 @@ struct crpc_copyrpc_stats {
 	uint64_t reads_sent;     /**< FLOW_READ: READs of the peer's position. */
 	uint64_t onesided;       /**< Gets and puts completed. */
 	uint64_t fragments_sent; /**< Pieces of requests and replies beyond max_msg. */
-	uint64_t age_flushes;  /**< CLOCKED: flushes because of age_ns. */
-	uint64_t full_flushes; /**< CLOCKED: flushes because of batch_max. */
+	uint64_t age_flushes;    /**< CLOCKED: flushes because of age_ns. */
+	uint64_t full_flushes;   /**< CLOCKED: flushes because of batch_max. */
 	uint64_t sq_full;      /**< Flushes cut short by a full send queue; the rest went later. */
 	uint64_t again_window; /**< -EAGAIN: no room in the peer's request ring. */
 	uint64_t again_reply;  /**< -EAGAIN: no room to reserve for the reply. */
@@ -220,8 +214,8 @@ struct crpc_copyrpc_stats {
 	uint64_t again_large;    /**< -EAGAIN: another large request, or large reply, is open. */
 	uint64_t wraps;          /**< Times that the tail of a ring was skipped. */
 	uint64_t ep_errors;      /**< Endpoints that broke. */
-	uint64_t peers_lost;     /**< Of these: nothing was heard for peer_timeout_ns. */
-	uint64_t alive_sent;     /**< Questions whether a peer is there, and answers to such. */
+	uint64_t peers_lost;     /**< Of these: nothing arrived for peer_timeout_ns. */
+	uint64_t alive_sent;     /**< Probes whether a peer is alive, and answers. */
 	uint64_t batch_size[CRPC_COPYRPC_BATCH_BUCKETS]; /**< See CRPC_COPYRPC_BATCH_BUCKETS. */
 	/** Every successful call's round trip, split in three, in ns: */
 	struct crpc_hist queue; /**< call() to flush. */
@@ -304,7 +298,7 @@ int crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_
 
 /**
  * End an endpoint: every open call completes with -ECONNRESET in the polls that follow, later calls
- * are refused. The peer is not told. Does nothing if it is broken already.
+ * are refused. The peer is not notified. Does nothing if it is broken already.
  */
 void crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep);
 
@@ -369,7 +363,7 @@ uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
  *   crpc_copyrpc_ep_status().
  */
 int crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
-		uint32_t resp_max, uint64_t cookie);
+	uint32_t resp_max, uint64_t cookie);
 
 /**
  * The first half of a call that writes its request straight into the batch.
@@ -379,6 +373,8 @@ int crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *b
  *
  * @param ep
  *   A connected endpoint.
+ * @param now_ns
+ *   The time.
  * @param len
  *   Exactly the bytes of the request.
  * @param resp_max
@@ -388,15 +384,15 @@ int crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *b
  * @return
  *   As crpc_copyrpc_call().
  */
-int
-crpc_copyrpc_call_reserve(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, void **data);
+int crpc_copyrpc_call_reserve(
+	struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t len, uint32_t resp_max, void **data);
 
 /** The second half of crpc_copyrpc_call_reserve(): the call is taken. Cannot fail. */
 void crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie);
 
 /**
- * Queue a one-way request: the server release()s it, nothing completes here. It is delivered, in
- * order with the calls, unless the endpoint breaks.
+ * Queue a notification: a request without reply and without completion. The server ends it by
+ * release(). It is delivered in order with the calls, unless the endpoint breaks.
  *
  * @param ep
  *   A connected endpoint.
@@ -409,19 +405,19 @@ void crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint6
  * @return
  *   As crpc_copyrpc_call().
  */
-int crpc_copyrpc_send(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len);
+int crpc_copyrpc_notify(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len);
 
 /**
- * Give up calls: each open call of this endpoint with this cookie completes with -ECANCELED in the
- * polls that follow, or with its reply if that has arrived before. The server is not told: it may
- * have executed it, or do so later. As with a deadline, the room that is reserved for the reply
- * stays so until the reply has come or the endpoint ends. Looks at all call slots: not for each
- * call.
+ * Cancel calls: each open call of this endpoint with this cookie completes with -ECANCELED in the
+ * polls that follow, also if its reply is found before. The server is not notified: it may have
+ * executed the call, or do so later. As with a deadline, the room that is reserved for the
+ * reply stays so until the reply has come or the endpoint ends. Looks at all call slots: not for
+ * each call.
  *
  * @return
  *   How many calls were found.
  */
-uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t cookie);
+uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie);
 
 /**
  * Read memory of the peer. It is done when poll() gives the cookie, with buf and len as its data;
@@ -432,6 +428,8 @@ uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t cookie);
  *
  * @param ep
  *   A connected endpoint.
+ * @param now_ns
+ *   The time.
  * @param mr
  *   Registered at the context's device, crpc_rdma_mr_reg(); buf lies in it.
  * @param buf
@@ -441,15 +439,15 @@ uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t cookie);
  * @param raddr
  *   The peer's memory: an address in a region that it registered.
  * @param rkey
- *   That region's rkey, as the peer told it.
+ *   That region's rkey, as the peer reported it.
  * @param cookie
  *   Comes back in the completion.
  * @return
  *   0, -EAGAIN (poll, then retry), -EINVAL (not within mr, or no bytes), -EMSGSIZE, or as
  *   crpc_copyrpc_ep_status().
  */
-int crpc_copyrpc_get(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, void *buf,
-		uint32_t len, uint64_t raddr, uint32_t rkey, uint64_t cookie);
+int crpc_copyrpc_get(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const struct crpc_rdma_mr *mr,
+	void *buf, uint32_t len, uint64_t raddr, uint32_t rkey, uint64_t cookie);
 
 /**
  * Write memory of the peer; as crpc_copyrpc_get(). The bytes are in the peer's memory before any
@@ -458,8 +456,8 @@ int crpc_copyrpc_get(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, 
  * @return
  *   As crpc_copyrpc_get().
  */
-int crpc_copyrpc_put(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, const void *buf,
-		uint32_t len, uint64_t raddr, uint32_t rkey, uint64_t cookie);
+int crpc_copyrpc_put(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const struct crpc_rdma_mr *mr,
+	const void *buf, uint32_t len, uint64_t raddr, uint32_t rkey, uint64_t cookie);
 
 /**
  * Take completions, and drive everything: NIC completions, arrived batches, deadlines, sending.
@@ -469,10 +467,10 @@ int crpc_copyrpc_put(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, 
  * @param now_ns
  *   The time; it must not go back.
  * @param done
- *   Filled. Status 0: data and len are the reply, readable until the next poll(). -ETIMEDOUT: no
- *   reply in time (one that comes later is dropped). -ECONNRESET: the endpoint broke. -ECANCELED:
- *   crpc_copyrpc_cancel(), or the server ended it by release(). Others: what the server gave to
- *   crpc_copyrpc_reject().
+ *   Filled. Status 0: data and len are the reply, readable until the next poll(); no data: the
+ *   reply is empty, or the server ended the request by release(). -ETIMEDOUT: no reply in time (one
+ *   that comes later is dropped). -ECONNRESET: the endpoint broke. -ECANCELED:
+ *   crpc_copyrpc_cancel(). Others: what the server gave to crpc_copyrpc_fail().
  * @param n
  *   Room in it, at least 1; at most CRPC_BURST_MAX are given. What does not fit comes with the
  *   next poll(), and until then nothing newer is taken from the NIC. A poll() that gives
@@ -481,8 +479,8 @@ int crpc_copyrpc_put(struct crpc_copyrpc_ep *ep, const struct crpc_rdma_mr *mr, 
  * @return
  *   How many; 0 is normal.
  */
-uint16_t
-crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
+uint16_t crpc_copyrpc_poll(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
 
 /**
  * Take requests that poll() has found. Those of one endpoint come in the order they were sent;
@@ -490,20 +488,23 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
  *
  * @param ctx
  *   The context.
+ * @param now_ns
+ *   The time.
  * @param req
- *   Filled. Each one must be ended by reply(), release() or reject(), once.
+ *   Filled. Each one must be ended by reply(), fail() or release(), once.
  * @param n
  *   Room in it; at most CRPC_BURST_MAX are given.
  * @return
  *   How many; 0 is normal.
  */
-uint16_t crpc_copyrpc_recv(struct crpc_copyrpc *ctx, struct crpc_req *req, uint16_t n);
+uint16_t crpc_copyrpc_recv(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_req *req, uint16_t n);
 
 /**
  * The largest reply that a request allows.
  *
  * @return
- *   Bytes; -EOPNOTSUPP for a one-way request; -ENOENT for a token that is not open.
+ *   Bytes; -EOPNOTSUPP for a notification; -ENOENT for a token that is not open.
  */
 int64_t crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token);
 
@@ -521,13 +522,13 @@ int64_t crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token);
  * @param len
  *   Its bytes.
  * @return
- *   0. -ENOENT: the token is not open (ended before, or of a freed endpoint). -EMSGSIZE: longer
- *   than the caller reserved; the request is still open and must be ended otherwise. -EOPNOTSUPP:
- *   the request is one-way; it is still open, release() it. -ECONNRESET, -EPROTO: the endpoint
- *   broke; the request has ended, the reply is lost.
+ *   0. -ENOENT: the token is not open (ended before, or of a freed endpoint or an earlier
+ *   connection). -EMSGSIZE: longer than the caller reserved; the request stays open. -EOPNOTSUPP:
+ *   the request is a notification; it stays open, release() it. -ECONNRESET: the endpoint broke;
+ *   the request has ended, the reply is lost.
  */
-int crpc_copyrpc_reply(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf,
-		uint32_t len);
+int crpc_copyrpc_reply(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len);
 
 /**
  * The first half of a reply that is written straight into the batch: fill the bytes, then
@@ -536,6 +537,8 @@ int crpc_copyrpc_reply(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token
  *
  * @param ctx
  *   The context.
+ * @param now_ns
+ *   The time.
  * @param token
  *   Of a request that recv() gave.
  * @param len
@@ -545,17 +548,18 @@ int crpc_copyrpc_reply(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token
  * @return
  *   As crpc_copyrpc_reply().
  */
-int crpc_copyrpc_reply_reserve(struct crpc_copyrpc *ctx, uint64_t token, uint32_t len, void **data);
+int crpc_copyrpc_reply_reserve(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, uint32_t len, void **data);
 
 /** The second half of crpc_copyrpc_reply_reserve(): the reply is queued, the request ended. */
 void crpc_copyrpc_reply_commit(struct crpc_copyrpc *ctx, uint64_t now_ns);
 
 /**
- * End a request without an answer. A one-way request just ends; a call completes at the caller with
- * -ECANCELED.
+ * End a request without an answer. A notification just ends; a call completes at the caller with
+ * status 0 and no data.
  *
  * @return
- *   0, -ENOENT, or -ECONNRESET or -EPROTO as crpc_copyrpc_reply().
+ *   0, -ENOENT or -ECONNRESET as crpc_copyrpc_reply().
  */
 int crpc_copyrpc_release(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token);
 
@@ -571,9 +575,10 @@ int crpc_copyrpc_release(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t tok
  * @param status
  *   -1 to -4095, a negative errno.
  * @return
- *   0, -EINVAL (status), -ENOENT, -EOPNOTSUPP, -ECONNRESET, -EPROTO as crpc_copyrpc_reply().
+ *   0, -EINVAL (status; the request stays open), -ENOENT, -EOPNOTSUPP, -ECONNRESET as
+ *   crpc_copyrpc_reply().
  */
-int crpc_copyrpc_reject(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status);
+int crpc_copyrpc_fail(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status);
 
 /**
  * Send what is queued, as the flush policy allows. Call it at the end of a turn that made calls or
@@ -630,7 +635,7 @@ struct crpc_copyrpc_positions {
 	uint64_t responses_sent;
 	uint64_t requests_arrived;
 	uint64_t requests_released; /**< Of these, ended by the application. */
-	uint64_t released_told;     /**< Of these, told to the peer. */
+	uint64_t released_told;     /**< Of these, reported to the peer. */
 	uint64_t responses_arrived;
 	uint64_t reply_room_reserved; /**< Bytes of our response ring that open calls may need. */
 	uint64_t reply_room_owed;     /**< Bytes of the peer's that open requests may need. */
@@ -660,7 +665,7 @@ uint64_t crpc_copyrpc_ep_memory(const struct crpc_copyrpc_ep *ep);
  *   0, or -EFAULT; the log names what differs, expected and found.
  */
 int crpc_copyrpc_positions_match(const struct crpc_copyrpc_positions *ours,
-		const struct crpc_copyrpc_positions *theirs, enum crpc_copyrpc_flow flow);
+	const struct crpc_copyrpc_positions *theirs, enum crpc_copyrpc_flow flow);
 
 /**
  * Audit the invariants that hold between any two calls: positions in order, windows within the
@@ -670,7 +675,7 @@ int crpc_copyrpc_positions_match(const struct crpc_copyrpc_positions *ours,
  * @param ctx
  *   The context.
  * @param at_rest
- *   True: also require that nothing is queued, open, unreleased or untold to the peer.
+ *   True: also require that nothing is queued, open, unreleased or not reported to the peer.
  * @return
  *   0, or -EFAULT; the log names the endpoint, the rule, expected and found.
  */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The auditor and the dump: what copyrpc_pvt.h draws, recomputed from the tables and compared.
+ * The auditor: what copyrpc_path.h draws, recomputed from the tables and compared.
  */
 #include <inttypes.h>
 
-#include "copyrpc_pvt.h"
+#include "copyrpc_large.h"
+#include "copyrpc_modes.h"
 
 /* One rule. Names the endpoint, the rule, expected and found. */
 static bool
@@ -13,7 +14,7 @@ rule(const struct crpc_copyrpc_ep *ep, const char *name, uint64_t expected, uint
 	if (expected == found)
 		return true;
 	crpc_err("audit: endpoint %u (peer %u): %s: expected %" PRIu64 ", found %" PRIu64, ep->id,
-			ep->user_id, name, expected, found);
+		ep->user_id, name, expected, found);
 	return false;
 }
 
@@ -27,28 +28,26 @@ rule_most(const struct crpc_copyrpc_ep *ep, const char *name, uint64_t most, uin
 static bool
 calls_check(const struct crpc_copyrpc_ep *ep)
 {
-	uint32_t usable = ep->ctx->conf.max_inflight, used = 0, open = 0, listed = 0, i;
-	const struct call_slot *slot;
+	uint32_t size = ep->calls.size, used = 0, open = 0, listed = 0, i;
+	const struct rpc_call *call;
 	uint64_t sum = ep->hold;
 
-	for (i = 0; i <= ep->ctx->slot_mask; i++) {
-		slot = &ep->slots[i];
-		open += slot_is_open(slot);
-		if (slot->call_ns == SLOT_FREE)
+	for (i = 1; i <= size; i++) {
+		call = &ep->slots[i].call;
+		if (call->deadline_ns == RPC_FREE)
 			continue;
+		open += rpc_call_is_open(call);
 		used++;
-		sum += ep_worst(ep, slot->kind.resp_max);
+		sum += ep->slots[i].worst;
 	}
-	if (!rule(ep, "open calls", open, ep_open(ep)))
-		return false;
-	if (!rule_most(ep, "room left for replies", ep->ring_size, ep->resv.left) ||
-			!rule_most(ep, "room left for owed", ep->ring_size, ep->owed.left) ||
-			!rule(ep, "bytes reserved for replies", sum,
-					room_sum(&ep->resv, ep->ring_size)))
-		return false;
-	for (slot = ep->free; slot != NULL && listed <= usable; slot = slot->next)
+	for (call = ep->calls.free; call != NULL && listed <= size; call = call->next)
 		listed++;
-	return rule(ep, "free call slots in the list", usable - used, listed);
+	return rule(ep, "open calls", open, ep->calls.open) &&
+		rule_most(ep, "room reserved for replies", ep->ring_size,
+			ep->resv.size - ep->resv.left) &&
+		rule_most(ep, "room owed", ep->ring_size, ep->owed.size - ep->owed.left) &&
+		rule(ep, "bytes reserved for replies", sum, room_sum(&ep->resv)) &&
+		rule(ep, "free call slots in the list", size - used, listed);
 }
 
 /* Lanes we send: positions in order, pending batches side by side, inside the window. */
@@ -56,38 +55,43 @@ static bool
 lanes_check(const struct crpc_copyrpc_ep *ep)
 {
 	const struct tx_lane *lane;
-	uint64_t pos, most;
-	uint32_t l, i, len;
-	bool last;
+	uint64_t pos, len, most;
+	uint32_t l;
 
 	for (l = 0; l < WIRE_LANES; l++) {
 		lane = &ep->tx[l];
+		pos = lane->sent;
+		most = 0;
 		if (!rule_most(ep, "pending batches", 2, lane->npend) ||
-				!rule_most(ep, "queued bytes of a lane", ep->ring_size,
-						lane_queued(lane)))
+			!rule_most(ep, "queued bytes of a lane", ep->ring_size,
+				lane_prod(lane) - lane->sent))
 			return false;
-		for (pos = lane->sent, i = 0; i < lane->npend; i++) {
-			len = i + 1 == lane->npend ? (uint32_t)(lane_prod(lane) - lane->pend[i].pos)
-						   : lane->pend[i].len;
-			last = i + 1 == lane->npend;
-			pos = wire_batch_pos(pos, len + (last ? ep->trailer : 0), ep->ring_size);
-			if (!rule(ep, "position of a pending batch", pos, lane->pend[i].pos))
+		if (lane->npend == 2) {
+			len = lane->closed.len;
+			pos = wire_batch_pos(pos, (uint32_t)len, ep->ring_size);
+			if (!rule(ep, "position of the closed batch", pos, lane->closed.pos))
 				return false;
 			pos += len;
 		}
-		most = lane->npend == 0 ? 0 : ep->ring_size - (pos & (ep->ring_size - 1));
-		if (l == WIRE_REQ)
-			most = crpc_min(
-				most, ep->ring_size - (lane_prod(lane) - ep->peer_released));
-		if (lane->limit != NULL &&
-				!rule_most(ep, "room of the open batch", most,
-						(uint64_t)(lane->limit - lane->next)))
-			return false;
-		if (ep->err == 0 && !rule(ep, "end of the pending batches", pos, lane_prod(lane)))
+		if (lane->npend != 0) {
+			len = lane_prod(lane) - lane->open.pos;
+			pos = wire_batch_pos(pos, (uint32_t)len + ep->trailer, ep->ring_size);
+			if (!rule(ep, "position of the open batch", pos, lane->open.pos))
+				return false;
+			pos += len;
+			most = ep->ring_size - (pos & (ep->ring_size - 1));
+			if (l == WIRE_REQ)
+				most = crpc_min(most,
+					ep->ring_size - (lane_prod(lane) - ep->peer_released));
+		}
+		if (!rule_most(ep, "room of the open batch", most,
+			    lane->limit == NULL ? 0 : (uint64_t)(lane->limit - lane->next)) ||
+			(ep->err == 0 &&
+				!rule(ep, "end of the pending batches", pos, lane_prod(lane))))
 			return false;
 	}
 	return rule_most(ep, "request window", ep->ring_size,
-			lane_prod(&ep->tx[WIRE_REQ]) - ep->peer_released);
+		lane_prod(&ep->tx[WIRE_REQ]) - ep->peer_released);
 }
 
 /* Requests: counters in order, released position and owed replies as the table says. */
@@ -98,74 +102,86 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 	const struct req_entry *req;
 	uint64_t i, owed = 0;
 
-	if (!rule_most(ep, "requests in the table", ep->req_mask + 1,
-			    ep->req_tail - ep->req_head) ||
-			!rule_most(ep, "requests open", ep->req_tail - ep->req_head,
-					ep->req_next - ep->req_head) ||
-			!rule_most(ep, "bytes held of the request ring", ep->ring_size,
-					ep->rx_pos[WIRE_REQ] - ep->released) ||
-			!rule_most(ep, "bytes released and not told", ep->ring_size,
-					ep->released - ep->told))
+	if (!rule_most(
+		    ep, "requests in the table", ep->req_mask + 1, ep->req_tail - ep->req_head) ||
+		!rule_most(ep, "requests open", ep->req_tail - ep->req_head,
+			ep->req_next - ep->req_head) ||
+		!rule_most(ep, "bytes held of the request ring", ep->ring_size,
+			ep->rx_pos[WIRE_REQ] - ep->released) ||
+		!rule_most(
+			ep, "bytes released and not told", ep->ring_size, ep->released - ep->told))
 		return false;
-	for (i = 0; i < lane->npend; i++)
-		owed += i + 1 == lane->npend ? lane->owed : lane->pend[i].owed;
+	owed += lane->npend != 0 ? lane->open.owed : 0;
+	owed += lane->npend == 2 ? lane->closed.owed : 0;
 	for (i = ep->req_head; i != ep->req_tail; i++) {
 		req = &ep->reqs[i & ep->req_mask];
 		if (i >= ep->req_next || !req_is_done(req))
 			owed += req->worst;
 		if (i < ep->req_next && !req_is_done(req) &&
-				!rule(ep, "token of an open request", token_make(ep->id, i),
-						req->token))
+			!rule(ep, "token of an open request", token_make(ep->id, i), req->token))
 			return false;
 	}
-	owed += ep->large.tx[WIRE_RESP].owed;
-	return ep->err != 0 ||
-	       rule(ep, "bytes owed as replies", owed, room_sum(&ep->owed, ep->ring_size));
+	owed += ep->large != NULL ? ep->large->tx[WIRE_RESP].owed : 0;
+	return ep->err != 0 || rule(ep, "bytes owed as replies", owed, room_sum(&ep->owed));
+}
+
+/* Areas that are taken, and large messages that are being sent. */
+static uint32_t
+large_busy(const struct crpc_copyrpc_ep *ep)
+{
+	const struct large *large = ep->large;
+
+	return large == NULL
+		? 0
+		: (large->taken & ~large->held) | large->served | __crpc_copyrpc_large_sending(ep);
 }
 
 static bool
 rest_check(const struct crpc_copyrpc_ep *ep)
 {
+	if (!rule(ep, "open calls at rest", 0, ep->calls.open))
+		return false;
 	if (ep->err != 0)
-		return rule(ep, "open calls at rest", 0, ep_open(ep));
+		return true;
 	return rule(ep, "pending at rest", 0, ep_pending(ep)) &&
-	       /* fewer than there may be give no completion */
-	       rule(ep, "flushes outstanding at rest are too many", 0,
-		       ep_outstanding(ep) != 0 &&
-			       ep_outstanding(ep) >= ep->ctx->conf.max_outstanding) &&
-	       rule(ep, "open calls at rest", 0, ep_open(ep)) &&
-	       rule(ep, "open requests at rest", ep->req_tail, ep->req_head) &&
-	       rule(ep, "released at rest", ep->rx_pos[WIRE_REQ], ep->released) &&
-	       rule(ep, "told at rest", ep->released, ep->told) &&
-	       (ep->flow == CRPC_COPYRPC_FLOW_READ ||
-			       rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent,
-					       ep->peer_released)) &&
-	       rule(ep, "gets and puts at rest", ep->op_tail, ep->op_head) &&
-	       rule(ep, "large messages at rest", 0,
-			       (ep->large.taken & ~ep->large.held) | ep->large.served |
-					       ep_large_sending(ep)) &&
-	       rule(ep, "replies owed at rest", 0, room_sum(&ep->owed, ep->ring_size)) &&
-	       rule(ep, "replies reserved at rest", ep->hold, room_sum(&ep->resv, ep->ring_size));
+		/* fewer than there may be give no completion */
+		rule(ep, "flushes outstanding at rest are too many", 0,
+			ep_outstanding(ep) != 0 &&
+				ep_outstanding(ep) >= ep->ctx->conf.max_outstanding) &&
+		rule(ep, "open requests at rest", ep->req_tail, ep->req_head) &&
+		rule(ep, "released at rest", ep->rx_pos[WIRE_REQ], ep->released) &&
+		rule(ep, "told at rest", ep->released, ep->told) &&
+		(ep->flow->may_be_old ||
+			rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent,
+				ep->peer_released)) &&
+		rule(ep, "gets and puts at rest", ep->onesided.tail, ep->onesided.head) &&
+		rule(ep, "large messages at rest", 0, large_busy(ep)) &&
+		rule(ep, "replies owed at rest", 0, room_sum(&ep->owed)) &&
+		rule(ep, "replies reserved at rest", ep->hold, room_sum(&ep->resv));
 }
 
-/* A list of endpoints holds exactly those that carry its flag. */
-static int
-list_check(const struct crpc_copyrpc *ctx, const struct ep_list *list, size_t next_at,
-		uint32_t flag, const char *name)
+/* A list holds exactly the endpoints whose links, so far from their starts, say so. */
+static bool
+list_check(const struct crpc_copyrpc *ctx, const struct ep_list *list, size_t link)
 {
-	uint32_t flagged = 0, listed = 0, i;
-	uint16_t id = list->head;
+	const struct crpc_copyrpc_ep *ep = list->tqh_first;
+	uint32_t linked = 0, listed = 0, i;
+	const struct ep_link *at;
 
-	for (i = 0; i < ctx->conf.max_eps; i++)
-		flagged += ctx->eps[i] != NULL && (ctx->eps[i]->flags & flag);
-	for (; listed < list->n && id < ctx->conf.max_eps && ctx->eps[id] != NULL; listed++)
-		id = *(const uint16_t *)((const char *)ctx->eps[id] + next_at);
-	if (listed == list->n && flagged == list->n)
-		return 0;
-	crpc_err("audit: list of %s endpoints: expected %u, found %u linked, %u flagged", name,
-			list->n, listed, flagged);
-	return -EFAULT;
+	for (; ep != NULL && listed <= ctx->neps; listed++) {
+		at = (const struct ep_link *)((const char *)ep + link);
+		ep = at->tqe_next;
+	}
+	for (i = 0; i < ctx->conf.max_eps; i++) {
+		at = (const struct ep_link *)((const char *)ctx->eps[i] + link);
+		linked += ctx->eps[i] != NULL && at->tqe_prev != NULL;
+	}
+	if (listed != linked)
+		crpc_err("audit: list of endpoints: expected %u, found %u", linked, listed);
+	return listed == linked;
 }
+
+#define LIST(member) &ctx->member, offsetof(struct crpc_copyrpc_ep, member)
 
 int
 crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
@@ -178,19 +194,16 @@ crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
 		if (ep == NULL)
 			continue;
 		if (!calls_check(ep) || !lanes_check(ep) || !requests_check(ep) ||
-				(at_rest && !rest_check(ep)))
+			(at_rest && !rest_check(ep)))
 			return -EFAULT;
 		if (ep->err == 0 && (ep_pending(ep) || ep->told != ep->released) &&
-				!rule(ep, "dirty flag", EP_DIRTY, ep->flags & EP_DIRTY))
+			!rule(ep, "dirty", 1, ep->dirty.tqe_prev != NULL))
 			return -EFAULT;
 	}
-	if (list_check(ctx, &ctx->dirty, offsetof(struct crpc_copyrpc_ep, dirty_next), EP_DIRTY,
-			    "dirty") ||
-			list_check(ctx, &ctx->ready, offsetof(struct crpc_copyrpc_ep, ready_next),
-					EP_READY, "ready"))
-		return -EFAULT;
-	return list_check(ctx, &ctx->broken, offsetof(struct crpc_copyrpc_ep, broken_next),
-			EP_BROKEN, "broken");
+	return list_check(ctx, LIST(dirty)) && list_check(ctx, LIST(ready)) &&
+			list_check(ctx, LIST(broken)) && list_check(ctx, LIST(held))
+		? 0
+		: -EFAULT;
 }
 
 void
@@ -205,8 +218,8 @@ crpc_copyrpc_ep_positions(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_
 		.requests_released = ep->released,
 		.released_told = ep->told,
 		.responses_arrived = ep->rx_pos[WIRE_RESP],
-		.reply_room_reserved = room_sum(&ep->resv, ep->ring_size) - ep->hold,
-		.reply_room_owed = room_sum(&ep->owed, ep->ring_size),
+		.reply_room_reserved = room_sum(&ep->resv) - ep->hold,
+		.reply_room_owed = room_sum(&ep->owed),
 	};
 }
 
@@ -217,14 +230,14 @@ pair_rule(const char *name, uint64_t expected, uint64_t found)
 	if (expected == found)
 		return true;
 	crpc_err("audit of both ends: %s: expected %" PRIu64 ", found %" PRIu64, name, expected,
-			found);
+		found);
 	return false;
 }
 
 /* What one end sent is what the other one has, and its room is back. */
 static bool
 half_match(const struct crpc_copyrpc_positions *a, const struct crpc_copyrpc_positions *b,
-		enum crpc_copyrpc_flow flow)
+	enum crpc_copyrpc_flow flow)
 {
 	return pair_rule("requests queued and sent", a->requests_queued, a->requests_sent) &&
 		pair_rule("requests sent and arrived", a->requests_sent, b->requests_arrived) &&
@@ -243,53 +256,7 @@ half_match(const struct crpc_copyrpc_positions *a, const struct crpc_copyrpc_pos
 
 int
 crpc_copyrpc_positions_match(const struct crpc_copyrpc_positions *ours,
-		const struct crpc_copyrpc_positions *theirs, enum crpc_copyrpc_flow flow)
+	const struct crpc_copyrpc_positions *theirs, enum crpc_copyrpc_flow flow)
 {
 	return half_match(ours, theirs, flow) && half_match(theirs, ours, flow) ? 0 : -EFAULT;
-}
-
-int
-crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
-{
-	const struct crpc_copyrpc_ep *ep;
-	uint32_t i;
-
-	fprintf(out, "context: endpoints %u, dirty %u, ready %u, broken %u\n", ctx->neps,
-			ctx->dirty.n, ctx->ready.n, ctx->broken.n);
-	for (i = 0; i < ctx->conf.max_eps; i++) {
-		ep = ctx->eps[i];
-		if (ep == NULL)
-			continue;
-		fprintf(out, "endpoint %u: peer %u, status %d, epoch %u, ring %u, open calls %u\n",
-			ep->id, ep->user_id, ep->err, ep->epoch, ep->ring_size, ep_open(ep));
-		fprintf(out,
-			"  send requests: released by peer %" PRIu64 ", sent %" PRIu64
-			", queued to %" PRIu64 " in %u batches\n",
-			ep->peer_released, ep->tx[WIRE_REQ].sent, lane_prod(&ep->tx[WIRE_REQ]),
-			ep->tx[WIRE_REQ].npend);
-		fprintf(out,
-				"  send responses: sent %" PRIu64 ", queued to %" PRIu64
-				" in %u batches; owed %u bytes\n",
-				ep->tx[WIRE_RESP].sent, lane_prod(&ep->tx[WIRE_RESP]),
-				ep->tx[WIRE_RESP].npend, room_sum(&ep->owed, ep->ring_size));
-		fprintf(out,
-				"  receive requests: told %" PRIu64 ", released %" PRIu64
-				", arrived %" PRIu64 "; waiting %" PRIu64 ", open or held %" PRIu64
-				"\n",
-				ep->told, ep->released, ep->rx_pos[WIRE_REQ],
-				ep->req_tail - ep->req_next, ep->req_next - ep->req_head);
-		fprintf(out,
-				"  receive responses: arrived %" PRIu64
-				"; reserved %u bytes, largest %" PRIu64 "\n",
-				ep->rx_pos[WIRE_RESP], room_sum(&ep->resv, ep->ring_size),
-				ep->resv.max);
-		fprintf(out,
-				"  flushes outstanding %u, gets and puts open %u, flow %u%s, large "
-				"areas taken %u by calls, %u by requests\n",
-				ep_outstanding(ep), ep->op_tail - ep->op_head, ep->flow,
-				ep->memory ? ", arrivals in memory" : "", ep->large.taken,
-				ep->large.served);
-	}
-	crpc_rdma_dump(ctx->dev, out);
-	return ferror(out) ? -EIO : 0;
 }

@@ -13,9 +13,9 @@
  * replies, and so one large message of each kind at a time: an area is taken by the call that needs
  * it and free again when that call has ended (a reply's, when poll() was called once more).
  */
-#include <stdlib.h>
+#include "copyrpc_large.h"
 
-#include "copyrpc_lane.h"
+#include "copyrpc_modes.h"
 
 /* A fragment: long enough that its own cost does not show, short enough to let others pass. */
 #define FRAGMENT_LEN (64u << 10)
@@ -25,99 +25,66 @@
 uint8_t *
 __crpc_copyrpc_large_area(const struct crpc_copyrpc_ep *ep, enum large_area which)
 {
-	return ep->large.mem + which * wire_area(ep->ctx->conf.max_large);
-}
-
-int
-__crpc_copyrpc_large_init(struct crpc_copyrpc_ep *ep)
-{
-	size_t half = 2 * wire_area(ep->ctx->conf.max_large);
-	struct large *large = &ep->large;
-	int rc;
-
-	if (half == 0)
-		return 0;
-	large->mem = aligned_alloc(WIRE_AREA_UNIT, 2 * half);
-	if (large->mem == NULL)
-		return -ENOMEM;
-	memset(large->mem, 0, 2 * half);
-	rc = crpc_rdma_mr_reg(ep->ctx->dev, large->mem, half, &large->rx_mr);
-	if (rc != 0)
-		goto err_mem;
-	rc = crpc_rdma_mr_reg(ep->ctx->dev, large->mem + half, half, &large->tx_mr);
-	if (rc != 0)
-		goto err_rx;
-	return 0;
-err_rx:
-	crpc_rdma_mr_dereg(ep->ctx->dev, &large->rx_mr);
-err_mem:
-	free(large->mem);
-	large->mem = NULL;
-	return rc;
+	return ep->large->areas.mem + which * wire_area(ep->ctx->conf.max_large);
 }
 
 void
-__crpc_copyrpc_large_fini(struct crpc_copyrpc_ep *ep)
+__crpc_copyrpc_large_connect(struct crpc_copyrpc_ep *ep, const struct wire_addr *peer)
 {
-	if (ep->large.mem == NULL)
+	struct large *large = ep->large;
+
+	if (large == NULL)
 		return;
-	crpc_rdma_mr_dereg(ep->ctx->dev, &ep->large.tx_mr);
-	crpc_rdma_mr_dereg(ep->ctx->dev, &ep->large.rx_mr);
-	free(ep->large.mem);
-	ep->large.mem = NULL;
+	large->taken = large->served = 0;
+	large->max = (uint32_t)crpc_min(peer->large_max, ep->ctx->conf.max_large);
+	if (large->max <= ep->max_msg)
+		large->max = 0;
+	large->rkey = peer->large_rkey;
+	large->raddr[WIRE_REQ] = peer->large_raddr;
+	large->raddr[WIRE_RESP] = peer->large_raddr + wire_area(peer->large_max);
 }
 
 /* Post the next fragments of one message. Returns true when all of them are posted. */
 static bool
 fragments_post(struct crpc_copyrpc_ep *ep, enum wire_lane which)
 {
-	struct large_tx *tx = &ep->large.tx[which];
+	struct large *large = ep->large;
+	struct large_tx *tx = &large->tx[which];
 	const uint8_t *area = __crpc_copyrpc_large_area(ep, LARGE_TX_REQ + which);
 	struct crpc_rdma_wr wr[FRAGMENTS_BURST];
 	uint32_t at = tx->posted, len;
 	uint16_t n, i, posted;
 
-	for (n = 0; n < FRAGMENTS_BURST && at < tx->len; n++, at += len) {
-		len = (uint32_t)crpc_min(tx->len - at, FRAGMENT_LEN);
-		wr[n].op = CRPC_RDMA_WRITE;
-		wr[n].flags = 0;
-		wr[n].num_sge = 1;
-		wr[n].imm = 0;
-		wr[n].raddr = ep->large.raddr[which] + at;
-		wr[n].rkey = ep->large.rkey;
-		wr[n].wr_id = 0;
-		wr[n].sge[0].addr = area + at;
-		wr[n].sge[0].len = len;
-		wr[n].sge[0].lkey = ep->large.tx_mr.lkey;
+	for (n = 0; n < FRAGMENTS_BURST && at < tx->msg.len; n++, at += len) {
+		len = (uint32_t)crpc_min(tx->msg.len - at, FRAGMENT_LEN);
+		wr[n] = (struct crpc_rdma_wr){.op = CRPC_RDMA_WRITE,
+			.num_sge = 1,
+			.raddr = large->raddr[which] + at,
+			.rkey = large->rkey,
+			.sge = {{.addr = area + at, .len = len, .lkey = large->areas.tx_mr.lkey}}};
 	}
-	if (n == 0)
-		return true;
-	posted = crpc_rdma_post(ep->qp, wr, n);
+	posted = n == 0 ? 0 : crpc_rdma_post(ep->qp, wr, n);
 	for (i = 0; i < posted; i++)
 		tx->posted += wr[i].sge[0].len;
 	ep->ctx->stats.fragments_sent += posted;
-	return tx->posted == tx->len;
+	return tx->posted == tx->msg.len;
 }
 
-/* Announce a message whose fragments are posted. False: the ring has no room yet. */
-static bool
+/* Announce a message whose fragments are posted, unless the ring has no room yet. */
+static void
 announce(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 {
-	struct large_tx *tx = &ep->large.tx[which];
-	struct tx_lane *lane = &ep->tx[which];
-	struct place p = lane_place(ep, lane, WIRE_STRIDE_MIN);
+	struct large_tx *tx = &ep->large->tx[which];
+	struct wire_msg msg = tx->msg;
+	struct place p = {.pos = lane_prod(&ep->tx[which]), .stride = WIRE_STRIDE_MIN};
 
-	if (which == WIRE_REQ && !place_in_window(ep, &p)) {
-		ep->want_read = true;
-		return false;
-	}
-	__crpc_copyrpc_lane_put(ep, lane, &p, WIRE_STRIDE_MIN, tx->owed, now_ns);
-	msg_put(p.at, tx->id, tx->len | WIRE_LARGE, tx->arg, tx->turn_ns);
+	if (__crpc_copyrpc_lane_find(ep, which, &p) != 0)
+		return;
+	msg.len |= WIRE_LARGE;
+	__crpc_copyrpc_lane_put(ep, which, &p, &msg, tx->owed, now_ns);
 	if (which == WIRE_REQ)
-		ep->slots[tx->id & ep->ctx->slot_mask].kind.batch = ep->kind.batch ^ BATCH_LARGE;
-	tx->len = 0;
-	tx->owed = 0;
-	return true;
+		ep->slots[rpc_call_index(&ep->calls, msg.id)].batch = ep->batch;
+	*tx = (struct large_tx){0};
 }
 
 void
@@ -126,80 +93,133 @@ __crpc_copyrpc_large_pump(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	enum wire_lane which;
 
 	for (which = 0; which < WIRE_LANES; which++) {
-		if (ep->large.tx[which].len != 0 && fragments_post(ep, which))
+		if (ep->large->tx[which].msg.len != 0 && fragments_post(ep, which))
 			announce(ep, which, now_ns);
 	}
 }
 
-void
-__crpc_copyrpc_large_start(struct crpc_copyrpc_ep *ep, enum wire_lane which,
-		const struct large_tx *tx, uint64_t now_ns)
+bool
+__crpc_copyrpc_large_sending(const struct crpc_copyrpc_ep *ep)
 {
-	ep->large.tx[which] = *tx;
-	ep_mark_dirty(ep);
-	if (ep->ctx->conf.flush == CRPC_COPYRPC_IMMEDIATE)
+	return (ep->large->tx[WIRE_REQ].msg.len | ep->large->tx[WIRE_RESP].msg.len) != 0;
+}
+
+void
+__crpc_copyrpc_large_send(struct crpc_copyrpc_ep *ep, enum wire_lane which,
+	const struct wire_msg *msg, uint32_t owed, uint64_t now_ns)
+{
+	ep->large->tx[which] = (struct large_tx){.msg = *msg, .owed = owed};
+	ep_list_add(ep, dirty);
+	if (ep->ctx->flush->at_once)
 		__crpc_copyrpc_large_pump(ep, now_ns);
 }
 
-bool
-__crpc_copyrpc_large_check(
-	struct crpc_copyrpc_ep *ep, uint64_t number, uint32_t len, uint32_t resp_max)
+/* Areas that a call needs. */
+static uint32_t
+call_areas(const struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max)
 {
-	struct large *large = &ep->large;
-	uint32_t takes = 0;
+	return (len > ep->max_msg ? LARGE_REQ : 0) | (resp_max > ep->max_msg ? LARGE_RESP : 0);
+}
 
-	if (len & WIRE_LARGE) {
-		len &= ~WIRE_LARGE;
-		if (len <= ep->max_msg || len > large->max || resp_max == WIRE_ONEWAY) {
-			__crpc_copyrpc_ep_lie(ep, "length of a large request", large->max, len);
-			return false;
-		}
-		takes |= CALL_LARGE_REQ;
-		large->arrived = len;
+int
+__crpc_copyrpc_large_ask(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max)
+{
+	if (ep->large == NULL || crpc_max(len, resp_max) > ep->large->max)
+		return -EMSGSIZE;
+	return ep->large->taken & call_areas(ep, len, resp_max) ? -EAGAIN : 0;
+}
+
+void
+__crpc_copyrpc_large_call(struct crpc_copyrpc_ep *ep, struct call_slot *slot,
+	const struct wire_msg *msg, uint64_t now_ns)
+{
+	slot->areas = call_areas(ep, msg->len, msg->arg);
+	ep->large->taken |= slot->areas;
+	if (slot->areas & LARGE_REQ)
+		__crpc_copyrpc_large_send(ep, WIRE_REQ, msg, 0, now_ns);
+}
+
+bool
+__crpc_copyrpc_large_waits(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot)
+{
+	return (slot->areas & LARGE_REQ) && ep->large->tx[WIRE_REQ].msg.len != 0;
+}
+
+const void *
+__crpc_copyrpc_large_end(
+	struct crpc_copyrpc_ep *ep, struct call_slot *slot, bool large, const void *data)
+{
+	uint32_t held = large ? LARGE_RESP : 0;
+
+	ep->large->taken &= ~(slot->areas & ~held);
+	ep->large->held |= held;
+	slot->areas = 0;
+	return large ? __crpc_copyrpc_large_area(ep, LARGE_RX_RESP) : data;
+}
+
+void
+__crpc_copyrpc_large_given(struct crpc_copyrpc_ep *ep)
+{
+	ep->large->taken &= ~ep->large->held;
+	ep->large->held = 0;
+}
+
+bool
+__crpc_copyrpc_large_check(struct crpc_copyrpc_ep *ep, uint64_t number, struct req_entry *req)
+{
+	struct large *large = ep->large;
+	uint32_t max = large != NULL ? large->max : 0, len = req->len & ~WIRE_LARGE, takes = 0;
+
+	if (req->len & WIRE_LARGE) {
+		if (len <= ep->max_msg || len > max || req->worst == 0)
+			return __crpc_copyrpc_lie(ep, "length of a large request", max, len);
+		takes |= LARGE_REQ;
+		req->len = len;
+		req->data = __crpc_copyrpc_large_area(ep, LARGE_RX_REQ);
 		large->req_at[WIRE_REQ] = number;
 	}
-	if (resp_max > ep->max_msg && resp_max != WIRE_ONEWAY) {
-		if (resp_max > large->max) {
-			__crpc_copyrpc_ep_lie(ep, "largest reply",
-					crpc_max(large->max, ep->max_msg), resp_max);
-			return false;
-		}
-		takes |= CALL_LARGE_RESP;
-		large->reply_max = resp_max;
+	if (req->resp_max > ep->max_msg) {
+		if (req->resp_max > max)
+			return __crpc_copyrpc_lie(
+				ep, "largest reply", crpc_max(max, ep->max_msg), req->resp_max);
+		takes |= LARGE_RESP;
+		large->reply_max = req->resp_max;
 		large->req_at[WIRE_RESP] = number;
 	}
-	if (takes & large->served) {
-		__crpc_copyrpc_ep_lie(ep, "large messages at a time, by area", 0,
-				takes & large->served);
-		return false;
-	}
+	if (takes & large->served)
+		return __crpc_copyrpc_lie(
+			ep, "large messages at a time, by area", 0, takes & large->served);
 	large->served |= takes;
 	return true;
+}
+
+uint32_t
+__crpc_copyrpc_large_reply_max(const struct crpc_copyrpc_ep *ep, const struct req_entry *req)
+{
+	const struct large *large = ep->large;
+
+	/* while the reply is being sent, its request's entry may be another one's */
+	if (large == NULL || !(large->served & LARGE_RESP) || large->tx[WIRE_RESP].msg.len != 0 ||
+		req != &ep->reqs[large->req_at[WIRE_RESP] & ep->req_mask])
+		return 0;
+	return large->reply_max;
 }
 
 void
 __crpc_copyrpc_large_release(struct crpc_copyrpc_ep *ep)
 {
-	struct large *large = &ep->large;
+	struct large *large = ep->large;
 	uint64_t number;
 	uint32_t which;
 	bool open;
 
-	for (which = 0; which < WIRE_LANES; which++) {
+	for (which = 0; large->served != 0 && which < WIRE_LANES; which++) {
 		number = large->req_at[which];
 		open = number - ep->req_head < ep->req_tail - ep->req_head &&
-		       (number - ep->req_head >= ep->req_next - ep->req_head ||
-				       !req_is_done(&ep->reqs[number & ep->req_mask]));
+			(number - ep->req_head >= ep->req_next - ep->req_head ||
+				!req_is_done(&ep->reqs[number & ep->req_mask]));
 		/* the reply's is not free before its last fragment has left ours */
-		if (!open && !(which == WIRE_RESP && large->tx[WIRE_RESP].len != 0))
+		if (!open && !(which == WIRE_RESP && large->tx[WIRE_RESP].msg.len != 0))
 			large->served &= ~(1u << which);
 	}
-}
-
-void
-__crpc_copyrpc_large_end(struct crpc_copyrpc_ep *ep, struct call_slot *slot, uint32_t held)
-{
-	ep->large.taken &= ~(slot->large & ~held);
-	ep->large.held |= held;
-	slot->large = 0;
 }

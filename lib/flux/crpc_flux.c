@@ -5,12 +5,11 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "flux_priv.h"
+#include "crpc_spsc_base.h"
+#include "flux_life.h"
 
-#define WINDOW_DEFAULT 256u
+#define WINDOW_DEFAULT   256u
 #define MSG_SIZE_DEFAULT 32u
-/* Messages held back at most before a ring publishes by itself, so that the peer starts early. */
-#define LAZY 32u
 
 static void *
 heap_alloc(size_t len, void *arg)
@@ -27,29 +26,20 @@ heap_release(void *mem, void *arg)
 static int
 attr_check(const struct crpc_flux_attr *a)
 {
-	if (a->nodes < 2 || a->nodes > CRPC_FLUX_NODES_MAX) {
-		crpc_err("flux with %u nodes: 2 to %u are possible", a->nodes, CRPC_FLUX_NODES_MAX);
-		return -EINVAL;
-	}
-	if (!crpc_is_pow2(a->window) || a->window > CRPC_FLUX_WINDOW_MAX) {
-		crpc_err("flux window %u is not a power of two from 1 to %u", a->window,
-			CRPC_FLUX_WINDOW_MAX);
-		return -EINVAL;
-	}
-	if (a->msg_size < 1 || a->msg_size > CRPC_FLUX_MSG_MAX) {
-		crpc_err("flux message size %u is outside 1 to %u bytes", a->msg_size,
-			CRPC_FLUX_MSG_MAX);
-		return -EINVAL;
-	}
-	if ((unsigned int)a->variant >= CRPC_SPSC_VARIANTS) {
-		crpc_err("ring variant %u is unknown: 0 to %u exist", (unsigned int)a->variant,
-			CRPC_SPSC_VARIANTS - 1);
-		return -EINVAL;
-	}
-	if ((a->alloc == NULL) != (a->release == NULL)) {
-		crpc_err("flux alloc and release come together or not at all");
-		return -EINVAL;
-	}
+	if (a->nodes < 2 || a->nodes > CRPC_FLUX_NODES_MAX)
+		return crpc_fail(-EINVAL, "flux with %u nodes: 2 to %u are possible", a->nodes,
+			CRPC_FLUX_NODES_MAX);
+	if (!crpc_is_pow2(a->window) || a->window > CRPC_FLUX_WINDOW_MAX)
+		return crpc_fail(-EINVAL, "flux window %u is not a power of two from 1 to %u",
+			a->window, CRPC_FLUX_WINDOW_MAX);
+	if (a->msg_size < 1 || a->msg_size > CRPC_FLUX_MSG_MAX)
+		return crpc_fail(-EINVAL, "flux message size %u is outside 1 to %u bytes",
+			a->msg_size, CRPC_FLUX_MSG_MAX);
+	if ((unsigned int)a->variant >= CRPC_FLUX_VARIANTS)
+		return crpc_fail(-EINVAL, "flux variant %u is unknown: 0 to %u exist",
+			(unsigned int)a->variant, CRPC_FLUX_VARIANTS - 1);
+	if ((a->alloc == NULL) != (a->release == NULL))
+		return crpc_fail(-EINVAL, "flux alloc and release come together or not at all");
 	return 0;
 }
 
@@ -78,6 +68,7 @@ crpc_flux_create(const struct crpc_flux_attr *attr)
 		return NULL;
 	}
 	flux->attr = a;
+	flux->next_use = (uint64_t)a.start << 32;
 	pthread_mutex_init(&flux->lock, NULL);
 	return flux;
 }
@@ -95,6 +86,7 @@ struct crpc_flux_node *
 crpc_flux_join(struct crpc_flux *flux, uint32_t id)
 {
 	struct crpc_flux_node *node;
+	uint32_t i;
 
 	if (id >= flux->attr.nodes) {
 		crpc_err("no node %u: this flux has 0 to %u", id, flux->attr.nodes - 1);
@@ -110,6 +102,11 @@ crpc_flux_join(struct crpc_flux *flux, uint32_t id)
 	memset(node, 0, sizeof(*node));
 	node->flux = flux;
 	node->id = id;
+	node->sweep = (struct rpc_sweep){
+		.table = node->calls, .ntables = flux->attr.nodes, .counts = &node->stats.rpc};
+	__crpc_sweep_expect(&node->sweep, 0, flux->attr.deadline_ns);
+	for (i = 0; i < CRPC_FLUX_NODES_MAX; i++)
+		node->ep[i].node = node;
 	pthread_mutex_lock(&flux->lock);
 	if (flux->node[id] != NULL) {
 		pthread_mutex_unlock(&flux->lock);
@@ -119,92 +116,74 @@ crpc_flux_join(struct crpc_flux *flux, uint32_t id)
 		return NULL;
 	}
 	flux->node[id] = node;
+	node->next_use = flux->next_use;
 	pthread_mutex_unlock(&flux->lock);
 	return node;
 }
 
-/*
- * Both rings of a channel. A ring holds two windows: at most a window of messages is not yet read,
- * and a reader tells at least every quarter of the ring, half a window, how far it is. So neither
- * ring is ever full.
- */
-static int
-chan_rings(struct flux_chan *ch, char *req_mem, char *resp_mem, size_t len,
-	const struct crpc_spsc_attr *ra)
+/* The two ends of each order, whose entries lie in the same memory unless rings carry them. */
+static void
+chan_orders(struct flux_chan *ch, uint32_t *entries, uint32_t start)
 {
-	int rc;
+	struct flux_order o = {.mask = ch->nslots - 1, .next = start, .known = start};
 
-	rc = crpc_spsc_init(req_mem, len, ra);
-	if (rc == 0)
-		rc = crpc_spsc_init(resp_mem, len, ra);
-	if (rc == 0)
-		rc = crpc_spsc_prod_attach(&ch->req_p, req_mem, len);
-	if (rc == 0)
-		rc = crpc_spsc_cons_attach(&ch->req_c, req_mem, len);
-	if (rc == 0)
-		rc = crpc_spsc_prod_attach(&ch->resp_p, resp_mem, len);
-	if (rc == 0)
-		rc = crpc_spsc_cons_attach(&ch->resp_c, resp_mem, len);
-	return rc;
+	o.entry = entries;
+	o.word = &ch->head;
+	ch->requests = ch->arrived = o;
+	o.entry = entries + ch->nslots;
+	o.word = &ch->done;
+	ch->answers = ch->replies = o;
+	crpc_store_relaxed(&ch->head, start);
+	crpc_store_relaxed(&ch->done, start);
 }
 
-/* One piece of memory: the channel, its two rings, the caller's tables, the server's tables. */
+/* One piece of memory: the channel, the caller's table, the server's, entries, payloads, rings. */
 static struct flux_chan *
 chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 {
 	const struct crpc_flux_attr *a = &flux->attr;
-	struct crpc_spsc_attr ra = {.variant = a->variant,
-		.depth = 2 * a->window,
-		.esize = FLUX_ESIZE,
-		.lazy = a->window < LAZY ? a->window : LAZY};
-	uint32_t stride = (uint32_t)crpc_align_up(a->msg_size, 8), i;
-	uint32_t nslots = SLOTS_PER_WINDOW * a->window;
-	size_t ring, slots, tracks, frees, backs, held, bufs, len, off;
+	uint32_t nslots = FLUX_SLOTS_PER_WINDOW * a->window;
+	uint32_t stride = (uint32_t)crpc_align_up(a->msg_size, 8);
+	const size_t sizes[] = {sizeof(struct flux_chan), (nslots + 1) * sizeof(struct rpc_call),
+		(nslots + 1) * sizeof(uint64_t), nslots + 1, 2 * (size_t)nslots * sizeof(uint32_t),
+		(size_t)nslots * stride + crpc_align_up(stride, CRPC_CACHE_LINE),
+		__crpc_flux_rings_len(a)};
+	char *part[CRPC_DIM(sizes)], *mem;
 	struct flux_chan *ch;
-	char *mem;
+	size_t len = 0, i;
 
-	ra.caller_credit =
-		a->variant == CRPC_SPSC_ONESIDED || a->variant == CRPC_SPSC_ONESIDED_ALIGNED;
-	ring = (size_t)crpc_spsc_memsize(&ra);
-	slots = crpc_align_up(nslots * sizeof(struct flux_slot), CRPC_CACHE_GUARD);
-	tracks = crpc_align_up(nslots * sizeof(struct flux_track), CRPC_CACHE_GUARD);
-	frees = crpc_align_up(nslots * sizeof(uint16_t), CRPC_CACHE_GUARD);
-	backs = crpc_align_up(a->window * sizeof(uint16_t), CRPC_CACHE_GUARD);
-	held = crpc_align_up(nslots * sizeof(*ch->held), CRPC_CACHE_GUARD);
-	bufs = crpc_align_up((size_t)nslots * stride, CRPC_CACHE_GUARD);
-	off = crpc_align_up(sizeof(*ch), CRPC_CACHE_GUARD);
-	len = off + 2 * ring + slots + tracks + frees + backs + held + bufs;
+	for (i = 0; i < CRPC_DIM(sizes); i++)
+		len += crpc_align_up(sizes[i], CRPC_CACHE_GUARD);
 	mem = a->alloc(len, a->arg);
 	if (mem == NULL) {
 		crpc_err("no memory for the channel %u>%u (%zu bytes)", caller, server, len);
 		return NULL;
 	}
 	memset(mem, 0, len);
+	part[0] = mem;
+	for (i = 1; i < CRPC_DIM(sizes); i++)
+		part[i] = part[i - 1] + crpc_align_up(sizes[i - 1], CRPC_CACHE_GUARD);
 	ch = (struct flux_chan *)(void *)mem;
 	ch->caller = caller;
 	ch->server = server;
 	ch->window = a->window;
+	ch->nslots = nslots;
 	ch->msg_size = a->msg_size;
+	ch->stride = stride;
+	ch->hints = crpc_spsc_cpu_hints();
+	ch->lazy = a->window < FLUX_LAZY ? a->window : FLUX_LAZY;
+	ch->deadline_ns = a->deadline_ns;
 	ch->flux = flux;
 	ch->len = len;
 	crpc_store_relaxed(&ch->refs, 2);
-	ch->nslots = nslots;
-	ch->stride = stride;
-	ch->hints = crpc_spsc_cpu_hints();
-	ch->slot = (struct flux_slot *)(void *)(mem + off + 2 * ring);
-	ch->track = (struct flux_track *)(void *)((char *)ch->slot + slots);
-	ch->tracks = a->deadline_ns != 0 || ra.caller_credit;
-	ch->free = (uint16_t *)(void *)((char *)ch->track + tracks);
-	ch->back = (uint16_t *)(void *)((char *)ch->free + frees);
-	ch->held = (uint64_t *)(void *)((char *)ch->back + backs);
-	ch->buf = (char *)ch->held + held;
-	for (i = 0; i < nslots; i++) {
-		ch->slot[i].id = ID_CLOSED | flux->next_id | i;
-		ch->free[i] = (uint16_t)(nslots - 1 - i);
-	}
-	ch->nfree = ch->nstamped = nslots;
-	ch->token_hi = (uint64_t)caller << ID_BITS;
-	if (chan_rings(ch, mem + off, mem + off + ring, ring, &ra) != 0) {
+	__crpc_calls_init(&ch->calls, part[1], nslots, sizeof(struct rpc_call), a->start);
+	ch->calls.last = rpc_call_at(&ch->calls, nslots);
+	ch->held = (uint64_t *)(void *)part[2];
+	ch->resp_max = (uint8_t *)part[3];
+	chan_orders(ch, (uint32_t *)(void *)part[4], a->start);
+	/* Slot 1 begins a line. */
+	ch->buf = part[5] + crpc_align_up(stride, CRPC_CACHE_LINE) - stride;
+	if (__crpc_flux_rings_init(ch, a, part[6]) != 0) {
 		a->release(mem, a->arg);
 		return NULL;
 	}
@@ -225,21 +204,6 @@ chan_put_locked(struct flux_chan *ch)
 	flux->attr.release(ch, flux->attr.arg);
 }
 
-/* Under the lock: the caller lets go of a channel. Its next one starts with higher ids. */
-static void
-chan_put_caller(struct flux_chan *ch)
-{
-	uint64_t id;
-	uint32_t i;
-
-	for (i = 0; i < ch->nslots; i++) {
-		id = ch->slot[i].id & ID_MASK & ~(uint64_t)ID_SLOT_MASK;
-		if (id > ch->flux->next_id)
-			ch->flux->next_id = id;
-	}
-	chan_put_locked(ch);
-}
-
 void
 __crpc_flux_chan_put(struct flux_chan *ch)
 {
@@ -251,21 +215,24 @@ __crpc_flux_chan_put(struct flux_chan *ch)
 }
 
 int
-crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer)
+crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer, struct crpc_flux_ep **ep)
 {
 	struct crpc_flux *flux = node->flux;
 	struct crpc_flux_node *other;
 	struct flux_chan *ch;
 	int rc = 0;
 
-	if (peer >= flux->attr.nodes || peer == node->id) {
-		crpc_err("node %u cannot connect to %u: peers are 0 to %u without itself", node->id,
+	if (peer >= flux->attr.nodes || peer == node->id)
+		return crpc_fail(-EINVAL,
+			"node %u cannot connect to %u: peers are 0 to %u without itself", node->id,
 			peer, flux->attr.nodes - 1);
-		return -EINVAL;
+	ch = node->ep[peer].ch;
+	if (ch != NULL) { /* A23 pairs with R20 */
+		if (crpc_load_acquire(&ch->server_gone) != 0)
+			return -EBUSY;
+		*ep = &node->ep[peer];
+		return 0;
 	}
-	ch = node->by_peer[peer];
-	if (ch != NULL) /* A23 pairs with R20 */
-		return crpc_load_acquire(&ch->server_gone) != 0 ? -EBUSY : 0;
 	pthread_mutex_lock(&flux->lock);
 	other = flux->node[peer];
 	if (other == NULL) {
@@ -282,8 +249,10 @@ crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer)
 	/* R22: the channel before the pointer to it. Pairs with A24. */
 	while (!crpc_cas_acq_rel(&other->inbox, &ch->next, ch))
 		;
-	node->by_peer[peer] = ch;
+	node->ep[peer].ch = ch;
+	node->calls[peer] = &ch->calls;
 	node->out[node->nout++] = ch;
+	*ep = &node->ep[peer];
 unlock:
 	pthread_mutex_unlock(&flux->lock);
 	return rc;
@@ -307,6 +276,33 @@ inbox_append(struct crpc_flux_node *node)
 	*at = oldest;
 }
 
+/* Take over a channel: its tokens differ from those of all channels before. */
+static void
+in_add(struct crpc_flux_node *node, struct flux_chan *ch)
+{
+	uint32_t i;
+
+	for (i = 1; i <= ch->nslots; i++)
+		ch->held[i] = node->next_use | (uint64_t)ch->caller << FLUX_CALLER_SHIFT;
+	ch->index = node->nin;
+	node->in[node->nin++] = ch;
+	node->from[ch->caller] = ch;
+}
+
+/* The tokens of later channels count uses from above those of this one. They wrap. */
+static void
+raise_next_use(struct crpc_flux_node *node, const struct flux_chan *ch)
+{
+	uint64_t use;
+	uint32_t i;
+
+	for (i = 1; i <= ch->nslots; i++) {
+		use = ch->held[i] >> FLUX_USES_SHIFT << FLUX_USES_SHIFT;
+		if ((int64_t)(use - node->next_use) > 0)
+			node->next_use = use;
+	}
+}
+
 void
 __crpc_flux_inbox_take(struct crpc_flux_node *node)
 {
@@ -316,36 +312,38 @@ __crpc_flux_inbox_take(struct crpc_flux_node *node)
 	while ((ch = *at) != NULL) {
 		/* The earlier channel of a caller that left and joined again is received first. */
 		old = node->from[ch->caller];
-		if (old != NULL && !flux_is_drained(old)) {
+		if (old != NULL && !__crpc_flux_in_drop(node, old)) {
 			at = &ch->next;
 			continue;
 		}
-		if (old != NULL)
-			__crpc_flux_in_drop(node, old);
 		*at = ch->next;
-		ch->index = node->nin;
-		node->in[node->nin++] = ch;
-		node->from[ch->caller] = ch;
+		in_add(node, ch);
 	}
 }
 
-void
+bool
 __crpc_flux_in_drop(struct crpc_flux_node *node, struct flux_chan *ch)
 {
-	struct flux_chan *last = node->in[--node->nin];
+	struct flux_chan *last;
 	uint32_t i;
 
+	/* A22 pairs with R21: all that the caller sent is published. */
+	if (crpc_load_acquire(&ch->caller_gone) == 0 || flux_look(&ch->arrived) != 0)
+		return false;
+	last = node->in[--node->nin];
 	node->in[ch->index] = last;
 	last->index = ch->index;
 	node->from[ch->caller] = NULL;
-	for (i = 0; i < ch->nslots; i++)
-		ch->nheld += ch->held[i] != 0;
+	raise_next_use(node, ch);
+	for (i = 1; i <= ch->nslots; i++)
+		ch->nheld += (ch->held[i] & FLUX_SLOT_MASK) != 0;
 	if (ch->nheld == 0) {
 		__crpc_flux_chan_put(ch);
-		return;
+		return true;
 	}
 	ch->next = node->departed;
 	node->departed = ch;
+	return true;
 }
 
 void
@@ -353,13 +351,12 @@ __crpc_flux_out_drop(struct crpc_flux_node *node, uint32_t i)
 {
 	struct flux_chan *ch = node->out[i];
 
-	node->by_peer[ch->server] = NULL;
+	node->ep[ch->server].ch = NULL;
+	node->calls[ch->server] = NULL;
 	node->out[i] = node->out[--node->nout];
 	if (node->next_out >= node->nout)
 		node->next_out = 0;
-	pthread_mutex_lock(&node->flux->lock);
-	chan_put_caller(ch);
-	pthread_mutex_unlock(&node->flux->lock);
+	__crpc_flux_chan_put(ch);
 }
 
 /* Under the lock: the server lets go of the channels of a list. */
@@ -382,7 +379,7 @@ crpc_flux_leave(struct crpc_flux_node *node)
 	struct crpc_flux *flux = node->flux;
 	uint32_t i;
 
-	crpc_flux_flush(node);
+	crpc_flux_flush(node, 0);
 	pthread_mutex_lock(&flux->lock);
 	flux->node[node->id] = NULL;
 	/* No caller can push any more: connect finds the node under this lock. */
@@ -390,13 +387,16 @@ crpc_flux_leave(struct crpc_flux_node *node)
 	leave_list(node->arriving);
 	leave_list(node->departed);
 	for (i = 0; i < node->nin; i++) {
+		raise_next_use(node, node->in[i]);
 		crpc_store_release(&node->in[i]->server_gone, 1); /* R20 */
 		chan_put_locked(node->in[i]);
 	}
+	if ((int64_t)(node->next_use - flux->next_use) > 0)
+		flux->next_use = node->next_use;
 	for (i = 0; i < node->nout; i++) {
 		/* R21: all that the caller wrote before its leaving. Pairs with A22. */
 		crpc_store_release(&node->out[i]->caller_gone, 1);
-		chan_put_caller(node->out[i]);
+		chan_put_locked(node->out[i]);
 	}
 	pthread_mutex_unlock(&flux->lock);
 	free(node);
@@ -409,7 +409,7 @@ crpc_flux_pending(const struct crpc_flux_node *node, uint32_t peer)
 
 	for (i = 0; i < node->nout; i++)
 		if (peer == UINT32_MAX || node->out[i]->server == peer)
-			n += flux_open(node->out[i]);
+			n += flux_pending(node->out[i]);
 	return n;
 }
 
@@ -431,7 +431,7 @@ crpc_flux_memory(struct crpc_flux *flux)
 }
 
 static int crpc_printf(2, 3)
-say(FILE *out, const char *fmt, ...)
+report(FILE *out, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -446,27 +446,29 @@ say(FILE *out, const char *fmt, ...)
 int
 crpc_flux_check(const struct crpc_flux_node *node, FILE *out)
 {
+	const struct rpc_call *call;
 	const struct flux_chan *ch;
-	uint32_t i, k, n_free, n_late;
+	uint32_t i, k, open, ended;
 	int bad = 0;
 
 	for (i = 0; i < node->nout; i++) {
 		ch = node->out[i];
-		for (k = n_free = n_late = 0; k < ch->nslots; k++) {
-			n_free += (ch->slot[k].id & ID_CLOSED) != 0 &&
-				ch->track[k].state == SLOT_NONE;
-			n_late += ch->track[k].state == SLOT_LATE;
-			if ((ch->slot[k].id & ID_SLOT_MASK) != k)
-				bad += say(out, "%u>%u slot %u has id 0x%" PRIx64 "\n", ch->caller,
-					ch->server, k, ch->slot[k].id);
+		for (k = 1, open = ended = 0; k <= ch->nslots; k++) {
+			call = rpc_call_at(&ch->calls, k);
+			open += rpc_call_is_open(call);
+			ended += call->deadline_ns == RPC_ENDED;
+			if (rpc_call_index(&ch->calls, call->id) != k)
+				bad += report(out, "%u>%u slot %u has id 0x%x\n", ch->caller,
+					ch->server, k, call->id);
 		}
-		if (n_free != ch->nfree + ch->nback || n_late != ch->nlate)
-			bad += say(out, "%u>%u free %u, late %u; counted %u, %u\n", ch->caller,
-				ch->server, ch->nfree + ch->nback, ch->nlate, n_free, n_late);
-		if (node->by_peer[ch->server] != ch)
-			bad += say(out, "channel to %u is listed twice\n", ch->server);
+		if (open != ch->calls.open || ended != ch->calls.ended || ch->notes > ended)
+			bad += report(out, "%u>%u open %u, ended %u; counted %u, %u, notes %u\n",
+				ch->caller, ch->server, open, ended, ch->calls.open,
+				ch->calls.ended, ch->notes);
+		if (node->ep[ch->server].ch != ch)
+			bad += report(out, "channel to %u is listed twice\n", ch->server);
 	}
-	if (node->stats.malformed != 0)
-		bad += say(out, "%" PRIu64 " malformed messages\n", node->stats.malformed);
+	if (node->stats.rpc.malformed != 0)
+		bad += report(out, "%" PRIu64 " malformed messages\n", node->stats.rpc.malformed);
 	return bad;
 }

@@ -10,19 +10,16 @@
  *     CRPC_MESH_RTE_RING    one rte_ring per node: many producers, one consumer
  *     CRPC_MESH_RTE_RING_RTS, _HTS   the same with DPDK's other producer synchronisations
  *
- * The words, threads, ownership and errors are those of crpc_flux.h; what differs over rte_ring:
+ * Verbs, threads, ownership and errors are those of crpc_flux.h. What differs over rte_ring:
  *
- * - Requests and responses come through the same ring, so both poll and recv take from it, each
- *   keeping what the other will want. A node must call recv now and then
- *   even if it only makes calls, as soon as others call or notify it: what it
- *   does not take fills its receiver, and answers to it stand behind.
+ * - Requests and responses come through the same ring, so both poll and recv take from it, and each
+ *   keeps what the other returns. A node that others call or notify must call recv even if it only
+ *   makes calls: requests that it does not take fill its receiver, and replies to it wait behind.
  * - A full receiver is -EAGAIN to callers and notifiers. A reply that finds it full is kept and
  *   sent at a later poll, recv or flush: reply never fails for that.
- * - connect opens nothing and only returns whether the peer has joined.
- * - A call's time counts from the first look at deadlines after it: -ETIMEDOUT may be half of the
- *   deadline late.
- *
- * A receiver cannot tell a notification from a call: what it releases is ended without an answer.
+ * - connect allocates, and the peer does nothing for it.
+ * - A reply may have msg_size bytes, whatever the call's resp_max.
+ * - There is no -EHOSTDOWN.
  */
 
 #include "crpc_flux.h"
@@ -40,6 +37,7 @@ enum crpc_mesh_backend {
 
 struct crpc_mesh;
 struct crpc_mesh_node;
+struct crpc_mesh_ep;
 
 /** What a mesh is. */
 struct crpc_mesh_attr {
@@ -60,35 +58,36 @@ struct crpc_mesh_node *crpc_mesh_join(struct crpc_mesh *mesh, uint32_t id);
 void crpc_mesh_leave(struct crpc_mesh_node *node);
 
 /** As crpc_flux_connect(). */
-int crpc_mesh_connect(struct crpc_mesh_node *node, uint32_t peer);
+int crpc_mesh_connect(struct crpc_mesh_node *node, uint32_t peer, struct crpc_mesh_ep **ep);
 
 /** One way: as crpc_flux_notify(); over rte_ring it takes no place in the window. */
-int crpc_mesh_notify(
-	struct crpc_mesh_node *node, uint32_t peer, const void *buf, uint32_t len);
+int crpc_mesh_notify(struct crpc_mesh_ep *ep, uint64_t now_ns, const void *buf, uint32_t len);
+
+/** As crpc_flux_call(). */
+int crpc_mesh_call(struct crpc_mesh_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+	uint32_t resp_max, uint64_t cookie);
 
 /** As crpc_flux_call_burst(). */
-uint32_t crpc_mesh_call_burst(struct crpc_mesh_node *node, uint32_t peer, const void *msgs,
-	uint32_t len, const uint64_t *cookies, uint32_t n);
-
-/** As crpc_flux_call(), without -EHOSTDOWN over rte_ring. */
-int crpc_mesh_call(
-	struct crpc_mesh_node *node, uint32_t peer, const void *buf, uint32_t len, uint64_t cookie);
+uint16_t crpc_mesh_call_burst(struct crpc_mesh_ep *ep, uint64_t now_ns, const void *msgs,
+	uint32_t len, uint32_t resp_max, const uint64_t *cookies, uint16_t n);
 
 /** As crpc_flux_poll(). */
-uint32_t crpc_mesh_poll(
-	struct crpc_mesh_node *node, struct crpc_done *done, uint32_t n, uint64_t now_ns);
+uint16_t crpc_mesh_poll(
+	struct crpc_mesh_node *node, uint64_t now_ns, struct crpc_done *done, uint16_t n);
 
 /** As crpc_flux_recv(). */
-uint32_t crpc_mesh_recv(struct crpc_mesh_node *node, struct crpc_req *req, uint32_t n);
+uint16_t crpc_mesh_recv(
+	struct crpc_mesh_node *node, uint64_t now_ns, struct crpc_req *req, uint16_t n);
 
 /** As crpc_flux_reply(). */
-int crpc_mesh_reply(struct crpc_mesh_node *node, uint64_t token, const void *buf, uint32_t len);
+int crpc_mesh_reply(struct crpc_mesh_node *node, uint64_t now_ns, uint64_t token, const void *buf,
+	uint32_t len);
 
 /** As crpc_flux_release(). */
-int crpc_mesh_release(struct crpc_mesh_node *node, uint64_t token);
+int crpc_mesh_release(struct crpc_mesh_node *node, uint64_t now_ns, uint64_t token);
 
 /** As crpc_flux_flush(). */
-void crpc_mesh_flush(struct crpc_mesh_node *node);
+void crpc_mesh_flush(struct crpc_mesh_node *node, uint64_t now_ns);
 
 /** Calls of this node that are open. */
 uint32_t crpc_mesh_pending(const struct crpc_mesh_node *node);

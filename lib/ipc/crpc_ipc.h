@@ -9,10 +9,10 @@
  *     client thread (one object each)             server thread
  *                                                 s = crpc_ipc_server_create(&conf)
  *     c = crpc_ipc_client_connect(&conf)
- *     crpc_ipc_client_call(c, buf, len, cookie)
- *            -- one line, written once -->        n = crpc_ipc_server_recv(s, req, 32)
- *                                                 crpc_ipc_server_reply(s, req[i].token, buf, len)
- *     n = crpc_ipc_client_poll(c, done, 32)
+ *     crpc_ipc_client_call(c, now, buf, len, resp_max, cookie)
+ *            -- one line, written once -->        n = crpc_ipc_server_recv(s, now, req, 32)
+ *                                                 crpc_ipc_server_reply(s, now, token, buf, len)
+ *     n = crpc_ipc_client_poll(c, now, done, 32)
  *            <-- one line, written once --        crpc_ipc_server_reap(s)      every few ms
  *     crpc_ipc_client_close(c)                    crpc_ipc_server_free(s)
  *
@@ -23,6 +23,8 @@
  * poll() has returned it; a place never serves two open calls, and a slow call does not hold the
  * others up.
  *
+ * Time is an argument, the time of any clock that does not go back.
+ *
  * Forms of a call: call() is asynchronous; call_sync() polls until its answer is there; notify() is
  * one-way: nothing completes, and its place comes back when the server has released it and the
  * client polls; call_timed() has a deadline of its own; call_ref() carries, beside its bytes, one
@@ -30,10 +32,10 @@
  *
  * Deadlines. A call that is not answered in `call_timeout_us` (the client's conf) or in its own
  * timeout completes with -ETIMEDOUT, once and for all; its place comes back when the late answer
- * arrives, because until then the server may still read it. Time is looked at once in
- * CRPC_IPC_CHECK_POLLS polls: a deadline may pass late by that, never early. A call whose answer
- * waits to be polled does not time out; so while polls return full bursts a deadline may pass late
- * by `depth` answers more.
+ * arrives, because until then the server may still read it. So does a call that was canceled.
+ * Deadlines are looked at every eighth of the shortest timeout: one may pass late by that, never
+ * early. A call whose answer waits to be polled does not time out; so while polls return full
+ * bursts a deadline may pass late by `depth` answers more.
  *
  * Ownership. Request bytes are the server's to read until reply, release or fail of their token,
  * also if the client leaves or dies. They change before that only if the client lies: a server that
@@ -64,7 +66,8 @@
  *
  * Trust. All processes that may open the segment can write all of it. Whatever a client writes, the
  * server stays inside its slots, does a bounded amount of work, and drops a client that broke the
- * protocol (its calls end with -EPROTO). The same holds for a client and a lying server.
+ * protocol (its calls end with -ECONNRESET, further ones fail with -EPROTO). The same holds for a
+ * client and a lying server.
  *
  * Threads: a server object and a client object belong to one thread each. They may be the same
  * thread: a daemon may drive many clients on its own lcore (`server` in the client's conf shares
@@ -129,16 +132,14 @@ struct crpc_ipc_server_conf {
 
 /** Counters since create. */
 struct crpc_ipc_server_stats {
-	uint64_t recvs;      /**< crpc_ipc_server_recv() calls. */
-	uint64_t requests;   /**< Requests received. */
-	uint64_t replies;    /**< Requests ended by reply, release or fail. */
+	struct crpc_rpc_counts rpc; /**< requests, replies, malformed; the others are 0. */
+	uint64_t recvs;             /**< crpc_ipc_server_recv() calls. */
 	uint64_t stale;      /**< Tokens refused: unknown, used before, or of a client that died. */
 	uint64_t reaps;      /**< crpc_ipc_server_reap() calls. */
 	uint64_t connects;   /**< Clients admitted. */
 	uint64_t closes;     /**< Clients that closed. */
 	uint64_t deaths;     /**< Clients that died connected. */
 	uint64_t lost_calls; /**< Open requests of clients that died or closed. */
-	uint64_t kicks;      /**< Clients dropped because they broke the protocol. */
 	uint64_t sleeps;     /**< Times a quiet client was put to sleep. */
 	uint64_t wakes;      /**< Times one rang. */
 	uint64_t blocks;     /**< Blocks received. */
@@ -174,6 +175,8 @@ void crpc_ipc_server_free(struct crpc_ipc_server *s);
  *
  * @param s
  *   The server.
+ * @param now_ns
+ *   Time of a clock that does not go back, the same in all calls for this server.
  * @param req
  *   Filled from the front. `peer` is the client's id, below max_clients and reused after a client
  *   left.
@@ -182,13 +185,14 @@ void crpc_ipc_server_free(struct crpc_ipc_server *s);
  * @return
  *   How many.
  */
-uint16_t crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, uint16_t n);
+uint16_t crpc_ipc_server_recv(
+	struct crpc_ipc_server *s, uint64_t now_ns, struct crpc_req *req, uint16_t n);
 
 /**
  * Answer a request, now or later and in any order.
  *
- * @param s
- *   The server.
+ * @param s, now_ns
+ *   As crpc_ipc_server_recv().
  * @param token
  *   Of the request. It is used up if the return value is 0.
  * @param buf
@@ -200,14 +204,16 @@ uint16_t crpc_ipc_server_recv(struct crpc_ipc_server *s, struct crpc_req *req, u
  *   -EMSGSIZE: longer than resp_max; nothing was sent and the request is still open.
  *   -ECONNRESET: the client died, closed, or was dropped. The request ends, the token is used up.
  *   -ENOENT: no such open request: the token is used up, or never was one.
+ *   -EOPNOTSUPP: the request is one-way and stays open: release it.
  */
-int crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t len);
+int crpc_ipc_server_reply(
+	struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len);
 
 /**
  * Answer many requests with answers of one size: reply() of each, for less.
  *
- * @param s
- *   The server.
+ * @param s, now_ns
+ *   As crpc_ipc_server_recv().
  * @param req
  *   The requests, as recv() gave them or any others.
  * @param msgs
@@ -219,10 +225,10 @@ int crpc_ipc_server_reply(struct crpc_ipc_server *s, uint64_t token, const void 
  * @return
  *   How many were answered, from the first on; a short count ends at one that reply() refuses.
  */
-uint16_t crpc_ipc_server_reply_burst(struct crpc_ipc_server *s, const struct crpc_req *req,
-		const void *msgs, uint32_t len, uint16_t n);
+uint16_t crpc_ipc_server_reply_burst(struct crpc_ipc_server *s, uint64_t now_ns,
+	const struct crpc_req *req, const void *msgs, uint32_t len, uint16_t n);
 
-/** True for a request of notify(): release it; an answer would be thrown away. */
+/** True for a request of notify(): release() is its only end. */
 static inline bool
 crpc_ipc_token_oneway(uint64_t token)
 {
@@ -256,8 +262,8 @@ int crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_
 /**
  * Answer with a block beside the bytes.
  *
- * @param s
- *   The server.
+ * @param s, now_ns
+ *   As crpc_ipc_server_recv().
  * @param token
  *   Of the request.
  * @param ref
@@ -266,25 +272,25 @@ int crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_
  * @param buf, len
  *   Bytes beside it, 0 to resp_max - 8.
  * @return
- *   As crpc_ipc_server_reply(), or -ENOTSUP (no arena), -EINVAL (not a block of the caller),
- *   -EOPNOTSUPP (the request is one-way). On any error the block stays the caller's.
+ *   As crpc_ipc_server_reply(), or -ENOTSUP (no arena), -EINVAL (not a block of the caller). On
+ *   any error the block stays the caller's.
  */
-int crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t token, uint64_t ref,
-		const void *buf, uint32_t len);
+int crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token,
+	uint64_t ref, const void *buf, uint32_t len);
 
 /**
- * End a request that wants no answer: its call completes with status 0 and no bytes.
+ * End a request without an answer: a call completes with status 0 and no bytes.
  *
  * @return
- *   As crpc_ipc_server_reply().
+ *   0, -ECONNRESET or -ENOENT, as crpc_ipc_server_reply().
  */
-int crpc_ipc_server_release(struct crpc_ipc_server *s, uint64_t token);
+int crpc_ipc_server_release(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token);
 
 /**
  * Fail a request: its call completes with @p status.
  *
- * @param s
- *   The server.
+ * @param s, now_ns
+ *   As crpc_ipc_server_recv().
  * @param token
  *   Of the request.
  * @param status
@@ -292,7 +298,8 @@ int crpc_ipc_server_release(struct crpc_ipc_server *s, uint64_t token);
  * @return
  *   As crpc_ipc_server_reply(), or -EINVAL for another status: the request is still open.
  */
-int crpc_ipc_server_fail(struct crpc_ipc_server *s, uint64_t token, int32_t status);
+int crpc_ipc_server_fail(
+	struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token, int32_t status);
 
 /**
  * Look after the clients' lives; call it every few milliseconds from the server's loop.
@@ -338,17 +345,12 @@ struct crpc_ipc_client_conf {
 
 /** Counters since connect. */
 struct crpc_ipc_client_stats {
-	uint64_t calls;     /**< Accepted. */
-	uint64_t completed; /**< With whatever status. */
-	uint64_t failed;    /**< Of those, with a status other than 0. */
-	uint64_t again;     /**< Refused with -EAGAIN. */
-	uint64_t notifies;  /**< Accepted one-way messages. */
-	uint64_t timeouts;  /**< Calls that ended with -ETIMEDOUT. */
-	uint64_t late;      /**< Answers that came after that. */
-	uint64_t rings;     /**< Times it woke the server's interest in it. */
-	uint64_t polls;     /**< Counted by CRPC_IPC_CHECK_POLLS. */
-	uint64_t probes;    /**< Questions to the kernel. */
-	uint64_t beats;     /**< The server's heartbeat when last looked at: its reap() calls. */
+	struct crpc_rpc_counts rpc; /**< requests and replies are 0. */
+	uint64_t failed;            /**< Completions with a status other than 0. */
+	uint64_t rings;             /**< Times it woke the server's interest in it. */
+	uint64_t polls;             /**< Counted by CRPC_IPC_CHECK_POLLS. */
+	uint64_t probes;            /**< Questions to the kernel. */
+	uint64_t beats; /**< The server's heartbeat when last looked at: its reap() calls. */
 };
 
 struct crpc_ipc_client;
@@ -373,26 +375,31 @@ void crpc_ipc_client_close(struct crpc_ipc_client *c);
  *
  * @param c
  *   The client.
+ * @param now_ns
+ *   Time of a clock that does not go back, the same in all calls for this client.
  * @param buf
  *   The request; the caller's again on return.
  * @param len
  *   Its bytes, 0 to req_max.
+ * @param resp_max
+ *   Room for the answer that the caller needs, 0 to the server's resp_max.
  * @param cookie
  *   Comes back with the completion.
  * @return
  *   0: it completes exactly once, through poll().
  *   -EAGAIN: `depth` calls are open; nothing was taken. Poll, then call again.
- *   -EMSGSIZE: longer than req_max.
+ *   -EMSGSIZE: longer than req_max, or resp_max is above the server's.
  *   -ECONNRESET: the server died or closed. Final for this object.
  *   -EPROTO: server and client disagree on the protocol. Final for this object.
  */
-int crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie);
+int crpc_ipc_client_call(struct crpc_ipc_client *c, uint64_t now_ns, const void *buf, uint32_t len,
+	uint32_t resp_max, uint64_t cookie);
 
 /**
  * Send many requests of one size: call() of each, for less.
  *
- * @param c
- *   The client.
+ * @param c, now_ns, resp_max
+ *   As crpc_ipc_client_call().
  * @param msgs
  *   The requests, side by side.
  * @param len
@@ -405,13 +412,13 @@ int crpc_ipc_client_call(struct crpc_ipc_client *c, const void *buf, uint32_t le
  *   How many were taken, from the first on: fewer than n is back-pressure. 0 also where call()
  *   would return another error.
  */
-uint16_t crpc_ipc_client_call_burst(struct crpc_ipc_client *c, const void *msgs, uint32_t len,
-		const uint64_t *cookies, uint16_t n);
+uint16_t crpc_ipc_client_call_burst(struct crpc_ipc_client *c, uint64_t now_ns, const void *msgs,
+	uint32_t len, uint32_t resp_max, const uint64_t *cookies, uint16_t n);
 
 /**
  * Send one request with a deadline of its own.
  *
- * @param c, buf, len, cookie
+ * @param c, now_ns, buf, len, resp_max, cookie
  *   As crpc_ipc_client_call().
  * @param timeout_us
  *   From now, in place of the client's call_timeout_us; 0: none. One beyond the range of the clock
@@ -419,8 +426,8 @@ uint16_t crpc_ipc_client_call_burst(struct crpc_ipc_client *c, const void *msgs,
  * @return
  *   As crpc_ipc_client_call().
  */
-int crpc_ipc_client_call_timed(struct crpc_ipc_client *c, const void *buf, uint32_t len,
-		uint64_t cookie, uint64_t timeout_us);
+int crpc_ipc_client_call_timed(struct crpc_ipc_client *c, uint64_t now_ns, const void *buf,
+	uint32_t len, uint32_t resp_max, uint64_t cookie, uint64_t timeout_us);
 
 /**
  * Send one message that wants no answer: the server releases it, nothing completes.
@@ -429,13 +436,14 @@ int crpc_ipc_client_call_timed(struct crpc_ipc_client *c, const void *buf, uint3
  *   As crpc_ipc_client_call(). 0 says that it was published, not that it will be read: a server
  *   that dies before loses it. One that is published before close() is still read.
  */
-int crpc_ipc_client_notify(struct crpc_ipc_client *c, const void *buf, uint32_t len);
+int crpc_ipc_client_notify(
+	struct crpc_ipc_client *c, uint64_t now_ns, const void *buf, uint32_t len);
 
 /**
  * Send one request with a block beside its bytes.
  *
- * @param c
- *   The client.
+ * @param c, now_ns, resp_max
+ *   As crpc_ipc_client_call().
  * @param ref
  *   A block of the caller. The call's, if the return value is 0: the server frees it, keeps it, or
  *   sends it with its answer.
@@ -449,14 +457,16 @@ int crpc_ipc_client_notify(struct crpc_ipc_client *c, const void *buf, uint32_t 
  *   As crpc_ipc_client_call(), or -ENOTSUP (no arena), or -EINVAL (not a block of the caller). On
  *   any error the block stays the caller's.
  */
-int crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t ref, const void *buf, uint32_t len,
-		uint64_t cookie);
+int crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t now_ns, uint64_t ref,
+	const void *buf, uint32_t len, uint32_t resp_max, uint64_t cookie);
 
 /**
  * Send one request and poll until it is answered. Spins, then yields the core at every empty poll.
  *
  * @param c
  *   The client, with no calls open.
+ * @param now_ns
+ *   The time. While it waits, it adds what has passed since by CLOCK_MONOTONIC.
  * @param buf, len
  *   The request.
  * @param resp
@@ -470,30 +480,47 @@ int crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t ref, const void
  *   error of crpc_ipc_client_call(), or -EBUSY (calls are open), or -EMSGSIZE also where the answer
  *   is longer than cap.
  */
-int crpc_ipc_client_call_sync(struct crpc_ipc_client *c, const void *buf, uint32_t len, void *resp,
-		uint32_t cap, uint64_t timeout_us);
+int crpc_ipc_client_call_sync(struct crpc_ipc_client *c, uint64_t now_ns, const void *buf,
+	uint32_t len, void *resp, uint32_t cap, uint64_t timeout_us);
 
 /**
  * Take up to @p n completions, in order of reply; but a call that was made while no other was open
  * may come before others.
  *
- * Gives the bytes of the previous poll's completions back. Never blocks. Once in
- * CRPC_IPC_CHECK_POLLS polls it looks at the clock, and once in probe_ms it makes a system call of
- * below a microsecond.
+ * Gives the bytes of the previous poll's completions back. Never blocks. It looks at the server
+ * once in CRPC_IPC_CHECK_POLLS polls, and once in probe_ms makes a system call of below a
+ * microsecond for that.
  *
- * @param c
- *   The client.
+ * @param c, now_ns
+ *   As crpc_ipc_client_call().
  * @param done
  *   Filled from the front. Status: 0, -ETIMEDOUT (the deadline passed; the request may be served
- *   yet), -ECONNRESET (the server died or closed: the request may have been served or not), -EPROTO
- *   (as call()), -EDQUOT (the answer came with a block that `arena`'s limit has no room for; it is
- *   freed), or what the server gave crpc_ipc_server_fail().
+ *   yet), -ECANCELED (likewise), -ECONNRESET (the server died, closed, or broke the protocol, or
+ *   dropped this client: the request may have been served or not), -EDQUOT (the answer came with a
+ *   block that `arena`'s limit has no room for; it is freed), or what the server gave
+ *   crpc_ipc_server_fail().
  * @param n
  *   Room in it; at most CRPC_BURST_MAX are given out.
  * @return
  *   How many.
  */
-uint16_t crpc_ipc_client_poll(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n);
+uint16_t crpc_ipc_client_poll(
+	struct crpc_ipc_client *c, uint64_t now_ns, struct crpc_done *done, uint16_t n);
+
+/**
+ * Complete the open calls of a cookie with -ECANCELED, in the next polls. The server is not
+ * notified: it serves the request, and its answer gives the place back.
+ *
+ * @param c
+ *   The client.
+ * @param now_ns
+ *   The time.
+ * @param cookie
+ *   As given to call().
+ * @return
+ *   Their number.
+ */
+uint32_t crpc_ipc_client_cancel(struct crpc_ipc_client *c, uint64_t now_ns, uint64_t cookie);
 
 /**
  * The block that came with a completion of the last poll(). It is freed by the next.
@@ -509,7 +536,7 @@ int crpc_ipc_client_take(struct crpc_ipc_client *c, const struct crpc_done *done
 		struct crpc_ipc_block *block);
 
 /** Make sure that a server that sleeps on this client is rung: for who calls and does not poll. */
-void crpc_ipc_client_flush(struct crpc_ipc_client *c);
+void crpc_ipc_client_flush(struct crpc_ipc_client *c, uint64_t now_ns);
 
 /** 0 while connected, else the final error that call() gives. */
 int crpc_ipc_client_status(const struct crpc_ipc_client *c);

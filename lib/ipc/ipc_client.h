@@ -5,16 +5,25 @@
 /** @file The client's private memory. */
 
 #include "crpc_ipc.h"
-#include "crpc_util.h"
+#include "crpc_owner.h"
 #include "ipc_layout.h"
+#include "rpc_calls.h"
 
 CRPC_BEGIN_DECLS
+
+/** Polls between two looks around; every few of them it looks at the server too. */
+#define IPC_LOOK_POLLS 64
+/** Calls after which a word in a slot is old; far fewer than sequence numbers. */
+#define IPC_AGE_CALLS (UINT32_C(1) << 30)
+
+_Static_assert(CRPC_IPC_CHECK_POLLS % IPC_LOOK_POLLS == 0, "every so many looks");
 
 /**
  * What a request slot is to its client.
  *
  *     0 --call()--> OPEN --poll()--> 0
- *     OPEN --deadline--> OPEN | EXPIRED --late answer--> 0
+ *
+ * A call that ended early stays OPEN until its late answer: the server may still read its request.
  *
  * BLOCK beside OPEN: the call gave the block in `refs`, which is freed if the server never took it.
  *
@@ -24,23 +33,16 @@ CRPC_BEGIN_DECLS
  */
 enum ipc_call_state {
 	IPC_CALL_OPEN = 1,
-	IPC_CALL_ONEWAY = 2,  /**< Its answer only gives the slot back. */
-	IPC_CALL_STAMPED = 4, /**< Its entry in `deadline` counts. */
-	IPC_CALL_EXPIRED = 8, /**< Its completion was given. */
-	IPC_CALL_OLD = 16,
-	IPC_CALL_BLOCK = 32,
+	IPC_CALL_ONEWAY = 2, /**< Its answer only gives the slot back. */
+	IPC_CALL_OLD = 4,
+	IPC_CALL_BLOCK = 8,
 };
 
 /** What a poll has to do beside looking at the ring. */
 enum ipc_aside {
 	IPC_ASIDE_LONE = 1, /**< A call is in the lone slot. */
-	IPC_ASIDE_ODD = 2,  /**< Its state is not just OPEN. */
-	IPC_ASIDE_HELD = 4, /**< There are blocks in `held`. */
-	IPC_ASIDE_DUE = 8,  /**< Calls are overdue, and the last poll had no room for them. */
+	IPC_ASIDE_HELD = 2, /**< There are blocks in `held`. */
 };
-
-/** What stays when the lone slot's call is complete. */
-#define IPC_ASIDE_STAY (IPC_ASIDE_HELD | IPC_ASIDE_DUE)
 
 /** A block that came with a completion of the last poll. */
 struct ipc_held {
@@ -48,9 +50,9 @@ struct ipc_held {
 	struct crpc_ipc_block block;
 };
 
-/** A request slot, as its client sees it. */
+/** A request slot, as its client sees it. Slots are used in order, not by the table's free list. */
 struct ipc_call {
-	uint64_t cookie;
+	struct rpc_call rpc;
 	uint64_t state; /**< enum ipc_call_state. */
 };
 
@@ -58,15 +60,14 @@ struct crpc_ipc_client {
 	/* First line: call(). */
 	struct ipc_slot *next;   /**< Where the next request goes: promised to the server. */
 	uint8_t *req;
-	struct ipc_call *calls;  /**< Per request slot, and for the lone one. */
+	struct ipc_call *call;   /**< Per request slot, and for the lone one. */
 	_Atomic uint32_t *sleep; /**< The server's word: odd while it does not look here. */
 	uint64_t req_seq;        /**< Of the next request; its low half travels. */
 	uint32_t next_slot;      /**< Index of next. */
-	uint32_t open;           /**< Places in use. */
 	uint32_t room;           /**< depth, or 0 once status is set: at that many open, no more. */
-	uint32_t small_max;      /**< Bytes that the short way of call() takes. */
 	uint32_t req_mask;
 	uint32_t sleep_seen; /**< Value of *sleep last acted on. */
+	uint32_t resp_max;
 	/* Second line: poll(), and the call that is alone. */
 	struct ipc_slot *head; /**< Where the next response will be. */
 	uint8_t *resp;
@@ -76,7 +77,7 @@ struct crpc_ipc_client {
 	uint32_t lone_seq;  /**< Of the call in the lone slot. */
 	uint32_t aside;     /**< enum ipc_aside. */
 	uint32_t lone_end;  /**< Requests below so many bytes may go there; 0: none for now. */
-	uint32_t resp_max;
+	uint32_t req_max;
 	uint32_t lone_resp_max; /**< Bytes of an answer there. */
 	uint32_t resp_mask;
 	/* Third line: poll(), too, and bursts. */
@@ -84,30 +85,24 @@ struct crpc_ipc_client {
 	uint32_t run_at;    /**< Answers taken from the run at the head. */
 	uint32_t req_slot;  /**< Bytes of a request slot. */
 	uint32_t resp_slot;
-	uint64_t lone_done; /**< Answers that came in the lone slot. */
-	/* Fourth line: the answer that came there, until the next poll. */
+	struct rpc_calls calls; /**< The calls. */
+	struct rpc_sweep sweep;
+	/* The answer that came there, until the next poll. */
 	uint8_t lone_data[CRPC_CACHE_LINE] crpc_aligned(CRPC_CACHE_LINE);
 	/* slow path */
 	int32_t status;        /**< 0, or the final error. */
 	uint32_t looks;        /**< Times that it looked around since the server was looked at. */
-	uint32_t fail_slot;    /**< Where failing the open calls goes on. */
 	uint32_t announced;    /**< Low half of req_seq when last announced. */
 	uint32_t lone_want;    /**< lone_end, but for a while after an answer too long for it. */
 	uint32_t aged;         /**< Low half of req_seq when free slots were last taken for old. */
 	uint32_t oneway;       /**< Places of one-way messages. */
-	uint32_t expired;      /**< Places of calls that timed out. */
 	uint32_t n_held;       /**< Blocks in `held`. */
-	bool deadlines;        /**< Some call has one. */
 	bool colocated;        /**< With its server, in one thread. */
 	struct ipc_header lay; /**< Private copy, checked. */
 	uint32_t id;
 	uint32_t gen;
-	uint64_t *deadline; /**< Per request slot: CLOCK_MONOTONIC ns; UINT64_MAX: never. */
-	uint64_t call_timeout_us;
-	uint64_t due_ns;     /**< Calls that were overdue then have no answer. */
-	uint64_t mark_ns;    /**< The next due_ns, */
-	uint64_t mark_taken; /**< once so many answers were taken. */
-	uint64_t swallowed; /**< Answers that were no completions. */
+	uint64_t timeout_ns; /**< Of each call. */
+	struct rpc_calls *table;
 	uint64_t probe_ns;
 	uint64_t probed_ns; /**< When the kernel was last asked. */
 	struct ipc_ctl *ctl;
@@ -117,15 +112,11 @@ struct crpc_ipc_client {
 	uint32_t server_member;         /**< The server's number there; 0: it takes none. */
 	struct ipc_held *held;          /**< depth of them. */
 	uint64_t *refs;                 /**< Per request slot: the block of its call. */
-	const void *owner; /**< Debug: the thread. */
+	struct crpc_owner owner;
 	struct crpc_shm *seg;
 	struct crpc_shm_lock *lock;
 	struct crpc_ipc_client_stats stats;
 };
-
-_Static_assert(offsetof(struct crpc_ipc_client, head) == CRPC_CACHE_LINE, "a line for call()");
-_Static_assert(
-	offsetof(struct crpc_ipc_client, countdown) == 2 * CRPC_CACHE_LINE, "one for poll()");
 
 /**
  * The slot after the one in use is taken, or old: the next that is free. There are more slots than
@@ -139,19 +130,27 @@ void __crpc_ipc_ring(struct crpc_ipc_client *c, uint32_t sleep);
 /** Ring for the client in place @p id: it came, went, or called while asleep. */
 void __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id);
 
-/** CLOCK_MONOTONIC. */
+/** CLOCK_MONOTONIC: for waiting, never on the datapath. */
 uint64_t __crpc_ipc_now_ns(void);
 
-/** Send the request that stands in the promised slot, and promise the next. There is room. */
+/** Places in use. */
+static inline uint32_t
+ipc_in_use(const struct crpc_ipc_client *c)
+{
+	return c->calls.open + c->calls.ended;
+}
+
+/**
+ * Send the request that stands in the promised slot, and promise the next. There is room, and the
+ * call of that slot is open.
+ */
 static inline void
-ipc_send(struct crpc_ipc_client *c, uint32_t len, uint64_t cookie, uint64_t state, uint32_t flags)
+ipc_send(struct crpc_ipc_client *c, uint32_t len, uint64_t state, uint32_t flags)
 {
 	uint32_t slot = c->next_slot, next = (slot + 1) & c->req_mask;
 
-	c->calls[slot].cookie = cookie;
-	c->calls[slot].state = state;
-	c->open++;
-	if (crpc_unlikely(c->calls[next].state != 0))
+	c->call[slot].state = state;
+	if (crpc_unlikely(c->call[next].state != 0))
 		next = __crpc_ipc_step_over(c, next);
 	CRPC_CRASH_POINT("ipc.call.1");
 	/* C1, and R1 pairs with A1 in recv_plain(): the message, and our reads of responses. */
@@ -162,22 +161,18 @@ ipc_send(struct crpc_ipc_client *c, uint32_t len, uint64_t cookie, uint64_t stat
 	c->next = ipc_slot_at(c->req, next, c->req_slot);
 }
 
-/** Send the request that stands in the lone slot. No place is in use. */
+/** Send the request that stands in the lone slot, whose call is open; no other is. */
 static inline void
-ipc_send_lone(struct crpc_ipc_client *c, uint32_t len, uint64_t cookie, uint64_t state)
+ipc_send_lone(struct crpc_ipc_client *c, uint32_t len)
 {
-	struct ipc_call *call = c->lone_call;
-
 	CRPC_CRASH_POINT("ipc.lone.1");
 	/* C1, and R1 pairs with A1 in recv_lone(). */
 	crpc_store_release(&c->lone->word, ipc_word((uint32_t)c->req_seq, len, 0));
 	CRPC_CRASH_POINT("ipc.lone.2");
-	call->cookie = cookie;
-	call->state = state;
+	c->lone_call->state = IPC_CALL_OPEN;
 	c->lone_seq = (uint32_t)c->req_seq;
 	c->req_seq++;
 	c->aside |= IPC_ASIDE_LONE;
-	c->open = 1;
 }
 
 /** C2 */
@@ -190,17 +185,59 @@ ipc_ring_if_asleep(struct crpc_ipc_client *c)
 		__crpc_ipc_ring(c, sleep);
 }
 
+/** Whether the answer to this call may be taken without a closer look. */
+static inline bool
+ipc_is_plain(const struct ipc_call *call)
+{
+	return call->state == IPC_CALL_OPEN && call->rpc.deadline_ns < RPC_CANCELED;
+}
+
+/* ---- call ---- */
+
+/** Why a request of @p len bytes, which cannot be taken now, cannot. */
+int __crpc_ipc_refusal(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max);
+
+/** As __crpc_ipc_refusal(); 0: it can. */
+static inline int
+ipc_refuse(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max)
+{
+	if (crpc_unlikely(ipc_in_use(c) >= c->room || len > c->req_max || resp_max > c->resp_max))
+		return __crpc_ipc_refusal(c, len, resp_max);
+	return 0;
+}
+
+/** A request goes to the lone slot if it has room there and no place is in use. */
+static inline bool
+ipc_goes_alone(const struct crpc_ipc_client *c, uint32_t len)
+{
+	return len < c->lone_end && ipc_in_use(c) == 0;
+}
+
+/** Send what was written at the place where such a request goes. */
+static inline void
+ipc_send_call(
+	struct crpc_ipc_client *c, uint32_t len, bool lone, uint64_t cookie, uint64_t deadline_ns)
+{
+	struct ipc_call *call = lone ? c->lone_call : &c->call[c->next_slot];
+
+	rpc_calls_open(&c->calls, &call->rpc, cookie, deadline_ns);
+	if (lone)
+		ipc_send_lone(c, len);
+	else
+		ipc_send(c, len, IPC_CALL_OPEN, 0);
+	ipc_ring_if_asleep(c);
+}
+
+/* ---- poll ---- */
+
 /** Complete a call that is just open with a plain answer. */
 static inline void
 ipc_take(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t size, const void *data,
 		struct crpc_done *done)
 {
 	call->state = 0;
-	c->open--;
-	done->cookie = call->cookie;
-	done->data = data;
-	done->len = size;
-	done->status = 0;
+	rpc_calls_complete(&c->calls, &call->rpc, data, size, 0, &c->stats.rpc, done);
+	call->rpc.deadline_ns = RPC_FREE;
 }
 
 /**
@@ -223,20 +260,12 @@ ipc_lone_size(const struct crpc_ipc_client *c)
 static inline void
 ipc_take_lone(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
 {
-	struct ipc_call *call = c->lone_call;
-
 	/* What is behind the answer comes along: that takes fewer moves and questions. */
 	memcpy(c->lone_data, c->lone->data, 32);
 	if (crpc_unlikely(size > 32))
 		memcpy(c->lone_data + 32, c->lone->data + 32, CRPC_IPC_SMALL - 32);
-	c->lone_done++;
-	done->cookie = call->cookie;
-	done->data = c->lone_data;
-	done->len = size;
-	done->status = 0;
-	call->state = 0;
-	c->aside &= IPC_ASIDE_STAY;
-	c->open--;
+	c->aside &= IPC_ASIDE_HELD;
+	ipc_take(c, c->lone_call, size, c->lone_data, done);
 }
 
 static inline bool
@@ -252,6 +281,50 @@ ipc_step_head(struct crpc_ipc_client *c, uint32_t k)
 	c->resp_seq += k;
 	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
 }
+
+/* ---- beside the datapath ---- */
+
+/** Make sure that the server looks at all that was published: steps C3 to C5. */
+void __crpc_ipc_announce(struct crpc_ipc_client *c);
+
+/**
+ * A poll is the last of IPC_LOOK_POLLS, or status is set. It has @p got of up to @p n completions;
+ * returns with how many it ends.
+ */
+uint16_t __crpc_ipc_look_around(struct crpc_ipc_client *c, uint64_t now_ns, struct crpc_done *done,
+	uint16_t n, uint16_t got);
+
+/** RPC_NEVER / 1000 us and more are no timeout. */
+static inline uint64_t
+ipc_timeout_ns(uint64_t us)
+{
+	return us > RPC_NEVER / 1000 ? 0 : us * 1000;
+}
+
+/** Take the words in all slots for old: once in IPC_AGE_CALLS, and at first. */
+void __crpc_ipc_age_slots(struct crpc_ipc_client *c);
+
+/** True if the next poll finds an answer. */
+bool __crpc_ipc_has_answer(const struct crpc_ipc_client *c);
+
+/**
+ * Take over the block whose reference done->data starts with, and go past that.
+ *
+ * @param wanted
+ *   False: nobody waits for it any more; it is freed.
+ * @return
+ *   False if it was not given to this client.
+ */
+bool __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool wanted);
+
+/** The call in this slot, which gave a block, has ended: if the server did not take it, free it. */
+void __crpc_ipc_block_back(struct crpc_ipc_client *c, uint32_t slot);
+
+/** Free the blocks of the last poll that nobody took. */
+void __crpc_ipc_free_held(struct crpc_ipc_client *c);
+
+/** The server answered what was not asked: the next poll fails the open calls. */
+void __crpc_ipc_bad_answer(struct crpc_ipc_client *c);
 
 CRPC_END_DECLS
 

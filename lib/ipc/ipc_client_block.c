@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "crpc_arena.h"
-#include "ipc_client_watch.h"
+#include "ipc_client.h"
 
 bool
 __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool wanted)
@@ -19,7 +19,6 @@ __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool 
 		done->data = NULL;
 		done->len = 0;
 		done->status = -EDQUOT;
-		c->stats.failed++;
 		return true;
 	}
 	if (rc != 0)
@@ -84,7 +83,7 @@ crpc_ipc_client_take(struct crpc_ipc_client *c, const struct crpc_done *done,
 {
 	struct ipc_held *h;
 
-	IPC_OWNER_CHECK(c);
+	crpc_owner_check(&c->owner, "ipc client");
 	h = find_held(c, done);
 	if (h == NULL)
 		return -ENODATA;

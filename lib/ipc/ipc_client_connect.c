@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The client's slow path: find the server, claim a place, leave it. */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -8,12 +9,23 @@
 
 #include "crpc_arena.h"
 #include "crpc_log.h"
-#include "ipc_client_watch.h"
+#include "ipc_client.h"
 #include "ipc_server.h"
 
 #define DEFAULT_PROBE_MS 10
 /* Between two tries to connect. */
 #define RETRY_NS 1000000
+/* Polls that a synchronous call spins before it gives the core away at each. */
+#define SYNC_SPINS 4096
+
+uint64_t
+__crpc_ipc_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
 
 /*
  * Claim place id. 0, or -EAGAIN if it is taken, or another -errno. The kernel lock comes first: a
@@ -106,17 +118,38 @@ prefault(uint8_t *p, uint64_t len)
 #endif
 }
 
+/* A call has ended without an answer. */
+static void
+drop_call(struct rpc_calls *calls, struct rpc_call *rpc)
+{
+	struct crpc_ipc_client *c = crpc_container_of(calls, struct crpc_ipc_client, calls);
+	struct ipc_call *call = crpc_container_of(rpc, struct ipc_call, rpc);
+
+	if ((call->state & IPC_CALL_BLOCK) != 0)
+		__crpc_ipc_block_back(c, (uint32_t)(call - c->call));
+	c->oneway -= (call->state & IPC_CALL_ONEWAY) != 0;
+	call->state = 0;
+}
+
 static int
 place_init(struct crpc_ipc_client *c)
 {
-	c->calls = calloc(c->lay.req_slots + 1, sizeof(*c->calls));
-	c->deadline = calloc(c->lay.req_slots + 1, sizeof(*c->deadline));
+	struct ipc_call *calls = calloc(c->lay.req_slots + 2, sizeof(*calls));
+
+	if (calls == NULL)
+		return -ENOMEM;
+	c->call = calls + 1; /* entry 0 of a call table is not used */
+	__crpc_calls_init(&c->calls, calls, c->lay.req_slots + 1, sizeof(*calls), 0);
+	c->calls.drop = drop_call;
+	c->table = &c->calls;
+	c->sweep = (struct rpc_sweep){
+		.table = &c->table, .ntables = 1, .counts = &c->stats.rpc, .next_ns = UINT64_MAX};
+	__crpc_sweep_expect(&c->sweep, 0, c->timeout_ns);
 	if (c->arena != NULL) {
 		c->held = calloc(c->lay.depth, sizeof(*c->held));
 		c->refs = calloc(c->lay.req_slots, sizeof(*c->refs));
 	}
-	if (c->calls == NULL || c->deadline == NULL ||
-			(c->arena != NULL && (c->held == NULL || c->refs == NULL)))
+	if (c->arena != NULL && (c->held == NULL || c->refs == NULL))
 		return -ENOMEM;
 	c->req = crpc_shm_ptr(
 			c->seg, c->lay.req_off + c->id * c->lay.req_stride, c->lay.req_stride);
@@ -125,7 +158,7 @@ place_init(struct crpc_ipc_client *c)
 	c->next = ipc_slot_at(c->req, 0, c->lay.req_slot);
 	c->head = ipc_slot_at(c->resp, 1 & (c->lay.resp_slots - 1), c->lay.resp_slot);
 	c->lone = (struct ipc_slot *)(void *)(c->req + c->lay.lone_off);
-	c->lone_call = &c->calls[c->lay.req_slots];
+	c->lone_call = &c->call[c->lay.req_slots];
 	c->lone_resp_max = (uint32_t)crpc_min(c->lay.resp_max, CRPC_IPC_SMALL);
 	if (!c->colocated)
 		c->lone_want = 1 + (uint32_t)crpc_min(c->lay.req_max, CRPC_IPC_SMALL);
@@ -133,7 +166,7 @@ place_init(struct crpc_ipc_client *c)
 	c->req_seq = 1;
 	c->resp_seq = 1;
 	c->room = c->lay.depth;
-	c->small_max = (uint32_t)crpc_min(c->lay.req_max, IPC_COPY_SMALL);
+	c->req_max = c->lay.req_max;
 	c->req_slot = c->lay.req_slot;
 	c->resp_slot = c->lay.resp_slot;
 	c->resp_max = c->lay.resp_max;
@@ -212,6 +245,16 @@ attach_and_join(struct crpc_ipc_client *c, const struct crpc_ipc_client_conf *co
 	return rc;
 }
 
+static void
+client_free(struct crpc_ipc_client *c)
+{
+	free(c->refs);
+	free(c->held);
+	if (c->call != NULL)
+		free(c->call - 1);
+	free(c);
+}
+
 struct crpc_ipc_client *
 crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 {
@@ -223,18 +266,13 @@ crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 		return NULL;
 	memset(c, 0, sizeof(*c));
 	c->colocated = conf->colocated;
-	c->call_timeout_us = conf->call_timeout_us;
+	c->timeout_ns = ipc_timeout_ns(conf->call_timeout_us);
 	c->arena = conf->arena;
-	c->deadlines = c->call_timeout_us != 0;
 	c->probe_ns = (uint64_t)(conf->probe_ms == 0 ? DEFAULT_PROBE_MS : conf->probe_ms) * 1000000;
 	rc = attach_and_join(c, conf, __crpc_ipc_now_ns() + (uint64_t)conf->timeout_ms * 1000000);
 	if (rc == 0)
 		return c;
-	free(c->calls);
-	free(c->deadline);
-	free(c->held);
-	free(c->refs);
-	free(c);
+	client_free(c);
 	errno = -rc;
 	return NULL;
 }
@@ -249,12 +287,88 @@ crpc_ipc_client_close(struct crpc_ipc_client *c)
 	__crpc_ipc_free_held(c);
 	leave_place(c);
 	for (slot = 0; slot <= c->req_mask; slot++)
-		if ((c->calls[slot].state & IPC_CALL_BLOCK) != 0)
+		if ((c->call[slot].state & IPC_CALL_BLOCK) != 0)
 			__crpc_ipc_block_back(c, slot);
 	crpc_shm_detach(c->seg);
-	free(c->refs);
-	free(c->held);
-	free(c->calls);
-	free(c->deadline);
-	free(c);
+	client_free(c);
+}
+
+int
+crpc_ipc_client_call_sync(struct crpc_ipc_client *c, uint64_t now_ns, const void *buf, uint32_t len,
+	void *resp, uint32_t cap, uint64_t timeout_us)
+{
+	uint64_t start_ns = __crpc_ipc_now_ns() - now_ns;
+	struct crpc_done done;
+	uint32_t spins = 0;
+	int rc;
+
+	if (crpc_ipc_client_open(c) != 0)
+		return -EBUSY;
+	rc = timeout_us == 0 ? crpc_ipc_client_call(c, now_ns, buf, len, 0, 0)
+			     : crpc_ipc_client_call_timed(c, now_ns, buf, len, 0, 0, timeout_us);
+	if (rc != 0)
+		return rc;
+	while (crpc_ipc_client_poll(c, __crpc_ipc_now_ns() - start_ns, &done, 1) == 0)
+		if (++spins >= SYNC_SPINS)
+			sched_yield();
+	if (done.status != 0)
+		return done.status;
+	if (done.len > cap)
+		return -EMSGSIZE;
+	if (done.len != 0)
+		memcpy(resp, done.data, done.len);
+	return (int)done.len;
+}
+
+/* ---- getters ---- */
+
+int
+crpc_ipc_client_status(const struct crpc_ipc_client *c)
+{
+	return c->status;
+}
+
+uint32_t
+crpc_ipc_client_depth(const struct crpc_ipc_client *c)
+{
+	return c->lay.depth;
+}
+
+uint32_t
+crpc_ipc_client_open(const struct crpc_ipc_client *c)
+{
+	return c->calls.open;
+}
+
+uint32_t
+crpc_ipc_client_req_max(const struct crpc_ipc_client *c)
+{
+	return c->lay.req_max;
+}
+
+uint32_t
+crpc_ipc_client_resp_max(const struct crpc_ipc_client *c)
+{
+	return c->lay.resp_max;
+}
+
+uint32_t
+crpc_ipc_client_id(const struct crpc_ipc_client *c)
+{
+	return c->id;
+}
+
+uid_t
+crpc_ipc_client_owner_uid(const struct crpc_ipc_client *c)
+{
+	return crpc_shm_owner_uid(c->seg);
+}
+
+void
+crpc_ipc_client_stats(const struct crpc_ipc_client *c, struct crpc_ipc_client_stats *stats)
+{
+	*stats = c->stats;
+	stats->rpc.calls = c->req_seq - 1 - c->stats.rpc.notifies;
+	stats->rpc.completions = stats->rpc.calls - c->calls.open;
+	stats->failed += stats->rpc.timeouts + stats->rpc.cancels + stats->rpc.resets;
 }

@@ -8,22 +8,6 @@
 /* Regions start on a page, so that a client's first touch and the server's do not share one. */
 #define REGION_ALIGN 4096
 
-#ifdef CRPC_DEBUG
-/* The address of a thread-local object is a name of the thread that costs no system call. */
-static _Thread_local char thread_mark;
-
-void
-__crpc_ipc_owner_check(const void **owner, const void *object)
-{
-	if (*owner == NULL)
-		*owner = &thread_mark;
-	if (*owner == &thread_mark)
-		return;
-	crpc_err("%p: used by a second thread; servers and clients belong to one each", object);
-	__builtin_trap();
-}
-#endif
-
 static int
 check_range(const char *name, const char *what, uint32_t v, uint32_t max)
 {

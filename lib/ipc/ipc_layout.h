@@ -194,7 +194,6 @@ _Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 3");
 
 /** From here on the size field is a status: 0x8000 + errno. */
 #define IPC_SIZE_STATUS 0x8000u
-#define IPC_ERRNO_MAX   4095
 
 _Static_assert(CRPC_IPC_MSG_MAX < IPC_SIZE_STATUS, "sizes and statuses share a field");
 _Static_assert(2 * CRPC_IPC_DEPTH_MAX <= IPC_SLOT_MASK, "a slot's index fits its field");
@@ -233,18 +232,6 @@ ipc_word_differs(uint64_t word, uint64_t expected)
 {
 	word ^= expected;
 	return word << 32 | word >> 32;
-}
-
-/**
- * @p v, and the compiler does not know that it is. A reader that compares the slot it was told with
- * the next in order goes on with the latter: with the former, each of its loads would wait for the
- * one before.
- */
-static inline uint32_t
-ipc_opaque(uint32_t v)
-{
-	__asm__("" : "+r"(v));
-	return v;
 }
 
 /** The slot's address is base + index * stride: indexes are checked before. */
@@ -286,58 +273,6 @@ ipc_spoil(struct ipc_slot *s, uint32_t seq)
 {
 	crpc_store_relaxed(&s->word, ipc_word(seq - 1, 0, 0));
 }
-
-/** Messages up to here are copied without a call. */
-#define IPC_COPY_SMALL 64
-
-/** Move the 8 bytes at @p at. */
-static inline void
-ipc_move8(uint8_t *d, const uint8_t *s, uint32_t at)
-{
-	memcpy(d + at, s + at, 8);
-}
-
-/**
- * Copy up to IPC_COPY_SMALL bytes. The two do not overlap.
- *
- * Moves that may overlap each other cover a range of lengths without a loop or a call. A message is
- * often 16 bytes or, with a small value, up to 32, in no order that could be predicted: so these
- * lengths share one path.
- */
-static inline void
-ipc_copy_small(void *dst, const void *src, uint32_t len)
-{
-	uint8_t *d = (uint8_t *)dst;
-	const uint8_t *s = (const uint8_t *)src;
-
-	if (len > 32) {
-		memcpy(d, s, 32);
-		memcpy(d + len - 32, s + len - 32, 32);
-	} else if (len >= 16) {
-		ipc_move8(d, s, 0);
-		ipc_move8(d, s, 8);
-		ipc_move8(d, s, len - 16);
-		ipc_move8(d, s, len - 8);
-	} else if (len >= 8) {
-		ipc_move8(d, s, 0);
-		ipc_move8(d, s, len - 8);
-	} else if (len >= 4) {
-		memcpy(d, s, 4);
-		memcpy(d + len - 4, s + len - 4, 4);
-	} else if (len != 0) {
-		d[0] = s[0];
-		d[len / 2] = s[len / 2];
-		d[len - 1] = s[len - 1];
-	}
-}
-
-/** Debug builds: an object belongs to the thread that used it first. */
-#ifdef CRPC_DEBUG
-void __crpc_ipc_owner_check(const void **owner, const void *object);
-#define IPC_OWNER_CHECK(o) __crpc_ipc_owner_check(&(o)->owner, (o))
-#else
-#define IPC_OWNER_CHECK(o)
-#endif
 
 /**
  * Compute the layout from max_clients, depth, req_max and resp_max.

@@ -21,6 +21,7 @@
  */
 
 #include "crpc_ipc.h"
+#include "crpc_owner.h"
 #include "crpc_util.h"
 #include "ipc_layout.h"
 
@@ -72,8 +73,6 @@ enum ipc_peer_state {
 
 /** One client. The first line is what recv() and reply() touch. */
 struct ipc_peer {
-	/** Where its next request is looked for first: head, or the lone slot if none is open. */
-	struct ipc_slot *watch;
 	struct ipc_slot *head;  /**< Where its next request will be, if not in the lone slot. */
 	uint64_t *tokens;      /**< Per request slot and for the lone one, as above. */
 	uint8_t *resp;         /**< Its response ring. */
@@ -84,7 +83,6 @@ struct ipc_peer {
 	uint16_t limit;        /**< depth while served, else 0: so many open, and it is skipped. */
 	uint16_t head_slot;    /**< Index of head. */
 	uint16_t idle;         /**< Visits in a row that found nothing. */
-	/* Second line: what calls through the ring do not touch. */
 	uint32_t id;
 	uint32_t lone_seq;   /**< Of the request in the lone slot. */
 	uint32_t active_pos; /**< Its place in the list of active clients, or IPC_NOT_ACTIVE. */
@@ -101,7 +99,7 @@ struct ipc_peer {
 
 #define IPC_NOT_ACTIVE UINT32_MAX
 
-_Static_assert(offsetof(struct ipc_peer, id) == CRPC_CACHE_LINE, "one datapath line");
+_Static_assert(offsetof(struct ipc_peer, active_pos) == CRPC_CACHE_LINE, "one datapath line");
 _Static_assert(2 * CRPC_IPC_DEPTH_MAX <= UINT16_MAX, "open, limit, head_slot");
 
 struct crpc_ipc_server {
@@ -112,7 +110,6 @@ struct crpc_ipc_server {
 	uint32_t scan;         /**< Where the next recv() starts. */
 	uint32_t req_mask;     /**< req_slots - 1. */
 	uint32_t resp_mask;
-	uint32_t small_max;    /**< Bytes that the short way of reply() takes. */
 	uint32_t req_lone_max;   /**< Bytes of a request in the lone slot. */
 	uint32_t reply_lone_max; /**< And of an answer there. */
 	uint32_t token_mask;     /**< Of an index into a client's table of tokens. */
@@ -128,7 +125,7 @@ struct crpc_ipc_server {
 	uint32_t reap_pos;
 	uint32_t freed;    /**< Places taken back since the last reap(). */
 	uint32_t reclaims; /**< Passes of crpc_arena_reclaim() to be made. */
-	const void *owner; /**< Debug: the thread. */
+	struct crpc_owner owner;
 	uint64_t *tokens;  /**< All clients' tables. */
 	struct crpc_arena_cache *arena; /**< NULL: no blocks. */
 	uint64_t client_block_bytes;    /**< One client's limit. */
@@ -209,13 +206,12 @@ ipc_publish_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, 
 		struct ipc_slot *lone)
 {
 	p->tokens[token & s->token_mask] = token | IPC_TOKEN_FREE;
-	s->stats.replies++;
+	s->stats.rpc.replies++;
 	CRPC_CRASH_POINT("ipc.reply_lone.1");
 	/* R2 pairs with A2 in lone_size(): the answer, and our reads of the request. */
 	crpc_store_release(&lone->word, ipc_word(p->lone_seq, size, IPC_SLOT_REPLY));
 	CRPC_CRASH_POINT("ipc.reply_lone.2");
-	if (--p->open == 0)
-		p->watch = lone; /* the next will probably be there, too */
+	p->open--;
 }
 
 /**

@@ -38,7 +38,6 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 			s->seg, s->lay.resp_off + id * s->lay.resp_stride, s->lay.resp_stride);
 	p->ctl = crpc_shm_ptr(s->seg, IPC_CTL_OFF + id * sizeof(*p->ctl), sizeof(*p->ctl));
 	p->head = (struct ipc_slot *)(void *)p->req;
-	p->watch = p->head; /* not looked at, but prefetched */
 	if (s->blocks != NULL) {
 		p->blocks = s->blocks + (size_t)id * s->lay.req_slots;
 		p->given = s->given + (size_t)id * s->lay.resp_slots;
@@ -114,7 +113,6 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	rc = segment_create(s, conf);
 	if (rc != 0)
 		goto err_peers;
-	s->small_max = (uint32_t)crpc_min(s->lay.resp_max, IPC_COPY_SMALL);
 	s->req_lone_max = (uint32_t)crpc_min(s->lay.req_max, CRPC_IPC_SMALL);
 	s->reply_lone_max = (uint32_t)crpc_min(s->lay.resp_max, CRPC_IPC_SMALL);
 	s->token_mask = 2 * s->lay.req_slots - 1;
@@ -197,7 +195,6 @@ admit_peer(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t gen)
 	p->gen = gen;
 	p->head_slot = 0;
 	p->head = (struct ipc_slot *)(void *)p->req;
-	p->watch = p->head;
 	p->req_seq = 1;
 	p->resp_seq = 1;
 	p->open = 0;
@@ -338,11 +335,10 @@ kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 		p->dead++;
 	}
 	s->stats.lost_calls += p->open;
-	s->stats.replies += p->resp_seq - 1; /* the living ones' are added by stats() */
+	s->stats.rpc.replies += p->resp_seq - 1; /* the living ones' are added by stats() */
 	p->resp_seq = 1;
 	p->open = 0;
 	p->limit = 0;
-	p->watch = p->head;
 }
 
 /* As new for the next client: no word of an old one can look like a word of its own. */
@@ -433,7 +429,7 @@ crpc_ipc_server_reap(struct crpc_ipc_server *s)
 	uint32_t n = (uint32_t)crpc_min(s->lay.max_clients, CRPC_IPC_REAP_BURST), freed;
 	struct ipc_peer *p;
 
-	IPC_OWNER_CHECK(s);
+	crpc_owner_check(&s->owner, "ipc server");
 	s->stats.reaps++;
 	crpc_store_relaxed(s->beat, s->stats.reaps);
 	crpc_shm_serve(s->seg);
@@ -458,7 +454,7 @@ __crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_
 			p->id, breach->what, breach->found, breach->expected);
 	kill_tokens(s, p);
 	p->state = IPC_PEER_DROPPED;
-	s->stats.kicks++;
+	s->stats.rpc.malformed++;
 	CRPC_CRASH_POINT("ipc.drop.1");
 	/* R5 pairs with A5 in check_server(). */
 	crpc_store_release(&p->ctl->verdict, EPROTO);
@@ -480,13 +476,13 @@ crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
 			crpc_shm_path(s->seg), st.clients, s->lay.max_clients, s->lay.depth,
 			s->lay.req_max, s->lay.resp_max);
 	fprintf(out,
-			"  recvs %" PRIu64 ", requests %" PRIu64 ", replies %" PRIu64
-			", open %u, stale tokens %" PRIu64 "\n",
-			st.recvs, st.requests, st.replies, st.open, st.stale);
+		"  recvs %" PRIu64 ", requests %" PRIu64 ", replies %" PRIu64
+		", open %u, stale tokens %" PRIu64 "\n",
+		st.recvs, st.rpc.requests, st.rpc.replies, st.open, st.stale);
 	fprintf(out,
-			"  connects %" PRIu64 ", closes %" PRIu64 ", deaths %" PRIu64
-			", lost calls %" PRIu64 ", dropped %" PRIu64 ", reaps %" PRIu64 "\n",
-			st.connects, st.closes, st.deaths, st.lost_calls, st.kicks, st.reaps);
+		"  connects %" PRIu64 ", closes %" PRIu64 ", deaths %" PRIu64
+		", lost calls %" PRIu64 ", dropped %" PRIu64 ", reaps %" PRIu64 "\n",
+		st.connects, st.closes, st.deaths, st.lost_calls, st.rpc.malformed, st.reaps);
 	fprintf(out, "  awake %u, sleeps %" PRIu64 ", wakes %" PRIu64 ", blocks %" PRIu64
 		     ", refused blocks %" PRIu64 "\n",
 			st.awake, st.sleeps, st.wakes, st.blocks, st.bad_blocks);
@@ -525,6 +521,6 @@ crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_st
 			continue;
 		stats->clients++;
 		stats->open += p->open;
-		stats->replies += p->resp_seq - 1;
+		stats->rpc.replies += p->resp_seq - 1;
 	}
 }

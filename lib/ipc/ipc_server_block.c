@@ -126,7 +126,7 @@ crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_ipc_
 	struct ipc_peer *p;
 	int rc;
 
-	IPC_OWNER_CHECK(s);
+	crpc_owner_check(&s->owner, "ipc server");
 	rc = find_block(s, token, &p, &b);
 	if (rc != 0)
 		return rc;
@@ -136,13 +136,13 @@ crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_ipc_
 }
 
 int
-crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t token, uint64_t ref, const void *buf,
-		uint32_t len)
+crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token, uint64_t ref,
+	const void *buf, uint32_t len)
 {
 	struct crpc_ipc_block *b;
 	struct ipc_peer *p;
 
-	IPC_OWNER_CHECK(s);
+	crpc_owner_check(&s->owner, "ipc server");
 	if (s->arena == NULL)
 		return -ENOTSUP;
 	if (s->lay.resp_max < IPC_REF_LEN || len > s->lay.resp_max - IPC_REF_LEN)

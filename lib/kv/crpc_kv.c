@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "crpc_clock.h"
 #include "crpc_ipc.h"
 #include "crpc_kv.h"
 #include "crpc_kv_blocks.h"
@@ -49,7 +50,7 @@ info_ask(struct crpc_kv *kv)
 
 	if (rc == 0)
 		rc = crpc_ipc_client_call_sync(
-			kv->ipc, kv->msg, len, answer, sizeof(answer), 0);
+			kv->ipc, crpc_clock_ns(), kv->msg, len, answer, sizeof(answer), 0);
 	return rc < 0 ? rc : info_take(kv, answer, (uint32_t)rc);
 }
 
@@ -87,6 +88,7 @@ crpc_kv_connect(const struct crpc_kv_conf *conf)
 
 	if (kv == NULL)
 		return NULL;
+	crpc_clock_init();
 	if (ipc.call_timeout_us == 0)
 		ipc.call_timeout_us = DEFAULT_TIMEOUT_US;
 	rc = connect_all(kv, &ipc);
@@ -123,7 +125,8 @@ crpc_kv_depth(const struct crpc_kv *kv)
 static int
 send_block(struct crpc_kv *kv, uint64_t ref, uint64_t len, uint64_t cookie)
 {
-	int rc = crpc_ipc_client_call_ref(kv->ipc, ref, &len, sizeof(len), cookie);
+	int rc = crpc_ipc_client_call_ref(kv->ipc, crpc_clock_ns(), ref, &len, sizeof(len),
+		sizeof(struct kv_resp_hdr), cookie);
 
 	if (rc != 0)
 		crpc_arena_free(kv->blocks.cache, ref);
@@ -157,7 +160,8 @@ ask(struct crpc_kv *kv, enum kv_op op, const void *key, const void *value, uint3
 		memcpy(msg + len - value_len, value, value_len);
 	if (ref != 0)
 		return send_block(kv, ref, len, cookie);
-	return crpc_ipc_client_call(kv->ipc, kv->msg, len, cookie);
+	return crpc_ipc_client_call(
+		kv->ipc, crpc_clock_ns(), kv->msg, len, sizeof(struct kv_resp_hdr), cookie);
 }
 
 int
@@ -229,7 +233,8 @@ crpc_kv_poll(struct crpc_kv *kv, struct crpc_kv_done *done, uint16_t n)
 	struct crpc_done ipc[CRPC_BURST_MAX];
 	uint16_t i, k;
 
-	k = crpc_ipc_client_poll(kv->ipc, ipc, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
+	k = crpc_ipc_client_poll(
+		kv->ipc, crpc_clock_ns(), ipc, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
 	if (kv->blocks.cache != NULL)
 		crpc_kv_blocks_answers(kv->ipc, ipc, k);
 	for (i = 0; i < k; i++)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "crpc_conf.h"
 #include "crpc_log.h"
 #include "crpc_rdma_driver.h"
 
@@ -59,32 +60,32 @@ found_devices(char *buf, size_t len)
 		snprintf(buf, len, "no RDMA device");
 }
 
-static int
-open_conf_check(const struct crpc_rdma_conf *conf)
+/* What a function that returns a pointer returns for an error. */
+static void *
+null_errno(int rc)
 {
-	if (conf->gid_index < -1) {
-		crpc_err("open: gid_index %d: -1 (choose) or an index from 0 is needed",
+	errno = -rc;
+	return NULL;
+}
+
+static int
+open_conf_check(struct crpc_rdma_conf *conf)
+{
+	CRPC_CONF_DEFAULT(conf->port, 1);
+	CRPC_CONF_DEFAULT(conf->cq_depth, DEFAULT_CQ_DEPTH);
+	CRPC_CONF_DEFAULT(conf->dcis, DEFAULT_DCIS);
+	CRPC_CONF_DEFAULT(conf->drain_ns, DEFAULT_DRAIN_NS);
+	if (conf->gid_index < -1)
+		return crpc_fail(-EINVAL,
+			"open: gid_index %d: -1 (choose) or an index from 0 is needed",
 			conf->gid_index);
+	if (conf->device != NULL && conf->device[0] == '\0')
+		return crpc_fail(
+			-EINVAL, "open: the device name is empty: give one, or NULL for the first");
+	if (crpc_conf_range("cq_depth", conf->cq_depth, 1, CRPC_RDMA_CQ_DEPTH_MAX) != 0 ||
+		crpc_conf_range("blueflame", conf->blueflame, 0, CRPC_RDMA_BLUEFLAME_NEVER) != 0)
 		return -EINVAL;
-	}
-	if (conf->device != NULL && conf->device[0] == '\0') {
-		crpc_err("open: the device name is empty: give one, or NULL for the first");
-		return -EINVAL;
-	}
-	if (conf->cq_depth > CRPC_RDMA_CQ_DEPTH_MAX) {
-		crpc_err("open: cq_depth %u is above %u", conf->cq_depth, CRPC_RDMA_CQ_DEPTH_MAX);
-		return -EINVAL;
-	}
-	if (conf->blueflame > CRPC_RDMA_BLUEFLAME_NEVER) {
-		crpc_err("open: blueflame %u is above %d", conf->blueflame,
-			CRPC_RDMA_BLUEFLAME_NEVER);
-		return -EINVAL;
-	}
-	if (conf->dcis > CRPC_RDMA_DCIS_MAX) {
-		crpc_err("open: %u DC initiators are above %u", conf->dcis, CRPC_RDMA_DCIS_MAX);
-		return -EINVAL;
-	}
-	return 0;
+	return crpc_conf_range("dcis", conf->dcis, 1, CRPC_RDMA_DCIS_MAX);
 }
 
 /* Asks the drivers in turn. Sets *err to 0 if none of them knows the device. */
@@ -118,44 +119,26 @@ crpc_rdma_open(const struct crpc_rdma_conf *conf)
 	struct crpc_rdma *dev;
 	int err;
 
-	if (conf == NULL) {
-		crpc_err("open: conf is NULL");
-		errno = EINVAL;
-		return NULL;
-	}
-	if (open_conf_check(conf) != 0) {
-		errno = EINVAL;
-		return NULL;
-	}
-	if (drivers == NULL) {
-		crpc_err("open: no RDMA driver is linked in: link the drivers whole");
-		errno = ENODEV;
-		return NULL;
-	}
+	if (conf == NULL)
+		return null_errno(crpc_fail(-EINVAL, "open: conf is NULL"));
 	filled = *conf;
-	if (filled.port == 0)
-		filled.port = 1;
-	if (filled.cq_depth == 0)
-		filled.cq_depth = DEFAULT_CQ_DEPTH;
-	if (filled.dcis == 0)
-		filled.dcis = DEFAULT_DCIS;
-	if (filled.drain_ns == 0)
-		filled.drain_ns = DEFAULT_DRAIN_NS;
-
+	err = open_conf_check(&filled);
+	if (err != 0)
+		return null_errno(err);
+	if (drivers == NULL)
+		return null_errno(crpc_fail(
+			-ENODEV, "open: no RDMA driver is linked in: link the drivers whole"));
 	dev = ask_drivers(&filled, &err);
 	if (dev != NULL)
 		return dev;
-	if (err == 0) {
-		found_devices(found, sizeof(found));
-		if (filled.device != NULL)
-			crpc_err("open: there is no RDMA device %.64s; found: %s", filled.device,
-				found);
-		else
-			crpc_err("open: no RDMA device that can be used; found: %s", found);
-		err = ENODEV;
-	}
-	errno = err;
-	return NULL;
+	if (err != 0)
+		return null_errno(-err);
+	found_devices(found, sizeof(found));
+	if (filled.device != NULL)
+		crpc_err("open: there is no RDMA device %.64s; found: %s", filled.device, found);
+	else
+		crpc_err("open: no RDMA device that can be used; found: %s", found);
+	return null_errno(-ENODEV);
 }
 
 void
@@ -205,10 +188,9 @@ int
 crpc_rdma_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
 {
 	if (dev == NULL || mr == NULL || addr == NULL || len == 0 ||
-		(uintptr_t)addr + len < (uintptr_t)addr) {
-		crpc_err("mr_reg: %llu bytes at %p are no region", (unsigned long long)len, addr);
-		return -EINVAL;
-	}
+		(uintptr_t)addr + len < (uintptr_t)addr)
+		return crpc_fail(-EINVAL, "mr_reg: %llu bytes at %p are no region",
+			(unsigned long long)len, addr);
 	return dev->ops->mr_reg(dev, addr, len, mr);
 }
 
@@ -221,41 +203,32 @@ crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
 	memset(mr, 0, sizeof(*mr));
 }
 
-static bool
-depths_ok(const char *who, uint32_t sq_depth, uint32_t rq_depth)
+static int
+depths_check(const char *who, uint32_t sq_depth, uint32_t rq_depth)
 {
 	if (sq_depth <= CRPC_RDMA_QUEUE_DEPTH_MAX && rq_depth <= CRPC_RDMA_QUEUE_DEPTH_MAX)
-		return true;
-	crpc_err("%s: depth %u (send) or %u (receive) is above %u", who, sq_depth, rq_depth,
-		CRPC_RDMA_QUEUE_DEPTH_MAX);
-	return false;
+		return 0;
+	return crpc_fail(-EINVAL, "%s: depth %u (send) or %u (receive) is above %u", who, sq_depth,
+		rq_depth, CRPC_RDMA_QUEUE_DEPTH_MAX);
 }
 
 struct crpc_rdma_qp *
 crpc_rdma_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 {
 	struct crpc_rdma_qp_conf filled;
+	int rc;
 
-	if (dev == NULL || conf == NULL) {
-		crpc_err("qp_create: %s is NULL", dev == NULL ? "dev" : "conf");
-		errno = EINVAL;
-		return NULL;
-	}
+	if (dev == NULL || conf == NULL)
+		return null_errno(
+			crpc_fail(-EINVAL, "qp_create: %s is NULL", dev == NULL ? "dev" : "conf"));
 	filled = *conf;
-	if (filled.sq_depth == 0)
-		filled.sq_depth = DEFAULT_SQ_DEPTH;
-	if (filled.rq_depth == 0)
-		filled.rq_depth = DEFAULT_RQ_DEPTH;
-	if (filled.transport > CRPC_RDMA_DC) {
-		crpc_err("qp_create: %u is no transport", filled.transport);
-		errno = EINVAL;
-		return NULL;
-	}
-	if (!depths_ok("qp_create", filled.sq_depth, filled.rq_depth)) {
-		errno = EINVAL;
-		return NULL;
-	}
-	return dev->ops->qp_create(dev, &filled);
+	CRPC_CONF_DEFAULT(filled.sq_depth, DEFAULT_SQ_DEPTH);
+	CRPC_CONF_DEFAULT(filled.rq_depth, DEFAULT_RQ_DEPTH);
+	if (filled.transport > CRPC_RDMA_DC)
+		return null_errno(
+			crpc_fail(-EINVAL, "qp_create: %u is no transport", filled.transport));
+	rc = depths_check("qp_create", filled.sq_depth, filled.rq_depth);
+	return rc != 0 ? null_errno(rc) : dev->ops->qp_create(dev, &filled);
 }
 
 int
@@ -295,27 +268,19 @@ struct crpc_rdma_ud *
 crpc_rdma_ud_create(struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf)
 {
 	struct crpc_rdma_ud_conf filled;
+	int rc;
 
-	if (dev == NULL || conf == NULL) {
-		crpc_err("ud_create: %s is NULL", dev == NULL ? "dev" : "conf");
-		errno = EINVAL;
-		return NULL;
-	}
-	if (dev->ops->ud_create == NULL) {
-		crpc_err("ud_create: driver %s has no datagrams", dev->ops->name);
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (dev == NULL || conf == NULL)
+		return null_errno(
+			crpc_fail(-EINVAL, "ud_create: %s is NULL", dev == NULL ? "dev" : "conf"));
+	if (dev->ops->ud_create == NULL)
+		return null_errno(crpc_fail(
+			-EOPNOTSUPP, "ud_create: driver %s has no datagrams", dev->ops->name));
 	filled = *conf;
-	if (filled.sq_depth == 0)
-		filled.sq_depth = DEFAULT_UD_SQ;
-	if (filled.rq_depth == 0)
-		filled.rq_depth = DEFAULT_UD_RQ;
-	if (!depths_ok("ud_create", filled.sq_depth, filled.rq_depth)) {
-		errno = EINVAL;
-		return NULL;
-	}
-	return dev->ops->ud_create(dev, &filled);
+	CRPC_CONF_DEFAULT(filled.sq_depth, DEFAULT_UD_SQ);
+	CRPC_CONF_DEFAULT(filled.rq_depth, DEFAULT_UD_RQ);
+	rc = depths_check("ud_create", filled.sq_depth, filled.rq_depth);
+	return rc != 0 ? null_errno(rc) : dev->ops->ud_create(dev, &filled);
 }
 
 void

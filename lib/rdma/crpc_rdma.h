@@ -4,9 +4,9 @@
 
 /**
  * @file
- * What copyrpc asks of a NIC: open it by name, register memory, connect queue pairs, post bursts of
- * RDMA WRITE WITH IMMEDIATE, poll completions. Nothing of a vendor shows here; a driver registers
- * itself (crpc_rdma_driver.h) and fills the operations.
+ * What copyrpc needs of a NIC: open it by name, register memory, connect queue pairs, post
+ * bursts of RDMA WRITE WITH IMMEDIATE, poll completions. Nothing of a vendor shows here; a driver
+ * registers itself (crpc_rdma_driver.h) and fills the operations.
  *
  *     dev = crpc_rdma_open(&conf)                     one per lcore: PD, CQ, its own doorbell page
  *     crpc_rdma_mr_reg(dev, ring, len, &mr)           memory that peers write to
@@ -22,7 +22,7 @@
  *
  * Receives: every QP owns a receive queue whose entries carry no buffer (a WRITE WITH IMMEDIATE
  * needs none); the driver fills it at creation and refills it as completions are polled, so a
- * receive can not be lost silently: when the driver cannot keep it filled it says so by a
+ * receive can not be lost silently: when the driver cannot keep it filled it reports a
  * CRPC_RDMA_CQE_ERROR.
  *
  * Send accounting: crpc_rdma_post() refuses (short count) what does not fit the send queue. Slots
@@ -46,7 +46,7 @@
  *             crpc_rdma_ud_post(ud, dgram, n)         n WQEs, one doorbell
  *             crpc_rdma_poll(dev, cqe, n)             CRPC_RDMA_CQE_DGRAM: one arrived
  *
- * Errors: functions return 0 or -errno and say the cause once through crpc_log.h. Out-parameters
+ * Errors: functions return 0 or -errno and log the cause once through crpc_log.h. Out-parameters
  * are set only on success.
  */
 
@@ -79,7 +79,7 @@ struct crpc_rdma_conf {
 	 *  in ns; default 4 s, which is longer than all retries towards a dead one. Then the queue
 	 *  pair that keeps the initiator busy breaks. */
 	uint64_t drain_ns;
-	/** Sends of one queue between two completions that the driver asks for by itself, at most;
+	/** Sends of one queue between two completions that the driver requests by itself, at most;
 	 *  never more than its depth. Default: a quarter of the depth, at most 64. Fewer
 	 *  completions cost less, but a queue's room comes back in larger pieces. */
 	uint32_t signal_every;
@@ -188,7 +188,7 @@ struct crpc_rdma_dgram {
 	struct crpc_rdma_sge sge[CRPC_RDMA_SGE_MAX];
 };
 
-/** What a completion says. */
+/** What a completion reports. */
 enum crpc_rdma_cqe_type {
 	CRPC_RDMA_CQE_SEND,  /**< A signalled WR, and all before it on the QP, are done. */
 	CRPC_RDMA_CQE_RECV,  /**< A WRITE WITH IMMEDIATE of the peer has arrived, data first. */
@@ -233,7 +233,7 @@ struct crpc_rdma_stats {
 };
 
 /**
- * What the card itself did since open, where it tells: a software NIC does, as a card would have
+ * What the card itself did since open, where it counts: a software NIC does, as a card would have
  * done it.
  */
 struct crpc_rdma_card {
@@ -286,7 +286,7 @@ void crpc_rdma_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *st
  * Ask what the card did. Not for the timed part of a loop.
  *
  * @return
- *   0, -EOPNOTSUPP (the card does not tell).
+ *   0, -EOPNOTSUPP (the card does not count).
  */
 int crpc_rdma_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
 
@@ -330,7 +330,7 @@ struct crpc_rdma_qp *crpc_rdma_qp_create(
  *
  * A queue pair with a send queue of its own (RC) is stopped by crpc_rdma_qp_free() itself, and
  * works until then. One that shares it (DC) cannot be: the device continues its requests until
- * they are over, or have failed. Who wants to use their memory again asks here until it is so.
+ * they are over, or have failed. To use their memory again, call this until it returns 0.
  *
  * @param qp
  *   The queue pair. NULL is allowed.

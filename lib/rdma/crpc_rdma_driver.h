@@ -7,7 +7,7 @@
  * For drivers of lib/rdma: the control operations and how to register.
  *
  * A driver is found by its constructor (CRPC_RDMA_DRIVER), so a program links it whole.
- * crpc_rdma_open() asks the drivers in turn; the first whose open() takes the device gets it.
+ * crpc_rdma_open() tries the drivers in turn; the first whose open() takes the device gets it.
  */
 
 #include "crpc_rdma.h"
@@ -23,7 +23,7 @@ struct crpc_rdma_ops {
 	const char *name;
 	/** Open conf->device (NULL: the first that fits). Sets fp and ops. NULL with errno: ENODEV,
 	 *  without a log line, if there is no such device; ENOTSUP if there is but it is not this
-	 *  driver's; then the next driver is asked. Any other error ends the search. */
+	 *  driver's; then the next driver is tried. Any other error ends the search. */
 	struct crpc_rdma *(*open)(const struct crpc_rdma_conf *conf);
 	void (*close)(struct crpc_rdma *dev);
 	void (*info_get)(const struct crpc_rdma *dev, struct crpc_rdma_info *info);

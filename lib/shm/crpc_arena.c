@@ -15,22 +15,6 @@
 #include "crpc_log.h"
 #include "shm_arena.h"
 
-#ifdef CRPC_DEBUG
-static _Thread_local char thread_mark;
-
-void
-__crpc_arena_owner_check(struct crpc_arena_cache *c)
-{
-	if (c->owner == NULL)
-		c->owner = &thread_mark;
-	if (c->owner == &thread_mark)
-		return;
-	crpc_err("%p: arena cache used by a second thread; each thread joins for itself",
-			(void *)c);
-	__builtin_trap();
-}
-#endif
-
 /* ---- refs ---- */
 
 /* Where the block is whose place a ref names: in a span, at a block's start. 0 or -EINVAL. */
@@ -177,7 +161,7 @@ crpc_arena_alloc(struct crpc_arena_cache *c, uint64_t size, uint64_t *ref)
 	uint32_t cls;
 	void *p;
 
-	ARENA_OWNER_CHECK(c);
+	crpc_owner_check(&c->owner, "arena cache");
 	if (crpc_unlikely(size - 1 >= a->max_block))
 		return refuse(c, size);
 	cls = a->l.raw_class[arena_raw_of(size)];
@@ -216,7 +200,7 @@ crpc_arena_free(struct crpc_arena_cache *c, uint64_t ref)
 	uint64_t bytes;
 	int rc;
 
-	ARENA_OWNER_CHECK(c);
+	crpc_owner_check(&c->owner, "arena cache");
 	rc = locate_held(c, ref, &at);
 	if (crpc_unlikely(rc != 0))
 		return rc;
@@ -247,7 +231,7 @@ crpc_arena_give(struct crpc_arena_cache *c, uint64_t ref, uint32_t to)
 	struct arena_place at;
 	int rc;
 
-	ARENA_OWNER_CHECK(c);
+	crpc_owner_check(&c->owner, "arena cache");
 	if (crpc_unlikely(to - 1 >= c->a->l.h.max_members))
 		return -EINVAL;
 	rc = locate_held(c, ref, &at);
@@ -303,7 +287,7 @@ crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, void **
 	uint64_t w;
 	int rc;
 
-	ARENA_OWNER_CHECK(c);
+	crpc_owner_check(&c->owner, "arena cache");
 	rc = locate(c->a, ref, &at);
 	if (crpc_unlikely(rc != 0))
 		return rc;
@@ -336,7 +320,7 @@ crpc_arena_revoke(struct crpc_arena_cache *c, uint64_t ref)
 	uint64_t w;
 	int rc;
 
-	ARENA_OWNER_CHECK(c);
+	crpc_owner_check(&c->owner, "arena cache");
 	rc = locate(c->a, ref, &at);
 	if (rc != 0)
 		return rc;
@@ -356,7 +340,7 @@ crpc_arena_drop(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, uint32_
 	uint64_t w;
 	int rc;
 
-	ARENA_OWNER_CHECK(c);
+	crpc_owner_check(&c->owner, "arena cache");
 	rc = locate(c->a, ref, &at);
 	if (rc != 0)
 		return rc;
@@ -421,7 +405,7 @@ crpc_arena_ref(const struct crpc_arena_cache *c, const void *ptr, uint64_t *ref)
 void
 crpc_arena_hand_over(struct crpc_arena_cache *c)
 {
-	c->owner = NULL;
+	c->owner = (struct crpc_owner){NULL};
 }
 
 uint32_t

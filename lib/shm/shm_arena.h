@@ -28,6 +28,7 @@
 #include <pthread.h>
 
 #include "crpc_arena.h"
+#include "crpc_owner.h"
 #include "crpc_atomic.h"
 #include "crpc_config.h"
 #include "crpc_crash.h"
@@ -213,7 +214,7 @@ struct crpc_arena_cache {
 	uint32_t unit_cursor;
 	struct crpc_arena_cache_stats stats;
 	struct crpc_shm_lock *lock;
-	const void *owner; /**< Debug builds: the thread. */
+	struct crpc_owner owner; /**< Each thread joins for itself. */
 	struct arena_entry *entries;
 	struct arena_bin bin[ARENA_RAW_MAX];
 };
@@ -373,13 +374,5 @@ enum arena_sweep {
 /** Free what the members of @p set hold in unit @p u and, if a span starts there, in its blocks. */
 void __crpc_arena_sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set,
 		enum arena_sweep how, struct crpc_arena_reclaimed *found);
-
-/** Debug builds: a cache belongs to the thread that used it first. */
-#ifdef CRPC_DEBUG
-void __crpc_arena_owner_check(struct crpc_arena_cache *c);
-#define ARENA_OWNER_CHECK(c) __crpc_arena_owner_check(c)
-#else
-#define ARENA_OWNER_CHECK(c)
-#endif
 
 #endif

@@ -106,7 +106,7 @@ crpc_arena_flush(struct crpc_arena_cache *c)
 {
 	uint32_t cls;
 
-	ARENA_OWNER_CHECK(c);
+	crpc_owner_check(&c->owner, "arena cache");
 	for (cls = 0; cls < c->a->l.h.classes; cls++)
 		__crpc_arena_flush_bin(c, cls, c->bin[cls].n);
 }

@@ -9,24 +9,27 @@
 #include "crpc_log.h"
 #include "crpc_spsc.h"
 #include "crpc_spsc_block.h"
+#include "crpc_spsc_duplex.h"
 #include "spsc_private.h"
 
 /* CPUID 80000001h ECX: PREFETCHW; CPUID 7.0 ECX: CLDEMOTE. */
 #define CPUID_EXT_ECX_PREFETCHW (1u << 8)
-#define CPUID_7_ECX_CLDEMOTE (1u << 25)
+#define CPUID_7_ECX_CLDEMOTE    (1u << 25)
 
-static const char *const variant_names[CRPC_SPSC_VARIANTS] = {
+static const char *const variant_names[CRPC_SPSC_LAYOUTS] = {
 	[CRPC_SPSC_LAMPORT] = "lamport",
 	[CRPC_SPSC_FASTFORWARD] = "fastforward",
 	[CRPC_SPSC_FASTFORWARD_ALIGNED] = "fastforward_aligned",
 	[CRPC_SPSC_ONESIDED] = "onesided",
 	[CRPC_SPSC_ONESIDED_ALIGNED] = "onesided_aligned",
+	[CRPC_SPSC_DUPLEX] = "duplex",
+	[CRPC_SPSC_DUPLEX_LONE] = "duplex_lone",
 };
 
 const char *
 crpc_spsc_variant_name(enum crpc_spsc_variant variant)
 {
-	return (unsigned int)variant < CRPC_SPSC_VARIANTS ? variant_names[variant] : "?";
+	return (unsigned int)variant < CRPC_SPSC_LAYOUTS ? variant_names[variant] : "?";
 }
 
 uint32_t
@@ -82,31 +85,23 @@ blocks_of(uint32_t depth, uint32_t per)
 static int
 attr_check(const struct crpc_spsc_attr *a)
 {
-	if ((unsigned int)a->variant >= CRPC_SPSC_VARIANTS) {
-		crpc_err("ring variant %u is unknown: 0 to %u exist", (unsigned int)a->variant,
-			CRPC_SPSC_VARIANTS - 1);
-		return -EINVAL;
-	}
+	if ((unsigned int)a->variant >= CRPC_SPSC_LAYOUTS)
+		return crpc_fail(-EINVAL, "ring variant %u is unknown: 0 to %u exist",
+			(unsigned int)a->variant, CRPC_SPSC_LAYOUTS - 1);
 	if (!crpc_is_pow2(a->depth) || a->depth < CRPC_SPSC_DEPTH_MIN ||
-		a->depth > CRPC_SPSC_DEPTH_MAX) {
-		crpc_err("ring depth %u is not a power of two from %u to %u", a->depth,
-			CRPC_SPSC_DEPTH_MIN, CRPC_SPSC_DEPTH_MAX);
-		return -EINVAL;
-	}
-	if (a->esize < CRPC_SPSC_ESIZE_MIN || a->esize > CRPC_SPSC_ESIZE_MAX || a->esize % 8 != 0) {
-		crpc_err("message size %u is not a multiple of 8 from %u to %u bytes", a->esize,
+		a->depth > CRPC_SPSC_DEPTH_MAX)
+		return crpc_fail(-EINVAL, "ring depth %u is not a power of two from %u to %u",
+			a->depth, CRPC_SPSC_DEPTH_MIN, CRPC_SPSC_DEPTH_MAX);
+	if (a->esize < CRPC_SPSC_ESIZE_MIN || a->esize > CRPC_SPSC_ESIZE_MAX || a->esize % 8 != 0)
+		return crpc_fail(-EINVAL,
+			"message size %u is not a multiple of 8 from %u to %u bytes", a->esize,
 			CRPC_SPSC_ESIZE_MIN, CRPC_SPSC_ESIZE_MAX);
-		return -EINVAL;
-	}
-	if (a->lazy > a->depth) {
-		crpc_err("lazy %u is above the ring depth %u", a->lazy, a->depth);
-		return -EINVAL;
-	}
-	if (a->caller_credit && !is_onesided(a->variant)) {
-		crpc_err("%s rings give room back by themselves: caller credit is for onesided",
+	if (a->lazy > a->depth)
+		return crpc_fail(-EINVAL, "lazy %u is above the ring depth %u", a->lazy, a->depth);
+	if (a->caller_credit && !is_onesided(a->variant))
+		return crpc_fail(-EINVAL,
+			"%s rings give room back by themselves: caller credit is for onesided",
 			crpc_spsc_variant_name(a->variant));
-		return -EINVAL;
-	}
 	return 0;
 }
 
@@ -115,6 +110,8 @@ data_len(const struct crpc_spsc_attr *a)
 {
 	uint32_t per = per_of(a->variant);
 
+	if (a->variant == CRPC_SPSC_DUPLEX_LONE)
+		return (size_t)a->depth * crpc_spsc_lone_stride(a->esize);
 	if (per == 0)
 		return (size_t)a->depth * a->esize;
 	return (size_t)blocks_of(a->depth, per) * crpc_spsc_block_len(a->esize, per);
@@ -151,10 +148,10 @@ crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 	h->lazy = attr->lazy > 1 ? attr->lazy : 1;
 	h->caller_credit = attr->caller_credit;
 	h->blocks = per != 0 ? blocks_of(attr->depth, per) : 0;
-	crpc_store_relaxed((_Atomic uint32_t *)(void *)((char *)mem + CRPC_SPSC_HEAD_OFFSET),
-		attr->start);
-	crpc_store_relaxed((_Atomic uint32_t *)(void *)((char *)mem + CRPC_SPSC_TAIL_OFFSET),
-		attr->start);
+	crpc_store_relaxed(
+		(_Atomic uint32_t *)(void *)((char *)mem + CRPC_SPSC_HEAD_OFFSET), attr->start);
+	crpc_store_relaxed(
+		(_Atomic uint32_t *)(void *)((char *)mem + CRPC_SPSC_TAIL_OFFSET), attr->start);
 	/* onesided: every block is full of the lap before the first: zeroes mean nothing. */
 	for (i = 0; is_onesided(attr->variant) && i < h->blocks; i++) {
 		crpc_store_relaxed(
@@ -165,9 +162,8 @@ crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 	return 0;
 }
 
-/* The header as this side uses it: copied once, then checked. */
-static int
-hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len)
+int
+__crpc_spsc_hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len)
 {
 	struct crpc_spsc_attr a;
 	ssize_t need;
@@ -177,14 +173,16 @@ hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len)
 	if (rc != 0)
 		return rc;
 	memcpy(h, mem, sizeof(*h));
-	if (h->magic != CRPC_SPSC_MAGIC || h->version != CRPC_SPSC_VERSION) {
-		crpc_err("no ring: magic 0x%" PRIx64 " version %u, expected 0x%" PRIx64
-			 " version %u",
-				h->magic, h->version, CRPC_SPSC_MAGIC, CRPC_SPSC_VERSION);
-		return -EINVAL;
-	}
-	a = (struct crpc_spsc_attr){.variant = h->variant, .depth = h->depth, .esize = h->esize,
-		.lazy = h->lazy, .caller_credit = h->caller_credit != 0};
+	if (h->magic != CRPC_SPSC_MAGIC || h->version != CRPC_SPSC_VERSION)
+		return crpc_fail(-EINVAL,
+			"no ring: magic 0x%" PRIx64 " version %u, expected 0x%" PRIx64
+			" version %u",
+			h->magic, h->version, CRPC_SPSC_MAGIC, CRPC_SPSC_VERSION);
+	a = (struct crpc_spsc_attr){.variant = h->variant,
+		.depth = h->depth,
+		.esize = h->esize,
+		.lazy = h->lazy,
+		.caller_credit = h->caller_credit != 0};
 	need = crpc_spsc_memsize(&a);
 	if (need < 0)
 		return (int)need;
@@ -197,6 +195,17 @@ tail_of(char *base)
 	return (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_TAIL_OFFSET);
 }
 
+/* The header of a ring that has a producer and a consumer. */
+static int
+one_way(struct crpc_spsc_hdr *h, const void *mem, size_t len)
+{
+	int rc = __crpc_spsc_hdr_read(h, mem, len);
+
+	if (rc == 0 && h->variant >= CRPC_SPSC_VARIANTS)
+		return crpc_fail(-EINVAL, "a duplex ring has a client and a server");
+	return rc;
+}
+
 int
 crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 {
@@ -205,7 +214,7 @@ crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 	uint32_t per;
 	int rc;
 
-	rc = hdr_read(&h, mem, len);
+	rc = one_way(&h, mem, len);
 	if (rc != 0)
 		return rc;
 	per = per_of(h.variant);
@@ -222,7 +231,7 @@ crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 		.lap = h.start,
 		.esize = h.esize,
 		.variant = h.variant,
-		.ops = __crpc_spsc_ops_get(h.variant, h.esize),
+		.ops = &__crpc_spsc_ops[h.variant],
 	};
 	p->pos = p->slots;
 	p->block = per != 0 ? crpc_spsc_block_len(h.esize, per) : 0;
@@ -240,7 +249,7 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 	uint32_t per;
 	int rc;
 
-	rc = hdr_read(&h, mem, len);
+	rc = one_way(&h, mem, len);
 	if (rc != 0)
 		return rc;
 	per = per_of(h.variant);
@@ -258,7 +267,7 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 		.lap = h.start,
 		.esize = h.esize,
 		.variant = h.variant,
-		.ops = __crpc_spsc_ops_get(h.variant, h.esize),
+		.ops = &__crpc_spsc_ops[h.variant],
 	};
 	c->pos = c->slots;
 	c->rel = c->slots;
@@ -375,8 +384,8 @@ crpc_spsc_check(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, 
 	if (c->tail != NULL && c->next - c->released > c->depth)
 		bad += spsc_say(out, "consumer at %u told %u\n", c->next, c->released);
 	if (per == 0 && crpc_load_acquire(p->head) != p->published)
-		bad += spsc_say(out, "head %u, published %u\n", crpc_load_acquire(p->head),
-				p->published);
+		bad += spsc_say(
+			out, "head %u, published %u\n", crpc_load_acquire(p->head), p->published);
 	if (c->tail != NULL && crpc_load_acquire(c->tail) != c->released)
 		bad += spsc_say(out, "tail %u, told %u\n", crpc_load_acquire(c->tail), c->released);
 	if (p->limit - p->next > p->depth && !is_fastforward(p->variant))
@@ -391,22 +400,22 @@ crpc_spsc_dump(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, F
 {
 	if (p != NULL)
 		fprintf(out,
-				"producer %s depth %u esize %u next %u published %u limit %u lazy "
-				"%u fill %u "
-				"block %zu lap %u hints %s%s free %u\n",
-				crpc_spsc_variant_name(p->variant), p->depth, p->esize, p->next,
-				p->published, p->limit, p->lazy, p->fill,
-				p->block != 0 ? (size_t)(p->pos - p->slots) / p->block : 0, p->lap,
-				p->hints & CRPC_SPSC_HINT_PREFETCHW ? "prefetchw " : "",
-				p->hints & CRPC_SPSC_HINT_CLDEMOTE ? "cldemote" : "",
-				crpc_spsc_free_count(p));
+			"producer %s depth %u esize %u next %u published %u limit %u lazy "
+			"%u fill %u "
+			"block %zu lap %u hints %s%s free %u\n",
+			crpc_spsc_variant_name(p->variant), p->depth, p->esize, p->next,
+			p->published, p->limit, p->lazy, p->fill,
+			p->block != 0 ? (size_t)(p->pos - p->slots) / p->block : 0, p->lap,
+			p->hints & CRPC_SPSC_HINT_PREFETCHW ? "prefetchw " : "",
+			p->hints & CRPC_SPSC_HINT_CLDEMOTE ? "cldemote" : "",
+			crpc_spsc_free_count(p));
 	if (c != NULL)
 		fprintf(out,
-				"consumer %s depth %u esize %u next %u freed %u released %u batch "
-				"%u taken %u "
-				"avail %u block %zu lap %u count %u\n",
-				crpc_spsc_variant_name(c->variant), c->depth, c->esize, c->next,
-				c->freed, c->released, c->batch, c->taken, c->avail,
-				c->block != 0 ? (size_t)(c->pos - c->slots) / c->block : 0, c->lap,
-				crpc_spsc_count(c));
+			"consumer %s depth %u esize %u next %u freed %u released %u batch "
+			"%u taken %u "
+			"avail %u block %zu lap %u count %u\n",
+			crpc_spsc_variant_name(c->variant), c->depth, c->esize, c->next, c->freed,
+			c->released, c->batch, c->taken, c->avail,
+			c->block != 0 ? (size_t)(c->pos - c->slots) / c->block : 0, c->lap,
+			crpc_spsc_count(c));
 }

@@ -14,10 +14,9 @@
  *     crpc_spsc_commit(&p, n)                       crpc_spsc_release(&c)
  *     crpc_spsc_flush(&p)
  *
- * Every call costs one indirect call beside the variant's own inline code, which is specialised for
- * messages of 8, 16, 24, 32, 40, 64, 128 and 256 bytes. Where that matters, include the variant's
- * header instead (crpc_spsc_lamport.h, crpc_spsc_fastforward.h, crpc_spsc_onesided.h): same ends,
- * same memory.
+ * Every call costs one indirect call, and the size is read from the end. Where that matters,
+ * include the variant's header instead (crpc_spsc_lamport.h, crpc_spsc_fastforward.h,
+ * crpc_spsc_onesided.h): same ends, same memory, and a constant size.
  *
  * Which one: doc/guides/spsc.md. Setup, threads and ownership: crpc_spsc_base.h.
  *
@@ -41,8 +40,7 @@ struct crpc_spsc_ops {
 	void (*release)(struct crpc_spsc_cons *c);
 };
 
-/** The calls for a ring of @p variant and @p esize; both were checked by attach. */
-const struct crpc_spsc_ops *__crpc_spsc_ops_get(enum crpc_spsc_variant variant, uint32_t esize);
+extern const struct crpc_spsc_ops __crpc_spsc_ops[CRPC_SPSC_VARIANTS];
 
 /**
  * Enqueue up to @p n messages.

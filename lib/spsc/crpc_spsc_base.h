@@ -45,16 +45,20 @@ CRPC_BEGIN_DECLS
 
 /** How a ring tells its other end what is valid. */
 enum crpc_spsc_variant {
-	CRPC_SPSC_LAMPORT,	      /**< Head and tail words. */
-	CRPC_SPSC_FASTFORWARD,	      /**< A flag per block of seven messages. */
+	CRPC_SPSC_LAMPORT,             /**< Head and tail words. */
+	CRPC_SPSC_FASTFORWARD,         /**< A flag per block of seven messages. */
 	CRPC_SPSC_FASTFORWARD_ALIGNED, /**< A flag per message, each on lines of its own. */
-	CRPC_SPSC_ONESIDED,	      /**< A generation per block of seven messages. */
-	CRPC_SPSC_ONESIDED_ALIGNED,   /**< A generation per message, each on lines of its own. */
+	CRPC_SPSC_ONESIDED,            /**< A generation per block of seven messages. */
+	CRPC_SPSC_ONESIDED_ALIGNED,    /**< A generation per message, each on lines of its own. */
 	CRPC_SPSC_VARIANTS,
+	/* Not one-way rings: crpc_spsc_duplex.h. */
+	CRPC_SPSC_DUPLEX = CRPC_SPSC_VARIANTS, /**< Replies overwrite requests. */
+	CRPC_SPSC_DUPLEX_LONE,                 /**< The same, for one call at a time. */
+	CRPC_SPSC_LAYOUTS,
 };
 
 /** Messages behind one flag word. */
-#define CRPC_SPSC_PACKED 7u
+#define CRPC_SPSC_PACKED  7u
 #define CRPC_SPSC_ALIGNED 1u
 /** Bytes of that word. */
 #define CRPC_SPSC_FLAG_LEN 8u
@@ -62,8 +66,8 @@ enum crpc_spsc_variant {
 /** What a ring is. */
 struct crpc_spsc_attr {
 	enum crpc_spsc_variant variant;
-	uint32_t depth;	 /**< Messages in flight, a power of two. */
-	uint32_t esize;	 /**< Bytes of a message: 8 to 256, a multiple of 8. */
+	uint32_t depth; /**< Messages in flight, a power of two. */
+	uint32_t esize; /**< Bytes of a message: 8 to 256, a multiple of 8. */
 	/**
 	 * Messages that the producer may hold back between two flushes. 0 and 1: every enqueue is
 	 * visible when it returns. n: the producer publishes at every n messages (lamport) or at
@@ -71,7 +75,7 @@ struct crpc_spsc_attr {
 	 * nothing waits for room that only its own publication can make.
 	 */
 	uint32_t lazy;
-	uint32_t start;	 /**< First position; a test starts near 2^32 to see the wrap. */
+	uint32_t start; /**< First position; a test starts near 2^32 to see the wrap. */
 	/**
 	 * onesided only. False: the consumer writes its position to the tail word once per
 	 * quarter of the depth. True: the consumer writes nothing at all; the producer is told
@@ -94,8 +98,8 @@ struct crpc_spsc_hdr {
 };
 
 /** "CRPCSPSC" in a little-endian dump. */
-#define CRPC_SPSC_MAGIC UINT64_C(0x4353505343505243)
-#define CRPC_SPSC_VERSION 1u
+#define CRPC_SPSC_MAGIC       UINT64_C(0x4353505343505243)
+#define CRPC_SPSC_VERSION     1u
 #define CRPC_SPSC_HEAD_OFFSET CRPC_CACHE_GUARD
 #define CRPC_SPSC_TAIL_OFFSET (2 * CRPC_CACHE_GUARD)
 #define CRPC_SPSC_DATA_OFFSET (3 * CRPC_CACHE_GUARD)
@@ -106,20 +110,20 @@ _Static_assert(__GCC_ATOMIC_LLONG_LOCK_FREE == 2, "flags are plain words in shar
 
 /** What this CPU can do with a line beside reading and writing it; bits of `hints`. */
 #define CRPC_SPSC_HINT_PREFETCHW 1u /**< Fetch a line to write it. */
-#define CRPC_SPSC_HINT_CLDEMOTE 2u  /**< Push a written line towards the cache that is shared. */
+#define CRPC_SPSC_HINT_CLDEMOTE  2u /**< Push a written line towards the cache that is shared. */
 
 struct crpc_spsc_ops;
 
 /** The producer's end. Private to its thread; set by crpc_spsc_prod_attach(). */
 struct crpc_spsc_prod {
-	char *slots;		      /* first message (lamport) or block */
-	_Atomic uint32_t *head;	      /* lamport: the head word */
+	char *slots;            /* first message (lamport) or block */
+	_Atomic uint32_t *head; /* lamport: the head word */
 	const _Atomic uint32_t
-			*tail; /* lamport, onesided: the tail word; NULL: credit by the caller */
+		*tail; /* lamport, onesided: the tail word; NULL: credit by the caller */
 	uint32_t depth;
-	uint32_t next;	    /* position of the next message */
+	uint32_t next;      /* position of the next message */
 	uint32_t published; /* position up to which the consumer may see */
-	uint32_t limit;	    /* position that next may reach; fastforward: blocks known free */
+	uint32_t limit;     /* position that next may reach; fastforward: blocks known free */
 	uint32_t lazy;
 	uint32_t hints;
 	/* flagged variants */
@@ -130,7 +134,7 @@ struct crpc_spsc_prod {
 	/* the run-time handle */
 	uint32_t esize;
 	uint32_t stride; /* bytes between messages of one reserve */
-	uint32_t block;	 /* bytes of a block */
+	uint32_t block;  /* bytes of a block */
 	uint32_t variant;
 	const struct crpc_spsc_ops *ops;
 };
@@ -139,13 +143,13 @@ struct crpc_spsc_prod {
 struct crpc_spsc_cons {
 	char *slots;
 	const _Atomic uint32_t *head; /* lamport: the head word */
-	_Atomic uint32_t *tail;	      /* the tail word; NULL where nothing is written there */
+	_Atomic uint32_t *tail;       /* the tail word; NULL where nothing is written there */
 	uint32_t depth;
-	uint32_t next;	   /* position of the next message to read */
-	uint32_t limit;	   /* lamport: position up to which messages are there, as far as known */
-	uint32_t freed;	   /* everything before it is no longer read */
+	uint32_t next;     /* position of the next message to read */
+	uint32_t limit;    /* lamport: position up to which messages are there, as far as known */
+	uint32_t freed;    /* everything before it is no longer read */
 	uint32_t released; /* ... and the producer was told so */
-	uint32_t batch;	   /* tell it after that many */
+	uint32_t batch;    /* tell it after that many */
 	/* flagged variants */
 	uint32_t taken; /* messages read of the block at pos */
 	uint32_t avail; /* messages known to be in it */

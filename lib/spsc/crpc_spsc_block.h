@@ -88,8 +88,9 @@ __crpc_spsc_block_probe(struct crpc_spsc_prod *p, uint32_t len)
 	for (ahead = ahead > 0 ? ahead : 1; ahead > 0; ahead /= 2) {
 		at = ahead - 1;
 		/* A5: the consumer has read that block and those before it. Pairs with R5. */
-		if (crpc_load_acquire(__crpc_spsc_flag(at < to_end ? p->pos + (size_t)at * len
-			    : p->slots + (size_t)(at - to_end) * len)) == 0) {
+		if (crpc_load_acquire(__crpc_spsc_flag(at < to_end
+				    ? p->pos + (size_t)at * len
+				    : p->slots + (size_t)(at - to_end) * len)) == 0) {
 			p->limit = ahead;
 			return true;
 		}
@@ -99,7 +100,7 @@ __crpc_spsc_block_probe(struct crpc_spsc_prod *p, uint32_t len)
 
 crpc_inline uint32_t
 __crpc_spsc_block_reserve(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
-		uint32_t want, void **first)
+	uint32_t want, void **first)
 {
 	uint32_t n = per - p->fill, room;
 
@@ -163,26 +164,6 @@ __crpc_spsc_block_commit(
 	__crpc_spsc_block_ahead(p, len, per, one);
 }
 
-crpc_inline bool
-__crpc_spsc_block_enqueue_one(
-	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one, const void *msg)
-{
-	uint32_t fill = p->fill;
-
-	if (one) {
-		if (crpc_unlikely(p->limit == p->next) && __crpc_spsc_block_refill(p) == 0)
-			return false;
-	} else if (crpc_unlikely(p->limit == 0) &&
-		!__crpc_spsc_block_probe(p, crpc_spsc_block_len(esize, per))) {
-		return false;
-	}
-	crpc_spsc_copy(p->pos + CRPC_SPSC_FLAG_LEN + (size_t)fill * esize, msg, esize);
-	__crpc_spsc_block_commit(p, esize, per, one, 1);
-	if (p->next - p->published >= p->lazy)
-		__crpc_spsc_block_flush(p, one);
-	return true;
-}
-
 crpc_inline uint32_t
 __crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
 	const void *msgs, uint32_t n)
@@ -191,14 +172,12 @@ __crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per
 	const char *src = (const char *)msgs;
 	void *first;
 
-	/* A run of one is no loop: GCC would unroll it for many. */
-	for (; per == 1 && done < n; done++, src += esize)
-		if (!__crpc_spsc_block_enqueue_one(p, esize, per, one, src))
-			return done;
 	while (done < n) {
-		run = __crpc_spsc_block_reserve(p, esize, per, one, n - done, &first);
+		run = __crpc_spsc_block_reserve(
+			p, esize, per, one, per == 1 ? 1 : n - done, &first);
 		if (run == 0)
 			break;
+		run = per == 1 ? 1 : run; /* no loop, which GCC would unroll */
 		for (i = 0; i < run; i++, src += esize)
 			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
 		__crpc_spsc_block_commit(p, esize, per, one, run);
@@ -240,7 +219,7 @@ __crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
 
 crpc_inline uint32_t
 __crpc_spsc_block_peek(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one,
-		uint32_t want, void **first)
+	uint32_t want, void **first)
 {
 	uint32_t n = c->avail - c->taken, len = crpc_spsc_block_len(esize, per);
 	/* At most depth messages are held, so pos cannot come round to blocks still held. */
@@ -303,34 +282,18 @@ __crpc_spsc_block_dequeue(
 	char *dst = (char *)msgs;
 	void *first;
 
-	for (; per == 1 && done < n; done++, dst += esize) {
-		if (__crpc_spsc_block_peek(c, esize, per, one, 1, &first) == 0)
-			break;
-		crpc_spsc_copy(dst, first, esize);
-	}
-	while (per != 1 && done < n) {
-		run = __crpc_spsc_block_peek(c, esize, per, one, n - done, &first);
+	while (done < n) {
+		run = __crpc_spsc_block_peek(
+			c, esize, per, one, per == 1 ? 1 : n - done, &first);
 		if (run == 0)
 			break;
+		run = per == 1 ? 1 : run; /* no loop, which GCC would unroll */
 		for (i = 0; i < run; i++, dst += esize)
 			crpc_spsc_copy(dst, (const char *)first + (size_t)i * esize, esize);
 		done += run;
 	}
 	__crpc_spsc_block_release(c, esize, per, one);
 	return done;
-}
-
-crpc_inline bool
-__crpc_spsc_block_dequeue_one(
-	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, void *msg)
-{
-	void *first;
-
-	if (__crpc_spsc_block_peek(c, esize, per, one, 1, &first) == 0)
-		return false;
-	crpc_spsc_copy(msg, first, esize);
-	__crpc_spsc_block_release(c, esize, per, one);
-	return true;
 }
 
 #endif

@@ -7,47 +7,21 @@
 #include "crpc_spsc_duplex.h"
 #include "spsc_private.h"
 
-/* First line of the memory; the words and the messages lie where crpc_spsc_base.h says. */
-struct duplex_hdr {
-	uint64_t magic;
-	uint32_t version;
-	uint32_t depth;
-	uint32_t esize;
-	uint32_t start;
-	uint32_t lazy;
-	uint32_t lone;
-};
-
-/* "CRPCDPLX" in a little-endian dump. */
-#define DUPLEX_MAGIC UINT64_C(0x584c504443505243)
-#define DUPLEX_VERSION 1u
-
-static size_t
-slots_len(uint32_t depth, uint32_t esize, bool lone)
+/* The header of a duplex ring, and where its slots end. */
+static int
+duplex_read(struct crpc_spsc_hdr *h, char *mem, size_t len, char **end)
 {
-	return (size_t)depth * (lone ? crpc_spsc_lone_stride(esize) : esize);
-}
+	uint32_t stride;
+	int rc;
 
-/* The ranges are those of every ring: let the one that knows them say what is wrong. */
-static ssize_t
-data_len(const struct crpc_spsc_duplex_attr *a)
-{
-	struct crpc_spsc_attr attr = {.variant = CRPC_SPSC_LAMPORT, .depth = a->depth,
-		.esize = a->esize, .lazy = a->lazy, .start = a->start};
-
-	if (crpc_spsc_memsize(&attr) < 0)
-		return -EINVAL;
-	return (ssize_t)slots_len(a->depth, a->esize, a->lone);
-}
-
-ssize_t
-crpc_spsc_duplex_memsize(const struct crpc_spsc_duplex_attr *attr)
-{
-	ssize_t data = data_len(attr);
-
-	if (data < 0)
-		return data;
-	return (ssize_t)crpc_align_up(CRPC_SPSC_DATA_OFFSET + (size_t)data, CRPC_CACHE_GUARD);
+	rc = __crpc_spsc_hdr_read(h, mem, len);
+	if (rc != 0)
+		return rc;
+	if (h->variant < CRPC_SPSC_DUPLEX)
+		return crpc_fail(-EINVAL, "no duplex ring: variant %u", h->variant);
+	stride = h->variant == CRPC_SPSC_DUPLEX ? h->esize : crpc_spsc_lone_stride(h->esize);
+	*end = mem + CRPC_SPSC_DATA_OFFSET + (size_t)h->depth * stride;
+	return 0;
 }
 
 static _Atomic uint32_t *
@@ -57,64 +31,13 @@ word_at(char *base, size_t offset)
 }
 
 int
-crpc_spsc_duplex_init(void *mem, size_t len, const struct crpc_spsc_duplex_attr *attr)
-{
-	ssize_t need = crpc_spsc_duplex_memsize(attr);
-	struct duplex_hdr *h = mem;
-	int rc;
-
-	if (need < 0)
-		return (int)need;
-	rc = spsc_mem_check(mem, len, (size_t)need);
-	if (rc != 0)
-		return rc;
-	memset(mem, 0, (size_t)need);
-	h->version = DUPLEX_VERSION;
-	h->depth = attr->depth;
-	h->esize = attr->esize;
-	h->start = attr->start;
-	h->lazy = attr->lazy > 1 ? attr->lazy : 1;
-	h->lone = attr->lone;
-	crpc_store_relaxed(word_at(mem, CRPC_SPSC_HEAD_OFFSET), attr->start);
-	crpc_store_relaxed(word_at(mem, CRPC_SPSC_TAIL_OFFSET), attr->start);
-	h->magic = DUPLEX_MAGIC;
-	return 0;
-}
-
-/* The header as this side uses it: copied once, then checked. */
-static int
-hdr_read(struct duplex_hdr *h, const void *mem, size_t len)
-{
-	struct crpc_spsc_duplex_attr a;
-	ssize_t need;
-	int rc;
-
-	rc = spsc_mem_check(mem, len, CRPC_SPSC_DATA_OFFSET);
-	if (rc != 0)
-		return rc;
-	memcpy(h, mem, sizeof(*h));
-	if (h->magic != DUPLEX_MAGIC || h->version != DUPLEX_VERSION) {
-		crpc_err("no duplex ring: magic 0x%" PRIx64 " version %u, expected 0x%" PRIx64
-			 " version %u",
-				h->magic, h->version, DUPLEX_MAGIC, DUPLEX_VERSION);
-		return -EINVAL;
-	}
-	a = (struct crpc_spsc_duplex_attr){.depth = h->depth, .esize = h->esize, .lazy = h->lazy,
-		.lone = h->lone != 0};
-	need = crpc_spsc_duplex_memsize(&a);
-	if (need < 0)
-		return (int)need;
-	return spsc_mem_check(mem, len, (size_t)need);
-}
-
-int
 crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, size_t len)
 {
-	char *base = mem, *slots = base + CRPC_SPSC_DATA_OFFSET;
-	struct duplex_hdr h;
+	char *base = mem, *slots = base + CRPC_SPSC_DATA_OFFSET, *end;
+	struct crpc_spsc_hdr h;
 	int rc;
 
-	rc = hdr_read(&h, mem, len);
+	rc = duplex_read(&h, mem, len, &end);
 	if (rc != 0)
 		return rc;
 	*c = (struct crpc_spsc_duplex_client){
@@ -133,7 +56,7 @@ crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, siz
 		.esize = h.esize,
 		.sent = h.start,
 		.got = h.start,
-		.end = slots + slots_len(h.depth, h.esize, h.lone != 0),
+		.end = end,
 		.at = slots,
 		.oldest = slots,
 	};
@@ -143,11 +66,11 @@ crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, siz
 int
 crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, size_t len)
 {
-	char *base = mem, *slots = base + CRPC_SPSC_DATA_OFFSET;
-	struct duplex_hdr h;
+	char *base = mem, *slots = base + CRPC_SPSC_DATA_OFFSET, *end;
+	struct crpc_spsc_hdr h;
 	int rc;
 
-	rc = hdr_read(&h, mem, len);
+	rc = duplex_read(&h, mem, len, &end);
 	if (rc != 0)
 		return rc;
 	*s = (struct crpc_spsc_duplex_server){
@@ -164,7 +87,7 @@ crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, siz
 		.hints = crpc_spsc_cpu_hints(),
 		.esize = h.esize,
 		.taken = h.start,
-		.end = slots + slots_len(h.depth, h.esize, h.lone != 0),
+		.end = end,
 		.at = slots,
 		.open = slots,
 	};
@@ -172,8 +95,8 @@ crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, siz
 }
 
 int
-crpc_spsc_duplex_check(const struct crpc_spsc_duplex_client *c,
-	const struct crpc_spsc_duplex_server *s, FILE *out)
+crpc_spsc_duplex_check(
+	const struct crpc_spsc_duplex_client *c, const struct crpc_spsc_duplex_server *s, FILE *out)
 {
 	unsigned int bad = 0;
 
@@ -184,38 +107,38 @@ crpc_spsc_duplex_check(const struct crpc_spsc_duplex_client *c,
 		bad += spsc_say(out, "%u requests are unpublished\n", c->next - c->published);
 	if (c->read != c->next || c->freed != c->read)
 		bad += spsc_say(out, "client: next %u, read %u, freed %u: not at rest\n", c->next,
-				c->read, c->freed);
+			c->read, c->freed);
 	if (s->next != c->next || s->answered != s->next || s->published != s->answered)
 		bad += spsc_say(out, "server: next %u, answered %u, published %u, client at %u\n",
-				s->next, s->answered, s->published, c->next);
+			s->next, s->answered, s->published, c->next);
 	if (crpc_load_acquire(s->head) != c->published)
-		bad += spsc_say(out, "head %u, published %u\n", crpc_load_acquire(s->head),
-				c->published);
+		bad += spsc_say(
+			out, "head %u, published %u\n", crpc_load_acquire(s->head), c->published);
 	if (crpc_load_acquire(c->done) != s->published)
-		bad += spsc_say(out, "done %u, published %u\n", crpc_load_acquire(c->done),
-				s->published);
+		bad += spsc_say(
+			out, "done %u, published %u\n", crpc_load_acquire(c->done), s->published);
 	if (c->sent != c->got || c->sent != s->taken)
 		bad += spsc_say(out,
-				"lone: sent %" PRIu64 ", got %" PRIu64 ", served %" PRIu64
-				": not at rest\n",
-				c->sent, c->got, s->taken);
+			"lone: sent %" PRIu64 ", got %" PRIu64 ", served %" PRIu64
+			": not at rest\n",
+			c->sent, c->got, s->taken);
 	return (int)bad;
 }
 
 void
-crpc_spsc_duplex_dump(const struct crpc_spsc_duplex_client *c,
-	const struct crpc_spsc_duplex_server *s, FILE *out)
+crpc_spsc_duplex_dump(
+	const struct crpc_spsc_duplex_client *c, const struct crpc_spsc_duplex_server *s, FILE *out)
 {
 	if (c != NULL)
 		fprintf(out,
-				"client duplex depth %u esize %u next %u published %u read %u freed %u "
-				"limit %u lazy %u lone sent %" PRIu64 " got %" PRIu64 "\n",
-				c->depth, c->esize, c->next, c->published, c->read, c->freed,
-				c->limit, c->lazy, c->sent, c->got);
+			"client duplex depth %u esize %u next %u published %u read %u freed %u "
+			"limit %u lazy %u lone sent %" PRIu64 " got %" PRIu64 "\n",
+			c->depth, c->esize, c->next, c->published, c->read, c->freed, c->limit,
+			c->lazy, c->sent, c->got);
 	if (s != NULL)
 		fprintf(out,
-				"server duplex depth %u esize %u next %u answered %u published %u "
-				"limit %u lazy %u lone taken %" PRIu64 "\n",
-				s->depth, s->esize, s->next, s->answered, s->published, s->limit,
-				s->lazy, s->taken);
+			"server duplex depth %u esize %u next %u answered %u published %u "
+			"limit %u lazy %u lone taken %" PRIu64 "\n",
+			s->depth, s->esize, s->next, s->answered, s->published, s->limit, s->lazy,
+			s->taken);
 }

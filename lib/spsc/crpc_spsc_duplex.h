@@ -41,7 +41,8 @@
  * share a line, and whenever no call is open the next one takes the first slot again. A round trip
  * is then one line there and back, which is what two cores can do at best.
  *
- * Threads, memory and hostile words: as in crpc_spsc_base.h. Depth is the window of open calls.
+ * Threads, memory and hostile words: as in crpc_spsc_base.h, with crpc_spsc_memsize() and _init(),
+ * and CRPC_SPSC_DUPLEX or CRPC_SPSC_DUPLEX_LONE as the variant. Depth is the window of open calls.
  * `esize` of every call is the ring's own: pass a constant.
  */
 
@@ -51,15 +52,6 @@ CRPC_BEGIN_DECLS
 
 /** Lines that an end fetches ahead of those it was given. */
 #define CRPC_SPSC_DUPLEX_AHEAD 16u
-
-/** What a duplex ring is. */
-struct crpc_spsc_duplex_attr {
-	uint32_t depth; /**< Open calls, a power of two, as of the other rings. */
-	uint32_t esize; /**< Bytes of a message: 8 to 256, a multiple of 8. */
-	uint32_t lazy;  /**< Messages that an end may hold back until its flush; 0 and 1: none. */
-	uint32_t start; /**< First position; a test starts near 2^32. */
-	bool lone;      /**< The layout of the crpc_spsc_lone_* calls. */
-};
 
 /** The end that calls. Private to its thread. */
 struct crpc_spsc_duplex_client {
@@ -105,12 +97,6 @@ struct crpc_spsc_duplex_server {
 	char *open; /* the request that was taken last */
 };
 
-/** Bytes that a ring of @p attr takes, or -EINVAL: crpc_log_last() names value and range. */
-ssize_t crpc_spsc_duplex_memsize(const struct crpc_spsc_duplex_attr *attr);
-
-/** Make a ring in @p mem: 0, -EINVAL (attribute, alignment) or -ENOSPC, as crpc_spsc_init(). */
-int crpc_spsc_duplex_init(void *mem, size_t len, const struct crpc_spsc_duplex_attr *attr);
-
 /** Attach the end that calls, as crpc_spsc_prod_attach(): 0, -EINVAL or -ENOSPC. */
 int crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, size_t len);
 
@@ -119,11 +105,11 @@ int crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem,
 
 /** Validate a ring at rest, every call answered and read: number of violations, told to @p out. */
 int crpc_spsc_duplex_check(const struct crpc_spsc_duplex_client *c,
-		const struct crpc_spsc_duplex_server *s, FILE *out);
+	const struct crpc_spsc_duplex_server *s, FILE *out);
 
 /** Write both ends' state as text; either end may be NULL. */
 void crpc_spsc_duplex_dump(const struct crpc_spsc_duplex_client *c,
-		const struct crpc_spsc_duplex_server *s, FILE *out);
+	const struct crpc_spsc_duplex_server *s, FILE *out);
 
 /*
  * Ask for the lines of the messages from *fetched to AHEAD lines behind @p next, as far as @p
@@ -131,7 +117,7 @@ void crpc_spsc_duplex_dump(const struct crpc_spsc_duplex_client *c,
  */
 crpc_inline void
 __crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint32_t hints,
-		uint32_t next, bool one, uint32_t limit, uint32_t *fetched)
+	uint32_t next, bool one, uint32_t limit, uint32_t *fetched)
 {
 	uint32_t step = esize < CRPC_CACHE_LINE ? CRPC_CACHE_LINE / esize : 1, at = *fetched, i;
 	uint32_t to = next + CRPC_SPSC_DUPLEX_AHEAD * step;
@@ -379,8 +365,7 @@ crpc_spsc_lone_poll(struct crpc_spsc_duplex_client *c, uint32_t esize)
 	char *slot = c->oldest;
 
 	/* A9: the reply before the word that says which it is. Pairs with R9. */
-	if (c->sent == c->got ||
-		crpc_load_acquire(__crpc_spsc_lone_word(slot)) != 2 * c->got + 2)
+	if (c->sent == c->got || crpc_load_acquire(__crpc_spsc_lone_word(slot)) != 2 * c->got + 2)
 		return NULL;
 	c->got++;
 	c->oldest = __crpc_spsc_lone_next(slot, c->slots, c->end, esize);

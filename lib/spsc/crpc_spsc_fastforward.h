@@ -89,9 +89,9 @@ crpc_spsc_fastforward_enqueue_burst(
 /** Enqueue one message: true; false: the ring is full. As enqueue_burst. */
 crpc_inline bool
 crpc_spsc_fastforward_enqueue(
-		struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msg)
+	struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msg)
 {
-	return __crpc_spsc_block_enqueue_one(p, esize, per, false, msg);
+	return __crpc_spsc_block_enqueue(p, esize, per, false, msg, 1) == 1;
 }
 
 /**
@@ -151,7 +151,7 @@ crpc_spsc_fastforward_dequeue_burst(
 crpc_inline bool
 crpc_spsc_fastforward_dequeue(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, void *msg)
 {
-	return __crpc_spsc_block_dequeue_one(c, esize, per, false, msg);
+	return __crpc_spsc_block_dequeue(c, esize, per, false, msg, 1) == 1;
 }
 
 #endif

@@ -143,15 +143,7 @@ crpc_spsc_lamport_enqueue_burst(
 crpc_inline bool
 crpc_spsc_lamport_enqueue(struct crpc_spsc_prod *p, uint32_t esize, const void *msg)
 {
-	uint32_t next = p->next;
-
-	if (crpc_unlikely(next == p->limit) && __crpc_spsc_lamport_refill(p) == 0)
-		return false;
-	crpc_spsc_copy(p->slots + (size_t)(next & (p->depth - 1)) * esize, msg, esize);
-	p->next = ++next;
-	if (next - p->published >= p->lazy)
-		crpc_spsc_lamport_flush(p);
-	return true;
+	return crpc_spsc_lamport_enqueue_burst(p, esize, msg, 1) == 1;
 }
 
 /* Tell the producer how far the consumer is. */
@@ -270,14 +262,7 @@ crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *
 crpc_inline bool
 crpc_spsc_lamport_dequeue(struct crpc_spsc_cons *c, uint32_t esize, void *msg)
 {
-	uint32_t next = c->next;
-
-	if (crpc_unlikely(next == c->limit) && __crpc_spsc_lamport_look(c) == 0)
-		return false;
-	crpc_spsc_copy(msg, c->slots + (size_t)(next & (c->depth - 1)) * esize, esize);
-	c->next = next + 1;
-	crpc_spsc_lamport_release(c);
-	return true;
+	return crpc_spsc_lamport_dequeue_burst(c, esize, msg, 1) == 1;
 }
 
 #endif

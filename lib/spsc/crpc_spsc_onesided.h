@@ -87,7 +87,7 @@ crpc_spsc_onesided_enqueue_burst(
 crpc_inline bool
 crpc_spsc_onesided_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, const void *msg)
 {
-	return __crpc_spsc_block_enqueue_one(p, esize, per, true, msg);
+	return __crpc_spsc_block_enqueue(p, esize, per, true, msg, 1) == 1;
 }
 
 /**
@@ -147,7 +147,7 @@ crpc_spsc_onesided_dequeue_burst(
 crpc_inline bool
 crpc_spsc_onesided_dequeue(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, void *msg)
 {
-	return __crpc_spsc_block_dequeue_one(c, esize, per, true, msg);
+	return __crpc_spsc_block_dequeue(c, esize, per, true, msg, 1) == 1;
 }
 
 /**

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The variants behind the run-time handle. OPS(name, calls, sig, esize) makes the seven functions
- * and the table of one variant and message size; size 0 reads the size from the end.
- */
+/* The variants behind the run-time handle. OPS() makes the seven functions of one variant. */
 #include <errno.h>
 
 #include "crpc_spsc.h"
@@ -10,101 +7,61 @@
 #include "crpc_spsc_lamport.h"
 #include "crpc_spsc_onesided.h"
 
-/* The arguments between the end and the rest: lamport takes a size, the others a packing too. */
-#define SIG_LAMPORT(size) (size)
-#define SIG_PACKED(size) (size), CRPC_SPSC_PACKED
-#define SIG_ALIGNED(size) (size), CRPC_SPSC_ALIGNED
-
-#define SIZE(end, esize_const) ((esize_const) != 0 ? (esize_const) : (end)->esize)
-
-#define OPS(name, calls, sig, commit_args, release_args, size)                                     \
-	static uint32_t name##_enqueue_burst(                                                      \
-		struct crpc_spsc_prod *p, const void *msgs, uint32_t n)                            \
-	{                                                                                          \
-		return crpc_spsc_##calls##_enqueue_burst(p, sig(SIZE(p, size)), msgs, n);          \
-	}                                                                                          \
-	static uint32_t name##_reserve(struct crpc_spsc_prod *p, uint32_t want, void **first)      \
-	{                                                                                          \
-		return crpc_spsc_##calls##_reserve(p, sig(SIZE(p, size)), want, first);            \
-	}                                                                                          \
-	static void name##_commit(struct crpc_spsc_prod *p, uint32_t n)                            \
-	{                                                                                          \
-		crpc_spsc_##calls##_commit(p commit_args(sig(SIZE(p, size))), n);                  \
-	}                                                                                          \
-	static uint32_t name##_dequeue_burst(struct crpc_spsc_cons *c, void *msgs, uint32_t n)     \
-	{                                                                                          \
-		return crpc_spsc_##calls##_dequeue_burst(c, sig(SIZE(c, size)), msgs, n);          \
-	}                                                                                          \
-	static uint32_t name##_peek(struct crpc_spsc_cons *c, uint32_t want, void **first)         \
-	{                                                                                          \
-		return crpc_spsc_##calls##_peek(c, sig(SIZE(c, size)), want, first);               \
-	}                                                                                          \
-	static void name##_release(struct crpc_spsc_cons *c)                                       \
-	{                                                                                          \
-		crpc_spsc_##calls##_release(c release_args(sig(SIZE(c, size))));                   \
-	}                                                                                          \
-	static const struct crpc_spsc_ops name = {                                                 \
-		.enqueue_burst = name##_enqueue_burst,                                             \
-		.reserve = name##_reserve,                                                         \
-		.commit = name##_commit,                                                           \
-		.flush = crpc_spsc_##calls##_flush,                                                \
-		.dequeue_burst = name##_dequeue_burst,                                             \
-		.peek = name##_peek,                                                               \
-		.release = name##_release,                                                         \
-	};
+/* What stands between the end and the other arguments: lamport has no packing. */
+#define PLAIN(end)   (end)->esize
+#define PACKED(end)  (end)->esize, CRPC_SPSC_PACKED
+#define ALIGNED(end) (end)->esize, CRPC_SPSC_ALIGNED
 
 /* lamport's commit and release need no size. */
 #define WITH(...) , __VA_ARGS__
 #define WITHOUT(...)
 
-#define OPS_OF_SIZE(size)                                                                          \
-	OPS(lamport_##size, lamport, SIG_LAMPORT, WITHOUT, WITHOUT, size)                          \
-	OPS(fastforward_##size, fastforward, SIG_PACKED, WITH, WITH, size)                         \
-	OPS(fastforward_aligned_##size, fastforward, SIG_ALIGNED, WITH, WITH, size)                \
-	OPS(onesided_##size, onesided, SIG_PACKED, WITH, WITH, size)                               \
-	OPS(onesided_aligned_##size, onesided, SIG_ALIGNED, WITH, WITH, size)                      \
-	static const struct crpc_spsc_ops *const ops_##size[CRPC_SPSC_VARIANTS] = {                \
-		[CRPC_SPSC_LAMPORT] = &lamport_##size,                                             \
-		[CRPC_SPSC_FASTFORWARD] = &fastforward_##size,                                     \
-		[CRPC_SPSC_FASTFORWARD_ALIGNED] = &fastforward_aligned_##size,                     \
-		[CRPC_SPSC_ONESIDED] = &onesided_##size,                                           \
-		[CRPC_SPSC_ONESIDED_ALIGNED] = &onesided_aligned_##size,                           \
-	};
-
-OPS_OF_SIZE(0)
-OPS_OF_SIZE(8)
-OPS_OF_SIZE(16)
-OPS_OF_SIZE(24)
-OPS_OF_SIZE(32)
-OPS_OF_SIZE(40)
-OPS_OF_SIZE(64)
-OPS_OF_SIZE(128)
-OPS_OF_SIZE(256)
-
-const struct crpc_spsc_ops *
-__crpc_spsc_ops_get(enum crpc_spsc_variant variant, uint32_t esize)
-{
-	switch (esize) {
-	case 8:
-		return ops_8[variant];
-	case 16:
-		return ops_16[variant];
-	case 24:
-		return ops_24[variant];
-	case 32:
-		return ops_32[variant];
-	case 40:
-		return ops_40[variant];
-	case 64:
-		return ops_64[variant];
-	case 128:
-		return ops_128[variant];
-	case 256:
-		return ops_256[variant];
-	default:
-		return ops_0[variant];
+#define OPS(name, calls, sig, opt)                                                                 \
+	static uint32_t name##_enqueue_burst(                                                      \
+		struct crpc_spsc_prod *p, const void *msgs, uint32_t n)                            \
+	{                                                                                          \
+		return crpc_spsc_##calls##_enqueue_burst(p, sig(p), msgs, n);                      \
+	}                                                                                          \
+	static uint32_t name##_reserve(struct crpc_spsc_prod *p, uint32_t want, void **first)      \
+	{                                                                                          \
+		return crpc_spsc_##calls##_reserve(p, sig(p), want, first);                        \
+	}                                                                                          \
+	static void name##_commit(struct crpc_spsc_prod *p, uint32_t n)                            \
+	{                                                                                          \
+		crpc_spsc_##calls##_commit(p opt(sig(p)), n);                                      \
+	}                                                                                          \
+	static uint32_t name##_dequeue_burst(struct crpc_spsc_cons *c, void *msgs, uint32_t n)     \
+	{                                                                                          \
+		return crpc_spsc_##calls##_dequeue_burst(c, sig(c), msgs, n);                      \
+	}                                                                                          \
+	static uint32_t name##_peek(struct crpc_spsc_cons *c, uint32_t want, void **first)         \
+	{                                                                                          \
+		return crpc_spsc_##calls##_peek(c, sig(c), want, first);                           \
+	}                                                                                          \
+	static void name##_release(struct crpc_spsc_cons *c)                                       \
+	{                                                                                          \
+		crpc_spsc_##calls##_release(c opt(sig(c)));                                        \
 	}
-}
+
+OPS(lamport, lamport, PLAIN, WITHOUT)
+OPS(fastforward, fastforward, PACKED, WITH)
+OPS(fastforward_aligned, fastforward, ALIGNED, WITH)
+OPS(onesided, onesided, PACKED, WITH)
+OPS(onesided_aligned, onesided, ALIGNED, WITH)
+
+#define TABLE(name, calls)                                                                         \
+	{                                                                                          \
+		name##_enqueue_burst, name##_reserve, name##_commit, crpc_spsc_##calls##_flush,    \
+			name##_dequeue_burst, name##_peek, name##_release                          \
+	}
+
+const struct crpc_spsc_ops __crpc_spsc_ops[CRPC_SPSC_VARIANTS] = {
+	[CRPC_SPSC_LAMPORT] = TABLE(lamport, lamport),
+	[CRPC_SPSC_FASTFORWARD] = TABLE(fastforward, fastforward),
+	[CRPC_SPSC_FASTFORWARD_ALIGNED] = TABLE(fastforward_aligned, fastforward),
+	[CRPC_SPSC_ONESIDED] = TABLE(onesided, onesided),
+	[CRPC_SPSC_ONESIDED_ALIGNED] = TABLE(onesided_aligned, onesided),
+};
 
 int
 crpc_spsc_enqueue(struct crpc_spsc_prod *p, const void *msg)

@@ -16,14 +16,11 @@
 static inline int
 spsc_mem_check(const void *mem, size_t len, size_t need)
 {
-	if ((uintptr_t)mem % CRPC_CACHE_GUARD != 0) {
-		crpc_err("ring memory %p is not aligned to %u bytes", mem, CRPC_CACHE_GUARD);
-		return -EINVAL;
-	}
-	if (len < need) {
-		crpc_err("ring memory has %zu bytes, %zu are needed", len, need);
-		return -ENOSPC;
-	}
+	if ((uintptr_t)mem % CRPC_CACHE_GUARD != 0)
+		return crpc_fail(-EINVAL, "ring memory %p is not aligned to %u bytes", mem,
+			CRPC_CACHE_GUARD);
+	if (len < need)
+		return crpc_fail(-ENOSPC, "ring memory has %zu bytes, %zu are needed", len, need);
 	return 0;
 }
 
@@ -40,5 +37,10 @@ spsc_say(FILE *out, const char *fmt, ...)
 	}
 	return 1;
 }
+
+struct crpc_spsc_hdr;
+
+/* The header of a ring in @p mem: copied once, then checked. 0, or as crpc_spsc_prod_attach(). */
+int __crpc_spsc_hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len);
 
 #endif

@@ -30,16 +30,14 @@ _Static_assert(CRPC_TENSOR_ELEMS_MAX <= BYTES_MAX / 8, "the bytes of all element
 REFUSAL
 refuse_many(const uint64_t *shape, uint32_t i)
 {
-	crpc_err("tensor: shape[%u] is %llu: more than %llu elements", i,
-			(unsigned long long)shape[i], (unsigned long long)CRPC_TENSOR_ELEMS_MAX);
-	return -EOVERFLOW;
+	return crpc_fail(-EOVERFLOW, "tensor: shape[%u] is %llu: more than %llu elements", i,
+		(unsigned long long)shape[i], (unsigned long long)CRPC_TENSOR_ELEMS_MAX);
 }
 
 REFUSAL
 refuse_wide(void)
 {
-	crpc_err("tensor: shape and strides span more than 2^63 bytes");
-	return -EOVERFLOW;
+	return crpc_fail(-EOVERFLOW, "tensor: shape and strides span more than 2^63 bytes");
 }
 
 /*
@@ -54,7 +52,7 @@ count_dim(uint64_t *elems, uint64_t dim, bool *empty)
 		return true;
 	}
 	return dim <= CRPC_TENSOR_ELEMS_MAX && !__builtin_mul_overflow(*elems, dim, elems) &&
-	       *elems <= CRPC_TENSOR_ELEMS_MAX;
+		*elems <= CRPC_TENSOR_ELEMS_MAX;
 }
 
 /* Bytes from the first element's first to the last one's last. Strides are not below 0. */
@@ -75,7 +73,7 @@ count_bytes(const struct crpc_tensor *t, uint32_t size, uint64_t *bytes)
 	if (empty) /* and then strides may be any */
 		return 0;
 	if (wide || __builtin_add_overflow(last, 1, &last) ||
-			__builtin_mul_overflow(last, size, bytes) || *bytes > BYTES_MAX)
+		__builtin_mul_overflow(last, size, bytes) || *bytes > BYTES_MAX)
 		return refuse_wide();
 	return 0;
 }
@@ -91,11 +89,11 @@ refuse_field(const struct crpc_tensor *t)
 		crpc_err("tensor: rank %u: expected at most %d", t->rank, CRPC_TENSOR_RANK_MAX);
 	else if (t->offset % size != 0)
 		crpc_err("tensor: offset %llu: expected a multiple of the element's %u bytes",
-				(unsigned long long)t->offset, size);
+			(unsigned long long)t->offset, size);
 	for (i = 0; i < t->rank && t->rank <= CRPC_TENSOR_RANK_MAX; i++) {
 		if (t->stride[i] < 0)
 			crpc_err("tensor: stride[%u] is %lld: expected 0 or more", i,
-					(long long)t->stride[i]);
+				(long long)t->stride[i]);
 	}
 	return -EINVAL;
 }
@@ -118,14 +116,12 @@ REFUSAL
 refuse_frame(const struct crpc_tensor *t)
 {
 	if (t->magic != CRPC_TENSOR_MAGIC || t->version != CRPC_TENSOR_VERSION)
-		crpc_err("tensor: magic 0x%x version %u: expected 0x%x version %u", t->magic,
-				t->version, CRPC_TENSOR_MAGIC, CRPC_TENSOR_VERSION);
-	else
-		crpc_err("tensor: a byte that must be 0 is not, rank %u", t->rank);
-	return -EPROTO;
+		return crpc_fail(-EPROTO, "tensor: magic 0x%x version %u: expected 0x%x version %u",
+			t->magic, t->version, CRPC_TENSOR_MAGIC, CRPC_TENSOR_VERSION);
+	return crpc_fail(-EPROTO, "tensor: a byte that must be 0 is not, rank %u", t->rank);
 }
 
-/* Head and unused places: whatever is not said is 0, so that a later version can say it. */
+/* Head and unused places: what has no meaning is 0, so that a later version can give it one. */
 static int
 check_frame(const struct crpc_tensor *t)
 {
@@ -142,15 +138,12 @@ check_frame(const struct crpc_tensor *t)
 REFUSAL
 refuse_place(const struct crpc_tensor *t, const struct crpc_tensor_space *space)
 {
-	if (t->segment >= space->count || space->segment[t->segment].base == NULL) {
-		crpc_err("tensor: segment %u is not there: expected one of %u", t->segment,
-				space->count);
-		return -ENOENT;
-	}
-	crpc_err("tensor: %llu bytes at %llu: segment %u has %llu", (unsigned long long)t->length,
-			(unsigned long long)t->offset, t->segment,
-			(unsigned long long)space->segment[t->segment].size);
-	return -ERANGE;
+	if (t->segment >= space->count || space->segment[t->segment].base == NULL)
+		return crpc_fail(-ENOENT, "tensor: segment %u is not there: expected one of %u",
+			t->segment, space->count);
+	return crpc_fail(-ERANGE, "tensor: %llu bytes at %llu: segment %u has %llu",
+		(unsigned long long)t->length, (unsigned long long)t->offset, t->segment,
+		(unsigned long long)space->segment[t->segment].size);
 }
 
 static int
@@ -159,7 +152,7 @@ check_place(const struct crpc_tensor *t, const struct crpc_tensor_space *space)
 	const struct crpc_tensor_segment *seg = &space->segment[t->segment];
 
 	if (t->segment >= space->count || seg->base == NULL || t->offset > seg->size ||
-			t->length > seg->size - t->offset)
+		t->length > seg->size - t->offset)
 		return refuse_place(t, space);
 	return 0;
 }
@@ -167,10 +160,10 @@ check_place(const struct crpc_tensor *t, const struct crpc_tensor_space *space)
 REFUSAL
 refuse_overlap(uint64_t stride, uint64_t span)
 {
-	crpc_err("tensor: stride %llu is below the %llu elements that it must step over: the array "
-		 "can be read, not written",
-			(unsigned long long)stride, (unsigned long long)span);
-	return -ENOTUNIQ;
+	return crpc_fail(-ENOTUNIQ,
+		"tensor: stride %llu is below the %llu elements that it must step over: the array "
+		"can be read, not written",
+		(unsigned long long)stride, (unsigned long long)span);
 }
 
 /*
@@ -207,9 +200,8 @@ check_unique(const struct crpc_tensor *t)
 REFUSAL
 refuse_length(const struct crpc_tensor *t, uint64_t bytes)
 {
-	crpc_err("tensor: length %llu: shape and strides make %llu bytes",
-			(unsigned long long)t->length, (unsigned long long)bytes);
-	return -EINVAL;
+	return crpc_fail(-EINVAL, "tensor: length %llu: shape and strides make %llu bytes",
+		(unsigned long long)t->length, (unsigned long long)bytes);
 }
 
 int
@@ -235,7 +227,7 @@ crpc_tensor_check(const struct crpc_tensor *t, const struct crpc_tensor_space *s
 
 int
 crpc_tensor_take(struct crpc_tensor *t, const void *bytes, const struct crpc_tensor_space *space,
-		uint32_t how)
+	uint32_t how)
 {
 	memcpy(t, bytes, sizeof(*t));
 	/* The compiler must not read the other side's bytes again in place of the copy. */
@@ -248,8 +240,8 @@ crpc_tensor_take(struct crpc_tensor *t, const void *bytes, const struct crpc_ten
 REFUSAL
 refuse_offset(const struct crpc_tensor *t)
 {
-	crpc_err("tensor: offset %llu is beyond 2^63", (unsigned long long)t->offset);
-	return -EOVERFLOW;
+	return crpc_fail(
+		-EOVERFLOW, "tensor: offset %llu is beyond 2^63", (unsigned long long)t->offset);
 }
 
 /* Check a descriptor that is whole but for its length, complete it, and hand it over. */
@@ -272,8 +264,8 @@ finish(struct crpc_tensor *dst, struct crpc_tensor *t)
 REFUSAL
 refuse_rank(uint32_t rank)
 {
-	crpc_err("tensor: rank %u: expected at most %d", rank, CRPC_TENSOR_RANK_MAX);
-	return -EINVAL;
+	return crpc_fail(
+		-EINVAL, "tensor: rank %u: expected at most %d", rank, CRPC_TENSOR_RANK_MAX);
 }
 
 static int
@@ -303,13 +295,13 @@ set_dense(struct crpc_tensor *t, uint32_t size, uint32_t rank, const uint64_t *s
 
 int
 crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
-		const uint64_t *shape, uint32_t segment, uint64_t offset)
+	const uint64_t *shape, uint32_t segment, uint64_t offset)
 {
 	struct crpc_tensor t = {.magic = CRPC_TENSOR_MAGIC,
-			.version = CRPC_TENSOR_VERSION,
-			.dtype = (uint8_t)dtype,
-			.segment = segment,
-			.offset = offset};
+		.version = CRPC_TENSOR_VERSION,
+		.dtype = (uint8_t)dtype,
+		.segment = segment,
+		.offset = offset};
 	uint32_t size = crpc_tensor_dtype_size(dtype);
 	int rc = check_rank(rank);
 
@@ -328,14 +320,14 @@ crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t
 
 int
 crpc_tensor_init_strided(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
-		const uint64_t *shape, const int64_t *stride, uint32_t segment, uint64_t offset)
+	const uint64_t *shape, const int64_t *stride, uint32_t segment, uint64_t offset)
 {
 	struct crpc_tensor t = {.magic = CRPC_TENSOR_MAGIC,
-			.version = CRPC_TENSOR_VERSION,
-			.dtype = (uint8_t)dtype,
-			.rank = (uint8_t)rank,
-			.segment = segment,
-			.offset = offset};
+		.version = CRPC_TENSOR_VERSION,
+		.dtype = (uint8_t)dtype,
+		.rank = (uint8_t)rank,
+		.segment = segment,
+		.offset = offset};
 	int rc = check_rank(rank);
 
 	if (rc != 0)
@@ -349,7 +341,7 @@ crpc_tensor_init_strided(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, 
 
 int
 crpc_tensor_view(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
-		const uint64_t *shape)
+	const uint64_t *shape)
 {
 	struct crpc_tensor t = *src;
 	int rc = check_rank(rank);
@@ -360,37 +352,33 @@ crpc_tensor_view(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_
 		rc = set_dense(&t, crpc_tensor_dtype_size(t.dtype), rank, shape);
 	if (rc != 0)
 		return rc;
-	if (!crpc_tensor_is_contiguous(src) || crpc_tensor_elems(&t) != crpc_tensor_elems(src)) {
-		crpc_err("tensor: a view needs an array without gaps of as many elements: %llu, "
-			 "found %llu%s",
-				(unsigned long long)crpc_tensor_elems(&t),
-				(unsigned long long)crpc_tensor_elems(src),
-				crpc_tensor_is_contiguous(src) ? "" : " with gaps");
-		return -EINVAL;
-	}
+	if (!crpc_tensor_is_contiguous(src) || crpc_tensor_elems(&t) != crpc_tensor_elems(src))
+		return crpc_fail(-EINVAL,
+			"tensor: a view needs an array without gaps of as many elements: %llu, "
+			"found %llu%s",
+			(unsigned long long)crpc_tensor_elems(&t),
+			(unsigned long long)crpc_tensor_elems(src),
+			crpc_tensor_is_contiguous(src) ? "" : " with gaps");
 	return finish(dst, &t);
 }
 
 int
 crpc_tensor_slice(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t dim,
-		uint64_t first, uint64_t count, uint64_t step)
+	uint64_t first, uint64_t count, uint64_t step)
 {
 	struct crpc_tensor t = *src;
 	uint64_t have, size = crpc_tensor_dtype_size(src->dtype);
 
-	if (dim >= src->rank || step == 0) {
-		crpc_err("tensor: slice of dimension %u of %u by steps of %llu", dim, src->rank,
-				(unsigned long long)step);
-		return -EINVAL;
-	}
+	if (dim >= src->rank || step == 0)
+		return crpc_fail(-EINVAL, "tensor: slice of dimension %u of %u by steps of %llu",
+			dim, src->rank, (unsigned long long)step);
 	have = src->shape[dim];
-	if (count != 0 && (first >= have || (count - 1) > (have - 1 - first) / step)) {
-		crpc_err("tensor: slice of %llu entries from %llu on by steps of %llu: dimension "
-			 "%u has %llu",
-				(unsigned long long)count, (unsigned long long)first,
-				(unsigned long long)step, dim, (unsigned long long)have);
-		return -ERANGE;
-	}
+	if (count != 0 && (first >= have || (count - 1) > (have - 1 - first) / step))
+		return crpc_fail(-ERANGE,
+			"tensor: slice of %llu entries from %llu on by steps of %llu: dimension "
+			"%u has %llu",
+			(unsigned long long)count, (unsigned long long)first,
+			(unsigned long long)step, dim, (unsigned long long)have);
 	t.shape[dim] = count;
 	/* Both products stay within the span of *src. An array without elements spans nothing. */
 	if (count > 1 && src->length != 0)
@@ -408,11 +396,10 @@ crpc_tensor_transpose(struct crpc_tensor *dst, const struct crpc_tensor *src, co
 
 	for (i = 0; i < src->rank; i++) {
 		from = perm != NULL ? perm[i] : src->rank - 1u - i;
-		if (from >= src->rank || (seen & 1u << from) != 0) {
-			crpc_err("tensor: perm[%u] is %u: expected each of 0 to %d once", i, from,
-					src->rank - 1);
-			return -EINVAL;
-		}
+		if (from >= src->rank || (seen & 1u << from) != 0)
+			return crpc_fail(-EINVAL,
+				"tensor: perm[%u] is %u: expected each of 0 to %d once", i, from,
+				src->rank - 1);
 		seen |= 1u << from;
 		t.shape[i] = src->shape[from];
 		t.stride[i] = src->stride[from];
@@ -422,16 +409,15 @@ crpc_tensor_transpose(struct crpc_tensor *dst, const struct crpc_tensor *src, co
 
 int
 crpc_tensor_broadcast(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
-		const uint64_t *shape)
+	const uint64_t *shape)
 {
 	struct crpc_tensor t = *src;
 	uint32_t i, k;
 
-	if (rank < src->rank || rank > CRPC_TENSOR_RANK_MAX) {
-		crpc_err("tensor: broadcast from rank %u to %u: expected no less, and at most %d",
-				src->rank, rank, CRPC_TENSOR_RANK_MAX);
-		return -EINVAL;
-	}
+	if (rank < src->rank || rank > CRPC_TENSOR_RANK_MAX)
+		return crpc_fail(-EINVAL,
+			"tensor: broadcast from rank %u to %u: expected no less, and at most %d",
+			src->rank, rank, CRPC_TENSOR_RANK_MAX);
 	t.rank = (uint8_t)rank;
 	for (i = 0; i < rank; i++) {
 		t.shape[i] = shape[i];
@@ -442,11 +428,10 @@ crpc_tensor_broadcast(struct crpc_tensor *dst, const struct crpc_tensor *src, ui
 		if (src->shape[k] == shape[i]) {
 			t.stride[i] = src->stride[k];
 		} else if (src->shape[k] != 1) {
-			crpc_err("tensor: broadcast of dimension %u from %llu to %llu: expected 1 "
-				 "or the same",
-					k, (unsigned long long)src->shape[k],
-					(unsigned long long)shape[i]);
-			return -EINVAL;
+			return crpc_fail(-EINVAL,
+				"tensor: broadcast of dimension %u from %llu to %llu: expected 1 "
+				"or the same",
+				k, (unsigned long long)src->shape[k], (unsigned long long)shape[i]);
 		}
 	}
 	return finish(dst, &t);
@@ -493,7 +478,7 @@ crpc_tensor_equal(const struct crpc_tensor *a, const struct crpc_tensor *b)
 	uint32_t i;
 
 	if (a->dtype != b->dtype || a->segment != b->segment || a->offset != b->offset ||
-			a->length != b->length || !crpc_tensor_same_shape(a, b))
+		a->length != b->length || !crpc_tensor_same_shape(a, b))
 		return false;
 	for (i = 0; i < a->rank; i++) {
 		if (a->shape[i] > 1 && a->stride[i] != b->stride[i])
@@ -506,5 +491,5 @@ bool
 crpc_tensor_overlap(const struct crpc_tensor *a, const struct crpc_tensor *b)
 {
 	return a->segment == b->segment && a->length != 0 && b->length != 0 &&
-	       a->offset < b->offset + b->length && b->offset < a->offset + a->length;
+		a->offset < b->offset + b->length && b->offset < a->offset + a->length;
 }

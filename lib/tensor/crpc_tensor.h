@@ -19,14 +19,14 @@
  * The array itself is not moved: both sides have mapped the same segments, each at an address of
  * its own, and number them alike (struct crpc_tensor_space). A descriptor holds offsets only.
  *
- * What a descriptor says. Element (i0, i1, ...) lies at offset + size * (i0 * stride[0] + i1 *
+ * What a descriptor means. Element (i0, i1, ...) lies at offset + size * (i0 * stride[0] + i1 *
  * stride[1] + ...): strides count elements, so that an aligned offset makes every element aligned.
  * `length` is the number of bytes from the first byte of the first element to the last byte of the
  * last; it follows from shape and strides, and a descriptor whose statements disagree is refused.
  *
  * Strides. Negative ones are refused: element 0 is then the lowest, and one comparison bounds all
  * of them. A stride of 0 repeats elements (a broadcast); it may be read and never be written.
- * Whoever means to write asks for CRPC_TENSOR_WRITE, which refuses arrays whose elements may
+ * A check for writing needs CRPC_TENSOR_WRITE, which refuses arrays whose elements may
  * overlap: sorted by stride, each dimension must step over everything that the smaller ones span.
  * That holds for whatever the builders make of an array without repetition.
  *
@@ -35,7 +35,7 @@
  * leaving the segment. The elements stay in memory that the other side can write: they may change
  * at any time, so values that decide something (an index, a length) are copied first.
  *
- * Ownership: a descriptor owns nothing. Who may write or free the bytes is for the RPC to say.
+ * Ownership: a descriptor owns nothing. Who may write or free the bytes is defined by the RPC.
  *
  * Threads: plain values and pure functions; any thread. Nothing allocates. Nothing needs EAL.
  *
@@ -97,7 +97,7 @@ _Static_assert(offsetof(struct crpc_tensor, stride) == 96, "format version 1");
 /** A segment as this process sees it. */
 struct crpc_tensor_segment {
 	void *base;    /**< Its first byte, aligned to CRPC_CACHE_LINE; NULL: no such segment. */
-	uint64_t size; /**< Bytes that are mapped: as the kernel told, never as a peer did. */
+	uint64_t size; /**< Bytes that are mapped: as the kernel reports, never as a peer does. */
 };
 
 /** All segments that a descriptor may name, by number. */
@@ -106,7 +106,7 @@ struct crpc_tensor_space {
 	uint32_t count; /**< At most CRPC_TENSOR_SEGMENTS_MAX. */
 };
 
-/** What the checker is asked for: the array is to be written, not only read. */
+/** For the checker: the array is to be written, not only read. */
 #define CRPC_TENSOR_WRITE 1u
 
 /* ---- checking ---- */
@@ -131,7 +131,7 @@ struct crpc_tensor_space {
  *   -ENOTUNIQ: CRPC_TENSOR_WRITE, and elements may overlap.
  */
 int crpc_tensor_check(
-		const struct crpc_tensor *t, const struct crpc_tensor_space *space, uint32_t how);
+	const struct crpc_tensor *t, const struct crpc_tensor_space *space, uint32_t how);
 
 /**
  * Copy a descriptor once from memory that others can write, and check the copy.
@@ -146,7 +146,7 @@ int crpc_tensor_check(
  *   As crpc_tensor_check().
  */
 int crpc_tensor_take(struct crpc_tensor *t, const void *bytes,
-		const struct crpc_tensor_space *space, uint32_t how);
+	const struct crpc_tensor_space *space, uint32_t how);
 
 /** The address of a checked array's first element in this process. */
 static inline void *
@@ -172,7 +172,7 @@ crpc_tensor_ptr(const struct crpc_tensor *t, const struct crpc_tensor_space *spa
  *   0, -EINVAL (type, rank, misaligned offset), -EOVERFLOW.
  */
 int crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
-		const uint64_t *shape, uint32_t segment, uint64_t offset);
+	const uint64_t *shape, uint32_t segment, uint64_t offset);
 
 /**
  * Describe an array whose strides are given, in elements.
@@ -181,7 +181,7 @@ int crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint
  *   As crpc_tensor_init(); -EINVAL also for a negative stride.
  */
 int crpc_tensor_init_strided(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
-		const uint64_t *shape, const int64_t *stride, uint32_t segment, uint64_t offset);
+	const uint64_t *shape, const int64_t *stride, uint32_t segment, uint64_t offset);
 
 /**
  * View an array without gaps in another shape.
@@ -190,7 +190,7 @@ int crpc_tensor_init_strided(struct crpc_tensor *dst, enum crpc_tensor_dtype dty
  *   0, or -EINVAL: it has gaps, or the shape has another number of elements.
  */
 int crpc_tensor_view(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
-		const uint64_t *shape);
+	const uint64_t *shape);
 
 /**
  * Take `count` entries of one dimension: first, first + step, ...
@@ -199,7 +199,7 @@ int crpc_tensor_view(struct crpc_tensor *dst, const struct crpc_tensor *src, uin
  *   0, -EINVAL (no such dimension, or a step of 0), -ERANGE (not all of the entries exist).
  */
 int crpc_tensor_slice(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t dim,
-		uint64_t first, uint64_t count, uint64_t step);
+	uint64_t first, uint64_t count, uint64_t step);
 
 /**
  * Reorder the dimensions: dimension i of *dst is dimension perm[i] of *src.
@@ -212,7 +212,7 @@ int crpc_tensor_slice(struct crpc_tensor *dst, const struct crpc_tensor *src, ui
  *   0, or -EINVAL: perm is no permutation.
  */
 int crpc_tensor_transpose(
-		struct crpc_tensor *dst, const struct crpc_tensor *src, const uint32_t *perm);
+	struct crpc_tensor *dst, const struct crpc_tensor *src, const uint32_t *perm);
 
 /**
  * Repeat an array to a larger shape by strides of 0: dimensions are aligned at the last one, and
@@ -222,7 +222,7 @@ int crpc_tensor_transpose(
  *   0, -EINVAL (the shapes do not fit), -EOVERFLOW.
  */
 int crpc_tensor_broadcast(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
-		const uint64_t *shape);
+	const uint64_t *shape);
 
 /* ---- asking; of descriptors that were built or checked ---- */
 

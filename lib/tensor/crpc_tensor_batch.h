@@ -16,7 +16,7 @@
  *             <-- one status per operation --                block, size, peer, status)
  *
  * Only descriptors travel. The arrays lie in segment 0, which is one block of memory that the
- * asking side hands over with the message (lib/tensor_rpc does it through an arena), or in a
+ * asking side hands over with the message (lib/tensor_ipc does it through an arena), or in a
  * segment from 1 on, which the doing side offers to everybody for reading.
  *
  * Operations run in order, each on the arrays that it names; later ones may use what earlier ones
@@ -83,7 +83,7 @@ _Static_assert(CRPC_TENSOR_BATCH_OPS_MAX <= UINT8_MAX, "counted in a byte");
 /** Bytes of a message. */
 #define CRPC_TENSOR_BATCH_BYTES(ntensors, nops)                                                    \
 	(sizeof(struct crpc_tensor_batch_head) + (ntensors) * sizeof(struct crpc_tensor) +         \
-			(nops) * sizeof(struct crpc_tensor_op))
+		(nops) * sizeof(struct crpc_tensor_op))
 /** Bytes of the longest. */
 #define CRPC_TENSOR_BATCH_BYTES_MAX                                                                \
 	CRPC_TENSOR_BATCH_BYTES(CRPC_TENSOR_BATCH_TENSORS_MAX, CRPC_TENSOR_BATCH_OPS_MAX)
@@ -121,18 +121,32 @@ int crpc_tensor_batch_array(struct crpc_tensor_batch *b, const struct crpc_tenso
  *   Its number, which is that of its status; -EINVAL: code 0, too many arrays, or one that is not
  *   in the batch; -ENOSPC: CRPC_TENSOR_BATCH_OPS_MAX are in.
  */
-int crpc_tensor_batch_op(struct crpc_tensor_batch *b, uint32_t code,
-		const struct crpc_tensor_args *args);
+int crpc_tensor_batch_op(
+	struct crpc_tensor_batch *b, uint32_t code, const struct crpc_tensor_args *args);
 
 /** Operations in the batch. */
 uint32_t crpc_tensor_batch_ops(const struct crpc_tensor_batch *b);
+
+/**
+ * Read the statuses of a batch's operations out of the answer of who ran it.
+ *
+ * @param data, len
+ *   The answer; may be changing. Read once.
+ * @param status
+ *   Room for @p n: 0, or a negative errno as of crpc_tensor_runner_run().
+ * @param n
+ *   Operations of the batch: crpc_tensor_batch_ops().
+ * @return
+ *   0, whatever the statuses are; or -EPROTO: another number of statuses, or one that is none.
+ */
+int crpc_tensor_batch_statuses(const void *data, uint32_t len, int32_t *status, uint32_t n);
 
 /* ---- doing ---- */
 
 /** What an operation's code is given. All of it is checked, and private to this process. */
 struct crpc_tensor_call {
 	uint32_t code;
-	uint32_t peer; /**< Who asked, as the caller of run() numbers them. */
+	uint32_t peer; /**< The client, as the caller of run() numbers them. */
 	uint32_t nin, nout;
 	const struct crpc_tensor *t[CRPC_TENSOR_OP_ARGS_MAX]; /**< Inputs, then outputs. */
 	void *ptr[CRPC_TENSOR_OP_ARGS_MAX]; /**< First element of each; of inputs, read only. */
@@ -194,7 +208,7 @@ void crpc_tensor_runner_free(struct crpc_tensor_runner *r);
  *   0; -EINVAL: code, or more than CRPC_TENSOR_OP_ARGS_MAX arrays; -EEXIST: the code is taken.
  */
 int crpc_tensor_runner_add(struct crpc_tensor_runner *r, uint32_t code, uint32_t nin, uint32_t nout,
-		crpc_tensor_op_fn fn, void *ctx);
+	crpc_tensor_op_fn fn, void *ctx);
 
 /**
  * Check a message and run its operations.
@@ -216,11 +230,11 @@ int crpc_tensor_runner_add(struct crpc_tensor_runner *r, uint32_t code, uint32_t
  *   Number of operations; or -EPROTO: no batch, and nothing was run.
  */
 int crpc_tensor_runner_run(struct crpc_tensor_runner *r, const void *bytes, uint32_t len,
-		void *block, uint64_t size, uint32_t peer, int32_t *status);
+	void *block, uint64_t size, uint32_t peer, int32_t *status);
 
 /** The counters. */
 void crpc_tensor_runner_stats(
-		const struct crpc_tensor_runner *r, struct crpc_tensor_runner_stats *stats);
+	const struct crpc_tensor_runner *r, struct crpc_tensor_runner_stats *stats);
 
 CRPC_END_DECLS
 

@@ -124,8 +124,8 @@ crpc_tensor_of_f16(uint16_t h)
 	uint32_t shift;
 
 	if (exp == 0x1f)
-		return crpc_tensor_f32_of_bits(sign | 0x7f800000 |
-				(mant != 0 ? 0x400000 | mant << 13 : 0));
+		return crpc_tensor_f32_of_bits(
+			sign | 0x7f800000 | (mant != 0 ? 0x400000 | mant << 13 : 0));
 	if (exp != 0)
 		return crpc_tensor_f32_of_bits(sign | (exp + 112) << 23 | mant << 13);
 	if (mant == 0)

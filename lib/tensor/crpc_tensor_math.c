@@ -21,7 +21,7 @@ struct walk {
 
 /* A run of n elements; steps in bytes. */
 typedef void (*row_fn)(const struct walk *w, uint8_t *dst, uint64_t dst_step, const uint8_t *src,
-		uint64_t src_step, uint64_t n);
+	uint64_t src_step, uint64_t n);
 
 /* Leave out dimensions of 1, and join those that follow each other without a gap in both arrays. */
 static void
@@ -85,7 +85,7 @@ walk_run(const struct walk *w, uint8_t *dst, const uint8_t *src, row_fn row)
 
 static void
 row_copy(const struct walk *w, uint8_t *dst, uint64_t dst_step, const uint8_t *src,
-		uint64_t src_step, uint64_t n)
+	uint64_t src_step, uint64_t n)
 {
 	uint64_t i;
 
@@ -114,7 +114,7 @@ row_copy(const struct walk *w, uint8_t *dst, uint64_t dst_step, const uint8_t *s
 
 #define ROW_CONVERT(from, to, from_t, to_t, one)                                                   \
 	static void row_##from##_to_##to(const struct walk *w, uint8_t *dst, uint64_t dst_step,    \
-			const uint8_t *src, uint64_t src_step, uint64_t n)                         \
+		const uint8_t *src, uint64_t src_step, uint64_t n)                                 \
 	{                                                                                          \
 		uint64_t i;                                                                        \
                                                                                                    \
@@ -124,7 +124,7 @@ row_copy(const struct walk *w, uint8_t *dst, uint64_t dst_step, const uint8_t *s
 		}                                                                                  \
 		for (i = 0; i < n; i++)                                                            \
 			*(to_t *)(void *)(dst + i * dst_step) =                                    \
-					one(*(const from_t *)(const void *)(src + i * src_step));  \
+				one(*(const from_t *)(const void *)(src + i * src_step));          \
 	}
 
 ROW_CONVERT(f32, bf16, float, uint16_t, crpc_tensor_bf16_of)
@@ -135,7 +135,7 @@ ROW_CONVERT(f16, f32, uint16_t, float, crpc_tensor_of_f16)
 /* Neighbours apart, so that the compiler makes vectors of them. */
 #define ROW_AXPY(type)                                                                             \
 	static void row_axpy_##type(const struct walk *w, uint8_t *dst, uint64_t dst_step,         \
-			const uint8_t *src, uint64_t src_step, uint64_t n)                         \
+		const uint8_t *src, uint64_t src_step, uint64_t n)                                 \
 	{                                                                                          \
 		type *restrict y = (void *)dst;                                                    \
 		const type *restrict x = (const void *)src;                                        \
@@ -153,7 +153,7 @@ ROW_CONVERT(f16, f32, uint16_t, float, crpc_tensor_of_f16)
 
 #define ROW_SCALE(type)                                                                            \
 	static void row_scale_##type(const struct walk *w, uint8_t *dst, uint64_t dst_step,        \
-			const uint8_t *src, uint64_t src_step, uint64_t n)                         \
+		const uint8_t *src, uint64_t src_step, uint64_t n)                                 \
 	{                                                                                          \
 		type *y = (void *)dst;                                                             \
 		uint64_t i, ys = dst_step / sizeof(type);                                          \
@@ -179,22 +179,20 @@ check_shapes(const struct crpc_tensor *dst, const struct crpc_tensor *src)
 
 	if (crpc_tensor_same_shape(dst, src))
 		return 0;
-	crpc_err("tensor: expected the same shape, found %s and %s",
-			crpc_tensor_text(dst, d, sizeof(d)), crpc_tensor_text(src, s, sizeof(s)));
-	return -EINVAL;
+	return crpc_fail(-EINVAL, "tensor: expected the same shape, found %s and %s",
+		crpc_tensor_text(dst, d, sizeof(d)), crpc_tensor_text(src, s, sizeof(s)));
 }
 
 static int
 refuse_types(const char *what, const struct crpc_tensor *dst, const struct crpc_tensor *src)
 {
-	crpc_err("tensor: cannot %s %s and %s", what, crpc_tensor_dtype_name(dst->dtype),
-			crpc_tensor_dtype_name(src->dtype));
-	return -ENOTSUP;
+	return crpc_fail(-ENOTSUP, "tensor: cannot %s %s and %s", what,
+		crpc_tensor_dtype_name(dst->dtype), crpc_tensor_dtype_name(src->dtype));
 }
 
 static void
 apply(const struct crpc_tensor *dst, void *dst_ptr, const struct crpc_tensor *src,
-		const void *src_ptr, double a, row_fn row)
+	const void *src_ptr, double a, row_fn row)
 {
 	struct walk w;
 
@@ -212,10 +210,10 @@ row_of_copy(uint32_t to, uint32_t from)
 		uint8_t from, to;
 		row_fn row;
 	} rows[] = {
-			{CRPC_TENSOR_F32, CRPC_TENSOR_BF16, row_f32_to_bf16},
-			{CRPC_TENSOR_F32, CRPC_TENSOR_F16, row_f32_to_f16},
-			{CRPC_TENSOR_BF16, CRPC_TENSOR_F32, row_bf16_to_f32},
-			{CRPC_TENSOR_F16, CRPC_TENSOR_F32, row_f16_to_f32},
+		{CRPC_TENSOR_F32, CRPC_TENSOR_BF16, row_f32_to_bf16},
+		{CRPC_TENSOR_F32, CRPC_TENSOR_F16, row_f32_to_f16},
+		{CRPC_TENSOR_BF16, CRPC_TENSOR_F32, row_bf16_to_f32},
+		{CRPC_TENSOR_F16, CRPC_TENSOR_F32, row_f16_to_f32},
 	};
 	uint32_t i;
 
@@ -230,7 +228,7 @@ row_of_copy(uint32_t to, uint32_t from)
 
 int
 crpc_tensor_copy(const struct crpc_tensor *dst, void *dst_ptr, const struct crpc_tensor *src,
-		const void *src_ptr)
+	const void *src_ptr)
 {
 	row_fn row = row_of_copy(dst->dtype, src->dtype);
 	int rc = check_shapes(dst, src);
@@ -249,13 +247,13 @@ crpc_tensor_scale(const struct crpc_tensor *y, void *y_ptr, double a)
 	if (y->dtype != CRPC_TENSOR_F32 && y->dtype != CRPC_TENSOR_F64)
 		return refuse_types("scale", y, y);
 	apply(y, y_ptr, y, y_ptr, a,
-			y->dtype == CRPC_TENSOR_F32 ? row_scale_float : row_scale_double);
+		y->dtype == CRPC_TENSOR_F32 ? row_scale_float : row_scale_double);
 	return 0;
 }
 
 int
 crpc_tensor_axpy(const struct crpc_tensor *y, void *y_ptr, double a, const struct crpc_tensor *x,
-		const void *x_ptr)
+	const void *x_ptr)
 {
 	int rc = check_shapes(y, x);
 

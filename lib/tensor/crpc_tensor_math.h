@@ -10,7 +10,7 @@
  *     crpc_tensor_scale(&y, y_ptr, a)                     y = a * y
  *     crpc_tensor_axpy(&y, y_ptr, a, &x, x_ptr)           y = a * x + y
  *
- * They are what a batch of lib/tensor_rpc can ask for without code of its own, and examples of such
+ * They are what a batch of lib/tensor_ipc can ask for without code of its own, and examples of such
  * code. Dimensions that follow each other without a gap are joined first, so arrays without gaps
  * are one run, and a run of neighbours goes through the vector conversions.
  *
@@ -30,7 +30,7 @@ CRPC_BEGIN_DECLS
  *   0; -EINVAL: other shapes; -ENOTSUP: types that differ, other than f32 to f16 or bf16 and back.
  */
 int crpc_tensor_copy(const struct crpc_tensor *dst, void *dst_ptr, const struct crpc_tensor *src,
-		const void *src_ptr);
+	const void *src_ptr);
 
 /**
  * Multiply an array of f32 or f64 by a number.
@@ -47,7 +47,7 @@ int crpc_tensor_scale(const struct crpc_tensor *y, void *y_ptr, double a);
  *   0; -EINVAL: other shapes; -ENOTSUP: another type.
  */
 int crpc_tensor_axpy(const struct crpc_tensor *y, void *y_ptr, double a,
-		const struct crpc_tensor *x, const void *x_ptr);
+	const struct crpc_tensor *x, const void *x_ptr);
 
 CRPC_END_DECLS
 

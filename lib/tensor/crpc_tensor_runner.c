@@ -74,10 +74,10 @@ op_axpy(void *ctx, const struct crpc_tensor_call *call)
 }
 
 static const struct op builtin[] = {
-		[CRPC_TENSOR_OP_NONE] = {op_none, NULL, ANY, ANY},
-		[CRPC_TENSOR_OP_COPY] = {op_copy, NULL, 1, 1},
-		[CRPC_TENSOR_OP_SCALE] = {op_scale, NULL, 0, 1},
-		[CRPC_TENSOR_OP_AXPY] = {op_axpy, NULL, 1, 1},
+	[CRPC_TENSOR_OP_NONE] = {op_none, NULL, ANY, ANY},
+	[CRPC_TENSOR_OP_COPY] = {op_copy, NULL, 1, 1},
+	[CRPC_TENSOR_OP_SCALE] = {op_scale, NULL, 0, 1},
+	[CRPC_TENSOR_OP_AXPY] = {op_axpy, NULL, 1, 1},
 };
 
 /* The operation of that code, or NULL. */
@@ -111,7 +111,7 @@ crpc_tensor_runner_create(const struct crpc_tensor_runner_conf *conf)
 
 	if (offered != NULL && offered->count > CRPC_TENSOR_SEGMENTS_MAX) {
 		crpc_err("tensor: %u segments offered: expected at most %d", offered->count,
-				CRPC_TENSOR_SEGMENTS_MAX);
+			CRPC_TENSOR_SEGMENTS_MAX);
 		errno = EINVAL;
 		return NULL;
 	}
@@ -137,31 +137,27 @@ crpc_tensor_runner_free(struct crpc_tensor_runner *r)
 
 int
 crpc_tensor_runner_add(struct crpc_tensor_runner *r, uint32_t code, uint32_t nin, uint32_t nout,
-		crpc_tensor_op_fn fn, void *ctx)
+	crpc_tensor_op_fn fn, void *ctx)
 {
 	struct op *op;
 
 	if (code < CRPC_TENSOR_OP_USER || code - CRPC_TENSOR_OP_USER >= CRPC_DIM(r->user) ||
-			nin > CRPC_TENSOR_OP_ARGS_MAX || nout > CRPC_TENSOR_OP_ARGS_MAX - nin) {
-		crpc_err("tensor: operation %u with %u inputs and %u outputs: expected %d to %d "
-			 "with at most %d arrays",
-				code, nin, nout, CRPC_TENSOR_OP_USER,
-				(int)(CRPC_TENSOR_OP_USER + CRPC_DIM(r->user) - 1),
-				CRPC_TENSOR_OP_ARGS_MAX);
-		return -EINVAL;
-	}
+		nin > CRPC_TENSOR_OP_ARGS_MAX || nout > CRPC_TENSOR_OP_ARGS_MAX - nin)
+		return crpc_fail(-EINVAL,
+			"tensor: operation %u with %u inputs and %u outputs: expected %d to %d "
+			"with at most %d arrays",
+			code, nin, nout, CRPC_TENSOR_OP_USER,
+			(int)(CRPC_TENSOR_OP_USER + CRPC_DIM(r->user) - 1),
+			CRPC_TENSOR_OP_ARGS_MAX);
 	op = &r->user[code - CRPC_TENSOR_OP_USER];
-	if (op->fn != NULL) {
-		crpc_err("tensor: operation %u is there already", code);
-		return -EEXIST;
-	}
+	if (op->fn != NULL)
+		return crpc_fail(-EEXIST, "tensor: operation %u is there already", code);
 	*op = (struct op){fn, ctx, (uint8_t)nin, (uint8_t)nout};
 	return 0;
 }
 
 void
-crpc_tensor_runner_stats(
-		const struct crpc_tensor_runner *r, struct crpc_tensor_runner_stats *stats)
+crpc_tensor_runner_stats(const struct crpc_tensor_runner *r, struct crpc_tensor_runner_stats *stats)
 {
 	*stats = r->stats;
 }
@@ -175,20 +171,18 @@ REFUSAL
 refuse_batch(const struct crpc_tensor_batch_head *head, uint32_t len)
 {
 	if (len < sizeof(*head) || len > CRPC_TENSOR_BATCH_BYTES_MAX)
-		crpc_err("tensor: a batch of %u bytes: expected %zu to %zu", len, sizeof(*head),
-				CRPC_TENSOR_BATCH_BYTES_MAX);
-	else if (head->magic != CRPC_TENSOR_BATCH_MAGIC ||
-			head->version != CRPC_TENSOR_BATCH_VERSION)
-		crpc_err("tensor: batch with magic 0x%x version %u: expected 0x%x version %u",
-				head->magic, head->version, CRPC_TENSOR_BATCH_MAGIC,
-				CRPC_TENSOR_BATCH_VERSION);
-	else
-		crpc_err("tensor: batch of %u bytes with flags 0x%x, %u arrays and %u operations: "
-			 "expected %zu bytes and flag 0x%x at most",
-				len, head->flags, head->ntensors, head->nops,
-				CRPC_TENSOR_BATCH_BYTES(head->ntensors, head->nops),
-				CRPC_TENSOR_BATCH_STOP);
-	return -EPROTO;
+		return crpc_fail(-EPROTO, "tensor: a batch of %u bytes: expected %zu to %zu", len,
+			sizeof(*head), CRPC_TENSOR_BATCH_BYTES_MAX);
+	if (head->magic != CRPC_TENSOR_BATCH_MAGIC || head->version != CRPC_TENSOR_BATCH_VERSION)
+		return crpc_fail(-EPROTO,
+			"tensor: batch with magic 0x%x version %u: expected 0x%x version %u",
+			head->magic, head->version, CRPC_TENSOR_BATCH_MAGIC,
+			CRPC_TENSOR_BATCH_VERSION);
+	return crpc_fail(-EPROTO,
+		"tensor: batch of %u bytes with flags 0x%x, %u arrays and %u operations: "
+		"expected %zu bytes and flag 0x%x at most",
+		len, head->flags, head->ntensors, head->nops,
+		CRPC_TENSOR_BATCH_BYTES(head->ntensors, head->nops), CRPC_TENSOR_BATCH_STOP);
 }
 
 /* Copy the message, and find its parts. */
@@ -203,10 +197,10 @@ take_batch(struct crpc_tensor_runner *r, const void *bytes, uint32_t len, struct
 	/* The compiler must not read the other side's bytes again in place of the copy. */
 	__asm__ __volatile__("" : : "r"(r->bytes) : "memory");
 	if (head->magic != CRPC_TENSOR_BATCH_MAGIC || head->version != CRPC_TENSOR_BATCH_VERSION ||
-			(head->flags & ~CRPC_TENSOR_BATCH_STOP) != 0 || head->zero != 0 ||
-			head->ntensors > CRPC_TENSOR_BATCH_TENSORS_MAX ||
-			head->nops > CRPC_TENSOR_BATCH_OPS_MAX ||
-			len != CRPC_TENSOR_BATCH_BYTES(head->ntensors, head->nops))
+		(head->flags & ~CRPC_TENSOR_BATCH_STOP) != 0 || head->zero != 0 ||
+		head->ntensors > CRPC_TENSOR_BATCH_TENSORS_MAX ||
+		head->nops > CRPC_TENSOR_BATCH_OPS_MAX ||
+		len != CRPC_TENSOR_BATCH_BYTES(head->ntensors, head->nops))
 		return refuse_batch(head, len);
 	b->head = head;
 	b->t = (const void *)(r->bytes + CRPC_TENSOR_BATCH_BYTES(0, 0));
@@ -217,13 +211,11 @@ take_batch(struct crpc_tensor_runner *r, const void *bytes, uint32_t len, struct
 REFUSAL
 refuse_arg(const struct crpc_tensor_runner *r, const struct crpc_tensor *t)
 {
-	if (t->segment != 0 && crpc_tensor_elems(t) <= r->elems_max) {
-		crpc_err("tensor: output in segment %u, which is for reading", t->segment);
-		return -EACCES;
-	}
-	crpc_err("tensor: %llu elements: this runner takes %llu",
-			(unsigned long long)crpc_tensor_elems(t), (unsigned long long)r->elems_max);
-	return -E2BIG;
+	if (t->segment != 0 && crpc_tensor_elems(t) <= r->elems_max)
+		return crpc_fail(
+			-EACCES, "tensor: output in segment %u, which is for reading", t->segment);
+	return crpc_fail(-E2BIG, "tensor: %llu elements: this runner takes %llu",
+		(unsigned long long)crpc_tensor_elems(t), (unsigned long long)r->elems_max);
 }
 
 /* One array by itself. */
@@ -240,8 +232,8 @@ take_arg(const struct crpc_tensor_runner *r, const struct crpc_tensor *t, bool w
 REFUSAL
 refuse_overlap(uint32_t a, uint32_t b)
 {
-	crpc_err("tensor: arrays %u and %u of an operation overlap, and one is written", a, b);
-	return -ENOTUNIQ;
+	return crpc_fail(-ENOTUNIQ,
+		"tensor: arrays %u and %u of an operation overlap, and one is written", a, b);
 }
 
 /* No output may meet another array: the code would read what it has just written. */
@@ -262,19 +254,15 @@ check_apart(const struct crpc_tensor_call *call)
 REFUSAL
 refuse_op(const struct op *op, const struct crpc_tensor_op *in, uint32_t ntensors)
 {
-	if (op == NULL) {
-		crpc_err("tensor: operation %u is unknown", in->code);
-		return -ENOSYS;
-	}
+	if (op == NULL)
+		return crpc_fail(-ENOSYS, "tensor: operation %u is unknown", in->code);
 	if (in->nin + in->nout > CRPC_TENSOR_OP_ARGS_MAX || !takes(op, in))
-		crpc_err("tensor: operation %u with %u inputs and %u outputs: expected %d and %d, "
-			 "255 for any, %d at most",
-				in->code, in->nin, in->nout, op->nin, op->nout,
-				CRPC_TENSOR_OP_ARGS_MAX);
-	else
-		crpc_err("tensor: operation %u names arrays %u %u %u %u: the batch has %u",
-				in->code, in->arg[0], in->arg[1], in->arg[2], in->arg[3], ntensors);
-	return -EINVAL;
+		return crpc_fail(-EINVAL,
+			"tensor: operation %u with %u inputs and %u outputs: expected %d and %d, "
+			"255 for any, %d at most",
+			in->code, in->nin, in->nout, op->nin, op->nout, CRPC_TENSOR_OP_ARGS_MAX);
+	return crpc_fail(-EINVAL, "tensor: operation %u names arrays %u %u %u %u: the batch has %u",
+		in->code, in->arg[0], in->arg[1], in->arg[2], in->arg[3], ntensors);
 }
 
 /* An operation by itself: known, and with as many arrays as it takes, all of them in the batch. */
@@ -295,13 +283,13 @@ take_op(const struct op *op, const struct batch *b, const struct crpc_tensor_op 
 /* Check one operation and all that it names, and call its code. */
 static int
 run_op(const struct crpc_tensor_runner *r, const struct batch *b, const struct crpc_tensor_op *in,
-		uint32_t peer)
+	uint32_t peer)
 {
 	struct crpc_tensor_call call = {.code = in->code,
-			.peer = peer,
-			.nin = in->nin,
-			.nout = in->nout,
-			.value = in->value};
+		.peer = peer,
+		.nin = in->nin,
+		.nout = in->nout,
+		.value = in->value};
 	const struct op *op = find_op(r, in->code);
 	int rc = take_op(op, b, in);
 	uint32_t i;
@@ -322,7 +310,7 @@ run_op(const struct crpc_tensor_runner *r, const struct batch *b, const struct c
 
 int
 crpc_tensor_runner_run(struct crpc_tensor_runner *r, const void *bytes, uint32_t len, void *block,
-		uint64_t size, uint32_t peer, int32_t *status)
+	uint64_t size, uint32_t peer, int32_t *status)
 {
 	struct batch b = {0};
 	uint32_t i;

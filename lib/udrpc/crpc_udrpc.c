@@ -70,7 +70,7 @@ slots_init(struct crpc_udrpc *ctx)
 	struct udrpc_call *c;
 
 	for (i = 0; i < (uint64_t)ctx->conf.max_eps * slots; i++) {
-		c = &ctx->calls[i];
+		c = &ctx->calls[i + i / slots + 1];
 		c->index = (uint16_t)(i % slots);
 		c->req_buf = ctx->tx_mem + 2 * i * size;
 		c->resp_buf = ctx->rx_mem + 2 * i * size;
@@ -84,9 +84,14 @@ slots_init(struct crpc_udrpc *ctx)
 	for (i = 0; i < ctx->conf.max_eps; i++) {
 		ctx->eps[i].ctx = ctx;
 		ctx->eps[i].id = (uint32_t)i;
-		ctx->eps[i].calls = ctx->calls + i * slots;
+		ctx->tables[i] = &ctx->eps[i].calls;
 		ctx->eps[i].serves = ctx->serves + i * slots;
 	}
+	ctx->sweep = (struct rpc_sweep){.table = ctx->tables,
+		.ntables = ctx->conf.max_eps,
+		.counts = &ctx->stats.rpc,
+		.next_ns = UINT64_MAX};
+	__crpc_sweep_expect(&ctx->sweep, 0, ctx->conf.timeout_ns);
 }
 
 static void
@@ -96,6 +101,7 @@ memory_free(struct crpc_udrpc *ctx)
 	free(ctx->heads);
 	free(ctx->rx_mem);
 	free(ctx->calls);
+	free(ctx->tables);
 	free(ctx->serves);
 	free(ctx->sent_ns);
 	free(ctx->eps);
@@ -120,11 +126,13 @@ memory_init(struct crpc_udrpc *ctx)
 	if (posix_memalign(&p, PAGE, 2 * n * buf_size(conf)) != 0)
 		goto err;
 	ctx->rx_mem = p;
-	ctx->calls = calloc(n, sizeof(*ctx->calls));
+	ctx->calls = calloc(n + conf->max_eps, sizeof(*ctx->calls));
+	ctx->tables = calloc(conf->max_eps, sizeof(struct rpc_calls *));
 	ctx->serves = calloc(n, sizeof(*ctx->serves));
 	ctx->sent_ns = calloc(n * (ctx->credit_mask + 1), sizeof(*ctx->sent_ns));
 	ctx->eps = calloc(conf->max_eps, sizeof(*ctx->eps));
-	if (ctx->calls == NULL || ctx->serves == NULL || ctx->sent_ns == NULL || ctx->eps == NULL)
+	if (ctx->calls == NULL || ctx->tables == NULL || ctx->serves == NULL ||
+		ctx->sent_ns == NULL || ctx->eps == NULL)
 		goto err;
 	if (crpc_rdma_mr_reg(ctx->dev, ctx->heads, len, &ctx->mr) != 0)
 		goto err;
@@ -277,20 +285,3 @@ crpc_udrpc_stats_reset(struct crpc_udrpc *ctx)
 {
 	memset(&ctx->stats, 0, sizeof(ctx->stats));
 }
-
-#ifdef CRPC_DEBUG
-/* The address of a thread-local object is a name of the thread that costs no system call. */
-static _Thread_local char thread_mark;
-
-void
-__crpc_udrpc_owner_check(struct crpc_udrpc *ctx)
-{
-	if (ctx->owner == NULL)
-		ctx->owner = &thread_mark;
-	if (ctx->owner != &thread_mark) {
-		crpc_err("context %p: used by a second thread; a context belongs to one lcore",
-			(void *)ctx);
-		__builtin_trap();
-	}
-}
-#endif

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * RPC between nodes over datagrams that may be lost, doubled and reordered: the protocol that users
- * know from eRPC, as a baseline beside lib/copyrpc, with the same verbs.
+ * RPC between hosts over datagrams that may be lost, duplicated and reordered: the protocol of
+ * eRPC, as a baseline for lib/copyrpc, with the same verbs (crpc_rpc.h).
  *
  *     client                                             server
  *     call()    slot of the session --- REQ 0 ------>    poll() puts the pieces together
@@ -35,7 +35,7 @@
  *     every turn of the loop:
  *             now = crpc_clock_ns()                        once per turn
  *             n = crpc_udrpc_poll(ctx, now, done, 64)      completions; also drives the NIC
- *             m = crpc_udrpc_recv(ctx, req, 64)            requests
+ *             m = crpc_udrpc_recv(ctx, now, req, 64)       requests
  *             crpc_udrpc_reply(ctx, now, token, buf, len)  now or in a later turn, in any order
  *             crpc_udrpc_call(ep, now, buf, len, resp_max, cookie)
  *             crpc_udrpc_flush(ctx, now)                   end of turn: one doorbell for all
@@ -43,16 +43,13 @@
  * Both ends must call poll() all the time, also when they wait for nothing: the server's answers
  * and the client's timers are there. What flush() is not called for goes with the next poll().
  *
- * Ownership: buf is free again when call() or reply() returns. A request's data stays readable
- * until its reply(), release() or reject(), a completion's until the next poll().
- *
  * Congestion: TIMELY per session from the round trips of its packets, and a timing wheel that holds
  * packets back to keep the rate; both are passed by while a session is not congested.
  *
- * Failure: a peer from which nothing comes in answer to `retries` repetitions is given up; the
- * session's calls end with -ETIMEDOUT. crpc_udrpc_ep_shutdown() and _ep_free() tell the peer, whose
- * calls then end with -ECONNRESET; if that packet is lost it notices by itself. A session does not
- * come back: make another. Packets of an earlier life have another token and are dropped.
+ * Failure: a peer that answers nothing to `retries` repetitions is declared dead.
+ * crpc_udrpc_ep_shutdown() and _ep_free() notify the peer; if that packet is lost, the peer detects
+ * the silence. Either way the endpoint ends and its calls complete with -ECONNRESET. It cannot be
+ * connected again: make another. Packets of an earlier session have another token and are dropped.
  *
  * Threads: a context, its endpoints and its device belong to one thread (lcore). With
  * -Ddebug_checks=true this is checked from the first call, poll or recv on; another thread may make
@@ -111,9 +108,9 @@ struct crpc_udrpc_conf {
 	uint32_t retries;  /**< Repetitions without any answer of the peer; default 100. */
 	uint64_t rto_ns;   /**< Until a packet without answer is repeated; default 5 ms. */
 	/**
-	 * Deadline of every call; default 1 s. A call ends with -ETIMEDOUT between timeout_ns and
-	 * timeout_ns + 2 * rto_ns, if poll() is called all the time. Its slot stays taken until the
-	 * answer comes or the endpoint ends.
+	 * Deadline of every call; default 1 s. A call completes with -ETIMEDOUT at most an eighth
+	 * of it later, if poll() is called all the time. Its slot stays taken until the answer
+	 * comes or the endpoint ends.
 	 */
 	uint64_t timeout_ns;
 	uint64_t link_bytes_per_s; /**< Rate of the link; default 12.5e9, 100 Gbit/s. */
@@ -126,15 +123,8 @@ struct crpc_udrpc_conf {
 
 /** Counters of a context since create or the last crpc_udrpc_stats_reset(). */
 struct crpc_udrpc_stats {
-	uint64_t calls;          /**< Calls accepted. */
-	uint64_t completions;    /**< Calls completed, errors included. */
-	uint64_t timeouts;       /**< Of these: -ETIMEDOUT by their deadline. */
-	uint64_t cancels;        /**< Of these: -ECANCELED by crpc_udrpc_cancel(). */
-	uint64_t resets;         /**< Of these: the endpoint ended. */
-	uint64_t late_responses; /**< Responses to calls that had ended before; dropped. */
-	uint64_t requests;       /**< Requests that arrived whole. */
-	uint64_t replies;        /**< Replies, with those of release() and reject(). */
-	uint64_t bursts;         /**< crpc_rdma_ud_post() calls that posted something: doorbells. */
+	struct crpc_rpc_counts rpc;
+	uint64_t bursts; /**< crpc_rdma_ud_post() calls that posted something: doorbells. */
 	uint64_t packets_sent;
 	uint64_t packets_received;
 	uint64_t bytes_sent; /**< Heads included. */
@@ -146,12 +136,10 @@ struct crpc_udrpc_stats {
 	uint64_t duplicates;   /**< Packets of requests that were there already; answered again. */
 	uint64_t out_of_order; /**< Packets that came before those they follow; dropped. */
 	uint64_t stale;        /**< Packets of requests that have ended; dropped. */
-	uint64_t bad_packets;  /**< Packets that no peer of ours sends; dropped. */
 	uint64_t bad_sessions; /**< Packets to a session that there is not, or not any more. */
 	uint64_t tx_full;      /**< Answers dropped because the send queue was full. */
 	uint64_t paced;        /**< Packets held back by the rate. */
 	uint64_t rtt_samples;  /**< Round trips that TIMELY computed with; the others passed by. */
-	uint64_t again_slots;  /**< -EAGAIN: all slots are taken. */
 	uint64_t ep_errors;    /**< Endpoints that ended without our doing. */
 	/** Every successful call's round trip, split in two, in ns: */
 	struct crpc_hist wire; /**< call() to completion, without the server's part. */
@@ -212,7 +200,8 @@ void crpc_udrpc_ep_addr(const struct crpc_udrpc_ep *ep, uint8_t addr[CRPC_UDRPC_
  * @param peer
  *   What crpc_udrpc_ep_addr() gave at the peer. Untrusted: checked before use.
  * @return
- *   0, -EPROTO (no address, another version), -EISCONN, -EHOSTUNREACH, -ENOMEM.
+ *   0, -EPROTO (no address, another version), -EISCONN, -EHOSTUNREACH, -ENOMEM, -EIO (the
+ *   datagram queue is broken).
  */
 int crpc_udrpc_ep_connect(struct crpc_udrpc_ep *ep, const uint8_t peer[CRPC_UDRPC_ADDR_LEN]);
 
@@ -226,12 +215,12 @@ void crpc_udrpc_ep_shutdown(struct crpc_udrpc_ep *ep);
  * Whether an endpoint works.
  *
  * @return
- *   0, -ENOTCONN (not connected yet), -ECONNRESET (the peer or we ended it, or the datagram queue
- *   broke), -ETIMEDOUT (the peer does not answer any more). What has ended stays so.
+ *   0, -ENOTCONN (not connected yet), or why it ended, for ever: -ECONNRESET (shutdown here or at
+ *   the peer, or the datagram queue broke), -ETIMEDOUT (the peer does not answer any more).
  */
 int crpc_udrpc_ep_status(const struct crpc_udrpc_ep *ep);
 
-/** Calls of this endpoint that are open: accepted, and not yet given by poll(). */
+/** Calls of this endpoint that are open: accepted, and not yet completed by poll(). */
 uint32_t crpc_udrpc_ep_open_calls(const struct crpc_udrpc_ep *ep);
 
 /** The rate that congestion control gives the endpoint now, bytes per second. */
@@ -254,21 +243,39 @@ uint64_t crpc_udrpc_ep_rate(const struct crpc_udrpc_ep *ep);
  *   Comes back in the completion.
  * @return
  *   0: taken, it completes exactly once. -EAGAIN: all slots are taken; poll, then call again.
- *   -EMSGSIZE: len or resp_max is too large, for ever. -ENOTCONN, -ECONNRESET, -ETIMEDOUT: see
- *   crpc_udrpc_ep_status().
+ *   -EMSGSIZE: len or resp_max is too large, for ever. -ENOTCONN: not connected yet. -ECONNRESET:
+ *   the endpoint has ended.
  */
 int crpc_udrpc_call(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
 	uint32_t resp_max, uint64_t cookie);
 
 /**
- * Give up calls: each open call of this endpoint with this cookie completes with -ECANCELED in the
- * polls that follow. The server is not told, and the slot stays taken as after a deadline. Looks at
- * all slots: not for each call.
+ * Send a request that has no reply and no completion. It takes a slot until the server has released
+ * it; that is the back pressure. One that the server's recv() has not given when the session ends
+ * is lost.
+ *
+ * @param ep
+ *   A connected endpoint.
+ * @param now_ns
+ *   The time.
+ * @param buf
+ *   The request, copied; NULL if len is 0.
+ * @param len
+ *   Its bytes, at most max_msg of both ends.
+ * @return
+ *   As crpc_udrpc_call().
+ */
+int crpc_udrpc_notify(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len);
+
+/**
+ * Cancel calls: each open call of this endpoint with this cookie completes with -ECANCELED in the
+ * polls that follow. The server is not notified, and the slot stays taken as after a deadline.
+ * Looks at all slots: not for each call.
  *
  * @return
- *   How many calls were found.
+ *   The number of calls found.
  */
-uint32_t crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t cookie);
+uint32_t crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t now_ns, uint64_t cookie);
 
 /**
  * Take completions, and drive everything: arrived packets, timers, sending.
@@ -278,39 +285,38 @@ uint32_t crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t cookie);
  * @param now_ns
  *   The time; it must not go back.
  * @param done
- *   Filled. Status 0: data and len are the reply, readable until the next poll(); a short one lies
- *   where the device put it, at an address that is a multiple of 4. -ETIMEDOUT: no reply in time,
- *   or the peer does not answer any more. -ECONNRESET: the endpoint ended. -ECANCELED:
- *   crpc_udrpc_cancel(), or the server ended it by release(). Others: what the server gave to
- *   crpc_udrpc_reject().
+ *   Filled, with the statuses of crpc_rpc.h. A reply of one packet lies where the device put it,
+ *   at an address that is a multiple of 4.
  * @param n
  *   Room in it, at least 1; at most CRPC_BURST_MAX are given, and no more than n packets are
  *   taken from the NIC.
  * @return
- *   How many; 0 is normal.
+ *   The number of completions; 0 is normal.
  */
 uint16_t
 crpc_udrpc_poll(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n);
 
 /**
- * Take requests that poll() has found, in the order in which they became whole.
+ * Take requests that poll() has received, in the order in which they became whole.
  *
  * @param ctx
  *   The context.
+ * @param now_ns
+ *   The time.
  * @param req
- *   Filled. Each one must be ended by reply(), release() or reject(), once.
+ *   Filled. Each one must be ended by reply(), fail() or release(), once.
  * @param n
  *   Room in it; at most CRPC_BURST_MAX are given.
  * @return
- *   How many; 0 is normal.
+ *   The number of requests; 0 is normal.
  */
-uint16_t crpc_udrpc_recv(struct crpc_udrpc *ctx, struct crpc_req *req, uint16_t n);
+uint16_t crpc_udrpc_recv(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_req *req, uint16_t n);
 
 /**
  * The largest reply that a request allows.
  *
  * @return
- *   Bytes; -ENOENT for a token that is not open.
+ *   Bytes; -ENOENT: the token is not open; -EOPNOTSUPP: a notification.
  */
 int64_t crpc_udrpc_reply_max(const struct crpc_udrpc *ctx, uint64_t token);
 
@@ -329,18 +335,23 @@ int64_t crpc_udrpc_reply_max(const struct crpc_udrpc *ctx, uint64_t token);
  * @param len
  *   Its bytes.
  * @return
- *   0. -ENOENT: the token is not open (ended before, or of a freed endpoint). -EMSGSIZE: longer
- *   than the caller allows; the request is still open. -ECONNRESET, -ETIMEDOUT: the endpoint ended;
- *   the request has ended, the reply is lost.
+ *   0. -ENOENT: the token is not open (ended before, or of a freed endpoint). -EOPNOTSUPP: a
+ *   notification; it stays open. -ECONNRESET: the endpoint has ended, and the request ends.
+ *   -EMSGSIZE: longer than the caller allows; the request stays open.
  */
 int crpc_udrpc_reply(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf,
 	uint32_t len);
 
-/** End a call without an answer: it completes at the caller with -ECANCELED. As reply(). */
+/**
+ * End a request without an answer: a call completes at the caller with status 0 and no data.
+ *
+ * @return
+ *   0, -ENOENT, -ECONNRESET: as crpc_udrpc_reply().
+ */
 int crpc_udrpc_release(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token);
 
 /**
- * End a call with an error: it completes at the caller with this status and no data.
+ * End a request with an error: the call completes at the caller with this status and no data.
  *
  * @param ctx
  *   The context.
@@ -349,11 +360,11 @@ int crpc_udrpc_release(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token);
  * @param token
  *   Of a request that recv() gave.
  * @param status
- *   -1 to -4095, a negative errno.
+ *   -1 to -CRPC_ERRNO_MAX, a negative errno.
  * @return
- *   0, -EINVAL (status), or as crpc_udrpc_reply().
+ *   0; -EINVAL: another status, the request stays open; or as crpc_udrpc_reply().
  */
-int crpc_udrpc_reject(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status);
+int crpc_udrpc_fail(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status);
 
 /**
  * Send what is queued. Call it at the end of a turn; costs nothing if there is nothing.

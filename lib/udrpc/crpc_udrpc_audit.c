@@ -17,69 +17,62 @@ rule(const struct crpc_udrpc_ep *ep, const char *name, uint64_t expected, uint64
 	return false;
 }
 
-/* One call; adds up what is out. */
+/* One call that is open or has ended early; adds up what is out. */
 static bool
-call_check(const struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t *out,
-	uint32_t *open)
+call_check(const struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t *out)
 {
-	bool free = slot_test(ep->free_slots, c->index), end = slot_test(ep->ending, c->index);
-
-	if (!rule(ep, "a call slot is in the free map if it is free", c->state == CALL_FREE, free))
-		return false;
-	*open += end;
-	if (!rule(ep, "a slot that ends is open", end, end && c->state == CALL_OPEN))
-		return false;
-	if (c->state == CALL_DRAIN)
-		return rule(ep, "a draining slot is looked at", 1, slot_test(ep->want, c->index));
-	if (c->state != CALL_OPEN)
-		return true;
 	*out += c->num_tx - c->num_rx;
-	*open += !c->muted;
 	return rule(ep, "answered, sent and total packets are in order", 1,
-		       c->num_rx <= c->num_tx && c->num_tx <= c->num_hi &&
-			       c->num_hi <= c->total) &&
-	       rule(ep, "a call that can go on is looked at", 1,
-		       ep->err != 0 || (c->num_rx != c->total &&
-					       (c->num_tx == c->total ||
-						       slot_test(ep->want, c->index)))) &&
-	       rule(ep, "an endpoint with open calls has a timer", 1,
-		       ep->rto.at != NULL || ep->err != 0);
+		       c->num_rx <= c->num_tx && c->num_tx <= c->num_hi && c->num_hi <= c->total) &&
+		rule(ep, "a call that can go on is looked at", 1,
+			c->num_rx != c->total &&
+				(c->num_tx == c->total || slot_test(ep->want, c->index)));
 }
 
 static bool
 ep_check(const struct crpc_udrpc_ep *ep)
 {
-	uint32_t out = 0, open = 0, i;
+	uint32_t out = 0, open = 0, ended = 0, free = 0, i;
+	const struct rpc_call *call;
 
-	for (i = 0; i < ep->slots; i++) {
-		if (!call_check(ep, &ep->calls[i], &out, &open))
+	for (i = 1; i <= ep->calls.size; i++) {
+		call = rpc_call_at(&ep->calls, i);
+		open += rpc_call_is_open(call);
+		ended += call->deadline_ns == RPC_ENDED;
+		if (call->deadline_ns != RPC_FREE && ep->err == 0 &&
+			!call_check(ep, call_at(ep, i - 1), &out))
 			return false;
 	}
+	for (call = ep->calls.free; call != NULL && free <= ep->calls.size; call = call->next)
+		free++;
+	if (!rule(ep, "open calls", open, ep->calls.open) ||
+		!rule(ep, "calls that ended early", ended, ep->calls.ended) ||
+		!rule(ep, "free call slots", ep->calls.size - open - ended, free) ||
+		!rule(ep, "an endpoint that ended with calls is in the list",
+			ep->err != 0 && open + ended != 0, ep->in_end))
+		return false;
+	if (ep->err != 0)
+		return true;
 	return rule(ep, "credits at home and out", ep->ctx->conf.credits, ep->credits + out) &&
-	       rule(ep, "calls whose users wait", open, ep->open) &&
-	       rule(ep, "an endpoint that wants to send is in the list or on the wheel", 1,
-		       slot_none(ep->want) || ep->in_tx || ep->pace.at != NULL) &&
-	       rule(ep, "an endpoint that owes replies is in the list", 1,
-		       slot_none(ep->owe) || ep->in_tx) &&
-	       rule(ep, "an endpoint with calls to end is in the list", !slot_none(ep->ending),
-		       ep->in_end);
+		rule(ep, "an endpoint with calls has a timer", 1,
+			ep->rto.at != NULL || open + ended == 0) &&
+		rule(ep, "an endpoint that wants to send is in the list or on the wheel", 1,
+			slot_none(ep->want) || ep->in_tx || ep->pace.at != NULL) &&
+		rule(ep, "an endpoint with replies to send is in the list", 1,
+			slot_none(ep->owe) || ep->in_tx);
 }
 
 static bool
 ep_rests(const struct crpc_udrpc_ep *ep)
 {
-	uint32_t i, taken = 0, busy = 0;
+	uint32_t i, busy = 0;
 
-	for (i = 0; i < ep->slots; i++)
-		taken += ep->calls[i].state != CALL_FREE;
 	for (i = 0; i < ep->ctx->conf.slots; i++)
 		busy += ep->serves[i].state != SERVE_IDLE && ep->serves[i].state != SERVE_DONE;
-	return rule(ep, "at rest: credits at home", ep->ctx->conf.credits, ep->credits) &&
-	       rule(ep, "at rest: call slots taken", 0, taken) &&
-	       rule(ep, "at rest: requests begun and not answered", 0, busy) &&
-	       rule(ep, "at rest: calls whose users wait", 0, ep->open) &&
-	       rule(ep, "at rest: nothing wants to be sent", 1,
-		       slot_none(ep->want) && slot_none(ep->owe));
+	return rule(ep, "at rest: call slots in use", 0, calls_in_use(ep)) &&
+		rule(ep, "at rest: requests begun and not answered", 0, busy) &&
+		rule(ep, "at rest: nothing wants to be sent", 1,
+			ep->err != 0 || (slot_none(ep->want) && slot_none(ep->owe)));
 }
 
 int
@@ -111,17 +104,16 @@ crpc_udrpc_check(const struct crpc_udrpc *ctx, bool at_rest)
 static void
 call_dump(const struct udrpc_call *c, uint64_t now_ns, FILE *out)
 {
-	if (c->state == CALL_DRAIN)
-		fprintf(out, "    call slot %u: request %u has ended, its copies are to leave\n",
-			c->index, c->req);
-	if (c->state != CALL_OPEN)
+	if (c->call.deadline_ns == RPC_FREE)
 		return;
 	fprintf(out,
 		"    call slot %u: request %u of %u bytes, packets %u answered, %u sent, %u known, "
 		"open for %" PRIu64 " ns%s%s%s\n",
 		c->index, c->req, c->len, c->num_rx, c->num_tx, c->total, now_ns - c->call_ns,
 		c->again ? ", sent again" : "", c->drain ? ", drains" : "",
-		c->muted ? ", given up" : "");
+		c->oneway                            ? ", a notification"
+			: rpc_call_is_open(&c->call) ? ""
+						     : ", ended early");
 }
 
 static void
@@ -150,10 +142,10 @@ crpc_udrpc_dump(const struct crpc_udrpc *ctx, FILE *out)
 		fprintf(out,
 			"  endpoint %u (peer %u): status %d, %u of %u credits at home, %u calls "
 			"open, %.0f bytes/s, %u looks without a sign of life\n",
-			ep->id, ep->user_id, ep->err, ep->credits, ctx->conf.credits, ep->open,
-			ep->timely.rate, ep->silent);
+			ep->id, ep->user_id, ep->err, ep->credits, ctx->conf.credits,
+			ep->calls.open, ep->timely.rate, ep->silent);
 		for (k = 0; k < ep->slots; k++)
-			call_dump(&ep->calls[k], ctx->now_ns, out);
+			call_dump(call_at(ep, k), ctx->now_ns, out);
 		for (k = 0; k < ctx->conf.slots; k++)
 			serve_dump(&ep->serves[k], out);
 	}

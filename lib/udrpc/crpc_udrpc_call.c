@@ -5,14 +5,6 @@
  */
 #include "udrpc_pvt.h"
 
-/* The slot is nobody's again. */
-static void
-call_free(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
-{
-	c->state = CALL_FREE;
-	slot_set(ep->free_slots, c->index);
-}
-
 /* Whether all copies of what was sent have left; if not, see that it becomes known. */
 static bool
 call_drained(struct crpc_udrpc_ep *ep, const struct udrpc_call *c)
@@ -21,20 +13,6 @@ call_drained(struct crpc_udrpc_ep *ep, const struct udrpc_call *c)
 		return true;
 	__crpc_udrpc_drain(ep, c->tx_seq);
 	return false;
-}
-
-void
-__crpc_udrpc_call_close(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
-{
-	ep->credits += c->num_tx - c->num_rx;
-	c->num_rx = c->num_tx;
-	if (crpc_likely(!c->again)) {
-		call_free(ep, c);
-		return;
-	}
-	c->state = CALL_DRAIN;
-	slot_set(ep->want, c->index);
-	__crpc_udrpc_tx_want(ep);
 }
 
 /* Bytes that packet number k moves: its own, or those that it asks for. */
@@ -91,7 +69,7 @@ packet_send(struct crpc_udrpc_ep *ep, struct udrpc_call *c, uint32_t k)
 		h->pkt = (uint16_t)k;
 		h->status = 0;
 		h->len = c->len;
-		h->arg = c->resp_max;
+		h->arg = c->oneway ? WIRE_ONEWAY : c->resp_max;
 	}
 	c->sent_ns[k & ctx->credit_mask] = ctx->now_ns;
 	c->progress_ns = ctx->now_ns;
@@ -104,15 +82,11 @@ __crpc_udrpc_call_send(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
 
-	if (crpc_unlikely(c->drain || c->state == CALL_DRAIN)) {
-		if (!call_drained(ep, c))
-			return true;
-		c->drain = false;
-		if (c->state == CALL_DRAIN)
-			call_free(ep, c);
-	}
-	if (crpc_unlikely(c->state != CALL_OPEN || ep->err != 0))
+	if (crpc_unlikely(c->call.deadline_ns == RPC_FREE || ep->err != 0))
 		return false;
+	if (crpc_unlikely(c->drain) && !call_drained(ep, c))
+		return true;
+	c->drain = false;
 	while (c->num_tx != c->total) {
 		if (ep->credits == 0 || !tx_room(ctx))
 			return true;
@@ -139,45 +113,65 @@ call_push(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
 		__crpc_udrpc_tx_want(ep);
 }
 
-int
-crpc_udrpc_call(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
-	uint32_t resp_max, uint64_t cookie)
+/* Take a slot for a request of either kind. */
+crpc_inline int
+request_make(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+	uint32_t resp_max, uint64_t cookie, bool oneway)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
+	struct rpc_call *call;
 	struct udrpc_call *c;
-	uint32_t i;
 
-	__crpc_udrpc_owner_check(ctx);
+	crpc_owner_check(&ctx->owner, "udrpc context");
 	if (crpc_unlikely(ep->err != 0))
-		return ep->err;
+		return ep->err == -ENOTCONN ? -ENOTCONN : -ECONNRESET;
 	if (crpc_unlikely(len > ep->max_msg || resp_max > ep->max_msg))
 		return -EMSGSIZE;
-	i = slot_first(ep->free_slots);
-	if (crpc_unlikely(i == CRPC_UDRPC_SLOTS_MAX)) {
-		ctx->stats.again_slots++;
+	call = rpc_calls_take(&ep->calls, cookie, rpc_deadline(now_ns, ctx->conf.timeout_ns));
+	if (crpc_unlikely(call == NULL)) {
+		ctx->stats.rpc.again++;
 		return -EAGAIN;
 	}
-	slot_clear(ep->free_slots, i);
 	ctx->now_ns = now_ns;
-	c = &ep->calls[i];
-	c->state = CALL_OPEN;
-	c->drain = c->muted = c->again = false;
+	c = crpc_container_of(call, struct udrpc_call, call);
+	c->oneway = oneway;
+	if (oneway) { /* Completed now: its slot waits for the release as for a late reply. */
+		call->deadline_ns = RPC_ENDED;
+		ep->calls.open--;
+		ep->calls.ended++;
+	}
+	c->drain = c->again = false;
 	c->req++;
 	c->num_tx = c->num_rx = c->num_hi = 0;
 	c->parts = c->total = wire_pkts(len, ep->piece);
 	c->len = len;
 	c->resp_max = resp_max;
-	c->cookie = cookie;
 	c->call_ns = now_ns;
-	if (len != 0)
-		memcpy(c->req_buf, buf, len);
-	ep->open++;
-	ctx->stats.calls++;
+	rpc_copy(c->req_buf, buf, len);
 	if (crpc_unlikely(ep->rto.at == NULL))
 		__crpc_udrpc_wheel_add(
 			&ctx->rto_wheel, &ep->rto, now_ns, now_ns + ctx->conf.rto_ns);
 	call_push(ep, c);
 	return 0;
+}
+
+int
+crpc_udrpc_call(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+	uint32_t resp_max, uint64_t cookie)
+{
+	int rc = request_make(ep, now_ns, buf, len, resp_max, cookie, false);
+
+	ep->ctx->stats.rpc.calls += rc == 0;
+	return rc;
+}
+
+int
+crpc_udrpc_notify(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len)
+{
+	int rc = request_make(ep, now_ns, buf, len, 0, 0, true);
+
+	ep->ctx->stats.rpc.notifies += rc == 0;
+	return rc;
 }
 
 /* A round trip of packet number k, less what the server took. */
@@ -204,11 +198,11 @@ call_of(struct crpc_udrpc_ep *ep, const struct wire_pkt *h)
 	struct udrpc_call *c;
 
 	if (crpc_unlikely(h->slot >= ep->slots)) {
-		ep->ctx->stats.bad_packets++;
+		ep->ctx->stats.rpc.malformed++;
 		return NULL;
 	}
-	c = &ep->calls[h->slot];
-	if (crpc_unlikely(c->state != CALL_OPEN || c->req != h->req)) {
+	c = call_at(ep, h->slot);
+	if (crpc_unlikely(c->call.deadline_ns == RPC_FREE || c->req != h->req)) {
 		ep->ctx->stats.stale++;
 		return NULL;
 	}
@@ -240,7 +234,7 @@ __crpc_udrpc_rx_cr(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t 
 	if (c == NULL)
 		return;
 	if (bytes != 0 || k >= c->parts) {
-		ctx->stats.bad_packets++;
+		ctx->stats.rpc.malformed++;
 		return;
 	}
 	/* the server has the whole request and works on it: no credit, but a sign of life */
@@ -266,7 +260,7 @@ resp_ok(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, const struct wire_
 		h->pkt >= wire_pkts(h->len, ep->piece) ||
 		bytes != wire_piece(h->len, ep->piece, h->pkt) ||
 		(h->pkt != 0 && k < c->total && h->len != c->resp_len)) {
-		stats->bad_packets++;
+		stats->rpc.malformed++;
 		return false;
 	}
 	if (crpc_unlikely(k < c->num_rx || k >= c->num_hi)) {
@@ -286,23 +280,21 @@ static uint16_t
 call_done(struct crpc_udrpc_ep *ep, struct udrpc_call *c, int status, const void *data,
 	struct crpc_done *done)
 {
-	struct crpc_udrpc *ctx = ep->ctx;
-	uint64_t took = ctx->now_ns - c->call_ns, turn = crpc_min(c->turn_ns, took);
-	bool muted = c->muted;
+	struct crpc_udrpc_stats *stats = &ep->ctx->stats;
+	uint64_t took = ep->ctx->now_ns - c->call_ns, turn = crpc_min(c->turn_ns, took);
 
-	__crpc_udrpc_call_close(ep, c);
-	if (crpc_unlikely(muted)) {
-		ctx->stats.late_responses++;
+	ep->credits += c->num_tx - c->num_rx;
+	if (crpc_unlikely(c->oneway)) {
+		ep->calls.ended--;
+		rpc_calls_free(&ep->calls, &c->call);
 		return 0;
 	}
-	ep->open--;
-	ctx->stats.completions++;
-	*done = (struct crpc_done){.cookie = c->cookie, .status = -status};
-	if (crpc_likely(status == 0)) {
-		done->data = data;
-		done->len = c->resp_len;
-		crpc_hist_record(&ctx->stats.wire, took - turn);
-		crpc_hist_record(&ctx->stats.peer, turn);
+	if (!rpc_calls_reply(&ep->calls, &c->call, status == 0 ? data : NULL, c->resp_len, -status,
+		    &stats->rpc, done))
+		return 0;
+	if (crpc_likely(done->status == 0)) {
+		crpc_hist_record(&stats->wire, took - turn);
+		crpc_hist_record(&stats->peer, turn);
 	}
 	return 1;
 }
@@ -326,7 +318,7 @@ __crpc_udrpc_rx_resp(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, const u
 		if (crpc_likely(c->total == c->parts))
 			return call_done(ep, c, h->status, data, done);
 	}
-	memcpy(c->resp_buf + h->pkt * ep->piece, data, bytes);
+	rpc_copy(c->resp_buf + h->pkt * ep->piece, data, bytes);
 	if (c->num_rx == c->total)
 		return call_done(ep, c, 0, c->resp_buf, done);
 	call_push(ep, c);
@@ -335,42 +327,17 @@ __crpc_udrpc_rx_resp(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, const u
 
 /* ---- ends that are not replies ---- */
 
-void
-__crpc_udrpc_call_end(struct crpc_udrpc_ep *ep, struct udrpc_call *c, int16_t status)
-{
-	struct crpc_udrpc *ctx = ep->ctx;
-
-	c->status = status;
-	c->muted = true;
-	slot_set(ep->ending, c->index);
-	if (ep->in_end)
-		return;
-	ep->in_end = true;
-	ep->end_next = ctx->end_list;
-	ctx->end_list = ep;
-}
-
 uint16_t
 __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n)
 {
 	struct crpc_udrpc_ep *ep;
-	struct udrpc_call *c;
 	uint16_t k = 0;
-	uint32_t i;
 
 	while ((ep = ctx->end_list) != NULL) {
-		while ((i = slot_first(ep->ending)) != CRPC_UDRPC_SLOTS_MAX) {
-			if (k == n)
-				return k;
-			c = &ep->calls[i];
-			slot_clear(ep->ending, i);
-			done[k++] = (struct crpc_done){.cookie = c->cookie, .status = c->status};
-			ep->open--;
-			ctx->stats.completions++;
-			/* an endpoint that has ended has no peer that could still answer */
-			if (ep->err != 0 && c->state == CALL_OPEN)
-				__crpc_udrpc_call_close(ep, c);
-		}
+		k += __crpc_calls_drop(
+			&ep->calls, -ECONNRESET, &ctx->stats.rpc, done + k, (uint16_t)(n - k));
+		if (ep->calls.open + ep->calls.ended != 0)
+			break;
 		ctx->end_list = ep->end_next;
 		ep->in_end = false;
 	}
@@ -378,21 +345,11 @@ __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t 
 }
 
 uint32_t
-crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t cookie)
+crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
 {
-	struct udrpc_call *c;
-	uint32_t found = 0, i;
-
-	__crpc_udrpc_owner_check(ep->ctx);
-	for (i = 0; i < ep->slots; i++) {
-		c = &ep->calls[i];
-		if (c->state != CALL_OPEN || c->muted || c->cookie != cookie)
-			continue;
-		__crpc_udrpc_call_end(ep, c, -ECANCELED);
-		ep->ctx->stats.cancels++;
-		found++;
-	}
-	return found;
+	crpc_owner_check(&ep->ctx->owner, "udrpc context");
+	ep->ctx->now_ns = now_ns;
+	return __crpc_calls_cancel(&ep->calls, &ep->ctx->sweep, cookie);
 }
 
 /* ---- time ---- */
@@ -413,40 +370,25 @@ go_back(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
 	__crpc_udrpc_tx_want(ep);
 }
 
-/* One call at this time. Returns when to look again. */
-static uint64_t
-call_look(struct crpc_udrpc_ep *ep, struct udrpc_call *c, bool *back)
-{
-	const struct crpc_udrpc_conf *conf = &ep->ctx->conf;
-	uint64_t now = ep->ctx->now_ns, next = now + conf->rto_ns;
-
-	if (c->num_tx != c->num_rx && now - c->progress_ns >= conf->rto_ns) {
-		go_back(ep, c);
-		*back = true;
-	} else if (c->num_tx != c->num_rx) {
-		next = c->progress_ns + conf->rto_ns;
-	}
-	if (c->muted)
-		return next;
-	if (now - c->call_ns >= conf->timeout_ns) {
-		ep->ctx->stats.timeouts++;
-		__crpc_udrpc_call_end(ep, c, -ETIMEDOUT);
-		return next;
-	}
-	return crpc_min(next, c->call_ns + conf->timeout_ns);
-}
-
 void
 __crpc_udrpc_rto(struct crpc_udrpc_ep *ep)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
-	uint64_t next = UINT64_MAX;
+	uint64_t rto_ns = ctx->conf.rto_ns, next = ctx->now_ns + rto_ns;
+	struct udrpc_call *c;
 	bool back = false;
 	uint32_t i;
 
-	for (i = 0; i < ep->slots && ep->err == 0; i++) {
-		if (ep->calls[i].state == CALL_OPEN)
-			next = crpc_min(next, call_look(ep, &ep->calls[i], &back));
+	for (i = 0; i < ep->slots; i++) {
+		c = call_at(ep, i);
+		if (c->call.deadline_ns == RPC_FREE || c->num_tx == c->num_rx)
+			continue;
+		if (ctx->now_ns - c->progress_ns >= rto_ns) {
+			go_back(ep, c);
+			back = true;
+		} else {
+			next = crpc_min(next, c->progress_ns + rto_ns);
+		}
 	}
 	if (ep->heard)
 		ep->silent = 0;
@@ -454,11 +396,12 @@ __crpc_udrpc_rto(struct crpc_udrpc_ep *ep)
 		ep->silent++;
 	ep->heard = false;
 	if (ep->silent > ctx->conf.retries) {
-		crpc_err("endpoint %u (peer %u): no answer to %u repetitions: it is given up",
+		crpc_err("endpoint %u (peer %u): no answer to %u repetitions: the peer is declared "
+			 "dead",
 			ep->id, ep->user_id, ctx->conf.retries);
 		ctx->stats.ep_errors++;
 		__crpc_udrpc_ep_break(ep, -ETIMEDOUT);
-	} else if (next != UINT64_MAX) {
+	} else if (calls_in_use(ep) != 0) {
 		__crpc_udrpc_wheel_add(&ctx->rto_wheel, &ep->rto, ctx->now_ns, next);
 	}
 }

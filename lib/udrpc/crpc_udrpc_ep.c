@@ -32,15 +32,13 @@ ep_usable(struct crpc_udrpc_ep *ep)
 static void
 slots_reset(struct crpc_udrpc_ep *ep)
 {
+	struct udrpc_call *calls = ep->ctx->calls + ep->id * (ep->ctx->conf.slots + 1);
 	uint32_t i;
 
-	memset(ep->free_slots, 0, sizeof(ep->free_slots));
 	memset(ep->want, 0, sizeof(ep->want));
 	memset(ep->owe, 0, sizeof(ep->owe));
-	memset(ep->ending, 0, sizeof(ep->ending));
 	for (i = 0; i < ep->ctx->conf.slots; i++) {
-		ep->calls[i].state = CALL_FREE;
-		ep->calls[i].req = 0;
+		calls[i + 1].req = 0;
 		ep->serves[i].state = SERVE_IDLE;
 		ep->serves[i].req = 0;
 	}
@@ -72,7 +70,7 @@ crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id)
 	ep->slots = 0;
 	ep->credits = ctx->conf.credits;
 	ep->heard = false;
-	ep->silent = ep->open = ep->turn = 0;
+	ep->silent = ep->turn = 0;
 	ep->next_tx_ns = 0;
 	__crpc_udrpc_timely_init(&ep->timely, &ctx->timely);
 	slots_reset(ep);
@@ -124,11 +122,12 @@ crpc_udrpc_ep_connect(struct crpc_udrpc_ep *ep, const uint8_t peer[CRPC_UDRPC_AD
 {
 	const struct crpc_udrpc_conf *conf = &ep->ctx->conf;
 	struct wire_addr a;
-	uint32_t i;
 	int rc;
 
 	if (ep->err != -ENOTCONN)
 		return -EISCONN;
+	if (ep->ctx->err != 0)
+		return -EIO;
 	memcpy(&a, peer, sizeof(a));
 	rc = addr_check(ep, &a);
 	if (rc != 0)
@@ -141,8 +140,8 @@ crpc_udrpc_ep_connect(struct crpc_udrpc_ep *ep, const uint8_t peer[CRPC_UDRPC_AD
 	ep->slots = (uint32_t)crpc_min(conf->slots, a.slots);
 	ep->max_msg = (uint32_t)crpc_min(conf->max_msg, a.max_msg);
 	ep->piece = (uint32_t)crpc_min(conf->pkt_max, a.pkt_max) - WIRE_HEAD;
-	for (i = 0; i < ep->slots; i++)
-		slot_set(ep->free_slots, i);
+	__crpc_calls_init(&ep->calls, ep->ctx->calls + ep->id * (conf->slots + 1), ep->slots,
+		sizeof(struct udrpc_call), 0);
 	ep->err = 0;
 	return 0;
 }
@@ -151,35 +150,24 @@ void
 __crpc_udrpc_ep_break(struct crpc_udrpc_ep *ep, int32_t err)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
-	struct udrpc_call *c;
-	uint32_t i;
 
 	ep->err = err;
 	__crpc_udrpc_wheel_del(&ctx->rto_wheel, &ep->rto);
 	__crpc_udrpc_wheel_del(&ctx->pace_wheel, &ep->pace);
 	__crpc_udrpc_ready_purge(ep);
 	memset(ep->owe, 0, sizeof(ep->owe));
-	for (i = 0; i < ep->slots; i++) {
-		c = &ep->calls[i];
-		if (c->state != CALL_OPEN)
-			continue;
-		/* what went out may still be in the send queue */
-		c->again = true;
-		if (!c->muted) {
-			ctx->stats.resets++;
-			__crpc_udrpc_call_end(ep, c, (int16_t)err);
-		} else if (!slot_test(ep->ending, i)) {
-			__crpc_udrpc_call_close(ep, c);
-		}
-	}
-	if (!slot_none(ep->want))
-		__crpc_udrpc_tx_want(ep);
+	memset(ep->want, 0, sizeof(ep->want));
+	if (calls_in_use(ep) == 0)
+		return;
+	ep->in_end = true;
+	ep->end_next = ctx->end_list;
+	ctx->end_list = ep;
 }
 
 void
 crpc_udrpc_ep_shutdown(struct crpc_udrpc_ep *ep)
 {
-	__crpc_udrpc_owner_check(ep->ctx);
+	crpc_owner_check(&ep->ctx->owner, "udrpc context");
 	if (ep->err == 0)
 		__crpc_udrpc_tx_bye(ep);
 	if (ep->err == 0 || ep->err == -ENOTCONN)
@@ -222,6 +210,7 @@ crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 	if (ep->err == 0)
 		__crpc_udrpc_ep_break(ep, -ECONNRESET);
 	lists_leave(ep);
+	ep->calls = (struct rpc_calls){0};
 	for (i = 0; i < ctx->conf.slots; i++)
 		ep->serves[i].state = SERVE_IDLE;
 	ep->live = false;
@@ -240,7 +229,7 @@ crpc_udrpc_ep_status(const struct crpc_udrpc_ep *ep)
 uint32_t
 crpc_udrpc_ep_open_calls(const struct crpc_udrpc_ep *ep)
 {
-	return ep->open;
+	return ep->calls.open;
 }
 
 uint64_t

@@ -39,14 +39,14 @@ rx_packet(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe, struct crpc_d
 
 	ctx->stats.packets_received++;
 	if (crpc_unlikely(cqe->byte_len < WIRE_HEAD)) {
-		ctx->stats.bad_packets++;
+		ctx->stats.rpc.malformed++;
 		return 0;
 	}
 	memcpy(&h, data, WIRE_HEAD);
 	data += WIRE_HEAD;
 	bytes = cqe->byte_len - WIRE_HEAD;
 	if (crpc_unlikely(h.magic != WIRE_MAGIC || h.kind >> 4 != WIRE_VERSION)) {
-		ctx->stats.bad_packets++;
+		ctx->stats.rpc.malformed++;
 		return 0;
 	}
 	ep = ep_of(ctx, &h);
@@ -71,7 +71,7 @@ rx_packet(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe, struct crpc_d
 		rx_bye(ep);
 		return 0;
 	default:
-		ctx->stats.bad_packets++;
+		ctx->stats.rpc.malformed++;
 		return 0;
 	}
 }
@@ -98,6 +98,7 @@ queue_broke(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe)
 	ctx->retired = ctx->put;
 }
 
+/* Take at most n entries of the completion queue. Returns completions. */
 static uint16_t
 rx_run(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, bool *empty)
 {
@@ -115,6 +116,8 @@ rx_run(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, bool *empty)
 		}
 	}
 	*empty = got < n;
+	ctx->sweep.taken += k;
+	rpc_sweep_saw(&ctx->sweep, got, (uint64_t)ctx->conf.sq_depth + ctx->conf.rq_depth);
 	return k;
 }
 
@@ -147,25 +150,27 @@ crpc_udrpc_poll(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_done *done,
 	uint16_t k = 0;
 	bool empty;
 
-	__crpc_udrpc_owner_check(ctx);
+	crpc_owner_check(&ctx->owner, "udrpc context");
 	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
 	ctx->now_ns = now_ns;
 	if (crpc_unlikely(crpc_tel_asked(ctx->tel)))
 		__crpc_udrpc_tel_answer(ctx);
 	__crpc_udrpc_tx_post(ctx);
-	/* no packet is looked at before all that ended has been told: it could free a slot */
 	if (crpc_unlikely(ctx->end_list != NULL))
 		k = __crpc_udrpc_calls_end(ctx, done, n);
-	if (crpc_unlikely(k == n))
-		return k;
-	k += rx_run(ctx, done + k, n - k, &empty);
-	/* who was away for long first hears what came meanwhile, but not for ever */
-	if (empty)
-		timers_run(ctx);
-	else if (ctx->busy_ns == 0)
-		ctx->busy_ns = now_ns;
-	else if (now_ns - ctx->busy_ns >= ctx->conf.rto_ns)
-		timers_run(ctx);
+	k += rpc_sweep_turn(&ctx->sweep, now_ns, false, done + k, (uint16_t)(n - k));
+	if (crpc_likely(k != n)) {
+		k += rx_run(ctx, done + k, (uint16_t)(n - k), &empty);
+		k += rpc_sweep_turn(&ctx->sweep, now_ns, empty, done + k, (uint16_t)(n - k));
+		/* Answers that arrived during a long time without polls come before timers. */
+		if (empty)
+			timers_run(ctx);
+		else if (ctx->busy_ns == 0)
+			ctx->busy_ns = now_ns;
+		else if (now_ns - ctx->busy_ns >= ctx->conf.rto_ns)
+			timers_run(ctx);
+	}
+	ctx->stats.rpc.completions += k;
 	if (crpc_unlikely(ctx->pace_wheel.count != 0))
 		paces_run(ctx);
 	if (crpc_unlikely(ctx->tx_list != NULL))
@@ -178,7 +183,7 @@ crpc_udrpc_flush(struct crpc_udrpc *ctx, uint64_t now_ns)
 {
 	uint64_t before = ctx->stats.bursts;
 
-	__crpc_udrpc_owner_check(ctx);
+	crpc_owner_check(&ctx->owner, "udrpc context");
 	ctx->now_ns = now_ns;
 	if (crpc_unlikely(ctx->tx_list != NULL))
 		__crpc_udrpc_tx_run(ctx);

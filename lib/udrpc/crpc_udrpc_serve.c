@@ -51,7 +51,6 @@ req_whole(struct crpc_udrpc_ep *ep, struct udrpc_serve *s)
 {
 	s->state = SERVE_READY;
 	s->whole_ns = ep->ctx->now_ns;
-	ep->ctx->stats.requests++;
 	ready_push(ep->ctx, s);
 }
 
@@ -64,7 +63,7 @@ req_begin(struct crpc_udrpc_ep *ep, struct udrpc_serve *s, const struct wire_pkt
 	if (h->req == s->req && s->state != SERVE_IDLE) {
 		if (h->len == s->len && h->arg == s->resp_max)
 			return true;
-		stats->bad_packets++;
+		stats->rpc.malformed++;
 		return false;
 	}
 	if (crpc_unlikely(h->req != s->req + 1)) {
@@ -73,7 +72,7 @@ req_begin(struct crpc_udrpc_ep *ep, struct udrpc_serve *s, const struct wire_pkt
 	}
 	/* a client that begins a request before the answer to the last one is none of ours */
 	if (crpc_unlikely(s->state != SERVE_IDLE && s->state != SERVE_DONE)) {
-		stats->bad_packets++;
+		stats->rpc.malformed++;
 		return false;
 	}
 	if (crpc_unlikely(h->pkt != 0)) {
@@ -99,9 +98,10 @@ __crpc_udrpc_rx_req(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, const ui
 	uint32_t parts = wire_pkts(h->len, ep->piece);
 	struct udrpc_serve *s;
 
-	if (crpc_unlikely(h->slot >= ep->slots || h->len > ep->max_msg || h->arg > ep->max_msg ||
-			  h->pkt >= parts || bytes != wire_piece(h->len, ep->piece, h->pkt))) {
-		stats->bad_packets++;
+	if (crpc_unlikely(h->slot >= ep->slots || h->len > ep->max_msg ||
+		    (h->arg > ep->max_msg && h->arg != WIRE_ONEWAY) || h->pkt >= parts ||
+		    bytes != wire_piece(h->len, ep->piece, h->pkt))) {
+		stats->rpc.malformed++;
 		return;
 	}
 	s = &ep->serves[h->slot];
@@ -116,7 +116,7 @@ __crpc_udrpc_rx_req(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, const ui
 		req_answer(ep, s, h->pkt);
 		return;
 	}
-	memcpy(s->req_buf + h->pkt * ep->piece, data, bytes);
+	rpc_copy(s->req_buf + h->pkt * ep->piece, data, bytes);
 	s->num_rx++;
 	if (crpc_likely(s->num_rx == parts))
 		req_whole(ep, s);
@@ -131,7 +131,7 @@ __crpc_udrpc_rx_rfr(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t
 	struct udrpc_serve *s;
 
 	if (h->slot >= ep->slots || bytes != 0) {
-		stats->bad_packets++;
+		stats->rpc.malformed++;
 		return;
 	}
 	s = &ep->serves[h->slot];
@@ -140,7 +140,7 @@ __crpc_udrpc_rx_rfr(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t
 		return;
 	}
 	if (h->pkt == 0 || h->pkt >= wire_pkts(s->resp_len, ep->piece)) {
-		stats->bad_packets++;
+		stats->rpc.malformed++;
 		return;
 	}
 	if (!__crpc_udrpc_resp_send(ep, s, h->pkt))
@@ -165,12 +165,13 @@ __crpc_udrpc_ready_purge(struct crpc_udrpc_ep *ep)
 }
 
 uint16_t
-crpc_udrpc_recv(struct crpc_udrpc *ctx, struct crpc_req *req, uint16_t n)
+crpc_udrpc_recv(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_req *req, uint16_t n)
 {
 	struct udrpc_serve *s;
 	uint16_t k;
 
-	__crpc_udrpc_owner_check(ctx);
+	crpc_owner_check(&ctx->owner, "udrpc context");
+	ctx->now_ns = now_ns;
 	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
 	for (k = 0; k < n && (s = ctx->ready) != NULL; k++) {
 		ctx->ready = s->next;
@@ -184,6 +185,7 @@ crpc_udrpc_recv(struct crpc_udrpc *ctx, struct crpc_req *req, uint16_t n)
 	}
 	if (ctx->ready == NULL)
 		ctx->ready_tail = &ctx->ready;
+	ctx->stats.rpc.requests += k;
 	return k;
 }
 
@@ -206,31 +208,43 @@ crpc_udrpc_reply_max(const struct crpc_udrpc *ctx, uint64_t token)
 {
 	const struct udrpc_serve *s = serve_of(ctx, token);
 
-	return s != NULL ? (int64_t)s->resp_max : -ENOENT;
+	if (s == NULL)
+		return -ENOENT;
+	return s->resp_max != WIRE_ONEWAY ? (int64_t)s->resp_max : -EOPNOTSUPP;
 }
 
-/* The answer stands in the slot: send its first piece. */
-static int
-serve_done(struct udrpc_serve *s, uint64_t now_ns, uint32_t len, uint16_t status)
+/* End a request, and send the first piece of the answer. */
+crpc_inline int
+serve_end(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len,
+	int32_t status, bool release)
 {
-	struct crpc_udrpc_ep *ep = s->ep;
-	struct crpc_udrpc *ctx = ep->ctx;
-	uint64_t took = now_ns - s->whole_ns;
+	struct udrpc_serve *s = serve_of(ctx, token);
+	uint64_t took;
 
+	crpc_owner_check(&ctx->owner, "udrpc context");
 	ctx->now_ns = now_ns;
+	if (crpc_unlikely(s == NULL))
+		return -ENOENT;
+	if (crpc_unlikely(s->resp_max == WIRE_ONEWAY && !release))
+		return -EOPNOTSUPP;
+	if (crpc_unlikely(s->ep->err != 0)) {
+		s->state = SERVE_IDLE;
+		ctx->stats.rpc.replies++;
+		return -ECONNRESET;
+	}
+	if (crpc_unlikely(len > s->resp_max))
+		return -EMSGSIZE;
+	rpc_copy(s->resp_buf, buf, len);
+	took = now_ns - s->whole_ns;
 	s->state = SERVE_DONE;
 	s->resp_len = len;
-	s->status = status;
+	s->status = (uint16_t)-status;
 	s->turn_ns = took > UINT32_MAX ? UINT32_MAX : (uint32_t)took;
-	if (crpc_unlikely(ep->err != 0)) {
-		s->state = SERVE_IDLE;
-		return ep->err;
-	}
-	ctx->stats.replies++;
-	if (crpc_likely(__crpc_udrpc_resp_send(ep, s, 0)))
+	ctx->stats.rpc.replies++;
+	if (crpc_likely(__crpc_udrpc_resp_send(s->ep, s, 0)))
 		return 0;
-	slot_set(ep->owe, s->index);
-	__crpc_udrpc_tx_want(ep);
+	slot_set(s->ep->owe, s->index);
+	__crpc_udrpc_tx_want(s->ep);
 	return 0;
 }
 
@@ -238,31 +252,19 @@ int
 crpc_udrpc_reply(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf,
 	uint32_t len)
 {
-	struct udrpc_serve *s = serve_of(ctx, token);
-
-	__crpc_udrpc_owner_check(ctx);
-	if (crpc_unlikely(s == NULL))
-		return -ENOENT;
-	if (crpc_unlikely(len > s->resp_max))
-		return -EMSGSIZE;
-	if (len != 0)
-		memcpy(s->resp_buf, buf, len);
-	return serve_done(s, now_ns, len, 0);
+	return serve_end(ctx, now_ns, token, buf, len, 0, false);
 }
 
 int
-crpc_udrpc_reject(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status)
+crpc_udrpc_fail(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status)
 {
-	struct udrpc_serve *s = serve_of(ctx, token);
-
-	__crpc_udrpc_owner_check(ctx);
-	if (status >= 0 || status < -4095)
+	if (status >= 0 || status < -CRPC_ERRNO_MAX)
 		return -EINVAL;
-	return s != NULL ? serve_done(s, now_ns, 0, (uint16_t)-status) : -ENOENT;
+	return serve_end(ctx, now_ns, token, NULL, 0, status, false);
 }
 
 int
 crpc_udrpc_release(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token)
 {
-	return crpc_udrpc_reject(ctx, now_ns, token, -ECANCELED);
+	return serve_end(ctx, now_ns, token, NULL, 0, 0, true);
 }

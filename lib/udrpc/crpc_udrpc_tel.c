@@ -14,14 +14,7 @@ struct tel_ep {
 #define COUNTER(name) CRPC_TEL_COUNTER(struct crpc_udrpc_stats, name)
 
 static const struct crpc_tel_counter counters[] = {
-	COUNTER(calls),
-	COUNTER(completions),
-	COUNTER(timeouts),
-	COUNTER(cancels),
-	COUNTER(resets),
-	COUNTER(late_responses),
-	COUNTER(requests),
-	COUNTER(replies),
+	CRPC_TEL_RPC_COUNTERS,
 	COUNTER(bursts),
 	COUNTER(packets_sent),
 	COUNTER(packets_received),
@@ -34,12 +27,10 @@ static const struct crpc_tel_counter counters[] = {
 	COUNTER(duplicates),
 	COUNTER(out_of_order),
 	COUNTER(stale),
-	COUNTER(bad_packets),
 	COUNTER(bad_sessions),
 	COUNTER(tx_full),
 	COUNTER(paced),
 	COUNTER(rtt_samples),
-	COUNTER(again_slots),
 	COUNTER(ep_errors),
 };
 
@@ -92,12 +83,12 @@ __crpc_udrpc_tel_answer(struct crpc_udrpc *ctx)
 	for (i = 0; b != NULL && i < ctx->conf.max_eps; i++) {
 		ep = &ctx->eps[i];
 		if (ep->live)
-			*(struct tel_ep *)crpc_tel_rpc_ep_add(b) = (struct tel_ep){
-				.base = {.id = i, .status = ep->err},
-				.peer = ep->user_id,
-				.open_calls = ep->open,
-				.credits_at_home = ep->credits,
-				.rate_bytes_per_s = crpc_udrpc_ep_rate(ep)};
+			*(struct tel_ep *)crpc_tel_rpc_ep_add(b) =
+				(struct tel_ep){.base = {.id = i, .status = ep->err},
+					.peer = ep->user_id,
+					.open_calls = ep->calls.open,
+					.credits_at_home = ep->credits,
+					.rate_bytes_per_s = crpc_udrpc_ep_rate(ep)};
 	}
 	if (b != NULL)
 		crpc_tel_end(&b->box);

@@ -66,7 +66,7 @@ wanted_send(struct crpc_udrpc_ep *ep)
 			left &= ~from;
 		for (; left != 0; left &= left - 1) {
 			i = w * 64 + (uint32_t)__builtin_ctzll(left);
-			if (!__crpc_udrpc_call_send(ep, &ep->calls[i])) {
+			if (!__crpc_udrpc_call_send(ep, call_at(ep, i))) {
 				slot_clear(ep->want, i);
 			} else if (ep->credits == 0 || ep->ctx->nbatch >= TX_BURST) {
 				ep->turn = i;

@@ -19,17 +19,18 @@
  * it that are request pieces. Going back is num_tx = num_rx; credits come home with it. Answers to
  * what was sent before, up to num_hi, still count.
  *
- * Client slot:  FREE -> OPEN (call) -> FREE (last answer) or DRAIN -> FREE
- *     DRAIN: something was sent twice and the older copies may still be in the send queue, which
- *     reads the request's bytes. `drain` says the same of an open call that went back: it sends
- *     nothing until what it sent before has left. So no two copies of a packet are in the queue.
- *     muted: the call has ended for its user (deadline, cancel), and goes on for the peer.
+ * Client slot:  as rpc_calls.h draws it. An ENDED call is repeated until it is answered, too: the
+ *     peer may have executed it. A notification is ENDED from the start, and free when the server
+ *     has released it.
+ *     drain: the call went back and sends nothing until what it sent before has left the send
+ *     queue, so that no two copies of a packet are in it. A copy that leaves later than the last
+ *     answer came finds its request complete at the server, which does not look at its data.
  * Server slot:  IDLE -> PARTS (first piece) -> READY (last piece) -> OPEN (recv) -> DONE (reply)
  *     -> PARTS (first piece of the next request) ...
  *     A copy of an old response may still be in the send queue when the slot's next response is
  *     written: the head of each packet lies apart from its data, so such a copy carries the old
  *     request's number, which its client has ended, and is dropped there.
- * Endpoint:     free -> live: err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -ETIMEDOUT
+ * Endpoint:     free -> live: err = -ENOTCONN -> 0 (connect) -> -ECONNRESET, by silence -ETIMEDOUT
  *     -> leaving (ep_free) -> free, when nothing of it is in the send queue.
  *
  * Datagrams are numbered from 1 as they are put; `retired` is the last one that has left. Lists of
@@ -42,8 +43,11 @@
 
 #include "crpc_atomic.h"
 #include "crpc_log.h"
+#include "crpc_owner.h"
 #include "crpc_tel.h"
 #include "crpc_udrpc.h"
+#include "rpc_calls.h"
+#include "rpc_copy.h"
 #include "udrpc_timely.h"
 #include "udrpc_wheel.h"
 #include "udrpc_wire.h"
@@ -59,19 +63,12 @@ _Static_assert(TX_MAX >= TX_BURST + CRPC_BURST_MAX, "each packet of a poll can b
 /** What a pacer that was polled late may catch up, ns. */
 #define PACE_BURST_NS 20000
 
-enum call_state {
-	CALL_FREE,
-	CALL_OPEN,
-	CALL_DRAIN,
-};
-
 /** Client slot. */
 struct udrpc_call {
-	uint8_t state;  /**< enum call_state. */
-	bool drain;     /**< Nothing is sent before tx_seq has left. */
-	bool muted;     /**< Its user has been told, or is about to be. */
-	bool again;     /**< Something was sent twice: round trips mean nothing. */
-	int16_t status; /**< What the user is about to be told. */
+	struct rpc_call call;
+	bool oneway; /**< A notification. */
+	bool drain;  /**< Nothing is sent before tx_seq has left. */
+	bool again;  /**< Something was sent twice: round trips mean nothing. */
 	uint16_t index;
 	uint32_t req; /**< Number of the slot's request. */
 	uint32_t num_tx, num_rx, num_hi, total;
@@ -80,7 +77,6 @@ struct udrpc_call {
 	uint32_t resp_max;
 	uint32_t resp_len; /**< Once RESP 0 has come. */
 	uint32_t turn_ns;  /**< The same. */
-	uint64_t cookie;
 	uint64_t call_ns;
 	uint64_t progress_ns; /**< Last packet sent or answered. */
 	uint64_t tx_seq;      /**< Last datagram put. */
@@ -105,7 +101,7 @@ struct udrpc_serve {
 	uint32_t req;    /**< Number of the last request that was begun. */
 	uint32_t num_rx, parts;
 	uint32_t len;
-	uint32_t resp_max;
+	uint32_t resp_max; /**< Or WIRE_ONEWAY. */
 	uint32_t resp_len;
 	uint32_t turn_ns;
 	uint64_t token; /**< OPEN. */
@@ -119,7 +115,7 @@ struct udrpc_serve {
 struct crpc_udrpc_ep {
 	struct crpc_udrpc *ctx;
 	struct crpc_rdma_ah *ah;
-	struct udrpc_call *calls;
+	struct rpc_calls calls; /**< Of struct udrpc_call. */
 	struct udrpc_serve *serves;
 	int32_t err;      /**< crpc_udrpc_ep_status(). */
 	uint32_t id;      /**< Index. */
@@ -137,17 +133,14 @@ struct crpc_udrpc_ep {
 	bool bye;         /**< The peer is notified of the end when there is room. */
 	bool heard;       /**< A packet came since the last look. */
 	uint32_t silent;  /**< Looks in a row with repetitions and nothing heard. */
-	uint32_t open;    /**< Calls whose users wait. */
 	uint32_t turn;    /**< The call that sends first when there are credits again. */
 
-	uint64_t free_slots[SLOT_WORDS];
-	uint64_t want[SLOT_WORDS];   /**< Calls with something to send or to drain. */
-	uint64_t owe[SLOT_WORDS];    /**< Server slots whose RESP 0 found no room. */
-	uint64_t ending[SLOT_WORDS]; /**< Calls to end with their status. */
+	uint64_t want[SLOT_WORDS]; /**< Calls with something to send. */
+	uint64_t owe[SLOT_WORDS];  /**< Server slots whose RESP 0 found no room. */
 	bool in_tx, in_end;
 	struct crpc_udrpc_ep *tx_next, *end_next;
 
-	struct wheel_entry rto;  /**< On while calls are open. */
+	struct wheel_entry rto;  /**< On while slots of calls are in use. */
 	struct wheel_entry pace; /**< On while the rate holds packets back. */
 	uint64_t next_tx_ns;
 	struct timely timely;
@@ -170,17 +163,19 @@ struct crpc_udrpc {
 	uint32_t credit_mask;
 	uint8_t *heads;
 	struct crpc_udrpc_ep *tx_list, **tx_tail;
-	struct crpc_udrpc_ep *end_list;
+	struct crpc_udrpc_ep *end_list; /**< Broken, with calls to complete. */
+	struct rpc_sweep sweep;
 	struct udrpc_serve *ready, **ready_tail;
 	uint64_t next_token;
 	struct wheel rto_wheel, pace_wheel;
 	struct timely_conf timely;
 
 	struct crpc_udrpc_conf conf;
-	const void *owner; /**< Debug: the thread. */
+	struct crpc_owner owner;
 	struct crpc_rdma_mr mr;
 	uint8_t *tx_mem, *rx_mem; /**< Request and response bytes to be sent, and received. */
-	struct udrpc_call *calls;
+	struct udrpc_call *calls; /**< slots + 1 of each endpoint. */
+	struct rpc_calls **tables; /**< The sweep's. */
 	struct udrpc_serve *serves;
 	uint64_t *sent_ns;
 	struct crpc_udrpc_ep *eps;
@@ -190,21 +185,24 @@ struct crpc_udrpc {
 	struct crpc_udrpc_stats stats;
 };
 
-/* Debug builds: a context belongs to the thread that used it first. */
-#ifdef CRPC_DEBUG
-void __crpc_udrpc_owner_check(struct crpc_udrpc *ctx);
-#else
-static inline void
-__crpc_udrpc_owner_check(struct crpc_udrpc *ctx)
-{
-}
-#endif
-
 /* A token: count of requests given, slot, endpoint. Never 0, never twice within 2^41 requests. */
 #define TOKEN_EP_BITS   15
 #define TOKEN_SLOT_BITS 8
 _Static_assert(CRPC_UDRPC_EPS_MAX == 1 << TOKEN_EP_BITS, "a token holds an endpoint");
 _Static_assert(CRPC_UDRPC_SLOTS_MAX == 1 << TOKEN_SLOT_BITS, "and a slot");
+
+/** The call slot of this number on the wire. */
+static inline struct udrpc_call *
+call_at(const struct crpc_udrpc_ep *ep, uint32_t i)
+{
+	return crpc_container_of(rpc_call_at(&ep->calls, i + 1), struct udrpc_call, call);
+}
+
+static inline uint32_t
+calls_in_use(const struct crpc_udrpc_ep *ep)
+{
+	return ep->calls.open + ep->calls.ended;
+}
 
 static inline void
 slot_set(uint64_t *map, uint32_t i)
@@ -262,15 +260,11 @@ void __crpc_udrpc_tx_bye(struct crpc_udrpc_ep *ep);
 
 /** Send what a call may. True: there is more, for later. */
 bool __crpc_udrpc_call_send(struct crpc_udrpc_ep *ep, struct udrpc_call *c);
-/** The protocol has done with the call: its slot is free, or drains first. */
-void __crpc_udrpc_call_close(struct crpc_udrpc_ep *ep, struct udrpc_call *c);
-/** Have poll() end this call. */
-void __crpc_udrpc_call_end(struct crpc_udrpc_ep *ep, struct udrpc_call *c, int16_t status);
 void __crpc_udrpc_rx_cr(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes);
 /** Returns completions: 0 or 1. */
 uint16_t __crpc_udrpc_rx_resp(struct crpc_udrpc_ep *ep, const struct wire_pkt *h,
 	const uint8_t *data, uint32_t bytes, struct crpc_done *done);
-/** Calls that are to end; returns completions. */
+/** Calls of endpoints that have ended; returns completions. */
 uint16_t __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n);
 /** What the timer of an endpoint does. */
 void __crpc_udrpc_rto(struct crpc_udrpc_ep *ep);

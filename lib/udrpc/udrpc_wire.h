@@ -16,8 +16,9 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little endian");
 
 #define WIRE_MAGIC      0xd5u
-#define WIRE_VERSION    1u
+#define WIRE_VERSION    2u
 #define WIRE_ADDR_MAGIC 0x50524455u /* "UDRP" */
+#define WIRE_ONEWAY     UINT32_MAX  /* wire_pkt.arg of a notification */
 
 /** Who sends what; C: client, S: server. */
 enum wire_type {
@@ -41,7 +42,7 @@ struct wire_pkt {
 	uint16_t pkt;     /**< Number of the piece, from 0. */
 	uint16_t status;  /**< RESP: 0 or an errno. */
 	uint32_t len;     /**< REQ, RESP: bytes of the whole message. */
-	uint32_t arg;     /**< REQ: largest response, bytes. RESP: ns that the server took. */
+	uint32_t arg;     /**< REQ: largest response or WIRE_ONEWAY. RESP: ns in the server. */
 };
 _Static_assert(sizeof(struct wire_pkt) == 28, "no padding");
 

@@ -165,8 +165,8 @@ writers(struct crpc_kv *kv, const char *name)
 
 	MUST((c = crpc_ipc_client_connect(&conf)) != NULL);
 	for (i = 0; i < KV_WRITERS_MAX; i++) {
-		MUST(crpc_ipc_client_call_sync(c, msg, len, answer, sizeof(answer), 0) ==
-			sizeof(answer));
+		MUST(crpc_ipc_client_call_sync(c, crpc_clock_ns(), msg, len, answer, sizeof(answer),
+			     0) == sizeof(answer));
 		memcpy(&info, answer + sizeof(struct kv_resp_hdr), sizeof(info));
 		MUST(info.writer != 0 && info.writer != crpc_kv_info(kv)->writer);
 	}
@@ -198,7 +198,7 @@ put_block(struct crpc_ipc_client *c, struct crpc_kv_blocks *b, uint64_t id, uint
 	kv_req_write(msg, KV_PUT, 8, size);
 	kv_key_write(msg + 8, 8, id);
 	memset(msg + 16, 0xff, size);
-	return crpc_ipc_client_call_ref(c, ref, &len, sizeof(len), size);
+	return crpc_ipc_client_call_ref(c, crpc_clock_ns(), ref, &len, sizeof(len), 0, size);
 }
 
 static void
@@ -221,7 +221,7 @@ beyond(struct crpc_kv *kv, const char *name)
 		for (i = 0; i < 8; i++)
 			MUST(put_block(c, &blocks, far_key(info, &id), i < 6 ? size : more) == 0);
 		for (i = 0; i < 8;) {
-			if (crpc_ipc_client_poll(c, &done, 1) == 0)
+			if (crpc_ipc_client_poll(c, crpc_clock_ns(), &done, 1) == 0)
 				continue;
 			i++;
 			MUST(done.cookie == size || done.cookie == more);
@@ -281,10 +281,11 @@ one_lie(struct crpc_ipc_client *c, struct crpc_kv_blocks *b, struct scribbler *s
 	kv_key_write(msg + 8, 8, 100 + draw % 4);
 	len = draw >> 34 & 1 ? size + 16 : app_rng(rng) >> (draw >> 40 & 63);
 	crpc_store_release(&s->at, (uintptr_t)(draw >> 35 & 1 ? msg : NULL));
-	if (crpc_ipc_client_call_ref(c, ref, &len, draw >> 36 & 7 ? 8 : 4, 0) != 0)
+	if (crpc_ipc_client_call_ref(c, crpc_clock_ns(), ref, &len, draw >> 36 & 7 ? 8 : 4, 0, 0) !=
+		0)
 		crpc_arena_free(b->cache, ref);
 	else
-		while (crpc_ipc_client_poll(c, &done, 1) == 0)
+		while (crpc_ipc_client_poll(c, crpc_clock_ns(), &done, 1) == 0)
 			;
 	crpc_store_release(&s->at, (uintptr_t)NULL);
 }

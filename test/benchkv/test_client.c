@@ -17,6 +17,7 @@
 
 #include "backend.h"
 #include "client.h"
+#include "crpc_clock.h"
 
 #define SEED    20260103
 #define KEYS    64
@@ -97,7 +98,7 @@ static void
 serve(struct rig *rig)
 {
 	struct crpc_req r[KV_QD_MAX];
-	uint32_t i, n = crpc_ipc_server_recv(rig->ipc, r, KV_QD_MAX), len;
+	uint32_t i, n = crpc_ipc_server_recv(rig->ipc, crpc_clock_ns(), r, KV_QD_MAX), len;
 	uint8_t msg[32] = {0};
 	struct kv_req req = {0};
 
@@ -107,7 +108,8 @@ serve(struct rig *rig)
 		len = req.op == KV_GET ? 8 : 0;
 		kv_resp_write(msg, KV_OK, req.op, len, ++rig->version);
 		assert_int_equal(
-			crpc_ipc_server_reply(rig->ipc, r[i].token, msg, 16 + len), 0);
+			crpc_ipc_server_reply(rig->ipc, crpc_clock_ns(), r[i].token, msg, 16 + len),
+			0);
 	}
 }
 

@@ -19,7 +19,7 @@
 #include <rte_eal.h>
 
 #include "crpc_clock.h"
-#include "crpc_ipc_inline.h"
+#include "ipc_inline.h"
 #include "daemon.h"
 
 #define KEY     16
@@ -90,7 +90,7 @@ answer(struct rig *r, struct crpc_ipc_client *c)
 
 	for (i = 0; i < 1000; i++) {
 		kv_daemon_turn(r->d, crpc_clock_ns());
-		if (crpc_ipc_client_poll(c, &done, 1) == 1)
+		if (crpc_ipc_client_poll(c, crpc_clock_ns(), &done, 1) == 1)
 			return done;
 	}
 	fail_msg("no answer");
@@ -137,7 +137,7 @@ a_key_that_changes_is_stored_once(void **state)
 	pid = flip(at);
 	end = crpc_clock_ns() + UINT64_C(2000000000);
 	for (n = 0; crpc_clock_ns() < end && kv_store_count(r.d->store) <= 2; n++) {
-		msg = crpc_ipc_client_reserve(c, sizeof(struct kv_req_hdr) + KEY + 8);
+		msg = crpc_ipc_client_call_reserve(c, sizeof(struct kv_req_hdr) + KEY + 8, 0);
 		if (msg == NULL) {
 			fail_msg("no room for a request");
 			break;
@@ -146,7 +146,7 @@ a_key_that_changes_is_stored_once(void **state)
 		memset(msg + sizeof(struct kv_req_hdr), 0, KEY + 8);
 		msg[sizeof(struct kv_req_hdr)] = 1;
 		crpc_store_relaxed(at, (uint64_t *)(void *)(msg + sizeof(struct kv_req_hdr)));
-		crpc_ipc_client_commit(c, msg, len, n);
+		crpc_ipc_client_call_commit(c, crpc_clock_ns(), msg, len, n);
 		assert_int_equal(answer(&r, c).status, 0);
 		crpc_store_relaxed(at, (uint64_t *)NULL);
 	}
@@ -167,8 +167,9 @@ writer_of(struct rig *r, struct crpc_ipc_client *c)
 	struct kv_info info;
 	const uint8_t *value = NULL;
 
-	assert_int_equal(
-		crpc_ipc_client_call(c, msg, kv_req_write(msg, KV_INFO, 0, 0), 0), 0);
+	assert_int_equal(crpc_ipc_client_call(
+				 c, crpc_clock_ns(), msg, kv_req_write(msg, KV_INFO, 0, 0), 0, 0),
+		0);
 	done = answer(r, c);
 	assert_int_equal(done.status, 0);
 	assert_int_equal(kv_resp_read(done.data, done.len, &hdr, &value), 0);

@@ -23,6 +23,7 @@
 
 struct rig {
 	struct crpc_flux *flux;
+	uint64_t now; /* of the last poll */
 	struct kv_hop hop[3];
 	uint32_t daemons, msg_max;
 	uint64_t rng;
@@ -86,7 +87,7 @@ call(struct rig *rig, uint32_t from, uint32_t to, uint64_t token)
 	static uint8_t msg[LARGE];
 	uint32_t len = fill(msg, token, rig->msg_max);
 
-	return kv_hop_call(&rig->hop[from], to, msg, len,
+	return kv_hop_call(&rig->hop[from], rig->now, to, msg, len,
 		token % 3 == 0 ? KV_FROM_RANK : KV_FROM_CLIENT, token);
 }
 
@@ -97,17 +98,17 @@ serve(struct rig *rig, uint32_t at)
 {
 	struct crpc_req req[CRPC_BURST_MAX];
 	struct kv_hop *hop = &rig->hop[at];
-	uint32_t n = kv_hop_recv(hop, req, CRPC_BURST_MAX), i;
+	uint32_t n = kv_hop_recv(hop, 1, req, CRPC_BURST_MAX), i;
 	uint64_t token;
 
 	for (i = n; i-- > 0;) {
 		memcpy(&token, req[i].data, 8);
 		if (!is_filled(req[i].data, req[i].len, token, rig->msg_max))
 			fail_msg("seed %d: a request of %u bytes is damaged", SEED, req[i].len);
-		kv_hop_answer(hop, &req[i],
+		kv_hop_answer(hop, 1, &req[i],
 			fill(kv_hop_answer_at(hop, &req[i]), token + 1, rig->msg_max));
 	}
-	crpc_flux_flush(hop->node);
+	crpc_flux_flush(hop->node, 1);
 	return n;
 }
 
@@ -118,14 +119,13 @@ collect(struct rig *rig, uint32_t at, uint64_t now, uint8_t *seen, uint64_t base
 	struct kv_answered a[CRPC_BURST_MAX];
 	uint32_t n = kv_hop_poll(&rig->hop[at], now, a, CRPC_BURST_MAX), i;
 
+	rig->now = now;
 	for (i = 0; i < n; i++) {
 		assert_true(a[i].token >= base && a[i].token < base + CALLS);
 		assert_int_equal(a[i].status, status);
-		assert_int_equal(
-			a[i].origin, a[i].token % 3 == 0 ? KV_FROM_RANK : KV_FROM_CLIENT);
+		assert_int_equal(a[i].origin, a[i].token % 3 == 0 ? KV_FROM_RANK : KV_FROM_CLIENT);
 		if (status == 0)
-			assert_true(is_filled(
-				a[i].data, a[i].len, a[i].token + 1, rig->msg_max));
+			assert_true(is_filled(a[i].data, a[i].len, a[i].token + 1, rig->msg_max));
 		assert_int_equal(seen[a[i].token - base]++, 0);
 	}
 	return n;
@@ -146,8 +146,8 @@ go_and_return(uint32_t msg_max)
 			assert_int_equal(call(rig, 0, 1, 1000 + i), 0);
 		assert_int_equal(call(rig, 0, 1, 999), -ENOBUFS);
 		for (got = 0, turns = 0; got < CALLS && turns < 1000; turns++) {
-			kv_hop_drain(&rig->hop[0]);
-			crpc_flux_flush(rig->hop[0].node);
+			kv_hop_drain(&rig->hop[0], rig->now);
+			crpc_flux_flush(rig->hop[0].node, 1);
 			serve(rig, 1);
 			got += collect(rig, 0, 1, seen, 1000, 0);
 		}
@@ -197,17 +197,17 @@ waiting_keeps_order(void **state)
 	assert_int_equal(rig.hop[0].waiting, CALLS - 64);
 	assert_int_equal(rig.hop[0].waited, CALLS - 64);
 	for (i = 0; i < 1000 && next < 1000 + CALLS; i++) {
-		crpc_flux_flush(rig.hop[0].node);
-		n = kv_hop_recv(&rig.hop[1], req, CRPC_BURST_MAX);
+		crpc_flux_flush(rig.hop[0].node, 1);
+		n = kv_hop_recv(&rig.hop[1], 1, req, CRPC_BURST_MAX);
 		for (k = 0; k < n; k++) {
 			memcpy(&token, req[k].data, 8);
 			assert_int_equal(token, next++);
-			kv_hop_answer(&rig.hop[1], &req[k],
+			kv_hop_answer(&rig.hop[1], 1, &req[k],
 				fill(kv_hop_answer_at(&rig.hop[1], &req[k]), token + 1, SMALL));
 		}
-		crpc_flux_flush(rig.hop[1].node);
+		crpc_flux_flush(rig.hop[1].node, 1);
 		collect(&rig, 0, 1, seen, 1000, 0);
-		kv_hop_drain(&rig.hop[0]);
+		kv_hop_drain(&rig.hop[0], 1);
 	}
 	assert_int_equal(next, 1000 + CALLS);
 	kv_hop_close(&rig.hop[0]);
@@ -230,7 +230,7 @@ stopped_daemon_times_out(uint32_t msg_max)
 	collect(rig, 0, now, seen, 0, 0);
 	for (i = 0; i < open; i++)
 		assert_int_equal(call(rig, 0, 1, i), 0);
-	crpc_flux_flush(rig->hop[0].node);
+	crpc_flux_flush(rig->hop[0].node, 1);
 	for (i = 0; i < 10; i++)
 		got += collect(rig, 0, late + i * KV_HOP_TIMEOUT_NS, seen, 0, -ETIMEDOUT);
 	assert_int_equal(got, open);
@@ -242,8 +242,8 @@ stopped_daemon_times_out(uint32_t msg_max)
 		assert_true(i < CALLS);
 	assert_int_equal(i, msg_max > CRPC_FLUX_MSG_MAX ? CALLS - open : CALLS);
 	for (got = 0, i = 0; i < 1000; i++) {
-		kv_hop_drain(&rig->hop[0]);
-		crpc_flux_flush(rig->hop[0].node);
+		kv_hop_drain(&rig->hop[0], rig->now);
+		crpc_flux_flush(rig->hop[0].node, 1);
 		serve(rig, 1);
 		got += collect(rig, 0, now, seen, 5000, 0);
 	}
@@ -275,15 +275,15 @@ leaving_fails_its_calls_only(void **state)
 	kv_hop_close(&rig->hop[1]);
 	for (i = 0; i < 10; i++)
 		failed += collect(rig, 0, 1, seen, 0, -ECONNRESET);
-	while (kv_hop_pop_lost(&rig->hop[0], &lost)) {
+	while (kv_hop_pop_lost(&rig->hop[0], 1, &lost)) {
 		assert_true(lost.status < 0);
 		failed++;
 	}
 	assert_int_equal(failed, 100);
-	assert_int_equal(call(rig, 0, 1, 7), -ENOTCONN);
+	assert_int_equal(call(rig, 0, 1, 7), -ECONNRESET);
 	for (i = 0; i < 50; i++)
 		assert_int_equal(call(rig, 0, 2, i), 0);
-	crpc_flux_flush(rig->hop[0].node);
+	crpc_flux_flush(rig->hop[0].node, 1);
 	assert_int_equal(serve(rig, 2), 50);
 	assert_int_equal(collect(rig, 0, 1, other, 0, 0), 50);
 	assert_int_equal(call(rig, 0, 2, 1), 0);
@@ -297,8 +297,8 @@ too_long_is_refused(void **state)
 	struct rig *rig = rig_open(2, SMALL);
 
 	assert_int_equal(
-		kv_hop_call(&rig->hop[0], 1, msg, SMALL + 1, KV_FROM_CLIENT, 1), -EMSGSIZE);
-	assert_int_equal(kv_hop_call(&rig->hop[0], 1, msg, SMALL, KV_FROM_CLIENT, 1), 0);
+		kv_hop_call(&rig->hop[0], 1, 1, msg, SMALL + 1, KV_FROM_CLIENT, 1), -EMSGSIZE);
+	assert_int_equal(kv_hop_call(&rig->hop[0], 1, 1, msg, SMALL, KV_FROM_CLIENT, 1), 0);
 	rig_close(rig);
 }
 
@@ -318,13 +318,13 @@ side_serve(struct side *s)
 {
 	struct kv_hop *hop = &s->rig->hop[s->at];
 	struct crpc_req req[16];
-	uint32_t n = kv_hop_recv(hop, req, 16), i;
+	uint32_t n = kv_hop_recv(hop, 1, req, 16), i;
 	uint64_t token;
 
 	for (i = 0; i < n; i++) {
 		memcpy(&token, req[i].data, 8);
 		s->damaged += !is_filled(req[i].data, req[i].len, token, s->rig->msg_max);
-		kv_hop_answer(hop, &req[i],
+		kv_hop_answer(hop, 1, &req[i],
 			fill(kv_hop_answer_at(hop, &req[i]), token + 1, s->rig->msg_max));
 	}
 	return n;
@@ -344,18 +344,17 @@ side_main(void *arg)
 
 	while (crpc_load_acquire(s->left) != 0) {
 		for (i = 0; i < 16 && next < end; i++, next++)
-			if (kv_hop_call(hop, 1 - s->at, msg, fill(msg, next, s->rig->msg_max),
+			if (kv_hop_call(hop, 1, 1 - s->at, msg, fill(msg, next, s->rig->msg_max),
 				    KV_FROM_CLIENT, next) != 0)
 				break;
-		kv_hop_drain(hop);
+		kv_hop_drain(hop, 1);
 		n = kv_hop_poll(hop, 1, a, 16);
 		for (i = 0; i < n; i++)
 			s->damaged += a[i].status != 0 ||
-				!is_filled(
-					a[i].data, a[i].len, a[i].token + 1, s->rig->msg_max);
+				!is_filled(a[i].data, a[i].len, a[i].token + 1, s->rig->msg_max);
 		s->done += n;
 		n += side_serve(s);
-		crpc_flux_flush(hop->node);
+		crpc_flux_flush(hop->node, 1);
 		if (open && s->done == OPS) {
 			open = false;
 			crpc_fetch_add_acq_rel(s->left, -1);

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "crpc_atomic.h"
+#include "crpc_clock.h"
 #include "crpc_ipc.h"
 #include "crpc_kv.h"
 #include "crpc_shm.h"
@@ -49,13 +50,13 @@ answer(const struct crpc_req *req)
 	if (get.op == KV_INFO) {
 		kv_resp_write(msg, KV_OK, KV_INFO, sizeof(info), 0);
 		memcpy(msg + sizeof(struct kv_resp_hdr), &info, sizeof(info));
-		crpc_ipc_server_reply(
-			server, req->token, msg, sizeof(struct kv_resp_hdr) + sizeof(info));
+		crpc_ipc_server_reply(server, crpc_clock_ns(), req->token, msg,
+			sizeof(struct kv_resp_hdr) + sizeof(info));
 		return;
 	}
 	memcpy(&bytes, get.key, 8);
 	kv_resp_write(msg, bytes % 2 != 0 ? KV_OK : KV_MISMATCH, get.op, bytes, 7);
-	crpc_ipc_server_reply(server, req->token, msg,
+	crpc_ipc_server_reply(server, crpc_clock_ns(), req->token, msg,
 		(uint32_t)sizeof(struct kv_resp_hdr) + (uint32_t)bytes);
 }
 
@@ -66,7 +67,7 @@ serve(void *arg)
 	uint16_t i, n;
 
 	while (!crpc_load_relaxed(&stop)) {
-		n = crpc_ipc_server_recv(server, req, 8);
+		n = crpc_ipc_server_recv(server, crpc_clock_ns(), req, 8);
 		for (i = 0; i < n; i++)
 			answer(&req[i]);
 		crpc_ipc_server_reap(server);
@@ -202,5 +203,6 @@ main(void)
 		cmocka_unit_test(a_service_that_begins_again_refuses_the_connection),
 	};
 
+	crpc_clock_init();
 	return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }

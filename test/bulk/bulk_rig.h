@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Two bulk objects on fake devices, joined by one connection: the bench of the bulk tests, with a
+ * Two bulk objects on paper devices, joined by one connection: the bench of the bulk tests, with a
  * virtual clock and a seeded wire. Include it after cmocka.h.
  *
  * Also an engine, "test", that does its work when it is told to: late, never or wrongly.
@@ -13,17 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bulk_pvt.h"
+#include "bulk_conn.h"
 #include "crpc_bulk.h"
 #include "crpc_log.h"
-#include "fake_rdma.h"
+#include "crpc_paper_nic.h"
 
 #define RIG_PORTS 2
 /* Bytes beside a buffer that nobody may touch. */
 #define GUARD 64
 
 struct rig {
-	struct fake_world w;
+	struct crpc_paper w;
 	struct crpc_bulk_conf conf[2];
 	struct crpc_rdma *dev[2][RIG_PORTS];
 	struct crpc_copyrpc *ctx[2][RIG_PORTS];
@@ -157,7 +157,8 @@ rig_init(struct rig *r, const struct crpc_bulk_conf *a, const struct crpc_bulk_c
 	r->nports = nports;
 	for (side = 0; side < 2; side++) {
 		for (i = 0; i < nports; i++) {
-			r->dev[side][i] = fake_open(&r->w, 256);
+			r->dev[side][i] = crpc_paper_open(
+				&r->w, &(struct crpc_paper_conf){.inline_max = 256});
 			assert_non_null(r->dev[side][i]);
 			conf.dev = r->dev[side][i];
 			r->ctx[side][i] = crpc_copyrpc_create(&conf);
@@ -202,24 +203,22 @@ rig_check(struct rig *r, bool at_rest)
 	}
 }
 
-/* The queue pair of a rail at one end. */
-static inline struct fake_qp *
-rig_rail_qp(struct rig *r, int side, uint32_t rail)
+/* The queue pair of a rail breaks at one end. */
+static inline void
+rig_rail_fail(struct rig *r, int side, uint32_t rail)
 {
-	struct fake_qp *qp = fake_qp_find(r->dev[side][rail % r->nports], rail / r->nports);
-
-	assert_non_null(qp);
-	return qp;
+	assert_int_equal(
+		crpc_paper_fail(r->dev[side][rail % r->nports], rail / r->nports, -ECONNRESET), 0);
 }
 
 /* One side's turn; the wire does a few things of its choice before. */
 static inline void
 rig_turn(struct rig *r, int side)
 {
-	uint64_t n = fake_rnd(&r->w) % 16;
+	uint64_t n = crpc_paper_rnd(&r->w) % 16;
 
 	r->w.now_ns += 1000;
-	while (n-- != 0 && fake_step(&r->w))
+	while (n-- != 0 && crpc_paper_step(&r->w))
 		;
 	crpc_bulk_progress(r->b[side], r->w.now_ns);
 }
@@ -264,7 +263,7 @@ rig_rest(struct rig *r)
 
 	for (i = 0; i < 1000; i++) {
 		rig_turns(r, 20);
-		fake_run(&r->w);
+		crpc_paper_run(&r->w);
 		if (crpc_bulk_check(r->b[0], true) == 0 && crpc_bulk_check(r->b[1], true) == 0)
 			return;
 	}

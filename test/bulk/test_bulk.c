@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bulk transfer on two fake devices: every path and size, the pool, tags, lengths, chunks that the
+ * Bulk transfer on two paper devices: every path and size, the pool, tags, lengths, chunks that the
  * user consumes, checksums, conversion, rails, memory. Content is compared in each.
  */
 #include <setjmp.h>
@@ -238,13 +238,13 @@ equal_tags_match_in_order(void **state)
 			buf_fill(src[i], sizeof(src[i]), 100 * seed + i);
 		memset(dst, 0, sizeof(dst));
 		for (i = 0; i < 12; i++) {
-			if (fake_rnd(&r.w) % 2)
-				rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 20));
+			if (crpc_paper_rnd(&r.w) % 2)
+				rig_turns(&r, (uint32_t)(crpc_paper_rnd(&r.w) % 20));
 			assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i % 4 ? 7 : 8,
 						 src[i], sizeof(src[i]), paths[i % 3], i, &send[i]),
 				0);
-			if (fake_rnd(&r.w) % 2)
-				rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 20));
+			if (crpc_paper_rnd(&r.w) % 2)
+				rig_turns(&r, (uint32_t)(crpc_paper_rnd(&r.w) % 20));
 			assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, i % 4 ? 7 : 8,
 						 dst[i], sizeof(dst[i]), 0, i, &recv[i]),
 				0);
@@ -466,7 +466,7 @@ rails_share_the_chunks(void **state)
 		r.conn[0]->rail[0].rate = 100;
 		for (i = 1; i < rails; i++)
 			r.conn[0]->rail[i].rate = 0.0001;
-		r.conn[0]->posts = 0;
+		r.conn[0]->tx.posts = 0;
 		transfer(&r, 50 * CHUNK, CRPC_BULK_EAGER, 0, CRPC_BULK_EAGER);
 		assert_int_equal(stats->rail_bytes[0], 50 * CHUNK);
 		rig_fini(&r);
@@ -497,8 +497,8 @@ windows_hold_in_both_directions(void **state)
 	for (i = 0; i < 1000000 && ended < 4; i++) {
 		rig_turn(&r, i & 1);
 		rig_check(&r, false);
-		assert_true(r.conn[0]->tx_bytes <= 3 * CHUNK);
-		assert_true(r.conn[1]->tx_bytes <= 6 * CHUNK);
+		assert_true(r.conn[0]->tx.bytes <= 3 * CHUNK);
+		assert_true(r.conn[1]->tx.bytes <= 6 * CHUNK);
 		for (n = crpc_bulk_test_burst(r.b[i & 1], result, 4); n > 0; ended++)
 			assert_int_equal(result[--n].status, 0);
 	}
@@ -547,10 +547,10 @@ context_may_be_shared(void **state)
 		if (made < 50 && crpc_copyrpc_call(ep[0], r.w.now_ns, "x", 1, 1, made) == 0)
 			made++;
 		r.w.now_ns += 1000;
-		fake_run(&r.w);
+		crpc_paper_run(&r.w);
 		n = crpc_copyrpc_poll(r.ctx[side][0], r.w.now_ns, done, 16);
 		calls += crpc_bulk_take_done(r.b[side], r.w.now_ns, done, n);
-		n = crpc_copyrpc_recv(r.ctx[side][0], in, 16);
+		n = crpc_copyrpc_recv(r.ctx[side][0], r.w.now_ns, in, 16);
 		n = crpc_bulk_take_req(r.b[side], 0, r.w.now_ns, in, n);
 		for (k = 0; k < n; k++, requests++)
 			crpc_copyrpc_reply(r.ctx[side][0], r.w.now_ns, in[k].token, "y", 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What goes wrong with a transfer, on two fake devices. In each case every request ends, with
+ * What goes wrong with a transfer, on two devices on paper. In each case every request ends, with
  * success or the error that is named, the pools are full again, and no byte of a buffer is touched
  * after its request has ended.
  */
@@ -138,7 +138,7 @@ slow_wire_is_progress(void **state)
 			job_start(&r, &j[k], paths[c % 3], 0);
 		for (i = 0, n = 0; n < 6 && i < 100000; i++) {
 			r.w.now_ns += slow.timeout_ns / 80;
-			fake_step(&r.w);
+			crpc_paper_step(&r.w);
 			crpc_bulk_progress(r.b[i & 1], r.w.now_ns);
 			for (k = 0; k < 3; k++)
 				n += crpc_bulk_test(r.b[i & 1], i & 1 ? j[k].recv : j[k].send,
@@ -249,7 +249,6 @@ sender_dies(void **state)
 static void
 queue_pair_breaks(void **state)
 {
-	struct fake_qp *qp;
 	struct job j;
 	struct rig r;
 	uint32_t p;
@@ -258,9 +257,7 @@ queue_pair_breaks(void **state)
 		rig_init(&r, &quick, &quick, 1, 1, 20 + p);
 		job_start(&r, &j, paths[p % 3], 0);
 		job_middle(&r, &j);
-		qp = fake_qp_find(r.dev[p & 1][0], 0);
-		assert_non_null(qp);
-		fake_qp_fail(qp);
+		rig_rail_fail(&r, (int)p & 1, 0);
 		job_end(&r, &j);
 		assert_int_equal(j.result[p & 1].status, -ECONNRESET);
 		if (j.result[!(p & 1)].status != -ECONNRESET &&
@@ -358,7 +355,7 @@ slow_engine_succeeds(void **state)
 		rig_turns(&r, 500);
 		assert_true(crpc_bulk_state(r.b[1], j.recv) == CRPC_BULK_TRANSMITTING);
 		/* what is not unpacked holds its slot */
-		assert_true(r.conn[0]->nslot_free == 0 || i == 0);
+		assert_true(r.conn[0]->tx.nslot_free == 0 || i == 0);
 		tool.mode = TOOL_GOES;
 		rig_turns(&r, 4);
 	}
@@ -411,9 +408,9 @@ engine_hangs_in_a_break(void **state)
 }
 
 static void
-flip(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
+flip(struct crpc_paper *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
 {
-	uint32_t *left = w->mutate_arg;
+	uint32_t *left = w->hook_arg;
 
 	if (len == CHUNK && *left != 0 && --*left == 0)
 		dst[100] ^= 4;
@@ -430,8 +427,8 @@ byte_changes_on_the_way(void **state)
 	for (p = 0; p < 6; p++) {
 		rig_init(&r, &quick, &quick, 1, 1, 60 + p);
 		left = 1 + p * 7;
-		r.w.mutate = flip;
-		r.w.mutate_arg = &left;
+		r.w.hook = flip;
+		r.w.hook_arg = &left;
 		job_start(&r, &j, paths[p % 2] | CRPC_BULK_CRC, 0);
 		job_end(&r, &j);
 		assert_int_equal(left, 0);
@@ -584,15 +581,16 @@ lies_break_the_connection(void **state)
 		assert_int_equal(crpc_bulk_chunks(r.b[1], chunk, 8), 8);
 		assert_int_equal(chunk[7].token & 0xff, 7);
 		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[7].token), 0);
-		while (r.conn[1]->rx_slot[7].untold)
+		while (r.conn[1]->rx.slot[7].state == SLOT_CONSUMED)
 			rig_turn(&r, 1);
 		lies_make(TAILQ_FIRST(&r.conn[0]->sends)->id);
 		n = nlies;
 		crpc_log_clear();
-		assert_int_equal(crpc_copyrpc_send(r.conn[0]->rail[0].ep, r.w.now_ns, &lies[i].msg,
-						 lies[i].len), 0);
+		assert_int_equal(crpc_copyrpc_notify(r.conn[0]->rail[0].ep, r.w.now_ns,
+					 &lies[i].msg, lies[i].len),
+			0);
 		crpc_copyrpc_flush(r.ctx[0][0], r.w.now_ns);
-		fake_run(&r.w);
+		crpc_paper_run(&r.w);
 		crpc_bulk_progress(r.b[1], r.w.now_ns);
 		if (crpc_bulk_conn_status(r.conn[1]) != -EPROTO || crpc_log_last()[0] == 0)
 			fail_msg("%s: status %d, \"%s\"", lies[i].what,
@@ -607,7 +605,7 @@ lies_break_the_connection(void **state)
 
 /* A random byte of a DATA, CONSUMED, S_END or R_END that passes by changes now and then. */
 static void
-garble(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
+garble(struct crpc_paper *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
 {
 	struct bulk_wire_head head;
 	uint32_t i;
@@ -615,11 +613,11 @@ garble(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t
 	for (i = 0; len < CHUNK && i + sizeof(head) <= len; i += 16) {
 		memcpy(&head, dst + i, sizeof(head));
 		if (head.magic != BULK_WIRE_MAGIC || head.version != BULK_WIRE_VERSION ||
-				head.type < BULK_DATA || head.type > BULK_R_END ||
-				head.len > len - i || fake_rnd(w) % 40 != 0)
+			head.type < BULK_DATA || head.type > BULK_R_END || head.len > len - i ||
+			crpc_paper_rnd(w) % 40 != 0)
 			continue;
-		dst[i + fake_rnd(w) % head.len] ^= (uint8_t)(1u << fake_rnd(w) % 8);
-		++*(uint32_t *)w->mutate_arg;
+		dst[i + crpc_paper_rnd(w) % head.len] ^= (uint8_t)(1u << crpc_paper_rnd(w) % 8);
+		++*(uint32_t *)w->hook_arg;
 	}
 }
 
@@ -633,14 +631,14 @@ garbled_messages_do_no_harm(void **state)
 
 	for (seed = 0; seed < 150; seed++) {
 		rig_init(&r, &quick, &quick, 1 + seed % 3, 1, 1000 + seed);
-		r.w.mutate = garble;
-		r.w.mutate_arg = &changes;
+		r.w.hook = garble;
+		r.w.hook_arg = &changes;
 		job_start(&r, &j, paths[seed % 3] | CRPC_BULK_CRC, 0);
 		job_end(&r, &j);
 		rig_check(&r, false);
 		broken += crpc_bulk_conn_status(r.conn[0]) != 0 ||
 			  crpc_bulk_conn_status(r.conn[1]) != 0;
-		r.w.mutate = NULL;
+		r.w.hook = NULL;
 		back_to_work(&r);
 		job_quiet(&j);
 		rig_fini(&r);

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "bulk_pvt.h"
+#include "bulk_conn.h"
 #include "crpc_bulk.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
@@ -50,7 +50,7 @@ connect_ends(void)
 static void
 make_device(struct end *e)
 {
-	struct crpc_rdma_conf rdma = {.gid_index = -1};
+	struct crpc_rdma_conf rdma = {.device = getenv("DEVICE"), .gid_index = -1};
 	struct crpc_copyrpc_conf conf = {.ring_size = ring_size};
 
 	e->dev = crpc_rdma_open(&rdma);
@@ -348,8 +348,8 @@ rail_fail(int side, uint32_t rail)
 	struct crpc_rdma_mr mr = {.addr = bytes, .len = sizeof(bytes)};
 
 	assert_int_equal(crpc_rdma_mr_reg(end[side].dev, bytes, sizeof(bytes), &mr), 0);
-	while (crpc_copyrpc_put(end[side].conn->rail[rail].ep, &mr, bytes, 8, 4096, 0xdeadbeef,
-			       1) == -EAGAIN)
+	while (crpc_copyrpc_put(end[side].conn->rail[rail].ep, crpc_clock_ns(), &mr, bytes, 8, 4096,
+		       0xdeadbeef, 1) == -EAGAIN)
 		turn();
 	/* its entry is needed until the rail has broken */
 	while (end[side].conn->rail[rail].state == RAIL_UP)
@@ -420,7 +420,7 @@ main(void)
 	int rc;
 
 	crpc_clock_init();
-	dev = crpc_rdma_open(&(struct crpc_rdma_conf){.gid_index = -1});
+	dev = crpc_rdma_open(&(struct crpc_rdma_conf){.device = getenv("DEVICE"), .gid_index = -1});
 	if (dev == NULL) {
 		print_message("skipped: %s\n", crpc_log_last());
 		return 77;

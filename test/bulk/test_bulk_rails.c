@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rails that break and come back, on two fake devices: as long as one is left, every request ends
+ * Rails that break and come back, on two paper devices: as long as one is left, every request ends
  * with success and the right content, each chunk and each message is taken once, and nothing
  * touches a buffer after its request has ended. SEEDS=n in the environment: so many of each;
  * SEED=n: begin with this one.
@@ -101,9 +101,8 @@ others_take_over(void **state)
 	for (seed = first(); seed < n; seed++) {
 		rig_init(&r, &quick, &quick, 2 + seed % 3, 1 + seed % 2, 7000 + seed);
 		job_start(&r, &j, paths[seed % 3] | (seed & 8 ? CRPC_BULK_CRC : 0));
-		rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 100));
-		fake_qp_fail(rig_rail_qp(&r, (int)(seed / 3 & 1),
-				(uint32_t)(fake_rnd(&r.w) % r.rails)));
+		rig_turns(&r, (uint32_t)(crpc_paper_rnd(&r.w) % 100));
+		rig_rail_fail(&r, (int)(seed / 3 & 1), (uint32_t)(crpc_paper_rnd(&r.w) % r.rails));
 		job_end(&r, &j);
 		if (j.result[0].status != 0 || j.result[1].status != 0)
 			fail_msg("seed %llu: %d, %d", (unsigned long long)seed, j.result[0].status,
@@ -140,8 +139,8 @@ each_loses_the_others_news(void **state)
 		rig_init(&r, &quick, &quick, 3, 1, 7600 + p);
 		job_start(&r, &j, paths[p % 3]);
 		rig_turns(&r, 10 + p);
-		fake_qp_fail(rig_rail_qp(&r, 0, 0));
-		fake_qp_fail(rig_rail_qp(&r, 1, 1));
+		rig_rail_fail(&r, 0, 0);
+		rig_rail_fail(&r, 1, 1);
 		job_end(&r, &j);
 		assert_int_equal(j.result[0].status, 0);
 		assert_int_equal(j.result[1].status, 0);
@@ -167,7 +166,7 @@ last_rail_breaks_the_connection(void **state)
 		for (i = 0; i < 4; i++) {
 			assert_int_equal(crpc_bulk_conn_status(r.conn[i & 1]), 0);
 			rig_turns(&r, 8);
-			fake_qp_fail(rig_rail_qp(&r, (int)i & 1, i));
+			rig_rail_fail(&r, (int)i & 1, i);
 		}
 		job_end(&r, &j);
 		if (j.result[1].status != -ECONNRESET)
@@ -192,7 +191,7 @@ all_rails_break(void **state)
 		job_start(&r, &j, paths[p % 3]);
 		rig_turns(&r, 40);
 		for (i = 0; i < 3; i++)
-			fake_qp_fail(rig_rail_qp(&r, (int)(p / 3), i));
+			rig_rail_fail(&r, (int)(p / 3), i);
 		job_end(&r, &j);
 		assert_int_equal(j.result[p / 3].status, -ECONNRESET);
 		job_quiet(&r, &j);
@@ -217,7 +216,7 @@ rail_comes_back(void **state)
 		before = crpc_bulk_stats(r.b[0])->rail_bytes[life & 1];
 		job_start(&r, &j, paths[life % 3]);
 		rig_turns(&r, 50);
-		fake_qp_fail(rig_rail_qp(&r, (int)life & 1, 1));
+		rig_rail_fail(&r, (int)life & 1, 1);
 		job_end(&r, &j);
 		assert_int_equal(j.result[1].status, 0);
 		assert_memory_equal(j.dst, src, LEN);
@@ -257,11 +256,11 @@ rails_flap(void **state)
 		rig_init(&r, &conf, &conf, 3, 1, 8000 + seed);
 		job_start(&r, &j, paths[seed % 3]);
 		for (i = 0; i < 1500; i++) {
-			rig_turn(&r, (int)(fake_rnd(&r.w) & 1));
+			rig_turn(&r, (int)(crpc_paper_rnd(&r.w) & 1));
 			/* rail 0 stays, so none of it ends the connection */
-			if (fake_rnd(&r.w) % 40 == 0)
-				fake_qp_fail(rig_rail_qp(&r, (int)(fake_rnd(&r.w) & 1),
-						1 + (uint32_t)(fake_rnd(&r.w) % 2)));
+			if (crpc_paper_rnd(&r.w) % 40 == 0)
+				rig_rail_fail(&r, (int)(crpc_paper_rnd(&r.w) & 1),
+					1 + (uint32_t)(crpc_paper_rnd(&r.w) % 2));
 			if (i % 16 == 0)
 				rig_check(&r, false);
 		}
@@ -288,7 +287,7 @@ peer_does_not_confirm(void **state)
 	rig_init(&r, &quick, &quick, 2, 1, 8500);
 	job_start(&r, &j, CRPC_BULK_WRITE);
 	rig_turns(&r, 30);
-	fake_qp_fail(rig_rail_qp(&r, 0, 1));
+	rig_rail_fail(&r, 0, 1);
 	for (i = 0; i < 20000 && crpc_bulk_conn_status(r.conn[0]) == 0; i++)
 		rig_turn(&r, 0);
 	assert_int_equal(crpc_bulk_conn_status(r.conn[0]), -ETIMEDOUT);
@@ -311,10 +310,9 @@ canceled_while_a_rail_closes(void **state)
 	for (seed = first(); seed < n; seed++) {
 		rig_init(&r, &quick, &quick, 2 + seed % 2, 1, 8600 + seed);
 		job_start(&r, &j, paths[seed % 3]);
-		rig_turns(&r, 30 + (uint32_t)(fake_rnd(&r.w) % 100));
-		fake_qp_fail(rig_rail_qp(&r, (int)(seed / 3 & 1),
-				(uint32_t)(fake_rnd(&r.w) % r.rails)));
-		rig_turns(&r, (uint32_t)(fake_rnd(&r.w) % 12));
+		rig_turns(&r, 30 + (uint32_t)(crpc_paper_rnd(&r.w) % 100));
+		rig_rail_fail(&r, (int)(seed / 3 & 1), (uint32_t)(crpc_paper_rnd(&r.w) % r.rails));
+		rig_turns(&r, (uint32_t)(crpc_paper_rnd(&r.w) % 12));
 		side = (int)(seed / 6 & 1);
 		rc = crpc_bulk_cancel(r.b[side], r.w.now_ns, side ? j.recv : j.send);
 		assert_true(rc == 0 || rc == -EALREADY);
@@ -351,14 +349,14 @@ contexts_may_be_shared(void **state)
 		for (i = 0; i < 400 || (i < 100000 && !(ended[0] && ended[1])); i++) {
 			side = i & 1;
 			if (i == 20 + 2 * p)
-				fake_qp_fail(rig_rail_qp(&r, (int)(p / 3 & 1), p / 6 % 2));
+				rig_rail_fail(&r, (int)(p / 3 & 1), p / 6 % 2);
 			r.w.now_ns += 1000;
 			for (k = 0; k < 8; k++)
-				fake_step(&r.w);
+				crpc_paper_step(&r.w);
 			crpc_bulk_take_req(r.b[side], 0, r.w.now_ns, in[side], n[side]);
 			k = crpc_copyrpc_poll(r.ctx[side][0], r.w.now_ns, done, 16);
 			crpc_bulk_take_done(r.b[side], r.w.now_ns, done, k);
-			n[side] = crpc_copyrpc_recv(r.ctx[side][0], in[side], 16);
+			n[side] = crpc_copyrpc_recv(r.ctx[side][0], r.w.now_ns, in[side], 16);
 			crpc_bulk_progress(r.b[side], r.w.now_ns);
 			if (!ended[side])
 				ended[side] = crpc_bulk_test(r.b[side], side ? j.recv : j.send,
@@ -389,16 +387,16 @@ lie(uint32_t seed, const char *what, uint8_t type, uint32_t rail, uint32_t life,
 
 	rig_init(&r, &quick, &quick, 2, 1, 9000 + seed);
 	job_start(&r, &j, CRPC_BULK_WRITE);
-	rig_turns(&r, 60);
+	rig_turns(&r, 40);
 	msg.head = bulk_wire_head(type, len, 0);
 	msg.rail.rail = rail;
 	msg.rail.life = life;
 	if (type != BULK_RAIL_ADDR)
 		msg.rail.taken = taken;
 	crpc_log_clear();
-	assert_int_equal(crpc_copyrpc_send(r.conn[0]->rail[0].ep, r.w.now_ns, &msg, len), 0);
+	assert_int_equal(crpc_copyrpc_notify(r.conn[0]->rail[0].ep, r.w.now_ns, &msg, len), 0);
 	crpc_copyrpc_flush(r.ctx[0][0], r.w.now_ns);
-	fake_run(&r.w);
+	crpc_paper_run(&r.w);
 	crpc_bulk_progress(r.b[1], r.w.now_ns);
 	if ((crpc_bulk_conn_status(r.conn[1]) == -EPROTO) != breaks)
 		fail_msg("%s: %d", what, crpc_bulk_conn_status(r.conn[1]));
@@ -439,17 +437,18 @@ forger_init(struct rig *r, const struct crpc_bulk_conf *conf, uint64_t *send)
 	assert_int_equal(crpc_bulk_isend(r->conn[0], r->w.now_ns, 3, src, LEN, CRPC_BULK_EAGER, 0,
 					 send), 0);
 	crpc_bulk_progress(r->b[0], r->w.now_ns);
-	fake_run(&r->w);
+	crpc_paper_run(&r->w);
 	crpc_copyrpc_poll(r->ctx[1][0], r->w.now_ns, done, 4);
-	assert_int_equal(crpc_copyrpc_recv(r->ctx[1][0], &req, 1), 1);
+	assert_int_equal(crpc_copyrpc_recv(r->ctx[1][0], r->w.now_ns, &req, 1), 1);
 	memcpy(&offer, req.data, sizeof(offer));
 	assert_int_equal(offer.type, BULK_OFFER);
 	crpc_copyrpc_release(r->ctx[1][0], r->w.now_ns, req.token);
 	accept.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), offer.id);
-	assert_int_equal(crpc_copyrpc_send(r->conn[1]->rail[0].ep, r->w.now_ns, &accept,
-					 sizeof(accept)), 0);
+	assert_int_equal(
+		crpc_copyrpc_notify(r->conn[1]->rail[0].ep, r->w.now_ns, &accept, sizeof(accept)),
+		0);
 	crpc_copyrpc_flush(r->ctx[1][0], r->w.now_ns);
-	fake_run(&r->w);
+	crpc_paper_run(&r->w);
 	return offer.id;
 }
 
@@ -470,11 +469,11 @@ forger_lies(struct rig *r, uint64_t id, uint32_t n)
 	consumed.head = bulk_wire_head(BULK_CONSUMED, len, 0);
 	for (i = 0; i < n; i++)
 		consumed.slot[i] = 1 << 8 | i;
-	assert_int_equal(crpc_copyrpc_send(ep, r->w.now_ns, &consumed, len), 0);
-	assert_int_equal(crpc_copyrpc_send(ep, r->w.now_ns, &end, sizeof(end)), 0);
-	assert_int_equal(crpc_copyrpc_send(ep, r->w.now_ns, &down, sizeof(down)), 0);
+	assert_int_equal(crpc_copyrpc_notify(ep, r->w.now_ns, &consumed, len), 0);
+	assert_int_equal(crpc_copyrpc_notify(ep, r->w.now_ns, &end, sizeof(end)), 0);
+	assert_int_equal(crpc_copyrpc_notify(ep, r->w.now_ns, &down, sizeof(down)), 0);
 	crpc_copyrpc_flush(r->ctx[1][0], r->w.now_ns);
-	fake_run(&r->w);
+	crpc_paper_run(&r->w);
 }
 
 /*
@@ -497,11 +496,12 @@ forger_ends(bool announced)
 	r.w.hold_acks = announced;
 	crpc_bulk_progress(r.b[0], r.w.now_ns);
 	if (announced)
-		fake_run(&r.w);
+		crpc_paper_run(&r.w);
 	else
-		fake_qp_fail(rig_rail_qp(&r, 0, 1));
+		rig_rail_fail(&r, 0, 1);
 	crpc_log_clear();
 	forger_lies(&r, id, conf.tx_chunks);
+	crpc_bulk_progress(r.b[0], r.w.now_ns); /* no completion of rail 1 comes before them */
 	r.w.hold_acks = false;
 	for (i = 0; i < 100 && crpc_bulk_state(r.b[0], send) != CRPC_BULK_DONE; i++) {
 		rig_turn(&r, 0);
@@ -552,20 +552,22 @@ invitations_are_followed_once_in_the_retry_time(void **state)
 		if (i % 20 == 0 && rail.life != lives) {
 			down.life = lives = rail.life;
 			addr.life = lives + 1;
-			assert_int_equal(crpc_copyrpc_send(r.conn[1]->rail[0].ep, r.w.now_ns, &down,
-							 sizeof(down)), 0);
+			assert_int_equal(crpc_copyrpc_notify(r.conn[1]->rail[0].ep, r.w.now_ns,
+						 &down, sizeof(down)),
+				0);
 			crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
 		} else if (rail.state == CRPC_BULK_RAIL_DOWN && addr.life == rail.life + 1) {
 			crpc_copyrpc_ep_addr(r.conn[1]->rail[1].ep, addr.addr);
-			assert_int_equal(crpc_copyrpc_send(r.conn[1]->rail[0].ep, r.w.now_ns, &addr,
-							 sizeof(addr)), 0);
+			assert_int_equal(crpc_copyrpc_notify(r.conn[1]->rail[0].ep, r.w.now_ns,
+						 &addr, sizeof(addr)),
+				0);
 			crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
 			addr.life = 0;
 		}
 		rig_turn(&r, 0);
-		fake_run(&r.w);
+		crpc_paper_run(&r.w);
 		crpc_copyrpc_poll(r.ctx[1][0], r.w.now_ns, &done, 1);
-		if (crpc_copyrpc_recv(r.ctx[1][0], &req, 1) == 1)
+		if (crpc_copyrpc_recv(r.ctx[1][0], r.w.now_ns, &req, 1) == 1)
 			crpc_copyrpc_release(r.ctx[1][0], r.w.now_ns, req.token);
 		crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
 	}

@@ -45,7 +45,7 @@ static uint64_t cuts;
 static uint32_t
 rnd(struct play *p, uint32_t n)
 {
-	return (uint32_t)(fake_rnd(&p->r.w) % n);
+	return (uint32_t)(crpc_paper_rnd(&p->r.w) % n);
 }
 
 static void
@@ -183,7 +183,7 @@ cut(struct play *p)
 		return;
 	i = up[rnd(p, n)];
 	p->cut[i] = p->r.conn[0]->rail[i].life;
-	fake_qp_fail(rig_rail_qp(&p->r, (int)rnd(p, 2), i));
+	rig_rail_fail(&p->r, (int)rnd(p, 2), i);
 	cuts++;
 }
 
@@ -198,8 +198,8 @@ devices(struct play *p, bool good)
 	p->r.w.frozen = !good && rnd(p, 8) == 0;
 	for (side = 0; side < 2; side++) {
 		for (i = 0; i < p->r.nports; i++)
-			fake_post_limit(p->r.dev[side][i],
-					good || rnd(p, 4) != 0 ? UINT32_MAX : rnd(p, 5));
+			crpc_paper_post_limit(
+				p->r.dev[side][i], good || rnd(p, 4) != 0 ? UINT32_MAX : rnd(p, 5));
 	}
 }
 
@@ -227,7 +227,7 @@ step(struct play *p)
 		rig_turn(&p->r, side);
 	}
 	if (p->breaks && rnd(p, 3000) == 0)
-		fake_qp_fail(p->r.w.qps[rnd(p, p->r.w.nqps)]);
+		rig_rail_fail(&p->r, (int)rnd(p, 2), rnd(p, p->r.rails));
 	if (p->rails && rnd(p, 300) == 0)
 		cut(p);
 	if (p->rails && rnd(p, 100) == 0)

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "bulk_rig.h"
-#include "copyrpc_pvt.h"
+#include "copyrpc_path.h"
 #include "tel_ask.h"
 
 #define CHUNK 4096u
@@ -108,8 +108,8 @@ static void
 owner_changes(void)
 {
 #ifdef CRPC_DEBUG
-	rig.ctx[0][0]->owner = NULL; /* while nobody uses them */
-	rig.ctx[1][0]->owner = NULL;
+	rig.ctx[0][0]->owner.thread = NULL; /* while nobody uses them */
+	rig.ctx[1][0]->owner.thread = NULL;
 #endif
 }
 
@@ -134,7 +134,7 @@ setup(void **state)
 	crpc_bulk_isend(rig.conn[0], rig.w.now_ns, 1, src, LEN, CRPC_BULK_EAGER, 0, &send);
 	crpc_bulk_irecv(rig.conn[1], rig.w.now_ns, 1, dst, LEN, CRPC_BULK_MANUAL, 0, &recv);
 	rig_turns(&rig, 300);
-	fake_qp_fail(rig_rail_qp(&rig, 1, 1));
+	rig_rail_fail(&rig, 1, 1);
 	rig_turns(&rig, 300);
 	owner_changes();
 	assert_int_equal(pthread_create(&thread, NULL, owner, NULL), 0);

@@ -56,9 +56,9 @@ next(struct rig *r, int side, const char *name)
 	for (i = 0; i < 100; i++) {
 		r->w.now_ns += 1000;
 		crpc_bulk_progress(r->b[side], r->w.now_ns);
-		fake_run(&r->w);
+		crpc_paper_run(&r->w);
 		crpc_copyrpc_poll(ctx, r->w.now_ns, done, 4);
-		if (crpc_copyrpc_recv(ctx, &req, 1) == 0)
+		if (crpc_copyrpc_recv(ctx, r->w.now_ns, &req, 1) == 0)
 			continue;
 		len = req.len;
 		memcpy(&msg, req.data, len);
@@ -90,9 +90,9 @@ hear(struct rig *r, int side, const char *name)
 	struct crpc_req req;
 
 	r->w.now_ns += 1000;
-	fake_run(&r->w);
+	crpc_paper_run(&r->w);
 	crpc_copyrpc_poll(ctx, r->w.now_ns, done, 4);
-	assert_int_equal(crpc_copyrpc_recv(ctx, &req, 1), 1);
+	assert_int_equal(crpc_copyrpc_recv(ctx, r->w.now_ns, &req, 1), 1);
 	golden(name, req.data, req.len);
 	crpc_copyrpc_release(ctx, r->w.now_ns, req.token);
 }
@@ -100,9 +100,9 @@ hear(struct rig *r, int side, const char *name)
 static void
 say(struct rig *r, int side, const void *msg, uint32_t len)
 {
-	assert_int_equal(crpc_copyrpc_send(r->conn[side]->rail[0].ep, r->w.now_ns, msg, len), 0);
+	assert_int_equal(crpc_copyrpc_notify(r->conn[side]->rail[0].ep, r->w.now_ns, msg, len), 0);
 	crpc_copyrpc_flush(r->ctx[side][0], r->w.now_ns);
-	fake_run(&r->w);
+	crpc_paper_run(&r->w);
 }
 
 static void
@@ -188,7 +188,7 @@ rail_says(const struct crpc_bulk_conf *conf)
 	struct rig r;
 
 	rig_init(&r, conf, conf, 2, 1, 2);
-	fake_qp_fail(rig_rail_qp(&r, 0, 1));
+	rig_rail_fail(&r, 0, 1);
 	next(&r, 0, "rail 1 is down");
 	memset(&down, 0, sizeof(down));
 	down.head = bulk_wire_head(BULK_RAIL_DOWN, sizeof(down), 0);
@@ -237,8 +237,8 @@ progress_says(const struct crpc_bulk_conf *from)
 	offer.tag = 2;
 	offer.len = CHUNK;
 	offer.flags = CRPC_BULK_READ;
-	offer.raddr = (uintptr_t)r.conn[0]->bounce;
-	offer.rkey[0] = r.conn[0]->bounce_mr[0].rkey;
+	offer.raddr = (uintptr_t)r.conn[0]->rx.bounce;
+	offer.rkey[0] = r.conn[0]->rx.mr[0].rkey;
 	say(&r, 0, &offer, sizeof(offer));
 	crpc_bulk_progress(r.b[1], r.w.now_ns);
 	hear(&r, 1, "accept, read");
@@ -264,7 +264,7 @@ messages_are_as_written_down(void **state)
 		fail_msg("%s can not be opened", path);
 	rig_init(&r, &conf, &conf, 1, 1, 1);
 	crpc_bulk_conn_addr(r.conn[0], addr);
-	assert_int_equal(head->bounce, (uintptr_t)r.conn[0]->bounce);
+	assert_int_equal(head->bounce, (uintptr_t)r.conn[0]->rx.bounce);
 	head->bounce = 0;
 	memset(head->rkey, 0, sizeof(head->rkey));
 	golden("address, without that of its rail", addr, sizeof(*head));

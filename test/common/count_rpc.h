@@ -9,7 +9,7 @@
  * all they call but the NIC; test/golden/instructions.py divides.
  *
  *     count_LIB                 names the cases
- *     count_LIB CASE            runs one, over a device that only copies
+ *     count_LIB CASE            runs one, over a NIC on paper; prints the ns per call, too
  *     count_LIB mlx5_CASE       the same over the first RDMA device
  *
  * count_copyrpc.c and count_udrpc.c include it, once with each protocol. PROTOCOL, defined before,
@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_rdma.h"
 #include "crpc_util.h"
@@ -47,6 +48,7 @@ static const struct count_case cases[CASES_MAX];
 struct count_how {
 	uint64_t step_ns; /**< Between the turns of the two sides. */
 	bool drain;       /**< A turn takes all that is there; else one burst. */
+	uint32_t cq_depth;
 };
 static const struct count_how how;
 
@@ -56,17 +58,22 @@ struct side {
 	struct API(ep) *ep[EPS];
 };
 
-/** Open a device, real or one that copies, and make the context: s->ctx is NULL if that fails. */
-static void context_make(struct side *s, const struct count_case *c, bool mlx5);
+/** Make the context on s->dev: s->ctx is NULL if that fails. */
+static void context_make(struct side *s, const struct count_case *c);
 
 static struct side client, server;
 
 static int
 side_open(struct side *s, const struct count_case *c, bool mlx5)
 {
+	const struct crpc_rdma_conf rdma = {
+		.device = mlx5 ? NULL : "paper", .gid_index = -1, .cq_depth = how.cq_depth};
 	uint32_t i;
 
-	context_make(s, c, mlx5);
+	s->dev = crpc_rdma_open(&rdma);
+	if (s->dev == NULL)
+		return -1;
+	context_make(s, c);
 	if (s->ctx == NULL)
 		return -1;
 	for (i = 0; i < c->eps; i++) {
@@ -107,7 +114,7 @@ server_turn(uint16_t burst)
 
 	API(poll)(server.ctx, now, done, burst);
 	do {
-		n = API(recv)(server.ctx, req, burst);
+		n = API(recv)(server.ctx, now, req, burst);
 		for (i = 0; i < n; i++)
 			bad += API(reply)(server.ctx, now, req[i].token, reply, LEN) != 0;
 	} while (how.drain && n != 0);
@@ -120,6 +127,7 @@ run(const struct count_case *c)
 {
 	struct crpc_done done[BURST_MAX];
 	uint32_t bad = 0, issued = 0, ended = 0, i, k;
+	uint64_t start = crpc_clock_ns();
 	uint16_t n;
 
 	for (i = 0; i < c->active; i++)
@@ -142,7 +150,7 @@ run(const struct count_case *c)
 		} while (how.drain && n == c->burst);
 		API(flush)(client.ctx, now);
 	}
-	printf("messages %u\n", ended);
+	printf("messages %u , %.1f ns each\n", ended, (double)(crpc_clock_ns() - start) / ended);
 	return bad;
 }
 
@@ -152,6 +160,7 @@ main(int argc, char **argv)
 	bool mlx5 = argc > 1 && strncmp(argv[1], "mlx5_", 5) == 0;
 	const struct count_case *c;
 
+	crpc_clock_init();
 	for (c = cases; c->name != NULL; c++) {
 		if (argc < 2) {
 			printf("%s\n", c->name);

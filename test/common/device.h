@@ -7,9 +7,17 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "crpc_log.h"
 #include "crpc_rdma.h"
+
+/** Whether it is a NIC on paper: in this process, and in none other. */
+static inline bool
+device_on_paper(void)
+{
+	return getenv("DEVICE") != NULL && strncmp(getenv("DEVICE"), "paper", 5) == 0;
+}
 
 /** Says so if there is none: the test is skipped with status 77. */
 static inline bool

@@ -38,10 +38,10 @@ owner(void *arg)
 		if (crpc_load_relaxed(&paused))
 			continue;
 		pair.w.now_ns += 1000;
-		fake_run(&pair.w);
+		crpc_paper_run(&pair.w);
 		API(poll)(pair.ctx[0], pair.w.now_ns, done, 4);
 		API(poll)(pair.ctx[1], pair.w.now_ns, done, 4);
-		n = API(recv)(pair.ctx[1], req, 4);
+		n = API(recv)(pair.ctx[1], pair.w.now_ns, req, 4);
 		while (n-- != 0)
 			API(reply)(pair.ctx[1], pair.w.now_ns, req[n].token, "x", 1);
 	}
@@ -53,8 +53,8 @@ static void
 hand_over(void)
 {
 #ifdef CRPC_DEBUG
-	pair.ctx[0]->owner = NULL;
-	pair.ctx[1]->owner = NULL;
+	memset(&pair.ctx[0]->owner, 0, sizeof(pair.ctx[0]->owner));
+	memset(&pair.ctx[1]->owner, 0, sizeof(pair.ctx[1]->owner));
 #endif
 }
 
@@ -71,7 +71,7 @@ owner_start(void **state)
 		assert_int_equal(API(call)(pair.ep[0][0], pair.w.now_ns, "x", 1, 8, 1), 0);
 	API(flush)(pair.ctx[0], pair.w.now_ns);
 	assert_int_equal(pair_poll(&pair, 1, done, 4), 0);
-	assert_int_equal(API(recv)(pair.ctx[1], req, 4), 3);
+	assert_int_equal(API(recv)(pair.ctx[1], pair.w.now_ns, req, 4), 3);
 	for (i = 0; i < 3; i++)
 		assert_int_equal(
 			API(reply)(pair.ctx[1], pair.w.now_ns, req[i].token, "y", 1), 0);

@@ -51,7 +51,7 @@ is_listening() {
 	grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F]*:0000 0A " /proc/net/tcp /proc/net/tcp6
 }
 
-# A TCP port that nobody listens on now, below those that the kernel gives out by itself.
+# A TCP port that is not listened on now, below those that the kernel gives out by itself.
 free_port() {
 	local port
 	for _ in $(seq 100); do

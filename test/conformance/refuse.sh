@@ -26,7 +26,7 @@ SOFT_MLX5_PROGRESS=fast "$SOFT_MLX5" ibv_devices >"$TMP/mode.out" 2>&1
 [ $? -eq 2 ] && grep -q 'unknown option --nonsense' "$TMP/opt.out" || fail "a wrong option passes"
 "$SOFT_MLX5" no-such-program-here >"$TMP/cmd.out" 2>&1
 [ $? -eq 127 ] || fail "a missing program is not 127"
-"$SOFT_MLX5" --help | grep -q SOFT_MLX5_PROGRESS || fail "--help does not tell the variables"
+"$SOFT_MLX5" --help | grep -q SOFT_MLX5_PROGRESS || fail "--help does not list the variables"
 ok "wrong settings"
 
 # A full /dev/shm is reported as that, once, and as nothing else.

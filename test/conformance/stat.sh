@@ -77,17 +77,17 @@ pids=$(python3 -c 'import json, sys; print(*(c["pid"] for c in json.load(sys.std
 # shellcheck disable=SC2086
 kill -9 $pids || fail "not all of $pids are there"
 for _ in $(seq 50); do
-	"$SOFT_MLX5" stat >"$TMP/none.out" 2>&1 || grep -q 'nobody is on' "$TMP/none.out" && break
+	"$SOFT_MLX5" stat >"$TMP/none.out" 2>&1 || grep -q 'no process is on' "$TMP/none.out" && break
 	sleep 0.1
 done
-grep -q 'nobody is on' "$TMP/none.out" || fail "dead processes answer"
+grep -q 'no process is on' "$TMP/none.out" || fail "dead processes answer"
 net="/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET"
 [ -d "$net" ] || fail "no net was left to remove"
 SOFT_MLX5_NET=$SOFT_MLX5_NET.other on 40 ibv_devinfo >"$TMP/devinfo.out" 2>&1 || fail "ibv_devinfo ended with $?"
 [ ! -e "$net" ] || fail "the net of dead processes is still there"
 ok "what the dead left"
 
-SOFT_MLX5_NET=nobody.is.here "$SOFT_MLX5" stat >"$TMP/none.out" 2>&1 && fail "an empty net passes"
-grep -q 'nobody is on' "$TMP/none.out" || fail "an empty net is not named"
+SOFT_MLX5_NET=unused.net "$SOFT_MLX5" stat >"$TMP/none.out" 2>&1 && fail "an empty net passes"
+grep -q 'no process is on' "$TMP/none.out" || fail "an empty net is not named"
 ok "an empty net"
 finish

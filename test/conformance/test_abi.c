@@ -565,7 +565,7 @@ unread_events_do_not_block_destroy(void **state)
 	assert_false(readable(l.channel->fd, 0));
 	assert_int_equal(ibv_req_notify_cq(l.cq, 0), 0);
 	loop_post(&l, 16);
-	/* Nobody polls: the helper thread must notice. */
+	/* No thread polls: the helper thread must notice. */
 	assert_true(readable(l.channel->fd, SECONDS_MAX * 1000));
 	assert_int_equal(ibv_get_cq_event(l.channel, &ev_cq, &ev_ctx), 0);
 	assert_ptr_equal(ev_cq, l.cq);
@@ -619,7 +619,7 @@ channels_are_shared(void **state)
 	loop_close(&l);
 }
 
-/* Connect to the control socket of this process; false: nobody listens. */
+/* Connect to the control socket of this process; false: it is not listening. */
 static bool
 control_connect(int fd)
 {

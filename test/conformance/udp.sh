@@ -113,9 +113,9 @@ ip -n "$A" addr add 10.77.1.1/24 dev "va$$" && ip -n "$B" addr add 10.77.1.2/24 
 SOFT_MLX5_DEVICES=2 SOFT_MLX5_ADDR=10.77.0.1,10.77.1.1 on_host "$A" 10 ibv_devinfo -d mlx5_soft1 -v \
 	>"$TMP/second.out" 2>&1
 grep -q '::ffff:10.77.1.1, RoCE v2' "$TMP/second.out" || fail "the second device has another address"
-SOFT_MLX5_ADDR=10.99.0.1 on_host "$A" 10 ibv_devinfo >"$TMP/nobody.out" 2>&1
-grep -q '^soft_mlx5: device 0 has no address' "$TMP/nobody.out" || fail "an address that is not ours is not named"
-rm "$TMP/nobody.out"
+SOFT_MLX5_ADDR=10.99.0.1 on_host "$A" 10 ibv_devinfo >"$TMP/none.out" 2>&1
+grep -q '^soft_mlx5: device 0 has no address' "$TMP/none.out" || fail "an address that is not ours is not named"
+rm "$TMP/none.out"
 ok 'addresses'
 
 export SOFT_MLX5_FAULTS=seed=5,drop=0.01,corrupt=0.005,dup=0.01,delay=0.01,reorder=0.01,rnr=0.01
@@ -126,7 +126,7 @@ run 'bad atomic' ib_atomic_bw -F -n 200
 run 'bad dynamic' ib_send_bw -F -n 200 -s 1000 -c DC
 unset SOFT_MLX5_FAULTS
 
-# Whoever waits for a host that has gone is told, after its timeouts.
+# Waits on a host that has gone fail after their timeouts.
 on_host "$A" 30 ib_write_bw -F -s 1024 -D 20 >"$TMP/server.out" 2>&1 &
 SERVER=$!
 PIDS="$PIDS $SERVER"
@@ -139,7 +139,7 @@ CLIENT=$!
 PIDS="$PIDS $CLIENT"
 sleep 2
 ip -n "$A" link set "va$$" down
-wait "$CLIENT" && fail "nobody noticed that the link is down"
+wait "$CLIENT" && fail "the link that is down was not noticed"
 grep -qi 'syndrom\|failed status\|Completion with error' "$TMP/client.out" ||
 	fail "the client did not see an error completion"
 ok 'a link that is down ends in an error'

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Instructions per call of lib/copyrpc: count_rpc.h. */
-#include "copy_nic.h"
 #include "crpc_copyrpc.h"
 
 #define PROTOCOL crpc_copyrpc
@@ -14,17 +13,14 @@ static const struct count_case cases[CASES_MAX] = {
 	{"eps_1000_active_8", EPS, 8, 4, 64, 4096, 50000},
 };
 
-static const struct count_how how = {.step_ns = 1000, .drain = true};
+static const struct count_how how = {.step_ns = 1000, .drain = true, .cq_depth = 1u << 18};
 
 static void
-context_make(struct side *s, const struct count_case *c, bool mlx5)
+context_make(struct side *s, const struct count_case *c)
 {
-	const struct crpc_rdma_conf rdma = {.gid_index = -1, .cq_depth = 8192};
 	struct crpc_copyrpc_conf conf = {
 		.max_eps = c->eps, .ring_size = c->ring_size, .max_inflight = c->depth};
-	struct copy_nic *nic = mlx5 ? NULL : copy_nic_open();
 
-	s->dev = mlx5 ? crpc_rdma_open(&rdma) : nic != NULL ? &nic->base : NULL;
 	conf.dev = s->dev;
-	s->ctx = s->dev == NULL ? NULL : crpc_copyrpc_create(&conf);
+	s->ctx = crpc_copyrpc_create(&conf);
 }

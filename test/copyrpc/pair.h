@@ -4,20 +4,20 @@
 
 /**
  * @file
- * Two contexts on two fake devices, joined by endpoints: the bench of the copyrpc tests. Include it
- * after cmocka.h.
+ * Two contexts on two paper devices, joined by endpoints: the bench of the copyrpc tests. Include
+ * it after cmocka.h.
  */
 
 #include <string.h>
 
-#include "copyrpc_pvt.h"
+#include "copyrpc_path.h"
 #include "crpc_copyrpc.h"
-#include "fake_rdma.h"
+#include "crpc_paper_nic.h"
 
 #define PAIR_EPS 4
 
 struct pair {
-	struct fake_world w;
+	struct crpc_paper w;
 	struct crpc_rdma *dev[2];
 	struct crpc_copyrpc *ctx[2];
 	struct crpc_copyrpc_ep *ep[2][PAIR_EPS];
@@ -55,7 +55,7 @@ pair_init3(struct pair *p, const struct crpc_copyrpc_conf *a, const struct crpc_
 	p->neps = neps;
 	p->mode = mode;
 	for (side = 0; side < 2; side++) {
-		p->dev[side] = fake_open(&p->w, 256);
+		p->dev[side] = crpc_paper_open(&p->w, &(struct crpc_paper_conf){.inline_max = 256});
 		assert_non_null(p->dev[side]);
 		conf[side].dev = p->dev[side];
 		p->ctx[side] = crpc_copyrpc_create(&conf[side]);
@@ -94,7 +94,7 @@ static inline uint16_t
 pair_poll(struct pair *p, int side, struct crpc_done *done, uint16_t n)
 {
 	p->w.now_ns += 100;
-	fake_run(&p->w);
+	crpc_paper_run(&p->w);
 	return crpc_copyrpc_poll(p->ctx[side], p->w.now_ns, done, n);
 }
 
@@ -129,7 +129,7 @@ pair_at_rest(struct pair *p)
 				continue;
 			assert_int_equal(a->tx[WIRE_REQ].sent, b->rx_pos[WIRE_REQ]);
 			assert_int_equal(a->tx[WIRE_RESP].sent, b->rx_pos[WIRE_RESP]);
-			if (a->flow != CRPC_COPYRPC_FLOW_READ)
+			if (a->conf.flow != CRPC_COPYRPC_FLOW_READ)
 				assert_int_equal(a->peer_released, b->released);
 		}
 	}

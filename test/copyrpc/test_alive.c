@@ -121,7 +121,7 @@ questions_keep_their_distance(void **state)
 		for (end = p.w.now_ns + LIMIT / 4; p.w.now_ns < end; p.w.now_ns += STEP) {
 			if (cancels &&
 				crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 7) == 0)
-				crpc_copyrpc_cancel(p.ep[0][0], 7);
+				crpc_copyrpc_cancel(p.ep[0][0], p.w.now_ns, 7);
 			pair_poll(&p, 0, done, 4);
 		}
 		assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), 0);
@@ -138,7 +138,7 @@ nothing_is_asked_by_default(void **state)
 	pair_init(&p, &plain);
 	pass(&p, 20 * LIMIT, true, true);
 	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->alive_sent, 0);
-	assert_int_equal(fake_counts(p.dev[0])->write_imms, 0);
+	assert_int_equal(crpc_paper_counts(p.dev[0])->write_imms, 0);
 	pass(&p, 20 * LIMIT, true, false);
 	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), 0);
 	pair_fini(&p);
@@ -156,11 +156,11 @@ questions_are_checked_and_answered_once(void **state)
 
 	for (i = 0; i < 3; i++) {
 		pair_init(&p, &plain);
-		fake_forge(fake_qp_find(p.dev[1], 0), ask | WIRE_ALIVE_ASK, 0);
-		fake_forge(fake_qp_find(p.dev[1], 0), ask | WIRE_ALIVE_ASK, 0);
+		crpc_paper_forge(p.dev[1], 0, ask | WIRE_ALIVE_ASK, NULL, 0);
+		crpc_paper_forge(p.dev[1], 0, ask | WIRE_ALIVE_ASK, NULL, 0);
 		pair_turn(&p, 1);
 		assert_int_equal(crpc_copyrpc_stats(p.ctx[1])->alive_sent, 1);
-		fake_forge(fake_qp_find(p.dev[1], 0), ask | lies[i].what, lies[i].len);
+		crpc_paper_forge(p.dev[1], 0, ask | lies[i].what, NULL, lies[i].len);
 		pair_turn(&p, 1);
 		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
 		pair_fini(&p);
@@ -180,7 +180,7 @@ mute_join(struct pair *p, struct mute *m, struct crpc_copyrpc_ep_conf mode)
 	struct crpc_copyrpc_conf conf = watch;
 	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
 
-	m->dev = conf.dev = fake_open(&p->w, 256);
+	m->dev = conf.dev = crpc_paper_open(&p->w, &(struct crpc_paper_conf){.inline_max = 256});
 	m->ctx = crpc_copyrpc_create(&conf);
 	m->ours = crpc_copyrpc_ep_create_as(p->ctx[0], 1, &mode);
 	m->theirs = crpc_copyrpc_ep_create_as(m->ctx, 1, &mode);
@@ -210,7 +210,7 @@ a_silent_peer_is_noticed_beside_a_busy_one(void **state)
 			;
 		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 		pair_turn(&p, 1);
-		while ((n = crpc_copyrpc_recv(p.ctx[1], req, 64)) != 0)
+		while ((n = crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 64)) != 0)
 			for (i = 0; i < n; i++)
 				crpc_copyrpc_reply(
 					p.ctx[1], p.w.now_ns, req[i].token, "y", 1);
@@ -231,17 +231,82 @@ a_silent_peer_is_noticed_beside_a_busy_one(void **state)
 	pair_fini(&p);
 }
 
+/* More entries than a poll of the device takes lie before the reply to a call that is overdue. */
+static void
+a_reply_behind_many_completions_is_given(void **state)
+{
+	struct crpc_copyrpc_conf conf = {.max_eps = PAIR_EPS,
+		.ring_size = 65536,
+		.timeout_ns = 1000000,
+		.flush = CRPC_COPYRPC_IMMEDIATE};
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct crpc_req req[4];
+	struct pair p;
+	uint32_t i, n = 0;
+
+	pair_init(&p, &conf);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "c", 1, 16, 7), 0);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
+	for (i = 0; i < CRPC_BURST_MAX + 16; i++) {
+		assert_int_equal(crpc_copyrpc_notify(p.ep[1][0], p.w.now_ns, "n", 1), 0);
+		pair_turn(&p, 1);
+	}
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "r", 1), 0);
+	pair_turn(&p, 1);
+	p.w.now_ns += 5000000;
+	for (i = 0; i < 8 && n == 0; i++)
+		n = pair_poll(&p, 0, done, CRPC_BURST_MAX);
+	assert_int_equal(n, 1);
+	assert_int_equal(done[0].status, 0);
+	assert_int_equal(done[0].cookie, 7);
+	pair_fini(&p);
+}
+
+/* Gets that fill every poll are no replies, and delay no deadline for ever. */
+static void
+deadlines_are_kept_while_gets_fill_every_poll(void **state)
+{
+	struct crpc_copyrpc_conf conf = {
+		.max_eps = PAIR_EPS, .ring_size = 65536, .timeout_ns = 1000000};
+	static uint8_t there[8], here[8];
+	struct crpc_rdma_mr mr[2];
+	struct crpc_done done[4];
+	uint32_t i, k, n, timeouts = 0;
+	struct pair p;
+
+	pair_init(&p, &conf);
+	assert_int_equal(crpc_rdma_mr_reg(p.dev[0], here, sizeof(here), &mr[0]), 0);
+	assert_int_equal(crpc_rdma_mr_reg(p.dev[1], there, sizeof(there), &mr[1]), 0);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "c", 1, 16, 7), 0);
+	for (i = 0; i < 2000 && timeouts == 0; i++) {
+		for (k = 0; k < 8; k++)
+			crpc_copyrpc_get(p.ep[0][0], p.w.now_ns, &mr[0], here, sizeof(here),
+				(uint64_t)(uintptr_t)there, mr[1].rkey, 9);
+		p.w.now_ns += 10000;
+		n = pair_poll(&p, 0, done, 4);
+		for (k = 0; k < n; k++)
+			timeouts += done[k].cookie == 7 && done[k].status == -ETIMEDOUT;
+	}
+	assert_int_equal(timeouts, 1);
+	crpc_rdma_mr_dereg(p.dev[0], &mr[0]);
+	crpc_rdma_mr_dereg(p.dev[1], &mr[1]);
+	pair_fini(&p);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(an_idle_peer_that_polls_stays),
-			cmocka_unit_test(a_peer_that_stops_is_given_up_in_time),
-			cmocka_unit_test(who_was_away_itself_asks_before_it_gives_up),
-			cmocka_unit_test(questions_keep_their_distance),
-			cmocka_unit_test(nothing_is_asked_by_default),
-			cmocka_unit_test(questions_are_checked_and_answered_once),
-			cmocka_unit_test(a_silent_peer_is_noticed_beside_a_busy_one),
+		cmocka_unit_test(an_idle_peer_that_polls_stays),
+		cmocka_unit_test(a_peer_that_stops_is_given_up_in_time),
+		cmocka_unit_test(who_was_away_itself_asks_before_it_gives_up),
+		cmocka_unit_test(questions_keep_their_distance),
+		cmocka_unit_test(nothing_is_asked_by_default),
+		cmocka_unit_test(questions_are_checked_and_answered_once),
+		cmocka_unit_test(a_silent_peer_is_noticed_beside_a_busy_one),
+		cmocka_unit_test(a_reply_behind_many_completions_is_given),
+		cmocka_unit_test(deadlines_are_kept_while_gets_fill_every_poll),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

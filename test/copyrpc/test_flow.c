@@ -35,11 +35,11 @@ one_way(struct pair *p, uint32_t messages)
 	for (turns = 0; got < messages; turns++) {
 		assert_true(turns < 100 * messages);
 		while (sent < messages &&
-				crpc_copyrpc_send(p->ep[0][0], p->w.now_ns, data, 100) == 0)
+			crpc_copyrpc_notify(p->ep[0][0], p->w.now_ns, data, 100) == 0)
 			sent++;
 		crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
 		pair_turn(p, 1);
-		n = crpc_copyrpc_recv(p->ctx[1], req, CRPC_BURST_MAX);
+		n = crpc_copyrpc_recv(p->ctx[1], p->w.now_ns, req, CRPC_BURST_MAX);
 		got += n;
 		while (n != 0)
 			assert_int_equal(crpc_copyrpc_release(
@@ -57,7 +57,7 @@ one_way_traffic_in_a_tiny_ring(void **state)
 {
 	const struct crpc_copyrpc_stats *stats[2];
 	uint32_t turns[3][2], flow, arrival;
-	const struct fake_counts *counts[2];
+	const struct crpc_paper_counts *counts[2];
 	struct pair p;
 	int side;
 
@@ -67,7 +67,7 @@ one_way_traffic_in_a_tiny_ring(void **state)
 			turns[flow][arrival] = one_way(&p, 2000);
 			for (side = 0; side < 2; side++) {
 				stats[side] = crpc_copyrpc_stats(p.ctx[side]);
-				counts[side] = fake_counts(p.dev[side]);
+				counts[side] = crpc_paper_counts(p.dev[side]);
 				if (arrival == CRPC_COPYRPC_MEMORY)
 					assert_int_equal(counts[side]->write_imms, 0);
 				else
@@ -99,10 +99,10 @@ news_goes_the_way_of_the_mode(void **state)
 		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 1), 0);
 		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 		pair_turn(&p, 1);
-		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 1);
 		assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "y", 1), 0);
 		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
-		fake_run(&p.w);
+		crpc_paper_run(&p.w);
 		assert_int_equal(wire_batch_load(p.ep[0][0]->rx[WIRE_RESP]).released,
 				flow == CRPC_COPYRPC_FLOW_NOTIFY ? 0 : 64);
 		assert_int_equal(crpc_copyrpc_stats(p.ctx[1])->updates_sent,
@@ -154,7 +154,7 @@ batch_in_memory_counts_when_it_is_whole(void **state)
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "0123456789", 10, 8, 1), 0);
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "abcdefghij", 10, 8, 2), 0);
 	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
-	fake_run(&p.w);
+	crpc_paper_run(&p.w);
 	ring = p.ep[1][0]->rx[WIRE_REQ];
 	len = wire_batch_load(ring).len;
 	assert_int_equal(len, 32 + 2 * 32 + 16);
@@ -163,12 +163,12 @@ batch_in_memory_counts_when_it_is_whole(void **state)
 		memset(ring, 0xa5, RING); /* bytes of another lap */
 		memcpy(ring, whole, i);
 		assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, &done, 1), 0);
-		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 0);
+		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 0);
 		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
 	}
 	memcpy(ring, whole, len);
 	assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, &done, 1), 0);
-	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 1);
 	assert_memory_equal(req.data, "0123456789", 10);
 	/* and it is taken once */
 	pair_turn(&p, 1);
@@ -205,7 +205,7 @@ lies_in_memory_close_the_endpoint(void **state)
 		if (i == 7)
 			crpc_store_relaxed(&p.ep[1][0]->rx_words[WIRE_WORD_TOLD / 8], 16);
 		if (i == 8)
-			fake_forge(fake_qp_find(p.dev[1], 0), wire_imm(WIRE_IMM_REQ, 80), 80);
+			crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_REQ, 80), NULL, 80);
 		memcpy(ring, &head, sizeof(head));
 		memcpy(ring + 32, &msg, sizeof(msg));
 		memcpy(ring + 64, &seal, sizeof(seal));
@@ -257,11 +257,11 @@ send_flush(struct pair *p, const void *data, uint32_t len)
 {
 	struct crpc_req req;
 
-	assert_int_equal(crpc_copyrpc_send(p->ep[0][0], p->w.now_ns, data, len), 0);
+	assert_int_equal(crpc_copyrpc_notify(p->ep[0][0], p->w.now_ns, data, len), 0);
 	crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
 	pair_turn(p, 1);
 	pair_turn(p, 0);
-	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], &req, 1), 1);
+	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], p->w.now_ns, &req, 1), 1);
 	assert_int_equal(req.len, len);
 	assert_memory_equal(req.data, data, len);
 	return req;
@@ -328,7 +328,7 @@ data_that_looks_like_a_batch_of_requests_is_none(void **state)
 				reconnect(&p);
 			send_one(&p, "sixteen bytes...", 16);
 			pair_turn(&p, 1);
-			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 0);
+			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 0);
 			assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
 			for (i = 0; i < 20; i++)
 				send_one(&p, big, BIG);
@@ -345,7 +345,7 @@ answer_one(struct pair *p, const void *data, uint32_t len)
 	struct crpc_req req;
 
 	pair_turn(p, 1);
-	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], &req, 1), 1);
+	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], p->w.now_ns, &req, 1), 1);
 	assert_int_equal(crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, req.token, data, len), 0);
 	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
 	assert_int_equal(pair_poll(p, 0, done, 2), 1);
@@ -406,7 +406,7 @@ held_replies_go_when_there_is_no_more_to_wait_for(void **state)
 		assert_int_equal(crpc_copyrpc_flush(p.ctx[0], p.w.now_ns), 1);
 	}
 	pair_turn(&p, 1);
-	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 4), 4);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 4);
 	p.ctx[1]->hold_ns = 5000;
 	crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "y", 1);
 	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 0);
@@ -439,12 +439,12 @@ gets_and_puts_complete_in_order(void **state)
 	}
 	assert_int_equal(crpc_rdma_mr_reg(p.dev[0], ours, RING, &mr[0]), 0);
 	assert_int_equal(crpc_rdma_mr_reg(p.dev[1], theirs, RING, &mr[1]), 0);
-	assert_int_equal(crpc_copyrpc_put(p.ep[0][0], &mr[0], ours + 16, 100,
-					 (uintptr_t)theirs + 8, mr[1].rkey, 1),
-			0);
-	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours + 2048, 1000,
-					 (uintptr_t)theirs + 500, mr[1].rkey, 2),
-			0);
+	assert_int_equal(crpc_copyrpc_put(p.ep[0][0], p.w.now_ns, &mr[0], ours + 16, 100,
+				 (uintptr_t)theirs + 8, mr[1].rkey, 1),
+		0);
+	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], p.w.now_ns, &mr[0], ours + 2048, 1000,
+				 (uintptr_t)theirs + 500, mr[1].rkey, 2),
+		0);
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 3), 0);
 	assert_int_equal(pair_poll(&p, 0, done, 80), 2);
 	for (i = 0; i < 2; i++) {
@@ -455,13 +455,17 @@ gets_and_puts_complete_in_order(void **state)
 	assert_int_equal(done[1].len, 1000);
 	assert_memory_equal(theirs + 8, ours + 16, 100);
 	assert_memory_equal(ours + 2048, theirs + 500, 1000);
-	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours, 0, 0, 0, 4), -EINVAL);
-	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], theirs, 1, 0, 0, 4), -EINVAL);
-	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours + RING, 1, 0, 0, 4), -EINVAL);
-	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours + 1, RING, 0, 0, 4), -EINVAL);
+	assert_int_equal(
+		crpc_copyrpc_get(p.ep[0][0], p.w.now_ns, &mr[0], ours, 0, 0, 0, 4), -EINVAL);
+	assert_int_equal(
+		crpc_copyrpc_get(p.ep[0][0], p.w.now_ns, &mr[0], theirs, 1, 0, 0, 4), -EINVAL);
+	assert_int_equal(
+		crpc_copyrpc_get(p.ep[0][0], p.w.now_ns, &mr[0], ours + RING, 1, 0, 0, 4), -EINVAL);
+	assert_int_equal(
+		crpc_copyrpc_get(p.ep[0][0], p.w.now_ns, &mr[0], ours + 1, RING, 0, 0, 4), -EINVAL);
 	p.w.frozen = true;
-	for (n = 0; crpc_copyrpc_put(p.ep[0][0], &mr[0], ours, 1, (uintptr_t)theirs, mr[1].rkey,
-				    n) == 0;)
+	for (n = 0; crpc_copyrpc_put(p.ep[0][0], p.w.now_ns, &mr[0], ours, 1, (uintptr_t)theirs,
+			    mr[1].rkey, n) == 0;)
 		n++;
 	assert_in_range(n, 32, 64);
 	p.w.frozen = false;
@@ -473,15 +477,16 @@ gets_and_puts_complete_in_order(void **state)
 	}
 	/* a key that is wrong breaks the endpoint: all that is open ends, once */
 	for (i = 0; i < 5; i++)
-		assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours, 1, (uintptr_t)theirs,
-						 i == 2 ? 77 : mr[1].rkey, i),
-				0);
+		assert_int_equal(crpc_copyrpc_get(p.ep[0][0], p.w.now_ns, &mr[0], ours, 1,
+					 (uintptr_t)theirs, i == 2 ? 77 : mr[1].rkey, i),
+			0);
 	p.w.hold_acks = true;
 	n = pair_poll(&p, 0, done, 80);
 	assert_int_equal(n, 6);
 	for (i = 0; i < n; i++)
 		assert_int_equal(done[i].status, -ECONNRESET);
-	assert_int_equal(crpc_copyrpc_get(p.ep[0][0], &mr[0], ours, 1, 0, 0, 4), -ECONNRESET);
+	assert_int_equal(
+		crpc_copyrpc_get(p.ep[0][0], p.w.now_ns, &mr[0], ours, 1, 0, 0, 4), -ECONNRESET);
 	crpc_rdma_mr_dereg(p.dev[0], &mr[0]);
 	crpc_rdma_mr_dereg(p.dev[1], &mr[1]);
 	pair_fini(&p);
@@ -513,12 +518,12 @@ regions_close(struct pair *p, struct regions *r)
 static void
 regions_use(struct pair *p, struct regions *r)
 {
-	assert_int_equal(crpc_copyrpc_get(p->ep[0][0], &r->mr[0], r->ours, 128,
-					 (uintptr_t)r->theirs, r->mr[1].rkey, 1),
-			0);
-	assert_int_equal(crpc_copyrpc_put(p->ep[0][0], &r->mr[0], r->ours + 128, 128,
-					 (uintptr_t)r->theirs + 128, r->mr[1].rkey, 2),
-			0);
+	assert_int_equal(crpc_copyrpc_get(p->ep[0][0], p->w.now_ns, &r->mr[0], r->ours, 128,
+				 (uintptr_t)r->theirs, r->mr[1].rkey, 1),
+		0);
+	assert_int_equal(crpc_copyrpc_put(p->ep[0][0], p->w.now_ns, &r->mr[0], r->ours + 128, 128,
+				 (uintptr_t)r->theirs + 128, r->mr[1].rkey, 2),
+		0);
 }
 
 /* What ends an endpoint whose queue pair works. */
@@ -528,7 +533,7 @@ end_by(struct pair *p, int how)
 	if (how == 0)
 		crpc_copyrpc_ep_shutdown(p->ep[0][0]);
 	else
-		fake_forge(fake_qp_find(p->dev[0], 0), wire_imm(WIRE_IMM_REQ, 80), 1);
+		crpc_paper_forge(p->dev[0], 0, wire_imm(WIRE_IMM_REQ, 80), NULL, 1);
 }
 
 /*
@@ -556,7 +561,7 @@ memory_of_gets_and_puts_is_left_alone_after_their_end(void **state)
 			assert_int_equal(done[i].status, -ECONNRESET);
 		memset(r.ours + 128, 9, 128);
 		p.w.frozen = false;
-		fake_run(&p.w);
+		crpc_paper_run(&p.w);
 		assert_memory_equal(r.ours, ones, 128);
 		assert_int_equal(r.theirs[128], 2);
 		assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), 0);
@@ -574,10 +579,10 @@ gets_and_puts_end_when_the_device_has_let_go(void **state)
 	struct pair p;
 	int i;
 
-	init_mode(&p, CRPC_COPYRPC_FLOW_WINDOW, CRPC_COPYRPC_IMM);
+	pair_init3(&p, &small, &small, 1, 42,
+		(struct crpc_copyrpc_ep_conf){.transport = CRPC_RDMA_DC});
 	regions_open(&p, &r);
 	p.w.frozen = true;
-	p.w.undrained = true;
 	regions_use(&p, &r);
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, 3), 0);
 	crpc_copyrpc_ep_shutdown(p.ep[0][0]);
@@ -588,9 +593,8 @@ gets_and_puts_end_when_the_device_has_let_go(void **state)
 		pair_turn(&p, 0);
 	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), -EBUSY);
 	p.w.frozen = false;
-	fake_run(&p.w);
+	crpc_paper_run(&p.w);
 	assert_int_equal(r.ours[0], 2);
-	p.w.undrained = false;
 	for (i = 1; i <= 2; i++) {
 		assert_int_equal(pair_poll(&p, 0, done, 1), 1);
 		assert_int_equal(done[0].cookie, i);

@@ -59,7 +59,7 @@ forged_send(struct pair *p, enum wire_lane lane, const struct forged *f)
 
 	memcpy(at, &f->head, sizeof(f->head));
 	memcpy(at + WIRE_HEAD, &f->msg, sizeof(f->msg));
-	fake_forge(fake_qp_find(p->dev[1], 0), f->imm, f->byte_len);
+	crpc_paper_forge(p->dev[1], 0, f->imm, NULL, f->byte_len);
 }
 
 /* Side 1 has one open call with id in its first slot; returns that id. */
@@ -68,7 +68,7 @@ open_call(struct pair *p)
 {
 	assert_int_equal(crpc_copyrpc_call(p->ep[1][0], p->w.now_ns, "x", 1, 16, 9), 0);
 	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
-	return p->ep[1][0]->slots[1].id;
+	return p->ep[1][0]->slots[1].call.id;
 }
 
 /* Requests of which one thing is not true. */
@@ -129,12 +129,12 @@ each_lie_of_a_request_batch_closes_the_endpoint(void **state)
 		pair_turn(&p, 1);
 		if (i == REQUEST_LIES) { /* the same without a lie is taken */
 			assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
-			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 1);
 		} else {
 			if (crpc_copyrpc_ep_status(p.ep[1][0]) != -EPROTO)
 				fail_msg("lie %u was believed", i);
 			assert_non_null(strstr(crpc_log_last(), "expected"));
-			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 0);
+			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 0);
 		}
 		assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
 		pair_fini(&p);
@@ -250,8 +250,8 @@ positive_status_behind_an_error_closes_the_endpoint(void **state)
 	f.head.len = f.byte_len = 96;
 	f.head.count = 2;
 	f.imm = wire_imm(WIRE_IMM_RESP, 96);
-	f.msg = (struct wire_msg){.id = p.ep[1][0]->slots[1].id, .arg = (uint32_t)-5};
-	second = (struct wire_msg){.id = p.ep[1][0]->slots[2].id, .len = 16, .arg = 1};
+	f.msg = (struct wire_msg){.id = p.ep[1][0]->slots[1].call.id, .arg = (uint32_t)-5};
+	second = (struct wire_msg){.id = p.ep[1][0]->slots[2].call.id, .len = 16, .arg = 1};
 	memcpy(p.ep[1][0]->rx[WIRE_RESP] + 64, &second, sizeof(second));
 	forged_send(&p, WIRE_RESP, &f);
 	assert_int_equal(pair_poll(&p, 1, done, 4), 2);
@@ -282,16 +282,16 @@ duplicate_and_unknown_responses_are_counted_and_dropped(void **state)
 	assert_int_equal(crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1, 16, 10), 0);
 	f = forged_make(&p, WIRE_RESP);
 	f.msg.arg = 0;
-	f.msg.id = p.ep[1][0]->slots[2].id; /* queued, not sent */
+	f.msg.id = p.ep[1][0]->slots[2].call.id; /* queued, not sent */
 	forged_send(&p, WIRE_RESP, &f);
 	assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, done, 4), 0);
-	assert_int_equal(stats->unknown_responses, 1);
+	assert_int_equal(stats->rpc.malformed, 1);
 	f = forged_make(&p, WIRE_RESP);
 	f.msg.arg = 0;
 	f.msg.id = id + 16; /* another generation */
 	forged_send(&p, WIRE_RESP, &f);
 	assert_int_equal(pair_poll(&p, 1, done, 4), 0);
-	assert_int_equal(stats->unknown_responses, 2);
+	assert_int_equal(stats->rpc.malformed, 2);
 	for (int i = 0; i < 3; i++) {
 		f = forged_make(&p, WIRE_RESP);
 		f.msg.arg = 0;
@@ -299,9 +299,64 @@ duplicate_and_unknown_responses_are_counted_and_dropped(void **state)
 		forged_send(&p, WIRE_RESP, &f);
 		assert_int_equal(pair_poll(&p, 1, done, 4), i == 0);
 	}
-	assert_int_equal(stats->unknown_responses, 4);
+	assert_int_equal(stats->rpc.malformed, 4);
 	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
 	assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
+	pair_fini(&p);
+}
+
+/* A batch of more responses than calls can be open is a lie: there is no window on their lane. */
+static void
+more_responses_than_calls_close_the_endpoint(void **state)
+{
+	struct crpc_done done[4];
+	struct wire_msg *msg;
+	struct forged f;
+	struct pair p;
+	uint32_t i, n;
+
+	for (n = small.max_inflight; n <= small.max_inflight + 1; n++) {
+		pair_init(&p, &small);
+		p.w.frozen = true;
+		f = forged_make(&p, WIRE_RESP);
+		f.msg = (struct wire_msg){.id = 0x7f00};
+		f.head.count = n;
+		f.head.len = WIRE_HEAD + n * WIRE_STRIDE_MIN;
+		f.byte_len = f.head.len;
+		f.imm = wire_imm(WIRE_IMM_RESP, f.head.len);
+		msg = (struct wire_msg *)(void *)(p.ep[1][0]->rx[WIRE_RESP] + WIRE_HEAD);
+		for (i = 0; i < n; i++)
+			memcpy((uint8_t *)msg + i * WIRE_STRIDE_MIN, &f.msg, sizeof(f.msg));
+		forged_send(&p, WIRE_RESP, &f);
+		assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, done, 4), 0);
+		assert_int_equal(
+			crpc_copyrpc_ep_status(p.ep[1][0]), n > small.max_inflight ? -EPROTO : 0);
+		pair_fini(&p);
+	}
+}
+
+/*
+ * The room that a server grants is judged by the replies that are due, not by a larger one of the
+ * past: a caller that reserves as the wire document says is no liar.
+ */
+static void
+room_is_judged_by_the_replies_that_are_due(void **state)
+{
+	struct crpc_done done[4];
+	struct crpc_req req[4];
+	struct pair p;
+
+	pair_init(&p, &small);
+	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 1024, 1), 0);
+	pair_turn(&p, 0);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
+	assert_true(p.ep[1][0]->owed.max >= 1024);
+	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "y", 1), 0);
+	pair_turn(&p, 1);
+	assert_int_equal(p.ep[1][0]->owed.max, 0);
+	assert_int_equal(p.ep[1][0]->owed.left, RING);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
 	pair_fini(&p);
 }
 
@@ -314,13 +369,13 @@ repeated_and_old_window_news_change_nothing(void **state)
 
 	pair_init(&p, &small);
 	for (i = 0; i < 8; i++) {
-		assert_int_equal(crpc_copyrpc_send(p.ep[1][0], p.w.now_ns, "x", 1), 0);
+		assert_int_equal(crpc_copyrpc_notify(p.ep[1][0], p.w.now_ns, "x", 1), 0);
 		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
 		pair_turn(&p, 1);
 	}
 	for (i = 0; i < 3; i++) {
-		fake_forge(fake_qp_find(p.dev[1], 0), wire_imm(WIRE_IMM_UPDATE, 128), 0);
-		fake_forge(fake_qp_find(p.dev[1], 0), wire_imm(WIRE_IMM_UPDATE, 64), 0);
+		crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_UPDATE, 128), NULL, 0);
+		crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_UPDATE, 64), NULL, 0);
 		pair_turn(&p, 1);
 		assert_int_equal(p.ep[1][0]->peer_released, 128);
 	}
@@ -330,9 +385,9 @@ repeated_and_old_window_news_change_nothing(void **state)
 
 /* Flip bits in memory, immediates and lengths on their way. */
 static void
-mutate(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
+mutate(struct crpc_paper *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t *byte_len)
 {
-	uint64_t r = fake_rnd(w), bits = fake_rnd(w) % 4;
+	uint64_t r = crpc_paper_rnd(w), bits = crpc_paper_rnd(w) % 4;
 
 	if (r % 16 != 0)
 		return;
@@ -344,11 +399,12 @@ mutate(struct fake_world *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t
 		*byte_len ^= 1u << (r >> 16 & 31);
 		break;
 	case 2:
-		*imm = (uint32_t)fake_rnd(w);
+		*imm = (uint32_t)crpc_paper_rnd(w);
 		break;
 	default:
 		for (; bits != 0 && len != 0; bits--)
-			dst[fake_rnd(w) % crpc_min(len, 96)] ^= (uint8_t)(1u << (fake_rnd(w) & 7));
+			dst[crpc_paper_rnd(w) % crpc_min(len, 96)] ^=
+				(uint8_t)(1u << (crpc_paper_rnd(w) & 7));
 		break;
 	}
 }
@@ -365,16 +421,15 @@ mutated_life(uint64_t seed)
 	int i, side;
 
 	pair_init2(&p, &small, &small, 2, seed);
-	p.w.mutate = mutate;
+	p.w.hook = mutate;
 	for (i = 0; i < 400; i++) {
 		side = i & 1;
-		while (fake_rnd(&p.w) % 4)
-			accepted[side] += crpc_copyrpc_call(p.ep[side][fake_rnd(&p.w) % 2],
-							  p.w.now_ns, done,
-							  (uint32_t)(fake_rnd(&p.w) % 200), 64,
-							  0) == 0;
+		while (crpc_paper_rnd(&p.w) % 4)
+			accepted[side] +=
+				crpc_copyrpc_call(p.ep[side][crpc_paper_rnd(&p.w) % 2], p.w.now_ns,
+					done, (uint32_t)(crpc_paper_rnd(&p.w) % 200), 64, 0) == 0;
 		ended[side] += pair_poll(&p, side, done, 16);
-		n = crpc_copyrpc_recv(p.ctx[side], req, 16);
+		n = crpc_copyrpc_recv(p.ctx[side], p.w.now_ns, req, 16);
 		while (n != 0) {
 			n--;
 			crpc_copyrpc_reply(p.ctx[side], p.w.now_ns, req[n].token, req[n].data,
@@ -409,8 +464,8 @@ mutated_batches_never_lead_out_of_bounds(void **state)
 static void
 sizes_out_of_range_are_refused_by_name(void **state)
 {
-	struct fake_world w = {.rng = 1};
-	struct crpc_rdma *dev = fake_open(&w, 64);
+	struct crpc_paper w = {.rng = 1};
+	struct crpc_rdma *dev = crpc_paper_open(&w, &(struct crpc_paper_conf){.inline_max = 64});
 	static const struct {
 		struct crpc_copyrpc_conf conf;
 		const char *name;
@@ -493,7 +548,7 @@ endpoint_churn_leaves_nothing_behind(void **state)
 		if (i % 2 == 0)
 			pair_turn(&p, 1);
 		if (i % 5 == 0)
-			crpc_copyrpc_recv(p.ctx[1], &req, 1);
+			crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1);
 		if (i % 7 == 0)
 			crpc_copyrpc_poll(p.ctx[0], p.w.now_ns, done, 1);
 		for (e = 0; e < 3; e++) {
@@ -514,17 +569,19 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(each_lie_of_a_request_batch_closes_the_endpoint),
-			cmocka_unit_test(requests_beyond_the_window_close_the_endpoint),
-			cmocka_unit_test(replies_reserved_beyond_the_ring_close_the_endpoint),
-			cmocka_unit_test(each_lie_of_a_response_batch_closes_the_endpoint),
-			cmocka_unit_test(positive_status_behind_an_error_closes_the_endpoint),
-			cmocka_unit_test(duplicate_and_unknown_responses_are_counted_and_dropped),
-			cmocka_unit_test(repeated_and_old_window_news_change_nothing),
-			cmocka_unit_test(mutated_batches_never_lead_out_of_bounds),
-			cmocka_unit_test(sizes_out_of_range_are_refused_by_name),
-			cmocka_unit_test(addresses_that_are_none_are_refused),
-			cmocka_unit_test(endpoint_churn_leaves_nothing_behind),
+		cmocka_unit_test(each_lie_of_a_request_batch_closes_the_endpoint),
+		cmocka_unit_test(requests_beyond_the_window_close_the_endpoint),
+		cmocka_unit_test(replies_reserved_beyond_the_ring_close_the_endpoint),
+		cmocka_unit_test(each_lie_of_a_response_batch_closes_the_endpoint),
+		cmocka_unit_test(positive_status_behind_an_error_closes_the_endpoint),
+		cmocka_unit_test(duplicate_and_unknown_responses_are_counted_and_dropped),
+		cmocka_unit_test(more_responses_than_calls_close_the_endpoint),
+		cmocka_unit_test(room_is_judged_by_the_replies_that_are_due),
+		cmocka_unit_test(repeated_and_old_window_news_change_nothing),
+		cmocka_unit_test(mutated_batches_never_lead_out_of_bounds),
+		cmocka_unit_test(sizes_out_of_range_are_refused_by_name),
+		cmocka_unit_test(addresses_that_are_none_are_refused),
+		cmocka_unit_test(endpoint_churn_leaves_nothing_behind),
 	};
 
 	return cmocka_run_group_tests_name("copyrpc hostile", tests, NULL, NULL);

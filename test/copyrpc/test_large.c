@@ -45,7 +45,7 @@ wait_request(struct pair *p)
 	for (i = 0; i < 10000; i++) {
 		pair_turn(p, 0);
 		pair_turn(p, 1);
-		if (crpc_copyrpc_recv(p->ctx[1], &req, 1) == 1)
+		if (crpc_copyrpc_recv(p->ctx[1], p->w.now_ns, &req, 1) == 1)
 			return req;
 	}
 	fail_msg("no request came");
@@ -79,7 +79,8 @@ round_trip(struct pair *p, uint8_t *buf[2], uint32_t len, uint32_t reply, bool i
 	fill(buf[0], len, len);
 	fill(buf[1], reply, ~reply);
 	if (in_place) {
-		assert_int_equal(crpc_copyrpc_call_reserve(p->ep[0][0], len, reply, &data), 0);
+		assert_int_equal(
+			crpc_copyrpc_call_reserve(p->ep[0][0], p->w.now_ns, len, reply, &data), 0);
 		memcpy(data, buf[0], len);
 		crpc_copyrpc_call_commit(p->ep[0][0], p->w.now_ns, len);
 	} else {
@@ -94,7 +95,9 @@ round_trip(struct pair *p, uint8_t *buf[2], uint32_t len, uint32_t reply, bool i
 	assert_int_equal(crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, req.token, buf[1], reply + 1),
 			-EMSGSIZE);
 	if (in_place) {
-		assert_int_equal(crpc_copyrpc_reply_reserve(p->ctx[1], req.token, reply, &data), 0);
+		assert_int_equal(
+			crpc_copyrpc_reply_reserve(p->ctx[1], p->w.now_ns, req.token, reply, &data),
+			0);
 		memcpy(data, buf[1], reply);
 		crpc_copyrpc_reply_commit(p->ctx[1], p->w.now_ns);
 	} else {
@@ -174,11 +177,11 @@ one_large_message_of_a_kind_at_a_time(void **state)
 		crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, buf, LARGE + 1, 0, 3), -EMSGSIZE);
 	assert_int_equal(
 		crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, buf, 0, LARGE + 1, 3), -EMSGSIZE);
-	assert_int_equal(crpc_copyrpc_send(p.ep[0][0], p.w.now_ns, buf, MSG + 1), -EMSGSIZE);
+	assert_int_equal(crpc_copyrpc_notify(p.ep[0][0], p.w.now_ns, buf, MSG + 1), -EMSGSIZE);
 	for (i = 3; i < 6; i++)
 		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, buf, 16, 16, i), 0);
 	for (i = 0; i < 200 && got != 5; i++) {
-		n = crpc_copyrpc_recv(p.ctx[1], req, 8);
+		n = crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 8);
 		for (k = 0; k < n; k++)
 			assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[k].token, buf,
 							 crpc_copyrpc_reply_max(p.ctx[1],
@@ -240,12 +243,12 @@ large_calls_end_as_others_do(void **state)
 	assert_int_equal(done.status, -ETIMEDOUT);
 	/* the peer may still write there */
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, buf, LARGE, 1, 2), -EAGAIN);
-	assert_int_equal(crpc_copyrpc_reject(p.ctx[1], p.w.now_ns, req.token, -EBUSY), 0);
+	assert_int_equal(crpc_copyrpc_fail(p.ctx[1], p.w.now_ns, req.token, -EBUSY), 0);
 	pair_at_rest(&p);
-	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->late_responses, 1);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->rpc.late, 1);
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, buf, LARGE, 1, 2), 0);
 	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
-	fake_qp_fail(fake_qp_find(p.dev[0], 0));
+	crpc_paper_fail(p.dev[0], 0, -ECONNRESET);
 	assert_int_equal(pair_poll(&p, 0, &done, 1), 1);
 	assert_int_equal(done.status, -ECONNRESET);
 	assert_int_equal(crpc_copyrpc_check(p.ctx[0], true), 0);
@@ -271,7 +274,7 @@ forge(struct pair *p, enum wire_lane lane, const struct wire_msg *msg, uint32_t 
 	memcpy(at, &head, sizeof(head));
 	for (i = 0; i < count; i++)
 		memcpy(at + WIRE_HEAD + i * WIRE_STRIDE_MIN, &msg[i], sizeof(*msg));
-	fake_forge(fake_qp_find(p->dev[1], 0), wire_imm((enum wire_imm)lane, head.len), head.len);
+	crpc_paper_forge(p->dev[1], 0, wire_imm((enum wire_imm)lane, head.len), NULL, head.len);
 	pair_poll(p, 1, &(struct crpc_done){0}, 1);
 }
 
@@ -306,7 +309,8 @@ lies_about_large_requests_close_the_endpoint(void **state)
 		forge(&p, WIRE_REQ, cases[i].msg, cases[i].count);
 		if (crpc_copyrpc_ep_status(p.ep[1][0]) != cases[i].status)
 			fail_msg("case %zu: status %d", i, crpc_copyrpc_ep_status(p.ep[1][0]));
-		assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), cases[i].status == 0);
+		assert_int_equal(
+			crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), cases[i].status == 0);
 		assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
 		pair_fini(&p);
 	}
@@ -390,9 +394,9 @@ lies_about_large_replies_close_the_endpoint(void **state)
 						 cases[i].resp_max, 1),
 				0);
 		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
-		msg = (struct wire_msg){.id = p.ep[1][0]->slots[1].id,
-				.len = cases[i].len,
-				.arg = (uint32_t)cases[i].arg};
+		msg = (struct wire_msg){.id = p.ep[1][0]->slots[1].call.id,
+			.len = cases[i].len,
+			.arg = (uint32_t)cases[i].arg};
 		forge(&p, WIRE_RESP, &msg, 1);
 		if (crpc_copyrpc_ep_status(p.ep[1][0]) != cases[i].status)
 			fail_msg("case %zu: status %d", i, crpc_copyrpc_ep_status(p.ep[1][0]));
@@ -444,7 +448,7 @@ a_reply_to_a_very_old_call_is_taken(void **state)
 		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 		req = wait_request(&p);
 		/* so many batches in between */
-		p.ep[0][0]->kind.batch += ages[i];
+		p.ep[0][0]->batch += ages[i];
 		p.ep[0][0]->batch_sent += ages[i];
 		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "yes", 3);
 		done = wait_done(&p);

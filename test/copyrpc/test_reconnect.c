@@ -47,7 +47,7 @@ works(struct pair *p)
 	assert_int_equal(crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, "hello", 5, 8, 7), 0);
 	crpc_copyrpc_flush(p->ctx[0], p->w.now_ns);
 	pair_turn(p, 1);
-	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], req, 4), 1);
+	assert_int_equal(crpc_copyrpc_recv(p->ctx[1], p->w.now_ns, req, 4), 1);
 	assert_memory_equal(req[0].data, "hello", 5);
 	assert_int_equal(crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, req[0].token, "you", 3), 0);
 	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
@@ -120,11 +120,11 @@ last_completion_outlives_its_connection(void **state)
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "hello", 5, 8, 7), 0);
 	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 	pair_turn(&p, 1);
-	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 1);
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req.token, "last", 4), 0);
 	crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
-	fake_run(&p.w);
-	fake_qp_fail(fake_qp_find(p.dev[0], 0));
+	crpc_paper_run(&p.w);
+	crpc_paper_fail(p.dev[0], 0, -ECONNRESET);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
 	assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), -ECONNRESET);
 	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), -EBUSY);
@@ -155,7 +155,7 @@ nothing_of_the_old_life_is_taken(void **state)
 		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "old", 3, 8, 1), 0);
 	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 	pair_turn(&p, 1);
-	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &held, 1), 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &held, 1), 1);
 	head = wire_batch_load(p.ep[1][0]->rx[WIRE_REQ]);
 	crpc_copyrpc_ep_shutdown(p.ep[0][0]);
 	crpc_copyrpc_ep_shutdown(p.ep[1][0]);
@@ -163,7 +163,7 @@ nothing_of_the_old_life_is_taken(void **state)
 	pair_turn(&p, 1);
 	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[0][0]), 0);
 	assert_int_equal(crpc_copyrpc_ep_reset(p.ep[1][0]), 0);
-	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], &req, 1), 0);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 0);
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, held.token, "late", 4), -ENOENT);
 	reconnect(&p);
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, held.token, "late", 4), -ENOENT);
@@ -171,7 +171,7 @@ nothing_of_the_old_life_is_taken(void **state)
 	/* the same batch again, at the place where the next one comes */
 	head.pos = p.ep[1][0]->rx_pos[WIRE_REQ];
 	memcpy(p.ep[1][0]->rx[WIRE_REQ] + (head.pos & (RING - 1)), &head, sizeof(head));
-	fake_forge(fake_qp_find(p.dev[1], 0), wire_imm(WIRE_IMM_REQ, head.len), head.len);
+	crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_REQ, head.len), NULL, head.len);
 	pair_turn(&p, 1);
 	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
 	assert_non_null(strstr(crpc_log_last(), "epoch"));
@@ -199,9 +199,10 @@ client_turn(struct life *l)
 	uint32_t id, len;
 	uint16_t n;
 
-	if (l->made < IDS && fake_rnd(&p->w) % 2) {
+	if (l->made < IDS && crpc_paper_rnd(&p->w) % 2) {
 		memcpy(buf, &l->made, sizeof(l->made));
-		len = fake_rnd(&p->w) % 16 == 0 ? 20000 : 4 + (uint32_t)(fake_rnd(&p->w) % 100);
+		len = crpc_paper_rnd(&p->w) % 16 == 0 ? 20000
+						      : 4 + (uint32_t)(crpc_paper_rnd(&p->w) % 100);
 		if (crpc_copyrpc_call(p->ep[0][0], p->w.now_ns, buf, len, 100, l->made) == 0)
 			l->made++;
 	}
@@ -224,9 +225,10 @@ server_turn(struct life *l)
 	uint32_t id, i;
 
 	assert_int_equal(crpc_copyrpc_poll(p->ctx[1], p->w.now_ns, done, 4), 0);
-	l->nheld += crpc_copyrpc_recv(p->ctx[1], l->held + l->nheld, 8 - (uint16_t)l->nheld);
-	while (l->nheld != 0 && fake_rnd(&p->w) % 3) {
-		i = (uint32_t)(fake_rnd(&p->w) % l->nheld);
+	l->nheld += crpc_copyrpc_recv(
+		p->ctx[1], p->w.now_ns, l->held + l->nheld, 8 - (uint16_t)l->nheld);
+	while (l->nheld != 0 && crpc_paper_rnd(&p->w) % 3) {
+		i = (uint32_t)(crpc_paper_rnd(&p->w) % l->nheld);
 		/* of an earlier life: its bytes are gone, and reply() says so */
 		if (crpc_copyrpc_reply_max(p->ctx[1], l->held[i].token) >= 0) {
 			memcpy(&id, l->held[i].data, sizeof(id));
@@ -253,7 +255,7 @@ calls_are_executed_at_most_once_over_many_lives(void **state)
 			if (i > 6000 && i % 1000 == 0)
 				l.p.w.now_ns += 2000000000;
 			for (side = 0; side < 8; side++)
-				fake_step(&l.p.w);
+				crpc_paper_step(&l.p.w);
 			if (i < 6000)
 				client_turn(&l);
 			else if (crpc_copyrpc_ep_status(l.p.ep[0][0]) == 0)
@@ -261,8 +263,9 @@ calls_are_executed_at_most_once_over_many_lives(void **state)
 			else
 				client_turn(&l);
 			server_turn(&l);
-			if (fake_rnd(&l.p.w) % 300 == 0)
-				fake_qp_fail(fake_qp_find(l.p.dev[fake_rnd(&l.p.w) % 2], 0));
+			if (crpc_paper_rnd(&l.p.w) % 300 == 0)
+				crpc_paper_fail(
+					l.p.dev[crpc_paper_rnd(&l.p.w) % 2], 0, -ECONNRESET);
 			if (crpc_copyrpc_ep_status(l.p.ep[0][0]) == 0 ||
 					crpc_copyrpc_ep_status(l.p.ep[1][0]) == 0 || i >= 6000)
 				continue;
@@ -304,19 +307,19 @@ canceled_call_ends_once(void **state)
 	pair_init(&p, &small);
 	for (i = 0; i < 6; i++)
 		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 8, i / 2), 0);
-	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], 99), 0);
-	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], 1), 2);
-	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], 1), 0);
+	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], p.w.now_ns, 99), 0);
+	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], p.w.now_ns, 1), 2);
+	assert_int_equal(crpc_copyrpc_cancel(p.ep[0][0], p.w.now_ns, 1), 0);
 	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 6);
 	assert_int_equal(pair_poll(&p, 0, done, 8), 2);
 	for (i = 0; i < 2; i++) {
 		assert_int_equal(done[i].cookie, 1);
 		assert_int_equal(done[i].status, -ECANCELED);
 	}
-	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->cancels, 2);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->rpc.cancels, 2);
 	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 4);
 	pair_turn(&p, 1);
-	n = crpc_copyrpc_recv(p.ctx[1], req, 8);
+	n = crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 8);
 	assert_int_equal(n, 6);
 	for (i = 0; i < n; i++)
 		assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, "y", 1), 0);
@@ -324,7 +327,7 @@ canceled_call_ends_once(void **state)
 	assert_int_equal(pair_poll(&p, 0, done, 8), 4);
 	for (i = 0; i < 4; i++)
 		assert_int_equal(done[i].status, 0);
-	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->late_responses, 2);
+	assert_int_equal(crpc_copyrpc_stats(p.ctx[0])->rpc.late, 2);
 	pair_at_rest(&p);
 	pair_fini(&p);
 }

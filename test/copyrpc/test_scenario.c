@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Random scenarios over thousands of seeds: both directions call, send one-way, reply late and out
- * of order, reject and hold; tiny rings, random sizes, small send queues, random order on the wire.
+ * of order, fail and hold; tiny rings, random sizes, small send queues, random order on the wire.
  * Every call completes exactly once with the right bytes, requests arrive in order and stay
  * unchanged while held, completions stay readable until the next poll, and at the end the auditor
  * finds all positions equal. What a server answers is derived from the request, so each side checks
@@ -84,7 +84,7 @@ fill(uint8_t *p, uint32_t len, uint64_t x)
 static uint32_t
 size_rnd(struct scenario *s)
 {
-	uint64_t r = fake_rnd(&s->p.w);
+	uint64_t r = crpc_paper_rnd(&s->p.w);
 
 	switch (r % 8) {
 	case 0:
@@ -116,24 +116,24 @@ static void
 do_call(struct scenario *s, int me)
 {
 	struct side *side = &s->side[me];
-	uint32_t e = (uint32_t)(fake_rnd(&s->p.w) % s->p.neps), len = size_rnd(s);
+	uint32_t e = (uint32_t)(crpc_paper_rnd(&s->p.w) % s->p.neps), len = size_rnd(s);
 	uint32_t resp_max = size_rnd(s);
 	struct side_call *call = &side->call[side->next_cookie % CALLS_MAX];
-	bool oneway = fake_rnd(&s->p.w) % 6 == 0, inplace = fake_rnd(&s->p.w) % 3 == 0;
+	bool oneway = crpc_paper_rnd(&s->p.w) % 6 == 0, inplace = crpc_paper_rnd(&s->p.w) % 3 == 0;
 	static uint8_t buf[1 << 16];
 	void *data;
 	int rc;
 
 	if (call->open)
 		return;
-	fill(buf, len, fake_rnd(&s->p.w));
+	fill(buf, len, crpc_paper_rnd(&s->p.w));
 	if (len >= 8)
 		memcpy(buf, &side->next_seq[e], 8);
 	if (oneway) {
-		rc = crpc_copyrpc_send(s->p.ep[me][e], s->p.w.now_ns, buf, len);
+		rc = crpc_copyrpc_notify(s->p.ep[me][e], s->p.w.now_ns, buf, len);
 		side->sent_oneway += rc == 0;
 	} else if (inplace) {
-		rc = crpc_copyrpc_call_reserve(s->p.ep[me][e], len, resp_max, &data);
+		rc = crpc_copyrpc_call_reserve(s->p.ep[me][e], s->p.w.now_ns, len, resp_max, &data);
 		if (rc == 0) {
 			memcpy(data, buf, len);
 			crpc_copyrpc_call_commit(s->p.ep[me][e], s->p.w.now_ns, side->next_cookie);
@@ -171,7 +171,7 @@ static void
 do_poll(struct scenario *s, int me)
 {
 	struct side *side = &s->side[me];
-	uint16_t n = (uint16_t)(1 + fake_rnd(&s->p.w) % CRPC_BURST_MAX), i;
+	uint16_t n = (uint16_t)(1 + crpc_paper_rnd(&s->p.w) % CRPC_BURST_MAX), i;
 	static uint8_t want[1 << 16];
 	struct side_call *call;
 
@@ -202,12 +202,12 @@ do_recv(struct scenario *s, int me)
 {
 	struct side *side = &s->side[me];
 	struct crpc_req req[CRPC_BURST_MAX];
-	uint16_t n = (uint16_t)(fake_rnd(&s->p.w) % CRPC_BURST_MAX), i;
+	uint16_t n = (uint16_t)(crpc_paper_rnd(&s->p.w) % CRPC_BURST_MAX), i;
 	struct side_held *held;
 	uint64_t seq;
 
 	n = (uint16_t)crpc_min(n, HELD_MAX - side->nheld);
-	n = crpc_copyrpc_recv(s->p.ctx[me], req, n);
+	n = crpc_copyrpc_recv(s->p.ctx[me], s->p.w.now_ns, req, n);
 	for (i = 0; i < n; i++) {
 		held = &side->held[side->nheld++];
 		held->token = req[i].token;
@@ -239,7 +239,7 @@ do_answer(struct scenario *s, int me)
 
 	if (side->nheld == 0)
 		return;
-	held = &side->held[fake_rnd(&s->p.w) % side->nheld];
+	held = &side->held[crpc_paper_rnd(&s->p.w) % side->nheld];
 	assert_memory_equal(held->copy, held->data, held->len);
 	max = crpc_copyrpc_reply_max(s->p.ctx[me], held->token);
 	if (max == -EOPNOTSUPP) {
@@ -249,21 +249,20 @@ do_answer(struct scenario *s, int me)
 		assert_int_equal(crpc_copyrpc_release(s->p.ctx[me], s->p.w.now_ns, held->token), 0);
 		side->got_oneway++;
 	} else if (is_rejected(held->sum)) {
-		assert_int_equal(crpc_copyrpc_reject(s->p.ctx[me], s->p.w.now_ns, held->token,
-						 -EUCLEAN),
-				0);
+		assert_int_equal(
+			crpc_copyrpc_fail(s->p.ctx[me], s->p.w.now_ns, held->token, -EUCLEAN), 0);
 	} else {
 		assert_in_range(max, 0, s->max_msg);
 		len = reply_len(held->sum, (uint32_t)max);
-		if (fake_rnd(&s->p.w) % 2) {
+		if (crpc_paper_rnd(&s->p.w) % 2) {
 			fill(buf, len, held->sum);
 			assert_int_equal(crpc_copyrpc_reply(s->p.ctx[me], s->p.w.now_ns,
 							 held->token, buf, len),
 					0);
 		} else {
-			assert_int_equal(crpc_copyrpc_reply_reserve(
-							 s->p.ctx[me], held->token, len, &data),
-					0);
+			assert_int_equal(crpc_copyrpc_reply_reserve(s->p.ctx[me], s->p.w.now_ns,
+						 held->token, len, &data),
+				0);
 			fill(data, len, held->sum);
 			crpc_copyrpc_reply_commit(s->p.ctx[me], s->p.w.now_ns);
 		}
@@ -278,12 +277,12 @@ do_answer(struct scenario *s, int me)
 static void
 turn(struct scenario *s, bool calls)
 {
-	struct fake_world *w = &s->p.w;
-	int me = (int)(fake_rnd(w) % 2);
-	uint64_t n = fake_rnd(w) % 16;
+	struct crpc_paper *w = &s->p.w;
+	int me = (int)(crpc_paper_rnd(w) % 2);
+	uint64_t n = crpc_paper_rnd(w) % 16;
 
-	w->now_ns += fake_rnd(w) % 1000;
-	switch (fake_rnd(w) % 8) {
+	w->now_ns += crpc_paper_rnd(w) % 1000;
+	switch (crpc_paper_rnd(w) % 8) {
 	case 0:
 	case 1:
 		for (; n != 0 && calls; n--)
@@ -299,15 +298,15 @@ turn(struct scenario *s, bool calls)
 		do_recv(s, me);
 		break;
 	case 5:
-		for (; n != 0 && fake_rnd(w) % s->hold == 0; n--)
+		for (; n != 0 && crpc_paper_rnd(w) % s->hold == 0; n--)
 			do_answer(s, me);
 		break;
 	case 6:
-		fake_post_limit(s->p.dev[me], n > 8 ? UINT32_MAX : (uint32_t)n % 3);
+		crpc_paper_post_limit(s->p.dev[me], n > 8 ? UINT32_MAX : (uint32_t)n % 3);
 		break;
 	default:
 		for (; n != 0; n--)
-			fake_step(w);
+			crpc_paper_step(w);
 		break;
 	}
 }
@@ -325,11 +324,11 @@ audit(struct scenario *s)
 
 /* Positions start anywhere, often just before a power of two that a counter could overflow at. */
 static uint64_t
-start_rnd(struct fake_world *w)
+start_rnd(struct crpc_paper *w)
 {
 	static const uint64_t at[] = {0, 1ull << 32, 1ull << 34, 1ull << 63, 0};
 
-	return (at[fake_rnd(w) % CRPC_DIM(at)] - fake_rnd(w) % 9000) & ~15ull;
+	return (at[crpc_paper_rnd(w) % CRPC_DIM(at)] - crpc_paper_rnd(w) % 9000) & ~15ull;
 }
 
 /* What all seeds together must have met, or the test is weaker than it says. */
@@ -338,7 +337,7 @@ static struct crpc_copyrpc_stats met;
 static void
 met_add(const struct crpc_copyrpc_stats *stats)
 {
-	met.calls += stats->calls;
+	met.rpc.calls += stats->rpc.calls;
 	met.wraps += stats->wraps;
 	met.sq_full += stats->sq_full;
 	met.age_flushes += stats->age_flushes;
@@ -358,36 +357,37 @@ static void
 run_one(uint64_t seed, uint32_t turns)
 {
 	struct scenario *s = calloc(1, sizeof(*s));
-	struct fake_world w = {.rng = seed * 2654435761u + 12345};
+	struct crpc_paper w = {.rng = seed * 2654435761u + 12345};
 	struct crpc_copyrpc_conf conf[2];
 	struct crpc_copyrpc_ep_conf mode = {0};
-	uint32_t i, ring = 4096u << (fake_rnd(&w) % 4 == 0 ? fake_rnd(&w) % 3 : 0);
+	uint32_t i, ring = 4096u << (crpc_paper_rnd(&w) % 4 == 0 ? crpc_paper_rnd(&w) % 3 : 0);
 	int side;
 
 	assert_non_null(s);
 	s->seed = seed;
-	s->max_msg = (uint32_t)(fake_rnd(&w) % 2 ? CRPC_COPYRPC_MSG_MAX(ring)
-						 : 1 + fake_rnd(&w) % 300);
-	s->hold = 1 + (uint32_t)(fake_rnd(&w) % 6);
+	s->max_msg = (uint32_t)(crpc_paper_rnd(&w) % 2 ? CRPC_COPYRPC_MSG_MAX(ring)
+						       : 1 + crpc_paper_rnd(&w) % 300);
+	s->hold = 1 + (uint32_t)(crpc_paper_rnd(&w) % 6);
 	for (side = 0; side < 2; side++) {
 		conf[side] = (struct crpc_copyrpc_conf){
-				.max_eps = PAIR_EPS,
-				.ring_size = ring,
-				.max_msg = s->max_msg,
-				.max_inflight = 1u << (fake_rnd(&w) % 8),
-				.flush = (enum crpc_copyrpc_flush_policy)(fake_rnd(&w) % 4),
-				.max_outstanding = 1 + (uint32_t)(fake_rnd(&w) % 3),
-				.batch_max = fake_rnd(&w) % 2 ? ring : 512,
-				.sq_depth = 8,
-				.rq_depth = 1 + (uint32_t)(fake_rnd(&w) % 8),
-				.age_ns = 1000 + fake_rnd(&w) % 50000,
-				.timeout_ns = UINT64_C(1) << 60,
-				.initial_pos = start_rnd(&w),
+			.max_eps = PAIR_EPS,
+			.ring_size = ring,
+			.max_msg = s->max_msg,
+			.max_inflight = 1u << (crpc_paper_rnd(&w) % 8),
+			.flush = (enum crpc_copyrpc_flush_policy)(crpc_paper_rnd(&w) % 4),
+			.max_outstanding = 1 + (uint32_t)(crpc_paper_rnd(&w) % 3),
+			.batch_max = crpc_paper_rnd(&w) % 2 ? ring : 512,
+			.sq_depth = 8,
+			.rq_depth = 1 + (uint32_t)(crpc_paper_rnd(&w) % 8),
+			.age_ns = 1000 + crpc_paper_rnd(&w) % 50000,
+			.timeout_ns = UINT64_C(1) << 60,
+			.initial_pos = start_rnd(&w),
 		};
 	}
-	mode.flow = (enum crpc_copyrpc_flow)(fake_rnd(&w) % 3);
-	mode.arrival = (enum crpc_copyrpc_arrival)(fake_rnd(&w) % 2);
-	pair_init3(&s->p, &conf[0], &conf[1], 1 + (uint32_t)(fake_rnd(&w) % 3), seed, mode);
+	mode.flow = (enum crpc_copyrpc_flow)(crpc_paper_rnd(&w) % 3);
+	mode.arrival = (enum crpc_copyrpc_arrival)(crpc_paper_rnd(&w) % 2);
+	pair_init3(&s->p, &conf[0], &conf[1], 1 + (uint32_t)(crpc_paper_rnd(&w) % 3), seed, mode);
+	s->p.w.tear = crpc_paper_rnd(&w) % 2 * 3000; /* batches arrive in pieces */
 	for (i = 0; i < turns; i++) {
 		turn(s, true);
 		if (i % 128 == 0)
@@ -411,19 +411,19 @@ run_one(uint64_t seed, uint32_t turns)
 		assert_int_equal(s->side[side].completed, s->side[side].accepted);
 		assert_int_equal(s->side[side].got_oneway, s->side[!side].sent_oneway);
 		assert_int_equal(s->side[side].nheld, 0);
-		fake_post_limit(s->p.dev[side], UINT32_MAX);
-		met.reads_sent += fake_counts(s->p.dev[side])->reads;
+		crpc_paper_post_limit(s->p.dev[side], UINT32_MAX);
+		met.reads_sent += crpc_paper_counts(s->p.dev[side])->reads;
 		if (mode.flow != CRPC_COPYRPC_FLOW_READ)
-			assert_int_equal(fake_counts(s->p.dev[side])->reads, 0);
+			assert_int_equal(crpc_paper_counts(s->p.dev[side])->reads, 0);
 		if (mode.arrival == CRPC_COPYRPC_MEMORY)
-			assert_int_equal(fake_counts(s->p.dev[side])->write_imms, 0);
+			assert_int_equal(crpc_paper_counts(s->p.dev[side])->write_imms, 0);
 		else
-			assert_int_equal(fake_counts(s->p.dev[side])->writes, 0);
+			assert_int_equal(crpc_paper_counts(s->p.dev[side])->writes, 0);
 	}
 	pair_at_rest(&s->p);
 	for (side = 0; side < 2; side++) {
 		met_add(crpc_copyrpc_stats(s->p.ctx[side]));
-		assert_int_equal(crpc_copyrpc_stats(s->p.ctx[side])->unknown_responses, 0);
+		assert_int_equal(crpc_copyrpc_stats(s->p.ctx[side])->rpc.malformed, 0);
 		assert_int_equal(crpc_copyrpc_stats(s->p.ctx[side])->ep_errors, 0);
 	}
 	pair_fini(&s->p);
@@ -448,12 +448,12 @@ random_scenarios_complete_every_call_once(void **state)
 	print_message("calls %llu, batches %llu, messages %llu, wraps %llu, sq_full %llu, age "
 		      "%llu, full %llu, "
 		      "window %llu, reply %llu, inflight %llu, updates %llu\n",
-			(unsigned long long)met.calls, (unsigned long long)met.batches_sent,
-			(unsigned long long)met.messages_sent, (unsigned long long)met.wraps,
-			(unsigned long long)met.sq_full, (unsigned long long)met.age_flushes,
-			(unsigned long long)met.full_flushes, (unsigned long long)met.again_window,
-			(unsigned long long)met.again_reply, (unsigned long long)met.again_inflight,
-			(unsigned long long)met.updates_sent);
+		(unsigned long long)met.rpc.calls, (unsigned long long)met.batches_sent,
+		(unsigned long long)met.messages_sent, (unsigned long long)met.wraps,
+		(unsigned long long)met.sq_full, (unsigned long long)met.age_flushes,
+		(unsigned long long)met.full_flushes, (unsigned long long)met.again_window,
+		(unsigned long long)met.again_reply, (unsigned long long)met.again_inflight,
+		(unsigned long long)met.updates_sent);
 	assert_true(met.full_flushes > 0 && met.again_window > 0 && met.again_reply > 0);
 	assert_true(met.again_inflight > 0 && met.updates_sent > 0);
 	assert_true(met.messages_sent > 2 * met.batches_sent);

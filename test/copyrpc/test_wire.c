@@ -84,7 +84,7 @@ golden(const char *name, const uint8_t *bytes, uint32_t len)
 	fclose(f);
 }
 
-/* Two calls and a one-way request; a reply, a rejection and an empty reply. */
+/* Two calls and a notification; a reply and a failure. */
 static void
 batches_are_byte_by_byte_as_specified(void **state)
 {
@@ -97,13 +97,13 @@ batches_are_byte_by_byte_as_specified(void **state)
 	p.w.now_ns = 5000;
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 5000, "first request", 13, 20, 1), 0);
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 5000, "0123456789abcdefg", 17, 0, 2), 0);
-	assert_int_equal(crpc_copyrpc_send(p.ep[0][0], 5000, NULL, 0), 0);
+	assert_int_equal(crpc_copyrpc_notify(p.ep[0][0], 5000, NULL, 0), 0);
 	crpc_copyrpc_flush(p.ctx[0], 5000);
 	pair_turn(&p, 1);
 	golden("copyrpc_v3_requests.hex", p.ep[1][0]->rx[WIRE_REQ], 144);
-	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], req, 4), 3);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 3);
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns + 777, req[0].token, "yes", 3), 0);
-	assert_int_equal(crpc_copyrpc_reject(p.ctx[1], p.w.now_ns + 888, req[1].token, -ENOENT), 0);
+	assert_int_equal(crpc_copyrpc_fail(p.ctx[1], p.w.now_ns + 888, req[1].token, -ENOENT), 0);
 	assert_int_equal(crpc_copyrpc_release(p.ctx[1], p.w.now_ns, req[2].token), 0);
 	crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 2);
@@ -137,7 +137,7 @@ address_is_byte_by_byte_as_specified(void **state)
 	ep = p.ep[0][0];
 	crpc_copyrpc_ep_addr(ep, real);
 	addr.epoch = ep->epoch;
-	addr.rkey = ep->rx_mr.rkey;
+	addr.rkey = ep->rings.rx_mr.rkey;
 	addr.raddr = (uintptr_t)ep->rx[WIRE_REQ];
 	assert_memory_equal(real, &addr, offsetof(struct wire_addr, qp));
 	pair_fini(&p);

@@ -63,7 +63,7 @@ if [ -n "$(meminfo Hugepagesize)" ]; then
 	refused "echo $((used + 100000000 / ($(meminfo Hugepagesize) / 1024))) >" "$BENCHKV" -m 100000000 -- --clients 1
 fi
 OMPI_COMM_WORLD_SIZE=2 refused "PMIx" "${B[@]}" --clients 1
-PMIX_NAMESPACE=nobody PMIX_RANK=0 refused "PMIx" "${B[@]}" --clients 1
+PMIX_NAMESPACE=unknown PMIX_RANK=0 refused "PMIx" "${B[@]}" --clients 1
 
 # A segment of another version, and a name that a living daemon has.
 E2E_ID=server "$BENCHKV" --no-huge -- --clients 0 --serve 2 --name "$SEGMENT" --seconds 50 \

@@ -124,16 +124,16 @@ kill_rank() { # VICTIM ARG...
 	kill -9 "$(ranks_pids "$victim")" || fail "rank $victim does not run"
 	wait_for 4 "$TMP/kill.err" "rank $survivor: lost rank $victim"
 	took=$((($(date +%s%N) - t0) / 1000000))
-	[ $took -le 2000 ] || fail "the loss was told after $took ms"
+	[ $took -le 2000 ] || fail "the loss was reported after $took ms"
 	wait $mpi
 	[ "$(rank_rc "$survivor")" = 1 ] || fail "the survivor ended with $(rank_rc "$survivor"), not 1"
-	[ "$(grep -c 'lost rank' "$TMP/kill.err")" = 1 ] || fail "the loss was told more than once"
+	[ "$(grep -c 'lost rank' "$TMP/kill.err")" = 1 ] || fail "the loss was reported more than once"
 	check_json "$TMP/kill.jsonl" 'len(k) == 1' 'k[0]["lost_peers"] == 1' \
 		'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' 'k[0]["sent"] == k[0]["answered"]' \
 		'k[0]["seconds"] > 3.5' 'k[0]["local_ops_per_s"] > (10 if k[0]["noisy"] else 1000)' \
 		'k[0]["forwarded_ops_per_s"] > (10 if k[0]["noisy"] else 1000)'
 	MPIRUN_ARGS=
-	ok "rank $victim killed: told once after $took ms, both daemons of the other went on"
+	ok "rank $victim killed: reported once after $took ms, both daemons of the peer continued"
 }
 
 interrupt() { # RANK

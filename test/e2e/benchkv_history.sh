@@ -75,7 +75,7 @@ one 30 --clients 1 --keys 1 --seconds 0.3 --history "$TMP/full" --history-ops 10
 grep -q 'had no room' "$TMP/full.err" || fail "it was not said that the history had no room"
 "$LINCHECK" "$TMP"/full.* 2>"$TMP/lincheck.err"
 [ $? = 2 ] || fail "a history that lacks operations was checked"
-ok "a history that is full is told and not taken for a whole one"
+ok "a history that is full is reported and not taken for a whole one"
 
 # One client, one call at a time: the last write that was acknowledged is what must be there.
 one 30 --clients 1 --keys 200 --delete-ratio 0.2 --rate 20000 --seconds 0.5 --quiet \

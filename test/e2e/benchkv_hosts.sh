@@ -4,7 +4,7 @@
 # Ranks on hosts of their own, launched as on a cluster: mpirun starts its daemon on each host, a rank is
 # started by its host's, and ranks share nothing but RoCEv2 over UDP. Every answer verified on two hosts and
 # on three, and on a bad network; what all saw is linearizable, also when a rank is killed (-9) or a
-# host's cable is pulled, which the others tell within 2 s; the next run is clean.
+# host's cable is pulled, which the others report within 2 s; the next run is clean.
 . "$(dirname "$0")/benchkv_lib.sh"
 . "$(dirname "$0")/hosts_lib.sh"
 need mpirun
@@ -51,8 +51,8 @@ start() { # NAME ARG...
 	T0=$(date +%s%N)
 }
 
-# Both were told in time, and once.
-told() { # NAME SURVIVOR LOST
+# Both reported it in time, and once.
+reported() { # NAME SURVIVOR LOST
 	local took
 	wait_for 6 "$TMP/err.$2" "rank $2: lost rank $3"
 	took=$((($(date +%s%N) - T0) / 1000000))
@@ -70,10 +70,10 @@ for victim in 1 0; do
 	survivor=$((1 - victim))
 	start kill$victim --seconds 3.5
 	kill -9 "$(ranks_pids $victim)" || fail "rank $victim does not run"
-	told kill$victim $survivor $victim
+	reported kill$victim $survivor $victim
 	wait $RUN
 	[ "$(rank_rc $survivor)" = 1 ] || fail "the survivor ended with $(rank_rc $survivor), not 1"
-	[ "$(grep -c 'lost rank' "$TMP/err.$survivor")" = 1 ] || fail "the loss was told more than once"
+	[ "$(grep -c 'lost rank' "$TMP/err.$survivor")" = 1 ] || fail "the loss was reported more than once"
 	check_json "$TMP/kill$victim.jsonl" 'len(k) == 1' 'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' \
 		'k[0]["sent"] == k[0]["answered"]'
 	linearizable "rank $victim killed"
@@ -83,8 +83,8 @@ done
 # The cable: both sides live and lose each other. The launcher hears from the far host when it is back.
 start cable --seconds 4
 on_host 0 ip link set port2 down
-told cable 0 1
-told cable 1 0
+reported cable 0 1
+reported cable 1 0
 sleep 1
 on_host 0 ip link set port2 up
 wait $RUN

@@ -23,7 +23,7 @@ alone() { # SIGNAL
 	ok "SIG$1 to a rank alone"
 }
 
-# To one rank: it stops the other one too.
+# To one rank: it stops its peer too.
 pair() { # SIGNAL RANK
 	local mpi
 	two 60 --preset seed001 --verify --seconds 50 --warmup 0.2 --json "$TMP/pair$1$2.jsonl" \

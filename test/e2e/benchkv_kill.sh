@@ -25,16 +25,16 @@ kill_rank() { # VICTIM
 	told_in_time $took
 	wait $mpi
 	[ "$(rank_rc "$survivor")" = 1 ] || fail "the survivor ended with $(rank_rc "$survivor"), not 1"
-	[ "$(grep -c 'lost rank' "$TMP/kill$victim.err")" = 1 ] || fail "the loss was told more than once"
+	[ "$(grep -c 'lost rank' "$TMP/kill$victim.err")" = 1 ] || fail "the loss was reported more than once"
 	check_json "$TMP/kill$victim.jsonl" 'len(k) == 1' "k[0][\"rank\"] == $survivor" \
 		'k[0]["lost_peers"] == 1' 'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' \
 		'k[0]["sent"] == k[0]["answered"]' 'k[0]["seconds"] > 2.8' \
 		'k[0]["local_ops_per_s"] > (10 if k[0]["noisy"] else 1000)'
 	grep -q '^#\[Max ' "$TMP/kill$victim.hgrm" || fail "the survivor wrote no latencies"
-	ok "rank $victim killed: told after $took ms, local work went on, results written"
+	ok "rank $victim killed: reported after $took ms, local work went on, results written"
 }
 
-# Killed before it has told the other one of itself, which can only ask the launcher then, and does not
+# Killed before it has published its card: its peer can only ask the launcher then, and does not
 # wait for its own limit of 30 s. Rank 0 speaks for all, unless it is the one.
 kill_early() { # VICTIM
 	local victim=$1 t0=$SECONDS soft=$SOFT_MLX5
@@ -50,8 +50,8 @@ kill_early() { # VICTIM
 	SOFT_MLX5=$soft
 	[ "$(rank_rc $((1 - victim)))" = 2 ] || fail "the survivor ended with $(rank_rc $((1 - victim))), not 2"
 	[ "$(grep -c 'did not all come to the start: Host is down' "$TMP/early.err")" = 1 ] ||
-		fail "the loss was not told once"
-	[ $((SECONDS - t0)) -lt 20 ] || fail "the loss was told after $((SECONDS - t0)) s"
+		fail "the loss was not reported once"
+	[ $((SECONDS - t0)) -lt 20 ] || fail "the loss was reported after $((SECONDS - t0)) s"
 	ok "rank $victim killed before the start"
 }
 

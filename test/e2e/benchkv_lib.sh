@@ -153,12 +153,12 @@ wait_for() { # SECONDS FILE TEXT: until the text is in the file
 	fail "'$3' did not appear in $2 within $1 s"
 }
 
-# The loss of a rank is told within 2 s; a machine that has more to do than cores lets both sides wait.
+# The loss of a rank is reported within 2 s; a machine that has more to do than cores lets both sides wait.
 told_in_time() { # MS
 	local limit=2000 load
 	read -r load _ </proc/loadavg
 	[ "${load%.*}" -le $((2 * $(nproc))) ] || limit=4000
-	[ "$1" -le $limit ] || fail "the loss was told after $1 ms"
+	[ "$1" -le $limit ] || fail "the loss was reported after $1 ms"
 }
 
 need python3 pgrep

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # benchkv_lost.sh [BACKEND[:TLS]...]: with every backend, a rank that is killed (-9) in the middle of a run
-# is told by the other within 2 s, and once; calls to it end with an error, none stays open and none has a wrong
+# is reported by its peer within 2 s, and once; calls to it end with an error, none stays open and none has a wrong
 # answer, the other's own keys are served to the end, the report says who died, and the exit code is 1. The
 # next run starts clean.
 . "$(dirname "$0")/benchkv_lib.sh"
@@ -34,7 +34,7 @@ lost() { # VICTIM BACKEND[:TLS]
 	told_in_time $took
 	wait $mpi
 	[ "$(rank_rc "$survivor")" = 1 ] || fail "$2: the survivor ended with $(rank_rc "$survivor"), not 1"
-	[ "$(grep -c 'lost rank' "$TMP/$name.err")" = 1 ] || fail "$2: the loss was told more than once"
+	[ "$(grep -c 'lost rank' "$TMP/$name.err")" = 1 ] || fail "$2: the loss was reported more than once"
 	grep -q "rank $victim gave no results" "$TMP/$name.out" || fail "$2: the report does not say who died"
 	check_json "$TMP/$name.jsonl" 'len(k) == 1' "k[0][\"rank\"] == $survivor" 'k[0]["lost_peers"] == 1' \
 		'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' 'k[0]["sent"] == k[0]["answered"]' \
@@ -42,7 +42,7 @@ lost() { # VICTIM BACKEND[:TLS]
 	two 60 "${args[@]}" --clients 2 --verify --quiet --seconds 0.2 --warmup 0 >"$TMP/next.out" 2>"$TMP/next.err" ||
 		fail "$2: the next run ended with $?"
 	nothing_left "$2: next run"
-	ok "$2: rank $victim killed, told after $took ms"
+	ok "$2: rank $victim killed, reported after $took ms"
 }
 
 victim=1

@@ -32,7 +32,7 @@ load large --clients 4 --qd 8 --value-size 4096 --key-size 64 --seconds 1
 load odd --clients 3 --qd 3 --value-size 1001 --key-size 13 --dist zipf --seconds 1
 load counted --clients 4 --seconds 0.3 --counters
 grep -Eq '^  counters +([0-9.]+ instructions.* per operation|this machine has none)' "$TMP/counted.out" ||
-	fail "the table tells no counters"
+	fail "the table has no counters"
 check_json "$TMP/counted.jsonl" 'isinstance(t["counters_per_op"], dict)'
 load single --clients 1 --keys 1 --seconds 0.5
 for mix in a b c d e f; do
@@ -47,13 +47,13 @@ load_open() {
 	check_json "$TMP/open.jsonl" 't["verify_errors"] == 0' 't["sent"] == t["answered"]' \
 		't["offered_ops_per_s"] == 20000' '0.8 < t["ops_per_s"] / 20000 < 1.2 or t["noisy"]' \
 		't["little_ratio"] == 0' 't["seconds"] > 1.9' 't["lag_us"] >= 0'
-	grep -q 'open loop .* offered' "$TMP/open.out" || fail "the table does not tell what was offered"
+	grep -q 'open loop .* offered' "$TMP/open.out" || fail "the table does not show what was offered"
 	nothing_left open
 	ok open
 }
 load_open
 
-# What a killed process left is removed by the next run, also while nobody has waited for the dead, as it is
+# What a killed process left is removed by the next run, also while its parent has not waited for it, as it is
 # in a container whose first process does not.
 bash -c 'sleep 0.3 & echo $! >"$0"; exec sleep 30' "$TMP/zombie" &
 BACKGROUND="$BACKGROUND $!"

@@ -11,7 +11,7 @@
 #              the end, read from its snapshot, has every write that was acknowledged
 #     clients  a client process of a rank with two daemons, which says so, while another one works
 #     hung     a rank that is stopped: it lives, so it is lost only when it does not answer for long
-#     served   a rank that serves client processes; those of the other go on, its own are told
+#     served   a rank that serves client processes; those of the other go on, its own get an error
 #     start    a rank at any time from its start on, without recovery: the launcher ends the other
 . "$(dirname "$0")/benchkv_lib.sh"
 need mpirun
@@ -55,7 +55,7 @@ start_two() { # OPTION...
 	BACKGROUND="$BACKGROUND $MPI"
 }
 
-# Kills a rank of them; the other one says so in time, and once.
+# Kills a rank of them; its peer reports it in time, and once.
 kill_one() { # VICTIM
 	local survivor=$((1 - $1)) t0
 	t0=$(date +%s%N)
@@ -64,7 +64,7 @@ kill_one() { # VICTIM
 	TOOK=$((($(date +%s%N) - t0) / 1000000))
 	told_in_time $TOOK
 	[ "$TOOK" -le "$worst" ] || worst=$TOOK
-	[ "$(grep -c 'lost rank' "$TMP/round.err")" = 1 ] || fail "the loss was told more than once"
+	[ "$(grep -c 'lost rank' "$TMP/round.err")" = 1 ] || fail "the loss was reported more than once"
 }
 
 survivor_ended() { # SURVIVOR
@@ -222,7 +222,7 @@ round_served() {
 	# On a busy machine it may not have been connected yet; then it was refused, for that reason.
 	wait $theirs
 	case $? in
-	1) grep -q 'has ended' "$TMP/theirs.err" || fail "the dead rank's client was not told" ;;
+	1) grep -q 'has ended' "$TMP/theirs.err" || fail "the dead rank's client got no error" ;;
 	2) grep -q 'the server died' "$TMP/theirs.err" || fail "the dead rank's client was refused" ;;
 	*) fail "the dead rank's client ended with another status than 1 and 2" ;;
 	esac
@@ -289,7 +289,8 @@ round_start() {
 	wait $mpi && fail "mpirun ended with 0"
 	TOOK=$((($(date +%s%N) - t0) / 1000000))
 	[ $TOOK -le 10000 ] || fail "the launcher ended after $TOOK ms"
-	grep -q "lost rank $victim\|137\|signal 9" "$TMP/round.err" "$TMP/round.out" || fail "nobody said what died"
+	grep -q "lost rank $victim\|137\|signal 9" "$TMP/round.err" "$TMP/round.out" ||
+		fail "it was not reported what died"
 	next_run
 }
 
@@ -301,5 +302,5 @@ for round in $(seq "$ROUNDS"); do
 	"round_$kind"
 	ok "round $round, $kind${TOOK:+, $TOOK ms}: ${ARGS[*]}"
 done
-echo "the longest that a lost rank was not told: $worst ms"
+echo "the longest time until a lost rank was reported: $worst ms"
 finish

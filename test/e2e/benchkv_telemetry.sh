@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# /crpc/benchkv/stats while it runs: what the telemetry socket tells grows, adds up over the daemons, agrees
+# /crpc/benchkv/stats while it runs: what the telemetry socket shows grows, adds up over the daemons, agrees
 # with the results at the end, and bad parameters are refused.
 . "$(dirname "$0")/benchkv_lib.sh"
 
@@ -19,9 +19,9 @@ for command in sys.argv[2:]:
 EOF
 }
 
-# holds PYTHON_EXPRESSION...: each must be true of the answers a (list) in the file told.jsonl.
+# holds PYTHON_EXPRESSION...: each must be true of the answers a (list) in the file answers.jsonl.
 holds() {
-	python3 - "$TMP/told.jsonl" "$@" <<'EOF' || fail "telemetry: $*"
+	python3 - "$TMP/answers.jsonl" "$@" <<'EOF' || fail "telemetry: $*"
 import json, sys
 a = [json.loads(line) for line in open(sys.argv[1])]
 for e in sys.argv[2:]:
@@ -59,9 +59,9 @@ wait_for 30 "$TMP/one.err" 's left'
 pid=$(ranks_pids)
 socket=$(find_socket "$pid")
 [ -n "$socket" ] || fail "there is no telemetry socket"
-ask "$socket" $STATS $STATS,0 $STATS,1 >"$TMP/told.jsonl" || fail "it does not answer"
+ask "$socket" $STATS $STATS,0 $STATS,1 >"$TMP/answers.jsonl" || fail "it does not answer"
 sleep 1
-ask "$socket" $STATS $STATS,2 $STATS,x $STATS,-1 $STATS,1,2 / >>"$TMP/told.jsonl" || fail "it does not answer"
+ask "$socket" $STATS $STATS,2 $STATS,x $STATS,-1 $STATS,1,2 / >>"$TMP/answers.jsonl" || fail "it does not answer"
 holds "all(type(x[w]) is int for x in a[:4] for w in $WORDS)" \
 	'all(x["rank"] == 0 and x["daemons"] == 2 for x in a[:4])' \
 	"all(type(x[w]) is int for x in (a[0], a[3]) for w in $LOAD)" \
@@ -80,15 +80,15 @@ holds "all(type(x[w]) is int for x in a[:4] for w in $WORDS)" \
 	'a[4:8] == [None] * 4' '"/crpc/benchkv/stats" in a[8]'
 ok "one rank of two daemons: counters grow and add up, bad parameters are refused"
 OPS=$(python3 -c 'import json, sys
-print(json.loads(open(sys.argv[1]).readlines()[3])["ops"])' "$TMP/told.jsonl")
+print(json.loads(open(sys.argv[1]).readlines()[3])["ops"])' "$TMP/answers.jsonl")
 TOP=$(dirname "$SOFT_MLX5")/benchkv-top
-"$TOP" --once --json --daemons --interval 0.5 >"$TMP/told.jsonl" 2>"$TMP/top.err" ||
+"$TOP" --once --json --daemons --interval 0.5 >"$TMP/answers.jsonl" 2>"$TMP/top.err" ||
 	fail "benchkv-top ended with $?"
 holds '[(x["rank"], x["daemon"]) for x in a] == [(0, 0), (0, 1)]' 'sum(x["ops"] for x in a) > 100' \
 	'all(x["clients"] == 3 and x["clients_ns"] > 0 and 0 <= x["empty_pct"] <= 100 for x in a)' \
 	'all(abs(x["ops"] - x["local"] - x["forwarded"]) <= 0.001 * x["ops"] + 1 for x in a)' \
 	'all(x["little"] is None and x["little_holds"] is None and x["wire_us"] == 0 for x in a)'
-"$TOP" --once --json --interval 1 >"$TMP/told.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
+"$TOP" --once --json --interval 1 >"$TMP/answers.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
 holds 'len(a) == 1 and 0.5 < a[0]["little"] < 1.5' 'a[0]["little_holds"] == (abs(a[0]["little"] - 1) < 0.05)'
 # On a terminal: it draws, and q ends it.
 timeout 20 python3 - "$TOP" >"$TMP/top.out" 2>&1 <<'EOF' || fail "benchkv-top on a terminal ended with $?"
@@ -128,9 +128,9 @@ BACKGROUND="$BACKGROUND $run"
 wait_for 30 "$TMP/two.out" 'clients x QD'
 socket=$(find_socket "$(ranks_pids 1)")
 sleep 0.2
-ask "$socket" $STATS >"$TMP/told.jsonl" || fail "rank 1 does not answer"
+ask "$socket" $STATS >"$TMP/answers.jsonl" || fail "rank 1 does not answer"
 sleep 1.5
-ask "$socket" $STATS >>"$TMP/told.jsonl" || fail "rank 1 does not answer"
+ask "$socket" $STATS >>"$TMP/answers.jsonl" || fail "rank 1 does not answer"
 holds 'all(x["rank"] == 1 and x["daemons"] == 1 for x in a)' \
 	'a[1]["remote"] > a[0]["remote"] > 0' 'a[1]["of_ranks"] > 0' \
 	'a[1]["net_batches"] > a[0]["net_batches"] > 0' 'a[1]["net_calls"] >= a[0]["net_calls"]' \
@@ -140,7 +140,7 @@ holds 'all(x["rank"] == 1 and x["daemons"] == 1 for x in a)' \
 	'a[1]["net_round_trips"] > a[0]["net_round_trips"] > 0' \
 	'a[1]["net_calls"] - a[1]["net_round_trips"] < 0.5 * a[1]["net_calls"]' \
 	'all(a[1][w] > a[0][w] > 0 for w in ["net_queue_ns", "net_wire_ns", "net_peer_ns"])'
-"$TOP" --once --json --interval 1 >"$TMP/told.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
+"$TOP" --once --json --interval 1 >"$TMP/answers.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
 holds 'sorted(x["rank"] for x in a) == [0, 1]' 'all(0.5 < x["little"] < 1.5 for x in a)' \
 	'all(x["queue_us"] >= 0 and x["wire_us"] > 0 and x["peer_us"] > 0 for x in a)'
 "$TOP" --once --interval 0.3 >"$TMP/top.out" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# crpc-shm as a user runs it: shows what is there, removes what nobody owns, and never what somebody
+# crpc-shm as a user runs it: shows what is there, removes what is unowned, and never what somebody
 # does. Needs CRPC_SHM, SHM_OWNER and TOOLS in the environment.
 set -u
 

@@ -145,6 +145,14 @@ def killed():
     p.communicate(timeout=60)
     r = run(['lookup', '--num-segments', '1', '--num-lookups', '10', '--repeat', '1'])
     check('the next one removes it', r.returncode == 0 and not glob.glob(mine + '*'), glob.glob(mine + '*'))
+    # A block of the kernel's, which has a name between two calls only.
+    blocks = [f'/dev/shm/shmbench.{pid}' for pid in (p.pid, os.getpid())]
+    for block in blocks:
+        open(block, 'w').close()
+    r = run(['lookup', '--num-segments', '1', '--num-lookups', '10', '--repeat', '1'])
+    check('and the block of a process that has ended, no other', r.returncode == 0 and
+          [os.path.exists(block) for block in blocks] == [False, True], glob.glob('/dev/shm/shmbench.*'))
+    os.unlink(blocks[1])
 
 
 def pictures(out, source, tmp):

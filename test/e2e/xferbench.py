@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Proves that xferbench refuses what it cannot do in one line, that every path, direction, engine and
 transport keeps the content on the software device with two lcores, with one and in two ranks, that results
-have the keys they must have, that the targets, the tuner and the arrays tell what they promise, that an
+have the keys they must have, that the targets, the tuner and the arrays print what they promise, that an
 interrupted run and one that loses a rank end cleanly, and that its results become pictures.
 
 Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcuda.so.1 of test/bulk; "ends", or
@@ -155,7 +155,7 @@ def ranks():
     r = run_ranks(QUICK, 3)
     check('three ranks are refused', '3 ranks; give one, or two' in r.stderr and r.returncode != 0, r.stderr)
     r = run_ranks(['--window', '0'])
-    check('a bad option is told once', r.stderr.count('--window') == 1 and r.returncode != 0, r.stderr)
+    check('a bad option is reported once', r.stderr.count('--window') == 1 and r.returncode != 0, r.stderr)
     lose_rank_at_start()
     seed = random.randrange(1 << 32)
     rnd = random.Random(seed)
@@ -165,7 +165,7 @@ def ranks():
 
 
 def lose_rank_at_start():
-    """A rank that dies while it starts the EAL is known to be dead at once, and the other one says so."""
+    """A rank that dies while it starts the EAL is known to be dead at once, and its peer reports it."""
     for number in (0, 1):
         p = subprocess.Popen(ranks_command(QUICK, recovery=['--enable-recovery']),
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=MPI_ENV)
@@ -181,7 +181,7 @@ def lose_rank_at_start():
         except subprocess.TimeoutExpired:
             p.terminate()
             _, err = p.communicate()
-        check(f'rank {number} dies at the start: the other one ends', killed and time.monotonic() - began < 20,
+        check(f'rank {number} dies at the start: its peer ends', killed and time.monotonic() - began < 20,
               f'{time.monotonic() - began:.1f} s {err}')
         check('  and says so', err.count('xferbench: ') == 1 and 'rank' in err, err)
 
@@ -213,7 +213,7 @@ def lose_rank(sig, wait_s, seed):
         out, err = p.communicate()
         err = f'seed {seed}: not ended 60 s after\n{err}'
     segments = {name for name in os.listdir('/dev/shm') if name.startswith('crpc.xferbench.')}
-    check(f'{sig.name} of rank 1 after {wait_s:.3f} s is told by rank 0', err.count(said) == 1, err)
+    check(f'{sig.name} of rank 1 after {wait_s:.3f} s is reported by rank 0', err.count(said) == 1, err)
     check('  and no segment is left', not segments - before, segments - before)
     if sig == signal.SIGTERM:
         check('  and both end well', p.returncode == 0, f'{out} {err}')
@@ -249,9 +249,9 @@ def gpu():
 def ucx_loses_its_device():
     """An RDMA device that fails under UCX ends the lane, not the program."""
     r = run('0,1', QUICK + ['--size', '64Ki', '--transport', 'ucx,memcpy'], SOFT_MLX5_FAULTS='seed=1,access=1')
-    told = [line for line in r.stderr.splitlines() if line.startswith('xferbench: ')]
-    check('UCX on a device that fails is left out', r.returncode == 1 and told and 'memcpy' in r.stdout and
-          all('left out' in line for line in told), f'{r.returncode} {r.stderr[:1000]}')
+    notes = [line for line in r.stderr.splitlines() if line.startswith('xferbench: ')]
+    check('UCX on a device that fails is left out', r.returncode == 1 and notes and 'memcpy' in r.stdout and
+          all('left out' in line for line in notes), f'{r.returncode} {r.stderr[:1000]}')
 
 
 def ucx_uses_the_device():
@@ -286,11 +286,11 @@ def limits():
 
 def targets():
     out, rows = results('targets', '0,1', ['--preset', 'targets', '--repeat', '2', '--slice-ms', '1'])
-    told = [r for r in rows if 'target' in r]
-    check('  a verdict for each', len(told) == 9 and out.count('>=') + out.count('<=') == 9, told)
-    values = [r['value'] for r in told if r['value'] is not None]
+    verdicts = [r for r in rows if 'target' in r]
+    check('  a verdict for each', len(verdicts) == 9 and out.count('>=') + out.count('<=') == 9, verdicts)
+    values = [r['value'] for r in verdicts if r['value'] is not None]
     check('  figures that can be', all(0 <= v < 1e6 for v in values), values)
-    memory = [r for r in told if r['target'].startswith('memory')]
+    memory = [r for r in verdicts if r['target'].startswith('memory')]
     check('  memory is within its bound', memory and memory[0]['verdict'] == 'pass', memory)
 
 

@@ -3,7 +3,7 @@
 #
 # xferbench in two ranks on two hosts that share nothing but RoCEv2 over UDP: every transport keeps the
 # content, both sides' stages are in the results, which rank 0 alone writes; a bad network changes none of it;
-# when a rank is killed the other one says so and ends.
+# when a rank is killed its peer reports it and ends.
 . "$(dirname "$0")/benchkv_lib.sh"
 . "$(dirname "$0")/hosts_lib.sh"
 need mpirun
@@ -44,7 +44,7 @@ check_rows all 'all(x["ranks"] == 2 and x["hosts"] == 2 for x in r)' 'len({x["lc
 	'len([x for x in t if x["transport"] == "tensor_net_bf16"]) == 2' \
 	'{x["stage"] for x in r if x["path"] == "eager"} >= {"post", "wire", "unpack", "consume"}' \
 	'all(0 < x["rate"]["min"] <= x["rate"]["median"] for x in t)'
-[ "$(grep -c 'of two ranks on two hosts' "$TMP/all.out")" = 1 ] || fail "results were told by both ranks"
+[ "$(grep -c 'of two ranks on two hosts' "$TMP/all.out")" = 1 ] || fail "results were printed by both ranks"
 hosts_clean "all"
 ok "every transport between two hosts"
 
@@ -69,5 +69,5 @@ done
 wait_for 30 "$TMP/err.0" 'rank 1 is lost'
 wait $RUN
 [ "$(rank_rc 0)" = 1 ] || fail "the survivor ended with $(rank_rc 0), not 1"
-ok "a killed rank is told"
+ok "a killed rank is reported"
 finish

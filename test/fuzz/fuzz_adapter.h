@@ -21,7 +21,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "engine/priv.h"
+#include "engine/qp.h"
 
 #define RECEIVES 64u
 #define DC_KEY 0x77u

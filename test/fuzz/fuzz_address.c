@@ -10,8 +10,8 @@
  */
 #include <string.h>
 
-#include "copyrpc_pvt.h"
-#include "fake_rdma.h"
+#include "copyrpc_path.h"
+#include "crpc_paper_nic.h"
 #include "fuzz.h"
 #include "mlx5_copyrpc.h"
 
@@ -34,7 +34,7 @@ mend(uint8_t how, struct wire_addr *addr, const struct wire_addr *good)
 		addr->flags = good->flags;
 	if (how & TRUE_RING)
 		addr->ring_size = good->ring_size;
-	memcpy(addr->qp, good->qp, sizeof(addr->qp)); /* The fake device's, which is no target. */
+	memcpy(addr->qp, good->qp, sizeof(addr->qp)); /* The device's, which is no target. */
 	if (how & TRUE_MEMORY) {
 		addr->rkey = good->rkey;
 		addr->raddr = good->raddr;
@@ -44,7 +44,7 @@ mend(uint8_t how, struct wire_addr *addr, const struct wire_addr *good)
 }
 
 static void
-turn(struct fake_world *w, struct crpc_copyrpc *ctx, struct crpc_copyrpc_ep *ep, uint8_t what)
+turn(struct crpc_paper *w, struct crpc_copyrpc *ctx, struct crpc_copyrpc_ep *ep, uint8_t what)
 {
 	static const uint8_t bytes[4096];
 	struct crpc_done done[4];
@@ -55,12 +55,12 @@ turn(struct fake_world *w, struct crpc_copyrpc *ctx, struct crpc_copyrpc_ep *ep,
 	if (what & 4)
 		(void)crpc_copyrpc_call(ep, w->now_ns, bytes, what * 13u, what * 3u, 1);
 	if (what & 8)
-		(void)crpc_copyrpc_send(ep, w->now_ns, bytes, what);
+		(void)crpc_copyrpc_notify(ep, w->now_ns, bytes, what);
 	crpc_copyrpc_flush(ctx, w->now_ns);
 	if (what & 16)
-		fake_run(w);
+		crpc_paper_run(w);
 	(void)crpc_copyrpc_poll(ctx, w->now_ns, done, 4);
-	n = crpc_copyrpc_recv(ctx, req, 4);
+	n = crpc_copyrpc_recv(ctx, w->now_ns, req, 4);
 	while (n-- != 0)
 		(void)crpc_copyrpc_reply(ctx, w->now_ns, req[n].token, bytes, what);
 	fuzz_check(crpc_copyrpc_check(ctx, false) == 0);
@@ -94,7 +94,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.max_eps = 1, .ring_size = 4096, .max_large = 6000, .sq_depth = 8, .rq_depth = 8};
 	struct crpc_copyrpc *ctx[2];
 	struct crpc_copyrpc_ep *ep[2];
-	struct fake_world w = {.rng = 1, .now_ns = 1000000};
+	struct crpc_paper w = {.rng = 1, .now_ns = 1000000};
 	struct wire_addr addr, good;
 	struct crpc_rdma *dev[2];
 	int i;
@@ -104,7 +104,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 1 + sizeof(addr) || (data[0] & 128) != 0)
 		return 0;
 	for (i = 0; i < 2; i++) {
-		dev[i] = fake_open(&w, 60);
+		dev[i] = crpc_paper_open(&w, &(struct crpc_paper_conf){.inline_max = 60});
 		conf.dev = dev[i];
 		ctx[i] = crpc_copyrpc_create(&conf);
 		fuzz_check(dev[i] != NULL && ctx[i] != NULL);

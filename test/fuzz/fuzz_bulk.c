@@ -87,7 +87,7 @@ struct open {
 	uint8_t *buf;
 };
 
-static struct fake_world w;
+static struct crpc_paper w;
 static struct crpc_rdma *dev;
 static struct crpc_copyrpc *ctx;
 static struct crpc_bulk *b;
@@ -156,9 +156,9 @@ begin(uint8_t modes)
 	w.rng = 11;
 	w.now_ns = 1000000;
 	rails = modes & TWO_RAILS ? 2 : 1;
-	net.dev = dev = fake_open(&w, 256);
+	net.dev = dev = crpc_paper_open(&w, &(struct crpc_paper_conf){.inline_max = 256});
 	ctx = crpc_copyrpc_create(&net);
-	net.dev = p.dev = fake_open(&w, 256);
+	net.dev = p.dev = crpc_paper_open(&w, &(struct crpc_paper_conf){.inline_max = 256});
 	p.ctx = crpc_copyrpc_create(&net);
 	p.memory = calloc(SLOTS, CHUNK);
 	fuzz_check(p.memory != NULL &&
@@ -224,7 +224,7 @@ listen(void)
 	uint16_t n;
 
 	crpc_copyrpc_poll(p.ctx, w.now_ns, done, 16);
-	n = crpc_copyrpc_recv(p.ctx, req, 16);
+	n = crpc_copyrpc_recv(p.ctx, w.now_ns, req, 16);
 	while (n-- != 0) {
 		hear(&req[n]);
 		crpc_copyrpc_release(p.ctx, w.now_ns, req[n].token);
@@ -359,9 +359,9 @@ say(const struct step *s, const uint8_t *data, size_t size)
 	if (how & AS_CALL)
 		crpc_copyrpc_call(ep, w.now_ns, &m, len, 16, 1);
 	else
-		crpc_copyrpc_send(ep, w.now_ns, &m, len);
+		crpc_copyrpc_notify(ep, w.now_ns, &m, len);
 	crpc_copyrpc_flush(p.ctx, w.now_ns);
-	fake_run(&w);
+	crpc_paper_run(&w);
 }
 
 static void
@@ -433,9 +433,9 @@ static void
 turn(bool deaf)
 {
 	w.now_ns += STEP_NS;
-	fake_run(&w);
+	crpc_paper_run(&w);
 	crpc_bulk_progress(b, w.now_ns);
-	fake_run(&w);
+	crpc_paper_run(&w);
 	ends_take();
 	if (!deaf)
 		listen();
@@ -460,8 +460,6 @@ consume(void)
 static size_t
 step(const struct step *s, const uint8_t *data, size_t size)
 {
-	struct fake_qp *qp;
-
 	switch (s->what % WHATS) {
 	case SAY:
 		size = crpc_min(size, s->len % (sizeof(union bulk_wire) + 16) + 1);
@@ -482,9 +480,7 @@ step(const struct step *s, const uint8_t *data, size_t size)
 		consume();
 		break;
 	case BREAK:
-		qp = fake_qp_find(dev, s->rail % rails);
-		if (qp != NULL)
-			fake_qp_fail(qp);
+		(void)crpc_paper_fail(dev, s->rail % rails, -ECONNRESET);
 		break;
 	case REJOIN:
 		rejoin(s->rail % rails);
@@ -526,8 +522,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			turn(false);
 		fuzz_check(crpc_bulk_check(b, false) == 0);
 	}
-	for (i = 0; i < LAST_TURNS && (conn->nsend_free != REQUESTS ||
-					      conn->nrecv_free != REQUESTS); i++)
+	for (i = 0; i < LAST_TURNS && (conn->nfree[0] != REQUESTS ||
+					      conn->nfree[1] != REQUESTS); i++)
 		turn(false);
 	fuzz_check(i < LAST_TURNS && crpc_bulk_check(b, false) == 0);
 	for (i = 0; i < 2 * REQUESTS; i++)

@@ -49,7 +49,10 @@ words(const uint8_t *data, size_t size, char *out, size_t room)
 	return n;
 }
 
-/* A packet each, so that each is one recv() of the other side. */
+/*
+ * A packet each, so that each is one recv() of the peer, which reads only afterwards: what its
+ * queue does not hold is not sent.
+ */
 static void
 pieces_send(int fd, const char *text, size_t len)
 {
@@ -59,7 +62,7 @@ pieces_send(int fd, const char *text, size_t len)
 	for (; len != 0; text += n, len -= n) {
 		end = memchr(text, 1, len);
 		n = end != NULL ? (size_t)(end - text) + 1 : len;
-		if (send(fd, text, n, MSG_NOSIGNAL) < 0)
+		if (send(fd, text, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			break;
 	}
 }

@@ -64,9 +64,9 @@ deliver(struct pair *p, const struct step *s, const uint8_t *data, size_t avail)
 	memcpy(at + skip, data, crpc_min(avail, len - skip));
 	if (s->how & TRUE_SEAL)
 		memcpy(at + len - sizeof(seal), &seal, sizeof(seal));
-	if (!ep->memory || !(s->how & TRUE_SEAL))
-		fake_forge(fake_qp_find(p->dev[1], 0),
-			s->how & TRUE_IMM ? wire_imm((enum wire_imm)lane, len) : s->imm, len);
+	if (ep->conf.arrival != CRPC_COPYRPC_MEMORY || !(s->how & TRUE_SEAL))
+		crpc_paper_forge(p->dev[1], 0,
+			s->how & TRUE_IMM ? wire_imm((enum wire_imm)lane, len) : s->imm, NULL, len);
 }
 
 int
@@ -106,7 +106,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += crpc_min(size, DATA);
 		size -= crpc_min(size, DATA);
 		crpc_copyrpc_poll(p.ctx[1], ++p.w.now_ns, done, 4);
-		n = crpc_copyrpc_recv(p.ctx[1], req, step.count % 5);
+		n = crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, step.count % 5);
 		while (n-- != 0)
 			crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[n].token, req[n].data,
 					(uint32_t)crpc_min(req[n].len, step.count));

@@ -90,18 +90,21 @@ serve(struct world *w, uint64_t how)
 {
 	static uint8_t msgs[64 * 64];
 	struct crpc_req req[16];
-	uint32_t n = crpc_ipc_server_recv(w->s, req, (uint16_t)(1 + how % 16)), i;
+	uint32_t n = crpc_ipc_server_recv(w->s, 0, req, (uint16_t)(1 + how % 16)), i;
 
 	for (i = 0; i < n; i++)
 		check_request(w->s, &req[i]);
-	if ((how & 32) != 0 && crpc_ipc_server_reply_burst(w->s, req, msgs, 16, (uint16_t)n) == n)
+	if ((how & 32) != 0 &&
+		crpc_ipc_server_reply_burst(w->s, 0, req, msgs, 16, (uint16_t)n) == n)
 		return;
 	for (i = 0; i < n; i++) {
 		if ((how & 64) != 0 && w->n_held < HELD_MAX)
 			w->held[w->n_held++] = req[i];
+		else if (crpc_ipc_token_oneway(req[i].token))
+			crpc_ipc_server_release(w->s, 0, req[i].token);
 		else
-			crpc_ipc_server_reply(w->s, req[i].token, req[i].data,
-					(uint32_t)crpc_min(req[i].len, w->s->lay.resp_max));
+			crpc_ipc_server_reply(w->s, 0, req[i].token, req[i].data,
+				(uint32_t)crpc_min(req[i].len, w->s->lay.resp_max));
 	}
 }
 
@@ -112,8 +115,8 @@ honest_call(struct world *w)
 	struct crpc_done done;
 	uint32_t turns;
 
-	fuzz_check(crpc_ipc_client_call(w->honest, &v, 8, v) == 0);
-	for (turns = 0; crpc_ipc_client_poll(w->honest, &done, 1) == 0; turns++) {
+	fuzz_check(crpc_ipc_client_call(w->honest, 0, &v, 8, 0, v) == 0);
+	for (turns = 0; crpc_ipc_client_poll(w->honest, 0, &done, 1) == 0; turns++) {
 		fuzz_check(turns < 1000);
 		serve(w, 15);
 		/*
@@ -131,7 +134,7 @@ liar_polls(struct world *w)
 {
 	const struct crpc_ipc_client *c = w->liar;
 	struct crpc_done done[8];
-	uint32_t n = crpc_ipc_client_poll(w->liar, done, 8), i;
+	uint32_t n = crpc_ipc_client_poll(w->liar, 0, done, 8), i;
 	const uint8_t *d, *own = c->lone_data;
 
 	for (i = 0; i < n; i++) {
@@ -169,10 +172,10 @@ step(struct world *w, struct input *in)
 		plausible_answer(w, in);
 		break;
 	case 6:
-		crpc_ipc_client_call(w->liar, dir, (uint32_t)(how % 50), how);
+		crpc_ipc_client_call(w->liar, 0, dir, (uint32_t)(how % 50), 0, how);
 		break;
 	case 7:
-		crpc_ipc_client_notify(w->liar, dir, (uint32_t)(how % 50));
+		crpc_ipc_client_notify(w->liar, 0, dir, (uint32_t)(how % 50));
 		break;
 	case 8:
 		liar_polls(w);
@@ -183,7 +186,8 @@ step(struct world *w, struct input *in)
 	case 10:
 		if (w->n_held != 0) {
 			how %= w->n_held;
-			crpc_ipc_server_reply(w->s, w->held[how].token, "late", 4);
+			if (crpc_ipc_server_reply(w->s, 0, w->held[how].token, "late", 4) != 0)
+				crpc_ipc_server_release(w->s, 0, w->held[how].token);
 			w->held[how] = w->held[--w->n_held];
 		}
 		break;
@@ -221,7 +225,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* Whatever it wrote, its place comes back, once the requests are ended that it left. */
 	crpc_ipc_client_close(w.liar);
 	while (w.n_held != 0)
-		crpc_ipc_server_release(w.s, w.held[--w.n_held].token);
+		crpc_ipc_server_release(w.s, 0, w.held[--w.n_held].token);
 	for (i = 0; i < 4; i++) {
 		crpc_ipc_server_reap(w.s);
 		serve(&w, 15);

@@ -13,7 +13,7 @@
 #include "fuzz.h"
 #include "options.h"
 
-#include "engine/priv.h"
+#include "engine/fault.h"
 
 #define ARGS 32
 

@@ -10,6 +10,7 @@
 #include "fuzz_adapter.h"
 
 #include "engine/roce.h"
+#include "engine/wire_udp.h"
 
 #define PACKETS 64u
 #define MEMORY 8192u

@@ -65,11 +65,11 @@ packet_head(const struct step *s, struct sm_hdr *h)
 	*h = (struct sm_hdr){.dst = s->psn, .src = s->imm, .psn = s->psn, .raddr = s->raddr,
 		.rkey = s->imm, .imm = s->imm};
 	if (s->how & TRUE_TO)
-		h->dst = f.qpn[s->qp % TYPES] | (uint32_t)qp->epoch << 24;
+		h->dst = f.qpn[s->qp % TYPES] | (uint32_t)qp->req.epoch << 24;
 	if (s->how & TRUE_FROM)
 		h->src = far;
 	if (s->how & TRUE_PSN)
-		h->psn = answer ? (qp->psn_acked + 1) & SM_PSN_MASK : qp->psn_rx;
+		h->psn = answer ? (qp->req.acked + 1) & SM_PSN_MASK : qp->resp.psn;
 	if (s->how & TRUE_MEMORY) {
 		h->raddr = (uintptr_t)f.memory + s->raddr % MEMORY;
 		h->rkey = f.key;
@@ -92,8 +92,7 @@ packet_send(const struct step *s, const uint8_t *payload)
 		return;
 	if (s->bytes != 0)
 		memcpy(room.payload, payload, s->bytes);
-	sm_pkt_put(room.pkt, &h);
-	sm_tx_commit(&way->tx, &room, len & 0xffff, (enum sm_pkt_type)s->type, s->flags);
+	sm_tx_commit(&way->tx, &room, &h, len & 0xffff, (enum sm_pkt_type)s->type, s->flags);
 }
 
 int

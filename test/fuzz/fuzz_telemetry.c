@@ -20,7 +20,7 @@
 
 #include "crpc_bulk.h"
 #include "daemon.h"
-#include "fake_rdma.h"
+#include "crpc_paper_nic.h"
 #include "mlx5_copyrpc.h"
 #include "udrpc_pvt.h"
 
@@ -40,7 +40,7 @@ static uint32_t ncommands;
 static void *lists[LISTS];
 static uint32_t nlists;
 
-static struct fake_world w;
+static struct crpc_paper w;
 static struct crpc_copyrpc *ctx;
 static struct crpc_bulk *b;
 static struct crpc_udrpc udrpc;
@@ -157,7 +157,7 @@ objects_make(void)
 
 	w.rng = 1;
 	w.now_ns = 1;
-	net.dev = fake_open(&w, 256);
+	net.dev = crpc_paper_open(&w, &(struct crpc_paper_conf){.inline_max = 256});
 	ctx = crpc_copyrpc_create(&net);
 	fuzz_check(ctx != NULL);
 	bulk.port[0].ctx = ctx;

@@ -58,12 +58,12 @@ packet_make(struct pair *p, const struct step *s, int to, uint8_t *out)
 	}
 	slot = h.slot % 2;
 	if (s->how & TRUE_REQ) {
-		h.req = to == 0 ? ep->calls[slot].req : ep->serves[slot].req + (h.req & 1);
+		h.req = to == 0 ? call_at(ep, slot)->req : ep->serves[slot].req + (h.req & 1);
 		h.pkt %= 4;
 	}
 	if (s->how & TRUE_SIZE) {
 		h.len %= 1000;
-		h.arg %= 1000;
+		h.arg = h.arg % 1001 != 1000 ? h.arg % 1001 : WIRE_ONEWAY;
 		bytes = WIRE_HEAD;
 		if (h.pkt < wire_pkts(h.len, PIECE) && (h.kind & 15) <= WIRE_RESP)
 			bytes += wire_piece(h.len, PIECE, h.pkt);
@@ -83,10 +83,11 @@ turn(struct pair *p, int side, const struct step *s)
 
 	crpc_udrpc_poll(p->ctx[side], p->w.now_ns, done, (uint16_t)(1 + s->call % 4));
 	if (s->how & SERVE) {
-		n = crpc_udrpc_recv(p->ctx[side], req, 4);
+		n = crpc_udrpc_recv(p->ctx[side], p->w.now_ns, req, 4);
 		while (n-- != 0)
-			crpc_udrpc_reply(p->ctx[side], p->w.now_ns, req[n].token, bytes,
-				s->reply * 3u);
+			if (crpc_udrpc_reply(p->ctx[side], p->w.now_ns, req[n].token, bytes,
+				    s->reply * 3u) == -EOPNOTSUPP)
+				crpc_udrpc_release(p->ctx[side], p->w.now_ns, req[n].token);
 	}
 	crpc_udrpc_flush(p->ctx[side], p->w.now_ns);
 	fuzz_check(crpc_udrpc_check(p->ctx[side], false) == 0);
@@ -115,17 +116,20 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size -= sizeof(step);
 		to = step.how & TO_CLIENT ? 0 : 1;
 		if (step.how & CALL_BEFORE)
-			crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, step.call * 3u, 999, 1);
+			(void)(step.call % 8 == 0 ? crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, bytes,
+							    step.call * 3u)
+						  : crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes,
+							    step.call * 3u, 999, 1));
 		memset(packet, 0, sizeof(packet));
 		memcpy(packet, data, crpc_min(size, step.len));
 		data += crpc_min(size, step.len);
 		size -= crpc_min(size, step.len);
-		fake_forge(p.dev[to], packet, packet_make(&p, &step, to, packet));
+		crpc_paper_forge(p.dev[to], 0, 0, packet, packet_make(&p, &step, to, packet));
 		p.w.now_ns += step.how & TIME ? 6000000 : 1000;
 		turn(&p, 0, &step);
 		turn(&p, 1, &step);
 		if (step.how & SERVE)
-			fake_run(&p.w);
+			crpc_paper_run(&p.w);
 	}
 	pair_fini(&p);
 	return 0;

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Proves that an installation is complete: into an empty folder, then, with nothing but its headers,
-# libraries and pkg-config files, each header compiles, each library links, the example runs, and
-# the tools answer --help.
-# Arguments: source root, build root, compiler with its options.
+# libraries and pkg-config files, each header compiles, all of them in one C++17 program, each library
+# links, shared and static, the examples run, and the tools answer --help.
+# Arguments: source root, build root, compiler with its options. CXX: a C++ compiler, if there is one.
 set -u
 
 source=$1
@@ -25,6 +25,8 @@ meson install -C "$build" --no-rebuild --destdir "$dest/root" >"$dest/log" 2>&1 
 pc_dir=$(find "$dest/root" -type d -name pkgconfig)
 include_dir=$(find "$dest/root" -type d -path "*/include/copyrpc")
 bin_dir=$(find "$dest/root" -type d -name bin)
+lib_dir=$(dirname "$pc_dir")
+export LD_LIBRARY_PATH=$lib_dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [ -n "$pc_dir" ] && [ -n "$include_dir" ] || { echo "nothing was installed"; exit 1; }
 
 # Finds our files in the folder and those of the system where they are.
@@ -48,13 +50,34 @@ for header in "$include_dir"/*.h; do
 	# shellcheck disable=SC2086
 	"${cc[@]}" -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -c \
 		-o "$dest/header.o" "$dest/header.c" $cflags || fail "header $(basename "$header")"
+	cat "$dest/header.c" >>"$dest/all.cc"
 done
+
+# What a C++17 program calls is found in the libraries by its C name.
+if [ -n "${CXX:-}" ]; then
+	echo 'int main() { return crpc_rdma_open(nullptr) == nullptr ? 0 : crpc_clock_ns() == 0; }' \
+		>>"$dest/all.cc"
+	libs=$(config --libs "${names[@]}" libdpdk)
+	# shellcheck disable=SC2086
+	$CXX "${cc[@]:1}" -std=c++17 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter \
+		-Wno-missing-field-initializers -Werror -o "$dest/all" "$dest/all.cc" $cflags $libs &&
+		"$dest/all" || fail "a C++17 program with every header"
+fi
+
+# The same libraries, but static.
+static() {
+	sed 's/-lcrpc_\([a-z_]*\)/-l:libcrpc_\1.a/g'
+}
 
 echo 'int main(void) { return 0; }' >"$dest/main.c"
 for name in "${names[@]}"; do
 	libs=$(config --cflags --libs "$name") || { fail "pkg-config $name"; continue; }
 	# shellcheck disable=SC2086
 	"${cc[@]}" -o "$dest/main" "$dest/main.c" $libs || fail "link with $name"
+	# shellcheck disable=SC2046
+	"${cc[@]}" -o "$dest/main" "$dest/main.c" $(static <<<"$libs") || fail "link static $name"
+	foreign=$(nm -D --defined-only "$lib_dir/lib$name.so" | grep -vE ' (__)?crpc_| CRPC_')
+	[ -z "$foreign" ] || fail "lib$name.so exports $foreign"
 done
 
 # An example is named after the library that it shows: the longest name that fits.
@@ -71,12 +94,16 @@ library_of() {
 for example in "$source"/doc/examples/*.c; do
 	program=$(basename "$example" .c)
 	libs=$(config --cflags --libs "$(library_of "$program")") || { fail "$program"; continue; }
+	# shellcheck disable=SC2046
+	"${cc[@]}" -o "$dest/$program.static" "$example" $(static <<<"$libs") ||
+		fail "build $program, static"
 	# shellcheck disable=SC2086
 	"${cc[@]}" -o "$dest/$program" "$example" $libs || { fail "build $program"; continue; }
 	case $program in
 	kv_*) continue ;; # needs a service: below
 	esac
 	timeout 10 "$dest/$program" || fail "$program ended with status $?"
+	timeout 10 "$dest/$program.static" || fail "$program, static, ended with status $?"
 done
 
 # A service, and the example twice at once: no count is lost.

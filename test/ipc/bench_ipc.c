@@ -93,9 +93,9 @@ static uint32_t
 serve(struct bench *b)
 {
 	struct crpc_req req[CRPC_BURST_MAX];
-	uint16_t n = crpc_ipc_server_recv(b->s, req, CRPC_BURST_MAX);
+	uint16_t n = crpc_ipc_server_recv(b->s, 0, req, CRPC_BURST_MAX);
 
-	crpc_ipc_server_reply_burst(b->s, req, b->msgs, b->size, n);
+	crpc_ipc_server_reply_burst(b->s, 0, req, b->msgs, b->size, n);
 	return n;
 }
 
@@ -107,11 +107,11 @@ drive(struct bench *b)
 	uint32_t i, n;
 
 	for (i = 0; i < b->clients; i++) {
-		finished += crpc_ipc_client_poll(b->c[i], done, CRPC_BURST_MAX);
+		finished += crpc_ipc_client_poll(b->c[i], 0, done, CRPC_BURST_MAX);
 		n = b->depth - crpc_ipc_client_open(b->c[i]);
 		if (n >= b->burst)
-			crpc_ipc_client_call_burst(b->c[i], b->msgs, b->size, b->cookies,
-					(uint16_t)crpc_min(n, CRPC_BURST_MAX));
+			crpc_ipc_client_call_burst(b->c[i], 0, b->msgs, b->size, 0, b->cookies,
+				(uint16_t)crpc_min(n, CRPC_BURST_MAX));
 	}
 	return finished;
 }

@@ -37,8 +37,8 @@ call_burst(void)
 	uint32_t i;
 
 	for (i = 0; i < active; i++)
-		bad += crpc_ipc_client_call_burst(client[i], msgs, SIZE, cookies,
-				       (uint16_t)depth) != depth;
+		bad += crpc_ipc_client_call_burst(
+			       client[i], 0, msgs, SIZE, 0, cookies, (uint16_t)depth) != depth;
 }
 
 static void
@@ -48,7 +48,7 @@ call_single(void)
 
 	for (i = 0; i < active; i++)
 		for (k = 0; k < depth; k++)
-			bad += crpc_ipc_client_call(client[i], &msgs[k], SIZE, k) != 0;
+			bad += crpc_ipc_client_call(client[i], 0, &msgs[k], SIZE, 0, k) != 0;
 }
 
 static void
@@ -58,7 +58,7 @@ poll_burst(void)
 	uint32_t i;
 
 	for (i = 0; i < active; i++)
-		bad += crpc_ipc_client_poll(client[i], done, BURST) != depth;
+		bad += crpc_ipc_client_poll(client[i], 0, done, BURST) != depth;
 }
 
 static void
@@ -69,8 +69,8 @@ serve_burst(void)
 	uint16_t n;
 
 	while (left > 0) {
-		n = crpc_ipc_server_recv(server, req, BURST);
-		bad += crpc_ipc_server_reply_burst(server, req, msgs, SIZE, n) != n;
+		n = crpc_ipc_server_recv(server, 0, req, BURST);
+		bad += crpc_ipc_server_reply_burst(server, 0, req, msgs, SIZE, n) != n;
 		left -= n;
 	}
 }
@@ -83,9 +83,9 @@ serve_single(void)
 	uint16_t n, i;
 
 	while (left > 0) {
-		n = crpc_ipc_server_recv(server, req, BURST);
+		n = crpc_ipc_server_recv(server, 0, req, BURST);
 		for (i = 0; i < n; i++)
-			bad += crpc_ipc_server_reply(server, req[i].token, &msgs[i], SIZE) != 0;
+			bad += crpc_ipc_server_reply(server, 0, req[i].token, &msgs[i], SIZE) != 0;
 		left -= n;
 	}
 }
@@ -144,7 +144,7 @@ set_up(void)
 	}
 	/* All are admitted, and the quiet ones are asleep; those that will call wake up. */
 	for (i = 0; i < 1024; i++)
-		crpc_ipc_server_recv(server, &req, 1);
+		crpc_ipc_server_recv(server, 0, &req, 1);
 	call_single();
 	serve_single();
 	poll_burst();

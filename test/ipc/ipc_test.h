@@ -45,12 +45,18 @@ rng_init(void)
 }
 
 static inline uint64_t
-now_ms(void)
+now_ns(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint64_t
+now_ms(void)
+{
+	return now_ns() / 1000000;
 }
 
 /** As fork(), but the child dies with its parent: a test that fails leaves nobody behind. */
@@ -96,6 +102,15 @@ new_colocated_client(const struct crpc_ipc_server *s)
 	struct crpc_ipc_client_conf conf = {.server = s, .colocated = true};
 
 	return crpc_ipc_client_connect(&conf);
+}
+
+/** End a request with @p len bytes of @p buf, or, of a notification, without. */
+static inline int
+answer(struct crpc_ipc_server *s, const struct crpc_req *req, const void *buf, uint32_t len)
+{
+	if (crpc_ipc_token_oneway(req->token))
+		return crpc_ipc_server_release(s, now_ns(), req->token);
+	return crpc_ipc_server_reply(s, now_ns(), req->token, buf, len);
 }
 
 static inline int

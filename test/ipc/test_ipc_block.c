@@ -130,7 +130,7 @@ recv_one(struct world *w)
 {
 	struct crpc_req req = {0};
 
-	assert_int_equal(crpc_ipc_server_recv(w->s, &req, 1), 1);
+	assert_int_equal(crpc_ipc_server_recv(w->s, now_ns(), &req, 1), 1);
 	return req;
 }
 
@@ -139,7 +139,7 @@ poll_soon(struct world *w, struct crpc_done *done)
 {
 	uint64_t end = now_ms() + SOON_MS;
 
-	while (crpc_ipc_client_poll(w->c, done, 1) == 0)
+	while (crpc_ipc_client_poll(w->c, now_ns(), done, 1) == 0)
 		assert_true(now_ms() < end);
 	return 1;
 }
@@ -160,7 +160,7 @@ a_block_goes_there_and_back(void **state)
 	for (i = 0; i < 500; i++) {
 		size = 8 + rng() % 50000;
 		ref = new_block(&w, size, i);
-		assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, &i, 8, i), 0);
+		assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), ref, &i, 8, 0, i), 0);
 		assert_int_equal(crpc_arena_free(w.cm, ref), -EPERM); /* not its any more */
 		req = recv_one(&w);
 		assert_true(crpc_ipc_token_block(req.token));
@@ -176,7 +176,8 @@ a_block_goes_there_and_back(void **state)
 			assert_non_null(mine.data);
 			memcpy(mine.data, b.data, size);
 		}
-		assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, "answer", 6), 0);
+		assert_int_equal(
+			crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, ref, "answer", 6), 0);
 		assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), -ENOENT);
 		assert_int_equal(poll_soon(&w, &done), 1);
 		assert_int_equal(done.status, 0);
@@ -205,21 +206,24 @@ ignored_blocks_are_freed(void **state)
 
 	open_world(&w, 0);
 	for (i = 0; i < 400; i++) {
-		assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i),
-				0);
+		assert_int_equal(crpc_ipc_client_call_ref(
+					 w.c, now_ns(), new_block(&w, 5000, i), NULL, 0, 0, i),
+			0);
 		req = recv_one(&w);
 		switch (i % 4) {
 		case 0:
-			assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+			assert_int_equal(crpc_ipc_server_release(w.s, now_ns(), req.token), 0);
 			break;
 		case 1:
-			assert_int_equal(crpc_ipc_server_fail(w.s, req.token, -EIO), 0);
+			assert_int_equal(crpc_ipc_server_fail(w.s, now_ns(), req.token, -EIO), 0);
 			break;
 		case 2:
-			assert_int_equal(crpc_ipc_server_reply(w.s, req.token, "x", 1), 0);
+			assert_int_equal(
+				crpc_ipc_server_reply(w.s, now_ns(), req.token, "x", 1), 0);
 			break;
 		default:
-			assert_int_equal(crpc_ipc_server_reply_burst(w.s, &req, "x", 1, 1), 1);
+			assert_int_equal(
+				crpc_ipc_server_reply_burst(w.s, now_ns(), &req, "x", 1, 1), 1);
 		}
 		assert_holds(&w, w.sm, 0);
 		assert_int_equal(poll_soon(&w, &done), 1);
@@ -227,13 +231,15 @@ ignored_blocks_are_freed(void **state)
 				-ENODATA);
 	}
 	/* Left open, on both sides. */
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i), 0);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i), 0);
+	assert_int_equal(
+		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 5000, i), NULL, 0, 0, i), 0);
+	assert_int_equal(
+		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 5000, i), NULL, 0, 0, i), 0);
 	req = recv_one(&w);
 	recv_one(&w);
-	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token,
-					 ((struct crpc_ipc_block *)w.s->blocks)[0].ref, "x", 1),
-			0);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, now_ns(), req.token,
+				 ((struct crpc_ipc_block *)w.s->blocks)[0].ref, "x", 1),
+		0);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	close_world(&w);
 }
@@ -248,11 +254,12 @@ a_taken_block_stays(void **state)
 	struct world w;
 
 	open_world(&w, 0);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 900, 3), "k", 1, 3), 0);
+	assert_int_equal(
+		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 900, 3), "k", 1, 0, 3), 0);
 	req = recv_one(&w);
 	assert_int_equal(crpc_ipc_server_take(w.s, req.token, &b), 0);
 	assert_int_equal(crpc_ipc_server_take(w.s, req.token, &b), -ENODATA);
-	assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+	assert_int_equal(crpc_ipc_server_release(w.s, now_ns(), req.token), 0);
 	assert_filled(&b, 900, 3);
 	assert_int_equal(crpc_arena_free(w.sm, b.ref), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
@@ -272,12 +279,14 @@ wrong_blocks_are_refused_and_stay(void **state)
 	uint64_t ref, theirs;
 
 	open_world(&w, 10000);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, 0, NULL, 0, 1), -EINVAL);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, UINT64_MAX, NULL, 0, 1), -EINVAL);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), 0, NULL, 0, 0, 1), -EINVAL);
+	assert_int_equal(
+		crpc_ipc_client_call_ref(w.c, now_ns(), UINT64_MAX, NULL, 0, 0, 1), -EINVAL);
 	assert_non_null(crpc_arena_alloc(w.sm, 100, &theirs));
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, theirs, NULL, 0, 1), -EINVAL);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), theirs, NULL, 0, 0, 1), -EINVAL);
 	ref = new_block(&w, 6000, 1);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, test_dir, 193, 1), -EMSGSIZE);
+	assert_int_equal(
+		crpc_ipc_client_call_ref(w.c, now_ns(), ref, test_dir, 193, 0, 1), -EMSGSIZE);
 	assert_int_equal(crpc_ipc_client_open(w.c), 0);
 	/* A server, or a client, without an arena. */
 	w.s->peers[0].ctl->member = 0;
@@ -286,7 +295,7 @@ wrong_blocks_are_refused_and_stay(void **state)
 	cc.server = crpc_ipc_server_create(&plain);
 	cc.arena = w.cm;
 	assert_non_null(pc = crpc_ipc_client_connect(&cc));
-	assert_int_equal(crpc_ipc_client_call_ref(pc, ref, NULL, 0, 1), -ENOTSUP);
+	assert_int_equal(crpc_ipc_client_call_ref(pc, now_ns(), ref, NULL, 0, 0, 1), -ENOTSUP);
 	crpc_ipc_client_close(pc);
 	crpc_ipc_server_free((struct crpc_ipc_server *)(uintptr_t)cc.server);
 
@@ -294,29 +303,30 @@ wrong_blocks_are_refused_and_stay(void **state)
 	 * More bytes in open requests than a client may have: that call fails, the block is freed.
 	 */
 	w.s->peers[0].ctl->member = crpc_arena_member(w.cm);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, NULL, 0, 2), 0);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), ref, NULL, 0, 0, 2), 0);
 	req = recv_one(&w);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 6000, 1), NULL, 0, 3), 0);
-	assert_int_equal(crpc_ipc_server_recv(w.s, &(struct crpc_req){0}, 1), 0);
+	assert_int_equal(
+		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 6000, 1), NULL, 0, 0, 3), 0);
+	assert_int_equal(crpc_ipc_server_recv(w.s, now_ns(), &(struct crpc_req){0}, 1), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	assert_int_equal(done.cookie, 3);
 	assert_int_equal(done.status, -ENOBUFS);
-	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref + 1, "x", 1), -EINVAL);
-	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, theirs, test_dir, 193),
-			-EMSGSIZE);
-	assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+	assert_int_equal(
+		crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, ref + 1, "x", 1), -EINVAL);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, theirs, test_dir, 193),
+		-EMSGSIZE);
+	assert_int_equal(crpc_ipc_server_release(w.s, now_ns(), req.token), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	/* A lie: a reference that was not given. */
 	ref = new_block(&w, 100, 1);
 	memcpy(w.c->next->data, &ref, 8);
-	w.c->calls[w.c->next_slot].state = IPC_CALL_OPEN;
-	w.c->calls[w.c->next_slot].cookie = 9;
-	w.c->open++;
+	w.c->call[w.c->next_slot].state = IPC_CALL_OPEN;
+	rpc_calls_open(&w.c->calls, &w.c->call[w.c->next_slot].rpc, 9, RPC_NEVER);
 	crpc_store_release(&w.c->next->word,
 			ipc_word((uint32_t)w.c->req_seq, 8,
 					((w.c->next_slot + 1) & w.c->req_mask) | IPC_SLOT_BLOCK));
 	w.c->req_seq++;
-	assert_int_equal(crpc_ipc_server_recv(w.s, &req, 1), 0);
+	assert_int_equal(crpc_ipc_server_recv(w.s, now_ns(), &req, 1), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	assert_int_equal(done.cookie, 9);
 	assert_int_equal(done.status, -EFAULT);
@@ -339,20 +349,22 @@ nobodys_answer_leaks_no_block(void **state)
 	uint64_t ref;
 
 	open_world(&w, 0);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 100, 1), NULL, 0, 1), 0);
+	assert_int_equal(
+		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 100, 1), NULL, 0, 0, 1), 0);
 	req = recv_one(&w);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	assert_int_equal(done.status, -ETIMEDOUT);
 	assert_non_null(crpc_arena_alloc(w.sm, 3000, &ref));
-	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, NULL, 0), 0);
-	assert_int_equal(crpc_ipc_client_poll(w.c, &done, 1), 0);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, ref, NULL, 0), 0);
+	assert_int_equal(crpc_ipc_client_poll(w.c, now_ns(), &done, 1), 0);
 	assert_holds(&w, w.cm, 0);
-	assert_int_equal(crpc_ipc_client_notify(w.c, "n", 1), 0);
+	assert_int_equal(crpc_ipc_client_notify(w.c, now_ns(), "n", 1), 0);
 	req = recv_one(&w);
 	assert_non_null(crpc_arena_alloc(w.sm, 3000, &ref));
-	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, NULL, 0), -EOPNOTSUPP);
+	assert_int_equal(
+		crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, ref, NULL, 0), -EOPNOTSUPP);
 	assert_int_equal(crpc_arena_free(w.sm, ref), 0);
-	assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+	assert_int_equal(crpc_ipc_server_release(w.s, now_ns(), req.token), 0);
 	close_world(&w);
 }
 
@@ -383,9 +395,9 @@ close_frees_the_blocks_of_calls_that_were_not_read(void **state)
 	open_world(&w, 0);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
 		for (k = 0; k < DEPTH; k++)
-			assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 60000, i),
-							 NULL, 0, k),
-					0);
+			assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(),
+						 new_block(&w, 60000, i), NULL, 0, 0, k),
+				0);
 		if (i == 0)
 			for (k = 0; k < DEPTH; k++) {
 				assert_int_equal(poll_soon(&w, &done), 1);
@@ -408,8 +420,9 @@ blocks_of_unread_calls_are_free_after_close_and_leave(void **state)
 
 	open_world(&w, 0);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
-		assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 60000, i), NULL, 0, 1),
-				0);
+		assert_int_equal(crpc_ipc_client_call_ref(
+					 w.c, now_ns(), new_block(&w, 60000, i), NULL, 0, 0, 1),
+			0);
 		crpc_ipc_client_close(w.c);
 		crpc_arena_leave(w.cm);
 		assert_int_equal(crpc_arena_check(w.arena, &r), 0);
@@ -434,13 +447,13 @@ blocks_of_answers_that_were_not_polled_are_freed(void **state)
 	open_world(&w, 0);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
 		for (k = 0; k < DEPTH; k++)
-			assert_int_equal(crpc_ipc_client_call(w.c, &k, 4, k), 0);
-		assert_int_equal(crpc_ipc_server_recv(w.s, req, DEPTH), DEPTH);
+			assert_int_equal(crpc_ipc_client_call(w.c, now_ns(), &k, 4, 0, k), 0);
+		assert_int_equal(crpc_ipc_server_recv(w.s, now_ns(), req, DEPTH), DEPTH);
 		for (k = 0; k < DEPTH; k++) {
 			assert_non_null(crpc_arena_alloc(w.sm, 60000, &ref));
 			assert_int_equal(crpc_ipc_server_reply_ref(
-							 w.s, req[k].token, ref, NULL, 0),
-					0);
+						 w.s, now_ns(), req[k].token, ref, NULL, 0),
+				0);
 		}
 		reconnect(&w);
 		assert_holds(&w, w.sm, 0);
@@ -466,19 +479,19 @@ closing_one_connection_leaves_the_answers_of_another(void **state)
 
 	open_world(&w, 0);
 	ref = new_block(&w, 5000, 8);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, ref, NULL, 0, 1), 0);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), ref, NULL, 0, 0, 1), 0);
 	req = recv_one(&w);
-	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, NULL, 0), 0);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, ref, NULL, 0), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	assert_int_equal(crpc_ipc_client_take(w.c, &done, &b), 0);
 	first = w.c;
 	cc.server = w.s;
 	cc.arena = w.cm;
 	assert_non_null(w.c = crpc_ipc_client_connect(&cc));
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, b.ref, NULL, 0, 2), 0);
+	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), b.ref, NULL, 0, 0, 2), 0);
 	req = recv_one(&w);
 	assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), 0);
-	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, b.ref, NULL, 0), 0);
+	assert_int_equal(crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, b.ref, NULL, 0), 0);
 	crpc_ipc_client_close(first);
 	crpc_ipc_server_reap(w.s);
 	assert_int_equal(poll_soon(&w, &done), 1);
@@ -498,8 +511,9 @@ calls_that_fail_unread_free_their_blocks(void **state)
 
 	open_world(&w, 0);
 	for (k = 0; k < DEPTH; k++)
-		assert_int_equal(
-			crpc_ipc_client_call_ref(w.c, new_block(&w, 60000, k), NULL, 0, k), 0);
+		assert_int_equal(crpc_ipc_client_call_ref(
+					 w.c, now_ns(), new_block(&w, 60000, k), NULL, 0, 0, k),
+			0);
 	crpc_ipc_server_free(w.s);
 	w.s = NULL;
 	for (k = 0; k < DEPTH; k++) {
@@ -523,20 +537,22 @@ server_at_its_limit_frees_what_it_cannot_take(void **state)
 
 	open_limited_world(&w, 0, 40000, 0);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
-		assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 60000, i), NULL, 0, i),
-				0);
-		assert_int_equal(crpc_ipc_server_recv(w.s, &req, 1), 0);
+		assert_int_equal(crpc_ipc_client_call_ref(
+					 w.c, now_ns(), new_block(&w, 60000, i), NULL, 0, 0, i),
+			0);
+		assert_int_equal(crpc_ipc_server_recv(w.s, now_ns(), &req, 1), 0);
 		assert_int_equal(poll_soon(&w, &done), 1);
 		assert_int_equal(done.cookie, i);
 		assert_int_equal(done.status, -ENOBUFS);
 		assert_holds(&w, w.cm, 0);
 		assert_holds(&w, w.sm, 0);
 	}
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, new_block(&w, 30000, 1), NULL, 0, 1), 0);
+	assert_int_equal(
+		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 30000, 1), NULL, 0, 0, 1), 0);
 	req = recv_one(&w);
 	assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), 0);
 	assert_filled(&b, 30000, 1);
-	assert_int_equal(crpc_ipc_server_release(w.s, req.token), 0);
+	assert_int_equal(crpc_ipc_server_release(w.s, now_ns(), req.token), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	close_world(&w);
 }
@@ -554,10 +570,11 @@ client_at_its_limit_frees_what_it_cannot_take(void **state)
 
 	open_limited_world(&w, 0, 0, 40000);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
-		assert_int_equal(crpc_ipc_client_call(w.c, &i, 4, i), 0);
+		assert_int_equal(crpc_ipc_client_call(w.c, now_ns(), &i, 4, 0, i), 0);
 		req = recv_one(&w);
 		assert_non_null(crpc_arena_alloc(w.sm, i % 2 != 0 ? 30000 : 60000, &ref));
-		assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, "x", 1), 0);
+		assert_int_equal(
+			crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, ref, "x", 1), 0);
 		assert_int_equal(poll_soon(&w, &done), 1);
 		assert_int_equal(done.cookie, i);
 		assert_int_equal(done.status, i % 2 != 0 ? 0 : -EDQUOT);
@@ -592,9 +609,9 @@ client_process(void)
 	for (i = 0;; i++) {
 		/* No room, or no place: the next turn will have some. */
 		if (crpc_arena_alloc(cc.arena, 64 + i % 3000, &ref) != NULL &&
-				crpc_ipc_client_call_ref(c, ref, &i, 8, i) != 0)
+			crpc_ipc_client_call_ref(c, now_ns(), ref, &i, 8, 0, i) != 0)
 			crpc_arena_free(cc.arena, ref);
-		crpc_idle_turn(&idle, crpc_ipc_client_poll(c, done, DEPTH));
+		crpc_idle_turn(&idle, crpc_ipc_client_poll(c, now_ns(), done, DEPTH));
 	}
 }
 
@@ -629,7 +646,7 @@ hoarder(int ready, bool closes)
 	c = crpc_ipc_client_connect(&cc);
 	for (i = 0; c != NULL && i < 9; i++)
 		if (crpc_arena_alloc(cc.arena, 64u << i, &ref) == NULL ||
-				(i < 3 && crpc_ipc_client_call_ref(c, ref, &i, 4, 0) != 0))
+			(i < 3 && crpc_ipc_client_call_ref(c, now_ns(), ref, &i, 4, 0, 0) != 0))
 			_exit(1);
 	if (closes)
 		crpc_ipc_client_close(c);
@@ -663,9 +680,9 @@ reap_gives_a_dead_clients_blocks_back(void **state)
 		assert_int_equal(read(ready[0], &byte, 1), 1);
 		/* One is open, one ended, one not yet received. */
 		for (n = 0; round == 1 && n < 2;)
-			n += crpc_ipc_server_recv(w.s, req + n, (uint16_t)(2 - n));
+			n += crpc_ipc_server_recv(w.s, now_ns(), req + n, (uint16_t)(2 - n));
 		if (round == 1)
-			assert_int_equal(crpc_ipc_server_release(w.s, req[0].token), 0);
+			assert_int_equal(crpc_ipc_server_release(w.s, now_ns(), req[0].token), 0);
 		/* Living, it keeps them. */
 		for (i = 0; i < 20; i++)
 			crpc_ipc_server_reap(w.s);
@@ -676,7 +693,8 @@ reap_gives_a_dead_clients_blocks_back(void **state)
 		for (i = 0; i < 20; i++)
 			crpc_ipc_server_reap(w.s);
 		if (round == 1)
-			assert_int_equal(crpc_ipc_server_release(w.s, req[1].token), -ECONNRESET);
+			assert_int_equal(
+				crpc_ipc_server_release(w.s, now_ns(), req[1].token), -ECONNRESET);
 		reap_until_all_is_back(&w);
 	}
 	close(ready[0]);
@@ -713,16 +731,16 @@ blocks_of_killed_clients_come_back(void **state)
 			client_process();
 		end = now_ms() + 4 + rng() % 6;
 		while (now_ms() < end) {
-			n = crpc_ipc_server_recv(w.s, req, 8);
+			n = crpc_ipc_server_recv(w.s, now_ns(), req, 8);
 			for (i = 0; i < n; i++) {
 				struct crpc_ipc_block b = {0};
 
 				if (crpc_ipc_server_block(w.s, req[i].token, &b) != 0 ||
 						rng() % 2 == 0)
-					crpc_ipc_server_release(w.s, req[i].token);
+					crpc_ipc_server_release(w.s, now_ns(), req[i].token);
 				else
 					crpc_ipc_server_reply_ref(
-							w.s, req[i].token, b.ref, NULL, 0);
+						w.s, now_ns(), req[i].token, b.ref, NULL, 0);
 			}
 			served += n;
 			crpc_ipc_server_reap(w.s);
@@ -731,10 +749,10 @@ blocks_of_killed_clients_come_back(void **state)
 		kill(pid, SIGKILL);
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		assert_true(WIFSIGNALED(status));
-		for (n = 0; (i = crpc_ipc_server_recv(w.s, req + n, 8)) != 0;)
+		for (n = 0; (i = crpc_ipc_server_recv(w.s, now_ns(), req + n, 8)) != 0;)
 			n += i;
 		while (n != 0) /* some of them after the server noticed */
-			if (crpc_ipc_server_release(w.s, req[--n].token) == 0)
+			if (crpc_ipc_server_release(w.s, now_ns(), req[--n].token) == 0)
 				crpc_ipc_server_reap(w.s);
 		reap_until_all_is_back(&w);
 		assert_holds(&w, w.sm, 0);
@@ -767,7 +785,7 @@ client_as(uid_t uid, gid_t gid)
 	c = crpc_ipc_client_connect(&conf);
 	if (c == NULL)
 		_exit(errno);
-	_exit(crpc_ipc_client_call_sync(c, "hello", 5, back, 8, 0) == 5 ? 0 : 98);
+	_exit(crpc_ipc_client_call_sync(c, now_ns(), "hello", 5, back, 8, 0) == 5 ? 0 : 98);
 }
 
 static int
@@ -780,9 +798,9 @@ serve_until_it_ends(struct crpc_ipc_server *s, pid_t pid)
 
 	while (waitpid(pid, &status, WNOHANG) == 0) {
 		crpc_ipc_server_reap(s);
-		n = crpc_ipc_server_recv(s, req, 8);
+		n = crpc_ipc_server_recv(s, now_ns(), req, 8);
 		for (i = 0; i < n; i++)
-			crpc_ipc_server_reply(s, req[i].token, req[i].data, req[i].len);
+			crpc_ipc_server_reply(s, now_ns(), req[i].token, req[i].data, req[i].len);
 		sched_yield();
 		assert_true(now_ms() < end);
 	}
@@ -830,12 +848,13 @@ a_client_is_not_the_servers_member(void **state)
 
 	open_world(&w, 0);
 	w.s->peers[0].ctl->member = crpc_arena_member(w.sm);
-	assert_int_equal(crpc_ipc_client_call(w.c, "x", 1, 7), 0);
+	assert_int_equal(crpc_ipc_client_call(w.c, now_ns(), "x", 1, 0, 7), 0);
 	req = recv_one(&w);
 	assert_non_null(crpc_arena_alloc(w.sm, 100, &ref));
-	assert_int_equal(crpc_ipc_server_reply_ref(w.s, req.token, ref, "x", 1), -ENOTSUP);
+	assert_int_equal(
+		crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, ref, "x", 1), -ENOTSUP);
 	assert_int_equal(crpc_arena_free(w.sm, ref), 0);
-	assert_int_equal(crpc_ipc_server_reply(w.s, req.token, "y", 1), 0);
+	assert_int_equal(crpc_ipc_server_reply(w.s, now_ns(), req.token, "y", 1), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	assert_int_equal(done.status, 0);
 	close_world(&w);

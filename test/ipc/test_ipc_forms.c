@@ -8,7 +8,8 @@
 #include <pthread.h>
 
 #include "crpc_idle.h"
-#include "ipc_client_watch.h"
+#include "ipc_client.h"
+#include "ipc_inline.h"
 #include "ipc_server.h"
 
 #define DEPTH 32
@@ -19,11 +20,11 @@ serve_burst(struct crpc_ipc_server *s, uint32_t len)
 {
 	static uint8_t msgs[64 * 256];
 	struct crpc_req req[64];
-	uint16_t n = crpc_ipc_server_recv(s, req, 64), i;
+	uint16_t n = crpc_ipc_server_recv(s, now_ns(), req, 64), i;
 
 	for (i = 0; i < n; i++)
 		memcpy(msgs + (size_t)i * len, req[i].data, crpc_min(len, req[i].len));
-	assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, len, n), n);
+	assert_int_equal(crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, len, n), n);
 	return n;
 }
 
@@ -31,12 +32,12 @@ static uint32_t
 serve(struct crpc_ipc_server *s)
 {
 	struct crpc_req req[64];
-	uint16_t n = crpc_ipc_server_recv(s, req, 64), i;
+	uint16_t n = crpc_ipc_server_recv(s, now_ns(), req, 64), i;
 
 	for (i = 0; i < n; i++)
-		assert_int_equal(crpc_ipc_server_reply(
-						 s, req[i].token, req[i].data, req[i].len),
-				0);
+		assert_int_equal(
+			crpc_ipc_server_reply(s, now_ns(), req[i].token, req[i].data, req[i].len),
+			0);
 	return n;
 }
 
@@ -62,10 +63,12 @@ bursts_carry_what_single_calls_carry(void **state)
 			cookies[i] = rng();
 		for (k = 0; k < n * len; k++)
 			msgs[k] = (uint8_t)rng();
-		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, len, cookies, (uint16_t)n), n);
+		assert_int_equal(
+			crpc_ipc_client_call_burst(c, now_ns(), msgs, len, 0, cookies, (uint16_t)n),
+			n);
 		assert_int_equal(crpc_ipc_client_open(c), n);
 		assert_int_equal(round & 1 ? serve(s) : serve_burst(s, len), n);
-		assert_int_equal(crpc_ipc_client_poll(c, done, DEPTH), n);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, DEPTH), n);
 		for (i = 0; i < n; i++) {
 			assert_int_equal(done[i].cookie, cookies[i]);
 			assert_int_equal(done[i].status, 0);
@@ -88,51 +91,22 @@ a_burst_stops_at_what_a_call_refuses(void **state)
 	uint64_t cookies[2 * DEPTH] = {0};
 
 	assert_non_null(other);
-	assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 57, cookies, 4), 0);
-	assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 32, cookies, 2 * DEPTH), DEPTH);
-	assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 32, cookies, 1), 0);
-	assert_int_equal(crpc_ipc_client_call(other, msgs, 32, 0), 0);
-	assert_int_equal(crpc_ipc_server_recv(s, req, DEPTH + 4), DEPTH + 1);
+	assert_int_equal(crpc_ipc_client_call_burst(c, now_ns(), msgs, 57, 0, cookies, 4), 0);
+	assert_int_equal(
+		crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, 2 * DEPTH), DEPTH);
+	assert_int_equal(crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, 1), 0);
+	assert_int_equal(crpc_ipc_client_call(other, now_ns(), msgs, 32, 0, 0), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, DEPTH + 4), DEPTH + 1);
 	/* Too long for any; a token that is used up; answers to two clients. */
-	assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 57, DEPTH + 1), 0);
-	assert_int_equal(crpc_ipc_server_release(s, req[3].token), 0);
-	assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 8, DEPTH + 1), 3);
-	assert_int_equal(crpc_ipc_server_reply_burst(s, req + 4, msgs, 8, DEPTH - 3), DEPTH - 3);
-	assert_int_equal(crpc_ipc_client_poll(c, done, DEPTH), DEPTH);
-	assert_int_equal(crpc_ipc_client_poll(other, done, DEPTH), 1);
+	assert_int_equal(crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 57, DEPTH + 1), 0);
+	assert_int_equal(crpc_ipc_server_release(s, now_ns(), req[3].token), 0);
+	assert_int_equal(crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 8, DEPTH + 1), 3);
+	assert_int_equal(
+		crpc_ipc_server_reply_burst(s, now_ns(), req + 4, msgs, 8, DEPTH - 3), DEPTH - 3);
+	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, DEPTH), DEPTH);
+	assert_int_equal(crpc_ipc_client_poll(other, now_ns(), done, DEPTH), 1);
 	crpc_ipc_client_close(c);
 	crpc_ipc_client_close(other);
-	crpc_ipc_server_free(s);
-}
-
-/* However large the array, poll and recv hand out at most CRPC_BURST_MAX. */
-static void
-bursts_are_bounded(void **state)
-{
-	struct crpc_ipc_server *s = new_server(2, 256, 8, 8);
-	struct crpc_ipc_client *c[2] = {new_client(s), new_client(s)};
-	static const uint8_t msgs[256 * 8];
-	static const uint64_t cookies[256];
-	struct crpc_done done[512];
-	struct crpc_req req[512];
-	uint32_t got, i;
-	uint16_t n;
-
-	assert_non_null(c[1]);
-	for (i = 0; i < 2; i++)
-		assert_int_equal(crpc_ipc_client_call_burst(c[i], msgs, 8, cookies, 256), 256);
-	for (got = 0; got < 512; got += n) {
-		n = crpc_ipc_server_recv(s, req, 512);
-		assert_in_range(n, 1, CRPC_BURST_MAX);
-		assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 8, n), n);
-	}
-	for (i = 0; i < 2; i++) {
-		for (got = 0; got < 256; got += n) {
-			n = crpc_ipc_client_poll(c[i], done, 512);
-			assert_in_range(n, 1, CRPC_BURST_MAX);
-		}
-		crpc_ipc_client_close(c[i]);
-	}
 	crpc_ipc_server_free(s);
 }
 
@@ -148,29 +122,30 @@ bursts_step_over_a_slow_call(void **state)
 
 	assert_non_null(c);
 	for (i = 0; i < 2; i++) {
-		assert_int_equal(crpc_ipc_client_call(c, "slow", 4, 900 + i), 0);
-		assert_int_equal(crpc_ipc_server_recv(s, &slow[i], 1), 1);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "slow", 4, 0, 900 + i), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &slow[i], 1), 1);
 	}
 	for (round = 0; round < 2000; round++) {
 		for (i = 0; i < 6; i++)
 			msgs[i] = cookies[i] = round * 6 + i;
-		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, cookies, 6), 6);
-		assert_int_equal(crpc_ipc_server_recv(s, req, 8), 6);
+		assert_int_equal(
+			crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, cookies, 6), 6);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 6);
 		for (i = 0; i < 6; i++)
 			assert_int_equal(*(const uint64_t *)req[i].data, msgs[i]);
-		assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 8, 6), 6);
-		assert_int_equal(crpc_ipc_client_poll(c, done, 8), 6);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 8, 6), 6);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 8), 6);
 		for (i = 0; i < 6; i++)
 			assert_int_equal(done[i].cookie, cookies[i]);
 		if (round == 1000) { /* one of the two ends in the middle */
-			assert_int_equal(crpc_ipc_server_release(s, slow[0].token), 0);
-			assert_int_equal(crpc_ipc_client_poll(c, done, 8), 1);
+			assert_int_equal(crpc_ipc_server_release(s, now_ns(), slow[0].token), 0);
+			assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 8), 1);
 			assert_int_equal(done[0].cookie, 900);
 		}
 	}
 	assert_memory_equal(slow[1].data, "slow", 4);
-	assert_int_equal(crpc_ipc_server_release(s, slow[1].token), 0);
-	assert_int_equal(crpc_ipc_client_poll(c, done, 8), 1);
+	assert_int_equal(crpc_ipc_server_release(s, now_ns(), slow[1].token), 0);
+	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 8), 1);
 	assert_int_equal(done[0].cookie, 901);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
@@ -190,30 +165,31 @@ an_old_slot_does_not_speak_again(void **state)
 	uint32_t i;
 
 	assert_non_null(c);
-	assert_int_equal(crpc_ipc_client_call(c, "l", 1, 1), 0); /* the lone slot stays busy */
-	assert_int_equal(crpc_ipc_client_call(c, "a", 1, 1), 0); /* number 2, slot 0 */
-	assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
-	assert_int_equal(crpc_ipc_server_recv(s, &slow, 1), 1);
+	assert_int_equal(
+		crpc_ipc_client_call(c, now_ns(), "l", 1, 0, 1), 0); /* the lone slot stays busy */
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "a", 1, 0, 1), 0); /* number 2, slot 0 */
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &slow, 1), 1);
 	for (i = 2; i <= 4; i++) { /* slots 1, 2, 3, and 1 again promised: 0 is stepped over */
-		assert_int_equal(crpc_ipc_client_call(c, "b", 1, i), 0);
-		assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
-		assert_int_equal(crpc_ipc_server_release(s, req.token), 0);
-		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "b", 1, 0, i), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
+		assert_int_equal(crpc_ipc_server_release(s, now_ns(), req.token), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 	}
 	assert_int_equal(c->next_slot, 1);
-	assert_int_equal(crpc_ipc_server_release(s, slow.token), 0);
-	assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	assert_int_equal(crpc_ipc_server_release(s, now_ns(), slow.token), 0);
+	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 	/* So that the call behind the one in slot 3 has number 2 again, and is promised slot 0. */
 	c->req_seq = s->peers[0].req_seq = UINT64_C(0x1ffffffff);
 	for (i = 0; i < 3; i++) {
-		assert_int_equal(crpc_ipc_client_call(c, "c", 1, i), 0);
-		assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
-		assert_int_equal(crpc_ipc_server_release(s, req.token), 0);
-		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "c", 1, 0, i), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
+		assert_int_equal(crpc_ipc_server_release(s, now_ns(), req.token), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 	}
 	assert_int_equal(c->next_slot, 0);
 	assert_int_equal((uint32_t)s->peers[0].req_seq, 2);
-	assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 0);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
 }
@@ -234,10 +210,10 @@ answers_do_not_look_like_words(void **state)
 	assert_non_null(c);
 	for (round = 0; round < 20000; round++) {
 		n = round % 3 == 0 ? 1 + rng() % 3 : 4 + rng() % 13;
-		assert_int_equal(crpc_ipc_client_call_burst(
-						 c, msgs, 8, cookies, (uint16_t)n),
-				n);
-		assert_int_equal(crpc_ipc_server_recv(s, req, 16), n);
+		assert_int_equal(
+			crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, cookies, (uint16_t)n),
+			n);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 16), n);
 		seq = s->peers[0].resp_seq;
 		for (i = 0; i < n; i++)
 			for (k = 0; k < 4; k++) /* some later response's, or near it */
@@ -245,15 +221,15 @@ answers_do_not_look_like_words(void **state)
 								 (rng() % 4) * s->lay.resp_slots),
 						8, (uint32_t)(rng() % 16));
 		assert_int_equal(
-				crpc_ipc_server_reply_burst(s, req, msgs, 32, (uint16_t)n), n);
+			crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 32, (uint16_t)n), n);
 		runs += (ipc_word_slot(crpc_load_relaxed(&c->head->word)) & IPC_SLOT_RUN) != 0;
 		for (i = 0; i < n; i += k) {
-			k = crpc_ipc_client_poll(c, done, (uint16_t)(1 + rng() % 16));
+			k = crpc_ipc_client_poll(c, now_ns(), done, (uint16_t)(1 + rng() % 16));
 			assert_true(k > 0 && i + k <= n);
 			for (uint64_t j = 0; j < k; j++)
 				assert_memory_equal(done[j].data, msgs[i + j], 32);
 		}
-		assert_int_equal(crpc_ipc_client_poll(c, done, 16), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 16), 0);
 		assert_int_equal(crpc_ipc_client_status(c), 0);
 	}
 	assert_true(runs > 1000);
@@ -275,25 +251,27 @@ a_burst_answers_a_request_once(void **state)
 
 	assert_non_null(c);
 	for (i = 0; i < 4; i++) { /* past the lap without runs */
-		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 32, cookies, 16), 16);
-		assert_int_equal(crpc_ipc_server_recv(s, req, 16), 16);
-		assert_int_equal(crpc_ipc_server_reply_burst(s, req, msgs, 32, 16), 16);
-		assert_int_equal(crpc_ipc_client_poll(c, done, 16), 16);
+		assert_int_equal(
+			crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, 16), 16);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 16), 16);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 32, 16), 16);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 16), 16);
 	}
 	for (at = 1; at < 16; at++) {
-		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 32, cookies, 16), 16);
-		assert_int_equal(crpc_ipc_server_recv(s, req, 16), 16);
+		assert_int_equal(
+			crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, 16), 16);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 16), 16);
 		memcpy(twice, req, sizeof(twice));
 		twice[at] = req[rng() % at];
-		assert_int_equal(crpc_ipc_server_reply_burst(s, twice, msgs, 32, 16), at);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, now_ns(), twice, msgs, 32, 16), at);
 		assert_int_equal(crpc_ipc_server_reply_burst(
-						 s, req + at, msgs, 32, (uint16_t)(16 - at)),
-				16 - at);
+					 s, now_ns(), req + at, msgs, 32, (uint16_t)(16 - at)),
+			16 - at);
 		crpc_ipc_server_stats(s, &st);
 		assert_int_equal(st.open, 0);
 		assert_int_equal(st.stale, at);
 		for (i = 0; i < 16;)
-			i += crpc_ipc_client_poll(c, done, 16);
+			i += crpc_ipc_client_poll(c, now_ns(), done, 16);
 		assert_int_equal(i, 16);
 		assert_int_equal(crpc_ipc_client_status(c), 0);
 	}
@@ -319,7 +297,7 @@ wordy_thread(void *arg)
 	uint16_t n;
 
 	while (crpc_load_acquire(&l->stop) == 0) {
-		n = crpc_ipc_server_recv(l->s, req, 16);
+		n = crpc_ipc_server_recv(l->s, now_ns(), req, 16);
 		seq = l->s->peers[0].resp_seq;
 		for (i = 0; i < n; i++) {
 			for (k = 0; k < 3; k++) {
@@ -328,7 +306,7 @@ wordy_thread(void *arg)
 			}
 			msgs[i][3] = *(const uint64_t *)req[i].data;
 		}
-		crpc_ipc_server_reply_burst(l->s, req, msgs, 32, n);
+		crpc_ipc_server_reply_burst(l->s, now_ns(), req, msgs, 32, n);
 		if (n != 0 && r % 8 == 0)
 			crpc_ipc_server_reap(l->s);
 		crpc_idle_turn(&idle, n);
@@ -353,8 +331,9 @@ a_poller_at_work_is_not_fooled(void **state)
 		n = 16 - crpc_ipc_client_open(c);
 		for (i = 0; i < n; i++)
 			msgs[i] = next++;
-		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, msgs, (uint16_t)n), n);
-		n = crpc_ipc_client_poll(c, done, 16);
+		assert_int_equal(
+			crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, msgs, (uint16_t)n), n);
+		n = crpc_ipc_client_poll(c, now_ns(), done, 16);
 		for (i = 0; i < n; i++) {
 			assert_int_equal(done[i].status, 0);
 			assert_int_equal(done[i].len, 32);
@@ -384,12 +363,14 @@ completions_of_runs_stay_until_the_next_poll(void **state)
 		n = 16 - crpc_ipc_client_open(c);
 		for (i = 0; i < n; i++)
 			msgs[i] = cookies[i] = next++;
-		assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, cookies, (uint16_t)n), n);
+		assert_int_equal(
+			crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, cookies, (uint16_t)n),
+			n);
 		while (serve_burst(s, 8) != 0)
 			;
 		for (i = 0; i < n_held; i++)
 			assert_int_equal(*(const uint64_t *)held[i].data, held[i].cookie);
-		k = crpc_ipc_client_poll(c, done, (uint16_t)(1 + rng() % 16));
+		k = crpc_ipc_client_poll(c, now_ns(), done, (uint16_t)(1 + rng() % 16));
 		for (i = 0; i < k; i++)
 			assert_int_equal(*(const uint64_t *)done[i].data, done[i].cookie);
 		memcpy(held, done, sizeof(held));
@@ -406,8 +387,8 @@ open_calls(struct crpc_ipc_server *s, struct crpc_ipc_client *c, struct crpc_req
 	static const uint8_t msgs[16];
 	static const uint64_t cookies[16];
 
-	assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 1, cookies, n), n);
-	assert_int_equal(crpc_ipc_server_recv(s, req, n), n);
+	assert_int_equal(crpc_ipc_client_call_burst(c, now_ns(), msgs, 1, 0, cookies, n), n);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, n), n);
 }
 
 /*
@@ -434,25 +415,27 @@ a_split_run_stays_while_a_window_is_answered(void **state)
 					((uint8_t *)first)[i] = (uint8_t)rng();
 				open_calls(s, c, req, 16);
 				assert_int_equal(crpc_ipc_server_reply_burst(
-							 s, req, first, len, (uint16_t)k),
-						k);
-				assert_int_equal(crpc_ipc_client_poll(c, done, (uint16_t)(k - 1)),
-						k - 1);
+							 s, now_ns(), req, first, len, (uint16_t)k),
+					k);
+				assert_int_equal(
+					crpc_ipc_client_poll(c, now_ns(), done, (uint16_t)(k - 1)),
+					k - 1);
 				open_calls(s, c, more, (uint16_t)(k - 1));
 				for (i = k; i < 16; i++)
-					crpc_ipc_server_reply(s, req[i].token, other, 56);
+					crpc_ipc_server_reply(s, now_ns(), req[i].token, other, 56);
 				for (i = 0; i < k - 1; i++)
-					crpc_ipc_server_reply(s, more[i].token, other, 56);
-				assert_int_equal(crpc_ipc_client_poll(c, done, 16), 16);
+					crpc_ipc_server_reply(
+						s, now_ns(), more[i].token, other, 56);
+				assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 16), 16);
 				open_calls(s, c, req, 16);
 				for (i = 0; i < 16; i++)
-					crpc_ipc_server_reply(s, req[i].token, first, 56);
+					crpc_ipc_server_reply(s, now_ns(), req[i].token, first, 56);
 				assert_int_equal(done[0].len, len);
 				assert_memory_equal(done[0].data, (uint8_t *)first + (k - 1) * len,
 						len);
 				for (i = 1; i < 16; i++)
 					assert_memory_equal(done[i].data, other, 56);
-				assert_int_equal(crpc_ipc_client_poll(c, done, 16), 16);
+				assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 16), 16);
 			}
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
@@ -476,12 +459,13 @@ an_epoch_starts_with_a_lap_without_runs(void **state)
 		c->head = ipc_slot_at(c->resp, (uint32_t)from & c->resp_mask, c->resp_slot);
 		for (round = 0; round < 32; round++) {
 			seq = s->peers[0].resp_seq;
-			assert_int_equal(crpc_ipc_client_call_burst(c, msgs, 8, cookies, 8), 8);
+			assert_int_equal(
+				crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, cookies, 8), 8);
 			assert_int_equal(serve_burst(s, 8), 8);
 			run = (ipc_word_slot(crpc_load_relaxed(&c->head->word)) & IPC_SLOT_RUN) !=
 				0;
 			assert_int_equal(run, seq % IPC_RUN_EPOCH >= s->lay.resp_slots);
-			assert_int_equal(crpc_ipc_client_poll(c, done, 8), 8);
+			assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 8), 8);
 		}
 	}
 	crpc_ipc_client_close(c);
@@ -501,34 +485,40 @@ a_message_needs_no_answer(void **state)
 	uint64_t round, i;
 
 	assert_non_null(c);
-	assert_int_equal(crpc_ipc_client_notify(c, "0123456789abcdefg", 17), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_notify(c, now_ns(), "0123456789abcdefg", 17), -EMSGSIZE);
 	for (round = 0; round < 1000; round++) {
 		for (i = 0; i < 4; i++)
-			assert_int_equal(i == 1 ? crpc_ipc_client_call(c, &i, 8, 77)
-						: crpc_ipc_client_notify(c, &i, 8),
-					0);
-		assert_int_equal(crpc_ipc_client_notify(c, &i, 8), -EAGAIN);
+			assert_int_equal(i == 1 ? crpc_ipc_client_call(c, now_ns(), &i, 8, 0, 77)
+						: crpc_ipc_client_notify(c, now_ns(), &i, 8),
+				0);
+		assert_int_equal(crpc_ipc_client_notify(c, now_ns(), &i, 8), -EAGAIN);
 		assert_int_equal(crpc_ipc_client_open(c), 1);
-		assert_int_equal(crpc_ipc_server_recv(s, req, 4), 4);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 4);
 		for (i = 0; i < 4; i++) {
 			assert_int_equal(*(const uint64_t *)req[i].data, i);
 			assert_int_equal(crpc_ipc_token_oneway(req[i].token), i != 1);
 		}
-		/* Whatever the server does to end it, the client hears of its call alone. */
-		assert_int_equal(crpc_ipc_server_release(s, req[0].token), 0);
-		assert_int_equal(crpc_ipc_server_reply(s, req[2].token, "answer", 6), 0);
-		assert_int_equal(crpc_ipc_server_reply(s, req[1].token, "answer", 6), 0);
-		assert_int_equal(crpc_ipc_server_fail(s, req[3].token, -EIO), 0);
-		assert_int_equal(crpc_ipc_server_release(s, req[0].token), -ENOENT);
-		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 1);
+		/* Nothing but release() ends it, and only the call completes. */
+		assert_int_equal(crpc_ipc_server_release(s, now_ns(), req[0].token), 0);
+		assert_int_equal(
+			crpc_ipc_server_reply(s, now_ns(), req[2].token, "answer", 6), -EOPNOTSUPP);
+		assert_int_equal(
+			crpc_ipc_server_fail(s, now_ns(), req[3].token, -EIO), -EOPNOTSUPP);
+		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[1].token, "answer", 6), 0);
+		assert_int_equal(crpc_ipc_server_release(s, now_ns(), req[2].token), 0);
+		assert_int_equal(crpc_ipc_server_release(s, now_ns(), req[3].token), 0);
+		assert_int_equal(
+			crpc_ipc_server_reply(s, now_ns(), req[3].token, "answer", 6), -ENOENT);
+		assert_int_equal(crpc_ipc_server_release(s, now_ns(), req[0].token), -ENOENT);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 1);
 		assert_int_equal(done[0].cookie, 77);
 		assert_int_equal(done[0].len, 6);
-		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 0);
 	}
 	crpc_ipc_client_stats(c, &st);
-	assert_int_equal(st.calls, 1000);
-	assert_int_equal(st.notifies, 3000);
-	assert_int_equal(st.completed, 1000);
+	assert_int_equal(st.rpc.calls, 1000);
+	assert_int_equal(st.rpc.notifies, 3000);
+	assert_int_equal(st.rpc.completions, 1000);
 	assert_int_equal(st.failed, 0);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
@@ -544,16 +534,16 @@ messages_do_not_complete_when_the_server_goes(void **state)
 	int polls, n;
 
 	assert_non_null(c);
-	assert_int_equal(crpc_ipc_client_notify(c, "x", 1), 0);
-	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 5), 0);
+	assert_int_equal(crpc_ipc_client_notify(c, now_ns(), "x", 1), 0);
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 5), 0);
 	crpc_ipc_server_free(s);
-	for (polls = 0; (n = crpc_ipc_client_poll(c, done, 4)) == 0; polls++)
+	for (polls = 0; (n = crpc_ipc_client_poll(c, now_ns(), done, 4)) == 0; polls++)
 		assert_true(polls <= CRPC_IPC_CHECK_POLLS);
 	assert_int_equal(n, 1);
 	assert_int_equal(done[0].cookie, 5);
 	assert_int_equal(done[0].status, -ECONNRESET);
 	assert_int_equal(crpc_ipc_client_open(c), 0);
-	assert_int_equal(crpc_ipc_client_notify(c, "x", 1), -ECONNRESET);
+	assert_int_equal(crpc_ipc_client_notify(c, now_ns(), "x", 1), -ECONNRESET);
 	crpc_ipc_client_close(c);
 }
 
@@ -574,7 +564,7 @@ poll_soon(struct crpc_ipc_client *c, struct crpc_done *done, uint16_t n)
 	uint64_t end = now_ms() + 5000;
 	uint32_t got;
 
-	while ((got = crpc_ipc_client_poll(c, done, n)) == 0)
+	while ((got = crpc_ipc_client_poll(c, now_ns(), done, n)) == 0)
 		assert_true(now_ms() < end);
 	return got;
 }
@@ -595,10 +585,10 @@ a_late_answer_only_gives_the_place_back(void **state)
 	for (round = 0; round < 10; round++) {
 		t0 = now_ms();
 		for (i = 0; i < 4; i++)
-			assert_int_equal(crpc_ipc_client_call(c, &i, 8, i + 1), 0);
-		assert_int_equal(crpc_ipc_server_recv(s, req, 4), 4);
-		assert_int_equal(crpc_ipc_server_reply(s, req[2].token, "in time", 7), 0);
-		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 1);
+			assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i + 1), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 4);
+		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[2].token, "in time", 7), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 1);
 		assert_int_equal(done[0].status, 0);
 		for (sum = 0, n = 0; n < 3;) {
 			k = poll_soon(c, done, 4);
@@ -612,22 +602,23 @@ a_late_answer_only_gives_the_place_back(void **state)
 		assert_int_equal(sum, 1 + 2 + 4);
 		assert_int_equal(crpc_ipc_client_open(c), 0);
 		/* Three places are still the server's; the fourth can be had. */
-		assert_int_equal(crpc_ipc_client_call(c, "x", 1, 50), 0);
-		assert_int_equal(crpc_ipc_client_call(c, "x", 1, 51), -EAGAIN);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 50), 0);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 51), -EAGAIN);
 		for (i = 0; i < 4; i++)
 			if (i != 2)
-				assert_int_equal(crpc_ipc_server_fail(s, req[i].token, -EIO), 0);
-		assert_int_equal(crpc_ipc_server_recv(s, req, 4), 1);
-		assert_int_equal(crpc_ipc_server_reply(s, req[0].token, "y", 1), 0);
-		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 1);
+				assert_int_equal(
+					crpc_ipc_server_fail(s, now_ns(), req[i].token, -EIO), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 1);
+		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[0].token, "y", 1), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 1);
 		assert_int_equal(done[0].cookie, 50);
 		assert_int_equal(done[0].status, 0);
 	}
 	crpc_ipc_client_stats(c, &st);
-	assert_int_equal(st.timeouts, 30);
-	assert_int_equal(st.late, 30);
-	assert_int_equal(st.calls, 50);
-	assert_int_equal(st.completed, 50);
+	assert_int_equal(st.rpc.timeouts, 30);
+	assert_int_equal(st.rpc.late, 30);
+	assert_int_equal(st.rpc.calls, 50);
+	assert_int_equal(st.rpc.completions, 50);
 	assert_int_equal(st.failed, 30);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
@@ -644,21 +635,22 @@ a_call_may_have_its_own_deadline(void **state)
 	uint64_t end;
 
 	assert_non_null(c);
-	assert_int_equal(crpc_ipc_client_call_timed(c, "x", 1, 1, 0), 0);       /* never */
-	assert_int_equal(crpc_ipc_client_call_timed(c, "x", 1, 2, 1000000), 0); /* 1 s */
-	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 3), 0);                /* 3 ms */
-	assert_int_equal(crpc_ipc_client_call_timed(c, "x", 1, 4, 1), 0);
+	assert_int_equal(crpc_ipc_client_call_timed(c, now_ns(), "x", 1, 0, 1, 0), 0); /* never */
+	assert_int_equal(
+		crpc_ipc_client_call_timed(c, now_ns(), "x", 1, 0, 2, 1000000), 0); /* 1 s */
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 3), 0);       /* 3 ms */
+	assert_int_equal(crpc_ipc_client_call_timed(c, now_ns(), "x", 1, 0, 4, 1), 0);
 	assert_int_equal(poll_soon(c, done, 4), 1);
 	assert_int_equal(done[0].cookie, 4);
 	assert_int_equal(done[0].status, -ETIMEDOUT);
 	assert_int_equal(poll_soon(c, done, 4), 1);
 	assert_int_equal(done[0].cookie, 3);
 	for (end = now_ms() + 30; now_ms() < end;)
-		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 0);
 	assert_int_equal(poll_soon(c, done, 4), 1);
 	assert_int_equal(done[0].cookie, 2);
-	assert_int_equal(crpc_ipc_server_recv(s, req, 4), 4);
-	assert_int_equal(crpc_ipc_server_reply(s, req[0].token, "y", 1), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 4);
+	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[0].token, "y", 1), 0);
 	assert_int_equal(poll_soon(c, done, 4), 1);
 	assert_int_equal(done[0].cookie, 1);
 	assert_int_equal(done[0].status, 0);
@@ -678,58 +670,14 @@ idle_time_does_not_count(void **state)
 	assert_non_null(c);
 	for (i = 0; i < 3; i++) {
 		usleep(40000);
-		assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), 0);
-		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 0);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 0);
 		serve(s);
-		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 		assert_int_equal(done.status, 0);
 	}
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
-}
-
-/*
- * Each poll returns as many completions as it may, which others' answers see to. A call that the
- * server holds ends in time all the same, and none that is answered times out.
- */
-static void
-full_polls_do_not_delay_a_deadline(void **state)
-{
-	static const uint16_t sizes[] = {1, 2, 4, 16};
-	struct crpc_req held, req[DEPTH];
-	struct crpc_done done[32];
-	struct crpc_ipc_server *s;
-	struct crpc_ipc_client *c;
-	uint32_t k, i, n, late;
-	uint64_t t0;
-
-	for (k = 0; k < CRPC_DIM(sizes); k++) {
-		s = new_server(1, DEPTH, 16, 16);
-		c = client_with_deadline(s, 1000);
-		assert_non_null(c);
-		assert_int_equal(crpc_ipc_client_call(c, "held", 4, 1), 0);
-		assert_int_equal(crpc_ipc_server_recv(s, &held, 1), 1);
-		for (late = 0, t0 = now_ms(); late == 0;) {
-			while (crpc_ipc_client_call(c, "x", 1, 2) == 0)
-				;
-			n = crpc_ipc_server_recv(s, req, DEPTH);
-			assert_int_equal(crpc_ipc_server_reply_burst(s, req, req, 8, (uint16_t)n),
-					n);
-			n = crpc_ipc_client_poll(c, done, sizes[k]);
-			assert_int_equal(n, sizes[k]);
-			for (i = 0; i < n; i++) {
-				assert_int_equal(done[i].status,
-						done[i].cookie == 1 ? -ETIMEDOUT : 0);
-				late += done[i].cookie == 1;
-			}
-			assert_true(now_ms() < t0 + 1000);
-		}
-		assert_int_equal(late, 1);
-		assert_true(now_ms() >= t0 + 1); /* nor early */
-		assert_int_equal(crpc_ipc_server_release(s, held.token), 0);
-		crpc_ipc_client_close(c);
-		crpc_ipc_server_free(s);
-	}
 }
 
 /* Once their time is up, calls end one after the other however short the array is. */
@@ -743,43 +691,82 @@ overdue_calls_end_in_successive_polls(void **state)
 
 	assert_non_null(c);
 	for (i = 0; i < DEPTH; i++)
-		assert_int_equal(crpc_ipc_client_call(c, "x", 1, i), 0);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, i), 0);
 	assert_int_equal(poll_soon(c, &done, 1), 1);
 	for (i = 1; i < DEPTH; i++) {
 		assert_int_equal(done.status, -ETIMEDOUT);
-		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 	}
 	assert_int_equal(crpc_ipc_client_open(c), 0);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
 }
 
-/* A client that does not poll for long finds its answers: those calls have not timed out. */
+/* Each open call of a cookie ends once with -ECANCELED; its late answer gives the place back. */
 static void
-answers_that_wait_are_not_late(void **state)
+canceled_calls_end_once(void **state)
 {
-	struct crpc_ipc_server *s = new_server(1, DEPTH, 16, 16);
-	struct crpc_ipc_client *c = client_with_deadline(s, 2000);
+	struct crpc_ipc_server *s = new_server(1, 4, 16, 16);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_ipc_client_stats st;
+	struct crpc_req req[4];
 	struct crpc_done done[4];
-	uint32_t round, i, n, got;
+	uint32_t round, i;
 
 	assert_non_null(c);
-	for (round = 0; round < 8; round++) {
-		for (i = 0; i < DEPTH; i++)
-			assert_int_equal(crpc_ipc_client_call(c, "x", 1, i), 0);
-		for (i = 0; i < CRPC_IPC_CHECK_POLLS; i++) /* their clock starts */
-			if (crpc_ipc_client_poll(c, done, 4) != 0)
-				skip(); /* the host held us up for 2 ms */
-		while (serve(s) != 0)
-			;
-		usleep(4000);
-		for (got = 0; got < DEPTH; got += n) {
-			n = crpc_ipc_client_poll(c, done, (uint16_t)(round % 4 + 1));
-			assert_true(n > 0);
-			for (i = 0; i < n; i++)
-				assert_int_equal(done[i].status, 0);
+	for (round = 0; round < 100; round++) {
+		for (i = 0; i < 3; i++)
+			assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i / 2), 0);
+		if (round % 2 == 0)
+			assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 3);
+		assert_int_equal(crpc_ipc_client_cancel(c, now_ns(), 7), 0);
+		assert_int_equal(crpc_ipc_client_cancel(c, now_ns(), 0), 2);
+		assert_int_equal(crpc_ipc_client_cancel(c, now_ns(), 0), 0);
+		for (i = 0; i < 2; i++) {
+			assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 1), 1);
+			assert_int_equal(done[0].cookie, 0);
+			assert_int_equal(done[0].status, -ECANCELED);
+			assert_null(done[0].data);
 		}
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 0);
+		assert_int_equal(crpc_ipc_client_open(c), 1);
+		if (round % 2 != 0)
+			assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 3);
+		for (i = 0; i < 3; i++)
+			assert_int_equal(
+				crpc_ipc_server_reply(s, now_ns(), req[i].token, req[i].data, 4),
+				0);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 1);
+		assert_int_equal(done[0].cookie, 1);
+		assert_int_equal(done[0].status, 0);
 	}
+	crpc_ipc_client_stats(c, &st);
+	assert_int_equal(st.rpc.cancels, 200);
+	assert_int_equal(st.rpc.late, 200);
+	assert_int_equal(st.rpc.timeouts, 0);
+	assert_int_equal(st.rpc.calls, st.rpc.completions);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* A call that needs more room for its answer than the server's answers have is refused. */
+static void
+answers_larger_than_the_servers_are_refused(void **state)
+{
+	static const uint64_t cookies[2];
+	struct crpc_ipc_server *s = new_server(1, 4, 100, 200);
+	struct crpc_ipc_client *c = new_client(s);
+	uint64_t now = now_ns();
+
+	assert_non_null(c);
+	assert_int_equal(crpc_ipc_client_call(c, now, "x", 1, 201, 1), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_call(c, now, "x", 1, UINT32_MAX, 1), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_call_timed(c, now, "x", 1, 201, 1, 5), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_call_burst(c, now, "xy", 1, 201, cookies, 2), 0);
+	assert_null(crpc_ipc_client_call_reserve(c, 1, 201));
+	assert_int_equal(crpc_ipc_client_open(c), 0);
+	assert_int_equal(crpc_ipc_client_call(c, now, "x", 1, 200, 1), 0);
+	assert_int_equal(crpc_ipc_client_call(c, now, "x", 1, 201, 1), -EMSGSIZE);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
 }
@@ -798,12 +785,12 @@ timeouts_do_not_wrap(void **state)
 	for (i = 0; i < CRPC_DIM(us); i++) {
 		c = client_with_deadline(s, us[i]);
 		assert_non_null(c);
-		assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
-		assert_int_equal(crpc_ipc_client_call_timed(c, "x", 1, 2, us[i]), 0);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
+		assert_int_equal(crpc_ipc_client_call_timed(c, now_ns(), "x", 1, 0, 2, us[i]), 0);
 		for (end = now_ms() + 10; now_ms() < end;)
-			assert_int_equal(crpc_ipc_client_poll(c, done, 4), 0);
+			assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 0);
 		assert_int_equal(serve(s), 2);
-		assert_int_equal(crpc_ipc_client_poll(c, done, 4), 2);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 2);
 		assert_int_equal(done[0].status, 0);
 		assert_int_equal(done[1].status, 0);
 		crpc_ipc_client_close(c);
@@ -829,18 +816,18 @@ echo_thread(void *arg)
 	uint16_t n, i, n_held = 0;
 
 	while (crpc_load_acquire(&e->stop) == 0) {
-		n = crpc_ipc_server_recv(e->s, req, 4);
+		n = crpc_ipc_server_recv(e->s, now_ns(), req, 4);
 		for (i = 0; i < n; i++) {
 			if (req[i].len > 0 && *(const char *)req[i].data == 'n')
 				held[n_held++] = req[i];
 			else
 				crpc_ipc_server_reply(
-						e->s, req[i].token, req[i].data, req[i].len);
+					e->s, now_ns(), req[i].token, req[i].data, req[i].len);
 		}
 		crpc_idle_turn(&idle, n);
 	}
 	for (i = 0; i < n_held; i++)
-		crpc_ipc_server_release(e->s, held[i].token);
+		crpc_ipc_server_release(e->s, now_ns(), held[i].token);
 	return NULL;
 }
 
@@ -859,20 +846,23 @@ a_synchronous_call_waits_for_its_answer(void **state)
 	for (i = 0; i <= 100; i++) {
 		for (k = 0; k < i; k++)
 			buf[k] = (uint8_t)(i + k);
-		assert_int_equal(crpc_ipc_client_call_sync(c, buf, i, back, sizeof(back), 0), i);
+		assert_int_equal(
+			crpc_ipc_client_call_sync(c, now_ns(), buf, i, back, sizeof(back), 0), i);
 		assert_memory_equal(back, buf, i);
 	}
-	assert_int_equal(crpc_ipc_client_call_sync(c, buf, 101, back, 100, 0), -EMSGSIZE);
-	assert_int_equal(crpc_ipc_client_call_sync(c, buf, 100, back, 99, 0), -EMSGSIZE);
-	assert_int_equal(crpc_ipc_client_call_sync(c, "no", 2, back, 99, 2000), -ETIMEDOUT);
-	assert_int_equal(crpc_ipc_client_call_sync(c, "yes", 3, back, 99, 5000000), 3);
-	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
-	assert_int_equal(crpc_ipc_client_call_sync(c, "yes", 3, back, 99, 0), -EBUSY);
+	assert_int_equal(crpc_ipc_client_call_sync(c, now_ns(), buf, 101, back, 100, 0), -EMSGSIZE);
+	assert_int_equal(crpc_ipc_client_call_sync(c, now_ns(), buf, 100, back, 99, 0), -EMSGSIZE);
+	assert_int_equal(
+		crpc_ipc_client_call_sync(c, now_ns(), "no", 2, back, 99, 2000), -ETIMEDOUT);
+	assert_int_equal(crpc_ipc_client_call_sync(c, now_ns(), "yes", 3, back, 99, 5000000), 3);
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
+	assert_int_equal(crpc_ipc_client_call_sync(c, now_ns(), "yes", 3, back, 99, 0), -EBUSY);
 	assert_int_equal(poll_soon(c, &done, 1), 1);
 	crpc_store_release(&e.stop, 1);
 	pthread_join(t, NULL);
 	crpc_ipc_server_free(e.s);
-	assert_int_equal(crpc_ipc_client_call_sync(c, "yes", 3, back, 99, 0), -ECONNRESET);
+	assert_int_equal(
+		crpc_ipc_client_call_sync(c, now_ns(), "yes", 3, back, 99, 0), -ECONNRESET);
 	crpc_ipc_client_close(c);
 }
 
@@ -880,27 +870,26 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(bursts_carry_what_single_calls_carry),
-			cmocka_unit_test(a_burst_stops_at_what_a_call_refuses),
-			cmocka_unit_test(bursts_are_bounded),
-			cmocka_unit_test(bursts_step_over_a_slow_call),
-			cmocka_unit_test(an_old_slot_does_not_speak_again),
-			cmocka_unit_test(answers_do_not_look_like_words),
-			cmocka_unit_test(a_burst_answers_a_request_once),
-			cmocka_unit_test(a_poller_at_work_is_not_fooled),
-			cmocka_unit_test(completions_of_runs_stay_until_the_next_poll),
-			cmocka_unit_test(a_split_run_stays_while_a_window_is_answered),
-			cmocka_unit_test(an_epoch_starts_with_a_lap_without_runs),
-			cmocka_unit_test(a_message_needs_no_answer),
-			cmocka_unit_test(messages_do_not_complete_when_the_server_goes),
-			cmocka_unit_test(a_late_answer_only_gives_the_place_back),
-			cmocka_unit_test(a_call_may_have_its_own_deadline),
-			cmocka_unit_test(idle_time_does_not_count),
-			cmocka_unit_test(full_polls_do_not_delay_a_deadline),
-			cmocka_unit_test(overdue_calls_end_in_successive_polls),
-			cmocka_unit_test(answers_that_wait_are_not_late),
-			cmocka_unit_test(timeouts_do_not_wrap),
-			cmocka_unit_test(a_synchronous_call_waits_for_its_answer),
+		cmocka_unit_test(bursts_carry_what_single_calls_carry),
+		cmocka_unit_test(a_burst_stops_at_what_a_call_refuses),
+		cmocka_unit_test(bursts_step_over_a_slow_call),
+		cmocka_unit_test(an_old_slot_does_not_speak_again),
+		cmocka_unit_test(answers_do_not_look_like_words),
+		cmocka_unit_test(a_burst_answers_a_request_once),
+		cmocka_unit_test(a_poller_at_work_is_not_fooled),
+		cmocka_unit_test(completions_of_runs_stay_until_the_next_poll),
+		cmocka_unit_test(a_split_run_stays_while_a_window_is_answered),
+		cmocka_unit_test(an_epoch_starts_with_a_lap_without_runs),
+		cmocka_unit_test(a_message_needs_no_answer),
+		cmocka_unit_test(messages_do_not_complete_when_the_server_goes),
+		cmocka_unit_test(a_late_answer_only_gives_the_place_back),
+		cmocka_unit_test(a_call_may_have_its_own_deadline),
+		cmocka_unit_test(idle_time_does_not_count),
+		cmocka_unit_test(overdue_calls_end_in_successive_polls),
+		cmocka_unit_test(canceled_calls_end_once),
+		cmocka_unit_test(answers_larger_than_the_servers_are_refused),
+		cmocka_unit_test(timeouts_do_not_wrap),
+		cmocka_unit_test(a_synchronous_call_waits_for_its_answer),
 	};
 
 	rng_init();

@@ -27,22 +27,25 @@ print_run(FILE *f, struct crpc_ipc_server *s, struct crpc_ipc_client *c)
 	struct crpc_req req[8];
 	uint8_t copy[4 * CRPC_CACHE_LINE];
 
-	assert_int_equal(crpc_ipc_server_release(s, s->peers[0].tokens[2]), 0); /* the message */
-	while (crpc_ipc_client_poll(c, done, 8) != 0)
+	assert_int_equal(
+		crpc_ipc_server_release(s, now_ns(), s->peers[0].tokens[2]), 0); /* the message */
+	while (crpc_ipc_client_poll(c, now_ns(), done, 8) != 0)
 		;
-	assert_int_equal(crpc_ipc_client_call_burst(c, "1111222233334444", 4, cookies, 4), 4);
-	assert_int_equal(crpc_ipc_server_recv(s, req, 8), 4);
+	assert_int_equal(
+		crpc_ipc_client_call_burst(c, now_ns(), "1111222233334444", 4, 0, cookies, 4), 4);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 4);
 	assert_int_equal(s->peers[0].resp_seq, 4);
 	/* The ring's first lap has none. */
 	s->peers[0].resp_seq = c->resp_seq = 20;
 	c->head = ipc_slot_at(c->resp, 4, c->resp_slot);
-	assert_int_equal(crpc_ipc_server_reply_burst(s, req, "aaaaabbbbbcccccddddd", 5, 4), 4);
+	assert_int_equal(
+		crpc_ipc_server_reply_burst(s, now_ns(), req, "aaaaabbbbbcccccddddd", 5, 4), 4);
 	memcpy(copy, c->head, sizeof(copy));
 	golden_bytes(f, "client 0: run of 4 answers", s->lay.resp_off + 4 * s->lay.resp_slot, copy,
 			16);
 	golden_bytes(f, "client 0: their bytes", s->lay.resp_off + 8 * s->lay.resp_slot - 32,
 			copy + ipc_run_data(4, 5), 32);
-	assert_int_equal(crpc_ipc_client_poll(c, done, 8), 4);
+	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 8), 4);
 }
 
 static char *
@@ -70,15 +73,16 @@ describe(void)
 		f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
 
 	assert_non_null(c = new_client(s));
-	assert_int_equal(crpc_ipc_client_call(c, "alone", 5, 9), 0);
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "alone", 5, 0, 9), 0);
 	print_slot(f, "client 0: lone request", s, s->lay.req_off + s->lay.lone_off);
 	for (i = 0; i < 2; i++)
-		assert_int_equal(crpc_ipc_client_call(c, "request", i == 1 ? 0 : 7, i), 0);
-	assert_int_equal(crpc_ipc_client_notify(c, "message", 7), 0);
-	assert_int_equal(crpc_ipc_server_recv(s, req, 4), 4);
-	assert_int_equal(crpc_ipc_server_reply(s, req[0].token, "answer", 6), 0);
-	assert_int_equal(crpc_ipc_server_reply(s, req[2].token, "answer", 6), 0);
-	assert_int_equal(crpc_ipc_server_fail(s, req[1].token, -ETIMEDOUT), 0);
+		assert_int_equal(
+			crpc_ipc_client_call(c, now_ns(), "request", i == 1 ? 0 : 7, 0, i), 0);
+	assert_int_equal(crpc_ipc_client_notify(c, now_ns(), "message", 7), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 4);
+	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[0].token, "answer", 6), 0);
+	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[2].token, "answer", 6), 0);
+	assert_int_equal(crpc_ipc_server_fail(s, now_ns(), req[1].token, -ETIMEDOUT), 0);
 	print_slot(f, "client 0: claim", s, IPC_CTL_OFF);
 	for (i = 0; i < 3; i++)
 		print_slot(f, "client 0: request", s, s->lay.req_off + i * s->lay.req_slot);

@@ -110,17 +110,17 @@ serve(struct crpc_ipc_server *s)
 	static uint8_t msgs[32 * 32];
 	struct crpc_ipc_block b;
 	struct crpc_req req[32];
-	uint16_t n = crpc_ipc_server_recv(s, req, 32), i;
+	uint16_t n = crpc_ipc_server_recv(s, now_ns(), req, 32), i;
 
-	if (n >= 4 && crpc_ipc_server_reply_burst(s, req, msgs, 32, n) == n)
+	if (n >= 4 && crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 32, n) == n)
 		return n;
 	for (i = 0; i < n; i++) {
 		if (crpc_ipc_server_block(s, req[i].token, &b) == 0 && req[i].len != 0)
-			crpc_ipc_server_reply_ref(s, req[i].token, b.ref, "ref", 3);
+			crpc_ipc_server_reply_ref(s, now_ns(), req[i].token, b.ref, "ref", 3);
 		else if (req[i].len == 33 && resp_max >= 100)
-			crpc_ipc_server_reply(s, req[i].token, msgs, 100);
+			answer(s, &req[i], msgs, 100);
 		else
-			crpc_ipc_server_reply(s, req[i].token, req[i].data, req[i].len);
+			answer(s, &req[i], req[i].data, req[i].len);
 	}
 	return n;
 }
@@ -146,7 +146,7 @@ finish(struct crpc_ipc_client *c)
 	struct crpc_done done[DEPTH];
 
 	while (crpc_ipc_client_open(c) != 0) {
-		crpc_idle_turn(&idle, crpc_ipc_client_poll(c, done, DEPTH));
+		crpc_idle_turn(&idle, crpc_ipc_client_poll(c, now_ns(), done, DEPTH));
 		need(now_ms() < end);
 	}
 }
@@ -162,20 +162,20 @@ client_life(struct crpc_ipc_client *c, struct crpc_arena_cache *m)
 
 	for (i = 0; i < 6 && crpc_ipc_client_status(c) == 0; i++) {
 		usleep(100); /* the server sleeps on it meanwhile */
-		crpc_ipc_client_call_sync(c, msgs, 32 + (i & 1), back, sizeof(back), 0);
-		crpc_ipc_client_call(c, msgs, 40, 1);
-		crpc_ipc_client_call(c, msgs, 40, 1);
-		crpc_ipc_client_notify(c, msgs, 10);
-		crpc_ipc_client_flush(c);
+		crpc_ipc_client_call_sync(c, now_ns(), msgs, 32 + (i & 1), back, sizeof(back), 0);
+		crpc_ipc_client_call(c, now_ns(), msgs, 40, 0, 1);
+		crpc_ipc_client_call(c, now_ns(), msgs, 40, 0, 1);
+		crpc_ipc_client_notify(c, now_ns(), msgs, 10);
+		crpc_ipc_client_flush(c, now_ns());
 		finish(c);
-		crpc_ipc_client_call_burst(c, msgs, 32, cookies, DEPTH - 1);
+		crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, DEPTH - 1);
 		finish(c);
 		if (crpc_arena_alloc(m, 5000, &ref) != NULL &&
-				crpc_ipc_client_call_ref(c, ref, msgs, i & 1, 1) != 0)
+			crpc_ipc_client_call_ref(c, now_ns(), ref, msgs, i & 1, 0, 1) != 0)
 			crpc_arena_free(m, ref);
 		finish(c);
 	}
-	crpc_ipc_client_notify(c, msgs, 10);
+	crpc_ipc_client_notify(c, now_ns(), msgs, 10);
 }
 
 /* Dies at the nth pass of the point; NULL: of any. Exits with 0 if it lived through. */
@@ -214,8 +214,8 @@ honest_call(struct crpc_ipc_server *s, struct crpc_ipc_client *h)
 	uint64_t v = rng(), end = now_ms() + SOON_MS;
 	struct crpc_done done;
 
-	assert_int_equal(crpc_ipc_client_call(h, &v, 8, v), 0);
-	while (crpc_ipc_client_poll(h, &done, 1) == 0) {
+	assert_int_equal(crpc_ipc_client_call(h, now_ns(), &v, 8, 0, v), 0);
+	while (crpc_ipc_client_poll(h, now_ns(), &done, 1) == 0) {
 		serve(s);
 		assert_true(now_ms() < end);
 	}
@@ -265,7 +265,7 @@ outlive_client(struct crpc_ipc_server *s, struct crpc_ipc_client *h, struct crpc
 	crpc_ipc_server_stats(s, &st);
 	assert_int_equal(st.clients, 1);
 	assert_int_equal(st.open, 0);
-	assert_int_equal(st.kicks, 0);
+	assert_int_equal(st.rpc.malformed, 0);
 	assert_int_equal(crpc_ipc_client_status(h), 0);
 	nothing_is_left(m);
 	return WIFSIGNALED(status);
@@ -304,7 +304,7 @@ server_victim(const char *point, uint32_t nth)
 static void
 break_the_protocol(struct crpc_ipc_client *c)
 {
-	crpc_ipc_client_call(c, "x", 1, 1);
+	crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1);
 	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, 57, 0));
 	finish(c);
 }

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #include "crpc_idle.h"
-#include "ipc_client_watch.h"
+#include "ipc_client.h"
 #include "ipc_server.h"
 
 #define DEPTH 4
@@ -40,10 +40,10 @@ static uint32_t
 serve(struct crpc_ipc_server *s)
 {
 	struct crpc_req req[16];
-	uint16_t n = crpc_ipc_server_recv(s, req, 16), i;
+	uint16_t n = crpc_ipc_server_recv(s, now_ns(), req, 16), i;
 
 	for (i = 0; i < n; i++)
-		crpc_ipc_server_reply(s, req[i].token, req[i].data, req[i].len);
+		crpc_ipc_server_reply(s, now_ns(), req[i].token, req[i].data, req[i].len);
 	return n;
 }
 
@@ -64,12 +64,12 @@ a_sleeper_rings_once(void **state)
 		serve(s);
 		assert_int_equal(awake(s), 0);
 		for (i = 0; i < DEPTH; i++)
-			assert_int_equal(crpc_ipc_client_call(c, &i, 4, i), 0);
+			assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i), 0);
 		crpc_ipc_client_stats(c, &st);
 		assert_int_equal(st.rings, round);
 		assert_int_equal(serve(s), DEPTH);
 		assert_int_equal(awake(s), 1);
-		assert_int_equal(crpc_ipc_client_poll(c, done, DEPTH), DEPTH);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, DEPTH), DEPTH);
 	}
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
@@ -93,18 +93,18 @@ a_call_that_crossed_the_sleep_is_found_by_poll(void **state)
 	serve(s);
 	for (i = 0; i < 50; i++) {
 		/* Wake it, so that it is awake when it calls. */
-		assert_int_equal(crpc_ipc_client_call(c, &i, 8, i), 0);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i), 0);
 		assert_int_equal(serve(s), 1);
-		assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 		slot = c->lone;
-		assert_int_equal(crpc_ipc_client_call(c, &i, 8, i), 0);
+		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i), 0);
 		word = crpc_load_relaxed(&slot->word);
 		crpc_store_relaxed(&slot->word, 0); /* still in the client's store buffer */
 		assert_int_equal(serve(s), 0);
 		assert_int_equal(awake(s), 0);
 		crpc_store_relaxed(&slot->word, word);
 		assert_int_equal(serve(s), 0); /* nobody looks */
-		for (polls = 0; crpc_ipc_client_poll(c, &done, 1) == 0; polls++) {
+		for (polls = 0; crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0; polls++) {
 			assert_true(polls <= IPC_LOOK_POLLS);
 			serve(s);
 		}
@@ -127,19 +127,19 @@ an_announced_call_keeps_the_server_awake(void **state)
 
 	assert_non_null(c);
 	serve(s);
-	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
 	assert_int_equal(serve(s), 1);
-	assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 	slot = c->lone;
-	assert_int_equal(crpc_ipc_client_call(c, "y", 1, 2), 0);
-	crpc_ipc_client_flush(c);
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "y", 1, 0, 2), 0);
+	crpc_ipc_client_flush(c, now_ns());
 	word = crpc_load_relaxed(&slot->word);
 	crpc_store_relaxed(&slot->word, 0);
 	assert_int_equal(serve(s), 0);
 	assert_int_equal(awake(s), 1); /* it was told that there is something */
 	crpc_store_relaxed(&slot->word, word);
 	assert_int_equal(serve(s), 1);
-	assert_int_equal(crpc_ipc_client_poll(c, &done, 1), 1);
+	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
 }
@@ -156,10 +156,10 @@ reap_finds_who_does_not_poll(void **state)
 
 	assert_non_null(c);
 	serve(s);
-	assert_int_equal(crpc_ipc_client_call(c, "x", 1, 1), 0);
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
 	assert_int_equal(serve(s), 1);
 	slot = c->next; /* it has not polled: this call is not alone */
-	assert_int_equal(crpc_ipc_client_call(c, "y", 1, 2), 0);
+	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "y", 1, 0, 2), 0);
 	word = crpc_load_relaxed(&slot->word);
 	crpc_store_relaxed(&slot->word, 0);
 	serve(s);
@@ -187,17 +187,17 @@ who_waits_stays_awake(void **state)
 	s->sleep_visits = 1;
 	for (i = 0; i < 8; i++)
 		assert_non_null(c[i] = new_client(s));
-	assert_int_equal(crpc_ipc_client_call(c[5], "x", 1, 1), 0);
-	assert_int_equal(crpc_ipc_server_recv(s, &req, 1), 1);
+	assert_int_equal(crpc_ipc_client_call(c[5], now_ns(), "x", 1, 0, 1), 0);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
 	for (i = 0; i < 20; i++)
 		serve(s);
 	assert_int_equal(awake(s), IPC_AWAKE_MIN);
 	assert_int_equal(s->peers[5].sleep & 1, 0);
-	assert_int_equal(crpc_ipc_server_reply(s, req.token, "y", 1), 0);
+	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, "y", 1), 0);
 	for (i = 0; i < 8; i++)
 		crpc_ipc_client_close(c[i]);
 	for (i = 0; i < 8; i++)
-		crpc_ipc_server_recv(s, &req, 1);
+		crpc_ipc_server_recv(s, now_ns(), &req, 1);
 	assert_int_equal(awake(s), 0);
 	crpc_ipc_server_free(s);
 }
@@ -219,21 +219,21 @@ a_thousand_sleep_and_each_can_wake(void **state)
 		serve(s);
 	assert_int_equal(awake(s), IPC_AWAKE_MIN);
 	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++) {
-		assert_int_equal(crpc_ipc_client_call(c[i], &i, 4, i), 0);
+		assert_int_equal(crpc_ipc_client_call(c[i], now_ns(), &i, 4, 0, i), 0);
 		assert_int_equal(serve(s), 1);
-		assert_int_equal(crpc_ipc_client_poll(c[i], &done, 1), 1);
+		assert_int_equal(crpc_ipc_client_poll(c[i], now_ns(), &done, 1), 1);
 		assert_int_equal(*(const uint32_t *)done.data, i);
 	}
 	assert_true(awake(s) < 64);
 	/* All at once: the bell's bits are worked off a few at a time. */
 	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++)
-		assert_int_equal(crpc_ipc_client_call(c[i], &i, 4, i), 0);
+		assert_int_equal(crpc_ipc_client_call(c[i], now_ns(), &i, 4, 0, i), 0);
 	for (k = 0, n = 0; n < CRPC_IPC_CLIENTS_MAX; k++) {
 		assert_true(k < 4 * CRPC_IPC_CLIENTS_MAX);
 		n += serve(s);
 	}
 	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++) {
-		assert_int_equal(crpc_ipc_client_poll(c[i], &done, 1), 1);
+		assert_int_equal(crpc_ipc_client_poll(c[i], now_ns(), &done, 1), 1);
 		crpc_ipc_client_close(c[i]);
 	}
 	crpc_ipc_server_free(s);
@@ -254,15 +254,15 @@ a_message_before_close_is_read(void **state)
 		if (i & 1)
 			serve(s);
 		for (k = 0; k < DEPTH; k++)
-			assert_int_equal(crpc_ipc_client_notify(c, &k, 4), 0);
+			assert_int_equal(crpc_ipc_client_notify(c, now_ns(), &k, 4), 0);
 		crpc_ipc_client_close(c);
 		if (i & 2)
 			crpc_ipc_server_reap(s);
-		assert_int_equal(crpc_ipc_server_recv(s, req, 8), DEPTH);
+		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), DEPTH);
 		for (k = 0; k < DEPTH; k++) {
 			assert_int_equal(*(const uint32_t *)req[k].data, k);
 			assert_true(crpc_ipc_token_oneway(req[k].token));
-			assert_int_equal(crpc_ipc_server_release(s, req[k].token), 0);
+			assert_int_equal(crpc_ipc_server_release(s, now_ns(), req[k].token), 0);
 		}
 		assert_int_equal(crpc_ipc_server_reap(s), 1);
 	}
@@ -309,9 +309,9 @@ race_client(struct shared *sh, uint64_t seed)
 	for (i = 0; i < RACE_CALLS; i++) {
 		for (pause = rnd(&r) % 64; pause > 0; pause--)
 			crpc_pause();
-		if (crpc_ipc_client_call(c, &i, 8, i) != 0)
+		if (crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i) != 0)
 			crpc_fetch_add_relaxed(&sh->wrong, 1);
-		while (crpc_ipc_client_poll(c, &done, 1) == 0)
+		while (crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0)
 			crpc_idle_turn(&idle, 0);
 		if (done.status != 0 || *(const uint64_t *)done.data != i)
 			crpc_fetch_add_relaxed(&sh->wrong, 1);
@@ -346,7 +346,7 @@ no_call_is_lost_between_threads(void **state)
 	pthread_join(server, NULL);
 	assert_int_equal(crpc_load_relaxed(&sh.wrong), 0);
 	crpc_ipc_server_stats(sh.s, &st);
-	assert_int_equal(st.requests, 2 * RACE_CALLS);
+	assert_int_equal(st.rpc.requests, 2 * RACE_CALLS);
 	assert_true(st.sleeps > 1000 && st.wakes > 1000); /* it did race */
 	crpc_ipc_server_free(sh.s);
 }

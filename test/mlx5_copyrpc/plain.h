@@ -24,7 +24,10 @@
 
 struct plain {
 	struct crpc_mlx5_dev dev;
-	struct crpc_mlx5_qp qp;
+	union { /* A datagram queue pair begins with its queue pair. */
+		struct crpc_mlx5_qp qp;
+		struct crpc_mlx5_ud ud;
+	};
 	struct crpc_mlx5_bf bf;
 	struct crpc_mlx5_slot slot[16];
 	struct crpc_mlx5_sent sent[PLAIN_BB_MAX];
@@ -56,7 +59,12 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 	p->qp.base.id = 77;
 	p->qp.qpn = PLAIN_QPN;
 	p->qp.state = CRPC_MLX5_QP_READY;
-	p->qp.sq = (struct crpc_mlx5_sq){
+	p->qp.sq = &p->qp.own;
+	p->qp.depth = depth;
+	p->qp.signal_every = depth / 4 != 0 ? depth / 4 : 1;
+	p->qp.inline_max = inline_max;
+	p->qp.bb_max = crpc_mlx5_wqebb_max(CRPC_MLX5_RC_HEAD, inline_max);
+	p->qp.own = (struct crpc_mlx5_sq){
 		.buf = p->sq,
 		.end = p->sq + blocks * CRPC_MLX5_BB,
 		.sent = p->sent,
@@ -64,9 +72,7 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 		.bf = &p->bf,
 		.bb_mask = blocks - 1,
 		.qpn_shl8 = PLAIN_QPN << 8,
-		.depth = depth,
-		.signal_every = depth / 4 != 0 ? depth / 4 : 1,
-		.inline_max = inline_max,
+		.signal_every = p->qp.signal_every,
 	};
 	p->qp.rq = (struct crpc_mlx5_rq){.dbrec = &p->qp_dbrec[0], .posted = recvs};
 	crpc_mlx5_table_add(&p->dev.table, &p->qp);

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "crpc_log.h"
-#include "mlx5_copyrpc.h"
+#include "mlx5_ring.h"
 
 static const struct crpc_mlx5_addr sample = {
 	.qpn = 0x00abcdef,

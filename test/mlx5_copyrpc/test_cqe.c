@@ -11,8 +11,15 @@
 static unsigned int to_error_calls;
 
 void __wrap_crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
+int __wrap_crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
 
-/* There is no device to tell. */
+/* There is no device to move. */
+int
+__wrap_crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	return 0;
+}
+
 void
 __wrap_crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp)
 {
@@ -145,7 +152,7 @@ hw_send(struct plain *p, uint32_t *ci, uint32_t max)
 	uint32_t ds;
 
 	while (max-- > 0 && ((be32toh(p->qp_dbrec[1]) - *ci) & 0xffff) != 0) {
-		ctrl = (const void *)(p->sq + (*ci & p->qp.sq.bb_mask) * CRPC_MLX5_BB);
+		ctrl = (const void *)(p->sq + (*ci & p->qp.own.bb_mask) * CRPC_MLX5_BB);
 		assert_int_equal(be32toh(ctrl->opmod_idx_opcode) >> 8 & 0xffff, *ci & 0xffff);
 		ds = be32toh(ctrl->qpn_ds) & CRPC_MLX5_DS_MASK;
 		if (be32toh(ctrl->flags) & MLX5_WQE_CTRL_CQ_UPDATE)
@@ -184,7 +191,7 @@ send_queue_fills_and_recovers_with_exact_accounting(void **state)
 		posted += got;
 		refused += n - got;
 		/* Never more outstanding than asked for. */
-		assert_true(p->qp.sq.posted - p->qp.sq.retired <= 16);
+		assert_true(p->qp.posted - p->qp.retired <= 16);
 		hw_send(p, &ci, (seed >> 8) % 24);
 		n = poll(p, cqe, CRPC_BURST_MAX);
 		for (i = 0; i < n; i++) {
@@ -198,7 +205,7 @@ send_queue_fills_and_recovers_with_exact_accounting(void **state)
 	/* Drained: room for all of them again but for a tail that no completion covers. */
 	hw_send(p, &ci, 1000);
 	poll(p, cqe, CRPC_BURST_MAX);
-	assert_true(p->qp.sq.posted - p->qp.sq.retired < p->qp.sq.signal_every);
+	assert_true(p->qp.posted - p->qp.retired < p->qp.signal_every);
 	assert_int_equal(p->dev.stats.wqes, posted);
 	free(p);
 }
@@ -355,7 +362,45 @@ completion_that_makes_no_sense_breaks_the_qp(void **state)
 		assert_int_equal(poll(p, cqe, 4), 1);
 		assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
 		assert_int_equal(cqe[0].status, -EIO);
-		assert_int_equal(p->qp.sq.retired, 0);
+		assert_int_equal(p->qp.retired, 0);
+		free(p);
+	}
+}
+
+/* A completion of an initiator that names no WQE of it ends the initiator: its user's queue pair is
+ * reported broken, and no queue pair of number 0. */
+static void
+completion_that_makes_no_sense_ends_an_initiator(void **state)
+{
+	static const uint8_t opcodes[] = {MLX5_CQE_REQ, MLX5_CQE_RESP_SEND, MLX5_CQE_NO_PACKET,
+		MLX5_CQE_REQ_ERR, MLX5_CQE_REQ | CRPC_MLX5_CQE_COMPRESSED << 4};
+	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE, .flags = CRPC_RDMA_WR_SIGNAL};
+	struct crpc_mlx5_dci dci;
+	struct crpc_rdma_cqe cqe[4];
+	struct plain *p;
+	size_t i;
+
+	for (i = 0; i < CRPC_DIM(opcodes); i++) {
+		p = plain_new(64, 16, 92, 16, 64);
+		memset(&dci, 0, sizeof(dci));
+		dci.qp.dp = p->qp;
+		dci.qp.dp.kind = CRPC_MLX5_DCI;
+		dci.qp.dp.qpn = 0x999;
+		dci.qp.dp.base.id = 0;
+		crpc_mlx5_table_add(&p->dev.table, &dci.qp.dp);
+		p->dev.dci[p->dev.num_dcis++] = &dci;
+		p->qp.kind = CRPC_MLX5_DC;
+		memset(&p->qp.own, 0, sizeof(p->qp.own));
+		assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
+		assert_ptr_equal(p->qp.sq, &dci.qp.dp.own);
+		plain_cqe(p, opcodes[i] & 0xf, 0x999, 5)->op_own |= opcodes[i] >> 4;
+		assert_int_equal(poll(p, cqe, 4), 0);
+		assert_true(crpc_mlx5_dci_is_gone(&dci));
+		assert_int_equal(poll(p, cqe, 4), 1);
+		assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
+		assert_int_equal(cqe[0].qp_id, 77);
+		assert_int_equal(cqe[0].status, -EIO);
+		assert_int_equal(poll(p, cqe, 4), 0);
 		free(p);
 	}
 }
@@ -427,7 +472,6 @@ compressed_receives(void **state)
 	char text[256];
 	uint32_t i;
 
-	p->dev.base.fp.poll = crpc_mlx5_poll_zip;
 	memcpy(&p->cq[0], title, 64);
 	for (i = 0; i < 10; i++)
 		((uint8_t *)&p->cq[i < 8 ? 1 : 8])[i % 8 * 8 + 7] = (uint8_t)(100 + i);
@@ -456,7 +500,6 @@ compressed_sends(void **state)
 	struct crpc_rdma_cqe cqe[16];
 	uint32_t i;
 
-	p->dev.base.fp.poll = crpc_mlx5_poll_zip;
 	for (i = 0; i < 24; i++) {
 		wr.wr_id = i;
 		assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
@@ -488,7 +531,6 @@ sessions_and_single_completions_alternate(void **state)
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
 	uint32_t round, count, i, n, len = 0, seen = 0;
 
-	p->dev.base.fp.poll = crpc_mlx5_poll_zip;
 	for (round = 0; round < 5000; round++) {
 		count = 2 + round * 7 % 39;
 		if (round % 3 == 0) {
@@ -522,7 +564,6 @@ odd_sessions(void **state)
 
 	for (i = 0; i < CRPC_DIM(bad); i++) {
 		p = plain_new(64, 16, 92, 64, 64);
-		p->dev.base.fp.poll = crpc_mlx5_poll_zip;
 		plain_session(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0, mini, 2);
 		p->cq[0].byte_cnt = htobe32(bad[i]);
 		assert_int_equal(poll(p, cqe, 16), 0);
@@ -532,7 +573,6 @@ odd_sessions(void **state)
 		free(p);
 	}
 	p = plain_new(64, 16, 92, 64, 64);
-	p->dev.base.fp.poll = crpc_mlx5_poll_zip;
 	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
 	plain_session(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0, mini, 20);
 	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
@@ -550,12 +590,14 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 	struct plain *p = plain_new(64, 16, 92, 8, 64);
 	static uint8_t buf[8 * 4160] crpc_aligned(64);
 	struct crpc_mlx5_data wqe[8];
-	struct crpc_mlx5_ud ud = {.qp = &p->qp, .buf = buf, .stride = 4160, .mask = 7, .mtu = 256};
 	struct crpc_rdma_cqe cqe[8];
 	uint32_t i, round;
 
-	p->qp.rq.ud = &ud;
-	crpc_mlx5_ud_prefill(wqe, sizeof(wqe[0]), &ud, 0x77);
+	p->ud.buf = buf;
+	p->ud.lkey = 0x77;
+	p->ud.mask = 7;
+	p->qp.rq.ud = &p->ud;
+	crpc_mlx5_rq_prefill(CRPC_MLX5_UD, &p->ud, wqe, 8, sizeof(wqe[0]));
 	assert_int_equal(be32toh(wqe[3].byte_count), 4136);
 	assert_int_equal(be32toh(wqe[3].lkey), 0x77);
 	assert_int_equal(be64toh(wqe[3].addr), (uintptr_t)buf + 3 * 4160 + 24);
@@ -597,11 +639,13 @@ datagrams_of_a_larger_mtu_are_received(void **state)
 	struct plain *p = plain_new(64, 16, 92, 8, 64);
 	static uint8_t buf[8 * 4160] crpc_aligned(64);
 	struct crpc_mlx5_data wqe[8];
-	struct crpc_mlx5_ud ud = {.qp = &p->qp, .buf = buf, .stride = 4160, .mask = 7, .mtu = 1024};
 	struct crpc_rdma_cqe cqe[8];
 
-	p->qp.rq.ud = &ud;
-	crpc_mlx5_ud_prefill(wqe, sizeof(wqe[0]), &ud, 0x77);
+	p->ud.buf = buf;
+	p->ud.lkey = 0x77;
+	p->ud.mask = 7;
+	p->qp.rq.ud = &p->ud;
+	crpc_mlx5_rq_prefill(CRPC_MLX5_UD, &p->ud, wqe, 8, sizeof(wqe[0]));
 	assert_int_equal(be32toh(wqe[0].byte_count), 40 + 4096);
 	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->byte_cnt = htobe32(40 + 4096);
 	assert_int_equal(poll(p, cqe, 8), 1);
@@ -626,6 +670,22 @@ a_failed_datagram_ends_the_receives(void **state)
 	assert_int_equal(poll(p, cqe, 8), 2);
 	assert_int_equal(cqe[0].status, -EACCES);
 	assert_int_equal(to_error_calls, 1);
+	free(p);
+}
+
+/* A DC target has no ring of its own: an error of a send that names it reads none. */
+static void
+error_of_a_send_that_names_a_target_is_reported(void **state)
+{
+	struct plain *p = plain_new(64, 16, 92, 8, 64);
+	struct crpc_rdma_cqe cqe[8];
+
+	p->qp.kind = CRPC_MLX5_DC;
+	memset(&p->qp.own, 0, sizeof(p->qp.own));
+	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 3);
+	assert_int_equal(poll(p, cqe, 8), 1);
+	assert_int_equal(cqe[0].status, -EACCES);
+	assert_int_equal(cqe[0].wrs, 0);
 	free(p);
 }
 
@@ -700,10 +760,12 @@ main(void)
 		cmocka_unit_test(syndromes_map_to_errno),
 		cmocka_unit_test(work_request_that_cannot_be_built_breaks_the_qp),
 		cmocka_unit_test(completion_that_makes_no_sense_breaks_the_qp),
+		cmocka_unit_test(completion_that_makes_no_sense_ends_an_initiator),
 		cmocka_unit_test(completions_of_a_freed_qp_are_forgotten),
 		cmocka_unit_test(datagram_buffers_are_lent_until_the_next_poll),
 		cmocka_unit_test(datagrams_of_a_larger_mtu_are_received),
 		cmocka_unit_test(a_failed_datagram_ends_the_receives),
+		cmocka_unit_test(error_of_a_send_that_names_a_target_is_reported),
 		cmocka_unit_test(send_to_a_connection_closes_it),
 		cmocka_unit_test(compressed_receives),
 		cmocka_unit_test(compressed_sends),

@@ -16,11 +16,8 @@
 
 #include <cmocka.h>
 
-#include "crpc_clock.h"
-#include "crpc_log.h"
-#include "crpc_rdma.h"
+#include "device_end.h"
 #include "mlx5_copyrpc.h"
-#include "rnd.h"
 
 #define PAIRS   24
 #define BUF_LEN 65536
@@ -37,15 +34,8 @@ struct side {
 	uint32_t last_id; /* wr_id of the last completion of a send. */
 };
 
-struct end {
-	struct crpc_rdma *dev;
-	struct crpc_rdma_mr mr;
-	uint8_t *buf;
-	struct side side[PAIRS];
-};
-
 static struct end end[2];
-static uint64_t seed;
+static struct side side[2][PAIRS];
 static uint64_t drain_ns;     /* 0: the default. */
 static uint32_t signal_every; /* 0: the default. */
 static uint32_t inline_max = 60;
@@ -92,7 +82,7 @@ qp_make(int who, uint32_t i, uint32_t depth)
 		.rq_depth = 64,
 		.inline_max = inline_max,
 		.transport = CRPC_RDMA_DC};
-	struct side *s = &end[who].side[i];
+	struct side *s = &side[who][i];
 
 	memset(s, 0, sizeof(*s));
 	s->qp = crpc_rdma_qp_create(end[who].dev, &conf);
@@ -107,9 +97,9 @@ qp_connect(uint32_t i)
 	int who;
 
 	for (who = 0; who < 2; who++)
-		crpc_rdma_qp_addr(end[who].side[i].qp, addr[who]);
+		crpc_rdma_qp_addr(side[who][i].qp, addr[who]);
 	for (who = 0; who < 2; who++) {
-		if (crpc_rdma_qp_connect(end[who].side[i].qp, addr[!who]) != 0)
+		if (crpc_rdma_qp_connect(side[who][i].qp, addr[!who]) != 0)
 			fail_msg("%s", crpc_log_last());
 	}
 }
@@ -118,22 +108,17 @@ qp_connect(uint32_t i)
 static void
 setup(uint32_t pairs, uint32_t dcis, uint32_t depth)
 {
-	const struct crpc_rdma_conf conf = {
-		.device = getenv("DEVICE"), .gid_index = -1, .dcis = dcis, .cq_depth = cq_depth,
-		.drain_ns = drain_ns, .signal_every = signal_every};
+	const struct crpc_rdma_conf conf = {.dcis = dcis,
+		.cq_depth = cq_depth,
+		.drain_ns = drain_ns,
+		.signal_every = signal_every};
 	uint32_t i;
 	int who;
 
-	memset(end, 0, sizeof(end));
+	memset(side, 0, sizeof(side));
 	for (who = 0; who < 2; who++) {
-		end[who].dev = crpc_rdma_open(&conf);
-		if (end[who].dev == NULL)
-			fail_msg("%s", crpc_log_last());
-		end[who].buf = aligned_alloc(4096, BUF_LEN);
-		assert_non_null(end[who].buf);
+		end_device(&end[who], &conf, BUF_LEN);
 		memset(end[who].buf, who, BUF_LEN);
-		assert_int_equal(
-			crpc_rdma_mr_reg(end[who].dev, end[who].buf, BUF_LEN, &end[who].mr), 0);
 		for (i = 0; i < pairs; i++)
 			qp_make(who, i, depth);
 	}
@@ -145,22 +130,17 @@ static void
 teardown(void)
 {
 	uint32_t i;
-	int who;
 
-	for (who = 0; who < 2; who++) {
-		for (i = 0; i < PAIRS; i++)
-			crpc_rdma_qp_free(end[who].side[i].qp);
-		crpc_rdma_mr_dereg(end[who].dev, &end[who].mr);
-		crpc_rdma_close(end[who].dev);
-		free(end[who].buf);
-	}
+	for (i = 0; i < 2 * PAIRS; i++)
+		crpc_rdma_qp_free(side[i / PAIRS][i % PAIRS].qp);
+	pair_close(end);
 }
 
 /* A write with immediate of pair `i`: the immediate is the pair and its number there. */
 static uint16_t
 send(int who, uint32_t i, uint8_t flags, uint32_t lkey_off)
 {
-	struct side *s = &end[who].side[i];
+	struct side *s = &side[who][i];
 	struct crpc_rdma_wr wr = {
 		.op = CRPC_RDMA_WRITE_IMM,
 		.flags = (uint8_t)(flags | (rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0)),
@@ -183,7 +163,7 @@ send(int who, uint32_t i, uint8_t flags, uint32_t lkey_off)
 static void
 take(int who, const struct crpc_rdma_cqe *cqe)
 {
-	struct side *s = &end[who].side[cqe->qp_id];
+	struct side *s = &side[who][cqe->qp_id];
 
 	assert_true(cqe->qp_id < PAIRS);
 	switch (cqe->type) {
@@ -236,7 +216,7 @@ settle(uint32_t from, uint32_t to)
 		open = 0;
 		for (who = 0; who < 2; who++) {
 			for (i = from; i < to; i++)
-				open += end[who].side[i].posted - end[!who].side[i].arrived;
+				open += side[who][i].posted - side[!who][i].arrived;
 		}
 		if (crpc_clock_ns() > until)
 			fail_msg("%u messages of pairs %u to %u never came", open, from, to);
@@ -248,10 +228,10 @@ wait_errors(int who, uint32_t i, uint32_t errors)
 {
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 
-	while (end[who].side[i].errors < errors) {
+	while (side[who][i].errors < errors) {
 		turn();
 		if (crpc_clock_ns() > until)
-			fail_msg("pair %u: %u errors of %u", i, end[who].side[i].errors, errors);
+			fail_msg("pair %u: %u errors of %u", i, side[who][i].errors, errors);
 	}
 }
 
@@ -341,7 +321,7 @@ rare_signals_and_large_requests_never_fill_it(void **state)
 	wr.rkey = end[1].mr.rkey;
 	wr.sge[0] = (struct crpc_rdma_sge){end[0].buf, info.inline_max_dc, 0};
 	while (sent < 1000) {
-		sent += crpc_rdma_post(end[0].side[0].qp, &wr, 1);
+		sent += crpc_rdma_post(side[0][0].qp, &wr, 1);
 		turn();
 		if (crpc_clock_ns() > until)
 			fail_msg("stuck after %u", sent);
@@ -362,22 +342,22 @@ one_broken_peer_breaks_one_pair(void **state)
 	seed = 0x5eed0025;
 	setup(6, 1, 32);
 	for (round = 0; round < 2; round++) {
-		crpc_rdma_qp_free(end[1].side[5].qp);
-		end[1].side[5].qp = NULL;
+		crpc_rdma_qp_free(side[1][5].qp);
+		side[1][5].qp = NULL;
 		for (i = 0; i < 60; i++)
 			send(0, i % 6, i % 7 == 0 ? CRPC_RDMA_WR_SIGNAL : 0, 0);
-		sent = end[0].side[5].posted;
+		sent = side[0][5].posted;
 		assert_int_equal(sent, round == 0 ? 10 : 11);
 		settle(0, 5);
 		wait_errors(0, 5, 10);
-		assert_int_equal(end[0].side[5].status, -ECONNRESET);
-		assert_int_equal(end[0].side[5].retired, sent);
-		assert_int_equal(end[0].side[5].last_id, sent - 1);
+		assert_int_equal(side[0][5].status, -ECONNRESET);
+		assert_int_equal(side[0][5].retired, sent);
+		assert_int_equal(side[0][5].last_id, sent - 1);
 		assert_int_equal(send(0, 5, 0, 0), 0);
 		for (i = 0; i < 5; i++)
-			assert_int_equal(end[0].side[i].errors, 0);
+			assert_int_equal(side[0][i].errors, 0);
 		/* A new one in its place works. */
-		crpc_rdma_qp_free(end[0].side[5].qp);
+		crpc_rdma_qp_free(side[0][5].qp);
 		qp_make(0, 5, 32);
 		qp_make(1, 5, 32);
 		qp_connect(5);
@@ -385,7 +365,7 @@ one_broken_peer_breaks_one_pair(void **state)
 		settle(0, 6);
 	}
 	text = dump(0);
-	assert_non_null(strstr(text, " 2 resets"));
+	assert_non_null(strstr(text, " resets 2 "));
 	free(text);
 	teardown();
 }
@@ -400,20 +380,20 @@ one_bad_key_breaks_one_pair(void **state)
 	setup(4, 1, 64);
 	for (i = 0; i < 40; i++)
 		send(0, i % 4, 0, 0);
-	bad = end[0].side[2].posted;
+	bad = side[0][2].posted;
 	assert_int_equal(send(0, 2, 0, 0x5500), 1);
 	for (i = 0; i < 40; i++)
 		send(0, i % 4, 0, 0);
 	wait_errors(0, 2, 1);
-	assert_int_equal(end[0].side[2].status, -EACCES);
+	assert_int_equal(side[0][2].status, -EACCES);
 	for (i = 0; i < 4; i++) {
 		if (i != 2)
 			settle(i, i + 1);
 	}
 	/* What went before it arrived; it and what came behind it did not. */
-	assert_int_equal(end[1].side[2].arrived, bad);
+	assert_int_equal(side[1][2].arrived, bad);
 	for (i = 0; i < 4; i++)
-		assert_int_equal(end[0].side[i].errors != 0, i == 2);
+		assert_int_equal(side[0][i].errors != 0, i == 2);
 	teardown();
 }
 
@@ -426,10 +406,10 @@ a_bad_request_breaks_one_pair(void **state)
 
 	seed = 0x5eed0027;
 	setup(3, 1, 8);
-	assert_int_equal(crpc_rdma_post(end[0].side[1].qp, &wr, 1), 0);
+	assert_int_equal(crpc_rdma_post(side[0][1].qp, &wr, 1), 0);
 	wait_errors(0, 1, 1);
-	assert_int_equal(end[0].side[1].status, -EINVAL);
-	assert_int_equal(end[0].side[1].last_id, 7);
+	assert_int_equal(side[0][1].status, -EINVAL);
+	assert_int_equal(side[0][1].last_id, 7);
 	for (i = 0; i < 2000; i++) {
 		send(0, i % 2 * 2, 0, 0);
 		turn();
@@ -439,7 +419,7 @@ a_bad_request_breaks_one_pair(void **state)
 	/* The far end learns of it: its writes find nobody. */
 	assert_int_equal(send(1, 1, 0, 0), 1);
 	wait_errors(1, 1, 1);
-	assert_int_equal(end[1].side[1].status, -ECONNRESET);
+	assert_int_equal(side[1][1].status, -ECONNRESET);
 	teardown();
 }
 
@@ -456,14 +436,14 @@ freed_with_sends_outstanding(void **state)
 		setup(pairs, 1, 32);
 		for (i = 0; i < 5 + rnd_below(&seed, 40); i++)
 			send(0, i % pairs, rnd_below(&seed, 3) ? 0 : CRPC_RDMA_WR_SIGNAL, 0);
-		crpc_rdma_qp_free(end[0].side[0].qp);
-		memset(&end[0].side[0], 0, sizeof(end[0].side[0]));
+		crpc_rdma_qp_free(side[0][0].qp);
+		memset(&side[0][0], 0, sizeof(side[0][0]));
 		settle(1, pairs);
 		for (i = 0; i < 50; i++)
 			turn();
-		assert_int_equal(end[0].side[0].retired, 0);
+		assert_int_equal(side[0][0].retired, 0);
 		/* The initiator is as good as new. */
-		crpc_rdma_qp_free(end[1].side[0].qp);
+		crpc_rdma_qp_free(side[1][0].qp);
 		qp_make(0, 0, 32);
 		qp_make(1, 0, 32);
 		qp_connect(0);
@@ -485,7 +465,7 @@ flushed_sends_keep_their_room(void **state)
 		.rq_depth = 64,
 		.transport = CRPC_RDMA_DC};
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
-	struct side *s = &end[0].side[0];
+	struct side *s = &side[0][0];
 	struct crpc_rdma_cqe cqe;
 	uint32_t i;
 
@@ -521,15 +501,15 @@ an_early_write_waits_for_connect(void **state)
 	setup(1, 2, 8);
 	qp_make(0, 1, 8);
 	qp_make(1, 1, 8);
-	crpc_rdma_qp_addr(end[1].side[1].qp, addr);
-	assert_int_equal(crpc_rdma_qp_connect(end[0].side[1].qp, addr), 0);
+	crpc_rdma_qp_addr(side[1][1].qp, addr);
+	assert_int_equal(crpc_rdma_qp_connect(side[0][1].qp, addr), 0);
 	assert_int_equal(send(0, 1, 0, 0), 1);
 	for (i = 0; i < 2000; i++)
 		turn();
-	assert_int_equal(end[1].side[1].arrived, 0);
-	assert_int_equal(end[0].side[1].errors, 0);
-	crpc_rdma_qp_addr(end[0].side[1].qp, addr);
-	assert_int_equal(crpc_rdma_qp_connect(end[1].side[1].qp, addr), 0);
+	assert_int_equal(side[1][1].arrived, 0);
+	assert_int_equal(side[0][1].errors, 0);
+	crpc_rdma_qp_addr(side[0][1].qp, addr);
+	assert_int_equal(crpc_rdma_qp_connect(side[1][1].qp, addr), 0);
 	settle(1, 2);
 	teardown();
 }
@@ -556,22 +536,22 @@ keys_and_kinds_are_checked(void **state)
 	assert_non_null(rc);
 	qp_make(0, 1, 8);
 	crpc_rdma_qp_addr(rc, addr);
-	assert_int_equal(crpc_rdma_qp_connect(end[0].side[1].qp, addr), -EPROTO);
-	crpc_rdma_qp_addr(end[1].side[0].qp, addr);
+	assert_int_equal(crpc_rdma_qp_connect(side[0][1].qp, addr), -EPROTO);
+	crpc_rdma_qp_addr(side[1][0].qp, addr);
 	assert_int_equal(crpc_rdma_qp_connect(rc, addr), -EPROTO);
 	crpc_rdma_qp_free(rc);
 
 	/* Initiators have the MTU of their port: with another one nothing would arrive. */
 	mtu = addr[6];
 	addr[6] = mtu == IBV_MTU_256 ? IBV_MTU_512 : mtu - 1;
-	assert_int_equal(crpc_rdma_qp_connect(end[0].side[1].qp, addr), -EHOSTUNREACH);
+	assert_int_equal(crpc_rdma_qp_connect(side[0][1].qp, addr), -EHOSTUNREACH);
 	addr[6] = mtu;
 	addr[40] ^= 1;
-	assert_int_equal(crpc_rdma_qp_connect(end[0].side[1].qp, addr), 0);
+	assert_int_equal(crpc_rdma_qp_connect(side[0][1].qp, addr), 0);
 	assert_int_equal(send(0, 1, 0, 0), 1);
 	wait_errors(0, 1, 1);
-	assert_int_equal(end[0].side[1].status, -EACCES);
-	assert_int_equal(end[1].side[0].arrived, 0);
+	assert_int_equal(side[0][1].status, -EACCES);
+	assert_int_equal(side[1][0].arrived, 0);
 	/* The target and its own peer go on. */
 	send(0, 0, 0, 0);
 	send(1, 0, 0, 0);
@@ -582,8 +562,8 @@ keys_and_kinds_are_checked(void **state)
 static void
 remake(uint32_t i)
 {
-	crpc_rdma_qp_free(end[0].side[i].qp);
-	crpc_rdma_qp_free(end[1].side[i].qp);
+	crpc_rdma_qp_free(side[0][i].qp);
+	crpc_rdma_qp_free(side[1][i].qp);
 	qp_make(0, i, 16);
 	qp_make(1, i, 16);
 	qp_connect(i);
@@ -601,15 +581,15 @@ step_random(uint32_t i, uint32_t *gone)
 		send(0, i, 0, 0x5500);
 	} else if (what == 1 && *gone != 0) {
 		--*gone;
-		crpc_rdma_qp_free(end[1].side[i].qp);
-		end[1].side[i].qp = NULL;
+		crpc_rdma_qp_free(side[1][i].qp);
+		side[1][i].qp = NULL;
 		send(0, i, 0, 0);
 	} else if (what == 2) {
 		remake(i);
 	} else {
 		send(0, i, rnd_below(&seed, 4) ? 0 : CRPC_RDMA_WR_SIGNAL, 0);
 	}
-	if (end[0].side[i].errors != 0)
+	if (side[0][i].errors != 0)
 		remake(i);
 	if (rnd_below(&seed, 6) == 0)
 		turn();
@@ -637,8 +617,8 @@ random_breaks(void **state)
 		do {
 			turn();
 			for (open = 0, i = 0; i < pairs; i++) {
-				s = &end[0].side[i];
-				open += s->errors == 0 ? s->posted - end[1].side[i].arrived
+				s = &side[0][i];
+				open += s->errors == 0 ? s->posted - side[1][i].arrived
 						       : s->posted - s->retired;
 			}
 			if (crpc_clock_ns() > until)
@@ -656,13 +636,13 @@ all_break_and_come_again(uint32_t pairs)
 	uint32_t i;
 
 	for (i = 0; i < pairs; i++) {
-		if (end[0].side[i].errors == 0)
+		if (side[0][i].errors == 0)
 			assert_int_equal(send(0, i, 0, 0), 0);
 		wait_errors(0, i, 1);
 		assert_int_equal(send(0, i, 0, 0), 0);
 	}
 	for (i = 0; i < pairs; i++)
-		assert_int_equal(end[0].side[i].status, i == 2 ? -EACCES : -EIO);
+		assert_int_equal(side[0][i].status, i == 2 ? -EACCES : -EIO);
 	no_resets = false;
 	no_flush = 0;
 	for (i = 0; i < pairs; i++)
@@ -673,7 +653,7 @@ all_break_and_come_again(uint32_t pairs)
 	}
 	settle(0, pairs);
 	for (i = 0; i < pairs; i++)
-		assert_int_equal(end[0].side[i].errors, 0);
+		assert_int_equal(side[0][i].errors, 0);
 }
 
 /*
@@ -737,13 +717,13 @@ one_of_two_initiators_is_enough(void **state)
 	settle(0, 2);
 	settle(3, 4);
 	for (i = 0; i < 4; i++)
-		broken += end[0].side[i].errors != 0;
+		broken += side[0][i].errors != 0;
 	assert_int_equal(broken, 1);
 	teardown();
 }
 
 static int
-device_missing(void)
+dc_missing(void)
 {
 	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
 	const struct crpc_rdma_qp_conf qp_conf = {.transport = CRPC_RDMA_DC};
@@ -778,7 +758,7 @@ main(void)
 	};
 
 	crpc_clock_init();
-	if (device_missing())
+	if (dc_missing())
 		return 77;
 	return cmocka_run_group_tests_name("mlx5_dc", tests, NULL, NULL);
 }

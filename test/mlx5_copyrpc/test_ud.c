@@ -14,46 +14,24 @@
 
 #include <cmocka.h>
 
-#include "crpc_clock.h"
-#include "crpc_log.h"
-#include "crpc_rdma.h"
-#include "device.h"
-#include "rnd.h"
+#include "device_end.h"
 
 #define BUF_LEN 65536
 #define WAIT_NS 30000000000ull
 /* Long enough for what may still be on its way between two contexts that are polled. */
 #define QUIET_POLLS 1000
 
-struct end {
-	struct crpc_rdma *dev;
-	struct crpc_rdma_mr mr;
-	struct crpc_rdma_ud *ud;
-	struct crpc_rdma_ah *ah; /* To the other end. */
-	uint8_t *buf;
-	uint32_t mtu;
-};
-
-static uint64_t seed;
+static uint32_t mtu; /* Of the device opened last. */
 
 static void
 end_open(struct end *e, const struct crpc_rdma_ud_conf *conf)
 {
-	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
 	struct crpc_rdma_info info;
-	uint32_t i;
 
-	memset(e, 0, sizeof(*e));
-	e->dev = crpc_rdma_open(&dev_conf);
-	if (e->dev == NULL)
-		fail_msg("%s", crpc_log_last());
+	end_device(e, &(struct crpc_rdma_conf){0}, BUF_LEN);
 	crpc_rdma_info_get(e->dev, &info);
-	e->mtu = info.mtu;
-	e->buf = aligned_alloc(4096, BUF_LEN);
-	assert_non_null(e->buf);
-	for (i = 0; i < BUF_LEN; i++)
-		e->buf[i] = (uint8_t)rnd_below(&seed, 256);
-	assert_int_equal(crpc_rdma_mr_reg(e->dev, e->buf, BUF_LEN, &e->mr), 0);
+	mtu = info.mtu;
+	fill(e->buf, BUF_LEN);
 	e->ud = crpc_rdma_ud_create(e->dev, conf);
 	if (e->ud == NULL)
 		fail_msg("%s", crpc_log_last());
@@ -75,49 +53,11 @@ pair_open(struct end e[2], const struct crpc_rdma_ud_conf *conf)
 	}
 }
 
+/* A datagram of `len` bytes of the region, cut into elements. */
 static void
-pair_close(struct end e[2])
+dgram_cut(struct crpc_rdma_dgram *d, const struct end *e, uint32_t len)
 {
-	int i;
-
-	for (i = 0; i < 2; i++) {
-		crpc_rdma_ah_free(e[i].ah);
-		crpc_rdma_ud_free(e[i].ud);
-		crpc_rdma_mr_dereg(e[i].dev, &e[i].mr);
-		crpc_rdma_close(e[i].dev);
-		free(e[i].buf);
-	}
-}
-
-/* Polls until e[who] has one of this type; others, at both ends, are dropped. */
-static bool
-wait_type(struct end e[2], int who, uint8_t type, struct crpc_rdma_cqe *cqe)
-{
-	uint64_t end = crpc_clock_ns() + WAIT_NS;
-	struct crpc_rdma_cqe other;
-
-	do {
-		if (crpc_rdma_poll(e[who].dev, cqe, 1) != 0 && cqe->type == type)
-			return true;
-		crpc_rdma_poll(e[!who].dev, &other, 1);
-	} while (crpc_clock_ns() < end);
-	return false;
-}
-
-/* Cuts `len` bytes of the region into up to four elements, some of them empty. */
-static void
-cut(struct crpc_rdma_dgram *d, const struct end *e, uint32_t len)
-{
-	const uint8_t *src = e->buf + rnd_below(&seed, BUF_LEN - len);
-	uint32_t i, part;
-
-	d->num_sge = (uint16_t)(1 + rnd_below(&seed, CRPC_RDMA_SGE_MAX));
-	for (i = 0; i < d->num_sge; i++) {
-		part = i + 1u == d->num_sge ? len : rnd_below(&seed, len + 1);
-		d->sge[i] = (struct crpc_rdma_sge){src, part, e->mr.lkey};
-		src += part;
-		len -= part;
-	}
+	d->num_sge = cut(d->sge, e->buf + rnd_below(&seed, BUF_LEN - len), len, e->mr.lkey);
 }
 
 /* Whatever goes in at one end comes out at the other, inline and gathered, up to one MTU, with its
@@ -141,12 +81,12 @@ datagrams_keep_their_data(void **state)
 		d.flags = rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0;
 		len = d.flags & CRPC_RDMA_WR_INLINE
 			? rnd_below(&seed, 101)
-			: rnd_below(&seed, rnd_below(&seed, 20) ? 256 : a->mtu + 1);
+			: rnd_below(&seed, rnd_below(&seed, 20) ? 256 : mtu + 1);
 		d.imm = rnd_below(&seed, UINT32_MAX);
-		cut(&d, a, len);
+		dgram_cut(&d, a, len);
 		assert_int_equal(crpc_rdma_ud_post(a->ud, &d, 1), 1);
-		if (!wait_type(e, !(round & 1), CRPC_RDMA_CQE_DGRAM, &cqe) || cqe.imm != d.imm ||
-			cqe.byte_len != len || cqe.qp_id != 7 ||
+		if (!wait_type(e, !(round & 1), CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe) ||
+			cqe.imm != d.imm || cqe.byte_len != len || cqe.qp_id != 7 ||
 			memcmp(cqe.data, d.sge[0].addr, len) != 0)
 			fail_msg("round %u of seed 0x5eed0011: type %u imm %x/%x len %u/%u", round,
 				cqe.type, cqe.imm, d.imm, cqe.byte_len, len);
@@ -174,7 +114,7 @@ bursts_arrive_in_order(void **state)
 		for (i = 0; i < 8; i++) {
 			d[i].ah = e[who].ah;
 			d[i].imm = sent[who] + i;
-			cut(&d[i], &e[who], rnd_below(&seed, 64));
+			dgram_cut(&d[i], &e[who], rnd_below(&seed, 64));
 		}
 		/* Never more on the way than the receiver has buffers: not even those it holds. */
 		n = (uint32_t)crpc_min(
@@ -274,7 +214,7 @@ sends_are_accounted_for(void **state)
 	d[4].flags = CRPC_RDMA_WR_SIGNAL;
 	d[4].wr_id = 1234;
 	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 5), 5);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, &cqe));
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
 	assert_int_equal(cqe.wr_id, 1234);
 	assert_int_equal(cqe.wrs, 5);
 	assert_int_equal(cqe.qp_id, 9);
@@ -308,7 +248,7 @@ expect_fault(struct end e[2], const struct crpc_rdma_dgram *d, int status)
 	uint16_t n = crpc_rdma_ud_post(e[0].ud, d, 1);
 
 	assert_int_equal(n, status == -EINVAL ? 0 : 1);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_ERROR, &cqe));
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
 	assert_int_equal(cqe.status, status);
 	assert_int_equal(cqe.wr_id, d->wr_id);
 	assert_int_equal(cqe.qp_id, 3);
@@ -336,7 +276,7 @@ errors_are_told(void **state)
 			d[i].ah = e[0].ah;
 		/* One byte more than a datagram can have; a key that is none. */
 		d[i].sge[0] = (struct crpc_rdma_sge){
-			e[0].buf, i == 2 ? e[0].mtu + 1 : 10, e[0].mr.lkey ^ (i == 3 ? 0x5500 : 0)};
+			e[0].buf, i == 2 ? mtu + 1 : 10, e[0].mr.lkey ^ (i == 3 ? 0x5500 : 0)};
 		expect_fault(e, &d[i], i == 3 ? -EACCES : -EINVAL);
 		pair_close(e);
 	}
@@ -378,7 +318,7 @@ addresses_are_checked(void **state)
 	d.ah = wrong;
 	d.flags = CRPC_RDMA_WR_SIGNAL;
 	assert_int_equal(crpc_rdma_ud_post(e[0].ud, &d, 1), 1);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, &cqe));
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
 	for (i = 0; i < QUIET_POLLS; i++) {
 		got += crpc_rdma_poll(e[1].dev, &cqe, 1);
 		got += crpc_rdma_poll(e[0].dev, &cqe, 1);
@@ -418,7 +358,7 @@ limits_and_frees(void **state)
 	/* One that was received and is still held. */
 	d.ah = e[1].ah;
 	assert_int_equal(crpc_rdma_ud_post(e[1].ud, &d, 1), 1);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_DGRAM, &cqe));
+	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe));
 	crpc_rdma_ah_free(e[0].ah);
 	crpc_rdma_ud_free(e[0].ud);
 	e[0].ah = NULL;

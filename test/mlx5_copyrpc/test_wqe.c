@@ -26,7 +26,18 @@ at(uint64_t addr)
 static uint32_t
 build(struct plain *p, const struct crpc_rdma_wr *wr, bool signal)
 {
-	return crpc_mlx5_wqe_build(&p->qp.sq, wr, signal);
+	struct crpc_mlx5_req req = crpc_mlx5_wr_req(&p->qp, wr);
+
+	return crpc_mlx5_wqe_build(&p->qp.own, &req, signal);
+}
+
+static uint32_t
+build_datagram(struct plain *p, const struct crpc_rdma_dgram *dgram, uint32_t mtu)
+{
+	const struct crpc_mlx5_ud ud = {.qp.dp.inline_max = p->qp.inline_max, .mtu = mtu};
+	struct crpc_mlx5_req req = crpc_mlx5_dgram_req(&ud, dgram);
+
+	return crpc_mlx5_wqe_build(&p->qp.own, &req, true);
 }
 
 static void
@@ -36,8 +47,8 @@ check(struct plain *p, uint32_t ds, uint32_t want_ds, const uint8_t *want, size_
 	char got[512];
 
 	assert_int_equal(ds, want_ds);
-	assert_memory_equal(p->sq + (p->qp.sq.pi & p->qp.sq.bb_mask) * CRPC_MLX5_BB, want, len);
-	crpc_mlx5_wqe_text(p->sq, p->qp.sq.bb_mask + 1, p->qp.sq.pi, false, got, sizeof(got));
+	assert_memory_equal(p->sq + (p->qp.own.pi & p->qp.own.bb_mask) * CRPC_MLX5_BB, want, len);
+	crpc_mlx5_wqe_text(p->sq, p->qp.own.bb_mask + 1, p->qp.own.pi, false, got, sizeof(got));
 	assert_string_equal(got, text);
 }
 
@@ -65,7 +76,7 @@ golden_write_imm_inline(void **state)
 		.sge = {{.addr = payload, .len = 32, .lkey = 0x999}},
 	};
 
-	p->qp.sq.pi = 3;
+	p->qp.own.pi = 3;
 	check(p, build(p, &wr, true), 5, want, sizeof(want),
 		"WQE 3 qp 0x1234 RDMA_WRITE_IMM ds 5 cqe imm 0xdeadbeef | raddr 0x102030405060708 rkey "
 		"0xa0b0c0d | inline 32: 00010203 04050607 08090a0b 0c0d0e0f 10111213 14151617 18191a1b "
@@ -101,9 +112,9 @@ golden_write_gathered(void **state)
 	};
 
 	memset(p->sq, 0xee, sizeof(p->sq));
-	p->qp.sq.pi = 0x1ffff; /* Only 16 bits of the index are in the WQE; block 63 of 64. */
-	p->qp.sq.end = p->sq + 256 * CRPC_MLX5_BB;
-	p->qp.sq.bb_mask = 255;
+	p->qp.own.pi = 0x1ffff; /* Only 16 bits of the index are in the WQE; block 63 of 64. */
+	p->qp.own.end = p->sq + 256 * CRPC_MLX5_BB;
+	p->qp.own.bb_mask = 255;
 	assert_int_equal(build(p, &wr, false), 5);
 	/* Four segments at the last block, the fifth at the start of the ring. */
 	assert_memory_equal(p->sq + 255 * CRPC_MLX5_BB, want, 64);
@@ -157,7 +168,7 @@ golden_read(void **state)
 		.sge = {{.addr = at(0x3000), .len = 8, .lkey = 10}},
 	};
 
-	p->qp.sq.pi = 1;
+	p->qp.own.pi = 1;
 	check(p, build(p, &wr, true), 3, want, sizeof(want),
 		"WQE 1 qp 0x1234 RDMA_READ ds 3 cqe | raddr 0x2000 rkey 0x9 | data 0x3000 len 8 lkey 0xa");
 	free(p);
@@ -185,7 +196,7 @@ wqe_spanning_ring_end_equals_one_that_does_not(void **state)
 		for (start = 0; start < 16; start++) {
 			memset(ring->sq, 0xcc, sizeof(ring->sq));
 			memset(flat->sq, 0xcc, 2048);
-			ring->qp.sq.pi = flat->qp.sq.pi = start;
+			ring->qp.own.pi = flat->qp.own.pi = start;
 			ds = build(flat, &wr, true);
 			assert_int_equal(build(ring, &wr, true), ds);
 			for (i = 0; i < ds * 16; i++)
@@ -227,8 +238,8 @@ golden_datagram(void **state)
 	memset(&ah, 0, sizeof(ah));
 	memcpy(&ah.av, want + 16, sizeof(ah.av));
 	/* The last block of the ring: the payload lies at its start. */
-	p->qp.sq.pi = 63;
-	assert_int_equal(crpc_mlx5_ud_wqe_build(&p->qp.sq, &d, 256, true), 5);
+	p->qp.own.pi = 63;
+	assert_int_equal(build_datagram(p, &d, 256), 5);
 	assert_memory_equal(p->sq + 63 * CRPC_MLX5_BB, want, 64);
 	assert_memory_equal(p->sq, want + 64, sizeof(want) - 64);
 	crpc_mlx5_wqe_text(p->sq, 64, 63, false, text, sizeof(text));
@@ -236,10 +247,10 @@ golden_datagram(void **state)
 		"WQE 63 qp 0x1234 SEND_IMM ds 5 cqe imm 0x2a | to 0xabcdef lid 258 qkey 0x11223344 | "
 		"inline 5: 00010203 04");
 	/* One byte more than the MTU; nobody to send to. */
-	assert_int_equal(crpc_mlx5_ud_wqe_build(&p->qp.sq, &d, 5, true), 5);
-	assert_int_equal(crpc_mlx5_ud_wqe_build(&p->qp.sq, &d, 4, true), 0);
+	assert_int_equal(build_datagram(p, &d, 5), 5);
+	assert_int_equal(build_datagram(p, &d, 4), 0);
 	d.ah = NULL;
-	assert_int_equal(crpc_mlx5_ud_wqe_build(&p->qp.sq, &d, 256, true), 0);
+	assert_int_equal(build_datagram(p, &d, 256), 0);
 	free(p);
 }
 
@@ -268,14 +279,12 @@ golden_dynamic_connection(void **state)
 			{.addr = at(0xaaaa0001), .len = 32, .lkey = 0x101}},
 	};
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
-	struct crpc_mlx5_dc dc;
 	char text[256];
 
-	memset(&dc, 0, sizeof(dc));
-	memcpy(&dc.av, want + 16, sizeof(dc.av));
-	dc.av_len = sizeof(dc.av);
-	p->qp.sq.pi = 63;
-	assert_int_equal(crpc_mlx5_dc_wqe_build(&p->qp.sq, &dc, &wr, false), 6);
+	memcpy(&p->qp.av, want + 16, sizeof(p->qp.av));
+	p->qp.av_len = sizeof(p->qp.av);
+	p->qp.own.pi = 63;
+	assert_int_equal(build(p, &wr, false), 6);
 	assert_memory_equal(p->sq + 63 * CRPC_MLX5_BB, want, 64);
 	assert_memory_equal(p->sq, want + 64, 32);
 	crpc_mlx5_wqe_text(p->sq, 64, 63, true, text, sizeof(text));
@@ -283,9 +292,9 @@ golden_dynamic_connection(void **state)
 		"WQE 63 qp 0x1234 RDMA_WRITE_IMM ds 6 imm 0x2a | to 0xabcdef lid 258 | raddr 0x1000 "
 		"rkey 0x7 | data 0xaaaa0001 len 32 lkey 0x101");
 
-	dc.av.dqp_dct = htobe32(0xabcdef);
-	dc.av_len = 16;
-	assert_int_equal(crpc_mlx5_dc_wqe_build(&p->qp.sq, &dc, &wr, true), 4);
+	p->qp.av.dqp_dct = htobe32(0xabcdef);
+	p->qp.av_len = 16;
+	assert_int_equal(build(p, &wr, true), 4);
 	assert_int_equal(p->sq[63 * CRPC_MLX5_BB + 7], 4);
 	assert_memory_equal(p->sq + 63 * CRPC_MLX5_BB + 16, want + 16, 8);
 	assert_memory_equal(p->sq + 63 * CRPC_MLX5_BB + 32, want + 64, 32);
@@ -392,7 +401,7 @@ blueflame_carries_a_single_small_wqe(void **state)
 	};
 
 	/* Four blocks, from the last but one: it goes on at the start of the ring. */
-	p->qp.sq.pi = 6;
+	p->qp.own.pi = p->qp.own.ci = 6;
 	assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
 	assert_int_equal(be32toh(p->qp_dbrec[1]), 10);
 	assert_memory_equal(p->reg, p->sq + 6 * 64, 128);
@@ -418,7 +427,7 @@ receives_have_no_buffer(void **state)
 	int i;
 
 	memset(rq, 0xff, sizeof(rq));
-	crpc_mlx5_rq_prefill(rq, 4, 32);
+	crpc_mlx5_rq_prefill(CRPC_MLX5_RC, NULL, rq, 4, 32);
 	for (i = 0; i < 4; i++) {
 		assert_memory_equal(rq + i * 32, want, 16);
 		assert_int_equal(rq[i * 32 + 31], 0);

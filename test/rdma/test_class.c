@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The device class with two drivers that only record what reaches them: drivers are asked in order,
- * errors say what was found, arguments are checked and defaults filled in before a driver sees
- * them, and the inline calls reach the driver of the right device.
+ * The device class with two drivers, the NIC on paper and one that only records what reaches it:
+ * drivers are asked in order, errors say what was found, arguments are checked and defaults filled
+ * in before a driver sees them, and the inline calls reach the driver of the right device.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -18,10 +18,10 @@
 
 static struct crpc_rdma_conf seen_conf;
 static struct crpc_rdma_qp_conf seen_qp_conf;
-static unsigned int opens[2];
+static unsigned int opens;
 static unsigned int closes;
 static unsigned int calls; /* Operations below open and close that reached a driver. */
-static struct crpc_rdma dev_of[2];
+static struct crpc_rdma the_dev;
 static struct crpc_rdma_qp the_qp;
 static const uint8_t *seen_peer;
 
@@ -34,7 +34,7 @@ fake_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)
 static uint16_t
 fake_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n)
 {
-	cqe[0].qp_id = dev == &dev_of[0] ? 100 : 200;
+	cqe[0].qp_id = 200;
 	return 1;
 }
 
@@ -47,7 +47,7 @@ fake_close(struct crpc_rdma *dev)
 static void
 fake_info_get(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
 {
-	snprintf(info->name, sizeof(info->name), "%s", dev == &dev_of[0] ? "a0" : "b0");
+	snprintf(info->name, sizeof(info->name), "b0");
 }
 
 static void
@@ -98,58 +98,37 @@ fake_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN])
 	return peer[0] == 42 ? 0 : -EPROTO;
 }
 
-static struct crpc_rdma *open_a(const struct crpc_rdma_conf *conf);
-static struct crpc_rdma *open_b(const struct crpc_rdma_conf *conf);
+static struct crpc_rdma *fake_open(const struct crpc_rdma_conf *conf);
 
-static void
-list_a(char *buf, size_t len)
+static const struct crpc_rdma_ops fake_ops = {
+	.name = "fake",
+	.open = fake_open,
+	.close = fake_close,
+	.info_get = fake_info_get,
+	.stats_get = fake_stats_get,
+	.mr_reg = fake_mr_reg,
+	.mr_dereg = fake_mr_dereg,
+	.qp_create = fake_qp_create,
+	.qp_free = fake_qp_free,
+	.qp_addr = fake_qp_addr,
+	.qp_connect = fake_qp_connect,
+};
+
+static struct crpc_rdma_driver fake_driver = {.ops = &fake_ops};
+
+/* Takes b0, and what comes without a name; "alien" is another's, and "locked" nobody's. */
+static struct crpc_rdma *
+fake_open(const struct crpc_rdma_conf *conf)
 {
-	snprintf(buf, len, "a0 a1");
-}
-
-#define FAKE_OPS(name_, open_, list_)                                                              \
-	{                                                                                          \
-		.name = name_, .open = open_, .close = fake_close, .info_get = fake_info_get,      \
-		.stats_get = fake_stats_get, .mr_reg = fake_mr_reg, .mr_dereg = fake_mr_dereg,     \
-		.qp_create = fake_qp_create, .qp_free = fake_qp_free, .qp_addr = fake_qp_addr,     \
-		.qp_connect = fake_qp_connect, .list = list_,                                      \
+	opens++;
+	if (conf->device == NULL || strcmp(conf->device, "b0") == 0) {
+		seen_conf = *conf;
+		the_dev = (struct crpc_rdma){.fp = {fake_post, fake_poll}, .ops = &fake_ops};
+		return &the_dev;
 	}
-
-static const struct crpc_rdma_ops ops_a = FAKE_OPS("fake_a", open_a, list_a);
-static const struct crpc_rdma_ops ops_b = FAKE_OPS("fake_b", open_b, NULL);
-
-CRPC_RDMA_DRIVER(a, ops_a)
-
-static struct crpc_rdma_driver driver_b = {.ops = &ops_b};
-
-static struct crpc_rdma *
-fake_open(unsigned int i, const struct crpc_rdma_ops *ops, const struct crpc_rdma_conf *conf)
-{
-	seen_conf = *conf;
-	dev_of[i] = (struct crpc_rdma){.fp = {fake_post, fake_poll}, .ops = ops};
-	return &dev_of[i];
-}
-
-/* Takes a0; refuses what belongs to B with ENOTSUP, and "locked" for good. */
-static struct crpc_rdma *
-open_a(const struct crpc_rdma_conf *conf)
-{
-	opens[0]++;
-	if (conf->device == NULL || strcmp(conf->device, "a0") == 0)
-		return fake_open(0, &ops_a, conf);
-	errno = strcmp(conf->device, "locked") == 0 ? EACCES : ENODEV;
-	if (strcmp(conf->device, "b0") == 0 || strcmp(conf->device, "alien") == 0)
-		errno = ENOTSUP;
-	return NULL;
-}
-
-static struct crpc_rdma *
-open_b(const struct crpc_rdma_conf *conf)
-{
-	opens[1]++;
-	if (strcmp(conf->device, "b0") == 0)
-		return fake_open(1, &ops_b, conf);
-	errno = ENODEV;
+	errno = strcmp(conf->device, "locked") == 0  ? EACCES
+		: strcmp(conf->device, "alien") == 0 ? ENOTSUP
+						     : ENODEV;
 	return NULL;
 }
 
@@ -158,7 +137,7 @@ open_name(const char *name)
 {
 	const struct crpc_rdma_conf conf = {.device = name};
 
-	memset(opens, 0, sizeof(opens));
+	opens = 0;
 	crpc_log_clear();
 	errno = 0;
 	return crpc_rdma_open(&conf);
@@ -167,17 +146,19 @@ open_name(const char *name)
 static void
 drivers_are_asked_in_turn(void **state)
 {
-	assert_ptr_equal(open_name("a0"), &dev_of[0]);
-	assert_int_equal(opens[1], 0);
-	assert_ptr_equal(open_name("b0"), &dev_of[1]);
-	assert_int_equal(opens[0], 1);
-	assert_ptr_equal(open_name(NULL), &dev_of[0]);
+	struct crpc_rdma *paper = open_name("paper");
+
+	assert_non_null(paper);
+	assert_int_equal(opens, 0);
+	crpc_rdma_close(paper);
+	assert_ptr_equal(open_name("b0"), &the_dev);
+	assert_ptr_equal(open_name(NULL), &the_dev);
 	assert_int_equal(seen_conf.port, 1);
 	assert_int_equal(seen_conf.cq_depth, 4096);
 	/* A driver that registers twice is still asked once. */
-	crpc_rdma_driver_register(&driver_b);
+	crpc_rdma_driver_register(&fake_driver);
 	assert_null(open_name("c0"));
-	assert_int_equal(opens[1], 1);
+	assert_int_equal(opens, 1);
 }
 
 static void
@@ -185,20 +166,24 @@ unknown_device_lists_what_was_found(void **state)
 {
 	assert_null(open_name("mlx5_9"));
 	assert_int_equal(errno, ENODEV);
-	assert_non_null(strstr(crpc_log_last(), "no RDMA device mlx5_9; found: a0 a1"));
+	assert_non_null(strstr(crpc_log_last(), "no RDMA device mlx5_9; found: paper"));
 }
 
 static void
 refusals_of_drivers_are_told_apart(void **state)
 {
-	/* Known to A, but not its kind, and nobody else takes it. */
+	const struct crpc_rdma_conf port = {.device = "paper", .port = 2};
+
+	/* Known to a driver, but not its kind, and nobody else takes it. */
 	assert_null(open_name("alien"));
 	assert_int_equal(errno, ENOTSUP);
-	assert_int_equal(opens[1], 1);
-	/* A final refusal ends the search. */
 	assert_null(open_name("locked"));
 	assert_int_equal(errno, EACCES);
-	assert_int_equal(opens[1], 0);
+	/* A final refusal ends the search. */
+	opens = 0;
+	assert_null(crpc_rdma_open(&port));
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(opens, 0);
 }
 
 static void
@@ -206,27 +191,27 @@ open_checks_arguments(void **state)
 {
 	struct crpc_rdma_conf bad[] = {
 		{.device = ""},
-		{.device = "a0", .gid_index = -2},
-		{.device = "a0", .cq_depth = CRPC_RDMA_CQ_DEPTH_MAX + 1},
-		{.device = "a0", .dcis = CRPC_RDMA_DCIS_MAX + 1},
-		{.device = "a0", .blueflame = 2},
+		{.device = "b0", .gid_index = -2},
+		{.device = "b0", .cq_depth = CRPC_RDMA_CQ_DEPTH_MAX + 1},
+		{.device = "b0", .dcis = CRPC_RDMA_DCIS_MAX + 1},
+		{.device = "b0", .blueflame = 2},
 	};
 	size_t i;
 
-	memset(opens, 0, sizeof(opens));
+	opens = 0;
 	for (i = 0; i < CRPC_DIM(bad); i++) {
 		errno = 0;
 		assert_null(crpc_rdma_open(&bad[i]));
 		assert_int_equal(errno, EINVAL);
 	}
 	assert_null(crpc_rdma_open(NULL));
-	assert_int_equal(opens[0], 0);
+	assert_int_equal(opens, 0);
 }
 
 static void
 regions_are_checked(void **state)
 {
-	struct crpc_rdma *dev = open_name("a0");
+	struct crpc_rdma *dev = open_name("b0");
 	struct crpc_rdma_mr mr = {0};
 	char byte;
 
@@ -251,7 +236,7 @@ queue_pairs_are_checked_and_get_defaults(void **state)
 	const struct crpc_rdma_qp_conf big_sq = {.sq_depth = CRPC_RDMA_QUEUE_DEPTH_MAX + 1};
 	const struct crpc_rdma_qp_conf big_rq = {.rq_depth = CRPC_RDMA_QUEUE_DEPTH_MAX + 1};
 	const struct crpc_rdma_qp_conf zero = {.id = 5};
-	struct crpc_rdma *dev = open_name("a0");
+	struct crpc_rdma *dev = open_name("b0");
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
 	struct crpc_rdma_qp *qp;
 
@@ -297,7 +282,7 @@ calls_reach_the_driver_of_the_device(void **state)
 	assert_int_equal(cqe[0].qp_id, 200);
 	crpc_rdma_info_get(dev, &info);
 	assert_string_equal(info.name, "b0");
-	assert_string_equal(info.driver, "fake_b");
+	assert_string_equal(info.driver, "fake");
 	crpc_rdma_stats_get(dev, &stats);
 	assert_int_equal(stats.doorbells, 7);
 	closes = 0;
@@ -320,6 +305,6 @@ main(void)
 		cmocka_unit_test(calls_reach_the_driver_of_the_device),
 	};
 
-	crpc_rdma_driver_register(&driver_b);
+	crpc_rdma_driver_register(&fake_driver);
 	return cmocka_run_group_tests_name("rdma", tests, NULL, NULL);
 }

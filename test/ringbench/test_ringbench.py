@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """ringbench from outside: bad input ends with one line and code 2, every pattern moves verified
-payloads through every transport, and each result line has the keys that readers count on."""
+payloads through every transport, each result line has the keys that readers count on, and the tables
+show the figures of the results and the machine's limits."""
 import json
 import os
 import subprocess
@@ -10,7 +11,8 @@ import tempfile
 
 EAL = ['--no-huge']
 KEYS = ['app', 'version', 'commit', 'cpu', 'lcores', 'state', 'steal_pct', 'noisy', 'repeats', 'pattern',
-        'transport', 'msg_size', 'burst', 'inflight', 'nodes', 'ratio_rte_ring', 'ratio_line', 'cycles_per_msg']
+        'transport', 'msg_size', 'burst', 'inflight', 'nodes', 'ratio_rte_ring', 'ratio_line', 'ratio_line_rate',
+        'line_rate_mlps', 'cycles_per_msg']
 BAD = [(['--depth', '12'], 'not a power of two'),
        (['--depth', '1024', '--inflight', '1024'], 'not below the --depth 1024'),
        (['--inflight', '9999'], 'give 1 to 4096'), (['--transport', 'zmq'], "'zmq' is unknown"),
@@ -53,6 +55,12 @@ def main():
             print(r.stdout[-3000:], r.stderr)
             return 1
         rows = [json.loads(line) for line in open(out)]
+        table = r.stdout
+    for name in ('lines in flight', 'M lines/s one way', 'M lines/s both ways'):
+        line = next((line for line in table.splitlines() if line.strip().startswith(name)), '')
+        if len(line[len(name) + 2:].split()) != 5:
+            bad += 1
+            print(f'no figure for each number of lines: {line!r}')
     seen = {(row['pattern'], row['transport']) for row in rows}
     for pattern in ('stream', 'rpc', 'latency', 'flux', 'mesh'):
         for transport in ('fastforward', 'lamport', 'onesided'):
@@ -65,6 +73,14 @@ def main():
         if missing or not figure or not figure['median'] > 0:
             bad += 1
             print(f'incomplete: {missing} {row}')
+            continue
+        headline = f"{row['transport']:<13s} {figure['median']:9.2f} "
+        if row['ratio_rte_ring'] and headline not in table:
+            bad += 1
+            print(f'not in the table: {headline!r}')
+        if row['ratio_line_rate'] and not 0 < row['ratio_line_rate'] * row['line_rate_mlps']:
+            bad += 1
+            print(f'no share of the line rate: {row}')
     print(f'{len(rows)} results, {bad} bad')
     return 1 if bad else 0
 

@@ -21,7 +21,7 @@
 #include <linux/capability.h>
 
 #include "crpc_atomic.h"
-#include "engine/priv.h"
+#include "engine/qp.h"
 #include "engine_rig.h"
 #include "rnd.h"
 
@@ -946,8 +946,7 @@ hostile_references(void **state)
 			if (!sm_tx_room(&tx, bytes, 0, &room))
 				break;
 			memcpy(room.payload, &ref, bytes);
-			sm_pkt_put(room.pkt, &hdr);
-			sm_tx_commit(&tx, &room, bytes,
+			sm_tx_commit(&tx, &room, &hdr, bytes,
 				(enum sm_pkt_type)(SM_PKT_SEND_REF + rnd(&seed) % 3),
 				(uint32_t)rnd(&seed) % 8);
 			sm_nic_progress(h.nic, rig_now += 1000);

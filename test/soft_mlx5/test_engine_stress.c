@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "crpc_atomic.h"
-#include "engine/priv.h"
+#include "engine/qp.h"
 #include "engine_rig.h"
 #include "rnd.h"
 

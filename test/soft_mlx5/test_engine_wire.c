@@ -378,8 +378,8 @@ rubbish(struct sm_tx *tx, uint64_t *s, uint32_t src, const struct rig_qp *q,
 	hdr.raddr = (uintptr_t)h->mem + (rnd(s) % 4 == 0 ? rnd(s) : rnd(s) % h->bytes);
 	hdr.rkey = rnd(s) % 4 == 0 ? (uint32_t)rnd(s) : h->key;
 	hdr.imm = rnd(s) % 2 == 0 ? (uint32_t)rnd(s) : (uint32_t)rnd(s) % 20000;
-	sm_pkt_put(room.pkt, &hdr);
-	sm_tx_commit(tx, &room, len, (enum sm_pkt_type)(2 + rnd(s) % 9), (uint32_t)rnd(s) % 32);
+	sm_tx_commit(tx, &room, &hdr, len, (enum sm_pkt_type)(2 + rnd(s) % 9),
+		(uint32_t)rnd(s) % 32);
 }
 
 /* A peer that speaks the wire, but badly: the nic keeps its memory and goes on with others. */
@@ -426,7 +426,7 @@ hostile_peer(void **state)
 	assert_true(taken > 100); /* Some of it did get far. */
 	/* A length that no packet has: the peer is cut off, what it sends then is not read. */
 	assert_true(sm_tx_room(&tx, 0, 0, &room));
-	sm_tx_commit(&tx, &room, 60000, SM_PKT_WRITE, 3);
+	sm_tx_commit(&tx, &room, &(struct sm_hdr){0}, 60000, SM_PKT_WRITE, 3);
 	for (uint32_t i = 0; i < 100; i++)
 		sm_nic_progress(h.nic, rig_now += 1000);
 	assert_true(sm_nic_idle(h.nic));
@@ -445,8 +445,7 @@ raw_packet(struct sm_tx *tx, enum sm_pkt_type type, uint32_t flags, const struct
 
 	assert_true(sm_tx_room(tx, len, 0, &room));
 	memset(room.payload, 0x77, len);
-	sm_pkt_put(room.pkt, h);
-	sm_tx_commit(tx, &room, len, type, flags);
+	sm_tx_commit(tx, &room, h, len, type, flags);
 }
 
 /* Who a DCI speaks to sends it requests: it answers to none and goes on. */

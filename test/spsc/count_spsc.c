@@ -28,7 +28,7 @@ static struct msg buf[BURST];
 static uint64_t bad;
 
 /* Enqueue a burst, make it visible, dequeue it. */
-#define COUNTED(name, put, flush, get)                                                             \
+#define COUNTED(name, put, flush, get) \
 	void counted_##name##_burst(void);                                                         \
 	crpc_noinline void counted_##name##_burst(void)                                            \
 	{                                                                                          \
@@ -82,6 +82,7 @@ COUNTED(one, one_put, crpc_spsc_onesided_flush, one_get)
 COUNTED(onea, onea_put, crpc_spsc_onesided_flush, onea_get)
 
 static struct crpc_flux_node *node[2];
+static struct crpc_flux_ep *ep;
 static uint64_t cookie[BURST];
 
 /* Requests and their replies in place, both ends' work together. */
@@ -150,12 +151,14 @@ counted_lone(void)
 static int
 duplex_make(bool lone)
 {
-	struct crpc_spsc_duplex_attr a = {
-		.depth = 256, .esize = ESIZE, .lazy = 256, .lone = lone};
-	size_t len = (size_t)crpc_spsc_duplex_memsize(&a);
+	struct crpc_spsc_attr a = {.variant = lone ? CRPC_SPSC_DUPLEX_LONE : CRPC_SPSC_DUPLEX,
+		.depth = 256,
+		.esize = ESIZE,
+		.lazy = 256};
+	size_t len = (size_t)crpc_spsc_memsize(&a);
 	void *mem = aligned_alloc(CRPC_CACHE_GUARD, len);
 
-	return mem == NULL || crpc_spsc_duplex_init(mem, len, &a) != 0 ||
+	return mem == NULL || crpc_spsc_init(mem, len, &a) != 0 ||
 		crpc_spsc_duplex_client_attach(&client, mem, len) != 0 ||
 		crpc_spsc_duplex_server_attach(&server, mem, len) != 0;
 }
@@ -170,18 +173,18 @@ counted_flux(void)
 	uint32_t i;
 
 	for (i = 0; i < MESSAGES / BURST; i++) {
-		bad += crpc_flux_call_burst(node[0], 1, buf, ESIZE, cookie, BURST) != BURST;
-		crpc_flux_flush(node[0]);
-		bad += crpc_flux_recv(node[1], req, BURST) != BURST;
-		bad += crpc_flux_reply_burst(node[1], req, NULL, ESIZE, BURST) != BURST;
-		crpc_flux_flush(node[1]);
-		bad += crpc_flux_poll(node[0], done, BURST, i) != BURST;
+		bad += crpc_flux_call_burst(ep, 1, buf, ESIZE, ESIZE, cookie, BURST) != BURST;
+		crpc_flux_flush(node[0], 1);
+		bad += crpc_flux_recv(node[1], 1, req, BURST) != BURST;
+		bad += crpc_flux_reply_burst(node[1], 1, req, NULL, ESIZE, BURST) != BURST;
+		crpc_flux_flush(node[1], 1);
+		bad += crpc_flux_poll(node[0], 1, done, BURST) != BURST;
 	}
 }
 
 static const struct {
 	const char *name;
-	enum crpc_spsc_variant variant;
+	int variant; /* of the ring, or of flux */
 	void (*run)(void);
 } cases[] = {
 	{"lamport_burst", CRPC_SPSC_LAMPORT, counted_lamport_burst},
@@ -197,9 +200,10 @@ static const struct {
 	{"duplex_burst", CRPC_SPSC_VARIANTS, counted_duplex_burst},
 	{"duplex_single", CRPC_SPSC_VARIANTS, counted_duplex_single},
 	{"duplex_lone", CRPC_SPSC_VARIANTS, counted_lone},
-	{"flux_lamport", CRPC_SPSC_LAMPORT, counted_flux},
-	{"flux_fastforward", CRPC_SPSC_FASTFORWARD, counted_flux},
-	{"flux_onesided", CRPC_SPSC_ONESIDED, counted_flux},
+	{"flux_duplex", CRPC_FLUX_DUPLEX, counted_flux},
+	{"flux_lamport", CRPC_FLUX_LAMPORT, counted_flux},
+	{"flux_fastforward", CRPC_FLUX_FASTFORWARD, counted_flux},
+	{"flux_onesided", CRPC_FLUX_ONESIDED, counted_flux},
 };
 
 int
@@ -216,7 +220,8 @@ main(int argc, char **argv)
 		}
 		if (strcmp(argv[1], cases[i].name) != 0)
 			continue;
-		a.variant = fa.variant = cases[i].variant;
+		a.variant = (enum crpc_spsc_variant)cases[i].variant;
+		fa.variant = (enum crpc_flux_variant)cases[i].variant;
 		if (cases[i].variant == CRPC_SPSC_VARIANTS) {
 			if (duplex_make(cases[i].run == counted_lone) != 0)
 				return 1;
@@ -228,7 +233,7 @@ main(int argc, char **argv)
 
 			node[0] = crpc_flux_join(flux, 0);
 			node[1] = crpc_flux_join(flux, 1);
-			if (crpc_flux_connect(node[0], 1) != 0)
+			if (crpc_flux_connect(node[0], 1, &ep) != 0)
 				return 1;
 		}
 		cases[i].run();

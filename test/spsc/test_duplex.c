@@ -32,13 +32,13 @@ struct pair {
 };
 
 static void
-pair_make(struct pair *p, const struct crpc_spsc_duplex_attr *a)
+pair_make(struct pair *p, const struct crpc_spsc_attr *a)
 {
 	memset(p, 0, sizeof(*p));
-	p->len = (size_t)crpc_spsc_duplex_memsize(a);
+	p->len = (size_t)crpc_spsc_memsize(a);
 	p->mem = aligned_alloc(CRPC_CACHE_GUARD, p->len);
 	memset(p->mem, 0xa5, p->len);
-	assert_int_equal(crpc_spsc_duplex_init(p->mem, p->len, a), 0);
+	assert_int_equal(crpc_spsc_init(p->mem, p->len, a), 0);
 	assert_int_equal(crpc_spsc_duplex_client_attach(&p->c, p->mem, p->len), 0);
 	assert_int_equal(crpc_spsc_duplex_server_attach(&p->s, p->mem, p->len), 0);
 }
@@ -111,23 +111,24 @@ read_some(struct pair *p, uint32_t esize, uint32_t n, uint32_t *bad)
 static void
 wrong_attributes_are_refused(void **state)
 {
-	struct crpc_spsc_duplex_attr good = {.depth = 8, .esize = 32}, a;
+	struct crpc_spsc_attr good = {.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = 32}, a;
 	struct crpc_spsc_duplex_client c;
-	size_t len = (size_t)crpc_spsc_duplex_memsize(&good);
+	size_t len = (size_t)crpc_spsc_memsize(&good);
 	char *mem = aligned_alloc(CRPC_CACHE_GUARD, len);
 
-	a = (struct crpc_spsc_duplex_attr){.depth = 12, .esize = 32};
-	assert_int_equal(crpc_spsc_duplex_memsize(&a), -EINVAL);
+	a = (struct crpc_spsc_attr){.variant = CRPC_SPSC_DUPLEX, .depth = 12, .esize = 32};
+	assert_int_equal(crpc_spsc_memsize(&a), -EINVAL);
 	assert_non_null(strstr(crpc_log_last(), "12"));
-	a = (struct crpc_spsc_duplex_attr){.depth = 8, .esize = 260};
-	assert_int_equal(crpc_spsc_duplex_memsize(&a), -EINVAL);
-	a = (struct crpc_spsc_duplex_attr){.depth = 8, .esize = 32, .lazy = 9};
-	assert_int_equal(crpc_spsc_duplex_init(mem, len, &a), -EINVAL);
-	assert_int_equal(crpc_spsc_duplex_init(mem, len - 1, &good), -ENOSPC);
-	assert_int_equal(crpc_spsc_duplex_init(mem + 8, len, &good), -EINVAL);
+	a = (struct crpc_spsc_attr){.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = 260};
+	assert_int_equal(crpc_spsc_memsize(&a), -EINVAL);
+	a = (struct crpc_spsc_attr){
+		.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = 32, .lazy = 9};
+	assert_int_equal(crpc_spsc_init(mem, len, &a), -EINVAL);
+	assert_int_equal(crpc_spsc_init(mem, len - 1, &good), -ENOSPC);
+	assert_int_equal(crpc_spsc_init(mem + 8, len, &good), -EINVAL);
 	memset(mem, 0, len);
 	assert_int_equal(crpc_spsc_duplex_client_attach(&c, mem, len), -EINVAL); /* no ring */
-	assert_int_equal(crpc_spsc_duplex_init(mem, len, &good), 0);
+	assert_int_equal(crpc_spsc_init(mem, len, &good), 0);
 	assert_int_equal(crpc_spsc_duplex_client_attach(&c, mem, len - CRPC_CACHE_GUARD), -ENOSPC);
 	free(mem);
 }
@@ -135,7 +136,8 @@ wrong_attributes_are_refused(void **state)
 static void
 window_is_the_depth_and_replies_come_in_order(void **state)
 {
-	struct crpc_spsc_duplex_attr a = {.depth = 8, .esize = ESIZE, .start = UINT32_MAX - 3};
+	struct crpc_spsc_attr a = {
+		.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = ESIZE, .start = UINT32_MAX - 3};
 	uint32_t bad = 0, round;
 	struct pair p;
 
@@ -158,7 +160,8 @@ window_is_the_depth_and_replies_come_in_order(void **state)
 static void
 what_is_held_back_goes_out_with_the_next_empty_poll(void **state)
 {
-	struct crpc_spsc_duplex_attr a = {.depth = 16, .esize = ESIZE, .lazy = 4};
+	struct crpc_spsc_attr a = {
+		.variant = CRPC_SPSC_DUPLEX, .depth = 16, .esize = ESIZE, .lazy = 4};
 	uint32_t bad = 0;
 	struct pair p;
 
@@ -186,7 +189,7 @@ what_is_held_back_goes_out_with_the_next_empty_poll(void **state)
 static void
 impossible_words_mean_nothing(void **state)
 {
-	struct crpc_spsc_duplex_attr a = {.depth = 8, .esize = ESIZE};
+	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = ESIZE};
 	uint32_t bad = 0, i, wrong[] = {9, 100, 1u << 31, UINT32_MAX};
 	_Atomic uint32_t *head, *done;
 	struct pair p;
@@ -257,7 +260,7 @@ lone_read(struct pair *p, uint32_t esize, uint32_t *bad)
 static void
 lone_calls_share_the_first_line(void **state)
 {
-	struct crpc_spsc_duplex_attr a = {.depth = 4, .esize = 32, .lone = true};
+	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_DUPLEX_LONE, .depth = 4, .esize = 32};
 	uint32_t bad = 0, i;
 	struct pair p;
 	void *first;
@@ -282,7 +285,7 @@ lone_calls_share_the_first_line(void **state)
 static void
 lone_calls_may_be_many(void **state)
 {
-	struct crpc_spsc_duplex_attr a = {.depth = 4, .esize = 72, .lone = true};
+	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_DUPLEX_LONE, .depth = 4, .esize = 72};
 	uint64_t seed = (uint64_t)time(NULL) | 1, s = seed;
 	uint32_t bad = 0, i;
 	struct pair p;
@@ -313,7 +316,8 @@ lone_calls_may_be_many(void **state)
 static void
 check_and_dump_tell_the_state(void **state)
 {
-	struct crpc_spsc_duplex_attr a = {.depth = 8, .esize = ESIZE, .lazy = 8};
+	struct crpc_spsc_attr a = {
+		.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = ESIZE, .lazy = 8};
 	char text[1024] = "";
 	uint32_t bad = 0;
 	struct pair p;
@@ -366,8 +370,11 @@ server_main(void *arg)
 static void
 between_threads(bool lone, uint32_t esize, uint32_t depth, uint32_t lazy)
 {
-	struct crpc_spsc_duplex_attr a = {.depth = depth, .esize = esize, .lazy = lazy,
-		.start = UINT32_MAX - CALLS / 2, .lone = lone};
+	struct crpc_spsc_attr a = {.variant = lone ? CRPC_SPSC_DUPLEX_LONE : CRPC_SPSC_DUPLEX,
+		.depth = depth,
+		.esize = esize,
+		.lazy = lazy,
+		.start = UINT32_MAX - CALLS / 2};
 	struct stress t = {.lone = lone, .esize = esize, .seed = (uint64_t)time(NULL) | 1};
 	uint64_t s = t.seed;
 	uint32_t bad = 0, n;

@@ -51,7 +51,7 @@ def programs(build, tools, scratch):
         return two + recover + soft + app('benchkv', *words)
 
     def served(rng, seconds):
-        name = 'signals%d' % rng.randrange(1 << 30)
+        name = 'signals'  # one name: who serves it next removes what a killed server left
         client = os.path.join(build, 'apps', 'benchkv', 'benchkv-client')
         return ['sh', '-c', '"$0" --no-huge -m 64 -- --clients 0 --serve 4 --name %s --seconds %s '
                 '--quiet & "$1" --name %s --seconds %s --clients 2; wait' %

@@ -61,7 +61,7 @@ static const struct {
 	const char *what;
 	const uint64_t *n;
 	uint32_t kinds;
-	bool rare; /* Asked for of many seeds only. */
+	uint64_t seeds; /* Asked for from so many seeds on. */
 } wanted[] = {
 	{"calls", &met.calls, ALL},
 	{"good", &met.good, ALL},
@@ -77,7 +77,8 @@ static const struct {
 	{"of them dynamic", &met.dynamic, 1u << KIND_DC},
 	{"cards replaced", &met.restarts, ALL},
 	{"completion queues lost", &met.sick, RPC},
-	{"peers lost", &met.lost, RPC, true},
+	{"peers lost", &met.lost, 1u << KIND_RC, 1000},
+	{"peers lost", &met.lost, 1u << KIND_DC, 10000}, /* One in a thousand seeds. */
 	{"send queues full", &met.sq_full, RPC},
 	{"wraps", &met.wraps, RPC},
 	{"packets repeated", &met.repeated, 1u << KIND_UD},
@@ -96,7 +97,7 @@ check_met(enum kind kind, uint64_t seeds)
 		if ((wanted[i].kinds >> kind & 1) == 0)
 			continue;
 		printf(" %s %" PRIu64, wanted[i].what, *wanted[i].n);
-		if (*wanted[i].n == 0 && (!wanted[i].rare || seeds >= 1000))
+		if (*wanted[i].n == 0 && seeds >= wanted[i].seeds)
 			never = wanted[i].what;
 	}
 	printf("\n");

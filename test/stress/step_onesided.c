@@ -21,11 +21,11 @@ do_onesided(void)
 	o->op[i].want = o->newest;
 	if (put) {
 		bytes_make(o->ours[i], OP_BYTES, number << 20 | cookie);
-		rc = crpc_copyrpc_put(l->ep[side], &n->mr, o->ours[i], OP_BYTES,
+		rc = crpc_copyrpc_put(l->ep[side], scene.now, &n->mr, o->ours[i], OP_BYTES,
 			(uintptr_t)o->theirs, peer->mr.rkey, cookie);
 	} else {
-		rc = crpc_copyrpc_get(l->ep[side], &n->mr, o->ours[i], len, (uintptr_t)o->theirs,
-			peer->mr.rkey, cookie);
+		rc = crpc_copyrpc_get(l->ep[side], scene.now, &n->mr, o->ours[i], len,
+			(uintptr_t)o->theirs, peer->mr.rkey, cookie);
 	}
 	link_look(l);
 	if (rc == -EAGAIN || (rc != 0 && l->broken))

@@ -128,7 +128,7 @@ done_bad(const struct record *r, uint32_t id, int status, bool broken, bool late
 		break;
 	case -ECANCELED:
 		met.cancelled++;
-		check(r->cancelled || (is_released(id) && r->executed == 1));
+		check(r->cancelled);
 		break;
 	case -ECONNRESET:
 		met.reset++;

@@ -237,8 +237,8 @@ answer_good(const struct record *r, uint32_t id, const struct crpc_done *d)
 	met.good++;
 	if (r->executed != 1)
 		fail("call %u answered, executed %u times", id, r->executed);
-	check(!is_rejected(id) && !is_released(id));
-	check(d->len == reply_len(id, r->resp_max));
+	check(!is_rejected(id) || is_released(id));
+	check(d->len == (is_released(id) ? 0 : reply_len(id, r->resp_max)));
 	if (!bytes_are(d->data, d->len, id * 2 + 1))
 		fail("reply to %u, %u bytes, is not what was sent", id, d->len);
 }
@@ -279,7 +279,7 @@ host_recv(struct host *h)
 {
 	struct crpc_req req[CRPC_BURST_MAX];
 	uint16_t room = (uint16_t)crpc_min(rnd(CRPC_BURST_MAX), HELD - h->nheld);
-	uint16_t i, got = crpc_udrpc_recv(h->ctx, req, room);
+	uint16_t i, got = crpc_udrpc_recv(h->ctx, scene.now, req, room);
 	struct session *s;
 	struct record *r;
 	uint32_t id;
@@ -311,7 +311,7 @@ reply_make(struct host *h, const struct request *q)
 	if (is_released(q->id))
 		return crpc_udrpc_release(h->ctx, scene.now, q->token);
 	if (is_rejected(q->id))
-		return crpc_udrpc_reject(h->ctx, scene.now, q->token, -EUCLEAN);
+		return crpc_udrpc_fail(h->ctx, scene.now, q->token, -EUCLEAN);
 	if (one_in(16)) { /* More than was reserved is refused, and nothing is lost by it. */
 		rc = crpc_udrpc_reply(h->ctx, scene.now, q->token, buf, r->resp_max + 1);
 		if (rc != -EMSGSIZE)
@@ -371,7 +371,8 @@ call_cancel(void)
 	if (id == 0 || !r->open || ud.host[s->node[r->side]].gone)
 		return;
 	r->cancelled = true;
-	crpc_udrpc_cancel(s->ep[r->side], id); /* It may have ended, and not been given yet. */
+	/* It may have ended, and not been given yet. */
+	crpc_udrpc_cancel(s->ep[r->side], scene.now, id);
 }
 
 /* ---- a scenario ---- */

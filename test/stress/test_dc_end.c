@@ -134,7 +134,7 @@ turn(void)
 
 	n = crpc_copyrpc_poll(ctx[ALIVE], now, done, 16);
 	assert_int_equal(n, 0);
-	n = crpc_copyrpc_recv(ctx[ALIVE], req, 16);
+	n = crpc_copyrpc_recv(ctx[ALIVE], now, req, 16);
 	for (i = 0; i < n; i++) {
 		line[req[i].peer].served++;
 		assert_int_equal(crpc_copyrpc_reply(ctx[ALIVE], now, req[i].token, "yes", 3), 0);

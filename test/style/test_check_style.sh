@@ -142,6 +142,10 @@ source_file lib/sample/crpc_a.h '#ifndef CRPC_A_H\n#define CRPC_A_H\n#endif'
 expect manual lib/sample/crpc_a.h
 echo 'See /ho''me/someone/notes.' >"$tree/README.md"
 expect "private reference" README.md
+mkdir -p "$tree/apps/sample"
+echo 'The device tells its rate.' >"$tree/apps/sample/README.md"
+expect word apps/sample/README.md
+rm -rf "$tree/apps"
 printf 'See [it](lib/sample) and [that](lib/none.md).\n' >"$tree/README.md"
 expect link README.md
 printf '#!/bin/bash\n# SPDX-License-Identifier: BSD-3-Clause\nif\n' >"$tree/a.sh"

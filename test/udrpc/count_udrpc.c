@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Instructions per call of lib/udrpc: count_rpc.h. */
-#include "copy_ud.h"
 #include "crpc_udrpc.h"
 
 #define PROTOCOL crpc_udrpc
@@ -14,12 +13,11 @@ static const struct count_case cases[CASES_MAX] = {
 	{"eps_1000_active_8", EPS, 8, 4, 64, 0, 8000},
 };
 
-static const struct count_how how = {.step_ns = 100};
+static const struct count_how how = {.step_ns = 100, .cq_depth = 16384};
 
 static void
-context_make(struct side *s, const struct count_case *c, bool mlx5)
+context_make(struct side *s, const struct count_case *c)
 {
-	const struct crpc_rdma_conf rdma = {.gid_index = -1, .cq_depth = 16384};
 	struct crpc_udrpc_conf conf = {.max_eps = c->eps,
 		.slots = c->depth,
 		.credits = c->depth,
@@ -28,7 +26,6 @@ context_make(struct side *s, const struct count_case *c, bool mlx5)
 		.rq_depth = 4096,
 		.seed = 1};
 
-	s->dev = mlx5 ? crpc_rdma_open(&rdma) : copy_ud_open();
 	conf.dev = s->dev;
-	s->ctx = s->dev == NULL ? NULL : crpc_udrpc_create(&conf);
+	s->ctx = crpc_udrpc_create(&conf);
 }

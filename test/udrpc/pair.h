@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "crpc_udrpc.h"
-#include "fake_ud.h"
+#include "crpc_paper_nic.h"
 #include "udrpc_pvt.h"
 
 #define PAIR_EPS 8
 
 struct pair {
-	struct fake_world w;
+	struct crpc_paper w;
 	struct crpc_rdma *dev[2];
 	struct crpc_udrpc *ctx[2];
 	struct crpc_udrpc_ep *ep[2][PAIR_EPS];
@@ -43,7 +43,8 @@ pair_init(struct pair *p, const struct crpc_udrpc_conf *conf, uint32_t eps, uint
 	p->w.rng = seed * 2 + 1;
 	p->w.now_ns = 1000;
 	for (i = 0; i < 2; i++) {
-		p->dev[i] = fake_open(&p->w, inline_max, mtu);
+		p->dev[i] = crpc_paper_open(
+			&p->w, &(struct crpc_paper_conf){.inline_max = inline_max, .mtu = mtu});
 		c.dev = p->dev[i];
 		c.seed = seed * 2 + 77 + i;
 		p->ctx[i] = crpc_udrpc_create(&c);
@@ -69,14 +70,13 @@ pair_fini(struct pair *p)
 		crpc_udrpc_free(p->ctx[i]);
 		crpc_rdma_close(p->dev[i]);
 	}
-	fake_world_fini(&p->w);
 }
 
 /* Everything that was sent arrives, time goes on, this side polls. */
 static inline uint16_t
 pair_poll(struct pair *p, int side, struct crpc_done *done, uint16_t n)
 {
-	fake_run(&p->w);
+	crpc_paper_run(&p->w);
 	p->w.now_ns += 1000;
 	return crpc_udrpc_poll(p->ctx[side], p->w.now_ns, done, n);
 }
@@ -90,7 +90,7 @@ pair_echo(struct pair *p, int side)
 	uint16_t n, i;
 
 	pair_poll(p, side, done, 16);
-	n = crpc_udrpc_recv(p->ctx[side], req, 64);
+	n = crpc_udrpc_recv(p->ctx[side], p->w.now_ns, req, 64);
 	for (i = 0; i < n; i++)
 		assert_int_equal(
 			crpc_udrpc_reply(p->ctx[side], p->w.now_ns, req[i].token, req[i].data,

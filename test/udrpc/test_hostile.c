@@ -28,7 +28,7 @@ dropped(const struct crpc_udrpc *ctx)
 {
 	const struct crpc_udrpc_stats *s = crpc_udrpc_stats(ctx);
 
-	return s->bad_packets + s->bad_sessions + s->stale + s->out_of_order;
+	return s->rpc.malformed + s->bad_sessions + s->stale + s->out_of_order;
 }
 
 /* A head that side `to` would take, of request 1 in slot 0. */
@@ -52,10 +52,10 @@ refused(struct pair *p, int to, const struct packet *pkt, uint32_t bytes)
 	struct crpc_done done[4];
 	struct crpc_req req[4];
 
-	fake_forge(p->dev[to], pkt, bytes);
+	crpc_paper_forge(p->dev[to], 0, 0, pkt, bytes);
 	assert_int_equal(crpc_udrpc_poll(p->ctx[to], p->w.now_ns, done, 4), 0);
 	assert_int_equal(dropped(p->ctx[to]), before + 1);
-	assert_int_equal(crpc_udrpc_recv(p->ctx[to], req, 4), 0);
+	assert_int_equal(crpc_udrpc_recv(p->ctx[to], p->w.now_ns, req, 4), 0);
 	assert_int_equal(crpc_udrpc_check(p->ctx[to], false), 0);
 }
 
@@ -99,12 +99,23 @@ requests_that_lie_are_dropped(void **state)
 		uint16_t slot, pkt;
 		uint32_t req, len, arg, bytes;
 	} bad[] = {
-		{2, 0, 1, 8, 8, 8}, {UINT16_MAX, 0, 1, 8, 8, 8}, {0, 1, 1, 8, 8, 8},
-		{0, 0, 0, 8, 8, 8}, {0, 0, 3, 8, 8, 8}, {0, 0, UINT32_MAX, 8, 8, 8},
-		{0, 0, 1, 1001, 8, 228}, {0, 0, 1, UINT32_MAX, 8, 228}, {0, 0, 1, 8, 1001, 8},
-		{0, 0, 1, 8, UINT32_MAX, 8}, {0, 0, 1, 8, 8, 7}, {0, 0, 1, 8, 8, 9},
-		{0, 0, 1, 300, 8, 8}, {0, 1, 1, 300, 8, 73}, {0, 2, 1, 300, 8, 0},
-		{0, 1, 1, 300, 8, 72}, {0, UINT16_MAX, 1, 300, 8, 72},
+		{2, 0, 1, 8, 8, 8},
+		{UINT16_MAX, 0, 1, 8, 8, 8},
+		{0, 1, 1, 8, 8, 8},
+		{0, 0, 0, 8, 8, 8},
+		{0, 0, 3, 8, 8, 8},
+		{0, 0, UINT32_MAX, 8, 8, 8},
+		{0, 0, 1, 1001, 8, 228},
+		{0, 0, 1, UINT32_MAX, 8, 228},
+		{0, 0, 1, 8, 1001, 8},
+		{0, 0, 1, 8, UINT32_MAX - 1, 8},
+		{0, 0, 1, 8, 8, 7},
+		{0, 0, 1, 8, 8, 9},
+		{0, 0, 1, 300, 8, 8},
+		{0, 1, 1, 300, 8, 73},
+		{0, 2, 1, 300, 8, 0},
+		{0, 1, 1, 300, 8, 72},
+		{0, UINT16_MAX, 1, 300, 8, 72},
 	};
 	struct crpc_done done[4];
 	struct packet pkt;
@@ -125,7 +136,7 @@ requests_that_lie_are_dropped(void **state)
 		/* the first of three pieces: now all that differs from it is a lie */
 		pkt = packet(&p, 1, WIRE_REQ);
 		pkt.h.len = 500;
-		fake_forge(p.dev[1], &pkt, MTU);
+		crpc_paper_forge(p.dev[1], 0, 0, &pkt, MTU);
 		crpc_udrpc_poll(p.ctx[1], p.w.now_ns, done, 4);
 	}
 	/* a new request before the answer to the last one */
@@ -190,7 +201,7 @@ a_response_keeps_its_length(void **state)
 	assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, NULL, 0, 600, 1), 0);
 	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
 	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
 	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, bytes, 600), 0);
 	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 0);
@@ -212,6 +223,23 @@ a_response_keeps_its_length(void **state)
 	pair_fini(&p);
 }
 
+/* What answers a notification has no data, whatever its head says. */
+static void
+a_notification_takes_no_response_with_data(void **state)
+{
+	struct packet pkt;
+	struct pair p;
+
+	pair_init(&p, &conf, 1, 1, 188, MTU);
+	assert_int_equal(crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, NULL, 0), 0);
+	pkt = packet(&p, 0, WIRE_RESP);
+	pkt.h.len = 1;
+	refused(&p, 0, &pkt, WIRE_HEAD + 1);
+	pkt.h.len = UINT32_MAX;
+	refused(&p, 0, &pkt, MTU);
+	pair_fini(&p);
+}
+
 /* Nearly right packets of every kind to both sides, while they call each other. */
 static void
 random_packets_break_nothing(void **state)
@@ -227,34 +255,39 @@ random_packets_break_nothing(void **state)
 
 	pair_init(&p, &conf, 2, 3, 188, MTU);
 	for (i = 0; i < RANDOM; i++) {
-		to = (int)(fake_rnd(&p.w) % 2);
-		pkt = packet(&p, to, (enum wire_type)(fake_rnd(&p.w) % WIRE_BYE));
-		pkt.h.slot = (uint16_t)(fake_rnd(&p.w) % 3);
-		pkt.h.req = p.ep[to][0]->serves[0].req + (uint32_t)(fake_rnd(&p.w) % 3);
-		pkt.h.pkt = (uint16_t)(fake_rnd(&p.w) % 5);
-		pkt.h.len = (uint32_t)(fake_rnd(&p.w) % 1100);
-		pkt.h.arg = (uint32_t)(fake_rnd(&p.w) % 1100);
-		n = (uint16_t)(fake_rnd(&p.w) % 3);
+		to = (int)(crpc_paper_rnd(&p.w) % 2);
+		pkt = packet(&p, to, (enum wire_type)(crpc_paper_rnd(&p.w) % WIRE_BYE));
+		pkt.h.slot = (uint16_t)(crpc_paper_rnd(&p.w) % 3);
+		pkt.h.req = p.ep[to][0]->serves[0].req + (uint32_t)(crpc_paper_rnd(&p.w) % 3);
+		pkt.h.pkt = (uint16_t)(crpc_paper_rnd(&p.w) % 5);
+		pkt.h.len = (uint32_t)(crpc_paper_rnd(&p.w) % 1100);
+		pkt.h.arg = (uint32_t)(crpc_paper_rnd(&p.w) % 1100);
+		if (pkt.h.arg == 1099)
+			pkt.h.arg = WIRE_ONEWAY;
+		n = (uint16_t)(crpc_paper_rnd(&p.w) % 3);
 		if (n == 0)
-			fake_forge(p.dev[to], &pkt, (uint32_t)(fake_rnd(&p.w) % MTU));
+			crpc_paper_forge(
+				p.dev[to], 0, 0, &pkt, (uint32_t)(crpc_paper_rnd(&p.w) % MTU));
 		else
-			fake_forge(p.dev[to], &pkt,
-				WIRE_HEAD + (pkt.h.pkt * 228u < pkt.h.len
-							    ? wire_piece(pkt.h.len, 228, pkt.h.pkt)
-							    : 0));
+			crpc_paper_forge(p.dev[to], 0, 0, &pkt,
+				WIRE_HEAD +
+					(pkt.h.pkt * 228u < pkt.h.len
+							? wire_piece(pkt.h.len, 228, pkt.h.pkt)
+							: 0));
 		crpc_udrpc_call(p.ep[to][0], p.w.now_ns, bytes, pkt.h.len % 1000, 900, i);
-		p.w.now_ns += fake_rnd(&p.w) % 100000;
-		fake_step(&p.w);
+		p.w.now_ns += crpc_paper_rnd(&p.w) % 100000;
+		crpc_paper_step(&p.w);
 		crpc_udrpc_poll(p.ctx[to], p.w.now_ns, done, 4);
-		n = crpc_udrpc_recv(p.ctx[to], req, 4);
+		n = crpc_udrpc_recv(p.ctx[to], p.w.now_ns, req, 4);
 		while (n-- != 0)
-			crpc_udrpc_reply(p.ctx[to], p.w.now_ns, req[n].token, req[n].data,
-				(uint32_t)crpc_min(req[n].len, 8));
+			if (crpc_udrpc_reply(p.ctx[to], p.w.now_ns, req[n].token, req[n].data,
+				    (uint32_t)crpc_min(req[n].len, 8)) == -EOPNOTSUPP)
+				crpc_udrpc_release(p.ctx[to], p.w.now_ns, req[n].token);
 		if (i % 16 == 0)
 			assert_int_equal(crpc_udrpc_check(p.ctx[to], false), 0);
 	}
 	assert_true(dropped(p.ctx[0]) > RANDOM / 8);
-	assert_true(crpc_udrpc_stats(p.ctx[0])->requests > RANDOM / 100);
+	assert_true(crpc_udrpc_stats(p.ctx[0])->rpc.requests > RANDOM / 100);
 	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), 0);
 	/* the other session never noticed */
 	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][1]), 0);
@@ -269,6 +302,7 @@ main(void)
 		cmocka_unit_test(requests_that_lie_are_dropped),
 		cmocka_unit_test(answers_that_lie_are_dropped),
 		cmocka_unit_test(a_response_keeps_its_length),
+		cmocka_unit_test(a_notification_takes_no_response_with_data),
 		cmocka_unit_test(random_packets_break_nothing),
 	};
 

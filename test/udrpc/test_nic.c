@@ -35,7 +35,8 @@ static uint8_t bytes[LARGE];
 static void
 make(uint32_t retries)
 {
-	struct crpc_rdma_conf rdma = {.gid_index = -1, .cq_depth = 4096};
+	struct crpc_rdma_conf rdma = {
+		.device = getenv("DEVICE"), .gid_index = -1, .cq_depth = 4096};
 	struct crpc_udrpc_conf conf = {.max_eps = 2,
 		.slots = SLOTS,
 		.max_msg = LARGE,
@@ -88,7 +89,7 @@ turn(int i, uint32_t calls, uint32_t len_max)
 		assert_int_equal(done[n].len, done[n].cookie);
 		assert_memory_equal(done[n].data, bytes, done[n].len);
 	}
-	n = crpc_udrpc_recv(end[i].ctx, req, 32);
+	n = crpc_udrpc_recv(end[i].ctx, now, req, 32);
 	while (n-- != 0)
 		assert_int_equal(crpc_udrpc_reply(end[i].ctx, now, req[n].token, req[n].data,
 					 req[n].len),
@@ -123,8 +124,8 @@ echo(uint32_t calls, uint32_t len_max)
 		turn(1, 0, 0);
 	}
 	for (i = 0; i < 2; i++)
-		assert_int_equal(crpc_udrpc_stats(end[i].ctx)->requests,
-			crpc_udrpc_stats(end[!i].ctx)->completions);
+		assert_int_equal(crpc_udrpc_stats(end[i].ctx)->rpc.requests,
+			crpc_udrpc_stats(end[!i].ctx)->rpc.completions);
 }
 
 static void

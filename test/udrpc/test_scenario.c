@@ -59,7 +59,7 @@ struct scene {
 static uint32_t
 pick(struct scene *s, uint32_t n)
 {
-	return (uint32_t)(fake_rnd(&s->p.w) % n);
+	return (uint32_t)(crpc_paper_rnd(&s->p.w) % n);
 }
 
 /* Mostly small, sometimes up to the largest. */
@@ -163,7 +163,7 @@ do_recv(struct scene *s, uint32_t side)
 	uint16_t n, i;
 	uint32_t id;
 
-	n = crpc_udrpc_recv(s->p.ctx[side], req, (uint16_t)(1 + pick(s, 4)));
+	n = crpc_udrpc_recv(s->p.ctx[side], s->p.w.now_ns, req, (uint16_t)(1 + pick(s, 4)));
 	for (i = 0; i < n; i++) {
 		require(s, req[i].len >= 4);
 		memcpy(&id, req[i].data, 4);
@@ -235,34 +235,34 @@ scene_init(struct scene *s, uint64_t seed)
 {
 	static const uint32_t inlines[] = {0, 64, 188}, mtus[] = {256, 1024, 4096};
 	struct crpc_udrpc_conf conf = {.rto_ns = RTO, .retries = 2000, .timeout_ns = 1ull << 50};
-	struct fake_world w = {.rng = seed * 7919 + 1};
+	struct crpc_paper w = {.rng = seed * 7919 + 1};
 	uint32_t inl, mtu, i;
 
 	memset(s, 0, sizeof(*s));
 	s->seed = seed;
 	for (i = 0; i < 8; i++)
-		fake_rnd(&w);
-	s->eps = 1 + (uint32_t)fake_rnd(&w) % 4;
-	s->calls = 1 + (uint32_t)fake_rnd(&w) % CALLS;
-	s->msg_max = conf.max_msg = 64 + (uint32_t)fake_rnd(&w) % (MSG_MAX - 64);
+		crpc_paper_rnd(&w);
+	s->eps = 1 + (uint32_t)crpc_paper_rnd(&w) % 4;
+	s->calls = 1 + (uint32_t)crpc_paper_rnd(&w) % CALLS;
+	s->msg_max = conf.max_msg = 64 + (uint32_t)crpc_paper_rnd(&w) % (MSG_MAX - 64);
 	conf.max_eps = s->eps;
-	conf.slots = 1 + (uint32_t)fake_rnd(&w) % 10;
-	conf.credits = 1 + (uint32_t)fake_rnd(&w) % 40;
-	conf.sq_depth = 8 + (uint32_t)fake_rnd(&w) % 200;
-	conf.rq_depth = 2 + (uint32_t)fake_rnd(&w) % 300;
-	conf.no_congestion_control = fake_rnd(&w) % 2;
-	conf.t_low_ns = 1 + fake_rnd(&w) % 50000;
-	conf.t_high_ns = conf.t_low_ns + fake_rnd(&w) % 200000;
-	conf.link_bytes_per_s = 100000000 + fake_rnd(&w) % 12000000000;
-	inl = inlines[fake_rnd(&w) % 3];
-	mtu = mtus[fake_rnd(&w) % 3];
+	conf.slots = 1 + (uint32_t)crpc_paper_rnd(&w) % 10;
+	conf.credits = 1 + (uint32_t)crpc_paper_rnd(&w) % 40;
+	conf.sq_depth = 8 + (uint32_t)crpc_paper_rnd(&w) % 200;
+	conf.rq_depth = 2 + (uint32_t)crpc_paper_rnd(&w) % 300;
+	conf.no_congestion_control = crpc_paper_rnd(&w) % 2;
+	conf.t_low_ns = 1 + crpc_paper_rnd(&w) % 50000;
+	conf.t_high_ns = conf.t_low_ns + crpc_paper_rnd(&w) % 200000;
+	conf.link_bytes_per_s = 100000000 + crpc_paper_rnd(&w) % 12000000000;
+	inl = inlines[crpc_paper_rnd(&w) % 3];
+	mtu = mtus[crpc_paper_rnd(&w) % 3];
 	pair_init(&s->p, &conf, s->eps, seed, inl, mtu);
 	s->p.w.rng = w.rng;
-	s->p.w.lose = 100 + (uint32_t)fake_rnd(&w) % 1901; /* 1 % to 20 % */
-	s->p.w.twice = (uint32_t)fake_rnd(&w) % 1000;
-	s->p.w.reorder = (uint32_t)fake_rnd(&w) % 3000;
-	s->p.w.resize = (uint32_t)fake_rnd(&w) % 200;
-	s->p.w.slow_sq = fake_rnd(&w) % 3 == 0 ? 9000 : 0;
+	s->p.w.drop = 100 + (uint32_t)crpc_paper_rnd(&w) % 1901; /* 1 % to 20 % */
+	s->p.w.duplicate = (uint32_t)crpc_paper_rnd(&w) % 1000;
+	s->p.w.reorder = (uint32_t)crpc_paper_rnd(&w) % 3000;
+	s->p.w.corrupt = (uint32_t)crpc_paper_rnd(&w) % 200;
+	s->p.w.stall = crpc_paper_rnd(&w) % 3 == 0 ? 9000 : 0;
 }
 
 static void
@@ -276,7 +276,7 @@ scene_run(struct scene *s)
 		if (pick(s, 2))
 			act(s, side);
 		else
-			fake_step(&s->p.w);
+			crpc_paper_step(&s->p.w);
 		if (pick(s, 8) == 0)
 			s->p.w.now_ns += pick(s, pick(s, 50) == 0 ? RTO : 2000);
 		if (steps % 64 == 0)
@@ -288,15 +288,15 @@ scene_run(struct scene *s)
 static void
 scene_rest(struct scene *s)
 {
-	struct fake_world *w = &s->p.w;
+	struct crpc_paper *w = &s->p.w;
 	struct crpc_done done[8];
 	uint32_t i, side;
 
-	w->lose = w->twice = w->reorder = w->resize = w->slow_sq = 0;
+	w->drop = w->duplicate = w->reorder = w->corrupt = w->stall = 0;
 	for (i = 0; i < 100; i++) {
 		w->now_ns += RTO;
 		for (side = 0; side < 2; side++) {
-			fake_run(w);
+			crpc_paper_run(w);
 			require(s, crpc_udrpc_poll(s->p.ctx[side], w->now_ns, done, 8) == 0);
 			crpc_udrpc_flush(s->p.ctx[side], w->now_ns);
 		}
@@ -349,11 +349,11 @@ the_calls_to_a_dead_peer_end(void **state)
 			if (pick(s, 2))
 				act(s, pick(s, 2));
 			else
-				fake_step(&s->p.w);
+				crpc_paper_step(&s->p.w);
 			s->p.w.now_ns += pick(s, 500);
 		}
 		s->killed = true;
-		fake_kill(s->p.dev[1]);
+		crpc_paper_kill(s->p.dev[1]);
 		crpc_udrpc_free(s->p.ctx[1]);
 		crpc_rdma_close(s->p.dev[1]);
 		s->p.ctx[1] = NULL;
@@ -362,7 +362,7 @@ the_calls_to_a_dead_peer_end(void **state)
 			do_poll(s, 0);
 			do_recv(s, 0);
 			do_reply(s, 0);
-			fake_step(&s->p.w);
+			crpc_paper_step(&s->p.w);
 			s->p.w.now_ns += pick(s, RTO);
 			audit(s, false);
 		}

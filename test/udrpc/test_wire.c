@@ -44,13 +44,13 @@ line(const uint8_t *data, uint32_t len)
 }
 
 static void
-tap(struct fake_world *w, const uint8_t *data, uint32_t len)
+tap(struct crpc_paper *w, uint8_t *data, uint32_t len, uint32_t *imm, uint32_t *byte_len)
 {
 	/* the token is of the seed, the time that the server took of the test's clock */
 	line(data, (uint32_t)crpc_min(len, SHOWN));
 }
 
-/* A call of two pieces each way; one that is rejected; a drain; a goodbye. */
+/* A call of two pieces each way; one that fails; a drain; a notification; an end. */
 static void
 packets_are_byte_by_byte_as_specified(void **state)
 {
@@ -67,11 +67,11 @@ packets_are_byte_by_byte_as_specified(void **state)
 	pair_init(&p, &conf, 2, 42, 188, MTU);
 	trace = open_memstream(&text, &size);
 	assert_non_null(trace);
-	p.w.tap = tap;
+	p.w.hook = tap;
 	assert_int_equal(crpc_udrpc_call(p.ep[0][1], p.w.now_ns, bytes, 300, 1000, 1), 0);
 	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
 	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
 	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns + 777, req[0].token, bytes, 230), 0);
 	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
 	pair_poll(&p, 0, done, 4);
@@ -82,16 +82,23 @@ packets_are_byte_by_byte_as_specified(void **state)
 	assert_int_equal(crpc_udrpc_call(p.ep[0][1], p.w.now_ns, "query", 5, 0, 2), 0);
 	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
 	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], req, 4), 1);
-	assert_int_equal(crpc_udrpc_reject(p.ctx[1], p.w.now_ns + 5, req[0].token, -ENOENT), 0);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
+	assert_int_equal(crpc_udrpc_fail(p.ctx[1], p.w.now_ns + 5, req[0].token, -ENOENT), 0);
 	__crpc_udrpc_drain(p.ep[1][1], p.ctx[1]->put);
 	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(crpc_udrpc_notify(p.ep[0][1], p.w.now_ns, "news", 4), 0);
+	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	pair_poll(&p, 1, done, 4);
+	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
+	assert_int_equal(crpc_udrpc_release(p.ctx[1], p.w.now_ns + 5, req[0].token), 0);
+	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+	assert_int_equal(pair_poll(&p, 0, done, 4), 0);
 	crpc_udrpc_ep_shutdown(p.ep[0][1]);
-	fake_run(&p.w);
+	crpc_paper_run(&p.w);
 	fclose(trace);
-	golden_text(CRPC_GOLDEN_DIR "/udrpc_v1_packets.hex", text);
-	p.w.tap = NULL;
+	golden_text(CRPC_GOLDEN_DIR "/udrpc_v2_packets.hex", text);
+	p.w.hook = NULL;
 	pair_fini(&p);
 }
 
@@ -112,7 +119,7 @@ address_is_byte_by_byte_as_specified(void **state)
 	for (i = 0; i < CRPC_UDRPC_ADDR_LEN; i += 16)
 		line(addr + i, 16);
 	fclose(trace);
-	golden_text(CRPC_GOLDEN_DIR "/udrpc_v1_address.hex", text);
+	golden_text(CRPC_GOLDEN_DIR "/udrpc_v2_address.hex", text);
 	pair_fini(&p);
 }
 

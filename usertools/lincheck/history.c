@@ -256,7 +256,7 @@ binary_read(FILE *in, struct history *h, uint32_t *number_of)
 	if (head.version != APP_HISTORY_VERSION || head.op_size != sizeof(struct app_history_op))
 		return "it is of another version";
 	if (head.lost != 0)
-		return "operations are missing, for want of room: nothing can be told";
+		return "operations are missing, for want of room: no verdict is possible";
 	if (head.ops > UINT32_MAX)
 		return "it has more operations than can be";
 	return binary_ops(in, head.ops, h, number_of);

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * What clients asked of a key-value store, when, and what they were told: one operation per line,
+ * Operations of the clients of a key-value store, with times and results: one per line,
  * words with blanks between them; doc/protocol/history.md is the specification.
  *
  *     # crpc-history 1

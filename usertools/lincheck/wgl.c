@@ -11,7 +11,7 @@
 
 /*
  * Operations without an answer that do the same as others of their kind, whoever asked: all
- * deletes, and all puts of a value that nobody saw. Each is taken after those that were called
+ * deletes, and all puts of a value that no get returned. Each is taken after those that were called
  * before it, as an order with a later one in its place is one with it, too.
  */
 enum alike {
@@ -212,7 +212,7 @@ may_be_next(const struct search *s, const struct event *call, uint64_t *next)
 	if (!apply(&s->op[call->op], s->value, next))
 		return false;
 	if (call->answer == NULL && *next == s->value)
-		return false; /* It helps nobody. */
+		return false; /* It enables no other operation. */
 	return call->alike == ALIKE_NONE || call->turn == s->alike[call->alike];
 }
 
@@ -303,8 +303,8 @@ is_seen(const struct seen *seen, uint64_t value)
 
 /*
  * Can an operation without an answer help to explain the others? Not if it writes nothing, or what
- * nobody saw: an order with it is one without it, too. A lost peer leaves thousands of them, each
- * of which would double the orders to try.
+ * no get returned: an order with it is one without it, too. A lost peer leaves thousands of them,
+ * each of which would double the orders to try.
  */
 static bool
 may_matter(const struct hist_op *op, const struct seen *seen)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * crpc-shm: which segments are on this machine, whose they are, and the removal of those that are
- * nobody's. Who lives is asked of the kernel, through lib/shm, and not of pids.
+ * unowned. Owners are found by kernel locks, through lib/shm, and not by pids.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -33,7 +33,7 @@ static const char usage[] =
 		"\n"
 		"life: living, dead, or unknown (this user may not look). users: processes beside the\n"
 		"owner that hold a lock, such as clients of an RPC server.\n"
-		"Exit status: 0; 1 if something that nobody owns could not be removed; 2 bad usage.\n";
+		"Exit status: 0; 1 if an unowned segment could not be removed; 2 bad usage.\n";
 
 static const char *const media[] = {"file", "huge", "memfd"};
 
@@ -108,7 +108,7 @@ static const char *
 state_text(const struct crpc_shm_info *info)
 {
 	if (info->living < 0 && info->state == CRPC_SHM_BROKEN)
-		return "?"; /* nobody could look */
+		return "?"; /* it could not be opened */
 	switch (info->state) {
 	case CRPC_SHM_INIT:
 		return "init";
@@ -163,7 +163,7 @@ show(const struct opt *o, const struct crpc_shm_info *info, const char *done)
 	json_decref(obj);
 }
 
-/* Remove what nobody owns. 0, or 1 if that failed. */
+/* Remove unowned segments. 0, or 1 if that failed. */
 static int
 clean_one(const struct opt *o, const char *dir, const struct crpc_shm_info *info)
 {
@@ -176,7 +176,7 @@ clean_one(const struct opt *o, const char *dir, const struct crpc_shm_info *info
 			show(o, info, "would remove");
 		return 0;
 	}
-	/* What was seen is old news: the lock is asked for, and held, in there. */
+	/* What was seen may have changed: that function takes the lock. */
 	rc = crpc_shm_remove(dir, info->name);
 	if (rc == 0)
 		show(o, info, "removed");

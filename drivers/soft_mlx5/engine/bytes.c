@@ -46,39 +46,48 @@ last_store(void *dst, const void *src, uint32_t bytes)
 	}
 }
 
+/* Copy by vectors of a type, up to what is shorter than one; how much that was. */
+#define FORWARD(name, type)                                                                        \
+	name(uint8_t *dst, const uint8_t *src, uint32_t n)                                         \
+	{                                                                                          \
+		uint32_t done = 0;                                                                 \
+                                                                                                   \
+		for (; n - done >= 4 * sizeof(type); done += 4 * (uint32_t)sizeof(type)) {         \
+			const type *s = (const void *)(src + done);                                \
+			type *d = (void *)(dst + done), v0 = s[0], v1 = s[1], v2 = s[2],           \
+			     v3 = s[3];                                                            \
+                                                                                                   \
+			d[0] = v0;                                                                 \
+			crpc_dma_wmb();                                                            \
+			d[1] = v1;                                                                 \
+			crpc_dma_wmb();                                                            \
+			d[2] = v2;                                                                 \
+			crpc_dma_wmb();                                                            \
+			d[3] = v3;                                                                 \
+			crpc_dma_wmb();                                                            \
+		}                                                                                  \
+		for (; n - done >= sizeof(type); done += (uint32_t)sizeof(type)) {                 \
+			*(type *)(void *)(dst + done) = *(const type *)(const void *)(src + done); \
+			crpc_dma_wmb();                                                            \
+		}                                                                                  \
+		return done;                                                                       \
+	}
+
+static inline uint32_t
+FORWARD(forward_wide, sm_wide)
+
 /* Copy without the last store; @n may be 0. */
 static inline void
 forward(uint8_t *dst, const uint8_t *src, uint32_t n)
 {
-	for (; n >= 64; n -= 64, dst += 64, src += 64) {
-		const sm_wide *s = (const void *)src;
-		sm_wide *d = (void *)dst, v0 = s[0], v1 = s[1], v2 = s[2], v3 = s[3];
+	uint32_t done = forward_wide(dst, src, n);
 
-		d[0] = v0;
-		crpc_dma_wmb();
-		d[1] = v1;
-		crpc_dma_wmb();
-		d[2] = v2;
-		crpc_dma_wmb();
-		d[3] = v3;
+	for (; n - done >= 8; done += 8) {
+		*(sm_word *)(void *)(dst + done) = *(const sm_word *)(const void *)(src + done);
 		crpc_dma_wmb();
 	}
-	for (; n >= 16; n -= 16, dst += 16, src += 16) {
-		*(sm_wide *)(void *)dst = *(const sm_wide *)(const void *)src;
-		crpc_dma_wmb();
-	}
-	if (n >= 8) {
-		*(sm_word *)(void *)dst = *(const sm_word *)(const void *)src;
-		crpc_dma_wmb();
-		n -= 8, dst += 8, src += 8;
-	}
-	if (n >= 4) {
-		memcpy(dst, src, 4);
-		crpc_dma_wmb();
-		n -= 4, dst += 4, src += 4;
-	}
-	for (; n != 0; n--) {
-		*dst++ = *src++;
+	for (; done != n; done++) {
+		dst[done] = src[done];
 		crpc_dma_wmb();
 	}
 }
@@ -86,31 +95,8 @@ forward(uint8_t *dst, const uint8_t *src, uint32_t n)
 #ifdef __x86_64__
 typedef uint64_t wider __attribute__((vector_size(32), aligned(1), may_alias));
 
-/* The same by vectors of 32 bytes; what was copied. */
 static __attribute__((target("avx"))) uint32_t
-forward_avx(uint8_t *dst, const uint8_t *src, uint32_t n)
-{
-	uint32_t left = n;
-
-	for (; left >= 128; left -= 128, dst += 128, src += 128) {
-		const wider *s = (const void *)src;
-		wider *d = (void *)dst, v0 = s[0], v1 = s[1], v2 = s[2], v3 = s[3];
-
-		d[0] = v0;
-		crpc_dma_wmb();
-		d[1] = v1;
-		crpc_dma_wmb();
-		d[2] = v2;
-		crpc_dma_wmb();
-		d[3] = v3;
-		crpc_dma_wmb();
-	}
-	for (; left >= 32; left -= 32, dst += 32, src += 32) {
-		*(wider *)(void *)dst = *(const wider *)(const void *)src;
-		crpc_dma_wmb();
-	}
-	return n - left;
-}
+FORWARD(forward_avx, wider)
 #define HAS_AVX __builtin_cpu_supports("avx")
 #else
 #define forward_avx(dst, src, n) 0

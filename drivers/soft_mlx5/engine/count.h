@@ -97,35 +97,16 @@ sm_count_write(struct sm_count *n, uint32_t len)
  */
 #define SM_COUNT_FRAG 13u
 
-/** Of @p len bytes @p at bytes behind the begin of their message: those in the first packet. */
-static inline uint32_t
-sm_count_part(uint32_t at, uint32_t len)
-{
-	uint32_t room = (1u << SM_COUNT_FRAG) - (at & ((1u << SM_COUNT_FRAG) - 1));
-
-	return len < room ? len : room;
-}
-
-/** As sm_count_read(), of a long piece that lies @p at bytes behind the begin of its message. */
+/** sm_count_read() or sm_count_write() of a long piece, @p at bytes behind its message's begin. */
 static inline void
-sm_count_reads(struct sm_count *n, uint32_t at, uint32_t len)
+sm_count_parts(struct sm_count *n, uint32_t at, uint32_t len,
+	void (*count)(struct sm_count *n, uint32_t len))
 {
 	while (len != 0) {
-		uint32_t part = sm_count_part(at, len);
+		uint32_t room = (1u << SM_COUNT_FRAG) - (at & ((1u << SM_COUNT_FRAG) - 1));
+		uint32_t part = len < room ? len : room;
 
-		sm_count_read(n, part);
-		at += part;
-		len -= part;
-	}
-}
-
-static inline void
-sm_count_writes(struct sm_count *n, uint32_t at, uint32_t len)
-{
-	while (len != 0) {
-		uint32_t part = sm_count_part(at, len);
-
-		sm_count_write(n, part);
+		count(n, part);
 		at += part;
 		len -= part;
 	}
@@ -143,14 +124,12 @@ sm_count_piece(struct sm_way *w, uint32_t len, enum sm_kind kind, bool counts, u
 		w->packets++;
 }
 
+/** Add counters, of which there are @p n in either structure. */
 static inline void
-sm_count_add(struct sm_count *sum, const struct sm_count *n)
+sm_count_add(void *sum, const void *more, uint32_t n)
 {
-	uint64_t *to = (uint64_t *)(void *)sum;
-	const uint64_t *from = (const uint64_t *)(const void *)n;
-
-	for (uint32_t i = 0; i < SM_COUNT_WORDS; i++)
-		to[i] += from[i];
+	for (uint32_t i = 0; i < n; i++)
+		((uint64_t *)sum)[i] += ((const uint64_t *)more)[i];
 }
 
 #endif

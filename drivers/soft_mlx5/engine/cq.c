@@ -2,31 +2,25 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include <infiniband/mlx5dv.h>
+#include "cq.h"
 
-#include "priv.h"
-
-/* sm_cq_push() in priv.h writes these offsets. */
-_Static_assert(sizeof(struct mlx5_cqe64) == 64, "one line");
-_Static_assert(offsetof(struct mlx5_cqe64, slid) == 22, "PRM");
-_Static_assert(offsetof(struct mlx5_cqe64, flags_rqpn) == 24, "PRM");
-_Static_assert(offsetof(struct mlx5_cqe64, srqn_uidx) == 32, "PRM");
-_Static_assert(offsetof(struct mlx5_cqe64, imm_inval_pkey) == 36, "PRM");
-_Static_assert(offsetof(struct mlx5_cqe64, byte_cnt) == 44, "PRM");
-_Static_assert(offsetof(struct mlx5_cqe64, timestamp) == 48, "PRM");
-_Static_assert(offsetof(struct mlx5_cqe64, sop_drop_qpn) == 56, "PRM");
-_Static_assert(offsetof(struct mlx5_cqe64, wqe_counter) == 60, "PRM");
-_Static_assert(offsetof(struct mlx5_cqe64, op_own) == 63, "PRM");
-_Static_assert(offsetof(struct mlx5_err_cqe, vendor_err_synd) == 54, "PRM");
-_Static_assert(offsetof(struct mlx5_err_cqe, syndrome) == 55, "PRM");
-_Static_assert((int)MLX5_CQE_REQ_ERR == SM_CQE_REQ_ERR, "PRM");
-_Static_assert((int)MLX5_CQE_RESP_ERR == SM_CQE_RESP_ERR, "PRM");
+/* sm_cq_push() in cq.h writes these offsets. */
+#define AT(member, at) (offsetof(struct mlx5_cqe64, member) == (at))
+_Static_assert(sizeof(struct mlx5_cqe64) == 64 && AT(slid, 22) && AT(flags_rqpn, 24) &&
+		AT(srqn_uidx, 32) && AT(imm_inval_pkey, 36) && AT(byte_cnt, 44) &&
+		AT(timestamp, 48) && AT(sop_drop_qpn, 56) && AT(wqe_counter, 60) && AT(op_own, 63),
+	"PRM");
+_Static_assert(offsetof(struct mlx5_err_cqe, vendor_err_synd) == 54 &&
+		offsetof(struct mlx5_err_cqe, syndrome) == 55, "PRM");
+_Static_assert((int)MLX5_CQE_REQ_ERR == SM_CQE_REQ_ERR &&
+		(int)MLX5_CQE_RESP_ERR == SM_CQE_RESP_ERR &&
+		(int)MLX5_CQE_RESIZE_CQ == SM_CQE_RESIZE_CQ &&
+		(int)MLX5_CQE_RESP_SEND_INV == SM_CQE_RESP_SEND_INV, "PRM");
 _Static_assert(MLX5_INLINE_SCATTER_32 == 4 && MLX5_INLINE_SCATTER_64 == 8, "PRM");
-_Static_assert((int)MLX5_CQE_RESIZE_CQ == SM_CQE_RESIZE_CQ, "PRM");
-_Static_assert((int)MLX5_CQE_RESP_SEND_INV == SM_CQE_RESP_SEND_INV, "PRM");
-_Static_assert((int)MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR == SM_SYND_REMOTE_INVAL, "PRM");
-_Static_assert((int)MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR == SM_SYND_RNR_EXC, "PRM");
+_Static_assert((int)MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR == SM_SYND_REMOTE_INVAL &&
+		(int)MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR == SM_SYND_RNR_EXC, "PRM");
 
+#define CQE_MAX (1u << 22)
 #define ARM_POISON 0xffffffffu
 
 /* What both commands that name a buffer check. */
@@ -34,7 +28,7 @@ static bool
 buffer_ok(const void *buf, uint32_t ncqe, uint32_t cqe_size)
 {
 	return buf != NULL && (uintptr_t)buf % 64 == 0 && crpc_is_pow2(ncqe) &&
-		ncqe <= SM_CQE_MAX && (cqe_size == 64 || cqe_size == 128);
+		ncqe <= CQE_MAX && (cqe_size == 64 || cqe_size == 128);
 }
 
 static void
@@ -51,26 +45,22 @@ int
 sm_cq_create(struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **cq, uint32_t *cqn)
 {
 	struct sm_cq *c;
+	int rc;
 
 	if (!buffer_ok(attr->buf, attr->ncqe, attr->cqe_size) || attr->dbrec == NULL ||
 		(uintptr_t)attr->dbrec % 8 != 0)
 		return EINVAL;
 	c = calloc(1, sizeof(*c));
-	if (c == NULL)
-		return ENOMEM;
+	rc = sm_obj_add(nic, c, SM_OBJ_CQ, NULL);
+	if (rc != 0)
+		return rc;
 	buffer_set(c, attr->buf, attr->ncqe, attr->cqe_size);
 	c->dbrec = attr->dbrec;
 	c->ignore_overrun = attr->ignore_overrun;
 	c->user = attr->user;
 	c->arm = ARM_POISON;
-	if (sm_lock_live(nic) != 0) {
-		free(c);
-		return EIO;
-	}
 	crpc_store_relaxed(&c->dbrec[1], ARM_POISON);
-	c->cqn = nic->next_cqn++ & SM_CQ_CI_MASK;
-	TAILQ_INSERT_TAIL(&nic->cqs, c, link);
-	*cqn = c->cqn;
+	*cqn = c->obj.number;
 	*cq = c;
 	sm_unlock(nic);
 	return 0;
@@ -109,18 +99,15 @@ sm_cq_resize(struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uin
 int
 sm_cq_destroy(struct sm_nic *nic, struct sm_cq *cq)
 {
-	if (sm_lock_live(nic) != 0)
-		return EIO;
-	if (cq->users != 0) {
-		sm_unlock(nic);
-		return EBUSY;
-	}
+	int rc = sm_obj_del(nic, &cq->obj);
+
+	if (rc != 0)
+		return rc;
 	for (struct sm_cq **p = &nic->touched; *p != NULL; p = &(*p)->next_touched)
 		if (*p == cq) {
 			*p = cq->next_touched;
 			break;
 		}
-	TAILQ_REMOVE(&nic->cqs, cq, link);
 	sm_unlock(nic);
 	free(cq);
 	return 0;

@@ -7,7 +7,7 @@
  * A ring that is full stands for a network that is: what is sent waits as long as its reader takes
  * something now and then, and is dropped if it does not, so that others get theirs.
  */
-#include "priv.h"
+#include "cq.h"
 #include "roce.h"
 
 #define GRH_VERSION 6u
@@ -34,7 +34,7 @@ is_lost(struct sm_nic *nic, struct sm_peer *peer)
 enum sm_step
 sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 {
-	struct sm_send *t = &qp->tx;
+	struct sm_send *t = &qp->req.tx;
 	struct sm_pkt_room room = {.payload = nic->waste};
 	struct sm_peer *peer;
 	struct sm_hdr h;
@@ -61,17 +61,16 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 	if (peer != NULL) {
 		h.dst = t->av.qpn;
 		h.src = qp->qpn;
-		h.psn = qp->psn_tx;
+		h.psn = qp->req.psn;
 		h.raddr = nic->udp != NULL /* To ourselves. */
 			? SM_GRH_PRESENT | SM_GRH_IPV4 | nic->addr
 			: t->av.grh | (uint64_t)nic->device << SM_GRH_DEVICE_SHIFT;
 		h.rkey = (uint32_t)t->av.key;
 		h.imm = t->imm;
-		sm_pkt_put(room.pkt, &h);
-		sm_tx_commit(&peer->tx, &room, t->swr.len, SM_PKT_DATAGRAM,
+		sm_tx_commit(&peer->tx, &room, &h, t->swr.len, SM_PKT_DATAGRAM,
 			SM_PKT_FIRST | t->last);
 	}
-	qp->psn_tx = (qp->psn_tx + 1) & SM_PSN_MASK;
+	qp->req.psn = (qp->req.psn + 1) & SM_PSN_MASK;
 	sm_sq_taken(qp);
 	sm_sq_complete(nic, qp);
 	return SM_STEP_ON;
@@ -82,7 +81,7 @@ static void
 grh_make(const struct sm_nic *nic, const struct sm_hdr *h, uint8_t grh[SM_GRH_BYTES])
 {
 	uint64_t guid;
-	uint32_t first = GRH_VERSION << 28 | SM_GRH_CLASS_FLOW(h->raddr);
+	uint32_t words[2];
 	/* BTH, DETH, payload and ICRC. */
 	uint32_t len = 12 + 8 + ((h->head >> 24 & SM_PKT_IMM) != 0 ? 4 : 0) +
 		(uint32_t)crpc_align_up(h->head & 0xffff, 4) + 4;
@@ -98,14 +97,9 @@ grh_make(const struct sm_nic *nic, const struct sm_hdr *h, uint8_t grh[SM_GRH_BY
 		memcpy(grh + SM_GRH_BYTES - SM_IPV4_BYTES, headers, SM_IPV4_BYTES);
 		return;
 	}
-	grh[0] = (uint8_t)(first >> 24);
-	grh[1] = (uint8_t)(first >> 16);
-	grh[2] = (uint8_t)(first >> 8);
-	grh[3] = (uint8_t)first;
-	grh[4] = (uint8_t)(len >> 8);
-	grh[5] = (uint8_t)len;
-	grh[6] = GRH_NEXT_IBA;
-	grh[7] = SM_GRH_HOPS(h->raddr);
+	words[0] = __builtin_bswap32(GRH_VERSION << 28 | SM_GRH_CLASS_FLOW(h->raddr));
+	words[1] = __builtin_bswap32(len << 16 | GRH_NEXT_IBA << 8 | SM_GRH_HOPS(h->raddr));
+	memcpy(grh, words, sizeof(words));
 	memcpy(grh + 8, nic->gid, 8);
 	guid = __builtin_bswap64(sm_be64(nic->gid + 8) - nic->device + SM_GRH_DEVICE(h->raddr));
 	memcpy(grh + 16, &guid, sizeof(guid));
@@ -120,7 +114,7 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 	uint8_t grh[SM_GRH_BYTES];
 	struct sm_wc wc;
 
-	if (qp == NULL || qp->type != SM_QPT_UD || qp->state < SM_QPS_RTR ||
+	if (qp == NULL || qp->kind->takes != SM_TAKES_DATAGRAMS || qp->state < SM_QPS_RTR ||
 		qp->state == SM_QPS_ERR || h->rkey != qp->attr.qkey || len > SM_MTU_BYTES ||
 		!sm_recv_take(nic, qp))
 		return;
@@ -130,13 +124,13 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 	qp->n.rx.grhs += h->raddr >> 63;
 	sm_recv_cursor(qp);
 	grh_make(nic, h, grh);
-	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->rx.cur, grh, sizeof(grh));
+	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, grh, sizeof(grh));
 	if (synd == 0)
-		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->rx.cur, payload, len);
+		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, payload, len);
 	wc = (struct sm_wc){
 		.op = (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND,
 		.solicited = (flags & SM_PKT_SE) != 0,
-		.counter = qp->rx.counter,
+		.counter = qp->resp.rx.counter,
 		.imm = (flags & SM_PKT_IMM) != 0 ? h->imm : 0,
 		.len = len + SM_GRH_BYTES,
 		.src_qpn = (h->src & SM_PSN_MASK) |
@@ -145,7 +139,7 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 	if (crpc_unlikely(synd != 0))
 		wc = (struct sm_wc){.op = SM_CQE_RESP_ERR,
 			.syndrome = (uint8_t)synd,
-			.counter = qp->rx.counter};
-	if (crpc_unlikely(!sm_cq_push(nic, qp->recv_cq, qp, &wc) || synd != 0))
+			.counter = qp->resp.rx.counter};
+	if (crpc_unlikely(!sm_cq_push(nic, qp->made.recv_cq, qp, &wc) || synd != 0))
 		sm_qp_fail(nic, qp, -1);
 }

@@ -30,7 +30,7 @@
  */
 #include <stdlib.h>
 
-#include "priv.h"
+#include "qp.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 #define FRESH_NS NS_PER_S
@@ -43,20 +43,18 @@
 static bool
 control_send(const struct sm_nic *nic, struct sm_qp *qp, enum sm_pkt_type type)
 {
-	uint64_t age = (nic->now - qp->dc_at) / NS_PER_S;
-	struct sm_pkt_room room;
-	struct sm_hdr h;
+	uint64_t age = (nic->now - qp->dc.at) / NS_PER_S;
+	struct sm_hdr h = {
+		.dst = qp->dest_qpn | (uint32_t)qp->req.epoch << 24,
+		.src = qp->qpn,
+		.psn = qp->req.psn,
+		.raddr = qp->dc.key,
+		.rkey = (uint32_t)crpc_min(age, AGE_MAX_S),
+		.imm = qp->dc.life,
+	};
 
-	if (!sm_tx_room(&qp->peer->tx, 0, SM_RING_RESERVE, &room))
+	if (!sm_tx_send(&qp->peer->tx, SM_RING_RESERVE, &h, type))
 		return false;
-	h.dst = qp->dest_qpn | (uint32_t)qp->epoch << 24;
-	h.src = qp->qpn;
-	h.psn = qp->psn_tx;
-	h.raddr = qp->dc_key;
-	h.rkey = (uint32_t)crpc_min(age, AGE_MAX_S);
-	h.imm = qp->dc_life;
-	sm_pkt_put(room.pkt, &h);
-	sm_tx_commit(&qp->peer->tx, &room, 0, type, 0);
 	qp->n.tx.kind[SM_KIND_CONTROL]++;
 	return true;
 }
@@ -64,10 +62,10 @@ control_send(const struct sm_nic *nic, struct sm_qp *qp, enum sm_pkt_type type)
 void
 sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp)
 {
-	if (qp->connected && !qp->peer->dead)
+	if (qp->dc.connected && !qp->peer->dead)
 		/* If not, the next CONNECT finds the rest. */
 		control_send(nic, qp, SM_PKT_DISCONNECT);
-	qp->connected = false;
+	qp->dc.connected = false;
 	sm_peer_leave(nic, qp);
 	qp->dest_qpn = 0;
 }
@@ -76,29 +74,30 @@ sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp)
 static bool
 is_quiet(const struct sm_qp *qp)
 {
-	return qp->rd_head == qp->rd_tail && qp->psn_acked == ((qp->psn_tx - 1) & SM_PSN_MASK);
+	return qp->req.rd_head == qp->req.rd_tail &&
+		qp->req.acked == ((qp->req.psn - 1) & SM_PSN_MASK);
 }
 
 /* All was acknowledged, and the last CONNECT says little of what is sent from now on. */
 static bool
 is_stale(const struct sm_nic *nic, const struct sm_qp *qp)
 {
-	return nic->lossy && nic->now - qp->dc_at >= FRESH_NS && is_quiet(qp);
+	return nic->lossy && nic->now - qp->dc.at >= FRESH_NS && is_quiet(qp);
 }
 
 enum sm_step
 sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 {
-	const struct sm_av *av = &qp->tx.av;
+	const struct sm_av *av = &qp->req.tx.av;
 	struct sm_peer *peer;
 	int rc;
 
-	if (crpc_likely(qp->dest_qpn == av->qpn && qp->dc_key == av->key)) {
-		if (crpc_likely(qp->connected && !is_stale(nic, qp)))
+	if (crpc_likely(qp->dest_qpn == av->qpn && qp->dc.key == av->key)) {
+		if (crpc_likely(qp->dc.connected && !is_stale(nic, qp)))
 			return SM_STEP_ON;
-		if (qp->connected) {
-			qp->connected = false;
-			qp->dc_at = nic->now;
+		if (qp->dc.connected) {
+			qp->dc.connected = false;
+			qp->dc.at = nic->now;
 		}
 	} else {
 		if (!is_quiet(qp))
@@ -111,16 +110,22 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 			sm_sq_fail(nic, qp, rc != 0 ? SM_SYND_LOCAL_QP_OP : SM_SYND_RETRY_EXC);
 			return SM_STEP_BLOCKED;
 		}
-		qp->peer = peer;
 		sm_peer_join(peer, qp);
 		qp->dest_qpn = av->qpn;
-		qp->dc_key = av->key;
-		qp->dc_at = nic->now;
+		qp->dc.key = av->key;
+		qp->dc.at = nic->now;
 	}
 	if (!control_send(nic, qp, SM_PKT_CONNECT))
 		return SM_STEP_FULL;
-	qp->connected = true;
+	qp->dc.connected = true;
 	return SM_STEP_ON;
+}
+
+/* A target that may be reached. */
+static bool
+is_ready(const struct sm_qp *qp)
+{
+	return qp != NULL && qp->kind->sends == SM_SENDS_NOTHING && qp->state == SM_QPS_RTR;
 }
 
 /* The connection of a DCI, or NULL; then, if there is any, the one that was silent longest. */
@@ -130,14 +135,14 @@ conn_find(struct sm_qp *dct, const struct sm_peer *peer, uint32_t src, struct sm
 	struct sm_qp *c;
 
 	*last = NULL;
-	LIST_FOREACH(c, &dct->conns, conn_link) {
+	LIST_FOREACH(c, &dct->dc.conns, dc.link) {
 		if (c->dest_qpn == src && c->peer == peer)
 			break;
 		*last = c;
 	}
-	if (c != NULL && c != LIST_FIRST(&dct->conns)) {
-		LIST_REMOVE(c, conn_link);
-		LIST_INSERT_HEAD(&dct->conns, c, conn_link);
+	if (c != NULL && c != LIST_FIRST(&dct->dc.conns)) {
+		LIST_REMOVE(c, dc.link);
+		LIST_INSERT_HEAD(&dct->dc.conns, c, dc.link);
 	}
 	return c;
 }
@@ -149,20 +154,19 @@ sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *c)
 		sm_resp_settle(nic, c);
 	sm_recv_abandon(c);
 	sm_direct_withdraw(nic, c);
-	if (c->answering)
-		TAILQ_REMOVE(&nic->answers, c, answer_link);
+	sm_turn_del(nic, c, SM_TURN_ANSWER);
 	sm_peer_leave(nic, c);
-	sm_count_add(&c->dct->n, &c->n);
-	c->dct->nconns--;
-	LIST_REMOVE(c, conn_link);
-	LIST_INSERT_HEAD(&nic->spare_conns, c, conn_link);
+	sm_count_add(&c->dc.dct->n, &c->n, SM_COUNT_WORDS);
+	c->dc.dct->dc.nconns--;
+	LIST_REMOVE(c, dc.link);
+	LIST_INSERT_HEAD(&nic->spare_conns, c, dc.link);
 }
 
 void
 sm_dct_drop(struct sm_nic *nic, struct sm_qp *dct)
 {
-	while (!LIST_EMPTY(&dct->conns))
-		sm_dct_conn_free(nic, LIST_FIRST(&dct->conns));
+	while (!LIST_EMPTY(&dct->dc.conns))
+		sm_dct_conn_free(nic, LIST_FIRST(&dct->dc.conns));
 }
 
 void
@@ -172,9 +176,9 @@ sm_dct_silent(struct sm_nic *nic, struct sm_peer *peer)
 
 	for (qp = TAILQ_FIRST(&peer->qps); qp != NULL; qp = next) {
 		next = TAILQ_NEXT(qp, peer_link);
-		if (qp->dct == NULL)
+		if (qp->dc.dct == NULL)
 			continue;
-		qp->dct->forgot = true;
+		qp->dc.dct->dc.forgot = true;
 		sm_dct_conn_free(nic, qp);
 	}
 }
@@ -184,11 +188,11 @@ static bool
 conn_room(struct sm_nic *nic, struct sm_qp *dct, struct sm_qp *last)
 {
 	/* Without loss DISCONNECT and the peer's end are known: there are as many as DCIs. */
-	if (!nic->lossy || dct->nconns < nic->dct_conns)
+	if (!nic->lossy || dct->dc.nconns < nic->dct_conns)
 		return true;
-	if (nic->now - last->dc_at < IDLE_NS)
+	if (nic->now - last->dc.at < IDLE_NS)
 		return false;
-	dct->forgot = true;
+	dct->dc.forgot = true;
 	sm_dct_conn_free(nic, last);
 	return true;
 }
@@ -199,31 +203,26 @@ conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t 
 	struct sm_qp *c = LIST_FIRST(&nic->spare_conns);
 
 	if (c != NULL)
-		LIST_REMOVE(c, conn_link);
+		LIST_REMOVE(c, dc.link);
 	else
 		c = malloc(sizeof(*c));
 	if (c == NULL)
 		return NULL;
 	memset(c, 0, sizeof(*c));
-	c->type = SM_QPT_DCT;
+	c->kind = dct->kind;
 	c->state = SM_QPS_RTR;
-	c->dct = dct;
+	c->dc.dct = dct;
 	c->qpn = dct->qpn;
 	c->dest_qpn = src;
-	c->peer = peer;
-	c->srq = dct->srq;
-	c->pd = dct->pd;
-	c->recv_cq = dct->recv_cq;
-	c->uidx = dct->uidx;
-	c->access = dct->access;
+	c->made = dct->made;
+	c->resp.access = dct->resp.access;
 	c->attr.min_rnr_timer = dct->attr.min_rnr_timer;
 	c->attr.max_dest_rd_atomic = SM_RD_MAX;
-	c->scatter_cqe = dct->scatter_cqe;
 	c->mtu_shift = dct->mtu_shift;
 	c->headers = dct->headers;
 	sm_peer_join(peer, c);
-	LIST_INSERT_HEAD(&dct->conns, c, conn_link);
-	dct->nconns++;
+	LIST_INSERT_HEAD(&dct->dc.conns, c, dc.link);
+	dct->dc.nconns++;
 	return c;
 }
 
@@ -241,9 +240,9 @@ void
 sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 {
 	struct sm_qp *dct = sm_qp_find(nic, h->dst & SM_PSN_MASK), *c, *last;
-	bool connect = (h->head >> 16 & 0xff) == SM_PKT_CONNECT;
+	bool connect = sm_pkt_type(h->head) == SM_PKT_CONNECT;
 
-	if (dct == NULL || dct->type != SM_QPT_DCT || dct->state != SM_QPS_RTR) {
+	if (!is_ready(dct)) {
 		if (connect)
 			sm_peer_nak(peer, h, SM_NAK_LOST);
 		return;
@@ -253,20 +252,20 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 	 * number is next, so it stays. */
 	if (!connect && nic->lossy)
 		return;
-	if (c != NULL && is_earlier(h->imm, c->dc_life))
+	if (c != NULL && is_earlier(h->imm, c->dc.life))
 		return;
-	if (c != NULL && (!connect || c->dc_life != h->imm || h->raddr != dct->dc_key)) {
+	if (c != NULL && (!connect || c->dc.life != h->imm || h->raddr != dct->dc.key)) {
 		sm_dct_conn_free(nic, c);
 		c = NULL;
 	}
 	if (!connect)
 		return;
-	if (h->raddr != dct->dc_key) {
+	if (h->raddr != dct->dc.key) {
 		sm_peer_nak(peer, h, SM_NAK_ACCESS);
 		return;
 	}
 	if (c == NULL) {
-		if (dct->forgot && h->rkey >= OLD_S) { /* What it sends may have been done. */
+		if (dct->dc.forgot && h->rkey >= OLD_S) { /* What it sends may have been done. */
 			sm_peer_nak(peer, h, SM_NAK_OP);
 			return;
 		}
@@ -275,16 +274,16 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 			sm_peer_nak(peer, h, SM_NAK_LOST);
 			return;
 		}
-		c->dc_life = h->imm;
-		c->psn_rx = h->psn & SM_PSN_MASK;
-	} else if (sm_psn_diff(h->psn, c->psn_rx) > 0) {
-		c->psn_rx = h->psn & SM_PSN_MASK; /* Others got the messages between. */
+		c->dc.life = h->imm;
+		c->resp.psn = h->psn & SM_PSN_MASK;
+	} else if (sm_psn_diff(h->psn, c->resp.psn) > 0) {
+		c->resp.psn = h->psn & SM_PSN_MASK; /* Others got the messages between. */
 		sm_recv_abandon(c);
 	}
-	c->dc_at = nic->now;
+	c->dc.at = nic->now;
 	c->n.rx.kind[SM_KIND_CONTROL]++;
-	c->refusing = false;
-	c->nak = 0;
+	c->resp.refusing = false;
+	c->resp.nak = 0;
 }
 
 bool
@@ -293,9 +292,9 @@ sm_dct_knows(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, const 
 {
 	struct sm_qp *last, *c = conn_find(dct, peer, h->src, &last);
 
-	if (c == NULL || c->dc_life == life)
+	if (c == NULL || c->dc.life == life)
 		return true;
-	if (!is_earlier(life, c->dc_life))
+	if (!is_earlier(life, c->dc.life))
 		sm_peer_nak(peer, h, SM_NAK_RECONNECT);
 	return false;
 }
@@ -303,12 +302,12 @@ sm_dct_knows(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, const 
 struct sm_qp *
 sm_dct_conn(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, const struct sm_hdr *h)
 {
-	bool ready = dct != NULL && dct->type == SM_QPT_DCT && dct->state == SM_QPS_RTR;
+	bool ready = is_ready(dct);
 	struct sm_qp *last, *c = ready ? conn_find(dct, peer, h->src, &last) : NULL;
 
 	if (crpc_unlikely(c == NULL))
 		sm_peer_nak(peer, h, ready ? SM_NAK_RECONNECT : SM_NAK_LOST);
 	else
-		c->dc_at = nic->now;
+		c->dc.at = nic->now;
 	return c;
 }

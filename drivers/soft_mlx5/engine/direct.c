@@ -10,7 +10,7 @@
 
 #include "crpc_idle.h"
 #include "crpc_log.h"
-#include "priv.h"
+#include "qp.h"
 
 #define REF_HEAD offsetof(struct sm_ref, seg)
 #define CLAIMED UINT64_C(1)
@@ -63,12 +63,11 @@ grants_drop(struct sm_grants **gp)
 static struct sm_grants *
 grants_find(const struct sm_ring *r)
 {
-	const uint32_t id[4] = {r->src_slot, r->src_gen, r->dst_slot, r->dst_gen};
 	struct sm_grants *g;
 
 	list_enter();
 	LIST_FOREACH(g, &list, link)
-		if (g->pid == getpid() && memcmp(g->id, id, sizeof(id)) == 0)
+		if (g->pid == getpid() && memcmp(g->id, r->id, sizeof(r->id)) == 0)
 			break;
 	if (g != NULL)
 		g->users++;
@@ -107,7 +106,7 @@ sm_direct_open(struct sm_nic *nic, struct sm_peer *p, struct sm_ring_from *from)
 	g->users = 1;
 	g->pid = getpid();
 	g->id[0] = nic->slot;
-	g->id[1] = sm_wire_gen_own(nic->wire);
+	g->id[1] = sm_wire_gen(nic->wire, nic->slot);
 	g->id[2] = p->slot;
 	g->id[3] = p->gen;
 	*from = (struct sm_ring_from){g->cookie, (uintptr_t)&g->cookie, (uint32_t)g->pid};
@@ -250,9 +249,8 @@ grant_at(const struct sm_tx *tx, uint64_t ref)
 	return &tx->grants->grant[ref % SM_GRANTS];
 }
 
-/* Forget the references that the reader is done with; false: it says nonsense. */
-static bool
-reclaim(struct sm_tx *tx)
+bool
+sm_direct_reclaim(struct sm_tx *tx)
 {
 	/* D2 pairs with D3 in pull_close(). */
 	uint64_t pulled = crpc_load_acquire(&tx->ring->pulled);
@@ -270,12 +268,6 @@ reclaim(struct sm_tx *tx)
 		tx->open_bytes -= g->len;
 	}
 	return true;
-}
-
-void
-sm_direct_reclaim(struct sm_peer *p)
-{
-	reclaim(&p->tx);
 }
 
 static void
@@ -308,10 +300,10 @@ sm_direct_begin(struct sm_nic *nic, struct sm_qp *qp, uint32_t left, bool *full)
 
 	*full = false;
 	if (nic->direct_min == 0 || left < nic->direct_min || tx->grants == NULL ||
-		qp->type == SM_QPT_UC || nic->settling)
+		!qp->kind->reliable || nic->settling)
 		return NULL;
 	direct = crpc_load_acquire(&tx->ring->direct); /* D1 pairs with D0. */
-	if ((direct != SM_DIRECT_MEMORY && direct != SM_DIRECT_KERNEL) || !reclaim(tx))
+	if ((direct != SM_DIRECT_MEMORY && direct != SM_DIRECT_KERNEL) || !sm_direct_reclaim(tx))
 		return NULL;
 	g = grant_at(tx, tx->refs);
 	left = (uint32_t)crpc_min(left, SM_DIRECT_PIECE);
@@ -596,24 +588,16 @@ bool
 sm_direct_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
 	const uint8_t *payload)
 {
-	uint32_t type = h->head >> 16 & 0xff;
-	struct sm_pull pull;
+	struct sm_pull pull = {.nic = nic, .peer = p};
 	struct sm_hdr plain = *h;
 
-	pull.nic = nic;
-	pull.peer = p;
-	pull.pos = 0;
-	pull.syndrome = 0;
 	if (!pull_open(&pull, h, payload))
 		return false;
-	type = type == SM_PKT_SEND_REF ? SM_PKT_SEND
-		: type == SM_PKT_WRITE_REF ? SM_PKT_WRITE
-					   : SM_PKT_READ_RESP;
-	plain.head = (h->head & 0xff000000u) | type << 16;
-	if (type == SM_PKT_READ_RESP)
-		sm_sq_answer_direct(nic, &plain, &pull);
+	plain.head = (h->head & 0xff000000u) | (uint32_t)sm_pkt_kind(h->head)->plain << 16;
+	if (sm_pkt_kind(plain.head)->group == SM_PKTS_ANSWER)
+		sm_sq_answer(nic, p, &plain, NULL, &pull);
 	else
-		sm_resp_direct(nic, p, &plain, &pull);
+		sm_resp_request(nic, p, &plain, NULL, &pull);
 	pull_close(&pull);
 	return true;
 }

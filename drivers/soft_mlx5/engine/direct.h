@@ -161,8 +161,8 @@ void sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp);
 /** The same of a region, by the index of its key. */
 void sm_direct_withdraw_key(struct sm_nic *nic, uint32_t index);
 
-/** Packets came: the reader of our ring may be done with references. */
-void sm_direct_reclaim(struct sm_peer *p);
+/** Forget the references that the reader of our ring is done with; false: it says nonsense. */
+bool sm_direct_reclaim(struct sm_tx *tx);
 /** A packet that refers; false: it is malformed. */
 bool sm_direct_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
 	const uint8_t *payload);

@@ -5,7 +5,8 @@
  */
 #include <inttypes.h>
 
-#include "priv.h"
+#include "cq.h"
+#include "fault.h"
 
 static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 
@@ -13,13 +14,13 @@ static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE"
 static const char *
 sq_waits(const struct sm_qp *qp)
 {
-	if (qp->halted)
+	if (qp->req.halted)
 		return "halted";
-	if (qp->waiting)
-		return qp->lost ? "waits: nobody answers there" : "waits: receiver not ready";
-	if (qp->active)
+	if (qp->on[SM_TURN_WAIT])
+		return qp->req.lost ? "waits: nobody answers there" : "waits: receiver not ready";
+	if (qp->on[SM_TURN_SEND])
 		return "has more to send";
-	return qp->wr_done != qp->wr_tx ? "waits for acknowledgements" : "idle";
+	return qp->req.wr_done != qp->req.wr_tx ? "waits for acknowledgements" : "idle";
 }
 
 static void
@@ -28,28 +29,33 @@ qp_dump(const struct sm_qp *qp, FILE *out)
 	const struct sm_qp *c;
 
 	fprintf(out, "  qp 0x%x %s %s to 0x%x at slot %" PRIu32 "%s\n", qp->qpn,
-		sm_qp_type_name(qp), states[qp->state], qp->dest_qpn, qp->peer->slot,
+		qp->kind->name, states[qp->state], qp->dest_qpn, qp->peer->slot,
 		qp->peer->dead ? " (dead)" : "");
-	if (qp->sq_nbb != 0)
+	if (qp->made.sq_nwqebb != 0)
 		fprintf(out,
 			"    send: %" PRIu32 " blocks, posted %u, taken %u; WQEs taken %" PRIu32
 			", completed %" PRIu32 "; psn next %" PRIu32 ", acknowledged %" PRIu32
 			"; epoch %u; retries left %u, RNR %u; %s\n",
-			qp->sq_nbb, qp->sq_head, qp->sq_tx, qp->wr_tx, qp->wr_done, qp->psn_tx,
-			qp->psn_acked, qp->epoch, qp->retries, qp->rnr_retries, sq_waits(qp));
-	if (qp->rd_head != qp->rd_tail)
-		fprintf(out, "    reads and atomics open: %" PRIu32 ", %" PRIu32
-			" bytes of the oldest are here\n", qp->rd_tail - qp->rd_head, qp->rd_off);
-	if (qp->type != SM_QPT_DCI)
+			qp->made.sq_nwqebb, qp->req.head, qp->req.taken, qp->req.wr_tx,
+			qp->req.wr_done, qp->req.psn, qp->req.acked, qp->req.epoch, qp->req.retries,
+			qp->req.rnr_retries, sq_waits(qp));
+	if (qp->req.rd_head != qp->req.rd_tail)
+		fprintf(out,
+			"    reads and atomics open: %" PRIu32 ", %" PRIu32
+			" bytes of the oldest are here\n",
+			qp->req.rd_tail - qp->req.rd_head, qp->req.rd_off);
+	if (qp->kind->takes != SM_TAKES_NOTHING)
 		fprintf(out,
 			"    receive: %" PRIu32 " WQEs, posted %u, used %u; psn expected %" PRIu32
 			"%s%s; answers owed %" PRIu32 "%s\n",
-			qp->rq_nwqe, qp->rq_head, qp->rq_tail, qp->psn_rx,
-			qp->rx.open ? ", within a message" : "", qp->refusing ? ", refusing" : "",
-			qp->ans_tail - qp->ans_head, qp->nak != 0 ? " and a NAK" : "");
-	LIST_FOREACH(c, &qp->conns, conn_link)
+			qp->made.rq_nwqe, qp->resp.head, qp->resp.tail, qp->resp.psn,
+			qp->resp.rx.open ? ", within a message" : "",
+			qp->resp.refusing ? ", refusing" : "",
+			qp->resp.ans_tail - qp->resp.ans_head,
+			qp->resp.nak != 0 ? " and a NAK" : "");
+	LIST_FOREACH(c, &qp->dc.conns, dc.link)
 		fprintf(out, "    connection from 0x%x at slot %" PRIu32 ", psn expected %" PRIu32
-			"\n", c->dest_qpn, c->peer->slot, c->psn_rx);
+			"\n", c->dest_qpn, c->peer->slot, c->resp.psn);
 }
 
 static void
@@ -58,7 +64,7 @@ cq_dump(const struct sm_cq *cq, FILE *out)
 	uint32_t ci = sm_dbrec(&cq->dbrec[0]) & SM_CQ_CI_MASK;
 
 	fprintf(out, "  cq %" PRIu32 ": %" PRIu32 " entries of %u bytes, written %" PRIu32
-		", read %" PRIu32 "%s%s\n", cq->cqn, cq->ncqe, 1u << cq->log_size,
+		", read %" PRIu32 "%s%s\n", cq->obj.number, cq->ncqe, 1u << cq->log_size,
 		cq->pi & SM_CQ_CI_MASK, ci, cq->failed ? ", overrun" : "",
 		cq->arm != crpc_load_relaxed(&cq->dbrec[1]) ? ", armed" : "");
 }
@@ -83,9 +89,9 @@ peer_dump(const struct sm_nic *nic, const struct sm_peer *p, FILE *out)
 int
 sm_nic_dump(struct sm_nic *nic, FILE *out)
 {
+	const struct sm_obj *obj;
 	const struct sm_srq *srq;
 	const struct sm_peer *p;
-	const struct sm_cq *cq;
 	int rc = sm_lock_live(nic);
 
 	if (rc != 0)
@@ -97,12 +103,14 @@ sm_nic_dump(struct sm_nic *nic, FILE *out)
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
 		if (nic->qps[i] != NULL)
 			qp_dump(nic->qps[i], out);
-	TAILQ_FOREACH(cq, &nic->cqs, link)
-		cq_dump(cq, out);
-	TAILQ_FOREACH(srq, &nic->srqs, link)
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_CQ], link)
+		cq_dump((const struct sm_cq *)obj, out);
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_SRQ], link) {
+		srq = (const struct sm_srq *)obj;
 		fprintf(out, "  srq %" PRIu32 ": %" PRIu32 " WQEs, used %u of %u posted\n",
-			srq->srqn, srq->nwqe, srq->taken,
-			(uint16_t)sm_dbrec(&srq->dbrec[0]));
+			srq->obj.number, srq->attr.nwqe, srq->taken,
+			(uint16_t)sm_dbrec(srq->attr.dbrec));
+	}
 	TAILQ_FOREACH(p, &nic->peers, link)
 		peer_dump(nic, p, out);
 	sm_unlock(nic);

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 #include "crpc_log.h"
-#include "priv.h"
+#include "cq.h"
+#include "fault.h"
 
 #define HELD_MAX 64u
 /* How late a packet may come. */
@@ -135,6 +136,15 @@ parse(const char *text, struct faults *f)
 	return 0;
 }
 
+/* Those of a context: others have another fate from the same seed. */
+static void
+faults_set(struct sm_fault *f, const struct faults *on, uint32_t slot)
+{
+	f->on = *on;
+	if (on->seeded || f->rng == 0)
+		f->rng = (on->seeded ? on->seed : 1) + ((uint64_t)slot << 32);
+}
+
 int
 sm_fault_create(const char *text, uint32_t slot, struct sm_fault **fault)
 {
@@ -150,9 +160,7 @@ sm_fault_create(const char *text, uint32_t slot, struct sm_fault **fault)
 	*fault = calloc(1, sizeof(**fault));
 	if (*fault == NULL)
 		return ENOMEM;
-	(*fault)->on = on;
-	/* Others have another fate. */
-	(*fault)->rng = (on.seeded ? on.seed : 1) + ((uint64_t)slot << 32);
+	faults_set(*fault, &on, slot);
 	return 0;
 }
 
@@ -189,30 +197,32 @@ sm_fault_begin(struct sm_nic *nic)
 	nic->alive_at = 0; /* The timers run from now on. */
 }
 
-/* With the lock: timers, and no fault yet. */
+/* @on NULL: have timers, and the faults that there are. */
 static int
-fault_have(struct sm_nic *nic)
+nic_faults(struct sm_nic *nic, const struct faults *on)
 {
-	if (nic->fault != NULL)
-		return 0;
-	nic->fault = calloc(1, sizeof(*nic->fault));
+	static const struct faults none;
+	int rc = sm_lock_live(nic);
+	bool had = nic->fault != NULL;
+
+	if (rc != 0)
+		return rc;
+	if (!had)
+		nic->fault = calloc(1, sizeof(*nic->fault));
 	if (nic->fault == NULL)
-		return ENOMEM;
-	nic->fault->rng = 1 + ((uint64_t)nic->slot << 32);
-	sm_fault_begin(nic);
-	return 0;
+		rc = ENOMEM;
+	else if (on != NULL || !had)
+		faults_set(nic->fault, on != NULL ? on : &none, nic->slot);
+	if (rc == 0)
+		sm_fault_begin(nic);
+	sm_unlock(nic);
+	return rc;
 }
 
 int
 sm_nic_timers(struct sm_nic *nic)
 {
-	int rc = sm_lock_live(nic);
-
-	if (rc != 0)
-		return rc;
-	rc = fault_have(nic);
-	sm_unlock(nic);
-	return rc;
+	return nic_faults(nic, NULL);
 }
 
 int
@@ -221,19 +231,7 @@ sm_nic_faults(struct sm_nic *nic, const char *text)
 	struct faults on;
 	int rc = parse(text, &on);
 
-	if (rc == 0)
-		rc = sm_lock_live(nic);
-	if (rc != 0)
-		return rc;
-	rc = fault_have(nic);
-	if (rc == 0) {
-		nic->fault->on = on;
-		if (on.seeded)
-			nic->fault->rng = on.seed + ((uint64_t)nic->slot << 32);
-		sm_fault_begin(nic);
-	}
-	sm_unlock(nic);
-	return rc;
+	return rc != 0 ? rc : nic_faults(nic, &on);
 }
 
 /* A pass of @p work was done: what it moved takes its time, and queues overrun. */
@@ -241,14 +239,14 @@ void
 sm_fault_pass(struct sm_nic *nic, uint32_t work)
 {
 	struct sm_fault *f = nic->fault;
-	struct sm_cq *cq;
+	struct sm_obj *obj;
 
 	f->busy_until = nic->now + f->on.slow_ns * work;
 	if (work == 0 || !happens(f, CQFULL))
 		return;
-	TAILQ_FOREACH(cq, &nic->cqs, link)
-		if (cq->users != 0 && !cq->failed) {
-			sm_cq_overrun(nic, cq);
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_CQ], link)
+		if (obj->users != 0 && !((struct sm_cq *)obj)->failed) {
+			sm_cq_overrun(nic, (struct sm_cq *)obj);
 			return;
 		}
 }
@@ -345,7 +343,7 @@ sm_fault_packet(
 	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
 	struct sm_fault *f = nic->fault;
-	uint32_t type = h->head >> 16 & 0xff;
+	uint32_t type = sm_pkt_type(h->head);
 	struct sm_hdr bad = *h;
 
 	f->packets++;

@@ -8,7 +8,8 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "priv.h"
+#include "cq.h"
+#include "fault.h"
 
 /* What a TLP has besides its payload: framing, sequence number, LCRC, and a header of four words
  * or, of a completion, three. */
@@ -29,7 +30,8 @@ less(uint64_t a, uint64_t b)
 static uint64_t
 recv_stride(const struct sm_qp *qp)
 {
-	return UINT64_C(1) << (qp->srq != NULL ? qp->srq->wqe_shift : qp->rq_shift);
+	return UINT64_C(1) << (qp->made.srq != NULL ? qp->made.srq->attr.wqe_shift
+						    : qp->made.rq_wqe_shift);
 }
 
 static uint64_t
@@ -64,7 +66,7 @@ static void
 writes_of(const struct sm_qp *qp, const struct sm_count *n, struct soft_mlx5_ledger *l)
 {
 	uint64_t cqe_bytes =
-		n->cqes[0] * cqe_size(qp->send_cq) + n->cqes[1] * cqe_size(qp->recv_cq);
+		n->cqes[0] * cqe_size(qp->made.send_cq) + n->cqes[1] * cqe_size(qp->made.recv_cq);
 
 	l->cqes = n->cqes[0] + n->cqes[1];
 	l->dma_writes = l->cqes + n->writes + n->rx.kind[SM_KIND_WRITE] +
@@ -107,8 +109,8 @@ ledger_of(const struct sm_qp *qp, struct soft_mlx5_ledger *l)
 	const struct sm_qp *c;
 	struct sm_count n = qp->n;
 
-	LIST_FOREACH(c, &qp->conns, conn_link)
-		sm_count_add(&n, &c->n);
+	LIST_FOREACH(c, &qp->dc.conns, dc.link)
+		sm_count_add(&n, &c->n, SM_COUNT_WORDS);
 	memset(l, 0, sizeof(*l));
 	l->doorbells = n.doorbells;
 	l->blueflame = n.blueflame;
@@ -122,23 +124,13 @@ ledger_of(const struct sm_qp *qp, struct soft_mlx5_ledger *l)
 	writes_of(qp, &n, l);
 }
 
-static void
-ledger_add(struct soft_mlx5_ledger *sum, const struct soft_mlx5_ledger *l)
-{
-	uint64_t *to = (uint64_t *)(void *)sum;
-	const uint64_t *from = (const uint64_t *)(const void *)l;
-
-	for (uint32_t i = 0; i < LEDGER_WORDS; i++)
-		to[i] += from[i];
-}
-
 void
 sm_ledger_keep(struct sm_nic *nic, const struct sm_qp *qp)
 {
 	struct soft_mlx5_ledger l;
 
 	ledger_of(qp, &l);
-	ledger_add(&nic->gone, &l);
+	sm_count_add(&nic->gone, &l, LEDGER_WORDS);
 }
 
 static void
@@ -150,7 +142,7 @@ ledger_total(const struct sm_nic *nic, struct soft_mlx5_ledger *sum)
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
 		if (nic->qps[i] != NULL) {
 			ledger_of(nic->qps[i], &l);
-			ledger_add(sum, &l);
+			sm_count_add(sum, &l, LEDGER_WORDS);
 		}
 }
 
@@ -188,23 +180,6 @@ ledger_print(FILE *f, const struct soft_mlx5_ledger *l)
 	fprintf(f, "}");
 }
 
-const char *
-sm_qp_type_name(const struct sm_qp *qp)
-{
-	switch (qp->type) {
-	case SM_QPT_UC:
-		return "UC";
-	case SM_QPT_UD:
-		return "UD";
-	case SM_QPT_DCI:
-		return "DCI";
-	case SM_QPT_DCT:
-		return "DCT";
-	default:
-		return "RC";
-	}
-}
-
 /* All that is told of a context, as members of a JSON object. */
 static void
 context_print(const struct sm_nic *nic, FILE *f)
@@ -226,7 +201,7 @@ context_print(const struct sm_nic *nic, FILE *f)
 		if (qp == NULL)
 			continue;
 		fprintf(f, "%s\n{\"qpn\":%" PRIu32 ",\"type\":\"%s\",\"state\":%u,\"dest\":%" PRIu32
-			",\"ledger\":", n++ == 0 ? "" : ",", qp->qpn, sm_qp_type_name(qp),
+			",\"ledger\":", n++ == 0 ? "" : ",", qp->qpn, qp->kind->name,
 			qp->state, qp->dest_qpn);
 		ledger_of(qp, &l);
 		ledger_print(f, &l);

@@ -2,10 +2,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include <infiniband/mlx5dv.h>
-
 #include "crpc_log.h"
-#include "priv.h"
+#include "qp.h"
 
 /*
  * A key is index << 8 | variant. Freed indexes are chained; a reused one gets the next variant, so
@@ -13,11 +11,12 @@
  * MLX5_INVALID_LKEY.
  */
 #define KEY_FIRST 2u
+#define KEYS_MAX (1u << 20)
 _Static_assert(MLX5_INVALID_LKEY >> 8 == 1, "index 1 stays free");
 
 struct sm_mr {
+	struct sm_obj obj;
 	uint32_t index;
-	TAILQ_ENTRY(sm_mr) link;
 };
 
 _Static_assert(IBV_ACCESS_LOCAL_WRITE == SM_ACCESS_LOCAL_WRITE, "verbs");
@@ -32,7 +31,7 @@ keys_grow(struct sm_nic *nic)
 	uint32_t n = nic->nkeys == 0 ? 64 : nic->nkeys * 2;
 	struct sm_mkey *keys;
 
-	if (n > SM_KEYS_MAX)
+	if (n > KEYS_MAX)
 		return ENOMEM;
 	keys = realloc(nic->keys, n * sizeof(*keys));
 	if (keys == NULL)
@@ -85,34 +84,37 @@ region_check(uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
 	return 0;
 }
 
+static void
+region_set(struct sm_mkey *k, uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
+{
+	k->base = (uint8_t *)(uintptr_t)start;
+	k->len = len;
+	k->iova = iova;
+	k->access = access;
+}
+
 int
 sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len, uint64_t iova,
 	uint32_t access, struct sm_mr **mr, uint32_t *lkey, uint32_t *rkey)
 {
-	struct sm_mr *m;
-	struct sm_mkey *k;
 	int rc = region_check(start, len, iova, access);
+	struct sm_mr *m = rc == 0 ? calloc(1, sizeof(*m)) : NULL;
+	struct sm_mkey *k;
 
+	if (rc == 0)
+		rc = sm_obj_add(nic, m, SM_OBJ_MR, pd);
 	if (rc != 0)
 		return rc;
-	m = malloc(sizeof(*m));
-	if (m == NULL)
-		return ENOMEM;
-	sm_lock(nic);
-	rc = nic->orphan ? EIO : sm_key_alloc(nic, &m->index);
+	rc = sm_key_alloc(nic, &m->index);
 	if (rc != 0) {
+		sm_obj_unlist(nic, &m->obj);
 		sm_unlock(nic);
 		free(m);
 		return rc;
 	}
 	k = &nic->keys[m->index];
 	k->pd = pd;
-	k->base = (uint8_t *)(uintptr_t)start;
-	k->len = len;
-	k->iova = iova;
-	k->access = access;
-	pd->users++;
-	TAILQ_INSERT_TAIL(&nic->mrs, m, link);
+	region_set(k, start, len, iova, access);
 	*lkey = *rkey = k->key;
 	*mr = m;
 	sm_unlock(nic);
@@ -126,31 +128,28 @@ sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *
 	struct sm_mkey *k;
 	int rc = 0;
 
-	if ((flags & ~(uint32_t)7) != 0 || flags == 0)
+	if ((flags & ~(SM_REREG_TRANS | SM_REREG_PD | SM_REREG_ACCESS)) != 0 || flags == 0)
 		return EINVAL;
-	sm_lock(nic);
+	rc = sm_lock_live(nic);
+	if (rc != 0)
+		return rc;
 	k = &nic->keys[mr->index];
-	if ((flags & 1) == 0) {
+	if ((flags & SM_REREG_TRANS) == 0) {
 		start = (uintptr_t)k->base;
 		len = k->len;
 		iova = k->iova;
 	}
-	if ((flags & 4) == 0)
+	if ((flags & SM_REREG_ACCESS) == 0)
 		access = k->access;
-	rc = nic->orphan                               ? EIO
-		: sm_mw_bound_to(nic, mr->index) ? EBUSY
-						 : region_check(start, len, iova, access);
+	rc = sm_mw_bound_to(nic, mr->index) ? EBUSY : region_check(start, len, iova, access);
 	if (rc == 0) {
 		sm_direct_withdraw_key(nic, mr->index);
-		if ((flags & 2) != 0) {
-			k->pd->users--;
-			k->pd = pd;
-			pd->users++;
+		if ((flags & SM_REREG_PD) != 0) {
+			mr->obj.pd->obj.users--;
+			mr->obj.pd = k->pd = pd;
+			pd->obj.users++;
 		}
-		k->base = (uint8_t *)(uintptr_t)start;
-		k->len = len;
-		k->iova = iova;
-		k->access = access;
+		region_set(k, start, len, iova, access);
 		*lkey = *rkey = k->key;
 	}
 	sm_unlock(nic);
@@ -166,24 +165,12 @@ sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr)
 		sm_unlock(nic);
 		return EBUSY;
 	}
+	sm_obj_unlist(nic, &mr->obj);
 	sm_direct_withdraw_key(nic, mr->index);
-	nic->keys[mr->index].pd->users--;
-	TAILQ_REMOVE(&nic->mrs, mr, link);
 	sm_key_free(nic, mr->index);
 	sm_unlock(nic);
 	free(mr);
 	return 0;
-}
-
-void
-sm_mrs_free(struct sm_nic *nic)
-{
-	struct sm_mr *mr;
-
-	while ((mr = TAILQ_FIRST(&nic->mrs)) != NULL) {
-		TAILQ_REMOVE(&nic->mrs, mr, link);
-		free(mr);
-	}
 }
 
 /* Step to the next segment, over @units of 16 bytes. */
@@ -197,10 +184,38 @@ cursor_next(struct sm_cursor *c, uint32_t units)
 		c->seg = c->base + (c->seg - c->wrap);
 }
 
-static inline uint32_t
-inline_units(uint32_t len)
+/* A segment of a send WQE: in memory, or with its bytes behind its first word. */
+struct seg {
+	bool in_wqe;
+	uint32_t bytes;
+	uint32_t units;
+};
+
+/* The segment at hand; false: there is none, or the WQE is malformed, or changed meanwhile. */
+static inline bool
+seg_read(const struct sm_cursor *c, struct seg *s)
 {
-	return (4 + len + 15) / 16;
+	uint32_t word;
+
+	if (crpc_unlikely(c->left == 0))
+		return false;
+	word = sm_be32(c->seg);
+	s->in_wqe = (word & MLX5_INLINE_SEG) != 0;
+	s->bytes = s->in_wqe ? word & 0x3ff : word;
+	s->units = s->in_wqe ? (4 + s->bytes + 15) / 16 : 1;
+	return s->units <= c->left && c->off <= s->bytes;
+}
+
+/* Use @n bytes, or what the segment has of them, after which the next one is at hand. */
+static inline uint32_t
+seg_use(struct sm_cursor *c, const struct seg *s, uint32_t n)
+{
+	uint32_t part = (uint32_t)crpc_min(n, s->bytes - c->off);
+
+	c->off += part;
+	if (c->off == s->bytes)
+		cursor_next(c, s->units);
+	return part;
 }
 
 uint64_t
@@ -208,18 +223,12 @@ sm_cursor_total(const struct sm_cursor *cur)
 {
 	struct sm_cursor c = *cur;
 	uint64_t total = 0;
+	struct seg s;
 
-	while (c.left != 0) {
-		uint32_t count = sm_be32(c.seg), units = 1;
-
-		if ((count & MLX5_INLINE_SEG) != 0) {
-			count &= 0x3ff;
-			units = inline_units(count);
-			if (units > c.left)
-				return UINT64_MAX;
-		}
-		total += count;
-		cursor_next(&c, units);
+	for (; c.left != 0; cursor_next(&c, s.units)) {
+		if (!seg_read(&c, &s))
+			return UINT64_MAX;
+		total += s.bytes;
 	}
 	return total;
 }
@@ -227,24 +236,11 @@ sm_cursor_total(const struct sm_cursor *cur)
 bool
 sm_cursor_skip(struct sm_cursor *c, uint32_t n)
 {
-	while (n != 0) {
-		uint32_t count, units = 1, part;
+	struct seg s;
 
-		if (c->left == 0)
+	for (; n != 0; n -= seg_use(c, &s, n))
+		if (!seg_read(c, &s))
 			return false;
-		count = sm_be32(c->seg);
-		if ((count & MLX5_INLINE_SEG) != 0) {
-			count &= 0x3ff;
-			units = inline_units(count);
-			if (units > c->left)
-				return false;
-		}
-		part = (uint32_t)crpc_min(n, count - c->off);
-		n -= part;
-		c->off += part;
-		if (c->off == count)
-			cursor_next(c, units);
-	}
 	return true;
 }
 
@@ -266,42 +262,37 @@ inline_copy(const struct sm_cursor *c, uint8_t *dst, uint32_t n)
 	memcpy(dst + first, c->base, n - first);
 }
 
+/* Memory of the segment at hand from the cursor on; NULL: not to be had. */
+static inline const void *
+seg_mem(const struct sm_nic *nic, const struct sm_qp *qp, const struct sm_cursor *c, uint32_t n)
+{
+	return sm_mem(nic, qp->made.pd, sm_be32(c->seg + 4), sm_be64(c->seg + 8) + c->off, n, 0);
+}
+
 uint32_t
 sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst, uint32_t n)
 {
+	struct seg s;
+
 	while (n != 0) {
-		uint32_t count, units = 1, part;
+		const void *src;
+		uint32_t part;
 
-		if (crpc_unlikely(cur->left == 0)) /* The WQE changed since it was measured. */
+		if (crpc_unlikely(!seg_read(cur, &s))) /* It changed since it was measured. */
 			return SM_SYND_LOCAL_QP_OP;
-		count = sm_be32(cur->seg);
-		if ((count & MLX5_INLINE_SEG) != 0) {
-			count &= 0x3ff;
-			units = inline_units(count);
-			if (units > cur->left || cur->off > count)
-				return SM_SYND_LOCAL_QP_OP;
-			part = (uint32_t)crpc_min(n, count - cur->off);
+		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
+		if (s.in_wqe) {
 			inline_copy(cur, dst, part);
-		} else if (count != 0) {
-			const void *src;
-
-			if (crpc_unlikely(cur->off > count))
-				return SM_SYND_LOCAL_QP_OP;
-			part = (uint32_t)crpc_min(n, count - cur->off);
-			src = sm_mem(nic, qp->pd, sm_be32(cur->seg + 4),
-				sm_be64(cur->seg + 8) + cur->off, part, 0);
+		} else if (part != 0) {
+			src = seg_mem(nic, qp, cur, part);
 			if (crpc_unlikely(src == NULL))
 				return SM_SYND_LOCAL_PROT;
 			sm_count_read(&qp->n, part);
 			memcpy(dst, src, part);
-		} else {
-			part = 0;
 		}
+		seg_use(cur, &s, part);
 		dst += part;
 		n -= part;
-		cur->off += part;
-		if (cur->off == count)
-			cursor_next(cur, units);
 	}
 	return 0;
 }
@@ -310,27 +301,23 @@ bool
 sm_gather_refs(const struct sm_nic *nic, const struct sm_qp *qp, struct sm_cursor *cur,
 	struct sm_grant *g)
 {
-	uint32_t n = g->len;
+	struct seg s;
+	uint32_t part;
 
-	while (n != 0) {
-		uint32_t count = cur->left != 0 ? sm_be32(cur->seg) : MLX5_INLINE_SEG, part;
+	for (uint32_t n = g->len; n != 0; n -= part) {
 		const void *src;
 
-		if ((count & MLX5_INLINE_SEG) != 0 || cur->off > count)
+		if (!seg_read(cur, &s) || s.in_wqe)
 			return false;
-		part = (uint32_t)crpc_min(n, count - cur->off);
+		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
 		if (part != 0) {
-			src = sm_mem(nic, qp->pd, sm_be32(cur->seg + 4),
-				sm_be64(cur->seg + 8) + cur->off, part, 0);
+			src = seg_mem(nic, qp, cur, part);
 			if (src == NULL || g->nseg == SM_GRANT_SEGS)
 				return false;
 			g->key[g->nseg] = sm_be32(cur->seg + 4) >> 8;
 			g->seg[g->nseg++] = (struct sm_seg){(uintptr_t)src, part};
 		}
-		n -= part;
-		cur->off += part;
-		if (cur->off == count)
-			cursor_next(cur, 1);
+		seg_use(cur, &s, part);
 	}
 	return true;
 }
@@ -403,7 +390,7 @@ sm_scatter_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
 			return synd;
 		if (part == 0)
 			continue;
-		sm_count_writes(&qp->n, at, part);
+		sm_count_parts(&qp->n, at, part, sm_count_write);
 		to[k++] = (struct iovec){dst, part};
 		at += part;
 		n -= part;

@@ -7,18 +7,11 @@
 #include <unistd.h>
 
 #include "crpc_idle.h"
-#include "priv.h"
+#include "cq.h"
+#include "fault.h"
+#include "pcap.h"
+#include "wire_udp.h"
 
-/* Registers of a UAR page: two BlueFlame pairs, and where completion queues are armed. */
-#define UAR_CQ_ARM 0x20u
-#define UAR_BF 0x800u
-#define UAR_BF_STEP 0x100u
-/*
- * All queue pairs of a page are looked at when it is quiet, or after this many doorbells; a few a
- * pass, so that a thousand idle ones cost a busy one little.
- */
-#define UAR_SWEEP_RUNG 16u
-#define UAR_SWEEP_STEP 2u
 /* Messages for which an acknowledgement may wait while they keep coming. */
 #define ACK_HOLD 16u
 /*
@@ -150,24 +143,20 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 		free(nic);
 		return rc;
 	}
-	TAILQ_INIT(&nic->active);
-	TAILQ_INIT(&nic->answers);
-	TAILQ_INIT(&nic->waiting);
-	TAILQ_INIT(&nic->failed);
 	TAILQ_INIT(&nic->peers);
-	TAILQ_INIT(&nic->hot);
-	TAILQ_INIT(&nic->cold);
-	TAILQ_INIT(&nic->mws);
-	TAILQ_INIT(&nic->mrs);
-	TAILQ_INIT(&nic->cqs);
-	TAILQ_INIT(&nic->srqs);
-	TAILQ_INIT(&nic->pds);
+	for (uint32_t i = 0; i < SM_POLLED_LISTS; i++)
+		TAILQ_INIT(&nic->polled[i]);
+	for (uint32_t i = 0; i < SM_TURNS; i++)
+		TAILQ_INIT(&nic->turn[i]);
+	for (uint32_t i = 0; i < SM_OBJ_KINDS; i++) {
+		TAILQ_INIT(&nic->objs[i]);
+		nic->next_number[i] = 1;
+	}
 	nic->comp_event = attr->comp_event != NULL ? attr->comp_event : event_nobody;
 	nic->async_event = attr->async_event != NULL ? attr->async_event : async_nobody;
 	nic->qpn_base = nic->slot << 16;
 	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
 	nic->rings = sm_wire_rings(nic->wire);
-	nic->next_cqn = nic->next_srqn = nic->next_pdn = 1;
 	/* Other hosts do not see our generation: a net that is made anew begins elsewhere, too. */
 	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot) +
 		(nic->udp != NULL ? (uint32_t)getpid() : 0));
@@ -179,7 +168,7 @@ static void
 conns_free(struct sm_qp *conn)
 {
 	while (conn != NULL) {
-		struct sm_qp *next = LIST_NEXT(conn, conn_link);
+		struct sm_qp *next = LIST_NEXT(conn, dc.link);
 
 		free(conn);
 		conn = next;
@@ -190,31 +179,20 @@ conns_free(struct sm_qp *conn)
 static void
 objects_free(struct sm_nic *nic)
 {
-	struct sm_cq *cq;
-	struct sm_srq *srq;
-	struct sm_pd *pd;
+	struct sm_obj *obj;
 
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
 		if (nic->qps[i] != NULL) {
-			conns_free(nic->qps[i]->conns.lh_first);
-			free(nic->qps[i]->swr);
+			conns_free(nic->qps[i]->dc.conns.lh_first);
+			free(nic->qps[i]->req.swr);
 			free(nic->qps[i]);
 		}
 	conns_free(nic->spare_conns.lh_first);
-	sm_mws_free(nic);
-	sm_mrs_free(nic);
-	while ((cq = TAILQ_FIRST(&nic->cqs)) != NULL) {
-		TAILQ_REMOVE(&nic->cqs, cq, link);
-		free(cq);
-	}
-	while ((srq = TAILQ_FIRST(&nic->srqs)) != NULL) {
-		TAILQ_REMOVE(&nic->srqs, srq, link);
-		free(srq);
-	}
-	while ((pd = TAILQ_FIRST(&nic->pds)) != NULL) {
-		TAILQ_REMOVE(&nic->pds, pd, link);
-		free(pd);
-	}
+	for (uint32_t i = 0; i < SM_OBJ_KINDS; i++)
+		while ((obj = TAILQ_FIRST(&nic->objs[i])) != NULL) {
+			TAILQ_REMOVE(&nic->objs[i], obj, link);
+			free(obj);
+		}
 }
 
 void
@@ -226,16 +204,13 @@ sm_nic_free(struct sm_nic *nic)
 	if (nic->orphan) /* See sm_nic_fork_child(). */
 		return;
 	/* What was received is acknowledged, or the other side would see a failure. */
-	TAILQ_FOREACH(qp, &nic->answers, answer_link)
+	TAILQ_FOREACH(qp, &nic->turn[SM_TURN_ANSWER], turn_link[SM_TURN_ANSWER])
 		sm_resp_settle(nic, qp);
 	sm_nic_flush(nic);
 	while ((p = TAILQ_FIRST(&nic->peers)) != NULL)
 		sm_peer_free(nic, p);
 	wires_close(nic);
 	objects_free(nic);
-	for (uint32_t i = 0; i < nic->nuars; i++)
-		free(nic->uars[i]);
-	free(nic->uars);
 	free(nic->keys);
 	free(nic->qps);
 	free(nic);
@@ -277,89 +252,62 @@ sm_nic_vanish(struct sm_nic *nic)
 	if (sm_lock_live(nic) != 0)
 		return;
 	nic->vanished = nic->stopped = true;
-	TAILQ_FOREACH(qp, &nic->answers, answer_link)
-		qp->answering = false;
-	TAILQ_INIT(&nic->answers);
+	while ((qp = TAILQ_FIRST(&nic->turn[SM_TURN_ANSWER])) != NULL)
+		sm_turn_del(nic, qp, SM_TURN_ANSWER);
 	sm_wire_vanish(nic->wire);
 	sm_unlock(nic);
 }
 
-/* The register's second word as we leave it, which is the second one of no WQE. */
-#define UAR_NO_BLUEFLAME UINT64_MAX
-
-static inline _Atomic uint64_t *
-uar_reg(const struct sm_uar *u, uint32_t i)
-{
-	return (_Atomic uint64_t *)(void *)(u->page + UAR_BF + i * UAR_BF_STEP);
-}
-
 int
-sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page)
+sm_obj_add(struct sm_nic *nic, void *made, enum sm_obj_kind kind, struct sm_pd *pd)
 {
-	struct sm_uar **uars, *u = calloc(1, sizeof(*u));
-	int rc = 0;
+	struct sm_obj *obj = made;
 
-	if (u == NULL)
+	if (obj == NULL)
 		return ENOMEM;
-	u->id = page_id;
-	u->page = page;
-	for (uint32_t i = 0; i < SM_BF_REGS; i++)
-		crpc_store_relaxed(uar_reg(u, i) + 1, UAR_NO_BLUEFLAME);
-	TAILQ_INIT(&u->qps);
 	if (sm_lock_live(nic) != 0) {
-		free(u);
+		free(obj);
 		return EIO;
 	}
-	for (uint32_t i = 0; i < nic->nuars; i++)
-		if (nic->uars[i]->id == page_id)
-			rc = EEXIST;
-	uars = rc == 0 ? realloc(nic->uars, (nic->nuars + 1) * sizeof(struct sm_uar *)) : NULL;
-	if (uars != NULL) {
-		uars[nic->nuars++] = u;
-		nic->uars = uars;
-	}
-	sm_unlock(nic);
-	if (uars != NULL)
-		return 0;
-	free(u);
-	return rc != 0 ? rc : ENOMEM;
+	obj->kind = (uint8_t)kind;
+	obj->number = nic->next_number[kind]++ & 0xffffff;
+	obj->pd = pd;
+	if (pd != NULL)
+		pd->obj.users++;
+	TAILQ_INSERT_TAIL(&nic->objs[kind], obj, link);
+	return 0;
+}
+
+void
+sm_obj_unlist(struct sm_nic *nic, struct sm_obj *obj)
+{
+	if (obj->pd != NULL)
+		obj->pd->obj.users--;
+	TAILQ_REMOVE(&nic->objs[obj->kind], obj, link);
 }
 
 int
-sm_uar_del(struct sm_nic *nic, uint32_t page_id)
+sm_obj_del(struct sm_nic *nic, struct sm_obj *obj)
 {
-	int rc = ENOENT;
-
 	if (sm_lock_live(nic) != 0)
 		return EIO;
-	for (uint32_t i = 0; i < nic->nuars; i++) {
-		if (nic->uars[i]->id != page_id)
-			continue;
-		rc = nic->uars[i]->nqps != 0 ? EBUSY : 0;
-		if (rc == 0) {
-			free(nic->uars[i]);
-			nic->uars[i] = nic->uars[--nic->nuars];
-		}
-		break;
+	if (obj->users != 0) {
+		sm_unlock(nic);
+		return EBUSY;
 	}
-	sm_unlock(nic);
-	return rc;
+	sm_obj_unlist(nic, obj);
+	return 0;
 }
 
 int
 sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn)
 {
 	struct sm_pd *p = calloc(1, sizeof(*p));
+	int rc = sm_obj_add(nic, p, SM_OBJ_PD, NULL);
 
-	if (p == NULL)
-		return ENOMEM;
-	if (sm_lock_live(nic) != 0) {
-		free(p);
-		return EIO;
-	}
-	p->pdn = nic->next_pdn++ & 0xffffff;
-	TAILQ_INSERT_TAIL(&nic->pds, p, link);
-	*pdn = p->pdn;
+	if (rc != 0)
+		return rc;
+	*pdn = p->obj.number;
 	*pd = p;
 	sm_unlock(nic);
 	return 0;
@@ -368,142 +316,39 @@ sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn)
 int
 sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd)
 {
-	if (sm_lock_live(nic) != 0)
-		return EIO;
-	if (pd->users != 0) {
-		sm_unlock(nic);
-		return EBUSY;
-	}
-	TAILQ_REMOVE(&nic->pds, pd, link);
+	int rc = sm_obj_del(nic, &pd->obj);
+
+	if (rc != 0)
+		return rc;
 	sm_unlock(nic);
 	free(pd);
 	return 0;
 }
 
-/* All queue pairs of a page, in turn: a doorbell can overwrite another one in the same register. */
-static void
-uar_sweep(struct sm_nic *nic, struct sm_uar *u)
+int
+sm_pd_hold(struct sm_nic *nic, struct sm_pd *pd, int more)
 {
-	struct sm_qp *qp;
-
-	if (u->sweep == NULL) {
-		u->rung = 0;
-		u->sweep = TAILQ_FIRST(&u->qps);
-	}
-	for (uint32_t i = 0; i < UAR_SWEEP_STEP && u->sweep != NULL; i++) {
-		qp = u->sweep;
-		u->sweep = TAILQ_NEXT(qp, uar_link);
-		sm_sq_ring(nic, qp);
-	}
-}
-
-/* A doorbell that is more than the first word of its WQE is the WQE. */
-static inline void
-doorbell_count(struct sm_uar *u, uint32_t i, uint32_t qpn_ds, struct sm_qp *qp)
-{
-	_Atomic uint64_t *second = uar_reg(u, i) + 1;
-
-	qp->n.doorbells++;
-	if (crpc_load_relaxed(second) == UAR_NO_BLUEFLAME)
-		return;
-	crpc_store_relaxed(second, UAR_NO_BLUEFLAME);
-	qp->n.blueflame++;
-	qp->n.blueflame_blocks += ((qpn_ds & 0x3f) + 3) / 4;
-}
-
-/*
- * A doorbell is a change of its register, so that a poll writes nothing: its value holds the index
- * of a WQE and a queue pair, which do not come again before they were served. Where they could,
- * after RESET, sm_uar_forget() clears the registers.
- */
-static inline uint32_t
-uar_poll(struct sm_nic *nic, struct sm_uar *u)
-{
-	uint64_t changed;
-	uint32_t n = 0;
-
-	changed = (crpc_load_relaxed(uar_reg(u, 0)) ^ u->seen[0]) |
-		(crpc_load_relaxed(uar_reg(u, 1)) ^ u->seen[1]) |
-		(crpc_load_relaxed(uar_reg(u, 2)) ^ u->seen[2]) |
-		(crpc_load_relaxed(uar_reg(u, 3)) ^ u->seen[3]);
-	if (crpc_likely(changed == 0 && u->rung == 0 && u->sweep == NULL))
-		return 0;
-	for (uint32_t i = 0; i < SM_BF_REGS; i++) {
-		/* The doorbell record was written before. */
-		uint64_t v = crpc_load_acquire(uar_reg(u, i));
-		struct sm_qp *qp;
-		uint32_t word;
-
-		if (v == u->seen[i])
-			continue;
-		u->seen[i] = v;
-		n++;
-		/* The ctrl segment's second word: qpn << 8 | ds. */
-		word = sm_be32((const uint8_t *)&v + 4);
-		qp = sm_qp_find(nic, word >> 8);
-		if (qp == NULL || qp->uar != u)
-			continue;
-		doorbell_count(u, i, word, qp);
-		sm_sq_ring(nic, qp);
-	}
-	u->rung += n;
-	if (u->sweep != NULL || (u->rung != 0 && (n == 0 || u->rung >= UAR_SWEEP_RUNG)))
-		uar_sweep(nic, u);
-	return n;
-}
-
-void
-sm_uar_forget(struct sm_uar *u)
-{
-	for (uint32_t i = 0; i < SM_BF_REGS; i++) {
-		if (crpc_exchange_acq_rel(uar_reg(u, i), 0) != u->seen[i])
-			u->rung++;
-		u->seen[i] = 0;
-	}
-}
-
-static uint32_t
-doorbells(struct sm_nic *nic)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < nic->nuars; i++) {
-		struct sm_uar *u = nic->uars[i];
-		_Atomic uint64_t *arm = (_Atomic uint64_t *)(void *)(u->page + UAR_CQ_ARM);
-		struct sm_cq *cq;
-
-		if (u->nqps != 0)
-			n += uar_poll(nic, u);
-		if (crpc_likely(crpc_load_relaxed(arm) == 0))
-			continue;
-		crpc_exchange_acq_rel(arm, 0);
-		n++;
-		/* Which queue was armed stands in the doorbell records alone. */
-		TAILQ_FOREACH(cq, &nic->cqs, link)
-			sm_cq_arm_check(nic, cq);
-	}
-	return n;
+	if (sm_lock_live(nic) != 0)
+		return EIO;
+	pd->obj.users += (uint32_t)more;
+	sm_unlock(nic);
+	return 0;
 }
 
 static void
 send_pass(struct sm_nic *nic)
 {
+	struct sm_qp_list *list = &nic->turn[SM_TURN_SEND];
 	struct sm_qp *last, *qp = NULL;
 
-	if (crpc_likely(TAILQ_EMPTY(&nic->active)))
+	if (crpc_likely(TAILQ_EMPTY(list)))
 		return;
-	last = TAILQ_LAST(&nic->active, sm_qp_list);
+	last = TAILQ_LAST(list, sm_qp_list);
 	/* Once round: who is not done goes to the end. */
-	while (qp != last && (qp = TAILQ_FIRST(&nic->active)) != NULL) {
-		bool more;
-
-		TAILQ_REMOVE(&nic->active, qp, active_link);
-		qp->active = false;
-		more = sm_sq_serve(nic, qp);
-		if (more && !qp->active) {
-			qp->active = true;
-			TAILQ_INSERT_TAIL(&nic->active, qp, active_link);
-		}
+	while (qp != last && (qp = TAILQ_FIRST(list)) != NULL) {
+		sm_turn_del(nic, qp, SM_TURN_SEND);
+		if (sm_sq_serve(nic, qp))
+			sm_turn_add(nic, qp, SM_TURN_SEND);
 	}
 }
 
@@ -519,16 +364,16 @@ receive_pass(struct sm_nic *nic)
 	}
 	if (crpc_unlikely(nic->udp != NULL))
 		n += sm_udp_receive(nic);
-	for (p = TAILQ_FIRST(&nic->hot); p != NULL; p = next) {
+	for (p = TAILQ_FIRST(&nic->polled[SM_POLLED_HOT]); p != NULL; p = next) {
 		next = TAILQ_NEXT(p, poll_link);
 		n += sm_peer_poll(nic, p);
-		if (crpc_unlikely(p->quiet > PEER_QUIET && nic->nhot > PEERS_HOT))
+		if (crpc_unlikely(p->quiet > PEER_QUIET && nic->npolled[SM_POLLED_HOT] > PEERS_HOT))
 			sm_peer_polled(nic, p, SM_POLLED_COLD);
 	}
-	for (uint32_t i = 0; i < PEERS_COLD && i < nic->ncold; i++) {
+	for (uint32_t i = 0; i < PEERS_COLD && i < nic->npolled[SM_POLLED_COLD]; i++) {
 		uint32_t got;
 
-		p = TAILQ_FIRST(&nic->cold);
+		p = TAILQ_FIRST(&nic->polled[SM_POLLED_COLD]);
 		got = sm_peer_poll(nic, p);
 		n += got;
 		if (p->polled != SM_POLLED_NEVER)
@@ -541,10 +386,11 @@ receive_pass(struct sm_nic *nic)
 static bool
 answer_held(struct sm_qp *qp)
 {
-	if (qp->unacked == qp->held || qp->unacked >= ACK_HOLD || !qp->peer->was_busy ||
-		qp->peer->self || qp->nak != 0 || qp->ans_head != qp->ans_tail)
+	if (qp->resp.unacked == qp->resp.held || qp->resp.unacked >= ACK_HOLD ||
+		!qp->peer->was_busy || qp->peer->self || qp->resp.nak != 0 ||
+		qp->resp.ans_head != qp->resp.ans_tail)
 		return false;
-	qp->held = qp->unacked;
+	qp->resp.held = qp->resp.unacked;
 	return true;
 }
 
@@ -553,12 +399,10 @@ answer_pass(struct sm_nic *nic)
 {
 	struct sm_qp *qp, *next;
 
-	for (qp = TAILQ_FIRST(&nic->answers); qp != NULL; qp = next) {
-		next = TAILQ_NEXT(qp, answer_link);
-		if (answer_held(qp) || !sm_resp_serve(nic, qp))
-			continue;
-		TAILQ_REMOVE(&nic->answers, qp, answer_link);
-		qp->answering = false;
+	for (qp = TAILQ_FIRST(&nic->turn[SM_TURN_ANSWER]); qp != NULL; qp = next) {
+		next = TAILQ_NEXT(qp, turn_link[SM_TURN_ANSWER]);
+		if (!answer_held(qp) && sm_resp_serve(nic, qp))
+			sm_turn_del(nic, qp, SM_TURN_ANSWER);
 	}
 }
 
@@ -567,8 +411,8 @@ timer_pass(struct sm_nic *nic, uint32_t work)
 {
 	struct sm_qp *qp, *next;
 
-	for (qp = TAILQ_FIRST(&nic->waiting); qp != NULL; qp = next) {
-		next = TAILQ_NEXT(qp, wait_link);
+	for (qp = TAILQ_FIRST(&nic->turn[SM_TURN_WAIT]); qp != NULL; qp = next) {
+		next = TAILQ_NEXT(qp, turn_link[SM_TURN_WAIT]);
 		sm_sq_timer(nic, qp);
 	}
 	if (crpc_likely(nic->now < nic->alive_at))
@@ -593,7 +437,7 @@ failed_pass(struct sm_nic *nic)
 	struct sm_qp *qp;
 	uint32_t n = 0;
 
-	TAILQ_FOREACH(qp, &nic->failed, failed_link)
+	TAILQ_FOREACH(qp, &nic->turn[SM_TURN_FLUSH], turn_link[SM_TURN_FLUSH])
 		n += sm_qp_flush(nic, qp);
 	return n;
 }
@@ -649,7 +493,7 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	nic->now = crpc_max(nic->now, now_ns);
 	nic->work = 0;
 	send_pass(nic);
-	work = doorbells(nic) + receive_pass(nic);
+	work = sm_uars_poll(nic) + receive_pass(nic);
 	answer_pass(nic);
 	timer_pass(nic, work);
 	work += failed_pass(nic) + nic->work;
@@ -660,17 +504,6 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	return work;
 }
 
-static bool
-uar_quiet(const struct sm_uar *u)
-{
-	if (crpc_load_relaxed((_Atomic uint64_t *)(void *)(u->page + UAR_CQ_ARM)) != 0)
-		return false;
-	for (uint32_t i = 0; i < SM_BF_REGS; i++)
-		if (crpc_load_relaxed(uar_reg(u, i)) != u->seen[i])
-			return false;
-	return u->rung == 0 && u->sweep == NULL;
-}
-
 bool
 sm_nic_idle(struct sm_nic *nic)
 {
@@ -679,15 +512,16 @@ sm_nic_idle(struct sm_nic *nic)
 	bool idle;
 
 	sm_lock(nic);
-	idle = nic->orphan ||
-		(TAILQ_EMPTY(&nic->active) && TAILQ_EMPTY(&nic->answers) &&
-			nic->rings_seen == crpc_load_acquire(nic->rings));
-	for (uint32_t i = 0; idle && !nic->orphan && i < nic->nuars; i++)
-		idle = uar_quiet(nic->uars[i]);
+	if (nic->orphan) {
+		sm_unlock(nic);
+		return true;
+	}
+	idle = TAILQ_EMPTY(&nic->turn[SM_TURN_SEND]) && TAILQ_EMPTY(&nic->turn[SM_TURN_ANSWER]) &&
+		nic->rings_seen == crpc_load_acquire(nic->rings) && sm_uars_quiet(nic);
 	TAILQ_FOREACH(p, &nic->peers, link) {
 		struct sm_rx *rx = p->rx.ring != NULL ? &p->rx : &p->out;
 
-		if (idle && !nic->orphan && !p->dead && rx->ring != NULL &&
+		if (!p->dead && rx->ring != NULL &&
 			(p->nlate != 0 || sm_rx_peek(rx, &head) != NULL))
 			idle = false;
 	}

@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 #include "crpc_log.h"
-#include "priv.h"
+#include "pcap.h"
+#include "qp.h"
 #include "roce.h"
 
 #define PCAP_MAGIC_NS 0xa1b23c4du
@@ -157,17 +158,15 @@ sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, cons
 uint8_t
 sm_roce_of(const struct sm_nic *nic, const struct sm_hdr *h, uint32_t *mtu_shift)
 {
-	uint32_t type = h->head >> 16 & 0xff;
 	const struct sm_qp *qp = sm_qp_find(nic, h->src & SM_PSN_MASK);
+	uint8_t group = sm_pkt_kind(h->head)->group;
 
 	*mtu_shift = qp != NULL ? qp->mtu_shift : 12;
-	if (type == SM_PKT_DATAGRAM)
+	if (group == SM_PKTS_DATAGRAM)
 		return SM_ROCE_UD;
-	if (type >= SM_PKT_CONNECT)
+	if (group == SM_PKTS_CONTROL)
 		return SM_ROCE_DC;
-	if (qp == NULL || qp->type == SM_QPT_RC)
-		return SM_ROCE_RC;
-	return qp->type == SM_QPT_UC ? SM_ROCE_UC : SM_ROCE_DC;
+	return qp != NULL ? qp->kind->transport : SM_ROCE_RC;
 }
 
 /* A packet of a ring, in pieces of the path's MTU. */
@@ -193,7 +192,7 @@ sm_pcap_ring(struct sm_nic *nic, struct sm_peer *p)
 		struct sm_pkt *pkt = sm_ring_at(tx->ring, tx->seen);
 		uint32_t head = crpc_load_relaxed(&pkt->head), len = head & 0xffff;
 		uint32_t left = SM_RING_BYTES - (uint32_t)(tx->seen & (SM_RING_BYTES - 1));
-		bool pad = (head >> 16 & 0xff) == SM_PKT_PAD;
+		bool pad = sm_pkt_type(head) == SM_PKT_PAD;
 		uint32_t bytes = pad ? left : sm_pkt_bytes(len);
 		struct sm_hdr h;
 

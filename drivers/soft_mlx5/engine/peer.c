@@ -3,7 +3,10 @@
 #include <stdlib.h>
 
 #include "crpc_log.h"
-#include "priv.h"
+#include "fault.h"
+#include "pcap.h"
+#include "qp.h"
+#include "wire_udp.h"
 
 /* Packets that are read from one peer in one pass. */
 #define POLL_PACKETS 64u
@@ -41,21 +44,15 @@ ring_restart(struct sm_nic *nic, struct sm_peer *p)
 void
 sm_peer_polled(struct sm_nic *nic, struct sm_peer *p, enum sm_polled polled)
 {
-	if (p->polled == SM_POLLED_HOT) {
-		TAILQ_REMOVE(&nic->hot, p, poll_link);
-		nic->nhot--;
-	} else if (p->polled == SM_POLLED_COLD) {
-		TAILQ_REMOVE(&nic->cold, p, poll_link);
-		nic->ncold--;
+	if (p->polled != SM_POLLED_NEVER) {
+		TAILQ_REMOVE(&nic->polled[p->polled], p, poll_link);
+		nic->npolled[p->polled]--;
 	}
 	p->polled = (uint8_t)polled;
 	p->quiet = 0;
-	if (polled == SM_POLLED_HOT) {
-		TAILQ_INSERT_TAIL(&nic->hot, p, poll_link);
-		nic->nhot++;
-	} else if (polled == SM_POLLED_COLD) {
-		TAILQ_INSERT_TAIL(&nic->cold, p, poll_link);
-		nic->ncold++;
+	if (polled != SM_POLLED_NEVER) {
+		TAILQ_INSERT_TAIL(&nic->polled[polled], p, poll_link);
+		nic->npolled[polled]++;
 	}
 }
 
@@ -135,6 +132,7 @@ peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen, bool guest)
 		if (p == NULL)
 			return NULL;
 		p->guest = guest;
+		p->polled = SM_POLLED_NEVER;
 		if (nic->udp != NULL)
 			sm_udp_peers(nic, p, 1);
 		p->slot = slot;
@@ -152,9 +150,9 @@ peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen, bool guest)
 
 /* The same, with a ring to it. */
 static int
-peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, struct sm_peer **peer)
+peer_of(struct sm_nic *nic, uint32_t slot, uint32_t gen, bool guest, struct sm_peer **peer)
 {
-	struct sm_peer *p = peer_make(nic, slot, gen, false);
+	struct sm_peer *p = peer_make(nic, slot, gen, guest);
 	int rc;
 
 	if (p == NULL)
@@ -178,17 +176,34 @@ gid_addr(const uint8_t gid[16])
 	return memcmp(gid, mapped, sizeof(mapped)) == 0 ? sm_be32(gid + 12) : 0;
 }
 
+/* The LID is of one of the host's devices. */
+static bool
+is_lid_here(const struct sm_nic *nic, uint32_t lid)
+{
+	return lid - SM_LID < nic->devices;
+}
+
 int
 sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer)
 {
 	uint32_t slot = m->dest_qpn >> 16 & (SM_SLOTS - 1);
 
 	if (nic->udp != NULL)
-		return peer_of(nic, slot, m->is_global ? gid_addr(m->dgid) : 0, peer);
+		return peer_of(nic, slot, m->is_global ? gid_addr(m->dgid) : 0, false,
+			peer);
 	/* At another LID than the host's there is nobody. */
-	if (!m->is_global && m->dlid != 0 && !sm_lid_here(nic, m->dlid))
-		return peer_of(nic, SM_SLOTS, 0, peer);
-	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), peer);
+	if (!m->is_global && m->dlid != 0 && !is_lid_here(nic, m->dlid))
+		return peer_of(nic, SM_SLOTS, 0, false, peer);
+	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), false, peer);
+}
+
+/* The GID is of one of the host's devices. */
+static bool
+is_gid_here(const struct sm_nic *nic, const uint8_t gid[16])
+{
+	uint64_t base = sm_be64(nic->gid + 8) - nic->device;
+
+	return memcmp(gid, nic->gid, 8) == 0 && sm_be64(gid + 8) - base < nic->devices;
 }
 
 int
@@ -203,7 +218,7 @@ sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer)
 			*peer = sm_peer_from(nic, slot, gid_addr(av->dgid), false);
 		return 0;
 	}
-	if (global ? !sm_gid_here(nic, av->dgid) : !sm_lid_here(nic, av->dlid))
+	if (global ? !is_gid_here(nic, av->dgid) : !is_lid_here(nic, av->dlid))
 		return 0;
 	*peer = nic->by_slot[slot];
 	/* Of a peer that was heard and could not be answered there is the ring to us alone. */
@@ -215,11 +230,9 @@ sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer)
 struct sm_peer *
 sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool guest)
 {
-	struct sm_peer *p = slot < SM_SLOTS ? peer_make(nic, slot, addr, guest) : NULL;
+	struct sm_peer *p;
 
-	if (p == NULL || p->dead || peer_tx_open(nic, p) != 0)
-		return NULL;
-	return p;
+	return slot < SM_SLOTS && peer_of(nic, slot, addr, guest, &p) == 0 && !p->dead ? p : NULL;
 }
 
 int
@@ -232,7 +245,7 @@ sm_peer_look(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer)
 	*peer = NULL;
 	if (gen == 0 || (p != NULL && p->gen == gen && p->dead))
 		return 0;
-	rc = peer_of(nic, slot, gen, &p);
+	rc = peer_of(nic, slot, gen, false, &p);
 	if (rc == 0 && !p->dead)
 		*peer = p;
 	return rc;
@@ -265,6 +278,7 @@ sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 void
 sm_peer_join(struct sm_peer *peer, struct sm_qp *qp)
 {
+	qp->peer = peer;
 	TAILQ_INSERT_TAIL(&peer->qps, qp, peer_link);
 }
 
@@ -313,7 +327,7 @@ peer_dead(struct sm_nic *nic, struct sm_peer *p)
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
 		next = TAILQ_NEXT(qp, peer_link);
-		if (qp->dct != NULL)
+		if (qp->dc.dct != NULL)
 			sm_dct_conn_free(nic, qp);
 		else
 			sm_sq_peer_dead(nic, qp);
@@ -341,17 +355,14 @@ packet_sane(const struct sm_rx *rx, uint32_t head)
 static crpc_noinline bool
 packet_other(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
-	switch (h->head >> 16 & 0xff) {
-	case SM_PKT_DATAGRAM:
+	switch (sm_pkt_kind(h->head)->group) {
+	case SM_PKTS_DATAGRAM:
 		sm_datagram_receive(nic, h, payload);
 		return true;
-	case SM_PKT_CONNECT:
-	case SM_PKT_DISCONNECT:
+	case SM_PKTS_CONTROL:
 		sm_dct_control(nic, p, h);
 		return true;
-	case SM_PKT_SEND_REF:
-	case SM_PKT_WRITE_REF:
-	case SM_PKT_READ_RESP_REF:
+	case SM_PKTS_REF:
 		if (!sm_direct_packet(nic, p, h, payload))
 			break;
 		if (p->rx.run < SM_DIRECT_PIECE)
@@ -369,18 +380,14 @@ static inline __attribute__((always_inline)) bool
 packet_take(
 	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
-	uint32_t type = h->head >> 16 & 0xff;
-	struct sm_qp *qp;
+	uint8_t group = sm_pkt_kind(h->head)->group;
 
-	if (crpc_likely(type - SM_PKT_SEND <= SM_PKT_FETCH_ADD - SM_PKT_SEND)) {
-		sm_resp_request(nic, p, h, payload);
-	} else if (crpc_likely(type - SM_PKT_ACK <= SM_PKT_ATOMIC_RESP - SM_PKT_ACK)) {
-		qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
-		if (qp != NULL && qp->peer == p && qp->dest_qpn == h->src)
-			sm_sq_answer(nic, qp, h, payload);
-	} else {
+	if (crpc_likely(group == SM_PKTS_REQUEST))
+		sm_resp_request(nic, p, h, payload, NULL);
+	else if (crpc_likely(group == SM_PKTS_ANSWER))
+		sm_sq_answer(nic, p, h, payload, NULL);
+	else
 		return packet_other(nic, p, h, payload);
-	}
 	return true;
 }
 
@@ -394,15 +401,12 @@ sm_peer_packet(
 void
 sm_peer_late(struct sm_peer *p)
 {
-	struct sm_pkt_room room;
 	uint32_t i = 0;
 
 	if (p->nlate == 0)
 		return;
-	for (; i < p->nlate && sm_tx_room(&p->tx, 0, 0, &room); i++) {
-		sm_pkt_put(room.pkt, &p->late[i]);
-		sm_tx_commit(&p->tx, &room, 0, SM_PKT_NAK, 0);
-	}
+	while (i < p->nlate && sm_tx_send(&p->tx, 0, &p->late[i], SM_PKT_NAK))
+		i++;
 	p->nlate -= i;
 	memmove(p->late, p->late + i, p->nlate * sizeof(*p->late));
 }
@@ -430,7 +434,7 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		crpc_prefetch(sm_ring_at(rx->ring, rx->pos + sm_pkt_bytes(head & 0xffff)));
 		sm_pkt_get(pkt, head, &h);
 		/* References that were sent before the faults began are spared. */
-		if (crpc_unlikely(faults) && (head >> 16 & 0xff) < SM_PKT_SEND_REF)
+		if (crpc_unlikely(faults) && sm_pkt_kind(head)->group != SM_PKTS_REF)
 			sm_fault_packet(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		else
 			more = packet_take(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
@@ -439,7 +443,7 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 	if (p->self && n != 0 && rx->pos == p->tx.pos)
 		ring_restart(nic, p);
 	if (crpc_unlikely(n != 0 && p->tx.reclaimed != p->tx.refs))
-		sm_direct_reclaim(p);
+		sm_direct_reclaim(&p->tx);
 	p->was_busy = p->busy;
 	p->busy = n != 0;
 	p->heard |= p->busy;

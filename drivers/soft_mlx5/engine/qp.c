@@ -4,8 +4,10 @@
 
 #include <infiniband/verbs.h>
 
+#include "cq.h"
 #include "crpc_log.h"
-#include "priv.h"
+#include "fault.h"
+#include "roce.h"
 
 _Static_assert((int)SM_QPS_ERR == (int)IBV_QPS_ERR && (int)SM_QPS_RTS == (int)IBV_QPS_RTS, "verbs");
 _Static_assert((int)IBV_MTU_256 == 1 && (int)IBV_MTU_4096 == 5, "verbs");
@@ -18,6 +20,17 @@ _Static_assert((int)SM_EVENT_QP_LAST_WQE_REACHED == (int)IBV_EVENT_QP_LAST_WQE_R
 #define SQ_NBB_MAX 32768u
 #define RQ_NWQE_MAX 32768u
 
+/* Between the numbers of two lives of a DCI: more than it can have under way. */
+#define PSN_LIFE 0x10000u
+
+static const struct sm_qp_kind kinds[] = {
+	{SM_QPT_RC, SM_RC, "RC", SM_ROCE_RC, SM_SENDS_TO_PEER, SM_TAKES_IN_ORDER, true},
+	{SM_QPT_UC, SM_UC, "UC", SM_ROCE_UC, SM_SENDS_TO_PEER, SM_TAKES_NEWEST, false},
+	{SM_QPT_UD, SM_UD, "UD", SM_ROCE_UD, SM_SENDS_DATAGRAMS, SM_TAKES_DATAGRAMS, false},
+	{SM_QPT_DCI, SM_DCI, "DCI", SM_ROCE_DC, SM_SENDS_TO_TARGETS, SM_TAKES_NOTHING, true},
+	{SM_QPT_DCT, SM_DCT, "DCT", SM_ROCE_DC, SM_SENDS_NOTHING, SM_TAKES_IN_ORDER, true},
+};
+
 /*
  *             INIT attrs        RTR attrs        RTS attrs
  *     RESET ------------> INIT ---------> RTR ---------> RTS <----> SQD
@@ -25,118 +38,75 @@ _Static_assert((int)SM_EVENT_QP_LAST_WQE_REACHED == (int)IBV_EVENT_QP_LAST_WQE_R
  *       +---------------- ERR <--- any state, or a failed WQE -------+
  */
 struct transition {
+	uint32_t types; /* Of enum sm_qp_bit. */
 	uint8_t from, to;
 	uint32_t needs;
 	uint32_t may;
 };
 
 #define ALT (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
-#define INIT_ATTRS (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
-#define RTR_ATTRS                                                                                  \
-	(IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |                           \
-		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
-#define RTS_ATTRS                                                                                  \
-	(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |                    \
-		IBV_QP_MAX_QP_RD_ATOMIC)
-#define RTS_MAY (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | ALT)
+#define PORT (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
+#define PATH (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define RETRIES                                                                                    \
+	(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
+#define RC_MAY (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | ALT)
+#define UC_MAY (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT)
+#define UD_MAY (IBV_QP_CUR_STATE | IBV_QP_QKEY)
 
-/* Each table ends with a transition to RESET, which none needs. */
-static const struct transition rc_transitions[] = {
-	{SM_QPS_RESET, SM_QPS_INIT, INIT_ATTRS, 0},
-	{SM_QPS_INIT, SM_QPS_INIT, 0, INIT_ATTRS},
-	{SM_QPS_INIT, SM_QPS_RTR, RTR_ATTRS, ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-	{SM_QPS_RTR, SM_QPS_RTS, RTS_ATTRS, RTS_MAY},
-	{SM_QPS_RTS, SM_QPS_RTS, 0, RTS_MAY},
-	{SM_QPS_RTS, SM_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-	{SM_QPS_SQD, SM_QPS_RTS, 0, RTS_MAY},
-	{SM_QPS_SQD, SM_QPS_SQD, 0,
-		RTS_MAY | IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
-			IBV_QP_PKEY_INDEX},
-	{0},
-};
-
-static const struct transition uc_transitions[] = {
-	{SM_QPS_RESET, SM_QPS_INIT, INIT_ATTRS, 0},
-	{SM_QPS_INIT, SM_QPS_INIT, 0, INIT_ATTRS},
-	{SM_QPS_INIT, SM_QPS_RTR,
-		IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+/* Of DC it is what a driver of mlx5 may set, and must: a DCI has no peer to agree with. */
+static const struct transition transitions[] = {
+	{SM_RC | SM_UC | SM_DCT, SM_QPS_RESET, SM_QPS_INIT, PORT | IBV_QP_ACCESS_FLAGS, 0},
+	{SM_UD, SM_QPS_RESET, SM_QPS_INIT, PORT | IBV_QP_QKEY, 0},
+	{SM_DCI, SM_QPS_RESET, SM_QPS_INIT, PORT, 0},
+	{SM_RC | SM_UC, SM_QPS_INIT, SM_QPS_INIT, 0, PORT | IBV_QP_ACCESS_FLAGS},
+	{SM_UD, SM_QPS_INIT, SM_QPS_INIT, 0, PORT | IBV_QP_QKEY},
+	{SM_DCI, SM_QPS_INIT, SM_QPS_INIT, 0, PORT},
+	{SM_RC, SM_QPS_INIT, SM_QPS_RTR, PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 		ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-	{SM_QPS_RTR, SM_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT},
-	{SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT},
-	{SM_QPS_RTS, SM_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-	{SM_QPS_SQD, SM_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT},
-	{SM_QPS_SQD, SM_QPS_SQD, 0, IBV_QP_AV | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | ALT},
-	{0},
+	{SM_UC, SM_QPS_INIT, SM_QPS_RTR, PATH, ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+	{SM_UD, SM_QPS_INIT, SM_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+	{SM_DCI, SM_QPS_INIT, SM_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
+	{SM_DCT, SM_QPS_INIT, SM_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0},
+	{SM_RC, SM_QPS_RTR, SM_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, RC_MAY},
+	{SM_UC, SM_QPS_RTR, SM_QPS_RTS, IBV_QP_SQ_PSN, UC_MAY},
+	{SM_UD, SM_QPS_RTR, SM_QPS_RTS, IBV_QP_SQ_PSN, UD_MAY},
+	{SM_DCI, SM_QPS_RTR, SM_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, IBV_QP_MIN_RNR_TIMER},
+	{SM_RC, SM_QPS_RTS, SM_QPS_RTS, 0, RC_MAY},
+	{SM_UC, SM_QPS_RTS, SM_QPS_RTS, 0, UC_MAY},
+	{SM_UD, SM_QPS_RTS, SM_QPS_RTS, 0, UD_MAY},
+	{SM_DCI, SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER},
+	{SM_RC | SM_UC | SM_UD, SM_QPS_RTS, SM_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+	{SM_RC, SM_QPS_SQD, SM_QPS_RTS, 0, RC_MAY},
+	{SM_UC, SM_QPS_SQD, SM_QPS_RTS, 0, UC_MAY},
+	{SM_UD, SM_QPS_SQD, SM_QPS_RTS, 0, UD_MAY},
+	{SM_RC, SM_QPS_SQD, SM_QPS_SQD, 0,
+		RC_MAY | RETRIES | PORT | IBV_QP_AV | IBV_QP_MAX_DEST_RD_ATOMIC},
+	{SM_UC, SM_QPS_SQD, SM_QPS_SQD, 0,
+		IBV_QP_AV | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | ALT},
+	{SM_UD, SM_QPS_SQD, SM_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
 };
 
-/* Between the numbers of two lives of a DCI: more than it can have under way. */
-#define PSN_LIFE 0x10000u
-
-#define UD_INIT_ATTRS (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)
-
-static const struct transition ud_transitions[] = {
-	{SM_QPS_RESET, SM_QPS_INIT, UD_INIT_ATTRS, 0},
-	{SM_QPS_INIT, SM_QPS_INIT, 0, UD_INIT_ATTRS},
-	{SM_QPS_INIT, SM_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
-	{SM_QPS_RTR, SM_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY},
-	{SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
-	{SM_QPS_RTS, SM_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-	{SM_QPS_SQD, SM_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY},
-	{SM_QPS_SQD, SM_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
-	{0},
-};
-
-/* What a driver of mlx5 may set, and what it must: the sender has no peer to agree with. */
-static const struct transition dci_transitions[] = {
-	{SM_QPS_RESET, SM_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT, 0},
-	{SM_QPS_INIT, SM_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT},
-	{SM_QPS_INIT, SM_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
-	{SM_QPS_RTR, SM_QPS_RTS,
-		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
-			IBV_QP_SQ_PSN,
-		IBV_QP_MIN_RNR_TIMER},
-	{SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER},
-	{0},
-};
-
-static const struct transition dct_transitions[] = {
-	{SM_QPS_RESET, SM_QPS_INIT, INIT_ATTRS, 0},
-	{SM_QPS_INIT, SM_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0},
-	{0},
-};
-
-static const struct transition *
-transitions_of(const struct sm_qp *qp)
+static const struct sm_qp_kind *
+kind_of(enum sm_qp_type type)
 {
-	switch (qp->type) {
-	case SM_QPT_UC:
-		return uc_transitions;
-	case SM_QPT_UD:
-		return ud_transitions;
-	case SM_QPT_DCI:
-		return dci_transitions;
-	case SM_QPT_DCT:
-		return dct_transitions;
-	default:
-		return rc_transitions;
-	}
+	for (uint32_t i = 0; i < CRPC_DIM(kinds); i++)
+		if (kinds[i].type == type)
+			return &kinds[i];
+	crpc_err("queue pairs of type %d are not supported: RC, UC, UD and DC are", (int)type);
+	return NULL;
 }
 
 static int
-attr_check(const struct sm_qp_attr *a)
+attr_check(const struct sm_qp_attr *a, const struct sm_qp_kind *kind)
 {
-	if (a->type != SM_QPT_RC && a->type != SM_QPT_UC && a->type != SM_QPT_UD &&
-		a->type != SM_QPT_DCI && a->type != SM_QPT_DCT) {
-		crpc_err("queue pairs of type %d are not supported: RC, UC, UD and DC are",
-			(int)a->type);
+	if (kind == NULL)
 		return EOPNOTSUPP;
-	}
 	if (a->pd == NULL || a->send_cq == NULL || a->recv_cq == NULL)
 		return EINVAL;
-	if (a->type == SM_QPT_DCT)
+	if (kind->sends == SM_SENDS_NOTHING)
 		return a->srq != NULL && a->sq_nwqebb == 0 && a->rq_nwqe == 0 ? 0 : EINVAL;
-	if (a->dbrec == NULL || (a->type == SM_QPT_DCI && (a->srq != NULL || a->rq_nwqe != 0)))
+	if (a->dbrec == NULL ||
+		(kind->takes == SM_TAKES_NOTHING && (a->srq != NULL || a->rq_nwqe != 0)))
 		return EINVAL;
 	if (a->sq_nwqebb != 0 && (a->sq_buf == NULL || !crpc_is_pow2(a->sq_nwqebb) ||
 					 a->sq_nwqebb > SQ_NBB_MAX))
@@ -168,36 +138,18 @@ qpn_alloc(struct sm_nic *nic)
 	return 0;
 }
 
-static struct sm_uar *
-uar_find(struct sm_nic *nic, uint32_t id)
-{
-	for (uint32_t i = 0; i < nic->nuars; i++)
-		if (nic->uars[i]->id == id)
-			return nic->uars[i];
-	return NULL;
-}
-
 static void
-qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
+qp_fill(struct sm_qp *qp, const struct sm_qp_kind *kind, const struct sm_qp_attr *a)
 {
-	qp->sq = a->sq_buf;
-	qp->sq_nbb = a->sq_nwqebb;
+	qp->kind = kind;
+	qp->made = *a;
+	if (a->srq != NULL)
+		qp->made.rq_nwqe = 0;
+	qp->made.scatter_cqe &= kind->takes == SM_TAKES_IN_ORDER;
 	qp->dbrec = a->dbrec;
-	qp->rq = a->rq_buf;
-	qp->rq_nwqe = a->srq == NULL ? a->rq_nwqe : 0;
-	qp->rq_shift = a->rq_wqe_shift;
-	qp->srq = a->srq;
-	qp->pd = a->pd;
-	qp->send_cq = a->send_cq;
-	qp->recv_cq = a->recv_cq;
-	qp->uidx = a->uidx;
-	qp->user = a->user;
-	qp->type = (uint8_t)a->type;
-	qp->refusing = a->type == SM_QPT_UC || a->type == SM_QPT_DCI;
-	qp->scatter_cqe = a->scatter_cqe && (a->type == SM_QPT_RC || a->type == SM_QPT_DCT);
-	qp->with_av = a->type == SM_QPT_UD || a->type == SM_QPT_DCI;
-	qp->wakes = a->type == SM_QPT_DCI;
-	qp->dc_key = a->dc_key;
+	qp->resp.refusing = kind->takes != SM_TAKES_IN_ORDER;
+	qp->req.wakes = kind->sends == SM_SENDS_TO_TARGETS;
+	qp->dc.key = a->dc_key;
 	qp->state = SM_QPS_RESET;
 }
 
@@ -211,24 +163,37 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_attr *a)
 static void
 psn_begin(struct sm_qp *qp, uint32_t psn)
 {
-	if (qp->type == SM_QPT_DCI)
-		psn += qp->psn_tx;
-	qp->psn_tx = psn & SM_PSN_MASK;
-	qp->psn_acked = (qp->psn_tx - 1) & SM_PSN_MASK;
+	if (qp->kind->sends == SM_SENDS_TO_TARGETS)
+		psn += qp->req.psn;
+	qp->req.psn = psn & SM_PSN_MASK;
+	qp->req.acked = (qp->req.psn - 1) & SM_PSN_MASK;
 }
 
 void
 sm_qp_way(const struct sm_nic *nic, struct sm_qp *qp)
 {
-	qp->simple_qpn = qp->with_av || qp->resume != 0 || nic->paced || sm_fault_local(nic->fault)
+	qp->req.simple_qpn =
+		sm_qp_has_av(qp) || qp->req.resume != 0 || nic->paced || sm_fault_local(nic->fault)
 		? ~0u
 		: qp->qpn;
+}
+
+/* It is one user of its objects, or (@more -1) none any more. */
+static void
+users_count(struct sm_qp *qp, int more)
+{
+	qp->made.pd->obj.users += (uint32_t)more;
+	qp->made.send_cq->obj.users += (uint32_t)more;
+	qp->made.recv_cq->obj.users += (uint32_t)more;
+	if (qp->made.srq != NULL)
+		qp->made.srq->obj.users += (uint32_t)more;
 }
 
 int
 sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp, uint32_t *qpn)
 {
-	int rc = attr_check(a);
+	const struct sm_qp_kind *kind = kind_of(a->type);
+	int rc = attr_check(a, kind);
 	struct sm_qp *qp;
 	uint32_t i;
 
@@ -237,43 +202,32 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	qp = calloc(1, sizeof(*qp));
 	if (qp == NULL)
 		return ENOMEM;
-	if (a->sq_nwqebb != 0)
-		qp->swr = calloc(a->sq_nwqebb, sizeof(*qp->swr));
-	if (a->sq_nwqebb != 0 && qp->swr == NULL) {
+	rc = sm_lock_live(nic);
+	if (rc != 0) {
 		free(qp);
-		return ENOMEM;
+		return rc;
 	}
-	qp_fill(qp, a);
-	sm_lock(nic);
-	rc = nic->orphan ? EIO : 0;
-	qp->uar = uar_find(nic, a->uar_page);
-	if (rc == 0 && qp->uar == NULL && a->sq_nwqebb != 0)
-		rc = EINVAL;
-	i = rc == 0 ? qpn_alloc(nic) : 0;
-	if (rc == 0 && i == 0)
+	qp_fill(qp, kind, a);
+	if (a->sq_nwqebb != 0)
+		qp->req.swr = calloc(a->sq_nwqebb, sizeof(*qp->req.swr));
+	i = qpn_alloc(nic);
+	if (i == 0 || (a->sq_nwqebb != 0 && qp->req.swr == NULL))
 		rc = ENOMEM;
+	else if (!sm_uar_join(nic, qp, a->uar_page) && a->sq_nwqebb != 0)
+		rc = EINVAL;
 	if (rc != 0) {
 		sm_unlock(nic);
-		free(qp->swr);
+		free(qp->req.swr);
 		free(qp);
 		return rc;
 	}
 	qp->qpn = nic->slot << 16 | i;
 	sm_qp_way(nic, qp);
 	qp->peer = &nic->nowhere;
-	qp->dc_life = nic->dc_lives++;
-	psn_begin(qp, qp->dc_life * PSN_LIFE);
+	qp->dc.life = nic->dc_lives++;
+	psn_begin(qp, qp->dc.life * PSN_LIFE);
 	nic->qps[i] = qp;
-	if (qp->uar != NULL) {
-		TAILQ_INSERT_TAIL(&qp->uar->qps, qp, uar_link);
-		qp->uar->nqps++;
-		sm_uar_forget(qp->uar);
-	}
-	qp->pd->users++;
-	qp->send_cq->users++;
-	qp->recv_cq->users++;
-	if (qp->srq != NULL)
-		qp->srq->users++;
+	users_count(qp, 1);
 	*qpn = qp->qpn;
 	*qpp = qp;
 	sm_unlock(nic);
@@ -288,17 +242,10 @@ qp_quiesce(struct sm_nic *nic, struct sm_qp *qp)
 	sm_recv_abandon(qp);
 	sm_direct_withdraw(nic, qp);
 	sm_nic_flush(nic); /* Packets say of which queue pair they are. */
-	if (qp->active)
-		TAILQ_REMOVE(&nic->active, qp, active_link);
-	if (qp->answering)
-		TAILQ_REMOVE(&nic->answers, qp, answer_link);
-	if (qp->failed)
-		TAILQ_REMOVE(&nic->failed, qp, failed_link);
-	sm_sq_unwait(nic, qp);
-	qp->active = qp->answering = qp->failed = false;
-	if (qp->type == SM_QPT_DCT)
-		sm_dct_drop(nic, qp);
-	if (qp->type == SM_QPT_DCI)
+	for (uint32_t i = 0; i < SM_TURNS; i++)
+		sm_turn_del(nic, qp, (enum sm_turn)i);
+	sm_dct_drop(nic, qp);
+	if (qp->kind->sends == SM_SENDS_TO_TARGETS)
 		sm_dci_leave(nic, qp);
 	else
 		sm_peer_leave(nic, qp);
@@ -309,26 +256,16 @@ static void
 qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 {
 	qp_quiesce(nic, qp);
-	qp->sq_head = qp->sq_tx = 0;
-	qp->wr_tx = qp->wr_done = 0;
-	qp->rd_head = qp->rd_tail = qp->rd_off = 0;
-	qp->resume = 0;
+	qp->req = (struct sm_requester){
+		.swr = qp->req.swr,
+		.psn = qp->req.psn, /* A DCI goes on from there. */
+		.epoch = qp->req.epoch,
+		.wakes = qp->kind->sends == SM_SENDS_TO_TARGETS,
+	};
+	qp->resp = (struct sm_responder){.refusing = qp->kind->takes != SM_TAKES_IN_ORDER};
 	sm_qp_way(nic, qp);
-	qp->gap = false;
-	qp->msn = 0;
-	qp->rq_head = qp->rq_tail = 0;
-	qp->ans_head = qp->ans_tail = 0;
-	qp->natomics = 0;
-	qp->rto_at = 0;
-	qp->unacked = qp->held = 0;
-	qp->nak = 0;
-	qp->halted = false;
-	qp->refusing = qp->type == SM_QPT_UC || qp->type == SM_QPT_DCI;
-	memset(&qp->tx, 0, sizeof(qp->tx));
-	memset(&qp->rx, 0, sizeof(qp->rx));
 	memset(&qp->attr, 0, sizeof(qp->attr));
-	qp->access = 0;
-	qp->dc_life = nic->dc_lives++;
+	qp->dc.life = nic->dc_lives++;
 	psn_begin(qp, PSN_LIFE);
 	qp->state = SM_QPS_RESET;
 	if (qp->uar != NULL)
@@ -343,19 +280,10 @@ sm_qp_destroy(struct sm_nic *nic, struct sm_qp *qp)
 	qp_quiesce(nic, qp);
 	sm_ledger_keep(nic, qp);
 	nic->qps[qp->qpn & (SM_QPS_MAX - 1)] = NULL;
-	if (qp->uar != NULL) {
-		if (qp->uar->sweep == qp)
-			qp->uar->sweep = TAILQ_NEXT(qp, uar_link);
-		TAILQ_REMOVE(&qp->uar->qps, qp, uar_link);
-		qp->uar->nqps--;
-	}
-	qp->pd->users--;
-	qp->send_cq->users--;
-	qp->recv_cq->users--;
-	if (qp->srq != NULL)
-		qp->srq->users--;
+	sm_uar_leave(qp);
+	users_count(qp, -1);
 	sm_unlock(nic);
-	free(qp->swr);
+	free(qp->req.swr);
 	free(qp);
 	return 0;
 }
@@ -370,10 +298,13 @@ transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
 	/* As mlx5_ib: nothing goes from RESET to ERR, and a target has no state behind RTR. */
 	if (to == SM_QPS_ERR && qp->state == SM_QPS_RESET)
 		return EINVAL;
-	if ((to == SM_QPS_RESET || to == SM_QPS_ERR) && qp->type != SM_QPT_DCT)
+	if ((to == SM_QPS_RESET || to == SM_QPS_ERR) && qp->kind->sends != SM_SENDS_NOTHING)
 		return (mask & ~(uint32_t)IBV_QP_CUR_STATE) == 0 ? 0 : EINVAL;
-	for (const struct transition *t = transitions_of(qp); t->to != SM_QPS_RESET; t++) {
-		if (t->from == qp->state && t->to == to)
+	for (uint32_t i = 0; i < CRPC_DIM(transitions); i++) {
+		const struct transition *t = &transitions[i];
+
+		if ((t->types & qp->kind->bit) != 0 && t->from == qp->state &&
+			t->to == to)
 			return (mask & t->needs) == t->needs && (mask & ~(t->needs | t->may)) == 0
 				? 0
 				: EINVAL;
@@ -436,23 +367,23 @@ attrs_take(struct sm_qp *qp, const struct sm_qp_mod *m)
 	if ((m->mask & IBV_QP_AV) != 0)
 		memcpy(a->dgid, m->dgid, sizeof(a->dgid));
 	a->mask |= m->mask;
-	qp->access = a->access;
+	qp->resp.access = a->access;
 	qp->mtu_shift = (uint8_t)(a->path_mtu != 0 ? 7 + a->path_mtu : 12);
 	qp->headers = SM_WIRE_BASE + (a->is_global ? SM_WIRE_GRH : 0);
-	if (qp->type != SM_QPT_DCI)
+	if (qp->kind->sends != SM_SENDS_TO_TARGETS)
 		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
 	if ((m->mask & IBV_QP_RQ_PSN) != 0)
-		qp->psn_rx = m->rq_psn & SM_PSN_MASK;
+		qp->resp.psn = m->rq_psn & SM_PSN_MASK;
 	if ((m->mask & IBV_QP_SQ_PSN) != 0)
 		psn_begin(qp, m->sq_psn);
-	qp->retries = a->retry_cnt;
-	qp->rnr_retries = a->rnr_retry;
+	qp->req.retries = a->retry_cnt;
+	qp->req.rnr_retries = a->rnr_retry;
 }
 
 static int
 qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 {
-	uint8_t to = (m->mask & IBV_QP_STATE) != 0 ? (uint8_t)m->state : qp->state;
+	uint8_t to = (m->mask & IBV_QP_STATE) != 0 ? m->state : qp->state;
 	int rc = transition_check(qp, m, to);
 
 	if (rc == 0)
@@ -468,14 +399,12 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 			sm_qp_fail(nic, qp, -1);
 		return 0;
 	}
-	if (to == SM_QPS_RTR && qp->state == SM_QPS_INIT &&
-		(qp->type == SM_QPT_RC || qp->type == SM_QPT_UC)) {
+	if (to == SM_QPS_RTR && qp->kind->sends == SM_SENDS_TO_PEER) {
 		struct sm_peer *peer;
 
 		rc = sm_peer_get(nic, m, &peer);
 		if (rc != 0)
 			return rc;
-		qp->peer = peer;
 		sm_peer_join(peer, qp);
 	}
 	attrs_take(qp, m);
@@ -504,9 +433,9 @@ sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out)
 	if (sm_lock_live(nic) != 0)
 		return EIO;
 	*out = qp->attr;
-	out->state = out->cur_state = (enum sm_qp_state)qp->state;
-	out->sq_psn = qp->psn_tx;
-	out->rq_psn = qp->psn_rx;
+	out->state = out->cur_state = qp->state;
+	out->sq_psn = qp->req.psn;
+	out->rq_psn = qp->resp.psn;
 	sm_unlock(nic);
 	return 0;
 }
@@ -518,28 +447,29 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_wc wc = {.op = SM_CQE_REQ_ERR, .syndrome = SM_SYND_FLUSH};
 	uint32_t n = 0;
 
-	for (; qp->wr_done != qp->wr_tx; qp->wr_done++, n++) {
-		const struct sm_swr *w = &qp->swr[qp->wr_done & (qp->sq_nbb - 1)];
+	for (; qp->req.wr_done != qp->req.wr_tx; qp->req.wr_done++, n++) {
+		const struct sm_swr *w = &qp->req.swr[qp->req.wr_done & (qp->made.sq_nwqebb - 1)];
 
 		wc.counter = w->bb;
 		wc.wqe_op = w->op;
-		sm_cq_push(nic, qp->send_cq, qp, &wc);
+		sm_cq_push(nic, qp->made.send_cq, qp, &wc);
 	}
-	if (qp->sq_nbb == 0)
+	if (qp->made.sq_nwqebb == 0)
 		return n;
-	qp->sq_head = (uint16_t)sm_dbrec(&qp->dbrec[1]);
-	if ((uint16_t)(qp->sq_head - qp->sq_tx) > qp->sq_nbb)
-		qp->sq_tx = qp->sq_head; /* The record is nonsense: believe none of it. */
-	while (qp->sq_tx != qp->sq_head) {
-		const uint8_t *wqe = qp->sq + (qp->sq_tx & (qp->sq_nbb - 1)) * SM_WQEBB;
+	qp->req.head = (uint16_t)sm_dbrec(&qp->dbrec[1]);
+	if ((uint16_t)(qp->req.head - qp->req.taken) > qp->made.sq_nwqebb)
+		qp->req.taken = qp->req.head; /* The record is nonsense: believe none of it. */
+	while (qp->req.taken != qp->req.head) {
+		const uint8_t *wqe =
+			qp->made.sq_buf + (qp->req.taken & (qp->made.sq_nwqebb - 1)) * SM_WQEBB;
 		uint32_t nbb = ((sm_be32(wqe + 4) & 0x3f) + 3) / 4;
 
-		wc.counter = qp->sq_tx;
+		wc.counter = qp->req.taken;
 		wc.wqe_op = wqe[3];
-		sm_cq_push(nic, qp->send_cq, qp, &wc);
-		if (nbb == 0 || nbb > (uint16_t)(qp->sq_head - qp->sq_tx))
+		sm_cq_push(nic, qp->made.send_cq, qp, &wc);
+		if (nbb == 0 || nbb > (uint16_t)(qp->req.head - qp->req.taken))
 			nbb = 1;
-		qp->sq_tx = (uint16_t)(qp->sq_tx + nbb);
+		qp->req.taken = (uint16_t)(qp->req.taken + nbb);
 		n++;
 	}
 	return n;
@@ -551,14 +481,14 @@ flush_rq(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_wc wc = {.op = SM_CQE_RESP_ERR, .syndrome = SM_SYND_FLUSH};
 	uint32_t n = 0;
 
-	if (qp->rq_nwqe == 0)
+	if (qp->made.rq_nwqe == 0)
 		return 0;
-	qp->rq_head = (uint16_t)sm_dbrec(&qp->dbrec[0]);
-	if ((uint16_t)(qp->rq_head - qp->rq_tail) > qp->rq_nwqe)
-		qp->rq_tail = qp->rq_head;
-	for (; qp->rq_tail != qp->rq_head; qp->rq_tail++, n++) {
-		wc.counter = qp->rq_tail;
-		sm_cq_push(nic, qp->recv_cq, qp, &wc);
+	qp->resp.head = (uint16_t)sm_dbrec(&qp->dbrec[0]);
+	if ((uint16_t)(qp->resp.head - qp->resp.tail) > qp->made.rq_nwqe)
+		qp->resp.tail = qp->resp.head;
+	for (; qp->resp.tail != qp->resp.head; qp->resp.tail++, n++) {
+		wc.counter = qp->resp.tail;
+		sm_cq_push(nic, qp->made.recv_cq, qp, &wc);
 	}
 	return n;
 }
@@ -579,27 +509,23 @@ sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event)
 		return;
 	qp->state = SM_QPS_ERR;
 	sm_direct_withdraw(nic, qp);
-	if (qp->type == SM_QPT_DCT)
-		sm_dct_drop(nic, qp);
-	qp->halted = true;
-	qp->tx.started = false;
-	sm_sq_unwait(nic, qp);
-	if (qp->active)
-		TAILQ_REMOVE(&nic->active, qp, active_link);
-	qp->active = false;
+	sm_dct_drop(nic, qp);
+	qp->req.halted = true;
+	qp->req.tx.started = false;
+	sm_turn_del(nic, qp, SM_TURN_WAIT);
+	sm_turn_del(nic, qp, SM_TURN_SEND);
 	if (event >= 0)
-		nic->async_event(qp->user, (enum sm_async_type)event);
-	if (qp->rx.open && qp->rx.pkt == SM_PKT_SEND) { /* It holds a WQE. */
-		wc.counter = qp->rx.counter;
-		sm_cq_push(nic, qp->recv_cq, qp, &wc);
+		nic->async_event(qp->made.user, (enum sm_async_type)event);
+	if (qp->resp.rx.open && qp->resp.rx.pkt == SM_PKT_SEND) { /* It holds a WQE. */
+		wc.counter = qp->resp.rx.counter;
+		sm_cq_push(nic, qp->made.recv_cq, qp, &wc);
 	}
-	qp->rx.open = false;
+	qp->resp.rx.open = false;
 	if (was != SM_QPS_RESET)
 		sm_qp_flush(nic, qp);
-	if (qp->srq != NULL)
-		nic->async_event(qp->user, SM_EVENT_QP_LAST_WQE_REACHED);
-	qp->failed = true;
-	TAILQ_INSERT_TAIL(&nic->failed, qp, failed_link);
+	if (qp->made.srq != NULL)
+		nic->async_event(qp->made.user, SM_EVENT_QP_LAST_WQE_REACHED);
+	sm_turn_add(nic, qp, SM_TURN_FLUSH);
 }
 
 static bool

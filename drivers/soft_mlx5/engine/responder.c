@@ -1,153 +1,131 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "priv.h"
 
-/* Packets of responses that one queue pair sends in one pass, however fast its requester is. */
-#define SERVE_PACKETS 32u
+/* Requests: what they do to memory and receive queues. What is owed for them, response.c sends. */
+#include "cq.h"
 
-/* Where a receive WQE exists that belongs to a refused message. */
-static crpc_noinline void
-recv_error(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
+/* A request at hand. What handles one returns 0 or why it is refused, an enum sm_nak. */
+struct request {
+	const struct sm_hdr *h;
+	uint32_t len; /* Of its payload ... */
+	uint32_t flags;
+	const uint8_t *payload; /* ... which is here, or ... */
+	struct sm_pull *pull;   /* ... referred to. */
+};
+
+/* Where a receive WQE exists that belongs to a message that is refused; @nak. */
+static crpc_noinline uint32_t
+recv_error(struct sm_nic *nic, struct sm_qp *qp, uint32_t synd, uint32_t nak)
 {
 	struct sm_wc wc = {
 		.op = SM_CQE_RESP_ERR,
-		.syndrome = synd,
-		.counter = qp->rx.counter,
+		.syndrome = (uint8_t)synd,
+		.counter = qp->resp.rx.counter,
 	};
 
-	qp->rx.open = false;
-	sm_cq_push(nic, qp->recv_cq, qp, &wc);
-	if (qp->type == SM_QPT_UC)
+	qp->resp.rx.open = false;
+	sm_cq_push(nic, qp->made.recv_cq, qp, &wc);
+	if (!qp->kind->reliable)
 		sm_qp_fail(nic, qp, -1);
+	return nak;
 }
 
 void
 sm_recv_abandon(struct sm_qp *qp)
 {
-	if (qp->rx.open && qp->rx.pkt == SM_PKT_SEND) {
-		if (qp->srq == NULL)
-			qp->rq_tail--;
+	if (qp->resp.rx.open && qp->resp.rx.pkt == SM_PKT_SEND) {
+		if (qp->made.srq == NULL)
+			qp->resp.tail--;
 		else
-			sm_srq_return(qp->srq, qp->rx.counter);
+			sm_srq_return(qp->made.srq, qp->resp.rx.counter);
 	}
-	qp->rx.open = false;
+	qp->resp.rx.open = false;
 }
 
-static void
-answer_later(struct sm_nic *nic, struct sm_qp *qp)
+void
+sm_resp_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak)
 {
-	if (qp->answering)
-		return;
-	qp->answering = true;
-	TAILQ_INSERT_TAIL(&nic->answers, qp, answer_link);
-}
-
-/*
- * Refuse the packet at hand: nothing behind it counts until the requester goes back to it. What
- * came of its message stays, unless it is refused for good.
- */
-static crpc_noinline void
-refuse(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak)
-{
+	static const int event[] = {
+		[SM_NAK_INVALID] = SM_EVENT_QP_REQ_ERR,
+		[SM_NAK_ACCESS] = SM_EVENT_QP_ACCESS_ERR,
+		[SM_NAK_OP] = -1,
+	};
 	bool fatal = nak >= SM_NAK_INVALID && nak <= SM_NAK_OP;
 
-	if (qp->type == SM_QPT_UC || (fatal && qp->dct != NULL))
+	if (!qp->kind->reliable || (fatal && qp->dc.dct != NULL))
 		sm_recv_abandon(qp);
-	if (qp->type == SM_QPT_UC) { /* The rest is dropped: nobody is told. */
+	if (!qp->kind->reliable) { /* The rest is dropped: nobody is told. */
 		if (nak == SM_NAK_OP)
 			sm_qp_fail(nic, qp, -1);
 		return;
 	}
-	qp->nak = (uint8_t)nak;
-	qp->refusing = true;
-	qp->refuse_epoch = (uint8_t)(h->dst >> 24);
-	answer_later(nic, qp);
-	if (fatal && qp->dct == NULL)
-		sm_qp_fail(nic, qp,
-			nak == SM_NAK_INVALID         ? SM_EVENT_QP_REQ_ERR
-				: nak == SM_NAK_ACCESS ? SM_EVENT_QP_ACCESS_ERR
-						       : -1);
+	qp->resp.nak = (uint8_t)nak;
+	qp->resp.refusing = true;
+	qp->resp.refuse_epoch = (uint8_t)(h->dst >> 24);
+	sm_turn_add(nic, qp, SM_TURN_ANSWER);
+	if (fatal && qp->dc.dct == NULL)
+		sm_qp_fail(nic, qp, event[nak]);
 }
 
 /* The last @packets of a message were received. */
-static inline void
+static inline uint32_t
 message_done(struct sm_nic *nic, struct sm_qp *qp, uint32_t packets)
 {
-	qp->rx.open = false;
-	qp->psn_rx = (qp->psn_rx + packets) & SM_PSN_MASK;
-	qp->msn++;
-	qp->unacked++;
-	answer_later(nic, qp);
+	qp->resp.rx.open = false;
+	qp->resp.psn = (qp->resp.psn + packets) & SM_PSN_MASK;
+	qp->resp.msn++;
+	qp->resp.unacked++;
+	sm_turn_add(nic, qp, SM_TURN_ANSWER);
+	return 0;
 }
 
 /* A piece of a message was received that others follow. */
-static inline void
+static inline uint32_t
 piece_done(struct sm_nic *nic, struct sm_qp *qp, uint32_t len)
 {
-	qp->psn_rx = (qp->psn_rx + sm_psn_packets(qp, len)) & SM_PSN_MASK;
+	qp->resp.psn = (qp->resp.psn + sm_psn_packets(qp, len)) & SM_PSN_MASK;
 	if (nic->lossy) { /* The requester need not send again what is here. */
-		qp->unacked++;
-		answer_later(nic, qp);
+		qp->resp.unacked++;
+		sm_turn_add(nic, qp, SM_TURN_ANSWER);
 	}
+	return 0;
 }
 
 /* The message completed a receive WQE. */
-static inline void
-recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	enum sm_cqe_op op, uint32_t flags, const uint8_t *data)
+static inline uint32_t
+recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct request *r, enum sm_cqe_op op,
+	const uint8_t *data)
 {
 	struct sm_wc wc = {
 		.op = (uint8_t)op,
-		.solicited = (flags & SM_PKT_SE) != 0,
-		.counter = qp->rx.counter,
-		.imm = (flags & (SM_PKT_IMM | SM_PKT_INV)) != 0 ? h->imm : 0,
-		.len = qp->rx.off,
+		.solicited = (r->flags & SM_PKT_SE) != 0,
+		.counter = qp->resp.rx.counter,
+		.imm = (r->flags & (SM_PKT_IMM | SM_PKT_INV)) != 0 ? r->h->imm : 0,
+		.len = qp->resp.rx.off,
 		.src_qpn = qp->dest_qpn,
 		.data = data,
 	};
 
-	qp->rx.open = false;
-	if (crpc_unlikely(!sm_cq_push(nic, qp->recv_cq, qp, &wc))) {
-		refuse(nic, qp, h, SM_NAK_OP);
-		return;
-	}
-	message_done(nic, qp, sm_psn_packets(qp, len));
+	qp->resp.rx.open = false;
+	if (crpc_unlikely(!sm_cq_push(nic, qp->made.recv_cq, qp, &wc)))
+		return SM_NAK_OP;
+	return message_done(nic, qp, sm_psn_packets(qp, r->len));
 }
 
 /*
- * Account a packet of @len bytes to the message, which has @total, or, if not @exact, at most so
- * many; false: the lengths contradict each other, or the two sides differ about the path's MTU.
+ * Account a packet to the message, which has @total bytes, or, if not @exact, at most so many;
+ * false: the lengths contradict each other, or the two sides differ about the path's MTU.
  */
 static inline bool
-message_step(struct sm_qp *qp, uint32_t len, uint32_t flags, uint32_t total, bool exact)
+message_step(struct sm_qp *qp, const struct request *r, uint32_t total, bool exact)
 {
-	struct sm_recv *rx = &qp->rx;
+	struct sm_recv *rx = &qp->resp.rx;
 
-	if (crpc_unlikely(len > total - rx->off))
+	if (crpc_unlikely(r->len > total - rx->off))
 		return false;
-	rx->off += len;
-	if (crpc_likely((flags & SM_PKT_LAST) != 0))
+	rx->off += r->len;
+	if (crpc_likely((r->flags & SM_PKT_LAST) != 0))
 		return !exact || rx->off == total;
-	return len != 0 && (len & ((1u << qp->mtu_shift) - 1)) == 0;
-}
-
-/* A SEND that fits into its CQE, from where the driver copies it; false: it does not. */
-static bool
-send_into_cqe(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	uint32_t flags, const uint8_t *payload)
-{
-	uint8_t data[2 * SM_INLINE_SCATTER_MAX];
-
-	uint32_t room = qp->recv_cq->log_size == 7 ? 2 * SM_INLINE_SCATTER_MAX
-						   : SM_INLINE_SCATTER_MAX;
-
-	if (len == 0 || len > room ||
-		(flags & (SM_PKT_FIRST | SM_PKT_LAST | SM_PKT_INV)) != (SM_PKT_FIRST | SM_PKT_LAST))
-		return false;
-	memcpy(data, payload, len);
-	qp->rx.off = len;
-	recv_done(nic, qp, h, len,
-		(flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND, flags, data);
-	return true;
+	return r->len != 0 && (r->len & ((1u << qp->mtu_shift) - 1)) == 0;
 }
 
 static enum sm_cqe_op
@@ -158,79 +136,73 @@ send_cqe_op(uint32_t flags)
 					    : SM_CQE_RESP_SEND;
 }
 
+/* A SEND that fits into its CQE, from where the driver copies it. */
+static bool
+fits_cqe(const struct sm_qp *qp, const struct request *r)
+{
+	uint32_t room = SM_INLINE_SCATTER_MAX << (qp->made.recv_cq->log_size == 7);
+	uint32_t one = SM_PKT_FIRST | SM_PKT_LAST;
+
+	return qp->made.scatter_cqe && r->pull == NULL && r->len != 0 && r->len <= room &&
+		(r->flags & (one | SM_PKT_INV)) == one;
+}
+
 /*
  * The bytes that a packet refers to are not to be had: as if it had not come. The requester sends
  * them again, and through the ring if that was the reason, or finds out what became of its memory.
  */
-static crpc_noinline void
-refuse_stale(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
+static crpc_noinline uint32_t
+stale(struct sm_qp *qp, const struct request *r)
 {
-	if ((h->head >> 24 & SM_PKT_FIRST) != 0)
+	if ((r->flags & SM_PKT_FIRST) != 0)
 		sm_recv_abandon(qp);
-	refuse(nic, qp, h, SM_NAK_STALE);
+	return SM_NAK_STALE;
 }
 
-/* A packet with its bytes, or one that refers to them: each caller has one of both, a constant. */
-static inline __attribute__((always_inline)) void
-send_any(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	uint32_t flags, const uint8_t *payload, struct sm_pull *pull)
+static uint32_t
+request_send(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 {
-	struct sm_recv *rx = &qp->rx;
+	struct sm_recv *rx = &qp->resp.rx;
+	uint8_t data[2 * SM_INLINE_SCATTER_MAX];
 	struct sm_cursor before;
 	uint32_t synd;
 
-	if ((flags & SM_PKT_FIRST) != 0) {
-		if (!sm_recv_take(nic, qp)) {
-			refuse(nic, qp, h, SM_NAK_RNR);
-			return;
-		}
+	if ((r->flags & SM_PKT_FIRST) != 0) {
+		if (!sm_recv_take(nic, qp))
+			return SM_NAK_RNR;
 		sm_recv_cursor(qp);
 		rx->open = true;
 		rx->pkt = SM_PKT_SEND;
 		rx->off = 0;
 	}
-	sm_count_piece(&qp->n.rx, len,
-		(flags & SM_PKT_IMM) != 0 ? SM_KIND_SEND_IMM : SM_KIND_SEND,
-		(flags & SM_PKT_LAST) != 0, qp->mtu_shift);
-	if (pull == NULL && qp->scatter_cqe && send_into_cqe(nic, qp, h, len, flags, payload))
-		return;
-	if (pull == NULL) {
-		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, payload, len);
-	} else {
-		before = rx->cur;
-		synd = sm_scatter_pull(nic, qp, sm_recv_pd(qp), &rx->cur, pull, rx->off);
-		if (crpc_unlikely(synd == 0 && pull->syndrome != 0)) {
-			rx->cur = before;
-			refuse_stale(nic, qp, h);
-			return;
-		}
+	sm_count_piece(&qp->n.rx, r->len,
+		(r->flags & SM_PKT_IMM) != 0 ? SM_KIND_SEND_IMM : SM_KIND_SEND,
+		(r->flags & SM_PKT_LAST) != 0, qp->mtu_shift);
+	if (fits_cqe(qp, r)) {
+		memcpy(data, r->payload, r->len);
+		rx->off = r->len;
+		return recv_done(nic, qp, r, send_cqe_op(r->flags), data);
 	}
-	if (crpc_unlikely(synd != 0)) {
-		recv_error(nic, qp, (uint8_t)synd);
-		refuse(nic, qp, h, synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
-		return;
-	}
-	if (!message_step(qp, len, flags, SM_MSG_MAX, false)) {
-		recv_error(nic, qp, SM_SYND_LOCAL_QP_OP);
-		refuse(nic, qp, h, SM_NAK_INVALID);
-		return;
-	}
-	if ((flags & SM_PKT_INV) != 0 && !sm_mw_invalidate(nic, qp, __builtin_bswap32(h->imm))) {
-		recv_error(nic, qp, SM_SYND_LOCAL_QP_OP);
-		refuse(nic, qp, h, SM_NAK_ACCESS);
-		return;
-	}
-	if ((flags & SM_PKT_LAST) != 0)
-		recv_done(nic, qp, h, len, send_cqe_op(flags), flags, NULL);
+	before = rx->cur;
+	if (r->pull == NULL)
+		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, r->payload, r->len);
 	else
-		piece_done(nic, qp, len);
-}
-
-static void
-request_send(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	uint32_t flags, const uint8_t *payload)
-{
-	send_any(nic, qp, h, len, flags, payload, NULL);
+		synd = sm_scatter_pull(nic, qp, sm_recv_pd(qp), &rx->cur, r->pull, rx->off);
+	if (crpc_unlikely(r->pull != NULL && synd == 0 && r->pull->syndrome != 0)) {
+		rx->cur = before;
+		return stale(qp, r);
+	}
+	if (crpc_unlikely(synd != 0))
+		return recv_error(nic, qp, synd,
+			synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
+	if (!message_step(qp, r, SM_MSG_MAX, false))
+		return recv_error(nic, qp, SM_SYND_LOCAL_QP_OP, SM_NAK_INVALID);
+	if ((r->flags & SM_PKT_INV) != 0 &&
+		!sm_mw_invalidate(nic, qp, __builtin_bswap32(r->h->imm)))
+		return recv_error(nic, qp, SM_SYND_LOCAL_QP_OP, SM_NAK_ACCESS);
+	if ((r->flags & SM_PKT_LAST) == 0)
+		return piece_done(nic, qp, r->len);
+	return recv_done(nic, qp, r, send_cqe_op(r->flags), NULL);
 }
 
 /* A piece of a WRITE that is more than one TLP, or nothing. */
@@ -243,181 +215,158 @@ write_count_long(struct sm_qp *qp, uint32_t len)
 		qp->n.write_pieces--; /* Only its message is counted. */
 }
 
-/* No receive WQE for an immediate: its packet, the last one, comes again. Writing twice is
- * harmless. */
-static crpc_noinline void
-write_unready(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	uint32_t flags)
-{
-	qp->rx.off -= len;
-	if ((flags & SM_PKT_FIRST) != 0)
-		qp->rx.open = false;
-	refuse(nic, qp, h, SM_NAK_RNR);
-}
-
-/* Of a WRITE's piece, what it refers to; false: not to be had, and refused. */
+/* Of a WRITE's piece, what it refers to; false: not to be had. */
 static bool
-write_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, void *dst,
-	struct sm_pull *pull)
+write_pull(struct sm_qp *qp, const struct request *r, void *dst)
 {
-	uint32_t len = pull->ref.len, more = sm_count_more(len, SM_COUNT_FRAG);
+	uint32_t more = sm_count_more(r->len, SM_COUNT_FRAG);
 
-	if (crpc_unlikely(!sm_pull_to(pull, &(struct iovec){dst, len}, 1))) {
-		qp->rx.off -= len;
-		refuse_stale(nic, qp, h);
+	if (crpc_unlikely(!sm_pull_to(r->pull, &(struct iovec){dst, r->len}, 1)))
 		return false;
-	}
 	/* As the packets of a ring that bring so much: each begins a write of its own. */
 	qp->n.write_pieces += more;
 	qp->n.write_tlps -= more;
 	return true;
 }
 
-/* As send_any(). */
-static inline __attribute__((always_inline)) void
-write_any(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	uint32_t flags, const uint8_t *payload, struct sm_pull *pull)
+static inline uint32_t
+request_write(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 {
-	struct sm_recv *rx = &qp->rx;
+	bool first = (r->flags & SM_PKT_FIRST) != 0, last = (r->flags & SM_PKT_LAST) != 0;
+	bool imm = (r->flags & SM_PKT_IMM) != 0;
+	struct sm_recv *rx = &qp->resp.rx;
 	void *dst = NULL;
 	bool ok = true;
 
-	if ((flags & SM_PKT_FIRST) != 0) {
+	if (first) {
 		rx->open = true;
 		rx->pkt = SM_PKT_WRITE;
 		rx->off = 0;
-		rx->raddr = h->raddr;
-		rx->rkey = h->rkey;
-		rx->len = (flags & SM_PKT_LAST) != 0 ? len : h->imm;
-		if ((flags & SM_PKT_LAST) == 0)
-			ok = sm_mem(nic, qp->pd, rx->rkey, rx->raddr, rx->len,
+		rx->raddr = r->h->raddr;
+		rx->rkey = r->h->rkey;
+		rx->len = last ? r->len : r->h->imm;
+		if (!last)
+			ok = sm_mem(nic, qp->made.pd, rx->rkey, rx->raddr, rx->len,
 				     SM_ACCESS_REMOTE_WRITE) != NULL;
 	}
-	if (len != 0)
-		dst = sm_mem(nic, qp->pd, rx->rkey, rx->raddr + rx->off, len,
+	if (r->len != 0)
+		dst = sm_mem(nic, qp->made.pd, rx->rkey, rx->raddr + rx->off, r->len,
 			SM_ACCESS_REMOTE_WRITE);
-	ok = ok && (len == 0 || dst != NULL) && (qp->access & SM_ACCESS_REMOTE_WRITE) != 0;
+	ok = ok && (r->len == 0 || dst != NULL) &&
+		(qp->resp.access & SM_ACCESS_REMOTE_WRITE) != 0;
 	if (crpc_unlikely(!ok)) {
 		/* What refers is more than one packet, and the immediate came with the last one. */
-		if ((flags & SM_PKT_IMM) != 0 && (pull == NULL || (flags & SM_PKT_FIRST) == 0) &&
-			qp->type != SM_QPT_UC && sm_recv_take(nic, qp))
-			recv_error(nic, qp, SM_SYND_LOCAL_ACCESS);
-		refuse(nic, qp, h, SM_NAK_ACCESS);
-		return;
+		if (imm && (r->pull == NULL || !first) && qp->kind->reliable &&
+			sm_recv_take(nic, qp))
+			recv_error(nic, qp, SM_SYND_LOCAL_ACCESS, 0);
+		return SM_NAK_ACCESS;
 	}
-	if (crpc_unlikely(!message_step(qp, len, flags, rx->len, true))) {
-		refuse(nic, qp, h, SM_NAK_INVALID);
-		return;
+	if (crpc_unlikely(!message_step(qp, r, rx->len, true)))
+		return SM_NAK_INVALID;
+	if (crpc_unlikely(r->pull != NULL && !write_pull(qp, r, dst))) {
+		rx->off -= r->len;
+		return stale(qp, r);
 	}
-	if (pull != NULL) {
-		if (!write_pull(nic, qp, h, dst, pull))
-			return;
-	} else if (len != 0) {
-		sm_copy(dst, payload, len);
-	}
-	qp->n.write_payload += len;
-	if (crpc_unlikely(len - 1 >= SM_TLP_PAYLOAD)) /* Or 0. */
-		write_count_long(qp, len);
-	if ((flags & SM_PKT_LAST) == 0) {
+	if (r->pull == NULL && r->len != 0)
+		sm_copy(dst, r->payload, r->len);
+	qp->n.write_payload += r->len;
+	if (crpc_unlikely(r->len - 1 >= SM_TLP_PAYLOAD)) /* Or 0. */
+		write_count_long(qp, r->len);
+	if (!last) {
 		qp->n.rx.packets++; /* And a piece written; the last one is its message's. */
 		qp->n.write_pieces++;
-		piece_done(nic, qp, len);
-		return;
+		return piece_done(nic, qp, r->len);
 	}
-	qp->n.rx.kind[(flags & SM_PKT_IMM) / SM_PKT_IMM]++; /* enum sm_kind */
-	if ((flags & SM_PKT_IMM) == 0)
-		message_done(nic, qp, sm_psn_packets(qp, len));
-	else if (crpc_likely(sm_recv_take(nic, qp)))
-		recv_done(nic, qp, h, len, SM_CQE_RESP_WR_IMM, flags, NULL);
-	else
-		write_unready(nic, qp, h, len, flags);
+	qp->n.rx.kind[imm]++; /* enum sm_kind */
+	if (!imm)
+		return message_done(nic, qp, sm_psn_packets(qp, r->len));
+	if (crpc_likely(sm_recv_take(nic, qp)))
+		return recv_done(nic, qp, r, SM_CQE_RESP_WR_IMM, NULL);
+	/* The packet comes again. Writing twice is harmless. */
+	rx->off -= r->len;
+	rx->open = !first;
+	return SM_NAK_RNR;
 }
 
-static inline void
-request_write(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint32_t len,
-	uint32_t flags, const uint8_t *payload)
+/* What is owed for a READ or an atomic. */
+static struct sm_rd
+rd_make(const struct sm_hdr *h, bool read)
 {
-	write_any(nic, qp, h, len, flags, payload, NULL);
-}
-
-/* Answers to what came twice, or before the requester went back, fill the queue: it asks again. */
-static bool
-answers_full(const struct sm_nic *nic, const struct sm_qp *qp)
-{
-	return nic->lossy &&
-		qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic;
-}
-
-static void
-request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
-{
-	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
-
-	if (answers_full(nic, qp))
-		return;
-	if (qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic || h->imm > SM_MSG_MAX) {
-		refuse(nic, qp, h, SM_NAK_INVALID);
-		return;
-	}
-	if ((qp->access & SM_ACCESS_REMOTE_READ) == 0 ||
-		(h->imm != 0 && sm_mem(nic, qp->pd, h->rkey, h->raddr, h->imm,
-					SM_ACCESS_REMOTE_READ) == NULL)) {
-		refuse(nic, qp, h, SM_NAK_ACCESS);
-		return;
-	}
-	*rd = (struct sm_rd){
-		.pkt = SM_PKT_READ_RESP,
+	return (struct sm_rd){
+		.pkt = read ? SM_PKT_READ_RESP : SM_PKT_ATOMIC_RESP,
 		.epoch = (uint8_t)(h->dst >> 24),
-		.psn = qp->psn_rx,
+		.psn = h->psn & SM_PSN_MASK,
 		.rkey = h->rkey,
 		.raddr = h->raddr,
-		.len = h->imm,
+		.len = read ? h->imm : sizeof(uint64_t),
 	};
-	qp->n.rx.kind[SM_KIND_READ]++;
-	qp->ans_tail++;
-	message_done(nic, qp, sm_psn_packets(qp, h->imm));
 }
 
-static void
-request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, bool cas,
-	const uint8_t *payload)
+static bool
+read_allowed(const struct sm_nic *nic, const struct sm_qp *qp, const struct sm_hdr *h)
 {
-	struct sm_rd *rd = &qp->ans[qp->ans_tail % SM_RD_MAX];
+	return (qp->resp.access & SM_ACCESS_REMOTE_READ) != 0 &&
+		(h->imm == 0 || sm_mem(nic, qp->made.pd, h->rkey, h->raddr, h->imm,
+					SM_ACCESS_REMOTE_READ) != NULL);
+}
+
+/* How many responses may still be owed. */
+static uint32_t
+answers_room(const struct sm_qp *qp)
+{
+	uint32_t owed = qp->resp.ans_tail - qp->resp.ans_head, max = qp->attr.max_dest_rd_atomic;
+
+	return owed < max ? max - owed : 0;
+}
+
+static uint32_t
+request_read(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
+{
+	if (answers_room(qp) == 0 || h->imm > SM_MSG_MAX)
+		return SM_NAK_INVALID;
+	if (!read_allowed(nic, qp, h))
+		return SM_NAK_ACCESS;
+	qp->resp.ans[qp->resp.ans_tail++ % SM_RD_MAX] = rd_make(h, true);
+	qp->n.rx.kind[SM_KIND_READ]++;
+	return message_done(nic, qp, sm_psn_packets(qp, h->imm));
+}
+
+/* What the atomic did that is @n-th from the last one on. */
+static struct sm_atomic *
+atomic_before(struct sm_qp *qp, uint32_t n)
+{
+	return &qp->resp.atomics[(qp->resp.natomics - n) % SM_RD_MAX];
+}
+
+static uint32_t
+request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct request *r, bool cas)
+{
+	struct sm_rd *rd = &qp->resp.ans[qp->resp.ans_tail % SM_RD_MAX];
+	const struct sm_hdr *h = r->h;
 	_Atomic uint64_t *word;
 	uint64_t arg[2];
 
-	if (answers_full(nic, qp))
-		return;
-	if (qp->ans_tail - qp->ans_head >= qp->attr.max_dest_rd_atomic || h->raddr % 8 != 0) {
-		refuse(nic, qp, h, SM_NAK_INVALID);
-		return;
-	}
-	word = sm_mem(nic, qp->pd, h->rkey, h->raddr, sizeof(*word), SM_ACCESS_REMOTE_ATOMIC);
+	if (r->len != sizeof(arg) || answers_room(qp) == 0 || h->raddr % 8 != 0)
+		return SM_NAK_INVALID;
+	word = sm_mem(nic, qp->made.pd, h->rkey, h->raddr, sizeof(*word), SM_ACCESS_REMOTE_ATOMIC);
 	if (word == NULL || (uintptr_t)word % 8 != 0 ||
-		(qp->access & SM_ACCESS_REMOTE_ATOMIC) == 0) {
-		refuse(nic, qp, h, SM_NAK_ACCESS);
-		return;
-	}
-	memcpy(arg, payload, sizeof(arg));
-	*rd = (struct sm_rd){
-		.pkt = SM_PKT_ATOMIC_RESP,
-		.epoch = (uint8_t)(h->dst >> 24),
-		.psn = qp->psn_rx,
-		.len = sizeof(rd->value),
-	};
+		(qp->resp.access & SM_ACCESS_REMOTE_ATOMIC) == 0)
+		return SM_NAK_ACCESS;
+	memcpy(arg, r->payload, sizeof(arg));
+	*rd = rd_make(h, false);
 	if (cas) {
 		rd->value = arg[1];
 		crpc_cas_acq_rel(word, &rd->value, arg[0]);
 	} else {
 		rd->value = crpc_fetch_add_acq_rel(word, arg[0]);
 	}
-	qp->atomics[qp->natomics % SM_RD_MAX].psn = rd->psn;
-	qp->atomics[qp->natomics++ % SM_RD_MAX].value = rd->value;
+	qp->resp.natomics++;
+	*atomic_before(qp, 1) = (struct sm_atomic){rd->psn, rd->value};
 	qp->n.rx.kind[SM_KIND_ATOMIC]++;
 	sm_count_read(&qp->n, sizeof(rd->value));
 	sm_count_write(&qp->n, sizeof(rd->value));
-	qp->ans_tail++;
-	message_done(nic, qp, 1);
+	qp->resp.ans_tail++;
+	return message_done(nic, qp, 1);
 }
 
 /*
@@ -427,13 +376,13 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, boo
 static bool
 uc_resume(struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
 {
-	struct sm_recv *rx = &qp->rx;
+	struct sm_recv *rx = &qp->resp.rx;
 
 	if ((h->head >> 24 & SM_PKT_FIRST) == 0)
-		return rx->open && rx->pkt == type && h->psn == qp->psn_rx;
+		return rx->open && rx->pkt == type && h->psn == qp->resp.psn;
 	sm_recv_abandon(qp);
-	qp->psn_rx = h->psn & SM_PSN_MASK;
-	return type == SM_PKT_SEND || type == SM_PKT_WRITE;
+	qp->resp.psn = h->psn & SM_PSN_MASK;
+	return sm_pkt_kinds[type].data;
 }
 
 /* The response to a READ of which the packet @psn is a part, if it is under way; or NULL. */
@@ -443,8 +392,8 @@ response_of(struct sm_qp *qp, uint32_t psn)
 	struct sm_rd *rd;
 	uint32_t i;
 
-	for (i = qp->ans_head; i != qp->ans_tail; i++) {
-		rd = &qp->ans[i % SM_RD_MAX];
+	for (i = qp->resp.ans_head; i != qp->resp.ans_tail; i++) {
+		rd = &qp->resp.ans[i % SM_RD_MAX];
 		if (rd->pkt == SM_PKT_READ_RESP &&
 			((psn - rd->psn) & SM_PSN_MASK) < sm_psn_packets(qp, rd->len))
 			return rd;
@@ -460,35 +409,27 @@ response_of(struct sm_qp *qp, uint32_t psn)
 static void
 respond_again(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
 {
-	struct sm_rd *rd = type == SM_PKT_READ ? response_of(qp, h->psn & SM_PSN_MASK) : NULL;
-	struct sm_rd again = {
-		.pkt = type == SM_PKT_READ ? SM_PKT_READ_RESP : SM_PKT_ATOMIC_RESP,
-		.epoch = (uint8_t)(h->dst >> 24),
-		.psn = h->psn & SM_PSN_MASK,
-		.rkey = h->rkey,
-		.raddr = h->raddr,
-		.len = type == SM_PKT_READ ? h->imm : sizeof(again.value),
-	};
-	uint32_t i = 1, n = (uint32_t)crpc_min(qp->natomics, SM_RD_MAX);
+	bool read = type == SM_PKT_READ;
+	struct sm_rd *rd = read ? response_of(qp, h->psn & SM_PSN_MASK) : NULL;
+	struct sm_rd again = rd_make(h, read);
+	uint32_t i = 1, n = (uint32_t)crpc_min(qp->resp.natomics, SM_RD_MAX);
 
-	if (type != SM_PKT_READ) {
+	if (read && (h->imm > SM_MSG_MAX || !read_allowed(nic, qp, h)))
+		return;
+	if (!read) {
 		/* From the newest on: numbers come again. */
-		while (i <= n && qp->atomics[(qp->natomics - i) % SM_RD_MAX].psn != again.psn)
+		while (i <= n && atomic_before(qp, i)->psn != again.psn)
 			i++;
 		if (i > n)
 			return;
-		again.value = qp->atomics[(qp->natomics - i) % SM_RD_MAX].value;
-	} else if ((qp->access & SM_ACCESS_REMOTE_READ) == 0 || h->imm > SM_MSG_MAX ||
-		(h->imm != 0 && sm_mem(nic, qp->pd, h->rkey, h->raddr, h->imm,
-					SM_ACCESS_REMOTE_READ) == NULL)) {
-		return;
+		again.value = atomic_before(qp, i)->value;
 	}
-	if (rd == NULL && qp->ans_tail - qp->ans_head >= SM_RD_MAX)
+	if (rd == NULL && qp->resp.ans_tail - qp->resp.ans_head >= SM_RD_MAX)
 		return;
 	if (rd == NULL)
-		rd = &qp->ans[qp->ans_tail++ % SM_RD_MAX];
+		rd = &qp->resp.ans[qp->resp.ans_tail++ % SM_RD_MAX];
 	*rd = again;
-	answer_later(nic, qp);
+	sm_turn_add(nic, qp, SM_TURN_ANSWER);
 }
 
 /*
@@ -499,14 +440,14 @@ static crpc_noinline void
 out_of_order(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
 {
 	if (!nic->lossy) {
-		refuse(nic, qp, h, SM_NAK_LOST);
-	} else if (sm_psn_diff(h->psn, qp->psn_rx) > 0) {
-		refuse(nic, qp, h, SM_NAK_SEQUENCE);
-	} else if (type != SM_PKT_SEND && type != SM_PKT_WRITE) {
+		sm_resp_nak(nic, qp, h, SM_NAK_LOST);
+	} else if (sm_psn_diff(h->psn, qp->resp.psn) > 0) {
+		sm_resp_nak(nic, qp, h, SM_NAK_SEQUENCE);
+	} else if (!sm_pkt_kinds[type].data) {
 		respond_again(nic, qp, h, type);
 	} else {
-		qp->unacked++;
-		answer_later(nic, qp);
+		qp->resp.unacked++;
+		sm_turn_add(nic, qp, SM_TURN_ANSWER);
 	}
 }
 
@@ -514,20 +455,21 @@ bool
 sm_resp_refuse(
 	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why)
 {
-	uint32_t flags = h->head >> 24, type = h->head >> 16 & 0xff;
+	uint32_t flags = h->head >> 24, type = sm_pkt_type(h->head);
 	struct sm_qp *qp;
 
-	if (type < SM_PKT_SEND || type > SM_PKT_FETCH_ADD)
+	if (sm_pkt_kind(h->head)->group != SM_PKTS_REQUEST)
 		return false;
 	if (why == SM_NAK_RNR && (type != SM_PKT_SEND || (flags & SM_PKT_FIRST) == 0) &&
 		(type != SM_PKT_WRITE || (~flags & (SM_PKT_LAST | SM_PKT_IMM)) != 0))
 		return false;
 	qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
 	/* After a refusal the same comes again, with the number that is expected. */
-	if (qp == NULL || qp->type != SM_QPT_RC || qp->peer != peer || qp->dest_qpn != h->src ||
-		qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR || h->psn != qp->psn_rx)
+	if (qp == NULL || qp->kind->takes != SM_TAKES_IN_ORDER || qp->peer != peer ||
+		qp->dest_qpn != h->src || qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR ||
+		h->psn != qp->resp.psn)
 		return false;
-	refuse(nic, qp, h, why);
+	sm_resp_nak(nic, qp, h, why);
 	return true;
 }
 
@@ -539,12 +481,12 @@ static crpc_noinline bool
 still_refused(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 {
 	if (!nic->lossy)
-		qp->refusing = qp->refuse_epoch == h->dst >> 24;
-	else if (h->psn == qp->psn_rx)
-		qp->refusing = false;
+		qp->resp.refusing = qp->resp.refuse_epoch == h->dst >> 24;
+	else if (h->psn == qp->resp.psn)
+		qp->resp.refusing = false;
 	else
-		return sm_psn_diff(h->psn, qp->psn_rx) > 0;
-	return qp->refusing;
+		return sm_psn_diff(h->psn, qp->resp.psn) > 0;
+	return qp->resp.refusing;
 }
 
 /* The responder of a request that may be done now, or NULL: it was answered, or is dropped. */
@@ -560,226 +502,57 @@ request_admit(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, 
 			return NULL;
 	}
 	nic->serving = qp;
-	if (crpc_unlikely(qp->refusing)) {
-		if (qp->type == SM_QPT_DCI)
+	if (crpc_unlikely(qp->resp.refusing)) {
+		if (qp->kind->takes == SM_TAKES_NOTHING)
 			return NULL;
-		if (qp->type == SM_QPT_UC ? !uc_resume(qp, h, type) : still_refused(nic, qp, h))
+		if (qp->kind->takes == SM_TAKES_NEWEST ? !uc_resume(qp, h, type)
+						       : still_refused(nic, qp, h))
 			return NULL;
 	}
 	if (crpc_unlikely(qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR)) {
 		sm_peer_nak(peer, h, SM_NAK_LOST);
 		return NULL;
 	}
-	if (crpc_unlikely(h->psn != qp->psn_rx)) {
+	if (crpc_unlikely(h->psn != qp->resp.psn)) {
 		out_of_order(nic, qp, h, type);
 		return NULL;
 	}
-	if (crpc_unlikely((flags & SM_PKT_FIRST) ? qp->rx.open
-						 : !qp->rx.open || qp->rx.pkt != type)) {
-		refuse(nic, qp, h, SM_NAK_INVALID); /* Begun twice, or not at all. */
+	if (crpc_unlikely((flags & SM_PKT_FIRST) ? qp->resp.rx.open
+						 : !qp->resp.rx.open || qp->resp.rx.pkt != type)) {
+		sm_resp_nak(nic, qp, h, SM_NAK_INVALID); /* Begun twice, or not at all. */
 		return NULL;
 	}
 	return qp;
 }
 
 void
-sm_resp_direct(
-	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, struct sm_pull *pull)
+sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h,
+	const uint8_t *payload, struct sm_pull *pull)
 {
-	uint32_t len = pull->ref.len, flags = h->head >> 24;
-	uint8_t type = h->head >> 16 & 0xff;
+	struct request r = {
+		.h = h,
+		.len = crpc_likely(pull == NULL) ? h->head & 0xffff : pull->ref.len,
+		.flags = h->head >> 24,
+		.payload = payload,
+		.pull = pull,
+	};
+	uint8_t type = (uint8_t)sm_pkt_type(h->head);
 	struct sm_qp *qp = request_admit(nic, peer, h, type);
-
-	if (qp == NULL)
-		return;
-	if (type == SM_PKT_WRITE)
-		write_any(nic, qp, h, len, flags, NULL, pull);
-	else
-		send_any(nic, qp, h, len, flags, NULL, pull);
-}
-
-void
-sm_resp_request(
-	struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, const uint8_t *payload)
-{
-	uint32_t len = h->head & 0xffff, flags = h->head >> 24;
-	uint8_t type = h->head >> 16 & 0xff;
-	struct sm_qp *qp = request_admit(nic, peer, h, type);
+	uint32_t nak;
 
 	if (crpc_unlikely(qp == NULL))
 		return;
 	if (type == SM_PKT_WRITE)
-		request_write(nic, qp, h, len, flags, payload);
+		nak = request_write(nic, qp, &r);
 	else if (type == SM_PKT_SEND)
-		request_send(nic, qp, h, len, flags, payload);
+		nak = request_send(nic, qp, &r);
+	/* What came twice, or before the requester went back, fills the queue: it asks again. */
+	else if (nic->lossy && answers_room(qp) == 0)
+		return;
 	else if (type == SM_PKT_READ)
-		request_read(nic, qp, h);
-	else if (len == 16)
-		request_atomic(nic, qp, h, type == SM_PKT_CMP_SWAP, payload);
+		nak = request_read(nic, qp, h);
 	else
-		refuse(nic, qp, h, SM_NAK_INVALID);
-}
-
-static void
-response_count(struct sm_qp *qp, const struct sm_rd *rd, uint32_t len)
-{
-	if (rd->pkt == SM_PKT_ATOMIC_RESP) {
-		qp->n.tx.kind[SM_KIND_ATOMIC_RESP]++;
-		return;
-	}
-	sm_count_piece(&qp->n.tx, len, SM_KIND_READ_RESP, rd->off == 0, qp->mtu_shift);
-	if (len != 0)
-		sm_count_reads(&qp->n, rd->off, len);
-}
-
-/* A grant for the next piece of a READ's response; NULL, and not @full: through the ring. */
-static struct sm_grant *
-response_grant(struct sm_nic *nic, struct sm_qp *qp, const struct sm_rd *rd, bool *full)
-{
-	const struct sm_mkey *k;
-	struct sm_grant *g;
-
-	*full = false;
-	if (rd->pkt != SM_PKT_READ_RESP || rd->rkey >> 8 >= nic->nkeys)
-		return NULL;
-	k = &nic->keys[rd->rkey >> 8];
-	if (k->pd != qp->pd || k->key != rd->rkey) /* A window: it may go without a word. */
-		return NULL;
-	g = sm_direct_begin(nic, qp, rd->len - rd->off, full);
-	if (g == NULL)
-		return NULL;
-	g->key[0] = rd->rkey >> 8;
-	g->seg[0].len = g->len;
-	g->nseg = 1;
-	return g;
-}
-
-/* One packet of the oldest open response; false: no room. */
-static bool
-response_send(struct sm_nic *nic, struct sm_qp *qp)
-{
-	struct sm_rd *rd = &qp->ans[qp->ans_head % SM_RD_MAX];
-	uint32_t len = (uint32_t)crpc_min(rd->len - rd->off, SM_FRAG), bytes;
-	struct sm_tx *tx = &qp->peer->tx;
-	const void *src = &rd->value;
-	struct sm_pkt_room room;
-	struct sm_hdr h = {0};
-	struct sm_grant *g;
-	bool last, full;
-
-	g = response_grant(nic, qp, rd, &full);
-	if (g != NULL)
-		len = g->len;
-	bytes = g != NULL ? sm_direct_bytes(qp->peer, g) : len;
-	if (full || !sm_tx_room(tx, bytes, 0, &room))
-		return false;
-	nic->serving = qp;
-	if (rd->pkt == SM_PKT_READ_RESP && len != 0)
-		src = sm_mem(
-			nic, qp->pd, rd->rkey, rd->raddr + rd->off, len, SM_ACCESS_REMOTE_READ);
-	if (src == NULL) { /* The region went while the response was under way. */
-		qp->psn_rx = (rd->psn + (rd->off >> qp->mtu_shift)) & SM_PSN_MASK;
-		qp->ans_tail = qp->ans_head;
-		refuse(nic, qp, &(struct sm_hdr){.dst = (uint32_t)rd->epoch << 24}, SM_NAK_ACCESS);
-		return true;
-	}
-	if (g != NULL) {
-		g->seg[0].addr = (uintptr_t)src;
-		sm_direct_put(nic, qp, g, room.payload, bytes);
-	} else {
-		sm_copy(room.payload, src, len);
-	}
-	response_count(qp, rd, len);
-	rd->off += len;
-	last = rd->off == rd->len;
-	h.dst = qp->dest_qpn | (uint32_t)rd->epoch << 24;
-	h.src = qp->qpn;
-	h.psn = (rd->psn + ((rd->off - len) >> qp->mtu_shift)) & SM_PSN_MASK;
-	h.raddr = rd->off - len;
-	h.imm = qp->msn;
-	sm_pkt_put(room.pkt, &h);
-	sm_tx_commit(tx, &room, bytes, g != NULL ? SM_PKT_READ_RESP_REF : rd->pkt,
-		last ? SM_PKT_LAST : 0);
-	if (!last)
-		return true;
-	qp->ans_head++;
-	/* A response acknowledges its request and all before it. */
-	if (((rd->psn + sm_psn_packets(qp, rd->len)) & SM_PSN_MASK) == qp->psn_rx)
-		qp->unacked = qp->held = 0;
-	return true;
-}
-
-/*
- * The requester is one of our own: tell it, without a packet. Not while a READ of it is open: the
- * response is in the ring, and what overtakes it would be capped there and never said again.
- */
-static bool
-ack_own(struct sm_nic *nic, struct sm_qp *qp)
-{
-	struct sm_qp *far = sm_qp_find(nic, qp->dest_qpn);
-
-	if (far != NULL && far->dest_qpn == qp->qpn) {
-		if (far->rd_head != far->rd_tail)
-			return false;
-		qp->n.tx.kind[SM_KIND_ACK]++;
-		far->n.rx.kind[SM_KIND_ACK]++;
-		sm_sq_acked(nic, far, (qp->psn_rx - 1) & SM_PSN_MASK);
-	}
-	qp->unacked = 0;
-	qp->held = 0;
-	return true;
-}
-
-bool
-sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
-{
-	struct sm_pkt_room room;
-	struct sm_hdr h;
-
-	if (crpc_unlikely(qp->peer->dead || qp->type == SM_QPT_UC)) {
-		qp->unacked = 0;
-		return true;
-	}
-	/* In the order of the requests: a READ is answered before anything behind it is. */
-	for (uint32_t i = 0; qp->ans_head != qp->ans_tail; i++)
-		if (i == SERVE_PACKETS || !response_send(nic, qp))
-			return false;
-	if (qp->nak == 0 && qp->unacked == 0)
-		return true;
-	if (qp->peer->self && qp->nak == 0 && nic->pcap == NULL && ack_own(nic, qp))
-		return true;
-	if (!sm_tx_room(&qp->peer->tx, 0, 0, &room))
-		return false;
-	h.dst = qp->dest_qpn | (uint32_t)qp->refuse_epoch << 24;
-	h.src = qp->qpn;
-	h.psn = qp->nak != 0 ? qp->psn_rx : (qp->psn_rx - 1) & SM_PSN_MASK;
-	h.raddr = qp->msn;
-	h.rkey = qp->attr.min_rnr_timer;
-	h.imm = qp->nak;
-	sm_pkt_put(room.pkt, &h);
-	sm_tx_commit(&qp->peer->tx, &room, 0, qp->nak != 0 ? SM_PKT_NAK : SM_PKT_ACK, 0);
-	qp->n.tx.kind[SM_KIND_ACK]++;
-	qp->nak = 0;
-	qp->unacked = 0;
-	qp->held = 0;
-	return true;
-}
-
-void
-sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp)
-{
-	struct sm_hdr h = {.src = qp->dest_qpn, .dst = qp->qpn};
-	bool settled;
-
-	if (!qp->answering || qp->peer == &nic->nowhere)
-		return;
-	nic->settling = true;
-	settled = sm_resp_serve(nic, qp);
-	nic->settling = false;
-	if (settled)
-		return;
-	/* No room: let the requester find out by asking again. */
-	h.dst |= (uint32_t)(qp->ans_head != qp->ans_tail ? qp->ans[qp->ans_head % SM_RD_MAX].epoch
-							 : qp->refuse_epoch) << 24;
-	sm_peer_nak(qp->peer, &h, SM_NAK_LOST);
+		nak = request_atomic(nic, qp, &r, type == SM_PKT_CMP_SWAP);
+	if (crpc_unlikely(nak != 0))
+		sm_resp_nak(nic, qp, h, (enum sm_nak)nak);
 }

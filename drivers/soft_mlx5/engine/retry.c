@@ -6,7 +6,8 @@
  * after the timeout without progress it goes back to the oldest packet that was not acknowledged,
  * as often as retry_cnt allows.
  */
-#include "priv.h"
+#include "fault.h"
+#include "qp.h"
 
 /* How often the timers are looked at. */
 #define TIMERS_NS UINT64_C(50000)
@@ -39,25 +40,26 @@ timeout_ns(const struct sm_qp *qp)
 static void
 timer(struct sm_nic *nic, struct sm_qp *qp)
 {
-	uint64_t mark = (uint64_t)qp->psn_acked << 32 ^ (uint64_t)qp->rd_head << 16 ^ qp->rd_off;
+	uint64_t mark =
+		(uint64_t)qp->req.acked << 32 ^ (uint64_t)qp->req.rd_head << 16 ^ qp->req.rd_off;
 
-	bool open = ((qp->psn_acked + 1) & SM_PSN_MASK) != qp->psn_tx;
+	bool open = ((qp->req.acked + 1) & SM_PSN_MASK) != qp->req.psn;
 
-	if (!open || qp->waiting || mark != qp->rto_mark || qp->rto_at == 0) {
-		qp->rto_mark = mark;
-		qp->rto_at = nic->awake + timeout_ns(qp);
+	if (!open || qp->on[SM_TURN_WAIT] || mark != qp->req.rto_mark || qp->req.rto_at == 0) {
+		qp->req.rto_mark = mark;
+		qp->req.rto_at = nic->awake + timeout_ns(qp);
 		return;
 	}
-	if (nic->awake < qp->rto_at)
+	if (nic->awake < qp->req.rto_at)
 		return;
-	qp->rto_at = nic->awake + timeout_ns(qp);
+	qp->req.rto_at = nic->awake + timeout_ns(qp);
 	/* A peer that says nothing at all may wait for a core: it gets more time. */
-	if (qp->peer->spoke != qp->rto_spoke)
-		qp->rto_silent = 0;
+	if (qp->peer->spoke != qp->req.rto_spoke)
+		qp->req.rto_silent = 0;
 	else
-		qp->rto_silent++;
-	qp->rto_spoke = qp->peer->spoke;
-	sm_sq_timeout(nic, qp, qp->rto_silent % SILENT_TIMEOUTS == 0);
+		qp->req.rto_silent++;
+	qp->req.rto_spoke = qp->peer->spoke;
+	sm_sq_timeout(nic, qp, qp->req.rto_silent % SILENT_TIMEOUTS == 0);
 }
 
 void
@@ -77,7 +79,7 @@ sm_retry_timers(struct sm_nic *nic)
 		sm_fault_release(nic, p);
 		for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
 			next = TAILQ_NEXT(qp, peer_link);
-			if (qp->dct == NULL && qp->type != SM_QPT_UC &&
+			if (qp->dc.dct == NULL && qp->kind->reliable &&
 				(qp->state == SM_QPS_RTS || qp->state == SM_QPS_SQD))
 				timer(nic, qp);
 		}

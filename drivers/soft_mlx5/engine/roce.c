@@ -21,52 +21,72 @@ enum has {
 	HAS_DATA = 128,
 };
 
-/* The lower five bits of an opcode, by transport RC; the others have a part of them. */
-enum op {
-	OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST, OP_SEND_LAST_IMM, OP_SEND_ONLY,
-	OP_SEND_ONLY_IMM, OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST, OP_WRITE_LAST_IMM,
-	OP_WRITE_ONLY, OP_WRITE_ONLY_IMM, OP_READ, OP_RESP_FIRST, OP_RESP_MIDDLE, OP_RESP_LAST,
-	OP_RESP_ONLY, OP_ACK, OP_ATOMIC_ACK, OP_CMP_SWAP, OP_FETCH_ADD,
-	OP_SEND_LAST_INV = 0x16, OP_SEND_ONLY_INV,
-	OP_CONNECT, OP_DISCONNECT, OP_COOKIE, /* DC. */
-	OPS = 32,
-};
+/* Those opcodes of the table below that have a part of their own. */
+#define OP_SEND_ONLY 0x04u
+#define OP_SEND_ONLY_IMM 0x05u
+#define OP_WRITE_ONLY_IMM 0x0bu
+#define OP_ACK 0x11u
+#define OP_CONNECT 0x18u
 
 #define F SM_PKT_FIRST
 #define L SM_PKT_LAST
 #define I SM_PKT_IMM
 
+/* By the lower five bits of an opcode, of transport RC; the others have a part of them. */
 static const struct shape {
 	uint8_t type; /* enum sm_pkt_type; 0: no opcode. */
 	uint8_t flags;
 	uint8_t has;
-} shapes[OPS] = {
-	[OP_SEND_FIRST] = {SM_PKT_SEND, F, HAS_DATA},
-	[OP_SEND_MIDDLE] = {SM_PKT_SEND, 0, HAS_DATA},
-	[OP_SEND_LAST] = {SM_PKT_SEND, L, HAS_DATA},
-	[OP_SEND_LAST_IMM] = {SM_PKT_SEND, L | I, HAS_IMM | HAS_DATA},
-	[OP_SEND_ONLY] = {SM_PKT_SEND, F | L, HAS_DATA},
-	[OP_SEND_ONLY_IMM] = {SM_PKT_SEND, F | L | I, HAS_IMM | HAS_DATA},
-	[OP_WRITE_FIRST] = {SM_PKT_WRITE, F, HAS_RETH | HAS_DATA},
-	[OP_WRITE_MIDDLE] = {SM_PKT_WRITE, 0, HAS_DATA},
-	[OP_WRITE_LAST] = {SM_PKT_WRITE, L, HAS_DATA},
-	[OP_WRITE_LAST_IMM] = {SM_PKT_WRITE, L | I, HAS_IMM | HAS_DATA},
-	[OP_WRITE_ONLY] = {SM_PKT_WRITE, F | L, HAS_RETH | HAS_DATA},
-	[OP_WRITE_ONLY_IMM] = {SM_PKT_WRITE, F | L | I, HAS_RETH | HAS_IMM | HAS_DATA},
-	[OP_READ] = {SM_PKT_READ, F | L, HAS_RETH},
-	[OP_RESP_FIRST] = {SM_PKT_READ_RESP, F, HAS_AETH | HAS_DATA},
-	[OP_RESP_MIDDLE] = {SM_PKT_READ_RESP, 0, HAS_DATA},
-	[OP_RESP_LAST] = {SM_PKT_READ_RESP, L, HAS_AETH | HAS_DATA},
-	[OP_RESP_ONLY] = {SM_PKT_READ_RESP, F | L, HAS_AETH | HAS_DATA},
-	[OP_ACK] = {SM_PKT_ACK, 0, HAS_AETH},
-	[OP_ATOMIC_ACK] = {SM_PKT_ATOMIC_RESP, F | L, HAS_AETH | HAS_WORD},
-	[OP_CMP_SWAP] = {SM_PKT_CMP_SWAP, F | L, HAS_ATOMIC},
-	[OP_FETCH_ADD] = {SM_PKT_FETCH_ADD, F | L, HAS_ATOMIC},
-	[OP_SEND_LAST_INV] = {SM_PKT_SEND, L | SM_PKT_INV, HAS_IMM | HAS_DATA},
-	[OP_SEND_ONLY_INV] = {SM_PKT_SEND, F | L | SM_PKT_INV, HAS_IMM | HAS_DATA},
-	[OP_CONNECT] = {SM_PKT_CONNECT, 0, HAS_WORD},
-	[OP_DISCONNECT] = {SM_PKT_DISCONNECT, 0, 0},
-	[OP_COOKIE] = {SM_PKT_NAK, 0, HAS_WORD},
+} shapes[32] = {
+	[0x00] = {SM_PKT_SEND, F, HAS_DATA},
+	[0x01] = {SM_PKT_SEND, 0, HAS_DATA},
+	[0x02] = {SM_PKT_SEND, L, HAS_DATA},
+	[0x03] = {SM_PKT_SEND, L | I, HAS_IMM | HAS_DATA},
+	[0x04] = {SM_PKT_SEND, F | L, HAS_DATA},
+	[0x05] = {SM_PKT_SEND, F | L | I, HAS_IMM | HAS_DATA},
+	[0x06] = {SM_PKT_WRITE, F, HAS_RETH | HAS_DATA},
+	[0x07] = {SM_PKT_WRITE, 0, HAS_DATA},
+	[0x08] = {SM_PKT_WRITE, L, HAS_DATA},
+	[0x09] = {SM_PKT_WRITE, L | I, HAS_IMM | HAS_DATA},
+	[0x0a] = {SM_PKT_WRITE, F | L, HAS_RETH | HAS_DATA},
+	[0x0b] = {SM_PKT_WRITE, F | L | I, HAS_RETH | HAS_IMM | HAS_DATA},
+	[0x0c] = {SM_PKT_READ, F | L, HAS_RETH},
+	[0x0d] = {SM_PKT_READ_RESP, F, HAS_AETH | HAS_DATA},
+	[0x0e] = {SM_PKT_READ_RESP, 0, HAS_DATA},
+	[0x0f] = {SM_PKT_READ_RESP, L, HAS_AETH | HAS_DATA},
+	[0x10] = {SM_PKT_READ_RESP, F | L, HAS_AETH | HAS_DATA},
+	[0x11] = {SM_PKT_ACK, 0, HAS_AETH},
+	[0x12] = {SM_PKT_ATOMIC_RESP, F | L, HAS_AETH | HAS_WORD},
+	[0x13] = {SM_PKT_CMP_SWAP, F | L, HAS_ATOMIC},
+	[0x14] = {SM_PKT_FETCH_ADD, F | L, HAS_ATOMIC},
+	[0x16] = {SM_PKT_SEND, L | SM_PKT_INV, HAS_IMM | HAS_DATA},
+	[0x17] = {SM_PKT_SEND, F | L | SM_PKT_INV, HAS_IMM | HAS_DATA},
+	/* Of DC alone. */
+	[0x18] = {SM_PKT_CONNECT, 0, HAS_WORD},
+	[0x19] = {SM_PKT_DISCONNECT, 0, 0},
+	[0x1a] = {SM_PKT_NAK, 0, HAS_WORD}, /* A cookie. */
+};
+
+/* What the headers hold, in their order, big endian. */
+static const struct field {
+	uint8_t has; /* Of which headers it is a part. */
+	uint8_t bytes;
+	uint16_t at; /* In struct sm_roce: a word of 64 bits if it has 8 bytes, else of 32. */
+} fields[] = {
+	{HAS_DCETH, 8, offsetof(struct sm_roce, key)},
+	{HAS_DCETH, 1, offsetof(struct sm_roce, age)},
+	{HAS_DCETH, 3, offsetof(struct sm_roce, src)},
+	{HAS_DCETH, 4, offsetof(struct sm_roce, life)},
+	{HAS_DETH, 4, offsetof(struct sm_roce, qkey)},
+	{HAS_DETH, 4, offsetof(struct sm_roce, src)},
+	{HAS_RETH | HAS_ATOMIC, 8, offsetof(struct sm_roce, va)},
+	{HAS_RETH | HAS_ATOMIC, 4, offsetof(struct sm_roce, rkey)},
+	{HAS_RETH, 4, offsetof(struct sm_roce, dma_len)},
+	{HAS_ATOMIC, 8, offsetof(struct sm_roce, word[0])},
+	{HAS_ATOMIC, 8, offsetof(struct sm_roce, word[1])},
+	{HAS_AETH, 1, offsetof(struct sm_roce, syndrome)},
+	{HAS_AETH, 3, offsetof(struct sm_roce, msn)},
+	{HAS_WORD, 8, offsetof(struct sm_roce, word[0])},
 };
 
 /* AETH: what the upper three bits of the syndrome say, and the codes of a NAK. */
@@ -93,13 +113,6 @@ put32(uint8_t *p, uint32_t v)
 	memcpy(p, &v, sizeof(v));
 }
 
-static inline void
-put64(uint8_t *p, uint64_t v)
-{
-	v = __builtin_bswap64(v);
-	memcpy(p, &v, sizeof(v));
-}
-
 /* The headers of an opcode; false: none that we know. */
 static bool
 shape_of(uint8_t opcode, struct shape *s)
@@ -119,7 +132,7 @@ shape_of(uint8_t opcode, struct shape *s)
 		s->has |= HAS_DETH;
 		return op == OP_SEND_ONLY || op == OP_SEND_ONLY_IMM;
 	case SM_ROCE_DC:
-		if (s->type < SM_PKT_ACK || s->type >= SM_PKT_CONNECT)
+		if (sm_pkt_kinds[s->type].group != SM_PKTS_ANSWER)
 			s->has |= HAS_DCETH;
 		return true;
 	default:
@@ -131,12 +144,11 @@ shape_of(uint8_t opcode, struct shape *s)
 static uint32_t
 header_bytes(uint8_t has)
 {
-	static const uint8_t bytes[] = {16, 8, 16, 28, 4, 8, 4};
-	uint32_t n = BTH;
+	uint32_t n = BTH + ((has & HAS_IMM) != 0 ? 4 : 0);
 
-	for (uint32_t i = 0; i < CRPC_DIM(bytes); i++)
-		if ((has >> i & 1) != 0)
-			n += bytes[i];
+	for (uint32_t i = 0; i < CRPC_DIM(fields); i++)
+		if ((has & fields[i].has) != 0)
+			n += fields[i].bytes;
 	return n;
 }
 
@@ -244,6 +256,32 @@ sm_roce_icrc(const struct sm_roce_path *path, const uint8_t *packet, uint32_t n,
 
 /* ---- bytes ---- */
 
+static uint8_t *
+field_put(const struct field *f, const struct sm_roce *p, uint8_t *at)
+{
+	const void *from = (const uint8_t *)p + f->at;
+	uint64_t v = f->bytes == 8 ? *(const uint64_t *)from : *(const uint32_t *)from;
+
+	for (uint32_t i = f->bytes; i-- != 0; v >>= 8)
+		at[i] = (uint8_t)v;
+	return at + f->bytes;
+}
+
+static const uint8_t *
+field_get(const struct field *f, struct sm_roce *p, const uint8_t *at)
+{
+	void *to = (uint8_t *)p + f->at;
+	uint64_t v = 0;
+
+	for (uint32_t i = 0; i < f->bytes; i++)
+		v = v << 8 | at[i];
+	if (f->bytes == 8)
+		*(uint64_t *)to = v;
+	else
+		*(uint32_t *)to = (uint32_t)v;
+	return at + f->bytes;
+}
+
 uint32_t
 sm_roce_put(const struct sm_roce *p, uint8_t *to)
 {
@@ -258,39 +296,9 @@ sm_roce_put(const struct sm_roce *p, uint8_t *to)
 	put16(to + 2, PKEY);
 	put32(to + 4, p->dst & 0xffffff);
 	put32(to + 8, (p->ack_req ? UINT32_C(1) << 31 : 0) | (p->psn & 0xffffff));
-	if ((s.has & HAS_DCETH) != 0) {
-		put64(at, p->key);
-		put32(at + 8, (uint32_t)p->age << 24 | (p->src & 0xffffff));
-		put32(at + 12, p->life);
-		at += 16;
-	}
-	if ((s.has & HAS_DETH) != 0) {
-		put32(at, p->qkey);
-		put32(at + 4, p->src & 0xffffff);
-		at += 8;
-	}
-	if ((s.has & (HAS_RETH | HAS_ATOMIC)) != 0) {
-		put64(at, p->va);
-		put32(at + 8, p->rkey);
-		at += 12;
-	}
-	if ((s.has & HAS_RETH) != 0) {
-		put32(at, p->dma_len);
-		at += 4;
-	}
-	if ((s.has & HAS_ATOMIC) != 0) {
-		put64(at, p->word[0]);
-		put64(at + 8, p->word[1]);
-		at += 16;
-	}
-	if ((s.has & HAS_AETH) != 0) {
-		put32(at, (uint32_t)p->syndrome << 24 | (p->msn & 0xffffff));
-		at += 4;
-	}
-	if ((s.has & HAS_WORD) != 0) {
-		put64(at, p->word[0]);
-		at += 8;
-	}
+	for (uint32_t i = 0; i < CRPC_DIM(fields); i++)
+		if ((s.has & fields[i].has) != 0)
+			at = field_put(&fields[i], p, at);
 	if ((s.has & HAS_IMM) != 0) {
 		memcpy(at, &p->imm, sizeof(p->imm));
 		at += 4;
@@ -325,41 +333,10 @@ sm_roce_get(const uint8_t *from, uint32_t n, struct sm_roce *p)
 	p->dst = sm_be32(from + 4) & 0xffffff;
 	p->ack_req = (from[8] & 0x80) != 0;
 	p->psn = sm_be32(from + 8) & 0xffffff;
-	if ((s.has & HAS_DCETH) != 0) {
-		p->key = sm_be64(at);
-		p->age = at[8];
-		p->src = sm_be32(at + 8) & 0xffffff;
-		p->life = sm_be32(at + 12);
-		at += 16;
-	}
-	if ((s.has & HAS_DETH) != 0) {
-		p->qkey = sm_be32(at);
-		p->src = sm_be32(at + 4) & 0xffffff;
-		at += 8;
-	}
-	if ((s.has & (HAS_RETH | HAS_ATOMIC)) != 0) {
-		p->va = sm_be64(at);
-		p->rkey = sm_be32(at + 8);
-		at += 12;
-	}
-	if ((s.has & HAS_RETH) != 0) {
-		p->dma_len = sm_be32(at);
-		at += 4;
-	}
-	if ((s.has & HAS_ATOMIC) != 0) {
-		p->word[0] = sm_be64(at);
-		p->word[1] = sm_be64(at + 8);
-		at += 16;
-	}
-	if ((s.has & HAS_AETH) != 0) {
-		p->syndrome = at[0];
-		p->msn = sm_be32(at) & 0xffffff;
-		at += 4;
-	}
-	if ((s.has & HAS_WORD) != 0) {
-		p->word[0] = sm_be64(at);
-		at += 8;
-	}
+	for (uint32_t i = 0; i < CRPC_DIM(fields); i++)
+		if ((s.has & fields[i].has) != 0)
+			at = field_get(&fields[i], p, at);
+	p->src &= 0xffffff; /* A byte before it is reserved. */
 	if ((s.has & HAS_IMM) != 0)
 		memcpy(&p->imm, at, sizeof(p->imm));
 	p->payload = from + headers;
@@ -375,48 +352,21 @@ sm_roce_is_connect(const struct sm_roce *p)
 	return p->opcode == (SM_ROCE_DC | OP_CONNECT);
 }
 
-/* The opcode of a piece. */
+/* The opcode of a piece: the one with its type and, if it is a part of a message, its flags. */
 static uint8_t
-opcode_of(uint32_t type, uint32_t flags, bool first, bool last)
+opcode_of(uint32_t type, uint32_t flags, bool data)
 {
-	static const uint8_t send[] = {OP_SEND_MIDDLE, OP_SEND_FIRST, OP_SEND_LAST, OP_SEND_ONLY};
-	uint8_t op;
-
-	switch (type) {
-	case SM_PKT_SEND:
-	case SM_PKT_DATAGRAM:
-		op = send[(first ? 1 : 0) + (last ? 2 : 0)];
-		if (last && (flags & SM_PKT_INV) != 0)
-			return first ? OP_SEND_ONLY_INV : OP_SEND_LAST_INV;
-		return (uint8_t)(op + (last && (flags & SM_PKT_IMM) != 0 ? 1 : 0));
-	case SM_PKT_WRITE:
-		op = (uint8_t)(send[(first ? 1 : 0) + (last ? 2 : 0)] + OP_WRITE_FIRST);
-		return (uint8_t)(op + (last && (flags & SM_PKT_IMM) != 0 ? 1 : 0));
-	case SM_PKT_READ_RESP:
-		return first ? (last ? OP_RESP_ONLY : OP_RESP_FIRST)
-			     : (last ? OP_RESP_LAST : OP_RESP_MIDDLE);
-	case SM_PKT_READ:
-		return OP_READ;
-	case SM_PKT_CMP_SWAP:
-		return OP_CMP_SWAP;
-	case SM_PKT_FETCH_ADD:
-		return OP_FETCH_ADD;
-	case SM_PKT_ATOMIC_RESP:
-		return OP_ATOMIC_ACK;
-	case SM_PKT_CONNECT:
-		return OP_CONNECT;
-	case SM_PKT_DISCONNECT:
-		return OP_DISCONNECT;
-	default:
-		return OP_ACK;
-	}
+	for (uint32_t op = 0; op < CRPC_DIM(shapes); op++)
+		if (shapes[op].type == type && (!data || shapes[op].flags == flags))
+			return (uint8_t)op;
+	return OP_ACK;
 }
 
 /* The syndrome of an ACK or NAK; 0xff: a NAK for which there is none. */
 static uint8_t
 syndrome_of(const struct sm_hdr *h)
 {
-	if ((h->head >> 16 & 0xff) == SM_PKT_ACK)
+	if (sm_pkt_type(h->head) == SM_PKT_ACK)
 		return AETH_ACK;
 	if (h->imm == SM_NAK_RNR)
 		return (uint8_t)(AETH_RNR | (h->rkey & 0x1f));
@@ -430,46 +380,52 @@ bool
 sm_roce_piece(const struct sm_hdr *h, const uint8_t *payload, uint32_t mtu_shift,
 	enum sm_roce_transport transport, uint32_t i, struct sm_roce *p)
 {
-	uint32_t type = h->head >> 16 & 0xff, flags = h->head >> 24, len = h->head & 0xffff;
-	bool data = type == SM_PKT_SEND || type == SM_PKT_WRITE || type == SM_PKT_READ_RESP;
+	uint32_t type = sm_pkt_type(h->head), flags = h->head >> 24, len = h->head & 0xffff;
+	uint8_t group = sm_pkt_kind(h->head)->group;
+	bool data = sm_pkt_kind(h->head)->data, ack = type == SM_PKT_ACK || type == SM_PKT_NAK;
+	bool cookie = type == SM_PKT_NAK && h->imm == SM_NAK_COOKIE;
 	uint32_t pieces = data && len != 0 ? 1 + ((len - 1) >> mtu_shift) : 1;
 	bool first, last;
+	uint8_t op;
 
 	if (i >= pieces)
 		return false;
 	first = i == 0 && (type == SM_PKT_READ_RESP ? h->raddr == 0 : (flags & SM_PKT_FIRST) != 0);
 	last = i == pieces - 1 && (flags & SM_PKT_LAST) != 0;
+	flags = (first ? SM_PKT_FIRST : 0) | (last ? flags & ~(uint32_t)SM_PKT_FIRST : 0);
+	op = group == SM_PKTS_DATAGRAM ? opcode_of(SM_PKT_SEND, flags & ~(uint32_t)SM_PKT_SE, true)
+		: ack && !cookie       ? OP_ACK
+				       : opcode_of(type, flags & ~(uint32_t)SM_PKT_SE, data);
 	*p = (struct sm_roce){
-		.opcode = (uint8_t)(transport | opcode_of(type, flags, first, last)),
-		.solicited = last && (flags & SM_PKT_SE) != 0,
-		.ack_req = transport != SM_ROCE_UC && transport != SM_ROCE_UD && last &&
-			type < SM_PKT_ACK,
+		.opcode = (uint8_t)(transport | op),
+		.solicited = (flags & SM_PKT_SE) != 0,
+		.ack_req = transport != SM_ROCE_UC && last && group == SM_PKTS_REQUEST,
 		.dst = h->dst & 0xffffff,
 		.psn = (h->psn + i) & 0xffffff,
 		.src = h->src & 0xffffff,
 		.qkey = h->rkey,
 		.va = h->raddr,
 		.rkey = h->rkey,
-		.dma_len = type == SM_PKT_WRITE && (flags & SM_PKT_LAST) != 0 ? len : h->imm,
+		.dma_len = type == SM_PKT_WRITE && (h->head >> 24 & SM_PKT_LAST) != 0 ? len
+										  : h->imm,
 		.imm = h->imm,
 		.syndrome = AETH_ACK,
-		.msn = type == SM_PKT_ACK || type == SM_PKT_NAK ? (uint32_t)h->raddr : h->imm,
+		.msn = ack ? (uint32_t)h->raddr : h->imm,
 	};
-	if (type >= SM_PKT_CONNECT) { /* A request's connection knows them. */
+	if (group == SM_PKTS_CONTROL) { /* A request's connection knows them. */
 		p->key = h->raddr;
 		p->life = h->imm;
-		p->age = (uint8_t)h->rkey;
+		p->age = h->rkey & 0xff;
 	}
-	if (type == SM_PKT_NAK && h->imm == SM_NAK_COOKIE) {
-		p->opcode = SM_ROCE_DC | OP_COOKIE;
+	if (cookie) {
 		p->word[0] = h->raddr;
 		return transport == SM_ROCE_DC;
 	}
-	if (type == SM_PKT_ACK || type == SM_PKT_NAK) {
+	if (ack) {
 		p->syndrome = syndrome_of(h);
 		return p->syndrome != 0xff;
 	}
-	if (data || type == SM_PKT_DATAGRAM) {
+	if (data || group == SM_PKTS_DATAGRAM) {
 		p->payload = payload + ((size_t)i << mtu_shift);
 		p->len = data && i != pieces - 1 ? 1u << mtu_shift : len - (i << mtu_shift);
 	} else if (type == SM_PKT_CMP_SWAP || type == SM_PKT_FETCH_ADD) {
@@ -543,12 +499,9 @@ sm_roce_hdr(struct sm_roce *p, struct sm_hdr *h)
 		break;
 	case SM_PKT_CMP_SWAP:
 	case SM_PKT_FETCH_ADD:
-		p->payload = (const uint8_t *)p->word;
-		p->len = sizeof(p->word);
-		break;
 	case SM_PKT_ATOMIC_RESP:
 		p->payload = (const uint8_t *)p->word;
-		p->len = sizeof(p->word[0]);
+		p->len = s.type == SM_PKT_ATOMIC_RESP ? sizeof(p->word[0]) : sizeof(p->word);
 		break;
 	case SM_PKT_READ_RESP:
 		if ((p->syndrome & 0xe0) != 0 && (s.has & HAS_AETH) != 0)

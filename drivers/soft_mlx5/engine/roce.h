@@ -37,7 +37,7 @@ struct sm_roce {
 	uint8_t opcode;
 	bool solicited;
 	bool ack_req;
-	uint8_t syndrome; /**< AETH. */
+	uint32_t syndrome; /**< AETH: one byte. */
 	uint32_t dst;     /**< QPN. */
 	uint32_t psn;
 	uint32_t src;     /**< DETH, DCETH: QPN. */
@@ -49,7 +49,7 @@ struct sm_roce {
 	uint32_t msn;     /**< AETH. */
 	uint64_t key;     /**< DCETH: of the DCT. */
 	uint32_t life;    /**< DCETH: of the DCI. */
-	uint8_t age;      /**< DCETH: seconds that something may be without acknowledgement. */
+	uint32_t age;     /**< DCETH: one byte, seconds without an acknowledgement. */
 	uint64_t word[2]; /**< AtomicETH: swap or add, compare; AtomicAckETH; a cookie. */
 	const uint8_t *payload;
 	uint32_t len;

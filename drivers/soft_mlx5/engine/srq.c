@@ -2,9 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include <infiniband/mlx5dv.h>
-
-#include "priv.h"
+#include "qp.h"
 
 #define WQE_SHIFT_MAX 16u
 
@@ -16,30 +14,18 @@ sm_srq_create(
 	struct sm_nic *nic, const struct sm_srq_attr *attr, struct sm_srq **srq, uint32_t *srqn)
 {
 	struct sm_srq *s;
+	int rc;
 
 	if (attr->pd == NULL || attr->buf == NULL || attr->dbrec == NULL ||
 		!crpc_is_pow2(attr->nwqe) || attr->nwqe > 32768 || attr->wqe_shift < 5 ||
 		attr->wqe_shift > WQE_SHIFT_MAX)
 		return EINVAL;
 	s = calloc(1, sizeof(*s) + attr->nwqe * sizeof(s->back[0]));
-	if (s == NULL)
-		return ENOMEM;
-	s->pd = attr->pd;
-	s->buf = attr->buf;
-	s->dbrec = attr->dbrec;
-	s->nwqe = attr->nwqe;
-	s->wqe_shift = attr->wqe_shift;
-	s->max_sge = attr->max_sge;
-	s->limit = attr->limit;
-	s->user = attr->user;
-	if (sm_lock_live(nic) != 0) {
-		free(s);
-		return EIO;
-	}
-	s->pd->users++;
-	s->srqn = nic->next_srqn++ & 0xffffff;
-	TAILQ_INSERT_TAIL(&nic->srqs, s, link);
-	*srqn = s->srqn;
+	rc = sm_obj_add(nic, s, SM_OBJ_SRQ, attr->pd);
+	if (rc != 0)
+		return rc;
+	s->attr = *attr;
+	*srqn = s->obj.number;
 	*srq = s;
 	sm_unlock(nic);
 	return 0;
@@ -48,22 +34,22 @@ sm_srq_create(
 static void
 limit_check(struct sm_nic *nic, struct sm_srq *s)
 {
-	uint16_t posted = (uint16_t)(sm_dbrec(&s->dbrec[0]) - s->taken);
+	uint16_t posted = (uint16_t)(sm_dbrec(s->attr.dbrec) - s->taken);
 
-	if (s->limit == 0 || posted >= s->limit)
+	if (s->attr.limit == 0 || posted >= s->attr.limit)
 		return;
-	s->limit = 0;
-	nic->async_event(s->user, SM_EVENT_SRQ_LIMIT_REACHED);
+	s->attr.limit = 0;
+	nic->async_event(s->attr.user, SM_EVENT_SRQ_LIMIT_REACHED);
 }
 
 int
 sm_srq_limit(struct sm_nic *nic, struct sm_srq *srq, uint32_t limit)
 {
-	if (limit >= srq->nwqe)
+	if (limit >= srq->attr.nwqe)
 		return EINVAL;
 	if (sm_lock_live(nic) != 0)
 		return EIO;
-	srq->limit = limit;
+	srq->attr.limit = limit;
 	limit_check(nic, srq);
 	sm_unlock(nic);
 	return 0;
@@ -72,14 +58,10 @@ sm_srq_limit(struct sm_nic *nic, struct sm_srq *srq, uint32_t limit)
 int
 sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq)
 {
-	if (sm_lock_live(nic) != 0)
-		return EIO;
-	if (srq->users != 0) {
-		sm_unlock(nic);
-		return EBUSY;
-	}
-	srq->pd->users--;
-	TAILQ_REMOVE(&nic->srqs, srq, link);
+	int rc = sm_obj_del(nic, &srq->obj);
+
+	if (rc != 0)
+		return rc;
 	sm_unlock(nic);
 	free(srq);
 	return 0;
@@ -88,7 +70,8 @@ sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq)
 void
 sm_srq_return(struct sm_srq *s, uint16_t counter)
 {
-	if (crpc_likely(s->nback < s->nwqe)) /* Unless more were announced than there can be. */
+	/* Unless more were announced than there can be. */
+	if (crpc_likely(s->nback < s->attr.nwqe))
 		s->back[s->nback++] = counter;
 }
 
@@ -98,45 +81,49 @@ srq_take(struct sm_nic *nic, struct sm_qp *qp, struct sm_srq *s)
 	const uint8_t *wqe;
 
 	if (crpc_unlikely(s->nback != 0)) {
-		qp->rx.counter = s->back[--s->nback];
+		qp->resp.rx.counter = s->back[--s->nback];
 		return true;
 	}
-	if ((uint16_t)(sm_dbrec(&s->dbrec[0]) - s->taken) == 0)
+	if ((uint16_t)(sm_dbrec(s->attr.dbrec) - s->taken) == 0)
 		return false;
-	wqe = s->buf + ((size_t)s->next << s->wqe_shift);
-	qp->rx.counter = s->next;
+	wqe = s->attr.buf + ((size_t)s->next << s->attr.wqe_shift);
+	qp->resp.rx.counter = s->next;
 	s->taken++;
 	/* The link is read when the WQE is used: the program sets it when it posts. */
-	s->next = (uint16_t)(sm_be16(wqe + 2) & (s->nwqe - 1));
-	if (crpc_unlikely(s->limit != 0))
+	s->next = (uint16_t)(sm_be16(wqe + 2) & (s->attr.nwqe - 1));
+	if (crpc_unlikely(s->attr.limit != 0))
 		limit_check(nic, s);
 	return true;
 }
 
 bool
-sm_recv_more(struct sm_nic *nic, struct sm_qp *qp)
+sm_recv_take(struct sm_nic *nic, struct sm_qp *qp)
 {
-	if (qp->srq != NULL)
-		return srq_take(nic, qp, qp->srq);
-	if (qp->rq_nwqe == 0)
+	const struct sm_qp_attr *a = &qp->made;
+	struct sm_responder *r = &qp->resp;
+
+	if (a->srq != NULL)
+		return srq_take(nic, qp, a->srq);
+	if (r->tail == r->head && a->rq_nwqe != 0)
+		r->head = (uint16_t)sm_dbrec(&qp->dbrec[0]);
+	if (r->tail == r->head)
 		return false;
-	qp->rq_head = (uint16_t)sm_dbrec(&qp->dbrec[0]);
-	if (qp->rq_tail == qp->rq_head)
-		return false;
-	qp->rx.counter = qp->rq_tail++;
+	r->rx.counter = r->tail++;
 	return true;
 }
 
 void
 sm_recv_cursor(struct sm_qp *qp)
 {
-	uint32_t shift = qp->srq != NULL ? qp->srq->wqe_shift : qp->rq_shift;
-	uint32_t skip = qp->srq != NULL ? 16 : 0; /* The link of an SRQ's WQE. */
-	const uint8_t *wqe = qp->srq != NULL
-		? qp->srq->buf + ((size_t)qp->rx.counter << shift)
-		: qp->rq + ((size_t)(qp->rx.counter & (qp->rq_nwqe - 1)) << shift);
+	const struct sm_qp_attr *a = &qp->made;
+	struct sm_responder *r = &qp->resp;
+	uint32_t shift = a->srq != NULL ? a->srq->attr.wqe_shift : a->rq_wqe_shift;
+	uint32_t skip = a->srq != NULL ? 16 : 0; /* The link of an SRQ's WQE. */
+	const uint8_t *wqe = a->srq != NULL
+		? a->srq->attr.buf + ((size_t)r->rx.counter << shift)
+		: a->rq_buf + ((size_t)(r->rx.counter & (a->rq_nwqe - 1)) << shift);
 
-	qp->rx.cur = (struct sm_cursor){
+	r->rx.cur = (struct sm_cursor){
 		.seg = wqe + skip,
 		.base = wqe,
 		.wrap = wqe + (1u << shift) + 1, /* A receive WQE never goes round its queue. */

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "priv.h"
+#include "qp.h"
 
 #define ACCESS_REMOTE (SM_ACCESS_REMOTE_WRITE | SM_ACCESS_REMOTE_READ | SM_ACCESS_REMOTE_ATOMIC)
 #define ACCESS_BIND 16u
@@ -23,23 +23,19 @@
 /* Of struct mlx5_wqe_umr_ctrl_seg, mlx5_wqe_mkey_context_seg and the KLM behind them. */
 #define UMR_MKEY_AT 48u
 #define UMR_KLM_AT (UMR_MKEY_AT + 64u)
+#define AT(member, at) (offsetof(struct mlx5_wqe_mkey_context_seg, member) == (at))
 _Static_assert(sizeof(struct mlx5_wqe_umr_ctrl_seg) == UMR_MKEY_AT, "PRM");
-_Static_assert(sizeof(struct mlx5_wqe_mkey_context_seg) == 64, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_mkey_context_seg, access_flags) == 2, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_mkey_context_seg, qpn_mkey) == 4, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_mkey_context_seg, start_addr) == 16, "PRM");
-_Static_assert(offsetof(struct mlx5_wqe_mkey_context_seg, len) == 24, "PRM");
-_Static_assert((int)MLX5_OPCODE_UMR == SM_OP_UMR, "PRM");
-_Static_assert(IBV_ACCESS_MW_BIND == ACCESS_BIND, "verbs");
+_Static_assert(sizeof(struct mlx5_wqe_mkey_context_seg) == 64 && AT(access_flags, 2) &&
+		AT(qpn_mkey, 4) && AT(start_addr, 16) && AT(len, 24), "PRM");
+_Static_assert((int)MLX5_OPCODE_UMR == SM_OP_UMR && IBV_ACCESS_MW_BIND == ACCESS_BIND, "PRM");
 
 struct sm_mw {
-	struct sm_pd *pd;
+	struct sm_obj obj;
 	uint32_t index;
 	uint32_t parent; /* Index of the region's key, while it is bound ... */
 	uint32_t qpn;    /* ... and the queue pair that bound it: type 2 is for it alone. */
 	uint8_t type;
 	bool bound;
-	TAILQ_ENTRY(sm_mw) link;
 };
 
 /* The window whose key this is, or NULL. */
@@ -54,33 +50,26 @@ mw_of(const struct sm_mkey *k)
 int
 sm_mw_create(struct sm_nic *nic, struct sm_pd *pd, uint8_t type, struct sm_mw **mwp, uint32_t *rkey)
 {
-	struct sm_mkey *k;
 	struct sm_mw *mw;
+	struct sm_mkey *k;
 	int rc;
 
 	if (type != 1 && type != 2)
 		return EINVAL;
 	mw = calloc(1, sizeof(*mw));
-	if (mw == NULL)
-		return ENOMEM;
-	rc = sm_lock_live(nic);
-	if (rc == 0) {
-		rc = sm_key_alloc(nic, &mw->index);
-		if (rc != 0)
-			sm_unlock(nic);
-	}
+	rc = sm_obj_add(nic, mw, SM_OBJ_MW, pd);
+	if (rc != 0)
+		return rc;
+	rc = sm_key_alloc(nic, &mw->index);
 	if (rc != 0) {
+		sm_obj_unlist(nic, &mw->obj);
+		sm_unlock(nic);
 		free(mw);
 		return rc;
 	}
-	mw->pd = pd;
 	mw->type = type;
 	k = &nic->keys[mw->index];
-	k->pd = (struct sm_pd *)((uintptr_t)mw | TAG);
-	k->base = NULL;
-	k->len = k->iova = k->access = 0;
-	pd->users++;
-	TAILQ_INSERT_TAIL(&nic->mws, mw, link);
+	*k = (struct sm_mkey){.pd = (struct sm_pd *)((uintptr_t)mw | TAG), .key = k->key};
 	*rkey = k->key;
 	*mwp = mw;
 	sm_unlock(nic);
@@ -90,35 +79,27 @@ sm_mw_create(struct sm_nic *nic, struct sm_pd *pd, uint8_t type, struct sm_mw **
 int
 sm_mw_destroy(struct sm_nic *nic, struct sm_mw *mw)
 {
-	if (sm_lock_live(nic) != 0)
-		return EIO;
-	mw->pd->users--;
-	TAILQ_REMOVE(&nic->mws, mw, link);
+	int rc = sm_obj_del(nic, &mw->obj);
+
+	if (rc != 0)
+		return rc;
 	sm_key_free(nic, mw->index);
 	sm_unlock(nic);
 	free(mw);
 	return 0;
 }
 
-void
-sm_mws_free(struct sm_nic *nic)
-{
-	struct sm_mw *mw;
-
-	while ((mw = TAILQ_FIRST(&nic->mws)) != NULL) {
-		TAILQ_REMOVE(&nic->mws, mw, link);
-		free(mw);
-	}
-}
-
 bool
 sm_mw_bound_to(const struct sm_nic *nic, uint32_t index)
 {
+	const struct sm_obj *obj;
 	const struct sm_mw *mw;
 
-	TAILQ_FOREACH(mw, &nic->mws, link)
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_MW], link) {
+		mw = (const struct sm_mw *)obj;
 		if (mw->bound && mw->parent == index)
 			return true;
+	}
 	return false;
 }
 
@@ -128,13 +109,11 @@ sm_mem_window(const struct sm_nic *nic, const struct sm_pd *pd, const struct sm_
 {
 	const struct sm_mw *mw = mw_of(k);
 
-	if (mw == NULL || !mw->bound || mw->pd != pd || k->key != key ||
+	if (mw == NULL || !mw->bound || mw->obj.pd != pd || k->key != key ||
 		(access & ACCESS_REMOTE) == 0 || (k->access & access) != access ||
 		(mw->type == 2 && nic->serving->qpn != mw->qpn))
 		return NULL;
-	if (va < k->iova || len > k->len || va - k->iova > k->len - len)
-		return NULL;
-	return k->base + (va - k->iova);
+	return sm_key_at(k, va, len);
 }
 
 /* A window of the domain by any of its keys, or NULL. */
@@ -143,7 +122,7 @@ mw_find(const struct sm_nic *nic, const struct sm_pd *pd, uint32_t key)
 {
 	struct sm_mw *mw = key >> 8 < nic->nkeys ? mw_of(&nic->keys[key >> 8]) : NULL;
 
-	return mw != NULL && mw->pd == pd ? mw : NULL;
+	return mw != NULL && mw->obj.pd == pd ? mw : NULL;
 }
 
 static uint32_t
@@ -156,19 +135,19 @@ access_of(uint8_t flags)
 									 : 0);
 }
 
-/* The region of a bind, if it allows it; NULL. */
-static const struct sm_mkey *
+/* The memory of a bind, if its region allows it; NULL. */
+static void *
 parent_of(const struct sm_nic *nic, const struct sm_mw *mw, uint32_t lkey, uint64_t addr,
 	uint64_t len, uint32_t access)
 {
 	const struct sm_mkey *p = lkey >> 8 < nic->nkeys ? &nic->keys[lkey >> 8] : NULL;
 
-	if (p == NULL || p->pd != mw->pd || p->key != lkey || (p->access & ACCESS_BIND) == 0)
+	if (p == NULL || p->pd != mw->obj.pd || p->key != lkey || (p->access & ACCESS_BIND) == 0)
 		return NULL;
 	if ((access & (SM_ACCESS_REMOTE_WRITE | SM_ACCESS_REMOTE_ATOMIC)) != 0 &&
 		(p->access & SM_ACCESS_LOCAL_WRITE) == 0)
 		return NULL;
-	return addr >= p->iova && len <= p->len && addr - p->iova <= p->len - len ? p : NULL;
+	return sm_key_at(p, addr, len);
 }
 
 static uint32_t
@@ -178,16 +157,16 @@ bind(struct sm_nic *nic, struct sm_mw *mw, uint32_t qpn, const uint8_t *umr, uin
 	uint32_t variant = sm_be32(mkey + 4) & 0xff, access = access_of(mkey[2]);
 	uint64_t addr = sm_be64(mkey + 16), len = sm_be64(mkey + 24);
 	struct sm_mkey *k = &nic->keys[mw->index];
-	const struct sm_mkey *parent;
+	void *base;
 
 	if (units * 16 < UMR_KLM_AT + 16 || (umr[0] & MLX5_WQE_UMR_CTRL_FLAG_INLINE) == 0)
 		return SM_SYND_LOCAL_QP_OP;
 	if (mw->type == 2 && mw->bound)
 		return SM_SYND_MW_BIND;
-	parent = parent_of(nic, mw, sm_be32(klm + 4), addr, len, access);
-	if (parent == NULL)
+	base = parent_of(nic, mw, sm_be32(klm + 4), addr, len, access);
+	if (base == NULL)
 		return SM_SYND_MW_BIND;
-	k->base = parent->base + (addr - parent->iova);
+	k->base = base;
 	k->iova = addr;
 	k->len = len;
 	k->access = access;
@@ -202,7 +181,7 @@ uint32_t
 sm_mw_umr(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key, const uint8_t *umr,
 	uint32_t units)
 {
-	struct sm_mw *mw = mw_find(nic, qp->pd, key);
+	struct sm_mw *mw = mw_find(nic, qp->made.pd, key);
 
 	if (units * 16 < UMR_KLM_AT)
 		return SM_SYND_LOCAL_QP_OP;
@@ -222,7 +201,7 @@ sm_mw_umr(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key, const uint8_
 bool
 sm_mw_invalidate(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key)
 {
-	struct sm_mw *mw = mw_find(nic, qp->pd, key);
+	struct sm_mw *mw = mw_find(nic, qp->made.pd, key);
 
 	if (mw == NULL || mw->type != 2 || !mw->bound || mw->qpn != qp->qpn ||
 		nic->keys[mw->index].key != key)

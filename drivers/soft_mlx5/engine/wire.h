@@ -54,6 +54,43 @@ enum sm_pkt_type {
 	SM_PKT_SEND_REF,   /**< As without _REF, and the payload tells where the bytes are. */
 	SM_PKT_WRITE_REF,
 	SM_PKT_READ_RESP_REF,
+	SM_PKT_TYPES,
+};
+
+/** What packets are for. */
+enum sm_pkt_group {
+	SM_PKTS_BAD, /**< Nothing that a ring's reader takes. */
+	SM_PKTS_REQUEST,
+	SM_PKTS_ANSWER,
+	SM_PKTS_DATAGRAM,
+	SM_PKTS_CONTROL,
+	SM_PKTS_REF,
+};
+
+/** What a type of packet is. */
+struct sm_pkt_kind {
+	uint8_t group;
+	bool data;     /**< Its payload is a part of a message, in packets of the path's MTU. */
+	uint8_t plain; /**< With _REF: the type without; ... */
+	uint8_t ref;   /**< ... and the other way round. */
+};
+
+static const struct sm_pkt_kind sm_pkt_kinds[SM_PKT_TYPES] = {
+	[SM_PKT_SEND] = {SM_PKTS_REQUEST, true, .ref = SM_PKT_SEND_REF},
+	[SM_PKT_WRITE] = {SM_PKTS_REQUEST, true, .ref = SM_PKT_WRITE_REF},
+	[SM_PKT_READ] = {SM_PKTS_REQUEST},
+	[SM_PKT_CMP_SWAP] = {SM_PKTS_REQUEST},
+	[SM_PKT_FETCH_ADD] = {SM_PKTS_REQUEST},
+	[SM_PKT_ACK] = {SM_PKTS_ANSWER},
+	[SM_PKT_NAK] = {SM_PKTS_ANSWER},
+	[SM_PKT_READ_RESP] = {SM_PKTS_ANSWER, true, .ref = SM_PKT_READ_RESP_REF},
+	[SM_PKT_ATOMIC_RESP] = {SM_PKTS_ANSWER},
+	[SM_PKT_DATAGRAM] = {SM_PKTS_DATAGRAM},
+	[SM_PKT_CONNECT] = {SM_PKTS_CONTROL},
+	[SM_PKT_DISCONNECT] = {SM_PKTS_CONTROL},
+	[SM_PKT_SEND_REF] = {SM_PKTS_REF, .plain = SM_PKT_SEND},
+	[SM_PKT_WRITE_REF] = {SM_PKTS_REF, .plain = SM_PKT_WRITE},
+	[SM_PKT_READ_RESP_REF] = {SM_PKTS_REF, .plain = SM_PKT_READ_RESP},
 };
 
 enum sm_pkt_flag {
@@ -106,6 +143,21 @@ struct sm_hdr {
 	uint32_t imm;
 };
 
+/** The type of a packet, as its head says. */
+static inline uint32_t
+sm_pkt_type(uint32_t head)
+{
+	return head >> 16 & 0xff;
+}
+
+static inline const struct sm_pkt_kind *
+sm_pkt_kind(uint32_t head)
+{
+	uint32_t type = sm_pkt_type(head);
+
+	return &sm_pkt_kinds[crpc_likely(type < SM_PKT_TYPES) ? type : SM_PKT_NONE];
+}
+
 /** A datagram's raddr: what the receiver's GRH is made of. */
 #define SM_GRH_PRESENT (UINT64_C(1) << 63)
 /** Over UDP: the sender's IPv4 address in the lower half, and nothing else. */
@@ -137,8 +189,7 @@ struct sm_ring {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t bytes;
-	uint32_t src_slot, src_gen;
-	uint32_t dst_slot, dst_gen;
+	uint32_t id[4];     /**< Slot and generation of the writer, of the reader. */
 	uint64_t cookie;    /**< 0: the writer sends no references. */
 	uint64_t cookie_at; /**< Where it lies in the writer's process, ... */
 	uint32_t pid;       /**< ... whose number this is. */
@@ -184,17 +235,6 @@ struct sm_rx {
 	uint32_t direct; /**< enum sm_direct, as it stands in the ring. */
 	uint32_t run;    /**< Bytes copied since the last poll ended for their number. */
 };
-
-static inline void
-sm_pkt_put(struct sm_pkt *p, const struct sm_hdr *h)
-{
-	crpc_store_relaxed(&p->dst, h->dst);
-	crpc_store_relaxed(&p->src, h->src);
-	crpc_store_relaxed(&p->psn, h->psn);
-	crpc_store_relaxed(&p->raddr, h->raddr);
-	crpc_store_relaxed(&p->rkey, h->rkey);
-	crpc_store_relaxed(&p->imm, h->imm);
-}
 
 static inline void
 sm_pkt_get(struct sm_pkt *p, uint32_t head, struct sm_hdr *h)
@@ -257,17 +297,37 @@ sm_tx_room(struct sm_tx *tx, uint32_t len, uint32_t keep, struct sm_pkt_room *ro
 	return true;
 }
 
-/** Hand the packet in @p room to the reader. */
+/** Hand the packet in @p room, with @p len bytes of payload, to the reader. */
 static inline void
-sm_tx_commit(struct sm_tx *tx, const struct sm_pkt_room *room, uint32_t len, enum sm_pkt_type type,
-	uint32_t flags)
+sm_tx_commit(struct sm_tx *tx, const struct sm_pkt_room *room, const struct sm_hdr *h,
+	uint32_t len, enum sm_pkt_type type, uint32_t flags)
 {
+	struct sm_pkt *p = room->pkt;
+
+	crpc_store_relaxed(&p->dst, h->dst);
+	crpc_store_relaxed(&p->src, h->src);
+	crpc_store_relaxed(&p->psn, h->psn);
+	crpc_store_relaxed(&p->raddr, h->raddr);
+	crpc_store_relaxed(&p->rkey, h->rkey);
+	crpc_store_relaxed(&p->imm, h->imm);
 	tx->pos += room->bytes;
 	crpc_store_relaxed(&sm_ring_at(tx->ring, tx->pos)->head, 0);
 	/*
 	 * P0: the packet and the cleared word behind it are seen by who sees head; pairs with P1.
 	 */
-	crpc_store_release(&room->pkt->head, len | (uint32_t)type << 16 | flags << 24);
+	crpc_store_release(&p->head, len | (uint32_t)type << 16 | flags << 24);
+}
+
+/** A packet without payload; false: no room. */
+static inline bool
+sm_tx_send(struct sm_tx *tx, uint32_t keep, const struct sm_hdr *h, enum sm_pkt_type type)
+{
+	struct sm_pkt_room room;
+
+	if (!sm_tx_room(tx, 0, keep, &room))
+		return false;
+	sm_tx_commit(tx, &room, h, 0, type, 0);
+	return true;
 }
 
 /** The next packet, or NULL. */
@@ -280,11 +340,11 @@ sm_rx_peek(struct sm_rx *rx, uint32_t *head)
 	*head = crpc_load_acquire(&p->head);
 	if (*head == 0)
 		return NULL;
-	if (crpc_unlikely((*head >> 16 & 0xff) == SM_PKT_PAD)) {
+	if (crpc_unlikely(sm_pkt_type(*head) == SM_PKT_PAD)) {
 		rx->pos = (rx->pos | (SM_RING_BYTES - 1)) + 1;
 		p = sm_ring_at(rx->ring, rx->pos);
 		*head = crpc_load_acquire(&p->head);
-		if (*head == 0 || (*head >> 16 & 0xff) == SM_PKT_PAD)
+		if (*head == 0 || sm_pkt_type(*head) == SM_PKT_PAD)
 			return NULL;
 	}
 	return p;
@@ -315,8 +375,6 @@ void sm_wire_fork_child(struct sm_wire *wire);
 uint32_t sm_wire_gen(struct sm_wire *wire, uint32_t slot);
 /** True if generation @p gen of @p slot is held by a living process. A system call. */
 bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
-/** Our own generation. */
-uint32_t sm_wire_gen_own(const struct sm_wire *wire);
 /** Make the ring from us to (dst, gen) and tell its reader. */
 int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen,
 	const struct sm_ring_from *from, struct sm_ring **ring);

@@ -415,12 +415,6 @@ ring_map(int fd)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-uint32_t
-sm_wire_gen_own(const struct sm_wire *w)
-{
-	return w->gen;
-}
-
 int
 sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen,
 	const struct sm_ring_from *from, struct sm_ring **ring)
@@ -448,10 +442,7 @@ sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen,
 	r->magic = SM_WIRE_MAGIC;
 	r->version = SM_WIRE_VERSION;
 	r->bytes = SM_RING_BYTES;
-	r->src_slot = id[0];
-	r->src_gen = id[1];
-	r->dst_slot = id[2];
-	r->dst_gen = id[3];
+	memcpy(r->id, id, sizeof(r->id));
 	r->cookie = from->cookie;
 	r->cookie_at = from->cookie_at;
 	r->pid = from->pid;
@@ -498,8 +489,7 @@ ring_attach(struct sm_wire *w, uint32_t src, uint32_t gen, bool *again)
 	if (r == NULL)
 		return NULL;
 	if (r->magic != SM_WIRE_MAGIC || r->version != SM_WIRE_VERSION ||
-		r->bytes != SM_RING_BYTES || r->src_slot != src || r->src_gen != gen ||
-		r->dst_slot != w->slot || r->dst_gen != w->gen) {
+		r->bytes != SM_RING_BYTES || memcmp(r->id, id, sizeof(r->id)) != 0) {
 		crpc_err("ring %s: not of version %u, ignored", path, SM_WIRE_VERSION);
 		munmap(r, sizeof(*r));
 		return NULL;

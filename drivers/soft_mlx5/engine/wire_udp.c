@@ -28,8 +28,11 @@
 #include <unistd.h>
 
 #include "crpc_log.h"
-#include "priv.h"
+#include "fault.h"
+#include "pcap.h"
+#include "qp.h"
 #include "roce.h"
+#include "wire_udp.h"
 
 /* Packets of one system call. */
 #define BATCH 32u
@@ -164,15 +167,6 @@ batch_send(struct sm_udp *u)
 	return true;
 }
 
-/* A DCI's life, by which a DCT sees that its connection is not that of a DCI of before. */
-static uint32_t
-life_of(const struct sm_nic *nic, const struct sm_hdr *h)
-{
-	const struct sm_qp *qp = sm_qp_find(nic, h->src & SM_PSN_MASK);
-
-	return qp != NULL ? qp->dc_life : 0;
-}
-
 /* To a slot of a host; there is room in the batch. */
 static void
 packet_encode(struct sm_nic *nic, uint32_t slot, uint32_t addr, const struct sm_roce *roce)
@@ -205,6 +199,7 @@ peer_send(struct sm_nic *nic, struct sm_peer *p, uint32_t *calls)
 	while ((pkt = sm_rx_peek(&p->out, &head)) != NULL) {
 		const uint8_t *payload = (const uint8_t *)pkt + sizeof(*pkt);
 		enum sm_roce_transport transport;
+		const struct sm_qp *qp;
 		struct sm_roce roce;
 		struct sm_hdr h;
 		uint32_t shift;
@@ -212,9 +207,11 @@ peer_send(struct sm_nic *nic, struct sm_peer *p, uint32_t *calls)
 		sm_pkt_get(pkt, head, &h);
 		transport = (enum sm_roce_transport)sm_roce_of(nic, &h, &shift);
 		while (sm_roce_piece(&h, payload, shift, transport, p->piece, &roce)) {
-			if (transport == SM_ROCE_DC && (head >> 16 & 0xff) < SM_PKT_ACK)
-				roce.life = life_of(nic, &h);
-			if ((head >> 16 & 0xff) == SM_PKT_CONNECT)
+			/* By which a DCT tells a DCI from an earlier one. */
+			qp = sm_qp_find(nic, h.src & SM_PSN_MASK);
+			if (qp != NULL && sm_pkt_kind(head)->group == SM_PKTS_REQUEST)
+				roce.life = qp->dc.life;
+			if (sm_pkt_type(head) == SM_PKT_CONNECT)
 				roce.word[0] = p->cookie;
 			if (u->to == BATCH && ((*calls)++ == SEND_CALLS || !batch_send(u)))
 				return false;
@@ -250,21 +247,6 @@ sm_udp_send(struct sm_nic *nic)
 }
 
 /* ---- in ---- */
-
-static bool
-transport_fits(const struct sm_qp *qp, uint8_t opcode)
-{
-	switch (opcode & 0xe0) {
-	case SM_ROCE_RC:
-		return qp->type == SM_QPT_RC;
-	case SM_ROCE_UC:
-		return qp->type == SM_QPT_UC;
-	case SM_ROCE_UD:
-		return qp->type == SM_QPT_UD;
-	default:
-		return qp->type == SM_QPT_DCI || qp->type == SM_QPT_DCT;
-	}
-}
 
 static uint64_t
 rotl(uint64_t v, uint32_t n)
@@ -332,16 +314,17 @@ static struct sm_peer *
 sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce,
 	const struct sm_roce_path *path)
 {
-	bool named = qp->type == SM_QPT_UD || qp->type == SM_QPT_DCT;
+	bool datagram = qp->kind->takes == SM_TAKES_DATAGRAMS;
+	bool target = qp->kind->sends == SM_SENDS_NOTHING;
 	struct sm_peer *p = qp->peer;
 	uint32_t addr = path->src;
 
 	/* The port is that of the slot: another one belongs to another process there. */
-	if (path->sport != SM_ROCE_PORT + (named ? roce->src >> 16 : p->slot))
+	if (path->sport != SM_ROCE_PORT + (datagram || target ? roce->src >> 16 : p->slot))
 		return NULL;
-	if (qp->type == SM_QPT_UD) /* Nothing is kept of who sends datagrams. */
+	if (datagram) /* Nothing is kept of who sends datagrams. */
 		return &nic->nowhere;
-	if (qp->type == SM_QPT_DCT) {
+	if (target) {
 		p = sm_peer_find(nic, roce->src >> 16, addr);
 		if (p == NULL)
 			return sm_roce_is_connect(roce) ? stranger(nic, roce, addr) : NULL;
@@ -358,6 +341,7 @@ sm_udp_packet(struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t
 	struct sm_peer *p;
 	struct sm_hdr h;
 	struct sm_qp *qp;
+	bool target;
 
 	if (n <= SM_ROCE_ICRC || n > SM_ROCE_BYTES)
 		return false;
@@ -370,17 +354,18 @@ sm_udp_packet(struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t
 	if (crpc_unlikely(nic->pcap != NULL))
 		sm_pcap_packet(nic->pcap, nic->now, path->src, path->dst, &roce);
 	qp = sm_qp_find(nic, roce.dst);
-	if (qp == NULL || !transport_fits(qp, roce.opcode) || !sm_roce_hdr(&roce, &h))
+	if (qp == NULL || (roce.opcode & 0xe0) != qp->kind->transport || !sm_roce_hdr(&roce, &h))
 		return false;
 	p = sender_of(nic, qp, &roce, path);
 	if (p == NULL)
 		return false;
-	if (qp->type == SM_QPT_UD)
+	target = qp->kind->sends == SM_SENDS_NOTHING;
+	if (p == &nic->nowhere)
 		h.raddr = SM_GRH_PRESENT | SM_GRH_IPV4 | path->src;
-	else if (qp->type != SM_QPT_DCT)
+	else if (!target)
 		h.src = qp->dest_qpn;
 	p->heard = p->busy = true;
-	if (qp->type == SM_QPT_DCT && (h.head >> 16 & 0xff) < SM_PKT_ACK &&
+	if (target && sm_pkt_kind(h.head)->group == SM_PKTS_REQUEST &&
 		!sm_dct_knows(nic, qp, p, &h, roce.life))
 		return true;
 	if (crpc_unlikely(nic->fault != NULL)) {

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PAPER_H
+#define PAPER_H
+
+/*
+ * The objects of the NIC on paper.
+ *
+ * Requests of a send queue, by positions that run free:
+ *
+ *     freed             acked              done              posted
+ *       | completion not  | carried out, not | not carried     |
+ *       | polled          | acknowledged     | out             |
+ *       +-----------------+------------------+-----------------+
+ *        moved by a poll   by a step          by a step         by post
+ */
+
+#include "crpc_paper_nic.h"
+#include "crpc_rdma_driver.h"
+
+#define PAPER_MTU_MAX    4096u
+#define PAPER_QUEUES_MAX 65536u /* of a fabric */
+#define PAPER_MRS_MAX    65536u /* of a device */
+/* The bit in which an rkey differs from the region's lkey. */
+#define PAPER_RKEY 0x80000000u
+
+/* Kinds of queues, beside enum crpc_rdma_transport, and of requests, beside enum crpc_rdma_op. */
+#define PAPER_UD    (CRPC_RDMA_DC + 1)
+#define PAPER_DGRAM (CRPC_RDMA_READ + 1)
+
+/* A queue as its address names it: the key differs from those that had the number before. */
+struct paper_target {
+	uint32_t index;
+	uint32_t key;
+};
+
+struct paper_ah {
+	struct crpc_rdma_ah base;
+	struct paper_target to;
+};
+
+/* A datagram in the network, and then the buffer in which the user gets it. */
+struct crpc_paper_packet {
+	struct crpc_paper_packet *next; /* In the network, or of those that the last poll gave. */
+	struct crpc_paper_queue *queue; /* Whose buffer it is. */
+	struct paper_target to;
+	uint32_t len, imm;
+	crpc_aligned(64) uint8_t data[];
+};
+
+struct paper_slot {
+	struct crpc_rdma_wr wr; /* Of an inline one, the only element is in the queue's memory. */
+	struct paper_target to;
+	uint64_t due_ns;
+	uint32_t len;
+	uint32_t moved; /* Bytes carried out so far, of a WRITE in pieces. */
+	bool completes; /* A completion is written, for the user or to free the queue's room. */
+};
+
+struct crpc_paper_queue {
+	union { /* They have the same members. */
+		struct crpc_rdma_qp qp;
+		struct crpc_rdma_ud ud;
+	};
+	struct crpc_paper_dev *dev;
+	struct crpc_paper *net;
+	uint8_t kind; /* enum crpc_rdma_transport or PAPER_UD */
+	bool connected, broken, drained;
+	struct paper_target self, peer;
+	uint32_t sq_depth, rq_depth, sq_mask, inline_max, signal_every;
+	uint32_t posted, done, acked, freed;
+	uint32_t shown;       /* As freed, by completions that the user saw. */
+	uint32_t unsignalled; /* Requests since the last one that completes. */
+	uint32_t receives;    /* Posted ones. */
+	uint32_t at;          /* In net->active, if it is active. */
+	uint8_t *inlined;     /* inline_max bytes per slot, behind the slots */
+	struct paper_slot sq[];
+};
+
+struct paper_cqe {
+	struct crpc_rdma_cqe cqe;
+	struct crpc_paper_queue *queue;
+	struct crpc_paper_packet *packet;
+	bool send, hidden; /* hidden: of a send whose completion the user did not ask for. */
+	uint32_t retired;  /* Of a send: the queue's requests that are over with it. */
+};
+
+/* A region; its len is 0 while its number is free. */
+struct paper_mr {
+	uint64_t addr, len;
+	uint32_t key;
+};
+
+struct crpc_paper_dev {
+	struct crpc_rdma base;
+	struct crpc_paper *net;
+	char name[64];
+	struct crpc_paper_conf conf;
+	bool dead;
+	uint32_t post_limit;
+	uint32_t nqueues, cq_reserved;
+	uint32_t head, tail, cq_mask;
+	uint32_t last_mr_key;
+	struct paper_mr *mrs;
+	struct paper_cqe *cq;
+	struct crpc_paper_packet *given; /* Datagrams of the last poll. */
+	struct crpc_paper_counts counts;
+	struct crpc_rdma_stats stats;
+};
+
+extern const struct crpc_rdma_fp __crpc_paper_fp;
+
+/* Take a queue with requests that are not acknowledged out of net->active. */
+void __crpc_paper_deactivate(struct crpc_paper_queue *q);
+/* Forget completions of a queue that were not polled, and datagrams that were given out of it. */
+void __crpc_paper_purge(struct crpc_paper_queue *q);
+
+#endif

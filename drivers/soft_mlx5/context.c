@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Device nodes as descriptors of this process, the contexts behind them, and what fork does. */
+#include "uverbs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "crpc_log.h"
+#include "port.h"
+#include "progress.h"
+#include "say.h"
+
+/* The net; over UDP one for each address, since it numbers the contexts of that alone. */
+static void
+net_name(const struct sm_port *port, char *name, size_t size)
+{
+	const char *net = getenv("SOFT_MLX5_NET");
+	uint32_t a = port->addr;
+
+	snprintf(name, size, "%s", net != NULL && net[0] != '\0' ? net : "default");
+	if (a != 0)
+		snprintf(name + strlen(name), size - strlen(name), ".%u.%u.%u.%u", a >> 24,
+				a >> 16 & 0xff, a >> 8 & 0xff, a & 0xff);
+}
+
+uint32_t
+uv_contexts(struct uv_ctx *list[SM_SLOTS])
+{
+	struct sm_file *file;
+	struct uv_ctx *ctx;
+	uint32_t i, n = 0;
+
+	sm_files_lock();
+	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next) {
+		if (file->kind != SM_FILE_DEVICE)
+			continue;
+		ctx = crpc_container_of(file, struct uv_ctx, file);
+		/* A3 pairs with R3 in uv_get_context */
+		if (ctx->dead || ctx->vanished || crpc_load_acquire(&ctx->nic) == NULL)
+			continue;
+		for (i = n++; i > 0 && list[i - 1]->number > ctx->number; i--)
+			list[i] = list[i - 1];
+		list[i] = ctx;
+	}
+	sm_files_unlock();
+	return n;
+}
+
+/*
+ * How payloads go straight from source to destination: words of SOFT_MLX5_DIRECT. In step mode a
+ * seed stands for an order of packets, which are those of the ring.
+ */
+static void
+direct_conf(struct sm_nic_attr *attr)
+{
+	const char *env = getenv("SOFT_MLX5_DIRECT"), *word = env != NULL ? env : "";
+	size_t len;
+
+	attr->direct = SM_DIRECT_DEFAULT;
+	for (; *word != '\0'; word += len + (word[len] == ',')) {
+		unsigned long n = strtoul(word, NULL, 10);
+
+		len = strcspn(word, ",");
+		if (len == 3 && memcmp(word, "off", len) == 0)
+			attr->direct = 0;
+		else if (len == 6 && memcmp(word, "kernel", len) == 0)
+			attr->direct_kernel = true;
+		else if (strspn(word, "0123456789") == len && n >= SM_DIRECT_LEAST &&
+				n <= SM_MSG_MAX)
+			attr->direct = (uint32_t)n;
+		else
+			sm_complain("SOFT_MLX5_DIRECT is '%s', not of: off, kernel, bytes "
+				    "from %u to %u", env, SM_DIRECT_LEAST, SM_MSG_MAX);
+	}
+	if (sm_progress_is_step())
+		attr->direct = 0;
+}
+
+static int
+make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
+{
+	const struct sm_port *port = sm_port((uint32_t)ctx->device);
+	char net[256];
+	struct sm_nic_attr attr = {
+			.net = net,
+			.faults = getenv("SOFT_MLX5_FAULTS"),
+			.udp_addr = port->addr,
+			.mtu = port->mtu,
+			.device = (uint32_t)ctx->device,
+			.devices = sm_ports(),
+			.pcap = getenv("SOFT_MLX5_PCAP"),
+			/* What makes the time of day of the clock that drives the NIC. */
+			.pcap_epoch_ns = uv_clock_read(CLOCK_REALTIME) -
+					uv_clock_read(CLOCK_MONOTONIC),
+			.comp_event = uv_comp_event,
+			.async_event = uv_async_event,
+	};
+	int err;
+
+	if (port->ethernet && port->addr == 0)
+		return EADDRNOTAVAIL; /* Which was said. */
+	direct_conf(&attr);
+	net_name(port, net, sizeof(net));
+	memcpy(attr.gid, port->gid, sizeof(attr.gid));
+	crpc_log_clear();
+	err = sm_nic_create(&attr, nic);
+	if (err == EADDRINUSE || err == EADDRNOTAVAIL)
+		sm_complain("%s: cannot take a UDP port of RoCEv2 there: %s", port->netdev,
+				strerror(err));
+	else if (err == EEXIST)
+		sm_complain("SOFT_MLX5_PCAP is '%s', which is there and is no capture of ours: "
+			    "remove it", attr.pcap);
+	else if (err == ENOSPC)
+		sm_complain("net '%s': all %d places are taken by living processes; close some, or "
+			    "use "
+			    "another net (SOFT_MLX5_NET)",
+				attr.net, SM_SLOTS);
+	else if (err == EPROTO)
+		sm_complain("net '%s' was made by another version of the library; end its "
+			    "processes, "
+			    "or use another net (SOFT_MLX5_NET)",
+				attr.net);
+	else if (err == EINVAL && attr.faults != NULL)
+		sm_complain("SOFT_MLX5_FAULTS is '%s', not such as seed=1,drop=0.01,corrupt=0.01,"
+			    "dup=0.01,delay=0.01,reorder=0.01,rnr=0.01",
+				attr.faults);
+	else if (err != 0)
+		sm_complain("cannot attach to net '%s': %s", attr.net,
+				crpc_log_last()[0] != '\0' ? crpc_log_last() : strerror(err));
+	ctx->nic_err = err;
+	return err;
+}
+
+static int
+check_context_req(const struct mlx5_ib_alloc_ucontext_req_v2 *req)
+{
+	/* Device commands by which libmlx5 would go round the verbs. It asks for them first and
+	 * goes on without. */
+	if ((req->flags & MLX5_IB_ALLOC_UCTX_DEVX) != 0)
+		return EPERM;
+	if (req->comp_mask != 0 || (req->flags & ~(uint32_t)MLX5_IB_ALLOC_UCTX_DEVX) != 0)
+		return sm_refuse(EOPNOTSUPP, "a context with flags 0x%x, comp_mask 0x%x",
+				req->flags, req->comp_mask);
+	if (req->max_cqe_version < 1 || (req->lib_caps & MLX5_LIB_CAP_DYN_UAR) == 0)
+		return sm_refuse(EOPNOTSUPP, "a libmlx5 older than rdma-core 25 (no dynamic UARs)");
+	return 0;
+}
+
+int
+uv_get_context(struct uv_ctx *ctx, struct uv_call *call)
+{
+	struct mlx5_ib_alloc_ucontext_req_v2 req;
+	struct mlx5_ib_alloc_ucontext_resp drv = {
+			.qp_tab_size = 1 << 17,
+			.bf_reg_size = 512,
+			/* none in advance: libmlx5 allocates UAR pages as objects */
+			.tot_bfregs = 0,
+			.cache_line_size = 64,
+			.max_sq_desc_sz = 1024,
+			.max_rq_desc_sz = 512,
+			.max_send_wqebb = UV_WR_MAX,
+			.max_recv_wr = UV_WR_MAX,
+			.max_srq_recv_wr = UV_SRQ_WR_MAX,
+			.num_ports = 1,
+			.cqe_version = 1,
+			.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE |
+					MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+			.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
+			.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET,
+			.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
+			.log_uar_size = 12,
+			.num_uars_per_page = 1,
+	};
+	struct ib_uverbs_get_context_resp resp = {.num_comp_vectors = UV_COMP_VECTORS};
+	struct sm_nic *nic;
+	int err, fd;
+
+	if (uv_nic(ctx) != NULL)
+		return EINVAL;
+	/* libmlx5 repeats a request that fails in the form of an older kernel. */
+	if (ctx->nic_err != 0)
+		return ctx->nic_err;
+	err = uv_driver_req(call, &req, sizeof(req), sizeof(struct mlx5_ib_alloc_ucontext_req));
+	if (err == 0)
+		err = check_context_req(&req);
+	if (err == 0)
+		err = uv_chan_create(SM_FILE_ASYNC, &ctx->async, &fd);
+	if (err != 0)
+		return err;
+	err = ctx->clock != NULL ? 0 : uv_clock_open(ctx);
+	if (err == 0)
+		err = make_nic(ctx, &nic);
+	if (err != 0) {
+		close(fd);
+		ctx->async = NULL;
+		return err;
+	}
+	uv_chan_get(ctx->async);
+	ctx->number = sm_step_number();
+	net_name(sm_port((uint32_t)ctx->device), ctx->net, sizeof(ctx->net));
+	crpc_store_release(&ctx->nic, nic); /* R3 */
+	sm_progress_start();
+	sm_control_open();
+	drv.response_length = (uint32_t)crpc_min(call->uhw_out_len, sizeof(drv));
+	resp.async_fd = (uint32_t)fd;
+	uv_reply(call, &resp, sizeof(resp));
+	uv_reply_driver(call, &drv, sizeof(drv));
+	return 0;
+}
+
+/* The last descriptor of the device node was closed: what the program did not destroy goes. */
+static void
+release_device(struct sm_file *file)
+{
+	struct uv_ctx *ctx = crpc_container_of(file, struct uv_ctx, file);
+	struct uv_obj *obj;
+
+	if (ctx->dead) { /* Another thread may have been changing its objects at the fork. */
+		if (uv_nic(ctx) != NULL)
+			sm_nic_free(uv_nic(ctx));
+		return;
+	}
+	pthread_mutex_lock(&ctx->lock);
+	/* The helper may have found the context before it left the list. */
+	sm_drive_lock();
+	sm_drive_unlock();
+	/* First the engine, which knows the objects and their memory. */
+	if (uv_nic(ctx) != NULL) {
+		sm_control_close();
+		sm_nic_free(uv_nic(ctx));
+	}
+	while ((obj = uv_objs_at_or_after(&ctx->objs, 1)) != NULL)
+		uv_obj_free(ctx, obj);
+	uv_objs_fini(&ctx->objs);
+	uv_clock_close(ctx);
+	if (ctx->async != NULL)
+		uv_chan_put(ctx->async);
+	pthread_mutex_unlock(&ctx->lock);
+	pthread_mutex_destroy(&ctx->lock);
+	free(ctx);
+}
+
+static void
+fork_child(void)
+{
+	struct sm_file *file;
+	struct uv_ctx *ctx;
+
+	for (file = sm_files_first(); file != NULL; file = file->next) {
+		if (file->kind != SM_FILE_DEVICE) {
+			uv_chan_fork_child(crpc_container_of(file, struct uv_chan, file));
+			continue;
+		}
+		ctx = crpc_container_of(file, struct uv_ctx, file);
+		pthread_mutex_init(&ctx->lock, NULL);
+		if (!ctx->dead && uv_nic(ctx) != NULL)
+			sm_nic_fork_child(uv_nic(ctx));
+		ctx->dead = ctx->undriven = true;
+	}
+	sm_progress_fork_child();
+	sm_control_fork_child();
+	sm_files_fork_child();
+}
+
+static void
+fork_prepare(void)
+{
+	sm_drive_lock(); /* so that the helper thread is not inside a NIC */
+	sm_files_lock();
+}
+
+static void
+fork_parent(void)
+{
+	sm_files_unlock();
+	sm_drive_unlock();
+}
+
+static void
+register_fork(void)
+{
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+int
+uv_open(int n, int flags)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct uv_ctx *ctx;
+	int fd, err;
+
+	pthread_once(&once, register_fork);
+	ctx = calloc(1, sizeof(*ctx));
+	if (ctx == NULL) {
+		errno = ENOMEM;
+		return -1;
+	}
+	pthread_mutex_init(&ctx->lock, NULL);
+	ctx->device = n;
+	ctx->undriven = sm_progress_is_step();
+	ctx->file.kind = SM_FILE_DEVICE;
+	ctx->file.release = release_device;
+	/* Page 0 of the file stays unused, so that no UAR has offset or number 0. */
+	fd = memfd_create("soft_mlx5", (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
+	if (fd < 0)
+		goto err_free;
+	if (ftruncate(fd, (off_t)(UV_PAGE * (UV_PAGE_CLOCK_INFO + 1))) != 0)
+		goto err_close;
+	err = sm_file_add(&ctx->file, fd);
+	if (err == 0)
+		return fd;
+	errno = err;
+
+err_close:
+	err = errno;
+	close(fd);
+	errno = err;
+err_free:
+	pthread_mutex_destroy(&ctx->lock);
+	free(ctx);
+	return -1;
+}
+
+int
+uv_device_number(struct sm_file *file)
+{
+	return crpc_container_of(file, struct uv_ctx, file)->device;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_ENGINE_CONTEXT_H
+#define SOFT_MLX5_ENGINE_CONTEXT_H
+
+/**
+ * @file
+ * struct sm_nic, which everything belongs to, and which file of the engine does what.
+ *
+ *     nic.c        life, lock, domains, the progress pass
+ *     uar.c        doorbells: registers of UAR pages
+ *     mr.c         keys and the only way to application memory       mr.h
+ *     window.c     keys to parts of regions, bound by WQEs
+ *     cq.c         CQEs, overrun, arming                             cq.h
+ *     qp.c         objects, state machine, flush; what types are     qp.h
+ *     requester.c  send WQEs -> request packets                      requester.h
+ *     answer.c     acknowledgements and responses -> CQEs, going back
+ *     responder.c  request packets -> memory, receive CQEs           responder.h
+ *     response.c   acknowledgements, responses of READs and atomics
+ *     srq.c        receive WQEs of RQs and SRQs
+ *     datagram.c   UD: both ways
+ *     dc.c         which target a DCI is connected to, and a DCT's connections   dc.h
+ *     peer.c       the rings to and from another context             peer.h
+ *     direct.c     large payloads past the rings                     direct.h
+ *     bytes.c      copies into application memory                    bytes.h
+ *     ledger.c     what the work would have cost a card              count.h
+ *     dump.c       the state of everything, as text
+ *     retry.c      timers of requesters, where packets may get lost
+ *     fault.c      a bad network, on request                         fault.h
+ *     wire_shm.c   the net: slots, liveness, ring files              wire.h
+ *     wire_udp.c   instead of rings to others: RoCEv2 over UDP       wire_udp.h
+ *     roce.c       the form of RoCEv2's packets                      roce.h
+ *     pcap.c       captures of either wire                           pcap.h
+ *
+ * One progress pass:
+ *
+ *     active QPs, doorbells: send -> rings in: requests, responses -> answers out -> timers, events
+ *
+ * Over UDP a peer's ring is private: sockets are read where rings are, and what was written to
+ * rings is sent at the end of the pass, so that all system calls are there.
+ *
+ * Everything below sm_nic_progress() runs with the nic's lock held.
+ */
+
+#include <sys/queue.h>
+
+#include "direct.h"
+#include "peer.h"
+
+/** Objects of a program but for queue pairs, by kind. */
+enum sm_obj_kind {
+	SM_OBJ_PD,
+	SM_OBJ_MR,
+	SM_OBJ_MW,
+	SM_OBJ_CQ,
+	SM_OBJ_SRQ,
+	SM_OBJ_UAR,
+	SM_OBJ_KINDS,
+};
+
+/** What each of them begins with. */
+struct sm_obj {
+	uint8_t kind;
+	uint32_t number; /**< PDN, CQN, SRQN, UAR page. */
+	uint32_t users;  /**< While there are any, it cannot be destroyed. */
+	struct sm_pd *pd; /**< That it is in; NULL: in none. */
+	TAILQ_ENTRY(sm_obj) link;
+};
+
+TAILQ_HEAD(sm_obj_list, sm_obj);
+TAILQ_HEAD(sm_qp_list, sm_qp);
+
+/** Why a queue pair waits to be looked at: each has a list. */
+enum sm_turn {
+	SM_TURN_SEND,   /**< It has more to send. */
+	SM_TURN_ANSWER, /**< It owes an answer. */
+	SM_TURN_WAIT,   /**< It sends again at retry_at. */
+	SM_TURN_FLUSH,  /**< It is in state ERR. */
+	SM_TURNS,
+};
+
+LIST_HEAD(sm_peer_bucket, sm_peer);
+#define SM_PEER_BUCKETS 1024u
+
+struct sm_nic {
+	_Atomic uint32_t lock;
+	_Atomic uint32_t waiters; /**< Commands that want the lock: progress steps back. */
+	_Atomic uint32_t busy;    /**< Calls of progress that found the lock taken. */
+	uint64_t now;
+	uint32_t work; /**< Things done in this pass. */
+	const struct sm_qp *serving; /**< The responder at work: windows of type 2 ask. */
+	uint32_t slot;
+	uint32_t qpn_base; /**< slot << 16. */
+	uint32_t rings_seen;
+	const _Atomic uint32_t *rings; /**< Counts rings made to us. */
+	struct sm_peer *by_slot[SM_SLOTS]; /**< The newest known in each slot. */
+	struct sm_peer_bucket by_name[SM_PEER_BUCKETS]; /**< All, by slot and generation. */
+	struct sm_peer nowhere; /**< Of queue pairs that have no connection (yet). */
+	uint8_t gid[16];
+	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams to nobody go. */
+	LIST_HEAD(, sm_qp) spare_conns;
+	uint32_t dct_conns; /**< Connections of a DCT at most. */
+	uint32_t dc_lives;  /**< Of DCIs so far: no two have the same. */
+	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
+	struct sm_fault *fault; /**< NULL: the network is good. */
+	bool lossy; /**< Packets may not come, so who waits for an answer has a timer. */
+	bool watched; /**< Rings are looked at behind their writers: UDP, captures. */
+	bool paced; /**< Who does not get acknowledgements stops after PACE packets. */
+	uint8_t mtu; /**< enum ibv_mtu: the largest of a path. */
+	uint32_t device, devices; /**< Which one of the host's this is. */
+	uint32_t addr;        /**< IPv4, over UDP; else 0. */
+	struct sm_udp *udp;   /**< NULL: the wire is shared memory. */
+	struct sm_pcap *pcap; /**< NULL: nothing is captured. */
+	uint64_t retry_timers_at;
+	uint64_t awake; /**< Time for them: what of it this process was there to see. */
+	uint64_t check_at; /**< With faults: when peers are looked after. */
+	uint32_t nkeys;
+	struct sm_mkey *keys;
+	struct sm_qp **qps; /**< SM_QPS_MAX. */
+	struct sm_qp_list turn[SM_TURNS];
+	struct sm_peer_list peers;
+	struct sm_peer_list polled[SM_POLLED_LISTS]; /**< Those with a ring to us. */
+	uint32_t npolled[SM_POLLED_LISTS];
+	struct sm_cq *touched;
+	uint64_t alive_at;
+	struct sm_wire *wire;
+	bool orphan; /**< In a forked child. */
+	bool vanished; /**< Off the net for good. */
+	bool stopping; /**< By faults: it may have to stand still. */
+	bool stopped;  /**< Progress has to ask whether it may work: any of the above. */
+	uint32_t next_qp;
+	uint32_t free_key; /**< Head of the list of free keys, chained by len. */
+	uint32_t direct_min; /**< Payloads from here on are referred to; 0: none. */
+	bool direct_kernel; /**< Also from other processes. */
+	bool settling; /**< What is sent now outlives the queue pair: no references to memory. */
+	struct sm_direct_count direct;
+	uint64_t datagrams_dropped; /**< For which a ring had no room. */
+	struct sm_trail trail;
+	struct sm_obj_list objs[SM_OBJ_KINDS];
+	uint32_t next_number[SM_OBJ_KINDS];
+	void (*comp_event)(void *user);
+	void (*async_event)(void *user, enum sm_async_type type);
+};
+
+void sm_lock(struct sm_nic *nic);
+/** Lock for a command; EIO, and not locked, in a forked child. */
+int sm_lock_live(struct sm_nic *nic);
+void sm_unlock(struct sm_nic *nic);
+/** What was written to rings is captured, and goes out if the wire is UDP. */
+void sm_nic_flush(struct sm_nic *nic);
+
+/**
+ * Lock, and give a new object (NULL: ENOMEM) its number and place; or free it: EIO, and not locked.
+ */
+int sm_obj_add(struct sm_nic *nic, void *obj, enum sm_obj_kind kind, struct sm_pd *pd);
+/** Lock, and take it out of its place; or EIO, EBUSY, and not locked. */
+int sm_obj_del(struct sm_nic *nic, struct sm_obj *obj);
+/** The same with the lock held, whoever uses it. */
+void sm_obj_unlist(struct sm_nic *nic, struct sm_obj *obj);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_ENGINE_PCAP_H
+#define SOFT_MLX5_ENGINE_PCAP_H
+
+/**
+ * @file
+ * Captures of either wire; see pcap.c.
+ */
+
+#include "context.h"
+
+struct sm_roce;
+
+/** Begin, or go on with, a capture; no @p path: none. */
+int sm_pcap_open(const char *path, uint64_t epoch_ns, struct sm_pcap **pcap);
+/** @p drop: what is not written yet belongs to somebody else. */
+void sm_pcap_close(struct sm_pcap *pcap, bool drop);
+void sm_pcap_packet(
+	struct sm_pcap *pcap, uint64_t now, uint32_t src, uint32_t dst, const struct sm_roce *p);
+/** What was written to a ring since the last time. */
+void sm_pcap_ring(struct sm_nic *nic, struct sm_peer *p);
+/** The same for all rings, and write it to the file. */
+void sm_pcap_pass(struct sm_nic *nic);
+/** The transport, an enum sm_roce_transport, of what we send, and its MTU. */
+uint8_t sm_roce_of(const struct sm_nic *nic, const struct sm_hdr *h, uint32_t *mtu_shift);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SOFT_MLX5_ENGINE_PEER_H
+#define SOFT_MLX5_ENGINE_PEER_H
+
+/**
+ * @file
+ * Another context, or ourselves: the rings to it and from it.
+ */
+
+#include <sys/queue.h>
+
+#include "wire.h"
+
+struct sm_av;
+struct sm_qp;
+
+/** How often a peer's ring is looked at; all but never have a list. */
+enum sm_polled {
+	SM_POLLED_HOT,   /**< In each pass. */
+	SM_POLLED_COLD,  /**< In turn: silent, and there are many. */
+	SM_POLLED_LISTS,
+	SM_POLLED_NEVER = SM_POLLED_LISTS, /**< No ring, or dead. */
+};
+
+struct sm_peer {
+	uint32_t slot;
+	uint32_t gen;
+	bool self;
+	bool dead;
+	bool busy;     /**< Sent us something in this pass ... */
+	bool was_busy; /**< ... and in the one before. */
+	bool heard;    /**< Since the last check for life. */
+	struct sm_tx tx; /**< ring NULL: none yet. */
+	struct sm_rx rx;
+	uint64_t full_limit; /**< tx.limit when a datagram found no room last ... */
+	uint64_t full_at;    /**< ... and since when it is that. */
+	struct sm_rx out; /**< UDP: reads what tx wrote, to send it. */
+	uint32_t piece;   /**< UDP: packets that were made of the oldest one there. */
+	uint32_t checks;  /**< UDP: for life, since it was heard. */
+	uint64_t cookie;  /**< UDP: what it wants to see in a CONNECT of ours. */
+	bool guest;       /**< UDP: it came by itself. */
+	struct sm_hdr *late; /**< NAKs of no queue pair that found the ring full. */
+	uint32_t nlate, late_room;
+	uint32_t quiet;   /**< Polls in a row that found nothing. */
+	uint32_t spoke;   /**< On a lossy wire: packets that came, lost ones too. */
+	uint8_t polled;   /**< enum sm_polled. */
+	TAILQ_HEAD(, sm_qp) qps;
+	TAILQ_ENTRY(sm_peer) link;
+	TAILQ_ENTRY(sm_peer) poll_link;
+	LIST_ENTRY(sm_peer) name_link;
+};
+
+TAILQ_HEAD(sm_peer_list, sm_peer);
+
+/** How often a silent peer is checked for life. */
+#define SM_ALIVE_NS UINT64_C(20000000)
+
+/** Whom a connected queue pair's address means, made if need be; nobody: one that is dead. */
+int sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer);
+/**
+ * Whom an address vector means, with a ring to it; @p peer NULL: nobody lives there. Otherwise why
+ * there is no ring, as ENOMEM.
+ */
+int sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer);
+/** The same for who lives in a slot of this host. */
+int sm_peer_look(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer);
+/** Who is known of a (slot, generation), or NULL. */
+struct sm_peer *sm_peer_find(struct sm_nic *nic, uint32_t slot, uint32_t gen);
+/** UDP: who lives in a slot of a host, with a way there, made if need be. NULL: no more can be. */
+struct sm_peer *sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool guest);
+/** Send the NAKs that found the ring full. */
+void sm_peer_late(struct sm_peer *peer);
+void sm_peer_join(struct sm_peer *peer, struct sm_qp *qp);
+void sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp);
+/** Read what a peer sent, a bounded amount; number of packets. */
+uint32_t sm_peer_poll(struct sm_nic *nic, struct sm_peer *peer);
+/** Move a peer to another list of polled ones. */
+void sm_peer_polled(struct sm_nic *nic, struct sm_peer *peer, enum sm_polled polled);
+/** Map the rings that were made to us. */
+void sm_peer_discover(struct sm_nic *nic);
+/** Look for deaths and drop peers that nobody needs. */
+void sm_peer_check(struct sm_nic *nic);
+/** Refuse what no queue pair answers for, now or when the ring has room. */
+void sm_peer_nak(struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why);
+void sm_peer_free(struct sm_nic *nic, struct sm_peer *peer);
+/** Handle a packet. */
+void sm_peer_packet(
+	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Flow modes: how the released position returns to the sender of requests. In the default, WINDOW,
+ * the heads of batches carry it, and nothing else is to be done. READ and NOTIFY are for
+ * comparison.
+ */
+#include "copyrpc_modes.h"
+
+static void
+nothing(struct crpc_copyrpc_ep *ep)
+{
+}
+
+static void
+read_wanted(struct crpc_copyrpc_ep *ep)
+{
+	ep->want_read = true;
+	ep_list_add(ep, dirty);
+}
+
+/* The peer reads it when it wants to. Release: after it, the bytes are the peer's. */
+static void
+read_released(struct crpc_copyrpc_ep *ep)
+{
+	crpc_store_release(&ep->rx_words[WIRE_WORD_RELEASED / 8], ep->released);
+	ep->told = ep->released;
+}
+
+/* READ the peer's released position, if room is short and no READ is on its way. */
+static void
+read_flushed(struct crpc_copyrpc_ep *ep)
+{
+	uint64_t used = lane_prod(&ep->tx[WIRE_REQ]) - ep->peer_released;
+	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_READ,
+		.flags = CRPC_RDMA_WR_SIGNAL,
+		.num_sge = 1,
+		.raddr = ep->words_raddr + WIRE_WORD_RELEASED,
+		.rkey = ep->rkey,
+		.wr_id = (uint32_t)WR_POSITION << WR_KIND_SHIFT};
+
+	if (ep->reading || ep->peer_released == ep->tx[WIRE_REQ].sent ||
+		(!ep->want_read && used <= ep->ring_size / 4 * 3))
+		return;
+	wr.sge[0].addr = (const void *)(uintptr_t)&ep->tx_words[WIRE_WORD_RELEASED / 8];
+	wr.sge[0].len = sizeof(uint64_t);
+	wr.sge[0].lkey = ep->rings.tx_mr.lkey;
+	if (crpc_rdma_post(ep->qp, &wr, 1) != 1)
+		return;
+	ep->reading = true;
+	ep->want_read = false;
+	ep->ctx->stats.reads_sent++;
+}
+
+void
+__crpc_copyrpc_position_take(struct crpc_copyrpc_ep *ep)
+{
+	ep->reading = false;
+	__crpc_copyrpc_word_take(ep, crpc_load_relaxed(&ep->tx_words[WIRE_WORD_RELEASED / 8]));
+	if (ep->want_read)
+		ep_list_add(ep, dirty);
+}
+
+const struct flow_ops __crpc_copyrpc_flows[] = {
+	[CRPC_COPYRPC_FLOW_WINDOW] =
+		{
+			.in_batches = true,
+			.wanted = nothing,
+			.released = nothing,
+			.flushed = nothing,
+		},
+	[CRPC_COPYRPC_FLOW_READ] =
+		{
+			.in_batches = true,
+			.may_be_old = true,
+			.wanted = read_wanted,
+			.released = read_released,
+			.flushed = read_flushed,
+		},
+	[CRPC_COPYRPC_FLOW_NOTIFY] =
+		{
+			.wanted = nothing,
+			.released = nothing,
+			.flushed = nothing,
+		},
+};

@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The default path, top to bottom: call, poll, recv, reply.
+ *
+ * What a message needs only sometimes is behind a function of another file: a batch is opened or
+ * posted (lane), completions of the device, heads of batches and requests are checked (rx), a
+ * message is larger than max_msg (large), an endpoint is broken (ep) or looked at (memory).
+ */
+#include "copyrpc_large.h"
+#include "copyrpc_modes.h"
+#include "crpc_tel.h"
+#include "rpc_copy.h"
+
+/** Polls that give a whole burst, of which one sends. */
+#define BURSTS_JOINED 4
+
+static int
+again(struct crpc_copyrpc_ep *ep, uint64_t *cause)
+{
+	ep->ctx->stats.rpc.again++;
+	(*cause)++;
+	return -EAGAIN;
+}
+
+/* Where a message goes. Takes nothing. */
+static int
+place_find(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint32_t len, struct place *p)
+{
+	struct tx_lane *lane = &ep->tx[which];
+
+	*p = (struct place){.pos = lane_prod(lane), .stride = (uint32_t)wire_stride(len)};
+	return lane->next + p->stride <= lane->limit ? 0 : __crpc_copyrpc_lane_find(ep, which, p);
+}
+
+static void *
+place_data(const struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct place *p)
+{
+	return lane_at(ep, &ep->tx[which], p->pos) + sizeof(struct wire_msg);
+}
+
+/* Put a message whose data is in place, and send it if it is to go at once. */
+static void
+place_put(struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct place *p,
+	struct wire_msg msg, uint32_t owed, uint64_t now_ns)
+{
+	__crpc_copyrpc_lane_put(ep, which, p, &msg, owed, now_ns);
+	if (p->slow)
+		__crpc_copyrpc_lane_queued(ep, which, now_ns);
+}
+
+/* Put a message into the open batch, which has room for it. Returns where its data goes. */
+static inline void *
+msg_append(struct tx_lane *lane, uint32_t stride, uint32_t id, uint32_t len, uint32_t arg,
+	uint32_t turn_ns)
+{
+	struct wire_msg *msg = lane_append(lane, stride);
+
+	msg->id = id;
+	msg->len = len;
+	msg->arg = arg;
+	msg->turn_ns = turn_ns;
+	return msg + 1;
+}
+
+/*
+ * Lengths that are copied without a function call. call() and reply() put these themselves if the
+ * open batch takes them, and have then no state to save: without that a call costs 15 % more.
+ */
+static inline bool
+len_is_short(uint32_t len)
+{
+	return len - 8u <= SHORT_MAX - 8u;
+}
+
+/* A slot, room for the reply, a place for the request. Takes nothing. */
+static int
+call_find(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct place *p)
+{
+	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
+	int rc;
+
+	if (ep->err != 0)
+		return ep->err;
+	if (crpc_max(len, resp_max) > ep->max_msg) {
+		rc = __crpc_copyrpc_large_ask(ep, len, resp_max);
+		if (rc != 0)
+			return rc == -EAGAIN ? again(ep, &stats->again_large) : rc;
+	}
+	if (ep->calls.free == NULL)
+		return again(ep, &stats->again_inflight);
+	if (!room_fits(&ep->resv, ep_worst(ep, resp_max)))
+		return again(ep, &stats->again_reply);
+	/* a large request needs a place when its fragments are on their way */
+	if (len <= ep->max_msg && place_find(ep, WIRE_REQ, len, p) != 0)
+		return again(ep, &stats->again_window);
+	return 0;
+}
+
+/* Take a slot, and room for the reply. */
+static inline struct call_slot *
+call_take(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t resp_max, uint32_t worst,
+	uint64_t cookie)
+{
+	struct crpc_copyrpc *ctx = ep->ctx;
+	struct call_slot *slot = (struct call_slot *)rpc_calls_take(
+		&ep->calls, cookie, now_ns + ctx->conf.timeout_ns);
+
+	slot->batch = ep->batch;
+	slot->resp_max = resp_max;
+	slot->worst = worst;
+	ep->resv.left -= worst;
+	ctx->stats.rpc.calls++;
+	return slot;
+}
+
+int
+crpc_copyrpc_call_reserve(
+	struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t len, uint32_t resp_max, void **data)
+{
+	int rc;
+
+	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
+	rc = call_find(ep, len, resp_max, &ep->put);
+	if (rc != 0)
+		return rc;
+	ep->put_len = len;
+	ep->put_resp_max = resp_max;
+	*data = len > ep->max_msg ? __crpc_copyrpc_large_area(ep, LARGE_TX_REQ)
+				  : place_data(ep, WIRE_REQ, &ep->put);
+	return 0;
+}
+
+void
+crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
+{
+	struct wire_msg msg = {.len = ep->put_len, .arg = ep->put_resp_max};
+	struct call_slot *slot = call_take(ep, now_ns, msg.arg, ep_worst(ep, msg.arg), cookie);
+
+	msg.id = slot->call.id;
+	if (crpc_max(msg.len, msg.arg) > ep->max_msg)
+		__crpc_copyrpc_large_call(ep, slot, &msg, now_ns);
+	if (msg.len > ep->max_msg)
+		return;
+	slot->batch += ep->put.opens; /* the one that this message opens */
+	place_put(ep, WIRE_REQ, &ep->put, msg, 0, now_ns);
+}
+
+/* A call that opens a batch, is not short, has to wait, or is refused. */
+static crpc_noinline int
+call_slow(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+	uint32_t resp_max, uint64_t cookie)
+{
+	void *data;
+	int rc = crpc_copyrpc_call_reserve(ep, now_ns, len, resp_max, &data);
+
+	if (rc != 0)
+		return rc;
+	rpc_copy(data, buf, len);
+	crpc_copyrpc_call_commit(ep, now_ns, cookie);
+	return 0;
+}
+
+int
+crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
+	uint32_t resp_max, uint64_t cookie)
+{
+	uint32_t stride = (uint32_t)wire_stride(len);
+	uint32_t worst = (uint32_t)wire_worst(resp_max) + ep->trailer;
+	struct tx_lane *lane = &ep->tx[WIRE_REQ];
+	struct call_slot *slot;
+
+	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
+	/* only an endpoint that works has an open batch with a limit */
+	if (crpc_unlikely(!len_is_short(len) || lane->next + stride > lane->limit ||
+		    resp_max > ep->max_msg || worst > ep->resv.max || worst > ep->resv.left ||
+		    ep->calls.free == NULL))
+		return call_slow(ep, now_ns, buf, len, resp_max, cookie);
+	slot = call_take(ep, now_ns, resp_max, worst, cookie);
+	rpc_copy(msg_append(lane, stride, slot->call.id, len, resp_max, 0), buf, len);
+	return 0;
+}
+
+int
+crpc_copyrpc_notify(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len)
+{
+	struct place p;
+
+	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
+	if (ep->err != 0)
+		return ep->err;
+	if (len > ep->max_msg)
+		return -EMSGSIZE;
+	if (place_find(ep, WIRE_REQ, len, &p) != 0)
+		return again(ep, &ep->ctx->stats.again_window);
+	rpc_copy(place_data(ep, WIRE_REQ, &p), buf, len);
+	place_put(ep, WIRE_REQ, &p, (struct wire_msg){.len = len, .arg = WIRE_ONEWAY}, 0, now_ns);
+	ep->ctx->stats.rpc.notifies++;
+	return 0;
+}
+
+/*
+ * Consecutive responses that share call time, batch, status and the peer's time, as both sides read
+ * the clock once per turn. What is equal is checked, and the parts of the round trip are recorded,
+ * once per run: that saves 60 instructions of a call, a fifth.
+ */
+struct run {
+	uint64_t w1; /* second word of the responses' heads: status and the peer's time */
+	uint64_t deadline_ns;
+	uint32_t batch;
+	uint32_t resp_max; /* UINT32_MAX: no response continues it */
+	uint32_t worst;
+	uint32_t hold; /* of this run and those before it */
+	bool timed;
+	const struct crpc_done *first; /* not yet recorded and held from here on */
+};
+
+/* Round trip in three: what we waited, what the peer needed, the rest. */
+static void
+run_end(struct crpc_copyrpc_ep *ep, struct run *run, uint64_t now_ns, const struct crpc_done *end)
+{
+	uint64_t call_ns = run->deadline_ns - ep->ctx->conf.timeout_ns, total = now_ns - call_ns;
+	uint64_t queue = ep->batch_ns[run->batch & (BATCH_TIMES - 1)] - call_ns;
+	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
+	uint64_t turn = run->w1 >> 32;
+	uint32_t n = (uint32_t)(end - run->first);
+
+	run->first = end;
+	run->hold += n * run->worst;
+	if (n == 0 || !run->timed || ep->ctx->untimed)
+		return;
+	crpc_hist_record_n(&stats->queue, queue, n);
+	crpc_hist_record_n(&stats->peer, turn, n);
+	crpc_hist_record_n(&stats->wire, total > queue + turn ? total - queue - turn : 0, n);
+}
+
+/* The peer has the request of this slot if its batch is older than those that wait. */
+static bool
+slot_is_sent(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot)
+{
+	return (slot->areas == 0 || !__crpc_copyrpc_large_waits(ep, slot)) &&
+		ep->batch - slot->batch >= ep->batch - ep->batch_sent;
+}
+
+/*
+ * A response that does not continue a run. Returns 1 if done was filled, 0 if nothing completes, -1
+ * if the peer lies; a response like this one may continue the run that begins here.
+ */
+static crpc_noinline int
+response_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, const void *data,
+	struct run *run, uint64_t now_ns, struct crpc_done *done)
+{
+	struct call_slot *slot = (struct call_slot *)rpc_calls_find(&ep->calls, msg->id);
+	uint32_t len = msg->len & ~WIRE_LARGE;
+	bool large = len != msg->len, complete;
+
+	run_end(ep, run, now_ns, done);
+	run->resp_max = UINT32_MAX;
+	if (slot == NULL || !slot_is_sent(ep, slot)) {
+		ep->ctx->stats.rpc.malformed++;
+		return 0;
+	}
+	if (len > slot->resp_max || (len > ep->max_msg) != large) {
+		__crpc_copyrpc_lie(ep, "reply length for what was reserved", slot->resp_max, len);
+		return -1;
+	}
+	if (msg->arg != 0 && (msg->arg < (uint32_t)WIRE_STATUS_MIN || len != 0)) {
+		__crpc_copyrpc_lie(ep, "status of a response", 0, msg->arg);
+		return -1;
+	}
+	/* what was sent before the newest requests has arrived, as they have */
+	if (slot->batch == ep->batch_sent && (int32_t)(ep->req_seq - ep->done_seq) > 0)
+		ep->done_seq = ep->req_seq;
+	run->w1 = (uint64_t)msg->turn_ns << 32 | msg->arg;
+	run->deadline_ns = slot->call.deadline_ns;
+	run->batch = slot->batch;
+	run->worst = slot->worst;
+	/* only successes are timed; and not those of batches so old that their time is forgotten */
+	run->timed = msg->arg == 0 && ep->batch_sent - slot->batch < BATCH_TIMES &&
+		run->deadline_ns < RPC_CANCELED;
+	if (run->timed && slot->areas == 0)
+		run->resp_max = slot->resp_max;
+	if (slot->areas != 0)
+		data = __crpc_copyrpc_large_end(ep, slot, large, data);
+	complete = rpc_calls_reply(&ep->calls, &slot->call, msg->arg == 0 ? data : NULL, len,
+		(int32_t)msg->arg, &ep->ctx->stats.rpc, done);
+	if (!complete) /* its bytes lie among those that the user may read */
+		run->hold += run->worst;
+	return complete;
+}
+
+/* Complete calls from the current batch, until it ends or done[] is full. */
+static crpc_noinline uint16_t
+responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	struct crpc_copyrpc_ep *ep = ctx->cur;
+	const uint8_t *p = ep->rx[WIRE_RESP] + ctx->cur_off, *next;
+	const uint8_t *end = ep->rx[WIRE_RESP] + ctx->cur_end;
+	struct crpc_done *d = done, *room = done + n;
+	uint32_t left = ctx->cur_left, mask = ep->calls.mask, len;
+	struct run run = {.first = done};
+	struct call_slot *slot;
+	struct wire_msg msg;
+	int rc = 0;
+
+	for (; left != 0 && d != room; left--, p = next) {
+		/* within our memory even if it is not within the batch: other rings follow */
+		msg = wire_msg_load(p);
+		len = msg.len;
+		next = p + wire_stride(len);
+		slot = &ep->slots[msg.id & mask];
+		if (crpc_likely(next <= end && slot->call.id == msg.id && msg.arg == 0 &&
+			    msg.turn_ns == run.w1 >> 32 &&
+			    slot->call.deadline_ns == run.deadline_ns && slot->batch == run.batch &&
+			    slot->resp_max == run.resp_max && slot->areas == 0 &&
+			    len <= run.resp_max)) {
+			d += rpc_calls_reply(&ep->calls, &slot->call, p + sizeof(msg), len, 0,
+				&ctx->stats.rpc, d);
+			continue;
+		}
+		next = p + wire_msg_bytes(&msg);
+		if (next > end) {
+			__crpc_copyrpc_lie(ep, "response length", (uint64_t)(end - p), len);
+			break;
+		}
+		rc = response_take(ep, &msg, p + sizeof(msg), &run, now_ns, d);
+		if (rc < 0)
+			break;
+		d += rc;
+	}
+	run_end(ep, &run, now_ns, d);
+	n = (uint16_t)(d - done);
+	ctx->sweep.taken += n;
+	ep->hold += run.hold;
+	if (run.hold != 0)
+		ep_list_add(ep, held);
+	if (crpc_unlikely(ep->err != 0))
+		return n; /* there is no current batch any more */
+	ctx->cur_off = (uint32_t)(p - ep->rx[WIRE_RESP]);
+	ctx->cur_left = left;
+	if (left != 0)
+		return n;
+	ctx->cur = NULL;
+	if (crpc_unlikely(p != end))
+		__crpc_copyrpc_lie(ep, "bytes behind the last message", 0, (uint64_t)(end - p));
+	return n;
+}
+
+/* The last poll's completions may be overwritten now: take their bytes out of the reservations. */
+static inline void
+holds_end(struct crpc_copyrpc *ctx)
+{
+	struct crpc_copyrpc_ep *ep;
+
+	while ((ep = TAILQ_FIRST(&ctx->held)) != NULL) {
+		ep_list_del(ep, held);
+		ep->resv.left += ep->hold;
+		ep->hold = 0;
+		if (crpc_unlikely(ep->arrival->in_memory))
+			ep->arrival->given(ep);
+		if (crpc_unlikely(ep->large != NULL))
+			__crpc_copyrpc_large_given(ep);
+	}
+}
+
+/*
+ * Completions of the device, in their order, then a look at each ring that is looked at, as long as
+ * done[] has room. What is left is first the next time.
+ */
+static uint16_t
+arrivals_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	bool polled = false;
+	uint16_t k = 0;
+
+	for (;;) {
+		if (ctx->cur != NULL)
+			k += responses_take(ctx, now_ns, done + k, n - k);
+		if (k == n)
+			return k;
+		if (ctx->cqe_i != ctx->cqe_n) {
+			k += __crpc_copyrpc_cqe_take(
+				ctx, &ctx->cqe[ctx->cqe_i++], now_ns, done + k);
+		} else if (crpc_unlikely(ctx->memory_at != NULL)) {
+			__crpc_copyrpc_memory_look(ctx, now_ns);
+		} else if (!polled) {
+			polled = true;
+			ctx->cqe_i = 0;
+			ctx->cqe_n = crpc_rdma_poll(ctx->dev, ctx->cqe, CRPC_BURST_MAX);
+			rpc_sweep_saw(&ctx->sweep, ctx->cqe_n,
+				(uint64_t)ctx->neps * (ctx->conf.sq_depth + ctx->conf.rq_depth));
+			ctx->memory_at = TAILQ_FIRST(&ctx->memory);
+		} else {
+			return k;
+		}
+	}
+}
+
+/* Calls that end without a reply: of broken endpoints, by their deadline, canceled. */
+static inline uint16_t
+ends_take(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, bool drained, struct crpc_done *done, uint16_t n)
+{
+	uint16_t k = 0;
+
+	if (crpc_unlikely(!TAILQ_EMPTY(&ctx->broken)))
+		k = __crpc_copyrpc_broken_take(ctx, done, n);
+	return k + rpc_sweep_turn(&ctx->sweep, now_ns, drained, done + k, n - k);
+}
+
+/*
+ * After a whole burst more is there: what the user makes of it goes in one batch with what it makes
+ * of the next bursts, of BURSTS_JOINED at most.
+ */
+static inline bool
+flush_waits(struct crpc_copyrpc *ctx, uint16_t k)
+{
+	if (k == CRPC_BURST_MAX && ++ctx->bursts < BURSTS_JOINED)
+		return true;
+	ctx->bursts = 0;
+	return false;
+}
+
+uint16_t
+crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done, uint16_t n)
+{
+	uint16_t k = 0;
+	bool drained;
+
+	crpc_owner_check(&ctx->owner, "copyrpc context");
+	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
+	holds_end(ctx);
+	if (crpc_unlikely(ctx->full)) /* replies do not leave them out */
+		k = ends_take(ctx, now_ns, false, done, n);
+	k += arrivals_take(ctx, now_ns, done + k, n - k);
+	/* a poll of the device that was full may have left replies there */
+	drained = k < n && ctx->cqe_n < CRPC_BURST_MAX;
+	k += ends_take(ctx, now_ns, drained, done + k, n - k);
+	ctx->full = k == n || !drained;
+	ctx->stats.rpc.completions += k;
+	if (crpc_unlikely(now_ns >= ctx->alive_ns))
+		__crpc_copyrpc_alive_turn(ctx, now_ns);
+	if (!TAILQ_EMPTY(&ctx->dirty) && !flush_waits(ctx, k))
+		__crpc_copyrpc_flush(ctx, now_ns);
+	if (crpc_unlikely(crpc_tel_asked(ctx->tel)))
+		__crpc_copyrpc_tel_answer(ctx);
+	return k;
+}
+
+/* Give the next requests of one endpoint, at most n. */
+static inline void
+recv_ep(struct crpc_copyrpc_ep *ep, struct crpc_req *req, uint32_t n)
+{
+	struct req_entry *entry;
+
+	ep->turn += n;
+	for (; n != 0; n--, req++, ep->req_next++) {
+		entry = &ep->reqs[ep->req_next & ep->req_mask];
+		req->data = entry->data;
+		req->len = entry->len;
+		req->peer = ep->user_id;
+		req->token = entry->token = token_make(ep->id, ep->req_next);
+	}
+}
+
+uint16_t
+crpc_copyrpc_recv(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_req *req, uint16_t n)
+{
+	struct crpc_copyrpc_ep *ep;
+	uint64_t most;
+	uint16_t k = 0;
+
+	crpc_owner_check(&ctx->owner, "copyrpc context");
+	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
+	while (k < n && (ep = TAILQ_FIRST(&ctx->ready)) != NULL) {
+		most = crpc_min(RECV_TURN - ep->turn, ep->req_tail - ep->req_next);
+		most = crpc_min(most, n - k);
+		recv_ep(ep, req + k, (uint32_t)most);
+		k += (uint16_t)most;
+		if (ep->turn != RECV_TURN && ep->req_next != ep->req_tail)
+			break;
+		ep->turn = 0;
+		ep_list_del(ep, ready);
+		if (ep->req_next != ep->req_tail)
+			ep_list_add(ep, ready);
+	}
+	ctx->stats.rpc.requests += k;
+	return k;
+}
+
+/* The open request of a token, or NULL. */
+static inline struct req_entry *
+token_find(const struct crpc_copyrpc *ctx, uint64_t token, struct crpc_copyrpc_ep **found)
+{
+	struct crpc_copyrpc_ep *ep = ctx->eps[token & TOKEN_EP_MASK];
+	struct req_entry *req;
+
+	*found = ep;
+	if (crpc_unlikely(ep == NULL))
+		return NULL;
+	req = &ep->reqs[token >> TOKEN_EP_BITS & ep->req_mask];
+	return crpc_likely(req->token == token) ? req : NULL;
+}
+
+/* The request ends. Its room is returned when the next flush looks at the endpoint. */
+static inline void
+req_end(struct crpc_copyrpc *ctx, struct req_entry *req)
+{
+	req->token = ~req->token;
+	ctx->stats.rpc.replies++;
+}
+
+/* The same of a broken endpoint, which no flush looks at. */
+static int
+req_end_broken(struct crpc_copyrpc_ep *ep, struct req_entry *req)
+{
+	req_end(ep->ctx, req);
+	__crpc_copyrpc_release(ep, 0);
+	return -ECONNRESET;
+}
+
+int
+crpc_copyrpc_reply_reserve(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, uint32_t len, void **data)
+{
+	struct crpc_copyrpc_ep *ep;
+	struct req_entry *req = token_find(ctx, token, &ep);
+
+	crpc_owner_check(&ctx->owner, "copyrpc context");
+	if (req == NULL)
+		return -ENOENT;
+	if (req->worst == 0)
+		return -EOPNOTSUPP;
+	if (ep->err != 0)
+		return req_end_broken(ep, req);
+	if (len <= crpc_min(req->resp_max, ep->max_msg)) {
+		place_find(ep, WIRE_RESP, len, &ctx->put);
+		*data = place_data(ep, WIRE_RESP, &ctx->put);
+	} else if (len <= __crpc_copyrpc_large_reply_max(ep, req)) {
+		*data = __crpc_copyrpc_large_area(ep, LARGE_TX_RESP);
+	} else {
+		return -EMSGSIZE;
+	}
+	ctx->put_ep = ep;
+	ctx->put_req = req;
+	ctx->put_len = len;
+	ctx->put_status = 0;
+	return 0;
+}
+
+void
+crpc_copyrpc_reply_commit(struct crpc_copyrpc *ctx, uint64_t now_ns)
+{
+	struct crpc_copyrpc_ep *ep = ctx->put_ep;
+	struct req_entry *req = ctx->put_req;
+	struct wire_msg msg = {.id = req->id,
+		.len = ctx->put_len,
+		.arg = (uint32_t)ctx->put_status,
+		.turn_ns = (uint32_t)now_ns - req->arrived};
+
+	req_end(ctx, req);
+	if (msg.len > ep->max_msg)
+		__crpc_copyrpc_large_send(ep, WIRE_RESP, &msg, req->worst, now_ns);
+	else
+		place_put(ep, WIRE_RESP, &ctx->put, msg, req->worst, now_ns);
+}
+
+/* A reply that opens a batch, is not short, or is refused. */
+static crpc_noinline int
+reply_slow(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len)
+{
+	void *data;
+	int rc = crpc_copyrpc_reply_reserve(ctx, now_ns, token, len, &data);
+
+	if (rc != 0)
+		return rc;
+	rpc_copy(data, buf, len);
+	crpc_copyrpc_reply_commit(ctx, now_ns);
+	return 0;
+}
+
+int
+crpc_copyrpc_reply(
+	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len)
+{
+	uint32_t stride = (uint32_t)wire_stride(len), turn_ns;
+	struct crpc_copyrpc_ep *ep;
+	struct req_entry *req = token_find(ctx, token, &ep);
+	struct tx_lane *lane;
+
+	crpc_owner_check(&ctx->owner, "copyrpc context");
+	if (crpc_unlikely(req == NULL))
+		return -ENOENT;
+	lane = &ep->tx[WIRE_RESP];
+	/* only an endpoint that works has an open batch with a limit */
+	if (crpc_unlikely(!len_is_short(len) || lane->next + stride > lane->limit ||
+		    req->worst == 0 || len > req->resp_max))
+		return reply_slow(ctx, now_ns, token, buf, len);
+	req_end(ctx, req);
+	lane->open.owed += req->worst;
+	turn_ns = (uint32_t)now_ns - req->arrived;
+	rpc_copy(msg_append(lane, stride, req->id, len, 0, turn_ns), buf, len);
+	return 0;
+}
+
+int
+crpc_copyrpc_fail(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status)
+{
+	void *data;
+	int rc;
+
+	if (status >= 0 || status < -CRPC_ERRNO_MAX)
+		return -EINVAL;
+	rc = crpc_copyrpc_reply_reserve(ctx, now_ns, token, 0, &data);
+	if (rc != 0)
+		return rc;
+	ctx->put_status = status;
+	crpc_copyrpc_reply_commit(ctx, now_ns);
+	return 0;
+}
+
+int
+crpc_copyrpc_release(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token)
+{
+	struct crpc_copyrpc_ep *ep;
+	struct req_entry *req = token_find(ctx, token, &ep);
+
+	if (req == NULL || req->worst != 0)
+		return crpc_copyrpc_reply(ctx, now_ns, token, NULL, 0);
+	crpc_owner_check(&ctx->owner, "copyrpc context");
+	if (ep->err != 0)
+		return req_end_broken(ep, req);
+	req_end(ctx, req);
+	__crpc_copyrpc_release(ep, now_ns); /* it may be long until the next flush */
+	ep_list_add(ep, dirty);
+	return 0;
+}
+
+int64_t
+crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token)
+{
+	struct crpc_copyrpc_ep *ep;
+	const struct req_entry *req = token_find(ctx, token, &ep);
+
+	if (req == NULL)
+		return -ENOENT;
+	if (req->worst == 0)
+		return -EOPNOTSUPP;
+	return (int64_t)crpc_max(
+		crpc_min(req->resp_max, ep->max_msg), __crpc_copyrpc_large_reply_max(ep, req));
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef FLUX_LIFE_H
+#define FLUX_LIFE_H
+
+/* What the files of flux share beyond flux_priv.h and the datapath does not need. */
+
+#include <pthread.h>
+
+#include "crpc_log.h"
+#include "flux_priv.h"
+
+/* Slots per window: see flux_path.c. */
+#define FLUX_SLOTS_PER_WINDOW 2u
+/* Entries that an end holds back at most before it publishes by itself. */
+#define FLUX_LAZY 64u
+
+_Static_assert(FLUX_SLOTS_PER_WINDOW *CRPC_FLUX_WINDOW_MAX < FLUX_SLOT_MASK, "slots from 1");
+_Static_assert(CRPC_FLUX_MSG_MAX <= 0xff, "an entry has 8 bits for a length");
+_Static_assert(CRPC_ERRNO_MAX <= 0xfff, "an entry has 12 bits for an errno");
+_Static_assert(CRPC_FLUX_NODES_MAX == 256, "a token has 8 bits for a node");
+
+struct crpc_flux {
+	struct crpc_flux_attr attr;
+	pthread_mutex_t lock; /* node[], memory, next_use */
+	size_t memory;
+	uint64_t next_use; /* above those in all tokens of nodes that left */
+	struct crpc_flux_node *node[CRPC_FLUX_NODES_MAX];
+};
+
+/* Drop one side's reference to a channel. */
+void __crpc_flux_chan_put(struct flux_chan *ch);
+
+/* flux_rings.c: bytes that the rings of a channel take, and their set-up. */
+size_t __crpc_flux_rings_len(const struct crpc_flux_attr *attr);
+int __crpc_flux_rings_init(struct flux_chan *ch, const struct crpc_flux_attr *attr, void *mem);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * flux: a ring of lib/spsc under each order of a channel, to compare it with the default. Each end
+ * has an order of its own, and publishing moves its entries through the ring: see flux_path.c.
+ *
+ * A ring holds two windows. At most a window of entries is unread, and a reader publishes at least
+ * every half window how far it is, so no ring is ever full. Where nothing is published (onesided),
+ * what comes through the other ring of the channel proves as much: see __crpc_flux_ring_look().
+ */
+#include "crpc_spsc.h"
+#include "crpc_spsc_onesided.h"
+#include "flux_life.h"
+
+/* One way: its ring, and the entries of its reader's order, follow. */
+struct flux_ring {
+	struct crpc_spsc_prod prod;
+	crpc_aligned(CRPC_CACHE_GUARD) struct crpc_spsc_cons cons;
+	struct crpc_spsc_prod *credit; /* of the other way: what this one brings proves it read */
+};
+
+static struct crpc_spsc_attr
+ring_attr(const struct crpc_flux_attr *attr)
+{
+	return (struct crpc_spsc_attr){
+		.variant = (enum crpc_spsc_variant)(attr->variant - CRPC_FLUX_LAMPORT),
+		.depth = 2 * attr->window,
+		.esize = CRPC_SPSC_ESIZE_MIN,
+		.lazy = attr->window < FLUX_LAZY ? attr->window : FLUX_LAZY,
+		.start = attr->start,
+		.caller_credit = attr->variant >= CRPC_FLUX_ONESIDED,
+	};
+}
+
+/* Bytes of one way, and where its ring lies. */
+static size_t
+way_len(const struct crpc_flux_attr *attr, size_t *ring_at, size_t *ring_len)
+{
+	struct crpc_spsc_attr a = ring_attr(attr);
+
+	*ring_at = crpc_align_up(
+		sizeof(struct flux_ring) + FLUX_SLOTS_PER_WINDOW * attr->window * sizeof(uint32_t),
+		CRPC_CACHE_GUARD);
+	*ring_len = (size_t)crpc_spsc_memsize(&a);
+	return *ring_at + *ring_len;
+}
+
+size_t
+__crpc_flux_rings_len(const struct crpc_flux_attr *attr)
+{
+	size_t at, len;
+
+	return attr->variant == CRPC_FLUX_DUPLEX ? 0 : 2 * way_len(attr, &at, &len);
+}
+
+int
+__crpc_flux_rings_init(struct flux_chan *ch, const struct crpc_flux_attr *attr, void *mem)
+{
+	struct flux_order *const writer[] = {&ch->requests, &ch->answers};
+	struct flux_order *const reader[] = {&ch->arrived, &ch->replies};
+	struct crpc_spsc_attr a = ring_attr(attr);
+	struct flux_ring *way[2];
+	size_t at, len, size;
+	int i, rc = 0;
+
+	if (attr->variant == CRPC_FLUX_DUPLEX)
+		return 0;
+	size = way_len(attr, &at, &len);
+	for (i = 0; i < 2 && rc == 0; i++) {
+		way[i] = (struct flux_ring *)(void *)((char *)mem + (size_t)i * size);
+		writer[i]->ring = reader[i]->ring = way[i];
+		reader[i]->entry = (uint32_t *)(void *)(way[i] + 1);
+		rc = crpc_spsc_init((char *)way[i] + at, len, &a);
+		if (rc == 0)
+			rc = crpc_spsc_prod_attach(&way[i]->prod, (char *)way[i] + at, len);
+		if (rc == 0)
+			rc = crpc_spsc_cons_attach(&way[i]->cons, (char *)way[i] + at, len);
+	}
+	if (rc == 0 && a.caller_credit) {
+		way[0]->credit = &way[1]->prod;
+		way[1]->credit = &way[0]->prod;
+	}
+	return rc;
+}
+
+void
+__crpc_flux_ring_publish(struct flux_order *o)
+{
+	struct crpc_spsc_prod *p = &((struct flux_ring *)o->ring)->prod;
+	uint32_t i, n, pos;
+	void *first;
+
+	for (pos = o->known;
+		pos != o->next && (n = crpc_spsc_reserve(p, o->next - pos, &first)) != 0;
+		pos += n) {
+		for (i = 0; i < n; i++)
+			((uint64_t *)first)[i] = o->entry[(pos + i) & o->mask];
+		crpc_spsc_commit(p, n);
+	}
+	crpc_spsc_flush(p);
+}
+
+void
+__crpc_flux_ring_look(struct flux_order *o)
+{
+	struct flux_ring *way = o->ring;
+	void *first;
+	uint32_t n;
+
+	while ((n = crpc_spsc_peek(&way->cons, o->mask + 1, &first)) != 0) {
+		/*
+		 * The caller has read as many replies, but a window, as requests have come; the
+		 * server has read as many requests as replies have come.
+		 */
+		if (way->credit != NULL)
+			crpc_spsc_onesided_credit(way->credit, n);
+		for (; n != 0; n--, first = (uint64_t *)first + 1)
+			o->entry[o->known++ & o->mask] = (uint32_t) * (uint64_t *)first;
+	}
+	crpc_spsc_release(&way->cons);
+}

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Regions that are given lie in a sorted array of pointers; they are disjoint, so the last one that
+ * starts at or before an address is the only one that can hold it. Regions that must go but are in
+ * use are in no array any more, and wait in their place for the last put().
+ */
+#include "crpc_mrcache.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crpc_log.h"
+#include "crpc_shm.h"
+#include "mrcache_watch.h"
+
+#define PAGE      UINT64_C(4096)
+#define HUGE_PAGE (UINT64_C(2) << 20)
+
+struct region {
+	struct crpc_rdma_mr mr;
+	uint64_t used; /* The cache's clock when it was last given. */
+	uint32_t users;
+	bool listed;
+	bool kept;    /* by add() */
+	bool watched; /* the kernel reports when it is unmapped */
+};
+
+struct crpc_mrcache {
+	struct crpc_mrcache_conf conf;
+	struct crpc_mrcache_stats stats;
+	uint64_t clock;
+	struct region *region; /* mr.addr NULL: free */
+	struct region **list;
+	uint32_t n;
+	struct mrwatch *watch; /* NULL: unmapping is not reported */
+};
+
+/* The kernel reports whole pages. */
+static uint64_t
+page_of(uint64_t addr)
+{
+	return addr & ~(PAGE - 1);
+}
+
+static void
+watch_join(struct crpc_mrcache *c)
+{
+	static _Atomic bool logged;
+	int rc;
+
+	c->watch = calloc(1, sizeof(*c->watch));
+	rc = c->watch != NULL ? __crpc_mrwatch_join(c->watch) : -ENOMEM;
+	if (rc == 0)
+		return;
+	free(c->watch);
+	c->watch = NULL;
+	if (crpc_exchange_acq_rel(&logged, true))
+		return;
+	crpc_warn("cache of registrations: userfaultfd is not allowed here (%s), so what is "
+		  "unmapped is not reported: call crpc_mrcache_invalidate() before; or set "
+		  "vm.unprivileged_userfaultfd to 1, or give CAP_SYS_PTRACE or read and write "
+		  "permission on /dev/userfaultfd, and in a container allow the system call",
+		strerror(-rc));
+}
+
+struct crpc_mrcache *
+crpc_mrcache_create(const struct crpc_mrcache_conf *conf)
+{
+	struct crpc_mrcache *c;
+
+	if (conf->dev == NULL || conf->max_regions > CRPC_MRCACHE_REGIONS_MAX) {
+		crpc_err("cache of registrations: %s; at most %u regions",
+			conf->dev == NULL ? "no device" : "too many regions",
+			CRPC_MRCACHE_REGIONS_MAX);
+		errno = EINVAL;
+		return NULL;
+	}
+	c = calloc(1, sizeof(*c));
+	if (c == NULL)
+		return NULL;
+	c->conf = *conf;
+	if (c->conf.max_regions == 0)
+		c->conf.max_regions = 128;
+	if (c->conf.max_bytes == 0)
+		c->conf.max_bytes = UINT64_MAX;
+	c->region = calloc(c->conf.max_regions, sizeof(*c->region));
+	c->list = calloc(c->conf.max_regions, sizeof(struct region *));
+	if (c->region == NULL || c->list == NULL) {
+		crpc_mrcache_free(c);
+		errno = ENOMEM;
+		return NULL;
+	}
+	if (conf->watch)
+		watch_join(c);
+	return c;
+}
+
+static uint64_t
+start_of(const struct region *r)
+{
+	return (uintptr_t)r->mr.addr;
+}
+
+static uint64_t
+end_of(const struct region *r)
+{
+	return (uintptr_t)r->mr.addr + r->mr.len;
+}
+
+/* Regions that end at or before an address come before the index. */
+static uint32_t
+place_of(const struct crpc_mrcache *c, uint64_t addr)
+{
+	uint32_t lo = 0, hi = c->n, mid;
+
+	while (lo < hi) {
+		mid = (lo + hi) / 2;
+		if (end_of(c->list[mid]) <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static void
+region_dereg(struct crpc_mrcache *c, struct region *r)
+{
+	uint64_t start = page_of(start_of(r)), end = crpc_align_up(end_of(r), PAGE);
+
+	c->stats.regions--;
+	c->stats.bytes -= r->mr.len;
+	crpc_rdma_mr_dereg(c->conf.dev, &r->mr);
+	if (r->watched)
+		__crpc_mrwatch_remove(start, end);
+	memset(r, 0, sizeof(*r));
+}
+
+void
+crpc_mrcache_free(struct crpc_mrcache *c)
+{
+	uint32_t i;
+
+	if (c == NULL)
+		return;
+	for (i = 0; c->region != NULL && i < c->conf.max_regions; i++) {
+		if (c->region[i].mr.addr != NULL)
+			region_dereg(c, &c->region[i]);
+	}
+	if (c->watch != NULL)
+		__crpc_mrwatch_leave(c->watch);
+	free(c->watch);
+	free(c->region);
+	free(c->list);
+	free(c);
+}
+
+/* Give it out no more. */
+static void
+region_retire(struct crpc_mrcache *c, uint32_t at)
+{
+	struct region *r = c->list[at];
+
+	memmove(&c->list[at], &c->list[at + 1], (--c->n - at) * sizeof(struct region *));
+	r->listed = false;
+	if (r->users == 0)
+		region_dereg(c, r);
+}
+
+/* Removes the least recently used one without users. False: there is none. */
+static bool
+evict(struct crpc_mrcache *c)
+{
+	uint32_t i, oldest = UINT32_MAX;
+
+	for (i = 0; i < c->n; i++) {
+		if (c->list[i]->users == 0 && !c->list[i]->kept &&
+			(oldest == UINT32_MAX || c->list[i]->used < c->list[oldest]->used))
+			oldest = i;
+	}
+	if (oldest == UINT32_MAX)
+		return false;
+	c->stats.evictions++;
+	region_retire(c, oldest);
+	return true;
+}
+
+/*
+ * The bounds of the mapping that an address lies in, if it may be of huge pages: one of a file or
+ * of the kernel's anonymous huge pages, that begins and ends at multiples of them. Others may have
+ * grown together from several, whose owners unmap them one by one. /proc/self/smaps has the
+ * size of the pages, but walks through all of them.
+ */
+static bool
+huge_mapping_of(uint64_t addr, uint64_t *lo, uint64_t *hi)
+{
+	unsigned long long a, b;
+	bool found = false;
+	char line[512];
+	FILE *f = fopen("/proc/self/maps", "r");
+
+	if (f == NULL)
+		return false;
+	while (!found && fgets(line, sizeof(line), f) != NULL) {
+		if (sscanf(line, "%llx-%llx ", &a, &b) != 2 || addr >= b)
+			continue;
+		if (addr < a || (a | b) % HUGE_PAGE != 0 || strchr(line, '/') == NULL)
+			break;
+		*lo = a;
+		*hi = b;
+		found = true;
+	}
+	fclose(f);
+	return found;
+}
+
+/* Widen a range to whole pages, to huge ones within their mapping. */
+static void
+widen(uint64_t *start, uint64_t *end)
+{
+	uint64_t lo, hi;
+
+	if (huge_mapping_of(*start, &lo, &hi) && *end <= hi) {
+		*start &= ~(HUGE_PAGE - 1);
+		*end = crpc_align_up(*end, HUGE_PAGE);
+	}
+	*start &= ~(PAGE - 1);
+	*end = crpc_align_up(*end, PAGE);
+}
+
+static struct region *
+region_place(struct crpc_mrcache *c, uint64_t len)
+{
+	uint32_t i;
+
+	if (len > c->conf.max_bytes)
+		return NULL;
+	while (c->stats.bytes > c->conf.max_bytes - len ||
+		c->stats.regions == c->conf.max_regions) {
+		if (!evict(c))
+			return NULL;
+	}
+	for (i = 0; c->region[i].mr.addr != NULL; i++)
+		;
+	return &c->region[i];
+}
+
+/* Register [start, end), which overlaps nothing in the list. */
+static int
+region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept, struct region **out)
+{
+	struct region *r = region_place(c, end - start);
+	uint32_t at;
+	int rc;
+
+	if (r == NULL)
+		return crpc_fail(-ENOSPC,
+			"cache of registrations: no room for %llu bytes more: %u of %u regions, "
+			"%llu bytes of %llu",
+			(unsigned long long)(end - start), c->stats.regions, c->conf.max_regions,
+			(unsigned long long)c->stats.bytes, (unsigned long long)c->conf.max_bytes);
+	/* first it is watched: what is unmapped from here on is reported */
+	r->watched = c->watch != NULL &&
+		__crpc_mrwatch_add(page_of(start), crpc_align_up(end, PAGE)) == 0;
+	rc = crpc_rdma_mr_reg(c->conf.dev, (void *)(uintptr_t)start, end - start, &r->mr);
+	if (rc != 0) {
+		if (r->watched)
+			__crpc_mrwatch_remove(page_of(start), crpc_align_up(end, PAGE));
+		memset(r, 0, sizeof(*r));
+		return rc;
+	}
+	c->stats.unwatched += c->watch != NULL && !r->watched;
+	r->listed = true;
+	r->kept = kept;
+	c->stats.regions++;
+	c->stats.bytes += end - start;
+	at = place_of(c, start);
+	memmove(&c->list[at + 1], &c->list[at], (c->n++ - at) * sizeof(struct region *));
+	c->list[at] = r;
+	*out = r;
+	return 0;
+}
+
+/* What overlaps goes; with merge, the range grows by it. True: one of them is to be kept. */
+static bool
+overlaps_retire(struct crpc_mrcache *c, uint64_t *start, uint64_t *end, bool merge)
+{
+	uint32_t at = place_of(c, *start);
+	bool kept = false;
+
+	while (at < c->n && start_of(c->list[at]) < *end) {
+		if (merge) {
+			*start = crpc_min(*start, start_of(c->list[at]));
+			*end = crpc_max(*end, end_of(c->list[at]));
+		}
+		kept = kept || c->list[at]->kept;
+		c->stats.merges++;
+		region_retire(c, at);
+	}
+	return kept;
+}
+
+static int
+region_make(struct crpc_mrcache *c, uint64_t addr, uint64_t len, bool kept, struct region **out)
+{
+	uint64_t start = addr, end = addr + len, one_start, one_end;
+	int rc;
+
+	widen(&start, &end);
+	one_start = start;
+	one_end = end;
+	kept = overlaps_retire(c, &start, &end, true) || kept;
+	rc = region_add(c, start, end, kept, out);
+	/* part of what was there may be unmapped by now, or all together be too much */
+	if (rc != 0 && (one_start != start || one_end != end))
+		rc = region_add(c, one_start, one_end, kept, out);
+	/* nor need whole pages be mapped */
+	if (rc != 0 && rc != -ENOSPC && (one_start != addr || one_end != addr + len))
+		rc = region_add(c, addr, addr + len, kept, out);
+	return rc;
+}
+
+/* Regions that overlap a range are given out no more. */
+static uint32_t
+forget(struct crpc_mrcache *c, uint64_t start, uint64_t end)
+{
+	uint32_t at = place_of(c, start), n = 0;
+
+	for (; at < c->n && start_of(c->list[at]) < end; n++)
+		region_retire(c, at);
+	return n;
+}
+
+/*
+ * What was unmapped until now. A region goes here, in its owner's thread; deregistering may itself
+ * unmap something, which is reported again.
+ */
+static void
+ranges_take(struct crpc_mrcache *c)
+{
+	struct mrwatch *w = c->watch;
+	uint64_t start, end;
+	uint32_t head;
+
+	while (mrwatch_any(w)) {
+		if (crpc_load_relaxed(&w->lost) != 0) {
+			(void)crpc_exchange_acq_rel(&w->lost, 0);
+			c->stats.unmapped += forget(c, 0, UINT64_MAX);
+		}
+		head = crpc_load_relaxed(&w->head);
+		if (crpc_load_acquire(&w->tail) == head)
+			continue;
+		start = w->range[head % MRWATCH_RANGES].start;
+		end = w->range[head % MRWATCH_RANGES].end;
+		/* release: pairs with the watcher's acquire */
+		crpc_store_release(&w->head, head + 1);
+		c->stats.unmapped += forget(c, start, end);
+	}
+}
+
+void
+crpc_mrcache_progress(struct crpc_mrcache *c)
+{
+	if (c->watch == NULL)
+		return;
+	__crpc_mrwatch_settle();
+	if (crpc_unlikely(mrwatch_any(c->watch)))
+		ranges_take(c);
+}
+
+bool
+crpc_mrcache_watches(const struct crpc_mrcache *c)
+{
+	return c->watch != NULL;
+}
+
+static struct region *
+lookup(const struct crpc_mrcache *c, uint64_t addr, uint64_t len)
+{
+	uint32_t at = place_of(c, addr);
+
+	if (at < c->n && start_of(c->list[at]) <= addr && len <= end_of(c->list[at]) - addr)
+		return c->list[at];
+	return NULL;
+}
+
+static int
+get(struct crpc_mrcache *c, uint64_t addr, uint64_t len, bool kept, struct region **out)
+{
+	int rc = 0;
+
+	if (len == 0 || addr == 0 || addr + len < addr || addr + len > UINT64_MAX / 2) {
+		c->stats.failed++;
+		return -EINVAL;
+	}
+	crpc_mrcache_progress(c);
+	*out = lookup(c, addr, len);
+	if (*out != NULL) {
+		c->stats.hits++;
+	} else {
+		rc = region_make(c, addr, len, kept, out);
+		c->stats.misses += rc == 0;
+		c->stats.failed += rc != 0;
+	}
+	if (rc == 0) {
+		(*out)->used = ++c->clock;
+		(*out)->kept = (*out)->kept || kept;
+	}
+	return rc;
+}
+
+int
+crpc_mrcache_get(
+	struct crpc_mrcache *c, const void *addr, uint64_t len, const struct crpc_rdma_mr **mr)
+{
+	struct region *r;
+	int rc = get(c, (uintptr_t)addr, len, false, &r);
+
+	if (rc != 0)
+		return rc;
+	r->users++;
+	c->stats.users++;
+	*mr = &r->mr;
+	return 0;
+}
+
+void
+crpc_mrcache_put(struct crpc_mrcache *c, const struct crpc_rdma_mr *mr)
+{
+	struct region *r = &c->region[(const struct region *)(const void *)mr - c->region];
+
+	uint32_t at;
+
+	r->users--;
+	c->stats.users--;
+	if (r->users != 0)
+		return;
+	if (!r->listed) {
+		region_dereg(c, r);
+	} else if (c->watch != NULL && !r->watched && !r->kept) {
+		/* its unmapping would not be reported */
+		for (at = place_of(c, start_of(r)); c->list[at] != r; at++)
+			;
+		region_retire(c, at);
+	}
+}
+
+int
+crpc_mrcache_add(struct crpc_mrcache *c, void *addr, uint64_t len)
+{
+	struct region *r;
+
+	return get(c, (uintptr_t)addr, len, true, &r);
+}
+
+int
+crpc_mrcache_add_shm(struct crpc_mrcache *c, struct crpc_shm *seg)
+{
+	return crpc_mrcache_add(c, crpc_shm_header(seg), crpc_shm_size(seg));
+}
+
+int
+crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len)
+{
+	uint64_t start = (uintptr_t)addr, end = start + len;
+	uint32_t i;
+	int rc = 0;
+
+	c->stats.invalidated += forget(c, start, end);
+	for (i = 0; i < c->conf.max_regions; i++) {
+		if (c->region[i].mr.addr != NULL && start_of(&c->region[i]) < end &&
+			end_of(&c->region[i]) > start)
+			rc = -EBUSY;
+	}
+	return rc;
+}
+
+const struct crpc_mrcache_stats *
+crpc_mrcache_stats(const struct crpc_mrcache *c)
+{
+	return &c->stats;
+}
+
+static int
+wrong(const char *rule, uint64_t found, uint64_t expected)
+{
+	return crpc_fail(-EFAULT, "cache of registrations: %s: %llu, expected %llu", rule,
+		(unsigned long long)found, (unsigned long long)expected);
+}
+
+int
+crpc_mrcache_check(const struct crpc_mrcache *c)
+{
+	uint64_t bytes = 0;
+	uint32_t i, n = 0, users = 0, listed = 0;
+
+	for (i = 0; i < c->conf.max_regions; i++) {
+		if (c->region[i].mr.addr == NULL)
+			continue;
+		n++;
+		bytes += c->region[i].mr.len;
+		users += c->region[i].users;
+		listed += c->region[i].listed;
+		if (!c->region[i].listed && c->region[i].users == 0)
+			return wrong("a region without users that is not listed", i, 0);
+	}
+	if (n != c->stats.regions || bytes != c->stats.bytes || users != c->stats.users)
+		return wrong("regions, or their bytes or users", n, c->stats.regions);
+	if (listed != c->n)
+		return wrong("regions listed", listed, c->n);
+	if (bytes > c->conf.max_bytes)
+		return wrong("bytes", bytes, c->conf.max_bytes);
+	for (i = 1; i < c->n; i++) {
+		if (end_of(c->list[i - 1]) > start_of(c->list[i]))
+			return wrong("a region overlaps the next, ends at", end_of(c->list[i - 1]),
+				start_of(c->list[i]));
+	}
+	return 0;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_TEL_RPC_H
+#define CRPC_TEL_RPC_H
+
+/**
+ * @file
+ * Telemetry of a library of contexts and endpoints: the commands list, stats, latency, endpoints
+ * and endpoint, from tables. For the one file of the library that defines tel_rpc:
+ *
+ *     static struct crpc_tel_rpc tel_rpc = {.contexts = CRPC_TEL_INIT, .counters = ..., ...};
+ *
+ *     context made:  crpc_tel_rpc_size(max_eps) bytes; crpc_tel_open(&tel_rpc.contexts, ...)
+ *     asked:         b = crpc_tel_rpc_begin(ctx->tel, &ctx->stats)    NULL: given up
+ *                    for each endpoint: *crpc_tel_rpc_ep_add(b) = what it is now
+ *                    crpc_tel_end(&b->box)
+ *     constructor:   rte_telemetry_register_cmd("/crpc/LIB/stats", crpc_tel_rpc_stats, ...)
+ *
+ * Threads and bounds are those of crpc_tel.h. Inline, as crpc_tel_put.h is.
+ */
+
+#include <errno.h>
+
+#include "crpc_rpc.h"
+#include "crpc_tel_put.h"
+
+/** What is told; all contexts of the library. */
+struct crpc_tel_rpc {
+	struct crpc_tel contexts;
+	size_t stats_size;                       /**< The counters' struct, */
+	const struct crpc_tel_counter *counters; /**< counters of 64 bits in it, */
+	size_t num_counters;
+	const struct crpc_tel_counter *hists; /**< and its histograms, of ns. */
+	size_t num_hists;
+	size_t ep_size;                        /**< What is kept of an endpoint; it begins with */
+	const struct crpc_tel_counter *fields; /**< struct crpc_tel_rpc_ep. Fields of 64 bits. */
+	size_t num_fields;
+};
+
+/** The includer's. */
+static struct crpc_tel_rpc tel_rpc;
+
+/** A counter that every layer has. */
+#define CRPC_TEL_RPC_COUNTER(counter) CRPC_TEL_COUNTER(struct crpc_rpc_counts, counter)
+
+/** All of them, for the table of a struct that begins with struct crpc_rpc_counts. */
+#define CRPC_TEL_RPC_COUNTERS                                                                      \
+	CRPC_TEL_RPC_COUNTER(calls), CRPC_TEL_RPC_COUNTER(notifies),                               \
+		CRPC_TEL_RPC_COUNTER(completions), CRPC_TEL_RPC_COUNTER(timeouts),                 \
+		CRPC_TEL_RPC_COUNTER(cancels), CRPC_TEL_RPC_COUNTER(resets),                       \
+		CRPC_TEL_RPC_COUNTER(late), CRPC_TEL_RPC_COUNTER(requests),                        \
+		CRPC_TEL_RPC_COUNTER(replies), CRPC_TEL_RPC_COUNTER(again),                        \
+		CRPC_TEL_RPC_COUNTER(malformed)
+
+/** What every endpoint has. */
+struct crpc_tel_rpc_ep {
+	uint32_t id;
+	int32_t status;
+};
+
+/** A context's mailbox; behind it the counters, then the endpoints. */
+struct crpc_tel_rpc_box {
+	struct crpc_tel_box box;
+	uint32_t neps;
+};
+
+/** Where the counters lie. */
+static inline void *
+crpc_tel_rpc_stats_of(struct crpc_tel_rpc_box *b)
+{
+	return b + 1;
+}
+
+/** Where the i-th endpoint lies. */
+static inline void *
+crpc_tel_rpc_ep_at(struct crpc_tel_rpc_box *b, uint32_t i)
+{
+	return (char *)(b + 1) + tel_rpc.stats_size + i * tel_rpc.ep_size;
+}
+
+/** Bytes of the mailbox of a context with so many endpoints at most; zero them. */
+static inline size_t
+crpc_tel_rpc_size(uint32_t max_eps)
+{
+	return sizeof(struct crpc_tel_rpc_box) + tel_rpc.stats_size + max_eps * tel_rpc.ep_size;
+}
+
+/** Owner: begin an answer with the counters; NULL: nothing is asked. */
+static inline struct crpc_tel_rpc_box *
+crpc_tel_rpc_begin(struct crpc_tel_box *box, const void *stats)
+{
+	struct crpc_tel_rpc_box *b = (struct crpc_tel_rpc_box *)box;
+
+	if (!crpc_tel_begin(box))
+		return NULL;
+	memcpy(crpc_tel_rpc_stats_of(b), stats, tel_rpc.stats_size);
+	b->neps = 0;
+	return b;
+}
+
+/** Owner: where the next endpoint is told. */
+static inline void *
+crpc_tel_rpc_ep_add(struct crpc_tel_rpc_box *b)
+{
+	return crpc_tel_rpc_ep_at(b, b->neps++);
+}
+
+/**
+ * The answer of the context that the parameters name; *rest is behind the first comma. NULL: no
+ * such context, or its owner does not poll.
+ */
+static inline struct crpc_tel_rpc_box *
+crpc_tel_rpc_ask(const char *params, const char **rest)
+{
+	uint32_t id;
+
+	*rest = params;
+	if (!crpc_tel_number(rest, 10, &id))
+		return NULL;
+	return (struct crpc_tel_rpc_box *)crpc_tel_ask(&tel_rpc.contexts, id, 0);
+}
+
+/** Numbers of the contexts. No parameters. */
+static inline int
+crpc_tel_rpc_list(const char *cmd, const char *params, struct rte_tel_data *d)
+{
+	crpc_tel_put_list(&tel_rpc.contexts, d);
+	return 0;
+}
+
+/** Counters. Parameters: context. */
+static inline int
+crpc_tel_rpc_stats(const char *cmd, const char *params, struct rte_tel_data *d)
+{
+	struct crpc_tel_rpc_box *b = crpc_tel_rpc_ask(params, &params);
+
+	if (b == NULL)
+		return -EINVAL;
+	rte_tel_data_start_dict(d);
+	crpc_tel_put_counters(d, tel_rpc.counters, tel_rpc.num_counters, crpc_tel_rpc_stats_of(b));
+	crpc_tel_done(&tel_rpc.contexts);
+	return 0;
+}
+
+/** Round trips in parts. Parameters: context. */
+static inline int
+crpc_tel_rpc_latency(const char *cmd, const char *params, struct rte_tel_data *d)
+{
+	struct crpc_tel_rpc_box *b = crpc_tel_rpc_ask(params, &params);
+	const char *stats;
+	size_t i;
+
+	if (b == NULL)
+		return -EINVAL;
+	stats = (const char *)crpc_tel_rpc_stats_of(b);
+	rte_tel_data_start_dict(d);
+	for (i = 0; i < tel_rpc.num_hists; i++)
+		crpc_tel_put_hist(d, tel_rpc.hists[i].name,
+			(const struct crpc_hist *)(const void *)(stats + tel_rpc.hists[i].at));
+	crpc_tel_done(&tel_rpc.contexts);
+	return 0;
+}
+
+/** Numbers of the endpoints. Parameters: context. */
+static inline int
+crpc_tel_rpc_endpoints(const char *cmd, const char *params, struct rte_tel_data *d)
+{
+	struct crpc_tel_rpc_box *b = crpc_tel_rpc_ask(params, &params);
+	const struct crpc_tel_rpc_ep *ep;
+	uint32_t i;
+
+	if (b == NULL)
+		return -EINVAL;
+	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
+	for (i = 0; i < b->neps; i++) {
+		ep = (const struct crpc_tel_rpc_ep *)crpc_tel_rpc_ep_at(b, i);
+		rte_tel_data_add_array_int(d, (int)ep->id);
+	}
+	crpc_tel_done(&tel_rpc.contexts);
+	return 0;
+}
+
+/** What an endpoint is now. Parameters: context,endpoint. */
+static inline int
+crpc_tel_rpc_endpoint(const char *cmd, const char *params, struct rte_tel_data *d)
+{
+	struct crpc_tel_rpc_box *b = crpc_tel_rpc_ask(params, &params);
+	const struct crpc_tel_rpc_ep *ep = NULL;
+	uint32_t id, i;
+
+	if (b == NULL)
+		return -EINVAL;
+	if (crpc_tel_number(&params, 10, &id) && params == NULL)
+		for (i = 0; i < b->neps && ep == NULL; i++) {
+			ep = (const struct crpc_tel_rpc_ep *)crpc_tel_rpc_ep_at(b, i);
+			ep = ep->id == id ? ep : NULL;
+		}
+	if (ep != NULL) {
+		rte_tel_data_start_dict(d);
+		rte_tel_data_add_dict_int(d, "status", ep->status);
+		crpc_tel_put_counters(d, tel_rpc.fields, tel_rpc.num_fields, ep);
+	}
+	crpc_tel_done(&tel_rpc.contexts);
+	return ep != NULL ? 0 : -EINVAL;
+}
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The engine "cpu": the work is done in submit(), and done() always returns 0.
+ *
+ * Small jobs are copied through the caches by memcpy(), which picks its own vectors; large ones go
+ * around them with 32- or 64-byte stores: then the destination's lines are not read only to be
+ * overwritten, and what the caches hold stays. Functions are compiled for their instructions by
+ * attribute and chosen at run time.
+ */
+#include "unpack_cpu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crpc_dma.h"
+#include "crpc_tensor_convert.h"
+
+/* Bytes to ask for ahead: a page is fetched before its turn comes. */
+#define AHEAD 1024
+
+struct cpu {
+	uint64_t stream_bytes;
+	const struct unpack_copy *copy;
+	uint64_t job;
+};
+
+/* ---- plain ---- */
+
+static bool
+always(void)
+{
+	return true;
+}
+
+static void
+stream_plain(void *dst, const void *src, size_t len)
+{
+	memcpy(dst, src, len);
+}
+
+static const struct unpack_copy plain = {"plain", always, stream_plain};
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define AVX2   __attribute__((target("avx2")))
+#define AVX512 __attribute__((target("avx512f")))
+
+static bool
+usable_avx2(void)
+{
+	__builtin_cpu_init();
+	return __builtin_cpu_supports("avx2");
+}
+
+static bool
+usable_avx512(void)
+{
+	__builtin_cpu_init();
+	return __builtin_cpu_supports("avx512f");
+}
+
+/* Bytes to the next line of the destination, len at most. */
+static inline size_t
+head_of(const void *dst, size_t len)
+{
+	size_t head = -(uintptr_t)dst & 63;
+
+	return head < len ? head : len;
+}
+
+AVX2 static void
+stream_avx2(void *dst, const void *src, size_t len)
+{
+	size_t head = head_of(dst, len);
+	const uint8_t *s = (const uint8_t *)src + head;
+	uint8_t *d = (uint8_t *)dst + head;
+	__m256i a, b;
+
+	memcpy(dst, src, head);
+	for (len -= head; len >= 64; s += 64, d += 64, len -= 64) {
+		_mm_prefetch((const char *)s + AHEAD, _MM_HINT_NTA);
+		a = _mm256_loadu_si256((const __m256i *)s);
+		b = _mm256_loadu_si256((const __m256i *)(s + 32));
+		_mm256_stream_si256((__m256i *)d, a);
+		_mm256_stream_si256((__m256i *)(d + 32), b);
+	}
+	memcpy(d, s, len);
+}
+
+AVX512 static void
+stream_avx512(void *dst, const void *src, size_t len)
+{
+	size_t head = head_of(dst, len);
+	const uint8_t *s = (const uint8_t *)src + head;
+	uint8_t *d = (uint8_t *)dst + head;
+
+	memcpy(dst, src, head);
+	for (len -= head; len >= 64; s += 64, d += 64, len -= 64) {
+		_mm_prefetch((const char *)s + AHEAD, _MM_HINT_NTA);
+		_mm512_stream_si512((__m512i *)d, _mm512_loadu_si512(s));
+	}
+	memcpy(d, s, len);
+}
+
+static const struct unpack_copy avx2 = {"avx2", usable_avx2, stream_avx2};
+static const struct unpack_copy avx512 = {"avx512", usable_avx512, stream_avx512};
+
+#endif
+
+const struct unpack_copy *const __crpc_unpack_copy[] = {
+#if defined(__x86_64__)
+	&avx512,
+	&avx2,
+#endif
+	&plain,
+	NULL,
+};
+
+/* ---- the engine ---- */
+
+static int
+cpu_create(const struct crpc_unpack_conf *conf, void **state)
+{
+	struct cpu *cpu = calloc(1, sizeof(*cpu));
+	uint32_t i;
+
+	if (cpu == NULL)
+		return -ENOMEM;
+	cpu->stream_bytes = conf->stream_bytes;
+	for (i = 0; !__crpc_unpack_copy[i]->usable(); i++)
+		;
+	cpu->copy = __crpc_unpack_copy[i];
+	*state = cpu;
+	return 0;
+}
+
+static void
+convert(const struct crpc_unpack_desc *d)
+{
+	size_t n = d->len / crpc_unpack_elem(d->op, true);
+
+	if (d->op == CRPC_UNPACK_F32_TO_BF16)
+		crpc_tensor_f32_to_bf16(d->dst, d->src, n);
+	else if (d->op == CRPC_UNPACK_BF16_TO_F32)
+		crpc_tensor_bf16_to_f32(d->dst, d->src, n);
+	else if (d->op == CRPC_UNPACK_F32_TO_F16)
+		crpc_tensor_f32_to_f16(d->dst, d->src, n);
+	else
+		crpc_tensor_f16_to_f32(d->dst, d->src, n);
+}
+
+static int
+cpu_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_t *job)
+{
+	struct cpu *cpu = state;
+	uint64_t bytes = 0;
+	bool stream;
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		bytes += desc[i].len;
+	stream = bytes >= cpu->stream_bytes;
+	for (i = 0; i < n; i++) {
+		if (desc[i].op != CRPC_UNPACK_COPY)
+			convert(&desc[i]);
+		else if (stream)
+			cpu->copy->stream(desc[i].dst, desc[i].src, desc[i].len);
+		else if (desc[i].len != 0)
+			memcpy(desc[i].dst, desc[i].src, desc[i].len);
+	}
+	if (stream)
+		crpc_dma_wc_flush();
+	*job = ++cpu->job;
+	return 0;
+}
+
+static int
+cpu_done(void *state, uint64_t job)
+{
+	return 0;
+}
+
+static int
+cpu_stop(void *state)
+{
+	return 0;
+}
+
+const struct crpc_unpack_ops __crpc_unpack_cpu = {
+	.name = "cpu",
+	.flags = CRPC_UNPACK_CAN_CONVERT,
+	.create = cpu_create,
+	.free = free,
+	.submit = cpu_submit,
+	.done = cpu_done,
+	.stop = cpu_stop,
+};

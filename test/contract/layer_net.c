@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The layers between hosts, on NICs on paper: compiled once with each protocol. PROTOCOL is the
+ * prefix of its functions and the name of its context, PROTOCOL_NAME its name. Each client is a
+ * host of its own; the server makes a new endpoint for one that joins again, and keeps the one
+ * before, whose requests may still be open.
+ */
+#include <errno.h>
+
+#include "contract.h"
+#include "crpc_paper_nic.h"
+
+#ifdef IS_UDRPC
+#include "udrpc_pvt.h"
+#define ADDR_LEN CRPC_UDRPC_ADDR_LEN
+#else
+#include "crpc_copyrpc.h"
+#define ADDR_LEN CRPC_COPYRPC_ADDR_LEN
+#endif
+
+#define NET_PASTE(a, b) a##_##b
+#define NET_NAME(a, b)  NET_PASTE(a, b)
+#define API(name)       NET_NAME(PROTOCOL, name)
+
+/* Silence after which a peer is dead. */
+#define SILENCE_NS 5000000u
+
+static struct net {
+	struct crpc_paper paper;
+	struct host {
+		struct crpc_rdma *dev;
+		struct PROTOCOL *ctx;
+		struct API(ep) * ep;
+	} client[CLIENTS], server;
+	struct API(ep) * ep[CLIENTS]; /* The server's. */
+	uint32_t neps;
+} net;
+
+static void
+host_open(struct star *s, struct host *h, uint32_t eps)
+{
+	struct API(conf) conf = {.max_eps = eps, .max_msg = MSG_MAX, .timeout_ns = s->timeout_ns};
+
+	h->dev = crpc_paper_open(
+		&net.paper, &(struct crpc_paper_conf){.inline_max = 64, .mtu = 256});
+#ifdef IS_UDRPC
+	conf.slots = s->window;
+	/* A window of the largest requests goes without a poll. */
+	conf.credits = (uint32_t)crpc_min(4 * s->window, CRPC_UDRPC_CREDITS_MAX);
+	conf.rto_ns = SILENCE_NS / 100;
+	conf.retries = 100;
+	conf.seed = s->seed * 100 + net.neps + 1;
+#else
+	conf.ring_size = 65536;
+	conf.max_inflight = s->window;
+	conf.peer_timeout_ns = SILENCE_NS;
+	conf.update_ns = STEP_NS;
+	if (s->near_end) /* Counts of bytes go past 2^32, or those of batches past 2^31. */
+		conf.initial_pos = (s->lives % 2 ? UINT64_C(1) << 32 : UINT64_C(1) << 35) - 4096;
+#endif
+	conf.dev = h->dev;
+	h->ctx = API(create)(&conf);
+	if (h->dev == NULL || h->ctx == NULL)
+		fail_msg("%s", crpc_log_last());
+}
+
+static void
+host_close(struct host *h)
+{
+	if (h->ctx == NULL)
+		return;
+	net.paper.autorun = true; /* What it says last leaves. */
+	API(free)(h->ctx);
+	crpc_rdma_close(h->dev);
+	net.paper.autorun = false;
+	*h = (struct host){0};
+}
+
+#ifdef IS_UDRPC
+/* Both ends of a session count the requests of each slot. */
+static void
+near_end(struct crpc_udrpc_ep *ep)
+{
+	uint32_t i;
+
+	if (ep->ctx->next_token == 1)
+		ep->ctx->next_token = (UINT64_C(1) << 41) - 100;
+	for (i = 0; i < ep->slots; i++) {
+		call_at(ep, i)->req = UINT32_MAX - 20;
+		ep->serves[i].req = UINT32_MAX - 20;
+	}
+}
+#endif
+
+static void
+net_join(struct star *s, uint32_t c)
+{
+	uint8_t addr[2][ADDR_LEN];
+	struct host *h = &net.client[c];
+
+	host_close(h);
+	host_open(s, h, 1);
+	h->ep = API(ep_create)(h->ctx, 0);
+	net.ep[c] = API(ep_create)(net.server.ctx, 10 * net.neps++ + c);
+	if (h->ep == NULL || net.ep[c] == NULL)
+		fail_msg("%s", crpc_log_last());
+	API(ep_addr)(h->ep, addr[0]);
+	API(ep_addr)(net.ep[c], addr[1]);
+	assert_int_equal(API(ep_connect)(h->ep, addr[1]), 0);
+	assert_int_equal(API(ep_connect)(net.ep[c], addr[0]), 0);
+#ifdef IS_UDRPC
+	if (s->near_end) {
+		near_end(h->ep);
+		near_end(net.ep[c]);
+	}
+#endif
+}
+
+static void
+net_open(struct star *s)
+{
+	uint32_t c;
+
+	net = (struct net){.paper = {.rng = s->rng}};
+	host_open(s, &net.server, LIVES_MAX);
+	for (c = 0; c < CLIENTS; c++)
+		net_join(s, c);
+}
+
+static void
+net_close(struct star *s)
+{
+	uint32_t c;
+
+	host_close(&net.server);
+	for (c = 0; c < CLIENTS; c++)
+		host_close(&net.client[c]);
+}
+
+static int
+net_call(struct star *s, uint32_t c, const void *buf, uint32_t len, uint32_t resp_max,
+	uint64_t cookie)
+{
+	return API(call)(net.client[c].ep, s->now, buf, len, resp_max, cookie);
+}
+
+static int
+net_notify(struct star *s, uint32_t c, const void *buf, uint32_t len)
+{
+	return API(notify)(net.client[c].ep, s->now, buf, len);
+}
+
+static uint32_t
+net_cancel(struct star *s, uint32_t c, uint64_t cookie)
+{
+	return API(cancel)(net.client[c].ep, s->now, cookie);
+}
+
+static uint16_t
+net_poll(struct star *s, uint32_t c, struct crpc_done *done, uint16_t n)
+{
+	return API(poll)(net.client[c].ctx, s->now, done, n);
+}
+
+static void
+net_drive(struct star *s)
+{
+	struct crpc_done done[4];
+
+	assert_int_equal(API(poll)(net.server.ctx, s->now, done, 4), 0);
+	API(flush)(net.server.ctx, s->now);
+}
+
+static uint16_t
+net_recv(struct star *s, struct crpc_req *req, uint16_t n)
+{
+	struct crpc_done done[CRPC_BURST_MAX];
+
+	assert_int_equal(API(poll)(net.server.ctx, s->now, done, CRPC_BURST_MAX), 0);
+	return API(recv)(net.server.ctx, s->now, req, n);
+}
+
+static int
+net_reply(struct star *s, uint64_t token, const void *buf, uint32_t len)
+{
+	return API(reply)(net.server.ctx, s->now, token, buf, len);
+}
+
+static int
+net_fail(struct star *s, uint64_t token, int32_t status)
+{
+	return API(fail)(net.server.ctx, s->now, token, status);
+}
+
+static int
+net_release(struct star *s, uint64_t token)
+{
+	return API(release)(net.server.ctx, s->now, token);
+}
+
+static void
+net_flush(struct star *s)
+{
+	uint32_t c;
+
+	if (net.server.ctx != NULL)
+		API(flush)(net.server.ctx, s->now);
+	for (c = 0; c < CLIENTS; c++)
+		if (net.client[c].ctx != NULL)
+			API(flush)(net.client[c].ctx, s->now);
+	crpc_paper_run(&net.paper);
+}
+
+static void
+net_leave(struct star *s, uint32_t c)
+{
+	host_close(&net.client[c]);
+}
+
+static void
+net_call_and_die(struct star *s, uint32_t c, uint32_t first, uint32_t len)
+{
+	uint8_t buf[MSG_MAX];
+	uint32_t i;
+
+	net_join(s, c);
+	for (i = 0; i < WINDOW; i++) {
+		star_fill(buf, first + i, false, len);
+		assert_int_equal(net_call(s, c, buf, len, MSG_MAX, first + i), 0);
+	}
+	net_flush(s);
+	crpc_paper_kill(net.client[c].dev);
+}
+
+static bool
+net_gone(struct star *s, uint32_t c)
+{
+	return API(ep_status)(net.ep[c]) != 0;
+}
+
+static void
+net_server_leave(struct star *s)
+{
+	host_close(&net.server);
+}
+
+static void
+net_server_kill(struct star *s)
+{
+	crpc_paper_kill(net.server.dev);
+	host_close(&net.server);
+}
+
+#ifdef IS_UDRPC
+static void
+net_trouble(struct star *s, bool on)
+{
+	net.paper.drop = on ? 500 : 0;
+	net.paper.duplicate = on ? 500 : 0;
+	net.paper.reorder = on ? 2000 : 0;
+	net.paper.corrupt = on ? 100 : 0;
+}
+
+#endif
+
+static const struct crpc_rpc_counts *
+net_counts(struct star *s, uint32_t c)
+{
+	return &API(stats)(c < CLIENTS ? net.client[c].ctx : net.server.ctx)->rpc;
+}
+
+static const struct contract_layer layer = {
+	.name = PROTOCOL_NAME,
+	.msg_max = MSG_MAX,
+	.counters_near_end = true,
+	.open = net_open,
+	.close = net_close,
+	.call = net_call,
+	.notify = net_notify,
+	.cancel = net_cancel,
+	.poll = net_poll,
+	.recv = net_recv,
+	.reply = net_reply,
+	.fail_with = net_fail,
+	.release = net_release,
+	.flush = net_flush,
+	.drive = net_drive,
+	.leave = net_leave,
+	.call_and_die = net_call_and_die,
+	.gone = net_gone,
+	.join = net_join,
+	.server_leave = net_server_leave,
+	.server_kill = net_server_kill,
+#ifdef IS_UDRPC
+	.trouble = net_trouble,
+#endif
+	.counts = net_counts,
+};
+
+const struct contract_layer *const contract_layers[] = {&layer, NULL};
