@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The layers between hosts, on NICs on paper: compiled once with each protocol. PROTOCOL is the
- * prefix of its functions and the name of its context, PROTOCOL_NAME its name. Each client is a
- * host of its own; the server makes a new endpoint for one that joins again, and keeps the one
- * before, whose requests may still be open.
+ * The layers between hosts: compiled once with each protocol. PROTOCOL is the prefix of its
+ * functions and the name of its context, PROTOCOL_NAME its name. Each client is a host of its own;
+ * the server makes a new endpoint for one that joins again, and keeps the one before, whose
+ * requests may still be open.
+ *
+ * On NICs on paper, or, if the program was started on the software ConnectX in step mode, on such
+ * cards and their driver. Their clock runs faster than the protocol's: what a card sends again
+ * after a timeout is not silence.
  */
 #include <errno.h>
+#include <stdio.h>
 
 #include "contract.h"
 #include "crpc_paper_nic.h"
+#include "soft_mlx5_step.h"
 
 #ifdef IS_UDRPC
 #include "udrpc_pvt.h"
@@ -24,11 +30,19 @@
 
 /* Silence after which a peer is dead. */
 #define SILENCE_NS 5000000u
+/* Of a card's pass, and the passes that wait for its timers. */
+#define CARD_NS     20000000u
+#define CARD_PASSES 4u
 
 static struct net {
 	struct crpc_paper paper;
+	bool on_cards;
+	bool closing; /* A context that ends waits for its NIC: each look moves it. */
+	struct soft_mlx5_step step;
+	uint64_t card_ns;
 	struct host {
 		struct crpc_rdma *dev;
+		uint32_t card;
 		struct PROTOCOL *ctx;
 		struct API(ep) * ep;
 	} client[CLIENTS], server;
@@ -36,14 +50,88 @@ static struct net {
 	uint32_t neps;
 } net;
 
+/* ---- the NICs ---- */
+
+static void
+nic_open(struct host *h)
+{
+	const struct crpc_paper_conf paper = {.inline_max = 64};
+	const struct crpc_rdma_conf card = {.cq_depth = 8192};
+
+	h->dev = net.on_cards ? crpc_rdma_open(&card) : crpc_paper_open(&net.paper, &paper);
+	if (net.on_cards)
+		h->card = net.step.last();
+}
+
+static void
+nic_kill(struct host *h)
+{
+	if (net.on_cards)
+		assert_int_equal(net.step.vanish(h->card), 0);
+	else
+		crpc_paper_kill(h->dev);
+}
+
+static void
+cards_pass(void)
+{
+	net.card_ns += CARD_NS;
+	(void)net.step.pass(SOFT_MLX5_STEP_ALL, net.card_ns, NULL); /* Or all are dead. */
+}
+
+/* All that was sent arrives. */
+static void
+nics_run(struct star *s)
+{
+	uint32_t i;
+
+	if (!net.on_cards) {
+		crpc_paper_run(&net.paper);
+		return;
+	}
+	for (i = 0; i < (s->troubled ? CARD_PASSES : 0) || net.step.idle() == 0; i++)
+		cards_pass();
+}
+
+/* What the driver calls while it waits, in the place of the software NIC's own. */
+struct ibv_context;
+uint32_t soft_mlx5_progress(struct ibv_context *context);
+
+__attribute__((visibility("default"))) uint32_t
+soft_mlx5_progress(struct ibv_context *context)
+{
+	(void)context;
+	if (net.closing)
+		cards_pass();
+	return net.closing;
+}
+
+static void
+nics_trouble(struct star *s, bool on)
+{
+	char faults[100];
+
+	if (net.on_cards) {
+		snprintf(faults, sizeof(faults),
+			"seed=%llu,drop=0.05,dup=0.05,reorder=0.2,corrupt=0.01",
+			(unsigned long long)s->seed);
+		assert_int_equal(net.step.faults(SOFT_MLX5_STEP_ALL, on ? faults : ""), 0);
+	}
+	net.paper.drop = net.paper.duplicate = on ? 500 : 0;
+	net.paper.reorder = net.paper.stall = net.paper.tear = on ? 2000 : 0;
+	net.paper.corrupt = net.paper.refuse = on ? 100 : 0;
+}
+
+/* ---- hosts ---- */
+
 static void
 host_open(struct star *s, struct host *h, uint32_t eps)
 {
 	struct API(conf) conf = {.max_eps = eps, .max_msg = MSG_MAX, .timeout_ns = s->timeout_ns};
 
-	h->dev = crpc_paper_open(
-		&net.paper, &(struct crpc_paper_conf){.inline_max = 64, .mtu = 256});
+	nic_open(h);
 #ifdef IS_UDRPC
+	conf.pkt_max = 256;
 	conf.slots = s->window;
 	/* A window of the largest requests goes without a poll. */
 	conf.credits = (uint32_t)crpc_min(4 * s->window, CRPC_UDRPC_CREDITS_MAX);
@@ -69,10 +157,10 @@ host_close(struct host *h)
 {
 	if (h->ctx == NULL)
 		return;
-	net.paper.autorun = true; /* What it says last leaves. */
+	net.closing = net.paper.autorun = true; /* What it sends last leaves. */
 	API(free)(h->ctx);
 	crpc_rdma_close(h->dev);
-	net.paper.autorun = false;
+	net.closing = net.paper.autorun = false;
 	*h = (struct host){0};
 }
 
@@ -122,6 +210,9 @@ net_open(struct star *s)
 	uint32_t c;
 
 	net = (struct net){.paper = {.rng = s->rng}};
+	net.on_cards = soft_mlx5_step_find(&net.step) == 0;
+	if (net.on_cards)
+		assert_int_equal(net.step.start(s->seed), 0);
 	host_open(s, &net.server, LIVES_MAX);
 	for (c = 0; c < CLIENTS; c++)
 		net_join(s, c);
@@ -208,7 +299,7 @@ net_flush(struct star *s)
 	for (c = 0; c < CLIENTS; c++)
 		if (net.client[c].ctx != NULL)
 			API(flush)(net.client[c].ctx, s->now);
-	crpc_paper_run(&net.paper);
+	nics_run(s);
 }
 
 static void
@@ -229,7 +320,7 @@ net_call_and_die(struct star *s, uint32_t c, uint32_t first, uint32_t len)
 		assert_int_equal(net_call(s, c, buf, len, MSG_MAX, first + i), 0);
 	}
 	net_flush(s);
-	crpc_paper_kill(net.client[c].dev);
+	nic_kill(&net.client[c]);
 }
 
 static bool
@@ -247,21 +338,9 @@ net_server_leave(struct star *s)
 static void
 net_server_kill(struct star *s)
 {
-	crpc_paper_kill(net.server.dev);
+	nic_kill(&net.server);
 	host_close(&net.server);
 }
-
-#ifdef IS_UDRPC
-static void
-net_trouble(struct star *s, bool on)
-{
-	net.paper.drop = on ? 500 : 0;
-	net.paper.duplicate = on ? 500 : 0;
-	net.paper.reorder = on ? 2000 : 0;
-	net.paper.corrupt = on ? 100 : 0;
-}
-
-#endif
 
 static const struct crpc_rpc_counts *
 net_counts(struct star *s, uint32_t c)
@@ -291,9 +370,7 @@ static const struct contract_layer layer = {
 	.join = net_join,
 	.server_leave = net_server_leave,
 	.server_kill = net_server_kill,
-#ifdef IS_UDRPC
-	.trouble = net_trouble,
-#endif
+	.trouble = nics_trouble,
 	.counts = net_counts,
 };
 
