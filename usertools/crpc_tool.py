@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tools in Python share: one line and status 2 for what is wrong, --version, results, gnuplot."""
+import argparse
 import json
 import os
 import shutil
@@ -40,8 +41,32 @@ def run(main):
         fail(f'{e.filename}: {e.strerror}' if e.filename else e)
 
 
-def load(path, app):
-    """The results of a program in a file of JSON lines."""
+# What says which case a row measured, in this order; the rest of a row is conditions and results.
+CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'scope', 'transport', 'backend', 'path', 'stage', 'place',
+        'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'qd', 'active', 'endpoints', 'size',
+        'msg_size', 'burst', 'depth', 'inflight', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused', 'both_directions', 'page_size', 'keys',
+        'read_ratio', 'rmw', 'dist', 'key_sizes', 'value_sizes', 'verify', 'flush', 'flow', 'arrival', 'at')
+
+
+def case(row):
+    """The case that a row measured: pairs of names and values."""
+    return tuple((k, ' '.join(f'{a} {b}' for a, b in row[k].items()) if isinstance(row[k], dict) else row[k])
+                 for k in CASE if row.get(k) is not None)
+
+
+def parser(doc):
+    """Options of a tool whose usage is its own text; what is wrong is one line and status 2."""
+    class Parser(argparse.ArgumentParser):
+        def format_help(self):
+            return doc.strip() + '\n'
+
+        def error(self, message):
+            fail(message + '; --help lists the options')
+    return Parser(prog=NAME)
+
+
+def load(path, app=None):
+    """The results of a program, or of all, in a file of JSON lines."""
     rows = []
     with open(path, errors='replace') as f:
         for number, line in enumerate(f, 1):
@@ -49,10 +74,10 @@ def load(path, app):
                 row = json.loads(line)
             except ValueError:
                 fail(f'{path}:{number}: not JSON')
-            if isinstance(row, dict) and row.get('app') == app:
+            if isinstance(row, dict) and row.get('app') and app in (None, row['app']):
                 rows.append(row)
     if not rows:
-        fail(f'{path}: no results of {app}')
+        fail(f'{path}: no results of {app or "a benchmark"}')
     return rows
 
 
