@@ -31,7 +31,7 @@ struct crpc_mrcache {
 	struct crpc_mrcache_conf conf;
 	struct crpc_mrcache_stats stats;
 	uint64_t clock;
-	struct region *region; /* mr.addr NULL: free */
+	struct region *region; /* max_regions and one more, for a successor; mr.addr NULL: free */
 	struct region **list;
 	uint32_t n;
 	struct mrwatch *watch; /* NULL: unmapping is not reported */
@@ -85,7 +85,7 @@ crpc_mrcache_create(const struct crpc_mrcache_conf *conf)
 		c->conf.max_regions = 128;
 	if (c->conf.max_bytes == 0)
 		c->conf.max_bytes = UINT64_MAX;
-	c->region = calloc(c->conf.max_regions, sizeof(*c->region));
+	c->region = calloc(c->conf.max_regions + 1, sizeof(*c->region));
 	c->list = calloc(c->conf.max_regions, sizeof(struct region *));
 	if (c->region == NULL || c->list == NULL) {
 		crpc_mrcache_free(c);
@@ -145,7 +145,7 @@ crpc_mrcache_free(struct crpc_mrcache *c)
 
 	if (c == NULL)
 		return;
-	for (i = 0; c->region != NULL && i < c->conf.max_regions; i++) {
+	for (i = 0; c->region != NULL && i <= c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr != NULL)
 			region_dereg(c, &c->region[i]);
 	}
@@ -230,16 +230,30 @@ widen(uint64_t *start, uint64_t *end)
 	*end = crpc_align_up(*end, PAGE);
 }
 
+/* Would a region of [start, end) fit, without those unused ones whose place it takes? */
+static bool
+has_room(const struct crpc_mrcache *c, uint64_t start, uint64_t end)
+{
+	uint64_t bytes = c->stats.bytes;
+	uint32_t at, regions = c->stats.regions;
+
+	for (at = place_of(c, start); at < c->n && start_of(c->list[at]) < end; at++) {
+		if (c->list[at]->users != 0)
+			continue;
+		bytes -= c->list[at]->mr.len;
+		regions--;
+	}
+	return regions < c->conf.max_regions && end - start <= c->conf.max_bytes &&
+		bytes <= c->conf.max_bytes - (end - start);
+}
+
 static struct region *
-region_place(struct crpc_mrcache *c, uint64_t len)
+region_place(struct crpc_mrcache *c, uint64_t start, uint64_t end)
 {
 	uint32_t i;
 
-	if (len > c->conf.max_bytes)
-		return NULL;
-	while (c->stats.bytes > c->conf.max_bytes - len ||
-		c->stats.regions == c->conf.max_regions) {
-		if (!evict(c))
+	while (!has_room(c, start, end)) {
+		if (end - start > c->conf.max_bytes || !evict(c))
 			return NULL;
 	}
 	for (i = 0; c->region[i].mr.addr != NULL; i++)
@@ -247,11 +261,27 @@ region_place(struct crpc_mrcache *c, uint64_t len)
 	return &c->region[i];
 }
 
-/* Register [start, end), which overlaps nothing in the list. */
+/* Regions that overlap a range go: those to be kept, or the others. */
+static void
+overlaps_retire(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept)
+{
+	uint32_t at = place_of(c, start);
+
+	while (at < c->n && start_of(c->list[at]) < end) {
+		if (c->list[at]->kept != kept) {
+			at++;
+			continue;
+		}
+		c->stats.merges++;
+		region_retire(c, at);
+	}
+}
+
+/* Register [start, end), and give it the place of what overlaps it, which is all to be kept. */
 static int
 region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept, struct region **out)
 {
-	struct region *r = region_place(c, end - start);
+	struct region *r = region_place(c, start, end);
 	uint32_t at;
 	int rc;
 
@@ -271,6 +301,7 @@ region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept, stru
 		memset(r, 0, sizeof(*r));
 		return rc;
 	}
+	overlaps_retire(c, start, end, true);
 	c->stats.unwatched += c->watch != NULL && !r->watched;
 	r->listed = true;
 	r->kept = kept;
@@ -283,21 +314,17 @@ region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept, stru
 	return 0;
 }
 
-/* What overlaps goes; with merge, the range grows by it. True: one of them is to be kept. */
+/* A range grows by what overlaps it. True: one of these is to be kept. */
 static bool
-overlaps_retire(struct crpc_mrcache *c, uint64_t *start, uint64_t *end, bool merge)
+overlaps_merge(const struct crpc_mrcache *c, uint64_t *start, uint64_t *end)
 {
 	uint32_t at = place_of(c, *start);
 	bool kept = false;
 
-	while (at < c->n && start_of(c->list[at]) < *end) {
-		if (merge) {
-			*start = crpc_min(*start, start_of(c->list[at]));
-			*end = crpc_max(*end, end_of(c->list[at]));
-		}
+	for (; at < c->n && start_of(c->list[at]) < *end; at++) {
+		*start = crpc_min(*start, start_of(c->list[at]));
+		*end = crpc_max(*end, end_of(c->list[at]));
 		kept = kept || c->list[at]->kept;
-		c->stats.merges++;
-		region_retire(c, at);
 	}
 	return kept;
 }
@@ -311,7 +338,9 @@ region_make(struct crpc_mrcache *c, uint64_t addr, uint64_t len, bool kept, stru
 	widen(&start, &end);
 	one_start = start;
 	one_end = end;
-	kept = overlaps_retire(c, &start, &end, true) || kept;
+	kept = overlaps_merge(c, &start, &end) || kept;
+	/* what add() registered goes only once its successor is there */
+	overlaps_retire(c, start, end, false);
 	rc = region_add(c, start, end, kept, out);
 	/* part of what was there may be unmapped by now, or all together be too much */
 	if (rc != 0 && (one_start != start || one_end != end))
@@ -430,7 +459,6 @@ void
 crpc_mrcache_put(struct crpc_mrcache *c, const struct crpc_rdma_mr *mr)
 {
 	struct region *r = &c->region[(const struct region *)(const void *)mr - c->region];
-
 	uint32_t at;
 
 	r->users--;
@@ -469,7 +497,7 @@ crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len)
 	int rc = 0;
 
 	c->stats.invalidated += forget(c, start, end);
-	for (i = 0; i < c->conf.max_regions; i++) {
+	for (i = 0; i <= c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr != NULL && start_of(&c->region[i]) < end &&
 			end_of(&c->region[i]) > start)
 			rc = -EBUSY;
@@ -496,7 +524,7 @@ crpc_mrcache_check(const struct crpc_mrcache *c)
 	uint64_t bytes = 0;
 	uint32_t i, n = 0, users = 0, listed = 0;
 
-	for (i = 0; i < c->conf.max_regions; i++) {
+	for (i = 0; i <= c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr == NULL)
 			continue;
 		n++;

@@ -12,7 +12,8 @@
  *     invalidate(addr, len)   before the memory is unmapped or freed for good
  *
  * Regions of the cache do not overlap: where a new range overlaps old ones, one region that covers
- * all takes their place. An old one that is in use goes when its last user puts it.
+ * all takes their place. An old one that is in use goes when its last user puts it. If the new one
+ * cannot be registered, regions of add() stay.
  *
  * Bounds: at most max_regions regions and max_bytes bytes; when one more would not fit, the least
  * recently used region without users goes. If all are in use, get() is refused.

@@ -123,6 +123,28 @@ cache_is_bounded(void **state)
 	cache_free(&k);
 }
 
+/* A get that is refused takes away nothing that was added, whatever it overlaps. */
+static void
+refused_get_keeps_what_was_added(void **state)
+{
+	const struct crpc_rdma_mr *mr;
+	struct cache k;
+
+	cache_make(&k, 1, 64 << 10);
+	assert_int_equal(crpc_mrcache_add(k.c, k.mem, 8192), 0);
+	assert_int_equal(crpc_mrcache_get(k.c, k.mem + 4096, 100000, &mr), -ENOSPC);
+	assert_int_equal(crpc_mrcache_get(k.c, k.mem, 8192, &mr), 0);
+	assert_int_equal(crpc_mrcache_stats(k.c)->hits, 1);
+	crpc_mrcache_put(k.c, mr);
+	/* one that fits takes its place, and is kept as it was */
+	assert_int_equal(crpc_mrcache_get(k.c, k.mem + 4096, 8192, &mr), 0);
+	assert_ptr_equal(mr->addr, k.mem);
+	assert_int_equal(mr->len, 3 * 4096);
+	crpc_mrcache_put(k.c, mr);
+	assert_int_equal(crpc_mrcache_get(k.c, k.mem + 0x80000, 100, &mr), -ENOSPC);
+	cache_free(&k);
+}
+
 /* Invalidated: nobody gets it any more, and who has it keeps it until put. */
 static void
 cache_forgets_what_is_unmapped(void **state)
@@ -254,6 +276,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cache_finds_what_it_has),
 		cmocka_unit_test(cache_is_bounded),
+		cmocka_unit_test(refused_get_keeps_what_was_added),
 		cmocka_unit_test(cache_forgets_what_is_unmapped),
 		cmocka_unit_test(cache_widens_to_huge_pages),
 		cmocka_unit_test(cache_takes_segments),
