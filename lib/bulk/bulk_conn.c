@@ -269,7 +269,7 @@ __crpc_bulk_conn_break(struct crpc_bulk_conn *conn, int status)
 		return;
 	conn->err = status;
 	conn->breaking = true;
-	conn->break_ns = conn->b->now;
+	conn->break_ns = 0;
 	conn->b->stats.conn_errors++;
 	__crpc_bulk_rails_break(conn);
 }
@@ -315,6 +315,9 @@ __crpc_bulk_conn_break_on(struct crpc_bulk_conn *conn)
 	struct crpc_bulk *b = conn->b;
 	bool gone = __crpc_bulk_rails_destroy(conn);
 
+	/* its time begins with the first turn: shutdown() may have come long after the last one */
+	if (conn->break_ns == 0)
+		conn->break_ns = b->now;
 	__crpc_bulk_jobs_turn(conn);
 	if (!TAILQ_EMPTY(&conn->rx.unpacking) && b->now - conn->break_ns > b->conf.confirm_ns)
 		b->stopping = true;

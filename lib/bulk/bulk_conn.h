@@ -21,12 +21,17 @@
 #include "crpc_log.h"
 #include "crpc_tel.h"
 
+/* Places of these numbers in handles, tokens, cookies and user ids. */
+_Static_assert(CRPC_BULK_CONNS_MAX <= 1024, "10 bits");
+_Static_assert(CRPC_BULK_REQUESTS_MAX <= 256 && CRPC_BULK_SLOTS_MAX <= 256, "8 bits");
+_Static_assert(CRPC_BULK_RAILS_MAX <= 8, "3 bits");
+
 struct crpc_bulk_conn {
 	struct crpc_bulk *b;
 	uint32_t index, user_id, nrails;
 	int32_t err;
 	bool breaking;
-	uint64_t break_ns;
+	uint64_t break_ns; /**< Of the first turn in which it breaks; 0: none yet. */
 	struct bulk_rail rail[CRPC_BULK_RAILS_MAX];
 	uint32_t lead;          /**< The rail that takes control messages. */
 	uint32_t nup;           /**< Rails that are UP. */

@@ -452,7 +452,8 @@ __crpc_bulk_sends_turn(struct crpc_bulk_conn *conn)
 		if (!req->end_sent && s_end_due(req))
 			s_end_send(req);
 		if (req->judged && req->end_sent && req->ops == 0) {
-			conn->b->stats.bytes_sent += req->path == CRPC_BULK_READ ? req->len : 0;
+			if (req->path == CRPC_BULK_READ && req->status == 0)
+				conn->b->stats.bytes_sent += req->len;
 			__crpc_bulk_req_done(req, req->status);
 		}
 	}

@@ -74,6 +74,28 @@ every_path_moves_every_size(void **state)
 	rig_fini(&r);
 }
 
+/* Turns of slots (24 bits) and of chunks that the device moves (30 bits in a cookie) wrap. */
+static void
+turns_wrap(void **state)
+{
+	struct rig r;
+	uint32_t i, rails;
+
+	for (rails = 1; rails <= 2; rails++) {
+		rig_init(&r, &small, &small, rails, 1, 30 + rails);
+		for (i = 0; i < 12; i++) {
+			r.conn[i / 6]->tx.op[i % 6].turn = (i % 2 ? 1u << 30 : 0) - 3;
+			r.conn[i / 6]->tx.slot[i % 8].turn = 0xfffffd;
+		}
+		for (i = 0; i < 3; i++)
+			transfer(&r, 100 * CHUNK, CRPC_BULK_EAGER << i, 0,
+				(uint8_t)(CRPC_BULK_EAGER << i));
+		assert_true(r.conn[0]->tx.slot[0].turn < 100);
+		rig_rest(&r);
+		rig_fini(&r);
+	}
+}
+
 /* The paths that both allow are used; with nothing said the length decides. */
 static void
 path_is_what_both_allow(void **state)
@@ -607,20 +629,21 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(every_path_moves_every_size),
-			cmocka_unit_test(path_is_what_both_allow),
-			cmocka_unit_test(seventeenth_request_is_refused),
-			cmocka_unit_test(early_consumed_is_refused),
-			cmocka_unit_test(equal_tags_match_in_order),
-			cmocka_unit_test(state_is_made_once),
-			cmocka_unit_test(lengths_that_differ_are_refused),
-			cmocka_unit_test(longest_message_arrives),
-			cmocka_unit_test(bad_arguments_are_refused),
-			cmocka_unit_test(floats_convert_on_the_way),
-			cmocka_unit_test(rails_share_the_chunks),
-			cmocka_unit_test(windows_hold_in_both_directions),
-			cmocka_unit_test(context_may_be_shared),
-			cmocka_unit_test(states_follow_each_other),
+		cmocka_unit_test(every_path_moves_every_size),
+		cmocka_unit_test(turns_wrap),
+		cmocka_unit_test(path_is_what_both_allow),
+		cmocka_unit_test(seventeenth_request_is_refused),
+		cmocka_unit_test(early_consumed_is_refused),
+		cmocka_unit_test(equal_tags_match_in_order),
+		cmocka_unit_test(state_is_made_once),
+		cmocka_unit_test(lengths_that_differ_are_refused),
+		cmocka_unit_test(longest_message_arrives),
+		cmocka_unit_test(bad_arguments_are_refused),
+		cmocka_unit_test(floats_convert_on_the_way),
+		cmocka_unit_test(rails_share_the_chunks),
+		cmocka_unit_test(windows_hold_in_both_directions),
+		cmocka_unit_test(context_may_be_shared),
+		cmocka_unit_test(states_follow_each_other),
 	};
 
 	crpc_unpack_register(&tool_ops);
