@@ -401,7 +401,7 @@ down_turn(struct crpc_bulk_conn *conn, struct bulk_rail *rail)
 	/* An invitation is followed sooner, but each costs a queue pair: not at the peer's pace. */
 	uint32_t doublings = rail->received ? 0 : crpc_min(rail->fails, RETRY_DOUBLINGS);
 
-	if (retry == UINT64_MAX || since < retry << doublings)
+	if (retry == UINT64_MAX || since >> doublings < retry)
 		return;
 	/* after a reset that failed there is no queue pair: try once more */
 	if (crpc_copyrpc_ep_reset(rail->ep) != 0) {

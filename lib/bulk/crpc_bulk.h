@@ -19,7 +19,8 @@
  *     write:          == chunk, by WRITE ====================> buf
  *     read:           <================== chunk, by READ =====
  *
- *                     <-- FIN status, or FIN status ---------> both requests end with the verdict
+ *                     -- S_END: nothing more is sent --------> the receiver judges
+ *                     <------------- R_END: the verdict ------ both requests end with it
  *     test(req)                                                test(req)
  *
  * Paths. Eager needs nothing of the receiver's buffer: chunks land in bounce memory that was
@@ -97,9 +98,10 @@
  * the time, up to 64 times.
  *
  * Threads: a bulk object, its connections, contexts and engine belong to one thread (lcore). Time
- * comes in as nanoseconds of any monotonic clock. isend() and irecv() register memory that the
- * cache does not have yet, which is a system call; nothing else allocates or makes one but create,
- * free, connect, and the end or the return of a connection or rail that broke.
+ * comes in as nanoseconds of any monotonic clock. isend(), and irecv() or progress() when they match
+ * a message that is written or read, register memory that the cache does not have yet, which is a
+ * system call; nothing else allocates or makes one but create, free, connect, and the end or the
+ * return of a connection or rail that broke.
  *
  * Hostile peers: every control message is copied once and checked; what the protocol forbids (a
  * descriptor beyond the bounce memory, a piece that is taken, a chunk twice, an id that never was)

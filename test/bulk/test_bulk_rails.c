@@ -241,6 +241,23 @@ rail_comes_back(void **state)
 	rig_fini(&r);
 }
 
+/* A time that is longer than any program runs is not over at once, whatever it is doubled to. */
+static void
+rail_that_is_left_alone_stays_down(void **state)
+{
+	struct crpc_bulk_conf conf = quick;
+	struct crpc_bulk_rail rail;
+	struct rig r;
+
+	conf.rail_retry_ns = UINT64_C(1) << 63;
+	rig_init(&r, &conf, &conf, 2, 1, 7950);
+	rig_rail_fail(&r, 0, 1);
+	rig_turns(&r, 500);
+	assert_int_equal(crpc_bulk_rail_get(r.conn[0], 1, &rail), 0);
+	assert_int_equal(rail.state, CRPC_BULK_RAIL_DOWN);
+	rig_fini(&r);
+}
+
 /* A rail breaks again and again while it comes back, also in the middle of the introduction. */
 static void
 rails_flap(void **state)
@@ -581,19 +598,20 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(others_take_over),
-			cmocka_unit_test(each_loses_the_others_news),
-			cmocka_unit_test(last_rail_breaks_the_connection),
-			cmocka_unit_test(all_rails_break),
-			cmocka_unit_test(rail_comes_back),
-			cmocka_unit_test(rails_flap),
-			cmocka_unit_test(peer_does_not_confirm),
-			cmocka_unit_test(canceled_while_a_rail_closes),
-			cmocka_unit_test(contexts_may_be_shared),
-			cmocka_unit_test(lies_about_rails_break_the_connection),
-			cmocka_unit_test(consuming_a_chunk_not_announced_breaks_the_connection),
-			cmocka_unit_test(invitations_are_followed_once_in_the_retry_time),
-			cmocka_unit_test(consuming_a_chunk_not_taken_breaks_the_connection),
+		cmocka_unit_test(others_take_over),
+		cmocka_unit_test(each_loses_the_others_news),
+		cmocka_unit_test(last_rail_breaks_the_connection),
+		cmocka_unit_test(all_rails_break),
+		cmocka_unit_test(rail_comes_back),
+		cmocka_unit_test(rail_that_is_left_alone_stays_down),
+		cmocka_unit_test(rails_flap),
+		cmocka_unit_test(peer_does_not_confirm),
+		cmocka_unit_test(canceled_while_a_rail_closes),
+		cmocka_unit_test(contexts_may_be_shared),
+		cmocka_unit_test(lies_about_rails_break_the_connection),
+		cmocka_unit_test(consuming_a_chunk_not_announced_breaks_the_connection),
+		cmocka_unit_test(invitations_are_followed_once_in_the_retry_time),
+		cmocka_unit_test(consuming_a_chunk_not_taken_breaks_the_connection),
 	};
 
 	buf_fill(src, LEN, 77);
