@@ -164,11 +164,13 @@ cpu_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_
 		bytes += desc[i].len;
 	stream = bytes >= cpu->stream_bytes;
 	for (i = 0; i < n; i++) {
+		if (desc[i].len == 0)
+			continue;
 		if (desc[i].op != CRPC_UNPACK_COPY)
 			convert(&desc[i]);
 		else if (stream)
 			cpu->copy->stream(desc[i].dst, desc[i].src, desc[i].len);
-		else if (desc[i].len != 0)
+		else
 			memcpy(desc[i].dst, desc[i].src, desc[i].len);
 	}
 	if (stream)

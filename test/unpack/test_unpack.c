@@ -87,6 +87,9 @@ cpu_engine_gathers(void **state)
 				crpc_tensor_f16_to_f32((void *)(expected + at), desc[i].src,
 						desc[i].len / 2);
 		}
+		/* an empty descriptor names no memory */
+		if (desc[0].len == 0)
+			desc[0].src = desc[0].dst = NULL;
 		assert_int_equal(crpc_unpack_submit(u, desc, n, &job), 0);
 		crpc_unpack_kick(u);
 		assert_int_equal(crpc_unpack_done(u, job), 0);
