@@ -98,8 +98,8 @@
  * the time, up to 64 times.
  *
  * Threads: a bulk object, its connections, contexts and engine belong to one thread (lcore). Time
- * comes in as nanoseconds of any monotonic clock. isend(), and irecv() or progress() when they match
- * a message that is written or read, register memory that the cache does not have yet, which is a
+ * comes in as nanoseconds of any monotonic clock. isend(), and irecv() or progress() when a message
+ * that is written or read is matched, register memory that the cache does not have yet, which is a
  * system call; nothing else allocates or makes one but create, free, connect, and the end or the
  * return of a connection or rail that broke.
  *

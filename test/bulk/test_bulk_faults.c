@@ -407,7 +407,8 @@ engine_hangs_in_a_break(void **state)
 	crpc_unpack_free(conf.engine);
 }
 
-/* A connection that ends after a pause of its owner: the engine still has confirm_ns for its jobs. */
+/* A connection that ends after a pause of its owner: the engine still has confirm_ns for its
+ * jobs. */
 static void
 engine_has_its_time_after_a_pause(void **state)
 {
