@@ -276,8 +276,7 @@ rig_pair_close(struct rig_qp *qa, struct rig_qp *qb)
 {
 	struct rig_host *a = qa->host, *b = qb->host;
 
-	rig_qp_close(qa);
-	rig_qp_close(qb);
+	rig_link_close(qa, qb);
 	rig_host_close(a);
 	rig_host_close(b);
 }
@@ -399,6 +398,22 @@ rig_connect(struct rig_qp *a, struct rig_qp *b)
 }
 
 void
+rig_link_open(struct rig_host *a, struct rig_qp *qa, struct rig_host *b, struct rig_qp *qb,
+	const struct rig_qp_conf *conf)
+{
+	rig_qp_open(a, qa, conf);
+	rig_qp_open(b, qb, conf);
+	rig_connect(qa, qb);
+}
+
+void
+rig_link_close(struct rig_qp *qa, struct rig_qp *qb)
+{
+	rig_qp_close(qa);
+	rig_qp_close(qb);
+}
+
+void
 rig_set_state(struct rig_qp *q, enum sm_qp_state state)
 {
 	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = state};
@@ -495,6 +510,15 @@ rig_wqe_inline(struct rig_wqe *w, const void *data, uint32_t len)
 	memcpy(p + 4, data, len);
 }
 
+void
+rig_wqe_rdma(struct rig_wqe *w, uint8_t op, const void *raddr, uint32_t rkey, const void *data,
+	uint32_t len, uint32_t lkey)
+{
+	rig_wqe(w, op, 0, 0);
+	rig_wqe_raddr(w, raddr, rkey);
+	rig_wqe_data(w, data, len, lkey);
+}
+
 uint16_t
 rig_queue(struct rig_qp *q, struct rig_wqe *w)
 {
@@ -529,6 +553,42 @@ rig_post(struct rig_qp *q, struct rig_wqe *w)
 
 	rig_ring(q);
 	return at;
+}
+
+uint16_t
+rig_send(struct rig_qp *q, uint8_t op, uint32_t imm, const void *data, uint32_t len)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, op, MLX5_WQE_CTRL_CQ_UPDATE, imm);
+	if (data != NULL)
+		rig_wqe_data(&w, data, len, q->host->key);
+	return rig_post(q, &w);
+}
+
+uint16_t
+rig_rdma(struct rig_qp *q, uint8_t op, uint32_t imm, const void *raddr, uint32_t rkey,
+	const void *data, uint32_t len)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, op, MLX5_WQE_CTRL_CQ_UPDATE, imm);
+	rig_wqe_raddr(&w, raddr, rkey);
+	rig_wqe_data(&w, data, len, q->host->key);
+	return rig_post(q, &w);
+}
+
+uint16_t
+rig_fetch_add(
+	struct rig_qp *q, const void *raddr, uint32_t rkey, uint64_t add, void *old, uint32_t len)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_ATOMIC_FA, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+	rig_wqe_raddr(&w, raddr, rkey);
+	rig_wqe_atomic(&w, add, 0);
+	rig_wqe_data(&w, old, len, q->host->key);
+	return rig_post(q, &w);
 }
 
 void

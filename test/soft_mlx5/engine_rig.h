@@ -118,6 +118,10 @@ void rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn);
 void rig_rts_mod(struct sm_qp_mod *m);
 /* To RTS, both ways. */
 void rig_connect(struct rig_qp *a, struct rig_qp *b);
+/* Two more queue pairs of two hosts (or of one), connected; and their end. */
+void rig_link_open(struct rig_host *a, struct rig_qp *qa, struct rig_host *b, struct rig_qp *qb,
+	const struct rig_qp_conf *conf);
+void rig_link_close(struct rig_qp *qa, struct rig_qp *qb);
 /* Forget all CQEs, reset both, connect again. */
 void rig_reconnect(struct rig_qp *a, struct rig_qp *b);
 void rig_to_rts(struct rig_qp *q, uint32_t dest_qpn);
@@ -134,10 +138,20 @@ void rig_wqe_raddr(struct rig_wqe *w, const void *raddr, uint32_t rkey);
 void rig_wqe_atomic(struct rig_wqe *w, uint64_t swap_add, uint64_t compare);
 void rig_wqe_data(struct rig_wqe *w, const void *addr, uint32_t len, uint32_t lkey);
 void rig_wqe_inline(struct rig_wqe *w, const void *data, uint32_t len);
+/* Without flags: an RDMA operation with one segment of the sender's memory. */
+void rig_wqe_rdma(struct rig_wqe *w, uint8_t op, const void *raddr, uint32_t rkey, const void *data,
+	uint32_t len, uint32_t lkey);
 /* Put it into the ring; rig_ring() tells the NIC. Returns the WQEBB index. */
 uint16_t rig_queue(struct rig_qp *q, struct rig_wqe *w);
 void rig_ring(struct rig_qp *q);
 uint16_t rig_post(struct rig_qp *q, struct rig_wqe *w);
+/* Post a signalled operation with one segment of the host's memory; rig_send(): with none if data is
+ * NULL. */
+uint16_t rig_send(struct rig_qp *q, uint8_t op, uint32_t imm, const void *data, uint32_t len);
+uint16_t rig_rdma(struct rig_qp *q, uint8_t op, uint32_t imm, const void *raddr, uint32_t rkey,
+	const void *data, uint32_t len);
+uint16_t rig_fetch_add(
+	struct rig_qp *q, const void *raddr, uint32_t rkey, uint64_t add, void *old, uint32_t len);
 /* Post a receive of one segment (len 0: no segment). */
 void rig_recv(struct rig_qp *q, void *addr, uint32_t len, uint32_t lkey);
 void rig_srq_recv(struct rig_srq *s, uint32_t index, uint32_t next, void *addr, uint32_t len,

@@ -74,9 +74,8 @@ write_imm_golden(void **state)
 static void
 data_of_all_sizes(void **state)
 {
-	static const uint32_t sizes[] = {0, 1, 31, 32, 33, 4096, 8191, 8192, 8193, 16384, 65537,
-		1 << 20};
-	struct rig_wqe w;
+	static const uint32_t sizes[] = {
+		0, 1, 31, 32, 33, 4096, 8191, 8192, 8193, 16384, 65537, 1 << 20};
 
 	for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		uint32_t n = sizes[i];
@@ -85,9 +84,7 @@ data_of_all_sizes(void **state)
 		fill(a.mem, n, i);
 		memset(b.mem, 0, 2 << 20);
 		rig_recv(&qb, b.mem, 2 << 20, b.key);
-		rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
-		rig_wqe_data(&w, a.mem, n, a.key);
-		rig_post(&qa, &w);
+		rig_send(&qa, MLX5_OPCODE_SEND_IMM, i, a.mem, n);
 		c = rig_expect(&a, &b, &qb.rcq);
 		assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
 		assert_int_equal(be32toh(c->byte_cnt), n);
@@ -97,19 +94,13 @@ data_of_all_sizes(void **state)
 		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 
 		memset(b.mem, 0, 2 << 20);
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_wqe_raddr(&w, b.mem + 3, b.key);
-		rig_wqe_data(&w, a.mem, n, a.key);
-		rig_post(&qa, &w);
+		rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, b.mem + 3, b.key, a.mem, n);
 		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 		assert_memory_equal(a.mem, b.mem + 3, n);
 		assert_int_equal(b.mem[3 + n], 0);
 
 		memset(a.mem, 0, 2 << 20);
-		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_wqe_raddr(&w, b.mem + 3, b.key);
-		rig_wqe_data(&w, a.mem + 1, n, a.key);
-		rig_post(&qa, &w);
+		rig_rdma(&qa, MLX5_OPCODE_RDMA_READ, 0, b.mem + 3, b.key, a.mem + 1, n);
 		c = rig_expect(&a, &b, &qa.scq);
 		assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ);
 		assert_int_equal(be32toh(c->byte_cnt), n);
@@ -137,10 +128,7 @@ small_sizes(void **state)
 		rig_wqe_raddr(&w, to, b.key);
 		rig_wqe_inline(&w, a.mem, n);
 		rig_queue(&qa, &w);
-		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_wqe_raddr(&w, to, b.key);
-		rig_wqe_data(&w, back, n, a.key);
-		rig_post(&qa, &w);
+		rig_rdma(&qa, MLX5_OPCODE_RDMA_READ, 0, to, b.key, back, n);
 		assert_int_equal(be32toh(rig_expect(&a, &b, &qa.scq)->byte_cnt), n);
 		assert_memory_equal(to - 16, want, sizeof(want));
 		assert_memory_equal(back - 16, want, sizeof(want));
@@ -155,9 +143,7 @@ gather_and_wrap(void **state)
 	struct rig_qp x, y;
 	uint8_t want[1024];
 
-	rig_qp_open(&a, &x, &conf);
-	rig_qp_open(&b, &y, &conf);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, &conf);
 	fill(a.mem, 4096, 5);
 	for (uint32_t i = 0; i < 400; i++) {
 		uint32_t inl = i % 97, one = i % 53, two = 1 + i % 31, n = 0;
@@ -181,8 +167,7 @@ gather_and_wrap(void **state)
 		assert_memory_equal(b.mem, want, n);
 		assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
 	}
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* A receive list of several segments is filled in order, a short message leaves the rest alone. */
@@ -194,9 +179,7 @@ scatter_list(void **state)
 	struct rig_qp x, y;
 	struct rig_wqe w;
 
-	rig_qp_open(&a, &x, &conf);
-	rig_qp_open(&b, &y, &conf);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, &conf);
 	rig_recv(&y, b.mem, 10, b.key);
 	s = (void *)y.rq;
 	s[1].byte_count = 0; /* Skipped: its key is not the end mark. */
@@ -214,8 +197,7 @@ scatter_list(void **state)
 	assert_memory_equal(b.mem + 100, a.mem + 10, 14990);
 	assert_int_equal(b.mem[10], 0);
 	assert_int_equal(b.mem[100 + 14990], 0);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* Only signalled WQEs complete, in order, NOPs too; the counter is the WQE's first block. */
@@ -290,8 +272,7 @@ doorbells_overwritten(void **state)
 		assert_int_equal(b.mem[i], i);
 	}
 	for (uint32_t i = 0; i < N; i++) {
-		rig_qp_close(&x[i]);
-		rig_qp_close(&y[i]);
+		rig_link_close(&x[i], &y[i]);
 	}
 }
 
@@ -425,26 +406,19 @@ static void
 loopback(void **state)
 {
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&a, &y, NULL);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &a, &y, NULL);
 	for (uint32_t i = 0; i < 3000; i++) {
 		uint32_t n = i % 100 == 0 ? 300000 : i % 64;
 
 		fill(a.mem, n, i);
 		rig_recv(&y, NULL, 0, 0);
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
-		rig_wqe_raddr(&w, a.mem + (1 << 20), a.key);
-		rig_wqe_data(&w, a.mem, n, a.key);
-		rig_post(&x, &w);
+		rig_rdma(&x, MLX5_OPCODE_RDMA_WRITE_IMM, i, a.mem + (1 << 20), a.key, a.mem, n);
 		assert_int_equal(be32toh(rig_expect(&a, NULL, &y.rcq)->imm_inval_pkey), i);
 		assert_memory_equal(a.mem, a.mem + (1 << 20), n);
 		assert_non_null(rig_expect(&a, NULL, &x.scq));
 	}
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /*
@@ -457,9 +431,7 @@ loopback_read_ahead(void **state)
 	struct rig_qp x, y;
 	struct rig_wqe w;
 
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&a, &y, NULL);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &a, &y, NULL);
 	for (uint32_t i = 0; i < 20; i++) {
 		fill(a.mem, 64, i);
 		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
@@ -476,8 +448,7 @@ loopback_read_ahead(void **state)
 		assert_non_null(rig_poll(&x.scq));
 		assert_memory_equal(a.mem + 8192, &i, sizeof(i));
 	}
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* WQEs are used in the order of the list, whatever their place in the buffer. */
@@ -514,8 +485,7 @@ srq_order(void **state)
 	assert_int_equal(sm_srq_destroy(b.nic, s.srq), EBUSY);
 	rig_set_state(&y, SM_QPS_ERR);
 	assert_int_equal(b.async[SM_EVENT_QP_LAST_WQE_REACHED], 1);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 	rig_srq_close(&b, &s);
 }
 
@@ -586,9 +556,7 @@ an_arm_outlasts_many_completions(void **state)
 	struct rig_qp x, y;
 	struct rig_wqe w;
 
-	rig_qp_open(&a, &x, &conf);
-	rig_qp_open(&b, &y, &conf);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, &conf);
 	for (uint32_t k = 0; k < CRPC_DIM(counts); k++) {
 		b.comp_events = 0;
 		arm(&y.rcq, &b, k, MLX5_CQ_DB_REQ_NOT_SOL);
@@ -603,8 +571,7 @@ an_arm_outlasts_many_completions(void **state)
 		}
 		assert_int_equal(b.comp_events, 1);
 	}
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* In a CQE of 128 bytes the upper half counts. */
@@ -613,20 +580,15 @@ cqe_128(void **state)
 {
 	struct rig_qp_conf conf = {.cqe_size = 128, .ncqe = 4};
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
-	rig_qp_open(&a, &x, &conf);
-	rig_qp_open(&b, &y, &conf);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, &conf);
 	for (uint32_t i = 0; i < 30; i++) {
 		rig_recv(&y, NULL, 0, 0);
-		rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
-		rig_post(&x, &w);
+		rig_send(&x, MLX5_OPCODE_SEND_IMM, i, NULL, 0);
 		assert_int_equal(be32toh(rig_expect(&a, &b, &y.rcq)->imm_inval_pkey), i);
 		assert_non_null(rig_expect(&a, &b, &x.scq));
 	}
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* RESET starts all counters anew, and the same WQE with the same doorbell is a new one. */

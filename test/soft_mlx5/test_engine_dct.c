@@ -458,7 +458,6 @@ other_ports_of_a_host_are_not_the_peer(void **state)
 	const uint32_t port = SM_ROCE_PORT + SM_SLOTS + 1, once = SM_PKT_FIRST | SM_PKT_LAST;
 	struct rig_qp_conf ud = {.type = SM_QPT_UD};
 	struct rig_qp x, y, d;
-	struct rig_wqe w;
 
 	rig_qp_open(&a, &x, NULL);
 	rig_qp_open(&b, &y, NULL);
@@ -478,13 +477,11 @@ other_ports_of_a_host_are_not_the_peer(void **state)
 	assert_null(rig_poll(&y.rcq));
 	assert_null(rig_poll(&d.rcq));
 	assert_int_equal(connections(), 1);
-	rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
-	rig_post(&x, &w);
+	rig_send(&x, MLX5_OPCODE_SEND, 0, NULL, 0);
 	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
 	assert_non_null(rig_poll(&y.rcq));
 	send_ok(0);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 	rig_qp_close(&d);
 }
 

@@ -48,9 +48,7 @@ pair_connect(void)
 	/* Room for a receive WQE of four segments. */
 	struct rig_qp_conf conf = {.rq_shift = 6};
 
-	rig_qp_open(&a, &qa, &conf);
-	rig_qp_open(&b, &qb, &conf);
-	rig_connect(&qa, &qb);
+	rig_link_open(&a, &qa, &b, &qb, &conf);
 	rig_run(&a, &b); /* Rings are mapped, and say how. */
 }
 
@@ -70,10 +68,7 @@ pair_open(void **state)
 static int
 pair_close(void **state)
 {
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&qa, &qb);
 	rig_direct = 0;
 	return 0;
 }
@@ -191,11 +186,9 @@ many_places(void **state)
 {
 	enum { N = 40, LEN = 9000 };
 	struct rig_qp_conf conf = {.rq_shift = 10, .rq_nwqe = 4};
-	struct rig_wqe w;
 	struct mlx5_wqe_data_seg *d;
 
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
+	rig_link_close(&qa, &qb);
 	rig_qp_open(&a, &qa, NULL);
 	rig_qp_open(&b, &qb, &conf);
 	rig_connect(&qa, &qb);
@@ -205,9 +198,7 @@ many_places(void **state)
 			htobe64((uintptr_t)b.mem + (uint64_t)(N - 1 - i) * LEN)};
 	d[N] = (struct mlx5_wqe_data_seg){0, htobe32(MLX5_INVALID_LKEY), 0};
 	crpc_store_release((_Atomic uint32_t *)&qb.dbrec[0], htobe32(1));
-	rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
-	rig_wqe_data(&w, a.mem, N * LEN, a.key);
-	rig_post(&qa, &w);
+	rig_send(&qa, MLX5_OPCODE_SEND, 0, a.mem, N * LEN);
 	assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 	for (uint32_t i = 0; i < N; i++)
 		assert_memory_equal(
@@ -220,20 +211,13 @@ static void
 alone(void **state)
 {
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&a, &y, NULL);
-	rig_connect(&x, &y);
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, a.mem + DST, a.key);
-	rig_wqe_data(&w, a.mem + 3, 3u << 20, a.key);
-	rig_post(&x, &w);
+	rig_link_open(&a, &x, &a, &y, NULL);
+	rig_rdma(&x, MLX5_OPCODE_RDMA_WRITE, 0, a.mem + DST, a.key, a.mem + 3, 3u << 20);
 	assert_int_equal(rig_expect(&a, NULL, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
 	assert_memory_equal(a.mem + DST, a.mem + 3, 3u << 20);
 	assert_int_equal(a.nic->direct.memory_bytes, 3u << 20);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* A pass copies a bounded amount, and a short message of another queue pair overtakes. */
@@ -244,9 +228,7 @@ bounded_pass(void **state)
 	struct rig_wqe w;
 	uint64_t was;
 
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&b, &y, NULL);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, NULL);
 	for (uint32_t i = 0; i < 16; i++) {
 		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
 		rig_wqe_raddr(&w, b.mem + DST, b.key);
@@ -255,10 +237,7 @@ bounded_pass(void **state)
 	}
 	rig_ring(&qa);
 	sm_nic_progress(a.nic, rig_now);
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_data(&w, a.mem, 8, a.key);
-	rig_post(&x, &w);
+	rig_rdma(&x, MLX5_OPCODE_RDMA_WRITE, 0, b.mem, b.key, a.mem, 8);
 	for (uint32_t i = 0; rig_poll(&x.scq) == NULL; i++) {
 		sm_nic_progress(a.nic, rig_now);
 		was = b.nic->direct.memory_bytes;
@@ -268,8 +247,7 @@ bounded_pass(void **state)
 	}
 	for (uint32_t i = 0; i < 16; i++)
 		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* What a card would have done is the same on either way. */
@@ -304,13 +282,11 @@ refused(void **state)
 {
 	for (uint32_t i = 0; i < 3; i++) {
 		bool read = i == 2;
-		struct rig_wqe w;
 
 		memset(b.mem, 7, 4u << 20);
-		rig_wqe(&w, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-		rig_wqe_raddr(&w, i == 1 ? b.mem + MEM - FROM : b.mem, i == 1 ? b.key : b.key + 1);
-		rig_wqe_data(&w, a.mem, 4u << 20, a.key);
-		rig_post(&qa, &w);
+		rig_rdma(&qa, read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, 0,
+			i == 1 ? b.mem + MEM - FROM : b.mem, i == 1 ? b.key : b.key + 1, a.mem,
+			4u << 20);
 		assert_int_equal(RIG_SYND(rig_expect(&a, &b, &qa.scq)),
 			MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
 		for (uint32_t k = 0; k < 4u << 20; k++)
@@ -319,8 +295,7 @@ refused(void **state)
 		assert_int_equal(b.nic->direct.memory_bytes, 0);
 		rig_run(&a, &b);
 		nothing_open(&a);
-		rig_qp_close(&qa);
-		rig_qp_close(&qb);
+		rig_link_close(&qa, &qb);
 		pair_connect();
 	}
 }
@@ -354,9 +329,7 @@ source_gone(void **state)
 	rig_wqe_raddr(&w, b.mem + DST, b.key);
 	rig_wqe_data(&w, a.mem, SM_DIRECT_PIECE, a.key);
 	rig_queue(&qa, &w);
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_data(&w, p, LEN, key);
+	rig_wqe_rdma(&w, MLX5_OPCODE_RDMA_WRITE, b.mem, b.key, p, LEN, key);
 	rig_post(&qa, &w);
 	for (uint32_t i = 0; i < 4; i++)
 		sm_nic_progress(a.nic, rig_now);
@@ -375,14 +348,10 @@ read_source_gone(void **state)
 {
 	enum { LEN = 1 << 20 };
 	struct sm_mr *mr;
-	struct rig_wqe w;
 	uint32_t key;
 	uint8_t *p = source(&b, LEN, &mr, &key);
 
-	rig_wqe(&w, MLX5_OPCODE_RDMA_READ, SIGNALED, 0);
-	rig_wqe_raddr(&w, p, key);
-	rig_wqe_data(&w, a.mem + DST, LEN, a.key);
-	rig_post(&qa, &w);
+	rig_rdma(&qa, MLX5_OPCODE_RDMA_READ, 0, p, key, a.mem + DST, LEN);
 	sm_nic_progress(a.nic, rig_now);
 	for (uint32_t i = 0; i < 4; i++)
 		sm_nic_progress(b.nic, rig_now);
@@ -529,16 +498,13 @@ two_threads(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, drive, &b), 0);
 	for (uint32_t i = 0; i < N; i++) {
 		uint8_t *src = a.mem + (i % 4) * LEN;
-		struct rig_wqe w;
 
 		if (i >= 4) /* Its buffer was used. */
 			assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 		memset(src, (int)i, LEN);
 		rig_recv(&qb, NULL, 0, 0);
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED, i);
-		rig_wqe_raddr(&w, b.mem + (i % 8) * LEN, b.key);
-		rig_wqe_data(&w, src, LEN, a.key);
-		rig_post(&qa, &w);
+		rig_rdma(
+			&qa, MLX5_OPCODE_RDMA_WRITE_IMM, i, b.mem + (i % 8) * LEN, b.key, src, LEN);
 		for (struct mlx5_cqe64 *c; (c = rig_poll(&qb.rcq)) != NULL;) {
 			uint32_t k = be32toh(c->imm_inval_pkey);
 
@@ -811,16 +777,13 @@ reader_killed(void **state)
 	struct far far;
 	pid_t pid = target_start(&far);
 	struct mlx5_cqe64 *c;
-	struct rig_wqe w;
 	uint32_t n = 0;
 
 	rig_to_rts(&qa, far.qpn);
 	do_write(&far, 0, 64, 1);
 	do {
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-		rig_wqe_raddr(&w, (void *)(uintptr_t)far.mem, far.key);
-		rig_wqe_data(&w, a.mem, 3u << 20, a.key);
-		rig_post(&qa, &w);
+		rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)far.mem, far.key, a.mem,
+			3u << 20);
 		if (++n == 10)
 			kill(pid, SIGKILL);
 		c = rig_expect(&a, NULL, &qa.scq);
@@ -835,7 +798,6 @@ writer(const char *net)
 {
 	static struct rig_host h;
 	static struct rig_qp q;
-	struct rig_wqe w;
 	struct far far;
 
 	rig_host_open(&h, net, MEM);
@@ -844,10 +806,8 @@ writer(const char *net)
 	hear(down[0], &far, sizeof(far));
 	rig_to_rts(&q, far.qpn);
 	for (;;) {
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-		rig_wqe_raddr(&w, (void *)(uintptr_t)far.mem, far.key);
-		rig_wqe_data(&w, h.mem, 3u << 20, h.key);
-		rig_post(&q, &w);
+		rig_rdma(&q, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)far.mem, far.key, h.mem,
+			3u << 20);
 		rig_expect(&h, NULL, &q.scq);
 	}
 }

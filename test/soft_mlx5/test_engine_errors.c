@@ -333,8 +333,7 @@ rnr_then_posted(void **state)
 			rig_wqe_raddr(&w, b.mem, b.key);
 		rig_wqe_data(&w, a.mem, len, a.key);
 		rig_queue(&qa, &w);
-		rig_wqe(&w, MLX5_OPCODE_NOP, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_post(&qa, &w);
+		rig_send(&qa, MLX5_OPCODE_NOP, 0, NULL, 0);
 		t0 = rig_now;
 		rig_run(&a, &b);
 		assert_null(rig_poll(&qa.scq));
@@ -383,8 +382,7 @@ no_such_queue_pair(void **state)
 	rig_set_state(&x, SM_QPS_RESET);
 	rig_to_rts(&x, y.qpn);
 	for (uint32_t i = 0; i < 5; i++) {
-		rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
-		rig_post(&x, &w);
+		rig_send(&x, MLX5_OPCODE_SEND_IMM, i, NULL, 0);
 		rig_run(&a, &b);
 	}
 	rig_to_rts(&y, x.qpn);
@@ -394,8 +392,7 @@ no_such_queue_pair(void **state)
 		assert_int_equal(be32toh(rig_expect(&a, &b, &y.rcq)->imm_inval_pkey), i);
 		assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
 	}
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* Another LID than the host's, or a slot that nobody holds: nobody is there. */
@@ -426,15 +423,11 @@ static void
 destroyed_after_receive(void **state)
 {
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&b, &y, NULL);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, NULL);
 	for (uint32_t i = 0; i < 3; i++) {
 		rig_recv(&y, NULL, 0, 0);
-		rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_post(&x, &w);
+		rig_send(&x, MLX5_OPCODE_SEND, 0, NULL, 0);
 		sm_nic_progress(a.nic, rig_now);
 		sm_nic_progress(b.nic, rig_now);
 		assert_non_null(rig_poll(&y.rcq));
@@ -450,14 +443,12 @@ cq_overrun(void **state)
 {
 	struct rig_qp_conf conf = {.ncqe = 4};
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
 	rig_qp_open(&a, &x, &conf);
 	rig_qp_open(&b, &y, NULL);
 	rig_connect(&x, &y);
 	for (uint32_t i = 0; i < 5; i++) {
-		rig_wqe(&w, MLX5_OPCODE_NOP, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_post(&x, &w);
+		rig_send(&x, MLX5_OPCODE_NOP, 0, NULL, 0);
 	}
 	rig_run(&a, &b);
 	assert_int_equal(a.async[SM_EVENT_CQ_ERR], 1);
@@ -467,8 +458,7 @@ cq_overrun(void **state)
 		assert_int_equal(be16toh(rig_poll(&x.scq)->wqe_counter), i);
 	rig_run(&a, &b);
 	assert_null(rig_poll(&x.scq)); /* It stays broken. */
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 }
 
 /* Every pair of states: exactly the transitions of the InfiniBand specification. */
@@ -586,10 +576,7 @@ region_with_its_own_addresses(void **state)
 	assert_int_equal(sm_mr_create(b.nic, b.pd, (uintptr_t)b.mem + 4096, 4096, 0x7000, 15, &mr,
 				 &lkey, &rkey), 0);
 	memset(a.mem, 0x5a, 8);
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	rig_wqe_raddr(&w, (void *)(uintptr_t)0x7010, rkey);
-	rig_wqe_data(&w, a.mem, 8, a.key);
-	rig_post(&qa, &w);
+	rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)0x7010, rkey, a.mem, 8);
 	assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 	assert_memory_equal(b.mem + 4096 + 16, a.mem, 8);
 	assert_int_equal(sm_mr_destroy(b.nic, mr), 0);

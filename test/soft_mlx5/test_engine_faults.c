@@ -203,8 +203,7 @@ dc_exactly_once(void **state)
 	assert_int_equal(open[0] + open[1], 0);
 	assert_memory_equal(sent, seen, sizeof(sent));
 	for (uint32_t i = 0; i < 2; i++) {
-		rig_qp_close(&x[i]);
-		rig_qp_close(&t[i]);
+		rig_link_close(&x[i], &t[i]);
 		rig_srq_close(&b, &s[i]);
 	}
 	good_again();
@@ -245,8 +244,7 @@ ud_whole_or_not(void **state)
 		arrived++;
 	}
 	assert_in_range(arrived, 500, 900);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 	good_again();
 }
 
@@ -258,17 +256,14 @@ all_is_lost(void **state)
 	struct rig_wqe w;
 
 	bad_hosts("drop=1");
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&b, &y, NULL);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, NULL);
 	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, 0, 0);
 	rig_wqe_raddr(&w, b.mem, b.key);
 	rig_wqe_data(&w, a.mem, 8, a.key);
 	rig_post(&x, &w);
 	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ_ERR);
 	assert_int_equal(RIG_SYND(&x.scq.last), MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 	good_again();
 }
 
@@ -312,7 +307,6 @@ long_message(uint8_t op, uint32_t len, const char *faults, uint64_t step_ns, uin
 	uint64_t end = rig_now + UINT64_C(1000000000000);
 	struct mlx5_cqe64 *c;
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
 	rig_faults = faults;
 	rig_retry = 7;
@@ -320,10 +314,7 @@ long_message(uint8_t op, uint32_t len, const char *faults, uint64_t step_ns, uin
 	rig_connect(&x, &y);
 	for (uint32_t i = 0; i < len; i++)
 		b.mem[len + i] = (uint8_t)(i * 13 + i / 509);
-	rig_wqe(&w, op, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem + len, b.key);
-	rig_wqe_data(&w, a.mem + len, len, a.key);
-	rig_post(&x, &w);
+	rig_rdma(&x, op, 0, b.mem + len, b.key, a.mem + len, len);
 	for (uint32_t i = 0; (c = rig_poll(&x.scq)) == NULL; i++) {
 		assert_true(rig_now < end);
 		sm_nic_progress(a.nic, rig_now += step_ns);
@@ -417,17 +408,13 @@ static void
 a_new_connection_has_the_whole_timeout(void **state)
 {
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
 	rig_retry = 0;
 	rig_timeout = 14;
 	rig_pair_open(&x, &a, &y, &b, 4096, NULL);
 	assert_int_equal(sm_nic_timers(a.nic) | sm_nic_timers(b.nic), 0);
 	rig_connect(&x, &y);
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_data(&w, a.mem, 8, a.key);
-	rig_post(&x, &w);
+	rig_rdma(&x, MLX5_OPCODE_RDMA_WRITE, 0, b.mem, b.key, a.mem, 8);
 	while (rig_poll(&x.scq) == NULL)
 		sm_nic_progress(a.nic, rig_now += 1000000);
 	assert_int_equal(RIG_SYND(&x.scq.last), MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
@@ -436,10 +423,7 @@ a_new_connection_has_the_whole_timeout(void **state)
 		sm_nic_progress(b.nic, rig_now);
 	}
 	rig_reconnect(&x, &y);
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_data(&w, a.mem, 8, a.key);
-	rig_post(&x, &w);
+	rig_rdma(&x, MLX5_OPCODE_RDMA_WRITE, 0, b.mem, b.key, a.mem, 8);
 	for (uint32_t i = 0; i < 20; i++)
 		sm_nic_progress(a.nic, rig_now += 100000);
 	assert_null(rig_poll(&x.scq));
@@ -485,10 +469,7 @@ a_flood_to_one_host_leaves_others_their_turn(void **state)
 			rig_ring(&flood[pass]);
 		if (pass == FLOODS) { /* Now they are all at it. */
 			rig_connect(&x, &y);
-			rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-			rig_wqe_raddr(&w, c.mem, c.key);
-			rig_wqe_data(&w, a.mem, 8, a.key);
-			rig_post(&x, &w);
+			rig_rdma(&x, MLX5_OPCODE_RDMA_WRITE, 0, c.mem, c.key, a.mem, 8);
 		}
 		sm_nic_progress(a.nic, rig_now += 1000);
 		sm_nic_progress(c.nic, rig_now);
@@ -497,8 +478,7 @@ a_flood_to_one_host_leaves_others_their_turn(void **state)
 	for (uint32_t i = 0; i < FLOODS; i++)
 		rig_qp_close(&flood[i]);
 	rig_qp_close(&x);
-	rig_qp_close(&y);
-	rig_qp_close(&sink);
+	rig_link_close(&y, &sink);
 	rig_host_close(&a);
 	rig_host_close(&b);
 	rig_host_close(&c);

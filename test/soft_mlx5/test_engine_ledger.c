@@ -167,12 +167,8 @@ static void
 long_transfers(void **state)
 {
 	struct soft_mlx5_ledger x, y;
-	struct rig_wqe w;
 
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_data(&w, a.mem, 100000, a.key);
-	rig_post(&qa, &w);
+	rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, b.mem, b.key, a.mem, 100000);
 	rig_run(&a, &b);
 	x = ledger(&qa);
 	y = ledger(&qb);
@@ -187,10 +183,7 @@ long_transfers(void **state)
 	assert_int_equal(x.pcie_to_card, 8 + 24 + 64 + 20 + 100000 + 391 * 20);
 	assert_int_equal(x.pcie_to_host, (1 + 196) * 24 + 64 + 24);
 
-	rig_wqe(&w, MLX5_OPCODE_RDMA_READ, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_data(&w, a.mem, 8192, a.key);
-	rig_post(&qa, &w);
+	rig_rdma(&qa, MLX5_OPCODE_RDMA_READ, 0, b.mem, b.key, a.mem, 8192);
 	rig_run(&a, &b);
 	assert_int_equal(ledger(&qa).tx_bytes - x.tx_bytes, 26 + 16);
 	assert_int_equal(ledger(&qb).tx_packets - y.tx_packets, 2);
@@ -205,14 +198,10 @@ totals(void **state)
 {
 	struct soft_mlx5_ledger x, sum, after;
 	struct rig_qp more;
-	struct rig_wqe w;
 
 	rig_qp_open(&a, &more, NULL);
 	for (uint32_t i = 0; i < 5; i++) {
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-		rig_wqe_raddr(&w, b.mem, b.key);
-		rig_wqe_data(&w, a.mem, 100, a.key);
-		rig_post(&qa, &w);
+		rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, b.mem, b.key, a.mem, 100);
 		rig_run(&a, &b);
 	}
 	x = ledger(&qa);

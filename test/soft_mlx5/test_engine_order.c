@@ -82,9 +82,7 @@ hosts_open(void **state)
 	assert_true(dst != MAP_FAILED);
 	assert_int_equal(sm_mr_create(b.nic, b.pd, (uintptr_t)dst, DST_BYTES, (uintptr_t)dst, 15,
 		&dst_mr, &rkey, &dst_key), 0);
-	rig_qp_open(&a, &qa, NULL);
-	rig_qp_open(&b, &qb, NULL);
-	rig_connect(&qa, &qb);
+	rig_link_open(&a, &qa, &b, &qb, NULL);
 	rig_run(&a, &b);
 	for (uint32_t i = 0; i < SRC_BYTES; i++)
 		a.mem[i] = (uint8_t)(rnd(&seed) % 255 + 1);
@@ -94,8 +92,7 @@ hosts_open(void **state)
 static int
 hosts_close(void **state)
 {
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
+	rig_link_close(&qa, &qb);
 	assert_int_equal(sm_mr_destroy(b.nic, dst_mr), 0);
 	munmap(dst, DST_BYTES);
 	rig_host_close(&a);
@@ -107,12 +104,8 @@ hosts_close(void **state)
 static void
 write_post(uint8_t *to, const uint8_t *from, uint32_t len)
 {
-	struct rig_wqe w;
 
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, to, dst_key);
-	rig_wqe_data(&w, from, len, a.key);
-	rig_post(&qa, &w);
+	rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, to, dst_key, from, len);
 }
 
 /* A message of @len bytes of which @before lie before the fence. */

@@ -113,17 +113,13 @@ goes_on_in_the_middle(void **state)
 {
 	struct soft_mlx5_ledger l;
 	uint64_t before;
-	struct rig_wqe w;
 
 	rig_mtu = IBV_MTU_1024;
 	rig_rnr_retry = 7;
 	rig_connect(&qa, &qb);
 	assert_int_equal(sm_nic_ledger(a.nic, qa.qpn, &l), 0);
 	before = l.tx_packets;
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED, 9);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_data(&w, a.mem, 200000, a.key);
-	rig_post(&qa, &w);
+	rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE_IMM, 9, b.mem, b.key, a.mem, 200000);
 	rig_run(&a, &b);
 	rig_run(&a, &b);
 	assert_null(rig_poll(&qa.scq));

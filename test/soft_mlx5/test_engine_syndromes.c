@@ -349,8 +349,7 @@ open_all(const struct row *r)
 static void
 close_all(const struct row *r)
 {
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
+	rig_link_close(&qa, &qb);
 	if (mw != NULL)
 		assert_int_equal(sm_mw_destroy(a.nic, mw), 0);
 	mw = NULL;

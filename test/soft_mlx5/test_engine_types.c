@@ -183,8 +183,7 @@ ud_is_lost_silently(void **state)
 	ud_send(&qa, qb.qpn, 0x80000000, NULL, 1);
 	expect_ok(&qa.scq, MLX5_CQE_REQ);
 	expect_ok(&qb.rcq, MLX5_CQE_RESP_SEND_IMM);
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
+	rig_link_close(&qa, &qb);
 	rig_qp_close(&qc);
 }
 
@@ -224,8 +223,7 @@ ud_errors(void **state)
 	expect_ok(&qa.scq, MLX5_CQE_REQ);
 	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
 	assert_int_equal(rig_state(&qb), SM_QPS_ERR);
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
+	rig_link_close(&qa, &qb);
 }
 
 /* Files, and so rings, may not be larger than this; RLIM_INFINITY: as they like. */
@@ -289,8 +287,7 @@ a_sender_without_a_ring_fails(void **state)
 	expect_ok(&ud[1].rcq, MLX5_CQE_RESP_SEND_IMM);
 	rig_qp_close(&ud[0]);
 	rig_qp_close(&ud[1]);
-	rig_qp_close(&dci);
-	rig_qp_close(&dct);
+	rig_link_close(&dci, &dct);
 	rig_srq_close(&b, &srq);
 }
 
@@ -367,8 +364,7 @@ datagrams_to_one_that_stands_still_are_dropped(void **state)
 	ud_send(&from, to_b.qpn, QKEY, NULL, LEN);
 	assert_non_null(expect_of(&a, &b, 1, &to_b.rcq)); /* and gets what is sent from then on. */
 	assert_int_equal(datagrams_dropped(&a), dropped);
-	rig_qp_close(&from);
-	rig_qp_close(&to_b);
+	rig_link_close(&from, &to_b);
 	rig_qp_close(&to_c);
 	rig_host_close(&c);
 }
@@ -434,8 +430,7 @@ uc_arrives_or_not(void **state)
 	uc_op(&qa, MLX5_OPCODE_RDMA_READ, 0, b.mem, b.key, 8);
 	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
 	assert_int_equal(rig_state(&qb), SM_QPS_RTS);
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
+	rig_link_close(&qa, &qb);
 }
 
 /* ---- DC ---- */
@@ -510,8 +505,7 @@ dc_operations(void **state)
 		struct rig_wqe w;
 
 		memset(data, (int)i, sizeof(data));
-		rig_wqe(&w, MLX5_OPCODE_NOP, SIGNALED, 0);
-		rig_post(&q, &w);
+		rig_send(&q, MLX5_OPCODE_NOP, 0, NULL, 0);
 		expect_ok(&q.scq, MLX5_CQE_REQ);
 		dct_recv(&d, b.mem, 32768);
 		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED, i);
@@ -792,19 +786,13 @@ cq_resizes(void **state)
 	struct rig_qp_conf conf = {.ncqe = 16};
 	uint32_t sizes[] = {64, 16, 32, 128, 16}, sent = 0, done = 0;
 	struct rig_qp qa, qb;
-	struct rig_wqe w;
 
-	rig_qp_open(&a, &qa, &conf);
-	rig_qp_open(&b, &qb, &conf);
-	rig_connect(&qa, &qb);
+	rig_link_open(&a, &qa, &b, &qb, &conf);
 	for (uint32_t i = 0; i < 50; i++) {
 		uint32_t n = (i * 7) % 14;
 
 		for (uint32_t k = 0; k < n; k++, sent++) {
-			rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-			rig_wqe_raddr(&w, b.mem, b.key);
-			rig_wqe_data(&w, a.mem, 8, a.key);
-			rig_post(&qa, &w);
+			rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, b.mem, b.key, a.mem, 8);
 		}
 		rig_run(&a, &b);
 		/* Too small for what is in it. */
@@ -818,8 +806,7 @@ cq_resizes(void **state)
 	assert_int_equal(sm_cq_resize(a.nic, qa.scq.cq, a.mem, 24, 64), EINVAL);
 	assert_int_equal(sm_cq_resize(a.nic, qa.scq.cq, a.mem + 8, 16, 64), EINVAL);
 	assert_int_equal(sm_cq_resize(a.nic, qa.scq.cq, a.mem, 16, 96), EINVAL);
-	rig_qp_close(&qa);
-	rig_qp_close(&qb);
+	rig_link_close(&qa, &qb);
 }
 
 /* What a SEND brings stands in the CQE if it fits, and the receive buffer stays as it is. */
@@ -827,15 +814,12 @@ static void
 send_into_cqe(void **state)
 {
 	static const uint32_t lens[] = {1, 31, 32, 33, 63, 64, 65, 200};
-	struct rig_wqe w;
 
 	for (uint32_t size = 64; size <= 128; size *= 2) {
 		struct rig_qp_conf conf = {.cqe_size = size, .scatter_cqe = true};
 		struct rig_qp qa, qb;
 
-		rig_qp_open(&a, &qa, &conf);
-		rig_qp_open(&b, &qb, &conf);
-		rig_connect(&qa, &qb);
+		rig_link_open(&a, &qa, &b, &qb, &conf);
 		for (uint32_t i = 0; i < CRPC_DIM(lens) * 40; i++) {
 			uint32_t len = lens[i % CRPC_DIM(lens)], at = qb.rcq.ci % qb.rcq.ncqe;
 			bool in_cqe = len <= size / 2;
@@ -843,9 +827,7 @@ send_into_cqe(void **state)
 
 			memset(b.mem, 0, 256);
 			rig_recv(&qb, b.mem, 256, b.key);
-			rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, i);
-			rig_wqe_data(&w, a.mem + i, len, a.key);
-			rig_post(&qa, &w);
+			rig_send(&qa, MLX5_OPCODE_SEND_IMM, i, a.mem + i, len);
 			expect_ok(&qa.scq, MLX5_CQE_REQ);
 			c = rig_expect(&a, &b, &qb.rcq);
 			assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
@@ -856,8 +838,7 @@ send_into_cqe(void **state)
 				a.mem + i, len);
 			assert_int_equal(b.mem[len - 1], in_cqe ? 0 : a.mem[i + len - 1]);
 		}
-		rig_qp_close(&qa);
-		rig_qp_close(&qb);
+		rig_link_close(&qa, &qb);
 	}
 }
 
@@ -893,8 +874,7 @@ transitions_that_a_kernel_refuses(void **state)
 	assert_int_equal(sm_qp_modify(b.nic, dct.qp, &m), EINVAL);
 	m.state = SM_QPS_RESET;
 	assert_int_equal(sm_qp_modify(b.nic, dct.qp, &m), EINVAL);
-	rig_qp_close(&dci);
-	rig_qp_close(&dct);
+	rig_link_close(&dci, &dct);
 	rig_srq_close(&b, &srq);
 }
 

@@ -79,12 +79,8 @@ outcome(const struct mlx5_cqe64 *c)
 static uint8_t
 access_by(struct rig_qp *q, uint8_t op, const void *raddr, uint32_t rkey)
 {
-	struct rig_wqe w;
 
-	rig_wqe(&w, op, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	rig_wqe_raddr(&w, raddr, rkey);
-	rig_wqe_data(&w, a.mem, 8, a.key);
-	rig_post(q, &w);
+	rig_rdma(q, op, 0, raddr, rkey, a.mem, 8);
 	return outcome(rig_expect(&a, &b, &q->scq));
 }
 
@@ -159,12 +155,9 @@ type_1_is_bound_anew(void **state)
 static void
 send_inval(uint32_t key)
 {
-	struct rig_wqe w;
 
 	rig_recv(&qb, b.mem + 2048, 8, lkey);
-	rig_wqe(&w, MLX5_OPCODE_SEND_INVAL, MLX5_WQE_CTRL_CQ_UPDATE, key);
-	rig_wqe_data(&w, a.mem, 8, a.key);
-	rig_post(&qa, &w);
+	rig_send(&qa, MLX5_OPCODE_SEND_INVAL, key, a.mem, 8);
 }
 
 /* Its queue pair's alone; unbound by its owner or by the peer before it is bound again. */
@@ -176,9 +169,7 @@ type_2_is_invalidated(void **state)
 	struct sm_mw *mw;
 	uint32_t key;
 
-	rig_qp_open(&a, &xa, NULL);
-	rig_qp_open(&b, &xb, NULL);
-	rig_connect(&xa, &xb);
+	rig_link_open(&a, &xa, &b, &xb, NULL);
 	assert_int_equal(sm_mw_create(b.nic, b.pd, 2, &mw, &key), 0);
 	assert_int_equal(outcome(umr(&qb, key, key + 1, lkey, b.mem, 64, REMOTE_WRITE)), 0);
 	assert_int_equal(access_by(&xa, MLX5_OPCODE_RDMA_WRITE, b.mem, key + 1), 0x13);
@@ -198,8 +189,7 @@ type_2_is_invalidated(void **state)
 	send_inval(key + 2);
 	assert_int_equal(outcome(rig_expect(&a, &b, &qa.scq)), 0x13);
 	assert_int_equal(sm_mw_destroy(b.nic, mw), 0);
-	rig_qp_close(&xa);
-	rig_qp_close(&xb);
+	rig_link_close(&xa, &xb);
 }
 
 /* Behind work that is lost and sent again, each is done once and in its place. */

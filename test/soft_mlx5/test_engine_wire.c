@@ -57,24 +57,19 @@ nothing_is_left(void **state)
 	const char *net = rig_net();
 	struct rig_host a, b;
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
 	net_dir(net);
 	assert_false(exists(""));
 	rig_host_open(&a, net, 4096);
 	rig_host_open(&b, net, 4096);
 	assert_true(exists("net"));
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&b, &y, NULL);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, NULL);
 	assert_int_equal(ring_files(), 2);
 	rig_recv(&y, NULL, 0, 0);
-	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	rig_post(&x, &w);
+	rig_send(&x, MLX5_OPCODE_SEND, 0, NULL, 0);
 	assert_non_null(rig_expect(&a, &b, &x.scq));
 	assert_int_equal(ring_files(), 0); /* Mapped by both ends: their names are gone. */
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 	rig_host_close(&a);
 	assert_true(exists("net"));
 	rig_host_close(&b);
@@ -129,8 +124,7 @@ killed_peer(void **state)
 	assert_int_equal(write(to[1], &q.qpn, sizeof(q.qpn)), sizeof(q.qpn));
 	assert_int_equal(read(from[0], &qpn, sizeof(qpn)), sizeof(qpn));
 	rig_to_rts(&q, qpn);
-	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	rig_post(&q, &w);
+	rig_send(&q, MLX5_OPCODE_SEND, 0, NULL, 0);
 	rig_run(&a, NULL);
 	assert_int_equal(read(from[0], &c, 1), 1);
 	assert_int_equal(rig_expect(&a, NULL, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
@@ -151,13 +145,9 @@ killed_peer(void **state)
 	rig_set_state(&q, SM_QPS_RESET);
 	rig_connect(&q, &r);
 	rig_recv(&r, NULL, 0, 0);
-	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	rig_post(&q, &w);
+	rig_send(&q, MLX5_OPCODE_SEND, 0, NULL, 0);
 	assert_int_equal(rig_expect(&a, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
-	rig_qp_close(&q);
-	rig_qp_close(&r);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&q, &r);
 	assert_false(exists(""));
 	close(to[0]);
 	close(to[1]);
@@ -184,9 +174,7 @@ killed_alone(void **state)
 
 		rig_host_open(&a, net, 4096);
 		rig_host_open(&b, net, 4096);
-		rig_qp_open(&a, &x, NULL);
-		rig_qp_open(&b, &y, NULL);
-		rig_connect(&x, &y);
+		rig_link_open(&a, &x, &b, &y, NULL);
 		if (write(ready[1], "x", 1) != 1)
 			_exit(1);
 		for (;;)
@@ -211,16 +199,13 @@ fork_child(void **state)
 	const char *net = rig_net();
 	struct rig_host a, b, mine;
 	struct rig_qp x, y;
-	struct rig_wqe w;
 	int status;
 	pid_t pid;
 
 	net_dir(net);
 	rig_host_open(&a, net, 4096);
 	rig_host_open(&b, net, 4096);
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&b, &y, NULL);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, NULL);
 	pid = fork();
 	if (pid == 0) {
 		uint32_t pdn;
@@ -240,13 +225,9 @@ fork_child(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	rig_recv(&y, NULL, 0, 0);
-	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	rig_post(&x, &w);
+	rig_send(&x, MLX5_OPCODE_SEND, 0, NULL, 0);
 	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&x, &y);
 	assert_false(exists(""));
 }
 
@@ -325,7 +306,6 @@ many_peers(void **state)
 	static struct rig_host h[N], hub;
 	static struct rig_qp x[N], y[N];
 	const char *net = rig_net();
-	struct rig_wqe w;
 
 	net_dir(net);
 	rig_host_open(&hub, net, 4096);
@@ -340,15 +320,13 @@ many_peers(void **state)
 	for (uint32_t round = 0; round < 20; round++)
 		for (uint32_t i = round % 7; i < N; i += 1 + round) {
 			rig_recv(&y[i], NULL, 0, 0);
-			rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, i);
-			rig_post(&x[i], &w);
+			rig_send(&x[i], MLX5_OPCODE_SEND_IMM, i, NULL, 0);
 			assert_int_equal(
 				be32toh(rig_expect(&h[i], &hub, &y[i].rcq)->imm_inval_pkey), i);
 			assert_non_null(rig_expect(&h[i], &hub, &x[i].scq));
 		}
 	for (uint32_t i = 0; i < N; i++) {
-		rig_qp_close(&x[i]);
-		rig_qp_close(&y[i]);
+		rig_link_close(&x[i], &y[i]);
 		rig_host_close(&h[i]);
 	}
 	for (uint32_t i = 0; i < 1000; i++) /* The dead ones are dropped from either list. */
@@ -400,7 +378,6 @@ hostile_peer(void **state)
 	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
 	print_message("seed 0x%lx\n", (unsigned long)seed);
 	for (uint32_t round = 0; round < 100; round++) {
-		struct rig_wqe w;
 		struct rig_qp q;
 
 		rig_qp_open(&h, &q, NULL);
@@ -410,10 +387,7 @@ hostile_peer(void **state)
 		rig_to_rts(&q, slot << 16 | 0x2345);
 		for (uint32_t i = 0; i < 8; i++)
 			rig_recv(&q, h.mem, 4096, h.key);
-		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_wqe_raddr(&w, h.mem, 1);
-		rig_wqe_data(&w, h.mem, 100, h.key);
-		rig_post(&q, &w);
+		rig_rdma(&q, MLX5_OPCODE_RDMA_READ, 0, h.mem, 1, h.mem, 100);
 		for (uint32_t i = 0; i < 200; i++) {
 			rubbish(&tx, &seed, slot << 16 | 0x2345, &q, &h);
 			if (i % 8 == 0)
@@ -681,16 +655,12 @@ ring_comes_without_descriptors(void **state)
 	struct rlimit old, none;
 	struct rig_host a, b;
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
 	rig_host_open(&a, net, 4096);
 	rig_host_open(&b, net, 4096);
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&b, &y, NULL);
-	rig_connect(&x, &y);
+	rig_link_open(&a, &x, &b, &y, NULL);
 	rig_recv(&y, NULL, 0, 0);
-	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, 7);
-	rig_post(&x, &w);
+	rig_send(&x, MLX5_OPCODE_SEND_IMM, 7, NULL, 0);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
@@ -701,10 +671,7 @@ ring_comes_without_descriptors(void **state)
 	rig_run(&a, &b);
 	assert_non_null(rig_poll(&y.rcq));
 	assert_non_null(rig_poll(&x.scq));
-	rig_qp_close(&x);
-	rig_qp_close(&y);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&x, &y);
 }
 
 /* Where the ring that answers the only one in the folder will be. */
@@ -729,7 +696,6 @@ answer_ring(char *path, size_t size)
 static void
 send_without_an_answer(struct rig_qp *x, const struct rig_qp *y, char *path, size_t size)
 {
-	struct rig_wqe w;
 	int fd;
 
 	rig_to_rts(x, y->qpn);
@@ -737,8 +703,7 @@ send_without_an_answer(struct rig_qp *x, const struct rig_qp *y, char *path, siz
 	fd = open(path, O_CREAT | O_EXCL, 0600);
 	assert_true(fd >= 0);
 	close(fd);
-	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, 7);
-	rig_post(x, &w);
+	rig_send(x, MLX5_OPCODE_SEND_IMM, 7, NULL, 0);
 	rig_run(x->host, y->host);
 }
 
@@ -764,10 +729,7 @@ ring_comes_without_an_answer(void **state)
 	rig_recv(&y, NULL, 0, 0);
 	assert_non_null(rig_expect(&a, &b, &y.rcq));
 	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&x, &y);
 }
 
 /* The same, and its sender dies before there can be an answer: what it sent is read without one. */
@@ -789,10 +751,7 @@ a_sender_dies_unanswered(void **state)
 	for (uint32_t i = 0; i < 10; i++)
 		sm_nic_progress(b.nic, rig_now += 20000000);
 	assert_true(sm_nic_idle(b.nic));
-	rig_qp_close(&x);
-	rig_qp_close(&y);
-	rig_host_close(&a);
-	rig_host_close(&b);
+	rig_pair_close(&x, &y);
 }
 
 /* A test that dies with a net open leaves its folder, and the next run takes it away. */
