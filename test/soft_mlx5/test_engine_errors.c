@@ -73,149 +73,6 @@ error_cqe_golden(void **state)
 	assert_memory_equal(e, &want, sizeof(want));
 }
 
-static void
-local_keys(void **state)
-{
-	struct rig_wqe w;
-	uint32_t lkeys[] = {a.key + 1, 0, 0x100, 0xffffff00, 2 << 8, a.key + 0x100};
-
-	for (uint32_t i = 0; i < sizeof(lkeys) / sizeof(lkeys[0]); i++) {
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, 0, 0);
-		rig_wqe_raddr(&w, b.mem, b.key);
-		rig_wqe_data(&w, a.mem, 8, lkeys[i] == a.key ? 0 : lkeys[i]);
-		expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-		rig_reconnect(&qa, &qb);
-	}
-	/* One byte over the end, and a READ into memory that may not be written. */
-	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
-	rig_wqe_data(&w, a.mem + a.bytes - 8, 9, a.key);
-	expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-	rig_reconnect(&qa, &qb);
-	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
-	rig_wqe_data(&w, (void *)(UINTPTR_MAX - 3), 8, a.key);
-	expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-}
-
-static void
-read_into_readonly(void **state)
-{
-	struct sm_mr *mr;
-	struct rig_wqe w;
-	uint32_t lkey, rkey;
-
-	assert_int_equal(sm_mr_create(a.nic, a.pd, (uintptr_t)a.mem, 64, (uintptr_t)a.mem, 0, &mr,
-				 &lkey, &rkey), 0);
-	rig_wqe(&w, MLX5_OPCODE_RDMA_READ, 0, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_data(&w, a.mem, 8, lkey);
-	expect_send_error(&w, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-	assert_int_equal(sm_mr_destroy(a.nic, mr), 0);
-}
-
-static void
-remote_keys(void **state)
-{
-	static const uint8_t ops[] = {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ,
-		MLX5_OPCODE_RDMA_WRITE_IMM};
-	struct sm_pd *pd;
-	struct sm_mr *other, *poor;
-	uint32_t okey, pkey, pdn, lkey;
-
-	assert_int_equal(sm_pd_create(b.nic, &pd, &pdn), 0);
-	assert_int_equal(sm_mr_create(b.nic, pd, (uintptr_t)b.mem, 64, (uintptr_t)b.mem, 15, &other,
-				 &lkey, &okey), 0);
-	assert_int_equal(sm_mr_create(b.nic, b.pd, (uintptr_t)b.mem, 64, (uintptr_t)b.mem, 1, &poor,
-				 &lkey, &pkey), 0);
-	for (uint32_t i = 0; i < sizeof(ops); i++) {
-		const struct {
-			const void *addr;
-			uint32_t key, len;
-		} bad[] = {
-			{b.mem, b.key + 1, 8},             /* Variant. */
-			{b.mem, okey, 8},                  /* Another protection domain. */
-			{b.mem, pkey, 8},                  /* No remote rights. */
-			{b.mem + b.bytes - 7, b.key, 8},   /* Over the end. */
-			{b.mem - 1, b.key, 8},             /* Before the start. */
-			{b.mem + b.bytes - 7, b.key, 9000}, /* In its second packet. */
-		};
-
-		for (uint32_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++) {
-			uint32_t before = b.async[SM_EVENT_QP_ACCESS_ERR];
-			struct rig_wqe w;
-
-			rig_recv(&qb, NULL, 0, 0);
-			write_to(&w, ops[i], bad[k].addr, bad[k].key, bad[k].len);
-			expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-			assert_int_equal(rig_state(&qb), SM_QPS_ERR);
-			assert_int_equal(b.async[SM_EVENT_QP_ACCESS_ERR], before + 1);
-			/* Its receive: used up by a WRITE_IMM of one packet, else flushed. */
-			expect_error(&qb.rcq, MLX5_CQE_RESP_ERR,
-				ops[i] == MLX5_OPCODE_RDMA_WRITE_IMM && bad[k].len < 9000
-					? MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR
-					: MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
-			rig_reconnect(&qa, &qb);
-		}
-	}
-	assert_int_equal(sm_pd_destroy(b.nic, pd), EBUSY);
-	assert_int_equal(sm_mr_destroy(b.nic, other), 0);
-	assert_int_equal(sm_mr_destroy(b.nic, poor), 0);
-	assert_int_equal(sm_pd_destroy(b.nic, pd), 0);
-}
-
-/* The queue pair's own access flags gate the responder. */
-static void
-qp_access_flags(void **state)
-{
-	static const struct {
-		uint8_t op;
-		uint32_t flag;
-	} gates[] = {{MLX5_OPCODE_RDMA_WRITE, 2}, {MLX5_OPCODE_RDMA_READ, 4},
-		{MLX5_OPCODE_ATOMIC_FA, 8}};
-
-	for (uint32_t i = 0; i < 3; i++) {
-		struct sm_qp_mod m = {.mask = IBV_QP_ACCESS_FLAGS, .access = 14 & ~gates[i].flag};
-		struct rig_wqe w;
-
-		assert_int_equal(sm_qp_modify(b.nic, qb.qp, &m), 0);
-		rig_wqe(&w, gates[i].op, 0, 0);
-		rig_wqe_raddr(&w, b.mem, b.key);
-		if (gates[i].op == MLX5_OPCODE_ATOMIC_FA)
-			rig_wqe_atomic(&w, 1, 0);
-		rig_wqe_data(&w, a.mem, 8, a.key);
-		expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-		rig_reconnect(&qa, &qb);
-	}
-}
-
-static void
-bad_receive_buffers(void **state)
-{
-	struct rig_wqe w;
-
-	/* Key: the requester learns of an operation error. */
-	rig_recv(&qb, b.mem, 64, b.key + 1);
-	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
-	rig_wqe_inline(&w, "x", 1);
-	expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
-	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
-	rig_reconnect(&qa, &qb);
-	/* Length, in the first and in a later packet. */
-	for (uint32_t len = 8; len < 20000; len += 10000) {
-		rig_recv(&qb, b.mem, len - 1, b.key);
-		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
-		rig_wqe_data(&w, a.mem, len, a.key);
-		expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-		expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0);
-		assert_int_equal(rig_state(&qb), SM_QPS_ERR);
-		rig_reconnect(&qa, &qb);
-	}
-	/* There are no memory windows that a SEND_INV could name. */
-	rig_recv(&qb, b.mem, 64, b.key);
-	rig_wqe(&w, MLX5_OPCODE_SEND_INVAL, 0, b.key);
-	rig_wqe_inline(&w, "x", 1);
-	expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-}
-
 /* The ctrl segment is taken at its word. */
 static void
 malformed_wqes(void **state)
@@ -348,17 +205,6 @@ rnr_then_posted(void **state)
 		rig_run(&a, &b);
 		assert_null(rig_poll(&qb.rcq));
 	}
-}
-
-static void
-rnr_exhausted(void **state)
-{
-	struct rig_wqe w;
-
-	rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
-	rig_wqe_inline(&w, "x", 1);
-	expect_send_error(&w, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
-	assert_int_equal(rig_state(&qb), SM_QPS_RTS);
 }
 
 /* The peer is alive and the queue pair is not: retries by the timeout attribute, then the error. */
@@ -590,17 +436,11 @@ main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
 	const struct CMUnitTest tests[] = {
 		T(error_cqe_golden),
-		T(local_keys),
-		T(read_into_readonly),
-		T(remote_keys),
-		T(qp_access_flags),
-		T(bad_receive_buffers),
 		T(malformed_wqes),
 		T(insane_doorbell_record),
 		T(flush_everything),
 		T(error_in_mid_message),
 		T(rnr_then_posted),
-		T(rnr_exhausted),
 		T(no_such_queue_pair),
 		T(no_such_place),
 		T(destroyed_after_receive),
