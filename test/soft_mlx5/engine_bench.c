@@ -111,19 +111,27 @@ poll_recv(struct rig_qp *q)
 	return n;
 }
 
-static void
-open_qp(struct rig_host *h, struct rig_qp *q)
-{
-	struct rig_qp_conf conf = {.sq_nbb = SQ_NBB, .rq_nwqe = RQ_N, .ncqe = 256};
-
-	rig_qp_open(h, q, &conf);
-}
+static const struct rig_qp_conf conf = {.sq_nbb = SQ_NBB, .rq_nwqe = RQ_N, .ncqe = 256};
+static struct rig_host g, h;
+static struct rig_qp x, y;
 
 static void
 fill_rq(struct rig_qp *q)
 {
 	for (uint32_t i = 0; i < RQ_N; i++)
 		rig_recv(q, NULL, 0, 0);
+}
+
+/* Post a batch of @q if there is room for it. */
+static bool
+post_batch(struct rig_qp *q, uint32_t batch, uint64_t raddr, uint32_t rkey)
+{
+	if (sent - completed >= SQ_NBB / 2 - batch)
+		return false;
+	for (uint32_t i = 0; i < batch; i++)
+		post_one(q, raddr, rkey);
+	rig_ring(q);
+	return true;
 }
 
 /* The best of many short slices: on a shared host most of them are disturbed. */
@@ -170,62 +178,40 @@ report(const char *what, uint32_t batch, const struct slices *s)
 static void
 run_loop(uint32_t batch)
 {
-	static struct rig_host h;
-	static struct rig_qp x, y;
 	struct slices t = {0};
 
 	rig_host_open(&h, rig_net(), 1 << 20);
-	open_qp(&h, &x);
-	open_qp(&h, &y);
-	rig_connect(&x, &y);
+	rig_link_open(&h, &x, &h, &y, &conf);
 	fill_rq(&y);
 	while (!slice(&t, received)) {
 		for (uint32_t k = 0; k < 64; k++) {
-			if (sent - completed < SQ_NBB / 2 - batch) {
-				for (uint32_t i = 0; i < batch; i++)
-					post_one(&x, (uintptr_t)h.mem, h.key);
-				rig_ring(&x);
-			}
+			post_batch(&x, batch, (uintptr_t)h.mem, h.key);
 			sm_nic_progress(h.nic, crpc_clock_ns());
 			poll_recv(&y);
 			poll_send(&x);
 		}
 	}
 	report("loop", batch, &t);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
+	rig_link_close(&x, &y);
 	rig_host_close(&h);
 }
 
 static void
 run_count(uint32_t batch)
 {
-	static struct rig_host h, g;
-	static struct rig_qp x, y;
-	const char *net = rig_net();
-
-	rig_host_open(&h, net, 1 << 20);
-	rig_host_open(&g, net, 1 << 20);
-	open_qp(&h, &x);
-	open_qp(&g, &y);
+	rig_pair_open(&x, &h, &y, &g, 1 << 20, &conf);
 	rig_connect(&x, &y);
 	fill_rq(&y);
 	while (received < COUNT) {
-		if (sent - completed < SQ_NBB / 2 - batch && sent < COUNT) {
-			for (uint32_t i = 0; i < batch; i++)
-				post_one(&x, (uintptr_t)g.mem, g.key);
-			rig_ring(&x);
-		}
+		if (sent < COUNT)
+			post_batch(&x, batch, (uintptr_t)g.mem, g.key);
 		sm_nic_progress(h.nic, 1000);
 		sm_nic_progress(g.nic, 1000);
 		poll_recv(&y);
 		poll_send(&x);
 	}
 	printf("count batch %u: %u messages\n", batch, (uint32_t)received);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
-	rig_host_close(&h);
-	rig_host_close(&g);
+	rig_pair_close(&x, &y);
 }
 
 static void
@@ -241,37 +227,30 @@ pin(int cpu)
 static void
 side(struct shared *s, const char *net, int me, uint32_t batch)
 {
-	static struct rig_host h;
-	static struct rig_qp q;
 	uint64_t passes = 0, posts = 0;
 	struct slices t = {0};
 
 	pin(me);
 	rig_host_open(&h, net, 1 << 20);
-	open_qp(&h, &q);
+	rig_qp_open(&h, &x, &conf);
 	if (me == 1) {
 		s->addr = (uintptr_t)h.mem;
 		s->key = h.key;
 	}
-	atomic_store(&s->qpn[me], q.qpn);
+	atomic_store(&s->qpn[me], x.qpn);
 	while (atomic_load(&s->qpn[1 - me]) == 0)
 		sched_yield();
-	rig_to_rts(&q, atomic_load(&s->qpn[1 - me]));
+	rig_to_rts(&x, atomic_load(&s->qpn[1 - me]));
 	if (me == 1)
-		fill_rq(&q);
+		fill_rq(&x);
 	atomic_fetch_add(&s->ready, 1);
 	while (atomic_load(&s->ready) != 2)
 		sched_yield();
 	if (me == 0) {
 		while (!slice(&t, completed))
 			for (uint32_t k = 0; k < 64; k++) {
-				if (sent - completed < SQ_NBB / 2 - batch) {
-					for (uint32_t i = 0; i < batch; i++)
-						post_one(&q, s->addr, s->key);
-					rig_ring(&q);
-					posts++;
-				}
-				if (poll_send(&q) == 0) {
+				posts += post_batch(&x, batch, s->addr, s->key);
+				if (poll_send(&x) == 0) {
 					sm_nic_progress(h.nic, crpc_clock_ns());
 					passes++;
 				}
@@ -282,14 +261,14 @@ side(struct shared *s, const char *net, int me, uint32_t batch)
 	} else {
 		while (atomic_load_explicit(&s->stop, memory_order_relaxed) == 0)
 			for (uint32_t k = 0; k < 64; k++)
-				if (poll_recv(&q) == 0) {
+				if (poll_recv(&x) == 0) {
 					sm_nic_progress(h.nic, crpc_clock_ns());
 					passes++;
 				}
 		printf("received per pass %.2f\n", (double)received / (double)passes);
 	}
 	fflush(stdout);
-	rig_qp_close(&q);
+	rig_qp_close(&x);
 	rig_host_close(&h);
 	_exit(0);
 }
@@ -311,26 +290,17 @@ run_proc(uint32_t batch)
 static void
 run_idle(void)
 {
-	static struct rig_host h, g;
-	static struct rig_qp x, y;
-	const char *net = rig_net();
 	struct slices t = {0};
 	uint64_t n = 0;
 
-	rig_host_open(&h, net, 1 << 20);
-	rig_host_open(&g, net, 1 << 20);
-	open_qp(&h, &x);
-	open_qp(&g, &y);
+	rig_pair_open(&x, &h, &y, &g, 1 << 20, &conf);
 	rig_connect(&x, &y);
 	rig_run(&h, &g);
 	while (!slice(&t, n))
 		for (uint32_t i = 0; i < 100; i++, n++)
 			sm_nic_progress(h.nic, 1000);
 	report("idle", 1, &t);
-	rig_qp_close(&x);
-	rig_qp_close(&y);
-	rig_host_close(&h);
-	rig_host_close(&g);
+	rig_pair_close(&x, &y);
 }
 
 int

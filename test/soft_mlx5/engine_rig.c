@@ -109,6 +109,19 @@ on_async(void *user, enum sm_async_type type)
 	((struct rig_host *)user)->async[type]++;
 }
 
+struct sm_mr *
+rig_mr_open(struct rig_host *h, struct sm_pd *pd, const void *mem, uint64_t len, uint32_t access,
+	uint32_t *key)
+{
+	const uintptr_t at = (uintptr_t)mem;
+	struct sm_mr *mr = NULL;
+	uint32_t rkey;
+
+	assert_int_equal(sm_mr_create(h->nic, pd, at, len, at, access, &mr, key, &rkey), 0);
+	assert_int_equal(*key, rkey);
+	return mr;
+}
+
 void
 rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 {
@@ -118,7 +131,7 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 		.dct_conns = rig_dct_conns,
 		.comp_event = on_comp,
 		.async_event = on_async};
-	uint32_t pdn, rkey;
+	uint32_t pdn;
 
 	memset(h, 0, sizeof(*h));
 	if (getenv("RIG_UDP") != NULL)
@@ -143,9 +156,7 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 	assert_int_equal(sm_pd_create(h->nic, &h->pd, &pdn), 0);
 	h->mem = page_alloc(bytes);
 	h->bytes = bytes;
-	assert_int_equal(sm_mr_create(h->nic, h->pd, (uintptr_t)h->mem, bytes, (uintptr_t)h->mem,
-				 15, &h->mr, &h->key, &rkey), 0);
-	assert_int_equal(h->key, rkey);
+	h->mr = rig_mr_open(h, h->pd, h->mem, bytes, 15, &h->key);
 }
 
 void
@@ -391,6 +402,41 @@ rig_ready(struct rig_qp *q, uint32_t qkey)
 }
 
 void
+rig_ready_open(struct rig_host *h, struct rig_qp *q, enum sm_qp_type type, uint32_t qkey)
+{
+	struct rig_qp_conf conf = {.type = type};
+
+	rig_qp_open(h, q, &conf);
+	rig_ready(q, qkey);
+}
+
+void
+rig_dct_open(struct rig_host *h, struct rig_dct *d, uint64_t key)
+{
+	struct rig_qp_conf conf = {.type = SM_QPT_DCT, .dc_key = key, .srq = &d->srq};
+
+	d->posted = 0;
+	rig_srq_open(h, &d->srq, 64, 5);
+	rig_qp_open(h, &d->qp, &conf);
+	rig_ready(&d->qp, 0);
+}
+
+void
+rig_dct_close(struct rig_dct *d)
+{
+	rig_qp_close(&d->qp);
+	rig_srq_close(d->qp.host, &d->srq);
+}
+
+void
+rig_dct_recv(struct rig_dct *d, void *addr, uint32_t len)
+{
+	uint32_t i = d->posted++ % d->srq.nwqe;
+
+	rig_srq_recv(&d->srq, i, (i + 1) % d->srq.nwqe, addr, len, d->qp.host->key);
+}
+
+void
 rig_connect(struct rig_qp *a, struct rig_qp *b)
 {
 	rig_to_rts(a, b->qpn);
@@ -574,6 +620,18 @@ rig_rdma(struct rig_qp *q, uint8_t op, uint32_t imm, const void *raddr, uint32_t
 
 	rig_wqe(&w, op, MLX5_WQE_CTRL_CQ_UPDATE, imm);
 	rig_wqe_raddr(&w, raddr, rkey);
+	rig_wqe_data(&w, data, len, q->host->key);
+	return rig_post(q, &w);
+}
+
+uint16_t
+rig_send_to(struct rig_qp *q, uint32_t imm, uint64_t key, uint32_t qpn, const uint8_t *dgid,
+	const void *data, uint32_t len)
+{
+	struct rig_wqe w;
+
+	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_CQ_UPDATE, imm);
+	rig_wqe_av(&w, key, qpn, SM_LID, dgid);
 	rig_wqe_data(&w, data, len, q->host->key);
 	return rig_post(q, &w);
 }

@@ -77,6 +77,13 @@ struct rig_qp {
 	struct rig_cq scq, rcq;
 };
 
+/* A target, and the receives that were posted to it, at each index of its SRQ in turn. */
+struct rig_dct {
+	struct rig_srq srq;
+	struct rig_qp qp;
+	uint32_t posted;
+};
+
 /* A WQE as it is composed, before it goes into the ring. */
 struct rig_wqe {
 	uint8_t b[1024];
@@ -103,6 +110,9 @@ const char *rig_net(void);
 void rig_nets_sweep(void);
 void rig_host_open(struct rig_host *h, const char *net, uint32_t bytes);
 void rig_host_close(struct rig_host *h);
+/* A region that is its own address, with these rights, and its key. */
+struct sm_mr *rig_mr_open(struct rig_host *h, struct sm_pd *pd, const void *mem, uint64_t len,
+	uint32_t access, uint32_t *key);
 void rig_srq_open(struct rig_host *h, struct rig_srq *s, uint32_t nwqe, uint32_t shift);
 void rig_srq_close(struct rig_host *h, struct rig_srq *s);
 /* Zeros in conf are replaced by defaults; conf NULL: all of them. */
@@ -127,6 +137,11 @@ void rig_reconnect(struct rig_qp *a, struct rig_qp *b);
 void rig_to_rts(struct rig_qp *q, uint32_t dest_qpn);
 /* UD, DCI and DCT, which have no far side: ready to send, or a DCT to receive. */
 void rig_ready(struct rig_qp *q, uint32_t qkey);
+/* One of such a type with defaults, ready. */
+void rig_ready_open(struct rig_host *h, struct rig_qp *q, enum sm_qp_type type, uint32_t qkey);
+void rig_dct_open(struct rig_host *h, struct rig_dct *d, uint64_t key);
+void rig_dct_close(struct rig_dct *d);
+void rig_dct_recv(struct rig_dct *d, void *addr, uint32_t len);
 void rig_set_state(struct rig_qp *q, enum sm_qp_state state);
 enum sm_qp_state rig_state(struct rig_qp *q);
 
@@ -141,15 +156,17 @@ void rig_wqe_inline(struct rig_wqe *w, const void *data, uint32_t len);
 /* Without flags: an RDMA operation with one segment of the sender's memory. */
 void rig_wqe_rdma(struct rig_wqe *w, uint8_t op, const void *raddr, uint32_t rkey, const void *data,
 	uint32_t len, uint32_t lkey);
-/* Put it into the ring; rig_ring() tells the NIC. Returns the WQEBB index. */
+/* Put it into the ring; rig_ring() rings the doorbell. Returns the WQEBB index. */
 uint16_t rig_queue(struct rig_qp *q, struct rig_wqe *w);
 void rig_ring(struct rig_qp *q);
 uint16_t rig_post(struct rig_qp *q, struct rig_wqe *w);
-/* Post a signalled operation with one segment of the host's memory; rig_send(): with none if data is
- * NULL. */
+/* Post a signalled operation with one segment of the host's memory. Without data: no segment. */
 uint16_t rig_send(struct rig_qp *q, uint8_t op, uint32_t imm, const void *data, uint32_t len);
 uint16_t rig_rdma(struct rig_qp *q, uint8_t op, uint32_t imm, const void *raddr, uint32_t rkey,
 	const void *data, uint32_t len);
+/* A SEND_IMM to whom an address vector names: of UD and DCI. */
+uint16_t rig_send_to(struct rig_qp *q, uint32_t imm, uint64_t key, uint32_t qpn,
+	const uint8_t *dgid, const void *data, uint32_t len);
 uint16_t rig_fetch_add(
 	struct rig_qp *q, const void *raddr, uint32_t rkey, uint64_t add, void *old, uint32_t len);
 /* Post a receive of one segment (len 0: no segment). */

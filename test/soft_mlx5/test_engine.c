@@ -283,11 +283,7 @@ atomics(void **state)
 	struct rig_wqe w;
 
 	*word = 100;
-	rig_wqe(&w, MLX5_OPCODE_ATOMIC_FA, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	rig_wqe_raddr(&w, word, b.key);
-	rig_wqe_atomic(&w, 5, 0);
-	rig_wqe_data(&w, got, 8, a.key);
-	rig_post(&qa, &w);
+	rig_fetch_add(&qa, word, b.key, 5, got, 8);
 	assert_int_equal(be32toh(rig_expect(&a, &b, &qa.scq)->byte_cnt), 8);
 	assert_int_equal(*got, 100);
 	assert_int_equal(*word, 105);
@@ -328,14 +324,10 @@ reads_and_fences(void **state)
 		assert_non_null(rig_expect(&a, &b, &qb.rcq));
 		assert_int_equal(b.mem[i], i + 1);
 	}
-	for (uint32_t i = 0; i < 12; i++) { /* Without fences, more than four at a time. */
-		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_wqe_raddr(&w, b.mem + 4096, b.key);
-		rig_wqe_data(&w, a.mem + 65536 * i, 65536, a.key);
-		rig_queue(&qa, &w);
-	}
+	for (uint32_t i = 0; i < 12; i++) /* Without fences, more than four at a time. */
+		rig_rdma(&qa, MLX5_OPCODE_RDMA_READ, 0, b.mem + 4096, b.key, a.mem + 65536 * i,
+			65536);
 	fill(b.mem + 4096, 65536, 3);
-	rig_ring(&qa);
 	for (uint32_t i = 0; i < 12; i++) {
 		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 		assert_memory_equal(a.mem + 65536 * i, b.mem + 4096, 65536);
@@ -348,16 +340,11 @@ ring_full(void **state)
 {
 	enum { N = 30 };
 	uint32_t before, after = 0;
-	struct rig_wqe w;
 
 	fill(a.mem, 65536, 1);
-	for (uint32_t i = 0; i < N; i++) {
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_wqe_raddr(&w, b.mem + 65536 * i, b.key);
-		rig_wqe_data(&w, a.mem + i, 65536, a.key);
-		rig_queue(&qa, &w);
-	}
-	rig_ring(&qa);
+	for (uint32_t i = 0; i < N; i++)
+		rig_rdma(
+			&qa, MLX5_OPCODE_RDMA_WRITE, 0, b.mem + 65536 * i, b.key, a.mem + i, 65536);
 	for (before = 0; sm_nic_progress(a.nic, rig_now) != 0; before++)
 		assert_in_range(before, 0, 1000);
 	for (uint32_t i = 0; i < 100; i++)
@@ -374,24 +361,18 @@ ring_full(void **state)
 static void
 rings_full_both_ways(void **state)
 {
-	struct rig_wqe w;
 
 	fill(a.mem, 1 << 20, 1);
 	fill(b.mem, 1 << 20, 2);
 	for (uint32_t i = 0; i < 8; i++)
 		for (uint32_t k = 0; k < 2; k++) {
 			struct rig_qp *q = k == 0 ? &qa : &qb;
-			struct rig_host *own = k == 0 ? &a : &b, *far = k == 0 ? &b : &a;
+			struct rig_host *far = k == 0 ? &b : &a;
 
-			rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-			rig_wqe_raddr(&w, far->mem, far->key);
-			rig_wqe_data(&w, own->mem + (2 << 20), 1 << 20, own->key);
-			rig_queue(q, &w);
-			rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-			rig_wqe_raddr(&w, far->mem + (3 << 20), far->key);
-			rig_wqe_data(&w, own->mem, 1 << 20, own->key);
-			rig_queue(q, &w);
-			rig_ring(q);
+			rig_rdma(q, MLX5_OPCODE_RDMA_READ, 0, far->mem, far->key,
+				q->host->mem + (2 << 20), 1 << 20);
+			rig_rdma(q, MLX5_OPCODE_RDMA_WRITE, 0, far->mem + (3 << 20), far->key,
+				q->host->mem, 1 << 20);
 		}
 	for (uint32_t i = 0; i < 16; i++) {
 		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
@@ -434,10 +415,7 @@ loopback_read_ahead(void **state)
 	rig_link_open(&a, &x, &a, &y, NULL);
 	for (uint32_t i = 0; i < 20; i++) {
 		fill(a.mem, 64, i);
-		rig_wqe(&w, MLX5_OPCODE_RDMA_READ, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-		rig_wqe_raddr(&w, a.mem, a.key);
-		rig_wqe_data(&w, a.mem + 4096, 64, a.key);
-		rig_queue(&x, &w);
+		rig_rdma(&x, MLX5_OPCODE_RDMA_READ, 0, a.mem, a.key, a.mem + 4096, 64);
 		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, MLX5_WQE_CTRL_CQ_UPDATE, 0);
 		rig_wqe_raddr(&w, a.mem + 8192, a.key);
 		rig_wqe_inline(&w, &i, sizeof(i));
@@ -574,23 +552,6 @@ an_arm_outlasts_many_completions(void **state)
 	rig_link_close(&x, &y);
 }
 
-/* In a CQE of 128 bytes the upper half counts. */
-static void
-cqe_128(void **state)
-{
-	struct rig_qp_conf conf = {.cqe_size = 128, .ncqe = 4};
-	struct rig_qp x, y;
-
-	rig_link_open(&a, &x, &b, &y, &conf);
-	for (uint32_t i = 0; i < 30; i++) {
-		rig_recv(&y, NULL, 0, 0);
-		rig_send(&x, MLX5_OPCODE_SEND_IMM, i, NULL, 0);
-		assert_int_equal(be32toh(rig_expect(&a, &b, &y.rcq)->imm_inval_pkey), i);
-		assert_non_null(rig_expect(&a, &b, &x.scq));
-	}
-	rig_link_close(&x, &y);
-}
-
 /* RESET starts all counters anew, and the same WQE with the same doorbell is a new one. */
 static void
 reset_and_reuse(void **state)
@@ -633,7 +594,6 @@ main(void)
 		T(srq_order),
 		T(cq_events),
 		T(an_arm_outlasts_many_completions),
-		T(cqe_128),
 		T(reset_and_reuse),
 	};
 

@@ -24,9 +24,8 @@
 #define NUMBERS  0x10000u /* Of queue pairs of a context. */
 
 static struct rig_host a, b;
-static struct rig_srq srq;
-static struct rig_qp dct, dci[NDCI];
-static uint32_t posted;       /* Receives. */
+static struct rig_dct dct;
+static struct rig_qp dci[NDCI];
 static uint32_t sent[NDCI];   /* Messages of each. */
 static uint32_t came[NDCI];
 
@@ -45,27 +44,9 @@ getrandom(void *buf, size_t len, unsigned int flags)
 	return (ssize_t)len;
 }
 
-static void
-recv_post(void)
-{
-	uint32_t i = posted++ % 64;
-
-	rig_srq_recv(&srq, i, (i + 1) % 64, b.mem, 4096, b.key);
-}
-
-static void
-dci_open(struct rig_qp *q)
-{
-	struct rig_qp_conf conf = {.type = SM_QPT_DCI};
-
-	rig_qp_open(&a, q, &conf);
-	rig_ready(q, 0);
-}
-
 static int
 open_all(void **state)
 {
-	struct rig_qp_conf conf = {.type = SM_QPT_DCT, .dc_key = DC_KEY, .srq = &srq};
 	const char *net = rig_net();
 
 	rig_udp = true;
@@ -73,13 +54,11 @@ open_all(void **state)
 	rig_dct_conns = LIMIT;
 	rig_host_open(&a, net, 1 << 20);
 	rig_host_open(&b, net, 1 << 20);
-	rig_srq_open(&b, &srq, 64, 5);
-	rig_qp_open(&b, &dct, &conf);
-	rig_ready(&dct, 0);
+	rig_dct_open(&b, &dct, DC_KEY);
 	for (uint32_t i = 0; i < NDCI; i++)
-		dci_open(&dci[i]);
-	for (posted = 0; posted < 32;)
-		recv_post();
+		rig_ready_open(&a, &dci[i], SM_QPT_DCI, 0);
+	while (dct.posted < 32)
+		rig_dct_recv(&dct, b.mem, 4096);
 	memset(sent, 0, sizeof(sent));
 	memset(came, 0, sizeof(came));
 	return 0;
@@ -90,8 +69,7 @@ close_all(void **state)
 {
 	for (uint32_t i = 0; i < NDCI; i++)
 		rig_qp_close(&dci[i]);
-	rig_qp_close(&dct);
-	rig_srq_close(&b, &srq);
+	rig_dct_close(&dct);
 	rig_host_close(&a);
 	rig_host_close(&b);
 	return 0;
@@ -100,12 +78,7 @@ close_all(void **state)
 static void
 message(uint32_t i)
 {
-	struct rig_wqe w;
-
-	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, i << 16 | sent[i]++);
-	rig_wqe_av(&w, DC_KEY, dct.qpn, SM_LID, rig_gid);
-	rig_wqe_data(&w, a.mem, 100, a.key);
-	rig_post(&dci[i], &w);
+	rig_send_to(&dci[i], i << 16 | sent[i]++, DC_KEY, dct.qp.qpn, rig_gid, a.mem, 100);
 }
 
 /* What arrived: of each in order, none twice, none left out. */
@@ -114,13 +87,13 @@ drain(void)
 {
 	struct mlx5_cqe64 *c;
 
-	while ((c = rig_poll(&dct.rcq)) != NULL) {
+	while ((c = rig_poll(&dct.qp.rcq)) != NULL) {
 		uint32_t imm = be32toh(c->imm_inval_pkey), from = imm >> 16;
 
 		assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
 		assert_true(from < NDCI);
 		assert_int_equal(imm & 0xffff, came[from]++);
-		recv_post();
+		rig_dct_recv(&dct, b.mem, 4096);
 	}
 }
 
@@ -355,7 +328,7 @@ dci_open_as(uint32_t want)
 		if (qpn == want - 1)
 			break;
 	}
-	dci_open(&dci[0]);
+	rig_ready_open(&a, &dci[0], SM_QPT_DCI, 0);
 	assert_int_equal(dci[0].qpn, want);
 	rig_qp_close(&cqs);
 	return made;
@@ -401,7 +374,7 @@ a_restarted_process_is_not_taken_for_the_old_one(void **state)
 		rig_ready(&dci[0], 0);
 	}
 	for (uint32_t i = 1; i < NDCI; i++)
-		dci_open(&dci[i]);
+		rig_ready_open(&a, &dci[i], SM_QPT_DCI, 0);
 	send_lost();
 	for (uint32_t i = 0; i < 3; i++)
 		message(0);
@@ -416,8 +389,8 @@ a_restarted_process_is_not_taken_for_the_old_one(void **state)
 static void
 packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t from, uint32_t port)
 {
-	struct sm_roce_path path = {from, b.addr, (uint16_t)port,
-		(uint16_t)(SM_ROCE_PORT + (dct.qpn >> 16))};
+	struct sm_roce_path path = {
+		from, b.addr, (uint16_t)port, (uint16_t)(SM_ROCE_PORT + (dct.qp.qpn >> 16))};
 	struct sockaddr_in ours = {.sin_family = AF_INET, .sin_port = htons(path.sport),
 		.sin_addr.s_addr = htonl(from)};
 	struct sockaddr_in theirs = {.sin_family = AF_INET, .sin_port = htons(path.dport),
@@ -442,8 +415,12 @@ packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t f
 static void
 connect_spoofed(uint32_t from, uint32_t slot)
 {
-	const struct sm_hdr h = {.head = SM_PKT_CONNECT << 16, .dst = dct.qpn,
-		.src = slot << 16 | 1, .psn = 7, .raddr = DC_KEY, .imm = from};
+	const struct sm_hdr h = {.head = SM_PKT_CONNECT << 16,
+		.dst = dct.qp.qpn,
+		.src = slot << 16 | 1,
+		.psn = 7,
+		.raddr = DC_KEY,
+		.imm = from};
 
 	packet_send(&h, SM_ROCE_DC, from, SM_ROCE_PORT + slot);
 }
@@ -456,14 +433,12 @@ static void
 other_ports_of_a_host_are_not_the_peer(void **state)
 {
 	const uint32_t port = SM_ROCE_PORT + SM_SLOTS + 1, once = SM_PKT_FIRST | SM_PKT_LAST;
-	struct rig_qp_conf ud = {.type = SM_QPT_UD};
 	struct rig_qp x, y, d;
 
 	rig_qp_open(&a, &x, NULL);
 	rig_qp_open(&b, &y, NULL);
-	rig_qp_open(&b, &d, &ud);
 	rig_connect(&x, &y);
-	rig_ready(&d, 5);
+	rig_ready_open(&b, &d, SM_QPT_UD, 5);
 	rig_recv(&y, NULL, 0, 0);
 	rig_recv(&d, b.mem, 4096, b.key);
 	send_ok(0);
@@ -471,8 +446,12 @@ other_ports_of_a_host_are_not_the_peer(void **state)
 		.src = x.qpn, .psn = 0xfffff0}, SM_ROCE_RC, a.addr, port);
 	packet_send(&(struct sm_hdr){.head = SM_PKT_DATAGRAM << 16 | once << 24, .dst = d.qpn,
 		.src = x.qpn, .rkey = 5}, SM_ROCE_UD, a.addr, port);
-	packet_send(&(struct sm_hdr){.head = SM_PKT_CONNECT << 16, .dst = dct.qpn,
-		.src = x.qpn, .psn = 7, .raddr = DC_KEY}, SM_ROCE_DC, a.addr, port);
+	packet_send(&(struct sm_hdr){.head = SM_PKT_CONNECT << 16,
+			    .dst = dct.qp.qpn,
+			    .src = x.qpn,
+			    .psn = 7,
+			    .raddr = DC_KEY},
+		SM_ROCE_DC, a.addr, port);
 	both_progress(10);
 	assert_null(rig_poll(&y.rcq));
 	assert_null(rig_poll(&d.rcq));
@@ -502,9 +481,7 @@ static void
 spoofed_connects_shut_nobody_out(void **state)
 {
 	const uint32_t hosts = 20, slots = 256;
-	struct rig_qp_conf conf = {.type = SM_QPT_DCI};
 	struct rig_host other;
-	struct rig_wqe w;
 	struct rig_qp q;
 	size_t before;
 
@@ -521,12 +498,8 @@ spoofed_connects_shut_nobody_out(void **state)
 	assert_int_equal(connections(), 1);
 	send_ok(0);
 	rig_host_open(&other, rig_net(), 4096);
-	rig_qp_open(&other, &q, &conf);
-	rig_ready(&q, 0);
-	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, 1 << 16);
-	rig_wqe_av(&w, DC_KEY, dct.qpn, SM_LID, rig_gid);
-	rig_wqe_data(&w, other.mem, 100, other.key);
-	rig_post(&q, &w);
+	rig_ready_open(&other, &q, SM_QPT_DCI, 0);
+	rig_send_to(&q, 1 << 16, DC_KEY, dct.qp.qpn, rig_gid, other.mem, 100);
 	assert_int_equal(rig_expect(&other, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
 	drain();
 	assert_int_equal(came[1], 1);

@@ -49,9 +49,7 @@ expect_send_error(struct rig_wqe *w, uint8_t synd)
 static void
 write_to(struct rig_wqe *w, uint8_t op, const void *raddr, uint32_t rkey, uint32_t len)
 {
-	rig_wqe(w, op, 0, 0);
-	rig_wqe_raddr(w, raddr, rkey);
-	rig_wqe_data(w, a.mem, len, a.key);
+	rig_wqe_rdma(w, op, raddr, rkey, a.mem, len, a.key);
 }
 
 /* Every byte of an error CQE. */

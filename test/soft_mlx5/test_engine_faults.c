@@ -156,35 +156,25 @@ rc_exactly_once(void **state)
 static void
 dc_exactly_once(void **state)
 {
-	uint32_t sent[2][2] = {{0}}, seen[2][2] = {{0}}, posted[2] = {0}, arrived[2] = {0};
-	struct rig_qp_conf dci = {.type = SM_QPT_DCI};
+	uint32_t sent[2][2] = {{0}}, seen[2][2] = {{0}}, arrived[2] = {0};
 	uint32_t open[2] = {0}, total = 0;
-	struct rig_qp x[2], t[2];
-	struct rig_srq s[2];
-	struct rig_wqe w;
+	struct rig_qp x[2];
+	struct rig_dct t[2];
 
 	bad_hosts("drop=0.03,dup=0.02,delay=0.02,reorder=0.03");
 	for (uint32_t i = 0; i < 2; i++) {
-		struct rig_qp_conf dct = {.type = SM_QPT_DCT, .dc_key = DC_KEY, .srq = &s[i]};
-
-		rig_srq_open(&b, &s[i], 64, 5);
-		rig_qp_open(&b, &t[i], &dct);
-		rig_ready(&t[i], 0);
-		rig_qp_open(&a, &x[i], &dci);
-		rig_ready(&x[i], 0);
+		rig_dct_open(&b, &t[i], DC_KEY);
+		rig_ready_open(&a, &x[i], SM_QPT_DCI, 0);
 	}
 	for (uint32_t n = 0; n < 2000000 && (total < 2000 || open[0] != 0 || open[1] != 0); n++) {
 		uint32_t i = (uint32_t)rand() % 2, k = (uint32_t)rand() % 2;
 
 		for (uint32_t j = 0; j < 2; j++)
-			for (; posted[j] - arrived[j] < 32; posted[j]++)
-				rig_srq_recv(&s[j], posted[j] % 64, (posted[j] + 1) % 64,
-					b.mem + SLOT, 4096, b.key);
+			while (t[j].posted - arrived[j] < 32)
+				rig_dct_recv(&t[j], b.mem + SLOT, 4096);
 		if (open[i] < 4 && total < 2000) {
-			rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, i << 24 | sent[i][k]++);
-			rig_wqe_av(&w, DC_KEY, t[k].qpn, SM_LID, NULL);
-			rig_wqe_data(&w, a.mem, (uint32_t)rand() % 4096, a.key);
-			rig_post(&x[i], &w);
+			rig_send_to(&x[i], i << 24 | sent[i][k]++, DC_KEY, t[k].qp.qpn, NULL, a.mem,
+				(uint32_t)rand() % 4096);
 			open[i]++;
 			total++;
 		}
@@ -192,7 +182,7 @@ dc_exactly_once(void **state)
 		for (uint32_t j = 0; j < 2; j++) {
 			for (struct mlx5_cqe64 *c; (c = rig_poll(&x[j].scq)) != NULL; open[j]--)
 				assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ);
-			for (struct mlx5_cqe64 *c; (c = rig_poll(&t[j].rcq)) != NULL;
+			for (struct mlx5_cqe64 *c; (c = rig_poll(&t[j].qp.rcq)) != NULL;
 				arrived[j]++) {
 				uint32_t imm = be32toh(c->imm_inval_pkey);
 
@@ -203,8 +193,8 @@ dc_exactly_once(void **state)
 	assert_int_equal(open[0] + open[1], 0);
 	assert_memory_equal(sent, seen, sizeof(sent));
 	for (uint32_t i = 0; i < 2; i++) {
-		rig_link_close(&x[i], &t[i]);
-		rig_srq_close(&b, &s[i]);
+		rig_qp_close(&x[i]);
+		rig_dct_close(&t[i]);
 	}
 	good_again();
 }
@@ -213,24 +203,17 @@ dc_exactly_once(void **state)
 static void
 ud_whole_or_not(void **state)
 {
-	struct rig_qp_conf ud = {.type = SM_QPT_UD};
 	uint32_t arrived = 0, next = 0;
 	struct rig_qp x, y;
-	struct rig_wqe w;
 
 	bad_hosts("drop=0.2,corrupt=0.1");
-	rig_qp_open(&a, &x, &ud);
-	rig_qp_open(&b, &y, &ud);
-	rig_ready(&x, 5);
-	rig_ready(&y, 5);
+	rig_ready_open(&a, &x, SM_QPT_UD, 5);
+	rig_ready_open(&b, &y, SM_QPT_UD, 5);
 	for (uint32_t i = 0; i < 1000; i++) {
 		struct mlx5_cqe64 *c;
 
 		rig_recv(&y, b.mem + SLOT, 8192, b.key);
-		rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, i);
-		rig_wqe_av(&w, 5, y.qpn, SM_LID, NULL);
-		rig_wqe_data(&w, source(&a, i), i % 4096, a.key);
-		rig_post(&x, &w);
+		rig_send_to(&x, i, 5, y.qpn, NULL, source(&a, i), i % 4096);
 		assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
 		rig_run(&a, &b);
 		c = rig_poll(&y.rcq);
@@ -356,14 +339,9 @@ no_core_is_not_silence(void **state)
 static uint64_t
 fetch_add(struct rig_qp *q, bool lost)
 {
-	struct rig_wqe w;
 	uint64_t old;
 
-	rig_wqe(&w, MLX5_OPCODE_ATOMIC_FA, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_atomic(&w, 1, 0);
-	rig_wqe_data(&w, a.mem, 8, a.key);
-	rig_post(q, &w);
+	rig_fetch_add(q, b.mem, b.key, 1, a.mem, 8);
 	if (lost) {
 		assert_int_equal(sm_nic_faults(a.nic, "drop=1"), 0);
 		for (uint32_t i = 0; i < 20; i++, rig_now += 1000) {

@@ -52,6 +52,14 @@ expect(struct rig_qp *q, const struct soft_mlx5_ledger *want)
 				(unsigned long long)((const uint64_t *)want)[i]);
 }
 
+static void
+write_inline(struct rig_wqe *w, uint8_t op, uint8_t flags, uint32_t imm, uint32_t len)
+{
+	rig_wqe(w, op, flags, imm);
+	rig_wqe_raddr(w, b.mem, b.key);
+	rig_wqe_inline(w, a.mem, len);
+}
+
 /* Ten WRITE_IMM with 32 bytes inline, a doorbell for each, and each followed by its ACK. */
 static void
 small_inline_writes(void **state)
@@ -89,9 +97,7 @@ small_inline_writes(void **state)
 
 	for (uint32_t i = 0; i < 10; i++) {
 		rig_recv(&qb, NULL, 0, 0);
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED, i);
-		rig_wqe_raddr(&w, b.mem, b.key);
-		rig_wqe_inline(&w, a.mem, 32);
+		write_inline(&w, MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED, i, 32);
 		rig_post(&qa, &w);
 		assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 	}
@@ -108,9 +114,7 @@ batched_writes(void **state)
 	struct rig_wqe w;
 
 	for (uint32_t i = 0; i < 8; i++) {
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, i == 7 ? SIGNALED : 0, 0);
-		rig_wqe_raddr(&w, b.mem, b.key);
-		rig_wqe_inline(&w, a.mem, 32);
+		write_inline(&w, MLX5_OPCODE_RDMA_WRITE, i == 7 ? SIGNALED : 0, 0, 32);
 		rig_queue(&qa, &w);
 	}
 	rig_ring(&qa);
@@ -135,9 +139,7 @@ blueflame(void **state)
 	for (uint32_t i = 0; i < 6; i++) {
 		uint8_t *reg = a.uar + 0x800 + (qa.bf++ & 1) * 0x100;
 
-		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-		rig_wqe_raddr(&w, b.mem, b.key);
-		rig_wqe_inline(&w, a.mem, i % 2 == 0 ? 8 : 64);
+		write_inline(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0, i % 2 == 0 ? 8 : 64);
 		rig_queue(&qa, &w);
 		crpc_store_release((_Atomic uint32_t *)&qa.dbrec[1], htobe32(qa.sq_pi));
 		memcpy(reg, w.b, (w.len + 63) / 64 * 64);
@@ -151,9 +153,7 @@ blueflame(void **state)
 	assert_int_equal(l.dma_reads, 0);
 	assert_int_equal(l.pcie_to_card, 9 * (64 + 24));
 	/* A plain doorbell after it is one. */
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, b.mem, b.key);
-	rig_wqe_inline(&w, a.mem, 8);
+	write_inline(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0, 8);
 	rig_post(&qa, &w);
 	rig_run(&a, &b);
 	l = ledger(&qa);

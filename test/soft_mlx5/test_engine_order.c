@@ -73,15 +73,13 @@ static int
 hosts_open(void **state)
 {
 	const char *net = rig_net();
-	uint32_t rkey;
 
 	rig_direct = SM_DIRECT_DEFAULT;
 	rig_host_open(&a, net, SRC_BYTES);
 	rig_host_open(&b, net, 65536);
 	dst = mmap(NULL, DST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(dst != MAP_FAILED);
-	assert_int_equal(sm_mr_create(b.nic, b.pd, (uintptr_t)dst, DST_BYTES, (uintptr_t)dst, 15,
-		&dst_mr, &rkey, &dst_key), 0);
+	dst_mr = rig_mr_open(&b, b.pd, dst, DST_BYTES, 15, &dst_key);
 	rig_link_open(&a, &qa, &b, &qb, NULL);
 	rig_run(&a, &b);
 	for (uint32_t i = 0; i < SRC_BYTES; i++)

@@ -238,14 +238,11 @@ flow_open(struct flow *f, uint32_t side, uint32_t pair, uint64_t seed)
 static void
 host_share(struct rig_host *h, const struct rig_host *with)
 {
-	uint32_t rkey;
-
 	*h = *with;
 	h->mem = aligned_alloc(4096, crpc_align_up(h->bytes, 4096));
 	assert_non_null(h->mem);
 	memset(h->mem, 0, h->bytes);
-	assert_int_equal(sm_mr_create(h->nic, h->pd, (uintptr_t)h->mem, h->bytes,
-				 (uintptr_t)h->mem, 15, &h->mr, &h->key, &rkey), 0);
+	h->mr = rig_mr_open(h, h->pd, h->mem, h->bytes, 15, &h->key);
 }
 
 static void

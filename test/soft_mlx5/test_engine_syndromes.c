@@ -244,16 +244,11 @@ static const struct row rows[] = {
 static void
 keys_open(struct rig_host *h, uint32_t side)
 {
-	const uintptr_t at = (uintptr_t)h->mem;
-	uint32_t *k = key_of[side], pdn, rkey;
+	uint32_t *k = key_of[side], pdn;
 
 	assert_int_equal(sm_pd_create(h->nic, &other_pd[side], &pdn), 0);
-	assert_int_equal(sm_mr_create(h->nic, other_pd[side], at, 64, at, 15, &mrs[side][0],
-				 &k[KEY_OTHER_PD], &rkey),
-		0);
-	assert_int_equal(
-		sm_mr_create(h->nic, h->pd, at, 64, at, 0, &mrs[side][1], &k[KEY_NO_RIGHTS], &rkey),
-		0);
+	mrs[side][0] = rig_mr_open(h, other_pd[side], h->mem, 64, 15, &k[KEY_OTHER_PD]);
+	mrs[side][1] = rig_mr_open(h, h->pd, h->mem, 64, 0, &k[KEY_NO_RIGHTS]);
 	k[KEY_GOOD] = h->key;
 	k[KEY_VARIANT] = h->key + 1;
 	k[KEY_NEXT] = h->key + 0x1000;

@@ -73,12 +73,7 @@ expect_nothing(struct rig_cq *cq)
 static void
 ud_send(struct rig_qp *q, uint32_t qpn, uint32_t qkey, const uint8_t *dgid, uint32_t len)
 {
-	struct rig_wqe w;
-
-	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, 0xabcd0123);
-	rig_wqe_av(&w, qkey, qpn, SM_LID, dgid);
-	rig_wqe_data(&w, a.mem + 64, len, a.key);
-	rig_post(q, &w);
+	rig_send_to(q, 0xabcd0123, qkey, qpn, dgid, a.mem + 64, len);
 }
 
 /* A datagram arrives behind 40 bytes, which hold the GRH if there was one. */
@@ -88,11 +83,9 @@ ud_arrives(void **state)
 	struct rig_host *to[] = {&b, &a};
 	struct rig_qp qa, q[2];
 
-	type_open(&a, &qa, SM_QPT_UD);
-	rig_ready(&qa, QKEY);
+	rig_ready_open(&a, &qa, SM_QPT_UD, QKEY);
 	for (uint32_t i = 0; i < 2; i++) {
-		type_open(to[i], &q[i], SM_QPT_UD);
-		rig_ready(&q[i], QKEY);
+		rig_ready_open(to[i], &q[i], SM_QPT_UD, QKEY);
 	}
 	for (uint32_t i = 0; i < 200; i++) {
 		struct rig_qp *r = &q[i % 2];
@@ -151,11 +144,9 @@ ud_is_lost_silently(void **state)
 		{0, QKEY, SM_LID, NULL, false}, /* No receive WQE. */
 	};
 
-	type_open(&a, &qa, SM_QPT_UD);
-	type_open(&b, &qb, SM_QPT_UD);
+	rig_ready_open(&a, &qa, SM_QPT_UD, QKEY);
+	rig_ready_open(&b, &qb, SM_QPT_UD, QKEY);
 	type_open(&b, &qc, SM_QPT_RC);
-	rig_ready(&qa, QKEY);
-	rig_ready(&qb, QKEY);
 	for (uint32_t i = 0; i < CRPC_DIM(lost); i++) {
 		if (rig_udp && (lost[i].dlid != SM_LID || lost[i].dgid != NULL))
 			continue; /* The rig knows no wrong ones. */
@@ -201,11 +192,9 @@ ud_errors(void **state)
 		{MLX5_OPCODE_RDMA_WRITE, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, 8, a.key},
 	};
 
-	type_open(&b, &qb, SM_QPT_UD);
-	rig_ready(&qb, QKEY);
+	rig_ready_open(&b, &qb, SM_QPT_UD, QKEY);
 	for (uint32_t i = 0; i < CRPC_DIM(bad); i++) {
-		type_open(&a, &qa, SM_QPT_UD);
-		rig_ready(&qa, QKEY);
+		rig_ready_open(&a, &qa, SM_QPT_UD, QKEY);
 		rig_wqe(&w, bad[i].op, 0, 0);
 		rig_wqe_av(&w, QKEY, qb.qpn, SM_LID, NULL);
 		if (bad[i].op == MLX5_OPCODE_RDMA_WRITE)
@@ -216,8 +205,7 @@ ud_errors(void **state)
 		assert_int_equal(rig_state(&qa), SM_QPS_ERR);
 		rig_qp_close(&qa);
 	}
-	type_open(&a, &qa, SM_QPT_UD);
-	rig_ready(&qa, QKEY);
+	rig_ready_open(&a, &qa, SM_QPT_UD, QKEY);
 	rig_recv(&qb, b.mem, 139, b.key);
 	ud_send(&qa, qb.qpn, QKEY, NULL, 100);
 	expect_ok(&qa.scq, MLX5_CQE_REQ);
@@ -245,16 +233,12 @@ limit_files(rlim_t bytes)
 static void
 a_sender_without_a_ring_fails(void **state)
 {
-	struct rig_srq srq;
-	struct rig_qp_conf dct_conf = {.type = SM_QPT_DCT, .dc_key = DC_KEY, .srq = &srq};
-	struct rig_qp ud[2], dci, dct;
-	struct rig_wqe w;
+	struct rig_qp ud[2], dci;
+	struct rig_dct dct;
 
 	if (rig_udp) /* Its rings are no files. */
 		return;
-	rig_srq_open(&b, &srq, 4, 5);
-	rig_qp_open(&b, &dct, &dct_conf);
-	rig_ready(&dct, 0);
+	rig_dct_open(&b, &dct, DC_KEY);
 	type_open(&a, &ud[0], SM_QPT_UD);
 	type_open(&b, &ud[1], SM_QPT_UD);
 	type_open(&a, &dci, SM_QPT_DCI);
@@ -266,15 +250,11 @@ a_sender_without_a_ring_fails(void **state)
 		expect_error(&ud[0].scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
 		rig_set_state(&ud[0], SM_QPS_RESET);
 		rig_ready(&dci, 0);
-		rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
-		rig_wqe_av(&w, DC_KEY, dct.qpn, SM_LID, NULL);
-		rig_post(&dci, &w);
+		rig_send_to(&dci, 0, DC_KEY, dct.qp.qpn, NULL, a.mem, 0);
 		expect_error(&dci.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
 		rig_set_state(&dci, SM_QPS_RESET);
 		limit_files(RLIM_INFINITY); /* The other one finds room for its ring. */
-		rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
-		rig_wqe_av(&w, QKEY, ud[0].qpn, SM_LID, NULL);
-		rig_post(&ud[1], &w);
+		rig_send_to(&ud[1], 0, QKEY, ud[0].qpn, NULL, b.mem, 0);
 		sm_nic_progress(b.nic, rig_now);
 		limit_files(4096);
 		expect_ok(&ud[1].scq, MLX5_CQE_REQ);
@@ -287,8 +267,8 @@ a_sender_without_a_ring_fails(void **state)
 	expect_ok(&ud[1].rcq, MLX5_CQE_RESP_SEND_IMM);
 	rig_qp_close(&ud[0]);
 	rig_qp_close(&ud[1]);
-	rig_link_close(&dci, &dct);
-	rig_srq_close(&b, &srq);
+	rig_qp_close(&dci);
+	rig_dct_close(&dct);
 }
 
 static uint64_t
@@ -338,12 +318,9 @@ datagrams_to_one_that_stands_still_are_dropped(void **state)
 	uint64_t dropped;
 
 	rig_host_open(&c, host_net, 1 << 20);
-	type_open(&a, &from, SM_QPT_UD);
-	type_open(&b, &to_b, SM_QPT_UD);
-	type_open(&c, &to_c, SM_QPT_UD);
-	rig_ready(&from, QKEY);
-	rig_ready(&to_b, QKEY);
-	rig_ready(&to_c, QKEY);
+	rig_ready_open(&a, &from, SM_QPT_UD, QKEY);
+	rig_ready_open(&b, &to_b, SM_QPT_UD, QKEY);
+	rig_ready_open(&c, &to_c, SM_QPT_UD, QKEY);
 	for (uint32_t i = 0; i < N; i++) { /* Every 10 ms. */
 		ud_send(&from, to_b.qpn, QKEY, NULL, LEN);
 		assert_non_null(expect_of(&a, &b, 100, &from.scq));
@@ -374,13 +351,10 @@ datagrams_to_one_that_stands_still_are_dropped(void **state)
 static void
 uc_op(struct rig_qp *q, uint8_t op, uint32_t imm, void *raddr, uint32_t rkey, uint32_t len)
 {
-	struct rig_wqe w;
-
-	rig_wqe(&w, op, SIGNALED, imm);
-	if (op != MLX5_OPCODE_SEND && op != MLX5_OPCODE_SEND_IMM)
-		rig_wqe_raddr(&w, raddr, rkey);
-	rig_wqe_data(&w, a.mem, len, a.key);
-	rig_post(q, &w);
+	if (op == MLX5_OPCODE_SEND)
+		rig_send(q, op, imm, a.mem, len);
+	else
+		rig_rdma(q, op, imm, raddr, rkey, a.mem, len);
 }
 
 /* What is sent is complete; what finds no receive WQE or no right is dropped as a whole. */
@@ -388,23 +362,10 @@ static void
 uc_arrives_or_not(void **state)
 {
 	struct rig_qp qa, qb;
-	struct sm_qp_mod m;
 
 	type_open(&a, &qa, SM_QPT_UC);
 	type_open(&b, &qb, SM_QPT_UC);
-	for (uint32_t i = 0; i < 2; i++) {
-		struct rig_qp *q = i == 0 ? &qa : &qb;
-
-		rig_init_mod(&m);
-		assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
-		rig_rtr_mod(&m, i == 0 ? qb.qpn : qa.qpn);
-		m.mask &= ~(uint32_t)(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-		assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
-		m = (struct sm_qp_mod){.mask = IBV_QP_STATE | IBV_QP_SQ_PSN,
-			.state = SM_QPS_RTS,
-			.sq_psn = 0xfffff0};
-		assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
-	}
+	rig_connect(&qa, &qb);
 	for (uint32_t i = 0; i < 300; i++) {
 		uint32_t len = i % 4 == 0 ? 100000 : i % 4 == 1 ? 0 : i;
 
@@ -436,57 +397,24 @@ uc_arrives_or_not(void **state)
 /* ---- DC ---- */
 
 struct dct {
-	struct rig_srq srq;
-	struct rig_qp qp;
-	uint32_t next, taken; /* Receives that were posted and used; one at each index, in turn. */
-	uint32_t seen[8];     /* Messages of each sender. */
-	uint32_t mem;         /* Number of its first buffer. */
+	struct rig_dct t;
+	uint32_t taken;   /* Receives that were used. */
+	uint32_t seen[8]; /* Messages of each sender. */
+	uint32_t mem;     /* Number of its first buffer. */
 };
 
 static void
-dct_open(struct rig_host *h, struct dct *d, uint64_t key)
+dci_reset(struct rig_qp *q)
 {
-	struct rig_qp_conf conf = {.type = SM_QPT_DCT, .dc_key = key, .srq = &d->srq};
-
-	memset(d, 0, sizeof(*d));
-	rig_srq_open(h, &d->srq, 64, 5);
-	rig_qp_open(h, &d->qp, &conf);
-	rig_ready(&d->qp, 0);
-}
-
-static void
-dct_close(struct rig_host *h, struct dct *d)
-{
-	rig_qp_close(&d->qp);
-	rig_srq_close(h, &d->srq);
-}
-
-static void
-dct_recv(struct dct *d, void *buf, uint32_t len)
-{
-	uint32_t i = d->next++ % 64;
-
-	rig_srq_recv(&d->srq, i, (i + 1) % 64, buf, len, d->qp.host->key);
-}
-
-static void
-dci_open(struct rig_host *h, struct rig_qp *q, uint32_t sq_nbb)
-{
-	struct rig_qp_conf conf = {.type = SM_QPT_DCI, .sq_nbb = sq_nbb};
-
-	rig_qp_open(h, q, &conf);
+	rig_set_state(q, SM_QPS_RESET);
 	rig_ready(q, 0);
 }
 
 static void
-dc_send(struct rig_qp *q, const struct dct *to, uint64_t key, uint32_t imm, uint32_t len)
+dc_send(struct rig_qp *q, const struct rig_dct *to, uint64_t key, uint32_t imm, uint32_t len)
 {
-	struct rig_wqe w;
-
-	rig_wqe(&w, MLX5_OPCODE_SEND_IMM, SIGNALED, imm);
-	rig_wqe_av(&w, key, to->qp.qpn, SM_LID, imm % 2 == 0 ? NULL : rig_gid);
-	rig_wqe_data(&w, q->host->mem + (imm & 0x3ff), len, q->host->key);
-	rig_post(q, &w);
+	rig_send_to(q, imm, key, to->qp.qpn, imm % 2 == 0 ? NULL : rig_gid,
+		q->host->mem + (imm & 0x3ff), len);
 }
 
 /* Each operation, with the address vector short and long, inline data round the queue's end. */
@@ -495,10 +423,11 @@ dc_operations(void **state)
 {
 	uint8_t data[200];
 	struct rig_qp q;
-	struct dct d;
+	struct rig_dct d;
 
-	dct_open(&b, &d, DC_KEY);
-	dci_open(&a, &q, 8);
+	rig_dct_open(&b, &d, DC_KEY);
+	rig_qp_open(&a, &q, &(struct rig_qp_conf){.type = SM_QPT_DCI, .sq_nbb = 8});
+	rig_ready(&q, 0);
 	for (uint32_t i = 0; i < 400; i++) {
 		const uint8_t *dgid = i % 2 != 0 ? rig_gid : NULL;
 		uint32_t len = i % 3 == 0 ? 1 + i % 190 : 20000;
@@ -507,7 +436,7 @@ dc_operations(void **state)
 		memset(data, (int)i, sizeof(data));
 		rig_send(&q, MLX5_OPCODE_NOP, 0, NULL, 0);
 		expect_ok(&q.scq, MLX5_CQE_REQ);
-		dct_recv(&d, b.mem, 32768);
+		rig_dct_recv(&d, b.mem, 32768);
 		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE_IMM, SIGNALED, i);
 		rig_wqe_av(&w, DC_KEY, d.qp.qpn, SM_LID, dgid);
 		rig_wqe_raddr(&w, b.mem + 65536, b.key);
@@ -541,7 +470,7 @@ dc_operations(void **state)
 		assert_int_equal(*(uint64_t *)(void *)(b.mem + 32768), i + 5);
 	}
 	rig_qp_close(&q);
-	dct_close(&b, &d);
+	rig_dct_close(&d);
 }
 
 /* A wrong key fails the sender and nobody else. */
@@ -549,14 +478,14 @@ static void
 dc_wrong_key(void **state)
 {
 	struct rig_qp q, good;
-	struct dct d;
+	struct rig_dct d;
 
-	dct_open(&b, &d, DC_KEY);
-	dci_open(&a, &good, 0);
+	rig_dct_open(&b, &d, DC_KEY);
+	rig_ready_open(&a, &good, SM_QPT_DCI, 0);
 	for (uint32_t i = 0; i < 20; i++) {
-		dci_open(&a, &q, 0);
-		dct_recv(&d, b.mem, 4096);
-		dct_recv(&d, b.mem, 4096);
+		rig_ready_open(&a, &q, SM_QPT_DCI, 0);
+		rig_dct_recv(&d, b.mem, 4096);
+		rig_dct_recv(&d, b.mem, 4096);
 		dc_send(&good, &d, DC_KEY, i, 100);
 		expect_ok(&good.scq, MLX5_CQE_REQ);
 		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
@@ -564,15 +493,14 @@ dc_wrong_key(void **state)
 		expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
 		expect_nothing(&d.qp.rcq);
 		/* After RESET its numbers begin anew. */
-		rig_set_state(&q, SM_QPS_RESET);
-		rig_ready(&q, 0);
+		dci_reset(&q);
 		dc_send(&q, &d, DC_KEY, i, 100);
 		expect_ok(&q.scq, MLX5_CQE_REQ);
 		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
 		rig_qp_close(&q);
 	}
 	rig_qp_close(&good);
-	dct_close(&b, &d);
+	rig_dct_close(&d);
 }
 
 /* Remote errors leave the DCT alive. */
@@ -581,10 +509,10 @@ dc_remote_errors(void **state)
 {
 	struct rig_qp q;
 	struct rig_wqe w;
-	struct dct d;
+	struct rig_dct d;
 
-	dct_open(&b, &d, DC_KEY);
-	dci_open(&a, &q, 0);
+	rig_dct_open(&b, &d, DC_KEY);
+	rig_ready_open(&a, &q, SM_QPT_DCI, 0);
 	for (uint32_t i = 0; i < 10; i++) {
 		rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, 0, 0);
 		rig_wqe_av(&w, DC_KEY, d.qp.qpn, SM_LID, NULL);
@@ -592,49 +520,46 @@ dc_remote_errors(void **state)
 		rig_wqe_data(&w, a.mem, 8, a.key);
 		rig_post(&q, &w);
 		expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-		rig_set_state(&q, SM_QPS_RESET);
-		rig_ready(&q, 0);
-		dct_recv(&d, b.mem, 4096);
+		dci_reset(&q);
+		rig_dct_recv(&d, b.mem, 4096);
 		dc_send(&q, &d, DC_KEY, i, 100);
 		expect_ok(&q.scq, MLX5_CQE_REQ);
 		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
 	}
 	assert_int_equal(rig_state(&d.qp), SM_QPS_RTR);
 	rig_qp_close(&q);
-	dct_close(&b, &d);
+	rig_dct_close(&d);
 }
 
 static void
 dc_not_ready(void **state)
 {
-	struct dct d, gone = {.qp.qpn = 0x71 << 16 | 99};
+	struct rig_dct d, gone = {.qp.qpn = 0x71 << 16 | 99};
 	struct rig_qp q;
 
-	dct_open(&b, &d, DC_KEY);
-	dci_open(&a, &q, 0);
+	rig_dct_open(&b, &d, DC_KEY);
+	rig_ready_open(&a, &q, SM_QPT_DCI, 0);
 	/* No receive WQE: the NIC tries again by itself, as often as it may. */
 	for (uint32_t i = 0; i < 5; i++) {
 		dc_send(&q, &d, DC_KEY, i, 100);
 		sm_nic_progress(a.nic, rig_now);
 		sm_nic_progress(b.nic, rig_now);
-		dct_recv(&d, b.mem, 4096);
+		rig_dct_recv(&d, b.mem, 4096);
 		expect_ok(&q.scq, MLX5_CQE_REQ);
 		assert_int_equal(be32toh(rig_expect(&a, &b, &d.qp.rcq)->imm_inval_pkey), i);
 	}
 	dc_send(&q, &d, DC_KEY, 9, 100);
 	expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
-	rig_set_state(&q, SM_QPS_RESET);
-	rig_ready(&q, 0);
+	dci_reset(&q);
 	/* No such context; a context without such a DCT. */
 	dc_send(&q, &gone, DC_KEY, 0, 100);
 	expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-	rig_set_state(&q, SM_QPS_RESET);
-	rig_ready(&q, 0);
+	dci_reset(&q);
 	gone.qp.qpn = d.qp.qpn + 1000;
 	dc_send(&q, &gone, DC_KEY, 0, 100);
 	expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
 	rig_qp_close(&q);
-	dct_close(&b, &d);
+	rig_dct_close(&d);
 }
 
 /* A context that leaves: what waits for it fails, others are reached as before. */
@@ -643,7 +568,7 @@ dc_target_leaves(void **state)
 {
 	struct rig_host c;
 	struct rig_qp q;
-	struct dct d, dc;
+	struct rig_dct d, dc;
 	char net[80];
 
 	snprintf(net, sizeof(net), "%s", rig_net());
@@ -651,29 +576,28 @@ dc_target_leaves(void **state)
 	rig_host_close(&b);
 	rig_host_open(&a, net, 1 << 20);
 	rig_host_open(&b, net, 1 << 20);
-	dct_open(&b, &d, DC_KEY);
-	dci_open(&a, &q, 0);
+	rig_dct_open(&b, &d, DC_KEY);
+	rig_ready_open(&a, &q, SM_QPT_DCI, 0);
 	for (uint32_t i = 0; i < 3; i++) {
 		rig_host_open(&c, host_net, 1 << 20);
-		dct_open(&c, &dc, DC_KEY);
-		dct_recv(&dc, c.mem, 4096);
+		rig_dct_open(&c, &dc, DC_KEY);
+		rig_dct_recv(&dc, c.mem, 4096);
 		dc_send(&q, &dc, DC_KEY, i, 100);
 		assert_int_equal(rig_expect(&a, &c, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
 		assert_non_null(rig_expect(&a, &c, &dc.qp.rcq));
-		dct_close(&c, &dc);
+		rig_dct_close(&dc);
 		rig_host_close(&c);
 		rig_now += 100000000;
-		dct_recv(&d, b.mem, 4096);
+		rig_dct_recv(&d, b.mem, 4096);
 		dc_send(&q, &d, DC_KEY, i, 100);
 		expect_ok(&q.scq, MLX5_CQE_REQ);
 		expect_ok(&d.qp.rcq, MLX5_CQE_RESP_SEND_IMM);
 		dc_send(&q, &dc, DC_KEY, i, 100);
 		expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-		rig_set_state(&q, SM_QPS_RESET);
-		rig_ready(&q, 0);
+		dci_reset(&q);
 	}
 	rig_qp_close(&q);
-	dct_close(&b, &d);
+	rig_dct_close(&d);
 }
 
 #define NDCI 4u
@@ -683,7 +607,7 @@ dc_target_leaves(void **state)
 static uint8_t *
 random_buf(const struct dct *d, uint32_t i)
 {
-	return d->qp.host->mem + 65536 + (d->mem + i % 8) * 32768;
+	return d->t.qp.host->mem + 65536 + (d->mem + i % 8) * 32768;
 }
 
 static void
@@ -693,7 +617,7 @@ random_drain(struct rig_qp *q, struct dct *d, uint32_t *open)
 		for (struct mlx5_cqe64 *c; (c = rig_poll(&q[i].scq)) != NULL; open[i]--)
 			assert_int_equal(c->op_own >> 4, MLX5_CQE_REQ);
 	for (uint32_t i = 0; i < NDCT; i++)
-		for (struct mlx5_cqe64 *c; (c = rig_poll(&d[i].qp.rcq)) != NULL; d[i].taken++) {
+		for (struct mlx5_cqe64 *c; (c = rig_poll(&d[i].t.qp.rcq)) != NULL; d[i].taken++) {
 			uint32_t imm = be32toh(c->imm_inval_pkey), from = imm >> 24;
 
 			assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
@@ -717,23 +641,23 @@ dc_random(void **state)
 	srand(seed);
 	memcpy(b.mem, a.mem, 65536);
 	for (uint32_t i = 0; i < NDCT; i++) {
-		dct_open(hosts[i % 2], &d[i], DC_KEY + i);
-		d[i].mem = i * 8;
+		d[i] = (struct dct){.mem = i * 8};
+		rig_dct_open(hosts[i % 2], &d[i].t, DC_KEY + i);
 	}
 	rig_rnr_retry = 7; /* For ever. */
 	for (uint32_t i = 0; i < NDCI; i++)
-		dci_open(hosts[i % 2], &q[i], 0);
+		rig_ready_open(hosts[i % 2], &q[i], SM_QPT_DCI, 0);
 	rig_rnr_retry = 3;
 	for (uint32_t n = 0; n < 40000; n++) {
 		uint32_t i = (uint32_t)rand() % NDCI, k = (uint32_t)rand() % NDCT;
 
-		if (rand() % 2 == 0 && d[k].next - d[k].taken < 8)
-			dct_recv(&d[k], random_buf(&d[k], d[k].next), 32768);
-		if (open[i] < 8 && d[k].next - d[k].taken > 4) {
+		if (rand() % 2 == 0 && d[k].t.posted - d[k].taken < 8)
+			rig_dct_recv(&d[k].t, random_buf(&d[k], d[k].t.posted), 32768);
+		if (open[i] < 8 && d[k].t.posted - d[k].taken > 4) {
 			uint32_t len = rand() % 4 == 0 ? (uint32_t)rand() % 30000
 						       : (uint32_t)rand() % 64;
 
-			dc_send(&q[i], &d[k], DC_KEY + k, i << 24 | sent[i][k]++, len);
+			dc_send(&q[i], &d[k].t, DC_KEY + k, i << 24 | sent[i][k]++, len);
 			open[i]++;
 		}
 		if (rand() % 2 == 0)
@@ -742,8 +666,8 @@ dc_random(void **state)
 	}
 	for (uint32_t n = 0; n < 100000 && (open[0] | open[1] | open[2] | open[3]) != 0; n++) {
 		for (uint32_t k = 0; k < NDCT; k++)
-			if (d[k].next - d[k].taken < 8)
-				dct_recv(&d[k], random_buf(&d[k], d[k].next), 32768);
+			if (d[k].t.posted - d[k].taken < 8)
+				rig_dct_recv(&d[k].t, random_buf(&d[k], d[k].t.posted), 32768);
 		sm_nic_progress(a.nic, rig_now += 1000);
 		sm_nic_progress(b.nic, rig_now);
 		random_drain(q, d, open);
@@ -754,7 +678,7 @@ dc_random(void **state)
 	for (uint32_t i = 0; i < NDCI; i++)
 		rig_qp_close(&q[i]);
 	for (uint32_t i = 0; i < NDCT; i++)
-		dct_close(hosts[i % 2], &d[i]);
+		rig_dct_close(&d[i].t);
 }
 
 static void
@@ -846,10 +770,9 @@ send_into_cqe(void **state)
 static void
 transitions_that_a_kernel_refuses(void **state)
 {
-	struct rig_srq srq;
-	struct rig_qp_conf dct_conf = {.type = SM_QPT_DCT, .dc_key = DC_KEY, .srq = &srq};
 	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = SM_QPS_ERR};
-	struct rig_qp dci, dct;
+	struct rig_dct dct;
+	struct rig_qp dci;
 
 	type_open(&a, &dci, SM_QPT_DCI);
 	/* To ERR from RESET. */
@@ -867,15 +790,13 @@ transitions_that_a_kernel_refuses(void **state)
 	m.mask |= IBV_QP_SQ_PSN;
 	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), 0);
 	/* A DCT to any state behind RTR: it is destroyed. */
-	rig_srq_open(&b, &srq, 4, 5);
-	rig_qp_open(&b, &dct, &dct_conf);
-	rig_ready(&dct, 0);
+	rig_dct_open(&b, &dct, DC_KEY);
 	m = (struct sm_qp_mod){.mask = IBV_QP_STATE, .state = SM_QPS_ERR};
-	assert_int_equal(sm_qp_modify(b.nic, dct.qp, &m), EINVAL);
+	assert_int_equal(sm_qp_modify(b.nic, dct.qp.qp, &m), EINVAL);
 	m.state = SM_QPS_RESET;
-	assert_int_equal(sm_qp_modify(b.nic, dct.qp, &m), EINVAL);
-	rig_link_close(&dci, &dct);
-	rig_srq_close(&b, &srq);
+	assert_int_equal(sm_qp_modify(b.nic, dct.qp.qp, &m), EINVAL);
+	rig_qp_close(&dci);
+	rig_dct_close(&dct);
 }
 
 int

@@ -19,14 +19,6 @@
 
 static char dir[160];
 
-/* The folder of a net that nobody is on must not exist. */
-static void
-net_dir(const char *net)
-{
-	snprintf(dir, sizeof(dir), "%s/soft_mlx5.%u.%s",
-		access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (unsigned int)geteuid(), net);
-}
-
 static bool
 exists(const char *file)
 {
@@ -35,6 +27,49 @@ exists(const char *file)
 
 	snprintf(path, sizeof(path), "%s/%s", dir, file);
 	return stat(path, &st) == 0;
+}
+
+/* A net, and in dir its folder, which must not exist while the net is unused. */
+static const char *
+new_net(void)
+{
+	const char *net = rig_net();
+
+	snprintf(dir, sizeof(dir), "%s/soft_mlx5.%u.%s",
+		access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (unsigned int)geteuid(), net);
+	assert_false(exists(""));
+	return net;
+}
+
+/* Two contexts of a new net with a queue pair each, connected if @connect. */
+static void
+pair_open(struct rig_qp *x, struct rig_host *a, struct rig_qp *y, struct rig_host *b, bool connect)
+{
+	const char *net = new_net();
+
+	rig_host_open(a, net, 4096);
+	rig_host_open(b, net, 4096);
+	rig_qp_open(a, x, NULL);
+	rig_qp_open(b, y, NULL);
+	if (connect)
+		rig_connect(x, y);
+}
+
+/* The same, and nothing of their net is left. */
+static void
+pair_close(struct rig_qp *x, struct rig_qp *y)
+{
+	rig_pair_close(x, y);
+	assert_false(exists(""));
+}
+
+/* A SEND from @x to @y arrives. */
+static void
+message_arrives(struct rig_qp *x, struct rig_qp *y)
+{
+	rig_recv(y, NULL, 0, 0);
+	rig_send(x, MLX5_OPCODE_SEND, 0, NULL, 0);
+	assert_int_equal(rig_expect(x->host, y->host, &x->scq)->op_own >> 4, MLX5_CQE_REQ);
 }
 
 static uint32_t
@@ -54,20 +89,12 @@ ring_files(void)
 static void
 nothing_is_left(void **state)
 {
-	const char *net = rig_net();
 	struct rig_host a, b;
 	struct rig_qp x, y;
 
-	net_dir(net);
-	assert_false(exists(""));
-	rig_host_open(&a, net, 4096);
-	rig_host_open(&b, net, 4096);
-	assert_true(exists("net"));
-	rig_link_open(&a, &x, &b, &y, NULL);
+	pair_open(&x, &a, &y, &b, true);
 	assert_int_equal(ring_files(), 2);
-	rig_recv(&y, NULL, 0, 0);
-	rig_send(&x, MLX5_OPCODE_SEND, 0, NULL, 0);
-	assert_non_null(rig_expect(&a, &b, &x.scq));
+	message_arrives(&x, &y);
 	assert_int_equal(ring_files(), 0); /* Mapped by both ends: their names are gone. */
 	rig_link_close(&x, &y);
 	rig_host_close(&a);
@@ -104,7 +131,7 @@ victim(const char *net, int in, int out)
 static void
 killed_peer(void **state)
 {
-	const char *net = rig_net();
+	const char *net = new_net();
 	struct rig_host a, b;
 	struct rig_qp q, r;
 	int to[2], from[2];
@@ -114,7 +141,6 @@ killed_peer(void **state)
 	pid_t pid;
 	char c;
 
-	net_dir(net);
 	assert_int_equal(pipe(to) | pipe(from), 0);
 	pid = fork();
 	if (pid == 0)
@@ -144,11 +170,8 @@ killed_peer(void **state)
 	rig_qp_open(&b, &r, NULL);
 	rig_set_state(&q, SM_QPS_RESET);
 	rig_connect(&q, &r);
-	rig_recv(&r, NULL, 0, 0);
-	rig_send(&q, MLX5_OPCODE_SEND, 0, NULL, 0);
-	assert_int_equal(rig_expect(&a, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
-	rig_pair_close(&q, &r);
-	assert_false(exists(""));
+	message_arrives(&q, &r);
+	pair_close(&q, &r);
 	close(to[0]);
 	close(to[1]);
 	close(from[0]);
@@ -159,19 +182,16 @@ killed_peer(void **state)
 static void
 killed_alone(void **state)
 {
-	const char *net = rig_net();
-	struct rig_host h;
+	struct rig_host a, b, h;
+	const char *net = new_net();
+	struct rig_qp x, y;
 	int ready[2];
 	pid_t pid;
 	char c;
 
-	net_dir(net);
 	assert_int_equal(pipe(ready), 0);
 	pid = fork();
 	if (pid == 0) {
-		struct rig_host a, b;
-		struct rig_qp x, y;
-
 		rig_host_open(&a, net, 4096);
 		rig_host_open(&b, net, 4096);
 		rig_link_open(&a, &x, &b, &y, NULL);
@@ -196,16 +216,12 @@ killed_alone(void **state)
 static void
 fork_child(void **state)
 {
-	const char *net = rig_net();
 	struct rig_host a, b, mine;
 	struct rig_qp x, y;
 	int status;
 	pid_t pid;
 
-	net_dir(net);
-	rig_host_open(&a, net, 4096);
-	rig_host_open(&b, net, 4096);
-	rig_link_open(&a, &x, &b, &y, NULL);
+	pair_open(&x, &a, &y, &b, true);
 	pid = fork();
 	if (pid == 0) {
 		uint32_t pdn;
@@ -218,17 +234,14 @@ fork_child(void **state)
 			sm_nic_progress(a.nic, 1) == 0 && sm_nic_idle(a.nic);
 		sm_nic_free(a.nic);
 		sm_nic_free(b.nic);
-		rig_host_open(&mine, net, 4096); /* A slot of its own. */
+		rig_host_open(&mine, strrchr(dir, '.') + 1, 4096); /* A slot of its own. */
 		rig_host_close(&mine);
 		_exit(ok ? 0 : 1);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	rig_recv(&y, NULL, 0, 0);
-	rig_send(&x, MLX5_OPCODE_SEND, 0, NULL, 0);
-	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
-	rig_pair_close(&x, &y);
-	assert_false(exists(""));
+	message_arrives(&x, &y);
+	pair_close(&x, &y);
 }
 
 static int
@@ -246,7 +259,7 @@ try_net(const char *net)
 static void
 refused_nets(void **state)
 {
-	const char *net = rig_net();
+	const char *net = new_net();
 	struct rig_host h;
 	char path[256];
 	uint32_t one = 1 << 20;
@@ -256,7 +269,6 @@ refused_nets(void **state)
 	assert_int_equal(try_net("../x"), EINVAL);
 	assert_int_equal(try_net("a/b"), EINVAL);
 	assert_int_equal(try_net("a b"), EINVAL);
-	net_dir(net);
 	/* A folder that others may write. */
 	assert_int_equal(mkdir(dir, 0700) | chmod(dir, 0777), 0);
 	assert_int_equal(try_net(net), EACCES);
@@ -282,12 +294,11 @@ refused_nets(void **state)
 static void
 slots_run_out(void **state)
 {
-	const char *net = rig_net();
+	const char *net = new_net();
 	static struct sm_nic *nic[SM_SLOTS];
 	struct sm_nic_attr attr = {.net = net};
 	struct sm_nic *more;
 
-	net_dir(net);
 	for (uint32_t i = 0; i < SM_SLOTS; i++)
 		assert_int_equal(sm_nic_create(&attr, &nic[i]), 0);
 	assert_int_equal(sm_nic_create(&attr, &more), ENOSPC);
@@ -305,15 +316,12 @@ many_peers(void **state)
 	enum { N = 24 };
 	static struct rig_host h[N], hub;
 	static struct rig_qp x[N], y[N];
-	const char *net = rig_net();
+	const char *net = new_net();
 
-	net_dir(net);
 	rig_host_open(&hub, net, 4096);
 	for (uint32_t i = 0; i < N; i++) {
 		rig_host_open(&h[i], net, 4096);
-		rig_qp_open(&h[i], &x[i], NULL);
-		rig_qp_open(&hub, &y[i], NULL);
-		rig_connect(&x[i], &y[i]);
+		rig_link_open(&h[i], &x[i], &hub, &y[i], NULL);
 	}
 	for (uint32_t i = 0; i < 3000; i++) /* They all become silent ones. */
 		sm_nic_progress(hub.nic, rig_now += 100);
@@ -333,6 +341,60 @@ many_peers(void **state)
 		sm_nic_progress(hub.nic, rig_now += 1000000);
 	assert_true(sm_nic_idle(hub.nic));
 	rig_host_close(&hub);
+	assert_false(exists(""));
+}
+
+/* A context, and who is on its net without the engine: its slot, and rings both ways. */
+struct stranger {
+	struct rig_host h;
+	struct sm_wire *wire;
+	struct sm_tx tx;    /* To the context. */
+	struct sm_ring *in; /* From it. */
+	uint32_t slot, qpn; /* Of a queue pair that it may say it is. */
+};
+
+static void
+stranger_open(struct stranger *s, uint32_t bytes)
+{
+	const char *net = new_net();
+
+	memset(s, 0, sizeof(*s));
+	rig_host_open(&s->h, net, bytes);
+	assert_int_equal(sm_wire_open(net, &s->wire, &s->slot), 0);
+	s->qpn = s->slot << 16 | 0x2345;
+}
+
+static void
+stranger_ring(struct stranger *s)
+{
+	uint32_t to = sm_nic_slot(s->h.nic);
+	const struct sm_ring_from from = {0};
+
+	s->tx.limit = SM_RING_BYTES;
+	assert_int_equal(
+		sm_wire_ring_create(s->wire, to, sm_wire_gen(s->wire, to), &from, &s->tx.ring), 0);
+}
+
+/* The ring that the context made. */
+static struct sm_ring *
+stranger_take(struct stranger *s)
+{
+	uint32_t src, gen;
+
+	s->in = sm_wire_ring_take(s->wire, &src, &gen);
+	assert_non_null(s->in);
+	return s->in;
+}
+
+static void
+stranger_close(struct stranger *s)
+{
+	if (s->tx.ring != NULL)
+		sm_wire_ring_free(s->tx.ring);
+	if (s->in != NULL)
+		sm_wire_ring_free(s->in);
+	sm_wire_close(s->wire);
+	rig_host_close(&s->h);
 	assert_false(exists(""));
 }
 
@@ -364,34 +426,27 @@ rubbish(struct sm_tx *tx, uint64_t *s, uint32_t src, const struct rig_qp *q,
 static void
 hostile_peer(void **state)
 {
-	const char *net = rig_net();
 	uint64_t seed = 0x9e3779b97f4a7c15u;
-	struct sm_tx tx = {.limit = SM_RING_BYTES};
-	struct sm_ring_from from = {0};
+	struct stranger s;
 	struct sm_pkt_room room;
-	struct sm_wire *wire;
-	uint32_t slot, taken = 0;
-	struct rig_host h;
+	uint32_t taken = 0;
 
-	net_dir(net);
-	rig_host_open(&h, net, 65536);
-	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
+	stranger_open(&s, 65536);
 	print_message("seed 0x%lx\n", (unsigned long)seed);
 	for (uint32_t round = 0; round < 100; round++) {
 		struct rig_qp q;
 
-		rig_qp_open(&h, &q, NULL);
-		if (tx.ring == NULL)
-			assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
-				sm_wire_gen(wire, q.qpn >> 16), &from, &tx.ring), 0);
-		rig_to_rts(&q, slot << 16 | 0x2345);
+		rig_qp_open(&s.h, &q, NULL);
+		if (s.tx.ring == NULL)
+			stranger_ring(&s);
+		rig_to_rts(&q, s.qpn);
 		for (uint32_t i = 0; i < 8; i++)
-			rig_recv(&q, h.mem, 4096, h.key);
-		rig_rdma(&q, MLX5_OPCODE_RDMA_READ, 0, h.mem, 1, h.mem, 100);
+			rig_recv(&q, s.h.mem, 4096, s.h.key);
+		rig_rdma(&q, MLX5_OPCODE_RDMA_READ, 0, s.h.mem, 1, s.h.mem, 100);
 		for (uint32_t i = 0; i < 200; i++) {
-			rubbish(&tx, &seed, slot << 16 | 0x2345, &q, &h);
+			rubbish(&s.tx, &seed, s.qpn, &q, &s.h);
 			if (i % 8 == 0)
-				sm_nic_progress(h.nic, rig_now += 1000);
+				sm_nic_progress(s.h.nic, rig_now += 1000);
 			while (rig_poll(&q.rcq) != NULL || rig_poll(&q.scq) != NULL)
 				taken++;
 		}
@@ -399,15 +454,12 @@ hostile_peer(void **state)
 	}
 	assert_true(taken > 100); /* Some of it did get far. */
 	/* A length that no packet has: the peer is cut off, what it sends then is not read. */
-	assert_true(sm_tx_room(&tx, 0, 0, &room));
-	sm_tx_commit(&tx, &room, &(struct sm_hdr){0}, 60000, SM_PKT_WRITE, 3);
+	assert_true(sm_tx_room(&s.tx, 0, 0, &room));
+	sm_tx_commit(&s.tx, &room, &(struct sm_hdr){0}, 60000, SM_PKT_WRITE, 3);
 	for (uint32_t i = 0; i < 100; i++)
-		sm_nic_progress(h.nic, rig_now += 1000);
-	assert_true(sm_nic_idle(h.nic));
-	sm_wire_ring_free(tx.ring);
-	sm_wire_close(wire);
-	rig_host_close(&h);
-	assert_false(exists(""));
+		sm_nic_progress(s.h.nic, rig_now += 1000);
+	assert_true(sm_nic_idle(s.h.nic));
+	stranger_close(&s);
 }
 
 /* A packet by hand into a ring. */
@@ -428,42 +480,26 @@ an_initiator_takes_no_requests(void **state)
 {
 	static const enum sm_pkt_type types[] = {SM_PKT_SEND, SM_PKT_WRITE, SM_PKT_READ,
 		SM_PKT_CMP_SWAP, SM_PKT_FETCH_ADD};
-	struct rig_qp_conf conf = {.type = SM_QPT_DCI};
-	const char *net = rig_net();
-	struct sm_tx tx = {.limit = SM_RING_BYTES};
-	struct sm_ring_from from = {0};
-	struct sm_wire *wire;
+	struct stranger s;
 	struct sm_hdr hdr;
-	struct rig_host h;
-	struct rig_wqe w;
 	struct rig_qp q;
-	uint32_t slot;
 
-	rig_host_open(&h, net, 4096);
-	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
-	rig_qp_open(&h, &q, &conf);
-	rig_ready(&q, 0);
-	assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
-		sm_wire_gen(wire, q.qpn >> 16), &from, &tx.ring), 0);
-	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	rig_wqe_av(&w, UINT64_C(0x7700000077), slot << 16 | 0x2345, SM_LID, NULL);
-	rig_wqe_data(&w, h.mem, 8, h.key);
-	rig_post(&q, &w);
-	rig_run(&h, NULL);
-	hdr = (struct sm_hdr){.src = slot << 16 | 0x2345,
-		.raddr = (uintptr_t)h.mem, .rkey = h.key};
+	stranger_open(&s, 4096);
+	rig_ready_open(&s.h, &q, SM_QPT_DCI, 0);
+	stranger_ring(&s);
+	rig_send_to(&q, 0, UINT64_C(0x7700000077), s.qpn, NULL, s.h.mem, 8);
+	rig_run(&s.h, NULL);
+	hdr = (struct sm_hdr){.src = s.qpn, .raddr = (uintptr_t)s.h.mem, .rkey = s.h.key};
 	for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		hdr.dst = q.qpn | i << 24; /* Each as after another refusal. */
-		raw_packet(&tx, types[i], SM_PKT_FIRST | SM_PKT_LAST, &hdr, 16);
-		rig_run(&h, NULL);
+		raw_packet(&s.tx, types[i], SM_PKT_FIRST | SM_PKT_LAST, &hdr, 16);
+		rig_run(&s.h, NULL);
 		assert_int_equal(rig_state(&q), SM_QPS_RTS);
 		assert_null(rig_poll(&q.scq));
 		assert_null(rig_poll(&q.rcq));
 	}
 	rig_qp_close(&q);
-	sm_wire_ring_free(tx.ring);
-	sm_wire_close(wire);
-	rig_host_close(&h);
+	stranger_close(&s);
 }
 
 /*
@@ -474,68 +510,52 @@ static void
 a_greedy_reader_gets_its_part_of_a_pass(void **state)
 {
 	const uint32_t bytes = 32u << 20;
-	const char *net = rig_net();
-	struct sm_tx tx = {.limit = SM_RING_BYTES};
-	struct sm_ring_from from = {0};
+	struct stranger s;
 	struct soft_mlx5_ledger l;
-	struct sm_wire *wire;
 	struct sm_ring *ring;
-	uint32_t slot, src, gen;
-	struct rig_host h;
 	struct rig_qp q;
 	uint64_t before;
 
-	rig_host_open(&h, net, bytes);
-	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
-	rig_qp_open(&h, &q, NULL);
-	rig_to_rts(&q, slot << 16 | 0x2345);
-	ring = sm_wire_ring_take(wire, &src, &gen);
-	assert_non_null(ring);
+	stranger_open(&s, bytes);
+	rig_qp_open(&s.h, &q, NULL);
+	rig_to_rts(&q, s.qpn);
+	ring = stranger_take(&s);
 	crpc_store_release(&ring->taken, UINT64_C(1) << 62);
-	assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
-		sm_wire_gen(wire, q.qpn >> 16), &from, &tx.ring), 0);
-	raw_packet(&tx, SM_PKT_READ, SM_PKT_FIRST | SM_PKT_LAST, &(struct sm_hdr){.dst = q.qpn,
-		.src = slot << 16 | 0x2345, .psn = 0xfffff0, .raddr = (uintptr_t)h.mem,
-		.rkey = h.key, .imm = bytes}, 0);
+	stranger_ring(&s);
+	raw_packet(&s.tx, SM_PKT_READ, SM_PKT_FIRST | SM_PKT_LAST,
+		&(struct sm_hdr){.dst = q.qpn,
+			.src = s.qpn,
+			.psn = 0xfffff0,
+			.raddr = (uintptr_t)s.h.mem,
+			.rkey = s.h.key,
+			.imm = bytes},
+		0);
 	for (uint32_t i = 0; i < 8; i++) {
-		assert_int_equal(sm_nic_ledger(h.nic, 0, &l), 0);
+		assert_int_equal(sm_nic_ledger(s.h.nic, 0, &l), 0);
 		before = l.dma_read_bytes;
-		sm_nic_progress(h.nic, rig_now += 1000);
-		assert_int_equal(sm_nic_ledger(h.nic, 0, &l), 0);
+		sm_nic_progress(s.h.nic, rig_now += 1000);
+		assert_int_equal(sm_nic_ledger(s.h.nic, 0, &l), 0);
 		assert_in_range(l.dma_read_bytes - before, 0, 1 << 20);
 	}
 	assert_true(l.dma_read_bytes != 0);
 	rig_qp_close(&q);
-	sm_wire_ring_free(ring);
-	sm_wire_ring_free(tx.ring);
-	sm_wire_close(wire);
-	rig_host_close(&h);
+	stranger_close(&s);
 }
 
 /* A context that speaks UDP has no use for rings, which its net has for others. */
 static void
 rings_to_a_context_over_udp_are_left(void **state)
 {
-	const char *net = rig_net();
-	struct sm_ring_from from = {0};
-	struct sm_ring *ring;
-	struct sm_wire *wire;
-	struct rig_host h;
-	uint32_t slot, to;
+	struct stranger s;
 
-	net_dir(net);
 	rig_udp = true;
-	rig_host_open(&h, net, 4096);
 	rig_udp = false;
-	to = sm_nic_slot(h.nic);
-	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
-	assert_int_equal(sm_wire_ring_create(wire, to, sm_wire_gen(wire, to), &from, &ring), 0);
+	stranger_open(&s, 4096);
+	stranger_ring(&s);
 	for (uint32_t i = 0; i < 10; i++)
-		sm_nic_progress(h.nic, rig_now += 20000000);
+		sm_nic_progress(s.h.nic, rig_now += 20000000);
 	assert_int_equal(ring_files(), 1);
-	sm_wire_ring_free(ring);
-	sm_wire_close(wire);
-	rig_host_close(&h);
+	stranger_close(&s);
 }
 
 /*
@@ -548,40 +568,30 @@ static void
 a_capture_survives_who_overwrites_it(void **state)
 {
 	enum { N = 30, LEN = 4096 };
-	const char *net = rig_net();
 	char path[] = "/tmp/soft_mlx5_capture.XXXXXX";
 	int fd = mkstemp(path);
-	struct sm_wire *wire;
+	struct stranger s;
 	struct sm_ring *ring;
-	uint32_t slot, src, gen;
-	struct rig_host h;
-	struct rig_wqe w;
 	struct rig_qp q;
 
 	assert_int_not_equal(fd, -1);
 	rig_pcap = path;
-	rig_host_open(&h, net, LEN);
 	rig_pcap = NULL;
-	assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
-	rig_qp_open(&h, &q, NULL);
+	stranger_open(&s, LEN);
+	rig_qp_open(&s.h, &q, NULL);
 	for (uint32_t i = 0; i < N; i++) {
-		rig_wqe(&w, MLX5_OPCODE_SEND, 0, 0);
-		rig_wqe_data(&w, h.mem, LEN, h.key);
-		rig_post(&q, &w);
+		rig_send(&q, MLX5_OPCODE_SEND, 0, s.h.mem, LEN);
 	}
-	rig_to_rts(&q, slot << 16 | 0x2345);
-	ring = sm_wire_ring_take(wire, &src, &gen);
-	assert_non_null(ring);
+	rig_to_rts(&q, s.qpn);
+	ring = stranger_take(&s);
 	for (uint32_t at = 0; at < N * sm_pkt_bytes(LEN); at += sm_pkt_bytes(SM_FRAG))
 		crpc_store_release(&sm_ring_at(ring, at)->head,
 			SM_FRAG | (uint32_t)SM_PKT_DATAGRAM << 16 | SM_PKT_LAST << 24);
 	alarm(20);
-	sm_nic_progress(h.nic, rig_now += 1000);
+	sm_nic_progress(s.h.nic, rig_now += 1000);
 	alarm(0);
 	rig_qp_close(&q);
-	sm_wire_ring_free(ring);
-	sm_wire_close(wire);
-	rig_host_close(&h);
+	stranger_close(&s);
 	close(fd);
 	unlink(path);
 }
@@ -598,30 +608,20 @@ senders_that_die_take_no_receives_along(void **state)
 	const uint32_t len = 4u << 20;
 	const char *net = rig_net();
 	uint8_t posted[2 * N << 5];
-	struct rig_srq srq;
-	struct rig_qp_conf target = {.type = SM_QPT_DCT, .dc_key = key, .srq = &srq};
-	struct rig_qp_conf conf = {.type = SM_QPT_DCI};
 	struct rig_host a, b;
-	struct rig_qp q, dct;
-	struct rig_wqe w;
+	struct rig_dct d;
+	struct rig_qp q;
 
 	rig_host_open(&b, net, len);
-	rig_srq_open(&b, &srq, 2 * N, 5);
-	rig_qp_open(&b, &dct, &target);
-	rig_ready(&dct, 0);
+	rig_dct_open(&b, &d, key);
 	for (uint32_t i = 0; i < N; i++)
-		rig_srq_recv(&srq, i, i + 1, b.mem, len, b.key);
-	memcpy(posted, srq.buf, sizeof(posted));
+		rig_dct_recv(&d, b.mem, len);
+	memcpy(posted, d.srq.buf, sizeof(posted));
 	for (uint32_t i = 0; i <= N; i++) {
 		rig_host_open(&a, net, len);
-		rig_qp_open(&a, &q, &conf);
-		rig_ready(&q, 0);
-		for (uint32_t k = 0; k < (i < N ? 1 : N); k++) {
-			rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-			rig_wqe_av(&w, key, dct.qpn, SM_LID, NULL);
-			rig_wqe_data(&w, a.mem, i < N ? len : 8, a.key);
-			rig_post(&q, &w);
-		}
+		rig_ready_open(&a, &q, SM_QPT_DCI, 0);
+		for (uint32_t k = 0; k < (i < N ? 1 : N); k++)
+			rig_send_to(&q, 0, key, d.qp.qpn, NULL, a.mem, i < N ? len : 8);
 		if (i < N) {
 			for (uint32_t k = 0; k < 4; k++) {
 				sm_nic_progress(a.nic, rig_now += 1000);
@@ -630,20 +630,19 @@ senders_that_die_take_no_receives_along(void **state)
 			sm_nic_vanish(a.nic);
 			for (uint32_t k = 0; k < 20; k++)
 				sm_nic_progress(b.nic, rig_now += 10000000);
-			assert_null(rig_poll(&dct.rcq));
+			assert_null(rig_poll(&d.qp.rcq));
 		} else {
 			for (uint32_t k = 0; k < N; k++) {
 				rig_run(&a, &b);
-				assert_non_null(rig_poll(&dct.rcq));
-				assert_int_equal(be32toh(dct.rcq.last.byte_cnt), 8);
+				assert_non_null(rig_poll(&d.qp.rcq));
+				assert_int_equal(be32toh(d.qp.rcq.last.byte_cnt), 8);
 			}
 		}
 		rig_qp_close(&q);
 		rig_host_close(&a);
 	}
-	assert_memory_equal(srq.buf, posted, sizeof(posted)); /* The program's: only read. */
-	rig_qp_close(&dct);
-	rig_srq_close(&b, &srq);
+	assert_memory_equal(d.srq.buf, posted, sizeof(posted)); /* The program's: only read. */
+	rig_dct_close(&d);
 	rig_host_close(&b);
 }
 
@@ -651,14 +650,11 @@ senders_that_die_take_no_receives_along(void **state)
 static void
 ring_comes_without_descriptors(void **state)
 {
-	const char *net = rig_net();
 	struct rlimit old, none;
 	struct rig_host a, b;
 	struct rig_qp x, y;
 
-	rig_host_open(&a, net, 4096);
-	rig_host_open(&b, net, 4096);
-	rig_link_open(&a, &x, &b, &y, NULL);
+	pair_open(&x, &a, &y, &b, true);
 	rig_recv(&y, NULL, 0, 0);
 	rig_send(&x, MLX5_OPCODE_SEND_IMM, 7, NULL, 0);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -671,7 +667,7 @@ ring_comes_without_descriptors(void **state)
 	rig_run(&a, &b);
 	assert_non_null(rig_poll(&y.rcq));
 	assert_non_null(rig_poll(&x.scq));
-	rig_pair_close(&x, &y);
+	pair_close(&x, &y);
 }
 
 /* Where the ring that answers the only one in the folder will be. */
@@ -707,75 +703,55 @@ send_without_an_answer(struct rig_qp *x, const struct rig_qp *y, char *path, siz
 	rig_run(x->host, y->host);
 }
 
-/* A ring comes while none can be made to answer by: what is in it is not lost. */
+/*
+ * A ring comes while none can be made to answer by: what is in it is not lost. And if its sender
+ * dies before there can be an answer, what it sent is read without one.
+ */
 static void
 ring_comes_without_an_answer(void **state)
 {
-	const char *net = rig_net();
-	struct rig_host a, b;
-	struct rig_qp x, y;
-	char path[256];
+	for (uint32_t dies = 0; dies < 2; dies++) {
+		struct rig_host a, b;
+		struct rig_qp x, y;
+		char path[256];
 
-	net_dir(net);
-	rig_host_open(&a, net, 4096);
-	rig_host_open(&b, net, 4096);
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&b, &y, NULL);
-	send_without_an_answer(&x, &y, path, sizeof(path));
-	assert_int_equal(unlink(path), 0);
-	rig_now += 100000000;
-	rig_run(&a, &b);
-	rig_to_rts(&y, x.qpn);
-	rig_recv(&y, NULL, 0, 0);
-	assert_non_null(rig_expect(&a, &b, &y.rcq));
-	assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
-	rig_pair_close(&x, &y);
-}
-
-/* The same, and its sender dies before there can be an answer: what it sent is read without one. */
-static void
-a_sender_dies_unanswered(void **state)
-{
-	const char *net = rig_net();
-	struct rig_host a, b;
-	struct rig_qp x, y;
-	char path[256];
-
-	net_dir(net);
-	rig_host_open(&a, net, 4096);
-	rig_host_open(&b, net, 4096);
-	rig_qp_open(&a, &x, NULL);
-	rig_qp_open(&b, &y, NULL);
-	send_without_an_answer(&x, &y, path, sizeof(path));
-	sm_nic_vanish(a.nic);
-	for (uint32_t i = 0; i < 10; i++)
-		sm_nic_progress(b.nic, rig_now += 20000000);
-	assert_true(sm_nic_idle(b.nic));
-	rig_pair_close(&x, &y);
+		pair_open(&x, &a, &y, &b, false);
+		send_without_an_answer(&x, &y, path, sizeof(path));
+		if (dies) {
+			sm_nic_vanish(a.nic);
+			for (uint32_t i = 0; i < 10; i++)
+				sm_nic_progress(b.nic, rig_now += 20000000);
+			assert_true(sm_nic_idle(b.nic));
+		} else {
+			assert_int_equal(unlink(path), 0);
+			rig_now += 100000000;
+			rig_run(&a, &b);
+			rig_to_rts(&y, x.qpn);
+			rig_recv(&y, NULL, 0, 0);
+			assert_non_null(rig_expect(&a, &b, &y.rcq));
+			assert_int_equal(rig_expect(&a, &b, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
+		}
+		pair_close(&x, &y);
+	}
 }
 
 /* A test that dies with a net open leaves its folder, and the next run takes it away. */
 static void
 dead_tests_are_swept(void **state)
 {
+	struct rig_host h;
 	int up[2];
-	char name[64];
 	pid_t pid;
 
 	assert_int_equal(pipe(up), 0);
 	pid = fork();
 	if (pid == 0) {
-		struct rig_host h;
-		const char *net = rig_net();
-
-		rig_host_open(&h, net, 4096);
-		if (write(up[1], net, strlen(net) + 1) < 0)
-			_exit(1);
-		_exit(0); /* Without a word to the NIC. */
+		rig_host_open(&h, new_net(), 4096);
+		/* Without closing it. */
+		_exit(write(up[1], dir, sizeof(dir)) != sizeof(dir));
 	}
-	assert_true(read(up[0], name, sizeof(name)) > 0);
+	assert_int_equal(read(up[0], dir, sizeof(dir)), sizeof(dir));
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	net_dir(name);
 	assert_true(exists("net"));
 	rig_nets_sweep();
 	assert_false(exists(""));
@@ -802,7 +778,6 @@ main(void)
 		cmocka_unit_test(senders_that_die_take_no_receives_along),
 		cmocka_unit_test(ring_comes_without_descriptors),
 		cmocka_unit_test(ring_comes_without_an_answer),
-		cmocka_unit_test(a_sender_dies_unanswered),
 		cmocka_unit_test(dead_tests_are_swept),
 	};
 

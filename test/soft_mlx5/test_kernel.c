@@ -121,19 +121,23 @@ expect_text(const char *root, const char *name, const char *want)
 static void
 expect_tree(const char *root)
 {
+	static const char *const texts[][2] = {
+		{"class/infiniband_verbs/abi_version", "6\n"},
+		{"class/infiniband_verbs/uverbs0/ibdev", "mlx5_soft0\n"},
+		{"class/infiniband_verbs/uverbs0/dev", "231:192\n"},
+		{"class/infiniband/mlx5_soft0/device/vendor", "0x15b3\n"},
+		{"class/infiniband/mlx5_soft0/ports/1/state", "4: ACTIVE\n"},
+		{"class/infiniband/mlx5_soft0/ports/1/gids/0",
+			"fe80:0000:0000:0000:0200:00ff:fe00:0100\n"},
+		{"class/infiniband/mlx5_soft0/ports/1/gids/7",
+			"0000:0000:0000:0000:0000:0000:0000:0000\n"},
+		{"class/infiniband_verbs/uverbs0/device/modalias",
+			"pci:v000015B3d00001017sv000015B3sd00000008bc02sc07i00\n"},
+	};
 	char path[PATH_MAX], real[PATH_MAX];
 
-	expect_text(root, "class/infiniband_verbs/abi_version", "6\n");
-	expect_text(root, "class/infiniband_verbs/uverbs0/ibdev", "mlx5_soft0\n");
-	expect_text(root, "class/infiniband_verbs/uverbs0/dev", "231:192\n");
-	expect_text(root, "class/infiniband/mlx5_soft0/device/vendor", "0x15b3\n");
-	expect_text(root, "class/infiniband/mlx5_soft0/ports/1/state", "4: ACTIVE\n");
-	expect_text(root, "class/infiniband/mlx5_soft0/ports/1/gids/0",
-			"fe80:0000:0000:0000:0200:00ff:fe00:0100\n");
-	expect_text(root, "class/infiniband/mlx5_soft0/ports/1/gids/7",
-			"0000:0000:0000:0000:0000:0000:0000:0000\n");
-	expect_text(root, "class/infiniband_verbs/uverbs0/device/modalias",
-			"pci:v000015B3d00001017sv000015B3sd00000008bc02sc07i00\n");
+	for (size_t i = 0; i < CRPC_DIM(texts); i++)
+		expect_text(root, texts[i][0], texts[i][1]);
 	/* Two levels above the device lies its PCI function. */
 	snprintf(path, sizeof(path), "%s/class/infiniband/mlx5_soft0/../../device", root);
 	assert_non_null(realpath(path, real));
