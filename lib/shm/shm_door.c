@@ -3,13 +3,12 @@
  * Memory without a name, and the door to it.
  *
  * The door is a small file at the segment's path, created and replaced like any segment, under the
- * owner's lock. Who holds that lock, and nobody else, may touch the socket beside it; that is how a
- * stale socket is told from a living one without asking it, and why two starters cannot remove each
- * other's.
+ * owner's lock. Only the process that holds that lock may touch the socket beside it. So a stale
+ * socket is recognised without connecting to it, and two starters cannot remove each other's.
  *
- * Who connects gets one message and is disconnected. It sends nothing, so there is nothing to read,
- * nothing to wait for and nothing to keep per connection. The descriptor it gets is a description
- * of its own: locks are owned by descriptions, so whatever the receiver locks dies with it.
+ * A process that connects gets one message and is disconnected. It sends nothing, so there is
+ * nothing to read, to wait for or to keep per connection. The descriptor it gets is a description
+ * of its own: locks are owned by descriptions, so those that the receiver takes end with it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,13 +19,16 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "crpc_atomic.h"
 #include "crpc_crash.h"
 #include "crpc_log.h"
 #include "shm_private.h"
+
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
 
 #define SERVE_BURST 16
 #define BACKLOG     128
@@ -53,30 +55,59 @@ __crpc_shm_memfd(const char *name, bool huge)
 
 	snprintf(title, sizeof(title), "crpc.%.47s", name);
 	fd = memfd_create(title, flags);
-	if (fd < 0) {
-		rc = -errno;
-		crpc_err("segment %s: memfd_create%s: %s", name, huge ? " of huge pages" : "",
-				strerror(errno));
-		return rc;
-	}
+	if (fd < 0)
+		return __crpc_shm_failed(
+			name, huge ? "memfd_create of huge pages" : "memfd_create", -errno);
 	rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE);
 	if (rc == 0)
 		return fd;
-	crpc_err("segment %s: cannot lock its memory: %s", name, strerror(-rc));
 	close(fd);
-	return rc;
+	return __crpc_shm_failed(name, "cannot lock its memory", rc);
 }
 
-int
-__crpc_shm_seal(const struct crpc_shm *seg)
-{
-	int rc;
+/* ---- who may attach ---- */
 
-	if (fcntl(seg->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		return 0;
-	rc = -errno;
-	crpc_err("%s: cannot seal the size of its memory: %s", seg->path, strerror(errno));
-	return rc;
+int
+crpc_shm_peer_get(int sock, struct crpc_shm_peer *peer)
+{
+	socklen_t len = sizeof(struct ucred);
+	struct ucred cred;
+
+	memset(peer, 0, sizeof(*peer));
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0)
+		return -errno;
+	peer->pid = cred.pid;
+	peer->uid = cred.uid;
+	peer->gid = cred.gid;
+	len = sizeof(peer->groups);
+	/* More groups than fit, or a kernel before 4.13: the primary group alone counts. */
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, peer->groups, &len) == 0)
+		peer->group_count = (uint32_t)(len / sizeof(peer->groups[0]));
+	return 0;
+}
+
+static bool
+has_group(const struct crpc_shm_peer *peer, gid_t gid)
+{
+	bool has = peer->gid == gid;
+	uint32_t i;
+
+	for (i = 0; i < peer->group_count; i++)
+		has |= peer->groups[i] == gid;
+	return has;
+}
+
+bool
+crpc_shm_allowed(const struct crpc_shm_allow *allow, const struct crpc_shm_peer *peer)
+{
+	bool may = peer->uid == geteuid() || peer->uid == 0;
+	uint32_t i;
+
+	for (i = 0; allow != NULL && i < allow->uid_count; i++)
+		may |= peer->uid == allow->uids[i];
+	for (i = 0; allow != NULL && i < allow->gid_count; i++)
+		may |= has_group(peer, allow->gids[i]);
+	return may;
 }
 
 /* ---- the socket's address ---- */
@@ -105,7 +136,7 @@ sock_addr(const char *path, struct sockaddr_un *addr)
 }
 
 bool
-__crpc_shm_door_there(const char *path)
+__crpc_shm_sock_there(const char *path)
 {
 	char sock[SHM_SOCK_MAX];
 	struct stat st;
@@ -115,33 +146,32 @@ __crpc_shm_door_there(const char *path)
 }
 
 /*
- * Anybody may put a socket into a directory such as /dev/shm: it counts only beside a door, and
- * only if both are the same user's. What stands in the door of another user we may not read.
+ * Any user may put a socket into a directory such as /dev/shm: it counts only beside a door, and
+ * only if both are the same user's. The door of another user cannot be read. And a socket of a dead
+ * owner may still accept: its child has it.
  */
-int
+bool
 __crpc_shm_door_find(const char *path, uid_t *uid)
 {
 	char sock[SHM_SOCK_MAX];
 	struct crpc_shm_header h = {0};
 	struct stat door, st;
-	ssize_t len;
+	bool found;
 	int fd;
 
 	__crpc_shm_sock_path(sock, path);
-	if (lstat(path, &door) != 0)
-		return -errno;
-	if (lstat(sock, &st) != 0 || !S_ISSOCK(st.st_mode) || st.st_uid != door.st_uid)
-		return 0;
+	if (lstat(path, &door) != 0 || lstat(sock, &st) != 0 || !S_ISSOCK(st.st_mode) ||
+		st.st_uid != door.st_uid)
+		return false;
 	*uid = door.st_uid;
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
-		return errno == EACCES ? 1 : -errno;
-	len = pread(fd, &h, sizeof(h), 0);
+		return errno == EACCES;
+	found = pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) && h.magic == CRPC_SHM_MAGIC &&
+		h.kind == SHM_DOOR_KIND && shm_fd_owned(fd) != 0;
 	close(fd);
-	return len == (ssize_t)sizeof(h) && h.magic == CRPC_SHM_MAGIC && h.kind == SHM_DOOR_KIND;
+	return found;
 }
-
-/* ---- owner ---- */
 
 /* Connected to the address, or -errno. */
 static int
@@ -158,83 +188,79 @@ sock_connect(const struct sockaddr_un *addr)
 	return rc;
 }
 
-/*
- * Something stands where our socket belongs, and it is no door's: that one went with the door. So
- * it is somebody else's, and only if nobody listens may it be removed.
- */
+/* ---- owner ---- */
+
+/* A file stands at the socket's address: it is removed if it is a socket at which none listens. */
 static int
-stranger_remove(const char *path, const struct sockaddr_un *addr)
+remove_stranger(const char *sock, const struct sockaddr_un *addr)
 {
 	struct stat st;
 	int rc;
 
 	if (lstat(addr->sun_path, &st) != 0)
-		return errno == ENOENT ? 0 : -errno;
-	if (!S_ISSOCK(st.st_mode)) {
-		crpc_err("%s" SHM_SOCK_SUFFIX ": is no socket; remove it or use another name",
-				path);
-		return -EEXIST;
-	}
+		return errno == ENOENT ? 0 : __crpc_shm_failed(sock, "cannot look at it", -errno);
+	if (!S_ISSOCK(st.st_mode))
+		return crpc_fail(-EEXIST, "%s: is no socket; remove it or use another name", sock);
 	rc = sock_connect(addr);
-	if (rc == -ECONNREFUSED) {
-		if (unlink(addr->sun_path) == 0 || errno == ENOENT)
-			return 0;
-		rc = -errno;
-		crpc_err("%s" SHM_SOCK_SUFFIX ": cannot remove a stale socket: %s", path,
-				strerror(errno));
-		return rc;
-	}
 	if (rc >= 0)
 		close(rc);
-	crpc_err("%s" SHM_SOCK_SUFFIX ": somebody listens there; stop it or use another name",
-			path);
-	return -EADDRINUSE;
+	if (rc != -ECONNREFUSED)
+		return crpc_fail(-EADDRINUSE,
+			"%s: a process listens there; stop it or use another name", sock);
+	if (unlink(addr->sun_path) == 0 || errno == ENOENT)
+		return 0;
+	return __crpc_shm_failed(sock, "cannot remove a stale socket", -errno);
 }
 
 int
 __crpc_shm_sock_remove(const char *path)
 {
+	char sock[SHM_SOCK_MAX];
 	struct sockaddr_un addr;
 	int rc, dir = sock_addr(path, &addr);
 
 	if (dir < 0)
-		return dir;
-	rc = stranger_remove(path, &addr);
+		return __crpc_shm_failed(path, "cannot open its directory", dir);
+	__crpc_shm_sock_path(sock, path);
+	rc = remove_stranger(sock, &addr);
 	close(dir);
 	return rc;
 }
 
+/* Bind and listen; what was bound is removed by door_close(). 0 or -errno, not logged. */
 static int
-door_listen(struct crpc_shm *seg, const struct sockaddr_un *addr)
+sock_listen(struct crpc_shm *seg)
 {
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc = -errno;
 	bool others = seg->allow.uid_count + seg->allow.gid_count != 0;
-	int fd, rc = stranger_remove(seg->path, addr);
+	struct sockaddr_un addr;
+	int dir = fd < 0 ? rc : sock_addr(seg->path, &addr);
 
-	if (rc != 0)
-		return rc;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0) {
-		rc = -errno;
-		crpc_err("%s" SHM_SOCK_SUFFIX ": cannot make a socket: %s", seg->path,
-				strerror(-rc));
-		return rc;
+	if (dir < 0) {
+		rc = dir;
+		goto err_dir;
 	}
-	/* The mode only spares strangers a refusal: the list is asked for each of them. */
-	rc = bind(fd, (const struct sockaddr *)addr, sizeof(*addr));
+	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
+		rc = -errno;
+		goto err_bind;
+	}
+	seg->listen_fd = fd;
 	CRPC_CRASH_POINT("shm.door.2");
-	if (rc == 0)
-		rc = chmod(addr->sun_path, others ? 0666 : 0600);
+	/* The mode only spares strangers a refusal: each of them is checked against the list. */
+	rc = chmod(addr.sun_path, others ? 0666 : 0600);
 	CRPC_CRASH_POINT("shm.door.3");
 	if (rc == 0)
 		rc = listen(fd, BACKLOG);
 	CRPC_CRASH_POINT("shm.door.4");
-	if (rc == 0) {
-		seg->listen_fd = fd;
-		return 0;
-	}
-	rc = -errno;
-	crpc_err("%s" SHM_SOCK_SUFFIX ": cannot listen there: %s", seg->path, strerror(errno));
-	close(fd);
+	rc = rc == 0 ? 0 : -errno;
+	close(dir);
+	return rc;
+
+err_bind:
+	close(dir);
+err_dir:
+	if (fd >= 0)
+		close(fd);
 	return rc;
 }
 
@@ -245,42 +271,35 @@ __crpc_shm_door_open(struct crpc_shm *seg, int fd)
 			.kind = seg->hdr->kind,
 			.kind_version = seg->hdr->kind_version,
 			.page_size = seg->hdr->page_size};
-	struct sockaddr_un addr;
-	int dir, rc;
+	int rc;
 
+	if (fcntl(seg->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+		return __crpc_shm_failed(seg->path, "cannot seal the size of its memory", -errno);
 	memcpy(&door.hdr, seg->hdr, sizeof(door.hdr));
 	door.hdr.kind = SHM_DOOR_KIND;
 	door.hdr.kind_version = SHM_DOOR_VERSION;
 	door.hdr.total_size = sizeof(door);
-	if (pwrite(fd, &door, sizeof(door), 0) != (ssize_t)sizeof(door)) {
-		crpc_err("%s: cannot write it: %s", seg->path, strerror(errno));
-		return errno == 0 ? -ENOSPC : -errno;
-	}
+	if (pwrite(fd, &door, sizeof(door), 0) != (ssize_t)sizeof(door))
+		return __crpc_shm_failed(
+			seg->path, "cannot write it", errno == 0 ? -ENOSPC : -errno);
 	CRPC_CRASH_POINT("shm.door.1");
-	dir = sock_addr(seg->path, &addr);
-	if (dir < 0) {
-		crpc_err("%s: cannot open its directory: %s", seg->path, strerror(-dir));
-		return dir;
-	}
-	rc = door_listen(seg, &addr);
-	close(dir);
-	return rc;
+	rc = __crpc_shm_sock_remove(seg->path);
+	if (rc != 0)
+		return rc;
+	rc = sock_listen(seg);
+	return rc == 0 ? 0 : __crpc_shm_failed(seg->path, "cannot listen beside it", rc);
 }
 
 void
 __crpc_shm_door_state(const struct crpc_shm *seg, uint32_t state)
 {
-	int fd = open(seg->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-	struct stat st;
-	ssize_t done;
+	int fd = __crpc_shm_file_reopen(seg, O_WRONLY);
 
 	if (fd < 0)
 		return;
-	/* For tools that list segments: if it cannot be told, they tell an older state. */
-	if (fstat(fd, &st) == 0 && st.st_dev == seg->dev && st.st_ino == seg->ino) {
-		done = pwrite(fd, &state, sizeof(state), offsetof(struct crpc_shm_header, state));
-		(void)done;
-	}
+	/* For tools that list segments: if it cannot be written, they see an older state. */
+	if (pwrite(fd, &state, sizeof(state), offsetof(struct crpc_shm_header, state)) < 0)
+		crpc_warn("%s: cannot write its state: %s", seg->path, strerror(errno));
 	close(fd);
 }
 
@@ -291,51 +310,60 @@ __crpc_shm_door_close(struct crpc_shm *seg)
 
 	if (seg->listen_fd < 0)
 		return;
-	/*
-	 * We hold the door, so what stands there is ours; unless the door was taken away by hand.
-	 */
+	/* We hold the door, so what stands there is ours; unless the door was removed by hand. */
 	__crpc_shm_sock_path(sock, seg->path);
-	if (__crpc_shm_same_file(seg->path, seg->dev, seg->ino) && unlink(sock) != 0)
-		crpc_err("%s: cannot remove it: %s", sock, strerror(errno));
+	if (__crpc_shm_at_path(seg) && unlink(sock) != 0 && errno != ENOENT)
+		__crpc_shm_failed(sock, "cannot remove it", -errno);
 	CRPC_CRASH_POINT("shm.free.3");
 	close(seg->listen_fd);
 	seg->listen_fd = -1;
 }
 
-/* Send the answer, and with it a descriptor if fd is one. */
-static void
-answer_send(int sock, struct shm_answer a, int fd)
-{
-	struct iovec io = {.iov_base = &a, .iov_len = sizeof(a)};
+/* ---- the one message ---- */
+
+/* An answer, and room for a descriptor. */
+struct letter {
+	struct shm_answer answer;
+	struct iovec io;
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int))];
 	} ctl;
-	struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
-	struct cmsghdr *c;
+	struct msghdr msg;
+};
 
-	if (fd >= 0) {
-		memset(&ctl, 0, sizeof(ctl));
-		msg.msg_control = ctl.buf;
-		msg.msg_controllen = sizeof(ctl.buf);
-		c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	}
+static void
+letter_init(struct letter *l)
+{
+	memset(l, 0, sizeof(*l));
+	l->io = (struct iovec){.iov_base = &l->answer, .iov_len = sizeof(l->answer)};
+	l->msg = (struct msghdr){.msg_iov = &l->io,
+		.msg_iovlen = 1,
+		.msg_control = l->ctl.buf,
+		.msg_controllen = sizeof(l->ctl.buf)};
+}
+
+/* Send the answer, and with it a descriptor if fd is one. */
+static void
+letter_send(struct letter *l, int sock, int fd)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(&l->msg);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	if (fd < 0)
+		l->msg.msg_controllen = 0;
 	/* A fresh socket has room for one message; if the peer left, it does not matter. */
-	sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+	sendmsg(sock, &l->msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static void
 answer(const struct crpc_shm *seg, int sock)
 {
-	struct shm_answer a = {.magic = SHM_ANSWER_MAGIC,
-			.version = SHM_DOOR_VERSION,
-			.size = seg->size,
-			.incarnation = seg->hdr->incarnation};
 	struct crpc_shm_peer peer;
+	struct letter l;
 	int fd = -1, rc = crpc_shm_peer_get(sock, &peer);
 
 	if (rc == 0 && !crpc_shm_allowed(&seg->allow, &peer)) {
@@ -347,8 +375,13 @@ answer(const struct crpc_shm *seg, int sock)
 		fd = __crpc_shm_fd_reopen(seg->fd);
 		rc = fd < 0 ? fd : 0;
 	}
-	a.status = (uint32_t)-rc;
-	answer_send(sock, a, fd);
+	letter_init(&l);
+	l.answer = (struct shm_answer){.magic = SHM_ANSWER_MAGIC,
+		.version = SHM_DOOR_VERSION,
+		.status = (uint32_t)-rc,
+		.size = seg->size,
+		.incarnation = seg->hdr->incarnation};
+	letter_send(&l, sock, fd);
 	if (fd >= 0)
 		close(fd);
 }
@@ -383,15 +416,6 @@ crpc_shm_serve(struct crpc_shm *seg)
 
 /* ---- attach ---- */
 
-static uint64_t
-now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 /*
  * The one descriptor of a message, or -1. More than one are closed: the control buffer bounds them.
  */
@@ -416,121 +440,104 @@ take_fd(struct msghdr *msg)
 	return fd;
 }
 
-/* What came is hostile until it is checked: size, magic, version, seals. Takes fd. */
+/* What came is hostile until it is checked: magic, version, seals. 0 or -errno. */
 static int
-check_answer(struct crpc_shm *seg, const struct shm_answer *a, ssize_t len, int fd)
+check_answer(const struct crpc_shm *seg, const struct shm_answer *a, ssize_t len, int fd)
 {
 	const int need = F_SEAL_SHRINK | F_SEAL_GROW;
-	int seals, rc = 0;
+	int seals;
 
-	if (len != (ssize_t)sizeof(*a))
-		rc = __crpc_shm_wrong(
-			seg, "length of the owner's answer", sizeof(*a), (uint64_t)len);
-	else if (a->magic != SHM_ANSWER_MAGIC)
-		rc = __crpc_shm_wrong(
-			seg, "magic of the owner's answer", SHM_ANSWER_MAGIC, a->magic);
-	else if (a->version != SHM_DOOR_VERSION)
-		rc = __crpc_shm_wrong(seg, "version of the owner's answer", SHM_DOOR_VERSION,
-				a->version);
-	else if (a->status == EACCES) {
-		crpc_err("%s: its owner's list does not allow this user (uid %u, gid %u)",
-				seg->path, geteuid(), getegid());
-		rc = -EACCES;
-	} else if (a->status != 0) {
-		crpc_err("%s: its owner could not pass its memory: %s", seg->path,
-				strerror((int)a->status));
-		rc = -EIO;
-	} else if (fd < 0)
-		rc = __crpc_shm_wrong(seg, "number of descriptors", 1, 0);
-	if (rc == 0) {
-		seals = fcntl(fd, F_GET_SEALS);
-		if (seals < 0 || (seals & need) != need)
-			rc = __crpc_shm_wrong(seg, "seals of its memory", (uint64_t)need,
-					seals < 0 ? 0 : (uint64_t)seals);
-	}
-	if (rc == 0)
-		seg->fd = fd;
-	else if (fd >= 0)
-		close(fd);
-	return rc;
+	if (__crpc_shm_wrong(seg->path, "length of the owner's answer", sizeof(*a), (size_t)len) ||
+		__crpc_shm_wrong(
+			seg->path, "magic of the owner's answer", SHM_ANSWER_MAGIC, a->magic) ||
+		__crpc_shm_wrong(
+			seg->path, "version of the owner's answer", SHM_DOOR_VERSION, a->version))
+		return -EPROTO;
+	if (a->status == EACCES)
+		return crpc_fail(-EACCES,
+			"%s: its owner's list does not allow this user (uid %u, gid %u)", seg->path,
+			geteuid(), getegid());
+	if (a->status != 0)
+		return crpc_fail(-EIO, "%s: its owner could not pass its memory: %s", seg->path,
+			strerror((int)a->status));
+	if (__crpc_shm_wrong(seg->path, "number of descriptors", 1, fd >= 0))
+		return -EPROTO;
+	seals = fcntl(fd, F_GET_SEALS);
+	seals = seals < 0 ? 0 : seals & need;
+	return __crpc_shm_wrong(seg->path, "seals of its memory", need, (uint64_t)seals) ? -EPROTO
+											 : 0;
 }
 
 int
-__crpc_shm_door_receive(struct crpc_shm *seg, int sock)
+__crpc_shm_door_receive(const struct crpc_shm *seg, int sock)
 {
-	struct shm_answer a = {0};
-	struct iovec io = {.iov_base = &a, .iov_len = sizeof(a)};
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} ctl;
-	struct msghdr msg = {.msg_iov = &io,
-			.msg_iovlen = 1,
-			.msg_control = ctl.buf,
-			.msg_controllen = sizeof(ctl.buf)};
-	ssize_t len = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
+	struct letter l;
+	ssize_t len;
+	int fd, rc;
 
+	letter_init(&l);
+	len = recvmsg(sock, &l.msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
 	if (len < 0 && (errno == EAGAIN || errno == EINTR))
 		return -EINPROGRESS;
 	if (len <= 0) /* its owner died, or closed the segment, before it came to us */
 		return -ECONNREFUSED;
-	return check_answer(seg, &a, len, take_fd(&msg));
-}
-
-/* True if it is certain that the door's owner is dead: a child of it may still hold the socket. */
-static bool
-owner_is_dead(const struct crpc_shm *seg)
-{
-	int fd = open(seg->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	bool dead = fd >= 0 && __crpc_shm_fd_locked(fd, SHM_OWNER_BYTE) == 0;
-
+	fd = take_fd(&l.msg);
+	rc = check_answer(seg, &l.answer, len, fd);
+	if (rc == 0)
+		return fd;
 	if (fd >= 0)
 		close(fd);
-	return dead;
+	return rc;
+}
+
+/* A connection to the socket beside the path, at which this user must listen, or -errno. */
+static int
+connect_to(const struct crpc_shm *seg, uid_t uid)
+{
+	struct sockaddr_un addr;
+	struct crpc_shm_peer peer;
+	int sock, rc, dir = sock_addr(seg->path, &addr);
+
+	sock = dir < 0 ? dir : sock_connect(&addr);
+	if (dir >= 0)
+		close(dir);
+	if (sock == -EACCES)
+		return crpc_fail(sock,
+			"%s" SHM_SOCK_SUFFIX ": permission denied; let its owner allow this user",
+			seg->path);
+	if (sock == -ENOENT || sock == -ECONNREFUSED || sock == -EAGAIN)
+		return sock;
+	if (sock < 0)
+		return __crpc_shm_failed(seg->path, "cannot connect to its socket", sock);
+	/* Of a listener the kernel reports who called listen(). */
+	rc = crpc_shm_peer_get(sock, &peer);
+	if (rc == 0 && __crpc_shm_wrong(seg->path, "user who listens", uid, peer.uid))
+		rc = -EPROTO;
+	if (rc == 0)
+		return sock;
+	close(sock);
+	return rc;
 }
 
 int
 __crpc_shm_door_fetch(struct crpc_shm *seg, uid_t uid, uint64_t wait_ms)
 {
-	uint64_t now = now_ms(), end = now + crpc_max(wait_ms, ANSWER_MS);
-	struct sockaddr_un addr;
-	struct pollfd p = {.events = POLLIN};
-	struct crpc_shm_peer peer;
-	int dir, rc;
+	uint64_t now = shm_now_ms(), end = now + crpc_max(wait_ms, ANSWER_MS);
+	struct pollfd p = {.fd = connect_to(seg, uid), .events = POLLIN};
+	int rc;
 
-	if (owner_is_dead(seg))
-		return -ECONNREFUSED;
-	dir = sock_addr(seg->path, &addr);
-	p.fd = dir < 0 ? dir : sock_connect(&addr);
-	if (dir >= 0)
-		close(dir);
-	if (p.fd == -EACCES)
-		crpc_err("%s" SHM_SOCK_SUFFIX ": permission denied; let its owner allow this user",
-				seg->path);
-	else if (p.fd < 0 && p.fd != -ENOENT && p.fd != -ECONNREFUSED && p.fd != -EAGAIN)
-		crpc_err("%s" SHM_SOCK_SUFFIX ": cannot connect to it: %s", seg->path,
-				strerror(-p.fd));
 	if (p.fd < 0)
 		return p.fd;
-	/* Of a listener the kernel tells who called listen(). */
-	rc = crpc_shm_peer_get(p.fd, &peer);
-	if (rc == 0 && peer.uid != uid)
-		rc = __crpc_shm_wrong(seg, "user who listens", uid, peer.uid);
-	if (rc != 0) {
-		close(p.fd);
-		return rc;
-	}
 	seg->uid = uid;
 	do {
 		poll(&p, 1, (int)crpc_min(end - now, 1000));
 		rc = __crpc_shm_door_receive(seg, p.fd);
-		now = now_ms();
+		now = shm_now_ms();
 	} while (rc == -EINPROGRESS && now < end);
 	close(p.fd);
-	if (rc == -EINPROGRESS) {
-		crpc_err("%s: its owner lives and does not answer; it must call crpc_shm_serve()",
-				seg->path);
-		rc = -ETIMEDOUT;
-	}
-	return rc;
+	if (rc != -EINPROGRESS)
+		return rc;
+	return crpc_fail(-ETIMEDOUT,
+		"%s: its owner lives and does not answer; it must call crpc_shm_serve()",
+		seg->path);
 }

@@ -52,53 +52,38 @@ __crpc_shm_fd_bar(int fd)
 }
 
 /*
- * 1 if somebody else holds any of the bytes, 0 if not, or -errno. A read lock is no sign of life:
- * see __crpc_shm_fd_bar().
+ * The kernel reports any one lock of a range: halve it until a range is free or a single byte. A
+ * read lock is no sign of life: see __crpc_shm_fd_bar().
  */
-static int
-range_locked(int fd, uint32_t first, uint32_t last)
+int
+__crpc_shm_fd_locks(int fd, uint32_t first, uint32_t last)
 {
 	struct flock l = {.l_type = F_WRLCK,
 			.l_whence = SEEK_SET,
 			.l_start = (off_t)first,
 			.l_len = (off_t)last - (off_t)first + 1};
+	uint32_t mid = first + (last - first) / 2;
+	int low, high;
 
 	if (fcntl(fd, F_OFD_GETLK, &l) != 0)
 		return -errno;
-	return l.l_type == F_WRLCK;
-}
-
-int
-__crpc_shm_fd_locked(int fd, uint32_t byte)
-{
-	return range_locked(fd, byte, byte);
-}
-
-/* The kernel tells any one lock of a range: halve it until a range is free or a single byte. */
-int
-__crpc_shm_fd_locks(int fd, uint32_t first, uint32_t last)
-{
-	uint32_t mid = first + (last - first) / 2;
-	int rc = range_locked(fd, first, last), low;
-
-	if (rc <= 0 || first == last)
-		return rc;
+	if (l.l_type != F_WRLCK || first == last)
+		return l.l_type == F_WRLCK;
 	low = __crpc_shm_fd_locks(fd, first, mid);
 	if (low < 0)
 		return low;
-	rc = __crpc_shm_fd_locks(fd, mid + 1, last);
-	return rc < 0 ? rc : low + rc;
+	high = __crpc_shm_fd_locks(fd, mid + 1, last);
+	return high < 0 ? high : low + high;
 }
 
 struct crpc_shm_lock *
-__crpc_shm_lock_hold(int fd, uint64_t page_size)
+__crpc_shm_lock_hold(const struct crpc_shm *seg, int fd)
 {
 	struct crpc_shm_lock *lock = malloc(sizeof(*lock));
 
 	if (lock == NULL)
 		return NULL;
-	lock->len = page_size;
-	lock->pid = getpid();
+	*lock = (struct crpc_shm_lock){.len = seg->page_size, .pid = getpid()};
 	lock->page = mmap(NULL, lock->len, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (lock->page == MAP_FAILED)
 		goto err_map;
@@ -110,61 +95,33 @@ __crpc_shm_lock_hold(int fd, uint64_t page_size)
 err_advise:
 	munmap(lock->page, lock->len);
 err_map:
+	__crpc_shm_failed(seg->path, "cannot map a page to hold a lock", -errno);
 	free(lock);
 	return NULL;
-}
-
-/* A description of the segment's memory that holds no lock yet; descriptor or -errno, said. */
-static int
-describe(const struct crpc_shm *seg)
-{
-	struct stat st;
-	int fd, rc;
-
-	if (seg->memfd) {
-		fd = __crpc_shm_fd_reopen(seg->fd);
-		rc = fd;
-	} else {
-		fd = open(seg->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-		rc = fd >= 0 ? 0 : errno == ENOENT ? -ECONNREFUSED : -errno;
-	}
-	if (fd < 0) {
-		crpc_err("%s: cannot open it again: %s", seg->path, strerror(-rc));
-		return rc;
-	}
-	if (seg->memfd || (fstat(fd, &st) == 0 && st.st_dev == seg->dev && st.st_ino == seg->ino))
-		return fd;
-	crpc_err("%s: replaced by another segment since it was attached", seg->path);
-	close(fd);
-	return -ECONNREFUSED;
 }
 
 struct crpc_shm_lock *
 crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte)
 {
-	struct crpc_shm_lock *lock;
-	int fd = describe(seg), rc = fd;
+	struct crpc_shm_lock *lock = NULL;
+	/* A description that holds no lock yet: of the memory, or of the file at the path. */
+	int fd = seg->memfd ? __crpc_shm_fd_reopen(seg->fd) : __crpc_shm_file_reopen(seg, O_RDWR);
+	int rc = fd < 0 ? fd : __crpc_shm_fd_lock(fd, byte);
 
 	if (fd < 0)
-		goto err;
-	rc = __crpc_shm_fd_lock(fd, byte);
-	if (rc != 0) {
-		if (rc != -EAGAIN)
-			crpc_err("%s: lock of byte %u: %s", seg->path, byte, strerror(-rc));
-		goto err_close;
+		__crpc_shm_failed(seg->path, "cannot open it again", rc);
+	else if (rc != 0 && rc != -EAGAIN)
+		__crpc_shm_failed(seg->path, "cannot lock a byte of it", rc);
+	if (rc == 0) {
+		CRPC_CRASH_POINT("shm.lock.1");
+		lock = __crpc_shm_lock_hold(seg, fd);
+		rc = -errno;
+		CRPC_CRASH_POINT("shm.lock.2");
 	}
-	CRPC_CRASH_POINT("shm.lock.1");
-	lock = __crpc_shm_lock_hold(fd, seg->page_size);
-	CRPC_CRASH_POINT("shm.lock.2");
 	if (lock != NULL)
 		return lock;
-	rc = -errno;
-	crpc_err("%s: cannot map a page to hold the lock of byte %u: %s", seg->path, byte,
-			strerror(errno));
-
-err_close:
-	close(fd);
-err:
+	if (fd >= 0)
+		close(fd);
 	errno = -rc;
 	return NULL;
 }
@@ -182,7 +139,7 @@ crpc_shm_lock_drop(struct crpc_shm_lock *lock)
 int
 crpc_shm_lock_held(const struct crpc_shm *seg, uint32_t byte)
 {
-	return __crpc_shm_fd_locked(seg->fd, byte);
+	return __crpc_shm_fd_locks(seg->fd, byte, byte);
 }
 
 int

@@ -23,11 +23,9 @@
 static uint64_t
 own_start_time(void)
 {
-	char text[1024], *p;
-	unsigned long long start = 0;
 	FILE *f = fopen("/proc/self/stat", "re");
-	size_t n;
-	int field;
+	char text[1024], *p;
+	size_t n, field;
 
 	if (f == NULL)
 		return 0;
@@ -35,39 +33,34 @@ own_start_time(void)
 	fclose(f);
 	text[n] = '\0';
 	p = strrchr(text, ')');
-	for (field = 2; p != NULL && field < 22; field++) {
-		p = strchr(p, ' ');
-		if (p != NULL)
-			p++;
-	}
-	if (p != NULL)
-		start = strtoull(p, NULL, 10);
-	return start;
+	for (field = 2; p != NULL && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	return p == NULL ? 0 : strtoull(p, NULL, 10);
 }
 
 /* Which directory, and what a page is there. */
 static int
 conf_path(const struct crpc_shm_conf *conf, char *path)
 {
-	char dir[CRPC_SHM_PATH_MAX] = SHM_DEFAULT_DIR;
-	int rc = __crpc_shm_name_check(conf->name);
+	char huge[CRPC_SHM_PATH_MAX];
+	const char *dir = conf->dir;
+	int rc = 0;
 
-	if (rc != 0)
-		return rc;
-	if (conf->size < sizeof(struct crpc_shm_header) || conf->size > SHM_SIZE_LIMIT) {
-		crpc_err("segment %s: size is %" PRIu64 "; expected %zu to %" PRIu64, conf->name,
-				conf->size, sizeof(struct crpc_shm_header), SHM_SIZE_LIMIT);
-		return -EINVAL;
-	}
-	if (conf->dir == NULL && conf->huge && !conf->memfd &&
-			__crpc_shm_huge_dir(dir, sizeof(dir)) != 0) {
-		crpc_err("segment %s: huge pages wanted and no hugetlbfs is mounted; mount one "
-			 "(mount -t hugetlbfs none DIR) or do without",
-				conf->name);
-		return -ENOENT;
-	}
-	return __crpc_shm_path(
-			path, CRPC_SHM_PATH_MAX, conf->dir == NULL ? dir : conf->dir, conf->name);
+	if (dir == NULL && conf->huge && !conf->memfd)
+		dir = __crpc_shm_huge_dir(huge) ? huge : NULL;
+	else if (dir == NULL)
+		dir = SHM_DEFAULT_DIR;
+	if (dir == NULL)
+		return crpc_fail(-ENOENT,
+			"segment %s: huge pages wanted and no hugetlbfs is mounted; mount "
+			"one (mount -t hugetlbfs none DIR) or do without",
+			conf->name);
+	rc = __crpc_shm_path(path, dir, conf->name);
+	if (rc == 0 &&
+		__crpc_shm_outside(path, "size of the segment", conf->size,
+			sizeof(struct crpc_shm_header), SHM_SIZE_LIMIT))
+		rc = -EINVAL;
+	return rc;
 }
 
 /* Bind the whole mapping before its pages are allocated; the policy belongs to the file then. */
@@ -79,21 +72,16 @@ bind_node(const struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 
 	if (!conf->numa_bind || numa_available() < 0 || numa_max_node() == 0)
 		return 0;
-	if (conf->numa_node > (uint32_t)numa_max_node()) {
-		crpc_err("%s: NUMA node %u; expected 0 to %d", seg->path, conf->numa_node,
-				numa_max_node());
+	if (__crpc_shm_outside(
+		    seg->path, "NUMA node", conf->numa_node, 0, (uint64_t)numa_max_node()))
 		return -EINVAL;
-	}
 	mask = numa_allocate_nodemask();
 	if (mask == NULL)
 		return -ENOMEM;
 	numa_bitmask_setbit(mask, conf->numa_node);
 	/* numa_tonode_memory() would print its error and keep it. */
-	if (mbind(seg->hdr, seg->size, MPOL_BIND, mask->maskp, mask->size + 1, 0) != 0) {
-		rc = -errno;
-		crpc_err("%s: cannot bind it to NUMA node %u: %s", seg->path, conf->numa_node,
-				strerror(errno));
-	}
+	if (mbind(seg->hdr, seg->size, MPOL_BIND, mask->maskp, mask->size + 1, 0) != 0)
+		rc = __crpc_shm_failed(seg->path, "cannot bind it to its NUMA node", -errno);
 	numa_bitmask_free(mask);
 	return rc;
 }
@@ -114,55 +102,45 @@ memory_available(void)
 	return kib * 1024;
 }
 
-/* Bytes that the file's file system can still give; *memory says whether they are the machine's. */
+/* Bytes that the file's file system can still give; 0: none, or it has no limit of its own. */
 static uint64_t
-room(int fd, bool *memory)
+room(int fd)
 {
 	struct statfs fs;
 	uint64_t left;
 
-	*memory = false;
 	if (fstatfs(fd, &fs) != 0)
 		return 0;
 	left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 	if (fs.f_type != TMPFS_MAGIC)
 		return left;
-	*memory = true;
 	return fs.f_blocks == 0 ? memory_available() : crpc_min(left, memory_available());
 }
 
-static int
-no_room(const struct crpc_shm *seg, uint64_t left, int rc)
-{
-	crpc_err("%s: cannot reserve %" PRIu64 " bytes, %" PRIu64 " are free there: %s; make room, "
-		 "enlarge the file system or use fewer clients, depth or bytes per message",
-			seg->path, seg->size, left, strerror(-rc));
-	return rc;
-}
-
-/* Where memory has no limit but the machine's, asking for too much ends processes: look first. */
-static int
-check_room(const struct crpc_shm *seg)
-{
-	bool memory;
-	uint64_t left = room(seg->fd, &memory);
-
-	return memory && seg->size > left ? no_room(seg, left, -ENOSPC) : 0;
-}
-
-/* Take every page now: a page that is missing at the first use would be a SIGBUS. */
+/*
+ * Take every page now: a page that is missing at the first use would be a SIGBUS. Where memory has
+ * no limit but the machine's, taking too much would end processes: look before.
+ */
 static int
 reserve(const struct crpc_shm *seg)
 {
-	bool memory;
-	int rc;
+	uint64_t left = room(seg->fd);
+	int rc = -ENOSPC;
 
-	do
+	while (left == 0 || seg->size <= left) {
 		rc = fallocate(seg->fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
-	while (rc == -EINTR);
+		if (rc != -EINTR)
+			break;
+	}
 	if (rc == -EOPNOTSUPP)
 		rc = -posix_fallocate(seg->fd, 0, (off_t)seg->size);
-	return rc == 0 ? 0 : no_room(seg, room(seg->fd, &memory), rc);
+	if (rc == 0)
+		return 0;
+	return crpc_fail(rc,
+		"%s: cannot reserve %" PRIu64 " bytes, %" PRIu64
+		" are free there: %s; make room, enlarge the file system or use fewer "
+		"clients, depth or bytes per message",
+		seg->path, seg->size, left, strerror(-rc));
 }
 
 static void
@@ -204,25 +182,17 @@ fill_header(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 static int
 build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 {
-	int rc = __crpc_shm_check_fs(seg, seg->fd, conf->huge);
+	int rc = __crpc_shm_page_size(seg, conf->huge);
 
 	if (rc != 0)
 		return rc;
 	seg->size = crpc_align_up(conf->size, seg->page_size);
-	rc = check_room(seg);
-	if (rc != 0)
-		return rc;
-	if (ftruncate(seg->fd, (off_t)seg->size) != 0) {
-		rc = -errno;
-		crpc_err("%s: cannot set its size to %" PRIu64 ": %s", seg->path, seg->size,
-				strerror(errno));
-		return rc;
-	}
+	if (ftruncate(seg->fd, (off_t)seg->size) != 0)
+		return __crpc_shm_failed(seg->path, "cannot set its size", -errno);
 	CRPC_CRASH_POINT("shm.create.3");
 	rc = __crpc_shm_map(seg);
-	if (rc != 0)
-		return rc;
-	rc = bind_node(seg, conf);
+	if (rc == 0)
+		rc = bind_node(seg, conf);
 	if (rc == 0)
 		rc = reserve(seg);
 	if (rc != 0)
@@ -235,45 +205,18 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 	return 0;
 }
 
-/*
- * A second description of the memory whose lock data_fd holds. The data are mapped through it, and
- * it asks about locks: both may outlive the owner's lock or be inherited by a child, and it holds
- * none.
- */
-static int
-open_again(struct crpc_shm *seg, int name_fd, int data_fd)
-{
-	struct stat st;
-
-	if (fstat(name_fd, &st) != 0)
-		return -errno;
-	seg->dev = st.st_dev;
-	seg->ino = st.st_ino;
-	if (seg->memfd) {
-		seg->fd = __crpc_shm_fd_reopen(data_fd);
-		return seg->fd < 0 ? seg->fd : 0;
-	}
-	seg->fd = open(seg->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (seg->fd < 0)
-		return -errno;
-	if (fstat(seg->fd, &st) == 0 && st.st_dev == seg->dev && st.st_ino == seg->ino)
-		return 0;
-	return -ESTALE;
-}
-
-/* Keep the caller's list: it may be gone when somebody comes. */
+/* Keep the caller's list: it may be gone when a process connects. */
 static int
 copy_allow(struct crpc_shm *seg, const struct crpc_shm_allow *allow)
 {
 	if (allow == NULL)
 		return 0;
 	if (!seg->memfd || allow->uid_count > CRPC_SHM_ALLOW_MAX ||
-			allow->gid_count > CRPC_SHM_ALLOW_MAX) {
-		crpc_err("%s: list of %u users and %u groups; expected at most %d of each, and a "
-			 "memfd",
-				seg->path, allow->uid_count, allow->gid_count, CRPC_SHM_ALLOW_MAX);
-		return -EINVAL;
-	}
+		allow->gid_count > CRPC_SHM_ALLOW_MAX)
+		return crpc_fail(-EINVAL,
+			"%s: list of %u users and %u groups; expected at most %d of each, "
+			"and a memfd",
+			seg->path, allow->uid_count, allow->gid_count, CRPC_SHM_ALLOW_MAX);
 	if (allow->uid_count != 0)
 		memcpy(seg->uids, allow->uids, allow->uid_count * sizeof(seg->uids[0]));
 	if (allow->gid_count != 0)
@@ -287,31 +230,33 @@ copy_allow(struct crpc_shm *seg, const struct crpc_shm_allow *allow)
 static int
 hold(const struct crpc_shm *seg, int *fd, struct crpc_shm_lock **lock)
 {
-	int rc;
-
-	*lock = __crpc_shm_lock_hold(*fd, seg->page_size);
-	if (*lock != NULL) {
-		*fd = -1;
-		return 0;
-	}
-	rc = -errno;
-	crpc_err("%s: cannot map a page to hold the owner's lock: %s", seg->path, strerror(errno));
-	return rc;
+	*lock = __crpc_shm_lock_hold(seg, *fd);
+	if (*lock == NULL)
+		return -errno;
+	*fd = -1;
+	return 0;
 }
 
-/* From a locked file at the path, and for a memfd locked memory beside it, to a segment. */
+/*
+ * From a locked file at the path, and for a memfd locked memory, to a segment. The memory is mapped
+ * through a second description, which also asks about locks: it may outlive the owner's lock or be
+ * inherited by a child, and it holds none.
+ */
 static int
 create_locked(struct crpc_shm *seg, const struct crpc_shm_conf *conf, int *name_fd, int *data_fd)
 {
-	int rc = open_again(seg, *name_fd, *data_fd);
+	struct stat st = {0};
+	int rc = fstat(*name_fd, &st) == 0 ? 0 : -errno;
 
-	if (rc != 0) {
-		crpc_err("%s: cannot open it again: %s", seg->path, strerror(-rc));
-		return rc;
-	}
+	seg->dev = st.st_dev;
+	seg->ino = st.st_ino;
+	if (rc == 0)
+		rc = seg->memfd ? __crpc_shm_fd_reopen(*data_fd)
+				: __crpc_shm_file_reopen(seg, O_RDWR);
+	if (rc < 0)
+		return __crpc_shm_failed(seg->path, "cannot open it again", rc);
+	seg->fd = rc;
 	rc = build(seg, conf);
-	if (rc == 0 && seg->memfd)
-		rc = __crpc_shm_seal(seg);
 	if (rc == 0 && seg->memfd)
 		rc = __crpc_shm_door_open(seg, *name_fd);
 	if (rc == 0 && seg->memfd)
@@ -323,10 +268,37 @@ create_locked(struct crpc_shm *seg, const struct crpc_shm_conf *conf, int *name_
 	return rc;
 }
 
-/* Undo what create_locked() did, as far as it came; the file goes while it is still locked. */
-static void
-create_undo(struct crpc_shm *seg, int name_fd, int data_fd)
+struct crpc_shm *
+crpc_shm_create(const struct crpc_shm_conf *conf)
 {
+	struct crpc_shm *seg = calloc(1, sizeof(*seg));
+	int name_fd, data_fd = -1, rc;
+
+	if (seg == NULL)
+		return NULL;
+	*seg = (struct crpc_shm){.fd = -1,
+		.listen_fd = -1,
+		.refs = 1,
+		.memfd = conf->memfd,
+		.uid = geteuid(),
+		.pid = getpid()};
+	rc = conf_path(conf, seg->path);
+	if (rc == 0)
+		rc = copy_allow(seg, conf->allow);
+	if (rc != 0)
+		goto err;
+	name_fd = rc = __crpc_shm_file_create(
+		seg->path, conf->mode == 0 || conf->memfd ? 0600 : conf->mode);
+	if (rc < 0)
+		goto err;
+	if (conf->memfd)
+		data_fd = rc = __crpc_shm_memfd(conf->name, conf->huge);
+	if (rc >= 0)
+		rc = create_locked(seg, conf, &name_fd, &data_fd);
+	if (rc == 0)
+		return seg;
+
+	/* The file is removed while it is still locked. */
 	__crpc_shm_door_close(seg);
 	unlink(seg->path);
 	if (seg->hdr != NULL)
@@ -338,41 +310,6 @@ create_undo(struct crpc_shm *seg, int name_fd, int data_fd)
 		close(name_fd);
 	if (data_fd >= 0)
 		close(data_fd);
-}
-
-struct crpc_shm *
-crpc_shm_create(const struct crpc_shm_conf *conf)
-{
-	struct crpc_shm *seg = calloc(1, sizeof(*seg));
-	int name_fd, data_fd = -1, rc;
-
-	if (seg == NULL)
-		return NULL;
-	seg->fd = -1;
-	seg->listen_fd = -1;
-	seg->memfd = conf->memfd;
-	seg->uid = geteuid();
-	seg->pid = getpid();
-	rc = conf_path(conf, seg->path);
-	if (rc == 0)
-		rc = copy_allow(seg, conf->allow);
-	if (rc != 0)
-		goto err;
-	name_fd = __crpc_shm_file_create(
-			seg->path, conf->mode == 0 || conf->memfd ? 0600 : conf->mode);
-	rc = name_fd;
-	if (name_fd < 0)
-		goto err;
-	if (conf->memfd)
-		data_fd = __crpc_shm_memfd(conf->name, conf->huge);
-	rc = conf->memfd && data_fd < 0 ? data_fd : create_locked(seg, conf, &name_fd, &data_fd);
-	if (rc != 0) {
-		create_undo(seg, name_fd, data_fd);
-		goto err;
-	}
-	crpc_store_relaxed(&seg->refs, 1);
-	return seg;
-
 err:
 	free(seg);
 	errno = -rc;
@@ -390,41 +327,32 @@ crpc_shm_ready(struct crpc_shm *seg)
 		__crpc_shm_door_state(seg, CRPC_SHM_READY);
 }
 
-/* A forked child lets go of what it inherited. The segment is its parent's. */
-static void
-free_inherited(struct crpc_shm *seg)
-{
-	if (seg->listen_fd >= 0)
-		close(seg->listen_fd);
-	crpc_shm_lock_drop(seg->name);
-	crpc_shm_lock_drop(seg->owner);
-	crpc_shm_detach(seg);
-}
-
 void
 crpc_shm_free(struct crpc_shm *seg)
 {
+	bool ours;
+
 	if (seg == NULL)
 		return;
-	if (seg->pid != getpid()) {
-		free_inherited(seg);
-		return;
+	/* A forked child gives up what it inherited; the segment is its parent's. */
+	ours = seg->pid == getpid();
+	if (ours) {
+		CRPC_CRASH_POINT("shm.free.1");
+		/* R1 pairs with A1 in crpc_shm_owner_alive(): all that the owner wrote. */
+		crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);
+		CRPC_CRASH_POINT("shm.free.2");
+		__crpc_shm_door_close(seg);
+		CRPC_CRASH_POINT("shm.free.4");
+		/* Removed while still locked: a successor's file cannot be the one at this path. */
+		if (__crpc_shm_at_path(seg) && unlink(seg->path) != 0)
+			__crpc_shm_failed(seg->path, "cannot remove it", -errno);
+	} else if (seg->listen_fd >= 0) {
+		close(seg->listen_fd);
 	}
-	/* R1 pairs with A1 in crpc_shm_owner_alive(): what the owner wrote, before its farewell. */
-	CRPC_CRASH_POINT("shm.free.1");
-	crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);
-	CRPC_CRASH_POINT("shm.free.2");
-	__crpc_shm_door_close(seg);
-	CRPC_CRASH_POINT("shm.free.4");
-	/* Removed while still locked: a successor's file cannot be the one at this path. */
-	if (__crpc_shm_same_file(seg->path, seg->dev, seg->ino) && unlink(seg->path) != 0)
-		crpc_err("%s: cannot remove it: %s", seg->path, strerror(errno));
 	CRPC_CRASH_POINT("shm.free.5");
 	crpc_shm_lock_drop(seg->name);
 	CRPC_CRASH_POINT("shm.free.6");
 	crpc_shm_lock_drop(seg->owner);
 	CRPC_CRASH_POINT("shm.free.7");
-	seg->name = NULL;
-	seg->owner = NULL;
 	crpc_shm_detach(seg);
 }

@@ -2,15 +2,28 @@
 #ifndef SHM_PRIVATE_H
 #define SHM_PRIVATE_H
 
-/** @file What the files of lib/shm share. */
+/**
+ * @file
+ * What the files of lib/shm share.
+ *
+ *     crpc_shm.c   another process's segment: attach, use, detach; and the texts of errors
+ *     shm_owner.c  the owner's side: create, ready, free
+ *     shm_file.c   names, paths, the file of a segment, leftovers, what tools see of it
+ *     shm_door.c   memory without a name: the door, both ends of its socket, who may attach
+ *     shm_lock.c   kernel locks that live as long as the process that took them
+ *
+ * A function whose name ends in one of these nouns stands in that file. Errors are logged where
+ * they are found, unless a comment here says otherwise.
+ */
 
 #include <sys/stat.h>
+#include <time.h>
 
 #include "crpc_shm.h"
 
 /** The byte whose lock says that the owner lives. */
 #define SHM_OWNER_BYTE 0
-/** The byte that who removes a leftover locks, so that there is one. */
+/** The byte that a process locks while it removes a leftover, so that there is one remover. */
 #define SHM_REMOVE_BYTE (CRPC_SHM_USERS_LAST + 1)
 /** What a reader could not map anyway; keeps sums from wrapping. */
 #define SHM_SIZE_LIMIT (UINT64_C(1) << 46)
@@ -22,7 +35,7 @@
 #define SHM_SOCK_MAX    (CRPC_SHM_PATH_MAX + sizeof(SHM_SOCK_SUFFIX))
 #define SHM_DEFAULT_DIR "/dev/shm"
 
-/** What stands in the file of a memfd's name: for tools, and to tell that there is a socket. */
+/** The file at a memfd's name: for tools, and as a mark that there is a socket. */
 struct shm_door {
 	struct crpc_shm_header hdr; /**< As the segment's, but kind SHM_DOOR_KIND. */
 	uint64_t size;              /**< Of the memory. */
@@ -35,7 +48,7 @@ struct shm_door {
 _Static_assert(sizeof(struct shm_door) == 256, "door version 1");
 _Static_assert(offsetof(struct shm_door, size) == 128, "door version 1");
 
-/** "CRPCANS1": what the owner sends to who connects, with a descriptor if status is 0. */
+/** "CRPCANS1": what the owner sends to its peer, with a descriptor if status is 0. */
 #define SHM_ANSWER_MAGIC UINT64_C(0x31534e4143505243)
 
 struct shm_answer {
@@ -61,124 +74,137 @@ struct crpc_shm {
 	struct crpc_shm_lock *owner; /**< The owner's lock; NULL in others. */
 	struct crpc_shm_lock *name;  /**< memfd: the owner's lock of the door. */
 	int listen_fd;               /**< memfd: the owner's socket; else -1. */
-	int accept_errno;            /**< Its last accept's: what lasts is said once. */
+	int accept_errno;            /**< Its last accept's: a lasting failure is logged once. */
 	pid_t pid;                   /**< The owner's process: not a child that it forked. */
-	struct crpc_shm_allow allow; /**< Points to what follows. */
+	struct crpc_shm_allow allow; /**< Points to the arrays below. */
 	uid_t uids[CRPC_SHM_ALLOW_MAX];
 	gid_t gids[CRPC_SHM_ALLOW_MAX];
 	char path[CRPC_SHM_PATH_MAX];
 };
 
-/** Check a segment's name. 0 or -EINVAL, said. */
-int __crpc_shm_name_check(const char *name);
+static inline uint64_t
+shm_now_ms(void)
+{
+	struct timespec ts;
 
-/** The same, not said. */
-bool __crpc_shm_name_ok(const char *name);
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
 
-/** Path of the first hugetlbfs mount. 0, or -ENOENT (not said). */
-int __crpc_shm_huge_dir(char *dir, size_t len);
+/* ---- crpc_shm.c ---- */
 
-/** Write "dir/crpc.name". 0 or -EINVAL, said. */
-int __crpc_shm_path(char *path, size_t len, const char *dir, const char *name);
+/** Log "PATH: WHAT: the text of -rc". Returns @p rc, a negative errno. */
+int __crpc_shm_failed(const char *path, const char *what, int rc);
 
-/** Write the path of the socket beside a door; @p sock has SHM_SOCK_MAX bytes. */
+/** True, and logged, if a field is not what it must be. */
+bool __crpc_shm_wrong(const char *path, const char *field, uint64_t expected, uint64_t found);
+
+/** True, and logged, if a value is not in its range. */
+bool __crpc_shm_outside(
+	const char *path, const char *what, uint64_t found, uint64_t first, uint64_t last);
+
+/** Set the page size by the file system of seg->fd. 0 or -errno: -ENOTSUP if @p huge, and it has
+ * no huge pages. */
+int __crpc_shm_page_size(struct crpc_shm *seg, bool huge);
+
+/** Map seg->size bytes of seg->fd. 0 or -errno. */
+int __crpc_shm_map(struct crpc_shm *seg);
+
+/* ---- shm_file.c ---- */
+
+/** Path of the first hugetlbfs mount, in CRPC_SHM_PATH_MAX bytes. False, not logged: none. */
+bool __crpc_shm_huge_dir(char *dir);
+
+/** Write "dir/crpc.name" into CRPC_SHM_PATH_MAX bytes. 0, or -EINVAL if name or length is bad. */
+int __crpc_shm_path(char *path, const char *dir, const char *name);
+
+/** Write the path of the socket beside a door into SHM_SOCK_MAX bytes. */
 void __crpc_shm_sock_path(char *sock, const char *path);
 
-/** True if @p path names the file that @p st describes. */
-bool __crpc_shm_same_file(const char *path, dev_t dev, ino_t ino);
+/** True if the file at seg->path still is the segment's. */
+bool __crpc_shm_at_path(const struct crpc_shm *seg);
+
+/** Open the file at seg->path if it still is the segment's. Descriptor, or -errno, not logged:
+ * -ECONNREFUSED if it is another file, or none. */
+int __crpc_shm_file_reopen(const struct crpc_shm *seg, int flags);
 
 /**
  * Create the file at @p path under the owner's lock, replacing a leftover.
  *
  * @return
- *   A descriptor whose description holds the lock, or -errno, said.
+ *   A descriptor whose description holds the lock, or -errno.
  */
 int __crpc_shm_file_create(const char *path, mode_t mode);
 
-/** Whether the file may be removed: empty, cut off before its magic, or a segment. Fills @p h. */
-bool __crpc_shm_is_ours(int fd, const struct stat *st, struct crpc_shm_header *h);
+/* ---- shm_lock.c ---- */
 
-/** Remove what a dead owner left at @p path: crpc_shm_remove(). -EBUSY is not said. */
-int __crpc_shm_leftover_remove(const char *path);
-
-/** Set the page size of the file's file system; 0, or -errno, said: it has no huge pages, ... */
-int __crpc_shm_check_fs(struct crpc_shm *seg, int fd, bool huge);
-
-/** Map seg->size bytes of seg->fd. 0 or -errno, said. */
-int __crpc_shm_map(struct crpc_shm *seg);
-
-/** Say that a field is not what it must be. -EPROTO. */
-int __crpc_shm_wrong(
-		const struct crpc_shm *seg, const char *field, uint64_t expected, uint64_t found);
-
-/** Lock @p byte through @p fd's description. 0 or -errno; -EAGAIN if somebody else holds it. */
+/** Lock @p byte through @p fd's description. 0 or -errno, not logged; -EAGAIN: another has it. */
 int __crpc_shm_fd_lock(int fd, uint32_t byte);
 
 /**
- * Lock the owner's byte against owners without being one: attach() and others who ask for the
- * owner's life see no lock. 0 or -errno; -EAGAIN if the owner lives.
+ * Lock the owner's byte against owners without being one: attach() and others who ask whether the
+ * owner lives see no lock. 0 or -errno, not logged; -EAGAIN if the owner lives.
  */
 int __crpc_shm_fd_bar(int fd);
 
-/** 1 if somebody other than @p fd's description holds @p byte, 0 if not, or -errno. */
-int __crpc_shm_fd_locked(int fd, uint32_t byte);
-
-/** How many of the bytes from @p first to @p last somebody else holds, or -errno. */
+/** How many of the bytes from @p first to @p last other descriptions hold; -errno, not logged. */
 int __crpc_shm_fd_locks(int fd, uint32_t first, uint32_t last);
 
-/** Hand the locks of @p fd's description to a mapping, and close @p fd. NULL: errno, @p fd open. */
-struct crpc_shm_lock *__crpc_shm_lock_hold(int fd, uint64_t page_size);
+/** 1 if an owner lives, 0 if not, or -errno, not logged. */
+static inline int
+shm_fd_owned(int fd)
+{
+	return __crpc_shm_fd_locks(fd, SHM_OWNER_BYTE, SHM_OWNER_BYTE);
+}
 
-/** A new description of the file behind @p fd, which needs no name. Descriptor or -errno. */
+/** Hand the locks of @p fd's description to a mapping, and close @p fd. NULL: errno, @p fd open. */
+struct crpc_shm_lock *__crpc_shm_lock_hold(const struct crpc_shm *seg, int fd);
+
+/* ---- shm_door.c ---- */
+
+/** A new description of the file behind @p fd, which needs no name. -errno is not logged. */
 int __crpc_shm_fd_reopen(int fd);
 
-/** Memory without a name, not sized yet. Descriptor or -errno, said. */
+/** Memory without a name, not sized yet, under the owner's lock. Descriptor or -errno. */
 int __crpc_shm_memfd(const char *name, bool huge);
 
-/** Fix a memfd's size for ever. 0 or -errno, said. */
-int __crpc_shm_seal(const struct crpc_shm *seg);
-
-/** Fill the door behind @p fd, and listen beside it. 0 or -errno, said. */
+/** Fix the size of a memfd for ever, fill the door behind @p fd, and listen beside it. 0 or
+ * -errno. */
 int __crpc_shm_door_open(struct crpc_shm *seg, int fd);
 
-/** Tell the door's readers that the segment is in @p state. */
+/** Write @p state into the door, for its readers. */
 void __crpc_shm_door_state(const struct crpc_shm *seg, uint32_t state);
 
 /** Remove the socket and stop listening. Does nothing if there is none. */
 void __crpc_shm_door_close(struct crpc_shm *seg);
 
-/** Remove a socket that has no door, unless somebody listens. The caller holds the name. */
+/** Remove a socket that has no door, unless a process listens. The caller holds the name. */
 int __crpc_shm_sock_remove(const char *path);
 
 /** True if a socket stands beside @p path. */
-bool __crpc_shm_door_there(const char *path);
+bool __crpc_shm_sock_there(const char *path);
+
+/** True if @p path is a door with its socket, whose owner may live. Sets @p uid to whose it is. */
+bool __crpc_shm_door_find(const char *path, uid_t *uid);
 
 /**
- * Tell whether @p path is a door with its socket.
+ * Get the descriptor of a memfd from its owner's socket.
  *
  * @param uid
- *   Set to whose it is, if it is one.
+ *   The user who must listen.
  * @return
- *   1, 0 (it is something else), or -errno: -ENOENT if nothing is there.
- */
-int __crpc_shm_door_find(const char *path, uid_t *uid);
-
-/**
- * Get the descriptor of a memfd from its owner's socket, into seg->fd.
- *
- * @param uid
- *   Who must listen.
- * @return
- *   0; -ENOENT, -ECONNREFUSED, -EAGAIN (not said: waiting may cure it), or -errno, said.
+ *   The descriptor, checked, or -errno: -ENOENT, -ECONNREFUSED, -EAGAIN are not logged, because
+ *   waiting may cure them.
  */
 int __crpc_shm_door_fetch(struct crpc_shm *seg, uid_t uid, uint64_t wait_ms);
 
 /**
- * Take the owner's answer from a connected socket: the descriptor, checked, into seg->fd.
+ * Take the owner's answer from a connected socket.
  *
  * @return
- *   0; -EINPROGRESS (nothing there yet), -ECONNREFUSED (not said), or -errno, said.
+ *   The descriptor, checked, or -errno: -EINPROGRESS (nothing there yet) and -ECONNREFUSED are not
+ *   logged.
  */
-int __crpc_shm_door_receive(struct crpc_shm *seg, int sock);
+int __crpc_shm_door_receive(const struct crpc_shm *seg, int sock);
 
 #endif
