@@ -479,10 +479,10 @@ __crpc_shm_door_receive(const struct crpc_shm *seg, int sock)
 	len = recvmsg(sock, &l.msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
 	if (len < 0 && (errno == EAGAIN || errno == EINTR))
 		return -EINPROGRESS;
-	if (len <= 0) /* its owner died, or closed the segment, before it came to us */
-		return -ECONNREFUSED;
-	fd = take_fd(&l.msg);
-	rc = check_answer(seg, &l.answer, len, fd);
+	/* A message of no bytes may have a descriptor, too. */
+	fd = len < 0 ? -1 : take_fd(&l.msg);
+	/* No message: its owner died, or closed the segment, before it came to us. */
+	rc = len <= 0 ? -ECONNREFUSED : check_answer(seg, &l.answer, len, fd);
 	if (rc == 0)
 		return fd;
 	if (fd >= 0)

@@ -84,7 +84,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int s[2], rc, before = next_fd(), seals;
 	uint8_t flags;
 
-	if (size < 2 || size > 4096)
+	if (size < 1 || size > 4096)
 		return 0;
 	flags = data[0];
 	fuzz_check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s) == 0);
@@ -94,7 +94,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	close(s[1]);
 	rc = __crpc_shm_door_receive(&seg, s[0]);
 	close(s[0]);
-	if (flags & NOTHING)
+	if ((flags & NOTHING) || size == 1)
 		fuzz_check(rc == -ECONNREFUSED);
 	if (rc >= 0) {
 		fuzz_check(size - 1 == sizeof(a) && (flags & FDS) != 0);

@@ -876,6 +876,7 @@ who_serves_is_told_by_the_kernel(void **state)
 enum lie {
 	HONEST,
 	SHORT,
+	EMPTY,
 	MAGIC,
 	VERSION,
 	STATUS,
@@ -894,19 +895,20 @@ static const struct {
 	const char *says;
 	int rc;
 } lies[LIES] = {
-		[HONEST] = {NULL, 0},
-		[SHORT] = {"length of the owner's answer is 0x5", EPROTO},
-		[MAGIC] = {"magic of the owner's answer", EPROTO},
-		[VERSION] = {"version of the owner's answer", EPROTO},
-		[STATUS] = {"could not pass", EIO},
-		[NO_FD] = {"number of descriptors is 0x0, expected 0x1", EPROTO},
-		[TWO_FDS] = {NULL, 0}, /* the second is closed */
-		[UNSEALED] = {"seals of its memory is 0x0", EPROTO},
-		[SMALL] = {"file size", EPROTO},
-		[HEADER] = {"layout version", EPROTO},
-		[NOT_OWNED] = {"dead", ECONNREFUSED},
-		[NO_FILE] = {"seals", EPROTO},
-		[SILENT] = {"dead", ECONNREFUSED},
+	[HONEST] = {NULL, 0},
+	[SHORT] = {"length of the owner's answer is 0x5", EPROTO},
+	[EMPTY] = {"dead", ECONNREFUSED}, /* with a descriptor, which is closed */
+	[MAGIC] = {"magic of the owner's answer", EPROTO},
+	[VERSION] = {"version of the owner's answer", EPROTO},
+	[STATUS] = {"could not pass", EIO},
+	[NO_FD] = {"number of descriptors is 0x0, expected 0x1", EPROTO},
+	[TWO_FDS] = {NULL, 0}, /* the second is closed */
+	[UNSEALED] = {"seals of its memory is 0x0", EPROTO},
+	[SMALL] = {"file size", EPROTO},
+	[HEADER] = {"layout version", EPROTO},
+	[NOT_OWNED] = {"dead", ECONNREFUSED},
+	[NO_FILE] = {"seals", EPROTO},
+	[SILENT] = {"dead", ECONNREFUSED},
 };
 
 /* Memory as an honest owner would make it, but for one lie; its lock is held by *lock_fd. */
@@ -967,7 +969,7 @@ static void
 lie_to_one(int listener, enum lie lie)
 {
 	struct answer a = {ANSWER_MAGIC, 1, 0, 4096, 5};
-	struct iovec io = {&a, lie == SHORT ? 5 : sizeof(a)};
+	struct iovec io = {&a, lie == SHORT ? 5 : lie == EMPTY ? 0 : sizeof(a)};
 	char ctl[CMSG_SPACE(2 * sizeof(int))] = {0};
 	struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
 	int sock = accept(listener, NULL, NULL), lock_fd, fds[2];
