@@ -83,13 +83,9 @@ struct place {
 struct call_slot {
 	struct rpc_call call;
 	uint32_t batch;    /**< Number of the batch with its request. */
-	uint32_t resp_max; /**< Of the reply. */
-	uint32_t worst;    /**< Bytes that the reply can need. */
+	uint32_t resp_max; /**< Of the reply; with WIRE_LARGE: the call has areas. */
 	uint32_t areas;    /**< LARGE_*: areas that it has taken. */
 };
-
-/** Longest message that is copied without a function call; see len_is_short(). */
-#define SHORT_MAX 64u
 
 /** Requests that recv() takes of one endpoint before the next one's turn. */
 #define RECV_TURN 32
@@ -107,8 +103,9 @@ struct req_entry {
 	uint32_t len;
 	uint32_t arrived;  /**< Low bits of the time. */
 	uint32_t end;      /**< Low bits of the position behind it. */
-	uint32_t resp_max; /**< Of its reply. */
-	uint32_t worst;    /**< Bytes that the reply can need; 0: a notification. */
+	uint32_t reply_end; /**< Length of the shortest reply that is too long; 0: a notification,
+	                         which has none. */
+	uint32_t worst;     /**< Bytes that the reply can need. */
 };
 _Static_assert(sizeof(struct req_entry) == WIRE_STRIDE_MIN, "the table is as large as the ring");
 
@@ -149,6 +146,9 @@ struct crpc_copyrpc_ep {
 	struct rpc_calls calls;
 	struct call_slot *slots;
 	struct room resv;
+	/** The newest call's resp_max and what it reserved, as most calls need the same; UINT32_MAX
+	 *  bytes: the next call is not taken for one like it. */
+	uint32_t last_resp_max, last_worst;
 	uint32_t hold;       /**< Part of resv that is free with the next poll. */
 	uint32_t batch;      /**< Number of the newest request batch. */
 	uint32_t batch_sent; /**< Number of the newest one that was sent. */
@@ -293,6 +293,13 @@ ep_worst(const struct crpc_copyrpc_ep *ep, uint32_t resp_max)
 	return (uint32_t)wire_worst((uint32_t)crpc_min(resp_max, ep->max_msg)) + ep->trailer;
 }
 
+/** The same of an open call. */
+static inline uint32_t
+slot_worst(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot)
+{
+	return ep_worst(ep, slot->resp_max & ~WIRE_LARGE);
+}
+
 static inline uint64_t
 room_sum(const struct room *r)
 {
@@ -339,7 +346,7 @@ lane_prod(const struct tx_lane *lane)
 
 /** Append a message to the open batch, which has room for it. Returns where its head goes. */
 static inline void *
-lane_append(struct tx_lane *lane, uint32_t stride)
+lane_append(struct tx_lane *lane, size_t stride)
 {
 	void *at = lane->next;
 

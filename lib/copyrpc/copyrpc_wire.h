@@ -52,9 +52,15 @@ struct wire_batch {
 struct wire_msg {
 	uint32_t id;      /**< Call id of the caller; notification: 0. */
 	uint32_t len;     /**< Bytes of data; with WIRE_LARGE: in the lane's area, none follow. */
-	uint32_t arg;     /**< Request: largest reply, or WIRE_ONEWAY; response: status, a negative
-	                       errno or 0. */
-	uint32_t turn_ns; /**< Response: arrival to reply at the server; request: 0. */
+	union {
+		struct {
+			/** Request: largest reply, or WIRE_ONEWAY; response: status, a negative
+			 *  errno or 0. */
+			uint32_t arg;
+			uint32_t turn_ns; /**< Response: arrival to reply; request: 0. */
+		};
+		uint64_t arg_turn; /**< Both, to compare them at once. */
+	};
 };
 
 /** In wire_msg.len: the data lies in the area for large messages of its lane. */

@@ -38,7 +38,7 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 			continue;
 		open += rpc_call_is_open(call);
 		used++;
-		sum += ep->slots[i].worst;
+		sum += slot_worst(ep, &ep->slots[i]);
 	}
 	for (call = ep->calls.free; call != NULL && listed <= size; call = call->next)
 		listed++;
@@ -47,6 +47,8 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 			ep->resv.size - ep->resv.left) &&
 		rule_most(ep, "room owed", ep->ring_size, ep->owed.size - ep->owed.left) &&
 		rule(ep, "bytes reserved for replies", sum, room_sum(&ep->resv)) &&
+		(ep->last_worst == UINT32_MAX ||
+			rule_most(ep, "room of the newest call", ep->resv.max, ep->last_worst)) &&
 		rule(ep, "free call slots in the list", size - used, listed);
 }
 

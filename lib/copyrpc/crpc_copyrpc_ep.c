@@ -102,7 +102,7 @@ call_drop(struct rpc_calls *calls, struct rpc_call *call)
 	struct crpc_copyrpc_ep *ep = crpc_container_of(calls, struct crpc_copyrpc_ep, calls);
 	struct call_slot *slot = (struct call_slot *)call;
 
-	ep->resv.left += slot->worst;
+	ep->resv.left += slot_worst(ep, slot);
 	if (slot->areas != 0)
 		__crpc_copyrpc_large_end(ep, slot, false, NULL);
 }
@@ -154,6 +154,14 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 	return crpc_copyrpc_ep_create_as(ctx, user_id, &(struct crpc_copyrpc_ep_conf){0});
 }
 
+/* No reply is expected or open. */
+static void
+rooms_init(struct crpc_copyrpc_ep *ep)
+{
+	ep->owed = ep->resv = (struct room){.left = ep->ring_size, .size = ep->ring_size};
+	ep->last_worst = UINT32_MAX;
+}
+
 /* The bare endpoint, in the first place that is free; NULL with errno. */
 static struct crpc_copyrpc_ep *
 ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf)
@@ -184,7 +192,7 @@ ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_e
 	ep->arrival = &__crpc_copyrpc_arrivals[conf->arrival];
 	ep->trailer = ep->arrival->trailer;
 	ep->large = ctx->conf.max_large != 0 ? &mem->large : NULL;
-	ep->owed = ep->resv = (struct room){.left = ep->ring_size, .size = ep->ring_size};
+	rooms_init(ep);
 	ep->epoch = ++ctx->epoch;
 	ep->req_head = ep->req_next = ep->req_tail = ctx->serial[id];
 	return ep;
@@ -308,7 +316,7 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 		memset(ep->rx[WIRE_REQ], 0, (size_t)WIRE_LANES * ep->ring_size);
 	ep->reading = false;
 	ep->want_read = false;
-	ep->owed = ep->resv = (struct room){.left = ep->ring_size, .size = ep->ring_size};
+	rooms_init(ep);
 	qp = qp_make(ep);
 	if (qp == NULL)
 		return -errno;

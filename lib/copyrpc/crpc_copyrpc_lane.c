@@ -5,6 +5,7 @@
  */
 #include "copyrpc_large.h"
 #include "copyrpc_modes.h"
+#include "rpc_copy.h"
 
 /** Batches, two of each lane, and one window update. */
 #define FLUSH_WRS 5
@@ -60,7 +61,8 @@ lane_left(const struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t pos)
 	uint64_t left = ep->ring_size - (pos & (ep->ring_size - 1));
 	uint64_t queued = pos - ep->tx[which].sent;
 
-	if (ep->ctx->flush->at_once || queued >= conf->batch_max || ep->max_msg < SHORT_MAX)
+	if (ep->ctx->flush->at_once || queued >= conf->batch_max ||
+		ep->max_msg < RPC_COPY_SHORT_MAX)
 		return 0;
 	if (which == WIRE_REQ)
 		left = crpc_min(left, ep->ring_size - (pos - ep->peer_released));

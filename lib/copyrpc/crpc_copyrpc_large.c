@@ -134,6 +134,7 @@ __crpc_copyrpc_large_call(struct crpc_copyrpc_ep *ep, struct call_slot *slot,
 	const struct wire_msg *msg, uint64_t now_ns)
 {
 	slot->areas = call_areas(ep, msg->len, msg->arg);
+	slot->resp_max |= WIRE_LARGE;
 	ep->large->taken |= slot->areas;
 	if (slot->areas & LARGE_REQ)
 		__crpc_copyrpc_large_send(ep, WIRE_REQ, msg, 0, now_ns);
@@ -171,19 +172,19 @@ __crpc_copyrpc_large_check(struct crpc_copyrpc_ep *ep, uint64_t number, struct r
 	uint32_t max = large != NULL ? large->max : 0, len = req->len & ~WIRE_LARGE, takes = 0;
 
 	if (req->len & WIRE_LARGE) {
-		if (len <= ep->max_msg || len > max || req->worst == 0)
+		if (len <= ep->max_msg || len > max || req->reply_end == 0)
 			return __crpc_copyrpc_lie(ep, "length of a large request", max, len);
 		takes |= LARGE_REQ;
 		req->len = len;
 		req->data = __crpc_copyrpc_large_area(ep, LARGE_RX_REQ);
 		large->req_at[WIRE_REQ] = number;
 	}
-	if (req->resp_max > ep->max_msg) {
-		if (req->resp_max > max)
-			return __crpc_copyrpc_lie(
-				ep, "largest reply", crpc_max(max, ep->max_msg), req->resp_max);
+	if (req->reply_end > ep->max_msg + 1) {
+		if (req->reply_end > max + 1)
+			return __crpc_copyrpc_lie(ep, "largest reply", crpc_max(max, ep->max_msg),
+				req->reply_end - 1);
 		takes |= LARGE_RESP;
-		large->reply_max = req->resp_max;
+		large->reply_max = req->reply_end - 1;
 		large->req_at[WIRE_RESP] = number;
 	}
 	if (takes & large->served)

@@ -48,35 +48,12 @@ place_put(struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct place *
 		__crpc_copyrpc_lane_queued(ep, which, now_ns);
 }
 
-/* Put a message into the open batch, which has room for it. Returns where its data goes. */
-static inline void *
-msg_append(struct tx_lane *lane, uint32_t stride, uint32_t id, uint32_t len, uint32_t arg,
-	uint32_t turn_ns)
-{
-	struct wire_msg *msg = lane_append(lane, stride);
-
-	msg->id = id;
-	msg->len = len;
-	msg->arg = arg;
-	msg->turn_ns = turn_ns;
-	return msg + 1;
-}
-
-/*
- * Lengths that are copied without a function call. call() and reply() put these themselves if the
- * open batch takes them, and have then no state to save: without that a call costs 15 % more.
- */
-static inline bool
-len_is_short(uint32_t len)
-{
-	return len - 8u <= SHORT_MAX - 8u;
-}
-
 /* A slot, room for the reply, a place for the request. Takes nothing. */
 static int
 call_find(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct place *p)
 {
 	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
+	uint32_t worst;
 	int rc;
 
 	if (ep->err != 0)
@@ -88,8 +65,11 @@ call_find(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct pl
 	}
 	if (ep->calls.free == NULL)
 		return again(ep, &stats->again_inflight);
-	if (!room_fits(&ep->resv, ep_worst(ep, resp_max)))
+	worst = ep_worst(ep, resp_max);
+	if (!room_fits(&ep->resv, worst))
 		return again(ep, &stats->again_reply);
+	ep->last_resp_max = resp_max;
+	ep->last_worst = resp_max <= ep->max_msg ? worst : UINT32_MAX;
 	/* a large request needs a place when its fragments are on their way */
 	if (len <= ep->max_msg && place_find(ep, WIRE_REQ, len, p) != 0)
 		return again(ep, &stats->again_window);
@@ -102,12 +82,11 @@ call_take(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t resp_max, uint32
 	uint64_t cookie)
 {
 	struct crpc_copyrpc *ctx = ep->ctx;
-	struct call_slot *slot = (struct call_slot *)rpc_calls_take(
+	struct call_slot *slot = (struct call_slot *)rpc_calls_take_first(
 		&ep->calls, cookie, now_ns + ctx->conf.timeout_ns);
 
 	slot->batch = ep->batch;
 	slot->resp_max = resp_max;
-	slot->worst = worst;
 	ep->resv.left -= worst;
 	ctx->stats.rpc.calls++;
 	return slot;
@@ -164,19 +143,21 @@ int
 crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
 	uint32_t resp_max, uint64_t cookie)
 {
-	uint32_t stride = (uint32_t)wire_stride(len);
-	uint32_t worst = (uint32_t)wire_worst(resp_max) + ep->trailer;
 	struct tx_lane *lane = &ep->tx[WIRE_REQ];
-	struct call_slot *slot;
+	struct wire_msg *msg;
 
 	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
 	/* only an endpoint that works has an open batch with a limit */
-	if (crpc_unlikely(!len_is_short(len) || lane->next + stride > lane->limit ||
-		    resp_max > ep->max_msg || worst > ep->resv.max || worst > ep->resv.left ||
+	if (crpc_unlikely(!rpc_copy_is_short(len) || lane->next + wire_stride(len) > lane->limit ||
+		    resp_max != ep->last_resp_max || ep->last_worst > ep->resv.left ||
 		    ep->calls.free == NULL))
 		return call_slow(ep, now_ns, buf, len, resp_max, cookie);
-	slot = call_take(ep, now_ns, resp_max, worst, cookie);
-	rpc_copy(msg_append(lane, stride, slot->call.id, len, resp_max, 0), buf, len);
+	msg = lane_append(lane, wire_stride(len));
+	rpc_copy_short(msg + 1, buf, len);
+	msg->id = call_take(ep, now_ns, resp_max, ep->last_worst, cookie)->call.id;
+	msg->len = len;
+	msg->arg = resp_max;
+	msg->turn_ns = 0;
 	return 0;
 }
 
@@ -204,7 +185,7 @@ crpc_copyrpc_notify(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf
  * once per run: that saves 60 instructions of a call, a fifth.
  */
 struct run {
-	uint64_t w1; /* second word of the responses' heads: status and the peer's time */
+	uint64_t arg_turn; /* of the responses */
 	uint64_t deadline_ns;
 	uint32_t batch;
 	uint32_t resp_max; /* UINT32_MAX: no response continues it */
@@ -212,16 +193,18 @@ struct run {
 	uint32_t hold; /* of this run and those before it */
 	bool timed;
 	const struct crpc_done *first; /* not yet recorded and held from here on */
+	uint64_t now_ns;
 };
 
 /* Round trip in three: what we waited, what the peer needed, the rest. */
 static void
-run_end(struct crpc_copyrpc_ep *ep, struct run *run, uint64_t now_ns, const struct crpc_done *end)
+run_end(struct crpc_copyrpc_ep *ep, struct run *run, const struct crpc_done *end)
 {
-	uint64_t call_ns = run->deadline_ns - ep->ctx->conf.timeout_ns, total = now_ns - call_ns;
+	uint64_t call_ns = run->deadline_ns - ep->ctx->conf.timeout_ns,
+		 total = run->now_ns - call_ns;
 	uint64_t queue = ep->batch_ns[run->batch & (BATCH_TIMES - 1)] - call_ns;
 	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
-	uint64_t turn = run->w1 >> 32;
+	uint64_t turn = run->arg_turn >> 32;
 	uint32_t n = (uint32_t)(end - run->first);
 
 	run->first = end;
@@ -246,43 +229,44 @@ slot_is_sent(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot)
  * if the peer lies; a response like this one may continue the run that begins here.
  */
 static crpc_noinline int
-response_take(struct crpc_copyrpc_ep *ep, const struct wire_msg *msg, const void *data,
-	struct run *run, uint64_t now_ns, struct crpc_done *done)
+response_take(struct crpc_copyrpc_ep *ep, struct wire_msg msg, const void *data, struct run *run,
+	struct crpc_done *done)
 {
-	struct call_slot *slot = (struct call_slot *)rpc_calls_find(&ep->calls, msg->id);
-	uint32_t len = msg->len & ~WIRE_LARGE;
-	bool large = len != msg->len, complete;
+	struct call_slot *slot = (struct call_slot *)rpc_calls_find(&ep->calls, msg.id);
+	uint32_t len = msg.len & ~WIRE_LARGE, resp_max;
+	bool large = len != msg.len, complete;
 
-	run_end(ep, run, now_ns, done);
+	run_end(ep, run, done);
 	run->resp_max = UINT32_MAX;
 	if (slot == NULL || !slot_is_sent(ep, slot)) {
 		ep->ctx->stats.rpc.malformed++;
 		return 0;
 	}
-	if (len > slot->resp_max || (len > ep->max_msg) != large) {
-		__crpc_copyrpc_lie(ep, "reply length for what was reserved", slot->resp_max, len);
+	resp_max = slot->resp_max & ~WIRE_LARGE;
+	if (len > resp_max || (len > ep->max_msg) != large) {
+		__crpc_copyrpc_lie(ep, "reply length for what was reserved", resp_max, len);
 		return -1;
 	}
-	if (msg->arg != 0 && (msg->arg < (uint32_t)WIRE_STATUS_MIN || len != 0)) {
-		__crpc_copyrpc_lie(ep, "status of a response", 0, msg->arg);
+	if (msg.arg != 0 && (msg.arg < (uint32_t)WIRE_STATUS_MIN || len != 0)) {
+		__crpc_copyrpc_lie(ep, "status of a response", 0, msg.arg);
 		return -1;
 	}
 	/* what was sent before the newest requests has arrived, as they have */
 	if (slot->batch == ep->batch_sent && (int32_t)(ep->req_seq - ep->done_seq) > 0)
 		ep->done_seq = ep->req_seq;
-	run->w1 = (uint64_t)msg->turn_ns << 32 | msg->arg;
+	run->arg_turn = msg.arg_turn;
 	run->deadline_ns = slot->call.deadline_ns;
 	run->batch = slot->batch;
-	run->worst = slot->worst;
+	run->worst = slot_worst(ep, slot);
 	/* only successes are timed; and not those of batches so old that their time is forgotten */
-	run->timed = msg->arg == 0 && ep->batch_sent - slot->batch < BATCH_TIMES &&
+	run->timed = msg.arg == 0 && ep->batch_sent - slot->batch < BATCH_TIMES &&
 		run->deadline_ns < RPC_CANCELED;
-	if (run->timed && slot->areas == 0)
-		run->resp_max = slot->resp_max;
+	if (run->timed)
+		run->resp_max = resp_max;
 	if (slot->areas != 0)
 		data = __crpc_copyrpc_large_end(ep, slot, large, data);
-	complete = rpc_calls_reply(&ep->calls, &slot->call, msg->arg == 0 ? data : NULL, len,
-		(int32_t)msg->arg, &ep->ctx->stats.rpc, done);
+	complete = rpc_calls_reply(&ep->calls, &slot->call, msg.arg == 0 ? data : NULL, len,
+		(int32_t)msg.arg, &ep->ctx->stats.rpc, done);
 	if (!complete) /* its bytes lie among those that the user may read */
 		run->hold += run->worst;
 	return complete;
@@ -295,26 +279,26 @@ responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done
 	struct crpc_copyrpc_ep *ep = ctx->cur;
 	const uint8_t *p = ep->rx[WIRE_RESP] + ctx->cur_off, *next;
 	const uint8_t *end = ep->rx[WIRE_RESP] + ctx->cur_end;
-	struct crpc_done *d = done, *room = done + n;
-	uint32_t left = ctx->cur_left, mask = ep->calls.mask, len;
-	struct run run = {.first = done};
+	struct crpc_done *d = done;
+	uint32_t turn = (uint32_t)crpc_min(ctx->cur_left, n), mask = ep->calls.mask, len;
+	struct run run = {.first = done, .now_ns = now_ns};
 	struct call_slot *slot;
 	struct wire_msg msg;
 	int rc = 0;
 
-	for (; left != 0 && d != room; left--, p = next) {
+	ctx->cur_left -= turn;
+	for (; turn != 0; turn--, p = next) {
 		/* within our memory even if it is not within the batch: other rings follow */
 		msg = wire_msg_load(p);
 		len = msg.len;
 		next = p + wire_stride(len);
 		slot = &ep->slots[msg.id & mask];
-		if (crpc_likely(next <= end && slot->call.id == msg.id && msg.arg == 0 &&
-			    msg.turn_ns == run.w1 >> 32 &&
+		if (crpc_likely(next <= end && slot->call.id == msg.id &&
+			    msg.arg_turn == run.arg_turn &&
 			    slot->call.deadline_ns == run.deadline_ns && slot->batch == run.batch &&
-			    slot->resp_max == run.resp_max && slot->areas == 0 &&
-			    len <= run.resp_max)) {
-			d += rpc_calls_reply(&ep->calls, &slot->call, p + sizeof(msg), len, 0,
-				&ctx->stats.rpc, d);
+			    slot->resp_max == run.resp_max && len <= run.resp_max)) {
+			rpc_calls_fill(&ep->calls, &slot->call, p + sizeof(msg), len, 0, d++);
+			rpc_calls_free_first(&ep->calls, &slot->call);
 			continue;
 		}
 		next = p + wire_msg_bytes(&msg);
@@ -322,12 +306,12 @@ responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done
 			__crpc_copyrpc_lie(ep, "response length", (uint64_t)(end - p), len);
 			break;
 		}
-		rc = response_take(ep, &msg, p + sizeof(msg), &run, now_ns, d);
+		rc = response_take(ep, msg, p + sizeof(msg), &run, d);
 		if (rc < 0)
 			break;
 		d += rc;
 	}
-	run_end(ep, &run, now_ns, d);
+	run_end(ep, &run, d);
 	n = (uint16_t)(d - done);
 	ctx->sweep.taken += n;
 	ep->hold += run.hold;
@@ -336,8 +320,7 @@ responses_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done
 	if (crpc_unlikely(ep->err != 0))
 		return n; /* there is no current batch any more */
 	ctx->cur_off = (uint32_t)(p - ep->rx[WIRE_RESP]);
-	ctx->cur_left = left;
-	if (left != 0)
+	if (ctx->cur_left != 0)
 		return n;
 	ctx->cur = NULL;
 	if (crpc_unlikely(p != end))
@@ -373,7 +356,7 @@ arrivals_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done,
 	uint16_t k = 0;
 
 	for (;;) {
-		if (ctx->cur != NULL)
+		while (ctx->cur != NULL && k != n)
 			k += responses_take(ctx, now_ns, done + k, n - k);
 		if (k == n)
 			return k;
@@ -450,15 +433,17 @@ crpc_copyrpc_poll(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *d
 static inline void
 recv_ep(struct crpc_copyrpc_ep *ep, struct crpc_req *req, uint32_t n)
 {
+	uint64_t number = ep->req_next, last = number + n;
 	struct req_entry *entry;
 
 	ep->turn += n;
-	for (; n != 0; n--, req++, ep->req_next++) {
-		entry = &ep->reqs[ep->req_next & ep->req_mask];
+	ep->req_next = last;
+	for (; number != last; number++, req++) {
+		entry = &ep->reqs[number & ep->req_mask];
 		req->data = entry->data;
 		req->len = entry->len;
 		req->peer = ep->user_id;
-		req->token = entry->token = token_make(ep->id, ep->req_next);
+		req->token = entry->token = token_make(ep->id, number);
 	}
 }
 
@@ -528,11 +513,11 @@ crpc_copyrpc_reply_reserve(
 	crpc_owner_check(&ctx->owner, "copyrpc context");
 	if (req == NULL)
 		return -ENOENT;
-	if (req->worst == 0)
+	if (req->reply_end == 0)
 		return -EOPNOTSUPP;
 	if (ep->err != 0)
 		return req_end_broken(ep, req);
-	if (len <= crpc_min(req->resp_max, ep->max_msg)) {
+	if (len <= crpc_min(req->reply_end - 1, ep->max_msg)) {
 		place_find(ep, WIRE_RESP, len, &ctx->put);
 		*data = place_data(ep, WIRE_RESP, &ctx->put);
 	} else if (len <= __crpc_copyrpc_large_reply_max(ep, req)) {
@@ -582,23 +567,27 @@ int
 crpc_copyrpc_reply(
 	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len)
 {
-	uint32_t stride = (uint32_t)wire_stride(len), turn_ns;
 	struct crpc_copyrpc_ep *ep;
 	struct req_entry *req = token_find(ctx, token, &ep);
 	struct tx_lane *lane;
+	struct wire_msg *msg;
 
 	crpc_owner_check(&ctx->owner, "copyrpc context");
 	if (crpc_unlikely(req == NULL))
 		return -ENOENT;
 	lane = &ep->tx[WIRE_RESP];
 	/* only an endpoint that works has an open batch with a limit */
-	if (crpc_unlikely(!len_is_short(len) || lane->next + stride > lane->limit ||
-		    req->worst == 0 || len > req->resp_max))
+	if (crpc_unlikely(!rpc_copy_is_short(len) || lane->next + wire_stride(len) > lane->limit ||
+		    len >= req->reply_end))
 		return reply_slow(ctx, now_ns, token, buf, len);
+	msg = lane_append(lane, wire_stride(len));
+	rpc_copy_short(msg + 1, buf, len);
+	msg->id = req->id;
+	msg->len = len;
+	msg->arg = 0;
+	msg->turn_ns = (uint32_t)now_ns - req->arrived;
 	req_end(ctx, req);
 	lane->open.owed += req->worst;
-	turn_ns = (uint32_t)now_ns - req->arrived;
-	rpc_copy(msg_append(lane, stride, req->id, len, 0, turn_ns), buf, len);
 	return 0;
 }
 
@@ -624,7 +613,7 @@ crpc_copyrpc_release(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token)
 	struct crpc_copyrpc_ep *ep;
 	struct req_entry *req = token_find(ctx, token, &ep);
 
-	if (req == NULL || req->worst != 0)
+	if (req == NULL || req->reply_end != 0)
 		return crpc_copyrpc_reply(ctx, now_ns, token, NULL, 0);
 	crpc_owner_check(&ctx->owner, "copyrpc context");
 	if (ep->err != 0)
@@ -643,8 +632,8 @@ crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token)
 
 	if (req == NULL)
 		return -ENOENT;
-	if (req->worst == 0)
+	if (req->reply_end == 0)
 		return -EOPNOTSUPP;
 	return (int64_t)crpc_max(
-		crpc_min(req->resp_max, ep->max_msg), __crpc_copyrpc_large_reply_max(ep, req));
+		crpc_min(req->reply_end - 1, ep->max_msg), __crpc_copyrpc_large_reply_max(ep, req));
 }

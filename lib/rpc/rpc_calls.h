@@ -140,17 +140,23 @@ rpc_calls_open(
 	call->deadline_ns = deadline_ns;
 }
 
+/** Take a slot of a table that has a free one. */
+static inline struct rpc_call *
+rpc_calls_take_first(struct rpc_calls *calls, uint64_t cookie, uint64_t deadline_ns)
+{
+	struct rpc_call *call = calls->free;
+
+	calls->free = call->next;
+	rpc_calls_open(calls, call, cookie, deadline_ns);
+	return call;
+}
+
 /** Take a slot; NULL: all are in use. */
 static inline struct rpc_call *
 rpc_calls_take(struct rpc_calls *calls, uint64_t cookie, uint64_t deadline_ns)
 {
-	struct rpc_call *call = calls->free;
-
-	if (crpc_unlikely(call == NULL))
-		return NULL;
-	calls->free = call->next;
-	rpc_calls_open(calls, call, cookie, deadline_ns);
-	return call;
+	return crpc_likely(calls->free != NULL) ? rpc_calls_take_first(calls, cookie, deadline_ns)
+						: NULL;
 }
 
 /** The call with an id that a peer sent, open or ENDED; NULL: there is none. */
@@ -166,24 +172,45 @@ rpc_calls_find(const struct rpc_calls *calls, uint32_t id)
 	return crpc_likely(call->id == id && call->deadline_ns != RPC_FREE) ? call : NULL;
 }
 
+/** rpc_calls_free() of a table without rpc_calls.last. */
+static inline void
+rpc_calls_free_first(struct rpc_calls *calls, struct rpc_call *call)
+{
+	call->deadline_ns = RPC_FREE;
+	call->id += calls->mask + 1;
+	call->next = calls->free;
+	calls->free = call;
+}
+
 /** The slot of a call that is not open any more can be taken again. */
 static inline void
 rpc_calls_free(struct rpc_calls *calls, struct rpc_call *call)
 {
-	call->deadline_ns = RPC_FREE;
-	call->id += calls->mask + 1;
-	if (calls->last != NULL) {
-		calls->last->next = call;
-		calls->last = call;
+	if (calls->last == NULL) {
+		rpc_calls_free_first(calls, call);
 		return;
 	}
-	call->next = calls->free;
-	calls->free = call;
+	call->deadline_ns = RPC_FREE;
+	call->id += calls->mask + 1;
+	calls->last->next = call;
+	calls->last = call;
 }
 
 /** The reply to a call that was canceled or has ended. As rpc_calls_complete(). */
 bool __crpc_calls_late(struct rpc_calls *calls, struct rpc_call *call,
 	struct crpc_rpc_counts *counts, struct crpc_done *done);
+
+/** The reply to a call that is open and not canceled has come; the layer frees its slot. */
+static inline void
+rpc_calls_fill(struct rpc_calls *calls, const struct rpc_call *call, const void *data, uint32_t len,
+	int32_t status, struct crpc_done *done)
+{
+	done->cookie = call->cookie;
+	done->data = data;
+	done->len = len;
+	done->status = status;
+	calls->open--;
+}
 
 /**
  * The reply to a call has come; the layer frees its slot.
@@ -201,11 +228,7 @@ rpc_calls_complete(struct rpc_calls *calls, struct rpc_call *call, const void *d
 {
 	if (crpc_unlikely(call->deadline_ns >= RPC_CANCELED))
 		return __crpc_calls_late(calls, call, counts, done);
-	done->cookie = call->cookie;
-	done->data = data;
-	done->len = len;
-	done->status = status;
-	calls->open--;
+	rpc_calls_fill(calls, call, data, len, status, done);
 	return true;
 }
 
