@@ -278,38 +278,51 @@ make_room(struct crpc_arena_cache *c, uint64_t size)
 	return __crpc_arena_at_limit(c, size) ? -EDQUOT : 0;
 }
 
+/*
+ * Take a block in transit from `from` to `to`, one of which is this member. 0, or why not.
+ */
+static inline int
+take_between(struct crpc_arena_cache *c, const struct arena_place *at, uint64_t ref, uint32_t from,
+	uint32_t to, bool limited)
+{
+	uint32_t tries;
+	uint64_t w;
+	int rc = 0;
+
+	/* Once more if its giver left meanwhile, which changes the owner and nothing else. */
+	for (tries = 0; tries < 2; tries++) {
+		w = look(c->a, at);
+		rc = is_between(w, ref, from, to);
+		if (rc == 0 && to != c->id && word_owner(w) != c->id)
+			rc = -EPERM;
+		if (rc == 0 && limited)
+			rc = make_room(c, c->bin[at->cls].size);
+		if (rc != 0)
+			return rc;
+		rc = take_word(c, at, w);
+		if (rc == 0)
+			break;
+	}
+	return rc;
+}
+
 int
 crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, void **ptr,
 		uint64_t *size)
 {
 	struct arena_place at;
-	uint32_t bytes, again;
-	uint64_t w;
 	int rc;
 
 	crpc_owner_check(&c->owner, "arena cache");
 	rc = locate(c->a, ref, &at);
+	if (crpc_likely(rc == 0))
+		rc = take_between(c, &at, ref, from, c->id, true);
 	if (crpc_unlikely(rc != 0))
-		return rc;
-	bytes = c->bin[at.cls].size;
-	/* Once more if its giver left meanwhile, which changes the owner and nothing else. */
-	for (again = 0; again < 2; again++) {
-		w = look(c->a, &at);
-		rc = is_between(w, ref, from, c->id);
-		if (rc == 0)
-			rc = make_room(c, bytes);
-		if (rc != 0)
-			return rc;
-		rc = take_word(c, &at, w);
-		if (rc == 0)
-			break;
-	}
-	if (rc != 0)
 		return rc;
 	if (ptr != NULL)
 		*ptr = c->base + arena_ref_off(ref);
 	if (size != NULL)
-		*size = bytes;
+		*size = c->bin[at.cls].size;
 	return 0;
 }
 
@@ -336,26 +349,12 @@ int
 crpc_arena_drop(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, uint32_t to)
 {
 	struct arena_place at;
-	uint32_t again;
-	uint64_t w;
 	int rc;
 
 	crpc_owner_check(&c->owner, "arena cache");
 	rc = locate(c->a, ref, &at);
-	if (rc != 0)
-		return rc;
-	/* Once more, as crpc_arena_take(). */
-	for (again = 0; again < 2; again++) {
-		w = look(c->a, &at);
-		rc = is_between(w, ref, from, to);
-		if (rc == 0 && to != c->id && word_owner(w) != c->id)
-			rc = -EPERM;
-		if (rc != 0)
-			return rc;
-		rc = take_word(c, &at, w);
-		if (rc == 0)
-			break;
-	}
+	if (rc == 0)
+		rc = take_between(c, &at, ref, from, to, false);
 	if (rc == 0)
 		rc = crpc_arena_free(c, ref);
 	if (c->held > c->limit)

@@ -56,12 +56,9 @@ reserve(struct xlate *x)
 	x->reserved_len = x->pub.slots * stride; /* one slot more than there are, to align */
 	p = mmap(NULL, x->reserved_len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 			0);
-	if (p == MAP_FAILED) {
-		crpc_err("translation table: cannot reserve %" PRIu64 " bytes of addresses: %s; "
-			 "use fewer or smaller segments",
-				x->reserved_len, strerror(errno));
-		return -errno;
-	}
+	if (p == MAP_FAILED)
+		return __crpc_shm_failed("translation table",
+			"cannot reserve addresses; use fewer or smaller segments", -errno);
 	x->reserved = p;
 	x->pub.window = (uintptr_t)crpc_align_up((uintptr_t)p, stride);
 	return 0;
@@ -160,14 +157,10 @@ publish(struct xlate *x, uint32_t id, uintptr_t base, uint64_t size)
 static int
 check_id(const struct crpc_xlate *x, uint32_t id)
 {
-	if (id == 0 || id >= x->slots) {
-		crpc_err("segment number %u: expected 1 to %u", id, x->slots - 1);
+	if (__crpc_shm_outside("translation table", "number of a segment", id, 1, x->slots - 1))
 		return -EINVAL;
-	}
-	if (crpc_load_relaxed(&x->seg[id].size) != 0) {
-		crpc_err("segment number %u: is taken", id);
-		return -EEXIST;
-	}
+	if (crpc_load_relaxed(&x->seg[id].size) != 0)
+		return crpc_fail(-EEXIST, "segment number %u: is taken", id);
 	return 0;
 }
 
@@ -175,23 +168,18 @@ void *
 crpc_xlate_map(struct crpc_xlate *x, uint32_t id, const struct crpc_shm *seg)
 {
 	int rc = check_id(x, id);
-	void *p;
+	void *p = NULL;
 
-	if (rc == 0 && seg->size > stride_of(x)) {
-		crpc_err("%s: has %" PRIu64 " bytes; this table's segments have at most %" PRIu64,
-				seg->path, seg->size, stride_of(x));
+	if (rc == 0 &&
+		__crpc_shm_outside(seg->path, "size of the segment", seg->size, 1, stride_of(x)))
 		rc = -EFBIG;
-	}
+	if (rc == 0)
+		p = mmap((void *)slot_of(x, id), seg->size, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_FIXED, seg->fd, 0);
+	if (p == MAP_FAILED)
+		rc = __crpc_shm_failed(seg->path, "cannot map it into its slot", -errno);
 	if (rc != 0) {
 		errno = -rc;
-		return NULL;
-	}
-	p = mmap((void *)slot_of(x, id), seg->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-			seg->fd, 0);
-	if (p == MAP_FAILED) {
-		rc = errno;
-		crpc_err("%s: cannot map it into slot %u: %s", seg->path, id, strerror(rc));
-		errno = rc;
 		return NULL;
 	}
 	publish(xlate_of(x), id, (uintptr_t)p, seg->size);
@@ -224,12 +212,11 @@ crpc_xlate_add(struct crpc_xlate *x, uint32_t id, void *base, uint64_t size)
 	if (rc != 0)
 		return rc;
 	if (size == 0 || size > CRPC_XLATE_OFF_MASK + 1 || (uintptr_t)base + size < size ||
-			overlaps(xlate_of(x), (uintptr_t)base, size)) {
-		crpc_err("segment number %u: %" PRIu64 " bytes at %p: expected 1 to %" PRIu64
-			 " bytes that no other segment has",
-				id, size, base, CRPC_XLATE_OFF_MASK + 1);
-		return -EINVAL;
-	}
+		overlaps(xlate_of(x), (uintptr_t)base, size))
+		return crpc_fail(-EINVAL,
+			"segment number %u: %" PRIu64 " bytes at %p: expected 1 to %" PRIu64
+			" bytes that no other segment has",
+			id, size, base, CRPC_XLATE_OFF_MASK + 1);
 	publish(xlate_of(x), id, (uintptr_t)base, size);
 	return 0;
 }

@@ -215,8 +215,8 @@ struct crpc_arena_cache {
 	struct crpc_arena_cache_stats stats;
 	struct crpc_shm_lock *lock;
 	struct crpc_owner owner; /**< Each thread joins for itself. */
-	struct arena_entry *entries;
 	struct arena_bin bin[ARENA_RAW_MAX];
+	struct arena_entry entry[ARENA_RAW_MAX][ARENA_BIN_MAX]; /**< Of the bins. */
 };
 
 /*
@@ -342,6 +342,13 @@ arena_hint_set(const struct crpc_arena *a, uint32_t cls, uint32_t u)
 	crpc_fetch_or_acq_rel(arena_hint(a, cls, u), UINT64_C(1) << u % 64);
 }
 
+/** Whether @p id is the number of a place that is taken. */
+static inline bool
+arena_place_used(const struct crpc_arena *a, uint32_t id)
+{
+	return id - 1 < a->l.h.max_members && crpc_load_acquire(&a->member[id].used) != 0;
+}
+
 /** Drop the locks of a pass that is not over; in a child after fork(), forget them. */
 void __crpc_arena_pass_drop(struct crpc_arena *a);
 
@@ -364,15 +371,5 @@ void __crpc_arena_flush_bin(struct crpc_arena_cache *c, uint32_t cls, uint32_t n
 
 /** Give one block back that is cached in its word but in no bin. */
 void __crpc_arena_put(struct crpc_arena_cache *c, uint32_t cls, const struct arena_entry *e);
-
-/** What a sweep does with blocks of the members in a set. */
-enum arena_sweep {
-	SWEEP_DEAD,  /**< All become free. */
-	SWEEP_LEAVE, /**< Those that they gave away stay with their receivers. */
-};
-
-/** Free what the members of @p set hold in unit @p u and, if a span starts there, in its blocks. */
-void __crpc_arena_sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set,
-		enum arena_sweep how, struct crpc_arena_reclaimed *found);
 
 #endif

@@ -23,12 +23,6 @@ found(struct audit *t, uint32_t u, const char *what, uint64_t expected, uint64_t
 				crpc_shm_path(t->a->seg), u, what, expected, word);
 }
 
-static bool
-place_used(const struct crpc_arena *a, uint32_t id)
-{
-	return id - 1 < a->l.h.max_members && crpc_load_relaxed(&a->member[id].used) == 1;
-}
-
 /* A block in somebody's name. */
 static void
 audit_held(struct audit *t, uint32_t u, uint64_t w, uint32_t size)
@@ -36,7 +30,7 @@ audit_held(struct audit *t, uint32_t u, uint64_t w, uint32_t size)
 	struct crpc_arena_report *r = t->r;
 	uint32_t to = word_arg(w);
 
-	if (!place_used(t->a, word_owner(w)))
+	if (!arena_place_used(t->a, word_owner(w)))
 		found(t, u, "a block of a member whose place is free", 0, w);
 	if (word_state(w) == BLOCK_TRANSIT ? to == 0 || to > t->a->l.h.max_members : to != 0)
 		found(t, u, "a block with a wrong receiver", 0, w);
@@ -95,7 +89,7 @@ audit_span(struct audit *t, const struct arena_class *ci, uint32_t u)
 	for (i = 1; i < ci->units; i++) {
 		w = crpc_load_acquire(&t->a->unit[u + i]);
 		if (word_state(w) == UNIT_CLAIM && word_arg(w) == i &&
-				place_used(t->a, word_owner(w)))
+			arena_place_used(t->a, word_owner(w)))
 			t->r->units_claimed++;
 		else if ((uint32_t)w != word_make(UNIT_TAIL, 0, i))
 			found(t, u + i, "not the tail of its span", word_make(UNIT_TAIL, 0, i), w);
@@ -116,7 +110,7 @@ crpc_arena_check(struct crpc_arena *a, struct crpc_arena_report *report)
 	memset(t.r, 0, sizeof(*t.r));
 	t.r->units = a->units;
 	for (id = 1; id <= a->l.h.max_members; id++)
-		t.r->members += place_used(a, id);
+		t.r->members += arena_place_used(a, id);
 	for (u = 0; u < a->units;) {
 		/* A1 pairs with R1. */
 		w = crpc_load_acquire(&a->unit[u]);
@@ -127,7 +121,7 @@ crpc_arena_check(struct crpc_arena *a, struct crpc_arena_report *report)
 		}
 		if ((uint32_t)w == word_make(UNIT_FREE, 0, 0))
 			t.r->units_free++;
-		else if (word_state(w) == UNIT_CLAIM && place_used(a, word_owner(w)))
+		else if (word_state(w) == UNIT_CLAIM && arena_place_used(a, word_owner(w)))
 			t.r->units_claimed++;
 		else
 			found(&t, u, "neither free nor of a span", word_make(UNIT_FREE, 0, 0), w);
@@ -138,83 +132,79 @@ crpc_arena_check(struct crpc_arena *a, struct crpc_arena_report *report)
 
 /* ---- counting ---- */
 
-static void
-count_word(struct crpc_arena_usage *u, uint64_t w, uint32_t member, uint32_t size)
-{
-	bool own = word_owner(w) == member;
+/* Called with a copy of a block's word. */
+typedef void (*block_fn)(void *arg, const struct arena_class *ci, uint64_t w);
 
-	switch (word_state(w)) {
-	case BLOCK_CACHED:
-		u->cached += own ? size : 0;
-		break;
-	case BLOCK_ALLOCATED:
-		u->allocated += own ? size : 0;
-		break;
-	case BLOCK_TRANSIT:
-		u->given += own ? size : 0;
-		u->to_it += word_arg(w) == member ? size : 0;
-		break;
-	default:
-		break;
+static void
+each_block(const struct crpc_arena *a, block_fn fn, void *arg)
+{
+	const struct arena_class *ci;
+	uint32_t u, i;
+
+	for (u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
+		/* A1 pairs with R1. */
+		ci = arena_span(a, u, crpc_load_acquire(&a->unit[u]));
+		for (i = 0; ci != NULL && i < ci->blocks; i++)
+			fn(arg, ci, arena_peek(&arena_words(a, ci, u)[i]));
 	}
+}
+
+/* Bytes of one member. */
+struct member_count {
+	uint32_t member;
+	struct crpc_arena_usage *u;
+};
+
+static void
+count_member(void *arg, const struct arena_class *ci, uint64_t w)
+{
+	const struct member_count *n = arg;
+	uint32_t state = word_state(w), size = ci->size;
+
+	if (word_owner(w) == n->member) {
+		n->u->cached += state == BLOCK_CACHED ? size : 0;
+		n->u->allocated += state == BLOCK_ALLOCATED ? size : 0;
+		n->u->given += state == BLOCK_TRANSIT ? size : 0;
+	}
+	n->u->to_it += state == BLOCK_TRANSIT && word_arg(w) == n->member ? size : 0;
 }
 
 int
 crpc_arena_usage(struct crpc_arena *a, uint32_t member, struct crpc_arena_usage *usage)
 {
-	const struct arena_class *ci;
-	uint32_t u, i;
+	struct member_count n = {.member = member, .u = usage};
 
 	if (member - 1 >= a->l.h.max_members)
 		return -EINVAL;
 	memset(usage, 0, sizeof(*usage));
-	for (u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
-		/* A1 pairs with R1. */
-		ci = arena_span(a, u, crpc_load_acquire(&a->unit[u]));
-		for (i = 0; ci != NULL && i < ci->blocks; i++)
-			count_word(usage, arena_peek(&arena_words(a, ci, u)[i]), member,
-					ci->size);
-	}
+	each_block(a, count_member, &n);
 	return 0;
+}
+
+/* Blocks of each class, by enum arena_block_state; 0: in none. */
+struct class_count {
+	const struct arena_class *first;
+	uint64_t state[ARENA_RAW_MAX][BLOCK_TRANSIT + 1];
+};
+
+static void
+count_class(void *arg, const struct arena_class *ci, uint64_t w)
+{
+	struct class_count *n = arg;
+	uint32_t state = word_state(w);
+
+	n->state[ci - n->first][state <= BLOCK_TRANSIT ? state : 0]++;
 }
 
 /* ---- text ---- */
 
-/* Spans and blocks of one class. */
-struct class_count {
-	uint64_t spans;
-	uint64_t state[5]; /**< Blocks, by enum arena_block_state; 0: in none. */
-};
-
-static void
-count_class(const struct crpc_arena *a, uint32_t cls, struct class_count *n)
-{
-	const struct arena_class *ci;
-	uint32_t u, i, s;
-	uint64_t w;
-
-	memset(n, 0, sizeof(*n));
-	for (u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
-		/* A1 pairs with R1. */
-		w = crpc_load_acquire(&a->unit[u]);
-		ci = arena_span(a, u, w);
-		if (ci == NULL || word_arg(w) != cls)
-			continue;
-		n->spans++;
-		for (i = 0; i < ci->blocks; i++) {
-			s = word_state(arena_peek(&arena_words(a, ci, u)[i]));
-			n->state[s < CRPC_DIM(n->state) ? s : 0]++;
-		}
-	}
-}
-
 static void
 dump_member(struct crpc_arena *a, uint32_t id, FILE *out)
 {
-	struct crpc_arena_usage u;
+	struct crpc_arena_usage u = {0};
 	int held;
 
-	if (!place_used(a, id))
+	if (!arena_place_used(a, id))
 		return;
 	held = crpc_shm_lock_held(a->seg, a->lock_base + id);
 	crpc_arena_usage(a, id, &u);
@@ -228,27 +218,30 @@ dump_member(struct crpc_arena *a, uint32_t id, FILE *out)
 void
 crpc_arena_dump(struct crpc_arena *a, FILE *out)
 {
+	struct class_count n = {.first = a->l.cls};
 	const struct arena_header *h = &a->l.h;
 	struct crpc_arena_report r;
-	struct class_count n;
+	uint64_t *s, blocks;
 	uint32_t i;
 	int rc = crpc_arena_check(a, &r);
 
-	fprintf(out, "arena at %" PRIu64 " of %s: %" PRIu64 " bytes, %u units, %u free, %u spans, "
-		     "blocks to %" PRIu64 ", %u of %u members%s\n",
-			a->off, crpc_shm_path(a->seg), h->len, r.units, r.units_free, r.spans,
-			h->max_block, r.members, h->max_members,
-			rc == 0 ? "" : ", in use or damaged");
+	fprintf(out,
+		"arena at %" PRIu64 " of %s: %" PRIu64 " bytes, %u units, %u free, %u spans, "
+		"blocks to %" PRIu64 ", %u of %u members%s\n",
+		a->off, crpc_shm_path(a->seg), h->len, r.units, r.units_free, r.spans, h->max_block,
+		r.members, h->max_members, rc == 0 ? "" : ", in use or damaged");
+	each_block(a, count_class, &n);
 	for (i = 0; i < h->classes; i++) {
-		count_class(a, i, &n);
-		if (n.spans != 0)
+		s = n.state[i];
+		blocks = s[0] + s[BLOCK_FREE] + s[BLOCK_CACHED] + s[BLOCK_ALLOCATED] +
+			s[BLOCK_TRANSIT];
+		if (blocks != 0)
 			fprintf(out,
-					"  class %u: %u bytes, spans %" PRIu64 ", free %" PRIu64
-					" cached %" PRIu64 " allocated %" PRIu64
-					" in transit %" PRIu64 "\n",
-					i, a->l.cls[i].size, n.spans, n.state[BLOCK_FREE],
-					n.state[BLOCK_CACHED], n.state[BLOCK_ALLOCATED],
-					n.state[BLOCK_TRANSIT]);
+				"  class %u: %u bytes, spans %" PRIu64 ", free %" PRIu64
+				" cached %" PRIu64 " allocated %" PRIu64 " in transit %" PRIu64
+				"\n",
+				i, a->l.cls[i].size, blocks / a->l.cls[i].blocks, s[BLOCK_FREE],
+				s[BLOCK_CACHED], s[BLOCK_ALLOCATED], s[BLOCK_TRANSIT]);
 	}
 	for (i = 1; i <= h->max_members; i++)
 		dump_member(a, i, out);

@@ -7,6 +7,7 @@
 
 #include "crpc_log.h"
 #include "shm_arena.h"
+#include "shm_private.h"
 
 #define MEMBERS_DEFAULT   64u
 #define BLOCK_DEFAULT     (UINT64_C(64) << 20)
@@ -103,24 +104,16 @@ units_bytes(uint32_t units)
 	return (uint64_t)units << ARENA_UNIT_LOG2;
 }
 
+/* The three numbers that all others follow from. 0 or -EINVAL. */
 static int
 check_numbers(const struct arena_header *h, const char *path)
 {
-	if (h->max_members < 1 || h->max_members > CRPC_ARENA_MEMBERS_MAX) {
-		crpc_err("%s: arena of %u members; expected 1 to %d", path, h->max_members,
-				CRPC_ARENA_MEMBERS_MAX);
+	if (__crpc_shm_outside(path, "number of the arena's members", h->max_members, 1,
+		    CRPC_ARENA_MEMBERS_MAX) ||
+		__crpc_shm_outside(path, "size of the arena's largest block", h->max_block, 1,
+			CRPC_ARENA_BLOCK_MAX) ||
+		__crpc_shm_outside(path, "length of the arena", h->len, 0, ARENA_LEN_MAX))
 		return -EINVAL;
-	}
-	if (h->max_block < 1 || h->max_block > CRPC_ARENA_BLOCK_MAX) {
-		crpc_err("%s: arena with blocks of %" PRIu64 " bytes; expected 1 to %u", path,
-				h->max_block, CRPC_ARENA_BLOCK_MAX);
-		return -EINVAL;
-	}
-	if (h->len > ARENA_LEN_MAX) {
-		crpc_err("%s: arena of %" PRIu64 " bytes; expected at most %" PRIu64, path, h->len,
-				ARENA_LEN_MAX);
-		return -EINVAL;
-	}
 	return 0;
 }
 
@@ -156,11 +149,11 @@ __crpc_arena_layout(struct arena_layout *l, const char *path)
 	want = l->cls[h->classes - 1].units;
 	if (units < want) {
 		place_parts(h, want);
-		crpc_err("%s: arena of %" PRIu64 " bytes; expected at least %" PRIu64
-			 " for one block of %" PRIu64 " bytes and %u members",
-				path, h->len, h->data_off + units_bytes(want), h->max_block,
-				h->max_members);
-		return -ENOSPC;
+		return crpc_fail(-ENOSPC,
+			"%s: arena of %" PRIu64 " bytes; expected at least %" PRIu64
+			" for one block of %" PRIu64 " bytes and %u members",
+			path, h->len, h->data_off + units_bytes(want), h->max_block,
+			h->max_members);
 	}
 	/* What is left behind the last whole unit is not used. */
 	h->len = h->data_off + units_bytes(units);
@@ -168,42 +161,39 @@ __crpc_arena_layout(struct arena_layout *l, const char *path)
 	return 0;
 }
 
-/* Fill in what the caller left at 0. */
-static void
-conf_read(struct arena_header *h, const struct crpc_arena_conf *conf)
+/* A new layout; the default of the largest block is for that many bytes of data. */
+static struct arena_layout
+layout_new(uint64_t len, const struct crpc_arena_conf *conf, uint64_t data)
 {
-	h->max_members = conf != NULL && conf->max_members != 0 ? conf->max_members
-								 : MEMBERS_DEFAULT;
-	h->max_block = conf != NULL ? conf->max_block : 0;
-}
+	struct arena_layout l = {.h = {.version = ARENA_VERSION,
+					 .header_size = sizeof(l.h),
+					 .unit_size = ARENA_UNIT,
+					 .len = len,
+					 .max_members = MEMBERS_DEFAULT}};
 
-/* The largest power of two that the length has room for several of. */
-static uint64_t
-default_block(uint64_t len)
-{
-	uint64_t block = BLOCK_DEFAULT;
-
-	while (block > ARENA_UNIT && block > len / 4)
-		block /= 2;
-	return block;
+	if (conf != NULL && conf->max_members != 0)
+		l.h.max_members = conf->max_members;
+	if (conf != NULL)
+		l.h.max_block = conf->max_block;
+	if (l.h.max_block != 0)
+		return l;
+	/* The largest power of two that the data have room for several of. */
+	l.h.max_block = BLOCK_DEFAULT;
+	while (l.h.max_block > ARENA_UNIT && l.h.max_block > data / 4)
+		l.h.max_block /= 2;
+	return l;
 }
 
 uint64_t
 crpc_arena_size(const struct crpc_arena_conf *conf, uint64_t data_bytes)
 {
-	struct arena_layout l = {.h = {.len = ARENA_LEN_MAX}};
+	static const char what[] = "size of an arena";
+	/* The default of the whole length, which is less than twice this. */
+	struct arena_layout l = layout_new(ARENA_LEN_MAX, conf, 2 * data_bytes);
 	uint64_t units;
 
-	conf_read(&l.h, conf);
-	/* The default of the whole length, which is less than twice this. */
-	if (l.h.max_block == 0)
-		l.h.max_block = default_block(2 * data_bytes);
-	if (data_bytes == 0 || data_bytes > ARENA_LEN_MAX / 2) {
-		crpc_err("arena of %" PRIu64 " bytes of data; expected 1 to %" PRIu64, data_bytes,
-				ARENA_LEN_MAX / 2);
-		return 0;
-	}
-	if (check_numbers(&l.h, "size of an arena") != 0)
+	if (__crpc_shm_outside(what, "bytes of data", data_bytes, 1, ARENA_LEN_MAX / 2) ||
+		check_numbers(&l.h, what) != 0)
 		return 0;
 	classes_make(&l);
 	units = crpc_align_up(data_bytes, ARENA_UNIT) >> ARENA_UNIT_LOG2;
@@ -220,10 +210,10 @@ check_off(const struct crpc_shm *seg, uint64_t off)
 	if (off % ARENA_ALIGN == 0 && off >= sizeof(struct crpc_shm_header) &&
 			off < ARENA_OFF_MAX && crpc_shm_ptr(seg, off, ARENA_ALIGN) != NULL)
 		return 0;
-	crpc_err("%s: arena at byte %" PRIu64 "; expected a multiple of %u within the segment and "
-		 "below %" PRIu64,
-			crpc_shm_path(seg), off, ARENA_ALIGN, ARENA_OFF_MAX);
-	return -EINVAL;
+	return crpc_fail(-EINVAL,
+		"%s: arena at byte %" PRIu64 "; expected a multiple of %u within the "
+		"segment and below %" PRIu64,
+		crpc_shm_path(seg), off, ARENA_ALIGN, ARENA_OFF_MAX);
 }
 
 /* Every unit is free; everything else is zero: no member, no hint. */
@@ -242,29 +232,20 @@ int
 crpc_arena_format(struct crpc_shm *seg, uint64_t off, uint64_t len,
 		const struct crpc_arena_conf *conf)
 {
+	struct arena_layout l = layout_new(len, conf, len);
+	uint64_t size = crpc_shm_size(seg);
 	struct arena_header *to;
-	struct arena_layout l = {.h = {.version = ARENA_VERSION,
-			.header_size = sizeof(l.h),
-			.unit_size = ARENA_UNIT,
-			.len = len}};
 	uint8_t *base;
 	int rc = check_off(seg, off);
 
 	if (rc != 0)
 		return rc;
-	base = crpc_shm_ptr(seg, off, len);
-	if (base == NULL) {
-		crpc_err("%s: arena of %" PRIu64 " bytes at byte %" PRIu64
-			 "; expected to end within the %" PRIu64 " bytes of the segment",
-				crpc_shm_path(seg), len, off, crpc_shm_size(seg));
+	if (__crpc_shm_outside(crpc_shm_path(seg), "length of the arena", len, 0, size - off))
 		return -EINVAL;
-	}
-	conf_read(&l.h, conf);
-	if (l.h.max_block == 0)
-		l.h.max_block = default_block(len);
 	rc = __crpc_arena_layout(&l, crpc_shm_path(seg));
 	if (rc != 0)
 		return rc;
+	base = crpc_shm_ptr(seg, off, len);
 	write_parts(base, &l);
 	to = (struct arena_header *)(void *)base;
 	*to = l.h;
@@ -273,57 +254,35 @@ crpc_arena_format(struct crpc_shm *seg, uint64_t off, uint64_t len,
 	return 0;
 }
 
-static int
-refuse(const struct crpc_shm *seg, const char *what, uint64_t expected, uint64_t found)
-{
-	crpc_err("%s: arena's %s is %#" PRIx64 "; expected %#" PRIx64
-		 "; it is damaged, or of another version",
-			crpc_shm_path(seg), what, found, expected);
-	return -EPROTO;
-}
-
 /* Copy the header once, and compare it with what its three numbers give. */
 static int
 header_read(const struct crpc_shm *seg, const uint8_t *base, uint64_t off, struct arena_layout *l)
 {
 	const struct arena_header *from = (const struct arena_header *)(const void *)base;
+	const char *path = crpc_shm_path(seg);
+	struct crpc_arena_conf conf;
 	struct arena_header got;
-	uint64_t magic, room = crpc_shm_size(seg) - off;
-	int rc;
-
 	/* A0 pairs with R0. */
-	magic = crpc_load_acquire(&from->magic);
-	if (magic != ARENA_MAGIC)
-		return refuse(seg, "magic", ARENA_MAGIC, magic);
+	uint64_t magic = crpc_load_acquire(&from->magic);
+
 	memcpy(&got, (const void *)from, sizeof(got));
-	if (got.version != ARENA_VERSION)
-		return refuse(seg, "version", ARENA_VERSION, got.version);
-	if (got.len > room) {
-		crpc_err("%s: arena's length is %" PRIu64 "; expected at most %" PRIu64
-			 ", to the end of the segment",
-				crpc_shm_path(seg), got.len, room);
+	if (__crpc_shm_wrong(path, "arena's magic", ARENA_MAGIC, magic) ||
+		__crpc_shm_wrong(path, "arena's version", ARENA_VERSION, got.version) ||
+		__crpc_shm_outside(
+			path, "length of the arena", got.len, 0, crpc_shm_size(seg) - off))
 		return -EPROTO;
-	}
-	memset(l, 0, sizeof(*l));
+	conf = (struct crpc_arena_conf){got.max_members, got.max_block};
+	*l = layout_new(got.len, &conf, got.len);
 	l->h.magic = ARENA_MAGIC;
-	l->h.version = ARENA_VERSION;
-	l->h.header_size = sizeof(l->h);
-	l->h.unit_size = ARENA_UNIT;
-	l->h.len = got.len;
-	l->h.max_block = got.max_block;
-	l->h.max_members = got.max_members;
-	rc = __crpc_arena_layout(l, crpc_shm_path(seg));
-	if (rc != 0)
+	if (__crpc_arena_layout(l, path) != 0)
 		return -EPROTO;
 	got.magic = ARENA_MAGIC;
-	if (memcmp(&got, &l->h, sizeof(got)) != 0) {
-		crpc_err("%s: arena's header (%u units, data at %" PRIu64
-			 ") does not follow from its length; expected %u units, data at %" PRIu64,
-				crpc_shm_path(seg), got.units, got.data_off, l->h.units,
-				l->h.data_off);
-		return -EPROTO;
-	}
-	return 0;
+	if (memcmp(&got, &l->h, sizeof(got)) == 0)
+		return 0;
+	return crpc_fail(-EPROTO,
+		"%s: arena's header (%u units, data at %" PRIu64
+		") does not follow from its length; expected %u units, data at %" PRIu64,
+		path, got.units, got.data_off, l->h.units, l->h.data_off);
 }
 
 static void

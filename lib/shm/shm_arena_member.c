@@ -28,12 +28,6 @@ in_set(const uint64_t *set, uint32_t id)
 	return id <= CRPC_ARENA_MEMBERS_MAX && (set[id / 64] >> id % 64 & 1) != 0;
 }
 
-static bool
-is_used(const struct crpc_arena *a, uint32_t id)
-{
-	return id - 1 < a->l.h.max_members && crpc_load_acquire(&a->member[id].used) != 0;
-}
-
 /*
  * Whose blocks and units are to be freed: those of the set, and of free places, which
  * hold some only if somebody lied about his place.
@@ -41,12 +35,18 @@ is_used(const struct crpc_arena *a, uint32_t id)
 static bool
 is_gone(const struct crpc_arena *a, const uint64_t *set, uint32_t owner)
 {
-	return in_set(set, owner) || !is_used(a, owner);
+	return in_set(set, owner) || !arena_place_used(a, owner);
 }
+
+/* What a sweep does with blocks of the members in a set. */
+enum sweep {
+	SWEEP_DEAD,  /* All become free. */
+	SWEEP_LEAVE, /* Those that they gave away stay with their receivers. */
+};
 
 /* What becomes of a block whose word is @p w; @p w itself: nothing. */
 static uint64_t
-word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum arena_sweep how)
+word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum sweep how)
 {
 	uint64_t free_now = word_gen(w + WORD_GEN_ONE) | WORD_FREE;
 	uint32_t owner = word_owner(w), to = word_arg(w);
@@ -57,7 +57,7 @@ word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum are
 		return is_gone(a, set, owner) ? free_now : w;
 	case BLOCK_TRANSIT:
 		/* Given to a place, or by one, that is nobody's any more: nobody will take it. */
-		if (!is_used(a, owner) || !is_used(a, to) || in_set(set, to))
+		if (!arena_place_used(a, owner) || !arena_place_used(a, to) || in_set(set, to))
 			return free_now;
 		if (!in_set(set, owner))
 			return w;
@@ -73,7 +73,7 @@ word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum are
 struct broom {
 	struct crpc_arena *a;
 	const uint64_t *set;
-	enum arena_sweep how;
+	enum sweep how;
 	uint32_t unit;
 	uint64_t head;
 	struct crpc_arena_reclaimed *found;
@@ -135,9 +135,10 @@ sweep_claim(struct crpc_arena *a, uint32_t u, uint64_t w, struct crpc_arena_recl
 	CRPC_CRASH_POINT("arena.sweep.5");
 }
 
-void
-__crpc_arena_sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set, enum arena_sweep how,
-		struct crpc_arena_reclaimed *found)
+/* Free what the members of the set hold in unit u and, if a span starts there, in its blocks. */
+static void
+sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set, enum sweep how,
+	struct crpc_arena_reclaimed *found)
 {
 	/* A1 pairs with R1. */
 	uint64_t w = crpc_load_acquire(&a->unit[u]);
@@ -256,7 +257,7 @@ pass_go_on(struct crpc_arena *a, uint32_t budget, struct crpc_arena_reclaimed *f
 	for (; p->dead != 0 && p->unit < a->units; p->unit++) {
 		if (left-- == 0)
 			return 1;
-		__crpc_arena_sweep_unit(a, p->unit, p->set, SWEEP_DEAD, found);
+		sweep_unit(a, p->unit, p->set, SWEEP_DEAD, found);
 	}
 	pass_end(a, true, found);
 	return 0;
@@ -319,13 +320,12 @@ take_place_or_reclaim(struct crpc_arena *a, struct crpc_shm_lock **lock)
 	if (rc != 0)
 		return rc;
 	id = take_place(a, lock);
-	if (id == 0) {
-		crpc_err("%s: arena's %u places are all taken by the living; expected one to be "
-			 "free; format it with more members",
-				crpc_shm_path(a->seg), a->l.h.max_members);
-		return -EUSERS;
-	}
-	return id;
+	if (id != 0)
+		return id;
+	return crpc_fail(-EUSERS,
+		"%s: arena's %u places are all taken by living members; expected one to be "
+		"free; format it with more members",
+		crpc_shm_path(a->seg), a->l.h.max_members);
 }
 
 static uint64_t
@@ -337,30 +337,19 @@ default_cache(const struct crpc_arena *a)
 	return crpc_min(share, CACHE_MAX);
 }
 
-/* One array for the entries of all bins: each has room for what fill puts there at a time. */
-static int
+/* Each bin has room for what fill puts there at a time. */
+static void
 make_bins(struct crpc_arena_cache *c)
 {
-	const struct crpc_arena *a = c->a;
-	uint32_t cls, total = 0;
-	struct arena_entry *e;
+	const struct arena_layout *l = &c->a->l;
+	uint32_t cls;
 
-	for (cls = 0; cls < a->l.h.classes; cls++) {
-		struct arena_bin *bin = &c->bin[cls];
-
-		bin->size = a->l.cls[cls].size;
-		bin->max = (uint32_t)crpc_min(c->cache_bytes / 2 / bin->size, ARENA_BIN_MAX);
-		total += (uint32_t)crpc_max(bin->max, 1);
+	for (cls = 0; cls < l->h.classes; cls++) {
+		c->bin[cls].e = c->entry[cls];
+		c->bin[cls].size = l->cls[cls].size;
+		c->bin[cls].max =
+			(uint32_t)crpc_min(c->cache_bytes / 2 / l->cls[cls].size, ARENA_BIN_MAX);
 	}
-	e = calloc(total, sizeof(*e));
-	if (e == NULL)
-		return -ENOMEM;
-	c->entries = e;
-	for (cls = 0; cls < a->l.h.classes; cls++) {
-		c->bin[cls].e = e;
-		e += crpc_max(c->bin[cls].max, 1);
-	}
-	return 0;
 }
 
 struct crpc_arena_cache *
@@ -368,36 +357,29 @@ crpc_arena_join(struct crpc_arena *a, const struct crpc_arena_join_conf *conf)
 {
 	static const struct crpc_arena_join_conf none;
 	struct crpc_arena_cache *c = calloc(1, sizeof(*c));
-	int rc = -ENOMEM;
+	int id;
 
 	if (c == NULL)
-		goto err;
+		return NULL;
 	if (conf == NULL)
 		conf = &none;
 	c->a = a;
 	c->base = a->base;
 	c->limit = conf->limit == 0 ? UINT64_MAX / 2 : conf->limit;
 	c->cache_bytes = conf->cache_bytes == 0 ? default_cache(a) : conf->cache_bytes;
-	rc = make_bins(c);
-	if (rc != 0)
-		goto err_free;
+	make_bins(c);
 	pthread_mutex_lock(&a->mutex);
-	rc = take_place_or_reclaim(a, &c->lock);
+	id = take_place_or_reclaim(a, &c->lock);
 	pthread_mutex_unlock(&a->mutex);
-	if (rc < 0)
-		goto err_bins;
-	c->id = (uint32_t)rc;
+	if (id < 0) {
+		free(c);
+		errno = -id;
+		return NULL;
+	}
+	c->id = (uint32_t)id;
 	c->word_cached = word_make(BLOCK_CACHED, c->id, 0);
 	c->word_alloc = word_make(BLOCK_ALLOCATED, c->id, 0);
 	return c;
-
-err_bins:
-	free(c->entries);
-err_free:
-	free(c);
-err:
-	errno = -rc;
-	return NULL;
 }
 
 void
@@ -413,12 +395,11 @@ crpc_arena_leave(struct crpc_arena_cache *c)
 	a = c->a;
 	set[c->id / 64] = UINT64_C(1) << c->id % 64;
 	for (u = 0; u < a->units; u++)
-		__crpc_arena_sweep_unit(a, u, set, SWEEP_LEAVE, &found);
+		sweep_unit(a, u, set, SWEEP_LEAVE, &found);
 	CRPC_CRASH_POINT("arena.leave.1");
 	/* R6: nothing is in this member's name. */
 	crpc_store_release(&a->member[c->id].used, 0);
 	CRPC_CRASH_POINT("arena.leave.2");
 	crpc_shm_lock_drop(c->lock);
-	free(c->entries);
 	free(c);
 }

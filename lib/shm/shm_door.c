@@ -325,11 +325,11 @@ __crpc_shm_door_close(struct crpc_shm *seg)
 struct letter {
 	struct shm_answer answer;
 	struct iovec io;
+	struct msghdr msg;
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int))];
 	} ctl;
-	struct msghdr msg;
 };
 
 static void

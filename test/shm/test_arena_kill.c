@@ -117,7 +117,6 @@ die_halfway(void)
 	}
 	/* The kernel drops the lock of the dead; nothing else happens. */
 	crpc_shm_lock_drop(c->lock);
-	free(c->entries);
 	free(c);
 }
 
