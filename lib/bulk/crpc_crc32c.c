@@ -17,8 +17,8 @@
 #define POLY 0x82f63b78u
 #define LANE 4096u
 
-/* [0]: one byte; [k]: one byte followed by k zero bytes. */
-static uint32_t table[8][256];
+/* Of each byte. */
+static uint32_t table[256];
 /* Shift by LANE zero bytes, of each byte of a checksum. */
 static uint32_t shift[4][256];
 
@@ -39,16 +39,12 @@ tables_init(void)
 	uint32_t i, k, n, crc;
 
 	for (i = 0; i < 256; i++)
-		table[0][i] = byte_of(i);
-	for (k = 1; k < 8; k++) {
-		for (i = 0; i < 256; i++)
-			table[k][i] = table[k - 1][i] >> 8 ^ table[0][table[k - 1][i] & 0xff];
-	}
+		table[i] = byte_of(i);
 	for (k = 0; k < 4; k++) {
 		for (i = 0; i < 8; i++) { /* single bits, the rest is their sum */
 			crc = UINT32_C(1) << (8 * k + i);
 			for (n = 0; n < LANE; n++)
-				crc = crc >> 8 ^ table[0][crc & 0xff];
+				crc = crc >> 8 ^ table[crc & 0xff];
 			shift[k][1u << i] = crc;
 		}
 		for (i = 1; i < 256; i++)
@@ -60,17 +56,8 @@ tables_init(void)
 static uint32_t
 run_table(uint32_t crc, const uint8_t *p, size_t len)
 {
-	uint64_t v;
-
-	for (; len >= 8; p += 8, len -= 8) {
-		memcpy(&v, p, 8);
-		v ^= crc;
-		crc = table[7][v & 0xff] ^ table[6][v >> 8 & 0xff] ^ table[5][v >> 16 & 0xff] ^
-		      table[4][v >> 24 & 0xff] ^ table[3][v >> 32 & 0xff] ^
-		      table[2][v >> 40 & 0xff] ^ table[1][v >> 48 & 0xff] ^ table[0][v >> 56];
-	}
 	for (; len != 0; p++, len--)
-		crc = crc >> 8 ^ table[0][(crc ^ *p) & 0xff];
+		crc = crc >> 8 ^ table[(crc ^ *p) & 0xff];
 	return crc;
 }
 
