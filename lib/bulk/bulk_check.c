@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The auditor, and the state as text.
- */
+/* The auditor. */
 #include "bulk_conn.h"
 
 /* 0, or -EFAULT after a line. */
@@ -137,6 +135,7 @@ check_rx(const struct crpc_bulk_conn *conn)
 {
 	uint32_t i, units = 0, states[SLOT_CONSUMED + 1] = {0}, listed[3] = {0};
 	const struct bulk_rx *rx = &conn->rx;
+	const struct rx_slots *lists[] = {&rx->arrived, &rx->unpacking, &rx->consumed};
 	const struct rx_slot *slot;
 	int rc = 0;
 
@@ -151,12 +150,10 @@ check_rx(const struct crpc_bulk_conn *conn)
 			true);
 		units += pieces_units(&rx->units, slot->piece, slot->npieces);
 	}
-	TAILQ_FOREACH(slot, &rx->arrived, link)
-	listed[0]++;
-	TAILQ_FOREACH(slot, &rx->unpacking, link)
-	listed[1]++;
-	TAILQ_FOREACH(slot, &rx->consumed, link)
-	listed[2]++;
+	for (i = 0; i < CRPC_DIM(lists); i++) {
+		TAILQ_FOREACH(slot, lists[i], link)
+		listed[i]++;
+	}
 	rc |= same(conn, "slots that have arrived", listed[0], states[SLOT_ARRIVED]) |
 		same(conn, "slots that are unpacked", listed[1], states[SLOT_UNPACKING]) |
 		same(conn, "slots that are consumed", listed[2], states[SLOT_CONSUMED]);
@@ -207,74 +204,4 @@ crpc_bulk_check(const struct crpc_bulk *b, bool at_rest)
 	for (i = 0; i < b->conf.nports && rc == 0; i++)
 		rc = crpc_mrcache_check(b->cache[i]);
 	return rc;
-}
-
-static void
-dump_reqs(const struct bulk_reqs *list, FILE *out)
-{
-	static const char *const states[] = {"free", "posted", "active", "transmitting", "done"};
-	const struct bulk_req *req;
-
-	TAILQ_FOREACH(req, list, link)
-	fprintf(out,
-		"    %s 0x%llx tag 0x%llx %s path %u, %llu bytes, chunk %u: posted %u, "
-		"landed %u of %u; ops %u, jobs %u%s%s%s, status %d\n",
-		req->recv ? "receive" : "send", (unsigned long long)req->handle,
-		(unsigned long long)req->tag, states[req->state], req->path,
-		(unsigned long long)req->len, req->chunk, req->next, req->landed, req->nchunks,
-		req->ops, req->jobs, req->stopping ? ", stopping" : "",
-		req->end_sent ? ", end sent" : "", req->end_got ? ", end got" : "", req->status);
-}
-
-static void
-dump_rail(const struct crpc_bulk_conn *conn, uint32_t i, FILE *out)
-{
-	static const char *const states[] = {
-		"up", "breaking", "leaving", "down", "meeting", "joining"};
-	const struct bulk_rail *rail = &conn->rail[i];
-
-	fprintf(out,
-		"  rail %u%s: %s%s%s%s, life %u, status %d, %llu bytes under way, %.3f GB/s, "
-		"messages %llu, taken %llu\n",
-		i, i == conn->lead ? " (for messages)" : "", states[rail->state],
-		rail->sent ? ", sent" : "", rail->received ? ", received" : "",
-		rail->down.life != 0 && rail->down.via == NONE ? ", RAIL_DOWN due" : "", rail->life,
-		crpc_copyrpc_ep_status(rail->ep), (unsigned long long)rail->under_way, rail->rate,
-		(unsigned long long)rail->nsent, (unsigned long long)rail->ntaken);
-}
-
-static void
-dump_conn(const struct crpc_bulk_conn *conn, FILE *out)
-{
-	const struct bulk_tx *tx = &conn->tx;
-	uint32_t i;
-
-	fprintf(out, "connection %u to peer %u: status %d%s\n", conn->index, conn->user_id,
-		conn->err, conn->breaking ? ", breaking" : "");
-	fprintf(out,
-		"  window: %u of %u chunks, %llu bytes; the peer's slots free %u of %u, "
-		"units %u of %u; slots to be given back: %s\n",
-		conn->b->conf.tx_chunks - tx->nop_free, conn->b->conf.tx_chunks,
-		(unsigned long long)tx->bytes, tx->nslot_free, tx->nslots,
-		tx->units.n - tx->units.used, tx->units.n,
-		TAILQ_EMPTY(&conn->rx.consumed) ? "none" : "some");
-	for (i = 0; i < conn->nrails; i++)
-		dump_rail(conn, i, out);
-	dump_reqs(&conn->sends, out);
-	dump_reqs(&conn->posted, out);
-	dump_reqs(&conn->recvs, out);
-}
-
-int
-crpc_bulk_dump(const struct crpc_bulk *b, FILE *out)
-{
-	uint32_t i;
-
-	fprintf(out, "bulk: %u ended requests wait; engine %s, %u jobs\n", b->ndone,
-		crpc_unpack_engine(b->engine)->name, crpc_unpack_open_jobs(b->engine));
-	for (i = 0; i < b->conns; i++) {
-		if (b->conn[i] != NULL)
-			dump_conn(b->conn[i], out);
-	}
-	return ferror(out) ? -EIO : 0;
 }

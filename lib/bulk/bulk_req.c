@@ -346,7 +346,8 @@ list_sweep(const struct bulk_reqs *list, uint64_t moved_ns)
 
 	TAILQ_FOREACH(req, list, link)
 	{
-		if (moved_ns > req->moved_ns && __crpc_bulk_waits_for_others(req))
+		if (moved_ns > req->moved_ns && !has_under_way(req) &&
+			__crpc_bulk_waits_for(req) >= WAIT_SLOTS)
 			req->moved_ns = moved_ns;
 		__crpc_bulk_moves_report(req);
 		fine = req_sweep(req) && fine;

@@ -1,44 +1,112 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: crpc_tel.h says how the owner answers. */
+/*
+ * Telemetry and the dump, from the same tables. crpc_tel.h says how the owner answers,
+ * crpc_tel_rpc.h what the commands are: its contexts are objects here, its endpoints connections.
+ */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "bulk_conn.h"
-#include "crpc_tel_put.h"
+#include "crpc_tel_rpc.h"
 
-/* What the owner answers about one connection: numbers, one word and the rails. */
+/* What is reported of an object. */
+struct tel_stats {
+	struct crpc_bulk_stats counters;
+	uint64_t memory_bounce, memory_other;
+};
+
+struct tel_rail {
+	const char *state;
+	uint64_t life, bytes_under_way, megabytes_per_s, bytes_of_all_connections;
+};
+
+/* What the owner knows of one connection. */
 struct tel_conn {
-	bool found;
-	int32_t status;
-	uint32_t nrails;
-	const char *blocked;
-	struct tel_number {
-		const char *name;
-		uint64_t value;
-	} number[24]; /* the last ones are empty */
-	struct crpc_bulk_rail rail[CRPC_BULK_RAILS_MAX];
+	struct crpc_tel_rpc_ep base;
+	uint64_t peer, sends_open, receives_open, receives_not_matched;
+	uint64_t window_chunks, window_chunks_max, window_bytes, window_bytes_max;
+	uint64_t chunks_to_go_again;
+	uint64_t peer_slots, peer_slots_free, peer_units, peer_units_free;
+	uint64_t slots[SLOT_CONSUMED + 1];
+	uint64_t rails, rail_of_messages;
+	const char *blocked_by;
+	struct tel_rail rail[CRPC_BULK_RAILS_MAX];
 };
 
-/* One object's mailbox; a question wants the connection of this index. */
-struct bulk_tel {
-	struct crpc_tel_box box;
-	struct crpc_bulk_stats stats;
-	uint64_t bounce, other;
-	struct tel_conn conn;
-	uint32_t nconns;
-	uint16_t conns[CRPC_BULK_CONNS_MAX];
-};
+#define COUNTER(name) CRPC_TEL_COUNTER(struct crpc_bulk_stats, name)
+#define FIELD(stage, field)                                                                        \
+	{                                                                                          \
+#stage "_" #field, offsetof(struct crpc_bulk_stats, stage.field)                   \
+	}
+#define STAGE(stage) FIELD(stage, n), FIELD(stage, sum_ns), FIELD(stage, max_ns)
 
-static struct crpc_tel objects = CRPC_TEL_INIT;
+static const struct crpc_tel_counter counters[] = {COUNTER(sends), COUNTER(recvs), COUNTER(ended),
+	COUNTER(failed), COUNTER(again), COUNTER(chunks_sent), COUNTER(chunks_received),
+	COUNTER(bytes_sent), COUNTER(bytes_received), COUNTER(pieces), COUNTER(chunks_dropped),
+	COUNTER(messages), COUNTER(early_consumed), COUNTER(conn_errors), COUNTER(rails_broken),
+	COUNTER(rails_back), COUNTER(chunks_again), COUNTER(messages_again),
+	COUNTER(blocked_window), COUNTER(blocked_slots), COUNTER(blocked_queue),
+	COUNTER(occupancy_sum), STAGE(post), STAGE(wire), STAGE(unpack), STAGE(consume),
+	CRPC_TEL_COUNTER(struct tel_stats, memory_bounce),
+	CRPC_TEL_COUNTER(struct tel_stats, memory_other)};
+
+#define CONN(name) CRPC_TEL_COUNTER(struct tel_conn, name)
+#define SLOTS(name, state)                                                                         \
+	{                                                                                          \
+		name, offsetof(struct tel_conn, slots[state])                                      \
+	}
+
+static const struct crpc_tel_counter fields[] = {CONN(peer), CONN(sends_open), CONN(receives_open),
+	CONN(receives_not_matched), CONN(window_chunks), CONN(window_chunks_max),
+	CONN(window_bytes), CONN(window_bytes_max), CONN(chunks_to_go_again), CONN(peer_slots),
+	CONN(peer_slots_free), CONN(peer_units), CONN(peer_units_free),
+	SLOTS("slots_free", SLOT_FREE), SLOTS("slots_arrived", SLOT_ARRIVED),
+	SLOTS("slots_unpacking", SLOT_UNPACKING), SLOTS("slots_not_consumed", SLOT_UNPACKED),
+	SLOTS("slots_to_be_told", SLOT_CONSUMED), CONN(rails), CONN(rail_of_messages)};
+
+#define RAIL(name) CRPC_TEL_COUNTER(struct tel_rail, name)
+
+static const struct crpc_tel_counter rail_fields[] = {
+	RAIL(life), RAIL(bytes_under_way), RAIL(megabytes_per_s), RAIL(bytes_of_all_connections)};
+
+/* What is not a number of the connection. */
+static void
+conn_put(struct rte_tel_data *d, const void *ep)
+{
+	const struct tel_conn *conn = ep;
+	char key[RTE_TEL_MAX_STRING_LEN];
+	uint32_t i, k;
+
+	rte_tel_data_add_dict_string(d, "blocked_by", conn->blocked_by);
+	for (i = 0; i < conn->rails; i++) {
+		snprintf(key, sizeof(key), "rail%u_state", i);
+		rte_tel_data_add_dict_string(d, key, conn->rail[i].state);
+		for (k = 0; k < CRPC_DIM(rail_fields); k++) {
+			snprintf(key, sizeof(key), "rail%u_%s", i, rail_fields[k].name);
+			crpc_tel_add_dict_uint(
+				d, key, crpc_tel_value(&conn->rail[i], &rail_fields[k]));
+		}
+	}
+}
+
+static struct crpc_tel_rpc tel_rpc = {.contexts = CRPC_TEL_INIT,
+	.stats_size = sizeof(struct tel_stats),
+	.counters = counters,
+	.num_counters = CRPC_DIM(counters),
+	.ep_size = sizeof(struct tel_conn),
+	.fields = fields,
+	.num_fields = CRPC_DIM(fields),
+	.ep_more = conn_put};
 
 int
 __crpc_bulk_tel_open(struct crpc_bulk *b)
 {
-	struct bulk_tel *tel = calloc(1, sizeof(*tel));
+	struct crpc_tel_rpc_box *box = calloc(1, crpc_tel_rpc_size(b->conf.max_conns));
 
-	if (tel == NULL)
+	if (box == NULL)
 		return -ENOMEM;
-	b->tel = &tel->box;
-	crpc_tel_open(&objects, b->tel);
+	b->tel = &box->box;
+	crpc_tel_open(&tel_rpc.contexts, b->tel);
 	return 0;
 }
 
@@ -47,18 +115,18 @@ __crpc_bulk_tel_close(struct crpc_bulk *b)
 {
 	if (b->tel == NULL)
 		return;
-	crpc_tel_close(&objects, b->tel);
-	free((struct bulk_tel *)b->tel);
+	crpc_tel_close(&tel_rpc.contexts, b->tel);
+	free(b->tel);
 }
-
-/* ---- the owner ---- */
 
 /* What the next chunk waits for, now. */
 static const char *
 blocked_by(const struct crpc_bulk_conn *conn)
 {
-	const struct bulk_tx *tx = &conn->tx;
+	const struct bulk_reqs *lists[] = {&conn->sends, &conn->recvs};
 	const struct bulk_req *req;
+	enum bulk_wait wait;
+	uint32_t i;
 
 	if (conn->err != 0)
 		return "connection";
@@ -66,13 +134,13 @@ blocked_by(const struct crpc_bulk_conn *conn)
 		return "rail";
 	if (conn->tx.unfinished != NULL)
 		return "queue";
-	if (conn->tx.nop_free == 0)
-		return "window";
-	TAILQ_FOREACH(req, &conn->sends, link)
-	{
-		if (req->path == CRPC_BULK_EAGER && req->next != req->nchunks && !req->stopping)
-			return tx->nslot_free == 0 || tx->units.used == tx->units.n ? "slots"
-										    : "nothing";
+	for (i = 0; i < CRPC_DIM(lists); i++) {
+		TAILQ_FOREACH(req, lists[i], link)
+		{
+			wait = __crpc_bulk_waits_for(req);
+			if (wait >= WAIT_SLOTS)
+				return wait == WAIT_SLOTS ? "slots" : "window";
+		}
 	}
 	return "nothing";
 }
@@ -89,196 +157,147 @@ reqs_count(const struct bulk_reqs *list)
 }
 
 static void
-conn_put(const struct crpc_bulk_conn *conn, struct tel_conn *out)
+rail_fill(struct tel_rail *out, const struct crpc_bulk_conn *conn, uint32_t i)
+{
+	static const char *const states[] = {"up", "closing", "down", "coming"};
+	struct crpc_bulk_rail rail;
+
+	crpc_bulk_rail_get(conn, i, &rail);
+	*out = (struct tel_rail){.state = states[rail.state],
+		.life = rail.life,
+		.bytes_under_way = rail.under_way,
+		.megabytes_per_s = (uint64_t)(rail.rate * 1e3),
+		.bytes_of_all_connections = conn->b->stats.rail_bytes[i]};
+}
+
+static void
+conn_fill(struct tel_conn *out, const struct crpc_bulk_conn *conn)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
 	const struct bulk_tx *tx = &conn->tx;
 	bool connected = conn->err != -ENOTCONN;
-	uint32_t i, rx[SLOT_CONSUMED + 1] = {0};
+	uint32_t i;
 
+	*out = (struct tel_conn){.base = {.id = conn->index, .status = conn->err},
+		.peer = conn->user_id,
+		.sends_open = reqs_count(&conn->sends),
+		.receives_open = reqs_count(&conn->recvs),
+		.receives_not_matched = reqs_count(&conn->posted),
+		.window_chunks = connected ? conf->tx_chunks - tx->nop_free : 0,
+		.window_chunks_max = conf->tx_chunks,
+		.window_bytes = tx->bytes,
+		.window_bytes_max = conf->tx_bytes,
+		.chunks_to_go_again = tx->nagain,
+		.peer_slots = tx->nslots,
+		.peer_slots_free = tx->nslot_free,
+		.peer_units = tx->units.n,
+		.peer_units_free = tx->units.n - tx->units.used,
+		.rails = conn->nrails,
+		.rail_of_messages = conn->lead,
+		.blocked_by = blocked_by(conn)};
 	for (i = 0; i < conf->slots; i++)
-		rx[conn->rx.slot[i].state]++;
-	*out = (struct tel_conn){.found = true,
-		.status = conn->err,
-		.nrails = conn->nrails,
-		.blocked = blocked_by(conn),
-		.number = {{"peer", conn->user_id}, {"sends_open", reqs_count(&conn->sends)},
-			{"receives_open", reqs_count(&conn->recvs)},
-			{"receives_not_matched", reqs_count(&conn->posted)},
-			{"window_chunks", connected ? conf->tx_chunks - tx->nop_free : 0},
-			{"window_chunks_max", conf->tx_chunks}, {"window_bytes", tx->bytes},
-			{"window_bytes_max", conf->tx_bytes}, {"chunks_to_go_again", tx->nagain},
-			{"peer_slots", tx->nslots}, {"peer_slots_free", tx->nslot_free},
-			{"peer_units", tx->units.n},
-			{"peer_units_free", tx->units.n - tx->units.used},
-			{"slots_free", rx[SLOT_FREE] + rx[SLOT_CONSUMED]},
-			{"slots_arrived", rx[SLOT_ARRIVED]},
-			{"slots_unpacking", rx[SLOT_UNPACKING]},
-			{"slots_not_consumed", rx[SLOT_UNPACKED]},
-			{"slots_to_be_told", rx[SLOT_CONSUMED]}, {"rails", conn->nrails},
-			{"rail_of_messages", conn->lead}}};
+		out->slots[conn->rx.slot[i].state]++;
+	out->slots[SLOT_FREE] += out->slots[SLOT_CONSUMED];
 	for (i = 0; i < conn->nrails; i++)
-		crpc_bulk_rail_get(conn, i, &out->rail[i]);
+		rail_fill(&out->rail[i], conn, i);
 }
 
 crpc_noinline void
 __crpc_bulk_tel_answer(struct crpc_bulk *b)
 {
-	struct bulk_tel *tel = (struct bulk_tel *)b->tel;
+	struct tel_stats stats = {.counters = b->stats};
+	struct crpc_tel_rpc_box *box;
 	uint32_t i;
 
-	if (!crpc_tel_begin(b->tel))
+	crpc_bulk_memory(b, &stats.memory_bounce, &stats.memory_other);
+	box = crpc_tel_rpc_begin(b->tel, &stats);
+	if (box == NULL)
 		return;
-	tel->stats = b->stats;
-	crpc_bulk_memory(b, &tel->bounce, &tel->other);
-	tel->nconns = 0;
-	tel->conn.found = false;
 	for (i = 0; i < b->conns; i++) {
-		if (b->conn[i] == NULL)
-			continue;
-		tel->conns[tel->nconns++] = (uint16_t)i;
-		if (i == tel->box.want)
-			conn_put(b->conn[i], &tel->conn);
+		if (b->conn[i] != NULL)
+			conn_fill(crpc_tel_rpc_ep_add(box), b->conn[i]);
 	}
-	crpc_tel_end(b->tel);
+	crpc_tel_end(&box->box);
 }
 
-/* ---- telemetry's thread ---- */
+/* ---- the dump ---- */
 
-/*
- * The answer of the object that the parameters name; *rest is behind the first comma. NULL: no such
- * object, or its owner does not call progress().
- */
-static struct bulk_tel *
-ask(const char *params, const char **rest, bool conn)
+static void
+reqs_dump(const struct bulk_reqs *list, FILE *out)
 {
-	uint32_t id, want = UINT32_MAX;
+	static const char *const states[] = {"free", "posted", "active", "transmitting", "done"};
+	const struct bulk_req *req;
 
-	*rest = params;
-	if (!crpc_tel_number(rest, 10, &id))
-		return NULL;
-	if (conn && (!crpc_tel_number(rest, 10, &want) || *rest != NULL))
-		return NULL;
-	return (struct bulk_tel *)crpc_tel_ask(&objects, id, want);
+	TAILQ_FOREACH(req, list, link)
+	fprintf(out,
+		"  %s 0x%" PRIx64 " tag 0x%" PRIx64 " %s path %u, %" PRIu64 " bytes, chunk %u: "
+		"posted %u, landed %u of %u; ops %u, jobs %u%s%s%s, status %d\n",
+		req->recv ? "receive" : "send", req->handle, req->tag, states[req->state],
+		req->path, req->len, req->chunk, req->next, req->landed, req->nchunks, req->ops,
+		req->jobs, req->stopping ? ", stopping" : "", req->end_sent ? ", end sent" : "",
+		req->end_got ? ", end received" : "", req->status);
 }
 
-static int
-tel_list(const char *cmd, const char *params, struct rte_tel_data *d)
+/* The states of rails as bulk_rail.h has them: finer than what users see. */
+static void
+rail_dump(const struct crpc_bulk_conn *conn, uint32_t i, FILE *out)
 {
-	crpc_tel_put_list(&objects, d);
-	return 0;
-}
+	static const char *const states[] = {
+		"up", "breaking", "leaving", "down", "meeting", "joining"};
+	const struct bulk_rail *rail = &conn->rail[i];
 
-#define COUNTER(name) CRPC_TEL_COUNTER(struct crpc_bulk_stats, name)
-#define FIELD(stage, field)                                                                        \
-	{                                                                                          \
-#stage "_" #field, offsetof(struct crpc_bulk_stats, stage.field)                   \
-	}
-#define STAGE(stage) FIELD(stage, n), FIELD(stage, sum_ns), FIELD(stage, max_ns)
-
-static const struct crpc_tel_counter counters[] = {COUNTER(sends), COUNTER(recvs), COUNTER(ended),
-	COUNTER(failed), COUNTER(again), COUNTER(chunks_sent), COUNTER(chunks_received),
-	COUNTER(bytes_sent), COUNTER(bytes_received), COUNTER(pieces), COUNTER(chunks_dropped),
-	COUNTER(messages), COUNTER(early_consumed), COUNTER(conn_errors), COUNTER(rails_broken),
-	COUNTER(rails_back), COUNTER(chunks_again), COUNTER(messages_again),
-	COUNTER(blocked_window), COUNTER(blocked_slots), COUNTER(blocked_queue),
-	COUNTER(occupancy_sum), STAGE(post), STAGE(wire), STAGE(unpack), STAGE(consume)};
-
-static int
-tel_stats(const char *cmd, const char *params, struct rte_tel_data *d)
-{
-	const struct bulk_tel *tel;
-	const char *rest;
-
-	tel = ask(params, &rest, false);
-	if (tel == NULL)
-		return -EINVAL;
-	rte_tel_data_start_dict(d);
-	crpc_tel_put_counters(d, counters, CRPC_DIM(counters), &tel->stats);
-	crpc_tel_add_dict_uint(d, "memory_bounce", tel->bounce);
-	crpc_tel_add_dict_uint(d, "memory_other", tel->other);
-	crpc_tel_done(&objects);
-	return 0;
-}
-
-static int
-tel_connections(const char *cmd, const char *params, struct rte_tel_data *d)
-{
-	const struct bulk_tel *tel;
-	const char *rest;
-	uint32_t i;
-
-	tel = ask(params, &rest, false);
-	if (tel == NULL)
-		return -EINVAL;
-	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
-	for (i = 0; i < tel->nconns; i++)
-		rte_tel_data_add_array_int(d, tel->conns[i]);
-	crpc_tel_done(&objects);
-	return 0;
+	fprintf(out,
+		"  rail %u: %s%s%s%s, life %u, status %d, %" PRIu64 " bytes under way, "
+		"%.3f GB/s, messages %" PRIu64 ", taken %" PRIu64 "\n",
+		i, states[rail->state], rail->sent ? ", sent" : "",
+		rail->received ? ", received" : "",
+		rail->down.life != 0 && rail->down.via == NONE ? ", RAIL_DOWN due" : "", rail->life,
+		crpc_copyrpc_ep_status(rail->ep), rail->under_way, rail->rate, rail->nsent,
+		rail->ntaken);
 }
 
 static void
-rail_put(struct rte_tel_data *d, uint32_t i, const struct crpc_bulk_rail *rail, uint64_t bytes)
+conn_dump(const struct crpc_bulk_conn *conn, FILE *out)
 {
-	static const char *const states[] = {"up", "closing", "down", "coming"};
-	const struct tel_number numbers[] = {{"life", rail->life},
-		{"bytes_under_way", rail->under_way},
-		{"megabytes_per_s", (uint64_t)(rail->rate * 1e3)},
-		{"bytes_of_all_connections", bytes}};
-	char key[RTE_TEL_MAX_STRING_LEN];
-	uint32_t k;
-
-	snprintf(key, sizeof(key), "rail%u_state", i);
-	rte_tel_data_add_dict_string(d, key, states[rail->state]);
-	for (k = 0; k < CRPC_DIM(numbers); k++) {
-		snprintf(key, sizeof(key), "rail%u_%s", i, numbers[k].name);
-		crpc_tel_add_dict_uint(d, key, numbers[k].value);
-	}
-}
-
-static void
-connection_put(struct rte_tel_data *d, const struct bulk_tel *tel)
-{
-	const struct tel_conn *conn = &tel->conn;
-	const struct tel_number *number;
+	struct tel_conn view;
 	uint32_t i;
 
-	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_int(d, "status", conn->status);
-	for (number = conn->number; number->name != NULL; number++)
-		crpc_tel_add_dict_uint(d, number->name, number->value);
-	rte_tel_data_add_dict_string(d, "blocked_by", conn->blocked);
+	conn_fill(&view, conn);
+	fprintf(out, "connection %u: status %d%s, blocked by %s\n", conn->index, conn->err,
+		conn->breaking ? ", breaking" : "", view.blocked_by);
+	for (i = 0; i < CRPC_DIM(fields); i++)
+		fprintf(out, "  %s %" PRIu64 "\n", fields[i].name,
+			crpc_tel_value(&view, &fields[i]));
 	for (i = 0; i < conn->nrails; i++)
-		rail_put(d, i, &conn->rail[i], tel->stats.rail_bytes[i]);
+		rail_dump(conn, i, out);
+	reqs_dump(&conn->sends, out);
+	reqs_dump(&conn->posted, out);
+	reqs_dump(&conn->recvs, out);
 }
 
-static int
-tel_connection(const char *cmd, const char *params, struct rte_tel_data *d)
+int
+crpc_bulk_dump(const struct crpc_bulk *b, FILE *out)
 {
-	const struct bulk_tel *tel;
-	const char *rest;
-	bool found;
+	uint32_t i;
 
-	tel = ask(params, &rest, true);
-	if (tel == NULL)
-		return -EINVAL;
-	found = tel->conn.found;
-	if (found)
-		connection_put(d, tel);
-	crpc_tel_done(&objects);
-	return found ? 0 : -EINVAL;
+	fprintf(out, "bulk: %u ended requests wait; engine %s, %u jobs\n", b->ndone,
+		crpc_unpack_engine(b->engine)->name, crpc_unpack_open_jobs(b->engine));
+	for (i = 0; i < b->conns; i++) {
+		if (b->conn[i] != NULL)
+			conn_dump(b->conn[i], out);
+	}
+	return ferror(out) ? -EIO : 0;
 }
 
 __attribute__((constructor)) static void
 tel_register(void)
 {
 	rte_telemetry_register_cmd(
-		"/crpc/bulk/list", tel_list, "Numbers of the objects. No parameters");
-	rte_telemetry_register_cmd("/crpc/bulk/stats", tel_stats,
+		"/crpc/bulk/list", crpc_tel_rpc_list, "Numbers of the objects. No parameters");
+	rte_telemetry_register_cmd("/crpc/bulk/stats", crpc_tel_rpc_stats,
 		"Counters, blocked turns, times of stages, memory. Parameters: object");
-	rte_telemetry_register_cmd("/crpc/bulk/connections", tel_connections,
+	rte_telemetry_register_cmd("/crpc/bulk/connections", crpc_tel_rpc_endpoints,
 		"Numbers of the connections. Parameters: object");
-	rte_telemetry_register_cmd("/crpc/bulk/connection", tel_connection,
+	rte_telemetry_register_cmd("/crpc/bulk/connection", crpc_tel_rpc_endpoint,
 		"Windows, slots, rails. Parameters: object,connection");
 }

@@ -358,16 +358,8 @@ has_chunks(const struct bulk_req *req)
 			   : req->path != CRPC_BULK_READ);
 }
 
-/* What keeps a request from posting its next chunk. */
-enum wait {
-	WAIT_NOTHING,
-	WAIT_CHUNKS, /* it has none */
-	WAIT_SLOTS,  /* of the receiver */
-	WAIT_WINDOW, /* which all requests share */
-};
-
-static enum wait
-chunk_waits_for(const struct bulk_req *req)
+enum bulk_wait
+__crpc_bulk_waits_for(const struct bulk_req *req)
 {
 	const struct bulk_tx *tx = &req->conn->tx;
 	uint32_t len;
@@ -384,22 +376,16 @@ chunk_waits_for(const struct bulk_req *req)
 	return WAIT_NOTHING;
 }
 
-bool
-__crpc_bulk_waits_for_others(const struct bulk_req *req)
-{
-	return !has_under_way(req) && chunk_waits_for(req) >= WAIT_SLOTS;
-}
-
 /* One chunk of each request of a list. False: nothing more can be posted now. */
 static bool
 list_post(struct crpc_bulk_conn *conn, struct bulk_reqs *list, bool *any)
 {
 	struct bulk_req *req;
-	enum wait wait;
+	enum bulk_wait wait;
 
 	TAILQ_FOREACH(req, list, link)
 	{
-		wait = chunk_waits_for(req);
+		wait = __crpc_bulk_waits_for(req);
 		conn->b->stats.blocked_window += wait == WAIT_WINDOW;
 		conn->b->stats.blocked_slots += wait == WAIT_SLOTS;
 		*any = *any || wait == WAIT_NOTHING;

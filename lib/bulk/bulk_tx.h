@@ -70,8 +70,14 @@ struct bulk_tx {
 void __crpc_bulk_tx_init(struct crpc_bulk_conn *conn, uint32_t chunk, uint32_t slots);
 /** Post chunks, as far as the windows allow. */
 void __crpc_bulk_chunks_post(struct crpc_bulk_conn *conn);
-/** Has it chunks left, none under way, and the window or the slots are full of others'? */
-bool __crpc_bulk_waits_for_others(const struct bulk_req *req);
+/** What keeps a request from posting its next chunk. */
+enum bulk_wait {
+	WAIT_NOTHING,
+	WAIT_CHUNKS, /**< It has none. */
+	WAIT_SLOTS,  /**< Of the receiver. */
+	WAIT_WINDOW, /**< Which all requests share. */
+};
+enum bulk_wait __crpc_bulk_waits_for(const struct bulk_req *req);
 /** One get or put is complete. */
 void __crpc_bulk_op_take(struct crpc_bulk_conn *conn, uint32_t op, uint32_t turn);
 /** CONSUMED. False: the connection broke. */

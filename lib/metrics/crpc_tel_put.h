@@ -41,18 +41,25 @@ struct crpc_tel_counter {
 #counter, offsetof(type, counter)                                                          \
 	}
 
+/** The counter's value in the struct at @p stats. */
+static inline uint64_t
+crpc_tel_value(const void *stats, const struct crpc_tel_counter *counter)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)stats + counter->at, sizeof(value));
+	return value;
+}
+
 /** @p n counters of the struct at @p stats, into a dictionary that was started. */
 static inline void
 crpc_tel_put_counters(struct rte_tel_data *d, const struct crpc_tel_counter *counters, size_t n,
 	const void *stats)
 {
-	uint64_t value;
 	size_t i;
 
-	for (i = 0; i < n; i++) {
-		memcpy(&value, (const char *)stats + counters[i].at, sizeof(value));
-		crpc_tel_add_dict_uint(d, counters[i].name, value);
-	}
+	for (i = 0; i < n; i++)
+		crpc_tel_add_dict_uint(d, counters[i].name, crpc_tel_value(stats, &counters[i]));
 }
 
 /**

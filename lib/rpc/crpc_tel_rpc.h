@@ -34,6 +34,8 @@ struct crpc_tel_rpc {
 	size_t ep_size;                        /**< What is kept of an endpoint; it begins with */
 	const struct crpc_tel_counter *fields; /**< struct crpc_tel_rpc_ep. Fields of 64 bits. */
 	size_t num_fields;
+	/** Writes what else there is of an endpoint; NULL: nothing. */
+	void (*ep_more)(struct rte_tel_data *d, const void *ep);
 };
 
 /** The includer's. */
@@ -198,6 +200,8 @@ crpc_tel_rpc_endpoint(const char *cmd, const char *params, struct rte_tel_data *
 		rte_tel_data_start_dict(d);
 		rte_tel_data_add_dict_int(d, "status", ep->status);
 		crpc_tel_put_counters(d, tel_rpc.fields, tel_rpc.num_fields, ep);
+		if (tel_rpc.ep_more != NULL)
+			tel_rpc.ep_more(d, ep);
 	}
 	crpc_tel_done(&tel_rpc.contexts);
 	return ep != NULL ? 0 : -EINVAL;
