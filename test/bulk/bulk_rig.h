@@ -7,7 +7,7 @@
  * Two bulk objects on paper devices, joined by one connection: the bench of the bulk tests, with a
  * virtual clock and a seeded wire. Include it after cmocka.h.
  *
- * Also an engine, "test", that does its work when it is told to: late, never or wrongly.
+ * Also an engine, "test", that does its work as its mode says: late, never or wrongly.
  */
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 #include "crpc_paper_nic.h"
 
 #define RIG_PORTS 2
-/* Bytes beside a buffer that nobody may touch. */
+/* Bytes beside a buffer that must stay as they are. */
 #define GUARD 64
 
 struct rig {
@@ -30,7 +30,44 @@ struct rig {
 	struct crpc_bulk *b[2];
 	struct crpc_bulk_conn *conn[2];
 	uint32_t rails, nports;
+	uint64_t seed;
 };
+
+/*
+ * Seeds of tests that play many: from the first one, so many. SEED=n in the environment plays that
+ * one alone, SEEDS=n so many.
+ */
+static inline uint64_t
+rig_seed_first(void)
+{
+	const char *one = getenv("SEED");
+
+	return one != NULL ? strtoull(one, NULL, 0) : 1;
+}
+
+static inline uint64_t
+rig_seeds(uint64_t few)
+{
+	const char *many = getenv("SEEDS");
+
+	if (many != NULL)
+		return strtoull(many, NULL, 0);
+	return getenv("SEED") != NULL ? 1 : few;
+}
+
+/* One path after the other: eager, written, read. */
+static inline uint8_t
+rig_path(uint64_t i)
+{
+	return (uint8_t)(CRPC_BULK_EAGER << i % 3);
+}
+
+/* One of 0 to n - 1. */
+static inline uint32_t
+rig_rnd(struct rig *r, uint32_t n)
+{
+	return (uint32_t)(crpc_paper_rnd(&r->w) % n);
+}
 
 /* ---- the engine ---- */
 
@@ -140,15 +177,40 @@ rig_connect(struct rig *r)
 	}
 }
 
+/* The context of a device. */
+static inline void
+rig_context(struct rig *r, int side, uint32_t port)
+{
+	const struct crpc_copyrpc_conf conf = {
+		.dev = r->dev[side][port], .ring_size = 16384, .max_eps = 8};
+
+	r->ctx[side][port] = crpc_copyrpc_create(&conf);
+	assert_non_null(r->ctx[side][port]);
+	r->conf[side].port[port].ctx = r->ctx[side][port];
+	r->conf[side].port[port].dev = r->dev[side][port];
+}
+
+/* The bulk object of a side, and its connection. */
+static inline void
+rig_bulk(struct rig *r, int side)
+{
+	r->b[side] = crpc_bulk_create(&r->conf[side]);
+	if (r->b[side] == NULL)
+		fail_msg("create: %s", crpc_log_last());
+	r->conn[side] = crpc_bulk_conn_create(r->b[side], r->rails, 7);
+	if (r->conn[side] == NULL)
+		fail_msg("connection: %s", crpc_log_last());
+}
+
 static inline void
 rig_init(struct rig *r, const struct crpc_bulk_conf *a, const struct crpc_bulk_conf *b,
 		uint32_t rails, uint32_t nports, uint64_t seed)
 {
-	struct crpc_copyrpc_conf conf = {.ring_size = 16384, .max_eps = 8};
 	uint32_t i;
 	int side;
 
 	memset(r, 0, sizeof(*r));
+	r->seed = seed;
 	r->w.rng = seed * 2 + 1;
 	r->w.now_ns = 1000000;
 	r->conf[0] = *a;
@@ -160,19 +222,10 @@ rig_init(struct rig *r, const struct crpc_bulk_conf *a, const struct crpc_bulk_c
 			r->dev[side][i] = crpc_paper_open(
 				&r->w, &(struct crpc_paper_conf){.inline_max = 256});
 			assert_non_null(r->dev[side][i]);
-			conf.dev = r->dev[side][i];
-			r->ctx[side][i] = crpc_copyrpc_create(&conf);
-			assert_non_null(r->ctx[side][i]);
-			r->conf[side].port[i].ctx = r->ctx[side][i];
-			r->conf[side].port[i].dev = r->dev[side][i];
+			rig_context(r, side, i);
 		}
 		r->conf[side].nports = nports;
-		r->b[side] = crpc_bulk_create(&r->conf[side]);
-		if (r->b[side] == NULL)
-			fail_msg("create: %s", crpc_log_last());
-		r->conn[side] = crpc_bulk_conn_create(r->b[side], rails, 7);
-		if (r->conn[side] == NULL)
-			fail_msg("connection: %s", crpc_log_last());
+		rig_bulk(r, side);
 	}
 	rig_connect(r);
 }
@@ -232,6 +285,27 @@ rig_turns(struct rig *r, uint32_t n)
 		rig_turn(r, i & 1);
 }
 
+/* One side sends, or receives; the request. */
+static inline uint64_t
+rig_send(struct rig *r, int side, uint64_t tag, const void *buf, uint64_t len, uint32_t flags)
+{
+	uint64_t req = 0;
+
+	assert_int_equal(
+		crpc_bulk_isend(r->conn[side], r->w.now_ns, tag, buf, len, flags, 11, &req), 0);
+	return req;
+}
+
+static inline uint64_t
+rig_recv(struct rig *r, int side, uint64_t tag, void *buf, uint64_t len, uint32_t flags)
+{
+	uint64_t req = 0;
+
+	assert_int_equal(
+		crpc_bulk_irecv(r->conn[side], r->w.now_ns, tag, buf, len, flags, 22, &req), 0);
+	return req;
+}
+
 /* Until both sides' requests have ended; their results. */
 static inline void
 rig_end(struct rig *r, uint64_t send, uint64_t recv, struct crpc_bulk_result result[2])
@@ -251,11 +325,25 @@ rig_end(struct rig *r, uint64_t send, uint64_t recv, struct crpc_bulk_result res
 	if (!have[0] || !have[1]) {
 		crpc_bulk_dump(r->b[0], stderr);
 		crpc_bulk_dump(r->b[1], stderr);
-		fail_msg("send ended: %d, receive ended: %d", have[0], have[1]);
+		fail_msg("seed %llu: send ended: %d, receive ended: %d",
+			(unsigned long long)r->seed, have[0], have[1]);
 	}
 }
 
-/* Until nothing is left to tell. */
+/* Both end with this status. */
+static inline void
+rig_ends(struct rig *r, uint64_t send, uint64_t recv, int32_t status)
+{
+	struct crpc_bulk_result result[2];
+
+	rig_end(r, send, recv, result);
+	if (result[0].status != status || result[1].status != status)
+		fail_msg("seed %llu: send %d, receive %d, expected %d: %s",
+			(unsigned long long)r->seed, result[0].status, result[1].status, status,
+			crpc_log_last());
+}
+
+/* Until no message is due and no chunk under way. */
 static inline void
 rig_rest(struct rig *r)
 {
@@ -309,6 +397,88 @@ static inline void
 buf_free(uint8_t *p)
 {
 	free(p - GUARD);
+}
+
+/* ---- one message from side 0 to side 1 ---- */
+
+struct job {
+	uint8_t *src, *dst;
+	uint64_t len, send, recv;
+	struct crpc_bulk_result result[2];
+	bool same; /* What was received is what was sent. */
+};
+
+static inline void
+job_start(struct rig *r, struct job *j, uint64_t len, uint32_t send_flags, uint32_t recv_flags)
+{
+	*j = (struct job){.src = buf_make(len), .dst = buf_make(len), .len = len};
+	buf_fill(j->src, len, len + 77);
+	j->send = rig_send(r, 0, 3, j->src, len, send_flags);
+	j->recv = rig_recv(r, 1, 3, j->dst, len, recv_flags);
+}
+
+/* Until some of its chunks were posted, but not all. */
+static inline void
+job_middle(struct rig *r, const struct job *j)
+{
+	uint32_t i;
+
+	for (i = 0; i < 10000; i++) {
+		rig_turn(r, (int)i & 1);
+		if (crpc_bulk_state(r->b[0], j->send) == CRPC_BULK_TRANSMITTING &&
+			crpc_bulk_state(r->b[1], j->recv) >= CRPC_BULK_ACTIVE && i > 20)
+			return;
+	}
+	fail_msg("it does not begin");
+}
+
+/* Both requests have ended: the buffers are spoiled, so that later accesses show. */
+static inline void
+job_over(struct job *j)
+{
+	buf_guards(j->dst, j->len);
+	j->same = memcmp(j->src, j->dst, j->len) == 0;
+	memset(j->dst, 0x5a, j->len);
+	memset(j->src, 0x5a, j->len);
+}
+
+static inline void
+job_end(struct rig *r, struct job *j)
+{
+	rig_end(r, j->send, j->recv, j->result);
+	job_over(j);
+}
+
+/* Both end with this status; success comes with the right content. */
+static inline void
+job_ends(struct rig *r, struct job *j, int32_t status)
+{
+	job_end(r, j);
+	if (j->result[0].status != status || j->result[1].status != status ||
+		(status == 0 && !j->same))
+		fail_msg("seed %llu, %llu bytes: send %d, receive %d, expected %d, content %s: %s",
+			(unsigned long long)r->seed, (unsigned long long)j->len,
+			j->result[0].status, j->result[1].status, status,
+			j->same ? "right" : "wrong", crpc_log_last());
+}
+
+/* Whatever still happens touches neither buffer. */
+static inline void
+job_quiet(struct rig *r, struct job *j)
+{
+	uint64_t i, touched = 0;
+
+	rig_rest(r);
+	for (i = 0; i < j->len; i++)
+		touched += j->dst[i] != 0x5a || j->src[i] != 0x5a;
+	assert_int_equal(touched, 0);
+	/* before the allocator gives this memory to another buffer */
+	for (i = 0; i < r->nports; i++) {
+		crpc_mrcache_invalidate(r->b[0]->cache[i], j->src, j->len);
+		crpc_mrcache_invalidate(r->b[1]->cache[i], j->dst, j->len);
+	}
+	buf_free(j->src);
+	buf_free(j->dst);
 }
 
 #endif

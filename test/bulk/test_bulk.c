@@ -19,37 +19,22 @@
 
 static const struct crpc_bulk_conf small = {.chunk = CHUNK, .slots = 8, .tx_chunks = 6};
 
-/* Send len bytes, receive them; both end with this status, and with 0 the bytes are right. */
+/* Send len bytes, receive them: both end with success by this path, and the bytes are right. */
 static void
 transfer(struct rig *r, uint64_t len, uint32_t send_flags, uint32_t recv_flags, uint8_t path)
 {
-	uint8_t *src = buf_make(len), *dst = buf_make(len);
-	struct crpc_bulk_result result[2];
-	uint64_t send, recv;
+	struct job j;
+	int side;
 
-	buf_fill(src, len, len);
-	assert_int_equal(crpc_bulk_isend(r->conn[0], r->w.now_ns, 5, src, len, send_flags, 11,
-					 &send), 0);
-	assert_int_equal(crpc_bulk_irecv(r->conn[1], r->w.now_ns, 5, dst, len, recv_flags, 22,
-					 &recv), 0);
-	rig_end(r, send, recv, result);
-	if (result[0].status != 0 || result[1].status != 0)
-		fail_msg("%llu bytes: %d, %d: %s", (unsigned long long)len, result[0].status,
-				result[1].status, crpc_log_last());
-	assert_int_equal(result[0].cookie, 11);
-	assert_int_equal(result[1].cookie, 22);
-	assert_int_equal(result[0].len, len);
-	assert_int_equal(result[1].len, len);
-	assert_int_equal(result[0].path, path);
-	assert_int_equal(result[1].path, path);
-	assert_true(result[1].recv && !result[0].recv);
-	assert_memory_equal(src, dst, len);
-	buf_guards(dst, len);
-	/* freed memory goes before the cache can give it to another buffer at the same place */
-	crpc_mrcache_invalidate(r->b[0]->cache[0], src, len);
-	crpc_mrcache_invalidate(r->b[1]->cache[0], dst, len);
-	buf_free(src);
-	buf_free(dst);
+	job_start(r, &j, len, send_flags, recv_flags);
+	job_ends(r, &j, 0);
+	for (side = 0; side < 2; side++) {
+		assert_int_equal(j.result[side].cookie, side ? 22 : 11);
+		assert_int_equal(j.result[side].len, len);
+		assert_int_equal(j.result[side].path, path);
+		assert_int_equal(j.result[side].recv, side);
+	}
+	job_quiet(r, &j);
 }
 
 /* Every path moves every size, sizes around the borders of units and chunks included. */
@@ -57,8 +42,7 @@ static void
 every_path_moves_every_size(void **state)
 {
 	static const uint64_t lens[] = {0, 1, 511, 512, 513, CHUNK - 1, CHUNK, CHUNK + 1,
-			3 * CHUNK + 77, 8 * CHUNK, 100 * CHUNK + 1};
-	static const uint32_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
+		3 * CHUNK + 77, 8 * CHUNK, 100 * CHUNK + 1};
 	uint32_t p, i, crc;
 	struct rig r;
 
@@ -66,8 +50,8 @@ every_path_moves_every_size(void **state)
 	for (p = 0; p < 3; p++) {
 		for (i = 0; i < CRPC_DIM(lens); i++) {
 			for (crc = 0; crc < 2; crc++)
-				transfer(&r, lens[i], paths[p] | (crc ? CRPC_BULK_CRC : 0), 0,
-						(uint8_t)paths[p]);
+				transfer(&r, lens[i], rig_path(p) | (crc ? CRPC_BULK_CRC : 0), 0,
+					(uint8_t)rig_path(p));
 		}
 	}
 	rig_rest(&r);
@@ -101,7 +85,6 @@ static void
 path_is_what_both_allow(void **state)
 {
 	struct crpc_bulk_conf conf = small;
-	struct crpc_bulk_result result[2];
 	uint8_t src[100] = {1}, dst[100];
 	uint64_t send, recv;
 	struct rig r;
@@ -114,13 +97,9 @@ path_is_what_both_allow(void **state)
 	transfer(&r, 20000, 0, CRPC_BULK_UNREGISTERED, CRPC_BULK_EAGER);
 	transfer(&r, 20000, CRPC_BULK_READ | CRPC_BULK_EAGER, 0, CRPC_BULK_READ);
 	transfer(&r, 20000, CRPC_BULK_READ | CRPC_BULK_WRITE, 0, CRPC_BULK_WRITE);
-	assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, 100, CRPC_BULK_WRITE, 0,
-					 &send), 0);
-	assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, 100, CRPC_BULK_EAGER, 0,
-					 &recv), 0);
-	rig_end(&r, send, recv, result);
-	assert_int_equal(result[0].status, -EOPNOTSUPP);
-	assert_int_equal(result[1].status, -EOPNOTSUPP);
+	send = rig_send(&r, 0, 1, src, 100, CRPC_BULK_WRITE);
+	recv = rig_recv(&r, 1, 1, dst, 100, CRPC_BULK_EAGER);
+	rig_ends(&r, send, recv, -EOPNOTSUPP);
 	rig_rest(&r);
 	rig_fini(&r);
 }
@@ -139,15 +118,13 @@ seventeenth_request_is_refused(void **state)
 	rig_init(&r, &small, &small, 1, 1, 5);
 	for (i = 0; i < 16; i++) {
 		buf_fill(src[i], 64, i);
-		assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i, src[i], 64, 0, i,
-						 &send[i]), 0);
+		send[i] = rig_send(&r, 0, i, src[i], 64, 0);
 	}
 	assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, 16, src[16], 64, 0, 16, &send[16]),
 			-EAGAIN);
 	assert_int_equal(crpc_bulk_stats(r.b[0])->again, 1);
 	for (i = 0; i < 16; i++)
-		assert_int_equal(crpc_bulk_irecv(r.conn[0], r.w.now_ns, i, dst[i], 64, 0, i,
-						 &recv[i]), 0);
+		recv[i] = rig_recv(&r, 0, i, dst[i], 64, 0);
 	assert_int_equal(crpc_bulk_irecv(r.conn[0], r.w.now_ns, 16, dst[16], 64, 0, 0, &recv[16]),
 			-EAGAIN);
 	crpc_bulk_pool(r.conn[0], &free_sends, &free_recvs);
@@ -159,8 +136,7 @@ seventeenth_request_is_refused(void **state)
 			-EAGAIN);
 	assert_int_equal(crpc_bulk_test(r.b[0], recv[3], result), 0);
 	assert_int_equal(result[0].status, -ECANCELED);
-	assert_int_equal(crpc_bulk_irecv(r.conn[0], r.w.now_ns, 16, dst[16], 64, 0, 0, &recv[16]),
-			0);
+	recv[16] = rig_recv(&r, 0, 16, dst[16], 64, 0);
 	assert_int_equal(crpc_bulk_test(r.b[0], recv[3], result), -ENOENT);
 	recv[3] = recv[16];
 	for (i = 0; i < 16; i++) {
@@ -170,12 +146,9 @@ seventeenth_request_is_refused(void **state)
 	/* all offers are there before the receives, which come backwards */
 	rig_turns(&r, 200);
 	for (i = 16; i-- != 0;)
-		assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, i, dst[i], 64, 0, i,
-						 &recv[i]), 0);
+		recv[i] = rig_recv(&r, 1, i, dst[i], 64, 0);
 	for (i = 0; i < 16; i++) {
-		rig_end(&r, send[i], recv[i], result);
-		assert_int_equal(result[0].status, 0);
-		assert_int_equal(result[1].status, 0);
+		rig_ends(&r, send[i], recv[i], 0);
 		assert_memory_equal(dst[i], src[i], 64);
 	}
 	rig_rest(&r);
@@ -190,7 +163,6 @@ early_consumed_is_refused(void **state)
 	struct crpc_bulk_conf conf = small;
 	uint8_t *src = buf_make(20 * CHUNK), *dst = buf_make(20 * CHUNK);
 	struct crpc_bulk_chunk chunk[8], first;
-	struct crpc_bulk_result result[2];
 	uint64_t send, recv;
 	uint32_t i, n;
 	struct rig r;
@@ -199,8 +171,8 @@ early_consumed_is_refused(void **state)
 	rig_init(&r, &small, &conf, 1, 1, 6);
 	tool.mode = TOOL_HOLDS;
 	buf_fill(src, 20 * CHUNK, 1);
-	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, 20 * CHUNK, CRPC_BULK_EAGER, 0, &send);
-	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, 20 * CHUNK, CRPC_BULK_MANUAL, 0, &recv);
+	send = rig_send(&r, 0, 1, src, 20 * CHUNK, CRPC_BULK_EAGER);
+	recv = rig_recv(&r, 1, 1, dst, 20 * CHUNK, CRPC_BULK_MANUAL);
 	rig_turns(&r, 3000);
 	/* all 8 slots are taken, and no more came */
 	n = crpc_bulk_chunks(r.b[1], chunk, 8);
@@ -230,9 +202,7 @@ early_consumed_is_refused(void **state)
 				rig_turns(&r, 2);
 		}
 	}
-	rig_end(&r, send, recv, result);
-	assert_int_equal(result[0].status, 0);
-	assert_int_equal(result[1].status, 0);
+	rig_ends(&r, send, recv, 0);
 	assert_memory_equal(src, dst, 20 * CHUNK);
 	buf_guards(dst, 20 * CHUNK);
 	rig_rest(&r);
@@ -248,8 +218,6 @@ static void
 equal_tags_match_in_order(void **state)
 {
 	static uint8_t src[12][5 * CHUNK], dst[12][5 * CHUNK];
-	static const uint32_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
-	struct crpc_bulk_result result[2];
 	uint64_t send[12], recv[12];
 	uint32_t i, seed;
 	struct rig r;
@@ -260,23 +228,18 @@ equal_tags_match_in_order(void **state)
 			buf_fill(src[i], sizeof(src[i]), 100 * seed + i);
 		memset(dst, 0, sizeof(dst));
 		for (i = 0; i < 12; i++) {
-			if (crpc_paper_rnd(&r.w) % 2)
-				rig_turns(&r, (uint32_t)(crpc_paper_rnd(&r.w) % 20));
-			assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i % 4 ? 7 : 8,
-						 src[i], sizeof(src[i]), paths[i % 3], i, &send[i]),
-				0);
-			if (crpc_paper_rnd(&r.w) % 2)
-				rig_turns(&r, (uint32_t)(crpc_paper_rnd(&r.w) % 20));
-			assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, i % 4 ? 7 : 8,
-						 dst[i], sizeof(dst[i]), 0, i, &recv[i]),
-				0);
+			if (rig_rnd(&r, 2))
+				rig_turns(&r, rig_rnd(&r, 20));
+			send[i] =
+				rig_send(&r, 0, i % 4 ? 7 : 8, src[i], sizeof(src[i]), rig_path(i));
+			if (rig_rnd(&r, 2))
+				rig_turns(&r, rig_rnd(&r, 20));
+			recv[i] = rig_recv(&r, 1, i % 4 ? 7 : 8, dst[i], sizeof(dst[i]), 0);
 		}
 		for (i = 0; i < 12; i++) {
-			rig_end(&r, send[i], recv[i], result);
-			if (result[0].status != 0 || result[1].status != 0 ||
-					memcmp(src[i], dst[i], sizeof(src[i])) != 0)
-				fail_msg("seed %u, message %u: %d, %d", seed, i, result[0].status,
-						result[1].status);
+			rig_ends(&r, send[i], recv[i], 0);
+			if (memcmp(src[i], dst[i], sizeof(src[i])) != 0)
+				fail_msg("seed %u, message %u", seed, i);
 		}
 		rig_rest(&r);
 		rig_fini(&r);
@@ -304,7 +267,6 @@ state_is_made_once(void **state)
 static void
 lengths_that_differ_are_refused(void **state)
 {
-	static const uint32_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
 	struct crpc_bulk_result result[2];
 	uint8_t src[1000], *dst = buf_make(1000);
 	uint64_t send, recv;
@@ -314,21 +276,16 @@ lengths_that_differ_are_refused(void **state)
 	rig_init(&r, &small, &small, 1, 1, 9);
 	memset(src, 1, sizeof(src));
 	for (i = 0; i < 6; i++) {
-		crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, i % 2 ? 1000 : 998, paths[i / 2], 0,
-				&send);
-		crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, 999, i % 2 ? CRPC_BULK_UP_TO : 0, 0,
-				&recv);
-		rig_end(&r, send, recv, result);
-		assert_int_equal(result[0].status, -EMSGSIZE);
-		assert_int_equal(result[1].status, -EMSGSIZE);
+		send = rig_send(&r, 0, 1, src, i % 2 ? 1000 : 998, rig_path(i / 2));
+		recv = rig_recv(&r, 1, 1, dst, 999, i % 2 ? CRPC_BULK_UP_TO : 0);
+		rig_ends(&r, send, recv, -EMSGSIZE);
 		assert_int_equal(dst[0], 0xa5);
 		buf_guards(dst, 1000);
 		/* shorter is fine if it was said */
-		crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, 700, paths[i / 2], 0, &send);
-		crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, 999, CRPC_BULK_UP_TO, 0, &recv);
+		send = rig_send(&r, 0, 1, src, 700, rig_path(i / 2));
+		recv = rig_recv(&r, 1, 1, dst, 999, CRPC_BULK_UP_TO);
 		rig_end(&r, send, recv, result);
-		assert_int_equal(result[0].status, 0);
-		assert_int_equal(result[1].status, 0);
+		assert_true(result[0].status == 0 && result[1].status == 0);
 		assert_int_equal(result[1].len, 700);
 		assert_memory_equal(src, dst, 700);
 		assert_int_equal(dst[700], 0xa5);
@@ -363,7 +320,6 @@ static void
 longest_message_arrives(void **state)
 {
 	static const struct crpc_bulk_conf conf = {.chunk = 1u << 20, .slots = 2, .tx_chunks = 2};
-	static const uint8_t paths[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
 #ifdef __SANITIZE_THREAD__
 	const uint64_t len = UINT64_C(64) << 20, part = conf.chunk;
 #else
@@ -380,13 +336,10 @@ longest_message_arrives(void **state)
 		buf_fill(src, part, i + 1);
 		crpc_bulk_stats_reset(r.b[0]);
 		crpc_bulk_stats_reset(r.b[1]);
-		assert_int_equal(crpc_bulk_isend(r.conn[0], r.w.now_ns, i, src, len, paths[i], 0,
-						 &send), 0);
-		assert_int_equal(
-			crpc_bulk_irecv(r.conn[1], r.w.now_ns, i, dst, len, 0, 0, &recv), 0);
+		send = rig_send(&r, 0, i, src, len, rig_path(i));
+		recv = rig_recv(&r, 1, i, dst, len, 0);
 		rig_end(&r, send, recv, result);
-		assert_int_equal(result[0].status, 0);
-		assert_int_equal(result[1].status, 0);
+		assert_true(result[0].status == 0 && result[1].status == 0);
 		assert_true(result[0].len == len && result[1].len == len);
 		assert_true(crpc_bulk_stats(r.b[0])->bytes_sent == len);
 		assert_true(crpc_bulk_stats(r.b[1])->bytes_received == len);
@@ -448,17 +401,14 @@ floats_convert_on_the_way(void **state)
 	for (i = 0; i < 5000; i++)
 		src[i] = (float)i * 1.00123f - 2000.0f;
 	rig_init(&r, &small, &small, 1, 1, 11);
-	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, sizeof(src), CRPC_BULK_CRC | CRPC_BULK_EAGER,
-			0, &send);
-	assert_int_equal(crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, half, sizeof(src),
-					 CRPC_BULK_CONVERT(CRPC_UNPACK_F32_TO_BF16), 0, &recv), 0);
+	send = rig_send(&r, 0, 1, src, sizeof(src), CRPC_BULK_CRC | CRPC_BULK_EAGER);
+	recv = rig_recv(&r, 1, 1, half, sizeof(src), CRPC_BULK_CONVERT(CRPC_UNPACK_F32_TO_BF16));
 	rig_end(&r, send, recv, result);
 	assert_int_equal(result[1].status, 0);
 	crpc_tensor_f32_to_bf16(expected, src, 5000);
 	assert_memory_equal(half, expected, sizeof(half));
-	crpc_bulk_isend(r.conn[0], r.w.now_ns, 2, half, sizeof(half), CRPC_BULK_EAGER, 0, &send);
-	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 2, back, sizeof(half),
-			CRPC_BULK_CONVERT(CRPC_UNPACK_BF16_TO_F32), 0, &recv);
+	send = rig_send(&r, 0, 2, half, sizeof(half), CRPC_BULK_EAGER);
+	recv = rig_recv(&r, 1, 2, back, sizeof(half), CRPC_BULK_CONVERT(CRPC_UNPACK_BF16_TO_F32));
 	rig_end(&r, send, recv, result);
 	assert_int_equal(result[1].status, 0);
 	for (i = 0; i < 5000; i++)
@@ -500,7 +450,7 @@ static void
 windows_hold_in_both_directions(void **state)
 {
 	struct crpc_bulk_conf conf = {.chunk = CHUNK, .slots = 5, .tx_chunks = 3};
-	uint64_t len = 200 * CHUNK + 5, req[2][2], ended = 0;
+	uint64_t len = 200 * CHUNK + 5, ended = 0;
 	struct crpc_bulk_result result[4];
 	uint8_t *src[2], *dst[2];
 	struct rig r;
@@ -512,9 +462,8 @@ windows_hold_in_both_directions(void **state)
 		src[side] = buf_make(len);
 		dst[side] = buf_make(len);
 		buf_fill(src[side], len, 50 + (uint64_t)side);
-		crpc_bulk_isend(r.conn[side], r.w.now_ns, 1, src[side], len,
-				side ? CRPC_BULK_EAGER : CRPC_BULK_WRITE, 0, &req[side][0]);
-		crpc_bulk_irecv(r.conn[side], r.w.now_ns, 1, dst[side], len, 0, 0, &req[side][1]);
+		rig_send(&r, side, 1, src[side], len, side ? CRPC_BULK_EAGER : CRPC_BULK_WRITE);
+		rig_recv(&r, side, 1, dst[side], len, 0);
 	}
 	for (i = 0; i < 1000000 && ended < 4; i++) {
 		rig_turn(&r, i & 1);
@@ -562,8 +511,8 @@ context_may_be_shared(void **state)
 	for (side = 0; side < 2; side++)
 		assert_int_equal(crpc_copyrpc_ep_connect(ep[side], addr[!side]), 0);
 	buf_fill(src, sizeof(src), 1);
-	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, sizeof(src), CRPC_BULK_EAGER, 0, &req[0]);
-	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, sizeof(dst), 0, 0, &req[1]);
+	req[0] = rig_send(&r, 0, 1, src, sizeof(src), CRPC_BULK_EAGER);
+	req[1] = rig_recv(&r, 1, 1, dst, sizeof(dst), 0);
 	for (i = 0; i < 100000 && !(ended[0] && ended[1] && calls == 50); i++) {
 		side = i & 1;
 		if (made < 50 && crpc_copyrpc_call(ep[0], r.w.now_ns, "x", 1, 1, made) == 0)
@@ -600,11 +549,11 @@ states_follow_each_other(void **state)
 	uint32_t i;
 
 	rig_init(&r, &small, &small, 1, 1, 14);
-	crpc_bulk_isend(r.conn[0], r.w.now_ns, 1, src, sizeof(src), CRPC_BULK_EAGER, 0, &send);
+	send = rig_send(&r, 0, 1, src, sizeof(src), CRPC_BULK_EAGER);
 	rig_turns(&r, 100);
 	assert_int_equal(crpc_bulk_state(r.b[0], send), CRPC_BULK_POSTED);
 	assert_int_equal(crpc_bulk_test(r.b[0], send, result), -EAGAIN);
-	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, sizeof(dst), 0, 0, &recv);
+	recv = rig_recv(&r, 1, 1, dst, sizeof(dst), 0);
 	assert_int_equal(crpc_bulk_state(r.b[1], recv), CRPC_BULK_ACTIVE);
 	for (i = 0; i < 1000 && crpc_bulk_state(r.b[1], recv) != CRPC_BULK_TRANSMITTING; i++)
 		rig_turn(&r, i & 1);

@@ -4,8 +4,7 @@
  * canceled at random, with chunks that the user consumes late, with connections that break, and
  * with rails that break and come back while others are left, which no request may notice. At every
  * step the auditor holds; at the end every request has ended, the pools are full, and what ended
- * with success has the right content. A failure prints its seed; SEED=n runs that one alone,
- * SEEDS=n so many.
+ * with success has the right content. A failure prints its seed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +23,7 @@ struct msg {
 	uint8_t *buf;
 	uint64_t req;
 	uint32_t len, tag;
-	bool recv, ended, sure; /* sure: its content tells its number */
+	bool recv, ended;
 	int32_t status;
 };
 
@@ -41,12 +40,6 @@ struct play {
 
 static struct play play;
 static uint64_t cuts;
-
-static uint32_t
-rnd(struct play *p, uint32_t n)
-{
-	return (uint32_t)(crpc_paper_rnd(&p->r.w) % n);
-}
 
 static void
 fill(struct msg *m, uint32_t number, uint64_t seed)
@@ -76,15 +69,15 @@ start(struct play *p, int side)
 	m->len = (uint32_t)((p->seed * 77773 + (uint64_t)m->tag * 131071) % LEN_MAX);
 	if (m->tag == 4)
 		m->len %= 100;
-	if (p->cancels && rnd(p, 20) == 0)
+	if (p->cancels && rig_rnd(&p->r, 20) == 0)
 		m->len += 1;
 	m->buf = buf_make(m->len);
 	if (!m->recv)
 		fill(m, p->n[side], p->seed);
 	rc = m->recv ? crpc_bulk_irecv(conn, p->r.w.now_ns, m->tag, m->buf, m->len,
-				       recvs[rnd(p, CRPC_DIM(recvs))], p->n[side], &m->req)
+			       recvs[rig_rnd(&p->r, CRPC_DIM(recvs))], p->n[side], &m->req)
 		     : crpc_bulk_isend(conn, p->r.w.now_ns, m->tag, m->buf, m->len,
-				       sends[rnd(p, CRPC_DIM(sends))], p->n[side], &m->req);
+			       sends[rig_rnd(&p->r, CRPC_DIM(sends))], p->n[side], &m->req);
 	if (rc == 0) {
 		p->n[side]++;
 		return;
@@ -145,7 +138,7 @@ consume(struct play *p, int side)
 			(uint16_t)(64 - p->nlate[side]));
 	if (p->nlate[side] == 0)
 		return;
-	i = rnd(p, p->nlate[side]);
+	i = rig_rnd(&p->r, p->nlate[side]);
 	rc = crpc_bulk_consumed(p->r.b[side], p->r.w.now_ns, p->late[side][i].token);
 	if (rc == -EBUSY)
 		return;
@@ -157,7 +150,7 @@ consume(struct play *p, int side)
 static void
 cancel(struct play *p, int side)
 {
-	struct msg *m = &p->msg[side][rnd(p, p->n[side] + 1)];
+	struct msg *m = &p->msg[side][rig_rnd(&p->r, p->n[side] + 1)];
 	int rc;
 
 	if (m->req == 0)
@@ -181,9 +174,9 @@ cut(struct play *p)
 	}
 	if (n < 2)
 		return;
-	i = up[rnd(p, n)];
+	i = up[rig_rnd(&p->r, n)];
 	p->cut[i] = p->r.conn[0]->rail[i].life;
-	rig_rail_fail(&p->r, (int)rnd(p, 2), i);
+	rig_rail_fail(&p->r, (int)rig_rnd(&p->r, 2), i);
 	cuts++;
 }
 
@@ -194,27 +187,27 @@ devices(struct play *p, bool good)
 	uint32_t i;
 	int side;
 
-	p->r.w.hold_acks = !good && rnd(p, 4) == 0;
-	p->r.w.frozen = !good && rnd(p, 8) == 0;
+	p->r.w.hold_acks = !good && rig_rnd(&p->r, 4) == 0;
+	p->r.w.frozen = !good && rig_rnd(&p->r, 8) == 0;
 	for (side = 0; side < 2; side++) {
 		for (i = 0; i < p->r.nports; i++)
-			crpc_paper_post_limit(
-				p->r.dev[side][i], good || rnd(p, 4) != 0 ? UINT32_MAX : rnd(p, 5));
+			crpc_paper_post_limit(p->r.dev[side][i],
+				good || rig_rnd(&p->r, 4) != 0 ? UINT32_MAX : rig_rnd(&p->r, 5));
 	}
 }
 
 static void
 step(struct play *p)
 {
-	int side = (int)rnd(p, 2);
+	int side = (int)rig_rnd(&p->r, 2);
 
-	switch (rnd(p, 8)) {
+	switch (rig_rnd(&p->r, 8)) {
 	case 0:
 	case 1:
 		start(p, side);
 		break;
 	case 2:
-		if (p->cancels && rnd(p, 8) == 0)
+		if (p->cancels && rig_rnd(&p->r, 8) == 0)
 			cancel(p, side);
 		break;
 	case 3:
@@ -226,28 +219,29 @@ step(struct play *p)
 	default:
 		rig_turn(&p->r, side);
 	}
-	if (p->breaks && rnd(p, 3000) == 0)
-		rig_rail_fail(&p->r, (int)rnd(p, 2), rnd(p, p->r.rails));
-	if (p->rails && rnd(p, 300) == 0)
+	if (p->breaks && rig_rnd(&p->r, 3000) == 0)
+		rig_rail_fail(&p->r, (int)rig_rnd(&p->r, 2), rig_rnd(&p->r, p->r.rails));
+	if (p->rails && rig_rnd(&p->r, 300) == 0)
 		cut(p);
-	if (p->rails && rnd(p, 100) == 0)
+	if (p->rails && rig_rnd(&p->r, 100) == 0)
 		devices(p, p->n[0] == 2 * MESSAGES && p->n[1] == 2 * MESSAGES);
-	if (rnd(p, 16) == 0)
+	if (rig_rnd(&p->r, 16) == 0)
 		rig_check(&p->r, false);
 }
 
 static void
 conf_random(struct play *p, struct crpc_bulk_conf *conf)
 {
-	*conf = (struct crpc_bulk_conf){.chunk = 4096u << rnd(p, 4),
-			.slots = 1 + rnd(p, 24),
-			.tx_chunks = 1 + rnd(p, 16),
-			.requests = 1 + rnd(p, 16),
-			.rendezvous_min = 1 + rnd(p, 200000),
-			.timeout_ns = 400000000,
-			.confirm_ns = 100000000,
-			.rail_retry_ns = rnd(p, 4) == 0 ? UINT64_MAX : 1000 + rnd(p, 1000000)};
-	conf->tx_bytes = conf->chunk + rnd(p, 200000);
+	*conf = (struct crpc_bulk_conf){.chunk = 4096u << rig_rnd(&p->r, 4),
+		.slots = 1 + rig_rnd(&p->r, 24),
+		.tx_chunks = 1 + rig_rnd(&p->r, 16),
+		.requests = 1 + rig_rnd(&p->r, 16),
+		.rendezvous_min = 1 + rig_rnd(&p->r, 200000),
+		.timeout_ns = 400000000,
+		.confirm_ns = 100000000,
+		.rail_retry_ns =
+			rig_rnd(&p->r, 4) == 0 ? UINT64_MAX : 1000 + rig_rnd(&p->r, 1000000)};
+	conf->tx_bytes = conf->chunk + rig_rnd(&p->r, 200000);
 }
 
 static void
@@ -274,7 +268,7 @@ play_end(struct play *p)
 				p->ended[0], p->n[0], p->ended[1], p->n[1]);
 	}
 	devices(p, true);
-	/* who does not know yet that the other one broke would wait for its messages */
+	/* an end that has not seen the break of its peer would wait for its messages */
 	if (crpc_bulk_conn_status(p->r.conn[0]) != 0 || crpc_bulk_conn_status(p->r.conn[1]) != 0) {
 		crpc_bulk_conn_shutdown(p->r.conn[0]);
 		crpc_bulk_conn_shutdown(p->r.conn[1]);
@@ -304,32 +298,19 @@ play_seed(uint64_t seed, bool cancels, bool breaks, bool rails)
 	conf_random(p, &conf[0]);
 	conf_random(p, &conf[1]);
 	conf[1].engine = crpc_unpack_create(seed % 2 ? "test" : "cpu", NULL);
-	rig_init(&p->r, &conf[0], &conf[1], rails ? 2 + rnd(p, 4) : 1 + rnd(p, 3), 1 + rnd(p, 2),
-			seed);
+	rig_init(&p->r, &conf[0], &conf[1], rails ? 2 + rig_rnd(&p->r, 4) : 1 + rig_rnd(&p->r, 3),
+		1 + rig_rnd(&p->r, 2), seed);
 	play_end(p);
 	rig_fini(&p->r);
 	crpc_unpack_free(conf[1].engine);
 }
 
-static uint64_t
-many_seeds(void)
-{
-	const char *many = getenv("SEEDS");
-
-	return many != NULL ? strtoull(many, NULL, 0) : SEEDS;
-}
-
 static void
 play_seeds(bool cancels, bool breaks, bool rails)
 {
-	const char *one = getenv("SEED");
-	uint64_t seed, seeds = many_seeds();
+	uint64_t seed = rig_seed_first(), end = seed + rig_seeds(SEEDS);
 
-	if (one != NULL) {
-		play_seed(strtoull(one, NULL, 0), cancels, breaks, rails);
-		return;
-	}
-	for (seed = 1; seed <= seeds; seed++)
+	for (; seed < end; seed++)
 		play_seed(seed, cancels, breaks, rails);
 }
 
@@ -359,8 +340,8 @@ static void
 rails_break(void **state)
 {
 	play_seeds(false, false, true);
-	if (getenv("SEED") == NULL)
-		assert_true(cuts > 2 * many_seeds());
+	if (rig_seeds(SEEDS) > 1)
+		assert_true(cuts > 2 * rig_seeds(SEEDS));
 }
 
 /* The same, and requests are canceled. */

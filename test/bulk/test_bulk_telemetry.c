@@ -127,12 +127,12 @@ setup(void **state)
 	uint64_t send, recv;
 
 	rig_init(&rig, &conf, &conf, 3, 1, 1);
-	crpc_bulk_isend(rig.conn[0], rig.w.now_ns, 1, src, LEN, CRPC_BULK_WRITE, 0, &send);
-	crpc_bulk_irecv(rig.conn[1], rig.w.now_ns, 1, dst, LEN, 0, 0, &recv);
+	send = rig_send(&rig, 0, 1, src, LEN, CRPC_BULK_WRITE);
+	recv = rig_recv(&rig, 1, 1, dst, LEN, 0);
 	rig_end(&rig, send, recv, result);
 	assert_int_equal(result[0].status, 0);
-	crpc_bulk_isend(rig.conn[0], rig.w.now_ns, 1, src, LEN, CRPC_BULK_EAGER, 0, &send);
-	crpc_bulk_irecv(rig.conn[1], rig.w.now_ns, 1, dst, LEN, CRPC_BULK_MANUAL, 0, &recv);
+	send = rig_send(&rig, 0, 1, src, LEN, CRPC_BULK_EAGER);
+	recv = rig_recv(&rig, 1, 1, dst, LEN, CRPC_BULK_MANUAL);
 	rig_turns(&rig, 300);
 	rig_rail_fail(&rig, 1, 1);
 	rig_turns(&rig, 300);

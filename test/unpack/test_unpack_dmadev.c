@@ -184,9 +184,8 @@ bulk_unpacks_through_it(void **state)
 	assert_non_null(conf[1].engine);
 	rig_init(&r, &conf[0], &conf[1], 1, 1, 7);
 	buf_fill(src, LEN, 3);
-	crpc_bulk_isend(
-		r.conn[0], r.w.now_ns, 1, src, LEN, CRPC_BULK_EAGER | CRPC_BULK_CRC, 0, &req[0]);
-	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, dst, LEN, 0, 0, &req[1]);
+	req[0] = rig_send(&r, 0, 1, src, LEN, CRPC_BULK_EAGER | CRPC_BULK_CRC);
+	req[1] = rig_recv(&r, 1, 1, dst, LEN, 0);
 	for (i = 0; !have[0] || !have[1]; i++) {
 		side = i & 1;
 		rig_turn(&r, side);

@@ -352,10 +352,8 @@ bulk_unpacks_through_it(void **state)
 	conf[1].engine = b.u;
 	rig_init(&r, &conf[0], &conf[1], 1, 1, 7);
 	made = crpc_unpack_states_made();
-	crpc_bulk_isend(
-		r.conn[0], r.w.now_ns, 1, b.src, LEN, CRPC_BULK_EAGER | CRPC_BULK_CRC, 0, &req[0]);
-	crpc_bulk_irecv(r.conn[1], r.w.now_ns, 1, b.dst, LEN, CRPC_BULK_EAGER | CRPC_BULK_MANUAL, 0,
-		&req[1]);
+	req[0] = rig_send(&r, 0, 1, b.src, LEN, CRPC_BULK_EAGER | CRPC_BULK_CRC);
+	req[1] = rig_recv(&r, 1, 1, b.dst, LEN, CRPC_BULK_EAGER | CRPC_BULK_MANUAL);
 #ifdef FAKE
 	fake_cuda_hold(true);
 	while (crpc_bulk_chunks(r.b[1], &chunk, 1) == 0)
