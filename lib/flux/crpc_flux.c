@@ -170,7 +170,6 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	ch->nslots = nslots;
 	ch->msg_size = a->msg_size;
 	ch->stride = stride;
-	ch->hints = crpc_spsc_cpu_hints();
 	ch->lazy = a->window < FLUX_LAZY ? a->window : FLUX_LAZY;
 	ch->deadline_ns = a->deadline_ns;
 	ch->flux = flux;

@@ -160,7 +160,7 @@ take_replies(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done
 {
 	struct crpc_rpc_counts *counts = &node->stats.rpc;
 	struct flux_order *o = &ch->replies;
-	const uint32_t *const entries = o->entry, mask = o->mask, hints = ch->hints;
+	const uint32_t *const entries = o->entry, mask = o->mask;
 	struct rpc_calls calls = ch->calls; /* as in send() */
 	uint32_t left, run, pos, end, entry, slot, fetch;
 	char *data;
@@ -176,7 +176,7 @@ take_replies(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done
 			call = (struct rpc_call *)(void *)calls.slot + slot;
 			if (crpc_likely(entry < FLUX_FLAG && call->deadline_ns < RPC_CANCELED)) {
 				data = flux_payload(ch, slot);
-				__crpc_spsc_prefetchw(hints, data + fetch);
+				__crpc_spsc_prefetchw(data + fetch);
 				rpc_calls_reply(
 					&calls, call, data, FLUX_LEN(entry), 0, counts, d++);
 				continue;
@@ -232,7 +232,7 @@ static inline uint16_t
 take_requests(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_req *req, uint32_t n)
 {
 	struct flux_order *o = &ch->arrived;
-	const uint32_t *const entries = o->entry, mask = o->mask, hints = ch->hints;
+	const uint32_t *const entries = o->entry, mask = o->mask;
 	uint8_t *const resp_max = ch->resp_max;
 	uint64_t *const held = ch->held;
 	uint64_t token;
@@ -252,7 +252,7 @@ take_requests(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_req
 			resp_max[slot] = (uint8_t)FLUX_RESP_MAX(entry);
 			r->token = token;
 			data = flux_payload(ch, slot);
-			__crpc_spsc_prefetchw(hints, data + fetch);
+			__crpc_spsc_prefetchw(data + fetch);
 			r->data = data;
 			r->len = FLUX_LEN(entry);
 			r->peer = peer;

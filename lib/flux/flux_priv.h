@@ -61,7 +61,6 @@ struct flux_chan {
 	uint32_t nslots;
 	uint32_t msg_size;
 	uint32_t stride; /* bytes from one slot's payload to the next */
-	uint32_t hints;
 	uint32_t lazy; /* entries that an end holds back before it publishes by itself */
 	uint64_t deadline_ns;
 	char *buf; /* payloads, of slot 0 first: the server's from the call to its reply */

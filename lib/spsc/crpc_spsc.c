@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Setup, inspection and the CPU's hints: everything of the rings that is not on a datapath. */
+/* Setup and inspection: everything of the rings that is not on a datapath. */
 #include <errno.h>
 #include <inttypes.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 #include "crpc_log.h"
 #include "crpc_spsc.h"
 #include "crpc_spsc_block.h"
 #include "crpc_spsc_duplex.h"
 #include "spsc_private.h"
-
-/* CPUID 80000001h ECX: PREFETCHW; CPUID 7.0 ECX: CLDEMOTE. */
-#define CPUID_EXT_ECX_PREFETCHW (1u << 8)
-#define CPUID_7_ECX_CLDEMOTE    (1u << 25)
 
 static const char *const variant_names[CRPC_SPSC_LAYOUTS] = {
 	[CRPC_SPSC_LAMPORT] = "lamport",
@@ -30,21 +23,6 @@ const char *
 crpc_spsc_variant_name(enum crpc_spsc_variant variant)
 {
 	return (unsigned int)variant < CRPC_SPSC_LAYOUTS ? variant_names[variant] : "?";
-}
-
-uint32_t
-crpc_spsc_cpu_hints(void)
-{
-	uint32_t hints = 0;
-#if defined(__x86_64__)
-	unsigned int a, b, c, d;
-
-	if (__get_cpuid(0x80000001, &a, &b, &c, &d) && (c & CPUID_EXT_ECX_PREFETCHW))
-		hints |= CRPC_SPSC_HINT_PREFETCHW;
-	if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & CPUID_7_ECX_CLDEMOTE))
-		hints |= CRPC_SPSC_HINT_CLDEMOTE;
-#endif
-	return hints;
 }
 
 /* Messages per flag; 0 for lamport, which has none. */
@@ -227,7 +205,6 @@ crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 		.published = h.start,
 		.limit = is_fastforward(h.variant) ? 0 : h.start + h.depth,
 		.lazy = h.lazy,
-		.hints = crpc_spsc_cpu_hints(),
 		.lap = h.start,
 		.esize = h.esize,
 		.variant = h.variant,
@@ -402,12 +379,10 @@ crpc_spsc_dump(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, F
 		fprintf(out,
 			"producer %s depth %u esize %u next %u published %u limit %u lazy "
 			"%u fill %u "
-			"block %zu lap %u hints %s%s free %u\n",
+			"block %zu lap %u free %u\n",
 			crpc_spsc_variant_name(p->variant), p->depth, p->esize, p->next,
 			p->published, p->limit, p->lazy, p->fill,
 			p->block != 0 ? (size_t)(p->pos - p->slots) / p->block : 0, p->lap,
-			p->hints & CRPC_SPSC_HINT_PREFETCHW ? "prefetchw " : "",
-			p->hints & CRPC_SPSC_HINT_CLDEMOTE ? "cldemote" : "",
 			crpc_spsc_free_count(p));
 	if (c != NULL)
 		fprintf(out,

@@ -108,10 +108,6 @@ _Static_assert(sizeof(struct crpc_spsc_hdr) <= CRPC_CACHE_LINE, "the header is o
 _Static_assert(__GCC_ATOMIC_INT_LOCK_FREE == 2, "positions are plain words in shared memory");
 _Static_assert(__GCC_ATOMIC_LLONG_LOCK_FREE == 2, "flags are plain words in shared memory");
 
-/** What this CPU can do with a line beside reading and writing it; bits of `hints`. */
-#define CRPC_SPSC_HINT_PREFETCHW 1u /**< Fetch a line to write it. */
-#define CRPC_SPSC_HINT_CLDEMOTE  2u /**< Push a written line towards the cache that is shared. */
-
 struct crpc_spsc_ops;
 
 /** The producer's end. Private to its thread; set by crpc_spsc_prod_attach(). */
@@ -125,7 +121,6 @@ struct crpc_spsc_prod {
 	uint32_t published; /* position up to which the consumer may see */
 	uint32_t limit;     /* position that next may reach; fastforward: blocks known free */
 	uint32_t lazy;
-	uint32_t hints;
 	/* flagged variants */
 	uint32_t fill; /* messages in the block at pos */
 	uint32_t lap;  /* onesided: generation of the block at pos */
@@ -179,13 +174,17 @@ crpc_spsc_copy(void *dst, const void *src, size_t esize)
 	memcpy(dst, src, esize);
 }
 
+/*
+ * Two hints on lines. A CPU that does not know prefetchw or cldemote takes it for a nop (Intel SDM
+ * 2B, AMD APM 3), which costs less than to ask whether it does.
+ */
+
 /** Ask for the line at @p p, to write it. */
 static inline void
-__crpc_spsc_prefetchw(uint32_t hints, const void *p)
+__crpc_spsc_prefetchw(const void *p)
 {
 #if defined(__x86_64__)
-	if (hints & CRPC_SPSC_HINT_PREFETCHW)
-		__asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)p));
+	__asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)p));
 #else
 	__builtin_prefetch(p, 1, 3);
 #endif
@@ -193,16 +192,12 @@ __crpc_spsc_prefetchw(uint32_t hints, const void *p)
 
 /** Push the line at @p p down, where the CPU can: its reader then finds it a level nearer. */
 static inline void
-__crpc_spsc_demote(uint32_t hints, const void *p)
+__crpc_spsc_demote(const void *p)
 {
 #if defined(__x86_64__)
-	if (hints & CRPC_SPSC_HINT_CLDEMOTE)
-		__asm__ __volatile__("cldemote %0" : : "m"(*(const char *)p));
+	__asm__ __volatile__("cldemote %0" : : "m"(*(const char *)p));
 #endif
 }
-
-/** The CPU's hints; see CRPC_SPSC_HINT_PREFETCHW. From CPUID, once per attach. */
-uint32_t crpc_spsc_cpu_hints(void);
 
 /** The name: "lamport", "fastforward", "fastforward_aligned", "onesided", ...; "?" otherwise. */
 const char *crpc_spsc_variant_name(enum crpc_spsc_variant variant);

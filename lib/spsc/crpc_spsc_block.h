@@ -53,7 +53,7 @@ __crpc_spsc_block_flush(struct crpc_spsc_prod *p, bool one)
 		return;
 	__crpc_spsc_block_publish(p, one);
 	if (n == 1)
-		__crpc_spsc_demote(p->hints, p->pos);
+		__crpc_spsc_demote(p->pos);
 }
 
 /* onesided: the window is short. Look whether the consumer told more. */
@@ -137,7 +137,7 @@ __crpc_spsc_block_ahead(struct crpc_spsc_prod *p, uint32_t len, uint32_t per, bo
 		return;
 	at -= at >= p->end ? p->end - p->slots : 0;
 	for (i = 0; i < len; i += CRPC_CACHE_LINE)
-		__crpc_spsc_prefetchw(p->hints, at + i);
+		__crpc_spsc_prefetchw(at + i);
 }
 
 crpc_inline void
@@ -152,7 +152,7 @@ __crpc_spsc_block_commit(
 		return;
 	__crpc_spsc_block_publish(p, one);
 	if (per == 1 && p->lazy == 1)
-		__crpc_spsc_demote(p->hints, p->pos);
+		__crpc_spsc_demote(p->pos);
 	p->fill = 0;
 	if (!one)
 		p->limit--;

@@ -66,7 +66,6 @@ struct crpc_spsc_duplex_client {
 	uint32_t limit;     /* position up to which replies are there, as far as known */
 	uint32_t fetched;   /* position up to which lines were asked for */
 	uint32_t lazy;
-	uint32_t hints;
 	uint32_t esize;
 	/* lone */
 	uint64_t sent;
@@ -88,7 +87,6 @@ struct crpc_spsc_duplex_server {
 	uint32_t limit;     /* position up to which requests are there, as far as known */
 	uint32_t fetched;
 	uint32_t lazy;
-	uint32_t hints;
 	uint32_t esize;
 	/* lone */
 	uint64_t taken;
@@ -116,8 +114,8 @@ void crpc_spsc_duplex_dump(const struct crpc_spsc_duplex_client *c,
  * limit. One by one, that is done once per line.
  */
 crpc_inline void
-__crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint32_t hints,
-	uint32_t next, bool one, uint32_t limit, uint32_t *fetched)
+__crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint32_t next, bool one,
+	uint32_t limit, uint32_t *fetched)
 {
 	uint32_t step = esize < CRPC_CACHE_LINE ? CRPC_CACHE_LINE / esize : 1, at = *fetched, i;
 	uint32_t to = next + CRPC_SPSC_DUPLEX_AHEAD * step;
@@ -129,7 +127,7 @@ __crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint3
 		to = limit;
 	for (; (int32_t)(to - at) > 0; at += step)
 		for (i = 0; i < esize; i += CRPC_CACHE_LINE)
-			__crpc_spsc_prefetchw(hints, slots + (size_t)(at & mask) * esize + i);
+			__crpc_spsc_prefetchw(slots + (size_t)(at & mask) * esize + i);
 	*fetched = at;
 }
 
@@ -228,7 +226,7 @@ crpc_spsc_duplex_poll(
 		n = n < c->depth - i ? n : c->depth - i;
 	}
 	c->read += n;
-	__crpc_spsc_duplex_fetch(c->slots, c->depth - 1, esize, c->hints, c->read,
+	__crpc_spsc_duplex_fetch(c->slots, c->depth - 1, esize, c->read,
 		crpc_constant(want) && want == 1, c->limit, &c->fetched);
 	return n;
 }
@@ -300,7 +298,7 @@ crpc_spsc_duplex_recv(
 		n = n < s->depth - i ? n : s->depth - i;
 	}
 	s->next += n;
-	__crpc_spsc_duplex_fetch(s->slots, s->depth - 1, esize, s->hints, s->next,
+	__crpc_spsc_duplex_fetch(s->slots, s->depth - 1, esize, s->next,
 		crpc_constant(want) && want == 1, s->limit, &s->fetched);
 	return n;
 }

@@ -31,10 +31,10 @@ crpc_spsc_lamport_flush(struct crpc_spsc_prod *p)
 	/* R1: the messages before the head that covers them. Pairs with A1. */
 	crpc_store_release(p->head, p->next);
 	if (p->next - p->published == 1)
-		__crpc_spsc_demote(p->hints, p->head);
+		__crpc_spsc_demote(p->head);
 	p->published = p->next;
 	/* The consumer read it last: fetch it now, or the next head waits for it. */
-	__crpc_spsc_prefetchw(p->hints, p->slots + (size_t)(p->next & (p->depth - 1)) * p->esize);
+	__crpc_spsc_prefetchw(p->slots + (size_t)(p->next & (p->depth - 1)) * p->esize);
 }
 
 /* The known room is short: look at the tail. */
