@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* flux: create, join, connect, leave, and what looks at a node from outside its datapath. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "crpc_spsc_base.h"
 #include "flux_life.h"
 
 #define WINDOW_DEFAULT   256u
@@ -68,7 +67,7 @@ crpc_flux_create(const struct crpc_flux_attr *attr)
 		return NULL;
 	}
 	flux->attr = a;
-	flux->next_use = (uint64_t)a.start << 32;
+	flux->recvs = (uint64_t)a.start << 32;
 	pthread_mutex_init(&flux->lock, NULL);
 	return flux;
 }
@@ -80,6 +79,34 @@ crpc_flux_free(struct crpc_flux *flux)
 		return;
 	pthread_mutex_destroy(&flux->lock);
 	free(flux);
+}
+
+void
+__crpc_flux_chan_put(struct flux_chan *ch)
+{
+	struct crpc_flux *flux = ch->flux;
+
+	/* R26, A26: all that the first side did is done when the second one leaves. */
+	if (crpc_fetch_add_acq_rel(&ch->left, 1) == 0)
+		return;
+	ch->next = crpc_load_relaxed(&flux->dead);
+	/* R27: both sides' uses before the pointer. Pairs with A27. */
+	while (!crpc_cas_acq_rel(&flux->dead, &ch->next, ch))
+		;
+}
+
+/* Under the lock. */
+static void
+free_dead(struct crpc_flux *flux)
+{
+	/* A27 pairs with R27. */
+	struct flux_chan *ch = crpc_exchange_acq_rel(&flux->dead, NULL), *next;
+
+	for (; ch != NULL; ch = next) {
+		next = ch->next;
+		flux->memory -= ch->len;
+		flux->attr.release(ch, flux->attr.arg);
+	}
 }
 
 struct crpc_flux_node *
@@ -116,7 +143,8 @@ crpc_flux_join(struct crpc_flux *flux, uint32_t id)
 		return NULL;
 	}
 	flux->node[id] = node;
-	node->next_use = flux->next_use;
+	node->recvs = flux->recvs;
+	free_dead(flux);
 	pthread_mutex_unlock(&flux->lock);
 	return node;
 }
@@ -145,7 +173,7 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	uint32_t nslots = FLUX_SLOTS_PER_WINDOW * a->window;
 	uint32_t stride = (uint32_t)crpc_align_up(a->msg_size, 8);
 	const size_t sizes[] = {sizeof(struct flux_chan), (nslots + 1) * sizeof(struct rpc_call),
-		(nslots + 1) * sizeof(uint64_t), nslots + 1, 2 * (size_t)nslots * sizeof(uint32_t),
+		2 * nslots * sizeof(uint64_t), nslots + 1, 2 * (size_t)nslots * sizeof(uint32_t),
 		(size_t)nslots * stride + crpc_align_up(stride, CRPC_CACHE_LINE),
 		__crpc_flux_rings_len(a)};
 	char *part[CRPC_DIM(sizes)], *mem;
@@ -174,11 +202,12 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	ch->deadline_ns = a->deadline_ns;
 	ch->flux = flux;
 	ch->len = len;
-	crpc_store_relaxed(&ch->refs, 2);
 	__crpc_calls_init(&ch->calls, part[1], nslots, sizeof(struct rpc_call), a->start);
 	ch->calls.last = rpc_call_at(&ch->calls, nslots);
 	ch->held = (uint64_t *)(void *)part[2];
-	ch->resp_max = (uint8_t *)part[3];
+	ch->held_mask = 2 * nslots - 1;
+	ch->held[0] = 1; /* a made-up token without a slot differs from this, and others from 0 */
+	ch->room = (uint8_t *)part[3];
 	chan_orders(ch, (uint32_t *)(void *)part[4], a->start);
 	/* Slot 1 begins a line. */
 	ch->buf = part[5] + crpc_align_up(stride, CRPC_CACHE_LINE) - stride;
@@ -187,30 +216,6 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 		return NULL;
 	}
 	return ch;
-}
-
-/* Under the lock: a channel that both have left goes. */
-static void
-chan_put_locked(struct flux_chan *ch)
-{
-	struct crpc_flux *flux = ch->flux;
-	uint32_t refs = crpc_load_relaxed(&ch->refs) - 1;
-
-	crpc_store_relaxed(&ch->refs, refs);
-	if (refs != 0)
-		return;
-	flux->memory -= ch->len;
-	flux->attr.release(ch, flux->attr.arg);
-}
-
-void
-__crpc_flux_chan_put(struct flux_chan *ch)
-{
-	struct crpc_flux *flux = ch->flux;
-
-	pthread_mutex_lock(&flux->lock);
-	chan_put_locked(ch);
-	pthread_mutex_unlock(&flux->lock);
 }
 
 int
@@ -238,6 +243,7 @@ crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer, struct crpc_flux_e
 		rc = -ENOTCONN;
 		goto unlock;
 	}
+	free_dead(flux);
 	ch = chan_create(flux, node->id, peer);
 	if (ch == NULL) {
 		rc = -ENOMEM;
@@ -275,33 +281,6 @@ inbox_append(struct crpc_flux_node *node)
 	*at = oldest;
 }
 
-/* Take over a channel: its tokens differ from those of all channels before. */
-static void
-in_add(struct crpc_flux_node *node, struct flux_chan *ch)
-{
-	uint32_t i;
-
-	for (i = 1; i <= ch->nslots; i++)
-		ch->held[i] = node->next_use | (uint64_t)ch->caller << FLUX_CALLER_SHIFT;
-	ch->index = node->nin;
-	node->in[node->nin++] = ch;
-	node->from[ch->caller] = ch;
-}
-
-/* The tokens of later channels count uses from above those of this one. They wrap. */
-static void
-raise_next_use(struct crpc_flux_node *node, const struct flux_chan *ch)
-{
-	uint64_t use;
-	uint32_t i;
-
-	for (i = 1; i <= ch->nslots; i++) {
-		use = ch->held[i] >> FLUX_USES_SHIFT << FLUX_USES_SHIFT;
-		if ((int64_t)(use - node->next_use) > 0)
-			node->next_use = use;
-	}
-}
-
 void
 __crpc_flux_inbox_take(struct crpc_flux_node *node)
 {
@@ -316,7 +295,9 @@ __crpc_flux_inbox_take(struct crpc_flux_node *node)
 			continue;
 		}
 		*at = ch->next;
-		in_add(node, ch);
+		ch->index = node->nin;
+		node->in[node->nin++] = ch;
+		node->from[ch->caller] = ch;
 	}
 }
 
@@ -327,15 +308,14 @@ __crpc_flux_in_drop(struct crpc_flux_node *node, struct flux_chan *ch)
 	uint32_t i;
 
 	/* A22 pairs with R21: all that the caller sent is published. */
-	if (crpc_load_acquire(&ch->caller_gone) == 0 || flux_look(&ch->arrived) != 0)
+	if (crpc_load_acquire(&ch->caller_gone) == 0 || flux_look(&ch->arrived, 1) != 0)
 		return false;
 	last = node->in[--node->nin];
 	node->in[ch->index] = last;
 	last->index = ch->index;
 	node->from[ch->caller] = NULL;
-	raise_next_use(node, ch);
 	for (i = 1; i <= ch->nslots; i++)
-		ch->nheld += (ch->held[i] & FLUX_SLOT_MASK) != 0;
+		ch->nheld += ch->held[i] != 0;
 	if (ch->nheld == 0) {
 		__crpc_flux_chan_put(ch);
 		return true;
@@ -358,7 +338,7 @@ __crpc_flux_out_drop(struct crpc_flux_node *node, uint32_t i)
 	__crpc_flux_chan_put(ch);
 }
 
-/* Under the lock: the server lets go of the channels of a list. */
+/* The server leaves the channels of a list. */
 static void
 leave_list(struct flux_chan *ch)
 {
@@ -368,7 +348,7 @@ leave_list(struct flux_chan *ch)
 		next = ch->next;
 		/* R20: all that the server wrote before its leaving. Pairs with A20, A21, A23. */
 		crpc_store_release(&ch->server_gone, 1);
-		chan_put_locked(ch);
+		__crpc_flux_chan_put(ch);
 	}
 }
 
@@ -378,6 +358,7 @@ crpc_flux_leave(struct crpc_flux_node *node)
 	struct crpc_flux *flux = node->flux;
 	uint32_t i;
 
+	node->owner = (struct crpc_owner){NULL};
 	crpc_flux_flush(node, 0);
 	pthread_mutex_lock(&flux->lock);
 	flux->node[node->id] = NULL;
@@ -386,17 +367,17 @@ crpc_flux_leave(struct crpc_flux_node *node)
 	leave_list(node->arriving);
 	leave_list(node->departed);
 	for (i = 0; i < node->nin; i++) {
-		raise_next_use(node, node->in[i]);
 		crpc_store_release(&node->in[i]->server_gone, 1); /* R20 */
-		chan_put_locked(node->in[i]);
+		__crpc_flux_chan_put(node->in[i]);
 	}
-	if ((int64_t)(node->next_use - flux->next_use) > 0)
-		flux->next_use = node->next_use;
+	if ((int64_t)(node->recvs - flux->recvs) > 0)
+		flux->recvs = node->recvs;
 	for (i = 0; i < node->nout; i++) {
 		/* R21: all that the caller wrote before its leaving. Pairs with A22. */
 		crpc_store_release(&node->out[i]->caller_gone, 1);
-		chan_put_locked(node->out[i]);
+		__crpc_flux_chan_put(node->out[i]);
 	}
+	free_dead(flux);
 	pthread_mutex_unlock(&flux->lock);
 	free(node);
 }
@@ -408,7 +389,7 @@ crpc_flux_pending(const struct crpc_flux_node *node, uint32_t peer)
 
 	for (i = 0; i < node->nout; i++)
 		if (peer == UINT32_MAX || node->out[i]->server == peer)
-			n += flux_pending(node->out[i]);
+			n += flux_in_use(node->out[i]) - node->out[i]->notes;
 	return n;
 }
 
@@ -424,6 +405,7 @@ crpc_flux_memory(struct crpc_flux *flux)
 	size_t len;
 
 	pthread_mutex_lock(&flux->lock);
+	free_dead(flux);
 	len = flux->memory;
 	pthread_mutex_unlock(&flux->lock);
 	return len;
@@ -467,7 +449,5 @@ crpc_flux_check(const struct crpc_flux_node *node, FILE *out)
 		if (node->ep[ch->server].ch != ch)
 			bad += report(out, "channel to %u is listed twice\n", ch->server);
 	}
-	if (node->stats.rpc.malformed != 0)
-		bad += report(out, "%" PRIu64 " malformed messages\n", node->stats.rpc.malformed);
 	return bad;
 }

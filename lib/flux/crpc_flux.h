@@ -20,14 +20,14 @@
  *     crpc_flux_free(flux)                         when all nodes have left
  *
  * Threads: create and free are the setup thread's; join, connect and leave may be called while
- * others run (they lock; of the rest only what frees the channel of a peer that left does);
- * everything that takes a node or an endpoint belongs to the lcore that joined it. One lcore may
- * own several nodes.
+ * others run. They lock, allocate and free; nothing else does. Everything else that takes a node or
+ * an endpoint belongs to one lcore. One lcore may own several nodes.
  *
  * Ownership: a request's bytes stay readable until its reply, fail or release, in whatever order
  * these are given and also if its caller leaves; a completion's until the next poll of that node.
  * What was given to call or reply is copied into the channel's slot of that call, where the reply
- * overwrites its request: a payload's lines move once there and once back.
+ * overwrites its request: a payload's lines move once there and once back. Nodes trust each other.
+ * The memory of a channel that both have left is released by the next join, connect or leave.
  *
  * Back-pressure: a node has at most `window` calls and notifications open to each peer. Beyond,
  * call returns -EAGAIN: poll, then retry. Nothing spins, and nothing waits inside a call. A reply
@@ -153,8 +153,7 @@ int crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer, struct crpc_fl
  *   For poll.
  * @return
  *   0; -EAGAIN (window full: poll, then retry); -ECONNRESET (the peer left); -EMSGSIZE (len or
- *   resp_max above msg_size); -EHOSTDOWN (the whole window timed out: the peer has stopped; retry
- *   later).
+ *   resp_max above msg_size).
  */
 int crpc_flux_call(struct crpc_flux_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
 	uint32_t resp_max, uint64_t cookie);
@@ -245,13 +244,16 @@ int crpc_flux_release(struct crpc_flux_node *node, uint64_t now_ns, uint64_t tok
 /** Send what is queued. poll and recv do it too. */
 void crpc_flux_flush(struct crpc_flux_node *node, uint64_t now_ns);
 
-/** Calls of this node that are open, to @p peer or, UINT32_MAX, to all; timed-out ones included. */
+/**
+ * Calls of this node that are open, to @p peer or, UINT32_MAX, to all. Those that timed out or were
+ * canceled count until their late reply; notifications do not count.
+ */
 uint32_t crpc_flux_pending(const struct crpc_flux_node *node, uint32_t peer);
 
 /** The node's counters. */
 const struct crpc_flux_stats *crpc_flux_node_stats(const struct crpc_flux_node *node);
 
-/** Bytes of all channels that are open now. Any thread. */
+/** Bytes of all channels that a node uses now. Any thread. */
 size_t crpc_flux_memory(struct crpc_flux *flux);
 
 /** Validate the node's tables; prints violations on @p out (may be NULL), returns their number. */

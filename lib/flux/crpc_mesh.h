@@ -19,7 +19,6 @@
  *   sent at a later poll, recv or flush: reply never fails for that.
  * - connect allocates, and the peer does nothing for it.
  * - A reply may have msg_size bytes, whatever the call's resp_max.
- * - There is no -EHOSTDOWN.
  */
 
 #include "crpc_flux.h"

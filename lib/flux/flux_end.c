@@ -9,22 +9,19 @@
 uint32_t
 crpc_flux_cancel(struct crpc_flux_ep *ep, uint64_t now_ns, uint64_t cookie)
 {
+	crpc_owner_check(&ep->node->owner, "flux node");
 	if (ep->ch == NULL)
 		return 0;
 	return __crpc_calls_cancel(&ep->ch->calls, &ep->node->sweep, cookie);
 }
 
 bool
-__crpc_flux_take_other(
-	struct crpc_flux_node *node, struct flux_chan *ch, uint32_t entry, struct crpc_done *done)
+__crpc_flux_take_other(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *done)
 {
-	uint32_t slot = entry & FLUX_SLOT_MASK;
+	struct flux_order *o = &ch->replies;
+	uint32_t entry = o->entry[o->next++ & o->mask], slot = entry & FLUX_SLOT_MASK;
 	struct rpc_call *call = rpc_call_at(&ch->calls, slot);
 
-	if (slot > ch->nslots || call->deadline_ns == RPC_FREE) {
-		node->stats.rpc.malformed++;
-		return false;
-	}
 	if (entry == (slot | FLUX_FLAG)) {
 		ch->notes--;
 		ch->calls.ended--;
@@ -45,27 +42,22 @@ __crpc_flux_reset(struct crpc_flux_node *node, bool forget, struct crpc_done *do
 	for (i = 0; i < node->nout; i++) {
 		ch = node->out[i];
 		/* A21 pairs with R20: all replies that the server gave are published. */
-		if (crpc_load_acquire(&ch->server_gone) == 0 || flux_look(&ch->replies) != 0)
+		if (crpc_load_acquire(&ch->server_gone) == 0 || flux_look(&ch->replies, 1) != 0)
 			continue;
-		ch->notes = 0;
 		got += __crpc_calls_drop(
 			&ch->calls, -ECONNRESET, &node->stats.rpc, done + got, (uint16_t)(n - got));
-		if (forget && flux_pending(ch) == 0)
+		ch->notes = (uint32_t)crpc_min(ch->notes, ch->calls.ended);
+		if (forget && flux_in_use(ch) == 0)
 			__crpc_flux_out_drop(node, i--);
 	}
 	return got;
 }
 
-/* Whether a channel holds the request of a token open, and if so, whether it is a notification. */
+/* Whether a token names an open request of a channel. */
 static bool
-holds(const struct flux_chan *ch, uint64_t token, bool *note)
+holds(const struct flux_chan *ch, uint64_t token)
 {
-	uint32_t slot = token & FLUX_SLOT_MASK;
-
-	if (ch == NULL || slot - 1 >= ch->nslots)
-		return false;
-	*note = ch->held[slot] == (token | FLUX_NOTE);
-	return *note || ch->held[slot] == token;
+	return ch != NULL && ch->held[token & ch->held_mask] == token;
 }
 
 /* End a request of a caller that left. */
@@ -73,15 +65,15 @@ static int
 end_departed(struct crpc_flux_node *node, uint64_t token, bool release)
 {
 	struct flux_chan **at = &node->departed, *ch;
-	bool note;
+	uint32_t slot = token & FLUX_SLOT_MASK;
 
-	while ((ch = *at) != NULL && !holds(ch, token, &note))
+	while ((ch = *at) != NULL && !holds(ch, token))
 		at = &ch->next;
 	if (ch == NULL)
 		return -ENOENT;
-	if (note && !release)
+	if (ch->room[slot] == 0 && !release)
 		return -EOPNOTSUPP;
-	ch->held[token & FLUX_SLOT_MASK] &= ~(uint64_t)FLUX_SLOT_MASK;
+	ch->held[slot] = 0;
 	node->stats.rpc.replies++;
 	if (--ch->nheld == 0) {
 		*at = ch->next;
@@ -99,13 +91,15 @@ __crpc_flux_end(
 	struct flux_order *o;
 	bool note;
 
-	if (!holds(ch, token, &note))
+	crpc_owner_check(&node->owner, "flux node");
+	if (!holds(ch, token))
 		return end_departed(node, token, release);
+	note = ch->room[slot] == 0;
 	if (note && !release)
 		return -EOPNOTSUPP;
-	if (len > ch->resp_max[slot])
+	if (!note && len >= ch->room[slot])
 		return -EMSGSIZE;
-	ch->held[slot] &= ~(uint64_t)FLUX_SLOT_MASK;
+	ch->held[slot] = 0;
 	node->stats.rpc.replies++;
 	if (crpc_load_relaxed(&ch->caller_gone) != 0)
 		return -ECONNRESET;

@@ -21,13 +21,15 @@ _Static_assert(CRPC_FLUX_NODES_MAX == 256, "a token has 8 bits for a node");
 
 struct crpc_flux {
 	struct crpc_flux_attr attr;
-	pthread_mutex_t lock; /* node[], memory, next_use */
+	pthread_mutex_t lock; /* node[], memory, recvs */
 	size_t memory;
-	uint64_t next_use; /* above those in all tokens of nodes that left */
+	uint64_t recvs; /* above those in all tokens of nodes that left */
 	struct crpc_flux_node *node[CRPC_FLUX_NODES_MAX];
+	/* Channels that both sides have left. The datapath pushes them: freeing one may lock. */
+	struct flux_chan *_Atomic dead;
 };
 
-/* Drop one side's reference to a channel. */
+/* One side will not use a channel again. The next join, connect or leave frees it after both. */
 void __crpc_flux_chan_put(struct flux_chan *ch);
 
 /* flux_rings.c: bytes that the rings of a channel take, and their set-up. */

@@ -13,35 +13,40 @@
  *     slot (caller):  see rpc_calls.h
  *     held (server):  closed -> open -> closed          recv, reply
  *
- *     inbox -> arriving -> in[] -> departed -> freed    the caller connects; the requests of its
+ *     inbox -> arriving -> in[] -> departed -> dead     the caller connects; the requests of its
  *                                                       earlier channel were received; it left and
  *                                                       all was received; no request is open
+ *
+ * Both sides are threads of one process, which could overwrite each other anyway: what the peer
+ * wrote to a channel is used without a check. Tokens come from the application and are checked.
  */
 
 #include "crpc_atomic.h"
 #include "crpc_flux.h"
+#include "crpc_owner.h"
 #include "rpc_calls.h"
 
 /*
  * An entry of an order: a slot, and what is in it.
  *
- *     request  slot, len, longest reply; FLAG: a notification
+ *     request  slot, len, room
  *     reply    slot, len; FLAG: no data; the value is an errno, or 0 for the end of a notification
+ *
+ * Room is what a reply must be shorter than: 0 of a notification, resp_max + 1 of a call.
  */
-#define FLUX_SLOT_BITS       14
-#define FLUX_SLOT_MASK       ((1u << FLUX_SLOT_BITS) - 1)
-#define FLUX_LEN(entry)      ((entry) >> FLUX_SLOT_BITS & 0xffu)
-#define FLUX_RESP_MAX(entry) ((entry) >> (FLUX_SLOT_BITS + 8) & 0xffu)
-#define FLUX_FLAG            (1u << 31)
+#define FLUX_SLOT_BITS   14
+#define FLUX_SLOT_MASK   ((1u << FLUX_SLOT_BITS) - 1)
+#define FLUX_ROOM_SHIFT  (FLUX_SLOT_BITS + 8)
+#define FLUX_LEN(entry)  ((entry) >> FLUX_SLOT_BITS & 0xffu)
+#define FLUX_ROOM(entry) ((entry) >> FLUX_ROOM_SHIFT)
+#define FLUX_FLAG        (1u << 31)
 
 /*
- * A token is a slot, above it the caller's node, above that a count of the slot's uses. What the
- * server holds of a slot is the token of its last use while that is open. FLUX_NOTE instead of the
- * slot: a notification; 0: it is closed.
+ * A token is a slot, above it the caller's node, above that the number of the server's recv, which
+ * gives each slot at most once. 2^42 of them pass until one is repeated.
  */
 #define FLUX_CALLER_SHIFT FLUX_SLOT_BITS
-#define FLUX_USES_SHIFT   (FLUX_CALLER_SHIFT + 8)
-#define FLUX_NOTE         FLUX_SLOT_MASK
+#define FLUX_RECV_SHIFT   (FLUX_CALLER_SHIFT + 8)
 
 /* One end of an order: the slots that were filled, in the sequence in which they were. */
 struct flux_order {
@@ -65,9 +70,9 @@ struct flux_chan {
 	uint64_t deadline_ns;
 	char *buf; /* payloads, of slot 0 first: the server's from the call to its reply */
 	struct crpc_flux *flux;
-	struct flux_chan *next; /* in the server's inbox, its arriving or its departed */
+	struct flux_chan *next; /* in the server's inbox, arriving or departed, or in the dead */
 	size_t len;
-	_Atomic uint32_t refs;
+	_Atomic uint32_t left; /* sides that will not use it again */
 	/* Each written once, by the side that leaves. */
 	crpc_aligned(CRPC_CACHE_GUARD) _Atomic uint32_t caller_gone;
 	crpc_aligned(CRPC_CACHE_GUARD) _Atomic uint32_t server_gone;
@@ -81,8 +86,9 @@ struct flux_chan {
 	/* The server's half. */
 	crpc_aligned(CRPC_CACHE_GUARD) struct flux_order arrived;
 	struct flux_order answers;
-	uint64_t *held;    /* of each slot */
-	uint8_t *resp_max; /* of each slot */
+	uint64_t *held;     /* the token of each slot; 0: closed */
+	uint32_t held_mask; /* of the slot in any token: held[] has an entry for each value */
+	uint8_t *room;      /* of the request in each slot */
 	uint32_t index;    /* in the server's in[] */
 	uint32_t nheld;    /* once departed: requests that are open */
 };
@@ -99,7 +105,8 @@ struct crpc_flux_node {
 	uint32_t nin;
 	uint32_t next_out;
 	uint32_t next_in;
-	uint64_t next_use; /* above those in all tokens of channels that departed */
+	uint64_t recvs; /* the number of this recv, shifted as in a token */
+	struct crpc_owner owner;
 	struct crpc_flux_stats stats;
 	struct rpc_sweep sweep;
 	struct flux_chan *arriving; /* from the inbox, oldest first */
@@ -125,9 +132,9 @@ bool __crpc_flux_in_drop(struct crpc_flux_node *node, struct flux_chan *ch);
 /* Forget out[i], whose server left and whose calls are all completed. */
 void __crpc_flux_out_drop(struct crpc_flux_node *node, uint32_t i);
 
-/* flux_end.c: an entry that is no reply to an open call. Returns whether *done was filled. */
+/* flux_end.c: take an entry that is no reply to an open call. Returns whether *done was filled. */
 bool __crpc_flux_take_other(
-	struct crpc_flux_node *node, struct flux_chan *ch, uint32_t entry, struct crpc_done *done);
+	struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *done);
 
 /* Complete the calls to servers that left, and if @p forget, the channels without calls. */
 uint16_t __crpc_flux_reset(
@@ -157,11 +164,11 @@ flux_publish(struct flux_order *o)
 	o->known = o->next;
 }
 
-/* Reader: how many entries wait. The word is read only if none is known. */
+/* Reader: how many entries wait. The word is read only if fewer than @p want are known. */
 static inline uint32_t
-flux_look(struct flux_order *o)
+flux_look(struct flux_order *o, uint32_t want)
 {
-	if (o->known == o->next) {
+	if (o->known - o->next < want) {
 		if (crpc_unlikely(o->ring != NULL))
 			__crpc_flux_ring_look(o);
 		else /* A25 pairs with R25. */
@@ -172,7 +179,7 @@ flux_look(struct flux_order *o)
 
 /* Calls and notifications whose slot is not free. */
 static inline uint32_t
-flux_pending(const struct flux_chan *ch)
+flux_in_use(const struct flux_chan *ch)
 {
 	return ch->calls.open + ch->calls.ended;
 }
@@ -182,12 +189,6 @@ static inline struct flux_chan *
 flux_chan_of(const struct crpc_flux_node *node, uint64_t token)
 {
 	return node->from[token >> FLUX_CALLER_SHIFT & 0xff];
-}
-
-static inline char *
-flux_payload(const struct flux_chan *ch, uint32_t slot)
-{
-	return ch->buf + (size_t)slot * ch->stride;
 }
 
 #endif

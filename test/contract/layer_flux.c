@@ -80,24 +80,17 @@ flux_close(struct star *s)
 	crpc_flux_free(flux.flux);
 }
 
-/* A window whose calls have all timed out is full. */
-static int
-again(int rc)
-{
-	return rc == -EHOSTDOWN ? -EAGAIN : rc;
-}
-
 static int
 flux_call(struct star *s, uint32_t c, const void *buf, uint32_t len, uint32_t resp_max,
 	uint64_t cookie)
 {
-	return again(crpc_flux_call(flux.ep[c], s->now, buf, len, resp_max, cookie));
+	return crpc_flux_call(flux.ep[c], s->now, buf, len, resp_max, cookie);
 }
 
 static int
 flux_notify(struct star *s, uint32_t c, const void *buf, uint32_t len)
 {
-	return again(crpc_flux_notify(flux.ep[c], s->now, buf, len));
+	return crpc_flux_notify(flux.ep[c], s->now, buf, len);
 }
 
 static uint32_t

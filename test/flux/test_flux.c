@@ -218,7 +218,7 @@ sim_call(struct sim *s, uint32_t me, uint32_t nodes, uint32_t window, uint64_t *
 	got = call_burst(s->node, to, p, sizeof(*p), cookie, n);
 	for (i = 0; i < got; i++)
 		s->open[s->cookies + i] = 1;
-	assert_true(got == n || crpc_flux_pending(s->node->node, to) == window);
+	assert_true(got == n || call(s->node, to, p, sizeof(*p), 0) == -EAGAIN);
 	s->sent[to] += got;
 	s->cookies += got;
 }
@@ -423,7 +423,7 @@ stopped_peer_times_out(void **state)
 	assert_int_equal(poll(node[0], 7201, done, 8), 1);
 	assert_int_equal(done[0].status, -ETIMEDOUT);
 	assert_int_equal(poll(node[0], 9000, done, 8), 0);
-	assert_int_equal(call(node[0], 1, "e", 1, 5), -EHOSTDOWN);
+	assert_int_equal(call(node[0], 1, "e", 1, 5), -EAGAIN);
 	/* It wakes: both answers are late, the window is whole again. */
 	assert_int_equal(crpc_flux_recv(node[1]->node, 0, req, 4), 2);
 	assert_int_equal(crpc_flux_reply(node[1]->node, 0, req[0].token, "A", 1), 0);
@@ -679,8 +679,11 @@ held_request_outlives_its_caller(void **state)
 				crpc_flux_reply(b->node, 0, held[i].token, "", 0), -ECONNRESET);
 			assert_int_equal(
 				crpc_flux_reply(b->node, 0, held[i].token, "", 0), -ENOENT);
+			/* The datapath frees no channel. */
+			assert_int_equal(heap.released, i);
+			assert_true(crpc_flux_memory(flux) > 0);
+			assert_int_equal(heap.released, i + 1);
 		}
-		assert_int_equal(heap.released, 2);
 		assert_int_equal(crpc_flux_reply(b->node, 0, req[0].token, "", 0), 0);
 		leave(a);
 		leave(b);
