@@ -2,70 +2,26 @@
 #ifndef ARENA_TEST_H
 #define ARENA_TEST_H
 
-/** @file What the tests of the arena share: an arena of their own in a directory of their own. */
+/** @file What the tests of the arena share: an arena of their own. Include it first. */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "shm_test.h"
 
 #include "crpc_arena.h"
-#include "crpc_log.h"
+#include "crpc_util.h"
 
-#define KIND  CRPC_SHM_KIND('T', 'E', 'S', 'T')
-#define KIB   UINT64_C(1024)
-#define MIB   (UINT64_C(1024) * 1024)
+#define KIB UINT64_C(1024)
+#define MIB (UINT64_C(1024) * 1024)
 /** Not at the start of its segment: offsets of the two differ. */
 #define A_OFF UINT64_C(12288)
 
-static char test_dir[64];
 static struct crpc_shm *test_seg;
 static struct crpc_arena *test_arena;
 
-/** The test's own random numbers, so that a seed repeats a run: xorshift64*. */
+/** One of 0 to n - 1, of any size. */
 static inline uint64_t
-test_random(uint64_t *s)
+random_below(uint64_t *s, uint64_t n)
 {
-	*s ^= *s >> 12;
-	*s ^= *s << 25;
-	*s ^= *s >> 27;
-	return *s * UINT64_C(2685821657736338717);
-}
-
-/** SEED in the environment, or a new one; printed when a test starts that uses it. */
-static inline uint64_t
-test_seed(void)
-{
-	const char *env = getenv("SEED");
-	uint64_t seed = env != NULL ? strtoull(env, NULL, 0)
-				    : ((uint64_t)getpid() << 32 | (uint32_t)clock()) | 1;
-
-	print_message("seed %#llx (SEED=... repeats it)\n", (unsigned long long)seed);
-	return seed == 0 ? 1 : seed;
-}
-
-static inline int
-test_dir_make(void **state)
-{
-	(void)state;
-	snprintf(test_dir, sizeof(test_dir), "/dev/shm/crpc_arena_XXXXXX");
-	return mkdtemp(test_dir) == NULL;
-}
-
-static inline int
-test_dir_remove(void **state)
-{
-	(void)state;
-	return rmdir(test_dir);
+	return (rnd(s) >> 8) % n;
 }
 
 /** A segment with an arena of @p data bytes of units in it, attached. */
@@ -73,14 +29,9 @@ static inline void
 test_arena_make(uint64_t data, const struct crpc_arena_conf *conf)
 {
 	uint64_t len = crpc_arena_size(conf, data);
-	struct crpc_shm_conf seg = {.name = "arena",
-			.dir = test_dir,
-			.size = A_OFF + len,
-			.kind = KIND,
-			.kind_version = 1};
 
 	assert_true(len != 0);
-	test_seg = crpc_shm_create(&seg);
+	test_seg = create_as("arena", A_OFF + len, false);
 	assert_non_null(test_seg);
 	assert_int_equal(crpc_arena_format(test_seg, A_OFF, len, conf), 0);
 	crpc_shm_ready(test_seg);

@@ -9,7 +9,6 @@
  */
 
 #include "arena_test.h"
-#include "crpc_atomic.h"
 
 #define WORK_HELD    48u
 #define WORK_MEMBERS 16u
@@ -49,8 +48,7 @@ work_marked(uint64_t ref)
 static inline int
 work_alloc(struct work *w)
 {
-	uint64_t size = 1 + (test_random(&w->rng) & (w->max_size - 1)) / (UINT64_C(1) <<
-			test_random(&w->rng) % 14);
+	uint64_t size = 1 + (rnd(&w->rng) & (w->max_size - 1)) / (UINT64_C(1) << rnd(&w->rng) % 14);
 	uint64_t ref;
 
 	if (w->n == WORK_HELD)
@@ -65,7 +63,7 @@ work_alloc(struct work *w)
 static inline uint64_t
 work_pick(struct work *w)
 {
-	uint32_t i = (uint32_t)(test_random(&w->rng) % w->n);
+	uint32_t i = (uint32_t)(rnd(&w->rng) % w->n);
 	uint64_t ref = w->ref[i];
 
 	w->ref[i] = w->ref[--w->n];
@@ -88,7 +86,7 @@ work_free(struct work *w)
 static inline int
 work_give(struct work *w)
 {
-	uint32_t to = 1 + (uint32_t)(test_random(&w->rng) % WORK_MEMBERS);
+	uint32_t to = 1 + (uint32_t)(rnd(&w->rng) % WORK_MEMBERS);
 	uint64_t ref, none = 0;
 	int rc;
 
@@ -137,7 +135,7 @@ work_take(struct work *w)
 static inline int
 work_step(struct work *w)
 {
-	switch (test_random(&w->rng) % 16) {
+	switch (rnd(&w->rng) % 16) {
 	case 0:
 	case 1:
 	case 2:
@@ -158,7 +156,7 @@ work_step(struct work *w)
 	case 14:
 		return work_take(w);
 	default:
-		if (test_random(&w->rng) % 64 == 0)
+		if (rnd(&w->rng) % 64 == 0)
 			crpc_arena_flush(w->c);
 		return 0;
 	}

@@ -5,11 +5,6 @@
  */
 #include "arena_test.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-
-#include "crpc_util.h"
-
 #define DATA (4 * MIB)
 
 static int
@@ -17,7 +12,6 @@ setup(void **state)
 {
 	const struct crpc_arena_conf conf = {.max_members = 8};
 
-	(void)state;
 	test_arena_make(DATA, &conf);
 	return 0;
 }
@@ -25,7 +19,6 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-	(void)state;
 	test_arena_empty();
 	test_arena_remove();
 	return 0;
@@ -38,7 +31,6 @@ a_size_gets_a_block_that_is_little_larger(void **state)
 {
 	uint64_t size, block, last = 0;
 
-	(void)state;
 	for (size = 1; size <= MIB; size += size < 5000 ? 1 : size / 97) {
 		block = crpc_arena_block_size(test_arena, size);
 		assert_in_range(block, size, UINT64_MAX);
@@ -66,7 +58,6 @@ blocks_of_all_sizes_lie_apart_and_aligned(void **state)
 	uint64_t size = 1, k;
 	uint32_t n = 0, i;
 
-	(void)state;
 	while (n < 4096) {
 		at[n] = crpc_arena_alloc(c, size, &ref[n]);
 		if (at[n] == NULL)
@@ -103,7 +94,6 @@ memory_moves_between_sizes(void **state)
 	uint64_t bytes;
 	uint32_t i, n;
 
-	(void)state;
 	for (i = 0; i < CRPC_DIM(sizes); i++) {
 		for (n = 0; crpc_arena_alloc(c, sizes[i], &ref[n]) != NULL; n++)
 			;
@@ -123,13 +113,9 @@ sizes_out_of_range_are_refused(void **state)
 	struct crpc_arena_cache *c = test_join(0, 0);
 	uint64_t ref = 77;
 
-	(void)state;
-	assert_null(crpc_arena_alloc(c, 0, &ref));
-	assert_int_equal(errno, EINVAL);
-	assert_null(crpc_arena_alloc(c, MIB + 1, &ref));
-	assert_int_equal(errno, EMSGSIZE);
-	assert_null(crpc_arena_alloc(c, UINT64_MAX, &ref));
-	assert_int_equal(errno, EMSGSIZE);
+	assert_fails(crpc_arena_alloc(c, 0, &ref), EINVAL);
+	assert_fails(crpc_arena_alloc(c, MIB + 1, &ref), EMSGSIZE);
+	assert_fails(crpc_arena_alloc(c, UINT64_MAX, &ref), EMSGSIZE);
 	assert_int_equal(ref, 77);
 	crpc_arena_leave(c);
 }
@@ -144,7 +130,6 @@ a_block_is_freed_once(void **state)
 	uint64_t ref, again;
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < CRPC_DIM(sizes); i++) {
 		assert_non_null(crpc_arena_alloc(c, sizes[i], &ref));
 		assert_int_equal(crpc_arena_free(c, ref), 0);
@@ -171,7 +156,6 @@ a_ref_stays_stale_when_its_unit_is_cut_again(void **state)
 	static uint64_t ref[DATA / 65536], big[4], now[DATA / 65536];
 	uint32_t n, i, round;
 
-	(void)state;
 	for (n = 0; crpc_arena_alloc(c, 64 * KIB, &ref[n]) != NULL; n++)
 		;
 	for (i = 0; i < n; i++)
@@ -203,7 +187,6 @@ foreign_refs_and_pointers_are_refused(void **state)
 	uint8_t *p = crpc_arena_alloc(c, 640, &ref);
 	int on_stack;
 
-	(void)state;
 	assert_non_null(p);
 	assert_int_equal(crpc_arena_ref(c, p, &r), 0);
 	assert_int_equal(r, ref);
@@ -232,7 +215,6 @@ only_the_holder_frees_and_gives(void **state)
 	uint64_t ref, r, size;
 	uint8_t *p = crpc_arena_alloc(c1, 5000, &ref);
 
-	(void)state;
 	assert_non_null(p);
 	assert_int_equal(crpc_arena_free(c2, ref), -EPERM);
 	assert_int_equal(crpc_arena_give(c2, ref, crpc_arena_member(c2)), -EPERM);
@@ -258,7 +240,6 @@ a_block_goes_from_hand_to_hand(void **state)
 	uint8_t *p = crpc_arena_alloc(c1, 100 * KIB, &ref);
 	void *q = NULL;
 
-	(void)state;
 	assert_non_null(p);
 	assert_int_equal(crpc_arena_give(c1, ref, 0), -EINVAL);
 	assert_int_equal(crpc_arena_give(c1, ref, 9), -EINVAL);
@@ -303,7 +284,6 @@ a_block_in_transit_is_dropped_by_either_end(void **state)
 	struct crpc_arena_cache_stats st;
 	uint64_t ref;
 
-	(void)state;
 	for (i = 0; i < 40; i++) {
 		assert_non_null(crpc_arena_alloc(c1, 100 * KIB, &ref));
 		assert_int_equal(crpc_arena_drop(c1, ref, m1, m2), -ESTALE);
@@ -331,7 +311,6 @@ leaving_gives_back_what_was_held_and_keeps_what_was_given(void **state)
 	uint64_t kept, given, to_c1;
 	struct crpc_arena_report r;
 
-	(void)state;
 	assert_non_null(crpc_arena_alloc(c1, 5000, &kept));
 	assert_non_null(crpc_arena_alloc(c1, 6000, &given));
 	assert_non_null(crpc_arena_alloc(c2, 7000, &to_c1));
@@ -360,7 +339,6 @@ a_member_holds_no_more_than_its_limit(void **state)
 	uint64_t ref[65], one;
 	uint32_t n;
 
-	(void)state;
 	for (n = 0; n < 65 && crpc_arena_alloc(c1, 4096, &ref[n]) != NULL; n++)
 		;
 	assert_int_equal(errno, EDQUOT);
@@ -374,8 +352,7 @@ a_member_holds_no_more_than_its_limit(void **state)
 	assert_int_equal(crpc_arena_free(c1, ref[--n]), 0);
 	/* The freed one is cached; another class and a taken block push it out. */
 	assert_int_equal(crpc_arena_take(c1, one, 0, NULL, NULL), 0);
-	assert_null(crpc_arena_alloc(c1, 64, &ref[n]));
-	assert_int_equal(errno, EDQUOT);
+	assert_fails(crpc_arena_alloc(c1, 64, &ref[n]), EDQUOT);
 	/* Given away is not held. */
 	assert_int_equal(crpc_arena_give(c1, one, crpc_arena_member(c2)), 0);
 	assert_non_null(crpc_arena_alloc(c1, 64, &ref[n++]));
@@ -396,7 +373,6 @@ a_cache_keeps_no_more_than_it_may(void **state)
 	static uint64_t ref[3000];
 	uint32_t i, n = 0;
 
-	(void)state;
 	for (i = 0; i < 3000; i++)
 		if (crpc_arena_alloc(c, 64 + i % 50 * 100, &ref[n]) != NULL)
 			n++;
@@ -424,13 +400,11 @@ places_are_taken_and_given_back(void **state)
 	struct crpc_arena_cache *c[8];
 	uint32_t i, k;
 
-	(void)state;
 	for (i = 0; i < 8; i++) {
 		c[i] = test_join(0, 0);
 		assert_int_equal(crpc_arena_member(c[i]), i + 1);
 	}
-	assert_null(crpc_arena_join(test_arena, NULL));
-	assert_int_equal(errno, EUSERS);
+	assert_fails(crpc_arena_join(test_arena, NULL), EUSERS);
 	for (k = 0; k < 3; k++) {
 		crpc_arena_leave(c[5]);
 		c[5] = test_join(0, 0);
@@ -442,24 +416,19 @@ places_are_taken_and_given_back(void **state)
 	crpc_arena_detach(NULL);
 }
 
-/* A child that joins, does as asked, and dies without a word. */
+/* A child that joins, does as asked, and dies without leaving. */
 static void
 child_dies(void (*fn)(struct crpc_arena_cache *))
 {
-	pid_t pid = fork();
-	int status;
+	pid_t pid = fork_mortal();
+	struct crpc_arena_cache *c;
 
-	assert_true(pid >= 0);
 	if (pid == 0) {
-		struct crpc_arena_cache *c = crpc_arena_join(test_arena, NULL);
-
-		if (c == NULL)
-			_exit(1);
+		need((c = crpc_arena_join(test_arena, NULL)) != NULL);
 		fn(c);
 		_exit(0);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_status(pid), 0);
 }
 
 static void
@@ -486,7 +455,6 @@ what_the_dead_held_comes_back(void **state)
 	struct crpc_arena_report r;
 	uint32_t calls = 1;
 
-	(void)state;
 	child_dies(hold_many);
 	child_dies(hold_many);
 	assert_int_equal(crpc_arena_check(test_arena, &r), 0);
@@ -512,7 +480,6 @@ what_the_dead_held_comes_back(void **state)
 static void
 nothing(struct crpc_arena_cache *c)
 {
-	(void)c;
 }
 
 /* More deaths than places: join makes room by itself. */
@@ -521,46 +488,34 @@ join_makes_room_from_the_dead(void **state)
 {
 	uint32_t i;
 
-	(void)state;
 	for (i = 0; i < 20; i++)
 		child_dies(nothing);
 	crpc_arena_leave(test_join(0, 0));
 	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
 }
 
+static void
+join_only(void)
+{
+	need(crpc_arena_join(test_arena, NULL) != NULL);
+}
+
 /* So it does while a pass is under way that has looked at the dead as they lived. */
 static void
 join_finds_the_dead_behind_a_pass_that_began_before(void **state)
 {
+	pid_t pid = child_start(join_only, NULL);
 	struct crpc_arena_cache *c[7];
-	int ready[2], status;
 	uint32_t i;
-	char byte;
-	pid_t pid;
 
-	(void)state;
-	assert_int_equal(pipe(ready), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		alarm(60); /* Whatever happens to the test, it ends. */
-		if (crpc_arena_join(test_arena, NULL) == NULL || write(ready[1], "", 1) != 1)
-			_exit(1);
-		for (;;)
-			pause();
-	}
-	assert_int_equal(read(ready[0], &byte, 1), 1);
 	for (i = 0; i < 7; i++)
 		c[i] = test_join(0, 0);
 	assert_int_equal(crpc_arena_reclaim(test_arena, 4, NULL), 1);
-	kill(pid, SIGKILL);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
+	child_kill(pid);
 	crpc_arena_leave(test_join(0, 0));
 	for (i = 0; i < 7; i++)
 		crpc_arena_leave(c[i]);
 	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
-	close(ready[0]);
-	close(ready[1]);
 }
 
 /* The living are not touched, however often anybody reclaims. */
@@ -571,7 +526,6 @@ the_living_keep_what_they_hold(void **state)
 	struct crpc_arena_reclaimed found = {0};
 	uint64_t ref, cached;
 
-	(void)state;
 	assert_non_null(crpc_arena_alloc(c, 1000, &ref));
 	assert_non_null(crpc_arena_alloc(c, 2000, &cached));
 	assert_int_equal(crpc_arena_free(c, cached), 0);
@@ -590,17 +544,10 @@ a_memory_file_has_members_too(void **state)
 {
 	const struct crpc_arena_conf conf = {.max_members = 4};
 	uint64_t len = crpc_arena_size(&conf, MIB);
-	struct crpc_shm_conf seg = {.name = "memfd",
-			.dir = test_dir,
-			.size = A_OFF + len,
-			.kind = KIND,
-			.kind_version = 1,
-			.memfd = true};
-	struct crpc_shm *s = crpc_shm_create(&seg);
+	struct crpc_shm *s = create_as("memfd", A_OFF + len, true);
 	struct crpc_arena *usual = test_arena;
 	struct crpc_arena_reclaimed found = {0};
 
-	(void)state;
 	assert_non_null(s);
 	assert_int_equal(crpc_arena_format(s, A_OFF, len, &conf), 0);
 	test_arena = crpc_arena_attach(s, A_OFF);
@@ -622,7 +569,6 @@ bad_layouts_are_refused(void **state)
 	struct crpc_arena_conf conf = {.max_members = 4};
 	uint64_t size = crpc_shm_size(test_seg);
 
-	(void)state;
 	assert_int_equal(crpc_arena_format(test_seg, 100, MIB, &conf), -EINVAL);
 	assert_int_equal(crpc_arena_format(test_seg, 0, MIB, &conf), -EINVAL);
 	assert_int_equal(crpc_arena_format(test_seg, A_OFF, size, &conf), -EINVAL);
@@ -638,10 +584,8 @@ bad_layouts_are_refused(void **state)
 	assert_int_equal(crpc_arena_format(test_seg, A_OFF, MIB, &conf), -ENOSPC);
 	assert_int_equal(crpc_arena_size(&conf, 0), 0);
 	assert_int_equal(crpc_arena_size(&conf, UINT64_MAX), 0);
-	assert_null(crpc_arena_attach(test_seg, 4096 + A_OFF));
-	assert_int_equal(errno, EPROTO);
-	assert_null(crpc_arena_attach(test_seg, 77));
-	assert_int_equal(errno, EINVAL);
+	assert_fails(crpc_arena_attach(test_seg, 4096 + A_OFF), EPROTO);
+	assert_fails(crpc_arena_attach(test_seg, 77), EINVAL);
 }
 
 /* Sizes say what they hold: as many units fit as were asked for, and none more for a page less. */
@@ -654,20 +598,14 @@ size_is_what_the_data_needs(void **state)
 	uint64_t len;
 	uint32_t i, m;
 
-	(void)state;
 	for (i = 0; i < CRPC_DIM(data); i++) {
 		for (m = 1; m < 300; m += 149) {
-			struct crpc_shm_conf seg = {.name = "sized",
-					.dir = test_dir,
-					.kind = KIND,
-					.kind_version = 1};
 			struct crpc_shm *s;
 			struct crpc_arena *a;
 
 			conf.max_members = m;
 			len = crpc_arena_size(&conf, data[i]);
-			seg.size = len + 4096;
-			s = crpc_shm_create(&seg);
+			s = create_as("sized", len + 4096, false);
 			assert_non_null(s);
 			assert_int_equal(crpc_arena_format(s, 4096, len, &conf), 0);
 			a = crpc_arena_attach(s, 4096);
@@ -686,16 +624,10 @@ two_arenas_share_a_segment(void **state)
 {
 	const struct crpc_arena_conf conf = {.max_members = 4};
 	uint64_t len = crpc_arena_size(&conf, MIB), r1, r2;
-	struct crpc_shm_conf seg = {.name = "two",
-			.dir = test_dir,
-			.size = 4096 + 2 * len,
-			.kind = KIND,
-			.kind_version = 1};
-	struct crpc_shm *s = crpc_shm_create(&seg);
+	struct crpc_shm *s = create_as("two", 4096 + 2 * len, false);
 	struct crpc_arena *a1, *a2;
 	struct crpc_arena_cache *c1, *c2;
 
-	(void)state;
 	assert_non_null(s);
 	assert_int_equal(crpc_arena_format(s, 4096, len, &conf), 0);
 	assert_int_equal(crpc_arena_format(s, 4096 + len, len, &conf), 0);
@@ -720,14 +652,13 @@ two_arenas_share_a_segment(void **state)
 static void
 refs_hold_at_any_address(void **state)
 {
-	struct crpc_shm *seg = crpc_shm_attach(test_dir, "arena", KIND, 1, 0);
+	struct crpc_shm *seg = attach("arena");
 	struct crpc_arena *other = crpc_arena_attach(seg, A_OFF);
 	struct crpc_arena_cache *c1 = test_join(0, 0), *c2 = crpc_arena_join(other, NULL);
 	uint64_t ref, size;
 	char *p = crpc_arena_alloc(c1, 200, &ref);
 	void *q;
 
-	(void)state;
 	assert_non_null(p);
 	strcpy(p, "over there");
 	assert_int_equal(crpc_arena_give(c1, ref, crpc_arena_member(c2)), 0);
@@ -750,7 +681,6 @@ the_dump_says_who_holds_what(void **state)
 	FILE *out = open_memstream(&text, &len);
 	uint64_t ref;
 
-	(void)state;
 	assert_non_null(crpc_arena_alloc(c, MIB, &ref));
 	child_dies(hold_many);
 	crpc_arena_dump(test_arena, out);
@@ -797,5 +727,5 @@ main(void)
 			T(the_dump_says_who_holds_what),
 	};
 
-	return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -111,5 +111,5 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(layout_version_1_has_these_bytes)};
 
-	return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -10,9 +10,7 @@
 #include "arena_test.h"
 
 #include <pthread.h>
-#include <sys/wait.h>
 
-#include "crpc_util.h"
 #include "shm_arena.h"
 
 #define DATA   (20 * 65536u)
@@ -23,12 +21,11 @@
 
 static uint8_t *seg_base;
 static uint64_t arena_len;
-static uint64_t rng;
 
 static uint64_t
-rnd(uint64_t n)
+below(uint64_t n)
 {
-	return test_random(&rng) % n;
+	return random_below(&seed, n);
 }
 
 /* ---- the segment ---- */
@@ -37,25 +34,19 @@ static int
 setup(void **state)
 {
 	const struct crpc_arena_conf conf = {.max_members = 6, .max_block = 512 * KIB};
-	struct crpc_shm_conf seg = {
-			.name = "hostile", .dir = test_dir, .kind = KIND, .kind_version = 1};
 
-	(void)state;
 	arena_len = crpc_arena_size(&conf, DATA);
-	seg.size = 2 * MARGIN + arena_len;
-	test_seg = crpc_shm_create(&seg);
+	test_seg = create_as("hostile", 2 * MARGIN + arena_len, false);
 	assert_non_null(test_seg);
-	seg_base = crpc_shm_ptr(test_seg, 0, seg.size);
+	seg_base = crpc_shm_ptr(test_seg, 0, 2 * MARGIN + arena_len);
 	memset(seg_base + 4096, 0x5a, MARGIN - 4096);
 	memset(seg_base + MARGIN + arena_len, 0x5a, MARGIN);
-	rng = test_seed();
 	return 0;
 }
 
 static int
 teardown(void **state)
 {
-	(void)state;
 	crpc_shm_free(test_seg);
 	return 0;
 }
@@ -87,7 +78,7 @@ margins_are_whole(void)
 static uint64_t
 evil_word(uint64_t *r)
 {
-	uint64_t w = test_random(r), low = w >> 40;
+	uint64_t w = rnd(r), low = w >> 40;
 
 	switch (w % 8) {
 	case 0:
@@ -105,7 +96,7 @@ evil_word(uint64_t *r)
 	case 6:
 		return WORD_GEN_ONE * (low % 4) | word_make(BLOCK_ALLOCATED, low / 4 % 8, 0);
 	default:
-		return test_random(r);
+		return rnd(r);
 	}
 }
 
@@ -115,7 +106,7 @@ damage_range(uint64_t *r, uint64_t off, uint64_t len, uint32_t words)
 	uint64_t i;
 
 	while (words-- > 0) {
-		i = test_random(r) % (len / 8);
+		i = rnd(r) % (len / 8);
 		crpc_store_relaxed((arena_word *)(void *)(seg_base + MARGIN + off) + i,
 				evil_word(r));
 	}
@@ -126,7 +117,7 @@ static void
 damage(uint64_t *r, uint32_t part)
 {
 	const struct arena_header *h = &test_arena->l.h;
-	uint32_t words = 1u << test_random(r) % 8;
+	uint32_t words = 1u << rnd(r) % 8;
 
 	switch (part % 6) {
 	case 0:
@@ -142,7 +133,7 @@ damage(uint64_t *r, uint32_t part)
 		damage_range(r, h->hint_off, h->data_off - h->hint_off, words);
 		break;
 	case 4: /* words of small blocks stand at the start of a unit */
-		damage_range(r, h->data_off + test_random(r) % h->units * ARENA_UNIT, 8192, words);
+		damage_range(r, h->data_off + rnd(r) % h->units * ARENA_UNIT, 8192, words);
 		break;
 	default: /* anything, the header too: it was copied */
 		damage_range(r, 0, h->len, words * 8);
@@ -175,13 +166,13 @@ use(uint8_t *p, uint64_t size, bool write)
 {
 	check_block(p, size);
 	if (write)
-		memset(p, (int)rnd(256), size);
+		memset(p, (int)below(256), size);
 }
 
 static void
 step_alloc(struct honest *h, bool write)
 {
-	uint64_t size = 1 + rnd(UINT64_C(1) << (5 + rnd(15))), ref;
+	uint64_t size = 1 + below(UINT64_C(1) << (5 + below(15))), ref;
 	uint8_t *p = crpc_arena_alloc(h->c, size, &ref);
 
 	if (p == NULL)
@@ -197,12 +188,12 @@ step_other(struct honest *h, uint64_t ref, bool write)
 	uint64_t size;
 	void *p;
 
-	switch (rnd(6)) {
+	switch (below(6)) {
 	case 0:
-		crpc_arena_give(h->c, ref, 1 + (uint32_t)rnd(7));
+		crpc_arena_give(h->c, ref, 1 + (uint32_t)below(7));
 		break;
 	case 1:
-		if (crpc_arena_take(h->c, ref, (uint32_t)rnd(7), &p, &size) == 0)
+		if (crpc_arena_take(h->c, ref, (uint32_t)below(7), &p, &size) == 0)
 			use(p, size, write);
 		break;
 	case 2:
@@ -212,7 +203,7 @@ step_other(struct honest *h, uint64_t ref, bool write)
 		p = crpc_arena_view(test_arena, ref, &size);
 		if (p != NULL)
 			use(p, size, false);
-		if (crpc_arena_ref(h->c, seg_base + rnd(crpc_shm_size(test_seg)), &ref) == 0)
+		if (crpc_arena_ref(h->c, seg_base + below(crpc_shm_size(test_seg)), &ref) == 0)
 			crpc_arena_free(h->c, ref);
 		break;
 	default:
@@ -224,17 +215,17 @@ step_other(struct honest *h, uint64_t ref, bool write)
 static void
 step(struct honest *h, bool write)
 {
-	uint64_t ref = rnd(4) == 0 ? test_random(&rng) : h->ref[rnd(HELD)];
+	uint64_t ref = below(4) == 0 ? rnd(&seed) : h->ref[below(HELD)];
 
-	switch (rnd(64)) {
+	switch (below(64)) {
 	case 0:
 		crpc_arena_flush(h->c);
 		break;
 	case 1:
-		assert_in_range(crpc_arena_reclaim(test_arena, (uint32_t)rnd(30), NULL), 0, 1);
+		assert_in_range(crpc_arena_reclaim(test_arena, (uint32_t)below(30), NULL), 0, 1);
 		break;
 	default:
-		if (rnd(2) == 0)
+		if (below(2) == 0)
 			step_alloc(h, write);
 		else
 			step_other(h, ref, write);
@@ -262,7 +253,7 @@ walk(void)
 static bool
 join(struct honest *h)
 {
-	const struct crpc_arena_join_conf conf = {.cache_bytes = 1024u << rnd(9)};
+	const struct crpc_arena_join_conf conf = {.cache_bytes = 1024u << below(9)};
 
 	memset(h, 0, sizeof(*h));
 	h->c = crpc_arena_join(test_arena, &conf);
@@ -279,21 +270,20 @@ damage_of_any_part_stays_inside(void **state)
 	struct honest h[3];
 	uint32_t round, i, k;
 
-	(void)state;
 	for (round = 0; round < ROUNDS; round++) {
 		lay_out();
 		for (k = 0; k < 2; k++)
 			assert_true(join(&h[k]));
 		for (i = 0; i < STEPS; i++)
-			step(&h[rnd(2)], true);
-		damage(&rng, round);
+			step(&h[below(2)], true);
+		damage(&seed, round);
 		k = 2;
 		if (join(&h[2]))
 			k = 3;
 		for (i = 0; i < STEPS; i++) {
-			step(&h[rnd(k)], true);
-			if (rnd(64) == 0)
-				damage(&rng, (uint32_t)rnd(6));
+			step(&h[below(k)], true);
+			if (below(64) == 0)
+				damage(&seed, (uint32_t)below(6));
 		}
 		walk();
 		assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
@@ -324,26 +314,25 @@ static void
 damage_at_any_time_stays_inside(void **state)
 {
 	struct honest h[2];
-	uint64_t seed = test_random(&rng);
+	uint64_t theirs = rnd(&seed);
 	pthread_t t;
 	uint32_t round, i, k;
 
-	(void)state;
 	for (round = 0; round < ROUNDS / 20; round++) {
 		lay_out();
 		for (k = 0; k < 2; k++)
 			assert_true(join(&h[k]));
 		crpc_store_relaxed(&stop, false);
-		assert_int_equal(pthread_create(&t, NULL, enemy, &seed), 0);
+		assert_int_equal(pthread_create(&t, NULL, enemy, &theirs), 0);
 		for (i = 0; i < 10 * STEPS; i++)
-			step(&h[rnd(2)], false);
+			step(&h[below(2)], false);
 		walk();
 		crpc_store_relaxed(&stop, true);
 		assert_int_equal(pthread_join(t, NULL), 0);
 		for (k = 0; k < 2; k++)
 			crpc_arena_leave(h[k].c);
 		crpc_arena_detach(test_arena);
-		seed++;
+		theirs++;
 	}
 	margins_are_whole();
 }
@@ -354,7 +343,6 @@ a_header_with_one_wrong_bit_is_refused(void **state)
 {
 	uint32_t bit;
 
-	(void)state;
 	lay_out();
 	crpc_arena_detach(test_arena);
 	for (bit = 0; bit < 8 * sizeof(struct arena_header); bit++) {
@@ -379,7 +367,6 @@ an_overwritten_word_loses_its_block_only(void **state)
 	uint64_t ref[8], again;
 	uint32_t i;
 
-	(void)state;
 	lay_out();
 	c = test_join(0, 64 * KIB);
 	for (i = 0; i < 8; i++)
@@ -410,7 +397,6 @@ a_size_changed_between_alloc_and_free_stops_nobody(void **state)
 	uint64_t ref, again, head;
 	arena_word *unit;
 
-	(void)state;
 	lay_out();
 	c = test_join(0, 64 * KIB);
 	assert_non_null(crpc_arena_alloc(c, 64 * KIB, &ref));
@@ -433,13 +419,11 @@ blocks_in_the_name_of_a_free_place_come_back(void **state)
 	struct crpc_arena_cache *c, *liar;
 	struct crpc_arena_report r;
 	uint64_t ref;
-	int status;
 	pid_t pid;
 
-	(void)state;
 	lay_out();
 	c = test_join(0, 0);
-	pid = fork();
+	pid = fork_mortal();
 	if (pid == 0) {
 		liar = crpc_arena_join(test_arena, NULL);
 		if (liar == NULL || crpc_arena_alloc(liar, 64 * KIB, &ref) == NULL ||
@@ -448,8 +432,7 @@ blocks_in_the_name_of_a_free_place_come_back(void **state)
 		crpc_store_relaxed(&test_arena->member[crpc_arena_member(liar)].used, 0);
 		_exit(0);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_status(pid), 0);
 	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
 	crpc_arena_leave(c);
 	assert_int_equal(crpc_arena_check(test_arena, &r), 0);
@@ -471,9 +454,9 @@ main(void)
 	int rc;
 
 	alarm(120); /* an endless loop ends here */
-	if (test_dir_make(NULL) != 0)
+	if (make_dir(NULL) != 0)
 		return 1;
 	rc = cmocka_run_group_tests(tests, setup, teardown);
-	test_dir_remove(NULL);
+	remove_dir(NULL);
 	return rc;
 }

@@ -9,14 +9,10 @@
  */
 #include "arena_work.h"
 
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #include "crpc_crash.h"
-#include "crpc_util.h"
 #include "shm_arena.h"
 
 #define DATA     (2 * MIB)
@@ -51,21 +47,18 @@ setup_size(uint64_t data)
 static int
 setup_small(void **state)
 {
-	(void)state;
 	return setup_size(SMALL);
 }
 
 static int
 setup(void **state)
 {
-	(void)state;
 	return setup_size(DATA);
 }
 
 static int
 teardown(void **state)
 {
-	(void)state;
 	test_arena_empty();
 	test_arena_remove();
 	munmap(talk, sizeof(*talk));
@@ -73,13 +66,6 @@ teardown(void **state)
 }
 
 /* ---- the victim ---- */
-
-static void
-need(bool ok)
-{
-	if (!ok)
-		_exit(3);
-}
 
 /* Everything of one size, as far as there is memory, and all of it back. */
 static void
@@ -205,10 +191,9 @@ tell_missed_points(void)
 static bool
 victim_run(uint32_t nth)
 {
-	pid_t pid = fork();
+	pid_t pid = fork_mortal();
 	int status;
 
-	assert_true(pid >= 0);
 	if (pid == 0) {
 		crpc_crash_arm_nth(nth);
 		victim_work();
@@ -304,7 +289,6 @@ each_point_may_be_the_last(void **state)
 	uint32_t i, nth;
 	bool killed = true;
 
-	(void)state;
 	for (i = 0; i < BASE; i++) {
 		assert_non_null(crpc_arena_alloc(c, 100u << i % 8, &base[i]));
 		work_mark(base[i]);
@@ -332,11 +316,11 @@ each_point_may_be_the_last(void **state)
 /* ---- rounds ---- */
 
 static void
-worker_main(uint64_t seed, uint32_t nth)
+worker_main(uint64_t mine, uint32_t nth)
 {
 	/* With a small cache it cuts and takes apart all the time. */
-	const struct crpc_arena_join_conf conf = {.cache_bytes = 1024u << seed % 9};
-	struct work w = {.rng = seed | 1, .mail = &talk->mail, .max_size = 256 * KIB};
+	const struct crpc_arena_join_conf conf = {.cache_bytes = 1024u << mine % 9};
+	struct work w = {.rng = mine | 1, .mail = &talk->mail, .max_size = 256 * KIB};
 	int rc;
 
 	crpc_crash_arm_nth(nth);
@@ -345,9 +329,9 @@ worker_main(uint64_t seed, uint32_t nth)
 		_exit(4);
 	for (;;) {
 		rc = work_step(&w);
-		if (rc == 0 && test_random(&w.rng) % 512 == 0)
+		if (rc == 0 && rnd(&w.rng) % 512 == 0)
 			rc = crpc_arena_reclaim(test_arena, 16, NULL) < 0 ? -EREMOTEIO : 0;
-		if (rc == 0 && test_random(&w.rng) % 4096 == 0) {
+		if (rc == 0 && rnd(&w.rng) % 4096 == 0) {
 			crpc_arena_leave(w.c);
 			w.n = 0;
 			w.c = crpc_arena_join(test_arena, &conf);
@@ -359,18 +343,15 @@ worker_main(uint64_t seed, uint32_t nth)
 }
 
 static pid_t
-worker_start(uint64_t *rng)
+worker_start(void)
 {
-	uint64_t seed = test_random(rng);
+	uint64_t mine = rnd(&seed);
 	/* Half of them die by themselves, at a point; the others when we kill them. */
-	uint32_t nth = seed % 2 != 0 ? (uint32_t)(seed >> 32) % 4000 + 1 : 0;
-	pid_t pid = fork();
+	uint32_t nth = mine % 2 != 0 ? (uint32_t)(mine >> 32) % 4000 + 1 : 0;
+	pid_t pid = fork_mortal();
 
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
-		worker_main(seed, nth);
-	}
+	if (pid == 0)
+		worker_main(mine, nth);
 	return pid;
 }
 
@@ -389,26 +370,24 @@ worker_end(pid_t pid)
 static void
 members_die_and_others_go_on(void **state)
 {
-	uint64_t rng = test_seed();
 	struct crpc_arena_reclaimed found = {0};
 	struct crpc_arena_report r;
 	pid_t pid[WORKERS];
 	uint32_t round, i;
 
-	(void)state;
 	for (i = 0; i < WORKERS; i++)
-		pid[i] = worker_start(&rng);
+		pid[i] = worker_start();
 	for (round = 0; round < ROUNDS; round++) {
-		struct timespec t = {.tv_nsec = (long)(test_random(&rng) % ROUND_US) * 1000};
+		struct timespec t = {.tv_nsec = (long)(rnd(&seed) % ROUND_US) * 1000};
 
 		nanosleep(&t, NULL);
-		i = (uint32_t)(test_random(&rng) % WORKERS);
+		i = (uint32_t)(rnd(&seed) % WORKERS);
 		worker_end(pid[i]);
 		/* Some passes are whole, some go on over several rounds, some are left to join. */
 		if (round % 4 != 3)
 			assert_in_range(
 				crpc_arena_reclaim(test_arena, round % 4 * 8, &found), 0, 1);
-		pid[i] = worker_start(&rng);
+		pid[i] = worker_start();
 	}
 	for (i = 0; i < WORKERS; i++)
 		worker_end(pid[i]);
@@ -433,5 +412,5 @@ main(void)
 					members_die_and_others_go_on, setup, teardown),
 	};
 
-	return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

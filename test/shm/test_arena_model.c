@@ -6,8 +6,6 @@
  */
 #include "arena_test.h"
 
-#include "crpc_util.h"
-
 #define DATA    (3 * MIB)
 #define MEMBERS 5u
 #define BLOCKS  2000u
@@ -37,15 +35,14 @@ static uint64_t gone[64]; /* refs of freed blocks */
 static uint32_t gone_next;
 static uint8_t *taken; /* per grain of the arena: some block has it */
 static uint8_t *lowest;
-static uint64_t rng;
 static uint64_t limit[MEMBERS];
 /* How often what was met, so that no step tests nothing. */
 static uint32_t met_enomem, met_edquot, met_eperm, met_estale, met_take;
 
 static uint64_t
-rnd(uint64_t n)
+below(uint64_t n)
 {
-	return test_random(&rng) % n;
+	return random_below(&seed, n);
 }
 
 static uint32_t
@@ -108,7 +105,7 @@ check_stamp(const struct block *b)
 static void
 step_alloc(uint32_t m)
 {
-	uint64_t size = 1 + rnd(UINT64_C(1) << (4 + rnd(16))), held;
+	uint64_t size = 1 + below(UINT64_C(1) << (4 + below(16))), held;
 	struct block *b = &block[blocks];
 	struct crpc_arena_cache_stats before, st;
 
@@ -149,8 +146,8 @@ step_free(uint32_t m)
 
 	if (blocks == 0)
 		return;
-	i = (uint32_t)rnd(blocks);
-	if (rnd(8) != 0 && block[i].where == HELD)
+	i = (uint32_t)below(blocks);
+	if (below(8) != 0 && block[i].where == HELD)
 		m = block[i].owner;
 	check_stamp(&block[i]);
 	rc = crpc_arena_free(cache[m], block[i].ref);
@@ -166,13 +163,13 @@ step_free(uint32_t m)
 static void
 step_give(uint32_t m)
 {
-	uint32_t i, to = (uint32_t)rnd(MEMBERS);
+	uint32_t i, to = (uint32_t)below(MEMBERS);
 	int rc;
 
 	if (blocks == 0)
 		return;
-	i = (uint32_t)rnd(blocks);
-	if (rnd(8) != 0)
+	i = (uint32_t)below(blocks);
+	if (below(8) != 0)
 		m = block[i].owner;
 	rc = crpc_arena_give(cache[m], block[i].ref, id_of(to));
 	if (block[i].where == HELD && block[i].owner == m) {
@@ -194,10 +191,10 @@ step_take(uint32_t m)
 
 	if (blocks == 0)
 		return;
-	i = (uint32_t)rnd(blocks);
-	if (rnd(4) != 0 && block[i].where == TRANSIT)
+	i = (uint32_t)below(blocks);
+	if (below(4) != 0 && block[i].where == TRANSIT)
 		m = block[i].to;
-	from = (uint32_t)rnd(3) == 0 ? (uint32_t)rnd(MEMBERS) : block[i].owner;
+	from = (uint32_t)below(3) == 0 ? (uint32_t)below(MEMBERS) : block[i].owner;
 	rc = crpc_arena_take(cache[m], block[i].ref, id_of(from), &p, &size);
 	if (block[i].where != TRANSIT) {
 		assert_int_equal(rc, -ESTALE);
@@ -224,8 +221,8 @@ step_revoke(uint32_t m)
 
 	if (blocks == 0)
 		return;
-	i = (uint32_t)rnd(blocks);
-	if (rnd(4) != 0)
+	i = (uint32_t)below(blocks);
+	if (below(4) != 0)
 		m = block[i].owner;
 	rc = crpc_arena_revoke(cache[m], block[i].ref);
 	if (block[i].where != TRANSIT) {
@@ -242,7 +239,7 @@ step_revoke(uint32_t m)
 static void
 step_stale(uint32_t m)
 {
-	uint64_t ref = gone[rnd(CRPC_DIM(gone))];
+	uint64_t ref = gone[below(CRPC_DIM(gone))];
 	int rc = crpc_arena_free(cache[m], ref);
 
 	if (rc != -ESTALE && rc != -EINVAL)
@@ -271,15 +268,15 @@ step_leave(uint32_t m)
 		i++;
 	}
 	crpc_arena_leave(cache[m]);
-	limit[m] = rnd(2) != 0 ? 300 * KIB + rnd(DATA) : DATA;
-	cache[m] = test_join(limit[m], UINT64_C(1) << (8 + rnd(14)));
+	limit[m] = below(2) != 0 ? 300 * KIB + below(DATA) : DATA;
+	cache[m] = test_join(limit[m], UINT64_C(1) << (8 + below(14)));
 	assert_int_equal(id_of(m), id);
 }
 
 static void
 one_step(void)
 {
-	uint32_t m = (uint32_t)rnd(MEMBERS), what = (uint32_t)rnd(100);
+	uint32_t m = (uint32_t)below(MEMBERS), what = (uint32_t)below(100);
 
 	if (what < 40)
 		step_alloc(m);
@@ -293,7 +290,7 @@ one_step(void)
 		step_revoke(m);
 	else if (what < 99)
 		step_stale(m);
-	else if (rnd(10) == 0)
+	else if (below(10) == 0)
 		step_leave(m);
 	else
 		crpc_arena_flush(cache[m]);
@@ -338,8 +335,6 @@ the_arena_answers_as_the_model(void **state)
 	const struct crpc_arena_conf conf = {.max_members = MEMBERS, .max_block = MIB};
 	uint32_t i;
 
-	(void)state;
-	rng = test_seed();
 	test_arena_make(DATA, &conf);
 	lowest = (uint8_t *)crpc_shm_header(test_seg);
 	taken = calloc(crpc_shm_size(test_seg) / GRAIN + 1, 1);
@@ -381,5 +376,5 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(the_arena_answers_as_the_model)};
 
-	return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

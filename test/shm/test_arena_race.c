@@ -24,7 +24,6 @@ setup(void **state)
 {
 	const struct crpc_arena_conf conf = {.max_members = 4, .max_block = BIG};
 
-	(void)state;
 	test_arena_make(2 * BIG, &conf);
 	first = test_join(0, 1);
 	second = test_join(0, 1);
@@ -41,7 +40,6 @@ teardown(void **state)
 {
 	struct crpc_arena_report r;
 
-	(void)state;
 	assert_true(acted);
 	test_arena_whole(&r);
 	assert_true(work_marked(big[0]));
@@ -112,7 +110,6 @@ a_span_is_recut_before_its_block_is_looked_at(void **state)
 {
 	uint64_t ref;
 
-	(void)state;
 	hint(BIG, big[1]);
 	crpc_crash_call("arena.fill.2", second_frees_and_recuts);
 	assert_null(crpc_arena_alloc(first, BIG, &ref));
@@ -125,7 +122,6 @@ a_span_is_recut_before_its_block_is_claimed(void **state)
 {
 	uint64_t ref;
 
-	(void)state;
 	assert_int_equal(crpc_arena_free(second, big[1]), 0);
 	crpc_crash_call("arena.block.1", second_recuts);
 	assert_null(crpc_arena_alloc(first, BIG, &ref));
@@ -138,7 +134,6 @@ a_span_is_recut_before_it_is_taken_apart(void **state)
 {
 	uint64_t ref;
 
-	(void)state;
 	assert_int_equal(crpc_arena_free(second, big[1]), 0);
 	crpc_crash_call("arena.trim.1", second_recuts);
 	assert_null(crpc_arena_alloc(first, 4 * KIB, &ref));
@@ -156,7 +151,6 @@ second_revokes_and_recuts(void)
 static void
 a_block_is_revoked_before_it_is_taken(void **state)
 {
-	(void)state;
 	assert_int_equal(crpc_arena_give(second, big[1], crpc_arena_member(first)), 0);
 	crpc_crash_call("arena.take.1", second_revokes_and_recuts);
 	assert_int_equal(crpc_arena_take(first, big[1], 0, NULL, NULL), -ESTALE);
@@ -167,7 +161,6 @@ a_block_is_revoked_before_it_is_taken(void **state)
 static void
 a_block_is_revoked_before_it_is_swept(void **state)
 {
-	(void)state;
 	assert_int_equal(crpc_arena_give(second, big[1], crpc_arena_member(first)), 0);
 	spare = 3;
 	crpc_crash_call("arena.sweep.1", second_revokes_and_recuts);
@@ -189,5 +182,5 @@ main(void)
 			T(a_block_is_revoked_before_it_is_swept),
 	};
 
-	return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

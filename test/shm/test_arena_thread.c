@@ -11,7 +11,6 @@
 #define STEPS   100000u
 
 static struct work_mail mail;
-static uint64_t seed;
 static _Atomic uint32_t running;
 
 /* Returns what was wrong, as a pointer. */
@@ -48,7 +47,6 @@ reclaimer(void *arg)
 	struct crpc_arena_usage u;
 	intptr_t rc = 0;
 
-	(void)arg;
 	while (rc >= 0 && crpc_load_acquire(&running) != 0) {
 		rc = crpc_arena_reclaim(test_arena, 4, &found);
 		crpc_arena_usage(test_arena, 1, &u);
@@ -64,8 +62,6 @@ members_in_threads_work_with_each_other(void **state)
 	pthread_t t[THREADS + 1];
 	void *rc;
 
-	(void)state;
-	seed = test_seed();
 	test_arena_make(2 * MIB, &conf);
 	crpc_store_release(&running, THREADS);
 	for (i = 0; i < THREADS; i++) {
@@ -88,5 +84,5 @@ main(void)
 	const struct CMUnitTest tests[] = {
 			cmocka_unit_test(members_in_threads_work_with_each_other)};
 
-	return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

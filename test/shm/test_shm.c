@@ -4,94 +4,18 @@
  * replaced and a living owner's, or a foreign, file is never touched; every field of a header is
  * checked; space is there before anybody touches it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "shm_test.h"
 
-#include <cmocka.h>
-
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "crpc_log.h"
-#include "crpc_shm.h"
-
-#define KIND   CRPC_SHM_KIND('T', 'E', 'S', 'T')
-#define SIZE   10000
-#define NOBODY 65534
-
-static char dir[64];
+#define SIZE 10000
 
 static struct crpc_shm *
 create(const char *name, uint64_t size)
 {
-	struct crpc_shm_conf conf = {
-			.name = name, .dir = dir, .size = size, .kind = KIND, .kind_version = 3};
-
-	return crpc_shm_create(&conf);
-}
-
-static struct crpc_shm *
-attach(const char *name)
-{
-	return crpc_shm_attach(dir, name, KIND, 3, 0);
-}
-
-static void
-path_of(char *path, const char *name)
-{
-	snprintf(path, CRPC_SHM_PATH_MAX, "%s/crpc.%s", dir, name);
-}
-
-static bool
-exists(const char *name)
-{
-	char path[CRPC_SHM_PATH_MAX];
-
-	path_of(path, name);
-	return access(path, F_OK) == 0;
-}
-
-/* Run fn in a child that tells when it is ready and then waits to be killed. */
-static pid_t
-start_child(void (*fn)(void))
-{
-	int p[2];
-	char c;
-	pid_t pid;
-
-	assert_int_equal(pipe(p), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		fn();
-		if (write(p[1], "r", 1) != 1)
-			_exit(1);
-		for (;;)
-			pause();
-	}
-	close(p[1]);
-	assert_int_equal(read(p[0], &c, 1), 1);
-	close(p[0]);
-	return pid;
-}
-
-static void
-kill_child(pid_t pid)
-{
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	return create_as(name, size, false);
 }
 
 static void
@@ -99,8 +23,7 @@ own_a(void)
 {
 	struct crpc_shm *seg = create("a", SIZE);
 
-	if (seg == NULL)
-		_exit(1);
+	need(seg != NULL);
 	crpc_shm_ready(seg);
 }
 
@@ -136,7 +59,7 @@ owner_and_others_see_the_same_bytes(void **state)
 	assert_int_equal(crpc_shm_header(seg)->owner_pid, getpid());
 	crpc_shm_free(own);
 	assert_false(crpc_shm_owner_alive(seg));
-	assert_false(exists("a"));
+	assert_false(exists("crpc.a"));
 	assert_int_equal(*q, 7); /* mapped until detached */
 	crpc_shm_detach(seg);
 }
@@ -173,36 +96,32 @@ a_living_owner_is_left_alone(void **state)
 	struct crpc_shm *own = create("a", SIZE);
 
 	assert_non_null(own);
-	assert_null(create("a", SIZE)); /* not ready yet, and owned all the same */
-	assert_int_equal(errno, EADDRINUSE);
+	assert_fails(create("a", SIZE), EADDRINUSE); /* not ready yet, and owned all the same */
 	crpc_shm_ready(own);
-	assert_null(create("a", SIZE));
-	assert_int_equal(errno, EADDRINUSE);
-	assert_non_null(strstr(crpc_log_last(), "living"));
-	assert_true(exists("a"));
+	assert_fails(create("a", SIZE), EADDRINUSE);
+	assert_logged("living");
+	assert_true(exists("crpc.a"));
 	crpc_shm_free(own);
 }
 
 static void
 a_dead_owners_leftover_is_replaced(void **state)
 {
-	pid_t pid = start_child(own_a);
+	pid_t pid = child_start(own_a, NULL);
 	struct crpc_shm *seg = attach("a"), *own;
 	uint64_t old;
 
 	assert_non_null(seg);
 	old = crpc_shm_header(seg)->incarnation;
 	assert_true(crpc_shm_owner_alive(seg));
-	kill_child(pid);
+	child_kill(pid);
 	assert_false(crpc_shm_owner_alive(seg));
-	assert_null(attach("a"));
-	assert_int_equal(errno, ECONNREFUSED);
+	assert_fails(attach("a"), ECONNREFUSED);
 	own = create("a", 2 * SIZE);
 	assert_non_null(own);
 	assert_true(crpc_shm_header(own)->incarnation != old);
 	assert_false(crpc_shm_owner_alive(seg)); /* the old one is not confused with the new */
-	assert_null(crpc_shm_lock_take(seg, 5));
-	assert_int_equal(errno, ECONNREFUSED);
+	assert_fails(crpc_shm_lock_take(seg, 5), ECONNREFUSED);
 	crpc_shm_detach(seg);
 	crpc_shm_free(own);
 }
@@ -210,16 +129,15 @@ a_dead_owners_leftover_is_replaced(void **state)
 static void
 a_stopped_owner_lives(void **state)
 {
-	pid_t pid = start_child(own_a);
+	pid_t pid = child_start(own_a, NULL);
 	struct crpc_shm *seg = attach("a");
 
 	assert_non_null(seg);
 	assert_int_equal(kill(pid, SIGSTOP), 0);
 	assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
 	assert_true(crpc_shm_owner_alive(seg));
-	assert_null(create("a", SIZE));
-	assert_int_equal(errno, EADDRINUSE);
-	kill_child(pid);
+	assert_fails(create("a", SIZE), EADDRINUSE);
+	child_kill(pid);
 	crpc_shm_detach(seg);
 	crpc_shm_free(create("a", SIZE));
 }
@@ -243,13 +161,13 @@ own_a_and_fork(void)
 static void
 a_forked_child_does_not_keep_a_dead_owner_alive(void **state)
 {
-	pid_t pid = start_child(own_a_and_fork), orphan;
+	pid_t pid = child_start(own_a_and_fork, NULL), orphan;
 	struct crpc_shm *seg = attach("a"), *own;
 
 	assert_non_null(seg);
 	orphan = *(pid_t *)crpc_shm_ptr(seg, 4096, sizeof(pid_t));
 	assert_true(orphan > 0 && kill(orphan, 0) == 0);
-	kill_child(pid);
+	child_kill(pid);
 	assert_int_equal(kill(orphan, 0), 0);
 	assert_false(crpc_shm_owner_alive(seg));
 	own = create("a", SIZE);
@@ -285,15 +203,13 @@ each_header_field_is_checked(void **state)
 		memcpy(saved, hdr + fields[i].off, fields[i].len);
 		for (bit = 3; bit < 8 * fields[i].len; bit++) {
 			hdr[fields[i].off + bit / 8] ^= (uint8_t)(1 << bit % 8);
-			assert_null(attach("a"));
-			assert_int_equal(errno, EPROTO);
-			assert_non_null(strstr(crpc_log_last(), fields[i].says));
+			assert_fails(attach("a"), EPROTO);
+			assert_logged(fields[i].says);
 			memcpy(hdr + fields[i].off, saved, fields[i].len);
 		}
 	}
-	assert_null(crpc_shm_attach(dir, "a", KIND, 4, 0));
-	assert_int_equal(errno, EPROTO);
-	assert_non_null(strstr(crpc_log_last(), "is 0x3, expected 0x4"));
+	assert_fails(crpc_shm_attach(dir, "a", KIND, 4, 0), EPROTO);
+	assert_logged("is 0x3, expected 0x4");
 	crpc_shm_detach(attach("a"));
 	crpc_shm_free(own);
 }
@@ -304,157 +220,123 @@ short_files_and_foreign_files(void **state)
 	static const char text[] =
 			"somebody's notes, long enough to be taken for a header if nobody looked: "
 			"somebody's notes, long enough to be taken for a header";
-	char path[CRPC_SHM_PATH_MAX], back[sizeof(text)];
+	const char *path = path_of("crpc.x");
+	char back[sizeof(text)];
 	int fd;
 
-	path_of(path, "x");
 	fd = open(path, O_RDWR | O_CREAT, 0600);
 	assert_true(fd >= 0);
-	assert_null(attach("x")); /* empty and nobody's */
-	assert_int_equal(errno, ECONNREFUSED);
+	assert_fails(attach("x"), ECONNREFUSED); /* empty and nobody's */
 	assert_int_equal(write(fd, text, 20), 20);
-	assert_null(attach("x"));
-	assert_int_equal(errno, EPROTO);
-	assert_null(create("x", SIZE));
-	assert_int_equal(errno, EEXIST);
+	assert_fails(attach("x"), EPROTO);
+	assert_fails(create("x", SIZE), EEXIST);
 	assert_int_equal(pwrite(fd, text, sizeof(text), 0), sizeof(text));
-	assert_null(attach("x"));
-	assert_int_equal(errno, EPROTO);
-	assert_null(create("x", SIZE));
-	assert_int_equal(errno, EEXIST);
+	assert_fails(attach("x"), EPROTO);
+	assert_fails(create("x", SIZE), EEXIST);
 	assert_int_equal(pread(fd, back, sizeof(back), 0), sizeof(back));
 	assert_memory_equal(back, text, sizeof(text));
-	assert_true(exists("x"));
+	assert_true(exists("crpc.x"));
 	close(fd);
 	unlink(path);
 
 	assert_int_equal(mkdir(path, 0700), 0);
-	assert_null(create("x", SIZE));
-	assert_int_equal(errno, EEXIST);
+	assert_fails(create("x", SIZE), EEXIST);
 	rmdir(path);
 	assert_int_equal(symlink("/etc/passwd", path), 0);
-	assert_null(create("x", SIZE));
-	assert_int_equal(errno, EEXIST);
-	assert_null(attach("x"));
-	assert_int_equal(errno, ELOOP);
+	assert_fails(create("x", SIZE), EEXIST);
+	assert_fails(attach("x"), ELOOP);
 	unlink(path);
 }
 
 static void
 a_creator_that_died_early_is_replaced(void **state)
 {
-	char path[CRPC_SHM_PATH_MAX];
 	off_t size;
 	int fd;
 
 	for (size = 0; size <= 8192; size += 4096) {
-		path_of(path, "x");
-		fd = open(path, O_RDWR | O_CREAT, 0600);
+		fd = open(path_of("crpc.x"), O_RDWR | O_CREAT, 0600);
 		assert_true(fd >= 0);
 		assert_int_equal(ftruncate(fd, size), 0);
 		close(fd);
-		assert_null(attach("x"));
-		assert_int_equal(errno, ECONNREFUSED);
+		assert_fails(attach("x"), ECONNREFUSED);
 		crpc_shm_free(create("x", SIZE));
-		assert_false(exists("x"));
+		assert_false(exists("crpc.x"));
 	}
 }
 
 /* In a child with a mount namespace of its own: a memory file system of 256 KiB. */
-static void
+static int
 fill_a_small_file_system(void)
 {
 	struct crpc_shm *seg, *second;
 
 	if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
-		_exit(77);
+		return 77;
 	if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
 			mount("none", dir, "tmpfs", 0, "size=256k") != 0)
-		_exit(77);
-	if (create("a", 300000) != NULL || errno != ENOSPC || exists("a"))
-		_exit(1);
+		return 77;
+	if (create("a", 300000) != NULL || errno != ENOSPC || exists("crpc.a"))
+		return 1;
 	if (strstr(crpc_log_last(), "262144 are free") == NULL)
-		_exit(2);
+		return 2;
 	seg = create("a", 200000);
 	if (seg == NULL)
-		_exit(3);
+		return 3;
 	second = create("b", 100000);
-	if (second != NULL || errno != ENOSPC || exists("b"))
-		_exit(4);
+	if (second != NULL || errno != ENOSPC || exists("crpc.b"))
+		return 4;
 	/* All of the first one can be written: what was reserved is there. */
 	memset(crpc_shm_ptr(seg, 4096, 195904), 1, 195904);
 	crpc_shm_free(seg);
 	second = create("b", 250000);
-	_exit(second != NULL ? 0 : 5);
+	return second != NULL ? 0 : 5;
 }
 
 static void
 a_full_file_system_is_no_sigbus(void **state)
 {
-	pid_t pid = fork();
-	int status;
-
-	if (pid == 0)
-		fill_a_small_file_system();
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	if (WEXITSTATUS(status) == 77)
-		skip();
-	assert_int_equal(WEXITSTATUS(status), 0);
+	child_runs(fill_a_small_file_system);
 }
 
 /* In a child with a mount namespace of its own: a hugetlbfs, which create and attach find alone. */
-static void
+static int
 use_huge_pages(void)
 {
-	struct crpc_shm_conf conf = {.name = "huge",
-			.size = SIZE,
-			.kind = KIND,
-			.kind_version = 3,
-			.huge = true,
-			.prefault = true};
+	struct crpc_shm_conf conf = conf_of("huge", SIZE, false);
 	struct crpc_shm *own, *seg;
 	struct crpc_shm_lock *lock;
 
 	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
 			mount("none", dir, "hugetlbfs", 0, NULL) != 0)
-		_exit(77);
-	conf.dir = dir; /* there may be others, full or used by somebody else */
+		return 77;
+	conf.huge = conf.prefault = true;
 	own = crpc_shm_create(&conf);
 	if (own == NULL)
-		_exit(errno == ENOSPC || errno == ENOMEM ? 77 : 1);
+		return errno == ENOSPC || errno == ENOMEM ? 77 : 1;
 	if (crpc_shm_size(own) < 1 << 20 || crpc_shm_header(own)->page_size != crpc_shm_size(own))
-		_exit(2);
+		return 2;
 	crpc_shm_ready(own);
 	seg = attach("huge");
 	if (seg == NULL || crpc_shm_size(seg) != crpc_shm_size(own))
-		_exit(3);
+		return 3;
 	lock = crpc_shm_lock_take(seg, 4);
 	if (lock == NULL || crpc_shm_lock_held(own, 4) != 1 || create("huge", SIZE) != NULL)
-		_exit(4);
+		return 4;
 	crpc_shm_lock_drop(lock);
 	crpc_shm_detach(seg);
 	conf.name = "all";
 	conf.size = UINT64_C(1) << 44;
-	if (crpc_shm_create(&conf) != NULL || exists("all"))
-		_exit(5);
+	if (crpc_shm_create(&conf) != NULL || exists("crpc.all"))
+		return 5;
 	crpc_shm_free(own);
-	_exit(exists("huge") ? 6 : 0);
+	return exists("crpc.huge") ? 6 : 0;
 }
 
 static void
 huge_pages_work_where_there_are_some(void **state)
 {
-	pid_t pid = fork();
-	int status;
-
-	if (pid == 0)
-		use_huge_pages();
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	if (WEXITSTATUS(status) == 77)
-		skip();
-	assert_int_equal(WEXITSTATUS(status), 0);
+	child_runs(use_huge_pages);
 }
 
 static void
@@ -464,15 +346,12 @@ no_room_is_said_and_leaves_nothing(void **state)
 
 	assert_int_equal(statvfs(dir, &fs), 0);
 	if (fs.f_blocks != 0) { /* else it has no limit of its own */
-		assert_null(create("big", (fs.f_blocks + 1) * fs.f_frsize));
-		assert_int_equal(errno, ENOSPC);
-		assert_non_null(strstr(crpc_log_last(), "crpc.big: cannot reserve"));
-		assert_false(exists("big"));
+		assert_fails(create("big", (fs.f_blocks + 1) * fs.f_frsize), ENOSPC);
+		assert_logged("crpc.big: cannot reserve");
+		assert_false(exists("crpc.big"));
 	}
-	assert_null(create("big", UINT64_MAX));
-	assert_int_equal(errno, EINVAL);
-	assert_null(create("small", sizeof(struct crpc_shm_header) - 1));
-	assert_int_equal(errno, EINVAL);
+	assert_fails(create("big", UINT64_MAX), EINVAL);
+	assert_fails(create("small", sizeof(struct crpc_shm_header) - 1), EINVAL);
 }
 
 static void
@@ -484,23 +363,17 @@ bad_names_and_places(void **state)
 	size_t i;
 
 	for (i = 0; i < CRPC_DIM(bad); i++) {
-		assert_null(create(bad[i], SIZE));
-		assert_int_equal(errno, EINVAL);
-		assert_null(attach(bad[i]));
-		assert_int_equal(errno, EINVAL);
+		assert_fails(create(bad[i], SIZE), EINVAL);
+		assert_fails(attach(bad[i]), EINVAL);
 	}
-	assert_null(create(NULL, SIZE));
-	assert_int_equal(errno, EINVAL);
-	assert_null(crpc_shm_create(&conf));
-	assert_int_equal(errno, ENOENT);
-	assert_null(attach("nobody"));
-	assert_int_equal(errno, ENOENT);
-	assert_non_null(strstr(crpc_log_last(), "crpc.nobody"));
+	assert_fails(create(NULL, SIZE), EINVAL);
+	assert_fails(crpc_shm_create(&conf), ENOENT);
+	assert_fails(attach("nobody"), ENOENT);
+	assert_logged("crpc.nobody");
 	conf.dir = dir;
 	conf.huge = true;
-	assert_null(crpc_shm_create(&conf));
-	assert_int_equal(errno, ENOTSUP);
-	assert_false(exists("x"));
+	assert_fails(crpc_shm_create(&conf), ENOTSUP);
+	assert_false(exists("crpc.x"));
 }
 
 static void
@@ -508,21 +381,18 @@ attach_waits_for_ready(void **state)
 {
 	struct crpc_shm *own = create("a", SIZE), *seg;
 	pid_t pid;
-	int status;
 
 	assert_non_null(own);
-	assert_null(attach("a"));
-	assert_int_equal(errno, EAGAIN);
-	pid = fork();
+	assert_fails(attach("a"), EAGAIN);
+	pid = fork_mortal();
 	if (pid == 0) {
-		seg = crpc_shm_attach(dir, "a", KIND, 3, 10000);
-		_exit(seg == NULL ? 1 : 0);
+		seg = crpc_shm_attach(dir, "a", KIND, KIND_VERSION, 10000);
+		_exit(seg == NULL);
 	}
 	usleep(20000);
-	assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
 	crpc_shm_ready(own);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_status(pid), 0);
 	crpc_shm_free(own);
 }
 
@@ -542,10 +412,8 @@ locks_exclude_and_drop(void **state)
 	assert_int_equal(crpc_shm_lock_held(own, 9), 1);
 	assert_int_equal(crpc_shm_lock_held(seg, 9), 1);
 	assert_int_equal(crpc_shm_lock_held(seg, 8), 0);
-	assert_null(crpc_shm_lock_take(seg, 9));
-	assert_int_equal(errno, EAGAIN);
-	assert_null(crpc_shm_lock_take(seg, 0));
-	assert_int_equal(errno, EAGAIN);
+	assert_fails(crpc_shm_lock_take(seg, 9), EAGAIN);
+	assert_fails(crpc_shm_lock_take(seg, 0), EAGAIN);
 	l2 = crpc_shm_lock_take(own, 10);
 	assert_non_null(l2);
 	crpc_shm_lock_drop(l1);
@@ -579,7 +447,7 @@ one_of_many_creators_wins(void **state)
 	int round, i, ms, status, won, ended, gate[2], hold[2];
 
 	for (round = 0; round < 20; round++) {
-		kill_child(start_child(own_a));
+		child_kill(child_start(own_a, NULL));
 		assert_int_equal(pipe(gate), 0);
 		assert_int_equal(pipe(hold), 0);
 		for (i = 0; i < 8; i++) {
@@ -611,11 +479,9 @@ one_of_many_creators_wins(void **state)
 static void
 others_are_denied_unless_the_mode_lets_them(void **state)
 {
-	struct crpc_shm_conf conf = {
-			.name = "a", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
+	struct crpc_shm_conf conf = conf_of("a", SIZE, false);
 	mode_t modes[] = {0600, 0666}, old = umask(077);
 	struct crpc_shm *own;
-	int status;
 	size_t i;
 	pid_t pid;
 
@@ -629,30 +495,16 @@ others_are_denied_unless_the_mode_lets_them(void **state)
 		own = crpc_shm_create(&conf);
 		assert_non_null(own);
 		crpc_shm_ready(own);
-		pid = fork();
+		pid = fork_mortal();
 		if (pid == 0) {
 			if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
 				_exit(99);
 			_exit(attach("a") == NULL ? errno : 0);
 		}
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_int_equal(WEXITSTATUS(status), modes[i] == 0600 ? EACCES : 0);
+		assert_int_equal(child_status(pid), modes[i] == 0600 ? EACCES : 0);
 		crpc_shm_free(own);
 	}
 	umask(old);
-}
-
-static int
-make_dir(void **state)
-{
-	strcpy(dir, "/dev/shm/test_shm.XXXXXX");
-	return mkdtemp(dir) == NULL;
-}
-
-static int
-remove_dir(void **state)
-{
-	return rmdir(dir); /* fails if a test left a file behind */
 }
 
 int

@@ -4,39 +4,20 @@
  * a stale socket is replaced and a living one is not; an owner that lies is refused. And what a
  * tool sees and may remove.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "shm_test.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "crpc_atomic.h"
-#include "crpc_log.h"
-#include "crpc_shm.h"
 #include "golden.h"
 
-#define KIND   CRPC_SHM_KIND('T', 'E', 'S', 'T')
 #define SIZE   10000
-#define NOBODY 65534
 #define GROUP  54321
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -50,35 +31,19 @@ struct answer {
 };
 #define ANSWER_MAGIC UINT64_C(0x31534e4143505243)
 
-static char dir[160];
-
 static struct crpc_shm *
-create(const char *name, const struct crpc_shm_allow *allow)
+create_for(const char *name, const struct crpc_shm_allow *allow)
 {
-	struct crpc_shm_conf conf = {.name = name,
-			.dir = dir,
-			.size = SIZE,
-			.kind = KIND,
-			.kind_version = 3,
-			.memfd = true,
-			.allow = allow};
+	struct crpc_shm_conf conf = conf_of(name, SIZE, true);
 
+	conf.allow = allow;
 	return crpc_shm_create(&conf);
 }
 
 static struct crpc_shm *
-attach(const char *name)
+create(const char *name)
 {
-	return crpc_shm_attach(dir, name, KIND, 3, 0);
-}
-
-static bool
-exists(const char *file)
-{
-	char path[CRPC_SHM_PATH_MAX + 64];
-
-	snprintf(path, sizeof(path), "%s/%s", dir, file);
-	return access(path, F_OK) == 0;
+	return create_for(name, NULL);
 }
 
 static int
@@ -96,63 +61,41 @@ open_files(void)
 
 /* ---- an owner in a process of its own ---- */
 
-static struct {
-	const struct crpc_shm_allow *allow;
-	bool silent; /* Never serves. */
-	bool forks;  /* Has a child that outlives it. */
-} how;
-
-struct owner {
-	pid_t pid;
-	pid_t child; /* of the owner */
-};
+static const struct crpc_shm_allow *allow_list; /* of the next owner */
+static struct crpc_shm *owned;                  /* in its process */
 
 static void
-own(int told)
+own(void)
 {
-	struct crpc_shm *seg = create("a", how.allow);
-	pid_t child = 0;
-
-	if (seg == NULL)
-		_exit(1);
-	crpc_shm_ready(seg);
-	*(uint32_t *)crpc_shm_ptr(seg, 4096, 4) = 77;
-	if (how.forks) {
-		child = fork();
-		while (child == 0)
-			pause();
-	}
-	if (write(told, &child, sizeof(child)) != (ssize_t)sizeof(child))
-		_exit(1);
-	for (;;) {
-		if (!how.silent)
-			crpc_shm_serve(seg);
-		usleep(500);
-	}
+	owned = create_for("a", allow_list);
+	need(owned != NULL);
+	crpc_shm_ready(owned);
+	*(uint32_t *)crpc_shm_ptr(owned, 4096, 4) = 77;
 }
 
-static struct owner
+static void
+serve(void)
+{
+	crpc_shm_serve(owned);
+}
+
+static pid_t
 start_owner(void)
 {
-	struct owner o;
-	int p[2];
-
-	assert_int_equal(pipe(p), 0);
-	o.pid = fork();
-	assert_true(o.pid >= 0);
-	if (o.pid == 0)
-		own(p[1]);
-	close(p[1]);
-	assert_int_equal(read(p[0], &o.child, sizeof(o.child)), sizeof(o.child));
-	close(p[0]);
-	return o;
+	return child_start(own, serve);
 }
 
+/* The pid of a child that outlives the owner stands in the segment. */
 static void
-kill_owner(const struct owner *o)
+own_and_fork(void)
 {
-	assert_int_equal(kill(o->pid, SIGKILL), 0);
-	assert_int_equal(waitpid(o->pid, NULL, 0), o->pid);
+	pid_t child;
+
+	own();
+	child = fork();
+	while (child == 0)
+		pause();
+	*(pid_t *)crpc_shm_ptr(owned, 5000, sizeof(child)) = child;
 }
 
 /* ---- the socket by hand ---- */
@@ -207,7 +150,7 @@ sock_connect(const char *name)
 static void
 memory_is_shared_and_sealed(void **state)
 {
-	struct crpc_shm *seg = create("a", NULL);
+	struct crpc_shm *seg = create("a");
 	struct iovec io;
 	struct answer a;
 	char ctl[CMSG_SPACE(sizeof(int))];
@@ -241,20 +184,19 @@ memory_is_shared_and_sealed(void **state)
 	close(fd);
 	close(sock);
 	crpc_shm_free(seg);
-	assert_false(exists("crpc.a"));
-	assert_false(exists("crpc.a.sock"));
+	assert_true(a_is_gone());
 }
 
 static void
 attached_by_another_process(void **state)
 {
-	struct owner o = start_owner();
+	pid_t o = start_owner();
 	struct crpc_shm *seg = attach("a");
 	struct crpc_shm_lock *lock;
 
 	assert_non_null(seg);
 	assert_int_equal(*(uint32_t *)crpc_shm_ptr(seg, 4096, 4), 77);
-	assert_int_equal(crpc_shm_header(seg)->owner_pid, o.pid);
+	assert_int_equal(crpc_shm_header(seg)->owner_pid, o);
 	assert_true(crpc_shm_owner_alive(seg));
 	/* Locks work without a name to open, and exclude each other. */
 	lock = crpc_shm_lock_take(seg, 9);
@@ -264,68 +206,61 @@ attached_by_another_process(void **state)
 	assert_int_equal(crpc_shm_lock_count(seg, 1, CRPC_SHM_USERS_LAST), 1);
 	assert_int_equal(crpc_shm_lock_count(seg, 10, UINT32_MAX), 0);
 	assert_int_equal(crpc_shm_lock_count(seg, 9, 8), 0);
-	assert_null(crpc_shm_lock_take(seg, 9));
-	assert_int_equal(errno, EAGAIN);
+	assert_fails(crpc_shm_lock_take(seg, 9), EAGAIN);
 	assert_null(crpc_shm_lock_take(seg, 0));
 	crpc_shm_lock_drop(lock);
 	assert_int_equal(crpc_shm_lock_held(seg, 9), 0);
-	kill_owner(&o);
+	child_kill(o);
 	assert_false(crpc_shm_owner_alive(seg));
 	assert_int_equal(*(uint32_t *)crpc_shm_ptr(seg, 4096, 4), 77);
 	crpc_shm_detach(seg);
-	assert_null(attach("a"));
-	assert_int_equal(errno, ECONNREFUSED);
-	crpc_shm_free(create("a", NULL));
+	assert_fails(attach("a"), ECONNREFUSED);
+	crpc_shm_free(create("a"));
 	assert_false(exists("crpc.a.sock"));
 }
 
 static void
 a_living_socket_is_left_alone(void **state)
 {
-	struct owner o = start_owner();
+	pid_t o = start_owner();
 	struct crpc_shm *seg;
 	int i;
 
 	for (i = 0; i < 3; i++) {
-		assert_null(create("a", NULL));
-		assert_int_equal(errno, EADDRINUSE);
+		assert_fails(create("a"), EADDRINUSE);
 		seg = attach("a");
 		assert_non_null(seg);
 		crpc_shm_detach(seg);
 	}
-	kill_owner(&o);
+	child_kill(o);
 	assert_true(exists("crpc.a.sock")); /* stale */
 	o = start_owner();                  /* replaces it */
 	seg = attach("a");
 	assert_non_null(seg);
-	assert_int_equal(crpc_shm_header(seg)->owner_pid, o.pid);
+	assert_int_equal(crpc_shm_header(seg)->owner_pid, o);
 	crpc_shm_detach(seg);
-	kill_owner(&o);
-	crpc_shm_free(create("a", NULL));
+	child_kill(o);
+	crpc_shm_free(create("a"));
 }
 
 /* The child has the listening socket, and the dead owner's name goes to a new one all the same. */
 static void
 a_forked_child_keeps_nothing_alive(void **state)
 {
-	struct owner o;
-	struct crpc_shm *seg;
+	pid_t o = child_start(own_and_fork, serve), child;
+	struct crpc_shm *seg = attach("a");
 
-	how.forks = true;
-	o = start_owner();
-	how.forks = false;
-	seg = attach("a");
 	assert_non_null(seg);
-	kill_owner(&o);
-	assert_int_equal(kill(o.child, 0), 0);
+	child = *(pid_t *)crpc_shm_ptr(seg, 5000, sizeof(child));
+	child_kill(o);
+	assert_int_equal(kill(child, 0), 0);
 	assert_false(crpc_shm_owner_alive(seg));
 	crpc_shm_detach(seg);
-	assert_null(attach("a"));
-	assert_int_equal(errno, ECONNREFUSED);
-	seg = create("a", NULL);
+	assert_fails(attach("a"), ECONNREFUSED);
+	seg = create("a");
 	assert_non_null(seg);
 	crpc_shm_free(seg);
-	kill(o.child, SIGKILL);
+	kill(child, SIGKILL);
 }
 
 /* What a child inherited is not its own: it can let go of it, and the owner keeps it. */
@@ -334,29 +269,22 @@ a_child_frees_only_what_it_inherited(void **state)
 {
 	struct crpc_shm *seg;
 	struct crpc_shm_lock *lock;
-	int memfd, status;
+	int memfd;
 	pid_t pid;
 
 	for (memfd = 0; memfd < 2; memfd++) {
-		struct crpc_shm_conf conf = {.name = "a",
-				.dir = dir,
-				.size = SIZE,
-				.kind = KIND,
-				.memfd = memfd == 1};
-
-		seg = crpc_shm_create(&conf);
+		seg = create_as("a", SIZE, memfd == 1);
 		assert_non_null(seg);
 		crpc_shm_ready(seg);
 		lock = crpc_shm_lock_take(seg, 1);
 		assert_non_null(lock);
-		pid = fork();
+		pid = fork_mortal();
 		if (pid == 0) {
 			crpc_shm_lock_drop(lock);
 			crpc_shm_free(seg);
 			_exit(0);
 		}
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_int_equal(status, 0);
+		assert_int_equal(child_status(pid), 0);
 		assert_true(exists("crpc.a"));
 		assert_int_equal(exists("crpc.a.sock"), memfd);
 		assert_true(crpc_shm_owner_alive(seg));
@@ -364,7 +292,7 @@ a_child_frees_only_what_it_inherited(void **state)
 		assert_int_equal(crpc_shm_header(seg)->state, CRPC_SHM_READY);
 		crpc_shm_lock_drop(lock);
 		crpc_shm_free(seg);
-		assert_false(exists("crpc.a") || exists("crpc.a.sock"));
+		assert_true(a_is_gone());
 	}
 }
 
@@ -372,36 +300,31 @@ static void
 somebody_elses_socket_is_left_alone(void **state)
 {
 	int fd = sock_listen("a");
-	char path[CRPC_SHM_PATH_MAX];
 
-	assert_null(create("a", NULL));
-	assert_int_equal(errno, EADDRINUSE);
-	assert_non_null(strstr(crpc_log_last(), "listens"));
+	assert_fails(create("a"), EADDRINUSE);
+	assert_logged("listens");
 	assert_true(exists("crpc.a.sock"));
 	assert_false(exists("crpc.a"));
 	close(fd); /* nobody listens any more: stale */
-	crpc_shm_free(create("a", NULL));
+	crpc_shm_free(create("a"));
 	assert_false(exists("crpc.a.sock"));
 
-	snprintf(path, sizeof(path), "%s/crpc.a.sock", dir);
-	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	fd = open(path_of("crpc.a.sock"), O_CREAT | O_WRONLY, 0600);
 	close(fd);
-	assert_null(create("a", NULL));
-	assert_int_equal(errno, EEXIST);
+	assert_fails(create("a"), EEXIST);
 	assert_true(exists("crpc.a.sock"));
-	unlink(path);
+	unlink(path_of("crpc.a.sock"));
 }
 
 /* A segment with a name takes over from one without, and back. */
 static void
 a_door_gives_way_to_a_file(void **state)
 {
-	struct crpc_shm_conf conf = {
-			.name = "a", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
-	struct owner o = start_owner();
+	struct crpc_shm_conf conf = conf_of("a", SIZE, false);
+	pid_t o = start_owner();
 	struct crpc_shm *own, *seg;
 
-	kill_owner(&o);
+	child_kill(o);
 	own = crpc_shm_create(&conf);
 	assert_non_null(own);
 	assert_false(exists("crpc.a.sock"));
@@ -416,25 +339,20 @@ a_door_gives_way_to_a_file(void **state)
 static void
 a_silent_owner_is_told_from_a_dead_one(void **state)
 {
-	struct owner o;
+	pid_t o = child_start(own, NULL);
 
-	how.silent = true;
-	o = start_owner();
-	how.silent = false;
-	assert_null(attach("a"));
-	assert_int_equal(errno, ETIMEDOUT);
-	assert_non_null(strstr(crpc_log_last(), "crpc_shm_serve"));
-	kill_owner(&o);
-	assert_null(attach("a"));
-	assert_int_equal(errno, ECONNREFUSED);
-	crpc_shm_free(create("a", NULL));
+	assert_fails(attach("a"), ETIMEDOUT);
+	assert_logged("crpc_shm_serve");
+	child_kill(o);
+	assert_fails(attach("a"), ECONNREFUSED);
+	crpc_shm_free(create("a"));
 }
 
 /* Nobody can block the owner, or leave anything in it, by connecting. */
 static void
 connecting_costs_the_owner_nothing(void **state)
 {
-	struct crpc_shm *seg = create("a", NULL);
+	struct crpc_shm *seg = create("a");
 	int before, i, fd[40], served = 0;
 
 	assert_non_null(seg);
@@ -470,13 +388,13 @@ with_few_files(rlim_t most, bool owns)
 	few.rlim_cur = most;
 	crpc_log_clear();
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	seg = owns ? create("b", NULL) : attach("a");
+	seg = owns ? create("b") : attach("a");
 	rc = errno;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
 	if (seg != NULL)
 		return seg;
 	assert_int_equal(rc, EMFILE);
-	assert_non_null(strstr(crpc_log_last(), strerror(EMFILE)));
+	assert_logged(strerror(EMFILE));
 	return NULL;
 }
 
@@ -484,7 +402,7 @@ with_few_files(rlim_t most, bool owns)
 static void
 a_lack_of_descriptors_is_said(void **state)
 {
-	struct owner o = start_owner();
+	pid_t o = start_owner();
 	int first = dup(STDIN_FILENO), files;
 	struct crpc_shm *seg;
 	uint32_t k, made[2] = {0};
@@ -505,8 +423,8 @@ a_lack_of_descriptors_is_said(void **state)
 	}
 	assert_in_range(made[0], 1, 7);
 	assert_in_range(made[1], 1, 7);
-	kill_owner(&o);
-	crpc_shm_free(create("a", NULL));
+	child_kill(o);
+	crpc_shm_free(create("a"));
 }
 
 static uint32_t lines;
@@ -521,7 +439,7 @@ count_line(enum crpc_log_level level, const char *type, const char *line)
 static void
 a_lack_of_descriptors_is_said_once(void **state)
 {
-	struct crpc_shm *seg = create("a", NULL);
+	struct crpc_shm *seg = create("a");
 	int sock, first, round, i;
 	struct rlimit all, few;
 
@@ -552,7 +470,7 @@ static void
 a_long_directory_works(void **state)
 {
 	char saved[sizeof(dir)], longer[sizeof(dir)];
-	struct owner o;
+	pid_t o;
 	struct crpc_shm *seg;
 
 	strcpy(saved, dir);
@@ -563,8 +481,8 @@ a_long_directory_works(void **state)
 	seg = attach("a");
 	assert_non_null(seg);
 	crpc_shm_detach(seg);
-	kill_owner(&o);
-	crpc_shm_free(create("a", NULL));
+	child_kill(o);
+	crpc_shm_free(create("a"));
 	strcpy(dir, saved);
 	assert_int_equal(rmdir(longer), 0);
 }
@@ -572,46 +490,34 @@ a_long_directory_works(void **state)
 static void
 no_room_is_said_and_leaves_nothing(void **state)
 {
-	struct crpc_shm_conf conf = {.name = "a",
-			.dir = dir,
-			.size = UINT64_C(1) << 45,
-			.kind = KIND,
-			.memfd = true};
+	struct crpc_shm_conf conf = conf_of("a", UINT64_C(1) << 45, true);
 	struct crpc_shm_allow allow = {.uid_count = CRPC_SHM_ALLOW_MAX + 1};
 
-	assert_null(crpc_shm_create(&conf));
-	assert_int_equal(errno, ENOSPC);
-	assert_non_null(strstr(crpc_log_last(), "cannot reserve"));
+	assert_fails(crpc_shm_create(&conf), ENOSPC);
+	assert_logged("cannot reserve");
 	conf.size = SIZE;
 	conf.allow = &allow;
-	assert_null(crpc_shm_create(&conf));
-	assert_int_equal(errno, EINVAL);
+	assert_fails(crpc_shm_create(&conf), EINVAL);
 	allow.uid_count = 0;
 	conf.memfd = false;
-	assert_null(crpc_shm_create(&conf)); /* a file has a mode, not a list */
-	assert_int_equal(errno, EINVAL);
-	assert_false(exists("crpc.a"));
-	assert_false(exists("crpc.a.sock"));
+	assert_fails(crpc_shm_create(&conf), EINVAL); /* a file has a mode, not a list */
+	assert_true(a_is_gone());
 }
 
 static void
 huge_pages_work_where_there_are_some(void **state)
 {
-	struct crpc_shm_conf conf = {.name = "a",
-			.dir = dir,
-			.size = SIZE,
-			.kind = KIND,
-			.kind_version = 3,
-			.memfd = true,
-			.huge = true,
-			.prefault = true};
-	struct crpc_shm *seg = crpc_shm_create(&conf);
-	int rc = errno;
+	struct crpc_shm_conf conf = conf_of("a", SIZE, true);
+	struct crpc_shm *seg;
+	int rc;
 
+	conf.huge = conf.prefault = true;
+	seg = crpc_shm_create(&conf);
+	rc = errno;
 	if (seg == NULL) {
 		/* None are reserved, or the kernel has none. */
 		assert_true(rc == ENOMEM || rc == ENOSPC || rc == ENOSYS || rc == ENODEV);
-		assert_false(exists("crpc.a") || exists("crpc.a.sock"));
+		assert_true(a_is_gone());
 		skip();
 	}
 	assert_int_equal(crpc_shm_header(seg)->page_size, crpc_shm_size(seg));
@@ -650,7 +556,7 @@ in_container(void)
 static void
 a_shared_directory_is_enough(void **state)
 {
-	struct owner o = start_owner();
+	pid_t o = start_owner();
 	struct crpc_shm *seg = attach("a");
 	pid_t pid = fork(), inner;
 	bool over = false;
@@ -670,9 +576,9 @@ a_shared_directory_is_enough(void **state)
 		over = waitpid(pid, &status, WNOHANG) == pid;
 		usleep(500);
 	}
-	kill_owner(&o);
+	child_kill(o);
 	crpc_shm_detach(seg);
-	crpc_shm_free(create("a", NULL));
+	crpc_shm_free(create("a"));
 	if (!over)
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
@@ -704,8 +610,8 @@ print_header(FILE *f, const char *what, const void *p, size_t len)
 static char *
 describe(void)
 {
-	struct crpc_shm *seg = create("golden", NULL);
-	char path[CRPC_SHM_PATH_MAX], *text = NULL;
+	struct crpc_shm *seg = create("golden");
+	char *text = NULL;
 	size_t len = 0;
 	FILE *f = open_memstream(&text, &len);
 	struct answer a;
@@ -716,8 +622,7 @@ describe(void)
 	assert_non_null(seg);
 	crpc_shm_ready(seg);
 	print_header(f, "segment header", crpc_shm_header(seg), sizeof(struct crpc_shm_header));
-	snprintf(path, sizeof(path), "%s/crpc.golden", dir);
-	fd = open(path, O_RDONLY);
+	fd = open(path_of("crpc.golden"), O_RDONLY);
 	assert_int_equal(pread(fd, door, sizeof(door), 0), sizeof(door));
 	assert_int_equal(lseek(fd, 0, SEEK_END), sizeof(door));
 	close(fd);
@@ -748,17 +653,14 @@ version_1_has_these_bytes(void **state)
 static int
 attach_as(uid_t uid, gid_t gid, gid_t extra)
 {
-	int status;
-	pid_t pid = fork();
+	pid_t pid = fork_mortal();
 
 	if (pid == 0) {
 		if (setgroups(1, &extra) != 0 || setgid(gid) != 0 || setuid(uid) != 0)
 			_exit(99);
 		_exit(attach("a") == NULL ? errno : 0);
 	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	return WEXITSTATUS(status);
+	return child_status(pid);
 }
 
 static void
@@ -776,27 +678,27 @@ the_list_decides_who_attaches(void **state)
 			{{other, groups, 1, 1}, EACCES, 0, 0},
 			{{NULL, groups, 0, 1}, EACCES, 0, 0},
 	};
-	struct owner o;
+	pid_t o;
 	size_t i;
 
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(chmod(dir, 0755), 0);
 	for (i = 0; i < CRPC_DIM(cases); i++) {
-		how.allow = i == 0 ? NULL : &cases[i].allow;
+		allow_list = i == 0 ? NULL : &cases[i].allow;
 		o = start_owner();
 		assert_int_equal(attach_as(NOBODY, NOBODY, NOBODY), cases[i].by_uid);
 		assert_int_equal(attach_as(777, GROUP, 777), cases[i].by_gid);
 		assert_int_equal(attach_as(777, 777, GROUP), cases[i].by_extra);
 		crpc_shm_detach(attach("a"));
-		kill_owner(&o);
+		child_kill(o);
 	}
-	how.allow = NULL;
-	crpc_shm_free(create("a", NULL));
+	allow_list = NULL;
+	crpc_shm_free(create("a"));
 }
 
 static void
-peers_are_told_by_the_kernel(void **state)
+the_kernel_reports_peers(void **state)
 {
 	const uid_t list[] = {4242};
 	const struct crpc_shm_allow allow = {.uids = list, .uid_count = 1};
@@ -819,56 +721,44 @@ peers_are_told_by_the_kernel(void **state)
 	close(s[1]);
 }
 
-/*
- * A name that is free can be taken by anybody: who has it is told by the kernel, not by a header.
- */
+/* Another user's segments, whose headers say that root owns them. */
 static void
-who_serves_is_told_by_the_kernel(void **state)
+own_as_somebody(void)
 {
-	const uid_t users[] = {0};
-	const struct crpc_shm_allow allow = {.uids = users, .uid_count = 1};
-	struct crpc_shm_conf conf = {
-			.name = "f", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
-	struct crpc_shm *seg, *mem;
-	int told[2];
-	char c;
+	static const uid_t users[] = {0};
+	static const struct crpc_shm_allow allow = {.uids = users, .uid_count = 1};
+	struct crpc_shm *file;
+
+	need(setuid(NOBODY) == 0);
+	need((file = create_as("f", SIZE, false)) != NULL);
+	need((owned = create_for("a", &allow)) != NULL);
+	crpc_shm_header(file)->owner_uid = 0;
+	crpc_shm_header(owned)->owner_uid = 0;
+	crpc_shm_ready(file);
+	crpc_shm_ready(owned);
+}
+
+/* Any user can take a name that is free: the kernel reports who has it, not a header. */
+static void
+the_kernel_reports_who_serves(void **state)
+{
+	const char *const names[] = {"f", "a"};
+	struct crpc_shm *seg;
 	pid_t pid;
+	int i;
 
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(chmod(dir, 0777), 0);
-	assert_int_equal(pipe(told), 0);
-	pid = fork();
-	if (pid == 0) {
-		if (setuid(NOBODY) != 0 || (seg = crpc_shm_create(&conf)) == NULL ||
-				(mem = create("a", &allow)) == NULL)
-			_exit(1);
-		crpc_shm_header(seg)->owner_uid = 0; /* a lie */
-		crpc_shm_header(mem)->owner_uid = 0;
-		crpc_shm_ready(seg);
-		crpc_shm_ready(mem);
-		if (write(told[1], "r", 1) != 1)
-			_exit(1);
-		for (;;) {
-			crpc_shm_serve(mem);
-			usleep(500);
-		}
+	pid = child_start(own_as_somebody, serve);
+	for (i = 0; i < 2; i++) {
+		assert_non_null(seg = attach(names[i]));
+		assert_int_equal(crpc_shm_owner_uid(seg), NOBODY);
+		crpc_shm_detach(seg);
 	}
-	assert_int_equal(read(told[0], &c, 1), 1);
-	seg = attach("f");
-	mem = attach("a");
-	assert_non_null(seg);
-	assert_non_null(mem);
-	assert_int_equal(crpc_shm_owner_uid(seg), NOBODY);
-	assert_int_equal(crpc_shm_owner_uid(mem), NOBODY);
-	crpc_shm_detach(seg);
-	crpc_shm_detach(mem);
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-	close(told[0]);
-	close(told[1]);
-	assert_int_equal(crpc_shm_remove(dir, "f"), 0);
-	assert_int_equal(crpc_shm_remove(dir, "a"), 0);
+	child_kill(pid);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(crpc_shm_remove(dir, names[i]), 0);
 }
 
 /* ---- tests: an owner that lies ---- */
@@ -895,14 +785,14 @@ static const struct {
 	const char *says;
 	int rc;
 } lies[LIES] = {
-	[HONEST] = {NULL, 0},
+	[HONEST] = {"", 0},
 	[SHORT] = {"length of the owner's answer is 0x5", EPROTO},
 	[EMPTY] = {"dead", ECONNREFUSED}, /* with a descriptor, which is closed */
 	[MAGIC] = {"magic of the owner's answer", EPROTO},
 	[VERSION] = {"version of the owner's answer", EPROTO},
 	[STATUS] = {"could not pass", EIO},
 	[NO_FD] = {"number of descriptors is 0x0, expected 0x1", EPROTO},
-	[TWO_FDS] = {NULL, 0}, /* the second is closed */
+	[TWO_FDS] = {"", 0}, /* the second is closed */
 	[UNSEALED] = {"seals of its memory is 0x0", EPROTO},
 	[SMALL] = {"file size", EPROTO},
 	[HEADER] = {"layout version", EPROTO},
@@ -953,11 +843,8 @@ make_door(void)
 			.kind = CRPC_SHM_KIND('D', 'O', 'O', 'R'),
 			.state = CRPC_SHM_READY};
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
-	char path[CRPC_SHM_PATH_MAX];
-	int fd;
+	int fd = open(path_of("crpc.a"), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
-	snprintf(path, sizeof(path), "%s/crpc.a", dir);
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, &h, sizeof(h)), sizeof(h));
 	assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
@@ -1000,44 +887,33 @@ lie_to_one(int listener, enum lie lie)
 static void
 an_owner_that_lies_is_refused(void **state)
 {
-	char path[CRPC_SHM_PATH_MAX];
 	struct crpc_shm *seg;
 	enum lie lie;
 	int listener, before, door = make_door();
 	pid_t pid;
 
-	snprintf(path, sizeof(path), "%s/crpc.a.sock", dir);
 	for (lie = HONEST; lie < LIES; lie++) {
 		before = open_files();
 		listener = sock_listen("a");
-		pid = fork();
+		pid = fork_mortal();
 		if (pid == 0)
 			lie_to_one(listener, lie);
 		close(listener);
 		crpc_log_clear();
 		errno = 0;
 		seg = attach("a");
-		if (errno != lies[lie].rc && seg == NULL)
-			print_message("lie %d: errno %d, %s\n", lie, errno, crpc_log_last());
-		if (lies[lie].rc == 0) {
-			assert_non_null(seg);
-		} else {
-			assert_null(seg);
-			assert_int_equal(errno, lies[lie].rc);
-			assert_non_null(strstr(crpc_log_last(), lies[lie].says));
-		}
+		if (errno != lies[lie].rc || (seg != NULL) != (lies[lie].rc == 0) ||
+			strstr(crpc_log_last(), lies[lie].says) == NULL)
+			fail_msg("lie %d: errno %d, %s", lie, errno, crpc_log_last());
 		crpc_shm_detach(seg);
 		assert_int_equal(open_files(), before);
-		kill(pid, SIGKILL);
-		waitpid(pid, NULL, 0);
-		unlink(path);
+		child_kill(pid);
+		unlink(path_of("crpc.a.sock"));
 	}
 	/* No socket: a door that opens or closes. */
-	assert_null(attach("a"));
-	assert_int_equal(errno, EAGAIN);
+	assert_fails(attach("a"), EAGAIN);
 	close(door);
-	assert_null(attach("a"));
-	assert_int_equal(errno, ECONNREFUSED);
+	assert_fails(attach("a"), ECONNREFUSED);
 	assert_int_equal(crpc_shm_remove(dir, "a"), 0);
 }
 
@@ -1045,11 +921,9 @@ an_owner_that_lies_is_refused(void **state)
 static void
 a_planted_socket_catches_nobody(void **state)
 {
-	struct crpc_shm_conf conf = {
-			.name = "a", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
+	struct crpc_shm_conf conf = conf_of("a", SIZE, false);
 	struct crpc_shm *own = crpc_shm_create(&conf), *seg;
 	int listener = sock_listen("a"), door;
-	char path[CRPC_SHM_PATH_MAX];
 
 	assert_non_null(own);
 	crpc_shm_ready(own);
@@ -1057,25 +931,19 @@ a_planted_socket_catches_nobody(void **state)
 	assert_non_null(seg); /* nobody answers at the socket: it was not asked */
 	crpc_shm_detach(seg);
 	crpc_shm_free(own);
-	assert_null(attach("a")); /* a socket alone is nothing */
-	assert_int_equal(errno, ENOENT);
+	assert_fails(attach("a"), ENOENT); /* a socket alone is nothing */
 	if (geteuid() == 0) { /* beside a door, and another user's */
 		door = make_door();
-		snprintf(path, sizeof(path), "%s/crpc.a.sock", dir);
-		assert_int_equal(chown(path, NOBODY, NOBODY), 0);
-		assert_null(attach("a"));
-		assert_int_equal(errno, EAGAIN);
-		snprintf(path, sizeof(path), "%s/crpc.a", dir);
-		assert_int_equal(chown(path, NOBODY, NOBODY), 0);
-		assert_null(attach("a")); /* both are, and somebody else listens */
-		assert_int_equal(errno, EPROTO);
-		assert_non_null(
-			strstr(crpc_log_last(), "user who listens is 0x0, expected 0xfffe"));
+		assert_int_equal(chown(path_of("crpc.a.sock"), NOBODY, NOBODY), 0);
+		assert_fails(attach("a"), EAGAIN);
+		assert_int_equal(chown(path_of("crpc.a"), NOBODY, NOBODY), 0);
+		assert_fails(attach("a"), EPROTO); /* both are, and somebody else listens */
+		assert_logged("user who listens is 0x0, expected 0xfffe");
 		close(door);
 	}
 	close(listener);
 	assert_int_equal(crpc_shm_remove(dir, "a"), 0);
-	assert_false(exists("crpc.a") || exists("crpc.a.sock"));
+	assert_true(a_is_gone());
 }
 
 /* ---- tests: what tools see ---- */
@@ -1083,12 +951,11 @@ a_planted_socket_catches_nobody(void **state)
 static void
 inspection_tells_what_is_there(void **state)
 {
-	struct crpc_shm_conf conf = {
-			.name = "f", .dir = dir, .size = SIZE, .kind = KIND, .kind_version = 3};
+	struct crpc_shm_conf conf = conf_of("f", SIZE, false);
 	struct crpc_shm *seg = crpc_shm_create(&conf);
 	struct crpc_shm_lock *lock[3];
 	struct crpc_shm_info info;
-	struct owner o;
+	pid_t o;
 	int i;
 
 	assert_non_null(seg);
@@ -1115,11 +982,11 @@ inspection_tells_what_is_there(void **state)
 	assert_true(info.medium == CRPC_SHM_MEMFD && info.users == -1 && info.size >= SIZE);
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.a.sock", &info), -EINVAL);
 	assert_int_equal(crpc_shm_remove(dir, "a"), -EADDRINUSE);
-	kill_owner(&o);
+	child_kill(o);
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.a", &info), 0);
 	assert_int_equal(info.living, 0);
 	assert_int_equal(crpc_shm_remove(dir, "a"), 0);
-	assert_false(exists("crpc.a") || exists("crpc.a.sock"));
+	assert_true(a_is_gone());
 }
 
 static void
@@ -1127,21 +994,19 @@ what_is_not_ours_is_neither_listed_nor_removed(void **state)
 {
 	static const char *const names[] = {"x", "crpc", "crpc.", "crpc.a b", "crpc.x/y"};
 	struct crpc_shm_info info;
-	char path[CRPC_SHM_PATH_MAX];
 	size_t i;
 	int fd;
 
 	for (i = 0; i < CRPC_DIM(names); i++)
 		assert_int_not_equal(crpc_shm_inspect(dir, names[i], &info), 0);
 	assert_int_equal(crpc_shm_remove(dir, "../x"), -EINVAL);
-	snprintf(path, sizeof(path), "%s/crpc.notes", dir);
-	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	fd = open(path_of("crpc.notes"), O_CREAT | O_WRONLY, 0600);
 	assert_int_equal(write(fd, "notes", 5), 5);
 	close(fd);
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.notes", &info), 0);
 	assert_true(info.state == CRPC_SHM_BROKEN && info.living == 0);
 	assert_int_equal(crpc_shm_remove(dir, "notes"), -EEXIST);
-	unlink(path);
+	unlink(path_of("crpc.notes"));
 	/* A socket whose door somebody removed: who listens tells whether it is in use. */
 	fd = sock_listen("s");
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.s.sock", &info), 0);
@@ -1158,74 +1023,57 @@ static void
 removal_never_hits_a_living_one(void **state)
 {
 	struct crpc_shm *seg;
-	pid_t remover = fork(), pid;
-	int round, status;
+	pid_t remover = fork_mortal(), pid;
+	int round;
 
 	if (remover == 0)
 		for (;;)
 			crpc_shm_remove(dir, "a");
 	for (round = 0; round < 150; round++) {
-		pid = fork();
+		pid = fork_mortal();
 		if (pid == 0) {
-			seg = create("a", NULL);
+			seg = create("a");
 			if (seg == NULL)
 				_exit(errno == EADDRINUSE ? 0 : 2);
 			crpc_shm_ready(seg);
 			usleep(300);
 			_exit(exists("crpc.a") && exists("crpc.a.sock") ? 0 : 1);
 		}
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		if (status != 0)
-			kill(remover, SIGKILL);
-		assert_int_equal(status, 0);
+		assert_int_equal(child_status(pid), 0);
 	}
-	kill(remover, SIGKILL);
-	waitpid(remover, NULL, 0);
+	child_kill(remover);
 	crpc_shm_remove(dir, "a");
-	assert_false(exists("crpc.a") || exists("crpc.a.sock"));
-}
-
-static int
-make_dir(void **state)
-{
-	strcpy(dir, "/dev/shm/test_shm_door.XXXXXX");
-	return mkdtemp(dir) == NULL;
-}
-
-static int
-remove_dir(void **state)
-{
-	return rmdir(dir); /* fails if a test left a file behind */
+	assert_true(a_is_gone());
 }
 
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(memory_is_shared_and_sealed),
-			cmocka_unit_test(attached_by_another_process),
-			cmocka_unit_test(a_living_socket_is_left_alone),
-			cmocka_unit_test(a_forked_child_keeps_nothing_alive),
-			cmocka_unit_test(a_child_frees_only_what_it_inherited),
-			cmocka_unit_test(somebody_elses_socket_is_left_alone),
-			cmocka_unit_test(a_door_gives_way_to_a_file),
-			cmocka_unit_test(a_silent_owner_is_told_from_a_dead_one),
-			cmocka_unit_test(connecting_costs_the_owner_nothing),
-			cmocka_unit_test(a_lack_of_descriptors_is_said),
-			cmocka_unit_test(a_lack_of_descriptors_is_said_once),
-			cmocka_unit_test(a_long_directory_works),
-			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
-			cmocka_unit_test(huge_pages_work_where_there_are_some),
-			cmocka_unit_test(a_shared_directory_is_enough),
-			cmocka_unit_test(version_1_has_these_bytes),
-			cmocka_unit_test(the_list_decides_who_attaches),
-			cmocka_unit_test(peers_are_told_by_the_kernel),
-			cmocka_unit_test(who_serves_is_told_by_the_kernel),
-			cmocka_unit_test(an_owner_that_lies_is_refused),
-			cmocka_unit_test(a_planted_socket_catches_nobody),
-			cmocka_unit_test(inspection_tells_what_is_there),
-			cmocka_unit_test(what_is_not_ours_is_neither_listed_nor_removed),
-			cmocka_unit_test(removal_never_hits_a_living_one),
+		cmocka_unit_test(memory_is_shared_and_sealed),
+		cmocka_unit_test(attached_by_another_process),
+		cmocka_unit_test(a_living_socket_is_left_alone),
+		cmocka_unit_test(a_forked_child_keeps_nothing_alive),
+		cmocka_unit_test(a_child_frees_only_what_it_inherited),
+		cmocka_unit_test(somebody_elses_socket_is_left_alone),
+		cmocka_unit_test(a_door_gives_way_to_a_file),
+		cmocka_unit_test(a_silent_owner_is_told_from_a_dead_one),
+		cmocka_unit_test(connecting_costs_the_owner_nothing),
+		cmocka_unit_test(a_lack_of_descriptors_is_said),
+		cmocka_unit_test(a_lack_of_descriptors_is_said_once),
+		cmocka_unit_test(a_long_directory_works),
+		cmocka_unit_test(no_room_is_said_and_leaves_nothing),
+		cmocka_unit_test(huge_pages_work_where_there_are_some),
+		cmocka_unit_test(a_shared_directory_is_enough),
+		cmocka_unit_test(version_1_has_these_bytes),
+		cmocka_unit_test(the_list_decides_who_attaches),
+		cmocka_unit_test(the_kernel_reports_peers),
+		cmocka_unit_test(the_kernel_reports_who_serves),
+		cmocka_unit_test(an_owner_that_lies_is_refused),
+		cmocka_unit_test(a_planted_socket_catches_nobody),
+		cmocka_unit_test(inspection_tells_what_is_there),
+		cmocka_unit_test(what_is_not_ours_is_neither_listed_nor_removed),
+		cmocka_unit_test(removal_never_hits_a_living_one),
 	};
 
 	return cmocka_run_group_tests_name("shm_door", tests, make_dir, remove_dir);

@@ -6,52 +6,19 @@
  * Built with the crash points. The victim goes through everything that an owner does, over a
  * leftover, and is killed at its 1st, 2nd, 3rd, ... pass of a point, until it gets to its end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "shm_test.h"
 
-#include <cmocka.h>
-
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "crpc_atomic.h"
 #include "crpc_crash.h"
-#include "crpc_log.h"
-#include "crpc_shm.h"
 
-#define KIND   CRPC_SHM_KIND('T', 'E', 'S', 'T')
 #define PASSES 500 /* more than the victim makes */
-
-static char dir[64];
-
-static struct crpc_shm *
-create_named(const char *name, bool memfd)
-{
-	struct crpc_shm_conf conf = {.name = name,
-			.dir = dir,
-			.size = 4096,
-			.kind = KIND,
-			.kind_version = 1,
-			.memfd = memfd};
-
-	return crpc_shm_create(&conf);
-}
 
 static struct crpc_shm *
 create(bool memfd)
 {
-	return create_named("a", memfd);
+	return create_as("a", 4096, memfd);
 }
 
 static bool
@@ -62,28 +29,6 @@ nothing_left(void)
 
 /* ---- the victim ---- */
 
-static void
-need(bool ok)
-{
-	if (!ok)
-		_exit(3);
-}
-
-/* As fork(), but the child dies with its parent, and in a bounded time: no test hangs. */
-static pid_t
-fork_mortal(void)
-{
-	pid_t parent = getpid(), pid = fork();
-
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent) /* it died before */
-			_exit(5);
-		alarm(60);
-	}
-	return pid;
-}
-
 /* Be served by the same process: connect, and let the answer lie. */
 static int
 knock(void)
@@ -91,7 +36,7 @@ knock(void)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/crpc.a.sock", dir);
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%.40s/crpc.a.sock", dir);
 	need(connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0);
 	return fd;
 }
@@ -120,14 +65,13 @@ static void
 leave_one(bool memfd)
 {
 	pid_t pid = fork_mortal();
-	int status;
 
 	if (pid == 0) {
 		crpc_crash_arm_nth(0);
 		live(memfd, false);
 		_exit(0);
 	}
-	need(waitpid(pid, &status, 0) == pid && status == 0);
+	need(child_status(pid) == 0);
 }
 
 static void
@@ -163,7 +107,6 @@ killed_at(uint32_t nth)
 	pid_t pid = fork_mortal();
 	int status;
 
-	assert_true(pid >= 0);
 	if (pid == 0)
 		victim(nth);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -178,7 +121,7 @@ killed_at(uint32_t nth)
 static void
 attach_is_refused(uint32_t nth)
 {
-	struct crpc_shm *seg = crpc_shm_attach(dir, "a", KIND, 1, 0);
+	struct crpc_shm *seg = attach("a");
 
 	if (seg != NULL || (errno != ENOENT && errno != ECONNREFUSED))
 		print_message("after pass %u: %s\n", nth, crpc_log_last());
@@ -235,7 +178,7 @@ a_sweep_removes_what_is_left(void **state)
 
 	for (nth = 1; killed_at(nth); nth++) {
 		left = !nothing_left();
-		assert_non_null(other = create_named("ab", nth % 2 == 0));
+		assert_non_null(other = create_as("ab", 4096, nth % 2 == 0));
 		crpc_shm_ready(other);
 		assert_int_equal(crpc_shm_sweep(dir, "b"), 0);
 		n = crpc_shm_sweep(dir, "a");
@@ -270,28 +213,24 @@ another_removes_too(void)
 
 /* Not bytes that stand there tell that an owner lives but its lock: the remover has one, too. */
 static void
+live_on(void)
+{
+	live(false, false);
+}
+
+static void
 who_comes_while_it_is_removed_finds_no_owner(void **state)
 {
 	const char *const points[] = {"shm.remove.1", "shm.remove.3"};
 	struct crpc_shm *seg;
 	uint32_t i;
-	int ready[2], pid, status;
+	pid_t pid;
 
 	for (i = 0; i < 4; i++) {
-		assert_int_equal(pipe(ready), 0);
-		pid = fork_mortal();
-		assert_true(pid >= 0);
-		if (pid == 0) {
-			live(false, false);
-			need(write(ready[1], "", 1) == 1);
-			for (;;)
-				pause();
-		}
-		assert_int_equal(read(ready[0], &status, 1), 1);
-		assert_non_null(old = crpc_shm_attach(dir, "a", KIND, 1, 0));
+		pid = child_start(live_on, NULL);
+		assert_non_null(old = attach("a"));
 		assert_true(crpc_shm_owner_alive(old));
-		kill(pid, SIGKILL);
-		assert_int_equal(waitpid(pid, &status, 0), pid);
+		child_kill(pid);
 		crpc_crash_call(points[i % 2], i == 0 ? another_removes_too : nobody_lives_there);
 		if (i < 2) {
 			assert_non_null(seg = create(false));
@@ -301,23 +240,8 @@ who_comes_while_it_is_removed_finds_no_owner(void **state)
 		}
 		assert_int_equal(came, i + 1);
 		crpc_shm_detach(old);
-		close(ready[0]);
-		close(ready[1]);
 	}
 	assert_true(nothing_left());
-}
-
-static int
-make_dir(void **state)
-{
-	strcpy(dir, "/dev/shm/test_shm_kill.XXXXXX");
-	return mkdtemp(dir) == NULL;
-}
-
-static int
-remove_dir(void **state)
-{
-	return rmdir(dir);
 }
 
 int

@@ -3,55 +3,31 @@
  * References: each way and by each look-up the same answer; nothing but bytes of a segment has one;
  * what another process made up gives NULL; what one thread publishes others read.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "shm_test.h"
 
-#include <cmocka.h>
-
-#include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "crpc_log.h"
-#include "crpc_shm.h"
 #include "crpc_xlate.h"
 
-#define KIND CRPC_SHM_KIND('T', 'E', 'S', 'T')
 #define SEGS 100u
 #define WINDOW_STRIDE (64u << 20)
 #define REF(id, off) ((uint64_t)(id) << CRPC_XLATE_OFF_BITS | (off))
 
-static char dir[64];
-static uint64_t rng;
-
 static uint64_t
 next_random(void)
 {
-	uint64_t z = (rng += UINT64_C(0x9e3779b97f4a7c15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
+	return rnd(&seed);
 }
 
 static struct crpc_shm *
 create(uint32_t number, uint64_t size)
 {
-	char name[16];
-	struct crpc_shm_conf conf = {
-			.name = name, .dir = dir, .size = size, .kind = KIND, .kind_version = 1};
 	struct crpc_shm *seg;
+	char name[16];
 
 	snprintf(name, sizeof(name), "s%u", number);
-	seg = crpc_shm_create(&conf);
+	seg = create_as(name, size, false);
 	assert_non_null(seg);
 	return seg;
 }
@@ -228,25 +204,19 @@ numbers_and_sizes_are_checked(void **state)
 	struct crpc_xlate *x;
 	struct crpc_shm *small = create(1, 4096), *big = create(2, (2 << 20) + 1);
 
-	assert_null(crpc_xlate_create(0, 4096));
-	assert_int_equal(errno, EINVAL);
+	assert_fails(crpc_xlate_create(0, 4096), EINVAL);
 	assert_null(crpc_xlate_create(CRPC_XLATE_SEGS_MAX + 1, 4096));
 	assert_null(crpc_xlate_create(1, 0));
 	assert_null(crpc_xlate_create(1, CRPC_XLATE_OFF_MASK + 2));
-	assert_null(crpc_xlate_create(CRPC_XLATE_SEGS_MAX, CRPC_XLATE_OFF_MASK));
-	assert_int_equal(errno, EINVAL);
-	assert_non_null(strstr(crpc_log_last(), "4096 segments"));
+	assert_fails(crpc_xlate_create(CRPC_XLATE_SEGS_MAX, CRPC_XLATE_OFF_MASK), EINVAL);
+	assert_logged("4096 segments");
 	x = crpc_xlate_create(2, 4096);
 	assert_non_null(x);
-	assert_null(crpc_xlate_map(x, 0, small));
-	assert_int_equal(errno, EINVAL);
-	assert_null(crpc_xlate_map(x, 3, small));
-	assert_int_equal(errno, EINVAL);
-	assert_null(crpc_xlate_map(x, 1, big));
-	assert_int_equal(errno, EFBIG);
+	assert_fails(crpc_xlate_map(x, 0, small), EINVAL);
+	assert_fails(crpc_xlate_map(x, 3, small), EINVAL);
+	assert_fails(crpc_xlate_map(x, 1, big), EFBIG);
 	assert_non_null(crpc_xlate_map(x, 1, small));
-	assert_null(crpc_xlate_map(x, 1, small));
-	assert_int_equal(errno, EEXIST);
+	assert_fails(crpc_xlate_map(x, 1, small), EEXIST);
 	assert_int_equal(crpc_xlate_del(x, 2), -ENOENT);
 	assert_int_equal(crpc_xlate_del(x, 3), -ENOENT);
 	assert_int_equal(crpc_xlate_del(x, 1), 0);
@@ -306,14 +276,13 @@ references_mean_the_same_everywhere(void **state)
 	struct crpc_shm *seg[9];
 	uint64_t *word, ref;
 	uint32_t id, pass;
-	int status;
 	pid_t pid;
 
 	for (id = 1; id <= 8; id++) {
 		seg[id] = create(id, 4096 * id);
 		crpc_shm_ready(seg[id]);
 	}
-	pid = fork();
+	pid = fork_mortal();
 	/* The child's window is of another size and comes from another place. */
 	x = crpc_xlate_create(pid == 0 ? 200 : 8, pid == 0 ? 64 << 20 : 1 << 20);
 	for (id = 1; id <= 8; id++)
@@ -328,8 +297,7 @@ references_mean_the_same_everywhere(void **state)
 	}
 	if (pid == 0)
 		_exit(0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
+	assert_int_equal(child_status(pid), 0);
 	for (id = 1, pass = 0; id <= 8; id++) {
 		ref = *(uint64_t *)crpc_shm_ptr(seg[id], 4000, 8);
 		assert_true(ref == REF(id, 4000));
@@ -390,23 +358,6 @@ others_translate_while_one_maps(void **state)
 	crpc_xlate_free(x);
 	for (id = 1; id <= 64; id++)
 		crpc_shm_free(seg[id]);
-}
-
-static int
-make_dir(void **state)
-{
-	const char *seed = getenv("TEST_SEED");
-
-	rng = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
-	print_message("TEST_SEED=%llu\n", (unsigned long long)rng);
-	strcpy(dir, "/dev/shm/test_xlate.XXXXXX");
-	return mkdtemp(dir) == NULL;
-}
-
-static int
-remove_dir(void **state)
-{
-	return rmdir(dir);
 }
 
 int

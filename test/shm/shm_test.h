@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SHM_TEST_H
+#define SHM_TEST_H
+
+/**
+ * @file
+ * What the tests of lib/shm share: a directory, segments, children that are killed. Include it
+ * first.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crpc_atomic.h"
+#include "crpc_log.h"
+#include "crpc_shm.h"
+#include "rnd.h"
+
+#define KIND         CRPC_SHM_KIND('T', 'E', 'S', 'T')
+#define KIND_VERSION 3
+#define NOBODY       65534
+
+static char dir[160];
+static uint64_t seed; /* of rnd() */
+
+static inline int
+make_dir(void **state)
+{
+	const char *env = getenv("SEED");
+
+	seed = env != NULL ? strtoull(env, NULL, 0) : UINT64_C(0x9e3779b97f4a7c15);
+	print_message("seed %#llx (SEED=... is another)\n", (unsigned long long)seed);
+	snprintf(dir, sizeof(dir), "/dev/shm/crpc_test.XXXXXX");
+	return mkdtemp(dir) == NULL;
+}
+
+/* Fails if a test left a file behind. */
+static inline int
+remove_dir(void **state)
+{
+	return rmdir(dir);
+}
+
+/* The path of a file in the directory, until the next call. */
+static inline const char *
+path_of(const char *file)
+{
+	static char path[CRPC_SHM_PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, file);
+	return path;
+}
+
+static inline bool
+exists(const char *file)
+{
+	return access(path_of(file), F_OK) == 0;
+}
+
+/* Neither a file nor a socket is left of segment "a". */
+static inline bool
+a_is_gone(void)
+{
+	return !exists("crpc.a") && !exists("crpc.a.sock");
+}
+
+static inline struct crpc_shm_conf
+conf_of(const char *name, uint64_t size, bool memfd)
+{
+	return (struct crpc_shm_conf){.name = name,
+			.dir = dir,
+			.size = size,
+			.kind = KIND,
+			.kind_version = KIND_VERSION,
+			.memfd = memfd};
+}
+
+static inline struct crpc_shm *
+create_as(const char *name, uint64_t size, bool memfd)
+{
+	struct crpc_shm_conf conf = conf_of(name, size, memfd);
+
+	return crpc_shm_create(&conf);
+}
+
+static inline struct crpc_shm *
+attach(const char *name)
+{
+	return crpc_shm_attach(dir, name, KIND, KIND_VERSION, 0);
+}
+
+/* The segment is not there, or is not right, for this reason. */
+#define assert_fails(call, error)                                                                  \
+	do {                                                                                       \
+		errno = 0;                                                                         \
+		assert_null(call);                                                                 \
+		assert_int_equal(errno, error);                                                    \
+	} while (0)
+
+/* The newest error's text has that part. */
+#define assert_logged(part) assert_non_null(strstr(crpc_log_last(), part))
+
+/* ---- children ---- */
+
+/* In a child: end it if something is not as it must be. */
+#define need(ok)                                                                                   \
+	do {                                                                                       \
+		if (!(ok))                                                                         \
+			_exit(3);                                                                  \
+	} while (0)
+
+/* As fork(), but the child dies with its parent, and in a bounded time: no test hangs. */
+static inline pid_t
+fork_mortal(void)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		alarm(60);
+		if (getppid() != parent) /* it died before */
+			_exit(5);
+	}
+	return pid;
+}
+
+/* Start a child that calls fn, and then turn, unless NULL, until it is killed; returns after fn. */
+static inline pid_t
+child_start(void (*fn)(void), void (*turn)(void))
+{
+	int ready[2];
+	pid_t pid;
+	char c;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork_mortal();
+	if (pid == 0) {
+		fn();
+		need(write(ready[1], "", 1) == 1);
+		for (;; usleep(500))
+			if (turn != NULL)
+				turn();
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+static inline void
+child_kill(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* Wait for a child that ends by itself. Its exit status. */
+static inline int
+child_status(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* The child returns from fn with 0, or with 77 if the machine does not let it. */
+static inline void
+child_runs(int (*fn)(void))
+{
+	pid_t pid = fork_mortal();
+	int status;
+
+	if (pid == 0)
+		_exit(fn());
+	status = child_status(pid);
+	if (status == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
+#endif
