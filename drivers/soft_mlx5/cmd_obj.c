@@ -14,17 +14,13 @@
 static int
 alloc_pd(struct uv_ctx *ctx, struct uv_call *call)
 {
-	struct uv_obj *pd = uv_obj_new(ctx, UV_PD, sizeof(*pd));
-	struct ib_uverbs_alloc_pd_resp resp;
+	struct uv_obj *pd = call->made;
+	struct ib_uverbs_alloc_pd_resp resp = {.pd_handle = pd->handle};
 	struct mlx5_ib_alloc_pd_resp drv;
-	int err;
+	int err = sm_pd_create(uv_nic(ctx), &pd->pd, &drv.pdn);
 
-	if (pd == NULL)
-		return errno;
-	err = uv_obj_made(ctx, pd, sm_pd_create(uv_nic(ctx), &pd->pd, &drv.pdn));
 	if (err != 0)
 		return err;
-	resp.pd_handle = pd->handle;
 	uv_reply(call, &resp, sizeof(resp));
 	uv_reply_driver(call, &drv, sizeof(drv));
 	return 0;
@@ -66,27 +62,19 @@ static int
 reg_mr(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_reg_mr *req = uv_req(call);
-	struct uv_obj *pd = uv_get(ctx, req->pd_handle, UV_PD);
-	struct ib_uverbs_reg_mr_resp resp = {0};
-	struct uv_mr *mr;
-	int err;
+	const struct uv_obj *pd = call->obj;
+	struct uv_mr *mr = call->made;
+	struct ib_uverbs_reg_mr_resp resp = {.mr_handle = mr->obj.handle};
+	int err = check_mr(req->start, req->length, req->hca_va, req->access_flags);
 
-	if (pd == NULL)
-		return EINVAL;
-	err = check_mr(req->start, req->length, req->hca_va, req->access_flags);
 	if (err != 0)
 		return err;
-	mr = uv_obj_new(ctx, UV_MR, sizeof(*mr));
-	if (mr == NULL)
-		return errno;
 	mr_note(mr, req->start, req->length, req->hca_va, req->access_flags);
 	err = sm_mr_create(uv_nic(ctx), pd->pd, mr->start, mr->len, mr->iova, mr->access,
 		&mr->obj.mr, &resp.lkey, &resp.rkey);
-	if (uv_obj_made(ctx, &mr->obj, err) != 0)
-		return err;
-	resp.mr_handle = mr->obj.handle;
-	uv_reply(call, &resp, sizeof(resp));
-	return 0;
+	if (err == 0)
+		uv_reply(call, &resp, sizeof(resp));
+	return err;
 }
 
 static int
@@ -128,27 +116,20 @@ static int
 alloc_mw(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_alloc_mw *req = uv_req(call);
-	struct uv_obj *mw, *pd = uv_get(ctx, req->pd_handle, UV_PD);
-	struct ib_uverbs_alloc_mw_resp resp = {0};
+	const struct uv_obj *pd = call->obj;
+	struct uv_obj *mw = call->made;
+	struct ib_uverbs_alloc_mw_resp resp = {.mw_handle = mw->handle};
 	struct mlx5_ib_alloc_mw drv;
-	int err;
+	int err = uv_driver_req(call, &drv, sizeof(drv), 0);
 
-	if (pd == NULL)
-		return EINVAL;
-	err = uv_driver_req(call, &drv, sizeof(drv), 0);
 	if (err != 0)
 		return err;
 	if (drv.comp_mask != 0 || drv.num_klms > 1 || drv.reserved1 != 0 || drv.reserved2 != 0)
 		return sm_refuse(EOPNOTSUPP, "a memory window with %u parts", drv.num_klms);
-	mw = uv_obj_new(ctx, UV_MW, sizeof(*mw));
-	if (mw == NULL)
-		return errno;
 	err = sm_mw_create(uv_nic(ctx), pd->pd, req->mw_type, &mw->mw, &resp.rkey);
-	if (uv_obj_made(ctx, mw, err) != 0)
-		return err;
-	resp.mw_handle = mw->handle;
-	uv_reply(call, &resp, sizeof(resp));
-	return 0;
+	if (err == 0)
+		uv_reply(call, &resp, sizeof(resp));
+	return err;
 }
 
 /*
@@ -160,21 +141,18 @@ create_ah(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_create_ah *req = uv_req(call);
 	struct mlx5_ib_create_ah_resp drv = {.response_length = sizeof(drv)};
-	struct ib_uverbs_create_ah_resp resp = {0};
-	struct uv_obj *ah, *pd = uv_get(ctx, req->pd_handle, UV_PD);
+	const struct uv_obj *pd = call->obj;
+	struct uv_obj *ah = call->made;
+	struct ib_uverbs_create_ah_resp resp = {.ah_handle = ah->handle};
 	int err;
 
-	if (pd == NULL || req->attr.port_num != 1 || req->attr.grh.sgid_index >= SM_GIDS ||
+	if (req->attr.port_num != 1 || req->attr.grh.sgid_index >= SM_GIDS ||
 		(sm_port((uint32_t)ctx->device)->ethernet && !req->attr.is_global))
 		return EINVAL;
-	ah = uv_obj_new(ctx, UV_AH, sizeof(*ah));
-	if (ah == NULL)
-		return errno;
 	ah->pd = pd->pd;
-	err = uv_obj_made(ctx, ah, sm_pd_hold(uv_nic(ctx), pd->pd, 1));
+	err = sm_pd_hold(uv_nic(ctx), pd->pd, 1);
 	if (err != 0)
 		return err;
-	resp.ah_handle = ah->handle;
 	/* As captures have it: local, and the address. */
 	drv.dmac[0] = 0x02;
 	memcpy(drv.dmac + 2, req->attr.grh.dgid + 12, 4);
@@ -252,24 +230,20 @@ create_cq(struct uv_ctx *ctx, struct uv_call *call)
 	struct ib_uverbs_ex_create_cq_resp resp = {.response_length = sizeof(resp)};
 	struct mlx5_ib_create_cq_resp drv = {0};
 	struct ib_uverbs_ex_create_cq req;
-	struct sm_cq_attr attr = {0};
-	struct uv_cq *cq;
+	struct uv_cq *cq = call->made;
+	struct sm_cq_attr attr = {.user = cq};
 	int err;
 
 	uv_req_both(call, &req, sizeof(req), offsetof(struct ib_uverbs_ex_create_cq, comp_mask));
 	err = cq_attr(call, &req, &attr);
 	if (err != 0)
 		return err;
-	cq = uv_obj_new(ctx, UV_CQ, sizeof(*cq));
-	if (cq == NULL)
-		return errno;
-	attr.user = cq;
 	cq->comp = (struct uv_events){.ctx = ctx, .element = req.user_handle};
 	cq->queue.async = (struct uv_events){.ctx = ctx, .element = req.user_handle};
 	err = cq_channel(req.comp_channel, &cq->chan);
 	if (err == 0)
 		err = sm_cq_create(uv_nic(ctx), &attr, &cq->queue.obj.cq, &drv.cqn);
-	if (uv_obj_made(ctx, &cq->queue.obj, err) != 0)
+	if (err != 0)
 		return err;
 	resp.base.cq_handle = cq->queue.obj.handle;
 	resp.base.cqe = attr.ncqe - 1;
@@ -282,13 +256,13 @@ static int
 resize_cq(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_resize_cq *req = uv_req(call);
-	struct uv_obj *cq = uv_get(ctx, req->cq_handle, UV_CQ);
+	const struct uv_obj *cq = call->obj;
 	struct ib_uverbs_resize_cq_resp resp = {0};
 	struct mlx5_ib_resize_cq drv;
 	uint32_t ncqe;
 	int err;
 
-	if (cq == NULL || req->cqe == 0 || req->cqe > UV_CQE_MAX)
+	if (req->cqe == 0 || req->cqe > UV_CQE_MAX)
 		return EINVAL;
 	err = uv_driver_req(call, &drv, sizeof(drv), sizeof(drv));
 	if (err != 0)
@@ -308,20 +282,24 @@ resize_cq(struct uv_ctx *ctx, struct uv_call *call)
 }
 
 const struct uv_cmd uv_object_commands[] = {
-	UV_CMD(ALLOC_PD, alloc_pd, alloc_pd),
+	UV_CMD(ALLOC_PD, alloc_pd, alloc_pd, UV_MAKES(UV_PD, sizeof(struct uv_obj))),
 	UV_DESTROY(DEALLOC_PD, dealloc_pd, 0, UV_PD, pd_handle),
-	UV_CMD(REG_MR, reg_mr, reg_mr),
+	UV_CMD(REG_MR, reg_mr, reg_mr, UV_OF(reg_mr, UV_PD, pd_handle),
+		UV_MAKES(UV_MR, sizeof(struct uv_mr))),
 	UV_CMD(REREG_MR, rereg_mr, rereg_mr),
 	UV_DESTROY(DEREG_MR, dereg_mr, 0, UV_MR, mr_handle),
-	UV_CMD(ALLOC_MW, alloc_mw, alloc_mw),
+	UV_CMD(ALLOC_MW, alloc_mw, alloc_mw, UV_OF(alloc_mw, UV_PD, pd_handle),
+		UV_MAKES(UV_MW, sizeof(struct uv_obj))),
 	UV_DESTROY(DEALLOC_MW, dealloc_mw, 0, UV_MW, mw_handle),
-	UV_CMD(CREATE_AH, create_ah, create_ah),
+	UV_CMD(CREATE_AH, create_ah, create_ah, UV_OF(create_ah, UV_PD, pd_handle),
+		UV_MAKES(UV_AH, sizeof(struct uv_obj))),
 	UV_DESTROY(DESTROY_AH, destroy_ah, 0, UV_AH, ah_handle),
 	UV_CMD(CREATE_COMP_CHANNEL, create_comp_channel, create_comp_channel),
-	UV_CMD(CREATE_CQ, create_cq, create_cq),
+	UV_CMD(CREATE_CQ, create_cq, create_cq, UV_MAKES(UV_CQ, sizeof(struct uv_cq))),
 	UV_CMD_EX(CREATE_CQ, sizeof(struct ib_uverbs_ex_create_cq),
-		sizeof(struct ib_uverbs_ex_create_cq_resp), create_cq),
-	UV_CMD(RESIZE_CQ, resize_cq, resize_cq),
+		sizeof(struct ib_uverbs_ex_create_cq_resp), create_cq,
+		UV_MAKES(UV_CQ, sizeof(struct uv_cq))),
+	UV_CMD(RESIZE_CQ, resize_cq, resize_cq, UV_OF(resize_cq, UV_CQ, cq_handle)),
 	UV_DESTROY(DESTROY_CQ, destroy_cq, sizeof(struct ib_uverbs_destroy_cq_resp), UV_CQ,
 		cq_handle),
 	{0},

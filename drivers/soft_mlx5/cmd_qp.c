@@ -43,29 +43,21 @@ static int
 create_srq(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_create_srq *req = uv_req(call);
-	struct uv_obj *pd = uv_get(ctx, req->pd_handle, UV_PD);
+	const struct uv_obj *pd = call->obj;
 	struct mlx5_ib_create_srq_resp drv = {0};
 	struct ib_uverbs_create_srq_resp resp = {0};
-	struct sm_srq_attr attr = {0};
-	struct uv_srq *srq;
-	int err;
+	struct uv_srq *srq = call->made;
+	struct sm_srq_attr attr = {.pd = pd->pd, .user = srq};
+	int err = srq_attr(call, req, &attr);
 
-	if (pd == NULL)
-		return EINVAL;
-	err = srq_attr(call, req, &attr);
 	if (err != 0)
 		return err;
-	srq = uv_obj_new(ctx, UV_SRQ, sizeof(*srq));
-	if (srq == NULL)
-		return errno;
 	srq->queue.async = (struct uv_events){.ctx = ctx, .element = req->user_handle};
 	srq->max_wr = attr.nwqe - 1;
 	srq->max_sge = req->max_sge;
 	atomic_init(&srq->limit, req->srq_limit);
-	attr.pd = pd->pd;
-	attr.user = srq;
 	err = sm_srq_create(uv_nic(ctx), &attr, &srq->queue.obj.srq, &drv.srqn);
-	if (uv_obj_made(ctx, &srq->queue.obj, err) != 0)
+	if (err != 0)
 		return err;
 	resp.srq_handle = srq->queue.obj.handle;
 	resp.max_wr = srq->max_wr;
@@ -80,12 +72,10 @@ static int
 modify_srq(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_modify_srq *req = uv_req(call);
-	struct uv_srq *srq = uv_get(ctx, req->srq_handle, UV_SRQ);
+	struct uv_srq *srq = call->obj;
 	uint32_t old;
 	int err;
 
-	if (srq == NULL)
-		return EINVAL;
 	if ((req->attr_mask & IBV_SRQ_MAX_WR) != 0)
 		return sm_refuse(EINVAL, "resizing a shared receive queue");
 	if ((req->attr_mask & ~(uint32_t)IBV_SRQ_LIMIT) != 0)
@@ -105,15 +95,11 @@ modify_srq(struct uv_ctx *ctx, struct uv_call *call)
 static int
 query_srq(struct uv_ctx *ctx, struct uv_call *call)
 {
-	const struct ib_uverbs_query_srq *req = uv_req(call);
-	struct uv_srq *srq = uv_get(ctx, req->srq_handle, UV_SRQ);
-	struct ib_uverbs_query_srq_resp resp = {0};
+	const struct uv_srq *srq = call->obj;
+	struct ib_uverbs_query_srq_resp resp = {.max_wr = srq->max_wr,
+		.max_sge = srq->max_sge,
+		.srq_limit = crpc_load_relaxed(&srq->limit)};
 
-	if (srq == NULL)
-		return EINVAL;
-	resp.max_wr = srq->max_wr;
-	resp.max_sge = srq->max_sge;
-	resp.srq_limit = crpc_load_relaxed(&srq->limit);
 	uv_reply(call, &resp, sizeof(resp));
 	return 0;
 }
@@ -237,8 +223,8 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call)
 	struct ib_uverbs_ex_create_qp_resp resp = {.response_length = sizeof(resp)};
 	struct mlx5_ib_create_qp_resp drv = {0};
 	struct ib_uverbs_ex_create_qp req;
-	struct sm_qp_attr attr = {0};
-	struct uv_qp *qp;
+	struct uv_qp *qp = call->made;
+	struct sm_qp_attr attr = {.user = qp};
 	int err;
 
 	uv_req_both(call, &req, sizeof(req), offsetof(struct ib_uverbs_ex_create_qp, comp_mask));
@@ -252,13 +238,9 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call)
 		err = qp_objects(ctx, &req, &attr);
 	if (err != 0)
 		return err;
-	qp = uv_obj_new(ctx, UV_QP, sizeof(*qp));
-	if (qp == NULL)
-		return errno;
 	qp->queue.async = (struct uv_events){.ctx = ctx, .element = req.user_handle};
-	attr.user = qp;
 	err = sm_qp_create(uv_nic(ctx), &attr, &qp->queue.obj.qp, &qp->qpn);
-	if (uv_obj_made(ctx, &qp->queue.obj, err) != 0)
+	if (err != 0)
 		return err;
 	qp->sq_sig_all = req.sq_sig_all;
 	qp->is_dct = attr.type == SM_QPT_DCT;
@@ -322,7 +304,7 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 {
 	/* Of the extended form it is the first part. */
 	const struct ib_uverbs_modify_qp *req = uv_req(call);
-	struct uv_qp *qp = uv_get(ctx, req->qp_handle, UV_QP);
+	const struct uv_qp *qp = call->obj;
 	struct ib_uverbs_ex_modify_qp_resp resp = {.response_length = sizeof(resp)};
 	struct mlx5_ib_modify_qp_resp answer = {0};
 	struct mlx5_ib_modify_qp drv;
@@ -332,11 +314,8 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 		.is_global = req->dest.is_global != 0,
 		.sgid_index = req->dest.sgid_index,
 	};
-	int err;
+	int err = check_modify(req);
 
-	if (qp == NULL)
-		return EINVAL;
-	err = check_modify(req);
 	if (err == 0)
 		err = uv_driver_req(call, &drv, sizeof(drv), 0);
 	if (err != 0)
@@ -360,15 +339,11 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 static int
 query_qp(struct uv_ctx *ctx, struct uv_call *call)
 {
-	const struct ib_uverbs_query_qp *req = uv_req(call);
-	struct uv_qp *qp = uv_get(ctx, req->qp_handle, UV_QP);
+	const struct uv_qp *qp = call->obj;
 	struct ib_uverbs_query_qp_resp resp = {0};
 	struct sm_qp_mod mod = {0};
-	int err;
+	int err = sm_qp_query(uv_nic(ctx), qp->queue.obj.qp, &mod);
 
-	if (qp == NULL)
-		return EINVAL;
-	err = sm_qp_query(uv_nic(ctx), qp->queue.obj.qp, &mod);
 	if (err != 0)
 		return err;
 	memcpy(resp.dest.dgid, mod.dgid, sizeof(mod.dgid));
@@ -389,17 +364,20 @@ query_qp(struct uv_ctx *ctx, struct uv_call *call)
 }
 
 const struct uv_cmd uv_queue_commands[] = {
-	UV_CMD(CREATE_SRQ, create_srq, create_srq),
-	UV_CMD_NO_RESP(MODIFY_SRQ, modify_srq, modify_srq),
-	UV_CMD(QUERY_SRQ, query_srq, query_srq),
+	UV_CMD(CREATE_SRQ, create_srq, create_srq, UV_OF(create_srq, UV_PD, pd_handle),
+		UV_MAKES(UV_SRQ, sizeof(struct uv_srq))),
+	UV_CMD_NO_RESP(MODIFY_SRQ, modify_srq, modify_srq, UV_OF(modify_srq, UV_SRQ, srq_handle)),
+	UV_CMD(QUERY_SRQ, query_srq, query_srq, UV_OF(query_srq, UV_SRQ, srq_handle)),
 	UV_DESTROY(DESTROY_SRQ, destroy_srq, sizeof(struct ib_uverbs_destroy_srq_resp), UV_SRQ,
 		srq_handle),
-	UV_CMD(CREATE_QP, create_qp, create_qp),
+	UV_CMD(CREATE_QP, create_qp, create_qp, UV_MAKES(UV_QP, sizeof(struct uv_qp))),
 	UV_CMD_EX(CREATE_QP, offsetof(struct ib_uverbs_ex_create_qp, create_flags),
-		offsetof(struct ib_uverbs_ex_create_qp_resp, comp_mask), create_qp),
-	UV_CMD_NO_RESP(MODIFY_QP, modify_qp, modify_qp),
-	UV_CMD_EX(MODIFY_QP, sizeof(struct ib_uverbs_modify_qp), 0, modify_qp),
-	UV_CMD(QUERY_QP, query_qp, query_qp),
+		offsetof(struct ib_uverbs_ex_create_qp_resp, comp_mask), create_qp,
+		UV_MAKES(UV_QP, sizeof(struct uv_qp))),
+	UV_CMD_NO_RESP(MODIFY_QP, modify_qp, modify_qp, UV_OF(modify_qp, UV_QP, qp_handle)),
+	UV_CMD_EX(MODIFY_QP, sizeof(struct ib_uverbs_modify_qp), 0, modify_qp,
+		UV_OF(modify_qp, UV_QP, qp_handle)),
+	UV_CMD(QUERY_QP, query_qp, query_qp, UV_OF(query_qp, UV_QP, qp_handle)),
 	UV_DESTROY(DESTROY_QP, destroy_qp, sizeof(struct ib_uverbs_destroy_qp_resp), UV_QP,
 		qp_handle),
 	{0},

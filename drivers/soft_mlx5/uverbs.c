@@ -108,8 +108,9 @@ uv_nic(struct uv_ctx *ctx)
 
 /* ---- objects ---- */
 
-void *
-uv_obj_new(struct uv_ctx *ctx, enum uv_type type, size_t size)
+/* An object of @size bytes, zero, with a handle; NULL: see errno. */
+static void *
+obj_new(struct uv_ctx *ctx, enum uv_type type, size_t size)
 {
 	struct uv_obj *obj = calloc(1, size);
 	int err = obj == NULL ? ENOMEM : uv_objs_add(&ctx->objs, obj, type);
@@ -134,14 +135,6 @@ uv_obj_free(struct uv_ctx *ctx, struct uv_obj *obj)
 		munmap(uar->page, UV_PAGE);
 	uv_objs_del(&ctx->objs, obj);
 	free(obj);
-}
-
-int
-uv_obj_made(struct uv_ctx *ctx, struct uv_obj *obj, int err)
-{
-	if (err != 0)
-		uv_obj_free(ctx, obj);
-	return err;
 }
 
 /* 0 or EBUSY. */
@@ -173,19 +166,13 @@ nic_destroy(struct uv_ctx *ctx, struct uv_obj *obj)
 int
 uv_destroy(struct uv_ctx *ctx, struct uv_call *call)
 {
-	uint32_t handle, events[2], n = 0;
-	struct uv_obj *obj;
-	struct uv_cq *cq;
-	int err;
+	struct uv_obj *obj = call->obj;
+	struct uv_cq *cq = (void *)obj;
+	uint32_t events[2], n = 0;
+	int err = nic_destroy(ctx, obj);
 
-	memcpy(&handle, call->req.bytes + call->cmd->handle_at, sizeof(handle));
-	obj = uv_get(ctx, handle, call->cmd->type);
-	if (obj == NULL)
-		return ENOENT;
-	err = nic_destroy(ctx, obj);
 	if (err != 0)
 		return err;
-	cq = (void *)obj;
 	if (obj->type == UV_CQ)
 		events[n++] = uv_events_read(cq->chan, &cq->comp);
 	if (call->cmd->resp_min != 0)
@@ -265,12 +252,14 @@ uar_alloc(struct uv_ctx *ctx, const struct attrs *set)
 					sizeof(length)) ||
 			!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &id, sizeof(id)))
 		return EINVAL;
-	uar = uv_obj_new(ctx, UV_UAR, sizeof(*uar));
+	uar = obj_new(ctx, UV_UAR, sizeof(*uar));
 	if (uar == NULL)
 		return errno;
-	err = uv_obj_made(ctx, &uar->obj, alloc_uar_page(ctx, uar));
-	if (err != 0)
+	err = alloc_uar_page(ctx, uar);
+	if (err != 0) {
+		uv_obj_free(ctx, &uar->obj);
 		return err;
+	}
 	offset = (uint64_t)uar->page_id * UV_PAGE;
 	put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, sizeof(offset));
 	put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &uar->page_id, sizeof(uar->page_id));
@@ -359,11 +348,11 @@ query_gid_entry(struct uv_ctx *ctx, const struct attrs *set)
 
 #define REFUSED(NR)                                                                                \
 	{                                                                                          \
-		IB_USER_VERBS_CMD_##NR, 0, 0, NULL, #NR                                            \
+		IB_USER_VERBS_CMD_##NR, 0, 0, #NR                                                  \
 	}
 #define REFUSED_EX(NR)                                                                             \
 	{                                                                                          \
-		UV_EX | IB_USER_VERBS_EX_CMD_##NR, 0, 0, NULL, #NR                                 \
+		UV_EX | IB_USER_VERBS_EX_CMD_##NR, 0, 0, #NR                                       \
 	}
 
 static const struct uv_cmd refused[] = {
@@ -393,11 +382,33 @@ find_command(uint32_t nr)
 	return NULL;
 }
 
+/* The object that a command is about, and the one that it makes. */
+static int
+call_objects(struct uv_ctx *ctx, struct uv_call *call)
+{
+	const struct uv_cmd *cmd = call->cmd;
+	uint32_t handle;
+
+	if (cmd->type != 0) {
+		memcpy(&handle, call->req.bytes + cmd->handle_at, sizeof(handle));
+		call->obj = uv_get(ctx, handle, cmd->type);
+		if (call->obj == NULL) /* As the kernel: what cannot be written is not there. */
+			return cmd->fn == uv_destroy ? ENOENT : EINVAL;
+	}
+	if (cmd->makes != 0) {
+		call->made = obj_new(ctx, cmd->makes, cmd->size);
+		if (call->made == NULL)
+			return errno;
+	}
+	return 0;
+}
+
 static int
 run_command(struct uv_ctx *ctx, const struct uv_cmd *cmd, const struct attrs *set)
 {
 	const void *in;
 	struct uv_call call;
+	int err;
 
 	memset(&call, 0, sizeof(call));
 	call.cmd = cmd;
@@ -413,7 +424,12 @@ run_command(struct uv_ctx *ctx, const struct uv_cmd *cmd, const struct attrs *se
 		memcpy(call.req.bytes, in, crpc_min(call.req_len, sizeof(call.req.bytes)));
 	if (uv_nic(ctx) == NULL && cmd->fn != uv_get_context)
 		return EINVAL;
-	return cmd->fn(ctx, &call);
+	err = call_objects(ctx, &call);
+	if (err == 0)
+		err = cmd->fn(ctx, &call);
+	if (err != 0 && call.made != NULL)
+		uv_obj_free(ctx, call.made);
+	return err;
 }
 
 static int

@@ -153,36 +153,44 @@ struct uv_cmd {
 	uint32_t nr;
 	uint16_t req_min;
 	uint16_t resp_min;
-	int (*fn)(struct uv_ctx *ctx, struct uv_call *call); /**< NULL: refused by name. */
 	const char *name;
-	enum uv_type type;  /**< Of the object that is destroyed ... */
+	int (*fn)(struct uv_ctx *ctx, struct uv_call *call); /**< NULL: refused by name. */
+	enum uv_type type;  /**< Of the object that the request names, if any, ... */
 	uint16_t handle_at; /**< ... and where its handle lies in the request. */
+	enum uv_type makes; /**< The type of the object that the command makes, if any, ... */
+	uint16_t size;      /**< ... and its bytes. */
 };
 
 #define UV_EX IB_USER_VERBS_CMD_FLAG_EXTENDED
-#define UV_CMD(NR, word, fn)                                                                       \
+/** Behind the function: UV_OF(), UV_MAKES(). */
+#define UV_CMD(NR, word, ...)                                                                      \
 	{                                                                                          \
 		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word),                           \
-			sizeof(struct ib_uverbs_##word##_resp), fn, #NR                            \
+			sizeof(struct ib_uverbs_##word##_resp), #NR, __VA_ARGS__                   \
 	}
 /** Without an answer. */
-#define UV_CMD_NO_RESP(NR, word, fn)                                                               \
+#define UV_CMD_NO_RESP(NR, word, ...)                                                              \
 	{                                                                                          \
-		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), 0, fn, #NR                \
+		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), 0, #NR, __VA_ARGS__       \
 	}
-#define UV_CMD_EX(NR, req_min, resp_min, fn)                                                       \
+#define UV_CMD_EX(NR, req_min, resp_min, ...)                                                      \
 	{                                                                                          \
-		UV_EX | IB_USER_VERBS_EX_CMD_##NR, req_min, resp_min, fn, #NR "_EX"                \
+		UV_EX | IB_USER_VERBS_EX_CMD_##NR, req_min, resp_min, #NR "_EX", __VA_ARGS__       \
 	}
+/** A command about an object, which is found, and one that makes an object, which is there. */
+#define UV_OF(word, type, handle) type, offsetof(struct ib_uverbs_##word, handle)
+#define UV_MAKES(kind, bytes) .makes = (kind), .size = (bytes)
 #define UV_DESTROY(NR, word, resp_min, type, handle)                                               \
 	{                                                                                          \
-		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), resp_min, uv_destroy,     \
-			#NR, type, offsetof(struct ib_uverbs_##word, handle)                       \
+		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), resp_min, #NR,            \
+			uv_destroy, UV_OF(word, type, handle)                                      \
 	}
 
 /** One command: what came in, copied; and where the answer goes. */
 struct uv_call {
 	const struct uv_cmd *cmd;
+	void *obj;  /**< The object that the request names, each type of which begins with it. */
+	void *made; /**< The one that the command makes, zero; it goes if the command fails. */
 	union {
 		uint8_t bytes[UV_REQ_MAX];
 		uint64_t align;
@@ -224,10 +232,6 @@ struct sm_nic *uv_nic(struct uv_ctx *ctx);
 void uv_req_both(const struct uv_call *call, void *req, size_t len, size_t common);
 /** The object of a handle in a request, or NULL; of any kind, each of which begins with it. */
 #define uv_get(ctx, handle, type) ((void *)uv_objs_get(&(ctx)->objs, handle, type))
-/** An object of @p size bytes, zero, with a handle; NULL: see errno. */
-void *uv_obj_new(struct uv_ctx *ctx, enum uv_type type, size_t size);
-/** The NIC made it, or failed with @p err, and it goes; @p err. */
-int uv_obj_made(struct uv_ctx *ctx, struct uv_obj *obj, int err);
 void uv_obj_free(struct uv_ctx *ctx, struct uv_obj *obj);
 /** The commands DESTROY, DEALLOC and DEREG: ENOENT, EBUSY while another object needs it. */
 int uv_destroy(struct uv_ctx *ctx, struct uv_call *call);
