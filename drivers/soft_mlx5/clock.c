@@ -15,8 +15,8 @@
 
 #include "uverbs.h"
 
-static void *
-page_map(struct uv_ctx *ctx, uint64_t page)
+void *
+uv_page_map(const struct uv_ctx *ctx, uint64_t page)
 {
 	void *p = mmap(NULL, UV_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->fd,
 			(off_t)(page * UV_PAGE));
@@ -40,7 +40,7 @@ int
 uv_clock_open(struct uv_ctx *ctx)
 {
 	struct mlx5_ib_clock_info info = {.mult = 1, .mask = UINT64_MAX};
-	void *page = page_map(ctx, UV_PAGE_CLOCK_INFO);
+	void *page = uv_page_map(ctx, UV_PAGE_CLOCK_INFO);
 
 	if (page == NULL)
 		return ENOMEM;
@@ -49,7 +49,7 @@ uv_clock_open(struct uv_ctx *ctx)
 	info.overflow_period = UINT64_MAX >> 1;
 	memcpy(page, &info, sizeof(info));
 	munmap(page, UV_PAGE);
-	ctx->clock = page_map(ctx, UV_PAGE_CLOCK);
+	ctx->clock = uv_page_map(ctx, UV_PAGE_CLOCK);
 	if (ctx->clock == NULL)
 		return ENOMEM;
 	uv_clock_tick(ctx, info.cycles);

@@ -39,11 +39,10 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 
 	sm_files_lock();
 	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next) {
-		if (file->kind != SM_FILE_DEVICE)
-			continue;
-		ctx = crpc_container_of(file, struct uv_ctx, file);
+		ctx = uv_ctx_of(file);
 		/* A3 pairs with R3 in uv_get_context */
-		if (ctx->dead || ctx->vanished || crpc_load_acquire(&ctx->nic) == NULL)
+		if (ctx == NULL || ctx->dead || ctx->vanished ||
+			crpc_load_acquire(&ctx->nic) == NULL)
 			continue;
 		for (i = n++; i > 0 && list[i - 1]->number > ctx->number; i--)
 			list[i] = list[i - 1];
@@ -254,11 +253,11 @@ fork_child(void)
 	struct uv_ctx *ctx;
 
 	for (file = sm_files_first(); file != NULL; file = file->next) {
-		if (file->kind != SM_FILE_DEVICE) {
+		ctx = uv_ctx_of(file);
+		if (ctx == NULL) {
 			uv_chan_fork_child(crpc_container_of(file, struct uv_chan, file));
 			continue;
 		}
-		ctx = crpc_container_of(file, struct uv_ctx, file);
 		pthread_mutex_init(&ctx->lock, NULL);
 		if (!ctx->dead && uv_nic(ctx) != NULL)
 			sm_nic_fork_child(uv_nic(ctx));
@@ -326,10 +325,4 @@ err_free:
 	pthread_mutex_destroy(&ctx->lock);
 	free(ctx);
 	return -1;
-}
-
-int
-uv_device_number(struct sm_file *file)
-{
-	return crpc_container_of(file, struct uv_ctx, file)->device;
 }

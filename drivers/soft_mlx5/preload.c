@@ -155,13 +155,13 @@ patch_path(const char *path, struct stat *st)
 static void
 patch_fd(struct stat *st)
 {
-	struct sm_file *file;
+	const struct uv_ctx *ctx;
 
 	if (!S_ISREG(st->st_mode))
 		return;
-	file = sm_file_by_stat(st->st_dev, st->st_ino);
-	if (file != NULL && file->kind == SM_FILE_DEVICE)
-		look_like_device(st, uv_device_number(file));
+	ctx = uv_ctx_of(sm_file_by_stat(st->st_dev, st->st_ino));
+	if (ctx != NULL)
+		look_like_device(st, ctx->device);
 }
 
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout of stat on 64 bits");
@@ -319,7 +319,7 @@ FSTAT_CALL(__fxstat64, (int ver, int fd, struct stat64 *st), ver, fd, st)
 EXPORT int
 ioctl(int fd, unsigned long request, ...)
 {
-	struct sm_file *file;
+	struct uv_ctx *ctx;
 	va_list ap;
 	void *arg;
 	int err;
@@ -329,10 +329,10 @@ ioctl(int fd, unsigned long request, ...)
 	va_end(ap);
 	if (crpc_likely(request != RDMA_VERBS_IOCTL))
 		return REAL(ioctl)(fd, request, arg);
-	file = sm_file_find(fd);
-	if (file == NULL || file->kind != SM_FILE_DEVICE)
+	ctx = uv_ctx_of(sm_file_find(fd));
+	if (ctx == NULL)
 		return REAL(ioctl)(fd, request, arg);
-	err = uv_ioctl(file, fd, arg);
+	err = uv_ioctl(ctx, fd, arg);
 	if (err == 0)
 		return 0;
 	errno = err;

@@ -143,11 +143,7 @@ nic_progress(struct sm_nic *nic, uint64_t now)
 static struct uv_ctx *
 ctx_of(const struct ibv_context *context)
 {
-	struct sm_file *file = sm_file_at(context->cmd_fd);
-
-	if (file == NULL || file->kind != SM_FILE_DEVICE)
-		return NULL;
-	return crpc_container_of(file, struct uv_ctx, file);
+	return uv_ctx_of(sm_file_at(context->cmd_fd));
 }
 
 static uint32_t
@@ -440,8 +436,8 @@ list_contexts(struct uv_ctx *list[SM_SLOTS])
 
 	sm_files_lock();
 	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next)
-		if (file->kind == SM_FILE_DEVICE)
-			list[n++] = crpc_container_of(file, struct uv_ctx, file);
+		if (uv_ctx_of(file) != NULL)
+			list[n++] = uv_ctx_of(file);
 	if (n == 0)
 		helper_runs = false;
 	sm_files_unlock();

@@ -27,8 +27,8 @@
  *
  * How to begin: start the program with SOFT_MLX5_PROGRESS=step (usertools/soft-mlx5 --progress
  * step). Then there is no helper thread, ibv_poll_cq() and soft_mlx5_progress() move nothing, and
- * the functions below do. They are looked up with dlsym(RTLD_DEFAULT), as the library is preloaded;
- * soft_mlx5_step_find() does it for all at once. In another mode each of them fails with EPERM.
+ * the functions below do. The library, which is preloaded, has one structure of them, which
+ * soft_mlx5_step_find() looks up. In another mode each of them fails with EPERM.
  *
  * Numbers: a context's number is how many contexts the process had opened, itself included, since
  * soft_mlx5_step_start(). It is never given again, and a closed one names nothing.
@@ -50,6 +50,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SOFT_MLX5_STEP_SYMBOL "soft_mlx5_step"
 #define SOFT_MLX5_STEP_ALL 0u /**< As a context's number: all that are open. */
 
 /** The functions, as soft_mlx5_step_find() finds them. */
@@ -136,21 +137,11 @@ struct soft_mlx5_step {
 static inline int
 soft_mlx5_step_find(struct soft_mlx5_step *s)
 {
-	static const char *const names[] = {"soft_mlx5_step_start", "soft_mlx5_step_last",
-		"soft_mlx5_step_step", "soft_mlx5_step_pass", "soft_mlx5_step_idle",
-		"soft_mlx5_step_faults", "soft_mlx5_step_break_qp", "soft_mlx5_step_vanish",
-		"soft_mlx5_step_dump"};
-	size_t i;
+	const void *found = dlsym(RTLD_DEFAULT, SOFT_MLX5_STEP_SYMBOL);
 
-	_Static_assert(sizeof(*s) == sizeof(names), "one name for each function");
-	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		void *fn = dlsym(RTLD_DEFAULT, names[i]);
-
-		if (fn == NULL)
-			return ENOENT;
-		/* ISO C cannot convert it to a function pointer; in POSIX they are alike. */
-		memcpy((char *)s + i * sizeof(fn), &fn, sizeof(fn));
-	}
+	if (found == NULL)
+		return ENOENT;
+	memcpy(s, found, sizeof(*s));
 	return 0;
 }
 

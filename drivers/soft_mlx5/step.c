@@ -8,18 +8,6 @@
 #include "progress.h"
 #include "uverbs.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
-EXPORT int soft_mlx5_step_start(uint64_t seed);
-EXPORT uint32_t soft_mlx5_step_last(void);
-EXPORT int soft_mlx5_step_step(uint64_t now_ns, uint32_t *work);
-EXPORT int soft_mlx5_step_pass(uint32_t number, uint64_t now_ns, uint32_t *work);
-EXPORT int soft_mlx5_step_idle(void);
-EXPORT int soft_mlx5_step_faults(uint32_t number, const char *text);
-EXPORT int soft_mlx5_step_break_qp(uint32_t number, uint32_t which);
-EXPORT int soft_mlx5_step_vanish(uint32_t number);
-EXPORT int soft_mlx5_step_dump(uint32_t number, FILE *out);
-
 static uint64_t rng;
 static _Atomic uint32_t opened;
 
@@ -27,17 +15,6 @@ uint32_t
 sm_step_number(void)
 {
 	return atomic_fetch_add_explicit(&opened, 1u, memory_order_relaxed) + 1;
-}
-
-static uint64_t
-step_random(void)
-{
-	/* SplitMix64 (Steele, Lea, Flood 2014). */
-	uint64_t z = rng += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return z ^ z >> 31;
 }
 
 /* The contexts that @p number names; 0 or an errno value. */
@@ -73,8 +50,8 @@ pass(struct uv_ctx *ctx, uint64_t now_ns)
 	return work;
 }
 
-int
-soft_mlx5_step_start(uint64_t seed)
+static int
+step_start(uint64_t seed)
 {
 	struct uv_ctx *list[SM_SLOTS];
 
@@ -87,14 +64,14 @@ soft_mlx5_step_start(uint64_t seed)
 	return 0;
 }
 
-uint32_t
-soft_mlx5_step_last(void)
+static uint32_t
+step_last(void)
 {
 	return crpc_load_relaxed(&opened);
 }
 
-int
-soft_mlx5_step_step(uint64_t now_ns, uint32_t *work)
+static int
+step_step(uint64_t now_ns, uint32_t *work)
 {
 	struct uv_ctx *list[SM_SLOTS];
 	uint32_t n, done;
@@ -102,14 +79,14 @@ soft_mlx5_step_step(uint64_t now_ns, uint32_t *work)
 
 	if (err != 0)
 		return err;
-	done = pass(list[step_random() % n], now_ns);
+	done = pass(list[crpc_random(&rng) % n], now_ns);
 	if (work != NULL)
 		*work = done;
 	return 0;
 }
 
-int
-soft_mlx5_step_pass(uint32_t number, uint64_t now_ns, uint32_t *work)
+static int
+step_pass(uint32_t number, uint64_t now_ns, uint32_t *work)
 {
 	struct uv_ctx *list[SM_SLOTS];
 	uint32_t i, n, done = 0;
@@ -124,8 +101,8 @@ soft_mlx5_step_pass(uint32_t number, uint64_t now_ns, uint32_t *work)
 	return 0;
 }
 
-int
-soft_mlx5_step_idle(void)
+static int
+step_idle(void)
 {
 	struct uv_ctx *list[SM_SLOTS];
 	uint32_t i, n;
@@ -139,8 +116,8 @@ soft_mlx5_step_idle(void)
 	return 1;
 }
 
-int
-soft_mlx5_step_faults(uint32_t number, const char *text)
+static int
+step_faults(uint32_t number, const char *text)
 {
 	struct uv_ctx *list[SM_SLOTS];
 	uint32_t i, n;
@@ -151,8 +128,8 @@ soft_mlx5_step_faults(uint32_t number, const char *text)
 	return err;
 }
 
-int
-soft_mlx5_step_break_qp(uint32_t number, uint32_t which)
+static int
+step_break_qp(uint32_t number, uint32_t which)
 {
 	struct uv_ctx *list[SM_SLOTS];
 	uint32_t n;
@@ -161,8 +138,8 @@ soft_mlx5_step_break_qp(uint32_t number, uint32_t which)
 	return err != 0 ? err : sm_nic_break(uv_nic(list[0]), which);
 }
 
-int
-soft_mlx5_step_vanish(uint32_t number)
+static int
+step_vanish(uint32_t number)
 {
 	struct uv_ctx *list[SM_SLOTS];
 	uint32_t i, n;
@@ -175,8 +152,8 @@ soft_mlx5_step_vanish(uint32_t number)
 	return err;
 }
 
-int
-soft_mlx5_step_dump(uint32_t number, FILE *out)
+static int
+step_dump(uint32_t number, FILE *out)
 {
 	struct uv_ctx *list[SM_SLOTS];
 	uint32_t i, n;
@@ -186,3 +163,18 @@ soft_mlx5_step_dump(uint32_t number, FILE *out)
 		sm_nic_dump(uv_nic(list[i]), out);
 	return err;
 }
+
+/* Looked up by soft_mlx5_step_find(). */
+extern const struct soft_mlx5_step soft_mlx5_step;
+
+__attribute__((visibility("default"))) const struct soft_mlx5_step soft_mlx5_step = {
+	.start = step_start,
+	.last = step_last,
+	.step = step_step,
+	.pass = step_pass,
+	.idle = step_idle,
+	.faults = step_faults,
+	.break_qp = step_break_qp,
+	.vanish = step_vanish,
+	.dump = step_dump,
+};

@@ -185,20 +185,6 @@ uv_destroy(struct uv_ctx *ctx, struct uv_call *call)
 /* ---- UAR pages: pages of the device node's memfd, mapped by the program and by us ---- */
 
 static int
-map_uar(struct uv_ctx *ctx, struct uv_uar *uar)
-{
-	void *page = mmap(NULL, UV_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->fd,
-		(off_t)uar->page_id * UV_PAGE);
-
-	if (page == MAP_FAILED)
-		return errno;
-	uar->page = page;
-	memset(page, 0, UV_PAGE);
-	madvise(page, UV_PAGE, MADV_DONTFORK);
-	return sm_uar_add(uv_nic(ctx), uar->page_id, page);
-}
-
-static int
 alloc_uar_page(struct uv_ctx *ctx, struct uv_uar *uar)
 {
 	uint32_t i = ctx->uar_next;
@@ -209,7 +195,11 @@ alloc_uar_page(struct uv_ctx *ctx, struct uv_uar *uar)
 	while (ctx->uar_used[i])
 		i = (i + 1) % UV_UARS_MAX;
 	uar->page_id = i + 1;
-	err = map_uar(ctx, uar);
+	uar->page = uv_page_map(ctx, uar->page_id);
+	if (uar->page == NULL)
+		return errno;
+	memset(uar->page, 0, UV_PAGE);
+	err = sm_uar_add(uv_nic(ctx), uar->page_id, uar->page);
 	if (err != 0)
 		return err;
 	ctx->uar_used[i] = true;
@@ -499,9 +489,8 @@ dispatch(struct uv_ctx *ctx, const struct ib_uverbs_ioctl_hdr *hdr, const struct
 }
 
 int
-uv_ioctl(struct sm_file *file, int fd, const void *arg)
+uv_ioctl(struct uv_ctx *ctx, int fd, const void *arg)
 {
-	struct uv_ctx *ctx = crpc_container_of(file, struct uv_ctx, file);
 	struct ib_uverbs_ioctl_hdr hdr;
 	struct attrs set;
 	int err;

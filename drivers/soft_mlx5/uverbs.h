@@ -100,6 +100,15 @@ struct uv_ctx {
 	_Atomic uint64_t now_ns; /**< The time as the NIC was last told. */
 };
 
+/** The device node that a file is, or NULL. */
+static inline struct uv_ctx *
+uv_ctx_of(struct sm_file *file)
+{
+	return file != NULL && file->kind == SM_FILE_DEVICE
+		? crpc_container_of(file, struct uv_ctx, file)
+		: NULL;
+}
+
 struct uv_mr {
 	struct uv_obj obj;
 	uint64_t start, len, iova;
@@ -208,7 +217,6 @@ struct uv_call {
 
 /** open() of the node of device @p n. A descriptor, or -1 with errno. */
 int uv_open(int n, int flags);
-int uv_device_number(struct sm_file *file);
 /** The open contexts that live, in the order in which they were opened; their number. */
 uint32_t uv_contexts(struct uv_ctx *list[SM_SLOTS]);
 int uv_get_context(struct uv_ctx *ctx, struct uv_call *call);
@@ -216,7 +224,7 @@ int uv_get_context(struct uv_ctx *ctx, struct uv_call *call);
 /* ---- uverbs.c ---- */
 
 /** 0 or the errno value of the ioctl. */
-int uv_ioctl(struct sm_file *file, int fd, const void *arg);
+int uv_ioctl(struct uv_ctx *ctx, int fd, const void *arg);
 /** Copy the request's start, zero what it lacks. */
 #define uv_req(call) ((const void *)(call)->req.bytes)
 /** Answer: as much as the program has room for, the rest of its room zero. */
@@ -261,6 +269,9 @@ uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events);
 void uv_send_late(struct uv_ctx *ctx);
 
 /* ---- clock.c ---- */
+
+/** A page of the device node, which a program maps there, too; NULL, and errno. */
+void *uv_page_map(const struct uv_ctx *ctx, uint64_t page);
 
 /** Nanoseconds. */
 uint64_t uv_clock_read(clockid_t id);

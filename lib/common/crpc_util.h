@@ -77,6 +77,17 @@ crpc_max(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
+/** The next 64 random bits: SplitMix64 (Steele, Lea, Flood 2014). Any state is a good seed. */
+static inline uint64_t
+crpc_random(uint64_t *state)
+{
+	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
 /** Hint that the line at @p p is read soon. */
 static inline void
 crpc_prefetch(const void *p)

@@ -109,7 +109,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += n;
 		size -= n;
 	}
-	soft_mlx5_step_pass(SOFT_MLX5_STEP_ALL, 1000, NULL);
+	soft_mlx5_step.pass(SOFT_MLX5_STEP_ALL, 1000, NULL);
 	fuzz_check(uv_contexts(list) == 1 && sm_nic_faults(uv_nic(list[0]), "") == 0);
 	return 0;
 }

@@ -25,7 +25,7 @@
 #include "soft_mlx5_step.h"
 #include "uverbs.h"
 
-int soft_mlx5_step_pass(uint32_t number, uint64_t now_ns, uint32_t *work);
+extern const struct soft_mlx5_step soft_mlx5_step;
 
 /* ---- what preload.c has ---- */
 
@@ -74,7 +74,7 @@ kernel_ioctl(int fd, const struct ib_uverbs_ioctl_hdr *hdr, const struct ib_uver
 	fuzz_check(msg != NULL);
 	memcpy(msg, hdr, sizeof(*hdr));
 	memcpy(msg + sizeof(*hdr), attr, n * sizeof(*attr));
-	err = uv_ioctl(sm_file_find(fd), fd, msg);
+	err = uv_ioctl(uv_ctx_of(sm_file_find(fd)), fd, msg);
 	free(msg);
 	fuzz_check(err >= 0 && err < 4096);
 	return err;

@@ -315,7 +315,7 @@ step(const struct step *s, const uint8_t **data, size_t *size)
 		break;
 	default:
 		now += (uint64_t)s->at + 1;
-		soft_mlx5_step_pass(SOFT_MLX5_STEP_ALL, now, NULL);
+		soft_mlx5_step.pass(SOFT_MLX5_STEP_ALL, now, NULL);
 	}
 }
 

@@ -78,6 +78,11 @@ enum sm_turn {
 	SM_TURNS,
 };
 
+/** A walk of a TAILQ in which @p var may leave it. */
+#define SM_FOREACH_SAFE(var, head, field, next)                                                    \
+	for ((var) = TAILQ_FIRST(head); (var) != NULL && ((next) = TAILQ_NEXT(var, field), true);  \
+		(var) = (next))
+
 LIST_HEAD(sm_peer_bucket, sm_peer);
 #define SM_PEER_BUCKETS 1024u
 
@@ -154,7 +159,9 @@ void sm_nic_flush(struct sm_nic *nic);
 int sm_obj_add(struct sm_nic *nic, void *obj, enum sm_obj_kind kind, struct sm_pd *pd);
 /** Lock, and take it out of its place; or EIO, EBUSY, and not locked. */
 int sm_obj_del(struct sm_nic *nic, struct sm_obj *obj);
-/** The same with the lock held, whoever uses it. */
+/** The same, and free it: what nothing else is to be undone of. */
+int sm_obj_free(struct sm_nic *nic, struct sm_obj *obj);
+/** Take it out of its place with the lock held, whoever uses it. */
 void sm_obj_unlist(struct sm_nic *nic, struct sm_obj *obj);
 
 #endif

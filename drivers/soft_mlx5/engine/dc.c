@@ -174,8 +174,8 @@ sm_dct_silent(struct sm_nic *nic, struct sm_peer *peer)
 {
 	struct sm_qp *qp, *next;
 
-	for (qp = TAILQ_FIRST(&peer->qps); qp != NULL; qp = next) {
-		next = TAILQ_NEXT(qp, peer_link);
+	SM_FOREACH_SAFE(qp, &peer->qps, peer_link, next)
+	{
 		if (qp->dc.dct == NULL)
 			continue;
 		qp->dc.dct->dc.forgot = true;

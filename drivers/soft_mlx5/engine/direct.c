@@ -83,12 +83,9 @@ cookie_make(const void *where)
 	uint64_t z;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	/* SplitMix64 (Steele, Lea, Flood 2014). */
 	z = (uint64_t)ts.tv_nsec << 20 ^ (uint64_t)ts.tv_sec << 50 ^ (uintptr_t)where ^
 		(uint64_t)getpid() << 32;
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return ((z ^ z >> 31) & ~UINT64_C(1)) | UINT64_C(1) << 63;
+	return (crpc_random(&z) & ~UINT64_C(1)) | UINT64_C(1) << 63;
 }
 
 void
@@ -145,7 +142,7 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 	int why;
 
 	fprintf(out,
-		"\"direct\":{\"from\":%" PRIu32 ",\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
+		"\"direct\":{\"from\":%u,\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
 		",\"memcpy_bytes\":%" PRIu64 ",\"process_vm_readv_bytes\":%" PRIu64
 		",\"withdrawn\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"peers\":[",
 		nic->direct_min, n->sent, n->sent_bytes, n->memory_bytes, n->kernel_bytes,
@@ -154,8 +151,7 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 		if (p->tx.ring == NULL || p->dead)
 			continue;
 		why = (int)(p->rx.direct >> 8);
-		fprintf(out,
-			"%s{\"slot\":%" PRIu32 ",\"to\":\"%s\",\"from\":\"%s\",\"why\":\"%s\"}",
+		fprintf(out, "%s{\"slot\":%u,\"to\":\"%s\",\"from\":\"%s\",\"why\":\"%s\"}",
 			between, p->slot, sm_direct_name(crpc_load_relaxed(&p->tx.ring->direct)),
 			sm_direct_name(p->rx.direct), why != 0 ? strerror(why) : "");
 		between = ",";

@@ -28,34 +28,30 @@ qp_dump(const struct sm_qp *qp, FILE *out)
 {
 	const struct sm_qp *c;
 
-	fprintf(out, "  qp 0x%x %s %s to 0x%x at slot %" PRIu32 "%s\n", qp->qpn,
-		qp->kind->name, states[qp->state], qp->dest_qpn, qp->peer->slot,
-		qp->peer->dead ? " (dead)" : "");
+	fprintf(out, "  qp 0x%x %s %s to 0x%x at slot %u%s\n", qp->qpn, qp->kind->name,
+		states[qp->state], qp->dest_qpn, qp->peer->slot, qp->peer->dead ? " (dead)" : "");
 	if (qp->made.sq_nwqebb != 0)
 		fprintf(out,
-			"    send: %" PRIu32 " blocks, posted %u, taken %u; WQEs taken %" PRIu32
-			", completed %" PRIu32 "; psn next %" PRIu32 ", acknowledged %" PRIu32
-			"; epoch %u; retries left %u, RNR %u; %s\n",
+			"    send: %u blocks, posted %u, taken %u; WQEs taken %u, completed %u; "
+			"psn next %u, acknowledged %u; epoch %u; retries left %u, RNR %u; %s\n",
 			qp->made.sq_nwqebb, qp->req.head, qp->req.taken, qp->req.wr_tx,
 			qp->req.wr_done, qp->req.psn, qp->req.acked, qp->req.epoch, qp->req.retries,
 			qp->req.rnr_retries, sq_waits(qp));
 	if (qp->req.rd_head != qp->req.rd_tail)
-		fprintf(out,
-			"    reads and atomics open: %" PRIu32 ", %" PRIu32
-			" bytes of the oldest are here\n",
+		fprintf(out, "    reads and atomics open: %u, %u bytes of the oldest are here\n",
 			qp->req.rd_tail - qp->req.rd_head, qp->req.rd_off);
 	if (qp->kind->takes != SM_TAKES_NOTHING)
 		fprintf(out,
-			"    receive: %" PRIu32 " WQEs, posted %u, used %u; psn expected %" PRIu32
-			"%s%s; answers owed %" PRIu32 "%s\n",
+			"    receive: %u WQEs, posted %u, used %u; psn expected %u%s%s; "
+			"answers pending %u%s\n",
 			qp->made.rq_nwqe, qp->resp.head, qp->resp.tail, qp->resp.psn,
 			qp->resp.rx.open ? ", within a message" : "",
 			qp->resp.refusing ? ", refusing" : "",
 			qp->resp.ans_tail - qp->resp.ans_head,
 			qp->resp.nak != 0 ? " and a NAK" : "");
 	LIST_FOREACH(c, &qp->dc.conns, dc.link)
-		fprintf(out, "    connection from 0x%x at slot %" PRIu32 ", psn expected %" PRIu32
-			"\n", c->dest_qpn, c->peer->slot, c->resp.psn);
+	fprintf(out, "    connection from 0x%x at slot %u, psn expected %u\n", c->dest_qpn,
+		c->peer->slot, c->resp.psn);
 }
 
 static void
@@ -63,9 +59,9 @@ cq_dump(const struct sm_cq *cq, FILE *out)
 {
 	uint32_t ci = sm_dbrec(&cq->dbrec[0]) & SM_CQ_CI_MASK;
 
-	fprintf(out, "  cq %" PRIu32 ": %" PRIu32 " entries of %u bytes, written %" PRIu32
-		", read %" PRIu32 "%s%s\n", cq->obj.number, cq->ncqe, 1u << cq->log_size,
-		cq->pi & SM_CQ_CI_MASK, ci, cq->failed ? ", overrun" : "",
+	fprintf(out, "  cq %u: %u entries of %u bytes, written %u, read %u%s%s\n", cq->obj.number,
+		cq->ncqe, 1u << cq->log_size, cq->pi & SM_CQ_CI_MASK, ci,
+		cq->failed ? ", overrun" : "",
 		cq->arm != crpc_load_relaxed(&cq->dbrec[1]) ? ", armed" : "");
 }
 
@@ -77,13 +73,16 @@ peer_dump(const struct sm_nic *nic, const struct sm_peer *p, FILE *out)
 
 	TAILQ_FOREACH(qp, &p->qps, peer_link)
 		n++;
-	fprintf(out, "  peer at slot %" PRIu32 "%s%s: %" PRIu32 " queue pairs; sent to %" PRIu64
-		", room to %" PRIu64 "; read to %" PRIu64 "; large payloads to it by %s, from it "
-		"by %s\n", p->slot, p->self ? " (we)" : "", p->dead ? " (dead)" : "", n, p->tx.pos,
-		p->tx.limit, p->rx.pos,
-		sm_direct_name(p->tx.ring != NULL ? crpc_load_relaxed(&p->tx.ring->direct)
-						  : SM_DIRECT_UNSAID),
-		sm_direct_name(p->rx.direct));
+		fprintf(out,
+			"  peer at slot %u%s%s: %u queue pairs; sent to %" PRIu64
+			", room to %" PRIu64 "; read to %" PRIu64
+			"; large payloads to it by %s, from it "
+			"by %s\n",
+			p->slot, p->self ? " (we)" : "", p->dead ? " (dead)" : "", n, p->tx.pos,
+			p->tx.limit, p->rx.pos,
+			sm_direct_name(p->tx.ring != NULL ? crpc_load_relaxed(&p->tx.ring->direct)
+							  : SM_DIRECT_UNSAID),
+			sm_direct_name(p->rx.direct));
 }
 
 int
@@ -96,8 +95,7 @@ sm_nic_dump(struct sm_nic *nic, FILE *out)
 
 	if (rc != 0)
 		return rc;
-	fprintf(out, "context at slot %" PRIu32 ", time %" PRIu64 " ns; faults: {", nic->slot,
-		nic->now);
+	fprintf(out, "context at slot %u, time %" PRIu64 " ns; faults: {", nic->slot, nic->now);
 	sm_fault_print(nic->fault, out);
 	fprintf(out, "}\n");
 	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
@@ -107,9 +105,8 @@ sm_nic_dump(struct sm_nic *nic, FILE *out)
 		cq_dump((const struct sm_cq *)obj, out);
 	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_SRQ], link) {
 		srq = (const struct sm_srq *)obj;
-		fprintf(out, "  srq %" PRIu32 ": %" PRIu32 " WQEs, used %u of %u posted\n",
-			srq->obj.number, srq->attr.nwqe, srq->taken,
-			(uint16_t)sm_dbrec(srq->attr.dbrec));
+		fprintf(out, "  srq %u: %u WQEs, used %u of %u posted\n", srq->obj.number,
+			srq->attr.nwqe, srq->taken, (uint16_t)sm_dbrec(srq->attr.dbrec));
 	}
 	TAILQ_FOREACH(p, &nic->peers, link)
 		peer_dump(nic, p, out);

@@ -66,12 +66,7 @@ struct sm_fault {
 static uint32_t
 fault_random(struct sm_fault *f)
 {
-	/* SplitMix64 (Steele, Lea, Flood 2014). */
-	uint64_t z = f->rng += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return (uint32_t)(z >> 32);
+	return (uint32_t)(crpc_random(&f->rng) >> 32);
 }
 
 static bool

@@ -188,7 +188,7 @@ context_print(const struct sm_nic *nic, FILE *f)
 	uint32_t n = 0;
 
 	ledger_total(nic, &l);
-	fprintf(f, "\"pid\":%d,\"slot\":%" PRIu32 ",\"faults\":{", (int)getpid(), nic->slot);
+	fprintf(f, "\"pid\":%d,\"slot\":%u,\"faults\":{", (int)getpid(), nic->slot);
 	sm_fault_print(nic->fault, f);
 	fprintf(f, "},");
 	sm_direct_print(nic, f);
@@ -200,9 +200,8 @@ context_print(const struct sm_nic *nic, FILE *f)
 
 		if (qp == NULL)
 			continue;
-		fprintf(f, "%s\n{\"qpn\":%" PRIu32 ",\"type\":\"%s\",\"state\":%u,\"dest\":%" PRIu32
-			",\"ledger\":", n++ == 0 ? "" : ",", qp->qpn, qp->kind->name,
-			qp->state, qp->dest_qpn);
+		fprintf(f, "%s\n{\"qpn\":%u,\"type\":\"%s\",\"state\":%u,\"dest\":%u,\"ledger\":",
+			n++ == 0 ? "" : ",", qp->qpn, qp->kind->name, qp->state, qp->dest_qpn);
 		ledger_of(qp, &l);
 		ledger_print(f, &l);
 		fprintf(f, "}");

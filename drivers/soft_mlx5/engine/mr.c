@@ -46,8 +46,9 @@ keys_grow(struct sm_nic *nic)
 	return 0;
 }
 
-int
-sm_key_alloc(struct sm_nic *nic, uint32_t *index)
+/* A key that is free: its index, with the next variant. */
+static int
+key_alloc(struct sm_nic *nic, uint32_t *index)
 {
 	int rc = nic->free_key == 0 ? keys_grow(nic) : 0;
 	struct sm_mkey *k;
@@ -59,6 +60,24 @@ sm_key_alloc(struct sm_nic *nic, uint32_t *index)
 	nic->free_key = (uint32_t)k->len;
 	k->key = *index << 8 | ((k->key + 1) & 0xff);
 	return 0;
+}
+
+int
+sm_key_obj_add(
+	struct sm_nic *nic, void *made, enum sm_obj_kind kind, struct sm_pd *pd, uint32_t *index)
+{
+	struct sm_obj *obj = made;
+	int rc = sm_obj_add(nic, obj, kind, pd);
+
+	if (rc != 0)
+		return rc;
+	rc = key_alloc(nic, index);
+	if (rc != 0) {
+		sm_obj_unlist(nic, obj);
+		sm_unlock(nic);
+		free(obj);
+	}
+	return rc;
 }
 
 void
@@ -102,16 +121,9 @@ sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len,
 	struct sm_mkey *k;
 
 	if (rc == 0)
-		rc = sm_obj_add(nic, m, SM_OBJ_MR, pd);
+		rc = sm_key_obj_add(nic, m, SM_OBJ_MR, pd, &m->index);
 	if (rc != 0)
 		return rc;
-	rc = sm_key_alloc(nic, &m->index);
-	if (rc != 0) {
-		sm_obj_unlist(nic, &m->obj);
-		sm_unlock(nic);
-		free(m);
-		return rc;
-	}
 	k = &nic->keys[m->index];
 	k->pd = pd;
 	region_set(k, start, len, iova, access);

@@ -314,15 +314,21 @@ sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn)
 }
 
 int
-sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd)
+sm_obj_free(struct sm_nic *nic, struct sm_obj *obj)
 {
-	int rc = sm_obj_del(nic, &pd->obj);
+	int rc = sm_obj_del(nic, obj);
 
 	if (rc != 0)
 		return rc;
 	sm_unlock(nic);
-	free(pd);
+	free(obj);
 	return 0;
+}
+
+int
+sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd)
+{
+	return sm_obj_free(nic, &pd->obj);
 }
 
 int
@@ -364,8 +370,8 @@ receive_pass(struct sm_nic *nic)
 	}
 	if (crpc_unlikely(nic->udp != NULL))
 		n += sm_udp_receive(nic);
-	for (p = TAILQ_FIRST(&nic->polled[SM_POLLED_HOT]); p != NULL; p = next) {
-		next = TAILQ_NEXT(p, poll_link);
+	SM_FOREACH_SAFE(p, &nic->polled[SM_POLLED_HOT], poll_link, next)
+	{
 		n += sm_peer_poll(nic, p);
 		if (crpc_unlikely(p->quiet > PEER_QUIET && nic->npolled[SM_POLLED_HOT] > PEERS_HOT))
 			sm_peer_polled(nic, p, SM_POLLED_COLD);
@@ -399,8 +405,8 @@ answer_pass(struct sm_nic *nic)
 {
 	struct sm_qp *qp, *next;
 
-	for (qp = TAILQ_FIRST(&nic->turn[SM_TURN_ANSWER]); qp != NULL; qp = next) {
-		next = TAILQ_NEXT(qp, turn_link[SM_TURN_ANSWER]);
+	SM_FOREACH_SAFE(qp, &nic->turn[SM_TURN_ANSWER], turn_link[SM_TURN_ANSWER], next)
+	{
 		if (!answer_held(qp) && sm_resp_serve(nic, qp))
 			sm_turn_del(nic, qp, SM_TURN_ANSWER);
 	}
@@ -411,8 +417,8 @@ timer_pass(struct sm_nic *nic, uint32_t work)
 {
 	struct sm_qp *qp, *next;
 
-	for (qp = TAILQ_FIRST(&nic->turn[SM_TURN_WAIT]); qp != NULL; qp = next) {
-		next = TAILQ_NEXT(qp, turn_link[SM_TURN_WAIT]);
+	SM_FOREACH_SAFE(qp, &nic->turn[SM_TURN_WAIT], turn_link[SM_TURN_WAIT], next)
+	{
 		sm_sq_timer(nic, qp);
 	}
 	if (crpc_likely(nic->now < nic->alive_at))

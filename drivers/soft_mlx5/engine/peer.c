@@ -325,8 +325,8 @@ peer_dead(struct sm_nic *nic, struct sm_peer *p)
 
 	p->dead = true;
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
-	for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
-		next = TAILQ_NEXT(qp, peer_link);
+	SM_FOREACH_SAFE(qp, &p->qps, peer_link, next)
+	{
 		if (qp->dc.dct != NULL)
 			sm_dct_conn_free(nic, qp);
 		else
@@ -482,8 +482,8 @@ sm_peer_check(struct sm_nic *nic)
 	struct sm_peer *p, *next;
 
 	sm_peer_discover(nic); /* Rings for which there was no memory at first. */
-	for (p = TAILQ_FIRST(&nic->peers); p != NULL; p = next) {
-		next = TAILQ_NEXT(p, link);
+	SM_FOREACH_SAFE(p, &nic->peers, link, next)
+	{
 		if (p->self)
 			continue;
 		if (p->rx.ring != NULL && p->polled == SM_POLLED_NEVER)

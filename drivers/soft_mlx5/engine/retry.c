@@ -77,8 +77,8 @@ sm_retry_timers(struct sm_nic *nic)
 		if (p->dead)
 			continue;
 		sm_fault_release(nic, p);
-		for (qp = TAILQ_FIRST(&p->qps); qp != NULL; qp = next) {
-			next = TAILQ_NEXT(qp, peer_link);
+		SM_FOREACH_SAFE(qp, &p->qps, peer_link, next)
+		{
 			if (qp->dc.dct == NULL && qp->kind->reliable &&
 				(qp->state == SM_QPS_RTS || qp->state == SM_QPS_SQD))
 				timer(nic, qp);

@@ -58,13 +58,7 @@ sm_srq_limit(struct sm_nic *nic, struct sm_srq *srq, uint32_t limit)
 int
 sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq)
 {
-	int rc = sm_obj_del(nic, &srq->obj);
-
-	if (rc != 0)
-		return rc;
-	sm_unlock(nic);
-	free(srq);
-	return 0;
+	return sm_obj_free(nic, &srq->obj);
 }
 
 void

@@ -57,16 +57,9 @@ sm_mw_create(struct sm_nic *nic, struct sm_pd *pd, uint8_t type, struct sm_mw **
 	if (type != 1 && type != 2)
 		return EINVAL;
 	mw = calloc(1, sizeof(*mw));
-	rc = sm_obj_add(nic, mw, SM_OBJ_MW, pd);
+	rc = sm_key_obj_add(nic, mw, SM_OBJ_MW, pd, &mw->index);
 	if (rc != 0)
 		return rc;
-	rc = sm_key_alloc(nic, &mw->index);
-	if (rc != 0) {
-		sm_obj_unlist(nic, &mw->obj);
-		sm_unlock(nic);
-		free(mw);
-		return rc;
-	}
 	mw->type = type;
 	k = &nic->keys[mw->index];
 	*k = (struct sm_mkey){.pd = (struct sm_pd *)((uintptr_t)mw | TAG), .key = k->key};
