@@ -27,7 +27,7 @@ struct sm_mkey {
 	uint32_t access;
 };
 
-/** sm_obj_add() of an object with a key, whose index is set; ENOMEM: no key, the object is freed. */
+/** sm_obj_add() of an object with a key; ENOMEM: there is none, and the object is freed. */
 int sm_key_obj_add(
 	struct sm_nic *nic, void *obj, enum sm_obj_kind kind, struct sm_pd *pd, uint32_t *index);
 void sm_key_free(struct sm_nic *nic, uint32_t index);
