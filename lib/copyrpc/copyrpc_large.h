@@ -4,7 +4,7 @@
 
 /** @file Requests and replies beyond max_msg: crpc_copyrpc_large.c. */
 
-#include "copyrpc_path.h"
+#include "copyrpc_conn.h"
 
 /** Areas that calls and requests take: one for a large request, one for a large reply. */
 #define LARGE_REQ  (1u << WIRE_REQ)
@@ -22,7 +22,7 @@ enum large_area {
 struct large_tx {
 	struct wire_msg msg; /**< len 0: none. */
 	uint32_t posted;     /**< Bytes whose fragments the device has taken. */
-	uint32_t owed;
+	uint32_t resv;       /**< What its caller has reserved for it. */
 };
 
 /** Large messages of an endpoint. */
@@ -48,14 +48,6 @@ int __crpc_copyrpc_large_ask(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t 
 /** The call takes its areas; a request beyond max_msg that lies in its area is sent. */
 void __crpc_copyrpc_large_call(struct crpc_copyrpc_ep *ep, struct call_slot *slot,
 	const struct wire_msg *msg, uint64_t now_ns);
-/** Whether the request of this slot waits for its fragments. */
-bool __crpc_copyrpc_large_waits(const struct crpc_copyrpc_ep *ep, const struct call_slot *slot);
-/**
- * The response to the call of this slot has come: its areas are free, or with the next poll, if the
- * response is large. Returns its data.
- */
-const void *__crpc_copyrpc_large_end(
-	struct crpc_copyrpc_ep *ep, struct call_slot *slot, bool large, const void *data);
 /** Completions of the last poll are not readable any more. */
 void __crpc_copyrpc_large_given(struct crpc_copyrpc_ep *ep);
 /** Check what a request of the peer takes of the areas, and take it. False: it lies. */
@@ -65,7 +57,7 @@ uint32_t __crpc_copyrpc_large_reply_max(
 	const struct crpc_copyrpc_ep *ep, const struct req_entry *req);
 /** Send what lies in the area of a lane: fragments, then the announcement. */
 void __crpc_copyrpc_large_send(struct crpc_copyrpc_ep *ep, enum wire_lane which,
-	const struct wire_msg *msg, uint32_t owed, uint64_t now_ns);
+	const struct wire_msg *msg, uint32_t resv, uint64_t now_ns);
 /** Areas of requests that are done are free. */
 void __crpc_copyrpc_large_release(struct crpc_copyrpc_ep *ep);
 /** Whether one is on its way. */

@@ -10,7 +10,7 @@
  * crpc_copyrpc_memory.c.
  */
 
-#include "copyrpc_path.h"
+#include "copyrpc_conn.h"
 
 /** How the released position returns to the sender of requests. */
 struct flow_ops {
@@ -72,10 +72,5 @@ void __crpc_copyrpc_clocked_sending(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 
 /** The READ of the peer's position is complete. */
 void __crpc_copyrpc_position_take(struct crpc_copyrpc_ep *ep);
-
-/* crpc_copyrpc_memory.c */
-
-/** Look at the rings of the next endpoint of this round. */
-void __crpc_copyrpc_memory_look(struct crpc_copyrpc *ctx, uint64_t now_ns);
 
 #endif

@@ -4,37 +4,15 @@
 
 /**
  * @file
- * The bytes on the wire, version 3. doc/protocol/copyrpc_wire.md is the specification; test/golden
- * holds examples. All words are little endian.
- *
- * Whoever reads these structs reads memory that the peer can still write: wire_batch_load() and
- * wire_word() read every word once, and only the copy is checked and used.
+ * What carries the messages of copyrpc_msg.h: batches, immediates, and the addresses that endpoints
+ * exchange.
  */
 
-#include <string.h>
-
-#include "crpc_atomic.h"
-#include "crpc_copyrpc.h"
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the wire is little endian and the structs are written as they are: add swaps for this CPU"
-#endif
+#include "copyrpc_msg.h"
 
 #define WIRE_MAGIC      0x5243u /* "CR" */
 #define WIRE_VERSION    3u
 #define WIRE_ADDR_MAGIC 0x43505243u /* "CRPC" */
-
-/** Batches and messages start at multiples of this. */
-#define WIRE_UNIT 16u
-/** Largest status of a response, as a negative errno. */
-#define WIRE_STATUS_MIN (-4095)
-
-/** Lanes of one direction. */
-enum wire_lane {
-	WIRE_REQ,
-	WIRE_RESP,
-	WIRE_LANES,
-};
 
 /** Head of a batch. */
 struct wire_batch {
@@ -48,28 +26,8 @@ struct wire_batch {
 	uint64_t released; /**< The sender has released its request ring up to here. */
 };
 
-/** Head of a message; its data follows, padded to WIRE_UNIT, at least one unit. */
-struct wire_msg {
-	uint32_t id;      /**< Call id of the caller; notification: 0. */
-	uint32_t len;     /**< Bytes of data; with WIRE_LARGE: in the lane's area, none follow. */
-	union {
-		struct {
-			/** Request: largest reply, or WIRE_ONEWAY; response: status, a negative
-			 *  errno or 0. */
-			uint32_t arg;
-			uint32_t turn_ns; /**< Response: arrival to reply; request: 0. */
-		};
-		uint64_t arg_turn; /**< Both, to compare them at once. */
-	};
-};
-
-/** In wire_msg.len: the data lies in the area for large messages of its lane. */
-#define WIRE_LARGE UINT32_C(0x80000000)
 /** Areas for large messages are multiples of this. */
 #define WIRE_AREA_UNIT 4096u
-
-/** In wire_msg.arg: a request that nobody answers. */
-#define WIRE_ONEWAY UINT32_MAX
 
 /**
  * End of a batch whose arrival its receiver notices in memory: it is written last, and no other
@@ -82,13 +40,13 @@ struct wire_seal {
 };
 _Static_assert(sizeof(struct wire_seal) == WIRE_UNIT, "one unit");
 
-/** In wire_addr.flags: how positions come back, and how batches are noticed. */
+/** In wire_addr.flags: how positions return, and how batches are noticed. */
 #define WIRE_FLAG_MEMORY 0x4u
 
 /** Behind the two rings: the position that the owner has released, for the peer to read ... */
 #define WIRE_WORD_RELEASED 0u
 /** ... and the one that the peer has released, for the peer to write. */
-#define WIRE_WORD_TOLD 64u
+#define WIRE_WORD_REPORTED 64u
 /** Bytes of both. */
 #define WIRE_WORDS 4096u
 
@@ -110,34 +68,13 @@ struct wire_addr {
 	uint8_t qp[CRPC_RDMA_ADDR_LEN];
 };
 
-_Static_assert(sizeof(struct wire_batch) == 32, "two units");
+_Static_assert(sizeof(struct wire_batch) == WIRE_HEAD, "no padding");
 _Static_assert(offsetof(struct wire_batch, len) == 8, "as in the specification");
 _Static_assert(offsetof(struct wire_batch, pos) == 16, "as in the specification");
-_Static_assert(sizeof(struct wire_msg) == WIRE_UNIT, "one unit");
 _Static_assert(sizeof(struct wire_addr) == CRPC_COPYRPC_ADDR_LEN, "no padding");
 _Static_assert(offsetof(struct wire_addr, large_max) == 40, "as in the specification");
 _Static_assert(offsetof(struct wire_addr, qp) == 96, "as in the specification");
 _Static_assert(CRPC_COPYRPC_LARGE_MAX < WIRE_LARGE, "a length leaves the flag alone");
-
-#define WIRE_HEAD ((uint32_t)sizeof(struct wire_batch))
-
-/** Smallest message. */
-#define WIRE_STRIDE_MIN 32u
-
-/** Bytes that a message of @p len data bytes takes in a batch: 32 or more. No length overflows. */
-static inline size_t
-wire_stride(uint32_t len)
-{
-	return ((size_t)len + (len == 0) + sizeof(struct wire_msg) + WIRE_UNIT - 1) &
-		~(size_t)(WIRE_UNIT - 1);
-}
-
-/** Bytes that a reply of @p len data bytes takes at most: alone in its batch. */
-static inline size_t
-wire_worst(uint32_t len)
-{
-	return WIRE_HEAD + wire_stride(len);
-}
 
 /** Bytes of an area for messages of up to @p max bytes. */
 static inline uint64_t
@@ -174,7 +111,7 @@ wire_imm(enum wire_imm kind, uint64_t bytes)
 }
 
 _Static_assert(CRPC_COPYRPC_RING_MAX / WIRE_UNIT <= WIRE_IMM_MASK / 4,
-	"a released position is told apart from any other within two rings");
+	"a released position differs from any other within two rings");
 
 /**
  * Where a batch of @p len bytes lies that comes after position @p pos: a batch never crosses the
@@ -189,13 +126,6 @@ wire_batch_pos(uint64_t pos, uint32_t len, uint32_t ring_size)
 	return len <= tail ? pos : pos + tail;
 }
 
-/** One word of memory that the peer writes. */
-static inline uint64_t
-wire_word(const void *p)
-{
-	return crpc_load_relaxed((const _Atomic uint64_t *)p);
-}
-
 static inline struct wire_batch
 wire_batch_load(const void *p)
 {
@@ -205,24 +135,6 @@ wire_batch_load(const void *p)
 
 	memcpy(&h, w, sizeof(h));
 	return h;
-}
-
-static inline struct wire_msg
-wire_msg_load(const void *p)
-{
-	const uint8_t *b = p;
-	uint64_t w[2] = {wire_word(b), wire_word(b + 8)};
-	struct wire_msg m;
-
-	memcpy(&m, w, sizeof(m));
-	return m;
-}
-
-/** Bytes that a message takes in its batch: a large one has no data there. */
-static inline size_t
-wire_msg_bytes(const struct wire_msg *m)
-{
-	return m->len & WIRE_LARGE ? WIRE_STRIDE_MIN : wire_stride(m->len);
 }
 
 #endif

@@ -635,10 +635,11 @@ struct crpc_copyrpc_positions {
 	uint64_t responses_sent;
 	uint64_t requests_arrived;
 	uint64_t requests_released; /**< Of these, ended by the application. */
-	uint64_t released_told;     /**< Of these, reported to the peer. */
+	uint64_t requests_reported; /**< Of these, reported to the peer. */
 	uint64_t responses_arrived;
 	uint64_t reply_room_reserved; /**< Bytes of our response ring that open calls may need. */
-	uint64_t reply_room_owed;     /**< Bytes of the peer's that open requests may need. */
+	/** Bytes of the peer's that open requests may need. */
+	uint64_t reply_room_reserved_by_peer;
 };
 
 /** Fill in where an endpoint stands. */

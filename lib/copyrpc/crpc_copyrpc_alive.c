@@ -4,7 +4,7 @@
  * and it is enough to look at them now and then. A peer that moves none for a quarter of the time
  * is probed, and its poll() answers.
  */
-#include "copyrpc_path.h"
+#include "copyrpc_conn.h"
 
 /*
  * Unanswered probes before a peer is declared dead. We probe every eighth of the time (never faster
@@ -19,27 +19,27 @@ static void
 alive_check(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
 	uint64_t limit = ep->ctx->conf.peer_timeout_ns, silent;
-	uint64_t sum =
-		ep->rx_pos[WIRE_REQ] + ep->rx_pos[WIRE_RESP] + ep->peer_released + ep->alive_yes;
+	uint64_t sum = ep->conn->rx_pos[WIRE_REQ] + ep->conn->rx_pos[WIRE_RESP] +
+		ep->conn->peer_released + ep->conn->alive_yes;
 
-	if (sum != ep->heard || ep->heard_ns == 0) {
-		ep->heard = sum;
-		ep->heard_ns = now_ns;
-		ep->probes = 0;
+	if (sum != ep->conn->heard || ep->conn->heard_ns == 0) {
+		ep->conn->heard = sum;
+		ep->conn->heard_ns = now_ns;
+		ep->conn->probes = 0;
 		return;
 	}
-	silent = now_ns - ep->heard_ns;
-	if (silent >= limit && ep->probes >= PROBES_MIN) {
+	silent = now_ns - ep->conn->heard_ns;
+	if (silent >= limit && ep->conn->probes >= PROBES_MIN) {
 		crpc_err("endpoint %u (peer %u): nothing arrived for %llu ms, expected an answer "
 			 "within %llu: the peer is lost, its calls end with -ECONNRESET",
 			ep->id, ep->user_id, (unsigned long long)(silent / 1000000),
 			(unsigned long long)(limit / 1000000));
 		ep->ctx->stats.peers_lost++;
 		__crpc_copyrpc_break(ep, -ECONNRESET);
-	} else if (silent >= limit / 4 && now_ns - ep->probed_ns >= limit / 10) {
-		ep->probes++;
-		ep->probed_ns = now_ns;
-		ep->alive |= 1u << WIRE_ALIVE_ASK;
+	} else if (silent >= limit / 4 && now_ns - ep->conn->probed_ns >= limit / 10) {
+		ep->conn->probes++;
+		ep->conn->probed_ns = now_ns;
+		ep->conn->alive |= 1u << WIRE_ALIVE_ASK;
 		ep_list_add(ep, dirty);
 	}
 }
@@ -66,9 +66,9 @@ __crpc_copyrpc_alive_take(struct crpc_copyrpc_ep *ep, uint32_t what, uint32_t by
 		__crpc_copyrpc_lie(ep, "probe whether we are alive", WIRE_ALIVE_ASK,
 			what | (uint64_t)byte_len << 32);
 	} else if (what == WIRE_ALIVE_YES) {
-		ep->alive_yes++;
+		ep->conn->alive_yes++;
 	} else {
-		ep->alive |= 1u << WIRE_ALIVE_YES;
+		ep->conn->alive |= 1u << WIRE_ALIVE_YES;
 		ep_list_add(ep, dirty);
 	}
 }
@@ -77,16 +77,16 @@ void
 __crpc_copyrpc_alive_post(struct crpc_copyrpc_ep *ep)
 {
 	struct crpc_rdma_wr wr = {
-		.op = CRPC_RDMA_WRITE_IMM, .raddr = ep->tx[WIRE_REQ].raddr, .rkey = ep->rkey};
+		.op = CRPC_RDMA_WRITE_IMM, .raddr = ep->tx[WIRE_REQ].raddr, .rkey = ep->conn->rkey};
 	uint32_t what;
 
 	for (what = 0; what < WIRE_ALIVES; what++) {
-		if (!(ep->alive >> what & 1))
+		if (!(ep->conn->alive >> what & 1))
 			continue;
 		wr.imm = (uint32_t)WIRE_IMM_ALIVE << WIRE_IMM_BITS | what;
-		if (crpc_rdma_post(ep->qp, &wr, 1) != 1)
+		if (crpc_rdma_post(ep->conn->qp, &wr, 1) != 1)
 			return;
-		ep->alive &= (uint8_t) ~(1u << what);
+		ep->conn->alive &= (uint8_t) ~(1u << what);
 		ep->ctx->stats.alive_sent++;
 	}
 }

@@ -45,7 +45,8 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 	return rule(ep, "open calls", open, ep->calls.open) &&
 		rule_most(ep, "room reserved for replies", ep->ring_size,
 			ep->resv.size - ep->resv.left) &&
-		rule_most(ep, "room owed", ep->ring_size, ep->owed.size - ep->owed.left) &&
+		rule_most(ep, "room reserved by the peer", ep->ring_size,
+			ep->conn->peer_resv.size - ep->conn->peer_resv.left) &&
 		rule(ep, "bytes reserved for replies", sum, room_sum(&ep->resv)) &&
 		(ep->last_worst == UINT32_MAX ||
 			rule_most(ep, "room of the newest call", ep->resv.max, ep->last_worst)) &&
@@ -84,7 +85,8 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 			most = ep->ring_size - (pos & (ep->ring_size - 1));
 			if (l == WIRE_REQ)
 				most = crpc_min(most,
-					ep->ring_size - (lane_prod(lane) - ep->peer_released));
+					ep->ring_size -
+						(lane_prod(lane) - ep->conn->peer_released));
 		}
 		if (!rule_most(ep, "room of the open batch", most,
 			    lane->limit == NULL ? 0 : (uint64_t)(lane->limit - lane->next)) ||
@@ -93,38 +95,39 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 			return false;
 	}
 	return rule_most(ep, "request window", ep->ring_size,
-		lane_prod(&ep->tx[WIRE_REQ]) - ep->peer_released);
+		lane_prod(&ep->tx[WIRE_REQ]) - ep->conn->peer_released);
 }
 
-/* Requests: counters in order, released position and owed replies as the table says. */
+/* Requests: counters in order, released position and the peer's reservations as in the table. */
 static bool
 requests_check(const struct crpc_copyrpc_ep *ep)
 {
 	const struct tx_lane *lane = &ep->tx[WIRE_RESP];
 	const struct req_entry *req;
-	uint64_t i, owed = 0;
+	uint64_t i, resv = 0;
 
 	if (!rule_most(
 		    ep, "requests in the table", ep->req_mask + 1, ep->req_tail - ep->req_head) ||
 		!rule_most(ep, "requests open", ep->req_tail - ep->req_head,
 			ep->req_next - ep->req_head) ||
 		!rule_most(ep, "bytes held of the request ring", ep->ring_size,
-			ep->rx_pos[WIRE_REQ] - ep->released) ||
-		!rule_most(
-			ep, "bytes released and not told", ep->ring_size, ep->released - ep->told))
+			ep->conn->rx_pos[WIRE_REQ] - ep->conn->released) ||
+		!rule_most(ep, "bytes released and not reported", ep->ring_size,
+			ep->conn->released - ep->conn->reported))
 		return false;
-	owed += lane->npend != 0 ? lane->open.owed : 0;
-	owed += lane->npend == 2 ? lane->closed.owed : 0;
+	resv += lane->npend != 0 ? lane->open.resv : 0;
+	resv += lane->npend == 2 ? lane->closed.resv : 0;
 	for (i = ep->req_head; i != ep->req_tail; i++) {
 		req = &ep->reqs[i & ep->req_mask];
 		if (i >= ep->req_next || !req_is_done(req))
-			owed += req->worst;
+			resv += req->worst;
 		if (i < ep->req_next && !req_is_done(req) &&
 			!rule(ep, "token of an open request", token_make(ep->id, i), req->token))
 			return false;
 	}
-	owed += ep->large != NULL ? ep->large->tx[WIRE_RESP].owed : 0;
-	return ep->err != 0 || rule(ep, "bytes owed as replies", owed, room_sum(&ep->owed));
+	resv += ep->large != NULL ? ep->large->tx[WIRE_RESP].resv : 0;
+	return ep->err != 0 ||
+		rule(ep, "bytes reserved by the peer", resv, room_sum(&ep->conn->peer_resv));
 }
 
 /* Areas that are taken, and large messages that are being sent. */
@@ -151,14 +154,15 @@ rest_check(const struct crpc_copyrpc_ep *ep)
 			ep_outstanding(ep) != 0 &&
 				ep_outstanding(ep) >= ep->ctx->conf.max_outstanding) &&
 		rule(ep, "open requests at rest", ep->req_tail, ep->req_head) &&
-		rule(ep, "released at rest", ep->rx_pos[WIRE_REQ], ep->released) &&
-		rule(ep, "told at rest", ep->released, ep->told) &&
-		(ep->flow->may_be_old ||
+		rule(ep, "released at rest", ep->conn->rx_pos[WIRE_REQ], ep->conn->released) &&
+		rule(ep, "reported at rest", ep->conn->released, ep->conn->reported) &&
+		(ep->conn->flow->may_be_old ||
 			rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent,
-				ep->peer_released)) &&
-		rule(ep, "gets and puts at rest", ep->onesided.tail, ep->onesided.head) &&
+				ep->conn->peer_released)) &&
+		rule(ep, "gets and puts at rest", ep->conn->onesided.tail,
+			ep->conn->onesided.head) &&
 		rule(ep, "large messages at rest", 0, large_busy(ep)) &&
-		rule(ep, "replies owed at rest", 0, room_sum(&ep->owed)) &&
+		rule(ep, "reserved by the peer at rest", 0, room_sum(&ep->conn->peer_resv)) &&
 		rule(ep, "replies reserved at rest", ep->hold, room_sum(&ep->resv));
 }
 
@@ -198,7 +202,7 @@ crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
 		if (!calls_check(ep) || !lanes_check(ep) || !requests_check(ep) ||
 			(at_rest && !rest_check(ep)))
 			return -EFAULT;
-		if (ep->err == 0 && (ep_pending(ep) || ep->told != ep->released) &&
+		if (ep->err == 0 && (ep_pending(ep) || ep->conn->reported != ep->conn->released) &&
 			!rule(ep, "dirty", 1, ep->dirty.tqe_prev != NULL))
 			return -EFAULT;
 	}
@@ -214,14 +218,14 @@ crpc_copyrpc_ep_positions(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_
 	*p = (struct crpc_copyrpc_positions){
 		.requests_queued = lane_prod(&ep->tx[WIRE_REQ]),
 		.requests_sent = ep->tx[WIRE_REQ].sent,
-		.requests_released_by_peer = ep->peer_released,
+		.requests_released_by_peer = ep->conn->peer_released,
 		.responses_sent = ep->tx[WIRE_RESP].sent,
-		.requests_arrived = ep->rx_pos[WIRE_REQ],
-		.requests_released = ep->released,
-		.released_told = ep->told,
-		.responses_arrived = ep->rx_pos[WIRE_RESP],
+		.requests_arrived = ep->conn->rx_pos[WIRE_REQ],
+		.requests_released = ep->conn->released,
+		.requests_reported = ep->conn->reported,
+		.responses_arrived = ep->conn->rx_pos[WIRE_RESP],
 		.reply_room_reserved = room_sum(&ep->resv) - ep->hold,
-		.reply_room_owed = room_sum(&ep->owed),
+		.reply_room_reserved_by_peer = room_sum(&ep->conn->peer_resv),
 	};
 }
 
@@ -245,7 +249,8 @@ half_match(const struct crpc_copyrpc_positions *a, const struct crpc_copyrpc_pos
 		pair_rule("requests sent and arrived", a->requests_sent, b->requests_arrived) &&
 		pair_rule("requests arrived and released", b->requests_arrived,
 			b->requests_released) &&
-		pair_rule("requests released and told", b->requests_released, b->released_told) &&
+		pair_rule("requests released and reported", b->requests_released,
+			b->requests_reported) &&
 		(flow == CRPC_COPYRPC_FLOW_READ
 				? pair_rule("order of released and known", 1,
 					  b->requests_released >= a->requests_released_by_peer)
@@ -253,7 +258,7 @@ half_match(const struct crpc_copyrpc_positions *a, const struct crpc_copyrpc_pos
 					  a->requests_released_by_peer)) &&
 		pair_rule("responses sent and arrived", a->responses_sent, b->responses_arrived) &&
 		pair_rule("reply room reserved", 0, a->reply_room_reserved) &&
-		pair_rule("reply room owed", 0, a->reply_room_owed);
+		pair_rule("reply room reserved by the peer", 0, a->reply_room_reserved_by_peer);
 }
 
 int

@@ -17,6 +17,7 @@
 /* An endpoint and what it points to. */
 struct ep_memory {
 	struct crpc_copyrpc_ep ep;
+	struct conn conn;
 	struct large large;
 };
 
@@ -71,16 +72,16 @@ rings_init(struct crpc_copyrpc_ep *ep)
 	uint8_t *mem;
 	int rc;
 
-	rc = region_init(&ep->rings, ep->ctx->dev, half);
+	rc = region_init(&ep->conn->rings, ep->ctx->dev, half);
 	if (rc != 0)
 		return rc;
-	mem = ep->rings.mem;
+	mem = ep->conn->rings.mem;
 	for (lane = 0; lane < WIRE_LANES; lane++) {
 		ep->rx[lane] = mem + (size_t)lane * ep->ring_size;
 		ep->tx[lane].stage = ep->tx[lane].next = ep->rx[lane] + half;
 	}
-	ep->rx_words = (_Atomic uint64_t *)(void *)(mem + half - WIRE_WORDS);
-	ep->tx_words = (_Atomic uint64_t *)(void *)(mem + 2 * half - WIRE_WORDS);
+	ep->conn->rx_words = (_Atomic uint64_t *)(void *)(mem + half - WIRE_WORDS);
+	ep->conn->tx_words = (_Atomic uint64_t *)(void *)(mem + 2 * half - WIRE_WORDS);
 	return 0;
 }
 
@@ -142,7 +143,7 @@ qp_make(const struct crpc_copyrpc_ep *ep)
 		.sq_depth = ctx->conf.sq_depth,
 		.rq_depth = ctx->conf.rq_depth,
 		.inline_max = ctx->inline_max,
-		.transport = ep->conf.transport,
+		.transport = ep->conn->conf.transport,
 	};
 
 	return crpc_rdma_qp_create(ctx->dev, &conf);
@@ -158,7 +159,8 @@ crpc_copyrpc_ep_create(struct crpc_copyrpc *ctx, uint32_t user_id)
 static void
 rooms_init(struct crpc_copyrpc_ep *ep)
 {
-	ep->owed = ep->resv = (struct room){.left = ep->ring_size, .size = ep->ring_size};
+	ep->conn->peer_resv = ep->resv =
+		(struct room){.left = ep->ring_size, .size = ep->ring_size};
 	ep->last_worst = UINT32_MAX;
 }
 
@@ -183,17 +185,19 @@ ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_e
 		return NULL;
 	ep = &mem->ep;
 	ep->ctx = ctx;
+	ep->conn = &mem->conn;
 	ep->err = -ENOTCONN;
 	ep->ring_size = ctx->conf.ring_size;
-	ep->id = (uint16_t)id;
+	ep->id = id;
 	ep->user_id = user_id;
-	ep->conf = *conf;
-	ep->flow = &__crpc_copyrpc_flows[conf->flow];
-	ep->arrival = &__crpc_copyrpc_arrivals[conf->arrival];
-	ep->trailer = ep->arrival->trailer;
+	ep->conn->conf = *conf;
+	ep->conn->flow = &__crpc_copyrpc_flows[conf->flow];
+	ep->conn->arrival = &__crpc_copyrpc_arrivals[conf->arrival];
+	ep->trailer = ep->conn->arrival->trailer;
 	ep->large = ctx->conf.max_large != 0 ? &mem->large : NULL;
+	ep->given_matters = ep->large != NULL || ep->conn->arrival->in_memory;
 	rooms_init(ep);
-	ep->epoch = ++ctx->epoch;
+	ep->conn->epoch = ++ctx->epoch;
 	ep->req_head = ep->req_next = ep->req_tail = ctx->serial[id];
 	return ep;
 }
@@ -202,7 +206,7 @@ ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_e
 static void
 ep_destroy(struct crpc_copyrpc_ep *ep)
 {
-	region_fini(&ep->rings, ep->ctx->dev);
+	region_fini(&ep->conn->rings, ep->ctx->dev);
 	if (ep->large != NULL)
 		region_fini(&ep->large->areas, ep->ctx->dev);
 	free(ep->slots);
@@ -232,8 +236,8 @@ crpc_copyrpc_ep_create_as(
 	if (rc == 0)
 		rc = tables_init(ep);
 	if (rc == 0) {
-		ep->qp = qp_make(ep);
-		rc = ep->qp != NULL ? 0 : -errno;
+		ep->conn->qp = qp_make(ep);
+		rc = ep->conn->qp != NULL ? 0 : -errno;
 	}
 	if (rc != 0) {
 		ep_destroy(ep);
@@ -283,7 +287,7 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 	if (ep == NULL)
 		return;
 	ctx = ep->ctx;
-	crpc_rdma_qp_free(ep->qp);
+	crpc_rdma_qp_free(ep->conn->qp);
 	ep_detach(ep);
 	ctx->serial[ep->id] = ep->req_tail;
 	ctx->eps[ep->id] = NULL;
@@ -304,24 +308,25 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	if (ep->broken.tqe_prev != NULL || ep->hold != 0)
 		return -EBUSY;
 	/* first the old one goes: then no device reads or writes our rings any more */
-	if (crpc_rdma_qp_drain(ep->qp) != 0)
+	if (crpc_rdma_qp_drain(ep->conn->qp) != 0)
 		return -EBUSY;
-	crpc_rdma_qp_free(ep->qp);
-	ep->qp = NULL;
+	crpc_rdma_qp_free(ep->conn->qp);
+	ep->conn->qp = NULL;
 	ep_detach(ep);
 	ep->req_head = ep->req_tail; /* tokens of the old epoch name nothing */
 	ep->req_next = ep->req_tail;
 	reqs_init(ep->reqs, ep->req_mask + 1);
-	if (ep->arrival->in_memory) /* no data of the old epoch is taken for a batch of the next */
+	if (ep->conn->arrival
+			->in_memory) /* no data of the old epoch is taken for a batch of the next */
 		memset(ep->rx[WIRE_REQ], 0, (size_t)WIRE_LANES * ep->ring_size);
-	ep->reading = false;
-	ep->want_read = false;
+	ep->conn->reading = false;
+	ep->conn->want_read = false;
 	rooms_init(ep);
 	qp = qp_make(ep);
 	if (qp == NULL)
 		return -errno;
-	ep->qp = qp;
-	ep->epoch = ++ep->ctx->epoch;
+	ep->conn->qp = qp;
+	ep->conn->epoch = ++ep->ctx->epoch;
 	ep->err = -ENOTCONN;
 	return 0;
 }
@@ -329,7 +334,8 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 static uint16_t
 ep_wire_flags(const struct crpc_copyrpc_ep *ep)
 {
-	return (uint16_t)(ep->conf.flow | (ep->arrival->in_memory ? WIRE_FLAG_MEMORY : 0));
+	return (uint16_t)(ep->conn->conf.flow |
+		(ep->conn->arrival->in_memory ? WIRE_FLAG_MEMORY : 0));
 }
 
 void
@@ -341,8 +347,8 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 		.flags = ep_wire_flags(ep),
 		.ring_size = ep->ring_size,
 		.max_msg = ep->ctx->conf.max_msg,
-		.epoch = ep->epoch,
-		.rkey = ep->rings.rx_mr.rkey,
+		.epoch = ep->conn->epoch,
+		.rkey = ep->conn->rings.rx_mr.rkey,
 		.raddr = (uint64_t)(uintptr_t)ep->rx[WIRE_REQ],
 		.pos = ep->ctx->conf.initial_pos,
 		.large_max = ep->ctx->conf.max_large,
@@ -352,8 +358,9 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 		wire.large_rkey = ep->large->areas.rx_mr.rkey;
 		wire.large_raddr = (uint64_t)(uintptr_t)ep->large->areas.mem;
 	}
-	if (ep->qp != NULL) /* there is none of a broken endpoint, or after a reset that failed */
-		crpc_rdma_qp_addr(ep->qp, wire.qp);
+	if (ep->conn->qp !=
+		NULL) /* there is none of a broken endpoint, or after a reset that failed */
+		crpc_rdma_qp_addr(ep->conn->qp, wire.qp);
 	memcpy(addr, &wire, sizeof(wire));
 }
 
@@ -398,32 +405,32 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	rc = addr_check(ep, &wire);
 	if (rc != 0)
 		return rc;
-	rc = crpc_rdma_qp_connect(ep->qp, wire.qp);
+	rc = crpc_rdma_qp_connect(ep->conn->qp, wire.qp);
 	if (rc != 0)
 		return rc;
-	ep->rkey = wire.rkey;
-	ep->peer_epoch = wire.epoch;
+	ep->conn->rkey = wire.rkey;
+	ep->conn->peer_epoch = wire.epoch;
 	ep->max_msg = (uint32_t)crpc_min(wire.max_msg, ep->ctx->conf.max_msg);
 	for (lane = 0; lane < WIRE_LANES; lane++) {
 		ep->tx[lane].raddr = wire.raddr + (uint64_t)lane * ep->ring_size;
 		ep->tx[lane].sent = ours;
 		ep->tx[lane].lap = ours & ~(uint64_t)(ep->ring_size - 1);
 		ep->tx[lane].next = lane_at(ep, &ep->tx[lane], ours);
-		ep->rx_pos[lane] = wire.pos;
+		ep->conn->rx_pos[lane] = wire.pos;
 	}
 	ep->batch = ep->batch_sent = (uint32_t)(ours / WIRE_UNIT);
 	ep->flush_seq = ep->done_seq = ep->req_seq = (uint32_t)(ours / WIRE_UNIT);
 	__crpc_copyrpc_large_connect(ep, &wire);
-	ep->words_raddr = wire.raddr + (uint64_t)WIRE_LANES * ep->ring_size;
-	crpc_store_relaxed(&ep->rx_words[WIRE_WORD_RELEASED / 8], wire.pos);
-	crpc_store_relaxed(&ep->rx_words[WIRE_WORD_TOLD / 8], ours);
-	if (ep->arrival->in_memory)
+	ep->conn->words_raddr = wire.raddr + (uint64_t)WIRE_LANES * ep->ring_size;
+	crpc_store_relaxed(&ep->conn->rx_words[WIRE_WORD_RELEASED / 8], wire.pos);
+	crpc_store_relaxed(&ep->conn->rx_words[WIRE_WORD_REPORTED / 8], ours);
+	if (ep->conn->arrival->in_memory)
 		ep_list_add(ep, memory);
-	ep->peer_released = ours;
-	ep->released = wire.pos;
-	ep->cleared = wire.pos;
-	ep->told = wire.pos;
-	ep->heard_ns = 0;
+	ep->conn->peer_released = ours;
+	ep->conn->released = wire.pos;
+	ep->conn->cleared = wire.pos;
+	ep->conn->reported = wire.pos;
+	ep->conn->heard_ns = 0;
 	ep->ctx->calls[ep->id] = &ep->calls;
 	ep->err = 0;
 	return 0;
@@ -446,7 +453,7 @@ __crpc_copyrpc_break(struct crpc_copyrpc_ep *ep, int err)
 		memset(ep->large->tx, 0, sizeof(ep->large->tx));
 	if (ctx->cur == ep)
 		ctx->cur = NULL;
-	ep->alive = 0;
+	ep->conn->alive = 0;
 	ctx->calls[ep->id] = NULL;
 	ep_list_add(ep, broken);
 }
@@ -462,7 +469,7 @@ __crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uin
 		ep_list_del(ep, broken);
 		k += __crpc_calls_drop(&ep->calls, -ECONNRESET, &ctx->stats.rpc, done + k, n - k);
 		k += __crpc_copyrpc_onesided_fail(ep, done + k, n - k);
-		if (ep->calls.open != 0 || ep->onesided.head != ep->onesided.tail)
+		if (ep->calls.open != 0 || ep->conn->onesided.head != ep->conn->onesided.tail)
 			ep_list_add(ep, broken);
 		if (ep == last)
 			break;

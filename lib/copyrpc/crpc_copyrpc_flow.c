@@ -14,7 +14,7 @@ nothing(struct crpc_copyrpc_ep *ep)
 static void
 read_wanted(struct crpc_copyrpc_ep *ep)
 {
-	ep->want_read = true;
+	ep->conn->want_read = true;
 	ep_list_add(ep, dirty);
 }
 
@@ -22,41 +22,42 @@ read_wanted(struct crpc_copyrpc_ep *ep)
 static void
 read_released(struct crpc_copyrpc_ep *ep)
 {
-	crpc_store_release(&ep->rx_words[WIRE_WORD_RELEASED / 8], ep->released);
-	ep->told = ep->released;
+	crpc_store_release(&ep->conn->rx_words[WIRE_WORD_RELEASED / 8], ep->conn->released);
+	ep->conn->reported = ep->conn->released;
 }
 
 /* READ the peer's released position, if room is short and no READ is on its way. */
 static void
 read_flushed(struct crpc_copyrpc_ep *ep)
 {
-	uint64_t used = lane_prod(&ep->tx[WIRE_REQ]) - ep->peer_released;
+	uint64_t used = lane_prod(&ep->tx[WIRE_REQ]) - ep->conn->peer_released;
 	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_READ,
 		.flags = CRPC_RDMA_WR_SIGNAL,
 		.num_sge = 1,
-		.raddr = ep->words_raddr + WIRE_WORD_RELEASED,
-		.rkey = ep->rkey,
+		.raddr = ep->conn->words_raddr + WIRE_WORD_RELEASED,
+		.rkey = ep->conn->rkey,
 		.wr_id = (uint32_t)WR_POSITION << WR_KIND_SHIFT};
 
-	if (ep->reading || ep->peer_released == ep->tx[WIRE_REQ].sent ||
-		(!ep->want_read && used <= ep->ring_size / 4 * 3))
+	if (ep->conn->reading || ep->conn->peer_released == ep->tx[WIRE_REQ].sent ||
+		(!ep->conn->want_read && used <= ep->ring_size / 4 * 3))
 		return;
-	wr.sge[0].addr = (const void *)(uintptr_t)&ep->tx_words[WIRE_WORD_RELEASED / 8];
+	wr.sge[0].addr = (const void *)(uintptr_t)&ep->conn->tx_words[WIRE_WORD_RELEASED / 8];
 	wr.sge[0].len = sizeof(uint64_t);
-	wr.sge[0].lkey = ep->rings.tx_mr.lkey;
-	if (crpc_rdma_post(ep->qp, &wr, 1) != 1)
+	wr.sge[0].lkey = ep->conn->rings.tx_mr.lkey;
+	if (crpc_rdma_post(ep->conn->qp, &wr, 1) != 1)
 		return;
-	ep->reading = true;
-	ep->want_read = false;
+	ep->conn->reading = true;
+	ep->conn->want_read = false;
 	ep->ctx->stats.reads_sent++;
 }
 
 void
 __crpc_copyrpc_position_take(struct crpc_copyrpc_ep *ep)
 {
-	ep->reading = false;
-	__crpc_copyrpc_word_take(ep, crpc_load_relaxed(&ep->tx_words[WIRE_WORD_RELEASED / 8]));
-	if (ep->want_read)
+	ep->conn->reading = false;
+	__crpc_copyrpc_word_take(
+		ep, crpc_load_relaxed(&ep->conn->tx_words[WIRE_WORD_RELEASED / 8]));
+	if (ep->conn->want_read)
 		ep_list_add(ep, dirty);
 }
 

@@ -47,9 +47,9 @@ __crpc_copyrpc_lane_find(struct crpc_copyrpc_ep *ep, enum wire_lane which, struc
 	if (p->opens)
 		p->pos = WIRE_HEAD +
 			wire_batch_pos(lane_end(ep, lane), WIRE_HEAD + need, ep->ring_size);
-	if (which == WIRE_RESP || p->pos + need - ep->peer_released <= ep->ring_size)
+	if (which == WIRE_RESP || p->pos + need - ep->conn->peer_released <= ep->ring_size)
 		return 0;
-	ep->flow->wanted(ep);
+	ep->conn->flow->wanted(ep);
 	return -EAGAIN;
 }
 
@@ -65,7 +65,7 @@ lane_left(const struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t pos)
 		ep->max_msg < RPC_COPY_SHORT_MAX)
 		return 0;
 	if (which == WIRE_REQ)
-		left = crpc_min(left, ep->ring_size - (pos - ep->peer_released));
+		left = crpc_min(left, ep->ring_size - (pos - ep->conn->peer_released));
 	return (uint32_t)crpc_min(left - ep->trailer, conf->batch_max - 1 - queued);
 }
 
@@ -76,7 +76,7 @@ lane_open(struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct place *
 	struct tx_lane *lane = &ep->tx[which];
 
 	if (!ep_pending(ep))
-		ep->queued_ns = now_ns;
+		ep->conn->queued_ns = now_ns;
 	if (p->opens) {
 		if (p->pos - WIRE_HEAD != lane_end(ep, lane))
 			ep->ctx->stats.wraps++;
@@ -96,13 +96,13 @@ lane_open(struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct place *
 
 void
 __crpc_copyrpc_lane_put(struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct place *p,
-	const struct wire_msg *msg, uint32_t owed, uint64_t now_ns)
+	const struct wire_msg *msg, uint32_t resv, uint64_t now_ns)
 {
 	struct tx_lane *lane = &ep->tx[which];
 
 	if (p->slow)
 		lane_open(ep, which, p, now_ns);
-	lane->open.owed += owed;
+	lane->open.resv += resv;
 	memcpy(lane_append(lane, p->stride), msg, sizeof(*msg));
 }
 
@@ -117,13 +117,13 @@ __crpc_copyrpc_lane_put(struct crpc_copyrpc_ep *ep, enum wire_lane which, const 
 bool
 __crpc_copyrpc_clocked_queued(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 {
-	if (ep->single[which] < SINGLE_BATCHES)
+	if (ep->conn->single[which] < SINGLE_BATCHES)
 		return false;
-	if (ep->single_ns[which] == now_ns) {
-		ep->single[which] = 0;
+	if (ep->conn->single_ns[which] == now_ns) {
+		ep->conn->single[which] = 0;
 		return false;
 	}
-	ep->single_ns[which] = now_ns;
+	ep->conn->single_ns[which] = now_ns;
 	return ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend == 1 &&
 		ep_outstanding(ep) < ep->ctx->conf.max_outstanding;
 }
@@ -140,7 +140,7 @@ __crpc_copyrpc_clocked_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		ep->ctx->stats.full_flushes++;
 		return true;
 	}
-	if (now_ns - ep->queued_ns < conf->age_ns)
+	if (now_ns - ep->conn->queued_ns < conf->age_ns)
 		return false;
 	ep->ctx->stats.age_flushes++;
 	return true;
@@ -154,16 +154,16 @@ __crpc_copyrpc_clocked_sending(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	if (ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend != 1)
 		return;
 	if (ep->tx[which].open.count != 1)
-		ep->single[which] = 0;
-	else if (ep->single[which] < SINGLE_BATCHES)
-		ep->single[which]++;
+		ep->conn->single[which] = 0;
+	else if (ep->conn->single[which] < SINGLE_BATCHES)
+		ep->conn->single[which]++;
 }
 
 /* Areas and entries of requests that are done, from the oldest on, are free. */
 void
 __crpc_copyrpc_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
-	uint64_t head = ep->req_head, released = ep->released;
+	uint64_t head = ep->req_head, released = ep->conn->released;
 
 	if (crpc_unlikely(ep->large != NULL))
 		__crpc_copyrpc_large_release(ep);
@@ -171,13 +171,13 @@ __crpc_copyrpc_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		head++;
 	if (head == ep->req_head)
 		return;
-	if (ep->released == ep->told)
-		ep->released_ns = now_ns;
+	if (ep->conn->released == ep->conn->reported)
+		ep->conn->released_ns = now_ns;
 	ep->req_head = head;
-	ep->released += ep->reqs[(head - 1) & ep->req_mask].end - (uint32_t)released;
-	if (crpc_unlikely(ep->arrival->in_memory))
-		ep->arrival->released(ep, released, ep->released);
-	ep->flow->released(ep);
+	ep->conn->released += ep->reqs[(head - 1) & ep->req_mask].end - (uint32_t)released;
+	if (crpc_unlikely(ep->conn->arrival->in_memory))
+		ep->conn->arrival->released(ep, released, ep->conn->released);
+	ep->conn->flow->released(ep);
 }
 
 /* Work requests for the batches of a lane; their heads are written last, with what we know now. */
@@ -188,8 +188,8 @@ lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *
 	struct wire_batch head = {.magic = WIRE_MAGIC,
 		.version = WIRE_VERSION,
 		.lane = (uint8_t)which,
-		.epoch = ep->peer_epoch,
-		.released = ep->flow->in_batches ? ep->released : ep->told};
+		.epoch = ep->conn->peer_epoch,
+		.released = ep->conn->flow->in_batches ? ep->conn->released : ep->conn->reported};
 	const struct pending *batch = lane->npend == 2 ? &lane->closed : &lane->open;
 	uint16_t n = 0;
 	uint8_t *at;
@@ -206,13 +206,13 @@ lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *
 		wr->num_sge = 1;
 		wr->imm = wire_imm((enum wire_imm)which, batch->len);
 		wr->raddr = lane->raddr + (batch->pos & (ep->ring_size - 1));
-		wr->rkey = ep->rkey;
+		wr->rkey = ep->conn->rkey;
 		wr->wr_id = (ep->flush_seq + 1) & WR_SERIAL_MASK;
 		wr->sge[0].addr = at;
 		wr->sge[0].len = batch->len;
-		wr->sge[0].lkey = ep->rings.tx_mr.lkey;
-		if (crpc_unlikely(ep->arrival->in_memory))
-			ep->arrival->batch(ep, batch, wr);
+		wr->sge[0].lkey = ep->conn->rings.tx_mr.lkey;
+		if (crpc_unlikely(ep->conn->arrival->in_memory))
+			ep->conn->arrival->batch(ep, batch, wr);
 	}
 	return n;
 }
@@ -224,12 +224,12 @@ update_wr(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 	wr->op = CRPC_RDMA_WRITE_IMM;
 	wr->flags = 0;
 	wr->num_sge = 0;
-	wr->imm = wire_imm(WIRE_IMM_UPDATE, ep->released);
+	wr->imm = wire_imm(WIRE_IMM_UPDATE, ep->conn->released);
 	wr->raddr = ep->tx[WIRE_REQ].raddr;
-	wr->rkey = ep->rkey;
+	wr->rkey = ep->conn->rkey;
 	wr->wr_id = (ep->flush_seq + 1) & WR_SERIAL_MASK;
-	if (ep->arrival->in_memory)
-		ep->arrival->update(ep, wr);
+	if (ep->conn->arrival->in_memory)
+		ep->conn->arrival->update(ep, wr);
 }
 
 /* The device took the oldest batch of a lane: only now do positions and counters move. */
@@ -250,9 +250,11 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	if (--lane->npend == 0)
 		lane->next += ep->trailer;
 	if (which == WIRE_RESP) {
-		ep->owed.left += batch->owed;
-		if (room_sum(&ep->owed) == 0) /* the largest of the past counts no more */
-			ep->owed = (struct room){.left = ep->ring_size, .size = ep->ring_size};
+		ep->conn->peer_resv.left += batch->resv;
+		if (room_sum(&ep->conn->peer_resv) ==
+			0) /* the largest of the past counts no more */
+			ep->conn->peer_resv =
+				(struct room){.left = ep->ring_size, .size = ep->ring_size};
 		return;
 	}
 	ep->batch_sent++;
@@ -267,7 +269,8 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 static inline bool
 flush_counts(const struct crpc_copyrpc_ep *ep, uint32_t requests)
 {
-	return ep->ctx->flush->clocked && (requests != 0 || ep->conf.transport == CRPC_RDMA_DC);
+	return ep->ctx->flush->clocked &&
+		(requests != 0 || ep->conn->conf.transport == CRPC_RDMA_DC);
 }
 
 /*
@@ -290,13 +293,13 @@ ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	resps = n = lane_wrs(ep, WIRE_RESP, wr);
 	n += lane_wrs(ep, WIRE_REQ, wr + n);
 	batches = n;
-	if (n == 0 || (!ep->flow->in_batches && ep->told != ep->released))
+	if (n == 0 || (!ep->conn->flow->in_batches && ep->conn->reported != ep->conn->released))
 		update_wr(ep, &wr[n++]);
 	if (flush_counts(ep, requests) &&
 		(ep_outstanding(ep) + 1 >= ep->ctx->conf.max_outstanding ||
-			ep->conf.transport == CRPC_RDMA_DC))
+			ep->conn->conf.transport == CRPC_RDMA_DC))
 		wr[n - 1].flags |= CRPC_RDMA_WR_SIGNAL;
-	posted = crpc_rdma_post(ep->qp, wr, n);
+	posted = crpc_rdma_post(ep->conn->qp, wr, n);
 	stats->sq_full += posted != n;
 	if (posted == 0)
 		return 0;
@@ -310,8 +313,8 @@ ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		batch_sent(ep, i < resps ? WIRE_RESP : WIRE_REQ, now_ns);
 	stats->updates_sent += posted - i;
 	stats->flushes++;
-	if (ep->flow->in_batches || posted > batches)
-		ep->told = ep->released;
+	if (ep->conn->flow->in_batches || posted > batches)
+		ep->conn->reported = ep->conn->released;
 	return 1;
 }
 
@@ -331,14 +334,17 @@ __crpc_copyrpc_lane_queued(struct crpc_copyrpc_ep *ep, enum wire_lane which, uin
 static inline bool
 update_due(const struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
-	uint64_t held = ep->rx_pos[WIRE_REQ] - ep->told, untold = ep->released - ep->told;
+	uint64_t held = ep->conn->rx_pos[WIRE_REQ] - ep->conn->reported,
+		 unreported = ep->conn->released - ep->conn->reported;
 
-	if (untold == 0)
+	if (unreported == 0)
 		return false;
-	if (untold >= ep->ring_size / 4 || now_ns - ep->released_ns >= ep->ctx->conf.update_ns)
+	if (unreported >= ep->ring_size / 4 ||
+		now_ns - ep->conn->released_ns >= ep->ctx->conf.update_ns)
 		return true;
 	/* the peer sees less than a quarter of its room: it may be waiting */
-	return held > ep->ring_size / 4 * 3 && (untold >= ep->ring_size / 16 || untold == held);
+	return held > ep->ring_size / 4 * 3 &&
+		(unreported >= ep->ring_size / 16 || unreported == held);
 }
 
 /* What flush() does for one endpoint. Returns the doorbells. */
@@ -350,7 +356,7 @@ ep_flush(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 
 	if (crpc_unlikely(large))
 		__crpc_copyrpc_large_pump(ep, now_ns);
-	if (crpc_unlikely(ep->alive != 0))
+	if (crpc_unlikely(ep->conn->alive != 0))
 		__crpc_copyrpc_alive_post(ep);
 	if (large ||
 		(ep->req_head != ep->req_next &&
@@ -359,8 +365,8 @@ ep_flush(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	due = ep_pending(ep) && ep->ctx->flush->due(ep, now_ns);
 	if (due || (!(ep_pending(ep) && ep->ctx->flush->holds) && update_due(ep, now_ns)))
 		flushes = ep_post(ep, now_ns);
-	ep->flow->flushed(ep);
-	if (ep_pending(ep) || ep->told != ep->released || ep->alive != 0 ||
+	ep->conn->flow->flushed(ep);
+	if (ep_pending(ep) || ep->conn->reported != ep->conn->released || ep->conn->alive != 0 ||
 		(large && __crpc_copyrpc_large_sending(ep)))
 		ep_list_add(ep, dirty);
 	return flushes;

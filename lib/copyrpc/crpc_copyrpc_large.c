@@ -63,7 +63,7 @@ fragments_post(struct crpc_copyrpc_ep *ep, enum wire_lane which)
 			.rkey = large->rkey,
 			.sge = {{.addr = area + at, .len = len, .lkey = large->areas.tx_mr.lkey}}};
 	}
-	posted = n == 0 ? 0 : crpc_rdma_post(ep->qp, wr, n);
+	posted = n == 0 ? 0 : crpc_rdma_post(ep->conn->qp, wr, n);
 	for (i = 0; i < posted; i++)
 		tx->posted += wr[i].sge[0].len;
 	ep->ctx->stats.fragments_sent += posted;
@@ -81,7 +81,7 @@ announce(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	if (__crpc_copyrpc_lane_find(ep, which, &p) != 0)
 		return;
 	msg.len |= WIRE_LARGE;
-	__crpc_copyrpc_lane_put(ep, which, &p, &msg, tx->owed, now_ns);
+	__crpc_copyrpc_lane_put(ep, which, &p, &msg, tx->resv, now_ns);
 	if (which == WIRE_REQ)
 		ep->slots[rpc_call_index(&ep->calls, msg.id)].batch = ep->batch;
 	*tx = (struct large_tx){0};
@@ -106,9 +106,9 @@ __crpc_copyrpc_large_sending(const struct crpc_copyrpc_ep *ep)
 
 void
 __crpc_copyrpc_large_send(struct crpc_copyrpc_ep *ep, enum wire_lane which,
-	const struct wire_msg *msg, uint32_t owed, uint64_t now_ns)
+	const struct wire_msg *msg, uint32_t resv, uint64_t now_ns)
 {
-	ep->large->tx[which] = (struct large_tx){.msg = *msg, .owed = owed};
+	ep->large->tx[which] = (struct large_tx){.msg = *msg, .resv = resv};
 	ep_list_add(ep, dirty);
 	if (ep->ctx->flush->at_once)
 		__crpc_copyrpc_large_pump(ep, now_ns);

@@ -32,7 +32,7 @@ static uint32_t
 memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
 {
 	uint32_t off = (uint32_t)pos & (ep->ring_size - 1);
-	uint64_t free = lane == WIRE_REQ ? ep->released : ep->cleared;
+	uint64_t free = lane == WIRE_REQ ? ep->conn->released : ep->conn->cleared;
 	const uint8_t *seal;
 	struct wire_batch head;
 	uint64_t word;
@@ -40,7 +40,7 @@ memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
 	if (pos - free > ep->ring_size - MEMORY_BATCH_MIN)
 		return 0;
 	head = wire_batch_load(ep->rx[lane] + off);
-	if (head.magic != WIRE_MAGIC || head.pos != pos || head.epoch != ep->epoch ||
+	if (head.magic != WIRE_MAGIC || head.pos != pos || head.epoch != ep->conn->epoch ||
 		head.len % WIRE_UNIT != 0 || head.len > ep->ring_size - off ||
 		head.len < MEMORY_BATCH_MIN)
 		return 0;
@@ -49,7 +49,7 @@ memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
 		return 0;
 	/* acquire: pairs with the device, which writes a batch in order and its seal last */
 	word = crpc_load_acquire((const _Atomic uint64_t *)(const void *)(seal + 8));
-	if (word != ((uint64_t)ep->epoch << 32 | head.len))
+	if (word != ((uint64_t)ep->conn->epoch << 32 | head.len))
 		return 0;
 	crpc_dma_rmb();
 	return head.len;
@@ -59,7 +59,7 @@ memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
 static bool
 memory_lane(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t now_ns)
 {
-	uint64_t pos = ep->rx_pos[lane];
+	uint64_t pos = ep->conn->rx_pos[lane];
 	uint32_t tail = ep->ring_size - ((uint32_t)pos & (ep->ring_size - 1)), len = 0;
 
 	if (tail >= MEMORY_BATCH_MIN)
@@ -82,7 +82,8 @@ __crpc_copyrpc_memory_look(struct crpc_copyrpc *ctx, uint64_t now_ns)
 	uint32_t i;
 
 	ctx->memory_at = TAILQ_NEXT(ep, memory);
-	if (!__crpc_copyrpc_word_take(ep, crpc_load_acquire(&ep->rx_words[WIRE_WORD_TOLD / 8])))
+	if (!__crpc_copyrpc_word_take(
+		    ep, crpc_load_acquire(&ep->conn->rx_words[WIRE_WORD_REPORTED / 8])))
 		return;
 	for (i = 0; i < MEMORY_TURN && ep->err == 0; i++) {
 		if (!memory_lane(ep, WIRE_REQ, now_ns))
@@ -97,7 +98,7 @@ static void
 memory_batch(const struct crpc_copyrpc_ep *ep, const struct pending *batch, struct crpc_rdma_wr *wr)
 {
 	const struct wire_seal seal = {
-		.pos = batch->pos, .len = batch->len, .epoch = ep->peer_epoch};
+		.pos = batch->pos, .len = batch->len, .epoch = ep->conn->peer_epoch};
 	uint8_t *at = (uint8_t *)(uintptr_t)wr->sge[0].addr;
 
 	memcpy(at + batch->len - sizeof(seal), &seal, sizeof(seal));
@@ -107,16 +108,16 @@ memory_batch(const struct crpc_copyrpc_ep *ep, const struct pending *batch, stru
 static void
 memory_update(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 {
-	_Atomic uint64_t *word = &ep->tx_words[WIRE_WORD_TOLD / 8];
+	_Atomic uint64_t *word = &ep->conn->tx_words[WIRE_WORD_REPORTED / 8];
 
-	crpc_store_relaxed(word, ep->released);
+	crpc_store_relaxed(word, ep->conn->released);
 	wr->op = CRPC_RDMA_WRITE;
 	wr->flags = ep->ctx->inline_max >= sizeof(*word) ? CRPC_RDMA_WR_INLINE : 0;
 	wr->num_sge = 1;
-	wr->raddr = ep->words_raddr + WIRE_WORD_TOLD;
+	wr->raddr = ep->conn->words_raddr + WIRE_WORD_REPORTED;
 	wr->sge[0].addr = (const void *)(uintptr_t)word;
 	wr->sge[0].len = sizeof(*word);
-	wr->sge[0].lkey = ep->rings.tx_mr.lkey;
+	wr->sge[0].lkey = ep->conn->rings.tx_mr.lkey;
 }
 
 static void
@@ -128,12 +129,12 @@ memory_released(const struct crpc_copyrpc_ep *ep, uint64_t from, uint64_t to)
 static void
 memory_given(struct crpc_copyrpc_ep *ep)
 {
-	uint64_t given = ep->rx_pos[WIRE_RESP];
+	uint64_t given = ep->conn->rx_pos[WIRE_RESP];
 
 	if (ep->ctx->cur == ep)
 		given -= ep->ctx->cur_end + ep->trailer - ep->ctx->cur_off;
-	rx_clear(ep, WIRE_RESP, ep->cleared, given);
-	ep->cleared = given;
+	rx_clear(ep, WIRE_RESP, ep->conn->cleared, given);
+	ep->conn->cleared = given;
 }
 
 const struct arrival_ops __crpc_copyrpc_arrivals[] = {

@@ -10,7 +10,7 @@ static int
 onesided_post(struct crpc_copyrpc_ep *ep, enum crpc_rdma_op op, const struct crpc_rdma_mr *mr,
 	const void *buf, uint32_t len, uint64_t raddr, uint32_t rkey, uint64_t cookie)
 {
-	struct onesided *o = &ep->onesided;
+	struct onesided *o = &ep->conn->onesided;
 	struct crpc_rdma_wr wr = {.op = (uint8_t)op,
 		.flags = CRPC_RDMA_WR_SIGNAL,
 		.num_sge = 1,
@@ -29,7 +29,7 @@ onesided_post(struct crpc_copyrpc_ep *ep, enum crpc_rdma_op op, const struct crp
 	if (o->tail - o->head == ONESIDED_MAX)
 		return -EAGAIN;
 	wr.sge[0] = (struct crpc_rdma_sge){.addr = buf, .len = len, .lkey = mr->lkey};
-	if (crpc_rdma_post(ep->qp, &wr, 1) != 1)
+	if (crpc_rdma_post(ep->conn->qp, &wr, 1) != 1)
 		return -EAGAIN;
 	o->op[o->tail++ % ONESIDED_MAX] =
 		(struct crpc_done){.cookie = cookie, .data = buf, .len = len};
@@ -53,7 +53,7 @@ crpc_copyrpc_put(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const struct crpc_
 uint16_t
 __crpc_copyrpc_onesided_take(struct crpc_copyrpc_ep *ep, struct crpc_done *done)
 {
-	struct onesided *o = &ep->onesided;
+	struct onesided *o = &ep->conn->onesided;
 
 	if (o->head == o->tail)
 		return 0;
@@ -69,13 +69,13 @@ __crpc_copyrpc_onesided_take(struct crpc_copyrpc_ep *ep, struct crpc_done *done)
 uint16_t
 __crpc_copyrpc_onesided_fail(struct crpc_copyrpc_ep *ep, struct crpc_done *done, uint16_t n)
 {
-	struct onesided *o = &ep->onesided;
+	struct onesided *o = &ep->conn->onesided;
 	uint16_t k;
 
-	if (o->head == o->tail || (ep->qp != NULL && crpc_rdma_qp_drain(ep->qp) != 0))
+	if (o->head == o->tail || (ep->conn->qp != NULL && crpc_rdma_qp_drain(ep->conn->qp) != 0))
 		return 0;
-	crpc_rdma_qp_free(ep->qp);
-	ep->qp = NULL;
+	crpc_rdma_qp_free(ep->conn->qp);
+	ep->conn->qp = NULL;
 	for (k = 0; k < n && __crpc_copyrpc_onesided_take(ep, &done[k]) != 0; k++)
 		done[k] = (struct crpc_done){.cookie = done[k].cookie, .status = -ECONNRESET};
 	return k;

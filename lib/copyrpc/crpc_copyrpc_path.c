@@ -2,143 +2,19 @@
 /*
  * The default path, top to bottom: call, poll, recv, reply.
  *
- * What a message needs only sometimes is behind a function of another file: a batch is opened or
- * posted (lane), completions of the device, heads of batches and requests are checked (rx), a
- * message is larger than max_msg (large), an endpoint is broken (ep) or looked at (memory).
+ * What a message needs only sometimes is behind a function of another file: it opens a batch, is
+ * long or refused (reserve); a batch is posted (lane); completions of the device, heads of batches
+ * and requests are checked (rx); it is larger than max_msg (large); an endpoint is broken (ep) or
+ * its memory is looked at (memory).
  */
-#include "copyrpc_large.h"
-#include "copyrpc_modes.h"
+#include "copyrpc_path.h"
 #include "crpc_tel.h"
 #include "rpc_copy.h"
 
 /** Polls that give a whole burst, of which one sends. */
 #define BURSTS_JOINED 4
 
-static int
-again(struct crpc_copyrpc_ep *ep, uint64_t *cause)
-{
-	ep->ctx->stats.rpc.again++;
-	(*cause)++;
-	return -EAGAIN;
-}
-
-/* Where a message goes. Takes nothing. */
-static int
-place_find(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint32_t len, struct place *p)
-{
-	struct tx_lane *lane = &ep->tx[which];
-
-	*p = (struct place){.pos = lane_prod(lane), .stride = (uint32_t)wire_stride(len)};
-	return lane->next + p->stride <= lane->limit ? 0 : __crpc_copyrpc_lane_find(ep, which, p);
-}
-
-static void *
-place_data(const struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct place *p)
-{
-	return lane_at(ep, &ep->tx[which], p->pos) + sizeof(struct wire_msg);
-}
-
-/* Put a message whose data is in place, and send it if it is to go at once. */
-static void
-place_put(struct crpc_copyrpc_ep *ep, enum wire_lane which, const struct place *p,
-	struct wire_msg msg, uint32_t owed, uint64_t now_ns)
-{
-	__crpc_copyrpc_lane_put(ep, which, p, &msg, owed, now_ns);
-	if (p->slow)
-		__crpc_copyrpc_lane_queued(ep, which, now_ns);
-}
-
-/* A slot, room for the reply, a place for the request. Takes nothing. */
-static int
-call_find(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct place *p)
-{
-	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
-	uint32_t worst;
-	int rc;
-
-	if (ep->err != 0)
-		return ep->err;
-	if (crpc_max(len, resp_max) > ep->max_msg) {
-		rc = __crpc_copyrpc_large_ask(ep, len, resp_max);
-		if (rc != 0)
-			return rc == -EAGAIN ? again(ep, &stats->again_large) : rc;
-	}
-	if (ep->calls.free == NULL)
-		return again(ep, &stats->again_inflight);
-	worst = ep_worst(ep, resp_max);
-	if (!room_fits(&ep->resv, worst))
-		return again(ep, &stats->again_reply);
-	ep->last_resp_max = resp_max;
-	ep->last_worst = resp_max <= ep->max_msg ? worst : UINT32_MAX;
-	/* a large request needs a place when its fragments are on their way */
-	if (len <= ep->max_msg && place_find(ep, WIRE_REQ, len, p) != 0)
-		return again(ep, &stats->again_window);
-	return 0;
-}
-
-/* Take a slot, and room for the reply. */
-static inline struct call_slot *
-call_take(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t resp_max, uint32_t worst,
-	uint64_t cookie)
-{
-	struct crpc_copyrpc *ctx = ep->ctx;
-	struct call_slot *slot = (struct call_slot *)rpc_calls_take_first(
-		&ep->calls, cookie, now_ns + ctx->conf.timeout_ns);
-
-	slot->batch = ep->batch;
-	slot->resp_max = resp_max;
-	ep->resv.left -= worst;
-	ctx->stats.rpc.calls++;
-	return slot;
-}
-
-int
-crpc_copyrpc_call_reserve(
-	struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t len, uint32_t resp_max, void **data)
-{
-	int rc;
-
-	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
-	rc = call_find(ep, len, resp_max, &ep->put);
-	if (rc != 0)
-		return rc;
-	ep->put_len = len;
-	ep->put_resp_max = resp_max;
-	*data = len > ep->max_msg ? __crpc_copyrpc_large_area(ep, LARGE_TX_REQ)
-				  : place_data(ep, WIRE_REQ, &ep->put);
-	return 0;
-}
-
-void
-crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
-{
-	struct wire_msg msg = {.len = ep->put_len, .arg = ep->put_resp_max};
-	struct call_slot *slot = call_take(ep, now_ns, msg.arg, ep_worst(ep, msg.arg), cookie);
-
-	msg.id = slot->call.id;
-	if (crpc_max(msg.len, msg.arg) > ep->max_msg)
-		__crpc_copyrpc_large_call(ep, slot, &msg, now_ns);
-	if (msg.len > ep->max_msg)
-		return;
-	slot->batch += ep->put.opens; /* the one that this message opens */
-	place_put(ep, WIRE_REQ, &ep->put, msg, 0, now_ns);
-}
-
-/* A call that opens a batch, is not short, has to wait, or is refused. */
-static crpc_noinline int
-call_slow(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
-	uint32_t resp_max, uint64_t cookie)
-{
-	void *data;
-	int rc = crpc_copyrpc_call_reserve(ep, now_ns, len, resp_max, &data);
-
-	if (rc != 0)
-		return rc;
-	rpc_copy(data, buf, len);
-	crpc_copyrpc_call_commit(ep, now_ns, cookie);
-	return 0;
-}
-
+/* The data is copied first: what follows it needs so few registers that none is saved. */
 int
 crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
 	uint32_t resp_max, uint64_t cookie)
@@ -151,31 +27,13 @@ crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, 
 	if (crpc_unlikely(!rpc_copy_is_short(len) || lane->next + wire_stride(len) > lane->limit ||
 		    resp_max != ep->last_resp_max || ep->last_worst > ep->resv.left ||
 		    ep->calls.free == NULL))
-		return call_slow(ep, now_ns, buf, len, resp_max, cookie);
+		return __crpc_copyrpc_call_slow(ep, now_ns, buf, len, resp_max, cookie);
 	msg = lane_append(lane, wire_stride(len));
 	rpc_copy_short(msg + 1, buf, len);
 	msg->id = call_take(ep, now_ns, resp_max, ep->last_worst, cookie)->call.id;
 	msg->len = len;
 	msg->arg = resp_max;
 	msg->turn_ns = 0;
-	return 0;
-}
-
-int
-crpc_copyrpc_notify(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len)
-{
-	struct place p;
-
-	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
-	if (ep->err != 0)
-		return ep->err;
-	if (len > ep->max_msg)
-		return -EMSGSIZE;
-	if (place_find(ep, WIRE_REQ, len, &p) != 0)
-		return again(ep, &ep->ctx->stats.again_window);
-	rpc_copy(place_data(ep, WIRE_REQ, &p), buf, len);
-	place_put(ep, WIRE_REQ, &p, (struct wire_msg){.len = len, .arg = WIRE_ONEWAY}, 0, now_ns);
-	ep->ctx->stats.rpc.notifies++;
 	return 0;
 }
 
@@ -338,10 +196,8 @@ holds_end(struct crpc_copyrpc *ctx)
 		ep_list_del(ep, held);
 		ep->resv.left += ep->hold;
 		ep->hold = 0;
-		if (crpc_unlikely(ep->arrival->in_memory))
-			ep->arrival->given(ep);
-		if (crpc_unlikely(ep->large != NULL))
-			__crpc_copyrpc_large_given(ep);
+		if (crpc_unlikely(ep->given_matters))
+			__crpc_copyrpc_given(ep);
 	}
 }
 
@@ -472,97 +328,6 @@ crpc_copyrpc_recv(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_req *re
 	return k;
 }
 
-/* The open request of a token, or NULL. */
-static inline struct req_entry *
-token_find(const struct crpc_copyrpc *ctx, uint64_t token, struct crpc_copyrpc_ep **found)
-{
-	struct crpc_copyrpc_ep *ep = ctx->eps[token & TOKEN_EP_MASK];
-	struct req_entry *req;
-
-	*found = ep;
-	if (crpc_unlikely(ep == NULL))
-		return NULL;
-	req = &ep->reqs[token >> TOKEN_EP_BITS & ep->req_mask];
-	return crpc_likely(req->token == token) ? req : NULL;
-}
-
-/* The request ends. Its room is returned when the next flush looks at the endpoint. */
-static inline void
-req_end(struct crpc_copyrpc *ctx, struct req_entry *req)
-{
-	req->token = ~req->token;
-	ctx->stats.rpc.replies++;
-}
-
-/* The same of a broken endpoint, which no flush looks at. */
-static int
-req_end_broken(struct crpc_copyrpc_ep *ep, struct req_entry *req)
-{
-	req_end(ep->ctx, req);
-	__crpc_copyrpc_release(ep, 0);
-	return -ECONNRESET;
-}
-
-int
-crpc_copyrpc_reply_reserve(
-	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, uint32_t len, void **data)
-{
-	struct crpc_copyrpc_ep *ep;
-	struct req_entry *req = token_find(ctx, token, &ep);
-
-	crpc_owner_check(&ctx->owner, "copyrpc context");
-	if (req == NULL)
-		return -ENOENT;
-	if (req->reply_end == 0)
-		return -EOPNOTSUPP;
-	if (ep->err != 0)
-		return req_end_broken(ep, req);
-	if (len <= crpc_min(req->reply_end - 1, ep->max_msg)) {
-		place_find(ep, WIRE_RESP, len, &ctx->put);
-		*data = place_data(ep, WIRE_RESP, &ctx->put);
-	} else if (len <= __crpc_copyrpc_large_reply_max(ep, req)) {
-		*data = __crpc_copyrpc_large_area(ep, LARGE_TX_RESP);
-	} else {
-		return -EMSGSIZE;
-	}
-	ctx->put_ep = ep;
-	ctx->put_req = req;
-	ctx->put_len = len;
-	ctx->put_status = 0;
-	return 0;
-}
-
-void
-crpc_copyrpc_reply_commit(struct crpc_copyrpc *ctx, uint64_t now_ns)
-{
-	struct crpc_copyrpc_ep *ep = ctx->put_ep;
-	struct req_entry *req = ctx->put_req;
-	struct wire_msg msg = {.id = req->id,
-		.len = ctx->put_len,
-		.arg = (uint32_t)ctx->put_status,
-		.turn_ns = (uint32_t)now_ns - req->arrived};
-
-	req_end(ctx, req);
-	if (msg.len > ep->max_msg)
-		__crpc_copyrpc_large_send(ep, WIRE_RESP, &msg, req->worst, now_ns);
-	else
-		place_put(ep, WIRE_RESP, &ctx->put, msg, req->worst, now_ns);
-}
-
-/* A reply that opens a batch, is not short, or is refused. */
-static crpc_noinline int
-reply_slow(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len)
-{
-	void *data;
-	int rc = crpc_copyrpc_reply_reserve(ctx, now_ns, token, len, &data);
-
-	if (rc != 0)
-		return rc;
-	rpc_copy(data, buf, len);
-	crpc_copyrpc_reply_commit(ctx, now_ns);
-	return 0;
-}
-
 int
 crpc_copyrpc_reply(
 	struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len)
@@ -576,64 +341,16 @@ crpc_copyrpc_reply(
 	if (crpc_unlikely(req == NULL))
 		return -ENOENT;
 	lane = &ep->tx[WIRE_RESP];
-	/* only an endpoint that works has an open batch with a limit */
 	if (crpc_unlikely(!rpc_copy_is_short(len) || lane->next + wire_stride(len) > lane->limit ||
 		    len >= req->reply_end))
-		return reply_slow(ctx, now_ns, token, buf, len);
+		return __crpc_copyrpc_reply_slow(ep, req, now_ns, buf, len);
 	msg = lane_append(lane, wire_stride(len));
 	rpc_copy_short(msg + 1, buf, len);
 	msg->id = req->id;
 	msg->len = len;
 	msg->arg = 0;
 	msg->turn_ns = (uint32_t)now_ns - req->arrived;
+	lane->open.resv += req->worst;
 	req_end(ctx, req);
-	lane->open.owed += req->worst;
 	return 0;
-}
-
-int
-crpc_copyrpc_fail(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token, int32_t status)
-{
-	void *data;
-	int rc;
-
-	if (status >= 0 || status < -CRPC_ERRNO_MAX)
-		return -EINVAL;
-	rc = crpc_copyrpc_reply_reserve(ctx, now_ns, token, 0, &data);
-	if (rc != 0)
-		return rc;
-	ctx->put_status = status;
-	crpc_copyrpc_reply_commit(ctx, now_ns);
-	return 0;
-}
-
-int
-crpc_copyrpc_release(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token)
-{
-	struct crpc_copyrpc_ep *ep;
-	struct req_entry *req = token_find(ctx, token, &ep);
-
-	if (req == NULL || req->reply_end != 0)
-		return crpc_copyrpc_reply(ctx, now_ns, token, NULL, 0);
-	crpc_owner_check(&ctx->owner, "copyrpc context");
-	if (ep->err != 0)
-		return req_end_broken(ep, req);
-	req_end(ctx, req);
-	__crpc_copyrpc_release(ep, now_ns); /* it may be long until the next flush */
-	ep_list_add(ep, dirty);
-	return 0;
-}
-
-int64_t
-crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token)
-{
-	struct crpc_copyrpc_ep *ep;
-	const struct req_entry *req = token_find(ctx, token, &ep);
-
-	if (req == NULL)
-		return -ENOENT;
-	if (req->reply_end == 0)
-		return -EOPNOTSUPP;
-	return (int64_t)crpc_max(
-		crpc_min(req->reply_end - 1, ep->max_msg), __crpc_copyrpc_large_reply_max(ep, req));
 }

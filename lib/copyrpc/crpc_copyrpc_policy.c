@@ -41,7 +41,8 @@ hold_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	struct crpc_copyrpc *ctx = ep->ctx;
 
 	return ep->tx[WIRE_REQ].npend != 0 || ctx->hold_off || ep->req_head == ep->req_tail ||
-		ep->tx[WIRE_RESP].open.count >= ctx->neps || now_ns - ep->queued_ns >= ctx->hold_ns;
+		ep->tx[WIRE_RESP].open.count >= ctx->neps ||
+		now_ns - ep->conn->queued_ns >= ctx->hold_ns;
 }
 
 /* The hold is the time in which as many messages pass as there are peers. */

@@ -22,17 +22,17 @@ is_true(struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_
 static bool
 released_take(struct crpc_copyrpc_ep *ep, uint64_t released)
 {
-	uint64_t step = released - ep->peer_released;
+	uint64_t step = released - ep->conn->peer_released;
 
 	if (crpc_likely(step % WIRE_UNIT == 0)) {
-		if (crpc_likely(step <= ep->tx[WIRE_REQ].sent - ep->peer_released)) {
-			ep->peer_released = released;
+		if (crpc_likely(step <= ep->tx[WIRE_REQ].sent - ep->conn->peer_released)) {
+			ep->conn->peer_released = released;
 			return true;
 		}
 		/* where it has two ways, one may be slower than the other by any amount */
 		if ((int64_t)step < 0 &&
-			(0 - step <= ep->ring_size || ep->arrival->in_memory ||
-				ep->flow->may_be_old))
+			(0 - step <= ep->ring_size || ep->conn->arrival->in_memory ||
+				ep->conn->flow->may_be_old))
 			return true;
 	}
 	return is_true(
@@ -42,19 +42,19 @@ released_take(struct crpc_copyrpc_ep *ep, uint64_t released)
 bool
 __crpc_copyrpc_word_take(struct crpc_copyrpc_ep *ep, uint64_t released)
 {
-	return (int64_t)(released - ep->peer_released) <= 0 || released_take(ep, released);
+	return (int64_t)(released - ep->conn->peer_released) <= 0 || released_take(ep, released);
 }
 
 /* A window update: the low bits of the released position. */
 static void
 update_take(struct crpc_copyrpc_ep *ep, uint32_t units, uint32_t byte_len)
 {
-	uint32_t known = (uint32_t)(ep->peer_released / WIRE_UNIT);
+	uint32_t known = (uint32_t)(ep->conn->peer_released / WIRE_UNIT);
 	/* signed: the bits above are gone */
 	int32_t step = (int32_t)((units - known) << (32 - WIRE_IMM_BITS)) >> (32 - WIRE_IMM_BITS);
 
 	if (is_true(ep, "window update with data", 0, byte_len) &&
-		released_take(ep, ep->peer_released + (uint64_t)((int64_t)step * WIRE_UNIT)))
+		released_take(ep, ep->conn->peer_released + (uint64_t)((int64_t)step * WIRE_UNIT)))
 		ep->ctx->stats.updates_received++;
 }
 
@@ -72,12 +72,12 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 				ep->ring_size),
 			len))
 		return false;
-	pos = wire_batch_pos(ep->rx_pos[lane], len, ep->ring_size);
+	pos = wire_batch_pos(ep->conn->rx_pos[lane], len, ep->ring_size);
 	*head = wire_batch_load(ep->rx[lane] + (pos & (ep->ring_size - 1)));
 	return is_true(ep, "batch magic, version and lane",
 		       WIRE_MAGIC | WIRE_VERSION << 16 | (uint32_t)lane << 24,
 		       head->magic | (uint32_t)head->version << 16 | (uint32_t)head->lane << 24) &&
-		is_true(ep, "epoch", ep->epoch, head->epoch) &&
+		is_true(ep, "epoch", ep->conn->epoch, head->epoch) &&
 		is_true(ep, "batch length", len, head->len) &&
 		is_true(ep, "batch position", pos, head->pos) &&
 		is_true(ep, "message count for the batch's length",
@@ -90,7 +90,7 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
  * computed and counted once per run: that saves 25 instructions of a call, a tenth.
  */
 struct run {
-	uint64_t first; /* number of the first request that is not yet counted in owed */
+	uint64_t first; /* number of the first request that is not yet counted in peer_resv */
 	uint32_t resp_max;
 	uint32_t len_end; /* a shorter request continues the run; 0: none does */
 	uint32_t reply_end, worst;
@@ -103,10 +103,11 @@ run_end(struct crpc_copyrpc_ep *ep, struct run *run, uint64_t end)
 	uint64_t n = end - run->first, bytes = n * run->worst;
 
 	/* room for the largest one again is checked with the first of them */
-	if (n != 0 && (!room_fits(&ep->owed, run->worst) || bytes > ep->owed.left))
+	if (n != 0 &&
+		(!room_fits(&ep->conn->peer_resv, run->worst) || bytes > ep->conn->peer_resv.left))
 		return __crpc_copyrpc_lie(ep, "replies reserved by the caller", ep->ring_size,
-			room_sum(&ep->owed) + bytes);
-	ep->owed.left -= bytes;
+			room_sum(&ep->conn->peer_resv) + bytes);
+	ep->conn->peer_resv.left -= bytes;
 	run->first = end;
 	return true;
 }
@@ -151,9 +152,9 @@ requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint64_
 	struct req_entry *req = NULL;
 	struct wire_msg msg;
 
-	if (crpc_unlikely(behind - ep->released > ep->ring_size)) {
+	if (crpc_unlikely(behind - ep->conn->released > ep->ring_size)) {
 		__crpc_copyrpc_lie(ep, "request batch beyond the window",
-			ep->released + ep->ring_size, behind);
+			ep->conn->released + ep->ring_size, behind);
 		return;
 	}
 	for (; number != last; number++, p = next) {
@@ -178,7 +179,7 @@ requests_take(struct crpc_copyrpc_ep *ep, const struct wire_batch *head, uint64_
 		!run_end(ep, &run, number))
 		return;
 	req->end = (uint32_t)behind; /* with the seal */
-	ep->rx_pos[WIRE_REQ] = behind;
+	ep->conn->rx_pos[WIRE_REQ] = behind;
 	ep->req_tail = number;
 	ep_list_add(ep, ready);
 }
@@ -202,7 +203,7 @@ __crpc_copyrpc_batch_take(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint3
 		__crpc_copyrpc_lie(ep, "responses for open calls", ep->calls.size, head.count);
 		return;
 	}
-	ep->rx_pos[WIRE_RESP] = head.pos + head.len;
+	ep->conn->rx_pos[WIRE_RESP] = head.pos + head.len;
 	ctx->cur = ep;
 	ctx->cur_off = ((uint32_t)head.pos & (ep->ring_size - 1)) + WIRE_HEAD;
 	ctx->cur_end = ctx->cur_off - WIRE_HEAD + head.len - ep->trailer;
@@ -219,7 +220,7 @@ imm_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t n
 		update_take(ep, units, byte_len);
 	else if (kind == WIRE_IMM_ALIVE)
 		__crpc_copyrpc_alive_take(ep, units, byte_len);
-	else if (crpc_unlikely(units > ep->ring_size / WIRE_UNIT || ep->arrival->in_memory))
+	else if (crpc_unlikely(units > ep->ring_size / WIRE_UNIT || ep->conn->arrival->in_memory))
 		__crpc_copyrpc_lie(ep, "immediate", ep->ring_size / WIRE_UNIT, imm);
 	else
 		__crpc_copyrpc_batch_take(
@@ -271,4 +272,13 @@ __crpc_copyrpc_cqe_take(struct crpc_copyrpc *ctx, const struct crpc_rdma_cqe *cq
 		__crpc_copyrpc_break(ep, -ECONNRESET);
 		return 0;
 	}
+}
+
+void
+__crpc_copyrpc_given(struct crpc_copyrpc_ep *ep)
+{
+	if (ep->conn->arrival->in_memory)
+		ep->conn->arrival->given(ep);
+	if (ep->large != NULL)
+		__crpc_copyrpc_large_given(ep);
 }

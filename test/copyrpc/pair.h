@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "copyrpc_path.h"
+#include "copyrpc_conn.h"
 #include "crpc_copyrpc.h"
 #include "crpc_paper_nic.h"
 
@@ -127,10 +127,10 @@ pair_at_rest(struct pair *p)
 			b = p->ep[!side][i];
 			if (a == NULL || a->err != 0 || b->err != 0)
 				continue;
-			assert_int_equal(a->tx[WIRE_REQ].sent, b->rx_pos[WIRE_REQ]);
-			assert_int_equal(a->tx[WIRE_RESP].sent, b->rx_pos[WIRE_RESP]);
-			if (a->conf.flow != CRPC_COPYRPC_FLOW_READ)
-				assert_int_equal(a->peer_released, b->released);
+			assert_int_equal(a->tx[WIRE_REQ].sent, b->conn->rx_pos[WIRE_REQ]);
+			assert_int_equal(a->tx[WIRE_RESP].sent, b->conn->rx_pos[WIRE_RESP]);
+			if (a->conn->conf.flow != CRPC_COPYRPC_FLOW_READ)
+				assert_int_equal(a->conn->peer_released, b->conn->released);
 		}
 	}
 }

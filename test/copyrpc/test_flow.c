@@ -194,16 +194,16 @@ lies_in_memory_close_the_endpoint(void **state)
 		head = (struct wire_batch){.magic = WIRE_MAGIC,
 				.version = WIRE_VERSION,
 				.lane = i == 1 ? WIRE_RESP : WIRE_REQ,
-				.epoch = p.ep[1][0]->epoch,
+				.epoch = p.ep[1][0]->conn->epoch,
 				.len = 80,
 				.count = i == 2 ? 2 : 1,
 				.released = i == 3 ? 16 : 0};
 		msg = (struct wire_msg){.id = 5, .len = i == 4 ? 17 : 16, .arg = i == 5 ? 513 : 8};
-		seal = (struct wire_seal){.len = 80, .epoch = p.ep[1][0]->epoch};
+		seal = (struct wire_seal){.len = 80, .epoch = p.ep[1][0]->conn->epoch};
 		if (i == 6) /* never whole: no lie */
 			seal.len = 96;
 		if (i == 7)
-			crpc_store_relaxed(&p.ep[1][0]->rx_words[WIRE_WORD_TOLD / 8], 16);
+			crpc_store_relaxed(&p.ep[1][0]->conn->rx_words[WIRE_WORD_REPORTED / 8], 16);
 		if (i == 8)
 			crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_REQ, 80), NULL, 80);
 		memcpy(ring, &head, sizeof(head));

@@ -40,10 +40,10 @@ forged_make(const struct pair *p, enum wire_lane lane)
 			.head = {.magic = WIRE_MAGIC,
 					.version = WIRE_VERSION,
 					.lane = (uint8_t)lane,
-					.epoch = ep->epoch,
+					.epoch = ep->conn->epoch,
 					.len = 64,
 					.count = 1,
-					.pos = ep->rx_pos[lane]},
+					.pos = ep->conn->rx_pos[lane]},
 			.msg = {.id = 0x100, .len = 16, .arg = 16},
 			.imm = wire_imm((enum wire_imm)lane, 64),
 			.byte_len = 64,
@@ -55,7 +55,7 @@ forged_make(const struct pair *p, enum wire_lane lane)
 static void
 forged_send(struct pair *p, enum wire_lane lane, const struct forged *f)
 {
-	uint8_t *at = p->ep[1][0]->rx[lane] + (p->ep[1][0]->rx_pos[lane] & (RING - 1));
+	uint8_t *at = p->ep[1][0]->rx[lane] + (p->ep[1][0]->conn->rx_pos[lane] & (RING - 1));
 
 	memcpy(at, &f->head, sizeof(f->head));
 	memcpy(at + WIRE_HEAD, &f->msg, sizeof(f->msg));
@@ -351,11 +351,11 @@ room_is_judged_by_the_replies_that_are_due(void **state)
 	pair_turn(&p, 0);
 	pair_turn(&p, 1);
 	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
-	assert_true(p.ep[1][0]->owed.max >= 1024);
+	assert_true(p.ep[1][0]->conn->peer_resv.max >= 1024);
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "y", 1), 0);
 	pair_turn(&p, 1);
-	assert_int_equal(p.ep[1][0]->owed.max, 0);
-	assert_int_equal(p.ep[1][0]->owed.left, RING);
+	assert_int_equal(p.ep[1][0]->conn->peer_resv.max, 0);
+	assert_int_equal(p.ep[1][0]->conn->peer_resv.left, RING);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
 	pair_fini(&p);
 }
@@ -377,7 +377,7 @@ repeated_and_old_window_news_change_nothing(void **state)
 		crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_UPDATE, 128), NULL, 0);
 		crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_UPDATE, 64), NULL, 0);
 		pair_turn(&p, 1);
-		assert_int_equal(p.ep[1][0]->peer_released, 128);
+		assert_int_equal(p.ep[1][0]->conn->peer_released, 128);
 	}
 	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
 	pair_fini(&p);

@@ -260,15 +260,15 @@ static void
 forge(struct pair *p, enum wire_lane lane, const struct wire_msg *msg, uint32_t count)
 {
 	const struct crpc_copyrpc_ep *ep = p->ep[1][0];
-	uint8_t *at = ep->rx[lane] + (ep->rx_pos[lane] & (RING - 1));
+	uint8_t *at = ep->rx[lane] + (ep->conn->rx_pos[lane] & (RING - 1));
 	const struct wire_batch head = {.magic = WIRE_MAGIC,
 			.version = WIRE_VERSION,
 			.lane = (uint8_t)lane,
-			.epoch = ep->epoch,
+			.epoch = ep->conn->epoch,
 			.len = WIRE_HEAD + count * WIRE_STRIDE_MIN,
 			.count = count,
-			.pos = ep->rx_pos[lane],
-			.released = ep->peer_released};
+			.pos = ep->conn->rx_pos[lane],
+			.released = ep->conn->peer_released};
 	uint32_t i;
 
 	memcpy(at, &head, sizeof(head));

@@ -169,7 +169,7 @@ nothing_of_the_old_life_is_taken(void **state)
 	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, held.token, "late", 4), -ENOENT);
 	works(&p);
 	/* the same batch again, at the place where the next one comes */
-	head.pos = p.ep[1][0]->rx_pos[WIRE_REQ];
+	head.pos = p.ep[1][0]->conn->rx_pos[WIRE_REQ];
 	memcpy(p.ep[1][0]->rx[WIRE_REQ] + (head.pos & (RING - 1)), &head, sizeof(head));
 	crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_REQ, head.len), NULL, head.len);
 	pair_turn(&p, 1);

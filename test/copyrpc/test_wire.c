@@ -136,8 +136,8 @@ address_is_byte_by_byte_as_specified(void **state)
 	pair_init(&p, &conf);
 	ep = p.ep[0][0];
 	crpc_copyrpc_ep_addr(ep, real);
-	addr.epoch = ep->epoch;
-	addr.rkey = ep->rings.rx_mr.rkey;
+	addr.epoch = ep->conn->epoch;
+	addr.rkey = ep->conn->rings.rx_mr.rkey;
 	addr.raddr = (uintptr_t)ep->rx[WIRE_REQ];
 	assert_memory_equal(real, &addr, offsetof(struct wire_addr, qp));
 	pair_fini(&p);

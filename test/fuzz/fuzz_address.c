@@ -10,7 +10,7 @@
  */
 #include <string.h>
 
-#include "copyrpc_path.h"
+#include "copyrpc_conn.h"
 #include "crpc_paper_nic.h"
 #include "fuzz.h"
 #include "mlx5_copyrpc.h"

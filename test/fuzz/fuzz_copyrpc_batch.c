@@ -46,17 +46,17 @@ deliver(struct pair *p, const struct step *s, const uint8_t *data, size_t avail)
 	struct crpc_copyrpc_ep *ep = p->ep[1][0];
 	enum wire_lane lane = s->how & RESPONSE ? WIRE_RESP : WIRE_REQ;
 	uint32_t len = (s->len % (RING / WIRE_UNIT) + 1) * WIRE_UNIT;
-	uint64_t pos = wire_batch_pos(ep->rx_pos[lane], len, RING);
+	uint64_t pos = wire_batch_pos(ep->conn->rx_pos[lane], len, RING);
 	uint8_t *at = ep->rx[lane] + (pos & (RING - 1));
 	const struct wire_batch head = {.magic = WIRE_MAGIC,
 			.version = WIRE_VERSION,
 			.lane = (uint8_t)lane,
-			.epoch = ep->epoch,
+			.epoch = ep->conn->epoch,
 			.len = len,
 			.count = s->count,
 			.pos = pos,
-			.released = ep->peer_released};
-	const struct wire_seal seal = {.pos = pos, .len = len, .epoch = ep->epoch};
+			.released = ep->conn->peer_released};
+	const struct wire_seal seal = {.pos = pos, .len = len, .epoch = ep->conn->epoch};
 	uint32_t skip = s->how & TRUE_HEAD && len > WIRE_HEAD ? WIRE_HEAD : 0;
 
 	if (skip != 0)
@@ -64,7 +64,7 @@ deliver(struct pair *p, const struct step *s, const uint8_t *data, size_t avail)
 	memcpy(at + skip, data, crpc_min(avail, len - skip));
 	if (s->how & TRUE_SEAL)
 		memcpy(at + len - sizeof(seal), &seal, sizeof(seal));
-	if (ep->conf.arrival != CRPC_COPYRPC_MEMORY || !(s->how & TRUE_SEAL))
+	if (ep->conn->conf.arrival != CRPC_COPYRPC_MEMORY || !(s->how & TRUE_SEAL))
 		crpc_paper_forge(p->dev[1], 0,
 			s->how & TRUE_IMM ? wire_imm((enum wire_imm)lane, len) : s->imm, NULL, len);
 }
