@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The engine on a GPU, twice: on a library that plays the CUDA driver (FAKE), where devices are
- * late, fail and hang as they are told to, and on a real one, which skips where there is none.
+ * late, fail and hang as a test wants, and on a real one, which skips where there is none.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -14,10 +14,8 @@
 
 #include <cmocka.h>
 
-#include "bulk_rig.h"
-#include "crpc_clock.h"
+#include "crpc_log.h"
 #include "crpc_unpack_gpudev.h"
-#include "rnd.h"
 #ifdef FAKE
 #include "fake_cuda.h"
 
@@ -26,151 +24,9 @@ extern const unsigned char __crpc_gpudev_fatbin[];
 const unsigned char __crpc_gpudev_fatbin[] = {0};
 #endif
 
-#define WAIT_NS UINT64_C(60000000000)
-#define LEN     300000u
-#define PIECE   9000u
-#define JOBS    8u
-#define DESCS   4u
-
-static uint64_t rng;
-
-static int
-job_wait(struct crpc_unpack *u, uint64_t job)
-{
-	uint64_t until = crpc_clock_ns() + WAIT_NS;
-	int rc;
-
-	crpc_unpack_kick(u);
-	while ((rc = crpc_unpack_done(u, job)) == -EAGAIN) {
-		assert_true(crpc_clock_ns() < until);
-		usleep(10);
-	}
-	return rc;
-}
-
-static int
-job_run(struct crpc_unpack *u, struct crpc_unpack_desc desc)
-{
-	uint64_t job;
-
-	assert_int_equal(crpc_unpack_submit(u, &desc, 1, &job), 0);
-	return job_wait(u, job);
-}
-
-/* An engine with two buffers that it knows, one of them on the device if asked for. */
-struct bench {
-	struct crpc_unpack *u, *cpu;
-	uint8_t *src, *dst, *have, *want;
-	bool device;
-};
-
-static void
-bench_make(struct bench *b, uint32_t max_jobs, bool device)
-{
-	const struct crpc_unpack_conf conf = {.max_jobs = max_jobs};
-
-	*b = (struct bench){.u = crpc_unpack_create("gpudev", &conf), .device = device};
-	b->cpu = crpc_unpack_create("cpu", NULL);
-	b->src = aligned_alloc(4096, 4096 * (LEN / 4096 + 1));
-	b->have = aligned_alloc(4096, 4096 * (LEN / 4096 + 1));
-	b->want = malloc(LEN);
-	b->dst = device ? crpc_unpack_gpudev_alloc(NULL, LEN) : b->have;
-	assert_true(b->u != NULL && b->cpu != NULL && b->src != NULL && b->dst != NULL &&
-		b->have != NULL && b->want != NULL);
-	assert_int_equal(crpc_unpack_attach(b->u, b->src, LEN), 0);
-	assert_int_equal(crpc_unpack_attach(b->u, b->dst, LEN), 0);
-}
-
-static void
-bench_free(struct bench *b)
-{
-	crpc_unpack_detach(b->u, b->src);
-	crpc_unpack_detach(b->u, b->dst);
-	crpc_unpack_free(b->u);
-	crpc_unpack_free(b->cpu);
-	if (b->device)
-		crpc_unpack_gpudev_free(NULL, b->dst);
-	free(b->src);
-	free(b->have);
-	free(b->want);
-#ifdef FAKE
-	assert_int_equal(fake_cuda_left(), 0);
-#endif
-}
-
-/* All of dst is 0x5a, and of want. */
-static void
-bench_clear(struct bench *b)
-{
-	memset(b->src, 0x5a, LEN);
-	memset(b->want, 0x5a, LEN);
-	assert_int_equal(job_run(b->u, (struct crpc_unpack_desc){b->src, b->dst, LEN, 0}), 0);
-	buf_fill(b->src, LEN, rng);
-}
-
-static void
-bench_compare(struct bench *b)
-{
-	if (b->device)
-		assert_int_equal(crpc_unpack_gpudev_read(NULL, b->have, b->dst, LEN), 0);
-	assert_memory_equal(b->have, b->want, LEN);
-}
-
-/*
- * A piece of any op, length and alignment into the at-th part of dst; the cpu engine does it too.
- */
-static struct crpc_unpack_desc
-piece(struct bench *b, uint32_t at)
-{
-	uint32_t op = rnd_below(&rng, CRPC_UNPACK_OPS), elem = crpc_unpack_elem(op, true);
-	uint32_t to = at * PIECE + rnd_below(&rng, 40) * crpc_unpack_elem(op, false);
-	struct crpc_unpack_desc d = {.src = b->src + rnd_below(&rng, LEN / elem - PIECE) * elem,
-		.dst = b->want + to,
-		.len = rnd_below(&rng, 8) == 0 ? rnd_below(&rng, 20) * elem
-					       : rnd_below(&rng, 4000) / elem * elem,
-		.op = op};
-	uint64_t job;
-
-	assert_int_equal(crpc_unpack_submit(b->cpu, &d, 1, &job), 0);
-	assert_int_equal(crpc_unpack_done(b->cpu, job), 0);
-	d.dst = b->dst + to;
-	return d;
-}
-
-/*
- * Scattered pieces of any kind, many jobs open, asked about in any order: each byte is what the cpu
- * engine makes it, in host memory and in the device's, and no other byte changes.
- */
-static void
-jobs_move_each_byte(void **state)
-{
-	struct crpc_unpack_desc desc[DESCS];
-	uint64_t job[JOBS];
-	uint32_t i, k, round;
-	struct bench b;
-	int device;
-
-	for (device = 0; device < 2; device++) {
-		bench_make(&b, JOBS, device);
-		for (round = 0; round < 20; round++) {
-			bench_clear(&b);
-			for (i = 0; i < JOBS; i++) {
-				for (k = 0; k < DESCS; k++)
-					desc[k] = piece(&b, i * DESCS + k);
-				assert_int_equal(crpc_unpack_submit(b.u, desc, DESCS, &job[i]), 0);
-				if (rnd_below(&rng, 3) == 0)
-					crpc_unpack_kick(b.u);
-			}
-			/* max_jobs are open. */
-			assert_int_equal(crpc_unpack_submit(b.u, desc, 1, &job[0]), -EAGAIN);
-			for (i = 0, k = rnd_below(&rng, JOBS); i < JOBS; i++)
-				assert_int_equal(job_wait(b.u, job[(i * 3 + k) % JOBS]), 0);
-			bench_compare(&b);
-		}
-		assert_int_equal(crpc_unpack_open_jobs(b.u), 0);
-		bench_free(&b);
-	}
-}
+#define ENGINE        "gpudev"
+#define DEVICE_MEMORY 1
+#include "unpack_bench.h"
 
 /* Every half float widened, and around every one of them the floats that narrow to it. */
 static void
@@ -245,142 +101,11 @@ memory_must_be_attached(void **state)
 	bench_free(&b);
 }
 
-/*
- * Launches and jobs are limited: more are refused, nothing of them is taken, and room comes back.
- */
+/* Launches are limited. */
 static void
-full_is_told(void **state)
+full_engine_refuses(void **state)
 {
-	struct crpc_unpack_desc desc[16];
-	static uint64_t job[4096];
-	struct bench b;
-	uint32_t i, n;
-
-	bench_make(&b, 4096, true);
-	bench_clear(&b);
-	for (i = 0; i < 16; i++) {
-		desc[i] = (struct crpc_unpack_desc){b.src + i, b.dst + i, 1, CRPC_UNPACK_COPY};
-		b.want[i] = b.src[i];
-	}
-	for (n = 0; n < 4096 && crpc_unpack_submit(b.u, desc, 16, &job[n]) == 0; n++)
-		;
-	assert_int_equal(n, CRPC_GPUDEV_WAVES * (CRPC_UNPACK_DESCS_MAX / 16));
-	assert_int_equal(crpc_unpack_open_jobs(b.u), n);
-	for (i = 0; i < n; i++)
-		assert_int_equal(job_wait(b.u, job[i]), 0);
-	bench_compare(&b);
-	assert_int_equal(job_run(b.u, desc[0]), 0);
-	bench_free(&b);
-}
-
-/* Jobs that are given up end, those never handed over too; no memory is touched behind it. */
-static void
-stop_gets_all_back(void **state)
-{
-	uint64_t job, until = crpc_clock_ns() + WAIT_NS;
-	struct bench b;
-	uint32_t i;
-
-	bench_make(&b, 0, false);
-	memset(b.src, 0x11, LEN);
-	for (i = 0; i < 8; i++) {
-		assert_int_equal(crpc_unpack_submit(b.u,
-					 &(struct crpc_unpack_desc){b.src, b.dst, LEN, 0}, 1, &job),
-			0);
-		if (i % 3 == 0)
-			crpc_unpack_kick(b.u);
-	}
-	while (crpc_unpack_stop(b.u) == -EAGAIN)
-		assert_true(crpc_clock_ns() < until);
-	assert_int_equal(crpc_unpack_open_jobs(b.u), 0);
-	memset(b.dst, 0x77, LEN);
-	usleep(2000);
-	for (i = 0; i < LEN; i++)
-		assert_int_equal(b.dst[i], 0x77);
-	/* It goes on. */
-	assert_int_equal(job_run(b.u, (struct crpc_unpack_desc){b.src, b.dst, LEN, 0}), 0);
-	assert_int_equal(b.dst[LEN - 1], 0x11);
-	bench_free(&b);
-}
-
-/* The device has a clock of its own. */
-static void
-turn(struct rig *r, int side)
-{
-	rig_turn(r, side);
-	if (crpc_unpack_open_jobs(r->conf[1].engine) != 0)
-		usleep(5);
-}
-
-static void
-consume(struct rig *r, const struct crpc_bulk_chunk *chunk)
-{
-	uint64_t until = crpc_clock_ns() + WAIT_NS;
-	int rc;
-
-	while ((rc = crpc_bulk_consumed(r->b[1], r->w.now_ns, chunk->token)) == -EBUSY) {
-		assert_true(crpc_clock_ns() < until);
-		turn(r, 0);
-		turn(r, 1);
-	}
-	assert_int_equal(rc, 0);
-}
-
-/*
- * An eager message into the device's memory, whose chunks the GPU unpacks: its content, its
- * checksum, and that a chunk can not be consumed before the engine has said done.
- */
-static void
-bulk_unpacks_through_it(void **state)
-{
-	struct crpc_bulk_conf conf[2] = {
-		{.chunk = 16384, .slots = 4}, {.chunk = 16384, .slots = 4}};
-	uint64_t req[2], until = crpc_clock_ns() + WAIT_NS, made;
-	struct crpc_bulk_result result[2];
-	bool have[2] = {false, false};
-	struct crpc_bulk_chunk chunk;
-	int side = 0;
-#ifdef FAKE
-	uint32_t i;
-#endif
-	struct bench b;
-	struct rig r;
-
-	bench_make(&b, 0, true);
-	buf_fill(b.src, LEN, 3);
-	crpc_unpack_detach(b.u, b.src);
-	conf[1].engine = b.u;
-	rig_init(&r, &conf[0], &conf[1], 1, 1, 7);
-	made = crpc_unpack_states_made();
-	req[0] = rig_send(&r, 0, 1, b.src, LEN, CRPC_BULK_EAGER | CRPC_BULK_CRC);
-	req[1] = rig_recv(&r, 1, 1, b.dst, LEN, CRPC_BULK_EAGER | CRPC_BULK_MANUAL);
-#ifdef FAKE
-	fake_cuda_hold(true);
-	while (crpc_bulk_chunks(r.b[1], &chunk, 1) == 0)
-		turn(&r, side ^= 1);
-	for (i = 0; i < 100; i++) {
-		turn(&r, side ^= 1);
-		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk.token), -EBUSY);
-	}
-	assert_int_not_equal(crpc_unpack_open_jobs(b.u), 0);
-	fake_cuda_hold(false);
-	consume(&r, &chunk);
-#endif
-	while (!have[0] || !have[1]) {
-		turn(&r, side ^= 1);
-		while (crpc_bulk_chunks(r.b[1], &chunk, 1) == 1)
-			consume(&r, &chunk);
-		if (!have[side])
-			have[side] = crpc_bulk_test(r.b[side], req[side], &result[side]) == 0;
-		assert_true(crpc_clock_ns() < until);
-	}
-	assert_int_equal(result[0].status, 0);
-	assert_int_equal(result[1].status, 0);
-	memcpy(b.want, b.src, LEN);
-	bench_compare(&b);
-	assert_int_equal(crpc_unpack_states_made(), made);
-	rig_fini(&r);
-	bench_free(&b);
+	assert_int_equal(engine_filled(), CRPC_GPUDEV_WAVES * (CRPC_UNPACK_DESCS_MAX / 16));
 }
 
 #ifdef FAKE
@@ -428,7 +153,7 @@ polls_never_wait(void **state)
 	bench_free(&b);
 }
 
-/* Whatever fails while a state is made or memory attached is told by its name, and undone. */
+/* Whatever fails while a state is made or memory attached is logged by its name, and undone. */
 static void
 making_fails_by_name(void **state)
 {
@@ -485,7 +210,8 @@ making_fails_by_name(void **state)
 }
 
 /*
- * A launch that fails fails its jobs; the next one is a new try. Without an event the stream tells.
+ * A launch that fails fails its jobs; the next one is a new try. Without an event the stream is
+ * queried.
  */
 static void
 launches_fail_alone(void **state)
@@ -508,7 +234,7 @@ launches_fail_alone(void **state)
 	bench_free(&b);
 }
 
-/* A fault of the device ends every job with an error, and what comes later; its name is told. */
+/* A fault of the device ends every job with an error, and later ones; its name is logged. */
 static void
 faults_end_the_state(void **state)
 {
@@ -574,7 +300,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(jobs_move_each_byte),
 		cmocka_unit_test(conversions_agree),
 		cmocka_unit_test(memory_must_be_attached),
-		cmocka_unit_test(full_is_told),
+		cmocka_unit_test(full_engine_refuses),
 		cmocka_unit_test(stop_gets_all_back),
 		cmocka_unit_test(bulk_unpacks_through_it),
 #ifdef FAKE
