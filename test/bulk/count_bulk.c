@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crpc_bulk.h"
-#include "crpc_log.h"
+#include "bulk_end.h"
 
 #define CHUNK 4096u
 #define BURST 8u
@@ -34,43 +33,25 @@ static const struct {
 		{"message_eager_64_4_rails", CRPC_BULK_EAGER, 4, 64, 4000},
 };
 
-struct end {
-	struct crpc_copyrpc *ctx;
-	struct crpc_bulk *b;
-	struct crpc_bulk_conn *conn;
-};
-
-static struct end end[2];
+static struct bulk_end end[2];
 static uint64_t now = 1000;
 
-static int
-end_open(struct end *e, uint32_t rails)
+static bool
+open_ends(uint32_t rails)
 {
-	struct crpc_copyrpc_conf conf = {.ring_size = 16384, .max_eps = rails};
-	struct crpc_bulk_conf bulk = {.chunk = CHUNK};
+	const struct crpc_copyrpc_conf net = {.ring_size = 16384, .max_eps = rails};
+	const struct crpc_bulk_conf bulk = {.chunk = CHUNK};
+	uint32_t i;
 
-	conf.dev = crpc_rdma_open(&(struct crpc_rdma_conf){.device = "paper"});
-	e->ctx = conf.dev == NULL ? NULL : crpc_copyrpc_create(&conf);
-	bulk.port[0] = (struct crpc_bulk_port){.ctx = e->ctx, .dev = conf.dev};
-	e->b = e->ctx == NULL ? NULL : crpc_bulk_create(&bulk);
-	e->conn = e->b == NULL ? NULL : crpc_bulk_conn_create(e->b, rails, 0);
-	return e->conn == NULL ? -1 : 0;
-}
-
-static int
-join(void)
-{
-	uint8_t addr[2][CRPC_BULK_ADDR_LEN];
-
-	crpc_bulk_conn_addr(end[0].conn, addr[0]);
-	crpc_bulk_conn_addr(end[1].conn, addr[1]);
-	if (crpc_bulk_conn_connect(end[0].conn, addr[1]) != 0)
-		return -1;
-	return crpc_bulk_conn_connect(end[1].conn, addr[0]);
+	for (i = 0; i < 2; i++) {
+		if (!end_device(&end[i], "paper", &net) || !end_bulk(&end[i], &bulk, rails))
+			return false;
+	}
+	return ends_connect(end);
 }
 
 static uint32_t
-ended(struct end *e)
+ended(struct bulk_end *e)
 {
 	struct crpc_bulk_result result[BURST];
 	uint16_t n = crpc_bulk_test_burst(e->b, result, BURST), i;
@@ -121,8 +102,7 @@ main(int argc, char **argv)
 		if (strcmp(argv[1], cases[i].name) != 0)
 			continue;
 		buf = calloc(2, cases[i].len);
-		if (buf == NULL || end_open(&end[0], cases[i].rails) != 0 ||
-				end_open(&end[1], cases[i].rails) != 0 || join() != 0) {
+		if (buf == NULL || !open_ends(cases[i].rails)) {
 			fprintf(stderr, "cannot set up: %s\n", crpc_log_last());
 			return 77;
 		}

@@ -23,9 +23,9 @@
 
 #include <cmocka.h>
 
-#include "crpc_bulk.h"
+#include "bulk_end.h"
 #include "crpc_clock.h"
-#include "crpc_log.h"
+#include "device.h"
 
 #define ROUNDS 6
 #define LEN    (1u << 20)
@@ -39,10 +39,7 @@
 
 /* One end, with a message in each of its buffers. */
 struct end {
-	struct crpc_rdma *dev;
-	struct crpc_copyrpc *ctx;
-	struct crpc_bulk *b;
-	struct crpc_bulk_conn *conn;
+	struct bulk_end at;
 	bool sends;
 	uint32_t path;
 	uint64_t next, ended; /* messages */
@@ -50,19 +47,17 @@ struct end {
 	bool open[OPEN];
 };
 
-static void
+static bool
 end_open(struct end *e)
 {
-	struct crpc_rdma_conf rdma = {.gid_index = -1};
-	struct crpc_copyrpc_conf conf = {.ring_size = 16384, .peer_timeout_ns = LOST_NS};
-	struct crpc_bulk_conf bulk = {.chunk = CHUNK, .timeout_ns = 2 * LOST_NS, .confirm_ns = S};
+	const struct crpc_copyrpc_conf net = {.ring_size = 16384, .peer_timeout_ns = LOST_NS};
+	const struct crpc_bulk_conf bulk = {
+		.chunk = CHUNK, .timeout_ns = 2 * LOST_NS, .confirm_ns = S};
+	uint32_t i;
 
-	e->dev = crpc_rdma_open(&rdma);
-	conf.dev = e->dev;
-	e->ctx = e->dev == NULL ? NULL : crpc_copyrpc_create(&conf);
-	bulk.port[0] = (struct crpc_bulk_port){.ctx = e->ctx, .dev = e->dev};
-	e->b = e->ctx == NULL ? NULL : crpc_bulk_create(&bulk);
-	e->conn = e->b == NULL ? NULL : crpc_bulk_conn_create(e->b, RAILS, 1);
+	for (i = 0; i < OPEN; i++)
+		e->buf[i] = malloc(LEN);
+	return end_device(&e->at, NULL, &net) && end_bulk(&e->at, &bulk, RAILS);
 }
 
 /* The whole of a buffer by socket. */
@@ -87,16 +82,16 @@ get(int fd, void *data, size_t len)
 	return true;
 }
 
-/* Connect to whoever is at the other end of the socket, with a barrier. */
+/* Connect to the process at the other side of the socket, with a barrier. */
 static bool
 meet(struct end *e, int fd)
 {
 	uint8_t addr[CRPC_BULK_ADDR_LEN], peer[CRPC_BULK_ADDR_LEN], ready = 1;
 
-	crpc_bulk_conn_addr(e->conn, addr);
+	crpc_bulk_conn_addr(e->at.conn, addr);
 	return give(fd, addr, sizeof(addr)) && get(fd, peer, sizeof(peer)) &&
-	       crpc_bulk_conn_connect(e->conn, peer) == 0 && give(fd, &ready, 1) &&
-	       get(fd, &ready, 1);
+		crpc_bulk_conn_connect(e->at.conn, peer) == 0 && give(fd, &ready, 1) &&
+		get(fd, &ready, 1);
 }
 
 static uint64_t
@@ -130,8 +125,8 @@ start(struct end *e)
 		w = (uint64_t *)(void *)e->buf[at];
 		for (i = 0; e->sends && i < LEN / 8; i++)
 			w[i] = word(e->next, i);
-		rc = e->sends ? crpc_bulk_isend(e->conn, now, 5, w, LEN, e->path, e->next, &req)
-			      : crpc_bulk_irecv(e->conn, now, 5, w, LEN, 0, e->next, &req);
+		rc = e->sends ? crpc_bulk_isend(e->at.conn, now, 5, w, LEN, e->path, e->next, &req)
+			      : crpc_bulk_irecv(e->at.conn, now, 5, w, LEN, 0, e->next, &req);
 		if (rc != 0)
 			return false;
 		e->open[at] = true;
@@ -147,16 +142,12 @@ victim(int fd, bool sends, uint32_t path)
 {
 	struct crpc_bulk_result result;
 	struct end e = {.sends = sends, .path = path};
-	uint32_t i;
 
-	end_open(&e);
-	for (i = 0; i < OPEN; i++)
-		e.buf[i] = malloc(LEN);
-	if (e.conn == NULL || !meet(&e, fd))
+	if (!end_open(&e) || !meet(&e, fd))
 		return 1;
 	while (start(&e)) {
-		crpc_bulk_progress(e.b, crpc_clock_ns());
-		while (crpc_bulk_test_burst(e.b, &result, 1) != 0) {
+		crpc_bulk_progress(e.at.b, crpc_clock_ns());
+		while (crpc_bulk_test_burst(e.at.b, &result, 1) != 0) {
 			if (result.status != 0 ||
 					(!sends && !is_message(e.buf[result.cookie % OPEN],
 							   result.cookie)))
@@ -206,7 +197,7 @@ take(struct end *e, bool killed, uint64_t seed)
 	struct crpc_bulk_result result;
 	uint8_t *buf;
 
-	while (crpc_bulk_test_burst(e->b, &result, 1) != 0) {
+	while (crpc_bulk_test_burst(e->at.b, &result, 1) != 0) {
 		buf = e->buf[result.cookie % OPEN];
 		if (result.status == 0 && !e->sends && !is_message(buf, result.cookie))
 			fail_msg("seed %llu: message %llu is not itself", (unsigned long long)seed,
@@ -230,29 +221,29 @@ bury(struct end *e, uint64_t seed)
 	uint32_t sends, recvs, i, k, touched = 0;
 
 	do {
-		crpc_bulk_progress(e->b, crpc_clock_ns());
+		crpc_bulk_progress(e->at.b, crpc_clock_ns());
 		take(e, true, seed);
 		if (crpc_clock_ns() > until) {
-			crpc_bulk_dump(e->b, stderr);
+			crpc_bulk_dump(e->at.b, stderr);
 			fail_msg("seed %llu: requests do not end", (unsigned long long)seed);
 		}
 	} while (e->ended != e->next);
-	crpc_bulk_pool(e->conn, &sends, &recvs);
+	crpc_bulk_pool(e->at.conn, &sends, &recvs);
 	assert_int_equal(sends, 16);
 	assert_int_equal(recvs, 16);
-	crpc_bulk_conn_shutdown(e->conn); /* with no request open it may not know yet */
-	while (crpc_bulk_conn_reset(e->conn) != 0) {
-		crpc_bulk_progress(e->b, crpc_clock_ns());
+	crpc_bulk_conn_shutdown(e->at.conn); /* with no request open it may not know yet */
+	while (crpc_bulk_conn_reset(e->at.conn) != 0) {
+		crpc_bulk_progress(e->at.b, crpc_clock_ns());
 		assert_true(crpc_clock_ns() < until);
 	}
 	for (i = 0; i < 2000; i++)
-		crpc_bulk_progress(e->b, crpc_clock_ns());
+		crpc_bulk_progress(e->at.b, crpc_clock_ns());
 	for (i = 0; i < OPEN; i++) {
 		for (k = 0; k < LEN; k++)
 			touched += e->buf[i][k] != 0x5a;
 	}
 	assert_int_equal(touched, 0);
-	if (crpc_bulk_check(e->b, true) != 0)
+	if (crpc_bulk_check(e->at.b, true) != 0)
 		fail_msg("seed %llu: %s", (unsigned long long)seed, crpc_log_last());
 }
 
@@ -273,10 +264,10 @@ life(struct end *e, uint64_t seed)
 		fail_msg("seed %llu: %s", (unsigned long long)seed, crpc_log_last());
 	while (e->ended < messages || turns-- != 0) {
 		assert_true(start(e));
-		crpc_bulk_progress(e->b, crpc_clock_ns());
+		crpc_bulk_progress(e->at.b, crpc_clock_ns());
 		take(e, false, seed);
 		if (crpc_clock_ns() > until) {
-			crpc_bulk_dump(e->b, stderr);
+			crpc_bulk_dump(e->at.b, stderr);
 			fail_msg("seed %llu: messages stand still", (unsigned long long)seed);
 		}
 	}
@@ -297,11 +288,8 @@ survivor_of_kills(void **state)
 	uint64_t seed = from != NULL ? strtoull(from, NULL, 0) : 0, before, after;
 	struct end *e = &survivor;
 
-	end_open(e);
-	if (e->conn == NULL)
+	if (!end_open(e))
 		fail_msg("%s", crpc_log_last());
-	for (i = 0; i < OPEN; i++)
-		e->buf[i] = malloc(LEN);
 	life(e, seed);
 	before = mallinfo2().uordblks + mallinfo2().hblkhd;
 	for (i = 1; i < rounds; i++)
@@ -310,9 +298,7 @@ survivor_of_kills(void **state)
 	if (after > before + 65536)
 		fail_msg("%llu bytes more than after the first kill",
 				(unsigned long long)(after - before));
-	crpc_bulk_free(e->b);
-	crpc_copyrpc_free(e->ctx);
-	crpc_rdma_close(e->dev);
+	end_close(&e->at);
 	for (i = 0; i < OPEN; i++)
 		free(e->buf[i]);
 }
@@ -321,19 +307,14 @@ int
 main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(survivor_of_kills),
+		cmocka_unit_test(survivor_of_kills),
 	};
-	struct crpc_rdma *dev;
 
 	crpc_clock_init();
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 5)
 		return victim(atoi(argv[2]), atoi(argv[3]) != 0, (uint32_t)atoi(argv[4]));
-	dev = crpc_rdma_open(&(struct crpc_rdma_conf){.gid_index = -1});
-	if (dev == NULL) {
-		print_message("skipped: %s\n", crpc_log_last());
+	if (device_missing())
 		return 77;
-	}
-	crpc_rdma_close(dev);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,61 +16,36 @@
 #include <cmocka.h>
 
 #include "bulk_conn.h"
-#include "crpc_bulk.h"
+#include "bulk_end.h"
 #include "crpc_clock.h"
-#include "crpc_log.h"
+#include "device.h"
 
 #define WAIT_NS UINT64_C(30000000000)
 #define LEN     (9u * 1000 * 1000 + 1)
 
-struct end {
-	struct crpc_rdma *dev;
-	struct crpc_copyrpc *ctx;
-	struct crpc_bulk *b;
-	struct crpc_bulk_conn *conn;
-};
-
-static struct end end[2];
+static struct bulk_end end[2];
 static uint32_t ring_size = 16384;
 
 static void
 connect_ends(void)
 {
-	uint8_t addr[2][CRPC_BULK_ADDR_LEN];
-	int i;
-
-	for (i = 0; i < 2; i++)
-		crpc_bulk_conn_addr(end[i].conn, addr[i]);
-	for (i = 0; i < 2; i++) {
-		if (crpc_bulk_conn_connect(end[i].conn, addr[!i]) != 0)
-			fail_msg("%s", crpc_log_last());
-	}
-}
-
-static void
-make_device(struct end *e)
-{
-	struct crpc_rdma_conf rdma = {.device = getenv("DEVICE"), .gid_index = -1};
-	struct crpc_copyrpc_conf conf = {.ring_size = ring_size};
-
-	e->dev = crpc_rdma_open(&rdma);
-	if (e->dev == NULL)
+	if (!ends_connect(end))
 		fail_msg("%s", crpc_log_last());
-	conf.dev = e->dev;
-	e->ctx = crpc_copyrpc_create(&conf);
-	assert_non_null(e->ctx);
 }
 
 static void
-make_bulk(struct end *e, const struct crpc_bulk_conf *conf, uint32_t rails)
+make_device(struct bulk_end *e)
 {
-	struct crpc_bulk_conf full = *conf;
+	const struct crpc_copyrpc_conf conf = {.ring_size = ring_size};
 
-	full.port[0] = (struct crpc_bulk_port){.ctx = e->ctx, .dev = e->dev};
-	e->b = crpc_bulk_create(&full);
-	assert_non_null(e->b);
-	e->conn = crpc_bulk_conn_create(e->b, rails, 1);
-	if (e->conn == NULL)
+	if (!end_device(e, getenv("DEVICE"), &conf))
+		fail_msg("%s", crpc_log_last());
+}
+
+static void
+make_bulk(struct bulk_end *e, const struct crpc_bulk_conf *conf, uint32_t rails)
+{
+	if (!end_bulk(e, conf, rails))
 		fail_msg("%s", crpc_log_last());
 }
 
@@ -89,13 +64,8 @@ make(const struct crpc_bulk_conf *conf, uint32_t rails)
 static void
 unmake(void)
 {
-	int i;
-
-	for (i = 0; i < 2; i++) {
-		crpc_bulk_free(end[i].b);
-		crpc_copyrpc_free(end[i].ctx);
-		crpc_rdma_close(end[i].dev);
-	}
+	end_close(&end[0]);
+	end_close(&end[1]);
 }
 
 static void
@@ -410,22 +380,17 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(memory_is_bounded),
-			cmocka_unit_test(every_path_keeps_the_content),
-			cmocka_unit_test(peer_goes_and_comes_back),
-			cmocka_unit_test(rails_break_and_come_back),
-			cmocka_unit_test(chunks_cost_the_device_little),
+		cmocka_unit_test(memory_is_bounded),
+		cmocka_unit_test(every_path_keeps_the_content),
+		cmocka_unit_test(peer_goes_and_comes_back),
+		cmocka_unit_test(rails_break_and_come_back),
+		cmocka_unit_test(chunks_cost_the_device_little),
 	};
-	struct crpc_rdma *dev;
 	int rc;
 
 	crpc_clock_init();
-	dev = crpc_rdma_open(&(struct crpc_rdma_conf){.device = getenv("DEVICE"), .gid_index = -1});
-	if (dev == NULL) {
-		print_message("skipped: %s\n", crpc_log_last());
+	if (device_missing())
 		return 77;
-	}
-	crpc_rdma_close(dev);
 	src = malloc(LEN);
 	dst = malloc(LEN);
 	memset(src, 1, LEN);
