@@ -3,25 +3,17 @@
  * A fixed amount of work for callgrind to count: 6400 times allocate and free, from the cache, or
  * give and take, or with a cache too small for the block. Only counted_*() is collected;
  * test/golden/instructions.py divides.
- *
- * With `time` as argument it prints nanoseconds per pair, beside those of the system calls that
- * make shared memory without an arena.
  */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "crpc_arena.h"
-#include "crpc_clock.h"
 #include "crpc_log.h"
 
 #define PAIRS 6400u
 #define DEPTH 32u /* blocks held at once by the burst cases */
-#define SLOTS 41u /* slices that are timed: an odd number has a median */
 
 static struct crpc_arena_cache *c1, *c2;
 static uint64_t bad;
@@ -101,64 +93,6 @@ static const struct {
 		{"arena_give_take", counted_give_take},
 };
 
-/* What people do without an arena, for 4 KiB. */
-static void
-three_calls(void)
-{
-	char name[40];
-	uint32_t i;
-	void *p;
-	int fd;
-
-	snprintf(name, sizeof(name), "/crpc_count_arena.%d", getpid());
-	for (i = 0; i < PAIRS / 64; i++) {
-		fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-		bad += fd < 0 || ftruncate(fd, 4096) != 0;
-		p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		bad += p == MAP_FAILED;
-		munmap(p, 4096);
-		close(fd);
-		shm_unlink(name);
-	}
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
-/* Median, in ns per pair, of slices that alternate between all cases. */
-static void
-print_times(void)
-{
-	static uint64_t t[CRPC_DIM(cases) + 1][SLOTS];
-	uint32_t i, k;
-	uint64_t start;
-
-	crpc_clock_init();
-	for (k = 0; k < SLOTS; k++) {
-		for (i = 0; i <= CRPC_DIM(cases); i++) {
-			start = crpc_clock_ns();
-			if (i < CRPC_DIM(cases))
-				cases[i].fn();
-			else
-				three_calls();
-			t[i][k] = crpc_clock_ns() - start;
-		}
-	}
-	for (i = 0; i <= CRPC_DIM(cases); i++) {
-		uint32_t n = i < CRPC_DIM(cases) ? PAIRS : PAIRS / 64;
-
-		qsort(t[i], SLOTS, sizeof(t[i][0]), by_value);
-		printf("%-28s %10.1f ns, best %10.1f\n",
-				i < CRPC_DIM(cases) ? cases[i].name : "open, size, map, and back",
-				(double)t[i][SLOTS / 2] / n, (double)t[i][0] / n);
-	}
-}
-
 static int
 run(const char *name)
 {
@@ -203,10 +137,7 @@ main(int argc, char **argv)
 	c2 = c1 == NULL ? NULL : crpc_arena_join(a, &small);
 	if (c2 == NULL)
 		goto err;
-	if (strcmp(argv[1], "time") == 0)
-		print_times();
-	else
-		rc = run(argv[1]);
+	rc = run(argv[1]);
 	if (bad != 0) {
 		fprintf(stderr, "%" PRIu64 " calls failed\n", bad);
 		rc = 1;
