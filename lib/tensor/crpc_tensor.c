@@ -19,25 +19,13 @@
 _Static_assert(CRPC_TENSOR_RANK_MAX <= UINT8_MAX, "rank is a byte");
 _Static_assert(CRPC_TENSOR_ELEMS_MAX <= BYTES_MAX / 8, "the bytes of all elements can be counted");
 
-/*
- * Every refusal is a function of its own, out of the way of what is in order: the code of a message
- * that comes now and then is not in the caches, and what counts is how little of it there is.
- */
-#define REFUSAL static __attribute__((cold, noinline)) int
-
 /* ---- what follows from shape and strides ---- */
 
-REFUSAL
+static int
 refuse_many(const uint64_t *shape, uint32_t i)
 {
 	return crpc_fail(-EOVERFLOW, "tensor: shape[%u] is %llu: more than %llu elements", i,
 		(unsigned long long)shape[i], (unsigned long long)CRPC_TENSOR_ELEMS_MAX);
-}
-
-REFUSAL
-refuse_wide(void)
-{
-	return crpc_fail(-EOVERFLOW, "tensor: shape and strides span more than 2^63 bytes");
 }
 
 /*
@@ -74,11 +62,12 @@ count_bytes(const struct crpc_tensor *t, uint32_t size, uint64_t *bytes)
 		return 0;
 	if (wide || __builtin_add_overflow(last, 1, &last) ||
 		__builtin_mul_overflow(last, size, bytes) || *bytes > BYTES_MAX)
-		return refuse_wide();
+		return crpc_fail(-EOVERFLOW, "tensor: shape and strides span more than 2^63 bytes");
 	return 0;
 }
 
-REFUSAL
+/* Which field it is. Out of the way of what is in order, of which there should be little code. */
+static crpc_noinline int
 refuse_field(const struct crpc_tensor *t)
 {
 	uint32_t i, size = crpc_tensor_dtype_size(t->dtype);
@@ -112,15 +101,6 @@ check_fields(const struct crpc_tensor *t, uint32_t size)
 	return sign < 0 ? refuse_field(t) : 0;
 }
 
-REFUSAL
-refuse_frame(const struct crpc_tensor *t)
-{
-	if (t->magic != CRPC_TENSOR_MAGIC || t->version != CRPC_TENSOR_VERSION)
-		return crpc_fail(-EPROTO, "tensor: magic 0x%x version %u: expected 0x%x version %u",
-			t->magic, t->version, CRPC_TENSOR_MAGIC, CRPC_TENSOR_VERSION);
-	return crpc_fail(-EPROTO, "tensor: a byte that must be 0 is not, rank %u", t->rank);
-}
-
 /* Head and unused places: what has no meaning is 0, so that a later version can give it one. */
 static int
 check_frame(const struct crpc_tensor *t)
@@ -130,20 +110,12 @@ check_frame(const struct crpc_tensor *t)
 
 	for (i = t->rank; i < CRPC_TENSOR_RANK_MAX; i++)
 		rest |= t->shape[i] | (uint64_t)t->stride[i];
-	if (t->magic != CRPC_TENSOR_MAGIC || t->version != CRPC_TENSOR_VERSION || rest != 0)
-		return refuse_frame(t);
+	if (t->magic != CRPC_TENSOR_MAGIC || t->version != CRPC_TENSOR_VERSION)
+		return crpc_fail(-EPROTO, "tensor: magic 0x%x version %u: expected 0x%x version %u",
+			t->magic, t->version, CRPC_TENSOR_MAGIC, CRPC_TENSOR_VERSION);
+	if (rest != 0)
+		return crpc_fail(-EPROTO, "tensor: a byte that must be 0 is not, rank %u", t->rank);
 	return 0;
-}
-
-REFUSAL
-refuse_place(const struct crpc_tensor *t, const struct crpc_tensor_space *space)
-{
-	if (t->segment >= space->count || space->segment[t->segment].base == NULL)
-		return crpc_fail(-ENOENT, "tensor: segment %u is not there: expected one of %u",
-			t->segment, space->count);
-	return crpc_fail(-ERANGE, "tensor: %llu bytes at %llu: segment %u has %llu",
-		(unsigned long long)t->length, (unsigned long long)t->offset, t->segment,
-		(unsigned long long)space->segment[t->segment].size);
 }
 
 static int
@@ -151,19 +123,14 @@ check_place(const struct crpc_tensor *t, const struct crpc_tensor_space *space)
 {
 	const struct crpc_tensor_segment *seg = &space->segment[t->segment];
 
-	if (t->segment >= space->count || seg->base == NULL || t->offset > seg->size ||
-		t->length > seg->size - t->offset)
-		return refuse_place(t, space);
+	if (t->segment >= space->count || seg->base == NULL)
+		return crpc_fail(-ENOENT, "tensor: segment %u is not there: expected one of %u",
+			t->segment, space->count);
+	if (t->offset > seg->size || t->length > seg->size - t->offset)
+		return crpc_fail(-ERANGE, "tensor: %llu bytes at %llu: segment %u has %llu",
+			(unsigned long long)t->length, (unsigned long long)t->offset, t->segment,
+			(unsigned long long)seg->size);
 	return 0;
-}
-
-REFUSAL
-refuse_overlap(uint64_t stride, uint64_t span)
-{
-	return crpc_fail(-ENOTUNIQ,
-		"tensor: stride %llu is below the %llu elements that it must step over: the array "
-		"can be read, not written",
-		(unsigned long long)stride, (unsigned long long)span);
 }
 
 /*
@@ -191,17 +158,13 @@ check_unique(const struct crpc_tensor *t)
 	}
 	for (i = 0; i < n; i++) {
 		if (stride[i] < span)
-			return refuse_overlap(stride[i], span);
+			return crpc_fail(-ENOTUNIQ,
+				"tensor: stride %llu is below the %llu elements that it must step "
+				"over: the array can be read, not written",
+				(unsigned long long)stride[i], (unsigned long long)span);
 		span += (shape[i] - 1) * stride[i]; /* bounded by length */
 	}
 	return 0;
-}
-
-REFUSAL
-refuse_length(const struct crpc_tensor *t, uint64_t bytes)
-{
-	return crpc_fail(-EINVAL, "tensor: length %llu: shape and strides make %llu bytes",
-		(unsigned long long)t->length, (unsigned long long)bytes);
 }
 
 int
@@ -218,7 +181,8 @@ crpc_tensor_check(const struct crpc_tensor *t, const struct crpc_tensor_space *s
 	if (rc != 0)
 		return rc;
 	if (t->length != bytes)
-		return refuse_length(t, bytes);
+		return crpc_fail(-EINVAL, "tensor: length %llu: shape and strides make %llu bytes",
+			(unsigned long long)t->length, (unsigned long long)bytes);
 	rc = check_place(t, space);
 	if (rc == 0 && (how & CRPC_TENSOR_WRITE) != 0)
 		rc = check_unique(t);
@@ -237,11 +201,15 @@ crpc_tensor_take(struct crpc_tensor *t, const void *bytes, const struct crpc_ten
 
 /* ---- building ---- */
 
-REFUSAL
-refuse_offset(const struct crpc_tensor *t)
+/* Hand a descriptor over that is whole, but for its offset's limit. */
+static int
+hand_over(struct crpc_tensor *dst, const struct crpc_tensor *t)
 {
-	return crpc_fail(
-		-EOVERFLOW, "tensor: offset %llu is beyond 2^63", (unsigned long long)t->offset);
+	if (t->offset > BYTES_MAX - t->length)
+		return crpc_fail(-EOVERFLOW, "tensor: offset %llu is beyond 2^63",
+			(unsigned long long)t->offset);
+	*dst = *t;
+	return 0;
 }
 
 /* Check a descriptor that is whole but for its length, complete it, and hand it over. */
@@ -253,25 +221,16 @@ finish(struct crpc_tensor *dst, struct crpc_tensor *t)
 
 	if (rc == 0)
 		rc = count_bytes(t, size, &t->length);
-	if (rc != 0)
-		return rc;
-	if (t->offset > BYTES_MAX - t->length)
-		return refuse_offset(t);
-	*dst = *t;
-	return 0;
-}
-
-REFUSAL
-refuse_rank(uint32_t rank)
-{
-	return crpc_fail(
-		-EINVAL, "tensor: rank %u: expected at most %d", rank, CRPC_TENSOR_RANK_MAX);
+	return rc == 0 ? hand_over(dst, t) : rc;
 }
 
 static int
 check_rank(uint32_t rank)
 {
-	return rank <= CRPC_TENSOR_RANK_MAX ? 0 : refuse_rank(rank);
+	if (rank <= CRPC_TENSOR_RANK_MAX)
+		return 0;
+	return crpc_fail(
+		-EINVAL, "tensor: rank %u: expected at most %d", rank, CRPC_TENSOR_RANK_MAX);
 }
 
 /* Shape, strides and length of an array without gaps. A dimension of 0 counts as 1 in strides. */
@@ -310,12 +269,7 @@ crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t
 	if (size == 0 || (offset & (size - 1)) != 0)
 		return refuse_field(&t);
 	rc = set_dense(&t, size, rank, shape);
-	if (rc != 0)
-		return rc;
-	if (offset > BYTES_MAX - t.length)
-		return refuse_offset(&t);
-	*dst = t;
-	return 0;
+	return rc == 0 ? hand_over(dst, &t) : rc;
 }
 
 int

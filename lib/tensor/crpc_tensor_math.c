@@ -159,8 +159,6 @@ ROW_CONVERT(f16, f32, uint16_t, float, crpc_tensor_of_f16)
 		uint64_t i, ys = dst_step / sizeof(type);                                          \
 		type a = (type)w->a;                                                               \
                                                                                                    \
-		(void)src;                                                                         \
-		(void)src_step;                                                                    \
 		for (i = 0; i < n; i++)                                                            \
 			y[i * ys] *= a;                                                            \
 	}
@@ -206,24 +204,16 @@ apply(const struct crpc_tensor *dst, void *dst_ptr, const struct crpc_tensor *sr
 static row_fn
 row_of_copy(uint32_t to, uint32_t from)
 {
-	static const struct {
-		uint8_t from, to;
-		row_fn row;
-	} rows[] = {
-		{CRPC_TENSOR_F32, CRPC_TENSOR_BF16, row_f32_to_bf16},
-		{CRPC_TENSOR_F32, CRPC_TENSOR_F16, row_f32_to_f16},
-		{CRPC_TENSOR_BF16, CRPC_TENSOR_F32, row_bf16_to_f32},
-		{CRPC_TENSOR_F16, CRPC_TENSOR_F32, row_f16_to_f32},
+	static const row_fn rows[CRPC_TENSOR_F64 + 1][CRPC_TENSOR_F64 + 1] = {
+		[CRPC_TENSOR_F32][CRPC_TENSOR_BF16] = row_f32_to_bf16,
+		[CRPC_TENSOR_F32][CRPC_TENSOR_F16] = row_f32_to_f16,
+		[CRPC_TENSOR_BF16][CRPC_TENSOR_F32] = row_bf16_to_f32,
+		[CRPC_TENSOR_F16][CRPC_TENSOR_F32] = row_f16_to_f32,
 	};
-	uint32_t i;
 
 	if (to == from)
 		return row_copy;
-	for (i = 0; i < CRPC_DIM(rows); i++) {
-		if (rows[i].from == from && rows[i].to == to)
-			return rows[i].row;
-	}
-	return NULL;
+	return from < CRPC_DIM(rows) && to < CRPC_DIM(rows) ? rows[from][to] : NULL;
 }
 
 int

@@ -47,29 +47,24 @@ struct batch {
 static int
 op_none(void *ctx, const struct crpc_tensor_call *call)
 {
-	(void)ctx;
-	(void)call;
 	return 0;
 }
 
 static int
 op_copy(void *ctx, const struct crpc_tensor_call *call)
 {
-	(void)ctx;
 	return crpc_tensor_copy(call->t[1], call->ptr[1], call->t[0], call->ptr[0]);
 }
 
 static int
 op_scale(void *ctx, const struct crpc_tensor_call *call)
 {
-	(void)ctx;
 	return crpc_tensor_scale(call->t[0], call->ptr[0], call->value);
 }
 
 static int
 op_axpy(void *ctx, const struct crpc_tensor_call *call)
 {
-	(void)ctx;
 	return crpc_tensor_axpy(call->t[1], call->ptr[1], call->value, call->t[0], call->ptr[0]);
 }
 
@@ -110,15 +105,14 @@ crpc_tensor_runner_create(const struct crpc_tensor_runner_conf *conf)
 	uint32_t i;
 
 	if (offered != NULL && offered->count > CRPC_TENSOR_SEGMENTS_MAX) {
-		crpc_err("tensor: %u segments offered: expected at most %d", offered->count,
-			CRPC_TENSOR_SEGMENTS_MAX);
-		errno = EINVAL;
+		errno = crpc_fail(EINVAL, "tensor: %u segments offered: expected at most %d",
+			offered->count, CRPC_TENSOR_SEGMENTS_MAX);
 		return NULL;
 	}
 	r = calloc(1, sizeof(*r));
 	if (r == NULL) {
-		crpc_err("tensor: no memory for a runner of %zu bytes", sizeof(*r));
-		errno = ENOMEM;
+		errno = crpc_fail(
+			ENOMEM, "tensor: no memory for a runner of %zu bytes", sizeof(*r));
 		return NULL;
 	}
 	r->elems_max = conf->elems_max != 0 ? conf->elems_max : ELEMS_MAX_DEFAULT;
@@ -164,27 +158,6 @@ crpc_tensor_runner_stats(const struct crpc_tensor_runner *r, struct crpc_tensor_
 
 /* ---- running ---- */
 
-/* As in crpc_tensor.c: out of the way of what is in order. */
-#define REFUSAL static __attribute__((cold, noinline)) int
-
-REFUSAL
-refuse_batch(const struct crpc_tensor_batch_head *head, uint32_t len)
-{
-	if (len < sizeof(*head) || len > CRPC_TENSOR_BATCH_BYTES_MAX)
-		return crpc_fail(-EPROTO, "tensor: a batch of %u bytes: expected %zu to %zu", len,
-			sizeof(*head), CRPC_TENSOR_BATCH_BYTES_MAX);
-	if (head->magic != CRPC_TENSOR_BATCH_MAGIC || head->version != CRPC_TENSOR_BATCH_VERSION)
-		return crpc_fail(-EPROTO,
-			"tensor: batch with magic 0x%x version %u: expected 0x%x version %u",
-			head->magic, head->version, CRPC_TENSOR_BATCH_MAGIC,
-			CRPC_TENSOR_BATCH_VERSION);
-	return crpc_fail(-EPROTO,
-		"tensor: batch of %u bytes with flags 0x%x, %u arrays and %u operations: "
-		"expected %zu bytes and flag 0x%x at most",
-		len, head->flags, head->ntensors, head->nops,
-		CRPC_TENSOR_BATCH_BYTES(head->ntensors, head->nops), CRPC_TENSOR_BATCH_STOP);
-}
-
 /* Copy the message, and find its parts. */
 static int
 take_batch(struct crpc_tensor_runner *r, const void *bytes, uint32_t len, struct batch *b)
@@ -192,30 +165,30 @@ take_batch(struct crpc_tensor_runner *r, const void *bytes, uint32_t len, struct
 	const struct crpc_tensor_batch_head *head = (const void *)r->bytes;
 
 	if (len < sizeof(*head) || len > sizeof(r->bytes))
-		return refuse_batch(head, len);
+		return crpc_fail(-EPROTO, "tensor: a batch of %u bytes: expected %zu to %zu", len,
+			sizeof(*head), CRPC_TENSOR_BATCH_BYTES_MAX);
 	memcpy(r->bytes, bytes, len);
 	/* The compiler must not read the other side's bytes again in place of the copy. */
 	__asm__ __volatile__("" : : "r"(r->bytes) : "memory");
-	if (head->magic != CRPC_TENSOR_BATCH_MAGIC || head->version != CRPC_TENSOR_BATCH_VERSION ||
-		(head->flags & ~CRPC_TENSOR_BATCH_STOP) != 0 || head->zero != 0 ||
+	if (head->magic != CRPC_TENSOR_BATCH_MAGIC || head->version != CRPC_TENSOR_BATCH_VERSION)
+		return crpc_fail(-EPROTO,
+			"tensor: batch with magic 0x%x version %u: expected 0x%x version %u",
+			head->magic, head->version, CRPC_TENSOR_BATCH_MAGIC,
+			CRPC_TENSOR_BATCH_VERSION);
+	if ((head->flags & ~CRPC_TENSOR_BATCH_STOP) != 0 || head->zero != 0 ||
 		head->ntensors > CRPC_TENSOR_BATCH_TENSORS_MAX ||
 		head->nops > CRPC_TENSOR_BATCH_OPS_MAX ||
 		len != CRPC_TENSOR_BATCH_BYTES(head->ntensors, head->nops))
-		return refuse_batch(head, len);
+		return crpc_fail(-EPROTO,
+			"tensor: batch of %u bytes with flags 0x%x, %u arrays and %u operations: "
+			"expected %zu bytes and flag 0x%x at most",
+			len, head->flags, head->ntensors, head->nops,
+			CRPC_TENSOR_BATCH_BYTES(head->ntensors, head->nops),
+			CRPC_TENSOR_BATCH_STOP);
 	b->head = head;
 	b->t = (const void *)(r->bytes + CRPC_TENSOR_BATCH_BYTES(0, 0));
 	b->op = (const void *)(r->bytes + CRPC_TENSOR_BATCH_BYTES(head->ntensors, 0));
 	return 0;
-}
-
-REFUSAL
-refuse_arg(const struct crpc_tensor_runner *r, const struct crpc_tensor *t)
-{
-	if (t->segment != 0 && crpc_tensor_elems(t) <= r->elems_max)
-		return crpc_fail(
-			-EACCES, "tensor: output in segment %u, which is for reading", t->segment);
-	return crpc_fail(-E2BIG, "tensor: %llu elements: this runner takes %llu",
-		(unsigned long long)crpc_tensor_elems(t), (unsigned long long)r->elems_max);
 }
 
 /* One array by itself. */
@@ -224,16 +197,13 @@ take_arg(const struct crpc_tensor_runner *r, const struct crpc_tensor *t, bool w
 {
 	int rc = crpc_tensor_check(t, &r->space, written ? CRPC_TENSOR_WRITE : 0);
 
-	if (rc == 0 && ((written && t->segment != 0) || crpc_tensor_elems(t) > r->elems_max))
-		return refuse_arg(r, t);
+	if (rc == 0 && crpc_tensor_elems(t) > r->elems_max)
+		return crpc_fail(-E2BIG, "tensor: %llu elements: this runner takes %llu",
+			(unsigned long long)crpc_tensor_elems(t), (unsigned long long)r->elems_max);
+	if (rc == 0 && written && t->segment != 0)
+		return crpc_fail(
+			-EACCES, "tensor: output in segment %u, which is for reading", t->segment);
 	return rc;
-}
-
-REFUSAL
-refuse_overlap(uint32_t a, uint32_t b)
-{
-	return crpc_fail(-ENOTUNIQ,
-		"tensor: arrays %u and %u of an operation overlap, and one is written", a, b);
 }
 
 /* No output may meet another array: the code would read what it has just written. */
@@ -245,24 +215,13 @@ check_apart(const struct crpc_tensor_call *call)
 	for (i = call->nin; i < call->nin + call->nout; i++) {
 		for (k = 0; k < i; k++) {
 			if (crpc_tensor_overlap(call->t[i], call->t[k]))
-				return refuse_overlap(k, i);
+				return crpc_fail(-ENOTUNIQ,
+					"tensor: arrays %u and %u of an operation overlap, and one "
+					"is written",
+					k, i);
 		}
 	}
 	return 0;
-}
-
-REFUSAL
-refuse_op(const struct op *op, const struct crpc_tensor_op *in, uint32_t ntensors)
-{
-	if (op == NULL)
-		return crpc_fail(-ENOSYS, "tensor: operation %u is unknown", in->code);
-	if (in->nin + in->nout > CRPC_TENSOR_OP_ARGS_MAX || !takes(op, in))
-		return crpc_fail(-EINVAL,
-			"tensor: operation %u with %u inputs and %u outputs: expected %d and %d, "
-			"255 for any, %d at most",
-			in->code, in->nin, in->nout, op->nin, op->nout, CRPC_TENSOR_OP_ARGS_MAX);
-	return crpc_fail(-EINVAL, "tensor: operation %u names arrays %u %u %u %u: the batch has %u",
-		in->code, in->arg[0], in->arg[1], in->arg[2], in->arg[3], ntensors);
 }
 
 /* An operation by itself: known, and with as many arrays as it takes, all of them in the batch. */
@@ -271,11 +230,19 @@ take_op(const struct op *op, const struct batch *b, const struct crpc_tensor_op 
 {
 	uint32_t i, n = (uint32_t)in->nin + in->nout;
 
-	if (op == NULL || n > CRPC_TENSOR_OP_ARGS_MAX || !takes(op, in))
-		return refuse_op(op, in, b->head->ntensors);
+	if (op == NULL)
+		return crpc_fail(-ENOSYS, "tensor: operation %u is unknown", in->code);
+	if (n > CRPC_TENSOR_OP_ARGS_MAX || !takes(op, in))
+		return crpc_fail(-EINVAL,
+			"tensor: operation %u with %u inputs and %u outputs: expected %d and %d, "
+			"255 for any, %d at most",
+			in->code, in->nin, in->nout, op->nin, op->nout, CRPC_TENSOR_OP_ARGS_MAX);
 	for (i = 0; i < CRPC_TENSOR_OP_ARGS_MAX; i++) {
 		if (i < n ? in->arg[i] >= b->head->ntensors : in->arg[i] != 0)
-			return refuse_op(op, in, b->head->ntensors);
+			return crpc_fail(-EINVAL,
+				"tensor: operation %u names arrays %u %u %u %u: the batch has %u",
+				in->code, in->arg[0], in->arg[1], in->arg[2], in->arg[3],
+				b->head->ntensors);
 	}
 	return 0;
 }

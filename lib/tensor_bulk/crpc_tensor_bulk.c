@@ -83,11 +83,10 @@ crpc_tensor_bulk_create(const struct crpc_tensor_bulk_conf *conf)
 
 	if (conf->ctx == NULL || conf->ep == NULL || conf->bulk == NULL || conf->conn == NULL ||
 		(uintptr_t)conf->block % CRPC_CACHE_LINE != 0) {
-		crpc_err(
+		errno = crpc_fail(EINVAL,
 			"tensor_bulk: ctx, ep, bulk or conn is NULL, or the block is not aligned to "
 			"%d",
 			CRPC_CACHE_LINE);
-		errno = EINVAL;
 		return NULL;
 	}
 	n = calloc(1, sizeof(*n));
@@ -135,12 +134,11 @@ op_between(uint32_t from, uint32_t to)
 static struct net_call *
 call_place(struct crpc_tensor_bulk *n)
 {
-	uint32_t i;
+	struct net_call *call = n->call;
 
-	for (i = 0; i < CRPC_TENSOR_BULK_CALLS; i++)
-		if (!n->call[i].used)
-			return &n->call[i];
-	return NULL;
+	while (call < n->call + CRPC_TENSOR_BULK_CALLS && call->used)
+		call++;
+	return call < n->call + CRPC_TENSOR_BULK_CALLS ? call : NULL;
 }
 
 static int
@@ -281,12 +279,11 @@ crpc_tensor_bulk_poll(struct crpc_tensor_bulk *n, struct crpc_tensor_bulk_done *
 static struct net_job *
 job_place(struct crpc_tensor_bulk *n)
 {
-	uint32_t i;
+	struct net_job *job = n->job;
 
-	for (i = 0; i < CRPC_TENSOR_BULK_CALLS; i++)
-		if (!n->job[i].used)
-			return &n->job[i];
-	return NULL;
+	while (job < n->job + CRPC_TENSOR_BULK_CALLS && job->used)
+		job++;
+	return job < n->job + CRPC_TENSOR_BULK_CALLS ? job : NULL;
 }
 
 /* An array that was announced: 0, or why it is refused. */
