@@ -24,8 +24,8 @@
  * the buffers outstanding.
  *
  * A request's moved_ns is the time of its last progress; the sweep ends it when that is too long
- * ago. Of a written or read message one end sees no chunks: the other end reports them from time to
- * time by S_MOVES or R_MOVES. A request that waits for the window, or for slots, while the chunks
+ * ago. Of a written or read message one end sees no chunks: its peer reports them from time to time
+ * by S_MOVES or R_MOVES. A request that waits for the window, or for slots, while the chunks
  * of others that fill it move is not late either.
  */
 

@@ -56,10 +56,10 @@
  * Every accepted request ends, with success or an errno, in bounded time: timeout_ns without
  * progress ends it with -ETIMEDOUT. Progress is a match, a chunk of its own that moves, at either
  * end, or of others as long as it waits for the window or slots that they fill; so a large message
- * on a slow wire does not time out, nor one behind it. That chunks move at the other end is what
- * the peer says: one that lies keeps a request open until cancel(). A peer that does not confirm an
- * end within confirm_ns costs the connection, after cancel() too. (To notice a lost peer sooner,
- * set peer_timeout_ns of the contexts.) Both ends of a transfer get the same verdict, unless the
+ * on a slow wire does not time out, nor one behind it. The peer reports chunks that move only
+ * there: one that lies keeps a request open until cancel(). If a peer does not confirm an end
+ * within confirm_ns, after cancel() too, the connection breaks. (To notice a lost peer sooner, set
+ * peer_timeout_ns of the contexts.) Both ends of a transfer get the same verdict, unless the
  * connection broke in between.
  *
  * Tags. Messages of equal tags match in the order in which they were posted, at both ends. Data can
@@ -72,30 +72,30 @@
  * slots and bounce memory. Bounce memory is given in units of chunk / 8, so a chunk may lie in up
  * to 8 pieces, and a small message takes one unit.
  *
- * consumed. A slot goes back to the sender only when its chunk was unpacked: the engine has said
- * done, and then consumed() was called. Without CRPC_BULK_MANUAL the library does it. With it, each
- * arrived chunk of the message is given by crpc_bulk_chunks(), and the user calls
- * crpc_bulk_consumed(); -EBUSY while the engine has not said done, because then the next chunk
- * would overwrite what is being read.
+ * consumed. A slot goes back to the sender only when its chunk was unpacked: the engine has
+ * reported done, and then consumed() was called. Without CRPC_BULK_MANUAL the library does it. With
+ * it, each arrived chunk of the message is given by crpc_bulk_chunks(), and the user calls
+ * crpc_bulk_consumed(); -EBUSY while the engine has not reported done, because then the next chunk
+ * would overwrite what is being read. A hostile peer can write a chunk's memory at any time.
  *
  * Ownership: buf of isend() may be read, and buf of irecv() read and written, from the call until
  * test() or test_burst() has given the request's end, whatever that is; not a byte is touched after
  * it. To keep this promise a request that is canceled, or that timed out, ends only when the peer
- * has confirmed that it stopped, the device has completed what it was given and the engine has said
- * done; if the peer does not confirm, the connection is broken, which destroys its queue pairs.
- * (A hostile peer that was told a key can use it as long as the region is registered: give such a
- * peer the eager path, see crpc_mrcache.h.)
+ * has confirmed that it stopped, the device has completed what it was given and the engine has
+ * reported done; if the peer does not confirm, the connection is broken, which destroys its queue
+ * pairs. (A hostile peer that received a key can use it as long as the region is registered: give
+ * such a peer the eager path, see crpc_mrcache.h.)
  *
  * Rails. A connection has one or more endpoints; those of one index are a pair, and rail i lies on
  * port i % nports at each end. Each chunk goes to the rail on which it is expected to be done
  * first, by the rate measured there and what is under way.
  *
- * If a rail breaks the others take over: when both ends have destroyed its queue pair and said so,
- * what was under way on it goes again over the others; until then no request that it had chunks of
- * ends. The connection breaks with its last rail, or if the peer does not say so within confirm_ns
- * (which must be longer than the device itself goes on trying). After rail_retry_ns the rail is
- * connected anew, over the others; one that does not carry a chunk then is tried again after twice
- * the time, up to 64 times.
+ * If a rail breaks the others take over: when both ends have destroyed its queue pair and reported
+ * it, what was under way on it is sent again over the others; until then no request that it had
+ * chunks of ends. The connection breaks with its last rail, or if the peer does not report within
+ * confirm_ns (which must be longer than the device itself retries). After rail_retry_ns the rail is
+ * connected again, by messages over the others; one that does not carry a chunk then is tried again
+ * after twice the time, up to 64 times.
  *
  * Threads: a bulk object, its connections, contexts and engine belong to one thread (lcore). Time
  * comes in as nanoseconds of any monotonic clock. isend(), and irecv() or progress() when a message
@@ -187,8 +187,8 @@ struct crpc_bulk_conf {
 	uint64_t confirm_ns; /**< Default 1 s: for the peer, or the engine, to stop. */
 	/** How long a rail that broke is left alone; default 1 s; UINT64_MAX: for ever. */
 	uint64_t rail_retry_ns;
-	/** The engine for what arrives, of all connections, and of nobody else; it must outlive the
-	 *  bulk object. NULL: one of the cpu kind of its own. */
+	/** The engine for what arrives, of all connections, and used for nothing else; it must
+	 *  outlive the bulk object. NULL: one of the cpu kind of its own. */
 	struct crpc_unpack *engine;
 	/** Read for the times of stages; NULL: they are those of the turns, as exact as these. */
 	uint64_t (*clock_ns)(void);
@@ -266,8 +266,8 @@ struct crpc_bulk_stats {
 	uint64_t blocked_window, blocked_slots, blocked_queue;
 	/** Chunks on their way, summed up when one more is posted; / chunks_sent: the mean. */
 	uint64_t occupancy_sum;
-	/** Per chunk: handing it to the device; from there to its completion (eager: to the news
-	 *  that it was consumed); submit() to done(); done() to consumed(). */
+	/** Per chunk: handing it to the device; from there to its completion (eager: to the
+	 *  update that it was consumed); submit() to done(); done() to consumed(). */
 	struct crpc_bulk_stage post, wire, unpack, consume;
 };
 
@@ -496,7 +496,7 @@ enum crpc_bulk_rail_state {
 	CRPC_BULK_RAIL_UP,
 	CRPC_BULK_RAIL_CLOSING, /**< It broke; the peer has not confirmed it yet. */
 	CRPC_BULK_RAIL_DOWN,
-	CRPC_BULK_RAIL_COMING,  /**< It is being connected anew. */
+	CRPC_BULK_RAIL_COMING, /**< It is being connected again. */
 };
 
 /** What is known of a rail. */

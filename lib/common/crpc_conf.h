@@ -5,8 +5,8 @@
 /**
  * @file
  * How a library completes and checks the struct that it is configured by: first defaults, for what
- * is 0, then ranges. The first wrong value is told in one line of the log, as every library says
- * it.
+ * is 0, then ranges. The first wrong value is logged, in one line and by the same words in every
+ * library.
  */
 
 #include <errno.h>

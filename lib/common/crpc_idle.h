@@ -8,7 +8,8 @@
  *
  * `poll` is for a dedicated lcore: spin with a pause. `yield` is for a lcore that shares its core
  * with something that must also run (another rank, the launcher): after a stretch of empty turns it
- * gives the core away at each further empty turn, so that nobody waits for the scheduler's tick.
+ * gives the core away at each further empty turn, so that no thread waits for the scheduler's
+ * tick.
  *
  *     struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
  *     for (;;)

@@ -4,12 +4,12 @@
 
 /**
  * @file
- * How libraries tell what went wrong without printing.
+ * How libraries report what went wrong without printing.
  *
- * The function that first knows an error says it once, with `crpc_err()`: object, expected, found,
+ * The function that finds an error reports it once, with `crpc_err()`: object, expected, found,
  * what to do. The text goes to the sink if the program set one (EAL programs pass it to rte_log)
  * and stays readable as crpc_log_last() on that thread, so that a program with neither can still
- * tell its user. Callers only pass the error code on. Nothing here is for a datapath.
+ * show it to its user. Callers only pass the error code on. Nothing here is for a datapath.
  *
  * Each library is compiled with CRPC_LOG_TYPE, its name in the log: "crpc.ipc", "crpc.copyrpc".
  */

@@ -64,7 +64,7 @@ struct crpc_tel {
 /** Number an object; telemetry may ask from here on. */
 void crpc_tel_open(struct crpc_tel *tel, struct crpc_tel_box *box);
 
-/** Take an object out. Afterwards nobody touches its box, which may be freed. */
+/** Take an object out. Afterwards no handler touches its box, which may be freed. */
 void crpc_tel_close(struct crpc_tel *tel, struct crpc_tel_box *box);
 
 /** Is something asked? A hint for the poll, without ordering, that crpc_tel_begin() confirms. */

@@ -35,8 +35,9 @@
  *     and brk(), by userfaultfd, and a thread of the process reads it (mrcache_watch.h has the
  *     picture). The call that unmaps waits until the thread has read that, some 10 us, but for
  *     nothing else; so it never waits for the cache's owner, and the owner may unmap, too. The next
- *     get(), add() or progress() then gives the region out no more, and deregisters it with
- *     its last user. A get() after the call returned never gives an old region. Page faults are not
+ *     get(), add() or progress() then gives the region out no more, and deregisters it with its
+ *     last user. A get() after the call returned never gives an old region, unless another get() of
+ *     that range ran during a madvise(), which is reported before the pages go. Page faults are not
  *     concerned: no page is protected, so none waits. Memory that can not be watched (before Linux
  *     6.7 mappings of files) stays registered only as long as it has users, or was given to add().
  *
@@ -55,8 +56,8 @@
  * Trust: a peer that was given a key can read and write the whole region as long as it is
  * registered, not the buffer alone.
  *
- * Threads: as the device's; anybody may unmap. get() on a hit is a search of max_regions at most,
- * without a system call; a miss registers, which is one or more system calls.
+ * Threads: as the device's; any thread may unmap. get() on a hit is a search of max_regions at
+ * most, without a system call; a miss registers, which is one or more system calls.
  */
 
 #include <stdbool.h>
@@ -148,8 +149,8 @@ int crpc_mrcache_add_shm(struct crpc_mrcache *c, struct crpc_shm *seg);
 int crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len);
 
 /**
- * Deregister what was unmapped, with conf.watch. get() and add() do it too; this is for who has no
- * need of them but wants the memory back: two loads if there is nothing.
+ * Deregister what was unmapped, with conf.watch. get() and add() do it too; without them, this
+ * gives the memory back: two loads if there is nothing.
  */
 void crpc_mrcache_progress(struct crpc_mrcache *c);
 

@@ -23,7 +23,7 @@
 #include "crpc_util.h"
 
 #define CACHES_MAX 64
-/* News that one read takes. */
+/* Events that one read takes. */
 #define READ_MAX 16
 #define FEATURES                                                                                   \
 	(UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE |         \
@@ -59,7 +59,7 @@ static struct {
 /* ---- the watcher ---- */
 
 static void
-news_put(struct mrwatch *w, uint64_t start, uint64_t end)
+range_put(struct mrwatch *w, uint64_t start, uint64_t end)
 {
 	uint32_t tail = crpc_load_relaxed(&w->tail);
 
@@ -85,7 +85,7 @@ fault_wake(uint64_t addr)
 }
 
 static void
-news_take(const struct uffd_msg *msg)
+event_take(const struct uffd_msg *msg)
 {
 	uint64_t start, end;
 	struct mrwatch *w;
@@ -106,7 +106,7 @@ news_take(const struct uffd_msg *msg)
 		/* acquire: pairs with the release of join: the ring is empty, not garbage */
 		w = crpc_load_acquire(&watch.cache[i]);
 		if (w != NULL)
-			news_put(w, start, end);
+			range_put(w, start, end);
 	}
 }
 
@@ -130,7 +130,7 @@ watcher(void *arg)
 		crpc_exchange_seq_cst(&watch.busy, 1);
 		n = read(watch.fd, msg, sizeof(msg));
 		for (i = 0; i < n / (ssize_t)sizeof(msg[0]); i++)
-			news_take(&msg[i]);
+			event_take(&msg[i]);
 		/* W2: release, pairs with O0 */
 		crpc_store_release(&watch.busy, 0);
 	}
@@ -228,7 +228,7 @@ thread_start(void)
 static void
 watch_fini(void)
 {
-	close(watch.fd); /* whoever unmaps does not wait for us any more */
+	close(watch.fd); /* from here on unmapping does not wait for the watcher */
 	close(watch.stop);
 	watch.fd = watch.stop = -1;
 	free(watch.range);

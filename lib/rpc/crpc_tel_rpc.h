@@ -23,7 +23,7 @@
 #include "crpc_rpc.h"
 #include "crpc_tel_put.h"
 
-/** What is told; all contexts of the library. */
+/** What is reported; all contexts of the library. */
 struct crpc_tel_rpc {
 	struct crpc_tel contexts;
 	size_t stats_size;                       /**< The counters' struct, */
@@ -99,7 +99,7 @@ crpc_tel_rpc_begin(struct crpc_tel_box *box, const void *stats)
 	return b;
 }
 
-/** Owner: where the next endpoint is told. */
+/** Owner: where the next endpoint is reported. */
 static inline void *
 crpc_tel_rpc_ep_add(struct crpc_tel_rpc_box *b)
 {

@@ -108,7 +108,7 @@ static void
 owner_changes(void)
 {
 #ifdef CRPC_DEBUG
-	rig.ctx[0][0]->owner.thread = NULL; /* while nobody uses them */
+	rig.ctx[0][0]->owner.thread = NULL; /* while no thread uses them */
 	rig.ctx[1][0]->owner.thread = NULL;
 #endif
 }

@@ -145,7 +145,7 @@ refused_get_keeps_what_was_added(void **state)
 	cache_free(&k);
 }
 
-/* Invalidated: nobody gets it any more, and who has it keeps it until put. */
+/* Invalidated: it is given out no more, and its users keep it until put. */
 static void
 cache_forgets_what_is_unmapped(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A cache of registrations that the kernel tells what is unmapped: memory that was mapped anew at
- * an old address is never given an old registration, whoever unmapped it and how; nobody waits for
- * a page or for the cache's owner; and where the kernel refuses, it works by hand. Skipped where
- * userfaultfd is not allowed, but for that last part.
+ * A cache of registrations to which the kernel reports what is unmapped: memory that was mapped
+ * again at an old address is never given an old registration, whatever unmapped it; no thread waits
+ * for a page or for the cache's owner; and where the kernel refuses, it works by hand. Skipped
+ * where userfaultfd is not allowed, but for that last part.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -64,7 +64,7 @@ map_at(void *at, uint64_t len)
 	return p;
 }
 
-/* Used once: registered if it was not, and given back. True: it was registered anew. */
+/* Used once: registered if it was not, and given back. True: it was registered again. */
 static bool
 use(struct crpc_mrcache *c, const uint8_t *p, uint64_t len)
 {
@@ -114,7 +114,7 @@ move_over(uint8_t *p)
 	map_at(p + 40 * PAGE, PAGE);
 }
 
-/* However memory goes, what is mapped there then is registered anew, and nothing else is. */
+/* However memory goes, what is mapped there then is registered again, and nothing else is. */
 static void
 no_old_registration_is_given(void **state)
 {
@@ -141,7 +141,7 @@ no_old_registration_is_given(void **state)
 	munmap(p, MEM);
 }
 
-/* What is in use is given to nobody else, and goes with its user; add() does not keep it. */
+/* What is in use is given out no more, and goes with its user; add() does not keep it. */
 static void
 regions_in_use_go_with_their_user(void **state)
 {
@@ -165,7 +165,7 @@ regions_in_use_go_with_their_user(void **state)
 	munmap(p, MEM);
 }
 
-/* Two caches know of the same memory; one of them ends, and the other one is still told. */
+/* Two caches have the same memory; one of them ends, and the second still gets reports. */
 static void
 caches_share_the_watcher(void **state)
 {
@@ -184,7 +184,7 @@ caches_share_the_watcher(void **state)
 	assert_true(use(b, p + 4 * PAGE, 4 * PAGE));
 	assert_int_equal(madvise(p + 12 * PAGE, PAGE, MADV_DONTNEED), 0);
 	assert_true(use(b, p + 12 * PAGE, 20 * PAGE));
-	/* what only the first one watched is told to nobody */
+	/* what only the first one watched is not reported any more */
 	dont_need(p);
 	crpc_mrcache_progress(b);
 	assert_int_equal(crpc_mrcache_stats(b)->unmapped, 2);
@@ -194,7 +194,7 @@ caches_share_the_watcher(void **state)
 
 /* Much more happens than the owner has looked at: it forgets all, and loses nothing. */
 static void
-news_that_is_lost_counts_for_all(void **state)
+lost_reports_count_for_all(void **state)
 {
 	struct crpc_mrcache *c = cache_make();
 	uint8_t *p = map_at(NULL, MEM);
@@ -230,8 +230,8 @@ toucher(void *arg)
 
 /*
  * Pages that were never touched are touched by the program, by another thread and by the kernel,
- * before and after they went: none of it waits, and the watcher is told of no fault. Of all kinds
- * of memory that there are.
+ * before and after they went: none of it waits, and the watcher gets no fault. Of every type of
+ * memory.
  */
 static void
 faults_do_not_wait(void **state)
@@ -284,7 +284,7 @@ static uint8_t *shared;
 
 #define ROUNDS 400u
 
-/* Unmaps and maps anew, then lets the owner look. */
+/* Unmaps and maps again, then lets the owner look. */
 static void *
 unmapper(void *arg)
 {
@@ -415,7 +415,7 @@ refused(void)
 		return 2; /* it is said once */
 	use(c, p, PAGE);
 	map_at(p, PAGE);
-	if (use(c, p, PAGE)) /* nobody told */
+	if (use(c, p, PAGE)) /* nothing is reported */
 		return 3;
 	if (crpc_mrcache_invalidate(c, p, PAGE) != 0 || !use(c, p, PAGE))
 		return 4;
@@ -444,13 +444,13 @@ main(void)
 			cmocka_unit_test(works_by_hand_where_it_is_refused),
 	};
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(no_old_registration_is_given),
-			cmocka_unit_test(regions_in_use_go_with_their_user),
-			cmocka_unit_test(caches_share_the_watcher),
-			cmocka_unit_test(news_that_is_lost_counts_for_all),
-			cmocka_unit_test(faults_do_not_wait),
-			cmocka_unit_test(other_threads_unmap),
-			cmocka_unit_test(caches_come_and_go),
+		cmocka_unit_test(no_old_registration_is_given),
+		cmocka_unit_test(regions_in_use_go_with_their_user),
+		cmocka_unit_test(caches_share_the_watcher),
+		cmocka_unit_test(lost_reports_count_for_all),
+		cmocka_unit_test(faults_do_not_wait),
+		cmocka_unit_test(other_threads_unmap),
+		cmocka_unit_test(caches_come_and_go),
 	};
 	struct crpc_mrcache *c;
 	bool watches;
