@@ -125,11 +125,22 @@ sweep_begin(struct rpc_sweep *sweep, uint64_t now_ns)
 	sweep->active = true;
 	sweep->at_table = 0;
 	sweep->at_slot = 1;
-	sweep->next_ns = sweep->period_ns != 0 ? now_ns + sweep->period_ns : UINT64_MAX;
+	sweep->next_ns = 0;
 	sweep->judge_ns = now_ns;
 	sweep->seen = 0;
 	/* Replies of tables are taken in turns: the largest may be the last that is empty. */
 	sweep->judge_taken = sweep->taken + tables * open_max;
+}
+
+static void
+sweep_end(struct rpc_sweep *sweep)
+{
+	if (sweep->canceled)
+		sweep->next_ns = 0;
+	else if (sweep->period_ns != 0)
+		sweep->next_ns = sweep->judge_ns + sweep->period_ns;
+	else
+		sweep->next_ns = UINT64_MAX;
 }
 
 /* Look at the next slots of one table. Returns their number. */
@@ -182,8 +193,10 @@ __crpc_sweep_run(
 		if (sweep->at_slot <= calls->size)
 			return k;
 	}
+	sweep->at_table = 0;
 	/* A walk that saw cancels only is followed by the one that judges. */
 	sweep->active = sweep->limit_ns == 0;
-	sweep->at_table = 0;
+	if (!sweep->active)
+		sweep_end(sweep);
 	return k;
 }

@@ -87,8 +87,9 @@ struct rpc_sweep {
 	bool active;
 	bool canceled;        /**< Calls were canceled since a walk began; they are not delayed. */
 	uint64_t period_ns;   /**< 0: no call has a deadline. */
-	uint64_t next_ns;     /**< When the next sweep begins. */
-	uint64_t taken;       /**< Calls that a reply completed. Counted by the layer. */
+	uint64_t next_ns;     /**< When the next sweep begins; 0 while one is active. */
+	/** Calls that a reply completed. Counted by the layer, if only while a sweep is active. */
+	uint64_t taken;
 	uint64_t judge_ns;    /**< When the active sweep began. */
 	uint64_t judge_taken; /**< Value of taken from which on judge_ns counts. */
 	/** Value of taken from which on cancels may fill a burst again. */
@@ -297,7 +298,7 @@ static inline uint16_t
 rpc_sweep_turn(
 	struct rpc_sweep *sweep, uint64_t now_ns, bool drained, struct crpc_done *done, uint16_t n)
 {
-	if (crpc_likely(!sweep->active && now_ns < sweep->next_ns))
+	if (crpc_likely(now_ns < sweep->next_ns))
 		return 0;
 	return __crpc_sweep_run(sweep, now_ns, drained, done, n);
 }

@@ -62,6 +62,41 @@ rpc_copy_short(void *dst, const void *src, uint32_t len)
 		rpc_copy_16(dst, src, len);
 }
 
+/** 0 to 7 bytes. */
+static inline void
+rpc_copy_0(uint8_t *to, const uint8_t *from, uint32_t len)
+{
+	uint32_t head4, tail4;
+	uint16_t head2;
+	uint8_t tail1;
+
+	if (len >= 4) {
+		memcpy(&head4, from, 4);
+		memcpy(&tail4, from + len - 4, 4);
+		memcpy(to, &head4, 4);
+		memcpy(to + len - 4, &tail4, 4);
+	} else if (len >= 2) {
+		memcpy(&head2, from, 2);
+		tail1 = from[len - 1];
+		memcpy(to, &head2, 2);
+		to[len - 1] = tail1;
+	} else if (len == 1) {
+		*to = *from;
+	}
+}
+
+/** rpc_copy() of a payload of 0 to RPC_COPY_SHORT_MAX bytes, without a call: as above. */
+static inline void
+rpc_copy_small(void *dst, const void *src, uint32_t len)
+{
+	if (crpc_likely(len >= 16))
+		rpc_copy_16(dst, src, len);
+	else if (len >= 8)
+		rpc_copy_8(dst, src, len);
+	else
+		rpc_copy_0(dst, src, len);
+}
+
 /** Copy @p len bytes, which may overlap: a reply may lie in its request. Most are short. */
 static inline void
 rpc_copy(void *dst, const void *src, uint32_t len)
