@@ -6,7 +6,7 @@
 
 #include "crpc_ipc.h"
 #include "crpc_owner.h"
-#include "ipc_layout.h"
+#include "ipc_slot.h"
 #include "rpc_calls.h"
 
 CRPC_BEGIN_DECLS
@@ -53,7 +53,7 @@ struct ipc_held {
 /** A request slot, as its client sees it. Slots are used in order, not by the table's free list. */
 struct ipc_call {
 	struct rpc_call rpc;
-	uint64_t state; /**< enum ipc_call_state. */
+	uint32_t state; /**< enum ipc_call_state. */
 };
 
 struct crpc_ipc_client {
@@ -98,7 +98,8 @@ struct crpc_ipc_client {
 	uint32_t oneway;       /**< Places of one-way messages. */
 	uint32_t n_held;       /**< Blocks in `held`. */
 	bool colocated;        /**< With its server, in one thread. */
-	struct ipc_header lay; /**< Private copy, checked. */
+	uint64_t req_region, resp_region; /**< Bytes at req and resp. */
+	uint32_t depth;
 	uint32_t id;
 	uint32_t gen;
 	uint64_t timeout_ns; /**< Of each call. */
@@ -118,20 +119,7 @@ struct crpc_ipc_client {
 	struct crpc_ipc_client_stats stats;
 };
 
-/**
- * The slot after the one in use is taken, or old: the next that is free. There are more slots than
- * depth, so there is one.
- */
-uint32_t __crpc_ipc_step_over(struct crpc_ipc_client *c, uint32_t slot);
-
-/** The server's word `sleep` has a value that was not acted on yet: if it is odd, ring. */
-void __crpc_ipc_ring(struct crpc_ipc_client *c, uint32_t sleep);
-
-/** Ring for the client in place @p id: it came, went, or called while asleep. */
-void __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id);
-
-/** CLOCK_MONOTONIC: for waiting, never on the datapath. */
-uint64_t __crpc_ipc_now_ns(void);
+/* ---- for call ---- */
 
 /** Places in use. */
 static inline uint32_t
@@ -140,18 +128,42 @@ ipc_in_use(const struct crpc_ipc_client *c)
 	return c->calls.open + c->calls.ended;
 }
 
+/** Why a request of @p len bytes, which cannot be taken now, cannot. */
+int __crpc_ipc_refusal(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max);
+
+/** Whether a request of @p len bytes can be taken now. */
+static inline bool
+ipc_has_room(const struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max)
+{
+	return crpc_likely(ipc_in_use(c) < c->room && len <= c->req_max && resp_max <= c->resp_max);
+}
+
 /**
- * Send the request that stands in the promised slot, and promise the next. There is room, and the
- * call of that slot is open.
+ * The slot after the one in use, for number @p seq, is taken, or old: the next that is free. There
+ * are more slots than depth, so there is one.
+ */
+uint32_t __crpc_ipc_step_over(struct crpc_ipc_client *c, uint32_t slot, uint32_t seq);
+
+/** The call of the promised slot. */
+static inline struct ipc_call *
+ipc_next_call(const struct crpc_ipc_client *c)
+{
+	return &c->call[c->next_slot];
+}
+
+/**
+ * Send the request that stands in the promised slot, and promise the next. There is room, and
+ * @p call, that of this slot, is open.
  */
 static inline void
-ipc_send(struct crpc_ipc_client *c, uint32_t len, uint64_t state, uint32_t flags)
+ipc_send(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t len, uint32_t state,
+	uint32_t flags)
 {
-	uint32_t slot = c->next_slot, next = (slot + 1) & c->req_mask;
+	uint32_t next = (c->next_slot + 1) & c->req_mask;
 
-	c->call[slot].state = state;
+	call->state = state;
 	if (crpc_unlikely(c->call[next].state != 0))
-		next = __crpc_ipc_step_over(c, next);
+		next = __crpc_ipc_step_over(c, next, (uint32_t)c->req_seq + 1);
 	CRPC_CRASH_POINT("ipc.call.1");
 	/* C1, and R1 pairs with A1 in recv_plain(): the message, and our reads of responses. */
 	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, len, next | flags));
@@ -161,7 +173,99 @@ ipc_send(struct crpc_ipc_client *c, uint32_t len, uint64_t state, uint32_t flags
 	c->next = ipc_slot_at(c->req, next, c->req_slot);
 }
 
-/** Send the request that stands in the lone slot, whose call is open; no other is. */
+/** The server's word `sleep` has a value that was not acted on yet: if it is odd, ring. */
+void __crpc_ipc_ring(struct crpc_ipc_client *c, uint32_t sleep);
+
+/** C2 */
+static inline void
+ipc_ring_if_asleep(struct crpc_ipc_client *c)
+{
+	uint32_t sleep = crpc_load_relaxed(c->sleep);
+
+	if (crpc_unlikely(sleep != c->sleep_seen))
+		__crpc_ipc_ring(c, sleep);
+}
+
+/** As crpc_ipc_client_call(), with the deadline in place of the time. */
+int __crpc_ipc_call_until(struct crpc_ipc_client *c, uint64_t deadline_ns, const void *buf,
+	uint32_t len, uint32_t resp_max, uint64_t cookie);
+
+/* ---- for poll ---- */
+
+/** Whether the answer to this call, if it is bytes, may be taken without a closer look. */
+static inline bool
+ipc_is_plain(const struct ipc_call *call)
+{
+	return call->rpc.deadline_ns < RPC_CANCELED;
+}
+
+/** Complete a plain call with an answer's bytes. */
+static inline void
+ipc_take(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t size, const void *data,
+	struct crpc_done *done)
+{
+	rpc_calls_complete(&c->calls, &call->rpc, data, size, 0, &c->stats.rpc, done);
+	call->rpc.deadline_ns = RPC_FREE;
+	call->state &= IPC_CALL_OLD;
+}
+
+/**
+ * The answer to a call that is not plain, or that failed, or that comes with a block.
+ *
+ * @return
+ *   1: *done is set; 0: it only gave a slot back; -1: it answers no open call, or has an impossible
+ *   size.
+ */
+int __crpc_ipc_take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size,
+	const void *data, struct crpc_done *done);
+
+/** As __crpc_ipc_take_other(), for any answer. */
+static inline int
+ipc_take_any(struct crpc_ipc_client *c, uint32_t slot, uint32_t size, const void *data,
+	struct crpc_done *done)
+{
+	if (crpc_unlikely(
+		    slot > c->req_mask || size > c->resp_max || !ipc_is_plain(&c->call[slot])))
+		return __crpc_ipc_take_other(c, slot, size, data, done);
+	ipc_take(c, &c->call[slot], size, data, done);
+	return 1;
+}
+
+/** All k answers at the head are taken. */
+static inline void
+ipc_step_head(struct crpc_ipc_client *c, uint32_t k)
+{
+	c->resp_seq += k;
+	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
+}
+
+static inline bool
+ipc_ring_has_answer(const struct crpc_ipc_client *c)
+{
+	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq;
+}
+
+/** As ipc_take_any() of up to n answers of the run whose word is at the head: see ipc_run.h. */
+int __crpc_ipc_poll_run(
+	struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint32_t n);
+
+/* ---- the lone slot: see ipc_slot.h ---- */
+
+/** A request goes there if it has room and no place is in use. */
+static inline bool
+ipc_goes_alone(const struct crpc_ipc_client *c, uint32_t len)
+{
+	return len < c->lone_end && ipc_in_use(c) == 0;
+}
+
+/** The call that is open is the only one, and there. */
+static inline bool
+ipc_is_alone(const struct crpc_ipc_client *c)
+{
+	return c->aside == IPC_ASIDE_LONE && ipc_in_use(c) == 1;
+}
+
+/** Send the request that stands there, whose call is open. */
 static inline void
 ipc_send_lone(struct crpc_ipc_client *c, uint32_t len)
 {
@@ -175,75 +279,7 @@ ipc_send_lone(struct crpc_ipc_client *c, uint32_t len)
 	c->aside |= IPC_ASIDE_LONE;
 }
 
-/** C2 */
-static inline void
-ipc_ring_if_asleep(struct crpc_ipc_client *c)
-{
-	uint32_t sleep = crpc_load_relaxed(c->sleep);
-
-	if (crpc_unlikely(sleep != c->sleep_seen))
-		__crpc_ipc_ring(c, sleep);
-}
-
-/** Whether the answer to this call may be taken without a closer look. */
-static inline bool
-ipc_is_plain(const struct ipc_call *call)
-{
-	return call->state == IPC_CALL_OPEN && call->rpc.deadline_ns < RPC_CANCELED;
-}
-
-/* ---- call ---- */
-
-/** Why a request of @p len bytes, which cannot be taken now, cannot. */
-int __crpc_ipc_refusal(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max);
-
-/** As __crpc_ipc_refusal(); 0: it can. */
-static inline int
-ipc_refuse(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max)
-{
-	if (crpc_unlikely(ipc_in_use(c) >= c->room || len > c->req_max || resp_max > c->resp_max))
-		return __crpc_ipc_refusal(c, len, resp_max);
-	return 0;
-}
-
-/** A request goes to the lone slot if it has room there and no place is in use. */
-static inline bool
-ipc_goes_alone(const struct crpc_ipc_client *c, uint32_t len)
-{
-	return len < c->lone_end && ipc_in_use(c) == 0;
-}
-
-/** Send what was written at the place where such a request goes. */
-static inline void
-ipc_send_call(
-	struct crpc_ipc_client *c, uint32_t len, bool lone, uint64_t cookie, uint64_t deadline_ns)
-{
-	struct ipc_call *call = lone ? c->lone_call : &c->call[c->next_slot];
-
-	rpc_calls_open(&c->calls, &call->rpc, cookie, deadline_ns);
-	if (lone)
-		ipc_send_lone(c, len);
-	else
-		ipc_send(c, len, IPC_CALL_OPEN, 0);
-	ipc_ring_if_asleep(c);
-}
-
-/* ---- poll ---- */
-
-/** Complete a call that is just open with a plain answer. */
-static inline void
-ipc_take(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t size, const void *data,
-		struct crpc_done *done)
-{
-	call->state = 0;
-	rpc_calls_complete(&c->calls, &call->rpc, data, size, 0, &c->stats.rpc, done);
-	call->rpc.deadline_ns = RPC_FREE;
-}
-
-/**
- * The size in the lone slot's word, or what is above IPC_SIZE_MAX: the word is not yet that of the
- * answer.
- */
+/** The size in its word, or what is above IPC_SIZE_MAX: the word is not yet that of the answer. */
 static inline uint64_t
 ipc_lone_size(const struct crpc_ipc_client *c)
 {
@@ -254,35 +290,35 @@ ipc_lone_size(const struct crpc_ipc_client *c)
 }
 
 /**
- * Complete the call that was alone with its plain answer. Its bytes are copied,
- * since the next call may go to the same slot before the next poll.
+ * Take a plain answer that is there. Its bytes are copied, since the next call may go to the same
+ * slot before the next poll.
+ *
+ * @return
+ *   1; 0: there is none; -1: there is another one.
  */
-static inline void
-ipc_take_lone(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
+static inline int
+ipc_poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
 {
+	uint64_t size = ipc_lone_size(c);
+
+	if (size > c->lone_resp_max || crpc_unlikely(!ipc_is_plain(c->lone_call)))
+		return size > IPC_SIZE_MAX ? 0 : -1;
 	/* What is behind the answer comes along: that takes fewer moves and questions. */
 	memcpy(c->lone_data, c->lone->data, 32);
 	if (crpc_unlikely(size > 32))
 		memcpy(c->lone_data + 32, c->lone->data + 32, CRPC_IPC_SMALL - 32);
 	c->aside &= IPC_ASIDE_HELD;
-	ipc_take(c, c->lone_call, size, c->lone_data, done);
-}
-
-static inline bool
-ipc_ring_has_answer(const struct crpc_ipc_client *c)
-{
-	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq;
-}
-
-/** All k answers at the head are taken. */
-static inline void
-ipc_step_head(struct crpc_ipc_client *c, uint32_t k)
-{
-	c->resp_seq += k;
-	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
+	ipc_take(c, c->lone_call, (uint32_t)size, c->lone_data, done);
+	return 1;
 }
 
 /* ---- beside the datapath ---- */
+
+/** Ring for the client in place @p id: it came, went, or called while asleep. */
+void __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id);
+
+/** CLOCK_MONOTONIC: for waiting, never on the datapath. */
+uint64_t __crpc_ipc_now_ns(void);
 
 /** Make sure that the server looks at all that was published: steps C3 to C5. */
 void __crpc_ipc_announce(struct crpc_ipc_client *c);

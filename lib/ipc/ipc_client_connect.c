@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The client's slow path: find the server, claim a place, leave it. */
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -10,13 +9,12 @@
 #include "crpc_arena.h"
 #include "crpc_log.h"
 #include "ipc_client.h"
+#include "ipc_layout.h"
 #include "ipc_server.h"
 
 #define DEFAULT_PROBE_MS 10
 /* Between two tries to connect. */
 #define RETRY_NS 1000000
-/* Polls that a synchronous call spins before it gives the core away at each. */
-#define SYNC_SPINS 4096
 
 uint64_t
 __crpc_ipc_now_ns(void)
@@ -71,25 +69,25 @@ err_lock:
 }
 
 static int
-claim_any(struct crpc_ipc_client *c)
+claim_any(struct crpc_ipc_client *c, uint32_t max_clients)
 {
 	uint32_t id;
 	int rc = -EAGAIN;
 
-	for (id = 0; id < c->lay.max_clients && rc == -EAGAIN; id++)
+	for (id = 0; id < max_clients && rc == -EAGAIN; id++)
 		rc = claim_place(c, id);
 	return rc;
 }
 
 /* Claim a place, waiting until end_ns for one to become free while the server lives. */
 static int
-claim_wait(struct crpc_ipc_client *c, uint64_t end_ns)
+claim_wait(struct crpc_ipc_client *c, uint32_t max_clients, uint64_t end_ns)
 {
 	const struct timespec pause = {.tv_nsec = RETRY_NS};
 	int rc;
 
 	for (;;) {
-		rc = claim_any(c);
+		rc = claim_any(c, max_clients);
 		if (rc != -EAGAIN)
 			return rc;
 		if (!crpc_shm_owner_alive(c->seg))
@@ -99,7 +97,7 @@ claim_wait(struct crpc_ipc_client *c, uint64_t end_ns)
 		nanosleep(&pause, NULL);
 	}
 	crpc_err("%s: all %u places are taken; close a client, or start the server with more",
-			crpc_shm_path(c->seg), c->lay.max_clients);
+		crpc_shm_path(c->seg), max_clients);
 	return -EUSERS;
 }
 
@@ -132,52 +130,53 @@ drop_call(struct rpc_calls *calls, struct rpc_call *rpc)
 }
 
 static int
-place_init(struct crpc_ipc_client *c)
+place_init(struct crpc_ipc_client *c, const struct ipc_header *lay)
 {
-	struct ipc_call *calls = calloc(c->lay.req_slots + 2, sizeof(*calls));
+	struct ipc_call *calls = calloc(lay->req_slots + 2, sizeof(*calls));
 
 	if (calls == NULL)
 		return -ENOMEM;
 	c->call = calls + 1; /* entry 0 of a call table is not used */
-	__crpc_calls_init(&c->calls, calls, c->lay.req_slots + 1, sizeof(*calls), 0);
+	__crpc_calls_init(&c->calls, calls, lay->req_slots + 1, sizeof(*calls), 0);
 	c->calls.drop = drop_call;
 	c->table = &c->calls;
 	c->sweep = (struct rpc_sweep){
 		.table = &c->table, .ntables = 1, .counts = &c->stats.rpc, .next_ns = UINT64_MAX};
 	__crpc_sweep_expect(&c->sweep, 0, c->timeout_ns);
 	if (c->arena != NULL) {
-		c->held = calloc(c->lay.depth, sizeof(*c->held));
-		c->refs = calloc(c->lay.req_slots, sizeof(*c->refs));
+		c->held = calloc(lay->depth, sizeof(*c->held));
+		c->refs = calloc(lay->req_slots, sizeof(*c->refs));
 	}
 	if (c->arena != NULL && (c->held == NULL || c->refs == NULL))
 		return -ENOMEM;
-	c->req = crpc_shm_ptr(
-			c->seg, c->lay.req_off + c->id * c->lay.req_stride, c->lay.req_stride);
-	c->resp = crpc_shm_ptr(
-			c->seg, c->lay.resp_off + c->id * c->lay.resp_stride, c->lay.resp_stride);
-	c->next = ipc_slot_at(c->req, 0, c->lay.req_slot);
-	c->head = ipc_slot_at(c->resp, 1 & (c->lay.resp_slots - 1), c->lay.resp_slot);
-	c->lone = (struct ipc_slot *)(void *)(c->req + c->lay.lone_off);
-	c->lone_call = &c->call[c->lay.req_slots];
-	c->lone_resp_max = (uint32_t)crpc_min(c->lay.resp_max, CRPC_IPC_SMALL);
+	c->req_region = lay->req_stride;
+	c->resp_region = lay->resp_stride;
+	c->req = crpc_shm_ptr(c->seg, lay->req_off + c->id * c->req_region, c->req_region);
+	c->resp = crpc_shm_ptr(c->seg, lay->resp_off + c->id * c->resp_region, c->resp_region);
+	c->next = ipc_slot_at(c->req, 0, lay->req_slot);
+	c->head = ipc_slot_at(c->resp, 1 & (lay->resp_slots - 1), lay->resp_slot);
+	c->lone = (struct ipc_slot *)(void *)(c->req + lay->lone_off);
+	c->lone_call = &c->call[lay->req_slots];
+	c->lone_resp_max = (uint32_t)crpc_min(lay->resp_max, CRPC_IPC_SMALL);
 	if (!c->colocated)
-		c->lone_want = 1 + (uint32_t)crpc_min(c->lay.req_max, CRPC_IPC_SMALL);
+		c->lone_want = 1 + (uint32_t)crpc_min(lay->req_max, CRPC_IPC_SMALL);
 	c->lone_end = c->lone_want;
 	c->req_seq = 1;
 	c->resp_seq = 1;
-	c->room = c->lay.depth;
-	c->req_max = c->lay.req_max;
-	c->req_slot = c->lay.req_slot;
-	c->resp_slot = c->lay.resp_slot;
-	c->resp_max = c->lay.resp_max;
-	c->req_mask = c->lay.req_slots - 1;
-	c->resp_mask = c->lay.resp_slots - 1;
+	c->depth = lay->depth;
+	c->room = lay->depth;
+	c->req_max = lay->req_max;
+	c->req_slot = lay->req_slot;
+	c->resp_slot = lay->resp_slot;
+	c->resp_max = lay->resp_max;
+	c->req_mask = lay->req_slots - 1;
+	c->resp_mask = lay->resp_slots - 1;
 	c->sleep = &c->ctl->sleep;
 	__crpc_ipc_age_slots(c);
 	c->announced = 1; /* nothing was sent */
 	c->countdown = IPC_LOOK_POLLS;
-	prefault(c->req, c->lay.req_stride);
-	prefault(c->resp, c->lay.resp_stride);
+	prefault(c->req, c->req_region);
+	prefault(c->resp, c->resp_region);
 	return 0;
 }
 
@@ -200,18 +199,19 @@ leave_place(struct crpc_ipc_client *c)
 static int
 join(struct crpc_ipc_client *c, uint64_t end_ns)
 {
-	int rc = __crpc_ipc_layout_read(&c->lay, c->seg);
 	struct ipc_server_line *line;
+	struct ipc_header lay; /* a private copy, checked */
+	int rc = __crpc_ipc_layout_read(&lay, c->seg);
 
 	if (rc == 0)
-		rc = claim_wait(c, end_ns);
+		rc = claim_wait(c, lay.max_clients, end_ns);
 	if (rc != 0)
 		return rc;
 	line = crpc_shm_ptr(c->seg, IPC_SERVER_OFF, sizeof(*line));
 	c->beat = &line->beat;
 	c->server_member = line->member;
 	c->bell = crpc_shm_ptr(c->seg, IPC_BELL_OFF, sizeof(*c->bell));
-	rc = place_init(c);
+	rc = place_init(c, &lay);
 	if (rc != 0)
 		leave_place(c);
 	else
@@ -293,33 +293,6 @@ crpc_ipc_client_close(struct crpc_ipc_client *c)
 	client_free(c);
 }
 
-int
-crpc_ipc_client_call_sync(struct crpc_ipc_client *c, uint64_t now_ns, const void *buf, uint32_t len,
-	void *resp, uint32_t cap, uint64_t timeout_us)
-{
-	uint64_t start_ns = __crpc_ipc_now_ns() - now_ns;
-	struct crpc_done done;
-	uint32_t spins = 0;
-	int rc;
-
-	if (crpc_ipc_client_open(c) != 0)
-		return -EBUSY;
-	rc = timeout_us == 0 ? crpc_ipc_client_call(c, now_ns, buf, len, 0, 0)
-			     : crpc_ipc_client_call_timed(c, now_ns, buf, len, 0, 0, timeout_us);
-	if (rc != 0)
-		return rc;
-	while (crpc_ipc_client_poll(c, __crpc_ipc_now_ns() - start_ns, &done, 1) == 0)
-		if (++spins >= SYNC_SPINS)
-			sched_yield();
-	if (done.status != 0)
-		return done.status;
-	if (done.len > cap)
-		return -EMSGSIZE;
-	if (done.len != 0)
-		memcpy(resp, done.data, done.len);
-	return (int)done.len;
-}
-
 /* ---- getters ---- */
 
 int
@@ -331,7 +304,7 @@ crpc_ipc_client_status(const struct crpc_ipc_client *c)
 uint32_t
 crpc_ipc_client_depth(const struct crpc_ipc_client *c)
 {
-	return c->lay.depth;
+	return c->depth;
 }
 
 uint32_t
@@ -343,13 +316,13 @@ crpc_ipc_client_open(const struct crpc_ipc_client *c)
 uint32_t
 crpc_ipc_client_req_max(const struct crpc_ipc_client *c)
 {
-	return c->lay.req_max;
+	return c->req_max;
 }
 
 uint32_t
 crpc_ipc_client_resp_max(const struct crpc_ipc_client *c)
 {
-	return c->lay.resp_max;
+	return c->resp_max;
 }
 
 uint32_t

@@ -4,6 +4,7 @@
 
 #include "crpc_log.h"
 #include "ipc_client.h"
+#include "ipc_layout.h"
 
 /* ---- a server that sleeps on us ---- */
 

@@ -32,8 +32,10 @@
 crpc_inline void *
 crpc_ipc_client_call_reserve(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max)
 {
-	if (crpc_unlikely(ipc_refuse(c, len, resp_max) != 0))
+	if (!ipc_has_room(c, len, resp_max)) {
+		(void)__crpc_ipc_refusal(c, len, resp_max); /* counts */
 		return NULL;
+	}
 	return ipc_goes_alone(c, len) ? c->lone->data : c->next->data;
 }
 
@@ -51,23 +53,27 @@ crpc_inline void
 crpc_ipc_client_call_commit(
 	struct crpc_ipc_client *c, uint64_t now_ns, const void *msg, uint32_t len, uint64_t cookie)
 {
+	uint64_t deadline_ns = rpc_deadline(now_ns, c->timeout_ns);
+	struct ipc_call *call = ipc_next_call(c);
+
 	crpc_owner_check(&c->owner, "ipc client");
-	ipc_send_call(c, len, msg == c->lone->data, cookie, rpc_deadline(now_ns, c->timeout_ns));
+	if (crpc_unlikely(msg == c->lone->data)) {
+		rpc_calls_open(&c->calls, &c->lone_call->rpc, cookie, deadline_ns);
+		ipc_send_lone(c, len);
+	} else {
+		rpc_calls_open(&c->calls, &call->rpc, cookie, deadline_ns);
+		ipc_send(c, call, len, IPC_CALL_OPEN, 0);
+	}
+	ipc_ring_if_asleep(c);
 }
 
 /** crpc_ipc_client_poll_plain(), when a call is in the lone slot. */
 crpc_inline int
-ipc_poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
+ipc_poll_plain_lone(struct crpc_ipc_client *c, struct crpc_done *done)
 {
-	uint64_t size = ipc_lone_size(c);
+	int rc = crpc_likely(ipc_is_alone(c)) ? ipc_poll_lone(c, done) : -1;
 
-	if (crpc_unlikely(c->aside != IPC_ASIDE_LONE || ipc_in_use(c) != 1))
-		return -1;
-	if (size <= c->lone_resp_max && crpc_likely(ipc_is_plain(c->lone_call))) {
-		ipc_take_lone(c, (uint32_t)size, done);
-		return 1;
-	}
-	return size <= IPC_SIZE_MAX || ipc_ring_has_answer(c) ? -1 : 0;
+	return rc == 0 && ipc_ring_has_answer(c) ? -1 : rc;
 }
 
 /**
@@ -86,10 +92,10 @@ crpc_ipc_client_poll_plain(struct crpc_ipc_client *c, uint64_t now_ns, struct cr
 	int rc = 1;
 
 	crpc_owner_check(&c->owner, "ipc client");
-	if (crpc_unlikely(c->countdown == 1 || c->sweep.active || now_ns >= c->sweep.next_ns))
+	if (crpc_unlikely(c->countdown == 1 || now_ns >= c->sweep.next_ns))
 		return -1;
 	if (c->aside != 0) {
-		rc = ipc_poll_lone(c, done);
+		rc = ipc_poll_plain_lone(c, done);
 	} else {
 		/* A2 pairs with R2 in ipc_publish(). Copied once; then only the copy is used. */
 		word = crpc_load_acquire(&c->head->word);
@@ -105,10 +111,8 @@ crpc_ipc_client_poll_plain(struct crpc_ipc_client *c, uint64_t now_ns, struct cr
 			ipc_step_head(c, 1);
 		}
 	}
-	if (crpc_likely(rc >= 0)) {
+	if (crpc_likely(rc >= 0))
 		c->countdown--;
-		c->sweep.taken += (uint32_t)rc;
-	}
 	return rc;
 }
 
@@ -137,7 +141,7 @@ crpc_ipc_server_reply_reserve(struct crpc_ipc_server *s, uint64_t token, uint32_
 		return NULL;
 	if (!ipc_is_lone(s, token))
 		return ipc_resp_slot(s, p)->data;
-	return len <= s->reply_lone_max ? ipc_lone(s, p)->data : NULL;
+	return len <= s->reply_short ? ipc_lone(s, p)->data : NULL;
 }
 
 /**
@@ -154,7 +158,7 @@ crpc_inline void
 crpc_ipc_server_reply_commit(
 	struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token, uint32_t len)
 {
-	struct ipc_peer *p = &s->peers[(token >> IPC_TOKEN_ID_SHIFT) - 1];
+	struct ipc_peer *p = &s->peers[(uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1];
 
 	crpc_owner_check(&s->owner, "ipc server");
 	if (ipc_is_lone(s, token))

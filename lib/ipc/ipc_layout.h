@@ -14,36 +14,6 @@
  *     req_off   request slots, one region per client (that client writes), and behind them
  *               its lone slot of one line (both write, in turn)
  *     resp_off  response slots, one region per client (the server writes)
- *
- * A slot is one or more lines: an 8-byte word, then the message. The word is stored last, with
- * release, and says everything about the slot: its sequence number, the size, and
- *     in a request   the slot where this client's next request will be
- *     in a response  the slot of the request that it answers.
- * So a reader polls one line, and learns from it where to poll next. It bets that this is the next
- * slot in order, so that its loads do not wait for one another.
- *
- * A short request that is made while none is open lies in the lone slot, and is answered there,
- * over the request, in place: the line that the last such call has left in both caches makes one
- * trip there and back. Its answer is copied away, so that the next call may follow at once. All
- * else goes through the rings:
- *
- * Requests lie in slots that the client picks: the next in order that no open call holds, so a slow
- * call is stepped over. There is one slot more than `depth`, so a free one can always be named
- * ahead. Responses lie in a ring in order of reply. It has at least 2 * depth slots: depth that the
- * client's last poll() returned and still reads, and depth for the calls it may have made since.
- *
- * Short answers that are given together travel as a run, which takes the places of 4 to 16 of them
- * but not the room that each would leave in its line:
- *
- *     place   0                         ...        k - lines  ...  k - 1
- *             word: size, RUN | k       not        k answers side by side,
- *             k slots of requests       used       each at a multiple of 8 bytes
- *
- * The answers stand at the very end, so that no byte of one is in a place before its own, which the
- * server may use again earlier. Where a later response will be polled, no answer may look like its
- * word: so a run is not made if the first bytes of one of its lines, taken as a sequence number,
- * would fall into that very place. And at every 2^30th response one lap is made without runs, so
- * that no word in a place that runs pass over is ever old enough for its number to come round.
  */
 
 #include <stdint.h>
@@ -53,6 +23,7 @@
 #include "crpc_config.h"
 #include "crpc_crash.h"
 #include "crpc_shm.h"
+#include "ipc_slot.h"
 
 CRPC_BEGIN_DECLS
 
@@ -146,13 +117,6 @@ struct ipc_ctl {
  * after its call, or lies in `announced`, is found then.
  */
 
-
-/** A slot: the word, then the message. */
-struct ipc_slot {
-	_Atomic uint64_t word;
-	uint8_t data[];
-};
-
 _Static_assert(sizeof(struct ipc_header) == 128, "layout version 3");
 _Static_assert(offsetof(struct ipc_header, req_off) == 32, "layout version 3");
 _Static_assert(offsetof(struct ipc_header, total_size) == 64, "layout version 3");
@@ -162,7 +126,6 @@ _Static_assert(CRPC_IPC_CLIENTS_MAX % 64 == 0 && IPC_BELL_WORDS <= 64, "a summar
 _Static_assert(sizeof(struct ipc_ctl) == 2 * CRPC_CACHE_GUARD, "two writers");
 _Static_assert(offsetof(struct ipc_ctl, verdict) == CRPC_CACHE_GUARD, "two writers");
 _Static_assert(offsetof(struct ipc_ctl, announced) == 12, "layout version 3");
-_Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 3");
 
 #define IPC_HEADER_OFF sizeof(struct crpc_shm_header)
 #define IPC_SERVER_OFF (IPC_HEADER_OFF + sizeof(struct ipc_header))
@@ -174,105 +137,6 @@ _Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 3");
 
 /** The kernel lock of client @p id: byte 0 is the server's. */
 #define IPC_LOCK_BYTE(id) (1 + (id))
-
-/* A slot's word: sequence number, size, a slot's index, and flags above the index. */
-
-#define IPC_SIZE_MAX 0xffffu
-
-/** The message starts with the 8-byte reference of a block. */
-#define IPC_SLOT_BLOCK 0x4000u
-/** In a request: nobody waits for an answer. */
-#define IPC_SLOT_ONEWAY 0x8000u
-/** In a response: a run, of as many as the rest of the field says. */
-#define IPC_SLOT_RUN 0x8000u
-/** In the lone slot: the answer to the request with that sequence number. */
-#define IPC_SLOT_REPLY 0x8000u
-#define IPC_SLOT_MASK 0x3fffu
-/** Bytes of a block's reference. */
-#define IPC_REF_LEN 8
-
-
-/** From here on the size field is a status: 0x8000 + errno. */
-#define IPC_SIZE_STATUS 0x8000u
-
-_Static_assert(CRPC_IPC_MSG_MAX < IPC_SIZE_STATUS, "sizes and statuses share a field");
-_Static_assert(2 * CRPC_IPC_DEPTH_MAX <= IPC_SLOT_MASK, "a slot's index fits its field");
-
-static inline uint64_t
-ipc_word(uint32_t seq, uint32_t size, uint32_t slot)
-{
-	return (uint64_t)seq | (uint64_t)size << 32 | (uint64_t)slot << 48;
-}
-
-static inline uint32_t
-ipc_word_seq(uint64_t word)
-{
-	return (uint32_t)word;
-}
-
-static inline uint32_t
-ipc_word_size(uint64_t word)
-{
-	return (uint32_t)(word >> 32) & 0xffff;
-}
-
-/** The slot's index with the flags: an index that is in range has none. */
-static inline uint32_t
-ipc_word_slot(uint64_t word)
-{
-	return (uint32_t)(word >> 48);
-}
-
-/**
- * The size in a word of which all else is as in @p expected, whose size is 0; or a number above
- * IPC_SIZE_MAX.
- */
-static inline uint64_t
-ipc_word_differs(uint64_t word, uint64_t expected)
-{
-	word ^= expected;
-	return word << 32 | word >> 32;
-}
-
-/** The slot's address is base + index * stride: indexes are checked before. */
-static inline struct ipc_slot *
-ipc_slot_at(uint8_t *base, uint32_t index, uint32_t stride)
-{
-	return (struct ipc_slot *)(void *)(base + (uint64_t)index * stride);
-}
-
-/* Answers in a run, and bytes of each at most; slots of one line only. */
-#define IPC_RUN_MIN  4
-#define IPC_RUN_MAX  16
-#define IPC_RUN_SIZE 32
-
-_Static_assert(8 + 2 * IPC_RUN_MAX <= CRPC_CACHE_LINE, "the slots of a run fit its first line");
-_Static_assert(CRPC_CACHE_LINE + IPC_RUN_MIN * IPC_RUN_SIZE < IPC_RUN_MIN * CRPC_CACHE_LINE,
-		"even the shortest run saves a line");
-
-/** Bytes from one answer of a run to the next. */
-static inline uint32_t
-ipc_run_stride(uint32_t size)
-{
-	return (size + 7) & ~7u;
-}
-
-/** Responses after which one lap is made without runs. */
-#define IPC_RUN_EPOCH (UINT64_C(1) << 30)
-
-/** Where the answers of a run of @p k begin, in bytes from its first place. */
-static inline uint32_t
-ipc_run_data(uint32_t k, uint32_t size)
-{
-	return k * (CRPC_CACHE_LINE - ipc_run_stride(size));
-}
-
-/** Write what no reader takes for the word of number @p seq, nor of one in the same place. */
-static inline void
-ipc_spoil(struct ipc_slot *s, uint32_t seq)
-{
-	crpc_store_relaxed(&s->word, ipc_word(seq - 1, 0, 0));
-}
 
 /**
  * Compute the layout from max_clients, depth, req_max and resp_max.

@@ -111,7 +111,7 @@ struct crpc_ipc_server {
 	uint32_t req_mask;     /**< req_slots - 1. */
 	uint32_t resp_mask;
 	uint32_t req_lone_max;   /**< Bytes of a request in the lone slot. */
-	uint32_t reply_lone_max; /**< And of an answer there. */
+	uint32_t reply_short;    /**< And of an answer there, or in one line. */
 	uint32_t token_mask;     /**< Of an index into a client's table of tokens. */
 	uint32_t lone_slot;      /**< The lone slot's index there: req_slots. */
 	uint32_t lone_off;     /**< Of the lone slot in a client's request region. */

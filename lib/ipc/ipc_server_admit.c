@@ -6,6 +6,7 @@
 
 #include "crpc_arena.h"
 #include "crpc_log.h"
+#include "ipc_run.h"
 #include "ipc_server.h"
 
 #define DEFAULT_CLIENTS 64
@@ -114,7 +115,7 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	if (rc != 0)
 		goto err_peers;
 	s->req_lone_max = (uint32_t)crpc_min(s->lay.req_max, CRPC_IPC_SMALL);
-	s->reply_lone_max = (uint32_t)crpc_min(s->lay.resp_max, CRPC_IPC_SMALL);
+	s->reply_short = (uint32_t)crpc_min(s->lay.resp_max, CRPC_IPC_SMALL);
 	s->token_mask = 2 * s->lay.req_slots - 1;
 	s->lone_slot = s->lay.req_slots;
 	s->lone_off = (uint32_t)s->lay.lone_off;

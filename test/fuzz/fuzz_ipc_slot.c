@@ -142,8 +142,8 @@ liar_polls(struct world *w)
 		fuzz_check((d == NULL) == (done[i].status != 0));
 		if (d == NULL)
 			continue;
-		fuzz_check((d >= c->resp && d + done[i].len <= c->resp + c->lay.resp_stride) ||
-				(d == own && done[i].len <= sizeof(c->lone_data)));
+		fuzz_check((d >= c->resp && d + done[i].len <= c->resp + c->resp_region) ||
+			(d == own && done[i].len <= sizeof(c->lone_data)));
 	}
 }
 
@@ -154,10 +154,10 @@ step(struct world *w, struct input *in)
 
 	switch (what % 12) {
 	case 0:
-		scribble(w->liar->req, w->liar->lay.req_stride, in);
+		scribble(w->liar->req, w->liar->req_region, in);
 		break;
 	case 1:
-		scribble(w->liar->resp, w->liar->lay.resp_stride, in);
+		scribble(w->liar->resp, w->liar->resp_region, in);
 		break;
 	case 2:
 		scribble(w->liar->ctl, sizeof(*w->liar->ctl), in);

@@ -9,6 +9,7 @@
 
 #include "crpc_idle.h"
 #include "ipc_client.h"
+#include "ipc_run.h"
 #include "ipc_inline.h"
 #include "ipc_server.h"
 

@@ -7,6 +7,7 @@
 #include "ipc_test.h"
 #include "golden.h"
 #include "ipc_client.h"
+#include "ipc_run.h"
 #include "ipc_server.h"
 
 static void

@@ -35,14 +35,14 @@ scribble(void *base, uint64_t len)
 static void
 client_lies(struct crpc_ipc_client *c, const struct ipc_peer *p)
 {
-	uint32_t slot = (uint32_t)(rng() % c->lay.req_slots);
+	uint32_t slot = (uint32_t)(rng() % (c->req_mask + 1));
 
 	switch (rng() % 8) {
 	case 0:
-		scribble(c->req, c->lay.req_stride);
+		scribble(c->req, c->req_region);
 		break;
 	case 1:
-		scribble(c->resp, c->lay.resp_stride);
+		scribble(c->resp, c->resp_region);
 		break;
 	case 2:
 		scribble(c->ctl, sizeof(*c->ctl));
@@ -59,8 +59,8 @@ client_lies(struct crpc_ipc_client *c, const struct ipc_peer *p)
 		  */
 		if (rng() % 2 == 0)
 			slot = p->head_slot;
-		crpc_store_relaxed(&ipc_slot_at(c->req, slot, c->lay.req_slot)->word,
-				plausible_word(p->req_seq));
+		crpc_store_relaxed(
+			&ipc_slot_at(c->req, slot, c->req_slot)->word, plausible_word(p->req_seq));
 	}
 }
 
@@ -221,7 +221,7 @@ a_lying_server_cannot_fool_a_client(void **state)
 			opened++;
 		}
 		if (rng() % 8 == 0)
-			scribble(c->resp, c->lay.resp_stride);
+			scribble(c->resp, c->resp_region);
 		else if (rng() % 4 != 0)
 			crpc_store_release(&c->head->word, plausible_word(c->resp_seq));
 		n = (uint32_t)(rng() % 8);
@@ -235,7 +235,7 @@ a_lying_server_cannot_fool_a_client(void **state)
 			if (d == NULL)
 				continue;
 			assert_true(done[k].len <= MSG_MAX && d >= c->resp);
-			assert_true(d + done[k].len <= c->resp + c->lay.resp_stride);
+			assert_true(d + done[k].len <= c->resp + c->resp_region);
 		}
 		assert_int_equal(crpc_ipc_client_open(c), opened - ended);
 		if (crpc_ipc_client_status(c) == 0)
