@@ -109,11 +109,17 @@ struct crpc_mlx5_sq {
 	uint32_t signals; /**< WQEs that give a completion, ever. */
 };
 
+enum crpc_mlx5_rq_state {
+	CRPC_MLX5_RQ_CLEAN,
+	CRPC_MLX5_RQ_DIRTY,  /**< posted is ahead of dbrec; only inside a poll. */
+	CRPC_MLX5_RQ_NO_IMM, /**< No write with immediate can arrive: of UD and of an initiator. */
+};
+
 /** Receive queue: WQEs are written once; a refill only moves the counter. */
 struct crpc_mlx5_rq {
 	_Atomic uint32_t *dbrec;
 	uint32_t posted;         /**< Receives ever handed to the device, running free. */
-	bool dirty;              /**< posted is ahead of dbrec; true only inside a poll. */
+	uint8_t state;           /**< enum crpc_mlx5_rq_state. */
 	struct crpc_mlx5_ud *ud; /**< Whose datagrams come here; NULL: none may. */
 };
 

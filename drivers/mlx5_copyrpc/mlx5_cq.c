@@ -120,7 +120,7 @@ cqe_ahead(struct crpc_mlx5_cq *walk, const struct crpc_mlx5_cq *cq)
 	if (walk->ci - cq->ci > walk->mask || crpc_mlx5_cqe_next(walk, &tail) == NULL)
 		return false;
 	crpc_dma_rmb();
-	if (CRPC_MLX5_TAIL_IS_TITLE(tail))
+	if (CRPC_MLX5_TAIL_FORMAT(tail) == CRPC_MLX5_CQE_COMPRESSED)
 		crpc_mlx5_cq_expand(walk);
 	walk->ci++;
 	return true;

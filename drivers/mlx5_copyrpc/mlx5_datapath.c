@@ -124,12 +124,11 @@ send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint64_t tail,
 	struct crpc_rdma_cqe *out)
 {
 	struct crpc_mlx5_sq *sq = &qp->own;
-	uint32_t at = CRPC_MLX5_TAIL_COUNTER(tail) & sq->bb_mask;
-	const struct crpc_mlx5_sent *sent = &sq->sent[at];
+	const struct crpc_mlx5_sent *sent = crpc_mlx5_sent_find(sq, CRPC_MLX5_TAIL_COUNTER(tail));
 	struct crpc_mlx5_qp *owner;
 
 	dev->stats.send_cqes++;
-	if (crpc_unlikely(!crpc_mlx5_is_outstanding(sq, at))) {
+	if (crpc_unlikely(sent == NULL)) {
 		crpc_mlx5_cqe_fault(qp, "a completion names a WQE that is not outstanding");
 		return 0;
 	}
@@ -159,12 +158,15 @@ recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_
 	struct crpc_rdma_cqe *out, struct refill *refill)
 {
 	dev->stats.recv_cqes++;
+	if (crpc_likely(qp->rq.state == CRPC_MLX5_RQ_CLEAN)) {
+		qp->rq.state = CRPC_MLX5_RQ_DIRTY;
+		refill->qp[refill->num++] = qp;
+	} else if (crpc_unlikely(qp->rq.state == CRPC_MLX5_RQ_NO_IMM)) {
+		crpc_mlx5_cqe_fault(qp, "a completion names a message of no known kind");
+		return 0;
+	}
 	dev->stats.recv_posted++;
 	qp->rq.posted++;
-	if (!qp->rq.dirty) {
-		qp->rq.dirty = true;
-		refill->qp[refill->num++] = qp;
-	}
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_RECV,
 		.qp_id = qp->base.id,
@@ -278,20 +280,28 @@ refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
 	crpc_dma_wmb();
 	for (i = 0; i < refill->num; i++) {
 		rq = &refill->qp[i]->rq;
-		rq->dirty = false;
+		rq->state = CRPC_MLX5_RQ_CLEAN;
 		crpc_store_release(rq->dbrec, htobe32(rq->posted & CRPC_MLX5_WQE_CTR_MASK));
 	}
 }
 
-/* A session that cannot be read: what else it reports is lost with it. */
-static crpc_noinline void
-session_refuse(struct crpc_mlx5_dev *dev, uint64_t tail)
+/*
+ * The next completion is not a single one with its data in memory. False: nor does it start a
+ * session that can be read. It is skipped, and what else it reports is lost with it.
+ */
+static crpc_noinline bool
+format_take(struct crpc_mlx5_dev *dev, uint64_t tail)
 {
 	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(&dev->table, CRPC_MLX5_TAIL_QPN(tail));
 
+	if (CRPC_MLX5_TAIL_FORMAT(tail) == CRPC_MLX5_CQE_COMPRESSED &&
+		crpc_mlx5_cq_expand(&dev->cq))
+		return true;
 	dev->cq.ci++;
 	if (qp != NULL)
-		crpc_mlx5_cqe_fault(qp, "a compressed completion has no count");
+		crpc_mlx5_cqe_fault(
+			qp, "a completion holds data, or is compressed without a count");
+	return false;
 }
 
 static uint16_t
@@ -312,11 +322,9 @@ drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16
 			break;
 		/* Without it the fields below could be read before the owner bit, and be old. */
 		crpc_dma_rmb();
-		if (crpc_unlikely(CRPC_MLX5_TAIL_IS_TITLE(tail))) {
-			if (!crpc_mlx5_cq_expand(cq)) {
-				session_refuse(dev, tail);
+		if (crpc_unlikely(CRPC_MLX5_TAIL_FORMAT(tail) != 0)) {
+			if (!format_take(dev, tail))
 				continue;
-			}
 			crpc_mlx5_cqe_next(cq, &tail);
 		}
 		cq->ci++;

@@ -244,17 +244,16 @@ crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
 {
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
-	uint32_t at = be16toh(cqe->wqe_counter) & sq->bb_mask;
+	struct crpc_mlx5_sent *sent = crpc_mlx5_sent_find(sq, be16toh(cqe->wqe_counter));
 	bool first = dci->qp.dp.state != CRPC_MLX5_QP_ERROR;
 	uint16_t got;
 
-	if (cqe->op_own >> 4 != MLX5_CQE_REQ_ERR || !crpc_mlx5_is_outstanding(sq, at) ||
-		(!first && sq->sent[at].start != dci->flushed)) {
+	if (cqe->op_own >> 4 != MLX5_CQE_REQ_ERR || sent == NULL ||
+		(!first && sent->start != dci->flushed)) {
 		crpc_mlx5_cqe_fault(&dci->qp.dp, "an error names a WQE that is not outstanding");
 		return 0;
 	}
-	got = first ? fault_first(dci, &sq->sent[at], cqe, out)
-		    : fault_next(dci, &sq->sent[at], cqe, out);
+	got = first ? fault_first(dci, sent, cqe, out) : fault_next(dci, sent, cqe, out);
 	if (dci->flushed == sq->pi)
 		dci_restart(dev, dci);
 	else if (first)

@@ -157,7 +157,6 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	const struct crpc_mlx5_cqe copy = *in, *cqe = &copy;
 	uint8_t opcode = cqe->op_own >> 4;
 	struct crpc_mlx5_sq *sq = &qp->own;
-	uint32_t at = be16toh(cqe->wqe_counter) & sq->bb_mask;
 	const struct crpc_mlx5_sent *sent = NULL;
 
 	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR) {
@@ -174,10 +173,10 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	if (qp->kind != CRPC_MLX5_RC && qp->state != CRPC_MLX5_QP_ERROR)
 		crpc_mlx5_qp_to_error(qp);
 	qp->state = CRPC_MLX5_QP_ERROR;
-	if (opcode == MLX5_CQE_REQ_ERR && crpc_mlx5_is_outstanding(sq, at)) {
-		sent = &sq->sent[at];
+	if (opcode == MLX5_CQE_REQ_ERR)
+		sent = crpc_mlx5_sent_find(sq, be16toh(cqe->wqe_counter));
+	if (sent != NULL)
 		crpc_mlx5_retire_to(sq, sent->start);
-	}
 	/* Reported: the first one whatever it is, any cause, and every send that was flushed. */
 	if (qp->is_failed && sent == NULL && cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
 		return 0;

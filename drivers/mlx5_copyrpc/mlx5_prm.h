@@ -38,6 +38,8 @@
 #define CRPC_MLX5_MSG_MAX (1u << 30)
 /** Bits that a doorbell record counts. */
 #define CRPC_MLX5_WQE_CTR_MASK 0xffffu
+/** Blocks of a send queue, at most, so that the record tells a full one from an empty one. */
+#define CRPC_MLX5_BLOCKS_MAX   (1u << 15)
 #define CRPC_MLX5_CQE_CTR_MASK 0xffffffu
 #define CRPC_MLX5_QPN_MASK     0xffffffu
 /** ds field of qpn_ds. */
@@ -145,7 +147,8 @@ struct crpc_mlx5_mini_cqe {
 };
 
 #define CRPC_MLX5_MINI_PER_CQE (CRPC_MLX5_CQE / sizeof(struct crpc_mlx5_mini_cqe))
-/** Format of a title, in op_own. */
+/** Format, in op_own: 0 for most; with data inside, which this driver turns off; a title. */
+#define CRPC_MLX5_CQE_FORMAT     0xcu
 #define CRPC_MLX5_CQE_COMPRESSED 0xcu
 
 /* The parts of crpc_mlx5_cqe.tail, in the CPU's byte order. */
@@ -153,8 +156,7 @@ struct crpc_mlx5_mini_cqe {
 #define CRPC_MLX5_TAIL_COUNTER(tail) ((uint32_t)((tail) >> 16) & CRPC_MLX5_WQE_CTR_MASK)
 #define CRPC_MLX5_TAIL_OPCODE(tail)  ((uint32_t)((tail) >> 4) & 0xf)
 #define CRPC_MLX5_TAIL_OWNER(tail)   ((uint32_t)(tail)&MLX5_CQE_OWNER_MASK)
-#define CRPC_MLX5_TAIL_IS_TITLE(tail)                                                              \
-	(((tail)&CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED)
+#define CRPC_MLX5_TAIL_FORMAT(tail)  ((uint32_t)(tail)&CRPC_MLX5_CQE_FORMAT)
 
 #define CRPC_MLX5_SAME(ours, a, theirs, b)                                                         \
 	_Static_assert(offsetof(struct ours, a) == offsetof(struct theirs, b), #ours "." #a)

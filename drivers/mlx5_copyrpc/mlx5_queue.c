@@ -335,6 +335,7 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP) != 0 || raw->sq.stride != CRPC_MLX5_BB ||
 		!crpc_is_pow2(raw->sq.wqe_cnt) || raw->sq.wqe_cnt < blocks ||
+		raw->sq.wqe_cnt > CRPC_MLX5_BLOCKS_MAX ||
 		(sizes->rq_depth != 0 &&
 			(!crpc_is_pow2(raw->rq.wqe_cnt) || raw->rq.wqe_cnt < sizes->rq_depth ||
 				raw->rq.stride < sizeof(struct crpc_mlx5_data))))
@@ -392,6 +393,8 @@ crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, ui
 	qp->dp.base = (struct crpc_rdma_qp){.dev = &dev->dp.base, .id = id};
 	qp->dp.kind = kind;
 	qp->dp.sq = &qp->dp.own;
+	if (kind == CRPC_MLX5_UD || kind == CRPC_MLX5_DCI)
+		qp->dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
 	qp->dp.depth = sizes->sq_depth;
 	qp->dp.bb_max = sizes->bb_max;
 	qp->dp.inline_max = sizes->inline_max;

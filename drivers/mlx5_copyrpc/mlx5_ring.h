@@ -47,14 +47,21 @@ crpc_mlx5_sent_add(
 	sq->pi += bb;
 }
 
-/** Whether block @p at (masked) is the first of a WQE that is outstanding. */
-static inline bool
-crpc_mlx5_is_outstanding(const struct crpc_mlx5_sq *sq, uint32_t at)
+/** The outstanding WQE that a completion names by its counter, 16 bits of the index of its first
+ *  block; NULL: there is none. */
+static inline struct crpc_mlx5_sent *
+crpc_mlx5_sent_find(const struct crpc_mlx5_sq *sq, uint32_t counter)
 {
 	uint32_t used = crpc_mlx5_sq_used(sq);
+	struct crpc_mlx5_sent *sent;
 
-	return used != 0 && sq->sent[at].start - sq->ci < used &&
-		(sq->sent[at].start & sq->bb_mask) == at;
+	if (crpc_unlikely(used == 0)) /* Also where there is no ring at all. */
+		return NULL;
+	sent = &sq->sent[counter & sq->bb_mask];
+	if (crpc_unlikely((sent->start & CRPC_MLX5_WQE_CTR_MASK) != counter ||
+		    sent->start - sq->ci >= used))
+		return NULL;
+	return sent;
 }
 
 /** Takes the oldest WQE off the ring, done or lost; its owner, or NULL. */

@@ -79,6 +79,20 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 	return p;
 }
 
+/* Makes it a datagram queue pair of 8 buffers, which are not there for others at the same time. */
+static inline void
+plain_ud(struct plain *p)
+{
+	static uint8_t buf[8 * CRPC_MLX5_UD_STRIDE] crpc_aligned(64);
+
+	p->qp.kind = CRPC_MLX5_UD;
+	p->qp.rq.ud = &p->ud;
+	p->qp.rq.state = CRPC_MLX5_RQ_NO_IMM;
+	p->ud.buf = buf;
+	p->ud.lkey = 0x77;
+	p->ud.mask = 7;
+}
+
 /* The next completion as hardware writes it: all bytes, then the last ones with the lap's owner. */
 static inline struct crpc_mlx5_cqe *
 plain_cqe(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter)
