@@ -86,7 +86,7 @@ field_error(const struct wire_addr *w, const struct crpc_mlx5_addr *a)
 {
 	static const uint8_t zero[sizeof(w->rsvd48)];
 
-	if (a->qpn < 2 || a->qpn > CRPC_MLX5_QPN_MASK)
+	if (a->qpn < 2 || a->qpn >= CRPC_MLX5_QPN_MASK)
 		return "the QPN is not one of a connected queue pair";
 	if (a->psn > 0xffffff)
 		return "the sequence number has more than 24 bits";

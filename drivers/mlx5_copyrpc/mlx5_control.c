@@ -276,12 +276,13 @@ dev_close(struct crpc_rdma *base)
 	for (qp = dev->qps; qp != NULL; qp = next) {
 		next = qp->next;
 		if (qp->dp.kind == CRPC_MLX5_UD)
-			crpc_mlx5_ud_free(&((struct crpc_mlx5_ud *)(void *)qp)->base);
+			crpc_mlx5_ud_free(&qp->dp.ud);
 		else if (qp->dp.kind != CRPC_MLX5_DCI)
 			crpc_mlx5_qp_free(&qp->dp.base);
 	}
 	for (i = 0; i < dev->dp.num_dcis; i++)
-		crpc_mlx5_dci_free(dev->dp.dci[i]);
+		crpc_mlx5_qp_end(&dev->dp.dci[i]->qp);
+	crpc_mlx5_kept_free(dev);
 	crpc_mlx5_tel_close(dev);
 	objects_fini(dev);
 	ibv_close_device(context);
@@ -351,13 +352,11 @@ dev_mr_dereg(struct crpc_rdma *base, struct crpc_rdma_mr *mr)
 		dev->num_mrs--;
 }
 
-#ifdef CRPC_DEBUG
 static void
 dev_hand_over(struct crpc_rdma *base)
 {
-	crpc_mlx5_dev_ctl(base)->dp.owner = NULL;
+	crpc_mlx5_dev_ctl(base)->dp.owner = (struct crpc_owner){0};
 }
-#endif
 
 static const struct crpc_rdma_ops mlx5_ops = {
 	.name = "mlx5_copyrpc",
@@ -378,9 +377,7 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.ah_create = crpc_mlx5_ah_create,
 	.ah_free = crpc_mlx5_ah_free,
 	.list = dev_list,
-#ifdef CRPC_DEBUG
 	.hand_over = dev_hand_over,
-#endif
 	.card_get = crpc_mlx5_card_get,
 	.dump = crpc_mlx5_dump,
 };

@@ -42,6 +42,7 @@
 #include <infiniband/verbs.h>
 
 #include "crpc_atomic.h"
+#include "crpc_owner.h"
 #include "crpc_rdma_driver.h"
 #include "crpc_tel.h"
 #include "mlx5_prm.h"
@@ -125,7 +126,10 @@ struct crpc_mlx5_rq {
 
 /** A queue pair's datapath. */
 struct crpc_mlx5_qp {
-	struct crpc_rdma_qp base;
+	union { /* They have the same members. */
+		struct crpc_rdma_qp base;
+		struct crpc_rdma_ud ud;
+	};
 	uint8_t state;  /**< enum crpc_mlx5_qp_state. */
 	uint8_t kind;   /**< enum crpc_mlx5_kind. */
 	bool is_failed; /**< The cause of ERROR was reported to the user. */
@@ -143,7 +147,7 @@ struct crpc_mlx5_qp {
 	uint32_t inline_max;
 	uint32_t bb_max;        /**< Blocks of its largest WQE. */
 	uint32_t av_len;        /**< DC: 48, or 16 where the compact form will do; else 0. */
-	struct crpc_mlx5_av av; /**< DC: the peer's, as a WQE has it. */
+	struct mlx5_wqe_av av;  /**< DC: the peer's, as a WQE has it. */
 	struct crpc_mlx5_rq rq;
 	struct crpc_mlx5_sq own;         /**< Unused in a DC queue pair. */
 	struct crpc_mlx5_qp *next_fault; /**< In dev->faults. */
@@ -161,13 +165,13 @@ struct crpc_mlx5_qp {
 /** The receivers of datagrams. */
 struct crpc_mlx5_ah {
 	struct crpc_rdma_ah base;
-	struct crpc_mlx5_av av; /**< As a WQE has it. */
+	struct mlx5_wqe_av av; /**< As a WQE has it. */
 	struct ibv_ah *ibah;
 };
 
 /** Completion queue. The device writes buf and reads dbrec. */
 struct crpc_mlx5_cq {
-	struct crpc_mlx5_cqe *buf;
+	union crpc_mlx5_cqe *buf;
 	_Atomic uint32_t *dbrec;
 	uint32_t mask; /**< Entries - 1. */
 	uint32_t ci;   /**< Next entry to read, running free. */
@@ -204,9 +208,7 @@ struct crpc_mlx5_dev {
 	crpc_mlx5_progress progress; /**< NULL on a real card. */
 	struct ibv_context *context;
 	struct crpc_rdma_stats stats;
-#ifdef CRPC_DEBUG
-	const void *owner; /**< Names the thread that polled or posted first. */
-#endif
+	struct crpc_owner owner; /**< The thread that polled or posted first. */
 };
 
 /** A device. */
@@ -231,13 +233,18 @@ struct crpc_mlx5_dev_ctl {
 	uint8_t blueflame;     /**< enum crpc_rdma_blueflame. */
 	bool compressed;       /**< The device may compress completions. */
 	struct crpc_mlx5_bf bf[CRPC_MLX5_BF_MAX];
-	struct crpc_mlx5_qp_ctl *qps; /**< All of them; the table is made from this list. */
+	struct crpc_mlx5_qp_ctl *qps;  /**< All of them; the table is made from this list. */
+	struct crpc_mlx5_qp_ctl *kept; /**< Freed, but the device did not destroy them. */
 };
 
 /** A queue pair. */
 struct crpc_mlx5_qp_ctl {
 	struct crpc_mlx5_qp dp;
-	struct ibv_qp *ibqp; /**< DC: the target. */
+	struct ibv_qp *ibqp; /**< DC: the target; NULL once it has ended. */
+	struct ibv_srq *srq; /**< DC: what the target receives from. */
+	struct ibv_ah *ibah; /**< DC: of the peer. */
+	struct ibv_mr *mr;   /**< UD: of the receive buffers. */
+	void *memory;        /**< UD: these. DCI: for what is posted again. */
 	uint64_t key;        /**< That a sender needs: Q_Key of datagrams, DC access key. */
 	uint32_t psn;
 	uint32_t rq_depth;
@@ -252,21 +259,17 @@ struct crpc_mlx5_qp_ctl {
  */
 struct crpc_mlx5_ud {
 	struct crpc_mlx5_qp_ctl qp;
-	struct crpc_rdma_ud base;
 	uint8_t *buf; /**< Buffers, UD_STRIDE bytes each; a payload starts at UD_PAYLOAD. */
 	uint32_t lkey;
 	uint32_t mask;                  /**< Receive WQEs - 1. */
 	uint32_t mtu;                   /**< Of what it sends. */
 	uint32_t held;                  /**< Buffers that the user reads until the next poll. */
 	struct crpc_mlx5_ud *next_held; /**< In dev->held. */
-	struct ibv_mr *mr;              /**< Of the receive buffers. */
 };
 
 /** A DC queue pair. */
 struct crpc_mlx5_dc {
 	struct crpc_mlx5_qp_ctl qp;
-	struct ibv_srq *srq;
-	struct ibv_ah *ibah;
 	struct crpc_mlx5_dc *next_ending; /**< In dev->ending. */
 };
 
@@ -280,14 +283,6 @@ struct crpc_mlx5_dci {
 	bool stopped;       /**< DRAINING took too long: it was stopped, and flushes all. */
 	uint64_t rest_ns;   /**< DRAINING, ERROR: time that the device has to complete all. */
 	uint64_t looked_ns; /**< When some of that was counted. */
-};
-
-/** Sizes of a queue pair to make. */
-struct crpc_mlx5_sizes {
-	uint32_t sq_depth;
-	uint32_t rq_depth;
-	uint32_t inline_max;
-	uint32_t bb_max; /**< Blocks set aside per WR. */
 };
 
 /** A queue pair's address, decoded. */
@@ -345,13 +340,13 @@ void crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why);
 uint16_t crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n);
 /** Decodes an error CQE; 1 if out was written, 0 if there is nothing new to report. */
 uint16_t crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
-	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
 /** Logs the first error of a queue pair in words, with the WQE of @p sq that it is about. */
 void crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq,
-	const struct crpc_mlx5_cqe *cqe);
+	const union crpc_mlx5_cqe *cqe);
 /** Reports an error of a queue pair to the user, with all WRs that it retired; sent: NULL if it is
  *  not of a send. 1. */
-uint16_t crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+uint16_t crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	const struct crpc_mlx5_sent *sent, struct crpc_rdma_cqe *out);
 /** -errno that the user gets for a syndrome. */
 int16_t crpc_mlx5_syndrome_errno(uint8_t syndrome);
@@ -363,21 +358,18 @@ const char *crpc_mlx5_syndrome_name(uint8_t syndrome);
  *  CRPC_RDMA_SGE_MAX elements. */
 uint32_t crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max);
 /**
- * Makes the verbs queue pair of a zeroed @p qp, and takes its queues over from rdma-core.
+ * Makes a queue pair of any kind, in its first state of use, and adds it to the device's.
  *
- * @param sizes
- *   Wanted; completed on success.
- * @param srq
- *   The receive queue of a DC target, else NULL.
- * @param raw
- *   Filled, but for a DC target.
  * @return
- *   0, or -EINVAL, -ENOSPC, -ENOMEM, -EOPNOTSUPP, -EIO with the cause in the log. In any case
- *   crpc_mlx5_qp_unmake() undoes it.
+ *   It, or NULL with errno EINVAL, ENOSPC, ENOMEM, EOPNOTSUPP or EIO, and the cause in the log.
  */
-int crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint8_t kind,
-	uint32_t id, struct crpc_mlx5_sizes *sizes, struct ibv_srq *srq, struct mlx5dv_qp *raw);
-void crpc_mlx5_qp_unmake(struct crpc_mlx5_qp_ctl *qp);
+struct crpc_mlx5_qp_ctl *crpc_mlx5_qp_make(
+	struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc_rdma_qp_conf *conf);
+/** Destroys it, and forgets its completions. What the device does not destroy stays in memory until
+ *  the device is closed, and what it completes there is skipped. */
+void crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp);
+/** Tries again to destroy what was kept. */
+void crpc_mlx5_kept_free(struct crpc_mlx5_dev_ctl *dev);
 /** Logs that a verbs object could not be made, and why: errno. -EINVAL, -EOPNOTSUPP or -ENOMEM. */
 int crpc_mlx5_verbs_errno(const char *what);
 /** What the states of a queue pair set, where the peer does not matter. */
@@ -385,9 +377,6 @@ struct ibv_qp_attr crpc_mlx5_attr(const struct crpc_mlx5_qp_ctl *qp);
 /** Moves a queue pair from state attr->qp_state to @p last, through those between; 0 or -EIO. */
 int crpc_mlx5_qp_move(
 	struct crpc_mlx5_qp_ctl *qp, struct ibv_qp_attr *attr, enum ibv_qp_state last);
-/** Moves a queue pair that was made to its first state of use, and adds it to the device's: 0,
- *  -EIO, -ENOMEM. */
-int crpc_mlx5_qp_start(struct crpc_mlx5_qp_ctl *qp, enum ibv_qp_state last);
 /** Sets one state that needs nothing else; 0 or a positive errno. */
 int crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
 /** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
@@ -397,32 +386,33 @@ void crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp);
 /** Writes the receives of a whole queue, which have no buffers but for UD. */
 void crpc_mlx5_rq_prefill(
 	uint8_t kind, const struct crpc_mlx5_ud *ud, void *buf, uint32_t num, uint32_t stride);
-/** Destroys the verbs queue pair and forgets ours; false: it could not be, its memory must stay. */
-bool crpc_mlx5_list_del(struct crpc_mlx5_qp_ctl *qp);
-/** Zeroed memory of the alignment that queue pairs need, or NULL. */
-void *crpc_mlx5_zalloc(size_t size);
 /** Fills the route to the peer; 0 or -EHOSTUNREACH. */
 int crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_addr *peer,
 	struct ibv_ah_attr *ah);
 /** Makes an address handle for the peer, and copies its vector; full: a WQE needs all of it. NULL
  *  with errno. */
 struct ibv_ah *crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev,
-	const struct crpc_mlx5_addr *peer, struct crpc_mlx5_av *av, bool *full);
+	const struct crpc_mlx5_addr *peer, struct mlx5_wqe_av *av, bool *full);
 /** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
 int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
 void crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp);
+/** Makes the content of the table from the list, so there are no tombstones: all queue pairs that
+ *  have a number, but for those that report nothing any more. */
+void crpc_mlx5_table_fill(struct crpc_mlx5_dev_ctl *dev);
 
 /* mlx5_dc.c: targets and initiators, the control path. */
-struct crpc_rdma_qp *crpc_mlx5_dc_create(
-	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
+/** Makes initiators until there are dev->dcis, and replaces those that were given up; false, with
+ *  errno: what there is stays for the next try. */
+bool crpc_mlx5_dcis_make(struct crpc_mlx5_dev_ctl *dev);
+int crpc_mlx5_dci_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
+/** Makes what a target receives from; 0, or -EINVAL, -EOPNOTSUPP, -ENOMEM. */
+int crpc_mlx5_srq_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp);
 void crpc_mlx5_dc_free(struct crpc_rdma_qp *qp);
 /** See crpc_rdma_qp_drain(). */
 int crpc_mlx5_dc_drain(struct crpc_rdma_qp *qp);
 /** Frees what was freed by the user and is over now, some at a time; true: there may be more. */
 bool crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev);
 int crpc_mlx5_dc_connect(struct crpc_mlx5_dc *dc, const struct crpc_mlx5_addr *peer);
-/** False: the device does not release it, and its memory stays. */
-bool crpc_mlx5_dci_free(struct crpc_mlx5_dci *dci);
 /** Ends the target of a DC queue pair: nothing is received any more. */
 void crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc);
 
@@ -431,7 +421,7 @@ void crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc);
 bool crpc_mlx5_dci_choose(struct crpc_mlx5_qp *qp, uint32_t wr_id);
 /** An error of an initiator; 1 if out was written. */
 uint16_t crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
-	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
 /** Nothing that is outstanding can be known, and nothing more will be taken. */
 void crpc_mlx5_dci_give_up(struct crpc_mlx5_dci *dci, const char *why);
 /** Whether an initiator was given up: it never sends again. */
@@ -452,6 +442,7 @@ void crpc_mlx5_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
 int crpc_mlx5_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
 /* mlx5_ud.c */
+int crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
 struct crpc_rdma_ud *crpc_mlx5_ud_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
 void crpc_mlx5_ud_free(struct crpc_rdma_ud *ud);
@@ -481,7 +472,7 @@ const char *crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp);
 size_t crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len);
 /** The state of the completion queue and of every queue pair, with its newest WQE. */
 void crpc_mlx5_dump(const struct crpc_rdma *dev, FILE *out);
-size_t crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *text, size_t len);
+size_t crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *text, size_t len);
 
 /* mlx5_tel.c: the device's place among the commands of telemetry. */
 int crpc_mlx5_tel_open(struct crpc_mlx5_dev_ctl *dev);

@@ -63,7 +63,7 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *co
 	cq->buf = raw.buf;
 	/* The first lap's owner is 0: what the device has not written yet must not have it. */
 	for (i = 0; i < raw.cqe_cnt; i++)
-		cq->buf[i].op_own |= MLX5_CQE_OWNER_MASK;
+		cq->buf[i].ok.op_own |= MLX5_CQE_OWNER_MASK;
 	cq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[0];
 	cq->mask = raw.cqe_cnt - 1;
 	dev->cq_depth = depth;
@@ -72,21 +72,22 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *co
 
 /* One completion of a session, as the device would have written it alone. */
 static void
-mini_write(const struct crpc_mlx5_cq *cq, uint32_t at, const struct crpc_mlx5_cqe *title,
+mini_write(const struct crpc_mlx5_cq *cq, uint32_t at, const union crpc_mlx5_cqe *title,
 	const struct crpc_mlx5_mini_cqe *mini, uint32_t place)
 {
-	struct crpc_mlx5_cqe cqe = *title;
+	union crpc_mlx5_cqe cqe = *title;
 	bool owner = (at & (cq->mask + 1)) != 0;
 
-	cqe.byte_cnt = mini->byte_cnt;
-	if (title->op_own >> 4 == MLX5_CQE_REQ) {
-		cqe.wqe_counter = mini->wqe_counter;
-		cqe.opcode_qpn = htobe32((be32toh(title->opcode_qpn) & CRPC_MLX5_QPN_MASK) |
-			(uint32_t)mini->wqe_opcode << 24);
+	cqe.ok.byte_cnt = mini->byte_cnt;
+	if (title->ok.op_own >> 4 == MLX5_CQE_REQ) {
+		cqe.ok.wqe_counter = mini->wqe_counter;
+		cqe.ok.sop_drop_qpn =
+			htobe32((be32toh(title->ok.sop_drop_qpn) & CRPC_MLX5_QPN_MASK) |
+				(uint32_t)mini->wqe_opcode << 24);
 	} else {
-		cqe.wqe_counter = htobe16((uint16_t)(be16toh(title->wqe_counter) + place));
+		cqe.ok.wqe_counter = htobe16((uint16_t)(be16toh(title->ok.wqe_counter) + place));
 	}
-	cqe.op_own = (uint8_t)((title->op_own & 0xf0) | owner);
+	cqe.ok.op_own = (uint8_t)((title->ok.op_own & 0xf0) | owner);
 	cq->buf[at & cq->mask] = cqe;
 }
 
@@ -94,8 +95,8 @@ bool
 crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq)
 {
 	struct crpc_mlx5_mini_cqe mini[CRPC_MLX5_MINI_PER_CQE];
-	struct crpc_mlx5_cqe title = cq->buf[cq->ci & cq->mask];
-	uint32_t count = be32toh(title.byte_cnt), i, from;
+	union crpc_mlx5_cqe title = cq->buf[cq->ci & cq->mask];
+	uint32_t count = be32toh(title.ok.byte_cnt), i, from;
 
 	if (count < 2 || count > cq->mask + 1)
 		return false;
@@ -130,8 +131,8 @@ void
 crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 {
 	struct crpc_mlx5_cq walk = *cq;
-	const struct crpc_mlx5_cqe *from;
-	struct crpc_mlx5_cqe *cqe;
+	const union crpc_mlx5_cqe *from;
+	union crpc_mlx5_cqe *cqe;
 	uint32_t to;
 
 	while (cqe_ahead(&walk, cq))
@@ -139,11 +140,11 @@ crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 	/* Those of other queue pairs are moved towards the newest, as rdma-core does it. */
 	for (to = walk.ci; walk.ci != cq->ci;) {
 		from = &cq->buf[--walk.ci & cq->mask];
-		if ((be32toh(from->opcode_qpn) & CRPC_MLX5_QPN_MASK) == qpn || --to == walk.ci)
+		if ((be32toh(from->ok.sop_drop_qpn) & CRPC_MLX5_QPN_MASK) == qpn || --to == walk.ci)
 			continue;
 		cqe = &cq->buf[to & cq->mask];
 		*cqe = *from;
-		cqe->op_own = (uint8_t)((cqe->op_own & ~MLX5_CQE_OWNER_MASK) |
+		cqe->ok.op_own = (uint8_t)((cqe->ok.op_own & ~MLX5_CQE_OWNER_MASK) |
 			((to & (cq->mask + 1)) != 0));
 	}
 	if (to == cq->ci)

@@ -9,28 +9,8 @@
  */
 #include <errno.h>
 
-#include "crpc_log.h"
 #include "mlx5_doorbell.h"
 #include "mlx5_wqe.h"
-
-#ifdef CRPC_DEBUG
-/* The address of a thread-local object names the thread without a system call. */
-static _Thread_local char thread_mark;
-
-static void
-owner_check(struct crpc_mlx5_dev *dev)
-{
-	if (dev->owner == NULL)
-		dev->owner = &thread_mark;
-	if (dev->owner == &thread_mark)
-		return;
-	crpc_err("device %p: used by a second thread; a device and its queue pairs belong to one",
-		(void *)dev);
-	__builtin_trap();
-}
-#else
-#define owner_check(dev)
-#endif
 
 void
 crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start)
@@ -76,7 +56,7 @@ post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *request
 	uint16_t i;
 	bool user;
 
-	owner_check(dev);
+	crpc_owner_check(&dev->owner, "RDMA device");
 	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
 		return 0;
 	n = (uint16_t)crpc_min(n, qp->depth - crpc_mlx5_outstanding(qp));
@@ -113,7 +93,7 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 uint16_t
 crpc_mlx5_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
 {
-	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, base);
+	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, qp.dp.ud);
 
 	return post(&ud->qp.dp, ud, dgram, n);
 }
@@ -154,7 +134,7 @@ struct refill {
 
 /* A write with immediate arrived: its receive goes straight back, as it holds nothing. */
 static inline uint16_t
-recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	struct crpc_rdma_cqe *out, struct refill *refill)
 {
 	dev->stats.recv_cqes++;
@@ -170,19 +150,19 @@ recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_RECV,
 		.qp_id = qp->base.id,
-		.imm = be32toh(cqe->imm),
-		.byte_len = be32toh(cqe->byte_cnt),
+		.imm = be32toh(cqe->ok.imm_inval_pkey),
+		.byte_len = be32toh(cqe->ok.byte_cnt),
 	};
 	return 1;
 }
 
 /* A datagram arrived: its buffer is the user's until the next poll. */
 static uint16_t
-dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	uint64_t tail, struct crpc_rdma_cqe *out)
 {
 	struct crpc_mlx5_ud *ud = qp->rq.ud;
-	uint32_t len = be32toh(cqe->byte_cnt);
+	uint32_t len = be32toh(cqe->ok.byte_cnt);
 
 	dev->stats.recv_cqes++;
 	if (crpc_unlikely(ud == NULL || len < CRPC_MLX5_GRH ||
@@ -198,7 +178,7 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const struct crpc
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_DGRAM,
 		.qp_id = qp->base.id,
-		.imm = be32toh(cqe->imm),
+		.imm = be32toh(cqe->ok.imm_inval_pkey),
 		.byte_len = len - CRPC_MLX5_GRH,
 		.data = ud->buf +
 			(size_t)(CRPC_MLX5_TAIL_COUNTER(tail) & ud->mask) * CRPC_MLX5_UD_STRIDE +
@@ -248,7 +228,7 @@ attend(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 }
 
 static inline uint16_t
-cqe_take(struct crpc_mlx5_dev *dev, const struct crpc_mlx5_cqe *cqe, uint64_t tail,
+cqe_take(struct crpc_mlx5_dev *dev, const union crpc_mlx5_cqe *cqe, uint64_t tail,
 	struct crpc_rdma_cqe *out, struct refill *refill)
 {
 	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(&dev->table, CRPC_MLX5_TAIL_QPN(tail));
@@ -308,7 +288,7 @@ static uint16_t
 drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
 {
 	struct crpc_mlx5_cq *cq = &dev->cq;
-	const struct crpc_mlx5_cqe *cqe;
+	const union crpc_mlx5_cqe *cqe;
 	struct refill refill;
 	uint32_t start = cq->ci;
 	uint64_t tail;
@@ -342,7 +322,7 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	uint32_t start = dev->cq.ci;
 	uint16_t got = 0;
 
-	owner_check(dev);
+	crpc_owner_check(&dev->owner, "RDMA device");
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
 	dev->stats.polls++;

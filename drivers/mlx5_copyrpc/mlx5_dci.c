@@ -208,7 +208,7 @@ dci_restart(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 /* The first error: the WR's queue pair breaks; the initiator waits for the rest to be flushed. */
 static uint16_t
 fault_first(struct crpc_mlx5_dci *dci, const struct crpc_mlx5_sent *sent,
-	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
+	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
 {
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
 	struct crpc_mlx5_qp *owner;
@@ -226,7 +226,7 @@ fault_first(struct crpc_mlx5_dci *dci, const struct crpc_mlx5_sent *sent,
 
 /* One that was flushed behind it. Those of a broken queue pair are lost, others are kept. */
 static uint16_t
-fault_next(struct crpc_mlx5_dci *dci, struct crpc_mlx5_sent *sent, const struct crpc_mlx5_cqe *cqe,
+fault_next(struct crpc_mlx5_dci *dci, struct crpc_mlx5_sent *sent, const union crpc_mlx5_cqe *cqe,
 	struct crpc_rdma_cqe *out)
 {
 	struct crpc_mlx5_qp *owner = sent->owner;
@@ -241,14 +241,14 @@ fault_next(struct crpc_mlx5_dci *dci, struct crpc_mlx5_sent *sent, const struct 
 
 uint16_t
 crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
-	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
+	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
 {
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
-	struct crpc_mlx5_sent *sent = crpc_mlx5_sent_find(sq, be16toh(cqe->wqe_counter));
+	struct crpc_mlx5_sent *sent = crpc_mlx5_sent_find(sq, be16toh(cqe->ok.wqe_counter));
 	bool first = dci->qp.dp.state != CRPC_MLX5_QP_ERROR;
 	uint16_t got;
 
-	if (cqe->op_own >> 4 != MLX5_CQE_REQ_ERR || sent == NULL ||
+	if (cqe->ok.op_own >> 4 != MLX5_CQE_REQ_ERR || sent == NULL ||
 		(!first && sent->start != dci->flushed)) {
 		crpc_mlx5_cqe_fault(&dci->qp.dp, "an error names a WQE that is not outstanding");
 		return 0;
@@ -331,7 +331,6 @@ crpc_mlx5_dc_retire(struct crpc_mlx5_dc *dc)
 	struct crpc_mlx5_dev *dev = crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
 	struct crpc_mlx5_dci *dci = dci_of(qp->sq);
 
-	qp->state = CRPC_MLX5_QP_RETIRED;
 	if (crpc_mlx5_outstanding(qp) == 0)
 		return true;
 	if (dci->qp.dp.state == CRPC_MLX5_QP_ERROR)

@@ -82,7 +82,7 @@ static void
 put_payload(
 	struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uint32_t i, uint32_t ds)
 {
-	struct crpc_mlx5_data data;
+	struct mlx5_wqe_data_seg data;
 	uint32_t count, n;
 
 	for (; i < ds; i += n) {
@@ -92,9 +92,10 @@ put_payload(
 		if (count & MLX5_INLINE_SEG) {
 			count &= 0x3ff;
 			put_inline(t, ring, ring_len,
-				at + (size_t)i * CRPC_MLX5_SEG + sizeof(struct crpc_mlx5_inline),
+				at + (size_t)i * CRPC_MLX5_SEG +
+					sizeof(struct mlx5_wqe_inl_data_seg),
 				count);
-			n = (count + (uint32_t)sizeof(struct crpc_mlx5_inline) + 15) /
+			n = (count + (uint32_t)sizeof(struct mlx5_wqe_inl_data_seg) + 15) /
 				CRPC_MLX5_SEG;
 		} else {
 			put(t, " | data 0x%" PRIx64 " len %u lkey 0x%x", be64toh(data.addr), count,
@@ -107,7 +108,7 @@ put_payload(
 static uint32_t
 put_av(struct text *t, const uint8_t *wqe, bool dc)
 {
-	struct crpc_mlx5_av av;
+	struct mlx5_wqe_av av;
 	uint32_t dest;
 
 	/* Both lie in the first block. */
@@ -116,7 +117,7 @@ put_av(struct text *t, const uint8_t *wqe, bool dc)
 	put(t, " | to 0x%x lid %u%s", dest & CRPC_MLX5_QPN_MASK, be16toh(av.rlid),
 		dest & MLX5_EXTENDED_UD_AV ? "" : " compact");
 	if (!dc)
-		put(t, " qkey 0x%x", be32toh(av.qkey));
+		put(t, " qkey 0x%x", be32toh(av.key.qkey.qkey));
 	return dest & MLX5_EXTENDED_UD_AV ? sizeof(av) / CRPC_MLX5_SEG : 1;
 }
 
@@ -128,7 +129,7 @@ crpc_mlx5_wqe_text(
 	size_t at = (size_t)(idx & (bb_count - 1)) * CRPC_MLX5_BB;
 	struct text t = {.buf = buf, .len = len};
 	struct crpc_mlx5_ctrl ctrl;
-	struct crpc_mlx5_raddr raddr;
+	struct mlx5_wqe_raddr_seg raddr;
 	uint32_t word, ds, opcode, i = 1;
 
 	if (len == 0 || !crpc_is_pow2(bb_count))
@@ -159,28 +160,29 @@ crpc_mlx5_wqe_text(
 }
 
 size_t
-crpc_mlx5_cqe_text(const struct crpc_mlx5_cqe *cqe, char *buf, size_t len)
+crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *buf, size_t len)
 {
 	struct text t = {.buf = buf, .len = len};
-	uint8_t op_own = cqe->op_own;
-	uint32_t word = be32toh(cqe->opcode_qpn);
+	uint8_t op_own = cqe->ok.op_own;
+	uint32_t word = be32toh(cqe->ok.sop_drop_qpn);
 	uint32_t opcode = op_own >> 4;
 
 	if (len == 0)
 		return 0;
 	put(&t, "CQE %s owner %u qp 0x%x counter %u", cqe_name(opcode),
-		op_own & MLX5_CQE_OWNER_MASK, word & CRPC_MLX5_QPN_MASK, be16toh(cqe->wqe_counter));
+		op_own & MLX5_CQE_OWNER_MASK, word & CRPC_MLX5_QPN_MASK,
+		be16toh(cqe->ok.wqe_counter));
 	if ((op_own & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED)
 		put(&t, " compressed");
 	if (opcode == MLX5_CQE_REQ || opcode == MLX5_CQE_REQ_ERR)
 		put(&t, " %s", opcode_name(word >> 24));
 	if (opcode == MLX5_CQE_RESP_WR_IMM || opcode == MLX5_CQE_RESP_SEND_IMM)
-		put(&t, " imm 0x%x", be32toh(cqe->imm));
+		put(&t, " imm 0x%x", be32toh(cqe->ok.imm_inval_pkey));
 	if (opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR)
-		put(&t, " syndrome 0x%02x vendor 0x%02x: %s", cqe->syndrome, cqe->vendor_err,
-			crpc_mlx5_syndrome_name(cqe->syndrome));
+		put(&t, " syndrome 0x%02x vendor 0x%02x: %s", cqe->err.syndrome,
+			cqe->err.vendor_err_synd, crpc_mlx5_syndrome_name(cqe->err.syndrome));
 	else if (opcode != MLX5_CQE_INVALID)
-		put(&t, " bytes %u", be32toh(cqe->byte_cnt));
+		put(&t, " bytes %u", be32toh(cqe->ok.byte_cnt));
 	return t.used;
 }
 

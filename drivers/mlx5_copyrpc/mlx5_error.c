@@ -109,21 +109,22 @@ crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint
 
 void
 crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq,
-	const struct crpc_mlx5_cqe *cqe)
+	const union crpc_mlx5_cqe *cqe)
 {
-	bool send = cqe->op_own >> 4 == MLX5_CQE_REQ_ERR;
+	bool send = cqe->ok.op_own >> 4 == MLX5_CQE_REQ_ERR;
 	char text[256];
-	uint32_t counter = be16toh(cqe->wqe_counter);
+	uint32_t counter = be16toh(cqe->ok.wqe_counter);
 
 	if (qp->is_failed)
 		return;
-	if (cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
+	if (cqe->err.syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
 		crpc_warn("qp 0x%x (id %u): %s flushed: the QP went to the error state", qp->qpn,
 			qp->base.id, send ? "a send was" : "receives were");
 	else
 		crpc_err("qp 0x%x (id %u): %s on %s %u (syndrome 0x%02x, vendor 0x%02x)", qp->qpn,
-			qp->base.id, crpc_mlx5_syndrome_name(cqe->syndrome),
-			send ? "send WQE" : "receive", counter, cqe->syndrome, cqe->vendor_err);
+			qp->base.id, crpc_mlx5_syndrome_name(cqe->err.syndrome),
+			send ? "send WQE" : "receive", counter, cqe->err.syndrome,
+			cqe->err.vendor_err_synd);
 	crpc_mlx5_cqe_text(cqe, text, sizeof(text));
 	crpc_info("%s", text);
 	if (!send || sq->buf == NULL)
@@ -134,14 +135,14 @@ crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq
 }
 
 uint16_t
-crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
+crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	const struct crpc_mlx5_sent *sent, struct crpc_rdma_cqe *out)
 {
 	qp->is_failed = true;
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_ERROR,
-		.syndrome = cqe->syndrome,
-		.status = crpc_mlx5_syndrome_errno(cqe->syndrome),
+		.syndrome = cqe->err.syndrome,
+		.status = crpc_mlx5_syndrome_errno(cqe->err.syndrome),
 		.qp_id = qp->base.id,
 		.wr_id = sent != NULL ? sent->wr_id : 0,
 		.wrs = sent != NULL ? crpc_mlx5_report_take(qp) : 0,
@@ -151,11 +152,11 @@ crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_cqe *cqe,
 
 crpc_noinline uint16_t
 crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
-	const struct crpc_mlx5_cqe *in, struct crpc_rdma_cqe *out)
+	const union crpc_mlx5_cqe *in, struct crpc_rdma_cqe *out)
 {
 	/* Its entry may go back to the device before we are done: crpc_mlx5_cq_forget(). */
-	const struct crpc_mlx5_cqe copy = *in, *cqe = &copy;
-	uint8_t opcode = cqe->op_own >> 4;
+	const union crpc_mlx5_cqe copy = *in, *cqe = &copy;
+	uint8_t opcode = cqe->ok.op_own >> 4;
 	struct crpc_mlx5_sq *sq = &qp->own;
 	const struct crpc_mlx5_sent *sent = NULL;
 
@@ -174,11 +175,11 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 		crpc_mlx5_qp_to_error(qp);
 	qp->state = CRPC_MLX5_QP_ERROR;
 	if (opcode == MLX5_CQE_REQ_ERR)
-		sent = crpc_mlx5_sent_find(sq, be16toh(cqe->wqe_counter));
+		sent = crpc_mlx5_sent_find(sq, be16toh(cqe->ok.wqe_counter));
 	if (sent != NULL)
 		crpc_mlx5_retire_to(sq, sent->start);
 	/* Reported: the first one whatever it is, any cause, and every send that was flushed. */
-	if (qp->is_failed && sent == NULL && cqe->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
+	if (qp->is_failed && sent == NULL && cqe->err.syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
 		return 0;
 	return crpc_mlx5_error_report(qp, cqe, sent, out);
 }

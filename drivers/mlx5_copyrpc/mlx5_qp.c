@@ -4,41 +4,22 @@
  * have in common with DC queue pairs (mlx5_dc.c).
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "crpc_clock.h"
 #include "crpc_log.h"
 #include "mlx5_copyrpc.h"
 
 struct crpc_rdma_qp *
 crpc_mlx5_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf)
 {
-	struct crpc_mlx5_sizes sizes = {conf->sq_depth, conf->rq_depth, conf->inline_max, 0};
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base);
+	bool dc = conf->transport == CRPC_RDMA_DC;
 	struct crpc_mlx5_qp_ctl *qp;
-	struct mlx5dv_qp raw = {0};
-	int rc;
 
-	if (conf->transport == CRPC_RDMA_DC)
-		return crpc_mlx5_dc_create(base, conf);
-	qp = crpc_mlx5_zalloc(sizeof(*qp));
-	if (qp == NULL) {
-		errno = ENOMEM;
+	if (dc && !crpc_mlx5_dcis_make(dev))
 		return NULL;
-	}
-	qp->psn = (uint32_t)crpc_clock_ticks() & 0xffffff;
-	rc = crpc_mlx5_qp_make(
-		crpc_mlx5_dev_ctl(base), qp, CRPC_MLX5_RC, conf->id, &sizes, NULL, &raw);
-	if (rc == 0) {
-		crpc_mlx5_rq_prefill(CRPC_MLX5_RC, NULL, raw.rq.buf, raw.rq.wqe_cnt, raw.rq.stride);
-		rc = crpc_mlx5_qp_start(qp, IBV_QPS_INIT);
-	}
-	if (rc == 0)
-		return &qp->dp.base;
-	crpc_mlx5_qp_unmake(qp);
-	free(qp);
-	errno = -rc;
-	return NULL;
+	qp = crpc_mlx5_qp_make(dev, dc ? CRPC_MLX5_DC : CRPC_MLX5_RC, conf);
+	return qp != NULL ? &qp->dp.base : NULL;
 }
 
 void
@@ -48,8 +29,8 @@ crpc_mlx5_qp_free(struct crpc_rdma_qp *base)
 
 	if (qp->dp.kind == CRPC_MLX5_DC)
 		crpc_mlx5_dc_free(base);
-	else if (crpc_mlx5_list_del(qp))
-		free(qp);
+	else
+		crpc_mlx5_qp_end(qp);
 }
 
 int
@@ -106,6 +87,8 @@ crpc_mlx5_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_AD
 	if (qp->connected)
 		return crpc_fail(-EISCONN, "connect: qp 0x%x is connected already: make a new one",
 			qp->dp.qpn);
+	if (qp->dp.state != CRPC_MLX5_QP_IDLE)
+		return crpc_fail(-EIO, "connect: qp 0x%x is broken: make a new one", qp->dp.qpn);
 	rc = crpc_mlx5_addr_decode(bytes, qp->dp.kind, &peer);
 	if (rc == 0 && qp->dp.kind == CRPC_MLX5_DC)
 		rc = crpc_mlx5_dc_connect(crpc_container_of(qp, struct crpc_mlx5_dc, qp), &peer);

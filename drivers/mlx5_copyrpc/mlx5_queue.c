@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "crpc_clock.h"
 #include "crpc_log.h"
 #include "mlx5_ring.h"
 
@@ -35,16 +36,21 @@
 /* How the kinds of queue pairs differ where rdma-core makes them and moves their states. */
 static const struct shape {
 	const char *name;
+	size_t size; /* Of the object. */
 	size_t head; /* Bytes of a WQE before its payload. */
 	enum ibv_qp_type type;
 	enum mlx5dv_dc_type dc_type;
 	uint64_t dv_mask;
 	uint64_t ops;
-	int to[3]; /* What INIT, RTR and RTS set. */
+	int to[3];               /* What INIT, RTR and RTS set. */
+	enum ibv_qp_state first; /* The state in which it is made. */
+	/* Memory of its own, once its queues are known; NULL: none. 0 or -errno. */
+	int (*memory_init)(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
 } shapes[] = {
 	[CRPC_MLX5_RC] =
 		{
 			.name = "reliable connection",
+			.size = sizeof(struct crpc_mlx5_qp_ctl),
 			.head = CRPC_MLX5_RC_HEAD,
 			.type = IBV_QPT_RC,
 			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
@@ -53,29 +59,36 @@ static const struct shape {
 				IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 					IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 				RTS_REQUESTER},
+			.first = IBV_QPS_INIT,
 		},
 	[CRPC_MLX5_UD] =
 		{
 			.name = "datagram queue pair",
+			.size = sizeof(struct crpc_mlx5_ud),
 			.head = CRPC_MLX5_UD_HEAD,
 			.type = IBV_QPT_UD,
 			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 			.ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
 			.to = {INIT_COMMON | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN},
+			.first = IBV_QPS_RTS,
+			.memory_init = crpc_mlx5_ud_memory_init,
 		},
 	[CRPC_MLX5_DC] =
 		{
 			.name = "DC target",
+			.size = sizeof(struct crpc_mlx5_dc),
 			.head = CRPC_MLX5_DC_HEAD,
 			.type = IBV_QPT_DRIVER,
 			.dc_type = MLX5DV_DCTYPE_DCT,
 			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
 			.to = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
 				IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU},
+			.first = IBV_QPS_RTR,
 		},
 	[CRPC_MLX5_DCI] =
 		{
 			.name = "DC initiator",
+			.size = sizeof(struct crpc_mlx5_dci),
 			.head = CRPC_MLX5_DC_HEAD,
 			.type = IBV_QPT_DRIVER,
 			.dc_type = MLX5DV_DCTYPE_DCI,
@@ -83,42 +96,59 @@ static const struct shape {
 				MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 			.ops = OPS_REMOTE,
 			.to = {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER},
+			.first = IBV_QPS_RTS,
+			.memory_init = crpc_mlx5_dci_memory_init,
 		},
 };
 
 uint32_t
 crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max)
 {
-	uint64_t gather = CRPC_RDMA_SGE_MAX * sizeof(struct crpc_mlx5_data);
-	uint64_t inl = crpc_align_up(sizeof(struct crpc_mlx5_inline) + inline_max, CRPC_MLX5_SEG);
+	uint64_t gather = CRPC_RDMA_SGE_MAX * sizeof(struct mlx5_wqe_data_seg);
+	uint64_t inl =
+		crpc_align_up(sizeof(struct mlx5_wqe_inl_data_seg) + inline_max, CRPC_MLX5_SEG);
 
 	return (uint32_t)(crpc_align_up(head + crpc_max(gather, inl), CRPC_MLX5_BB) / CRPC_MLX5_BB);
 }
 
-/* Completes the sizes of a queue pair; 0, or -EINVAL or -ENOSPC. */
-static int
-sizes_init(struct crpc_mlx5_sizes *sizes, const struct crpc_mlx5_dev_ctl *dev, uint8_t kind,
-	uint32_t cq_share)
+/* Sends of a queue of this depth between two completions. */
+static uint32_t
+signal_every(const struct crpc_mlx5_dev_ctl *dev, uint32_t depth, uint32_t most)
 {
-	size_t head = shapes[kind].head;
+	if (dev->signal_every != 0)
+		return (uint32_t)crpc_min(dev->signal_every, depth);
+	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), most);
+}
 
-	if (sizes->inline_max > CRPC_MLX5_INLINE_MAX_OF(head))
+/* The sizes of a queue pair, if there is room for it; 0, or -EINVAL or -ENOSPC. */
+static int
+sizes_init(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
+	const struct crpc_rdma_qp_conf *conf)
+{
+	size_t head = shapes[qp->dp.kind].head;
+
+	/* What an initiator has outstanding is set aside with the queue pairs that use it. */
+	qp->cq_share = qp->dp.kind == CRPC_MLX5_DCI ? 1 : conf->sq_depth + conf->rq_depth;
+	if (conf->inline_max > CRPC_MLX5_INLINE_MAX_OF(head))
 		return crpc_fail(-EINVAL, "queue pair: inline_max %u is above %zu",
-			sizes->inline_max, CRPC_MLX5_INLINE_MAX_OF(head));
+			conf->inline_max, CRPC_MLX5_INLINE_MAX_OF(head));
 	if (dev->num_qps == CRPC_RDMA_QPS_MAX)
 		return crpc_fail(-ENOSPC,
 			"queue pair: the device has %u already, the most there may be",
 			CRPC_RDMA_QPS_MAX);
-	if (cq_share > dev->cq_depth - dev->cq_used)
+	if (qp->cq_share > dev->cq_depth - dev->cq_used)
 		return crpc_fail(-ENOSPC,
 			"queue pair: sq_depth %u + rq_depth %u do not fit: %u of the %u "
 			"completions of cq_depth are set aside already: open the device with a "
 			"larger cq_depth",
-			sizes->sq_depth, sizes->rq_depth, dev->cq_used, dev->cq_depth);
-	sizes->bb_max = crpc_mlx5_wqebb_max(head, sizes->inline_max);
+			conf->sq_depth, conf->rq_depth, dev->cq_used, dev->cq_depth);
+	qp->rq_depth = conf->rq_depth;
+	qp->dp.depth = conf->sq_depth;
+	qp->dp.bb_max = crpc_mlx5_wqebb_max(head, conf->inline_max);
 	/* What fits behind the headers when a WQE uses all its blocks. */
-	sizes->inline_max =
-		(uint32_t)(sizes->bb_max * CRPC_MLX5_BB - head - sizeof(struct crpc_mlx5_inline));
+	qp->dp.inline_max = (uint32_t)(qp->dp.bb_max * CRPC_MLX5_BB - head -
+		sizeof(struct mlx5_wqe_inl_data_seg));
+	qp->dp.signal_every = signal_every(dev, conf->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
 	return 0;
 }
 
@@ -133,52 +163,42 @@ crpc_mlx5_verbs_errno(const char *what)
 }
 
 static int
-ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
-	const struct crpc_mlx5_sizes *sizes, struct ibv_srq *srq)
+ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
 	const struct shape *shape = &shapes[qp->dp.kind];
+	bool sends = qp->dp.kind != CRPC_MLX5_DC;
 	struct mlx5dv_qp_init_attr dv_attr = {
 		.comp_mask = shape->dv_mask,
 		/* The bytes of a READ or a datagram must land in their memory, never in the CQE. */
-		.create_flags = srq == NULL ? MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE : 0,
+		.create_flags = sends ? MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE : 0,
 		.dc_init_attr = {.dc_type = shape->dc_type},
 	};
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = shape->type,
 		.send_cq = dev->cq,
 		.recv_cq = dev->cq,
-		.srq = srq,
+		.srq = qp->srq,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
 		.pd = dev->pd,
 	};
 
-	if (srq != NULL) {
-		dv_attr.dc_init_attr.dct_access_key = qp->key;
-	} else {
+	if (sends) {
 		attr.cap = (struct ibv_qp_cap){
-			.max_send_wr = sizes->sq_depth,
-			.max_recv_wr = sizes->rq_depth,
+			.max_send_wr = qp->dp.depth,
+			.max_recv_wr = qp->rq_depth,
 			.max_send_sge = CRPC_RDMA_SGE_MAX,
-			.max_recv_sge = sizes->rq_depth != 0,
-			.max_inline_data = sizes->inline_max,
+			.max_recv_sge = qp->rq_depth != 0,
+			.max_inline_data = qp->dp.inline_max,
 		};
 		/* Without these rdma-core sizes the ring for memory window binds: twice as
 		 * large. */
 		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 		attr.send_ops_flags = shape->ops;
+	} else {
+		dv_attr.dc_init_attr.dct_access_key = qp->key;
 	}
 	qp->ibqp = mlx5dv_create_qp(dev->dp.context, &attr, &dv_attr);
 	return qp->ibqp != NULL ? 0 : crpc_mlx5_verbs_errno(shape->name);
-}
-
-void *
-crpc_mlx5_zalloc(size_t size)
-{
-	void *mem = aligned_alloc(CRPC_CACHE_GUARD, crpc_align_up(size, CRPC_CACHE_GUARD));
-
-	if (mem != NULL)
-		memset(mem, 0, size);
-	return mem;
 }
 
 void
@@ -186,8 +206,9 @@ crpc_mlx5_rq_prefill(
 	uint8_t kind, const struct crpc_mlx5_ud *ud, void *buf, uint32_t num, uint32_t stride)
 {
 	/* The list of a receive's buffers ends at this key. */
-	const struct crpc_mlx5_data none = {.lkey = htobe32(MLX5_INVALID_LKEY)};
-	struct crpc_mlx5_data data = {.byte_count = htobe32(CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX)};
+	const struct mlx5_wqe_data_seg none = {.lkey = htobe32(MLX5_INVALID_LKEY)};
+	struct mlx5_wqe_data_seg data = {
+		.byte_count = htobe32(CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX)};
 	struct mlx5_wqe_srq_next_seg next = {0};
 	uint8_t *wqe = buf, *seg;
 	uint32_t i;
@@ -233,24 +254,22 @@ crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp)
 	t->slot[i] = (struct crpc_mlx5_slot){.qpn = qp->qpn, .qp = qp};
 }
 
-/* Makes the content of the table from the list, so there are no tombstones. */
-static void
-table_fill(struct crpc_mlx5_dev_ctl *dev)
+void
+crpc_mlx5_table_fill(struct crpc_mlx5_dev_ctl *dev)
 {
 	struct crpc_mlx5_table *t = &dev->dp.table;
 	struct crpc_mlx5_qp_ctl *qp;
 
 	memset(t->slot, 0, (t->mask + 1) * sizeof(*t->slot));
 	for (qp = dev->qps; qp != NULL; qp = qp->next) {
-		if (qp->ibqp != NULL)
+		if (qp->ibqp != NULL && qp->dp.state != CRPC_MLX5_QP_RETIRED)
 			crpc_mlx5_table_add(t, &qp->dp);
 	}
 }
 
 static int
-list_add(struct crpc_mlx5_qp_ctl *qp)
+list_add(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
 	struct crpc_mlx5_slot *old = dev->dp.table.slot;
 
 	if (2 * (dev->num_qps + 1) > dev->dp.table.mask + 1) {
@@ -262,38 +281,71 @@ list_add(struct crpc_mlx5_qp_ctl *qp)
 	dev->qps = qp;
 	dev->num_qps++;
 	dev->cq_used += qp->cq_share;
-	table_fill(dev);
+	crpc_mlx5_table_fill(dev);
 	return 0;
 }
 
-bool
-crpc_mlx5_list_del(struct crpc_mlx5_qp_ctl *qp)
+/* Frees what there is of it. False: the device may still use it, so nothing is given back. */
+static bool
+objects_free(struct crpc_mlx5_qp_ctl *qp)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
-	struct crpc_mlx5_qp **fault = &dev->dp.faults;
-	struct crpc_mlx5_qp_ctl **at = &dev->qps;
 	int rc = qp->ibqp != NULL ? ibv_destroy_qp(qp->ibqp) : 0;
 
 	if (rc != 0) {
-		/* The device may still use the queues: what it may write to is not given back. */
-		crpc_err("qp_free: qp 0x%x: %s: its memory stays", qp->dp.qpn, strerror(rc));
+		crpc_err("qp_free: qp 0x%x: %s: its memory stays until the device is closed",
+			qp->dp.qpn, strerror(rc));
 		return false;
 	}
-	/* The number of one that was destroyed before may be another one's by now. */
-	if (qp->ibqp != NULL)
-		crpc_mlx5_cq_forget(&dev->dp.cq, qp->dp.qpn);
+	if (qp->srq != NULL)
+		ibv_destroy_srq(qp->srq);
+	if (qp->ibah != NULL)
+		ibv_destroy_ah(qp->ibah);
+	if (qp->mr != NULL)
+		ibv_dereg_mr(qp->mr);
+	free(qp->memory);
+	free(qp->dp.own.sent);
+	free(qp);
+	return true;
+}
+
+void
+crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp)
+{
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
+	uint32_t qpn = qp->dp.qpn, share = qp->cq_share;
+	struct crpc_mlx5_qp **fault = &dev->dp.faults;
+	bool had_number = qp->ibqp != NULL;
+	struct crpc_mlx5_qp_ctl **at = &dev->qps;
+
 	while (*at != qp)
 		at = &(*at)->next;
 	*at = qp->next;
-	dev->num_qps--;
-	dev->cq_used -= qp->cq_share;
 	while (*fault != NULL && *fault != &qp->dp)
 		fault = &(*fault)->next_fault;
 	if (*fault != NULL)
 		*fault = qp->dp.next_fault;
-	free(qp->dp.own.sent);
-	table_fill(dev);
-	return true;
+	dev->num_qps--;
+	/* The number of one that was destroyed before may be another one's by now. */
+	if (!objects_free(qp)) {
+		qp->next = dev->kept;
+		dev->kept = qp;
+	} else {
+		dev->cq_used -= share;
+		if (had_number)
+			crpc_mlx5_cq_forget(&dev->dp.cq, qpn);
+	}
+	crpc_mlx5_table_fill(dev);
+}
+
+void
+crpc_mlx5_kept_free(struct crpc_mlx5_dev_ctl *dev)
+{
+	struct crpc_mlx5_qp_ctl *qp;
+
+	while ((qp = dev->kept) != NULL) {
+		dev->kept = qp->next;
+		objects_free(qp);
+	}
 }
 
 /* The register of a QP; several QPs may have been given the same one. */
@@ -315,35 +367,25 @@ bf_get(struct crpc_mlx5_dev_ctl *dev, void *reg, uint32_t size)
 	return &dev->bf[i];
 }
 
-/* Sends of a queue of this depth between two completions. */
-static uint32_t
-signal_every(const struct crpc_mlx5_dev_ctl *dev, uint32_t depth, uint32_t most)
-{
-	if (dev->signal_every != 0)
-		return (uint32_t)crpc_min(dev->signal_every, depth);
-	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), most);
-}
-
-/* Takes the send ring and the receive record of qp->ibqp over from rdma-core. */
+/* Takes the send ring and the receive queue of qp->ibqp over from rdma-core. */
 static int
-queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
-	const struct crpc_mlx5_sizes *sizes, struct mlx5dv_qp *raw)
+queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct mlx5dv_qp *raw)
 {
 	struct mlx5dv_obj obj = {.qp = {.in = qp->ibqp, .out = raw}};
-	uint32_t blocks = sizes->sq_depth * sizes->bb_max;
+	uint32_t blocks = qp->dp.depth * qp->dp.bb_max;
 	struct crpc_mlx5_sq *sq = &qp->dp.own;
 
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP) != 0 || raw->sq.stride != CRPC_MLX5_BB ||
 		!crpc_is_pow2(raw->sq.wqe_cnt) || raw->sq.wqe_cnt < blocks ||
 		raw->sq.wqe_cnt > CRPC_MLX5_BLOCKS_MAX ||
-		(sizes->rq_depth != 0 &&
-			(!crpc_is_pow2(raw->rq.wqe_cnt) || raw->rq.wqe_cnt < sizes->rq_depth ||
-				raw->rq.stride < sizeof(struct crpc_mlx5_data))))
+		(qp->rq_depth != 0 &&
+			(!crpc_is_pow2(raw->rq.wqe_cnt) || raw->rq.wqe_cnt < qp->rq_depth ||
+				raw->rq.stride < sizeof(struct mlx5_wqe_data_seg))))
 		return crpc_fail(-EINVAL,
 			"queue pair: rdma-core gave %u send blocks of %u and %u receives of %u "
 			"bytes, needed are %u of 64 and %u: use shorter queues",
 			raw->sq.wqe_cnt, raw->sq.stride, raw->rq.wqe_cnt, raw->rq.stride, blocks,
-			sizes->rq_depth);
+			qp->rq_depth);
 	sq->bf = bf_get(dev, raw->bf.reg, raw->bf.size);
 	sq->sent = calloc(raw->sq.wqe_cnt, sizeof(*sq->sent));
 	if (sq->bf == NULL || sq->sent == NULL)
@@ -362,13 +404,18 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 			signal_every(dev, CRPC_MLX5_DCI_DEPTH, CRPC_MLX5_DCI_SIGNAL_EVERY));
 	}
 	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_RCV_DBR];
+	if (shapes[qp->dp.kind].memory_init != NULL)
+		return shapes[qp->dp.kind].memory_init(qp, raw);
+	crpc_mlx5_rq_prefill(CRPC_MLX5_RC, NULL, raw->rq.buf, raw->rq.wqe_cnt, raw->rq.stride);
 	return 0;
 }
 
-/* The key that a sender needs. With its highest bit a Q_Key would stand for the sender's own. */
+/* What a sender needs. With its highest bit a Q_Key would stand for the sender's own. */
 static int
-key_make(struct crpc_mlx5_qp_ctl *qp)
+keys_make(struct crpc_mlx5_qp_ctl *qp)
 {
+	if (qp->dp.kind == CRPC_MLX5_RC)
+		qp->psn = (uint32_t)crpc_clock_ticks() & 0xffffff;
 	if (qp->dp.kind != CRPC_MLX5_UD && qp->dp.kind != CRPC_MLX5_DC)
 		return 0;
 	if (getrandom(&qp->key, sizeof(qp->key), 0) != sizeof(qp->key))
@@ -376,43 +423,6 @@ key_make(struct crpc_mlx5_qp_ctl *qp)
 	if (qp->dp.kind == CRPC_MLX5_UD)
 		qp->key &= 0x7fffffff;
 	return 0;
-}
-
-int
-crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint8_t kind,
-	uint32_t id, struct crpc_mlx5_sizes *sizes, struct ibv_srq *srq, struct mlx5dv_qp *raw)
-{
-	int rc;
-
-	/* What an initiator has outstanding is set aside with the queue pairs that use it. */
-	qp->cq_share = kind == CRPC_MLX5_DCI ? 1 : sizes->sq_depth + sizes->rq_depth;
-	rc = sizes_init(sizes, dev, kind, qp->cq_share);
-	if (rc != 0)
-		return rc;
-	qp->rq_depth = sizes->rq_depth;
-	qp->dp.base = (struct crpc_rdma_qp){.dev = &dev->dp.base, .id = id};
-	qp->dp.kind = kind;
-	qp->dp.sq = &qp->dp.own;
-	if (kind == CRPC_MLX5_UD || kind == CRPC_MLX5_DCI)
-		qp->dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
-	qp->dp.depth = sizes->sq_depth;
-	qp->dp.bb_max = sizes->bb_max;
-	qp->dp.inline_max = sizes->inline_max;
-	qp->dp.signal_every = signal_every(dev, sizes->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
-	rc = key_make(qp);
-	if (rc == 0)
-		rc = ibqp_create(dev, qp, sizes, srq);
-	if (rc == 0 && kind != CRPC_MLX5_DC)
-		rc = queues_init(dev, qp, sizes, raw);
-	return rc;
-}
-
-void
-crpc_mlx5_qp_unmake(struct crpc_mlx5_qp_ctl *qp)
-{
-	if (qp->ibqp != NULL)
-		ibv_destroy_qp(qp->ibqp);
-	free(qp->dp.own.sent);
 }
 
 struct ibv_qp_attr
@@ -462,17 +472,56 @@ crpc_mlx5_qp_move(struct crpc_mlx5_qp_ctl *qp, struct ibv_qp_attr *attr, enum ib
 	return 0;
 }
 
-int
-crpc_mlx5_qp_start(struct crpc_mlx5_qp_ctl *qp, enum ibv_qp_state last)
+/* Moves it to its first state of use, and adds it to the device's. */
+static int
+qp_start(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
 	struct ibv_qp_attr attr = crpc_mlx5_attr(qp);
-	int rc = crpc_mlx5_qp_move(qp, &attr, last);
+	int rc = crpc_mlx5_qp_move(qp, &attr, shapes[qp->dp.kind].first);
 
 	if (rc != 0)
 		return rc;
 	/* A DC target has its number only now. */
 	qp->dp.qpn = qp->ibqp->qp_num;
-	return list_add(qp);
+	if (attr.qp_state == IBV_QPS_RTS)
+		qp->dp.state = CRPC_MLX5_QP_READY;
+	return list_add(dev, qp);
+}
+
+struct crpc_mlx5_qp_ctl *
+crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc_rdma_qp_conf *conf)
+{
+	size_t size = crpc_align_up(shapes[kind].size, CRPC_CACHE_GUARD);
+	struct crpc_mlx5_qp_ctl *qp = aligned_alloc(CRPC_CACHE_GUARD, size);
+	struct mlx5dv_qp raw = {0};
+	int rc;
+
+	if (qp == NULL) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	memset(qp, 0, size);
+	qp->dp.base = (struct crpc_rdma_qp){.dev = &dev->dp.base, .id = conf->id};
+	qp->dp.kind = kind;
+	qp->dp.sq = &qp->dp.own;
+	if (kind == CRPC_MLX5_UD || kind == CRPC_MLX5_DCI)
+		qp->dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
+	rc = sizes_init(dev, qp, conf);
+	if (rc == 0)
+		rc = keys_make(qp);
+	if (rc == 0 && kind == CRPC_MLX5_DC)
+		rc = crpc_mlx5_srq_init(dev, qp);
+	if (rc == 0)
+		rc = ibqp_create(dev, qp);
+	if (rc == 0 && kind != CRPC_MLX5_DC)
+		rc = queues_init(dev, qp, &raw);
+	if (rc == 0)
+		rc = qp_start(dev, qp);
+	if (rc == 0)
+		return qp;
+	objects_free(qp);
+	errno = -rc;
+	return NULL;
 }
 
 void
@@ -512,7 +561,7 @@ crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5
 
 struct ibv_ah *
 crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_addr *peer,
-	struct crpc_mlx5_av *av, bool *full)
+	struct mlx5_wqe_av *av, bool *full)
 {
 	struct ibv_ah_attr attr = {0};
 	struct mlx5dv_ah raw = {0};
@@ -541,7 +590,7 @@ crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_ad
 	/* rdma-core sets the bit where the card knows the long form only. */
 	*full = attr.is_global || (be32toh(av->dqp_dct) & MLX5_EXTENDED_UD_AV) != 0;
 	av->dqp_dct = htobe32(peer->qpn | MLX5_EXTENDED_UD_AV);
-	av->dc_key = 0;
+	av->key.dc_key = 0;
 	return ah;
 }
 

@@ -104,10 +104,10 @@ crpc_mlx5_is_silent(const struct crpc_mlx5_qp *owner)
 
 /** The next completion if the device has written it: its owner bit names the lap, see PRM "CQE
  *  Ownership". An entry never written has that of the lap before, by crpc_mlx5_cq_init(). */
-static inline struct crpc_mlx5_cqe *
+static inline union crpc_mlx5_cqe *
 crpc_mlx5_cqe_next(const struct crpc_mlx5_cq *cq, uint64_t *tail)
 {
-	struct crpc_mlx5_cqe *cqe = &cq->buf[cq->ci & cq->mask];
+	union crpc_mlx5_cqe *cqe = &cq->buf[cq->ci & cq->mask];
 
 	/* Acquire: pairs with the device's store of the entry's last bytes, a release where the
 	 * device is a program. */

@@ -150,35 +150,11 @@ crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dp)
 
 /* ---- the handlers' side ---- */
 
-/*
- * The answer of the device that the parameters name. NULL: no such device, or its owner does not
- * poll.
- */
-static struct crpc_mlx5_tel *
-ask(const char *params, bool with_queue)
+/* Each writes a part of a device's answer; false: there is nothing of that. */
+
+static bool
+info_put(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel)
 {
-	uint32_t id, want = 0;
-
-	if (!crpc_tel_number(&params, 0, &id) ||
-		(with_queue && !crpc_tel_number(&params, 0, &want)))
-		return NULL;
-	return (struct crpc_mlx5_tel *)crpc_tel_ask(&devices, id, want);
-}
-
-static int
-tel_list(const char *cmd, const char *params, struct rte_tel_data *d)
-{
-	crpc_tel_put_list(&devices, d);
-	return 0;
-}
-
-static int
-tel_info(const char *cmd, const char *params, struct rte_tel_data *d)
-{
-	const struct crpc_mlx5_tel *tel = ask(params, false);
-
-	if (tel == NULL)
-		return -EINVAL;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "name", tel->info.name);
 	crpc_tel_add_dict_uint(d, "port", tel->info.port);
@@ -195,8 +171,7 @@ tel_info(const char *cmd, const char *params, struct rte_tel_data *d)
 	crpc_tel_add_dict_uint(d, "cq_depth", tel->cq_depth);
 	crpc_tel_add_dict_uint(d, "cq_set_aside", tel->cq_used);
 	crpc_tel_add_dict_uint(d, "cq_read", tel->cq_ci);
-	crpc_tel_done(&devices);
-	return 0;
+	return true;
 }
 
 #define COUNTER(name) CRPC_TEL_COUNTER(struct crpc_rdma_stats, name)
@@ -217,56 +192,79 @@ static const struct crpc_tel_counter counters[] = {
 _Static_assert(sizeof(struct crpc_rdma_stats) == CRPC_DIM(counters) * sizeof(uint64_t),
 	"every counter is reported");
 
-static int
-tel_stats(const char *cmd, const char *params, struct rte_tel_data *d)
+static bool
+stats_put(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel)
 {
-	const struct crpc_mlx5_tel *tel = ask(params, false);
-
-	if (tel == NULL)
-		return -EINVAL;
 	rte_tel_data_start_dict(d);
 	crpc_tel_put_counters(d, counters, CRPC_DIM(counters), &tel->stats);
-	crpc_tel_done(&devices);
-	return 0;
+	return true;
 }
 
-static int
-tel_queues(const char *cmd, const char *params, struct rte_tel_data *d)
+static bool
+queues_put(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel)
 {
-	const struct crpc_mlx5_tel *tel = ask(params, false);
 	uint32_t i;
 
-	if (tel == NULL)
-		return -EINVAL;
 	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
 	/* An array of telemetry holds so many, the newest queues first. */
 	for (i = 0; i < tel->num && i < RTE_TEL_MAX_ARRAY_ENTRIES; i++)
 		rte_tel_data_add_array_int(d, (int)tel->qpn[i]);
-	crpc_tel_done(&devices);
-	return 0;
+	return true;
 }
 
-static void
-queue_put(struct rte_tel_data *d, const struct tel_queue *q)
+static bool
+queue_put(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel)
 {
+	const struct tel_queue *q = &tel->queue;
+
+	if (!q->found)
+		return false;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "kind", q->kind);
 	rte_tel_data_add_dict_string(d, "state", q->state);
 	crpc_tel_put_counters(d, queue_numbers, CRPC_DIM(queue_numbers), q);
 	rte_tel_data_add_dict_string(d, "newest", q->newest);
+	return true;
 }
 
+static const struct command {
+	const char *name;
+	bool (*put)(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel);
+	const char *help;
+} commands[] = {
+	{"/crpc/mlx5_copyrpc/info", info_put,
+		"What a device is, and what it holds. Parameters: device"},
+	{"/crpc/mlx5_copyrpc/stats", stats_put, "Counters. Parameters: device"},
+	{"/crpc/mlx5_copyrpc/queues", queues_put, "QPNs of the queue pairs. Parameters: device"},
+	{"/crpc/mlx5_copyrpc/queue", queue_put,
+		"State of one, and its newest WQE. Parameters: device,QPN"},
+};
+
 static int
-tel_queue(const char *cmd, const char *params, struct rte_tel_data *d)
+tel_list(const char *cmd, const char *params, struct rte_tel_data *d)
 {
-	const struct crpc_mlx5_tel *tel = ask(params, true);
+	crpc_tel_put_list(&devices, d);
+	return 0;
+}
+
+/* All that ask a device. An error: no such device, or its owner does not poll. */
+static int
+tel_ask(const char *cmd, const char *params, struct rte_tel_data *d)
+{
+	const struct command *command = commands;
+	const struct crpc_mlx5_tel *tel;
+	uint32_t id, want = 0;
 	bool found;
 
+	while (strcmp(command->name, cmd) != 0)
+		command++;
+	if (!crpc_tel_number(&params, 0, &id) ||
+		(command->put == queue_put && !crpc_tel_number(&params, 0, &want)))
+		return -EINVAL;
+	tel = (const struct crpc_mlx5_tel *)crpc_tel_ask(&devices, id, want);
 	if (tel == NULL)
 		return -EINVAL;
-	found = tel->queue.found;
-	if (found)
-		queue_put(d, &tel->queue);
+	found = command->put(d, tel);
 	crpc_tel_done(&devices);
 	return found ? 0 : -EINVAL;
 }
@@ -274,14 +272,10 @@ tel_queue(const char *cmd, const char *params, struct rte_tel_data *d)
 __attribute__((constructor)) static void
 tel_register(void)
 {
+	size_t i;
+
 	rte_telemetry_register_cmd(
 		"/crpc/mlx5_copyrpc/list", tel_list, "Numbers of the open devices. No parameters");
-	rte_telemetry_register_cmd("/crpc/mlx5_copyrpc/info", tel_info,
-		"What a device is, and what it holds. Parameters: device");
-	rte_telemetry_register_cmd(
-		"/crpc/mlx5_copyrpc/stats", tel_stats, "Counters. Parameters: device");
-	rte_telemetry_register_cmd("/crpc/mlx5_copyrpc/queues", tel_queues,
-		"QPNs of the queue pairs. Parameters: device");
-	rte_telemetry_register_cmd("/crpc/mlx5_copyrpc/queue", tel_queue,
-		"State of one, and its newest WQE. Parameters: device,QPN");
+	for (i = 0; i < CRPC_DIM(commands); i++)
+		rte_telemetry_register_cmd(commands[i].name, tel_ask, commands[i].help);
 }

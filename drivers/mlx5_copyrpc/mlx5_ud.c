@@ -18,91 +18,62 @@
 #define BUF_ALIGN 4096
 
 /* Receive buffers for the whole ring, registered, and named by its WQEs. */
-static int
-buffers_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_ud *ud, const struct mlx5dv_qp *raw)
+int
+crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw)
 {
 	size_t len = crpc_align_up((uint64_t)raw->rq.wqe_cnt * CRPC_MLX5_UD_STRIDE, BUF_ALIGN);
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
+	struct crpc_mlx5_ud *ud = crpc_container_of(qp, struct crpc_mlx5_ud, qp);
 
+	qp->dp.rq.ud = ud;
 	ud->mtu = 128u << dev->port_attr.active_mtu;
 	ud->mask = raw->rq.wqe_cnt - 1;
-	ud->buf = aligned_alloc(BUF_ALIGN, len);
+	ud->buf = qp->memory = aligned_alloc(BUF_ALIGN, len);
 	if (ud->buf == NULL)
 		return crpc_fail(-ENOMEM, "ud_create: no memory for %u receive buffers of %u bytes",
 			raw->rq.wqe_cnt, CRPC_MLX5_UD_STRIDE);
 	memset(ud->buf, 0, len);
-	ud->mr = ibv_reg_mr(dev->pd, ud->buf, len, IBV_ACCESS_LOCAL_WRITE);
-	if (ud->mr == NULL)
+	qp->mr = ibv_reg_mr(dev->pd, ud->buf, len, IBV_ACCESS_LOCAL_WRITE);
+	if (qp->mr == NULL)
 		return crpc_fail(-ENOMEM,
 			"ud_create: %zu bytes of receive buffers: %s: check the limit of locked "
 			"memory (ulimit -l)",
 			len, strerror(errno));
-	ud->lkey = ud->mr->lkey;
+	ud->lkey = qp->mr->lkey;
 	crpc_mlx5_rq_prefill(CRPC_MLX5_UD, ud, raw->rq.buf, raw->rq.wqe_cnt, raw->rq.stride);
 	return 0;
-}
-
-static void
-buffers_free(struct crpc_mlx5_ud *ud)
-{
-	if (ud->mr != NULL)
-		ibv_dereg_mr(ud->mr);
-	free(ud->buf);
-	free(ud);
 }
 
 struct crpc_rdma_ud *
 crpc_mlx5_ud_create(struct crpc_rdma *base, const struct crpc_rdma_ud_conf *conf)
 {
-	struct crpc_mlx5_sizes sizes = {conf->sq_depth, conf->rq_depth, conf->inline_max, 0};
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base);
-	struct mlx5dv_qp raw = {0};
-	struct crpc_mlx5_ud *ud;
-	int rc;
+	const struct crpc_rdma_qp_conf qp_conf = {.id = conf->id,
+		.sq_depth = conf->sq_depth,
+		.rq_depth = conf->rq_depth,
+		.inline_max = conf->inline_max};
+	struct crpc_mlx5_qp_ctl *qp =
+		crpc_mlx5_qp_make(crpc_mlx5_dev_ctl(base), CRPC_MLX5_UD, &qp_conf);
 
-	ud = crpc_mlx5_zalloc(sizeof(*ud));
-	if (ud == NULL) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	ud->base = (struct crpc_rdma_ud){.dev = base, .id = conf->id};
-	ud->qp.dp.rq.ud = ud;
-	rc = crpc_mlx5_qp_make(dev, &ud->qp, CRPC_MLX5_UD, conf->id, &sizes, NULL, &raw);
-	if (rc == 0)
-		rc = buffers_init(dev, ud, &raw);
-	if (rc == 0)
-		rc = crpc_mlx5_qp_start(&ud->qp, IBV_QPS_RTS);
-	if (rc == 0) {
-		ud->qp.dp.state = CRPC_MLX5_QP_READY;
-		return &ud->base;
-	}
-	crpc_mlx5_qp_unmake(&ud->qp);
-	buffers_free(ud);
-	errno = -rc;
-	return NULL;
+	return qp != NULL ? &qp->dp.ud : NULL;
 }
 
 void
 crpc_mlx5_ud_free(struct crpc_rdma_ud *base)
 {
-	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, base);
+	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, qp.dp.ud);
 	struct crpc_mlx5_ud **at = &crpc_mlx5_dev_ctl(base->dev)->dp.held;
 
 	while (*at != NULL && *at != ud)
 		at = &(*at)->next_held;
 	if (*at != NULL)
 		*at = ud->next_held;
-	if (crpc_mlx5_list_del(&ud->qp))
-		buffers_free(ud);
+	crpc_mlx5_qp_end(&ud->qp);
 }
 
 void
 crpc_mlx5_ud_addr(const struct crpc_rdma_ud *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {
-	const struct crpc_mlx5_ud *ud =
-		(const struct crpc_mlx5_ud *)(const void *)((const uint8_t *)base -
-			offsetof(struct crpc_mlx5_ud, base));
-
-	crpc_mlx5_qp_addr(&ud->qp.dp.base, addr);
+	crpc_mlx5_qp_addr((const struct crpc_rdma_qp *)(const void *)base, addr);
 }
 
 struct crpc_rdma_ah *
@@ -118,7 +89,7 @@ crpc_mlx5_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_
 		errno = EPROTO;
 		return NULL;
 	}
-	ah = crpc_mlx5_zalloc(sizeof(*ah));
+	ah = calloc(1, sizeof(*ah));
 	if (ah == NULL) {
 		errno = ENOMEM;
 		return NULL;
@@ -131,7 +102,7 @@ crpc_mlx5_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_
 		return NULL;
 	}
 	ah->base.dev = ud->dev;
-	ah->av.qkey = htobe32((uint32_t)peer.key);
+	ah->av.key.qkey.qkey = htobe32((uint32_t)peer.key);
 	dev->num_ahs++;
 	return &ah->base;
 }

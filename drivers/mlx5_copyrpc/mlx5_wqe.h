@@ -21,7 +21,7 @@ struct crpc_mlx5_req {
 	uint32_t flags;
 	uint32_t imm;
 	uint32_t wr_id;
-	const struct crpc_mlx5_av *av; /**< To whom: of a datagram, and of a DC queue pair. */
+	const struct mlx5_wqe_av *av;  /**< To whom: of a datagram, and of a DC queue pair. */
 	uint32_t av_len;               /**< Bytes of it that the WQE needs; 0: none. */
 	uint32_t rkey;
 	uint64_t raddr; /**< Of all but datagrams. */
@@ -54,7 +54,7 @@ crpc_mlx5_sge_len(const struct crpc_rdma_sge *sge, uint32_t num_sge)
 static inline int
 crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_mlx5_req *req)
 {
-	struct crpc_mlx5_inline *head = (void *)seg;
+	struct mlx5_wqe_inl_data_seg *head = (void *)seg;
 	uint64_t len = crpc_mlx5_sge_len(req->sge, req->num_sge);
 	uint8_t *dst = seg + sizeof(*head);
 	const uint8_t *src;
@@ -90,7 +90,7 @@ crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct c
 static inline int
 crpc_mlx5_payload_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct crpc_mlx5_req *req)
 {
-	struct crpc_mlx5_data *data;
+	struct mlx5_wqe_data_seg *data;
 	const struct crpc_rdma_sge *sge;
 	int n = 0;
 
@@ -187,7 +187,7 @@ crpc_mlx5_wqe_build(const struct crpc_mlx5_sq *sq, const struct crpc_mlx5_req *r
 	struct crpc_mlx5_ctrl *ctrl = (void *)crpc_mlx5_block(sq, sq->pi);
 	bool remote = req->opcode != MLX5_OPCODE_SEND_IMM;
 	uint8_t *seg = (uint8_t *)ctrl + CRPC_MLX5_SEG;
-	struct crpc_mlx5_raddr *raddr;
+	struct mlx5_wqe_raddr_seg *raddr;
 	int segments;
 	uint32_t ds;
 

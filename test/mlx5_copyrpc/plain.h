@@ -35,7 +35,7 @@ struct plain {
 	_Atomic uint32_t qp_dbrec[2];
 	uint32_t pi; /* Completions written by the "hardware". */
 	uint8_t sq[PLAIN_BB_MAX * CRPC_MLX5_BB] crpc_aligned(64);
-	struct crpc_mlx5_cqe cq[PLAIN_CQE_MAX] crpc_aligned(64);
+	union crpc_mlx5_cqe cq[PLAIN_CQE_MAX] crpc_aligned(64);
 	uint8_t reg[2 * PLAIN_BF_SIZE] crpc_aligned(64);
 };
 
@@ -53,7 +53,7 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 	p->dev.table = (struct crpc_mlx5_table){.slot = p->slot, .mask = 15, .shift = 28};
 	p->dev.cq = (struct crpc_mlx5_cq){.buf = p->cq, .dbrec = p->cq_dbrec, .mask = cqes - 1};
 	for (i = 0; i < cqes; i++)
-		p->cq[i].op_own = MLX5_CQE_INVALID << 4 | 1;
+		p->cq[i].ok.op_own = MLX5_CQE_INVALID << 4 | 1;
 	p->bf = (struct crpc_mlx5_bf){.reg = p->reg, .size = PLAIN_BF_SIZE};
 	p->qp.base.dev = &p->dev.base;
 	p->qp.base.id = 77;
@@ -94,13 +94,13 @@ plain_ud(struct plain *p)
 }
 
 /* The next completion as hardware writes it: all bytes, then the last ones with the lap's owner. */
-static inline struct crpc_mlx5_cqe *
+static inline union crpc_mlx5_cqe *
 plain_cqe(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter)
 {
-	struct crpc_mlx5_cqe *cqe = &p->cq[p->pi & p->dev.cq.mask];
+	union crpc_mlx5_cqe *cqe = &p->cq[p->pi & p->dev.cq.mask];
 	uint32_t owner = !!(p->pi & (p->dev.cq.mask + 1));
 
-	memset(cqe, 0, offsetof(struct crpc_mlx5_cqe, tail));
+	memset(cqe, 0, offsetof(union crpc_mlx5_cqe, tail));
 	crpc_store_release(&cqe->tail,
 		htobe64((uint64_t)word << 32 | (uint32_t)counter << 16 | opcode << 4 | owner));
 	p->pi++;

@@ -120,11 +120,13 @@ damage_is_refused_and_named(void **state)
 		/* The output is set only on success. */
 		assert_int_equal(a.qpn, 0x5a5a5a5a);
 	}
-	/* The reserved QPNs 0 and 1, and an address without any way to the peer. */
+	/* The reserved QPNs 0 and 1, that of multicast, and an address without any way to the peer. */
 	memcpy(bytes, golden, sizeof(bytes));
 	memset(bytes + 8, 0, 4);
 	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
 	bytes[8] = 1;
+	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
+	memset(bytes + 8, 0xff, 3);
 	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
 	memcpy(bytes, golden, sizeof(bytes));
 	bytes[7] = bytes[16] = bytes[17] = 0;

@@ -105,7 +105,8 @@ owner_bit_holds_over_many_laps(void **state)
 	while (imm < 5000) {
 		burst = 1 + imm % 16;
 		for (i = 0; i < burst; i++)
-			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0)->imm = htobe32(imm++);
+			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0)->ok.imm_inval_pkey =
+				htobe32(imm++);
 		while ((n = poll(p, cqe, (uint16_t)(1 + imm % 5))) != 0) {
 			for (i = 0; i < n; i++)
 				assert_int_equal(cqe[i].imm, seen++);
@@ -233,12 +234,12 @@ only_unsignalled_sends_never_block(void **state)
 	free(p);
 }
 
-static struct crpc_mlx5_cqe *
+static union crpc_mlx5_cqe *
 hw_error(struct plain *p, uint8_t opcode, uint8_t syndrome, uint16_t counter)
 {
-	struct crpc_mlx5_cqe *cqe = plain_cqe(p, opcode, PLAIN_QPN, counter);
+	union crpc_mlx5_cqe *cqe = plain_cqe(p, opcode, PLAIN_QPN, counter);
 
-	cqe->syndrome = syndrome;
+	cqe->err.syndrome = syndrome;
 	return cqe;
 }
 
@@ -408,7 +409,7 @@ completion_that_makes_no_sense_breaks_the_qp(void **state)
 		assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
 		plain_cqe(p, bad[i / 3].opcode, 1 << i % 3 == DCI ? INITIATOR_QPN : PLAIN_QPN,
 			bad[i / 3].counter)
-			->op_own |= (uint8_t)(bad[i / 3].format << 2);
+			->ok.op_own |= (uint8_t)(bad[i / 3].format << 2);
 		assert_int_equal(poll(p, cqe, 4), 0);
 		assert_int_equal(poll(p, cqe, 4), 1);
 		assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
@@ -458,7 +459,7 @@ static void
 plain_session(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter,
 	const struct crpc_mlx5_mini_cqe *mini, uint32_t count)
 {
-	struct crpc_mlx5_cqe *title = &p->cq[p->pi & p->dev.cq.mask];
+	union crpc_mlx5_cqe *title = &p->cq[p->pi & p->dev.cq.mask];
 	uint32_t owner = !!(p->pi & (p->dev.cq.mask + 1)), i, at;
 
 	for (i = 0; i < count; i++) {
@@ -466,9 +467,9 @@ plain_session(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter,
 		memcpy((uint8_t *)&p->cq[at & p->dev.cq.mask] + i % 8 * sizeof(*mini), &mini[i],
 			sizeof(*mini));
 	}
-	memset(title, 0, offsetof(struct crpc_mlx5_cqe, tail));
-	title->byte_cnt = htobe32(count);
-	title->imm = htobe32(0xabcd);
+	memset(title, 0, offsetof(union crpc_mlx5_cqe, tail));
+	title->ok.byte_cnt = htobe32(count);
+	title->ok.imm_inval_pkey = htobe32(0xabcd);
 	crpc_store_release(&title->tail,
 		htobe64((uint64_t)word << 32 | (uint32_t)counter << 16 | opcode << 4 |
 			CRPC_MLX5_CQE_COMPRESSED | owner));
@@ -502,7 +503,7 @@ compressed_receives(void **state)
 		assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_RECV);
 		assert_int_equal(cqe[i].byte_len, 100 + i);
 		assert_int_equal(cqe[i].imm, 0xabcd);
-		assert_int_equal(be16toh(p->cq[i].wqe_counter), 5 + i);
+		assert_int_equal(be16toh(p->cq[i].ok.wqe_counter), 5 + i);
 	}
 	assert_int_equal(be32toh(p->cq_dbrec[0]), 10);
 	free(p);
@@ -552,7 +553,8 @@ sessions_and_single_completions_alternate(void **state)
 	for (round = 0; round < 5000; round++) {
 		count = 2 + round * 7 % 39;
 		if (round % 3 == 0) {
-			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0)->byte_cnt = htobe32(len);
+			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0)->ok.byte_cnt =
+				htobe32(len);
 			len++;
 		} else {
 			for (i = 0; i < count; i++)
@@ -583,7 +585,7 @@ odd_sessions(void **state)
 	for (i = 0; i < CRPC_DIM(bad); i++) {
 		p = plain_new(64, 16, 92, 64, 64);
 		plain_session(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0, mini, 2);
-		p->cq[0].byte_cnt = htobe32(bad[i]);
+		p->cq[0].ok.byte_cnt = htobe32(bad[i]);
 		assert_int_equal(poll(p, cqe, 16), 0);
 		assert_int_equal(poll(p, cqe, 16), 1);
 		assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
@@ -607,7 +609,7 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 {
 	struct plain *p = plain_new(64, 16, 92, 8, 64);
 	static uint8_t buf[8 * 4160] crpc_aligned(64);
-	struct crpc_mlx5_data wqe[8];
+	struct mlx5_wqe_data_seg wqe[8];
 	struct crpc_rdma_cqe cqe[8];
 	uint32_t i, round;
 
@@ -622,12 +624,12 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 	p->qp_dbrec[0] = htobe32(8);
 	for (round = 0; round < 10000; round++) {
 		for (i = 0; i < 3; i++) {
-			struct crpc_mlx5_cqe *c =
+			union crpc_mlx5_cqe *c =
 				plain_cqe(p, i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_RESP_SEND_IMM,
 					PLAIN_QPN, (uint16_t)(3 * round + i));
 
-			c->byte_cnt = htobe32(40 + i * 128);
-			c->imm = htobe32(round);
+			c->ok.byte_cnt = htobe32(40 + i * 128);
+			c->ok.imm_inval_pkey = htobe32(round);
 		}
 		assert_int_equal(poll(p, cqe, 8), 3);
 		/* Of this poll's none is back, of the one before all are. */
@@ -642,7 +644,7 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 	assert_int_equal(poll(p, cqe, 8), 0);
 	assert_int_equal(posted_receives(p), (8 + 30000) & 0xffff);
 	/* Longer than a buffer, or shorter than its GRH: a device that lies is not read. */
-	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->byte_cnt = htobe32(4137);
+	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->ok.byte_cnt = htobe32(4137);
 	assert_int_equal(poll(p, cqe, 8), 0);
 	assert_int_equal(poll(p, cqe, 8), 1);
 	assert_int_equal(cqe[0].status, -EIO);
@@ -656,7 +658,7 @@ datagrams_of_a_larger_mtu_are_received(void **state)
 {
 	struct plain *p = plain_new(64, 16, 92, 8, 64);
 	static uint8_t buf[8 * 4160] crpc_aligned(64);
-	struct crpc_mlx5_data wqe[8];
+	struct mlx5_wqe_data_seg wqe[8];
 	struct crpc_rdma_cqe cqe[8];
 
 	p->ud.buf = buf;
@@ -665,7 +667,7 @@ datagrams_of_a_larger_mtu_are_received(void **state)
 	p->qp.rq.ud = &p->ud;
 	crpc_mlx5_rq_prefill(CRPC_MLX5_UD, &p->ud, wqe, 8, sizeof(wqe[0]));
 	assert_int_equal(be32toh(wqe[0].byte_count), 40 + 4096);
-	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->byte_cnt = htobe32(40 + 4096);
+	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->ok.byte_cnt = htobe32(40 + 4096);
 	assert_int_equal(poll(p, cqe, 8), 1);
 	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_DGRAM);
 	assert_int_equal(cqe[0].byte_len, 4096);
@@ -714,7 +716,7 @@ send_to_a_connection_closes_it(void **state)
 	struct plain *p = plain_new(64, 16, 92, 8, 64);
 	struct crpc_rdma_cqe cqe[8];
 
-	plain_cqe(p, MLX5_CQE_RESP_SEND, PLAIN_QPN, 0)->byte_cnt = htobe32(50);
+	plain_cqe(p, MLX5_CQE_RESP_SEND, PLAIN_QPN, 0)->ok.byte_cnt = htobe32(50);
 	assert_int_equal(poll(p, cqe, 8), 0);
 	assert_int_equal(poll(p, cqe, 8), 1);
 	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);

@@ -39,18 +39,22 @@ static struct side side[2][PAIRS];
 static uint64_t drain_ns;     /* 0: the default. */
 static uint32_t signal_every; /* 0: the default. */
 static uint32_t inline_max = 60;
+static uint8_t transport = CRPC_RDMA_DC;
 static uint32_t cq_depth = 8192;
 
 /* ---- a device that fails the driver: the linker puts these before the real ones ---- */
 
 int __real_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int __real_ibv_destroy_qp(struct ibv_qp *qp);
+int __wrap_ibv_destroy_qp(struct ibv_qp *qp);
 uint16_t __real_crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
-	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
 uint16_t __wrap_crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
-	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
+	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
 
 static bool no_resets;    /* The device refuses to take a queue pair to RESET. */
+static bool no_ends;      /* It refuses to destroy one. */
 static uint32_t resets;   /* Those that it did. */
 static uint32_t no_flush; /* 1: after the next error it flushes nothing; 2: so it is. */
 
@@ -63,9 +67,15 @@ __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	return __real_ibv_modify_qp(qp, attr, mask);
 }
 
+int
+__wrap_ibv_destroy_qp(struct ibv_qp *qp)
+{
+	return no_ends ? EBUSY : __real_ibv_destroy_qp(qp);
+}
+
 uint16_t
 __wrap_crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
-	const struct crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
+	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
 {
 	if (no_flush == 2)
 		return 0;
@@ -81,7 +91,7 @@ qp_make(int who, uint32_t i, uint32_t depth)
 		.sq_depth = depth,
 		.rq_depth = 64,
 		.inline_max = inline_max,
-		.transport = CRPC_RDMA_DC};
+		.transport = transport};
 	struct side *s = &side[who][i];
 
 	memset(s, 0, sizeof(*s));
@@ -722,6 +732,70 @@ one_of_two_initiators_is_enough(void **state)
 	teardown();
 }
 
+/*
+ * A queue pair that the device does not destroy receives on: nothing of that is reported, although
+ * another one may have its number by now. It is destroyed when the device is closed.
+ */
+static void
+what_the_device_keeps_reports_nothing(void **state)
+{
+	uint32_t k, i;
+
+	seed = 0x5eed002e;
+	for (k = 0; k < 2; k++) {
+		transport = k == 0 ? CRPC_RDMA_DC : CRPC_RDMA_RC;
+		setup(2, 1, 8);
+		no_ends = true;
+		crpc_rdma_qp_free(side[1][0].qp);
+		no_ends = false;
+		side[1][0].qp = NULL;
+		for (i = 0; i < 8; i++)
+			send(0, 0, 0, 0);
+		for (i = 0; i < 2000; i++)
+			turn();
+		assert_int_equal(side[1][0].arrived + side[1][0].errors, 0);
+		send(0, 1, 0, 0);
+		settle(1, 2);
+		teardown();
+	}
+	transport = CRPC_RDMA_DC;
+}
+
+/* Nor is a target that was drained, and not freed yet. */
+static void
+what_was_drained_reports_nothing(void **state)
+{
+	uint32_t i;
+
+	seed = 0x5eed002f;
+	setup(1, 1, 8);
+	no_ends = true;
+	assert_int_equal(crpc_rdma_qp_drain(side[1][0].qp), 0);
+	send(0, 0, 0, 0);
+	for (i = 0; i < 2000; i++)
+		turn();
+	assert_int_equal(side[1][0].arrived + side[1][0].errors, 0);
+	no_ends = false;
+	teardown();
+}
+
+/* A queue pair that broke before its connection stays so. */
+static void
+broken_before_connect_stays_broken(void **state)
+{
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+
+	seed = 0x5eed0030;
+	setup(1, 1, 8);
+	qp_make(0, 1, 8);
+	crpc_mlx5_qp_fault((struct crpc_mlx5_qp *)(void *)side[0][1].qp, -EIO, 0, "a test says so");
+	wait_errors(0, 1, 1);
+	crpc_rdma_qp_addr(side[1][0].qp, addr);
+	assert_int_equal(crpc_rdma_qp_connect(side[0][1].qp, addr), -EIO);
+	assert_int_equal(send(0, 1, 0, 0), 0);
+	teardown();
+}
+
 static int
 dc_missing(void)
 {
@@ -755,6 +829,9 @@ main(void)
 		cmocka_unit_test(an_initiator_that_cannot_be_reset_is_replaced),
 		cmocka_unit_test(an_initiator_that_gives_nothing_back_is_replaced),
 		cmocka_unit_test(one_of_two_initiators_is_enough),
+		cmocka_unit_test(what_the_device_keeps_reports_nothing),
+		cmocka_unit_test(what_was_drained_reports_nothing),
+		cmocka_unit_test(broken_before_connect_stays_broken),
 	};
 
 	crpc_clock_init();
