@@ -15,12 +15,12 @@
  *           | ctrl    | av (48)  | data ...                   a datagram
  *           | ctrl    | av (48 or 16)      | raddr | data ...  a DC initiator
  *
- * Segments are those of infiniband/mlx5dv.h. Two layouts are described again, tied to that header by
- * the asserts below: the control segment, in whole words where that header has single bytes, and the
- * completion, whose end, with its owner bit, is one atomic word. All words are big endian. An element
- * of length 0 gets no data segment: a byte count of 0 means 2^31. An address vector may end after 16
- * bytes where no global route is needed (without MLX5_EXTENDED_UD_AV). Sections: PRM (Ethernet
- * Adapters Programming Manual) "Send WQE Construction" and "Completion Queue Entries".
+ * Segments are those of infiniband/mlx5dv.h. Two layouts are described again, tied to that header
+ * by the asserts below: the control segment, in whole words where that header has single bytes, and
+ * the completion, whose end, with its owner bit, is one atomic word. All words are big endian. An
+ * element of length 0 gets no data segment: a byte count of 0 means 2^31. An address vector may end
+ * after 16 bytes where no global route is needed (without MLX5_EXTENDED_UD_AV). Sections: PRM
+ * (Ethernet Adapters Programming Manual) "Send WQE Construction" and "Completion Queue Entries".
  */
 
 #include <endian.h>
@@ -73,7 +73,8 @@ union crpc_mlx5_cqe {
 	struct mlx5_err_cqe err;
 	struct {
 		uint8_t body[56];
-		/** QPN, counter, opcode and owner: the device writes them last, we read them first. */
+		/** QPN, counter, opcode, owner: the device writes them last, we read them
+		 *  first. */
 		_Atomic uint64_t tail;
 	};
 };

@@ -11,6 +11,7 @@
 #define BLUEFLAME_BLOCKS 4u
 #define SYNDROME_FLUSH   5u
 #define SYNDROME_CAUSE   0x15u
+#define MSG_MAX          (1u << 30) /* bytes of a request, as a card has it */
 
 /* splitmix64, after Vigna: every state is good, zero included. */
 uint64_t
@@ -85,12 +86,12 @@ __crpc_paper_purge(struct crpc_paper_queue *q)
 	}
 }
 
-/* Break a queue. The cause is its oldest request that is not carried out (oldest), or something
+/* Break a queue. The cause is its oldest request that is not acknowledged (oldest), or something
  * that is not in the queue. */
 static void
 queue_break(struct crpc_paper_queue *q, int status, bool oldest, uint32_t wr_id, const char *why)
 {
-	uint32_t i = oldest ? q->done + 1 : q->acked;
+	uint32_t i = q->acked + oldest;
 	struct paper_cqe cqe = {.send = oldest,
 		.retired = i,
 		.cqe = {.type = CRPC_RDMA_CQE_ERROR,
@@ -175,7 +176,7 @@ slot_fill(struct crpc_paper_queue *q, struct paper_slot *slot, const struct crpc
 		return false;
 	for (i = 0; i < wr->num_sge; i++)
 		len += wr->sge[i].len;
-	if (len > (q->kind == PAPER_UD ? q->dev->conf.mtu : UINT32_MAX) ||
+	if (len > (q->kind == PAPER_UD ? q->dev->conf.mtu : MSG_MAX) ||
 		(inlined && (wr->op == CRPC_RDMA_READ || len > q->inline_max)))
 		return false;
 	slot->wr = *wr;
@@ -430,6 +431,15 @@ request_carry(struct crpc_paper_queue *q, struct paper_slot *slot, struct crpc_p
 	}
 }
 
+/* One that is refused: those before it were acknowledged by that. */
+static void
+request_refuse(struct crpc_paper_queue *q, uint32_t wr_id, const char *why)
+{
+	while (q->acked != q->done)
+		request_ack(q);
+	queue_break(q, -EACCES, true, wr_id, why);
+}
+
 static bool
 peer_lost(const struct crpc_paper_queue *q, const struct crpc_paper_queue *peer)
 {
@@ -450,7 +460,8 @@ request_run(struct crpc_paper_queue *q)
 	if (slot->due_ns > q->net->now_ns)
 		return false;
 	if (wr->op != PAPER_DGRAM && peer_lost(q, peer)) {
-		queue_break(q, -ECONNRESET, true, wr->wr_id, "the peer is gone");
+		queue_break(q, -ECONNRESET, true, q->sq[q->acked & q->sq_mask].wr.wr_id,
+			"the peer is gone");
 		return true;
 	}
 	if (wr->op != PAPER_DGRAM &&
@@ -458,12 +469,12 @@ request_run(struct crpc_paper_queue *q)
 			(imm && peer->receives == 0)))
 		return false;
 	if (!local_ok(q, wr))
-		queue_break(q, -EACCES, true, wr->wr_id, "local access error: key or bounds");
+		request_refuse(q, wr->wr_id, "local access error: key or bounds");
 	else if (wr->op == PAPER_DGRAM)
 		dgram_run(q, slot);
 	else if (slot->len != 0 &&
 		!region_has(peer->dev, wr->rkey ^ PAPER_RKEY, wr->raddr, slot->len))
-		queue_break(q, -EACCES, true, wr->wr_id, "remote access error: key or bounds");
+		request_refuse(q, wr->wr_id, "remote access error: key or bounds");
 	else
 		request_carry(q, slot, peer);
 	return true;

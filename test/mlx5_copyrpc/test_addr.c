@@ -120,7 +120,7 @@ damage_is_refused_and_named(void **state)
 		/* The output is set only on success. */
 		assert_int_equal(a.qpn, 0x5a5a5a5a);
 	}
-	/* The reserved QPNs 0 and 1, that of multicast, and an address without any way to the peer. */
+	/* The reserved QPNs 0 and 1, that of multicast; an address without any way to the peer. */
 	memcpy(bytes, golden, sizeof(bytes));
 	memset(bytes + 8, 0, 4);
 	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);

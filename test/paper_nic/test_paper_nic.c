@@ -214,6 +214,38 @@ keys_and_bounds_are_checked(void **state)
 	}
 }
 
+/*
+ * What was carried out before a request that fails has its completion. Where the peer is gone it
+ * was not acknowledged, so it is the first that fails.
+ */
+static void
+requests_before_a_failure_are_accounted_for(void **state)
+{
+	struct crpc_rdma_cqe cqe;
+	uint32_t i;
+
+	for (i = 0; i < 2; i++) {
+		rig_connected(CRPC_RDMA_RC, 4);
+		net.hold_acks = true;
+		assert_int_equal(post(CRPC_RDMA_WRITE, 1), 1);
+		crpc_paper_run(&net);
+		nothing(0);
+		if (i == 0)
+			post_key(CRPC_RDMA_WRITE, 1, 0);
+		else
+			crpc_paper_kill(dev[1]);
+		post(CRPC_RDMA_WRITE, 1);
+		crpc_paper_run(&net);
+		if (i == 0)
+			assert_int_equal(next(0, CRPC_RDMA_CQE_SEND, 0).wrs, 1);
+		cqe = next(0, CRPC_RDMA_CQE_ERROR, i == 0 ? -EACCES : -ECONNRESET);
+		assert_int_equal(cqe.wrs, 1);
+		next(0, CRPC_RDMA_CQE_ERROR, -ECANCELED);
+		nothing(0);
+		rig_close();
+	}
+}
+
 /* RC waits for a peer that connects to it. DC writes before, and only immediates wait. */
 static void
 requests_wait_for_the_connection_and_for_receives(void **state)
@@ -380,6 +412,7 @@ main(void)
 		cmocka_unit_test(nothing_moves_but_by_steps),
 		cmocka_unit_test(bytes_of_a_write_appear_in_increasing_order),
 		cmocka_unit_test(keys_and_bounds_are_checked),
+		cmocka_unit_test(requests_before_a_failure_are_accounted_for),
 		cmocka_unit_test(requests_wait_for_the_connection_and_for_receives),
 		cmocka_unit_test(a_drained_queue_pair_ends_its_requests_in_silence),
 		cmocka_unit_test(datagrams_suffer_the_faults_that_were_set),
