@@ -156,7 +156,7 @@ uint64_t crpc_paper_rnd(struct crpc_paper *net);
  */
 bool crpc_paper_step(struct crpc_paper *net);
 
-/** Step until nothing can move. */
+/** Step until nothing can move. With certain faults (stall, duplicate: CRPC_PAPER_CHANCE) never. */
 void crpc_paper_run(struct crpc_paper *net);
 
 /** Let posts of a device take so many requests from now on; UINT32_MAX: no limit of its own. */

@@ -47,7 +47,8 @@
  *             crpc_rdma_poll(dev, cqe, n)             CRPC_RDMA_CQE_DGRAM: one arrived
  *
  * Errors: functions return 0 or -errno and log the cause once through crpc_log.h. Out-parameters
- * are set only on success.
+ * are set only on success. What a device completes that it cannot have done breaks the queue pair
+ * that it names, with -EIO.
  */
 
 #include <stdbool.h>
@@ -162,7 +163,7 @@ enum crpc_rdma_op {
 /** One piece of local memory. */
 struct crpc_rdma_sge {
 	const void *addr;
-	uint32_t len;
+	uint32_t len; /**< Bytes; all of a WR together at most 2^30. */
 	uint32_t lkey;
 };
 
@@ -190,11 +191,14 @@ struct crpc_rdma_dgram {
 
 /** What a completion reports. */
 enum crpc_rdma_cqe_type {
-	CRPC_RDMA_CQE_SEND,  /**< A signalled WR, and all before it on the QP, are done. */
-	CRPC_RDMA_CQE_RECV,  /**< A WRITE WITH IMMEDIATE of the peer has arrived, data first. */
+	CRPC_RDMA_CQE_SEND, /**< A signalled WR, and all before it on the QP, are done. */
+	CRPC_RDMA_CQE_RECV, /**< A WRITE WITH IMMEDIATE of the peer has arrived, data first. */
 	/**
-	 * The QP is in error: nothing more is sent or received on it. At least one comes per broken
-	 * QP, first the cause; each WR that was still outstanding follows with -ECANCELED.
+	 * The QP is in error: post takes nothing more, and nothing more arrives, but for messages
+	 * that had arrived already: their completions may follow. At least one comes per broken QP,
+	 * first the cause. Each WR that was still outstanding follows with -ECANCELED; but of a DC
+	 * queue pair that no WR of its own broke they may also succeed, or not be reported:
+	 * crpc_rdma_qp_drain() says when they are over.
 	 */
 	CRPC_RDMA_CQE_ERROR,
 	/** A datagram has arrived in one of the driver's buffers. */
@@ -258,7 +262,10 @@ struct crpc_rdma_card {
  */
 struct crpc_rdma *crpc_rdma_open(const struct crpc_rdma_conf *conf);
 
-/** Close a device whose QPs and regions are all freed. NULL is allowed. */
+/**
+ * Close a device whose queue pairs, addresses and regions are all freed. NULL is allowed. What is
+ * left of freed DC queue pairs is stopped at once.
+ */
 void crpc_rdma_close(struct crpc_rdma *dev);
 
 /**
@@ -315,11 +322,12 @@ void crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
  * @param dev
  *   The device.
  * @param conf
- *   Sizes. The sum of sq_depth + rq_depth over all QPs must not exceed the device's cq_depth, so
- *   that the completion queue cannot overrun.
+ *   Sizes. The sum of sq_depth + rq_depth over all QPs, and one for each initiator of DC, must not
+ *   exceed the device's cq_depth, so that the completion queue cannot overrun.
  * @return
- *   The QP, or NULL with errno: EINVAL, ENOSPC (completion queue too small for one more), ENOMEM,
- *   EOPNOTSUPP (the device has no such transport), EIO (the device refuses a state).
+ *   The QP, or NULL with errno: EINVAL, ENOSPC (completion queue too small for one more, or
+ *   CRPC_RDMA_QPS_MAX of them), ENOMEM, EOPNOTSUPP (the device has no such transport), EIO (the
+ *   device refuses a state).
  */
 struct crpc_rdma_qp *crpc_rdma_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
@@ -329,7 +337,7 @@ struct crpc_rdma_qp *crpc_rdma_qp_create(
  * outstanding on it gets no completion. It is good for crpc_rdma_qp_free() only then.
  *
  * A queue pair with a send queue of its own (RC) is stopped by crpc_rdma_qp_free() itself, and
- * works until then. One that shares it (DC) cannot be: the device continues its requests until
+ * works until then: 0. One that shares it (DC) cannot be: the device continues its requests until
  * they are over, or have failed. To use their memory again, call this until it returns 0.
  *
  * @param qp
@@ -371,7 +379,8 @@ void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
  *   What crpc_rdma_qp_addr() gave at the peer. Untrusted: checked before use.
  * @return
  *   0, -EPROTO (not an address, or another version), -EISCONN, -EHOSTUNREACH (no route: the two
- *   ports' link layers differ, or for DC their MTUs, or there is no GID), -ENOMEM, -EIO.
+ *   ports' link layers differ, or for DC their MTUs, or there is no GID), -ENOMEM, -EIO (it broke
+ *   before, or the device refuses a state: free it).
  */
 int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
@@ -389,7 +398,8 @@ int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_A
 struct crpc_rdma_ud *crpc_rdma_ud_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
 
-/** Destroy it; what is outstanding on it gets no completion. NULL is allowed. */
+/** Destroy it; what is outstanding on it gets no completion, and datagrams of the last poll are not
+ *  readable any more. NULL is allowed. */
 void crpc_rdma_ud_free(struct crpc_rdma_ud *ud);
 
 /**
@@ -491,7 +501,8 @@ crpc_rdma_ud_post(struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, 
 /**
  * Take completions of all QPs of the device, oldest first.
  *
- * A device driven in software makes its progress here, when nothing was found.
+ * A device driven in software makes its progress here, whenever fewer than n were found. Buffers of
+ * the datagrams that the poll before gave go back to the device, also with n = 0.
  *
  * @param dev
  *   The device.
