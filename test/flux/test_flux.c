@@ -340,10 +340,9 @@ static void
 random_orders(void **state)
 {
 	static const uint32_t windows[] = {1, 2, 4, 32, 64};
-	uint64_t seed = (uint64_t)time(NULL) << 16;
+	uint64_t seed = rnd_seed();
 	uint32_t v, i;
 
-	print_message("seed 0x%llx\n", (unsigned long long)seed);
 	for (v = 0; v < CRPC_FLUX_VARIANTS; v++)
 		for (i = 0; i < 2 * CRPC_DIM(windows); i++)
 			sim_run(v, i % 2 != 0 ? 5 : 2, windows[i / 2], ++seed);

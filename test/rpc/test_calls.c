@@ -266,14 +266,12 @@ an_ended_connection_completes_and_drops_everything(void **state)
 static void
 random_schedules_complete_each_call_once(void **state)
 {
-	const char *env = getenv("SEED");
-	uint64_t seed = env != NULL ? strtoull(env, NULL, 0) : 20260101, now = 0;
+	uint64_t seed = rnd_seed(), now = 0;
 	uint32_t id[2 * SIZE], of[2 * SIZE], nid = 0, made = 0, completed = 0, i, t, k;
 	bool ended;
 	struct rig r;
 
 	(void)state;
-	print_message("SEED=%llu\n", (unsigned long long)seed);
 	rig_init(&r, UINT32_MAX - 2);
 	for (i = 0; i < 200000; i++) {
 		t = rnd_below(&seed, 2);

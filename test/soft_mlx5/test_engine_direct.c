@@ -930,6 +930,6 @@ main(int argc, char **argv)
 	};
 
 	signal(SIGPIPE, SIG_IGN);
-	seed = argc > 1 ? strtoull(argv[1], NULL, 0) | 1 : (uint64_t)time(NULL) << 1 | 1;
+	seed = argc > 1 ? strtoull(argv[1], NULL, 0) | 1 : rnd_seed() | 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "crpc_util.h"
 #include "engine_rig.h"
+#include "rnd.h"
 
 #define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
 /* Seldom enough that eight attempts in a row, which would end in an error, do not fail. */
@@ -28,7 +29,7 @@ bad_hosts(const char *faults)
 	static char text[128];
 	const char *net = rig_net();
 
-	seed = seed != 0 ? seed : (uint32_t)time(NULL);
+	seed = seed != 0 ? seed : (uint32_t)rnd_seed();
 	printf("seed %u: %s\n", seed, faults);
 	srand(seed++);
 	snprintf(text, sizeof(text), "seed=%u,%s", seed, faults);

@@ -515,6 +515,6 @@ main(int argc, char **argv)
 		cmocka_unit_test(lock_holder_gets_the_core),
 	};
 
-	test_seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
+	test_seed = argc > 1 ? strtoull(argv[1], NULL, 0) : rnd_seed();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include "crpc_util.h"
 #include "engine_rig.h"
+#include "rnd.h"
 
 #define QKEY 0x11111111u
 #define DC_KEY UINT64_C(0x0badc0de12345678)
@@ -632,12 +633,11 @@ random_drain(struct rig_qp *q, struct dct *d, uint32_t *open)
 static void
 dc_random(void **state)
 {
-	uint32_t seed = (uint32_t)time(NULL), sent[NDCI][NDCT] = {0}, open[NDCI] = {0};
+	uint32_t seed = (uint32_t)rnd_seed(), sent[NDCI][NDCT] = {0}, open[NDCI] = {0};
 	struct rig_host *hosts[] = {&a, &b};
 	struct rig_qp q[NDCI];
 	struct dct d[NDCT];
 
-	printf("seed %u\n", seed);
 	srand(seed);
 	memcpy(b.mem, a.mem, 65536);
 	for (uint32_t i = 0; i < NDCT; i++) {

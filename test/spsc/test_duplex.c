@@ -286,7 +286,7 @@ static void
 lone_calls_may_be_many(void **state)
 {
 	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_DUPLEX_LONE, .depth = 4, .esize = 72};
-	uint64_t seed = (uint64_t)time(NULL) | 1, s = seed;
+	uint64_t seed = rnd_seed(), s = seed;
 	uint32_t bad = 0, i;
 	struct pair p;
 
@@ -375,7 +375,7 @@ between_threads(bool lone, uint32_t esize, uint32_t depth, uint32_t lazy)
 		.esize = esize,
 		.lazy = lazy,
 		.start = UINT32_MAX - CALLS / 2};
-	struct stress t = {.lone = lone, .esize = esize, .seed = (uint64_t)time(NULL) | 1};
+	struct stress t = {.lone = lone, .esize = esize, .seed = rnd_seed()};
 	uint64_t s = t.seed;
 	uint32_t bad = 0, n;
 	pthread_t server;

@@ -200,10 +200,9 @@ behaves_as_a_queue(void **state)
 	static const uint32_t depths[] = {2, 4, 8, 64, 128};
 	static const uint32_t starts[] = {0, UINT32_MAX - 5, UINT32_MAX - 200};
 	struct crpc_spsc_attr a = {0};
-	uint64_t seed = (uint64_t)time(NULL) << 20;
+	uint64_t seed = rnd_seed();
 	uint32_t v, i, j, k;
 
-	print_message("seed 0x%llx\n", (unsigned long long)seed);
 	for (v = 0; v < CRPC_SPSC_VARIANTS; v++)
 		for (i = 0; i < CRPC_DIM(sizes); i++)
 			for (j = 0; j < CRPC_DIM(depths); j++)
