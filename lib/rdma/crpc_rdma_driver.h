@@ -16,8 +16,8 @@ CRPC_BEGIN_DECLS
 
 /**
  * The operations of one driver; every slot but qp_drain, list, dump, card_get, hand_over and the
- * five of datagrams is set. Arguments were checked by lib/rdma, and zero fields of the configurations have
- * their defaults.
+ * five of datagrams is set. Arguments were checked by lib/rdma, and zero fields of the
+ * configurations have their defaults.
  */
 struct crpc_rdma_ops {
 	const char *name;
