@@ -75,22 +75,34 @@ memory_lane(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t now_ns)
 /* Request batches of one endpoint in a row: then others have their turns. */
 #define MEMORY_TURN 4
 
+/*
+ * An endpoint that had responses is looked at again in this round, after the others: a poll that
+ * gives less than a burst leaves no reply in memory. Those of an endpoint are one ring of bytes at
+ * most, as what was given is cleared with the next poll only.
+ */
 void
 __crpc_copyrpc_memory_look(struct crpc_copyrpc *ctx, uint64_t now_ns)
 {
 	struct crpc_copyrpc_ep *ep = ctx->memory_at;
+	_Atomic uint64_t *reported = &ep->conn->rx_words[WIRE_WORD_REPORTED / 8];
 	uint32_t i;
 
-	ctx->memory_at = TAILQ_NEXT(ep, memory);
-	if (!__crpc_copyrpc_word_take(
-		    ep, crpc_load_acquire(&ep->conn->rx_words[WIRE_WORD_REPORTED / 8])))
+	/* acquire: pairs with the device, which writes the position when the room is free */
+	if (!__crpc_copyrpc_word_take(ep, crpc_load_acquire(reported)))
 		return;
 	for (i = 0; i < MEMORY_TURN && ep->err == 0; i++) {
 		if (!memory_lane(ep, WIRE_REQ, now_ns))
 			break;
 	}
-	if (ep->err == 0)
-		memory_lane(ep, WIRE_RESP, now_ns);
+	if (ep->err != 0)
+		return;
+	ctx->memory_at = TAILQ_NEXT(ep, memory);
+	if (!memory_lane(ep, WIRE_RESP, now_ns) || ep->err != 0)
+		return;
+	ep_list_del(ep, memory);
+	ep_list_add(ep, memory);
+	if (ctx->memory_at == NULL)
+		ctx->memory_at = ep;
 }
 
 /* What tells a receiver that looks at its memory that all of the batch is there. */

@@ -176,6 +176,32 @@ batch_in_memory_counts_when_it_is_whole(void **state)
 	pair_fini(&p);
 }
 
+/* Replies that lie in memory in batches of their own are all given before a deadline counts. */
+static void
+replies_in_memory_are_given_though_their_deadline_passed(void **state)
+{
+	struct crpc_copyrpc_conf conf = {
+		.max_eps = PAIR_EPS, .timeout_ns = 1000000, .flush = CRPC_COPYRPC_IMMEDIATE};
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct crpc_req req[3];
+	struct pair p;
+	uint32_t i;
+
+	pair_init3(&p, &conf, &conf, 1, 3,
+		(struct crpc_copyrpc_ep_conf){.arrival = CRPC_COPYRPC_MEMORY});
+	for (i = 0; i < 3; i++)
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "c", 1, 16, i), 0);
+	pair_turn(&p, 1);
+	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 3), 3);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, "r", 1), 0);
+	p.w.now_ns += 5 * conf.timeout_ns;
+	assert_int_equal(pair_poll(&p, 0, done, CRPC_BURST_MAX), 3);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(done[i].status, 0);
+	pair_fini(&p);
+}
+
 /* Whole batches that lie close the endpoint, and so does an immediate that should not come. */
 static void
 lies_in_memory_close_the_endpoint(void **state)
@@ -609,17 +635,18 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(one_way_traffic_in_a_tiny_ring),
-			cmocka_unit_test(news_goes_the_way_of_the_mode),
-			cmocka_unit_test(both_ends_must_have_the_same_modes),
-			cmocka_unit_test(batch_in_memory_counts_when_it_is_whole),
-			cmocka_unit_test(lies_in_memory_close_the_endpoint),
-			cmocka_unit_test(data_that_looks_like_a_batch_of_requests_is_none),
-			cmocka_unit_test(data_that_looks_like_a_batch_of_responses_is_none),
-			cmocka_unit_test(held_replies_go_when_there_is_no_more_to_wait_for),
-			cmocka_unit_test(gets_and_puts_complete_in_order),
-			cmocka_unit_test(memory_of_gets_and_puts_is_left_alone_after_their_end),
-			cmocka_unit_test(gets_and_puts_end_when_the_device_has_let_go),
+		cmocka_unit_test(one_way_traffic_in_a_tiny_ring),
+		cmocka_unit_test(news_goes_the_way_of_the_mode),
+		cmocka_unit_test(both_ends_must_have_the_same_modes),
+		cmocka_unit_test(batch_in_memory_counts_when_it_is_whole),
+		cmocka_unit_test(replies_in_memory_are_given_though_their_deadline_passed),
+		cmocka_unit_test(lies_in_memory_close_the_endpoint),
+		cmocka_unit_test(data_that_looks_like_a_batch_of_requests_is_none),
+		cmocka_unit_test(data_that_looks_like_a_batch_of_responses_is_none),
+		cmocka_unit_test(held_replies_go_when_there_is_no_more_to_wait_for),
+		cmocka_unit_test(gets_and_puts_complete_in_order),
+		cmocka_unit_test(memory_of_gets_and_puts_is_left_alone_after_their_end),
+		cmocka_unit_test(gets_and_puts_end_when_the_device_has_let_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
