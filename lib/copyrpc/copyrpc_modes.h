@@ -24,7 +24,7 @@ struct flow_ops {
 /** When queued messages are sent. */
 struct flush_ops {
 	bool at_once; /**< Each message when it is queued. */
-	bool clocked; /**< Flushes with requests are counted, and some ask for a completion. */
+	bool clocked; /**< Flushes with requests are counted, and some request a completion. */
 	bool holds;   /**< What is queued and not due holds up the released position, too. */
 	/** Whether what was just queued is sent without waiting for flush(). */
 	bool (*queued)(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns);

@@ -99,8 +99,8 @@ enum wire_imm {
 
 /** What an immediate of kind WIRE_IMM_ALIVE means. */
 enum wire_alive {
-	WIRE_ALIVE_YES, /**< I am there: the answer. */
-	WIRE_ALIVE_ASK, /**< Are you there? */
+	WIRE_ALIVE_YES, /**< The answer to a probe. */
+	WIRE_ALIVE_ASK, /**< A probe. */
 	WIRE_ALIVES,
 };
 

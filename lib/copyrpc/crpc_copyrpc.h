@@ -34,9 +34,9 @@
  * deadlines and the refill of receives happen there.
  *
  * Ownership: buf is free again when call() or reply() returns. A request's data stays readable
- * until its reply() or release(), also over a whole cycle of the ring: its space is returned to the
- * peer only then (and, as space is returned in order, a request held for long holds up those behind
- * it). A completion's data stays readable until the next poll().
+ * until its reply(), fail() or release(), also over a whole cycle of the ring: its space is
+ * returned to the peer only then (and, as space is returned in order, a request held for long holds
+ * up those behind it). A completion's data stays readable until the next poll().
  *
  * Flow control: a call takes room in the peer's request ring and, at the same time, reserves in our
  * own response ring the worst case that its reply can need. So a reply always fits and the response
@@ -57,7 +57,7 @@
  * puts of an endpoint that broke: it destroys the queue pair.
  *
  * A program with an EAL also has telemetry: /crpc/copyrpc/list, stats, latency, endpoints,
- * endpoint. The handlers ask, and poll() answers, so they need a context that is polled.
+ * endpoint. poll() answers the handlers, so they need a context that is polled.
  *
  * Sources: batches moved by one WRITE WITH IMMEDIATE into the peer's ring, with flow control in
  * their heads, are the design of copyrpc (github.com/namachan10777/copyrpc); the clocking by
@@ -82,7 +82,7 @@ enum crpc_copyrpc_flush_policy {
 	/** poll() and flush() send replies, and requests along with them; requests alone if fewer
 	 *  than max_outstanding flushes with requests wait for their completion or an answer, or
 	 *  the oldest that is queued is older than age_ns, or the batch is full. So batches grow
-	 *  with load by themselves. Where every batch of late had one message, the next one goes
+	 *  with load by themselves. Where all recent batches had one message, the next one goes
 	 *  in call() or reply() already. The default. */
 	CRPC_COPYRPC_CLOCKED,
 	/** call() and reply() send at once: one batch per message. */
@@ -91,7 +91,7 @@ enum crpc_copyrpc_flush_policy {
 	CRPC_COPYRPC_DEFERRED,
 	/**
 	 * As DEFERRED, but replies are held until there is one for each endpoint, or no request is
-	 * left to answer, or the time has passed in which, by the rate of late, as many messages go
+	 * left to answer, or the time has passed in which, by the recent rate, as many messages go
 	 * as there are endpoints (0.5 to 100 us). For comparison with CLOCKED.
 	 */
 	CRPC_COPYRPC_HOLD,
@@ -160,7 +160,7 @@ struct crpc_copyrpc_conf {
 	uint32_t sq_depth; /**< Send queue of each QP, work requests; default 64, at least 8. */
 	uint32_t rq_depth; /**< Receive queue of each QP; default 128. */
 	uint64_t age_ns;   /**< CLOCKED: oldest that a queued message gets; default 50 us. */
-	/** HOLD: how long replies are held at most, always; default 0: by the rate of late. */
+	/** HOLD: how long replies are held at most, always; default 0: by the recent rate. */
 	uint64_t hold_ns;
 	/** Freed request room is reported to the peer within this time, if no batch carried it
 	 *  before; default 20 us. */
@@ -173,8 +173,8 @@ struct crpc_copyrpc_conf {
 	uint64_t timeout_ns;
 	/**
 	 * Silence after which a peer counts as lost and its endpoint breaks with -ECONNRESET;
-	 * default 0: never, only the device tells. A peer that sends nothing for a quarter of it is
-	 * asked, and its poll() answers by itself, whatever it has here. The endpoint breaks
+	 * default 0: never, only the device reports it. A peer that sends nothing for a quarter of
+	 * it is probed, and its poll() answers, whatever its own setting is. The endpoint breaks
 	 * between this time and 1.25 times that, if poll() is called all the time. Choose it longer
 	 * than the peer may be away from its core.
 	 */
@@ -268,8 +268,8 @@ struct crpc_copyrpc_ep *crpc_copyrpc_ep_create_as(
  * Free an endpoint, connected or not. Its open calls get no completion, and its requests' tokens
  * and data and the data of its last completions end here; crpc_copyrpc_ep_shutdown() and polling
  * before it gives every call its end. It does not wait for the peer. So over DC a get or put that
- * is still open may go on until the region of its memory is deregistered; a crpc_copyrpc_ep_reset()
- * that gave 0 before ends that, too. NULL is allowed.
+ * is still open may continue until the region of its memory is deregistered; a
+ * crpc_copyrpc_ep_reset() that gave 0 before ends that, too. NULL is allowed.
  */
 void crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep);
 
@@ -292,7 +292,8 @@ void crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_CO
  * @param peer
  *   What crpc_copyrpc_ep_addr() gave at the peer. Untrusted: checked before use.
  * @return
- *   0, -EPROTO (no address, another version, another ring_size), -EISCONN, -EIO.
+ *   0, -EPROTO (no address, another version, another ring_size), -EISCONN, -EIO; -ECONNRESET or
+ *   -EPROTO of an endpoint that is broken: crpc_copyrpc_ep_reset() first.
  */
 int crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN]);
 
@@ -308,9 +309,9 @@ void crpc_copyrpc_ep_shutdown(struct crpc_copyrpc_ep *ep);
  * at its own time. It keeps its memory, user_id and counters.
  *
  * No call is ever made again by the library: a call is executed at most once, also across this.
- * Requests of the old life that were not taken by recv() are never given; the tokens and the data
- * of those that were end here. What was written for the old epoch can not arrive: its queue pair
- * is gone.
+ * Requests of the old connection that were not taken by recv() are never given; the tokens and the
+ * data of those that were end here. What was written for the old epoch can not arrive: its queue
+ * pair is gone.
  *
  * @param ep
  *   The endpoint; after crpc_copyrpc_ep_shutdown() if it still works.
@@ -356,7 +357,7 @@ uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
  *   The largest reply the server may give, bytes, with the same limits. Room is reserved for it
  *   until the reply has come, so do not overstate it.
  * @param cookie
- *   Comes back in the completion.
+ *   Returned in the completion.
  * @return
  *   0: taken, it completes exactly once. -EAGAIN: nothing was taken; poll, then call again.
  *   -EMSGSIZE: len or resp_max is too large, for ever. -ENOTCONN, -ECONNRESET, -EPROTO: see
@@ -441,7 +442,7 @@ uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64
  * @param rkey
  *   That region's rkey, as the peer reported it.
  * @param cookie
- *   Comes back in the completion.
+ *   Returned in the completion.
  * @return
  *   0, -EAGAIN (poll, then retry), -EINVAL (not within mr, or no bytes), -EMSGSIZE, or as
  *   crpc_copyrpc_ep_status().
@@ -594,7 +595,7 @@ int crpc_copyrpc_fail(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token,
 uint32_t crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
 
 /**
- * Go on with another flush policy, from the next call() or flush() on; to compare them in one run.
+ * Use another flush policy, from the next call() or flush() on; to compare them in one run.
  * What is queued or outstanding stays so.
  *
  * @param ctx
@@ -659,7 +660,7 @@ uint64_t crpc_copyrpc_ep_memory(const struct crpc_copyrpc_ep *ep);
  * @param ours
  *   Of one end.
  * @param theirs
- *   Of the other end, at the same time; for instance as the reply to a call before.
+ *   Of the peer, at the same time; for instance as the reply to a call before.
  * @param flow
  *   The flow mode of both.
  * @return

@@ -8,8 +8,8 @@
 
 /*
  * Unanswered probes before a peer is declared dead. We probe every eighth of the time (never faster
- * than every tenth), so there are six by then; fewer mean that it was us who were away, and the
- * peer was not probed in time.
+ * than every tenth), so there are six by then; fewer mean that we did not poll for that long,
+ * and the peer was not probed in time.
  */
 #define PROBES_MIN 4
 /* Endpoints that one poll looks at, at most. */

@@ -240,7 +240,7 @@ pair_rule(const char *name, uint64_t expected, uint64_t found)
 	return false;
 }
 
-/* What one end sent is what the other one has, and its room is back. */
+/* What one end sent is what its peer has received, and the room is free again. */
 static bool
 half_match(const struct crpc_copyrpc_positions *a, const struct crpc_copyrpc_positions *b,
 	enum crpc_copyrpc_flow flow)

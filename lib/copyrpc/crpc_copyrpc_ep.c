@@ -85,7 +85,7 @@ rings_init(struct crpc_copyrpc_ep *ep)
 	return 0;
 }
 
-/* A table without requests. What stands as token leads to another entry: nobody can give it. */
+/* A table without requests. What stands as token leads to another entry: none is found by it. */
 static void
 reqs_init(struct req_entry *reqs, uint32_t n)
 {

@@ -246,7 +246,8 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 	stats->bytes_sent += batch->len;
 	stats->batch_size[crpc_min(bucket, CRPC_COPYRPC_BATCH_BUCKETS - 1)]++;
 	lane->sent = batch->pos + batch->len;
-	lane->limit = NULL; /* until the next message opens a batch or asks where it may continue */
+	lane->limit =
+		NULL; /* until the next message opens a batch or finds where it may continue */
 	if (--lane->npend == 0)
 		lane->next += ep->trailer;
 	if (which == WIRE_RESP) {
@@ -263,8 +264,8 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 
 /*
  * CLOCKED: whether a flush is one that the next may have to wait for. Responses alone are not: they
- * come in batches because the requests did, and only a completion for each would tell of their
- * arrival. Over DC every flush is, since each asks for a completion.
+ * come in batches because the requests did, and only a completion for each would report their
+ * arrival. Over DC every flush is, since each requests a completion.
  */
 static inline bool
 flush_counts(const struct crpc_copyrpc_ep *ep, uint32_t requests)
@@ -278,9 +279,9 @@ flush_counts(const struct crpc_copyrpc_ep *ep, uint32_t requests)
  * first: a peer waits for them. All work requests go down in one post, so one doorbell rings. If
  * the send queue cuts the list short, nothing of the rest has moved, and the endpoint stays dirty.
  *
- * CLOCKED: the flush after which requests may not be sent asks for a completion: the clock of the
+ * CLOCKED: the flush after which requests may not be sent requests a completion: the clock of the
  * next one. Those before it need none, as completions are in order; the answer to a request is as
- * good. Over DC each flush asks, so that its initiator is soon known to be free for others.
+ * good. Over DC each flush does, so that its initiator is soon known to be free for others.
  */
 static uint32_t
 ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)

@@ -105,7 +105,7 @@ __crpc_copyrpc_memory_look(struct crpc_copyrpc *ctx, uint64_t now_ns)
 		ctx->memory_at = ep;
 }
 
-/* What tells a receiver that looks at its memory that all of the batch is there. */
+/* The seal, by which a receiver that looks at its memory finds the batch whole. */
 static void
 memory_batch(const struct crpc_copyrpc_ep *ep, const struct pending *batch, struct crpc_rdma_wr *wr)
 {

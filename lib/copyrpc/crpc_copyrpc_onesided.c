@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Gets and puts between registered regions, on the queue pair of an endpoint. Each one asks for a
+ * Gets and puts between registered regions, on the queue pair of an endpoint. Each one requests a
  * completion, and as they complete in order, a FIFO holds what their completions are.
  */
 #include "copyrpc_modes.h"

@@ -86,7 +86,7 @@ batch_check(struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint32_t len, uint3
 }
 
 /*
- * Consecutive requests that ask for the same largest reply. What they need of the response ring is
+ * Consecutive requests that allow the same largest reply. What they need of the response ring is
  * computed and counted once per run: that saves 25 instructions of a call, a tenth.
  */
 struct run {
@@ -235,7 +235,7 @@ send_take(struct crpc_copyrpc_ep *ep, uint32_t wr_id, struct crpc_done *done)
 
 	switch (wr_id >> WR_KIND_SHIFT) {
 	case WR_FLUSH:
-		/* only serial numbers that are out can come back */
+		/* only serial numbers that are outstanding can complete */
 		behind = (ep->flush_seq - wr_id) & WR_SERIAL_MASK;
 		if (behind < ep_outstanding(ep))
 			ep->done_seq = ep->flush_seq - behind;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Silent peers: one that polls stays, whatever it has to say; one that does not is given up in
- * time; one that was not asked in time is not; and nothing is asked where nobody wants to know.
+ * Silent peers: one that polls stays, even if it sends nothing; one that does not is declared lost
+ * in time, but only after it was probed in time; and nothing is probed by default.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ pass(struct pair *p, uint64_t ns, bool first, bool second)
 	}
 }
 
-/* Only one end asks; that is enough for it, and costs few messages. */
+/* Only one end probes; that is enough for it, and costs few messages. */
 static void
 an_idle_peer_that_polls_stays(void **state)
 {
@@ -56,7 +56,7 @@ an_idle_peer_that_polls_stays(void **state)
 }
 
 static void
-a_peer_that_stops_is_given_up_in_time(void **state)
+a_peer_that_stops_is_lost_in_time(void **state)
 {
 	struct crpc_done done[4];
 	uint64_t stopped;
@@ -81,9 +81,9 @@ a_peer_that_stops_is_given_up_in_time(void **state)
 	pair_fini(&p);
 }
 
-/* Both ends stood still, as when a machine sleeps: the first to wake up has to ask again. */
+/* Both ends stood still, as when a machine sleeps: the first to resume has to probe again. */
 static void
-who_was_away_itself_asks_before_it_gives_up(void **state)
+a_caller_that_was_away_probes_before_it_breaks(void **state)
 {
 	struct pair p;
 
@@ -100,15 +100,15 @@ who_was_away_itself_asks_before_it_gives_up(void **state)
 }
 
 /*
- * Neither calls that are given up in every turn nor a deadline much shorter than the limit make
+ * Neither calls that are canceled in every turn nor a deadline much shorter than the limit make
  * questions follow each other faster, though both have the endpoints looked at more often.
  */
 static void
-questions_keep_their_distance(void **state)
+probes_keep_their_distance(void **state)
 {
 	struct crpc_copyrpc_conf conf = watch;
 	struct crpc_done done[4];
-	uint64_t asked, end;
+	uint64_t probes, end;
 	struct pair p;
 	int cancels;
 
@@ -116,7 +116,7 @@ questions_keep_their_distance(void **state)
 		conf.timeout_ns = cancels ? 0 : LIMIT / 100;
 		pair_init2(&p, &conf, &conf, 1, 1);
 		pass(&p, LIMIT, true, true);
-		asked = crpc_copyrpc_stats(p.ctx[0])->alive_sent;
+		probes = crpc_copyrpc_stats(p.ctx[0])->alive_sent;
 		p.w.now_ns += 100 * (uint64_t)LIMIT;
 		for (end = p.w.now_ns + LIMIT / 4; p.w.now_ns < end; p.w.now_ns += STEP) {
 			if (cancels &&
@@ -125,13 +125,13 @@ questions_keep_their_distance(void **state)
 			pair_poll(&p, 0, done, 4);
 		}
 		assert_int_equal(crpc_copyrpc_ep_status(p.ep[0][0]), 0);
-		assert_in_range(crpc_copyrpc_stats(p.ctx[0])->alive_sent - asked, 1, 4);
+		assert_in_range(crpc_copyrpc_stats(p.ctx[0])->alive_sent - probes, 1, 4);
 		pair_fini(&p);
 	}
 }
 
 static void
-nothing_is_asked_by_default(void **state)
+nothing_is_probed_by_default(void **state)
 {
 	struct pair p;
 
@@ -146,7 +146,7 @@ nothing_is_asked_by_default(void **state)
 
 /* Many questions of a peer are answered once per turn; what is neither breaks the endpoint. */
 static void
-questions_are_checked_and_answered_once(void **state)
+probes_are_checked_and_answered_once(void **state)
 {
 	static const struct {
 		uint32_t what, len;
@@ -299,11 +299,11 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_idle_peer_that_polls_stays),
-		cmocka_unit_test(a_peer_that_stops_is_given_up_in_time),
-		cmocka_unit_test(who_was_away_itself_asks_before_it_gives_up),
-		cmocka_unit_test(questions_keep_their_distance),
-		cmocka_unit_test(nothing_is_asked_by_default),
-		cmocka_unit_test(questions_are_checked_and_answered_once),
+		cmocka_unit_test(a_peer_that_stops_is_lost_in_time),
+		cmocka_unit_test(a_caller_that_was_away_probes_before_it_breaks),
+		cmocka_unit_test(probes_keep_their_distance),
+		cmocka_unit_test(nothing_is_probed_by_default),
+		cmocka_unit_test(probes_are_checked_and_answered_once),
 		cmocka_unit_test(a_silent_peer_is_noticed_beside_a_busy_one),
 		cmocka_unit_test(a_reply_behind_many_completions_is_given),
 		cmocka_unit_test(deadlines_are_kept_while_gets_fill_every_poll),

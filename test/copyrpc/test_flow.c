@@ -86,9 +86,9 @@ one_way_traffic_in_a_tiny_ring(void **state)
 				turns[CRPC_COPYRPC_FLOW_READ][arrival]);
 }
 
-/* Under NOTIFY the heads of batches carry no news, under WINDOW they do. */
+/* Under NOTIFY the heads of batches carry no new position, under WINDOW they do. */
 static void
-news_goes_the_way_of_the_mode(void **state)
+positions_return_as_the_mode_says(void **state)
 {
 	struct crpc_req req;
 	struct pair p;
@@ -448,7 +448,7 @@ held_replies_go_when_there_is_no_more_to_wait_for(void **state)
 	pair_fini(&p);
 }
 
-/* Gets and puts beside calls: right bytes, in order, each one told once; bounds are kept. */
+/* Gets and puts beside calls: right bytes, in order, each one reported once; bounds are kept. */
 static void
 gets_and_puts_complete_in_order(void **state)
 {
@@ -566,7 +566,7 @@ end_by(struct pair *p, int how)
  * queue pair works and the device has only begun: nothing is read from it or written to it then.
  */
 static void
-memory_of_gets_and_puts_is_left_alone_after_their_end(void **state)
+memory_of_gets_and_puts_is_not_touched_after_their_end(void **state)
 {
 	static uint8_t ones[256];
 	struct crpc_done done[4];
@@ -597,7 +597,7 @@ memory_of_gets_and_puts_is_left_alone_after_their_end(void **state)
 
 /* A device that cannot stop at once: calls end, gets and puts when it has done with them. */
 static void
-gets_and_puts_end_when_the_device_has_let_go(void **state)
+gets_and_puts_end_when_the_device_has_released_them(void **state)
 {
 	struct crpc_done done[4];
 	struct regions r;
@@ -636,7 +636,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_way_traffic_in_a_tiny_ring),
-		cmocka_unit_test(news_goes_the_way_of_the_mode),
+		cmocka_unit_test(positions_return_as_the_mode_says),
 		cmocka_unit_test(both_ends_must_have_the_same_modes),
 		cmocka_unit_test(batch_in_memory_counts_when_it_is_whole),
 		cmocka_unit_test(replies_in_memory_are_given_though_their_deadline_passed),
@@ -645,8 +645,8 @@ main(void)
 		cmocka_unit_test(data_that_looks_like_a_batch_of_responses_is_none),
 		cmocka_unit_test(held_replies_go_when_there_is_no_more_to_wait_for),
 		cmocka_unit_test(gets_and_puts_complete_in_order),
-		cmocka_unit_test(memory_of_gets_and_puts_is_left_alone_after_their_end),
-		cmocka_unit_test(gets_and_puts_end_when_the_device_has_let_go),
+		cmocka_unit_test(memory_of_gets_and_puts_is_not_touched_after_their_end),
+		cmocka_unit_test(gets_and_puts_end_when_the_device_has_released_them),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -360,9 +360,9 @@ room_is_judged_by_the_replies_that_are_due(void **state)
 	pair_fini(&p);
 }
 
-/* News of released room that comes twice or late is harmless. */
+/* A released position that comes twice or late is harmless. */
 static void
-repeated_and_old_window_news_change_nothing(void **state)
+repeated_and_old_window_updates_change_nothing(void **state)
 {
 	struct pair p;
 	int i;
@@ -409,7 +409,10 @@ mutate(struct crpc_paper *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t
 	}
 }
 
-/* One life of a pair under mutation, until both ends have closed; what was accepted ends once. */
+/*
+ * One connection of a pair under mutation, until both ends have closed; what was accepted ends
+ * once.
+ */
 static void
 mutated_life(uint64_t seed)
 {
@@ -577,7 +580,7 @@ main(void)
 		cmocka_unit_test(duplicate_and_unknown_responses_are_counted_and_dropped),
 		cmocka_unit_test(more_responses_than_calls_close_the_endpoint),
 		cmocka_unit_test(room_is_judged_by_the_replies_that_are_due),
-		cmocka_unit_test(repeated_and_old_window_news_change_nothing),
+		cmocka_unit_test(repeated_and_old_window_updates_change_nothing),
 		cmocka_unit_test(mutated_batches_never_lead_out_of_bounds),
 		cmocka_unit_test(sizes_out_of_range_are_refused_by_name),
 		cmocka_unit_test(addresses_that_are_none_are_refused),

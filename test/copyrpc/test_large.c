@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests and replies beyond max_msg: every size around each limit goes there and back unchanged,
+ * Requests and replies beyond max_msg: every size around each limit is echoed unchanged,
  * through small queues and beside small calls; what the areas allow is all that is taken, and lies
  * about them close the endpoint.
  */
@@ -67,7 +67,7 @@ wait_done(struct pair *p)
 	return done;
 }
 
-/* One call of these sizes there and back, with copies or written in place. */
+/* One call of these sizes and its reply, with copies or written in place. */
 static void
 round_trip(struct pair *p, uint8_t *buf[2], uint32_t len, uint32_t reply, bool in_place)
 {
@@ -116,7 +116,7 @@ round_trip(struct pair *p, uint8_t *buf[2], uint32_t len, uint32_t reply, bool i
 
 /* Sizes around each limit, both ways, under every flush policy, with either kind of arrival. */
 static void
-every_size_goes_there_and_back(void **state)
+every_size_is_echoed(void **state)
 {
 	static const uint32_t sizes[] = {
 			0, MSG, MSG + 1, 65535, 65536, 65537, 4 * 65536 + 1, LARGE - 1, LARGE};
@@ -140,7 +140,7 @@ every_size_goes_there_and_back(void **state)
 }
 
 static void
-sixteen_mebibytes_go_there_and_back(void **state)
+sixteen_mebibytes_are_echoed(void **state)
 {
 	struct crpc_copyrpc_conf c = conf;
 	uint8_t *buf[2] = {malloc((16u << 20) + 1), malloc((16u << 20) + 1)};
@@ -156,7 +156,7 @@ sixteen_mebibytes_go_there_and_back(void **state)
 	free(buf[1]);
 }
 
-/* One large request and one large reply at a time; small calls pass them; all come back. */
+/* One large request and one large reply at a time; small calls pass them; all complete. */
 static void
 one_large_message_of_a_kind_at_a_time(void **state)
 {
@@ -327,7 +327,7 @@ lies_about_large_requests_close_the_endpoint(void **state)
 	}
 }
 
-/* Connect the two ends anew. */
+/* Connect the two ends again. */
 static void
 reconnect(struct pair *p)
 {
@@ -407,7 +407,7 @@ lies_about_large_replies_close_the_endpoint(void **state)
 }
 
 /*
- * Batches are counted in 32 bits. Calls of all sizes go on where the count has its upper bit for
+ * Batches are counted in 32 bits. Calls of all sizes continue where the count has its upper bit for
  * the first time, and where it begins again; and a reply that comes 2^31 batches after its call was
  * made is no other call's.
  */
@@ -463,16 +463,16 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(every_size_goes_there_and_back),
-			cmocka_unit_test(sixteen_mebibytes_go_there_and_back),
-			cmocka_unit_test(one_large_message_of_a_kind_at_a_time),
-			cmocka_unit_test(large_reply_stays_readable_until_the_next_poll),
-			cmocka_unit_test(large_calls_end_as_others_do),
-			cmocka_unit_test(any_number_of_batches_may_have_gone_before),
-			cmocka_unit_test(a_reply_to_a_very_old_call_is_taken),
-			cmocka_unit_test(lies_about_large_requests_close_the_endpoint),
-			cmocka_unit_test(large_request_of_a_lie_is_forgotten),
-			cmocka_unit_test(lies_about_large_replies_close_the_endpoint),
+		cmocka_unit_test(every_size_is_echoed),
+		cmocka_unit_test(sixteen_mebibytes_are_echoed),
+		cmocka_unit_test(one_large_message_of_a_kind_at_a_time),
+		cmocka_unit_test(large_reply_stays_readable_until_the_next_poll),
+		cmocka_unit_test(large_calls_end_as_others_do),
+		cmocka_unit_test(any_number_of_batches_may_have_gone_before),
+		cmocka_unit_test(a_reply_to_a_very_old_call_is_taken),
+		cmocka_unit_test(lies_about_large_requests_close_the_endpoint),
+		cmocka_unit_test(large_request_of_a_lie_is_forgotten),
+		cmocka_unit_test(lies_about_large_replies_close_the_endpoint),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

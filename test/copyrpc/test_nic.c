@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * copyrpc on a device and its driver: two contexts of one process, in every mode, with large
- * messages, gets and puts, a queue pair that breaks and a connection that comes back. Any RDMA
+ * messages, gets and puts, a queue pair that breaks and a connection that is made again. Any RDMA
  * device will do; the tests start it on the software one. Without a device it is skipped.
  *
  *     test_copyrpc_nic [dc]       over reliable or dynamic connections
@@ -81,7 +81,7 @@ unmake(void)
 	}
 }
 
-/* Both ends go on, the server echoes. Returns completions of the client. */
+/* A turn of both ends, the server echoes. Returns completions of the client. */
 static uint16_t
 turn(struct crpc_done *done, uint16_t n)
 {
@@ -170,15 +170,15 @@ every_mode_echoes_every_size(void **state)
 	}
 }
 
-/* Memory of the peer, read and written beside calls; a wrong key breaks, and both come back. */
+/* Memory of the peer, read and written beside calls; a wrong key breaks, and both connect again. */
 static void
-broken_connection_comes_back(void **state)
+broken_connection_is_made_again(void **state)
 {
 	static uint8_t ours[8192], theirs[8192];
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 	struct crpc_rdma_mr mr[2];
 	struct crpc_done done[16];
-	uint32_t life, got, i;
+	uint32_t round, got, i;
 	char *text;
 	size_t len;
 	FILE *out;
@@ -186,8 +186,8 @@ broken_connection_comes_back(void **state)
 	make(&(struct crpc_copyrpc_ep_conf){0});
 	assert_int_equal(crpc_rdma_mr_reg(end[0].dev, ours, sizeof(ours), &mr[0]), 0);
 	assert_int_equal(crpc_rdma_mr_reg(end[1].dev, theirs, sizeof(theirs), &mr[1]), 0);
-	for (life = 1; life <= 3; life++) {
-		memset(ours, (int)life, sizeof(ours));
+	for (round = 1; round <= 3; round++) {
+		memset(ours, (int)round, sizeof(ours));
 		assert_int_equal(crpc_copyrpc_put(end[0].ep, crpc_clock_ns(), &mr[0], ours, 5000,
 					 (uintptr_t)theirs + 100, mr[1].rkey, 1),
 			0);
@@ -293,13 +293,13 @@ int
 main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(every_mode_echoes_every_size),
-			cmocka_unit_test(broken_connection_comes_back),
+		cmocka_unit_test(every_mode_echoes_every_size),
+		cmocka_unit_test(broken_connection_is_made_again),
 	};
 	const struct CMUnitTest dc_tests[] = {
-			cmocka_unit_test(every_mode_echoes_every_size),
-			cmocka_unit_test(broken_connection_comes_back),
-			cmocka_unit_test(many_endpoints_share_initiators),
+		cmocka_unit_test(every_mode_echoes_every_size),
+		cmocka_unit_test(broken_connection_is_made_again),
+		cmocka_unit_test(many_endpoints_share_initiators),
 	};
 
 	crpc_clock_init();

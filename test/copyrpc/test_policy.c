@@ -89,9 +89,9 @@ clocked_sends_at_the_age_limit(void **state)
 	pair_fini(&p);
 }
 
-/* Replies leave with each flush and ask for no completion; waiting requests go along with them. */
+/* Replies leave with each flush and request no completion; waiting requests go with them. */
 static void
-clocked_replies_wait_for_nothing(void **state)
+clocked_replies_are_never_delayed(void **state)
 {
 	struct crpc_req req[8];
 	struct pair p;
@@ -192,7 +192,7 @@ immediate_sends_in_call_and_reply(void **state)
 	}
 	assert_int_equal(crpc_copyrpc_flush(p.ctx[1], p.w.now_ns), 0);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 3);
-	/* far more than the send queue holds: the driver's own signals give its slots back */
+	/* far more than the send queue holds: the driver's own signals free its slots */
 	for (i = 0; i < 1000; i++) {
 		while (crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "12345678", 8, 8, i) == 0)
 			;
@@ -233,7 +233,10 @@ deferred_sends_all_at_flush_whatever_is_outstanding(void **state)
 	pair_fini(&p);
 }
 
-/* What was outstanding under one policy does not disturb another, nor the first when it is back. */
+/*
+ * What was outstanding under one policy does not disturb another, nor the first when it is set
+ * again.
+ */
 static void
 policy_changes_while_calls_are_open(void **state)
 {
@@ -390,7 +393,7 @@ poll_with_little_room_loses_nothing(void **state)
 }
 
 static void
-dump_tells_every_endpoint(void **state)
+dump_shows_every_endpoint(void **state)
 {
 	char *text = NULL;
 	size_t len = 0;
@@ -453,20 +456,20 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(clocked_waits_for_a_completion),
-			cmocka_unit_test(clocked_sends_at_the_age_limit),
-			cmocka_unit_test(clocked_replies_wait_for_nothing),
-			cmocka_unit_test(clocked_sends_at_once_what_will_be_alone),
-			cmocka_unit_test(clocked_sends_a_full_batch_at_once),
-			cmocka_unit_test(immediate_sends_in_call_and_reply),
-			cmocka_unit_test(deferred_sends_all_at_flush_whatever_is_outstanding),
-			cmocka_unit_test(policy_changes_while_calls_are_open),
-			cmocka_unit_test(both_lanes_go_down_in_one_post),
-			cmocka_unit_test(small_batches_go_inline),
-			cmocka_unit_test(recv_is_fair_over_endpoints_and_fifo_within),
-			cmocka_unit_test(poll_with_little_room_loses_nothing),
-			cmocka_unit_test(calls_of_whole_bursts_go_together),
-			cmocka_unit_test(dump_tells_every_endpoint),
+		cmocka_unit_test(clocked_waits_for_a_completion),
+		cmocka_unit_test(clocked_sends_at_the_age_limit),
+		cmocka_unit_test(clocked_replies_are_never_delayed),
+		cmocka_unit_test(clocked_sends_at_once_what_will_be_alone),
+		cmocka_unit_test(clocked_sends_a_full_batch_at_once),
+		cmocka_unit_test(immediate_sends_in_call_and_reply),
+		cmocka_unit_test(deferred_sends_all_at_flush_whatever_is_outstanding),
+		cmocka_unit_test(policy_changes_while_calls_are_open),
+		cmocka_unit_test(both_lanes_go_down_in_one_post),
+		cmocka_unit_test(small_batches_go_inline),
+		cmocka_unit_test(recv_is_fair_over_endpoints_and_fifo_within),
+		cmocka_unit_test(poll_with_little_room_loses_nothing),
+		cmocka_unit_test(calls_of_whole_bursts_go_together),
+		cmocka_unit_test(dump_shows_every_endpoint),
 	};
 
 	return cmocka_run_group_tests_name("copyrpc policy", tests, NULL, NULL);

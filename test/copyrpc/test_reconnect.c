@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Endpoints that break and come back under a new epoch, and calls that are given up: each call ends
- * exactly once, is executed at most once, and nothing of an earlier life is taken for one of the
- * next.
+ * Endpoints that break and connect again under a new epoch, and calls that are canceled: each call
+ * ends exactly once, is executed at most once, and nothing of an earlier connection is taken for
+ * one of the next.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ reconnect(struct pair *p)
 		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][0], addr[!side]), 0);
 }
 
-/* One call there and back. */
+/* One call and its reply. */
 static void
 works(struct pair *p)
 {
@@ -110,7 +110,7 @@ unconnected_endpoint_may_end(void **state)
  * only then may a new connection use the rings.
  */
 static void
-last_completion_outlives_its_connection(void **state)
+last_completion_outbreaks_its_connection(void **state)
 {
 	struct crpc_done done[4];
 	struct crpc_req req;
@@ -140,9 +140,9 @@ last_completion_outlives_its_connection(void **state)
 	pair_fini(&p);
 }
 
-/* Requests, tokens, held bytes and positions of one life mean nothing in the next. */
+/* Requests, tokens, held bytes and positions of one connection mean nothing in the next. */
 static void
-nothing_of_the_old_life_is_taken(void **state)
+nothing_of_the_old_connection_is_taken(void **state)
 {
 	struct crpc_done done[8];
 	struct crpc_req held, req;
@@ -180,7 +180,7 @@ nothing_of_the_old_life_is_taken(void **state)
 
 #define IDS 4096
 
-struct life {
+struct connections {
 	struct pair p;
 	uint32_t made, ended;
 	uint8_t executed[IDS];
@@ -191,7 +191,7 @@ struct life {
 };
 
 static void
-client_turn(struct life *l)
+client_turn(struct connections *l)
 {
 	struct crpc_done done[8];
 	struct pair *p = &l->p;
@@ -218,7 +218,7 @@ client_turn(struct life *l)
 }
 
 static void
-server_turn(struct life *l)
+server_turn(struct connections *l)
 {
 	struct pair *p = &l->p;
 	struct crpc_done done[4];
@@ -229,7 +229,7 @@ server_turn(struct life *l)
 		p->ctx[1], p->w.now_ns, l->held + l->nheld, 8 - (uint16_t)l->nheld);
 	while (l->nheld != 0 && crpc_paper_rnd(&p->w) % 3) {
 		i = (uint32_t)(crpc_paper_rnd(&p->w) % l->nheld);
-		/* of an earlier life: its bytes are gone, and reply() says so */
+		/* of an earlier connection: its bytes are gone, and reply() reports it */
 		if (crpc_copyrpc_reply_max(p->ctx[1], l->held[i].token) >= 0) {
 			memcpy(&id, l->held[i].data, sizeof(id));
 			l->executed[id]++;
@@ -239,18 +239,18 @@ server_turn(struct life *l)
 	}
 }
 
-/* Queue pairs break at random times, at either end; both ends come back as they notice. */
+/* Queue pairs break at random times, at either end; both ends connect again as they notice. */
 static void
-calls_are_executed_at_most_once_over_many_lives(void **state)
+calls_are_executed_at_most_once_over_many_connections(void **state)
 {
-	static struct life l;
-	uint32_t seed, i, lives, good, bad, all_lives = 0, all_good = 0, all_bad = 0;
+	static struct connections l;
+	uint32_t seed, i, breaks, good, bad, all_breaks = 0, all_good = 0, all_bad = 0;
 	int side;
 
 	for (seed = 1; seed <= 30; seed++) {
 		memset(&l, 0, sizeof(l));
 		pair_init2(&l.p, &small, &small, 1, seed);
-		for (i = 0, lives = 0; i < 6000 || l.ended != l.made; i++) {
+		for (i = 0, breaks = 0; i < 6000 || l.ended != l.made; i++) {
 			l.p.w.now_ns += 1000;
 			if (i > 6000 && i % 1000 == 0)
 				l.p.w.now_ns += 2000000000;
@@ -273,7 +273,7 @@ calls_are_executed_at_most_once_over_many_lives(void **state)
 					crpc_copyrpc_ep_reset(l.p.ep[1][0]) != 0)
 				continue;
 			reconnect(&l.p);
-			lives++;
+			breaks++;
 		}
 		for (i = 0, good = 0, bad = 0; i < l.made; i++) {
 			if (l.ends[i] != 1 || l.executed[i] > 1 ||
@@ -284,7 +284,7 @@ calls_are_executed_at_most_once_over_many_lives(void **state)
 			good += l.good[i];
 			bad += !l.good[i];
 		}
-		all_lives += lives;
+		all_breaks += breaks;
 		all_good += good;
 		all_bad += bad;
 		assert_int_equal(crpc_copyrpc_check(l.p.ctx[0], false), 0);
@@ -292,10 +292,10 @@ calls_are_executed_at_most_once_over_many_lives(void **state)
 		pair_fini(&l.p);
 	}
 	/* All of it happened, and often. */
-	assert_true(all_lives > 30 * 5 && all_good > 30 * 100 && all_bad > 30 * 10);
+	assert_true(all_breaks > 30 * 5 && all_good > 30 * 100 && all_bad > 30 * 10);
 }
 
-/* A canceled call ends once; what comes for it later is dropped, and its room comes back. */
+/* A canceled call ends once; what comes for it later is dropped, and its room is free again. */
 static void
 canceled_call_ends_once(void **state)
 {
@@ -336,12 +336,12 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(unconnected_endpoint_may_end),
-			cmocka_unit_test(last_completion_outlives_its_connection),
-			cmocka_unit_test(reset_goes_from_broken_to_fresh_only),
-			cmocka_unit_test(nothing_of_the_old_life_is_taken),
-			cmocka_unit_test(calls_are_executed_at_most_once_over_many_lives),
-			cmocka_unit_test(canceled_call_ends_once),
+		cmocka_unit_test(unconnected_endpoint_may_end),
+		cmocka_unit_test(last_completion_outbreaks_its_connection),
+		cmocka_unit_test(reset_goes_from_broken_to_fresh_only),
+		cmocka_unit_test(nothing_of_the_old_connection_is_taken),
+		cmocka_unit_test(calls_are_executed_at_most_once_over_many_connections),
+		cmocka_unit_test(canceled_call_ends_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

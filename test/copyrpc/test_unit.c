@@ -46,9 +46,9 @@ echo_all(struct pair *p, int side)
 	return n;
 }
 
-/* A call goes there and back: data, cookie, peer; the round trip's three parts are exact. */
+/* A call and its reply: data, cookie, peer; the round trip's three parts are exact. */
 static void
-call_comes_back_with_its_reply(void **state)
+call_completes_with_its_reply(void **state)
 {
 	const struct crpc_copyrpc_stats *stats;
 	struct crpc_done done[2];
@@ -118,7 +118,7 @@ sixteen_callers_at_depth_one_are_one_wqe_and_one_doorbell(void **state)
 	pair_fini(&p);
 }
 
-/* Nothing queued and nothing to tell: polls and flushes post nothing. */
+/* Nothing queued and nothing to report: polls and flushes post nothing. */
 static void
 idle_endpoints_ring_no_doorbell(void **state)
 {
@@ -235,7 +235,7 @@ wrap_case(uint32_t len, uint64_t first, uint64_t second, uint64_t wraps)
 /*
  * With 96 bytes before the end: a batch that fills them exactly skips nothing and the next one
  * starts at the ring's start; one unit more and the batch itself starts there; a second message
- * that fits the rest exactly goes on in the batch; and one that does not leaves 16 bytes skipped.
+ * that fits the rest exactly continues the batch; and one that does not leaves 16 bytes skipped.
  */
 static void
 wrap_at_exact_fit(void **state)
@@ -405,8 +405,8 @@ reply_larger_than_reserved_is_refused(void **state)
 }
 
 /*
- * More than 4 GiB, and positions, counts, ids and tokens that begin again: windows and wraps go on
- * as before.
+ * More than 4 GiB, and positions, counts, ids and tokens that begin again: windows and wraps
+ * continue as before.
  */
 static void
 traffic_beyond_4_gib_keeps_its_window(void **state)
@@ -436,7 +436,7 @@ traffic_beyond_4_gib_keeps_its_window(void **state)
 			assert_int_equal(echo_all(&p, 1), n);
 			crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
 			assert_int_equal(pair_poll(&p, 0, done, CRPC_BURST_MAX), n);
-			pair_turn(&p, 0); /* gives the room of the completions back */
+			pair_turn(&p, 0); /* frees the room of the completions */
 			assert_int_equal(crpc_copyrpc_check(p.ctx[0], false), 0);
 		}
 		/* and window updates alone, whose position is cut to 30 bits */
@@ -550,7 +550,8 @@ reply_of_any_impossible_size_is_refused(void **state)
 }
 
 /*
- * A held request keeps its bytes though the peer sends until it may send no more; then all goes on.
+ * A held request keeps its bytes though the peer sends until it may send no more; then all
+ * continues.
  */
 static void
 request_held_over_a_full_ring_cycle_keeps_its_bytes(void **state)
@@ -718,7 +719,7 @@ thousands_call(struct pair *p, uint64_t from, uint32_t n)
  * either: replies to new calls must not pass them and reach what the user still reads.
  */
 static void
-late_replies_do_not_shorten_the_life_of_completions(void **state)
+late_replies_leave_completions_readable(void **state)
 {
 	struct crpc_copyrpc_conf conf = {.ring_size = 65536, .max_inflight = 256};
 	struct crpc_done done[CRPC_BURST_MAX];
@@ -752,7 +753,7 @@ late_replies_do_not_shorten_the_life_of_completions(void **state)
 
 /* The same with any mixture of sizes, cancels, deadlines and full arrays, from a seed. */
 static void
-completions_keep_their_bytes_whatever_is_given_up(void **state)
+completions_keep_their_bytes_whatever_ends_early(void **state)
 {
 	struct crpc_copyrpc_conf conf = {.ring_size = 8192, .max_inflight = 64};
 	struct given given;
@@ -885,7 +886,7 @@ busy_init(struct pair *p)
 
 /* Calls that were canceled, or whose endpoint broke, complete while replies fill every poll. */
 static void
-given_up_calls_end_while_replies_fill_every_poll(void **state)
+calls_end_in_time_while_replies_fill_every_poll(void **state)
 {
 	static const uint16_t rooms[] = {1, 4, 64};
 	struct crpc_done done;
@@ -1043,7 +1044,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(call_comes_back_with_its_reply),
+		cmocka_unit_test(call_completes_with_its_reply),
 		cmocka_unit_test(sixteen_callers_at_depth_one_are_one_wqe_and_one_doorbell),
 		cmocka_unit_test(idle_endpoints_ring_no_doorbell),
 		cmocka_unit_test(credit_survives_a_send_queue_that_is_full_during_flush),
@@ -1060,10 +1061,10 @@ main(void)
 		cmocka_unit_test(request_held_over_a_full_ring_cycle_keeps_its_bytes),
 		cmocka_unit_test(one_way_traffic_returns_its_window_by_updates),
 		cmocka_unit_test(completion_stays_readable_until_the_next_poll),
-		cmocka_unit_test(late_replies_do_not_shorten_the_life_of_completions),
-		cmocka_unit_test(completions_keep_their_bytes_whatever_is_given_up),
+		cmocka_unit_test(late_replies_leave_completions_readable),
+		cmocka_unit_test(completions_keep_their_bytes_whatever_ends_early),
 		cmocka_unit_test(call_times_out_once_and_its_late_reply_is_dropped),
-		cmocka_unit_test(given_up_calls_end_while_replies_fill_every_poll),
+		cmocka_unit_test(calls_end_in_time_while_replies_fill_every_poll),
 		cmocka_unit_test(memory_is_looked_at_while_completions_fill_every_poll),
 		cmocka_unit_test(broken_queue_pair_fails_each_open_call_once),
 		cmocka_unit_test(requests_end_with_the_statuses_of_the_contract),

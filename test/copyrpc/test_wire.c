@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The wire format against its specification: sizes, immediates, where batches lie, and whole
- * batches byte by byte against test/golden (`CRPC_GOLDEN_WRITE=1` writes the files anew, after a
+ * batches byte by byte against test/golden (`CRPC_GOLDEN_WRITE=1` writes the files again, after a
  * change of version).
  */
 #include <setjmp.h>
