@@ -23,15 +23,12 @@ static struct crpc_tensor_batch batch;
 static struct crpc_tensor_runner *runner;
 static uint64_t bad;
 
-void counted_init(void);
-void counted_take(void);
-void counted_batch(void);
-void counted_run(void);
-void counted_bf16(const struct tensor_convert *v);
-void counted_f32(const struct tensor_convert *v);
+typedef void counted_fn(const struct tensor_convert *v);
+
+counted_fn counted_init, counted_take, counted_batch, counted_run, counted_bf16, counted_f32;
 
 crpc_noinline void
-counted_init(void)
+counted_init(const struct tensor_convert *v)
 {
 	static const uint64_t shape[] = {16, 10, 100};
 	uint32_t i;
@@ -41,7 +38,7 @@ counted_init(void)
 }
 
 crpc_noinline void
-counted_take(void)
+counted_take(const struct tensor_convert *v)
 {
 	struct crpc_tensor t;
 	uint32_t i;
@@ -52,7 +49,7 @@ counted_take(void)
 
 /* One array, one operation. */
 crpc_noinline void
-counted_batch(void)
+counted_batch(const struct tensor_convert *v)
 {
 	static const struct crpc_tensor_args args = {.nin = 1};
 	uint32_t i;
@@ -65,7 +62,7 @@ counted_batch(void)
 }
 
 crpc_noinline void
-counted_run(void)
+counted_run(const struct tensor_convert *v)
 {
 	int32_t status[CRPC_TENSOR_BATCH_OPS_MAX];
 	uint32_t i;
@@ -106,39 +103,42 @@ variant(const char *name)
 	return NULL;
 }
 
-/* Valgrind knows no AVX-512: that variant is not counted. */
-static int
-list(void)
-{
-	printf("init\ntake\nbatch\nrun\nplain_bf16\nplain_f32\n");
-	if (variant("avx2") != NULL)
-		printf("avx2_bf16\navx2_f32\n");
-	return 0;
-}
+/* Valgrind cannot run AVX-512: that variant is not counted. */
+static const struct {
+	const char *name;
+	counted_fn *fn;
+	const char *variant; /* NULL: none */
+} cases[] = {
+	{"init", counted_init, NULL},
+	{"take", counted_take, NULL},
+	{"batch", counted_batch, NULL},
+	{"run", counted_run, NULL},
+	{"plain_bf16", counted_bf16, "plain"},
+	{"plain_f32", counted_f32, "plain"},
+	{"avx2_bf16", counted_bf16, "avx2"},
+	{"avx2_f32", counted_f32, "avx2"},
+};
 
+/* Run the named case, or list all of this CPU. */
 static void
 work(const char *name)
 {
-	const struct tensor_convert *plain = variant("plain"), *avx2 = variant("avx2");
+	const struct tensor_convert *v;
+	uint32_t i;
 
-	if (strcmp(name, "init") == 0)
-		counted_init();
-	else if (strcmp(name, "take") == 0)
-		counted_take();
-	else if (strcmp(name, "batch") == 0)
-		counted_batch();
-	else if (strcmp(name, "run") == 0)
-		counted_run();
-	else if (strcmp(name, "plain_bf16") == 0)
-		counted_bf16(plain);
-	else if (strcmp(name, "plain_f32") == 0)
-		counted_f32(plain);
-	else if (strcmp(name, "avx2_bf16") == 0 && avx2 != NULL)
-		counted_bf16(avx2);
-	else if (strcmp(name, "avx2_f32") == 0 && avx2 != NULL)
-		counted_f32(avx2);
-	else
-		bad++;
+	bad += name != NULL;
+	for (i = 0; i < CRPC_DIM(cases); i++) {
+		v = cases[i].variant == NULL ? NULL : variant(cases[i].variant);
+		if (cases[i].variant != NULL && v == NULL)
+			continue;
+		if (name == NULL) {
+			puts(cases[i].name);
+		} else if (strcmp(name, cases[i].name) == 0) {
+			cases[i].fn(v);
+			printf("%s %u\n", name, ROUNDS);
+			bad--;
+		}
+	}
 }
 
 int
@@ -148,16 +148,13 @@ main(int argc, char **argv)
 	static const struct crpc_tensor_args args = {.nin = 1};
 	static const uint64_t shape[] = {16, 10, 100};
 
-	if (argc != 2)
-		return list();
 	runner = crpc_tensor_runner_create(&conf);
 	if (runner == NULL || crpc_tensor_init(&tensor, CRPC_TENSOR_F32, 3, shape, 0, 64) != 0)
 		return 2;
 	crpc_tensor_batch_init(&batch, 0);
 	crpc_tensor_batch_array(&batch, &tensor);
 	crpc_tensor_batch_op(&batch, CRPC_TENSOR_OP_NONE, &args);
-	work(argv[1]);
+	work(argc == 2 ? argv[1] : NULL);
 	crpc_tensor_runner_free(runner);
-	printf("%s %u\n", argv[1], ROUNDS);
 	return bad != 0;
 }

@@ -107,6 +107,20 @@ run(void)
 	return crpc_tensor_runner_run(runner, batch.bytes, batch.len, block, SIZE, 7, status);
 }
 
+/* Run the batch: its operations end so. */
+static void
+runs(const int32_t *want, uint32_t n)
+{
+	uint32_t i;
+
+	assert_int_equal(run(), n);
+	for (i = 0; i < n; i++)
+		if (status[i] != want[i])
+			fail_msg("operation %u: expected %d, found %d", i, want[i], status[i]);
+}
+
+#define RUNS(...) runs((const int32_t[]){__VA_ARGS__}, CRPC_DIM(((const int32_t[]){__VA_ARGS__})))
+
 static float *
 floats(uint64_t offset)
 {
@@ -131,9 +145,7 @@ operations_use_what_earlier_ones_made(void **state)
 	assert_int_equal(add(CRPC_TENSOR_OP_AXPY, 1, 1, y, z, 0), 4);
 	assert_int_equal(add(CRPC_TENSOR_OP_NONE, 2, 1, x, x, y), 5);
 	assert_int_equal(crpc_tensor_batch_ops(&batch), 6);
-	assert_int_equal(run(), 6);
-	for (i = 0; i < 6; i++)
-		assert_int_equal(status[i], 0);
+	RUNS(0, 0, 0, 0, 0, 0);
 	for (i = 0; i < 16; i++)
 		assert_true(floats(64)[i] == (float)(5 * i));
 }
@@ -146,8 +158,7 @@ user_operations_get_what_was_named(void **state)
 	struct crpc_tensor_runner_stats stats;
 
 	assert_int_equal(add(256, 2, 1, b, a, c), 0);
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], 0);
+	RUNS(0);
 	assert_int_equal(seen.code, 256);
 	assert_int_equal(seen.peer, 7);
 	assert_int_equal(seen.nin, 2);
@@ -157,11 +168,9 @@ user_operations_get_what_was_named(void **state)
 	assert_ptr_equal(seen.ptr[2], block + 128);
 	assert_true(seen.value == 2);
 	answer = -EDOM;
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], -EDOM);
+	RUNS(-EDOM);
 	answer = 5; /* no errno */
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], -EIO);
+	RUNS(-EIO);
 	crpc_tensor_runner_stats(runner, &stats);
 	assert_int_equal(stats.batches, 3);
 	assert_int_equal(stats.ops, 1);
@@ -244,11 +253,7 @@ stop_cancels_what_comes_later(void **state)
 	add(CRPC_TENSOR_OP_COPY, 1, 1, x, x, 0);
 	add(256, 2, 1, x, x, y);
 	add(CRPC_TENSOR_OP_SCALE, 0, 1, y, 0, 0);
-	assert_int_equal(run(), 4);
-	assert_int_equal(status[0], 0);
-	assert_int_equal(status[1], -ENOTUNIQ);
-	assert_int_equal(status[2], -ECANCELED);
-	assert_int_equal(status[3], -ECANCELED);
+	RUNS(0, -ENOTUNIQ, -ECANCELED, -ECANCELED);
 	assert_int_equal(calls, 0);
 }
 
@@ -306,28 +311,22 @@ arguments_out_of_range_are_refused(void **state)
 
 	add(CRPC_TENSOR_OP_COPY, 1, 1, x, y, 0);
 	op = (void *)(batch.bytes + CRPC_TENSOR_BATCH_BYTES(2, 0));
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], 0);
+	RUNS(0);
 	op->arg[1] = 2;
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], -EINVAL);
+	RUNS(-EINVAL);
 	op->arg[1] = 255;
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], -EINVAL);
+	RUNS(-EINVAL);
 	op->arg[1] = 1;
 	op->arg[3] = 1; /* must be 0: no such argument */
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], -EINVAL);
+	RUNS(-EINVAL);
 	op->arg[3] = 0;
 	op->code = CRPC_TENSOR_OP_NONE;
 	op->nin = 255;
 	op->nout = 255;
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], -EINVAL);
+	RUNS(-EINVAL);
 	op->nin = 4;
 	op->nout = 1;
-	assert_int_equal(run(), 1);
-	assert_int_equal(status[0], -EINVAL);
+	RUNS(-EINVAL);
 }
 
 static void
@@ -375,9 +374,7 @@ arrays_and_operations_come_in_any_order(void **state)
 	add(CRPC_TENSOR_OP_COPY, 1, 1, x, y, 0);
 	z = vector(0, 64, 16);
 	add(CRPC_TENSOR_OP_COPY, 1, 1, y, z, 0);
-	assert_int_equal(run(), 2);
-	assert_int_equal(status[0], 0);
-	assert_int_equal(status[1], 0);
+	RUNS(0, 0);
 	assert_memory_equal(floats(64), offered_bytes, sizeof(offered_bytes));
 }
 

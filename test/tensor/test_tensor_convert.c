@@ -325,28 +325,22 @@ the_threads_modes_change_nothing(void **state)
 static void
 large_arrays_are_converted_whole(void **state)
 {
-	size_t n = CRPC_TENSOR_STREAM_BYTES / sizeof(uint16_t) + 13, i;
+	size_t n = CRPC_TENSOR_STREAM_BYTES / sizeof(uint16_t) + 13, i, k;
 	float *x = malloc(n * sizeof(*x));
 	uint16_t *h = malloc(n * sizeof(*h));
 
 	assert_non_null(x);
 	assert_non_null(h);
 	print_message("chosen: %s\n", crpc_tensor_convert_name());
-	for (i = 0; i < n; i++)
-		x[i] = (float)(i % 251);
-	crpc_tensor_f32_to_bf16(h, x, n);
-	memset(x, 0, n * sizeof(*x));
-	crpc_tensor_bf16_to_f32(x, h, n);
-	for (i = 0; i < n; i++) {
-		if (x[i] != (float)(i % 251))
-			fail_msg("element %zu is %g", i, (double)x[i]);
-	}
-	crpc_tensor_f32_to_f16(h, x, n);
-	memset(x, 0, n * sizeof(*x));
-	crpc_tensor_f16_to_f32(x, h, n);
-	for (i = 0; i < n; i++) {
-		if (x[i] != (float)(i % 251))
-			fail_msg("element %zu is %g", i, (double)x[i]);
+	for (k = 0; k < 2; k++) {
+		for (i = 0; i < n; i++)
+			x[i] = (float)(i % 251);
+		(k == 0 ? crpc_tensor_f32_to_bf16 : crpc_tensor_f32_to_f16)(h, x, n);
+		memset(x, 0, n * sizeof(*x));
+		(k == 0 ? crpc_tensor_bf16_to_f32 : crpc_tensor_f16_to_f32)(x, h, n);
+		for (i = 0; i < n; i++)
+			if (x[i] != (float)(i % 251))
+				fail_msg("%s: element %zu is %g", formats[k].name, i, (double)x[i]);
 	}
 	free(x);
 	free(h);
