@@ -45,7 +45,7 @@ locate(const struct crpc_arena *a, uint64_t ref, struct arena_place *at)
 	return 0;
 }
 
-/* The block's word; 0, which no block has, if its unit was cut anew meanwhile. */
+/* The block's word; 0, which no block has, if its unit was cut again meanwhile. */
 static inline uint64_t
 look(const struct crpc_arena *a, const struct arena_place *at)
 {

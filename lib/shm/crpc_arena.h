@@ -237,7 +237,7 @@ int crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, voi
 		uint64_t *size);
 
 /**
- * Take back what this member gave and nobody took: the receiver died, or the message was not sent.
+ * Take back what this member gave, before it is taken: the receiver died, or the message was lost.
  * The limit does not apply.
  *
  * @return
@@ -338,7 +338,7 @@ struct crpc_arena_report {
 	uint64_t blocks_transit;
 	uint64_t bytes_allocated; /**< With those in transit. */
 	uint64_t bytes_cached;
-	uint64_t unhinted; /**< Spans whose free blocks nobody finds before the next reclaim. */
+	uint64_t unhinted; /**< Spans whose free blocks are not found before the next reclaim. */
 	uint64_t errors;   /**< Words that nothing honest leaves at rest. */
 };
 

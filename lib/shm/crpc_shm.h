@@ -20,26 +20,26 @@
  * end in SIGBUS for want of memory.
  *
  * Or it is a memory file without a name (`memfd`). Then `DIR/crpc.NAME` is a door: one page that
- * says whose segment this is, and beside it `DIR/crpc.NAME.sock`, a Unix socket. Who connects is
- * told by the kernel; if the owner's list allows that user, it gets a descriptor of the memory.
- * Such a segment is sealed: nobody, the owner included, can change its size any more, so that an
- * attached process cannot be hurt by truncation. The owner answers in crpc_shm_serve(), which never
- * blocks and needs no thread; call it every few milliseconds, off the datapath.
+ * describes the segment, and beside it `DIR/crpc.NAME.sock`, a Unix socket. The kernel reports who
+ * connects; if the owner's list allows that user, it gets a descriptor of the memory. Such a
+ * segment is sealed: its size cannot change any more, so truncation cannot hurt who attached.
+ * The owner answers in crpc_shm_serve(), which never blocks and needs no thread; call it every few
+ * milliseconds, off the datapath.
  *
  * Life. The owner holds a kernel lock on byte 0 of the file, which drops when the owner dies by
- * whatever cause, and only then: a stopped owner still lives. Pids are not asked, so nobody needs a
- * shared pid namespace. crpc_shm_create() replaces what a dead owner left behind and never touches
- * a living owner's segment. Further bytes can be locked the same way (crpc_shm_lock_take()):
- * lib/ipc gives each client one. Locks belong to a mapping that fork() does not copy, so a child
- * that outlives its parent keeps nothing alive.
+ * whatever cause, and only then: a stopped owner still lives. Pids decide nothing, so no pid
+ * namespace needs to be shared. crpc_shm_create() replaces what a dead owner left behind and never
+ * touches a living owner's segment. Further bytes can be locked the same way
+ * (crpc_shm_lock_take()): lib/ipc gives each client one. Locks belong to a mapping that fork() does
+ * not copy, so a child that outlives its parent keeps nothing alive.
  *
- * Trust. Whoever may open the file (mode 0600: the same user) may write every byte of it, and may
- * truncate it. The first is treated as hostile input everywhere; against the second only the file's
- * mode protects, or memfd. attach() checks every field of the header before it uses one.
+ * Trust. Any process that may open the file (mode 0600: the same user) may write every byte of it,
+ * and may truncate it. The first is treated as hostile input everywhere; against the second only
+ * the file's mode protects, or memfd. attach() checks every field of the header before it uses one.
  *
- * Threads: none of this is for a datapath but crpc_shm_ptr(), crpc_shm_off() and the getters, which
- * any thread may call while the segment is attached. The rest is called by one thread at a time per
- * segment. Nothing here needs EAL.
+ * Threads: crpc_shm_ptr(), crpc_shm_off() and the getters are for a datapath, and for any thread
+ * while the segment is attached. The rest is not for a datapath, and is called by one thread at a
+ * time per segment, but for crpc_shm_ref() and crpc_shm_detach(). Nothing here needs EAL.
  */
 
 #include <stdbool.h>
@@ -114,7 +114,7 @@ struct crpc_shm_allow {
 	uint32_t gid_count;
 };
 
-/** Who is at the other end of a Unix socket, as the kernel says. */
+/** The peer of a Unix socket, as the kernel reports it. */
 struct crpc_shm_peer {
 	pid_t pid;
 	uid_t uid;
@@ -153,7 +153,8 @@ struct crpc_shm_lock;
  * @return
  *   The segment in state INIT, or NULL with errno:
  *   EINVAL (name, size, node or allow list), ENOENT (no such directory; no hugetlbfs mounted),
- *   EACCES (the directory or the leftover), EADDRINUSE (a living owner has that name), EEXIST (a
+ *   EACCES (the directory or the leftover), EADDRINUSE (a living owner has that name, or a
+ *   process listens at its socket), EEXIST (a
  *   file of that name is no segment), ENOSPC (not enough shared memory or huge pages), ENOMEM,
  *   ENOTSUP (not a hugetlbfs), or what the kernel gave.
  */
@@ -213,7 +214,7 @@ bool crpc_shm_owner_alive(const struct crpc_shm *seg);
 
 /**
  * Who made the memory that is attached, as the kernel says: the owner of its file, or who listens
- * at a memfd's socket. Anybody may take a name that is free; check this where it matters who
+ * at a memfd's socket. Any user may take a name that is free; check this where it matters who
  * serves.
  */
 uid_t crpc_shm_owner_uid(const struct crpc_shm *seg);
@@ -221,7 +222,7 @@ uid_t crpc_shm_owner_uid(const struct crpc_shm *seg);
 /** The header. What stands in it may have been overwritten by whoever may open the file. */
 struct crpc_shm_header *crpc_shm_header(const struct crpc_shm *seg);
 
-/** Bytes mapped, as the kernel told at attach: the truth for every bounds check. */
+/** Bytes mapped, as the kernel reported at attach: what every bounds check compares with. */
 uint64_t crpc_shm_size(const struct crpc_shm *seg);
 
 /** Path of the file. */
@@ -251,8 +252,8 @@ int crpc_shm_off(const struct crpc_shm *seg, const void *ptr, uint64_t len, uint
  * @param byte
  *   Any number; the byte need not exist. 0 is the owner's.
  * @return
- *   The lock, or NULL with errno: EAGAIN (somebody holds it), ECONNREFUSED (the file at the path is
- *   another one by now), ENOMEM, or what the kernel gave.
+ *   The lock, or NULL with errno: EAGAIN (it is held), ECONNREFUSED (the file at the path is
+ *   gone, or another one by now), ENOMEM, or what the kernel gave.
  */
 struct crpc_shm_lock *crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte);
 
@@ -260,7 +261,7 @@ struct crpc_shm_lock *crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t by
 void crpc_shm_lock_drop(struct crpc_shm_lock *lock);
 
 /**
- * Tell whether anybody, this process included, holds the lock of @p byte.
+ * Whether any process, this one included, holds the lock of @p byte.
  *
  * @return
  *   1, 0, or -errno of fcntl.
@@ -268,7 +269,7 @@ void crpc_shm_lock_drop(struct crpc_shm_lock *lock);
 int crpc_shm_lock_held(const struct crpc_shm *seg, uint32_t byte);
 
 /**
- * Count the bytes from @p first to @p last that anybody, this process included, has locked. Some
+ * Count the bytes from @p first to @p last that any process, this one included, has locked. Some
  * ten system calls for each.
  *
  * @return
@@ -276,11 +277,11 @@ int crpc_shm_lock_held(const struct crpc_shm *seg, uint32_t byte);
  */
 int crpc_shm_lock_count(const struct crpc_shm *seg, uint32_t first, uint32_t last);
 
-/* ---- who is there ---- */
+/* ---- who may attach ---- */
 
 /**
- * Ask the kernel who connected the other end of @p sock, a Unix socket. More supplementary groups
- * than CRPC_SHM_GROUPS_MAX: none of them is told.
+ * Get the peer of @p sock, a Unix socket, from the kernel. A peer with more supplementary groups
+ * than CRPC_SHM_GROUPS_MAX is reported without them.
  *
  * @return
  *   0 or -errno of getsockopt.
@@ -288,12 +289,12 @@ int crpc_shm_lock_count(const struct crpc_shm *seg, uint32_t first, uint32_t las
 int crpc_shm_peer_get(int sock, struct crpc_shm_peer *peer);
 
 /**
- * Tell whether @p peer may come in: it is this process's effective user, or root, or on the list.
+ * Whether @p peer may attach: it is this process's effective user, or root, or on the list.
  *
  * @param allow
- *   The list; NULL: nobody else.
+ *   The list; NULL: an empty one.
  * @param peer
- *   As crpc_shm_peer_get() told it.
+ *   As crpc_shm_peer_get() set it.
  * @return
  *   True if it may.
  */
@@ -311,7 +312,7 @@ enum crpc_shm_medium {
 /** crpc_shm_info.state of a file that is no segment: cut off, or another magic or version. */
 #define CRPC_SHM_BROKEN UINT32_MAX
 
-/** What can be told of a segment from outside. */
+/** What can be seen of a segment from outside. */
 struct crpc_shm_info {
 	char name[CRPC_SHM_NAME_MAX];
 	char path[CRPC_SHM_PATH_MAX];
@@ -326,7 +327,7 @@ struct crpc_shm_info {
 	enum crpc_shm_medium medium;
 	/** A segment, or one that was never finished; else leave it alone. */
 	bool ours;
-	int living;            /**< 1, 0, or -1: the file may not be opened, so nobody knows. */
+	int living;            /**< 1, 0, or -1: unknown, the file may not be opened. */
 	/** Locks of others than the owner (ipc: clients), or -1: unknown. */
 	int users;
 };
@@ -347,7 +348,7 @@ struct crpc_shm_info {
 int crpc_shm_inspect(const char *dir, const char *file, struct crpc_shm_info *info);
 
 /**
- * Remove a segment that nobody owns, and its socket. The leftover is locked meanwhile: a segment
+ * Remove an unowned segment, and its socket. The leftover is locked meanwhile: a segment
  * that gets an owner at the same time is never the one that is removed.
  *
  * @return
@@ -358,7 +359,7 @@ int crpc_shm_inspect(const char *dir, const char *file, struct crpc_shm_info *in
 int crpc_shm_remove(const char *dir, const char *name);
 
 /**
- * Remove all segments of this user that nobody owns and whose names begin alike: for a program that
+ * Remove all unowned segments of this user whose names begin alike: for a program that
  * names its segments after itself and its pid, and may have been killed the last time.
  *
  * @param dir

@@ -35,8 +35,8 @@
  * a length that does not lie in it, give NULL. The sizes are those that the kernel gave.
  *
  * Threads. Any thread may translate. One thread at a time creates, maps, adds and deletes, and may
- * do so while others translate, except: nobody may use what is being deleted, and nobody may look
- * up pointers outside the window (crpc_xlate_ref_tree(), crpc_xlate_ref_linear()) meanwhile.
+ * do so while others translate, except: what is being deleted must not be in use, and no thread may
+ * look up pointers outside the window (crpc_xlate_ref_tree(), crpc_xlate_ref_linear()) meanwhile.
  * Nothing here needs EAL.
  */
 

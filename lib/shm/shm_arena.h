@@ -7,7 +7,7 @@
  * The bytes of an arena, layout version 1 (doc/protocol/arena.md), and what its files share.
  *
  *     0           struct arena_header
- *     member_off  struct arena_member [max_members + 1]   place 0 is nobody's
+ *     member_off  struct arena_member [max_members + 1]   place 0 is not used
  *     unit_off    u64 [units]        what each unit of 64 KiB is
  *     word_off    u64 [units][16]    state words of blocks of 4 KiB and more
  *     hint_off    u64 bitmap per class: this span may have free blocks
@@ -106,7 +106,7 @@ enum arena_block_state {
 
 #define WORD_GEN_MASK UINT64_C(0xffffffff00000000)
 #define WORD_GEN_ONE  (UINT64_C(1) << 32)
-/* A free block's low half: nobody's, and not what happens to stand in anybody's data. */
+/* A free block's low half: no owner, and a value that data are unlikely to have. */
 #define WORD_FREE UINT64_C(0xb10cf4e1)
 
 static inline uint64_t
@@ -223,7 +223,7 @@ struct crpc_arena_cache {
  * Load, or compare and swap, the state word of a block in a span that may be taken apart at any
  * moment, so that its memory is somebody's data. What was loaded is believed only by
  * arena_same_span(), and a swap from it fails then. The thread sanitizer cannot know that: it does
- * not see these two, but is told what a swap releases and acquires.
+ * not see these two; they report to it what a swap releases and acquires.
  */
 #if defined(__SANITIZE_THREAD__)
 uint64_t __crpc_arena_peek(const arena_word *word);

@@ -297,7 +297,7 @@ point_to_parts(struct crpc_arena *a)
 	a->max_block = h->max_block;
 	a->units = h->units;
 	a->hint_words = (h->units + 63) / 64;
-	/* A place of 64 bytes of the segment is nobody else's, so neither is its number. */
+	/* No two places share 64 bytes of the segment, so no two share a number. */
 	a->lock_base = (uint32_t)(LOCK_BASE +
 			(a->off + h->member_off) / sizeof(struct arena_member));
 }

@@ -56,7 +56,7 @@ word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum swe
 	case BLOCK_ALLOCATED:
 		return is_gone(a, set, owner) ? free_now : w;
 	case BLOCK_TRANSIT:
-		/* Given to a place, or by one, that is nobody's any more: nobody will take it. */
+		/* Given to a place, or by one, that is free now: it will not be taken. */
 		if (!arena_place_used(a, owner) || !arena_place_used(a, to) || in_set(set, to))
 			return free_now;
 		if (!in_set(set, owner))
@@ -117,7 +117,7 @@ sweep_span(const struct broom *b, const struct arena_class *ci)
 	}
 }
 
-/* A unit in the hands of a dead member: the tail of a published span, or nobody's. */
+/* A unit in the hands of a dead member: the tail of a published span, or free. */
 static void
 sweep_claim(struct crpc_arena *a, uint32_t u, uint64_t w, struct crpc_arena_reclaimed *found)
 {

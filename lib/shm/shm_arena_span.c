@@ -5,8 +5,8 @@
  * Hints. A bit of a class's map says that a span may have free blocks. It is set after a block
  * became free, and cleared before the span is searched: so a bit that is missing though a block is
  * free can only be left by a member that died in between, and the sweep that frees its blocks sets
- * it again. Until then nobody looks there: a search costs in proportion to the bits that are set,
- * and not to the blocks of the arena.
+ * it again. Until then no member looks there: a search costs in proportion to the bits that are
+ * set, and not to the blocks of the arena.
  *
  * All loops run over this process's own numbers of units, blocks and words, whatever stands in the
  * arena.
@@ -229,7 +229,7 @@ release_units(struct crpc_arena_cache *c, uint32_t u, uint32_t n)
 
 	for (i = 0; i < n; i++) {
 		w = crpc_load_relaxed(&c->a->unit[u + i]);
-		/* R5: what stands in the unit is nobody's any more. */
+		/* R5: our last use of what stands in the unit. */
 		crpc_store_release(&c->a->unit[u + i],
 				word_gen(w) | word_make(UNIT_FREE, 0, 0));
 		CRPC_CRASH_POINT("arena.release.1");
@@ -410,7 +410,7 @@ hinted(const struct crpc_arena *a, uint32_t cls, uint32_t u)
 }
 
 /*
- * Take apart every span of another class that is wholly free, and cut the units anew. Returns how
+ * Take apart every span of another class that is wholly free, and cut the units again. Returns how
  * many blocks are in the cache now.
  */
 static uint32_t

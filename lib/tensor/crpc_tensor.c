@@ -136,7 +136,7 @@ check_place(const struct crpc_tensor *t, const struct crpc_tensor_space *space)
 /*
  * Refuse what may write an element twice. Sorted by stride, a dimension that steps over all that
  * the smaller ones span cannot meet them. Some arrays without overlap fail this, such as two
- * strides of 2 and 3; to tell them apart in general is a hard number problem.
+ * strides of 2 and 3; to find that out in general is a hard number problem.
  */
 static int
 check_unique(const struct crpc_tensor *t)

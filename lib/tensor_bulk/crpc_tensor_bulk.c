@@ -255,7 +255,7 @@ call_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_done *d
 		d->status = crpc_tensor_batch_statuses(done->data, done->len, d->op, d->nops);
 	if (d->status != 0)
 		d->nops = 0;
-	/* Nobody waits for what is still on its way. */
+	/* What is still on its way is not needed any more. */
 	for (i = 0; d->status != 0 && i < call->sent; i++)
 		crpc_bulk_cancel(n->conf.bulk, now_ns, call->req[i]);
 }

@@ -61,7 +61,7 @@ test_arena_whole(struct crpc_arena_report *r)
 	assert_int_equal(r->unhinted, 0);
 }
 
-/** The arena is whole, and nobody holds anything. */
+/** The arena is whole, and no member holds anything. */
 static inline void
 test_arena_empty(void)
 {

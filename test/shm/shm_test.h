@@ -33,7 +33,7 @@
 
 #define KIND         CRPC_SHM_KIND('T', 'E', 'S', 'T')
 #define KIND_VERSION 3
-#define NOBODY       65534
+#define OTHER_UID       65534
 
 static char dir[160];
 static uint64_t seed; /* of rnd() */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The arena, call by call: sizes and places of blocks, every wrong use told by its own error and
+ * The arena, call by call: sizes and places of blocks, every wrong use with an error of its own and
  * without effect, hands that change, limits, and that memory comes back from wherever it is.
  */
 #include "arena_test.h"
@@ -273,7 +273,7 @@ a_block_goes_from_hand_to_hand(void **state)
 	crpc_arena_leave(c3);
 }
 
-/* Either end of a transfer may free the block, and nobody else; limits are no obstacle. */
+/* Either end of a transfer may free the block, and no other member; limits are no obstacle. */
 static void
 a_block_in_transit_is_dropped_by_either_end(void **state)
 {
@@ -318,7 +318,7 @@ leaving_gives_back_what_was_held_and_keeps_what_was_given(void **state)
 	assert_int_equal(crpc_arena_give(c2, to_c1, m1), 0);
 	crpc_arena_leave(c1);
 	assert_null(crpc_arena_view(test_arena, kept, NULL));
-	/* What was given to it is nobody's, and its giver learns that. */
+	/* What was given to it is free, and its giver gets an error. */
 	assert_int_equal(crpc_arena_revoke(c2, to_c1), -ESTALE);
 	assert_int_equal(crpc_arena_take(c2, given, m1, NULL, NULL), 0);
 	crpc_arena_flush(c2);

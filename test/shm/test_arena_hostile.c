@@ -14,7 +14,7 @@
 #include "shm_arena.h"
 
 #define DATA   (20 * 65536u)
-#define MARGIN (64 * KIB) /* of the segment on both sides of the arena; nobody may write there */
+#define MARGIN (64 * KIB) /* of the segment on both sides of the arena; never written */
 #define ROUNDS 1200u
 #define STEPS  300u
 #define HELD   64u

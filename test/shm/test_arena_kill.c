@@ -23,7 +23,7 @@
 #define ROUNDS   250u
 #define ROUND_US 3000u
 
-/* What victim and survivor tell each other. */
+/* What victim and survivor exchange. */
 struct talk {
 	_Atomic uint64_t to_victim;
 	_Atomic uint64_t to_survivor;
@@ -173,7 +173,7 @@ victim_work(void)
 }
 
 static void
-tell_missed_points(void)
+report_missed_points(void)
 {
 	struct crpc_crash_point *const *p;
 	uint32_t n = crpc_crash_points(&p), i;
@@ -197,7 +197,7 @@ victim_run(uint32_t nth)
 	if (pid == 0) {
 		crpc_crash_arm_nth(nth);
 		victim_work();
-		tell_missed_points();
+		report_missed_points();
 		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -86,7 +86,7 @@ second_frees_and_recuts(void)
 	second_recuts();
 }
 
-/* What the second holds was touched by nobody, and there is no room for a big block. */
+/* What the second holds was not touched, and there is no room for a big block. */
 static void
 first_got_nothing(void)
 {

@@ -39,7 +39,7 @@ worker(void *arg)
 	return (void *)rc;
 }
 
-/* Nobody is dead, so it finds nobody; what was given to an empty place it may free. */
+/* All live, so it finds no dead member; what was given to an empty place it may free. */
 static void *
 reclaimer(void *arg)
 {

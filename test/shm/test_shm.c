@@ -152,7 +152,7 @@ own_a_and_fork(void)
 	if (grandchild == 0)
 		for (;;)
 			pause();
-	/* Told through the segment itself: the test process needs it to end the grandchild. */
+	/* In the segment itself: the test process needs it to end the grandchild. */
 	struct crpc_shm *seg = attach("a");
 
 	*(pid_t *)crpc_shm_ptr(seg, 4096, sizeof(pid_t)) = grandchild;
@@ -218,15 +218,15 @@ static void
 short_files_and_foreign_files(void **state)
 {
 	static const char text[] =
-			"somebody's notes, long enough to be taken for a header if nobody looked: "
-			"somebody's notes, long enough to be taken for a header";
+			"a user's notes, long enough to be taken for a header if it were not checked: "
+			"a user's notes, long enough to be taken for a header";
 	const char *path = path_of("crpc.x");
 	char back[sizeof(text)];
 	int fd;
 
 	fd = open(path, O_RDWR | O_CREAT, 0600);
 	assert_true(fd >= 0);
-	assert_fails(attach("x"), ECONNREFUSED); /* empty and nobody's */
+	assert_fails(attach("x"), ECONNREFUSED); /* empty and unowned */
 	assert_int_equal(write(fd, text, 20), 20);
 	assert_fails(attach("x"), EPROTO);
 	assert_fails(create("x", SIZE), EEXIST);
@@ -368,8 +368,8 @@ bad_names_and_places(void **state)
 	}
 	assert_fails(create(NULL, SIZE), EINVAL);
 	assert_fails(crpc_shm_create(&conf), ENOENT);
-	assert_fails(attach("nobody"), ENOENT);
-	assert_logged("crpc.nobody");
+	assert_fails(attach("missing"), ENOENT);
+	assert_logged("crpc.missing");
 	conf.dir = dir;
 	conf.huge = true;
 	assert_fails(crpc_shm_create(&conf), ENOTSUP);
@@ -497,7 +497,7 @@ others_are_denied_unless_the_mode_lets_them(void **state)
 		crpc_shm_ready(own);
 		pid = fork_mortal();
 		if (pid == 0) {
-			if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+			if (setgid(OTHER_UID) != 0 || setuid(OTHER_UID) != 0)
 				_exit(99);
 			_exit(attach("a") == NULL ? errno : 0);
 		}

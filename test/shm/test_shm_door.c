@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory without a name: whoever the owner allows gets it, sealed, over a socket; nobody else does;
+ * Memory without a name: users on the owner's list get it, sealed, over a socket; others do not;
  * a stale socket is replaced and a living one is not; an owner that lies is refused. And what a
  * tool sees and may remove.
  */
@@ -305,7 +305,7 @@ somebody_elses_socket_is_left_alone(void **state)
 	assert_logged("listens");
 	assert_true(exists("crpc.a.sock"));
 	assert_false(exists("crpc.a"));
-	close(fd); /* nobody listens any more: stale */
+	close(fd); /* stale now */
 	crpc_shm_free(create("a"));
 	assert_false(exists("crpc.a.sock"));
 
@@ -337,7 +337,7 @@ a_door_gives_way_to_a_file(void **state)
 }
 
 static void
-a_silent_owner_is_told_from_a_dead_one(void **state)
+a_silent_owner_is_no_dead_one(void **state)
 {
 	pid_t o = child_start(own, NULL);
 
@@ -348,7 +348,7 @@ a_silent_owner_is_told_from_a_dead_one(void **state)
 	crpc_shm_free(create("a"));
 }
 
-/* Nobody can block the owner, or leave anything in it, by connecting. */
+/* A process that connects can neither block the owner nor leave anything in it. */
 static void
 connecting_costs_the_owner_nothing(void **state)
 {
@@ -545,7 +545,7 @@ in_container(void)
 	lock = crpc_shm_lock_take(seg, 9);
 	if (lock == NULL || crpc_shm_lock_held(seg, 9) != 1)
 		return 4;
-	/* Who died is told from here too: the owner will be killed when this byte is written. */
+	/* A death is seen from here, too: the owner is killed when this byte is written. */
 	crpc_store_relaxed((_Atomic uint8_t *)crpc_shm_ptr(seg, 5000, 1), 1);
 	while (crpc_shm_owner_alive(seg))
 		usleep(500);
@@ -666,7 +666,7 @@ attach_as(uid_t uid, gid_t gid, gid_t extra)
 static void
 the_list_decides_who_attaches(void **state)
 {
-	const uid_t users[] = {1, NOBODY}, other[] = {12345};
+	const uid_t users[] = {1, OTHER_UID}, other[] = {12345};
 	const gid_t groups[] = {GROUP};
 	const struct {
 		struct crpc_shm_allow allow;
@@ -687,7 +687,7 @@ the_list_decides_who_attaches(void **state)
 	for (i = 0; i < CRPC_DIM(cases); i++) {
 		allow_list = i == 0 ? NULL : &cases[i].allow;
 		o = start_owner();
-		assert_int_equal(attach_as(NOBODY, NOBODY, NOBODY), cases[i].by_uid);
+		assert_int_equal(attach_as(OTHER_UID, OTHER_UID, OTHER_UID), cases[i].by_uid);
 		assert_int_equal(attach_as(777, GROUP, 777), cases[i].by_gid);
 		assert_int_equal(attach_as(777, 777, GROUP), cases[i].by_extra);
 		crpc_shm_detach(attach("a"));
@@ -729,7 +729,7 @@ own_as_somebody(void)
 	static const struct crpc_shm_allow allow = {.uids = users, .uid_count = 1};
 	struct crpc_shm *file;
 
-	need(setuid(NOBODY) == 0);
+	need(setuid(OTHER_UID) == 0);
 	need((file = create_as("f", SIZE, false)) != NULL);
 	need((owned = create_for("a", &allow)) != NULL);
 	crpc_shm_header(file)->owner_uid = 0;
@@ -753,7 +753,7 @@ the_kernel_reports_who_serves(void **state)
 	pid = child_start(own_as_somebody, serve);
 	for (i = 0; i < 2; i++) {
 		assert_non_null(seg = attach(names[i]));
-		assert_int_equal(crpc_shm_owner_uid(seg), NOBODY);
+		assert_int_equal(crpc_shm_owner_uid(seg), OTHER_UID);
 		crpc_shm_detach(seg);
 	}
 	child_kill(pid);
@@ -928,15 +928,15 @@ a_planted_socket_catches_nobody(void **state)
 	assert_non_null(own);
 	crpc_shm_ready(own);
 	seg = attach("a");
-	assert_non_null(seg); /* nobody answers at the socket: it was not asked */
+	assert_non_null(seg); /* the socket, which does not answer, was not used */
 	crpc_shm_detach(seg);
 	crpc_shm_free(own);
 	assert_fails(attach("a"), ENOENT); /* a socket alone is nothing */
 	if (geteuid() == 0) { /* beside a door, and another user's */
 		door = make_door();
-		assert_int_equal(chown(path_of("crpc.a.sock"), NOBODY, NOBODY), 0);
+		assert_int_equal(chown(path_of("crpc.a.sock"), OTHER_UID, OTHER_UID), 0);
 		assert_fails(attach("a"), EAGAIN);
-		assert_int_equal(chown(path_of("crpc.a"), NOBODY, NOBODY), 0);
+		assert_int_equal(chown(path_of("crpc.a"), OTHER_UID, OTHER_UID), 0);
 		assert_fails(attach("a"), EPROTO); /* both are, and somebody else listens */
 		assert_logged("user who listens is 0x0, expected 0xfffe");
 		close(door);
@@ -949,7 +949,7 @@ a_planted_socket_catches_nobody(void **state)
 /* ---- tests: what tools see ---- */
 
 static void
-inspection_tells_what_is_there(void **state)
+inspection_shows_what_is_there(void **state)
 {
 	struct crpc_shm_conf conf = conf_of("f", SIZE, false);
 	struct crpc_shm *seg = crpc_shm_create(&conf);
@@ -1007,7 +1007,7 @@ what_is_not_ours_is_neither_listed_nor_removed(void **state)
 	assert_true(info.state == CRPC_SHM_BROKEN && info.living == 0);
 	assert_int_equal(crpc_shm_remove(dir, "notes"), -EEXIST);
 	unlink(path_of("crpc.notes"));
-	/* A socket whose door somebody removed: who listens tells whether it is in use. */
+	/* A socket whose door was removed: it is in use if a process listens. */
 	fd = sock_listen("s");
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.s.sock", &info), 0);
 	assert_true(info.living == -1);
@@ -1057,7 +1057,7 @@ main(void)
 		cmocka_unit_test(a_child_frees_only_what_it_inherited),
 		cmocka_unit_test(somebody_elses_socket_is_left_alone),
 		cmocka_unit_test(a_door_gives_way_to_a_file),
-		cmocka_unit_test(a_silent_owner_is_told_from_a_dead_one),
+		cmocka_unit_test(a_silent_owner_is_no_dead_one),
 		cmocka_unit_test(connecting_costs_the_owner_nothing),
 		cmocka_unit_test(a_lack_of_descriptors_is_said),
 		cmocka_unit_test(a_lack_of_descriptors_is_said_once),
@@ -1071,7 +1071,7 @@ main(void)
 		cmocka_unit_test(the_kernel_reports_who_serves),
 		cmocka_unit_test(an_owner_that_lies_is_refused),
 		cmocka_unit_test(a_planted_socket_catches_nobody),
-		cmocka_unit_test(inspection_tells_what_is_there),
+		cmocka_unit_test(inspection_shows_what_is_there),
 		cmocka_unit_test(what_is_not_ours_is_neither_listed_nor_removed),
 		cmocka_unit_test(removal_never_hits_a_living_one),
 	};

@@ -167,7 +167,7 @@ a_tool_removes_what_is_left(void **state)
 	}
 }
 
-/* Of names that begin as told; what lives, and what is called otherwise, stays. */
+/* Of names that begin so; what lives, and what has another name, stays. */
 static void
 a_sweep_removes_what_is_left(void **state)
 {
@@ -197,7 +197,7 @@ static uint32_t came;
 
 /* What others do while the remover stands before, or behind, the removal. */
 static void
-nobody_lives_there(void)
+no_owner_lives(void)
 {
 	attach_is_refused(0);
 	assert_false(crpc_shm_owner_alive(old));
@@ -207,11 +207,11 @@ nobody_lives_there(void)
 static void
 another_removes_too(void)
 {
-	nobody_lives_there();
+	no_owner_lives();
 	assert_int_equal(crpc_shm_remove(dir, "a"), -EBUSY);
 }
 
-/* Not bytes that stand there tell that an owner lives but its lock: the remover has one, too. */
+/* Its lock shows that an owner lives, not the bytes; the remover has a lock, too. */
 static void
 live_on(void)
 {
@@ -231,7 +231,7 @@ who_comes_while_it_is_removed_finds_no_owner(void **state)
 		assert_non_null(old = attach("a"));
 		assert_true(crpc_shm_owner_alive(old));
 		child_kill(pid);
-		crpc_crash_call(points[i % 2], i == 0 ? another_removes_too : nobody_lives_there);
+		crpc_crash_call(points[i % 2], i == 0 ? another_removes_too : no_owner_lives);
 		if (i < 2) {
 			assert_non_null(seg = create(false));
 			crpc_shm_free(seg);

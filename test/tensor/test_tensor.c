@@ -176,7 +176,7 @@ what_repeats_or_overlaps_is_not_written(void **state)
 			{2, s33, {4, 2}, -ENOTUNIQ}, /* [0][2] is [1][0] */
 			{2, s33, {2, 1}, -ENOTUNIQ},
 			{2, s33, {1, 1}, -ENOTUNIQ},
-			{2, s33, {3, 2}, -ENOTUNIQ}, /* no overlap, but not told apart */
+			{2, s33, {3, 2}, -ENOTUNIQ}, /* no overlap, but refused */
 			{2, s33, {0, 1}, -ENOTUNIQ},
 			{2, s33, {1, 0}, -ENOTUNIQ},
 			{1, s1, {0}, 0}, /* nothing is repeated */

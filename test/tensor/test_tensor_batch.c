@@ -25,7 +25,7 @@
 #define SIZE  4096
 #define GUARD 256
 
-/* The block, with bytes around it that nobody may touch. */
+/* The block, with bytes around it that must not change. */
 static crpc_aligned(64) uint8_t memory[SIZE + 2 * GUARD];
 static uint8_t *const block = memory + GUARD;
 static crpc_aligned(64) float offered_bytes[16];

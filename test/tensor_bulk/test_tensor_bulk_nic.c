@@ -320,7 +320,7 @@ side_run(void *arg)
 		if (crpc_clock_ns() > until)
 			s->why = "no end in time";
 	}
-	/* The other one still wants to be served. */
+	/* The peer still has calls to be served. */
 	crpc_store_release(&s->over[s->index], 1); /* R1 */
 	while (crpc_load_acquire(&s->over[!s->index]) == 0) { /* A1 pairs with R1 */
 		crpc_tensor_bulk_progress(s->e->net, crpc_clock_ns());
@@ -653,7 +653,7 @@ owner_outlives_killed_callers(void **state)
 			assert_true(crpc_clock_ns() < until);
 		}
 		peer_kill(pid, fd);
-		/* Whoever was in a place is told to have failed by then. */
+		/* By then the calls in all places have failed. */
 		end_reset(e);
 		end_guards(e);
 		assert_int_equal(crpc_bulk_check(e->b, true), 0);
