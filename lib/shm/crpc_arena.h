@@ -125,7 +125,8 @@ uint64_t crpc_arena_size(const struct crpc_arena_conf *conf, uint64_t data_bytes
  * @param seg
  *   The segment. Other parts of it belong to whoever laid it out.
  * @param off, len
- *   Where in the segment; off is a multiple of 4,096 and below 128 GiB; len at most 256 GiB.
+ *   Where in the segment; off is a multiple of 4,096 and below 128 GiB - 512 KiB; len at most
+ *   256 GiB.
  * @param conf
  *   NULL: all zero.
  * @return

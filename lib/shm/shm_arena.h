@@ -46,7 +46,8 @@
 #define ARENA_WORDS      16u              /**< State words kept apart, per unit. */
 #define ARENA_OUTSIDE    (ARENA_UNIT / ARENA_WORDS) /**< From here on words are kept apart. */
 #define ARENA_LEN_MAX    (UINT64_C(1) << 38)        /**< A ref has 32 bits for the grain. */
-#define ARENA_OFF_MAX    (UINT64_C(1) << 37)        /**< The lock's number has 31 bits. */
+/** The last lock's number has 32 bits: half a MiB is more than the places of an arena take. */
+#define ARENA_OFF_MAX    ((UINT64_C(1) << 37) - (UINT64_C(1) << 19))
 #define ARENA_RAW_MAX    96u /**< Sizes, four per power of two. */
 #define ARENA_BIN_MAX    64u /**< Blocks of one class in a cache. */
 
@@ -82,6 +83,7 @@ _Static_assert(offsetof(struct arena_header, max_members) == 32, "layout version
 _Static_assert(offsetof(struct arena_header, member_off) == 48, "layout version 1");
 _Static_assert(offsetof(struct arena_header, data_off) == 88, "layout version 1");
 _Static_assert(sizeof(struct arena_member) == 64, "one lock number per place");
+_Static_assert((CRPC_ARENA_MEMBERS_MAX + 3) * 64 < 1 << 19, "the last lock's number has 32 bits");
 _Static_assert(CRPC_ARENA_BLOCK_MAX / ARENA_UNIT <= UINT16_MAX, "a tail's distance has 16 bits");
 
 /*

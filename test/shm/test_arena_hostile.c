@@ -10,8 +10,10 @@
 #include "arena_test.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "shm_arena.h"
+#include "shm_private.h"
 
 #define DATA   (20 * 65536u)
 #define MARGIN (64 * KIB) /* of the segment on both sides of the arena; never written */
@@ -412,6 +414,31 @@ a_size_changed_between_alloc_and_free_stops_nobody(void **state)
 	crpc_arena_detach(test_arena);
 }
 
+/* At the end of the offsets that an arena may have, its locks are its own, too. */
+static void
+locks_of_a_far_arena_are_no_others(void **state)
+{
+	const uint64_t size = (UINT64_C(1) << 37) + 16 * MIB;
+	struct crpc_shm far = {.size = size, .memfd = true, .refs = 1, .path = "far"};
+	uint64_t off = size - 16 * MIB;
+
+	far.fd = memfd_create("far", MFD_CLOEXEC);
+	assert_true(far.fd >= 0);
+	assert_int_equal(ftruncate(far.fd, (off_t)size), 0); /* most of it is never touched */
+	far.hdr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, far.fd, 0);
+	assert_ptr_not_equal(far.hdr, MAP_FAILED);
+	do
+		off -= ARENA_ALIGN;
+	while (crpc_arena_format(&far, off, MIB, NULL) == -EINVAL);
+	assert_in_range(off, (UINT64_C(1) << 37) - MIB, UINT64_C(1) << 37);
+	assert_non_null(test_arena = crpc_arena_attach(&far, off));
+	assert_in_range(test_arena->lock_base, CRPC_SHM_USERS_LAST + 1,
+		UINT32_MAX - CRPC_ARENA_MEMBERS_MAX);
+	crpc_arena_detach(test_arena);
+	munmap(far.hdr, size);
+	close(far.fd);
+}
+
 /* A process that declares its own place free, holds blocks, and dies: the next sweep finds them. */
 static void
 blocks_in_the_name_of_a_free_place_come_back(void **state)
@@ -444,12 +471,13 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(a_header_with_one_wrong_bit_is_refused),
-			cmocka_unit_test(an_overwritten_word_loses_its_block_only),
-			cmocka_unit_test(a_size_changed_between_alloc_and_free_stops_nobody),
-			cmocka_unit_test(blocks_in_the_name_of_a_free_place_come_back),
-			cmocka_unit_test(damage_of_any_part_stays_inside),
-			cmocka_unit_test(damage_at_any_time_stays_inside),
+		cmocka_unit_test(a_header_with_one_wrong_bit_is_refused),
+		cmocka_unit_test(an_overwritten_word_loses_its_block_only),
+		cmocka_unit_test(a_size_changed_between_alloc_and_free_stops_nobody),
+		cmocka_unit_test(blocks_in_the_name_of_a_free_place_come_back),
+		cmocka_unit_test(locks_of_a_far_arena_are_no_others),
+		cmocka_unit_test(damage_of_any_part_stays_inside),
+		cmocka_unit_test(damage_at_any_time_stays_inside),
 	};
 	int rc;
 
