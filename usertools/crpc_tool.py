@@ -42,10 +42,11 @@ def run(main):
 
 
 # What says which case a row measured, in this order; the rest of a row is conditions and results.
-CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'scope', 'transport', 'backend', 'path', 'stage', 'place',
-        'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'qd', 'active', 'endpoints', 'size',
-        'msg_size', 'burst', 'depth', 'inflight', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused', 'both_directions', 'page_size', 'keys',
-        'read_ratio', 'rmw', 'dist', 'key_sizes', 'value_sizes', 'verify', 'flush', 'flow', 'arrival', 'at')
+CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'scope', 'transport', 'backend', 'path', 'stage',
+        'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'qd', 'active', 'endpoints',
+        'size', 'msg_size', 'burst', 'depth', 'inflight', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused',
+        'both_directions', 'page_size', 'keys', 'read_ratio', 'rmw', 'dist', 'key_sizes', 'value_sizes', 'verify',
+        'flush', 'flow', 'arrival', 'at')
 
 
 def case(row):
@@ -91,21 +92,6 @@ def gnuplot(script, path, width=900):
     print(path)
 
 
-def plot(doc, app, draw):
-    """A plot tool: draw(rows, folder) makes the pictures."""
-    args = sys.argv[1:]
-    if '-h' in args or '--help' in args:
-        print(doc.strip())
-        return 0
-    if len(args) not in (1, 2) or args[0].startswith('-'):
-        fail(f'give the results and perhaps a folder: {NAME} RESULTS.jsonl [OUTPUT_FOLDER]')
-    rows = load(args[0], app)
+def need_gnuplot():
     if shutil.which('gnuplot') is None:
         fail('gnuplot is not installed (apt-get install gnuplot-nox)')
-    folder = args[1] if len(args) == 2 else os.path.dirname(args[0]) or '.'
-    os.makedirs(folder, exist_ok=True)
-    try:
-        draw(rows, folder)
-    except KeyError as e:
-        fail(f'{args[0]}: results without {e}, of another version')
-    return 0

@@ -185,7 +185,7 @@ done
 if [ ${#distributions[@]} = 0 ]; then
 	[ $status != 0 ] || step "no latency distribution was written"
 elif command -v gnuplot >/dev/null; then
-	"$root/usertools/plot-hgrm" -o "$out/demo.svg" --title "benchkv, $ranks ranks: latency" \
+	"$root/usertools/crpc-plot" -o "$out/demo.svg" --title "benchkv, $ranks ranks: latency" \
 		"${distributions[@]}"
 else
 	step "no picture: gnuplot is not installed"

@@ -14,7 +14,7 @@
 extern char **environ;
 
 /* Where the tool is, seen from the folder of this program: installed, or in the tree. */
-static const char *const places[] = {"crpc-plot-benchkv", "../../../usertools/plot-benchkv"};
+static const char *const places[] = {"crpc-plot", "../../../usertools/crpc-plot"};
 
 static int
 find_tool(char tool[PATH_MAX])
@@ -41,26 +41,27 @@ find_tool(char tool[PATH_MAX])
 int
 kv_plot(const char *json, const char *folder)
 {
-	char tool[PATH_MAX], *args[4];
+	char tool[PATH_MAX], option[] = "-o", *args[5];
 	int status = 0, rc;
 	pid_t pid;
 
 	rc = find_tool(tool);
 	if (rc == 0) {
 		args[0] = tool;
-		args[1] = strdup(json);
+		args[1] = option;
 		args[2] = strdup(folder);
-		args[3] = NULL;
+		args[3] = strdup(json);
+		args[4] = NULL;
 		rc = posix_spawn(&pid, tool, NULL, NULL, args, environ);
-		free(args[1]);
 		free(args[2]);
+		free(args[3]);
 	}
 	if (rc == 0 && (waitpid(pid, &status, 0) != pid || status != 0))
 		rc = EIO;
 	if (rc == 0)
 		return 0;
-	app_fail("the pictures could not be drawn; install gnuplot and python3, then: plot-benchkv "
-		 "%s %s",
-		json, folder);
+	app_fail("the pictures could not be drawn; install gnuplot and python3, then: crpc-plot "
+		 "-o %s %s",
+		folder, json);
 	return APP_EXIT_RUN;
 }

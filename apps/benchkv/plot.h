@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Pictures of results, by the program that draws them: plot-benchkv, which needs python3 and
+ * Pictures of results, by the program that draws them: crpc-plot, which needs python3 and
  * gnuplot.
  */
 

@@ -68,7 +68,7 @@ check_json "$TMP/sweep.jsonl" 'all(x["scope"] == "total" and x["verify_errors"] 
 	'all(x["clients"] == 2 * int(x["sweep"]["at"]["clients"]) for x in r)' \
 	'all(x["ops_per_s"] > 1000 and sum(x["lat_hist_us"][1::2]) > 100 for x in r)'
 if [ ${#plot[@]} -gt 0 ]; then
-	for f in throughput p99 latency timeline; do
+	for f in throughput-clients p99-clients latency time-line; do
 		[ -s "$TMP/plots/benchkv-$f.svg" ] || fail "no picture $f"
 	done
 fi

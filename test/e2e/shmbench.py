@@ -156,21 +156,21 @@ def killed():
 
 
 def pictures(out, source, tmp):
-    plot = os.path.join(source, 'usertools', 'plot-shmbench')
+    plot = os.path.join(source, 'usertools', 'crpc-plot')
     bad = os.path.join(tmp, 'bad')
     open(bad, 'w').write('{}\n')
     for args in ([], [bad], [os.path.join(tmp, 'none')], ['--frobnicate']):
         r = subprocess.run([plot] + args, capture_output=True, text=True)
-        check(f'plot-shmbench refuses {len(args)} bad arguments', r.returncode == 2 and r.stderr.count('\n') == 1,
+        check(f'crpc-plot refuses {len(args)} bad arguments', r.returncode == 2 and r.stderr.count('\n') == 1,
               r.stderr)
     if shutil.which('gnuplot') is None:
         print('no gnuplot: no pictures')
         return
-    r = subprocess.run([plot, out, tmp], capture_output=True, text=True)
-    check('plot-shmbench draws', r.returncode == 0, r.stderr)
+    r = subprocess.run([plot, '-o', tmp, out], capture_output=True, text=True)
+    check('crpc-plot draws', r.returncode == 0, r.stderr)
     for bench in ('allocation', 'lookup', 'transfer'):
-        path = os.path.join(tmp, f'shmbench-{bench}.svg')
-        check(f'  {bench}', os.path.exists(path) and '</svg>' in open(path).read())
+        paths = glob.glob(os.path.join(tmp, f'shmbench-{bench}-*.svg'))
+        check(f'  {bench}', paths and all('</svg>' in open(path).read() for path in paths))
 
 
 def main():

@@ -8,6 +8,7 @@ interrupted run and one that loses a rank end cleanly, and that its results beco
 Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcuda.so.1 of test/bulk; "ends", or
 "ranks" for two ranks and arrays.
 """
+import glob
 import json
 import os
 import random
@@ -325,23 +326,23 @@ def interrupted():
           f'{p.returncode} {stdout} {stderr}')
 
 
-def pictures(names=('size', 'chunk', 'window', 'stages', 'targets')):
-    plot = os.path.join(source, 'usertools', 'plot-xferbench')
+def pictures(names=('rate-size', 'rate-chunk', 'rate-window', 'time-stages', 'targets')):
+    plot = os.path.join(source, 'usertools', 'crpc-plot')
     for args in ([], ['/nowhere'], [program], ['--frobnicate']):
         r = subprocess.run([plot] + args, capture_output=True, text=True, errors='replace')
-        check(f'plot-xferbench refuses {args[:1]}', r.returncode != 0 and r.stdout == '', r.stderr)
+        check(f'crpc-plot refuses {args[:1]}', r.returncode != 0 and r.stdout == '', r.stderr)
     if shutil.which('gnuplot') is None:
         print('no gnuplot: no pictures')
         return
-    r = subprocess.run([plot, os.path.join(tmp, 'all.jsonl'), tmp], capture_output=True, text=True)
-    check('plot-xferbench draws', r.returncode == 0, r.stderr)
+    r = subprocess.run([plot, os.path.join(tmp, 'all.jsonl')], capture_output=True, text=True)
+    check('crpc-plot draws', r.returncode == 0, r.stderr)
     for name in names:
-        path = os.path.join(tmp, f'xferbench-{name}.svg')
-        check(f'  {name}', os.path.exists(path) and '</svg>' in open(path).read())
+        paths = glob.glob(os.path.join(tmp, f'xferbench-{name}*.svg'))
+        check(f'  {name}', paths and all('</svg>' in open(path).read() for path in paths))
 
 
 def pictures_of_arrays():
-    pictures(('arrays', 'operations'))
+    pictures(('each-size', 'each-ops'))
 
 
 ENDS = (bad_options, ucx_loses_its_device, ucx_uses_the_device, limits, content, dma, gpu, targets, tune,

@@ -126,7 +126,7 @@ service() {
 }
 service
 
-for tool in crpc-soft-mlx5 crpc-doctor crpc-plot-hgrm crpc-plot-shmbench crpc-shm; do
+for tool in crpc-soft-mlx5 crpc-doctor crpc-plot crpc-diff crpc-shm; do
 	"$bin_dir/$tool" --help >/dev/null || fail "$tool --help"
 done
 

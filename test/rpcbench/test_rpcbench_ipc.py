@@ -217,7 +217,7 @@ def main():
         rows = measure(program, tmp, ['--clients', '1,5', '--size', '32,1000', '--depth', '7', '--burst', '5'],
                        [(t, m, c, s) for t in built for m in ('sync', 'async') for c in (1, 5) for s in (32, 1000)])
         if shutil.which('gnuplot') and rows:
-            subprocess.run([plot, os.path.join(tmp, 'out.jsonl'), tmp], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([plot, os.path.join(tmp, 'out.jsonl')], check=True, stdout=subprocess.DEVNULL)
             pictures = glob.glob(os.path.join(tmp, '*.svg'))
             if not pictures or any(os.path.getsize(p) < 1000 for p in pictures):
                 problem(f'pictures: {pictures}')

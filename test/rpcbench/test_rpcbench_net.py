@@ -248,7 +248,7 @@ def targets(bench, folder, plot):
         if what.startswith(counted) and verdict != 'pass':
             problem(f'{what}: {verdict}')
     if shutil.which('gnuplot') and rows:
-        subprocess.run([plot, os.path.join(folder, 'out.jsonl'), folder], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([plot, os.path.join(folder, 'out.jsonl')], check=True, stdout=subprocess.DEVNULL)
         pictures = glob.glob(os.path.join(folder, '*.svg'))
         if not pictures or any(os.path.getsize(p) < 1000 for p in pictures):
             problem(f'pictures: {pictures}')

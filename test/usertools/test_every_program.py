@@ -12,7 +12,6 @@ import tempfile
 import time
 
 EAL_PROGRAMS = ['ringbench', 'rpcbench', 'shmbench', 'xferbench', 'benchkv']
-PLOTS = ['benchkv', 'ringbench', 'rpcbench', 'shmbench', 'xferbench']
 bad = 0
 
 
@@ -64,24 +63,26 @@ def refuses(what, *cmd):
     check(what, r.returncode == 2 and r.stderr.count('\n') == 1, f'status {r.returncode}, stderr {r.stderr!r}')
 
 
-def plot_tools(tools, tmp):
+def result_tools(tools, tmp):
     text, empty = os.path.join(tmp, 'text'), os.path.join(tmp, 'empty')
     with open(text, 'w') as f:
         f.write('no JSON\n')
     open(empty, 'w').close()
-    for app in PLOTS:
-        tool = os.path.join(tools, f'plot-{app}')
-        full = os.path.join(tmp, f'{app}.jsonl')
-        with open(full, 'w') as f:
-            f.write(f'{{"app": "{app}", "scope": "total", "bench": "lookup"}}\n')
-        refuses(f'{tool}: a file that is not there', tool, os.path.join(tmp, 'none'))
-        refuses(f'{tool}: a folder in the place of a file', tool, tmp)
-        refuses(f'{tool}: a file without JSON', tool, text)
-        refuses(f'{tool}: a file without results', tool, empty)
+    full = os.path.join(tmp, 'full.jsonl')
+    with open(full, 'w') as f:
+        f.write('{"app": "benchkv", "scope": "total", "bench": "lookup"}\n')
+    for name in ('crpc-plot', 'crpc-diff'):
+        tool = os.path.join(tools, name)
+        refuses(f'{tool}: a file that is not there', tool, full, os.path.join(tmp, 'none'))
+        refuses(f'{tool}: a folder in the place of a file', tool, full, tmp)
+        refuses(f'{tool}: a file without JSON', tool, full, text)
+        refuses(f'{tool}: a file without results', tool, full, empty)
         refuses(f'{tool}: no arguments', tool)
-        refuses(f'{tool}: a folder that cannot be made', tool, full, '/proc/self/none')
-        if app not in ('rpcbench', 'xferbench'):  # Which draw nothing of what they do not know.
-            refuses(f'{tool}: results of another version', tool, full, tmp)
+        refuses(f'{tool}: an option that does not exist', tool, '--frobnicate', full, full)
+    refuses(f'{tool}: results of another version', tool, full, full)
+    plot = os.path.join(tools, 'crpc-plot')
+    refuses('crpc-plot: a folder that cannot be made', plot, '-o', '/proc/self/none', full)
+    refuses('crpc-plot: results of another version', plot, full)
 
 
 def interrupted(tools, tmp):
@@ -109,7 +110,7 @@ def main():
         if os.path.exists(path):
             answers(name, path, version)
     with tempfile.TemporaryDirectory() as tmp:
-        plot_tools(tools, tmp)
+        result_tools(tools, tmp)
         interrupted(tools, tmp)
     print(f'{bad} failures')
     return bad != 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Proves that doctor, plot-hgrm and crpc-diff do what their --help says, also with bad input.
+# Proves that doctor, crpc-plot and crpc-diff do what their --help says, also with bad input.
 # Argument: source root.
 set -u
 
@@ -90,16 +90,16 @@ cat >"$tmp/a.hgrm" <<'EOF'
 #[Max     =       20.000, Total count    =          100]
 EOF
 printf '       Value     Percentile TotalCount 1/(1-Percentile)\n\n' >"$tmp/empty.hgrm"
-expect_status 0 "$tools/plot-hgrm" --help
-expect_status 2 "$tools/plot-hgrm"
-expect_status 2 "$tools/plot-hgrm" "$tmp/none.hgrm"
-expect_status 2 "$tools/plot-hgrm" "$tmp/empty.hgrm"
-expect_status 2 "$tools/plot-hgrm" --nonsense "$tmp/a.hgrm"
+expect_status 0 "$tools/crpc-plot" --help
+expect_status 2 "$tools/crpc-plot"
+expect_status 2 "$tools/crpc-plot" "$tmp/none.hgrm"
+expect_status 2 "$tools/crpc-plot" "$tmp/empty.hgrm"
+expect_status 2 "$tools/crpc-plot" --nonsense "$tmp/a.hgrm"
 if command -v gnuplot >/dev/null; then
-	"$tools/plot-hgrm" -o "$tmp/a.svg" --title "it's \"quoted\"" "$tmp/a.hgrm=one" \
-		"$tmp/empty.hgrm" 2>/dev/null || fail "plot-hgrm failed"
-	grep -q '</svg>' "$tmp/a.svg" || fail "plot-hgrm wrote no picture"
-	grep -q '>one<' "$tmp/a.svg" || fail "plot-hgrm lost the label"
+	"$tools/crpc-plot" -o "$tmp/a.svg" --title "it's \"quoted\"" "$tmp/a.hgrm=one" \
+		"$tmp/empty.hgrm" 2>/dev/null || fail "crpc-plot failed"
+	grep -q '</svg>' "$tmp/a.svg" || fail "crpc-plot wrote no picture"
+	grep -q '>one<' "$tmp/a.svg" || fail "crpc-plot lost the label"
 fi
 
 # Two result files of three runs each: one case became slower, one is the same, one varies too much.
