@@ -157,7 +157,9 @@ enum crpc_bulk_state {
 /** One device with its context. */
 struct crpc_bulk_port {
 	/** With room for its rails in max_eps. Each takes five times ring_size, of which 16 KiB are
-	 *  enough; beyond 4 rails 4 KiB keep all of them below 1 MiB. */
+	 *  enough; beyond 4 rails 4 KiB keep all of them below 1 MiB. With several rails messages
+	 *  are kept until the peer reports them, so its update_ns must be short (20 us, as the
+	 *  default), or chunks wait for these reports. */
 	struct crpc_copyrpc *ctx;
 	struct crpc_rdma *dev;    /**< The device of ctx. */
 	/** Of that device; NULL: one of its own. A shared one must outlive the bulk object. */
@@ -448,7 +450,8 @@ int crpc_bulk_consumed(struct crpc_bulk *b, uint64_t now_ns, uint64_t token);
 uint32_t crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns);
 
 /**
- * conf.shared: take what is bulk's out of what crpc_copyrpc_poll() gave, of any of its contexts.
+ * conf.shared: take what is bulk's out of what crpc_copyrpc_poll() gave, of any of its contexts,
+ * before a connection is freed.
  *
  * @return
  *   How many are left, at the front of done[].

@@ -8,11 +8,11 @@
  *
  * Protocol code never reads a clock: time comes in as an argument, in nanoseconds, so that a test
  * can run it step by step. Poll loops read this clock once per turn and pass it down. It is
- * monotonic, starts near zero at the first use in a process, and is comparable between threads of a
- * process, not between processes or hosts.
+ * monotonic, starts near zero at crpc_clock_init(), and is comparable between threads of a process,
+ * not between processes or hosts.
  *
- * Call crpc_clock_init() once before threads start; it calibrates for about 20 ms where the kernel
- * does not give the counter's rate.
+ * Call crpc_clock_init() once before threads start: it compares the counter with CLOCK_MONOTONIC,
+ * for about 20 ms. Before, crpc_clock_ns() is 0.
  */
 
 #include <stdint.h>

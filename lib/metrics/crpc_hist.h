@@ -63,7 +63,7 @@ crpc_hist_bucket_max(uint32_t i)
 	return (((uint64_t)(i & (CRPC_HIST_SUBS - 1)) + CRPC_HIST_SUBS + 1) << exp) - 1;
 }
 
-/** Count @p n values of @p v. */
+/** Count @p n values of @p v; n at least 1. */
 static inline void
 crpc_hist_record_n(struct crpc_hist *h, uint64_t v, uint64_t n)
 {
