@@ -358,6 +358,35 @@ rig_rest(struct rig *r)
 	rig_check(r, true);
 }
 
+/* ---- an end that a test plays by hand ---- */
+
+/* A control message goes from a side to its peer, and arrives. */
+static inline void
+rig_say(struct rig *r, int side, const void *msg, uint32_t len)
+{
+	assert_int_equal(crpc_copyrpc_notify(r->conn[side]->rail[0].ep, r->w.now_ns, msg, len), 0);
+	crpc_copyrpc_flush(r->ctx[side][0], r->w.now_ns);
+	crpc_paper_run(&r->w);
+}
+
+/* The oldest control message that arrived at a side; its bytes, or 0: there is none. */
+static inline uint32_t
+rig_hear(struct rig *r, int side, union bulk_wire *msg)
+{
+	struct crpc_copyrpc *ctx = r->ctx[side][0];
+	struct crpc_done done[4];
+	struct crpc_req req;
+
+	crpc_paper_run(&r->w);
+	crpc_copyrpc_poll(ctx, r->w.now_ns, done, 4);
+	if (crpc_copyrpc_recv(ctx, r->w.now_ns, &req, 1) == 0)
+		return 0;
+	memcpy(msg, req.data, req.len);
+	crpc_copyrpc_release(ctx, r->w.now_ns, req.token);
+	crpc_copyrpc_flush(ctx, r->w.now_ns);
+	return req.len;
+}
+
 /* ---- buffers ---- */
 
 /* len bytes between guards. */

@@ -527,11 +527,7 @@ lies_break_the_connection(void **state)
 		lies_make(TAILQ_FIRST(&r.conn[0]->sends)->id);
 		n = nlies;
 		crpc_log_clear();
-		assert_int_equal(crpc_copyrpc_notify(r.conn[0]->rail[0].ep, r.w.now_ns,
-					 &lies[i].msg, lies[i].len),
-			0);
-		crpc_copyrpc_flush(r.ctx[0][0], r.w.now_ns);
-		crpc_paper_run(&r.w);
+		rig_say(&r, 0, &lies[i].msg, lies[i].len);
 		crpc_bulk_progress(r.b[1], r.w.now_ns);
 		if (crpc_bulk_conn_status(r.conn[1]) != -EPROTO || crpc_log_last()[0] == 0)
 			fail_msg("%s: status %d, \"%s\"", lies[i].what,

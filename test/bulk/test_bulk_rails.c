@@ -318,49 +318,50 @@ contexts_may_be_shared(void **state)
 /* ---- a peer that lies about rails ---- */
 
 static void
-lie(uint32_t seed, const char *what, uint8_t type, uint32_t rail, uint32_t life, uint64_t taken,
-		bool breaks)
-{
-	union bulk_wire msg = {0};
-	uint32_t len = type == BULK_RAIL_ADDR ? sizeof(msg.rail_addr) : sizeof(msg.rail);
-	struct job j;
-	struct rig r;
-
-	rig_init(&r, &quick, &quick, 2, 1, 9000 + seed);
-	job_start(&r, &j, LEN, CRPC_BULK_WRITE, 0);
-	rig_turns(&r, 40);
-	msg.head = bulk_wire_head(type, len, 0);
-	msg.rail.rail = rail;
-	msg.rail.life = life;
-	if (type != BULK_RAIL_ADDR)
-		msg.rail.taken = taken;
-	crpc_log_clear();
-	assert_int_equal(crpc_copyrpc_notify(r.conn[0]->rail[0].ep, r.w.now_ns, &msg, len), 0);
-	crpc_copyrpc_flush(r.ctx[0][0], r.w.now_ns);
-	crpc_paper_run(&r.w);
-	crpc_bulk_progress(r.b[1], r.w.now_ns);
-	if ((crpc_bulk_conn_status(r.conn[1]) == -EPROTO) != breaks)
-		fail_msg("%s: %d", what, crpc_bulk_conn_status(r.conn[1]));
-	job_end(&r, &j);
-	if (breaks)
-		assert_int_equal(j.result[1].status, -EPROTO);
-	job_quiet(&r, &j);
-	rig_fini(&r);
-}
-
-static void
 lies_about_rails_break_the_connection(void **state)
 {
-	lie(0, "a rail that is not there", BULK_RAIL_DOWN, 2, 1, 0, true);
-	lie(1, "a rail far away", BULK_RAIL_DOWN, UINT32_MAX, 1, 0, true);
-	lie(2, "a life to come", BULK_RAIL_DOWN, 1, 2, 0, true);
-	lie(3, "a life that never was", BULK_RAIL_DOWN, 1, 0, 0, true);
-	lie(4, "more messages than were sent", BULK_RAIL_DOWN, 1, 1, 1000000, true);
-	lie(5, "an address of a rail that works", BULK_RAIL_ADDR, 1, 1, 0, true);
-	lie(6, "an address of a life to come", BULK_RAIL_ADDR, 1, 2, 0, true);
-	lie(7, "ready, but it works", BULK_RAIL_READY, 1, 1, 0, true);
-	lie(8, "ready in a life to come", BULK_RAIL_READY, 1, 5, 0, true);
-	lie(9, "ready in a life that has ended", BULK_RAIL_READY, 1, 0, 0, false);
+	static const struct {
+		const char *what;
+		uint8_t type;
+		uint32_t rail, life;
+		uint64_t taken;
+		bool breaks;
+	} lies[] = {{"a rail that is not there", BULK_RAIL_DOWN, 2, 1, 0, true},
+		{"a rail far away", BULK_RAIL_DOWN, UINT32_MAX, 1, 0, true},
+		{"a life to come", BULK_RAIL_DOWN, 1, 2, 0, true},
+		{"a life that never was", BULK_RAIL_DOWN, 1, 0, 0, true},
+		{"more messages than were sent", BULK_RAIL_DOWN, 1, 1, 1000000, true},
+		{"an address of a rail that works", BULK_RAIL_ADDR, 1, 1, 0, true},
+		{"an address of a life to come", BULK_RAIL_ADDR, 1, 2, 0, true},
+		{"ready, but it works", BULK_RAIL_READY, 1, 1, 0, true},
+		{"ready in a life to come", BULK_RAIL_READY, 1, 5, 0, true},
+		{"ready in a life that has ended", BULK_RAIL_READY, 1, 0, 0, false}};
+	union bulk_wire msg;
+	struct job j;
+	struct rig r;
+	uint32_t i, len;
+
+	for (i = 0; i < CRPC_DIM(lies); i++) {
+		rig_init(&r, &quick, &quick, 2, 1, 9000 + i);
+		job_start(&r, &j, LEN, CRPC_BULK_WRITE, 0);
+		rig_turns(&r, 40);
+		len = lies[i].type == BULK_RAIL_ADDR ? sizeof(msg.rail_addr) : sizeof(msg.rail);
+		memset(&msg, 0, sizeof(msg));
+		msg.rail.head = bulk_wire_head(lies[i].type, len, 0);
+		msg.rail.rail = lies[i].rail;
+		msg.rail.life = lies[i].life;
+		if (lies[i].type != BULK_RAIL_ADDR)
+			msg.rail.taken = lies[i].taken;
+		rig_say(&r, 0, &msg, len);
+		crpc_bulk_progress(r.b[1], r.w.now_ns);
+		if ((crpc_bulk_conn_status(r.conn[1]) == -EPROTO) != lies[i].breaks)
+			fail_msg("%s: %d", lies[i].what, crpc_bulk_conn_status(r.conn[1]));
+		job_end(&r, &j);
+		if (lies[i].breaks)
+			assert_int_equal(j.result[1].status, -EPROTO);
+		job_quiet(&r, &j);
+		rig_fini(&r);
+	}
 }
 
 /* ---- a receiver that gives slots back and denies that it took their chunks ---- */
@@ -371,26 +372,16 @@ forger_init(struct rig *r, const struct crpc_bulk_conf *conf, uint64_t *send)
 {
 	static const uint8_t src[LEN];
 	struct bulk_wire_accept accept = {.path = CRPC_BULK_EAGER};
-	struct bulk_wire_head offer;
-	struct crpc_done done[4];
-	struct crpc_req req;
+	union bulk_wire offer;
 
 	rig_init(r, conf, conf, 2, 1, 9500);
 	*send = rig_send(r, 0, 3, src, LEN, CRPC_BULK_EAGER);
 	crpc_bulk_progress(r->b[0], r->w.now_ns);
-	crpc_paper_run(&r->w);
-	crpc_copyrpc_poll(r->ctx[1][0], r->w.now_ns, done, 4);
-	assert_int_equal(crpc_copyrpc_recv(r->ctx[1][0], r->w.now_ns, &req, 1), 1);
-	memcpy(&offer, req.data, sizeof(offer));
-	assert_int_equal(offer.type, BULK_OFFER);
-	crpc_copyrpc_release(r->ctx[1][0], r->w.now_ns, req.token);
-	accept.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), offer.id);
-	assert_int_equal(
-		crpc_copyrpc_notify(r->conn[1]->rail[0].ep, r->w.now_ns, &accept, sizeof(accept)),
-		0);
-	crpc_copyrpc_flush(r->ctx[1][0], r->w.now_ns);
-	crpc_paper_run(&r->w);
-	return offer.id;
+	assert_int_not_equal(rig_hear(r, 1, &offer), 0);
+	assert_int_equal(offer.head.type, BULK_OFFER);
+	accept.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), offer.head.id);
+	rig_say(r, 1, &accept, sizeof(accept));
+	return offer.head.id;
 }
 
 /* Slots 0 to n - 1 are consumed for the first time, the message is canceled, rail 1 is down. */
@@ -403,18 +394,15 @@ forger_lies(struct rig *r, uint64_t id, uint32_t n)
 			.rail = 1,
 			.life = 1};
 	struct bulk_wire_end end = {
-			.head = bulk_wire_head(BULK_R_END, sizeof(end), id), .status = -ECANCELED};
-	struct crpc_copyrpc_ep *ep = r->conn[1]->rail[0].ep;
+		.head = bulk_wire_head(BULK_R_END, sizeof(end), id), .status = -ECANCELED};
 	uint32_t i, len = (uint32_t)offsetof(struct bulk_wire_consumed, slot) + 4 * n;
 
 	consumed.head = bulk_wire_head(BULK_CONSUMED, len, 0);
 	for (i = 0; i < n; i++)
 		consumed.slot[i] = 1 << 8 | i;
-	assert_int_equal(crpc_copyrpc_notify(ep, r->w.now_ns, &consumed, len), 0);
-	assert_int_equal(crpc_copyrpc_notify(ep, r->w.now_ns, &end, sizeof(end)), 0);
-	assert_int_equal(crpc_copyrpc_notify(ep, r->w.now_ns, &down, sizeof(down)), 0);
-	crpc_copyrpc_flush(r->ctx[1][0], r->w.now_ns);
-	crpc_paper_run(&r->w);
+	rig_say(r, 1, &consumed, len);
+	rig_say(r, 1, &end, sizeof(end));
+	rig_say(r, 1, &down, sizeof(down));
 }
 
 /*
@@ -478,9 +466,8 @@ invitations_are_followed_once_in_the_retry_time(void **state)
 	struct bulk_wire_rail_addr addr = {
 			.head = bulk_wire_head(BULK_RAIL_ADDR, sizeof(addr), 0), .rail = 1};
 	struct crpc_bulk_conf conf = quick;
-	struct crpc_done done;
-	struct crpc_req req;
 	struct crpc_bulk_rail rail;
+	union bulk_wire heard;
 	struct rig r;
 	uint32_t i, lives = 0;
 	uint64_t start;
@@ -493,24 +480,14 @@ invitations_are_followed_once_in_the_retry_time(void **state)
 		if (i % 20 == 0 && rail.life != lives) {
 			down.life = lives = rail.life;
 			addr.life = lives + 1;
-			assert_int_equal(crpc_copyrpc_notify(r.conn[1]->rail[0].ep, r.w.now_ns,
-						 &down, sizeof(down)),
-				0);
-			crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
+			rig_say(&r, 1, &down, sizeof(down));
 		} else if (rail.state == CRPC_BULK_RAIL_DOWN && addr.life == rail.life + 1) {
 			crpc_copyrpc_ep_addr(r.conn[1]->rail[1].ep, addr.addr);
-			assert_int_equal(crpc_copyrpc_notify(r.conn[1]->rail[0].ep, r.w.now_ns,
-						 &addr, sizeof(addr)),
-				0);
-			crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
+			rig_say(&r, 1, &addr, sizeof(addr));
 			addr.life = 0;
 		}
 		rig_turn(&r, 0);
-		crpc_paper_run(&r.w);
-		crpc_copyrpc_poll(r.ctx[1][0], r.w.now_ns, &done, 1);
-		if (crpc_copyrpc_recv(r.ctx[1][0], r.w.now_ns, &req, 1) == 1)
-			crpc_copyrpc_release(r.ctx[1][0], r.w.now_ns, req.token);
-		crpc_copyrpc_flush(r.ctx[1][0], r.w.now_ns);
+		rig_hear(&r, 1, &heard);
 	}
 	assert_int_equal(crpc_bulk_conn_status(r.conn[0]), 0);
 	assert_true(rail.life > 2);

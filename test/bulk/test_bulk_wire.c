@@ -47,22 +47,15 @@ golden(const char *name, const uint8_t *bytes, uint32_t len)
 static union bulk_wire
 next(struct rig *r, int side, const char *name)
 {
-	struct crpc_copyrpc *ctx = r->ctx[!side][0];
-	struct crpc_done done[4];
 	union bulk_wire msg = {0};
-	struct crpc_req req;
 	uint32_t i, len;
 
 	for (i = 0; i < 100; i++) {
 		r->w.now_ns += 1000;
 		crpc_bulk_progress(r->b[side], r->w.now_ns);
-		crpc_paper_run(&r->w);
-		crpc_copyrpc_poll(ctx, r->w.now_ns, done, 4);
-		if (crpc_copyrpc_recv(ctx, r->w.now_ns, &req, 1) == 0)
+		len = rig_hear(r, !side, &msg);
+		if (len == 0)
 			continue;
-		len = req.len;
-		memcpy(&msg, req.data, len);
-		crpc_copyrpc_release(ctx, r->w.now_ns, req.token);
 		if (msg.head.type == BULK_OFFER) {
 			assert_int_not_equal(msg.offer.raddr, 0);
 			msg.offer.raddr = 0;
@@ -82,14 +75,6 @@ next(struct rig *r, int side, const char *name)
 }
 
 static void
-say(struct rig *r, int side, const void *msg, uint32_t len)
-{
-	assert_int_equal(crpc_copyrpc_notify(r->conn[side]->rail[0].ep, r->w.now_ns, msg, len), 0);
-	crpc_copyrpc_flush(r->ctx[side][0], r->w.now_ns);
-	crpc_paper_run(&r->w);
-}
-
-static void
 sender_says(struct rig *r)
 {
 	static uint8_t buf[5000];
@@ -105,13 +90,13 @@ sender_says(struct rig *r)
 	memset(&accept, 0, sizeof(accept));
 	accept.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), msg.head.id);
 	accept.path = CRPC_BULK_EAGER;
-	say(r, 1, &accept, sizeof(accept));
+	rig_say(r, 1, &accept, sizeof(accept));
 	next(r, 0, "chunk 0 of 2, in one piece");
 	next(r, 0, "chunk 1 of 2");
 	next(r, 0, "end of the sender, success");
 	memset(&end, 0, sizeof(end));
 	end.head = bulk_wire_head(BULK_R_END, sizeof(end), msg.head.id);
-	say(r, 1, &end, sizeof(end));
+	rig_say(r, 1, &end, sizeof(end));
 	crpc_bulk_progress(r->b[0], r->w.now_ns);
 	assert_int_equal(crpc_bulk_state(r->b[0], req), CRPC_BULK_DONE);
 }
@@ -134,7 +119,7 @@ receiver_says(struct rig *r)
 		offer.tag = i;
 		offer.len = 100;
 		offer.flags = i ? CRPC_BULK_WRITE : CRPC_BULK_EAGER;
-		say(r, 0, &offer, sizeof(offer));
+		rig_say(r, 0, &offer, sizeof(offer));
 	}
 	crpc_bulk_progress(r->b[1], r->w.now_ns);
 	next(r, 1, "accept, eager");
@@ -145,7 +130,7 @@ receiver_says(struct rig *r)
 	data.slot = 0x123402;
 	data.npieces = 1;
 	data.piece[0] = (struct bulk_wire_piece){.line = 64, .len = 100};
-	say(r, 0, &data, 48);
+	rig_say(r, 0, &data, 48);
 	for (i = 0; i < 4; i++)
 		crpc_bulk_progress(r->b[1], r->w.now_ns);
 	assert_int_equal(crpc_bulk_chunks(r->b[1], &chunk, 1), 1);
@@ -154,7 +139,7 @@ receiver_says(struct rig *r)
 	memset(&end, 0, sizeof(end));
 	end.head = bulk_wire_head(BULK_S_END, sizeof(end), id);
 	end.status = -ECANCELED;
-	say(r, 0, &end, sizeof(end));
+	rig_say(r, 0, &end, sizeof(end));
 	next(r, 1, "verdict of the receiver: canceled");
 }
 
@@ -173,14 +158,14 @@ rail_says(const struct crpc_bulk_conf *conf)
 	down.head = bulk_wire_head(BULK_RAIL_DOWN, sizeof(down), 0);
 	down.rail = 1;
 	down.life = 1;
-	say(&r, 1, &down, sizeof(down));
+	rig_say(&r, 1, &down, sizeof(down));
 	next(&r, 0, "its new address");
 	memset(&addr, 0, sizeof(addr));
 	addr.head = bulk_wire_head(BULK_RAIL_ADDR, sizeof(addr), 0);
 	addr.rail = 1;
 	addr.life = 2;
 	crpc_copyrpc_ep_addr(r.conn[1]->rail[1].ep, addr.addr);
-	say(&r, 1, &addr, sizeof(addr));
+	rig_say(&r, 1, &addr, sizeof(addr));
 	next(&r, 0, "it is connected");
 	rig_fini(&r);
 }
@@ -204,7 +189,7 @@ progress_says(const struct crpc_bulk_conf *from)
 	memset(&accept, 0, sizeof(accept));
 	accept.head = bulk_wire_head(BULK_ACCEPT, sizeof(accept), msg.head.id);
 	accept.path = CRPC_BULK_EAGER;
-	say(&r, 1, &accept, sizeof(accept));
+	rig_say(&r, 1, &accept, sizeof(accept));
 	next(&r, 0, "its first chunk");
 	next(&r, 0, "progress at the sender");
 	rig_recv(&r, 1, 2, buf, CHUNK, CRPC_BULK_READ);
@@ -215,7 +200,7 @@ progress_says(const struct crpc_bulk_conf *from)
 	offer.flags = CRPC_BULK_READ;
 	offer.raddr = (uintptr_t)r.conn[0]->rx.bounce;
 	offer.rkey[0] = r.conn[0]->rx.mr[0].rkey;
-	say(&r, 0, &offer, sizeof(offer));
+	rig_say(&r, 0, &offer, sizeof(offer));
 	crpc_bulk_progress(r.b[1], r.w.now_ns);
 	next(&r, 1, "accept, read");
 	next(&r, 1, "progress at the receiver");
