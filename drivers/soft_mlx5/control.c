@@ -150,8 +150,8 @@ question_read(int fd, char line[QUESTION_MAX])
 	return false;
 }
 
-static void
-serve(int fd)
+void
+sm_control_serve(int fd)
 {
 	struct timeval limit = {.tv_sec = 1};
 	char line[QUESTION_MAX], *text = NULL;
@@ -185,7 +185,7 @@ serve_all(void *arg)
 			nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 			continue;
 		}
-		serve(fd);
+		sm_control_serve(fd);
 		close(fd);
 	}
 	close(own);

@@ -27,6 +27,8 @@
 void sm_control_open(void);
 /** A context was closed: with the last one the socket goes. */
 void sm_control_close(void);
+/** Read the question of a connection and answer it, as the thread does. */
+void sm_control_serve(int fd);
 /** In a forked child, which has neither socket nor thread. */
 void sm_control_fork_child(void);
 

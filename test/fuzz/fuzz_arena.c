@@ -238,6 +238,7 @@ one_step(const struct step *s)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	struct fuzz_input in = {data, size};
 	struct step s;
 	uint32_t i, k;
 
@@ -246,12 +247,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	lay_out();
 	join(0);
 	join(1);
-	for (i = 0; i < STEPS && size >= sizeof(s); i++) {
-		memcpy(&s, data, sizeof(s));
-		data += sizeof(s);
-		size -= sizeof(s);
+	for (i = 0; i < STEPS && fuzz_take(&in, &s, sizeof(s)); i++)
 		one_step(&s);
-	}
 	for (k = 0; k < 2; k++)
 		crpc_arena_leave(cache[k]);
 	crpc_arena_detach(arena);

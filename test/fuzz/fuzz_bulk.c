@@ -12,12 +12,7 @@
  */
 #include <string.h>
 
-#include "fuzz.h"
-
-#define assert_int_equal(a, b) fuzz_check((a) == (b))
-#define assert_true(c)         fuzz_check(c)
-#define assert_non_null(p)     fuzz_check((p) != NULL)
-#define fail_msg(...)          fuzz_check(0)
+#include "cmocka.h"
 
 #include "bulk_rig.h"
 
@@ -343,7 +338,8 @@ say(const struct step *s, const uint8_t *data, size_t size)
 		uint8_t bytes[sizeof(union bulk_wire) + 16];
 	} m = {0};
 
-	memcpy(m.bytes, data, size);
+	if (size != 0)
+		memcpy(m.bytes, data, size);
 	if (how & TRUE_HEAD) {
 		m.msg.head = bulk_wire_head(s->type % BULK_R_MOVES + 1, 0, m.msg.head.id);
 		len = m.msg.head.len = true_len(s, &m.msg);
@@ -456,18 +452,20 @@ consume(void)
 	}
 }
 
-/* Bytes of data that it took. */
-static size_t
-step(const struct step *s, const uint8_t *data, size_t size)
+static void
+step(const struct step *s, struct fuzz_input *in)
 {
+	uint8_t said[sizeof(union bulk_wire) + 16];
+	size_t size;
+
 	switch (s->what % WHATS) {
 	case SAY:
-		size = crpc_min(size, s->len % (sizeof(union bulk_wire) + 16) + 1);
+		size = fuzz_take_some(in, said, s->len % sizeof(said) + 1);
 		if (size != 0)
-			say(s, data, size);
-		return size;
+			say(s, said, size);
+		break;
 	case SAY_TRUE:
-		say(s, data, 0);
+		say(s, NULL, 0);
 		break;
 	case RECEIVE:
 	case SEND:
@@ -488,36 +486,30 @@ step(const struct step *s, const uint8_t *data, size_t size)
 	default:
 		turn(s->what % WHATS == TURN_DEAF);
 	}
-	return 0;
 }
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static bool known;
+	struct fuzz_input in = {data, size};
 	const uint8_t *head = NULL;
 	struct step s;
+	uint8_t modes;
 	uint32_t i;
-	size_t n;
 
 	if (!known)
 		fuzz_check(crpc_unpack_register(&tool_ops) == 0);
 	known = true;
-	if (size == 0)
+	if (!fuzz_take(&in, &modes, 1))
 		return 0;
-	begin(data[0]);
-	if ((data[0] & OWN_ADDRESS) && size > sizeof(struct bulk_wire_addr)) {
-		head = data + 1;
-		data += sizeof(struct bulk_wire_addr);
-		size -= sizeof(struct bulk_wire_addr);
+	begin(modes);
+	if ((modes & OWN_ADDRESS) && in.left >= sizeof(struct bulk_wire_addr)) {
+		head = in.p;
+		fuzz_skip(&in, sizeof(struct bulk_wire_addr));
 	}
-	data++;
-	size--;
-	for (i = meet(head) ? 0 : STEPS; i < STEPS && size >= sizeof(s); i++) {
-		memcpy(&s, data, sizeof(s));
-		n = sizeof(s) + step(&s, data + sizeof(s), size - sizeof(s));
-		data += n;
-		size -= n;
+	for (i = meet(head) ? 0 : STEPS; i < STEPS && fuzz_take(&in, &s, sizeof(s)); i++) {
+		step(&s, &in);
 		if (s.count % 4 != 0)
 			turn(false);
 		fuzz_check(crpc_bulk_check(b, false) == 0);

@@ -8,8 +8,9 @@
  */
 #include "fuzz_kernel.h"
 
-/* The one that serves a connection is a thread's affair, and has no other name. */
-#include "control.c"
+#include <sys/socket.h>
+
+#include "control.h"
 
 #define CONNECTIONS 16u
 
@@ -85,7 +86,7 @@ connection(const uint8_t *data, size_t size)
 	fuzz_check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
 	pieces_send(pair[0], text, words(data, size, text, sizeof(text)));
 	shutdown(pair[0], SHUT_WR);
-	serve(pair[1]);
+	sm_control_serve(pair[1]);
 	close(pair[1]);
 	answer_check(got, recv(pair[0], got, sizeof(got), MSG_DONTWAIT));
 	close(pair[0]);

@@ -8,13 +8,7 @@
  * to 64 bytes of data. A step delivers one batch: as it is, or with a head, and a seal, that are
  * right so that the messages behind it are reached.
  */
-#include <string.h>
-
-#include "fuzz.h"
-
-#define assert_int_equal(a, b)   fuzz_check((a) == (b))
-#define assert_non_null(p)       fuzz_check((p) != NULL)
-#define fail_msg(...)            fuzz_check(0)
+#include "cmocka.h"
 
 #include "pair.h"
 
@@ -79,32 +73,28 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			.max_large = LARGE,
 			.sq_depth = 16};
 	struct crpc_copyrpc_ep_conf mode = {0};
+	struct fuzz_input in = {data, size};
 	struct crpc_done done[4];
 	struct crpc_req req[4];
 	struct step step;
 	struct pair p;
+	uint8_t modes;
 	uint16_t n;
 
-	if (size == 0)
+	if (!fuzz_take(&in, &modes, 1))
 		return 0;
-	mode.flow = (enum crpc_copyrpc_flow)(data[0] % 4 % 3);
-	mode.arrival = (enum crpc_copyrpc_arrival)(data[0] / 4 % 2);
-	data++;
-	size--;
+	mode.flow = (enum crpc_copyrpc_flow)(modes % 4 % 3);
+	mode.arrival = (enum crpc_copyrpc_arrival)(modes / 4 % 2);
 	pair_init3(&p, &conf, &conf, 1, 42, mode);
 	p.w.frozen = true;
-	while (size >= sizeof(step)) {
-		memcpy(&step, data, sizeof(step));
-		data += sizeof(step);
-		size -= sizeof(step);
+	while (fuzz_take(&in, &step, sizeof(step))) {
 		if (step.how & CALL_BEFORE) {
 			crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1,
 					step.how & LARGE_REPLY ? LARGE : step.count, 1);
 			crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
 		}
-		deliver(&p, &step, data, size);
-		data += crpc_min(size, DATA);
-		size -= crpc_min(size, DATA);
+		deliver(&p, &step, in.p, in.left);
+		fuzz_skip(&in, DATA);
 		crpc_copyrpc_poll(p.ctx[1], ++p.w.now_ns, done, 4);
 		n = crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, step.count % 5);
 		while (n-- != 0)

@@ -19,10 +19,6 @@
 #define STEPS_MAX 256
 #define HELD_MAX  32
 
-struct input {
-	const uint8_t *p, *end;
-};
-
 struct world {
 	struct crpc_ipc_server *s;
 	struct crpc_ipc_client *honest, *liar;
@@ -31,19 +27,17 @@ struct world {
 };
 
 static uint64_t
-take(struct input *in, uint32_t bytes)
+take(struct fuzz_input *in, uint32_t bytes)
 {
 	uint64_t v = 0;
-	size_t left = (size_t)(in->end - in->p);
 
-	memcpy(&v, in->p, crpc_min(bytes, left));
-	in->p += crpc_min(bytes, left);
+	(void)fuzz_take_some(in, &v, bytes);
 	return v;
 }
 
 /* Any 8 bytes of len bytes at base. */
 static void
-scribble(void *base, uint64_t len, struct input *in)
+scribble(void *base, uint64_t len, struct fuzz_input *in)
 {
 	uint64_t at = take(in, 2) % (len - 7), v = take(in, 8);
 
@@ -52,7 +46,7 @@ scribble(void *base, uint64_t len, struct input *in)
 
 /* What might pass for a request, where the server will look next. */
 static void
-plausible_request(struct world *w, struct input *in)
+plausible_request(struct world *w, struct fuzz_input *in)
 {
 	const struct ipc_peer *p = &w->s->peers[w->liar->id];
 	uint64_t where = take(in, 1), size = take(in, 2), field = take(in, 2);
@@ -64,7 +58,7 @@ plausible_request(struct world *w, struct input *in)
 
 /* What might pass for an answer, where the liar's library will look next. */
 static void
-plausible_answer(struct world *w, struct input *in)
+plausible_answer(struct world *w, struct fuzz_input *in)
 {
 	uint64_t where = take(in, 1), size = take(in, 2), field = take(in, 2);
 	struct ipc_slot *slot = where % 2 == 0 ? w->liar->head : w->liar->lone;
@@ -148,7 +142,7 @@ liar_polls(struct world *w)
 }
 
 static void
-step(struct world *w, struct input *in)
+step(struct world *w, struct fuzz_input *in)
 {
 	uint64_t what = take(in, 1), how = take(in, 1);
 
@@ -201,7 +195,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct crpc_ipc_server_conf conf = {.name = "f", .dir = dir, .max_clients = 2};
 	struct crpc_ipc_client_conf cc = {0};
-	struct input in = {data, data + size};
+	struct fuzz_input in = {data, size};
 	struct world w = {0};
 	uint32_t i;
 
@@ -218,7 +212,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	w.honest = crpc_ipc_client_connect(&cc);
 	w.liar = crpc_ipc_client_connect(&cc);
 	fuzz_check(w.honest != NULL && w.liar != NULL);
-	for (i = 0; i < STEPS_MAX && in.p < in.end; i++)
+	for (i = 0; i < STEPS_MAX && in.left != 0; i++)
 		step(&w, &in);
 	honest_call(&w);
 	fuzz_check(crpc_ipc_client_status(w.honest) == 0);

@@ -5,8 +5,6 @@
  * made right, except where the length says not to. None may reach outside the registered region,
  * and what the parser takes must be the same again after it was written.
  */
-#include <unistd.h>
-
 #include "fuzz_adapter.h"
 
 #include "engine/roce.h"
@@ -30,16 +28,10 @@ ours(void)
 static void
 start(void)
 {
-	const struct sm_qp_mod rtr = {.state = SM_QPS_RTR, .port = 1, .path_mtu = IBV_MTU_256,
-		.dest_qpn = 77, .rq_psn = 0, .is_global = true, .max_dest_rd_atomic = 4,
-		.dgid = {[10] = 0xff, [11] = 0xff, [12] = 127, [13] = 77, [14] = 77, [15] = 2}};
-	struct sm_nic_attr attr = {.udp_addr = ours()};
-	char net[64];
-
-	snprintf(net, sizeof(net), "fuzz-roce-%d", (int)getpid());
-	attr.net = net;
-	adapter_open(&f, &attr);
-	adapter_queues(&f, &rtr);
+	rig_udp = true;
+	rig_addr = ours();
+	adapter_host(&f, rig_net(), MEMORY);
+	adapter_open(&f, 77, THEIRS); /* Its slot is ours, to which nothing is sent. */
 	adapter_reads(&f, RC, 1);
 }
 
@@ -72,45 +64,41 @@ deliver(uint8_t *bytes, uint32_t n, bool right)
 	uint32_t transport = n > 12 ? bytes[0] >> 5 : 0;
 	uint32_t type = transport == 0 ? RC : transport == 1 ? UC : transport == 3 ? UD
 			: bytes[n > 12 ? 4 : 0] % 2 != 0 ? DCI : DCT;
+	uint32_t qpn = adapter_qp(&f, type)->qpn;
 
 	if (n > 12 + SM_ROCE_ICRC && bytes[5] == 0) {
-		bytes[5] = (uint8_t)(f.qpn[type] >> 16);
-		bytes[6] = (uint8_t)(f.qpn[type] >> 8);
-		bytes[7] = (uint8_t)f.qpn[type];
+		bytes[5] = (uint8_t)(qpn >> 16);
+		bytes[6] = (uint8_t)(qpn >> 8);
+		bytes[7] = (uint8_t)qpn;
 	}
 	if (type == DCT && bytes[0] == 0xd8 && n == CONNECT && bytes[28] == 0) {
-		uint64_t cookie = htobe64(sm_udp_cookie(f.nic, THEIRS, bytes[21]));
+		uint64_t cookie = htobe64(sm_udp_cookie(f.host.nic, THEIRS, bytes[21]));
 
 		memcpy(bytes + 28, &cookie, sizeof(cookie));
 	}
 	if (right && n > 12 + SM_ROCE_ICRC)
 		sm_roce_icrc(&path, bytes, n - SM_ROCE_ICRC, bytes + n - SM_ROCE_ICRC);
-	sm_lock(f.nic);
-	sm_udp_packet(f.nic, &path, bytes, n);
-	sm_unlock(f.nic);
-	sm_nic_progress(f.nic, f.now += 100000);
+	sm_lock(f.host.nic);
+	sm_udp_packet(f.host.nic, &path, bytes, n);
+	sm_unlock(f.host.nic);
+	sm_nic_progress(f.host.nic, rig_now += 100000);
 }
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	uint8_t packet[SM_ROCE_BYTES];
+	struct fuzz_input in = {data, size};
+	uint8_t packet[SM_ROCE_BYTES], want[2];
 
 	sm_roce_init();
-	adapter_memory(&f, MEMORY);
 	start();
-	for (uint32_t i = 0; i < PACKETS && size >= 2; i++) {
-		uint32_t want = (uint32_t)data[0] << 8 | data[1];
-		uint32_t n =
-			crpc_min(want & ~KEEP_ICRC, (uint32_t)crpc_min(size - 2, sizeof(packet)));
+	for (uint32_t i = 0; i < PACKETS && fuzz_take(&in, want, sizeof(want)); i++) {
+		uint32_t len = (uint32_t)want[0] << 8 | want[1];
+		uint32_t n = (uint32_t)fuzz_take_some(
+			&in, packet, crpc_min(len & ~KEEP_ICRC, sizeof(packet)));
 
-		data += 2;
-		size -= 2;
-		memcpy(packet, data, n);
-		data += n;
-		size -= n;
 		parse(packet, n);
-		deliver(packet, n, (want & KEEP_ICRC) == 0);
+		deliver(packet, n, (len & KEEP_ICRC) == 0);
 	}
 	adapter_close(&f);
 	return 0;

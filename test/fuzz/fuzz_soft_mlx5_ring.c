@@ -6,8 +6,6 @@
  *
  * Input: steps of 24 bytes and a payload. A step says which fields of the packet are set right.
  */
-#include <unistd.h>
-
 #include "fuzz_adapter.h"
 
 #define STEPS 64u
@@ -39,19 +37,15 @@ static uint32_t far;
 static void
 start(void)
 {
-	struct sm_qp_mod rtr = {.state = SM_QPS_RTR, .port = 1, .path_mtu = IBV_MTU_256,
-		.rq_psn = 0, .max_dest_rd_atomic = 4};
-	struct sm_nic_attr attr = {0};
-	char net[64];
+	const char *net = rig_net();
+	struct sm_nic_attr attr = {.net = net};
 
-	snprintf(net, sizeof(net), "fuzz-ring-%d", (int)getpid());
-	attr.net = net;
-	adapter_open(&f, &attr);
+	adapter_host(&f, net, MEMORY);
 	fuzz_check(sm_nic_create(&attr, &theirs) == 0);
-	rtr.dest_qpn = far = sm_nic_slot(theirs) << 16 | 77;
-	adapter_queues(&f, &rtr);
+	far = sm_nic_slot(theirs) << 16 | 77;
+	adapter_open(&f, far, 0);
 	adapter_reads(&f, RC, 3);
-	fuzz_check(sm_peer_look(theirs, sm_nic_slot(f.nic), &way) == 0);
+	fuzz_check(sm_peer_look(theirs, sm_nic_slot(f.host.nic), &way) == 0);
 	fuzz_check(way != NULL && way->tx.ring != NULL);
 }
 
@@ -59,25 +53,26 @@ start(void)
 static uint32_t
 packet_head(const struct step *s, struct sm_hdr *h)
 {
-	const struct sm_qp *qp = f.qp[s->qp % TYPES];
+	const struct rig_qp *to = adapter_qp(&f, s->qp % TYPES);
+	const struct sm_qp *qp = to->qp;
 	bool answer = s->type >= SM_PKT_ACK && s->type <= SM_PKT_ATOMIC_RESP;
 
 	*h = (struct sm_hdr){.dst = s->psn, .src = s->imm, .psn = s->psn, .raddr = s->raddr,
 		.rkey = s->imm, .imm = s->imm};
 	if (s->how & TRUE_TO)
-		h->dst = f.qpn[s->qp % TYPES] | (uint32_t)qp->req.epoch << 24;
+		h->dst = to->qpn | (uint32_t)qp->req.epoch << 24;
 	if (s->how & TRUE_FROM)
 		h->src = far;
 	if (s->how & TRUE_PSN)
 		h->psn = answer ? (qp->req.acked + 1) & SM_PSN_MASK : qp->resp.psn;
 	if (s->how & TRUE_MEMORY) {
-		h->raddr = (uintptr_t)f.memory + s->raddr % MEMORY;
-		h->rkey = f.key;
+		h->raddr = (uintptr_t)f.host.mem + s->raddr % MEMORY;
+		h->rkey = f.host.key;
 	}
 	if ((s->how & TRUE_KEY) && s->type >= SM_PKT_CONNECT)
 		h->raddr = DC_KEY;
 	if ((s->how & TRUE_KEY) && s->type == SM_PKT_DATAGRAM)
-		h->rkey = 5;
+		h->rkey = QKEY;
 	return (s->how & TRUE_LEN) != 0 ? s->bytes : s->len;
 }
 
@@ -98,25 +93,21 @@ packet_send(const struct step *s, const uint8_t *payload)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	struct fuzz_input in = {data, size};
 	struct step s;
 
-	adapter_memory(&f, MEMORY);
 	start();
-	for (uint32_t i = 0; i < STEPS && size >= sizeof(s); i++) {
-		memcpy(&s, data, sizeof(s));
-		data += sizeof(s);
-		size -= sizeof(s);
+	for (uint32_t i = 0; i < STEPS && fuzz_take(&in, &s, sizeof(s)); i++) {
 		s.type %= SM_PKT_DISCONNECT + 3;
-		s.bytes = (uint16_t)crpc_min(s.bytes % (SM_FRAG + 1), size);
-		packet_send(&s, data);
-		data += s.bytes;
-		size -= s.bytes;
-		f.now += (s.how & TIME) != 0 ? 1000000000 : 1000;
-		sm_nic_progress(f.nic, f.now);
-		sm_nic_progress(theirs, f.now);
+		s.bytes = (uint16_t)crpc_min(s.bytes % (SM_FRAG + 1), in.left);
+		packet_send(&s, in.p);
+		fuzz_skip(&in, s.bytes);
+		rig_now += (s.how & TIME) != 0 ? 1000000000 : 1000;
+		sm_nic_progress(f.host.nic, rig_now);
+		sm_nic_progress(theirs, rig_now);
 	}
 	for (uint32_t i = 0; i < 4; i++)
-		sm_nic_progress(f.nic, f.now += 1000);
+		sm_nic_progress(f.host.nic, rig_now += 1000);
 	sm_nic_free(theirs);
 	adapter_close(&f);
 	return 0;

@@ -12,11 +12,7 @@
 
 #include <rte_telemetry.h>
 
-#include "fuzz.h"
-
-#define assert_int_equal(a, b) fuzz_check((a) == (b))
-#define assert_non_null(p)     fuzz_check((p) != NULL)
-#define fail_msg(...)          fuzz_check(0)
+#include "cmocka.h"
 
 #include "crpc_bulk.h"
 #include "daemon.h"

@@ -9,12 +9,7 @@
  */
 #include <string.h>
 
-#include "fuzz.h"
-
-#define assert_int_equal(a, b) fuzz_check((a) == (b))
-#define assert_true(c)         fuzz_check(c)
-#define assert_non_null(p)     fuzz_check((p) != NULL)
-#define fail_msg(...)          fuzz_check(0)
+#include "cmocka.h"
 
 #include "bulk_rig.h"
 #include "crpc_tensor_bulk.h"

@@ -6,13 +6,7 @@
  * Input: steps, each with up to 255 bytes of data. A step delivers one packet: as it is, or with
  * the parts of its head set right that the step says, so that what is behind them is reached.
  */
-#include <string.h>
-
-#include "fuzz.h"
-
-#define assert_int_equal(a, b) fuzz_check((a) == (b))
-#define assert_non_null(p)     fuzz_check((p) != NULL)
-#define fail_msg(...)          fuzz_check(0)
+#include "cmocka.h"
 
 #include "pair.h"
 
@@ -104,16 +98,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.rq_depth = 16,
 		.retries = 3};
 	static const uint8_t bytes[1000];
+	struct fuzz_input in = {data, size};
 	uint8_t packet[MTU + WIRE_HEAD];
 	struct step step;
 	struct pair p;
 	int to;
 
 	pair_init(&p, &conf, 1, 1, 64, MTU);
-	while (size >= sizeof(step)) {
-		memcpy(&step, data, sizeof(step));
-		data += sizeof(step);
-		size -= sizeof(step);
+	while (fuzz_take(&in, &step, sizeof(step))) {
 		to = step.how & TO_CLIENT ? 0 : 1;
 		if (step.how & CALL_BEFORE)
 			(void)(step.call % 8 == 0 ? crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, bytes,
@@ -121,9 +113,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 						  : crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes,
 							    step.call * 3u, 999, 1));
 		memset(packet, 0, sizeof(packet));
-		memcpy(packet, data, crpc_min(size, step.len));
-		data += crpc_min(size, step.len);
-		size -= crpc_min(size, step.len);
+		(void)fuzz_take_some(&in, packet, step.len);
 		crpc_paper_forge(p.dev[to], 0, 0, packet, packet_make(&p, &step, to, packet));
 		p.w.now_ns += step.how & TIME ? 6000000 : 1000;
 		turn(&p, 0, &step);

@@ -40,60 +40,70 @@ _Static_assert(sizeof(struct step) == 16, "an input's");
 
 #define EX(cmd) (IB_USER_VERBS_CMD_FLAG_EXTENDED | (cmd))
 
-/* Where addresses lie in a request, or in the driver's part of it; 0: there is none. */
+/*
+ * Lengths of a command's request, answer and driver's part, and where addresses lie: in the request
+ * (0: nowhere), and in the driver's part as the structure has them.
+ */
+#define PLAIN(nr, in, out)                                                                         \
+	{                                                                                          \
+		nr, in, out, 0, 0,                                                                 \
+		{                                                                                  \
+			0                                                                          \
+		}                                                                                  \
+	}
+#define CMD(NR, word, out) PLAIN(IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), out)
+#define AT(NR, word, out, addr)                                                                    \
+	{                                                                                          \
+		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), out, 0,                   \
+			offsetof(struct ib_uverbs_##word, addr),                                   \
+		{                                                                                  \
+			0                                                                          \
+		}                                                                                  \
+	}
+#define QUEUE(nr, word, out, drv)                                                                  \
+	{                                                                                          \
+		nr, sizeof(struct ib_uverbs_##word), out, sizeof(struct mlx5_ib_##drv), 0,         \
+		{                                                                                  \
+			offsetof(struct mlx5_ib_##drv, buf_addr) + 1,                              \
+				offsetof(struct mlx5_ib_##drv, db_addr) + 1                        \
+		}                                                                                  \
+	}
 static const struct command {
 	uint32_t nr;
 	uint16_t in, out, drv;
-	uint16_t in_addr, drv_addr[2];
+	uint16_t in_addr, drv_addr[2]; /* Plus 1 in the driver's part. */
 } commands[] = {
 	{IB_USER_VERBS_CMD_GET_CONTEXT, 8, 8, sizeof(struct mlx5_ib_alloc_ucontext_req_v2), 0, {0}},
-	{IB_USER_VERBS_CMD_QUERY_DEVICE, 8, 176, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_QUERY_PORT, 16, 40, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_ALLOC_PD, 8, 4, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_DEALLOC_PD, 4, 0, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), 12, 0,
-		offsetof(struct ib_uverbs_reg_mr, start), {0}},
-	{IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr), 8, 0,
-		offsetof(struct ib_uverbs_rereg_mr, start), {0}},
-	{IB_USER_VERBS_CMD_DEREG_MR, 4, 0, 0, 0, {0}},
+	CMD(QUERY_DEVICE, query_device, 176),
+	CMD(QUERY_PORT, query_port, 40),
+	CMD(ALLOC_PD, alloc_pd, 4),
+	CMD(DEALLOC_PD, dealloc_pd, 0),
+	AT(REG_MR, reg_mr, 12, start),
+	AT(REREG_MR, rereg_mr, 8, start),
+	CMD(DEREG_MR, dereg_mr, 0),
 	{IB_USER_VERBS_CMD_ALLOC_MW, sizeof(struct ib_uverbs_alloc_mw), 8, 8, 0, {0}},
-	{IB_USER_VERBS_CMD_DEALLOC_MW, 4, 0, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_DESTROY_AH, 4, 0, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, 8, 4, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_CREATE_CQ, sizeof(struct ib_uverbs_create_cq), 8,
-		sizeof(struct mlx5_ib_create_cq), 0,
-		{offsetof(struct mlx5_ib_create_cq, buf_addr) + 1,
-			offsetof(struct mlx5_ib_create_cq, db_addr) + 1}},
+	CMD(DEALLOC_MW, dealloc_mw, 0),
+	CMD(CREATE_AH, create_ah, 4),
+	CMD(DESTROY_AH, destroy_ah, 0),
+	CMD(CREATE_COMP_CHANNEL, create_comp_channel, 4),
+	QUEUE(IB_USER_VERBS_CMD_CREATE_CQ, create_cq, 8, create_cq),
 	{IB_USER_VERBS_CMD_RESIZE_CQ, sizeof(struct ib_uverbs_resize_cq), 8,
 		sizeof(struct mlx5_ib_resize_cq), 0,
 		{offsetof(struct mlx5_ib_resize_cq, buf_addr) + 1, 0}},
-	{IB_USER_VERBS_CMD_DESTROY_CQ, sizeof(struct ib_uverbs_destroy_cq), 8, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_CREATE_SRQ, sizeof(struct ib_uverbs_create_srq), 16,
-		sizeof(struct mlx5_ib_create_srq), 0,
-		{offsetof(struct mlx5_ib_create_srq, buf_addr) + 1,
-			offsetof(struct mlx5_ib_create_srq, db_addr) + 1}},
-	{IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(struct ib_uverbs_modify_srq), 0, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_QUERY_SRQ, sizeof(struct ib_uverbs_query_srq), 16, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_DESTROY_SRQ, sizeof(struct ib_uverbs_destroy_srq), 4, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_CREATE_QP, sizeof(struct ib_uverbs_create_qp), 32,
-		sizeof(struct mlx5_ib_create_qp), 0,
-		{offsetof(struct mlx5_ib_create_qp, buf_addr) + 1,
-			offsetof(struct mlx5_ib_create_qp, db_addr) + 1}},
-	{IB_USER_VERBS_CMD_MODIFY_QP, sizeof(struct ib_uverbs_modify_qp), 0, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_QUERY_QP, sizeof(struct ib_uverbs_query_qp), 128, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_DESTROY_QP, sizeof(struct ib_uverbs_destroy_qp), 4, 0, 0, {0}},
-	{EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, 304, 0, 0, {0}},
-	{EX(IB_USER_VERBS_EX_CMD_CREATE_CQ), sizeof(struct ib_uverbs_ex_create_cq), 16,
-		sizeof(struct mlx5_ib_create_cq), 0,
-		{offsetof(struct mlx5_ib_create_cq, buf_addr) + 1,
-			offsetof(struct mlx5_ib_create_cq, db_addr) + 1}},
-	{EX(IB_USER_VERBS_EX_CMD_CREATE_QP), sizeof(struct ib_uverbs_ex_create_qp), 40,
-		sizeof(struct mlx5_ib_create_qp), 0,
-		{offsetof(struct mlx5_ib_create_qp, buf_addr) + 1,
-			offsetof(struct mlx5_ib_create_qp, db_addr) + 1}},
-	{EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), sizeof(struct ib_uverbs_ex_modify_qp), 8, 0, 0, {0}},
-	{IB_USER_VERBS_CMD_ATTACH_MCAST, 24, 0, 0, 0, {0}},
+	CMD(DESTROY_CQ, destroy_cq, 8),
+	QUEUE(IB_USER_VERBS_CMD_CREATE_SRQ, create_srq, 16, create_srq),
+	CMD(MODIFY_SRQ, modify_srq, 0),
+	CMD(QUERY_SRQ, query_srq, 16),
+	CMD(DESTROY_SRQ, destroy_srq, 4),
+	QUEUE(IB_USER_VERBS_CMD_CREATE_QP, create_qp, 32, create_qp),
+	CMD(MODIFY_QP, modify_qp, 0),
+	CMD(QUERY_QP, query_qp, 128),
+	CMD(DESTROY_QP, destroy_qp, 4),
+	PLAIN(EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, 304),
+	QUEUE(EX(IB_USER_VERBS_EX_CMD_CREATE_CQ), ex_create_cq, 16, create_cq),
+	QUEUE(EX(IB_USER_VERBS_EX_CMD_CREATE_QP), ex_create_qp, 40, create_qp),
+	PLAIN(EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), sizeof(struct ib_uverbs_ex_modify_qp), 8),
+	PLAIN(IB_USER_VERBS_CMD_ATTACH_MCAST, 24, 0),
 	{0x1234, 8, 8, 8, 0, {0}},
 };
 
@@ -129,15 +139,12 @@ addr_mend(uint8_t *at, uint8_t how)
 
 /* Bytes of the input in memory of exactly their number, zeros where it ends. */
 static uint8_t *
-bytes_take(const uint8_t **data, size_t *size, uint32_t len)
+bytes_take(struct fuzz_input *in, uint32_t len)
 {
-	uint8_t *p = calloc(1, len == 0 ? 1 : len);
-	size_t n = crpc_min(len, *size);
+	uint8_t *p = malloc(len == 0 ? 1 : len);
 
 	fuzz_check(p != NULL);
-	memcpy(p, *data, n);
-	*data += n;
-	*size -= n;
+	(void)fuzz_take_some(in, p, len);
 	return p;
 }
 
@@ -173,12 +180,12 @@ ask(const struct command *c, const struct step *s, struct kernel_parts *p)
 }
 
 static void
-command(const struct step *s, const uint8_t **data, size_t *size)
+command(const struct step *s, struct fuzz_input *input)
 {
 	const struct command *c = &commands[s->cmd % CRPC_DIM(commands)];
 	uint32_t in_len = s->how & TRUE_LEN ? c->in : s->in % BYTES_MAX, i;
 	uint32_t drv_len = s->how & NO_DRIVER ? 0 : s->how & TRUE_LEN ? c->drv : s->drv % BYTES_MAX;
-	uint8_t *in = bytes_take(data, size, in_len), *drv = bytes_take(data, size, drv_len);
+	uint8_t *in = bytes_take(input, in_len), *drv = bytes_take(input, drv_len);
 	struct kernel_parts p;
 
 	if (c->in_addr != 0 && in_len >= c->in_addr + 8u)
@@ -217,16 +224,12 @@ is_out(const struct ib_uverbs_ioctl_hdr *hdr, uint16_t id)
 
 /* An attribute of 16 bytes; what it points to, if it does. */
 static uint8_t *
-attr_take(const struct ib_uverbs_ioctl_hdr *hdr, struct ib_uverbs_attr *attr, const uint8_t **data,
-	size_t *size)
+attr_take(const struct ib_uverbs_ioctl_hdr *hdr, struct ib_uverbs_attr *attr, struct fuzz_input *in)
 {
-	size_t n = crpc_min(sizeof(*attr), *size);
 	bool out;
 	uint8_t *buf;
 
-	memcpy(attr, *data, n);
-	*data += n;
-	*size -= n;
+	(void)fuzz_take_some(in, attr, sizeof(*attr));
 	attr->len %= BYTES_MAX;
 	out = is_out(hdr, attr->attr_id);
 	/* Descriptors are given by commands, which know of them. */
@@ -238,13 +241,13 @@ attr_take(const struct ib_uverbs_ioctl_hdr *hdr, struct ib_uverbs_attr *attr, co
 		attr->data = out ? 0 : attr->data;
 		return NULL;
 	}
-	buf = bytes_take(data, size, attr->len);
+	buf = bytes_take(in, attr->len);
 	attr->data = (uintptr_t)buf;
 	return buf;
 }
 
 static void
-list(const struct step *s, const uint8_t **data, size_t *size)
+list(const struct step *s, struct fuzz_input *in)
 {
 	static const uint16_t ids[][2] = {
 		{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE},
@@ -267,7 +270,7 @@ list(const struct step *s, const uint8_t **data, size_t *size)
 	if (s->how & 1)
 		hdr.length = s->in;
 	for (i = 0; i < n; i++)
-		buf[i] = attr_take(&hdr, &attr[i], data, size);
+		buf[i] = attr_take(&hdr, &attr[i], in);
 	(void)kernel_ioctl(device, &hdr, attr, n);
 	for (i = 0; i < n; i++)
 		free(buf[i]);
@@ -275,10 +278,10 @@ list(const struct step *s, const uint8_t **data, size_t *size)
 
 /* A doorbell: the program's page and ours are the same memory. */
 static void
-ring(const struct step *s, const uint8_t **data, size_t *size)
+ring(const struct step *s, struct fuzz_input *in)
 {
 	struct uv_ctx *ctx = crpc_container_of(sm_file_find(device), struct uv_ctx, file);
-	uint8_t *word = bytes_take(data, size, 8);
+	uint8_t *word = bytes_take(in, 8);
 	struct uv_obj *obj;
 	uint32_t h;
 
@@ -290,24 +293,24 @@ ring(const struct step *s, const uint8_t **data, size_t *size)
 }
 
 static void
-step(const struct step *s, const uint8_t **data, size_t *size)
+step(const struct step *s, struct fuzz_input *in)
 {
 	uint8_t *bytes;
 
 	switch (s->what % WHATS) {
 	case COMMAND:
-		command(s, data, size);
+		command(s, in);
 		break;
 	case LIST:
-		list(s, data, size);
+		list(s, in);
 		break;
 	case WRITE:
-		bytes = bytes_take(data, size, s->n);
+		bytes = bytes_take(in, s->n);
 		memcpy(arena + s->at % (RW_LEN - 256), bytes, s->n);
 		free(bytes);
 		break;
 	case RING:
-		ring(s, data, size);
+		ring(s, in);
 		break;
 	case CLOSE:
 		if (chans != 0)
@@ -322,6 +325,7 @@ step(const struct step *s, const uint8_t **data, size_t *size)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	struct fuzz_input in = {data, size};
 	struct step s;
 	uint32_t i;
 
@@ -336,14 +340,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz_check(device >= 0);
 	if (size != 0 && data[0] % 8 != 7) /* An input may forget it, or ask again. */
 		chan_note(kernel_context(device));
-	data += size != 0;
-	size -= size != 0;
-	for (i = 0; i < STEPS && size >= sizeof(s); i++) {
-		memcpy(&s, data, sizeof(s));
-		data += sizeof(s);
-		size -= sizeof(s);
-		step(&s, &data, &size);
-	}
+	fuzz_skip(&in, 1);
+	for (i = 0; i < STEPS && fuzz_take(&in, &s, sizeof(s)); i++)
+		step(&s, &in);
 	while (chans != 0)
 		kernel_close(chan[--chans]);
 	kernel_close(device);

@@ -20,6 +20,7 @@ uint32_t rig_dct_conns;
 const char *rig_pcap;
 uint32_t rig_direct;
 uint8_t rig_mtu = IBV_MTU_4096;
+uint32_t rig_psn = 0xfffff0; /* Goes round 24 bits soon. */
 const char *rig_faults;
 const uint8_t rig_gid[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 1, 0};
 
@@ -82,6 +83,12 @@ rig_net(void)
 
 /* Which address has the queue pairs of a slot. */
 static uint32_t addr_of[SM_SLOTS];
+
+void
+rig_addr_set(uint32_t slot, uint32_t addr)
+{
+	addr_of[slot] = addr;
+}
 
 static void
 rig_gid_of(uint32_t addr, uint8_t gid[16])
@@ -334,7 +341,7 @@ rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn)
 		.port = 1,
 		.path_mtu = rig_mtu,
 		.dest_qpn = dest_qpn,
-		.rq_psn = 0xfffff0, /* Goes round 24 bits soon. */
+		.rq_psn = rig_psn,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 1,
 	};
@@ -354,51 +361,62 @@ rig_rts_mod(struct sm_qp_mod *m)
 		.timeout = rig_timeout,
 		.retry_cnt = rig_retry,
 		.rnr_retry = rig_rnr_retry,
-		.sq_psn = 0xfffff0,
+		.sq_psn = rig_psn,
 		.max_rd_atomic = 4,
 	};
 }
 
 void
-rig_to_rts(struct rig_qp *q, uint32_t dest_qpn)
+rig_mod(const struct rig_qp *q, enum sm_qp_state to, uint32_t dest_qpn, uint32_t qkey,
+	struct sm_qp_mod *m)
 {
+	bool ud = q->type == SM_QPT_UD, dct = q->type == SM_QPT_DCT, dci = q->type == SM_QPT_DCI;
+	const uint32_t reliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+	if (to == SM_QPS_INIT) {
+		rig_init_mod(m);
+		m->qkey = qkey;
+		if (ud || dci)
+			m->mask &= ~(uint32_t)IBV_QP_ACCESS_FLAGS;
+		m->mask |= ud ? IBV_QP_QKEY : 0;
+	} else if (to == SM_QPS_RTR) {
+		rig_rtr_mod(m, dest_qpn);
+		if (q->type == SM_QPT_UC)
+			m->mask &= ~reliable;
+		if (ud || dct || dci)
+			m->mask = IBV_QP_STATE | (ud ? 0 : IBV_QP_PATH_MTU) |
+				(dct ? IBV_QP_AV | IBV_QP_MIN_RNR_TIMER : 0);
+	} else {
+		rig_rts_mod(m);
+		if (ud || q->type == SM_QPT_UC)
+			m->mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+		if (dci) /* As drivers have it: the NIC chooses. */
+			m->sq_psn = 0;
+	}
+}
+
+static void
+go(struct rig_qp *q, uint32_t dest_qpn, uint32_t qkey)
+{
+	enum sm_qp_state last = q->type == SM_QPT_DCT ? SM_QPS_RTR : SM_QPS_RTS;
 	struct sm_qp_mod m;
 
-	rig_init_mod(&m);
-	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
-	rig_rtr_mod(&m, dest_qpn);
-	if (q->type == SM_QPT_UC)
-		m.mask &= ~(uint32_t)(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
-	rig_rts_mod(&m);
-	if (q->type == SM_QPT_UC)
-		m.mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	for (enum sm_qp_state to = SM_QPS_INIT; to <= last; to++) {
+		rig_mod(q, to, dest_qpn, qkey, &m);
+		assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	}
+}
+
+void
+rig_to_rts(struct rig_qp *q, uint32_t dest_qpn)
+{
+	go(q, dest_qpn, 0);
 }
 
 void
 rig_ready(struct rig_qp *q, uint32_t qkey)
 {
-	uint32_t init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-	struct sm_qp_mod m;
-
-	rig_init_mod(&m);
-	m.qkey = qkey;
-	m.mask = init | (q->type == SM_QPT_UD ? IBV_QP_QKEY : 0) |
-		(q->type == SM_QPT_DCT ? IBV_QP_ACCESS_FLAGS : 0);
-	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
-	rig_rtr_mod(&m, 0);
-	m.mask = IBV_QP_STATE | (q->type == SM_QPT_UD ? 0 : IBV_QP_PATH_MTU) |
-		(q->type == SM_QPT_DCT ? IBV_QP_AV | IBV_QP_MIN_RNR_TIMER : 0);
-	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
-	if (q->type == SM_QPT_DCT)
-		return;
-	rig_rts_mod(&m);
-	if (q->type == SM_QPT_UD)
-		m.mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-	else
-		m.sq_psn = 0; /* As drivers have it: the NIC chooses. */
-	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
+	go(q, 0, qkey);
 }
 
 void

@@ -101,6 +101,7 @@ extern uint32_t rig_dct_conns; /* Likewise: sm_nic_attr.dct_conns. */
 /* Likewise: see sm_nic_attr; the least there is if RIG_DIRECT is set. */
 extern uint32_t rig_direct;
 extern uint8_t rig_mtu;        /* enum ibv_mtu: of paths from now on. */
+extern uint32_t rig_psn;       /* Where packets of a connection begin. */
 /* Of every host, but over UDP. */
 extern const uint8_t rig_gid[16];
 
@@ -126,6 +127,11 @@ void rig_pair_close(struct rig_qp *qa, struct rig_qp *qb);
 void rig_init_mod(struct sm_qp_mod *m);
 void rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn);
 void rig_rts_mod(struct sm_qp_mod *m);
+/* What takes a queue pair to INIT, RTR or RTS: all attributes that its type needs. */
+void rig_mod(const struct rig_qp *q, enum sm_qp_state to, uint32_t dest_qpn, uint32_t qkey,
+	struct sm_qp_mod *m);
+/* Over UDP: the address of a slot in which no host of ours is. */
+void rig_addr_set(uint32_t slot, uint32_t addr);
 /* To RTS, both ways. */
 void rig_connect(struct rig_qp *a, struct rig_qp *b);
 /* Two more queue pairs of two hosts (or of one), connected; and their end. */
