@@ -288,8 +288,8 @@ uint32_t crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t now_ns, uint64_t c
  *   Filled, with the statuses of crpc_rpc.h. A reply of one packet lies where the device put it,
  *   at an address that is a multiple of 4.
  * @param n
- *   Room in it, at least 1; at most CRPC_BURST_MAX are given, and no more than n packets are
- *   taken from the NIC.
+ *   Room in it, at least 1; at most CRPC_BURST_MAX are given. Packets are taken from the NIC, n at
+ *   a time, until one completes a call, at most 2 * CRPC_BURST_MAX.
  * @return
  *   The number of completions; 0 is normal.
  */

@@ -98,12 +98,12 @@ queue_broke(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe)
 	ctx->retired = ctx->put;
 }
 
-/* Take at most n entries of the completion queue. Returns completions. */
+/* Take at most n entries of the completion queue, and return their number. */
 static uint16_t
-rx_run(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, bool *empty)
+entries_take(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, uint16_t *completions)
 {
-	uint16_t got, k = 0, i;
 	const struct crpc_rdma_cqe *cqe = ctx->cqe;
+	uint16_t got, k = 0, i;
 
 	got = crpc_rdma_poll(ctx->dev, ctx->cqe, n);
 	for (i = 0; i < got; i++, cqe++) {
@@ -115,9 +115,26 @@ rx_run(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, bool *empty)
 			ctx->retired += cqe->wrs;
 		}
 	}
-	*empty = got < n;
 	ctx->sweep.taken += k;
 	rpc_sweep_saw(&ctx->sweep, got, (uint64_t)ctx->conf.sq_depth + ctx->conf.rq_depth);
+	*completions = k;
+	return got;
+}
+
+/*
+ * Take entries until a call completes, whose data lies in the device's memory until it is polled
+ * again, or the queue is empty, or as many were taken as a poll can give. Returns completions.
+ */
+static uint16_t
+rx_run(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, bool *empty)
+{
+	uint16_t got, k, taken = 0;
+
+	do {
+		got = entries_take(ctx, done, n, &k);
+		taken = (uint16_t)(taken + got);
+		*empty = got < n;
+	} while (crpc_unlikely(k == 0 && !*empty && taken < CRPC_BURST_MAX));
 	return k;
 }
 

@@ -426,6 +426,32 @@ star_settle(struct star *s, uint32_t turns)
 	}
 }
 
+static int
+token_compare(const void *a, const void *b)
+{
+	uint64_t x, y;
+
+	memcpy(&x, a, sizeof(x));
+	memcpy(&y, b, sizeof(y));
+	return (x > y) - (x < y);
+}
+
+/* No two requests had the same token. */
+static void
+tokens_differ(struct star *s)
+{
+	static uint64_t tokens[IDS_MAX];
+	uint32_t id, n = 0;
+
+	for (id = 1; id <= s->nids; id++)
+		if (s->rec[id].given)
+			tokens[n++] = s->rec[id].token;
+	qsort(tokens, n, sizeof(tokens[0]), token_compare);
+	while (n > 1 && tokens[n - 1] != tokens[n - 2])
+		n--;
+	expect(s, n <= 1);
+}
+
 /* Every call has completed, every notification of those that are here was given. */
 static void
 rest(struct star *s)
@@ -478,6 +504,7 @@ star_close(struct star *s)
 	uint32_t c;
 
 	rest(s);
+	tokens_differ(s);
 	for (c = 0; c < CLIENTS && s->layer->counts != NULL; c++)
 		if (s->client[c].here)
 			counts_check(s, c);
