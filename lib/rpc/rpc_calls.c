@@ -175,11 +175,9 @@ __crpc_sweep_run(
 		sweep_begin(sweep, now_ns);
 	if (sweep->at_table == 0 && sweep->at_slot == 1) {
 		judge = drained || (int64_t)(sweep->taken - sweep->judge_taken) >= 0;
-		if (!judge &&
-			(!sweep->canceled || (int64_t)(sweep->taken - sweep->cancel_taken) < 0))
+		if (!judge && !sweep->canceled)
 			return 0;
 		sweep->canceled = false;
-		sweep->cancel_taken = sweep->taken + 1;
 		sweep->limit_ns = !judge ? 0 : drained ? now_ns : sweep->judge_ns;
 	}
 	for (; sweep->at_table < sweep->ntables; sweep->at_table++, sweep->at_slot = 1) {

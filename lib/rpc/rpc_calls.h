@@ -85,15 +85,17 @@ struct rpc_sweep {
 	uint32_t ntables;
 	struct crpc_rpc_counts *counts; /**< The layer's. */
 	bool active;
-	bool canceled;        /**< Calls were canceled since a walk began; they are not delayed. */
+	/**
+	 * Calls were canceled since a walk began. They are completed before replies are taken, and
+	 * delay these and deadlines only by a table: their slots wait for late replies.
+	 */
+	bool canceled;
 	uint64_t period_ns;   /**< 0: no call has a deadline. */
 	uint64_t next_ns;     /**< When the next sweep begins; 0 while one is active. */
 	/** Calls that a reply completed. Counted by the layer, if only while a sweep is active. */
 	uint64_t taken;
 	uint64_t judge_ns;    /**< When the active sweep began. */
 	uint64_t judge_taken; /**< Value of taken from which on judge_ns counts. */
-	/** Value of taken from which on cancels may fill a burst again. */
-	uint64_t cancel_taken;
 	uint64_t seen;        /**< rpc_sweep_saw(): entries since the active sweep began. */
 	uint64_t limit_ns;    /**< Deadlines up to here have passed; 0: cancels only. */
 	uint32_t at_table, at_slot;
