@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Plants the faults of test/mutants/mutants.txt one at a time in a copy of HEAD, builds the contract
+tests that each names, and runs them. Each of these tests has to fail. Prints what finds the fault.
+Exit status: 0 each fault was found; 1 one was not, or it cannot be planted or built; 2 bad usage."""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TEST_SECONDS = 120
+
+
+class Mutant:
+    def __init__(self, name):
+        self.name = name
+        self.tests = []
+        self.changes = []  # [folder, function, old text, new text]
+
+
+class NotPlanted(Exception):
+    pass
+
+
+def mutants_read(path):
+    mutants, place = [], None
+    for line in path.read_text().splitlines():
+        key, _, rest = line.strip().partition(' ')
+        if not line or line.startswith('#') or key == 'fault:':
+            continue
+        if not line.startswith(' '):
+            mutants.append(Mutant(line))
+        elif key == 'tests:':
+            mutants[-1].tests = rest.split()
+        elif key == 'in:':
+            place = rest.split()
+        elif key == '-':
+            mutants[-1].changes.append([*place, rest, ''])
+        elif key == '+':
+            mutants[-1].changes[-1][3] += rest + '\n'
+        else:
+            sys.exit(f'{path}: not understood: {line}')
+    return mutants
+
+
+def function_find(folder, name):
+    """The file of a function's definition, its text, and where that begins and ends. folder may be a file."""
+    pattern = re.compile(rf'^{name}\([^;{{]*\)\n\{{.*?^\}}', re.M | re.S)
+    found = [(path, text, match) for path in (sorted(folder.glob('*.[ch]')) or [folder])
+             for text in [path.read_text()] for match in pattern.finditer(text)]
+    if len(found) != 1:
+        raise NotPlanted(f'{len(found)} functions {name} in {folder.name}')
+    path, text, match = found[0]
+    return path, text, match.start(), match.end()
+
+
+def plant(mutant, tree):
+    """Change the tree; returns what its files were."""
+    before = {}
+    for folder, name, old, new in mutant.changes:
+        path, text, begin, end = function_find(tree / folder, name)
+        pattern = r'\s+'.join(re.escape(word) for word in old.split())
+        body, n = re.subn(pattern, lambda _: new.rstrip('\n'), text[begin:end])
+        if n != 1:
+            raise NotPlanted(f'{n} times in {name}: {old}')
+        before.setdefault(path, text)
+        path.write_text(text[:begin] + body + text[end:])
+    return before
+
+
+def build(tree, tests, jobs):
+    command = [tree / 'devtools/build.sh', '--jobs', str(jobs)]
+    for test in tests:
+        command += ['--target', f'test/contract/contract_{test}']
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def first_failure(tree, test):
+    """The first clause that fails, hangs or crashes; None: all hold."""
+    run = subprocess.Popen(['timeout', str(TEST_SECONDS), tree / f'build/test/contract/contract_{test}'],
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    clause = 'nothing'
+    for line in run.stdout:
+        if '[  FAILED  ]' in line:
+            run.terminate()
+            run.wait()
+            return line.split()[-1]
+        if '[ RUN' in line:
+            clause = line.split()[-1]
+    return None if run.wait() == 0 else f'{clause} (exit status {run.returncode})'
+
+
+def check(mutant, tree, jobs):
+    """Whether each test of the mutant finds it, and what does."""
+    before = {}
+    try:
+        before = plant(mutant, tree)
+        built = build(tree, mutant.tests, jobs)
+        if built.returncode != 0:
+            return False, 'it does not build\n' + built.stdout[-2000:]
+        found = {test: first_failure(tree, test) for test in mutant.tests}
+    except NotPlanted as e:
+        return False, str(e)
+    finally:
+        for path, text in before.items():
+            path.write_text(text)
+    return None not in found.values(), ', '.join(
+        f'{test}: {clause or "SURVIVES"}' for test, clause in found.items())
+
+
+def main():
+    parser = argparse.ArgumentParser(prog='devtools/mutants.sh', description=__doc__)
+    parser.add_argument('--dir', help='where the copy lies and stays (default: a new folder, removed at the end)')
+    parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='parallel jobs (default: one per core)')
+    parser.add_argument('mutants', nargs='*', metavar='MUTANT', help='names (default: all)')
+    args = parser.parse_args()
+    mutants = mutants_read(ROOT / 'test/mutants/mutants.txt')
+    if unknown := set(args.mutants) - {m.name for m in mutants}:
+        parser.error('no such mutant: ' + ' '.join(unknown))
+    mutants = [m for m in mutants if not args.mutants or m.name in args.mutants]
+    with tempfile.TemporaryDirectory() as tmp:
+        tree = pathlib.Path(args.dir or tmp).resolve() / 'tree'
+        tree.mkdir(parents=True, exist_ok=True)
+        archive = subprocess.run(['git', '-C', ROOT, 'archive', 'HEAD'], stdout=subprocess.PIPE, check=True)
+        subprocess.run(['tar', '-x', '-C', tree], input=archive.stdout, check=True)
+        tests = sorted({test for m in mutants for test in m.tests})
+        head = build(tree, tests, args.jobs)
+        if head.returncode != 0:
+            sys.exit(head.stdout[-2000:] + 'mutants.sh: HEAD does not build')
+        for test in tests:
+            if failure := first_failure(tree, test):
+                sys.exit(f'mutants.sh: HEAD itself fails: {test}: {failure}')
+        bad = 0
+        for m in mutants:
+            found, text = check(m, tree, args.jobs)
+            bad += not found
+            print(f'{m.name:<40} {text}', flush=True)
+    return bad != 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
