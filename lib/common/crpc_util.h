@@ -49,7 +49,7 @@ crpc_pow2_ceil(uint64_t v)
 	return v <= 1 ? 1 : UINT64_C(1) << (64 - __builtin_clzll(v - 1));
 }
 
-/** log2 of @p v, a power of two. */
+/** log2 of @p v, which is not 0, rounded down. */
 static inline unsigned int
 crpc_log2(uint64_t v)
 {

@@ -15,10 +15,9 @@
 #define INLINE_MAX 188u
 /* How often free() polls for what is still to be sent. */
 #define DRAIN_POLLS 10000
-#define RTO_BUCKETS  256u
-#define PACE_BUCKETS 1024u
-#define PACE_TICK_NS 1024u
-#define PAGE         4096u
+/* Log2 of a tick of the pacing wheel, ns. */
+#define PACE_TICK_LOG2 10u
+#define PAGE           4096u
 
 /* Put the defaults in, then check each size. */
 static int
@@ -152,9 +151,12 @@ state_init(struct crpc_udrpc *ctx, const struct crpc_rdma_info *info)
 
 	ctx->inline_max = (uint32_t)crpc_min(info->inline_max, INLINE_MAX);
 	ctx->signal_every = conf->sq_depth / 4;
-	ctx->tx_tail = &ctx->tx_list;
-	ctx->ready_tail = &ctx->ready;
+	TAILQ_INIT(&ctx->sending);
+	TAILQ_INIT(&ctx->ending);
+	TAILQ_INIT(&ctx->ready);
 	ctx->next_token = 1;
+	ctx->rto_wheel.tick_log2 = crpc_log2(crpc_max(1, conf->rto_ns / 8));
+	ctx->pace_wheel.tick_log2 = PACE_TICK_LOG2;
 	ctx->timely = (struct timely_conf){.link = (double)conf->link_bytes_per_s,
 		.t_low_ns = conf->t_low_ns,
 		.t_high_ns = conf->t_high_ns};
@@ -167,35 +169,24 @@ state_init(struct crpc_udrpc *ctx, const struct crpc_rdma_info *info)
 static int
 parts_init(struct crpc_udrpc *ctx)
 {
-	const struct crpc_udrpc_conf *conf = &ctx->conf;
-	struct crpc_rdma_ud_conf ud = {.sq_depth = conf->sq_depth,
-		.rq_depth = conf->rq_depth,
+	struct crpc_rdma_ud_conf ud = {.sq_depth = ctx->conf.sq_depth,
+		.rq_depth = ctx->conf.rq_depth,
 		.inline_max = ctx->inline_max};
-	int rc = -ENOMEM;
+	int rc = memory_init(ctx);
 
-	if (memory_init(ctx) != 0)
-		return -ENOMEM;
-	if (__crpc_udrpc_wheel_init(&ctx->rto_wheel, crpc_max(1, conf->rto_ns / 8), RTO_BUCKETS))
-		goto err_memory;
-	if (__crpc_udrpc_wheel_init(&ctx->pace_wheel, PACE_TICK_NS, PACE_BUCKETS) != 0)
-		goto err_rto;
+	if (rc != 0)
+		return rc;
 	ctx->ud = crpc_rdma_ud_create(ctx->dev, &ud);
 	if (ctx->ud == NULL) {
 		rc = -errno;
-		goto err_pace;
+		memory_free(ctx);
+		return rc;
 	}
 	rc = __crpc_udrpc_tel_open(ctx);
-	if (rc != 0)
-		goto err_ud;
-	return 0;
-err_ud:
-	crpc_rdma_ud_free(ctx->ud);
-err_pace:
-	__crpc_udrpc_wheel_fini(&ctx->pace_wheel);
-err_rto:
-	__crpc_udrpc_wheel_fini(&ctx->rto_wheel);
-err_memory:
-	memory_free(ctx);
+	if (rc != 0) {
+		crpc_rdma_ud_free(ctx->ud);
+		memory_free(ctx);
+	}
 	return rc;
 }
 
@@ -237,7 +228,7 @@ drain(struct crpc_udrpc *ctx)
 	uint16_t n, i;
 
 	for (turn = 0; turn < DRAIN_POLLS && ctx->err == 0 &&
-			(ctx->retired != ctx->put || ctx->tx_list != NULL);
+		(ctx->retired != ctx->put || !TAILQ_EMPTY(&ctx->sending));
 		turn++) {
 		__crpc_udrpc_tx_run(ctx);
 		__crpc_udrpc_tx_post(ctx);
@@ -268,8 +259,6 @@ crpc_udrpc_free(struct crpc_udrpc *ctx)
 	for (i = 0; i < ctx->conf.max_eps; i++)
 		crpc_rdma_ah_free(ctx->eps[i].ah);
 	crpc_rdma_ud_free(ctx->ud);
-	__crpc_udrpc_wheel_fini(&ctx->pace_wheel);
-	__crpc_udrpc_wheel_fini(&ctx->rto_wheel);
 	memory_free(ctx);
 	free(ctx);
 }

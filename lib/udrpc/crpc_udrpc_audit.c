@@ -25,8 +25,7 @@ call_check(const struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t 
 	return rule(ep, "answered, sent and total packets are in order", 1,
 		       c->num_rx <= c->num_tx && c->num_tx <= c->num_hi && c->num_hi <= c->total) &&
 		rule(ep, "a call that can go on is looked at", 1,
-			c->num_rx != c->total &&
-				(c->num_tx == c->total || slot_test(ep->want, c->index)));
+			c->num_rx != c->total && (c->num_tx == c->total || c->wants));
 }
 
 static bool
@@ -49,7 +48,7 @@ ep_check(const struct crpc_udrpc_ep *ep)
 		!rule(ep, "calls that ended early", ended, ep->calls.ended) ||
 		!rule(ep, "free call slots", ep->calls.size - open - ended, free) ||
 		!rule(ep, "an endpoint that ended with calls is in the list",
-			ep->err != 0 && open + ended != 0, ep->in_end))
+			ep->err != 0 && open + ended != 0, ep->in_ending))
 		return false;
 	if (ep->err != 0)
 		return true;
@@ -57,9 +56,9 @@ ep_check(const struct crpc_udrpc_ep *ep)
 		rule(ep, "an endpoint with calls has a timer", 1,
 			ep->rto.at != NULL || open + ended == 0) &&
 		rule(ep, "an endpoint that wants to send is in the list or on the wheel", 1,
-			slot_none(ep->want) || ep->in_tx || ep->pace.at != NULL) &&
+			TAILQ_EMPTY(&ep->want) || ep->in_sending || ep->pace.at != NULL) &&
 		rule(ep, "an endpoint with replies to send is in the list", 1,
-			slot_none(ep->owe) || ep->in_tx);
+			TAILQ_EMPTY(&ep->unsent) || ep->in_sending);
 }
 
 static bool
@@ -72,7 +71,7 @@ ep_rests(const struct crpc_udrpc_ep *ep)
 	return rule(ep, "at rest: call slots in use", 0, calls_in_use(ep)) &&
 		rule(ep, "at rest: requests begun and not answered", 0, busy) &&
 		rule(ep, "at rest: nothing wants to be sent", 1,
-			ep->err != 0 || (slot_none(ep->want) && slot_none(ep->owe)));
+			ep->err != 0 || (TAILQ_EMPTY(&ep->want) && TAILQ_EMPTY(&ep->unsent)));
 }
 
 int
@@ -93,9 +92,9 @@ crpc_udrpc_check(const struct crpc_udrpc *ctx, bool at_rest)
 			ctx->put, ctx->retired, ctx->nbatch);
 		return -EFAULT;
 	}
-	if (at_rest && (ctx->nbatch != 0 || ctx->ready != NULL)) {
+	if (at_rest && (ctx->nbatch != 0 || !TAILQ_EMPTY(&ctx->ready))) {
 		crpc_err("audit: at rest: expected nothing queued, found %u datagrams%s",
-			ctx->nbatch, ctx->ready != NULL ? " and requests" : "");
+			ctx->nbatch, TAILQ_EMPTY(&ctx->ready) ? "" : " and requests");
 		return -EFAULT;
 	}
 	return 0;

@@ -35,11 +35,13 @@ slots_reset(struct crpc_udrpc_ep *ep)
 	struct udrpc_call *calls = ep->ctx->calls + ep->id * (ep->ctx->conf.slots + 1);
 	uint32_t i;
 
-	memset(ep->want, 0, sizeof(ep->want));
-	memset(ep->owe, 0, sizeof(ep->owe));
+	TAILQ_INIT(&ep->want);
+	TAILQ_INIT(&ep->unsent);
 	for (i = 0; i < ep->ctx->conf.slots; i++) {
 		calls[i + 1].req = 0;
+		calls[i + 1].wants = false;
 		ep->serves[i].state = SERVE_IDLE;
+		ep->serves[i].unsent = false;
 		ep->serves[i].req = 0;
 	}
 }
@@ -70,7 +72,7 @@ crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id)
 	ep->slots = 0;
 	ep->credits = ctx->conf.credits;
 	ep->heard = false;
-	ep->silent = ep->turn = 0;
+	ep->silent = 0;
 	ep->next_tx_ns = 0;
 	__crpc_udrpc_timely_init(&ep->timely, &ctx->timely);
 	slots_reset(ep);
@@ -150,18 +152,67 @@ void
 __crpc_udrpc_ep_break(struct crpc_udrpc_ep *ep, int32_t err)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
+	struct udrpc_serve *s;
 
 	ep->err = err;
 	__crpc_udrpc_wheel_del(&ctx->rto_wheel, &ep->rto);
 	__crpc_udrpc_wheel_del(&ctx->pace_wheel, &ep->pace);
-	__crpc_udrpc_ready_purge(ep);
-	memset(ep->owe, 0, sizeof(ep->owe));
-	memset(ep->want, 0, sizeof(ep->want));
+	for (s = ep->serves; s != ep->serves + ctx->conf.slots; s++) {
+		if (s->state != SERVE_READY)
+			continue;
+		TAILQ_REMOVE(&ctx->ready, s, list);
+		s->state = SERVE_IDLE;
+	}
 	if (calls_in_use(ep) == 0)
 		return;
-	ep->in_end = true;
-	ep->end_next = ctx->end_list;
-	ctx->end_list = ep;
+	ep->in_ending = true;
+	TAILQ_INSERT_HEAD(&ctx->ending, ep, ending);
+}
+
+void
+__crpc_udrpc_queue_broke(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe)
+{
+	uint32_t i;
+
+	if (ctx->err != 0)
+		return;
+	crpc_err("the datagram queue broke: status %d, syndrome 0x%x: all endpoints end",
+		cqe->status, cqe->syndrome);
+	ctx->err = cqe->status;
+	ctx->nbatch = 0;
+	for (i = 0; i < ctx->conf.max_eps; i++) {
+		if (!ctx->eps[i].live || ctx->eps[i].err != 0)
+			continue;
+		ctx->stats.ep_errors++;
+		__crpc_udrpc_ep_break(&ctx->eps[i], -ECONNRESET);
+	}
+	/* what was in the send queue is flushed, not read */
+	ctx->retired = ctx->put;
+}
+
+uint16_t
+__crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n)
+{
+	struct crpc_udrpc_ep *ep;
+	uint16_t k = 0;
+
+	while ((ep = TAILQ_FIRST(&ctx->ending)) != NULL) {
+		k += __crpc_calls_drop(
+			&ep->calls, -ECONNRESET, &ctx->stats.rpc, done + k, (uint16_t)(n - k));
+		if (calls_in_use(ep) != 0)
+			break;
+		TAILQ_REMOVE(&ctx->ending, ep, ending);
+		ep->in_ending = false;
+	}
+	return k;
+}
+
+uint32_t
+crpc_udrpc_cancel(struct crpc_udrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
+{
+	crpc_owner_check(&ep->ctx->owner, "udrpc context");
+	ep->ctx->now_ns = now_ns;
+	return __crpc_calls_cancel(&ep->calls, &ep->ctx->sweep, cookie);
 }
 
 void
@@ -172,29 +223,6 @@ crpc_udrpc_ep_shutdown(struct crpc_udrpc_ep *ep)
 		__crpc_udrpc_tx_bye(ep);
 	if (ep->err == 0 || ep->err == -ENOTCONN)
 		__crpc_udrpc_ep_break(ep, -ECONNRESET);
-}
-
-/* Take the endpoint off the lists of those with something to do. */
-static void
-lists_leave(struct crpc_udrpc_ep *ep)
-{
-	struct crpc_udrpc *ctx = ep->ctx;
-	struct crpc_udrpc_ep **at;
-
-	if (ep->in_end) {
-		for (at = &ctx->end_list; *at != ep; at = &(*at)->end_next)
-			;
-		*at = ep->end_next;
-		ep->in_end = false;
-	}
-	if (ep->in_tx) {
-		for (at = &ctx->tx_list; *at != ep; at = &(*at)->tx_next)
-			;
-		*at = ep->tx_next;
-		if (ctx->tx_tail == &ep->tx_next)
-			ctx->tx_tail = at;
-		ep->in_tx = false;
-	}
 }
 
 void
@@ -209,7 +237,11 @@ crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 	crpc_rdma_hand_over(ctx->dev); /* Who frees may be another thread. */
 	if (ep->err == 0)
 		__crpc_udrpc_ep_break(ep, -ECONNRESET);
-	lists_leave(ep);
+	if (ep->in_ending)
+		TAILQ_REMOVE(&ctx->ending, ep, ending);
+	if (ep->in_sending)
+		TAILQ_REMOVE(&ctx->sending, ep, sending);
+	ep->in_ending = ep->in_sending = false;
 	ep->calls = (struct rpc_calls){0};
 	for (i = 0; i < ctx->conf.slots; i++)
 		ep->serves[i].state = SERVE_IDLE;

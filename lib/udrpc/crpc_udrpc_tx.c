@@ -27,81 +27,85 @@ __crpc_udrpc_tx_post(struct crpc_udrpc *ctx)
 void
 __crpc_udrpc_tx_want(struct crpc_udrpc_ep *ep)
 {
-	struct crpc_udrpc *ctx = ep->ctx;
+	if (!ep->in_sending)
+		TAILQ_INSERT_TAIL(&ep->ctx->sending, ep, sending);
+	ep->in_sending = true;
+}
 
-	if (ep->in_tx)
-		return;
-	ep->in_tx = true;
-	ep->tx_next = NULL;
-	*ctx->tx_tail = ep;
-	ctx->tx_tail = &ep->tx_next;
+void
+__crpc_udrpc_want(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
+{
+	if (!c->wants)
+		TAILQ_INSERT_TAIL(&ep->want, c, want);
+	c->wants = true;
+	/* what is held back by its rate comes back by the wheel */
+	if (ep->pace.at == NULL)
+		__crpc_udrpc_tx_want(ep);
+}
+
+void
+__crpc_udrpc_resp_later(struct udrpc_serve *s)
+{
+	s->unsent = true;
+	TAILQ_INSERT_TAIL(&s->ep->unsent, s, list);
+	__crpc_udrpc_tx_want(s->ep);
 }
 
 /* Replies first: they wait for nothing but room. */
 static void
-owed_send(struct crpc_udrpc_ep *ep)
+unsent_send(struct crpc_udrpc_ep *ep)
 {
-	uint32_t i;
+	struct udrpc_serve *s;
 
-	while ((i = slot_first(ep->owe)) != CRPC_UDRPC_SLOTS_MAX) {
-		if (!__crpc_udrpc_resp_send(ep, &ep->serves[i], 0))
-			return;
-		slot_clear(ep->owe, i);
+	while ((s = TAILQ_FIRST(&ep->unsent)) != NULL && __crpc_udrpc_resp_send(ep, s, 0)) {
+		TAILQ_REMOVE(&ep->unsent, s, list);
+		s->unsent = false;
 	}
 }
 
-/* From the call that was short of credits or room, once around: so none waits for ever. */
+/* Each call that wants to send has one turn; what it could not send waits behind the others. */
 static void
 wanted_send(struct crpc_udrpc_ep *ep)
 {
-	uint32_t first = ep->turn / 64, k, w, i;
-	uint64_t from = UINT64_MAX << ep->turn % 64, left;
+	struct udrpc_call *c, *last = TAILQ_LAST(&ep->want, call_list);
+	bool more;
 
-	for (k = 0; k <= SLOT_WORDS; k++) {
-		w = (first + k) % SLOT_WORDS;
-		left = ep->want[w];
-		if (k == 0)
-			left &= from;
-		else if (k == SLOT_WORDS)
-			left &= ~from;
-		for (; left != 0; left &= left - 1) {
-			i = w * 64 + (uint32_t)__builtin_ctzll(left);
-			if (!__crpc_udrpc_call_send(ep, call_at(ep, i))) {
-				slot_clear(ep->want, i);
-			} else if (ep->credits == 0 || ep->ctx->nbatch >= TX_BURST) {
-				ep->turn = i;
-				return;
-			}
-		}
+	while ((c = TAILQ_FIRST(&ep->want)) != NULL) {
+		more = __crpc_udrpc_call_send(ep, c);
+		TAILQ_REMOVE(&ep->want, c, want);
+		if (more)
+			TAILQ_INSERT_TAIL(&ep->want, c, want);
+		c->wants = more;
+		if (c == last || (more && (ep->credits == 0 || ep->ctx->nbatch >= TX_BURST)))
+			return;
 	}
 }
 
 void
 __crpc_udrpc_tx_run(struct crpc_udrpc *ctx)
 {
-	struct crpc_udrpc_ep *ep = ctx->tx_list, *next;
+	struct crpc_udrpc_ep *ep, *last = TAILQ_LAST(&ctx->sending, ep_list);
 
-	ctx->tx_list = NULL;
-	ctx->tx_tail = &ctx->tx_list;
-	for (; ep != NULL; ep = next) {
-		next = ep->tx_next;
-		ep->in_tx = false;
+	while ((ep = TAILQ_FIRST(&ctx->sending)) != NULL) {
+		TAILQ_REMOVE(&ctx->sending, ep, sending);
+		ep->in_sending = false;
 		if (crpc_unlikely(ep->bye))
 			__crpc_udrpc_tx_bye(ep);
-		if (!ep->live)
-			continue;
-		if (ep->err == 0)
-			owed_send(ep);
-		wanted_send(ep);
-		/* who is held back by its rate comes back by the wheel */
-		if (!slot_none(ep->owe) || (!slot_none(ep->want) && ep->pace.at == NULL))
-			__crpc_udrpc_tx_want(ep);
+		if (ep->err == 0) {
+			unsent_send(ep);
+			wanted_send(ep);
+			if (!TAILQ_EMPTY(&ep->unsent) ||
+				(!TAILQ_EMPTY(&ep->want) && ep->pace.at == NULL))
+				__crpc_udrpc_tx_want(ep);
+		}
+		if (ep == last)
+			return;
 	}
 }
 
 bool
-__crpc_udrpc_tx_short(struct crpc_udrpc_ep *ep, enum wire_type type, uint16_t slot, uint32_t req,
-	uint16_t pkt)
+__crpc_udrpc_tx_short(
+	struct crpc_udrpc_ep *ep, enum wire_type type, uint16_t slot, uint32_t req, uint16_t pkt)
 {
 	struct wire_pkt *h = tx_put(ep, NULL, 0);
 
@@ -109,7 +113,7 @@ __crpc_udrpc_tx_short(struct crpc_udrpc_ep *ep, enum wire_type type, uint16_t sl
 		ep->ctx->stats.tx_full++;
 		return false;
 	}
-	h->kind = wire_kind(type);
+	h->kind = WIRE_KIND(type);
 	h->slot = slot;
 	h->req = req;
 	h->pkt = pkt;
@@ -126,16 +130,17 @@ signal_next(struct crpc_udrpc *ctx)
 	ctx->unsignalled = ctx->signal_every;
 }
 
-void
-__crpc_udrpc_drain(struct crpc_udrpc_ep *ep, uint64_t seq)
+bool
+__crpc_udrpc_drained(struct crpc_udrpc_ep *ep, uint64_t seq)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
 
-	if (ctx->retired >= seq || ctx->signalled >= seq || !tx_room(ctx))
-		return;
-	signal_next(ctx);
-	if (__crpc_udrpc_tx_short(ep, WIRE_NOP, 0, 0, 0))
-		ctx->stats.drains++;
+	if (ctx->retired < seq && ctx->signalled < seq && tx_room(ctx)) {
+		signal_next(ctx);
+		if (__crpc_udrpc_tx_short(ep, WIRE_NOP, 0, 0, 0))
+			ctx->stats.drains++;
+	}
+	return ctx->retired >= seq;
 }
 
 void

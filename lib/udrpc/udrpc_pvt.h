@@ -34,12 +34,13 @@
  *     -> leaving (ep_free) -> free, when nothing of it is in the send queue.
  *
  * Datagrams are numbered from 1 as they are put; `retired` is the last one that has left. Lists of
- * endpoints with something to do, and bitmaps of their slots, keep a poll's cost that of the
+ * endpoints with something to do, and of their slots, keep a poll's cost that of the
  * active.
  */
 
 #include <errno.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "crpc_atomic.h"
 #include "crpc_log.h"
@@ -58,8 +59,6 @@
 _Static_assert(TX_MAX >= TX_BURST + CRPC_BURST_MAX, "each packet of a poll can be answered");
 /** Head of a datagram in registered memory. */
 #define TX_HEAD 32u
-/** Words of a bitmap of slots. */
-#define SLOT_WORDS (CRPC_UDRPC_SLOTS_MAX / 64)
 /** What a pacer that was polled late may catch up, ns. */
 #define PACE_BURST_NS 20000
 
@@ -69,6 +68,7 @@ struct udrpc_call {
 	bool oneway; /**< A notification. */
 	bool drain;  /**< Nothing is sent before tx_seq has left. */
 	bool again;  /**< Something was sent twice: round trips mean nothing. */
+	bool wants;  /**< It is in the endpoint's list of what is to be sent. */
 	uint16_t index;
 	uint32_t req; /**< Number of the slot's request. */
 	uint32_t num_tx, num_rx, num_hi, total;
@@ -83,7 +83,9 @@ struct udrpc_call {
 	uint64_t *sent_ns;    /**< When a packet was put, by its number modulo the credits. */
 	uint8_t *req_buf;     /**< Registered. */
 	uint8_t *resp_buf;
+	TAILQ_ENTRY(udrpc_call) want;
 };
+TAILQ_HEAD(call_list, udrpc_call);
 
 enum serve_state {
 	SERVE_IDLE,
@@ -96,6 +98,7 @@ enum serve_state {
 /** Server slot. */
 struct udrpc_serve {
 	uint8_t state; /**< enum serve_state. */
+	bool unsent;   /**< DONE, and RESP 0 found no room. */
 	uint16_t index;
 	uint16_t status; /**< Of the response: 0 or an errno. */
 	uint32_t req;    /**< Number of the last request that was begun. */
@@ -107,10 +110,11 @@ struct udrpc_serve {
 	uint64_t token; /**< OPEN. */
 	uint64_t whole_ns;
 	struct crpc_udrpc_ep *ep;
-	struct udrpc_serve *next; /**< READY: the queue of recv(). */
+	TAILQ_ENTRY(udrpc_serve) list; /**< READY: the context's; unsent: the endpoint's. */
 	uint8_t *req_buf;
 	uint8_t *resp_buf; /**< Registered. */
 };
+TAILQ_HEAD(serve_list, udrpc_serve);
 
 struct crpc_udrpc_ep {
 	struct crpc_udrpc *ctx;
@@ -133,18 +137,18 @@ struct crpc_udrpc_ep {
 	bool bye;         /**< The peer is notified of the end when there is room. */
 	bool heard;       /**< A packet came since the last look. */
 	uint32_t silent;  /**< Looks in a row with repetitions and nothing heard. */
-	uint32_t turn;    /**< The call that sends first when there are credits again. */
 
-	uint64_t want[SLOT_WORDS]; /**< Calls with something to send. */
-	uint64_t owe[SLOT_WORDS];  /**< Server slots whose RESP 0 found no room. */
-	bool in_tx, in_end;
-	struct crpc_udrpc_ep *tx_next, *end_next;
+	struct call_list want;    /**< Calls with something to send. */
+	struct serve_list unsent; /**< Server slots whose RESP 0 found no room. */
+	bool in_sending, in_ending;
+	TAILQ_ENTRY(crpc_udrpc_ep) sending, ending;
 
 	struct wheel_entry rto;  /**< On while slots of calls are in use. */
 	struct wheel_entry pace; /**< On while the rate holds packets back. */
 	uint64_t next_tx_ns;
 	struct timely timely;
 };
+TAILQ_HEAD(ep_list, crpc_udrpc_ep);
 
 struct crpc_udrpc {
 	struct crpc_rdma *dev;
@@ -162,10 +166,10 @@ struct crpc_udrpc {
 	uint32_t signal_every, unsignalled;
 	uint32_t credit_mask;
 	uint8_t *heads;
-	struct crpc_udrpc_ep *tx_list, **tx_tail;
-	struct crpc_udrpc_ep *end_list; /**< Broken, with calls to complete. */
+	struct ep_list sending; /**< With something to send that had to wait. */
+	struct ep_list ending;  /**< Broken, with calls to complete. */
 	struct rpc_sweep sweep;
-	struct udrpc_serve *ready, **ready_tail;
+	struct serve_list ready; /**< What recv() gives next. */
 	uint64_t next_token;
 	struct wheel rto_wheel, pace_wheel;
 	struct timely_conf timely;
@@ -204,42 +208,25 @@ calls_in_use(const struct crpc_udrpc_ep *ep)
 	return ep->calls.open + ep->calls.ended;
 }
 
-static inline void
-slot_set(uint64_t *map, uint32_t i)
-{
-	map[i / 64] |= UINT64_C(1) << i % 64;
-}
+/* path */
 
-static inline void
-slot_clear(uint64_t *map, uint32_t i)
-{
-	map[i / 64] &= ~(UINT64_C(1) << i % 64);
-}
+/** Send what a call may. True: there is more, for later. */
+bool __crpc_udrpc_call_send(struct crpc_udrpc_ep *ep, struct udrpc_call *c);
+/** Send a piece of the response. False: no room. */
+bool __crpc_udrpc_resp_send(struct crpc_udrpc_ep *ep, struct udrpc_serve *s, uint32_t pkt);
 
-static inline bool
-slot_test(const uint64_t *map, uint32_t i)
-{
-	return map[i / 64] >> i % 64 & 1;
-}
+/* packet */
 
-/** The first slot in a map; CRPC_UDRPC_SLOTS_MAX: none. */
-static inline uint32_t
-slot_first(const uint64_t *map)
-{
-	uint32_t w;
-
-	for (w = 0; w < SLOT_WORDS; w++) {
-		if (map[w] != 0)
-			return w * 64 + (uint32_t)__builtin_ctzll(map[w]);
-	}
-	return CRPC_UDRPC_SLOTS_MAX;
-}
-
-static inline bool
-slot_none(const uint64_t *map)
-{
-	return slot_first(map) == CRPC_UDRPC_SLOTS_MAX;
-}
+/** The call of which this is the next piece of a response; NULL: there is none. */
+struct udrpc_call *__crpc_udrpc_resp_check(
+	struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes);
+/** The slot of which this is the next piece of a request; NULL: it is dropped or answered. */
+struct udrpc_serve *__crpc_udrpc_req_check(
+	struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes);
+/** Answer a piece of a request, for the first time or again. */
+void __crpc_udrpc_req_answer(struct crpc_udrpc_ep *ep, struct udrpc_serve *s, uint16_t pkt);
+/** A packet that is no piece of a request or of a response. */
+void __crpc_udrpc_packet_other(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes);
 
 /* tx */
 
@@ -247,42 +234,36 @@ slot_none(const uint64_t *map)
 void __crpc_udrpc_tx_post(struct crpc_udrpc *ctx);
 /** Send what endpoints wanted to send and could not. */
 void __crpc_udrpc_tx_run(struct crpc_udrpc *ctx);
+/** This call has something to send when there is room, credit and time. */
+void __crpc_udrpc_want(struct crpc_udrpc_ep *ep, struct udrpc_call *c);
 /** Have tx_run look at this endpoint. */
 void __crpc_udrpc_tx_want(struct crpc_udrpc_ep *ep);
-/** See that the datagram of this number is known to have left some time. */
-void __crpc_udrpc_drain(struct crpc_udrpc_ep *ep, uint64_t seq);
+/** A response finds no room now. */
+void __crpc_udrpc_resp_later(struct udrpc_serve *s);
+/** Whether the datagram of this number has left; if not, see that it becomes known. */
+bool __crpc_udrpc_drained(struct crpc_udrpc_ep *ep, uint64_t seq);
 /** A packet without data. False: no room. */
 bool __crpc_udrpc_tx_short(struct crpc_udrpc_ep *ep, enum wire_type type, uint16_t slot,
 	uint32_t req, uint16_t pkt);
-/** Say goodbye and post it; later, if there is no room. */
+/** Send the peer the end of the session; later, if there is no room. */
 void __crpc_udrpc_tx_bye(struct crpc_udrpc_ep *ep);
-/* client */
 
-/** Send what a call may. True: there is more, for later. */
-bool __crpc_udrpc_call_send(struct crpc_udrpc_ep *ep, struct udrpc_call *c);
-void __crpc_udrpc_rx_cr(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes);
-/** Returns completions: 0 or 1. */
-uint16_t __crpc_udrpc_rx_resp(struct crpc_udrpc_ep *ep, const struct wire_pkt *h,
-	const uint8_t *data, uint32_t bytes, struct crpc_done *done);
-/** Calls of endpoints that have ended; returns completions. */
-uint16_t __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n);
-/** What the timer of an endpoint does. */
-void __crpc_udrpc_rto(struct crpc_udrpc_ep *ep);
+/* time */
 
-/* server */
-
-void __crpc_udrpc_rx_req(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, const uint8_t *data,
-	uint32_t bytes);
-void __crpc_udrpc_rx_rfr(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes);
-/** Send a piece of the response. False: no room. */
-bool __crpc_udrpc_resp_send(struct crpc_udrpc_ep *ep, struct udrpc_serve *s, uint32_t pkt);
-/** Forget the endpoint's requests that recv() has not given. */
-void __crpc_udrpc_ready_purge(struct crpc_udrpc_ep *ep);
+/** Whether the rate lets packet number k go now; if not, the wheel brings the endpoint back. */
+bool __crpc_udrpc_pace(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t k);
+void __crpc_udrpc_paces_run(struct crpc_udrpc *ctx);
+/** Repeat what was not answered in time, and give up peers that are silent. */
+void __crpc_udrpc_timers_run(struct crpc_udrpc *ctx);
 
 /* endpoints */
 
 /** End an endpoint with an error; its calls end in the polls that follow. */
 void __crpc_udrpc_ep_break(struct crpc_udrpc_ep *ep, int32_t err);
+/** The datagram queue is in error: nothing is sent or received on it any more. */
+void __crpc_udrpc_queue_broke(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe);
+/** Calls of endpoints that have ended; returns completions. */
+uint16_t __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n);
 
 /* telemetry */
 
@@ -338,6 +319,39 @@ tx_put(struct crpc_udrpc_ep *ep, const void *data, uint32_t len)
 	h->token = ep->peer_token;
 	ctx->stats.bytes_sent += WIRE_HEAD + len;
 	return h;
+}
+
+/** A round trip of packet number k, less what the server took. */
+static inline void
+rtt_sample(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t k, uint32_t turn_ns)
+{
+	struct crpc_udrpc *ctx = ep->ctx;
+	uint64_t rtt = ctx->now_ns - c->sent_ns[k & ctx->credit_mask];
+
+	/* of which copy the answer is, is not known (P. Karn) */
+	if (crpc_unlikely(c->again || ctx->conf.no_congestion_control))
+		return;
+	rtt -= crpc_min(turn_ns, rtt);
+	if (crpc_likely(timely_bypass(&ep->timely, &ctx->timely, rtt)))
+		return;
+	__crpc_udrpc_timely_sample(&ep->timely, &ctx->timely, ctx->now_ns, rtt);
+	ctx->stats.rtt_samples++;
+}
+
+/**
+ * All of a call up to packet k has been answered; after going back perhaps before it was sent
+ * again. The credits of what was out come home. turn_ns is what the server took.
+ */
+static inline void
+answered(struct crpc_udrpc_ep *ep, struct udrpc_call *c, uint32_t k, uint32_t turn_ns)
+{
+	uint32_t upto = crpc_likely(k < c->num_tx) ? k + 1 : c->num_tx;
+
+	rtt_sample(ep, c, k, turn_ns);
+	ep->credits += upto - c->num_rx;
+	c->num_rx = k + 1;
+	c->num_tx += k + 1 - upto;
+	c->progress_ns = ep->ctx->now_ns;
 }
 
 #endif

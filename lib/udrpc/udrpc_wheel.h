@@ -7,12 +7,15 @@
  * A timing wheel of one level (G. Varghese and T. Lauck, Hashed and Hierarchical Timing Wheels,
  * SOSP 1987): adding and removing cost a few stores, and time that passes costs one look per tick.
  *
- * An entry is somebody's member. It is due early rather than never: what lies beyond the wheel's
- * reach is given at its reach, and whoever gets it looks at the clock and adds it again.
+ * An entry is a member of what is due. It is due early rather than never: what lies beyond the
+ * wheel's reach is given at its reach; its owner looks at the clock and adds it again.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/** Ticks ahead that a wheel reaches; a power of two. */
+#define WHEEL_BUCKETS 1024u
 
 /** Zero is not on a wheel. */
 struct wheel_entry {
@@ -22,18 +25,11 @@ struct wheel_entry {
 
 /** A wheel. */
 struct wheel {
-	uint32_t tick_log2; /**< ns of a tick, log2. */
-	uint32_t mask;      /**< Buckets - 1. */
+	uint32_t tick_log2; /**< ns of a tick, log2. A wheel of zeros is ready but for this. */
 	uint32_t count;     /**< Entries on it. */
 	uint64_t pos;       /**< Ticks that have been given. */
-	struct wheel_entry **bucket;
+	struct wheel_entry *bucket[WHEEL_BUCKETS];
 };
-
-/** Make it, with a tick of at most @p tick_ns and a power of two of buckets. 0 or -ENOMEM. */
-int __crpc_udrpc_wheel_init(struct wheel *w, uint64_t tick_ns, uint32_t buckets);
-
-/** Free its buckets. */
-void __crpc_udrpc_wheel_fini(struct wheel *w);
 
 /** Put an entry that is on no wheel on this one, due at @p at_ns. */
 void __crpc_udrpc_wheel_add(
@@ -41,6 +37,13 @@ void __crpc_udrpc_wheel_add(
 
 /** Take an entry off, if it is on. */
 void __crpc_udrpc_wheel_del(struct wheel *w, struct wheel_entry *e);
+
+/** Whether a tick has passed, with something on the wheel. */
+static inline bool
+wheel_has_turned(const struct wheel *w, uint64_t now_ns)
+{
+	return w->count != 0 && now_ns >> w->tick_log2 > w->pos;
+}
 
 /**
  * Take off all that is due, as a list; each has at == NULL then. Its members may be added again

@@ -31,6 +31,9 @@ enum wire_type {
 	WIRE_TYPES,
 };
 
+/** Of a packet of this type: wire_pkt.kind. */
+#define WIRE_KIND(type) (uint8_t)(WIRE_VERSION << 4 | (unsigned int)(type))
+
 /** Head of a packet. */
 struct wire_pkt {
 	uint8_t magic;
@@ -62,13 +65,6 @@ struct wire_addr {
 	uint8_t ud[CRPC_RDMA_ADDR_LEN];
 };
 _Static_assert(sizeof(struct wire_addr) == CRPC_UDRPC_ADDR_LEN, "no padding");
-
-/** The first two bytes. */
-static inline uint8_t
-wire_kind(enum wire_type type)
-{
-	return (uint8_t)(WIRE_VERSION << 4 | (unsigned int)type);
-}
 
 /** Packets of a message of @p len bytes in pieces of @p piece; an empty one has one, too. */
 static inline uint32_t

@@ -43,7 +43,7 @@ packet_make(struct pair *p, const struct step *s, int to, uint8_t *out)
 	memcpy(&h, out, sizeof(h));
 	if (s->how & TRUE_HEAD) {
 		h.magic = WIRE_MAGIC;
-		h.kind = wire_kind((enum wire_type)(h.kind % WIRE_TYPES));
+		h.kind = WIRE_KIND((enum wire_type)(h.kind % WIRE_TYPES));
 	}
 	if (s->how & TRUE_SESSION) {
 		h.session = ep->id;

@@ -38,7 +38,7 @@ packet(const struct pair *p, int to, enum wire_type type)
 	const struct crpc_udrpc_ep *ep = p->ep[to][0];
 
 	return (struct packet){.h = {.magic = WIRE_MAGIC,
-				       .kind = wire_kind(type),
+				       .kind = WIRE_KIND(type),
 				       .session = ep->id,
 				       .token = ep->token,
 				       .req = 1}};
