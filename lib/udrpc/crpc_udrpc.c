@@ -3,7 +3,6 @@
  * The context: sizes checked once, all memory made and registered, counters.
  */
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "crpc_conf.h"
 #include "udrpc_pvt.h"
@@ -161,9 +160,6 @@ state_init(struct crpc_udrpc *ctx, const struct crpc_rdma_info *info)
 		.t_low_ns = conf->t_low_ns,
 		.t_high_ns = conf->t_high_ns};
 	ctx->rng = conf->seed;
-	/* without it a token still names a life, but a process that starts again repeats them */
-	if (conf->seed == 0 && getrandom(&ctx->rng, sizeof(ctx->rng), 0) < 0)
-		ctx->rng = (uintptr_t)ctx;
 }
 
 static int

@@ -56,8 +56,9 @@
  * and connect them before, and free them once that one has ended. Time comes in as nanoseconds of
  * any monotonic clock.
  *
- * Nothing here allocates or makes a system call but create and free of a context and the log lines
- * of errors; the memory of all endpoints is made and registered with the context.
+ * Nothing here allocates or makes a system call but create and free of a context, making and
+ * connecting an endpoint, and the log lines of errors; the memory of all endpoints is made and
+ * registered with the context.
  *
  * A program with an EAL also has telemetry: /crpc/udrpc/list, stats, latency, endpoints, endpoint.
  * The handlers ask, and poll() answers, so they need a context that is polled.
@@ -117,7 +118,8 @@ struct crpc_udrpc_conf {
 	uint64_t t_low_ns;  /**< TIMELY: round trips that never slow a session; default 50 us. */
 	uint64_t t_high_ns; /**< TIMELY: round trips that always do; default 1 ms. */
 	bool no_congestion_control; /**< Never slow a session down. For comparison. */
-	/** The tokens of the endpoints come from it; 0, the default: from the system. */
+	/** Of the endpoints' tokens, for tests, as a peer could compute them. Default 0: each comes
+	 *  from the system. */
 	uint64_t seed;
 };
 
@@ -170,7 +172,8 @@ void crpc_udrpc_free(struct crpc_udrpc *ctx);
  *   Your number of the peer; crpc_req.peer of its requests.
  * @return
  *   The endpoint, or NULL with errno: ENOSPC (max_eps, those that were just freed and still have
- *   packets in the send queue included: poll, then retry), EIO (the datagram queue is broken).
+ *   packets in the send queue included: poll, then retry), EIO (the datagram queue is broken),
+ *   or that of getrandom().
  */
 struct crpc_udrpc_ep *crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id);
 

@@ -2,17 +2,26 @@
 /*
  * Endpoints: made from the context's memory, connected by addresses, ended.
  */
+#include <sys/random.h>
+
 #include "udrpc_pvt.h"
 
-/* Numbers that look like none of before: splitmix64 (G. Steele et al., OOPSLA 2014). */
-static uint32_t
-token_next(struct crpc_udrpc *ctx)
+/*
+ * A packet with the right token can end the session, or answer in it. So tokens must not follow
+ * from others: they come from the system, or, in a test, from the seed (splitmix64, G. Steele et
+ * al., OOPSLA 2014).
+ */
+static bool
+token_next(struct crpc_udrpc *ctx, uint32_t *token)
 {
 	uint64_t z = ctx->rng += UINT64_C(0x9e3779b97f4a7c15);
 
+	if (ctx->conf.seed == 0)
+		return getrandom(token, sizeof(*token), 0) == sizeof(*token);
 	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return (uint32_t)(z >> 32);
+	*token = (uint32_t)(z >> 32);
+	return true;
 }
 
 /* An endpoint of which nothing is in the send queue any more is free for use. */
@@ -65,9 +74,12 @@ crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id)
 		return NULL;
 	}
 	ep = &ctx->eps[i];
+	if (!token_next(ctx, &ep->token)) {
+		crpc_err("ep_create: getrandom: %s", strerror(errno));
+		return NULL;
+	}
 	ep->live = true;
 	ep->err = -ENOTCONN;
-	ep->token = token_next(ctx);
 	ep->user_id = user_id;
 	ep->slots = 0;
 	ep->credits = ctx->conf.credits;

@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include <sys/random.h>
+
 #include <cmocka.h>
 
 #include "pair.h"
@@ -521,6 +523,39 @@ an_end_is_told_though_the_send_queue_is_full(void **state)
 	}
 }
 
+/* Instead of the system's. */
+static uint32_t randoms;
+
+ssize_t
+getrandom(void *buf, size_t len, unsigned int flags)
+{
+	uint32_t word = 0x1234567 * ++randoms;
+
+	assert_int_equal(len, sizeof(word));
+	memcpy(buf, &word, sizeof(word));
+	return sizeof(word);
+}
+
+/* A peer that knows the tokens of some sessions cannot compute those of others. */
+static void
+each_token_comes_from_the_system(void **state)
+{
+	struct crpc_udrpc_conf conf = {.max_eps = 8};
+	struct pair p;
+	uint32_t i;
+
+	pair_init(&p, &small, 1, 1, 188, MTU);
+	conf.dev = crpc_paper_open(&p.w, &(struct crpc_paper_conf){.mtu = MTU});
+	crpc_udrpc_free(p.ctx[1]);
+	p.ctx[1] = crpc_udrpc_create(&conf);
+	assert_non_null(p.ctx[1]);
+	for (i = 0, randoms = 0; i < conf.max_eps; i++)
+		assert_int_equal(crpc_udrpc_ep_create(p.ctx[1], i)->token, 0x1234567 * (i + 1));
+	crpc_rdma_close(p.dev[1]);
+	p.dev[1] = conf.dev;
+	pair_fini(&p);
+}
+
 /* An endpoint can be made, used and freed for ever; packets of its earlier lives do not count. */
 static void
 endpoints_come_and_go(void **state)
@@ -741,6 +776,7 @@ main(void)
 		cmocka_unit_test(a_dead_peer_is_given_up),
 		cmocka_unit_test(a_shutdown_is_told_to_the_peer),
 		cmocka_unit_test(an_end_is_told_though_the_send_queue_is_full),
+		cmocka_unit_test(each_token_comes_from_the_system),
 		cmocka_unit_test(endpoints_come_and_go),
 		cmocka_unit_test(addresses_that_are_none_are_refused),
 		cmocka_unit_test(a_broken_queue_ends_all),
