@@ -47,29 +47,29 @@ def mutants_read(path):
     return mutants
 
 
-def function_find(folder, name):
+def function_find(folder, name, changed):
     """The file of a function's definition, its text, and where that begins and ends. folder may be a file."""
     pattern = re.compile(rf'^{name}\([^;{{]*\)\n\{{.*?^\}}', re.M | re.S)
     found = [(path, text, match) for path in (sorted(folder.glob('*.[ch]')) or [folder])
-             for text in [path.read_text()] for match in pattern.finditer(text)]
+             for text in [changed.get(path) or path.read_text()] for match in pattern.finditer(text)]
     if len(found) != 1:
         raise NotPlanted(f'{len(found)} functions {name} in {folder.name}')
     path, text, match = found[0]
     return path, text, match.start(), match.end()
 
 
-def plant(mutant, tree):
-    """Change the tree; returns what its files were."""
-    before = {}
+def changes_of(mutant, tree):
+    """What the files that it changes were, and what they become."""
+    before, after = {}, {}
     for folder, name, old, new in mutant.changes:
-        path, text, begin, end = function_find(tree / folder, name)
+        path, text, begin, end = function_find(tree / folder, name, after)
         pattern = r'\s+'.join(re.escape(word) for word in old.split())
         body, n = re.subn(pattern, lambda _: new.rstrip('\n'), text[begin:end])
         if n != 1:
             raise NotPlanted(f'{n} times in {name}: {old}')
-        before.setdefault(path, text)
-        path.write_text(text[:begin] + body + text[end:])
-    return before
+        before.setdefault(path, path.read_text())
+        after[path] = text[:begin] + body + text[end:]
+    return before, after
 
 
 def build(tree, tests, jobs):
@@ -98,7 +98,9 @@ def check(mutant, tree, jobs):
     """Whether each test of the mutant finds it, and what does."""
     before = {}
     try:
-        before = plant(mutant, tree)
+        before, after = changes_of(mutant, tree)
+        for path, text in after.items():
+            path.write_text(text)
         built = build(tree, mutant.tests, jobs)
         if built.returncode != 0:
             return False, 'it does not build\n' + built.stdout[-2000:]
@@ -112,9 +114,23 @@ def check(mutant, tree, jobs):
         f'{test}: {clause or "SURVIVES"}' for test, clause in found.items())
 
 
+def fit(mutants):
+    """Whether each can be planted; changes nothing."""
+    bad = 0
+    for m in mutants:
+        try:
+            changes_of(m, ROOT)
+        except NotPlanted as e:
+            print(f'{m.name}: {e}')
+            bad += 1
+    print(f'mutants.sh: {len(mutants)} faults, {bad} do not fit')
+    return bad != 0
+
+
 def main():
     parser = argparse.ArgumentParser(prog='devtools/mutants.sh', description=__doc__)
     parser.add_argument('--dir', help='where the copy lies and stays (default: a new folder, removed at the end)')
+    parser.add_argument('--fit', action='store_true', help='only see that each fault can be planted in the working tree')
     parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='parallel jobs (default: one per core)')
     parser.add_argument('mutants', nargs='*', metavar='MUTANT', help='names (default: all)')
     args = parser.parse_args()
@@ -122,6 +138,8 @@ def main():
     if unknown := set(args.mutants) - {m.name for m in mutants}:
         parser.error('no such mutant: ' + ' '.join(unknown))
     mutants = [m for m in mutants if not args.mutants or m.name in args.mutants]
+    if args.fit:
+        return fit(mutants)
     with tempfile.TemporaryDirectory() as tmp:
         tree = pathlib.Path(args.dir or tmp).resolve() / 'tree'
         tree.mkdir(parents=True, exist_ok=True)
