@@ -22,7 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,6 +72,30 @@ static inline bool
 exists(const char *file)
 {
 	return access(path_of(file), F_OK) == 0;
+}
+
+/* A socket at the address of the segment's, which may be reached by no long path. */
+static inline int
+sock_open(const char *name, struct sockaddr_un *addr)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	*addr = (struct sockaddr_un){.sun_family = AF_UNIX};
+	snprintf(addr->sun_path, sizeof(addr->sun_path), "%.80s/crpc.%s.sock", dir, name);
+	return fd;
+}
+
+/* Connected to the segment's socket, or -1. */
+static inline int
+sock_connect(const char *name)
+{
+	struct sockaddr_un addr;
+	int fd = sock_open(name, &addr);
+
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0)
+		return fd;
+	close(fd);
+	return -1;
 }
 
 /* Neither a file nor a socket is left of segment "a". */

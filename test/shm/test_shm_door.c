@@ -12,8 +12,6 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include "golden.h"
 
@@ -100,49 +98,15 @@ own_and_fork(void)
 
 /* ---- the socket by hand ---- */
 
-static void
-sock_addr(struct sockaddr_un *addr, const char *name)
-{
-	int fd = open(dir, O_PATH | O_DIRECTORY);
-
-	assert_true(fd >= 0);
-	memset(addr, 0, sizeof(*addr));
-	addr->sun_family = AF_UNIX;
-	snprintf(addr->sun_path, sizeof(addr->sun_path), "/proc/self/fd/%d/crpc.%s.sock", fd, name);
-}
-
-static void
-sock_addr_done(const struct sockaddr_un *addr)
-{
-	close(atoi(addr->sun_path + strlen("/proc/self/fd/")));
-}
-
 static int
 sock_listen(const char *name)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct sockaddr_un addr;
+	int fd = sock_open(name, &addr);
 
-	sock_addr(&addr, name);
 	assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
 	assert_int_equal(listen(fd, 4), 0);
-	sock_addr_done(&addr);
 	return fd;
-}
-
-static int
-sock_connect(const char *name)
-{
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
-	struct sockaddr_un addr;
-
-	sock_addr(&addr, name);
-	rc = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
-	sock_addr_done(&addr);
-	if (rc == 0)
-		return fd;
-	close(fd);
-	return -1;
 }
 
 /* ---- tests: the way it should be ---- */

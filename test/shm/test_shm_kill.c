@@ -8,9 +8,6 @@
  */
 #include "shm_test.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-
 #include "crpc_crash.h"
 
 #define PASSES 500 /* more than the victim makes */
@@ -29,18 +26,6 @@ nothing_left(void)
 
 /* ---- the victim ---- */
 
-/* Be served by the same process: connect, and let the answer lie. */
-static int
-knock(void)
-{
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%.40s/crpc.a.sock", dir);
-	need(connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0);
-	return fd;
-}
-
 /* One life of an owner; without `end` it leaves all behind. */
 static void
 live(bool memfd, bool end)
@@ -51,7 +36,8 @@ live(bool memfd, bool end)
 	need(seg != NULL);
 	crpc_shm_ready(seg);
 	if (memfd) {
-		fd = knock();
+		/* Served by the same process: connect, and leave the answer unread. */
+		need((fd = sock_connect("a")) >= 0);
 		need(crpc_shm_serve(seg) == 1);
 		close(fd);
 	}
