@@ -207,6 +207,35 @@ child_status(pid_t pid)
 	return WEXITSTATUS(status);
 }
 
+/* ---- an owner in a process of its own ---- */
+
+#define SIZE 10000
+
+static struct crpc_shm_conf owner_conf; /* of the next owner; see start_owner() */
+static struct crpc_shm *owned;          /* in its process */
+
+static inline void
+own(void)
+{
+	need((owned = crpc_shm_create(&owner_conf)) != NULL);
+	crpc_shm_ready(owned);
+	*(uint32_t *)crpc_shm_ptr(owned, 4096, 4) = 77;
+}
+
+static inline void
+serve(void)
+{
+	crpc_shm_serve(owned);
+}
+
+/* Start an owner of segment "a". */
+static inline pid_t
+start_owner(bool memfd)
+{
+	owner_conf = conf_of("a", SIZE, memfd);
+	return child_start(own, serve);
+}
+
 /* The child returns from fn with 0, or with 77 if the machine does not let it. */
 static inline void
 child_runs(int (*fn)(void))

@@ -10,21 +10,10 @@
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
-#define SIZE 10000
-
 static struct crpc_shm *
 create(const char *name, uint64_t size)
 {
 	return create_as(name, size, false);
-}
-
-static void
-own_a(void)
-{
-	struct crpc_shm *seg = create("a", SIZE);
-
-	need(seg != NULL);
-	crpc_shm_ready(seg);
 }
 
 /* ---- tests ---- */
@@ -104,77 +93,110 @@ a_living_owner_is_left_alone(void **state)
 	crpc_shm_free(own);
 }
 
+/* What is left is replaced, and is not confused with what replaces it. */
 static void
-a_dead_owners_leftover_is_replaced(void **state)
+check_death_of_an_owner(bool memfd)
 {
-	pid_t pid = child_start(own_a, NULL);
-	struct crpc_shm *seg = attach("a"), *own;
-	uint64_t old;
+	pid_t pid = start_owner(memfd);
+	struct crpc_shm *seg = attach("a"), *next;
+	struct crpc_shm_lock *lock;
 
 	assert_non_null(seg);
-	old = crpc_shm_header(seg)->incarnation;
+	assert_int_equal(*(uint32_t *)crpc_shm_ptr(seg, 4096, 4), 77);
+	assert_int_equal(crpc_shm_header(seg)->owner_pid, pid);
 	assert_true(crpc_shm_owner_alive(seg));
+	assert_fails(create_as("a", SIZE, memfd), EADDRINUSE);
+	crpc_shm_detach(attach("a"));
+	assert_non_null(lock = crpc_shm_lock_take(seg, 9));
+	assert_int_equal(crpc_shm_lock_count(seg, 0, 9), 2);
+	assert_int_equal(crpc_shm_lock_count(seg, 1, CRPC_SHM_USERS_LAST), 1);
+	assert_int_equal(crpc_shm_lock_count(seg, 10, UINT32_MAX), 0);
+	assert_int_equal(crpc_shm_lock_count(seg, 9, 8), 0);
+	assert_fails(crpc_shm_lock_take(seg, 9), EAGAIN);
+	assert_fails(crpc_shm_lock_take(seg, 0), EAGAIN);
+	crpc_shm_lock_drop(lock);
+	assert_int_equal(crpc_shm_lock_held(seg, 9), 0);
 	child_kill(pid);
 	assert_false(crpc_shm_owner_alive(seg));
 	assert_fails(attach("a"), ECONNREFUSED);
-	own = create("a", 2 * SIZE);
-	assert_non_null(own);
-	assert_true(crpc_shm_header(own)->incarnation != old);
-	assert_false(crpc_shm_owner_alive(seg)); /* the old one is not confused with the new */
-	assert_fails(crpc_shm_lock_take(seg, 5), ECONNREFUSED);
+	assert_true(exists("crpc.a") && exists("crpc.a.sock") == memfd);
+	pid = start_owner(memfd);
+	assert_non_null(next = attach("a"));
+	assert_int_equal(crpc_shm_header(next)->owner_pid, pid);
+	assert_true(crpc_shm_header(next)->incarnation != crpc_shm_header(seg)->incarnation);
+	assert_false(crpc_shm_owner_alive(seg));
+	assert_int_equal(*(uint32_t *)crpc_shm_ptr(seg, 4096, 4), 77);
+	if (!memfd)
+		assert_fails(crpc_shm_lock_take(seg, 5), ECONNREFUSED);
 	crpc_shm_detach(seg);
-	crpc_shm_free(own);
+	crpc_shm_detach(next);
+	child_kill(pid);
+	crpc_shm_free(create_as("a", 2 * SIZE, memfd));
+	assert_true(a_is_gone());
+}
+
+static void
+a_dead_owners_leftover_is_replaced(void **state)
+{
+	check_death_of_an_owner(false);
+	check_death_of_an_owner(true);
 }
 
 static void
 a_stopped_owner_lives(void **state)
 {
-	pid_t pid = child_start(own_a, NULL);
-	struct crpc_shm *seg = attach("a");
+	struct crpc_shm *seg;
+	int memfd;
+	pid_t pid;
 
-	assert_non_null(seg);
-	assert_int_equal(kill(pid, SIGSTOP), 0);
-	assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
-	assert_true(crpc_shm_owner_alive(seg));
-	assert_fails(create("a", SIZE), EADDRINUSE);
-	child_kill(pid);
-	crpc_shm_detach(seg);
-	crpc_shm_free(create("a", SIZE));
+	for (memfd = 0; memfd < 2; memfd++) {
+		pid = start_owner(memfd != 0);
+		assert_non_null(seg = attach("a"));
+		assert_int_equal(kill(pid, SIGSTOP), 0);
+		assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
+		assert_true(crpc_shm_owner_alive(seg));
+		assert_fails(create("a", SIZE), EADDRINUSE);
+		child_kill(pid);
+		crpc_shm_detach(seg);
+		crpc_shm_free(create("a", SIZE));
+	}
 }
 
-static pid_t grandchild;
-
+/* The pid of a child that outlives the owner stands in the segment. */
 static void
-own_a_and_fork(void)
+own_and_fork(void)
 {
-	own_a();
-	grandchild = fork();
-	if (grandchild == 0)
-		for (;;)
-			pause();
-	/* In the segment itself: the test process needs it to end the grandchild. */
-	struct crpc_shm *seg = attach("a");
+	pid_t child;
 
-	*(pid_t *)crpc_shm_ptr(seg, 4096, sizeof(pid_t)) = grandchild;
+	own();
+	child = fork();
+	while (child == 0)
+		pause();
+	*(pid_t *)crpc_shm_ptr(owned, 5000, sizeof(child)) = child;
 }
 
+/* A memfd's child has the listening socket, too. */
 static void
-a_forked_child_does_not_keep_a_dead_owner_alive(void **state)
+a_forked_child_keeps_nothing_alive(void **state)
 {
-	pid_t pid = child_start(own_a_and_fork, NULL), orphan;
-	struct crpc_shm *seg = attach("a"), *own;
+	struct crpc_shm *seg, *next;
+	pid_t pid, child;
+	int memfd;
 
-	assert_non_null(seg);
-	orphan = *(pid_t *)crpc_shm_ptr(seg, 4096, sizeof(pid_t));
-	assert_true(orphan > 0 && kill(orphan, 0) == 0);
-	child_kill(pid);
-	assert_int_equal(kill(orphan, 0), 0);
-	assert_false(crpc_shm_owner_alive(seg));
-	own = create("a", SIZE);
-	assert_non_null(own);
-	kill(orphan, SIGKILL);
-	crpc_shm_detach(seg);
-	crpc_shm_free(own);
+	for (memfd = 0; memfd < 2; memfd++) {
+		owner_conf = conf_of("a", SIZE, memfd != 0);
+		pid = child_start(own_and_fork, serve);
+		assert_non_null(seg = attach("a"));
+		child = *(pid_t *)crpc_shm_ptr(seg, 5000, sizeof(child));
+		child_kill(pid);
+		assert_int_equal(kill(child, 0), 0);
+		assert_false(crpc_shm_owner_alive(seg));
+		assert_fails(attach("a"), ECONNREFUSED);
+		assert_non_null(next = create_as("a", SIZE, memfd != 0));
+		crpc_shm_free(next);
+		kill(child, SIGKILL);
+		crpc_shm_detach(seg);
+	}
 }
 
 static void
@@ -447,7 +469,7 @@ one_of_many_creators_wins(void **state)
 	int round, i, ms, status, won, ended, gate[2], hold[2];
 
 	for (round = 0; round < 20; round++) {
-		child_kill(child_start(own_a, NULL));
+		child_kill(start_owner(false));
 		assert_int_equal(pipe(gate), 0);
 		assert_int_equal(pipe(hold), 0);
 		for (i = 0; i < 8; i++) {
@@ -511,23 +533,23 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(owner_and_others_see_the_same_bytes),
-			cmocka_unit_test(translation_is_bounded),
-			cmocka_unit_test(a_living_owner_is_left_alone),
-			cmocka_unit_test(a_dead_owners_leftover_is_replaced),
-			cmocka_unit_test(a_stopped_owner_lives),
-			cmocka_unit_test(a_forked_child_does_not_keep_a_dead_owner_alive),
-			cmocka_unit_test(each_header_field_is_checked),
-			cmocka_unit_test(short_files_and_foreign_files),
-			cmocka_unit_test(a_creator_that_died_early_is_replaced),
-			cmocka_unit_test(a_full_file_system_is_no_sigbus),
-			cmocka_unit_test(huge_pages_work_where_there_are_some),
-			cmocka_unit_test(no_room_is_said_and_leaves_nothing),
-			cmocka_unit_test(bad_names_and_places),
-			cmocka_unit_test(attach_waits_for_ready),
-			cmocka_unit_test(locks_exclude_and_drop),
-			cmocka_unit_test(one_of_many_creators_wins),
-			cmocka_unit_test(others_are_denied_unless_the_mode_lets_them),
+		cmocka_unit_test(owner_and_others_see_the_same_bytes),
+		cmocka_unit_test(translation_is_bounded),
+		cmocka_unit_test(a_living_owner_is_left_alone),
+		cmocka_unit_test(a_dead_owners_leftover_is_replaced),
+		cmocka_unit_test(a_stopped_owner_lives),
+		cmocka_unit_test(a_forked_child_keeps_nothing_alive),
+		cmocka_unit_test(each_header_field_is_checked),
+		cmocka_unit_test(short_files_and_foreign_files),
+		cmocka_unit_test(a_creator_that_died_early_is_replaced),
+		cmocka_unit_test(a_full_file_system_is_no_sigbus),
+		cmocka_unit_test(huge_pages_work_where_there_are_some),
+		cmocka_unit_test(no_room_is_said_and_leaves_nothing),
+		cmocka_unit_test(bad_names_and_places),
+		cmocka_unit_test(attach_waits_for_ready),
+		cmocka_unit_test(locks_exclude_and_drop),
+		cmocka_unit_test(one_of_many_creators_wins),
+		cmocka_unit_test(others_are_denied_unless_the_mode_lets_them),
 	};
 
 	return cmocka_run_group_tests_name("shm", tests, make_dir, remove_dir);

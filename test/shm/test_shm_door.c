@@ -15,7 +15,6 @@
 
 #include "golden.h"
 
-#define SIZE   10000
 #define GROUP  54321
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
@@ -55,45 +54,6 @@ open_files(void)
 		n++;
 	closedir(d);
 	return n;
-}
-
-/* ---- an owner in a process of its own ---- */
-
-static const struct crpc_shm_allow *allow_list; /* of the next owner */
-static struct crpc_shm *owned;                  /* in its process */
-
-static void
-own(void)
-{
-	owned = create_for("a", allow_list);
-	need(owned != NULL);
-	crpc_shm_ready(owned);
-	*(uint32_t *)crpc_shm_ptr(owned, 4096, 4) = 77;
-}
-
-static void
-serve(void)
-{
-	crpc_shm_serve(owned);
-}
-
-static pid_t
-start_owner(void)
-{
-	return child_start(own, serve);
-}
-
-/* The pid of a child that outlives the owner stands in the segment. */
-static void
-own_and_fork(void)
-{
-	pid_t child;
-
-	own();
-	child = fork();
-	while (child == 0)
-		pause();
-	*(pid_t *)crpc_shm_ptr(owned, 5000, sizeof(child)) = child;
 }
 
 /* ---- the socket by hand ---- */
@@ -149,82 +109,6 @@ memory_is_shared_and_sealed(void **state)
 	close(sock);
 	crpc_shm_free(seg);
 	assert_true(a_is_gone());
-}
-
-static void
-attached_by_another_process(void **state)
-{
-	pid_t o = start_owner();
-	struct crpc_shm *seg = attach("a");
-	struct crpc_shm_lock *lock;
-
-	assert_non_null(seg);
-	assert_int_equal(*(uint32_t *)crpc_shm_ptr(seg, 4096, 4), 77);
-	assert_int_equal(crpc_shm_header(seg)->owner_pid, o);
-	assert_true(crpc_shm_owner_alive(seg));
-	/* Locks work without a name to open, and exclude each other. */
-	lock = crpc_shm_lock_take(seg, 9);
-	assert_non_null(lock);
-	assert_int_equal(crpc_shm_lock_held(seg, 9), 1);
-	assert_int_equal(crpc_shm_lock_count(seg, 0, 9), 2);
-	assert_int_equal(crpc_shm_lock_count(seg, 1, CRPC_SHM_USERS_LAST), 1);
-	assert_int_equal(crpc_shm_lock_count(seg, 10, UINT32_MAX), 0);
-	assert_int_equal(crpc_shm_lock_count(seg, 9, 8), 0);
-	assert_fails(crpc_shm_lock_take(seg, 9), EAGAIN);
-	assert_null(crpc_shm_lock_take(seg, 0));
-	crpc_shm_lock_drop(lock);
-	assert_int_equal(crpc_shm_lock_held(seg, 9), 0);
-	child_kill(o);
-	assert_false(crpc_shm_owner_alive(seg));
-	assert_int_equal(*(uint32_t *)crpc_shm_ptr(seg, 4096, 4), 77);
-	crpc_shm_detach(seg);
-	assert_fails(attach("a"), ECONNREFUSED);
-	crpc_shm_free(create("a"));
-	assert_false(exists("crpc.a.sock"));
-}
-
-static void
-a_living_socket_is_left_alone(void **state)
-{
-	pid_t o = start_owner();
-	struct crpc_shm *seg;
-	int i;
-
-	for (i = 0; i < 3; i++) {
-		assert_fails(create("a"), EADDRINUSE);
-		seg = attach("a");
-		assert_non_null(seg);
-		crpc_shm_detach(seg);
-	}
-	child_kill(o);
-	assert_true(exists("crpc.a.sock")); /* stale */
-	o = start_owner();                  /* replaces it */
-	seg = attach("a");
-	assert_non_null(seg);
-	assert_int_equal(crpc_shm_header(seg)->owner_pid, o);
-	crpc_shm_detach(seg);
-	child_kill(o);
-	crpc_shm_free(create("a"));
-}
-
-/* The child has the listening socket, and the dead owner's name goes to a new one all the same. */
-static void
-a_forked_child_keeps_nothing_alive(void **state)
-{
-	pid_t o = child_start(own_and_fork, serve), child;
-	struct crpc_shm *seg = attach("a");
-
-	assert_non_null(seg);
-	child = *(pid_t *)crpc_shm_ptr(seg, 5000, sizeof(child));
-	child_kill(o);
-	assert_int_equal(kill(child, 0), 0);
-	assert_false(crpc_shm_owner_alive(seg));
-	crpc_shm_detach(seg);
-	assert_fails(attach("a"), ECONNREFUSED);
-	seg = create("a");
-	assert_non_null(seg);
-	crpc_shm_free(seg);
-	kill(child, SIGKILL);
 }
 
 /* What a child inherited is not its own: it can let go of it, and the owner keeps it. */
@@ -285,7 +169,7 @@ static void
 a_door_gives_way_to_a_file(void **state)
 {
 	struct crpc_shm_conf conf = conf_of("a", SIZE, false);
-	pid_t o = start_owner();
+	pid_t o = start_owner(true);
 	struct crpc_shm *own, *seg;
 
 	child_kill(o);
@@ -303,7 +187,10 @@ a_door_gives_way_to_a_file(void **state)
 static void
 a_silent_owner_is_no_dead_one(void **state)
 {
-	pid_t o = child_start(own, NULL);
+	pid_t o;
+
+	owner_conf = conf_of("a", SIZE, true);
+	o = child_start(own, NULL);
 
 	assert_fails(attach("a"), ETIMEDOUT);
 	assert_logged("crpc_shm_serve");
@@ -366,7 +253,7 @@ with_few_files(rlim_t most, bool owns)
 static void
 a_lack_of_descriptors_is_said(void **state)
 {
-	pid_t o = start_owner();
+	pid_t o = start_owner(true);
 	int first = dup(STDIN_FILENO), files;
 	struct crpc_shm *seg;
 	uint32_t k, made[2] = {0};
@@ -441,7 +328,7 @@ a_long_directory_works(void **state)
 	snprintf(longer, sizeof(longer), "%.40s/%0100d", saved, 1);
 	assert_int_equal(mkdir(longer, 0700), 0);
 	strcpy(dir, longer);
-	o = start_owner();
+	o = start_owner(true);
 	seg = attach("a");
 	assert_non_null(seg);
 	crpc_shm_detach(seg);
@@ -520,7 +407,7 @@ in_container(void)
 static void
 a_shared_directory_is_enough(void **state)
 {
-	pid_t o = start_owner();
+	pid_t o = start_owner(true);
 	struct crpc_shm *seg = attach("a");
 	pid_t pid = fork(), inner;
 	bool over = false;
@@ -649,15 +536,15 @@ the_list_decides_who_attaches(void **state)
 		skip();
 	assert_int_equal(chmod(dir, 0755), 0);
 	for (i = 0; i < CRPC_DIM(cases); i++) {
-		allow_list = i == 0 ? NULL : &cases[i].allow;
-		o = start_owner();
+		owner_conf = conf_of("a", SIZE, true);
+		owner_conf.allow = i == 0 ? NULL : &cases[i].allow;
+		o = child_start(own, serve);
 		assert_int_equal(attach_as(OTHER_UID, OTHER_UID, OTHER_UID), cases[i].by_uid);
 		assert_int_equal(attach_as(777, GROUP, 777), cases[i].by_gid);
 		assert_int_equal(attach_as(777, 777, GROUP), cases[i].by_extra);
 		crpc_shm_detach(attach("a"));
 		child_kill(o);
 	}
-	allow_list = NULL;
 	crpc_shm_free(create("a"));
 }
 
@@ -940,7 +827,7 @@ inspection_shows_what_is_there(void **state)
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.f", &info), -ENOENT);
 	assert_int_equal(crpc_shm_remove(dir, "f"), 0);
 
-	o = start_owner();
+	o = start_owner(true);
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.a", &info), 0);
 	assert_true(info.living == 1 && info.state == CRPC_SHM_READY && info.kind == KIND);
 	assert_true(info.medium == CRPC_SHM_MEMFD && info.users == -1 && info.size >= SIZE);
@@ -1015,9 +902,6 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_is_shared_and_sealed),
-		cmocka_unit_test(attached_by_another_process),
-		cmocka_unit_test(a_living_socket_is_left_alone),
-		cmocka_unit_test(a_forked_child_keeps_nothing_alive),
 		cmocka_unit_test(a_child_frees_only_what_it_inherited),
 		cmocka_unit_test(somebody_elses_socket_is_left_alone),
 		cmocka_unit_test(a_door_gives_way_to_a_file),
