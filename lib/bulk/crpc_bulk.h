@@ -469,8 +469,9 @@ uint16_t crpc_bulk_take_done(
  * @param now_ns
  *   The time.
  * @param req
- *   Requests, given soon: a rail that breaks and comes back in between, which takes rail_retry_ns,
- *   must not find old ones. Those of bulk's endpoints are ended by it.
+ *   Requests, given before their connection is reset or freed, and soon: a rail that breaks and
+ *   comes back in between, which takes rail_retry_ns, must not find old ones. Those of bulk's
+ *   endpoints are ended by it.
  * @param n
  *   Their number.
  * @return

@@ -486,55 +486,6 @@ windows_hold_in_both_directions(void **state)
 	rig_fini(&r);
 }
 
-/* A context that is used for calls too: bulk takes what is its own and leaves the rest. */
-static void
-context_may_be_shared(void **state)
-{
-	struct crpc_bulk_conf conf = small;
-	uint8_t src[9000], dst[9000], addr[2][CRPC_COPYRPC_ADDR_LEN];
-	uint64_t req[2], calls = 0, made = 0, requests = 0, i, k;
-	struct crpc_copyrpc_ep *ep[2];
-	struct crpc_bulk_result result;
-	struct crpc_done done[16];
-	struct crpc_req in[16];
-	bool ended[2] = {0};
-	struct rig r;
-	uint16_t n;
-	int side;
-
-	conf.shared = true;
-	rig_init(&r, &conf, &conf, 1, 1, 13);
-	for (side = 0; side < 2; side++) {
-		ep[side] = crpc_copyrpc_ep_create(r.ctx[side][0], 1);
-		crpc_copyrpc_ep_addr(ep[side], addr[side]);
-	}
-	for (side = 0; side < 2; side++)
-		assert_int_equal(crpc_copyrpc_ep_connect(ep[side], addr[!side]), 0);
-	buf_fill(src, sizeof(src), 1);
-	req[0] = rig_send(&r, 0, 1, src, sizeof(src), CRPC_BULK_EAGER);
-	req[1] = rig_recv(&r, 1, 1, dst, sizeof(dst), 0);
-	for (i = 0; i < 100000 && !(ended[0] && ended[1] && calls == 50); i++) {
-		side = i & 1;
-		if (made < 50 && crpc_copyrpc_call(ep[0], r.w.now_ns, "x", 1, 1, made) == 0)
-			made++;
-		r.w.now_ns += 1000;
-		crpc_paper_run(&r.w);
-		n = crpc_copyrpc_poll(r.ctx[side][0], r.w.now_ns, done, 16);
-		calls += crpc_bulk_take_done(r.b[side], r.w.now_ns, done, n);
-		n = crpc_copyrpc_recv(r.ctx[side][0], r.w.now_ns, in, 16);
-		n = crpc_bulk_take_req(r.b[side], 0, r.w.now_ns, in, n);
-		for (k = 0; k < n; k++, requests++)
-			crpc_copyrpc_reply(r.ctx[side][0], r.w.now_ns, in[k].token, "y", 1);
-		crpc_bulk_progress(r.b[side], r.w.now_ns);
-		if (!ended[side])
-			ended[side] = crpc_bulk_test(r.b[side], req[side], &result) == 0;
-	}
-	assert_int_equal(calls, 50);
-	assert_int_equal(requests, 50);
-	assert_memory_equal(src, dst, sizeof(src));
-	rig_fini(&r);
-}
-
 /* States as the diagram says, and their times in order. */
 static void
 states_follow_each_other(void **state)
@@ -591,7 +542,6 @@ main(void)
 		cmocka_unit_test(floats_convert_on_the_way),
 		cmocka_unit_test(rails_share_the_chunks),
 		cmocka_unit_test(windows_hold_in_both_directions),
-		cmocka_unit_test(context_may_be_shared),
 		cmocka_unit_test(states_follow_each_other),
 	};
 

@@ -267,42 +267,61 @@ canceled_while_a_rail_closes(void **state)
 	}
 }
 
-/* The contexts are polled by the program, which gives bulk its part one turn late. */
+/*
+ * The contexts are polled by the program, which uses them for calls too: bulk takes what is its own
+ * and leaves the rest. It gets its requests one turn late, while a rail breaks.
+ */
 static void
 contexts_may_be_shared(void **state)
 {
 	struct crpc_bulk_conf conf = quick;
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	struct crpc_copyrpc_ep *ep[2];
 	struct crpc_done done[16];
 	struct crpc_req in[2][16];
+	uint32_t i, p, calls, made;
 	uint16_t n[2] = {0, 0}, k;
+	bool ended[2];
 	struct job j;
 	struct rig r;
-	uint32_t i, p;
-	bool ended[2];
 	int side;
 
 	conf.shared = true;
 	for (p = 0; p < 30; p++) {
 		rig_init(&r, &conf, &conf, 2, 1, 8900 + p);
+		for (side = 0; side < 2; side++) {
+			ep[side] = crpc_copyrpc_ep_create(r.ctx[side][0], 1);
+			crpc_copyrpc_ep_addr(ep[side], addr[side]);
+		}
+		for (side = 0; side < 2; side++)
+			assert_int_equal(crpc_copyrpc_ep_connect(ep[side], addr[!side]), 0);
 		job_start(&r, &j, LEN, rig_path(p), 0);
 		ended[0] = ended[1] = false;
-		for (i = 0; i < 400 || (i < 100000 && !(ended[0] && ended[1])); i++) {
+		calls = made = 0;
+		for (i = 0; i < 400 || (i < 100000 && !(ended[0] && ended[1] && calls == 50));
+			i++) {
 			side = i & 1;
 			if (i == 20 + 2 * p)
 				rig_rail_fail(&r, (int)(p / 3 & 1), p / 6 % 2);
+			if (made < 50 && crpc_copyrpc_call(ep[0], r.w.now_ns, "x", 1, 1, made) == 0)
+				made++;
 			r.w.now_ns += 1000;
 			for (k = 0; k < 8; k++)
 				crpc_paper_step(&r.w);
-			crpc_bulk_take_req(r.b[side], 0, r.w.now_ns, in[side], n[side]);
+			k = crpc_bulk_take_req(r.b[side], 0, r.w.now_ns, in[side], n[side]);
+			while (k-- != 0)
+				crpc_copyrpc_reply(
+					r.ctx[side][0], r.w.now_ns, in[side][k].token, "y", 1);
 			k = crpc_copyrpc_poll(r.ctx[side][0], r.w.now_ns, done, 16);
-			crpc_bulk_take_done(r.b[side], r.w.now_ns, done, k);
+			calls += crpc_bulk_take_done(r.b[side], r.w.now_ns, done, k);
 			n[side] = crpc_copyrpc_recv(r.ctx[side][0], r.w.now_ns, in[side], 16);
 			crpc_bulk_progress(r.b[side], r.w.now_ns);
 			if (!ended[side])
 				ended[side] = crpc_bulk_test(r.b[side], side ? j.recv : j.send,
-							      &j.result[side]) == 0;
+						      &j.result[side]) == 0;
 		}
 		assert_true(ended[0] && ended[1]);
+		assert_int_equal(calls, 50);
 		assert_int_equal(j.result[0].status, 0);
 		assert_int_equal(j.result[1].status, 0);
 		job_over(&j);
