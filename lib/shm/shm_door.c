@@ -212,8 +212,34 @@ remove_stranger(const char *sock, const struct sockaddr_un *addr)
 	return __crpc_shm_failed(sock, "cannot remove a stale socket", -errno);
 }
 
-int
-__crpc_shm_sock_remove(const char *path)
+/* Bind and listen; what was bound is removed by door_close(). 0 or -errno. */
+static int
+sock_listen(struct crpc_shm *seg, const struct sockaddr_un *addr)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc = -1;
+	bool others = seg->allow.uid_count + seg->allow.gid_count != 0;
+
+	if (fd >= 0 && bind(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0) {
+		seg->listen_fd = fd;
+		CRPC_CRASH_POINT("shm.door.2");
+		/* The mode only spares strangers a refusal: the list is what decides. */
+		rc = chmod(addr->sun_path, others ? 0666 : 0600);
+		CRPC_CRASH_POINT("shm.door.3");
+		if (rc == 0)
+			rc = listen(fd, BACKLOG);
+		CRPC_CRASH_POINT("shm.door.4");
+	}
+	if (rc == 0)
+		return 0;
+	rc = __crpc_shm_failed(seg->path, "cannot listen beside it", -errno);
+	if (fd >= 0 && seg->listen_fd != fd)
+		close(fd);
+	return rc;
+}
+
+/* Free the address beside path of what it does not belong to; then listen there, if for seg. */
+static int
+sock_take(const char *path, struct crpc_shm *seg)
 {
 	char sock[SHM_SOCK_MAX];
 	struct sockaddr_un addr;
@@ -223,55 +249,25 @@ __crpc_shm_sock_remove(const char *path)
 		return __crpc_shm_failed(path, "cannot open its directory", dir);
 	__crpc_shm_sock_path(sock, path);
 	rc = remove_stranger(sock, &addr);
+	if (rc == 0 && seg != NULL)
+		rc = sock_listen(seg, &addr);
 	close(dir);
 	return rc;
 }
 
-/* Bind and listen; what was bound is removed by door_close(). 0 or -errno, not logged. */
-static int
-sock_listen(struct crpc_shm *seg)
+int
+__crpc_shm_sock_remove(const char *path)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), rc = -errno;
-	bool others = seg->allow.uid_count + seg->allow.gid_count != 0;
-	struct sockaddr_un addr;
-	int dir = fd < 0 ? rc : sock_addr(seg->path, &addr);
-
-	if (dir < 0) {
-		rc = dir;
-		goto err_dir;
-	}
-	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
-		rc = -errno;
-		goto err_bind;
-	}
-	seg->listen_fd = fd;
-	CRPC_CRASH_POINT("shm.door.2");
-	/* The mode only spares strangers a refusal: each of them is checked against the list. */
-	rc = chmod(addr.sun_path, others ? 0666 : 0600);
-	CRPC_CRASH_POINT("shm.door.3");
-	if (rc == 0)
-		rc = listen(fd, BACKLOG);
-	CRPC_CRASH_POINT("shm.door.4");
-	rc = rc == 0 ? 0 : -errno;
-	close(dir);
-	return rc;
-
-err_bind:
-	close(dir);
-err_dir:
-	if (fd >= 0)
-		close(fd);
-	return rc;
+	return sock_take(path, NULL);
 }
 
 int
 __crpc_shm_door_open(struct crpc_shm *seg, int fd)
 {
 	struct shm_door door = {.size = seg->size,
-			.kind = seg->hdr->kind,
-			.kind_version = seg->hdr->kind_version,
-			.page_size = seg->hdr->page_size};
-	int rc;
+		.kind = seg->hdr->kind,
+		.kind_version = seg->hdr->kind_version,
+		.page_size = seg->hdr->page_size};
 
 	if (fcntl(seg->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
 		return __crpc_shm_failed(seg->path, "cannot seal the size of its memory", -errno);
@@ -283,11 +279,7 @@ __crpc_shm_door_open(struct crpc_shm *seg, int fd)
 		return __crpc_shm_failed(
 			seg->path, "cannot write it", errno == 0 ? -ENOSPC : -errno);
 	CRPC_CRASH_POINT("shm.door.1");
-	rc = __crpc_shm_sock_remove(seg->path);
-	if (rc != 0)
-		return rc;
-	rc = sock_listen(seg);
-	return rc == 0 ? 0 : __crpc_shm_failed(seg->path, "cannot listen beside it", rc);
+	return sock_take(seg->path, seg);
 }
 
 void

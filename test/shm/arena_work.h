@@ -135,31 +135,19 @@ work_take(struct work *w)
 static inline int
 work_step(struct work *w)
 {
-	switch (rnd(&w->rng) % 16) {
-	case 0:
-	case 1:
-	case 2:
-	case 3:
-	case 4:
-	case 5:
+	uint64_t what = rnd(&w->rng) % 16;
+
+	if (what < 6)
 		return work_alloc(w);
-	case 6:
-	case 7:
-	case 8:
-	case 9:
+	if (what < 10)
 		return work_free(w);
-	case 10:
-	case 11:
+	if (what < 12)
 		return work_give(w);
-	case 12:
-	case 13:
-	case 14:
+	if (what < 15)
 		return work_take(w);
-	default:
-		if (rnd(&w->rng) % 64 == 0)
-			crpc_arena_flush(w->c);
-		return 0;
-	}
+	if (rnd(&w->rng) % 64 == 0)
+		crpc_arena_flush(w->c);
+	return 0;
 }
 
 #endif
