@@ -10,16 +10,14 @@
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "child.h"
 #include "crpc_atomic.h"
 #include "tensor_bulk_end.h"
 
@@ -588,8 +586,7 @@ peer_start(const struct crpc_bulk_conf *conf, bool owner, int *fd)
 	pid_t pid;
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair_fd), 0);
-	pid = fork();
-	assert_true(pid >= 0);
+	pid = fork_mortal();
 	if (pid == 0) {
 		close(pair_fd[0]);
 		peer_process(pair_fd[1], conf, owner);
@@ -602,8 +599,7 @@ peer_start(const struct crpc_bulk_conf *conf, bool owner, int *fd)
 static void
 peer_kill(pid_t pid, int fd)
 {
-	kill(pid, SIGKILL);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	child_kill(pid);
 	close(fd);
 }
 

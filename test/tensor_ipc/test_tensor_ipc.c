@@ -13,14 +13,14 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "crpc_arena.h"
+#include "crpc_clock.h"
 #include "crpc_tensor_ipc.h"
 
 #define KIND      CRPC_SHM_KIND('T', 'E', 'S', 'T')
@@ -30,15 +30,6 @@
 #define ARRAYS    4
 #define OPS       6
 #define WAIT_S    60
-
-static uint64_t
-now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static char dir[64];
 static struct crpc_shm *seg;
@@ -190,9 +181,9 @@ turn(int served, struct crpc_done *done)
 {
 	struct crpc_req req;
 
-	assert_int_equal(crpc_ipc_server_recv(server, now_ns(), &req, 1), 1);
-	assert_int_equal(crpc_tensor_ipc_serve(server, now_ns(), &req, runner), served);
-	assert_int_equal(crpc_ipc_client_poll(client, now_ns(), done, 1), 1);
+	assert_int_equal(crpc_ipc_server_recv(server, crpc_clock_ns(), &req, 1), 1);
+	assert_int_equal(crpc_tensor_ipc_serve(server, crpc_clock_ns(), &req, runner), served);
+	assert_int_equal(crpc_ipc_client_poll(client, crpc_clock_ns(), done, 1), 1);
 }
 
 /* ---- tests ---- */
@@ -213,7 +204,7 @@ a_block_goes_and_comes_back_with_the_results(void **state)
 	op(CRPC_TENSOR_OP_COPY, 1, 1, tx, th, 0);
 	op(CRPC_TENSOR_OP_COPY, 1, 1, th, tx, 0);
 	op(CRPC_TENSOR_OP_AXPY, 1, 1, tx, ty, 3);
-	assert_int_equal(crpc_tensor_ipc_call(client, now_ns(), &batch, ref, 77), 0);
+	assert_int_equal(crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, 77), 0);
 	assert_int_equal(crpc_arena_free(cache, ref), -EPERM); /* it is under way */
 	turn(3, &done);
 	assert_int_equal(done.cookie, 77);
@@ -224,7 +215,7 @@ a_block_goes_and_comes_back_with_the_results(void **state)
 	assert_ptr_equal(block.data, x);
 	for (i = 0; i < N; i++)
 		assert_true(x[N + i] == 3 * (float)(i % 200) + 1);
-	assert_int_equal(crpc_ipc_client_poll(client, now_ns(), &done, 1), 0);
+	assert_int_equal(crpc_ipc_client_poll(client, crpc_clock_ns(), &done, 1), 0);
 	assert_int_equal(crpc_arena_free(cache, block.ref), 0);
 }
 
@@ -245,7 +236,7 @@ bad_operations_cost_themselves_only(void **state)
 	op(CRPC_TENSOR_OP_USER, 0, 0, 0, 0, 0);
 	op(CRPC_TENSOR_OP_SCALE, 0, 1, ty, 0, 2);
 	op(CRPC_TENSOR_OP_NONE, 1, 0, other, 0, 0);
-	assert_int_equal(crpc_tensor_ipc_call(client, now_ns(), &batch, ref, 0), 0);
+	assert_int_equal(crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, 0), 0);
 	turn(OPS, &done);
 	assert_int_equal(crpc_tensor_ipc_status(&done, status, OPS), 0);
 	assert_int_equal(status[0], -ERANGE);
@@ -255,7 +246,8 @@ bad_operations_cost_themselves_only(void **state)
 	assert_int_equal(status[4], 0);
 	assert_int_equal(status[5], 0);
 	assert_true(x[N] == 2);
-	assert_int_equal(crpc_ipc_client_poll(client, now_ns(), &done, 1), 0); /* frees the block */
+	assert_int_equal(
+		crpc_ipc_client_poll(client, crpc_clock_ns(), &done, 1), 0); /* frees the block */
 }
 
 static void
@@ -267,7 +259,7 @@ a_call_without_a_block_reads_what_is_offered(void **state)
 
 	op(CRPC_TENSOR_OP_NONE, 1, 0, own, 0, 0);
 	op(CRPC_TENSOR_OP_NONE, 1, 0, other, 0, 0);
-	assert_int_equal(crpc_tensor_ipc_call(client, now_ns(), &batch, 0, 0), 0);
+	assert_int_equal(crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, 0, 0), 0);
 	turn(2, &done);
 	assert_int_equal(crpc_tensor_ipc_status(&done, status, 2), 0);
 	assert_int_equal(status[0], -ENOENT);
@@ -285,11 +277,11 @@ what_is_no_batch_fails_as_a_whole(void **state)
 	make_block(&ref);
 	vector(CRPC_TENSOR_F32, 0, 0, N);
 	batch.bytes[4] = 99;
-	assert_int_equal(crpc_tensor_ipc_call(client, now_ns(), &batch, ref, 5), 0);
+	assert_int_equal(crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, 5), 0);
 	turn(-EPROTO, &done);
 	assert_int_equal(done.cookie, 5);
 	assert_int_equal(crpc_tensor_ipc_status(&done, status, 0), -EPROTO);
-	assert_int_equal(crpc_ipc_client_call(client, now_ns(), "x", 1, 0, 6), 0);
+	assert_int_equal(crpc_ipc_client_call(client, crpc_clock_ns(), "x", 1, 0, 6), 0);
 	turn(-EPROTO, &done);
 	assert_int_equal(done.status, -EPROTO);
 }
@@ -303,7 +295,7 @@ statuses_that_would_not_fit_are_refused_early(void **state)
 	make_block(&ref);
 	op(CRPC_TENSOR_OP_NONE, 0, 0, 0, 0, 0);
 	op(CRPC_TENSOR_OP_NONE, 0, 0, 0, 0, 0);
-	assert_int_equal(crpc_tensor_ipc_call(client, now_ns(), &batch, ref, 0), -EMSGSIZE);
+	assert_int_equal(crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, 0), -EMSGSIZE);
 	assert_int_equal(crpc_arena_free(cache, ref), 0);
 }
 
@@ -316,8 +308,9 @@ a_block_that_is_not_ours_is_not_sent(void **state)
 	assert_non_null(second);
 	assert_non_null(crpc_arena_alloc(second, 64, &ref));
 	op(CRPC_TENSOR_OP_NONE, 0, 0, 0, 0, 0);
-	assert_int_equal(crpc_tensor_ipc_call(client, now_ns(), &batch, ref, 0), -EINVAL);
-	assert_int_equal(crpc_tensor_ipc_call(client, now_ns(), &batch, ref + 8, 0), -EINVAL);
+	assert_int_equal(crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, 0), -EINVAL);
+	assert_int_equal(
+		crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref + 8, 0), -EINVAL);
 	crpc_arena_leave(second);
 }
 
@@ -359,9 +352,9 @@ serve_forever(void)
 	member = crpc_arena_join(a, NULL);
 	srv = member == NULL ? NULL : make_server(OPS, member);
 	while (srv != NULL) {
-		n = crpc_ipc_server_recv(srv, now_ns(), req, 4);
+		n = crpc_ipc_server_recv(srv, crpc_clock_ns(), req, 4);
 		for (i = 0; i < n; i++)
-			crpc_tensor_ipc_serve(srv, now_ns(), &req[i], r);
+			crpc_tensor_ipc_serve(srv, crpc_clock_ns(), &req[i], r);
 		if (n == 0) {
 			crpc_ipc_server_reap(srv);
 			sched_yield();
@@ -376,7 +369,7 @@ wait_done(void)
 	struct crpc_done done = {0};
 	time_t end = time(NULL) + WAIT_S;
 
-	while (crpc_ipc_client_poll(client, now_ns(), &done, 1) == 0) {
+	while (crpc_ipc_client_poll(client, crpc_clock_ns(), &done, 1) == 0) {
 		if (time(NULL) > end)
 			fail_msg("no answer in %d s", WAIT_S);
 		sched_yield();
@@ -400,8 +393,7 @@ between_processes(void **state)
 	crpc_ipc_client_close(client);
 	crpc_ipc_server_free(server);
 	server = NULL;
-	pid = fork();
-	assert_true(pid >= 0);
+	pid = fork_mortal();
 	if (pid == 0)
 		serve_forever();
 	assert_non_null(client = make_client(cache));
@@ -411,7 +403,8 @@ between_processes(void **state)
 	op(CRPC_TENSOR_OP_AXPY, 1, 1, tx, ty, 1);
 	op(CRPC_TENSOR_OP_SCALE, 0, 1, tx, 0, 1);
 	for (round = 0; round < 1000; round++) {
-		assert_int_equal(crpc_tensor_ipc_call(client, now_ns(), &batch, ref, round), 0);
+		assert_int_equal(
+			crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, round), 0);
 		done = wait_done();
 		assert_int_equal(done.cookie, round);
 		assert_int_equal(crpc_tensor_ipc_status(&done, status, 2), 0);
@@ -421,9 +414,8 @@ between_processes(void **state)
 		ref = block.ref;
 		assert_true(x[N + 7] == (float)(7 * (round + 1) + 1));
 	}
-	kill(pid, SIGKILL);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	if (crpc_tensor_ipc_call(client, now_ns(), &batch, ref, 1) == 0) {
+	child_kill(pid);
+	if (crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, 1) == 0) {
 		done = wait_done();
 		assert_int_equal(crpc_tensor_ipc_status(&done, status, 2), -ECONNRESET);
 	} else {
@@ -453,5 +445,6 @@ main(void)
 			TEST(between_processes),
 	};
 
+	crpc_clock_init();
 	return cmocka_run_group_tests_name("tensor_ipc", tests, NULL, NULL);
 }
