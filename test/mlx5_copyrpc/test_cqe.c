@@ -52,8 +52,6 @@ golden_completions(void **state)
 		0, 0, 0, 0, 0x00, 0x00, 0x01, 0x40,
 		0, 0, 0, 0, 0, 0, 0, 1, 0x00, 0x00, 0x12, 0x34, 0x00, 0x09, 0x00, 0x10,
 	};
-	/* clang-format on */
-	/* clang-format off */
 	static const uint8_t err[64] = {
 		[54] = 0x88, 0x13, 0x09, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0xd0,
 	};
@@ -303,29 +301,19 @@ error_of_an_idle_qp_is_told_once(void **state)
 static void
 syndromes_map_to_errno(void **state)
 {
-	static const struct {
-		uint8_t syndrome;
-		int status;
-	} want[] = {
-		{0x01, -EIO},
-		{0x02, -EIO},
-		{0x04, -EACCES},
-		{0x05, -ECANCELED},
-		{0x06, -EACCES},
-		{0x10, -EIO},
-		{0x11, -EACCES},
-		{0x12, -EIO},
-		{0x13, -EACCES},
-		{0x14, -EIO},
-		{0x15, -ECONNRESET},
-		{0x16, -ECONNRESET},
-		{0x22, -ECONNRESET},
-		{0xff, -EIO},
+	/* clang-format off */
+	static const int16_t want[] = {
+		[0x01] = -EIO, [0x02] = -EIO, [0x04] = -EACCES, [0x05] = -ECANCELED, [0x06] = -EACCES,
+		[0x10] = -EIO, [0x11] = -EACCES, [0x12] = -EIO, [0x13] = -EACCES, [0x14] = -EIO,
+		[0x15] = -ECONNRESET, [0x16] = -ECONNRESET, [0x22] = -ECONNRESET, [0xff] = -EIO,
 	};
-	size_t i;
+	/* clang-format on */
+	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(want); i++)
-		assert_int_equal(crpc_mlx5_syndrome_errno(want[i].syndrome), want[i].status);
+	for (i = 0; i < CRPC_DIM(want); i++) {
+		if (want[i] != 0)
+			assert_int_equal(crpc_mlx5_syndrome_errno((uint8_t)i), want[i]);
+	}
 	assert_string_equal(crpc_mlx5_syndrome_name(0xff), "unknown syndrome");
 }
 
@@ -603,24 +591,21 @@ odd_sessions(void **state)
 }
 
 /* Datagrams on plain memory: which buffer is the completion's index, a buffer is the user's until
- * the next poll, and the record moves once per poll, after the completion queue's. */
+ * the next poll, and the record moves once per poll, after the completion queue's. Buffers have room
+ * for the largest MTU. */
 static void
 datagram_buffers_are_lent_until_the_next_poll(void **state)
 {
 	struct plain *p = plain_new(64, 16, 92, 8, 64);
-	static uint8_t buf[8 * 4160] crpc_aligned(64);
 	struct mlx5_wqe_data_seg wqe[8];
 	struct crpc_rdma_cqe cqe[8];
 	uint32_t i, round;
 
-	p->ud.buf = buf;
-	p->ud.lkey = 0x77;
-	p->ud.mask = 7;
-	p->qp.rq.ud = &p->ud;
+	plain_ud(p);
 	crpc_mlx5_rq_prefill(CRPC_MLX5_UD, &p->ud, wqe, 8, sizeof(wqe[0]));
 	assert_int_equal(be32toh(wqe[3].byte_count), 4136);
 	assert_int_equal(be32toh(wqe[3].lkey), 0x77);
-	assert_int_equal(be64toh(wqe[3].addr), (uintptr_t)buf + 3 * 4160 + 24);
+	assert_int_equal(be64toh(wqe[3].addr), (uintptr_t)p->ud.buf + 3 * 4160 + 24);
 	p->qp_dbrec[0] = htobe32(8);
 	for (round = 0; round < 10000; round++) {
 		for (i = 0; i < 3; i++) {
@@ -638,11 +623,15 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 			assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_DGRAM);
 			assert_int_equal(cqe[i].byte_len, i * 128);
 			assert_int_equal(cqe[i].imm, round);
-			assert_ptr_equal(cqe[i].data, buf + (3 * round + i) % 8 * 4160 + 64);
+			assert_ptr_equal(cqe[i].data, p->ud.buf + (3 * round + i) % 8 * 4160 + 64);
 		}
 	}
 	assert_int_equal(poll(p, cqe, 8), 0);
 	assert_int_equal(posted_receives(p), (8 + 30000) & 0xffff);
+	/* A port of a larger MTU sends more than ours could. */
+	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->ok.byte_cnt = htobe32(40 + 4096);
+	assert_int_equal(poll(p, cqe, 8), 1);
+	assert_int_equal(cqe[0].byte_len, 4096);
 	/* Longer than a buffer, or shorter than its GRH: a device that lies is not read. */
 	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->ok.byte_cnt = htobe32(4137);
 	assert_int_equal(poll(p, cqe, 8), 0);
@@ -651,77 +640,33 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 	free(p);
 }
 
-/* A port of a larger MTU sends more than ours could: a queue whose buffers were too short for it
- * would break, and with it all its peers. */
+/* After an error of a datagram that was sent a card goes on to receive: the driver ends that, once.
+ * A DC target has no ring of its own: an error of a send that names it reads none. */
 static void
-datagrams_of_a_larger_mtu_are_received(void **state)
+errors_of_sends_end_the_receives_too(void **state)
 {
-	struct plain *p = plain_new(64, 16, 92, 8, 64);
-	static uint8_t buf[8 * 4160] crpc_aligned(64);
-	struct mlx5_wqe_data_seg wqe[8];
-	struct crpc_rdma_cqe cqe[8];
-
-	p->ud.buf = buf;
-	p->ud.lkey = 0x77;
-	p->ud.mask = 7;
-	p->qp.rq.ud = &p->ud;
-	crpc_mlx5_rq_prefill(CRPC_MLX5_UD, &p->ud, wqe, 8, sizeof(wqe[0]));
-	assert_int_equal(be32toh(wqe[0].byte_count), 40 + 4096);
-	plain_cqe(p, MLX5_CQE_RESP_SEND_IMM, PLAIN_QPN, 0)->ok.byte_cnt = htobe32(40 + 4096);
-	assert_int_equal(poll(p, cqe, 8), 1);
-	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_DGRAM);
-	assert_int_equal(cqe[0].byte_len, 4096);
-	free(p);
-}
-
-/* After an error of a send a card goes on to receive datagrams: the driver ends that, once. */
-static void
-a_failed_datagram_ends_the_receives(void **state)
-{
-	struct plain *p = plain_new(64, 16, 92, 8, 64);
+	static const uint8_t kinds[] = {CRPC_MLX5_UD, CRPC_MLX5_DC};
 	struct crpc_rdma_wr wr[2] = {{.wr_id = 1}, {.wr_id = 2}};
 	struct crpc_rdma_cqe cqe[8];
+	struct plain *p;
+	uint32_t i;
 
-	to_error_calls = 0;
-	p->qp.kind = CRPC_MLX5_UD;
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 2);
-	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
-	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 1);
-	assert_int_equal(poll(p, cqe, 8), 2);
-	assert_int_equal(cqe[0].status, -EACCES);
-	assert_int_equal(to_error_calls, 1);
-	free(p);
-}
-
-/* A DC target has no ring of its own: an error of a send that names it reads none. */
-static void
-error_of_a_send_that_names_a_target_is_reported(void **state)
-{
-	struct plain *p = plain_new(64, 16, 92, 8, 64);
-	struct crpc_rdma_cqe cqe[8];
-
-	p->qp.kind = CRPC_MLX5_DC;
-	memset(&p->qp.own, 0, sizeof(p->qp.own));
-	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 3);
-	assert_int_equal(poll(p, cqe, 8), 1);
-	assert_int_equal(cqe[0].status, -EACCES);
-	assert_int_equal(cqe[0].wrs, 0);
-	free(p);
-}
-
-/* A peer of a reliable connection that SENDs, which this driver never does, closes it. */
-static void
-send_to_a_connection_closes_it(void **state)
-{
-	struct plain *p = plain_new(64, 16, 92, 8, 64);
-	struct crpc_rdma_cqe cqe[8];
-
-	plain_cqe(p, MLX5_CQE_RESP_SEND, PLAIN_QPN, 0)->ok.byte_cnt = htobe32(50);
-	assert_int_equal(poll(p, cqe, 8), 0);
-	assert_int_equal(poll(p, cqe, 8), 1);
-	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
-	assert_int_equal(cqe[0].status, -EIO);
-	free(p);
+	for (i = 0; i < CRPC_DIM(kinds); i++) {
+		p = plain_new(64, 16, 92, 8, 64);
+		to_error_calls = 0;
+		p->qp.kind = kinds[i];
+		if (kinds[i] == CRPC_MLX5_UD)
+			assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 2);
+		else
+			memset(&p->qp.own, 0, sizeof(p->qp.own));
+		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
+		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 1);
+		assert_int_equal(poll(p, cqe, 8), kinds[i] == CRPC_MLX5_UD ? 2 : 1);
+		assert_int_equal(cqe[0].status, -EACCES);
+		assert_int_equal(cqe[0].wrs, kinds[i] == CRPC_MLX5_UD);
+		assert_int_equal(to_error_calls, 1);
+		free(p);
+	}
 }
 
 static uint32_t progress_result;
@@ -782,10 +727,7 @@ main(void)
 		cmocka_unit_test(completion_that_makes_no_sense_breaks_the_qp),
 		cmocka_unit_test(completions_of_a_freed_qp_are_forgotten),
 		cmocka_unit_test(datagram_buffers_are_lent_until_the_next_poll),
-		cmocka_unit_test(datagrams_of_a_larger_mtu_are_received),
-		cmocka_unit_test(a_failed_datagram_ends_the_receives),
-		cmocka_unit_test(error_of_a_send_that_names_a_target_is_reported),
-		cmocka_unit_test(send_to_a_connection_closes_it),
+		cmocka_unit_test(errors_of_sends_end_the_receives_too),
 		cmocka_unit_test(compressed_receives),
 		cmocka_unit_test(compressed_sends),
 		cmocka_unit_test(sessions_and_single_completions_alternate),
