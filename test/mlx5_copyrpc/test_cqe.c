@@ -303,8 +303,9 @@ syndromes_map_to_errno(void **state)
 {
 	/* clang-format off */
 	static const int16_t want[] = {
-		[0x01] = -EIO, [0x02] = -EIO, [0x04] = -EACCES, [0x05] = -ECANCELED, [0x06] = -EACCES,
-		[0x10] = -EIO, [0x11] = -EACCES, [0x12] = -EIO, [0x13] = -EACCES, [0x14] = -EIO,
+		[0x01] = -EIO, [0x02] = -EIO, [0x04] = -EACCES, [0x05] = -ECANCELED,
+		[0x06] = -EACCES, [0x10] = -EIO, [0x11] = -EACCES, [0x12] = -EIO,
+		[0x13] = -EACCES, [0x14] = -EIO,
 		[0x15] = -ECONNRESET, [0x16] = -ECONNRESET, [0x22] = -ECONNRESET, [0xff] = -EIO,
 	};
 	/* clang-format on */
@@ -591,8 +592,8 @@ odd_sessions(void **state)
 }
 
 /* Datagrams on plain memory: which buffer is the completion's index, a buffer is the user's until
- * the next poll, and the record moves once per poll, after the completion queue's. Buffers have room
- * for the largest MTU. */
+ * the next poll, and the record moves once per poll, after the completion queue's. Buffers have
+ * room for the largest MTU. */
 static void
 datagram_buffers_are_lent_until_the_next_poll(void **state)
 {

@@ -291,8 +291,8 @@ configuration_is_followed(void **state)
 	pair_close(e);
 }
 
-/* What is refused, where and why, and that nothing of it arrives. The queue pair takes nothing after
- * it. A WR that cannot be built is not posted at all. */
+/* What is refused, where and why, and that nothing of it arrives. The queue pair takes nothing
+ * after it. A WR that cannot be built is not posted at all. */
 static void
 refused_request_breaks_the_qp(void **state)
 {

@@ -2,6 +2,14 @@
 /* What goes wrong on purpose: the network, requests, queue pairs, cards. */
 #include "step_rig.h"
 
+static void
+faults_set(uint32_t card, const char *text)
+{
+	say("faults of %u: %s\n", card, text);
+	if (step.faults(card, text) == EINVAL)
+		fail("faults '%s'", text);
+}
+
 void
 network_worsen(void)
 {
@@ -19,10 +27,7 @@ network_worsen(void)
 	if (one_in(4))
 		len += (size_t)snprintf(text + len, sizeof(text) - len, "%sslow=%u",
 			len == 0 ? "" : ",", 1 + rnd(2000));
-	i = one_in(3) ? scene.node[rnd(scene.nnodes)].number : SOFT_MLX5_STEP_ALL;
-	say("faults of %u: %s\n", i, text);
-	if (step.faults(i, text) == EINVAL)
-		fail("faults '%s'", text);
+	faults_set(one_in(3) ? scene.node[rnd(scene.nnodes)].number : SOFT_MLX5_STEP_ALL, text);
 }
 
 static void
@@ -35,15 +40,13 @@ refuse_some(void)
 
 	if (one_in(2))
 		snprintf(text, sizeof(text), "%s=0.0%02u", kind, 1 + rnd(50));
-	say("faults of %u: %s\n", i, text);
-	if (step.faults(i, text) == EINVAL)
-		fail("faults '%s'", text);
+	faults_set(i, text);
 }
 
 static void
 node_kill(struct node *n)
 {
-	uint32_t how = rnd(3);
+	uint32_t how = rnd(scene.kind == KIND_UD ? 2 : 3);
 
 	if (n->gone || n->sick)
 		return;
@@ -75,12 +78,13 @@ do_trouble(void)
 		refuse_some();
 	if ((scene.troubles & BREAKS) != 0 && one_in(14)) {
 		say("a queue pair of card %d fails\n", (int)(n - scene.node));
-		/* Over DC there are targets and initiators. */
+		/* Over DC there are targets and initiators; the number is taken modulo. */
 		(void)step.break_qp(n->number, rnd(scene.kind == KIND_RC ? LINKS : LINKS * 8));
 	}
-	if ((scene.troubles & BREAKS) != 0 && one_in(30) && !scene.node[l->node[side]].gone) {
+	if ((scene.troubles & BREAKS) != 0 && one_in(30) && !scene.node[l->node[side]].gone &&
+		l->ep[side] != NULL) {
 		say("link %d is shut down at side %d\n", (int)(l - scene.link), side);
-		crpc_copyrpc_ep_shutdown(l->ep[side]);
+		scene.protocol->shutdown(l->ep[side]);
 		l->broken = true;
 	}
 	if ((scene.troubles & DEATHS) != 0 && one_in(30))

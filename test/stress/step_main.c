@@ -16,15 +16,6 @@
 #include "crpc_clock.h"
 #include "step_rig.h"
 
-static void
-run_one(enum kind kind, uint64_t seed)
-{
-	if (kind == KIND_UD)
-		udrpc_run(seed);
-	else
-		copyrpc_run(seed, kind);
-}
-
 /* KINDS: it is none. */
 static enum kind
 kind_of(const char *name)
@@ -49,7 +40,7 @@ run_file(const char *name)
 	}
 	while (fgets(line, sizeof(line), f) != NULL)
 		if (sscanf(line, "%2s %" SCNu64, kind, &seed) == 2 && kind_of(kind) != KINDS)
-			run_one(kind_of(kind), seed);
+			scenario_run(seed, kind_of(kind));
 	fclose(f);
 }
 
@@ -158,14 +149,14 @@ main(int argc, char **argv)
 		return 77;
 	}
 	if (one != 0) {
-		run_one(kind, one);
+		scenario_run(one, kind);
 		return 0;
 	}
 	if (file != NULL)
 		run_file(file);
 	until = crpc_clock_ns() + seconds * UINT64_C(1000000000);
 	while (n < seeds || (seconds != 0 && crpc_clock_ns() < until))
-		run_one(kind, from + n++);
+		scenario_run(from + n++, kind);
 	check_met(kind, n);
 	return 0;
 }

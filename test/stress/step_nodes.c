@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts on their cards, and the connections between them: made, broken, brought back. */
+#include <errno.h>
+
 #include "step_rig.h"
+
+#define ADDR_ROOM 256 /* Of either protocol. */
 
 struct ibv_context;
 
@@ -25,61 +29,36 @@ void
 node_open(struct node *n)
 {
 	struct crpc_rdma_conf rdma = {.gid_index = 0, .dcis = scene.dcis};
-	uint32_t i = (uint32_t)(n - scene.node);
 
 	n->dev = crpc_rdma_open(&rdma);
 	if (n->dev == NULL)
 		fail("open of a device");
 	n->number = step.last();
-	scene.conf[i].dev = n->dev;
-	n->ctx = crpc_copyrpc_create(&scene.conf[i]);
+	scene.protocol->ctx_make(n);
 	if (n->ctx == NULL)
 		fail("create of a context");
-	if (crpc_rdma_mr_reg(n->dev, scene.one, sizeof(scene.one), &n->mr) != 0)
-		fail("region of a context");
 	n->gone = n->sick = false;
 }
 
 void
 node_close(struct node *n)
 {
-	const struct crpc_copyrpc_stats *stats;
-	uint32_t i;
-
-	stats = crpc_copyrpc_stats(n->ctx);
-	met.sq_full += stats->sq_full;
-	met.wraps += stats->wraps;
-	met.lost += stats->peers_lost;
-	crpc_copyrpc_free(n->ctx);
-	crpc_rdma_mr_dereg(n->dev, &n->mr);
+	scene.protocol->ctx_end(n);
 	crpc_rdma_close(n->dev);
 	n->ctx = NULL;
-	for (i = 0; i < n->nheld; i++)
-		n->held[i].dead = true;
 	n->nheld = 0;
-}
-
-void
-link_make_end(struct link *l, int side)
-{
-	uint32_t i = (uint32_t)(l - scene.link);
-
-	l->ep[side] = crpc_copyrpc_ep_create_as(
-		scene.node[l->node[side]].ctx, i * 2 + (uint32_t)side, &scene.mode[i]);
-	if (l->ep[side] == NULL)
-		fail("create of an endpoint");
 }
 
 void
 link_connect(struct link *l)
 {
-	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	uint8_t addr[2][ADDR_ROOM];
 	int side;
 
 	for (side = 0; side < 2; side++)
-		crpc_copyrpc_ep_addr(l->ep[side], addr[side]);
+		scene.protocol->addr(l->ep[side], addr[side]);
 	for (side = 0; side < 2; side++)
-		if (crpc_copyrpc_ep_connect(l->ep[side], addr[!side]) != 0)
+		if (scene.protocol->connect(l->ep[side], addr[!side]) != 0)
 			fail("connect of link %d", (int)(l - scene.link));
 	l->life++;
 	l->broken = false;
@@ -92,7 +71,7 @@ link_connect(struct link *l)
 		o->newest = 0;
 	}
 	met.lives++;
-	met.dynamic += scene.mode[l - scene.link].transport == CRPC_RDMA_DC;
+	met.dynamic += l->dynamic;
 	say("link %d lives, life %u\n", (int)(l - scene.link), l->life);
 }
 
@@ -102,14 +81,16 @@ link_look(struct link *l)
 	int side, status;
 
 	for (side = 0; side < 2; side++) {
-		if (scene.node[l->node[side]].gone) {
+		if (scene.node[l->node[side]].gone || l->ep[side] == NULL) {
 			l->broken = true;
 			continue;
 		}
-		status = crpc_copyrpc_ep_status(l->ep[side]);
+		status = scene.protocol->status(l->ep[side]);
 		if (status == 0)
 			continue;
-		if (status != -ECONNRESET && status != -ENOTCONN) /* The new end of a new card. */
+		/* ENOTCONN: the new end of a new card. */
+		if (status != -ECONNRESET && status != -ENOTCONN &&
+			(status != -ETIMEDOUT || scene.kind != KIND_UD))
 			fail("link %d: status %d", (int)(l - scene.link), status);
 		if (!l->broken)
 			say("link %d broke at side %d: %s\n", (int)(l - scene.link), side,
@@ -118,43 +99,23 @@ link_look(struct link *l)
 	}
 }
 
-/* Requests held of a life that has ended: their tokens name nothing any more. */
-static void
-held_end(struct link *l, int side)
-{
-	struct node *n = &scene.node[l->node[side]];
-	uint32_t i;
-
-	for (i = 0; i < n->nheld; i++)
-		if (scene.id[n->held[i].id].link == l - scene.link &&
-				scene.id[n->held[i].id].side != side)
-			n->held[i].dead = true;
-}
-
-/* Bring a broken connection on: shut down what works, reset when all calls have ended, connect. */
+/* Bring a broken connection on: shut down what works, renew when all calls have ended, connect. */
 static void
 link_mend(struct link *l)
 {
-	int side, rc;
+	int side;
 
 	for (side = 0; side < 2; side++)
 		if (scene.node[l->node[side]].gone)
 			return; /* First the card comes back. */
 	for (side = 0; side < 2; side++)
-		crpc_copyrpc_ep_shutdown(l->ep[side]);
+		if (l->ep[side] != NULL)
+			scene.protocol->shutdown(l->ep[side]);
 	for (side = 0; side < 2; side++)
-		if (crpc_copyrpc_ep_open_calls(l->ep[side]) != 0)
+		if (l->ep[side] != NULL && scene.protocol->open_calls(l->ep[side]) != 0)
 			return;
-	for (side = 0; side < 2; side++) {
-		rc = crpc_copyrpc_ep_reset(l->ep[side]);
-		met.busy += rc == -EBUSY;
-		if (rc == -EBUSY)
-			return;
-		if (rc != 0)
-			fail("reset of link %d: %d", (int)(l - scene.link), rc);
-		held_end(l, side);
-	}
-	link_connect(l);
+	if (scene.protocol->ends_renew(l))
+		link_connect(l);
 }
 
 void
@@ -181,18 +142,21 @@ node_restart(struct node *n)
 	for (i = 0; i < scene.nlinks; i++) {
 		l = &scene.link[i];
 		for (side = 0; side < 2; side++)
-			if (l->node[side] == n - scene.node)
-				link_make_end(l, side);
+			if (l->node[side] == n - scene.node) {
+				l->ep[side] = NULL;
+				check(scene.protocol->end_make(l, side));
+			}
 	}
 }
 
 void
 do_mend(bool all)
 {
+	uint32_t rarely = scene.kind == KIND_UD ? 10 : 3; /* Some sessions are given up before. */
 	uint32_t i;
 
 	for (i = 0; i < scene.nnodes; i++)
-		if ((scene.node[i].gone || scene.node[i].sick) && (all || one_in(3)))
+		if ((scene.node[i].gone || scene.node[i].sick) && (all || one_in(rarely)))
 			node_restart(&scene.node[i]);
 	for (i = 0; i < scene.nlinks; i++) {
 		link_look(&scene.link[i]);

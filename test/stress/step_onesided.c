@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Gets and puts: what a get brings is of no put before the newest one it had to see. */
+#include <errno.h>
+
+#include "crpc_copyrpc.h"
 #include "step_rig.h"
 
 void

@@ -19,6 +19,7 @@ scene_begin(uint64_t seed, enum kind kind)
 	memset(&scene, 0, sizeof(scene));
 	scene.seed = seed;
 	scene.kind = kind;
+	scene.protocol = kind == KIND_UD ? &udrpc_protocol : &copyrpc_protocol;
 	scene.rng = mix(seed);
 	scene.now = 1000000;
 	if (step.start(seed) != 0)
@@ -38,7 +39,7 @@ fail_at(int line, const char *fmt, ...)
 	fprintf(stderr, "\nlog: %s\n", crpc_log_last());
 	for (i = 0; verbose && i < scene.nnodes; i++)
 		if (scene.node[i].ctx != NULL)
-			crpc_copyrpc_dump(scene.node[i].ctx, stderr);
+			scene.protocol->dump(scene.node[i].ctx, stderr);
 	if (verbose)
 		(void)step.dump(SOFT_MLX5_STEP_ALL, stderr);
 	fprintf(stderr, "run it again: soft-mlx5 --progress step -- %s --kind %s --seed %" PRIu64

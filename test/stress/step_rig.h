@@ -6,12 +6,13 @@
  * What the parts of step_scenario share: the scene, its randomness, the way to fail.
  *
  *     step_main.c      which seeds of which kind
- *     step_scenario.c  a scenario of copyrpc: its sizes, its turns, its rest
+ *     step_scenario.c  a scenario: its turns, its rest
  *     step_nodes.c     contexts and connections
  *     step_calls.c     calls, one-way sends, replies, and what must hold of them
  *     step_onesided.c  gets and puts
  *     step_faults.c    what goes wrong on purpose
- *     step_udrpc.c     a scenario of udrpc, on the same cards
+ *     step_copyrpc.c   what only copyrpc has
+ *     step_udrpc.c     what only udrpc has
  */
 
 #include <inttypes.h>
@@ -20,8 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crpc_copyrpc.h"
 #include "crpc_log.h"
+#include "crpc_rdma.h"
+#include "crpc_rpc.h"
 #include "crpc_util.h"
 #include "soft_mlx5_step.h"
 
@@ -31,6 +33,7 @@
 #define HELD     256
 #define TURNS    700
 #define MSG_ROOM (64u << 10)
+#define REQ_HEAD  8u /* Least bytes of a request: its id, and some to compare. */
 #define OPS      64u /* Gets and puts open at most, of one side of a link. */
 #define OP_BYTES 1024u
 #define OP_COOKIE (UINT64_C(1) << 32)
@@ -78,12 +81,11 @@ struct held {
 	uint64_t token;
 	const uint8_t *data;
 	uint32_t id, life;
-	bool dead; /* Of an earlier life, or of a context that is gone. */
 };
 
 struct node {
 	struct crpc_rdma *dev;
-	struct crpc_copyrpc *ctx;
+	void *ctx;
 	uint32_t number;
 	bool gone; /* It vanished; ctx is there to be freed. */
 	bool sick; /* Its completion queue overran: nothing arrives any more. */
@@ -95,15 +97,119 @@ struct node {
 
 struct link {
 	int node[2];
-	struct crpc_copyrpc_ep *ep[2];
+	void *ep[2];        /* NULL: that end is still to be made. */
 	uint32_t newest[2]; /* Id of the newest small request that arrived at side i. */
 	uint32_t life;
-	bool broken; /* In this life; told by an endpoint, or done by us. */
+	bool dynamic; /* Its queue pairs are. */
+	bool broken;  /* In this life; an endpoint says so, or we did it. */
 };
+
+/* A protocol: the verbs that all have, and what only one of them does. */
+struct protocol {
+	uint32_t ids_max;
+	/* Draw how all contexts and connections of the scenario are. */
+	void (*conf_make)(void);
+	/* Make the context of a node, whose device is open; end it. */
+	void (*ctx_make)(struct node *n);
+	void (*ctx_end)(struct node *n);
+	/* Make one end of a connection. False: not now. */
+	bool (*end_make)(struct link *l, int side);
+	/* Make both ends fit to be connected again, all calls having ended. False: not now. */
+	bool (*ends_renew)(struct link *l);
+	/* Draw the lengths of a call. */
+	void (*sizes_make)(struct record *r);
+	/* Make a call, or a one-way send, in one of the ways that there are. */
+	int (*call)(void *ep, const struct record *r, const uint8_t *buf, uint32_t id);
+	/* The same of a reply; NULL: there is one way. */
+	int (*reply_make)(void *ctx, uint64_t token, const uint8_t *buf, uint32_t len);
+	/* The ends' positions say the same; NULL: they have none. */
+	bool (*ends_match)(const struct link *l);
+
+	uint32_t (*cancel)(void *ep, uint64_t now, uint64_t cookie);
+	uint16_t (*poll)(void *ctx, uint64_t now, struct crpc_done *done, uint16_t n);
+	uint16_t (*recv)(void *ctx, uint64_t now, struct crpc_req *req, uint16_t n);
+	int (*reply)(void *ctx, uint64_t now, uint64_t token, const void *buf, uint32_t len);
+	int (*fail_with)(void *ctx, uint64_t now, uint64_t token, int32_t status);
+	int (*release)(void *ctx, uint64_t now, uint64_t token);
+	void (*flush)(void *ctx, uint64_t now);
+	int (*audit)(const void *ctx, bool at_rest);
+	int (*dump)(const void *ctx, FILE *out);
+	void (*addr)(const void *ep, uint8_t *addr);
+	int (*connect)(void *ep, const uint8_t *addr);
+	void (*shutdown)(void *ep);
+	int (*status)(const void *ep);
+	uint32_t (*open_calls)(const void *ep);
+};
+
+/* The verbs of a protocol with objects of no type, and the part of a struct protocol with them. */
+#define VERBS_MAKE(p)                                                                              \
+	static uint32_t p##_cancel(void *ep, uint64_t now, uint64_t cookie)                        \
+	{                                                                                          \
+		return crpc_##p##_cancel(ep, now, cookie);                                         \
+	}                                                                                          \
+	static uint16_t p##_poll(void *ctx, uint64_t now, struct crpc_done *done, uint16_t n)      \
+	{                                                                                          \
+		return crpc_##p##_poll(ctx, now, done, n);                                         \
+	}                                                                                          \
+	static uint16_t p##_recv(void *ctx, uint64_t now, struct crpc_req *req, uint16_t n)        \
+	{                                                                                          \
+		return crpc_##p##_recv(ctx, now, req, n);                                          \
+	}                                                                                          \
+	static int p##_reply(                                                                      \
+		void *ctx, uint64_t now, uint64_t token, const void *buf, uint32_t len)            \
+	{                                                                                          \
+		return crpc_##p##_reply(ctx, now, token, buf, len);                                \
+	}                                                                                          \
+	static int p##_fail_with(void *ctx, uint64_t now, uint64_t token, int32_t status)          \
+	{                                                                                          \
+		return crpc_##p##_fail(ctx, now, token, status);                                   \
+	}                                                                                          \
+	static int p##_release(void *ctx, uint64_t now, uint64_t token)                            \
+	{                                                                                          \
+		return crpc_##p##_release(ctx, now, token);                                        \
+	}                                                                                          \
+	static void p##_flush(void *ctx, uint64_t now)                                             \
+	{                                                                                          \
+		crpc_##p##_flush(ctx, now);                                                        \
+	}                                                                                          \
+	static int p##_audit(const void *ctx, bool at_rest)                                        \
+	{                                                                                          \
+		return crpc_##p##_check(ctx, at_rest);                                             \
+	}                                                                                          \
+	static int p##_dump(const void *ctx, FILE *out)                                            \
+	{                                                                                          \
+		return crpc_##p##_dump(ctx, out);                                                  \
+	}                                                                                          \
+	static void p##_addr(const void *ep, uint8_t *addr)                                        \
+	{                                                                                          \
+		crpc_##p##_ep_addr(ep, addr);                                                      \
+	}                                                                                          \
+	static int p##_connect(void *ep, const uint8_t *addr)                                      \
+	{                                                                                          \
+		return crpc_##p##_ep_connect(ep, addr);                                            \
+	}                                                                                          \
+	static void p##_shutdown(void *ep)                                                         \
+	{                                                                                          \
+		crpc_##p##_ep_shutdown(ep);                                                        \
+	}                                                                                          \
+	static int p##_status(const void *ep)                                                      \
+	{                                                                                          \
+		return crpc_##p##_ep_status(ep);                                                   \
+	}                                                                                          \
+	static uint32_t p##_open_calls(const void *ep)                                             \
+	{                                                                                          \
+		return crpc_##p##_ep_open_calls(ep);                                               \
+	}
+#define VERBS(p)                                                                                   \
+	.cancel = p##_cancel, .poll = p##_poll, .recv = p##_recv, .reply = p##_reply,              \
+	.fail_with = p##_fail_with, .release = p##_release, .flush = p##_flush,                    \
+	.audit = p##_audit, .dump = p##_dump, .addr = p##_addr, .connect = p##_connect,            \
+	.shutdown = p##_shutdown, .status = p##_status, .open_calls = p##_open_calls
 
 struct scene {
 	uint64_t seed, rng, now;
 	enum kind kind;
+	const struct protocol *protocol;
 	uint32_t troubles;
 	uint32_t dcis; /* Initiators of a card. */
 	bool onesided; /* Gets and puts, too. */
@@ -112,8 +218,6 @@ struct scene {
 	uint32_t nnodes, nlinks;
 	struct node node[NODES];
 	struct link link[LINKS];
-	struct crpc_copyrpc_conf conf[NODES];
-	struct crpc_copyrpc_ep_conf mode[LINKS];
 	uint32_t nids;
 	struct record id[IDS];
 	struct onesided one[LINKS][2];
@@ -172,7 +276,6 @@ void node_open(struct node *n);
 void node_close(struct node *n);
 /* A card that vanished is replaced, as by a process that is started again. */
 void node_restart(struct node *n);
-void link_make_end(struct link *l, int side);
 void link_connect(struct link *l);
 /* Note what the endpoints say. */
 void link_look(struct link *l);
@@ -199,9 +302,12 @@ void onesided_take(const struct crpc_done *d);
 void network_worsen(void);
 void do_trouble(void);
 
-/* ---- the scenarios ---- */
+/* ---- step_scenario.c ---- */
 
-void copyrpc_run(uint64_t seed, enum kind kind);
-void udrpc_run(uint64_t seed);
+void scenario_run(uint64_t seed, enum kind kind);
+
+/* ---- the protocols ---- */
+
+extern const struct protocol copyrpc_protocol, udrpc_protocol;
 
 #endif

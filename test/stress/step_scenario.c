@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Random scenarios through the whole stack: copyrpc, its mlx5 driver and rdma-core, on software
- * cards that are stepped by hand (soft_mlx5_step.h). Two or three contexts of one process, several
- * connections between them, reliable or dynamic; random calls, gets and puts, one-way sends,
- * replies, sizes, flow, arrival and flush modes, short queues; a network that loses, doubles,
- * delays and corrupts; queue pairs that fail in any state, completion queues that overrun, cards
- * that vanish, and connections that come back under a new epoch.
+ * Random scenarios through the whole stack: copyrpc or udrpc, the mlx5 driver and rdma-core, on
+ * software cards that are stepped by hand (soft_mlx5_step.h). Two or three contexts of one process,
+ * several connections between them, reliable, dynamic or over datagrams; random calls, gets and
+ * puts, one-way sends, replies, sizes, flow, arrival and flush modes, short queues; a network that
+ * loses, doubles, delays and corrupts; queue pairs that fail in any state, completion queues that
+ * overrun, cards that vanish, and connections that are made again.
  *
  * What must hold, whatever happens:
  *
@@ -17,9 +17,6 @@
  */
 #include "step_rig.h"
 
-#define SOON_NS   UINT64_C(100000)
-#define SILENT_NS UINT64_C(10000000)
-#define LONG_NS   (UINT64_C(1) << 60)
 #define REST_TURN 400000
 
 static void
@@ -28,7 +25,7 @@ audit(bool at_rest)
 	uint32_t i;
 
 	for (i = 0; i < scene.nnodes; i++)
-		if (!scene.node[i].gone && crpc_copyrpc_check(scene.node[i].ctx, at_rest) != 0)
+		if (!scene.node[i].gone && scene.protocol->audit(scene.node[i].ctx, at_rest) != 0)
 			fail("the auditor finds fault with context %u", i);
 }
 
@@ -42,7 +39,7 @@ turn(bool calls)
 	switch (rnd(calls ? 13 : 8)) {
 	case 0:
 		if (!n->gone)
-			crpc_copyrpc_flush(n->ctx, scene.now);
+			scene.protocol->flush(n->ctx, scene.now);
 		break;
 	case 1:
 	case 2:
@@ -140,11 +137,9 @@ come_to_rest(void)
 static void
 credits_match(void)
 {
-	struct crpc_copyrpc_positions pos[2];
 	struct link *l;
 	uint32_t i, t;
 	bool ok = false;
-	int side;
 
 	for (t = 0; t < 2000 && !ok; t++) {
 		scene.now += 50000;
@@ -157,7 +152,7 @@ credits_match(void)
 		check(step.pass(SOFT_MLX5_STEP_ALL, scene.now, NULL) == 0);
 		ok = t % 8 == 7;
 		for (i = 0; ok && i < scene.nnodes; i++)
-			ok = crpc_copyrpc_check(scene.node[i].ctx, true) == 0;
+			ok = scene.protocol->audit(scene.node[i].ctx, true) == 0;
 	}
 	audit(true);
 	for (i = 0; i < scene.nlinks; i++) {
@@ -165,57 +160,9 @@ credits_match(void)
 		link_look(l);
 		if (l->broken)
 			fail("link %u broke at rest", i);
-		for (side = 0; side < 2; side++)
-			crpc_copyrpc_ep_positions(l->ep[side], &pos[side]);
-		if (crpc_copyrpc_positions_match(&pos[0], &pos[1], scene.mode[i].flow) != 0)
+		if (scene.protocol->ends_match != NULL && !scene.protocol->ends_match(l))
 			fail("link %u: the ends' positions differ", i);
 	}
-}
-
-/* From other draws than the rest: a seed is the same scenario over both transports. */
-static void
-dynamic_make(void)
-{
-	uint64_t h = mix(scene.seed * 11 + 5);
-	uint32_t i;
-
-	for (i = 0; i < scene.nlinks; i++)
-		scene.mode[i].transport = (h >> (8 + 2 * i) & 3) != 0 ? CRPC_RDMA_DC : CRPC_RDMA_RC;
-	scene.dcis = 1 + (uint32_t)(h & 3);
-	/* A peer whose target failed keeps others on the same initiator waiting until all tries are
-	 * over: that must not be taken for their peers' silence. */
-	for (i = 0; i < scene.nnodes; i++)
-		scene.conf[i].peer_timeout_ns *= 64;
-}
-
-static void
-conf_make(void)
-{
-	uint32_t i, ring = 4096u << (one_in(3) ? rnd(3) : 0);
-	struct crpc_copyrpc_conf conf = {.max_eps = LINKS * 2, .ring_size = ring};
-
-	/* One draw in a statement: a seed must mean the same to every compiler. */
-	conf.max_msg = one_in(2) ? CRPC_COPYRPC_MSG_MAX(ring) : 16 + rnd(300);
-	conf.max_large = one_in(3) ? ring + rnd(MSG_ROOM - 64 - ring) : 0;
-	conf.timeout_ns = scene.timeouts ? SOON_NS << rnd(12) : LONG_NS;
-	/* Longer than the turns that a context may have to wait for. */
-	conf.peer_timeout_ns = scene.timeouts && one_in(2) ? SILENT_NS << rnd(4) : 0;
-	for (i = 0; i < scene.nnodes; i++) {
-		scene.conf[i] = conf;
-		scene.conf[i].max_inflight = 1u << rnd(8);
-		scene.conf[i].flush = (enum crpc_copyrpc_flush_policy)rnd(4);
-		scene.conf[i].max_outstanding = 1 + rnd(3);
-		scene.conf[i].batch_max = one_in(2) ? ring : 512;
-		scene.conf[i].sq_depth = one_in(2) ? 8 : 64;
-		scene.conf[i].rq_depth = 1 + rnd(16);
-		scene.conf[i].age_ns = 1000 + rnd(50000);
-	}
-	for (i = 0; i < scene.nlinks; i++) {
-		scene.mode[i].flow = (enum crpc_copyrpc_flow)rnd(3);
-		scene.mode[i].arrival = (enum crpc_copyrpc_arrival)rnd(2);
-	}
-	if (scene.kind == KIND_DC)
-		dynamic_make();
 }
 
 static void
@@ -225,12 +172,12 @@ scene_open(uint64_t seed, enum kind kind)
 	uint32_t i;
 
 	scene_begin(seed, kind);
-	scene.troubles = one_in(4) ? 0 : rnd(16);
-	scene.onesided = one_in(2);
+	scene.troubles = one_in(4) ? 0 : rnd(kind == KIND_UD ? REFUSALS : 2 * REFUSALS);
+	scene.onesided = one_in(2) && kind != KIND_UD;
 	scene.timeouts = (scene.troubles & DEATHS) != 0 || one_in(8);
 	scene.nnodes = 2 + one_in(3);
 	scene.nlinks = 1 + rnd(LINKS);
-	conf_make();
+	scene.protocol->conf_make();
 	say("seed %" PRIu64 ": %u contexts, %u links, troubles %u\n", seed, scene.nnodes,
 		scene.nlinks, scene.troubles);
 	for (i = 0; i < scene.nnodes; i++)
@@ -238,11 +185,10 @@ scene_open(uint64_t seed, enum kind kind)
 	for (i = 0; i < scene.nlinks; i++) {
 		l = &scene.link[i];
 		l->node[0] = (int)rnd(scene.nnodes);
-		l->node[1] = one_in(8) ? l->node[0]
-				       : (l->node[0] + 1 + (int)rnd(scene.nnodes - 1)) %
-				(int)scene.nnodes;
-		link_make_end(l, 0);
-		link_make_end(l, 1);
+		l->node[1] = kind != KIND_UD && one_in(8)
+			? l->node[0]
+			: (l->node[0] + 1 + (int)rnd(scene.nnodes - 1)) % (int)scene.nnodes;
+		check(scene.protocol->end_make(l, 0) && scene.protocol->end_make(l, 1));
 		link_connect(l);
 	}
 	if (scene.troubles != 0)
@@ -288,7 +234,7 @@ work_again(void)
 }
 
 void
-copyrpc_run(uint64_t seed, enum kind kind)
+scenario_run(uint64_t seed, enum kind kind)
 {
 	uint32_t i;
 
