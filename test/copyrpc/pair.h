@@ -25,20 +25,30 @@ struct pair {
 	struct crpc_copyrpc_ep_conf mode; /* of endpoints to come */
 };
 
+/* Connect the two endpoints of a place. */
+static inline void
+pair_join(struct pair *p, uint32_t i)
+{
+	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
+	int side;
+
+	for (side = 0; side < 2; side++)
+		crpc_copyrpc_ep_addr(p->ep[side][i], addr[side]);
+	for (side = 0; side < 2; side++)
+		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][i], addr[!side]), 0);
+}
+
 /* Make one more connection between the two. */
 static inline void
 pair_connect(struct pair *p, uint32_t i)
 {
-	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
 	int side;
 
 	for (side = 0; side < 2; side++) {
 		p->ep[side][i] = crpc_copyrpc_ep_create_as(p->ctx[side], 100 + i, &p->mode);
 		assert_non_null(p->ep[side][i]);
-		crpc_copyrpc_ep_addr(p->ep[side][i], addr[side]);
 	}
-	for (side = 0; side < 2; side++)
-		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][i], addr[!side]), 0);
+	pair_join(p, i);
 }
 
 static inline void
@@ -105,6 +115,20 @@ pair_turn(struct pair *p, int side)
 	struct crpc_done done[CRPC_BURST_MAX];
 
 	assert_int_equal(pair_poll(p, side, done, CRPC_BURST_MAX), 0);
+}
+
+/* The first connection ends and is made again. */
+static inline void
+pair_reset(struct pair *p)
+{
+	int side;
+
+	for (side = 0; side < 2; side++) {
+		crpc_copyrpc_ep_shutdown(p->ep[side][0]);
+		pair_turn(p, side);
+		assert_int_equal(crpc_copyrpc_ep_reset(p->ep[side][0]), 0);
+	}
+	pair_join(p, 0);
 }
 
 /* The auditor finds both ends in order, and the positions of one end are those of the other. */

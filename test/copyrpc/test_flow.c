@@ -314,22 +314,6 @@ epoch_of(const struct crpc_copyrpc_ep *ep)
 	return addr.epoch;
 }
 
-static void
-reconnect(struct pair *p)
-{
-	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
-	int side;
-
-	for (side = 0; side < 2; side++) {
-		crpc_copyrpc_ep_shutdown(p->ep[side][0]);
-		pair_turn(p, side);
-		assert_int_equal(crpc_copyrpc_ep_reset(p->ep[side][0]), 0);
-		crpc_copyrpc_ep_addr(p->ep[side][0], addr[side]);
-	}
-	for (side = 0; side < 2; side++)
-		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][0], addr[!side]), 0);
-}
-
 /* Data of an earlier lap, or of an earlier connection, that looks like the next batch is none. */
 static void
 data_that_looks_like_a_batch_of_requests_is_none(void **state)
@@ -351,7 +335,7 @@ data_that_looks_like_a_batch_of_requests_is_none(void **state)
 					send_one(&p, big, BIG);
 			}
 			if (again)
-				reconnect(&p);
+				pair_reset(&p);
 			send_one(&p, "sixteen bytes...", 16);
 			pair_turn(&p, 1);
 			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 0);

@@ -327,23 +327,6 @@ lies_about_large_requests_close_the_endpoint(void **state)
 	}
 }
 
-/* Connect the two ends again. */
-static void
-reconnect(struct pair *p)
-{
-	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
-	int side;
-
-	for (side = 0; side < 2; side++) {
-		crpc_copyrpc_ep_shutdown(p->ep[side][0]);
-		pair_turn(p, side);
-		assert_int_equal(crpc_copyrpc_ep_reset(p->ep[side][0]), 0);
-		crpc_copyrpc_ep_addr(p->ep[side][0], addr[side]);
-	}
-	for (side = 0; side < 2; side++)
-		assert_int_equal(crpc_copyrpc_ep_connect(p->ep[side][0], addr[!side]), 0);
-}
-
 /* A large request of a batch that lies is given neither at once nor on the next connection. */
 static void
 large_request_of_a_lie_is_forgotten(void **state)
@@ -357,7 +340,7 @@ large_request_of_a_lie_is_forgotten(void **state)
 	pair_init2(&p, &conf, &conf, 1, 8);
 	forge(&p, WIRE_REQ, lies, 2);
 	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
-	reconnect(&p);
+	pair_reset(&p);
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "hello", 5, 8, 7), 0);
 	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
 	req = wait_request(&p);

@@ -352,46 +352,6 @@ recv_is_fair_over_endpoints_and_fifo_within(void **state)
 	pair_fini(&p);
 }
 
-/* poll() with room for one completion at a time gives each once, across batches. */
-static void
-poll_with_little_room_loses_nothing(void **state)
-{
-	struct crpc_req req[64];
-	struct crpc_done done;
-	uint64_t seen = 0;
-	struct pair p;
-	uint16_t n, i;
-
-	pair_init(&p, &base);
-	for (i = 0; i < 30; i++) {
-		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "q", 1, 8, i), 0);
-		if (i % 10 == 9)
-			crpc_copyrpc_poll(p.ctx[0], p.w.now_ns, &done, 1);
-		if (i % 10 == 9)
-			crpc_paper_run(&p.w);
-	}
-	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
-	pair_turn(&p, 1);
-	n = crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 64);
-	assert_int_equal(n, 30);
-	for (i = 0; i < n; i++) {
-		crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[i].token, &i, 2);
-		if (i % 7 == 0)
-			pair_turn(&p, 1);
-	}
-	pair_turn(&p, 1);
-	pair_turn(&p, 1);
-	for (i = 0; i < 30; i++) {
-		assert_int_equal(pair_poll(&p, 0, &done, 1), 1);
-		assert_int_equal(done.status, 0);
-		assert_memory_equal(done.data, &done.cookie, 2);
-		assert_int_equal(seen >> done.cookie & 1, 0);
-		seen |= 1ull << done.cookie;
-	}
-	pair_at_rest(&p);
-	pair_fini(&p);
-}
-
 static void
 dump_shows_every_endpoint(void **state)
 {
@@ -467,7 +427,6 @@ main(void)
 		cmocka_unit_test(both_lanes_go_down_in_one_post),
 		cmocka_unit_test(small_batches_go_inline),
 		cmocka_unit_test(recv_is_fair_over_endpoints_and_fifo_within),
-		cmocka_unit_test(poll_with_little_room_loses_nothing),
 		cmocka_unit_test(calls_of_whole_bursts_go_together),
 		cmocka_unit_test(dump_shows_every_endpoint),
 	};

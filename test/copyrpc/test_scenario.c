@@ -465,7 +465,7 @@ random_scenarios_complete_every_call_once(void **state)
 }
 
 static int
-tell_seed(void **state)
+print_seed(void **state)
 {
 	/* runs after the test too when it failed: a failed seed is the one we stopped at */
 	fprintf(stderr, "last seed %llu (CRPC_SEED=%llu runs it alone, CRPC_SEEDS=n runs more)\n",
@@ -477,8 +477,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test_teardown(
-					random_scenarios_complete_every_call_once, tell_seed),
+		cmocka_unit_test_teardown(random_scenarios_complete_every_call_once, print_seed),
 	};
 
 	return cmocka_run_group_tests_name("copyrpc scenario", tests, NULL, NULL);
