@@ -18,28 +18,29 @@
 static void
 alive_check(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
+	struct conn *conn = ep->conn;
 	uint64_t limit = ep->ctx->conf.peer_timeout_ns, silent;
-	uint64_t sum = ep->conn->rx_pos[WIRE_REQ] + ep->conn->rx_pos[WIRE_RESP] +
-		ep->conn->peer_released + ep->conn->alive_yes;
+	uint64_t sum = conn->rx_pos[WIRE_REQ] + conn->rx_pos[WIRE_RESP] + conn->peer_released +
+		conn->alive_yes;
 
-	if (sum != ep->conn->heard || ep->conn->heard_ns == 0) {
-		ep->conn->heard = sum;
-		ep->conn->heard_ns = now_ns;
-		ep->conn->probes = 0;
+	if (sum != conn->heard || conn->heard_ns == 0) {
+		conn->heard = sum;
+		conn->heard_ns = now_ns;
+		conn->probes = 0;
 		return;
 	}
-	silent = now_ns - ep->conn->heard_ns;
-	if (silent >= limit && ep->conn->probes >= PROBES_MIN) {
+	silent = now_ns - conn->heard_ns;
+	if (silent >= limit && conn->probes >= PROBES_MIN) {
 		crpc_err("endpoint %u (peer %u): nothing arrived for %llu ms, expected an answer "
 			 "within %llu: the peer is lost, its calls end with -ECONNRESET",
 			ep->id, ep->user_id, (unsigned long long)(silent / 1000000),
 			(unsigned long long)(limit / 1000000));
 		ep->ctx->stats.peers_lost++;
 		__crpc_copyrpc_break(ep, -ECONNRESET);
-	} else if (silent >= limit / 4 && now_ns - ep->conn->probed_ns >= limit / 10) {
-		ep->conn->probes++;
-		ep->conn->probed_ns = now_ns;
-		ep->conn->alive |= 1u << WIRE_ALIVE_ASK;
+	} else if (silent >= limit / 4 && now_ns - conn->probed_ns >= limit / 10) {
+		conn->probes++;
+		conn->probed_ns = now_ns;
+		conn->alive |= 1u << WIRE_ALIVE_ASK;
 		ep_list_add(ep, dirty);
 	}
 }
@@ -76,17 +77,18 @@ __crpc_copyrpc_alive_take(struct crpc_copyrpc_ep *ep, uint32_t what, uint32_t by
 void
 __crpc_copyrpc_alive_post(struct crpc_copyrpc_ep *ep)
 {
+	struct conn *conn = ep->conn;
 	struct crpc_rdma_wr wr = {
-		.op = CRPC_RDMA_WRITE_IMM, .raddr = ep->tx[WIRE_REQ].raddr, .rkey = ep->conn->rkey};
+		.op = CRPC_RDMA_WRITE_IMM, .raddr = ep->tx[WIRE_REQ].raddr, .rkey = conn->rkey};
 	uint32_t what;
 
 	for (what = 0; what < WIRE_ALIVES; what++) {
-		if (!(ep->conn->alive >> what & 1))
+		if (!(conn->alive >> what & 1))
 			continue;
 		wr.imm = (uint32_t)WIRE_IMM_ALIVE << WIRE_IMM_BITS | what;
-		if (crpc_rdma_post(ep->conn->qp, &wr, 1) != 1)
+		if (crpc_rdma_post(conn->qp, &wr, 1) != 1)
 			return;
-		ep->conn->alive &= (uint8_t) ~(1u << what);
+		conn->alive &= (uint8_t) ~(1u << what);
 		ep->ctx->stats.alive_sent++;
 	}
 }

@@ -102,6 +102,7 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 static bool
 requests_check(const struct crpc_copyrpc_ep *ep)
 {
+	const struct conn *conn = ep->conn;
 	const struct tx_lane *lane = &ep->tx[WIRE_RESP];
 	const struct req_entry *req;
 	uint64_t i, resv = 0;
@@ -111,9 +112,9 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 		!rule_most(ep, "requests open", ep->req_tail - ep->req_head,
 			ep->req_next - ep->req_head) ||
 		!rule_most(ep, "bytes held of the request ring", ep->ring_size,
-			ep->conn->rx_pos[WIRE_REQ] - ep->conn->released) ||
+			conn->rx_pos[WIRE_REQ] - conn->released) ||
 		!rule_most(ep, "bytes released and not reported", ep->ring_size,
-			ep->conn->released - ep->conn->reported))
+			conn->released - conn->reported))
 		return false;
 	resv += lane->npend != 0 ? lane->open.resv : 0;
 	resv += lane->npend == 2 ? lane->closed.resv : 0;
@@ -127,7 +128,7 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 	}
 	resv += ep->large != NULL ? ep->large->tx[WIRE_RESP].resv : 0;
 	return ep->err != 0 ||
-		rule(ep, "bytes reserved by the peer", resv, room_sum(&ep->conn->peer_resv));
+		rule(ep, "bytes reserved by the peer", resv, room_sum(&conn->peer_resv));
 }
 
 /* Areas that are taken, and large messages that are being sent. */
@@ -144,6 +145,8 @@ large_busy(const struct crpc_copyrpc_ep *ep)
 static bool
 rest_check(const struct crpc_copyrpc_ep *ep)
 {
+	const struct conn *conn = ep->conn;
+
 	if (!rule(ep, "open calls at rest", 0, ep->calls.open))
 		return false;
 	if (ep->err != 0)
@@ -154,15 +157,14 @@ rest_check(const struct crpc_copyrpc_ep *ep)
 			ep_outstanding(ep) != 0 &&
 				ep_outstanding(ep) >= ep->ctx->conf.max_outstanding) &&
 		rule(ep, "open requests at rest", ep->req_tail, ep->req_head) &&
-		rule(ep, "released at rest", ep->conn->rx_pos[WIRE_REQ], ep->conn->released) &&
-		rule(ep, "reported at rest", ep->conn->released, ep->conn->reported) &&
-		(ep->conn->flow->may_be_old ||
+		rule(ep, "released at rest", conn->rx_pos[WIRE_REQ], conn->released) &&
+		rule(ep, "reported at rest", conn->released, conn->reported) &&
+		(conn->flow->may_be_old ||
 			rule(ep, "peer's released at rest", ep->tx[WIRE_REQ].sent,
-				ep->conn->peer_released)) &&
-		rule(ep, "gets and puts at rest", ep->conn->onesided.tail,
-			ep->conn->onesided.head) &&
+				conn->peer_released)) &&
+		rule(ep, "gets and puts at rest", conn->onesided.tail, conn->onesided.head) &&
 		rule(ep, "large messages at rest", 0, large_busy(ep)) &&
-		rule(ep, "reserved by the peer at rest", 0, room_sum(&ep->conn->peer_resv)) &&
+		rule(ep, "reserved by the peer at rest", 0, room_sum(&conn->peer_resv)) &&
 		rule(ep, "replies reserved at rest", ep->hold, room_sum(&ep->resv));
 }
 
@@ -215,17 +217,19 @@ crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
 void
 crpc_copyrpc_ep_positions(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_positions *p)
 {
+	const struct conn *conn = ep->conn;
+
 	*p = (struct crpc_copyrpc_positions){
 		.requests_queued = lane_prod(&ep->tx[WIRE_REQ]),
 		.requests_sent = ep->tx[WIRE_REQ].sent,
-		.requests_released_by_peer = ep->conn->peer_released,
+		.requests_released_by_peer = conn->peer_released,
 		.responses_sent = ep->tx[WIRE_RESP].sent,
-		.requests_arrived = ep->conn->rx_pos[WIRE_REQ],
-		.requests_released = ep->conn->released,
-		.requests_reported = ep->conn->reported,
-		.responses_arrived = ep->conn->rx_pos[WIRE_RESP],
+		.requests_arrived = conn->rx_pos[WIRE_REQ],
+		.requests_released = conn->released,
+		.requests_reported = conn->reported,
+		.responses_arrived = conn->rx_pos[WIRE_RESP],
 		.reply_room_reserved = room_sum(&ep->resv) - ep->hold,
-		.reply_room_reserved_by_peer = room_sum(&ep->conn->peer_resv),
+		.reply_room_reserved_by_peer = room_sum(&conn->peer_resv),
 	};
 }
 

@@ -67,21 +67,23 @@ region_fini(struct region *r, struct crpc_rdma *dev)
 static int
 rings_init(struct crpc_copyrpc_ep *ep)
 {
+	struct conn *conn = ep->conn;
+
 	size_t half = half_size(ep->ring_size);
 	uint32_t lane;
 	uint8_t *mem;
 	int rc;
 
-	rc = region_init(&ep->conn->rings, ep->ctx->dev, half);
+	rc = region_init(&conn->rings, ep->ctx->dev, half);
 	if (rc != 0)
 		return rc;
-	mem = ep->conn->rings.mem;
+	mem = conn->rings.mem;
 	for (lane = 0; lane < WIRE_LANES; lane++) {
 		ep->rx[lane] = mem + (size_t)lane * ep->ring_size;
 		ep->tx[lane].stage = ep->tx[lane].next = ep->rx[lane] + half;
 	}
-	ep->conn->rx_words = (_Atomic uint64_t *)(void *)(mem + half - WIRE_WORDS);
-	ep->conn->tx_words = (_Atomic uint64_t *)(void *)(mem + 2 * half - WIRE_WORDS);
+	conn->rx_words = (_Atomic uint64_t *)(void *)(mem + half - WIRE_WORDS);
+	conn->tx_words = (_Atomic uint64_t *)(void *)(mem + 2 * half - WIRE_WORDS);
 	return 0;
 }
 
@@ -298,6 +300,7 @@ crpc_copyrpc_ep_free(struct crpc_copyrpc_ep *ep)
 int
 crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 {
+	struct conn *conn = ep->conn;
 	struct crpc_rdma_qp *qp;
 
 	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
@@ -308,25 +311,25 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	if (ep->broken.tqe_prev != NULL || ep->hold != 0)
 		return -EBUSY;
 	/* first the old one goes: then no device reads or writes our rings any more */
-	if (crpc_rdma_qp_drain(ep->conn->qp) != 0)
+	if (crpc_rdma_qp_drain(conn->qp) != 0)
 		return -EBUSY;
-	crpc_rdma_qp_free(ep->conn->qp);
-	ep->conn->qp = NULL;
+	crpc_rdma_qp_free(conn->qp);
+	conn->qp = NULL;
 	ep_detach(ep);
 	ep->req_head = ep->req_tail; /* tokens of the old epoch name nothing */
 	ep->req_next = ep->req_tail;
 	reqs_init(ep->reqs, ep->req_mask + 1);
-	if (ep->conn->arrival
-			->in_memory) /* no data of the old epoch is taken for a batch of the next */
+	/* no data of the old epoch is taken for a batch of the next */
+	if (conn->arrival->in_memory)
 		memset(ep->rx[WIRE_REQ], 0, (size_t)WIRE_LANES * ep->ring_size);
-	ep->conn->reading = false;
-	ep->conn->want_read = false;
+	conn->reading = false;
+	conn->want_read = false;
 	rooms_init(ep);
 	qp = qp_make(ep);
 	if (qp == NULL)
 		return -errno;
-	ep->conn->qp = qp;
-	ep->conn->epoch = ++ep->ctx->epoch;
+	conn->qp = qp;
+	conn->epoch = ++ep->ctx->epoch;
 	ep->err = -ENOTCONN;
 	return 0;
 }
@@ -341,14 +344,15 @@ ep_wire_flags(const struct crpc_copyrpc_ep *ep)
 void
 crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC_ADDR_LEN])
 {
+	const struct conn *conn = ep->conn;
 	struct wire_addr wire = {
 		.magic = WIRE_ADDR_MAGIC,
 		.version = WIRE_VERSION,
 		.flags = ep_wire_flags(ep),
 		.ring_size = ep->ring_size,
 		.max_msg = ep->ctx->conf.max_msg,
-		.epoch = ep->conn->epoch,
-		.rkey = ep->conn->rings.rx_mr.rkey,
+		.epoch = conn->epoch,
+		.rkey = conn->rings.rx_mr.rkey,
 		.raddr = (uint64_t)(uintptr_t)ep->rx[WIRE_REQ],
 		.pos = ep->ctx->conf.initial_pos,
 		.large_max = ep->ctx->conf.max_large,
@@ -358,9 +362,8 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 		wire.large_rkey = ep->large->areas.rx_mr.rkey;
 		wire.large_raddr = (uint64_t)(uintptr_t)ep->large->areas.mem;
 	}
-	if (ep->conn->qp !=
-		NULL) /* there is none of a broken endpoint, or after a reset that failed */
-		crpc_rdma_qp_addr(ep->conn->qp, wire.qp);
+	if (conn->qp != NULL) /* there is none of a broken endpoint, or after a reset that failed */
+		crpc_rdma_qp_addr(conn->qp, wire.qp);
 	memcpy(addr, &wire, sizeof(wire));
 }
 
@@ -394,6 +397,7 @@ addr_check(const struct crpc_copyrpc_ep *ep, const struct wire_addr *wire)
 int
 crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN])
 {
+	struct conn *conn = ep->conn;
 	uint64_t ours = ep->ctx->conf.initial_pos;
 	struct wire_addr wire;
 	uint32_t lane;
@@ -405,32 +409,32 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	rc = addr_check(ep, &wire);
 	if (rc != 0)
 		return rc;
-	rc = crpc_rdma_qp_connect(ep->conn->qp, wire.qp);
+	rc = crpc_rdma_qp_connect(conn->qp, wire.qp);
 	if (rc != 0)
 		return rc;
-	ep->conn->rkey = wire.rkey;
-	ep->conn->peer_epoch = wire.epoch;
+	conn->rkey = wire.rkey;
+	conn->peer_epoch = wire.epoch;
 	ep->max_msg = (uint32_t)crpc_min(wire.max_msg, ep->ctx->conf.max_msg);
 	for (lane = 0; lane < WIRE_LANES; lane++) {
 		ep->tx[lane].raddr = wire.raddr + (uint64_t)lane * ep->ring_size;
 		ep->tx[lane].sent = ours;
 		ep->tx[lane].lap = ours & ~(uint64_t)(ep->ring_size - 1);
 		ep->tx[lane].next = lane_at(ep, &ep->tx[lane], ours);
-		ep->conn->rx_pos[lane] = wire.pos;
+		conn->rx_pos[lane] = wire.pos;
 	}
 	ep->batch = ep->batch_sent = (uint32_t)(ours / WIRE_UNIT);
 	ep->flush_seq = ep->done_seq = ep->req_seq = (uint32_t)(ours / WIRE_UNIT);
 	__crpc_copyrpc_large_connect(ep, &wire);
-	ep->conn->words_raddr = wire.raddr + (uint64_t)WIRE_LANES * ep->ring_size;
-	crpc_store_relaxed(&ep->conn->rx_words[WIRE_WORD_RELEASED / 8], wire.pos);
-	crpc_store_relaxed(&ep->conn->rx_words[WIRE_WORD_REPORTED / 8], ours);
-	if (ep->conn->arrival->in_memory)
+	conn->words_raddr = wire.raddr + (uint64_t)WIRE_LANES * ep->ring_size;
+	crpc_store_relaxed(&conn->rx_words[WIRE_WORD_RELEASED / 8], wire.pos);
+	crpc_store_relaxed(&conn->rx_words[WIRE_WORD_REPORTED / 8], ours);
+	if (conn->arrival->in_memory)
 		ep_list_add(ep, memory);
-	ep->conn->peer_released = ours;
-	ep->conn->released = wire.pos;
-	ep->conn->cleared = wire.pos;
-	ep->conn->reported = wire.pos;
-	ep->conn->heard_ns = 0;
+	conn->peer_released = ours;
+	conn->released = wire.pos;
+	conn->cleared = wire.pos;
+	conn->reported = wire.pos;
+	conn->heard_ns = 0;
 	ep->ctx->calls[ep->id] = &ep->calls;
 	ep->err = 0;
 	return 0;

@@ -22,32 +22,35 @@ read_wanted(struct crpc_copyrpc_ep *ep)
 static void
 read_released(struct crpc_copyrpc_ep *ep)
 {
-	crpc_store_release(&ep->conn->rx_words[WIRE_WORD_RELEASED / 8], ep->conn->released);
-	ep->conn->reported = ep->conn->released;
+	struct conn *conn = ep->conn;
+
+	crpc_store_release(&conn->rx_words[WIRE_WORD_RELEASED / 8], conn->released);
+	conn->reported = conn->released;
 }
 
 /* READ the peer's released position, if room is short and no READ is on its way. */
 static void
 read_flushed(struct crpc_copyrpc_ep *ep)
 {
-	uint64_t used = lane_prod(&ep->tx[WIRE_REQ]) - ep->conn->peer_released;
+	struct conn *conn = ep->conn;
+	uint64_t used = lane_prod(&ep->tx[WIRE_REQ]) - conn->peer_released;
 	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_READ,
 		.flags = CRPC_RDMA_WR_SIGNAL,
 		.num_sge = 1,
-		.raddr = ep->conn->words_raddr + WIRE_WORD_RELEASED,
-		.rkey = ep->conn->rkey,
+		.raddr = conn->words_raddr + WIRE_WORD_RELEASED,
+		.rkey = conn->rkey,
 		.wr_id = (uint32_t)WR_POSITION << WR_KIND_SHIFT};
 
-	if (ep->conn->reading || ep->conn->peer_released == ep->tx[WIRE_REQ].sent ||
-		(!ep->conn->want_read && used <= ep->ring_size / 4 * 3))
+	if (conn->reading || conn->peer_released == ep->tx[WIRE_REQ].sent ||
+		(!conn->want_read && used <= ep->ring_size / 4 * 3))
 		return;
-	wr.sge[0].addr = (const void *)(uintptr_t)&ep->conn->tx_words[WIRE_WORD_RELEASED / 8];
+	wr.sge[0].addr = (const void *)(uintptr_t)&conn->tx_words[WIRE_WORD_RELEASED / 8];
 	wr.sge[0].len = sizeof(uint64_t);
-	wr.sge[0].lkey = ep->conn->rings.tx_mr.lkey;
-	if (crpc_rdma_post(ep->conn->qp, &wr, 1) != 1)
+	wr.sge[0].lkey = conn->rings.tx_mr.lkey;
+	if (crpc_rdma_post(conn->qp, &wr, 1) != 1)
 		return;
-	ep->conn->reading = true;
-	ep->conn->want_read = false;
+	conn->reading = true;
+	conn->want_read = false;
 	ep->ctx->stats.reads_sent++;
 }
 

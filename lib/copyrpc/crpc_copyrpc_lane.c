@@ -117,13 +117,15 @@ __crpc_copyrpc_lane_put(struct crpc_copyrpc_ep *ep, enum wire_lane which, const 
 bool
 __crpc_copyrpc_clocked_queued(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 {
-	if (ep->conn->single[which] < SINGLE_BATCHES)
+	struct conn *conn = ep->conn;
+
+	if (conn->single[which] < SINGLE_BATCHES)
 		return false;
-	if (ep->conn->single_ns[which] == now_ns) {
-		ep->conn->single[which] = 0;
+	if (conn->single_ns[which] == now_ns) {
+		conn->single[which] = 0;
 		return false;
 	}
-	ep->conn->single_ns[which] = now_ns;
+	conn->single_ns[which] = now_ns;
 	return ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend == 1 &&
 		ep_outstanding(ep) < ep->ctx->conf.max_outstanding;
 }
@@ -163,7 +165,8 @@ __crpc_copyrpc_clocked_sending(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 void
 __crpc_copyrpc_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
-	uint64_t head = ep->req_head, released = ep->conn->released;
+	struct conn *conn = ep->conn;
+	uint64_t head = ep->req_head, released = conn->released;
 
 	if (crpc_unlikely(ep->large != NULL))
 		__crpc_copyrpc_large_release(ep);
@@ -171,25 +174,26 @@ __crpc_copyrpc_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		head++;
 	if (head == ep->req_head)
 		return;
-	if (ep->conn->released == ep->conn->reported)
-		ep->conn->released_ns = now_ns;
+	if (conn->released == conn->reported)
+		conn->released_ns = now_ns;
 	ep->req_head = head;
-	ep->conn->released += ep->reqs[(head - 1) & ep->req_mask].end - (uint32_t)released;
-	if (crpc_unlikely(ep->conn->arrival->in_memory))
-		ep->conn->arrival->released(ep, released, ep->conn->released);
-	ep->conn->flow->released(ep);
+	conn->released += ep->reqs[(head - 1) & ep->req_mask].end - (uint32_t)released;
+	if (crpc_unlikely(conn->arrival->in_memory))
+		conn->arrival->released(ep, released, conn->released);
+	conn->flow->released(ep);
 }
 
 /* Work requests for the batches of a lane; their heads are written last, with what we know now. */
 static uint16_t
 lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *wr)
 {
+	struct conn *conn = ep->conn;
 	struct tx_lane *lane = &ep->tx[which];
 	struct wire_batch head = {.magic = WIRE_MAGIC,
 		.version = WIRE_VERSION,
 		.lane = (uint8_t)which,
-		.epoch = ep->conn->peer_epoch,
-		.released = ep->conn->flow->in_batches ? ep->conn->released : ep->conn->reported};
+		.epoch = conn->peer_epoch,
+		.released = conn->flow->in_batches ? conn->released : conn->reported};
 	const struct pending *batch = lane->npend == 2 ? &lane->closed : &lane->open;
 	uint16_t n = 0;
 	uint8_t *at;
@@ -206,13 +210,13 @@ lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *
 		wr->num_sge = 1;
 		wr->imm = wire_imm((enum wire_imm)which, batch->len);
 		wr->raddr = lane->raddr + (batch->pos & (ep->ring_size - 1));
-		wr->rkey = ep->conn->rkey;
+		wr->rkey = conn->rkey;
 		wr->wr_id = (ep->flush_seq + 1) & WR_SERIAL_MASK;
 		wr->sge[0].addr = at;
 		wr->sge[0].len = batch->len;
-		wr->sge[0].lkey = ep->conn->rings.tx_mr.lkey;
-		if (crpc_unlikely(ep->conn->arrival->in_memory))
-			ep->conn->arrival->batch(ep, batch, wr);
+		wr->sge[0].lkey = conn->rings.tx_mr.lkey;
+		if (crpc_unlikely(conn->arrival->in_memory))
+			conn->arrival->batch(ep, batch, wr);
 	}
 	return n;
 }
@@ -221,15 +225,17 @@ lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *
 static void
 update_wr(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 {
+	const struct conn *conn = ep->conn;
+
 	wr->op = CRPC_RDMA_WRITE_IMM;
 	wr->flags = 0;
 	wr->num_sge = 0;
-	wr->imm = wire_imm(WIRE_IMM_UPDATE, ep->conn->released);
+	wr->imm = wire_imm(WIRE_IMM_UPDATE, conn->released);
 	wr->raddr = ep->tx[WIRE_REQ].raddr;
-	wr->rkey = ep->conn->rkey;
+	wr->rkey = conn->rkey;
 	wr->wr_id = (ep->flush_seq + 1) & WR_SERIAL_MASK;
-	if (ep->conn->arrival->in_memory)
-		ep->conn->arrival->update(ep, wr);
+	if (conn->arrival->in_memory)
+		conn->arrival->update(ep, wr);
 }
 
 /* The device took the oldest batch of a lane: only now do positions and counters move. */
@@ -286,6 +292,7 @@ flush_counts(const struct crpc_copyrpc_ep *ep, uint32_t requests)
 static uint32_t
 ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
+	struct conn *conn = ep->conn;
 	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
 	uint32_t requests = ep->tx[WIRE_REQ].npend;
 	struct crpc_rdma_wr wr[FLUSH_WRS];
@@ -294,13 +301,13 @@ ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	resps = n = lane_wrs(ep, WIRE_RESP, wr);
 	n += lane_wrs(ep, WIRE_REQ, wr + n);
 	batches = n;
-	if (n == 0 || (!ep->conn->flow->in_batches && ep->conn->reported != ep->conn->released))
+	if (n == 0 || (!conn->flow->in_batches && conn->reported != conn->released))
 		update_wr(ep, &wr[n++]);
 	if (flush_counts(ep, requests) &&
 		(ep_outstanding(ep) + 1 >= ep->ctx->conf.max_outstanding ||
-			ep->conn->conf.transport == CRPC_RDMA_DC))
+			conn->conf.transport == CRPC_RDMA_DC))
 		wr[n - 1].flags |= CRPC_RDMA_WR_SIGNAL;
-	posted = crpc_rdma_post(ep->conn->qp, wr, n);
+	posted = crpc_rdma_post(conn->qp, wr, n);
 	stats->sq_full += posted != n;
 	if (posted == 0)
 		return 0;
@@ -314,8 +321,8 @@ ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		batch_sent(ep, i < resps ? WIRE_RESP : WIRE_REQ, now_ns);
 	stats->updates_sent += posted - i;
 	stats->flushes++;
-	if (ep->conn->flow->in_batches || posted > batches)
-		ep->conn->reported = ep->conn->released;
+	if (conn->flow->in_batches || posted > batches)
+		conn->reported = conn->released;
 	return 1;
 }
 
@@ -335,13 +342,14 @@ __crpc_copyrpc_lane_queued(struct crpc_copyrpc_ep *ep, enum wire_lane which, uin
 static inline bool
 update_due(const struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
-	uint64_t held = ep->conn->rx_pos[WIRE_REQ] - ep->conn->reported,
-		 unreported = ep->conn->released - ep->conn->reported;
+	const struct conn *conn = ep->conn;
+	uint64_t held = conn->rx_pos[WIRE_REQ] - conn->reported,
+		 unreported = conn->released - conn->reported;
 
 	if (unreported == 0)
 		return false;
 	if (unreported >= ep->ring_size / 4 ||
-		now_ns - ep->conn->released_ns >= ep->ctx->conf.update_ns)
+		now_ns - conn->released_ns >= ep->ctx->conf.update_ns)
 		return true;
 	/* the peer sees less than a quarter of its room: it may be waiting */
 	return held > ep->ring_size / 4 * 3 &&
@@ -352,12 +360,13 @@ update_due(const struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 static uint32_t
 ep_flush(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
+	struct conn *conn = ep->conn;
 	bool due, large = ep->large != NULL;
 	uint32_t flushes = 0;
 
 	if (crpc_unlikely(large))
 		__crpc_copyrpc_large_pump(ep, now_ns);
-	if (crpc_unlikely(ep->conn->alive != 0))
+	if (crpc_unlikely(conn->alive != 0))
 		__crpc_copyrpc_alive_post(ep);
 	if (large ||
 		(ep->req_head != ep->req_next &&
@@ -366,8 +375,8 @@ ep_flush(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	due = ep_pending(ep) && ep->ctx->flush->due(ep, now_ns);
 	if (due || (!(ep_pending(ep) && ep->ctx->flush->holds) && update_due(ep, now_ns)))
 		flushes = ep_post(ep, now_ns);
-	ep->conn->flow->flushed(ep);
-	if (ep_pending(ep) || ep->conn->reported != ep->conn->released || ep->conn->alive != 0 ||
+	conn->flow->flushed(ep);
+	if (ep_pending(ep) || conn->reported != conn->released || conn->alive != 0 ||
 		(large && __crpc_copyrpc_large_sending(ep)))
 		ep_list_add(ep, dirty);
 	return flushes;

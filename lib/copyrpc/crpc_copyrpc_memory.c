@@ -31,8 +31,9 @@ rx_clear(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t from, u
 static uint32_t
 memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
 {
+	const struct conn *conn = ep->conn;
 	uint32_t off = (uint32_t)pos & (ep->ring_size - 1);
-	uint64_t free = lane == WIRE_REQ ? ep->conn->released : ep->conn->cleared;
+	uint64_t free = lane == WIRE_REQ ? conn->released : conn->cleared;
 	const uint8_t *seal;
 	struct wire_batch head;
 	uint64_t word;
@@ -40,7 +41,7 @@ memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
 	if (pos - free > ep->ring_size - MEMORY_BATCH_MIN)
 		return 0;
 	head = wire_batch_load(ep->rx[lane] + off);
-	if (head.magic != WIRE_MAGIC || head.pos != pos || head.epoch != ep->conn->epoch ||
+	if (head.magic != WIRE_MAGIC || head.pos != pos || head.epoch != conn->epoch ||
 		head.len % WIRE_UNIT != 0 || head.len > ep->ring_size - off ||
 		head.len < MEMORY_BATCH_MIN)
 		return 0;
@@ -49,7 +50,7 @@ memory_peek(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t pos)
 		return 0;
 	/* acquire: pairs with the device, which writes a batch in order and its seal last */
 	word = crpc_load_acquire((const _Atomic uint64_t *)(const void *)(seal + 8));
-	if (word != ((uint64_t)ep->conn->epoch << 32 | head.len))
+	if (word != ((uint64_t)conn->epoch << 32 | head.len))
 		return 0;
 	crpc_dma_rmb();
 	return head.len;
@@ -120,16 +121,17 @@ memory_batch(const struct crpc_copyrpc_ep *ep, const struct pending *batch, stru
 static void
 memory_update(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 {
-	_Atomic uint64_t *word = &ep->conn->tx_words[WIRE_WORD_REPORTED / 8];
+	const struct conn *conn = ep->conn;
+	_Atomic uint64_t *word = &conn->tx_words[WIRE_WORD_REPORTED / 8];
 
-	crpc_store_relaxed(word, ep->conn->released);
+	crpc_store_relaxed(word, conn->released);
 	wr->op = CRPC_RDMA_WRITE;
 	wr->flags = ep->ctx->inline_max >= sizeof(*word) ? CRPC_RDMA_WR_INLINE : 0;
 	wr->num_sge = 1;
-	wr->raddr = ep->conn->words_raddr + WIRE_WORD_REPORTED;
+	wr->raddr = conn->words_raddr + WIRE_WORD_REPORTED;
 	wr->sge[0].addr = (const void *)(uintptr_t)word;
 	wr->sge[0].len = sizeof(*word);
-	wr->sge[0].lkey = ep->conn->rings.tx_mr.lkey;
+	wr->sge[0].lkey = conn->rings.tx_mr.lkey;
 }
 
 static void

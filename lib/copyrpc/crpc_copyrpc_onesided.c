@@ -69,13 +69,14 @@ __crpc_copyrpc_onesided_take(struct crpc_copyrpc_ep *ep, struct crpc_done *done)
 uint16_t
 __crpc_copyrpc_onesided_fail(struct crpc_copyrpc_ep *ep, struct crpc_done *done, uint16_t n)
 {
-	struct onesided *o = &ep->conn->onesided;
+	struct conn *conn = ep->conn;
+	struct onesided *o = &conn->onesided;
 	uint16_t k;
 
-	if (o->head == o->tail || (ep->conn->qp != NULL && crpc_rdma_qp_drain(ep->conn->qp) != 0))
+	if (o->head == o->tail || (conn->qp != NULL && crpc_rdma_qp_drain(conn->qp) != 0))
 		return 0;
-	crpc_rdma_qp_free(ep->conn->qp);
-	ep->conn->qp = NULL;
+	crpc_rdma_qp_free(conn->qp);
+	conn->qp = NULL;
 	for (k = 0; k < n && __crpc_copyrpc_onesided_take(ep, &done[k]) != 0; k++)
 		done[k] = (struct crpc_done){.cookie = done[k].cookie, .status = -ECONNRESET};
 	return k;

@@ -22,17 +22,18 @@ is_true(struct crpc_copyrpc_ep *ep, const char *rule, uint64_t expected, uint64_
 static bool
 released_take(struct crpc_copyrpc_ep *ep, uint64_t released)
 {
-	uint64_t step = released - ep->conn->peer_released;
+	struct conn *conn = ep->conn;
+	uint64_t step = released - conn->peer_released;
 
 	if (crpc_likely(step % WIRE_UNIT == 0)) {
-		if (crpc_likely(step <= ep->tx[WIRE_REQ].sent - ep->conn->peer_released)) {
-			ep->conn->peer_released = released;
+		if (crpc_likely(step <= ep->tx[WIRE_REQ].sent - conn->peer_released)) {
+			conn->peer_released = released;
 			return true;
 		}
 		/* where it has two ways, one may be slower than the other by any amount */
 		if ((int64_t)step < 0 &&
-			(0 - step <= ep->ring_size || ep->conn->arrival->in_memory ||
-				ep->conn->flow->may_be_old))
+			(0 - step <= ep->ring_size || conn->arrival->in_memory ||
+				conn->flow->may_be_old))
 			return true;
 	}
 	return is_true(
@@ -100,14 +101,14 @@ struct run {
 static bool
 run_end(struct crpc_copyrpc_ep *ep, struct run *run, uint64_t end)
 {
+	struct conn *conn = ep->conn;
 	uint64_t n = end - run->first, bytes = n * run->worst;
 
 	/* room for the largest one again is checked with the first of them */
-	if (n != 0 &&
-		(!room_fits(&ep->conn->peer_resv, run->worst) || bytes > ep->conn->peer_resv.left))
+	if (n != 0 && (!room_fits(&conn->peer_resv, run->worst) || bytes > conn->peer_resv.left))
 		return __crpc_copyrpc_lie(ep, "replies reserved by the caller", ep->ring_size,
-			room_sum(&ep->conn->peer_resv) + bytes);
-	ep->conn->peer_resv.left -= bytes;
+			room_sum(&conn->peer_resv) + bytes);
+	conn->peer_resv.left -= bytes;
 	run->first = end;
 	return true;
 }

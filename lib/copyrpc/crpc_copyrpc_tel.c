@@ -114,15 +114,17 @@ __crpc_copyrpc_tel_close(struct crpc_copyrpc *ctx)
 static void
 tel_ep_fill(struct tel_ep *out, const struct crpc_copyrpc_ep *ep)
 {
+	const struct conn *conn = ep->conn;
+
 	*out = (struct tel_ep){.base = {.id = ep->id, .status = ep->err},
 		.peer = ep->user_id,
-		.epoch = ep->conn->epoch,
+		.epoch = conn->epoch,
 		.ring_size = ep->ring_size,
-		.flow = ep->conn->conf.flow,
-		.arrival = ep->conn->conf.arrival,
+		.flow = conn->conf.flow,
+		.arrival = conn->conf.arrival,
 		.open_calls = ep->calls.open,
 		.outstanding = ep_outstanding(ep),
-		.onesided = ep->conn->onesided.tail - ep->conn->onesided.head,
+		.onesided = conn->onesided.tail - conn->onesided.head,
 		.batches = ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend,
 		.requests_waiting = ep->req_tail - ep->req_next,
 		.requests_open = ep->req_next - ep->req_head,

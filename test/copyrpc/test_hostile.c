@@ -71,46 +71,40 @@ open_call(struct pair *p)
 	return p->ep[1][0]->slots[1].call.id;
 }
 
-/* Requests of which one thing is not true. */
-/* clang-format off */
+/* Change the bits that are set in @p lie. */
 static void
-request_lies(struct forged *f, uint32_t which)
+forged_flip(struct forged *f, const struct forged *lie)
 {
-	switch (which) {
-	case 0: f->head.magic ^= 1; break;
-	case 1: f->head.version++; break;
-	case 2: f->head.lane = WIRE_RESP; break;
-	case 3: f->head.epoch++; break;
-	case 4: f->head.len += 16; break;
-	case 5: f->head.len = UINT32_MAX; break;
-	case 6: f->head.count = 0; break;
-	case 7: f->head.count = 2; break;
-	case 8: f->head.count = UINT32_MAX; break;
-	case 9: f->head.pos += 16; break;
-	case 10: f->head.released += 16; break;
-	case 11: f->head.released -= 1; break;
-	case 12: f->msg.len = 17; break;
-	case 13: f->msg.len = UINT32_MAX; break;
-	case 14: f->msg.len = UINT32_MAX - 15; break;
-	case 15: f->msg.len = 1025; break;
-	case 16: f->msg.arg = 1025; break;
-	case 17: f->msg.arg = UINT32_MAX - 1; break;
-	case 18: f->imm += 1; break;
-	case 19: f->imm = wire_imm(WIRE_IMM_REQ, 0); f->byte_len = 0; break;
-	case 20: f->imm = 3u << WIRE_IMM_BITS | 4; break;
-	case 21: f->imm = WIRE_IMM_MASK; break;
-	case 22: f->byte_len = 48; break;
-	case 23: f->imm = wire_imm(WIRE_IMM_UPDATE, 16); f->byte_len = 0; break;
-	case 24: f->imm = wire_imm(WIRE_IMM_UPDATE, 0); break;
-	case 25: f->imm = wire_imm(WIRE_IMM_UPDATE, 1ull << 33); f->byte_len = 0; break;
-	case 26: f->imm = wire_imm(WIRE_IMM_REQ, 96); f->byte_len = 96; f->head.len = 96; break;
-	case 27: f->imm = wire_imm(WIRE_IMM_REQ, 32); f->byte_len = 32; f->head.len = 32; break;
-	default: break;
-	}
+	size_t i;
+
+	for (i = 0; i < sizeof(*f); i++)
+		((uint8_t *)f)[i] ^= ((const uint8_t *)lie)[i];
 }
 
-/* clang-format on */
-#define REQUEST_LIES 28
+/* What turns the immediate of a request batch of 64 bytes into another one. */
+#define IMM_FLIP(kind, bytes)                                                                      \
+	((uint32_t)(WIRE_IMM_REQ ^ (kind)) << WIRE_IMM_BITS |                                      \
+		(uint32_t)(64 / WIRE_UNIT ^ (bytes) / WIRE_UNIT))
+
+/* Requests of which one thing is not true: old value ^ new value. */
+static const struct forged request_lies[] = {
+	{.head.magic = 1}, {.head.version = 1}, {.head.lane = WIRE_RESP}, {.head.epoch = 1},
+	{.head.len = 64 ^ 80}, {.head.len = 64 ^ UINT32_MAX}, {.head.count = 1 ^ 0},
+	{.head.count = 1 ^ 2}, {.head.count = 1 ^ UINT32_MAX}, {.head.pos = 16},
+	{.head.released = 16}, {.head.released = UINT64_MAX}, {.msg.len = 16 ^ 17},
+	{.msg.len = 16 ^ UINT32_MAX}, {.msg.len = 16 ^ (UINT32_MAX - 15)}, {.msg.len = 16 ^ 1025},
+	{.msg.arg = 16 ^ 1025}, {.msg.arg = 16 ^ (UINT32_MAX - 1)},
+	{.imm = IMM_FLIP(WIRE_IMM_REQ, 80)}, {.imm = IMM_FLIP(WIRE_IMM_REQ, 0), .byte_len = 64 ^ 0},
+	{.imm = IMM_FLIP(WIRE_IMM_ALIVE, 64)},
+	{.imm = IMM_FLIP(WIRE_IMM_REQ, 16ull * WIRE_IMM_MASK)}, {.byte_len = 64 ^ 48},
+	{.imm = IMM_FLIP(WIRE_IMM_UPDATE, 16), .byte_len = 64 ^ 0},
+	{.imm = IMM_FLIP(WIRE_IMM_UPDATE, 0)},
+	{.imm = IMM_FLIP(WIRE_IMM_UPDATE, 1ull << 33), .byte_len = 64 ^ 0},
+	{.imm = IMM_FLIP(WIRE_IMM_REQ, 96), .byte_len = 64 ^ 96, .head.len = 64 ^ 96},
+	{.imm = IMM_FLIP(WIRE_IMM_REQ, 32), .byte_len = 64 ^ 32, .head.len = 64 ^ 32},
+	{.imm = 0}, /* none: it is taken */
+};
+#define REQUEST_LIES (CRPC_DIM(request_lies) - 1)
 
 static void
 each_lie_of_a_request_batch_closes_the_endpoint(void **state)
@@ -123,7 +117,7 @@ each_lie_of_a_request_batch_closes_the_endpoint(void **state)
 	for (i = 0; i <= REQUEST_LIES; i++) {
 		pair_init(&p, &small);
 		f = forged_make(&p, WIRE_REQ);
-		request_lies(&f, i);
+		forged_flip(&f, &request_lies[i]);
 		crpc_log_clear();
 		forged_send(&p, WIRE_REQ, &f);
 		pair_turn(&p, 1);
@@ -192,36 +186,23 @@ replies_reserved_beyond_the_ring_close_the_endpoint(void **state)
 static void
 each_lie_of_a_response_batch_closes_the_endpoint(void **state)
 {
+	static const struct forged response_lies[] = {
+		{.msg.len = 16 ^ 17}, {.msg.len = 16 ^ UINT32_MAX}, {.msg.arg = 1},
+		{.msg.arg = (uint32_t)-5000}, {.msg.arg = (uint32_t)-5}, /* an error with data */
+		{.imm = 0},                                              /* none: it is taken */
+	};
 	struct crpc_done done[4];
 	struct forged f;
 	struct pair p;
 	uint32_t i, n;
 
-	for (i = 0; i < 6; i++) {
+	for (i = 0; i < CRPC_DIM(response_lies); i++) {
 		pair_init(&p, &small);
 		p.w.frozen = true;
 		f = forged_make(&p, WIRE_RESP);
 		f.msg.id = open_call(&p);
 		f.msg.arg = 0;
-		switch (i) {
-		case 0:
-			f.msg.len = 17;
-			break;
-		case 1:
-			f.msg.len = UINT32_MAX;
-			break;
-		case 2:
-			f.msg.arg = 1;
-			break;
-		case 3:
-			f.msg.arg = (uint32_t)-5000;
-			break;
-		case 4:
-			f.msg.arg = (uint32_t)-5;
-			break; /* an error with data */
-		default:
-			break;
-		}
+		forged_flip(&f, &response_lies[i]);
 		forged_send(&p, WIRE_RESP, &f);
 		n = pair_poll(&p, 1, done, 4);
 		assert_int_equal(n, 1);
