@@ -130,7 +130,7 @@ def fit(mutants):
 def main():
     parser = argparse.ArgumentParser(prog='devtools/mutants.sh', description=__doc__)
     parser.add_argument('--dir', help='where the copy lies and stays (default: a new folder, removed at the end)')
-    parser.add_argument('--fit', action='store_true', help='only see that each fault can be planted in the working tree')
+    parser.add_argument('--fit', action='store_true', help='only see that each can be planted in the working tree')
     parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='parallel jobs (default: one per core)')
     parser.add_argument('mutants', nargs='*', metavar='MUTANT', help='names (default: all)')
     args = parser.parse_args()

@@ -59,8 +59,7 @@ static const struct app_opt net_opts[] = {
 	{"arrival", APP_OPT_CHOICES, "LIST", "copyrpc: imm, memory", &opt.arrivals, 0, 0, arrivals},
 	{"ring", APP_OPT_UINT, "BYTES", "copyrpc: of a ring, a power of two (as the depth needs)",
 		&opt.ring, CRPC_COPYRPC_RING_MIN, 1 << 26, NULL},
-	{"oneway", APP_OPT_FLAG, NULL, "copyrpc: requests without an answer", &opt.oneway, 0, 0,
-		NULL},
+	{"oneway", APP_OPT_FLAG, NULL, "requests without an answer", &opt.oneway, 0, 0, NULL},
 	{"check", APP_OPT_FLAG, NULL, "compare every word of the answers", &opt.check, 0, 0, NULL},
 	OPTS_COMMON,
 };

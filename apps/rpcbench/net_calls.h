@@ -7,7 +7,8 @@
  * What lanes of calls have in common: clients keep depth calls open on each active endpoint.
  * net_copyrpc.c and net_udrpc.c include it, once with each protocol, so that no call goes through
  * one more pointer. PROTOCOL, defined before, is the prefix of the protocol's functions, and the
- * name of its context; endpoints_open(), behind, makes a context's endpoints.
+ * name of its context; endpoints_open(), behind, makes a context's endpoints, has_unsent() looks at
+ * one of them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,6 +38,9 @@ struct net_calls {
 
 /* Make all endpoints of the context: 0 or -errno. */
 static int endpoints_open(struct net_end *e, struct net_calls *s);
+
+/* Whether one-way requests of the endpoint were not sent yet, after a flush. */
+static bool has_unsent(const struct API(ep) * ep);
 
 static void
 calls_close(struct net_end *e)
@@ -159,6 +163,73 @@ client_step(struct net_end *e, uint64_t now, bool more)
 			refill(e, s, i, now);
 	API(flush)(s->ctx, now);
 	return ended;
+}
+
+/* One-way: as many as the flow control lets through; what has left has ended. */
+static uint32_t
+oneway_step(struct net_end *e, uint64_t now, bool more)
+{
+	struct net_calls *s = e->priv;
+	struct crpc_done done[BURST];
+	uint32_t i, k, n = 0;
+	int rc;
+
+	if (API(poll)(s->ctx, now, done, BURST) != 0)
+		net_break(e, "a one-way request ended");
+	for (i = 0; more && i < e->conf.active; i++)
+		for (k = 0; k < e->conf.depth; k++, n++) {
+			lane_fill(s->msg, e->conf.size, lane_word(i, s->seq[i]));
+			rc = API(notify)(s->ep[i], now, s->msg, e->conf.size);
+			if (rc == -EAGAIN)
+				break;
+			if (rc != 0) {
+				net_break(e, "a request was refused: %s", strerror(-rc));
+				return n;
+			}
+			s->seq[i]++;
+		}
+	API(flush)(s->ctx, now);
+	for (i = 0, e->open = 0; !more && i < e->conf.active; i++)
+		e->open += has_unsent(s->ep[i]);
+	return n;
+}
+
+static uint32_t
+server_step(struct net_end *e, uint64_t now)
+{
+	struct net_calls *s = e->priv;
+	struct crpc_done done[BURST];
+	struct crpc_req req[BURST];
+	uint32_t served = 0;
+	uint16_t n, k;
+	int rc = 0;
+
+	API(poll)(s->ctx, now, done, BURST);
+	do {
+		n = API(recv)(s->ctx, now, req, BURST);
+		for (k = 0; k < n; k++) {
+			if (e->conf.oneway) {
+				lane_read(req[k].data, req[k].len, false, 0);
+				rc |= API(release)(s->ctx, now, req[k].token);
+			} else {
+				rc |= API(reply)(
+					s->ctx, now, req[k].token, req[k].data, req[k].len);
+			}
+		}
+		served += n;
+	} while (n == BURST);
+	API(flush)(s->ctx, now);
+	if (crpc_unlikely(rc != 0))
+		net_break(e, "a reply was refused");
+	return served;
+}
+
+static uint32_t
+calls_step(struct net_end *e, uint64_t now, bool more)
+{
+	if (e->server)
+		return server_step(e, now);
+	return e->conf.oneway ? oneway_step(e, now, more) : client_step(e, now, more);
 }
 
 #endif

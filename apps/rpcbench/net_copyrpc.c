@@ -37,6 +37,15 @@ endpoints_open(struct net_end *e, struct net_calls *s)
 	return 0;
 }
 
+static bool
+has_unsent(const struct crpc_copyrpc_ep *ep)
+{
+	struct crpc_copyrpc_positions at;
+
+	crpc_copyrpc_ep_positions(ep, &at);
+	return at.requests_queued != at.requests_sent;
+}
+
 static int
 copyrpc_open(struct net_end *e)
 {
@@ -53,76 +62,6 @@ copyrpc_open(struct net_end *e)
 		.cq_depth = (uint32_t)crpc_min(crpc_max(cq, 4096), CRPC_RDMA_CQ_DEPTH_MAX)};
 
 	return calls_open(e, &dev, &conf);
-}
-
-/* One-way: as many as the flow control lets through; what is known to be released has ended. */
-static uint32_t
-oneway_step(struct net_end *e, uint64_t now, bool more)
-{
-	struct net_calls *s = e->priv;
-	struct crpc_copyrpc_positions at;
-	struct crpc_done done[BURST];
-	uint32_t i, k, n = 0;
-	int rc = 0;
-
-	if (crpc_copyrpc_poll(s->ctx, now, done, BURST) != 0)
-		net_break(e, "a one-way request ended");
-	for (i = 0; more && i < e->conf.active; i++)
-		for (k = 0; k < e->conf.depth; k++, n++) {
-			lane_fill(s->msg, e->conf.size, lane_word(i, s->seq[i]));
-			rc = crpc_copyrpc_notify(s->ep[i], now, s->msg, e->conf.size);
-			if (rc != 0)
-				break;
-			s->seq[i]++;
-		}
-	if (rc != 0 && rc != -EAGAIN)
-		net_break(e, "a request was refused: %s", strerror(-rc));
-	crpc_copyrpc_flush(s->ctx, now);
-	if (more)
-		return n;
-	for (i = 0, e->open = 0; i < e->conf.active; i++) {
-		crpc_copyrpc_ep_positions(s->ep[i], &at);
-		e->open += at.requests_queued != at.requests_sent;
-	}
-	return 0;
-}
-
-static uint32_t
-server_step(struct net_end *e, uint64_t now)
-{
-	struct net_calls *s = e->priv;
-	struct crpc_done done[BURST];
-	struct crpc_req req[BURST];
-	uint32_t served = 0;
-	uint16_t n, k;
-	int rc = 0;
-
-	crpc_copyrpc_poll(s->ctx, now, done, BURST);
-	do {
-		n = crpc_copyrpc_recv(s->ctx, now, req, BURST);
-		for (k = 0; k < n; k++) {
-			if (e->conf.oneway) {
-				lane_read(req[k].data, req[k].len, false, 0);
-				rc |= crpc_copyrpc_release(s->ctx, now, req[k].token);
-			} else {
-				rc |= crpc_copyrpc_reply(
-					s->ctx, now, req[k].token, req[k].data, req[k].len);
-			}
-		}
-		served += n;
-	} while (n == BURST);
-	crpc_copyrpc_flush(s->ctx, now);
-	if (crpc_unlikely(rc != 0))
-		net_break(e, "a reply was refused");
-	return served;
-}
-
-static uint32_t
-copyrpc_step(struct net_end *e, uint64_t now, bool more)
-{
-	if (e->server)
-		return server_step(e, now);
-	return e->conf.oneway ? oneway_step(e, now, more) : client_step(e, now, more);
 }
 
 double
@@ -156,7 +95,7 @@ copyrpc_ledger(const struct net_end *e, struct net_ledger *l)
 		.close = calls_close,                                                              \
 		.addr = calls_addr,                                                                \
 		.connect = calls_connect,                                                          \
-		.step = copyrpc_step,                                                              \
+		.step = calls_step,                                                                \
 		.ledger = copyrpc_ledger,                                                          \
 	}
 

@@ -38,9 +38,11 @@ net_out_case(const struct net_conf *c, char *buf, size_t len)
 		n = snprintf(buf, len, "%u of %u x %u", c->active, c->endpoints, c->depth);
 	else
 		n = snprintf(buf, len, "%u x %u", c->endpoints, c->depth);
-	if (is_copyrpc(c) && n > 0 && (size_t)n < len)
-		snprintf(buf + n, len - (size_t)n, " %s %s %s%s", flushes[c->flush],
-			flows[c->flow], arrivals[c->arrival], c->oneway ? " one-way" : "");
+	if (is_copyrpc(c))
+		n += snprintf(buf + n, len - (size_t)n, " %s %s %s", flushes[c->flush],
+			flows[c->flow], arrivals[c->arrival]);
+	if (c->oneway && (size_t)n < len)
+		snprintf(buf + n, len - (size_t)n, " one-way");
 }
 
 static void

@@ -22,6 +22,14 @@ endpoints_open(struct net_end *e, struct net_calls *s)
 	return 0;
 }
 
+/* There is a credit for each slot, so a flush sends all that were taken. */
+static bool
+has_unsent(const struct crpc_udrpc_ep *ep)
+{
+	(void)ep;
+	return false;
+}
+
 static int
 udrpc_open(struct net_end *e)
 {
@@ -36,41 +44,7 @@ udrpc_open(struct net_end *e)
 		.gid_index = -1,
 		.cq_depth = 2 * (SQ_DEPTH + RQ_DEPTH)};
 
-	if (e->conf.oneway) {
-		net_why(e, "it measures calls only");
-		return -EOPNOTSUPP;
-	}
 	return calls_open(e, &dev, &conf);
-}
-
-static uint32_t
-server_step(struct net_end *e, uint64_t now)
-{
-	struct net_calls *s = e->priv;
-	struct crpc_done done[BURST];
-	struct crpc_req req[BURST];
-	uint32_t served = 0;
-	uint16_t n, k;
-	int rc = 0;
-
-	crpc_udrpc_poll(s->ctx, now, done, BURST);
-	do {
-		n = crpc_udrpc_recv(s->ctx, now, req, BURST);
-		for (k = 0; k < n; k++)
-			rc |= crpc_udrpc_reply(
-				s->ctx, now, req[k].token, req[k].data, req[k].len);
-		served += n;
-	} while (n == BURST);
-	crpc_udrpc_flush(s->ctx, now);
-	if (crpc_unlikely(rc != 0))
-		net_break(e, "a reply was refused");
-	return served;
-}
-
-static uint32_t
-udrpc_step(struct net_end *e, uint64_t now, bool more)
-{
-	return e->server ? server_step(e, now) : client_step(e, now, more);
 }
 
 static void
@@ -91,6 +65,6 @@ const struct net_ops net_ops_udrpc = {
 	.close = calls_close,
 	.addr = calls_addr,
 	.connect = calls_connect,
-	.step = udrpc_step,
+	.step = calls_step,
 	.ledger = udrpc_ledger,
 };

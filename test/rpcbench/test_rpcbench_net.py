@@ -129,6 +129,8 @@ def modes(bench, folder):
     reads = {row['flow']: row['ledger']['reads'] for row in rows}
     if len(reads) != 2 or reads['window'] != 0 or reads['read'] == 0:
         problem(f'READs one way under a ring of 4 KiB: {reads}')
+    rows = measure(bench, folder, ['net', '--oneway', '--endpoints', '2', '--depth', '8'], bench.two)
+    seen(rows, 'one way', [(t, 'oneway') for t in ('copyrpc_rc', 'udrpc')], ['transport', 'mode'])
     return rows
 
 
