@@ -7,6 +7,7 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,9 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         tree = pathlib.Path(args.dir or tmp).resolve() / 'tree'
         tree.mkdir(parents=True, exist_ok=True)
+        for old in tree.iterdir():  # all but what was built
+            if old.name != 'build':
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
         archive = subprocess.run(['git', '-C', ROOT, 'archive', 'HEAD'], stdout=subprocess.PIPE, check=True)
         subprocess.run(['tar', '-x', '-C', tree], input=archive.stdout, check=True)
         tests = sorted({test for m in mutants for test in m.tests})

@@ -139,8 +139,11 @@ host_open(struct star *s, struct host *h, uint32_t eps)
 	conf.retries = 100;
 	conf.seed = s->seed * 100 + net.neps + 1;
 #else
-	/* Not much more than a window of the largest: what is reused too early shows. */
-	conf.ring_size = s->window == WIDE ? 65536 : 16384;
+	/*
+	 * Not much more than a window of the largest: what is reused too early shows. A request
+	 * that is held keeps the room of those behind it, which must do until its deadline.
+	 */
+	conf.ring_size = s->window == WIDE || s->timeout_ns < UINT32_MAX ? 65536 : 16384;
 	conf.max_inflight = s->window;
 	conf.peer_timeout_ns = SILENCE_NS;
 	conf.update_ns = STEP_NS;
