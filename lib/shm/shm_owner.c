@@ -102,32 +102,33 @@ memory_available(void)
 	return kib * 1024;
 }
 
-/* Bytes that the file's file system can still give; 0: none, or it has no limit of its own. */
-static uint64_t
-room(int fd)
+/* Bytes that the file's file system can still give. True if they are the machine's memory. */
+static bool
+room(int fd, uint64_t *left)
 {
-	struct statfs fs;
-	uint64_t left;
+	struct statfs fs = {0};
 
-	if (fstatfs(fd, &fs) != 0)
-		return 0;
-	left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+	fstatfs(fd, &fs);
+	*left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 	if (fs.f_type != TMPFS_MAGIC)
-		return left;
-	return fs.f_blocks == 0 ? memory_available() : crpc_min(left, memory_available());
+		return false;
+	*left = fs.f_blocks == 0 ? memory_available() : crpc_min(*left, memory_available());
+	return true;
 }
 
 /*
  * Take every page now: a page that is missing at the first use would be a SIGBUS. Where memory has
- * no limit but the machine's, taking too much would end processes: look before.
+ * no limit but the machine's, taking too much would end processes: look before. A hugetlbfs is not
+ * asked: it has counted the pages of this mapping already.
  */
 static int
 reserve(const struct crpc_shm *seg)
 {
-	uint64_t left = room(seg->fd);
+	uint64_t left;
+	bool memory = room(seg->fd, &left);
 	int rc = -ENOSPC;
 
-	while (left == 0 || seg->size <= left) {
+	while (!memory || seg->size <= left) {
 		rc = fallocate(seg->fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
 		if (rc != -EINTR)
 			break;
