@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Tells the device about new send WQEs.
+ * Announces new send WQEs to the device.
  *
  * PRM, "Posting a Work Request to a Work Queue": write the WQE, write the doorbell record, write
  * the doorbell register. The register takes the first 8 bytes of the newest WQE, or, as BlueFlame,

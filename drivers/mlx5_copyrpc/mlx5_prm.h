@@ -39,7 +39,7 @@
 #define CRPC_MLX5_MSG_MAX (1u << 30)
 /** Bits that a doorbell record counts. */
 #define CRPC_MLX5_WQE_CTR_MASK 0xffffu
-/** Blocks of a send queue, at most, so that the record tells a full one from an empty one. */
+/** Blocks of a send queue, at most, so that a full one is no empty one. */
 #define CRPC_MLX5_BLOCKS_MAX   (1u << 15)
 #define CRPC_MLX5_CQE_CTR_MASK 0xffffffu
 #define CRPC_MLX5_QPN_MASK     0xffffffu

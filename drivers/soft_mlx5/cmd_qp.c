@@ -246,7 +246,7 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call)
 	qp->is_dct = attr.type == SM_QPT_DCT;
 	qp->cap = (struct ib_uverbs_create_qp_resp){
 		.qp_handle = qp->queue.obj.handle,
-		.qpn = qp->is_dct ? 0 : qp->qpn, /* A DCT's is told when it can be reached. */
+		.qpn = qp->is_dct ? 0 : qp->qpn, /* A DCT's is answered when it can be reached. */
 		.max_send_wr = req.max_send_wr,
 		.max_recv_wr = attr.rq_nwqe,
 		.max_send_sge = req.max_send_sge,

@@ -221,7 +221,7 @@ name_make(struct sockaddr_un *a, const char *dir, const char *file)
 	return n > 0 && (size_t)n < sizeof(a->sun_path);
 }
 
-/* Sockets at which nobody listens: their processes ended without closing the device. */
+/* Sockets without a listener: their processes ended without closing the device. */
 static void
 sweep(const char *dir)
 {

@@ -212,7 +212,7 @@ uv_events_read(struct uv_chan *chan, struct uv_events *events)
 	if (chan == NULL || crpc_load_relaxed(&events->sent) == 0)
 		return 0;
 	pthread_mutex_lock(&chan->lock);
-	/* The program may have closed its end: then nobody will read the rest, and it counts as
+	/* The program may have closed its end: then the rest is never read, and it counts as
 	 * read only if it was. */
 	while (n < KEEP_MAX && sm_file_find(chan->file.fd) == &chan->file &&
 			recv(chan->file.fd, keep[n], chan->msg_size, MSG_DONTWAIT) ==

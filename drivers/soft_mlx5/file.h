@@ -12,9 +12,9 @@
  * the number is a hint that is checked, except in sm_file_at(), which poll loops use.
  *
  * Life: sm_file_add() when the descriptor is made; close() of the last descriptor of the inode
- * (preload.c tells by sm_file_closed()) calls release. In a forked child the files exist, their
+ * (preload.c calls sm_file_closed()) calls release. In a forked child the files exist, their
  * objects are dead (uverbs.c); a child made by vfork shares our memory, and what it closes is
- * not closed here: pid tells.
+ * not closed here: see pid.
  *
  * Locks: the files lock guards the list and is held for a few instructions, never across a call
  * of the NIC, which opens and looks at files of its own through preload.c. Whoever drives

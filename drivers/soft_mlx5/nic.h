@@ -214,7 +214,7 @@ struct sm_qp_mod {
  * Leftovers of dead processes on the same net are reclaimed here.
  *
  * @param attr
- *   Which net, and whom to tell; copied.
+ *   Which net, and the callbacks; copied.
  * @param nic
  *   Filled.
  * @return
@@ -329,7 +329,7 @@ int sm_cq_create(
 	struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **cq, uint32_t *cqn);
 /**
  * Go on in another buffer of @p ncqe entries (and of another size of entry), whose first use is
- * told by a CQE of opcode 5 in the old one. EINVAL if what is not consumed would not fit.
+ * marked by a CQE of opcode 5 in the old one. EINVAL if what is not consumed would not fit.
  */
 int sm_cq_resize(
 	struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uint32_t cqe_size);

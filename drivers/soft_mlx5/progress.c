@@ -23,8 +23,8 @@
 #define USEC UINT64_C(1000)
 #define MSEC UINT64_C(1000000)
 
-/* How long nobody must have driven a context before the helper does, when it found work there
- * lately and when not. */
+/* How long a context must not have been driven before the helper drives it, when it found work
+ * there recently and when not. */
 #define GRACE_HOT_NS (50 * USEC)
 #define GRACE_NS     MSEC
 /* Sleeps of the helper: while there is work, normally, and when all has been idle for long. */
@@ -111,7 +111,7 @@ sm_progress_is_step(void)
 /*
  * The NIC reads and writes the program's memory as a card does by DMA: ordered by doorbells and
  * owner bits, of which the thread sanitizer sees nothing, since libmlx5 rings and polls without
- * being instrumented. So it is told not to look; the engine's own tests let it look.
+ * being instrumented. So it is made not to look; the engine's own tests let it look.
  */
 #ifndef __has_feature
 #define __has_feature(x) 0

@@ -11,12 +11,12 @@
  *   wrapped when it opens the device or makes the queue;
  * - a program that waits elsewhere (blocked for an event, watching memory, a passive target) is
  *   driven by a helper thread. It sleeps, looks every millisecond whether anybody else drives, and
- *   works only where nobody does; while it finds work it comes back sooner. Between two looks it
+ *   works only where no thread does; while it finds work it comes back sooner. Between two looks it
  *   yields its core, unless a yield took as long as a tick of the scheduler a short time ago.
  *
  * SOFT_MLX5_PROGRESS: inline (the first only), hook (all three, the default), thread (first and
  * third; the helper works always), rt (like thread, with real-time priority and a fixed sleep of
- * SOFT_MLX5_SLEEP_US), step (nobody but a test, soft_mlx5_step.h).
+ * SOFT_MLX5_SLEEP_US), step (a test alone, soft_mlx5_step.h).
  */
 
 #include <stdbool.h>

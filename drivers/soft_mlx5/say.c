@@ -15,7 +15,7 @@
 #define LINE_MAX_LEN 256
 
 /* Hashes of the texts said so far. With more than SAID_MAX different ones the rest stays unsaid: a
- * program that asks for so many things has long been told. */
+ * program that asks for so many things has had enough lines. */
 static uint64_t said[SAID_MAX];
 static uint32_t nsaid;
 static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -57,7 +57,7 @@ put_line(const char *text, const char *tail)
 
 	n = snprintf(line, sizeof(line), "soft_mlx5: %s%s\n", text, tail);
 	if (n > 0 && write(STDERR_FILENO, line, crpc_min((uint64_t)n, sizeof(line) - 1)) < 0)
-		return; /* no stderr: nobody to tell */
+		return; /* There is no stderr. */
 }
 
 static const char *

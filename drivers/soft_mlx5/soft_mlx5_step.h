@@ -33,7 +33,7 @@
  * Numbers: a context's number is how many contexts the process had opened, itself included, since
  * soft_mlx5_step_start(). It is never given again, and a closed one names nothing.
  *
- * Time: nanoseconds, any origin, never back. All cards are told the same clock; timers (RNR,
+ * Time: nanoseconds, any origin, never back. All cards have the same clock; timers (RNR,
  * retransmission, checks for dead peers, every 20 ms) run by it alone.
  *
  * What repeats: with the same seed, the same calls in the same order and a net of its own (no

@@ -281,7 +281,7 @@ write_tree(int root)
 	return visit_write(&root, MARK, "", false) ? 0 : errno;
 }
 
-/* A directory in a place where everybody may write: it counts only if it is ours and nobody else
+/* A directory in a place where everybody may write: it counts only if it is ours and no other user
  * can put anything there. */
 static int
 open_private_dir(int at, const char *path, int *fd)

@@ -122,7 +122,7 @@ obj_new(struct uv_ctx *ctx, enum uv_type type, size_t size)
 	return NULL;
 }
 
-/* Not inline: the compiler knows the size of a caller's object, and not that its type tells it. */
+/* Not inline: the compiler knows the size of a caller's object, and not that its type decides. */
 crpc_noinline void
 uv_obj_free(struct uv_ctx *ctx, struct uv_obj *obj)
 {
@@ -454,7 +454,7 @@ static const struct {
 };
 
 /* Methods that libibverbs and libmlx5 try first by routine and have another way for: a kernel that
- * lacks them says EPROTONOSUPPORT too, and nobody is to be told. */
+ * lacks them says EPROTONOSUPPORT too, and nothing is printed. */
 static const struct {
 	uint16_t object, first, last;
 } probes[] = {

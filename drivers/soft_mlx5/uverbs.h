@@ -54,7 +54,7 @@ typedef int (*uv_poll_fn)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 typedef struct ibv_cq_ex *(*uv_create_cq_fn)(
 		struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 
-/** One end of a socket pair is the program's descriptor, the other one ours to send events. */
+/** One end of a socket pair is the program's descriptor, the second ours to send events. */
 struct uv_chan {
 	struct sm_file file;
 	int tx;
@@ -97,7 +97,7 @@ struct uv_ctx {
 	char guard[CRPC_CACHE_GUARD];
 	_Atomic uint32_t calls;  /**< Written by polling threads; a lost count is harmless. */
 	_Atomic uint32_t empty;  /**< Empty polls in a row. */
-	_Atomic uint64_t now_ns; /**< The time as the NIC was last told. */
+	_Atomic uint64_t now_ns; /**< The time that the NIC was driven with last. */
 };
 
 /** The device node that a file is, or NULL. */

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * A queue pair of soft_mlx5 of each type, ready and with receives, for targets that hand it packets:
+ * A queue pair of soft_mlx5 of each type, ready and with receives, for targets that send packets:
  *
  *     adapter_host(&a, net, bytes)        a context and its memory; the sanitizer watches its ends
  *     adapter_open(&a, far, addr)         connected to the queue pair @p far, over UDP of @p addr

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Two honest members work in an arena, in which the input also writes words wherever it likes:
- * every call returns, what it gives lies in the arena's units, and nobody writes outside of the
- * arena.
+ * every call returns, what it gives lies in the arena's units, and nothing is written outside of
+ * the arena.
  *
  * Input: steps of 12 bytes, struct step.
  */

@@ -44,7 +44,7 @@ enum what {
 	CANCEL,
 	CONSUME,
 	BREAK,  /* A rail, */
-	REJOIN, /* and the peer's endpoint of it is made anew. */
+	REJOIN, /* and the peer's endpoint of it is made again. */
 	WHATS,
 };
 

@@ -33,7 +33,7 @@ device_open(void)
 	fuzz_check(kernel_command(device, IB_USER_VERBS_CMD_ALLOC_PD, &p) == 0);
 }
 
-/* What is sent; the net's name stands for a byte of 2, as nobody knows it before. */
+/* What is sent; the net's name stands for a byte of 2, as it is not known before. */
 static size_t
 words(const uint8_t *data, size_t size, char *out, size_t room)
 {

@@ -5,7 +5,7 @@
 /*
  * A directory in shared memory for a target's segments. A fuzzer ends in every way there is, so
  * that no handler at its end can be relied on: each target locks its directory, and first removes
- * those that nobody locks.
+ * those that are not locked.
  */
 
 #include <dirent.h>

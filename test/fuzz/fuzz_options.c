@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a user types: benchkv's options, sizes and sweeps, and the text of faults that a software
- * card is told by its environment and by its control socket. It is taken, within the limits that
- * are told, or refused.
+ * card gets by its environment and by its control socket. It is taken, within the limits that
+ * are documented, or refused.
  *
  * Input: a byte that says which, then arguments with ends of lines between them, or the text.
  */

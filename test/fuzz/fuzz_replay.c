@@ -40,7 +40,7 @@ next_random(uint64_t below)
 	return (z ^ (z >> 31)) % below;
 }
 
-/* Tell the input that a target died of, then die of it. */
+/* Print the input that a target died of, then die of it. */
 static void
 on_death(int sig)
 {

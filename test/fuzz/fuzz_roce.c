@@ -18,7 +18,7 @@
 
 static struct adapter f;
 
-/* An address of this process alone; what it sends goes to nobody. */
+/* An address of this process alone; what it sends is not received. */
 static uint32_t
 ours(void)
 {

@@ -21,7 +21,7 @@
 enum {
 	LOCKED = 1,     /* Somebody holds the owner's lock. */
 	WHOLE = 2,      /* The file ends at a page's end. */
-	TRUE_SIZE = 4,  /* The header tells the file's size, so that what is behind is reached. */
+	TRUE_SIZE = 4,  /* The header has the file's size, so that what is behind is reached. */
 	TAKE_OVER = 8,  /* Then a new owner comes. */
 };
 

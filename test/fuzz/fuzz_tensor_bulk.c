@@ -37,7 +37,7 @@ static struct crpc_copyrpc_ep *ep[2];
 static struct crpc_tensor_bulk *net;
 static struct crpc_tensor_runner *runner;
 
-/* Side 1 owns a block, or side 0 calls; the other one is played by us. */
+/* Side 1 owns a block, or side 0 calls; its peer is played by us. */
 static void
 begin(int side)
 {

@@ -4,7 +4,7 @@
 
 /*
  * A device in plain memory: the queues are arrays of the test, which plays the hardware by reading
- * records and writing completions. Nobody else is there, so each byte can be checked.
+ * records and writing completions. There is no other writer, so each byte can be checked.
  */
 
 #include <stdarg.h>

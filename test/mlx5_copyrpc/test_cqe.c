@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Completions: golden bytes read and shown, the owner bit over many laps, exact accounting of sends
- * and receives, and errors that are told once, with their cause, and never lost.
+ * and receives, and errors that are reported once, with their cause, and never lost.
  */
 #include <errno.h>
 
@@ -225,7 +225,7 @@ only_unsignalled_sends_never_block(void **state)
 		assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 1);
 		assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 0);
 		hw_send(p, &ci, 1);
-		/* The driver's own completion makes room and is not told. */
+		/* The driver's own completion makes room and is not reported. */
 		assert_int_equal(poll(p, cqe, 1), 0);
 	}
 	assert_int_equal(p->dev.stats.send_cqes, 1000);
@@ -286,7 +286,7 @@ error_of_an_idle_qp_is_told_once(void **state)
 	struct crpc_rdma_cqe cqe[4];
 	uint16_t i;
 
-	/* Nothing outstanding: the flushed receives are all there is to tell it by. */
+	/* Nothing outstanding: the flushed receives are all that shows it. */
 	for (i = 0; i < 16; i++)
 		hw_error(p, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
 	assert_int_equal(poll(p, cqe, 4), 1);
@@ -327,7 +327,7 @@ work_request_that_cannot_be_built_breaks_the_qp(void **state)
 	struct crpc_rdma_cqe cqe[4];
 
 	to_error_calls = 0;
-	/* The good one before it is posted and rung; then it is told from poll, once. */
+	/* The good one before it is posted and rung; then poll reports it, once. */
 	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 3), 1);
 	assert_int_equal(be32toh(p->qp_dbrec[1]), 1);
 	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 1), 0);

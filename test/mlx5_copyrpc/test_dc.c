@@ -27,7 +27,7 @@
 struct side {
 	struct crpc_rdma_qp *qp;
 	uint32_t posted;  /* Sends taken by post. */
-	uint32_t retired; /* Of these: told as done, by wrs. */
+	uint32_t retired; /* Of these: reported as done, by wrs. */
 	uint32_t arrived; /* At this end. */
 	uint32_t errors;  /* CRPC_RDMA_CQE_ERROR. */
 	int32_t status;   /* Of the first of them. */
@@ -426,7 +426,7 @@ a_bad_request_breaks_one_pair(void **state)
 	}
 	settle(0, 1);
 	settle(2, 3);
-	/* The far end learns of it: its writes find nobody. */
+	/* The peer notices it: its writes find no queue pair. */
 	assert_int_equal(send(1, 1, 0, 0), 1);
 	wait_errors(1, 1, 1);
 	assert_int_equal(side[1][1].status, -ECONNRESET);
@@ -434,7 +434,7 @@ a_bad_request_breaks_one_pair(void **state)
 }
 
 /* Freed with sends outstanding, alone and beside others on its initiator: the others lose nothing,
- * and nothing of it is told any more. */
+ * and nothing of it is reported any more. */
 static void
 freed_with_sends_outstanding(void **state)
 {
@@ -605,9 +605,9 @@ step_random(uint32_t i, uint32_t *gone)
 		turn();
 }
 
-/* Everything goes wrong at random: pairs break by every kind of error and are made anew, with sends
+/* Everything goes wrong at random: pairs break by every kind of error and are remade, with sends
  * outstanding or not, while the others carry on. Nothing is lost, doubled or out of order on those
- * that did not break, and of those that did each send is told about. */
+ * that did not break, and of those that did each send is reported. */
 static void
 random_breaks(void **state)
 {
@@ -632,7 +632,7 @@ random_breaks(void **state)
 						       : s->posted - s->retired;
 			}
 			if (crpc_clock_ns() > until)
-				fail_msg("seed 0x%llx: %u sends are neither done nor told as lost",
+				fail_msg("seed 0x%llx: %u sends are neither done nor lost",
 					(unsigned long long)first, open);
 		} while (open != 0);
 		teardown();

@@ -492,7 +492,7 @@ queue_pairs_come_and_go(void **state)
 	pair_close(e);
 }
 
-/* A queue pair is freed with completions that nobody read, and the next one fills as much of the
+/* A queue pair is freed with completions that were not read, and the next one fills as much of the
  * completion queue, which has room for one of them only. */
 static void
 unread_completions_take_no_room_of_the_next(void **state)

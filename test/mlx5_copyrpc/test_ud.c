@@ -168,7 +168,7 @@ lent_buffers_stay_and_what_has_none_is_lost(void **state)
 			n = crpc_rdma_poll(e[1].dev, cqe, CRPC_BURST_MAX);
 			assert_true(crpc_clock_ns() < until);
 		} while (n == 0);
-		/* While these are lent, eight more, for at most three buffers. */
+		/* While these are borrowed, eight more, for at most three buffers. */
 		for (i = 0; i < 8; i++) {
 			d.imm = posted++;
 			d.sge[0].addr = e[0].buf + d.imm % 1000 * 50;
@@ -195,7 +195,7 @@ lent_buffers_stay_and_what_has_none_is_lost(void **state)
 }
 
 /* Completions of sends are those of a queue pair: a signalled one retires those before it, and a
- * queue that nobody signals makes room by itself. One burst is one doorbell. */
+ * queue without signalled sends makes room by itself. One burst is one doorbell. */
 static void
 sends_are_accounted_for(void **state)
 {
@@ -255,7 +255,7 @@ expect_fault(struct end e[2], const struct crpc_rdma_dgram *d, int status)
 	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 1), 0);
 }
 
-/* What cannot be built, and what the device refuses, closes the queue pair and is told. */
+/* What cannot be built, and what the device refuses, closes the queue pair and is reported. */
 static void
 errors_are_told(void **state)
 {
@@ -328,7 +328,7 @@ addresses_are_checked(void **state)
 	pair_close(e);
 }
 
-/* Limits are told before anything is made, and a freed queue's completions reach nobody. */
+/* Limits are reported before anything is made, and a freed queue's completions are dropped. */
 static void
 limits_and_frees(void **state)
 {

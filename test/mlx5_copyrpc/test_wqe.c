@@ -246,7 +246,7 @@ golden_datagram(void **state)
 	assert_string_equal(text,
 		"WQE 63 qp 0x1234 SEND_IMM ds 5 cqe imm 0x2a | to 0xabcdef lid 258 qkey 0x11223344 | "
 		"inline 5: 00010203 04");
-	/* One byte more than the MTU; nobody to send to. */
+	/* One byte more than the MTU; no peer to send to. */
 	assert_int_equal(build_datagram(p, &d, 5), 5);
 	assert_int_equal(build_datagram(p, &d, 4), 0);
 	d.ah = NULL;

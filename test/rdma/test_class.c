@@ -116,7 +116,7 @@ static const struct crpc_rdma_ops fake_ops = {
 
 static struct crpc_rdma_driver fake_driver = {.ops = &fake_ops};
 
-/* Takes b0, and what comes without a name; "alien" is another's, and "locked" nobody's. */
+/* Takes b0, and what comes without a name; "alien" is another's, and "locked" no driver's. */
 static struct crpc_rdma *
 fake_open(const struct crpc_rdma_conf *conf)
 {
@@ -174,7 +174,7 @@ refusals_of_drivers_are_told_apart(void **state)
 {
 	const struct crpc_rdma_conf port = {.device = "paper", .port = 2};
 
-	/* Known to a driver, but not its kind, and nobody else takes it. */
+	/* Known to a driver, but not its kind, and no other driver takes it. */
 	assert_null(open_name("alien"));
 	assert_int_equal(errno, ENOTSUP);
 	assert_null(open_name("locked"));

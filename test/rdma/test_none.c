@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A program that forgot to link a driver whole is told so, and not that it has no device.
+ * A program that forgot to link a driver whole is reported as such, and not that it has no device.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -141,7 +141,7 @@ void rig_link_close(struct rig_qp *qa, struct rig_qp *qb);
 /* Forget all CQEs, reset both, connect again. */
 void rig_reconnect(struct rig_qp *a, struct rig_qp *b);
 void rig_to_rts(struct rig_qp *q, uint32_t dest_qpn);
-/* UD, DCI and DCT, which have no far side: ready to send, or a DCT to receive. */
+/* UD, DCI and DCT, which have no peer: ready to send, or a DCT to receive. */
 void rig_ready(struct rig_qp *q, uint32_t qkey);
 /* One of such a type with defaults, ready. */
 void rig_ready_open(struct rig_host *h, struct rig_qp *q, enum sm_qp_type type, uint32_t qkey);

@@ -552,7 +552,7 @@ an_arm_outlasts_many_completions(void **state)
 	rig_link_close(&x, &y);
 }
 
-/* RESET starts all counters anew, and the same WQE with the same doorbell is a new one. */
+/* RESET starts all counters again, and the same WQE with the same doorbell is a new one. */
 static void
 reset_and_reuse(void **state)
 {

@@ -33,7 +33,7 @@ static uint32_t came[NDCI];
  * the upper half. */
 static uint32_t lives = 0x5eedff00;
 
-/* In the place of the library's: what tells a process from those before it is ours to say. */
+/* In the place of the library's: the test chooses how a process differs from earlier ones. */
 ssize_t
 getrandom(void *buf, size_t len, unsigned int flags)
 {
@@ -145,7 +145,7 @@ connections(void)
 	return n;
 }
 
-/* Who comes back after its connection went makes it anew, goes on with its numbers, and nothing is
+/* Who comes back after its connection went connects again, goes on with its numbers, and nothing is
  * lost or doubled by it. */
 static void
 the_longest_silent_goes(void **state)
@@ -478,7 +478,7 @@ heap_bytes(void)
  * hears no answer. They cost the receiver no memory, and who can be reached still connects.
  */
 static void
-spoofed_connects_shut_nobody_out(void **state)
+spoofed_connects_shut_none_out(void **state)
 {
 	const uint32_t hosts = 20, slots = 256;
 	struct rig_host other;
@@ -521,7 +521,7 @@ main(void)
 		T(a_lost_connect_is_noticed),
 		T(a_number_comes_back),
 		T(a_restarted_process_is_not_taken_for_the_old_one),
-		T(spoofed_connects_shut_nobody_out),
+		T(spoofed_connects_shut_none_out),
 		T(other_ports_of_a_host_are_not_the_peer),
 	};
 

@@ -420,7 +420,7 @@ leave(struct rig_qp *q, uint32_t how)
 
 /*
  * A queue pair goes, in each way, while a thread copies from its memory; then the memory goes. A
- * byte read too late is a crash. WRITEs, and READs, whose source is on the far side.
+ * byte read too late is a crash. WRITEs, and READs, whose source is the peer's.
  */
 static void
 gone_in_the_middle(void **state)
@@ -500,7 +500,7 @@ two_threads(void **state)
 
 /* ---- two processes ---- */
 
-struct far { /* What a child tells. */
+struct far { /* What a child reports. */
 	uint32_t qpn, key;
 	uint64_t mem;
 };
@@ -508,14 +508,14 @@ struct far { /* What a child tells. */
 static int up[2], down[2];
 
 static void
-tell(int fd, const void *p, size_t n)
+put(int fd, const void *p, size_t n)
 {
 	if (write(fd, p, n) != (ssize_t)n)
 		_exit(3);
 }
 
 static void
-hear(int fd, void *p, size_t n)
+get(int fd, void *p, size_t n)
 {
 	if (read(fd, p, n) != (ssize_t)n)
 		_exit(4);
@@ -553,13 +553,13 @@ target(const char *net)
 
 	rig_host_open(&h, net, MEM);
 	rig_qp_open(&h, &q, NULL);
-	hear(down[0], &peer, sizeof(peer));
+	get(down[0], &peer, sizeof(peer));
 	rig_to_rts(&q, peer);
 	far = (struct far){q.qpn, h.key, (uintptr_t)h.mem};
-	tell(up[1], &far, sizeof(far));
+	put(up[1], &far, sizeof(far));
 	(void)fcntl(down[0], F_SETFL, O_NONBLOCK);
 	for (;;) {
-		uint64_t told[2];
+		uint64_t counts[2];
 
 		if (sm_nic_progress(h.nic, rig_now += 1000) == 0)
 			sched_yield();
@@ -570,14 +570,14 @@ target(const char *net)
 		if (c == 's')
 			become_stranger();
 		if (c == 'c') {
-			told[0] = h.nic->direct.kernel_bytes;
-			told[1] = h.nic->direct.failed;
-			tell(up[1], told, sizeof(told));
+			counts[0] = h.nic->direct.kernel_bytes;
+			counts[1] = h.nic->direct.failed;
+			put(up[1], counts, sizeof(counts));
 		}
 		if (c == 'q')
 			_exit(0);
 		if (c == 'r' || c == 's')
-			tell(up[1], &c, 1);
+			put(up[1], &c, 1);
 	}
 }
 
@@ -586,8 +586,8 @@ command(char c)
 {
 	char back;
 
-	tell(down[1], &c, 1);
-	hear(up[0], &back, 1);
+	put(down[1], &c, 1);
+	get(up[0], &back, 1);
 	assert_int_equal(back, c);
 }
 
@@ -605,8 +605,8 @@ target_start(struct far *far)
 	rig_host_open(&a, net, MEM);
 	fill(a.mem, DST);
 	rig_qp_open(&a, &qa, NULL);
-	tell(down[1], &qa.qpn, sizeof(qa.qpn));
-	hear(up[0], far, sizeof(*far));
+	put(down[1], &qa.qpn, sizeof(qa.qpn));
+	get(up[0], far, sizeof(*far));
 	return pid;
 }
 
@@ -616,7 +616,7 @@ target_end(pid_t pid, bool killed)
 	int status;
 
 	if (!killed)
-		tell(down[1], "q", 1);
+		put(down[1], "q", 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (!killed)
 		assert_int_equal(status, 0);
@@ -671,7 +671,7 @@ kernel_allows(void)
 	if (pid == 0)
 		_exit(read(p[0], &pass, 1) == 1 &&
 			process_vm_readv(getppid(), &to, 1, &from, 1, 0) == 1 && d == 'x' ? 0 : 1);
-	tell(p[1], "x", 1);
+	put(p[1], "x", 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	close(p[0]);
 	close(p[1]);
@@ -686,7 +686,7 @@ two_processes(void **state)
 	bool allowed = kernel_allows();
 	struct far far;
 	pid_t pid = target_start(&far);
-	uint64_t told[2];
+	uint64_t counts[2];
 	struct rig_wqe w;
 
 	rig_to_rts(&qa, far.qpn);
@@ -703,12 +703,12 @@ two_processes(void **state)
 		assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 		do_read_back(&far, from + 7, lens[i]);
 	}
-	tell(down[1], "c", 1);
-	hear(up[0], told, sizeof(told));
+	put(down[1], "c", 1);
+	get(up[0], counts, sizeof(counts));
 	if (allowed) {
-		assert_true(told[0] > 6u << 20); /* WRITEs and SENDs. */
+		assert_true(counts[0] > 6u << 20); /* WRITEs and SENDs. */
 		assert_true(a.nic->direct.kernel_bytes > 6u << 20); /* READs. */
-		assert_int_equal(told[1] + a.nic->direct.failed, 0);
+		assert_int_equal(counts[1] + a.nic->direct.failed, 0);
 	}
 	target_end(pid, false);
 }
@@ -721,7 +721,7 @@ kernel_refuses(void **state)
 		bool allowed = kernel_allows();
 		struct far far;
 		pid_t pid = target_start(&far);
-		uint64_t told[2];
+		uint64_t counts[2];
 
 		if (geteuid() != 0) /* Whoever is not root is refused by this. */
 			assert_int_equal(prctl(PR_SET_DUMPABLE, late != 0), 0);
@@ -738,13 +738,13 @@ kernel_refuses(void **state)
 			do_write(&far, 5, 3u << 20, 3);
 		}
 		assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
-		tell(down[1], "c", 1);
-		hear(up[0], told, sizeof(told));
+		put(down[1], "c", 1);
+		get(up[0], counts, sizeof(counts));
 		if (late == 0)
 			assert_int_equal(a.nic->direct.sent, 0);
 		else if (allowed)
-			assert_in_range(told[1], 1, SM_GRANTS);
-		assert_int_equal(told[0], late != 0 && allowed ? 1u << 20 : 0);
+			assert_in_range(counts[1], 1, SM_GRANTS);
+		assert_int_equal(counts[0], late != 0 && allowed ? 1u << 20 : 0);
 		target_end(pid, false);
 	}
 }
@@ -781,8 +781,8 @@ writer(const char *net)
 
 	rig_host_open(&h, net, MEM);
 	rig_qp_open(&h, &q, NULL);
-	tell(up[1], &q.qpn, sizeof(q.qpn));
-	hear(down[0], &far, sizeof(far));
+	put(up[1], &q.qpn, sizeof(q.qpn));
+	get(down[0], &far, sizeof(far));
 	rig_to_rts(&q, far.qpn);
 	for (;;) {
 		rig_rdma(&q, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)far.mem, far.key, h.mem,
@@ -808,10 +808,10 @@ writer_killed(void **state)
 		writer(net);
 	rig_host_open(&a, net, MEM);
 	rig_qp_open(&a, &qa, NULL);
-	hear(up[0], &qpn, sizeof(qpn));
+	get(up[0], &qpn, sizeof(qpn));
 	far = (struct far){qa.qpn, a.key, (uintptr_t)a.mem};
 	rig_to_rts(&qa, qpn);
-	tell(down[1], &far, sizeof(far));
+	put(down[1], &far, sizeof(far));
 	for (uint32_t i = 0; i < 2000; i++) {
 		if (sm_nic_progress(a.nic, rig_now += 1000) == 0)
 			sched_yield();
@@ -836,7 +836,7 @@ writer_killed(void **state)
 }
 
 /*
- * References that nobody of ours would write: checked, refused by the kernel, or the peer is cut.
+ * References that the engine would not write: checked, refused by the kernel, or the peer is cut.
  */
 static void
 hostile_references(void **state)

@@ -239,7 +239,7 @@ no_such_queue_pair(void **state)
 	rig_link_close(&x, &y);
 }
 
-/* Another LID than the host's, or a slot that nobody holds: nobody is there. */
+/* Another LID than the host's, or a slot that is free: no context is there. */
 static void
 no_such_place(void **state)
 {

@@ -53,7 +53,7 @@ good_again(void)
 	rig_mtu = IBV_MTU_4096;
 }
 
-/* Payloads begin at a place that their number tells. */
+/* Payloads begin at a place that follows from their number. */
 static uint8_t *
 source(struct rig_host *h, uint32_t n)
 {
@@ -324,7 +324,7 @@ a_long_read_outlives_losses(void **state)
 }
 
 /*
- * Both sides get a core now and then only: 100 s in which the far side was silent, but of which
+ * Both sides get a core now and then only: 100 s in which the peer was silent, but of which
  * this one saw a hundredth, do not end a connection.
  */
 static void

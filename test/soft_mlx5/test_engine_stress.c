@@ -18,7 +18,7 @@
 
 #define PAIRS 4u
 #define OPS 3000u          /* Per queue pair. */
-#define SRC (256u << 10)   /* Random bytes that nobody writes; READs and data come from here. */
+#define SRC (256u << 10)   /* Random bytes that are never written; READs and data come from here. */
 #define WINDOW (128u << 10) /* Per queue pair: WRITEs land here. */
 #define RECV_N 16u
 #define RECV_BYTES 20000u
@@ -34,7 +34,7 @@ struct expect {
 	bool signaled;
 };
 
-/* One direction of one pair: we post on `q`, the far side receives. */
+/* One direction of one pair: we post on `q`, the peer receives. */
 struct flow {
 	struct rig_qp q;
 	struct rig_host *own, *far;
@@ -47,7 +47,7 @@ struct flow {
 	uint8_t *land, *recv; /* In own memory. */
 	uint32_t posted, done, received, recv_posted;
 	struct expect sent[64];
-	struct expect want[OPS];  /* What the far side must receive. */
+	struct expect want[OPS];  /* What the peer must receive. */
 	_Atomic uint32_t wants;   /* Their number; released before the doorbell. */
 };
 
@@ -367,14 +367,14 @@ static void *
 side_run(void *arg)
 {
 	uint32_t side = (uint32_t)(uintptr_t)arg;
-	bool told = false;
+	bool counted = false;
 
 	for (uint32_t i = 0; crpc_load_acquire(&finished) < 2; i++) {
 		if (sm_nic_progress(host[side].nic, real_ns()) == 0)
 			sched_yield();
 		flow_step(&flow[side][i % PAIRS]);
-		if (!told && side_done(side)) {
-			told = true;
+		if (!counted && side_done(side)) {
+			counted = true;
 			atomic_fetch_add(&finished, 1);
 		}
 	}

@@ -123,7 +123,7 @@ ud_arrives(void **state)
 	rig_qp_close(&qa);
 }
 
-/* Whatever is wrong at the far side is silence; the next good one arrives. */
+/* Whatever is wrong at the receiver is silence; the next good one arrives. */
 static void
 ud_is_lost_silently(void **state)
 {
@@ -254,7 +254,7 @@ a_sender_without_a_ring_fails(void **state)
 		rig_send_to(&dci, 0, DC_KEY, dct.qp.qpn, NULL, a.mem, 0);
 		expect_error(&dci.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
 		rig_set_state(&dci, SM_QPS_RESET);
-		limit_files(RLIM_INFINITY); /* The other one finds room for its ring. */
+		limit_files(RLIM_INFINITY); /* Its peer finds room for its ring. */
 		rig_send_to(&ud[1], 0, QKEY, ud[0].qpn, NULL, b.mem, 0);
 		sm_nic_progress(b.nic, rig_now);
 		limit_files(4096);
@@ -474,7 +474,7 @@ dc_operations(void **state)
 	rig_dct_close(&d);
 }
 
-/* A wrong key fails the sender and nobody else. */
+/* A wrong key fails the sender alone. */
 static void
 dc_wrong_key(void **state)
 {
@@ -493,7 +493,7 @@ dc_wrong_key(void **state)
 		dc_send(&q, &d, DC_KEY + 1, i, 100);
 		expect_error(&q.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
 		expect_nothing(&d.qp.rcq);
-		/* After RESET its numbers begin anew. */
+		/* After RESET its numbers begin again. */
 		dci_reset(&q);
 		dc_send(&q, &d, DC_KEY, i, 100);
 		expect_ok(&q.scq, MLX5_CQE_REQ);

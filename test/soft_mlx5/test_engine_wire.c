@@ -103,7 +103,7 @@ nothing_is_left(void **state)
 	assert_false(exists(""));
 }
 
-/* In a child: join, connect to @qpn, tell ours, take one message, wait to be killed. */
+/* In a child: join, connect to @qpn, report ours, take one message, wait to be killed. */
 static void
 victim(const char *net, int in, int out)
 {

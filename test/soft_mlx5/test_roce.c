@@ -320,7 +320,7 @@ syndromes(void **state)
 		assert_int_equal(out.head, in.head);
 		assert_int_equal(out.imm, in.imm);
 	}
-	/* "Nobody there" has no packet: on a network it is silence. */
+	/* "No such queue pair" has no packet: on a network it is silence. */
 	in.head = (uint32_t)SM_PKT_NAK << 16;
 	in.imm = SM_NAK_LOST;
 	assert_false(sm_roce_piece(&in, NULL, 12, SM_ROCE_RC, 0, &p));

@@ -6,8 +6,8 @@
 /* How often a requester tries again whose timeout attribute is 0, "for ever". */
 #define RETRY_FOREVER_NS UINT64_C(10000000)
 /*
- * Who finds nobody asks so often within one timeout: the far side is most often about to be ready,
- * and a card's timeouts of tenths of a second are meant for networks.
+ * A requester that finds no queue pair asks so often within one timeout: the peer is most often
+ * about to be ready, and a card's timeouts of tenths of a second are meant for networks.
  */
 #define LOST_PARTS 32u
 
@@ -63,7 +63,7 @@ sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 		sm_sq_activate(nic, qp);
 }
 
-/* The WQE @w is the next one, and goes on behind what the far side acknowledged of it. */
+/* The WQE @w is the next one, and goes on behind what the peer acknowledged of it. */
 static void
 rewind_into(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_swr *w)
 {
@@ -310,7 +310,7 @@ sm_sq_answer(struct sm_nic *nic, const struct sm_peer *peer, const struct sm_hdr
 	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
 		return;
 	/* What answers something sent before the last rewind is answered again; where packets get
-	 * lost their numbers alone tell. */
+	 * lost their numbers alone decide. */
 	if (!nic->lossy && h->dst >> 24 != qp->req.epoch)
 		return;
 	if (type == SM_PKT_NAK) {

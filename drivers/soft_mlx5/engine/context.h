@@ -72,7 +72,7 @@ TAILQ_HEAD(sm_qp_list, sm_qp);
 /** Why a queue pair waits to be looked at: each has a list. */
 enum sm_turn {
 	SM_TURN_SEND,   /**< It has more to send. */
-	SM_TURN_ANSWER, /**< It owes an answer. */
+	SM_TURN_ANSWER, /**< An answer of it is pending. */
 	SM_TURN_WAIT,   /**< It sends again at retry_at. */
 	SM_TURN_FLUSH,  /**< It is in state ERR. */
 	SM_TURNS,
@@ -101,7 +101,7 @@ struct sm_nic {
 	struct sm_peer_bucket by_name[SM_PEER_BUCKETS]; /**< All, by slot and generation. */
 	struct sm_peer nowhere; /**< Of queue pairs that have no connection (yet). */
 	uint8_t gid[16];
-	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams to nobody go. */
+	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams go that are dropped. */
 	LIST_HEAD(, sm_qp) spare_conns;
 	uint32_t dct_conns; /**< Connections of a DCT at most. */
 	uint32_t dc_lives;  /**< Of DCIs so far: no two have the same. */

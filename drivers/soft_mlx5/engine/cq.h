@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Completion queues: CQEs, and who is told of them.
+ * Completion queues: CQEs, and the events of armed queues.
  */
 
 #include "prm.h"

@@ -2,7 +2,7 @@
 
 /*
  * Unreliable datagrams: one packet each, to whom the WQE's address vector names, complete when they
- * are sent. Nobody there, no receive WQE, another Q_Key: nobody hears of it.
+ * are sent. No such queue pair, no receive WQE, another Q_Key: dropped silently.
  *
  * A ring that is full stands for a network that is: what is sent waits as long as its reader takes
  * something now and then, and is dropped if it does not, so that others get theirs.

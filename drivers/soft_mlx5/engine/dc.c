@@ -10,15 +10,15 @@
  *      | SEND, WRITE, READ ... -------------> | a connection: as the queue pair of an RC
  *      | <------------------------ ACK, NAK | on the DCT's SRQ and CQ
  *
- * A DCI is an RC requester whose far side changes. A DCT makes a responder of its own, a struct
+ * A DCI is an RC requester whose peer changes. A DCT makes a responder of its own, a struct
  * sm_qp that no number leads to, for each DCI that is connected. What it refuses fails the DCI and
  * not the DCT.
  *
  * Where packets get lost, DISCONNECT cannot end a connection: what was sent before may come after,
  * and the connection alone knows what was done already. So it stays, and a DCT would collect one of
  * every DCI that ever was. Hence there is a limit, beyond which the one that was silent longest
- * goes, if that was long enough. A DCI whose connection was forgotten makes it anew. It may have
- * sent what was done, but not acknowledged, and then nobody knows any more: CONNECT tells since
+ * goes, if that was long enough. A DCI whose connection was forgotten connects again. It may have
+ * sent what was done, but not acknowledged, and then neither side can know: CONNECT says since
  * when something may be without acknowledgement, and if that is longer than what a connection is
  * kept for at least, it is refused for good. Nothing is done twice.
  *

@@ -24,7 +24,7 @@ struct sm_dc {
 
 /** Be connected to the target of the WQE at hand of a DCI. */
 enum sm_step sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp);
-/** Leave the target, if it is still there to be told. */
+/** Leave the target, with a DISCONNECT if it is still there. */
 void sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp);
 /** CONNECT or DISCONNECT. */
 void sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h);

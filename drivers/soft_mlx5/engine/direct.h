@@ -82,7 +82,7 @@ struct sm_grant {
 
 /** The grants of one ring, which a reader in the same process shares. */
 struct sm_grants {
-	uint64_t cookie; /**< Tells this process and ring from all others; the first number. */
+	uint64_t cookie; /**< Of this process and ring alone; the first number. */
 	uint32_t users;  /**< Under the lock of the list. */
 	int pid;
 	uint32_t id[4];  /**< Slot and generation of the sender, of the reader. */
@@ -156,7 +156,7 @@ uint32_t sm_direct_bytes(const struct sm_peer *p, const struct sm_grant *g);
 void sm_direct_put(struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *payload,
 	uint32_t bytes);
 
-/** A queue pair leaves its connection: nobody reads what it sent any more. */
+/** A queue pair leaves its connection: what it sent is not read any more. */
 void sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp);
 /** The same of a region, by the index of its key. */
 void sm_direct_withdraw_key(struct sm_nic *nic, uint32_t index);

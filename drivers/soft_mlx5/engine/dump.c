@@ -17,7 +17,7 @@ sq_waits(const struct sm_qp *qp)
 	if (qp->req.halted)
 		return "halted";
 	if (qp->on[SM_TURN_WAIT])
-		return qp->req.lost ? "waits: nobody answers there" : "waits: receiver not ready";
+		return qp->req.lost ? "waits: no answer" : "waits: receiver not ready";
 	if (qp->on[SM_TURN_SEND])
 		return "has more to send";
 	return qp->req.wr_done != qp->req.wr_tx ? "waits for acknowledgements" : "idle";

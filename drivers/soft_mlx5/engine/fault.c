@@ -347,7 +347,7 @@ sm_fault_packet(
 		sm_peer_packet(nic, p, h, payload);
 		return;
 	}
-	if (happens(f, DROP) || happens(f, CORRUPT)) /* The ICRC tells. */
+	if (happens(f, DROP) || happens(f, CORRUPT)) /* Its ICRC does not fit. */
 		return;
 	if (happens(f, DELAY) && hold(nic, p, h, payload, 1 + fault_random(f) % DELAY_NS, 0))
 		return;

@@ -180,7 +180,7 @@ ledger_print(FILE *f, const struct soft_mlx5_ledger *l)
 	fprintf(f, "}");
 }
 
-/* All that is told of a context, as members of a JSON object. */
+/* All figures of a context, as members of a JSON object. */
 static void
 context_print(const struct sm_nic *nic, FILE *f)
 {

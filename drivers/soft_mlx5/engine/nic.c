@@ -117,7 +117,7 @@ wires_open(struct sm_nic *nic, const struct sm_nic_attr *attr)
 	nic->device = attr->device;
 	nic->devices = attr->devices != 0 ? attr->devices : 1;
 	nic->dct_conns = attr->dct_conns != 0 ? attr->dct_conns : SM_DCT_CONNS;
-	/* Another host cannot tell us from who had our address and numbers before, but by this. */
+	/* By this alone another host distinguishes us from who had our address and numbers. */
 	if (nic->udp != NULL && getrandom(&nic->dc_lives, sizeof(nic->dc_lives), 0) < 0)
 		nic->dc_lives = (uint32_t)getpid() << 16;
 	return 0;
@@ -157,7 +157,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic->qpn_base = nic->slot << 16;
 	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
 	nic->rings = sm_wire_rings(nic->wire);
-	/* Other hosts do not see our generation: a net that is made anew begins elsewhere, too. */
+	/* Other hosts do not see our generation: a net that is made again begins elsewhere, too. */
 	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot) +
 		(nic->udp != NULL ? (uint32_t)getpid() : 0));
 	*nicp = nic;

@@ -33,7 +33,7 @@ ring_restart(struct sm_nic *nic, struct sm_peer *p)
 {
 	if (crpc_unlikely(p->tx.watched))
 		sm_pcap_ring(nic, p);
-	p->tx.pos = p->rx.pos = p->rx.told = 0;
+	p->tx.pos = p->rx.pos = p->rx.published = 0;
 	p->tx.limit = SM_RING_BYTES;
 	p->full_limit = 0;
 	p->tx.seen = 0;
@@ -191,7 +191,7 @@ sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer
 	if (nic->udp != NULL)
 		return peer_of(nic, slot, m->is_global ? gid_addr(m->dgid) : 0, false,
 			peer);
-	/* At another LID than the host's there is nobody. */
+	/* At another LID than the host's there is no context. */
 	if (!m->is_global && m->dlid != 0 && !is_lid_here(nic, m->dlid))
 		return peer_of(nic, SM_SLOTS, 0, false, peer);
 	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), false, peer);

@@ -55,10 +55,10 @@ TAILQ_HEAD(sm_peer_list, sm_peer);
 /** How often a silent peer is checked for life. */
 #define SM_ALIVE_NS UINT64_C(20000000)
 
-/** Whom a connected queue pair's address means, made if need be; nobody: one that is dead. */
+/** Whom a connected queue pair's address means, made if need be; none there: one that is dead. */
 int sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer);
 /**
- * Whom an address vector means, with a ring to it; @p peer NULL: nobody lives there. Otherwise why
+ * Whom an address vector means, with a ring to it; @p peer NULL: there is no context. Otherwise why
  * there is no ring, as ENOMEM.
  */
 int sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer);
@@ -78,7 +78,7 @@ uint32_t sm_peer_poll(struct sm_nic *nic, struct sm_peer *peer);
 void sm_peer_polled(struct sm_nic *nic, struct sm_peer *peer, enum sm_polled polled);
 /** Map the rings that were made to us. */
 void sm_peer_discover(struct sm_nic *nic);
-/** Look for deaths and drop peers that nobody needs. */
+/** Look for deaths and drop peers that are not needed. */
 void sm_peer_check(struct sm_nic *nic);
 /** Refuse what no queue pair answers for, now or when the ring has room. */
 void sm_peer_nak(struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why);

@@ -124,7 +124,7 @@ sm_qp_number_first(uint32_t gen)
 	return QP_FIRST + (gen * 4093u) % (SM_QPS_MAX - QP_FIRST);
 }
 
-/* Numbers return late, so that a packet for an earlier queue pair finds nobody. */
+/* Numbers return late, so that a packet for an earlier queue pair finds none. */
 static uint32_t
 qpn_alloc(struct sm_nic *nic)
 {
@@ -155,7 +155,7 @@ qp_fill(struct sm_qp *qp, const struct sm_qp_kind *kind, const struct sm_qp_attr
 
 /*
  * A send queue begins with the number @p psn. That of a DCI goes on behind all that it sent in
- * earlier lives, whatever it was told. A packet of one that comes late is then taken for what came
+ * earlier lives, whatever the command said. A late packet of one is then taken for what came
  * before; and a packet of this one that finds the connection of an earlier one, as its CONNECT was
  * lost, for what comes too early: neither is done, and neither is acknowledged without being done.
  * (RC leaves that to the program, which connects both sides.)

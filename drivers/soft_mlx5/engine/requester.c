@@ -225,7 +225,7 @@ wqe_umr(struct sm_nic *nic, struct sm_qp *qp)
 	return sm_mw_umr(nic, qp, __builtin_bswap32(qp->req.tx.imm), umr, units);
 }
 
-/* The far side has the first packets of the WQE at hand; false: it has changed since. */
+/* The peer has the first packets of the WQE at hand; false: it has changed since. */
 static crpc_noinline bool
 wqe_resume(const struct sm_nic *nic, struct sm_qp *qp)
 {
@@ -476,7 +476,7 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	return true;
 }
 
-/* Nobody is there any more. True: something can go on nevertheless. */
+/* The peer is dead. True: something can go on nevertheless. */
 static crpc_noinline bool
 serve_dead(struct sm_nic *nic, struct sm_qp *qp)
 {

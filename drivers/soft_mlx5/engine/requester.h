@@ -51,7 +51,7 @@ struct sm_send {
 	uint64_t atomic[2]; /**< compare and swap, or what to add. */
 	struct sm_cursor cur;
 	struct sm_av av;
-	struct sm_peer *peer; /**< UD: whom it goes to; NULL: nobody. */
+	struct sm_peer *peer; /**< UD: whom it goes to; NULL: it is dropped. */
 };
 
 /** The part of a queue pair that sends. */
@@ -66,7 +66,7 @@ struct sm_requester {
 	uint32_t simple_qpn; /**< Its number if WQEs may take the short way, else none. */
 	uint8_t epoch;  /**< Counts rewinds, so that answers to what was sent before are known. */
 	bool halted;    /**< A WQE failed: nothing more is sent. */
-	bool lost;      /**< It waits because nobody was there, not for a receive WQE. */
+	bool lost;      /**< It waits because there was no queue pair, not for a receive WQE. */
 	bool gap;       /**< A response went missing: asked again, until one comes that fits. */
 	bool wakes;     /**< A WQE may wait until all before it are done: DCI, and for a UMR. */
 	uint8_t retries, rnr_retries;
@@ -77,7 +77,7 @@ struct sm_requester {
 	uint32_t rd_wr[SM_RD_MAX]; /**< WQE numbers. */
 	uint32_t rd_off;           /**< Bytes of the oldest that came. */
 	struct sm_cursor rd_cur;
-	/** Packets of the next WQE that the far side has: it goes on behind them. */
+	/** Packets of the next WQE that the peer has: it goes on behind them. */
 	uint32_t resume;
 	uint64_t retry_at;
 	uint64_t rto_at, rto_mark; /**< With faults: the retransmission timer, and what moved it. */
@@ -106,7 +106,7 @@ void sm_sq_activate(struct sm_nic *nic, struct sm_qp *qp);
 void sm_sq_timer(struct sm_nic *nic, struct sm_qp *qp);
 /** The peer died. */
 void sm_sq_peer_dead(struct sm_nic *nic, struct sm_qp *qp);
-/** The far side has everything up to @p psn. */
+/** The peer has everything up to @p psn. */
 void sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn);
 /** An acknowledgement or response, whose bytes follow it or, with @p pull, are referred to. */
 void sm_sq_answer(struct sm_nic *nic, const struct sm_peer *peer, const struct sm_hdr *h,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Requests: what they do to memory and receive queues. What is owed for them, response.c sends. */
+/* Requests: what they do to memory and receive queues. response.c sends the answers. */
 #include "cq.h"
 
 /* A request at hand. What handles one returns 0 or why it is refused, an enum sm_nak. */
@@ -53,7 +53,7 @@ sm_resp_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum s
 
 	if (!qp->kind->reliable || (fatal && qp->dc.dct != NULL))
 		sm_recv_abandon(qp);
-	if (!qp->kind->reliable) { /* The rest is dropped: nobody is told. */
+	if (!qp->kind->reliable) { /* The rest is dropped without an answer. */
 		if (nak == SM_NAK_OP)
 			sm_qp_fail(nic, qp, -1);
 		return;
@@ -288,7 +288,7 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 	return SM_NAK_RNR;
 }
 
-/* What is owed for a READ or an atomic. */
+/* The response to a READ or an atomic. */
 static struct sm_rd
 rd_make(const struct sm_hdr *h, bool read)
 {
@@ -310,13 +310,13 @@ read_allowed(const struct sm_nic *nic, const struct sm_qp *qp, const struct sm_h
 					SM_ACCESS_REMOTE_READ) != NULL);
 }
 
-/* How many responses may still be owed. */
+/* How many more responses may be pending. */
 static uint32_t
 answers_room(const struct sm_qp *qp)
 {
-	uint32_t owed = qp->resp.ans_tail - qp->resp.ans_head, max = qp->attr.max_dest_rd_atomic;
+	uint32_t pending = qp->resp.ans_tail - qp->resp.ans_head, max = qp->attr.max_dest_rd_atomic;
 
-	return owed < max ? max - owed : 0;
+	return pending < max ? max - pending : 0;
 }
 
 static uint32_t
@@ -403,7 +403,7 @@ response_of(struct sm_qp *qp, uint32_t psn)
 
 /*
  * The response to a request whose own was lost. A READ is made again, an atomic is remembered. A
- * response that is under way begins anew where it was asked for: its rest is of no use, and if it
+ * response that is under way begins again where it was asked for: its rest is of no use, and if it
  * is long, the requester would not wait for what comes behind it.
  */
 static void
@@ -434,7 +434,7 @@ respond_again(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint
 
 /*
  * Not the number that is expected. On a good network it never will be. On a bad one a higher number
- * tells of a loss, and what came before is acknowledged or answered again.
+ * shows a loss, and what came before is acknowledged or answered again.
  */
 static crpc_noinline void
 out_of_order(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, uint8_t type)
@@ -475,7 +475,7 @@ sm_resp_refuse(
 
 /*
  * After a refusal: true if the requester has not gone back yet. Where packets come late it may go
- * back further than it was told, to what is only to be acknowledged.
+ * back further than it was asked to, to what is only to be acknowledged.
  */
 static crpc_noinline bool
 still_refused(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * The part of a queue pair that receives: requests, receive WQEs, and what is owed for them.
+ * The part of a queue pair that receives: requests, receive WQEs, and what is pending for them.
  */
 
 #include "mr.h"
@@ -50,7 +50,7 @@ struct sm_atomic {
 
 struct sm_responder {
 	uint32_t psn;     /**< Expected. */
-	uint32_t msn;     /**< Messages completed, as acknowledgements tell. */
+	uint32_t msn;     /**< Messages completed, as acknowledgements say. */
 	uint32_t unacked; /**< Messages received since the last acknowledgement. */
 	uint32_t held;    /**< How many there were when it was last put off. */
 	uint8_t nak;      /**< enum sm_nak to be sent. */
@@ -74,9 +74,9 @@ void sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_h
  * came of its message stays, unless it is refused for good.
  */
 void sm_resp_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak);
-/** Send what is owed; true: nothing is left. */
+/** Send what is pending; true: nothing is left. */
 bool sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp);
-/** Settle what is owed before the queue pair goes. */
+/** Settle what is pending before the queue pair goes. */
 void sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp);
 
 /**

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What a responder owes: acknowledgements, refusals, responses of READs and atomics. */
+/* What a responder answers: acknowledgements, refusals, responses of READs and atomics. */
 #include "cq.h"
 
 /* Packets of responses that one queue pair sends in one pass, however fast its requester is. */
@@ -98,7 +98,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 }
 
 /*
- * The requester is one of our own: tell it, without a packet. Not while a READ of it is open: the
+ * The requester is one of our own: no packet is needed. Not while a READ of it is open: the
  * response is in the ring, and what overtakes it would be capped there and never said again.
  */
 static bool

@@ -93,7 +93,7 @@ static const struct field {
 #define AETH_ACK 0x1fu /* No credits. */
 #define AETH_RNR 0x20u
 #define AETH_NAK 0x60u
-/* "Invalid RD request", of a transport that nobody has: in DC, no such connection. */
+/* "Invalid RD request", of a transport that is not used: in DC, no such connection. */
 #define AETH_RECONNECT 4u
 
 static const uint8_t nak_codes[] = {SM_NAK_SEQUENCE, SM_NAK_INVALID, SM_NAK_ACCESS, SM_NAK_OP,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Doorbells: the registers of UAR pages, which programs write and nobody clears. */
+/* Doorbells: the registers of UAR pages, which programs write and never clear. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -9,7 +9,7 @@
  *
  *     sm_mw_create -> free --UMR--> bound --UMR of length 0, LOCAL_INV, SEND_WITH_INV--> free
  *                             |        |
- *                             +- type 1: bound anew, with the next key
+ *                             +- type 1: bound again, with the next key
  */
 #include <errno.h>
 #include <stdlib.h>

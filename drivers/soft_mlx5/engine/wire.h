@@ -18,7 +18,7 @@
  * A ring has one writer and one reader. A packet is a header of 32 bytes and its payload, rounded
  * up to whole cache lines. The word `head` of a packet is its valid flag: it is written last, and
  * the word in the place of the next packet is cleared before, so a packet of 32 payload bytes moves
- * one cache line and there is no index to share but the reader's position, told seldom.
+ * one cache line and there is no index to share but the reader's position, published seldom.
  */
 
 #include <stdio.h>
@@ -51,7 +51,7 @@ enum sm_pkt_type {
 	SM_PKT_DATAGRAM,
 	SM_PKT_CONNECT,    /**< What follows is for a DCT: begin to receive at psn. */
 	SM_PKT_DISCONNECT, /**< Everything was acknowledged, nothing follows. */
-	SM_PKT_SEND_REF,   /**< As without _REF, and the payload tells where the bytes are. */
+	SM_PKT_SEND_REF,   /**< As without _REF, and the payload says where the bytes are. */
 	SM_PKT_WRITE_REF,
 	SM_PKT_READ_RESP_REF,
 	SM_PKT_TYPES,
@@ -109,7 +109,7 @@ enum sm_nak {
 	SM_NAK_INVALID,
 	SM_NAK_ACCESS,
 	SM_NAK_OP,
-	SM_NAK_RECONNECT, /**< The DCT knows of no connection: make it anew. */
+	SM_NAK_RECONNECT, /**< The DCT has no such connection: connect again. */
 	SM_NAK_SEQUENCE,  /**< Something before it is missing: again from psn on. */
 	SM_NAK_STALE,     /**< What it refers to could not be read: again from psn on. */
 	SM_NAK_COOKIE,    /**< UDP: connect again with the word in raddr, for we do not know you. */
@@ -204,7 +204,7 @@ _Static_assert(offsetof(struct sm_ring, cookie) == 32 && offsetof(struct sm_ring
 	offsetof(struct sm_ring, taken) == 128 && offsetof(struct sm_ring, direct) == 144 &&
 	offsetof(struct sm_ring, data) == 256, "the format of the wire");
 
-/** What a ring's writer tells of itself when it makes the ring. */
+/** What a ring's writer says of itself when it makes the ring. */
 struct sm_ring_from {
 	uint64_t cookie, cookie_at;
 	uint32_t pid;
@@ -227,7 +227,7 @@ struct sm_tx {
 struct sm_rx {
 	struct sm_ring *ring;
 	uint64_t pos;
-	uint64_t told;
+	uint64_t published; /**< What `taken` of the ring says. */
 	uint64_t pulled; /**< References that we are done with. */
 	/** Of a writer in this process; NULL: in another one, or none. */
 	struct sm_grants *grants;
@@ -355,8 +355,8 @@ static inline void
 sm_rx_done(struct sm_rx *rx, uint32_t len)
 {
 	rx->pos += sm_pkt_bytes(len);
-	if (crpc_unlikely(rx->pos - rx->told >= SM_RING_BYTES / 8)) {
-		rx->told = rx->pos;
+	if (crpc_unlikely(rx->pos - rx->published >= SM_RING_BYTES / 8)) {
+		rx->published = rx->pos;
 		/* T0: reads of the packets come before; pairs with T1 in sm_tx_room(). */
 		crpc_store_release(&rx->ring->taken, rx->pos);
 	}
@@ -371,11 +371,11 @@ void sm_wire_close(struct sm_wire *wire);
 void sm_wire_vanish(struct sm_wire *wire);
 /** In a forked child: drop the mapping and the descriptor, let the parent's slot be. */
 void sm_wire_fork_child(struct sm_wire *wire);
-/** Who holds @p slot now; 0: nobody (the word may lag behind a death). */
+/** Who holds @p slot now; 0: free (the word may lag behind a death). */
 uint32_t sm_wire_gen(struct sm_wire *wire, uint32_t slot);
 /** True if generation @p gen of @p slot is held by a living process. A system call. */
 bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
-/** Make the ring from us to (dst, gen) and tell its reader. */
+/** Make the ring from us to (dst, gen) and notify its reader. */
 int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen,
 	const struct sm_ring_from *from, struct sm_ring **ring);
 /** A number that changes when somebody made a ring to us; R1 pairs with R0, its release. */

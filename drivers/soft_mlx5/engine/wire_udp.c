@@ -141,7 +141,7 @@ sm_udp_close(struct sm_udp *u)
 	if (u == NULL)
 		return;
 	if (u->bad != 0)
-		crpc_info("udp: %llu packets were none (ICRC, form, or nobody's)",
+		crpc_info("udp: %llu packets were dropped (ICRC, form, or no queue pair)",
 			(unsigned long long)u->bad);
 	close(u->fd);
 	free(u);
@@ -207,7 +207,7 @@ peer_send(struct sm_nic *nic, struct sm_peer *p, uint32_t *calls)
 		sm_pkt_get(pkt, head, &h);
 		transport = (enum sm_roce_transport)sm_roce_of(nic, &h, &shift);
 		while (sm_roce_piece(&h, payload, shift, transport, p->piece, &roce)) {
-			/* By which a DCT tells a DCI from an earlier one. */
+			/* By which a DCT distinguishes a DCI from an earlier one. */
 			qp = sm_qp_find(nic, h.src & SM_PSN_MASK);
 			if (qp != NULL && sm_pkt_kind(head)->group == SM_PKTS_REQUEST)
 				roce.life = qp->dc.life;
@@ -309,7 +309,7 @@ stranger(struct sm_nic *nic, const struct sm_roce *roce, uint32_t addr)
 	return NULL;
 }
 
-/* Whom a packet is from; NULL: from nobody whom its queue pair would listen to. */
+/* Whom a packet is from; NULL: its queue pair does not listen to them. */
 static struct sm_peer *
 sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce,
 	const struct sm_roce_path *path)
