@@ -74,7 +74,7 @@ check_tx(const struct crpc_bulk_conn *conn)
 	TAILQ_FOREACH(req, &conn->recvs, link)
 	counted += req->ops;
 	for (i = 0; i < tx->nslots; i++) {
-		taken += tx->slot[i].taken;
+		taken += tx->slot[i].npieces != 0;
 		units += pieces_units(&tx->units, tx->slot[i].piece, tx->slot[i].npieces);
 	}
 	return same(conn, "ops taken and free", ops + tx->nop_free, conn->b->conf.tx_chunks) |

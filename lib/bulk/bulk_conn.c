@@ -104,6 +104,17 @@ conn_place(struct crpc_bulk *b, uint32_t rails)
 	return conn;
 }
 
+/* Nothing has arrived. */
+static void
+arrivals_clear(struct crpc_bulk_conn *conn)
+{
+	memset(conn->peer, 0, sizeof(conn->peer));
+	TAILQ_INIT(&conn->offers);
+	conn->ends_due = 0;
+	conn->peers_busy = 0;
+	__crpc_bulk_rx_init(conn);
+}
+
 struct crpc_bulk_conn *
 crpc_bulk_conn_create(struct crpc_bulk *b, uint32_t rails, uint32_t user_id)
 {
@@ -116,7 +127,6 @@ crpc_bulk_conn_create(struct crpc_bulk *b, uint32_t rails, uint32_t user_id)
 	TAILQ_INIT(&conn->sends);
 	TAILQ_INIT(&conn->recvs);
 	TAILQ_INIT(&conn->posted);
-	TAILQ_INIT(&conn->offers);
 	TAILQ_INIT(&conn->free[0]);
 	TAILQ_INIT(&conn->free[1]);
 	rc = tables_init(conn);
@@ -130,7 +140,7 @@ crpc_bulk_conn_create(struct crpc_bulk *b, uint32_t rails, uint32_t user_id)
 		errno = -rc;
 		return NULL;
 	}
-	__crpc_bulk_rx_init(conn);
+	arrivals_clear(conn);
 	b->conn[conn->index] = conn;
 	b->conns = (uint32_t)crpc_max(b->conns, conn->index + 1);
 	return conn;
@@ -255,7 +265,6 @@ crpc_bulk_conn_connect(struct crpc_bulk_conn *conn, const uint8_t peer[CRPC_BULK
 	conn->eager_chunk = (uint32_t)crpc_min(a.chunk, conn->b->conf.chunk);
 	__crpc_bulk_rails_up(conn);
 	__crpc_bulk_tx_init(conn, a.chunk, a.slots);
-	__crpc_bulk_rx_init(conn);
 	conn->err = 0;
 	return 0;
 }
@@ -302,11 +311,7 @@ break_end(struct crpc_bulk_conn *conn)
 				req, req->judged && req->recv ? req->status : conn->err);
 		}
 	}
-	memset(conn->peer, 0, sizeof(conn->peer));
-	TAILQ_INIT(&conn->offers);
-	conn->ends_due = 0;
-	conn->peers_busy = 0;
-	__crpc_bulk_rx_init(conn);
+	arrivals_clear(conn);
 }
 
 void

@@ -19,7 +19,6 @@ __crpc_bulk_rx_init(struct crpc_bulk_conn *conn)
 	TAILQ_INIT(&rx->unpacking);
 	TAILQ_INIT(&rx->consumed);
 	units_init(&rx->units, conf->chunk, conf->slots);
-	memset(conn->peer, 0, sizeof(conn->peer));
 	for (i = 0; i < conf->slots; i++) {
 		rx->slot[i].state = SLOT_FREE;
 		rx->slot[i].req = NULL;
@@ -34,10 +33,8 @@ static void
 slot_release(struct rx_slot *slot)
 {
 	struct bulk_rx *rx = &slot->conn->rx;
-	uint32_t i;
 
-	for (i = 0; i < slot->npieces; i++)
-		units_mark(&rx->units, &slot->piece[i], false);
+	units_give(&rx->units, slot->piece, slot->npieces);
 	if (slot->in_chunks)
 		TAILQ_REMOVE(&slot->conn->b->chunks, slot, given);
 	slot->in_chunks = false;

@@ -10,12 +10,9 @@
 static void
 slot_give(struct bulk_tx *tx, struct tx_slot *slot)
 {
-	uint32_t i;
-
-	for (i = 0; i < slot->npieces; i++)
-		units_mark(&tx->units, &slot->piece[i], false);
+	units_give(&tx->units, slot->piece, slot->npieces);
 	slot->npieces = 0;
-	slot->taken = slot->announced = false;
+	slot->announced = false;
 	SLIST_INSERT_HEAD(&tx->slot_free, slot, link);
 	tx->nslot_free++;
 }
@@ -228,7 +225,6 @@ slot_take(struct crpc_bulk_conn *conn, struct bulk_op *op)
 	SLIST_REMOVE_HEAD(&tx->slot_free, link);
 	tx->nslot_free--;
 	op->slot = (uint32_t)(slot - tx->slot);
-	slot->taken = true;
 	slot->turn = (slot->turn + 1) & 0xffffff;
 	slot->req = op->req;
 	slot->id = op->req->id;

@@ -42,11 +42,10 @@ struct tx_slot {
 	SLIST_ENTRY(tx_slot) link; /**< Of slot_free. */
 	struct bulk_req *req;      /**< May have ended; then its id is another. */
 	uint64_t id;
-	bool taken;
 	bool announced; /**< DATA was sent: the receiver may give it back. */
 	uint32_t turn;
 	uint32_t index;
-	uint32_t npieces;
+	uint32_t npieces; /**< 0: free. */
 	uint64_t post_ns;
 	struct bulk_wire_piece piece[CRPC_BULK_PIECES_MAX];
 };

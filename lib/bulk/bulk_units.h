@@ -49,6 +49,14 @@ units_mark(struct units *units, const struct bulk_wire_piece *piece, bool used)
 	return true;
 }
 
+/** Give the units of a chunk back. */
+static inline void
+units_give(struct units *units, const struct bulk_wire_piece *piece, uint32_t npieces)
+{
+	while (npieces-- != 0)
+		units_mark(units, &piece[npieces], false);
+}
+
 /**
  * Take free units for @p len bytes; there are enough. Adjacent units form one piece. The lowest
  * ones are taken first: they were used most recently, and the receiver's caches may still have
