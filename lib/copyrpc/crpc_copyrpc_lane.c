@@ -198,6 +198,8 @@ lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *
 	uint16_t n = 0;
 	uint8_t *at;
 
+	if (lane->npend == 0)
+		return 0;
 	lane->open.len = (uint32_t)(lane_end(ep, lane) - lane->open.pos);
 	for (; n < lane->npend; n++, wr++, batch = &lane->open) {
 		at = lane_at(ep, lane, batch->pos);

@@ -58,17 +58,20 @@ struct run {
 static void
 run_end(struct crpc_copyrpc_ep *ep, struct run *run, const struct crpc_done *end)
 {
-	uint64_t call_ns = run->deadline_ns - ep->ctx->conf.timeout_ns,
-		 total = run->now_ns - call_ns;
-	uint64_t queue = ep->batch_ns[run->batch & (BATCH_TIMES - 1)] - call_ns;
 	struct crpc_copyrpc_stats *stats = &ep->ctx->stats;
-	uint64_t turn = run->arg_turn >> 32;
 	uint32_t n = (uint32_t)(end - run->first);
+	uint64_t call_ns, queue, turn, total;
 
+	if (n == 0)
+		return;
 	run->first = end;
 	run->hold += n * run->worst;
-	if (n == 0 || !run->timed || ep->ctx->untimed)
+	if (!run->timed || ep->ctx->untimed)
 		return;
+	call_ns = run->deadline_ns - ep->ctx->conf.timeout_ns;
+	queue = ep->batch_ns[run->batch & (BATCH_TIMES - 1)] - call_ns;
+	turn = run->arg_turn >> 32;
+	total = run->now_ns - call_ns;
 	crpc_hist_record_n(&stats->queue, queue, n);
 	crpc_hist_record_n(&stats->peer, turn, n);
 	crpc_hist_record_n(&stats->wire, total > queue + turn ? total - queue - turn : 0, n);
