@@ -116,32 +116,31 @@ room(int fd, uint64_t *left)
 	return true;
 }
 
-/*
- * Take every page now: a page that is missing at the first use would be a SIGBUS. Where memory has
- * no limit but the machine's, taking too much would end processes: look before. A hugetlbfs is not
- * asked: it has counted the pages of this mapping already.
- */
 static int
-reserve(const struct crpc_shm *seg)
+no_room(const struct crpc_shm *seg, int rc)
 {
 	uint64_t left;
-	bool memory = room(seg->fd, &left);
-	int rc = -ENOSPC;
 
-	while (!memory || seg->size <= left) {
-		rc = fallocate(seg->fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
-		if (rc != -EINTR)
-			break;
-	}
-	if (rc == -EOPNOTSUPP)
-		rc = -posix_fallocate(seg->fd, 0, (off_t)seg->size);
-	if (rc == 0)
-		return 0;
+	room(seg->fd, &left);
 	return crpc_fail(rc,
 		"%s: cannot reserve %" PRIu64 " bytes, %" PRIu64
 		" are free there: %s; make room, enlarge the file system or use fewer "
 		"clients, depth or bytes per message",
 		seg->path, seg->size, left, strerror(-rc));
+}
+
+/* Take every page now: a page that is missing at the first use would be a SIGBUS. */
+static int
+reserve(const struct crpc_shm *seg)
+{
+	int rc;
+
+	do
+		rc = fallocate(seg->fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
+	while (rc == -EINTR);
+	if (rc == -EOPNOTSUPP)
+		rc = -posix_fallocate(seg->fd, 0, (off_t)seg->size);
+	return rc == 0 ? 0 : no_room(seg, rc);
 }
 
 static void
@@ -184,10 +183,14 @@ static int
 build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 {
 	int rc = __crpc_shm_page_size(seg, conf->huge);
+	uint64_t left;
 
 	if (rc != 0)
 		return rc;
 	seg->size = crpc_align_up(conf->size, seg->page_size);
+	/* Where memory has no limit but the machine's, taking too much would end processes. */
+	if (room(seg->fd, &left) && seg->size > left)
+		return no_room(seg, -ENOSPC);
 	if (ftruncate(seg->fd, (off_t)seg->size) != 0)
 		return __crpc_shm_failed(seg->path, "cannot set its size", -errno);
 	CRPC_CRASH_POINT("shm.create.3");
