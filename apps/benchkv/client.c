@@ -259,8 +259,7 @@ block_send(struct kv_loop *loop, const struct kv_client *c, uint32_t slot, uint6
 	if (len == 0)
 		return -EAGAIN;
 	loop->block = 0;
-	rc = crpc_ipc_client_call_ref(
-		conn, now, block, &len, sizeof(len), sizeof(struct kv_resp_hdr), slot);
+	rc = crpc_ipc_client_call_ref(conn, now, block, &len, sizeof(len), loop->answer, slot);
 	while (k + 1 < c->conns && c->ipc[k] != conn)
 		k++;
 	if (rc != 0)
@@ -282,8 +281,7 @@ conn_send(struct kv_loop *loop, struct kv_client *c, uint64_t cookie, uint8_t *m
 	if ((mode & MODE_EXTRA) != 0 && crpc_unlikely(len == 0 || loop->block != 0))
 		rc = block_send(loop, c, (uint32_t)cookie, len, way->conn, now);
 	else
-		rc = crpc_ipc_client_call(
-			way->conn, now, loop->msg, len, sizeof(struct kv_resp_hdr), cookie);
+		rc = crpc_ipc_client_call(way->conn, now, loop->msg, len, loop->answer, cookie);
 	if (crpc_likely(rc == 0))
 		return true;
 	c->dead = rc != -EAGAIN;
@@ -396,7 +394,7 @@ call_room(struct kv_loop *loop, const struct kv_client *c, unsigned int mode)
 	void *msg = NULL;
 
 	if ((mode & (MODE_EXTRA | MODE_LINK)) == 0)
-		msg = crpc_ipc_client_call_reserve(c->own, loop->room, sizeof(struct kv_resp_hdr));
+		msg = crpc_ipc_client_call_reserve(c->own, loop->room, loop->answer);
 	return msg != NULL ? msg : loop->msg;
 }
 

@@ -172,6 +172,7 @@ struct kv_loop {
 	bool plain; /**< A closed loop, one connection per client, nothing out of the ordinary. */
 	uint64_t measure_from;
 	uint32_t room;   /**< Bytes of the largest plain request, as it is written. */
+	uint32_t answer; /**< Bytes of the largest answer that is not in a block. */
 	struct kv_form form[KV_DELETE + 1]; /**< By operation. */
 	uint32_t dead;   /**< Clients whose daemon is gone. */
 	struct kv_records *records; /**< Where to note every call; NULL: nowhere. */

@@ -20,6 +20,8 @@ kv_loop_init(struct kv_loop *loop, const struct kv_work *work, uint32_t n)
 	/* A get's value is written too: see call_draw_plain(). */
 	loop->room = (uint32_t)sizeof(struct kv_req_hdr) + work->key_size +
 		(uint32_t)crpc_max(work->value_size, 8u);
+	loop->answer = (uint32_t)(sizeof(struct kv_resp_hdr) +
+		crpc_min(crpc_max(work->value_size, 8u), KV_VALUE_INLINE));
 	if (n == 0)
 		return 0;
 	loop->client = aligned_alloc(CRPC_CACHE_GUARD, n * sizeof(*loop->client));

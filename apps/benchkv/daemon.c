@@ -35,6 +35,14 @@ ipc_fail(struct kv_daemon *d, uint64_t token, int status)
 		d->port->backend->fail(d->port, d->now, token, status);
 }
 
+/* Answer, or fail a call that allows no answer of that length. */
+static inline void
+reply_or_fail(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
+{
+	if (crpc_unlikely(front_reply(d, token, data, len) == -EMSGSIZE))
+		ipc_fail(d, token, -EMSGSIZE);
+}
+
 /* Requests that came in blocks become the messages in those; none, where a block has none. */
 static crpc_noinline void
 blocks_open(struct kv_daemon *d, uint32_t n)
@@ -93,10 +101,7 @@ ipc_pass_large(struct kv_daemon *d, uint64_t token, const void *data, uint32_t l
 static void
 ipc_pass(struct kv_daemon *d, uint64_t token, const void *data, uint32_t len)
 {
-	int rc = front_reply(d, token, data, len);
-
-	/* -ECONNRESET: the client has gone. */
-	if (crpc_unlikely(rc == -EMSGSIZE))
+	if (crpc_unlikely(front_reply(d, token, data, len) == -EMSGSIZE))
 		ipc_pass_large(d, token, data, len);
 }
 
@@ -420,13 +425,13 @@ ipc_other(struct kv_daemon *d, const struct crpc_req *r, uint8_t op)
 		d->stats.bad++;
 		kv_resp_write(d->msg, KV_BAD_REQUEST, op, 0, 0);
 	}
-	front_reply(d, r->token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
+	reply_or_fail(d, r->token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
 }
 
 static void
 ipc_reply(struct kv_daemon *d, uint64_t token, const struct kv_served *served)
 {
-	front_reply(d, token, d->msg, answer_write(d->msg, served));
+	reply_or_fail(d, token, d->msg, answer_write(d->msg, served));
 }
 
 /* Serve the batch of clients' requests where values may be large. */
@@ -495,7 +500,7 @@ serve_client_copy(struct kv_daemon *d, uint64_t token, struct kv_slot *slot, con
 
 	len = kv_quick_serve_any(d->store, slot, &q, d->msg);
 	if (len != 0)
-		crpc_ipc_server_reply(d->ipc, d->now, token, d->msg, len);
+		reply_or_fail(d, token, d->msg, len);
 	return len != 0;
 }
 

@@ -44,7 +44,7 @@ main(void)
 	if (client == NULL)
 		return fail("client");
 
-	rc = crpc_ipc_client_call(client, crpc_clock_ns(), text, sizeof(text), 0, 42);
+	rc = crpc_ipc_client_call(client, crpc_clock_ns(), text, sizeof(text), sizeof(text), 42);
 	if (rc != 0)
 		return fail("call");
 	while (answers == 0) {

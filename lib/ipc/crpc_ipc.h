@@ -198,10 +198,11 @@ uint16_t crpc_ipc_server_recv(
  * @param buf
  *   The answer; may lie in the request.
  * @param len
- *   Its bytes, 0 to resp_max.
+ *   Its bytes, 0 to what the call allows.
  * @return
  *   0, or
- *   -EMSGSIZE: longer than resp_max; nothing was sent and the request is still open.
+ *   -EMSGSIZE: longer than the call's resp_max; nothing was sent and the request is still open:
+ *   end it otherwise, say by crpc_ipc_server_fail().
  *   -ECONNRESET: the client died, closed, or was dropped. The request ends, the token is used up.
  *   -ENOENT: no such open request: the token is used up, or never was one.
  *   -EOPNOTSUPP: the request is one-way and stays open: release it.
@@ -219,7 +220,7 @@ int crpc_ipc_server_reply(
  * @param msgs
  *   The answers, side by side; may not lie in the requests.
  * @param len
- *   Bytes of each, 0 to resp_max.
+ *   Bytes of each, 0 to what its call allows.
  * @param n
  *   Their number.
  * @return
@@ -270,7 +271,7 @@ int crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_
  *   A block of the caller, or the one that came with the request. The client's, if the return value
  *   is 0.
  * @param buf, len
- *   Bytes beside it, 0 to resp_max - 8.
+ *   Bytes beside it, 0 to what the call allows, and 8 less than the server's resp_max.
  * @return
  *   As crpc_ipc_server_reply(), or -ENOTSUP (no arena), -EINVAL (not a block of the caller). On
  *   any error the block stays the caller's.
@@ -382,7 +383,8 @@ void crpc_ipc_client_close(struct crpc_ipc_client *c);
  * @param len
  *   Its bytes, 0 to req_max.
  * @param resp_max
- *   Room for the answer that the caller needs, 0 to the server's resp_max.
+ *   Bytes of the longest answer that the caller takes, 0 to the server's resp_max; of those beside
+ *   a block. Best the same in successive calls: another one is stored where the server reads it.
  * @param cookie
  *   Comes back with the completion.
  * @return

@@ -25,31 +25,57 @@ __crpc_ipc_step_over(struct crpc_ipc_client *c, uint32_t slot, uint32_t seq)
 	return slot;
 }
 
+crpc_noinline void
+__crpc_ipc_allow(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t resp_max)
+{
+	call->resp_max = resp_max;
+	if (call == c->lone_call)
+		c->lone_resp_max = (uint32_t)crpc_min(resp_max, CRPC_IPC_SMALL);
+	/* C1 and R1 of the request, which follows, are its release. */
+	crpc_store_relaxed(&c->allow[call - c->call], (uint16_t)resp_max);
+}
+
 crpc_noinline int
-__crpc_ipc_refusal(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max)
+__crpc_ipc_prepare(
+	struct crpc_ipc_client *c, struct ipc_call *call, uint32_t len, uint32_t resp_max)
 {
 	if (c->status != 0)
 		return c->status;
 	if (len > c->req_max || resp_max > c->resp_max)
 		return -EMSGSIZE;
-	c->stats.rpc.again++;
-	return -EAGAIN;
+	if (ipc_in_use(c) >= c->room) {
+		c->stats.rpc.again++;
+		return -EAGAIN;
+	}
+	__crpc_ipc_allow(c, call, resp_max);
+	return 0;
+}
+
+/* Any call: prepare it, and try again. */
+static crpc_noinline int
+call_other(struct crpc_ipc_client *c, uint64_t deadline_ns, const void *buf, uint32_t len,
+	uint32_t resp_max, uint64_t cookie)
+{
+	struct ipc_call *call = ipc_goes_alone(c, len) ? c->lone_call : c->next_call;
+	int rc = __crpc_ipc_prepare(c, call, len, resp_max);
+
+	return rc != 0 ? rc : __crpc_ipc_call_until(c, deadline_ns, buf, len, resp_max, cookie);
 }
 
 static inline int
 call_in_ring(struct crpc_ipc_client *c, uint64_t deadline_ns, const void *buf, uint32_t len,
 	uint32_t resp_max, uint64_t cookie, bool is_short)
 {
-	struct ipc_call *call = ipc_next_call(c);
+	struct ipc_call *call = c->next_call;
 
-	if (!ipc_has_room(c, len, resp_max))
-		return __crpc_ipc_refusal(c, len, resp_max);
+	if (!ipc_has_room(c, len) || crpc_unlikely(call->resp_max != resp_max))
+		return call_other(c, deadline_ns, buf, len, resp_max, cookie);
 	if (is_short)
 		rpc_copy_small(c->next->data, buf, len);
 	else
 		rpc_copy(c->next->data, buf, len);
 	rpc_calls_open(&c->calls, &call->rpc, cookie, deadline_ns);
-	ipc_send(c, call, len, IPC_CALL_OPEN, 0);
+	ipc_send(c, len, IPC_CALL_OPEN, 0);
 	ipc_ring_if_asleep(c);
 	return 0;
 }
@@ -76,8 +102,10 @@ __crpc_ipc_call_until(struct crpc_ipc_client *c, uint64_t deadline_ns, const voi
 	uint32_t len, uint32_t resp_max, uint64_t cookie)
 {
 	crpc_owner_check(&c->owner, "ipc client");
-	if (!ipc_goes_alone(c, len) || crpc_unlikely(resp_max > c->resp_max))
+	if (!ipc_goes_alone(c, len))
 		return call_short(c, deadline_ns, buf, len, resp_max, cookie);
+	if (crpc_unlikely(c->lone_call->resp_max != resp_max))
+		return call_other(c, deadline_ns, buf, len, resp_max, cookie);
 	rpc_copy_small(c->lone->data, buf, len);
 	rpc_calls_open(&c->calls, &c->lone_call->rpc, cookie, deadline_ns);
 	ipc_send_lone(c, len);
@@ -95,11 +123,11 @@ crpc_ipc_client_call(struct crpc_ipc_client *c, uint64_t now_ns, const void *buf
 
 /* ---- poll ---- */
 
-/* A response without bytes: the status that the server gave. */
+/* A response without bytes: the status that the server gave. Or with, up to `most`. */
 static bool
-read_status(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
+read_status(uint32_t size, uint32_t most, struct crpc_done *done)
 {
-	if (size <= c->resp_max)
+	if (size <= most)
 		return true;
 	if (size <= IPC_SIZE_STATUS || size > IPC_SIZE_STATUS + CRPC_ERRNO_MAX)
 		return false;
@@ -113,14 +141,16 @@ __crpc_ipc_take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size, 
 {
 	struct crpc_done answer = {.data = data, .len = size};
 	bool block = (field & IPC_SLOT_BLOCK) != 0, open, got;
-	uint32_t slot = field & ~IPC_SLOT_BLOCK;
+	uint32_t slot = field & ~IPC_SLOT_BLOCK, most;
 	struct ipc_call *call;
 
 	if (slot > c->req_mask + 1)
 		return -1;
 	call = &c->call[slot];
 	open = call->rpc.deadline_ns < RPC_CANCELED;
-	if ((call->state & IPC_CALL_OPEN) == 0 || !read_status(c, size, &answer))
+	/* A reference is not counted in what a call allows. */
+	most = call->resp_max + (block ? IPC_REF_LEN : 0);
+	if ((call->state & IPC_CALL_OPEN) == 0 || !read_status(size, most, &answer))
 		return -1;
 	if (block &&
 		(c->arena == NULL || answer.data == NULL || size < IPC_REF_LEN ||
@@ -152,7 +182,7 @@ poll_lone_other(struct crpc_ipc_client *c, struct crpc_done *done)
 {
 	uint64_t size = ipc_lone_size(c);
 
-	if (size > c->lone_resp_max && size <= c->resp_max)
+	if (size > c->lone_resp_max && size < IPC_SIZE_STATUS)
 		return -1;
 	memcpy(c->lone_data, c->lone->data, CRPC_IPC_SMALL);
 	return __crpc_ipc_take_other(c, c->req_mask + 1, (uint32_t)size, c->lone_data, done);

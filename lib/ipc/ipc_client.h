@@ -53,21 +53,23 @@ struct ipc_held {
 /** A request slot, as its client sees it. Slots are used in order, not by the table's free list. */
 struct ipc_call {
 	struct rpc_call rpc;
-	uint32_t state; /**< enum ipc_call_state. */
+	uint32_t state;    /**< enum ipc_call_state. */
+	uint32_t resp_max; /**< Bytes of a reply that it allows: as in `allow`. */
 };
 
 struct crpc_ipc_client {
 	/* First line: call(). */
 	struct ipc_slot *next;   /**< Where the next request goes: promised to the server. */
 	uint8_t *req;
-	struct ipc_call *call;   /**< Per request slot, and for the lone one. */
+	struct ipc_call *call;      /**< Per request slot, and for the lone one. */
+	struct ipc_call *next_call; /**< Of next. */
 	_Atomic uint32_t *sleep; /**< The server's word: odd while it does not look here. */
 	uint64_t req_seq;        /**< Of the next request; its low half travels. */
 	uint32_t next_slot;      /**< Index of next. */
 	uint32_t room;           /**< depth, or 0 once status is set: at that many open, no more. */
 	uint32_t req_mask;
 	uint32_t sleep_seen; /**< Value of *sleep last acted on. */
-	uint32_t resp_max;
+	uint32_t resp_max;   /**< Bytes of any reply. */
 	/* Second line: poll(), and the call that is alone. */
 	struct ipc_slot *head; /**< Where the next response will be. */
 	uint8_t *resp;
@@ -78,7 +80,7 @@ struct crpc_ipc_client {
 	uint32_t aside;     /**< enum ipc_aside. */
 	uint32_t lone_end;  /**< Requests below so many bytes may go there; 0: none for now. */
 	uint32_t req_max;
-	uint32_t lone_resp_max; /**< Bytes of an answer there. */
+	uint32_t lone_resp_max; /**< Bytes of an answer there: of a line, that its call allows. */
 	uint32_t resp_mask;
 	/* Third line: poll(), too, and bursts. */
 	uint32_t countdown; /**< Polls until the next that looks around. */
@@ -100,6 +102,8 @@ struct crpc_ipc_client {
 	bool colocated;        /**< With its server, in one thread. */
 	uint64_t req_region, resp_region; /**< Bytes at req and resp. */
 	uint32_t depth;
+	/** In shared memory, per request slot and for the lone one: resp_max of its call. */
+	_Atomic uint16_t *allow;
 	uint32_t id;
 	uint32_t gen;
 	uint64_t timeout_ns; /**< Of each call. */
@@ -128,15 +132,26 @@ ipc_in_use(const struct crpc_ipc_client *c)
 	return c->calls.open + c->calls.ended;
 }
 
-/** Why a request of @p len bytes, which cannot be taken now, cannot. */
-int __crpc_ipc_refusal(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max);
-
 /** Whether a request of @p len bytes can be taken now. */
 static inline bool
-ipc_has_room(const struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max)
+ipc_has_room(const struct crpc_ipc_client *c, uint32_t len)
 {
-	return crpc_likely(ipc_in_use(c) < c->room && len <= c->req_max && resp_max <= c->resp_max);
+	return crpc_likely(ipc_in_use(c) < c->room && len <= c->req_max);
 }
+
+/**
+ * A request cannot be taken as things are.
+ *
+ * @param call
+ *   Of the slot where it goes.
+ * @return
+ *   Why; or 0: now it can. The slot's last call allowed other replies.
+ */
+int __crpc_ipc_prepare(
+	struct crpc_ipc_client *c, struct ipc_call *call, uint32_t len, uint32_t resp_max);
+
+/** @p call is made next, and allows replies of up to @p resp_max bytes, at most c->resp_max. */
+void __crpc_ipc_allow(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t resp_max);
 
 /**
  * The slot after the one in use, for number @p seq, is taken, or old: the next that is free. There
@@ -144,32 +159,28 @@ ipc_has_room(const struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max)
  */
 uint32_t __crpc_ipc_step_over(struct crpc_ipc_client *c, uint32_t slot, uint32_t seq);
 
-/** The call of the promised slot. */
-static inline struct ipc_call *
-ipc_next_call(const struct crpc_ipc_client *c)
-{
-	return &c->call[c->next_slot];
-}
-
 /**
- * Send the request that stands in the promised slot, and promise the next. There is room, and
- * @p call, that of this slot, is open.
+ * Send the request that stands in the promised slot, and promise the next. There is room, and the
+ * call of that slot is open.
  */
 static inline void
-ipc_send(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t len, uint32_t state,
-	uint32_t flags)
+ipc_send(struct crpc_ipc_client *c, uint32_t len, uint32_t state, uint32_t flags)
 {
 	uint32_t next = (c->next_slot + 1) & c->req_mask;
+	struct ipc_call *after = &c->call[next];
 
-	call->state = state;
-	if (crpc_unlikely(c->call[next].state != 0))
+	c->next_call->state = state;
+	if (crpc_unlikely(after->state != 0)) {
 		next = __crpc_ipc_step_over(c, next, (uint32_t)c->req_seq + 1);
+		after = &c->call[next];
+	}
 	CRPC_CRASH_POINT("ipc.call.1");
 	/* C1, and R1 pairs with A1 in recv_plain(): the message, and our reads of responses. */
 	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, len, next | flags));
 	CRPC_CRASH_POINT("ipc.call.2");
 	c->req_seq++;
 	c->next_slot = next;
+	c->next_call = after;
 	c->next = ipc_slot_at(c->req, next, c->req_slot);
 }
 
@@ -224,10 +235,11 @@ static inline int
 ipc_take_any(struct crpc_ipc_client *c, uint32_t slot, uint32_t size, const void *data,
 	struct crpc_done *done)
 {
-	if (crpc_unlikely(
-		    slot > c->req_mask || size > c->resp_max || !ipc_is_plain(&c->call[slot])))
+	struct ipc_call *call = &c->call[slot];
+
+	if (crpc_unlikely(slot > c->req_mask || size > call->resp_max || !ipc_is_plain(call)))
 		return __crpc_ipc_take_other(c, slot, size, data, done);
-	ipc_take(c, &c->call[slot], size, data, done);
+	ipc_take(c, call, size, data, done);
 	return 1;
 }
 

@@ -10,23 +10,27 @@ int
 crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t now_ns, uint64_t ref, const void *buf,
 	uint32_t len, uint32_t resp_max, uint64_t cookie)
 {
-	struct ipc_call *call;
+	struct ipc_call *call = c->next_call;
+	int rc;
 
 	crpc_owner_check(&c->owner, "ipc client");
 	if (c->arena == NULL || c->server_member == 0)
 		return -ENOTSUP;
-	if (len > UINT32_MAX - IPC_REF_LEN || !ipc_has_room(c, len + IPC_REF_LEN, resp_max))
-		return __crpc_ipc_refusal(
-			c, (uint32_t)crpc_min((uint64_t)len + IPC_REF_LEN, UINT32_MAX), resp_max);
+	len = (uint32_t)crpc_min(
+		(uint64_t)len + IPC_REF_LEN, UINT32_MAX); /* too long is too long */
+	if (!ipc_has_room(c, len) || call->resp_max != resp_max) {
+		rc = __crpc_ipc_prepare(c, call, len, resp_max);
+		if (rc != 0)
+			return rc;
+	}
 	if (crpc_arena_give(c->arena, ref, c->server_member) != 0)
 		return -EINVAL;
 	CRPC_CRASH_POINT("ipc.ref.1");
 	memcpy(c->next->data, &ref, sizeof(ref));
-	rpc_copy(c->next->data + IPC_REF_LEN, buf, len);
+	rpc_copy(c->next->data + IPC_REF_LEN, buf, len - IPC_REF_LEN);
 	c->refs[c->next_slot] = ref;
-	call = ipc_next_call(c);
 	rpc_calls_open(&c->calls, &call->rpc, cookie, rpc_deadline(now_ns, c->timeout_ns));
-	ipc_send(c, call, len + IPC_REF_LEN, IPC_CALL_OPEN | IPC_CALL_BLOCK, IPC_SLOT_BLOCK);
+	ipc_send(c, len, IPC_CALL_OPEN | IPC_CALL_BLOCK, IPC_SLOT_BLOCK);
 	ipc_ring_if_asleep(c);
 	return 0;
 }

@@ -133,10 +133,12 @@ static int
 place_init(struct crpc_ipc_client *c, const struct ipc_header *lay)
 {
 	struct ipc_call *calls = calloc(lay->req_slots + 2, sizeof(*calls));
+	uint32_t slot;
 
 	if (calls == NULL)
 		return -ENOMEM;
 	c->call = calls + 1; /* entry 0 of a call table is not used */
+	c->next_call = c->call;
 	__crpc_calls_init(&c->calls, calls, lay->req_slots + 1, sizeof(*calls), 0);
 	c->calls.drop = drop_call;
 	c->table = &c->calls;
@@ -157,7 +159,9 @@ place_init(struct crpc_ipc_client *c, const struct ipc_header *lay)
 	c->head = ipc_slot_at(c->resp, 1 & (lay->resp_slots - 1), lay->resp_slot);
 	c->lone = (struct ipc_slot *)(void *)(c->req + lay->lone_off);
 	c->lone_call = &c->call[lay->req_slots];
-	c->lone_resp_max = (uint32_t)crpc_min(lay->resp_max, CRPC_IPC_SMALL);
+	c->allow = (_Atomic uint16_t *)(void *)(c->req + lay->allow_off);
+	for (slot = 0; slot <= lay->req_slots; slot++)
+		__crpc_ipc_allow(c, &c->call[slot], 0);
 	if (!c->colocated)
 		c->lone_want = 1 + (uint32_t)crpc_min(lay->req_max, CRPC_IPC_SMALL);
 	c->lone_end = c->lone_want;

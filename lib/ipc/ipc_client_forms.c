@@ -23,16 +23,16 @@ crpc_ipc_client_call_timed(struct crpc_ipc_client *c, uint64_t now_ns, const voi
 int
 crpc_ipc_client_notify(struct crpc_ipc_client *c, uint64_t now_ns, const void *buf, uint32_t len)
 {
-	struct ipc_call *call = ipc_next_call(c);
+	struct ipc_call *call = c->next_call;
 
 	crpc_owner_check(&c->owner, "ipc client");
-	if (!ipc_has_room(c, len, 0))
-		return __crpc_ipc_refusal(c, len, 0);
+	if (!ipc_has_room(c, len))
+		return __crpc_ipc_prepare(c, call, len, 0);
 	rpc_copy(c->next->data, buf, len);
 	/* Its place comes back as that of a call that has ended. */
 	call->rpc.deadline_ns = RPC_ENDED;
 	c->calls.ended++;
-	ipc_send(c, call, len, IPC_CALL_OPEN | IPC_CALL_ONEWAY, IPC_SLOT_ONEWAY);
+	ipc_send(c, len, IPC_CALL_OPEN | IPC_CALL_ONEWAY, IPC_SLOT_ONEWAY);
 	ipc_ring_if_asleep(c);
 	c->oneway++;
 	c->stats.rpc.notifies++;
@@ -44,10 +44,10 @@ crpc_ipc_client_notify(struct crpc_ipc_client *c, uint64_t now_ns, const void *b
  * compiler has to assume that a store to a slot changes them: bursts are 25 % faster.
  */
 static inline void
-put_burst(struct crpc_ipc_client *c, const uint8_t *m, uint32_t len, const uint64_t *cookies,
-	uint32_t n, uint64_t deadline_ns)
+put_burst(struct crpc_ipc_client *c, const uint8_t *m, uint32_t len, uint32_t resp_max,
+	const uint64_t *cookies, uint32_t n, uint64_t deadline_ns)
 {
-	struct ipc_call *const all = c->call, *call = &all[c->next_slot], *after;
+	struct ipc_call *const all = c->call, *call = c->next_call, *after;
 	uint32_t seq = (uint32_t)c->req_seq, next = c->next_slot, i;
 	const uint32_t mask = c->req_mask, stride = c->req_slot;
 	uint8_t *const req = c->req;
@@ -60,6 +60,8 @@ put_burst(struct crpc_ipc_client *c, const uint8_t *m, uint32_t len, const uint6
 		call->rpc.cookie = cookies[i];
 		call->rpc.deadline_ns = deadline_ns;
 		call->state = IPC_CALL_OPEN;
+		if (crpc_unlikely(call->resp_max != resp_max))
+			__crpc_ipc_allow(c, call, resp_max);
 		if (crpc_unlikely(after->state != 0)) {
 			next = __crpc_ipc_step_over(c, next, seq + 1);
 			after = &all[next];
@@ -72,6 +74,7 @@ put_burst(struct crpc_ipc_client *c, const uint8_t *m, uint32_t len, const uint6
 	}
 	c->next = s;
 	c->next_slot = next;
+	c->next_call = call;
 	c->req_seq += n;
 }
 
@@ -93,7 +96,7 @@ crpc_ipc_client_call_burst(struct crpc_ipc_client *c, uint64_t now_ns, const voi
 		c->stats.rpc.again++;
 		n = (uint16_t)room;
 	}
-	put_burst(c, m, len, cookies, n, deadline_ns);
+	put_burst(c, m, len, resp_max, cookies, n, deadline_ns);
 	ipc_ring_if_asleep(c);
 	return n;
 }
@@ -109,8 +112,9 @@ crpc_ipc_client_call_sync(struct crpc_ipc_client *c, uint64_t now_ns, const void
 
 	if (crpc_ipc_client_open(c) != 0)
 		return -EBUSY;
-	rc = timeout_us == 0 ? crpc_ipc_client_call(c, now_ns, buf, len, 0, 0)
-			     : crpc_ipc_client_call_timed(c, now_ns, buf, len, 0, 0, timeout_us);
+	rc = timeout_us == 0
+		? crpc_ipc_client_call(c, now_ns, buf, len, c->resp_max, 0)
+		: crpc_ipc_client_call_timed(c, now_ns, buf, len, c->resp_max, 0, timeout_us);
 	if (rc != 0)
 		return rc;
 	while (crpc_ipc_client_poll(c, __crpc_ipc_now_ns() - start_ns, &done, 1) == 0)

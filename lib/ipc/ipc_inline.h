@@ -32,11 +32,17 @@
 crpc_inline void *
 crpc_ipc_client_call_reserve(struct crpc_ipc_client *c, uint32_t len, uint32_t resp_max)
 {
-	if (!ipc_has_room(c, len, resp_max)) {
-		(void)__crpc_ipc_refusal(c, len, resp_max); /* counts */
-		return NULL;
+	struct ipc_call *call = c->next_call;
+	struct ipc_slot *slot = c->next;
+
+	if (crpc_unlikely(ipc_goes_alone(c, len))) {
+		call = c->lone_call;
+		slot = c->lone;
 	}
-	return ipc_goes_alone(c, len) ? c->lone->data : c->next->data;
+	if ((!ipc_has_room(c, len) || crpc_unlikely(call->resp_max != resp_max)) &&
+		__crpc_ipc_prepare(c, call, len, resp_max) != 0)
+		return NULL;
+	return slot->data;
 }
 
 /**
@@ -54,7 +60,7 @@ crpc_ipc_client_call_commit(
 	struct crpc_ipc_client *c, uint64_t now_ns, const void *msg, uint32_t len, uint64_t cookie)
 {
 	uint64_t deadline_ns = rpc_deadline(now_ns, c->timeout_ns);
-	struct ipc_call *call = ipc_next_call(c);
+	struct ipc_call *call = c->next_call;
 
 	crpc_owner_check(&c->owner, "ipc client");
 	if (crpc_unlikely(msg == c->lone->data)) {
@@ -62,7 +68,7 @@ crpc_ipc_client_call_commit(
 		ipc_send_lone(c, len);
 	} else {
 		rpc_calls_open(&c->calls, &call->rpc, cookie, deadline_ns);
-		ipc_send(c, call, len, IPC_CALL_OPEN, 0);
+		ipc_send(c, len, IPC_CALL_OPEN, 0);
 	}
 	ipc_ring_if_asleep(c);
 }
@@ -103,7 +109,7 @@ crpc_ipc_client_poll_plain(struct crpc_ipc_client *c, uint64_t now_ns, struct cr
 		size = ipc_word_size(word);
 		if (ipc_word_seq(word) != (uint32_t)c->resp_seq) {
 			rc = 0;
-		} else if (crpc_unlikely(slot > c->req_mask || size > c->resp_max ||
+		} else if (crpc_unlikely(slot > c->req_mask || size > c->call[slot].resp_max ||
 				   !ipc_is_plain(&c->call[slot]))) {
 			return -1;
 		} else {
@@ -137,7 +143,8 @@ crpc_ipc_server_reply_reserve(struct crpc_ipc_server *s, uint64_t token, uint32_
 {
 	const struct ipc_peer *p = ipc_find_peer(s, token);
 
-	if (crpc_unlikely(p == NULL || len > s->lay.resp_max || (token & IPC_TOKEN_FLAGS) != 0))
+	if (crpc_unlikely(p == NULL || (token & IPC_TOKEN_FLAGS) != 0 ||
+		    len > ipc_allowed(s, p, token) || len > s->lay.resp_max))
 		return NULL;
 	if (!ipc_is_lone(s, token))
 		return ipc_resp_slot(s, p)->data;

@@ -39,7 +39,9 @@ __crpc_ipc_layout(struct ipc_header *h, const char *name)
 	 * the cache than its neighbour's.
 	 */
 	h->lone_off = crpc_align_up((uint64_t)h->req_slots * h->req_slot, CRPC_CACHE_GUARD);
-	h->req_stride = h->lone_off + 2 * CRPC_CACHE_GUARD;
+	h->allow_off = h->lone_off + CRPC_CACHE_GUARD;
+	h->req_stride = crpc_align_up(h->allow_off + 2 * (h->req_slots + 1), CRPC_CACHE_GUARD) +
+		CRPC_CACHE_GUARD;
 	h->resp_stride = crpc_align_up((uint64_t)h->resp_slots * h->resp_slot, CRPC_CACHE_GUARD) +
 			 CRPC_CACHE_GUARD;
 	h->req_off = crpc_align_up(IPC_CTL_OFF + (uint64_t)h->max_clients * sizeof(struct ipc_ctl),

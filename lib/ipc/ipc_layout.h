@@ -4,7 +4,7 @@
 
 /**
  * @file
- * The bytes that server and clients share, layout version 3: doc/protocol/ipc_shm.md.
+ * The bytes that server and clients share, layout version 4: doc/protocol/ipc_shm.md.
  *
  *     0      struct crpc_shm_header        owner, before it is ready
  *     128    struct ipc_header             server, before it is ready
@@ -12,7 +12,8 @@
  *     384    struct ipc_bell               clients: who came, went, or calls from its sleep
  *     640    struct ipc_ctl [max_clients]  256 bytes each: a part of the client, one of the server
  *     req_off   request slots, one region per client (that client writes), and behind them
- *               its lone slot of one line (both write, in turn)
+ *               its lone slot of one line (both write, in turn), and, of 2 bytes per slot, the
+ *               bytes of a reply that the slot's call allows
  *     resp_off  response slots, one region per client (the server writes)
  */
 
@@ -28,7 +29,7 @@
 CRPC_BEGIN_DECLS
 
 #define IPC_KIND    CRPC_SHM_KIND('I', 'P', 'C', ' ')
-#define IPC_VERSION 3
+#define IPC_VERSION 4
 
 /** Read-only once the segment is ready. Everything follows from the first four numbers. */
 struct ipc_header {
@@ -46,7 +47,8 @@ struct ipc_header {
 	uint64_t resp_stride;
 	uint64_t total_size;  /**< Bytes used. */
 	uint64_t lone_off;    /**< Of the lone slot in its client's request region. */
-	uint8_t reserved[48]; /**< Zero. */
+	uint64_t allow_off;   /**< Of what its calls allow, likewise. */
+	uint8_t reserved[40]; /**< Zero. */
 };
 
 /** Written by the server; the beat in reap(). */
@@ -117,23 +119,23 @@ struct ipc_ctl {
  * after its call, or lies in `announced`, is found then.
  */
 
-_Static_assert(sizeof(struct ipc_header) == 128, "layout version 3");
-_Static_assert(offsetof(struct ipc_header, req_off) == 32, "layout version 3");
-_Static_assert(offsetof(struct ipc_header, total_size) == 64, "layout version 3");
+_Static_assert(sizeof(struct ipc_header) == 128, "layout version 4");
+_Static_assert(offsetof(struct ipc_header, req_off) == 32, "layout version 4");
+_Static_assert(offsetof(struct ipc_header, total_size) == 64, "layout version 4");
 _Static_assert(sizeof(struct ipc_server_line) == CRPC_CACHE_GUARD, "a writer of its own");
-_Static_assert(sizeof(struct ipc_bell) == 2 * CRPC_CACHE_GUARD, "layout version 3");
+_Static_assert(sizeof(struct ipc_bell) == 2 * CRPC_CACHE_GUARD, "layout version 4");
 _Static_assert(CRPC_IPC_CLIENTS_MAX % 64 == 0 && IPC_BELL_WORDS <= 64, "a summary bit per word");
 _Static_assert(sizeof(struct ipc_ctl) == 2 * CRPC_CACHE_GUARD, "two writers");
 _Static_assert(offsetof(struct ipc_ctl, verdict) == CRPC_CACHE_GUARD, "two writers");
-_Static_assert(offsetof(struct ipc_ctl, announced) == 12, "layout version 3");
+_Static_assert(offsetof(struct ipc_ctl, announced) == 12, "layout version 4");
 
 #define IPC_HEADER_OFF sizeof(struct crpc_shm_header)
 #define IPC_SERVER_OFF (IPC_HEADER_OFF + sizeof(struct ipc_header))
 #define IPC_BELL_OFF   (IPC_SERVER_OFF + sizeof(struct ipc_server_line))
 #define IPC_CTL_OFF    (IPC_BELL_OFF + sizeof(struct ipc_bell))
 
-_Static_assert(IPC_HEADER_OFF == 128 && IPC_SERVER_OFF == 256, "layout version 3");
-_Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 3");
+_Static_assert(IPC_HEADER_OFF == 128 && IPC_SERVER_OFF == 256, "layout version 4");
+_Static_assert(IPC_BELL_OFF == 384 && IPC_CTL_OFF == 640, "layout version 4");
 
 /** The kernel lock of client @p id: byte 0 is the server's. */
 #define IPC_LOCK_BYTE(id) (1 + (id))

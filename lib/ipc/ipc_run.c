@@ -8,12 +8,12 @@
 /* ---- the server makes them ---- */
 
 /*
- * End the requests, from the first on, that are open plain ones of client p, and list their slots.
- * Returns how many.
+ * End the requests, from the first on, that are open plain ones of client p and allow len bytes,
+ * and list their slots. Returns how many.
  */
 static inline uint32_t
 end_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, const struct crpc_req *req,
-	uint16_t *slots, uint32_t n)
+	uint32_t len, uint16_t *slots, uint32_t n)
 {
 	const uint64_t odd = IPC_TOKEN_FREE | IPC_TOKEN_FLAGS;
 	uint64_t *const tokens = p->tokens, token;
@@ -24,7 +24,7 @@ end_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, const struct crpc
 	for (i = 0; i < n; i++) {
 		token = req[i].token;
 		slot = (uint32_t)token & mask;
-		if (tokens[slot] != token || (token & odd) != 0)
+		if (tokens[slot] != token || (token & odd) != 0 || len > ipc_allowed(s, p, token))
 			break;
 		tokens[slot] = token | IPC_TOKEN_FREE;
 		slots[i] = (uint16_t)slot;
@@ -109,7 +109,7 @@ reply_some(struct crpc_ipc_server *s, const struct crpc_req *req, const uint8_t 
 	if (k < IPC_RUN_MIN || (p->resp_seq & (IPC_RUN_EPOCH - 1)) <= s->resp_mask)
 		return 0;
 	head = ipc_slot_at(p->resp, place, CRPC_CACHE_LINE);
-	k = end_plain(s, p, req, (uint16_t *)(void *)head->data, k);
+	k = end_plain(s, p, req, len, (uint16_t *)(void *)head->data, k);
 	if (k >= IPC_RUN_MIN)
 		done = put_run(p, s->resp_mask, msgs, k, len);
 	return crpc_likely(done) ? k : reopen_plain(s, p, req, k);
@@ -150,7 +150,7 @@ take_plain(struct crpc_ipc_client *c, const _Atomic uint16_t *slots, uint32_t si
 	for (i = 0; i < n; i++, data += ipc_run_stride(size)) {
 		slot = crpc_load_relaxed(&slots[i]);
 		call = &all[slot];
-		if (crpc_unlikely(slot > mask || !ipc_is_plain(call)))
+		if (crpc_unlikely(slot > mask || size > call->resp_max || !ipc_is_plain(call)))
 			break;
 		done[i] = (struct crpc_done){call->rpc.cookie, data, size, 0};
 		call->rpc.deadline_ns = RPC_FREE;
@@ -178,7 +178,7 @@ __crpc_ipc_poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *
 	int rc;
 
 	if (k < IPC_RUN_MIN || k > IPC_RUN_MAX || k > c->resp_mask + 1 - place || k <= i ||
-		size > IPC_RUN_SIZE || size > c->resp_max || c->resp_slot != CRPC_CACHE_LINE)
+		size > IPC_RUN_SIZE || c->resp_slot != CRPC_CACHE_LINE)
 		return -1;
 	for (; i < k && got < n; i++) {
 		m = take_plain(c, slots + i, size, data + i * ipc_run_stride(size), &done[got],

@@ -158,13 +158,15 @@ recv_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req 
 	uint32_t slot = p->head_slot, next = (slot + 1) & s->req_mask;
 	uint64_t word = crpc_load_acquire(&p->head->word); /* A1 pairs with R1 in ipc_send(). */
 	uint64_t size = ipc_word_differs(word, ipc_word((uint32_t)p->req_seq, 0, next));
+	uint64_t token;
 
 	if (crpc_unlikely(size > s->lay.req_max || (p->tokens[next] & IPC_TOKEN_FREE) == 0))
 		return 0;
+	token = open_request(p, slot);
+	req->token = token;
 	req->data = p->head->data;
 	req->len = (uint32_t)size;
-	req->peer = p->id;
-	req->token = open_request(p, slot);
+	req->peer = ipc_token_client(token);
 	p->req_seq++;
 	p->head_slot = (uint16_t)next;
 	p->head = ipc_slot_at(p->req, next, s->lay.req_slot);
@@ -331,13 +333,17 @@ static inline void
 respond_short(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
 	uint32_t len, uint32_t size)
 {
-	struct ipc_slot *r = ipc_is_lone(s, token) ? ipc_lone(s, p) : ipc_resp_slot(s, p);
+	struct ipc_slot *r;
 
-	rpc_copy_small(r->data, buf, len);
-	if (ipc_is_lone(s, token))
+	if (ipc_is_lone(s, token)) {
+		r = ipc_lone(s, p);
+		rpc_copy_small(r->data, buf, len);
 		ipc_publish_lone(s, p, token, size, r);
-	else
+	} else {
+		r = ipc_resp_slot(s, p);
+		rpc_copy_small(r->data, buf, len);
 		ipc_publish(p, token, size, r);
+	}
 }
 
 /* And of more bytes: they have no room in the lone slot. */
@@ -383,10 +389,10 @@ end_request(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t
 
 	if (p == NULL)
 		return __crpc_ipc_refuse_token(s, token);
-	if (len > s->lay.resp_max)
-		return -EMSGSIZE;
 	if ((token & CRPC_IPC_TOKEN_ONEWAY) != 0 && !oneway_too)
 		return -EOPNOTSUPP;
+	if (len > ipc_allowed(s, p, token) || len > s->lay.resp_max)
+		return -EMSGSIZE;
 	if (len <= s->reply_short)
 		respond_short(s, p, plain, buf, len, size);
 	else
@@ -403,7 +409,8 @@ crpc_ipc_server_reply(
 	struct ipc_peer *p = ipc_find_peer(s, token);
 
 	crpc_owner_check(&s->owner, "ipc server");
-	if (crpc_unlikely(p == NULL || len > s->reply_short || (token & IPC_TOKEN_FLAGS) != 0))
+	if (crpc_unlikely(p == NULL || len > s->reply_short || (token & IPC_TOKEN_FLAGS) != 0 ||
+		    len > ipc_allowed(s, p, token)))
 		return end_request(s, token, buf, len, len, false);
 	respond_short(s, p, token, buf, len, len);
 	return 0;

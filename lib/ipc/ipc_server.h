@@ -79,6 +79,8 @@ struct ipc_peer {
 	uint8_t *req;          /**< Its request slots. */
 	uint64_t req_seq;      /**< Of the next request; its low half travels. */
 	uint64_t resp_seq;     /**< And of the next response. */
+	/** In shared memory, per request slot and for the lone one: bytes that its call allows. */
+	const _Atomic uint16_t *allow;
 	uint16_t open;         /**< Requests not yet ended. */
 	uint16_t limit;        /**< depth while served, else 0: so many open, and it is skipped. */
 	uint16_t head_slot;    /**< Index of head. */
@@ -99,7 +101,7 @@ struct ipc_peer {
 
 #define IPC_NOT_ACTIVE UINT32_MAX
 
-_Static_assert(offsetof(struct ipc_peer, active_pos) == CRPC_CACHE_LINE, "one datapath line");
+_Static_assert(offsetof(struct ipc_peer, id) == CRPC_CACHE_LINE, "one datapath line");
 _Static_assert(2 * CRPC_IPC_DEPTH_MAX <= UINT16_MAX, "open, limit, head_slot");
 
 struct crpc_ipc_server {
@@ -176,6 +178,16 @@ static inline bool
 ipc_is_lone(const struct crpc_ipc_server *s, uint64_t token)
 {
 	return ipc_token_slot(token) == s->lone_slot;
+}
+
+/**
+ * Bytes that the call of an open request allows its reply. The client may change them at any time,
+ * to its own harm: whatever it writes, no reply is longer than resp_max.
+ */
+static inline uint32_t
+ipc_allowed(const struct crpc_ipc_server *s, const struct ipc_peer *p, uint64_t token)
+{
+	return crpc_load_relaxed(&p->allow[token & s->token_mask]); /* A1 of the request */
 }
 
 /** Where the next response of client p goes, if not to the lone slot. */

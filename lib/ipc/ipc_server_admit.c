@@ -38,6 +38,7 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 	p->resp = crpc_shm_ptr(
 			s->seg, s->lay.resp_off + id * s->lay.resp_stride, s->lay.resp_stride);
 	p->ctl = crpc_shm_ptr(s->seg, IPC_CTL_OFF + id * sizeof(*p->ctl), sizeof(*p->ctl));
+	p->allow = (const _Atomic uint16_t *)(const void *)(p->req + s->lay.allow_off);
 	p->head = (struct ipc_slot *)(void *)p->req;
 	if (s->blocks != NULL) {
 		p->blocks = s->blocks + (size_t)id * s->lay.req_slots;

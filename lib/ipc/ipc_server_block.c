@@ -152,6 +152,8 @@ crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t t
 		return __crpc_ipc_refuse_token(s, token);
 	if ((token & CRPC_IPC_TOKEN_ONEWAY) != 0)
 		return -EOPNOTSUPP;
+	if (len > ipc_allowed(s, p, token))
+		return -EMSGSIZE;
 	if (p->member == 0)
 		return -ENOTSUP;
 	if (crpc_arena_give(s->arena, ref, p->member) != 0)

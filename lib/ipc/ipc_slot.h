@@ -40,7 +40,7 @@ struct ipc_slot {
 	uint8_t data[];
 };
 
-_Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 3");
+_Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 4");
 
 /* A slot's word: sequence number, size, a slot's index, and flags above the index. */
 

@@ -126,7 +126,7 @@ static int
 send_block(struct crpc_kv *kv, uint64_t ref, uint64_t len, uint64_t cookie)
 {
 	int rc = crpc_ipc_client_call_ref(kv->ipc, crpc_clock_ns(), ref, &len, sizeof(len),
-		sizeof(struct kv_resp_hdr), cookie);
+		crpc_ipc_client_resp_max(kv->ipc), cookie);
 
 	if (rc != 0)
 		crpc_arena_free(kv->blocks.cache, ref);
@@ -161,7 +161,7 @@ ask(struct crpc_kv *kv, enum kv_op op, const void *key, const void *value, uint3
 	if (ref != 0)
 		return send_block(kv, ref, len, cookie);
 	return crpc_ipc_client_call(
-		kv->ipc, crpc_clock_ns(), kv->msg, len, sizeof(struct kv_resp_hdr), cookie);
+		kv->ipc, crpc_clock_ns(), kv->msg, len, crpc_ipc_client_resp_max(kv->ipc), cookie);
 }
 
 int

@@ -137,7 +137,8 @@ a_key_that_changes_is_stored_once(void **state)
 	pid = flip(at);
 	end = crpc_clock_ns() + UINT64_C(2000000000);
 	for (n = 0; crpc_clock_ns() < end && kv_store_count(r.d->store) <= 2; n++) {
-		msg = crpc_ipc_client_call_reserve(c, sizeof(struct kv_req_hdr) + KEY + 8, 0);
+		msg = crpc_ipc_client_call_reserve(
+			c, sizeof(struct kv_req_hdr) + KEY + 8, crpc_ipc_client_resp_max(c));
 		if (msg == NULL) {
 			fail_msg("no room for a request");
 			break;
@@ -167,8 +168,8 @@ writer_of(struct rig *r, struct crpc_ipc_client *c)
 	struct kv_info info;
 	const uint8_t *value = NULL;
 
-	assert_int_equal(crpc_ipc_client_call(
-				 c, crpc_clock_ns(), msg, kv_req_write(msg, KV_INFO, 0, 0), 0, 0),
+	assert_int_equal(crpc_ipc_client_call(c, crpc_clock_ns(), msg,
+				 kv_req_write(msg, KV_INFO, 0, 0), crpc_ipc_client_resp_max(c), 0),
 		0);
 	done = answer(r, c);
 	assert_int_equal(done.status, 0);

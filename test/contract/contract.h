@@ -42,7 +42,6 @@ struct contract_layer {
 	const char *name;
 	bool counters_near_end; /**< star.near_end works. */
 	uint32_t msg_max;       /**< Bytes of a request or reply, at most MSG_MAX. */
-	uint32_t reply_max;     /**< What every caller allows; 0: what it says. */
 
 	/** Make the server and all clients, connected. */
 	void (*open)(struct star *s);

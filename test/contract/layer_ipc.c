@@ -208,7 +208,6 @@ ipc_server_leave(struct star *s)
 static const struct contract_layer layer = {
 	.name = "ipc",
 	.msg_max = MSG_MAX,
-	.reply_max = MSG_MAX,
 	.open = ipc_open,
 	.close = ipc_close,
 	.call = ipc_call,

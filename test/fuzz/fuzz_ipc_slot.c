@@ -79,6 +79,14 @@ check_request(const struct crpc_ipc_server *s, const struct crpc_req *req)
 	fuzz_check(d >= p->req && d + req->len <= p->req + s->lay.req_stride);
 }
 
+/* Answer with what was asked; the call may allow less than that. */
+static void
+reply(struct world *w, const struct crpc_req *req)
+{
+	if (crpc_ipc_server_reply(w->s, 0, req->token, req->data, req->len) == -EMSGSIZE)
+		fuzz_check(crpc_ipc_server_fail(w->s, 0, req->token, -EMSGSIZE) == 0);
+}
+
 static void
 serve(struct world *w, uint64_t how)
 {
@@ -97,8 +105,7 @@ serve(struct world *w, uint64_t how)
 		else if (crpc_ipc_token_oneway(req[i].token))
 			crpc_ipc_server_release(w->s, 0, req[i].token);
 		else
-			crpc_ipc_server_reply(w->s, 0, req[i].token, req[i].data,
-				(uint32_t)crpc_min(req[i].len, w->s->lay.resp_max));
+			reply(w, &req[i]);
 	}
 }
 
@@ -109,7 +116,7 @@ honest_call(struct world *w)
 	struct crpc_done done;
 	uint32_t turns;
 
-	fuzz_check(crpc_ipc_client_call(w->honest, 0, &v, 8, 0, v) == 0);
+	fuzz_check(crpc_ipc_client_call(w->honest, 0, &v, 8, 32, v) == 0);
 	for (turns = 0; crpc_ipc_client_poll(w->honest, 0, &done, 1) == 0; turns++) {
 		fuzz_check(turns < 1000);
 		serve(w, 15);
@@ -166,7 +173,7 @@ step(struct world *w, struct fuzz_input *in)
 		plausible_answer(w, in);
 		break;
 	case 6:
-		crpc_ipc_client_call(w->liar, 0, dir, (uint32_t)(how % 50), 0, how);
+		crpc_ipc_client_call(w->liar, 0, dir, (uint32_t)(how % 50), how % 41, how);
 		break;
 	case 7:
 		crpc_ipc_client_notify(w->liar, 0, dir, (uint32_t)(how % 50));

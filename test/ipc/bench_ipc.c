@@ -110,8 +110,8 @@ drive(struct bench *b)
 		finished += crpc_ipc_client_poll(b->c[i], 0, done, CRPC_BURST_MAX);
 		n = b->depth - crpc_ipc_client_open(b->c[i]);
 		if (n >= b->burst)
-			crpc_ipc_client_call_burst(b->c[i], 0, b->msgs, b->size, 0, b->cookies,
-				(uint16_t)crpc_min(n, CRPC_BURST_MAX));
+			crpc_ipc_client_call_burst(b->c[i], 0, b->msgs, b->size, b->size,
+				b->cookies, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
 	}
 	return finished;
 }

@@ -38,7 +38,7 @@ call_burst(void)
 
 	for (i = 0; i < active; i++)
 		bad += crpc_ipc_client_call_burst(
-			       client[i], 0, msgs, SIZE, 0, cookies, (uint16_t)depth) != depth;
+			       client[i], 0, msgs, SIZE, SIZE, cookies, (uint16_t)depth) != depth;
 }
 
 static void
@@ -48,7 +48,7 @@ call_single(void)
 
 	for (i = 0; i < active; i++)
 		for (k = 0; k < depth; k++)
-			bad += crpc_ipc_client_call(client[i], 0, &msgs[k], SIZE, 0, k) != 0;
+			bad += crpc_ipc_client_call(client[i], 0, &msgs[k], SIZE, SIZE, k) != 0;
 }
 
 static void

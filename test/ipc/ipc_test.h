@@ -104,6 +104,36 @@ new_colocated_client(const struct crpc_ipc_server *s)
 	return crpc_ipc_client_connect(&conf);
 }
 
+/** Call, now, and allow any reply. */
+static inline int
+call(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie)
+{
+	return crpc_ipc_client_call(c, now_ns(), buf, len, crpc_ipc_client_resp_max(c), cookie);
+}
+
+static inline uint16_t
+call_burst(struct crpc_ipc_client *c, const void *msgs, uint32_t len, const uint64_t *cookies,
+	uint16_t n)
+{
+	return crpc_ipc_client_call_burst(
+		c, now_ns(), msgs, len, crpc_ipc_client_resp_max(c), cookies, n);
+}
+
+static inline int
+call_timed(struct crpc_ipc_client *c, const void *buf, uint32_t len, uint64_t cookie,
+	uint64_t timeout_us)
+{
+	return crpc_ipc_client_call_timed(
+		c, now_ns(), buf, len, crpc_ipc_client_resp_max(c), cookie, timeout_us);
+}
+
+static inline int
+call_ref(struct crpc_ipc_client *c, uint64_t ref, const void *buf, uint32_t len, uint64_t cookie)
+{
+	return crpc_ipc_client_call_ref(
+		c, now_ns(), ref, buf, len, crpc_ipc_client_resp_max(c), cookie);
+}
+
 /** End a request with @p len bytes of @p buf, or, of a notification, without. */
 static inline int
 answer(struct crpc_ipc_server *s, const struct crpc_req *req, const void *buf, uint32_t len)

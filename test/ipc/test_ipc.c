@@ -69,14 +69,10 @@ every_size_arrives_whole(void **state)
 		for (i = 0; i < 2; i++) {
 			fill(buf, len, len + i);
 			if (len > REQ_MAX) {
-				assert_int_equal(
-					crpc_ipc_client_call(c[i], now_ns(), buf, len, 0, 1),
-					-EMSGSIZE);
-				assert_int_equal(
-					crpc_ipc_client_call(c[i], now_ns(), buf, 0, 0, len), 0);
+				assert_int_equal(call(c[i], buf, len, 1), -EMSGSIZE);
+				assert_int_equal(call(c[i], buf, 0, len), 0);
 			} else {
-				assert_int_equal(
-					crpc_ipc_client_call(c[i], now_ns(), buf, len, 0, len), 0);
+				assert_int_equal(call(c[i], buf, len, len), 0);
 			}
 			req = recv_one(s);
 			assert_int_equal(req.peer, crpc_ipc_client_id(c[i]));
@@ -109,10 +105,10 @@ sizes_out_of_range_take_nothing(void **state)
 	assert_non_null(c);
 	assert_int_equal(crpc_ipc_client_req_max(c), REQ_MAX);
 	assert_int_equal(crpc_ipc_client_resp_max(c), RESP_MAX);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), buf, REQ_MAX + 1, 0, 1), -EMSGSIZE);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), buf, UINT32_MAX, 0, 1), -EMSGSIZE);
+	assert_int_equal(call(c, buf, REQ_MAX + 1, 1), -EMSGSIZE);
+	assert_int_equal(call(c, buf, UINT32_MAX, 1), -EMSGSIZE);
 	assert_int_equal(crpc_ipc_client_open(c), 0);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), buf, REQ_MAX, 0, 1), 0);
+	assert_int_equal(call(c, buf, REQ_MAX, 1), 0);
 	req = recv_one(s);
 	assert_int_equal(
 		crpc_ipc_server_reply(s, now_ns(), req.token, buf, RESP_MAX + 1), -EMSGSIZE);
@@ -145,26 +141,24 @@ depth_is_the_back_pressure(void **state)
 		assert_non_null(c);
 		assert_int_equal(crpc_ipc_client_depth(c), d);
 		for (i = 0; i < d; i++)
-			assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i), 0);
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i), -EAGAIN);
+			assert_int_equal(call(c, &i, 4, i), 0);
+		assert_int_equal(call(c, &i, 4, i), -EAGAIN);
 		for (got = 0; got < d;)
 			got += crpc_ipc_server_recv(s, now_ns(), req + got, 256);
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i),
-			-EAGAIN); /* received is not done */
+		assert_int_equal(call(c, &i, 4, i), -EAGAIN); /* received is not done */
 		for (i = 0; i < d; i++) {
 			assert_int_equal(*(const uint32_t *)req[i].data, i); /* in order of call */
 			assert_int_equal(
 				crpc_ipc_server_reply(s, now_ns(), req[i].token, &i, 4), 0);
 		}
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i),
-			-EAGAIN); /* nor is answered */
+		assert_int_equal(call(c, &i, 4, i), -EAGAIN); /* nor is answered */
 		for (got = 0; got < d; got += n) {
 			n = crpc_ipc_client_poll(c, now_ns(), done, 256);
 			assert_int_equal(n, crpc_min(d - got, (uint32_t)CRPC_BURST_MAX));
 			for (i = 0; i < n; i++)
 				assert_int_equal(done[i].cookie, got + i);
 		}
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i), 0);
+		assert_int_equal(call(c, &i, 4, i), 0);
 		crpc_ipc_client_close(c);
 		crpc_ipc_server_free(s);
 	}
@@ -185,12 +179,12 @@ ooo_response_frees_other_slot(void **state)
 
 	assert_non_null(c);
 	v = 0x5105105105105100;
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), &v, 8, 0, 999), 0);
+	assert_int_equal(call(c, &v, 8, 999), 0);
 	slow = recv_one(s);
 	for (i = 0; i < 5000; i++) {
 		for (k = 0; k < 3; k++, n++)
-			assert_int_equal(crpc_ipc_client_call(c, now_ns(), &n, 8, 0, n), 0);
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &n, 8, 0, n), -EAGAIN);
+			assert_int_equal(call(c, &n, 8, n), 0);
+		assert_int_equal(call(c, &n, 8, n), -EAGAIN);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 3);
 		for (k = 3; k-- > 0;) {
 			assert_true(req[k].token != slow.token && req[k].data != slow.data);
@@ -232,7 +226,7 @@ completions_stay_until_the_next_poll(void **state)
 		for (round = 0; round < 100; round++) {
 			for (i = 0; i < d; i++) {
 				v = round * d + i;
-				assert_int_equal(crpc_ipc_client_call(c, now_ns(), &v, 8, 0, v), 0);
+				assert_int_equal(call(c, &v, 8, v), 0);
 			}
 			if (round != 0) /* those of the round before, still held */
 				for (i = 0; i < d; i++)
@@ -272,7 +266,7 @@ sequence_numbers_wrap(void **state)
 	for (i = 0; i < CRPC_IPC_CHECK_POLLS; i++) /* the client looks around now and then */
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 0);
 	for (i = 0; i < 32; i++) {
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i), 0);
+		assert_int_equal(call(c, &i, 8, i), 0);
 		req = recv_one(s);
 		assert_int_equal(*(const uint64_t *)req.data, i);
 		assert_idle(s, c);
@@ -297,7 +291,7 @@ wrong_tokens_are_refused(void **state)
 
 	assert_non_null(c);
 	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), 0, "x", 1), -ENOENT);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
+	assert_int_equal(call(c, "x", 1, 1), 0);
 	token = recv_one(s).token;
 	for (i = 0; i < 64; i++)
 		assert_int_equal(
@@ -331,12 +325,11 @@ recv_is_fair(void **state)
 	for (i = 0; i < 8; i++)
 		assert_non_null(c[i] = new_client(s));
 	for (k = 0; k < 2000; k++) {
-		while (crpc_ipc_client_call(c[0], now_ns(), "x", 1, 0, 0) == 0)
+		while (call(c[0], "x", 1, 0) == 0)
 			;
 		for (i = 1; i < 8; i++)
 			if (crpc_ipc_client_open(c[i]) == 0)
-				assert_int_equal(
-					crpc_ipc_client_call(c[i], now_ns(), "x", 1, 0, 0), 0);
+				assert_int_equal(call(c[i], "x", 1, 0), 0);
 		n = crpc_ipc_server_recv(s, now_ns(), req, 16);
 		for (i = 0; i < n; i++) {
 			served[req[i].peer]++;
@@ -373,7 +366,7 @@ a_full_server_says_so_and_places_come_back(void **state)
 	assert_non_null(strstr(crpc_log_last(), "all 3 places"));
 	for (i = 0; i < 500; i++) {
 		k = rng() % 3;
-		assert_int_equal(crpc_ipc_client_call(c[k], now_ns(), &i, 8, 0, i), 0);
+		assert_int_equal(call(c[k], &i, 8, i), 0);
 		req = recv_one(s);
 		if (i & 1) /* else it leaves with the call open */
 			assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, "y", 1), 0);
@@ -388,7 +381,7 @@ a_full_server_says_so_and_places_come_back(void **state)
 		assert_int_equal(crpc_ipc_client_id(c[k]), req.peer);
 		/* The new one in the old one's place is served, and the old one's token is not its.
 		 */
-		assert_int_equal(crpc_ipc_client_call(c[k], now_ns(), &i, 8, 0, i), 0);
+		assert_int_equal(call(c[k], &i, 8, i), 0);
 		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, "z", 1), -ENOENT);
 		req = recv_one(s);
 		assert_int_equal(*(const uint64_t *)req.data, i);
@@ -425,8 +418,7 @@ a_held_request_outlives_its_client(void **state)
 		assert_non_null(c);
 		for (i = 0; i < 3; i++) {
 			memset(msg[i], (int)(round * 3 + i + 1), sizeof(msg[i]));
-			assert_int_equal(
-				crpc_ipc_client_call(c, now_ns(), msg[i], sizeof(msg[i]), 0, i), 0);
+			assert_int_equal(call(c, msg[i], sizeof(msg[i]), i), 0);
 		}
 		for (k = 0; k < 3;)
 			k += crpc_ipc_server_recv(s, now_ns(), req + k, 3);
@@ -435,7 +427,7 @@ a_held_request_outlives_its_client(void **state)
 			assert_int_equal(crpc_ipc_server_reap(s), 0);
 			c = new_client(s);
 			if (c != NULL)
-				crpc_ipc_client_call(c, now_ns(), "another's", 9, 0, 0);
+				call(c, "another's", 9, 0);
 			for (k = i; k < 3; k++)
 				assert_memory_equal(req[k].data, msg[k], sizeof(msg[k]));
 			assert_null(c);
@@ -462,7 +454,7 @@ the_bell_is_enough(void **state)
 	assert_non_null(s);
 	for (i = 0; i < 300; i++) {
 		assert_non_null(c = new_client(s));
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
+		assert_int_equal(call(c, "x", 1, 1), 0);
 		for (k = 0, n = 0; k < 8 && n == 0; k++) /* 200 places, 32 looked at per recv */
 			n = crpc_ipc_server_recv(s, now_ns(), &req, 1);
 		assert_int_equal(n, 1);
@@ -484,7 +476,7 @@ a_closing_server_fails_open_calls(void **state)
 
 	assert_non_null(c);
 	for (i = 1; i <= 100; i++)
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i), 0);
+		assert_int_equal(call(c, &i, 8, i), 0);
 	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 2), 2);
 	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[1].token, req[1].data, 8), 0);
 	crpc_ipc_server_free(s);
@@ -506,7 +498,7 @@ a_closing_server_fails_open_calls(void **state)
 	}
 	assert_int_equal(sum, 5050 - 2);
 	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 64), 0);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), -ECONNRESET);
+	assert_int_equal(call(c, "x", 1, 1), -ECONNRESET);
 	assert_int_equal(crpc_ipc_client_status(c), -ECONNRESET);
 	assert_non_null(strstr(crpc_log_last(), "closed"));
 	crpc_ipc_client_close(c);
@@ -562,7 +554,7 @@ the_dump_names_what_is_there(void **state)
 	FILE *f = open_memstream(&text, &len);
 
 	assert_non_null(f);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
+	assert_int_equal(call(c, "x", 1, 1), 0);
 	recv_one(s);
 	crpc_ipc_server_dump(s, f);
 	fclose(f);

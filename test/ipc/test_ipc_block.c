@@ -160,7 +160,7 @@ a_block_goes_there_and_back(void **state)
 	for (i = 0; i < 500; i++) {
 		size = 8 + rng() % 50000;
 		ref = new_block(&w, size, i);
-		assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), ref, &i, 8, 0, i), 0);
+		assert_int_equal(call_ref(w.c, ref, &i, 8, i), 0);
 		assert_int_equal(crpc_arena_free(w.cm, ref), -EPERM); /* not its any more */
 		req = recv_one(&w);
 		assert_true(crpc_ipc_token_block(req.token));
@@ -206,9 +206,7 @@ ignored_blocks_are_freed(void **state)
 
 	open_world(&w, 0);
 	for (i = 0; i < 400; i++) {
-		assert_int_equal(crpc_ipc_client_call_ref(
-					 w.c, now_ns(), new_block(&w, 5000, i), NULL, 0, 0, i),
-			0);
+		assert_int_equal(call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i), 0);
 		req = recv_one(&w);
 		switch (i % 4) {
 		case 0:
@@ -231,10 +229,8 @@ ignored_blocks_are_freed(void **state)
 				-ENODATA);
 	}
 	/* Left open, on both sides. */
-	assert_int_equal(
-		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 5000, i), NULL, 0, 0, i), 0);
-	assert_int_equal(
-		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 5000, i), NULL, 0, 0, i), 0);
+	assert_int_equal(call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i), 0);
+	assert_int_equal(call_ref(w.c, new_block(&w, 5000, i), NULL, 0, i), 0);
 	req = recv_one(&w);
 	recv_one(&w);
 	assert_int_equal(crpc_ipc_server_reply_ref(w.s, now_ns(), req.token,
@@ -254,8 +250,7 @@ a_taken_block_stays(void **state)
 	struct world w;
 
 	open_world(&w, 0);
-	assert_int_equal(
-		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 900, 3), "k", 1, 0, 3), 0);
+	assert_int_equal(call_ref(w.c, new_block(&w, 900, 3), "k", 1, 3), 0);
 	req = recv_one(&w);
 	assert_int_equal(crpc_ipc_server_take(w.s, req.token, &b), 0);
 	assert_int_equal(crpc_ipc_server_take(w.s, req.token, &b), -ENODATA);
@@ -279,14 +274,12 @@ wrong_blocks_are_refused_and_stay(void **state)
 	uint64_t ref, theirs;
 
 	open_world(&w, 10000);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), 0, NULL, 0, 0, 1), -EINVAL);
-	assert_int_equal(
-		crpc_ipc_client_call_ref(w.c, now_ns(), UINT64_MAX, NULL, 0, 0, 1), -EINVAL);
+	assert_int_equal(call_ref(w.c, 0, NULL, 0, 1), -EINVAL);
+	assert_int_equal(call_ref(w.c, UINT64_MAX, NULL, 0, 1), -EINVAL);
 	assert_non_null(crpc_arena_alloc(w.sm, 100, &theirs));
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), theirs, NULL, 0, 0, 1), -EINVAL);
+	assert_int_equal(call_ref(w.c, theirs, NULL, 0, 1), -EINVAL);
 	ref = new_block(&w, 6000, 1);
-	assert_int_equal(
-		crpc_ipc_client_call_ref(w.c, now_ns(), ref, test_dir, 193, 0, 1), -EMSGSIZE);
+	assert_int_equal(call_ref(w.c, ref, test_dir, 193, 1), -EMSGSIZE);
 	assert_int_equal(crpc_ipc_client_open(w.c), 0);
 	/* A server, or a client, without an arena. */
 	w.s->peers[0].ctl->member = 0;
@@ -295,7 +288,7 @@ wrong_blocks_are_refused_and_stay(void **state)
 	cc.server = crpc_ipc_server_create(&plain);
 	cc.arena = w.cm;
 	assert_non_null(pc = crpc_ipc_client_connect(&cc));
-	assert_int_equal(crpc_ipc_client_call_ref(pc, now_ns(), ref, NULL, 0, 0, 1), -ENOTSUP);
+	assert_int_equal(call_ref(pc, ref, NULL, 0, 1), -ENOTSUP);
 	crpc_ipc_client_close(pc);
 	crpc_ipc_server_free((struct crpc_ipc_server *)(uintptr_t)cc.server);
 
@@ -303,10 +296,9 @@ wrong_blocks_are_refused_and_stay(void **state)
 	 * More bytes in open requests than a client may have: that call fails, the block is freed.
 	 */
 	w.s->peers[0].ctl->member = crpc_arena_member(w.cm);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), ref, NULL, 0, 0, 2), 0);
+	assert_int_equal(call_ref(w.c, ref, NULL, 0, 2), 0);
 	req = recv_one(&w);
-	assert_int_equal(
-		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 6000, 1), NULL, 0, 0, 3), 0);
+	assert_int_equal(call_ref(w.c, new_block(&w, 6000, 1), NULL, 0, 3), 0);
 	assert_int_equal(crpc_ipc_server_recv(w.s, now_ns(), &(struct crpc_req){0}, 1), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	assert_int_equal(done.cookie, 3);
@@ -349,8 +341,7 @@ nobodys_answer_leaks_no_block(void **state)
 	uint64_t ref;
 
 	open_world(&w, 0);
-	assert_int_equal(
-		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 100, 1), NULL, 0, 0, 1), 0);
+	assert_int_equal(call_ref(w.c, new_block(&w, 100, 1), NULL, 0, 1), 0);
 	req = recv_one(&w);
 	assert_int_equal(poll_soon(&w, &done), 1);
 	assert_int_equal(done.status, -ETIMEDOUT);
@@ -395,9 +386,7 @@ close_frees_the_blocks_of_calls_that_were_not_read(void **state)
 	open_world(&w, 0);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
 		for (k = 0; k < DEPTH; k++)
-			assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(),
-						 new_block(&w, 60000, i), NULL, 0, 0, k),
-				0);
+			assert_int_equal(call_ref(w.c, new_block(&w, 60000, i), NULL, 0, k), 0);
 		if (i == 0)
 			for (k = 0; k < DEPTH; k++) {
 				assert_int_equal(poll_soon(&w, &done), 1);
@@ -420,9 +409,7 @@ blocks_of_unread_calls_are_free_after_close_and_leave(void **state)
 
 	open_world(&w, 0);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
-		assert_int_equal(crpc_ipc_client_call_ref(
-					 w.c, now_ns(), new_block(&w, 60000, i), NULL, 0, 0, 1),
-			0);
+		assert_int_equal(call_ref(w.c, new_block(&w, 60000, i), NULL, 0, 1), 0);
 		crpc_ipc_client_close(w.c);
 		crpc_arena_leave(w.cm);
 		assert_int_equal(crpc_arena_check(w.arena, &r), 0);
@@ -447,7 +434,7 @@ blocks_of_answers_that_were_not_polled_are_freed(void **state)
 	open_world(&w, 0);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
 		for (k = 0; k < DEPTH; k++)
-			assert_int_equal(crpc_ipc_client_call(w.c, now_ns(), &k, 4, 0, k), 0);
+			assert_int_equal(call(w.c, &k, 4, k), 0);
 		assert_int_equal(crpc_ipc_server_recv(w.s, now_ns(), req, DEPTH), DEPTH);
 		for (k = 0; k < DEPTH; k++) {
 			assert_non_null(crpc_arena_alloc(w.sm, 60000, &ref));
@@ -479,7 +466,7 @@ closing_one_connection_leaves_the_answers_of_another(void **state)
 
 	open_world(&w, 0);
 	ref = new_block(&w, 5000, 8);
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), ref, NULL, 0, 0, 1), 0);
+	assert_int_equal(call_ref(w.c, ref, NULL, 0, 1), 0);
 	req = recv_one(&w);
 	assert_int_equal(crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, ref, NULL, 0), 0);
 	assert_int_equal(poll_soon(&w, &done), 1);
@@ -488,7 +475,7 @@ closing_one_connection_leaves_the_answers_of_another(void **state)
 	cc.server = w.s;
 	cc.arena = w.cm;
 	assert_non_null(w.c = crpc_ipc_client_connect(&cc));
-	assert_int_equal(crpc_ipc_client_call_ref(w.c, now_ns(), b.ref, NULL, 0, 0, 2), 0);
+	assert_int_equal(call_ref(w.c, b.ref, NULL, 0, 2), 0);
 	req = recv_one(&w);
 	assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), 0);
 	assert_int_equal(crpc_ipc_server_reply_ref(w.s, now_ns(), req.token, b.ref, NULL, 0), 0);
@@ -511,9 +498,7 @@ calls_that_fail_unread_free_their_blocks(void **state)
 
 	open_world(&w, 0);
 	for (k = 0; k < DEPTH; k++)
-		assert_int_equal(crpc_ipc_client_call_ref(
-					 w.c, now_ns(), new_block(&w, 60000, k), NULL, 0, 0, k),
-			0);
+		assert_int_equal(call_ref(w.c, new_block(&w, 60000, k), NULL, 0, k), 0);
 	crpc_ipc_server_free(w.s);
 	w.s = NULL;
 	for (k = 0; k < DEPTH; k++) {
@@ -537,9 +522,7 @@ server_at_its_limit_frees_what_it_cannot_take(void **state)
 
 	open_limited_world(&w, 0, 40000, 0);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
-		assert_int_equal(crpc_ipc_client_call_ref(
-					 w.c, now_ns(), new_block(&w, 60000, i), NULL, 0, 0, i),
-			0);
+		assert_int_equal(call_ref(w.c, new_block(&w, 60000, i), NULL, 0, i), 0);
 		assert_int_equal(crpc_ipc_server_recv(w.s, now_ns(), &req, 1), 0);
 		assert_int_equal(poll_soon(&w, &done), 1);
 		assert_int_equal(done.cookie, i);
@@ -547,8 +530,7 @@ server_at_its_limit_frees_what_it_cannot_take(void **state)
 		assert_holds(&w, w.cm, 0);
 		assert_holds(&w, w.sm, 0);
 	}
-	assert_int_equal(
-		crpc_ipc_client_call_ref(w.c, now_ns(), new_block(&w, 30000, 1), NULL, 0, 0, 1), 0);
+	assert_int_equal(call_ref(w.c, new_block(&w, 30000, 1), NULL, 0, 1), 0);
 	req = recv_one(&w);
 	assert_int_equal(crpc_ipc_server_block(w.s, req.token, &b), 0);
 	assert_filled(&b, 30000, 1);
@@ -570,7 +552,7 @@ client_at_its_limit_frees_what_it_cannot_take(void **state)
 
 	open_limited_world(&w, 0, 0, 40000);
 	for (i = 0; i < 2 * DATA_BYTES / 65536; i++) {
-		assert_int_equal(crpc_ipc_client_call(w.c, now_ns(), &i, 4, 0, i), 0);
+		assert_int_equal(call(w.c, &i, 4, i), 0);
 		req = recv_one(&w);
 		assert_non_null(crpc_arena_alloc(w.sm, i % 2 != 0 ? 30000 : 60000, &ref));
 		assert_int_equal(
@@ -609,7 +591,7 @@ client_process(void)
 	for (i = 0;; i++) {
 		/* No room, or no place: the next turn will have some. */
 		if (crpc_arena_alloc(cc.arena, 64 + i % 3000, &ref) != NULL &&
-			crpc_ipc_client_call_ref(c, now_ns(), ref, &i, 8, 0, i) != 0)
+			call_ref(c, ref, &i, 8, i) != 0)
 			crpc_arena_free(cc.arena, ref);
 		crpc_idle_turn(&idle, crpc_ipc_client_poll(c, now_ns(), done, DEPTH));
 	}
@@ -646,7 +628,7 @@ hoarder(int ready, bool closes)
 	c = crpc_ipc_client_connect(&cc);
 	for (i = 0; c != NULL && i < 9; i++)
 		if (crpc_arena_alloc(cc.arena, 64u << i, &ref) == NULL ||
-			(i < 3 && crpc_ipc_client_call_ref(c, now_ns(), ref, &i, 4, 0, 0) != 0))
+			(i < 3 && call_ref(c, ref, &i, 4, 0) != 0))
 			_exit(1);
 	if (closes)
 		crpc_ipc_client_close(c);
@@ -848,7 +830,7 @@ a_client_is_not_the_servers_member(void **state)
 
 	open_world(&w, 0);
 	w.s->peers[0].ctl->member = crpc_arena_member(w.sm);
-	assert_int_equal(crpc_ipc_client_call(w.c, now_ns(), "x", 1, 0, 7), 0);
+	assert_int_equal(call(w.c, "x", 1, 7), 0);
 	req = recv_one(&w);
 	assert_non_null(crpc_arena_alloc(w.sm, 100, &ref));
 	assert_int_equal(

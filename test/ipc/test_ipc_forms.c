@@ -64,9 +64,7 @@ bursts_carry_what_single_calls_carry(void **state)
 			cookies[i] = rng();
 		for (k = 0; k < n * len; k++)
 			msgs[k] = (uint8_t)rng();
-		assert_int_equal(
-			crpc_ipc_client_call_burst(c, now_ns(), msgs, len, 0, cookies, (uint16_t)n),
-			n);
+		assert_int_equal(call_burst(c, msgs, len, cookies, (uint16_t)n), n);
 		assert_int_equal(crpc_ipc_client_open(c), n);
 		assert_int_equal(round & 1 ? serve(s) : serve_burst(s, len), n);
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, DEPTH), n);
@@ -92,11 +90,10 @@ a_burst_stops_at_what_a_call_refuses(void **state)
 	uint64_t cookies[2 * DEPTH] = {0};
 
 	assert_non_null(other);
-	assert_int_equal(crpc_ipc_client_call_burst(c, now_ns(), msgs, 57, 0, cookies, 4), 0);
-	assert_int_equal(
-		crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, 2 * DEPTH), DEPTH);
-	assert_int_equal(crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, 1), 0);
-	assert_int_equal(crpc_ipc_client_call(other, now_ns(), msgs, 32, 0, 0), 0);
+	assert_int_equal(call_burst(c, msgs, 57, cookies, 4), 0);
+	assert_int_equal(call_burst(c, msgs, 32, cookies, 2 * DEPTH), DEPTH);
+	assert_int_equal(call_burst(c, msgs, 32, cookies, 1), 0);
+	assert_int_equal(call(other, msgs, 32, 0), 0);
 	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, DEPTH + 4), DEPTH + 1);
 	/* Too long for any; a token that is used up; answers to two clients. */
 	assert_int_equal(crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 57, DEPTH + 1), 0);
@@ -123,14 +120,13 @@ bursts_step_over_a_slow_call(void **state)
 
 	assert_non_null(c);
 	for (i = 0; i < 2; i++) {
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "slow", 4, 0, 900 + i), 0);
+		assert_int_equal(call(c, "slow", 4, 900 + i), 0);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &slow[i], 1), 1);
 	}
 	for (round = 0; round < 2000; round++) {
 		for (i = 0; i < 6; i++)
 			msgs[i] = cookies[i] = round * 6 + i;
-		assert_int_equal(
-			crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, cookies, 6), 6);
+		assert_int_equal(call_burst(c, msgs, 8, cookies, 6), 6);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 6);
 		for (i = 0; i < 6; i++)
 			assert_int_equal(*(const uint64_t *)req[i].data, msgs[i]);
@@ -166,13 +162,12 @@ an_old_slot_does_not_speak_again(void **state)
 	uint32_t i;
 
 	assert_non_null(c);
-	assert_int_equal(
-		crpc_ipc_client_call(c, now_ns(), "l", 1, 0, 1), 0); /* the lone slot stays busy */
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "a", 1, 0, 1), 0); /* number 2, slot 0 */
+	assert_int_equal(call(c, "l", 1, 1), 0); /* the lone slot stays busy */
+	assert_int_equal(call(c, "a", 1, 1), 0); /* number 2, slot 0 */
 	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
 	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &slow, 1), 1);
 	for (i = 2; i <= 4; i++) { /* slots 1, 2, 3, and 1 again promised: 0 is stepped over */
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "b", 1, 0, i), 0);
+		assert_int_equal(call(c, "b", 1, i), 0);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
 		assert_int_equal(crpc_ipc_server_release(s, now_ns(), req.token), 0);
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
@@ -183,7 +178,7 @@ an_old_slot_does_not_speak_again(void **state)
 	/* So that the call behind the one in slot 3 has number 2 again, and is promised slot 0. */
 	c->req_seq = s->peers[0].req_seq = UINT64_C(0x1ffffffff);
 	for (i = 0; i < 3; i++) {
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "c", 1, 0, i), 0);
+		assert_int_equal(call(c, "c", 1, i), 0);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
 		assert_int_equal(crpc_ipc_server_release(s, now_ns(), req.token), 0);
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
@@ -211,9 +206,7 @@ answers_do_not_look_like_words(void **state)
 	assert_non_null(c);
 	for (round = 0; round < 20000; round++) {
 		n = round % 3 == 0 ? 1 + rng() % 3 : 4 + rng() % 13;
-		assert_int_equal(
-			crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, cookies, (uint16_t)n),
-			n);
+		assert_int_equal(call_burst(c, msgs, 8, cookies, (uint16_t)n), n);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 16), n);
 		seq = s->peers[0].resp_seq;
 		for (i = 0; i < n; i++)
@@ -252,15 +245,13 @@ a_burst_answers_a_request_once(void **state)
 
 	assert_non_null(c);
 	for (i = 0; i < 4; i++) { /* past the lap without runs */
-		assert_int_equal(
-			crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, 16), 16);
+		assert_int_equal(call_burst(c, msgs, 32, cookies, 16), 16);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 16), 16);
 		assert_int_equal(crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 32, 16), 16);
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 16), 16);
 	}
 	for (at = 1; at < 16; at++) {
-		assert_int_equal(
-			crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, 16), 16);
+		assert_int_equal(call_burst(c, msgs, 32, cookies, 16), 16);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 16), 16);
 		memcpy(twice, req, sizeof(twice));
 		twice[at] = req[rng() % at];
@@ -332,8 +323,7 @@ a_poller_at_work_is_not_fooled(void **state)
 		n = 16 - crpc_ipc_client_open(c);
 		for (i = 0; i < n; i++)
 			msgs[i] = next++;
-		assert_int_equal(
-			crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, msgs, (uint16_t)n), n);
+		assert_int_equal(call_burst(c, msgs, 8, msgs, (uint16_t)n), n);
 		n = crpc_ipc_client_poll(c, now_ns(), done, 16);
 		for (i = 0; i < n; i++) {
 			assert_int_equal(done[i].status, 0);
@@ -364,9 +354,7 @@ completions_of_runs_stay_until_the_next_poll(void **state)
 		n = 16 - crpc_ipc_client_open(c);
 		for (i = 0; i < n; i++)
 			msgs[i] = cookies[i] = next++;
-		assert_int_equal(
-			crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, cookies, (uint16_t)n),
-			n);
+		assert_int_equal(call_burst(c, msgs, 8, cookies, (uint16_t)n), n);
 		while (serve_burst(s, 8) != 0)
 			;
 		for (i = 0; i < n_held; i++)
@@ -388,7 +376,7 @@ open_calls(struct crpc_ipc_server *s, struct crpc_ipc_client *c, struct crpc_req
 	static const uint8_t msgs[16];
 	static const uint64_t cookies[16];
 
-	assert_int_equal(crpc_ipc_client_call_burst(c, now_ns(), msgs, 1, 0, cookies, n), n);
+	assert_int_equal(call_burst(c, msgs, 1, cookies, n), n);
 	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, n), n);
 }
 
@@ -460,8 +448,7 @@ an_epoch_starts_with_a_lap_without_runs(void **state)
 		c->head = ipc_slot_at(c->resp, (uint32_t)from & c->resp_mask, c->resp_slot);
 		for (round = 0; round < 32; round++) {
 			seq = s->peers[0].resp_seq;
-			assert_int_equal(
-				crpc_ipc_client_call_burst(c, now_ns(), msgs, 8, 0, cookies, 8), 8);
+			assert_int_equal(call_burst(c, msgs, 8, cookies, 8), 8);
 			assert_int_equal(serve_burst(s, 8), 8);
 			run = (ipc_word_slot(crpc_load_relaxed(&c->head->word)) & IPC_SLOT_RUN) !=
 				0;
@@ -489,7 +476,7 @@ a_message_needs_no_answer(void **state)
 	assert_int_equal(crpc_ipc_client_notify(c, now_ns(), "0123456789abcdefg", 17), -EMSGSIZE);
 	for (round = 0; round < 1000; round++) {
 		for (i = 0; i < 4; i++)
-			assert_int_equal(i == 1 ? crpc_ipc_client_call(c, now_ns(), &i, 8, 0, 77)
+			assert_int_equal(i == 1 ? call(c, &i, 8, 77)
 						: crpc_ipc_client_notify(c, now_ns(), &i, 8),
 				0);
 		assert_int_equal(crpc_ipc_client_notify(c, now_ns(), &i, 8), -EAGAIN);
@@ -536,7 +523,7 @@ messages_do_not_complete_when_the_server_goes(void **state)
 
 	assert_non_null(c);
 	assert_int_equal(crpc_ipc_client_notify(c, now_ns(), "x", 1), 0);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 5), 0);
+	assert_int_equal(call(c, "x", 1, 5), 0);
 	crpc_ipc_server_free(s);
 	for (polls = 0; (n = crpc_ipc_client_poll(c, now_ns(), done, 4)) == 0; polls++)
 		assert_true(polls <= CRPC_IPC_CHECK_POLLS);
@@ -586,7 +573,7 @@ a_late_answer_only_gives_the_place_back(void **state)
 	for (round = 0; round < 10; round++) {
 		t0 = now_ms();
 		for (i = 0; i < 4; i++)
-			assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i + 1), 0);
+			assert_int_equal(call(c, &i, 8, i + 1), 0);
 		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 4);
 		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[2].token, "in time", 7), 0);
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 1);
@@ -603,8 +590,8 @@ a_late_answer_only_gives_the_place_back(void **state)
 		assert_int_equal(sum, 1 + 2 + 4);
 		assert_int_equal(crpc_ipc_client_open(c), 0);
 		/* Three places are still the server's; the fourth can be had. */
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 50), 0);
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 51), -EAGAIN);
+		assert_int_equal(call(c, "x", 1, 50), 0);
+		assert_int_equal(call(c, "x", 1, 51), -EAGAIN);
 		for (i = 0; i < 4; i++)
 			if (i != 2)
 				assert_int_equal(
@@ -636,11 +623,10 @@ a_call_may_have_its_own_deadline(void **state)
 	uint64_t end;
 
 	assert_non_null(c);
-	assert_int_equal(crpc_ipc_client_call_timed(c, now_ns(), "x", 1, 0, 1, 0), 0); /* never */
-	assert_int_equal(
-		crpc_ipc_client_call_timed(c, now_ns(), "x", 1, 0, 2, 1000000), 0); /* 1 s */
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 3), 0);       /* 3 ms */
-	assert_int_equal(crpc_ipc_client_call_timed(c, now_ns(), "x", 1, 0, 4, 1), 0);
+	assert_int_equal(call_timed(c, "x", 1, 1, 0), 0);       /* never */
+	assert_int_equal(call_timed(c, "x", 1, 2, 1000000), 0); /* 1 s */
+	assert_int_equal(call(c, "x", 1, 3), 0);                /* 3 ms */
+	assert_int_equal(call_timed(c, "x", 1, 4, 1), 0);
 	assert_int_equal(poll_soon(c, done, 4), 1);
 	assert_int_equal(done[0].cookie, 4);
 	assert_int_equal(done[0].status, -ETIMEDOUT);
@@ -671,7 +657,7 @@ idle_time_does_not_count(void **state)
 	assert_non_null(c);
 	for (i = 0; i < 3; i++) {
 		usleep(40000);
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i), 0);
+		assert_int_equal(call(c, &i, 4, i), 0);
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 0);
 		serve(s);
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
@@ -692,7 +678,7 @@ overdue_calls_end_in_successive_polls(void **state)
 
 	assert_non_null(c);
 	for (i = 0; i < DEPTH; i++)
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, i), 0);
+		assert_int_equal(call(c, "x", 1, i), 0);
 	assert_int_equal(poll_soon(c, &done, 1), 1);
 	for (i = 1; i < DEPTH; i++) {
 		assert_int_equal(done.status, -ETIMEDOUT);
@@ -717,7 +703,7 @@ canceled_calls_end_once(void **state)
 	assert_non_null(c);
 	for (round = 0; round < 100; round++) {
 		for (i = 0; i < 3; i++)
-			assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i / 2), 0);
+			assert_int_equal(call(c, &i, 4, i / 2), 0);
 		if (round % 2 == 0)
 			assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 3);
 		assert_int_equal(crpc_ipc_client_cancel(c, now_ns(), 7), 0);
@@ -772,6 +758,104 @@ answers_larger_than_the_servers_are_refused(void **state)
 	crpc_ipc_server_free(s);
 }
 
+/*
+ * A reply that is longer than its call allows is refused, and the request stays open, however it
+ * would travel: alone, through the ring, in a run, or written in place.
+ */
+static void
+a_reply_is_at_most_as_long_as_its_call_allows(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 8, 200, 200);
+	struct crpc_ipc_client *c = new_client(s);
+	const uint32_t allowed[] = {0, 10, 55, 57, 100, 199};
+	uint8_t msg[200] = {0};
+	uint64_t now = now_ns();
+	struct crpc_done done;
+	struct crpc_req req[2];
+	uint32_t i, k;
+
+	assert_non_null(c);
+	for (i = 0; i < 2 * CRPC_DIM(allowed); i++) {
+		k = allowed[i / 2];
+		if (i % 2 != 0) /* Not alone, so that it goes through the ring. */
+			assert_int_equal(crpc_ipc_client_notify(c, now, "n", 1), 0);
+		assert_int_equal(crpc_ipc_client_call(c, now, "x", 1, k, 1), 0);
+		assert_int_equal(crpc_ipc_server_recv(s, now, req, 2), 1 + i % 2);
+		if (i % 2 != 0)
+			assert_int_equal(crpc_ipc_server_release(s, now, req[0].token), 0);
+		req[0] = req[i % 2];
+		assert_int_equal(crpc_ipc_server_reply(s, now, req->token, msg, k + 1), -EMSGSIZE);
+		assert_null(crpc_ipc_server_reply_reserve(s, req->token, k + 1));
+		assert_int_equal(crpc_ipc_server_reply(s, now, req->token, msg, k), 0);
+		assert_int_equal(crpc_ipc_client_poll(c, now, &done, 1), 1);
+		assert_int_equal(done.len, k);
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+static void
+runs_are_at_most_as_long_as_their_calls_allow(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 8, 56, 56);
+	struct crpc_ipc_client *c = new_client(s);
+	const uint64_t cookies[8] = {0};
+	uint8_t msgs[8 * 33] = {0};
+	uint64_t now = now_ns();
+	struct crpc_done done[8];
+	struct crpc_req req[8];
+	uint32_t i, k;
+
+	assert_non_null(c);
+	for (i = 0; i < 40; i++) { /* past the lap without runs */
+		k = i % 32;
+		assert_int_equal(crpc_ipc_client_call_burst(c, now, msgs, 8, k, cookies, 8), 8);
+		assert_int_equal(crpc_ipc_server_recv(s, now, req, 8), 8);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, now, req, msgs, k + 1, 8), 0);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, now, req, msgs, k, 8), 8);
+		assert_int_equal(crpc_ipc_client_poll(c, now, done, 8), 8);
+	}
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
+/* And a client takes no longer one of a server that lies. */
+static void
+a_reply_longer_than_its_call_allows_breaks_the_protocol(void **state)
+{
+	struct crpc_ipc_server *s;
+	struct crpc_ipc_client *c;
+	const uint64_t cookies[8] = {0};
+	uint8_t msgs[8 * 32] = {0};
+	uint64_t now = now_ns();
+	struct crpc_done done[8];
+	struct crpc_req req[8];
+	uint32_t way, i;
+	uint16_t n;
+
+	for (way = 0; way < 4; way++) {
+		/* Alone; through the ring; in a run; through the ring to the fast form of poll. */
+		n = way == 2 ? 8 : 1;
+		assert_non_null(s = new_server(1, 8, 56, 56));
+		assert_non_null(c = way == 0 ? new_client(s) : new_colocated_client(s));
+		assert_int_equal(crpc_ipc_server_recv(s, now, req, 8), 0);
+		s->peers[0].resp_seq = c->resp_seq = 17; /* past the lap without runs */
+		c->head = ipc_slot_at(c->resp, 1, c->resp_slot);
+		assert_int_equal(crpc_ipc_client_call_burst(c, now, msgs, 8, 10, cookies, n), n);
+		assert_int_equal(crpc_ipc_server_recv(s, now, req, 8), n);
+		for (i = 0; i <= c->req_mask + 1; i++)
+			crpc_store_relaxed(&c->allow[i], 32);
+		assert_int_equal(crpc_ipc_server_reply_burst(s, now, req, msgs, 32, n), n);
+		if (way == 3)
+			assert_int_equal(crpc_ipc_client_poll_plain(c, now, done), -1);
+		assert_int_equal(crpc_ipc_client_poll(c, now, done, 8), n);
+		assert_int_equal(done[0].status, -ECONNRESET);
+		assert_int_equal(crpc_ipc_client_status(c), -EPROTO);
+		crpc_ipc_client_close(c);
+		crpc_ipc_server_free(s);
+	}
+}
+
 /* However long a timeout is, it does not wrap to a short one. */
 static void
 timeouts_do_not_wrap(void **state)
@@ -786,8 +870,8 @@ timeouts_do_not_wrap(void **state)
 	for (i = 0; i < CRPC_DIM(us); i++) {
 		c = client_with_deadline(s, us[i]);
 		assert_non_null(c);
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
-		assert_int_equal(crpc_ipc_client_call_timed(c, now_ns(), "x", 1, 0, 2, us[i]), 0);
+		assert_int_equal(call(c, "x", 1, 1), 0);
+		assert_int_equal(call_timed(c, "x", 1, 2, us[i]), 0);
 		for (end = now_ms() + 10; now_ms() < end;)
 			assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 0);
 		assert_int_equal(serve(s), 2);
@@ -856,7 +940,7 @@ a_synchronous_call_waits_for_its_answer(void **state)
 	assert_int_equal(
 		crpc_ipc_client_call_sync(c, now_ns(), "no", 2, back, 99, 2000), -ETIMEDOUT);
 	assert_int_equal(crpc_ipc_client_call_sync(c, now_ns(), "yes", 3, back, 99, 5000000), 3);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
+	assert_int_equal(call(c, "x", 1, 1), 0);
 	assert_int_equal(crpc_ipc_client_call_sync(c, now_ns(), "yes", 3, back, 99, 0), -EBUSY);
 	assert_int_equal(poll_soon(c, &done, 1), 1);
 	crpc_store_release(&e.stop, 1);
@@ -890,6 +974,9 @@ main(void)
 		cmocka_unit_test(canceled_calls_end_once),
 		cmocka_unit_test(answers_larger_than_the_servers_are_refused),
 		cmocka_unit_test(timeouts_do_not_wrap),
+		cmocka_unit_test(a_reply_is_at_most_as_long_as_its_call_allows),
+		cmocka_unit_test(runs_are_at_most_as_long_as_their_calls_allow),
+		cmocka_unit_test(a_reply_longer_than_its_call_allows_breaks_the_protocol),
 		cmocka_unit_test(a_synchronous_call_waits_for_its_answer),
 	};
 

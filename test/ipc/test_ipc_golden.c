@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The bytes of a fresh segment and of one call, against test/golden/ipc_shm_v3.txt: a change of
+ * The bytes of a fresh segment and of one call, against test/golden/ipc_shm_v4.txt: a change of
  * the layout is a new version, never an accident. What differs by process (pid, uid, start time,
  * incarnation) is zeroed in the copy. A mismatch prints what was found.
  */
@@ -32,8 +32,7 @@ print_run(FILE *f, struct crpc_ipc_server *s, struct crpc_ipc_client *c)
 		crpc_ipc_server_release(s, now_ns(), s->peers[0].tokens[2]), 0); /* the message */
 	while (crpc_ipc_client_poll(c, now_ns(), done, 8) != 0)
 		;
-	assert_int_equal(
-		crpc_ipc_client_call_burst(c, now_ns(), "1111222233334444", 4, 0, cookies, 4), 4);
+	assert_int_equal(call_burst(c, "1111222233334444", 4, cookies, 4), 4);
 	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 4);
 	assert_int_equal(s->peers[0].resp_seq, 4);
 	/* The ring's first lap has none. */
@@ -74,11 +73,10 @@ describe(void)
 		f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
 
 	assert_non_null(c = new_client(s));
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "alone", 5, 0, 9), 0);
+	assert_int_equal(call(c, "alone", 5, 9), 0);
 	print_slot(f, "client 0: lone request", s, s->lay.req_off + s->lay.lone_off);
 	for (i = 0; i < 2; i++)
-		assert_int_equal(
-			crpc_ipc_client_call(c, now_ns(), "request", i == 1 ? 0 : 7, 0, i), 0);
+		assert_int_equal(call(c, "request", i == 1 ? 0 : 7, i), 0);
 	assert_int_equal(crpc_ipc_client_notify(c, now_ns(), "message", 7), 0);
 	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 4);
 	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[0].token, "answer", 6), 0);
@@ -98,7 +96,7 @@ describe(void)
 }
 
 static void
-layout_version_3_has_these_bytes(void **state)
+layout_version_4_has_these_bytes(void **state)
 {
 	char *found, *pid;
 
@@ -116,7 +114,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(layout_version_3_has_these_bytes),
+		cmocka_unit_test(layout_version_4_has_these_bytes),
 	};
 
 	return cmocka_run_group_tests_name("ipc_golden", tests, make_dir, remove_dir);

@@ -163,15 +163,15 @@ client_life(struct crpc_ipc_client *c, struct crpc_arena_cache *m)
 	for (i = 0; i < 6 && crpc_ipc_client_status(c) == 0; i++) {
 		usleep(100); /* the server sleeps on it meanwhile */
 		crpc_ipc_client_call_sync(c, now_ns(), msgs, 32 + (i & 1), back, sizeof(back), 0);
-		crpc_ipc_client_call(c, now_ns(), msgs, 40, 0, 1);
-		crpc_ipc_client_call(c, now_ns(), msgs, 40, 0, 1);
+		call(c, msgs, 40, 1);
+		call(c, msgs, 40, 1);
 		crpc_ipc_client_notify(c, now_ns(), msgs, 10);
 		crpc_ipc_client_flush(c, now_ns());
 		finish(c);
-		crpc_ipc_client_call_burst(c, now_ns(), msgs, 32, 0, cookies, DEPTH - 1);
+		call_burst(c, msgs, 32, cookies, DEPTH - 1);
 		finish(c);
 		if (crpc_arena_alloc(m, 5000, &ref) != NULL &&
-			crpc_ipc_client_call_ref(c, now_ns(), ref, msgs, i & 1, 0, 1) != 0)
+			call_ref(c, ref, msgs, i & 1, 1) != 0)
 			crpc_arena_free(m, ref);
 		finish(c);
 	}
@@ -214,7 +214,7 @@ honest_call(struct crpc_ipc_server *s, struct crpc_ipc_client *h)
 	uint64_t v = rng(), end = now_ms() + SOON_MS;
 	struct crpc_done done;
 
-	assert_int_equal(crpc_ipc_client_call(h, now_ns(), &v, 8, 0, v), 0);
+	assert_int_equal(call(h, &v, 8, v), 0);
 	while (crpc_ipc_client_poll(h, now_ns(), &done, 1) == 0) {
 		serve(s);
 		assert_true(now_ms() < end);
@@ -304,7 +304,7 @@ server_victim(const char *point, uint32_t nth)
 static void
 break_the_protocol(struct crpc_ipc_client *c)
 {
-	crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1);
+	call(c, "x", 1, 1);
 	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, 57, 0));
 	finish(c);
 }

@@ -85,7 +85,7 @@ client_that_never_polls(void)
 
 	if (c == NULL)
 		_exit(1);
-	for (i = 0; crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i) == 0; i++)
+	for (i = 0; call(c, &i, 8, i) == 0; i++)
 		;
 	for (;;)
 		pause();
@@ -100,7 +100,7 @@ client_that_exits_without_a_word(void)
 
 	if (c == NULL)
 		_exit(1);
-	crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1);
+	call(c, "x", 1, 1);
 	for (i = 0; i < 1000 && crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0; i++)
 		sched_yield();
 	_exit(0); /* no close */
@@ -128,8 +128,7 @@ bytes_arrive_whole_between_processes(void **state)
 			len[i] = (uint32_t)(rng() % (rng() % 2 == 0 ? 65 : MSG_MAX + 1));
 			for (k = 0; k < len[i]; k += 97)
 				msg[i][k] = (uint8_t)rng();
-			assert_int_equal(
-				crpc_ipc_client_call(c, now_ns(), msg[i], len[i], 0, i), 0);
+			assert_int_equal(call(c, msg[i], len[i], i), 0);
 			busy[i] = true;
 		}
 		n = crpc_ipc_client_poll(c, now_ns(), done, DEPTH);
@@ -251,13 +250,12 @@ a_killed_server_fails_calls_and_its_successor_starts(void **state)
 		c = connect_soon();
 		assert_non_null(c);
 		for (i = 0; i < rng() % 2000; i++) {
-			crpc_ipc_client_call(c, now_ns(), "x", 1, 0, i);
+			call(c, "x", 1, i);
 			crpc_ipc_client_poll(c, now_ns(), done, DEPTH);
 		}
 		end_child(server, SIGKILL);
 		end = now_ms() + SOON_MS;
-		while (crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 0) != -ECONNRESET ||
-			crpc_ipc_client_open(c) != 0) {
+		while (call(c, "x", 1, 0) != -ECONNRESET || crpc_ipc_client_open(c) != 0) {
 			n = crpc_ipc_client_poll(c, now_ns(), done, DEPTH);
 			while (n-- > 0)
 				assert_true(done[n].status == 0 || done[n].status == -ECONNRESET);
@@ -285,7 +283,7 @@ a_stopped_server_is_late_not_dead(void **state)
 	assert_non_null(c);
 	assert_int_equal(kill(server, SIGSTOP), 0);
 	assert_int_equal(waitpid(server, &status, WUNTRACED), server);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 7), 0);
+	assert_int_equal(call(c, "x", 1, 7), 0);
 	for (end = now_ms() + 300; now_ms() < end;)
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 0);
 	crpc_ipc_client_stats(c, &st);
@@ -317,7 +315,7 @@ client_without_descriptors(void)
 		if (crpc_ipc_client_poll(c, now_ns(), &done, 1) != 0 ||
 			crpc_ipc_client_status(c) != 0)
 			_exit(2);
-	if (crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 7) != 0)
+	if (call(c, "x", 1, 7) != 0)
 		_exit(3);
 	while (crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0)
 		if (now_ms() > end + SOON_MS)
@@ -343,7 +341,7 @@ client_that_calls_stops_and_wants_its_answer(void)
 	uint64_t end = now_ms() + 4 * SOON_MS;
 	struct crpc_done done;
 
-	if (c == NULL || crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 7) != 0)
+	if (c == NULL || call(c, "x", 1, 7) != 0)
 		_exit(1);
 	raise(SIGSTOP);
 	while (crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0)
@@ -389,7 +387,7 @@ client_with_a_child(void)
 		for (;;)
 			pause();
 	/* The test learns whom to end by asking for it. */
-	while (crpc_ipc_client_call(c, now_ns(), &pid, sizeof(pid), 0, 1) == 0)
+	while (call(c, &pid, sizeof(pid), 1) == 0)
 		;
 	for (;;)
 		pause();

@@ -64,7 +64,7 @@ a_sleeper_rings_once(void **state)
 		serve(s);
 		assert_int_equal(awake(s), 0);
 		for (i = 0; i < DEPTH; i++)
-			assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 4, 0, i), 0);
+			assert_int_equal(call(c, &i, 4, i), 0);
 		crpc_ipc_client_stats(c, &st);
 		assert_int_equal(st.rings, round);
 		assert_int_equal(serve(s), DEPTH);
@@ -93,11 +93,11 @@ a_call_that_crossed_the_sleep_is_found_by_poll(void **state)
 	serve(s);
 	for (i = 0; i < 50; i++) {
 		/* Wake it, so that it is awake when it calls. */
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i), 0);
+		assert_int_equal(call(c, &i, 8, i), 0);
 		assert_int_equal(serve(s), 1);
 		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 		slot = c->lone;
-		assert_int_equal(crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i), 0);
+		assert_int_equal(call(c, &i, 8, i), 0);
 		word = crpc_load_relaxed(&slot->word);
 		crpc_store_relaxed(&slot->word, 0); /* still in the client's store buffer */
 		assert_int_equal(serve(s), 0);
@@ -127,11 +127,11 @@ an_announced_call_keeps_the_server_awake(void **state)
 
 	assert_non_null(c);
 	serve(s);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
+	assert_int_equal(call(c, "x", 1, 1), 0);
 	assert_int_equal(serve(s), 1);
 	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
 	slot = c->lone;
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "y", 1, 0, 2), 0);
+	assert_int_equal(call(c, "y", 1, 2), 0);
 	crpc_ipc_client_flush(c, now_ns());
 	word = crpc_load_relaxed(&slot->word);
 	crpc_store_relaxed(&slot->word, 0);
@@ -156,10 +156,10 @@ reap_finds_who_does_not_poll(void **state)
 
 	assert_non_null(c);
 	serve(s);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 1), 0);
+	assert_int_equal(call(c, "x", 1, 1), 0);
 	assert_int_equal(serve(s), 1);
 	slot = c->next; /* it has not polled: this call is not alone */
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "y", 1, 0, 2), 0);
+	assert_int_equal(call(c, "y", 1, 2), 0);
 	word = crpc_load_relaxed(&slot->word);
 	crpc_store_relaxed(&slot->word, 0);
 	serve(s);
@@ -187,7 +187,7 @@ who_waits_stays_awake(void **state)
 	s->sleep_visits = 1;
 	for (i = 0; i < 8; i++)
 		assert_non_null(c[i] = new_client(s));
-	assert_int_equal(crpc_ipc_client_call(c[5], now_ns(), "x", 1, 0, 1), 0);
+	assert_int_equal(call(c[5], "x", 1, 1), 0);
 	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
 	for (i = 0; i < 20; i++)
 		serve(s);
@@ -219,7 +219,7 @@ a_thousand_sleep_and_each_can_wake(void **state)
 		serve(s);
 	assert_int_equal(awake(s), IPC_AWAKE_MIN);
 	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++) {
-		assert_int_equal(crpc_ipc_client_call(c[i], now_ns(), &i, 4, 0, i), 0);
+		assert_int_equal(call(c[i], &i, 4, i), 0);
 		assert_int_equal(serve(s), 1);
 		assert_int_equal(crpc_ipc_client_poll(c[i], now_ns(), &done, 1), 1);
 		assert_int_equal(*(const uint32_t *)done.data, i);
@@ -227,7 +227,7 @@ a_thousand_sleep_and_each_can_wake(void **state)
 	assert_true(awake(s) < 64);
 	/* All at once: the bell's bits are worked off a few at a time. */
 	for (i = 0; i < CRPC_IPC_CLIENTS_MAX; i++)
-		assert_int_equal(crpc_ipc_client_call(c[i], now_ns(), &i, 4, 0, i), 0);
+		assert_int_equal(call(c[i], &i, 4, i), 0);
 	for (k = 0, n = 0; n < CRPC_IPC_CLIENTS_MAX; k++) {
 		assert_true(k < 4 * CRPC_IPC_CLIENTS_MAX);
 		n += serve(s);
@@ -309,7 +309,7 @@ race_client(struct shared *sh, uint64_t seed)
 	for (i = 0; i < RACE_CALLS; i++) {
 		for (pause = rnd(&r) % 64; pause > 0; pause--)
 			crpc_pause();
-		if (crpc_ipc_client_call(c, now_ns(), &i, 8, 0, i) != 0)
+		if (call(c, &i, 8, i) != 0)
 			crpc_fetch_add_relaxed(&sh->wrong, 1);
 		while (crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0)
 			crpc_idle_turn(&idle, 0);

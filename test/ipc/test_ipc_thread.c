@@ -71,9 +71,7 @@ one_life(struct shared *sh, uint64_t *seed)
 	while (done_n < CALLS) {
 		for (i = 0; i < 20; i++)
 			msg[i] = sent + i;
-		if (sent < CALLS &&
-			crpc_ipc_client_call(
-				c, now_ns(), msg, (uint32_t)(8 + rnd(seed) % 153), 0, sent) == 0)
+		if (sent < CALLS && call(c, msg, (uint32_t)(8 + rnd(seed) % 153), sent) == 0)
 			sent++;
 		n = crpc_ipc_client_poll(c, now_ns(), done, 4);
 		for (k = 0; k < n; k++) {
@@ -88,7 +86,7 @@ one_life(struct shared *sh, uint64_t *seed)
 	}
 	/* Some leave with a call open. */
 	if (rnd(seed) % 2 == 0)
-		crpc_ipc_client_call(c, now_ns(), msg, 8, 0, 0);
+		call(c, msg, 8, 0);
 	crpc_ipc_client_close(c);
 }
 
@@ -138,7 +136,7 @@ the_mapping_outlives_the_server(void **state)
 	int i;
 
 	assert_non_null(c);
-	assert_int_equal(crpc_ipc_client_call(c, now_ns(), "x", 1, 0, 3), 0);
+	assert_int_equal(call(c, "x", 1, 3), 0);
 	crpc_ipc_server_free(s);
 	for (i = 0; crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0; i++)
 		assert_true(i <= CRPC_IPC_CHECK_POLLS);
