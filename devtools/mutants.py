@@ -148,7 +148,7 @@ def main():
             if old.name != 'build':
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
         archive = subprocess.run(['git', '-C', ROOT, 'archive', 'HEAD'], stdout=subprocess.PIPE, check=True)
-        subprocess.run(['tar', '-x', '-C', tree], input=archive.stdout, check=True)
+        subprocess.run(['tar', '-x', '-m', '-C', tree], input=archive.stdout, check=True)
         tests = sorted({test for m in mutants for test in m.tests})
         head = build(tree, tests, args.jobs)
         if head.returncode != 0:

@@ -145,7 +145,7 @@ struct crpc_udrpc_stats {
 	uint64_t ep_errors;    /**< Endpoints that ended without our doing. */
 	/** Every successful call's round trip, split in two, in ns: */
 	struct crpc_hist wire; /**< call() to completion, without the server's part. */
-	/** The whole request's arrival to its reply(), as the server says. */
+	/** The whole request's arrival to its reply(), as the server reports it. */
 	struct crpc_hist peer;
 };
 
@@ -178,7 +178,7 @@ void crpc_udrpc_free(struct crpc_udrpc *ctx);
 struct crpc_udrpc_ep *crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id);
 
 /**
- * Free an endpoint, connected or not, and tell the peer if it works. Its open calls get no
+ * Free an endpoint, connected or not, and notify the peer if it works. Its open calls get no
  * completion and its requests' tokens and data end here; crpc_udrpc_ep_shutdown() and polling
  * before it gives every call its end. NULL is allowed.
  */
@@ -209,8 +209,8 @@ void crpc_udrpc_ep_addr(const struct crpc_udrpc_ep *ep, uint8_t addr[CRPC_UDRPC_
 int crpc_udrpc_ep_connect(struct crpc_udrpc_ep *ep, const uint8_t peer[CRPC_UDRPC_ADDR_LEN]);
 
 /**
- * End an endpoint, and tell the peer: every open call completes with -ECONNRESET in the polls that
- * follow, later calls are refused. Does nothing if it has ended already.
+ * End an endpoint, and notify the peer: every open call completes with -ECONNRESET in the polls
+ * that follow, later calls are refused. Does nothing if it has ended already.
  */
 void crpc_udrpc_ep_shutdown(struct crpc_udrpc_ep *ep);
 

@@ -246,7 +246,7 @@ crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 	if (ep == NULL)
 		return;
 	ctx = ep->ctx;
-	crpc_rdma_hand_over(ctx->dev); /* Who frees may be another thread. */
+	crpc_rdma_hand_over(ctx->dev); /* Another thread may free it. */
 	if (ep->err == 0)
 		__crpc_udrpc_ep_break(ep, -ECONNRESET);
 	if (ep->in_ending)

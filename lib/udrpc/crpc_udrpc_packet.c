@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a packet may be. Anybody can send one, with any bytes: here they are compared with what only
- * we know, and what does not fit is counted and dropped. And packets that are no part of a message
- * of one packet that arrives once: repetitions, credits, pieces of responses, ends.
+ * What a packet may be. Any host can send one, with any bytes: here they are compared with the
+ * state of this side, and what does not fit is counted and dropped. And packets that are no part of a
+ * message of one packet that arrives once: repetitions, credits, pieces of responses, ends.
  */
 #include "udrpc_pvt.h"
 
@@ -110,7 +110,7 @@ req_begin(struct crpc_udrpc_ep *ep, struct udrpc_serve *s, const struct wire_pkt
 		stats->stale++;
 		return false;
 	}
-	/* a client that begins a request before the answer to the last one is none of ours */
+	/* no correct client begins a request before the answer to its last one */
 	if (crpc_unlikely(s->state != SERVE_IDLE && s->state != SERVE_DONE)) {
 		stats->rpc.malformed++;
 		return false;

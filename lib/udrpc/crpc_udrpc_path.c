@@ -72,7 +72,7 @@ __crpc_udrpc_call_send(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
 static void
 call_push(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
 {
-	/* who waits already goes first */
+	/* what waits already goes first */
 	if (crpc_likely(!ep->in_sending) && !__crpc_udrpc_call_send(ep, c))
 		return;
 	__crpc_udrpc_want(ep, c);

@@ -5,7 +5,7 @@
 #include "udrpc_pvt.h"
 #include "crpc_tel_rpc.h"
 
-/* What the owner knows of one endpoint. */
+/* What is reported of one endpoint. */
 struct tel_ep {
 	struct crpc_tel_rpc_ep base;
 	uint64_t peer, open_calls, credits_at_home, rate_bytes_per_s;
@@ -35,7 +35,7 @@ static const struct crpc_tel_counter counters[] = {
 };
 
 _Static_assert(offsetof(struct crpc_udrpc_stats, wire) == CRPC_DIM(counters) * sizeof(uint64_t),
-	"every counter is told");
+	"every counter is in the table");
 
 static const struct crpc_tel_counter hists[] = {COUNTER(wire), COUNTER(peer)};
 

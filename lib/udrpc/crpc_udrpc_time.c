@@ -28,7 +28,7 @@ __crpc_udrpc_pace(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t
 		}
 		return false;
 	}
-	/* who was polled late catches up a little */
+	/* after a late poll it may catch up a little */
 	from = crpc_max(ep->next_tx_ns, crpc_max(ctx->now_ns, PACE_BURST_NS) - PACE_BURST_NS);
 	ep->next_tx_ns = from + (uint64_t)(packet_weight(ep, c, k) * 1e9 / ep->timely.rate);
 	return true;

@@ -13,7 +13,7 @@
  *     number    0           N-2       N-1       N           N+M-2
  *
  *     num_rx <= num_tx <= num_hi <= total    num_tx - num_rx of the endpoint's credits are out
- *     [ answered ][ sent ][ was sent ][ may be sent ]    total is N until RESP 0 tells M
+ *     [ answered ][ sent ][ was sent ][ may be sent ]    total is N until RESP 0 has M
  *
  * The server takes pieces of a request in order only, so an answer to number k answers all before
  * it that are request pieces. Going back is num_tx = num_rx; credits come home with it. Answers to
@@ -328,7 +328,7 @@ rtt_sample(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t k, uin
 	struct crpc_udrpc *ctx = ep->ctx;
 	uint64_t rtt = ctx->now_ns - c->sent_ns[k & ctx->credit_mask];
 
-	/* of which copy the answer is, is not known (P. Karn) */
+	/* which copy was answered is not known (P. Karn) */
 	if (crpc_unlikely(c->again || ctx->conf.no_congestion_control))
 		return;
 	rtt -= crpc_min(turn_ns, rtt);

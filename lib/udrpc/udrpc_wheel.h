@@ -20,7 +20,7 @@
 /** Zero is not on a wheel. */
 struct wheel_entry {
 	struct wheel_entry *next;
-	struct wheel_entry **at; /**< Who points to us; NULL: on no wheel. */
+	struct wheel_entry **at; /**< What points to it; NULL: on no wheel. */
 };
 
 /** A wheel. */

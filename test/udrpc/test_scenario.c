@@ -6,7 +6,7 @@
  * end all credits are home. A seed that failed is printed; CRPC_SEED=n repeats one, CRPC_SEEDS=n
  * runs so many.
  *
- * Some scenarios kill a side: then every call of the other one still ends, once.
+ * Some scenarios kill a side: then every call of its peer still ends, once.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -332,7 +332,7 @@ every_call_completes_once_with_its_bytes(void **state)
 }
 
 /*
- * One side dies at any time; each call of the other one ends, and its slots and credits are free.
+ * One side dies at any time; each call of its peer ends, and its slots and credits are free.
  */
 static void
 the_calls_to_a_dead_peer_end(void **state)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The wire format against its specification: sizes of pieces, and a whole conversation with every
- * type of packet, byte by byte, against test/golden (`CRPC_GOLDEN_WRITE=1` writes the files anew,
- * after a change of version).
+ * type of packet, byte by byte, against test/golden (`CRPC_GOLDEN_WRITE=1` writes the files
+ * again, after a change of version).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +87,7 @@ packets_are_byte_by_byte_as_specified(void **state)
 	(void)__crpc_udrpc_drained(p.ep[1][1], p.ctx[1]->put);
 	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
 	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
-	assert_int_equal(crpc_udrpc_notify(p.ep[0][1], p.w.now_ns, "news", 4), 0);
+	assert_int_equal(crpc_udrpc_notify(p.ep[0][1], p.w.now_ns, "note", 4), 0);
 	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
 	pair_poll(&p, 1, done, 4);
 	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
