@@ -38,13 +38,13 @@ own_start_time(void)
 	return p == NULL ? 0 : strtoull(p, NULL, 10);
 }
 
-/* Which directory, and what a page is there. */
+/* The file's path, in the directory that is named or in the default one. */
 static int
 conf_path(const struct crpc_shm_conf *conf, char *path)
 {
 	char huge[CRPC_SHM_PATH_MAX];
 	const char *dir = conf->dir;
-	int rc = 0;
+	int rc;
 
 	if (dir == NULL && conf->huge && !conf->memfd)
 		dir = __crpc_shm_huge_dir(huge) ? huge : NULL;
@@ -52,9 +52,8 @@ conf_path(const struct crpc_shm_conf *conf, char *path)
 		dir = SHM_DEFAULT_DIR;
 	if (dir == NULL)
 		return crpc_fail(-ENOENT,
-			"segment %s: huge pages wanted and no hugetlbfs is mounted; mount "
-			"one (mount -t hugetlbfs none DIR) or do without",
-			conf->name);
+			"huge pages wanted and no hugetlbfs is mounted; mount one (mount -t "
+			"hugetlbfs none DIR) or do without");
 	rc = __crpc_shm_path(path, dir, conf->name);
 	if (rc == 0 &&
 		__crpc_shm_outside(path, "size of the segment", conf->size,
@@ -358,5 +357,6 @@ crpc_shm_free(struct crpc_shm *seg)
 	CRPC_CRASH_POINT("shm.free.6");
 	crpc_shm_lock_drop(seg->owner);
 	CRPC_CRASH_POINT("shm.free.7");
+	seg->name = seg->owner = NULL;
 	crpc_shm_detach(seg);
 }
