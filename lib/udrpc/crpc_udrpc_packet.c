@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a packet may be. Any host can send one, with any bytes: here they are compared with the
- * state of this side, and what does not fit is counted and dropped. And packets that are no part of a
- * message of one packet that arrives once: repetitions, credits, pieces of responses, ends.
+ * state of this side, and what does not fit is counted and dropped. And packets that are no part of
+ * a message of one packet that arrives once: repetitions, credits, pieces of responses, ends.
  */
 #include "udrpc_pvt.h"
 
