@@ -41,7 +41,7 @@
  *        FREE   <--- reclaim, from all of them, once m (of a transit: m or n) is dead
  *
  * Only the holder may free, give or resize what is in a block: that is what makes free() of a block
- * twice, or of somebody else's, an error rather than damage, and why no lock and no atomic
+ * twice, or of another member's, an error rather than damage, and why no lock and no atomic
  * read-modify-write is needed to allocate. A thread is a member like a process: threads that pass
  * blocks to each other give and take too.
  *
@@ -59,7 +59,7 @@
  * Trust. Every process that has mapped the arena may write all of it. Nothing it writes makes
  * another process read or write outside of the arena, loop without bound, or fail: words are copied
  * once, checked and then used, and what does not fit is an error to the call that meets it. What
- * the blocks hold can be changed by anybody at any time: copy what is checked.
+ * the blocks hold can be changed by any process at any time: copy what is checked.
  *
  * Threads: a cache (member) belongs to one thread. An arena handle may be shared by all threads of
  * a process; join and reclaim take a lock in the handle. A child after fork() must not use its
@@ -120,10 +120,10 @@ struct crpc_arena_join_conf {
 uint64_t crpc_arena_size(const struct crpc_arena_conf *conf, uint64_t data_bytes);
 
 /**
- * Lay an empty arena out. By the owner of the segment, before anybody else attaches the arena.
+ * Lay an empty arena out. By the owner of the segment, before another process attaches the arena.
  *
  * @param seg
- *   The segment. Other parts of it belong to whoever laid it out.
+ *   The segment. Other parts of it belong to their users.
  * @param off, len
  *   Where in the segment; off is a multiple of 4,096 and below 128 GiB - 512 KiB; len at most
  *   256 GiB.
@@ -204,7 +204,7 @@ int crpc_arena_free(struct crpc_arena_cache *c, uint64_t ref);
  *
  * @return
  *   0 with *ref set, or -EINVAL (outside of the arena, or no block starts there), -ESTALE (it is
- *   free), -EPERM (somebody else holds it).
+ *   free), -EPERM (another member holds it).
  */
 int crpc_arena_ref(const struct crpc_arena_cache *c, const void *ptr, uint64_t *ref);
 
@@ -226,12 +226,12 @@ int crpc_arena_give(struct crpc_arena_cache *c, uint64_t ref, uint32_t to);
  * @param c, ref
  *   The member that takes, and the block.
  * @param from
- *   Who must have given it; 0: anybody.
+ *   Who must have given it; 0: any member.
  * @param ptr, size
  *   Set on success: the block, all of it within the arena. Each may be NULL.
  * @return
  *   0; -EINVAL (no block), -ESTALE (it is not in transit any more: its giver died or revoked it, or
- *   it was taken), -EPERM (given to or by somebody else), -EDQUOT (the member's limit; it stays in
+ *   it was taken), -EPERM (given to or by another member), -EDQUOT (the member's limit; it stays in
  *   transit).
  */
 int crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, void **ptr,
@@ -254,8 +254,8 @@ int crpc_arena_revoke(struct crpc_arena_cache *c, uint64_t ref);
  * @param from, to
  *   Who must have given it, and to whom: one of them is this member.
  * @return
- *   0; -EINVAL (no block), -ESTALE (it is not in transit any more), -EPERM (given by or to somebody
- *   else).
+ *   0; -EINVAL (no block), -ESTALE (it is not in transit any more), -EPERM (given by or to another
+ *   member).
  */
 int crpc_arena_drop(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, uint32_t to);
 
@@ -286,7 +286,7 @@ struct crpc_arena_cache_stats {
 	uint64_t flushes; /**< Times that it was full. */
 	uint64_t carves;  /**< Spans cut. */
 	uint64_t trims;   /**< Searches of the whole arena for lack of memory. */
-	uint64_t damaged; /**< Words of its own that somebody else had overwritten. */
+	uint64_t damaged; /**< Words of its own that another process had overwritten. */
 };
 
 /** Read the numbers of a cache. By its thread. */
@@ -340,7 +340,7 @@ struct crpc_arena_report {
 	uint64_t bytes_allocated; /**< With those in transit. */
 	uint64_t bytes_cached;
 	uint64_t unhinted; /**< Spans whose free blocks are not found before the next reclaim. */
-	uint64_t errors;   /**< Words that nothing honest leaves at rest. */
+	uint64_t errors;   /**< Words that no correct member leaves at rest. */
 };
 
 /**

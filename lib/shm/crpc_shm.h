@@ -219,7 +219,7 @@ bool crpc_shm_owner_alive(const struct crpc_shm *seg);
  */
 uid_t crpc_shm_owner_uid(const struct crpc_shm *seg);
 
-/** The header. What stands in it may have been overwritten by whoever may open the file. */
+/** The header. Any process that may open the file may have overwritten it. */
 struct crpc_shm_header *crpc_shm_header(const struct crpc_shm *seg);
 
 /** Bytes mapped, as the kernel reported at attach: what every bounds check compares with. */

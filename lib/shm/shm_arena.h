@@ -73,7 +73,7 @@ struct arena_header {
 
 /** A member's place. */
 struct arena_member {
-	_Atomic uint32_t used; /**< 1: somebody joined here, and has not been reclaimed. */
+	_Atomic uint32_t used; /**< 1: a member joined here, and has not been reclaimed. */
 	_Atomic uint32_t pid;  /**< For people. */
 	uint8_t guard[CRPC_CACHE_LINE - 8];
 };
@@ -223,7 +223,7 @@ struct crpc_arena_cache {
 
 /*
  * Load, or compare and swap, the state word of a block in a span that may be taken apart at any
- * moment, so that its memory is somebody's data. What was loaded is believed only by
+ * moment, so that its memory is a block's data. What was loaded is believed only by
  * arena_same_span(), and a swap from it fails then. The thread sanitizer cannot know that: it does
  * not see these two; they report to it what a swap releases and acquires.
  */
@@ -316,9 +316,9 @@ arena_span(const struct crpc_arena *a, uint32_t u, uint64_t w)
  * Whether unit @p u is still what @p head says: to be asked after a word of the span was loaded
  * (with acquire), and before it is believed.
  *
- * A span may be taken apart, and its unit become anybody's data, between two looks at it. But a
+ * A span may be taken apart, and its unit become a block's data, between two looks at it. But a
  * unit's generation grows each time, so if the unit's word is the same before and after, then what
- * was loaded in between was a state word of this span. If that word says that somebody holds the
+ * was loaded in between was a state word of this span. If that word says that a member holds the
  * block, the span cannot be taken apart as long as the word stays; if it says free, the word does
  * not come back once the span is taken apart. Either way a compare-and-swap from it is safe.
  */

@@ -23,7 +23,7 @@ found(struct audit *t, uint32_t u, const char *what, uint64_t expected, uint64_t
 				crpc_shm_path(t->a->seg), u, what, expected, word);
 }
 
-/* A block in somebody's name. */
+/* A block that a member has. */
 static void
 audit_held(struct audit *t, uint32_t u, uint64_t w, uint32_t size)
 {
@@ -60,7 +60,7 @@ audit_blocks(struct audit *t, const struct arena_class *ci, uint32_t u)
 		switch (word_state(w)) {
 		case BLOCK_FREE:
 			if ((uint32_t)w != WORD_FREE)
-				found(t, u, "a free block in somebody's name", WORD_FREE, w);
+				found(t, u, "a free block with an owner", WORD_FREE, w);
 			t->r->blocks_free++;
 			any = true;
 			break;

@@ -3,8 +3,8 @@
  * Members: joining, leaving, and what the dead leave behind.
  *
  * A place is taken and given up, and a dead member's place reclaimed, by the process that holds the
- * kernel lock of its number; `used` only says whether there is something to reclaim. So whoever
- * dies in the middle of any of this leaves a place that is used and not locked, and the next
+ * kernel lock of its number; `used` only says whether there is something to reclaim. So a process
+ * that dies in the middle of any of this leaves a place that is used and not locked, and the next
  * reclaimer starts over: a sweep that is done twice does nothing the second time.
  */
 #include <errno.h>
@@ -30,7 +30,7 @@ in_set(const uint64_t *set, uint32_t id)
 
 /*
  * Whose blocks and units are to be freed: those of the set, and of free places, which
- * hold some only if somebody lied about his place.
+ * hold some only if a process wrote a wrong state of its place.
  */
 static bool
 is_gone(const struct crpc_arena *a, const uint64_t *set, uint32_t owner)

@@ -56,7 +56,7 @@ release_block(struct crpc_arena_cache *c, const struct arena_entry *e)
 		return false;
 	}
 	CRPC_CRASH_POINT("arena.flush.1");
-	/* R4: our last use of the block, for whoever allocates it next. */
+	/* R4: our last use of the block, for the member that allocates it next. */
 	crpc_store_release(e->word, gen | WORD_FREE);
 	CRPC_CRASH_POINT("arena.flush.2");
 	return true;
@@ -142,7 +142,7 @@ push(struct crpc_arena_cache *c, uint32_t cls, arena_word *word, uint64_t off, u
 static bool
 claim_block(struct crpc_arena_cache *c, uint32_t u, uint64_t head, arena_word *word, uint64_t *gen)
 {
-	/* A4 pairs with R4: the last use of the block by whoever had it; A7 with R7. */
+	/* A4 pairs with R4: the last use of the block by its last holder; A7 with R7. */
 	uint64_t w = arena_peek(word);
 
 	if ((uint32_t)w != WORD_FREE || !arena_same_span(c->a, u, head))
@@ -301,7 +301,7 @@ publish_span(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want
 	uint64_t gen = word_gen(crpc_load_relaxed(&a->unit[u])), w;
 	uint32_t i;
 
-	/* R7: the claim of the unit, for whoever still takes these for words of an earlier span. */
+	/* R7: the claim of the unit, for members that still see words of an earlier span here. */
 	for (i = 0; i < ci->blocks; i++)
 		crpc_store_release(&word[i],
 				gen | (i < want ? c->word_cached : WORD_FREE));

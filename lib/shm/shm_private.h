@@ -12,8 +12,7 @@
  *     shm_door.c   memory without a name: the door, both ends of its socket, who may attach
  *     shm_lock.c   kernel locks that live as long as the process that took them
  *
- * A function whose name ends in one of these nouns stands in that file. Errors are logged where
- * they are found, unless a comment here says otherwise.
+ * Errors are logged where they are found, unless a comment here says otherwise.
  */
 
 #include <sys/stat.h>

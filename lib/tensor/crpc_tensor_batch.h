@@ -17,7 +17,7 @@
  *
  * Only descriptors travel. The arrays lie in segment 0, which is one block of memory that the
  * asking side hands over with the message (lib/tensor_ipc does it through an arena), or in a
- * segment from 1 on, which the doing side offers to everybody for reading.
+ * segment from 1 on, which the doing side offers to all for reading.
  *
  * Operations run in order, each on the arrays that it names; later ones may use what earlier ones
  * made. One that is refused or fails gets its status, and the others run, unless the batch was
