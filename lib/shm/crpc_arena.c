@@ -2,7 +2,7 @@
 /*
  * The datapath of an arena: a word per block changes hands. None of it calls the kernel or logs.
  *
- * A word in this member's name is stored to by this thread alone, unless a process breaks the rules,
+ * A word in this member's name is stored to by this thread alone, unless a process breaks rules,
  * but for a block in transit, which its giver, its receiver and (once one is dead) a reclaimer
  * change by compare-and-swap. So alloc, free and give are a load, a comparison and a store.
  *

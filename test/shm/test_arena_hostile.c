@@ -21,6 +21,7 @@
 #define STEPS  300u
 #define HELD   64u
 
+static const struct crpc_arena_conf layout = {.max_members = 6, .max_block = 512 * KIB};
 static uint8_t *seg_base;
 static uint64_t arena_len;
 
@@ -35,9 +36,8 @@ below(uint64_t n)
 static int
 setup(void **state)
 {
-	const struct crpc_arena_conf conf = {.max_members = 6, .max_block = 512 * KIB};
-
-	arena_len = crpc_arena_size(&conf, DATA);
+	assert_int_equal(make_dir(state), 0);
+	arena_len = crpc_arena_size(&layout, DATA);
 	test_seg = create_as("hostile", 2 * MARGIN + arena_len, false);
 	assert_non_null(test_seg);
 	seg_base = crpc_shm_ptr(test_seg, 0, 2 * MARGIN + arena_len);
@@ -50,15 +50,13 @@ static int
 teardown(void **state)
 {
 	crpc_shm_free(test_seg);
-	return 0;
+	return remove_dir(state);
 }
 
 static void
 lay_out(void)
 {
-	const struct crpc_arena_conf conf = {.max_members = 6, .max_block = 512 * KIB};
-
-	assert_int_equal(crpc_arena_format(test_seg, MARGIN, arena_len, &conf), 0);
+	assert_int_equal(crpc_arena_format(test_seg, MARGIN, arena_len, &layout), 0);
 	test_arena = crpc_arena_attach(test_seg, MARGIN);
 	assert_non_null(test_arena);
 }
@@ -479,12 +477,7 @@ main(void)
 		cmocka_unit_test(damage_of_any_part_stays_inside),
 		cmocka_unit_test(damage_at_any_time_stays_inside),
 	};
-	int rc;
 
 	alarm(120); /* an endless loop ends here */
-	if (make_dir(NULL) != 0)
-		return 1;
-	rc = cmocka_run_group_tests(tests, setup, teardown);
-	remove_dir(NULL);
-	return rc;
+	return cmocka_run_group_tests(tests, setup, teardown);
 }
