@@ -80,7 +80,8 @@ call(struct crpc_ipc_client *client, struct crpc_arena_cache *member,
 		return fail("block");
 	memset(text, '.', BLOCK);
 	memcpy(text + BLOCK - 5, "olleh", 5);
-	if (crpc_ipc_client_call_ref(client, crpc_clock_ns(), ref, &len, sizeof(len), 0, 1) != 0)
+	if (crpc_ipc_client_call_ref(
+		    client, crpc_clock_ns(), ref, &len, sizeof(len), sizeof(len), 1) != 0)
 		return fail("call");
 	while (crpc_ipc_client_poll(client, crpc_clock_ns(), &done, 1) == 0)
 		serve(server);

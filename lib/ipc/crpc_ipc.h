@@ -118,8 +118,8 @@ struct crpc_ipc_server_conf {
 	bool numa_bind;       /**< Memory of numa_node alone. */
 	uint32_t numa_node;   /**< Ignored on a machine of one node. */
 	/**
-	 * Memory without a name, that nobody can truncate. Clients get it over a Unix socket in
-	 * dir, which reap() answers, if the kernel says that they are whom `allow` lists.
+	 * Memory without a name, which no process can truncate. Clients get it over a Unix socket
+	 * in dir, which reap() answers, if the kernel says that they are whom `allow` lists.
 	 */
 	bool memfd;
 	/** memfd: who may connect beside the same user and root. Otherwise NULL: the mode says. */
@@ -151,7 +151,7 @@ struct crpc_ipc_server_stats {
 
 struct crpc_ipc_server;
 
-/* What a token tells beside whose it is. */
+/* Flags of a token, beside its client. */
 #define CRPC_IPC_TOKEN_ONEWAY (UINT64_C(1) << 10)
 #define CRPC_IPC_TOKEN_BLOCK  (UINT64_C(1) << 11)
 

@@ -359,7 +359,7 @@ bool __crpc_ipc_has_answer(const struct crpc_ipc_client *c);
  * Take over the block whose reference done->data starts with, and go past that.
  *
  * @param wanted
- *   False: nobody waits for it any more; it is freed.
+ *   False: its call has ended; it is freed.
  * @return
  *   False if it was not given to this client.
  */
@@ -368,7 +368,7 @@ bool __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, 
 /** The call in this slot, which gave a block, has ended: if the server did not take it, free it. */
 void __crpc_ipc_block_back(struct crpc_ipc_client *c, uint32_t slot);
 
-/** Free the blocks of the last poll that nobody took. */
+/** Free the blocks of the last poll that were not taken. */
 void __crpc_ipc_free_held(struct crpc_ipc_client *c);
 
 /** The server answered what was not asked: the next poll fails the open calls. */

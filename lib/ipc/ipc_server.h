@@ -44,7 +44,7 @@ CRPC_BEGIN_DECLS
  * The table goes on to the power of two behind the lone slot, with entries that are always free.
  * An entry with `free` set is no open request's, and no token has it: such a client's index is out
  * of range. The serial number counts the uses of the slot; an overflow ends in `dead`, which means
- * something beside `free` only: the client is gone, and the first to use the token is told so.
+ * something beside `free` only: the client is gone, which the first use of the token returns.
  */
 #define IPC_TOKEN_SLOT_BITS 10
 #define IPC_TOKEN_SLOT_MASK ((1u << IPC_TOKEN_SLOT_BITS) - 1)
@@ -160,14 +160,14 @@ ipc_token_client(uint64_t token)
 }
 
 /**
- * The client whose open request @p token is; NULL: it is nobody's. A free one's is out of range.
+ * The client whose open request @p token is; NULL: there is none. A free one's is out of range.
  */
 static inline struct ipc_peer *
 ipc_find_peer(const struct crpc_ipc_server *s, uint64_t token)
 {
 	uint32_t id = (uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1;
 
-	/* The table has entries beyond the lone slot's, which are nobody's. */
+	/* The table has entries beyond the lone slot's, which are always free. */
 	if (crpc_unlikely(id >= s->lay.max_clients ||
 			    s->peers[id].tokens[token & s->token_mask] != token))
 		return NULL;

@@ -409,7 +409,7 @@ retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 }
 
 /*
- * Give the blocks of the dead back, some at a time. The clients' locks do not tell all of them: one
+ * Give the blocks of the dead back, some at a time. The clients' locks do not show all of them: one
  * may have closed and died later, or its other lock may drop a moment behind; so now and then they
  * are looked for anyway.
  */

@@ -48,7 +48,7 @@ _Static_assert(offsetof(struct ipc_slot, data) == 8, "layout version 4");
 
 /** The message starts with the 8-byte reference of a block. */
 #define IPC_SLOT_BLOCK 0x4000u
-/** In a request: nobody waits for an answer. */
+/** In a request: no call waits for its answer. */
 #define IPC_SLOT_ONEWAY 0x8000u
 /** In a response: a run, of as many as the rest of the field says. */
 #define IPC_SLOT_RUN 0x8000u

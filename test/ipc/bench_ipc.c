@@ -24,7 +24,7 @@
 
 #define MAX_CLIENTS 64
 #define MAX_SIZE    2048
-/* Cross: the rate is taken slice by slice, and the best and the median are told. */
+/* Cross: the rate is taken slice by slice, and the best and the median are reported. */
 #define SLICES 40
 
 struct bench {

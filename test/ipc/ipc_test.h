@@ -59,7 +59,7 @@ now_ms(void)
 	return now_ns() / 1000000;
 }
 
-/** As fork(), but the child dies with its parent: a test that fails leaves nobody behind. */
+/** As fork(), but the child dies with its parent: a test that fails leaves no process behind. */
 static inline pid_t
 fork_mortal(void)
 {

@@ -597,7 +597,7 @@ client_process(void)
 	}
 }
 
-/* Reap until nobody but the server is a member, and nothing is allocated: in a bounded time. */
+/* Reap until only the server is a member, and nothing is allocated: in a bounded time. */
 static void
 reap_until_all_is_back(struct world *w)
 {
@@ -749,7 +749,7 @@ blocks_of_killed_clients_come_back(void **state)
 /* ---- who may connect ---- */
 
 #define SOMEBODY 12345
-#define NOBODY   54321
+#define STRANGER 54321
 
 /* A client with that user and group; exits with the errno of its connect, or 0 after a call. */
 static pid_t
@@ -805,13 +805,13 @@ memory_is_given_to_those_on_the_list(void **state)
 	assert_int_equal(chmod(test_dir, 0755), 0);
 	assert_non_null(s = crpc_ipc_server_create(&conf));
 	assert_int_equal(serve_until_it_ends(s, client_as(0, 0)), 0);
-	assert_int_equal(serve_until_it_ends(s, client_as(SOMEBODY, NOBODY)), EACCES);
+	assert_int_equal(serve_until_it_ends(s, client_as(SOMEBODY, STRANGER)), EACCES);
 	crpc_ipc_server_free(s);
 	conf.allow = &allow;
 	assert_non_null(s = crpc_ipc_server_create(&conf));
-	assert_int_equal(serve_until_it_ends(s, client_as(SOMEBODY, NOBODY)), 0);
-	assert_int_equal(serve_until_it_ends(s, client_as(NOBODY, SOMEBODY + 1)), 0);
-	assert_int_equal(serve_until_it_ends(s, client_as(NOBODY, NOBODY)), EACCES);
+	assert_int_equal(serve_until_it_ends(s, client_as(SOMEBODY, STRANGER)), 0);
+	assert_int_equal(serve_until_it_ends(s, client_as(STRANGER, SOMEBODY + 1)), 0);
+	assert_int_equal(serve_until_it_ends(s, client_as(STRANGER, STRANGER)), EACCES);
 	assert_int_equal(serve_until_it_ends(s, client_as(0, 0)), 0);
 	crpc_ipc_server_free(s);
 }

@@ -309,7 +309,7 @@ break_the_protocol(struct crpc_ipc_client *c)
 	finish(c);
 }
 
-/* Connect to the server, or NULL: it is dead, and who comes is told so at once. */
+/* Connect to the server, or NULL: it is dead, and a client that connects fails at once. */
 static struct crpc_ipc_client *
 connect_to(pid_t pid, struct crpc_arena_cache *m)
 {
@@ -411,7 +411,7 @@ whoever_dies_at_a_point_harms_nobody(void **state)
 	for (i = 0; i < n; i++) {
 		if (strncmp(points[i]->name, "ipc.", 4) != 0 || killed[i])
 			continue;
-		printf("nobody was killed at %s\n", points[i]->name);
+		printf("no process was killed at %s\n", points[i]->name);
 		missed++;
 	}
 	assert_true(n > 40);

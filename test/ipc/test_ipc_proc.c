@@ -14,7 +14,7 @@
 
 #define DEPTH   8
 #define MSG_MAX 3000
-#define NOBODY  65534
+#define UNPRIVILEGED 65534
 /* A bound for what must happen in a bounded time, on a machine that does other things too. */
 #define SOON_MS 5000
 
@@ -543,7 +543,7 @@ another_user_is_denied(void **state)
 	assert_non_null(s = new_server(1, 1, 8, 8));
 	pid = fork_mortal();
 	if (pid == 0) {
-		if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+		if (setgid(UNPRIVILEGED) != 0 || setuid(UNPRIVILEGED) != 0)
 			_exit(99);
 		_exit(new_client(NULL) == NULL && strstr(crpc_log_last(), "permission denied") !=
 										NULL

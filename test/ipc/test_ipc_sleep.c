@@ -77,7 +77,7 @@ a_sleeper_rings_once(void **state)
 
 /*
  * The race, made by hand: the client looked at `sleep` before the server wrote it, and its request
- * became visible after the server looked at the slot. Only the announcement is left to tell.
+ * became visible after the server looked at the slot. Only the announcement shows it.
  */
 static void
 a_call_that_crossed_the_sleep_is_found_by_poll(void **state)
@@ -103,7 +103,7 @@ a_call_that_crossed_the_sleep_is_found_by_poll(void **state)
 		assert_int_equal(serve(s), 0);
 		assert_int_equal(awake(s), 0);
 		crpc_store_relaxed(&slot->word, word);
-		assert_int_equal(serve(s), 0); /* nobody looks */
+		assert_int_equal(serve(s), 0); /* the server does not look */
 		for (polls = 0; crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0; polls++) {
 			assert_true(polls <= IPC_LOOK_POLLS);
 			serve(s);
@@ -136,7 +136,7 @@ an_announced_call_keeps_the_server_awake(void **state)
 	word = crpc_load_relaxed(&slot->word);
 	crpc_store_relaxed(&slot->word, 0);
 	assert_int_equal(serve(s), 0);
-	assert_int_equal(awake(s), 1); /* it was told that there is something */
+	assert_int_equal(awake(s), 1); /* it was announced */
 	crpc_store_relaxed(&slot->word, word);
 	assert_int_equal(serve(s), 1);
 	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);

@@ -126,7 +126,7 @@ threads_share_a_server(void **state)
 	crpc_ipc_server_free(sh.s);
 }
 
-/* The server may go first: a client that shares its mapping lives on and is told. */
+/* The server may go first: a client that shares its mapping lives on, and its calls fail. */
 static void
 the_mapping_outlives_the_server(void **state)
 {
