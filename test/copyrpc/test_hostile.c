@@ -395,7 +395,7 @@ mutate(struct crpc_paper *w, uint8_t *dst, uint32_t len, uint32_t *imm, uint32_t
  * once.
  */
 static void
-mutated_life(uint64_t seed)
+mutated_connection(uint64_t seed)
 {
 	struct crpc_done done[16];
 	struct crpc_req req[16];
@@ -441,7 +441,7 @@ mutated_batches_never_lead_out_of_bounds(void **state)
 	uint64_t seeds = many != NULL ? strtoull(many, NULL, 0) : 2000, seed;
 
 	for (seed = 1; seed <= seeds; seed++)
-		mutated_life(seed);
+		mutated_connection(seed);
 }
 
 /* Sizes out of range: EINVAL, and the log names the field. */
