@@ -78,7 +78,7 @@ struct contract_layer {
 	/** Lose, double and reorder what is sent, or not. May be NULL. */
 	void (*trouble)(struct star *s, bool on);
 
-	/** What every layer counts, of a client; UINT32_MAX: of the server. NULL: not yet. */
+	/** What every layer counts, of a client. */
 	const struct crpc_rpc_counts *(*counts)(struct star *s, uint32_t c);
 };
 

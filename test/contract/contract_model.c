@@ -505,7 +505,7 @@ star_close(struct star *s)
 
 	rest(s);
 	tokens_differ(s);
-	for (c = 0; c < CLIENTS && s->layer->counts != NULL; c++)
+	for (c = 0; c < CLIENTS; c++)
 		if (s->client[c].here)
 			counts_check(s, c);
 	s->layer->close(s);

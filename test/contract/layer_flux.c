@@ -170,7 +170,7 @@ flux_server_leave(struct star *s)
 static const struct crpc_rpc_counts *
 flux_counts(struct star *s, uint32_t c)
 {
-	return &crpc_flux_node_stats(flux.node[c < CLIENTS ? 1 + c : 0])->rpc;
+	return &crpc_flux_node_stats(flux.node[1 + c])->rpc;
 }
 
 #define LAYER(text, open_it)                                                                       \

@@ -205,6 +205,15 @@ ipc_server_leave(struct star *s)
 	ipc.server = NULL;
 }
 
+static const struct crpc_rpc_counts *
+ipc_counts(struct star *s, uint32_t c)
+{
+	static struct crpc_ipc_client_stats stats;
+
+	crpc_ipc_client_stats(ipc.client[c], &stats);
+	return &stats.rpc;
+}
+
 static const struct contract_layer layer = {
 	.name = "ipc",
 	.msg_max = MSG_MAX,
@@ -225,6 +234,7 @@ static const struct contract_layer layer = {
 	.gone = ipc_gone,
 	.join = ipc_join,
 	.server_leave = ipc_server_leave,
+	.counts = ipc_counts,
 };
 
 const struct contract_layer *const contract_layers[] = {&layer, NULL};

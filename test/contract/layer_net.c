@@ -349,7 +349,7 @@ net_server_kill(struct star *s)
 static const struct crpc_rpc_counts *
 net_counts(struct star *s, uint32_t c)
 {
-	return &API(stats)(c < CLIENTS ? net.client[c].ctx : net.server.ctx)->rpc;
+	return &API(stats)(net.client[c].ctx)->rpc;
 }
 
 static const struct contract_layer layer = {
