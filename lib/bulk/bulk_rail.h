@@ -22,7 +22,7 @@
  * and its ADDR in DOWN; `received` is kept for the next state then.
  *
  * Messages that were sent on a rail are kept until the peer has released them. In DOWN neither end
- * can do anything on the rail any more, and the peer has said how many of its messages it took: the
+ * can do anything on the rail any more, and the peer has reported how many messages it took: the
  * others, and the chunks that were under way, are sent again over other rails, each once. From
  * BREAKING to DOWN nothing else is sent, so that messages keep their order.
  *

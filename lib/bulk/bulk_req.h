@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Requests, and what a receiver knows of the requests of its peer.
+ * Requests, and the receiver's view of the requests of its peer.
  *
  * A transfer, at its sender:
  *
@@ -83,7 +83,7 @@ struct bulk_req {
 };
 TAILQ_HEAD(bulk_reqs, bulk_req);
 
-/** What the receiver knows of one slot of the sender's pool. */
+/** The receiver's view of one slot of the sender's pool. */
 struct bulk_peer {
 	TAILQ_ENTRY(bulk_peer) link; /**< Of conn->offers, in order of arrival. */
 	enum { PEER_FREE, PEER_OFFERED, PEER_MATCHED, PEER_ENDED } state;

@@ -20,7 +20,7 @@ struct tel_rail {
 	uint64_t life, bytes_under_way, megabytes_per_s, bytes_of_all_connections;
 };
 
-/* What the owner knows of one connection. */
+/* One connection. */
 struct tel_conn {
 	struct crpc_tel_rpc_ep base;
 	uint64_t peer, sends_open, receives_open, receives_not_matched;

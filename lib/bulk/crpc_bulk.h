@@ -435,8 +435,8 @@ uint16_t crpc_bulk_chunks(struct crpc_bulk *b, struct crpc_bulk_chunk *chunk, ui
  * Return a chunk's slot to the sender.
  *
  * @return
- *   0. -EBUSY: the engine has not said done; nothing happened, call it again. -ENOENT: not open:
- *   consumed before, or its request has ended.
+ *   0. -EBUSY: the engine has not reported done; nothing happened, call it again. -ENOENT: not
+ *   open: consumed before, or its request has ended.
  */
 int crpc_bulk_consumed(struct crpc_bulk *b, uint64_t now_ns, uint64_t token);
 

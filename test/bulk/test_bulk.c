@@ -155,24 +155,21 @@ seventeenth_request_is_refused(void **state)
 	rig_fini(&r);
 }
 
-/* The second: consumed before the engine has said done is refused, the memory stays the chunk's,
- * and the sender gets no slot; after done it works, once. */
+/* The second: consumed before the engine has reported done is refused, the memory stays the
+ * chunk's, and the sender gets no slot; after done it works, once. */
 static void
 early_consumed_is_refused(void **state)
 {
 	struct crpc_bulk_conf conf = small;
-	uint8_t *src = buf_make(20 * CHUNK), *dst = buf_make(20 * CHUNK);
 	struct crpc_bulk_chunk chunk[8], first;
-	uint64_t send, recv;
 	uint32_t i, n;
+	struct job j;
 	struct rig r;
 
 	conf.engine = crpc_unpack_create("test", NULL);
 	rig_init(&r, &small, &conf, 1, 1, 6);
 	tool.mode = TOOL_HOLDS;
-	buf_fill(src, 20 * CHUNK, 1);
-	send = rig_send(&r, 0, 1, src, 20 * CHUNK, CRPC_BULK_EAGER);
-	recv = rig_recv(&r, 1, 1, dst, 20 * CHUNK, CRPC_BULK_MANUAL);
+	job_start(&r, &j, 20 * CHUNK, CRPC_BULK_EAGER, CRPC_BULK_MANUAL);
 	rig_turns(&r, 3000);
 	/* all 8 slots are taken, and no more came */
 	n = crpc_bulk_chunks(r.b[1], chunk, 8);
@@ -181,7 +178,7 @@ early_consumed_is_refused(void **state)
 	first = chunk[0];
 	for (i = 0; i < 8; i++) {
 		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[i].token), -EBUSY);
-		assert_memory_equal(chunk[i].piece[0].data, src + chunk[i].off,
+		assert_memory_equal(chunk[i].piece[0].data, j.src + chunk[i].off,
 				chunk[i].piece[0].len);
 	}
 	rig_turns(&r, 3000);
@@ -193,23 +190,19 @@ early_consumed_is_refused(void **state)
 	for (i = 0; i < 8; i++)
 		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[i].token), 0);
 	assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, first.token), -ENOENT);
-	while (crpc_bulk_state(r.b[1], recv) != CRPC_BULK_DONE) {
+	while (crpc_bulk_state(r.b[1], j.recv) != CRPC_BULK_DONE) {
 		rig_turns(&r, 2);
 		n = crpc_bulk_chunks(r.b[1], chunk, 8);
 		for (i = 0; i < n; i++) {
-			assert_int_equal(chunk[i].req, recv);
+			assert_int_equal(chunk[i].req, j.recv);
 			while (crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk[i].token) == -EBUSY)
 				rig_turns(&r, 2);
 		}
 	}
-	rig_ends(&r, send, recv, 0);
-	assert_memory_equal(src, dst, 20 * CHUNK);
-	buf_guards(dst, 20 * CHUNK);
-	rig_rest(&r);
+	job_ends(&r, &j, 0);
+	job_quiet(&r, &j);
 	rig_fini(&r);
 	crpc_unpack_free(conf.engine);
-	buf_free(src);
-	buf_free(dst);
 }
 
 /* The third: messages of one tag match in their order, their chunks do not mix, whatever the wire

@@ -256,7 +256,7 @@ bulk_consume(struct rig *r, const struct crpc_bulk_chunk *chunk)
 
 /*
  * An eager message whose chunks the device unpacks: its content, its checksum, and that a chunk can
- * not be consumed before the engine has said done.
+ * not be consumed before the engine has reported done.
  */
 static void
 bulk_unpacks_through_it(void **state)
