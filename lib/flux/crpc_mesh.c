@@ -52,7 +52,6 @@ crpc_mesh_create(const struct crpc_mesh_attr *attr)
 	}
 	mesh->backend = attr->backend;
 	mesh->attr = mesh->flux->attr;
-	mesh->esize = (uint32_t)crpc_align_up(8 + mesh->attr.msg_size, 8);
 	mesh->ops = attr->backend == CRPC_MESH_FLUX ? &flux_ops : &__crpc_mesh_rte_ops;
 	pthread_mutex_init(&mesh->lock, NULL);
 	return mesh;

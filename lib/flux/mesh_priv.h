@@ -49,7 +49,6 @@ struct crpc_mesh {
 	/* Of rte_ring. */
 	enum crpc_mesh_backend backend;
 	struct crpc_flux_attr attr; /* with the defaults filled in */
-	uint32_t esize;
 	pthread_mutex_t lock;
 	_Atomic uint32_t changes;                            /* nodes that left */
 	_Atomic uint32_t epoch[CRPC_FLUX_NODES_MAX];         /* odd: joined */

@@ -21,6 +21,7 @@
 #include <rte_ring_elem.h>
 
 #include "crpc_log.h"
+#include "crpc_owner.h"
 #include "mesh_priv.h"
 #include "rpc_calls.h"
 #include "rpc_copy.h"
@@ -40,12 +41,12 @@ enum mesh_kind { MESH_NOTIFY, MESH_REQUEST, MESH_RESPONSE };
 /* What goes through a ring: this, then the payload. */
 struct mesh_msg {
 	uint32_t id;
+	uint32_t to;    /* epoch of the receiver: one that has joined again drops the message */
+	uint32_t epoch; /* of the sender */
 	uint8_t len;
 	uint8_t kind;
 	uint8_t from;
-	uint8_t epoch; /* of the caller: a reply to an earlier one is dropped */
 };
-_Static_assert(sizeof(struct mesh_msg) == 8, "CRPC_FLUX_MSG_MAX counts on it");
 _Static_assert(CRPC_FLUX_MSG_MAX <= UINT8_MAX, "len is a byte");
 
 /* A message of any size that fits. */
@@ -64,9 +65,8 @@ struct mesh_call {
 struct mesh_hold {
 	uint64_t uses;
 	uint32_t next;
-	uint32_t epoch; /* of the caller; 0: it had left before */
 	bool given;
-	struct mesh_msg m;
+	struct mesh_msg m; /* the request's; once answered, with the reply's len */
 };
 
 /* Holds in order of arrival. */
@@ -83,6 +83,7 @@ struct rte_peer {
 	uint32_t id;
 	uint32_t epoch;    /* that the calls were made to */
 	uint32_t answered; /* calls whose reply waits for poll */
+	bool left;         /* it was seen to have left that epoch */
 	struct rpc_calls calls;
 	char *buf; /* replies, by slot */
 };
@@ -92,8 +93,13 @@ struct rte_node {
 	uint32_t id;
 	uint32_t nholds;
 	uint32_t holds_free;
-	uint32_t changes; /* of the mesh, as last seen */
-	uint8_t epoch;    /* its own, as messages have it */
+	uint32_t changes;  /* of the mesh, as last seen */
+	bool reset;        /* calls to peers that left are open */
+	uint32_t reset_at; /* position of the receiver behind the last replies of these peers */
+	uint32_t epoch;    /* its own */
+	uint32_t esize;    /* bytes of a message in a ring */
+	uint32_t stride;   /* bytes from one slot's or hold's payload to the next */
+	struct crpc_owner owner;
 	struct rte_ring *inbox;
 	struct rpc_sweep sweep;
 	struct crpc_rpc_counts counts;
@@ -171,7 +177,7 @@ holds_create(struct rte_node *node, const struct crpc_flux_attr *attr)
 
 	node->nholds = 2 * attr->window * (attr->nodes - 1) + BURST;
 	node->hold = calloc(node->nholds, sizeof(*node->hold));
-	node->hold_buf = calloc(node->nholds, node->mesh->esize);
+	node->hold_buf = calloc(node->nholds, node->stride);
 	if (node->hold == NULL || node->hold_buf == NULL)
 		return -ENOMEM;
 	for (i = 0; i < node->nholds; i++)
@@ -187,7 +193,6 @@ static int
 join(struct rte_node *node)
 {
 	struct crpc_mesh *mesh = node->mesh;
-	struct mesh_elem junk;
 	uint32_t epoch;
 	int rc;
 
@@ -199,17 +204,15 @@ join(struct rte_node *node)
 		return rc;
 	node->inbox = crpc_load_relaxed(&mesh->inbox[node->id]);
 	if (node->inbox == NULL) {
-		node->inbox = inbox_create(mesh, mesh->esize);
+		node->inbox = inbox_create(mesh, node->esize);
 		if (node->inbox == NULL)
 			return -ENOMEM;
 		/* R30: the ring before the pointer. Pairs with A30. */
 		crpc_store_release(&mesh->inbox[node->id], node->inbox);
 	}
-	while (rte_ring_dequeue_burst_elem(node->inbox, &junk, mesh->esize, 1, NULL) != 0)
-		; /* sent to an earlier incarnation */
-	node->epoch = (uint8_t)(epoch >> 1);
+	node->epoch = epoch + 1;
 	node->changes = crpc_load_acquire(&mesh->changes);
-	crpc_store_release(&mesh->epoch[node->id], epoch + 1);
+	crpc_store_release(&mesh->epoch[node->id], node->epoch);
 	return 0;
 }
 
@@ -228,6 +231,8 @@ rte_join(struct crpc_mesh *mesh, uint32_t id)
 	if (node != NULL) {
 		node->mesh = mesh;
 		node->id = id;
+		node->stride = (uint32_t)crpc_align_up(mesh->attr.msg_size, 8);
+		node->esize = (uint32_t)sizeof(struct mesh_msg) + node->stride;
 		node->answered_last = &node->answered;
 		node->sweep = (struct rpc_sweep){
 			.table = node->calls, .ntables = mesh->attr.nodes, .counts = &node->counts};
@@ -263,7 +268,7 @@ rte_connect(struct crpc_flux_node *handle, uint32_t id, struct crpc_flux_ep **ep
 		return -ENOTCONN;
 	peer = node->peer[id];
 	if (peer == NULL) {
-		peer = calloc(1, sizeof(*peer) + calls + (nslots + 1) * (size_t)node->mesh->esize);
+		peer = calloc(1, sizeof(*peer) + calls + (nslots + 1) * (size_t)node->stride);
 		if (peer == NULL)
 			return -ENOMEM;
 		peer->node = node;
@@ -302,10 +307,17 @@ hold_free(struct rte_node *node, uint32_t i)
 	node->holds_free++;
 }
 
-static struct mesh_msg *
-hold_elem(const struct rte_node *node, uint32_t i)
+static void *
+hold_data(const struct rte_node *node, uint32_t i)
 {
-	return (struct mesh_msg *)(void *)(node->hold_buf + (size_t)i * node->mesh->esize);
+	return node->hold_buf + (size_t)i * node->stride;
+}
+
+static struct mesh_msg
+msg_of(const struct rte_node *node, enum mesh_kind kind, uint32_t id, uint32_t to, uint32_t len)
+{
+	return (struct mesh_msg){
+		id, to, node->epoch, (uint8_t)len, (uint8_t)kind, (uint8_t)node->id};
 }
 
 static unsigned int
@@ -314,7 +326,7 @@ send_to(struct rte_node *node, uint32_t peer, const void *elems, unsigned int n)
 	/* A30 pairs with R30. */
 	struct rte_ring *r = crpc_load_acquire(&node->mesh->inbox[peer]);
 
-	return rte_ring_enqueue_burst_elem(r, elems, node->mesh->esize, n, NULL);
+	return rte_ring_enqueue_burst_elem(r, elems, node->esize, n, NULL);
 }
 
 static uint32_t
@@ -330,22 +342,38 @@ check(struct rte_peer *peer, uint32_t len)
 	const struct crpc_mesh *mesh = peer->node->mesh;
 	uint32_t epoch = crpc_load_acquire(&mesh->epoch[peer->id]);
 
+	crpc_owner_check(&peer->node->owner, "mesh node");
 	if (!(epoch & 1))
 		return -ECONNRESET;
 	if (len > mesh->attr.msg_size)
 		return -EMSGSIZE;
-	if (pending(peer) == 0)
+	if (pending(peer) == 0) {
 		peer->epoch = epoch;
+		peer->left = false;
+	}
 	/* Calls to an earlier incarnation are to be polled. */
 	return peer->epoch == epoch ? 0 : -EAGAIN;
 }
 
-/* Calls of one ring burst: slots first, freed again for what does not fit. */
+/*
+ * Put back the slot that was taken last. It is the next to be taken: behind the others it would
+ * come round too early to a slot whose reply the last poll gave out.
+ */
+static void
+untake(struct rpc_calls *calls, struct rpc_call *call)
+{
+	call->deadline_ns = RPC_FREE;
+	call->next = calls->free;
+	calls->free = call;
+	calls->open--;
+}
+
+/* Calls of one ring burst: slots first, put back for what does not fit. */
 static uint32_t
 call_some(struct rte_peer *peer, const char *msgs, uint32_t len, const uint64_t *cookies,
 	uint64_t deadline_ns, uint32_t n)
 {
-	uint64_t buf[BURST * sizeof(struct mesh_elem) / 8];
+	struct mesh_elem buf[BURST];
 	struct rte_node *node = peer->node;
 	struct rpc_call *call[BURST];
 	struct mesh_msg *m;
@@ -353,14 +381,13 @@ call_some(struct rte_peer *peer, const char *msgs, uint32_t len, const uint64_t 
 
 	for (i = 0; i < n; i++) {
 		call[i] = rpc_calls_take(&peer->calls, cookies[i], deadline_ns);
-		m = (struct mesh_msg *)(void *)((char *)buf + (size_t)i * node->mesh->esize);
-		*m = (struct mesh_msg){
-			call[i]->id, (uint8_t)len, MESH_REQUEST, (uint8_t)node->id, node->epoch};
+		m = (struct mesh_msg *)(void *)((char *)buf + (size_t)i * node->esize);
+		*m = msg_of(node, MESH_REQUEST, call[i]->id, peer->epoch, len);
 		rpc_copy(m + 1, msgs + (size_t)i * len, len);
 	}
 	sent = send_to(node, peer->id, buf, n);
-	for (; i > sent; peer->calls.open--)
-		rpc_calls_free(&peer->calls, call[--i]);
+	while (i > sent)
+		untake(&peer->calls, call[--i]);
 	return sent;
 }
 
@@ -409,7 +436,7 @@ rte_notify(struct crpc_flux_ep *ep, uint64_t now_ns, const void *buf, uint32_t l
 
 	if (rc != 0)
 		return rc;
-	e.m = (struct mesh_msg){0, (uint8_t)len, MESH_NOTIFY, (uint8_t)node->id, node->epoch};
+	e.m = msg_of(node, MESH_NOTIFY, 0, peer->epoch, len);
 	memcpy(e.data, buf, len);
 	return send_to(node, peer->id, &e, 1) == 1 ? 0 : -EAGAIN;
 }
@@ -418,7 +445,18 @@ rte_notify(struct crpc_flux_ep *ep, uint64_t now_ns, const void *buf, uint32_t l
 static bool
 caller_left(const struct rte_node *node, const struct mesh_hold *h)
 {
-	return crpc_load_acquire(&node->mesh->epoch[h->m.from]) != h->epoch;
+	return crpc_load_acquire(&node->mesh->epoch[h->m.from]) != h->m.epoch;
+}
+
+/* Send the reply to a request: false if the receiver is full. */
+static bool
+send_reply(struct rte_node *node, const struct mesh_hold *h, const void *buf)
+{
+	struct mesh_elem e;
+
+	e.m = msg_of(node, MESH_RESPONSE, h->m.id, h->m.epoch, h->m.len);
+	rpc_copy(e.data, buf, h->m.len);
+	return send_to(node, h->m.from, &e, 1) == 1;
 }
 
 /* Send replies that found a full receiver. One that is still full delays no other. */
@@ -435,7 +473,7 @@ rte_flush(struct crpc_flux_node *handle, uint64_t now_ns)
 	while ((i = node->outbox.head) != NONE) {
 		node->outbox.head = node->hold[i].next;
 		if (caller_left(node, &node->hold[i]) ||
-			send_to(node, node->hold[i].m.from, hold_elem(node, i), 1) == 1)
+			send_reply(node, &node->hold[i], hold_data(node, i)))
 			hold_free(node, i);
 		else
 			list_append(node, &full, i);
@@ -448,13 +486,12 @@ rte_flush(struct crpc_flux_node *handle, uint64_t now_ns)
 static void
 take_request(struct rte_node *node, const struct mesh_msg *m)
 {
-	uint32_t i = node->free_hold, epoch = crpc_load_acquire(&node->mesh->epoch[m->from]);
+	uint32_t i = node->free_hold;
 
 	node->free_hold = node->hold[i].next;
-	node->hold[i].epoch = (epoch & 1) != 0 && (uint8_t)(epoch >> 1) == m->epoch ? epoch : 0;
 	node->holds_free--;
 	node->hold[i].m = *m;
-	memcpy(hold_elem(node, i) + 1, m + 1, m->len);
+	memcpy(hold_data(node, i), m + 1, m->len);
 	list_append(node, &node->queued, i);
 }
 
@@ -465,8 +502,6 @@ take_response(struct rte_node *node, const struct mesh_msg *m)
 	struct rpc_call *rpc;
 	struct mesh_call *call;
 
-	if (peer == NULL || m->epoch != node->epoch)
-		return; /* to an earlier incarnation of this node */
 	rpc = rpc_calls_find(&peer->calls, m->id);
 	if (rpc == NULL)
 		return;
@@ -478,7 +513,7 @@ take_response(struct rte_node *node, const struct mesh_msg *m)
 	call = (struct mesh_call *)rpc;
 	call->len = m->len;
 	call->peer = m->from;
-	memcpy(peer->buf + (size_t)rpc_call_index(&peer->calls, m->id) * node->mesh->esize, m + 1,
+	memcpy(peer->buf + (size_t)rpc_call_index(&peer->calls, m->id) * node->stride, m + 1,
 		m->len);
 	call->next = NULL;
 	*node->answered_last = call;
@@ -490,17 +525,19 @@ take_response(struct rte_node *node, const struct mesh_msg *m)
 static void
 pump(struct rte_node *node)
 {
-	uint64_t buf[BURST * sizeof(struct mesh_elem) / 8];
-	uint32_t rounds = rte_ring_get_size(node->inbox) / BURST + 1, esize = node->mesh->esize, n,
-		 i;
+	struct mesh_elem buf[BURST];
+	uint32_t rounds = rte_ring_get_size(node->inbox) / BURST + 1, esize = node->esize, n, i;
 	const struct mesh_msg *m;
 
+	crpc_owner_check(&node->owner, "mesh node");
 	rte_flush((struct crpc_flux_node *)(void *)node, 0);
 	for (; rounds > 0 && node->holds_free >= BURST; rounds--) {
 		n = rte_ring_dequeue_burst_elem(node->inbox, buf, esize, BURST, NULL);
 		for (i = 0; i < n; i++) {
 			m = (const struct mesh_msg *)(const void *)((const char *)buf +
 				(size_t)i * esize);
+			if (m->to != node->epoch)
+				continue; /* sent to an earlier incarnation */
 			if (m->kind == MESH_RESPONSE)
 				take_response(node, m);
 			else
@@ -512,28 +549,51 @@ pump(struct rte_node *node)
 }
 
 /*
- * Complete calls to peers that left before the `changes`, except for those whose reply waits: the
- * receiver was emptied since.
+ * Mark the peers that have left with calls open. All that they sent lies before the position which
+ * producers had reserved by now. RTS may publish it later, when another producer is done.
  */
-static uint16_t
-reset_calls(struct rte_node *node, uint32_t changes, struct crpc_done *done, uint16_t n)
+static void
+mark_left(struct rte_node *node)
 {
-	bool all = true;
+	const struct rte_ring *r = node->inbox;
+	const uintptr_t head = node->mesh->backend == CRPC_MESH_RTE_RING_RTS
+		? (uintptr_t)&r->rts_prod.head.val.pos
+		: (uintptr_t)&r->prod.head;
 	struct rte_peer *peer;
-	uint16_t got = 0;
 	uint32_t i;
 
 	for (i = 0; i < node->mesh->attr.nodes; i++) {
 		peer = node->peer[i];
-		if (peer == NULL || crpc_load_relaxed(&node->mesh->epoch[i]) == peer->epoch)
+		if (peer == NULL || pending(peer) == 0)
+			continue;
+		/* A31 pairs with R31. */
+		peer->left = crpc_load_acquire(&node->mesh->epoch[i]) != peer->epoch;
+		node->reset |= peer->left;
+	}
+	node->reset_at = crpc_load_relaxed((const _Atomic uint32_t *)head);
+}
+
+/* Complete calls to peers that left, once all that they sent was received and polled. */
+static uint16_t
+reset_calls(struct rte_node *node, struct crpc_done *done, uint16_t n)
+{
+	struct rte_peer *peer;
+	uint16_t got = 0;
+	uint32_t i;
+
+	if ((int32_t)(node->inbox->cons.head - node->reset_at) < 0)
+		return 0;
+	node->reset = false;
+	for (i = 0; i < node->mesh->attr.nodes; i++) {
+		peer = node->peer[i];
+		if (peer == NULL || !peer->left)
 			continue;
 		if (peer->answered == 0)
 			got += __crpc_calls_drop(&peer->calls, -ECONNRESET, &node->counts,
 				done + got, (uint16_t)(n - got));
-		all &= pending(peer) == 0;
+		peer->left = pending(peer) != 0;
+		node->reset |= peer->left;
 	}
-	if (all)
-		node->changes = changes;
 	return got;
 }
 
@@ -548,11 +608,14 @@ rte_poll(struct crpc_flux_node *handle, uint64_t now_ns, struct crpc_done *done,
 	uint16_t got;
 
 	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
+	if (changes != node->changes)
+		mark_left(node);
+	node->changes = changes;
 	pump(node);
 	/* Before the replies, which may take all the room in every poll. */
 	got = rpc_sweep_turn(&node->sweep, now_ns, true, done, n);
-	if (changes != node->changes)
-		got += reset_calls(node, changes, done + got, (uint16_t)(n - got));
+	if (node->reset)
+		got += reset_calls(node, done + got, (uint16_t)(n - got));
 	while (got < n && (call = node->answered) != NULL) {
 		node->answered = call->next;
 		if (call->next == NULL)
@@ -561,7 +624,7 @@ rte_poll(struct crpc_flux_node *handle, uint64_t now_ns, struct crpc_done *done,
 		peer->answered--;
 		slot = rpc_call_index(&peer->calls, call->rpc.id);
 		got += rpc_calls_reply(&peer->calls, &call->rpc,
-			peer->buf + (size_t)slot * node->mesh->esize, call->len, 0, &node->counts,
+			peer->buf + (size_t)slot * node->stride, call->len, 0, &node->counts,
 			done + got);
 	}
 	return got;
@@ -582,7 +645,7 @@ rte_recv(struct crpc_flux_node *handle, uint64_t now_ns, struct crpc_req *req, u
 		node->queued.head = h->next;
 		h->given = true;
 		req[got++] = (struct crpc_req){.token = h->uses << HOLD_BITS | i,
-			.data = hold_elem(node, i) + 1,
+			.data = hold_data(node, i),
 			.len = h->m.len,
 			.peer = h->m.from};
 	}
@@ -595,8 +658,8 @@ end_hold(struct rte_node *node, uint64_t token, const void *buf, uint32_t len, b
 {
 	uint32_t i = token & HOLD_MASK;
 	struct mesh_hold *h = i < node->nholds ? &node->hold[i] : NULL;
-	struct mesh_elem e;
 
+	crpc_owner_check(&node->owner, "mesh node");
 	if (h == NULL || !h->given || h->uses != token >> HOLD_BITS)
 		return -ENOENT;
 	if (len > node->mesh->attr.msg_size)
@@ -608,13 +671,11 @@ end_hold(struct rte_node *node, uint64_t token, const void *buf, uint32_t len, b
 		hold_free(node, i);
 		return h->m.kind == MESH_NOTIFY ? 0 : -ECONNRESET;
 	}
-	e.m = (struct mesh_msg){
-		h->m.id, (uint8_t)len, MESH_RESPONSE, (uint8_t)node->id, h->m.epoch};
-	rpc_copy(e.data, buf, len);
-	if (send_to(node, h->m.from, &e, 1) == 1) {
+	h->m.len = (uint8_t)len;
+	if (send_reply(node, h, buf)) {
 		hold_free(node, i);
 	} else {
-		memcpy(hold_elem(node, i), &e, sizeof(e.m) + len);
+		rpc_copy(hold_data(node, i), buf, len);
 		list_append(node, &node->outbox, i);
 	}
 	return 0;
@@ -651,6 +712,7 @@ rte_leave(struct crpc_flux_node *handle)
 	struct rte_node *node = node_of(handle);
 	struct crpc_mesh *mesh = node->mesh;
 
+	node->owner = (struct crpc_owner){NULL};
 	rte_flush(handle, 0);
 	pthread_mutex_lock(&mesh->lock);
 	/* R31: all that the node sent, then its leaving. Pairs with A31. */
