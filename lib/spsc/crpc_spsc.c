@@ -262,23 +262,28 @@ block_next(char *block, uint32_t len, char *slots, const char *end)
 	return block == end ? slots : block;
 }
 
+/* Messages between two positions; 0 if they are further apart than an honest peer puts them. */
+static uint32_t
+distance(uint32_t from, uint32_t to, uint32_t depth)
+{
+	return to - from <= depth ? to - from : 0;
+}
+
 uint32_t
 crpc_spsc_free_count(const struct crpc_spsc_prod *p)
 {
 	uint32_t per = per_of(p->variant), n;
 	char *b = p->pos;
 
-	if (per == 0)
-		return p->depth - (p->next - crpc_load_acquire(p->tail));
-	if (is_onesided(p->variant)) {
-		if (p->tail == NULL)
-			return p->limit - p->next;
-		return p->depth - (p->next - crpc_load_acquire(p->tail));
-	}
+	if (!is_fastforward(p->variant)) /* A2, A4 pair with R2, R4. */
+		return distance(p->next,
+			p->tail != NULL ? crpc_load_acquire(p->tail) + p->depth : p->limit,
+			p->depth);
 	n = p->fill != 0 ? per - p->fill : 0;
 	if (p->fill != 0)
 		b = block_next(b, p->block, p->slots, p->end);
 	do {
+		/* A5 pairs with R5. */
 		if (crpc_load_acquire(__crpc_spsc_flag(b)) != 0)
 			break;
 		n += per;
@@ -295,12 +300,13 @@ crpc_spsc_count(const struct crpc_spsc_cons *c)
 	char *b = c->pos;
 	uint64_t flag;
 
-	if (per == 0)
-		return crpc_load_acquire(c->head) - c->next;
+	if (per == 0) /* A1 pairs with R1. */
+		return distance(c->next, crpc_load_acquire(c->head), c->depth);
 	for (i = 0; i < blocks; i++) {
+		/* A3 pairs with R3. */
 		flag = crpc_load_acquire(__crpc_spsc_flag(b));
 		here = (uint32_t)(flag & 7);
-		if (is_onesided(c->variant) && (uint32_t)(flag >> 3) != lap)
+		if ((is_onesided(c->variant) && (uint32_t)(flag >> 3) != lap) || here > per)
 			break;
 		n += here;
 		if (here < per)
@@ -308,7 +314,7 @@ crpc_spsc_count(const struct crpc_spsc_cons *c)
 		b = block_next(b, c->block, c->slots, c->end);
 		lap += b == c->slots;
 	}
-	return n - c->taken;
+	return n > c->taken ? n - c->taken : 0;
 }
 
 /* Every flag is what the two positions imply: valid from the consumer's block to the producer's. */

@@ -399,6 +399,7 @@ hostile_words_are_bounded(void **state)
 	for (i = 0; i < CRPC_DIM(bad); i++) {
 		crpc_store_relaxed(head, bad[i]);
 		assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
+		assert_int_equal(crpc_spsc_count(&r.c), 0);
 		assert_true(crpc_spsc_check(&r.p, &r.c, null) > 0);
 	}
 	crpc_store_relaxed(head, 0);
@@ -407,6 +408,7 @@ hostile_words_are_bounded(void **state)
 	for (i = 0; i < CRPC_DIM(bad); i++) {
 		crpc_store_relaxed(tail, bad[i]);
 		assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), -EAGAIN);
+		assert_int_equal(crpc_spsc_free_count(&r.p), 0);
 	}
 	free(r.mem);
 
@@ -415,6 +417,7 @@ hostile_words_are_bounded(void **state)
 	flag = __crpc_spsc_flag(r.c.pos);
 	crpc_store_relaxed(flag, 7); /* seven messages in a block for one */
 	assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
+	assert_int_equal(crpc_spsc_count(&r.c), 0);
 	assert_true(crpc_spsc_check(&r.p, &r.c, null) > 0);
 	free(r.mem);
 
