@@ -222,7 +222,7 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 {
 	char *base = mem;
 	struct crpc_spsc_hdr h;
-	bool tells;
+	bool has_tail;
 	uint32_t per;
 	int rc;
 
@@ -230,11 +230,11 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 	if (rc != 0)
 		return rc;
 	per = per_of(h.variant);
-	tells = h.variant == CRPC_SPSC_LAMPORT || (is_onesided(h.variant) && !h.caller_credit);
+	has_tail = h.variant == CRPC_SPSC_LAMPORT || (is_onesided(h.variant) && !h.caller_credit);
 	*c = (struct crpc_spsc_cons){
 		.slots = base + CRPC_SPSC_DATA_OFFSET,
 		.head = (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_HEAD_OFFSET),
-		.tail = tells ? tail_of(base) : NULL,
+		.tail = has_tail ? tail_of(base) : NULL,
 		.depth = h.depth,
 		.next = h.start,
 		.limit = h.start,
@@ -365,12 +365,13 @@ crpc_spsc_check(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, 
 			"producer at %u, consumer at %u: more than the depth %u apart\n", p->next,
 			c->next, p->depth);
 	if (c->tail != NULL && c->next - c->released > c->depth)
-		bad += spsc_say(out, "consumer at %u told %u\n", c->next, c->released);
+		bad += spsc_say(out, "consumer at %u, released %u\n", c->next, c->released);
 	if (per == 0 && crpc_load_acquire(p->head) != p->published)
 		bad += spsc_say(
 			out, "head %u, published %u\n", crpc_load_acquire(p->head), p->published);
 	if (c->tail != NULL && crpc_load_acquire(c->tail) != c->released)
-		bad += spsc_say(out, "tail %u, told %u\n", crpc_load_acquire(c->tail), c->released);
+		bad += spsc_say(
+			out, "tail %u, released %u\n", crpc_load_acquire(c->tail), c->released);
 	if (p->limit - p->next > p->depth && !is_fastforward(p->variant))
 		bad += spsc_say(out, "limit %u is behind the producer at %u\n", p->limit, p->next);
 	if (per != 0)

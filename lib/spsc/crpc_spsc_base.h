@@ -14,7 +14,7 @@
  *            256   tail word   written by the consumer only
  *            384   messages
  *
- * Each end keeps what it alone knows (positions, the cached position of the other end) in a struct
+ * Each end keeps what it alone knows (positions, the cached position of its peer) in a struct
  * of its own, crpc_spsc_prod or crpc_spsc_cons, in private memory: no line of the ring is
  * written by both ends but, in the fastforward variant, the flags.
  *
@@ -30,7 +30,7 @@
  * Threads: a crpc_spsc_prod belongs to one thread, a crpc_spsc_cons to one, which may be the same.
  *
  * Positions run free over 32 bits and are masked on access; distances are unsigned differences.
- * What the other end wrote is bounded before use, so that a corrupted or hostile word makes a ring
+ * What the peer wrote is bounded before use, so that a corrupted or hostile word makes a ring
  * look full or empty, and never leads outside its memory.
  */
 
@@ -43,7 +43,7 @@
 
 CRPC_BEGIN_DECLS
 
-/** How a ring tells its other end what is valid. */
+/** How an end of a ring publishes what is valid. */
 enum crpc_spsc_variant {
 	CRPC_SPSC_LAMPORT,             /**< Head and tail words. */
 	CRPC_SPSC_FASTFORWARD,         /**< A flag per block of seven messages. */
@@ -78,7 +78,7 @@ struct crpc_spsc_attr {
 	uint32_t start; /**< First position; a test starts near 2^32 to see the wrap. */
 	/**
 	 * onesided only. False: the consumer writes its position to the tail word once per
-	 * quarter of the depth. True: the consumer writes nothing at all; the producer is told
+	 * quarter of the depth. True: the consumer writes nothing at all; the producer learns
 	 * what was consumed by crpc_spsc_onesided_credit(), for instance by each reply.
 	 */
 	bool caller_credit;
@@ -143,8 +143,8 @@ struct crpc_spsc_cons {
 	uint32_t next;     /* position of the next message to read */
 	uint32_t limit;    /* lamport: position up to which messages are there, as far as known */
 	uint32_t freed;    /* everything before it is no longer read */
-	uint32_t released; /* ... and the producer was told so */
-	uint32_t batch;    /* tell it after that many */
+	uint32_t released; /* ... and this was published */
+	uint32_t batch;    /* publish after that many */
 	/* flagged variants */
 	uint32_t taken; /* messages read of the block at pos */
 	uint32_t avail; /* messages known to be in it */

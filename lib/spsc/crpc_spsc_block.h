@@ -19,7 +19,7 @@
  *                     fastforward                       onesided
  *     flag            count; 0: free                    (lap << 3) | count
  *     consumer        writes 0 when done with a block   writes nothing here
- *     full            flag of the next block is not 0   next - (told by the consumer) = depth
+ *     full            flag of the next block is not 0   next - (what the consumer reported) = depth
  *     seen            by a probe ahead, for many blocks  in the tail word, or by the caller
  *
  * A block is free only as a whole, so the ring has one block more than depth messages fill: depth
@@ -56,7 +56,7 @@ __crpc_spsc_block_flush(struct crpc_spsc_prod *p, bool one)
 		__crpc_spsc_demote(p->pos);
 }
 
-/* onesided: the window is short. Look whether the consumer told more. */
+/* onesided: the window is short. Look whether the consumer has read more. */
 crpc_inline uint32_t
 __crpc_spsc_block_refill(struct crpc_spsc_prod *p)
 {
@@ -188,9 +188,9 @@ __crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per
 	return done;
 }
 
-/* onesided with a tail word: tell the producer how far the consumer is. */
+/* onesided with a tail word: publish how far the consumer is. */
 crpc_inline void
-__crpc_spsc_block_tell(struct crpc_spsc_cons *c)
+__crpc_spsc_block_report(struct crpc_spsc_cons *c)
 {
 	/* R4: the reads before the tail that gives their blocks away. Pairs with A4. */
 	crpc_store_release(c->tail, c->freed);
@@ -210,7 +210,7 @@ __crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
 	/* A count that is too high, or falls, was never written by a producer. */
 	if (n <= c->taken || n > per) {
 		if (one && c->tail != NULL && c->freed != c->released)
-			__crpc_spsc_block_tell(c);
+			__crpc_spsc_block_report(c);
 		return 0;
 	}
 	c->avail = n;
@@ -261,7 +261,7 @@ __crpc_spsc_block_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per
 	c->freed = c->next;
 	if (one) {
 		if (c->tail != NULL && c->freed - c->released >= c->batch)
-			__crpc_spsc_block_tell(c);
+			__crpc_spsc_block_report(c);
 		return;
 	}
 	while (rel != c->pos) {

@@ -101,7 +101,7 @@ int crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem,
 /** Attach the end that answers, likewise. */
 int crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, size_t len);
 
-/** Validate a ring at rest, every call answered and read: number of violations, told to @p out. */
+/** Validate a ring at rest, every call answered and read: violations, printed on @p out. */
 int crpc_spsc_duplex_check(const struct crpc_spsc_duplex_client *c,
 	const struct crpc_spsc_duplex_server *s, FILE *out);
 

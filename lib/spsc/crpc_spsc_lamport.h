@@ -146,9 +146,9 @@ crpc_spsc_lamport_enqueue(struct crpc_spsc_prod *p, uint32_t esize, const void *
 	return crpc_spsc_lamport_enqueue_burst(p, esize, msg, 1) == 1;
 }
 
-/* Tell the producer how far the consumer is. */
+/* Publish how far the consumer is. */
 crpc_inline void
-__crpc_spsc_lamport_tell(struct crpc_spsc_cons *c)
+__crpc_spsc_lamport_report(struct crpc_spsc_cons *c)
 {
 	/* R2: the reads before the tail that gives their slots away. Pairs with A2. */
 	crpc_store_release(c->tail, c->freed);
@@ -166,7 +166,7 @@ __crpc_spsc_lamport_look(struct crpc_spsc_cons *c)
 	if (crpc_likely(head - c->freed <= c->depth && head - c->next <= c->depth))
 		c->limit = head;
 	if (c->limit == c->next && c->freed != c->released)
-		__crpc_spsc_lamport_tell(c);
+		__crpc_spsc_lamport_report(c);
 	return c->limit - c->next;
 }
 
@@ -209,7 +209,7 @@ crpc_spsc_lamport_release(struct crpc_spsc_cons *c)
 {
 	c->freed = c->next;
 	if (c->freed - c->released >= c->batch)
-		__crpc_spsc_lamport_tell(c);
+		__crpc_spsc_lamport_report(c);
 }
 
 /**

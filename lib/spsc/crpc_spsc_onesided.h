@@ -11,7 +11,7 @@
  *
  * So memory that the consumer may only read is enough, and no line goes back to the producer to be
  * cleared. What protects unread messages is the window: the producer has at most depth messages
- * whose consumption it was not told of. It is told by crpc_spsc_onesided_credit()
+ * that it does not know to be read. It learns that from crpc_spsc_onesided_credit()
  * (attr.caller_credit), for instance because a reply to a request implies that the request and
  * everything before it was read; or by the tail word, which the consumer writes once per quarter of
  * the depth. A ring is created with a window no larger than it can hold; it cannot be overwritten.
@@ -151,7 +151,7 @@ crpc_spsc_onesided_dequeue(struct crpc_spsc_cons *c, uint32_t esize, uint32_t pe
 }
 
 /**
- * Tell the producer that the consumer is done with the @p n oldest messages it was not told of.
+ * Credit: the consumer has read the @p n oldest messages that are outstanding.
  *
  * @param p
  *   The producer's end of a ring with attr.caller_credit.

@@ -2,7 +2,7 @@
 #ifndef SPSC_RING_H
 #define SPSC_RING_H
 
-/* A ring on the heap with both ends, and payloads that tell their position. */
+/* A ring on the heap with both ends, and payloads that show their position. */
 
 #include <stdint.h>
 #include <stdio.h>

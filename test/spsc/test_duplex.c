@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The ring whose replies overwrite their requests: order, window, wrap, what an end holds back,
- * words that the other end could not have written, the lone layout, and both layouts between two
+ * words that the peer could not have written, the lone layout, and both layouts between two
  * threads. Every payload is verified; a reply is its request with every bit turned, so that a
  * request that was never answered is no reply.
  */
@@ -314,7 +314,7 @@ lone_calls_may_be_many(void **state)
 }
 
 static void
-check_and_dump_tell_the_state(void **state)
+check_and_dump_show_the_state(void **state)
 {
 	struct crpc_spsc_attr a = {
 		.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = ESIZE, .lazy = 8};
@@ -423,7 +423,7 @@ main(void)
 		cmocka_unit_test(impossible_words_mean_nothing),
 		cmocka_unit_test(lone_calls_share_the_first_line),
 		cmocka_unit_test(lone_calls_may_be_many),
-		cmocka_unit_test(check_and_dump_tell_the_state),
+		cmocka_unit_test(check_and_dump_show_the_state),
 		cmocka_unit_test(threads_agree_on_every_byte),
 	};
 

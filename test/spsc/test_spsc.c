@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lib/spsc in one thread, where every step can be told: each variant against a model queue under
+ * lib/spsc in one thread, step by step: each variant against a model queue under
  * random calls (seed printed on failure), exact fit, wrap at 2^32, publication, windows, bad
  * attributes, and words that only a hostile peer would write.
  */
@@ -380,7 +380,7 @@ onesided_tokens_are_unique(void **state)
 	assert_int_equal(ring_free(&r), 0);
 }
 
-/* Words that no honest end writes make a ring look full or empty, and check() tells them. */
+/* Words that no honest end writes make a ring look full or empty, and check() reports them. */
 static void
 hostile_words_are_bounded(void **state)
 {
@@ -496,7 +496,7 @@ inline_singles(void **state)
 
 /* The dump names the variant and the counts. */
 static void
-dump_tells_the_state(void **state)
+dump_shows_the_state(void **state)
 {
 	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_ONESIDED, .depth = 8, .esize = 8};
 	char text[1024] = "";
@@ -530,7 +530,7 @@ main(void)
 		cmocka_unit_test(hostile_words_are_bounded),
 		cmocka_unit_test(peek_of_a_whole_ring_ends),
 		cmocka_unit_test(inline_singles),
-		cmocka_unit_test(dump_tells_the_state),
+		cmocka_unit_test(dump_shows_the_state),
 	};
 
 	return cmocka_run_group_tests_name("spsc", tests, NULL, NULL);

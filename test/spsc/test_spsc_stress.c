@@ -23,7 +23,7 @@
 struct stress {
 	struct crpc_spsc_attr attr;
 	uint32_t burst;
-	uint32_t slow; /* 0: nobody, 1: the producer, 2: the consumer */
+	uint32_t slow; /* 0: none, 1: the producer, 2: the consumer */
 	bool in_place;
 	struct ring to;
 	struct ring back;
