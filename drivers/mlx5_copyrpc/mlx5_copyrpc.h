@@ -348,10 +348,13 @@ void crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_s
  *  not of a send. 1. */
 uint16_t crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	const struct crpc_mlx5_sent *sent, struct crpc_rdma_cqe *out);
-/** -errno that the user gets for a syndrome. */
-int16_t crpc_mlx5_syndrome_errno(uint8_t syndrome);
-/** A syndrome in words. */
-const char *crpc_mlx5_syndrome_name(uint8_t syndrome);
+/** What a card says of an error: -errno that the user gets, and words. */
+struct crpc_mlx5_syndrome {
+	uint8_t number;
+	int16_t status;
+	const char *name;
+};
+const struct crpc_mlx5_syndrome *crpc_mlx5_syndrome_find(uint8_t number);
 
 /* mlx5_queue.c: what all kinds of queue pairs share. */
 /** Blocks of the largest WQE with @p head bytes of headers and @p inline_max inline bytes or
@@ -465,9 +468,6 @@ int crpc_mlx5_addr_decode(
  *  ring of an initiator, whose writes have an address vector. */
 size_t crpc_mlx5_wqe_text(
 	const void *ring, uint32_t bb_count, uint32_t idx, bool dc, char *text, size_t len);
-/** What a queue pair is, and its state, as words. */
-const char *crpc_mlx5_kind_name(const struct crpc_mlx5_qp *qp);
-const char *crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp);
 /** The newest send WQE of a queue pair; an empty text if there is none. */
 size_t crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len);
 /** The state of the completion queue and of every queue pair, with its newest WQE. */

@@ -180,26 +180,10 @@ crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *buf, size_t len)
 		put(&t, " imm 0x%x", be32toh(cqe->ok.imm_inval_pkey));
 	if (opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR)
 		put(&t, " syndrome 0x%02x vendor 0x%02x: %s", cqe->err.syndrome,
-			cqe->err.vendor_err_synd, crpc_mlx5_syndrome_name(cqe->err.syndrome));
+			cqe->err.vendor_err_synd, crpc_mlx5_syndrome_find(cqe->err.syndrome)->name);
 	else if (opcode != MLX5_CQE_INVALID)
 		put(&t, " bytes %u", be32toh(cqe->ok.byte_cnt));
 	return t.used;
-}
-
-const char *
-crpc_mlx5_kind_name(const struct crpc_mlx5_qp *qp)
-{
-	static const char *const names[] = {"RC", "UD", "DC", "DC initiator"};
-
-	return names[qp->kind];
-}
-
-const char *
-crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp)
-{
-	static const char *const names[] = {"idle", "ready", "error", "retired", "draining"};
-
-	return names[qp->state];
 }
 
 size_t

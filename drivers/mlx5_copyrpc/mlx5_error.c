@@ -9,11 +9,7 @@
 #include "crpc_log.h"
 #include "mlx5_ring.h"
 
-static const struct syndrome {
-	uint8_t syndrome;
-	int16_t status;
-	const char *name;
-} syndromes[] = {
+static const struct crpc_mlx5_syndrome syndromes[] = {
 	{MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, -EIO, "local length error"},
 	{MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, -EIO, "local QP operation error"},
 	{MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, -EACCES, "local protection error"},
@@ -31,29 +27,17 @@ static const struct syndrome {
 	{MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR, -ECONNRESET, "remote aborted"},
 };
 
-static const struct syndrome *
-syndrome_find(uint8_t syndrome)
+const struct crpc_mlx5_syndrome *
+crpc_mlx5_syndrome_find(uint8_t number)
 {
-	static const struct syndrome unknown = {0, -EIO, "unknown syndrome"};
+	static const struct crpc_mlx5_syndrome unknown = {0, -EIO, "unknown syndrome"};
 	size_t i;
 
 	for (i = 0; i < CRPC_DIM(syndromes); i++) {
-		if (syndromes[i].syndrome == syndrome)
+		if (syndromes[i].number == number)
 			return &syndromes[i];
 	}
 	return &unknown;
-}
-
-int16_t
-crpc_mlx5_syndrome_errno(uint8_t syndrome)
-{
-	return syndrome_find(syndrome)->status;
-}
-
-const char *
-crpc_mlx5_syndrome_name(uint8_t syndrome)
-{
-	return syndrome_find(syndrome)->name;
 }
 
 crpc_noinline void
@@ -122,7 +106,7 @@ crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq
 			qp->base.id, send ? "a send was" : "receives were");
 	else
 		crpc_err("qp 0x%x (id %u): %s on %s %u (syndrome 0x%02x, vendor 0x%02x)", qp->qpn,
-			qp->base.id, crpc_mlx5_syndrome_name(cqe->err.syndrome),
+			qp->base.id, crpc_mlx5_syndrome_find(cqe->err.syndrome)->name,
 			send ? "send WQE" : "receive", counter, cqe->err.syndrome,
 			cqe->err.vendor_err_synd);
 	crpc_mlx5_cqe_text(cqe, text, sizeof(text));
@@ -142,7 +126,7 @@ crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_ERROR,
 		.syndrome = cqe->err.syndrome,
-		.status = crpc_mlx5_syndrome_errno(cqe->err.syndrome),
+		.status = crpc_mlx5_syndrome_find(cqe->err.syndrome)->status,
 		.qp_id = qp->base.id,
 		.wr_id = sent != NULL ? sent->wr_id : 0,
 		.wrs = sent != NULL ? crpc_mlx5_report_take(qp) : 0,

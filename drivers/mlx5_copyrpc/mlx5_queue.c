@@ -40,7 +40,6 @@ static const struct shape {
 	size_t head; /* Bytes of a WQE before its payload. */
 	enum ibv_qp_type type;
 	enum mlx5dv_dc_type dc_type;
-	uint64_t dv_mask;
 	uint64_t ops;
 	int to[3];               /* What INIT, RTR and RTS set. */
 	enum ibv_qp_state first; /* The state in which it is made. */
@@ -53,7 +52,6 @@ static const struct shape {
 			.size = sizeof(struct crpc_mlx5_qp_ctl),
 			.head = CRPC_MLX5_RC_HEAD,
 			.type = IBV_QPT_RC,
-			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 			.ops = OPS_REMOTE,
 			.to = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
 				IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -67,7 +65,6 @@ static const struct shape {
 			.size = sizeof(struct crpc_mlx5_ud),
 			.head = CRPC_MLX5_UD_HEAD,
 			.type = IBV_QPT_UD,
-			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 			.ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
 			.to = {INIT_COMMON | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN},
 			.first = IBV_QPS_RTS,
@@ -80,7 +77,6 @@ static const struct shape {
 			.head = CRPC_MLX5_DC_HEAD,
 			.type = IBV_QPT_DRIVER,
 			.dc_type = MLX5DV_DCTYPE_DCT,
-			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
 			.to = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
 				IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU},
 			.first = IBV_QPS_RTR,
@@ -92,8 +88,6 @@ static const struct shape {
 			.head = CRPC_MLX5_DC_HEAD,
 			.type = IBV_QPT_DRIVER,
 			.dc_type = MLX5DV_DCTYPE_DCI,
-			.dv_mask = MLX5DV_QP_INIT_ATTR_MASK_DC |
-				MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 			.ops = OPS_REMOTE,
 			.to = {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER},
 			.first = IBV_QPS_RTS,
@@ -168,7 +162,8 @@ ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 	const struct shape *shape = &shapes[qp->dp.kind];
 	bool sends = qp->dp.kind != CRPC_MLX5_DC;
 	struct mlx5dv_qp_init_attr dv_attr = {
-		.comp_mask = shape->dv_mask,
+		.comp_mask = (shape->dc_type != 0 ? MLX5DV_QP_INIT_ATTR_MASK_DC : 0) |
+			(sends ? MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS : 0),
 		/* The bytes of a READ or a datagram must land in their memory, never in the CQE. */
 		.create_flags = sends ? MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE : 0,
 		.dc_init_attr = {.dc_type = shape->dc_type},

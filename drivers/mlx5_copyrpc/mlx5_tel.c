@@ -80,14 +80,16 @@ crpc_mlx5_tel_close(struct crpc_mlx5_dev_ctl *dev)
 static void
 queue_fill(const struct crpc_mlx5_qp *qp, struct tel_queue *out)
 {
+	static const char *const kinds[] = {"RC", "UD", "DC", "DC initiator"};
+	static const char *const states[] = {"idle", "ready", "error", "retired", "draining"};
 	const struct crpc_mlx5_dci *dci = (const struct crpc_mlx5_dci *)(const void *)qp;
 	const struct crpc_mlx5_sq *sq = &qp->own;
 	bool shares = qp->kind == CRPC_MLX5_DC && qp->sq != sq;
 
 	*out = (struct tel_queue){
 		.found = true,
-		.kind = crpc_mlx5_kind_name(qp),
-		.state = crpc_mlx5_state_name(qp),
+		.kind = kinds[qp->kind],
+		.state = states[qp->state],
 		.id = qp->base.id,
 		.posted = qp->posted,
 		.retired = qp->retired,

@@ -83,20 +83,6 @@ nanosleep(const struct timespec *want, struct timespec *left)
 	return 0;
 }
 
-const char *
-crpc_mlx5_kind_name(const struct crpc_mlx5_qp *qp)
-{
-	(void)qp;
-	return "RC";
-}
-
-const char *
-crpc_mlx5_state_name(const struct crpc_mlx5_qp *qp)
-{
-	(void)qp;
-	return "up";
-}
-
 size_t
 crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len)
 {
