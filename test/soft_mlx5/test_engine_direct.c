@@ -500,7 +500,7 @@ two_threads(void **state)
 
 /* ---- two processes ---- */
 
-struct far { /* What a child reports. */
+struct far { /* What the processes exchange. */
 	uint32_t qpn, key;
 	uint64_t mem;
 };
@@ -541,26 +541,34 @@ become_stranger(void)
 		_exit(5);
 }
 
-/* The child: a passive target that drives; commands are bytes on a pipe. */
+/* Exchange places with the process behind the pipes; its queue pair is for @q. */
+static struct far
+meet(struct rig_host *h, struct rig_qp *q, int to, int from)
+{
+	struct far own, far;
+
+	rig_qp_open(h, q, NULL);
+	own = (struct far){q->qpn, h->key, (uintptr_t)h->mem};
+	put(to, &own, sizeof(own));
+	get(from, &far, sizeof(far));
+	return far;
+}
+
+/* The child: a target that drives; commands are bytes on a pipe, answered by themselves or more. */
 static void
 target(const char *net)
 {
 	static struct rig_host h;
 	static struct rig_qp q;
-	struct far far;
-	uint32_t peer;
+	uint64_t counts[2];
+	struct far peer;
 	char c;
 
 	rig_host_open(&h, net, MEM);
-	rig_qp_open(&h, &q, NULL);
-	get(down[0], &peer, sizeof(peer));
-	rig_to_rts(&q, peer);
-	far = (struct far){q.qpn, h.key, (uintptr_t)h.mem};
-	put(up[1], &far, sizeof(far));
+	peer = meet(&h, &q, up[1], down[0]);
+	rig_to_rts(&q, peer.qpn);
 	(void)fcntl(down[0], F_SETFL, O_NONBLOCK);
 	for (;;) {
-		uint64_t counts[2];
-
 		if (sm_nic_progress(h.nic, rig_now += 1000) == 0)
 			sched_yield();
 		if (read(down[0], &c, 1) != 1)
@@ -569,15 +577,18 @@ target(const char *net)
 			rig_recv(&q, h.mem, MEM / 2, h.key);
 		if (c == 's')
 			become_stranger();
-		if (c == 'c') {
-			counts[0] = h.nic->direct.kernel_bytes;
-			counts[1] = h.nic->direct.failed;
-			put(up[1], counts, sizeof(counts));
-		}
 		if (c == 'q')
 			_exit(0);
-		if (c == 'r' || c == 's')
-			put(up[1], &c, 1);
+		put(up[1], &c, 1);
+		counts[0] = h.nic->direct.kernel_bytes;
+		counts[1] = h.nic->direct.failed;
+		if (c == 'c')
+			put(up[1], counts, sizeof(counts));
+		while (c == 'w') { /* For ever. */
+			rig_rdma(&q, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)peer.mem,
+				peer.key, h.mem, 3u << 20);
+			rig_expect(&h, NULL, &q.scq);
+		}
 	}
 }
 
@@ -591,22 +602,39 @@ command(char c)
 	assert_int_equal(back, c);
 }
 
+static void
+counts_get(uint64_t counts[2])
+{
+	command('c');
+	get(up[0], counts, 2 * sizeof(counts[0]));
+}
+
+static char target_net[64];
+
+static void
+pipes_close(void)
+{
+	for (uint32_t i = 0; i < 2; i++) {
+		close(up[i]);
+		close(down[i]);
+	}
+	rig_direct = 0;
+}
+
 static pid_t
 target_start(struct far *far)
 {
-	const char *net = rig_net();
 	pid_t pid;
 
+	snprintf(target_net, sizeof(target_net), "%s", rig_net());
 	rig_direct = FROM;
 	assert_int_equal(pipe(up) | pipe(down), 0);
 	pid = fork();
 	if (pid == 0)
-		target(net);
-	rig_host_open(&a, net, MEM);
+		target(target_net);
+	rig_host_open(&a, target_net, MEM);
 	fill(a.mem, DST);
-	rig_qp_open(&a, &qa, NULL);
-	put(down[1], &qa.qpn, sizeof(qa.qpn));
-	get(up[0], far, sizeof(*far));
+	*far = meet(&a, &qa, down[1], up[0]);
 	return pid;
 }
 
@@ -622,11 +650,7 @@ target_end(pid_t pid, bool killed)
 		assert_int_equal(status, 0);
 	rig_qp_close(&qa);
 	rig_host_close(&a);
-	for (uint32_t i = 0; i < 2; i++) {
-		close(up[i]);
-		close(down[i]);
-	}
-	rig_direct = 0;
+	pipes_close();
 }
 
 static void
@@ -703,8 +727,7 @@ two_processes(void **state)
 		assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 		do_read_back(&far, from + 7, lens[i]);
 	}
-	put(down[1], "c", 1);
-	get(up[0], counts, sizeof(counts));
+	counts_get(counts);
 	if (allowed) {
 		assert_true(counts[0] > 6u << 20); /* WRITEs and SENDs. */
 		assert_true(a.nic->direct.kernel_bytes > 6u << 20); /* READs. */
@@ -738,8 +761,7 @@ kernel_refuses(void **state)
 			do_write(&far, 5, 3u << 20, 3);
 		}
 		assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
-		put(down[1], "c", 1);
-		get(up[0], counts, sizeof(counts));
+		counts_get(counts);
 		if (late == 0)
 			assert_int_equal(a.nic->direct.sent, 0);
 		else if (allowed)
@@ -771,47 +793,16 @@ reader_killed(void **state)
 	target_end(pid, true);
 }
 
-/* In a child: writes to @peer for ever. */
-static void
-writer(const char *net)
-{
-	static struct rig_host h;
-	static struct rig_qp q;
-	struct far far;
-
-	rig_host_open(&h, net, MEM);
-	rig_qp_open(&h, &q, NULL);
-	put(up[1], &q.qpn, sizeof(q.qpn));
-	get(down[0], &far, sizeof(far));
-	rig_to_rts(&q, far.qpn);
-	for (;;) {
-		rig_rdma(&q, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)far.mem, far.key, h.mem,
-			3u << 20);
-		rig_expect(&h, NULL, &q.scq);
-	}
-}
-
 /* Who sends is killed in the middle: the receiver goes on with others. */
 static void
 writer_killed(void **state)
 {
-	const char *net = rig_net();
-	uint64_t was;
 	struct far far;
-	uint32_t qpn;
-	pid_t pid;
+	pid_t pid = target_start(&far);
+	uint64_t was;
 
-	assert_int_equal(pipe(up) | pipe(down), 0);
-	rig_direct = FROM;
-	pid = fork();
-	if (pid == 0)
-		writer(net);
-	rig_host_open(&a, net, MEM);
-	rig_qp_open(&a, &qa, NULL);
-	get(up[0], &qpn, sizeof(qpn));
-	far = (struct far){qa.qpn, a.key, (uintptr_t)a.mem};
-	rig_to_rts(&qa, qpn);
-	put(down[1], &far, sizeof(far));
+	rig_to_rts(&qa, far.qpn);
+	command('w');
 	for (uint32_t i = 0; i < 2000; i++) {
 		if (sm_nic_progress(a.nic, rig_now += 1000) == 0)
 			sched_yield();
@@ -824,15 +815,14 @@ writer_killed(void **state)
 	rig_now += 100000000;
 	rig_run(&a, NULL);
 	rig_qp_close(&qa);
-	/* It serves somebody else. */
-	rig_host_open(&b, net, MEM);
+	/* It serves another one. */
+	rig_host_open(&b, target_net, MEM);
 	pair_connect();
 	one(MLX5_OPCODE_RDMA_WRITE, 1u << 20, 2);
-	for (uint32_t i = 0; i < 2; i++) {
-		close(up[i]);
-		close(down[i]);
-	}
-	pair_close(state);
+	rig_link_close(&qa, &qb);
+	rig_host_close(&b);
+	pipes_close();
+	rig_host_close(&a);
 }
 
 /*
