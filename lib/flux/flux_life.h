@@ -32,6 +32,9 @@ struct crpc_flux {
 /* One side will not use a channel again. The next join, connect or leave frees it after both. */
 void __crpc_flux_chan_put(struct flux_chan *ch);
 
+/* Forget out[i], whose server left and whose calls are all completed. */
+void __crpc_flux_out_drop(struct crpc_flux_node *node, uint32_t i);
+
 /* flux_rings.c: bytes that the rings of a channel take, and their set-up. */
 size_t __crpc_flux_rings_len(const struct crpc_flux_attr *attr);
 int __crpc_flux_rings_init(struct flux_chan *ch, const struct crpc_flux_attr *attr, void *mem);

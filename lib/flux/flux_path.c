@@ -160,11 +160,10 @@ complete(struct flux_chan *ch, struct crpc_rpc_counts *counts, struct crpc_done 
 	struct flux_order *o = &ch->replies;
 	const uint32_t *const entries = o->entry, mask = o->mask, pos = o->next;
 	const uint32_t stride = ch->stride, fetch = ahead(ch, o, n);
-	char *const buf = ch->buf;
+	char *const buf = ch->buf, *data;
 	struct rpc_calls calls = ch->calls;
 	uint32_t i, entry, slot;
 	struct rpc_call *call;
-	char *data;
 
 	for (i = 0; i < n; i++) {
 		entry = entries[(pos + i) & mask];
@@ -247,9 +246,8 @@ take_requests(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_req
 	const uint64_t tokens = node->recvs | peer << FLUX_CALLER_SHIFT;
 	uint64_t *const held = ch->held;
 	uint8_t *const room = ch->room;
-	char *const buf = ch->buf;
+	char *const buf = ch->buf, *data;
 	uint32_t i, pos, entry, slot, fetch;
-	char *data;
 
 	i = flux_look(o, n);
 	n = i < n ? i : n;
@@ -312,29 +310,24 @@ reply_run(struct crpc_flux_node *node, const struct crpc_req *req, const char *m
 	uint32_t n)
 {
 	struct flux_chan *ch = flux_chan_of(node, req->token);
-	uint32_t i, slot, pos, mask, held_mask, *entries;
-	const uint8_t *room;
+	uint32_t i, slot, pos, mask, held_mask;
 	struct flux_order *o;
-	uint64_t *held;
 
 	crpc_owner_check(&node->owner, "flux node");
 	if (crpc_unlikely(ch == NULL || crpc_load_relaxed(&ch->caller_gone) != 0))
 		return 0;
 	o = &ch->answers;
-	entries = o->entry;
 	pos = o->next;
 	mask = o->mask;
-	held = ch->held;
 	held_mask = ch->held_mask;
-	room = ch->room;
 	for (i = 0; i < n; i++) {
 		slot = (uint32_t)req[i].token & held_mask;
-		if (crpc_unlikely(held[slot] != req[i].token || len >= room[slot]))
+		if (crpc_unlikely(ch->held[slot] != req[i].token || len >= ch->room[slot]))
 			break;
-		held[slot] = 0;
+		ch->held[slot] = 0;
 		if (msgs != NULL)
 			rpc_copy(ch->buf + (size_t)slot * ch->stride, msgs + (size_t)i * len, len);
-		entries[(pos + i) & mask] = len << FLUX_SLOT_BITS | slot;
+		o->entry[(pos + i) & mask] = len << FLUX_SLOT_BITS | slot;
 	}
 	o->next = pos + i;
 	if (o->next - o->known >= ch->lazy)

@@ -129,9 +129,6 @@ void __crpc_flux_inbox_take(struct crpc_flux_node *node);
  */
 bool __crpc_flux_in_drop(struct crpc_flux_node *node, struct flux_chan *ch);
 
-/* Forget out[i], whose server left and whose calls are all completed. */
-void __crpc_flux_out_drop(struct crpc_flux_node *node, uint32_t i);
-
 /* flux_end.c: take an entry that is no reply to an open call. Returns whether *done was filled. */
 bool __crpc_flux_take_other(
 	struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done *done);
