@@ -33,25 +33,25 @@ static void
 turn(bool calls)
 {
 	struct node *n = &scene.node[rnd(scene.nnodes)];
-	uint32_t k = rnd(16);
+	uint32_t k = rnd(16), what;
 
 	scene.now += rnd(1000);
-	switch (rnd(calls ? 13 : 8)) {
+	what = rnd(calls ? 13 : 8);
+	if (n->gone && what < 5)
+		return;
+	switch (what) {
 	case 0:
-		if (!n->gone)
-			scene.protocol->flush(n->ctx, scene.now);
+		scene.protocol->flush(n->ctx, scene.now);
 		break;
 	case 1:
 	case 2:
-		if (!n->gone)
-			do_poll(n);
+		do_poll(n);
 		break;
 	case 3:
-		if (!n->gone)
-			do_recv(n);
+		do_recv(n);
 		break;
 	case 4:
-		for (; k != 0 && !n->gone; k--)
+		for (; k != 0; k--)
 			do_answer(n);
 		break;
 	case 5:

@@ -163,17 +163,21 @@ line_strand(void)
 	assert_int_equal(crpc_copyrpc_ep_reset(line[0].ours), -EBUSY);
 }
 
+/* Until so many calls of a line have ended well, and no more. */
+static void
+wait_done(uint32_t i, uint32_t done, uint32_t turns)
+{
+	for (; turns != 0 && line[i].done < done; turns--)
+		turn();
+	assert_int_equal(line[i].done, done);
+}
+
 /* One more of line 1, to its end. Nobody else is asked to wait for it. */
 static void
 call_one(void)
 {
-	uint32_t before = line[1].done, i;
-
 	call(1);
-	for (i = 0; line[1].done == before; i++) {
-		assert_true(i < 100);
-		turn();
-	}
+	wait_done(1, line[1].done + 1, 100);
 }
 
 /*
@@ -185,7 +189,7 @@ static void
 a_dead_target_does_not_stop_a_living_one(void **state)
 {
 	uint64_t until;
-	uint32_t during = 0, i;
+	uint32_t during = 0;
 
 	lines_open(2);
 	line_strand();
@@ -198,9 +202,7 @@ a_dead_target_does_not_stop_a_living_one(void **state)
 		during++;
 	}
 	assert_in_range(during, 20, UINT32_MAX);
-	for (i = 0; i < 100 && line[2].done == 0; i++)
-		turn();
-	assert_int_equal(line[2].done, 1);
+	wait_done(2, 1, 100);
 	assert_int_equal(line[2].served, 1);
 	assert_int_equal(line[1].failed + line[2].failed, 0);
 	/* It is as good as new. */
@@ -208,9 +210,7 @@ a_dead_target_does_not_stop_a_living_one(void **state)
 	crpc_copyrpc_ep_free(line[0].ours);
 	line_make(&line[0], ALIVE);
 	call(0);
-	for (i = 0; i < 100 && line[0].done == 0; i++)
-		turn();
-	assert_int_equal(line[0].done, 1);
+	wait_done(0, 1, 100);
 	lines_close();
 }
 
@@ -224,10 +224,8 @@ freed_at_once_and_the_rest_goes_on(void **state)
 	lines_open(1);
 	line_strand();
 	crpc_copyrpc_ep_free(line[0].ours);
-	for (i = 0; i < 100000 && line[1].done + line[2].done < 2; i++)
-		turn();
-	assert_int_equal(line[1].done, 1);
-	assert_int_equal(line[2].done, 1);
+	wait_done(1, 1, 100000);
+	wait_done(2, 1, 100000);
 	for (i = 0; i < 20; i++)
 		call_one();
 	assert_int_equal(line[1].served, 21);
