@@ -11,13 +11,6 @@
 
 CRPC_BEGIN_DECLS
 
-/** Polls between two looks around; every few of them it looks at the server too. */
-#define IPC_LOOK_POLLS 64
-/** Calls after which a word in a slot is old; far fewer than sequence numbers. */
-#define IPC_AGE_CALLS (UINT32_C(1) << 30)
-
-_Static_assert(CRPC_IPC_CHECK_POLLS % IPC_LOOK_POLLS == 0, "every so many looks");
-
 /**
  * What a request slot is to its client.
  *
@@ -42,12 +35,6 @@ enum ipc_call_state {
 enum ipc_aside {
 	IPC_ASIDE_LONE = 1, /**< A call is in the lone slot. */
 	IPC_ASIDE_HELD = 2, /**< There are blocks in `held`. */
-};
-
-/** A block that came with a completion of the last poll. */
-struct ipc_held {
-	const void *data; /**< Of that completion: no other has the same. */
-	struct crpc_ipc_block block;
 };
 
 /** A request slot, as its client sees it. Slots are used in order, not by the table's free list. */
@@ -150,9 +137,6 @@ ipc_has_room(const struct crpc_ipc_client *c, uint32_t len)
 int __crpc_ipc_prepare(
 	struct crpc_ipc_client *c, struct ipc_call *call, uint32_t len, uint32_t resp_max);
 
-/** @p call is made next, and allows replies of up to @p resp_max bytes, at most c->resp_max. */
-void __crpc_ipc_allow(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t resp_max);
-
 /**
  * The slot after the one in use, for number @p seq, is taken, or old: the next that is free. There
  * are more slots than depth, so there is one.
@@ -196,6 +180,10 @@ ipc_ring_if_asleep(struct crpc_ipc_client *c)
 	if (crpc_unlikely(sleep != c->sleep_seen))
 		__crpc_ipc_ring(c, sleep);
 }
+
+/** As __crpc_ipc_call_until(), of a call that cannot be taken as things are. */
+int __crpc_ipc_call_other(struct crpc_ipc_client *c, uint64_t deadline_ns, const void *buf,
+	uint32_t len, uint32_t resp_max, uint64_t cookie);
 
 /** As crpc_ipc_client_call(), with the deadline in place of the time. */
 int __crpc_ipc_call_until(struct crpc_ipc_client *c, uint64_t deadline_ns, const void *buf,
@@ -256,6 +244,9 @@ ipc_ring_has_answer(const struct crpc_ipc_client *c)
 {
 	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq;
 }
+
+/** As ipc_take_any() of what is not in the ring. Blocks of the last poll are freed. */
+uint32_t __crpc_ipc_poll_aside(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n);
 
 /** As ipc_take_any() of up to n answers of the run whose word is at the head: see ipc_run.h. */
 int __crpc_ipc_poll_run(
@@ -326,12 +317,6 @@ ipc_poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
 
 /* ---- beside the datapath ---- */
 
-/** Ring for the client in place @p id: it came, went, or called while asleep. */
-void __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id);
-
-/** CLOCK_MONOTONIC: for waiting, never on the datapath. */
-uint64_t __crpc_ipc_now_ns(void);
-
 /** Make sure that the server looks at all that was published: steps C3 to C5. */
 void __crpc_ipc_announce(struct crpc_ipc_client *c);
 
@@ -341,35 +326,6 @@ void __crpc_ipc_announce(struct crpc_ipc_client *c);
  */
 uint16_t __crpc_ipc_look_around(struct crpc_ipc_client *c, uint64_t now_ns, struct crpc_done *done,
 	uint16_t n, uint16_t got);
-
-/** RPC_NEVER / 1000 us and more are no timeout. */
-static inline uint64_t
-ipc_timeout_ns(uint64_t us)
-{
-	return us > RPC_NEVER / 1000 ? 0 : us * 1000;
-}
-
-/** Take the words in all slots for old: once in IPC_AGE_CALLS, and at first. */
-void __crpc_ipc_age_slots(struct crpc_ipc_client *c);
-
-/** True if the next poll finds an answer. */
-bool __crpc_ipc_has_answer(const struct crpc_ipc_client *c);
-
-/**
- * Take over the block whose reference done->data starts with, and go past that.
- *
- * @param wanted
- *   False: its call has ended; it is freed.
- * @return
- *   False if it was not given to this client.
- */
-bool __crpc_ipc_block_answer(struct crpc_ipc_client *c, struct crpc_done *done, bool wanted);
-
-/** The call in this slot, which gave a block, has ended: if the server did not take it, free it. */
-void __crpc_ipc_block_back(struct crpc_ipc_client *c, uint32_t slot);
-
-/** Free the blocks of the last poll that were not taken. */
-void __crpc_ipc_free_held(struct crpc_ipc_client *c);
 
 /** The server answered what was not asked: the next poll fails the open calls. */
 void __crpc_ipc_bad_answer(struct crpc_ipc_client *c);

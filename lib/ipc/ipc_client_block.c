@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "crpc_arena.h"
-#include "ipc_client.h"
+#include "ipc_client_slow.h"
 #include "rpc_copy.h"
 
 int

@@ -8,8 +8,7 @@
 
 #include "crpc_arena.h"
 #include "crpc_log.h"
-#include "ipc_client.h"
-#include "ipc_layout.h"
+#include "ipc_client_slow.h"
 #include "ipc_server.h"
 
 #define DEFAULT_PROBE_MS 10

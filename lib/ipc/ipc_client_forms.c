@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <sched.h>
 
-#include "ipc_client.h"
+#include "ipc_client_slow.h"
 #include "rpc_copy.h"
 
 /* Polls that a synchronous call spins before it gives the core away at each. */

@@ -3,8 +3,7 @@
 #include <errno.h>
 
 #include "crpc_log.h"
-#include "ipc_client.h"
-#include "ipc_layout.h"
+#include "ipc_client_slow.h"
 
 /* ---- a server that sleeps on us ---- */
 
@@ -43,6 +42,13 @@ __crpc_ipc_announce(struct crpc_ipc_client *c)
 	sleep = crpc_load_seq_cst(c->sleep);                         /* C4 */
 	if (sleep != c->sleep_seen)
 		__crpc_ipc_ring(c, sleep); /* C5 */
+}
+
+void
+crpc_ipc_client_flush(struct crpc_ipc_client *c, uint64_t now_ns)
+{
+	crpc_owner_check(&c->owner, "ipc client");
+	__crpc_ipc_announce(c);
 }
 
 /* ---- sequence numbers that come round ---- */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The server's datapath: recv and reply. Who may be a client is ipc_server_admit.c. */
+/*
+ * The server's datapath: recv and reply. What happens rarely in them is ipc_server_other.c, who may
+ * be a client ipc_server_admit.c.
+ */
 #include <errno.h>
 
 #include "ipc_server.h"
@@ -9,74 +12,6 @@
 #define QUANTUM 32
 
 /* ---- recv ---- */
-
-/* What to do with a request at which more than its word was looked at. */
-enum verdict {
-	TAKE_IT,
-	FAIL_IT, /* by .status */
-	DROP_CLIENT,
-};
-
-struct closer_look {
-	enum verdict verdict;
-	uint32_t next;   /* the slot that it names */
-	uint32_t skip;   /* bytes in front of its message */
-	uint32_t status; /* errno */
-	struct ipc_breach breach;
-};
-
-/*
- * The word of a request has flags, a size above req_max, or names another slot than the next in
- * order.
- */
-static crpc_noinline struct closer_look
-look_closer(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_slot *head,
-		uint64_t word, uint32_t slot)
-{
-	uint32_t size = ipc_word_size(word), field = ipc_word_slot(word);
-	struct closer_look look = {.next = field & IPC_SLOT_MASK};
-	uint64_t ref;
-
-	if (size > s->lay.req_max) {
-		look.breach = (struct ipc_breach){"request size", s->lay.req_max, size};
-	} else if (look.next > s->req_mask || look.next == slot) {
-		look.breach = (struct ipc_breach){"next slot", s->req_mask, look.next};
-	} else if ((field & IPC_SLOT_BLOCK) != 0 && (s->arena == NULL || size < IPC_REF_LEN)) {
-		look.breach = (struct ipc_breach){"request with a block, of size", 0, size};
-	} else {
-		if ((field & IPC_SLOT_ONEWAY) != 0)
-			p->tokens[slot] |= CRPC_IPC_TOKEN_ONEWAY;
-		if ((field & IPC_SLOT_BLOCK) == 0)
-			return look;
-		memcpy(&ref, head->data, sizeof(ref));
-		look.skip = IPC_REF_LEN;
-		look.status = (uint32_t)__crpc_ipc_block_in(s, p, slot, ref);
-		if (look.status != 0)
-			look.verdict = FAIL_IT;
-		return look;
-	}
-	look.verdict = DROP_CLIENT;
-	return look;
-}
-
-static crpc_noinline uint32_t
-drop_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t size)
-{
-	__crpc_ipc_drop(s, p,
-			&(struct ipc_breach){"size of a lone request", s->req_lone_max, size});
-	return 0;
-}
-
-/* Open the request in p's slot: its token. */
-static inline uint64_t
-open_request(struct ipc_peer *p, uint32_t slot)
-{
-	uint64_t token = (p->tokens[slot] & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
-
-	p->tokens[slot] = token;
-	p->open++;
-	return token;
-}
 
 /*
  * None of p's requests is open: the next may be in the lone slot. A word with other flags than a
@@ -92,52 +27,13 @@ recv_lone(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req)
 	if (ipc_word_seq(word) != (uint32_t)p->req_seq)
 		return 0;
 	if (crpc_unlikely(size > s->req_lone_max))
-		return ipc_word_slot(word) != 0 ? 0 : drop_lone(s, p, size);
-	req->token = open_request(p, s->lone_slot);
+		return ipc_word_slot(word) != 0 ? 0 : __crpc_ipc_drop_lone(s, p, size);
+	req->token = ipc_open_request(p, s->lone_slot);
 	req->data = lone->data;
 	req->len = size;
 	req->peer = p->id;
 	p->lone_seq = (uint32_t)p->req_seq++;
 	return 1;
-}
-
-/*
- * Take the request at the head, which is not a plain one: see look_closer(). False: it was failed,
- * or its client dropped.
- */
-static crpc_noinline bool
-recv_closer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req)
-{
-	uint64_t word = crpc_load_acquire(&p->head->word); /* A1 */
-	struct ipc_slot *head = p->head;
-	uint32_t slot = p->head_slot;
-	struct closer_look look = look_closer(s, p, head, word, slot);
-	struct ipc_breach open_slot = {"next slot's open requests", 0, 1};
-	uint64_t token;
-
-	if (look.verdict != DROP_CLIENT && (p->tokens[look.next] & IPC_TOKEN_FREE) == 0) {
-		__crpc_ipc_block_end(s, p, slot);
-		look.verdict = DROP_CLIENT;
-		look.breach = open_slot;
-	}
-	if (look.verdict == DROP_CLIENT) {
-		__crpc_ipc_drop(s, p, &look.breach);
-		return false;
-	}
-	token = open_request(p, slot);
-	p->req_seq++;
-	p->head_slot = (uint16_t)look.next;
-	p->head = ipc_slot_at(p->req, look.next, s->lay.req_slot);
-	if (look.verdict == FAIL_IT) {
-		if (crpc_ipc_server_fail(s, 0, token, -(int32_t)look.status) != 0)
-			crpc_ipc_server_release(s, 0, token); /* it is one-way */
-		return false;
-	}
-	req->token = token;
-	req->data = head->data + look.skip;
-	req->len = ipc_word_size(word) - look.skip;
-	req->peer = p->id;
-	return true;
 }
 
 /* True if a request is at the head of p's ring. */
@@ -162,7 +58,7 @@ recv_plain(const struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req 
 
 	if (crpc_unlikely(size > s->lay.req_max || (p->tokens[next] & IPC_TOKEN_FREE) == 0))
 		return 0;
-	token = open_request(p, slot);
+	token = ipc_open_request(p, slot);
 	req->token = token;
 	req->data = p->head->data;
 	req->len = (uint32_t)size;
@@ -221,7 +117,7 @@ recv_more(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req, u
 	most = (uint32_t)crpc_min(crpc_min(n, QUANTUM), (uint64_t)(p->limit - p->open));
 	while (got < most) {
 		got += recv_many_plain(s, p, req + got, most - got);
-		if (got == most || !has_next(p) || !recv_closer(s, p, req + got))
+		if (got == most || !has_next(p) || !__crpc_ipc_recv_closer(s, p, req + got))
 			break;
 		got++;
 	}
@@ -299,35 +195,6 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, uint64_t now_ns, struct crpc_req
 
 /* ---- reply ---- */
 
-crpc_noinline int
-__crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token)
-{
-	uint32_t id = (uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1, slot = ipc_token_slot(token);
-	struct ipc_peer *p;
-	uint64_t *t;
-
-	s->stats.stale++;
-	if (id >= s->lay.max_clients || slot > s->lay.req_slots)
-		return -ENOENT;
-	p = &s->peers[id];
-	t = &p->tokens[slot];
-	if (*t != ((token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE | IPC_TOKEN_DEAD))
-		return -ENOENT;
-	*t &= ~IPC_TOKEN_DEAD;
-	p->dead--;
-	__crpc_ipc_block_end(s, p, slot);
-	return -ECONNRESET;
-}
-
-/* The answer to the request in the lone slot goes through the ring: no word is left there. */
-static void
-leave_lone(const struct crpc_ipc_server *s, const struct ipc_peer *p)
-{
-	crpc_store_relaxed(
-			&ipc_lone(s, p)->word, ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
-	CRPC_CRASH_POINT("ipc.reply_lone.3");
-}
-
 /* Send the answer to an open request, of up to reply_short bytes or a status, from buf. */
 static inline void
 respond_short(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, const void *buf,
@@ -355,28 +222,8 @@ respond_long(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, cons
 
 	rpc_copy(r->data, buf, len);
 	if (ipc_is_lone(s, token))
-		leave_lone(s, p);
+		ipc_leave_lone(s, p);
 	ipc_publish(p, token, len, r);
-}
-
-void
-__crpc_ipc_respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint64_t ref,
-		const void *buf, uint32_t len)
-{
-	struct ipc_slot *r = ipc_resp_slot(s, p);
-	uint32_t slot = ipc_token_slot(token);
-
-	memcpy(r->data, &ref, sizeof(ref));
-	rpc_copy(r->data + IPC_REF_LEN, buf, len);
-	if (ipc_is_lone(s, token))
-		leave_lone(s, p);
-	p->tokens[slot] = (token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE;
-	p->open--;
-	CRPC_CRASH_POINT("ipc.reply_ref.2");
-	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, len + IPC_REF_LEN,
-						     slot | IPC_SLOT_BLOCK)); /* R2 */
-	CRPC_CRASH_POINT("ipc.reply_ref.3");
-	p->resp_seq++;
 }
 
 /* Any end of a request. size is that in the word: len, or a status. */

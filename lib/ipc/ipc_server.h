@@ -197,6 +197,17 @@ ipc_resp_slot(const struct crpc_ipc_server *s, const struct ipc_peer *p)
 	return ipc_slot_at(p->resp, (uint32_t)p->resp_seq & s->resp_mask, s->lay.resp_slot);
 }
 
+/** Open the request in p's slot: its token. */
+static inline uint64_t
+ipc_open_request(struct ipc_peer *p, uint32_t slot)
+{
+	uint64_t token = (p->tokens[slot] & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
+
+	p->tokens[slot] = token;
+	p->open++;
+	return token;
+}
+
 /** Send the response that stands in p's next slot, and so end its open request `token`. */
 static inline void
 ipc_publish(struct ipc_peer *p, uint64_t token, uint32_t size, struct ipc_slot *r)
@@ -226,6 +237,20 @@ ipc_publish_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, 
 	p->open--;
 }
 
+/** The answer to the request in the lone slot goes through the ring: no word is left there. */
+static inline void
+ipc_leave_lone(const struct crpc_ipc_server *s, const struct ipc_peer *p)
+{
+	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
+	CRPC_CRASH_POINT("ipc.reply_lone.3");
+}
+
+/** Take the request at the head, which is not plain. False: it failed, or its client dropped. */
+bool __crpc_ipc_recv_closer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req);
+
+/** Drop a client for the size of its request in the lone slot. Returns 0: requests taken. */
+uint32_t __crpc_ipc_drop_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t size);
+
 /**
  * Take over the block whose reference a request in p's slot starts with.
  *
@@ -239,10 +264,6 @@ void __crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_
 
 /** p has gone: free the blocks of answers that it did not take. */
 void __crpc_ipc_given_end(struct crpc_ipc_server *s, struct ipc_peer *p);
-
-/** Answer an open request that is not one-way through the ring, with a reference in front. */
-void __crpc_ipc_respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token,
-		uint64_t ref, const void *buf, uint32_t len);
 
 /** Say which way a token is wrong, and use a dead one up. */
 int __crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token);

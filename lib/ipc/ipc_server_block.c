@@ -4,6 +4,7 @@
 
 #include "crpc_arena.h"
 #include "ipc_server.h"
+#include "rpc_copy.h"
 
 int
 __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot, uint64_t ref)
@@ -135,6 +136,27 @@ crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_ipc_
 	return 0;
 }
 
+/* Answer an open request that is not one-way through the ring, with a reference in front. */
+static void
+respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint64_t ref,
+	const void *buf, uint32_t len)
+{
+	struct ipc_slot *r = ipc_resp_slot(s, p);
+	uint32_t slot = ipc_token_slot(token);
+
+	memcpy(r->data, &ref, sizeof(ref));
+	rpc_copy(r->data + IPC_REF_LEN, buf, len);
+	if (ipc_is_lone(s, token))
+		ipc_leave_lone(s, p);
+	p->tokens[slot] = (token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE;
+	p->open--;
+	CRPC_CRASH_POINT("ipc.reply_ref.2");
+	crpc_store_release(&r->word,
+		ipc_word((uint32_t)p->resp_seq, len + IPC_REF_LEN, slot | IPC_SLOT_BLOCK)); /* R2 */
+	CRPC_CRASH_POINT("ipc.reply_ref.3");
+	p->resp_seq++;
+}
+
 int
 crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token, uint64_t ref,
 	const void *buf, uint32_t len)
@@ -163,7 +185,7 @@ crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t t
 	if (find_block(s, token, &p, &b) == 0 && b->ref == ref)
 		forget(p, b);
 	p->given[p->resp_seq & s->resp_mask] = ref;
-	__crpc_ipc_respond_ref(s, p, token, ref, buf, len);
+	respond_ref(s, p, token, ref, buf, len);
 	__crpc_ipc_block_end(s, p, ipc_token_slot(token));
 	return 0;
 }

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #include "crpc_idle.h"
-#include "ipc_client.h"
+#include "ipc_client_slow.h"
 #include "ipc_server.h"
 
 #define DEPTH 4
