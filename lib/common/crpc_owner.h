@@ -2,7 +2,10 @@
 #ifndef CRPC_OWNER_H
 #define CRPC_OWNER_H
 
-/** @file Builds with -Ddebug_checks=true: an object belongs to the thread that used it first. */
+/**
+ * @file
+ * Builds with -Ddebug_checks=true: an object belongs to the thread that used it first.
+ */
 
 #include "crpc_config.h"
 
@@ -14,9 +17,16 @@ struct crpc_owner {
 };
 
 #ifdef CRPC_DEBUG
-/** Log an error that names @p object and trap if another thread than the owner uses it. */
 void crpc_owner_check(struct crpc_owner *owner, const char *object);
 #else
+/**
+ * Log an error and trap if another thread than the owner uses an object.
+ *
+ * @param owner
+ *   The object's owner; the first check sets it.
+ * @param object
+ *   What the object is, for the message.
+ */
 static inline void
 crpc_owner_check(struct crpc_owner *owner, const char *object)
 {
