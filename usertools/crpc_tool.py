@@ -39,20 +39,24 @@ def run(main):
         sys.exit(1)
     except OSError as e:
         fail(f'{e.filename}: {e.strerror}' if e.filename else e)
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as e:
+        if os.environ.get('CRPC_TOOL_TRACE'):
+            raise
+        fail(f'a result is none of this version: {type(e).__name__} {e}')
 
 
 # What says which case a row measured, in this order; the rest of a row is conditions and results.
 CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'scope', 'transport', 'backend', 'path', 'stage',
         'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'qd', 'active', 'endpoints',
         'size', 'msg_size', 'burst', 'depth', 'inflight', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused',
-        'both_directions', 'page_size', 'keys', 'read_ratio', 'rmw', 'dist', 'key_sizes', 'value_sizes', 'verify',
-        'flush', 'flow', 'arrival', 'at')
+        'both_directions', 'engine', 'page_size', 'keys', 'key_size', 'value_size', 'scan', 'read_ratio', 'rmw',
+        'dist', 'key_sizes', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
 
 
 def case(row):
-    """The case that a row measured: pairs of names and values."""
-    return tuple((k, ' '.join(f'{a} {b}' for a, b in row[k].items()) if isinstance(row[k], dict) else row[k])
-                 for k in CASE if row.get(k) is not None)
+    """The case that a row measured: pairs of names and values; values of a sweep's axes are among them."""
+    at = row.get('sweep', {}).get('at', {})
+    return tuple((k, row[k]) for k in CASE if row.get(k) is not None and k not in at) + tuple(at.items())
 
 
 def parser(doc):
@@ -88,7 +92,7 @@ def gnuplot(script, path, width=900):
             'set grid ytics']
     done = subprocess.run(['gnuplot'], input='\n'.join(head + script) + '\n', text=True, stderr=subprocess.PIPE)
     if done.returncode != 0:
-        fail(f'{path}: gnuplot failed: {done.stderr.strip().splitlines()[-1:]}')
+        fail(f'{path}: gnuplot ended with {done.returncode}: ' + ' '.join(done.stderr.strip().splitlines()[-1:]))
     print(path)
 
 

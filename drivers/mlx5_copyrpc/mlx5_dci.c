@@ -18,7 +18,7 @@
  * initiator stopped, which is one more error.
  *
  * An initiator that the device does not take out of an error is given up. Queue pairs use the
- * others; once all are given up each breaks when it posts. crpc_mlx5_dc_create() replaces those
+ * others; once all are given up each breaks when it posts. crpc_mlx5_dcis_make() replaces those
  * that were given up: no control command of it runs inside a poll.
  */
 #include <errno.h>

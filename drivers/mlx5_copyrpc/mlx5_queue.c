@@ -288,7 +288,7 @@ objects_free(struct crpc_mlx5_qp_ctl *qp)
 
 	if (rc != 0) {
 		crpc_err("qp_free: qp 0x%x: %s: its memory stays until the device is closed",
-			qp->dp.qpn, strerror(rc));
+			qp->ibqp->qp_num, strerror(rc));
 		return false;
 	}
 	if (qp->srq != NULL)
@@ -514,7 +514,10 @@ crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc
 		rc = qp_start(dev, qp);
 	if (rc == 0)
 		return qp;
-	objects_free(qp);
+	if (!objects_free(qp)) {
+		qp->next = dev->kept;
+		dev->kept = qp;
+	}
 	errno = -rc;
 	return NULL;
 }

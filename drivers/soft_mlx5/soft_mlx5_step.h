@@ -31,7 +31,7 @@
  * soft_mlx5_step_find() looks up. In another mode each of them fails with EPERM.
  *
  * Numbers: a context's number is how many contexts the process had opened, itself included, since
- * soft_mlx5_step_start(). It is never given again, and a closed one names nothing.
+ * start(). It is never given again, and a closed one names nothing.
  *
  * Time: nanoseconds, any origin, never back. All cards have the same clock; timers (RNR,
  * retransmission, checks for dead peers, every 20 ms) run by it alone.

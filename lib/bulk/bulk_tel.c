@@ -62,7 +62,7 @@ static const struct crpc_tel_counter fields[] = {CONN(peer), CONN(sends_open), C
 	CONN(peer_slots_free), CONN(peer_units), CONN(peer_units_free),
 	SLOTS("slots_free", SLOT_FREE), SLOTS("slots_arrived", SLOT_ARRIVED),
 	SLOTS("slots_unpacking", SLOT_UNPACKING), SLOTS("slots_not_consumed", SLOT_UNPACKED),
-	SLOTS("slots_to_be_told", SLOT_CONSUMED), CONN(rails), CONN(rail_of_messages)};
+	SLOTS("slots_to_report", SLOT_CONSUMED), CONN(rails), CONN(rail_of_messages)};
 
 #define RAIL(name) CRPC_TEL_COUNTER(struct tel_rail, name)
 
@@ -197,7 +197,6 @@ conn_fill(struct tel_conn *out, const struct crpc_bulk_conn *conn)
 		.blocked_by = blocked_by(conn)};
 	for (i = 0; i < conf->slots; i++)
 		out->slots[conn->rx.slot[i].state]++;
-	out->slots[SLOT_FREE] += out->slots[SLOT_CONSUMED];
 	for (i = 0; i < conn->nrails; i++)
 		rail_fill(&out->rail[i], conn, i);
 }

@@ -68,7 +68,6 @@ static int
 rings_init(struct crpc_copyrpc_ep *ep)
 {
 	struct conn *conn = ep->conn;
-
 	size_t half = half_size(ep->ring_size);
 	uint32_t lane;
 	uint8_t *mem;

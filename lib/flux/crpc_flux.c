@@ -362,7 +362,7 @@ crpc_flux_leave(struct crpc_flux_node *node)
 	crpc_flux_flush(node, 0);
 	pthread_mutex_lock(&flux->lock);
 	flux->node[node->id] = NULL;
-	/* No caller can push any more: connect finds the node under this lock. */
+	/* No caller can push any more, connect holds this lock. A24 pairs with R22. */
 	leave_list(crpc_exchange_acq_rel(&node->inbox, NULL));
 	leave_list(node->arriving);
 	leave_list(node->departed);

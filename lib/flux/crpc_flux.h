@@ -20,14 +20,14 @@
  *     crpc_flux_free(flux)                         when all nodes have left
  *
  * Threads: create and free are the setup thread's; join, connect and leave may be called while
- * others run. They lock, allocate and free; nothing else does. Everything else that takes a node or
- * an endpoint belongs to one lcore. One lcore may own several nodes.
+ * others run, crpc_flux_memory() too. They lock, allocate and free; nothing else does. Everything
+ * else that takes a node or an endpoint belongs to one lcore. One lcore may own several nodes.
  *
  * Ownership: a request's bytes stay readable until its reply, fail or release, in whatever order
  * these are given and also if its caller leaves; a completion's until the next poll of that node.
  * What was given to call or reply is copied into the channel's slot of that call, where the reply
  * overwrites its request: a payload's lines move once there and once back. Nodes trust each other.
- * The memory of a channel that both have left is released by the next join, connect or leave.
+ * The memory of a channel that both have left is released by the next of these calls.
  *
  * Back-pressure: a node has at most `window` calls and notifications open to each peer. Beyond,
  * call returns -EAGAIN: poll, then retry. Nothing spins, and nothing waits inside a call. A reply

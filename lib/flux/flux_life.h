@@ -15,7 +15,7 @@
 #define FLUX_LAZY 64u
 
 _Static_assert(FLUX_SLOTS_PER_WINDOW *CRPC_FLUX_WINDOW_MAX < FLUX_SLOT_MASK, "slots from 1");
-_Static_assert(CRPC_FLUX_MSG_MAX <= 0xff, "an entry has 8 bits for a length");
+_Static_assert(CRPC_FLUX_MSG_MAX < 0xff, "8 bits for a length, and for the room of a reply and 1");
 _Static_assert(CRPC_ERRNO_MAX <= 0xfff, "an entry has 12 bits for an errno");
 _Static_assert(CRPC_FLUX_NODES_MAX == 256, "a token has 8 bits for a node");
 

@@ -212,6 +212,7 @@ join(struct rte_node *node)
 	}
 	node->epoch = epoch + 1;
 	node->changes = crpc_load_acquire(&mesh->changes);
+	/* R31: the inbox and the changes of this join before its epoch. Pairs with A31. */
 	crpc_store_release(&mesh->epoch[node->id], node->epoch);
 	return 0;
 }
@@ -264,6 +265,7 @@ rte_connect(struct crpc_flux_node *handle, uint32_t id, struct crpc_flux_ep **ep
 		return crpc_fail(-EINVAL,
 			"node %u cannot connect to %u: peers are 0 to %u without itself", node->id,
 			id, attr->nodes - 1);
+	/* A31 pairs with R31: the inbox of the node that joined. */
 	if (!(crpc_load_acquire(&node->mesh->epoch[id]) & 1))
 		return -ENOTCONN;
 	peer = node->peer[id];
@@ -340,7 +342,7 @@ static int
 check(struct rte_peer *peer, uint32_t len)
 {
 	const struct crpc_mesh *mesh = peer->node->mesh;
-	uint32_t epoch = crpc_load_acquire(&mesh->epoch[peer->id]);
+	uint32_t epoch = crpc_load_acquire(&mesh->epoch[peer->id]); /* A31 pairs with R31. */
 
 	crpc_owner_check(&peer->node->owner, "mesh node");
 	if (!(epoch & 1))

@@ -54,7 +54,7 @@ info_ask(struct crpc_kv *kv)
 	return rc < 0 ? rc : info_take(kv, answer, (uint32_t)rc);
 }
 
-/* Connect; and anew with the blocks of large values, once the service is known to have them. */
+/* Connect; and again with the blocks of large values, once the service is known to have them. */
 static int
 connect_all(struct crpc_kv *kv, struct crpc_ipc_client_conf *conf)
 {

@@ -56,7 +56,7 @@ struct crpc_kv_conf {
 /** What a put or a delete depends on, and how long a value lives. */
 struct crpc_kv_how {
 	bool if_version;  /**< Only if the key's version is this one: */
-	uint64_t version; /**< as a get told it; 0: only if the key is not there. */
+	uint64_t version; /**< as a get reports it; 0: only if the key is not there. */
 	uint32_t ttl_ms;  /**< Put: milliseconds until the value is gone; 0: it stays. */
 };
 
@@ -66,7 +66,7 @@ struct crpc_kv_done {
 	/**
 	 * 0.
 	 * -ENOENT: the key is not there; also of a put or delete that depends on a version.
-	 * -ESTALE: it has another version, which is told, with the value.
+	 * -ESTALE: it has another version, which is given, with the value.
 	 * -ENOSPC: the store is full.
 	 * -ENOMEM, -ENOBUFS: the daemon has no room now for a large value on its way; nothing was
 	 * changed.

@@ -211,11 +211,8 @@ kv_key_write(void *key, uint32_t len, uint64_t id)
 	memcpy(p, &w, len);
 }
 
-/**
- * Head of a plain request with a key of 8 bytes; a put has its value's length in the upper half.
- */
+/** Head of a plain get with a key of 8 bytes. */
 #define KV_QUICK_GET (KV_GET | UINT64_C(8) << 16)
-#define KV_QUICK_PUT (KV_PUT | UINT64_C(8) << 16)
 
 /** kv_hash() of a key of 8 bytes. */
 static inline uint32_t

@@ -375,11 +375,12 @@ ranges_take(struct crpc_mrcache *c)
 
 	while (mrwatch_any(w)) {
 		if (crpc_load_relaxed(&w->lost) != 0) {
+			/* acquire: pairs with the watcher's release of lost */
 			(void)crpc_exchange_acq_rel(&w->lost, 0);
 			c->stats.unmapped += forget(c, 0, UINT64_MAX);
 		}
 		head = crpc_load_relaxed(&w->head);
-		if (crpc_load_acquire(&w->tail) == head)
+		if (crpc_load_acquire(&w->tail) == head) /* O1 pairs with W1 */
 			continue;
 		start = w->range[head % MRWATCH_RANGES].start;
 		end = w->range[head % MRWATCH_RANGES].end;

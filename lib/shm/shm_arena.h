@@ -348,6 +348,7 @@ arena_hint_set(const struct crpc_arena *a, uint32_t cls, uint32_t u)
 static inline bool
 arena_place_used(const struct crpc_arena *a, uint32_t id)
 {
+	/* A6 pairs with R6: a place that is free has nothing in its name. */
 	return id - 1 < a->l.h.max_members && crpc_load_acquire(&a->member[id].used) != 0;
 }
 

@@ -87,7 +87,7 @@ audit_span(struct audit *t, const struct arena_class *ci, uint32_t u)
 
 	t->r->spans++;
 	for (i = 1; i < ci->units; i++) {
-		w = crpc_load_acquire(&t->a->unit[u + i]);
+		w = crpc_load_acquire(&t->a->unit[u + i]); /* A1 pairs with R1. */
 		if (word_state(w) == UNIT_CLAIM && word_arg(w) == i &&
 			arena_place_used(t->a, word_owner(w)))
 			t->r->units_claimed++;
