@@ -102,7 +102,7 @@ if command -v gnuplot >/dev/null; then
 	grep -q '>one<' "$tmp/a.svg" || fail "crpc-plot lost the label"
 fi
 
-# Two result files of three runs each: one case became slower, one is the same, one varies too much.
+# Two result files of three runs each: cases that became slower, faster, are the same, vary too much.
 rows() { # FACTOR
 	local run
 	for run in 1 2 3; do
@@ -112,9 +112,11 @@ import sys
 factor, run = float(sys.argv[1]), int(sys.argv[2])
 rows = (('a', 'rate', 'Mops/s', 100 * factor + run / 10), ('b', 'latency', 'ns', 50),
         ('c', 'rate', 'Mops/s', 10 * run * factor))
-for transport, name, unit, value in rows:
+rows += tuple(('d', 'rate', 'Mops/s', 100 * factor ** way, {'sweep': {'at': {'keys': str(way)}}}) for way in (1, -1))
+for transport, name, unit, value, *more in rows:
     print(json.dumps({'app': 'ringbench', 'pattern': 'stream', 'transport': transport, 'size': 64, 'state': 'near',
-                      'noisy': False, name: {'median': value, 'min': value, 'max': value, 'unit': unit}}))
+                      'noisy': False, name: {'median': value, 'min': value, 'max': value, 'unit': unit},
+                      **(more[0] if more else {})}))
 END
 	done
 }
@@ -122,11 +124,11 @@ rows 1 >"$tmp/before.jsonl"
 rows 0.9 >"$tmp/after.jsonl"
 expect_status 1 "$tools/crpc-diff" "$tmp/before.jsonl" "$tmp/after.jsonl"
 for row in '0.9.. .*3, 3  slower .*stream a' '1.000 .*same .*stream b' 'unclear .*stream c' \
-	'0 faster, 1 same, 1 slower, 1 unclear$'; do
+	'1 faster, 1 same, 2 slower, 1 unclear$'; do
 	grep -q "$row" "$tmp/out" || fail "crpc-diff: no '$row' in $(cat "$tmp/out")"
 done
 expect_status 0 "$tools/crpc-diff" --json "$tmp/after.jsonl" "$tmp/before.jsonl"
-[ "$(grep -c '"verdict": "faster"' "$tmp/out")" = 1 ] || fail "crpc-diff --json: $(cat "$tmp/out")"
+[ "$(grep -c '"verdict": "faster"' "$tmp/out")" = 2 ] || fail "crpc-diff --json: $(cat "$tmp/out")"
 expect_status 0 "$tools/crpc-diff" --margin 20 --state near "$tmp/before.jsonl" "$tmp/after.jsonl"
 grep -q '0 slower' "$tmp/out" || fail "crpc-diff --margin 20: $(cat "$tmp/out")"
 expect_status 2 "$tools/crpc-diff" --state far "$tmp/before.jsonl" "$tmp/after.jsonl"
