@@ -127,7 +127,7 @@ for row in '0.9.. .*3, 3  slower .*stream a' '1.000 .*same .*stream b' 'unclear 
 	'1 faster, 1 same, 2 slower, 1 unclear$'; do
 	grep -q "$row" "$tmp/out" || fail "crpc-diff: no '$row' in $(cat "$tmp/out")"
 done
-expect_status 0 "$tools/crpc-diff" --json "$tmp/after.jsonl" "$tmp/before.jsonl"
+expect_status 1 "$tools/crpc-diff" --json "$tmp/after.jsonl" "$tmp/before.jsonl"
 [ "$(grep -c '"verdict": "faster"' "$tmp/out")" = 2 ] || fail "crpc-diff --json: $(cat "$tmp/out")"
 expect_status 0 "$tools/crpc-diff" --margin 20 --state near "$tmp/before.jsonl" "$tmp/after.jsonl"
 grep -q '0 slower' "$tmp/out" || fail "crpc-diff --margin 20: $(cat "$tmp/out")"
