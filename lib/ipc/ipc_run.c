@@ -63,7 +63,7 @@ looks_like_word(
 
 /*
  * Publish the answers of k requests of client p that were ended, whose slots stand at the place of
- * the next response, as one run: see ipc_layout.h. False: that cannot be done with these
+ * the next response, as one run: see ipc_run.h. False: that cannot be done with these
  * answers.
  */
 static inline bool
@@ -189,6 +189,9 @@ __crpc_ipc_poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *
 			break;
 		rc = ipc_take_any(c, crpc_load_relaxed(&slots[i]), size,
 			data + i * ipc_run_stride(size), &done[got]);
+		/* Those before it are complete: the next turn meets it again, as its first. */
+		if (rc < 0 && got != 0)
+			break;
 		if (rc < 0)
 			return -1;
 		got += (uint32_t)rc;

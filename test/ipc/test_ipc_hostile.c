@@ -5,6 +5,7 @@
  * is served.
  */
 #include "ipc_inline.h"
+#include "ipc_run.h"
 #include "ipc_test.h"
 
 #define DEPTH   6
@@ -12,9 +13,9 @@
 #define STEPS   30000
 
 static uint64_t
-plausible_word(uint64_t seq)
+plausible_word(uint64_t seq, uint32_t max)
 {
-	uint32_t size = (uint32_t)(rng() % 3 == 0 ? rng() : rng() % (MSG_MAX + 3));
+	uint32_t size = (uint32_t)(rng() % 3 == 0 ? rng() : rng() % (max + 3));
 	uint32_t slot = (uint32_t)(rng() % 3 == 0 ? rng() : rng() % 9);
 
 	if (rng() % 4 == 0)
@@ -59,8 +60,8 @@ client_lies(struct crpc_ipc_client *c, const struct ipc_peer *p)
 		  */
 		if (rng() % 2 == 0)
 			slot = p->head_slot;
-		crpc_store_relaxed(
-			&ipc_slot_at(c->req, slot, c->req_slot)->word, plausible_word(p->req_seq));
+		crpc_store_relaxed(&ipc_slot_at(c->req, slot, c->req_slot)->word,
+			plausible_word(p->req_seq, MSG_MAX));
 	}
 }
 
@@ -206,17 +207,54 @@ a_scribbled_segment_does_not_hurt_the_server(void **state)
 	crpc_ipc_server_free(s);
 }
 
-/* A server that lies: each call still ends once, and data lie in the client's responses. */
+/* A run of responses at the head, to requests of which some are open, some not, some twice. */
 static void
-a_lying_server_cannot_fool_a_client(void **state)
+lie_by_run(struct crpc_ipc_client *c)
 {
-	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
-	struct crpc_ipc_client *c = NULL;
+	uint32_t k = (uint32_t)(IPC_RUN_MIN + rng() % 5), i;
+	uint16_t slots[CRPC_IPC_SMALL / sizeof(uint16_t)];
+
+	for (i = 0; i < CRPC_DIM(slots); i++)
+		slots[i] = (uint16_t)(rng() % (c->req_mask + 2));
+	memcpy(c->head->data, slots, sizeof(slots));
+	crpc_store_release(&c->head->word,
+		ipc_word((uint32_t)c->resp_seq, (uint32_t)(rng() % (IPC_RUN_SIZE + 1)),
+			IPC_SLOT_RUN | k));
+}
+
+/* One lie of the server in what the client will read. */
+static void
+server_lies(struct crpc_ipc_client *c)
+{
+	switch (rng() % 8) {
+	case 0:
+		scribble(c->resp, c->resp_region);
+		break;
+	case 1:
+		break;
+	case 2:
+	case 3:
+		lie_by_run(c);
+		break;
+	default:
+		crpc_store_release(&c->head->word, plausible_word(c->resp_seq, c->resp_max));
+	}
+}
+
+/*
+ * A server that lies: each call still ends once, and data lie in the client's responses. Returns in
+ * how many polls some answers of a run were taken.
+ */
+static uint32_t
+be_lied_to(uint32_t resp_max)
+{
+	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, resp_max);
 	uint64_t opened = 0, ended = 0, wrong = 0, next = 0;
+	struct crpc_ipc_client *c = NULL;
+	uint32_t i, k, n, runs = 0;
 	bool open[1024] = {false};
 	struct crpc_done done[8];
 	const uint8_t *d;
-	uint32_t i, k, n;
 
 	assert_non_null(s);
 	for (i = 0; i < STEPS; i++) {
@@ -229,13 +267,11 @@ a_lying_server_cannot_fool_a_client(void **state)
 			open[next++ % 1024] = true;
 			opened++;
 		}
-		if (rng() % 8 == 0)
-			scribble(c->resp, c->resp_region);
-		else if (rng() % 4 != 0)
-			crpc_store_release(&c->head->word, plausible_word(c->resp_seq));
+		server_lies(c);
 		n = (uint32_t)(rng() % 8);
 		n = crpc_ipc_client_poll(c, now_ns(), done, (uint16_t)n);
 		ended += n;
+		runs += c->run_at != 0;
 		for (k = 0; k < n; k++) {
 			assert_true(done[k].cookie < 1024 && open[done[k].cookie]);
 			open[done[k].cookie] = false;
@@ -243,7 +279,7 @@ a_lying_server_cannot_fool_a_client(void **state)
 			assert_true(done[k].status == 0 ? d != NULL : d == NULL);
 			if (d == NULL)
 				continue;
-			assert_true(done[k].len <= MSG_MAX && d >= c->resp);
+			assert_true(done[k].len <= resp_max && d >= c->resp);
 			assert_true(d + done[k].len <= c->resp + c->resp_region);
 		}
 		assert_int_equal(crpc_ipc_client_open(c), opened - ended);
@@ -261,6 +297,14 @@ a_lying_server_cannot_fool_a_client(void **state)
 	assert_true(wrong > 100);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
+	return runs;
+}
+
+static void
+a_lying_server_cannot_fool_a_client(void **state)
+{
+	be_lied_to(MSG_MAX);
+	assert_true(be_lied_to(CRPC_IPC_SMALL) > 100); /* slots of one line: there are runs */
 }
 
 /* A client that the server dropped learns it: its calls fail. */
