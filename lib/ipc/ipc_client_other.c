@@ -86,8 +86,8 @@ __crpc_ipc_take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size, 
 		return -1;
 	call = &c->call[slot];
 	open = call->rpc.deadline_ns < RPC_CANCELED;
-	/* A reference is not counted in what a call allows. */
-	most = call->resp_max + (block ? IPC_REF_LEN : 0);
+	/* A reference is not counted in what a call allows, but in what a response has room for. */
+	most = (uint32_t)crpc_min(call->resp_max + (block ? IPC_REF_LEN : 0), c->resp_max);
 	if ((call->state & IPC_CALL_OPEN) == 0 || !read_status(size, most, &answer))
 		return -1;
 	if (block &&

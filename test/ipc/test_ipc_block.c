@@ -359,6 +359,33 @@ nobodys_answer_leaks_no_block(void **state)
 	close_world(&w);
 }
 
+/*
+ * A server that lies: the reference and as many bytes as a response may have beside it. They would
+ * end behind the response where 8 + resp_max fills its slot.
+ */
+static void
+an_answer_with_a_block_is_no_longer_than_a_response(void **state)
+{
+	struct crpc_done done;
+	struct world w;
+	uint64_t ref;
+
+	open_world(&w, 0);
+	assert_int_equal(call(w.c, "x", 1, 7), 0); /* in the lone slot */
+	recv_one(&w);
+	assert_non_null(crpc_arena_alloc(w.sm, 100, &ref));
+	assert_int_equal(crpc_arena_give(w.sm, ref, crpc_arena_member(w.cm)), 0);
+	memcpy(w.c->head->data, &ref, sizeof(ref));
+	crpc_store_release(&w.c->head->word,
+		ipc_word((uint32_t)w.c->resp_seq, crpc_ipc_client_resp_max(w.c) + IPC_REF_LEN,
+			w.s->lone_slot | IPC_SLOT_BLOCK));
+	assert_int_equal(poll_soon(&w, &done), 1);
+	assert_int_equal(done.status, -ECONNRESET);
+	assert_int_equal(crpc_ipc_client_status(w.c), -EPROTO);
+	crpc_arena_drop(w.sm, ref, crpc_arena_member(w.sm), crpc_arena_member(w.cm));
+	close_world(&w);
+}
+
 /* ---- an end that closes with blocks on their way ---- */
 
 /* The client closes and connects again; the server has noticed both. */
@@ -914,23 +941,24 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(a_block_goes_there_and_back),
-			cmocka_unit_test(ignored_blocks_are_freed),
-			cmocka_unit_test(a_taken_block_stays),
-			cmocka_unit_test(wrong_blocks_are_refused_and_stay),
-			cmocka_unit_test(nobodys_answer_leaks_no_block),
-			cmocka_unit_test(close_frees_the_blocks_of_calls_that_were_not_read),
-			cmocka_unit_test(blocks_of_unread_calls_are_free_after_close_and_leave),
-			cmocka_unit_test(blocks_of_answers_that_were_not_polled_are_freed),
-			cmocka_unit_test(closing_one_connection_leaves_the_answers_of_another),
-			cmocka_unit_test(calls_that_fail_unread_free_their_blocks),
-			cmocka_unit_test(server_at_its_limit_frees_what_it_cannot_take),
-			cmocka_unit_test(client_at_its_limit_frees_what_it_cannot_take),
-			cmocka_unit_test(reap_gives_a_dead_clients_blocks_back),
-			cmocka_unit_test(blocks_of_killed_clients_come_back),
-			cmocka_unit_test(memory_is_given_to_those_on_the_list),
-			cmocka_unit_test(a_client_is_not_the_servers_member),
-			cmocka_unit_test(a_close_costs_the_same_beside_many_connections),
+		cmocka_unit_test(a_block_goes_there_and_back),
+		cmocka_unit_test(ignored_blocks_are_freed),
+		cmocka_unit_test(a_taken_block_stays),
+		cmocka_unit_test(wrong_blocks_are_refused_and_stay),
+		cmocka_unit_test(nobodys_answer_leaks_no_block),
+		cmocka_unit_test(an_answer_with_a_block_is_no_longer_than_a_response),
+		cmocka_unit_test(close_frees_the_blocks_of_calls_that_were_not_read),
+		cmocka_unit_test(blocks_of_unread_calls_are_free_after_close_and_leave),
+		cmocka_unit_test(blocks_of_answers_that_were_not_polled_are_freed),
+		cmocka_unit_test(closing_one_connection_leaves_the_answers_of_another),
+		cmocka_unit_test(calls_that_fail_unread_free_their_blocks),
+		cmocka_unit_test(server_at_its_limit_frees_what_it_cannot_take),
+		cmocka_unit_test(client_at_its_limit_frees_what_it_cannot_take),
+		cmocka_unit_test(reap_gives_a_dead_clients_blocks_back),
+		cmocka_unit_test(blocks_of_killed_clients_come_back),
+		cmocka_unit_test(memory_is_given_to_those_on_the_list),
+		cmocka_unit_test(a_client_is_not_the_servers_member),
+		cmocka_unit_test(a_close_costs_the_same_beside_many_connections),
 	};
 
 	rng_init();
