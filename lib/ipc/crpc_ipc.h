@@ -205,7 +205,8 @@ uint16_t crpc_ipc_server_recv(
  *   end it otherwise, say by crpc_ipc_server_fail().
  *   -ECONNRESET: the client died, closed, or was dropped. The request ends, the token is used up.
  *   -ENOENT: no such open request: the token is used up, or never was one.
- *   -EOPNOTSUPP: the request is one-way and stays open: release it.
+ *   -EOPNOTSUPP: the request is one-way and stays open, though its client may have gone: release
+ *   it.
  */
 int crpc_ipc_server_reply(
 	struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len);

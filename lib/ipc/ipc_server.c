@@ -235,7 +235,7 @@ end_request(struct crpc_ipc_server *s, uint64_t token, const void *buf, uint32_t
 	uint64_t plain = token & ~IPC_TOKEN_FLAGS; /* as it is in the table from now on */
 
 	if (p == NULL)
-		return __crpc_ipc_refuse_token(s, token);
+		return __crpc_ipc_refuse_token(s, token, oneway_too);
 	if ((token & CRPC_IPC_TOKEN_ONEWAY) != 0 && !oneway_too)
 		return -EOPNOTSUPP;
 	if (len > ipc_allowed(s, p, token) || len > s->lay.resp_max)

@@ -265,8 +265,10 @@ void __crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_
 /** p has gone: free the blocks of answers that it did not take. */
 void __crpc_ipc_given_end(struct crpc_ipc_server *s, struct ipc_peer *p);
 
-/** Say which way a token is wrong, and use a dead one up. */
-int __crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token);
+/**
+ * Say which way a token is wrong, and use a dead one up; a notification's only if @p oneway_too.
+ */
+int __crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token, bool oneway_too);
 
 /** Take the doorbell's bits, and look at a few of the places that rang. */
 void __crpc_ipc_answer_bell(struct crpc_ipc_server *s);

@@ -327,14 +327,16 @@ __crpc_ipc_answer_bell(struct crpc_ipc_server *s)
 static void
 kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
-	uint32_t i;
+	uint64_t *token = p->tokens, *const end = token + s->lay.req_slots + 1;
 
-	for (i = 0; i <= s->lay.req_slots; i++) {
-		p->tokens[i] &= ~IPC_TOKEN_FLAGS;
-		if ((p->tokens[i] & IPC_TOKEN_FREE) != 0)
-			continue;
-		p->tokens[i] |= IPC_TOKEN_FREE | IPC_TOKEN_DEAD;
-		p->dead++;
+	for (; token != end; token++) {
+		if ((*token & IPC_TOKEN_FREE) == 0) {
+			*token |= IPC_TOKEN_FREE | IPC_TOKEN_DEAD;
+			p->dead++;
+		} else if ((*token & IPC_TOKEN_DEAD) == 0) {
+			/* It may have those of a request that was not opened. */
+			*token &= ~IPC_TOKEN_FLAGS;
+		}
 	}
 	s->stats.lost_calls += p->open;
 	s->stats.rpc.replies += p->resp_seq - 1; /* the living ones' are added by stats() */

@@ -171,7 +171,7 @@ crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t t
 		return -EMSGSIZE;
 	p = ipc_find_peer(s, token);
 	if (p == NULL)
-		return __crpc_ipc_refuse_token(s, token);
+		return __crpc_ipc_refuse_token(s, token, false);
 	if ((token & CRPC_IPC_TOKEN_ONEWAY) != 0)
 		return -EOPNOTSUPP;
 	if (len > ipc_allowed(s, p, token))

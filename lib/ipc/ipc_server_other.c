@@ -97,21 +97,23 @@ __crpc_ipc_recv_closer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crp
 }
 
 crpc_noinline int
-__crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token)
+__crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token, bool oneway_too)
 {
 	uint32_t id = (uint32_t)(token >> IPC_TOKEN_ID_SHIFT) - 1, slot = ipc_token_slot(token);
+	const uint64_t dead = token | IPC_TOKEN_FREE | IPC_TOKEN_DEAD;
 	struct ipc_peer *p;
-	uint64_t *t;
 
-	s->stats.stale++;
-	if (id >= s->lay.max_clients || slot > s->lay.req_slots)
+	if (id >= s->lay.max_clients || slot > s->lay.req_slots ||
+		s->peers[id].tokens[slot] != dead) {
+		s->stats.stale++;
 		return -ENOENT;
+	}
+	if ((token & CRPC_IPC_TOKEN_ONEWAY) != 0 && !oneway_too)
+		return -EOPNOTSUPP;
 	p = &s->peers[id];
-	t = &p->tokens[slot];
-	if (*t != ((token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE | IPC_TOKEN_DEAD))
-		return -ENOENT;
-	*t &= ~IPC_TOKEN_DEAD;
+	p->tokens[slot] = dead & ~(IPC_TOKEN_DEAD | IPC_TOKEN_FLAGS);
 	p->dead--;
 	__crpc_ipc_block_end(s, p, slot);
+	s->stats.stale++;
 	return -ECONNRESET;
 }

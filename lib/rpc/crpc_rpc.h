@@ -38,7 +38,8 @@
  *     -ENOENT       the token is not open: ended before, or never given
  *     -ECONNRESET   the caller has gone; the request ends
  *     -EMSGSIZE     longer than the caller allows; the request stays open
- *     -EOPNOTSUPP   reply or fail of a notification; it stays open
+ *     -EOPNOTSUPP   reply or fail of a notification, whether or not its caller has gone; it
+ *                   stays open
  *     -EINVAL       fail with a status out of range; the request stays open
  *
  * Memory: buf belongs to the caller again when call or reply returns. The bytes of a request stay

@@ -455,13 +455,14 @@ static void
 a_reply_to_a_caller_that_left_is_refused_once(void **state)
 {
 	struct star *s = begin(state);
-	uint32_t i, k, id[3], other = 0;
+	uint32_t i, k, id[3], note, other = 0;
 
 	for (i = 0; i < 4; i++) {
 		for (k = 0; k < 3; k++)
 			id[k] = star_call(s, 1, 50 * k + 4, 50);
+		note = star_notify(s, 1, 30);
 		other = star_call(s, 2, 8, 8);
-		star_hold(s, 4);
+		star_hold(s, 5);
 		star_leave(s, 1);
 		if (i % 2)
 			star_join(s, 1);
@@ -469,6 +470,9 @@ a_reply_to_a_caller_that_left_is_refused_once(void **state)
 			star_reply(s, id[0], 50);
 			star_fail(s, id[1], -EIO);
 			star_release(s, id[2]);
+			star_reply(s, note, 8); /* -EOPNOTSUPP, until it is released */
+			star_fail(s, note, -EIO);
+			star_release(s, note);
 		}
 		if (i % 2 == 0)
 			star_join(s, 1);
