@@ -115,5 +115,6 @@ __crpc_ipc_refuse_token(struct crpc_ipc_server *s, uint64_t token, bool oneway_t
 	p->dead--;
 	__crpc_ipc_block_end(s, p, slot);
 	s->stats.stale++;
+	s->stats.rpc.replies++;
 	return -ECONNRESET;
 }

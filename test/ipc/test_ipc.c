@@ -394,7 +394,7 @@ a_full_server_says_so_and_places_come_back(void **state)
 	assert_int_equal(st.closes, 500);
 	assert_int_equal(st.deaths, 0);
 	assert_int_equal(st.lost_calls, 250);
-	assert_int_equal(st.rpc.replies, 750);
+	assert_int_equal(st.rpc.replies, 1000);
 	for (k = 0; k < 3; k++)
 		crpc_ipc_client_close(c[k]);
 	crpc_ipc_server_free(s);
