@@ -90,7 +90,7 @@ CRPC_BEGIN_DECLS
 #define CRPC_IPC_SMALL (CRPC_CACHE_LINE - 8)
 /** Clients whose life one crpc_ipc_server_reap() asks the kernel about, at most. */
 #define CRPC_IPC_REAP_BURST 16
-/** Polls between two looks at the clock, at deadlines and at the server's state. */
+/** Polls between two looks at the server's state. */
 #define CRPC_IPC_CHECK_POLLS 256
 
 struct crpc_arena_cache;

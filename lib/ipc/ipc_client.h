@@ -242,6 +242,7 @@ ipc_step_head(struct crpc_ipc_client *c, uint32_t k)
 static inline bool
 ipc_ring_has_answer(const struct crpc_ipc_client *c)
 {
+	/* A2 pairs with R2 in ipc_publish(), though only whether it is there is asked here. */
 	return ipc_word_seq(crpc_load_acquire(&c->head->word)) == (uint32_t)c->resp_seq;
 }
 

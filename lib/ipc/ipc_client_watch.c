@@ -97,6 +97,7 @@ check_server(struct crpc_ipc_client *c, uint64_t now)
 		disconnect(c, -EPROTO, "the server dropped it for breaking the protocol");
 		return;
 	}
+	/* Pairs with R1 in crpc_shm_free(): all that the server wrote, its last answers too. */
 	if (crpc_load_acquire(&crpc_shm_header(c->seg)->state) == CRPC_SHM_CLOSED) {
 		disconnect(c, -ECONNRESET, "the server closed the segment");
 		return;

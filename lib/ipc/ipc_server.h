@@ -217,7 +217,7 @@ ipc_publish(struct ipc_peer *p, uint64_t token, uint32_t size, struct ipc_slot *
 	p->tokens[slot] = token | IPC_TOKEN_FREE;
 	p->open--;
 	CRPC_CRASH_POINT("ipc.reply.1");
-	/* R2 pairs with A2 in poll_ring(): the answer, and our reads of the request. */
+	/* R2 pairs with A2 in poll_answers(): the answer, and our reads of the request. */
 	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, size, slot));
 	CRPC_CRASH_POINT("ipc.reply.2");
 	p->resp_seq++;
@@ -231,7 +231,7 @@ ipc_publish_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, 
 	p->tokens[token & s->token_mask] = token | IPC_TOKEN_FREE;
 	s->stats.rpc.replies++;
 	CRPC_CRASH_POINT("ipc.reply_lone.1");
-	/* R2 pairs with A2 in lone_size(): the answer, and our reads of the request. */
+	/* R2 pairs with A2 in ipc_lone_size(): the answer, and our reads of the request. */
 	crpc_store_release(&lone->word, ipc_word(p->lone_seq, size, IPC_SLOT_REPLY));
 	CRPC_CRASH_POINT("ipc.reply_lone.2");
 	p->open--;
