@@ -228,8 +228,11 @@ arrivals_take(struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_done *done,
 			polled = true;
 			ctx->cqe_i = 0;
 			ctx->cqe_n = crpc_rdma_poll(ctx->dev, ctx->cqe, CRPC_BURST_MAX);
+			/* and the burst itself, of which nothing is taken yet */
 			rpc_sweep_saw(&ctx->sweep, ctx->cqe_n,
-				(uint64_t)ctx->neps * (ctx->conf.sq_depth + ctx->conf.rq_depth));
+				CRPC_BURST_MAX +
+					(uint64_t)ctx->neps *
+						(ctx->conf.sq_depth + ctx->conf.rq_depth));
 			ctx->memory_at = TAILQ_FIRST(&ctx->memory);
 		} else {
 			return k;

@@ -272,8 +272,9 @@ rpc_deadline(uint64_t now_ns, uint64_t timeout_ns)
 void __crpc_sweep_expect(struct rpc_sweep *sweep, uint64_t now_ns, uint64_t timeout_ns);
 
 /**
- * Entries were taken of a queue that all replies come through. Among as many as it holds were all
- * replies that waited when the sweep began, whatever completes in between.
+ * Entries were taken of a queue that all replies come through. Among as many as it holds, and as
+ * the layer has taken but not yet handled, were all replies that waited when the sweep began,
+ * whatever completes in between.
  */
 static inline void
 rpc_sweep_saw(struct rpc_sweep *sweep, uint32_t entries, uint64_t queue)

@@ -263,6 +263,59 @@ a_reply_behind_many_completions_is_given(void **state)
 	pair_fini(&p);
 }
 
+/* The second side answers what it receives, one reply in each batch. */
+static void
+answer(struct pair *p, uint32_t turns)
+{
+	struct crpc_req req;
+
+	while (turns-- != 0) {
+		pair_turn(p, 1);
+		if (crpc_copyrpc_recv(p->ctx[1], p->w.now_ns, &req, 1) != 0)
+			assert_int_equal(
+				crpc_copyrpc_reply(p->ctx[1], p->w.now_ns, req.token, "r", 1), 0);
+	}
+}
+
+/*
+ * Replies that arrived in time count, though more entries than the queues hold follow them before
+ * the last of them is given: a burst taken from the device, and a full receive queue.
+ */
+static void
+replies_that_arrived_in_time_do_not_time_out(void **state)
+{
+	struct crpc_copyrpc_conf conf = {.max_eps = 1,
+		.ring_size = 65536,
+		.sq_depth = 8,
+		.rq_depth = 100,
+		.timeout_ns = 1000000000};
+	struct crpc_copyrpc_conf server = conf;
+	struct crpc_done done;
+	uint32_t i, left = 200;
+	struct pair p;
+
+	server.flush = CRPC_COPYRPC_IMMEDIATE;
+	server.sq_depth = 512;
+	pair_init2(&p, &conf, &server, 1, 42);
+	for (i = 0; i < left; i++)
+		assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "c", 1, 8, i), 0);
+	crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+	answer(&p, 300);
+	left -= pair_poll(&p, 0, &done, 1);
+	answer(&p, 300);
+	p.w.now_ns += 1500000000;
+	for (i = 0; i < 2000 && left > 0; i++) {
+		if (pair_poll(&p, 0, &done, 1) != 0) {
+			left--;
+			if (done.cookie < conf.rq_depth + CRPC_BURST_MAX)
+				assert_int_equal(done.status, 0);
+		}
+		answer(&p, 1);
+	}
+	assert_int_equal(left, 0);
+	pair_fini(&p);
+}
+
 /* Gets that fill every poll are no replies, and delay no deadline for ever. */
 static void
 deadlines_are_kept_while_gets_fill_every_poll(void **state)
@@ -306,6 +359,7 @@ main(void)
 		cmocka_unit_test(probes_are_checked_and_answered_once),
 		cmocka_unit_test(a_silent_peer_is_noticed_beside_a_busy_one),
 		cmocka_unit_test(a_reply_behind_many_completions_is_given),
+		cmocka_unit_test(replies_that_arrived_in_time_do_not_time_out),
 		cmocka_unit_test(deadlines_are_kept_while_gets_fill_every_poll),
 	};
 

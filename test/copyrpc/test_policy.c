@@ -36,6 +36,23 @@ call_n(struct pair *p, uint32_t n)
 				0);
 }
 
+/* An open batch is no reason to wait any longer. */
+static void
+policy_holds_from_the_next_call_on(void **state)
+{
+	struct pair p;
+
+	pair_init(&p, &base);
+	call_n(&p, 1);
+	assert_int_equal(batches(&p, 0), 0);
+	assert_int_equal(crpc_copyrpc_flush_set(p.ctx[0], CRPC_COPYRPC_IMMEDIATE), 0);
+	call_n(&p, 1);
+	assert_int_equal(batches(&p, 0), 1);
+	call_n(&p, 1);
+	assert_int_equal(batches(&p, 0), 2);
+	pair_fini(&p);
+}
+
 /* Nothing is sent by call(); the first two flushes go, the third waits for a completion. */
 static void
 clocked_waits_for_a_completion(void **state)
@@ -423,6 +440,7 @@ main(void)
 		cmocka_unit_test(clocked_sends_a_full_batch_at_once),
 		cmocka_unit_test(immediate_sends_in_call_and_reply),
 		cmocka_unit_test(deferred_sends_all_at_flush_whatever_is_outstanding),
+		cmocka_unit_test(policy_holds_from_the_next_call_on),
 		cmocka_unit_test(policy_changes_while_calls_are_open),
 		cmocka_unit_test(both_lanes_go_down_in_one_post),
 		cmocka_unit_test(small_batches_go_inline),
