@@ -93,7 +93,7 @@ one 60 --sweep clients=1,2,3,4,5,6,7,8 --seconds 1 --passes 10 >"$TMP/int.out" 2
 pid=$!
 BACKGROUND="$BACKGROUND $pid"
 wait_for 30 "$TMP/int.out" ' 1/80'
-kill -INT "$(ranks_pids)"
+kill -INT "$(running ranks_pids)"
 wait $pid || fail "the interrupted sweep ended with $?"
 grep -q '^interrupted after' "$TMP/int.out" || fail "no word of the interrupt: $(cat "$TMP/int.out")"
 ok "an interrupted sweep ends with what it has"

@@ -33,7 +33,7 @@ ok "two client processes at a time"
 attach 30 --clients 1 --seconds 20 >"$TMP/c3.out" 2>&1 &
 victim=$!
 sleep 1
-kill -9 "$(pids_of benchkv-client)" || fail "it does not run"
+kill -9 "$(running pids_of benchkv-client)" || fail "it does not run"
 wait $victim 2>/dev/null
 attach 30 --clients 4 --seconds 0.5 >"$TMP/c5.out" 2>&1 || fail "four places are not free: $?"
 ok "one was killed, and its place is free again"
@@ -46,7 +46,7 @@ check_json "$TMP/c6.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["a
 ok "after 65,536 clients more are served"
 
 kill -0 $daemon 2>/dev/null || fail "the daemon did not survive it"
-kill -INT "$(ranks_pids)"
+kill -INT "$(running ranks_pids)"
 wait $daemon || fail "the daemon ended with $?"
 served=$(grep -o '[0-9]* served by the daemons' "$TMP/serve.out" | tail -1)
 [ "${served%% *}" -gt 1000 ] || fail "the report does not count what was served: '$served'"
@@ -61,7 +61,7 @@ wait_for 30 "$TMP/serve.out" "benchkv-client --attach $SEGMENT"
 attach 30 --clients 2 --seconds 20 >"$TMP/c4.out" 2>"$TMP/c4.err" &
 client=$!
 sleep 1
-kill -9 "$(ranks_pids)"
+kill -9 "$(running ranks_pids)"
 wait $client
 rc=$?
 [ $rc = 1 ] || fail "the client of a killed daemon ended with $rc"

@@ -88,7 +88,7 @@ serve() {
 			'k[0]["sent"] == k[0]["answered"] > 100' 'k[0]["failed"] == 0' \
 			'k[0]["forwarded_ops_per_s"] > 0 and k[0]["local_ops_per_s"] > 0'
 	done
-	kill -INT "$(ranks_pids)"
+	kill -INT "$(running ranks_pids)"
 	wait $daemon || fail "the daemons ended with $?"
 	nothing_left "the daemons"
 	ok "client processes at either daemon"
@@ -121,7 +121,7 @@ kill_rank() { # VICTIM ARG...
 	wait_for 30 "$TMP/kill.out" 'clients x QD'
 	sleep 1.5
 	t0=$(date +%s%N)
-	kill -9 "$(ranks_pids "$victim")" || fail "rank $victim does not run"
+	kill -9 "$(running ranks_pids "$victim")" || fail "rank $victim does not run"
 	wait_for 4 "$TMP/kill.err" "rank $survivor: lost rank $victim"
 	took=$((($(date +%s%N) - t0) / 1000000))
 	[ $took -le 2000 ] || fail "the loss was reported after $took ms"
@@ -143,7 +143,7 @@ interrupt() { # RANK
 	mpi=$!
 	BACKGROUND="$BACKGROUND $mpi"
 	wait_for 30 "$TMP/int.err" 's left'
-	kill -INT "$(ranks_pids "$1")" || fail "rank $1 does not run"
+	kill -INT "$(running ranks_pids "$1")" || fail "rank $1 does not run"
 	wait $mpi
 	[ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] ||
 		fail "SIGINT to rank $1 ended them with $(rank_rc 0) $(rank_rc 1)"

@@ -52,7 +52,7 @@ mpi=$!
 BACKGROUND="$BACKGROUND $mpi"
 wait_for 30 "$TMP/killed.out" 'clients x QD'
 sleep 1
-kill -9 "$(ranks_pids 1)"
+kill -9 "$(running ranks_pids 1)"
 wait $mpi
 MPIRUN_ARGS=
 [ "$(ls "$TMP"/h.* | wc -l)" = 2 ] || fail "a history is missing"

@@ -69,7 +69,7 @@ unset SOFT_MLX5_FAULTS
 for victim in 1 0; do
 	survivor=$((1 - victim))
 	start kill$victim --seconds 3.5
-	kill -9 "$(ranks_pids $victim)" || fail "rank $victim does not run"
+	kill -9 "$(running ranks_pids $victim)" || fail "rank $victim does not run"
 	reported kill$victim $survivor $victim
 	wait $RUN
 	[ "$(rank_rc $survivor)" = 1 ] || fail "the survivor ended with $(rank_rc $survivor), not 1"

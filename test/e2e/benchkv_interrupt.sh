@@ -11,7 +11,7 @@ alone() { # SIGNAL
 		>"$TMP/alone.out" 2>"$TMP/alone.err" &
 	BACKGROUND="$BACKGROUND $!"
 	wait_for 30 "$TMP/alone.err" 's left'
-	pid=$(ranks_pids)
+	pid=$(running ranks_pids)
 	kill "-$1" "$pid" || fail "it does not run"
 	wait $!
 	rc=$?
@@ -31,7 +31,7 @@ pair() { # SIGNAL RANK
 	mpi=$!
 	BACKGROUND="$BACKGROUND $mpi"
 	wait_for 30 "$TMP/pair.err" 's left'
-	kill "-$1" "$(ranks_pids "$2")" || fail "rank $2 does not run"
+	kill "-$1" "$(running ranks_pids "$2")" || fail "rank $2 does not run"
 	wait $mpi
 	[ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] ||
 		fail "SIG$1 to rank $2 ended them with $(rank_rc 0) $(rank_rc 1)"
@@ -49,7 +49,7 @@ launcher() {
 	mpi=$!
 	BACKGROUND="$BACKGROUND $mpi"
 	wait_for 30 "$TMP/launcher.err" 's left'
-	kill -INT "$(pids_of mpirun)" || fail "mpirun does not run"
+	kill -INT "$(running pids_of mpirun)" || fail "mpirun does not run"
 	wait $mpi
 	check_json "$TMP/launcher.jsonl" 't is not None' 't["interrupted"]' 't["verify_errors"] == 0' \
 		't["sent"] == t["answered"] > 0'

@@ -16,7 +16,7 @@ kill_rank() { # VICTIM
 	BACKGROUND="$BACKGROUND $mpi"
 	wait_for 30 "$TMP/kill$victim.out" 'clients x QD'
 	sleep 1
-	pid=$(ranks_pids "$victim")
+	pid=$(running ranks_pids "$victim")
 	[ -n "$pid" ] || fail "rank $victim does not run"
 	t0=$(date +%s%N)
 	kill -9 "$pid"

@@ -90,7 +90,7 @@ done
 	fail "after the kills: benchkv-client ended with $?"
 check_json "$TMP/after.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
 	'k[0]["sent"] == k[0]["answered"] > 4'
-kill -INT "$(ranks_pids)"
+kill -INT "$(running ranks_pids)"
 wait $SERVER
 nothing_left "kills"
 ok "what killed clients held came back"
@@ -106,7 +106,7 @@ wait_for 20 "$TMP/deep_serve.out" "benchkv-client --attach"
 	fail "deep: benchkv-client ended with $?"
 check_json "$TMP/deep.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
 	'k[0]["sent"] == k[0]["answered"] > 64'
-kill -INT "$(ranks_pids)"
+kill -INT "$(running ranks_pids)"
 wait $SERVER
 nothing_left "deep"
 ok "16 clients with 64 calls each"
@@ -120,7 +120,7 @@ wait_for 20 "$TMP/beyond_serve.out" "benchkv-client --attach $SEGMENT.0"
 wait_for 20 "$TMP/beyond_serve.out" 'clients x QD'
 timeout 60 "$KV_LARGE" "$SEGMENT.0" beyond >"$TMP/beyond.out" 2>"$TMP/beyond.err" ||
 	fail "kv_large beyond ended with $?"
-kill -INT "$(ranks_pids 0)"
+kill -INT "$(running ranks_pids 0)"
 wait $SERVER
 [ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "beyond: ranks ended with $(rank_rc 0) $(rank_rc 1)"
 nothing_left "beyond"
@@ -132,7 +132,7 @@ BACKGROUND+=" $!"
 SERVER=$!
 wait_for 20 "$TMP/full_serve.out" "benchkv-client --attach"
 timeout 60 "$KV_LARGE" "$SEGMENT" full >"$TMP/full.out" 2>"$TMP/full.err" || fail "kv_large full ended with $?"
-kill -INT "$(ranks_pids)"
+kill -INT "$(running ranks_pids)"
 wait $SERVER
 nothing_left "full"
 ok "a full store refuses and keeps what it has"

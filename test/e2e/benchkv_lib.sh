@@ -92,6 +92,18 @@ ranks_pids() { # [RANK]
 	done
 }
 
+# running COMMAND...: the pids it prints, as soon as there is one; a look at /proc may miss a process
+# while others come and go.
+running() {
+	local pids
+	for _ in $(seq 30); do
+		pids=$("$@")
+		[ -z "$pids" ] || break
+		sleep 0.1
+	done
+	echo "$pids"
+}
+
 one() { # SECONDS ARG...: one rank alone
 	local limit=$1
 	shift

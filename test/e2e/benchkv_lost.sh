@@ -28,7 +28,7 @@ lost() { # VICTIM BACKEND[:TLS]
 	wait_for 30 "$TMP/$name.out" 'clients x QD'
 	sleep 0.7
 	t0=$(date +%s%N)
-	kill -9 "$(ranks_pids "$victim")" || fail "$2: rank $victim does not run"
+	kill -9 "$(running ranks_pids "$victim")" || fail "$2: rank $victim does not run"
 	wait_for 6 "$TMP/$name.err" "rank $survivor: lost rank $victim"
 	took=$((($(date +%s%N) - t0) / 1000000))
 	told_in_time $took

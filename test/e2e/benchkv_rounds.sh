@@ -59,7 +59,7 @@ start_two() { # OPTION...
 kill_one() { # VICTIM
 	local survivor=$((1 - $1)) t0
 	t0=$(date +%s%N)
-	kill -9 "$(ranks_pids "$1")" || fail "rank $1 does not run"
+	kill -9 "$(running ranks_pids "$1")" || fail "rank $1 does not run"
 	wait_for 6 "$TMP/round.err" "rank $survivor: lost rank $1"
 	TOOK=$((($(date +%s%N) - t0) / 1000000))
 	told_in_time $TOOK
@@ -188,7 +188,7 @@ round_clients() {
 	# Its places are free again.
 	timeout -k 2 30 "$BENCHKV_CLIENT" --attach "$SEGMENT.0.0" --clients 4 --verify --warmup 0 --seconds 0.2 \
 		>"$TMP/after.out" 2>&1 || fail "four places are not free: $?"
-	kill -INT "$(ranks_pids)"
+	kill -INT "$(running ranks_pids)"
 	wait $daemon || fail "the daemons ended with $?"
 	nothing_left "the daemons"
 }
@@ -229,7 +229,7 @@ round_served() {
 	wait $ours && fail "operations failed, and their clients ended with 0"
 	check_json "$TMP/round.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' \
 		'k[0]["sent"] == k[0]["answered"] > 100'
-	kill -INT "$(ranks_pids $survivor)"
+	kill -INT "$(running ranks_pids $survivor)"
 	survivor_ended $survivor
 	next_run
 }
@@ -261,11 +261,11 @@ round_hung() {
 	start_two --verify --warmup 0.1 --seconds 8 --json "$TMP/round.jsonl"
 	wait_for 30 "$TMP/round.out" 'clients x QD'
 	nap 0 1000
-	kill -STOP "$(ranks_pids $victim)" || fail "rank $victim does not run"
+	kill -STOP "$(running ranks_pids $victim)" || fail "rank $victim does not run"
 	sleep 2
 	! grep -q 'lost rank' "$TMP/round.err" || fail "a rank that lives was called lost"
 	wait_for 6 "$TMP/round.err" "rank $survivor: lost rank $victim"
-	kill -9 "$(ranks_pids $victim)"
+	kill -9 "$(running ranks_pids $victim)"
 	survivor_ended $survivor
 	check_json "$TMP/round.jsonl" 'len(k) == 1' 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"]'
 	next_run

@@ -57,7 +57,7 @@ interrupted() { # SIGNAL
 	BACKGROUND="$BACKGROUND $mpi"
 	wait_for 30 "$TMP/int$1.out" 'clients x QD'
 	sleep 0.5
-	kill "-$1" "$(pids_of mpirun)" || fail "mpirun does not run"
+	kill "-$1" "$(running pids_of mpirun)" || fail "mpirun does not run"
 	wait $mpi
 	both_written "int$1" "$TMP/int$1"
 	check_json "$TMP/int$1.jsonl" 't["interrupted"]'
@@ -72,7 +72,7 @@ while_writing() {
 	BACKGROUND="$BACKGROUND $mpi"
 	wait_file 30 "$TMP/late.0.new"
 	wait_file 30 "$TMP/late.1.new"
-	kill -TERM "$(pids_of mpirun)" || fail "mpirun does not run"
+	kill -TERM "$(running pids_of mpirun)" || fail "mpirun does not run"
 	wait $mpi
 	both_written late "$TMP/late"
 	ok "SIGTERM to the launcher while the snapshots are written"
@@ -89,7 +89,7 @@ one_path() {
 	rc=$?
 	[ $rc = 2 ] || fail "the second run with one --snapshot path ended with $rc"
 	[ "$(grep -c "snapshot $TMP/path.0: another run" "$TMP/second.err")" = 1 ] || fail "it did not say why"
-	kill -INT "$(ranks_pids)"
+	kill -INT "$(running ranks_pids)"
 	wait $first || fail "the first run ended with $?"
 	restores path 1 "$TMP/path"
 	[ ! -e "$TMP/path.0.new" ] || fail "a lock file is left"
@@ -134,7 +134,7 @@ folder_goes() {
 	BACKGROUND="$BACKGROUND $run"
 	wait_for 30 "$TMP/goes.out" 'clients x QD'
 	rm -r "$TMP/goes"
-	kill -INT "$(ranks_pids)"
+	kill -INT "$(running ranks_pids)"
 	wait $run
 	rc=$?
 	[ $rc = 1 ] || fail "a snapshot that could not be written: $rc"
@@ -162,7 +162,7 @@ version_of_put() { # NAME ARG...: on a service that begins with them, and is kil
 	BACKGROUND="$BACKGROUND $!"
 	wait_for 30 "$TMP/$name.out" 'benchkv-client --attach'
 	VERSION=$("$KV_LARGE" "$SEGMENT" version) || fail "$name: no version"
-	kill -9 "$(ranks_pids)"
+	kill -9 "$(running ranks_pids)"
 	wait $! 2>/dev/null
 }
 

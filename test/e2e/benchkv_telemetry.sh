@@ -56,7 +56,7 @@ one 60 --daemons 2 --clients 6 --qd 2 --verify --seconds 50 --warmup 0.1 --json 
 run=$!
 BACKGROUND="$BACKGROUND $run"
 wait_for 30 "$TMP/one.err" 's left'
-pid=$(ranks_pids)
+pid=$(running ranks_pids)
 socket=$(find_socket "$pid")
 [ -n "$socket" ] || fail "there is no telemetry socket"
 ask "$socket" $STATS $STATS,0 $STATS,1 >"$TMP/answers.jsonl" || fail "it does not answer"
@@ -147,7 +147,7 @@ holds 'sorted(x["rank"] for x in a) == [0, 1]' 'all(0.5 < x["little"] < 1.5 for 
 grep -q 'QUEUE *WIRE *PEER *X\*R/N *LITTLE' "$TMP/top.out" || fail "benchkv-top does not show the split"
 [ "$(grep -cE ' holds | does not hold ' "$TMP/top.out")" = 2 ] || fail "benchkv-top has no verdict"
 ok "rank 1 of two: the network's counters go on over the start of the measured window"
-kill -INT "$(ranks_pids 0)"
+kill -INT "$(running ranks_pids 0)"
 wait $run
 nothing_left "two ranks"
 finish
