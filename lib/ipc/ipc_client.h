@@ -297,14 +297,14 @@ ipc_lone_size(const struct crpc_ipc_client *c)
  * Take a plain answer that is there. Its bytes are copied, since the next call may go to the same
  * slot before the next poll.
  *
+ * @param size
+ *   What ipc_lone_size() returned: the server may change the word at any time.
  * @return
  *   1; 0: there is none; -1: there is another one.
  */
 static inline int
-ipc_poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
+ipc_take_lone(struct crpc_ipc_client *c, uint64_t size, struct crpc_done *done)
 {
-	uint64_t size = ipc_lone_size(c);
-
 	if (size > c->lone_resp_max || crpc_unlikely(!ipc_is_plain(c->lone_call)))
 		return size > IPC_SIZE_MAX ? 0 : -1;
 	/* What is behind the answer comes along: that takes fewer moves and questions. */
@@ -314,6 +314,13 @@ ipc_poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
 	c->aside &= IPC_ASIDE_HELD;
 	ipc_take(c, c->lone_call, (uint32_t)size, c->lone_data, done);
 	return 1;
+}
+
+/** As ipc_take_lone(), of the size that is there now. */
+static inline int
+ipc_poll_lone(struct crpc_ipc_client *c, struct crpc_done *done)
+{
+	return ipc_take_lone(c, ipc_lone_size(c), done);
 }
 
 /* ---- beside the datapath ---- */

@@ -114,30 +114,30 @@ __crpc_ipc_take_other(struct crpc_ipc_client *c, uint32_t field, uint32_t size, 
 	return got;
 }
 
-/* An answer in the lone slot that ipc_poll_lone() does not take: as ipc_take_any(). */
+/* An answer in the lone slot that ipc_take_lone() does not take: as ipc_take_any(). */
 static int
-poll_lone_other(struct crpc_ipc_client *c, struct crpc_done *done)
+take_lone_other(struct crpc_ipc_client *c, uint32_t size, struct crpc_done *done)
 {
-	uint64_t size = ipc_lone_size(c);
-
 	if (size > c->lone_resp_max && size < IPC_SIZE_STATUS)
 		return -1;
 	memcpy(c->lone_data, c->lone->data, CRPC_IPC_SMALL);
-	return __crpc_ipc_take_other(c, c->req_mask + 1, (uint32_t)size, c->lone_data, done);
+	return __crpc_ipc_take_other(c, c->req_mask + 1, size, c->lone_data, done);
 }
 
 crpc_noinline uint32_t
 __crpc_ipc_poll_aside(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 {
+	uint64_t size;
 	int rc;
 
 	if (c->n_held != 0)
 		__crpc_ipc_free_held(c);
 	if ((c->aside & IPC_ASIDE_LONE) == 0 || n == 0)
 		return 0;
-	rc = ipc_poll_lone(c, done);
+	size = ipc_lone_size(c);
+	rc = ipc_take_lone(c, size, done);
 	if (rc < 0)
-		rc = poll_lone_other(c, done);
+		rc = take_lone_other(c, (uint32_t)size, done);
 	if (rc >= 0)
 		return (uint32_t)rc;
 	__crpc_ipc_bad_answer(c);
