@@ -139,7 +139,8 @@ recv_peer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req,
 	else if (p->open >= p->limit)
 		return 0;
 	if (got == 0) {
-		if (!has_next(p))
+		/* The limit is 0 if the client was dropped just now. */
+		if (!has_next(p) || p->limit == 0)
 			return 0;
 		got = recv_plain(s, p, req);
 	}

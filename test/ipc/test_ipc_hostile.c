@@ -333,6 +333,26 @@ a_dropped_client_is_told(void **state)
 	crpc_ipc_server_free(s);
 }
 
+/* A breach in the lone slot, and a request of the same number in the ring: that is not read. */
+static void
+nothing_is_read_of_a_dropped_client(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_req req[8];
+
+	assert_non_null(c);
+	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, 8, c->next_slot + 1));
+	crpc_store_release(&c->lone->word, ipc_word((uint32_t)c->req_seq, CRPC_IPC_SMALL + 1, 0));
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 0);
+	assert_non_null(
+		strstr(crpc_log_last(), "size of a lone request is 57, expected at most 56"));
+	assert_int_equal(s->peers[0].state, IPC_PEER_DROPPED);
+	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 0);
+	crpc_ipc_client_close(c);
+	crpc_ipc_server_free(s);
+}
+
 /* Each number of the layout, changed by each bit: refused, with the values said. */
 static void
 a_wrong_layout_is_refused(void **state)
@@ -376,11 +396,12 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(a_lying_client_hurts_itself_alone),
-			cmocka_unit_test(a_scribbled_segment_does_not_hurt_the_server),
-			cmocka_unit_test(a_lying_server_cannot_fool_a_client),
-			cmocka_unit_test(a_dropped_client_is_told),
-			cmocka_unit_test(a_wrong_layout_is_refused),
+		cmocka_unit_test(a_lying_client_hurts_itself_alone),
+		cmocka_unit_test(a_scribbled_segment_does_not_hurt_the_server),
+		cmocka_unit_test(a_lying_server_cannot_fool_a_client),
+		cmocka_unit_test(a_dropped_client_is_told),
+		cmocka_unit_test(nothing_is_read_of_a_dropped_client),
+		cmocka_unit_test(a_wrong_layout_is_refused),
 	};
 
 	rng_init();
