@@ -90,7 +90,7 @@ recv_many_plain(
 			ipc_word(seq, 0, next));
 		if (size > req_max || (tokens[next] & IPC_TOKEN_FREE) == 0)
 			break;
-		token = (tokens[slot] & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
+		token = (tokens[slot] + IPC_TOKEN_STEP) & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD);
 		tokens[slot] = token;
 		req->token = token;
 		req->data = head->data;

@@ -43,8 +43,8 @@ CRPC_BEGIN_DECLS
  *
  * The table goes on to the power of two behind the lone slot, with entries that are always free.
  * An entry with `free` set is no open request's, and no token has it: such a client's index is out
- * of range. The serial number counts the uses of the slot; an overflow ends in `dead`, which means
- * something beside `free` only: the client is gone, which the first use of the token returns.
+ * of range. The serial number counts the uses of the slot, and wraps. `dead` stands beside `free`
+ * only: the client is gone, which the first use of the token returns.
  */
 #define IPC_TOKEN_SLOT_BITS 10
 #define IPC_TOKEN_SLOT_MASK ((1u << IPC_TOKEN_SLOT_BITS) - 1)
@@ -201,7 +201,7 @@ ipc_resp_slot(const struct crpc_ipc_server *s, const struct ipc_peer *p)
 static inline uint64_t
 ipc_open_request(struct ipc_peer *p, uint32_t slot)
 {
-	uint64_t token = (p->tokens[slot] & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD)) + IPC_TOKEN_STEP;
+	uint64_t token = (p->tokens[slot] + IPC_TOKEN_STEP) & ~(IPC_TOKEN_FREE | IPC_TOKEN_DEAD);
 
 	p->tokens[slot] = token;
 	p->open++;

@@ -310,6 +310,39 @@ wrong_tokens_are_refused(void **state)
 	crpc_ipc_server_free(s);
 }
 
+/* Past the last use that a token counts, in the lone slot and in the others. */
+static void
+serial_numbers_of_tokens_wrap(void **state)
+{
+	struct crpc_ipc_server *s = new_server(1, 4, 8, 8);
+	struct crpc_ipc_client *c;
+	struct crpc_req req[3];
+	struct crpc_done done[3];
+	uint32_t round, i, n;
+
+	for (round = 0; round < 2; round++) {
+		assert_non_null(c = round == 0 ? new_client(s) : new_colocated_client(s));
+		crpc_ipc_server_reap(s);
+		for (i = 0; i <= s->lay.req_slots; i++)
+			s->peers[0].tokens[i] |= IPC_TOKEN_DEAD - IPC_TOKEN_STEP;
+		for (i = 0; i < 3; i++)
+			assert_int_equal(call(c, &i, 4, i), 0);
+		for (n = 0; n < 3;)
+			n += crpc_ipc_server_recv(s, now_ns(), req + n, (uint16_t)(3 - n));
+		for (i = 0; i < 3; i++) {
+			assert_int_equal(
+				crpc_ipc_server_reply(s, now_ns(), req[i].token, "x", 1), 0);
+			assert_int_equal(
+				crpc_ipc_server_reply(s, now_ns(), req[i].token, "x", 1), -ENOENT);
+		}
+		for (n = 0; n < 3;)
+			n += crpc_ipc_client_poll(c, now_ns(), done, 3);
+		crpc_ipc_client_close(c);
+		assert_int_equal(crpc_ipc_server_reap(s), 1);
+	}
+	crpc_ipc_server_free(s);
+}
+
 /* A client that always has a full depth waiting does not keep the others from their turn. */
 static void
 recv_is_fair(void **state)
@@ -571,20 +604,21 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(every_size_arrives_whole),
-			cmocka_unit_test(sizes_out_of_range_take_nothing),
-				cmocka_unit_test(depth_is_the_back_pressure),
-			cmocka_unit_test(ooo_response_frees_other_slot),
-				cmocka_unit_test(completions_stay_until_the_next_poll),
-			cmocka_unit_test(sequence_numbers_wrap),
-			cmocka_unit_test(wrong_tokens_are_refused),
-			cmocka_unit_test(recv_is_fair),
-			cmocka_unit_test(a_full_server_says_so_and_places_come_back),
-			cmocka_unit_test(a_held_request_outlives_its_client),
-			cmocka_unit_test(the_bell_is_enough),
-			cmocka_unit_test(a_closing_server_fails_open_calls),
-			cmocka_unit_test(bad_configurations_are_named),
-			cmocka_unit_test(the_dump_names_what_is_there),
+		cmocka_unit_test(every_size_arrives_whole),
+		cmocka_unit_test(sizes_out_of_range_take_nothing),
+		cmocka_unit_test(depth_is_the_back_pressure),
+		cmocka_unit_test(ooo_response_frees_other_slot),
+		cmocka_unit_test(completions_stay_until_the_next_poll),
+		cmocka_unit_test(sequence_numbers_wrap),
+		cmocka_unit_test(wrong_tokens_are_refused),
+		cmocka_unit_test(serial_numbers_of_tokens_wrap),
+		cmocka_unit_test(recv_is_fair),
+		cmocka_unit_test(a_full_server_says_so_and_places_come_back),
+		cmocka_unit_test(a_held_request_outlives_its_client),
+		cmocka_unit_test(the_bell_is_enough),
+		cmocka_unit_test(a_closing_server_fails_open_calls),
+		cmocka_unit_test(bad_configurations_are_named),
+		cmocka_unit_test(the_dump_names_what_is_there),
 	};
 
 	rng_init();
