@@ -166,7 +166,7 @@ take_plain(struct crpc_ipc_client *c, const _Atomic uint16_t *slots, uint32_t si
  * ipc_take_any() returns.
  *
  * Everything that the server may have written is checked: the run lies within the ring, its answers
- * in the run. It may change while it is read; each slot is read once.
+ * in the run. It may change while it is read: what is used is what was checked.
  */
 crpc_noinline int
 __crpc_ipc_poll_run(struct crpc_ipc_client *c, uint64_t word, struct crpc_done *done, uint32_t n)
