@@ -198,7 +198,8 @@ put_block(struct crpc_ipc_client *c, struct crpc_kv_blocks *b, uint64_t id, uint
 	kv_req_write(msg, KV_PUT, 8, size);
 	kv_key_write(msg + 8, 8, id);
 	memset(msg + 16, 0xff, size);
-	return crpc_ipc_client_call_ref(c, crpc_clock_ns(), ref, &len, sizeof(len), 0, size);
+	return crpc_ipc_client_call_ref(
+		c, crpc_clock_ns(), ref, &len, sizeof(len), sizeof(struct kv_resp_hdr), size);
 }
 
 static void
