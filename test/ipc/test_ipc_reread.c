@@ -6,21 +6,10 @@
  */
 #include "ipc_test.h"
 
-#include "crpc_atomic.h"
+#include "ipc_client.h"
+#include "reread.h"
 
-static void (*between)(void);
-
-#undef crpc_load_acquire
-#define crpc_load_acquire(p)                                                                       \
-	__extension__({                                                                            \
-		__auto_type value = atomic_load_explicit((p), memory_order_acquire);               \
-                                                                                                   \
-		if (between != NULL)                                                               \
-			between();                                                                 \
-		value;                                                                             \
-	})
-
-#include "ipc_client_other.c"
+void (*reread_between)(void);
 
 #define RESP_MAX 4000
 
@@ -53,9 +42,9 @@ a_lone_word_is_read_once(void **state)
 		next_word = ipc_word(c->lone_seq ^ (uint32_t)(rng() % 2) << 30,
 			(uint32_t)(rng() % (RESP_MAX + 1)),
 			rng() % 4 == 0 ? 0 : IPC_SLOT_REPLY);
-		between = change_lone_word;
+		reread_between = change_lone_word;
 		n = crpc_ipc_client_poll(c, now_ns(), &done, 1);
-		between = NULL;
+		reread_between = NULL;
 		taken += n;
 		if (n != 0 && done.status == 0)
 			assert_true(done.data == c->lone_data && done.len <= CRPC_IPC_SMALL);
