@@ -333,15 +333,19 @@ static int
 region_make(struct crpc_mrcache *c, uint64_t addr, uint64_t len, bool kept, struct region **out)
 {
 	uint64_t start = addr, end = addr + len, one_start, one_end;
+	bool added;
 	int rc;
 
 	widen(&start, &end);
 	one_start = start;
 	one_end = end;
-	kept = overlaps_merge(c, &start, &end) || kept;
+	added = overlaps_merge(c, &start, &end);
+	kept = kept || added;
 	/* what add() registered goes only once its successor is there */
 	overlaps_retire(c, start, end, false);
 	rc = region_add(c, start, end, kept, out);
+	if (rc == -ENOSPC && added)
+		return rc;
 	/* part of what was there may be unmapped by now, or all together be too much */
 	if (rc != 0 && (one_start != start || one_end != end))
 		rc = region_add(c, one_start, one_end, kept, out);

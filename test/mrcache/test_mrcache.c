@@ -142,6 +142,11 @@ refused_get_keeps_what_was_added(void **state)
 	assert_int_equal(mr->len, 3 * 4096);
 	crpc_mrcache_put(k.c, mr);
 	assert_int_equal(crpc_mrcache_get(k.c, k.mem + 0x80000, 100, &mr), -ENOSPC);
+	/* not even one that fits alone, but not with it */
+	assert_int_equal(crpc_mrcache_get(k.c, k.mem + 8192, 60 << 10, &mr), -ENOSPC);
+	assert_int_equal(crpc_mrcache_get(k.c, k.mem, 4096, &mr), 0);
+	assert_int_equal(mr->len, 3 * 4096);
+	crpc_mrcache_put(k.c, mr);
 	cache_free(&k);
 }
 
