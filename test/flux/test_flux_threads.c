@@ -18,7 +18,7 @@ __tsan_default_suppressions(void)
 
 /* ---- everybody calls everybody ---- */
 
-#define CALLS      1500u
+#define CALLS      500u
 #define PER_THREAD 2u
 #define THREADS    3u
 #define NODES      (PER_THREAD * THREADS)
@@ -134,7 +134,7 @@ all_to_all_at_full_window(void **state)
 
 /* ---- nodes that come and go ---- */
 
-#define POLLS 30000u
+#define POLLS 10000u
 
 struct churner {
 	struct crpc_mesh *mesh;
@@ -215,7 +215,7 @@ send_and_leave(void *arg)
 	struct member *m;
 	uint32_t round, i;
 
-	for (round = 0; round < 1500; round++) {
+	for (round = 0; round < 500; round++) {
 		m = join(c->mesh, c->id);
 		c->bad += connect_to(m, 1) != 0;
 		for (i = 0; i < round % 7; i++, c->count++)
