@@ -382,7 +382,7 @@ is_due(const struct kv_work *work, struct kv_client *c, uint64_t now, uint64_t *
 		return false;
 	*start = c->due_ns;
 	/* Exponential gaps; u is above 0 and at most 1. */
-	u = (double)((app_rng(&c->rng) >> 11) + 1) * 0x1p-53;
+	u = (double)((crpc_random(&c->rng) >> 11) + 1) * 0x1p-53;
 	c->due_ns += (uint64_t)(-log(u) * work->gap_ns) + 1;
 	return true;
 }

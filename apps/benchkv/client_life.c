@@ -45,7 +45,7 @@ kv_loop_join(struct kv_loop *loop, uint32_t i, const struct crpc_ipc_client_conf
 	loop->plain &= conns <= 1;
 	/* By a draw, which also makes its steps: a multiple of those would be another's stream. */
 	c->rng = work->seed * UINT64_C(0xd6e8feb86659fd93) + writer;
-	c->rng = app_rng(&c->rng);
+	c->rng = crpc_random(&c->rng);
 	for (k = 0; k < work->qd; k++)
 		c->free[c->free_n++] = (uint8_t)(work->qd - 1 - k);
 	if (kv_history_init(&c->history, work->verify ? work->keys.n : 1, work->value_size, writer,

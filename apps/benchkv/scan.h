@@ -59,7 +59,7 @@ kv_scan_draw(struct kv_loop *loop, struct kv_client *c, struct kv_call *call)
 			return;
 		}
 		c->scan_key = key;
-		c->scan_left = 1 + (uint32_t)((app_rng(&c->rng) >> 32) * work->scan >> 32);
+		c->scan_left = 1 + (uint32_t)((crpc_random(&c->rng) >> 32) * work->scan >> 32);
 	}
 	call->key = c->scan_key;
 }

@@ -28,7 +28,7 @@ shuffle(double *weight, uint32_t n, uint64_t seed)
 	double t;
 
 	for (i = n - 1; i > 0; i--) {
-		j = (uint32_t)(app_rng(&seed) % ((uint64_t)i + 1));
+		j = (uint32_t)(crpc_random(&seed) % ((uint64_t)i + 1));
 		t = weight[i];
 		weight[i] = weight[j];
 		weight[j] = t;

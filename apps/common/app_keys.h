@@ -40,17 +40,6 @@ struct app_keys {
 	struct app_keys_col *col; /**< NULL: uniform. */
 };
 
-/** The next 64 random bits (splitmix64, G. Steele et al. 2014). Any state is a good seed. */
-static inline uint64_t
-app_rng(uint64_t *state)
-{
-	uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
 /**
  * Build a distribution.
  *
@@ -80,14 +69,14 @@ void app_keys_fini(struct app_keys *keys);
 static inline uint32_t
 app_keys_next_with(const struct app_keys *keys, uint64_t *rng, uint32_t *also)
 {
-	uint64_t r = app_rng(rng);
+	uint64_t r = crpc_random(rng);
 	uint32_t k = (uint32_t)(((r >> 32) * keys->n) >> 32);
 
 	if (crpc_likely(keys->col == NULL)) {
 		*also = (uint32_t)r;
 		return k;
 	}
-	*also = (uint32_t)app_rng(rng);
+	*also = (uint32_t)crpc_random(rng);
 	return (uint32_t)r < keys->col[k].keep ? k : keys->col[k].alias;
 }
 

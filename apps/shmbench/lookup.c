@@ -178,8 +178,8 @@ pointers_draw(struct point *p, uint64_t size)
 	uint32_t i;
 
 	for (i = 0; i < POINTERS; i++) {
-		id = 1 + app_rng(&rng) % p->segments;
-		off = app_rng(&rng) % (size - 7);
+		id = 1 + crpc_random(&rng) % p->segments;
+		off = crpc_random(&rng) % (size - 7);
 		p->ref[i] = id << CRPC_XLATE_OFF_BITS | off;
 		p->ptr[i] = crpc_xlate_ptr(p->x, p->ref[i], 8);
 		if (p->ptr[i] == NULL || crpc_xlate_ref(p->x, p->ptr[i], 8) != p->ref[i] ||

@@ -13,15 +13,10 @@
 #define SYNDROME_CAUSE   0x15u
 #define MSG_MAX          (1u << 30) /* bytes of a request, as a card has it */
 
-/* splitmix64, after Vigna: every state is good, zero included. */
 uint64_t
 crpc_paper_rnd(struct crpc_paper *net)
 {
-	uint64_t z = net->rng += UINT64_C(0x9e3779b97f4a7c15);
-
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return z ^ z >> 31;
+	return crpc_random(&net->rng);
 }
 
 static bool

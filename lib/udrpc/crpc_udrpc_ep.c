@@ -8,19 +8,14 @@
 
 /*
  * A packet with the right token can end the session, or answer in it. So tokens must not follow
- * from others: they come from the system, or, in a test, from the seed (splitmix64, G. Steele et
- * al., OOPSLA 2014).
+ * from others: they come from the system, or, in a test, from the seed.
  */
 static bool
 token_next(struct crpc_udrpc *ctx, uint32_t *token)
 {
-	uint64_t z = ctx->rng += UINT64_C(0x9e3779b97f4a7c15);
-
 	if (ctx->conf.seed == 0)
 		return getrandom(token, sizeof(*token), 0) == sizeof(*token);
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	*token = (uint32_t)(z >> 32);
+	*token = (uint32_t)(crpc_random(&ctx->rng) >> 32);
 	return true;
 }
 

@@ -269,7 +269,7 @@ scribble(void *arg)
 static void
 one_lie(struct crpc_ipc_client *c, struct crpc_kv_blocks *b, struct scribbler *s, uint64_t *rng)
 {
-	uint64_t draw = app_rng(rng), ref, len;
+	uint64_t draw = crpc_random(rng), ref, len;
 	uint32_t size = (uint32_t)(draw % 200000), told;
 	struct crpc_done done;
 	uint8_t *msg;
@@ -277,10 +277,10 @@ one_lie(struct crpc_ipc_client *c, struct crpc_kv_blocks *b, struct scribbler *s
 	msg = crpc_arena_alloc(b->cache, size + 32, &ref);
 	if (msg == NULL)
 		return;
-	told = draw >> 32 & 1 ? size : (uint32_t)app_rng(rng);
+	told = draw >> 32 & 1 ? size : (uint32_t)crpc_random(rng);
 	kv_req_write(msg, draw >> 33 & 1 ? KV_PUT : KV_GET, 8, told);
 	kv_key_write(msg + 8, 8, 100 + draw % 4);
-	len = draw >> 34 & 1 ? size + 16 : app_rng(rng) >> (draw >> 40 & 63);
+	len = draw >> 34 & 1 ? size + 16 : crpc_random(rng) >> (draw >> 40 & 63);
 	crpc_store_release(&s->at, (uintptr_t)(draw >> 35 & 1 ? msg : NULL));
 	if (crpc_ipc_client_call_ref(c, crpc_clock_ns(), ref, &len, draw >> 36 & 7 ? 8 : 4, 0, 0) !=
 		0)

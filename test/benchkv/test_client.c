@@ -480,12 +480,12 @@ clients_draw_streams_of_their_own(void **state)
 		for (i = 0; i < CRPC_DIM(first); i++) {
 			assert_int_equal(kv_loop_join(&loop, i, NULL, 0, 0, 1 + i), 0);
 			rng = loop.client[i].rng;
-			first[i] = app_rng(&rng);
+			first[i] = crpc_random(&rng);
 		}
 		for (i = 0; i < CRPC_DIM(first); i++) {
 			rng = loop.client[i].rng;
 			for (k = 0; k < 1000; k++) {
-				uint64_t draw = app_rng(&rng);
+				uint64_t draw = crpc_random(&rng);
 
 				for (other = 0; other < CRPC_DIM(first); other++)
 					same += other != i && draw == first[other];

@@ -130,10 +130,10 @@ random_sizes_match_a_model(void **state)
 	struct rig *r = rig_new(0);
 
 	for (i = 1; i < 3000; i++) {
-		id = (uint32_t)app_rng(&r->rng) % KEYS;
-		switch (app_rng(&r->rng) % 3) {
+		id = (uint32_t)crpc_random(&r->rng) % KEYS;
+		switch (crpc_random(&r->rng) % 3) {
 		case 0:
-			put(r, id, sizes[app_rng(&r->rng) % CRPC_DIM(sizes)], i);
+			put(r, id, sizes[crpc_random(&r->rng) % CRPC_DIM(sizes)], i);
 			assert_int_equal(r->served.status, KV_OK);
 			len[id] = r->batch.req[0].value_len;
 			seq[id] = i;

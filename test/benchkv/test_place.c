@@ -148,7 +148,7 @@ every_key_has_one_owner(void **state)
 			check_hash(0, ranks[r], counts[d]);
 			check_hash(UINT32_MAX, ranks[r], counts[d]);
 			for (i = 0; i < 100; i++)
-				check_hash((uint32_t)app_rng(&rng), ranks[r], counts[d]);
+				check_hash((uint32_t)crpc_random(&rng), ranks[r], counts[d]);
 		}
 }
 

@@ -187,10 +187,11 @@ random_heads_never_reach_outside(void **state)
 	uint32_t i, len, accepted = 0;
 
 	for (i = 0; i < 1000000; i++) {
-		uint64_t head = app_rng(&rng) & app_rng(&rng) & UINT64_C(0x0000003f003f00ff);
+		uint64_t head =
+			crpc_random(&rng) & crpc_random(&rng) & UINT64_C(0x0000003f003f00ff);
 
 		memcpy(msg, &head, 8);
-		len = (uint32_t)(app_rng(&rng) % sizeof(msg));
+		len = (uint32_t)(crpc_random(&rng) % sizeof(msg));
 		if (kv_req_read(msg, len, &req) != 0)
 			continue;
 		accepted++;

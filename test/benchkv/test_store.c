@@ -105,7 +105,7 @@ add(struct rig *r, enum kv_op op, uint32_t id)
 	len = kv_req_write(r->msg[i], op, size, len);
 	kv_key_write(key, size, id);
 	r->id[i] = id;
-	r->word[i] = kv_word(id, 1, (uint32_t)app_rng(&r->rng));
+	r->word[i] = kv_word(id, 1, (uint32_t)crpc_random(&r->rng));
 	if (op == KV_PUT)
 		kv_value_fill(key + size, r->value_size, r->word[i]);
 	assert_int_equal(kv_req_read(r->msg[i], len, &req), 0);
@@ -170,9 +170,10 @@ random_bursts_match_a_model(void **state)
 	for (s = 0; s < CRPC_DIM(sizes); s++) {
 		r = rig_new_sizes(sizes[s][2], sizes[s][0], sizes[s][1], KEYS);
 		for (round = 0; round < 3000; round++) {
-			for (n = 1 + (uint32_t)(app_rng(&r->rng) % KV_BATCH_MAX); n > 0; n--)
-				add(r, KV_GET + (uint32_t)(app_rng(&r->rng) % 3),
-					(uint32_t)(app_rng(&r->rng) % (round < 1500 ? KEYS : 8)));
+			for (n = 1 + (uint32_t)(crpc_random(&r->rng) % KV_BATCH_MAX); n > 0; n--)
+				add(r, KV_GET + (uint32_t)(crpc_random(&r->rng) % 3),
+					(uint32_t)(crpc_random(&r->rng) %
+						(round < 1500 ? KEYS : 8)));
 			serve(r);
 		}
 		for (present = 0, i = 0; i < KEYS; i++)
@@ -925,8 +926,8 @@ quick_ones_match_the_model(void **state)
 	for (k = 0; k < CRPC_DIM(sizes); k++) {
 		r = rig_new(8, sizes[k], KEYS);
 		for (i = 0; i < 200000; i++) {
-			add(r, ops[app_rng(&r->rng) % CRPC_DIM(ops)],
-				(uint32_t)app_rng(&r->rng) % KEYS);
+			add(r, ops[crpc_random(&r->rng) % CRPC_DIM(ops)],
+				(uint32_t)crpc_random(&r->rng) % KEYS);
 			quick += serve_quickly(r);
 		}
 		rig_free(r);

@@ -59,8 +59,7 @@ mix(uint64_t z)
 uint32_t
 rnd(uint32_t below)
 {
-	scene.rng += UINT64_C(0x9e3779b97f4a7c15);
-	return (uint32_t)(mix(scene.rng) % below);
+	return (uint32_t)(crpc_random(&scene.rng) % below);
 }
 
 bool
