@@ -96,7 +96,7 @@ ranks_pids() { # [RANK]
 # while others come and go.
 running() {
 	local pids
-	for _ in $(seq 30); do
+	for _ in $(seq 100); do
 		pids=$("$@")
 		[ -z "$pids" ] || break
 		sleep 0.1

@@ -272,17 +272,13 @@ round_hung() {
 }
 
 round_start() {
-	local victim=$((RANDOM % 2)) mpi pid='' t0
+	local victim=$((RANDOM % 2)) mpi pid t0
 	pick --daemons 1 2 3
 	two 60 --quiet "${ARGS[@]}" --clients 4 --verify --warmup 0.1 --seconds 20 >"$TMP/round.out" \
 		2>"$TMP/round.err" &
 	mpi=$!
 	BACKGROUND="$BACKGROUND $mpi"
-	for _ in $(seq 400); do
-		pid=$(ranks_pids $victim)
-		[ -z "$pid" ] || break
-		sleep 0.02
-	done
+	pid=$(running ranks_pids $victim)
 	nap 0 800
 	t0=$(date +%s%N)
 	kill -9 "$pid" || fail "rank $victim does not run"
